@@ -1,0 +1,414 @@
+"""Every operator once, in float64 NumPy, plain and slow: the oracle of all tests.
+
+Intensities are normalised to full scale 1. Angle stacks have shape (4, H, W) for a mono sensor and (4, H, W, 3) for a
+colour one, first axis in the order of `sensor.ANGLES`, last axis RGB. `run` strings the operators together.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Optional, Tuple
+
+import numpy as np
+
+from polar_pipeline.options import Options
+from polar_pipeline.plan import Plan
+from polar_pipeline.sensor import ANGLES, RawFrame, Sensor
+
+#: Weight of the centre's detail in the gradient demosaic.
+BETA = 0.25
+#: RGB weights of luma: those of the Bayer quad.
+LUMA = (0.25, 0.5, 0.25)
+#: ADR's smallest intensity, one 8-bit level.
+EPSILON = 1 / 255
+
+
+# ------------------------------------------------------------------------------------------------------------- helpers
+
+
+def _shifted(image: np.ndarray, dy: int, dx: int, halo: int) -> np.ndarray:
+    """`image` padded by `halo`, seen at an offset."""
+    height, width = image.shape[0] - 2 * halo, image.shape[1] - 2 * halo
+    return image[halo + dy : halo + dy + height, halo + dx : halo + dx + width]
+
+
+def reflect(image: np.ndarray, halo: int) -> np.ndarray:
+    """Pad the first two axes by reflect-101, which keeps the parity of a 2x2 tile."""
+    return np.pad(image, ((halo, halo), (halo, halo)) + ((0, 0),) * (image.ndim - 2), "reflect")
+
+
+def lattice_reflect(mosaic: np.ndarray, halo: int) -> np.ndarray:
+    """Pad by reflect-101 on each stride-2 lattice, which keeps the phase of a 4x4 colour tile; `halo` is even."""
+    out = np.empty((mosaic.shape[0] + 2 * halo, mosaic.shape[1] + 2 * halo), mosaic.dtype)
+    for i in range(2):
+        for j in range(2):
+            out[i::2, j::2] = np.pad(mosaic[i::2, j::2], halo // 2, "reflect")
+    return out
+
+
+def _phase(mask_of: Dict[Tuple[int, int], bool], shape: Tuple[int, ...], period: int) -> np.ndarray:
+    """Boolean (H, W): the sites of a tile for which `mask_of[(row, column)]` holds."""
+    mask = np.zeros(shape[:2], bool)
+    for (row, column), chosen in mask_of.items():
+        mask[row::period, column::period] = chosen
+    return mask
+
+
+def angle_mask(sensor: Sensor, angle: int, shape: Tuple[int, ...]) -> np.ndarray:
+    """(H, W) bool: the pixels behind the polarizer `ANGLES[angle]`."""
+    sites = {(r, c): sensor.angle_index(r, c) == angle for r in range(2) for c in range(2)}
+    return _phase(sites, shape, 2)
+
+
+def color_mask(sensor: Sensor, color: int, shape: Tuple[int, ...]) -> np.ndarray:
+    """(H, W) bool: the pixels behind the colour filter `CHANNELS[color]`."""
+    sites = {(r, c): sensor.color_index(r, c) == color for r in range(4) for c in range(4)}
+    return _phase(sites, shape, 4)
+
+
+def normalise(frame: RawFrame) -> np.ndarray:
+    """Raw numbers -> (H, W) float64 in [0, 1]."""
+    return frame.mosaic.astype(np.float64) / frame.full_scale
+
+
+# ------------------------------------------------------------------------------------------------------ colour lattice
+
+
+def _bayer_sites(sensor: Sensor, shape: Tuple[int, ...]) -> Dict[str, np.ndarray]:
+    """Masks of where a pixel is red, blue, or green in a red row, with the row's colour read off its own lattice."""
+    sites: Dict[str, Dict[Tuple[int, int], bool]] = {"red": {}, "blue": {}, "red_row": {}}
+    for r in range(4):
+        for c in range(4):
+            color = sensor.color_index(r, c)
+            row_color = color if color != 1 else sensor.color_index(r, c + 2)
+            sites["red"][r, c], sites["blue"][r, c] = color == 0, color == 2
+            sites["red_row"][r, c] = row_color == 0
+    return {name: _phase(chosen, shape, 4) for name, chosen in sites.items()}
+
+
+def _assemble_rgb(
+    sensor: Sensor, mosaic: np.ndarray, green: np.ndarray, row: np.ndarray, column: np.ndarray, across: np.ndarray
+) -> np.ndarray:
+    """The three channels at every pixel.
+
+    Args:
+        sensor: The mosaic's layout.
+        mosaic: (H, W) the pixel's own colour.
+        green: Green at red and blue pixels.
+        row: At green pixels, the colour of their row.
+        column: At green pixels, the colour of their column.
+        across: At red and blue pixels, the opposite of the two.
+    """
+    at = _bayer_sites(sensor, mosaic.shape)
+    is_green = ~(at["red"] | at["blue"])
+    red = np.where(at["red"], mosaic, np.where(at["blue"], across, np.where(at["red_row"], row, column)))
+    blue = np.where(at["blue"], mosaic, np.where(at["red"], across, np.where(at["red_row"], column, row)))
+    return np.clip(np.stack([red, np.where(is_green, mosaic, green), blue], -1), 0, 1)
+
+
+def debayer_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """(H, W) colour mosaic -> (H, W, 3): bilinear on each angle's Bayer lattice."""
+    z = lattice_reflect(mosaic, 2)
+    row = (_shifted(z, 0, -2, 2) + _shifted(z, 0, 2, 2)) / 2
+    column = (_shifted(z, -2, 0, 2) + _shifted(z, 2, 0, 2)) / 2
+    across = sum(_shifted(z, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
+    return _assemble_rgb(sensor, mosaic, (row + column) / 2, row, column, across)
+
+
+def debayer_mhc(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """(H, W) -> (H, W, 3): Malvar, He and Cutler (ICASSP 2004) on each angle's Bayer lattice, clipped to [0, 1]."""
+    z = lattice_reflect(mosaic, 4)
+    h1 = _shifted(z, 0, -2, 4) + _shifted(z, 0, 2, 4)
+    v1 = _shifted(z, -2, 0, 4) + _shifted(z, 2, 0, 4)
+    h2 = _shifted(z, 0, -4, 4) + _shifted(z, 0, 4, 4)
+    v2 = _shifted(z, -4, 0, 4) + _shifted(z, 4, 0, 4)
+    diagonal = sum(_shifted(z, dy, dx, 4) for dy in (-2, 2) for dx in (-2, 2))
+    green = (8 * mosaic + 4 * (h1 + v1) - 2 * (h2 + v2)) / 16
+    row = (10 * mosaic + 8 * h1 - 2 * h2 + v2 - 2 * diagonal) / 16
+    column = (10 * mosaic + 8 * v1 - 2 * v2 + h2 - 2 * diagonal) / 16
+    across = (12 * mosaic + 4 * diagonal - 3 * (h2 + v2)) / 16
+    return _assemble_rgb(sensor, mosaic, green, row, column, across)
+
+
+def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """(H, W) -> (H, W, 3): edge-weighted green, then colour differences; the colour step of ADR (`docs/adr.md`)."""
+    z = lattice_reflect(mosaic, 4)
+    total = weights = 0.0
+    for dy, dx in ((-2, 0), (2, 0), (0, -2), (0, 2)):
+        near, opposite, far = (_shifted(z, k * dy, k * dx, 4) for k in (1, -1, 2))
+        weight = 1 / (np.abs(near - opposite) + np.abs(mosaic - far) + EPSILON)
+        total = total + weight * (near + (mosaic - far) / 2)
+        weights = weights + weight
+    green = total / weights
+    at = _bayer_sites(sensor, mosaic.shape)
+    green = np.where(at["red"] | at["blue"], green, mosaic)
+    difference = lattice_reflect(mosaic - green, 2)
+    row = green + (_shifted(difference, 0, -2, 2) + _shifted(difference, 0, 2, 2)) / 2
+    column = green + (_shifted(difference, -2, 0, 2) + _shifted(difference, 2, 0, 2)) / 2
+    across = green + sum(_shifted(difference, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
+    return _assemble_rgb(sensor, mosaic, green, row, column, across)
+
+
+# --------------------------------------------------------------------------------------------------- polarizer mosaic
+
+
+def _neighbour_mean(z: np.ndarray, halo: int, di: int, dj: int) -> np.ndarray:
+    """Mean of the nearest pixels whose tile position differs by (di, dj) from the pixel's own."""
+    rows, columns = (-1, 1) if di else (0,), (-1, 1) if dj else (0,)
+    return sum(_shifted(z, dy, dx, halo) for dy in rows for dx in columns) / (len(rows) * len(columns))
+
+
+def _assemble_angles(mosaic: np.ndarray, sensor: Sensor, missing: Dict[Tuple[int, int], np.ndarray]) -> np.ndarray:
+    """(4, H, W): each pixel's own angle is its own sample, the others come from `missing[(di, dj)]`."""
+    out = np.empty((4, *mosaic.shape))
+    for angle, degrees in enumerate(ANGLES):
+        i, j = sensor.position(degrees)
+        for r in range(2):
+            for c in range(2):
+                source = missing.get((r ^ i, c ^ j), mosaic)
+                out[angle, r::2, c::2] = source[r::2, c::2]
+    return out
+
+
+_MISSING = ((0, 1), (1, 0), (1, 1))
+
+
+def demosaic_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """(H, W) polarizer mosaic of one colour -> (4, H, W) by bilinear interpolation."""
+    z = reflect(mosaic, 1)
+    return _assemble_angles(mosaic, sensor, {d: _neighbour_mean(z, 1, *d) for d in _MISSING})
+
+
+def demosaic_gradient(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """(H, W) -> (4, H, W): bilinear plus `BETA` of the centre's detail, free of the bias that MHC has on polarizers."""
+    z = reflect(mosaic, 2)
+    axial = _shifted(z, 0, -2, 2) + _shifted(z, 0, 2, 2) + _shifted(z, -2, 0, 2) + _shifted(z, 2, 0, 2)
+    detail = BETA * (mosaic - axial / 4)
+    missing = {d: np.clip(_neighbour_mean(z, 2, *d) + detail, 0, 1) for d in _MISSING}
+    return _assemble_angles(mosaic, sensor, missing)
+
+
+def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """(H, W) -> (4, H, W): adaptive detail restoration, the method of this package (`docs/adr.md`)."""
+    # Stage A over the frame and one pixel around it, which stage B needs; radius 3 (diagonal weights reach 2).
+    c = reflect(mosaic, 1)
+    z = reflect(mosaic, 4)
+
+    def weighted_mean(offsets: Tuple[Tuple[int, int], ...]) -> np.ndarray:
+        total = weights = 0.0
+        for dy, dx in offsets:
+            near, opposite, far = (_shifted(z, k * dy, k * dx, 3) for k in (1, -1, 2))
+            weight = 1 / (np.abs(near - opposite) + np.abs(c - far) + EPSILON)
+            total, weights = total + weight * near, weights + weight
+        return total / weights
+
+    g = (
+        c
+        + weighted_mean(((0, -1), (0, 1)))
+        + weighted_mean(((-1, 0), (1, 0)))
+        + weighted_mean(((-1, -1), (-1, 1), (1, -1), (1, 1)))
+    ) / 4
+    same = np.array([0, 4, 0, 8, 0, 4, 0]) / 16
+    other = np.array([1, 0, 7, 0, 7, 0, 1]) / 16
+
+    def low_pass(horizontal: np.ndarray, vertical: np.ndarray) -> np.ndarray:
+        return sum(
+            vertical[dy + 3] * horizontal[dx + 3] * _shifted(z, dy, dx, 3) for dy in range(-3, 4) for dx in range(-3, 4)
+        )
+
+    d0, dr, dc, dd = low_pass(same, same), low_pass(other, same), low_pass(same, other), low_pass(other, other)
+    mean = np.maximum((d0 + dr + dc + dd) / 4, EPSILON / 4)
+    e = mean / np.maximum(d0, mean / 4) * (c - d0 * g / mean)
+    p2 = _shifted((d0 - dd) ** 2 + (dr - dc) ** 2, 0, 0, 1) / 4
+
+    # Stage B.
+    kernel = ((1, 2, 1), (2, 4, 2), (1, 2, 1))
+    r0 = sum(kernel[dy + 1][dx + 1] * _shifted(e, dy, dx, 1) ** 2 for dy in (-1, 0, 1) for dx in (-1, 0, 1)) / 16
+    corners = sum(_shifted(e, dy, dx, 1) for dy in (-1, 1) for dx in (-1, 1))
+    sides = _shifted(e, 0, -1, 1) + _shifted(e, 0, 1, 1)
+    poles = _shifted(e, -1, 0, 1) + _shifted(e, 1, 0, 1)
+    centre_e, centre_g = _shifted(e, 0, 0, 1), _shifted(g, 0, 0, 1)
+    r1 = (centre_e * corners + sides * poles) / 8
+    noise = 4 * EPSILON**2
+    w = r0 / (r0 + 2 * p2 + noise)
+    alpha = w + (1 - w) * np.clip(0.1 + r1 / (r0 + noise), -0.3, 0.3)
+    missing = {}
+    for d in _MISSING:
+        x, bg, be = (_neighbour_mean(image, 1, *d) for image in (c, g, e))
+        gain = np.minimum(x / np.maximum(bg, EPSILON / 4), 2)
+        missing[d] = np.clip(x + gain * (centre_g + alpha * centre_e - (bg + alpha * be)), 0, 1)
+    return _assemble_angles(mosaic, sensor, missing)
+
+
+DEBAYER = {"bilinear": debayer_bilinear, "mhc": debayer_mhc, "weighted": debayer_weighted}
+DEMOSAIC = {"bilinear": demosaic_bilinear, "gradient": demosaic_gradient, "adaptive": demosaic_adaptive}
+
+
+def co_site(angles: np.ndarray) -> np.ndarray:
+    """(4, H, W[, 3]) -> (4, H//2, W//2[, 3]): every angle at the centre of its superpixel, the mean of its four pixels."""
+    even = angles[:, : angles.shape[1] // 2 * 2, : angles.shape[2] // 2 * 2]
+    return (even[:, 0::2, 0::2] + even[:, 0::2, 1::2] + even[:, 1::2, 0::2] + even[:, 1::2, 1::2]) / 4
+
+
+def own_site(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """(H, W[, 3]) -> (4, H//2, W//2[, 3]): every angle at its own pixel, half a pixel off the superpixel's centre."""
+    height, width = mosaic.shape[0] // 2, mosaic.shape[1] // 2
+    positions = [sensor.position(degrees) for degrees in ANGLES]
+    return np.stack([mosaic[i::2, j::2][:height, :width] for i, j in positions])
+
+
+def demosaic(mosaic: np.ndarray, sensor: Sensor, options: Options) -> np.ndarray:
+    """(H, W) mosaic in [0, 1] -> the four angle images at the output's resolution."""
+    if sensor.is_color:
+        mosaic = DEBAYER[options.debayer](mosaic, sensor)
+    if options.resolution == "half" and not options.co_sited:
+        return own_site(mosaic, sensor)
+    method = DEMOSAIC[options.interpolation]
+    if sensor.is_color:
+        angles = np.stack([method(mosaic[..., k], sensor) for k in range(3)], -1)
+    else:
+        angles = method(mosaic, sensor)
+    return co_site(angles) if options.resolution == "half" else angles
+
+
+# ------------------------------------------------------------------------------------------------------- polarimetry
+
+
+def luma(angles: np.ndarray) -> np.ndarray:
+    """(..., 3) RGB -> (...): weights 1/4, 1/2, 1/4."""
+    return angles @ np.array(LUMA)
+
+
+def stokes(angles: np.ndarray) -> np.ndarray:
+    """(4, ...) -> (..., 3): S0 = sum/2, S1 = I0 - I90, S2 = I45 - I135."""
+    i0, i45, i90, i135 = angles
+    return np.stack([(i0 + i45 + i90 + i135) / 2, i0 - i90, i45 - i135], -1)
+
+
+def intensity(angles: np.ndarray) -> np.ndarray:
+    """(4, ...) -> (...): S0/2, the mean of the four angles."""
+    return angles.mean(0)
+
+
+def saturated(frame: RawFrame, half: bool) -> np.ndarray:
+    """Where one of the four samples behind an output pixel is saturated.
+
+    Half resolution looks at the superpixel, full resolution at the 3x3 pixels that the bilinear interpolation reads.
+    """
+    hot = frame.mosaic >= frame.full_scale
+    if half:
+        return co_site(hot[np.newaxis].astype(float))[0] > 0
+    z = reflect(hot, 1)
+    return np.any([_shifted(z, dy, dx, 1) for dy in (-1, 0, 1) for dx in (-1, 0, 1)], axis=0)
+
+
+def dolp(stokes_vector: np.ndarray) -> np.ndarray:
+    """(..., 3) -> (...): sqrt(S1^2 + S2^2)/S0 clipped to [0, 1], the Cauchy bound that noise can exceed; 0 at S0 = 0."""
+    s0, s1, s2 = np.moveaxis(stokes_vector, -1, 0)
+    return np.clip(np.hypot(s1, s2) / np.where(s0 > 0, s0, np.inf), 0, 1)
+
+
+def aolp(stokes_vector: np.ndarray) -> np.ndarray:
+    """(..., 3) -> (...): atan2(S2, S1)/2 in [0, pi), counter-clockwise from +x."""
+    angle = np.arctan2(stokes_vector[..., 2], stokes_vector[..., 1]) / 2 % np.pi
+    return np.where(angle >= np.pi, 0.0, angle)
+
+
+def preview(value: np.ndarray, dolp_image: np.ndarray, aolp_image: np.ndarray) -> np.ndarray:
+    """HSV (hue AoLP, saturation DoLP, value S0/2) -> (..., 3) RGB uint8; the hexagonal model of Smith (1978)."""
+    saturation, hue = np.nan_to_num(dolp_image), np.nan_to_num(aolp_image) / np.pi * 6
+    rgb = []
+    for n in (5, 3, 1):
+        k = (n + hue) % 6
+        rgb.append(value * (1 - saturation * np.clip(np.minimum(k, 4 - k), 0, 1)))
+    return display("preview", np.stack(rgb, -1))
+
+
+# --------------------------------------------------------------------------------------------------------------- SSIM
+
+
+def gaussian(window: int = 11, sigma: float = 1.5) -> np.ndarray:
+    """(window,) normalised Gaussian taps."""
+    offsets = np.arange(window) - window // 2
+    taps = np.exp(-(offsets**2) / (2 * sigma**2))
+    return taps / taps.sum()
+
+
+def ssim_map(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(H, W), (H, W) -> (H, W): structural similarity, Wang et al. (2004).
+
+    11-tap Gaussian of sigma 1.5, K1 = 0.01, K2 = 0.03, data range 1, population covariance, symmetric border.
+    """
+    taps = gaussian()
+
+    def blur(image: np.ndarray) -> np.ndarray:
+        for axis in (0, 1):
+            padded = np.pad(image, [(5, 5) if a == axis else (0, 0) for a in range(2)], "symmetric")
+            windows = np.lib.stride_tricks.sliding_window_view(padded, len(taps), axis)
+            image = windows @ taps
+        return image
+
+    mx, my = blur(x), blur(y)
+    vx, vy, vxy = blur(x * x) - mx * mx, blur(y * y) - my * my, blur(x * y) - mx * my
+    c1, c2 = 0.01**2, 0.03**2
+    return (2 * mx * my + c1) * (2 * vxy + c2) / ((mx**2 + my**2 + c1) * (vx + vy + c2))
+
+
+# ------------------------------------------------------------------------------------------------------------ display
+
+
+def display(name: str, values: np.ndarray) -> np.ndarray:
+    """A float product as uint8: AoLP wraps at 256, everything else spans [0, 1]; NaN becomes 0."""
+    clean = np.nan_to_num(values)
+    if name == "aolp":
+        return (np.rint(256 * clean / np.pi) % 256).astype(np.uint8)
+    return np.rint(255 * np.clip(clean, 0, 1)).astype(np.uint8)
+
+
+# ---------------------------------------------------------------------------------------------------------- the whole
+
+
+def run(frame: RawFrame, sensor: Sensor, plan: Plan, options: Options, other: Optional[np.ndarray] = None) -> Dict:
+    """Every product of a plan from one frame.
+
+    Args:
+        frame: The mosaic.
+        sensor: Its layout as seen in the frame.
+        plan: The products wanted.
+        options: How to compute them.
+        other: Image to compare with in the SSIM modes `temporal` and `reference`: S0/2, luma.
+
+    Returns:
+        Product name -> array, and `"invalid"` -> (saturated, dark) pixel counts.
+    """
+    angles = demosaic(normalise(frame), sensor, options)
+    grey = luma(angles) if sensor.is_color else angles
+    vector = stokes(grey)
+    value = intensity(grey)
+    hot = saturated(frame, options.resolution == "half")
+    dark = ~hot & (vector[..., 0] < options.min_intensity)
+    bad = hot | dark
+    pair = (value, other)
+    if options.ssim_mode == "consistency":
+        pair = ((grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2)
+    if pair[1] is None:
+        similarity = np.full_like(value, np.nan)
+    else:
+        similarity = ssim_map(*pair)
+    degree, angle = np.where(bad, np.nan, dolp(vector)), np.where(bad, np.nan, aolp(vector))
+    found: Dict = {
+        "intensity": intensity(angles),
+        "stokes": np.where(bad[..., np.newaxis], np.nan, vector),
+        "dolp": degree,
+        "aolp": angle,
+        "preview": preview(value, degree, angle),
+        "ssim_map": similarity,
+        "ssim": similarity.mean(),
+    }
+    found.update({f"angle_{degrees}": angles[k] for k, degrees in enumerate(ANGLES)})
+    out = {}
+    for name in plan.products:
+        values = found[name]
+        as_bytes = options.dtype_of(name) == "uint8" and values.dtype != np.uint8
+        out[name] = display(name, values) if as_bytes else values
+    out["invalid"] = (int(hot.sum()), int(dark.sum()))
+    return out

@@ -1,0 +1,434 @@
+"""Polarization sensors as data: mosaic tiles, raw pixel formats, and the forward model (scene -> raw).
+
+A new sensor is one row in :data:`SENSORS`; a new pixel format one row in :data:`FORMATS`. Sources: Sony IMX250MZR and
+IMX250MYR tiles as printed in the camera makers' manuals; packings from the GenICam pixel format naming convention
+(PFNC 2.4) and from GigE Vision.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, NamedTuple, Optional, Tuple, Union
+
+import numpy as np
+
+#: Polarizer angles in degrees, in the order of every four-angle axis of this package.
+ANGLES = (0, 45, 90, 135)
+#: Colour channels, in the order of every colour axis of this package.
+CHANNELS = "RGB"
+#: Smallest frame side in pixels: the widest demosaic window and its reflected border must fit.
+MIN_SIDE = 16
+
+Tile = Tuple[Tuple[int, ...], ...]
+
+
+class FrameError(ValueError):
+    """A raw frame that cannot be used; `cause` is a short stable key for counting (see `docs/architecture.md`)."""
+
+    def __init__(self, cause: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class Sensor(NamedTuple):
+    """One mosaic: which polarizer angle, and which colour, covers each pixel.
+
+    Attributes:
+        name: Name of the sensor, for messages.
+        angles: 2x2 polarizer angles in degrees, row-major.
+        colors: 4x4 indices into `CHANNELS`, row-major, whose four stride-2 lattices are Bayer patterns; None for a
+            monochrome sensor.
+    """
+
+    name: str
+    angles: Tile
+    colors: Optional[Tile] = None
+
+    @property
+    def is_color(self) -> bool:
+        """Whether the sensor has a Bayer lattice over its polarizers."""
+        return self.colors is not None
+
+    @property
+    def period(self) -> int:
+        """Pixels after which the mosaic repeats along x and y: 2 (mono) or 4 (colour)."""
+        return 4 if self.is_color else 2
+
+    def angle_index(self, row: int, column: int) -> int:
+        """Index into `ANGLES` of the polarizer at a pixel."""
+        return ANGLES.index(self.angles[row % 2][column % 2])
+
+    def color_index(self, row: int, column: int) -> int:
+        """Index into `CHANNELS` of the colour filter at a pixel; colour sensors only."""
+        if self.colors is None:
+            raise ValueError(f"{self.name} has no colours")
+        return self.colors[row % 4][column % 4]
+
+    def position(self, angle: int) -> Tuple[int, int]:
+        """(row, column) of a polarizer angle, in degrees, within the 2x2 tile."""
+        return next((i, j) for i in range(2) for j in range(2) if self.angles[i][j] == angle)
+
+    def seen(
+        self, offset: Tuple[int, int] = (0, 0), flip: Tuple[bool, bool] = (False, False), shape: Tuple[int, int] = (0, 0)
+    ) -> Sensor:
+        """The mosaic as a frame shows it, whose region of interest and readout direction permute the tile.
+
+        Angles stay those of the camera: in a mirrored picture an AoLP of `a` points along `pi - a`.
+
+        Args:
+            offset: (x, y) of the frame's first pixel in the sensor's own readout, in pixels, before any flip.
+            flip: (ReverseX, ReverseY).
+            shape: (height, width) of the frame; its parity decides where a reversed row starts.
+
+        Raises:
+            ValueError: An offset is negative.
+        """
+        if min(offset) < 0:
+            raise ValueError(f"ROI offset must be >= 0, got {tuple(offset)}")
+
+        def place(index: int, size: int, start: int, reverse: bool) -> int:
+            return (size - 1 - index if reverse else index) + start
+
+        rows = [place(r, shape[0], offset[1], flip[1]) for r in range(4)]
+        columns = [place(c, shape[1], offset[0], flip[0]) for c in range(4)]
+        angles = tuple(tuple(self.angles[r % 2][c % 2] for c in columns[:2]) for r in rows[:2])
+        colors = None if self.colors is None else tuple(tuple(self.colors[r % 4][c % 4] for c in columns) for r in rows)
+        return Sensor(self.name, angles, colors)
+
+
+def parse_tile(text: str, name: str = "custom") -> Sensor:
+    """A sensor from its tile, written as in the manuals.
+
+    Args:
+        text: `"90 45 / 135 0"`, or for colour 4x4 cells such as `"R90 R45 G90 G45 / R135 R0 G135 G0 / ..."`.
+        name: Name given to the sensor.
+
+    Raises:
+        ValueError: The text is no 2x2 or 4x4 tile, an angle is missing, diagonal neighbours are not orthogonal, or the
+            colours are no Bayer pattern.
+    """
+    expected = "expected a tile such as '90 45 / 135 0' (2x2) or 'R90 R45 G90 G45 / R135 R0 ... / ...' (4x4)"
+    rows = [line.split() for line in text.split("/")]
+    size = len(rows)
+    cells = [re.fullmatch(r"([RGB]?)(\d+)", cell) for row in rows for cell in row]
+    if size not in (2, 4) or any(len(row) != size for row in rows) or not all(cells):
+        raise ValueError(f"{expected}, got {text!r}")
+    grid = [[(m.group(1), int(m.group(2))) for m in cells[size * r : size * r + size] if m] for r in range(size)]
+    tile = tuple(tuple(grid[r][c][1] for c in range(2)) for r in range(2))
+    if sorted(tile[0] + tile[1]) != list(ANGLES):
+        raise ValueError(f"a tile holds each of {ANGLES} once, got {tile} in {text!r}")
+    if abs(tile[0][0] - tile[1][1]) != 90:
+        raise ValueError(f"diagonal neighbours must be orthogonal polarizers, got {tile} in {text!r}")
+    if size == 2:
+        if any(cell[0] for row in grid for cell in row):
+            raise ValueError(f"a 2x2 tile has no colours; {expected}, got {text!r}")
+        return Sensor(name, tile)
+    if any(grid[r][c][1] != tile[r % 2][c % 2] or not grid[r][c][0] for r in range(4) for c in range(4)):
+        raise ValueError(f"{text!r} does not repeat its 2x2 angles, or has cells without a colour; {expected}")
+    colors = tuple(tuple(CHANNELS.index(cell[0]) for cell in row) for row in grid)
+    for r in range(2):
+        for c in range(2):
+            a, b, d, e = colors[r][c], colors[r][c + 2], colors[r + 2][c], colors[r + 2][c + 2]
+            if sorted((a, b, d, e)) != [0, 1, 1, 2] or not (a == e == 1 or b == d == 1):
+                raise ValueError(f"the {tile[r][c]} degree pixels of {text!r} form no Bayer pattern")
+    return Sensor(name, tile, colors)
+
+
+#: The sensors known by name.
+SENSORS: Dict[str, Sensor] = {
+    "IMX250MZR": parse_tile("90 45 / 135 0", "IMX250MZR"),
+    "IMX250MYR": parse_tile(
+        "R90 R45 G90 G45 / R135 R0 G135 G0 / G90 G45 B90 B45 / G135 G0 B135 B0",
+        "IMX250MYR",
+    ),
+}
+
+
+def get_sensor(sensor: Union[str, Sensor]) -> Sensor:
+    """A sensor from its name in `SENSORS` or its tile (see `parse_tile`).
+
+    Raises:
+        ValueError: Neither a known name nor a tile.
+    """
+    if isinstance(sensor, Sensor):
+        return sensor
+    if sensor in SENSORS:
+        return SENSORS[sensor]
+    try:
+        return parse_tile(sensor)
+    except ValueError as err:
+        raise ValueError(f"sensor must be one of {', '.join(SENSORS)} or a tile: {err}") from err
+
+
+# --------------------------------------------------------------------------------------------------- raw pixel formats
+
+
+class RawFrame(NamedTuple):
+    """A mosaic as numbers.
+
+    Attributes:
+        mosaic: (H, W) uint8 or native-endian uint16.
+        full_scale: The value that a saturated pixel has in `mosaic`.
+    """
+
+    mosaic: np.ndarray
+    full_scale: int
+
+
+class RawFormat(NamedTuple):
+    """How a camera packs pixels into bytes.
+
+    Attributes:
+        bits: Significant bits per pixel.
+        packing: `"u8"`, `"u16"`, `"p"` (PFNC `p`: a little-endian bit stream) or `"packed"` (GigE Vision: two pixels in
+            three bytes).
+        shift: Left shift of the significant bits within 16 (0: LSB aligned, 16 - bits: MSB aligned).
+    """
+
+    bits: int
+    packing: str
+    shift: int = 0
+
+    @property
+    def full_scale(self) -> int:
+        """The value of a saturated pixel after `unpack`."""
+        return ((1 << self.bits) - 1) << self.shift
+
+    def row_bytes(self, width: int) -> int:
+        """Bytes of one row of `width` pixels without padding."""
+        if self.packing == "packed":
+            return (width + 1) // 2 * 3
+        return (width * {"u8": 8, "u16": 16, "p": self.bits}[self.packing] + 7) // 8
+
+
+#: Pixel formats by bit depth and packing; the names are what follows a PFNC colour prefix.
+FORMATS: Dict[str, RawFormat] = {
+    "8": RawFormat(8, "u8"),
+    "10": RawFormat(10, "u16"),
+    "12": RawFormat(12, "u16"),
+    "16": RawFormat(16, "u16"),
+    "10p": RawFormat(10, "p"),
+    "12p": RawFormat(12, "p"),
+    "10Packed": RawFormat(10, "packed"),
+    "12Packed": RawFormat(12, "packed"),
+}
+
+_BAYER = r"bayer_(?:rggb|bggr|gbrg|grbg)"
+_ROS_ENCODING = re.compile(rf"(?:mono|{_BAYER})(8|16)|(8|16)UC1")
+_PFNC = re.compile(r"(?:Polarized?|Polarise)?(?:Angles_0d_45d_90d_135d_)?(?:Mono|Bayer(?:RG|BG|GB|GR))(8|10|12|16|10p|12p|10Packed|12Packed)")
+_POLARIZED = re.compile(r"polarized_angles_0d_45d_90d_135d_(?:mono|bayer_(?:rg|bg|gb|gr))(8|10|12|16|10p|12p|10packed|12packed)")
+
+
+def get_format(encoding: str, bit_depth: int = 0, alignment: str = "lsb") -> RawFormat:
+    """The raw format behind a `sensor_msgs/Image` encoding or PFNC name.
+
+    The encoding tells only how pixels are packed, never the mosaic: a polarizer mosaic tagged `bayer_rggb8` is not a
+    Bayer image.
+
+    Args:
+        encoding: `mono8`, `mono16`, `bayer_*8`, `bayer_*16`, `8UC1`, `16UC1`, a PFNC name such as `PolarizeMono12p` or
+            `BayerRG12Packed`, or `polarized_angles_0d_45d_90d_135d_*`.
+        bit_depth: Significant bits of 16-bit pixels, 9 to 16; 0 takes the encoding's own.
+        alignment: `"lsb"` or `"msb"`: where the significant bits of 16-bit pixels lie.
+
+    Raises:
+        FrameError: The encoding is unknown or empty (cause `encoding`).
+        ValueError: `bit_depth` or `alignment` is out of range.
+    """
+    if bit_depth != 0 and not 8 <= bit_depth <= 16:
+        raise ValueError(f"bit_depth must be 0 (from the encoding) or 8 to 16, got {bit_depth}")
+    if alignment not in ("lsb", "msb"):
+        raise ValueError(f"alignment must be 'lsb' or 'msb', got {alignment!r}")
+    found = _ROS_ENCODING.fullmatch(encoding) or _PFNC.fullmatch(encoding) or _POLARIZED.fullmatch(encoding)
+    if found is None:
+        raise FrameError(
+            "encoding",
+            "encoding must be mono8, mono16, bayer_*8, bayer_*16, 8UC1, 16UC1 or a PFNC name such as PolarizeMono8, "
+            f"PolarizeMono12p or BayerRG12Packed, got {encoding!r}",
+        )
+    key = next(group for group in found.groups() if group).replace("packed", "Packed")
+    known = FORMATS[key]
+    if known.packing != "u16":
+        return known
+    bits = bit_depth or known.bits
+    return RawFormat(bits, "u16", 16 - bits if alignment == "msb" else 0)
+
+
+def unpack(
+    data: Union[bytes, bytearray, memoryview, np.ndarray],
+    fmt: RawFormat,
+    height: int,
+    width: int,
+    step: int = 0,
+    big_endian: bool = False,
+) -> RawFrame:
+    """Raw bytes as a mosaic; a view where the bytes already are one.
+
+    Args:
+        data: The bytes of the image, row by row.
+        fmt: How pixels are packed.
+        height: Rows.
+        width: Pixels per row.
+        step: Bytes from one row to the next; 0 means no padding.
+        big_endian: Byte order of 16-bit pixels.
+
+    Returns:
+        The mosaic and its full scale. A 10 or 12 bit packed name whose rows hold two bytes per pixel is taken as the
+        driver's unpacked form, MSB aligned.
+
+    Raises:
+        FrameError: The size is below `MIN_SIDE` (`size`), `step` is shorter than a row (`step`), or data is missing
+            (`truncated`).
+    """
+    if height < MIN_SIDE or width < MIN_SIDE:
+        raise FrameError("size", f"a frame must be at least {MIN_SIDE}x{MIN_SIDE} pixels, got {width}x{height}")
+    flat = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data.reshape(-1).view(np.uint8)
+    if fmt.packing in ("p", "packed") and max(step, flat.size // height) >= 2 * width:
+        fmt = RawFormat(fmt.bits, "u16", 16 - fmt.bits)
+    row = fmt.row_bytes(width)
+    step = step or row
+    if step < row:
+        raise FrameError("step", f"step must be at least {row} bytes for {width} pixels of {fmt.bits} bit, got {step}")
+    needed = step * (height - 1) + row
+    if flat.size < needed:
+        raise FrameError(
+            "truncated",
+            f"{width}x{height} pixels of {fmt.bits} bit {fmt.packing} with step {step} need {needed} bytes, got {flat.size}",
+        )
+    rows = np.lib.stride_tricks.as_strided(flat, (height, row), (step, 1), writeable=False)
+    if fmt.packing == "u8":
+        return RawFrame(rows, fmt.full_scale)
+    if fmt.packing == "u16":
+        if step % 2 or not flat.flags.aligned or flat.ctypes.data % 2:
+            rows = np.ascontiguousarray(rows)
+        wide = rows.view(">u2" if big_endian else "<u2")
+        return RawFrame(wide.astype(np.uint16, copy=False), fmt.full_scale)
+    return RawFrame(_unpack_bits(np.ascontiguousarray(rows), fmt, width), fmt.full_scale)
+
+
+def _unpack_bits(rows: np.ndarray, fmt: RawFormat, width: int) -> np.ndarray:
+    """(H, row bytes) uint8 -> (H, width) uint16 of a `p` or `packed` format."""
+    if fmt.packing == "packed":
+        triples = rows.reshape(rows.shape[0], -1, 3).astype(np.uint16)
+        low_bits = fmt.bits - 8
+        mask = (1 << low_bits) - 1
+        first = triples[..., 0] << low_bits | triples[..., 1] & mask
+        second = triples[..., 2] << low_bits | triples[..., 1] >> 4 & mask
+        return np.ascontiguousarray(np.stack([first, second], -1).reshape(rows.shape[0], -1)[:, :width])
+    pixels, size = (2, 3) if fmt.bits == 12 else (4, 5)
+    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % size)))
+    groups = padded.reshape(rows.shape[0], -1, size).astype(np.uint64)
+    word = sum(groups[..., k] << np.uint64(8 * k) for k in range(size))
+    mask = np.uint64((1 << fmt.bits) - 1)
+    values = np.stack([word >> np.uint64(fmt.bits * k) & mask for k in range(pixels)], -1)
+    return np.ascontiguousarray(values.reshape(rows.shape[0], -1)[:, :width].astype(np.uint16))
+
+
+def pack(mosaic: np.ndarray, fmt: RawFormat, big_endian: bool = False) -> bytes:
+    """The inverse of `unpack` without row padding: LSB-aligned (H, W) numbers as the bytes a camera would send."""
+    height, width = mosaic.shape
+    if fmt.packing == "u8":
+        return mosaic.astype(np.uint8).tobytes()
+    if fmt.packing == "u16":
+        return (mosaic.astype(np.uint16) << fmt.shift).astype(">u2" if big_endian else "<u2").tobytes()
+    if fmt.packing == "packed":
+        even = np.pad(mosaic, ((0, 0), (0, width % 2))).astype(np.uint16).reshape(height, -1, 2)
+        low_bits = fmt.bits - 8
+        mask = (1 << low_bits) - 1
+        middle = even[..., 0] & mask | (even[..., 1] & mask) << 4
+        return np.stack([even[..., 0] >> low_bits, middle, even[..., 1] >> low_bits], -1).astype(np.uint8).tobytes()
+    bits = np.unpackbits(mosaic.astype("<u2").view(np.uint8).reshape(height, width, 2), axis=-1, bitorder="little")
+    return np.packbits(bits[..., : fmt.bits].reshape(height, -1), axis=-1, bitorder="little").tobytes()
+
+
+# ------------------------------------------------------------------------------------------------------- forward model
+
+
+def expose(
+    stokes: np.ndarray,
+    sensor: Sensor,
+    bit_depth: int = 8,
+    full_well: float = 0.0,
+    read_noise: float = 0.0,
+    rng: Optional[np.random.Generator] = None,
+) -> np.ndarray:
+    """The forward model: what a sensor records of a scene (Malus' law, noise, saturation, quantisation).
+
+    Args:
+        stokes: (H, W, 3) linear Stokes vectors S0, S1, S2 per pixel for a mono sensor, (H, W, 3, 3) for a colour one
+            with RGB as axis 2. Full scale is an intensity behind the polarizer of 1, so S0 lies in [0, 2].
+        sensor: The mosaic.
+        bit_depth: 8 to 16.
+        full_well: Electrons at full scale: adds shot noise. 0 turns it off.
+        read_noise: Standard deviation in electrons; needs `full_well`.
+        rng: Source of the noise; needed with `full_well`.
+
+    Returns:
+        (H, W) uint8 (8 bit) or uint16 (more, LSB aligned).
+
+    Raises:
+        ValueError: A shape or option does not fit.
+    """
+    shape = (3, 3) if sensor.is_color else (3,)
+    if stokes.shape[2:] != shape:
+        raise ValueError(f"stokes of {sensor.name} must have shape (H, W, {', '.join(map(str, shape))}), got {stokes.shape}")
+    if not 8 <= bit_depth <= 16:
+        raise ValueError(f"bit_depth must be 8 to 16, got {bit_depth}")
+    if full_well and rng is None:
+        raise ValueError("full_well adds noise and needs rng")
+    signal = np.empty(stokes.shape[:2])
+    for row in range(sensor.period):
+        for column in range(sensor.period):
+            angle = np.deg2rad(2 * ANGLES[sensor.angle_index(row, column)])
+            site = (slice(row, None, sensor.period), slice(column, None, sensor.period))
+            s = stokes[site] if not sensor.is_color else stokes[site][:, :, sensor.color_index(row, column)]
+            signal[site] = (s[..., 0] + s[..., 1] * np.cos(angle) + s[..., 2] * np.sin(angle)) / 2
+    if full_well and rng is not None:
+        electrons = rng.poisson(np.clip(signal, 0, None) * full_well) + rng.normal(0, read_noise, signal.shape)
+        signal = electrons / full_well
+    top = (1 << bit_depth) - 1
+    return np.clip(np.rint(signal * top), 0, top).astype(np.uint8 if bit_depth == 8 else np.uint16)
+
+
+def sample(angles: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """Four full angle images -> the mosaic, for measuring a demosaic against truth.
+
+    Args:
+        angles: (4, H, W) in the order of `ANGLES`, or (4, H, W, 3) RGB for a colour sensor; any type.
+        sensor: The mosaic.
+
+    Returns:
+        (H, W) of the same type.
+    """
+    mosaic = np.empty(angles.shape[1:3], angles.dtype)
+    for row in range(sensor.period):
+        for column in range(sensor.period):
+            site = (slice(row, None, sensor.period), slice(column, None, sensor.period))
+            plane = angles[sensor.angle_index(row, column)]
+            mosaic[site] = plane[site] if not sensor.is_color else plane[site][..., sensor.color_index(row, column)]
+    return mosaic
+
+
+def as_frame(raw: Union[np.ndarray, RawFrame], full_scale: int = 0) -> RawFrame:
+    """Validate a mosaic given as an array.
+
+    Args:
+        raw: (H, W) uint8 or uint16, or a `RawFrame`.
+        full_scale: Value of a saturated pixel of an array; 0 takes the type's maximum.
+
+    Raises:
+        FrameError: Wrong type, shape or size.
+    """
+    if isinstance(raw, RawFrame):
+        mosaic, full_scale = raw
+    else:
+        mosaic = raw
+    if not isinstance(mosaic, np.ndarray) or mosaic.dtype not in (np.uint8, np.uint16):
+        got = mosaic.dtype if isinstance(mosaic, np.ndarray) else type(mosaic).__name__
+        raise FrameError("type", f"raw must be a uint8 or uint16 array, got {got}")
+    if mosaic.ndim != 2 or min(mosaic.shape) < MIN_SIDE:
+        raise FrameError("size", f"raw must be (H, W), at least {MIN_SIDE}x{MIN_SIDE}, got shape {mosaic.shape}")
+    limit = int(np.iinfo(mosaic.dtype).max)
+    if not 0 <= full_scale <= limit:
+        raise FrameError("size", f"full_scale of {mosaic.dtype} must be at most {limit}, got {full_scale}")
+    return RawFrame(mosaic, full_scale or limit)
