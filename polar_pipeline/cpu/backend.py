@@ -1,0 +1,378 @@
+"""The CPU backend: strips of rows that stay in cache, one thread per core; one method per operator of the plan."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+
+import cv2
+import numpy as np
+
+from polar_pipeline.cpu import demosaic as dm
+from polar_pipeline.cpu.ssim import RADIUS, ssim_rows
+from polar_pipeline.options import Options
+from polar_pipeline.plan import Plan
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.reference import LUMA
+from polar_pipeline.sensor import ANGLES, RawFrame
+
+#: Output pixels per strip: with its temporaries a strip of this size stays within a core's share of the cache.
+STRIP_PIXELS = 80_000
+
+_F = np.float32
+_NAN = _F(np.nan)
+
+
+class Output(NamedTuple):
+    """What a backend gives back: products by name, seconds per stage, (saturated, dark) counts, and S0/2 (luma)."""
+
+    products: Dict[str, np.ndarray]
+    timings: Dict[str, float]
+    invalid: Tuple[int, int]
+    value: Optional[np.ndarray]
+
+
+class CpuBackend:
+    """Runs a plan on frames.
+
+    Args:
+        plan: What to compute.
+        options: How.
+        threads: Threads to use; 0 for one per core.
+    """
+
+    def __init__(self, plan: Plan, options: Options, threads: int = 0) -> None:
+        self._plan = plan
+        self._options = options
+        self._threads = threads or _cores()
+        self._pool = ThreadPoolExecutor(self._threads, "polar_pipeline")
+
+    @property
+    def device(self) -> str:
+        """What it runs on, for people."""
+        return f"cpu ({platform.machine()}, {self._threads} threads)"
+
+    def run(self, frame: RawFrame, other: Optional[np.ndarray] = None) -> Output:
+        """Every product of one frame.
+
+        Args:
+            frame: The mosaic.
+            other: (h, w) float32 that SSIM compares S0/2 with; None in mode `consistency` and for a first frame.
+        """
+        plan, mode = self._plan, self._options.ssim_mode
+        marks = [("", time.perf_counter())]
+        job = _Job(frame, plan, self._options)
+        marks.append(("pad", time.perf_counter()))
+        counts = list(self._pool.map(job.pixel_pass, job.strips()))
+        marks.append(("polarization", time.perf_counter()))
+        if plan.window:
+            if mode == "consistency":
+                other = job.pair[1]
+            if other is None:
+                job.no_similarity()
+            else:
+                sums = list(self._pool.map(job.window_pass(other), job.strips()))
+                job.store_mean(sums)
+            marks.append(("ssim", time.perf_counter()))
+        timings = {name: now - before for (_, before), (name, now) in zip(marks, marks[1:])}
+        invalid = (sum(saturated for saturated, _ in counts), sum(dark for _, dark in counts))
+        value = job.pair[0] if plan.window and mode == "temporal" else None
+        return Output({name: job.out[name] for name in plan.products}, timings, invalid, value)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _reflected(size: int, halo: int, stride: int) -> np.ndarray:
+    """Index of the pixel shown at -halo .. size + halo - 1: reflect-101 on each lattice of `stride`."""
+    index = np.arange(-halo, size + halo)
+    phase = index % stride
+    count = (size - phase + stride - 1) // stride
+    period = 2 * (count - 1)
+    step = (index // stride) % period
+    return np.minimum(step, period - step) * stride + phase
+
+
+def _pad(mosaic: np.ndarray, halo: int, stride: int) -> np.ndarray:
+    """The mosaic with a border that goes on in phase: reflected on each lattice of `stride`."""
+    height, width = mosaic.shape
+    rows, columns = _reflected(height, halo, stride), _reflected(width, halo, stride)
+    out = np.empty((height + 2 * halo, width + 2 * halo), mosaic.dtype)
+    out[halo:-halo, halo:-halo] = mosaic
+    out[halo:-halo, :halo] = mosaic[:, columns[:halo]]
+    out[halo:-halo, -halo:] = mosaic[:, columns[-halo:]]
+    out[:halo] = out[halo + rows[:halo]]
+    out[-halo:] = out[halo + rows[-halo:]]
+    return out
+
+
+class _Job:
+    """One frame on its way: its padded mosaic, the outputs, and what the passes share."""
+
+    def __init__(self, frame: RawFrame, plan: Plan, options: Options) -> None:
+        mosaic = frame.mosaic
+        self.plan = plan
+        self.options = options
+        self.full_scale = frame.full_scale
+        self.scale = 1 / frame.full_scale
+        self.sensor = options.sensor.seen(options.roi_offset, options.flip, mosaic.shape)
+        self.half = options.resolution == "half"
+        self.raw_size: Tuple[int, int] = mosaic.shape
+        self.size = (mosaic.shape[0] // 2, mosaic.shape[1] // 2) if self.half else self.raw_size
+        self.mono_halo = dm.MONO_HALO[options.interpolation]
+        self.color_halo = dm.COLOR_HALO[options.debayer] if self.sensor.is_color else 0
+        period = self.sensor.period
+        self.halo = -(-(self.mono_halo + self.color_halo) // period) * period
+        self.padded = _pad(mosaic, self.halo, period // 2)
+        self.out = {
+            name: np.empty(PRODUCTS[name].shape(self.size, self.sensor.is_color), options.dtype_of(name))
+            for name in plan.products
+        }
+        pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
+        self.pair = [np.empty(self.size, _F) for _ in range(pairs)]
+        self.strip_rows = max(4, STRIP_PIXELS // self.size[1] // 4 * 4)
+
+    def strips(self) -> List[Tuple[int, int]]:
+        """(first, end) output row of every strip; the first is a multiple of the mosaic's period."""
+        height = self.size[0]
+        return [(top, min(top + self.strip_rows, height)) for top in range(0, height, self.strip_rows)]
+
+    def pixel_pass(self, rows: Tuple[int, int]) -> Tuple[int, int]:
+        """Every operator of the first pass on one strip; gives (saturated, dark) counts."""
+        strip = _Strip(self, *rows)
+        for name in self.plan.pixel:
+            _STAGES[name](strip)
+        return strip.counts
+
+    def window_pass(self, other: np.ndarray) -> Callable[[Tuple[int, int]], float]:
+        """A function that compares one strip of the pair and gives the sum of its similarities."""
+        one = self.pair[0]
+        height = self.size[0]
+
+        def compare(rows: Tuple[int, int]) -> float:
+            top, bottom = rows
+            index = np.arange(top - RADIUS, bottom + RADIUS)
+            index = np.where(index < 0, -1 - index, index)
+            index = np.where(index >= height, 2 * height - 1 - index, index)
+            if index[0] == top - RADIUS and index[-1] == bottom + RADIUS - 1:
+                images = (one[index[0] : index[-1] + 1], other[index[0] : index[-1] + 1])
+            else:
+                images = (one[index], other[index])
+            similarity = ssim_rows(*images)
+            self.store("ssim_map", rows, [similarity])
+            return float(similarity.sum(dtype=np.float64))
+
+        return compare
+
+    def store_mean(self, sums: List[float]) -> None:
+        """The mean similarity, summed strip by strip in a fixed order."""
+        if "ssim" in self.out:
+            self.out["ssim"][...] = sum(sums) / (self.size[0] * self.size[1])
+
+    def no_similarity(self) -> None:
+        """Nothing to compare with: NaN, or 0 in the display encoding."""
+        for name in self.plan.window:
+            if name in self.out:
+                self.out[name].fill(0 if self.out[name].dtype == np.uint8 else np.nan)
+
+    def store(self, name: str, rows: Tuple[int, int], planes: List[np.ndarray], bad: Optional[np.ndarray] = None) -> None:
+        """Write the planes of a product, one per channel, into its rows; `bad` pixels become NaN or 0."""
+        if name not in self.out:
+            return
+        target = self.out[name][rows[0] : rows[1]]
+        if target.dtype == np.uint8:
+            planes = [_display(name, plane) for plane in planes]
+        if len(planes) == 1:
+            target[...] = planes[0]
+        else:
+            cv2.merge(planes, target)
+        if bad is not None:
+            target[bad] = 0 if target.dtype == np.uint8 else _NAN
+
+
+def _display(name: str, plane: np.ndarray) -> np.ndarray:
+    """A float plane as uint8: AoLP wraps at 256, everything else spans [0, 1]."""
+    if name == "aolp":
+        wide: np.ndarray = cv2.multiply(plane, 256 / np.pi, dtype=cv2.CV_16U)
+        return wide.astype(np.uint8)
+    levels: np.ndarray = cv2.multiply(plane, 255.0, dtype=cv2.CV_8U)
+    return levels
+
+
+class _Strip:
+    """The values of one strip of output rows, one method per operator of the plan."""
+
+    def __init__(self, job: _Job, top: int, bottom: int) -> None:
+        self.job = job
+        self.rows = (top, bottom)
+        step = 2 if job.half else 1
+        self.raw_rows = (step * top, step * bottom)
+        self.raw = job.padded[step * top : step * bottom + 2 * job.halo]
+        self.counts = (0, 0)
+        self.bad: Optional[np.ndarray] = None
+
+    def _store(self, name: str, planes: List[np.ndarray], bad: Optional[np.ndarray] = None) -> None:
+        self.job.store(name, self.rows, planes, bad)
+
+    # -- demosaicking ----------------------------------------------------------------------------------------------
+
+    def angles(self) -> None:
+        """`images[channel][angle]`."""
+        job = self.job
+        if not job.sensor.is_color:
+            z = dm.inner(self.raw, job.halo - job.mono_halo)
+            self.images = [self._four(z, job.scale)]
+            return
+        z = cv2.multiply(dm.inner(self.raw, 0), job.scale, dtype=cv2.CV_32F)
+        channels = dm.debayer(job.options.debayer, z, job.sensor)
+        halo = job.halo - job.color_halo
+        for channel in channels:
+            self._reflect(channel, halo)
+        self.images = [self._four(dm.inner(channel, halo - job.mono_halo), 1.0) for channel in channels]
+
+    def _reflect(self, image: np.ndarray, halo: int) -> None:
+        """Overwrite what lies beyond the frame by reflect-101 of what lies within; `image` carries `halo`."""
+        height, width = self.job.raw_size
+        for view, first, size in ((image, self.raw_rows[0] - halo, height), (image.T, -halo, width)):
+            for k in (*range(-first), *range(size - first, len(view))):
+                place = k + first
+                view[k] = view[(-place if place < 0 else 2 * (size - 1) - place) - first]
+
+    def _four(self, z: np.ndarray, scale: float) -> List[np.ndarray]:
+        """One colour's mosaic with `mono_halo` -> its four angle images at the output's resolution."""
+        job = self.job
+        method = job.options.interpolation
+        if job.half and (method == "bilinear" or not job.options.co_sited):
+            return dm.superpixels(z, job.sensor, job.mono_halo, scale, job.options.co_sited)
+        if method != "bilinear" and z.dtype != np.float32:
+            z = cv2.multiply(z, scale, dtype=cv2.CV_32F)
+            scale = 1.0
+        masks = dm.angle_masks(job.sensor, z.shape, z.dtype)
+        images = dm.demosaic(method, z, job.sensor, masks, scale)
+        if not job.half:
+            return images
+        size = (job.size[1], self.rows[1] - self.rows[0])
+        return [cv2.resize(dm.even(image), size, interpolation=cv2.INTER_AREA) for image in images]
+
+    def grey(self) -> None:
+        """Luma of each angle: `luma[angle]`."""
+        if len(self.images) == 1:
+            self.luma = self.images[0]
+            return
+        self.luma = []
+        for red, green, blue in zip(*self.images):
+            plane = cv2.addWeighted(red, LUMA[0], green, LUMA[1], 0)
+            self.luma.append(cv2.scaleAdd(blue, LUMA[2], plane))
+
+    # -- polarimetry -----------------------------------------------------------------------------------------------
+
+    def sums(self) -> None:
+        """I0 + I90 and I45 + I135."""
+        i0, i45, i90, i135 = self.luma
+        self.straight, self.diagonal = cv2.add(i0, i90), cv2.add(i45, i135)
+
+    def stokes_planes(self) -> None:
+        """S0, S1, S2."""
+        i0, i45, i90, i135 = self.luma
+        self.s0 = cv2.addWeighted(self.straight, 0.5, self.diagonal, 0.5, 0)
+        self.s1, self.s2 = cv2.subtract(i0, i90), cv2.subtract(i45, i135)
+
+    def invalid(self) -> None:
+        """Saturated and dark pixels; `bad` stays None where there are none."""
+        job = self.job
+        raw = dm.inner(self.raw, job.halo)
+        if job.half:
+            peak = dm.even(raw)
+            peak = np.maximum(peak[0::2], peak[1::2])
+            peak = np.maximum(peak[:, 0::2], peak[:, 1::2])
+        else:
+            around = dm.inner(self.raw, job.halo - 1).copy()
+            self._reflect(around, 1)
+            peak = dm.inner(cv2.dilate(around, np.ones((3, 3), np.uint8)), 1)
+        hot = peak >= job.full_scale
+        dark = self.s0 < _F(job.options.min_intensity)
+        self.counts = (int(np.count_nonzero(hot)), 0)
+        bad = hot | dark
+        count = int(np.count_nonzero(bad))
+        self.counts = (self.counts[0], count - self.counts[0])
+        self.bad = bad if count else None
+
+    def polar(self) -> None:
+        """Length and direction (degrees) of (S1, S2)."""
+        self.length, self.direction = cv2.cartToPolar(self.s1, self.s2, angleInDegrees=True)
+        limit = np.maximum(self.s0, _F(1e-9))
+        np.divide(self.length, limit, out=limit)
+        self.degree = np.minimum(limit, _F(1), out=limit)
+
+    # -- products --------------------------------------------------------------------------------------------------
+
+    def angle(self, index: int) -> None:
+        """One angle image."""
+        self._store(f"angle_{ANGLES[index]}", [channel[index] for channel in self.images])
+
+    def intensity(self) -> None:
+        """S0/2, per channel."""
+        if len(self.images) == 1:
+            self._store("intensity", [self.s0 * _F(0.5)])
+            return
+        planes = []
+        for i0, i45, i90, i135 in self.images:
+            total = i0 + i45
+            total += i90
+            total += i135
+            total *= _F(0.25)
+            planes.append(total)
+        self._store("intensity", planes)
+
+    def stokes(self) -> None:
+        """The Stokes vector."""
+        self._store("stokes", [self.s0, self.s1, self.s2], self.bad)
+
+    def dolp(self) -> None:
+        """Degree of linear polarization."""
+        self._store("dolp", [self.degree], self.bad)
+
+    def aolp(self) -> None:
+        """Angle of linear polarization in [0, pi)."""
+        angle = self.direction * _F(np.pi / 360)
+        angle[angle >= _F(np.pi)] = 0
+        self._store("aolp", [angle], self.bad)
+
+    def preview(self) -> None:
+        """Hue AoLP, saturation DoLP, value S0/2."""
+        saturation = self.degree
+        if self.bad is not None:
+            saturation = np.where(self.bad, _F(0), saturation)
+        hsv = cv2.merge([self.direction, saturation, self.s0 * _F(0.5)])
+        rgb = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)
+        cv2.multiply(rgb, (255.0, 255.0, 255.0, 0.0), self.job.out["preview"][self.rows[0] : self.rows[1]], dtype=cv2.CV_8U)
+
+    def ssim_pair(self) -> None:
+        """What SSIM compares: the two estimates of S0/2, or S0/2 alone."""
+        top, bottom = self.rows
+        if len(self.job.pair) == 2:
+            np.multiply(self.straight, _F(0.5), out=self.job.pair[0][top:bottom])
+            np.multiply(self.diagonal, _F(0.5), out=self.job.pair[1][top:bottom])
+        else:
+            np.multiply(self.s0, _F(0.5), out=self.job.pair[0][top:bottom])
+
+
+_STAGES: Dict[str, Callable[[_Strip], None]] = {
+    **{
+        name: getattr(_Strip, name)
+        for name in (
+            "angles", "grey", "sums", "stokes_planes", "invalid", "intensity", "stokes", "polar", "dolp", "aolp", "preview", "ssim_pair",
+        )
+    },
+    **{f"angle_{angle}": partial(_Strip.angle, index=index) for index, angle in enumerate(ANGLES)},
+}

@@ -1,0 +1,361 @@
+"""Demosaicking of one strip: the twins of `reference.py`'s methods on float32 images that carry their halo.
+
+Which source a pixel takes follows from its place in the tile. That is done with bit masks (a float32 image seen as
+integers, AND a mask of ones or zeros): exact, without branches, at the speed of memory.
+"""
+
+from __future__ import annotations
+
+from typing import List, Sequence, Tuple
+
+import cv2
+import numpy as np
+
+from polar_pipeline.reference import BETA, EPSILON
+from polar_pipeline.sensor import ANGLES, Sensor
+
+#: Raw pixels that a method reads beyond its own, rounded up to a multiple of two.
+MONO_HALO = {"bilinear": 2, "gradient": 2, "adaptive": 4}
+COLOR_HALO = {"bilinear": 2, "mhc": 4, "weighted": 6}
+
+_F = np.float32
+_BILINEAR = np.array([0.5, 1, 0.5], _F)
+#: Taps that move a sample of an even or odd row (column) of the tile to the superpixel's centre.
+_CENTRE = (np.array([0, 0.75, 0.25], _F), np.array([0.25, 0.75, 0], _F))
+_BINOMIAL = np.array([0.25, 0.5, 0.25], _F)
+_SAME_PHASE = np.array([4, 0, 8, 0, 4], _F) / _F(16)
+_OTHER_PHASE = np.array([1, 0, 7, 0, 7, 0, 1], _F) / _F(16)
+_NOISE = _F(4 * EPSILON**2)
+
+Image = np.ndarray
+
+
+def at(image: Image, dy: int, dx: int, halo: int) -> Image:
+    """`image` without `halo` pixels on each side, seen at an offset; a view."""
+    height, width = image.shape[0] - 2 * halo, image.shape[1] - 2 * halo
+    return image[halo + dy : halo + dy + height, halo + dx : halo + dx + width]
+
+
+def inner(image: Image, halo: int) -> Image:
+    """`image` without `halo` pixels on each side; a view."""
+    return at(image, 0, 0, halo)
+
+
+def angle_masks(sensor: Sensor, shape: Tuple[int, int], dtype: np.dtype) -> List[Image]:
+    """Four (H, W) arrays of `dtype`: all bits set behind one polarizer, none elsewhere, in the order of `ANGLES`."""
+    masks = []
+    for angle in ANGLES:
+        row, column = sensor.position(angle)
+        mask = np.zeros(shape, f"u{np.dtype(dtype).itemsize}")
+        mask[row::2, column::2] = np.iinfo(mask.dtype).max
+        masks.append(mask.view(dtype))
+    return masks
+
+
+def select(sources: Sequence[Sequence[Image]], out: Image) -> None:
+    """Write `out` (H, W) float32 from one source per place in a tile: `sources[row % n][column % n]`, each (H, W)."""
+    period = len(sources)
+    width = out.shape[1]
+    bits = out.view(np.uint32)
+    for row, choices in enumerate(sources):
+        target = bits[row::period]
+        for k, source in enumerate(choices):
+            if any(source is earlier for earlier in choices[:k]):
+                continue
+            mask = np.array([-int(choice is source) for choice in choices], np.int32).view(np.uint32)
+            part = source[row::period].view(np.uint32) & np.resize(mask, width)
+            if k == 0:
+                target[...] = part
+            else:
+                target |= part
+
+
+# ------------------------------------------------------------------------------------------------------ colour lattice
+
+
+def debayer(method: str, z: Image, sensor: Sensor) -> List[Image]:
+    """(H + 2n, W + 2n) float32 colour mosaic, n = `COLOR_HALO[method]` -> three (H, W) images, R, G, B, in [0, 1].
+
+    `z` starts at the sensor's tile (0, 0), so the result starts at (n, n).
+    """
+    n = COLOR_HALO[method]
+    centre = inner(z, n)
+    green, row, column, across = {"bilinear": _lattice_bilinear, "mhc": _lattice_mhc, "weighted": _lattice_weighted}[
+        method
+    ](z, sensor)
+    sources: List[List[List[Image]]] = [[], [], []]
+    for r in range(n, n + 4):
+        for channel in sources:
+            channel.append([])
+        for c in range(n, n + 4):
+            own = sensor.color_index(r, c)
+            of_row = own if own != 1 else sensor.color_index(r, c + 2)
+            sources[1][-1].append(centre if own == 1 else green)
+            for color in (0, 2):
+                source = centre if own == color else across if own != 1 else row if of_row == color else column
+                sources[color][-1].append(source)
+    out = []
+    for channel in sources:
+        image = np.empty(centre.shape, _F)
+        select(channel, image)
+        out.append(np.clip(image, 0, 1, out=image))
+    return out
+
+
+def _lattice_bilinear(z: Image, sensor: Sensor) -> Tuple[Image, Image, Image, Image]:
+    rows = at(z, 0, -2, 2) + at(z, 0, 2, 2)
+    rows *= _F(0.5)
+    sums = z[:, :-4] + z[:, 4:]
+    across = sums[:-4] + sums[4:]
+    across *= _F(0.25)
+    columns = at(z, -2, 0, 2) + at(z, 2, 0, 2)
+    columns *= _F(0.5)
+    green = rows + columns
+    green *= _F(0.5)
+    return green, rows, columns, across
+
+
+def _lattice_mhc(z: Image, sensor: Sensor) -> Tuple[Image, Image, Image, Image]:
+    centre = inner(z, 4)
+    pairs = z[:, 2:-6] + z[:, 6:-2]
+    h1 = pairs[4:-4]
+    diagonal = pairs[2:-6] + pairs[6:-2]
+    v1 = at(z, -2, 0, 4) + at(z, 2, 0, 4)
+    h2 = at(z, 0, -4, 4) + at(z, 0, 4, 4)
+    v2 = at(z, -4, 0, 4) + at(z, 4, 0, 4)
+    far = h2 + v2
+    green = h1 + v1
+    green *= _F(0.25)
+    green += centre * _F(0.5)
+    across = diagonal * _F(0.25)
+    across += centre * _F(0.75)
+    across -= far * _F(3 / 16)
+    far *= _F(0.125)
+    green -= far
+    shared = centre * _F(10 / 16)
+    diagonal *= _F(0.125)
+    shared -= diagonal
+    rows = h1 * _F(0.5)
+    rows += shared
+    columns = v1 * _F(0.5)
+    columns += shared
+    h2 *= _F(1 / 16)
+    v2 *= _F(1 / 16)
+    columns += h2
+    rows += v2
+    h2 += h2
+    v2 += v2
+    rows -= h2
+    columns -= v2
+    return green, rows, columns, across
+
+
+def _lattice_weighted(z: Image, sensor: Sensor) -> Tuple[Image, Image, Image, Image]:
+    centre = inner(z, 4)
+    total = np.zeros_like(centre)
+    weights = np.zeros_like(centre)
+    for dy, dx in ((2, 0), (0, 2)):
+        near = (at(z, -dy, -dx, 4), at(z, dy, dx, 4))
+        edge = cv2.absdiff(near[0], near[1])
+        edge += _F(EPSILON)
+        for k, sign in enumerate((-1, 1)):
+            detail = centre - at(z, 2 * sign * dy, 2 * sign * dx, 4)
+            weight = np.abs(detail)
+            weight += edge
+            np.reciprocal(weight, out=weight)
+            detail *= _F(0.5)
+            detail += near[k]
+            detail *= weight
+            total += detail
+            weights += weight
+    total /= weights
+    green = np.empty_like(centre)
+    is_green = [[sensor.color_index(r, c) == 1 for c in range(4)] for r in range(4)]
+    select([[centre if chosen else total for chosen in row] for row in is_green], green)
+    difference = centre - green
+    rows = at(difference, 0, -2, 2) + at(difference, 0, 2, 2)
+    sums = difference[:, :-4] + difference[:, 4:]
+    across = sums[:-4] + sums[4:]
+    columns = at(difference, -2, 0, 2) + at(difference, 2, 0, 2)
+    green = np.ascontiguousarray(inner(green, 2))
+    for image, weight_of in ((rows, 0.5), (columns, 0.5), (across, 0.25)):
+        image *= _F(weight_of)
+        image += green
+    return green, rows, columns, across
+
+
+# --------------------------------------------------------------------------------------------------- polarizer mosaic
+
+
+def even(image: Image) -> Image:
+    """`image` without a last odd row or column; a view."""
+    return image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2]
+
+
+def superpixels(z: Image, sensor: Sensor, halo: int, scale: float, co_sited: bool) -> List[Image]:
+    """(2h + 2 halo, 2w + 2 halo) mosaic of one colour and any type -> four (h, w) float32 angle images times `scale`.
+
+    Co-sited, each angle is the mean over its superpixel of the bilinear interpolation: 3/4 and 1/4 of the two nearest
+    samples along x and along y.
+    """
+    whole = even(z)
+    lattices = []
+    for row in range(2):
+        part = whole[row::2]
+        lattices.append(cv2.split(part.reshape(part.shape[0], -1, 2)))
+    root = np.sqrt(scale)
+    images = []
+    for angle in ANGLES:
+        row, column = sensor.position(angle)
+        lattice = lattices[row][column]
+        if co_sited:
+            vertical, horizontal = ((_F(root) * _CENTRE[place]) for place in (row, column))
+            image = cv2.sepFilter2D(lattice, cv2.CV_32F, horizontal, vertical)
+        else:
+            image = cv2.multiply(lattice, scale, dtype=cv2.CV_32F)
+        images.append(inner(image, halo // 2))
+    return images
+
+
+def demosaic(method: str, z: Image, sensor: Sensor, masks: List[Image], scale: float = 1.0) -> List[Image]:
+    """(H + 2n, W + 2n) mosaic of one colour, n = `MONO_HALO[method]` -> four (H, W) float32 angle images.
+
+    `z` and `masks` (of `angle_masks`, for the shape of `z`) start at the sensor's tile (0, 0), so the result starts at
+    (n, n), again the tile's (0, 0). `bilinear` takes numbers of any type and multiplies them by `scale`; the others take
+    float32 of full scale 1.
+    """
+    if method == "adaptive":
+        return _adaptive(z, sensor)
+    taps = _BILINEAR * _F(np.sqrt(scale))
+    images = [inner(cv2.sepFilter2D(cv2.bitwise_and(z, mask), cv2.CV_32F, taps, taps), 2) for mask in masks]
+    if method == "bilinear":
+        return images
+    detail = at(z, 0, -2, 2) + at(z, 0, 2, 2)
+    detail += at(z, -2, 0, 2)
+    detail += at(z, 2, 0, 2)
+    detail *= _F(-0.25)
+    detail += inner(z, 2)
+    detail *= _F(BETA)
+    out = []
+    for image, mask in zip(images, masks):
+        restored = image + np.where(inner(mask, 2).view(np.uint32), _F(0), detail)
+        out.append(np.clip(restored, 0, 1, out=restored))
+    return out
+
+
+def _pair_mean(c: Image, z: Image, dy: int, dx: int) -> Image:
+    """Mean of z(d) and z(-d) weighted by 1/g: with two terms it needs one division, (z(d) g(-d) + z(-d) g(d)) / sum."""
+    one, two = at(z, -dy, -dx, 3), at(z, dy, dx, 3)
+    edge = cv2.absdiff(one, two)
+    edge += _F(EPSILON)
+    g_one = cv2.absdiff(c, at(z, -2 * dy, -2 * dx, 3))
+    g_two = cv2.absdiff(c, at(z, 2 * dy, 2 * dx, 3))
+    g_one += edge
+    g_two += edge
+    mean = one * g_two
+    mean += two * g_one
+    g_one += g_two
+    mean /= g_one
+    return mean
+
+
+def _diagonal_mean(c: Image, z: Image) -> Image:
+    """Mean of the four diagonal neighbours weighted by 1/g."""
+    total, weights = np.zeros_like(c), np.zeros_like(c)
+    for dx in (-1, 1):
+        one, two = at(z, -1, -dx, 3), at(z, 1, dx, 3)
+        edge = cv2.absdiff(one, two)
+        edge += _F(EPSILON)
+        for near, sign in ((one, -1), (two, 1)):
+            weight = cv2.absdiff(c, at(z, 2 * sign, 2 * sign * dx, 3))
+            weight += edge
+            np.reciprocal(weight, out=weight)
+            weights += weight
+            weight *= near
+            total += weight
+    total /= weights
+    return total
+
+
+def _neighbour_means(image: Image) -> List[Image]:
+    """(H + 2, W + 2) -> three (H, W): mean of left and right, of up and down, of the four diagonals."""
+    sides = image[:, :-2] + image[:, 2:]
+    across = sides[:-2] + sides[2:]
+    across *= _F(0.25)
+    poles = image[:-2, 1:-1] + image[2:, 1:-1]
+    poles *= _F(0.5)
+    sides = sides[1:-1] * _F(0.5)
+    return [sides, poles, across]
+
+
+def _adaptive(z: Image, sensor: Sensor) -> List[Image]:
+    """Adaptive detail restoration; the names are those of `docs/adr.md`."""
+    # Stage A, over one pixel more than the result needs.
+    c = np.ascontiguousarray(inner(z, 3))
+    g = _pair_mean(c, z, 0, 1)
+    g += _pair_mean(c, z, 1, 0)
+    g += _diagonal_mean(c, z)
+    g += c
+    g *= _F(0.25)
+
+    def low_pass(horizontal: Image, vertical: Image) -> Image:
+        return inner(cv2.sepFilter2D(z, cv2.CV_32F, horizontal, vertical), 3)
+
+    d0, dd = low_pass(_SAME_PHASE, _SAME_PHASE), low_pass(_OTHER_PHASE, _OTHER_PHASE)
+    dr, dc = low_pass(_OTHER_PHASE, _SAME_PHASE), low_pass(_SAME_PHASE, _OTHER_PHASE)
+    mean = d0 + dr
+    mean += dc
+    mean += dd
+    mean *= _F(0.25)
+    np.maximum(mean, _F(EPSILON / 4), out=mean)
+    # e = mean / max(d0, mean/4) * (c - d0 g / mean)
+    e = d0 * g
+    e /= mean
+    np.subtract(c, e, out=e)
+    e *= mean
+    mean *= _F(0.25)
+    np.maximum(mean, d0, out=mean)
+    e /= mean
+    phase = inner(d0, 1) - inner(dd, 1)
+    phase *= phase
+    cross = inner(dr, 1) - inner(dc, 1)
+    cross *= cross
+    phase += cross
+    phase *= _F(0.5)  # 2 P2
+
+    # Stage B.
+    r0 = inner(cv2.sepFilter2D(cv2.multiply(e, e), cv2.CV_32F, _BINOMIAL, _BINOMIAL), 1)
+    e_sides, e_poles, e_across = _neighbour_means(e)
+    centre_e = np.ascontiguousarray(inner(e, 1))
+    r1 = centre_e * e_across  # means, not sums: e * corners/4 and sides/2 * poles/2, so R1 is half their sum
+    r1 += e_sides * e_poles
+    r1 *= _F(0.5)
+    noisy = r0 + _NOISE
+    r1 /= noisy
+    r1 += _F(0.1)
+    np.clip(r1, -0.3, 0.3, out=r1)
+    noisy += phase
+    w = r0 / noisy
+    alpha = r1 - w * r1
+    alpha += w
+    restored = alpha * centre_e
+    restored += inner(g, 1)
+    own = np.ascontiguousarray(inner(z, 4))
+    candidates = {(0, 0): own}
+    for d, x, bg, be in zip(((0, 1), (1, 0), (1, 1)), _neighbour_means(c), _neighbour_means(g), (e_sides, e_poles, e_across)):
+        be *= alpha
+        be += bg
+        np.subtract(restored, be, out=be)
+        np.maximum(bg, _F(EPSILON / 4), out=bg)
+        np.divide(x, bg, out=bg)
+        np.minimum(bg, _F(2), out=bg)
+        be *= bg
+        x += be
+        candidates[d] = np.clip(x, 0, 1, out=x)
+    images = []
+    for angle in ANGLES:
+        i, j = sensor.position(angle)
+        image = np.empty(own.shape, _F)
+        select([[candidates[r ^ i, c_ ^ j] for c_ in range(2)] for r in range(2)], image)
+        images.append(image)
+    return images

@@ -1,0 +1,181 @@
+"""The public API: a plan and a backend; frame in, products out."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from typing import Dict, Iterator, Mapping, Optional, Tuple, Union
+
+import numpy as np
+
+from polar_pipeline.cpu.backend import CpuBackend
+from polar_pipeline.options import Options, make_options
+from polar_pipeline.plan import make_plan
+from polar_pipeline.sensor import RawFrame, Sensor, as_frame
+
+
+class Result(Mapping[str, np.ndarray]):
+    """The products of one frame: a mapping from product name to array.
+
+    Attributes:
+        timings: Seconds per stage, in order.
+        invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones.
+    """
+
+    def __init__(
+        self, products: Dict[str, np.ndarray], timings: Dict[str, float], invalid: Tuple[int, int]
+    ) -> None:
+        self._products = products
+        self.timings = timings
+        self.invalid = invalid
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._products[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._products)
+
+    def __len__(self) -> int:
+        return len(self._products)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in self.items())
+        return f"Result({shapes})"
+
+
+class Pipeline:
+    """Raw mosaic frames in, polarization products out.
+
+    One pipeline serves one stream of frames, from one thread at a time.
+
+    Example:
+        >>> pipeline = Pipeline(sensor="IMX250MZR", products=("intensity", "dolp", "aolp"))
+        >>> out = pipeline(raw)  # raw: (H, W) uint8 or uint16
+        >>> out["dolp"].shape, out.timings
+
+    Args:
+        sensor: A name in `SENSORS`, a tile such as `"90 45 / 135 0"`, or a `Sensor`.
+        products: Names in `PRODUCTS`, as a sequence or one string with commas.
+        backend: `cpu`, `cuda`, or `auto` for the fastest one that works here.
+        resolution: `half`: one output pixel per 2x2 superpixel. `full`: one per raw pixel.
+        precision: `auto` or `fp32`; `fp16` needs the CUDA backend.
+        dtype: `float32` (physical values) or `uint8` (display encoding), or a mapping product -> type. `stokes` and
+            `ssim` are always float32, `preview` always uint8.
+        demosaic: `bilinear`, `gradient`, `adaptive`, or `auto`: bilinear (with Malvar-He-Cutler on a colour lattice) at
+            half resolution, adaptive at full.
+        co_sited: At half resolution, interpolate the four angles to the superpixel's centre rather than take them where
+            they are.
+        ssim_mode: What SSIM compares: `consistency` I0+I90 with I45+I135, `temporal` S0 with the frame before,
+            `reference` S0/2 with the image given to the call.
+        min_intensity: Smallest S0 (full scale 2) that has a polarization; darker pixels are invalid.
+        bit_depth: Significant bits of uint16 frames, 8 to 16; 0 means 16. A `RawFrame` brings its own scale.
+        alignment: Where they lie in uint16 frames: `lsb` or `msb`.
+        roi_offset: (x, y) of the frame's first pixel in the sensor's readout.
+        flip: (ReverseX, ReverseY).
+        threads: CPU threads; 0 for one per core.
+
+    Raises:
+        ValueError: An option that does not exist or is out of range; the message says what is allowed.
+        RuntimeError: The backend asked for cannot work on this machine.
+    """
+
+    def __init__(
+        self,
+        sensor: Union[str, Sensor] = "IMX250MZR",
+        products: Union[str, Tuple[str, ...]] = ("intensity", "dolp", "aolp"),
+        backend: str = "auto",
+        resolution: str = "half",
+        precision: str = "auto",
+        dtype: Union[str, Mapping[str, str]] = "float32",
+        demosaic: str = "auto",
+        co_sited: bool = True,
+        ssim_mode: str = "consistency",
+        min_intensity: float = 0.01,
+        bit_depth: int = 0,
+        alignment: str = "lsb",
+        roi_offset: Tuple[int, int] = (0, 0),
+        flip: Tuple[bool, bool] = (False, False),
+        threads: int = 0,
+    ) -> None:
+        self.options: Options = make_options(
+            sensor,
+            products,
+            dtype,
+            backend=backend,
+            resolution=resolution,
+            precision=precision,
+            demosaic=demosaic,
+            co_sited=co_sited,
+            ssim_mode=ssim_mode,
+            min_intensity=min_intensity,
+            bit_depth=bit_depth,
+            alignment=alignment,
+            roi_offset=roi_offset,
+            flip=flip,
+        )
+        self.plan = make_plan(self.options.products)
+        reason = backend_problem(self.options.backend)
+        if reason:
+            raise RuntimeError(f"backend {self.options.backend!r} cannot work here: {reason}")
+        if self.options.precision == "fp16":
+            raise ValueError("precision 'fp16' needs backend 'cuda'; the cpu backend computes in fp32 ('auto' or 'fp32')")
+        self._backend = CpuBackend(self.plan, self.options, threads)
+        self._previous: Optional[np.ndarray] = None
+
+    @property
+    def device(self) -> str:
+        """What the pipeline runs on, for people."""
+        return self._backend.device
+
+    def output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
+        """(height, width) of the products of a frame of (height, width)."""
+        return (shape[0] // 2, shape[1] // 2) if self.options.resolution == "half" else (shape[0], shape[1])
+
+    def __call__(self, raw: Union[np.ndarray, RawFrame], *, reference: Optional[np.ndarray] = None) -> Result:
+        """Process one frame.
+
+        Args:
+            raw: (H, W) uint8 or uint16, at least 16x16, or a `RawFrame`.
+            reference: (h, w) float32 of the output's size, S0/2 in [0, 1]: what SSIM compares with in mode `reference`.
+
+        Returns:
+            The products. In SSIM mode `temporal` a frame without a predecessor of its size has a similarity of NaN.
+
+        Raises:
+            FrameError: A frame of the wrong type, shape or size.
+            ValueError: A reference is missing, not wanted, or of the wrong shape.
+        """
+        start = time.perf_counter()
+        options = self.options
+        frame = as_frame(raw, options.full_scale if getattr(raw, "dtype", None) == np.uint16 else 0)
+        size = self.output_size(frame.mosaic.shape)
+        if (reference is not None) != (options.ssim_mode == "reference"):
+            state = "takes no" if reference is not None else "needs a"
+            raise ValueError(f"ssim_mode {options.ssim_mode!r} {state} reference image")
+        if reference is not None and (reference.shape != size or reference.dtype != np.float32):
+            raise ValueError(f"reference must be float32 of shape {size}, got {reference.dtype} {reference.shape}")
+        other = reference
+        if options.ssim_mode == "temporal" and self._previous is not None and self._previous.shape == size:
+            other = self._previous
+        checked = time.perf_counter()
+        output = self._backend.run(frame, other)
+        self._previous = output.value
+        timings = {"prepare": checked - start, **output.timings}
+        return Result(output.products, timings, output.invalid)
+
+    def reset(self) -> None:
+        """Forget the frame before (SSIM mode `temporal`), as after a jump in time."""
+        self._previous = None
+
+    def close(self) -> None:
+        """Release threads and buffers; the pipeline cannot be used afterwards."""
+        self._backend.close()
+
+
+def backend_problem(name: str) -> Optional[str]:
+    """Why a backend (`auto`, `cpu`, `cuda`) cannot work on this machine, or None if it can."""
+    if name != "cuda":
+        return None
+    if importlib.util.find_spec("polar_pipeline.cuda") is None:
+        return "this version has no CUDA backend yet; use 'cpu' or 'auto'"
+    return None

@@ -1,0 +1,28 @@
+"""Where the files beside the Python code lie: kernels, configs and launch files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def share_path(*parts: str) -> Path:
+    """A file or folder of the package's share folder, wherever it is installed.
+
+    Installed by colcon or pip, that is `<prefix>/share/polar_pipeline`; in a checkout or an editable install, the
+    checkout itself.
+
+    Args:
+        parts: The path below the share folder, such as `"config", "fastdds_large_frames.xml"`.
+
+    Raises:
+        FileNotFoundError: The installation is incomplete.
+    """
+    here = Path(__file__).resolve()
+    for parent in here.parents:
+        for share in (parent / "share" / "polar_pipeline", parent):
+            if (share / "package.xml").is_file() and (share / "kernels").is_dir():
+                found = share.joinpath(*parts)
+                if found.exists():
+                    return found
+                raise FileNotFoundError(f"{found} is missing from this installation of polar_pipeline")
+    raise FileNotFoundError(f"no share folder of polar_pipeline above {here}: reinstall the package")
