@@ -1,0 +1,71 @@
+"""Packaging for pip and for colcon (ament_python)."""
+
+import os
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+NAME = "polar_pipeline"
+ROOT = Path(__file__).parent
+VERSION = re.search(r'^__version__ = "(.+)"', (ROOT / NAME / "__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
+if VERSION is None:
+    raise SystemExit(f"{NAME}/__init__.py has no __version__")
+
+REQUIRES = ["numpy>=1.17", "opencv-python-headless>=4.2", "rosbags>=0.9.23", "tqdm>=4.30"]
+# Under colcon, package.xml names the dependencies. pip's names must stay out: apt's OpenCV does not carry them, and the
+# scripts that old setuptools writes (JetPack 5) look up every one of them at each start.
+if os.environ.get("COLCON"):
+    REQUIRES = ["setuptools"]
+
+ROS = ["rclpy", "sensor-msgs", "std-msgs", "std-srvs", "diagnostic-msgs", "rmw-fastrtps-cpp"]
+LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
+EXTRAS = {
+    # ROS 2 itself as wheels, for machines without a ROS installation; on others leave this extra out.
+    "ros": [f"ros-{name}; python_version >= '3.10' and sys_platform == 'linux'" for name in ROS],
+    "cuda11": ["cupy-cuda11x"],
+    "cuda12": ["cupy-cuda12x"],
+    "cuda13": ["cupy-cuda13x"],
+    "dev": ["pytest>=7", "pytest-timeout", "hypothesis", "scikit-image>=0.19", "colour-demosaicing"]
+    + [f"{tool}; python_version >= '3.10'" for tool in LINT],
+}
+
+
+def shared(*patterns):
+    """(folder, files) below share/polar_pipeline for every match, keeping the folders."""
+    files = sorted(path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file())
+    folders = sorted({path.parent.relative_to(ROOT) for path in files})
+    return [
+        (
+            f"share/{NAME}/{folder}".rstrip("/."),
+            [str(path.relative_to(ROOT)) for path in files if path.parent == ROOT / folder],
+        )
+        for folder in folders
+    ]
+
+
+setup(
+    name=NAME,
+    version=VERSION.group(1),
+    description="Real-time polarization imaging: raw mosaic frames in, Stokes, DoLP, AoLP and image quality out",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    classifiers=["Programming Language :: Python :: 3", "Topic :: Scientific/Engineering :: Image Processing"],
+    packages=find_packages(include=[NAME, f"{NAME}.*"]),
+    package_data={NAME: ["py.typed"]},
+    data_files=[
+        ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
+        *shared("package.xml", "launch/*.py", "config/*", "kernels/*"),
+    ],
+    python_requires=">=3.8",
+    install_requires=REQUIRES,
+    extras_require=EXTRAS,
+    zip_safe=False,
+    entry_points={
+        "console_scripts": [
+            f"{NAME}_node = {NAME}.node:main",
+            f"polar-pipeline = {NAME}.cli:main",
+        ],
+    },
+)
