@@ -22,9 +22,7 @@ class Result(Mapping[str, np.ndarray]):
         invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones.
     """
 
-    def __init__(
-        self, products: Dict[str, np.ndarray], timings: Dict[str, float], invalid: Tuple[int, int]
-    ) -> None:
+    def __init__(self, products: Dict[str, np.ndarray], timings: Dict[str, float], invalid: Tuple[int, int]) -> None:
         self._products = products
         self.timings = timings
         self.invalid = invalid
@@ -118,7 +116,9 @@ class Pipeline:
         if reason:
             raise RuntimeError(f"backend {self.options.backend!r} cannot work here: {reason}")
         if self.options.precision == "fp16":
-            raise ValueError("precision 'fp16' needs backend 'cuda'; the cpu backend computes in fp32 ('auto' or 'fp32')")
+            raise ValueError(
+                "precision 'fp16' needs backend 'cuda'; the cpu backend computes in fp32 ('auto' or 'fp32')"
+            )
         self._backend = CpuBackend(self.plan, self.options, threads)
         self._previous: Optional[np.ndarray] = None
 
@@ -129,7 +129,7 @@ class Pipeline:
 
     def output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
         """(height, width) of the products of a frame of (height, width)."""
-        return (shape[0] // 2, shape[1] // 2) if self.options.resolution == "half" else (shape[0], shape[1])
+        return self.options.output_size(shape)
 
     def __call__(self, raw: Union[np.ndarray, RawFrame], *, reference: Optional[np.ndarray] = None) -> Result:
         """Process one frame.

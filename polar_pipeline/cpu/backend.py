@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -21,10 +22,11 @@ from polar_pipeline.reference import LUMA
 from polar_pipeline.sensor import ANGLES, RawFrame
 
 #: Output pixels per strip: with its temporaries a strip of this size stays within a core's share of the cache.
-STRIP_PIXELS = 80_000
+STRIP_PIXELS = 160_000
 
 _F = np.float32
-_NAN = _F(np.nan)
+_BELOW_PI = float(np.nextafter(_F(np.pi), _F(0)))
+_LOW_BYTE = 0 if sys.byteorder == "little" else 3
 
 
 class Output(NamedTuple):
@@ -49,6 +51,7 @@ class CpuBackend:
         self._plan = plan
         self._options = options
         self._threads = threads or _cores()
+        self._buffers = _Buffers()
         self._pool = ThreadPoolExecutor(self._threads, "polar_pipeline")
 
     @property
@@ -65,8 +68,7 @@ class CpuBackend:
         """
         plan, mode = self._plan, self._options.ssim_mode
         marks = [("", time.perf_counter())]
-        job = _Job(frame, plan, self._options)
-        marks.append(("pad", time.perf_counter()))
+        job = _Job(frame, plan, self._options, self._buffers)
         counts = list(self._pool.map(job.pixel_pass, job.strips()))
         marks.append(("polarization", time.perf_counter()))
         if plan.window:
@@ -103,23 +105,32 @@ def _reflected(size: int, halo: int, stride: int) -> np.ndarray:
     return np.minimum(step, period - step) * stride + phase
 
 
-def _pad(mosaic: np.ndarray, halo: int, stride: int) -> np.ndarray:
-    """The mosaic with a border that goes on in phase: reflected on each lattice of `stride`."""
-    height, width = mosaic.shape
-    rows, columns = _reflected(height, halo, stride), _reflected(width, halo, stride)
-    out = np.empty((height + 2 * halo, width + 2 * halo), mosaic.dtype)
-    out[halo:-halo, halo:-halo] = mosaic
-    out[halo:-halo, :halo] = mosaic[:, columns[:halo]]
-    out[halo:-halo, -halo:] = mosaic[:, columns[-halo:]]
-    out[:halo] = out[halo + rows[:halo]]
-    out[-halo:] = out[halo + rows[-halo:]]
-    return out
+class _Border(NamedTuple):
+    """Where the pixels beyond the frame come from."""
+
+    halo: int
+    rows: np.ndarray
+    columns: np.ndarray
+
+    def strip(self, mosaic: np.ndarray, first: int, end: int) -> np.ndarray:
+        """Rows first .. end of the mosaic with `halo` on every side, reflected in phase beyond the frame."""
+        halo, width = self.halo, mosaic.shape[1]
+        rows = self.rows[first : end + 2 * halo]
+        out = np.empty((len(rows), width + 2 * halo), mosaic.dtype)
+        inside = out[:, halo:-halo]
+        low, high = max(0, halo - first), len(rows) - max(0, end + halo - mosaic.shape[0])
+        inside[low:high] = mosaic[rows[low] : rows[high - 1] + 1]
+        inside[:low] = mosaic[rows[:low]]
+        inside[high:] = mosaic[rows[high:]]
+        out[:, :halo] = inside[:, self.columns[:halo]]
+        out[:, -halo:] = inside[:, self.columns[-halo:]]
+        return out
 
 
 class _Job:
     """One frame on its way: its padded mosaic, the outputs, and what the passes share."""
 
-    def __init__(self, frame: RawFrame, plan: Plan, options: Options) -> None:
+    def __init__(self, frame: RawFrame, plan: Plan, options: Options, buffers: _Buffers) -> None:
         mosaic = frame.mosaic
         self.plan = plan
         self.options = options
@@ -133,13 +144,16 @@ class _Job:
         self.color_halo = dm.COLOR_HALO[options.debayer] if self.sensor.is_color else 0
         period = self.sensor.period
         self.halo = -(-(self.mono_halo + self.color_halo) // period) * period
-        self.padded = _pad(mosaic, self.halo, period // 2)
+        self.mosaic = mosaic
+        height, width = mosaic.shape
+        stride = period // 2
+        self.border = _Border(self.halo, _reflected(height, self.halo, stride), _reflected(width, self.halo, stride))
         self.out = {
-            name: np.empty(PRODUCTS[name].shape(self.size, self.sensor.is_color), options.dtype_of(name))
+            name: buffers.get(PRODUCTS[name].shape(self.size, self.sensor.is_color), options.dtype_of(name))
             for name in plan.products
         }
         pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
-        self.pair = [np.empty(self.size, _F) for _ in range(pairs)]
+        self.pair = [buffers.get(self.size, "float32") for _ in range(pairs)]
         self.strip_rows = max(4, STRIP_PIXELS // self.size[1] // 4 * 4)
 
     def strips(self) -> List[Tuple[int, int]]:
@@ -185,28 +199,74 @@ class _Job:
             if name in self.out:
                 self.out[name].fill(0 if self.out[name].dtype == np.uint8 else np.nan)
 
-    def store(self, name: str, rows: Tuple[int, int], planes: List[np.ndarray], bad: Optional[np.ndarray] = None) -> None:
+    def store(self, name: str, rows: Tuple[int, int], planes: List[np.ndarray], bad: Optional[_Invalid] = None) -> None:
         """Write the planes of a product, one per channel, into its rows; `bad` pixels become NaN or 0."""
         if name not in self.out:
             return
         target = self.out[name][rows[0] : rows[1]]
         if target.dtype == np.uint8:
-            planes = [_display(name, plane) for plane in planes]
+            image = planes[0] if len(planes) == 1 else cv2.merge(planes)
+            _display(name, image, target)
+            if bad is not None:
+                cv2.bitwise_and(target, bad.keep, target)
+            return
+        if bad is not None:
+            planes = [cv2.add(plane, bad.nan) for plane in planes]
         if len(planes) == 1:
             target[...] = planes[0]
         else:
             cv2.merge(planes, target)
-        if bad is not None:
-            target[bad] = 0 if target.dtype == np.uint8 else _NAN
 
 
-def _display(name: str, plane: np.ndarray) -> np.ndarray:
-    """A float plane as uint8: AoLP wraps at 256, everything else spans [0, 1]."""
+class _Invalid(NamedTuple):
+    """Invalid pixels of a strip, ready to be applied: `nan` is NaN or 0 (to add), `keep` is 0 or 255 (to AND)."""
+
+    nan: np.ndarray
+    keep: np.ndarray
+
+
+def _display(name: str, image: np.ndarray, out: np.ndarray) -> None:
+    """A float image into a uint8 one: AoLP wraps at 256, everything else spans [0, 1]."""
     if name == "aolp":
-        wide: np.ndarray = cv2.multiply(plane, 256 / np.pi, dtype=cv2.CV_16U)
-        return wide.astype(np.uint8)
-    levels: np.ndarray = cv2.multiply(plane, 255.0, dtype=cv2.CV_8U)
-    return levels
+        # Added to 2^23, a float32 holds the rounded number in its lowest bits: its low byte is the value modulo 256.
+        bits = cv2.addWeighted(image, 256 / np.pi, image, 0, 2.0**23)
+        cv2.extractChannel(bits.view(np.uint8).reshape(*image.shape, 4), _LOW_BYTE, out)
+        return
+    if name == "ssim_map":
+        image = np.clip(image, 0, 1)
+    cv2.convertScaleAbs(image, out, alpha=255)
+
+
+class _Buffers:
+    """Output arrays, handed out again once their former holders have dropped them: fresh pages cost more than the work.
+
+    An array that is referenced from anywhere else, directly or through a view, is left alone.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: Dict[Tuple[Tuple[int, ...], str], List[np.ndarray]] = {}
+
+    def get(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
+        """An array of this shape and type with arbitrary content."""
+        known = self._arrays.setdefault((shape, dtype), [])
+        for k in range(len(known)):
+            if sys.getrefcount(known[k]) == _UNSHARED:
+                return known[k]
+        if len(known) < _KEPT:
+            known.append(np.empty(shape, dtype))
+            return known[-1]
+        return np.empty(shape, dtype)
+
+
+def _unshared_count() -> int:
+    """What `sys.getrefcount` says of a list's element that nobody else holds; it differs between Python versions."""
+    lone = [np.empty(1)]
+    return sys.getrefcount(lone[0])
+
+
+_UNSHARED = _unshared_count()
+#: Arrays kept per shape and type: some products share both, and a consumer may hold a few frames.
+_KEPT = 16
 
 
 class _Strip:
@@ -217,9 +277,9 @@ class _Strip:
         self.rows = (top, bottom)
         step = 2 if job.half else 1
         self.raw_rows = (step * top, step * bottom)
-        self.raw = job.padded[step * top : step * bottom + 2 * job.halo]
+        self.raw = job.border.strip(job.mosaic, *self.raw_rows)
         self.counts = (0, 0)
-        self.bad: Optional[np.ndarray] = None
+        self.bad: Optional[_Invalid] = None
 
     def _store(self, name: str, planes: List[np.ndarray], bad: Optional[np.ndarray] = None) -> None:
         self.job.store(name, self.rows, planes, bad)
@@ -233,7 +293,8 @@ class _Strip:
             z = dm.inner(self.raw, job.halo - job.mono_halo)
             self.images = [self._four(z, job.scale)]
             return
-        z = cv2.multiply(dm.inner(self.raw, 0), job.scale, dtype=cv2.CV_32F)
+        z = self.raw.astype(_F)
+        z *= _F(job.scale)
         channels = dm.debayer(job.options.debayer, z, job.sensor)
         halo = job.halo - job.color_halo
         for channel in channels:
@@ -255,10 +316,10 @@ class _Strip:
         if job.half and (method == "bilinear" or not job.options.co_sited):
             return dm.superpixels(z, job.sensor, job.mono_halo, scale, job.options.co_sited)
         if method != "bilinear" and z.dtype != np.float32:
-            z = cv2.multiply(z, scale, dtype=cv2.CV_32F)
+            z = z.astype(_F)
+            z *= _F(scale)
             scale = 1.0
-        masks = dm.angle_masks(job.sensor, z.shape, z.dtype)
-        images = dm.demosaic(method, z, job.sensor, masks, scale)
+        images = dm.demosaic(method, z, job.sensor, scale)
         if not job.half:
             return images
         size = (job.size[1], self.rows[1] - self.rows[0])
@@ -290,29 +351,35 @@ class _Strip:
     def invalid(self) -> None:
         """Saturated and dark pixels; `bad` stays None where there are none."""
         job = self.job
-        raw = dm.inner(self.raw, job.halo)
+        dark = cv2.compare(self.s0, job.options.min_intensity, cv2.CMP_LT)
+        hot = self._saturated() if int(self.raw.max()) >= job.full_scale else None
+        bad = dark if hot is None else cv2.bitwise_or(dark, hot)
+        saturated = 0 if hot is None else cv2.countNonZero(hot)
+        count = cv2.countNonZero(bad)
+        self.counts = (saturated, count - saturated)
+        if count:
+            nan = cv2.merge([bad] * 4).view(_F)[..., 0]  # four bytes of ones are a NaN
+            self.bad = _Invalid(nan, cv2.bitwise_not(bad))
+
+    def _saturated(self) -> np.ndarray:
+        """(H, W) uint8, 255 where one of the four samples behind a pixel is saturated."""
+        job = self.job
         if job.half:
-            peak = dm.even(raw)
-            peak = np.maximum(peak[0::2], peak[1::2])
+            raw = dm.even(dm.inner(self.raw, job.halo))
+            peak = np.maximum(raw[0::2], raw[1::2])
             peak = np.maximum(peak[:, 0::2], peak[:, 1::2])
         else:
             around = dm.inner(self.raw, job.halo - 1).copy()
             self._reflect(around, 1)
             peak = dm.inner(cv2.dilate(around, np.ones((3, 3), np.uint8)), 1)
-        hot = peak >= job.full_scale
-        dark = self.s0 < _F(job.options.min_intensity)
-        self.counts = (int(np.count_nonzero(hot)), 0)
-        bad = hot | dark
-        count = int(np.count_nonzero(bad))
-        self.counts = (self.counts[0], count - self.counts[0])
-        self.bad = bad if count else None
+        return cv2.compare(peak, float(job.full_scale), cv2.CMP_GE)
 
     def polar(self) -> None:
-        """Length and direction (degrees) of (S1, S2)."""
-        self.length, self.direction = cv2.cartToPolar(self.s1, self.s2, angleInDegrees=True)
-        limit = np.maximum(self.s0, _F(1e-9))
-        np.divide(self.length, limit, out=limit)
-        self.degree = np.minimum(limit, _F(1), out=limit)
+        """DoLP, and the direction of (S1, S2) in degrees."""
+        length, self.direction = cv2.cartToPolar(self.s1, self.s2, angleInDegrees=True)
+        limit = np.clip(self.s0, 1e-9, 4)
+        length /= limit
+        self.degree = np.clip(length, 0, 1, out=length)
 
     # -- products --------------------------------------------------------------------------------------------------
 
@@ -345,17 +412,17 @@ class _Strip:
     def aolp(self) -> None:
         """Angle of linear polarization in [0, pi)."""
         angle = self.direction * _F(np.pi / 360)
-        angle[angle >= _F(np.pi)] = 0
+        angle = cv2.threshold(angle, _BELOW_PI, 0, cv2.THRESH_TOZERO_INV)[1]  # a full turn is none
         self._store("aolp", [angle], self.bad)
 
     def preview(self) -> None:
         """Hue AoLP, saturation DoLP, value S0/2."""
         saturation = self.degree
         if self.bad is not None:
-            saturation = np.where(self.bad, _F(0), saturation)
+            saturation = cv2.copyTo(saturation, self.bad.keep)
         hsv = cv2.merge([self.direction, saturation, self.s0 * _F(0.5)])
         rgb = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)
-        cv2.multiply(rgb, (255.0, 255.0, 255.0, 0.0), self.job.out["preview"][self.rows[0] : self.rows[1]], dtype=cv2.CV_8U)
+        cv2.convertScaleAbs(rgb, self.job.out["preview"][self.rows[0] : self.rows[1]], alpha=255)
 
     def ssim_pair(self) -> None:
         """What SSIM compares: the two estimates of S0/2, or S0/2 alone."""
@@ -371,7 +438,18 @@ _STAGES: Dict[str, Callable[[_Strip], None]] = {
     **{
         name: getattr(_Strip, name)
         for name in (
-            "angles", "grey", "sums", "stokes_planes", "invalid", "intensity", "stokes", "polar", "dolp", "aolp", "preview", "ssim_pair",
+            "angles",
+            "grey",
+            "sums",
+            "stokes_planes",
+            "invalid",
+            "intensity",
+            "stokes",
+            "polar",
+            "dolp",
+            "aolp",
+            "preview",
+            "ssim_pair",
         )
     },
     **{f"angle_{angle}": partial(_Strip.angle, index=index) for index, angle in enumerate(ANGLES)},

@@ -1,11 +1,12 @@
 """Demosaicking of one strip: the twins of `reference.py`'s methods on float32 images that carry their halo.
 
-Which source a pixel takes follows from its place in the tile. That is done with bit masks (a float32 image seen as
-integers, AND a mask of ones or zeros): exact, without branches, at the speed of memory.
+Which source a pixel takes follows from its place in the tile: cached masks and OpenCV's masked copy, which runs at the
+speed of memory where NumPy's boolean indexing takes forty times as long (`docs/optimization_log.md`).
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import List, Sequence, Tuple
 
 import cv2
@@ -41,33 +42,32 @@ def inner(image: Image, halo: int) -> Image:
     return at(image, 0, 0, halo)
 
 
-def angle_masks(sensor: Sensor, shape: Tuple[int, int], dtype: np.dtype) -> List[Image]:
-    """Four (H, W) arrays of `dtype`: all bits set behind one polarizer, none elsewhere, in the order of `ANGLES`."""
-    masks = []
-    for angle in ANGLES:
-        row, column = sensor.position(angle)
-        mask = np.zeros(shape, f"u{np.dtype(dtype).itemsize}")
-        mask[row::2, column::2] = np.iinfo(mask.dtype).max
-        masks.append(mask.view(dtype))
-    return masks
+@lru_cache(maxsize=64)
+def site_mask(sites: Tuple[Tuple[bool, ...], ...], shape: Tuple[int, int], dtype: str) -> Image:
+    """(H, W) of `dtype`, read-only: all bits set at the chosen sites of a tile, none elsewhere."""
+    period = len(sites)
+    mask = np.zeros(shape, f"u{np.dtype(dtype).itemsize}")
+    for row in range(period):
+        for column in range(period):
+            if sites[row][column]:
+                mask[row::period, column::period] = np.iinfo(mask.dtype).max
+    mask.flags.writeable = False
+    return mask.view(dtype)
 
 
-def select(sources: Sequence[Sequence[Image]], out: Image) -> None:
-    """Write `out` (H, W) float32 from one source per place in a tile: `sources[row % n][column % n]`, each (H, W)."""
-    period = len(sources)
-    width = out.shape[1]
-    bits = out.view(np.uint32)
-    for row, choices in enumerate(sources):
-        target = bits[row::period]
-        for k, source in enumerate(choices):
-            if any(source is earlier for earlier in choices[:k]):
-                continue
-            mask = np.array([-int(choice is source) for choice in choices], np.int32).view(np.uint32)
-            part = source[row::period].view(np.uint32) & np.resize(mask, width)
-            if k == 0:
-                target[...] = part
-            else:
-                target |= part
+def angle_mask(sensor: Sensor, angle: int, shape: Tuple[int, int], dtype: str) -> Image:
+    """The mask of the pixels behind one polarizer, in degrees."""
+    return site_mask(tuple(tuple(cell == angle for cell in row) for row in sensor.angles), shape, dtype)
+
+
+def select(sources: Sequence[Sequence[Image]]) -> Image:
+    """One (H, W) float32 image whose pixel (y, x) comes from `sources[y % n][x % n]`, each (H, W)."""
+    distinct = list({id(source): source for row in sources for source in row}.values())
+    out = distinct[0].copy()
+    for source in distinct[1:]:
+        sites = tuple(tuple(cell is source for cell in row) for row in sources)
+        cv2.copyTo(source, site_mask(sites, out.shape, "u1"), out)
+    return out
 
 
 # ------------------------------------------------------------------------------------------------------ colour lattice
@@ -96,8 +96,7 @@ def debayer(method: str, z: Image, sensor: Sensor) -> List[Image]:
                 sources[color][-1].append(source)
     out = []
     for channel in sources:
-        image = np.empty(centre.shape, _F)
-        select(channel, image)
+        image = select(channel)
         out.append(np.clip(image, 0, 1, out=image))
     return out
 
@@ -169,9 +168,7 @@ def _lattice_weighted(z: Image, sensor: Sensor) -> Tuple[Image, Image, Image, Im
             total += detail
             weights += weight
     total /= weights
-    green = np.empty_like(centre)
-    is_green = [[sensor.color_index(r, c) == 1 for c in range(4)] for r in range(4)]
-    select([[centre if chosen else total for chosen in row] for row in is_green], green)
+    green = select([[centre if sensor.color_index(r, c) == 1 else total for c in range(4)] for r in range(4)])
     difference = centre - green
     rows = at(difference, 0, -2, 2) + at(difference, 0, 2, 2)
     sums = difference[:, :-4] + difference[:, 4:]
@@ -217,29 +214,34 @@ def superpixels(z: Image, sensor: Sensor, halo: int, scale: float, co_sited: boo
     return images
 
 
-def demosaic(method: str, z: Image, sensor: Sensor, masks: List[Image], scale: float = 1.0) -> List[Image]:
+def demosaic(method: str, z: Image, sensor: Sensor, scale: float = 1.0) -> List[Image]:
     """(H + 2n, W + 2n) mosaic of one colour, n = `MONO_HALO[method]` -> four (H, W) float32 angle images.
 
-    `z` and `masks` (of `angle_masks`, for the shape of `z`) start at the sensor's tile (0, 0), so the result starts at
-    (n, n), again the tile's (0, 0). `bilinear` takes numbers of any type and multiplies them by `scale`; the others take
-    float32 of full scale 1.
+    `z` starts at the sensor's tile (0, 0), so the result starts at (n, n), again the tile's (0, 0). `bilinear` takes
+    numbers of any type and multiplies them by `scale`; the others take float32 of full scale 1.
     """
     if method == "adaptive":
         return _adaptive(z, sensor)
     taps = _BILINEAR * _F(np.sqrt(scale))
-    images = [inner(cv2.sepFilter2D(cv2.bitwise_and(z, mask), cv2.CV_32F, taps, taps), 2) for mask in masks]
+    images = []
+    for angle in ANGLES:
+        own = cv2.bitwise_and(z, angle_mask(sensor, angle, z.shape, z.dtype.str))
+        images.append(inner(cv2.sepFilter2D(own, cv2.CV_32F, taps, taps), 2))
     if method == "bilinear":
         return images
+    centre = inner(z, 2)
     detail = at(z, 0, -2, 2) + at(z, 0, 2, 2)
     detail += at(z, -2, 0, 2)
     detail += at(z, 2, 0, 2)
     detail *= _F(-0.25)
-    detail += inner(z, 2)
+    detail += centre
     detail *= _F(BETA)
     out = []
-    for image, mask in zip(images, masks):
-        restored = image + np.where(inner(mask, 2).view(np.uint32), _F(0), detail)
-        out.append(np.clip(restored, 0, 1, out=restored))
+    for angle, image in zip(ANGLES, images):
+        restored = image + detail
+        np.clip(restored, 0, 1, out=restored)
+        cv2.copyTo(centre, angle_mask(sensor, angle, restored.shape, "u1"), restored)
+        out.append(restored)
     return out
 
 
@@ -307,7 +309,7 @@ def _adaptive(z: Image, sensor: Sensor) -> List[Image]:
     mean += dc
     mean += dd
     mean *= _F(0.25)
-    np.maximum(mean, _F(EPSILON / 4), out=mean)
+    np.clip(mean, EPSILON / 4, 1, out=mean)
     # e = mean / max(d0, mean/4) * (c - d0 g / mean)
     e = d0 * g
     e /= mean
@@ -342,20 +344,20 @@ def _adaptive(z: Image, sensor: Sensor) -> List[Image]:
     restored += inner(g, 1)
     own = np.ascontiguousarray(inner(z, 4))
     candidates = {(0, 0): own}
-    for d, x, bg, be in zip(((0, 1), (1, 0), (1, 1)), _neighbour_means(c), _neighbour_means(g), (e_sides, e_poles, e_across)):
+    for d, x, bg, be in zip(
+        ((0, 1), (1, 0), (1, 1)), _neighbour_means(c), _neighbour_means(g), (e_sides, e_poles, e_across)
+    ):
         be *= alpha
         be += bg
         np.subtract(restored, be, out=be)
-        np.maximum(bg, _F(EPSILON / 4), out=bg)
+        np.clip(bg, EPSILON / 4, 1, out=bg)
         np.divide(x, bg, out=bg)
-        np.minimum(bg, _F(2), out=bg)
+        np.clip(bg, 0, 2, out=bg)
         be *= bg
         x += be
         candidates[d] = np.clip(x, 0, 1, out=x)
     images = []
     for angle in ANGLES:
         i, j = sensor.position(angle)
-        image = np.empty(own.shape, _F)
-        select([[candidates[r ^ i, c_ ^ j] for c_ in range(2)] for r in range(2)], image)
-        images.append(image)
+        images.append(select([[candidates[r ^ i, column ^ j] for column in range(2)] for r in range(2)]))
     return images
