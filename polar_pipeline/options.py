@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, NamedTuple, Tuple, Union
+from typing import Any, Dict, Iterable, Mapping, NamedTuple, Tuple, Union
 
 from polar_pipeline.products import PRODUCTS, get_products
 from polar_pipeline.sensor import Sensor, get_sensor
@@ -60,6 +60,10 @@ class Options(NamedTuple):
         """Element type of a product: `float32` or `uint8`."""
         return self.dtypes[self.products.index(product)]
 
+    def output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
+        """(height, width) of the products of a frame of (height, width)."""
+        return (shape[0] // 2, shape[1] // 2) if self.resolution == "half" else (shape[0], shape[1])
+
     @property
     def interpolation(self) -> str:
         """The method on the polarizer mosaic, with `auto` resolved: bilinear at half resolution, else adaptive."""
@@ -83,9 +87,9 @@ class Options(NamedTuple):
 
 def make_options(
     sensor: Union[str, Sensor] = "IMX250MZR",
-    products: Union[str, Tuple[str, ...]] = ("intensity", "dolp", "aolp"),
+    products: Union[str, Iterable[str]] = ("intensity", "dolp", "aolp"),
     dtype: Union[str, Mapping[str, str]] = "float32",
-    **values: object,
+    **values: Any,
 ) -> Options:
     """Validated options.
 
@@ -100,6 +104,7 @@ def make_options(
     """
     names = get_products(products)
     per_product = dtype if isinstance(dtype, Mapping) else {}
+    get_products(per_product or names)
     fallback = "float32" if isinstance(dtype, Mapping) else dtype
     types = []
     for name in names:

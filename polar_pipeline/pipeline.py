@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from typing import Dict, Iterator, Mapping, Optional, Tuple, Union
+from typing import Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class Pipeline:
     def __init__(
         self,
         sensor: Union[str, Sensor] = "IMX250MZR",
-        products: Union[str, Tuple[str, ...]] = ("intensity", "dolp", "aolp"),
+        products: Union[str, Iterable[str]] = ("intensity", "dolp", "aolp"),
         backend: str = "auto",
         resolution: str = "half",
         precision: str = "auto",
@@ -111,6 +111,8 @@ class Pipeline:
             roi_offset=roi_offset,
             flip=flip,
         )
+        if threads < 0:
+            raise ValueError(f"threads must be >= 0 (0: one per core), got {threads}")
         self.plan = make_plan(self.options.products)
         reason = backend_problem(self.options.backend)
         if reason:

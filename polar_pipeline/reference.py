@@ -6,7 +6,8 @@ colour one, first axis in the order of `sensor.ANGLES`, last axis RGB. `run` str
 
 from __future__ import annotations
 
-from typing import Dict, Optional, Tuple
+from functools import reduce
+from typing import Any, Dict, Iterable, Optional, Tuple
 
 import numpy as np
 
@@ -29,6 +30,11 @@ def _shifted(image: np.ndarray, dy: int, dx: int, halo: int) -> np.ndarray:
     """`image` padded by `halo`, seen at an offset."""
     height, width = image.shape[0] - 2 * halo, image.shape[1] - 2 * halo
     return image[halo + dy : halo + dy + height, halo + dx : halo + dx + width]
+
+
+def _sum(images: Iterable[np.ndarray]) -> np.ndarray:
+    """The sum of images of one shape."""
+    return reduce(np.add, images)
 
 
 def reflect(image: np.ndarray, halo: int) -> np.ndarray:
@@ -110,7 +116,7 @@ def debayer_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     z = lattice_reflect(mosaic, 2)
     row = (_shifted(z, 0, -2, 2) + _shifted(z, 0, 2, 2)) / 2
     column = (_shifted(z, -2, 0, 2) + _shifted(z, 2, 0, 2)) / 2
-    across = sum(_shifted(z, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
+    across = _sum(_shifted(z, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
     return _assemble_rgb(sensor, mosaic, (row + column) / 2, row, column, across)
 
 
@@ -121,7 +127,7 @@ def debayer_mhc(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     v1 = _shifted(z, -2, 0, 4) + _shifted(z, 2, 0, 4)
     h2 = _shifted(z, 0, -4, 4) + _shifted(z, 0, 4, 4)
     v2 = _shifted(z, -4, 0, 4) + _shifted(z, 4, 0, 4)
-    diagonal = sum(_shifted(z, dy, dx, 4) for dy in (-2, 2) for dx in (-2, 2))
+    diagonal = _sum(_shifted(z, dy, dx, 4) for dy in (-2, 2) for dx in (-2, 2))
     green = (8 * mosaic + 4 * (h1 + v1) - 2 * (h2 + v2)) / 16
     row = (10 * mosaic + 8 * h1 - 2 * h2 + v2 - 2 * diagonal) / 16
     column = (10 * mosaic + 8 * v1 - 2 * v2 + h2 - 2 * diagonal) / 16
@@ -132,7 +138,7 @@ def debayer_mhc(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     """(H, W) -> (H, W, 3): edge-weighted green, then colour differences; the colour step of ADR (`docs/adr.md`)."""
     z = lattice_reflect(mosaic, 4)
-    total = weights = 0.0
+    total, weights = np.zeros_like(mosaic), np.zeros_like(mosaic)
     for dy, dx in ((-2, 0), (2, 0), (0, -2), (0, 2)):
         near, opposite, far = (_shifted(z, k * dy, k * dx, 4) for k in (1, -1, 2))
         weight = 1 / (np.abs(near - opposite) + np.abs(mosaic - far) + EPSILON)
@@ -144,7 +150,7 @@ def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     difference = lattice_reflect(mosaic - green, 2)
     row = green + (_shifted(difference, 0, -2, 2) + _shifted(difference, 0, 2, 2)) / 2
     column = green + (_shifted(difference, -2, 0, 2) + _shifted(difference, 2, 0, 2)) / 2
-    across = green + sum(_shifted(difference, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
+    across = green + _sum(_shifted(difference, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
     return _assemble_rgb(sensor, mosaic, green, row, column, across)
 
 
@@ -154,7 +160,7 @@ def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 def _neighbour_mean(z: np.ndarray, halo: int, di: int, dj: int) -> np.ndarray:
     """Mean of the nearest pixels whose tile position differs by (di, dj) from the pixel's own."""
     rows, columns = (-1, 1) if di else (0,), (-1, 1) if dj else (0,)
-    return sum(_shifted(z, dy, dx, halo) for dy in rows for dx in columns) / (len(rows) * len(columns))
+    return _sum(_shifted(z, dy, dx, halo) for dy in rows for dx in columns) / (len(rows) * len(columns))
 
 
 def _assemble_angles(mosaic: np.ndarray, sensor: Sensor, missing: Dict[Tuple[int, int], np.ndarray]) -> np.ndarray:
@@ -194,7 +200,7 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     z = reflect(mosaic, 4)
 
     def weighted_mean(offsets: Tuple[Tuple[int, int], ...]) -> np.ndarray:
-        total = weights = 0.0
+        total, weights = np.zeros_like(c), np.zeros_like(c)
         for dy, dx in offsets:
             near, opposite, far = (_shifted(z, k * dy, k * dx, 3) for k in (1, -1, 2))
             weight = 1 / (np.abs(near - opposite) + np.abs(c - far) + EPSILON)
@@ -211,7 +217,7 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     other = np.array([1, 0, 7, 0, 7, 0, 1]) / 16
 
     def low_pass(horizontal: np.ndarray, vertical: np.ndarray) -> np.ndarray:
-        return sum(
+        return _sum(
             vertical[dy + 3] * horizontal[dx + 3] * _shifted(z, dy, dx, 3) for dy in range(-3, 4) for dx in range(-3, 4)
         )
 
@@ -222,8 +228,8 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
     # Stage B.
     kernel = ((1, 2, 1), (2, 4, 2), (1, 2, 1))
-    r0 = sum(kernel[dy + 1][dx + 1] * _shifted(e, dy, dx, 1) ** 2 for dy in (-1, 0, 1) for dx in (-1, 0, 1)) / 16
-    corners = sum(_shifted(e, dy, dx, 1) for dy in (-1, 1) for dx in (-1, 1))
+    r0 = _sum(kernel[dy + 1][dx + 1] * _shifted(e, dy, dx, 1) ** 2 for dy in (-1, 0, 1) for dx in (-1, 0, 1)) / 16
+    corners = _sum(_shifted(e, dy, dx, 1) for dy in (-1, 1) for dx in (-1, 1))
     sides = _shifted(e, 0, -1, 1) + _shifted(e, 0, 1, 1)
     poles = _shifted(e, -1, 0, 1) + _shifted(e, 1, 0, 1)
     centre_e, centre_g = _shifted(e, 0, 0, 1), _shifted(g, 0, 0, 1)
@@ -244,7 +250,7 @@ DEMOSAIC = {"bilinear": demosaic_bilinear, "gradient": demosaic_gradient, "adapt
 
 
 def co_site(angles: np.ndarray) -> np.ndarray:
-    """(4, H, W[, 3]) -> (4, H//2, W//2[, 3]): every angle at the centre of its superpixel, the mean of its four pixels."""
+    """(4, H, W[, 3]) -> (4, H//2, W//2[, 3]): every angle at its superpixel's centre, the mean of its four pixels."""
     even = angles[:, : angles.shape[1] // 2 * 2, : angles.shape[2] // 2 * 2]
     return (even[:, 0::2, 0::2] + even[:, 0::2, 1::2] + even[:, 1::2, 0::2] + even[:, 1::2, 1::2]) / 4
 
@@ -302,7 +308,7 @@ def saturated(frame: RawFrame, half: bool) -> np.ndarray:
 
 
 def dolp(stokes_vector: np.ndarray) -> np.ndarray:
-    """(..., 3) -> (...): sqrt(S1^2 + S2^2)/S0 clipped to [0, 1], the Cauchy bound that noise can exceed; 0 at S0 = 0."""
+    """(..., 3) -> (...): sqrt(S1^2 + S2^2)/S0, clipped to [0, 1] as noise can exceed it; 0 at S0 = 0."""
     s0, s1, s2 = np.moveaxis(stokes_vector, -1, 0)
     return np.clip(np.hypot(s1, s2) / np.where(s0 > 0, s0, np.inf), 0, 1)
 
@@ -367,7 +373,9 @@ def display(name: str, values: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------------------------------------------------- the whole
 
 
-def run(frame: RawFrame, sensor: Sensor, plan: Plan, options: Options, other: Optional[np.ndarray] = None) -> Dict:
+def run(
+    frame: RawFrame, sensor: Sensor, plan: Plan, options: Options, other: Optional[np.ndarray] = None
+) -> Dict[str, Any]:
     """Every product of a plan from one frame.
 
     Args:
@@ -387,25 +395,24 @@ def run(frame: RawFrame, sensor: Sensor, plan: Plan, options: Options, other: Op
     hot = saturated(frame, options.resolution == "half")
     dark = ~hot & (vector[..., 0] < options.min_intensity)
     bad = hot | dark
-    pair = (value, other)
     if options.ssim_mode == "consistency":
-        pair = ((grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2)
-    if pair[1] is None:
-        similarity = np.full_like(value, np.nan)
+        similarity = ssim_map((grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2)
+    elif other is not None:
+        similarity = ssim_map(value, other)
     else:
-        similarity = ssim_map(*pair)
+        similarity = np.full_like(value, np.nan)
     degree, angle = np.where(bad, np.nan, dolp(vector)), np.where(bad, np.nan, aolp(vector))
-    found: Dict = {
+    found: Dict[str, np.ndarray] = {
         "intensity": intensity(angles),
         "stokes": np.where(bad[..., np.newaxis], np.nan, vector),
         "dolp": degree,
         "aolp": angle,
         "preview": preview(value, degree, angle),
         "ssim_map": similarity,
-        "ssim": similarity.mean(),
+        "ssim": np.asarray(similarity.mean()),
     }
     found.update({f"angle_{degrees}": angles[k] for k, degrees in enumerate(ANGLES)})
-    out = {}
+    out: Dict[str, Any] = {}
     for name in plan.products:
         values = found[name]
         as_bytes = options.dtype_of(name) == "uint8" and values.dtype != np.uint8

@@ -69,7 +69,10 @@ class Sensor(NamedTuple):
         return next((i, j) for i in range(2) for j in range(2) if self.angles[i][j] == angle)
 
     def seen(
-        self, offset: Tuple[int, int] = (0, 0), flip: Tuple[bool, bool] = (False, False), shape: Tuple[int, int] = (0, 0)
+        self,
+        offset: Tuple[int, int] = (0, 0),
+        flip: Tuple[bool, bool] = (False, False),
+        shape: Tuple[int, int] = (0, 0),
     ) -> Sensor:
         """The mosaic as a frame shows it, whose region of interest and readout direction permute the tile.
 
@@ -215,8 +218,12 @@ FORMATS: Dict[str, RawFormat] = {
 
 _BAYER = r"bayer_(?:rggb|bggr|gbrg|grbg)"
 _ROS_ENCODING = re.compile(rf"(?:mono|{_BAYER})(8|16)|(8|16)UC1")
-_PFNC = re.compile(r"(?:Polarized?|Polarise)?(?:Angles_0d_45d_90d_135d_)?(?:Mono|Bayer(?:RG|BG|GB|GR))(8|10|12|16|10p|12p|10Packed|12Packed)")
-_POLARIZED = re.compile(r"polarized_angles_0d_45d_90d_135d_(?:mono|bayer_(?:rg|bg|gb|gr))(8|10|12|16|10p|12p|10packed|12packed)")
+_PFNC = re.compile(
+    r"(?:Polarized?|Polarise)?(?:Angles_0d_45d_90d_135d_)?(?:Mono|Bayer(?:RG|BG|GB|GR))(8|10|12|16|10p|12p|10Packed|12Packed)"
+)
+_POLARIZED = re.compile(
+    r"polarized_angles_0d_45d_90d_135d_(?:mono|bayer_(?:rg|bg|gb|gr))(8|10|12|16|10p|12p|10packed|12packed)"
+)
 
 
 def get_format(encoding: str, bit_depth: int = 0, alignment: str = "lsb") -> RawFormat:
@@ -293,7 +300,8 @@ def unpack(
     if flat.size < needed:
         raise FrameError(
             "truncated",
-            f"{width}x{height} pixels of {fmt.bits} bit {fmt.packing} with step {step} need {needed} bytes, got {flat.size}",
+            f"{width}x{height} pixels of {fmt.bits} bit {fmt.packing} with step {step} need {needed} bytes, "
+            f"got {flat.size}",
         )
     rows = np.lib.stride_tricks.as_strided(flat, (height, row), (step, 1), writeable=False)
     if fmt.packing == "u8":
@@ -371,7 +379,9 @@ def expose(
     """
     shape = (3, 3) if sensor.is_color else (3,)
     if stokes.shape[2:] != shape:
-        raise ValueError(f"stokes of {sensor.name} must have shape (H, W, {', '.join(map(str, shape))}), got {stokes.shape}")
+        raise ValueError(
+            f"stokes of {sensor.name} must have shape (H, W, {', '.join(map(str, shape))}), got {stokes.shape}"
+        )
     if not 8 <= bit_depth <= 16:
         raise ValueError(f"bit_depth must be 8 to 16, got {bit_depth}")
     if full_well and rng is None:

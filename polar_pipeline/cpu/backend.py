@@ -50,6 +50,7 @@ class CpuBackend:
     def __init__(self, plan: Plan, options: Options, threads: int = 0) -> None:
         self._plan = plan
         self._options = options
+        _keep_freed_memory()
         self._threads = threads or _cores()
         self._buffers = _Buffers()
         self._pool = ThreadPoolExecutor(self._threads, "polar_pipeline")
@@ -139,7 +140,7 @@ class _Job:
         self.sensor = options.sensor.seen(options.roi_offset, options.flip, mosaic.shape)
         self.half = options.resolution == "half"
         self.raw_size: Tuple[int, int] = mosaic.shape
-        self.size = (mosaic.shape[0] // 2, mosaic.shape[1] // 2) if self.half else self.raw_size
+        self.size = options.output_size(self.raw_size)
         self.mono_halo = dm.MONO_HALO[options.interpolation]
         self.color_halo = dm.COLOR_HALO[options.debayer] if self.sensor.is_color else 0
         period = self.sensor.period
@@ -237,6 +238,15 @@ def _display(name: str, image: np.ndarray, out: np.ndarray) -> None:
     cv2.convertScaleAbs(image, out, alpha=255)
 
 
+def _keep_freed_memory() -> None:
+    """Have glibc keep the strips' freed temporaries rather than give them back and fault them in again.
+
+    Its mmap and trim thresholds grow to the largest block that was freed (mallopt(3), M_MMAP_THRESHOLD), up to 32 MiB:
+    one block just below that, never touched, is enough. Other allocators do not mind.
+    """
+    np.empty(31 << 20, np.uint8)
+
+
 class _Buffers:
     """Output arrays, handed out again once their former holders have dropped them: fresh pages cost more than the work.
 
@@ -281,7 +291,7 @@ class _Strip:
         self.counts = (0, 0)
         self.bad: Optional[_Invalid] = None
 
-    def _store(self, name: str, planes: List[np.ndarray], bad: Optional[np.ndarray] = None) -> None:
+    def _store(self, name: str, planes: List[np.ndarray], bad: Optional[_Invalid] = None) -> None:
         self.job.store(name, self.rows, planes, bad)
 
     # -- demosaicking ----------------------------------------------------------------------------------------------
@@ -372,7 +382,8 @@ class _Strip:
             around = dm.inner(self.raw, job.halo - 1).copy()
             self._reflect(around, 1)
             peak = dm.inner(cv2.dilate(around, np.ones((3, 3), np.uint8)), 1)
-        return cv2.compare(peak, float(job.full_scale), cv2.CMP_GE)
+        hot: np.ndarray = cv2.compare(peak, float(job.full_scale), cv2.CMP_GE)
+        return hot
 
     def polar(self) -> None:
         """DoLP, and the direction of (S1, S2) in degrees."""
@@ -420,9 +431,21 @@ class _Strip:
         saturation = self.degree
         if self.bad is not None:
             saturation = cv2.copyTo(saturation, self.bad.keep)
-        hsv = cv2.merge([self.direction, saturation, self.s0 * _F(0.5)])
-        rgb = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)
-        cv2.convertScaleAbs(rgb, self.job.out["preview"][self.rows[0] : self.rows[1]], alpha=255)
+        value = self.s0 * _F(0.5)
+        color = value * saturation
+        white = value - color
+        sixths = self.direction * _F(1 / 60)
+        planes = []
+        # The pure hues of HSV's hexagon: red falls off around cyan, green and blue rise around their own corners.
+        for corner, sign, level in ((3, 1, -1), (2, -1, 2), (4, -1, 2)):
+            plane = np.abs(sixths - _F(corner))
+            plane *= _F(sign)
+            plane += _F(level)
+            np.clip(plane, 0, 1, out=plane)
+            plane *= color
+            plane += white
+            planes.append(plane)
+        self._store("preview", planes)
 
     def ssim_pair(self) -> None:
         """What SSIM compares: the two estimates of S0/2, or S0/2 alone."""

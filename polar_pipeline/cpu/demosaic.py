@@ -63,7 +63,7 @@ def angle_mask(sensor: Sensor, angle: int, shape: Tuple[int, int], dtype: str) -
 def select(sources: Sequence[Sequence[Image]]) -> Image:
     """One (H, W) float32 image whose pixel (y, x) comes from `sources[y % n][x % n]`, each (H, W)."""
     distinct = list({id(source): source for row in sources for source in row}.values())
-    out = distinct[0].copy()
+    out: Image = distinct[0].copy()
     for source in distinct[1:]:
         sites = tuple(tuple(cell is source for cell in row) for row in sources)
         cv2.copyTo(source, site_mask(sites, out.shape, "u1"), out)
@@ -80,9 +80,10 @@ def debayer(method: str, z: Image, sensor: Sensor) -> List[Image]:
     """
     n = COLOR_HALO[method]
     centre = inner(z, n)
-    green, row, column, across = {"bilinear": _lattice_bilinear, "mhc": _lattice_mhc, "weighted": _lattice_weighted}[
-        method
-    ](z, sensor)
+    if method == "weighted":
+        green, row, column, across = _lattice_weighted(z, sensor)
+    else:
+        green, row, column, across = _lattice_mhc(z) if method == "mhc" else _lattice_bilinear(z)
     sources: List[List[List[Image]]] = [[], [], []]
     for r in range(n, n + 4):
         for channel in sources:
@@ -101,7 +102,7 @@ def debayer(method: str, z: Image, sensor: Sensor) -> List[Image]:
     return out
 
 
-def _lattice_bilinear(z: Image, sensor: Sensor) -> Tuple[Image, Image, Image, Image]:
+def _lattice_bilinear(z: Image) -> Tuple[Image, Image, Image, Image]:
     rows = at(z, 0, -2, 2) + at(z, 0, 2, 2)
     rows *= _F(0.5)
     sums = z[:, :-4] + z[:, 4:]
@@ -114,7 +115,7 @@ def _lattice_bilinear(z: Image, sensor: Sensor) -> Tuple[Image, Image, Image, Im
     return green, rows, columns, across
 
 
-def _lattice_mhc(z: Image, sensor: Sensor) -> Tuple[Image, Image, Image, Image]:
+def _lattice_mhc(z: Image) -> Tuple[Image, Image, Image, Image]:
     centre = inner(z, 4)
     pairs = z[:, 2:-6] + z[:, 6:-2]
     h1 = pairs[4:-4]
@@ -175,10 +176,8 @@ def _lattice_weighted(z: Image, sensor: Sensor) -> Tuple[Image, Image, Image, Im
     across = sums[:-4] + sums[4:]
     columns = at(difference, -2, 0, 2) + at(difference, 2, 0, 2)
     green = np.ascontiguousarray(inner(green, 2))
-    for image, weight_of in ((rows, 0.5), (columns, 0.5), (across, 0.25)):
-        image *= _F(weight_of)
-        image += green
-    return green, rows, columns, across
+    means = (rows * _F(0.5), columns * _F(0.5), across * _F(0.25))
+    return (green, means[0] + green, means[1] + green, means[2] + green)
 
 
 # --------------------------------------------------------------------------------------------------- polarizer mosaic
@@ -279,6 +278,10 @@ def _diagonal_mean(c: Image, z: Image) -> Image:
     return total
 
 
+#: Where in the tile, from the pixel's own place, the angles of `_neighbour_means` lie.
+_MISSING = ((0, 1), (1, 0), (1, 1))
+
+
 def _neighbour_means(image: Image) -> List[Image]:
     """(H + 2, W + 2) -> three (H, W): mean of left and right, of up and down, of the four diagonals."""
     sides = image[:, :-2] + image[:, 2:]
@@ -344,18 +347,17 @@ def _adaptive(z: Image, sensor: Sensor) -> List[Image]:
     restored += inner(g, 1)
     own = np.ascontiguousarray(inner(z, 4))
     candidates = {(0, 0): own}
-    for d, x, bg, be in zip(
-        ((0, 1), (1, 0), (1, 1)), _neighbour_means(c), _neighbour_means(g), (e_sides, e_poles, e_across)
-    ):
-        be *= alpha
-        be += bg
-        np.subtract(restored, be, out=be)
+    means_e = (e_sides, e_poles, e_across)
+    for k, (x, bg) in enumerate(zip(_neighbour_means(c), _neighbour_means(g))):
+        lost = alpha * means_e[k]
+        lost += bg
+        np.subtract(restored, lost, out=lost)
         np.clip(bg, EPSILON / 4, 1, out=bg)
-        np.divide(x, bg, out=bg)
-        np.clip(bg, 0, 2, out=bg)
-        be *= bg
-        x += be
-        candidates[d] = np.clip(x, 0, 1, out=x)
+        gain = np.divide(x, bg, out=bg)
+        np.clip(gain, 0, 2, out=gain)
+        lost *= gain
+        lost += x
+        candidates[_MISSING[k]] = np.clip(lost, 0, 1, out=lost)
     images = []
     for angle in ANGLES:
         i, j = sensor.position(angle)

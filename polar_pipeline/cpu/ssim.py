@@ -23,7 +23,8 @@ def ssim_rows(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """
 
     def blur(image: np.ndarray) -> np.ndarray:
-        return cv2.sepFilter2D(image, cv2.CV_32F, _TAPS, _TAPS, borderType=cv2.BORDER_REFLECT)[RADIUS:-RADIUS]
+        out: np.ndarray = cv2.sepFilter2D(image, cv2.CV_32F, _TAPS, _TAPS, borderType=cv2.BORDER_REFLECT)
+        return out[RADIUS:-RADIUS]
 
     p, q = cv2.add(x, y), cv2.subtract(x, y)
     a, b = blur(p), blur(q)
@@ -33,7 +34,8 @@ def ssim_rows(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     v = v - a
     u = u - b
     # Numerator and denominator, both times 4: (a - b + 2 C1) (v - u + 2 C2) / ((a + b + 2 C1) (v + u + 2 C2)).
-    top, bottom = a - b, a + b
+    top: np.ndarray = a - b
+    bottom = a + b
     top += 2 * _C1
     bottom += 2 * _C1
     np.subtract(v, u, out=a)

@@ -1,0 +1,170 @@
+"""The CPU backend against the float64 reference, within the error bounds of the design."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from pathlib import Path
+from typing import Any, Dict, Tuple
+
+import cv2
+import numpy as np
+import pytest
+
+from polar_pipeline import Pipeline, RawFrame, reference
+from polar_pipeline.cpu import backend
+from polar_pipeline.products import PRODUCTS
+
+#: float32 planes carry about seven digits; sums of some thirty terms near 1 stay within this.
+FLOAT_NOISE = 2e-5
+DOLP_BOUND = 2e-3
+AOLP_BOUND = np.deg2rad(0.5)
+SSIM_BOUND = 1e-3
+
+
+def data_folder() -> Path:
+    return Path(os.environ.get("POLAR_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+
+
+def random_frame(shape: Tuple[int, int], bits: int, seed: int = 0) -> RawFrame:
+    """Smooth noise over the whole range, so that some pixels are black, some saturated."""
+    image = cv2.GaussianBlur(np.random.default_rng(seed).random(shape), (5, 5), 1.0)
+    image = (image - image.min()) / (image.max() - image.min())
+    top = (1 << bits) - 1
+    return RawFrame(np.rint(image * top).astype(np.uint8 if bits == 8 else np.uint16), top)
+
+
+def compare(frame: RawFrame, **options: Any) -> None:
+    """Every product of the CPU backend lies within the error bounds around the reference's."""
+    pipeline = Pipeline(products=tuple(PRODUCTS), **options)
+    sensor = pipeline.options.sensor.seen(pipeline.options.roi_offset, pipeline.options.flip, frame.mosaic.shape)
+    truth = reference.run(frame, sensor, pipeline.plan, pipeline.options)
+    floats = pipeline.options._replace(dtypes=("float32",) * len(PRODUCTS))
+    exact = reference.run(frame, sensor, pipeline.plan, floats)
+    out = pipeline(frame)
+    assert out.invalid == truth["invalid"]
+    for name, got in out.items():
+        want = truth[name]
+        assert got.shape == want.shape, name
+        if got.dtype == np.uint8:
+            error = np.abs(got.astype(int) - want.astype(int))
+            if name == "aolp":
+                error = np.minimum(error, 256 - error)
+                error = error[exact["dolp"] >= 0.05]  # below, the angle is noise
+            assert error.max(initial=0) <= 1, name
+            continue
+        assert np.array_equal(np.isnan(got), np.isnan(want)), name
+        error = np.abs(got - want)
+        if name == "aolp":
+            error = np.minimum(error, np.pi - error)[exact["dolp"] >= 0.05]
+            assert got[~np.isnan(got)].min() >= 0
+            assert got[~np.isnan(got)].max() < np.pi
+            bound = AOLP_BOUND
+        elif name == "dolp":
+            error, bound = error[exact["stokes"][..., 0] >= 0.1], DOLP_BOUND
+        else:
+            bound = SSIM_BOUND if name.startswith("ssim") else FLOAT_NOISE
+        assert np.nanmax(error, initial=0) <= bound, name
+
+
+CASES = list(
+    itertools.product(
+        ("IMX250MZR", "IMX250MYR"), ("half", "full"), ("bilinear", "gradient", "adaptive", "auto"), ("float32", "uint8")
+    )
+)
+
+
+@pytest.mark.parametrize(("sensor", "resolution", "demosaic", "dtype"), CASES)
+@pytest.mark.parametrize("shape", [(64, 48), (67, 53), (16, 16)])
+@pytest.mark.parametrize("bits", [8, 12])
+def test_matches_reference(
+    sensor: str, resolution: str, demosaic: str, dtype: str, shape: Tuple[int, int], bits: int
+) -> None:
+    compare(random_frame(shape, bits), sensor=sensor, resolution=resolution, demosaic=demosaic, dtype=dtype)
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR", "0 45 / 135 90"])
+@pytest.mark.parametrize("offset", [(0, 0), (1, 0), (2, 3)])
+@pytest.mark.parametrize("flip", [(False, False), (True, False), (True, True)])
+def test_matches_reference_for_any_layout(sensor: str, offset: Tuple[int, int], flip: Tuple[bool, bool]) -> None:
+    for resolution, co_sited in (("half", True), ("half", False), ("full", True)):
+        frame = random_frame((36, 31), 8)
+        compare(frame, sensor=sensor, resolution=resolution, co_sited=co_sited, roi_offset=offset, flip=flip)
+
+
+@pytest.mark.parametrize("name", ["imx250mzr_camera.png", "imx250mzr_fruits.png"])
+@pytest.mark.parametrize(("resolution", "demosaic"), [("half", "auto"), ("full", "adaptive"), ("full", "gradient")])
+def test_matches_reference_on_real_frames(name: str, resolution: str, demosaic: str) -> None:
+    path = data_folder() / name
+    if not path.exists():
+        pytest.skip(f"no {name} in {data_folder()} (POLAR_DATA)")
+    raw = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)[512:1024, 600:1200]
+    compare(RawFrame(np.ascontiguousarray(raw), 255), resolution=resolution, demosaic=demosaic)
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+@pytest.mark.parametrize(("resolution", "demosaic"), [("half", "auto"), ("full", "bilinear"), ("full", "adaptive")])
+def test_strips_and_threads_do_not_show(
+    sensor: str, resolution: str, demosaic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = random_frame((102, 70), 8)
+    options: Dict[str, Any] = {
+        "sensor": sensor,
+        "products": tuple(PRODUCTS),
+        "resolution": resolution,
+        "demosaic": demosaic,
+    }
+    whole = Pipeline(**options, threads=1)(frame)
+    monkeypatch.setattr(backend, "STRIP_PIXELS", 1)  # the shortest strips there are
+    for threads in (1, 3):
+        parts = Pipeline(**options, threads=threads)(frame)
+        for name in PRODUCTS:
+            # The filters themselves run on the same numbers; only the order of SSIM's final sum differs.
+            np.testing.assert_allclose(
+                parts[name], whole[name], rtol=0, atol=1e-6 if name == "ssim" else 0, err_msg=name
+            )
+
+
+def test_output_arrays_are_reused_only_when_dropped() -> None:
+    pipeline = Pipeline(products=("dolp", "aolp"))
+    frames = [random_frame((64, 64), 8, seed) for seed in range(4)]
+    kept = pipeline(frames[0])
+    view = kept["dolp"][1:]
+    before = view.copy()
+    del kept
+    later = [pipeline(frame) for frame in frames[1:]]
+    np.testing.assert_array_equal(view, before)
+    again = [Pipeline(products=("dolp", "aolp"))(frame) for frame in frames[1:]]
+    for one, two in zip(later, again):
+        np.testing.assert_array_equal(one["dolp"], two["dolp"])
+
+
+def test_pipelines_do_not_leak_threads() -> None:
+    frame = random_frame((32, 32), 8)
+    before = threading.active_count()
+    for _ in range(5):
+        pipeline = Pipeline(threads=2)
+        pipeline(frame)
+        pipeline.close()
+    assert threading.active_count() == before
+
+
+def test_temporal_and_reference_modes() -> None:
+    frames = [random_frame((64, 64), 8, seed) for seed in range(2)]
+    value: Dict[int, np.ndarray] = {}
+    for k, frame in enumerate(frames):
+        value[k] = Pipeline(products=("intensity",))(frame)["intensity"]
+    want = reference.ssim_map(value[1].astype(float), value[0].astype(float))
+
+    temporal = Pipeline(products=("ssim_map", "ssim"), ssim_mode="temporal")
+    assert np.isnan(temporal(frames[0])["ssim"])
+    np.testing.assert_allclose(temporal(frames[1])["ssim_map"], want, atol=SSIM_BOUND)
+    assert float(temporal(frames[1])["ssim"]) == pytest.approx(1.0, abs=1e-6)  # a frozen camera
+    temporal.reset()
+    assert np.isnan(temporal(frames[0])["ssim"])
+
+    against = Pipeline(products=("ssim_map", "ssim"), ssim_mode="reference")
+    out = against(frames[1], reference=value[0])
+    np.testing.assert_allclose(out["ssim_map"], want, atol=SSIM_BOUND)
+    assert float(out["ssim"]) == pytest.approx(want.mean(), abs=1e-6)
