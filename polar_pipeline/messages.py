@@ -1,0 +1,208 @@
+"""ROS messages as bytes: the only room that knows CDR, through the `rosbags` library; needs no ROS.
+
+Messages are read and written serialized, because a typed rclpy message of a 5 MB image costs nine times as much per hop
+(`docs/architecture.md`). Stamps are nanoseconds.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Any, Dict, Iterable, NamedTuple, Tuple, Union
+
+import numpy as np
+from rosbags.serde import SerdeError
+from rosbags.typesys import Stores, get_typestore
+
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.sensor import FrameError, RawFrame, get_format, unpack
+
+IMAGE = "sensor_msgs/msg/Image"
+COMPRESSED = "sensor_msgs/msg/CompressedImage"
+CAMERA_INFO = "sensor_msgs/msg/CameraInfo"
+FLOAT32 = "std_msgs/msg/Float32"
+DIAGNOSTICS = "diagnostic_msgs/msg/DiagnosticArray"
+
+Cdr = Union[bytes, bytearray, memoryview]
+
+#: What malformed bytes raise on their way through the library, which checks some lengths and trusts others.
+_MALFORMED = (SerdeError, struct.error, ValueError, IndexError, AssertionError, TypeError, OverflowError, MemoryError)
+
+
+class ImageMessage(NamedTuple):
+    """A `sensor_msgs/Image`; `data` is a view of the message's bytes."""
+
+    stamp_ns: int
+    frame_id: str
+    height: int
+    width: int
+    encoding: str
+    is_bigendian: bool
+    step: int
+    data: np.ndarray
+
+
+class Status(NamedTuple):
+    """One `diagnostic_msgs/DiagnosticStatus`; levels are 0 OK, 1 WARN, 2 ERROR, 3 STALE."""
+
+    level: int
+    name: str
+    message: str
+    hardware_id: str
+    values: Dict[str, str]
+
+
+@lru_cache(maxsize=1)
+def typestore() -> Any:
+    """The message definitions; those used here are the same in every ROS 2 release."""
+    return get_typestore(Stores.ROS2_HUMBLE)
+
+
+def _new(name: str, *values: Any) -> Any:
+    """A message from the values of its fields."""
+    return typestore().types[name](*values)
+
+
+def _header(stamp_ns: int, frame_id: str) -> Any:
+    seconds, nanoseconds = divmod(stamp_ns, 1_000_000_000)
+    return _new("std_msgs/msg/Header", _new("builtin_interfaces/msg/Time", seconds, nanoseconds), frame_id)
+
+
+def stamp_of(message: Any) -> int:
+    """The header's stamp of a message in nanoseconds."""
+    return int(message.header.stamp.sec) * 1_000_000_000 + int(message.header.stamp.nanosec)
+
+
+def encode(message: Any, name: str) -> memoryview:
+    """A message as little-endian CDR bytes."""
+    return memoryview(typestore().serialize_cdr(message, name))
+
+
+def decode(cdr: Cdr, name: str) -> Any:
+    """CDR bytes as a message.
+
+    Raises:
+        FrameError: The bytes are no such message (cause `cdr`).
+    """
+    try:
+        return typestore().deserialize_cdr(cdr, name)
+    except _MALFORMED as err:
+        raise FrameError("cdr", f"{len(cdr)} bytes are no {name}: {type(err).__name__} {err}") from err
+
+
+# --------------------------------------------------------------------------------------------------------------- image
+
+
+def image_fields(message: Any) -> ImageMessage:
+    """The fields of a `sensor_msgs/Image` object of any origin (this module, a bag of ROS 1 or 2)."""
+    return ImageMessage(
+        stamp_of(message),
+        message.header.frame_id,
+        int(message.height),
+        int(message.width),
+        message.encoding,
+        bool(message.is_bigendian),
+        int(message.step),
+        message.data,
+    )
+
+
+def decode_image(cdr: Cdr) -> ImageMessage:
+    """A serialized `sensor_msgs/Image`.
+
+    Raises:
+        FrameError: The bytes are no image message (cause `cdr`).
+    """
+    return image_fields(decode(cdr, IMAGE))
+
+
+def to_raw(message: ImageMessage, bit_depth: int = 0, alignment: str = "lsb") -> RawFrame:
+    """The mosaic in an image message; see `sensor.get_format` and `sensor.unpack`.
+
+    Raises:
+        FrameError: Unknown encoding, impossible size or step, or data cut short.
+    """
+    fmt = get_format(message.encoding, bit_depth, alignment)
+    return unpack(message.data, fmt, message.height, message.width, message.step, message.is_bigendian)
+
+
+def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray) -> memoryview:
+    """A serialized `sensor_msgs/Image` of an (H, W) or (H, W, C) array of uint8, uint16 or float32."""
+    data = np.ascontiguousarray(array)
+    height, width = data.shape[:2]
+    step = data.nbytes // height
+    flat = data.reshape(-1).view(np.uint8)
+    return encode(_new(IMAGE, _header(stamp_ns, frame_id), height, width, encoding, 0, step, flat), IMAGE)
+
+
+def encode_compressed(stamp_ns: int, frame_id: str, fmt: str, data: np.ndarray) -> memoryview:
+    """A serialized `sensor_msgs/CompressedImage`; `data` is (N,) uint8."""
+    return encode(_new(COMPRESSED, _header(stamp_ns, frame_id), fmt, data), COMPRESSED)
+
+
+def encode_float32(value: float) -> memoryview:
+    """A serialized `std_msgs/Float32`."""
+    return encode(_new(FLOAT32, float(value)), FLOAT32)
+
+
+def product_message(name: str, array: np.ndarray, stamp_ns: int, frame_id: str) -> Tuple[str, memoryview]:
+    """(message type, CDR) of one product of a `Result`."""
+    if array.ndim == 0:
+        return FLOAT32, encode_float32(float(array))
+    encoding = PRODUCTS[name].encoding(str(array.dtype), array.ndim == 3)
+    return IMAGE, encode_image(stamp_ns, frame_id, encoding, array)
+
+
+# --------------------------------------------------------------------------------------------------------- camera info
+
+
+def decode_camera_info(cdr: Cdr) -> Any:
+    """A serialized `sensor_msgs/CameraInfo` as the library's message object.
+
+    Raises:
+        FrameError: The bytes are no camera info (cause `cdr`).
+    """
+    return decode(cdr, CAMERA_INFO)
+
+
+def encode_camera_info(info: Any, stamp_ns: int, frame_id: str) -> memoryview:
+    """A serialized `sensor_msgs/CameraInfo` with another stamp and frame."""
+    values = {name: getattr(info, name) for name in info.__dataclass_fields__ if not name.startswith("__")}
+    values["header"] = _header(stamp_ns, frame_id)
+    return encode(typestore().types[CAMERA_INFO](**values), CAMERA_INFO)
+
+
+def scale_camera_info(info: Any, scale: float, size: Tuple[int, int]) -> Any:
+    """The calibration of an image shrunk by `scale`, whose (height, width) becomes `size`.
+
+    Pixel centres lie at whole numbers, so a coordinate x becomes (x + 0.5) * scale - 0.5. Region of interest and binning
+    stay: they speak of the sensor.
+    """
+    values = {name: getattr(info, name) for name in info.__dataclass_fields__ if not name.startswith("__")}
+    values["height"], values["width"] = size
+    for name, columns in (("k", 3), ("p", 4)):
+        matrix = np.array(values[name], np.float64).reshape(3, columns)
+        if matrix.any():
+            matrix[:2] *= scale
+            matrix[:2, 2] += 0.5 * scale - 0.5
+        values[name] = matrix.reshape(-1)
+    return typestore().types[CAMERA_INFO](**values)
+
+
+# --------------------------------------------------------------------------------------------------------- diagnostics
+
+
+def encode_diagnostics(stamp_ns: int, statuses: Iterable[Status]) -> memoryview:
+    """A serialized `diagnostic_msgs/DiagnosticArray`."""
+    rows = [
+        _new(
+            "diagnostic_msgs/msg/DiagnosticStatus",
+            status.level,
+            status.name,
+            status.message,
+            status.hardware_id,
+            [_new("diagnostic_msgs/msg/KeyValue", key, value) for key, value in status.values.items()],
+        )
+        for status in statuses
+    ]
+    return encode(_new(DIAGNOSTICS, _header(stamp_ns, ""), rows), DIAGNOSTICS)
