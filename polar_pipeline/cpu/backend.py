@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from polar_pipeline.cpu import demosaic as dm
-from polar_pipeline.cpu.ssim import RADIUS, ssim_rows
+from polar_pipeline.cpu.ssim import ssim_strip
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
 from polar_pipeline.products import PRODUCTS
@@ -172,18 +172,9 @@ class _Job:
     def window_pass(self, other: np.ndarray) -> Callable[[Tuple[int, int]], float]:
         """A function that compares one strip of the pair and gives the sum of its similarities."""
         one = self.pair[0]
-        height = self.size[0]
 
         def compare(rows: Tuple[int, int]) -> float:
-            top, bottom = rows
-            index = np.arange(top - RADIUS, bottom + RADIUS)
-            index = np.where(index < 0, -1 - index, index)
-            index = np.where(index >= height, 2 * height - 1 - index, index)
-            if index[0] == top - RADIUS and index[-1] == bottom + RADIUS - 1:
-                images = (one[index[0] : index[-1] + 1], other[index[0] : index[-1] + 1])
-            else:
-                images = (one[index], other[index])
-            similarity = ssim_rows(*images)
+            similarity = ssim_strip(one, other, *rows)
             self.store("ssim_map", rows, [similarity])
             return float(similarity.sum(dtype=np.float64))
 

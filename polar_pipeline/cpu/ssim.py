@@ -48,6 +48,12 @@ def ssim_rows(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return top
 
 
-def ssim_map(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(H, W) twice, float32 in [0, 1] -> (H, W) similarity in [-1, 1]; borders are mirrored."""
-    return ssim_rows(*(cv2.copyMakeBorder(image, RADIUS, RADIUS, 0, 0, cv2.BORDER_REFLECT) for image in (x, y)))
+def ssim_strip(x: np.ndarray, y: np.ndarray, top: int, bottom: int) -> np.ndarray:
+    """Rows top .. bottom of the similarity of two (H, W) float32 images in [0, 1]; borders are mirrored."""
+    height = len(x)
+    first, end = max(0, top - RADIUS), min(height, bottom + RADIUS)
+    above, below = first - (top - RADIUS), bottom + RADIUS - end
+    images = [image[first:end] for image in (x, y)]
+    if above or below:
+        images = [cv2.copyMakeBorder(image, above, below, 0, 0, cv2.BORDER_REFLECT) for image in images]
+    return ssim_rows(*images)
