@@ -1,22 +1,22 @@
 """Packaging for pip and for colcon (ament_python)."""
 
-import os
 import re
+import sys
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 NAME = "polar_pipeline"
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).resolve().parent  # colcon's --symlink-install runs a link to this file
 VERSION = re.search(r'^__version__ = "(.+)"', (ROOT / NAME / "__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
 if VERSION is None:
     raise SystemExit(f"{NAME}/__init__.py has no __version__")
 
 REQUIRES = ["numpy>=1.17", "opencv-python-headless>=4.2", "rosbags>=0.9.23", "tqdm>=4.30"]
-# Under colcon, package.xml names the dependencies. pip's names must stay out: apt's OpenCV does not carry them, and the
-# scripts that old setuptools writes (JetPack 5) look up every one of them at each start.
-if os.environ.get("COLCON"):
-    REQUIRES = ["setuptools"]
+# colcon runs this file directly, and there package.xml names the dependencies. pip's names must stay out: apt's OpenCV
+# does not carry them, and the scripts that old setuptools writes (JetPack 5) look up every one of them at each start.
+if "setuptools.build_meta" not in sys.modules:
+    REQUIRES = []
 
 ROS = ["rclpy", "sensor-msgs", "std-msgs", "std-srvs", "diagnostic-msgs", "rmw-fastrtps-cpp"]
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
