@@ -1,0 +1,40 @@
+# make test | demo | bench | lint | clean, in a virtual environment that is made anew when the packaging changes.
+# PYTHON: the interpreter to build it with; by default the first one of at least 3.10, for which ROS 2 wheels exist.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$python && exit; \
+	done; echo python3)
+VERSION := $(shell $(PYTHON) -c 'import platform; print(platform.python_version())')
+RUN := .venv/bin/python -m
+INSTALLED := .venv/installed-$(VERSION)
+
+.PHONY: test lint demo bench clean
+
+test: lint
+	$(RUN) pytest $(TESTS)
+
+# The linters need Python 3.10 themselves; what they check holds for 3.8 on (ruff's target, vermin).
+lint: $(INSTALLED)
+	@if $(RUN) ruff --version >/dev/null 2>&1; then set -ex; \
+	$(RUN) ruff format --check .; \
+	$(RUN) ruff check .; \
+	$(RUN) mypy; \
+	.venv/bin/vermin -q -t=3.8- --violations --no-tips --eval-annotations polar_pipeline launch setup.py; \
+	else echo "lint: skipped on Python $(VERSION); it needs 3.10 or newer"; fi
+
+demo: $(INSTALLED)
+	$(RUN) demo
+
+bench: $(INSTALLED)
+	$(RUN) benchmarks
+
+$(INSTALLED): setup.py pyproject.toml
+	@test -n "$(VERSION)" || { echo "no Python at '$(PYTHON)'; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	rm -rf .venv
+	$(PYTHON) -m venv .venv
+	$(RUN) pip install --quiet --upgrade pip
+	$(RUN) pip install --quiet --editable '.[dev,ros]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist install log *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf demo/*.html demo/*.png demo/work
