@@ -1,0 +1,130 @@
+"""What is installed, what works here and why not: the checks behind `polar-pipeline doctor`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Callable, Iterator, List, NamedTuple
+
+from polar_pipeline import __version__
+from polar_pipeline.pipeline import Pipeline, backend_problem
+from polar_pipeline.share import share_path
+
+#: Environment variables that name Fast DDS's profile: the first from Iron on, the second up to Humble.
+PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
+
+_LIBRARIES = ("numpy", "cv2", "rosbags", "mcap", "tqdm", "skimage", "cupy")
+_ROS = ("rclpy", "sensor_msgs", "diagnostic_msgs", "std_srvs", "launch_ros", "cv_bridge")
+
+
+class Check(NamedTuple):
+    """One finding.
+
+    Attributes:
+        topic: What was looked at.
+        state: `ok`, `missing` (optional, or what it needs is not here) or `problem` (worth mending).
+        text: What was found.
+    """
+
+    topic: str
+    state: str
+    text: str
+
+
+def run_checks() -> List[Check]:
+    """All findings, in the order of the house: Python, libraries, backends, ROS, transport."""
+    return [check for group in (_python, _libraries, _backends, _ros, _transport) for check in group()]
+
+
+def _python() -> Iterator[Check]:
+    yield Check("polar_pipeline", "ok", f"{__version__} in {Path(__file__).parent}")
+    yield Check("python", "ok", f"{platform.python_version()} ({sys.executable}) on {platform.machine()}")
+
+
+def _import(name: str, optional: str) -> Check:
+    """Whether a module can be imported; `optional` says what is lost without it, "" if all is."""
+    try:
+        module = importlib.import_module(name)
+    except ImportError as err:
+        # A library that is there but broken (a missing shared object, say) shows itself by its message.
+        text = f"{err}; without it: {optional}" if optional else str(err)
+        return Check(name, "missing" if optional else "problem", text)
+    return Check(name, "ok", str(getattr(module, "__version__", "installed")))
+
+
+def _libraries() -> Iterator[Check]:
+    lost = {"skimage": "nothing (tests compare with it)", "cupy": "no GPU"}
+    for name in _LIBRARIES:
+        yield _import(name, lost.get(name, ""))
+
+
+def _backends() -> Iterator[Check]:
+    for name in ("cpu", "cuda"):
+        reason = backend_problem(name)
+        if reason:
+            yield Check(f"backend {name}", "missing", reason)
+            continue
+        pipeline = Pipeline(backend=name)
+        yield Check(f"backend {name}", "ok", pipeline.device)
+        pipeline.close()
+    yield _gpu()
+
+
+def _gpu() -> Check:
+    """The GPU as CuPy sees it."""
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError:
+        return Check("gpu", "missing", "CuPy is not installed (pip extras cuda11, cuda12, cuda13)")
+    try:
+        properties = cupy.cuda.runtime.getDeviceProperties(0)
+    except cupy.cuda.runtime.CUDARuntimeError as err:
+        return Check("gpu", "missing", str(err))
+    capability = f"{properties['major']}.{properties['minor']}"
+    return Check("gpu", "ok", f"{properties['name'].decode()}, compute capability {capability}")
+
+
+def _ros() -> Iterator[Check]:
+    distribution = os.environ.get("ROS_DISTRO")
+    yield Check("ROS_DISTRO", "ok" if distribution else "missing", distribution or "not set: no ROS setup file sourced")
+    lost = {
+        "launch_ros": "no launch files; run polar_pipeline_node itself",
+        "cv_bridge": "nothing that the node needs",
+    }
+    for name in _ROS:
+        yield _import(name, lost.get(name, "no live node and no play; library and replay work"))
+    yield _middleware()
+
+
+def _middleware() -> Check:
+    """The DDS implementation in use."""
+    try:
+        implementation: Callable[[], str] = importlib.import_module("rclpy.utilities").get_rmw_implementation_identifier
+        return Check("middleware", "ok", implementation())
+    except (ImportError, RuntimeError) as err:
+        return Check("middleware", "missing", str(err))
+
+
+def _transport() -> Iterator[Check]:
+    """Whether Fast DDS will carry 5 MB frames between processes."""
+    shipped = "config/fastdds_large_frames.xml"
+    try:
+        shipped = str(share_path("config", "fastdds_large_frames.xml"))
+    except FileNotFoundError as err:
+        yield Check("transport profile", "problem", str(err))
+    named = [(name, os.environ[name]) for name in PROFILE_VARIABLES if os.environ.get(name)]
+    if not named:
+        yield Check(
+            "transport",
+            "problem",
+            f"Fast DDS loses 5 MB frames with its default segment: set {PROFILE_VARIABLES[0]} (up to Humble "
+            f"{PROFILE_VARIABLES[1]}) to {shipped}, here and for the camera's driver; the launch files do",
+        )
+    for name, value in named:
+        if Path(value).is_file():
+            yield Check("transport", "ok", f"{name}={value}")
+        else:
+            yield Check("transport", "problem", f"{name} names {value}, which does not exist")
