@@ -1,0 +1,75 @@
+"""The live node, optionally with LUCID's camera driver beside it.
+
+ros2 launch polar_pipeline polar_pipeline.launch.py sensor:=IMX250MYR image_topic:=/arena_camera_node/images
+"""
+
+import os
+from pathlib import Path
+
+from launch.actions import DeclareLaunchArgument, GroupAction, OpaqueFunction, SetEnvironmentVariable
+from launch.conditions import IfCondition
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node, PushRosNamespace
+from launch_ros.parameter_descriptions import ParameterValue
+
+from launch import LaunchDescription
+
+CONFIG = Path(__file__).parent.parent / "config"
+ARGUMENTS = {
+    "namespace": ("", "Namespace of every node and topic."),
+    "params_file": (str(CONFIG / "triton_mono.yaml"), "YAML file with the node's parameters."),
+    "sensor": ("", "Mosaic: a sensor's name or its tile; empty takes the file's."),
+    "image_topic": ("image_raw", "Topic of the raw frames."),
+    "camera_info_topic": ("camera_info", "Topic of the camera's calibration."),
+    "use_sim_time": ("false", "Take time from /clock."),
+    "log_level": ("info", "debug, info, warn, error or fatal."),
+    "camera": ("false", "Start LUCID's driver (package arena_camera_node) too, publishing on image_topic."),
+    "pixelformat": ("mono8", "Pixel format that the driver asks of the camera: mono8, mono16, bayer_rggb8, ..."),
+}
+
+
+def pipeline_node(context):
+    sensor = LaunchConfiguration("sensor").perform(context)
+    return [
+        Node(
+            package="polar_pipeline",
+            executable="polar_pipeline_node",
+            name="polar_pipeline",
+            output="screen",
+            parameters=[
+                LaunchConfiguration("params_file"),
+                {"use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)},
+                *([{"sensor": sensor}] if sensor else []),
+            ],
+            remappings=[
+                ("image_raw", LaunchConfiguration("image_topic")),
+                ("camera_info", LaunchConfiguration("camera_info_topic")),
+            ],
+            ros_arguments=["--log-level", LaunchConfiguration("log_level")],
+        )
+    ]
+
+
+def generate_launch_description():
+    profile = str(CONFIG / "fastdds_large_frames.xml")
+    variables = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")  # the latter is Humble's
+    camera = Node(
+        package="arena_camera_node",
+        executable="start",
+        name="arena_camera_node",
+        output="screen",
+        parameters=[{"topic": LaunchConfiguration("image_topic"), "pixelformat": LaunchConfiguration("pixelformat")}],
+        condition=IfCondition(LaunchConfiguration("camera")),
+    )
+    return LaunchDescription(
+        [
+            *(
+                DeclareLaunchArgument(name, default_value=value, description=text)
+                for name, (value, text) in ARGUMENTS.items()
+            ),
+            *(SetEnvironmentVariable(name, profile) for name in variables if name not in os.environ),
+            GroupAction(
+                [PushRosNamespace(LaunchConfiguration("namespace")), camera, OpaqueFunction(function=pipeline_node)]
+            ),
+        ]
+    )

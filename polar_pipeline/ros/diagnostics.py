@@ -1,0 +1,169 @@
+"""What the node knows about itself: rate, drops by cause, age and latency, as `/diagnostics` wants them (REP-107).
+
+Written to by the executor's thread (receipts, drops) and the worker's (frames done); imports no ROS.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import threading
+import time
+from typing import Callable, Counter, Deque, Dict, List, Mapping, Optional, Tuple
+
+import numpy as np
+
+from polar_pipeline.messages import Status
+
+#: Frames that age and latency are taken over.
+WINDOW = 256
+#: Ages in seconds that a stamp of this machine's clock (or one synchronised with it) can have.
+PLAUSIBLE_AGE = (-0.1, 10.0)
+#: Seconds between two log lines about the same cause.
+LOG_PERIOD = 5.0
+#: Seconds that the rate is taken over.
+RATE_PERIOD = 5.0
+
+
+class Level(enum.IntEnum):
+    """Levels of `diagnostic_msgs/DiagnosticStatus`."""
+
+    OK = 0
+    WARN = 1
+    ERROR = 2
+
+
+class Diagnostics:
+    """Counts and times of one node.
+
+    Args:
+        name: Name of the node, which starts every status.
+        clock: Seconds, never running backwards.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name = name
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._receipts: Deque[float] = collections.deque(maxlen=WINDOW)
+        self._ages: Deque[Optional[float]] = collections.deque(maxlen=WINDOW)
+        self._frames: Deque[Mapping[str, float]] = collections.deque(maxlen=WINDOW)
+        self._counts: Counter[str] = collections.Counter()
+        self._drops: Counter[str] = collections.Counter()
+        self._reported_counts: Counter[str] = collections.Counter()
+        self._reported_drops: Counter[str] = collections.Counter()
+        self._last_log: Dict[str, float] = {}
+        self._last_error = ""
+
+    def received(self) -> None:
+        """A message came in."""
+        with self._lock:
+            self._counts["received"] += 1
+            self._receipts.append(self._clock())
+
+    def dropped(self, cause: str, count: int = 1) -> None:
+        """Frames were lost that nothing is wrong with: `overload` (a newer one was there), `transport`."""
+        with self._lock:
+            self._drops[cause] += count
+
+    def refused(self, cause: str, reason: str) -> Optional[str]:
+        """A message could not be used.
+
+        Returns:
+            The line to log, or None if this cause was logged a moment ago.
+        """
+        with self._lock:
+            self._drops[cause] += 1
+            self._last_error = f"{cause}: {reason}"
+            now = self._clock()
+            if now - self._last_log.get(cause, -LOG_PERIOD) < LOG_PERIOD:
+                return None
+            self._last_log[cause] = now
+            return f"{cause}, {self._drops[cause]} so far: {reason}"
+
+    def aged(self, age: float) -> Optional[float]:
+        """A frame was this old, in seconds of the node's clock, when it came in.
+
+        Returns:
+            The age, or None if its stamp cannot be of this machine's clock.
+        """
+        plausible = age if PLAUSIBLE_AGE[0] <= age <= PLAUSIBLE_AGE[1] else None
+        with self._lock:
+            self._ages.append(plausible)
+        return plausible
+
+    def restarted(self) -> None:
+        """Stamps jumped backwards: a bag looped or a camera started again."""
+        with self._lock:
+            self._counts["restarts"] += 1
+            self._ages.clear()
+
+    def published(self, timings: Mapping[str, float]) -> None:
+        """A frame went out; seconds per stage."""
+        with self._lock:
+            self._counts["published"] += 1
+            self._frames.append(timings)
+
+    def idled(self) -> None:
+        """A good frame came in and nobody listened."""
+        with self._lock:
+            self._counts["unwanted"] += 1
+
+    def statuses(self, hardware: str, topic: str) -> List[Status]:
+        """The state since the start, and what happened since the last call, which sets level and message.
+
+        Args:
+            hardware: What the camera is.
+            topic: Where frames come from.
+        """
+        with self._lock:
+            counts, drops = self._counts - self._reported_counts, self._drops - self._reported_drops
+            self._reported_counts, self._reported_drops = self._counts.copy(), self._drops.copy()
+            level, message = self._judge(counts, drops, topic)
+            frames = {
+                "rate [Hz]": f"{self._rate():.2f}",
+                "age [ms]": _describe_ages(list(self._ages)),
+                **{name: str(self._counts[name]) for name in ("received", "published", "unwanted", "restarts")},
+                **{f"dropped: {cause}": str(count) for cause, count in sorted(self._drops.items())},
+                "last error": self._last_error,
+            }
+            stages: Dict[str, List[float]] = {}
+            for timings in self._frames:
+                for stage, seconds in timings.items():
+                    stages.setdefault(stage, []).append(seconds)
+        latency = {f"{stage} [ms]": describe(values) for stage, values in stages.items()}
+        return [
+            Status(level, f"{self._name}: frames", message, hardware, frames),
+            Status(Level.OK, f"{self._name}: latency", "p50 / p95 / p99 / max", hardware, latency),
+        ]
+
+    def _judge(self, counts: Mapping[str, int], drops: Mapping[str, int], topic: str) -> Tuple[Level, str]:
+        """Level and message of what happened since the last report."""
+        used = counts.get("published", 0) + counts.get("unwanted", 0)
+        if drops:
+            causes = ", ".join(f"{cause} {count}" for cause, count in sorted(drops.items()))
+            return (Level.WARN if used else Level.ERROR), f"dropped: {causes}"
+        if not counts.get("received"):
+            return Level.OK, f"idle: nothing arrives on {topic}"
+        if counts.get("unwanted") and not counts.get("published"):
+            return Level.OK, "idle: nobody listens"
+        return Level.OK, f"{self._rate():.1f} Hz"
+
+    def _rate(self) -> float:
+        """Frames per second of wall time."""
+        start = self._clock() - RATE_PERIOD
+        times = [received for received in self._receipts if received >= start]
+        return (len(times) - 1) / max(times[-1] - times[0], 1e-9) if len(times) > 1 else 0.0
+
+
+def describe(seconds: List[float]) -> str:
+    """`p50 / p95 / p99 / max` in milliseconds."""
+    return " / ".join(f"{1000 * value:.2f}" for value in np.percentile(seconds, (50, 95, 99, 100)))
+
+
+def _describe_ages(ages: List[Optional[float]]) -> str:
+    """Percentiles of the ages; a single impossible one means that the stamps are of another clock."""
+    known = [age for age in ages if age is not None]
+    if len(known) < len(ages):
+        return "n/a (device clock)"
+    return describe(known) if known else "n/a"

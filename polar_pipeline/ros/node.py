@@ -1,0 +1,452 @@
+"""The live node: raw frames in, polarization topics out, as serialized messages.
+
+The executor's thread only takes messages and answers services. One worker thread computes: it takes the newest frame,
+asks who listens, makes every message of the frame and then publishes them in one go.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+import traceback
+from typing import Any, Dict, Generic, List, NamedTuple, Optional, Tuple, TypeVar
+
+import cv2
+import numpy as np
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
+from rclpy.clock import Clock, ClockType
+from rclpy.exceptions import ParameterException
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.logging import get_logger
+from rclpy.node import Node
+from rclpy.publisher import Publisher
+from rclpy.qos import QoSPolicyKind, QoSPresetProfiles
+from rclpy.qos_overriding_options import QoSOverridingOptions
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from std_msgs.msg import Float32
+
+from polar_pipeline import messages
+from polar_pipeline.pipeline import Pipeline, Result
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.ros.diagnostics import Diagnostics, Level
+from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, Parameter, Settings, make_settings
+from polar_pipeline.sensor import FrameError
+
+try:
+    from rclpy.event_handler import SubscriptionEventCallbacks
+except ImportError:  # Humble
+    from rclpy.qos_event import SubscriptionEventCallbacks
+
+T = TypeVar("T")
+
+#: Pipelines kept, one per set of products: viewers that come and go switch between them.
+CACHED_PIPELINES = 4
+#: Seconds between two looks at the stop flag: Python runs a signal's handler only between two waits.
+STOP_PERIOD = 0.1
+#: Topics of `CameraInfo`: beside `intensity`, where `camera_info` is the input's, and in each folder of images, where
+#: viewers look for it.
+INFO_TOPICS = (
+    "camera_info_out",
+    *sorted({f"{row.topic.rsplit('/', 1)[0]}/camera_info" for row in PRODUCTS.values() if "/" in row.topic}),
+)
+_QOS_OVERRIDES = QoSOverridingOptions(
+    (QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY, QoSPolicyKind.DURABILITY)
+)
+
+
+class Frame(NamedTuple):
+    """A raw image as it came in.
+
+    Attributes:
+        cdr: Serialized `sensor_msgs/Image`.
+        received: When, on `time.perf_counter`.
+        time_ns: When, on the node's clock; 0 while a simulated clock has not started.
+    """
+
+    cdr: bytes
+    received: float
+    time_ns: int
+
+
+class Mailbox(Generic[T]):
+    """One slot between two threads: the newest item wins."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._item: Optional[T] = None
+        self._closed = False
+
+    def put(self, item: T) -> bool:
+        """Leave an item; True if it replaced one that nobody had taken."""
+        with self._condition:
+            replaced = self._item is not None
+            self._item = item
+            self._condition.notify()
+            return replaced
+
+    def take(self) -> Optional[T]:
+        """Wait for an item; None once closed."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._closed or self._item is not None)
+            item, self._item = self._item, None
+            return None if self._closed else item
+
+    def close(self) -> None:
+        """Wake the taker for good."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify()
+
+
+class PipelineCache:
+    """The pipelines of the newest settings by product set; used by the worker alone."""
+
+    def __init__(self) -> None:
+        self._settings: Optional[Settings] = None
+        self._pipelines: Dict[Tuple[str, ...], Pipeline] = {}
+        self._current: Optional[Pipeline] = None
+
+    def get(self, settings: Settings, products: Tuple[str, ...]) -> Pipeline:
+        """The pipeline for these settings and products."""
+        if settings is not self._settings:
+            self.close()
+            self._settings = settings
+        pipeline = self._pipelines.pop(products, None) or Pipeline(**settings.arguments(products))
+        self._pipelines[products] = pipeline  # last: the others are older
+        if len(self._pipelines) > CACHED_PIPELINES:
+            self._pipelines.pop(next(iter(self._pipelines))).close()
+        if pipeline is not self._current:
+            pipeline.reset()  # what it saw last is not the frame before this one
+            self._current = pipeline
+        return pipeline
+
+    def reset(self) -> None:
+        """Forget the frame before."""
+        if self._current is not None:
+            self._current.reset()
+
+    def close(self) -> None:
+        """Release all pipelines."""
+        for pipeline in self._pipelines.values():
+            pipeline.close()
+        self._pipelines.clear()
+        self._current = None
+
+
+class PolarNode(Node):  # type: ignore[misc]
+    """The node `polar_pipeline`: topics, parameters and diagnostics as in `docs/architecture.md`.
+
+    Args:
+        arguments: Passed to `rclpy.node.Node`, such as `parameter_overrides` or `context`.
+
+    Raises:
+        ValueError: The parameters do not fit each other.
+        RuntimeError: The backend cannot work on this machine.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__("polar_pipeline", **arguments)
+        for row in PARAMETERS.values():
+            self.declare_parameter(row.name, row.default, _descriptor(row))
+        self._settings = self._validate({})
+        self._candidate = self._settings
+        self._name = self.get_fully_qualified_name().lstrip("/")
+        self._diagnostics = Diagnostics(self._name)
+        self._frames: Mailbox[Frame] = Mailbox()
+        self._pipelines = PipelineCache()
+        self._device = ""
+        self._last_frame: Dict[str, str] = {}
+        self._camera_info: Optional[bytes] = None
+        self._reference: Optional[bytes] = None
+        self._decoded_reference: Optional[Tuple[bytes, np.ndarray]] = None
+        self._last_stamp = 0
+
+        self._products = {
+            name: self._publisher(Float32 if row.channels == (0, 0) else Image, row.topic)
+            for name, row in PRODUCTS.items()
+        }
+        self._compressed = self._publisher(CompressedImage, f"{PRODUCTS['preview'].topic}/compressed")
+        self._infos = [self._publisher(CameraInfo, topic) for topic in INFO_TOPICS]
+        self._latency = self._publisher(DiagnosticArray, "latency")
+        self._report = self._publisher(DiagnosticArray, "/diagnostics")
+
+        self._worker = threading.Thread(target=self._work, name="polar_pipeline_worker")
+        self._worker.start()
+        self._input = self._subscription(Image, "image_raw", self._on_frame)
+        self._subscription(CameraInfo, "camera_info", self._on_camera_info)
+        self._subscription(Image, "reference", self._on_reference)
+        # a steady clock: a simulated one may stand still or jump
+        self.create_timer(1.0, self._on_report, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self.add_on_set_parameters_callback(self._on_set_parameters)
+        if hasattr(self, "add_post_set_parameters_callback"):  # Iron and later
+            self.add_post_set_parameters_callback(self._apply_parameters)
+
+    def close(self) -> None:
+        """Finish the frame at work, end the worker and release the pipelines; safe to call twice."""
+        self._frames.close()
+        self._worker.join()
+        self._pipelines.close()
+
+    # ------------------------------------------------------------------------------------- the executor's thread
+
+    def _publisher(self, kind: Any, topic: str) -> Publisher:
+        qos = copy.copy(QoSPresetProfiles.SYSTEM_DEFAULT.value)  # an override is written into it
+        return self.create_publisher(kind, topic, qos, qos_overriding_options=_QOS_OVERRIDES)
+
+    def _subscription(self, kind: Any, topic: str, callback: Any) -> Any:
+        qos = copy.copy(QoSPresetProfiles.SENSOR_DATA.value)
+        events = SubscriptionEventCallbacks(
+            message_lost=lambda event: self._diagnostics.dropped("transport", event.total_count_change)
+        )
+        return self.create_subscription(
+            kind, topic, callback, qos, raw=True, event_callbacks=events, qos_overriding_options=_QOS_OVERRIDES
+        )
+
+    def _on_frame(self, cdr: bytes) -> None:
+        self._diagnostics.received()
+        if self._frames.put(Frame(cdr, time.perf_counter(), self.get_clock().now().nanoseconds)):
+            self._diagnostics.dropped("overload")
+
+    def _on_camera_info(self, cdr: bytes) -> None:
+        self._camera_info = cdr
+
+    def _on_reference(self, cdr: bytes) -> None:
+        self._reference = cdr
+
+    def _on_set_parameters(self, changes: List[Any]) -> SetParametersResult:
+        """Accept or refuse a change as a whole."""
+        try:
+            self._candidate = self._validate({change.name: change.value for change in changes})
+        except (ValueError, RuntimeError) as err:
+            return SetParametersResult(successful=False, reason=str(err))
+        if not hasattr(self, "add_post_set_parameters_callback"):
+            self._apply_parameters(changes)
+        return SetParametersResult(successful=True)
+
+    def _apply_parameters(self, _: List[Any]) -> None:
+        """The worker sees one reference change, between two frames."""
+        self._settings = self._candidate
+
+    def _validate(self, changes: Dict[str, Any]) -> Settings:
+        """Settings with some parameters changed, proven by building their pipeline."""
+        values = {name: changes.get(name, self.get_parameter(name).value) for name in PARAMETERS}
+        settings = make_settings(values)
+        Pipeline(**settings.arguments(tuple(PRODUCTS))).close()
+        return settings
+
+    def _on_report(self) -> None:
+        options = self._settings.options
+        statuses = self._diagnostics.statuses(options.sensor.name, self._input.topic_name)
+        values = {
+            "backend": options.backend,
+            "device": self._device,
+            "resolution": options.resolution,
+            "demosaic": options.interpolation,
+            "ssim_mode": options.ssim_mode,
+            **self._last_frame,
+        }
+        statuses.append(messages.Status(Level.OK, f"{self._name}: pipeline", self._device, options.sensor.name, values))
+        self._report.publish(bytes(messages.encode_diagnostics(self.get_clock().now().nanoseconds, statuses)))
+
+    # --------------------------------------------------------------------------------------- the worker's thread
+
+    def _work(self) -> None:
+        while True:
+            frame = self._frames.take()
+            if frame is None:
+                return
+            try:
+                self._process(frame)
+            except FrameError as err:
+                self._refuse(err.cause, str(err))
+            except Exception as err:  # noqa: BLE001 - whatever a frame does, the next one gets its chance
+                self._refuse("internal", f"{type(err).__name__}: {err}", traceback.format_exc())
+
+    def _refuse(self, cause: str, reason: str, detail: str = "") -> None:
+        """Count a message that could not be used, and say so now and then."""
+        line = self._diagnostics.refused(cause, reason)
+        if line is not None:
+            self.get_logger().warning(f"{line}\n{detail}".rstrip())
+
+    def _process(self, frame: Frame) -> None:
+        """One frame, from its bytes to all of its messages."""
+        started = time.perf_counter()
+        timings = {"queue": started - frame.received}
+        settings, options = self._settings, self._settings.options
+        image = messages.decode_image(frame.cdr)
+        if image.stamp_ns < self._last_stamp:  # a bag that loops, a camera that starts again
+            self._pipelines.reset()
+            self._diagnostics.restarted()
+        self._last_stamp = image.stamp_ns
+        age = self._diagnostics.aged((frame.time_ns - image.stamp_ns) / 1e9) if frame.time_ns else None
+
+        wanted = {name for name, publisher in self._products.items() if publisher.get_subscription_count()}
+        compress = self._compressed.get_subscription_count() > 0
+        products = tuple(name for name in PRODUCTS if name in wanted or (compress and name == "preview"))
+        infos = [publisher for publisher in self._infos if publisher.get_subscription_count()]
+        if not products and not infos:
+            self._diagnostics.idled()
+            return
+        raw = messages.to_raw(image, options.bit_depth, options.alignment)
+        size = options.output_size(raw.mosaic.shape)
+        reference = None
+        if options.ssim_mode == "reference" and set(products) & set(SSIM_PRODUCTS):
+            try:
+                reference = self._get_reference(size)
+            except FrameError as err:  # the other products need none
+                self._refuse(err.cause, str(err))
+                products = tuple(name for name in products if name not in SSIM_PRODUCTS)
+        timings["decode"] = time.perf_counter() - started
+
+        frame_id = settings.frame_id or image.frame_id
+        outgoing: List[Tuple[Publisher, Any]] = []
+        if products:
+            pipeline = self._pipelines.get(settings, products)
+            result = pipeline(raw, reference=reference)
+            timings.update(result.timings)
+            started = time.perf_counter()
+            for name in products:
+                if name in wanted:
+                    _, cdr = messages.product_message(name, result[name], image.stamp_ns, frame_id)
+                    outgoing.append((self._products[name], cdr))
+            if compress:
+                jpeg = _jpeg(result["preview"], settings.jpeg_quality)
+                outgoing.append((self._compressed, messages.encode_compressed(image.stamp_ns, frame_id, "jpeg", jpeg)))
+            timings["encode"] = time.perf_counter() - started
+            self._device = pipeline.device
+            self._last_frame = _describe(image, result, size)
+        info = self._get_info(image, size, frame_id) if infos else None
+        if info is not None:
+            outgoing.extend((publisher, info) for publisher in infos)
+
+        started = time.perf_counter()
+        for publisher, cdr in outgoing:
+            publisher.publish(bytes(cdr))
+        now = time.perf_counter()
+        timings["publish"] = now - started
+        timings["total"] = now - frame.received
+        self._diagnostics.published(timings)
+        if self._latency.get_subscription_count():
+            values = {stage: f"{1000 * seconds:.3f}" for stage, seconds in timings.items()}
+            values["age"] = "n/a" if age is None else f"{1000 * age:.3f}"
+            status = messages.Status(Level.OK, f"{self._name}: latency", "ms", options.sensor.name, values)
+            self._latency.publish(bytes(messages.encode_diagnostics(image.stamp_ns, [status])))
+
+    def _get_reference(self, size: Tuple[int, int]) -> np.ndarray:
+        """The newest image of topic `reference` as (h, w) float32.
+
+        Raises:
+            FrameError: There is none, or it does not fit (cause `reference`).
+        """
+        cdr = self._reference
+        if cdr is None:
+            raise FrameError("reference", f"ssim_mode 'reference' needs an image of {size[1]}x{size[0]} on 'reference'")
+        if self._decoded_reference is None or self._decoded_reference[0] is not cdr:
+            self._decoded_reference = (cdr, _decode_reference(cdr))
+        reference = self._decoded_reference[1]
+        if reference.shape != size:
+            raise FrameError(
+                "reference", f"the reference must be {size[1]}x{size[0]}, got {reference.shape[1]}x{reference.shape[0]}"
+            )
+        return reference
+
+    def _get_info(self, image: messages.ImageMessage, size: Tuple[int, int], frame_id: str) -> Optional[memoryview]:
+        """The camera's calibration, scaled to the output and stamped as the frame; None if there is none that fits."""
+        if self._camera_info is None:
+            return None
+        try:
+            info = messages.decode_camera_info(self._camera_info)
+            if (info.height, info.width) not in ((0, 0), (image.height, image.width)):
+                raise FrameError(
+                    "camera_info", f"{info.width}x{info.height} of a frame of {image.width}x{image.height} pixels"
+                )
+        except FrameError as err:
+            self._refuse("camera_info", str(err))
+            return None
+        scale = 0.5 if size[0] < image.height else 1.0
+        return messages.encode_camera_info(messages.scale_camera_info(info, scale, size), image.stamp_ns, frame_id)
+
+
+def _decode_reference(cdr: bytes) -> np.ndarray:
+    """A serialized mono8 or 32FC1 image as (h, w) float32, full scale 1."""
+    try:
+        image = messages.decode_image(cdr)
+        types = {"mono8": "u1", "32FC1": ">f4" if image.is_bigendian else "<f4"}
+        if image.encoding not in types:
+            raise FrameError("reference", f"the reference must be mono8 or 32FC1, got {image.encoding!r}")
+        dtype = np.dtype(types[image.encoding])
+        pixels = np.ndarray((image.height, image.width), dtype, image.data, strides=(image.step, dtype.itemsize))
+    except (TypeError, ValueError) as err:  # a buffer that is too small, a step that is too short
+        raise FrameError("reference", str(err)) from err
+    return pixels.astype(np.float32) / (255 if image.encoding == "mono8" else 1)
+
+
+def _jpeg(preview: np.ndarray, quality: int) -> np.ndarray:
+    """(h, w, 3) RGB -> the bytes of a JPEG file."""
+    done, data = cv2.imencode(".jpg", cv2.cvtColor(preview, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not done:
+        raise RuntimeError(f"OpenCV cannot write a JPEG of shape {preview.shape}")
+    return data
+
+
+def _describe(image: messages.ImageMessage, result: Result, size: Tuple[int, int]) -> Dict[str, str]:
+    """What the diagnostics say about the newest frame."""
+    saturated, dark = result.invalid
+    pixels = size[0] * size[1]
+    text = {
+        "input": f"{image.width}x{image.height} {image.encoding}",
+        "products": ", ".join(result),
+        "saturated [%]": f"{100 * saturated / pixels:.3f}",
+        "dark [%]": f"{100 * dark / pixels:.3f}",
+    }
+    return {**text, "ssim": f"{float(result['ssim']):.4f}"} if "ssim" in result else text
+
+
+def _descriptor(row: Parameter) -> ParameterDescriptor:
+    """What `ros2 param describe` shows."""
+    descriptor = ParameterDescriptor(description=row.text, read_only=row.read_only)
+    if row.choices:
+        descriptor.additional_constraints = f"one of: {', '.join(row.choices)}"
+    if row.limits is not None:
+        low, high = row.limits
+        if isinstance(row.default, float):
+            descriptor.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
+        else:
+            descriptor.integer_range = [IntegerRange(from_value=int(low), to_value=int(high), step=1)]
+    return descriptor
+
+
+def run(args: Optional[List[str]], stop: threading.Event) -> int:
+    """Run the node until `stop` is set.
+
+    Args:
+        args: Command line, `sys.argv` by default.
+        stop: Set by the handlers of SIGINT and SIGTERM.
+
+    Returns:
+        Exit code: 0, or 1 if the node could not start.
+    """
+    # rclpy's own handlers would raise wherever the main thread happens to be
+    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        try:
+            node = PolarNode()
+        except (ValueError, RuntimeError, ParameterException) as err:
+            get_logger("polar_pipeline").fatal(f"cannot start: {err}")
+            return 1
+        executor = SingleThreadedExecutor()
+        executor.add_node(node)
+        try:
+            while not stop.is_set():
+                executor.spin_once(timeout_sec=STOP_PERIOD)
+        finally:
+            node.close()
+            executor.shutdown()
+            node.destroy_node()
+    finally:
+        rclpy.shutdown()
+    return 0

@@ -1,0 +1,111 @@
+"""What the node reports about itself, on a clock made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from polar_pipeline.ros.diagnostics import LOG_PERIOD, Diagnostics, Level, describe
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def diagnostics(clock: HandClock) -> Diagnostics:
+    return Diagnostics("robot/polar_pipeline", clock)
+
+
+def frames(diagnostics: Diagnostics):
+    return diagnostics.statuses("IMX250MZR", "/image_raw")[0]
+
+
+def test_idle_is_ok(diagnostics: Diagnostics) -> None:
+    status = frames(diagnostics)
+    assert (status.level, status.message) == (Level.OK, "idle: nothing arrives on /image_raw")
+    assert status.name == "robot/polar_pipeline: frames"
+    assert status.hardware_id == "IMX250MZR"
+    assert status.values["rate [Hz]"] == "0.00"
+    diagnostics.received()
+    diagnostics.idled()
+    assert frames(diagnostics)[:3:2] == (Level.OK, "idle: nobody listens")
+
+
+def test_rate_is_that_of_the_last_seconds(diagnostics: Diagnostics, clock: HandClock) -> None:
+    for _ in range(50):
+        clock.now += 1.0
+        diagnostics.received()
+    for _ in range(100):  # 5 s at 20 Hz push the slow frames out of the period
+        clock.now += 0.05
+        diagnostics.received()
+        diagnostics.published({"total": 0.01})
+    status = frames(diagnostics)
+    assert (status.level, status.message) == (Level.OK, "20.0 Hz")
+    clock.now += 10
+    assert frames(diagnostics).values["rate [Hz]"] == "0.00"
+
+
+def test_drops_warn_until_they_stop(diagnostics: Diagnostics) -> None:
+    for _ in range(3):
+        diagnostics.received()
+        diagnostics.published({})
+    diagnostics.dropped("overload")
+    diagnostics.dropped("transport", 4)
+    assert diagnostics.refused("encoding", "got ''") == "encoding, 1 so far: got ''"
+    status = frames(diagnostics)
+    assert (status.level, status.message) == (Level.WARN, "dropped: encoding 1, overload 1, transport 4")
+    diagnostics.received()
+    diagnostics.published({})
+    status = frames(diagnostics)
+    assert status.level == Level.OK
+    assert status.values["dropped: transport"] == "4"  # the count since the start stays
+    assert status.values["last error"] == "encoding: got ''"
+
+
+def test_only_bad_frames_is_an_error(diagnostics: Diagnostics) -> None:
+    diagnostics.received()
+    diagnostics.refused("truncated", "")
+    assert frames(diagnostics).level == Level.ERROR
+
+
+def test_log_is_throttled_by_cause(diagnostics: Diagnostics, clock: HandClock) -> None:
+    assert diagnostics.refused("step", "a") is not None
+    assert diagnostics.refused("step", "b") is None
+    assert diagnostics.refused("size", "c") is not None
+    clock.now += LOG_PERIOD
+    assert diagnostics.refused("step", "d") == "step, 3 so far: d"
+
+
+def test_percentiles() -> None:
+    # of 1 to 100 ms: numpy's linear interpolation by hand
+    assert describe([k / 1000 for k in range(1, 101)]) == "50.50 / 95.05 / 99.01 / 100.00"
+
+
+def test_age(diagnostics: Diagnostics) -> None:
+    assert diagnostics.aged(0.004) == 0.004
+    assert frames(diagnostics).values["age [ms]"] == "4.00 / 4.00 / 4.00 / 4.00"
+    assert diagnostics.aged(1e9) is None
+    assert frames(diagnostics).values["age [ms]"] == "n/a (device clock)"
+    diagnostics.restarted()
+    assert frames(diagnostics).values["age [ms]"] == "n/a"
+    assert diagnostics.aged(-5.0) is None
+    assert frames(diagnostics).values["age [ms]"] == "n/a (device clock)"
+    assert frames(diagnostics).values["restarts"] == "1"
+
+
+def test_latency_by_stage(diagnostics: Diagnostics) -> None:
+    diagnostics.published({"decode": 0.001, "total": 0.010})
+    diagnostics.published({"decode": 0.001, "ssim": 0.005, "total": 0.010})
+    latency = diagnostics.statuses("", "")[1]
+    assert latency.name == "robot/polar_pipeline: latency"
+    assert list(latency.values) == ["decode [ms]", "total [ms]", "ssim [ms]"]
+    assert latency.values["ssim [ms]"] == "5.00 / 5.00 / 5.00 / 5.00"

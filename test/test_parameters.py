@@ -1,0 +1,116 @@
+"""The table of parameters, what it makes of values, and the YAML files that speak of it."""
+
+from __future__ import annotations
+
+import array
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polar_pipeline import Pipeline
+from polar_pipeline.options import CHOICES
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, make_settings
+
+CONFIGS = sorted((Path(__file__).parent.parent / "config").glob("*.yaml"))
+
+
+def settings(**changes: Any):
+    return make_settings({**{name: row.default for name, row in PARAMETERS.items()}, **changes})
+
+
+def test_every_parameter_is_documented() -> None:
+    for name, row in PARAMETERS.items():
+        assert row.name == name
+        assert row.text.endswith(".")
+        assert not row.choices or row.default in row.choices
+
+
+def test_defaults_are_those_of_the_library() -> None:
+    assert settings().options == Pipeline(products=tuple(PRODUCTS)).options._replace(dtypes=settings().options.dtypes)
+
+
+def test_values_reach_the_pipeline() -> None:
+    changed = settings(
+        **{
+            "sensor": "IMX250MYR",
+            "raw.bit_depth": 12,
+            "raw.alignment": "msb",
+            "raw.roi_offset": array.array("q", [2, 4]),
+            "raw.flip": [True, False],
+            "resolution": "full",
+            "demosaic": "adaptive",
+            "ssim_mode": "temporal",
+            "min_intensity": 0.05,
+            "threads": 1,
+        }
+    )
+    options = Pipeline(**changed.arguments(("dolp", "ssim"))).options
+    assert options.sensor.name == "IMX250MYR"
+    assert options[4:] == ("full", "auto", "adaptive", True, "temporal", 0.05, 12, "msb", (2, 4), (True, False))
+
+
+@pytest.mark.parametrize(("depth", "dolp"), [("float32", "float32"), ("uint8", "uint8")])
+def test_output_depth_is_for_products_with_a_choice(depth: str, dolp: str) -> None:
+    dtypes = settings(output_depth=depth).arguments(("intensity", "stokes", "dolp", "ssim"))["dtype"]
+    assert dtypes == {"intensity": "uint8", "stokes": "float32", "dolp": dolp, "ssim": "float32"}
+
+
+def test_live_demosaic_on_a_cpu() -> None:
+    assert settings(resolution="full", backend="cpu").options.interpolation == "gradient"
+    assert settings(resolution="full", backend="cpu", demosaic="adaptive").options.interpolation == "adaptive"
+    assert settings(resolution="half", backend="cpu").options.interpolation == "bilinear"
+
+
+def test_no_reference_without_ssim() -> None:
+    assert SSIM_PRODUCTS == ("ssim_map", "ssim")
+    chosen = settings(ssim_mode="reference")
+    assert Pipeline(**chosen.arguments(("dolp",))).options.ssim_mode == "consistency"
+    assert Pipeline(**chosen.arguments(("dolp", "ssim"))).options.ssim_mode == "reference"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("sensor", "IMX999", "IMX250MZR"),
+        *((name, "no", CHOICES[name][0]) for name in ("backend", "resolution", "precision", "demosaic", "ssim_mode")),
+        ("output_depth", "float64", "uint8"),
+        ("min_intensity", math.nan, "0.0, 2.0"),
+        ("min_intensity", -0.1, "0.0, 2.0"),
+        ("min_intensity", 2.0, "min_intensity"),
+        ("raw.bit_depth", 7, "8 to 16"),
+        ("raw.bit_depth", 17, "0, 16"),
+        ("raw.alignment", "left", "msb"),
+        ("raw.roi_offset", [1], "pair"),
+        ("raw.roi_offset", [-1, 0], ">= 0"),
+        ("raw.flip", [True], "pair"),
+        ("jpeg_quality", 0, "1, 100"),
+        ("threads", -1, "0, 256"),
+    ],
+)
+def test_refused_values_say_what_is_allowed(name: str, value: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        settings(**{name: value})
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_configs_fit_the_table(path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert list(document) == ["/**"]  # any namespace
+    values = document["/**"]["ros__parameters"]
+    flat = {}
+    for name, value in values.items():
+        flat.update(
+            {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+        )
+    assert set(flat) <= set(PARAMETERS)
+    for name, value in flat.items():
+        assert type(value) is (list if isinstance(PARAMETERS[name].default, tuple) else type(PARAMETERS[name].default))
+    settings(**flat)
+
+
+def test_there_are_configs() -> None:
+    assert {path.stem for path in CONFIGS} == {"triton_mono", "triton_color", "xavier", "orin"}
