@@ -1,0 +1,517 @@
+"""The live node over real rclpy and DDS, with small frames."""
+# ruff: noqa: E402 - rclpy may be missing
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
+
+import cv2
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip("rclpy")
+# a domain of its own, so that nothing else on the network takes part
+os.environ["ROS_DOMAIN_ID"] = str(random.Random().randint(1, 100))
+os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
+
+from diagnostic_msgs.msg import DiagnosticArray
+from rcl_interfaces.msg import ParameterType
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSReliabilityPolicy
+from rclpy.serialization import deserialize_message, serialize_message
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from std_msgs.msg import Float32
+
+from polar_pipeline import Pipeline, messages
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.ros.node import INFO_TOPICS, Frame, Mailbox, PolarNode
+from polar_pipeline.ros.parameters import PARAMETERS
+
+pytestmark = pytest.mark.ros
+ROOT = Path(__file__).parent.parent
+TIMEOUT = 20.0  # seconds; only how long a failing test takes
+SHAPE = (48, 64)
+
+
+def mosaic(seed: int = 0, shape: Tuple[int, int] = SHAPE, top: int = 200) -> np.ndarray:
+    return np.random.default_rng(seed).integers(10, top, shape).astype(np.uint8)
+
+
+def wait_for(condition: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + TIMEOUT
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"waited {TIMEOUT} s in vain for {what}")
+
+
+class Rig:
+    """The node under test and a peer that plays camera and viewer, spinning in a thread."""
+
+    def __init__(self, **values: Any) -> None:
+        self.context = rclpy.Context()
+        self.context.init()
+        overrides = [Parameter(name.replace("__", "."), value=value) for name, value in values.items()]
+        self.node = PolarNode(context=self.context, parameter_overrides=overrides)
+        self.peer = rclpy.create_node("peer", context=self.context)
+        self.executor = SingleThreadedExecutor(context=self.context)
+        self.executor.add_node(self.node)
+        self.executor.add_node(self.peer)
+        self.thread = threading.Thread(target=self._spin)
+        self.stop = threading.Event()
+        self.thread.start()
+        self.publishers: Dict[str, Any] = {}
+        self.stamp = 1_000_000_000
+
+    def _spin(self) -> None:
+        while not self.stop.is_set():
+            self.executor.spin_once(timeout_sec=0.05)
+
+    def close(self) -> None:
+        self.stop.set()
+        self.thread.join()
+        self.node.close()
+        self.executor.shutdown()
+        self.peer.destroy_node()
+        self.node.destroy_node()
+        self.context.shutdown()
+
+    def listen(self, kind: Any, topic: str) -> Deque[Any]:
+        """Everything that comes on a topic, typed, from now on."""
+        heard: Deque[Any] = deque()
+        self.peer.create_subscription(kind, topic, lambda message: heard.append(message), 10)  # noqa: PLW0108 - rclpy looks at the signature
+        wait_for(
+            lambda: any(p.get_subscription_count() for p in self.node.publishers if p.topic_name == self.full(topic)),
+            topic,
+        )
+        return heard
+
+    def full(self, topic: str) -> str:
+        return topic if topic.startswith("/") else f"/{topic}"
+
+    def send(self, cdr: bytes, topic: str = "image_raw", kind: Any = Image) -> None:
+        if topic not in self.publishers:
+            self.publishers[topic] = self.peer.create_publisher(kind, topic, 10)
+            wait_for(self.publishers[topic].get_subscription_count, f"the node's subscription to {topic}")
+        self.publishers[topic].publish(bytes(cdr))
+
+    def frame(self, raw: Optional[np.ndarray] = None, encoding: str = "mono8", **changes: Any) -> int:
+        """Send a raw frame, fields changed; its stamp."""
+        stamp = changes.pop("stamp_ns", None)
+        if stamp is None:
+            self.stamp += 1_000_000
+            stamp = self.stamp
+        message = messages.decode(
+            messages.encode_image(stamp, "camera", encoding, mosaic() if raw is None else raw), messages.IMAGE
+        )
+        for name, value in changes.items():
+            object.__setattr__(message, name, value)
+        self.send(messages.encode(message, messages.IMAGE))
+        return stamp
+
+    def report(self) -> Dict[str, str]:
+        """All values of the node's diagnostics, as they are now."""
+        statuses = self.node._diagnostics.statuses("", "")
+        return {key: value for status in statuses for key, value in status.values.items()}
+
+
+@pytest.fixture
+def rig() -> Iterator[Callable[..., Rig]]:
+    rigs: List[Rig] = []
+
+    def make(**values: Any) -> Rig:
+        rigs.append(Rig(**values))
+        return rigs[-1]
+
+    yield make
+    for made in rigs:
+        made.close()
+
+
+def stamp_of(message: Any) -> int:
+    return message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
+
+
+def pixels(message: Any) -> np.ndarray:
+    """A typed image message as an array, read independently of the package."""
+    dtype, channels = {"mono8": ("u1", 1), "rgb8": ("u1", 3), "32FC1": ("<f4", 1), "32FC3": ("<f4", 3)}[
+        message.encoding
+    ]
+    array = np.frombuffer(bytes(message.data), dtype).reshape(message.height, message.width, channels)
+    assert message.step == array.strides[0]
+    assert not message.is_bigendian
+    return array[..., 0] if channels == 1 else array
+
+
+@pytest.mark.parametrize(
+    ("sensor", "resolution", "depth"), [("IMX250MZR", "half", "float32"), ("IMX250MYR", "full", "uint8")]
+)
+def test_products_are_the_pipelines(rig: Any, sensor: str, resolution: str, depth: str) -> None:
+    r = rig(sensor=sensor, resolution=resolution, output_depth=depth)
+    heard = {n: r.listen(Float32 if n == "ssim" else Image, row.topic) for n, row in PRODUCTS.items()}
+    raw = mosaic()
+    stamp = r.frame(raw, "bayer_rggb8")  # a tag that must not matter
+    dtype = {name: depth if name in ("dolp", "aolp", "ssim_map") else PRODUCTS[name].ros_types[0] for name in PRODUCTS}
+    demosaic = "gradient" if resolution == "full" else "auto"
+    expected = Pipeline(sensor, tuple(PRODUCTS), resolution=resolution, dtype=dtype, demosaic=demosaic)(raw)
+    for name, messages_heard in heard.items():
+        wait_for(lambda found=messages_heard: found, name)
+        message = messages_heard[0]
+        if name == "ssim":
+            assert message.data == float(expected["ssim"])
+            continue
+        assert (stamp_of(message), message.header.frame_id) == (stamp, "camera")
+        np.testing.assert_array_equal(pixels(message), expected[name], err_msg=name)
+
+
+def test_lazy(rig: Any) -> None:
+    r = rig()
+    r.frame()
+    wait_for(lambda: r.report()["unwanted"] == "1", "a frame that nobody wanted")
+    heard = r.listen(Image, "polarization/dolp")
+    r.frame()
+    wait_for(lambda: heard, "dolp")
+    assert r.node._last_frame["products"] == "dolp"
+    r.listen(CompressedImage, "polarization/preview/compressed")
+    r.frame()
+    wait_for(lambda: r.node._last_frame["products"] == "dolp, preview", "the preview behind the JPEG")
+    assert r.report()["published"] == "2"
+
+
+def cut(cdr: memoryview) -> bytes:
+    return bytes(cdr[: len(cdr) // 2])
+
+
+BAD_FRAMES = {
+    "encoding": [{"encoding": ""}, {"encoding": "rgb8"}],
+    "size": [{"width": 0}, {"height": 0}, {"height": 8}],
+    "step": [{"step": 63}, {"encoding": "mono16"}],
+    "truncated": [{"height": 49}, {"data": np.zeros(10, np.uint8)}, {"encoding": "PolarizeMono12p", "step": 0}],
+}
+
+
+@pytest.mark.parametrize("cause", BAD_FRAMES)
+def test_bad_frames_are_named_and_the_next_comes_through(rig: Any, cause: str) -> None:
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    for done, changes in enumerate(BAD_FRAMES[cause], 1):
+        r.frame(**changes)
+        wait_for(lambda n=done: r.report().get(f"dropped: {cause}") == str(n), f"{cause} {changes}")
+    assert r.report()["last error"].startswith(f"{cause}: ")
+    assert not heard
+    stamp = r.frame()
+    wait_for(lambda: heard, "the good frame")
+    assert [stamp_of(message) for message in heard] == [stamp]
+
+
+def test_broken_cdr(rig: Any) -> None:
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    good = bytes(messages.encode_image(5, "camera", "mono8", mosaic()))
+    broken = (good[: len(good) // 2], good[:20], b"\x00\x01\x00\x00")
+    for done, cdr in enumerate(broken, 1):
+        r.send(cdr)
+        wait_for(lambda n=done: r.report().get("dropped: cdr") == str(n), f"{len(cdr)} bytes")
+    r.send(good)
+    wait_for(lambda: heard, "the good frame")
+
+
+def test_anything_else_costs_one_frame(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    monkeypatch.setattr(Pipeline, "__call__", lambda *_, **__: 1 / 0)
+    r.frame()
+    wait_for(lambda: r.report().get("dropped: internal") == "1", "the division by zero")
+    assert "ZeroDivisionError" in r.report()["last error"]
+    monkeypatch.undo()
+    r.frame()
+    wait_for(lambda: heard, "the next frame")
+
+
+def test_parameters_are_described(rig: Any) -> None:
+    node = rig().node
+    for name, row in PARAMETERS.items():
+        described = node.describe_parameter(name)
+        assert described.description == row.text
+        assert described.read_only == row.read_only
+        assert described.type != ParameterType.PARAMETER_NOT_SET
+    assert node.describe_parameter("jpeg_quality").integer_range[0].to_value == 100
+    assert node.describe_parameter("min_intensity").floating_point_range[0].to_value == 2.0
+    assert "full" in node.describe_parameter("resolution").additional_constraints
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"resolution": "full", "min_intensity": float("nan")}, "min_intensity"),
+        ({"resolution": "full", "precision": "fp16", "backend": "cpu"}, "cuda"),
+        ({"resolution": "full", "jpeg_quality": 0}, "jpeg_quality"),
+        ({"resolution": "full", "sensor": "90 45 / 0 135"}, "orthogonal"),
+        ({"resolution": "full", "threads": 1}, "read-only"),
+    ],
+)
+def test_refused_change_leaves_everything(rig: Any, changes: Dict[str, Any], said: str) -> None:
+    node = rig().node
+    before = node._settings
+    result = node.set_parameters_atomically([Parameter(name, value=value) for name, value in changes.items()])
+    assert not result.successful
+    assert said in result.reason
+    assert node._settings is before
+    assert {name: node.get_parameter(name).value for name in changes} == {n: PARAMETERS[n].default for n in changes}
+
+
+def test_changes_apply_to_the_next_frame(rig: Any) -> None:
+    r = rig()
+    heard = r.listen(Image, "polarization/dolp")
+    r.frame()
+    wait_for(lambda: len(heard) == 1, "half resolution")
+    changes = {"resolution": "full", "output_depth": "uint8", "frame_id": "front", "raw.roi_offset": [1, 0]}
+    result = r.node.set_parameters_atomically([Parameter(name, value=value) for name, value in changes.items()])
+    assert result.successful, result.reason
+    raw = mosaic(1)
+    r.frame(raw)
+    wait_for(lambda: len(heard) == 2, "full resolution")
+    options = {"resolution": "full", "dtype": "uint8", "demosaic": "gradient", "roi_offset": (1, 0)}
+    assert (heard[0].encoding, heard[1].encoding, heard[1].header.frame_id) == ("32FC1", "mono8", "front")
+    np.testing.assert_array_equal(pixels(heard[1]), Pipeline(products="dolp", **options)(raw)["dolp"])
+
+
+def test_camera_info(rig: Any) -> None:
+    r = rig()
+    heard = [r.listen(CameraInfo, topic) for topic in INFO_TOPICS]
+    info = CameraInfo(height=SHAPE[0], width=SHAPE[1], distortion_model="plumb_bob", d=[0.1, 0.0, 0.0, 0.0, 0.0])
+    info.k = [100.0, 0.0, 31.5, 0.0, 100.0, 23.5, 0.0, 0.0, 1.0]
+    info.p = [100.0, 0.0, 31.5, 0.0, 0.0, 100.0, 23.5, 0.0, 0.0, 0.0, 1.0, 0.0]
+    r.send(serialize_message(info), "camera_info", CameraInfo)
+    wait_for(lambda: r.node._camera_info, "the calibration")
+    stamp = r.frame()
+    for topic, found in zip(INFO_TOPICS, heard):
+        scaled = wait_for(lambda f=found: f, topic)[0]
+        assert (scaled.height, scaled.width, stamp_of(scaled), scaled.header.frame_id) == (24, 32, stamp, "camera")
+        # the centre of 64x48 pixels, (31.5, 23.5), is the centre of 32x24: (15.5, 11.5)
+        np.testing.assert_allclose(scaled.k, [50, 0, 15.5, 0, 50, 11.5, 0, 0, 1])
+        np.testing.assert_allclose(scaled.p, [50, 0, 15.5, 0, 0, 50, 11.5, 0, 0, 0, 1, 0])
+        assert list(scaled.d) == list(info.d)
+    info.width = 99
+    r.send(serialize_message(info), "camera_info", CameraInfo)
+    wait_for(lambda: deserialize_message(r.node._camera_info, CameraInfo).width == 99, "the other calibration")
+    r.frame()
+    wait_for(lambda: r.report().get("dropped: camera_info") == "1", "the mismatch")
+
+
+def test_jpeg(rig: Any) -> None:
+    r = rig(jpeg_quality=95)
+    jpeg, preview = (
+        r.listen(CompressedImage, "polarization/preview/compressed"),
+        r.listen(Image, "polarization/preview"),
+    )
+    stamp = r.frame(np.full(SHAPE, 100, np.uint8))
+    wait_for(lambda: jpeg and preview, "both previews")
+    assert (stamp_of(jpeg[0]), jpeg[0].format) == (stamp, "jpeg")
+    decoded = cv2.cvtColor(
+        cv2.imdecode(np.frombuffer(bytes(jpeg[0].data), np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB
+    )
+    # a constant picture survives JPEG but for the rounding of its colour space
+    assert np.abs(decoded.astype(int) - pixels(preview[0])).max() <= 2
+
+
+def test_reference(rig: Any) -> None:
+    r = rig(ssim_mode="reference")
+    ssim, dolp = r.listen(Float32, "quality/ssim"), r.listen(Image, "polarization/dolp")
+    raw = mosaic()
+    r.frame(raw)
+    wait_for(lambda: len(dolp) == 1, "DoLP, which needs no reference")
+    assert r.report()["dropped: reference"] == "1"
+    assert not ssim
+    intensity = Pipeline(products="intensity")(raw)["intensity"]
+    bad = {"small": intensity[1:], "type": np.zeros((24, 32), np.uint16)}
+    for done, (name, image) in enumerate(bad.items(), 2):
+        r.node._reference = None
+        encoding = "mono16" if image.dtype == np.uint16 else "32FC1"
+        r.send(messages.encode_image(0, "", encoding, image), "reference")
+        wait_for(lambda: r.node._reference, "the reference")
+        r.frame(raw)
+        wait_for(lambda n=done: r.report()["dropped: reference"] == str(n), name)
+    r.node._reference = None
+    r.send(messages.encode_image(0, "", "32FC1", intensity), "reference")
+    wait_for(lambda: r.node._reference, "the reference")
+    r.frame(raw)
+    wait_for(lambda: ssim, "the similarity")
+    assert ssim[0].data == pytest.approx(1.0, abs=1e-6)  # float32 rounding of an image compared with itself
+    assert len(dolp) == 4 or wait_for(lambda: len(dolp) == 4, "DoLP of every frame")
+
+
+def test_mono8_reference(rig: Any) -> None:
+    r = rig(ssim_mode="reference")
+    ssim = r.listen(Float32, "quality/ssim")
+    raw = mosaic()
+    image = Pipeline(products="intensity", dtype="uint8")(raw)["intensity"]
+    r.send(messages.encode_image(0, "", "mono8", image), "reference")
+    wait_for(lambda: r.node._reference, "the reference")
+    r.frame(raw)
+    wait_for(lambda: ssim, "the similarity")
+    expected = Pipeline(products="ssim", ssim_mode="reference")(raw, reference=image.astype(np.float32) / 255)
+    assert ssim[0].data == float(expected["ssim"])
+
+
+def test_time_running_backwards(rig: Any) -> None:
+    r = rig(ssim_mode="temporal")
+    ssim = r.listen(Float32, "quality/ssim")
+    for count, stamp in enumerate((10**9, 2 * 10**9, 10**9, 2 * 10**9), 1):
+        r.frame(stamp_ns=stamp)
+        wait_for(lambda n=count: len(ssim) == n, f"frame {count}")
+    values = [message.data for message in ssim]
+    assert np.isnan(values[0])
+    assert np.isnan(values[2])  # the last frame of the loop before is not the frame before
+    assert values[1::2] == pytest.approx([1.0, 1.0], abs=1e-6)
+    assert r.report()["restarts"] == "1"
+
+
+def test_another_product_set_is_another_stream(rig: Any) -> None:
+    r = rig(ssim_mode="temporal")
+    ssim = r.listen(Float32, "quality/ssim")
+    r.frame()
+    wait_for(lambda: len(ssim) == 1, "the first frame")
+    r.listen(Image, "intensity")
+    r.frame()
+    wait_for(lambda: len(ssim) == 2, "the second frame")
+    assert all(np.isnan(message.data) for message in ssim)
+
+
+def test_latency_and_age(rig: Any) -> None:
+    r = rig()
+    latency, intensity = r.listen(DiagnosticArray, "latency"), r.listen(Image, "intensity")
+    now = r.node.get_clock().now().nanoseconds
+    r.frame(stamp_ns=now)
+    wait_for(lambda: latency and intensity, "the latency")
+    assert stamp_of(latency[0]) == now
+    status = latency[0].status[0]
+    values = {pair.key: pair.value for pair in status.values}
+    assert {"queue", "decode", "polarization", "encode", "publish", "total", "age"} <= set(values)
+    stages = sum(float(value) for name, value in values.items() if name not in ("total", "age"))
+    assert 0 < stages <= float(values["total"]) + 0.01  # stages do not overlap; ten figures rounded to 0.5 us
+    assert "/" in r.report()["age [ms]"]
+    r.frame(stamp_ns=now + 3600 * 10**9)
+    wait_for(lambda: len(latency) == 2, "the second frame")
+    assert {pair.key: pair.value for pair in latency[1].status[0].values}["age"] == "n/a"
+    assert r.report()["age [ms]"] == "n/a (device clock)"
+
+
+def test_simulated_time(rig: Any) -> None:
+    r = rig(use_sim_time=True)
+    heard = r.listen(Image, "intensity")
+    r.frame(stamp_ns=50 * 10**9)
+    wait_for(lambda: len(heard) == 1, "a frame before the clock starts")
+    assert r.report()["age [ms]"] == "n/a"
+    clock = Clock()
+    clock.clock.sec, clock.clock.nanosec = 51, 500_000_000
+    r.send(serialize_message(clock), "/clock", Clock)
+    wait_for(lambda: r.node.get_clock().now().nanoseconds, "the simulated clock")
+    r.frame(stamp_ns=51 * 10**9)
+    wait_for(lambda: len(heard) == 2, "a frame")
+    assert r.report()["age [ms]"] == "500.00 / 500.00 / 500.00 / 500.00"
+
+
+def test_diagnostics_topic(rig: Any) -> None:
+    r = rig()
+    reports = r.listen(DiagnosticArray, "/diagnostics")
+    heard = r.listen(Image, "intensity")
+    r.frame()
+    wait_for(lambda: heard, "a frame")
+    wait_for(
+        lambda: any(pair.value == "intensity" for m in reports for s in m.status for pair in s.values), "the report"
+    )
+    names = [status.name for status in reports[-1].status]
+    assert names == ["polar_pipeline: frames", "polar_pipeline: latency", "polar_pipeline: pipeline"]
+    assert all(status.level == b"\x00" for message in reports for status in message.status)
+
+
+def test_newest_frame_wins(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = rig().node
+    busy, go, seen = threading.Event(), threading.Event(), []
+
+    def process(frame: Frame) -> None:
+        busy.set()
+        assert go.wait(TIMEOUT)
+        seen.append(frame.cdr)
+
+    monkeypatch.setattr(node, "_process", process)
+    node._on_frame(b"1")
+    assert busy.wait(TIMEOUT)
+    for cdr in (b"2", b"3", b"4"):
+        node._on_frame(cdr)
+    go.set()
+    wait_for(lambda: len(seen) == 2, "the newest frame")
+    assert seen == [b"1", b"4"]
+    values = node._diagnostics.statuses("", "")[0].values
+    assert values["dropped: overload"] == "2"
+    assert values["received"] == "4"
+
+
+def test_mailbox_closes() -> None:
+    box: Mailbox[int] = Mailbox()
+    box.put(1)
+    box.close()
+    assert box.take() is None
+
+
+def test_qos(rig: Any) -> None:
+    changed = rig(**{"qos_overrides./image_raw.subscription.reliability": "reliable"}).node
+    plain = rig().node
+    assert changed._input.qos_profile.reliability == QoSReliabilityPolicy.RELIABLE
+    assert plain._input.qos_profile.reliability == QoSReliabilityPolicy.BEST_EFFORT
+
+
+# -------------------------------------------------------------------------------------------------- as a process
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "polar_pipeline.node", "--ros-args", *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def catches_sigterm() -> bool:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+        return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+    wait_for(catches_sigterm, "the handlers")
+    return process
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to see the handlers")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+@pytest.mark.parametrize("delay", [0.0, 0.3, 0.9, 2.0])
+def test_stops_cleanly_at_any_moment(rig: Any, number: signal.Signals, delay: float) -> None:
+    r = rig(**{"qos_overrides./intensity.publisher.depth": 1})  # a node in this process keeps the topics alive
+    r.listen(Image, "intensity")
+    process = start("-r", "__node:=other")
+    end = time.monotonic() + delay * random.Random().uniform(0.5, 1.5)
+    while time.monotonic() < end:
+        r.frame()
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors, errors
+
+
+def test_cannot_start() -> None:
+    process = start("-p", "resolution:=quarter")
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 1
+    assert "half, full" in errors
+    assert "Traceback" not in errors
