@@ -307,8 +307,8 @@ def unpack(
     if fmt.packing == "u8":
         return RawFrame(rows, fmt.full_scale)
     if fmt.packing == "u16":
-        if step % 2 or not flat.flags.aligned or flat.ctypes.data % 2:
-            rows = np.ascontiguousarray(rows)
+        if step % 2 or flat.ctypes.data % 2:
+            rows = rows.copy()  # Copies rows without padding too, which `ascontiguousarray` would leave misaligned.
         wide = rows.view(">u2" if big_endian else "<u2")
         return RawFrame(wide.astype(np.uint16, copy=False), fmt.full_scale)
     return RawFrame(_unpack_bits(np.ascontiguousarray(rows), fmt, width), fmt.full_scale)
