@@ -85,12 +85,35 @@ def decode(cdr: Cdr, name: str) -> Any:
         FrameError: The bytes are no such message (cause `cdr`).
     """
     try:
-        return typestore().deserialize_cdr(cdr, name)
+        return typestore().deserialize_cdr(memoryview(cdr), name)  # a slice of bytes would be a copy
     except _MALFORMED as err:
         raise FrameError("cdr", f"{len(cdr)} bytes are no {name}: {type(err).__name__} {err}") from err
 
 
+def from_ros1(data: Cdr, name: str) -> memoryview:
+    """A serialized ROS 1 message as CDR bytes.
+
+    Raises:
+        FrameError: The bytes are no such message (cause `cdr`).
+    """
+    try:
+        return memoryview(typestore().ros1_to_cdr(data, name))
+    except _MALFORMED as err:
+        raise FrameError("cdr", f"{len(data)} bytes are no ROS 1 {name}: {type(err).__name__} {err}") from err
+
+
+def restamp(cdr: Cdr, stamp_ns: int) -> bytes:
+    """A message that begins with a `std_msgs/Header`, with another stamp."""
+    order = "<" if bytes(cdr[1:2]) == b"\1" else ">"
+    stamp = struct.pack(f"{order}iI", *divmod(stamp_ns, 1_000_000_000))
+    view = memoryview(cdr)
+    return b"".join((view[:4], stamp, view[12:]))
+
+
 # --------------------------------------------------------------------------------------------------------------- image
+
+#: Encodings of the products: element type and channels.
+_ARRAYS = {"mono8": ("u1", 1), "rgb8": ("u1", 3), "32FC1": ("f4", 1), "32FC3": ("f4", 3)}
 
 
 def image_fields(message: Any) -> ImageMessage:
@@ -124,6 +147,26 @@ def to_raw(message: ImageMessage, bit_depth: int = 0, alignment: str = "lsb") ->
     """
     fmt = get_format(message.encoding, bit_depth, alignment)
     return unpack(message.data, fmt, message.height, message.width, message.step, message.is_bigendian)
+
+
+def to_array(message: ImageMessage) -> np.ndarray:
+    """A product's image as (H, W) or (H, W, 3) uint8 or float32, the inverse of `product_message`.
+
+    Raises:
+        FrameError: It is no image that a product is published as (causes `encoding`, `step`, `truncated`).
+    """
+    if message.encoding not in _ARRAYS:
+        raise FrameError("encoding", f"encoding must be one of {', '.join(_ARRAYS)}, got {message.encoding!r}")
+    kind, channels = _ARRAYS[message.encoding]
+    dtype = np.dtype(kind).newbyteorder(">" if message.is_bigendian else "<")
+    row, step, height = message.width * channels * dtype.itemsize, message.step, message.height
+    if step < row:
+        raise FrameError("step", f"step must be at least {row} bytes, got {step}")
+    if message.data.size < step * height:
+        raise FrameError("truncated", f"{height} rows of {step} bytes expected, got {message.data.size} bytes")
+    rows = np.ascontiguousarray(message.data[: step * height].reshape(height, step)[:, :row])
+    array = rows.view(dtype).astype(dtype.newbyteorder("="), copy=False)
+    return array if channels == 1 else array.reshape(height, message.width, channels)
 
 
 def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray) -> memoryview:
@@ -175,8 +218,8 @@ def encode_camera_info(info: Any, stamp_ns: int, frame_id: str) -> memoryview:
 def scale_camera_info(info: Any, scale: float, size: Tuple[int, int]) -> Any:
     """The calibration of an image shrunk by `scale`, whose (height, width) becomes `size`.
 
-    Pixel centres lie at whole numbers, so a coordinate x becomes (x + 0.5) * scale - 0.5. Region of interest and binning
-    stay: they speak of the sensor.
+    Pixel centres lie at whole numbers, so a coordinate x becomes (x + 0.5) * scale - 0.5. Region of interest and
+    binning stay: they speak of the sensor.
     """
     values = {name: getattr(info, name) for name in info.__dataclass_fields__ if not name.startswith("__")}
     values["height"], values["width"] = size

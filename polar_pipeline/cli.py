@@ -1,0 +1,371 @@
+"""The tool `polar-pipeline`: replay, play, process, doctor."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Dict, List, NoReturn, Optional, Sequence, Tuple
+
+import numpy as np
+from tqdm import tqdm
+
+from polar_pipeline import __version__, doctor
+from polar_pipeline.options import CHOICES, Options
+from polar_pipeline.pipeline import Pipeline
+from polar_pipeline.products import PRODUCTS, get_products
+from polar_pipeline.replay.compare import Comparison, Golden, Row, format_rows, open_golden
+from polar_pipeline.replay.picture import encode
+from polar_pipeline.replay.report import Report, format_timings, render
+from polar_pipeline.replay.run import Summary, replay
+from polar_pipeline.replay.sink import open_sink, replacing
+from polar_pipeline.replay.source import DEFAULT_RATE, SourceError, open_source, read_raw
+from polar_pipeline.sensor import FrameError
+
+#: What the live node makes of a camera, and what people look at.
+DEFAULT_PRODUCTS = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
+
+
+class FailureError(Exception):
+    """Something that could not be done; the text says what and why."""
+
+
+class UsageError(Exception):
+    """Options that do not exist or do not fit together."""
+
+
+class TerminatedError(Exception):
+    """SIGTERM, as an exception, so that nothing half written stays behind."""
+
+
+def main(args: Optional[Sequence[str]] = None) -> int:
+    """Run the tool.
+
+    Args:
+        args: Command line, `sys.argv[1:]` by default.
+
+    Returns:
+        Exit code: 0; 1 where something failed or a comparison did not hold; 2 for wrong usage; 130 after Ctrl-C and 143
+        after SIGTERM.
+    """
+    parser = _parser()
+    values = parser.parse_args(args)
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code: int = values.run(values)
+        return code
+    except (FailureError, SourceError, FrameError, OSError, RuntimeError, ImportError) as err:
+        print(f"{parser.prog}: {err}", file=sys.stderr)
+        return 1
+    except UsageError as err:
+        print(f"{parser.prog} {values.command}: {err}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: interrupted", file=sys.stderr)
+        return 130
+    except TerminatedError:
+        print(f"{parser.prog}: terminated", file=sys.stderr)
+        return 143
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(*_: Any) -> NoReturn:
+    raise TerminatedError
+
+
+# ----------------------------------------------------------------------------------------------------------- arguments
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="polar-pipeline", description="Polarization imaging: recordings in, products out."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands.required = True
+
+    command = _command(commands, _replay, "replay", "Process a recording, offline and deterministic.")
+    _add_source_arguments(command)
+    command.add_argument("-o", "--output", type=Path, metavar="OUT.mcap", help="recording to write")
+    command.add_argument("--force", action="store_true", help="replace files that exist")
+    command.add_argument(
+        "--report", type=Path, metavar="FILE.html", help="report to write (default: OUT.html; - for none)"
+    )
+    command.add_argument(
+        "--compare", type=Path, metavar="GOLDEN.mcap", help="compare with a recording; exit 1 on a difference"
+    )
+    command.add_argument(
+        "--tolerance",
+        action="append",
+        default=[],
+        type=_tolerance,
+        metavar="PRODUCT=VALUE",
+        help="largest error allowed in --compare; AoLP in degrees, 8-bit images in levels",
+    )
+    command.add_argument(
+        "--reference", type=Path, metavar="FILE.mcap", help="recording of 'intensity' for --ssim-mode reference"
+    )
+    _add_pipeline_arguments(command)
+
+    command = _command(commands, _play, "play", "Publish a recording into ROS.")
+    _add_source_arguments(command)
+    command.add_argument(
+        "--to", default="image_raw", metavar="TOPIC", help="topic to publish on (default: %(default)s)"
+    )
+    command.add_argument("--loop", action="store_true", help="start again at the end")
+    command.add_argument("--restamp", action="store_true", help="stamp frames as they are published, as a camera does")
+    command.add_argument("--wait", type=_number, default=0.0, metavar="SECONDS", help="wait so long for a subscriber")
+
+    command = _command(commands, _process, "process", "Process one picture.")
+    command.add_argument("image", type=Path, help="raw mosaic: PNG, TIFF, PGM or NPY, 8 or 16 bit")
+    command.add_argument(
+        "-o", "--output", type=Path, default=Path(), metavar="FOLDER", help="where to write (default: here)"
+    )
+    command.add_argument(
+        "--format", choices=("tiff", "npy"), default="tiff", help="of float products; 8-bit ones are PNG"
+    )
+    command.add_argument("--force", action="store_true", help="replace files that exist")
+    _add_pipeline_arguments(command)
+
+    command = _command(commands, _doctor, "doctor", "What is installed, which backends work, and why not.")
+    command.add_argument("--json", action="store_true", help="for programs")
+    return parser
+
+
+def _command(commands: Any, run: Any, name: str, text: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    command.set_defaults(run=run)
+    return command
+
+
+def _add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source",
+        type=Path,
+        help="rosbag2 folder, .mcap, .db3, ROS 1 .bag, or a folder of raw PNG, TIFF, PGM or NPY files",
+    )
+    parser.add_argument("--topic", default="", help="topic of the raw images in the recording (default: the only one)")
+    parser.add_argument(
+        "--rate",
+        type=_rate,
+        metavar="HZ",
+        help=f"frames per second (default: the recording's; {DEFAULT_RATE:g} for a folder)",
+    )
+
+
+def _add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `Pipeline`; those not given keep its defaults."""
+    group = parser.add_argument_group("pipeline")
+    defaults = Options._field_defaults
+
+    def add(name: str, text: str, **how: Any) -> None:
+        how.setdefault("default", argparse.SUPPRESS)
+        shown = f" (default: {defaults[name]})" if name in defaults else ""
+        group.add_argument(f"--{name.replace('_', '-')}", help=f"{text}{shown}", **how)
+
+    add("sensor", "IMX250MZR, IMX250MYR, or a tile such as '90 45 / 135 0' (default: IMX250MZR)")
+    add("products", f"among {', '.join(PRODUCTS)}, with commas", type=_products, metavar="NAMES")
+    texts = {
+        "backend": "what computes",
+        "resolution": "half: one output pixel per 2x2 superpixel; full: one per raw pixel",
+        "precision": "arithmetic",
+        "demosaic": "interpolation; auto: bilinear at half resolution, adaptive at full",
+        "ssim_mode": "what SSIM compares: the two orthogonal pairs, the frame before, or --reference",
+        "dtype": "of all products that offer it (default: as the live node publishes them)",
+        "alignment": "where the significant bits of 16-bit pixels lie",
+    }
+    for name, choices in CHOICES.items():
+        add(name, texts[name], choices=choices)
+    add("min_intensity", "smallest S0 that has a polarization, 0 to 2", type=float, metavar="S0")
+    add("bit_depth", "significant bits of 16-bit pixels; 0 takes the format's", type=int, metavar="BITS")
+    add("roi_offset", "first pixel in the sensor's own readout", type=int, nargs=2, metavar=("X", "Y"))
+    group.add_argument("--flip-x", action="store_true", help="the camera's ReverseX is on")
+    group.add_argument("--flip-y", action="store_true", help="the camera's ReverseY is on")
+    group.add_argument(
+        "--own-site", action="store_true", help="at half resolution, take the four angles where they are"
+    )
+    group.add_argument("--threads", type=int, default=0, help="CPU threads (default: one per core)")
+
+
+def _pipeline(values: argparse.Namespace, products: Tuple[str, ...]) -> Pipeline:
+    """The pipeline that the command line asks for, and for `products` if it names none."""
+    names = (*CHOICES, "sensor", "min_intensity", "bit_depth", "roi_offset")
+    arguments: Dict[str, Any] = {name: getattr(values, name) for name in names if hasattr(values, name)}
+    arguments["products"] = getattr(values, "products", products)
+    arguments.setdefault("dtype", {name: PRODUCTS[name].ros_types[0] for name in arguments["products"]})
+    flip = (values.flip_x, values.flip_y)
+    try:
+        return Pipeline(**arguments, flip=flip, co_sited=not values.own_site, threads=values.threads)
+    except ValueError as err:
+        raise UsageError(str(err)) from err
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number >= 0, got {text!r}")
+    return value
+
+
+def _rate(text: str) -> float:
+    value = _number(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("expected a rate above 0")
+    return value
+
+
+def _products(text: str) -> Tuple[str, ...]:
+    try:
+        return get_products(text)
+    except ValueError as err:
+        raise argparse.ArgumentTypeError(str(err)) from err
+
+
+def _tolerance(text: str) -> Tuple[str, float]:
+    name, separator, value = text.partition("=")
+    if not separator or name not in PRODUCTS:
+        raise argparse.ArgumentTypeError(
+            f"expected PRODUCT=VALUE with a product among {', '.join(PRODUCTS)}, got {text!r}"
+        )
+    return name, _number(value)
+
+
+# ------------------------------------------------------------------------------------------------------------ commands
+
+
+def _replay(values: argparse.Namespace) -> int:
+    if values.output is None and values.compare is None:
+        raise UsageError("needs -o OUT.mcap, --compare GOLDEN.mcap, or both")
+    if values.output is not None and values.output.suffix != ".mcap":
+        raise UsageError(f"the output is an .mcap file, got {values.output}")
+    report_path = values.report
+    if report_path is None and values.output is not None:
+        report_path = values.output.with_suffix(".html")
+    with ExitStack() as stack:
+        golden: Optional[Golden] = stack.enter_context(open_golden(values.compare)) if values.compare else None
+        reference = stack.enter_context(open_golden(values.reference)) if values.reference else None
+        pipeline = _pipeline(values, DEFAULT_PRODUCTS if golden is None else get_products(golden.times))
+        stack.callback(pipeline.close)
+        options = pipeline.options
+        if (options.ssim_mode == "reference") != (reference is not None):
+            raise UsageError("--ssim-mode reference and --reference FILE.mcap go together")
+        comparison = Comparison(golden, options.products, dict(values.tolerance)) if golden else None
+        source = stack.enter_context(open_source(values.source, values.topic, values.rate or DEFAULT_RATE))
+        written = report_path is not None and str(report_path) != "-"
+        html = stack.enter_context(replacing(report_path, values.force)) if written else None
+        sink = None
+        if values.output is not None:
+            sink = stack.enter_context(open_sink(values.output, _metadata(options), values.force))
+        bar = tqdm(source.records, total=source.total, unit="frame", disable=None)
+        with bar:
+            summary = replay(bar, source.total, pipeline, sink, comparison, reference)
+        _print_rejected(summary)
+        if not summary.stamps:
+            raise FailureError(f"none of the {source.total} frames of {values.source} could be used; nothing written")
+        rows = comparison.rows() if comparison else []
+        if html is not None:
+            html.write(render(_report(values, options, summary, rows)).encode())
+    print(f"{len(summary.stamps)} frames on {summary.device}, {summary.rejected_count} could not be used")
+    print(format_timings(summary.timings))
+    for path in (values.output, report_path if written else None):
+        if path is not None:
+            print(f"wrote {path}")
+    if rows:
+        print(format_rows(rows))
+    return 0 if all(row.passed for row in rows) else 1
+
+
+def _print_rejected(summary: Summary) -> None:
+    for cause, row in summary.rejected.items():
+        print(f"not usable: {row.frames} x {cause}; the first: {row.reason}", file=sys.stderr)
+
+
+def _metadata(options: Options) -> Dict[str, str]:
+    """The options as text: what the recording says about itself."""
+    texts = {name: str(value) for name, value in options._asdict().items()}
+    texts.update(sensor=options.sensor.name, tile=str(options.sensor.angles), products=", ".join(options.products))
+    return {"version": __version__, **texts, "dtypes": ", ".join(options.dtypes)}
+
+
+def _report(values: argparse.Namespace, options: Options, summary: Summary, rows: List[Row]) -> Report:
+    saturated, dark = summary.invalid
+    first = summary.stamps[0]
+    facts = {
+        "frames": f"{len(summary.stamps)}, and {summary.rejected_count} that could not be used",
+        "sensor": options.sensor.name,
+        "resolution": f"{options.resolution}, demosaic {options.interpolation}",
+        "products": ", ".join(options.products),
+        "computed on": summary.device,
+        "saturated, dark": f"{100 * saturated:.2f} %, {100 * dark:.2f} % of the pixels",
+        "polar_pipeline": __version__,
+    }
+    if summary.ssim:
+        facts["similarity"] = (
+            f"mean {np.nanmean(summary.ssim):.4f}, lowest {np.nanmin(summary.ssim):.4f} ({options.ssim_mode})"
+        )
+    return Report(
+        f"Replay of {values.source.name}",
+        facts,
+        [(cause, row.frames, row.reason) for cause, row in summary.rejected.items()],
+        summary.samples,
+        [((stamp - first) / 1e9, value) for stamp, value in zip(summary.stamps, summary.ssim)],
+        summary.timings,
+        rows,
+    )
+
+
+def _play(values: argparse.Namespace) -> int:
+    try:
+        from polar_pipeline.ros.play import play
+    except ImportError as err:
+        raise FailureError(
+            f"play needs ROS 2 (rclpy): {err}; source its setup file, or pip install polar_pipeline[ros]"
+        ) from err
+
+    def warn(err: FrameError) -> None:
+        print(f"skipped: {err}", file=sys.stderr)
+
+    rate = values.rate or 0.0
+    count = play(values.source, values.to, values.topic, rate, values.loop, values.restamp, values.wait, warn)
+    print(f"published {count} frames on {values.to}")
+    return 0 if count else 1
+
+
+def _process(values: argparse.Namespace) -> int:
+    pipeline = _pipeline(values, DEFAULT_PRODUCTS)
+    try:
+        result = pipeline(read_raw(values.image))
+    finally:
+        pipeline.close()
+    values.output.mkdir(parents=True, exist_ok=True)
+    for name, array in result.items():
+        if array.ndim == 0:
+            print(f"{name} {float(array):.6f}")
+            continue
+        suffix = ".png" if array.dtype == np.uint8 else f".{values.format}"
+        path = values.output / f"{values.image.stem}_{name}{suffix}"
+        with replacing(path, values.force) as stream:
+            if suffix == ".npy":
+                np.save(stream, array)
+            else:
+                stream.write(encode(array, suffix))
+        print(f"wrote {path}")
+    print(f"{result.invalid[0]} pixels saturated, {result.invalid[1]} dark")
+    return 0
+
+
+def _doctor(values: argparse.Namespace) -> int:
+    checks = doctor.run_checks()
+    if values.json:
+        print(json.dumps([check._asdict() for check in checks], indent=2))
+    else:
+        for check in checks:
+            print(f"{check.state:<8} {check.topic:<18} {check.text}")
+    return 0

@@ -1,0 +1,285 @@
+"""Comparison with a golden recording: frames matched by stamp, one row of figures per product."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
+
+import numpy as np
+from mcap.reader import McapReader, make_reader
+
+from polar_pipeline import messages
+from polar_pipeline.cpu.ssim import ssim_strip
+from polar_pipeline.messages import FLOAT32, IMAGE
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.replay.source import UNREADABLE, SourceError
+
+#: AoLP counts where the golden DoLP reaches this, DoLP and AoLP where the golden intensity does: below, noise rules.
+MIN_DOLP = 0.05
+MIN_INTENSITY = 0.05
+#: Largest error allowed in 8-bit images, in levels.
+LEVELS = 1.0
+#: Largest error allowed in float products, in the unit of `unit_of`: the error bounds of every backend.
+TOLERANCES: Dict[str, float] = {
+    **dict.fromkeys(PRODUCTS, 2e-3),
+    "aolp": 0.5,
+    "ssim_map": 1e-3,
+    "ssim": 1e-3,
+}
+
+
+def unit_of(name: str, is_byte: bool) -> str:
+    """What the errors of a product are counted in."""
+    if is_byte:
+        return "levels"
+    return "deg" if name == "aolp" else PRODUCTS[name].unit
+
+
+class Golden:
+    """The products of a recording, by stamp; open it with `open_golden`.
+
+    Messages with a header go by its stamp; plain numbers, which have none, by the time at which they were recorded.
+
+    Attributes:
+        path: The file.
+        times: Product -> stamp -> time in the recording, in nanoseconds.
+    """
+
+    def __init__(self, path: Path, reader: McapReader) -> None:
+        self.path = path
+        self.times: Dict[str, Dict[int, int]] = {}
+        self._reader = reader
+        self._topics: Dict[str, str] = {}
+        summary = reader.get_summary()
+        if summary is None:
+            raise SourceError(f"{path} has no index: the recording was cut off")
+        for channel in summary.channels.values():
+            # recorded in a namespace, a topic ends like the product's
+            name = next((row.name for row in PRODUCTS.values() if f"/{channel.topic}".endswith(f"/{row.topic}")), None)
+            if name is not None and self._topics.setdefault(name, channel.topic) != channel.topic:
+                raise SourceError(f"{path} holds {name} twice: on {self._topics[name]} and {channel.topic}")
+        names = {topic: name for name, topic in self._topics.items()}
+        for schema, channel, row in reader.iter_messages(list(names)) if names else ():
+            stamp = row.log_time
+            if schema is not None and schema.name == IMAGE:
+                stamp = messages.decode_image(row.data).stamp_ns
+            self.times.setdefault(names[channel.topic], {})[stamp] = row.log_time
+
+    def load(self, name: str, stamp_ns: int) -> Optional[np.ndarray]:
+        """A product of one frame as `Pipeline` returns it, or None if the recording lacks it.
+
+        Raises:
+            SourceError: The recording is damaged there.
+        """
+        time = self.times.get(name, {}).get(stamp_ns)
+        if time is None:
+            return None
+        try:
+            for schema, _, row in self._reader.iter_messages([self._topics[name]], time, time + 1):
+                if schema is not None and schema.name == FLOAT32:
+                    return np.array(messages.decode(row.data, FLOAT32).data, np.float32)
+                image = messages.decode_image(row.data)
+                if image.stamp_ns == stamp_ns:
+                    return messages.to_array(image)
+        except UNREADABLE as err:
+            raise SourceError(f"{self.path}: {name} of stamp {stamp_ns} cannot be read: {err}") from err
+        return None
+
+    def intensity(self, stamp_ns: int) -> Optional[np.ndarray]:
+        """(h, w) float32 in [0, 1]: S0/2 of one frame, what SSIM mode `reference` compares with."""
+        image = self.load("intensity", stamp_ns)
+        return None if image is None else _grey(image)
+
+
+@contextmanager
+def open_golden(path: Path) -> Iterator[Golden]:
+    """Open a recording of products, such as one that replay wrote.
+
+    Raises:
+        SourceError: It cannot be read or holds no products.
+    """
+    with path.open("rb") as stream:
+        try:
+            golden = Golden(path, make_reader(stream))
+        except UNREADABLE as err:
+            raise SourceError(f"{path} cannot be read: {type(err).__name__}: {err}") from err
+        if not golden.times:
+            raise SourceError(f"{path} holds no products: {', '.join(row.topic for row in PRODUCTS.values())}")
+        yield golden
+
+
+class Row(NamedTuple):
+    """The figures of one product.
+
+    Attributes:
+        name: Product.
+        frames: Frames compared.
+        missing: Frames that only one of the two has.
+        error: Largest error, in `unit`; infinite where shapes, types or NaNs do not match.
+        tolerance: Largest error allowed.
+        unit: Unit of both.
+        psnr: In dB over all frames; infinite if equal.
+        ssim: Mean over the frames; NaN for plain numbers.
+        note: What does not match, if something does not.
+    """
+
+    name: str
+    frames: int
+    missing: int
+    error: float
+    tolerance: float
+    unit: str
+    psnr: float
+    ssim: float
+    note: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether every frame is there and within the tolerance."""
+        return self.frames > 0 and self.missing == 0 and self.error <= self.tolerance
+
+
+class _Tally:
+    """The running figures of one product."""
+
+    def __init__(self) -> None:
+        self.stamps: Set[int] = set()
+        self.frames = 0
+        self.unmatched = 0
+        self.error = 0.0
+        self.squares = 0.0
+        self.pixels = 0
+        self.similarity: List[float] = []
+        self.is_byte = False
+        self.note = ""
+
+
+class Comparison:
+    """Compares frame after frame with a golden recording.
+
+    Args:
+        golden: What should come out.
+        products: The products to compare.
+        tolerances: Product -> largest error allowed, in place of `TOLERANCES` and `LEVELS`.
+
+    Raises:
+        ValueError: A tolerance is for no product, or negative.
+    """
+
+    def __init__(
+        self, golden: Golden, products: Tuple[str, ...], tolerances: Optional[Mapping[str, float]] = None
+    ) -> None:
+        self._golden = golden
+        self._given = dict(tolerances or {})
+        for name, value in self._given.items():
+            if name not in PRODUCTS:
+                raise ValueError(f"a tolerance is for one of {', '.join(PRODUCTS)}, got {name!r}")
+            if not value >= 0:
+                raise ValueError(f"the tolerance of {name} must be >= 0, got {value}")
+        self._tallies = {name: _Tally() for name in products}
+
+    def add(self, stamp_ns: int, products: Mapping[str, np.ndarray]) -> None:
+        """Compare the products of one frame."""
+        cache = {name: self._golden.load(name, stamp_ns) for name in {*self._tallies, "dolp", "intensity"}}
+        for name, tally in self._tallies.items():
+            expected, got = cache[name], products[name]
+            if expected is None:
+                tally.unmatched += 1
+                continue
+            tally.stamps.add(stamp_ns)
+            tally.frames += 1
+            tally.is_byte = got.dtype == np.uint8
+            if expected.shape != got.shape or expected.dtype != got.dtype:
+                tally.error = np.inf
+                tally.note = f"{got.dtype} {got.shape}, golden {expected.dtype} {expected.shape}"
+                continue
+            self._compare(name, tally, got, expected, _meaningful(name, expected, cache))
+
+    def _compare(self, name: str, tally: _Tally, got: np.ndarray, expected: np.ndarray, mask: np.ndarray) -> None:
+        differing = int(np.count_nonzero(np.isnan(got) != np.isnan(expected)))
+        if differing:
+            tally.error = np.inf
+            tally.note = f"{differing} pixels are NaN in one of the two"
+        error = _errors(name, got, expected)[mask & ~np.isnan(got) & ~np.isnan(expected)]
+        if error.size:
+            tally.error = max(tally.error, float(error.max()))
+            tally.squares += float(np.square(error).sum())
+            tally.pixels += error.size
+        if got.ndim:
+            tally.similarity.append(_similarity(name, got, expected))
+
+    def rows(self) -> List[Row]:
+        """One row per product."""
+        return [self._row(name, tally) for name, tally in self._tallies.items()]
+
+    def _row(self, name: str, tally: _Tally) -> Row:
+        missing = tally.unmatched + len(self._golden.times.get(name, {}).keys() - tally.stamps)
+        tolerance = self._given.get(name, LEVELS if tally.is_byte else TOLERANCES[name])
+        peak = (128.0 if name == "aolp" else 255.0) if tally.is_byte else 90.0 if name == "aolp" else 1.0
+        mean = tally.squares / tally.pixels if tally.pixels else 0.0
+        psnr = float(10 * np.log10(peak**2 / mean)) if mean else np.inf
+        similarity = float(np.mean(tally.similarity)) if tally.similarity else np.nan
+        unit = unit_of(name, tally.is_byte)
+        return Row(name, tally.frames, missing, tally.error, tolerance, unit, psnr, similarity, tally.note)
+
+
+def _grey(image: np.ndarray) -> np.ndarray:
+    """An intensity image as (h, w) float32 in [0, 1]."""
+    values = image.astype(np.float32) / (255 if image.dtype == np.uint8 else 1)
+    return values if values.ndim == 2 else (values @ np.array([0.25, 0.5, 0.25], np.float32)).astype(np.float32)
+
+
+def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.ndarray]]) -> np.ndarray:
+    """Where the error of a product has a meaning: all but DoLP in the dark and AoLP of unpolarized light."""
+    mask = np.ones(image.shape, bool)
+    intensity, dolp = golden["intensity"], golden["dolp"]
+    if name in ("dolp", "aolp") and intensity is not None and intensity.shape[:2] == image.shape:
+        mask &= _grey(intensity) >= MIN_INTENSITY
+    if name == "aolp" and dolp is not None and dolp.shape == image.shape:
+        mask &= ~(dolp < MIN_DOLP * (255 if dolp.dtype == np.uint8 else 1))
+    return mask
+
+
+def _errors(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Absolute errors in the unit of `unit_of`; AoLP is circular."""
+    error = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+    if name != "aolp":
+        return error
+    if got.dtype == np.uint8:
+        return np.minimum(error, 256 - error)
+    error = np.rad2deg(error)
+    return np.minimum(error, 180 - error)
+
+
+def _similarity(name: str, got: np.ndarray, expected: np.ndarray) -> float:
+    """Mean SSIM of two images of a product; of AoLP's sine and cosine, which do not jump where the angle wraps."""
+    planes = []
+    for image in (got, expected):
+        values = np.nan_to_num(image).astype(np.float32)
+        if name == "aolp":
+            turn = values * np.float32(2 * np.pi / 256 if image.dtype == np.uint8 else 2)
+            values = np.stack([np.cos(turn), np.sin(turn)], -1) / 2 + np.float32(0.5)
+        elif image.dtype == np.uint8:
+            values /= 255
+        elif name == "stokes":
+            values = values / 2 + np.array([0, 0.5, 0.5], np.float32)
+        planes.append(np.atleast_3d(values))
+    pairs = zip(*(np.ascontiguousarray(image.transpose(2, 0, 1)) for image in planes))
+    return float(np.mean([ssim_strip(x, y, 0, len(x)).mean() for x, y in pairs]))
+
+
+def format_rows(rows: List[Row]) -> str:
+    """The rows as a table for people."""
+    lines = [
+        f"{'product':<10} {'frames':>6} {'missing':>7} {'max error':>10} {'tolerance':>10} {'unit':<10} "
+        f"{'PSNR/dB':>8} {'SSIM':>8}  result"
+    ]
+    for row in rows:
+        similarity = "-" if np.isnan(row.ssim) else f"{row.ssim:.6f}"
+        note = f": {row.note}" if row.note else ""
+        lines.append(
+            f"{row.name:<10} {row.frames:>6} {row.missing:>7} {row.error:>10.4g} {row.tolerance:>10.4g} {row.unit:<10} "
+            f"{row.psnr:>8.2f} {similarity:>8}  {'ok' if row.passed else 'FAILED'}{note}"
+        )
+    return "\n".join(lines)

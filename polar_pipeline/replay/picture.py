@@ -1,0 +1,59 @@
+"""Products as pictures for people: colour maps for DoLP, AoLP and similarity."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+#: Lowest similarity that the colour map tells apart.
+SSIM_FLOOR = 0.5
+
+
+def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
+    """A product as (h, w, 3) uint8 RGB.
+
+    DoLP takes the map viridis, AoLP the circle of hues, similarity greys from `SSIM_FLOOR` to 1, Stokes vectors the
+    three colour channels. Invalid pixels are black, as they are 0 in 8-bit images.
+
+    Args:
+        name: Product.
+        array: As `Pipeline` returns it, float32 or uint8.
+        longest: Side in pixels to which larger pictures shrink; 0 for no limit.
+    """
+    shrink = longest / max(array.shape) if longest and max(array.shape) > longest else 1.0
+    size = (max(1, round(array.shape[1] * shrink)), max(1, round(array.shape[0] * shrink)))
+    if shrink < 1:
+        # an angle has no mean of neighbours, so pixels are picked
+        array = cv2.resize(array, size, interpolation=cv2.INTER_NEAREST if name == "aolp" else cv2.INTER_AREA)
+    invalid = np.isnan(array)
+    values = np.nan_to_num(array / 255 if array.dtype == np.uint8 else array).astype(np.float32)
+    if name == "aolp":
+        turn = array / 256 if array.dtype == np.uint8 else values / np.pi
+        hsv = np.stack([turn * 360 % 360, np.ones_like(turn), np.ones_like(turn)], -1).astype(np.float32)
+        rgb = _bytes(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))
+    elif name == "dolp":
+        rgb = cv2.cvtColor(cv2.applyColorMap(_bytes(values), cv2.COLORMAP_VIRIDIS), cv2.COLOR_BGR2RGB)
+    elif name == "ssim_map":
+        rgb = cv2.cvtColor(_bytes((values - SSIM_FLOOR) / (1 - SSIM_FLOOR)), cv2.COLOR_GRAY2RGB)
+    elif name == "stokes":
+        rgb = _bytes(values / 2 + np.array([0, 0.5, 0.5], np.float32))
+    else:
+        rgb = _bytes(values) if values.ndim == 3 else cv2.cvtColor(_bytes(values), cv2.COLOR_GRAY2RGB)
+    rgb[invalid if invalid.ndim == 2 else invalid.any(-1)] = 0
+    return rgb
+
+
+def _bytes(values: np.ndarray) -> np.ndarray:
+    return np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
+
+
+def encode(rgb: np.ndarray, suffix: str = ".jpg") -> bytes:
+    """(h, w, 3) RGB or (h, w) grey uint8 -> the bytes of a picture file.
+
+    Raises:
+        ValueError: OpenCV cannot write that format.
+    """
+    done, data = cv2.imencode(suffix, cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR) if rgb.ndim == 3 else rgb)
+    if not done:
+        raise ValueError(f"OpenCV cannot write {rgb.shape} as {suffix}")
+    return bytes(data)

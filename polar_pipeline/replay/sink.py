@@ -1,0 +1,83 @@
+"""Recordings out: one `.mcap` file that ROS 2 tools read, there as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Dict, Iterator, Mapping, Tuple
+
+from mcap.writer import CompressionType, Writer
+
+from polar_pipeline import __version__
+from polar_pipeline.messages import Cdr, typestore
+
+
+@contextmanager
+def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
+    """Write a file under a temporary name beside it, which becomes `path` when the block ends without an error.
+
+    Args:
+        path: The file to make.
+        force: Whether a file of that name may be replaced.
+
+    Raises:
+        FileExistsError: There is one and it may not.
+        OSError: It cannot be written.
+    """
+    if path.exists() and not force:
+        raise FileExistsError(f"{path} exists already; --force replaces it")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with partial.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    finally:
+        if partial.exists():
+            partial.unlink()
+
+
+class Sink:
+    """Messages into an mcap file; open it with `open_sink`.
+
+    The bytes depend on the messages alone, never on the clock: the same messages make the same file.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._schemas: Dict[str, int] = {}
+        self._channels: Dict[Tuple[str, str], int] = {}
+
+    def write(self, topic: str, kind: str, stamp_ns: int, cdr: Cdr) -> None:
+        """Add a serialized message of type `kind`; the stamp is its time in the recording."""
+        if (topic, kind) not in self._channels:
+            if kind not in self._schemas:
+                definition, _ = typestore().generate_msgdef(kind, ros_version=2)
+                self._schemas[kind] = self._writer.register_schema(kind, "ros2msg", definition.encode())
+            self._channels[topic, kind] = self._writer.register_channel(
+                topic, "cdr", self._schemas[kind], {"offered_qos_profiles": ""}
+            )
+        self._writer.add_message(self._channels[topic, kind], stamp_ns, bytes(cdr), stamp_ns)
+
+
+@contextmanager
+def open_sink(path: Path, metadata: Mapping[str, str], force: bool = False) -> Iterator[Sink]:
+    """Open a recording for writing; it appears under its name when the block ends without an error.
+
+    Args:
+        path: The file to make.
+        metadata: How it came about: names and values kept in the file.
+        force: Whether a file of that name may be replaced.
+
+    Raises:
+        FileExistsError: There is one and it may not.
+        OSError: It cannot be written.
+    """
+    with replacing(path, force) as stream:
+        writer = Writer(stream, compression=CompressionType.NONE)  # float images hardly shrink
+        writer.start("ros2", f"polar_pipeline {__version__}")
+        writer.add_metadata("polar_pipeline", dict(metadata))
+        yield Sink(writer)
+        writer.finish()  # type: ignore[no-untyped-call]
