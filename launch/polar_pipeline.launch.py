@@ -52,7 +52,9 @@ def pipeline_node(context):
 
 def generate_launch_description():
     profile = str(CONFIG / "fastdds_large_frames.xml")
-    variables = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")  # the latter is Humble's
+    old = os.environ.get("ROS_DISTRO") in ("foxy", "galactic", "humble", "iron")
+    names = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")  # newer releases deprecate the latter
+    transport = [] if any(map(os.environ.get, names)) else [SetEnvironmentVariable(names[old], profile)]
     camera = Node(
         package="arena_camera_node",
         executable="start",
@@ -67,7 +69,7 @@ def generate_launch_description():
                 DeclareLaunchArgument(name, default_value=value, description=text)
                 for name, (value, text) in ARGUMENTS.items()
             ),
-            *(SetEnvironmentVariable(name, profile) for name in variables if name not in os.environ),
+            *transport,
             GroupAction(
                 [PushRosNamespace(LaunchConfiguration("namespace")), camera, OpaqueFunction(function=pipeline_node)]
             ),

@@ -1,0 +1,174 @@
+"""The launch files, run as `ros2 launch` runs them, on an installation made by hand."""
+# ruff: noqa: E402 - launch_ros may be missing
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+import pytest
+
+rclpy = pytest.importorskip("rclpy")
+pytest.importorskip("launch_ros")
+
+from launch.actions import DeclareLaunchArgument, SetEnvironmentVariable
+from launch.launch_description_sources import get_launch_description_from_python_launch_file
+from launch.utilities import perform_substitutions
+from rcl_interfaces.srv import GetParameters
+
+from launch import LaunchContext
+
+pytestmark = pytest.mark.ros
+ROOT = Path(__file__).parent.parent
+LAUNCH = ROOT / "launch"
+TIMEOUT = 30.0  # seconds; only how long a failing test takes
+#: What `ros2 launch FILE name:=value ...` does.
+RUN = """
+import sys
+from launch import LaunchDescription, LaunchService
+from launch.actions import IncludeLaunchDescription
+from launch.launch_description_sources import AnyLaunchDescriptionSource
+path, *arguments = sys.argv[1:]
+service = LaunchService()
+source = IncludeLaunchDescription(
+    AnyLaunchDescriptionSource(path), launch_arguments=[tuple(item.split(":=", 1)) for item in arguments]
+)
+service.include_launch_description(LaunchDescription([source]))
+sys.exit(service.run())
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Dict[str, str]:
+    """An environment in which launch finds the package, and a `ros2` that writes down how it is called."""
+    marker = tmp_path / "share" / "ament_index" / "resource_index" / "packages" / "polar_pipeline"
+    marker.parent.mkdir(parents=True)
+    marker.touch()
+    scripts = {
+        tmp_path
+        / "lib"
+        / "polar_pipeline"
+        / "polar_pipeline_node": f'exec {sys.executable} -m polar_pipeline.node "$@"',
+        tmp_path / "bin" / "ros2": f'echo "$@" > {tmp_path}/called',
+    }
+    for path, line in scripts.items():
+        path.parent.mkdir(parents=True)
+        path.write_text(f"#!/bin/sh\n{line}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    own = {name: value for name, value in os.environ.items() if not name.endswith("_PROFILES_FILE")}
+    return {
+        **own,
+        "AMENT_PREFIX_PATH": os.pathsep.join(filter(None, [str(tmp_path), own.get("AMENT_PREFIX_PATH", "")])),
+        "PATH": os.pathsep.join([str(tmp_path / "bin"), own["PATH"]]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), own.get("PYTHONPATH", "")]),
+        "ROS_DOMAIN_ID": str(random.Random().randint(1, 100)),
+        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+        "ROS_LOG_DIR": str(tmp_path / "log"),
+    }
+
+
+@pytest.fixture
+def peer(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in ("ROS_DOMAIN_ID", "ROS_AUTOMATIC_DISCOVERY_RANGE"):
+        monkeypatch.setenv(name, environment[name])
+    context = rclpy.Context()
+    context.init()
+    node = rclpy.create_node("peer", context=context)
+    yield node
+    node.destroy_node()
+    context.shutdown()
+
+
+def start(name: str, environment: Any, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", RUN, str(LAUNCH / name), *arguments]
+    return subprocess.Popen(  # a session of its own: Ctrl-C reaches launch and its children alike
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+
+
+def wait_for(condition: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + TIMEOUT
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"waited {TIMEOUT} s in vain for {what}")
+
+
+def parameters(peer: Any, node: str, *names: str) -> List[Any]:
+    """Values of the parameters of a running node."""
+    client = peer.create_client(GetParameters, f"{node}/get_parameters")
+    assert client.wait_for_service(TIMEOUT)
+    executor = rclpy.executors.SingleThreadedExecutor(context=peer.context)
+    future = client.call_async(GetParameters.Request(names=names))
+    executor.add_node(peer)
+    executor.spin_until_future_complete(future, TIMEOUT)
+    executor.remove_node(peer)
+    return [rclpy.parameter.parameter_value_to_python(value) for value in future.result().values]
+
+
+@pytest.mark.parametrize("name", ["polar_pipeline.launch.py", "replay.launch.py"])
+def test_arguments_are_documented(name: str) -> None:
+    description = get_launch_description_from_python_launch_file(str(LAUNCH / name))
+    arguments = [entity for entity in description.entities if isinstance(entity, DeclareLaunchArgument)]
+    assert arguments
+    assert all(argument.description for argument in arguments)
+
+
+def test_live(environment: Any, peer: Any) -> None:
+    process = start(
+        "polar_pipeline.launch.py",
+        environment,
+        "namespace:=robot",
+        "sensor:=IMX250MYR",
+        "image_topic:=/arena_camera_node/images",
+        f"params_file:={ROOT / 'config' / 'xavier.yaml'}",
+        "use_sim_time:=true",
+    )
+    try:
+        wait_for(lambda: ("polar_pipeline", "/robot") in peer.get_node_names_and_namespaces(), "the node")
+        wait_for(lambda: peer.count_subscribers("/arena_camera_node/images"), "the remapped input")
+        wait_for(lambda: peer.count_publishers("/robot/polarization/dolp"), "an output in the namespace")
+        values = parameters(peer, "/robot/polar_pipeline", "sensor", "output_depth", "threads", "use_sim_time")
+        assert values == ["IMX250MYR", "uint8", 4, True]
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        variables = [Path(f"/proc/{child}/environ").read_bytes() for child in children]
+        assert any(b"FASTDDS_DEFAULT_PROFILES_FILE=" in text and b"large_frames.xml" in text for text in variables)
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, output
+    assert "Traceback" not in output
+
+
+def test_replay_plays_the_bag_on_its_own_time(environment: Any, tmp_path: Path) -> None:
+    process = start("replay.launch.py", environment, "bag:=drive.mcap", "rate:=2.0")
+    output, _ = process.communicate(timeout=TIMEOUT)  # ends with the bag
+    assert process.returncode == 0, output
+    assert (tmp_path / "called").read_text().split() == ["bag", "play", "drive.mcap", "--clock", "100", "--rate", "2.0"]
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({}, ["FASTDDS_DEFAULT_PROFILES_FILE"]),
+        ({"ROS_DISTRO": "humble"}, ["FASTRTPS_DEFAULT_PROFILES_FILE"]),
+        ({"FASTDDS_DEFAULT_PROFILES_FILE": "/own.xml"}, []),
+    ],
+)
+def test_dds_profile(given: Dict[str, str], names: List[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ROS_DISTRO", "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"):
+        monkeypatch.setenv(name, given.get(name, ""))
+    entities = get_launch_description_from_python_launch_file(str(LAUNCH / "polar_pipeline.launch.py")).entities
+    settings = [entity for entity in entities if isinstance(entity, SetEnvironmentVariable)]
+    context = LaunchContext()
+    assert [perform_substitutions(context, entity.name) for entity in settings] == names
+    assert all(Path(perform_substitutions(context, entity.value)).is_file() for entity in settings)
