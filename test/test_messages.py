@@ -1,0 +1,209 @@
+"""Messages as bytes, against the CDR rules by hand, the library's own decoding and the real message types."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Tuple
+
+import numpy as np
+import pytest
+from rosbags.typesys import Stores, get_typestore
+
+from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages
+from polar_pipeline.sensor import FORMATS, pack
+
+STAMP = 1_700_000_000_123_456_789
+RAW = (np.arange(32 * 40).reshape(32, 40) % 251).astype(np.uint8)
+NOETIC = get_typestore(Stores.ROS1_NOETIC)
+
+
+def ros2(name: str) -> Any:
+    """A real message class, from a ROS installation."""
+    package, _, kind = name.split("/")
+    pytest.importorskip("rclpy")
+    return getattr(pytest.importorskip(f"{package}.msg"), kind)
+
+
+def real(cdr: messages.Cdr, name: str) -> Any:
+    """Bytes as ROS itself reads them."""
+    kind = ros2(name)
+    from rclpy.serialization import deserialize_message
+
+    return deserialize_message(bytes(cdr), kind)
+
+
+def image_by_hand(data: bytes, size: Tuple[int, int], encoding: bytes = b"mono8\0", step: int = 0) -> bytes:
+    """A little-endian `sensor_msgs/Image` with frame `cam`, written field by field as CDR lays them out."""
+    out = b"\0\1\0\0" + struct.pack("<iI", *divmod(STAMP, 10**9)) + struct.pack("<I4s", 4, b"cam\0")
+    out += struct.pack("<III", *size, len(encoding)) + encoding
+    out += b"\0" + b"\0" * (-(len(out) - 4 + 1) % 4)  # is_bigendian, then aligned to 4 from behind the encapsulation
+    return out + struct.pack("<II", step or size[1], len(data)) + data
+
+
+def test_image_is_laid_out_as_cdr_says() -> None:
+    cdr = messages.encode_image(STAMP, "cam", "mono8", RAW)
+    assert bytes(cdr) == image_by_hand(RAW.tobytes(), RAW.shape)
+
+
+def test_decoded_image_is_a_view_of_the_bytes() -> None:
+    cdr = bytearray(image_by_hand(RAW.tobytes(), RAW.shape))
+    image = messages.decode_image(cdr)
+    assert image[:7] == (STAMP, "cam", 32, 40, "mono8", False, 40)
+    np.testing.assert_array_equal(image.data, RAW.reshape(-1))
+    cdr[-1] ^= 0xFF
+    assert image.data[-1] == RAW[-1, -1] ^ 0xFF
+
+
+@pytest.mark.parametrize("length", [0, 3, 4, 20, 60, -1000, -1])
+def test_truncated_bytes_are_refused(length: int) -> None:
+    cdr = image_by_hand(RAW.tobytes(), RAW.shape)[:length]
+    with pytest.raises(FrameError, match=r"no sensor_msgs/msg/Image") as caught:
+        messages.decode_image(cdr)
+    assert caught.value.cause == "cdr"
+
+
+def test_bytes_of_another_message_are_refused() -> None:
+    with pytest.raises(FrameError, match="no sensor_msgs/msg/CameraInfo"):
+        messages.decode_camera_info(image_by_hand(RAW.tobytes(), RAW.shape))
+    with pytest.raises(FrameError, match="no ROS 1 sensor_msgs/msg/Image"):
+        messages.from_ros1(b"\0" * 10, messages.IMAGE)
+
+
+@pytest.mark.parametrize("big_endian", [False, True])
+@pytest.mark.parametrize("name", ["mono16", "PolarizeMono12p", "BayerRG12Packed", "bayer_rggb8"])
+def test_raw_pixels_come_back_from_a_message(name: str, big_endian: bool) -> None:
+    key = {"mono16": "16", "PolarizeMono12p": "12p", "BayerRG12Packed": "12Packed", "bayer_rggb8": "8"}[name]
+    fmt = FORMATS[key]
+    mosaic = np.random.default_rng(1).integers(0, 1 << fmt.bits, (16, 18), np.uint16)
+    data = np.frombuffer(pack(mosaic, fmt, big_endian), np.uint8)
+    image = messages.ImageMessage(STAMP, "", 16, 18, name, big_endian, fmt.row_bytes(18), data)
+    raw = messages.to_raw(image)
+    assert raw.full_scale == (1 << fmt.bits) - 1
+    np.testing.assert_array_equal(raw.mosaic, mosaic)
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_every_product_survives_its_message(sensor: str, dtype: str) -> None:
+    result = Pipeline(sensor, tuple(PRODUCTS), dtype=dtype)(RAW)
+    for name, array in result.items():
+        kind, cdr = messages.product_message(name, array, STAMP, "cam")
+        if name == "ssim":
+            assert kind == messages.FLOAT32
+            assert bytes(cdr) == b"\0\1\0\0" + struct.pack("<f", float(array))
+            continue
+        image = messages.decode_image(cdr)
+        assert (kind, image.stamp_ns, image.frame_id) == (messages.IMAGE, STAMP, "cam")
+        np.testing.assert_array_equal(messages.to_array(image), array)
+        assert messages.to_array(image).dtype == array.dtype
+
+
+def test_product_images_read_elsewhere() -> None:
+    """Big-endian pixels and padded rows, as other writers make them."""
+    want = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    rows = np.zeros((2, 28), np.uint8)
+    rows[:, :24] = want.astype(">f4").view(np.uint8).reshape(2, 24)
+    image = messages.ImageMessage(STAMP, "", 2, 2, "32FC3", True, 28, rows.reshape(-1))
+    np.testing.assert_array_equal(messages.to_array(image), want)
+    for change, cause in (({"encoding": "mono16"}, "encoding"), ({"step": 23}, "step"), ({"height": 3}, "truncated")):
+        with pytest.raises(FrameError) as caught:
+            messages.to_array(image._replace(**change))
+        assert caught.value.cause == cause
+
+
+def test_ros1_image() -> None:
+    header = NOETIC.types["std_msgs/msg/Header"](
+        7, NOETIC.types["builtin_interfaces/msg/Time"](*divmod(STAMP, 10**9)), "cam"
+    )
+    image = NOETIC.types[messages.IMAGE](header, 32, 40, "mono8", 0, 40, RAW.reshape(-1))
+    cdr = messages.from_ros1(NOETIC.serialize_ros1(image, messages.IMAGE), messages.IMAGE)
+    assert bytes(cdr) == image_by_hand(RAW.tobytes(), RAW.shape)
+
+
+def test_restamp_changes_the_stamp_alone() -> None:
+    cdr = image_by_hand(RAW.tobytes(), RAW.shape)
+    image = messages.decode_image(messages.restamp(cdr, 5_000_000_007))
+    assert image.stamp_ns == 5_000_000_007
+    np.testing.assert_array_equal(image.data, RAW.reshape(-1))
+    assert messages.restamp(cdr, STAMP) == cdr
+    big = get_typestore(Stores.ROS2_HUMBLE).serialize_cdr(
+        messages.decode(cdr, messages.IMAGE), messages.IMAGE, little_endian=False
+    )
+    assert messages.decode_image(messages.restamp(big, 5_000_000_007)).stamp_ns == 5_000_000_007
+
+
+def camera_info() -> Any:
+    types = messages.typestore().types
+    k = np.array([1000.0, 0, 611.5, 0, 1100, 511.5, 0, 0, 1])
+    p = np.array([1000.0, 0, 611.5, -200, 0, 1100, 511.5, 0, 0, 0, 1, 0])
+    roi = types["sensor_msgs/msg/RegionOfInterest"](8, 16, 0, 0, False)
+    header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](1, 2), "cam")
+    return types[messages.CAMERA_INFO](
+        header, 1024, 1224, "plumb_bob", np.array([0.1, 0, 0, 0, 0]), k, np.eye(3).reshape(-1), p, 1, 1, roi
+    )
+
+
+def test_camera_info_at_half_resolution() -> None:
+    """The first superpixel covers pixels 0 and 1, so its centre 0.5 becomes 0, and 611.5 becomes 305.5."""
+    info = messages.scale_camera_info(camera_info(), 0.5, (512, 612))
+    assert (info.height, info.width) == (512, 612)
+    np.testing.assert_array_equal(info.k, [500, 0, 305.5, 0, 550, 255.5, 0, 0, 1])
+    np.testing.assert_array_equal(info.p, [500, 0, 305.5, -100, 0, 550, 255.5, 0, 0, 0, 1, 0])
+    np.testing.assert_array_equal(info.d, [0.1, 0, 0, 0, 0])
+    same = messages.scale_camera_info(camera_info(), 1.0, (1024, 1224))
+    np.testing.assert_array_equal(same.k, camera_info().k)
+
+
+def test_uncalibrated_camera_info_stays_uncalibrated() -> None:
+    info = camera_info()
+    info.k, info.p = np.zeros(9), np.zeros(12)
+    scaled = messages.scale_camera_info(info, 0.5, (512, 612))
+    assert not scaled.k.any()
+    assert not scaled.p.any()
+
+
+# ------------------------------------------------------------------------------------------- as ROS itself reads them
+
+
+def test_ros_reads_images() -> None:
+    rgb = np.random.default_rng(2).integers(0, 256, (4, 6, 3), np.uint8)
+    got = real(messages.encode_image(STAMP, "cam", "rgb8", rgb), messages.IMAGE)
+    assert (got.header.stamp.sec, got.header.stamp.nanosec) == divmod(STAMP, 10**9)
+    assert (got.header.frame_id, got.height, got.width, got.encoding) == ("cam", 4, 6, "rgb8")
+    assert (got.is_bigendian, got.step, bytes(got.data)) == (0, 18, rgb.tobytes())
+    got = real(messages.encode_compressed(STAMP, "cam", "jpeg", rgb.reshape(-1)), messages.COMPRESSED)
+    assert (got.format, bytes(got.data)) == ("jpeg", rgb.tobytes())
+
+
+def test_ros_reads_numbers_and_calibration() -> None:
+    assert real(messages.encode_float32(0.25), messages.FLOAT32).data == 0.25
+    got = real(messages.encode_camera_info(camera_info(), STAMP, "other"), messages.CAMERA_INFO)
+    assert (got.header.stamp.sec, got.header.frame_id) == (STAMP // 10**9, "other")
+    assert (got.width, got.distortion_model, got.roi.y_offset) == (1224, "plumb_bob", 16)
+    np.testing.assert_array_equal(got.p, camera_info().p)
+
+
+def test_ros_reads_diagnostics() -> None:
+    statuses = [
+        messages.Status(0, "first", "ok", "IMX250MZR", {"p50": "1.5", "a longer name": ""}),
+        messages.Status(2, "second", "bad", "", {}),
+    ]
+    got = real(messages.encode_diagnostics(STAMP, statuses), messages.DIAGNOSTICS)
+    assert [(row.level, row.name, row.message, row.hardware_id) for row in got.status] == [
+        (b"\0", "first", "ok", "IMX250MZR"),
+        (b"\2", "second", "bad", ""),
+    ]
+    assert [(row.key, row.value) for row in got.status[0].values] == [("p50", "1.5"), ("a longer name", "")]
+
+
+def test_images_that_ros_wrote() -> None:
+    image = ros2(messages.IMAGE)()
+    from rclpy.serialization import serialize_message
+
+    image.header.stamp.sec, image.header.stamp.nanosec = divmod(STAMP, 10**9)
+    image.header.frame_id, image.encoding = "a frame", "PolarizeMono8"
+    image.height, image.width, image.step = 32, 40, 40
+    image.data.frombytes(RAW.tobytes())
+    got = messages.decode_image(serialize_message(image))
+    assert (got.stamp_ns, got.frame_id, got.encoding) == (STAMP, "a frame", "PolarizeMono8")
+    np.testing.assert_array_equal(messages.to_raw(got).mosaic, RAW)
