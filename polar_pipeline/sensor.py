@@ -307,9 +307,12 @@ def unpack(
     if fmt.packing == "u8":
         return RawFrame(rows, fmt.full_scale)
     if fmt.packing == "u16":
+        dtype = ">u2" if big_endian else "<u2"
         if step % 2 or flat.ctypes.data % 2:
-            rows = rows.copy()  # Copies rows without padding too, which `ascontiguousarray` would leave misaligned.
-        wide = rows.view(">u2" if big_endian else "<u2")
+            wide = rows.copy().view(dtype)
+        else:  # The type before the strides: NumPy up to 1.22 cannot view padded rows as another type.
+            words = flat[: flat.size // 2 * 2].view(dtype)
+            wide = np.lib.stride_tricks.as_strided(words, (height, width), (step, 2), writeable=False)
         return RawFrame(wide.astype(np.uint16, copy=False), fmt.full_scale)
     return RawFrame(_unpack_bits(np.ascontiguousarray(rows), fmt, width), fmt.full_scale)
 
