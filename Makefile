@@ -31,8 +31,9 @@ $(INSTALLED): setup.py pyproject.toml
 	@test -n "$(VERSION)" || { echo "no Python at '$(PYTHON)'; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	rm -rf .venv
 	$(PYTHON) -m venv .venv
-	$(RUN) pip install --quiet --upgrade pip
-	$(RUN) pip install --quiet --editable '.[dev,ros]'
+	# not from here: on Python 3.8, pip would put every script where setup.cfg says
+	cd .venv && bin/python -m pip install --quiet --upgrade pip
+	cd .venv && bin/python -m pip install --quiet --editable '$(CURDIR)[dev,ros]'
 	touch $@
 
 clean:
