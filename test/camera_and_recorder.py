@@ -1,0 +1,62 @@
+"""A process beside the live node: plays camera, frame by frame, and records what the node publishes.
+
+python camera_and_recorder.py SOURCE OUT.npz PRODUCT...
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Dict
+
+import numpy as np
+import rclpy
+from rclpy.qos import QoSPresetProfiles, QoSProfile
+from sensor_msgs.msg import Image
+from std_msgs.msg import Float32
+
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.replay.source import open_source
+
+TIMEOUT = 60.0  # seconds; only how long a failing test takes
+
+
+def main() -> None:
+    source, out, *names = sys.argv[1:]
+    rclpy.init()
+    node = rclpy.create_node("camera_and_recorder")
+    heard: Dict[str, bytes] = {}
+    recorded: Dict[str, np.ndarray] = {}
+
+    def wait_for(what: str, condition) -> None:
+        end = time.monotonic() + TIMEOUT
+        while not condition():
+            if time.monotonic() > end:
+                raise SystemExit(f"waited {TIMEOUT} s in vain for {what}; heard {sorted(heard)}")
+            rclpy.spin_once(node, timeout_sec=0.1)
+
+    for name in names:
+        row = PRODUCTS[name]
+        kind = Float32 if row.channels == (0, 0) else Image
+        node.create_subscription(
+            kind, row.topic, lambda cdr, name=name: heard.update({name: cdr}), QoSProfile(depth=5), raw=True
+        )
+    camera = node.create_publisher(Image, "image_raw", QoSPresetProfiles.get_from_short_key("sensor_data"))
+    wait_for(
+        "the node",
+        lambda: camera.get_subscription_count() and all(node.count_publishers(PRODUCTS[name].topic) for name in names),
+    )
+    time.sleep(1.0)  # the node's side of the match lags behind ours
+    with open_source(Path(source)) as recording:
+        for index, record in enumerate(recording.records):
+            heard.clear()
+            camera.publish(record.cdr())
+            wait_for(f"the products of frame {index}", lambda: len(heard) == len(names))
+            recorded.update({f"{index}/{name}": np.frombuffer(cdr, np.uint8) for name, cdr in heard.items()})
+    np.savez(out, **recorded)
+    rclpy.shutdown()
+
+
+if __name__ == "__main__":
+    main()

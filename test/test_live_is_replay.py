@@ -1,0 +1,78 @@
+"""The live node and replay make the same bytes of the same frames: real sensor frames where there are any."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from polar_pipeline import SENSORS, scene, sensor
+from polar_pipeline.cli import main
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.replay.source import open_source
+from polar_pipeline.share import share_path
+
+pytest.importorskip("rclpy")
+mcap_reader = pytest.importorskip("mcap.reader")
+pytestmark = pytest.mark.ros
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
+
+
+@pytest.fixture
+def frames(tmp_path: Path) -> Path:
+    """A folder of two raw frames: the real ones, or a synthetic scene of two moments."""
+    folder = tmp_path / "frames"
+    folder.mkdir()
+    data = Path(os.environ.get("POLAR_DATA", ROOT.parent / "shared" / "data"))
+    real = sorted(data.glob("imx250mzr_*.png"))
+    for path in real:
+        shutil.copy(path, folder)
+    for moment in range(0 if real else 2):
+        field = scene.synthetic(scene.SCENES[0], (512, 612), time=float(moment))
+        cv2.imwrite(str(folder / f"{moment}.png"), sensor.expose(field, SENSORS["IMX250MZR"]))
+    return folder
+
+
+def test_live_is_replay_bit_for_bit(frames: Path, tmp_path: Path) -> None:
+    golden = tmp_path / "golden.mcap"
+    assert main(["replay", str(frames), "-o", str(golden), "--products", ",".join(NAMES)]) == 0
+
+    environment = dict(
+        os.environ,
+        ROS_DOMAIN_ID=str(random.Random().randint(1, 100)),
+        ROS_AUTOMATIC_DISCOVERY_RANGE="LOCALHOST",
+        FASTDDS_DEFAULT_PROFILES_FILE=str(share_path("config", "fastdds_large_frames.xml")),
+        PYTHONPATH=str(ROOT),
+    )
+    node = subprocess.Popen([sys.executable, "-m", "polar_pipeline.node"], env=environment)
+    try:
+        script = Path(__file__).with_name("camera_and_recorder.py")
+        command = [sys.executable, str(script), str(frames), str(tmp_path / "live.npz"), *NAMES]
+        subprocess.run(command, env=environment, check=True, timeout=200)
+    finally:
+        node.send_signal(signal.SIGINT)
+        assert node.wait(timeout=30) == 0
+
+    live = np.load(tmp_path / "live.npz")
+    with open_source(frames) as source:
+        stamps = [record.image().stamp_ns for record in source.records]
+    topics = {f"/{PRODUCTS[name].topic}": name for name in NAMES}
+    seen = set()
+    with golden.open("rb") as stream:
+        for _, channel, message in mcap_reader.make_reader(stream).iter_messages():
+            key = f"{stamps.index(message.log_time)}/{topics[channel.topic]}"
+            # Whole messages: header, encoding and pixels.
+            np.testing.assert_array_equal(np.frombuffer(message.data, np.uint8), live[key], err_msg=key)
+            seen.add(key)
+    assert seen == set(live.files)
+    assert len(seen) == 2 * len(NAMES)
