@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import array
+import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ from polar_pipeline.options import CHOICES
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, make_settings
 
-CONFIGS = sorted((Path(__file__).parent.parent / "config").glob("*.yaml"))
+ROOT = Path(__file__).parent.parent
+CONFIGS = sorted((ROOT / "config").glob("*.yaml"))
 
 
 def settings(**changes: Any):
@@ -114,3 +117,23 @@ def test_configs_fit_the_table(path: Path) -> None:
 
 def test_there_are_configs() -> None:
     assert {path.stem for path in CONFIGS} == {"triton_mono", "triton_color", "xavier", "orin"}
+
+
+def test_layouts_show_topics_that_exist() -> None:
+    yaml = pytest.importorskip("yaml")
+    topics = {f"/{row.topic}" for row in PRODUCTS.values()}
+    folder = ROOT / "config"
+    rviz = yaml.safe_load((folder / "polar_pipeline.rviz").read_text(encoding="utf-8"))
+    shown = {f"/{display['Topic']['Value']}" for display in rviz["Visualization Manager"]["Displays"]}
+    assert shown == {
+        "/intensity",
+        "/polarization/dolp",
+        "/polarization/aolp",
+        "/polarization/preview",
+        "/quality/ssim_map",
+    }
+    assert shown <= topics
+    panels = json.loads((folder / "foxglove_layout.json").read_text(encoding="utf-8"))["configById"]
+    assert {panel["imageMode"]["imageTopic"] for name, panel in panels.items() if name.startswith("Image!")} == shown
+    paths = [path["value"] for name, panel in panels.items() if name.startswith("Plot!") for path in panel["paths"]]
+    assert all(re.match(r"/quality/ssim\.data$|/latency\.status\[0\]\.values\[:\]\{key==", path) for path in paths)
