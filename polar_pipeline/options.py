@@ -15,6 +15,7 @@ CHOICES: Dict[str, Tuple[str, ...]] = {
     "demosaic": ("auto", "bilinear", "gradient", "adaptive"),
     "ssim_mode": ("consistency", "temporal", "reference"),
     "dtype": ("float32", "uint8"),
+    "alignment": ("lsb", "msb"),
 }
 #: Demosaic method -> the colour-lattice method that goes with it.
 _DEBAYER = {"bilinear": "bilinear", "gradient": "mhc", "adaptive": "weighted"}
@@ -123,8 +124,6 @@ def make_options(
         raise ValueError(f"min_intensity must be in [0, 2), the range of S0, got {options.min_intensity}")
     if options.bit_depth != 0 and not 8 <= options.bit_depth <= 16:
         raise ValueError(f"bit_depth must be 0 (all 16 bits) or 8 to 16, got {options.bit_depth}")
-    if options.alignment not in ("lsb", "msb"):
-        raise ValueError(f"alignment must be 'lsb' or 'msb', got {options.alignment!r}")
     for key in ("roi_offset", "flip"):
         if len(getattr(options, key)) != 2:
             raise ValueError(f"{key} must be a pair (x, y), got {getattr(options, key)!r}")

@@ -76,7 +76,7 @@ class Golden:
         if time is None:
             return None
         try:
-            for schema, _, row in self._reader.iter_messages([self._topics[name]], time, time + 1):
+            for schema, _, row in self._reader.iter_messages([self._topics[name]], starting_at=time, ending_at=time):
                 if schema is not None and schema.name == FLOAT32:
                     return np.array(messages.decode(row.data, FLOAT32).data, np.float32)
                 image = messages.decode_image(row.data)
@@ -101,7 +101,7 @@ def open_golden(path: Path) -> Iterator[Golden]:
     """
     with path.open("rb") as stream:
         try:
-            golden = Golden(path, make_reader(stream))
+            golden = Golden(path, make_reader(stream, validate_crcs=True))
         except UNREADABLE as err:
             raise SourceError(f"{path} cannot be read: {type(err).__name__}: {err}") from err
         if not golden.times:

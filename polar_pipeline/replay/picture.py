@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 #: Lowest similarity that the colour map tells apart.
-SSIM_FLOOR = 0.5
+SSIM_FLOOR = 0.8
 
 
 def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:

@@ -32,13 +32,14 @@ p { margin: .4rem 0; } .soft { color: var(--soft); } .bad { color: var(--bad); }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .8rem .25rem 0; text-align: right; border-bottom: 1px solid var(--line); }
-th { font-weight: 600; } th:first-child, td:first-child, td.text { text-align: left; }
+th { font-weight: 600; } th:first-child, td:first-child, th.text, td.text { text-align: left; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 1rem; }
 figure { margin: 0; } figure img { width: 100%; border-radius: 4px; display: block; background: #000; }
 figcaption { font-size: .85rem; color: var(--soft); padding-top: .25rem; } figcaption b { color: var(--fore); }
 .bar { height: .5rem; border-radius: 2px; margin-top: .3rem; }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(22rem, 1fr)); gap: 1rem 1.5rem; }
-svg { width: 100%; height: auto; display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
+svg { width: 100%; max-width: 46rem; height: auto; display: block; }
+svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
 svg .axis { stroke: var(--line); } svg .mark { fill: var(--mark); } svg .line { fill: none; stroke: var(--mark);
   stroke-width: 1.5; }
 """
@@ -46,7 +47,7 @@ svg .axis { stroke: var(--line); } svg .mark { fill: var(--mark); } svg .line { 
 _BARS = {
     "dolp": ("linear-gradient(90deg,#440154,#3b528b,#21918c,#5ec962,#fde725)", "0", "1"),
     "aolp": ("linear-gradient(90deg,red,yellow,lime,cyan,blue,magenta,red)", "0°", "180°"),
-    "ssim_map": ("linear-gradient(90deg,#000,#fff)", "≤ 0.5", "1"),
+    "ssim_map": ("linear-gradient(90deg,#000,#fff)", "≤ 0.8", "1"),
 }
 
 
@@ -89,7 +90,7 @@ def format_timings(timings: Mapping[str, Sequence[float]]) -> str:
 
 def render(report: Report) -> str:
     """The report as HTML; the same report makes the same text."""
-    parts = [f"<h1>{escape(report.title)}</h1>", _table([], [(escape(k), escape(v)) for k, v in report.facts.items()])]
+    parts = [f"<h1>{escape(report.title)}</h1>", _table([], [(escape(k), _text(v)) for k, v in report.facts.items()])]
     if report.rejected:
         parts.append('<h2 class="bad">Frames that could not be used</h2>')
         rows = [(escape(cause), str(count), _text(reason)) for cause, count, reason in report.rejected]
@@ -117,7 +118,7 @@ def render(report: Report) -> str:
 
 def _text(words: str, cell: str = "td") -> str:
     """A cell that is read from the left; `_table` takes it as it is."""
-    return f'<{cell} class="text" style="text-align:left">{escape(words)}</{cell}>'
+    return f'<{cell} class="text">{escape(words)}</{cell}>'
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -211,4 +212,4 @@ def _histogram(values: np.ndarray) -> str:
                 f'<rect class="mark" x="{left:.1f}" y="{top:.1f}" width="{max(1.0, right - left - 1):.1f}" '
                 f'height="{_CHART[1] - top:.1f}"><title>{count}</title></rect>'
             )
-    return _chart("".join(bars), (f"{edges[0]:.2f} ms", f"{edges[-1]:.2f} ms"), ("0", str(counts.max())))
+    return _chart("".join(bars), (f"{edges[0]:.3g} ms", f"{edges[-1]:.3g} ms"), ("0", str(counts.max())))

@@ -185,7 +185,7 @@ def _choose(path: Path, topics: Dict[str, Tuple[str, int]], wanted: str) -> str:
 
 
 def _open_mcap(path: Path, wanted: str, stack: ExitStack) -> Source:
-    reader = make_reader(stack.enter_context(path.open("rb")))
+    reader = make_reader(stack.enter_context(path.open("rb")), validate_crcs=True)
     summary = reader.get_summary()
     if summary is None or summary.statistics is None:
         raise SourceError(f"{path} has no index: the recording was cut off (`mcap recover` can repair it)")

@@ -1,0 +1,318 @@
+"""The tool `polar-pipeline`: what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, List
+
+import cv2
+import numpy as np
+import pytest
+
+from polar_pipeline import Pipeline, __version__, messages
+from polar_pipeline.cli import main
+from polar_pipeline.replay.sink import open_sink
+
+ROOT = Path(__file__).resolve().parents[1]
+FRAMES = [np.rint(110 + 80 * np.sin(np.mgrid[:32, :40].sum(0) / 9 + k)).astype(np.uint8) for k in range(3)]
+
+
+@pytest.fixture(name="bag")
+def fixture_bag(tmp_path: Path) -> Path:
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        for k, raw in enumerate(FRAMES):
+            sink.write("/images", messages.IMAGE, k + 1, messages.encode_image(k + 1, "cam", "mono8", raw))
+    return tmp_path / "in.mcap"
+
+
+@pytest.fixture(name="pictures")
+def fixture_pictures(tmp_path: Path) -> Path:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for k, raw in enumerate(FRAMES):
+        cv2.imwrite(str(folder / f"{k}.png"), raw)
+    return folder
+
+
+def names(folder: Path) -> List[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_replay_writes_a_recording_and_a_report(bag: Path, tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "out.mcap"
+    assert main(["replay", str(bag), "-o", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "3 frames on cpu" in text
+    assert "polarization" in text
+    assert names(tmp_path) == ["in.mcap", "out.html", "out.mcap"]
+    assert "Replay of in.mcap" in (tmp_path / "out.html").read_text(encoding="utf-8")
+
+
+def test_replay_compares_in_one_line(bag: Path, tmp_path: Path, capsys: Any) -> None:
+    golden = str(tmp_path / "golden.mcap")
+    assert main(["replay", str(bag), "-o", golden, "--report", "-", "--products", "dolp,intensity"]) == 0
+    assert names(tmp_path) == ["golden.mcap", "in.mcap"]
+    capsys.readouterr()
+    assert main(["replay", str(bag), "--compare", golden]) == 0
+    table = capsys.readouterr().out
+    assert [line.split()[0] for line in table.splitlines()[-2:]] == ["intensity", "dolp"]
+    assert "FAILED" not in table
+    # the superpixels' own places instead of their common centre: other values
+    assert main(["replay", str(bag), "--compare", golden, "--own-site"]) == 1
+    assert "FAILED" in capsys.readouterr().out
+    loose = ["--tolerance", "dolp=1", "--tolerance", "intensity=255"]
+    assert main(["replay", str(bag), "--compare", golden, "--own-site", *loose]) == 0
+
+
+def test_replay_shows_frames_that_cannot_be_used(bag: Path, tmp_path: Path, capsys: Any) -> None:
+    mixed, golden = tmp_path / "mixed.mcap", str(tmp_path / "golden.mcap")
+    with open_sink(mixed, {}) as sink:
+        for k, encoding in enumerate(["mono8", "", "mono8"]):
+            sink.write("/images", messages.IMAGE, k + 1, messages.encode_image(k + 1, "cam", encoding, FRAMES[k]))
+    assert main(["replay", str(bag), "-o", golden]) == 0
+    assert main(["replay", str(mixed), "-o", str(tmp_path / "out.mcap")]) == 0
+    said = capsys.readouterr()
+    assert "2 frames on cpu" in said.out
+    assert "1 could not be used" in said.out
+    assert "1 x encoding" in said.err
+    assert "could not be used" in (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert main(["replay", str(mixed), "--compare", golden]) == 1  # a frame is missing
+
+
+def test_replay_without_a_usable_frame_fails_and_writes_nothing(tmp_path: Path, capsys: Any) -> None:
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        sink.write("/images", messages.IMAGE, 1, messages.encode_image(1, "cam", "", FRAMES[0]))
+    assert main(["replay", str(tmp_path / "in.mcap"), "-o", str(tmp_path / "out.mcap")]) == 1
+    assert "none of the 1 frames" in capsys.readouterr().err
+    assert names(tmp_path) == ["in.mcap"]
+
+
+def test_replay_keeps_what_is_there(bag: Path, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "out.mcap").write_bytes(b"precious")
+    assert main(["replay", str(bag), "-o", str(tmp_path / "out.mcap")]) == 1
+    assert "--force" in capsys.readouterr().err
+    assert (tmp_path / "out.mcap").read_bytes() == b"precious"
+    assert names(tmp_path) == ["in.mcap", "out.mcap"]
+    assert main(["replay", str(bag), "-o", str(tmp_path / "out.mcap"), "--force"]) == 0
+    assert (tmp_path / "out.mcap").read_bytes() != b"precious"
+
+
+def test_replay_with_a_reference(bag: Path, tmp_path: Path, capsys: Any) -> None:
+    golden = str(tmp_path / "golden.mcap")
+    assert main(["replay", str(bag), "-o", golden, "--dtype", "float32"]) == 0
+    arguments = ["replay", str(bag), "-o", str(tmp_path / "out.mcap"), "--ssim-mode", "reference"]
+    assert main([*arguments, "--reference", golden]) == 0
+    capsys.readouterr()
+    assert main(arguments) == 2
+    assert "go together" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "COMMAND"),
+        (["replay"], "source"),
+        (["replay", "in.mcap"], "needs -o OUT.mcap"),
+        (["replay", "in.mcap", "-o", "out.bag"], "an .mcap file, got out.bag"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--products", "dop"], "intensity, .*got 'dop'"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--sensor", "IMX9"], "IMX250MZR, IMX250MYR or a tile"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--min-intensity", "nan"], r"min_intensity must be in \[0, 2\)"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--rate", "0"], "above 0"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--rate", "fast"], "expected a number >= 0, got 'fast'"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--tolerance", "dop=1"], "PRODUCT=VALUE.*'dop=1'"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--tolerance", "dolp=-1"], "number >= 0"),
+        (["process", "raw.png", "--backend", "opencl"], "invalid choice: 'opencl'"),
+    ],
+)
+def test_wrong_usage_returns_2_and_says_what_is_allowed(arguments: List[str], words: str, capsys: Any) -> None:
+    try:
+        code: Any = main(arguments)
+    except SystemExit as stop:  # argparse
+        code = stop.code
+    assert code == 2
+    assert re.search(words, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["replay", "none.mcap", "-o", "out.mcap"], "none.mcap does not exist"),
+        (["replay", "in.mcap", "-o", "no/where/out.mcap"], "no/where"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--topic", "/x"], "no images on /x"),
+        (["replay", "in.mcap", "--compare", "in.mcap"], "holds no products"),
+        (["process", "none.png"], "none.png"),
+    ],
+)
+def test_failures_return_1_in_one_line(
+    arguments: List[str], words: str, bag: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(bag.parent)
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+    assert names(bag.parent) == ["in.mcap"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_replay_leaves_nothing(number: signal.Signals, code: int, bag: Path, tmp_path: Path) -> None:
+    """A pipe that never delivers stands for a long recording: the signal arrives while the output is open."""
+    script = (
+        "import sys, time\n"
+        "from polar_pipeline import cli\n"
+        "def slow(*_):\n"
+        "    print('running', flush=True)\n"
+        "    time.sleep(60)\n"
+        "cli.replay = slow\n"
+        "sys.exit(cli.main(sys.argv[1:]))\n"
+    )
+    arguments = [sys.executable, "-c", script, "replay", str(bag), "-o", str(tmp_path / "out.mcap")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        assert any(name.endswith(".part") for name in names(tmp_path))
+        process.send_signal(number)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert "Traceback" not in said
+    assert names(tmp_path) == ["in.mcap"]
+
+
+def test_process_one_picture(pictures: Path, tmp_path: Path, capsys: Any) -> None:
+    raw, out = pictures / "0.png", tmp_path / "out"
+    everything = ["--products", "intensity,stokes,dolp,preview,ssim"]
+    assert main(["process", str(raw), "-o", str(out), *everything]) == 0
+    assert "ssim 0." in capsys.readouterr().out
+    assert names(out) == ["0_dolp.tiff", "0_intensity.png", "0_preview.png", "0_stokes.tiff"]
+    want = Pipeline(products="intensity, dolp, stokes, preview", dtype={"intensity": "uint8"})(FRAMES[0])
+    for name in ("dolp.tiff", "intensity.png"):
+        got = cv2.imread(str(out / f"0_{name}"), cv2.IMREAD_UNCHANGED)
+        np.testing.assert_array_equal(got, want[name.split(".")[0]])
+    for name in ("stokes.tiff", "preview.png"):  # OpenCV reads BGR; in the file the order is ours
+        got = cv2.imread(str(out / f"0_{name}"), cv2.IMREAD_UNCHANGED)[..., ::-1]
+        np.testing.assert_array_equal(got, want[name.split(".")[0]])
+    assert main(["process", str(raw), "-o", str(out), *everything]) == 1
+    assert main(["process", str(raw), "-o", str(out), *everything, "--force", "--format", "npy"]) == 0
+    np.testing.assert_array_equal(np.load(out / "0_stokes.npy"), want["stokes"])
+
+
+def test_options_reach_the_pipeline(tmp_path: Path) -> None:
+    np.save(tmp_path / "raw.npy", (FRAMES[0].astype(np.uint16) << 4) * 16)
+    options = ["--sensor", "0 45 / 135 90", "--resolution", "full", "--demosaic", "bilinear", "--dtype", "float32"]
+    options += ["--bit-depth", "12", "--alignment", "msb", "--roi-offset", "1", "0", "--flip-x", "--threads", "1"]
+    arguments = [
+        "process",
+        str(tmp_path / "raw.npy"),
+        "-o",
+        str(tmp_path),
+        "--format",
+        "npy",
+        "--products",
+        "intensity",
+    ]
+    assert main([*arguments, *options]) == 0
+    pipeline = Pipeline(
+        "0 45 / 135 90",
+        "intensity",
+        resolution="full",
+        demosaic="bilinear",
+        bit_depth=12,
+        alignment="msb",
+        roi_offset=(1, 0),
+        flip=(True, False),
+    )
+    want = pipeline((FRAMES[0].astype(np.uint16) << 4) * 16)
+    np.testing.assert_array_equal(np.load(tmp_path / "raw_intensity.npy"), want["intensity"])
+
+
+def test_doctor(capsys: Any) -> None:
+    assert main(["doctor"]) == 0
+    assert f"{__version__} in " in capsys.readouterr().out
+    assert main(["doctor", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {"topic": "numpy", "state": "ok", "text": np.__version__} in rows
+
+
+def test_module_is_the_tool() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "polar_pipeline", "--version"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    assert done.stdout.strip() == f"polar-pipeline {__version__}"
+
+
+def test_play_without_ros_says_so(pictures: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "rclpy", None)
+    monkeypatch.delitem(sys.modules, "polar_pipeline.ros.play", raising=False)
+    assert main(["play", str(pictures)]) == 1
+    assert "needs ROS 2" in capsys.readouterr().err
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize("kind", ["bag", "pictures"])
+def test_play_publishes_into_ros(kind: str, request: Any, monkeypatch: Any) -> None:
+    """A player in its own process, a plain subscriber here."""
+    rclpy = pytest.importorskip("rclpy")
+    from rclpy.executors import SingleThreadedExecutor
+    from rclpy.qos import QoSProfile, ReliabilityPolicy
+    from sensor_msgs.msg import Image
+
+    domain = random.randint(1, 100)
+    monkeypatch.setenv("ROS_DOMAIN_ID", str(domain))
+    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    source = request.getfixturevalue(kind)
+    context = rclpy.Context()
+    rclpy.init(context=context, domain_id=domain)
+    got: List[messages.ImageMessage] = []
+    try:
+        node = rclpy.create_node("listener", context=context)
+        executor = SingleThreadedExecutor(context=context)
+        executor.add_node(node)
+        qos = QoSProfile(depth=50, reliability=ReliabilityPolicy.RELIABLE)
+        node.create_subscription(
+            Image, "/cam/image_raw", lambda cdr: got.append(messages.decode_image(cdr)), qos, raw=True
+        )
+        arguments = ["play", str(source), "--to", "/cam/image_raw", "--rate", "50", "--loop", "--wait", "30"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "polar_pipeline", *arguments],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while len(got) < 7 and time.monotonic() < deadline and process.poll() is None:
+                executor.spin_once(timeout_sec=0.1)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
+            process.wait()
+    finally:
+        rclpy.shutdown(context=context)
+    assert len(got) >= 7, said
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    first = next(k for k in range(3) if np.array_equal(messages.to_raw(got[0]).mosaic, FRAMES[k]))
+    for k, image in enumerate(got):
+        np.testing.assert_array_equal(messages.to_raw(image).mosaic, FRAMES[(first + k) % 3])
+    stamps = [image.stamp_ns for image in got]
+    if kind == "bag":
+        assert stamps == [(first + k) % 3 + 1 for k in range(len(got))]
+    else:
+        assert stamps == sorted(stamps)
+        assert stamps[0] > 10**18  # the clock's
