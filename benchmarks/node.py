@@ -67,7 +67,7 @@ def camera(phase: Any, ready: Any, sent: Any, seconds: float, rate: float, shape
     phase.value = 1
     send(round(seconds * rate))
     sent.value = round(seconds * rate)
-    time.sleep(1.0)
+    time.sleep(2.0)  # one report of the node later
     phase.value = 2
     node.destroy_node()
     rclpy.shutdown()
@@ -76,6 +76,7 @@ def camera(phase: Any, ready: Any, sent: Any, seconds: float, rate: float, shape
 def viewer(phase: Any, ready: Any, results: Any) -> None:
     """Take every product as bytes, and note when it came."""
     import rclpy
+    from diagnostic_msgs.msg import DiagnosticArray
     from rclpy.qos import qos_profile_sensor_data
     from sensor_msgs.msg import Image
     from std_msgs.msg import Float32
@@ -88,6 +89,8 @@ def viewer(phase: Any, ready: Any, results: Any) -> None:
     counts = dict.fromkeys(PRODUCTS, 0)
     ages: Dict[str, List[float]] = {name: [] for name in PRODUCTS if name != "ssim"}
     stages: Dict[str, List[float]] = {}
+    before: Dict[str, int] = {}
+    drops: Dict[str, int] = {}
     started = set()
 
     def take(name: str) -> Any:
@@ -108,17 +111,23 @@ def viewer(phase: Any, ready: Any, results: Any) -> None:
                 if pair.key != "age":
                     stages.setdefault(pair.key, []).append(float(pair.value))
 
+    def diagnostics(cdr: bytes) -> None:
+        values = decode(cdr, "diagnostic_msgs/msg/DiagnosticArray").status[0].values
+        now = {pair.key: int(pair.value) for pair in values if pair.key.startswith("dropped: ")}
+        if phase.value == 0:
+            before.update(now)  # while warming up
+        drops.update({cause: count - before.get(cause, 0) for cause, count in now.items()})
+
     for name in PRODUCTS:
         kind = Float32 if name == "ssim" else Image
         node.create_subscription(kind, TABLE[name].topic, take(name), qos_profile_sensor_data, raw=True)
-    from diagnostic_msgs.msg import DiagnosticArray
-
     node.create_subscription(DiagnosticArray, "latency", latency, qos_profile_sensor_data, raw=True)
+    node.create_subscription(DiagnosticArray, "/diagnostics", diagnostics, qos_profile_sensor_data, raw=True)
     while phase.value < 2:
         rclpy.spin_once(node, timeout_sec=0.1)
         if len(started) == len(PRODUCTS):
             ready.set()
-    results.put((counts, ages, stages))
+    results.put((counts, drops, ages, stages))
     node.destroy_node()
     rclpy.shutdown()
 
@@ -167,7 +176,7 @@ def main() -> int:
     try:
         for peer in peers:
             peer.start()
-        counts, ages, stages = results.get(timeout=arguments.seconds + 120)
+        counts, drops, ages, stages = results.get(timeout=arguments.seconds + 120)
     finally:
         node.terminate()
         node.wait(30)
@@ -179,6 +188,7 @@ def main() -> int:
         "seconds": arguments.seconds,
         "frames_sent": sent.value,
         "frames_missed": {name: sent.value - count for name, count in counts.items()},
+        "dropped_by_node": {cause.split()[-1]: count for cause, count in drops.items()},
         "stamp_to_viewer_ms": {name: percentiles(values) for name, values in ages.items() if values},
         "stages_ms": {name: percentiles(values) for name, values in stages.items()},
     }
