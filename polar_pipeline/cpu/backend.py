@@ -7,7 +7,7 @@ import platform
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import cv2
@@ -191,30 +191,29 @@ class _Job:
             if name in self.out:
                 self.out[name].fill(0 if self.out[name].dtype == np.uint8 else np.nan)
 
-    def store(self, name: str, rows: Tuple[int, int], planes: List[np.ndarray], bad: Optional[_Invalid] = None) -> None:
+    def store(
+        self, name: str, rows: Tuple[int, int], planes: List[np.ndarray], bad: Optional[np.ndarray] = None
+    ) -> None:
         """Write the planes of a product, one per channel, into its rows; `bad` pixels become NaN or 0."""
         if name not in self.out:
             return
         target = self.out[name][rows[0] : rows[1]]
         if target.dtype == np.uint8:
-            image = planes[0] if len(planes) == 1 else cv2.merge(planes)
-            _display(name, image, target)
-            if bad is not None:
-                cv2.bitwise_and(target, bad.keep, target)
-            return
-        if bad is not None:
-            planes = [cv2.add(plane, bad.nan) for plane in planes]
-        if len(planes) == 1:
+            _display(name, planes[0] if len(planes) == 1 else cv2.merge(planes), target)
+        elif len(planes) == 1:
             target[...] = planes[0]
         else:
             cv2.merge(planes, target)
+        if bad is not None:
+            cv2.copyTo(_constant(target.shape, target.dtype.str), bad, target)
 
 
-class _Invalid(NamedTuple):
-    """Invalid pixels of a strip, ready to be applied: `nan` is NaN or 0 (to add), `keep` is 0 or 255 (to AND)."""
-
-    nan: np.ndarray
-    keep: np.ndarray
+@lru_cache(maxsize=8)
+def _constant(shape: Tuple[int, ...], dtype: str) -> np.ndarray:
+    """What invalid pixels hold: NaN, or 0 in the display encoding; read-only."""
+    image = np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 0, dtype)
+    image.flags.writeable = False
+    return image
 
 
 def _display(name: str, image: np.ndarray, out: np.ndarray) -> None:
@@ -280,9 +279,9 @@ class _Strip:
         self.raw_rows = (step * top, step * bottom)
         self.raw = job.border.strip(job.mosaic, *self.raw_rows)
         self.counts = (0, 0)
-        self.bad: Optional[_Invalid] = None
+        self.bad: Optional[np.ndarray] = None
 
-    def _store(self, name: str, planes: List[np.ndarray], bad: Optional[_Invalid] = None) -> None:
+    def _store(self, name: str, planes: List[np.ndarray], bad: Optional[np.ndarray] = None) -> None:
         self.job.store(name, self.rows, planes, bad)
 
     # -- demosaicking ----------------------------------------------------------------------------------------------
@@ -350,7 +349,7 @@ class _Strip:
         self.s1, self.s2 = cv2.subtract(i0, i90), cv2.subtract(i45, i135)
 
     def invalid(self) -> None:
-        """Saturated and dark pixels; `bad` stays None where there are none."""
+        """Saturated and dark pixels: `bad` is 255 there, or None where there are none."""
         job = self.job
         dark = cv2.compare(self.s0, job.options.min_intensity, cv2.CMP_LT)
         hot = self._saturated() if int(self.raw.max()) >= job.full_scale else None
@@ -358,9 +357,7 @@ class _Strip:
         saturated = 0 if hot is None else cv2.countNonZero(hot)
         count = cv2.countNonZero(bad)
         self.counts = (saturated, count - saturated)
-        if count:
-            nan = cv2.merge([bad] * 4).view(_F)[..., 0]  # four bytes of ones are a NaN
-            self.bad = _Invalid(nan, cv2.bitwise_not(bad))
+        self.bad = bad if count else None
 
     def _saturated(self) -> np.ndarray:
         """(H, W) uint8, 255 where one of the four samples behind a pixel is saturated."""
@@ -421,7 +418,7 @@ class _Strip:
         """Hue AoLP, saturation DoLP, value S0/2."""
         saturation = self.degree
         if self.bad is not None:
-            saturation = cv2.copyTo(saturation, self.bad.keep)
+            saturation = cv2.copyTo(saturation, cv2.bitwise_not(self.bad))
         value = self.s0 * _F(0.5)
         color = value * saturation
         white = value - color
