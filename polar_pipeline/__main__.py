@@ -1,7 +1,10 @@
-"""`python -m polar_pipeline` is the tool `polar-pipeline`."""
+"""`python -m polar_pipeline`: the tool `polar-pipeline`."""
+
+from __future__ import annotations
 
 import sys
 
 from polar_pipeline.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

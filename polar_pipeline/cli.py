@@ -306,10 +306,9 @@ def _report(values: argparse.Namespace, options: Options, summary: Summary, rows
         "saturated, dark": f"{100 * saturated:.2f} %, {100 * dark:.2f} % of the pixels",
         "polar_pipeline": __version__,
     }
-    if summary.ssim:
-        facts["similarity"] = (
-            f"mean {np.nanmean(summary.ssim):.4f}, lowest {np.nanmin(summary.ssim):.4f} ({options.ssim_mode})"
-        )
+    known = [value for value in summary.ssim if not np.isnan(value)]  # a first frame has nothing to compare with
+    if known:
+        facts["similarity"] = f"mean {np.mean(known):.4f}, lowest {min(known):.4f} ({options.ssim_mode})"
     return Report(
         f"Replay of {values.source.name}",
         facts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Dict, Iterator, Mapping, Tuple
+from typing import BinaryIO, Dict, Iterator, Mapping, Tuple, cast
 
 from mcap.writer import CompressionType, Writer
 
@@ -59,7 +59,8 @@ class Sink:
             self._channels[topic, kind] = self._writer.register_channel(
                 topic, "cdr", self._schemas[kind], {"offered_qos_profiles": ""}
             )
-        self._writer.add_message(self._channels[topic, kind], stamp_ns, bytes(cdr), stamp_ns)
+        data = cast("bytes", cdr)  # a view will do for the writer, and copies nothing
+        self._writer.add_message(self._channels[topic, kind], stamp_ns, data, stamp_ns)
 
 
 @contextmanager
