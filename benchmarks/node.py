@@ -12,8 +12,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import platform
-import re
 import struct
 import subprocess
 import sys
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import numpy as np
+from common import RESULTS, cpu_model, machine, slug, write
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -138,16 +137,6 @@ def percentiles(values: List[float]) -> Dict[str, float]:
     return {name: round(float(v), 2) for name, v in zip(names, np.percentile(values, (50, 95, 99, 100)))}
 
 
-def cpu_model() -> str:
-    """Name of the processor."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return platform.processor() or platform.machine()
-    found = re.search(r"(?:model name|Model)\s*:\s*(.+)", text)
-    return found.group(1) if found else platform.machine()
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to measure")
@@ -181,7 +170,7 @@ def main() -> int:
         node.terminate()
         node.wait(30)
     report = {
-        "machine": {"cpu": cpu_model(), "cores": os.cpu_count(), "python": platform.python_version()},
+        "machine": machine(("numpy", "opencv-python-headless", "rclpy", "rosbags")),
         "backend": arguments.backend,
         "shape": list(arguments.shape),
         "rate_hz": arguments.rate,
@@ -192,11 +181,9 @@ def main() -> int:
         "stamp_to_viewer_ms": {name: percentiles(values) for name, values in ages.items() if values},
         "stages_ms": {name: percentiles(values) for name, values in stages.items()},
     }
-    text = json.dumps(report, indent=2)
-    print(text)
-    device = re.sub(r"\W+", "_", cpu_model()).strip("_").lower() if arguments.backend == "cpu" else arguments.backend
-    output = arguments.output or ROOT / "benchmarks" / "results" / f"node_{device}.json"
-    output.write_text(text + "\n", encoding="utf-8")
+    print(json.dumps(report, indent=2))
+    device = slug(cpu_model()) if arguments.backend == "cpu" else arguments.backend
+    write(arguments.output or RESULTS / f"node_{device}.json", report)
     return int(any(report["frames_missed"].values()))
 
 
