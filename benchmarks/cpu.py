@@ -1,0 +1,178 @@
+"""The CPU backend side by side with the Python libraries in use today: time and accuracy.
+
+    python benchmarks/cpu.py
+
+Contenders take turns, repetition by repetition, so that a change of the machine's load meets all of them; figures are
+medians. Each works on the same frame or pair and returns what its users get. Writes
+`benchmarks/results/cpu_<device>.json`. Needs polanalyser and scikit-image.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
+
+import cv2
+import numpy as np
+import polanalyser
+from common import RESULTS, cpu_model, machine, slug, table, write
+from skimage.metrics import structural_similarity
+
+from polar_pipeline import Pipeline, reference
+from polar_pipeline.scene import synthetic
+from polar_pipeline.sensor import ANGLES, SENSORS, expose
+
+ANGLE_NAMES = tuple(f"angle_{angle}" for angle in ANGLES)
+PACKAGES = ("polar-pipeline", "numpy", "opencv-python", "opencv-python-headless", "polanalyser", "scikit-image")
+
+
+def interleaved(contenders: Dict[str, Callable[[], Any]], repeats: int) -> Dict[str, Dict[str, float]]:
+    """Milliseconds per contender: median, and quartiles as the spread."""
+    times: Dict[str, List[float]] = {name: [] for name in contenders}
+    for repeat in range(repeats + 2):
+        for name, call in contenders.items():
+            start = time.perf_counter()
+            call()
+            if repeat >= 2:  # The first two warm up caches, buffers and threads.
+                times[name].append(1e3 * (time.perf_counter() - start))
+    names = ("quartile_1_ms", "median_ms", "quartile_3_ms")
+    return {n: dict(zip(names, np.round(np.percentile(t, (25, 50, 75)), 2).tolist())) for n, t in times.items()}
+
+
+def rmse(difference: np.ndarray) -> float:
+    """Root mean square."""
+    return float(f"{np.sqrt(np.mean(difference**2)):.4g}")
+
+
+def polarimetry(shape: Tuple[int, int], repeats: int, scene: str = "plastic") -> Dict[str, Any]:
+    """Full-resolution Stokes, DoLP and AoLP of a mono frame, both bilinear, float."""
+    truth = synthetic(scene, shape).astype(float)
+    raw = expose(truth, SENSORS["IMX250MZR"])
+    pipeline = Pipeline("IMX250MZR", ("stokes", "dolp", "aolp"), "cpu", "full", demosaic="bilinear")
+    directions = np.deg2rad(ANGLES)
+
+    def theirs() -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+        vector = polanalyser.calcStokes(polanalyser.demosaicing(raw), directions)
+        return vector, polanalyser.cvtStokesToDoLP(vector), polanalyser.cvtStokesToAoLP(vector)
+
+    times = interleaved({"polar_pipeline": lambda: pipeline(raw), "polanalyser": theirs}, repeats)
+    out = pipeline(raw)
+    valid = ~np.isnan(out["dolp"])
+    vector, degree, angle = theirs()
+    for name, (s, d, a) in {
+        "polar_pipeline": (out["stokes"], out["dolp"], out["aolp"]),
+        "polanalyser": (vector / 255, degree, angle),
+    }.items():
+        wrong = np.rad2deg(a - reference.aolp(truth))
+        times[name].update(
+            stokes_rmse=rmse((s - truth)[valid]),
+            dolp_rmse=rmse((d - reference.dolp(truth))[valid]),
+            aolp_rmse_deg=rmse(((wrong + 90) % 180 - 90)[valid]),
+        )
+    return times
+
+
+def saturated(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
+    """The same with a frame that has saturated pixels, which this package finds and marks."""
+    return polarimetry(shape, repeats, "spheres")
+
+
+def similarity(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
+    """SSIM map and mean of two half-resolution float32 images."""
+    raw = expose(synthetic("window", shape), SENSORS["IMX250MZR"])
+    pipeline = Pipeline("IMX250MZR", ("ssim_map", "ssim"), "cpu")
+    angles = Pipeline("IMX250MZR", ANGLE_NAMES, "cpu")(raw)
+    first = (angles["angle_0"] + angles["angle_90"]) / 2
+    second = (angles["angle_45"] + angles["angle_135"]) / 2
+    stage: List[float] = []
+
+    def ours() -> None:
+        stage.append(1e3 * pipeline(raw).timings["ssim"])
+
+    def theirs() -> Tuple[float, np.ndarray]:
+        return structural_similarity(
+            first, second, gaussian_weights=True, sigma=1.5, use_sample_covariance=False, data_range=1.0, full=True
+        )
+
+    whole = "polar_pipeline, with demosaicing"
+    times = interleaved({whole: ours, "scikit-image": theirs}, repeats)
+    quartiles = np.round(np.percentile(stage[2:], (25, 50, 75)), 2).tolist()
+    times["polar_pipeline"] = dict(zip(times[whole], quartiles))
+    exact = reference.ssim_map(first.astype(float), second.astype(float))
+    times["polar_pipeline"]["max_error"] = float(f"{np.abs(pipeline(raw)['ssim_map'] - exact).max():.2g}")
+    times["scikit-image"]["max_error"] = float(f"{np.abs(theirs()[1] - exact).max():.2g}")
+    return times
+
+
+def color(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
+    """Four full-resolution RGB angle images, 8 bit, of a colour frame."""
+    stokes = synthetic("window", shape, is_color=True)
+    raw = expose(stokes, SENSORS["IMX250MYR"])
+    pipelines = {
+        f"polar_pipeline {method}": Pipeline("IMX250MYR", ANGLE_NAMES, "cpu", "full", demosaic=method, dtype="uint8")
+        for method in ("bilinear", "gradient", "adaptive")
+    }
+    contenders: Dict[str, Callable[[], Any]] = {
+        name: lambda pipeline=pipeline: pipeline(raw) for name, pipeline in pipelines.items()
+    }
+    contenders["polanalyser"] = lambda: polanalyser.demosaicing(raw, polanalyser.COLOR_PolarRGB)
+    times = interleaved(contenders, repeats)
+    images = {name: [pipeline(raw)[angle] for angle in ANGLE_NAMES] for name, pipeline in pipelines.items()}
+    images["polanalyser"] = [image[..., ::-1] for image in contenders["polanalyser"]()]
+    for name, found in images.items():
+        errors = []
+        for image, angle in zip(found, np.deg2rad(2 * np.array(ANGLES))):
+            truth = np.clip(stokes @ np.array([1, np.cos(angle), np.sin(angle)], np.float32) / 2, 0, 1)
+            errors.append(np.mean((image / np.float32(255) - truth) ** 2))
+        times[name]["psnr_db"] = round(float(-10 * np.log10(np.mean(errors))), 2)
+    return times
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--shape", type=int, nargs=2, default=(2048, 2448), metavar=("HEIGHT", "WIDTH"))
+    parser.add_argument("--output", type=Path, help="default: benchmarks/results/cpu_<device>.json")
+    arguments = parser.parse_args()
+
+    parts = {
+        # Name: measurement, ours, theirs, how many times as fast ours has to be.
+        "mono: Stokes, DoLP, AoLP": (polarimetry, "polar_pipeline", "polanalyser", 6.0),
+        "mono: the same, some pixels saturated": (saturated, "polar_pipeline", "polanalyser", 6.0),
+        "SSIM: map and mean": (similarity, "polar_pipeline", "scikit-image", 4.0),
+        "colour: four RGB images, bilinear": (color, "polar_pipeline bilinear", "polanalyser", 1.0),
+        "colour: four RGB images, gradient": (color, "polar_pipeline gradient", "polanalyser", 1.0),
+    }
+    measured = {
+        run: run(tuple(arguments.shape), arguments.repeats) for run in (polarimetry, saturated, similarity, color)
+    }
+    ratios = {}
+    for title, (run, ours, theirs, target) in parts.items():
+        ratio = measured[run][theirs]["median_ms"] / measured[run][ours]["median_ms"]
+        ratios[title] = {"times_as_fast": round(ratio, 2), "target": target}
+    for run, contenders in measured.items():
+        print(f"\n{(run.__doc__ or '').strip()}\n")
+        head = list(dict.fromkeys(key for figures in contenders.values() for key in figures))
+        print(
+            table(
+                ["", *head],
+                [(name, *(f"{row[k]:.4g}" if k in row else "" for k in head)) for name, row in contenders.items()],
+            )
+        )
+    print("\n" + table(["", "times as fast", "target"], [(title, *row.values()) for title, row in ratios.items()]))
+    report = {
+        "machine": {**machine(PACKAGES), "opencv_threads": cv2.getNumThreads()},
+        "shape": list(arguments.shape),
+        "repeats": arguments.repeats,
+        "ratios": ratios,
+        **{run.__name__: contenders for run, contenders in measured.items()},
+    }
+    write(arguments.output or RESULTS / f"cpu_{slug(cpu_model())}.json", report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
