@@ -1,0 +1,292 @@
+"""`make demo`: a camera's frames through the real node, to a report that a person can look at.
+
+Records a sample with the forward model, and the real frames of $POLAR_DATA (default ../shared/data) if there are any;
+starts the node; plays the sample into it at the camera's rate; records what it publishes: every number, and the images
+of each frame of the sample once. Writes demo/report.html and demo/contact_sheet.png, and prints the latency per stage.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+
+import cv2
+import numpy as np
+
+from polar_pipeline import __version__, messages
+from polar_pipeline.doctor import PROFILE_VARIABLES
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.replay.picture import encode, picture
+from polar_pipeline.replay.report import Report, format_timings, render
+from polar_pipeline.replay.run import Sample
+from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.replay.source import read_raw
+from polar_pipeline.scene import SCENES, synthetic
+from polar_pipeline.sensor import SENSORS, expose
+from polar_pipeline.share import share_path
+
+HERE = Path(__file__).parent
+WORK = HERE / "work"
+SAMPLE, RECORDING = WORK / "sample.mcap", WORK / "recording.mcap"
+#: The camera: frames per second, and (height, width).
+RATE, SHAPE = 24.0, (2048, 2448)
+#: Frames to see through the node: ten seconds.
+FRAMES = 240
+#: Pictures of the sample per synthetic scene.
+MOMENTS = (0.0, 1.0)
+#: Shot and read noise of the synthetic frames, in electrons: those of the IMX250.
+FULL_WELL, READ_NOISE = 10_500.0, 2.4
+IMAGES = ("intensity", "dolp", "aolp", "preview", "ssim_map")
+#: (width, height) in pixels of one picture of the contact sheet.
+CELL = (320, 268)
+#: Seconds that a process gets to start, or to stop.
+PATIENCE = 30.0
+
+
+class DemoError(Exception):
+    """Why the demo failed."""
+
+
+# -------------------------------------------------------------------------------------------------------------- sample
+
+
+def real_frames() -> List[Path]:
+    """Raw frames of a real camera, if there are any on this machine."""
+    folder = Path(os.environ.get("POLAR_DATA") or HERE.parent.parent / "shared" / "data")
+    return sorted(folder.glob("*.png"))
+
+
+def sample_frames() -> Iterator[Tuple[str, np.ndarray]]:
+    """(name, mosaic) of every frame of the sample."""
+    for path in real_frames():
+        yield path.stem, read_raw(path)
+    rng = np.random.default_rng(0)
+    for name in SCENES:
+        for moment in MOMENTS:
+            stokes = synthetic(name, SHAPE, time=moment)
+            mosaic = expose(stokes, SENSORS["IMX250MZR"], full_well=FULL_WELL, read_noise=READ_NOISE, rng=rng)
+            yield f"synthetic {name} {moment:g} s", mosaic
+
+
+def record_sample() -> List[str]:
+    """Write the sample; returns the names of its frames, which travel as their frame_id."""
+    names = []
+    with open_sink(SAMPLE, {}, force=True) as sink:
+        for name, mosaic in sample_frames():
+            names.append(name)
+            stamp = round(len(names) * 1e9 / RATE)
+            sink.write("/image_raw", messages.IMAGE, stamp, messages.encode_image(stamp, name, "mono8", mosaic))
+    return names
+
+
+# ------------------------------------------------------------------------------------------------------------- running
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A Python module as a process, ended as Ctrl-C would end it."""
+    process = subprocess.Popen([sys.executable, "-m", *arguments])
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class Message(NamedTuple):
+    """A message as it came in, in nanoseconds since the epoch."""
+
+    time_ns: int
+    topic: str
+    kind: str
+    cdr: bytes
+
+
+class Recorder:
+    """What came from the node."""
+
+    def __init__(self) -> None:
+        self.recorded: List[Message] = []
+        self.samples: Dict[str, Sample] = {}
+        self.counts: Dict[str, int] = {}
+        self._pending: Dict[int, Dict[str, Message]] = {}
+
+    def take(self, topic: str, kind: str, cdr: bytes) -> None:
+        """Keep a message; of an image only if its frame of the sample has not been kept yet."""
+        self.counts[topic] = self.counts.get(topic, 0) + 1
+        message = Message(time.time_ns(), topic, kind, cdr)
+        if kind != messages.IMAGE:
+            self.recorded.append(message)
+            return
+        image = messages.decode_image(cdr)
+        if image.frame_id in self.samples:
+            return
+        frame = self._pending.setdefault(image.stamp_ns, {})
+        frame[topic] = message
+        if len(frame) == len(IMAGES):
+            arrays = {
+                name: messages.to_array(messages.decode_image(frame[PRODUCTS[name].topic].cdr)) for name in IMAGES
+            }
+            self.samples[image.frame_id] = Sample(image.stamp_ns, arrays)
+            self.recorded.extend(frame.values())
+            del self._pending[image.stamp_ns]
+
+    def numbers(self, topic: str, kind: str) -> Iterator[Tuple[int, Any]]:
+        """(time, message) of every number on a topic."""
+        return ((row.time_ns, messages.decode(row.cdr, kind)) for row in self.recorded if row.topic == topic)
+
+    def write(self) -> None:
+        """Write the recording."""
+        with open_sink(RECORDING, {}, force=True) as sink:
+            for row in sorted(self.recorded, key=lambda row: row.time_ns):
+                sink.write(f"/{row.topic.lstrip('/')}", row.kind, row.time_ns, row.cdr)
+
+
+def run() -> Recorder:
+    """Play the sample into the node and listen until enough frames came through.
+
+    Raises:
+        DemoError: ROS is missing, a process ended by itself, or nothing came.
+    """
+    profile = str(share_path("config", "fastdds_large_frames.xml"))
+    os.environ[PROFILE_VARIABLES[os.environ.get("ROS_DISTRO") == "humble"]] = profile
+    os.environ.update(ROS_DOMAIN_ID=str(random.randint(1, 100)), ROS_AUTOMATIC_DISCOVERY_RANGE="LOCALHOST")
+    try:
+        import rclpy  # after the environment that it reads
+        from diagnostic_msgs.msg import DiagnosticArray
+        from sensor_msgs.msg import Image
+        from std_msgs.msg import Float32
+    except ImportError as err:
+        raise DemoError(
+            f"the demo needs ROS 2, installed or as the wheels of the extra `ros` (Python 3.10): {err}"
+        ) from err
+
+    topics = {PRODUCTS[name].topic: (Image, messages.IMAGE) for name in IMAGES}
+    topics[PRODUCTS["ssim"].topic] = (Float32, messages.FLOAT32)
+    topics["latency"] = topics["/diagnostics"] = (DiagnosticArray, messages.DIAGNOSTICS)
+    recorder = Recorder()
+    with ExitStack() as stack:
+        rclpy.init()
+        stack.callback(rclpy.try_shutdown)
+        listener = rclpy.create_node("demo_recorder")
+        stack.callback(listener.destroy_node)
+        for topic, (ros_type, kind) in topics.items():
+            listener.create_subscription(ros_type, topic, partial(recorder.take, topic, kind), 10, raw=True)
+        node = stack.enter_context(running("polar_pipeline.node", "--ros-args", "-p", "output_depth:=uint8"))
+        deadline = time.monotonic() + PATIENCE
+        while not all(listener.count_publishers(topic) for topic in topics):
+            rclpy.spin_once(listener, timeout_sec=0.1)
+            check(node.poll() is None, f"the node ended with exit code {node.poll()}")
+            check(time.monotonic() < deadline, f"the node did not start within {PATIENCE:g} s")
+        play = ("play", str(SAMPLE), "--rate", f"{RATE:g}", "--loop", "--restamp", "--wait", f"{PATIENCE:g}")
+        player = stack.enter_context(running("polar_pipeline", *play))
+        deadline = time.monotonic() + FRAMES / RATE + PATIENCE
+        while recorder.counts.get("latency", 0) < FRAMES and time.monotonic() < deadline:
+            rclpy.spin_once(listener, timeout_sec=0.1)
+            for name, process in (("node", node), ("player", player)):
+                check(process.poll() is None, f"the {name} ended with exit code {process.poll()}")
+    return recorder
+
+
+def check(condition: bool, reason: str) -> None:
+    """Raise `DemoError` unless a condition holds."""
+    if not condition:
+        raise DemoError(reason)
+
+
+# ------------------------------------------------------------------------------------------------------------- results
+
+
+def contact_sheet(samples: Dict[str, Sample]) -> np.ndarray:
+    """One row per frame, one column per product, as RGB."""
+    rows = []
+    for title, sample in samples.items():
+        cells = []
+        for name in IMAGES:
+            cell = cv2.resize(picture(name, sample.products[name], max(CELL)), CELL, interpolation=cv2.INTER_NEAREST)
+            label = f"{name}  {title}" if name == IMAGES[0] else name
+            for color, width in ((0, 3), (255, 1)):
+                cv2.putText(cell, label, (6, 16), cv2.FONT_HERSHEY_SIMPLEX, 0.42, (color,) * 3, width, cv2.LINE_AA)
+            cells.append(cell)
+        rows.append(np.hstack(cells))
+    return np.vstack(rows)
+
+
+def main() -> int:
+    """Run the demo; returns the exit code."""
+    WORK.mkdir(exist_ok=True)
+    try:
+        print(f"recording a sample of {SHAPE[1]}x{SHAPE[0]} pixels ...", flush=True)
+        names = record_sample()
+        print(f"playing its {len(names)} frames into the node at {RATE:g} Hz ...", flush=True)
+        recorder = run()
+        summarise(recorder, names)
+    except DemoError as err:
+        print(f"demo failed: {err}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def describe(status: Any) -> str:
+    """One status of the node's diagnostics: its message, what it dropped, and its last error."""
+    values = {pair.key: pair.value for pair in status.values}
+    dropped = [f"{key} {value}" for key, value in values.items() if key.startswith("dropped")]
+    return ", ".join(filter(None, [status.message, *dropped, values.get("last error", "")]))
+
+
+def summarise(recorder: Recorder, names: List[str]) -> None:
+    """Write the recording, the report and the contact sheet, and print the latency table.
+
+    Raises:
+        DemoError: Frames were lost entirely, or a product never arrived.
+    """
+    reports = [message.status for _, message in recorder.numbers("/diagnostics", messages.DIAGNOSTICS)]
+    node_says = describe(reports[-1][0]) if reports else "nothing"
+    stamps: List[int] = []
+    timings: Dict[str, List[float]] = {}
+    for _, message in recorder.numbers("latency", messages.DIAGNOSTICS):
+        stamps.append(messages.stamp_of(message))
+        for pair in message.status[0].values:
+            if pair.value != "n/a":
+                timings.setdefault(pair.key, []).append(float(pair.value) / 1000)
+    check(bool(stamps), f"no frame came through; in its diagnostics the node says: {node_says}")
+    missing = [topic for topic in (PRODUCTS[name].topic for name in IMAGES) if not recorder.counts.get(topic)]
+    check(not missing, f"nothing arrived on {', '.join(missing)}; the node says: {node_says}")
+    check(bool(recorder.samples), f"no frame arrived with all of its products; the node says: {node_says}")
+    expected = round((stamps[-1] - stamps[0]) / 1e9 * RATE) + 1
+    recorder.write()
+    facts = {
+        "frames": f"{len(stamps)} of {expected} at {RATE:g} Hz, {SHAPE[1]}x{SHAPE[0]} pixels",
+        "images received": ", ".join(f"{name} {recorder.counts[PRODUCTS[name].topic]}" for name in IMAGES),
+        "the node says": node_says,
+        "recording": RECORDING.name,
+        "polar_pipeline": __version__,
+    }
+    ssim = [
+        (time_ns / 1e9, float(row.data)) for time_ns, row in recorder.numbers(PRODUCTS["ssim"].topic, messages.FLOAT32)
+    ]
+    points = [(moment - ssim[0][0], value) for moment, value in ssim]
+    samples = {name: recorder.samples[name] for name in names if name in recorder.samples}
+    report = Report("polar_pipeline, live", facts, [], list(samples.values()), points, timings)
+    (HERE / "report.html").write_text(render(report), encoding="utf-8")
+    (HERE / "contact_sheet.png").write_bytes(encode(contact_sheet(samples), ".png"))
+    print(format_timings(timings))
+    print(f"{len(stamps)} of {expected} frames came through; the node says: {node_says}")
+    print("wrote demo/report.html, demo/contact_sheet.png and demo/work/recording.mcap")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
