@@ -24,8 +24,13 @@ lint: $(INSTALLED)
 demo: $(INSTALLED)
 	$(RUN) demo
 
+# What it compares with comes without dependencies: they would put a second OpenCV over the first.
 bench: $(INSTALLED)
-	$(RUN) benchmarks
+	cd .venv && bin/python -m pip install --quiet --no-deps polanalyser eari-demosaic
+	cd .venv && bin/python -m pip install --quiet matplotlib
+	.venv/bin/python benchmarks/accuracy.py
+	.venv/bin/python benchmarks/cpu.py
+	.venv/bin/python benchmarks/node.py
 
 $(INSTALLED): setup.py pyproject.toml
 	@test -n "$(VERSION)" || { echo "no Python at '$(PYTHON)'; name one: make PYTHON=/path/to/python3" >&2; exit 1; }

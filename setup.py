@@ -19,6 +19,8 @@ if "setuptools.build_meta" not in sys.modules:
     REQUIRES = []
 
 ROS = ["rclpy", "sensor-msgs", "std-msgs", "std-srvs", "diagnostic-msgs", "rmw-fastrtps-cpp"]
+TEST = ["pytest>=7", "pytest-timeout", "hypothesis", "scikit-image>=0.19", "colour-demosaicing", "pyyaml"]
+TEST += ["setuptools", "wheel"]  # to build what they check
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
 EXTRAS = {
     # ROS 2 itself as wheels, for machines without a ROS installation; on others leave this extra out.
@@ -26,8 +28,7 @@ EXTRAS = {
     "cuda11": ["cupy-cuda11x"],
     "cuda12": ["cupy-cuda12x"],
     "cuda13": ["cupy-cuda13x"],
-    "dev": ["pytest>=7", "pytest-timeout", "hypothesis", "scikit-image>=0.19", "colour-demosaicing"]
-    + [f"{tool}; python_version >= '3.10'" for tool in LINT],
+    "dev": TEST + [f"{tool}; python_version >= '3.10'" for tool in LINT],
 }
 
 

@@ -1,0 +1,235 @@
+"""The package as a whole: versions, metadata, documents and layers agree, and what is installed is complete."""
+
+from __future__ import annotations
+
+import ast
+import email
+import importlib.util
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Iterator, Set, Tuple
+from xml.etree import ElementTree as ET
+
+import pytest
+
+import polar_pipeline
+from polar_pipeline.share import share_path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "polar_pipeline"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+#: Module prefixes by floor of the house; a module imports from its own floor and those below it, which come later.
+FLOORS = (
+    ("__main__", "node"),
+    ("cli",),
+    ("ros", "doctor"),
+    ("replay",),
+    ("messages",),
+    ("", "pipeline"),
+    ("cpu", "cuda"),
+    ("reference",),
+    ("plan", "options"),
+    ("products", "scene"),
+    ("sensor", "share"),
+)
+ROS = {"rclpy", "rcl_interfaces", "sensor_msgs", "std_msgs", "std_srvs", "diagnostic_msgs", "cv_bridge", "launch"}
+
+
+def name_of(path: Path) -> str:
+    """Module name below the package; "" for the package itself."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).replace("__init__", "").rstrip(".")
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Every module that a file imports, at its top or later, by its full name."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                is_module = (ROOT / Path(*full.split("."))).with_suffix(".py").exists()
+                is_module = is_module or (ROOT / Path(*full.split("."))).is_dir()
+                yield full if is_module else str(node.module)
+
+
+def floor_of(module: str) -> int:
+    room = module.split(".", 1)[0]
+    found = [index for index, rooms in enumerate(FLOORS) if room in rooms]
+    assert found, f"module {module} has no floor in the house; add it to FLOORS and to docs/architecture.md"
+    return found[0]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_run_downwards(path: Path) -> None:
+    own = name_of(path)
+    for imported in imports_of(path):
+        top, _, rest = imported.partition(".")
+        if top == "polar_pipeline":
+            if rest and not own.startswith(("cli", "doctor")):  # these two look into every room
+                assert floor_of(rest) >= floor_of(own), f"{own} imports {rest}, which lies above it"
+        else:
+            assert top not in ROS or own.startswith("ros."), f"{own} imports {top}; only ros/ may"
+            assert top != "cupy" or own.startswith("cuda."), f"{own} imports cupy; only cuda/ may"
+
+
+def test_library_needs_no_ros() -> None:
+    """With every ROS module blocked, everything outside the live node still imports."""
+    without_ros = [f"polar_pipeline.{name_of(path)}".rstrip(".") for path in MODULES]
+    without_ros = [name for name in without_ros if name not in ("polar_pipeline.ros.node", "polar_pipeline.ros.play")]
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({sorted(ROS)!r})); import {', '.join(without_ros)}"
+    subprocess.run([sys.executable, "-c", blocked], check=True, cwd=ROOT)
+
+
+# ------------------------------------------------------------------------------------------------------------ metadata
+
+
+def test_one_version() -> None:
+    assert ET.parse(ROOT / "package.xml").findtext("version") == polar_pipeline.__version__
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## \[(Unreleased|" + re.escape(polar_pipeline.__version__) + r")\]", changelog, re.MULTILINE)
+
+
+def test_package_xml() -> None:
+    package = ET.parse(ROOT / "package.xml").getroot()
+    assert package.get("format") == "3"
+    assert package.findtext("name") == PACKAGE.name
+    assert package.findtext("export/build_type") == "ament_python"
+    assert package.findtext("license") == "Apache-2.0"
+    depends = {element.text for element in package.findall("exec_depend")}
+    assert {"cv_bridge", "python3-numpy", "python3-opencv", "rclpy", "std_srvs"} <= depends
+    used = {name.split(".")[0] for path in MODULES for name in imports_of(path)} & ROS
+    assert used <= depends, "a ROS package is imported but not in package.xml"
+    assert "Apache License\n                           Version 2.0" in (ROOT / "LICENSE").read_text(encoding="utf-8")
+
+
+def test_marks_are_where_ament_and_ros2_run_look() -> None:
+    assert (ROOT / "resource" / PACKAGE.name).is_file()
+    config = (ROOT / "setup.cfg").read_text(encoding="utf-8")
+    assert config.count("=$base/lib/polar_pipeline") == 2  # develop and install
+
+
+def test_every_folder_with_code_is_a_package() -> None:
+    """`find_packages` skips folders without `__init__.py`, and what they hold would be missing once installed."""
+    for path in MODULES:
+        assert (path.parent / "__init__.py").is_file()
+
+
+# ----------------------------------------------------------------------------------------------------------- documents
+
+
+def test_readme_tables_are_up_to_date() -> None:
+    tables = runpy.run_path(str(ROOT / "docs" / "tables.py"))
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert tables["topics"]() in text, "run `python docs/tables.py`"
+    assert tables["parameters"]() in text, "run `python docs/tables.py`"
+
+
+def test_every_cause_is_documented() -> None:
+    code = "\n".join(path.read_text(encoding="utf-8") for path in MODULES)
+    pairs = re.findall(r'FrameError\(\s*"(\w+)"|(?:_refuse|dropped)\("(\w+)"', code)
+    causes = {cause for pair in pairs for cause in pair if cause}
+    assert len(causes) >= 8, "the search for causes finds too few"
+    documented = set(
+        re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), re.M)
+    )
+    assert causes == documented
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/architecture.md", "docs/adr.md", "docs/optimization_log.md"])
+def test_links_lead_somewhere(name: str) -> None:
+    document = ROOT / name
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (document.parent / target).exists(), f"{name} links to {target}"
+
+
+# -------------------------------------------------------------------------------------------------------- installation
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what the packaging reads, so that builds leave nothing in the checkout."""
+    if importlib.util.find_spec("setuptools") is None:
+        pytest.skip("needs setuptools")
+    folder = tmp_path_factory.mktemp("source")
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", "package.xml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("polar_pipeline", "resource", "launch", "config", "kernels"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def shared_files() -> Set[str]:
+    """What belongs below share/polar_pipeline."""
+    files = {path for name in ("launch", "config", "kernels") for path in (ROOT / name).iterdir() if path.is_file()}
+    assert len(files) > 5
+    return {str(path.relative_to(ROOT)) for path in files} | {"package.xml"}
+
+
+def test_wheel(source: Path, tmp_path: Path) -> None:
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=source, check=True, stdout=subprocess.DEVNULL)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (metadata,) = (archive.read(name) for name in names if name.endswith(".dist-info/METADATA"))
+        (scripts,) = (archive.read(name).decode() for name in names if name.endswith("entry_points.txt"))
+    modules = {str(path.relative_to(ROOT)) for path in MODULES}
+    assert modules | {"polar_pipeline/py.typed"} <= names
+    share = {name.split(".data/data/share/polar_pipeline/")[1] for name in names if "share/polar_pipeline/" in name}
+    assert share == shared_files()
+    fields = email.message_from_bytes(metadata)
+    assert fields["Version"] == polar_pipeline.__version__
+    required = {re.split(r"[ <>=;]", line)[0] for line in fields.get_all("Requires-Dist") if "extra ==" not in line}
+    assert required == {"numpy", "opencv-python-headless", "rosbags", "mcap", "tqdm"}
+    assert {"ros", "cuda11", "cuda12", "cuda13", "dev"} == set(fields.get_all("Provides-Extra"))
+    assert "polar_pipeline_node" in scripts
+    assert "polar-pipeline" in scripts
+
+
+def test_colcon_layout(source: Path, tmp_path: Path) -> None:
+    """What colcon runs for an ament_python package, and what `ros2 run`, `ros2 launch` and `share_path` look for."""
+    install = ["install", "--single-version-externally-managed", "--prefix", str(tmp_path), "--record", "record.txt"]
+    command = [sys.executable, "setup.py", "-q", "egg_info", "build", *install]
+    done = subprocess.run(command, cwd=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert done.returncode == 0, done.stdout.decode()
+    assert (tmp_path / "lib" / "polar_pipeline" / "polar_pipeline_node").is_file()
+    assert (tmp_path / "share" / "ament_index" / "resource_index" / "packages" / "polar_pipeline").is_file()
+    share = tmp_path / "share" / "polar_pipeline"
+    assert {str(path.relative_to(share)) for path in share.rglob("*") if path.is_file()} == shared_files()
+    (site,) = tmp_path.glob("lib/python*/site-packages")
+    (requires,) = site.glob("*.egg-info/requires.txt")
+    assert requires.read_text().lstrip().startswith("["), "pip's requirements would be looked up at every start"
+    # -S: without the editable installation of the checkout
+    where = (
+        "import sys; sys.path[:0] = sys.argv[1:]; from polar_pipeline.share import share_path as p; print(p('kernels'))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-S", "-c", where, str(site)], cwd=tmp_path, check=True, stdout=subprocess.PIPE
+    )
+    assert found.stdout.decode().strip() == str(share / "kernels")
+
+
+def test_share_path() -> None:
+    assert share_path("kernels") == ROOT / "kernels"
+    with pytest.raises(FileNotFoundError, match=r"nothing\.cu"):
+        share_path("kernels", "nothing.cu")
+
+
+def test_code_speaks_to_no_machine_in_particular() -> None:
+    """No absolute paths of a developer's machine in what the repository holds."""
+    found: Set[Tuple[str, str]] = set()
+    for pattern in ("*.md", "*.py", "*.yaml", "*.xml", "*.json", "*.toml", "*.cfg"):
+        for path in ROOT.rglob(pattern):
+            relative = path.relative_to(ROOT)
+            if not any(part.startswith(".") or part in ("build", "install", "log", "work") for part in relative.parts):
+                text = path.read_text(encoding="utf-8")
+                found |= {(str(relative), hit) for hit in re.findall(r"(?<![\w.~])/(?:root|work|tmp)/\S+", text)}
+    assert not found
