@@ -7,6 +7,7 @@ of each frame of the sample once. Writes demo/report.html and demo/contact_sheet
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import signal
@@ -159,20 +160,15 @@ def run() -> Recorder:
     """Play the sample into the node and listen until enough frames came through.
 
     Raises:
-        DemoError: ROS is missing, a process ended by itself, or nothing came.
+        DemoError: The node did not start, or a process ended by itself.
     """
     profile = str(share_path("config", "fastdds_large_frames.xml"))
     os.environ[PROFILE_VARIABLES[os.environ.get("ROS_DISTRO") == "humble"]] = profile
     os.environ.update(ROS_DOMAIN_ID=str(random.randint(1, 100)), ROS_AUTOMATIC_DISCOVERY_RANGE="LOCALHOST")
-    try:
-        import rclpy  # after the environment that it reads
-        from diagnostic_msgs.msg import DiagnosticArray
-        from sensor_msgs.msg import Image
-        from std_msgs.msg import Float32
-    except ImportError as err:
-        raise DemoError(
-            f"the demo needs ROS 2, installed or as the wheels of the extra `ros` (Python 3.10): {err}"
-        ) from err
+    import rclpy  # after the environment that it reads
+    from diagnostic_msgs.msg import DiagnosticArray
+    from sensor_msgs.msg import Image
+    from std_msgs.msg import Float32
 
     topics = {PRODUCTS[name].topic: (Image, messages.IMAGE) for name in IMAGES}
     topics[PRODUCTS["ssim"].topic] = (Float32, messages.FLOAT32)
@@ -229,6 +225,8 @@ def main() -> int:
     """Run the demo; returns the exit code."""
     WORK.mkdir(exist_ok=True)
     try:
+        has_ros = importlib.util.find_spec("rclpy") is not None
+        check(has_ros, "it needs ROS 2, installed or as the wheels of the extra `ros` (Linux, Python 3.10 or newer)")
         print(f"recording a sample of {SHAPE[1]}x{SHAPE[0]} pixels ...", flush=True)
         names = record_sample()
         print(f"playing its {len(names)} frames into the node at {RATE:g} Hz ...", flush=True)
