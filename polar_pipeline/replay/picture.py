@@ -53,7 +53,8 @@ def encode(rgb: np.ndarray, suffix: str = ".jpg") -> bytes:
     Raises:
         ValueError: OpenCV cannot write that format.
     """
-    done, data = cv2.imencode(suffix, cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR) if rgb.ndim == 3 else rgb)
+    lossless = [cv2.IMWRITE_TIFF_COMPRESSION, 1] if suffix == ".tiff" else []  # OpenCV 4.2 rounds float TIFF otherwise
+    done, data = cv2.imencode(suffix, cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR) if rgb.ndim == 3 else rgb, lossless)
     if not done:
         raise ValueError(f"OpenCV cannot write {rgb.shape} as {suffix}")
     return bytes(data)
