@@ -147,7 +147,7 @@ def test_pipelines_do_not_leak_threads() -> None:
         pipeline = Pipeline(threads=2)
         pipeline(frame)
         pipeline.close()
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # threads of earlier tests may end meanwhile
 
 
 def test_temporal_and_reference_modes() -> None:

@@ -439,8 +439,9 @@ def test_diagnostics_topic(rig: Any) -> None:
     assert all(status.level == b"\x00" for message in reports for status in message.status)
 
 
-def test_newest_frame_wins(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = rig().node
+@pytest.mark.parametrize(("size", "kept"), [(1, [b"1", b"4"]), (2, [b"1", b"3", b"4"])])
+def test_newest_frames_win(rig: Any, monkeypatch: pytest.MonkeyPatch, size: int, kept: List[bytes]) -> None:
+    node = rig(queue_size=size).node
     busy, go, seen = threading.Event(), threading.Event(), []
 
     def process(frame: Frame) -> None:
@@ -454,15 +455,15 @@ def test_newest_frame_wins(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for cdr in (b"2", b"3", b"4"):
         node._on_frame(cdr)
     go.set()
-    wait_for(lambda: len(seen) == 2, "the newest frame")
-    assert seen == [b"1", b"4"]
+    wait_for(lambda: len(seen) == len(kept), "the newest frames")
+    assert seen == kept
     values = node._diagnostics.statuses("", "")[0].values
-    assert values["dropped: overload"] == "2"
+    assert values["dropped: overload"] == str(4 - len(kept))
     assert values["received"] == "4"
 
 
 def test_mailbox_closes() -> None:
-    box: Mailbox[int] = Mailbox()
+    box: Mailbox[int] = Mailbox(1)
     box.put(1)
     box.close()
     assert box.take() is None

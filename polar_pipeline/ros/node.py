@@ -1,6 +1,6 @@
 """The live node: raw frames in, polarization topics out, as serialized messages.
 
-The executor's thread only takes messages and answers services. One worker thread computes: it takes the newest frame,
+The executor's thread only takes messages and answers services. One worker thread computes: it takes the next frame,
 asks who listens, makes every message of the frame and then publishes them in one go.
 """
 
@@ -10,7 +10,8 @@ import copy
 import threading
 import time
 import traceback
-from typing import Any, Dict, Generic, List, NamedTuple, Optional, Tuple, TypeVar
+from collections import deque
+from typing import Any, Deque, Dict, Generic, List, NamedTuple, Optional, Tuple, TypeVar
 
 import cv2
 import numpy as np
@@ -73,27 +74,30 @@ class Frame(NamedTuple):
 
 
 class Mailbox(Generic[T]):
-    """One slot between two threads: the newest item wins."""
+    """A few slots between two threads: when they are full, the newest item takes the place of the oldest.
 
-    def __init__(self) -> None:
+    Args:
+        size: Items that may wait.
+    """
+
+    def __init__(self, size: int) -> None:
         self._condition = threading.Condition()
-        self._item: Optional[T] = None
+        self._items: Deque[T] = deque(maxlen=size)
         self._closed = False
 
     def put(self, item: T) -> bool:
-        """Leave an item; True if it replaced one that nobody had taken."""
+        """Leave an item; True if that pushed out one that nobody had taken."""
         with self._condition:
-            replaced = self._item is not None
-            self._item = item
+            full = len(self._items) == self._items.maxlen
+            self._items.append(item)
             self._condition.notify()
-            return replaced
+            return full
 
     def take(self) -> Optional[T]:
         """Wait for an item; None once closed."""
         with self._condition:
-            self._condition.wait_for(lambda: self._closed or self._item is not None)
-            item, self._item = self._item, None
-            return None if self._closed else item
+            self._condition.wait_for(lambda: self._closed or self._items)
+            return None if self._closed else self._items.popleft()
 
     def close(self) -> None:
         """Wake the taker for good."""
@@ -156,7 +160,7 @@ class PolarNode(Node):  # type: ignore[misc]
         self._candidate = self._settings
         self._name = self.get_fully_qualified_name().lstrip("/")
         self._diagnostics = Diagnostics(self._name)
-        self._frames: Mailbox[Frame] = Mailbox()
+        self._frames: Mailbox[Frame] = Mailbox(self._settings.queue_size)
         self._pipelines = PipelineCache()
         self._device = ""
         self._last_frame: Dict[str, str] = {}

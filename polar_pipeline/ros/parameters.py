@@ -66,6 +66,14 @@ _TABLE = (
     _option("raw.flip", "[ReverseX, ReverseY] as set in the camera."),
     Parameter("threads", 0, "CPU threads; 0 for one per core.", limits=(0, 256), read_only=True),
     Parameter(
+        "queue_size",
+        2,
+        "Frames that may wait while one is at work; the newest pushes out the oldest. 1: freshest under overload; "
+        "more: longer hiccups lose nothing.",
+        limits=(1, 16),
+        read_only=True,
+    ),
+    Parameter(
         "output_depth",
         "float32",
         "Pixels of DoLP, AoLP and the SSIM map: physical values (32FC1) or the display encoding (mono8).",
@@ -85,6 +93,7 @@ class Settings(NamedTuple):
     Attributes:
         options: How every product would be computed.
         threads: CPU threads; 0 for one per core.
+        queue_size: Frames that may wait while one is at work.
         output_depth: `float32` or `uint8`, for the products that leave a choice.
         frame_id: Replaces the input's unless empty.
         jpeg_quality: 1 to 100.
@@ -92,6 +101,7 @@ class Settings(NamedTuple):
 
     options: Options
     threads: int
+    queue_size: int
     output_depth: str
     frame_id: str
     jpeg_quality: int
@@ -132,4 +142,5 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
     on_cpu = options.backend == "cpu" or (options.backend == "auto" and backend_problem("cuda") is not None)
     if options.demosaic == "auto" and options.resolution == "full" and on_cpu:
         options = options._replace(demosaic="gradient")  # adaptive takes longer than a camera's frame period on a CPU
-    return Settings(options, values["threads"], values["output_depth"], values["frame_id"], values["jpeg_quality"])
+    own = ("threads", "queue_size", "output_depth", "frame_id", "jpeg_quality")
+    return Settings(options, *(values[name] for name in own))
