@@ -19,7 +19,8 @@ class Result(Mapping[str, np.ndarray]):
 
     Attributes:
         timings: Seconds per stage, in order.
-        invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones.
+        invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones. Dark ones
+            are counted where a product looks at them: stokes, dolp, aolp or preview.
     """
 
     def __init__(self, products: Dict[str, np.ndarray], timings: Dict[str, float], invalid: Tuple[int, int]) -> None:

@@ -26,9 +26,10 @@ OPERATORS: Dict[str, Operator] = {
     "grey": Operator(("angles",), "luma of the four angle images; the images themselves on a mono sensor"),
     "sums": Operator(("grey",), "I0 + I90 and I45 + I135, shared by S0 and by SSIM's consistency mode"),
     "stokes_planes": Operator(("grey", "sums"), "S0, S1, S2"),
-    "invalid": Operator(("mosaic", "stokes_planes"), "saturated and dark pixels, counted"),
+    "saturated": Operator(("mosaic",), "saturated pixels, counted"),
+    "invalid": Operator(("saturated", "stokes_planes"), "saturated and dark pixels, the latter counted too"),
     **{f"angle_{angle}": Operator(("angles",), f"angle image {angle}") for angle in ANGLES},
-    "intensity": Operator(("angles", "stokes_planes"), "S0/2, on a colour sensor per channel"),
+    "intensity": Operator(("angles",), "S0/2, on a colour sensor per channel"),
     "stokes": Operator(("stokes_planes", "invalid"), "Stokes vector"),
     "polar": Operator(("stokes_planes",), "length and direction of (S1, S2), shared by DoLP, AoLP and preview"),
     "dolp": Operator(("polar", "stokes_planes", "invalid"), "degree of linear polarization"),
@@ -39,7 +40,7 @@ OPERATORS: Dict[str, Operator] = {
     "ssim": Operator(("ssim_map",), "mean similarity"),
 }
 #: Counted in every frame, whatever is asked for.
-_ALWAYS = ("invalid",)
+_ALWAYS = ("saturated",)
 #: Operators that look at neighbours in the output image and so wait for the first pass.
 _SECOND_PASS = ("ssim_map", "ssim")
 

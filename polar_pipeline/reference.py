@@ -417,5 +417,5 @@ def run(
         values = found[name]
         as_bytes = options.dtype_of(name) == "uint8" and values.dtype != np.uint8
         out[name] = display(name, values) if as_bytes else values
-    out["invalid"] = (int(hot.sum()), int(dark.sum()))
+    out["invalid"] = (int(hot.sum()), int(dark.sum()) if "invalid" in plan.pixel else 0)
     return out

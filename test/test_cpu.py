@@ -93,6 +93,15 @@ def test_matches_reference_for_any_layout(sensor: str, offset: Tuple[int, int], 
         compare(frame, sensor=sensor, resolution=resolution, co_sited=co_sited, roi_offset=offset, flip=flip)
 
 
+@pytest.mark.parametrize("products", [("intensity",), ("angle_45", "dolp"), ("ssim",)])
+def test_saturated_pixels_are_counted_for_any_product(products: Tuple[str, ...]) -> None:
+    raw = np.full((32, 32), 100, np.uint8)
+    raw[4, 5] = raw[5, 4] = raw[20, 20] = 255  # two superpixels
+    raw[10:12, 10:12] = 0  # one dark superpixel, whose neighbours are not
+    out = Pipeline(products=products, co_sited=False)(raw)
+    assert out.invalid == (2, int("dolp" in products))
+
+
 @pytest.mark.parametrize("name", ["imx250mzr_camera.png", "imx250mzr_fruits.png"])
 @pytest.mark.parametrize(("resolution", "demosaic"), [("half", "auto"), ("full", "adaptive"), ("full", "gradient")])
 def test_matches_reference_on_real_frames(name: str, resolution: str, demosaic: str) -> None:

@@ -27,6 +27,8 @@ def test_dead_products_are_dropped() -> None:
     plan = make_plan(("intensity",))
     assert "polar" not in plan.pixel
     assert "ssim_pair" not in plan.pixel
+    assert "stokes_planes" not in plan.pixel
+    assert "saturated" in plan.pixel  # counted whatever is asked for
     assert plan.window == ()
 
 

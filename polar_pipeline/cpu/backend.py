@@ -279,6 +279,7 @@ class _Strip:
         self.raw_rows = (step * top, step * bottom)
         self.raw = job.border.strip(job.mosaic, *self.raw_rows)
         self.counts = (0, 0)
+        self.hot: Optional[np.ndarray] = None
         self.bad: Optional[np.ndarray] = None
 
     def _store(self, name: str, planes: List[np.ndarray], bad: Optional[np.ndarray] = None) -> None:
@@ -348,20 +349,11 @@ class _Strip:
         self.s0 = cv2.addWeighted(self.straight, 0.5, self.diagonal, 0.5, 0)
         self.s1, self.s2 = cv2.subtract(i0, i90), cv2.subtract(i45, i135)
 
-    def invalid(self) -> None:
-        """Saturated and dark pixels: `bad` is 255 there, or None where there are none."""
+    def saturated(self) -> None:
+        """Where one of the four samples behind a pixel is saturated: 255 in `hot`; None if nowhere."""
         job = self.job
-        dark = cv2.compare(self.s0, job.options.min_intensity, cv2.CMP_LT)
-        hot = self._saturated() if int(self.raw.max()) >= job.full_scale else None
-        bad = dark if hot is None else cv2.bitwise_or(dark, hot)
-        saturated = 0 if hot is None else cv2.countNonZero(hot)
-        count = cv2.countNonZero(bad)
-        self.counts = (saturated, count - saturated)
-        self.bad = bad if count else None
-
-    def _saturated(self) -> np.ndarray:
-        """(H, W) uint8, 255 where one of the four samples behind a pixel is saturated."""
-        job = self.job
+        if int(self.raw.max()) < job.full_scale:
+            return
         if job.half:
             raw = dm.even(dm.inner(self.raw, job.halo))
             peak = np.maximum(raw[0::2], raw[1::2])
@@ -370,8 +362,16 @@ class _Strip:
             around = dm.inner(self.raw, job.halo - 1).copy()
             self._reflect(around, 1)
             peak = dm.inner(cv2.dilate(around, np.ones((3, 3), np.uint8)), 1)
-        hot: np.ndarray = cv2.compare(peak, float(job.full_scale), cv2.CMP_GE)
-        return hot
+        self.hot = cv2.compare(peak, float(job.full_scale), cv2.CMP_GE)
+        self.counts = (cv2.countNonZero(self.hot), 0)
+
+    def invalid(self) -> None:
+        """Saturated and dark pixels: 255 in `bad`, which is None where there are none."""
+        dark = cv2.compare(self.s0, self.job.options.min_intensity, cv2.CMP_LT)
+        bad = dark if self.hot is None else cv2.bitwise_or(dark, self.hot)
+        count = cv2.countNonZero(bad)
+        self.counts = (self.counts[0], count - self.counts[0])
+        self.bad = bad if count else None
 
     def polar(self) -> None:
         """DoLP, and the direction of (S1, S2) in degrees."""
@@ -388,9 +388,6 @@ class _Strip:
 
     def intensity(self) -> None:
         """S0/2, per channel."""
-        if len(self.images) == 1:
-            self._store("intensity", [self.s0 * _F(0.5)])
-            return
         planes = []
         for i0, i45, i90, i135 in self.images:
             total = i0 + i45
@@ -453,6 +450,7 @@ _STAGES: Dict[str, Callable[[_Strip], None]] = {
             "grey",
             "sums",
             "stokes_planes",
+            "saturated",
             "invalid",
             "intensity",
             "stokes",

@@ -24,6 +24,10 @@ _BILINEAR = np.array([0.5, 1, 0.5], _F)
 #: Taps that move a sample of an even or odd row (column) of the tile to the superpixel's centre.
 _CENTRE = (np.array([0, 0.75, 0.25], _F), np.array([0.25, 0.75, 0], _F))
 _BINOMIAL = np.array([0.25, 0.5, 0.25], _F)
+#: `BETA` of the pixel less the mean of the four nearest of its own angle.
+_DETAIL = np.zeros((5, 5), _F)
+_DETAIL[2, 2] = BETA
+_DETAIL[2, ::4] = _DETAIL[::4, 2] = -BETA / 4
 _SAME_PHASE = np.array([4, 0, 8, 0, 4], _F) / _F(16)
 _OTHER_PHASE = np.array([1, 0, 7, 0, 7, 0, 1], _F) / _F(16)
 _NOISE = _F(4 * EPSILON**2)
@@ -83,7 +87,7 @@ def debayer(method: str, z: Image, sensor: Sensor) -> List[Image]:
     if method == "weighted":
         green, row, column, across = _lattice_weighted(z, sensor)
     else:
-        green, row, column, across = _lattice_mhc(z) if method == "mhc" else _lattice_bilinear(z)
+        green, row, column, across = (inner(cv2.filter2D(z, -1, kernel), n) for kernel in _LATTICE_KERNELS[method])
     sources: List[List[List[Image]]] = [[], [], []]
     for r in range(n, n + 4):
         for channel in sources:
@@ -102,52 +106,32 @@ def debayer(method: str, z: Image, sensor: Sensor) -> List[Image]:
     return out
 
 
-def _lattice_bilinear(z: Image) -> Tuple[Image, Image, Image, Image]:
-    rows = at(z, 0, -2, 2) + at(z, 0, 2, 2)
-    rows *= _F(0.5)
-    sums = z[:, :-4] + z[:, 4:]
-    across = sums[:-4] + sums[4:]
-    across *= _F(0.25)
-    columns = at(z, -2, 0, 2) + at(z, 2, 0, 2)
-    columns *= _F(0.5)
-    green = rows + columns
-    green *= _F(0.5)
-    return green, rows, columns, across
+def _lattice_kernel(centre: float, h1: float, v1: float, diagonal: float, h2: float, v2: float) -> Image:
+    """(9, 9) taps on a lattice of stride 2: own pixel, next along row and column, diagonals, second next."""
+    kernel = np.zeros((9, 9), _F)
+    kernel[4, 4] = centre
+    kernel[4, 2::4], kernel[2::4, 4] = h1, v1
+    kernel[2:7:4, 2:7:4] = diagonal
+    kernel[4, ::8], kernel[::8, 4] = h2, v2
+    return kernel
 
 
-def _lattice_mhc(z: Image) -> Tuple[Image, Image, Image, Image]:
-    centre = inner(z, 4)
-    pairs = z[:, 2:-6] + z[:, 6:-2]
-    h1 = pairs[4:-4]
-    diagonal = pairs[2:-6] + pairs[6:-2]
-    v1 = at(z, -2, 0, 4) + at(z, 2, 0, 4)
-    h2 = at(z, 0, -4, 4) + at(z, 0, 4, 4)
-    v2 = at(z, -4, 0, 4) + at(z, 4, 0, 4)
-    far = h2 + v2
-    green = h1 + v1
-    green *= _F(0.25)
-    green += centre * _F(0.5)
-    across = diagonal * _F(0.25)
-    across += centre * _F(0.75)
-    across -= far * _F(3 / 16)
-    far *= _F(0.125)
-    green -= far
-    shared = centre * _F(10 / 16)
-    diagonal *= _F(0.125)
-    shared -= diagonal
-    rows = h1 * _F(0.5)
-    rows += shared
-    columns = v1 * _F(0.5)
-    columns += shared
-    h2 *= _F(1 / 16)
-    v2 *= _F(1 / 16)
-    columns += h2
-    rows += v2
-    h2 += h2
-    v2 += v2
-    rows -= h2
-    columns -= v2
-    return green, rows, columns, across
+#: Per method: green at red and blue; at green, the colour of the row and of the column; at red and blue, the other one.
+#: OpenCV reads only the taps that are not 0.
+_LATTICE_KERNELS = {
+    "bilinear": (
+        _lattice_kernel(0, 1 / 4, 1 / 4, 0, 0, 0),
+        _lattice_kernel(0, 1 / 2, 0, 0, 0, 0),
+        _lattice_kernel(0, 0, 1 / 2, 0, 0, 0),
+        _lattice_kernel(0, 0, 0, 1 / 4, 0, 0),
+    ),
+    "mhc": (
+        _lattice_kernel(8, 4, 4, 0, -2, -2) / _F(16),
+        _lattice_kernel(10, 8, 0, -2, -2, 1) / _F(16),
+        _lattice_kernel(10, 0, 8, -2, 1, -2) / _F(16),
+        _lattice_kernel(12, 0, 0, 4, -3, -3) / _F(16),
+    ),
+}
 
 
 def _lattice_weighted(z: Image, sensor: Sensor) -> Tuple[Image, Image, Image, Image]:
@@ -229,15 +213,10 @@ def demosaic(method: str, z: Image, sensor: Sensor, scale: float = 1.0) -> List[
     if method == "bilinear":
         return images
     centre = inner(z, 2)
-    detail = at(z, 0, -2, 2) + at(z, 0, 2, 2)
-    detail += at(z, -2, 0, 2)
-    detail += at(z, 2, 0, 2)
-    detail *= _F(-0.25)
-    detail += centre
-    detail *= _F(BETA)
+    detail = inner(cv2.filter2D(z, -1, _DETAIL), 2)
     out = []
     for angle, image in zip(ANGLES, images):
-        restored = image + detail
+        restored = cv2.add(image, detail)
         np.clip(restored, 0, 1, out=restored)
         cv2.copyTo(centre, angle_mask(sensor, angle, restored.shape, "u1"), restored)
         out.append(restored)
