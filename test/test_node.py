@@ -25,6 +25,7 @@ os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import ParameterType
+from rcl_interfaces.srv import SetParameters
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSReliabilityPolicy
@@ -271,6 +272,23 @@ def test_refused_change_leaves_everything(rig: Any, changes: Dict[str, Any], sai
     assert said in result.reason
     assert node._settings is before
     assert {name: node.get_parameter(name).value for name in changes} == {n: PARAMETERS[n].default for n in changes}
+    frames = node._diagnostics.statuses("", "")[0]
+    assert frames.values["dropped: parameter"] == "1"
+    assert said in frames.values["last error"]
+
+
+def test_refused_parameters_are_counted_and_frames_go_on(rig: Any) -> None:
+    r = rig()
+    heard = r.listen(Image, "polarization/dolp")
+    client = r.peer.create_client(SetParameters, "/polar_pipeline/set_parameters")
+    assert client.wait_for_service(TIMEOUT)
+    wrong = [Parameter("min_intensity", value=value).to_parameter_msg() for value in (float("nan"), 7.0)]
+    future = client.call_async(SetParameters.Request(parameters=wrong))
+    wait_for(future.done, "the answer")
+    assert [row.successful for row in future.result().results] == [False, False]
+    r.frame()
+    wait_for(lambda: heard, "a frame after the refusals")
+    assert r.report()["dropped: parameter"] == "2"
 
 
 def test_changes_apply_to_the_next_frame(rig: Any) -> None:

@@ -221,6 +221,23 @@ class PolarNode(Node):  # type: ignore[misc]
     def _on_reference(self, cdr: bytes) -> None:
         self._reference = cdr
 
+    def set_parameters(self, parameter_list: List[Any]) -> List[SetParametersResult]:
+        """As rclpy's; refused changes, also those that rclpy refuses by type or range, show in the diagnostics."""
+        results: List[SetParametersResult] = super().set_parameters(parameter_list)
+        for result in results:
+            self._count_refusal(result)
+        return results
+
+    def set_parameters_atomically(self, parameter_list: List[Any]) -> SetParametersResult:
+        """As rclpy's; see `set_parameters`."""
+        result = super().set_parameters_atomically(parameter_list)
+        self._count_refusal(result)
+        return result
+
+    def _count_refusal(self, result: SetParametersResult) -> None:
+        if not result.successful:
+            self._refuse("parameter", result.reason)
+
     def _on_set_parameters(self, changes: List[Any]) -> SetParametersResult:
         """Accept or refuse a change as a whole."""
         try:
