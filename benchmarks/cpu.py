@@ -25,6 +25,9 @@ from polar_pipeline import Pipeline, reference
 from polar_pipeline.scene import synthetic
 from polar_pipeline.sensor import ANGLES, SENSORS, expose
 
+#: Seconds before each call: the threads of OpenBLAS, which polanalyser's matrix product starts, keep a core busy for
+#: some 25 ms after it, and would run into the time of whoever comes next.
+SETTLE = 0.05
 ANGLE_NAMES = tuple(f"angle_{angle}" for angle in ANGLES)
 PACKAGES = ("polar-pipeline", "numpy", "opencv-python", "opencv-python-headless", "polanalyser", "scikit-image")
 
@@ -34,6 +37,7 @@ def interleaved(contenders: Dict[str, Callable[[], Any]], repeats: int) -> Dict[
     times: Dict[str, List[float]] = {name: [] for name in contenders}
     for repeat in range(repeats + 2):
         for name, call in contenders.items():
+            time.sleep(SETTLE)
             start = time.perf_counter()
             call()
             if repeat >= 2:  # The first two warm up caches, buffers and threads.
