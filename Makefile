@@ -43,4 +43,4 @@ $(INSTALLED): setup.py pyproject.toml
 
 clean:
 	rm -rf .venv build dist install log *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -rf demo/*.html demo/*.png demo/work
+	rm -rf demo/*.html demo/*.png demo/output

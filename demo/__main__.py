@@ -35,8 +35,8 @@ from polar_pipeline.sensor import SENSORS, expose
 from polar_pipeline.share import share_path
 
 HERE = Path(__file__).parent
-WORK = HERE / "work"
-SAMPLE, RECORDING = WORK / "sample.mcap", WORK / "recording.mcap"
+OUTPUT = HERE / "output"
+SAMPLE, RECORDING = OUTPUT / "sample.mcap", OUTPUT / "recording.mcap"
 #: The camera: frames per second, and (height, width).
 RATE, SHAPE = 24.0, (2048, 2448)
 #: Frames to see through the node: ten seconds.
@@ -223,7 +223,7 @@ def contact_sheet(samples: Dict[str, Sample]) -> np.ndarray:
 
 def main() -> int:
     """Run the demo; returns the exit code."""
-    WORK.mkdir(exist_ok=True)
+    OUTPUT.mkdir(exist_ok=True)
     try:
         has_ros = importlib.util.find_spec("rclpy") is not None
         check(has_ros, "it needs ROS 2, installed or as the wheels of the extra `ros` (Linux, Python 3.10 or newer)")
@@ -283,7 +283,7 @@ def summarise(recorder: Recorder, names: List[str]) -> None:
     (HERE / "contact_sheet.png").write_bytes(encode(contact_sheet(samples), ".png"))
     print(format_timings(timings))
     print(f"{len(stamps)} of {expected} frames came through; the node says: {node_says}")
-    print("wrote demo/report.html, demo/contact_sheet.png and demo/work/recording.mcap")
+    print("wrote demo/report.html, demo/contact_sheet.png and demo/output/recording.mcap")
 
 
 if __name__ == "__main__":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import os
 import threading
-from pathlib import Path
 from typing import Any, Dict, Tuple
 
 import cv2
 import numpy as np
 import pytest
+from support import data_folder
 
 from polar_pipeline import Pipeline, RawFrame, reference
 from polar_pipeline.cpu import backend
@@ -21,10 +20,6 @@ FLOAT_NOISE = 2e-5
 DOLP_BOUND = 2e-3
 AOLP_BOUND = np.deg2rad(0.5)
 SSIM_BOUND = 1e-3
-
-
-def data_folder() -> Path:
-    return Path(os.environ.get("POLAR_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 
 
 def random_frame(shape: Tuple[int, int], bits: int, seed: int = 0) -> RawFrame:

@@ -9,9 +9,8 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List
 
 import pytest
 
@@ -22,13 +21,12 @@ from launch.actions import DeclareLaunchArgument, SetEnvironmentVariable
 from launch.launch_description_sources import get_launch_description_from_python_launch_file
 from launch.utilities import perform_substitutions
 from rcl_interfaces.srv import GetParameters
+from support import ROOT, TIMEOUT, wait_for
 
 from launch import LaunchContext
 
 pytestmark = pytest.mark.ros
-ROOT = Path(__file__).parent.parent
 LAUNCH = ROOT / "launch"
-TIMEOUT = 30.0  # seconds; only how long a failing test takes
 #: What `ros2 launch FILE name:=value ...` does.
 RUN = """
 import sys
@@ -91,16 +89,6 @@ def start(name: str, environment: Any, *arguments: str) -> subprocess.Popen[str]
     return subprocess.Popen(  # a session of its own: Ctrl-C reaches launch and its children alike
         command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )
-
-
-def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + TIMEOUT
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"waited {TIMEOUT} s in vain for {what}")
 
 
 def parameters(peer: Any, node: str, *names: str) -> List[Any]:

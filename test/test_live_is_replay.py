@@ -13,6 +13,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from support import ROOT, data_folder
 
 from polar_pipeline import SENSORS, scene, sensor
 from polar_pipeline.cli import main
@@ -24,7 +25,6 @@ pytest.importorskip("rclpy")
 mcap_reader = pytest.importorskip("mcap.reader")
 pytestmark = pytest.mark.ros
 
-ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
 
 
@@ -33,8 +33,7 @@ def frames(tmp_path: Path) -> Path:
     """A folder of two raw frames: the real ones, or a synthetic scene of two moments."""
     folder = tmp_path / "frames"
     folder.mkdir()
-    data = Path(os.environ.get("POLAR_DATA", ROOT.parent / "shared" / "data"))
-    real = sorted(data.glob("imx250mzr_*.png"))
+    real = sorted(data_folder().glob("imx250mzr_*.png"))
     for path in real:
         shutil.copy(path, folder)
     for moment in range(0 if real else 2):

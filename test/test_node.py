@@ -33,6 +33,7 @@ from rclpy.serialization import deserialize_message, serialize_message
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Float32
+from support import ROOT, TIMEOUT, wait_for
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.products import PRODUCTS
@@ -40,23 +41,11 @@ from polar_pipeline.ros.node import INFO_TOPICS, Frame, Mailbox, PolarNode
 from polar_pipeline.ros.parameters import PARAMETERS
 
 pytestmark = pytest.mark.ros
-ROOT = Path(__file__).parent.parent
-TIMEOUT = 20.0  # seconds; only how long a failing test takes
 SHAPE = (48, 64)
 
 
 def mosaic(seed: int = 0, shape: Tuple[int, int] = SHAPE, top: int = 200) -> np.ndarray:
     return np.random.default_rng(seed).integers(10, top, shape).astype(np.uint8)
-
-
-def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + TIMEOUT
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"waited {TIMEOUT} s in vain for {what}")
 
 
 class Rig:

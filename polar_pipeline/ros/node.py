@@ -157,6 +157,7 @@ class PolarNode(Node):  # type: ignore[misc]
         for row in PARAMETERS.values():
             self.declare_parameter(row.name, row.default, _descriptor(row))
         self._settings = self._validate({})
+        self._warm_up()
         self._candidate = self._settings
         self._name = self.get_fully_qualified_name().lstrip("/")
         self._diagnostics = Diagnostics(self._name)
@@ -258,6 +259,12 @@ class PolarNode(Node):  # type: ignore[misc]
         settings = make_settings(values)
         Pipeline(**settings.arguments(tuple(PRODUCTS))).close()
         return settings
+
+    def _warm_up(self) -> None:
+        """Process a small dark frame: what OpenCV and NumPy load on first use would cost the first real frame 40 ms."""
+        pipeline = Pipeline(**self._settings.arguments(tuple(set(PRODUCTS) - set(SSIM_PRODUCTS))))
+        pipeline(np.zeros((64, 64), np.uint8))
+        pipeline.close()
 
     def _on_report(self) -> None:
         options = self._settings.options
