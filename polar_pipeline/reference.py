@@ -51,24 +51,12 @@ def lattice_reflect(mosaic: np.ndarray, halo: int) -> np.ndarray:
     return out
 
 
-def _phase(mask_of: Dict[Tuple[int, int], bool], shape: Tuple[int, ...], period: int) -> np.ndarray:
-    """Boolean (H, W): the sites of a tile for which `mask_of[(row, column)]` holds."""
+def _phase(mask_of: Dict[Tuple[int, int], bool], shape: Tuple[int, ...]) -> np.ndarray:
+    """Boolean (H, W): the sites of a 4x4 tile for which `mask_of[(row, column)]` holds."""
     mask = np.zeros(shape[:2], bool)
     for (row, column), chosen in mask_of.items():
-        mask[row::period, column::period] = chosen
+        mask[row::4, column::4] = chosen
     return mask
-
-
-def angle_mask(sensor: Sensor, angle: int, shape: Tuple[int, ...]) -> np.ndarray:
-    """(H, W) bool: the pixels behind the polarizer `ANGLES[angle]`."""
-    sites = {(r, c): sensor.angle_index(r, c) == angle for r in range(2) for c in range(2)}
-    return _phase(sites, shape, 2)
-
-
-def color_mask(sensor: Sensor, color: int, shape: Tuple[int, ...]) -> np.ndarray:
-    """(H, W) bool: the pixels behind the colour filter `CHANNELS[color]`."""
-    sites = {(r, c): sensor.color_index(r, c) == color for r in range(4) for c in range(4)}
-    return _phase(sites, shape, 4)
 
 
 def normalise(frame: RawFrame) -> np.ndarray:
@@ -88,7 +76,7 @@ def _bayer_sites(sensor: Sensor, shape: Tuple[int, ...]) -> Dict[str, np.ndarray
             row_color = color if color != 1 else sensor.color_index(r, c + 2)
             sites["red"][r, c], sites["blue"][r, c] = color == 0, color == 2
             sites["red_row"][r, c] = row_color == 0
-    return {name: _phase(chosen, shape, 4) for name, chosen in sites.items()}
+    return {name: _phase(chosen, shape) for name, chosen in sites.items()}
 
 
 def _assemble_rgb(

@@ -96,6 +96,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@lru_cache(maxsize=8)
 def _reflected(size: int, halo: int, stride: int) -> np.ndarray:
     """Index of the pixel shown at -halo .. size + halo - 1: reflect-101 on each lattice of `stride`."""
     index = np.arange(-halo, size + halo)

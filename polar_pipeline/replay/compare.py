@@ -13,6 +13,7 @@ from polar_pipeline import messages
 from polar_pipeline.cpu.ssim import ssim_strip
 from polar_pipeline.messages import FLOAT32, IMAGE
 from polar_pipeline.products import PRODUCTS
+from polar_pipeline.reference import luma
 from polar_pipeline.replay.source import UNREADABLE, SourceError
 
 #: AoLP counts where the golden DoLP reaches this, DoLP and AoLP where the golden intensity does: below, noise rules.
@@ -227,7 +228,7 @@ class Comparison:
 def _grey(image: np.ndarray) -> np.ndarray:
     """An intensity image as (h, w) float32 in [0, 1]."""
     values = image.astype(np.float32) / (255 if image.dtype == np.uint8 else 1)
-    return values if values.ndim == 2 else (values @ np.array([0.25, 0.5, 0.25], np.float32)).astype(np.float32)
+    return values if values.ndim == 2 else luma(values).astype(np.float32)
 
 
 def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.ndarray]]) -> np.ndarray:

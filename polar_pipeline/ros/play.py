@@ -108,8 +108,9 @@ def _frames(
             if record is None:
                 break
             taken += 1
-            ahead.extend(usable([record]))
-            size = sum(len(frame.cdr) for frame in ahead)
+            for frame in usable([record]):
+                ahead.append(frame)
+                size += len(frame.cdr)
         yield from ahead
         yield from usable(source.records)
         count = source.total
