@@ -11,17 +11,21 @@ from typing import Any, Dict, Iterable, Optional, Tuple
 
 import numpy as np
 
+from polar_pipeline.coefficients import (
+    ADR_BIAS,
+    ADR_LIMIT,
+    ADR_OTHER,
+    ADR_SAME,
+    BETA,
+    EPSILON,
+    LUMA,
+    MHC_ACROSS,
+    MHC_GREEN,
+    MHC_ROW,
+)
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
 from polar_pipeline.sensor import ANGLES, RawFrame, Sensor
-
-#: Weight of the centre's detail in the gradient demosaic.
-BETA = 0.25
-#: RGB weights of luma: those of the Bayer quad.
-LUMA = (0.25, 0.5, 0.25)
-#: ADR's smallest intensity, one 8-bit level.
-EPSILON = 1 / 255
-
 
 # ------------------------------------------------------------------------------------------------------------- helpers
 
@@ -116,10 +120,14 @@ def debayer_mhc(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     h2 = _shifted(z, 0, -4, 4) + _shifted(z, 0, 4, 4)
     v2 = _shifted(z, -4, 0, 4) + _shifted(z, 4, 0, 4)
     diagonal = _sum(_shifted(z, dy, dx, 4) for dy in (-2, 2) for dx in (-2, 2))
-    green = (8 * mosaic + 4 * (h1 + v1) - 2 * (h2 + v2)) / 16
-    row = (10 * mosaic + 8 * h1 - 2 * h2 + v2 - 2 * diagonal) / 16
-    column = (10 * mosaic + 8 * v1 - 2 * v2 + h2 - 2 * diagonal) / 16
-    across = (12 * mosaic + 4 * diagonal - 3 * (h2 + v2)) / 16
+
+    def weigh(taps: Tuple[int, ...], *values: np.ndarray) -> np.ndarray:
+        return _sum(tap * value for tap, value in zip(taps, values)) / 16
+
+    green = weigh(MHC_GREEN, mosaic, h1 + v1, h2 + v2)
+    row = weigh(MHC_ROW, mosaic, h1, h2, v2, diagonal)
+    column = weigh(MHC_ROW, mosaic, v1, v2, h2, diagonal)
+    across = weigh(MHC_ACROSS, mosaic, diagonal, h2 + v2)
     return _assemble_rgb(sensor, mosaic, green, row, column, across)
 
 
@@ -201,8 +209,9 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
         + weighted_mean(((-1, 0), (1, 0)))
         + weighted_mean(((-1, -1), (-1, 1), (1, -1), (1, 1)))
     ) / 4
-    same = np.array([0, 4, 0, 8, 0, 4, 0]) / 16
-    other = np.array([1, 0, 7, 0, 7, 0, 1]) / 16
+    (centre, outer), (inner, rim) = ADR_SAME, ADR_OTHER
+    same = np.array([0, outer, 0, centre, 0, outer, 0]) / 16
+    other = np.array([rim, 0, inner, 0, inner, 0, rim]) / 16
 
     def low_pass(horizontal: np.ndarray, vertical: np.ndarray) -> np.ndarray:
         return _sum(
@@ -224,7 +233,7 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     r1 = (centre_e * corners + sides * poles) / 8
     noise = 4 * EPSILON**2
     w = r0 / (r0 + 2 * p2 + noise)
-    alpha = w + (1 - w) * np.clip(0.1 + r1 / (r0 + noise), -0.3, 0.3)
+    alpha = w + (1 - w) * np.clip(ADR_BIAS + r1 / (r0 + noise), -ADR_LIMIT, ADR_LIMIT)
     missing = {}
     for d in _MISSING:
         x, bg, be = (_neighbour_mean(image, 1, *d) for image in (c, g, e))

@@ -12,7 +12,7 @@ from typing import List, Sequence, Tuple
 import cv2
 import numpy as np
 
-from polar_pipeline.reference import BETA, EPSILON
+from polar_pipeline.coefficients import ADR_BIAS, ADR_LIMIT, BETA, EPSILON
 from polar_pipeline.sensor import ANGLES, Sensor
 
 #: Raw pixels that a method reads beyond its own, rounded up to a multiple of two.
@@ -316,8 +316,8 @@ def _adaptive(z: Image, sensor: Sensor) -> List[Image]:
     r1 *= _F(0.5)
     noisy = r0 + _NOISE
     r1 /= noisy
-    r1 += _F(0.1)
-    np.clip(r1, -0.3, 0.3, out=r1)
+    r1 += _F(ADR_BIAS)
+    np.clip(r1, -ADR_LIMIT, ADR_LIMIT, out=r1)
     noisy += phase
     w = r0 / noisy
     alpha = r1 - w * r1

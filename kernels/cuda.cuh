@@ -1,0 +1,85 @@
+// What the kernels need from the device, and nothing more: pairs of half, byte permutes, wide memory access, barriers.
+// The only file with PTX. The test harness gives the same names in plain C++ (POLAR_HOST), so that every kernel also
+// runs without a GPU. NVRTC 11.4 and later, no headers.
+#ifndef POLAR_CUDA_CUH
+#define POLAR_CUDA_CUH
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#ifdef POLAR_HOST
+#include "host.cuh"
+#else
+#define DEVICE __device__ __forceinline__
+#define CONSTANT __device__ constexpr  // a function that the compiler evaluates
+#define SHARED_MEMORY(name) extern __shared__ __align__(16) u8 name[]  // as many bytes as the launch asks for
+
+// ---- bits
+// byte k of the result is byte (selector nibble k) of the eight bytes b:a
+DEVICE u32 permute(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
+DEVICE float as_float(u32 bits) { return __uint_as_float(bits); }
+DEVICE u32 as_bits(float value) { return __float_as_uint(value); }
+
+// ---- a word of two halves, low lane first; every operation rounds to nearest even
+DEVICE u32 half2_add(u32 a, u32 b) { u32 d; asm("add.rn.f16x2 %0,%1,%2;" : "=r"(d) : "r"(a), "r"(b)); return d; }
+DEVICE u32 half2_sub(u32 a, u32 b) { u32 d; asm("sub.rn.f16x2 %0,%1,%2;" : "=r"(d) : "r"(a), "r"(b)); return d; }
+DEVICE u32 half2_mul(u32 a, u32 b) { u32 d; asm("mul.rn.f16x2 %0,%1,%2;" : "=r"(d) : "r"(a), "r"(b)); return d; }
+DEVICE u32 half2_fma(u32 a, u32 b, u32 c) { u32 d; asm("fma.rn.f16x2 %0,%1,%2,%3;" : "=r"(d) : "r"(a), "r"(b), "r"(c)); return d; }
+// the same, clamped to [0, 1]; NaN becomes 0
+DEVICE u32 half2_fma_sat(u32 a, u32 b, u32 c) { u32 d; asm("fma.rn.sat.f16x2 %0,%1,%2,%3;" : "=r"(d) : "r"(a), "r"(b), "r"(c)); return d; }
+DEVICE u32 half2_abs(u32 a) { return a & 0x7fff7fffu; }
+DEVICE float half2_low(u32 a) { float f; asm("{.reg .f16 l,h; mov.b32 {l,h}, %1; cvt.f32.f16 %0, l;}" : "=f"(f) : "r"(a)); return f; }
+DEVICE float half2_high(u32 a) { float f; asm("{.reg .f16 l,h; mov.b32 {l,h}, %1; cvt.f32.f16 %0, h;}" : "=f"(f) : "r"(a)); return f; }
+#if __CUDA_ARCH__ >= 800
+DEVICE u32 half2_pack(float low, float high) { u32 d; asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(d) : "f"(high), "f"(low)); return d; }
+DEVICE u32 half2_min(u32 a, u32 b) { u32 d; asm("min.f16x2 %0,%1,%2;" : "=r"(d) : "r"(a), "r"(b)); return d; }
+DEVICE u32 half2_max(u32 a, u32 b) { u32 d; asm("max.f16x2 %0,%1,%2;" : "=r"(d) : "r"(a), "r"(b)); return d; }
+#else
+DEVICE u32 half2_pack(float low, float high) { u32 d; asm("{.reg .f16 l,h; cvt.rn.f16.f32 l,%1; cvt.rn.f16.f32 h,%2; mov.b32 %0,{l,h};}" : "=r"(d) : "f"(low), "f"(high)); return d; }
+// before sm_80 there is no minimum of halves: compare, and choose with the comparison's mask
+DEVICE u32 half2_less(u32 a, u32 b) { u32 m; asm("{.reg .pred p,q; .reg .u32 x,y; setp.lt.f16x2 p|q,%1,%2; selp.u32 x,0xffff,0,p; selp.u32 y,0xffff0000,0,q; or.b32 %0,x,y;}" : "=r"(m) : "r"(a), "r"(b)); return m; }
+DEVICE u32 half2_min(u32 a, u32 b) { u32 m = half2_less(a, b); return (a & m) | (b & ~m); }
+DEVICE u32 half2_max(u32 a, u32 b) { u32 m = half2_less(a, b); return (b & m) | (a & ~m); }
+#endif
+
+// ---- float, two units in the last place
+DEVICE float fast_rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float fast_rsqrt(float x) { float y; asm("rsqrt.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float fast_sqrt(float x) { float y; asm("sqrt.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float saturate(float x) { return __saturatef(x); }  // NaN becomes 0
+DEVICE float nan_value() { return __uint_as_float(0x7fc00000u); }
+
+// ---- global memory. Inputs are read through the read-only path.
+DEVICE u32 load8(const void* p) { u32 v; asm("ld.global.nc.u8 %0,[%1];" : "=r"(v) : "l"(p)); return v; }
+DEVICE u32 load16(const void* p) { u16 v; asm("ld.global.nc.u16 %0,[%1];" : "=h"(v) : "l"(p)); return v; }
+DEVICE u32 load32(const void* p) { u32 v; asm("ld.global.nc.u32 %0,[%1];" : "=r"(v) : "l"(p)); return v; }
+DEVICE uint2 load64(const void* p) { uint2 v; asm("ld.global.nc.v2.u32 {%0,%1},[%2];" : "=r"(v.x), "=r"(v.y) : "l"(p)); return v; }
+DEVICE uint4 load128(const void* p) { uint4 v; asm("ld.global.nc.v4.u32 {%0,%1,%2,%3},[%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p)); return v; }
+DEVICE void store8(void* p, u32 a) { *(u8*)p = (u8)a; }
+DEVICE void store32(void* p, u32 a) { *(u32*)p = a; }
+DEVICE void store64(void* p, u32 a, u32 b) { *(uint2*)p = make_uint2(a, b); }
+DEVICE void store128(void* p, u32 a, u32 b, u32 c, u32 d) { *(uint4*)p = make_uint4(a, b, c, d); }
+
+// ---- 16 bytes from global to shared memory that nobody waits for until async_wait<n>: n groups may still be under way
+#if __CUDA_ARCH__ >= 800
+#define HAS_ASYNC_COPY 1
+DEVICE void async_copy16(void* shared, const void* global) { asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(shared)), "l"(global) : "memory"); }
+DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEVICE void async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+#else
+#define HAS_ASYNC_COPY 0
+DEVICE void async_copy16(void* shared, const void* global) { *(uint4*)shared = load128(global); }
+DEVICE void async_commit() {}
+template <int N> DEVICE void async_wait() {}
+#endif
+
+// ---- threads
+DEVICE void sync_block() { __syncthreads(); }
+DEVICE void sync_warp() { __syncwarp(); }
+DEVICE u32 shuffle_down(u32 value, int lanes) { return __shfl_down_sync(0xffffffffu, value, lanes); }
+DEVICE bool any_in_block(bool flag) { return __syncthreads_or(flag); }
+DEVICE void count_add(u32* counter, u32 n) { atomicAdd(counter, n); }
+#endif  // POLAR_HOST
+#endif

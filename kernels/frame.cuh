@@ -1,0 +1,119 @@
+// What every kernel is launched with, and what it was compiled for.
+#ifndef POLAR_FRAME_CUH
+#define POLAR_FRAME_CUH
+#include "cuda.cuh"
+
+// The outputs, in the order of `work.OUTPUTS`. OUT_<NAME>: 0 not wanted, 1 uint8 display encoding, 2 float32.
+enum Output { INTENSITY, ANGLE_0, ANGLE_45, ANGLE_90, ANGLE_135, STOKES, DOLP, AOLP, PREVIEW, SUMS, S0, OUTPUTS };
+
+struct Frame {
+    const u8* raw;       // (frames, height, step) bytes of RAW_FORMAT
+    u32* counts;         // (frames, 2): saturated, dark output pixels; added to
+    void* out[OUTPUTS];  // (frames, out_height, out_width[, channels]); SUMS is (frames, 2, out_height, out_width)
+    u64 raw_stride;      // bytes from one frame to the next
+    int width, height;   // raw pixels
+    int step;            // bytes from one raw row to the next
+    int full_scale;      // raw number of a saturated pixel
+    float min_intensity; // smallest S0 (full scale 2) that has a polarization
+};
+
+// ---- what the kernel is compiled for (polar_pipeline/cuda/work.py makes these defines)
+#ifndef COLOR
+#define COLOR 0          // 1: a Bayer lattice on each angle
+#endif
+#ifndef HALF_RESOLUTION
+#define HALF_RESOLUTION 1
+#endif
+#ifndef CO_SITED
+#define CO_SITED 1
+#endif
+#define METHOD_BILINEAR 0
+#define METHOD_GRADIENT 1
+#define METHOD_ADAPTIVE 2
+#ifndef DEMOSAIC
+#define DEMOSAIC METHOD_BILINEAR
+#endif
+#define LATTICE_BILINEAR 0
+#define LATTICE_MHC 1
+#define LATTICE_WEIGHTED 2
+#ifndef DEBAYER
+#define DEBAYER LATTICE_MHC
+#endif
+#define RAW_U8 0         // one byte
+#define RAW_U16 1        // two bytes, little endian
+#define RAW_12P 2        // two pixels in three bytes, PFNC p: little-endian bit order
+#define RAW_12PACKED 3   // two pixels in three bytes, GigE Vision: high bytes outside, low nibbles in the middle
+#ifndef RAW_FORMAT
+#define RAW_FORMAT RAW_U8
+#endif
+#ifndef HALF_PRECISION
+#define HALF_PRECISION 1 // 1: pairs of half, 0: pairs of float
+#endif
+// Index (0, 45, 90, 135 degrees: 0..3) of the polarizer at row r, column c of the 2x2 tile: ANGLE_AT_rc
+#ifndef ANGLE_AT_00
+#define ANGLE_AT_00 2
+#define ANGLE_AT_01 1
+#define ANGLE_AT_10 3
+#define ANGLE_AT_11 0
+#endif
+// Row and column (0 or 1) of red on the Bayer lattice of tile position rc: RED_ROW_rc, RED_COLUMN_rc
+#ifndef RED_ROW_00
+#define RED_ROW_00 0
+#define RED_ROW_01 0
+#define RED_ROW_10 0
+#define RED_ROW_11 0
+#define RED_COLUMN_00 0
+#define RED_COLUMN_01 0
+#define RED_COLUMN_10 0
+#define RED_COLUMN_11 0
+#endif
+CONSTANT int angle_at(int r, int c) { return r ? (c ? ANGLE_AT_11 : ANGLE_AT_10) : (c ? ANGLE_AT_01 : ANGLE_AT_00); }
+CONSTANT int red_row(int r, int c) { return r ? (c ? RED_ROW_11 : RED_ROW_10) : (c ? RED_ROW_01 : RED_ROW_00); }
+CONSTANT int red_column(int r, int c) { return r ? (c ? RED_COLUMN_11 : RED_COLUMN_10) : (c ? RED_COLUMN_01 : RED_COLUMN_00); }
+
+#ifndef OUT_INTENSITY
+#define OUT_INTENSITY 0
+#endif
+#ifndef OUT_ANGLE_0
+#define OUT_ANGLE_0 0
+#endif
+#ifndef OUT_ANGLE_45
+#define OUT_ANGLE_45 0
+#endif
+#ifndef OUT_ANGLE_90
+#define OUT_ANGLE_90 0
+#endif
+#ifndef OUT_ANGLE_135
+#define OUT_ANGLE_135 0
+#endif
+#ifndef OUT_STOKES
+#define OUT_STOKES 0
+#endif
+#ifndef OUT_DOLP
+#define OUT_DOLP 0
+#endif
+#ifndef OUT_AOLP
+#define OUT_AOLP 0
+#endif
+#ifndef OUT_PREVIEW
+#define OUT_PREVIEW 0
+#endif
+#ifndef OUT_SUMS
+#define OUT_SUMS 0       // (I0 + I90)/2 and (I45 + I135)/2 of the luma: what SSIM compares
+#endif
+#ifndef OUT_S0
+#define OUT_S0 0         // S0/2 of the luma
+#endif
+#define WANT_ANGLES (OUT_ANGLE_0 || OUT_ANGLE_45 || OUT_ANGLE_90 || OUT_ANGLE_135)
+#define WANT_MASKED (OUT_STOKES || OUT_DOLP || OUT_AOLP)          // products that invalid pixels are missing from
+#define WANT_DARK (WANT_MASKED || OUT_PREVIEW)                    // products for which darkness counts
+#define WANT_POLAR (OUT_DOLP || OUT_AOLP || OUT_PREVIEW)
+#define WANT_STOKES (WANT_POLAR || OUT_STOKES || OUT_SUMS || OUT_S0)
+
+CONSTANT int out_type(int output) {
+    return output == INTENSITY ? OUT_INTENSITY : output == ANGLE_0 ? OUT_ANGLE_0 : output == ANGLE_45 ? OUT_ANGLE_45
+         : output == ANGLE_90 ? OUT_ANGLE_90 : output == ANGLE_135 ? OUT_ANGLE_135 : output == STOKES ? OUT_STOKES
+         : output == DOLP ? OUT_DOLP : output == AOLP ? OUT_AOLP : output == PREVIEW ? OUT_PREVIEW
+         : output == SUMS ? OUT_SUMS : OUT_S0;
+}
+#endif

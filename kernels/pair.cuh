@@ -1,0 +1,65 @@
+// Values of two neighbouring pixels, or of two neighbouring superpixels, as one number: a word of two halves, or two
+// floats with HALF_PRECISION 0. Intensities are in levels: full scale is 255, so that 8-bit samples are exact in half.
+#ifndef POLAR_PAIR_CUH
+#define POLAR_PAIR_CUH
+#include "frame.cuh"
+
+#define FULL 255.0f      // full scale in levels
+#define PER_LEVEL (1.0f / FULL)
+
+#if HALF_PRECISION
+typedef u32 Pair;
+
+// bits of the half nearest to a number, at compile time: coefficients become literals in the instruction
+CONSTANT u32 half_bits_of(double magnitude, int exponent) {
+    return magnitude >= 2 ? half_bits_of(magnitude / 2, exponent + 1)
+         : magnitude < 1 ? (exponent > -14 ? half_bits_of(magnitude * 2, exponent - 1) : (u32)(magnitude * 1024 + 0.5))
+         : (u32)((exponent + 15) * 1024) + (u32)((magnitude - 1) * 1024 + 0.5);
+}
+CONSTANT u32 half_bits(double value) {
+    return value == 0 ? 0u : value < 0 ? 0x8000u | half_bits_of(-value, 0) : half_bits_of(value, 0);
+}
+#define PAIR(value) (u32(half_bits(value) * 0x10001u))
+DEVICE Pair pair(float low, float high) { return half2_pack(low, high); }
+DEVICE float low(Pair a) { return half2_low(a); }
+DEVICE float high(Pair a) { return half2_high(a); }
+DEVICE Pair add(Pair a, Pair b) { return half2_add(a, b); }
+DEVICE Pair sub(Pair a, Pair b) { return half2_sub(a, b); }
+DEVICE Pair mul(Pair a, Pair b) { return half2_mul(a, b); }
+DEVICE Pair fma(Pair a, Pair b, Pair c) { return half2_fma(a, b, c); }
+DEVICE Pair absolute(Pair a) { return half2_abs(a); }
+DEVICE Pair minimum(Pair a, Pair b) { return half2_min(a, b); }
+DEVICE Pair maximum(Pair a, Pair b) { return half2_max(a, b); }
+DEVICE Pair lows(Pair a, Pair b) { return permute(a, b, 0x5410); }    // (a.low, b.low)
+DEVICE Pair highs(Pair a, Pair b) { return permute(a, b, 0x7632); }   // (a.high, b.high)
+DEVICE Pair join(Pair a, Pair b) { return permute(a, b, 0x7610); }    // (a.low, b.high)
+DEVICE Pair straddle(Pair a, Pair b) { return permute(a, b, 0x5432); } // (a.high, b.low)
+// four values in [0, 255], rounded to nearest even, as four bytes: 1024 more puts the unit at the last bit of a half
+DEVICE u32 bytes(Pair a, Pair b) { return permute(half2_add(a, 0x64006400u), half2_add(b, 0x64006400u), 0x6420); }
+// two bytes of a word as a pair: 1024 + byte is the byte behind the exponent of 1024
+template <int FIRST> DEVICE Pair pair_of_bytes(u32 word) { return half2_sub(permute(word, 0x64646464u, FIRST ? 0x4342 : 0x4140), 0x64006400u); }
+#else
+struct Pair { float x, y; };
+#define PAIR(value) (Pair{(float)(value), (float)(value)})
+DEVICE Pair pair(float low, float high) { return Pair{low, high}; }
+DEVICE float low(Pair a) { return a.x; }
+DEVICE float high(Pair a) { return a.y; }
+DEVICE Pair add(Pair a, Pair b) { return Pair{a.x + b.x, a.y + b.y}; }
+DEVICE Pair sub(Pair a, Pair b) { return Pair{a.x - b.x, a.y - b.y}; }
+DEVICE Pair mul(Pair a, Pair b) { return Pair{a.x * b.x, a.y * b.y}; }
+DEVICE Pair fma(Pair a, Pair b, Pair c) { return Pair{fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y)}; }
+DEVICE Pair absolute(Pair a) { return Pair{fabsf(a.x), fabsf(a.y)}; }
+DEVICE Pair minimum(Pair a, Pair b) { return Pair{fminf(a.x, b.x), fminf(a.y, b.y)}; }
+DEVICE Pair maximum(Pair a, Pair b) { return Pair{fmaxf(a.x, b.x), fmaxf(a.y, b.y)}; }
+DEVICE Pair lows(Pair a, Pair b) { return Pair{a.x, b.x}; }
+DEVICE Pair highs(Pair a, Pair b) { return Pair{a.y, b.y}; }
+DEVICE Pair join(Pair a, Pair b) { return Pair{a.x, b.y}; }
+DEVICE Pair straddle(Pair a, Pair b) { return Pair{a.y, b.x}; }
+DEVICE u32 whole(float value) { return as_bits(value + 8388608.0f); }  // 2^23: the unit is the last bit of a float
+DEVICE u32 bytes(Pair a, Pair b) { return permute(permute(whole(a.x), whole(a.y), 0x0040), permute(whole(b.x), whole(b.y), 0x0040), 0x5410); }
+template <int FIRST> DEVICE Pair pair_of_bytes(u32 word) { return Pair{(float)(word >> (16 * FIRST) & 255), (float)(word >> (16 * FIRST + 8) & 255)}; }
+#endif
+
+DEVICE Pair clip(Pair a) { return maximum(minimum(a, PAIR(FULL)), PAIR(0)); }
+DEVICE Pair reciprocal(Pair a) { return pair(fast_rcp(low(a)), fast_rcp(high(a))); }
+#endif

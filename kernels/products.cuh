@@ -1,0 +1,204 @@
+// From the four angle images to the products asked for: everything that looks at one output pixel only. What nobody asked
+// for is neither computed nor stored.
+#ifndef POLAR_PRODUCTS_CUH
+#define POLAR_PRODUCTS_CUH
+#include "pair.cuh"
+
+#define CHANNELS (COLOR ? 3 : 1)
+#define NANV nan_value()
+
+// Invalid pixels met by a thread. Added to the frame's counters once, at the end.
+struct Count { u32 saturated, dark; };
+
+// Four output pixels along x: [channel][angle][pair], angles 0, 45, 90, 135, in levels.
+typedef Pair Angles[CHANNELS][4][2];
+
+// ---- storing four pixels: words of four bytes, or floats; `n` of them inside the picture
+template <int VALUES> DEVICE void store_bytes(u8* p, const u32 (&w)[VALUES / 4], int n) {
+    if (n == 4 && ((u64)p & 3) == 0) {
+#pragma unroll
+        for (int k = 0; k < VALUES / 4; k++) store32(p + 4 * k, w[k]);
+    } else {
+#pragma unroll
+        for (int k = 0; k < VALUES; k++)
+            if (k < n * (VALUES / 4)) store8(p + k, w[k / 4] >> (8 * (k % 4)));
+    }
+}
+template <int VALUES> DEVICE void store_floats(float* p, const float (&v)[VALUES], int n) {
+    if (n == 4 && ((u64)p & 15) == 0) {
+#pragma unroll
+        for (int k = 0; k < VALUES; k += 4) store128(p + k, as_bits(v[k]), as_bits(v[k + 1]), as_bits(v[k + 2]), as_bits(v[k + 3]));
+    } else {
+#pragma unroll
+        for (int k = 0; k < VALUES; k++)
+            if (k < n * (VALUES / 4)) store32(p + k, as_bits(v[k]));
+    }
+}
+// where pixel (y, x) of an output lies
+DEVICE size_t pixel_index(const Frame& frame, int y, int x) {
+    int width = HALF_RESOLUTION ? frame.width >> 1 : frame.width, height = HALF_RESOLUTION ? frame.height >> 1 : frame.height;
+    return ((size_t)blockIdx.z * height + y) * width + x;
+}
+
+// red, green and blue bytes of four pixels, interleaved
+DEVICE void interleave(u32 r, u32 g, u32 b, u32 (&w)[3]) {
+    u32 rg01 = permute(r, g, 0x5140), rg23 = permute(r, g, 0x7362);  // r0 g0 r1 g1, r2 g2 r3 g3
+    w[0] = permute(rg01, b, 0x2410);
+    w[1] = permute(permute(rg01, b, 0x0053), rg23, 0x5410);
+    w[2] = permute(rg23, b, 0x7326);
+}
+
+// an image of CHANNELS values a pixel in levels, as uint8 (1) or float32 (2)
+template <int TYPE> DEVICE void store_image(void* base, size_t index, const Pair (&v)[CHANNELS][2], int n) {
+    if (TYPE == 1) {
+#if COLOR
+        u32 w[3];
+        interleave(bytes(v[0][0], v[0][1]), bytes(v[1][0], v[1][1]), bytes(v[CHANNELS - 1][0], v[CHANNELS - 1][1]), w);
+        store_bytes<12>((u8*)base + 3 * index, w, n);
+#else
+        u32 w[1] = {bytes(v[0][0], v[0][1])};
+        store_bytes<4>((u8*)base + index, w, n);
+#endif
+    } else {
+        float f[4 * CHANNELS];
+#pragma unroll
+        for (int c = 0; c < CHANNELS; c++)
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                f[(2 * k) * CHANNELS + c] = low(v[c][k]) * PER_LEVEL;
+                f[(2 * k + 1) * CHANNELS + c] = high(v[c][k]) * PER_LEVEL;
+            }
+        store_floats<4 * CHANNELS>((float*)base + CHANNELS * index, f, n);
+    }
+}
+
+DEVICE Pair luma(Pair r, Pair g, Pair b) { return fma(g, PAIR(LUMA_GREEN), mul(add(r, b), PAIR(LUMA_RED))); }
+template <int K> DEVICE Pair grey_of(const Pair (&v)[CHANNELS][2]) { return COLOR ? luma(v[0][K], v[COLOR ? 1 : 0][K], v[CHANNELS - 1][K]) : v[0][K]; }
+DEVICE float lane(const Pair (&v)[2], int k) { return k & 1 ? high(v[k >> 1]) : low(v[k >> 1]); }
+
+// AoLP/pi in [0, 1) from S1, S2 and their length. t = tan(AoLP) folded into [-pi/4, pi/4], since atan2(S2, S1)/2 =
+// atan(S2 / (length + S1)): the half angle comes free.
+DEVICE float half_turns(float s1, float s2, float length) {
+    float t = s2 * fast_rcp(length + fabsf(s1)), u = t * t;
+    float p = t * fmaf(u, fmaf(u, fmaf(u, fmaf(u, ATAN_9, ATAN_7), ATAN_5), ATAN_3), ATAN_1);
+    p = s1 < 0 ? 0.5f - p : p;
+    p = p < 0 ? p + 1 : p;
+    return p < 1 ? p : 0;
+}
+
+// HSV to RGB of one pixel (Smith 1978): bytes of red, green, blue
+DEVICE void preview_pixel(float turns, float saturation, float value, u32 (&rgb)[3]) {
+#pragma unroll
+    for (int c = 0; c < 3; c++) {
+        float k = fmaf(turns, 6.0f, 5.0f - 2 * c);
+        k = k >= 6 ? k - 6 : k;
+        float f = 1 - saturation * saturate(fminf(k, 4 - k));
+        rgb[c] = as_bits(fmaf(value, f, 8388608.0f)) & 255;
+    }
+}
+
+// Every product of four output pixels. hot: bit k says that a sample behind pixel k is saturated.
+DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, int x, Count& count) {
+    const size_t index = pixel_index(frame, y, x);
+    const int n = min(4, (HALF_RESOLUTION ? frame.width >> 1 : frame.width) - x);
+    hot &= (1u << n) - 1;
+    count.saturated += __popc(hot);
+
+#define STORE_ANGLE(K, NAME) \
+    if (OUT_##NAME) { \
+        Pair v[CHANNELS][2]; \
+        for (int c = 0; c < CHANNELS; c++) { v[c][0] = angle[c][K][0]; v[c][1] = angle[c][K][1]; } \
+        store_image<OUT_##NAME>(frame.out[NAME], index, v, n); \
+    }
+    STORE_ANGLE(0, ANGLE_0)
+    STORE_ANGLE(1, ANGLE_45)
+    STORE_ANGLE(2, ANGLE_90)
+    STORE_ANGLE(3, ANGLE_135)
+    if (!(OUT_INTENSITY || WANT_STOKES)) return;
+
+    // Differences before luma: they are small, and lose least in half.
+    Pair mean[CHANNELS][2], s1[CHANNELS][2], s2[CHANNELS][2], axial[CHANNELS][2], diagonal[CHANNELS][2];
+#pragma unroll
+    for (int c = 0; c < CHANNELS; c++)
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            Pair a = add(angle[c][0][k], angle[c][2][k]), b = add(angle[c][1][k], angle[c][3][k]);
+            mean[c][k] = mul(add(a, b), PAIR(0.25));
+            if (WANT_STOKES) { s1[c][k] = sub(angle[c][0][k], angle[c][2][k]); s2[c][k] = sub(angle[c][1][k], angle[c][3][k]); }
+            if (OUT_SUMS) { axial[c][k] = mul(a, PAIR(0.5)); diagonal[c][k] = mul(b, PAIR(0.5)); }
+        }
+    if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], index, mean, n);
+    if (!WANT_STOKES) return;
+
+    const Pair grey[2] = {grey_of<0>(mean), grey_of<1>(mean)};
+    if (OUT_S0) {
+        float f[4];
+        for (int k = 0; k < 4; k++) f[k] = lane(grey, k) * PER_LEVEL;
+        store_floats<4>((float*)frame.out[S0] + index, f, n);
+    }
+    const Pair g1[2] = {grey_of<0>(s1), grey_of<1>(s1)}, g2[2] = {grey_of<0>(s2), grey_of<1>(s2)};
+    float stokes[12], dolp[4], turns[4];
+    u32 dark = 0, bad = hot, rgb[3] = {0, 0, 0};
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        float value = lane(grey, k), a = lane(g1, k), b = lane(g2, k), s0 = value * (2 * PER_LEVEL);
+        bool is_dark = WANT_DARK && s0 < frame.min_intensity && !(hot >> k & 1) && k < n;
+        dark |= (u32)is_dark << k;
+        bool is_bad = is_dark || (hot >> k & 1);
+        if (OUT_STOKES) {
+            stokes[3 * k] = is_bad ? NANV : s0;
+            stokes[3 * k + 1] = is_bad ? NANV : a * PER_LEVEL;
+            stokes[3 * k + 2] = is_bad ? NANV : b * PER_LEVEL;
+        }
+        if (WANT_POLAR) {
+            float length = fast_sqrt(fmaf(a, a, fmaf(b, b, 1e-30f)));
+            if (OUT_DOLP || OUT_PREVIEW) dolp[k] = saturate(length * fast_rcp(fmaxf(2 * value, 1e-6f)));
+            if (OUT_AOLP || OUT_PREVIEW) turns[k] = half_turns(a, b, length);
+            if (OUT_PREVIEW) {
+                u32 p[3];
+                preview_pixel(turns[k], is_bad ? 0 : dolp[k], value, p);
+                for (int c = 0; c < 3; c++) rgb[c] |= p[c] << (8 * k);
+            }
+        }
+    }
+    bad |= dark;
+    count.dark += __popc(dark);
+    if (OUT_STOKES) store_floats<12>((float*)frame.out[STOKES] + 3 * index, stokes, n);
+    if (OUT_PREVIEW) {
+        u32 w[3];
+        interleave(rgb[0], rgb[1], rgb[2], w);
+        store_bytes<12>((u8*)frame.out[PREVIEW] + 3 * index, w, n);
+    }
+    // a byte of ones for every valid pixel
+    const u32 valid = ~((bad & 1 ? 0xffu : 0) | (bad & 2 ? 0xff00u : 0) | (bad & 4 ? 0xff0000u : 0) | (bad & 8 ? 0xff000000u : 0));
+    if (OUT_DOLP == 1) {
+        u32 w[1] = {0};
+        for (int k = 0; k < 4; k++) w[0] |= (as_bits(fmaf(dolp[k], 255.0f, 8388608.0f)) & 255) << (8 * k);
+        w[0] &= valid;
+        store_bytes<4>((u8*)frame.out[DOLP] + index, w, n);
+    }
+    if (OUT_AOLP == 1) {
+        u32 w[1] = {0};
+        for (int k = 0; k < 4; k++) w[0] |= (as_bits(fmaf(turns[k], 256.0f, 8388608.0f)) & 255) << (8 * k);
+        w[0] &= valid;
+        store_bytes<4>((u8*)frame.out[AOLP] + index, w, n);
+    }
+    if (OUT_DOLP == 2) {
+        for (int k = 0; k < 4; k++) dolp[k] = bad >> k & 1 ? NANV : dolp[k];
+        store_floats<4>((float*)frame.out[DOLP] + index, dolp, n);
+    }
+    if (OUT_AOLP == 2) {
+        for (int k = 0; k < 4; k++) turns[k] = bad >> k & 1 ? NANV : fminf(turns[k] * 3.14159265f, 3.1415925f);
+        store_floats<4>((float*)frame.out[AOLP] + index, turns, n);
+    }
+    if (OUT_SUMS) {
+        const Pair o[2] = {grey_of<0>(axial), grey_of<1>(axial)}, e[2] = {grey_of<0>(diagonal), grey_of<1>(diagonal)};
+        float f[4], g[4];
+        for (int k = 0; k < 4; k++) { f[k] = lane(o, k) * PER_LEVEL; g[k] = lane(e, k) * PER_LEVEL; }
+        const size_t plane = (size_t)(HALF_RESOLUTION ? frame.width >> 1 : frame.width) * (HALF_RESOLUTION ? frame.height >> 1 : frame.height);
+        float* p = (float*)frame.out[SUMS] + index + blockIdx.z * plane;
+        store_floats<4>(p, f, n);
+        store_floats<4>(p + plane, g, n);
+    }
+}
+#endif

@@ -1,0 +1,550 @@
+// Every sensor, resolution, method, format and product in one launch: a block keeps a tile of the mosaic with its halo in
+// shared memory, completes the colours there, restores the missing angles, and stores the products.
+//
+// Values are pairs of neighbouring pixels along x (pair.cuh). Tile and picture start at multiples of four pixels, so that
+// the tile positions of both lanes, and the Bayer column of each pair, are known at compile time.
+#include "products.cuh"
+#include "raw.cuh"
+
+#ifndef TILE_X
+#define TILE_X 64        // raw pixels of a block along x, a multiple of 8
+#endif
+#ifndef TILE_Y
+#define TILE_Y 16        // and along y, a multiple of 4
+#endif
+#ifndef THREADS
+#define THREADS 256
+#endif
+#ifndef ROWS
+#define ROWS 6           // rows that a thread slides down in ADR's stage A
+#endif
+
+#define RESTORES (!HALF_RESOLUTION || CO_SITED)      // whether missing angles are interpolated at all
+#define REACH (!RESTORES ? 0 : DEMOSAIC == METHOD_BILINEAR ? 1 : DEMOSAIC == METHOD_GRADIENT ? 2 : 4)
+#define ADAPTIVE (RESTORES && DEMOSAIC == METHOD_ADAPTIVE)
+#define LATTICE_REACH (!COLOR ? 0 : DEBAYER == LATTICE_BILINEAR ? 2 : DEBAYER == LATTICE_MHC ? 4 : 6)
+#define UP4(n) (((n) + 3) / 4 * 4)
+
+// The completed mosaic, with the halo that interpolation reads; per channel.
+constexpr int HALO_Y = REACH, HALO_X = UP4(REACH);
+constexpr int MOSAIC_Y = TILE_Y + 2 * HALO_Y, MOSAIC_P = (TILE_X + 2 * HALO_X) / 2;
+// The raw tile, with the halo that completing the colours reads.
+constexpr int EDGE_Y = HALO_Y + LATTICE_REACH, EDGE_X = HALO_X + UP4(LATTICE_REACH);
+constexpr int RAW_Y = TILE_Y + 2 * EDGE_Y, RAW_P = (TILE_X + 2 * EDGE_X) / 2;
+// ADR's stage A, with the one pixel around that stage B reads.
+constexpr int STAGE_Y = TILE_Y + 2, STAGE_P = (TILE_X + 4) / 2;
+// Saturation, a nibble of bits per four pixels, with one pixel around.
+constexpr int HOT_Y = TILE_Y + 2, HOT_Q = TILE_X / 4 + 2;
+static_assert(TILE_X % 8 == 0 && TILE_Y % 4 == 0, "tiles hold whole colour tiles");
+
+struct Shared {
+    Pair mosaic[CHANNELS][MOSAIC_Y][MOSAIC_P];
+    union {
+#if COLOR
+        struct {
+            Pair raw[RAW_Y][RAW_P];
+#if DEBAYER == LATTICE_WEIGHTED
+            Pair green[RAW_Y][RAW_P];
+#endif
+        } lattice;
+#endif
+#if ADAPTIVE
+        struct { Pair total[STAGE_Y][STAGE_P], detail[STAGE_Y][STAGE_P], energy[STAGE_Y][STAGE_P]; } stage[CHANNELS];
+#endif
+        u32 none;
+    };
+    u8 hot[HOT_Y][HOT_Q];
+    u32 counts[2];
+};
+#ifdef SHARED_BYTES
+static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
+#endif
+
+// ------------------------------------------------------------------------------------------------------------- loading
+
+DEVICE Pair levels(u32 a, u32 b, float scale) { return pair((float)a * scale, (float)b * scale); }
+
+// Raw pixels of the tile in levels; whether any of the thread's is saturated. (y0, x0): the tile's first pixel.
+DEVICE bool load_tile(const Frame& frame, int y0, int x0, Pair* tile, u8 (&hot)[HOT_Y][HOT_Q]) {
+    const float scale = FULL / frame.full_scale;
+    const u8* raw = frame.raw + blockIdx.z * frame.raw_stride;
+    constexpr int QUADS = RAW_P / 2;
+    bool any = false;
+    for (int i = threadIdx.x; i < RAW_Y * QUADS; i += THREADS) {
+        const int r = i / QUADS, q = i - r * QUADS, y = y0 - EDGE_Y + r, x = x0 - EDGE_X + 4 * q;
+        const u8* row = raw + (size_t)beyond(y, frame.height) * frame.step;
+        u32 v[4], bits = 0;
+        if (x >= 0 && x + 4 <= frame.width) raw_quad(row, x, v);
+        else
+#pragma unroll
+            for (int k = 0; k < 4; k++) v[k] = raw_pixel(row, beyond(x + k, frame.width));
+#pragma unroll
+        for (int k = 0; k < 4; k++) bits |= (u32)(v[k] >= (u32)frame.full_scale && x + k >= 0 && x + k < frame.width) << k;
+        tile[r * RAW_P + 2 * q] = levels(v[0], v[1], scale);
+        tile[r * RAW_P + 2 * q + 1] = levels(v[2], v[3], scale);
+        const int hr = r - EDGE_Y + 1, hq = q - EDGE_X / 4 + 1;
+        if (hr >= 0 && hr < HOT_Y && hq >= 0 && hq < HOT_Q) {
+            hot[hr][hq] = y >= 0 && y < frame.height ? bits : 0;
+            any |= bits != 0;
+        }
+    }
+    return any;
+}
+
+// ------------------------------------------------------------------------------------------------------ colour lattice
+#if COLOR
+
+// What a pixel lacks, from its own lattice (neighbours at a stride of two raw pixels). p: the pair in the raw tile; g: the
+// same place in the plane of greens (weighted only).
+constexpr int DOWN = 2 * RAW_P;  // one line of the lattice
+struct AtChroma { Pair green, across; };  // at red: green and blue; at blue: green and red
+struct AtGreen { Pair row, column; };     // the colour of its row, and of its column
+
+#if DEBAYER == LATTICE_WEIGHTED  // differences to green, linear on the lattice
+DEVICE Pair difference(const Pair* p, const Pair* g, int at) { return sub(p[at], g[at]); }
+DEVICE AtChroma at_chroma(const Pair* p, const Pair* g) {
+    const Pair upper = add(difference(p, g, -DOWN - 1), difference(p, g, -DOWN + 1));
+    const Pair lower = add(difference(p, g, DOWN - 1), difference(p, g, DOWN + 1));
+    return AtChroma{g[0], fma(add(upper, lower), PAIR(0.25), g[0])};
+}
+DEVICE AtGreen at_green(const Pair* p, const Pair* g) {
+    return AtGreen{fma(add(difference(p, g, -1), difference(p, g, 1)), PAIR(0.5), g[0]),
+                   fma(add(difference(p, g, -DOWN), difference(p, g, DOWN)), PAIR(0.5), g[0])};
+}
+#else
+DEVICE Pair diagonals(const Pair* p) { return add(add(p[-DOWN - 1], p[-DOWN + 1]), add(p[DOWN - 1], p[DOWN + 1])); }
+#if DEBAYER == LATTICE_BILINEAR
+DEVICE AtChroma at_chroma(const Pair* p, const Pair*) {
+    return AtChroma{mul(add(add(p[-1], p[1]), add(p[-DOWN], p[DOWN])), PAIR(0.25)), mul(diagonals(p), PAIR(0.25))};
+}
+DEVICE AtGreen at_green(const Pair* p, const Pair*) {
+    return AtGreen{mul(add(p[-1], p[1]), PAIR(0.5)), mul(add(p[-DOWN], p[DOWN]), PAIR(0.5))};
+}
+#else  // Malvar, He and Cutler (ICASSP 2004). For 8-bit samples every partial sum is exact in half; only the last step rounds.
+DEVICE AtChroma at_chroma(const Pair* p, const Pair*) {
+    const Pair near = add(add(p[-1], p[1]), add(p[-DOWN], p[DOWN])), far = add(add(p[-2], p[2]), add(p[-2 * DOWN], p[2 * DOWN]));
+    return AtChroma{fma(near, PAIR(MHC_GREEN_NEAR), fma(far, PAIR(MHC_GREEN_FAR), mul(p[0], PAIR(MHC_GREEN_CENTRE)))),
+                    fma(diagonals(p), PAIR(MHC_ACROSS_DIAGONAL), fma(far, PAIR(MHC_ACROSS_FAR), mul(p[0], PAIR(MHC_ACROSS_CENTRE))))};
+}
+DEVICE AtGreen at_green(const Pair* p, const Pair*) {
+    const Pair h1 = add(p[-1], p[1]), v1 = add(p[-DOWN], p[DOWN]), h2 = add(p[-2], p[2]), v2 = add(p[-2 * DOWN], p[2 * DOWN]);
+    const Pair flat = fma(diagonals(p), PAIR(MHC_ROW_DIAGONAL), mul(p[0], PAIR(MHC_ROW_CENTRE)));
+    return AtGreen{fma(h1, PAIR(MHC_ROW_NEAR), fma(h2, PAIR(MHC_ROW_FAR), fma(v2, PAIR(MHC_ROW_SIDE), flat))),
+                   fma(v1, PAIR(MHC_ROW_NEAR), fma(v2, PAIR(MHC_ROW_FAR), fma(h2, PAIR(MHC_ROW_SIDE), flat)))};
+}
+#endif
+#endif
+
+#if DEBAYER == LATTICE_WEIGHTED
+// Green at a red or blue pair: the mean of four neighbours, corrected by the pixel's own gradient, weighted by 1/roughness.
+DEVICE Pair weighted_green(const Pair* p) {
+    const Pair c = p[0];
+    const Pair across_h = add(absolute(sub(p[-1], p[1])), PAIR(1)), across_v = add(absolute(sub(p[-DOWN], p[DOWN])), PAIR(1));
+    const int step[4] = {-1, 1, -DOWN, DOWN};
+    Pair total = PAIR(0), weights = PAIR(0);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const Pair gradient = sub(c, p[2 * step[k]]);
+        const Pair weight = reciprocal(add(k < 2 ? across_h : across_v, absolute(gradient)));
+        total = fma(weight, fma(gradient, PAIR(0.5), p[step[k]]), total);
+        weights = add(weights, weight);
+    }
+    return mul(total, reciprocal(weights));
+}
+#endif
+
+// Whether both lanes of a pair, in both rows of a tile, share their Bayer phase: true unless an odd region of interest
+// moved it.
+constexpr bool REGULAR = RED_ROW_00 == RED_ROW_01 && RED_COLUMN_00 == RED_COLUMN_01 && RED_ROW_10 == RED_ROW_11 && RED_COLUMN_10 == RED_COLUMN_11;
+
+// Lane-wise choice by two flags
+DEVICE Pair choose(bool low_first, bool high_first, Pair a, Pair b) {
+    return low_first ? (high_first ? a : join(a, b)) : (high_first ? join(b, a) : b);
+}
+
+// Completes one pair. i: parity of its row; line, COLUMN: parities on the lattice.
+template <int COLUMN> DEVICE void complete(const Pair* p, const Pair* g, int i, int line, Pair (&rgb)[3]) {
+    bool red_line[2], chroma[2];  // per lane: on a red line? at a red or blue site?
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        red_line[j] = line == (i ? red_row(1, j) : red_row(0, j));
+        chroma[j] = red_line[j] == (COLUMN == (i ? red_column(1, j) : red_column(0, j)));
+    }
+    const Pair c = p[0];
+    Pair own, other;  // the colour of the line, and the third one
+    if (REGULAR) {
+        if (chroma[0]) {
+            const AtChroma m = at_chroma(p, g);
+            rgb[1] = m.green; own = c; other = m.across;
+        } else {
+            const AtGreen m = at_green(p, g);
+            rgb[1] = c; own = m.row; other = m.column;
+        }
+        rgb[0] = red_line[0] ? own : other;
+        rgb[2] = red_line[0] ? other : own;
+    } else {
+        const AtChroma m = at_chroma(p, g);
+        const AtGreen n = at_green(p, g);
+        own = choose(chroma[0], chroma[1], c, n.row);
+        other = choose(chroma[0], chroma[1], m.across, n.column);
+        rgb[0] = choose(red_line[0], red_line[1], own, other);
+        rgb[1] = choose(chroma[0], chroma[1], m.green, c);
+        rgb[2] = choose(red_line[0], red_line[1], other, own);
+    }
+#pragma unroll
+    for (int k = 0; k < 3; k++) rgb[k] = clip(rgb[k]);
+}
+
+DEVICE void complete_colours(Shared& s, int y0) {
+#if DEBAYER == LATTICE_WEIGHTED
+    // green where the differences are read: two pixels around the mosaic
+    constexpr int BAND_Y = MOSAIC_Y + 4, BAND_P = MOSAIC_P + 2;
+    for (int i = threadIdx.x; i < BAND_Y * BAND_P; i += THREADS) {
+        const int r = i / BAND_P, k = i - r * BAND_P, y = y0 - HALO_Y - 2 + r + 64, column = (k + HALO_X / 2 + 1) & 1;
+        const int row = r + LATTICE_REACH - 2, at = k + UP4(LATTICE_REACH) / 2 - 1, line = y >> 1 & 1;
+        bool chroma[2];
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const int rr = y & 1 ? red_row(1, j) : red_row(0, j), rc = y & 1 ? red_column(1, j) : red_column(0, j);
+            chroma[j] = (line == rr) == (column == rc);
+        }
+        const Pair* p = &s.lattice.raw[row][at];
+        Pair g = p[0];
+        if (chroma[0] || chroma[1]) g = choose(chroma[0], chroma[1], weighted_green(p), g);
+        s.lattice.green[row][at] = g;
+    }
+    sync_block();
+    Pair* green = &s.lattice.green[0][0];
+#else
+    Pair* green = &s.lattice.raw[0][0];
+#endif
+    constexpr int QUADS = MOSAIC_P / 2;
+    for (int i = threadIdx.x; i < MOSAIC_Y * QUADS; i += THREADS) {
+        const int r = i / QUADS, q = i - r * QUADS, y = y0 - HALO_Y + r + 64, line = y >> 1 & 1;
+        const int at = (r + LATTICE_REACH) * RAW_P + 2 * q + UP4(LATTICE_REACH) / 2;
+        const Pair* p = &s.lattice.raw[0][0] + at;
+        Pair first[3], second[3];
+        complete<0>(p, green + at, y & 1, line, first);
+        complete<1>(p + 1, green + at + 1, y & 1, line, second);
+#pragma unroll
+        for (int c = 0; c < 3; c++) { s.mosaic[c][r][2 * q] = first[c]; s.mosaic[c][r][2 * q + 1] = second[c]; }
+    }
+}
+
+// Beyond the picture the completed mosaic is its own reflection. Only blocks at the border come here.
+DEVICE void reflect_border(const Frame& frame, Shared& s, int y0, int x0) {
+#if HALF_PRECISION
+    typedef u16 Value;
+#else
+    typedef float Value;
+#endif
+    for (int i = threadIdx.x; i < MOSAIC_Y * MOSAIC_P * 2; i += THREADS) {
+        const int r = i / (2 * MOSAIC_P), k = i - r * 2 * MOSAIC_P, y = y0 - HALO_Y + r, x = x0 - HALO_X + k;
+        const int my = reflect(y, frame.height) - (y0 - HALO_Y), mx = reflect(x, frame.width) - (x0 - HALO_X);
+        if ((my == r && mx == k) || my < 0 || my >= MOSAIC_Y || mx < 0 || mx >= 2 * MOSAIC_P) continue;
+#pragma unroll
+        for (int c = 0; c < 3; c++) ((Value*)s.mosaic[c][r])[k] = ((const Value*)s.mosaic[c][my])[mx];
+    }
+}
+#endif  // COLOR
+
+// ------------------------------------------------------------------------------------------------- adaptive restoration
+#if ADAPTIVE
+
+// Stage A of ADR (docs/adr.md) on one column of pairs: total intensity, the detail it lacks, polarization energy, for
+// rows first .. first + ROWS. z: the mosaic's pair at the first row; the window slides down in registers.
+struct Line { Pair left, centre, right, l1, r1; };  // pairs at -2, 0, +2, then -1 and +1
+
+DEVICE Line read_line(const Pair* p) {
+    Line a;
+    a.left = p[-1]; a.centre = p[0]; a.right = p[1];
+    a.l1 = straddle(a.left, a.centre); a.r1 = straddle(a.centre, a.right);
+    return a;
+}
+// the two low-pass filters along x: [4 0 8 0 4]/16 for pixels of the centre's phase, [1 0 7 0 7 0 1]/16 for the others
+struct Smooth { Pair same, other; };
+DEVICE Smooth smooth_line(const Line& a, const Pair* p, int column) {
+    // the outer lanes of the outermost pairs lack a neighbour; stage B does not read them
+    const Pair l3 = straddle(p[column > 0 ? -2 : -1], a.left), r3 = straddle(a.right, p[column < STAGE_P - 1 ? 2 : 1]);
+    Smooth s;
+    s.same = fma(a.centre, PAIR(ADR_SAME_0), mul(add(a.left, a.right), PAIR(ADR_SAME_2)));
+    s.other = fma(add(a.l1, a.r1), PAIR(ADR_OTHER_1), mul(add(l3, r3), PAIR(ADR_OTHER_3)));
+    return s;
+}
+DEVICE Pair smooth_same(Pair a, Pair b, Pair c) { return fma(b, PAIR(ADR_SAME_0), mul(add(a, c), PAIR(ADR_SAME_2))); }
+DEVICE Pair smooth_other(Pair a, Pair b, Pair c, Pair d) { return fma(add(b, c), PAIR(ADR_OTHER_1), mul(add(a, d), PAIR(ADR_OTHER_3))); }
+
+// Roughness towards an opposite pair of neighbours: g(d) = |z(d) - z(-d)| + |C - z(2d)| + 1 level, over 32 so that products
+// of three stay in the range of half.
+struct Rough { Pair a, b; };
+DEVICE Rough rough(Pair c, Pair a, Pair b, Pair far_a, Pair far_b) {
+    const Pair across = fma(absolute(sub(a, b)), PAIR(1.0 / 32), PAIR(1.0 / 32));
+    Rough g;
+    g.a = fma(absolute(sub(c, far_a)), PAIR(1.0 / 32), across);
+    g.b = fma(absolute(sub(c, far_b)), PAIR(1.0 / 32), across);
+    return g;
+}
+// the mean of two neighbours, weighted by 1/g
+DEVICE Pair mean_of_two(Rough g, Pair a, Pair b) { return fma(mul(g.b, reciprocal(add(g.a, g.b))), sub(a, b), b); }
+
+DEVICE void stage_a(Shared& s, int channel, int first, int column) {
+    const Pair* z = &s.mosaic[channel][first + HALO_Y - 1][column + HALO_X / 2 - 1];
+    Line line[5];
+    Smooth smooth[7];
+#pragma unroll
+    for (int k = 0; k < 6; k++) {  // rows -3 .. 2 of the first row's window
+        const Pair* p = z + (k - 3) * MOSAIC_P;
+        const Line a = read_line(p);
+        smooth[k] = smooth_line(a, p, column);
+        if (k >= 1) line[(k - 1) % 5] = a;
+    }
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        if (first + i >= STAGE_Y) break;
+        const Pair* p = z + (i + 3) * MOSAIC_P;
+        const Line below = read_line(p);
+        smooth[(i + 6) % 7] = smooth_line(below, p, column);
+#define LINE(k) line[(i + (k) + 2) % 5]       // the line k rows below the centre
+#define SMOOTH(k) smooth[(i + (k) + 3) % 7]
+        const Line &u2 = LINE(-2), &u1 = LINE(-1), &m = LINE(0), &d1 = LINE(1), &d2 = LINE(2);
+        const Pair c = m.centre;
+        const Rough h = rough(c, m.l1, m.r1, m.left, m.right), v = rough(c, u1.centre, d1.centre, u2.centre, d2.centre);
+        const Rough e = rough(c, u1.l1, d1.r1, u2.left, d2.right), f = rough(c, u1.r1, d1.l1, u2.right, d2.left);
+        // four diagonals with one division: every weight times the product of all roughnesses
+        const Pair ea = mul(e.a, e.b), fa = mul(f.a, f.b);
+        const Pair ne = mul(fma(e.b, u1.l1, mul(e.a, d1.r1)), PAIR(1.0 / 256)), nf = mul(fma(f.b, u1.r1, mul(f.a, d1.l1)), PAIR(1.0 / 256));
+        const Pair weights = fma(add(e.a, e.b), fa, mul(add(f.a, f.b), ea));
+        const Pair diagonal = mul(fma(ne, fa, mul(nf, ea)), reciprocal(mul(weights, PAIR(1.0 / 256))));
+        const Pair total = mul(add(add(c, mean_of_two(h, m.l1, m.r1)), add(mean_of_two(v, u1.centre, d1.centre), diagonal)), PAIR(0.25));
+        const Pair d0 = smooth_same(SMOOTH(-2).same, SMOOTH(0).same, SMOOTH(2).same);
+        const Pair dr = smooth_same(SMOOTH(-2).other, SMOOTH(0).other, SMOOTH(2).other);
+        const Pair dc = smooth_other(SMOOTH(-3).same, SMOOTH(-1).same, SMOOTH(1).same, SMOOTH(3).same);
+        const Pair dd = smooth_other(SMOOTH(-3).other, SMOOTH(-1).other, SMOOTH(1).other, SMOOTH(3).other);
+        const Pair mean = maximum(mul(add(add(d0, dr), add(dc, dd)), PAIR(0.25)), PAIR(0.25));
+        // e = mean/max(D0, mean/4) (C - D0 G/mean), in float: a difference of products. Kept over 8, for its square.
+        const Pair floor = maximum(d0, mul(mean, PAIR(0.25)));
+        const float el = fmaf(low(c), low(mean), -low(d0) * low(total)) * fast_rcp(low(floor)) * 0.125f;
+        const float eh = fmaf(high(c), high(mean), -high(d0) * high(total)) * fast_rcp(high(floor)) * 0.125f;
+        const Pair p1 = mul(sub(d0, dd), PAIR(0.125)), p2 = mul(sub(dr, dc), PAIR(0.125));
+        s.stage[channel].total[first + i][column] = total;
+        s.stage[channel].detail[first + i][column] = pair(el, eh);
+        s.stage[channel].energy[first + i][column] = mul(fma(p1, p1, mul(p2, p2)), PAIR(0.25));  // P2/64
+        line[i % 5] = below;
+#undef LINE
+#undef SMOOTH
+    }
+}
+
+// Stage B on two neighbouring pairs of a row: (r, k) the first pair in the stage's planes.
+struct Around { Pair l, c, r; };  // pairs at -1, 0, +1
+DEVICE void read_around(const Pair* p, Around (&a)[2]) {
+    a[0].c = p[0]; a[1].c = p[1];
+    a[0].l = straddle(p[-1], p[0]); a[0].r = straddle(p[0], p[1]);
+    a[1].l = a[0].r; a[1].r = straddle(p[1], p[2]);
+}
+DEVICE Pair across(const Around& a) { return add(a.l, a.r); }
+
+DEVICE void stage_b(const Shared& s, int channel, int y, int k, Pair (&own)[2], Pair (&h)[2], Pair (&v)[2], Pair (&d)[2]) {
+    Around z[3][2], g[3][2], e[3][2];
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        read_around(&s.mosaic[channel][y + HALO_Y - 1 + i][k + HALO_X / 2], z[i]);
+        read_around(&s.stage[channel].total[y + i][k + 1], g[i]);
+        read_around(&s.stage[channel].detail[y + i][k + 1], e[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const Pair centre = e[1][i].c, corners = add(across(e[0][i]), across(e[2][i]));
+        const Pair sides = across(e[1][i]), poles = add(e[0][i].c, e[2][i].c);
+#define SQUARES(q) fma(q.l, q.l, mul(q.r, q.r))
+        // R0/64 and R1/64; e is over 8
+        const Pair outer = fma(add(SQUARES(e[0][i]), SQUARES(e[2][i])), PAIR(1.0 / 16), mul(fma(e[0][i].c, e[0][i].c, fma(e[2][i].c, e[2][i].c, SQUARES(e[1][i]))), PAIR(2.0 / 16)));
+        const Pair r0 = fma(mul(centre, centre), PAIR(4.0 / 16), outer);
+        const Pair r1 = mul(fma(centre, corners, mul(sides, poles)), PAIR(1.0 / 8));
+        const Pair r0n = add(r0, PAIR(ADR_NOISE / 64));
+        const Pair w = mul(r0, reciprocal(fma(s.stage[channel].energy[y + 1][k + 1 + i], PAIR(2), r0n)));
+        Pair bias = fma(r1, reciprocal(r0n), PAIR(ADR_BIAS));
+        bias = maximum(minimum(bias, PAIR(ADR_LIMIT)), PAIR(-ADR_LIMIT));
+        const Pair alpha = mul(fma(sub(PAIR(1), w), bias, w), PAIR(8));  // e is over 8
+        const Pair sum = fma(alpha, centre, g[1][i].c);
+        const Pair c = z[1][i].c;
+        auto restore = [&](Pair x, Pair bg, Pair be) {
+            const Pair gain = minimum(mul(x, reciprocal(maximum(bg, PAIR(0.25)))), PAIR(2));
+            return clip(fma(gain, sub(sum, fma(alpha, be, bg)), x));
+        };
+        own[i] = c;
+        h[i] = restore(mul(across(z[1][i]), PAIR(0.5)), mul(across(g[1][i]), PAIR(0.5)), mul(sides, PAIR(0.5)));
+        v[i] = restore(mul(add(z[0][i].c, z[2][i].c), PAIR(0.5)), mul(add(g[0][i].c, g[2][i].c), PAIR(0.5)), mul(poles, PAIR(0.5)));
+        d[i] = restore(mul(add(across(z[0][i]), across(z[2][i])), PAIR(0.25)), mul(add(across(g[0][i]), across(g[2][i])), PAIR(0.25)), mul(corners, PAIR(0.25)));
+    }
+}
+#endif  // ADAPTIVE
+
+// ---------------------------------------------------------------------------------------------------- polarizer mosaic
+
+// Four pixels of row y (of the tile) at pair k: own sample and the three missing angles by place: of the row (h), of the
+// column (v), of the diagonals (d).
+DEVICE void restore(const Shared& s, int channel, int y, int k, Pair (&own)[2], Pair (&h)[2], Pair (&v)[2], Pair (&d)[2]) {
+#if ADAPTIVE
+    stage_b(s, channel, y, k, own, h, v, d);
+#elif RESTORES
+    const Pair* p = &s.mosaic[channel][y + HALO_Y][k + HALO_X / 2];
+    Pair c[4], n[4];  // columns of pairs -2, 0, 2, 4: this row; the sum of the rows above and below
+#pragma unroll
+    for (int i = 0; i < 4; i++) { c[i] = p[i - 1]; n[i] = add(p[i - 1 - MOSAIC_P], p[i - 1 + MOSAIC_P]); }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        own[i] = c[i + 1];
+        h[i] = mul(add(straddle(c[i], c[i + 1]), straddle(c[i + 1], c[i + 2])), PAIR(0.5));
+        v[i] = mul(n[i + 1], PAIR(0.5));
+        d[i] = mul(add(straddle(n[i], n[i + 1]), straddle(n[i + 1], n[i + 2])), PAIR(0.25));
+#if DEMOSAIC == METHOD_GRADIENT
+        const Pair axial = add(add(c[i], c[i + 2]), add(p[i - 2 * MOSAIC_P], p[i + 2 * MOSAIC_P]));
+        const Pair detail = fma(axial, PAIR(-BETA / 4), mul(own[i], PAIR(BETA)));
+        h[i] = clip(add(h[i], detail));
+        v[i] = clip(add(v[i], detail));
+        d[i] = clip(add(d[i], detail));
+#endif
+    }
+#endif
+}
+
+// The angle images of a row's pixels, from what `restore` found; ROW: parity of the row.
+template <int ROW> DEVICE void by_angle(const Pair (&own)[2], const Pair (&h)[2], const Pair (&v)[2], const Pair (&d)[2], Pair (&angle)[4][2]) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        angle[angle_at(ROW, 0)][i] = join(own[i], h[i]);
+        angle[angle_at(ROW, 1)][i] = join(h[i], own[i]);
+        angle[angle_at(ROW ^ 1, 0)][i] = join(v[i], d[i]);
+        angle[angle_at(ROW ^ 1, 1)][i] = join(d[i], v[i]);
+    }
+}
+
+#if !HALF_RESOLUTION
+// four pixels of row y at pair k
+template <int ROW> DEVICE void full_angles(const Shared& s, int y, int k, Angles& angle) {
+#pragma unroll
+    for (int c = 0; c < CHANNELS; c++) {
+        Pair own[2], h[2], v[2], d[2];
+        restore(s, c, y, k, own, h, v, d);
+        by_angle<ROW>(own, h, v, d, angle[c]);
+    }
+}
+#else
+// two superpixels in the lanes of one pair: raw row y, pair k
+DEVICE void half_angles(const Shared& s, int channel, int y, int k, Pair (&angle)[4]) {
+#if !RESTORES
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const Pair a = s.mosaic[channel][y + i][k], b = s.mosaic[channel][y + i][k + 1];
+        angle[angle_at(i, 0)] = lows(a, b);
+        angle[angle_at(i, 1)] = highs(a, b);
+    }
+#elif DEMOSAIC == METHOD_BILINEAR
+    // the mean of the four bilinear values is 9 3 / 3 1 on the angle's own lattice, towards the superpixel's centre
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const Pair* p = &s.mosaic[channel][y + i + HALO_Y][k + HALO_X / 2];
+        constexpr int STEP = 2 * MOSAIC_P;
+        Pair n[4], m[2];
+#pragma unroll
+        for (int j = 0; j < 4; j++) n[j] = fma(p[j - 1], PAIR(0.75), mul(p[j - 1 + (i ? -STEP : STEP)], PAIR(0.25)));
+#pragma unroll
+        for (int j = 0; j < 2; j++) m[j] = fma(n[j + 1], PAIR(0.75), mul(join(n[j + 2], n[j]), PAIR(0.25)));
+        angle[angle_at(i, 0)] = lows(m[0], m[1]);
+        angle[angle_at(i, 1)] = highs(m[0], m[1]);
+    }
+#else
+    Pair own[2], h[2], v[2], d[2], upper[4][2], lower[4][2];
+    restore(s, channel, y, k, own, h, v, d);
+    by_angle<0>(own, h, v, d, upper);
+    restore(s, channel, y + 1, k, own, h, v, d);
+    by_angle<1>(own, h, v, d, lower);
+#pragma unroll
+    for (int a = 0; a < 4; a++) {
+        const Pair m0 = add(upper[a][0], lower[a][0]), m1 = add(upper[a][1], lower[a][1]);
+        angle[a] = mul(add(lows(m0, m1), highs(m0, m1)), PAIR(0.25));
+    }
+#endif
+}
+#endif
+
+// saturation behind four outputs: full resolution looks at 3x3 pixels, half at the superpixel. (y, q): row and quad
+DEVICE u32 hot_outputs(const Shared& s, int y, int q) {
+#if HALF_RESOLUTION
+    u32 hot = 0;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const u32 bits = s.hot[y + 1][q + 1 + k] | s.hot[y + 2][q + 1 + k];
+        hot |= (u32)((bits & 3) != 0) << (2 * k) | (u32)((bits & 12) != 0) << (2 * k + 1);
+    }
+    return hot;
+#else
+    u32 bits = 0;
+#pragma unroll
+    for (int k = 0; k < 3; k++) bits |= (s.hot[y + k][q] >> 3) | s.hot[y + k][q + 1] << 1 | (s.hot[y + k][q + 2] & 1) << 5;
+    return (bits | bits >> 1 | bits >> 2) & 15;
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) tile(const Frame frame) {
+    SHARED_MEMORY(memory);
+    Shared& s = *(Shared*)memory;
+    const int y0 = blockIdx.y * TILE_Y, x0 = blockIdx.x * TILE_X;
+    if (threadIdx.x < 2) s.counts[threadIdx.x] = 0;
+#if COLOR
+    Pair* tile = &s.lattice.raw[0][0];
+#else
+    Pair* tile = &s.mosaic[0][0][0];
+#endif
+    const bool any_hot = any_in_block(load_tile(frame, y0, x0, tile, s.hot));
+#if COLOR
+    complete_colours(s, y0);
+    sync_block();
+    if (REACH > 0 && (y0 == 0 || x0 == 0 || y0 + TILE_Y + REACH > frame.height || x0 + TILE_X + REACH > frame.width)) {
+        reflect_border(frame, s, y0, x0);
+    }
+    sync_block();
+#endif
+#if ADAPTIVE
+    constexpr int RUNS = (STAGE_Y + ROWS - 1) / ROWS;
+    for (int i = threadIdx.x; i < CHANNELS * RUNS * STAGE_P; i += THREADS) {
+        const int column = i % STAGE_P, rest = i / STAGE_P;
+        stage_a(s, rest / RUNS, rest % RUNS * ROWS, column);
+    }
+    sync_block();
+#endif
+    Count count = {0, 0};
+#if HALF_RESOLUTION
+    constexpr int UNITS_X = TILE_X / 8, UNITS_Y = TILE_Y / 2;
+#else
+    constexpr int UNITS_X = TILE_X / 4, UNITS_Y = TILE_Y;
+#endif
+    const int width = HALF_RESOLUTION ? frame.width >> 1 : frame.width, height = HALF_RESOLUTION ? frame.height >> 1 : frame.height;
+    for (int i = threadIdx.x; i < UNITS_X * UNITS_Y; i += THREADS) {
+        const int r = i / UNITS_X, u = i - r * UNITS_X;
+        const int y = blockIdx.y * UNITS_Y + r, x = (blockIdx.x * UNITS_X + u) * 4;
+        if (y >= height || x >= width) continue;
+        Angles angle;
+#if HALF_RESOLUTION
+#pragma unroll
+        for (int c = 0; c < CHANNELS; c++)
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                Pair a[4];
+                half_angles(s, c, 2 * r, 4 * u + 2 * k, a);
+                for (int j = 0; j < 4; j++) angle[c][j][k] = a[j];
+            }
+        const u32 hot = any_hot ? hot_outputs(s, 2 * r, 2 * u) : 0;
+#else
+        if (r & 1) full_angles<1>(s, r, 2 * u, angle);
+        else full_angles<0>(s, r, 2 * u, angle);
+        const u32 hot = any_hot ? hot_outputs(s, r, u) : 0;
+#endif
+        products(frame, angle, hot, y, x, count);
+    }
+    if (count.saturated) count_add(&s.counts[0], count.saturated);
+    if (count.dark) count_add(&s.counts[1], count.dark);
+    sync_block();
+    if (threadIdx.x < 2 && s.counts[threadIdx.x]) count_add(&frame.counts[2 * blockIdx.z + threadIdx.x], s.counts[threadIdx.x]);
+}

@@ -1,0 +1,45 @@
+"""Coefficients of every method, once: reference, CPU backend and kernels (as literals) take them from here."""
+
+from __future__ import annotations
+
+from typing import Dict
+
+#: Malvar, He and Cutler (ICASSP 2004), sixteenths. Green at red or blue: centre, axial +-1, axial +-2.
+MHC_GREEN = (8, 4, -2)
+#: Red or blue at green, along the row of that colour: centre, horizontal +-1, horizontal +-2, vertical +-2, diagonals.
+#: For the colour of the column, transposed.
+MHC_ROW = (10, 8, -2, 1, -2)
+#: Red at blue, blue at red: centre, diagonals, axial +-2.
+MHC_ACROSS = (12, 4, -3)
+#: Weight of the centre's detail in the gradient demosaic.
+BETA = 0.25
+#: RGB weights of luma: those of the Bayer quad.
+LUMA = (0.25, 0.5, 0.25)
+#: ADR's smallest intensity, one 8-bit level (`docs/adr.md`).
+EPSILON = 1 / 255
+#: ADR's low-pass filters, sixteenths: own phase at 0 and +-2, other phase at +-1 and +-3.
+ADR_SAME, ADR_OTHER = (8, 4), (7, 1)
+#: ADR's alpha: bias towards intensity detail, and the limit of its correlation term.
+ADR_BIAS, ADR_LIMIT = 0.1, 0.3
+#: atan(t)/pi = t (a1 + a3 t^2 + a5 t^4 + ...) on [-1, 1], minimax: largest error 0.0007 degrees; for 8-bit AoLP
+#: 0.007 levels of 256.
+ATAN = (0.31826735, -0.10513928, 0.05734648, -0.02710611, 0.0066352026)
+ATAN_BYTE = (0.31805962, -0.10223316, 0.046557415, -0.012409787)
+
+
+def literals() -> Dict[str, str]:
+    """The same numbers as preprocessor definitions for the kernels; intensities there are in levels of 1/255."""
+    numbers: Dict[str, float] = {"BETA": BETA, "LUMA_RED": LUMA[0], "LUMA_GREEN": LUMA[1]}
+    for name, taps, places in (
+        ("MHC_GREEN", MHC_GREEN, ("CENTRE", "NEAR", "FAR")),
+        ("MHC_ROW", MHC_ROW, ("CENTRE", "NEAR", "FAR", "SIDE", "DIAGONAL")),
+        ("MHC_ACROSS", MHC_ACROSS, ("CENTRE", "DIAGONAL", "FAR")),
+        ("ADR_SAME", ADR_SAME, ("0", "2")),
+        ("ADR_OTHER", ADR_OTHER, ("1", "3")),
+    ):
+        numbers.update({f"{name}_{place}": tap / 16 for place, tap in zip(places, taps)})
+    noise = 4 * (255 * EPSILON) ** 2
+    numbers.update({"ADR_NOISE": noise, "ADR_BIAS": ADR_BIAS, "ADR_LIMIT": ADR_LIMIT})
+    for name, series in (("ATAN", ATAN), ("ATAN_BYTE", ATAN_BYTE)):
+        numbers.update({f"{name}_{2 * k + 1}": value for k, value in enumerate(series)})
+    return {name: f"{value:.9g}f" if "." in f"{value:.9g}" else f"{value:.1f}f" for name, value in numbers.items()}
