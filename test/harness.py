@@ -23,9 +23,23 @@ KERNELS = ROOT / "kernels"
 CACHE = ROOT / ".pytest_cache" / "d" / "kernels"
 COMPILER = shutil.which(os.environ.get("CXX", "c++"))
 _INCLUDES = (f"-I{KERNELS}", f"-I{HOST}")
-_COMMON = ("-std=c++14", "-g1", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-DPOLAR_HOST", *_INCLUDES)
+_COMMON = (
+    "-std=c++14",
+    "-g1",
+    "-gdwarf-4",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ffp-contract=off",
+    "-DPOLAR_HOST",
+    *_INCLUDES,
+)
 #: The sanitizers' hooks are in `runner.cpp`; their libraries are not linked.
-_CHECKS = "-fsanitize=thread,alignment,bounds,shift-exponent,float-cast-overflow,integer-divide-by-zero"
+_CHECKED = (
+    "-O1",
+    "-fsanitize=thread,alignment,bounds,shift-exponent,float-cast-overflow,integer-divide-by-zero",
+    "-fno-optimize-sibling-calls",  # or a hook's return address would be its caller's caller
+    "-Wno-unknown-pragmas",
+)
 
 #: Every launch happens twice, and must not depend on these: (threads and blocks in reverse, content of memory that
 #: nobody has written).
@@ -85,7 +99,7 @@ def _runner() -> Path:
     return target if target.exists() else _compile(target, *_COMMON, "-O2", "-c", str(HOST / "runner.cpp"))
 
 
-def build(kernel: Path, defines: Mapping[str, int]) -> Path:
+def build(kernel: Path, defines: Mapping[str, object]) -> Path:
     """The library of one kernel, compiled unless it has been before. May be called from several threads.
 
     Args:
@@ -93,15 +107,13 @@ def build(kernel: Path, defines: Mapping[str, int]) -> Path:
         defines: Preprocessor definitions.
     """
     options = [f"-D{name}={value}" for name, value in sorted(defines.items())]
-    target = CACHE / f"{kernel.stem}-{_key(kernel.read_bytes(), options, _COMMON, _CHECKS)}.so"
+    target = CACHE / f"{kernel.stem}-{_key(kernel.read_bytes(), options, _COMMON, _CHECKED)}.so"
     if target.exists():
         return target
     entry = _compile(
         target.with_suffix(".o"),
         *_COMMON,
-        _CHECKS,
-        "-O1",
-        "-Wno-unknown-pragmas",
+        *_CHECKED,
         "-c",
         str(HOST / "entry.cpp"),
         *options,

@@ -204,7 +204,7 @@ def test_shuffles_stay_within_their_warp(variant: Tuple[bool, int], probe: Probe
 def test_warp_barrier_orders_lanes_only(probe: Probe) -> None:
     body = "words[t] = t; sync_warp(); out[t] = words[t ^ {}];"
     np.testing.assert_array_equal(probe(body.format(31))[:64], np.arange(64) ^ 31)
-    with pytest.raises(KernelFault, match="race: read of shared byte 128, which thread 32 has written"):
+    with pytest.raises(KernelFault, match="thread 63: race: read of shared byte 124, which thread 31 has written"):
         probe(body.format(32), variant=(True, 0))
 
 
@@ -257,14 +257,16 @@ def test_unwritten_shared_memory_is_poison_in_every_block(probe: Probe) -> None:
         ("*(u32*)frame.raw = 0;", "write of 4 bytes at offset 0 of raw, an input"),
         ("words[t + 1] = 0;", "thread 63: write of 4 bytes at offset 256 of shared memory"),
         ("async_copy16(shared + 256, frame.raw);", "async copy to offset 256 of shared memory, which has 256"),
-        ("store32(words, 0);", "outside of every buffer|shared memory"),
+        ("store32(words, 0);", "outside of every buffer"),
         ("*(u32*)(u64)64 = 0;", "outside of every buffer"),
         ("count_add((u32*)frame.raw, 1);", "write of 4 bytes"),
-        ("words[t] = t; out[t] = words[63 - t];", "race: read of shared byte 252, which thread 63 has written"),
-        ("out[t] = words[63 - t]; words[t] = t;", "race: write of shared byte .*, which thread .* has read"),
+        ("words[t] = t; out[t] = words[63 - t];", "thread 32: race: .* shared byte 1.., which thread 31 has"),
+        ("out[t] = words[63 - t]; words[t] = t;", "race: .* shared byte 1.., which thread 31 has"),
         ("words[0] = t;", "race: write of shared byte 0, which thread 0 has written"),
-        ("if (t < 32) sync_block(); else sync_warp(), sync_warp(); if (t < 32) sync_warp(); else shuffle(0, 0);", "^$"),
-        ("if (t < 16) sync_block(); else sync_warp();", "different barriers: .*48 at sync_block|sync_warp"),
+        (
+            "if (t < 16) sync_block(); else sync_warp();",
+            "different barriers: 16 at sync_warp .first: 16., 16 at sync_block",
+        ),
         ("if (t < 16) out[t] = shuffle_down(t, 16);", "shuffle from lane 16, which does not take part"),
         ("out[t] = permute(t, t, 0x8000);", "permute with selector 0x8000"),
         ("u32 a[4] = {1, 2, 3, 4}; out[t] = a[word(frame, t) & 7];", "probe.cu:9: index outside of the array"),
@@ -274,9 +276,6 @@ def test_unwritten_shared_memory_is_poison_in_every_block(probe: Probe) -> None:
     ],
 )
 def test_faults_are_found(body: str, message: str, probe: Probe) -> None:
-    if message == "^$":
-        probe(body)  # nobody waits for the wrong ones in the end
-        return
     with pytest.raises(KernelFault, match=message):
         probe(body)
 

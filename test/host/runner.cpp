@@ -417,11 +417,16 @@ void* __tsan_memset(void* to, int value, u64 bytes) { HERE(); check(to, bytes, t
 
 // Each hook's data begins with the place in the source.
 struct Place { const char* file; u32 line, column; };
-#define REPORT(data, ...) launch.caller = nullptr, host_fault("%s:%u: " __VA_ARGS__, ((const Place*)data)->file, ((const Place*)data)->line)
-void __ubsan_handle_type_mismatch_v1(void* data, void*) { REPORT(data, "misaligned access"); }
-void __ubsan_handle_out_of_bounds(void* data, void*) { REPORT(data, "index outside of the array"); }
-void __ubsan_handle_shift_out_of_bounds(void* data, void*, void*) { REPORT(data, "shift by the type's width or more"); }
-void __ubsan_handle_float_cast_overflow(void* data, void*) { REPORT(data, "float outside of the integer's range"); }
-void __ubsan_handle_divrem_overflow(void* data, void*, void*) { REPORT(data, "division by zero"); }
+[[noreturn]] static void report(const void* data, const char* what) {
+    const Place& place = *(const Place*)data;
+    const char* slash = strrchr(place.file, '/');
+    launch.caller = nullptr;
+    host_fault("%s:%u: %s", slash ? slash + 1 : place.file, place.line, what);
+}
+void __ubsan_handle_type_mismatch_v1(void* data, void*) { report(data, "misaligned access"); }
+void __ubsan_handle_out_of_bounds(void* data, void*) { report(data, "index outside of the array"); }
+void __ubsan_handle_shift_out_of_bounds(void* data, void*, void*) { report(data, "shift by the type's width or more"); }
+void __ubsan_handle_float_cast_overflow(void* data, void*) { report(data, "float outside of the integer's range"); }
+void __ubsan_handle_divrem_overflow(void* data, void*, void*) { report(data, "division by zero"); }
 
 }  // extern "C"
