@@ -15,7 +15,7 @@ from rosbags.serde import SerdeError
 from rosbags.typesys import Stores, get_typestore
 
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor import FrameError, RawFrame, get_format, unpack
+from polar_pipeline.sensor import Frame, FrameError, get_format, wrap
 
 IMAGE = "sensor_msgs/msg/Image"
 COMPRESSED = "sensor_msgs/msg/CompressedImage"
@@ -139,14 +139,14 @@ def decode_image(cdr: Cdr) -> ImageMessage:
     return image_fields(decode(cdr, IMAGE))
 
 
-def to_raw(message: ImageMessage, bit_depth: int = 0, alignment: str = "lsb") -> RawFrame:
-    """The mosaic in an image message; see `sensor.get_format` and `sensor.unpack`.
+def to_raw(message: ImageMessage, bit_depth: int = 0, alignment: str = "lsb") -> Frame:
+    """The mosaic in an image message; see `sensor.get_format` and `sensor.wrap`.
 
     Raises:
         FrameError: Unknown encoding, impossible size or step, or data cut short.
     """
     fmt = get_format(message.encoding, bit_depth, alignment)
-    return unpack(message.data, fmt, message.height, message.width, message.step, message.is_bigendian)
+    return wrap(message.data, fmt, message.height, message.width, message.step, message.is_bigendian)
 
 
 def to_array(message: ImageMessage) -> np.ndarray:

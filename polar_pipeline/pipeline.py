@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
-from typing import Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
+from collections import deque
+from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
 from polar_pipeline.cpu.backend import CpuBackend
+from polar_pipeline.cuda.backend import CudaBackend
+from polar_pipeline.cuda.backend import problem as cuda_problem
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
-from polar_pipeline.sensor import RawFrame, Sensor, as_frame
+from polar_pipeline.sensor import Frame, Sensor, as_frame
+
+#: What a frame can be given as: (H, W) uint8 or uint16, or a frame that brings its own scale or packing.
+Raw = Union[np.ndarray, Frame]
 
 
 class Result(Mapping[str, np.ndarray]):
@@ -40,6 +45,15 @@ class Result(Mapping[str, np.ndarray]):
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in self.items())
         return f"Result({shapes})"
+
+
+class _Pending(NamedTuple):
+    """A frame under way: the backend's ticket, the output's size, what SSIM compares with, seconds spent so far."""
+
+    ticket: Any
+    size: Tuple[int, int]
+    reference: Optional[np.ndarray]
+    seconds: float
 
 
 class Pipeline:
@@ -115,14 +129,19 @@ class Pipeline:
         if threads < 0:
             raise ValueError(f"threads must be >= 0 (0: one per core), got {threads}")
         self.plan = make_plan(self.options.products)
-        reason = backend_problem(self.options.backend)
-        if reason:
-            raise RuntimeError(f"backend {self.options.backend!r} cannot work here: {reason}")
-        if self.options.precision == "fp16":
+        reason = None if self.options.backend == "cpu" else backend_problem("cuda")
+        if reason and self.options.backend == "cuda":
+            raise RuntimeError(f"backend 'cuda' cannot work here: {reason}")
+        self._backend: Union[CpuBackend, CudaBackend]
+        if self.options.backend != "cpu" and not reason:
+            self._backend = CudaBackend(self.plan, self.options, threads)
+        elif self.options.precision == "fp16":
             raise ValueError(
                 "precision 'fp16' needs backend 'cuda'; the cpu backend computes in fp32 ('auto' or 'fp32')"
+                + (f"; no CUDA here: {reason}" if reason else "")
             )
-        self._backend = CpuBackend(self.plan, self.options, threads)
+        else:
+            self._backend = CpuBackend(self.plan, self.options, threads)
         self._previous: Optional[np.ndarray] = None
 
     @property
@@ -134,7 +153,22 @@ class Pipeline:
         """(height, width) of the products of a frame of (height, width)."""
         return self.options.output_size(shape)
 
-    def __call__(self, raw: Union[np.ndarray, RawFrame], *, reference: Optional[np.ndarray] = None) -> Result:
+    def is_ready(self, raw: Raw) -> bool:
+        """Whether a frame like this one needs no preparation."""
+        return self._backend.is_ready(self._frame(raw))
+
+    def prepare(self, raw: Raw) -> None:
+        """Get ready for frames like this one, of its shape and type: on a GPU, compile and load what they need.
+
+        The first frame does that too, and takes as long. May run in another thread, before the first frame.
+
+        Raises:
+            FrameError: A frame of the wrong type, shape or size.
+            RuntimeError: A kernel does not compile, or the device is too small or was lost.
+        """
+        self._backend.prepare(self._frame(raw))
+
+    def __call__(self, raw: Raw, *, reference: Optional[np.ndarray] = None) -> Result:
         """Process one frame.
 
         Args:
@@ -148,23 +182,46 @@ class Pipeline:
             FrameError: A frame of the wrong type, shape or size.
             ValueError: A reference is missing, not wanted, or of the wrong shape.
         """
+        return self._result(self._submit(raw, reference))
+
+    def stream(self, frames: Iterable[Raw]) -> Iterator[Result]:
+        """Process frames one after the other; on a GPU, transfers and computation of neighbouring frames overlap.
+
+        Results are those of single calls. Not for SSIM mode `reference`.
+
+        Raises:
+            FrameError: A frame of the wrong type, shape or size.
+        """
+        pending: Deque[_Pending] = deque()
+        for raw in frames:
+            pending.append(self._submit(raw, None))
+            if len(pending) == self._backend.depth:
+                yield self._result(pending.popleft())
+        while pending:
+            yield self._result(pending.popleft())
+
+    def _frame(self, raw: Raw) -> Frame:
+        return as_frame(raw, self.options.full_scale if getattr(raw, "dtype", None) == np.uint16 else 0)
+
+    def _submit(self, raw: Raw, reference: Optional[np.ndarray]) -> _Pending:
         start = time.perf_counter()
-        options = self.options
-        frame = as_frame(raw, options.full_scale if getattr(raw, "dtype", None) == np.uint16 else 0)
-        size = self.output_size(frame.mosaic.shape)
+        options, frame = self.options, self._frame(raw)
+        size = self.output_size(frame.shape)
         if (reference is not None) != (options.ssim_mode == "reference"):
             state = "takes no" if reference is not None else "needs a"
             raise ValueError(f"ssim_mode {options.ssim_mode!r} {state} reference image")
         if reference is not None and (reference.shape != size or reference.dtype != np.float32):
             raise ValueError(f"reference must be float32 of shape {size}, got {reference.dtype} {reference.shape}")
-        other = reference
-        if options.ssim_mode == "temporal" and self._previous is not None and self._previous.shape == size:
-            other = self._previous
         checked = time.perf_counter()
-        output = self._backend.run(frame, other)
+        return _Pending(self._backend.submit(frame), size, reference, checked - start)
+
+    def _result(self, pending: _Pending) -> Result:
+        other = pending.reference
+        if self.options.ssim_mode == "temporal" and self._previous is not None and self._previous.shape == pending.size:
+            other = self._previous
+        output = self._backend.result(pending.ticket, other)
         self._previous = output.value
-        timings = {"prepare": checked - start, **output.timings}
-        return Result(output.products, timings, output.invalid)
+        return Result(output.products, {"prepare": pending.seconds, **output.timings}, output.invalid)
 
     def reset(self) -> None:
         """Forget the frame before (SSIM mode `temporal`), as after a jump in time."""
@@ -177,8 +234,4 @@ class Pipeline:
 
 def backend_problem(name: str) -> Optional[str]:
     """Why a backend (`auto`, `cpu`, `cuda`) cannot work on this machine, or None if it can."""
-    if name != "cuda":
-        return None
-    if importlib.util.find_spec("polar_pipeline.cuda") is None:
-        return "this version has no CUDA backend yet; use 'cpu' or 'auto'"
-    return None
+    return cuda_problem() if name == "cuda" else None

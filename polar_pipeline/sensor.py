@@ -177,6 +177,16 @@ class RawFrame(NamedTuple):
     mosaic: np.ndarray
     full_scale: int
 
+    @property
+    def shape(self) -> Tuple[int, int]:
+        """(height, width) in pixels."""
+        height, width = self.mosaic.shape
+        return height, width
+
+    def unpack(self) -> RawFrame:
+        """The frame itself; see `PackedFrame`."""
+        return self
+
 
 class RawFormat(NamedTuple):
     """How a camera packs pixels into bytes.
@@ -194,7 +204,7 @@ class RawFormat(NamedTuple):
 
     @property
     def full_scale(self) -> int:
-        """The value of a saturated pixel after `unpack`."""
+        """The value of a saturated pixel."""
         return ((1 << self.bits) - 1) << self.shift
 
     def row_bytes(self, width: int) -> int:
@@ -203,6 +213,37 @@ class RawFormat(NamedTuple):
             return (width + 1) // 2 * 3
         return (width * {"u8": 8, "u16": 16, "p": self.bits}[self.packing] + 7) // 8
 
+
+class PackedFrame(NamedTuple):
+    """A mosaic as the camera packed it.
+
+    Attributes:
+        rows: (H, row bytes) uint8.
+        fmt: How pixels are packed: `p` or `packed`.
+        width: Pixels per row.
+    """
+
+    rows: np.ndarray
+    fmt: RawFormat
+    width: int
+
+    @property
+    def shape(self) -> Tuple[int, int]:
+        """(height, width) in pixels."""
+        return len(self.rows), self.width
+
+    @property
+    def full_scale(self) -> int:
+        """The value of a saturated pixel."""
+        return self.fmt.full_scale
+
+    def unpack(self) -> RawFrame:
+        """The mosaic as numbers."""
+        return RawFrame(_unpack_bits(np.ascontiguousarray(self.rows), self.fmt, self.width), self.full_scale)
+
+
+#: A mosaic in either form.
+Frame = Union[RawFrame, PackedFrame]
 
 #: Pixel formats by bit depth and packing; the names are what follows a PFNC colour prefix.
 FORMATS: Dict[str, RawFormat] = {
@@ -269,7 +310,19 @@ def unpack(
     step: int = 0,
     big_endian: bool = False,
 ) -> RawFrame:
-    """Raw bytes as a mosaic; a view where the bytes already are one.
+    """Raw bytes as numbers: `wrap`, with packed pixels unpacked."""
+    return wrap(data, fmt, height, width, step, big_endian).unpack()
+
+
+def wrap(
+    data: Union[bytes, bytearray, memoryview, np.ndarray],
+    fmt: RawFormat,
+    height: int,
+    width: int,
+    step: int = 0,
+    big_endian: bool = False,
+) -> Frame:
+    """Raw bytes as a mosaic: a view where its pixels are bytes or words of this machine, or still packed.
 
     Args:
         data: The bytes of the image, row by row.
@@ -314,7 +367,7 @@ def unpack(
             words = flat[: flat.size // 2 * 2].view(dtype)
             wide = np.lib.stride_tricks.as_strided(words, (height, width), (step, 2), writeable=False)
         return RawFrame(wide.astype(np.uint16, copy=False), fmt.full_scale)
-    return RawFrame(_unpack_bits(np.ascontiguousarray(rows), fmt, width), fmt.full_scale)
+    return PackedFrame(rows, fmt, width)
 
 
 def _unpack_bits(rows: np.ndarray, fmt: RawFormat, width: int) -> np.ndarray:
@@ -422,16 +475,18 @@ def sample(angles: np.ndarray, sensor: Sensor) -> np.ndarray:
     return mosaic
 
 
-def as_frame(raw: Union[np.ndarray, RawFrame], full_scale: int = 0) -> RawFrame:
+def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     """Validate a mosaic given as an array.
 
     Args:
-        raw: (H, W) uint8 or uint16, or a `RawFrame`.
+        raw: (H, W) uint8 or uint16, a `RawFrame`, or a `PackedFrame` from `wrap`, which is valid.
         full_scale: Value of a saturated pixel of an array; 0 takes the type's maximum.
 
     Raises:
         FrameError: Wrong type, shape or size.
     """
+    if isinstance(raw, PackedFrame):
+        return raw
     if isinstance(raw, RawFrame):
         mosaic, full_scale = raw
     else:

@@ -12,7 +12,7 @@ import pytest
 from support import data_folder
 
 from polar_pipeline import Pipeline, RawFrame, reference
-from polar_pipeline.cpu import backend
+from polar_pipeline.cpu import strips
 from polar_pipeline.products import PRODUCTS
 
 #: float32 planes carry about seven digits; sums of some thirty terms near 1 stay within this.
@@ -120,7 +120,7 @@ def test_strips_and_threads_do_not_show(
         "demosaic": demosaic,
     }
     whole = Pipeline(**options, threads=1)(frame)
-    monkeypatch.setattr(backend, "STRIP_PIXELS", 1)  # the shortest strips there are
+    monkeypatch.setattr(strips, "STRIP_PIXELS", 1)  # the shortest strips there are
     for threads in (1, 3):
         parts = Pipeline(**options, threads=threads)(frame)
         for name in PRODUCTS:

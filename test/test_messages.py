@@ -79,7 +79,7 @@ def test_raw_pixels_come_back_from_a_message(name: str, big_endian: bool) -> Non
     image = messages.ImageMessage(STAMP, "", 16, 18, name, big_endian, fmt.row_bytes(18), data)
     raw = messages.to_raw(image)
     assert raw.full_scale == (1 << fmt.bits) - 1
-    np.testing.assert_array_equal(raw.mosaic, mosaic)
+    np.testing.assert_array_equal(raw.unpack().mosaic, mosaic)
 
 
 @pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])

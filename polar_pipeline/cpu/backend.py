@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
@@ -13,29 +11,17 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 import cv2
 import numpy as np
 
+from polar_pipeline.coefficients import LUMA
 from polar_pipeline.cpu import demosaic as dm
-from polar_pipeline.cpu.ssim import ssim_strip
+from polar_pipeline.cpu.strips import compare, cores, display, strips
 from polar_pipeline.options import Options
+from polar_pipeline.output import Buffers, Output
 from polar_pipeline.plan import Plan
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.reference import LUMA
-from polar_pipeline.sensor import ANGLES, RawFrame
-
-#: Output pixels per strip: with its temporaries a strip of this size stays within a core's share of the cache.
-STRIP_PIXELS = 160_000
+from polar_pipeline.sensor import ANGLES, Frame, RawFrame
 
 _F = np.float32
 _BELOW_PI = float(np.nextafter(_F(np.pi), _F(0)))
-_LOW_BYTE = 0 if sys.byteorder == "little" else 3
-
-
-class Output(NamedTuple):
-    """What a backend gives back: products by name, seconds per stage, (saturated, dark) counts, and S0/2 (luma)."""
-
-    products: Dict[str, np.ndarray]
-    timings: Dict[str, float]
-    invalid: Tuple[int, int]
-    value: Optional[np.ndarray]
 
 
 class CpuBackend:
@@ -51,16 +37,30 @@ class CpuBackend:
         self._plan = plan
         self._options = options
         _keep_freed_memory()
-        self._threads = threads or _cores()
-        self._buffers = _Buffers()
+        self._threads = threads or cores()
+        self._buffers = Buffers()
         self._pool = ThreadPoolExecutor(self._threads, "polar_pipeline")
+
+    #: Frames that can be under way.
+    depth = 1
 
     @property
     def device(self) -> str:
         """What it runs on, for people."""
         return f"cpu ({platform.machine()}, {self._threads} threads)"
 
-    def run(self, frame: RawFrame, other: Optional[np.ndarray] = None) -> Output:
+    def is_ready(self, _: Frame) -> bool:
+        """Whether nothing has to be compiled for frames like this one: always."""
+        return True
+
+    def prepare(self, _: Frame) -> None:
+        """Get ready for frames like this one: nothing to do."""
+
+    def submit(self, frame: Frame) -> Frame:
+        """Start on a frame; the CPU starts when its result is asked for."""
+        return frame
+
+    def result(self, frame: Frame, other: Optional[np.ndarray] = None) -> Output:
         """Every product of one frame.
 
         Args:
@@ -69,17 +69,11 @@ class CpuBackend:
         """
         plan, mode = self._plan, self._options.ssim_mode
         marks = [("", time.perf_counter())]
-        job = _Job(frame, plan, self._options, self._buffers)
-        counts = list(self._pool.map(job.pixel_pass, job.strips()))
+        job = _Job(frame.unpack(), plan, self._options, self._buffers)
+        counts = list(self._pool.map(job.pixel_pass, strips(job.size)))
         marks.append(("polarization", time.perf_counter()))
         if plan.window:
-            if mode == "consistency":
-                other = job.pair[1]
-            if other is None:
-                job.no_similarity()
-            else:
-                sums = list(self._pool.map(job.window_pass(other), job.strips()))
-                job.store_mean(sums)
+            compare(self._pool, job.pair[0], job.pair[1] if mode == "consistency" else other, job.out)
             marks.append(("ssim", time.perf_counter()))
         timings = {name: now - before for (_, before), (name, now) in zip(marks, marks[1:])}
         invalid = (sum(saturated for saturated, _ in counts), sum(dark for _, dark in counts))
@@ -89,11 +83,6 @@ class CpuBackend:
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @lru_cache(maxsize=8)
@@ -132,7 +121,7 @@ class _Border(NamedTuple):
 class _Job:
     """One frame on its way: its padded mosaic, the outputs, and what the passes share."""
 
-    def __init__(self, frame: RawFrame, plan: Plan, options: Options, buffers: _Buffers) -> None:
+    def __init__(self, frame: RawFrame, plan: Plan, options: Options, buffers: Buffers) -> None:
         mosaic = frame.mosaic
         self.plan = plan
         self.options = options
@@ -156,12 +145,6 @@ class _Job:
         }
         pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
         self.pair = [buffers.get(self.size, "float32") for _ in range(pairs)]
-        self.strip_rows = max(4, STRIP_PIXELS // self.size[1] // 4 * 4)
-
-    def strips(self) -> List[Tuple[int, int]]:
-        """(first, end) output row of every strip; the first is a multiple of the mosaic's period."""
-        height = self.size[0]
-        return [(top, min(top + self.strip_rows, height)) for top in range(0, height, self.strip_rows)]
 
     def pixel_pass(self, rows: Tuple[int, int]) -> Tuple[int, int]:
         """Every operator of the first pass on one strip; gives (saturated, dark) counts."""
@@ -169,28 +152,6 @@ class _Job:
         for name in self.plan.pixel:
             _STAGES[name](strip)
         return strip.counts
-
-    def window_pass(self, other: np.ndarray) -> Callable[[Tuple[int, int]], float]:
-        """A function that compares one strip of the pair and gives the sum of its similarities."""
-        one = self.pair[0]
-
-        def compare(rows: Tuple[int, int]) -> float:
-            similarity = ssim_strip(one, other, *rows)
-            self.store("ssim_map", rows, [similarity])
-            return float(similarity.sum(dtype=np.float64))
-
-        return compare
-
-    def store_mean(self, sums: List[float]) -> None:
-        """The mean similarity, summed strip by strip in a fixed order."""
-        if "ssim" in self.out:
-            self.out["ssim"][...] = sum(sums) / (self.size[0] * self.size[1])
-
-    def no_similarity(self) -> None:
-        """Nothing to compare with: NaN, or 0 in the display encoding."""
-        for name in self.plan.window:
-            if name in self.out:
-                self.out[name].fill(0 if self.out[name].dtype == np.uint8 else np.nan)
 
     def store(
         self, name: str, rows: Tuple[int, int], planes: List[np.ndarray], bad: Optional[np.ndarray] = None
@@ -200,7 +161,7 @@ class _Job:
             return
         target = self.out[name][rows[0] : rows[1]]
         if target.dtype == np.uint8:
-            _display(name, planes[0] if len(planes) == 1 else cv2.merge(planes), target)
+            display(name, planes[0] if len(planes) == 1 else cv2.merge(planes), target)
         elif len(planes) == 1:
             target[...] = planes[0]
         else:
@@ -217,18 +178,6 @@ def _constant(shape: Tuple[int, ...], dtype: str) -> np.ndarray:
     return image
 
 
-def _display(name: str, image: np.ndarray, out: np.ndarray) -> None:
-    """A float image into a uint8 one: AoLP wraps at 256, everything else spans [0, 1]."""
-    if name == "aolp":
-        # Added to 2^23, a float32 holds the rounded number in its lowest bits: its low byte is the value modulo 256.
-        bits = cv2.addWeighted(image, 256 / np.pi, image, 0, 2.0**23)
-        cv2.extractChannel(bits.view(np.uint8).reshape(*image.shape, 4), _LOW_BYTE, out)
-        return
-    if name == "ssim_map":
-        image = np.clip(image, 0, 1)
-    cv2.convertScaleAbs(image, out, alpha=255)
-
-
 def _keep_freed_memory() -> None:
     """Have glibc keep the strips' freed temporaries rather than give them back and fault them in again.
 
@@ -236,38 +185,6 @@ def _keep_freed_memory() -> None:
     one block just below that, never touched, is enough. Other allocators do not mind.
     """
     np.empty(31 << 20, np.uint8)
-
-
-class _Buffers:
-    """Output arrays, handed out again once their former holders have dropped them: fresh pages cost more than the work.
-
-    An array that is referenced from anywhere else, directly or through a view, is left alone.
-    """
-
-    def __init__(self) -> None:
-        self._arrays: Dict[Tuple[Tuple[int, ...], str], List[np.ndarray]] = {}
-
-    def get(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
-        """An array of this shape and type with arbitrary content."""
-        known = self._arrays.setdefault((shape, dtype), [])
-        for k in range(len(known)):
-            if sys.getrefcount(known[k]) == _UNSHARED:
-                return known[k]
-        if len(known) < _KEPT:
-            known.append(np.empty(shape, dtype))
-            return known[-1]
-        return np.empty(shape, dtype)
-
-
-def _unshared_count() -> int:
-    """What `sys.getrefcount` says of a list's element that nobody else holds; it differs between Python versions."""
-    lone = [np.empty(1)]
-    return sys.getrefcount(lone[0])
-
-
-_UNSHARED = _unshared_count()
-#: Arrays kept per shape and type: some products share both, and a consumer may hold a few frames.
-_KEPT = 16
 
 
 class _Strip:

@@ -93,7 +93,7 @@ def replay(
             raw = messages.to_raw(image, options.bit_depth, options.alignment)
             expected = None
             if options.ssim_mode == "reference":
-                expected = _reference(reference, image.stamp_ns, options.output_size(raw.mosaic.shape))
+                expected = _reference(reference, image.stamp_ns, options.output_size(raw.shape))
             decoded = time.perf_counter()
             if stamps and image.stamp_ns < stamps[-1]:
                 pipeline.reset()  # a camera that started again, as in the live node
@@ -113,7 +113,7 @@ def replay(
         if comparison is not None:
             comparison.add(image.stamp_ns, result)
         stamps.append(image.stamp_ns)
-        pixels = float(np.prod(options.output_size(raw.mosaic.shape)))
+        pixels = float(np.prod(options.output_size(raw.shape)))
         invalid.append((result.invalid[0] / pixels, result.invalid[1] / pixels))
         if "ssim" in result:
             ssim.append(float(result["ssim"]))

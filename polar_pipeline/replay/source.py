@@ -85,7 +85,7 @@ class Recorded(NamedTuple):
         if isinstance(self.data, bytes) and self.kind == IMAGE:
             return bytes(messages.from_ros1(self.data, IMAGE)) if self.is_ros1 else self.data
         image = self.image()
-        pixels = messages.to_raw(image).mosaic
+        pixels = messages.to_raw(image).unpack().mosaic
         return bytes(messages.encode_image(image.stamp_ns, image.frame_id, image.encoding, pixels))
 
 

@@ -320,7 +320,7 @@ class PolarNode(Node):  # type: ignore[misc]
             self._diagnostics.idled()
             return
         raw = messages.to_raw(image, options.bit_depth, options.alignment)
-        size = options.output_size(raw.mosaic.shape)
+        size = options.output_size(raw.shape)
         reference = None
         if options.ssim_mode == "reference" and set(products) & set(SSIM_PRODUCTS):
             try:

@@ -1,0 +1,72 @@
+"""What both passes over a frame share: strips of rows, the display encoding, and the second pass itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Dict, List, Optional, Tuple
+
+import cv2
+import numpy as np
+
+from polar_pipeline.cpu.ssim import ssim_strip
+
+#: Output pixels per strip: with its temporaries a strip of this size stays within a core's share of the cache.
+STRIP_PIXELS = 160_000
+
+_LOW_BYTE = 0 if sys.byteorder == "little" else 3
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def strips(size: Tuple[int, int]) -> List[Tuple[int, int]]:
+    """(first, end) row of the strips of an image of (height, width); the first is a multiple of the mosaic's period."""
+    height, width = size
+    rows = max(4, STRIP_PIXELS // width // 4 * 4)
+    return [(top, min(top + rows, height)) for top in range(0, height, rows)]
+
+
+def display(name: str, image: np.ndarray, out: np.ndarray) -> None:
+    """A float image into a uint8 one: AoLP wraps at 256, everything else spans [0, 1]."""
+    if name == "aolp":
+        # Added to 2^23, a float32 holds the rounded number in its lowest bits: its low byte is the value modulo 256.
+        bits = cv2.addWeighted(image, 256 / np.pi, image, 0, 2.0**23)
+        cv2.extractChannel(bits.view(np.uint8).reshape(*image.shape, 4), _LOW_BYTE, out)
+        return
+    if name == "ssim_map":
+        image = np.clip(image, 0, 1)
+    cv2.convertScaleAbs(image, out, alpha=255)
+
+
+def compare(pool: ThreadPoolExecutor, one: np.ndarray, other: Optional[np.ndarray], out: Dict[str, np.ndarray]) -> None:
+    """The second pass: the similarity of two images into `ssim_map` and `ssim`, those of them that are in `out`.
+
+    Args:
+        pool: Threads to work on.
+        one: (h, w) float32 in [0, 1].
+        other: The same; None if there is nothing to compare with: NaN, or 0 in the display encoding.
+        out: Arrays to fill, by product.
+    """
+    if other is None:
+        for name in ("ssim_map", "ssim"):
+            if name in out:
+                out[name].fill(0 if out[name].dtype == np.uint8 else np.nan)
+        return
+
+    def strip(rows: Tuple[int, int]) -> float:
+        similarity = ssim_strip(one, other, *rows)
+        if "ssim_map" in out:
+            target = out["ssim_map"][rows[0] : rows[1]]
+            if target.dtype == np.uint8:
+                display("ssim_map", similarity, target)
+            else:
+                target[...] = similarity
+        return float(similarity.sum(dtype=np.float64))
+
+    sums = list(pool.map(strip, strips(one.shape)))
+    if "ssim" in out:
+        out["ssim"][...] = sum(sums) / one.size  # in a fixed order

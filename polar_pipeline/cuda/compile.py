@@ -1,0 +1,311 @@
+"""Kernels from source to device code, through NVRTC: needs no GPU, no CuPy, no compiler and no headers.
+
+The library comes with the CUDA toolkit (JetPack has it) or with pip (`nvidia-cuda-nvrtc-cu12`, part of this package's
+extras). What was compiled once stays on disk, by everything that it depends on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import struct
+import tempfile
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
+
+from polar_pipeline.share import share_path
+
+#: Options of every compilation; NVRTC 11.4 knows them all. Line numbers serve the profilers and cost nothing.
+OPTIONS = ("--std=c++14", "--generate-line-info")
+
+_INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
+
+
+class CompileError(RuntimeError):
+    """A kernel that could not be compiled; the text holds the compiler's log."""
+
+
+# -------------------------------------------------------------------------------------------------------------- source
+
+
+def source(stem: str) -> str:
+    """`kernels/<stem>.cu` with every file of that folder that it includes put in its place, once.
+
+    `#line` directives keep the compiler's messages pointing into the files.
+
+    Raises:
+        FileNotFoundError: There is no such kernel.
+    """
+    return _expand(share_path("kernels", f"{stem}.cu"), set())
+
+
+def _expand(path: Path, seen: Set[Path]) -> str:
+    lines = [f'#line 1 "{path.name}"']
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        found = _INCLUDE.match(line)
+        included = path.parent / found.group(1) if found else path
+        if not found or not included.is_file():  # what lies elsewhere is the compiler's affair
+            lines.append(line)
+        elif included not in seen:
+            seen.add(included)
+            lines += [_expand(included, seen), f'#line {number + 1} "{path.name}"']
+        else:
+            lines.append("")
+    return "\n".join(lines)
+
+
+# --------------------------------------------------------------------------------------------------------------- NVRTC
+
+
+class Nvrtc:
+    """One NVRTC library.
+
+    Args:
+        path: What the system's loader takes: a path or a name.
+
+    Attributes:
+        path: The same.
+        version: (major, minor).
+        archs: Compute capabilities that it compiles for, such as 72.
+
+    Raises:
+        OSError: It cannot be loaded.
+        AttributeError: It is older than 11.2, or something else.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._library = ctypes.CDLL(path)
+        major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        self._call("Version", ctypes.byref(major), ctypes.byref(minor))
+        self.version = (major.value, minor.value)
+        self._call("GetNumSupportedArchs", ctypes.byref(count))
+        archs = (ctypes.c_int * count.value)()
+        self._call("GetSupportedArchs", archs)
+        self.archs: Tuple[int, ...] = tuple(archs)
+
+    def compile(self, text: str, name: str, options: Tuple[str, ...]) -> bytes:
+        """CUDA C++ -> cubin.
+
+        Args:
+            text: The source.
+            name: Its name in messages.
+            options: Command-line options, the architecture among them.
+
+        Raises:
+            CompileError: It does not compile.
+        """
+        program = ctypes.c_void_p()
+        self._call("CreateProgram", ctypes.byref(program), text.encode(), name.encode(), 0, None, None)
+        try:
+            flags = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+            try:
+                self._call("CompileProgram", program, len(options), flags)
+            except CompileError as err:
+                log = self._read("ProgramLog", program).rstrip(b"\0").decode(errors="replace")
+                raise CompileError(f"{name}: {err} with {' '.join(options)}\n{log}") from None
+            return self._read("CUBIN", program)
+        finally:
+            self._call("DestroyProgram", ctypes.byref(program))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, f"nvrtc{name}")(*arguments)
+        if code != 0:
+            text = self._library.nvrtcGetErrorString
+            text.restype = ctypes.c_char_p
+            raise CompileError(f"nvrtc{name}: {text(code).decode()}")
+
+    def _read(self, what: str, program: ctypes.c_void_p) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"Get{what}Size", program, ctypes.byref(size))
+        data = ctypes.create_string_buffer(size.value)
+        self._call(f"Get{what}", program, data)
+        return data.raw
+
+
+def _library_paths() -> Iterator[str]:
+    """Where NVRTC may lie, best first: pip's wheels, the toolkit, the loader's own path; newest first in each."""
+    folders: List[Path] = []
+    nvidia = importlib.util.find_spec("nvidia")
+    for root in nvidia.submodule_search_locations or () if nvidia else ():
+        folders += [Path(root, "cuda_nvrtc", "lib"), *sorted(Path(root).glob("cu[0-9]*/lib"), reverse=True)]
+    toolkits = [os.environ.get(name, "") for name in ("CUDA_PATH", "CUDA_HOME")] + ["/usr/local/cuda"]
+    folders += [Path(toolkit, "lib64") for toolkit in toolkits if toolkit]
+    for folder in folders:
+        yield from sorted((str(path) for path in folder.glob("libnvrtc.so.*")), reverse=True)
+    yield from ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so")
+
+
+@lru_cache(maxsize=1)
+def libraries() -> Tuple[Nvrtc, ...]:
+    """Every NVRTC library of this machine, one per version."""
+    found: Dict[Tuple[int, int], Nvrtc] = {}
+    for path in _library_paths():
+        with suppress(OSError, AttributeError):
+            library = Nvrtc(path)
+            found.setdefault(library.version, library)
+    return tuple(found.values())
+
+
+def find_library(arch: str) -> Nvrtc:
+    """An NVRTC library that compiles for an architecture such as `sm_72`.
+
+    Raises:
+        CompileError: None is installed, or none that knows the architecture.
+    """
+    number = re.fullmatch(r"sm_(\d+)", arch)
+    if number is None:
+        raise CompileError(f"an architecture is written sm_72, got {arch!r}")
+    for library in libraries():
+        if int(number.group(1)) in library.archs:
+            return library
+    have = "; ".join(
+        f"NVRTC {library.version[0]}.{library.version[1]} compiles for {', '.join(map(str, library.archs))}"
+        for library in libraries()
+    )
+    raise CompileError(
+        f"no NVRTC for {arch}: {have or 'none is installed'}; it comes with the CUDA toolkit, or with "
+        "pip install nvidia-cuda-nvrtc-cu12"
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ compiler
+
+
+def compile_cubin(stem: str, defines: Mapping[str, Union[int, str]], arch: str) -> bytes:
+    """The device code of a kernel, from disk if it was compiled before.
+
+    Args:
+        stem: Name of the kernel and of its file in `kernels/`.
+        defines: Preprocessor definitions.
+        arch: Such as `sm_72`.
+
+    Raises:
+        CompileError: It does not compile, or there is nothing to compile it with.
+        FileNotFoundError: There is no such kernel.
+    """
+    library = find_library(arch)
+    text = source(stem)
+    options = (*OPTIONS, f"--gpu-architecture={arch}", *(f"-D{key}={defines[key]}" for key in sorted(defines)))
+    key = hashlib.sha256(json.dumps([text, options, library.version]).encode()).hexdigest()
+    path = cache_folder() / f"{key}.cubin"
+    cubin = _read_entry(path)
+    if cubin is None:
+        cubin = library.compile(text, f"{stem}.cu", options)
+        _write_entry(path, cubin)
+    return cubin
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: `$XDG_CACHE_HOME/polar_pipeline`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "polar_pipeline"
+
+
+def _read_entry(path: Path) -> Optional[bytes]:
+    """What an entry holds, None if it is not there or not whole: its first bytes are the digest of the rest."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    digest, cubin = data[:32], data[32:]
+    return cubin if hashlib.sha256(cubin).digest() == digest else None
+
+
+def _write_entry(path: Path, cubin: bytes) -> None:
+    """Keep an entry; other processes see it whole or not at all. A folder that cannot be written costs time only."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=str(path.parent), delete=False) as stream:
+            stream.write(hashlib.sha256(cubin).digest() + cubin)
+        Path(stream.name).replace(path)
+
+
+# ----------------------------------------------------------------------------------------------------------- resources
+
+
+class Resources(NamedTuple):
+    """What one kernel takes of the device.
+
+    Attributes:
+        name: The entry point.
+        registers: Per thread.
+        shared_bytes: Shared memory per block that is part of the kernel; what a launch adds is not in it.
+        spill_bytes: Local memory per thread: registers that were spilled, and arrays that found no registers.
+    """
+
+    name: str
+    registers: int
+    shared_bytes: int
+    spill_bytes: int
+
+
+class _Section(NamedTuple):
+    name: str
+    info: int
+    size: int
+    data: bytes
+
+
+#: Attributes of `.nv.info`: (symbol, value) pairs that we read.
+_FRAME_SIZE, _REGISTER_COUNT = 0x11, 0x2F
+_FORMAT_SIZED = 4
+_SYMBOL_BYTES, _NO_BITS = 24, 8
+#: What the system keeps of a block's shared memory from sm_90 on.
+_RESERVED_SHARED = 1024
+
+
+def resources(cubin: bytes) -> Resources:
+    """What the one kernel in a cubin takes, read off its ELF sections.
+
+    Raises:
+        ValueError: It is no cubin of one kernel.
+    """
+    if cubin[:5] != b"\x7fELF\x02":
+        raise ValueError(f"a cubin is a 64-bit ELF file, got {cubin[:5]!r}")
+    sections = _sections(cubin)
+    names = [name[len(".text.") :] for name in sections if name.startswith(".text.")]
+    if len(names) != 1:
+        raise ValueError(f"expected a cubin of one kernel, got {names}")
+    name = names[0]
+    found = dict(_info(sections, name))
+    shared = sections[f".nv.shared.{name}"].size if f".nv.shared.{name}" in sections else 0
+    if shared and ".nv.shared.reserved.0" in sections:
+        shared -= _RESERVED_SHARED
+    return Resources(name, found[_REGISTER_COUNT], shared, found.get(_FRAME_SIZE, 0))
+
+
+def _sections(elf: bytes) -> Dict[str, _Section]:
+    (table,) = struct.unpack_from("<Q", elf, 0x28)
+    entry, count, names = struct.unpack_from("<HHH", elf, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", elf, table + k * entry) for k in range(count)]
+    text = headers[names][4]
+    found = {}
+    for header in headers:
+        start = text + header[0]
+        name = elf[start : elf.index(b"\0", start)].decode()
+        data = b"" if header[1] == _NO_BITS else elf[header[4] : header[4] + header[5]]
+        found[name] = _Section(name, header[7], header[5], data)
+    return found
+
+
+def _info(sections: Mapping[str, _Section], kernel: str) -> Iterator[Tuple[int, int]]:
+    """(attribute, value) of the attributes that `.nv.info` keeps per symbol, for one kernel."""
+    symbols, names = sections[".symtab"].data, sections[".strtab"].data
+    data, at = sections[".nv.info"].data, 0
+    while at < len(data):
+        kind, attribute, size = struct.unpack_from("<BBH", data, at)
+        at += 4
+        if kind != _FORMAT_SIZED:  # the value stands in the header
+            continue
+        if size == 8:
+            symbol, value = struct.unpack_from("<II", data, at)
+            (start,) = struct.unpack_from("<I", symbols, symbol * _SYMBOL_BYTES)
+            if names[start : names.index(b"\0", start)].decode() == kernel:
+                yield attribute, value
+        at += size

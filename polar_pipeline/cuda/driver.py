@@ -1,0 +1,224 @@
+"""The calls to CUDA that the backend needs, with errors that say what happened. The only module that imports CuPy.
+
+CuPy's own arrays, pools and streams are left aside: what is allocated here is freed at a known time, also on a device
+that was lost.
+"""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import suppress
+from typing import Any, NamedTuple, Tuple
+
+import numpy as np
+
+from polar_pipeline.cuda.device import Device, from_properties
+
+#: Status codes after which a CUDA context is of no use any more: the device is gone or busy (46, 100, 101), memory
+#: failed (214, 220), a kernel went astray or took too long (700, 702, 714 to 719), or nobody knows (999).
+_LOST = (46, 100, 101, 201, 214, 220, 700, 702, 709, 710, *range(714, 720), 999)
+_OUT_OF_MEMORY = 2
+_TO_DEVICE, _TO_HOST = 1, 2
+_NON_BLOCKING = 1
+_HOST_MAPPED = 2
+_MAX_DYNAMIC_SHARED = 8
+#: Dynamic shared memory that a kernel may have without asking.
+_FREE_SHARED = 48 * 1024
+
+
+class DeviceMemoryError(RuntimeError):
+    """The GPU, or the memory that it shares with the CPU, is too small; a backend that needs less may work."""
+
+
+class DeviceLostError(RuntimeError):
+    """The GPU stopped working for this process: nothing computed on it can be trusted or waited for any more."""
+
+
+class Kernel(NamedTuple):
+    """A loaded kernel: handles of its module and of its entry point."""
+
+    module: int
+    function: int
+
+
+class Driver:
+    """The first GPU that this process may see (`CUDA_VISIBLE_DEVICES`).
+
+    Attributes:
+        name: As its maker calls it.
+        device: Its limits.
+
+    Raises:
+        RuntimeError: CuPy, a driver or a GPU is missing; the text says which.
+    """
+
+    def __init__(self) -> None:
+        try:
+            cupy: Any = importlib.import_module("cupy")
+        except ImportError as err:
+            raise RuntimeError(f"CuPy cannot be imported ({err}); pip extras cuda11, cuda12, cuda13") from err
+        self._runtime, self._driver = cupy.cuda.runtime, cupy.cuda.driver
+        self._errors = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError)
+        try:
+            properties = self._runtime.getDeviceProperties(0)
+        except self._errors as err:
+            raise RuntimeError(f"no GPU: {err}") from err
+        self.name: str = properties["name"].decode()
+        self.device: Device = from_properties(properties)
+
+    def _call(self, function: Any, *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except self._errors as err:
+            if err.status in _LOST:
+                raise DeviceLostError(
+                    f"the GPU was lost ({err}): close the pipeline and make a new one; after a fault of a kernel that "
+                    "takes a new process"
+                ) from err
+            raise
+
+    def _release(self, function: Any, *arguments: Any) -> None:
+        """Give something back; a device that was lost has it already."""
+        with suppress(*self._errors):
+            function(*arguments)
+
+    def _allocate(self, where: str, size: int, function: Any, *arguments: Any) -> int:
+        try:
+            pointer: int = self._call(function, *arguments)
+        except self._errors as err:
+            if err.status != _OUT_OF_MEMORY:
+                raise
+            free, total = self._call(self._runtime.memGetInfo)
+            raise DeviceMemoryError(
+                f"{where} of {size} bytes cannot be had; of the {total} bytes of {self.name}, {free} are free"
+            ) from err
+        return pointer
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def malloc(self, size: int) -> int:
+        """Device memory.
+
+        Raises:
+            DeviceMemoryError: There is not that much.
+        """
+        return self._allocate("device memory", size, self._runtime.malloc, size)
+
+    def free(self, pointer: int) -> None:
+        """Give device memory back."""
+        self._release(self._runtime.free, pointer)
+
+    def host_array(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
+        """An array in pinned host memory, which kernels can read and write at its own address; freed as any array.
+
+        Raises:
+            DeviceMemoryError: There is not that much.
+        """
+        size = max(1, int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        pointer = self._allocate("pinned host memory", size, self._runtime.hostAlloc, size, _HOST_MAPPED)
+        return np.asarray(_HostBlock(self, pointer, shape, dtype))
+
+    def free_host(self, pointer: int) -> None:
+        """Give pinned host memory back."""
+        self._release(self._runtime.freeHost, pointer)
+
+    def upload(self, pointer: int, array: np.ndarray, stream: int) -> None:
+        """Copy a pinned array to the device, in the stream's order."""
+        self._call(self._runtime.memcpyAsync, pointer, array.ctypes.data, array.nbytes, _TO_DEVICE, stream)
+
+    def download(self, array: np.ndarray, pointer: int, stream: int) -> None:
+        """Fill a pinned array from the device, in the stream's order."""
+        self._call(self._runtime.memcpyAsync, array.ctypes.data, pointer, array.nbytes, _TO_HOST, stream)
+
+    def clear(self, pointer: int, size: int, stream: int) -> None:
+        """Fill device memory with zeros, in the stream's order."""
+        self._call(self._runtime.memsetAsync, pointer, 0, size, stream)
+
+    # -- order -----------------------------------------------------------------------------------------------------
+
+    def make_stream(self) -> int:
+        """A queue of copies and kernels beside all others."""
+        stream: int = self._call(self._runtime.streamCreateWithFlags, _NON_BLOCKING)
+        return stream
+
+    def free_stream(self, stream: int) -> None:
+        """End a stream."""
+        self._release(self._runtime.streamDestroy, stream)
+
+    def make_event(self) -> int:
+        """A mark in a stream."""
+        event: int = self._call(self._runtime.eventCreate)
+        return event
+
+    def free_event(self, event: int) -> None:
+        """End an event."""
+        self._release(self._runtime.eventDestroy, event)
+
+    def record(self, event: int, stream: int) -> None:
+        """Set the mark at the stream's end."""
+        self._call(self._runtime.eventRecord, event, stream)
+
+    def wait(self, event: int) -> None:
+        """Wait until the device has come to the mark."""
+        self._call(self._runtime.eventSynchronize, event)
+
+    def elapsed(self, first: int, second: int) -> float:
+        """Seconds between two marks that the device has passed."""
+        milliseconds: float = self._call(self._runtime.eventElapsedTime, first, second)
+        return milliseconds / 1000
+
+    # -- kernels ---------------------------------------------------------------------------------------------------
+
+    def load(self, cubin: bytes, name: str, shared: int) -> Kernel:
+        """Device code onto the device.
+
+        Args:
+            cubin: What `compile_cubin` gives.
+            name: The entry point.
+            shared: Dynamic shared memory that launches will ask for, bytes.
+        """
+        self._call(self._runtime.free, 0)  # makes the runtime's context this thread's, which the driver's calls need
+        module: int = self._call(self._driver.moduleLoadData, cubin)
+        function: int = self._call(self._driver.moduleGetFunction, module, name)
+        if shared > _FREE_SHARED:
+            self._call(self._driver.funcSetAttribute, function, _MAX_DYNAMIC_SHARED, shared)
+        return Kernel(module, function)
+
+    def unload(self, kernel: Kernel) -> None:
+        """Take a kernel off the device."""
+        self._release(self._driver.moduleUnload, kernel.module)
+
+    def launch(
+        self, kernel: Kernel, grid: Tuple[int, int, int], threads: int, shared: int, stream: int, argument: np.ndarray
+    ) -> None:
+        """Start a kernel, in the stream's order.
+
+        Args:
+            kernel: A loaded kernel.
+            grid: Blocks along x, y, z.
+            threads: Per block.
+            shared: Dynamic shared memory, bytes.
+            stream: The queue.
+            argument: Its one argument, a structure passed by value.
+        """
+        parameters = np.array([argument.ctypes.data], np.uint64)
+        self._call(
+            self._driver.launchKernel, kernel.function, *grid, threads, 1, 1, shared, stream, parameters.ctypes.data, 0
+        )
+
+
+class _HostBlock:
+    """Pinned memory as NumPy sees it; the array made of it keeps it alive."""
+
+    def __init__(self, driver: Driver, pointer: int, shape: Tuple[int, ...], dtype: str) -> None:
+        self._driver = driver
+        self._pointer = pointer
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": shape,
+            "typestr": np.dtype(dtype).str,
+            "data": (pointer, False),
+        }
+
+    def __del__(self) -> None:
+        self._driver.free_host(self._pointer)
