@@ -32,10 +32,10 @@ FLOORS = (
     ("messages",),
     ("", "pipeline"),
     ("cpu", "cuda"),
-    ("reference",),
+    ("reference", "output"),
     ("plan", "options"),
     ("products", "scene"),
-    ("sensor", "share"),
+    ("sensor", "share", "coefficients"),
 )
 ROS = {"rclpy", "rcl_interfaces", "sensor_msgs", "std_msgs", "std_srvs", "diagnostic_msgs", "cv_bridge", "launch"}
 
