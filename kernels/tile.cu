@@ -49,7 +49,7 @@ struct Shared {
         } lattice;
 #endif
 #if ADAPTIVE
-        struct { Pair total[STAGE_Y][STAGE_P], detail[STAGE_Y][STAGE_P], energy[STAGE_Y][STAGE_P]; } stage[CHANNELS];
+        struct { Pair excess[STAGE_Y][STAGE_P], detail[STAGE_Y][STAGE_P], energy[STAGE_Y][STAGE_P]; } stage[CHANNELS];
 #endif
         u32 none;
     };
@@ -274,8 +274,8 @@ DEVICE Smooth smooth_line(const Line& a, const Pair* p, int column) {
 DEVICE Pair smooth_same(Pair a, Pair b, Pair c) { return fma(b, PAIR(ADR_SAME_0), mul(add(a, c), PAIR(ADR_SAME_2))); }
 DEVICE Pair smooth_other(Pair a, Pair b, Pair c, Pair d) { return fma(add(b, c), PAIR(ADR_OTHER_1), mul(add(a, d), PAIR(ADR_OTHER_3))); }
 
-// Roughness towards an opposite pair of neighbours: g(d) = |z(d) - z(-d)| + |C - z(2d)| + 1 level, over 32 so that products
-// of three stay in the range of half.
+// Roughness towards an opposite pair of neighbours: g(d) = |z(d) - z(-d)| + |C - z(2d)| + 1 level, over 32 so that sums and
+// products of three stay between half's smallest normal number and its largest.
 struct Rough { Pair a, b; };
 DEVICE Rough rough(Pair c, Pair a, Pair b, Pair far_a, Pair far_b) {
     const Pair across = fma(absolute(sub(a, b)), PAIR(1.0 / 32), PAIR(1.0 / 32));
@@ -284,8 +284,8 @@ DEVICE Rough rough(Pair c, Pair a, Pair b, Pair far_a, Pair far_b) {
     g.b = fma(absolute(sub(c, far_b)), PAIR(1.0 / 32), across);
     return g;
 }
-// the mean of two neighbours, weighted by 1/g
-DEVICE Pair mean_of_two(Rough g, Pair a, Pair b) { return fma(mul(g.b, reciprocal(add(g.a, g.b))), sub(a, b), b); }
+// the mean of two neighbours, weighted by 1/g, less the centre: differences are small, and lose least in half
+DEVICE Pair excess_of_two(Rough g, Pair c, Pair a, Pair b) { return fma(mul(g.b, reciprocal(add(g.a, g.b))), sub(a, b), sub(b, c)); }
 
 DEVICE void stage_a(Shared& s, int channel, int first, int column) {
     const Pair* z = &s.mosaic[channel][first + HALO_Y - 1][column + HALO_X / 2 - 1];
@@ -310,12 +310,14 @@ DEVICE void stage_a(Shared& s, int channel, int first, int column) {
         const Pair c = m.centre;
         const Rough h = rough(c, m.l1, m.r1, m.left, m.right), v = rough(c, u1.centre, d1.centre, u2.centre, d2.centre);
         const Rough e = rough(c, u1.l1, d1.r1, u2.left, d2.right), f = rough(c, u1.r1, d1.l1, u2.right, d2.left);
-        // four diagonals with one division: every weight times the product of all roughnesses
+        // four diagonals with one division: every weight times the product of all roughnesses; over 64, again for the range
         const Pair ea = mul(e.a, e.b), fa = mul(f.a, f.b);
-        const Pair ne = mul(fma(e.b, u1.l1, mul(e.a, d1.r1)), PAIR(1.0 / 256)), nf = mul(fma(f.b, u1.r1, mul(f.a, d1.l1)), PAIR(1.0 / 256));
+        const Pair ne = mul(fma(e.b, sub(u1.l1, c), mul(e.a, sub(d1.r1, c))), PAIR(1.0 / 64));
+        const Pair nf = mul(fma(f.b, sub(u1.r1, c), mul(f.a, sub(d1.l1, c))), PAIR(1.0 / 64));
         const Pair weights = fma(add(e.a, e.b), fa, mul(add(f.a, f.b), ea));
-        const Pair diagonal = mul(fma(ne, fa, mul(nf, ea)), reciprocal(mul(weights, PAIR(1.0 / 256))));
-        const Pair total = mul(add(add(c, mean_of_two(h, m.l1, m.r1)), add(mean_of_two(v, u1.centre, d1.centre), diagonal)), PAIR(0.25));
+        const Pair diagonal = mul(fma(ne, fa, mul(nf, ea)), reciprocal(weights));
+        const Pair axial = add(excess_of_two(h, c, m.l1, m.r1), excess_of_two(v, c, u1.centre, d1.centre));
+        const Pair excess = fma(diagonal, PAIR(64 * 0.25), mul(axial, PAIR(0.25)));  // G - C
         const Pair d0 = smooth_same(SMOOTH(-2).same, SMOOTH(0).same, SMOOTH(2).same);
         const Pair dr = smooth_same(SMOOTH(-2).other, SMOOTH(0).other, SMOOTH(2).other);
         const Pair dc = smooth_other(SMOOTH(-3).same, SMOOTH(-1).same, SMOOTH(1).same, SMOOTH(3).same);
@@ -323,10 +325,10 @@ DEVICE void stage_a(Shared& s, int channel, int first, int column) {
         const Pair mean = maximum(mul(add(add(d0, dr), add(dc, dd)), PAIR(0.25)), PAIR(0.25));
         // e = mean/max(D0, mean/4) (C - D0 G/mean), in float: a difference of products. Kept over 8, for its square.
         const Pair floor = maximum(d0, mul(mean, PAIR(0.25)));
-        const float el = fmaf(low(c), low(mean), -low(d0) * low(total)) * fast_rcp(low(floor)) * 0.125f;
-        const float eh = fmaf(high(c), high(mean), -high(d0) * high(total)) * fast_rcp(high(floor)) * 0.125f;
+        const float el = fmaf(low(c), low(mean) - low(d0), -low(d0) * low(excess)) * fast_rcp(low(floor)) * 0.125f;
+        const float eh = fmaf(high(c), high(mean) - high(d0), -high(d0) * high(excess)) * fast_rcp(high(floor)) * 0.125f;
         const Pair p1 = mul(sub(d0, dd), PAIR(0.125)), p2 = mul(sub(dr, dc), PAIR(0.125));
-        s.stage[channel].total[first + i][column] = total;
+        s.stage[channel].excess[first + i][column] = excess;
         s.stage[channel].detail[first + i][column] = pair(el, eh);
         s.stage[channel].energy[first + i][column] = mul(fma(p1, p1, mul(p2, p2)), PAIR(0.25));  // P2/64
         line[i % 5] = below;
@@ -349,7 +351,7 @@ DEVICE void stage_b(const Shared& s, int channel, int y, int k, Pair (&own)[2], 
 #pragma unroll
     for (int i = 0; i < 3; i++) {
         read_around(&s.mosaic[channel][y + HALO_Y - 1 + i][k + HALO_X / 2], z[i]);
-        read_around(&s.stage[channel].total[y + i][k + 1], g[i]);
+        read_around(&s.stage[channel].excess[y + i][k + 1], g[i]);
         read_around(&s.stage[channel].detail[y + i][k + 1], e[i]);
     }
 #pragma unroll
@@ -366,11 +368,12 @@ DEVICE void stage_b(const Shared& s, int channel, int y, int k, Pair (&own)[2], 
         Pair bias = fma(r1, reciprocal(r0n), PAIR(ADR_BIAS));
         bias = maximum(minimum(bias, PAIR(ADR_LIMIT)), PAIR(-ADR_LIMIT));
         const Pair alpha = mul(fma(sub(PAIR(1), w), bias, w), PAIR(8));  // e is over 8
-        const Pair sum = fma(alpha, centre, g[1][i].c);
-        const Pair c = z[1][i].c;
+        const Pair c = z[1][i].c, more = g[1][i].c;
+        // x, bg, be: the angle's bilinear value, and the bilinear means of G - z and of e
         auto restore = [&](Pair x, Pair bg, Pair be) {
-            const Pair gain = minimum(mul(x, reciprocal(maximum(bg, PAIR(0.25)))), PAIR(2));
-            return clip(fma(gain, sub(sum, fma(alpha, be, bg)), x));
+            const Pair gain = minimum(mul(x, reciprocal(maximum(add(x, bg), PAIR(0.25)))), PAIR(2));
+            const Pair missing = fma(alpha, sub(centre, be), add(sub(c, x), sub(more, bg)));
+            return clip(fma(gain, missing, x));
         };
         own[i] = c;
         h[i] = restore(mul(across(z[1][i]), PAIR(0.5)), mul(across(g[1][i]), PAIR(0.5)), mul(sides, PAIR(0.5)));
