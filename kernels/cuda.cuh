@@ -79,6 +79,7 @@ template <int N> DEVICE void async_wait() {}
 DEVICE void sync_block() { __syncthreads(); }
 DEVICE void sync_warp() { __syncwarp(); }
 DEVICE u32 shuffle_down(u32 value, int lanes) { return __shfl_down_sync(0xffffffffu, value, lanes); }
+DEVICE bool any_in_warp(bool flag) { return __any_sync(0xffffffffu, flag); }
 DEVICE bool any_in_block(bool flag) { return __syncthreads_or(flag); }
 DEVICE void count_add(u32* counter, u32 n) { atomicAdd(counter, n); }
 #endif  // POLAR_HOST

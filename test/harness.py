@@ -8,14 +8,19 @@ import os
 import re
 import shutil
 import subprocess
+import threading
+from collections import defaultdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Tuple
+from typing import Callable, Dict, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 from support import ROOT
 
-from polar_pipeline.cuda.work import FRAME, OUTPUTS, Work
+from polar_pipeline.cuda import schedule
+from polar_pipeline.cuda.compile import compile_cubin
+from polar_pipeline.cuda.schedule import Schedule
+from polar_pipeline.cuda.work import FRAME, OUTPUTS, Work, defines
 from polar_pipeline.products import PRODUCTS
 
 HOST = Path(__file__).resolve().parent / "host"
@@ -46,7 +51,11 @@ _CHECKED = (
 VARIANTS = ((False, 0xFF), (True, 0x35))
 
 
-class KernelFault(AssertionError):
+#: From the buffers' addresses to a kernel's argument, of type `FRAME`.
+MakeFrame = Callable[[Mapping[str, int]], np.ndarray]
+
+
+class KernelError(AssertionError):
     """A kernel did what a GPU would punish, or may punish on some days."""
 
 
@@ -73,12 +82,16 @@ class _Buffer(ctypes.Structure):
 def _compile(output: Path, *arguments: str) -> Path:
     """One run of the compiler, whose result appears at once or not at all."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    part = output.with_suffix(f".{os.getpid()}")
+    part = output.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
     run = subprocess.run([str(COMPILER), *arguments, "-o", str(part)], capture_output=True, text=True, check=False)
     if run.returncode:
-        raise KernelFault(f"{output.name} does not compile:\n{run.stderr}")
+        raise KernelError(f"{output.name} does not compile:\n{run.stderr}")
     part.replace(output)
     return output
+
+
+#: Whoever comes second waits for the first.
+_ONE_EACH: Dict[Path, threading.Lock] = defaultdict(threading.Lock)
 
 
 @lru_cache(maxsize=None)
@@ -96,20 +109,24 @@ def _key(*parts: object) -> str:
 @lru_cache(maxsize=None)
 def _runner() -> Path:
     target = CACHE / f"runner-{_key(_COMMON)}.o"
-    return target if target.exists() else _compile(target, *_COMMON, "-O2", "-c", str(HOST / "runner.cpp"))
+    with _ONE_EACH[target]:
+        return target if target.exists() else _compile(target, *_COMMON, "-O2", "-c", str(HOST / "runner.cpp"))
 
 
-def build(kernel: Path, defines: Mapping[str, object]) -> Path:
+def build(kernel: Path, definitions: Mapping[str, object]) -> Path:
     """The library of one kernel, compiled unless it has been before. May be called from several threads.
 
     Args:
         kernel: A `.cu` file with one entry point of its name that takes a `Frame`.
-        defines: Preprocessor definitions.
+        definitions: For the preprocessor.
     """
-    options = [f"-D{name}={value}" for name, value in sorted(defines.items())]
+    options = [f"-D{name}={value}" for name, value in sorted(definitions.items())]
     target = CACHE / f"{kernel.stem}-{_key(kernel.read_bytes(), options, _COMMON, _CHECKED)}.so"
-    if target.exists():
-        return target
+    with _ONE_EACH[target]:
+        return target if target.exists() else _build(kernel, options, target)
+
+
+def _build(kernel: Path, options: Sequence[str], target: Path) -> Path:
     entry = _compile(
         target.with_suffix(".o"),
         *_COMMON,
@@ -150,7 +167,7 @@ def _source_lines(library: Path, message: str) -> str:
 
 def launch_on_host(
     library: Path,
-    make_frame: Callable[[Mapping[str, int]], np.ndarray],
+    make_frame: MakeFrame,
     grid: Grid,
     buffers: Mapping[str, np.ndarray],
     reverse: bool = False,
@@ -160,14 +177,14 @@ def launch_on_host(
 
     Args:
         library: From `build`.
-        make_frame: From the buffers' addresses to the kernel's argument, of type `FRAME`.
+        make_frame: Makes the kernel's argument.
         grid: Launch parameters.
         buffers: Every memory that the kernel may touch; read-only arrays are inputs, the others change in place.
         reverse: Whether threads and blocks run from the last one to the first.
         poison: Byte that shared memory is filled with before every block.
 
     Raises:
-        KernelFault: Memory out of bounds or misaligned, a race in shared memory, a deadlock, or undefined arithmetic.
+        KernelError: Memory out of bounds or misaligned, a race in shared memory, a deadlock, or undefined arithmetic.
     """
     frame = make_frame({name: array.ctypes.data for name, array in buffers.items()})
     rows = [
@@ -188,7 +205,7 @@ def launch_on_host(
         len(message),
     )
     if failed:
-        raise KernelFault(f"{library.name.split('-')[0]}: {_source_lines(library, message.value.decode())}")
+        raise KernelError(f"{library.name.split('-')[0]}: {_source_lines(library, message.value.decode())}")
 
 
 def aligned(size: int, fill: int = 0, alignment: int = 256) -> np.ndarray:
@@ -196,3 +213,140 @@ def aligned(size: int, fill: int = 0, alignment: int = 256) -> np.ndarray:
     room = np.full(size + alignment, fill, np.uint8)
     start = -room.ctypes.data % alignment
     return room[start : start + size]
+
+
+# ------------------------------------------------------------------------------------------------------- one whole work
+
+
+class Outputs(NamedTuple):
+    """What a kernel made of a batch of frames.
+
+    Attributes:
+        images: Output -> (frames, ...) array; `sums` is (frames, 2, height, width).
+        counts: (frames, 2) saturated and dark pixels.
+    """
+
+    images: Dict[str, np.ndarray]
+    counts: np.ndarray
+
+
+#: Runs a schedule once: (work, schedule, argument from addresses, grid, buffers, reverse, poison).
+Launch = Callable[[Work, Schedule, MakeFrame, Grid, Mapping[str, np.ndarray], bool, int], None]
+
+
+def library_of(work: Work, plan: Schedule, **more: int) -> Path:
+    """The library that does a work by a schedule."""
+    return build(KERNELS / f"{plan.kernel}.cu", {**defines(work), **schedule.schedule_defines(work, plan), **more})
+
+
+def host(
+    work: Work,
+    plan: Schedule,
+    make_frame: MakeFrame,
+    grid: Grid,
+    buffers: Mapping[str, np.ndarray],
+    reverse: bool,
+    poison: int,
+) -> None:
+    """`Launch` on the CPU."""
+    launch_on_host(library_of(work, plan), make_frame, grid, buffers, reverse, poison)
+
+
+def gpu(
+    work: Work,
+    plan: Schedule,
+    make_frame: MakeFrame,
+    grid: Grid,
+    buffers: Mapping[str, np.ndarray],
+    reverse: bool,  # noqa: ARG001 (the GPU has its own order)
+    poison: int,
+) -> None:
+    """`Launch` on the GPU; bytes around the buffers must stay as they are."""
+    import cupy
+
+    arch = f"sm_{cupy.cuda.Device().compute_capability}"
+    cubin = compile_cubin(plan.kernel, {**defines(work), **schedule.schedule_defines(work, plan)}, arch)
+    module = cupy.cuda.function.Module()
+    module.load(cubin)
+    kernel = module.get_function(plan.kernel)
+    if grid.shared_bytes > 48 << 10:
+        kernel.max_dynamic_shared_size_bytes = grid.shared_bytes
+    margin = 256
+    held = {
+        name: cupy.asarray(np.pad(array.reshape(-1), margin, constant_values=poison)) for name, array in buffers.items()
+    }
+    frame = make_frame({name: array.data.ptr + margin for name, array in held.items()})
+    kernel(grid.blocks, (grid.threads, 1, 1), (frame[()],), shared_mem=grid.shared_bytes)
+    for name, array in buffers.items():
+        back = held[name].get()
+        around = np.concatenate([back[:margin], back[-margin:]])
+        if np.any(around != poison):
+            raise KernelError(f"{plan.kernel}: writes outside of {name}")
+        if array.flags.writeable:
+            array[...] = back[margin:-margin].reshape(array.shape)
+
+
+def output_shape(work: Work, name: str, frames: int) -> Tuple[int, ...]:
+    """Shape of an output of a batch."""
+    if name == "sums":
+        return (frames, 2, *work.output_size)
+    if name == "s0":
+        return (frames, *work.output_size)
+    return (frames, *PRODUCTS[name].shape(work.output_size, work.sensor.is_color))
+
+
+def run(
+    launch: Launch, work: Work, plan: Schedule, raws: Sequence[bytes], step: int, min_intensity: float = 0.01
+) -> Outputs:
+    """Run a work on frames, in every order of `VARIANTS`.
+
+    Args:
+        launch: `host` or `gpu`.
+        work: What to do; its size is the frames'.
+        plan: How.
+        raws: The frames, each of `step` bytes a row; the last row may be shorter.
+        step: Bytes from one row to the next.
+        min_intensity: Smallest S0 with a polarization.
+
+    Raises:
+        KernelError: A fault, outputs that differ between two orders or that hold what memory held before, or a write to
+            an output that is not asked for.
+    """
+    frames = len(raws)
+    stride = -(-max(map(len, raws)) // 256) * 256
+    raw = aligned(stride * (frames - 1) + len(raws[-1]))
+    for k, data in enumerate(raws):
+        raw[k * stride : k * stride + len(data)] = np.frombuffer(data, np.uint8)
+    raw.flags.writeable = False
+    shapes = {name: output_shape(work, name, frames) for name in OUTPUTS}
+
+    def make_frame(addresses: Mapping[str, int]) -> np.ndarray:
+        frame = np.zeros((), FRAME)
+        frame["raw"], frame["counts"] = addresses["raw"], addresses["counts"]
+        frame["out"] = [addresses[name] for name in OUTPUTS]
+        frame["raw_stride"], frame["step"] = stride, step
+        frame["width"], frame["height"] = work.width, work.height
+        frame["full_scale"], frame["min_intensity"] = work.full_scale, min_intensity
+        return frame
+
+    grid = Grid(schedule.grid(work, plan, frames), plan.threads, schedule.shared_bytes(work, plan))
+    found = []
+    for reverse, poison in VARIANTS:
+        buffers = {"raw": raw, "counts": aligned(8 * frames)}
+        for name, shape in shapes.items():
+            size = np.dtype(work.dtypes.get(name, "float32")).itemsize
+            buffers[name] = aligned(size * int(np.prod(shape)), poison)
+        launch(work, plan, make_frame, grid, buffers, reverse, poison)
+        for name in OUTPUTS:
+            if name not in work.dtypes and np.any(buffers[name] != poison):
+                raise KernelError(f"{plan.kernel}: writes {name}, which nobody asked for")
+        found.append(buffers)
+    for name in ("counts", *work.dtypes):
+        differs = np.flatnonzero(found[0][name] != found[1][name])
+        if len(differs):
+            raise KernelError(
+                f"{plan.kernel}: {name} depends on the order of threads, or holds what memory held before: "
+                f"{len(differs)} bytes of {len(found[0][name])}, the first at {differs[0]}"
+            )
+    images = {name: found[0][name].view(dtype).reshape(shapes[name]) for name, dtype in work.outputs}
+    return Outputs(images, found[0]["counts"].view(np.uint32).reshape(frames, 2))

@@ -166,6 +166,11 @@ DEVICE u32 shuffle_down(u32 value, int lanes) { return host_shuffle(value, host_
 DEVICE u32 shuffle_up(u32 value, int lanes) { return host_shuffle(value, host_lane() - lanes); }
 DEVICE u32 shuffle_xor(u32 value, int lanes) { return host_shuffle(value, host_lane() ^ lanes); }
 DEVICE u32 shuffle(u32 value, int lane) { return host_shuffle(value, lane & 31); }
+DEVICE bool any_in_warp(bool flag) {
+    u32 any = flag;
+    for (int lanes = 1; lanes < 32; lanes *= 2) any |= shuffle_xor(any, lanes);
+    return any != 0;
+}
 DEVICE bool any_in_block(bool flag) { return host_sync_block(flag) != 0; }
 DEVICE void count_add(u32* counter, u32 n) { host_add(counter, n); }
 #endif

@@ -237,17 +237,19 @@ void check_race(u64 offset, u64 bytes, bool write) {
 
 // The buffer nearest to an address says most about a wrong one.
 [[noreturn]] void report_outside(const u8* p, u64 bytes, bool write) {
-    const u64 NEAR = 1 << 16;
     std::vector<Buffer> known = launch.buffers;
     known.push_back({launch.shared, launch.shared_bytes, 1, "shared memory"});
-    for (const Buffer& b : known) {
-        if (p + bytes > b.begin + b.size && p < b.begin + b.size + NEAR)
-            host_fault("%s of %llu bytes at offset %lld of %s, which has %llu", verb(write), bytes, (long long)(p - b.begin),
-                       b.name, b.size);
-        if (p < b.begin && p + NEAR > b.begin)
-            host_fault("%s of %llu bytes %lld bytes before %s", verb(write), bytes, (long long)(b.begin - p), b.name);
-    }
-    host_fault("%s of %llu bytes at %p, outside of every buffer", verb(write), bytes, (const void*)p);
+    auto distance = [&](const Buffer& b) { return (u64)(p < b.begin ? b.begin - p : p < b.begin + b.size ? 0 : p - b.begin - b.size); };
+    const Buffer* nearest = &known[0];
+    for (const Buffer& b : known)
+        if (distance(b) < distance(*nearest)) nearest = &b;
+    if (distance(*nearest) > 1 << 16) host_fault("%s of %llu bytes at %p, outside of every buffer", verb(write), bytes, (const void*)p);
+    host_fault("%s of %llu bytes at offset %lld of %s, which has %llu", verb(write), bytes, (long long)(p - nearest->begin),
+               nearest->name, nearest->size);
+}
+
+bool in_shared(const void* p, u64 bytes) {
+    return (u8*)p >= launch.shared && (u8*)p + bytes <= launch.shared + launch.shared_bytes;
 }
 
 const Buffer* buffer_of(const u8* p, u64 bytes) {
@@ -260,8 +262,7 @@ void check(const void* pointer, u64 bytes, bool write) {
     const u8* p = (const u8*)pointer;
     if (launch.current < 0) return;
     if (p >= stack_of(launch.current) && p + bytes <= stack_of(launch.current) + STACK) return;
-    if (p >= launch.shared && p + bytes <= launch.shared + launch.shared_bytes)
-        return check_race(p - launch.shared, bytes, write);
+    if (in_shared(p, bytes)) return check_race(p - launch.shared, bytes, write);
     if (const Buffer* b = buffer_of(p, bytes)) {
         if (write && !b->writable) host_fault("write of %llu bytes at offset %llu of %s, an input", bytes, (u64)(p - b->begin), b->name);
         return;
@@ -306,6 +307,7 @@ void host_global(const void* pointer, size_t bytes, HostAccess access) {
     HERE();
     bool write = access == HOST_STORE;
     check_aligned(pointer, bytes, write);
+    if (in_shared(pointer, bytes)) host_fault("%s of %llu bytes of shared memory as global", verb(write), (u64)bytes);
     if (!buffer_of((const u8*)pointer, bytes)) report_outside((const u8*)pointer, bytes, write);
 }
 
@@ -334,7 +336,7 @@ void host_async_copy(void* shared, const void* global) {
     HERE();
     check_aligned(shared, 16, true);
     host_global(global, 16, HOST_LOAD);
-    if ((u8*)shared < launch.shared || (u8*)shared + 16 > launch.shared + launch.shared_bytes)
+    if (!in_shared(shared, 16))
         host_fault("async copy to offset %lld of shared memory, which has %u bytes", (long long)((u8*)shared - launch.shared),
                    launch.shared_bytes);
     check(shared, 16, true);
@@ -357,8 +359,7 @@ void host_add(u32* counter, u32 n) {
     HERE();
     check_aligned(counter, 4, true);
     const Buffer* b = buffer_of((u8*)counter, 4);
-    bool shared = (u8*)counter >= launch.shared && (u8*)counter + 4 <= launch.shared + launch.shared_bytes;
-    if (!shared && !(b && b->writable)) report_outside((u8*)counter, 4, true);
+    if (!in_shared(counter, 4) && !(b && b->writable)) report_outside((u8*)counter, 4, true);
     *counter += n;
 }
 

@@ -1,0 +1,359 @@
+"""Kernels against the float64 reference, within the error bounds of the design; on the CPU, and on a GPU if there is one.
+
+Every launch also checks memory, races and what is written: see `harness.run`.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+
+import cv2
+import numpy as np
+import pytest
+from harness import COMPILER, Launch, Outputs, gpu, host, library_of, run
+
+from polar_pipeline import reference
+from polar_pipeline.cuda import schedule
+from polar_pipeline.cuda.device import get_device
+from polar_pipeline.cuda.schedule import Schedule
+from polar_pipeline.cuda.work import OUTPUTS, Work, make_work
+from polar_pipeline.options import Options, make_options
+from polar_pipeline.plan import make_plan
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.scene import synthetic
+from polar_pipeline.sensor import FORMATS, RawFormat, RawFrame, Sensor, expose, pack
+
+MONO, COLOR = "IMX250MZR", "IMX250MYR"
+ALL = tuple(PRODUCTS)
+XAVIER, ORIN = get_device("xavier"), get_device("orin")
+RAW_FORMATS = {"u8": "u8", "u16": "u16", "p": "12p", "packed": "12packed"}
+
+# Bounds on the distance to the float64 reference (float products; display encodings may be one level off).
+DOLP_BOUND = 2e-3  # where S0 >= 0.1, 5 % of its range
+AOLP_BOUND = np.deg2rad(0.5)  # circular, where DoLP >= 0.05: below, the angle is noise
+#: Intensities, angle images, Stokes vectors and what SSIM reads, by half precision.
+VALUE_BOUND = {True: 1 / 255, False: 2e-5}
+#: S0 this close to the threshold may fall on either side of it, by half precision.
+DARK_BAND = {True: 1e-3, False: 1e-5}
+
+
+# ------------------------------------------------------------------------------------------------------------- frames
+
+
+def smooth(shape: Tuple[int, int], sensor: Sensor, top: int, seed: int = 0) -> np.ndarray:
+    """Smooth noise over the whole range: some pixels are black, some saturated."""
+    image = cv2.GaussianBlur(np.random.default_rng(seed + sensor.is_color).random(shape), (5, 5), 1.0)
+    return np.rint((image - image.min()) / (image.max() - image.min()) * top)
+
+
+def noise(shape: Tuple[int, int], sensor: Sensor, top: int, seed: int = 0) -> np.ndarray:
+    """Every pixel on its own: the steepest edges that there are."""
+    return np.random.default_rng(seed + sensor.is_color).integers(0, top, shape).astype(float)
+
+
+def scene(shape: Tuple[int, int], sensor: Sensor, top: int, seed: int = 0) -> np.ndarray:
+    """What a camera might see."""
+    stokes = synthetic("window", shape, seed, is_color=sensor.is_color)
+    bits = int(top).bit_length()
+    return expose(stokes, sensor, bits, 10000.0, 2.5, np.random.default_rng(seed)).astype(float)
+
+
+def patches(shape: Tuple[int, int], sensor: Sensor, top: int, seed: int = 0) -> np.ndarray:
+    """Flat fields of different polarization, one of them black and one saturated."""
+    y, x = np.indices(shape) // 6
+    degree, angle = ((x + 2 * y) % 5) / 4, (x + 3 * y + seed) % 8 / 8 * np.pi
+    value = 0.45 * ((x * 5 + y * 3) % 4 != 0) * (1 + 3 * ((x + y) % 7 == 3))
+    stokes = (
+        2
+        * value[..., np.newaxis]
+        * np.stack([np.ones(shape), degree * np.cos(2 * angle), degree * np.sin(2 * angle)], -1)
+    )
+    planes = stokes if not sensor.is_color else stokes[:, :, np.newaxis, :] * np.array([0.9, 1.0, 0.7])[:, np.newaxis]
+    return expose(planes, sensor, int(top).bit_length()).astype(float)
+
+
+class Picture(NamedTuple):
+    """One batch of frames: content, (height, width), bytes of padding per row, frames."""
+
+    content: Any
+    shape: Tuple[int, int]
+    padding: int = 0
+    frames: int = 1
+
+
+#: No side is a multiple of a tile; every parity.
+PICTURES = (
+    Picture(scene, (70, 130)),
+    Picture(smooth, (48, 64), 16, 2),
+    Picture(noise, (23, 17), 2),
+    Picture(patches, (32, 51), 6),
+    Picture(patches, (16, 16)),
+)
+#: For kernels that ask for rows of whole 16 bytes.
+WIDE_PICTURES = (
+    Picture(scene, (70, 144)),
+    Picture(smooth, (48, 64), 16, 2),
+    Picture(noise, (23, 48), 32),
+    Picture(patches, (33, 80)),
+    Picture(patches, (16, 16)),
+)
+
+
+class Case(NamedTuple):
+    """One kernel and what it is compiled for.
+
+    Attributes:
+        name: For people.
+        kernel: Stem of its file.
+        options: Of the pipeline.
+        fmt: Raw format.
+        pictures: What it is fed.
+    """
+
+    name: str
+    kernel: str
+    options: Options
+    fmt: RawFormat
+    pictures: Sequence[Picture]
+
+    def work(self, shape: Tuple[int, int]) -> Work:
+        """The work of a frame of (height, width)."""
+        plan = make_plan(self.options.products)
+        return make_work(plan, self.options, RAW_FORMATS[self.fmt.packing], self.fmt.full_scale, shape)
+
+    @property
+    def schedule(self) -> Schedule:
+        """Any schedule of the kernel: the first that fits the smallest device."""
+        return self.schedules(self.work(self.pictures[0].shape))[0]
+
+    def schedules(self, work: Work) -> List[Schedule]:
+        """Every schedule of the kernel on the smallest device."""
+        return [found for found in schedule.candidates(work, XAVIER) if found.kernel == self.kernel]
+
+
+def case(
+    sensor: str,
+    fmt: str = "8",
+    products: Tuple[str, ...] = ALL,
+    kernel: str = "tile",
+    pictures: Sequence[Picture] = (),
+    shift: int = 0,
+    **options: Any,
+) -> Case:
+    """A case, named by what is special about it."""
+    words = [kernel, {MONO: "mono", COLOR: "color"}.get(sensor, "tile"), *(str(value) for value in options.values())]
+    words += [fmt + (f"<<{shift}" if shift else "")] * (fmt != "8") + ["+".join(products)] * (products != ALL)
+    made = make_options(sensor, products, **options)
+    chosen = pictures or (PICTURES if kernel == "tile" else WIDE_PICTURES)
+    return Case(" ".join(words), kernel, made, FORMATS[fmt]._replace(shift=shift), chosen)
+
+
+# ------------------------------------------------------------------------------------------------------------- compare
+
+
+def make_frames(picture: Picture, sensor: Sensor, fmt: RawFormat) -> List[np.ndarray]:
+    """Mosaics as numbers, LSB aligned."""
+    top = (1 << fmt.bits) - 1
+    return [
+        np.clip(picture.content(picture.shape, sensor, top, seed), 0, top).astype(np.uint16)
+        for seed in range(picture.frames)
+    ]
+
+
+def raw_bytes(mosaic: np.ndarray, fmt: RawFormat, padding: int) -> Tuple[bytes, int]:
+    """The frame as a camera sends it, and its step; no padding behind the last row."""
+    row = fmt.row_bytes(mosaic.shape[1])
+    rows = np.frombuffer(pack(mosaic, fmt), np.uint8).reshape(-1, row)
+    step = row + padding
+    padded = np.pad(rows, ((0, 0), (0, padding)), constant_values=255).tobytes()
+    return padded[: len(padded) - padding], step
+
+
+class Truth(NamedTuple):
+    """What the reference says: products as stored, the same as floats, and (saturated, dark) counts."""
+
+    stored: Dict[str, np.ndarray]
+    exact: Dict[str, np.ndarray]
+    counts: Tuple[int, int]
+
+
+def truth_of(mosaic: np.ndarray, work: Work, options: Options, fmt: RawFormat) -> Truth:
+    """Every output of a work from one frame."""
+    frame = RawFrame(mosaic << fmt.shift, fmt.full_scale)
+    plan = make_plan(options.products)
+    stored = reference.run(frame, work.sensor, plan, options)
+    everything = options._replace(products=ALL, dtypes=("float32",) * len(ALL))
+    exact = reference.run(frame, work.sensor, make_plan(ALL), everything)
+    angles = reference.demosaic(reference.normalise(frame), work.sensor, options)
+    grey = reference.luma(angles) if work.sensor.is_color else angles
+    exact["s0"] = grey.mean(0)
+    exact["sums"] = np.stack([(grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2])
+    vector = reference.stokes(grey)
+    exact["stokes before the mask"], exact["dolp before the mask"] = vector, reference.dolp(vector)
+    return Truth({**exact, **stored}, exact, stored["invalid"])
+
+
+def check(got: Outputs, k: int, truth: Truth, work: Work, options: Options, where: str) -> None:
+    """Frame k of a batch lies within the bounds around the truth."""
+    exact = truth.exact
+    s0, degree = exact["stokes before the mask"][..., 0], exact["dolp before the mask"]
+    near_dark = np.abs(s0 - options.min_intensity) <= DARK_BAND[work.half_precision]
+    assert near_dark.mean() < 0.05, where  # the band excuses few pixels
+    saturated, dark = got.counts[k]
+    assert saturated == truth.counts[0], where
+    assert abs(int(dark) - truth.counts[1]) <= near_dark.sum(), where
+    for name, dtype in work.outputs:
+        place = f"{where}: {name}"
+        image, want = got.images[name][k], truth.stored[name]
+        assert image.shape == want.shape, place
+        fair = ~near_dark if name in ("stokes", "dolp", "aolp", "preview") else np.ones_like(near_dark)
+        if name == "aolp":
+            fair = fair & (degree >= 0.05)
+        if dtype == "uint8":
+            error = np.abs(image.astype(int) - want.astype(int))
+            bound = 1.0
+            if name == "aolp":
+                error = np.minimum(error, 256 - error)
+        else:
+            masked = np.isnan(image)
+            mask_fair = ~near_dark if name != "sums" else np.ones_like(image, bool)
+            assert np.array_equal(masked[mask_fair], np.isnan(want)[mask_fair]), place
+            error = np.abs(image - want)
+            error[np.isnan(error)] = 0
+            bound = {"dolp": DOLP_BOUND, "aolp": AOLP_BOUND}.get(name, VALUE_BOUND[work.half_precision])
+            if name == "aolp":
+                assert np.nanmin(image, initial=0) >= 0, place
+                assert np.nanmax(image, initial=0) < np.pi, place
+                error = np.minimum(error, np.pi - error)
+            if name == "dolp":
+                fair = fair & (s0 >= 0.1)
+        error = error[:, fair] if name == "sums" else error[fair]
+        assert error.max(initial=0) <= bound, f"{place}: {error.max()} in {(error > bound).sum()} of {error.size}"
+
+
+def check_case(case: Case, launch: Launch, plan: Schedule, pictures: Sequence[Picture]) -> None:
+    """A kernel on pictures against the reference."""
+    for picture in pictures:
+        work = case.work(picture.shape)
+        mosaics = make_frames(picture, work.sensor, case.fmt)
+        raws = [raw_bytes(mosaic, case.fmt, picture.padding) for mosaic in mosaics]
+        got = run(launch, work, plan, [raw for raw, _ in raws], raws[0][1], case.options.min_intensity)
+        for k, mosaic in enumerate(mosaics):
+            where = f"{picture.content.__name__} {picture.shape[1]}x{picture.shape[0]} frame {k}"
+            check(got, k, truth_of(mosaic, work, case.options, case.fmt), work, case.options, where)
+
+
+# ---------------------------------------------------------------------------------------------------------------- cases
+
+#: Every way from mosaic to angle images: (resolution, demosaic, co_sited).
+WAYS = (
+    *(("half", method, True) for method in ("auto", "bilinear", "gradient", "adaptive")),
+    *(("half", method, False) for method in ("auto", "bilinear", "adaptive")),
+    *(("full", method, True) for method in ("bilinear", "gradient", "adaptive")),
+)
+CASES = [
+    *(
+        case(sensor, resolution=resolution, demosaic=demosaic, co_sited=co_sited, dtype=dtype, precision=precision)
+        for sensor in (MONO, COLOR)
+        for resolution, demosaic, co_sited in WAYS
+        for dtype, precision in (("float32", "fp32"), ("uint8", "fp16"), ("float32", "fp16"))
+    ),
+    *(
+        case(sensor, fmt, shift=shift, resolution=resolution, dtype=dtype)
+        for sensor, resolution, dtype in ((MONO, "half", "uint8"), (MONO, "full", "float32"), (COLOR, "half", "uint8"))
+        for fmt, shift in (("10", 0), ("12", 0), ("12", 4), ("16", 0), ("12p", 0), ("12Packed", 0))
+    ),
+    *(
+        case(sensor, products=(name,), resolution=resolution, dtype=dtype)
+        for sensor, resolution in ((MONO, "half"), (COLOR, "half"))
+        for name in ALL
+        for dtype in PRODUCTS[name].types[:1]
+    ),
+    *(
+        case(MONO, products=products, dtype=dtype)
+        for products, dtype in (
+            (("intensity", "dolp", "aolp"), "uint8"),
+            (("angle_0", "angle_90", "stokes", "preview"), "uint8"),
+            (("ssim",), "uint8"),
+            (("intensity", "ssim_map"), "float32"),
+        )
+    ),
+    *(case(sensor, products=("intensity", "ssim"), ssim_mode="temporal") for sensor in (MONO, COLOR)),
+    *(
+        case(
+            sensor,
+            resolution=resolution,
+            demosaic=demosaic,
+            roi_offset=offset,
+            flip=flip,
+            dtype="uint8",
+            pictures=(Picture(smooth, (30, 46)), Picture(patches, (36, 38), 3)),
+        )
+        for sensor, resolution, demosaic in (
+            (MONO, "half", "auto"),
+            (MONO, "full", "auto"),
+            (COLOR, "half", "auto"),
+            (COLOR, "full", "auto"),
+            ("0 45 / 135 90", "full", "gradient"),
+        )
+        for offset, flip in (((1, 0), (False, False)), ((2, 3), (True, False)), ((3, 1), (True, True)))
+    ),
+]
+FAST_CASES = [
+    case(MONO, products=("intensity", "dolp", "aolp"), kernel="mono_half", dtype="uint8"),
+    *(case(MONO, products=(name,), kernel="mono_half", dtype="uint8") for name in ("intensity", "dolp", "aolp")),
+    *(
+        case(
+            MONO,
+            products=("intensity", "dolp", "aolp"),
+            kernel="mono_full",
+            resolution="full",
+            demosaic=method,
+            dtype="uint8",
+        )
+        for method in ("bilinear", "gradient")
+    ),
+    *(
+        case(COLOR, products=products, kernel="color_half", co_sited=False, dtype="uint8")
+        for products in (
+            ("angle_0", "angle_45", "angle_90", "angle_135"),
+            ("intensity", "angle_0", "angle_45", "angle_90", "angle_135", "dolp", "aolp"),
+            ("intensity", "dolp", "aolp", "preview"),
+            ("angle_45", "preview"),
+        )
+    ),
+]
+
+
+@pytest.fixture(params=[host, pytest.param(gpu, marks=pytest.mark.gpu)], ids=lambda launch: launch.__name__)
+def launch(request: pytest.FixtureRequest) -> Launch:
+    if request.param is host and COMPILER is None:
+        pytest.skip("no C++ compiler (c++, or what CXX names)")
+    if request.param is gpu:
+        cupy = pytest.importorskip("cupy")
+        if not cupy.is_available():
+            pytest.skip("no CUDA GPU")
+    return request.param
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The compiler runs ahead of the tests, on every core."""
+    if COMPILER is None:
+        yield
+        return
+    pool = ThreadPoolExecutor()
+    for item in request.session.items:
+        parameters = getattr(item, "callspec", None) and item.callspec.params
+        if parameters and parameters.get("launch") is host and "case" in parameters:
+            found = parameters["case"]
+            works = {found.work(picture.shape) for picture in found.pictures}
+            pool.submit(lambda works, plan: [library_of(work, plan) for work in works], works, found.schedule)
+    yield
+    pool.shutdown(wait=False, cancel_futures=True)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_matches_reference(case: Case, launch: Launch) -> None:
+    check_case(case, launch, case.schedule, case.pictures)
