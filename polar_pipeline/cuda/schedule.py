@@ -1,0 +1,579 @@
+"""How a launch does its work on a device: which kernel, which tiles, how many threads.
+
+The solver lists every schedule that meets the hard constraints (`candidates`) and takes the one with the shortest
+predicted time (`predict`). Where somebody measured (`polar-pipeline tune`), the measured one wins (`choose`).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from polar_pipeline.cuda.device import WARP, Device, occupancy, resident_blocks
+from polar_pipeline.cuda.work import OUTPUTS, Work, red_sites
+from polar_pipeline.plan import Limits
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.share import share_path
+
+
+class ScheduleError(ValueError):
+    """A schedule that cannot run; the text gives need and limit."""
+
+
+class Schedule(NamedTuple):
+    """How one launch does its work.
+
+    Attributes:
+        kernel: Stem of the file in `kernels/`.
+        window: Where the lines live: `registers`, `ring` or `tile`.
+        threads: Per block.
+        tile_x: Output pixels along x: of a block (tile, ring), or of a thread (registers).
+        tile_y: Output pixels along y of a block (tile), else 0.
+        rows: Rows that a thread marches down: of the output (registers, ring), or in ADR's first stage (tile).
+        lines: Lines in the ring, else 0.
+    """
+
+    kernel: str
+    window: str
+    threads: int
+    tile_x: int
+    tile_y: int = 0
+    rows: int = 0
+    lines: int = 0
+
+
+#: WINDOW as the kernels read it.
+WINDOWS = {"registers": 0, "ring": 1, "tile": 2}
+
+# ------------------------------------------------------------------------------------------------- what a kernel can do
+
+
+def _has(**fields: Any) -> Callable[[Work], bool]:
+    return lambda work: all(getattr(work, name) == value for name, value in fields.items())
+
+
+def _stores_bytes(*names: str) -> Callable[[Work], bool]:
+    return lambda work: all(name in names and dtype == "uint8" for name, dtype in work.outputs)
+
+
+def _regular(work: Work) -> bool:
+    return len(set(red_sites(work.sensor).values())) == 1
+
+
+_ANGLE_IMAGES = tuple(name for name in OUTPUTS if name.startswith("angle_"))
+_BYTES_IN = (
+    ("8-bit pixels of full scale 255", _has(raw_format="u8", full_scale=255)),
+    ("a width that is a multiple of 16", lambda work: work.width % 16 == 0),
+    ("half precision", _has(half_precision=True)),
+)
+_MONO = ("a mono sensor", lambda work: not work.sensor.is_color)
+_PIXELS = ("intensity, dolp and aolp as uint8 only", _stores_bytes("intensity", "dolp", "aolp"))
+
+
+class Kernel(NamedTuple):
+    """What one kernel asks for.
+
+    Attributes:
+        windows: Where its lines can live.
+        registers: Per thread, without and with the polar products, as compiled for sm_72 (`tile`: `_TILE_REGISTERS`).
+        pixels: Output pixels of a thread along x with a register window; 0 without.
+        effort: Issue slots against those of `OPERATIONS`, as measured.
+        needs: (what it needs in words, whether a work has it).
+    """
+
+    windows: Tuple[str, ...]
+    registers: Tuple[int, int]
+    pixels: int
+    effort: float
+    needs: Tuple[Tuple[str, Callable[[Work], bool]], ...] = ()
+
+
+#: Every kernel that makes products from a mosaic; `tile` does any work.
+KERNELS: Dict[str, Kernel] = {
+    "mono_half": Kernel(
+        ("registers",),
+        (72, 72),
+        8,
+        0.5,
+        (
+            *_BYTES_IN,
+            _MONO,
+            ("half resolution, bilinear, co-sited", _has(half=True, demosaic="bilinear", co_sited=True)),
+            _PIXELS,
+        ),
+    ),
+    "mono_full": Kernel(
+        ("registers",),
+        (80, 80),
+        16,
+        0.6,
+        (
+            *_BYTES_IN,
+            _MONO,
+            ("full resolution", _has(half=False)),
+            ("bilinear or gradient", lambda work: work.demosaic in ("bilinear", "gradient")),
+            _PIXELS,
+        ),
+    ),
+    "color_half": Kernel(
+        ("registers", "ring"),
+        (77, 96),
+        4,
+        0.8,
+        (
+            *_BYTES_IN,
+            ("a colour sensor with red at the same place of all four lattices", _regular),
+            ("half resolution, every angle at its own site", _has(half=True, co_sited=False)),
+            ("Malvar-He-Cutler", _has(debayer="mhc")),
+            ("uint8 products", _stores_bytes("intensity", *_ANGLE_IMAGES, "dolp", "aolp", "preview")),
+        ),
+    ),
+    "tile": Kernel(("tile",), (0, 0), 0, 1.0),
+}
+
+
+def supports(kernel: str, work: Work) -> Optional[str]:
+    """Why a kernel cannot do a work, None if it can."""
+    for text, met in KERNELS[kernel].needs:
+        if not met(work):
+            return f"{kernel} needs {text}"
+    return None
+
+
+# --------------------------------------------------------------------------------------------------- geometry of a work
+
+#: Reach of a method beyond a pixel, in raw pixels.
+_MONO_HALO = {"bilinear": 1, "gradient": 2, "adaptive": 4}
+_COLOR_HALO = {"bilinear": 2, "mhc": 4, "weighted": 6}
+#: Values per pixel of outputs that are no products: (mono, colour).
+_CHANNELS = {"sums": (2, 2), "s0": (1, 1), **{name: PRODUCTS[name].channels for name in OUTPUTS if name in PRODUCTS}}
+#: Lines of raw pixels of one parity that Malvar-He-Cutler needs for one row pair.
+WINDOW_LINES = 6
+
+
+def halos(work: Work) -> Tuple[int, int]:
+    """Reach of (polarizer interpolation, debayering) in raw pixels."""
+    mono = 0 if work.half and not work.co_sited else _MONO_HALO[work.demosaic]
+    return mono, _COLOR_HALO[work.debayer] if work.sensor.is_color else 0
+
+
+def _is_adaptive(work: Work) -> bool:
+    return work.demosaic == "adaptive" and halos(work)[0] > 0
+
+
+def _step(work: Work) -> int:
+    """Raw pixels from one output pixel to the next."""
+    return 2 if work.half else 1
+
+
+def _unit(schedule: Schedule) -> Tuple[int, int, int]:
+    """(output pixels along x, along y) of what shares its loads, and how many of those a block has."""
+    if schedule.window == "tile":
+        return schedule.tile_x, schedule.tile_y, 1
+    if schedule.window == "ring":
+        return schedule.tile_x, schedule.rows, 1
+    return WARP * schedule.tile_x, schedule.rows, schedule.threads // WARP
+
+
+def grid(work: Work, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
+    """Blocks along x, y and z; z is the frame.
+
+    With a register window, warps of a colour kernel stand on strips of 32 threads, threads of a mono kernel follow each
+    other from row to row; both are numbered along x.
+    """
+    height, width = work.output_size
+    if schedule.window == "registers":
+        across = WARP * schedule.tile_x if work.sensor.is_color else schedule.tile_x
+        items = -(-width // across) * -(-height // schedule.rows)
+        per_block = schedule.threads // (WARP if work.sensor.is_color else 1)
+        return -(-items // per_block), 1, frames
+    x, y, _ = _unit(schedule)
+    return -(-width // x), -(-height // y), frames
+
+
+def _up(number: int, step: int) -> int:
+    return -(-number // step) * step
+
+
+def _shared_tile(work: Work, schedule: Schedule) -> int:
+    """`struct Shared` of `kernels/tile.cu`, which asserts that it fits."""
+    mono, color = halos(work)
+    step, channels, pixel = _step(work), 3 if work.sensor.is_color else 1, 2 if work.half_precision else 4
+    x, y = step * schedule.tile_x, step * schedule.tile_y
+    edge = _up(mono, 4) + _up(color, 4)
+    mosaic = channels * (y + 2 * mono) * (x + 2 * _up(mono, 4))
+    raw = (y + 2 * (mono + color)) * (x + 2 * edge) * (0 if not color else 2 if work.debayer == "weighted" else 1)
+    stage = 3 * channels * (y + 2) * (x + 4) if _is_adaptive(work) else 0
+    hot = _up((y + 2) * (x // 4 + 2), 4)
+    return _up(pixel * mosaic + max(4, pixel * max(raw, stage)) + hot + 8, 16)
+
+
+def _shared_staging(work: Work, schedule: Schedule) -> int:
+    """Rows of colour bytes on their way out: 768 bytes of a warp, and 16 that keep them on different banks."""
+    return schedule.threads // WARP * 784 if work.sensor.is_color else 0
+
+
+def _shared_ring(work: Work, schedule: Schedule) -> int:
+    """Lines of halves with the halo on both sides, and the staging."""
+    return schedule.lines * 2 * (2 * schedule.tile_x + 16) + _shared_staging(work, schedule)
+
+
+_SHARED = {"tile": _shared_tile, "registers": _shared_staging, "ring": _shared_ring}
+
+
+def shared_bytes(work: Work, schedule: Schedule) -> int:
+    """Dynamic shared memory of a block, in bytes."""
+    return _SHARED[schedule.window](work, schedule)
+
+
+#: Registers of `tile` with pairs of (half, float), by method and by whether a thread holds one or both rows of
+#: superpixels; as compiled for sm_72.
+_TILE_REGISTERS = {
+    ("plain", "one row"): (64, 80),
+    ("plain", "both rows"): (76, 96),
+    ("adaptive", "one row"): (72, 100),
+    ("adaptive", "both rows"): (101, 160),
+}
+
+
+def registers(work: Work, schedule: Schedule) -> int:
+    """Registers of a thread that the solver counts with."""
+    if schedule.kernel == "tile":
+        both_rows = work.half and work.co_sited and work.demosaic != "bilinear"
+        row = _TILE_REGISTERS["adaptive" if _is_adaptive(work) else "plain", "both rows" if both_rows else "one row"]
+        return row[0] if work.half_precision else row[1]
+    is_polar = any(name in ("dolp", "aolp", "preview") for name in work.dtypes)
+    return KERNELS[schedule.kernel].registers[is_polar]
+
+
+def schedule_defines(work: Work, schedule: Schedule) -> Dict[str, int]:
+    """The preprocessor definitions that compile a schedule into its kernel; tiles count raw pixels there."""
+    step = _step(work) if schedule.window == "tile" else 1
+    return {
+        "WINDOW": WINDOWS[schedule.window],
+        "THREADS": schedule.threads,
+        "TILE_X": step * schedule.tile_x,
+        "TILE_Y": step * schedule.tile_y,
+        "ROWS": schedule.rows,
+        "LINES": schedule.lines,
+        "SHARED_BYTES": shared_bytes(work, schedule),
+    }
+
+
+# ----------------------------------------------------------------------------------------------------- hard constraints
+
+#: Below this share of resident warps, latency shows. Register windows live well with it: 96 registers on sm_72.
+MIN_OCCUPANCY = 0.3
+MAX_THREADS = 1024
+
+
+def check(work: Work, schedule: Schedule, device: Device) -> None:
+    """Refuse a schedule that cannot do the work, or not on this device.
+
+    Raises:
+        ScheduleError: With what it needs and what there is.
+    """
+    problem = _problem(work, schedule, device)
+    if problem:
+        raise ScheduleError(f"{schedule.kernel} ({schedule.window}) on {device.name}: {problem}")
+
+
+def _problem(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
+    if schedule.kernel not in KERNELS:
+        return f"the kernels are {', '.join(KERNELS)}"
+    kernel = KERNELS[schedule.kernel]
+    if schedule.window not in kernel.windows:
+        return f"its window can be {' or '.join(kernel.windows)}"
+    unsupported = supports(schedule.kernel, work)
+    if unsupported:
+        return unsupported
+    if schedule.threads % WARP or not WARP <= schedule.threads <= MAX_THREADS:
+        return f"threads must be a multiple of {WARP} up to {MAX_THREADS}, got {schedule.threads}"
+    x, y, _ = _unit(schedule)
+    if schedule.window == "tile" and (x < 1 or _step(work) * x % 8 or y < 1 or _step(work) * y % 4):
+        return f"a tile must be a multiple of 8x4 raw pixels, got {_step(work) * x}x{_step(work) * y}"
+    if schedule.window == "registers" and schedule.tile_x != kernel.pixels:
+        return f"a thread makes {kernel.pixels} pixels along x, got {schedule.tile_x}"
+    if x < 4 or x % 4 or y < 1:
+        return f"a strip must be a multiple of 4 pixels wide and at least 1 high, got {x}x{y}"
+    if _is_adaptive(work) and schedule.window == "tile" and schedule.rows < 1:
+        return f"the adaptive method slides down at least 1 row, got {schedule.rows}"
+    if schedule.window == "ring" and schedule.lines < WINDOW_LINES:
+        return f"the ring needs {WINDOW_LINES} lines, got {schedule.lines}"
+    need = shared_bytes(work, schedule)
+    if need > device.shared_per_block:
+        return f"needs {need} bytes of shared memory, a block has {device.shared_per_block}"
+    file = schedule.threads * registers(work, schedule)
+    if file > device.registers_per_multiprocessor:
+        return f"needs {file} registers, a multiprocessor has {device.registers_per_multiprocessor}"
+    return None
+
+
+@lru_cache(maxsize=None)
+def _is_written(kernel: str) -> bool:
+    return (share_path("kernels") / f"{kernel}.cu").is_file()
+
+
+def _space(work: Work) -> Iterator[Schedule]:
+    """Every schedule worth a thought for a work, whatever the device."""
+    able = [kernel for kernel in KERNELS if supports(kernel, work) is None and _is_written(kernel)]
+    for name in able:
+        if "registers" in KERNELS[name].windows:
+            for threads, rows in product((64, 128, 160, 256), (2, 4, 8) if name == "mono_full" else (1, 2, 4, 8)):
+                yield Schedule(name, "registers", threads, KERNELS[name].pixels, rows=rows)
+    if "color_half" in able:
+        for strips in range(1, 11):
+            width = _up(-(-work.output_size[1] // strips), 4)
+            threads = _up(width // 4, WARP)
+            for rows, lines in product((4, 8, 16, 32), range(WINDOW_LINES, 2 * WINDOW_LINES + 1, 2)):
+                yield Schedule("color_half", "ring", threads, width, rows=rows, lines=lines)
+    slides = (3, 6, 9) if _is_adaptive(work) else (0,)
+    for x, y, threads, rows in product((16, 32, 64, 128), (4, 8, 16, 32), (128, 256, 512), slides):
+        if _step(work) ** 2 * x * y >= 4 * threads:  # a thread loads four pixels at least
+            yield Schedule("tile", "tile", threads, x, y, rows)
+
+
+def candidates(work: Work, device: Device) -> List[Schedule]:
+    """Every schedule that meets the hard constraints; all give the same result.
+
+    Those with less than `MIN_OCCUPANCY` are among them only where none has more.
+    """
+    able = [schedule for schedule in _space(work) if _problem(work, schedule, device) is None]
+    resident = [expected_occupancy(work, schedule, device) for schedule in able]
+    least = min(MIN_OCCUPANCY, max(resident, default=0))
+    return [schedule for schedule, share in zip(able, resident) if share >= least]
+
+
+def expected_occupancy(work: Work, schedule: Schedule, device: Device) -> float:
+    """Share of resident warps that the solver counts with, 0 to 1."""
+    return occupancy(device, schedule.threads, registers(work, schedule), shared_bytes(work, schedule))
+
+
+def limits(work: Work, device: Device) -> Limits:
+    """What a launch may use on a device, for the plan: the smallest window that any schedule needs is what it takes."""
+    smallest = min(shared_bytes(work, schedule) for schedule in _space(work))
+    return Limits(len(OUTPUTS), device.shared_per_block, {"angles": smallest})
+
+
+# ------------------------------------------------------------------------------------------------------------ objective
+
+#: Issue slots per pixel and stage. Demosaicking counts per raw pixel (and channel, where so said) in pairs of half; in
+#: pairs of float it takes twice as many. From instruction counts of the kernels; to be refined by measurement.
+OPERATIONS = {
+    "load": 4,  # load, unpack, store to the window
+    "mono bilinear": 8,  # per channel
+    "mono gradient": 12,
+    "mono adaptive": 120,
+    "color bilinear": 8,
+    "color mhc": 16,
+    "color weighted": 30,
+    "co-site": 10,  # per output pixel and channel
+    "stokes": 26,  # per output pixel: S0, S1, S2, length and direction
+    "intensity": 3,  # per output pixel and channel
+    "preview": 25,  # per output pixel
+    "store": 2,  # per output pixel and channel stored
+    "ssim": 125,  # per output pixel: 11 + 11 taps on four moments, and the quotient
+}
+#: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
+COPY_SHARE = 0.85
+#: Time of a byte that was read before, and so comes from the cache, against one from memory.
+REREAD_SHARE = 0.5
+#: Seconds from a load to its value under traffic; so much of the bandwidth must be in flight at any time.
+LATENCY_S = 0.7e-6
+#: Resident warps of a multiprocessor that keep its schedulers busy.
+BUSY_WARPS = 16
+#: Microseconds from one launch to the next.
+LAUNCH_US = 5.0
+
+
+class Cost(NamedTuple):
+    """What a launch moves and computes for one frame.
+
+    Attributes:
+        read: Bytes of the input.
+        reread: Bytes loaded by all blocks, halo included.
+        written: Bytes of the outputs.
+        operations: Issue slots of a lane, halo and idle threads included.
+    """
+
+    read: int
+    reread: int
+    written: int
+    operations: int
+
+
+class Prediction(NamedTuple):
+    """Predicted time of a launch, microseconds.
+
+    Attributes:
+        memory_us: For the bytes alone.
+        arithmetic_us: For the operations alone.
+        waiting_us: Part of the shorter of the two that the longer one does not hide.
+        launch_us: Overhead.
+    """
+
+    memory_us: float
+    arithmetic_us: float
+    waiting_us: float
+    launch_us: float
+
+    @property
+    def us(self) -> float:
+        """The slower of memory and arithmetic, what waits for it, and the overhead."""
+        return max(self.memory_us, self.arithmetic_us) + self.waiting_us + self.launch_us
+
+
+def output_bytes(work: Work) -> int:
+    """Bytes that a launch stores for one frame."""
+    height, width = work.output_size
+    values = sum(_CHANNELS[name][work.sensor.is_color] * (1 if dtype == "uint8" else 4) for name, dtype in work.outputs)
+    return height * width * values
+
+
+def _raw_bytes(work: Work, pixels: int) -> int:
+    return -(-pixels * {"u8": 2, "u16": 4}.get(work.raw_format, 3) // 2)
+
+
+def cost(work: Work, schedule: Schedule) -> Cost:
+    """What a schedule moves and computes for one frame."""
+    mono, color = halos(work)
+    step, channels = _step(work), 3 if work.sensor.is_color else 1
+    x, y, per_block = _unit(schedule)
+    blocks_x, blocks_y, _ = grid(work, schedule)
+    units = blocks_x * blocks_y * per_block
+
+    def raw_pixels(*halos_around: int) -> int:
+        """Of all units; along x, halos are whole quads of pixels."""
+        halo_x = sum(_up(halo, 4) for halo in halos_around)
+        return units * (step * x + 2 * halo_x) * (step * y + 2 * sum(halos_around))
+
+    made = units * _up(x * y, 4 * WARP)  # a thread makes four pixels at a time; idle warps cost nothing
+    pairs = OPERATIONS["load"] * raw_pixels(mono, color)
+    if work.sensor.is_color:
+        pairs += OPERATIONS[f"color {work.debayer}"] * raw_pixels(mono)
+    if not work.half or (work.co_sited and work.demosaic != "bilinear"):  # else moving to the centre is all
+        pairs += OPERATIONS[f"mono {work.demosaic}"] * channels * raw_pixels()
+    if work.half and work.co_sited:
+        pairs += OPERATIONS["co-site"] * channels * made
+    names = work.dtypes
+    per_pixel = OPERATIONS["store"] * sum(_CHANNELS[name][work.sensor.is_color] for name in names)
+    per_pixel += OPERATIONS["stokes"] * any(name not in ("intensity", *_ANGLE_IMAGES) for name in names)
+    per_pixel += OPERATIONS["intensity"] * channels * ("intensity" in names)
+    per_pixel += OPERATIONS["preview"] * ("preview" in names)
+    return Cost(
+        _raw_bytes(work, work.width * work.height),
+        _raw_bytes(work, raw_pixels(mono, color)),
+        output_bytes(work),
+        int(KERNELS[schedule.kernel].effort * (pairs * (1 if work.half_precision else 2) + per_pixel * made)),
+    )
+
+
+def ssim_cost(work: Work, stored: Tuple[str, ...]) -> Cost:
+    """What comparing two float32 images of the work's output size takes; `stored` are the types of the map, if any."""
+    height, width = work.output_size
+    pixels = height * width
+    map_bytes = sum({"uint8": 1, "float32": 4}[dtype] for dtype in stored) * pixels
+    return Cost(8 * pixels, 8 * pixels, map_bytes, OPERATIONS["ssim"] * pixels)
+
+
+def roofline(taken: Cost, device: Device, frames: int = 1) -> Prediction:
+    """The time of a launch that keeps all of the device busy."""
+    moved = taken.read + REREAD_SHARE * max(0, taken.reread - taken.read) + taken.written
+    return Prediction(
+        frames * moved / (device.bandwidth_gbs * COPY_SHARE * 1e3),
+        frames * taken.operations / (device.multiprocessors * device.lanes * device.clock_mhz),
+        0.0,
+        LAUNCH_US,
+    )
+
+
+def _in_flight(work: Work, schedule: Schedule) -> int:
+    """Bytes that a block has on their way at a time."""
+    if schedule.window == "ring":  # the lines that the window does not use
+        return max(1, schedule.lines - WINDOW_LINES) * _raw_bytes(work, 2 * schedule.tile_x)
+    if schedule.window == "registers":  # the rows of the next step, 16 bytes a load
+        return schedule.threads * 16 * min(4, 2 * schedule.rows)
+    return schedule.threads * 32
+
+
+def predict(work: Work, schedule: Schedule, device: Device, frames: int = 1) -> Prediction:
+    """Predicted time of a launch.
+
+    The roofline, worse where the busiest multiprocessor has more than its share of the blocks, where too few warps are
+    resident to hide latencies, where too few bytes are in flight for the bandwidth, and where barriers keep a block
+    from loading and computing at a time, so that only its neighbours fill the gaps.
+    """
+    ideal = roofline(cost(work, schedule), device, frames)
+    blocks_x, blocks_y, _ = grid(work, schedule)
+    blocks = blocks_x * blocks_y * frames
+    mean = blocks / device.multiprocessors
+    busiest = -(-blocks // device.multiprocessors)
+    fitting = resident_blocks(device, schedule.threads, registers(work, schedule), shared_bytes(work, schedule))
+    needed = device.bandwidth_gbs * 1e9 * LATENCY_S / device.multiprocessors
+    memory = ideal.memory_us / min(1.0, min(fitting, mean) * _in_flight(work, schedule) / needed)
+    issue = min(1.0, min(fitting, busiest) * schedule.threads / (WARP * BUSY_WARPS))
+    arithmetic = ideal.arithmetic_us * busiest / mean / issue
+    waiting = 0.0 if schedule.window == "registers" else min(memory, arithmetic) / fitting
+    return Prediction(memory, arithmetic, waiting, ideal.launch_us)
+
+
+# --------------------------------------------------------------------------------------------------------------- choice
+
+
+def work_key(work: Work) -> str:
+    """A work as short text without its size: the key of tuned schedules."""
+    parts = ["color" if work.sensor.is_color else "mono", "half" if work.half else "full"]
+    if work.half and not work.co_sited:
+        parts.append("own-site")
+    else:
+        parts.append(work.demosaic)
+    if work.sensor.is_color:
+        parts.append(work.debayer)
+    parts += [work.raw_format, "fp16" if work.half_precision else "fp32"]
+    parts.append("+".join(f"{name}:{dtype}" for name, dtype in work.outputs))
+    return " ".join(parts)
+
+
+def tuned_path(device: Device) -> Path:
+    """Where the tuned schedules of a device lie, or would."""
+    return share_path("config") / "tuned" / f"{device.name}.json"
+
+
+@lru_cache(maxsize=None)
+def _read_tuned(path: Path) -> Dict[Tuple[str, int, int], Schedule]:
+    if not path.is_file():
+        return {}
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return {(row["work"], *row["size"]): Schedule(**row["schedule"]) for row in rows}
+    except (ValueError, KeyError, TypeError) as err:
+        raise ScheduleError(f"{path} is no list of tuned schedules: {err!r}") from err
+
+
+def tuned(work: Work, device: Device) -> Optional[Schedule]:
+    """The measured schedule of a work on a device, if there is one and it holds there.
+
+    Raises:
+        ScheduleError: The file of tuned schedules is broken.
+    """
+    found = _read_tuned(tuned_path(device)).get((work_key(work), work.width, work.height))
+    return found if found is not None and _problem(work, found, device) is None else None
+
+
+def choose(work: Work, device: Device) -> Schedule:
+    """The measured schedule where there is one, else the one with the shortest predicted time.
+
+    Raises:
+        ScheduleError: None fits the device; the text gives need and limit of the smallest.
+    """
+    found = tuned(work, device)
+    if found is not None:
+        return found
+    able = candidates(work, device)
+    if not able:
+        smallest = min(_space(work), key=lambda schedule: shared_bytes(work, schedule))
+        check(work, smallest, device)
+    return min(able, key=lambda schedule: (predict(work, schedule, device).us, schedule))

@@ -1,0 +1,436 @@
+"""Devices and schedules: limits, occupancy, what the solver may choose, and what it predicts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from polar_pipeline.cuda import schedule as module
+from polar_pipeline.cuda.device import DEVICES, Device, from_properties, get_device, occupancy, resident_blocks
+from polar_pipeline.cuda.schedule import (
+    KERNELS,
+    MIN_OCCUPANCY,
+    Schedule,
+    ScheduleError,
+    candidates,
+    check,
+    choose,
+    cost,
+    expected_occupancy,
+    grid,
+    halos,
+    limits,
+    output_bytes,
+    predict,
+    roofline,
+    schedule_defines,
+    shared_bytes,
+    ssim_cost,
+    supports,
+    tuned_path,
+    work_key,
+)
+from polar_pipeline.cuda.work import RAW_FORMATS, Work, make_work
+from polar_pipeline.options import CHOICES, make_options
+from polar_pipeline.plan import LimitError, make_plan
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.sensor import SENSORS
+
+XAVIER, ORIN, H200 = (get_device(name) for name in ("xavier", "orin", "h200"))
+SHAPE = (2048, 2448)
+
+
+def make(
+    products: str = "intensity,dolp,aolp",
+    raw_format: str = "u8",
+    full_scale: int = 255,
+    shape: Tuple[int, int] = SHAPE,
+    dtype: str = "uint8",
+    **options: Any,
+) -> Work:
+    made = make_options(products=products, dtype=dtype, **options)
+    return make_work(make_plan(made.products), made, raw_format, full_scale, shape)
+
+
+@st.composite
+def works(draw: Any) -> Work:
+    raw_format = draw(st.sampled_from(list(RAW_FORMATS)))
+    return make(
+        draw(st.lists(st.sampled_from(list(PRODUCTS)), min_size=1, unique=True).map(",".join)),
+        raw_format,
+        255 if raw_format == "u8" else 4095,
+        (draw(st.integers(16, 3000)), draw(st.integers(16, 3000))),
+        draw(st.sampled_from(CHOICES["dtype"])),
+        sensor=draw(st.sampled_from(list(SENSORS))),
+        resolution=draw(st.sampled_from(CHOICES["resolution"])),
+        demosaic=draw(st.sampled_from(CHOICES["demosaic"])),
+        precision=draw(st.sampled_from(CHOICES["precision"])),
+        co_sited=draw(st.booleans()),
+        roi_offset=(draw(st.integers(0, 3)), draw(st.integers(0, 3))),
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- device
+
+
+def test_devices_have_the_limits_of_their_data_sheets() -> None:
+    assert XAVIER.shared_per_block == 49152
+    assert ORIN.shared_per_block == 166912
+    assert H200.capability == 90
+    for device, teraflops in ((XAVIER, 1.4), (ORIN, 5.3), (H200, 67)):
+        assert 2e-6 * device.multiprocessors * device.lanes * device.clock_mhz == pytest.approx(teraflops, rel=0.01)
+
+
+def test_unknown_device_names_those_known() -> None:
+    with pytest.raises(ValueError, match=r"xavier, .*h200, got 'tx2'"):
+        get_device("tx2")
+
+
+# Hand-made: registers of a warp are rounded up to 256; a scheduler has 16384; blocks are whole.
+@pytest.mark.parametrize(
+    ("device", "threads", "registers", "shared", "blocks", "share"),
+    [
+        (XAVIER, 128, 32, 0, 16, 1.0),  # 1024 a warp: 16 per scheduler, all 64
+        (XAVIER, 128, 72, 0, 7, 28 / 64),  # 2304 a warp: 7 per scheduler, 28 warps
+        (XAVIER, 128, 96, 3136, 5, 20 / 64),  # 3072 a warp: 5 per scheduler
+        (XAVIER, 128, 97, 0, 4, 16 / 64),  # 3328 after rounding: 4 per scheduler
+        (XAVIER, 320, 64, 48128, 2, 20 / 64),  # 96 KiB / 47 KiB; 32 warps of registers hold 3 blocks of 10
+        (XAVIER, 320, 64, 49152, 2, 20 / 64),
+        (XAVIER, 320, 64, 49153, 1, 10 / 64),  # 49408 after rounding
+        (XAVIER, 32, 16, 0, 32, 32 / 64),  # at most 32 blocks
+        (ORIN, 256, 40, 0, 6, 1.0),  # 48 warps are all: 1536 threads
+        (ORIN, 64, 32, 0, 16, 32 / 48),  # at most 16 blocks
+        (ORIN, 128, 32, 54 * 1024, 2, 8 / 48),  # 55 KiB with the driver's own: 164 / 55
+        (ORIN, 256, 32, 163 * 1024, 1, 8 / 48),
+        (H200, 1024, 65, 0, 0, 0.0),  # 2304 a warp: 28 warps, and the block has 32
+    ],
+)
+def test_occupancy(device: Device, threads: int, registers: int, shared: int, blocks: int, share: float) -> None:
+    assert resident_blocks(device, threads, registers, shared) == blocks
+    assert occupancy(device, threads, registers, shared) == pytest.approx(share)
+
+
+PROPERTIES: Dict[str, Any] = {
+    "name": b"NVIDIA A100-SXM4-80GB",
+    "major": 8,
+    "minor": 0,
+    "multiProcessorCount": 108,
+    "sharedMemPerBlockOptin": 166912,
+    "sharedMemPerMultiprocessor": 167936,
+    "regsPerMultiprocessor": 65536,
+    "maxThreadsPerMultiProcessor": 2048,
+    "maxBlocksPerMultiProcessor": 32,
+    "clockRate": 1410000,
+    "memoryClockRate": 1593000,
+    "memoryBusWidth": 5120,
+    "integrated": 0,
+}
+
+
+def test_a_device_that_has_no_row_is_made_from_its_properties() -> None:
+    found = from_properties(PROPERTIES)
+    assert found == Device(
+        *("nvidia-a100-sxm4-80gb-108", "sm_80", 108, 166912, 167936, 65536, 2048, 32, 64, 1410),
+        pytest.approx(2039, abs=1),  # GB/s in its data sheet
+        False,
+    )
+
+
+def test_a_device_is_found_by_its_properties() -> None:
+    h200 = {**PROPERTIES, "name": b"NVIDIA H200", "major": 9, "minor": 0, "multiProcessorCount": 132}
+    assert from_properties(h200) == H200
+    assert from_properties({**h200, "name": b"NVIDIA H100 80GB HBM3"}).name == "nvidia-h100-80gb-hbm3-132"
+    orin = {**PROPERTIES, "name": b"Orin", "minor": 7, "integrated": 1, "multiProcessorCount": 8}
+    assert from_properties({**orin, "clockRate": 918000}).name == "orin-nx"
+    assert from_properties({**orin, "clockRate": 624750}).name == "orin-nano"
+    assert from_properties({**orin, "multiProcessorCount": 16}).name == "orin"
+    without_clocks = {key: value for key, value in orin.items() if "clock" not in key.lower()}  # CUDA 13
+    assert from_properties(without_clocks).arch == "sm_87"
+
+
+# ------------------------------------------------------------------------------------------------------------- kernels
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options", "reason"),
+    [
+        ("mono_half", {}, None),
+        ("mono_half", {"shape": (2048, 2440)}, "multiple of 16"),
+        ("mono_half", {"raw_format": "u16", "full_scale": 4095}, "8-bit"),
+        ("mono_half", {"full_scale": 254}, "255"),
+        ("mono_half", {"precision": "fp32"}, "half precision"),
+        ("mono_half", {"sensor": "IMX250MYR"}, "mono"),
+        ("mono_half", {"co_sited": False}, "co-sited"),
+        ("mono_half", {"products": "preview"}, "uint8 only"),
+        ("mono_half", {"dtype": "float32"}, "uint8 only"),
+        ("mono_full", {"resolution": "full", "demosaic": "gradient"}, None),
+        ("mono_full", {"resolution": "full"}, "bilinear or gradient"),
+        ("mono_full", {}, "full resolution"),
+        ("color_half", {"sensor": "IMX250MYR", "co_sited": False}, None),
+        ("color_half", {"sensor": "IMX250MYR"}, "own site"),
+        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "demosaic": "bilinear"}, "Malvar"),
+        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "roi_offset": (1, 0)}, "all four lattices"),
+        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "roi_offset": (2, 2)}, None),
+        ("tile", {"sensor": "IMX250MYR", "resolution": "full", "precision": "fp32", "products": "stokes,ssim"}, None),
+    ],
+)
+def test_supports(kernel: str, options: Dict[str, Any], reason: Any) -> None:
+    said = supports(kernel, make(**options))
+    assert said is None if reason is None else reason in str(said)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, (1, 0)),
+        ({"demosaic": "gradient"}, (2, 0)),
+        ({"demosaic": "adaptive", "sensor": "IMX250MYR"}, (4, 6)),
+        ({"sensor": "IMX250MYR"}, (1, 4)),
+        ({"sensor": "IMX250MYR", "co_sited": False}, (0, 4)),
+        ({"sensor": "IMX250MYR", "co_sited": False, "resolution": "full", "demosaic": "bilinear"}, (1, 2)),
+    ],
+)
+def test_halos(options: Dict[str, Any], expected: Tuple[int, int]) -> None:
+    assert halos(make(**options)) == expected
+
+
+def test_shared_bytes_of_a_tile_by_hand() -> None:
+    tile = Schedule("tile", "tile", 128, 32, 16)
+    # mono bilinear at half resolution: 64x32 raw pixels, 4 around along x and 1 along y, as halves; an empty union of 4
+    # bytes; a byte for every 4 pixels of 72x34; two counters
+    assert shared_bytes(make(), tile) == 2 * 72 * 34 + 4 + 18 * 34 + 8
+    assert shared_bytes(make(precision="fp32"), tile) == 4 * 72 * 34 + 4 + 18 * 34 + 8
+    # colour: three channels of that, and the raw tile with 4 more around; in whole 16 bytes
+    exact = 2 * (3 * 72 * 34 + 80 * 42) + 18 * 34 + 8
+    assert shared_bytes(make(sensor="IMX250MYR"), tile) == -(-exact // 16) * 16
+
+
+def test_a_tile_counts_raw_pixels_in_its_kernel() -> None:
+    tile = Schedule("tile", "tile", 128, 32, 16)
+    half, full = (schedule_defines(make(resolution=name), tile) for name in ("half", "full"))
+    assert (half["TILE_X"], half["TILE_Y"], half["THREADS"], half["WINDOW"]) == (64, 32, 128, 2)
+    assert (full["TILE_X"], full["TILE_Y"]) == (32, 16)
+    assert full["SHARED_BYTES"] == shared_bytes(make(resolution="full"), tile)
+
+
+# --------------------------------------------------------------------------------------------------------- constraints
+
+
+@given(works(), st.sampled_from(list(DEVICES.values())))
+def test_every_candidate_holds_the_limits(work: Work, device: Device) -> None:
+    found = candidates(work, device)
+    assert found, "every work has a schedule on every known device"
+    height, width = work.output_size
+    for schedule in found:
+        check(work, schedule, device)
+        assert supports(schedule.kernel, work) is None
+        assert shared_bytes(work, schedule) <= device.shared_per_block
+        assert schedule.threads % 32 == 0
+        assert schedule.threads <= 1024
+        assert expected_occupancy(work, schedule, device) > 0
+        blocks_x, blocks_y, frames = grid(work, schedule, 3)
+        assert frames == 3
+        if schedule.window == "tile":  # covers the output, without a block to spare
+            assert blocks_x * schedule.tile_x >= width > (blocks_x - 1) * schedule.tile_x
+            assert blocks_y * schedule.tile_y >= height > (blocks_y - 1) * schedule.tile_y
+    best = choose(work, device)
+    assert predict(work, best, device).us == min(predict(work, schedule, device).us for schedule in found)
+    assert limits(work, device).windows["angles"] <= shared_bytes(work, best)
+
+
+@pytest.mark.parametrize("device", [XAVIER, ORIN], ids=lambda device: str(device.name))
+@pytest.mark.parametrize("sensor", list(SENSORS))
+def test_live_works_keep_enough_warps_resident(sensor: str, device: Device) -> None:
+    for products in ("intensity,dolp,aolp,preview", "intensity,dolp,aolp,preview,ssim"):
+        work = make(products, sensor=sensor)
+        assert expected_occupancy(work, choose(work, device), device) >= MIN_OCCUPANCY
+
+
+@given(works(), st.sampled_from(["registers", "ring"]), st.integers(1, 8))
+def test_strips_cover_the_output(work: Work, window: str, rows: int) -> None:
+    assume(work.half)
+    height, width = work.output_size
+    if window == "ring":
+        strip = Schedule("color_half", "ring", 64, 136, rows=rows, lines=8)
+        x, y, _ = grid(work, strip)
+        assert (x - 1) * 136 < width <= x * 136
+        assert (y - 1) * rows < height <= y * rows
+    else:
+        strip = Schedule("color_half", "registers", 64, 4, rows=rows)
+        x, y, _ = grid(work, strip)
+        across = 128 if work.sensor.is_color else 4
+        per_block = 2 if work.sensor.is_color else 64
+        items = -(-width // across) * -(-height // rows)
+        assert y == 1
+        assert (x - 1) * per_block < items <= x * per_block
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        (Schedule("tile", "tile", 128, 128, 64), r"needs 77\d+ bytes of shared memory, a block has 49152"),
+        (Schedule("tile", "tile", 100, 32, 16), "multiple of 32 up to 1024, got 100"),
+        (Schedule("tile", "tile", 2048, 32, 16), "multiple of 32 up to 1024, got 2048"),
+        (Schedule("tile", "tile", 128, 30, 16), "multiple of 8x4 raw pixels, got 60x32"),
+        (Schedule("tile", "ring", 128, 32, 16), "its window can be tile"),
+        (Schedule("brick", "tile", 128, 32, 16), "the kernels are mono_half, "),
+        (Schedule("mono_full", "registers", 128, 16, rows=4), "mono_full needs full resolution"),
+        (Schedule("mono_half", "registers", 128, 6, rows=4), "a thread makes 8 pixels along x, got 6"),
+        (Schedule("mono_half", "registers", 128, 8), "at least 1 high, got 256x0"),
+    ],
+)
+def test_a_schedule_that_does_not_fit_gives_need_and_limit(schedule: Schedule, words: str) -> None:
+    with pytest.raises(ScheduleError, match=words):
+        check(make(), schedule, XAVIER)
+
+
+def test_more_refusals() -> None:
+    colour = make(sensor="IMX250MYR", co_sited=False)
+    with pytest.raises(ScheduleError, match="the ring needs 6 lines, got 5"):
+        check(colour, Schedule("color_half", "ring", 320, 1224, rows=8, lines=5), XAVIER)
+    with pytest.raises(ScheduleError, match="needs 98304 registers, a multiprocessor has 65536"):
+        check(colour, Schedule("color_half", "registers", 1024, 4, rows=8), XAVIER)
+    with pytest.raises(ScheduleError, match="at least 1 row, got 0"):
+        check(make(demosaic="adaptive"), Schedule("tile", "tile", 128, 16, 16), XAVIER)
+
+
+def test_a_device_that_is_too_small_is_an_error_with_need_and_limit() -> None:
+    work = make(sensor="IMX250MYR", demosaic="adaptive", precision="fp32")
+    tiny = XAVIER._replace(name="tiny", shared_per_block=4096)
+    with pytest.raises(ScheduleError, match=r"needs \d+ bytes of shared memory, a block has 4096"):
+        choose(work, tiny)
+    with pytest.raises(LimitError, match=r"launch polarization needs \d+ bytes for angles.*has 4096"):
+        make_plan(("dolp",), limits(work, tiny))
+
+
+# ----------------------------------------------------------------------------------------------------------- objective
+
+
+def test_cost_by_hand() -> None:
+    work = make("intensity,dolp", shape=(64, 128))  # one block of 64x32 output pixels
+    taken = cost(work, Schedule("tile", "tile", 128, 64, 32))
+    assert taken.read == 64 * 128
+    assert taken.reread == 66 * 136
+    assert taken.written == output_bytes(work) == 2 * 32 * 64
+    assert taken.operations == 4 * 66 * 136 + 32 * 64 * (10 + 26 + 3 + 2 * 2)
+
+
+@pytest.mark.parametrize(("raw_format", "bytes_read"), [("u8", 8192), ("u16", 16384), ("12p", 12288)])
+def test_bytes_read_follow_the_packing(raw_format: str, bytes_read: int) -> None:
+    work = make(raw_format=raw_format, full_scale=255, shape=(64, 128))
+    assert cost(work, Schedule("tile", "tile", 128, 64, 32)).read == bytes_read
+
+
+def test_output_bytes_count_channels_and_types() -> None:
+    pixels = 1024 * 1224
+    assert output_bytes(make("intensity,stokes,preview", dtype="float32")) == pixels * (4 + 12 + 3)
+    assert output_bytes(make("intensity,ssim", sensor="IMX250MYR")) == pixels * (3 + 8)
+    assert output_bytes(make("ssim", ssim_mode="temporal")) == pixels * 4
+
+
+def test_roofline_by_hand() -> None:
+    slow = XAVIER._replace(bandwidth_gbs=100, clock_mhz=1000)
+    taken = ssim_cost(make(), ("float32",))
+    pixels = 1024 * 1224
+    predicted = roofline(taken, slow)
+    assert predicted.memory_us == pytest.approx(12 * pixels / (100e9 * module.COPY_SHARE) * 1e6)
+    assert predicted.arithmetic_us == pytest.approx(125 * pixels / (512 * 1e9) * 1e6)
+    assert predicted.us == max(predicted.memory_us, predicted.arithmetic_us) + module.LAUNCH_US
+
+
+@given(works(), st.sampled_from(list(DEVICES.values())), st.data())
+def test_time_grows_with_size_and_frames(work: Work, device: Device, data: Any) -> None:
+    schedule = data.draw(st.sampled_from(candidates(work, device)))
+    here = predict(work, schedule, device)
+    larger = predict(work._replace(width=2 * work.width, height=2 * work.height), schedule, device)
+    assert larger.us >= here.us * (1 - 1e-9)
+    assert predict(work, schedule, device, 64).us > here.us
+
+
+def test_best_time_grows_with_size() -> None:
+    for device in DEVICES.values():
+        times = []
+        for scale in (1, 2, 4, 8):
+            work = make(sensor="IMX250MYR", shape=(256 * scale, 256 * scale))
+            times.append(predict(work, choose(work, device), device).us)
+        assert times == sorted(times)
+
+
+def test_predictions_are_near_what_was_measured() -> None:
+    """Order of magnitude only: microseconds a frame on an H200 with 64 frames in one launch."""
+    colour = make("angle_0,angle_45,angle_90,angle_135", sensor="IMX250MYR", co_sited=False)
+    for work, measured in ((make(), 2.3), (colour, 5.6)):
+        schedule = choose(work, H200)
+        assert predict(work, schedule, H200, 64).us / 64 == pytest.approx(measured, rel=0.5)
+
+
+def test_xavier_keeps_up_with_the_camera() -> None:
+    """Intensity, DoLP, AoLP and preview from a colour frame within half a millisecond."""
+    work = make("intensity,dolp,aolp,preview", sensor="IMX250MYR")
+    assert predict(work, choose(work, XAVIER), XAVIER).us < 500
+
+
+# --------------------------------------------------------------------------------------------------------------- choice
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({}, "mono half bilinear u8 fp16 intensity:uint8+dolp:uint8+aolp:uint8"),
+        (
+            {"sensor": "IMX250MYR", "co_sited": False, "products": "stokes", "raw_format": "12p", "full_scale": 4095},
+            "color half own-site mhc 12p fp32 stokes:float32",
+        ),
+        ({"resolution": "full", "products": "ssim"}, "mono full adaptive u8 fp16 sums:float32"),
+    ],
+)
+def test_work_key(options: Dict[str, Any], key: str) -> None:
+    assert work_key(make(**options)) == key
+
+
+@pytest.fixture(name="tuned_file")
+def fixture_tuned_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "xavier.json"
+    monkeypatch.setattr(module, "tuned_path", lambda _: path)
+    module._read_tuned.cache_clear()
+    return path
+
+
+def row(schedule: Schedule, size: List[int]) -> Dict[str, Any]:
+    return {"work": work_key(make()), "size": size, "schedule": schedule._asdict(), "us": 1.0}
+
+
+def test_a_measured_schedule_wins_for_its_size(tuned_file: Path) -> None:
+    measured = Schedule("tile", "tile", 64, 16, 16)
+    assert measured != choose(make(), XAVIER)
+    module._read_tuned.cache_clear()
+    tuned_file.write_text(json.dumps([row(measured, [2448, 2048])]), encoding="utf-8")
+    assert choose(make(), XAVIER) == measured
+    assert choose(make(shape=(1024, 1024)), XAVIER) != measured
+
+
+def test_a_measured_schedule_that_does_not_hold_is_passed_over(tuned_file: Path) -> None:
+    tuned_file.write_text(json.dumps([row(Schedule("tile", "tile", 128, 128, 64), [2448, 2048])]), encoding="utf-8")
+    assert choose(make(), XAVIER) in candidates(make(), XAVIER)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", '[{"work": "x"}]', '[{"work": "x", "size": [1, 2], "schedule": {"y": 1}}]']
+)
+def test_a_broken_file_of_measured_schedules_is_an_error(tuned_file: Path, text: str) -> None:
+    tuned_file.write_text(text, encoding="utf-8")
+    with pytest.raises(ScheduleError, match=r"xavier\.json is no list of tuned schedules"):
+        choose(make(), XAVIER)
+
+
+def test_shipped_tuned_files_belong_to_devices() -> None:
+    folder = tuned_path(XAVIER).parent
+    for path in folder.glob("*.json"):
+        for entry in json.loads(path.read_text(encoding="utf-8")):
+            assert entry["schedule"]["kernel"] in KERNELS
+            assert set(entry) == {"work", "size", "schedule", "us"}
