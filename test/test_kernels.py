@@ -1,4 +1,4 @@
-"""Kernels against the float64 reference, within the error bounds of the design; on the CPU, and on a GPU if there is one.
+"""Kernels against the float64 reference, within the error bounds of the design; on the CPU, and on a GPU if there is.
 
 Every launch also checks memory, races and what is written: see `harness.run`.
 """
@@ -11,13 +11,13 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 import cv2
 import numpy as np
 import pytest
-from harness import COMPILER, Launch, Outputs, gpu, host, library_of, run
+from harness import COMPILER, KERNELS, Launch, Outputs, gpu, host, library_of, run
 
 from polar_pipeline import reference
 from polar_pipeline.cuda import schedule
 from polar_pipeline.cuda.device import get_device
 from polar_pipeline.cuda.schedule import Schedule
-from polar_pipeline.cuda.work import OUTPUTS, Work, make_work
+from polar_pipeline.cuda.work import Work, defines, make_work
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
@@ -26,7 +26,7 @@ from polar_pipeline.sensor import FORMATS, RawFormat, RawFrame, Sensor, expose, 
 
 MONO, COLOR = "IMX250MZR", "IMX250MYR"
 ALL = tuple(PRODUCTS)
-XAVIER, ORIN = get_device("xavier"), get_device("orin")
+DEVICES = [get_device(name) for name in ("xavier", "orin")]
 RAW_FORMATS = {"u8": "u8", "u16": "u16", "p": "12p", "packed": "12packed"}
 
 # Bounds on the distance to the float64 reference (float products; display encodings may be one level off).
@@ -122,14 +122,13 @@ class Case(NamedTuple):
         plan = make_plan(self.options.products)
         return make_work(plan, self.options, RAW_FORMATS[self.fmt.packing], self.fmt.full_scale, shape)
 
-    @property
-    def schedule(self) -> Schedule:
-        """Any schedule of the kernel: the first that fits the smallest device."""
-        return self.schedules(self.work(self.pictures[0].shape))[0]
-
-    def schedules(self, work: Work) -> List[Schedule]:
-        """Every schedule of the kernel on the smallest device."""
-        return [found for found in schedule.candidates(work, XAVIER) if found.kernel == self.kernel]
+    def schedules(self, count: int) -> List[Schedule]:
+        """Up to `count` schedules of the kernel that the solver can emit, from the smallest tile to the largest."""
+        work = self.work(self.pictures[0].shape)
+        found = dict.fromkeys(plan for device in DEVICES for plan in schedule.candidates(work, device))
+        plans = [plan for plan in found if plan.kernel == self.kernel]
+        places = np.linspace(0, len(plans) - 1, min(count, len(plans)))
+        return [plans[int(place)] for place in places]
 
 
 def case(
@@ -232,9 +231,9 @@ def check(got: Outputs, k: int, truth: Truth, work: Work, options: Options, wher
         assert error.max(initial=0) <= bound, f"{place}: {error.max()} in {(error > bound).sum()} of {error.size}"
 
 
-def check_case(case: Case, launch: Launch, plan: Schedule, pictures: Sequence[Picture]) -> None:
+def check_case(case: Case, launch: Launch, plan: Schedule) -> None:
     """A kernel on pictures against the reference."""
-    for picture in pictures:
+    for picture in case.pictures:
         work = case.work(picture.shape)
         mosaics = make_frames(picture, work.sensor, case.fmt)
         raws = [raw_bytes(mosaic, case.fmt, picture.padding) for mosaic in mosaics]
@@ -300,30 +299,23 @@ CASES = [
         for offset, flip in (((1, 0), (False, False)), ((2, 3), (True, False)), ((3, 1), (True, True)))
     ),
 ]
+_POLAR = ("intensity", "dolp", "aolp")
+_ANGLES = ("angle_0", "angle_45", "angle_90", "angle_135")
 FAST_CASES = [
-    case(MONO, products=("intensity", "dolp", "aolp"), kernel="mono_half", dtype="uint8"),
-    *(case(MONO, products=(name,), kernel="mono_half", dtype="uint8") for name in ("intensity", "dolp", "aolp")),
     *(
-        case(
-            MONO,
-            products=("intensity", "dolp", "aolp"),
-            kernel="mono_full",
-            resolution="full",
-            demosaic=method,
-            dtype="uint8",
-        )
+        case(MONO, products=products, kernel="mono_half", dtype="uint8")
+        for products in (_POLAR, *((name,) for name in _POLAR))
+    ),
+    *(
+        case(MONO, products=_POLAR, kernel="mono_full", resolution="full", demosaic=method, dtype="uint8")
         for method in ("bilinear", "gradient")
     ),
     *(
         case(COLOR, products=products, kernel="color_half", co_sited=False, dtype="uint8")
-        for products in (
-            ("angle_0", "angle_45", "angle_90", "angle_135"),
-            ("intensity", "angle_0", "angle_45", "angle_90", "angle_135", "dolp", "aolp"),
-            ("intensity", "dolp", "aolp", "preview"),
-            ("angle_45", "preview"),
-        )
+        for products in (_ANGLES, (*_ANGLES, *_POLAR), (*_POLAR, "preview"), ("angle_45", "preview"))
     ),
 ]
+FAST_CASES = [case for case in FAST_CASES if (KERNELS / f"{case.kernel}.cu").is_file()]
 
 
 @pytest.fixture(params=[host, pytest.param(gpu, marks=pytest.mark.gpu)], ids=lambda launch: launch.__name__)
@@ -337,6 +329,10 @@ def launch(request: pytest.FixtureRequest) -> Launch:
     return request.param
 
 
+#: Schedules that a test tries per case.
+COUNTS = {"test_matches_reference": 1, "test_fast_kernels_match_reference": 3, "test_schedules_do_not_show": 6}
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
     """The compiler runs ahead of the tests, on every core."""
@@ -345,15 +341,54 @@ def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     pool = ThreadPoolExecutor()
     for item in request.session.items:
-        parameters = getattr(item, "callspec", None) and item.callspec.params
-        if parameters and parameters.get("launch") is host and "case" in parameters:
-            found = parameters["case"]
-            works = {found.work(picture.shape) for picture in found.pictures}
-            pool.submit(lambda works, plan: [library_of(work, plan) for work in works], works, found.schedule)
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if parameters.get("launch") is host:
+            found, works = parameters["case"], {}
+            for picture in found.pictures:  # most of them compile alike
+                work = found.work(picture.shape)
+                works[tuple(sorted(defines(work).items()))] = work
+            for plan in found.schedules(COUNTS[item.originalname]):
+                for work in works.values():
+                    pool.submit(library_of, work, plan)
     yield
-    pool.shutdown(wait=False, cancel_futures=True)
+    pool.shutdown(wait=True, cancel_futures=True)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_matches_reference(case: Case, launch: Launch) -> None:
-    check_case(case, launch, case.schedule, case.pictures)
+    (plan,) = case.schedules(1)
+    check_case(case, launch, plan)
+
+
+@pytest.mark.parametrize("case", FAST_CASES, ids=lambda case: case.name)
+def test_fast_kernels_match_reference(case: Case, launch: Launch) -> None:
+    for plan in case.schedules(3):
+        check_case(case, launch, plan)
+
+
+#: Works whose schedules must not show in the result.
+SCHEDULED = [
+    case(MONO, dtype="uint8"),
+    case(MONO, resolution="full", demosaic="bilinear", dtype="uint8"),
+    case(MONO, resolution="full", dtype="uint8"),
+    case(COLOR, dtype="uint8"),
+    case(COLOR, co_sited=False, dtype="uint8"),
+    case(COLOR, resolution="full", precision="fp32"),
+    *(fast for fast in FAST_CASES if len(fast.options.products) > 2),
+]
+
+
+@pytest.mark.parametrize("case", SCHEDULED, ids=lambda case: case.name)
+def test_schedules_do_not_show(case: Case, launch: Launch) -> None:
+    work = case.work((38, 144))
+    mosaic = make_frames(Picture(smooth, (38, 144)), work.sensor, case.fmt)[0]
+    raw, step = raw_bytes(mosaic, case.fmt, 0)
+    first, *others = case.schedules(6)
+    want = run(launch, work, first, [raw], step)
+    assert others, "one schedule alone tells nothing"
+    for plan in others:
+        got = run(launch, work, plan, [raw], step)
+        np.testing.assert_array_equal(got.counts, want.counts, err_msg=str(plan))
+        for name in work.dtypes:
+            message = f"{name}: {plan} against {first}"
+            np.testing.assert_array_equal(got.images[name], want.images[name], err_msg=message)
