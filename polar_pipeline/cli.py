@@ -1,4 +1,4 @@
-"""The tool `polar-pipeline`: replay, play, process, doctor."""
+"""The tool `polar-pipeline`: replay, play, process, kernels, doctor."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from polar_pipeline import __version__, doctor
+from polar_pipeline.cuda.kernels import get_device, usages
 from polar_pipeline.options import CHOICES, Options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import PRODUCTS, get_products
@@ -130,6 +131,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--force", action="store_true", help="replace files that exist")
     _add_pipeline_arguments(command)
+
+    command = _command(commands, _kernels, "kernels", "Compile every kernel, without a GPU; what each takes of one.")
+    command.add_argument("--arch", default="sm_72", help="compute capability: sm_72 Xavier, sm_87 Orin, sm_90 H200")
+    command.add_argument("--json", action="store_true", help="for programs")
 
     command = _command(commands, _doctor, "doctor", "What is installed, which backends work, and why not.")
     command.add_argument("--json", action="store_true", help="for programs")
@@ -357,6 +362,21 @@ def _process(values: argparse.Namespace) -> int:
                 stream.write(encode(array, suffix))
         print(f"wrote {path}")
     print(f"{result.invalid[0]} pixels saturated, {result.invalid[1]} dark")
+    return 0
+
+
+def _kernels(values: argparse.Namespace) -> int:
+    try:
+        device = get_device(values.arch)
+    except ValueError as err:
+        raise UsageError(str(err)) from err
+    rows = usages(device)
+    if values.json:
+        print(json.dumps([row._asdict() for row in rows], indent=2))
+        return 0
+    print("registers  shared [B]  spills [B]  occupancy  kernel")
+    for row in rows:
+        print(f"{row.registers:9}  {row.shared_bytes:10}  {row.spill_bytes:10}  {row.occupancy:8.0%}   {row.name}")
     return 0
 
 
