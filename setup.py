@@ -22,13 +22,16 @@ ROS = ["rclpy", "sensor-msgs", "std-msgs", "std-srvs", "diagnostic-msgs", "rmw-f
 TEST = ["pytest>=7", "pytest-timeout", "hypothesis", "scikit-image>=0.19", "colour-demosaicing", "pyyaml"]
 TEST += ["setuptools", "wheel"]  # to build what they check
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
+NVRTC = "nvidia-cuda-nvrtc-cu12"  # 12 is the last to know sm_72
+PC = "sys_platform == 'linux' and platform_machine == 'x86_64'"
 EXTRAS = {
     # ROS 2 itself as wheels, for machines without a ROS installation; on others leave this extra out.
     "ros": [f"ros-{name}; python_version >= '3.10' and sys_platform == 'linux'" for name in ROS],
-    "cuda11": ["cupy-cuda11x"],
-    "cuda12": ["cupy-cuda12x"],
-    "cuda13": ["cupy-cuda13x"],
-    "dev": TEST + [f"{tool}; python_version >= '3.10'" for tool in LINT],
+    # With the compiler of the kernels, for machines without a CUDA toolkit; a Jetson has one.
+    "cuda11": ["cupy-cuda11x", f"nvidia-cuda-nvrtc-cu11; {PC}"],
+    "cuda12": ["cupy-cuda12x", f"{NVRTC}; {PC}"],
+    "cuda13": ["cupy-cuda13x", f"nvidia-cuda-nvrtc>=13; {PC}"],
+    "dev": [*TEST, f"{NVRTC}; {PC}"] + [f"{tool}; python_version >= '3.10'" for tool in LINT],
 }
 
 
@@ -57,7 +60,7 @@ setup(
     package_data={NAME: ["py.typed"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
-        *shared("package.xml", "launch/*.py", "config/*", "kernels/*"),
+        *shared("package.xml", "launch/*.py", "config/*", "config/tuned/*", "kernels/*"),
     ],
     python_requires=">=3.8",
     install_requires=REQUIRES,

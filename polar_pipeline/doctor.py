@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Callable, Iterator, List, NamedTuple
 
 from polar_pipeline import __version__
+from polar_pipeline.cuda.compile import libraries as compilers
 from polar_pipeline.pipeline import Pipeline, backend_problem
 from polar_pipeline.share import share_path
 
@@ -71,6 +72,7 @@ def _backends() -> Iterator[Check]:
         yield Check(f"backend {name}", "ok", pipeline.device)
         pipeline.close()
     yield _gpu()
+    yield _nvrtc()
 
 
 def _gpu() -> Check:
@@ -85,6 +87,13 @@ def _gpu() -> Check:
         return Check("gpu", "missing", str(err))
     capability = f"{properties['major']}.{properties['minor']}"
     return Check("gpu", "ok", f"{properties['name'].decode()}, compute capability {capability}")
+
+
+def _nvrtc() -> Check:
+    """The compiler of the kernels."""
+    found = [f"{library.version[0]}.{library.version[1]} ({library.path})" for library in compilers()]
+    missing = "not installed; it comes with the CUDA toolkit and the pip extras cuda11, cuda12, cuda13"
+    return Check("nvrtc", "ok" if found else "missing", ", ".join(found) or missing)
 
 
 def _ros() -> Iterator[Check]:

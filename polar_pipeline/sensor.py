@@ -18,6 +18,8 @@ ANGLES = (0, 45, 90, 135)
 CHANNELS = "RGB"
 #: Smallest frame side in pixels: the widest demosaic window and its reflected border must fit.
 MIN_SIDE = 16
+#: (height, width) of the known sensors' frames.
+FULL_FRAME = (2048, 2448)
 
 Tile = Tuple[Tuple[int, ...], ...]
 

@@ -168,7 +168,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def shared_files() -> Set[str]:
     """What belongs below share/polar_pipeline."""
-    files = {path for name in ("launch", "config", "kernels") for path in (ROOT / name).iterdir() if path.is_file()}
+    found = [path for name in ("launch", "config", "kernels") for path in (ROOT / name).rglob("*.*")]
+    files = [path for path in found if "__pycache__" not in path.parts]
     assert len(files) > 5
     return {str(path.relative_to(ROOT)) for path in files} | {"package.xml"}
 

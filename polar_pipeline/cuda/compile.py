@@ -109,7 +109,7 @@ class Nvrtc:
                 self._call("CompileProgram", program, len(options), flags)
             except CompileError as err:
                 log = self._read("ProgramLog", program).rstrip(b"\0").decode(errors="replace")
-                raise CompileError(f"{name}: {err} with {' '.join(options)}\n{log}") from None
+                raise CompileError(f"{name}: {err}\n{log}") from None
             return self._read("CUBIN", program)
         finally:
             self._call("DestroyProgram", ctypes.byref(program))
@@ -144,7 +144,7 @@ def _library_paths() -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def libraries() -> Tuple[Nvrtc, ...]:
-    """Every NVRTC library of this machine, one per version."""
+    """Every NVRTC library of this machine, one per version, best first."""
     found: Dict[Tuple[int, int], Nvrtc] = {}
     for path in _library_paths():
         with suppress(OSError, AttributeError):

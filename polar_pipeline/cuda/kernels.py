@@ -14,10 +14,8 @@ from polar_pipeline.cuda.work import RAW_FORMATS, Work, defines, make_work
 from polar_pipeline.options import CHOICES, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor import ANGLES, SENSORS
+from polar_pipeline.sensor import ANGLES, FULL_FRAME, SENSORS
 
-#: (height, width) of the sensors' frames.
-SHAPE = (2048, 2448)
 _VIEWED = ("intensity", "dolp", "aolp", "preview")
 #: Products that are asked for together, and their `output_depth`: everything, what viewers show, what other algorithms
 #: start from.
@@ -84,7 +82,7 @@ def works() -> Iterator[Work]:
             }
             chosen = {"resolution": resolution, "demosaic": demosaic, "precision": precision, "co_sited": co_sited}
             options = make_options(sensor, names, types, **chosen)
-            yield make_work(make_plan(names), options, raw_format, _FULL_SCALE[raw_format], SHAPE)
+            yield make_work(make_plan(names), options, raw_format, _FULL_SCALE[raw_format], FULL_FRAME)
 
 
 def usages(device: Device) -> List[Usage]:

@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Deque, Dict, Generic, List, NamedTuple, Optional, Tuple, TypeVar
 
 import cv2
@@ -31,11 +32,12 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Float32
 
 from polar_pipeline import messages
-from polar_pipeline.pipeline import Pipeline, Result
+from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError
+from polar_pipeline.pipeline import Pipeline, Raw, Result
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.ros.diagnostics import Diagnostics, Level
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, Parameter, Settings, make_settings
-from polar_pipeline.sensor import FrameError
+from polar_pipeline.sensor import FULL_FRAME, FrameError
 
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks
@@ -107,38 +109,77 @@ class Mailbox(Generic[T]):
 
 
 class PipelineCache:
-    """The pipelines of the newest settings by product set; used by the worker alone."""
+    """The pipelines of the newest settings by product set; used by the worker alone.
+
+    A product set may first have to be compiled. That happens in a thread beside the worker, and meanwhile the pipeline
+    used last keeps serving.
+    """
 
     def __init__(self) -> None:
         self._settings: Optional[Settings] = None
         self._pipelines: Dict[Tuple[str, ...], Pipeline] = {}
         self._current: Optional[Pipeline] = None
+        self._compiler = ThreadPoolExecutor(1, "polar_pipeline_compiler")
+        self._compiling: Dict[Pipeline, Future[None]] = {}
 
-    def get(self, settings: Settings, products: Tuple[str, ...]) -> Pipeline:
-        """The pipeline for these settings and products."""
+    def get(self, settings: Settings, products: Tuple[str, ...], raw: Raw) -> Pipeline:
+        """The pipeline for these settings and products, or one for other products until that one is ready for `raw`.
+
+        Raises:
+            RuntimeError: It cannot be made ready.
+        """
         if settings is not self._settings:
-            self.close()
+            self.clear()
             self._settings = settings
         pipeline = self._pipelines.pop(products, None) or Pipeline(**settings.arguments(products))
         self._pipelines[products] = pipeline  # last: the others are older
         if len(self._pipelines) > CACHED_PIPELINES:
-            self._pipelines.pop(next(iter(self._pipelines))).close()
+            oldest = self._pipelines.pop(next(iter(self._pipelines)))
+            if oldest is self._current:
+                self._current = None
+            self._finish(oldest)
+            oldest.close()
+        if pipeline in self._compiling or not pipeline.is_ready(raw):
+            substitute = self._current
+            if substitute is not None and _can_stand_in(substitute, pipeline, raw):
+                if pipeline not in self._compiling:
+                    self._compiling[pipeline] = self._compiler.submit(pipeline.prepare, raw)
+                if not self._compiling[pipeline].done():
+                    return substitute
+            self._finish(pipeline)
         if pipeline is not self._current:
             pipeline.reset()  # what it saw last is not the frame before this one
             self._current = pipeline
         return pipeline
+
+    def _finish(self, pipeline: Pipeline) -> None:
+        """Wait until it is no longer compiled; raises what went wrong."""
+        if pipeline in self._compiling:
+            self._compiling.pop(pipeline).result()
 
     def reset(self) -> None:
         """Forget the frame before."""
         if self._current is not None:
             self._current.reset()
 
-    def close(self) -> None:
+    def clear(self) -> None:
         """Release all pipelines."""
+        wait(self._compiling.values())
+        self._compiling.clear()
         for pipeline in self._pipelines.values():
             pipeline.close()
         self._pipelines.clear()
         self._current = None
+
+    def close(self) -> None:
+        """Release all pipelines for good."""
+        self.clear()
+        self._compiler.shutdown()
+
+
+def _can_stand_in(one: Pipeline, other: Pipeline, raw: Raw) -> bool:
+    """Whether a pipeline can process a frame that is meant for another one."""
+    return one.options.ssim_mode == other.options.ssim_mode and one.is_ready(raw)
 
 
 class PolarNode(Node):  # type: ignore[misc]
@@ -157,12 +198,12 @@ class PolarNode(Node):  # type: ignore[misc]
         for row in PARAMETERS.values():
             self.declare_parameter(row.name, row.default, _descriptor(row))
         self._settings = self._validate({})
+        self._pipelines = PipelineCache()
         self._warm_up()
         self._candidate = self._settings
         self._name = self.get_fully_qualified_name().lstrip("/")
         self._diagnostics = Diagnostics(self._name)
         self._frames: Mailbox[Frame] = Mailbox(self._settings.queue_size)
-        self._pipelines = PipelineCache()
         self._device = ""
         self._last_frame: Dict[str, str] = {}
         self._camera_info: Optional[bytes] = None
@@ -261,10 +302,15 @@ class PolarNode(Node):  # type: ignore[misc]
         return settings
 
     def _warm_up(self) -> None:
-        """Process a small dark frame: what OpenCV and NumPy load on first use would cost the first real frame 40 ms."""
-        pipeline = Pipeline(**self._settings.arguments(tuple(set(PRODUCTS) - set(SSIM_PRODUCTS))))
-        pipeline(np.zeros((64, 64), np.uint8))
-        pipeline.close()
+        """Process a small dark frame: what OpenCV and NumPy load on first use would cost the first real frame 40 ms.
+
+        And get ready for a camera's: what was compiled here serves until the products that somebody wants are ready.
+        """
+        small = np.zeros((64, 64), np.uint8)
+        products = tuple(name for name in PRODUCTS if name not in SSIM_PRODUCTS)
+        pipeline = self._pipelines.get(self._settings, products, small)
+        pipeline(small)
+        pipeline.prepare(np.zeros(FULL_FRAME, np.uint8))
 
     def _on_report(self) -> None:
         options = self._settings.options
@@ -291,6 +337,9 @@ class PolarNode(Node):  # type: ignore[misc]
                 self._process(frame)
             except FrameError as err:
                 self._refuse(err.cause, str(err))
+            except (DeviceLostError, DeviceMemoryError) as err:
+                self._pipelines.clear()  # the next frame starts with a new backend
+                self._refuse("device", str(err))
             except Exception as err:  # noqa: BLE001 - whatever a frame does, the next one gets its chance
                 self._refuse("internal", f"{type(err).__name__}: {err}", traceback.format_exc())
 
@@ -333,15 +382,15 @@ class PolarNode(Node):  # type: ignore[misc]
         frame_id = settings.frame_id or image.frame_id
         outgoing: List[Tuple[Publisher, Any]] = []
         if products:
-            pipeline = self._pipelines.get(settings, products)
-            result = pipeline(raw, reference=reference)
+            pipeline = self._pipelines.get(settings, products, raw)
+            result = pipeline(raw, reference=reference if pipeline.options.ssim_mode == "reference" else None)
             timings.update(result.timings)
             started = time.perf_counter()
-            for name in products:
+            for name in result:
                 if name in wanted:
                     _, cdr = messages.product_message(name, result[name], image.stamp_ns, frame_id)
                     outgoing.append((self._products[name], cdr))
-            if compress:
+            if compress and "preview" in result:
                 jpeg = _jpeg(result["preview"], settings.jpeg_quality)
                 outgoing.append((self._compressed, messages.encode_compressed(image.stamp_ns, frame_id, "jpeg", jpeg)))
             timings["encode"] = time.perf_counter() - started
