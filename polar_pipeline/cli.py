@@ -1,4 +1,4 @@
-"""The tool `polar-pipeline`: replay, play, process, kernels, doctor."""
+"""The tool `polar-pipeline`: replay, play, process, plan, tune, kernels, doctor."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ import numpy as np
 from tqdm import tqdm
 
 from polar_pipeline import __version__, doctor
+from polar_pipeline.cuda.commands import plan_json, plan_report, plan_text, tune
+from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.cuda.kernels import get_device, usages
-from polar_pipeline.options import CHOICES, Options
+from polar_pipeline.cuda.schedule import ScheduleError
+from polar_pipeline.cuda.work import RAW_FORMATS
+from polar_pipeline.options import CHOICES, Options, make_options
 from polar_pipeline.pipeline import Pipeline
+from polar_pipeline.plan import LimitError
 from polar_pipeline.products import PRODUCTS, get_products
 from polar_pipeline.replay.compare import Comparison, Golden, Row, format_rows, open_golden
 from polar_pipeline.replay.picture import encode
@@ -24,7 +29,7 @@ from polar_pipeline.replay.report import Report, format_timings, render
 from polar_pipeline.replay.run import Summary, replay
 from polar_pipeline.replay.sink import open_sink, replacing
 from polar_pipeline.replay.source import DEFAULT_RATE, SourceError, open_source, read_raw
-from polar_pipeline.sensor import FrameError
+from polar_pipeline.sensor import MIN_SIDE, FrameError
 
 #: What the live node makes of a camera, and what people look at.
 DEFAULT_PRODUCTS = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
@@ -132,6 +137,17 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--force", action="store_true", help="replace files that exist")
     _add_pipeline_arguments(command)
 
+    command = _command(
+        commands, _plan, "plan", "What a GPU would compute, in which launches, and how long it would take."
+    )
+    command.add_argument("--device", choices=tuple(DEVICES), default="xavier", help="the GPU (default: %(default)s)")
+    command.add_argument("--json", action="store_true", help="for programs")
+    _add_frame_arguments(command)
+
+    command = _command(commands, _tune, "tune", "Measure every schedule on this machine's GPU and keep the fastest.")
+    command.add_argument("--device", required=True, help="name of this machine's GPU, and of the file written")
+    _add_frame_arguments(command)
+
     command = _command(commands, _kernels, "kernels", "Compile every kernel, without a GPU; what each takes of one.")
     command.add_argument("--arch", default="sm_72", help="compute capability: sm_72 Xavier, sm_87 Orin, sm_90 H200")
     command.add_argument("--json", action="store_true", help="for programs")
@@ -162,9 +178,29 @@ def _add_source_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_frame_arguments(parser: argparse.ArgumentParser) -> None:
+    """A kind of frame, and what to make of it."""
+    parser.add_argument(
+        "--size", type=_size, default=(2448, 2048), metavar="WxH", help="of the raw frame (default: 2448x2048)"
+    )
+    parser.add_argument(
+        "--raw", choices=tuple(RAW_FORMATS), help="raw pixels (default: u8; u16 with a --bit-depth above 8)"
+    )
+    _add_option_arguments(parser.add_argument_group("pipeline"))
+
+
 def _add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `Pipeline`; those not given keep its defaults."""
     group = parser.add_argument_group("pipeline")
+    group.add_argument(
+        "--backend", choices=CHOICES["backend"], default=argparse.SUPPRESS, help="what computes (default: auto)"
+    )
+    group.add_argument("--threads", type=int, default=0, help="CPU threads (default: one per core)")
+    _add_option_arguments(group)
+
+
+def _add_option_arguments(group: Any) -> None:
+    """What to compute and how, wherever that runs."""
     defaults = Options._field_defaults
 
     def add(name: str, text: str, **how: Any) -> None:
@@ -175,7 +211,6 @@ def _add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     add("sensor", "IMX250MZR, IMX250MYR, or a tile such as '90 45 / 135 0' (default: IMX250MZR)")
     add("products", f"among {', '.join(PRODUCTS)}, with commas", type=_products, metavar="NAMES")
     texts = {
-        "backend": "what computes",
         "resolution": "half: one output pixel per 2x2 superpixel; full: one per raw pixel",
         "precision": "arithmetic",
         "demosaic": "interpolation; auto: bilinear at half resolution, adaptive at full",
@@ -183,8 +218,8 @@ def _add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
         "dtype": "of all products that offer it (default: as the live node publishes them)",
         "alignment": "where the significant bits of 16-bit pixels lie",
     }
-    for name, choices in CHOICES.items():
-        add(name, texts[name], choices=choices)
+    for name, text in texts.items():
+        add(name, text, choices=CHOICES[name])
     add("min_intensity", "smallest S0 that has a polarization, 0 to 2", type=float, metavar="S0")
     add("bit_depth", "significant bits of 16-bit pixels; 0 takes the format's", type=int, metavar="BITS")
     add("roi_offset", "first pixel in the sensor's own readout", type=int, nargs=2, metavar=("X", "Y"))
@@ -193,20 +228,39 @@ def _add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--own-site", action="store_true", help="at half resolution, take the four angles where they are"
     )
-    group.add_argument("--threads", type=int, default=0, help="CPU threads (default: one per core)")
 
 
-def _pipeline(values: argparse.Namespace, products: Tuple[str, ...]) -> Pipeline:
-    """The pipeline that the command line asks for, and for `products` if it names none."""
+def _arguments(values: argparse.Namespace, products: Tuple[str, ...]) -> Dict[str, Any]:
+    """The options that the command line names, and `products` if it names none."""
     names = (*CHOICES, "sensor", "min_intensity", "bit_depth", "roi_offset")
     arguments: Dict[str, Any] = {name: getattr(values, name) for name in names if hasattr(values, name)}
     arguments["products"] = getattr(values, "products", products)
     arguments.setdefault("dtype", {name: PRODUCTS[name].ros_types[0] for name in arguments["products"]})
-    flip = (values.flip_x, values.flip_y)
+    return {**arguments, "flip": (values.flip_x, values.flip_y), "co_sited": not values.own_site}
+
+
+def _pipeline(values: argparse.Namespace, products: Tuple[str, ...]) -> Pipeline:
+    """The pipeline that the command line asks for, and for `products` if it names none."""
     try:
-        return Pipeline(**arguments, flip=flip, co_sited=not values.own_site, threads=values.threads)
+        return Pipeline(**_arguments(values, products), threads=values.threads)
     except ValueError as err:
         raise UsageError(str(err)) from err
+
+
+def _frame_options(values: argparse.Namespace) -> Tuple[Options, str]:
+    """The options and the raw format that the command line asks for."""
+    try:
+        options = make_options(**_arguments(values, DEFAULT_PRODUCTS))
+    except ValueError as err:
+        raise UsageError(str(err)) from err
+    return options, values.raw or ("u16" if options.bit_depth > 8 else "u8")
+
+
+def _size(text: str) -> Tuple[int, int]:
+    width, separator, height = text.partition("x")
+    if not (separator and width.isdecimal() and height.isdecimal() and min(int(width), int(height)) >= MIN_SIDE):
+        raise argparse.ArgumentTypeError(f"expected WIDTHxHEIGHT, at least {MIN_SIDE}x{MIN_SIDE}, got {text!r}")
+    return int(width), int(height)
 
 
 def _number(text: str) -> float:
@@ -362,6 +416,26 @@ def _process(values: argparse.Namespace) -> int:
                 stream.write(encode(array, suffix))
         print(f"wrote {path}")
     print(f"{result.invalid[0]} pixels saturated, {result.invalid[1]} dark")
+    return 0
+
+
+def _plan(values: argparse.Namespace) -> int:
+    options, raw = _frame_options(values)
+    try:
+        report = plan_report(options, DEVICES[values.device], raw, values.size)
+    except (LimitError, ScheduleError) as err:
+        raise FailureError(str(err)) from err
+    print(plan_json(report) if values.json else plan_text(report))
+    return 0
+
+
+def _tune(values: argparse.Namespace) -> int:
+    options, raw = _frame_options(values)
+    try:
+        schedule, us = tune(options, values.device, raw, values.size)
+    except ScheduleError as err:
+        raise FailureError(str(err)) from err
+    print(f"{us:.2f} us a frame with {schedule}")
     return 0
 
 

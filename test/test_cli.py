@@ -19,6 +19,7 @@ import pytest
 
 from polar_pipeline import Pipeline, __version__, messages
 from polar_pipeline.cli import main
+from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.replay.sink import open_sink
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -130,6 +131,10 @@ def test_replay_with_a_reference(bag: Path, tmp_path: Path, capsys: Any) -> None
         (["replay", "in.mcap", "-o", "out.mcap", "--tolerance", "dop=1"], "PRODUCT=VALUE.*'dop=1'"),
         (["replay", "in.mcap", "-o", "out.mcap", "--tolerance", "dolp=-1"], "number >= 0"),
         (["process", "raw.png", "--backend", "opencl"], "invalid choice: 'opencl'"),
+        (["plan", "--device", "tx2"], "xavier.*h200"),
+        (["plan", "--size", "12x2048"], "at least 16x16, got '12x2048'"),
+        (["plan", "--min-intensity", "3"], r"min_intensity must be in \[0, 2\)"),
+        (["tune"], "--device"),
     ],
 )
 def test_wrong_usage_returns_2_and_says_what_is_allowed(arguments: List[str], words: str, capsys: Any) -> None:
@@ -253,6 +258,54 @@ def test_module_is_the_tool() -> None:
         text=True,
     )
     assert done.stdout.strip() == f"polar-pipeline {__version__}"
+
+
+def test_plan_prints_what_was_fused_and_what_it_takes(capsys: Any) -> None:
+    arguments = ["--sensor", "IMX250MYR", "--products", "intensity,dolp,preview,ssim", "--device", "xavier"]
+    assert main(["plan", *arguments]) == 0
+    text = capsys.readouterr().out
+    for words in (
+        r"stokes_planes +S0, S1, S2\n +computed once for dolp, preview, ssim",
+        r"launch polarization\n +computes +angles, grey, .*ssim_pair",
+        r"together +all of it starts from the mosaic",
+        r"mosaic -> intensity, dolp, preview, ssim_pair",
+        r"shared +\d+ of 49152 bytes a block",
+        r"reads +5013504 bytes",
+        rf"writes +{1224 * 1024 * (3 + 4 + 3 + 8)} bytes",
+        r"memory +[\d.]+ us at 85% of 137 GB/s",
+        r"arithmetic +[\d.]+ us: \d+ operations on 512 lanes at 1377 MHz",
+        r"time +[\d.]+ us predicted",
+        r"launch ssim\n(.*\n)*.*ssim_map looks at neighbours in ssim_pair",
+    ):
+        assert re.search(words, text), words
+
+
+def test_plan_for_programs(capsys: Any) -> None:
+    assert main(["plan", "--json", "--device", "orin", "--bit-depth", "12", "--size", "640x480", "--own-site"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["device"]["arch"] == "sm_87"
+    assert shown["size"] == [640, 480]
+    assert shown["work"].startswith("mono half own-site u16 fp32 intensity:uint8+dolp:float32")
+    assert [launch["name"] for launch in shown["launches"]] == ["polarization", "ssim"]
+    assert shown["bytes"]["read"] == 2 * 640 * 480
+    assert 0 < shown["schedule"]["shared_bytes"] <= 163 * 1024
+    parts = shown["predicted"]
+    slower = max(parts["memory_us"], parts["arithmetic_us"])
+    assert parts["us"] == pytest.approx(slower + parts["waiting_us"] + parts["launch_us"])
+
+
+def test_plan_says_what_does_not_fit(capsys: Any, monkeypatch: Any) -> None:
+    small = DEVICES["xavier"]._replace(shared_per_block=1000)
+    monkeypatch.setitem(DEVICES, "xavier", small)
+    assert main(["plan", "--device", "xavier"]) == 1
+    assert re.search(r"polarization needs \d+ bytes for angles of shared memory.*1000", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("missing", ["cupy", "kernel_tuner"])
+def test_tune_says_what_is_missing(missing: str, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert main(["tune", "--device", "xavier"]) == 1
+    assert "needs CuPy and Kernel Tuner" in capsys.readouterr().err
 
 
 def test_play_without_ros_says_so(pictures: Path, capsys: Any, monkeypatch: Any) -> None:

@@ -15,6 +15,7 @@ from polar_pipeline.cuda.device import DEVICES, Device, from_properties, get_dev
 from polar_pipeline.cuda.schedule import (
     KERNELS,
     MIN_OCCUPANCY,
+    Cost,
     Schedule,
     ScheduleError,
     candidates,
@@ -30,7 +31,6 @@ from polar_pipeline.cuda.schedule import (
     roofline,
     schedule_defines,
     shared_bytes,
-    ssim_cost,
     supports,
     tuned_path,
     work_key,
@@ -168,8 +168,8 @@ def test_a_device_is_found_by_its_properties() -> None:
         ("mono_half", {"co_sited": False}, "co-sited"),
         ("mono_half", {"products": "preview"}, "uint8 only"),
         ("mono_half", {"dtype": "float32"}, "uint8 only"),
-        ("mono_full", {"resolution": "full", "demosaic": "gradient"}, None),
-        ("mono_full", {"resolution": "full"}, "bilinear or gradient"),
+        ("mono_full", {"resolution": "full", "demosaic": "bilinear"}, None),
+        ("mono_full", {"resolution": "full"}, "full resolution, bilinear"),
         ("mono_full", {}, "full resolution"),
         ("color_half", {"sensor": "IMX250MYR", "co_sited": False}, None),
         ("color_half", {"sensor": "IMX250MYR"}, "own site"),
@@ -335,11 +335,11 @@ def test_output_bytes_count_channels_and_types() -> None:
 
 def test_roofline_by_hand() -> None:
     slow = XAVIER._replace(bandwidth_gbs=100, clock_mhz=1000)
-    taken = ssim_cost(make(), ("float32",))
-    pixels = 1024 * 1224
-    predicted = roofline(taken, slow)
-    assert predicted.memory_us == pytest.approx(12 * pixels / (100e9 * module.COPY_SHARE) * 1e6)
-    assert predicted.arithmetic_us == pytest.approx(125 * pixels / (512 * 1e9) * 1e6)
+    taken = Cost(read=1_000_000, reread=1_500_000, written=2_000_000, operations=512_000_000)
+    predicted = roofline(taken, slow, frames=2)
+    moved = 2 * (3_000_000 + 500_000 * module.REREAD_SHARE)
+    assert predicted.memory_us == pytest.approx(moved / (100e9 * module.COPY_SHARE) * 1e6)
+    assert predicted.arithmetic_us == pytest.approx(2000)
     assert predicted.us == max(predicted.memory_us, predicted.arithmetic_us) + module.LAUNCH_US
 
 

@@ -80,6 +80,7 @@ class Kernel(NamedTuple):
         windows: Where its lines can live.
         registers: Per thread, without and with the polar products, as compiled for sm_72 (`tile`: `_TILE_REGISTERS`).
         pixels: Output pixels of a thread along x with a register window; 0 without.
+        rows: Rows that it can march down without spilling.
         effort: Issue slots against those of `OPERATIONS`, as measured.
         needs: (what it needs in words, whether a work has it).
     """
@@ -87,6 +88,7 @@ class Kernel(NamedTuple):
     windows: Tuple[str, ...]
     registers: Tuple[int, int]
     pixels: int
+    rows: Tuple[int, ...]
     effort: float
     needs: Tuple[Tuple[str, Callable[[Work], bool]], ...] = ()
 
@@ -95,8 +97,9 @@ class Kernel(NamedTuple):
 KERNELS: Dict[str, Kernel] = {
     "mono_half": Kernel(
         ("registers",),
-        (72, 72),
+        (96, 96),
         8,
+        (1, 2),
         0.5,
         (
             *_BYTES_IN,
@@ -107,14 +110,14 @@ KERNELS: Dict[str, Kernel] = {
     ),
     "mono_full": Kernel(
         ("registers",),
-        (80, 80),
+        (96, 96),
         16,
+        (2, 4),
         0.6,
         (
             *_BYTES_IN,
             _MONO,
-            ("full resolution", _has(half=False)),
-            ("bilinear or gradient", lambda work: work.demosaic in ("bilinear", "gradient")),
+            ("full resolution, bilinear", _has(half=False, demosaic="bilinear")),
             _PIXELS,
         ),
     ),
@@ -122,6 +125,7 @@ KERNELS: Dict[str, Kernel] = {
         ("registers", "ring"),
         (77, 96),
         4,
+        (1, 2, 4, 8),
         0.8,
         (
             *_BYTES_IN,
@@ -131,7 +135,7 @@ KERNELS: Dict[str, Kernel] = {
             ("uint8 products", _stores_bytes("intensity", *_ANGLE_IMAGES, "dolp", "aolp", "preview")),
         ),
     ),
-    "tile": Kernel(("tile",), (0, 0), 0, 1.0),
+    "tile": Kernel(("tile",), (0, 0), 0, (), 1.0),
 }
 
 
@@ -322,7 +326,7 @@ def _space(work: Work) -> Iterator[Schedule]:
     able = [kernel for kernel in KERNELS if supports(kernel, work) is None and _is_written(kernel)]
     for name in able:
         if "registers" in KERNELS[name].windows:
-            for threads, rows in product((64, 128, 160, 256), (2, 4, 8) if name == "mono_full" else (1, 2, 4, 8)):
+            for threads, rows in product((64, 128, 160), KERNELS[name].rows):
                 yield Schedule(name, "registers", threads, KERNELS[name].pixels, rows=rows)
     if "color_half" in able:
         for strips in range(1, 11):
@@ -375,7 +379,6 @@ OPERATIONS = {
     "intensity": 3,  # per output pixel and channel
     "preview": 25,  # per output pixel
     "store": 2,  # per output pixel and channel stored
-    "ssim": 125,  # per output pixel: 11 + 11 taps on four moments, and the quotient
 }
 #: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
 COPY_SHARE = 0.85
@@ -469,14 +472,6 @@ def cost(work: Work, schedule: Schedule) -> Cost:
         output_bytes(work),
         int(KERNELS[schedule.kernel].effort * (pairs * (1 if work.half_precision else 2) + per_pixel * made)),
     )
-
-
-def ssim_cost(work: Work, stored: Tuple[str, ...]) -> Cost:
-    """What comparing two float32 images of the work's output size takes; `stored` are the types of the map, if any."""
-    height, width = work.output_size
-    pixels = height * width
-    map_bytes = sum({"uint8": 1, "float32": 4}[dtype] for dtype in stored) * pixels
-    return Cost(8 * pixels, 8 * pixels, map_bytes, OPERATIONS["ssim"] * pixels)
 
 
 def roofline(taken: Cost, device: Device, frames: int = 1) -> Prediction:

@@ -1,0 +1,333 @@
+"""What `polar-pipeline plan` and `polar-pipeline tune` do; the first needs neither a GPU nor CuPy."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from itertools import groupby
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+
+import numpy as np
+
+from polar_pipeline.cuda.compile import OPTIONS, source
+from polar_pipeline.cuda.device import Device, from_properties
+from polar_pipeline.cuda.schedule import (
+    COPY_SHARE,
+    REREAD_SHARE,
+    Cost,
+    Prediction,
+    Schedule,
+    candidates,
+    choose,
+    cost,
+    expected_occupancy,
+    grid,
+    limits,
+    output_bytes,
+    predict,
+    registers,
+    schedule_defines,
+    shared_bytes,
+    tuned,
+    tuned_path,
+    work_key,
+)
+from polar_pipeline.cuda.work import FRAME, OUTPUTS, Work, defines, make_work
+from polar_pipeline.options import Options
+from polar_pipeline.plan import OPERATORS, Plan, make_plan, shared_values
+from polar_pipeline.sensor import FORMATS
+
+#: Raw formats as the kernels call them -> as cameras do.
+_FORMATS = {"u8": FORMATS["8"], "u16": FORMATS["16"], "12p": FORMATS["12p"], "12packed": FORMATS["12Packed"]}
+
+
+class Report(NamedTuple):
+    """A plan on a device.
+
+    Attributes:
+        device: The GPU.
+        work: What its launch does.
+        plan: What is computed. Launches after the first run on the CPU's threads.
+        schedule: How the GPU's launch is done.
+        is_measured: Whether that was measured, not predicted, to be the best.
+        taken: What the launch moves and computes.
+        predicted: How long that takes.
+    """
+
+    device: Device
+    work: Work
+    plan: Plan
+    schedule: Schedule
+    is_measured: bool
+    taken: Cost
+    predicted: Prediction
+
+    @property
+    def facts(self) -> Dict[str, Any]:
+        """What the schedule takes of the device."""
+        work, schedule = self.work, self.schedule
+        return {
+            "blocks": grid(work, schedule),
+            "shared_bytes": shared_bytes(work, schedule),
+            "registers": registers(work, schedule),
+            "occupancy": round(expected_occupancy(work, schedule, self.device), 3),
+        }
+
+
+def work_of(options: Options, raw_format: str, size: Tuple[int, int]) -> Work:
+    """The fused launch of some options.
+
+    Args:
+        options: What to compute and how.
+        raw_format: A key of `RAW_FORMATS`.
+        size: (width, height) of the frame.
+    """
+    full_scale = options.full_scale if raw_format == "u16" else _FORMATS[raw_format].full_scale
+    return make_work(make_plan(options.products), options, raw_format, full_scale, (size[1], size[0]))
+
+
+# ---------------------------------------------------------------------------------------------------------------- plan
+
+
+def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[int, int]) -> Report:
+    """What a plan takes on a device.
+
+    Args:
+        options: What to compute and how.
+        device: Where.
+        raw_format: A key of `RAW_FORMATS`.
+        size: (width, height) of the frame.
+
+    Raises:
+        LimitError: The device is too small for the plan.
+        ScheduleError: No schedule fits the device.
+    """
+    work = work_of(options, raw_format, size)
+    plan = make_plan(options.products, limits(work, device))
+    schedule = choose(work, device)
+    is_measured = tuned(work, device) == schedule
+    taken, predicted = cost(work, schedule), predict(work, schedule, device)
+    return Report(device, work, plan, schedule, is_measured, taken, predicted)
+
+
+def plan_json(report: Report) -> str:
+    """The report for programs."""
+    shown = {
+        "device": report.device._asdict(),
+        "work": work_key(report.work),
+        "size": [report.work.width, report.work.height],
+        "operators": list(report.plan.pixel + report.plan.window),
+        "shared": {name: list(users) for name, users in shared_values(report.plan.products).items()},
+        "launches": [
+            {**launch._asdict(), "where": "cpu" if index else "gpu"}
+            for index, launch in enumerate(report.plan.launches)
+        ],
+        "schedule": {**report.schedule._asdict(), **report.facts, "is_measured": report.is_measured},
+        "bytes": {"read": report.taken.read, "reread": report.taken.reread, "written": report.taken.written},
+        "operations": report.taken.operations,
+        "predicted": {**report.predicted._asdict(), "us": report.predicted.us},
+    }
+    return json.dumps(shown, indent=2)
+
+
+def plan_text(report: Report) -> str:
+    """The report for people."""
+    return "\n".join(_plan_lines(report))
+
+
+def _plan_lines(report: Report) -> Iterator[str]:
+    device, work, plan = report.device, report.work, report.plan
+    yield work_key(work)
+    yield f"{work.width}x{work.height} on {device.name} ({device.arch}, {device.multiprocessors} multiprocessors)"
+    yield "\noperators"
+    users = shared_values(plan.products)
+    for name in plan.pixel + plan.window:
+        yield f"  {name:<14} {OPERATORS[name].text}"
+        if name in users:
+            yield f"  {'':<14} computed once for {', '.join(users[name])}"
+    for index, (name, operators, reads, writes, reason) in enumerate(plan.launches):
+        yield f"\nlaunch {name}"
+        yield f"  computes   {', '.join(operators)}"
+        yield f"  together   {reason}"
+        yield f"  from, to   {', '.join(reads)} -> {', '.join(writes) or 'counts only'}"
+        if index:
+            yield "  runs       on the CPU's threads"
+        else:
+            yield from _launch_lines(report)
+
+
+def _launch_lines(report: Report) -> Iterator[str]:
+    device, schedule, taken, predicted, facts = (
+        report.device,
+        report.schedule,
+        report.taken,
+        report.predicted,
+        report.facts,
+    )
+    sizes = ", ".join(
+        f"{name} {value}" for name, value in schedule._asdict().items() if isinstance(value, int) and value
+    )
+    yield f"  schedule   {schedule.kernel}, window in {schedule.window}: {sizes}"
+    yield f"             best as {'measured' if report.is_measured else 'predicted'}"
+    yield f"  blocks     {' x '.join(map(str, facts['blocks']))}"
+    yield f"  shared     {facts['shared_bytes']} of {device.shared_per_block} bytes a block"
+    yield f"  occupancy  {facts['occupancy']:.0%} with {facts['registers']} registers a thread"
+    again = max(0, taken.reread - taken.read)
+    yield f"  reads      {taken.read} bytes, and {again} again for halos at {REREAD_SHARE:g} of the cost"
+    yield f"  writes     {taken.written} bytes"
+    yield f"  memory     {predicted.memory_us:.1f} us at {COPY_SHARE:.0%} of {device.bandwidth_gbs} GB/s"
+    lanes = device.multiprocessors * device.lanes
+    yield (
+        f"  arithmetic {predicted.arithmetic_us:.1f} us: {taken.operations} operations on {lanes} lanes at "
+        f"{device.clock_mhz} MHz"
+    )
+    yield (
+        f"  time       {predicted.us:.1f} us predicted: the longer one, {predicted.waiting_us:.1f} us of the other not "
+        f"hidden, {predicted.launch_us:.0f} us to launch"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- tune
+
+#: The fields of a schedule that one kernel's source is compiled with.
+_TUNED = ("window", "threads", "tile_x", "tile_y", "rows", "lines")
+#: Frames per measurement: more bytes than any cache holds.
+_FRAMES = 16
+_SEED = 20240229
+
+
+def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, int]) -> Tuple[Schedule, float]:
+    """Measure every candidate with Kernel Tuner and write the fastest into `config/tuned/<device>.json`.
+
+    Every configuration's outputs must be those of the first one before it is timed.
+
+    Args:
+        options: What to compute and how.
+        device_name: The device that the file is for: the one of this machine.
+        raw_format: A key of `RAW_FORMATS`.
+        size: (width, height) of the frame.
+
+    Returns:
+        The fastest schedule, and its time in microseconds.
+
+    Raises:
+        RuntimeError: Kernel Tuner, CuPy or the device is missing, or two schedules give different results.
+    """
+    try:
+        cupy: Any = importlib.import_module("cupy")
+        tuner: Any = importlib.import_module("kernel_tuner")
+    except ImportError as err:
+        raise RuntimeError(f"tune needs CuPy and Kernel Tuner (pip install kernel-tuner): {err}") from err
+    try:
+        device = from_properties(cupy.cuda.runtime.getDeviceProperties(0))
+    except cupy.cuda.runtime.CUDARuntimeError as err:
+        raise RuntimeError(f"tune needs a GPU: {err}") from err
+    if device.name != device_name:
+        raise RuntimeError(f"the GPU of this machine is {device.name}, not {device_name}")
+    work = work_of(options, raw_format, size)
+    buffers = _Buffers(cupy, work, options.min_intensity)
+    timed: List[Tuple[float, Schedule]] = []
+    for kernel, group in groupby(candidates(work, device), key=lambda schedule: schedule.kernel):
+        rows = _measure(tuner, work, kernel, list(group), buffers)
+        timed += [
+            (1000 * row["time"] / _FRAMES, _schedule(kernel, row)) for row in rows if isinstance(row["time"], float)
+        ]
+    if not timed:
+        raise RuntimeError("no schedule could be measured; Kernel Tuner's messages say why")
+    us, best = min(timed)
+    _write_tuned(device, {"work": work_key(work), "size": list(size), "schedule": best._asdict(), "us": round(us, 3)})
+    return best, us
+
+
+def _schedule(kernel: str, row: Mapping[str, Any]) -> Schedule:
+    return Schedule(kernel, **{name: row[name] for name in _TUNED})
+
+
+def _measure(tuner: Any, work: Work, kernel: str, schedules: List[Schedule], buffers: _Buffers) -> List[Dict[str, Any]]:
+    """Kernel Tuner's rows of one kernel's schedules; times in milliseconds for all frames."""
+
+    class AllowShared(tuner.observers.BenchmarkObserver):  # type: ignore[misc]
+        """Lets kernels have more than 48 KiB of dynamic shared memory, which Kernel Tuner has no option for."""
+
+        def register_device(self, dev: Any) -> None:
+            keep = dev.copy_shared_memory_args
+
+            def copy_shared_memory_args(smem_args: Mapping[str, int]) -> None:
+                keep(smem_args)
+                dev.func.max_dynamic_shared_size_bytes = smem_args["size"]
+
+            dev.copy_shared_memory_args = copy_shared_memory_args
+
+        def get_results(self) -> Dict[str, Any]:
+            return {}
+
+    def define(key: str) -> Callable[[Mapping[str, Any]], int]:
+        return lambda values: schedule_defines(work, _schedule(kernel, values))[key]
+
+    allowed = set(schedules)
+    results, _ = tuner.tune_kernel(
+        kernel,
+        source(kernel),
+        lambda values: grid(work, _schedule(kernel, values), _FRAMES),
+        [buffers.frame],
+        {name: sorted({getattr(schedule, name) for schedule in schedules}) for name in _TUNED},
+        grid_div_x=[],
+        grid_div_y=[],
+        grid_div_z=[],
+        block_size_names=["threads"],
+        restrictions=lambda values: _schedule(kernel, values) in allowed,
+        defines={**defines(work), **{key: define(key) for key in schedule_defines(work, schedules[0])}},
+        smem_args={"size": lambda values: shared_bytes(work, _schedule(kernel, values))},
+        observers=[AllowShared()],
+        answer=[None],
+        verify=lambda *_: buffers.as_first(),
+        compiler_options=list(OPTIONS),
+        lang="CUPY",
+    )
+    return list(results)
+
+
+class _Buffers:
+    """Frames of noise on the GPU, their outputs, and what the first configuration made of them."""
+
+    def __init__(self, cupy: Any, work: Work, min_intensity: float) -> None:
+        step = _FORMATS[work.raw_format].row_bytes(work.width)
+        noise = np.random.default_rng(_SEED)
+        shape = (_FRAMES, work.height, step)
+        if work.raw_format == "u16":  # 5 to 80 % of full scale: saturated pixels are rare in practice, and slower
+            low, high = work.full_scale // 20, work.full_scale * 4 // 5
+            raw = noise.integers(low, high, (*shape[:2], work.width), np.uint16).view(np.uint8)
+        else:
+            raw = noise.integers(13, 204, shape, np.uint8)
+        self._raw = cupy.asarray(raw)
+        self._counts = cupy.zeros((_FRAMES, 2), cupy.uint32)
+        sizes = {name: output_bytes(work._replace(outputs=((name, dtype),))) for name, dtype in work.outputs}
+        self._out = {name: cupy.zeros(_FRAMES * size, cupy.uint8) for name, size in sizes.items()}
+        self._first: List[Any] = []
+        frame = np.zeros((), FRAME)
+        frame["raw"], frame["counts"] = self._raw.data.ptr, self._counts.data.ptr
+        for name, array in self._out.items():
+            frame["out"][OUTPUTS.index(name)] = array.data.ptr
+        frame["raw_stride"], frame["step"] = work.height * step, step
+        frame["width"], frame["height"] = work.width, work.height
+        frame["full_scale"], frame["min_intensity"] = work.full_scale, min_intensity
+        self.frame = frame[()]
+
+    def as_first(self) -> bool:
+        """Whether the outputs are those of the first configuration; clears them for the next."""
+        found = [array.copy() for array in (self._counts, *self._out.values())]
+        for array in (self._counts, *self._out.values()):
+            array.fill(0)
+        self._first = self._first or found
+        return all(bool((a == b).all()) for a, b in zip(found, self._first))
+
+
+def _write_tuned(device: Device, entry: Dict[str, Any]) -> None:
+    """Put an entry into the device's file, in place of what it holds for that work and size."""
+    path = tuned_path(device)
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    same = (entry["work"], entry["size"])
+    rows = [row for row in rows if (row["work"], row["size"]) != same] + [entry]
+    rows.sort(key=lambda row: (row["work"], row["size"]))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
