@@ -7,8 +7,24 @@
 #define CHANNELS (COLOR ? 3 : 1)
 #define NANV nan_value()
 
+// whether a byte of the word is 255: Mycroft's test for a zero byte, on ~w
+DEVICE u32 has_255(u32 w) { return (0xfefefefeu - w) & w & 0x80808080u; }
+
 // Invalid pixels met by a thread. Added to the frame's counters once, at the end.
 struct Count { u32 saturated, dark; };
+
+// To the frame's counters, a warp at a time: for kernels without a block's sum. Every lane of the warp must come here.
+DEVICE void count_invalid(const Frame& frame, Count count) {
+    if (!any_in_warp(count.saturated | count.dark)) return;
+#pragma unroll
+    for (int lanes = 16; lanes; lanes /= 2) {
+        count.saturated += shuffle_down(count.saturated, lanes);
+        count.dark += shuffle_down(count.dark, lanes);
+    }
+    if (threadIdx.x % 32) return;
+    if (count.saturated) count_add(&frame.counts[2 * blockIdx.z], count.saturated);
+    if (count.dark) count_add(&frame.counts[2 * blockIdx.z + 1], count.dark);
+}
 
 // Four output pixels along x: [channel][angle][pair], angles 0, 45, 90, 135, in levels.
 typedef Pair Angles[CHANNELS][4][2];
@@ -85,6 +101,16 @@ DEVICE float half_turns(float s1, float s2, float length) {
     p = p < 0 ? p + 1 : p;
     return p < 1 ? p : 0;
 }
+
+#if HALF_PRECISION
+// AoLP of two pixels in 256ths of pi, plus 1024 so that the low byte is the answer. t: tangents of the folded angle; sign: +-1
+// with the sign of S1: folded + 0, or pi/2 - folded.
+DEVICE Pair turns_256(Pair t, Pair sign) {
+    const Pair u = mul(t, t);
+    const Pair p = mul(t, fma(u, fma(u, fma(u, PAIR(256 * ATAN_BYTE_7), PAIR(256 * ATAN_BYTE_5)), PAIR(256 * ATAN_BYTE_3)), PAIR(256 * ATAN_BYTE_1)));
+    return fma(p, sign, fma(sign, PAIR(-64), PAIR(1344)));
+}
+#endif
 
 // HSV to RGB of one pixel (Smith 1978): bytes of red, green, blue
 DEVICE void preview_pixel(float turns, float saturation, float value, u32 (&rgb)[3]) {

@@ -1,0 +1,470 @@
+// Colour, half resolution, each angle at its own site: Malvar-He-Cutler on four Bayer lattices, with intensity, DoLP and AoLP
+// in the same launch; 8 bit in and out.
+//
+// A word of the raw mosaic holds two sites of the lattice; the two bytes of a site are two angles of one colour: the
+// lanes of a half2, so both angles cost one instruction stream. Two lines of the lattice need six lines of raw of one row
+// parity. Where they live is the schedule's choice: in registers (a warp per strip of 128 sites, lines rotating by
+// compile-time index), or in shared memory as a ring of line pointers that a block moves down, with the next lines in
+// flight. Angle images of a warp are staged in shared memory and leave in contiguous pieces.
+#include "products.cuh"
+#include "raw.cuh"
+
+#define WINDOW_REGISTERS 0
+#define WINDOW_RING 1
+#ifndef WINDOW
+#define WINDOW WINDOW_REGISTERS
+#endif
+#ifndef THREADS
+#define THREADS 64
+#endif
+#ifndef ROWS
+#define ROWS 2           // output rows a thread, even
+#endif
+#ifndef LINES
+#define LINES 16         // raw lines in the ring: 12 in use, the others in flight
+#endif
+// Products need all four angles of a site, so both row parities in one thread; angle images alone do not.
+#define FUSED (OUT_INTENSITY || OUT_DOLP || OUT_AOLP)
+#define PARITIES (FUSED || WINDOW == WINDOW_RING ? 2 : 1)
+#if WINDOW == WINDOW_RING || __CUDA_ARCH__ < 900
+#define BLOCKS (640 / THREADS)   // per multiprocessor, that registers must leave room for
+#else
+#define BLOCKS (PARITIES == 2 ? 640 / THREADS : 832 / THREADS)
+#endif
+static_assert(COLOR && HALF_RESOLUTION && !CO_SITED && DEBAYER == LATTICE_MHC && RAW_FORMAT == RAW_U8 && HALF_PRECISION, "see supports() in schedule.py");
+static_assert(OUT_INTENSITY < 2 && OUT_ANGLE_0 < 2 && OUT_ANGLE_45 < 2 && OUT_ANGLE_90 < 2 && OUT_ANGLE_135 < 2 && OUT_DOLP < 2 && OUT_AOLP < 2, "uint8 outputs only");
+static_assert(!OUT_STOKES && !OUT_PREVIEW && !OUT_SUMS && !OUT_S0, "intensity, angle images, dolp and aolp only");
+static_assert(ROWS % 2 == 0 && (PARITIES == 1 || WINDOW == WINDOW_RING || ROWS == 2), "a register window of both parities holds two rows");
+static_assert(LINES % 4 == 0 && LINES >= 16, "twelve lines in use and four in flight");
+
+constexpr int SITES = 4;                   // of a thread along x
+constexpr int SEGMENT = 32 * 3 * SITES;    // bytes of a warp's row of an RGB image
+constexpr int WARPS = THREADS / 32;
+constexpr int STRIP = THREADS * SITES;     // sites of a block along x, in the ring
+constexpr int PITCH = 2 * STRIP + 32;      // bytes of a line in the ring, 16 on either side
+constexpr int FOURS = LINES / 4;
+
+struct Shared {
+    u32 stage[WARPS][2][2][SEGMENT / 4];   // per warp: row, angle
+#if WINDOW == WINDOW_RING
+    alignas(16) u8 ring[LINES][PITCH];
+#endif
+};
+#ifdef SHARED_BYTES
+static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
+#endif
+
+// ------------------------------------------------------------------------------------------------------------- reading
+
+struct Line { u32 w[4]; };  // sites -2 -1, 0 1, 2 3, 4 5
+typedef Pair Sites[8];
+
+DEVICE Line load_line(const u8* p, bool first, bool last) {
+    const uint2 w = load64(p);
+    return Line{{first ? 0u : load32(p - 4), w.x, w.y, last ? 0u : load32(p + 8)}};
+}
+// beyond the border the lattice is its own reflection: sites -2 -1 are 2 1
+DEVICE void unpack(Line line, bool first, bool last, Sites& v) {
+    if (first) line.w[0] = permute(line.w[1], line.w[2], 0x3254);
+    if (last) line.w[3] = permute(line.w[1], line.w[2], 0x3254);
+#pragma unroll
+    for (int k = 0; k < 4; k++) { v[2 * k] = pair_of_bytes<0>(line.w[k]); v[2 * k + 1] = pair_of_bytes<1>(line.w[k]); }
+}
+
+// ----------------------------------------------------------------------------------------------------------- debayering
+
+constexpr int RED_ROW = RED_ROW_00, RED_COLUMN = RED_COLUMN_00;
+// the column parity of red or blue sites on a line, and which of the two they are
+CONSTANT int chroma_column(int line) { return line == RED_ROW ? RED_COLUMN : 1 - RED_COLUMN; }
+CONSTANT int chroma(int line) { return line == RED_ROW ? 0 : 2; }
+// whether a value is the site's own sample
+CONSTANT bool is_sample(int line, int site, int channel) { return channel == (site % 2 == chroma_column(line) ? chroma(line) : 1); }
+
+typedef Pair Colours[SITES][3];
+#define K(weight) PAIR((weight) * PER_LEVEL)
+
+// One line, four sites, red green blue: own samples in levels, others in [0, 1], where the multiply-add clamps for nothing.
+template <int LINE> DEVICE void debayer(const Sites& a, const Sites& b, const Sites& c, const Sites& d, const Sites& e, Colours& out) {
+    constexpr int own = chroma(LINE), other = 2 - own;
+    Pair near[SITES + 2];
+#pragma unroll
+    for (int k = 0; k < SITES + 2; k++) near[k] = add(b[k + 1], d[k + 1]);
+#pragma unroll
+    for (int i = 0; i < SITES; i++) {
+        const Pair centre = c[i + 2], h1 = add(c[i + 1], c[i + 3]), h2 = add(c[i], c[i + 4]), v1 = near[i + 1], v2 = add(a[i + 2], e[i + 2]);
+        const Pair diagonal = add(near[i], near[i + 2]);
+        if (i % 2 == chroma_column(LINE)) {
+            const Pair far = add(h2, v2);
+            out[i][own] = centre;
+            out[i][1] = half2_fma_sat(add(h1, v1), K(MHC_GREEN_NEAR), fma(far, K(MHC_GREEN_FAR), mul(centre, K(MHC_GREEN_CENTRE))));
+            out[i][other] = half2_fma_sat(diagonal, K(MHC_ACROSS_DIAGONAL), fma(far, K(MHC_ACROSS_FAR), mul(centre, K(MHC_ACROSS_CENTRE))));
+        } else {
+            const Pair flat = fma(diagonal, K(MHC_ROW_DIAGONAL), mul(centre, K(MHC_ROW_CENTRE)));
+            out[i][1] = centre;
+            out[i][own] = half2_fma_sat(h1, K(MHC_ROW_NEAR), fma(h2, K(MHC_ROW_FAR), fma(v2, K(MHC_ROW_SIDE), flat)));
+            out[i][other] = half2_fma_sat(v1, K(MHC_ROW_NEAR), fma(v2, K(MHC_ROW_FAR), fma(h2, K(MHC_ROW_SIDE), flat)));
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------------- storing
+
+// the bytes of both angles' images
+template <int LINE> DEVICE void pack(const Colours& v, u32 (&low_image)[3], u32 (&high_image)[3]) {
+#pragma unroll
+    for (int k = 0; k < 3; k++) {
+        u32 m[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const int n = 4 * k + j;
+            m[j] = is_sample(LINE, n / 3, n % 3) ? add(v[n / 3][n % 3], PAIR(1024)) : fma(v[n / 3][n % 3], PAIR(255), PAIR(1024));
+        }
+        const u32 ab = permute(m[0], m[1], 0x6240), cd = permute(m[2], m[3], 0x6240);
+        low_image[k] = permute(ab, cd, 0x5410);
+        high_image[k] = permute(ab, cd, 0x7632);
+    }
+}
+
+// Where a lane's three pieces of 8 bytes go, of two staged segments of a row.
+struct Pieces {
+    u8* to[3];
+    bool inside[3];
+};
+DEVICE Pieces pieces(int lane, u8* first, u8* second, int bytes) {
+    Pieces p;
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        const int j = lane + 32 * i, segment = j / (SEGMENT / 8), at = (j - segment * (SEGMENT / 8)) * 8;
+        u8* base = segment ? second : first;
+        p.to[i] = base + at;
+        p.inside[i] = base != nullptr && at < bytes;
+    }
+    return p;
+}
+DEVICE void flush(const u32* stage, int lane, const Pieces& p, size_t offset) {
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        const u32* from = stage + 2 * (lane + 32 * i);
+        if (p.inside[i]) store64(p.to[i] + offset, from[0], from[1]);
+    }
+}
+DEVICE void put(u32* stage, int lane, const u32 (&w)[3]) {
+#pragma unroll
+    for (int k = 0; k < 3; k++) stage[3 * lane + k] = w[k];
+}
+
+// A thread's place.
+struct Place {
+    int lane, y, x;        // first output row; first site
+    int bytes;             // valid bytes of the warp's segment
+    int rows;              // output rows of the picture
+    bool inside;           // whether the thread's sites are in the picture
+    size_t index;          // of the warp's first pixel in an image
+};
+
+// the images of a tile position, or null where nobody asked
+DEVICE u8* image(const Frame& frame, const Place& at, int i, int j) {
+    const int output = ANGLE_0 + angle_at(i, j);
+    return out_type(output) ? (u8*)frame.out[output] + 3 * at.index : nullptr;
+}
+
+// two lines of both angles of a row parity
+template <int PARITY> DEVICE void store_angles(const Frame& frame, const Place& at, u32 (&stage)[2][2][SEGMENT / 4], const Colours& even, const Colours& odd) {
+    if (!out_type(ANGLE_0 + angle_at(PARITY, 0)) && !out_type(ANGLE_0 + angle_at(PARITY, 1))) return;
+    u32 l[3], h[3];
+    pack<0>(even, l, h);
+    put(stage[0][0], at.lane, l); put(stage[0][1], at.lane, h);
+    pack<1>(odd, l, h);
+    put(stage[1][0], at.lane, l); put(stage[1][1], at.lane, h);
+    sync_warp();
+    const Pieces p = pieces(at.lane, image(frame, at, PARITY, 0), image(frame, at, PARITY, 1), at.bytes);
+    const size_t pitch = 3 * (size_t)(frame.width >> 1);
+    if (at.y < at.rows) flush(stage[0][0], at.lane, p, 0);
+    if (at.y + 1 < at.rows) flush(stage[1][0], at.lane, p, pitch);
+    sync_warp();
+}
+
+#if FUSED
+// own samples to [0, 1] too
+template <int LINE> DEVICE void scale(Colours& v) {
+#pragma unroll
+    for (int i = 0; i < SITES; i++)
+#pragma unroll
+        for (int c = 0; c < 3; c++)
+            if (is_sample(LINE, i, c)) v[i][c] = mul(v[i][c], PAIR(PER_LEVEL));
+}
+
+// Intensity, DoLP and AoLP of four sites; returns the smallest sum of the four angles' luma. even, odd: by raw row parity.
+DEVICE float polarization(const Colours& even, const Colours& odd, u32 (&intensity)[3], u32& degree, u32& turns) {
+    u32 level[2][3], d[2], t[2];
+    float darkest = 4;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const Colours &e = even, &o = odd;
+        const int a = 2 * k, b = 2 * k + 1;
+        Pair sum[3], difference[2][3];  // of all four angles, sites as lanes; of orthogonal angles, by site
+#pragma unroll
+        for (int c = 0; c < 3; c++) {
+            const Pair sa = add(e[a][c], o[a][c]), sb = add(e[b][c], o[b][c]);
+            sum[c] = add(lows(sa, sb), highs(sa, sb));
+            level[k][c] = fma(sum[c], PAIR(255 / 4.0), PAIR(1024));
+            // differences before luma and before any rounding of sums: they are small, and lose least in half
+            difference[0][c] = sub(e[a][c], straddle(o[a][c], o[a][c]));
+            difference[1][c] = sub(e[b][c], straddle(o[b][c], o[b][c]));
+        }
+        const Pair total = luma(sum[0], sum[1], sum[2]);
+        darkest = fminf(darkest, fminf(low(total), high(total)));
+        float tangent[2], dolp[2], s1[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const Pair p = luma(difference[i][0], difference[i][1], difference[i][2]);
+            // the low lane is I(00) - I(11), the high one I(01) - I(10)
+            const float x = angle_at(0, 0) % 2 == 0 ? low(p) : high(p), y = angle_at(0, 0) % 2 == 0 ? high(p) : low(p);
+            s1[i] = (angle_at(0, 0) == 0 || angle_at(0, 1) == 0) ? x : -x;
+            const float s2 = (angle_at(0, 0) == 1 || angle_at(0, 1) == 1) ? y : -y;
+            const float length = fast_sqrt(fmaf(x, x, fmaf(y, y, 1e-30f)));
+            tangent[i] = s2 * fast_rcp(length + fabsf(x));
+            dolp[i] = saturate(2 * length * fast_rcp(fmaxf(i ? high(total) : low(total), 1e-5f)));
+        }
+        d[k] = fma(pair(dolp[0], dolp[1]), PAIR(255), PAIR(1024));
+        t[k] = turns_256(pair(tangent[0], tangent[1]), (pair(s1[0], s1[1]) & 0x80008000u) | PAIR(1));
+    }
+    degree = permute(d[0], d[1], 0x6420);
+    turns = permute(t[0], t[1], 0x6420);
+    interleave(permute(level[0][0], level[1][0], 0x6420), permute(level[0][1], level[1][1], 0x6420), permute(level[0][2], level[1][2], 0x6420), intensity);
+    return darkest;
+}
+
+// Rare: which of four sites are saturated or dark; bytes of ones for the others.
+DEVICE u32 keep(const Frame& frame, const u8* site, const Colours& even, const Colours& odd, Count& count) {
+    u32 bad = 0;
+#pragma unroll
+    for (int i = 0; i < SITES; i++) {
+        bool hot = false;
+        for (int k = 0; k < 4; k++) hot |= load8(site + (k / 2) * frame.step + 2 * i + k % 2) == 255;
+        Pair sum[3];
+        for (int c = 0; c < 3; c++) sum[c] = add(even[i][c], odd[i][c]);
+        for (int c = 0; c < 3; c++) sum[c] = add(sum[c], straddle(sum[c], sum[c]));
+        const bool dark = WANT_DARK && !hot && low(luma(sum[0], sum[1], sum[2])) < 2 * frame.min_intensity;
+        count.saturated += hot;
+        count.dark += dark;
+        if (hot || dark) bad |= 0xffu << (8 * i);
+    }
+    return ~bad;
+}
+
+// Products of two lines. suspect: whether a raw sample of either line is saturated.
+DEVICE void store_products(const Frame& frame, const Place& at, u32 (&stage)[2][2][SEGMENT / 4], Colours (&even)[2], Colours (&odd)[2], const u8* site, const bool (&suspect)[2], Count& count) {
+    scale<0>(even[0]); scale<0>(odd[0]);
+    scale<1>(even[1]); scale<1>(odd[1]);
+    const int width = frame.width >> 1;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        u32 w[3], degree, turns;
+        const float darkest = polarization(even[r], odd[r], w, degree, turns);
+        if (OUT_INTENSITY) put(stage[0][r], at.lane, w);
+        if (at.inside && at.y + r < at.rows) {
+            if (suspect[r] || (WANT_DARK && darkest < 2 * frame.min_intensity)) {
+                const u32 valid = keep(frame, site + 2 * r * frame.step, even[r], odd[r], count);
+                degree &= valid;
+                turns &= valid;
+            }
+            const size_t index = at.index + 4 * at.lane + (size_t)r * width;
+            if (OUT_DOLP) store32((u8*)frame.out[DOLP] + index, degree);
+            if (OUT_AOLP) store32((u8*)frame.out[AOLP] + index, turns);
+        }
+    }
+    if (OUT_INTENSITY) {
+        u8* first = (u8*)frame.out[INTENSITY] + 3 * at.index;
+        sync_warp();
+        flush(stage[0][0], at.lane, pieces(at.lane, at.y < at.rows ? first : nullptr, at.y + 1 < at.rows ? first + 3 * width : nullptr, at.bytes), 0);
+        sync_warp();
+    }
+}
+#endif
+
+// ---------------------------------------------------------------------------------------------------- whole row parities
+
+DEVICE bool saturated(const Line& line) { return has_255(line.w[1]) | has_255(line.w[2]); }
+
+// two lines of one parity, from six
+DEVICE void debayer_lines(const Line (&line)[6], bool first, bool last, Colours& even, Colours& odd) {
+    Sites v[6];
+#pragma unroll
+    for (int k = 0; k < 6; k++) unpack(line[k], first, last, v[k]);
+    debayer<0>(v[0], v[1], v[2], v[3], v[4], even);
+    debayer<1>(v[1], v[2], v[3], v[4], v[5], odd);
+}
+
+#if PARITIES == 2
+// Both parities of two output rows. read(parity, k): line k of six around them.
+template <class Read> DEVICE void both_parities(const Frame& frame, const Place& at, u32 (&stage)[2][2][SEGMENT / 4], const u8* site, bool first, bool last, Read read, Count& count) {
+    bool suspect[2];
+#if FUSED
+    Colours even[2], odd[2];
+#else
+    Colours even[2];
+    Colours (&odd)[2] = even;
+#endif
+    {
+        Line line[6];
+#pragma unroll
+        for (int k = 0; k < 6; k++) line[k] = read(0, k);
+        suspect[0] = saturated(line[2]);
+        suspect[1] = saturated(line[3]);
+        debayer_lines(line, first, last, even[0], even[1]);
+        store_angles<0>(frame, at, stage, even[0], even[1]);
+    }
+    {
+        Line line[6];
+#pragma unroll
+        for (int k = 0; k < 6; k++) line[k] = read(1, k);
+        suspect[0] |= saturated(line[2]);
+        suspect[1] |= saturated(line[3]);
+        debayer_lines(line, first, last, odd[0], odd[1]);
+        store_angles<1>(frame, at, stage, odd[0], odd[1]);
+    }
+#if FUSED
+    store_products(frame, at, stage, even, odd, site, suspect, count);
+#else
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+        if (suspect[r] && at.inside && at.y + r < at.rows)
+            for (int i = 0; i < SITES; i++) {
+                bool hot = false;
+                for (int k = 0; k < 4; k++) hot |= load8(site + (2 * r + k / 2) * frame.step + 2 * i + k % 2) == 255;
+                count.saturated += hot;
+            }
+#endif
+}
+#else
+// Saturated sites of a line: row parity 1 leaves to parity 0 what is saturated there too. other: the line of the other parity.
+DEVICE u32 count_saturated(const Line& line, const u8* other, int parity) {
+    u32 n = 0;
+    if (saturated(line))
+        for (int i = 0; i < SITES; i++) {
+            const u32 site = line.w[1 + i / 2] >> (16 * (i % 2));
+            const bool here = (site & 255) == 255 || (site >> 8 & 255) == 255;
+            n += here && !(parity && (load8(other + 2 * i) == 255 || load8(other + 2 * i + 1) == 255));
+        }
+    return n;
+}
+#endif
+
+DEVICE Place place(const Frame& frame, int y, int warp_x) {
+    const int width = frame.width >> 1, rows = frame.height >> 1, lane = threadIdx.x % 32;
+    Place at;
+    at.lane = lane;
+    at.y = y;
+    at.x = min(warp_x + lane * SITES, width - SITES);
+    at.inside = warp_x + lane * SITES < width;
+    at.bytes = min(SEGMENT, (width - warp_x) * 3);
+    at.rows = rows;
+    at.index = ((size_t)blockIdx.z * rows + y) * width + warp_x;
+    return at;
+}
+// the raw row of a lattice line of a parity, reflected beyond the border
+DEVICE int raw_row(const Frame& frame, int line, int parity) { return 2 * reflect(line, (frame.height - parity + 1) >> 1) + parity; }
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const Frame frame) {
+    SHARED_MEMORY(memory);
+    Shared& s = *(Shared*)memory;
+    const int warp = threadIdx.x / 32, width = frame.width >> 1, rows = frame.height >> 1;
+    const u8* raw = frame.raw + blockIdx.z * frame.raw_stride;
+    Count count = {0, 0};
+
+#if WINDOW == WINDOW_REGISTERS
+    const int segments = (width + 32 * SITES - 1) / (32 * SITES), across = (segments + WARPS - 1) / WARPS;
+    const int segment = (blockIdx.x % across) * WARPS + warp, strip = blockIdx.x / across;
+    if (segment >= segments) return;  // a whole warp
+#if PARITIES == 2
+    Place at = place(frame, strip * ROWS, segment * 32 * SITES);
+    const bool first = at.x == 0, last = at.x == width - SITES;
+    auto read = [&](int parity, int k) { return load_line(raw + (size_t)raw_row(frame, at.y - 2 + k, parity) * frame.step + 2 * at.x, first, last); };
+    both_parities(frame, at, s.stage[warp], raw + (size_t)(2 * at.y) * frame.step + 2 * at.x, first, last, read, count);
+#else
+    // the window of six lines rotates by compile-time index: three steps of two lines bring it back
+    const int parity = strip % 2;
+    Place at = place(frame, strip / 2 * ROWS, segment * 32 * SITES);
+    const bool first = at.x == 0, last = at.x == width - SITES;
+    auto read = [&](int line) { return load_line(raw + (size_t)raw_row(frame, line, parity) * frame.step + 2 * at.x, first, last); };
+    Sites window[6];
+    {
+        Line ahead[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) ahead[k] = read(at.y - 2 + k);
+#pragma unroll
+        for (int k = 0; k < 4; k++) unpack(ahead[k], first, last, window[k]);
+        if (at.inside)
+#pragma unroll
+            for (int k = 2; k < 4; k++)
+                if (at.y - 2 + k < rows) count.saturated += count_saturated(ahead[k], raw + (size_t)(2 * (at.y - 2 + k) + 1 - parity) * frame.step + 2 * at.x, parity);
+    }
+    Line next[2] = {read(at.y + 2), read(at.y + 3)};
+#pragma unroll
+    for (int step = 0; step < ROWS / 2; step++) {
+#define LINE_AT(k) window[(2 * step + (k)) % 6]
+        unpack(next[0], first, last, LINE_AT(4));
+        unpack(next[1], first, last, LINE_AT(5));
+        if (step + 1 < ROWS / 2) {
+            if (at.inside)
+#pragma unroll
+                for (int k = 0; k < 2; k++)
+                    if (at.y + 2 + k < rows) count.saturated += count_saturated(next[k], raw + (size_t)(2 * (at.y + 2 + k) + 1 - parity) * frame.step + 2 * at.x, parity);
+            next[0] = read(at.y + 4);
+            next[1] = read(at.y + 5);
+        }
+        Colours even, odd;
+        debayer<0>(LINE_AT(0), LINE_AT(1), LINE_AT(2), LINE_AT(3), LINE_AT(4), even);
+        debayer<1>(LINE_AT(1), LINE_AT(2), LINE_AT(3), LINE_AT(4), LINE_AT(5), odd);
+        if (parity) store_angles<1>(frame, at, s.stage[warp], even, odd);
+        else store_angles<0>(frame, at, s.stage[warp], even, odd);
+        at.y += 2;
+        at.index += 2 * (size_t)width;
+#undef LINE_AT
+    }
+#endif
+
+#else  // WINDOW_RING
+    const int strips = (width + STRIP - 1) / STRIP, strip = blockIdx.x % strips, strip_x = strip * STRIP;
+    Place at = place(frame, blockIdx.x / strips * ROWS, strip_x + warp * 32 * SITES);
+    const bool first = at.x == 0, last = at.x == width - SITES, idle = strip_x + warp * 32 * SITES >= width;
+    // Lines come in fours: two of the lattice, both parities. The ring is of pointers to fours.
+    auto fetch = [&](int line, u8* four) {
+        constexpr int PIECES = PITCH / 16;
+        for (int i = threadIdx.x; i < 4 * PIECES; i += THREADS) {
+            const int k = i / PIECES, piece = i - k * PIECES, byte = 2 * strip_x - 16 + 16 * piece;
+            if (byte >= 0 && byte < frame.width) async_copy16(four + k * PITCH + 16 * piece, raw + (size_t)raw_row(frame, line + k / 2, k % 2) * frame.step + byte);
+        }
+        async_commit();
+    };
+    u8* ring[FOURS];
+#pragma unroll
+    for (int k = 0; k < FOURS; k++) {
+        ring[k] = s.ring[4 * k];
+        if (k + 1 < FOURS) fetch(at.y - 2 + 2 * k, ring[k]);
+    }
+#pragma unroll 1
+    for (int step = 0; step < ROWS / 2; step++) {
+        // Still under way may be what this step does not read. Once past the barrier, all threads have left the step before, whose
+        // first four lines the next ones overwrite.
+        async_wait<FOURS - 4>();
+        sync_block();
+        if (step + 1 < ROWS / 2) fetch(at.y - 2 + 2 * (FOURS - 1), ring[FOURS - 1]);
+        else async_commit();  // keeps the count
+        auto read = [&](int parity, int k) {
+            const u8* p = ring[k / 2] + (k % 2 * 2 + parity) * PITCH + 16 + 2 * (at.x - strip_x);
+            const uint2 w = *(const uint2*)p;
+            return Line{{*(const u32*)(p - 4), w.x, w.y, *(const u32*)(p + 8)}};
+        };
+        if (!idle) both_parities(frame, at, s.stage[warp], raw + (size_t)(2 * at.y) * frame.step + 2 * at.x, first, last, read, count);
+        at.y += 2;
+        at.index += 2 * (size_t)width;
+        u8* used = ring[0];
+#pragma unroll
+        for (int k = 0; k + 1 < FOURS; k++) ring[k] = ring[k + 1];
+        ring[FOURS - 1] = used;
+    }
+#endif
+    count_invalid(frame, count);
+}
