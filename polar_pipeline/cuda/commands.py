@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from itertools import groupby
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
@@ -261,13 +261,14 @@ def _measure(tuner: Any, work: Work, kernel: str, schedules: List[Schedule], buf
         def get_results(self) -> Dict[str, Any]:
             return {}
 
-    def define(key: str) -> Callable[[Mapping[str, Any]], int]:
-        return lambda values: schedule_defines(work, _schedule(kernel, values))[key]
+    def text(values: Mapping[str, Any]) -> str:
+        found = {**defines(work), **schedule_defines(work, _schedule(kernel, values))}
+        return "".join(f"#define {key} {value}\n" for key, value in found.items()) + source(kernel)
 
     allowed = set(schedules)
     results, _ = tuner.tune_kernel(
         kernel,
-        source(kernel),
+        text,
         lambda values: grid(work, _schedule(kernel, values), _FRAMES),
         [buffers.frame],
         {name: sorted({getattr(schedule, name) for schedule in schedules}) for name in _TUNED},
@@ -276,7 +277,7 @@ def _measure(tuner: Any, work: Work, kernel: str, schedules: List[Schedule], buf
         grid_div_z=[],
         block_size_names=["threads"],
         restrictions=lambda values: _schedule(kernel, values) in allowed,
-        defines={**defines(work), **{key: define(key) for key in schedule_defines(work, schedules[0])}},
+        defines={},
         smem_args={"size": lambda values: shared_bytes(work, _schedule(kernel, values))},
         observers=[AllowShared()],
         answer=[None],

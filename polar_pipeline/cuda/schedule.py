@@ -80,7 +80,7 @@ class Kernel(NamedTuple):
         windows: Where its lines can live.
         registers: Per thread, without and with the polar products, as compiled for sm_72 (`tile`: `_TILE_REGISTERS`).
         pixels: Output pixels of a thread along x with a register window; 0 without.
-        rows: Rows that it can march down without spilling.
+        rows: Rows that it can march down with a register window without spilling; for angle images alone, and others.
         effort: Issue slots against those of `OPERATIONS`, as measured.
         needs: (what it needs in words, whether a work has it).
     """
@@ -88,7 +88,7 @@ class Kernel(NamedTuple):
     windows: Tuple[str, ...]
     registers: Tuple[int, int]
     pixels: int
-    rows: Tuple[int, ...]
+    rows: Tuple[Tuple[int, ...], Tuple[int, ...]]
     effort: float
     needs: Tuple[Tuple[str, Callable[[Work], bool]], ...] = ()
 
@@ -99,7 +99,7 @@ KERNELS: Dict[str, Kernel] = {
         ("registers",),
         (96, 96),
         8,
-        (1, 2),
+        ((), (1, 2)),
         0.5,
         (
             *_BYTES_IN,
@@ -112,7 +112,7 @@ KERNELS: Dict[str, Kernel] = {
         ("registers",),
         (96, 96),
         16,
-        (2, 4),
+        ((), (2, 4)),
         0.6,
         (
             *_BYTES_IN,
@@ -123,19 +123,22 @@ KERNELS: Dict[str, Kernel] = {
     ),
     "color_half": Kernel(
         ("registers", "ring"),
-        (77, 96),
+        (94, 96),
         4,
-        (1, 2, 4, 8),
+        ((2, 4, 8), (2,)),
         0.8,
         (
             *_BYTES_IN,
             ("a colour sensor with red at the same place of all four lattices", _regular),
             ("half resolution, every angle at its own site", _has(half=True, co_sited=False)),
             ("Malvar-He-Cutler", _has(debayer="mhc")),
-            ("uint8 products", _stores_bytes("intensity", *_ANGLE_IMAGES, "dolp", "aolp", "preview")),
+            (
+                "intensity, angle images, dolp and aolp as uint8 only",
+                _stores_bytes("intensity", *_ANGLE_IMAGES, "dolp", "aolp"),
+            ),
         ),
     ),
-    "tile": Kernel(("tile",), (0, 0), 0, (), 1.0),
+    "tile": Kernel(("tile",), (0, 0), 0, ((), ()), 1.0),
 }
 
 
@@ -154,8 +157,9 @@ _MONO_HALO = {"bilinear": 1, "gradient": 2, "adaptive": 4}
 _COLOR_HALO = {"bilinear": 2, "mhc": 4, "weighted": 6}
 #: Values per pixel of outputs that are no products: (mono, colour).
 _CHANNELS = {"sums": (2, 2), "s0": (1, 1), **{name: PRODUCTS[name].channels for name in OUTPUTS if name in PRODUCTS}}
-#: Lines of raw pixels of one parity that Malvar-He-Cutler needs for one row pair.
-WINDOW_LINES = 6
+#: Raw lines in use in the ring: six of each row parity, for Malvar-He-Cutler on two rows; it moves on by four.
+WINDOW_LINES = 12
+_RING_STEP = 4
 
 
 def halos(work: Work) -> Tuple[int, int]:
@@ -173,33 +177,48 @@ def _step(work: Work) -> int:
     return 2 if work.half else 1
 
 
-def _unit(schedule: Schedule) -> Tuple[int, int, int]:
-    """(output pixels along x, along y) of what shares its loads, and how many of those a block has."""
+def _up(number: int, step: int) -> int:
+    return -(-number // step) * step
+
+
+def _is_fused(work: Work) -> bool:
+    """Whether a thread of `color_half` needs the angles of both row parities."""
+    return any(name not in _ANGLE_IMAGES for name in work.dtypes)
+
+
+def _unit(schedule: Schedule) -> Tuple[int, int]:
+    """Output pixels along x and along y of what shares its loads: a block, or a warp with a register window."""
     if schedule.window == "tile":
-        return schedule.tile_x, schedule.tile_y, 1
-    if schedule.window == "ring":
-        return schedule.tile_x, schedule.rows, 1
-    return WARP * schedule.tile_x, schedule.rows, schedule.threads // WARP
+        return schedule.tile_x, schedule.tile_y
+    return schedule.tile_x * (WARP if schedule.window == "registers" else 1), schedule.rows
+
+
+def _units(work: Work, schedule: Schedule) -> int:
+    """How many of those an output has."""
+    height, width = work.output_size
+    x, y = _unit(schedule)
+    if schedule.window == "registers" and not work.sensor.is_color:  # threads follow each other from row to row
+        return -(-(-(-width // schedule.tile_x) * -(-height // y)) // WARP)
+    return -(-width // x) * -(-height // y)
 
 
 def grid(work: Work, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
-    """Blocks along x, y and z; z is the frame.
+    """Blocks along x, y and z; z is the frame. Where not a tile, they are numbered along x, row by row.
 
-    With a register window, warps of a colour kernel stand on strips of 32 threads, threads of a mono kernel follow each
-    other from row to row; both are numbered along x.
+    Threads of a mono kernel follow each other from row to row. Warps of a colour kernel stand on strips; without
+    products of all four angles, each on the lines of one row parity.
     """
     height, width = work.output_size
-    if schedule.window == "registers":
-        across = WARP * schedule.tile_x if work.sensor.is_color else schedule.tile_x
-        items = -(-width // across) * -(-height // schedule.rows)
-        per_block = schedule.threads // (WARP if work.sensor.is_color else 1)
-        return -(-items // per_block), 1, frames
-    x, y, _ = _unit(schedule)
-    return -(-width // x), -(-height // y), frames
-
-
-def _up(number: int, step: int) -> int:
-    return -(-number // step) * step
+    x, y = _unit(schedule)
+    across, down = -(-width // x), -(-height // y)
+    if schedule.window == "tile":
+        return across, down, frames
+    if schedule.window == "ring":
+        return across * down, 1, frames
+    warps = schedule.threads // WARP
+    if work.sensor.is_color:
+        return -(-across // warps) * down * (1 if _is_fused(work) else 2), 1, frames
+    return -(-_units(work, schedule) // warps), 1, frames
 
 
 def _shared_tile(work: Work, schedule: Schedule) -> int:
@@ -216,13 +235,13 @@ def _shared_tile(work: Work, schedule: Schedule) -> int:
 
 
 def _shared_staging(work: Work, schedule: Schedule) -> int:
-    """Rows of colour bytes on their way out: 768 bytes of a warp, and 16 that keep them on different banks."""
-    return schedule.threads // WARP * 784 if work.sensor.is_color else 0
+    """Two rows of two RGB images on their way out, 128 pixels a warp (`kernels/color_half.cu`)."""
+    return schedule.threads // WARP * 4 * 3 * 128 if work.sensor.is_color else 0
 
 
 def _shared_ring(work: Work, schedule: Schedule) -> int:
-    """Lines of halves with the halo on both sides, and the staging."""
-    return schedule.lines * 2 * (2 * schedule.tile_x + 16) + _shared_staging(work, schedule)
+    """Raw lines with 16 bytes on both sides, and the staging."""
+    return schedule.lines * (2 * schedule.tile_x + 32) + _shared_staging(work, schedule)
 
 
 _SHARED = {"tile": _shared_tile, "registers": _shared_staging, "ring": _shared_ring}
@@ -254,17 +273,20 @@ def registers(work: Work, schedule: Schedule) -> int:
 
 
 def schedule_defines(work: Work, schedule: Schedule) -> Dict[str, int]:
-    """The preprocessor definitions that compile a schedule into its kernel; tiles count raw pixels there."""
+    """The preprocessor definitions that compile a schedule into its kernel; tiles count raw pixels there.
+
+    What a schedule leaves at 0 has no meaning with its window, and is left out.
+    """
     step = _step(work) if schedule.window == "tile" else 1
-    return {
-        "WINDOW": WINDOWS[schedule.window],
+    sizes = {
         "THREADS": schedule.threads,
         "TILE_X": step * schedule.tile_x,
         "TILE_Y": step * schedule.tile_y,
         "ROWS": schedule.rows,
         "LINES": schedule.lines,
-        "SHARED_BYTES": shared_bytes(work, schedule),
     }
+    window = {"WINDOW": WINDOWS[schedule.window], "SHARED_BYTES": shared_bytes(work, schedule)}
+    return {**window, **{name: size for name, size in sizes.items() if size}}
 
 
 # ----------------------------------------------------------------------------------------------------- hard constraints
@@ -296,17 +318,19 @@ def _problem(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
         return unsupported
     if schedule.threads % WARP or not WARP <= schedule.threads <= MAX_THREADS:
         return f"threads must be a multiple of {WARP} up to {MAX_THREADS}, got {schedule.threads}"
-    x, y, _ = _unit(schedule)
+    x, y = _unit(schedule)
     if schedule.window == "tile" and (x < 1 or _step(work) * x % 8 or y < 1 or _step(work) * y % 4):
         return f"a tile must be a multiple of 8x4 raw pixels, got {_step(work) * x}x{_step(work) * y}"
     if schedule.window == "registers" and schedule.tile_x != kernel.pixels:
         return f"a thread makes {kernel.pixels} pixels along x, got {schedule.tile_x}"
-    if x < 4 or x % 4 or y < 1:
-        return f"a strip must be a multiple of 4 pixels wide and at least 1 high, got {x}x{y}"
     if _is_adaptive(work) and schedule.window == "tile" and schedule.rows < 1:
         return f"the adaptive method slides down at least 1 row, got {schedule.rows}"
-    if schedule.window == "ring" and schedule.lines < WINDOW_LINES:
-        return f"the ring needs {WINDOW_LINES} lines, got {schedule.lines}"
+    if schedule.window != "tile" and schedule.rows not in _rows(work, schedule):
+        return f"rows can be {', '.join(map(str, _rows(work, schedule)))}, got {schedule.rows}"
+    if schedule.window == "ring" and schedule.tile_x != 4 * schedule.threads:
+        return f"a strip of {schedule.threads} threads is {4 * schedule.threads} pixels wide, got {schedule.tile_x}"
+    if schedule.window == "ring" and schedule.lines not in _RING_LINES:
+        return f"the ring can have {', '.join(map(str, _RING_LINES))} lines, got {schedule.lines}"
     need = shared_bytes(work, schedule)
     if need > device.shared_per_block:
         return f"needs {need} bytes of shared memory, a block has {device.shared_per_block}"
@@ -314,6 +338,16 @@ def _problem(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
     if file > device.registers_per_multiprocessor:
         return f"needs {file} registers, a multiprocessor has {device.registers_per_multiprocessor}"
     return None
+
+
+#: Rows that a block moves the ring down, and lines it can have: those in use, and some under way.
+_RING_ROWS = (4, 8, 16, 32)
+_RING_LINES = (WINDOW_LINES + _RING_STEP, WINDOW_LINES + 2 * _RING_STEP, WINDOW_LINES + 3 * _RING_STEP)
+
+
+def _rows(work: Work, schedule: Schedule) -> Tuple[int, ...]:
+    """Rows that a thread can march down."""
+    return _RING_ROWS if schedule.window == "ring" else KERNELS[schedule.kernel].rows[_is_fused(work)]
 
 
 @lru_cache(maxsize=None)
@@ -326,14 +360,12 @@ def _space(work: Work) -> Iterator[Schedule]:
     able = [kernel for kernel in KERNELS if supports(kernel, work) is None and _is_written(kernel)]
     for name in able:
         if "registers" in KERNELS[name].windows:
-            for threads, rows in product((64, 128, 160), KERNELS[name].rows):
+            for threads, rows in product((64, 128, 160), KERNELS[name].rows[_is_fused(work)]):
                 yield Schedule(name, "registers", threads, KERNELS[name].pixels, rows=rows)
     if "color_half" in able:
-        for strips in range(1, 11):
-            width = _up(-(-work.output_size[1] // strips), 4)
-            threads = _up(width // 4, WARP)
-            for rows, lines in product((4, 8, 16, 32), range(WINDOW_LINES, 2 * WINDOW_LINES + 1, 2)):
-                yield Schedule("color_half", "ring", threads, width, rows=rows, lines=lines)
+        for threads in sorted({_up(-(-work.output_size[1] // (4 * strips)), WARP) for strips in range(1, 11)}):
+            for rows, lines in product(_RING_ROWS, _RING_LINES):
+                yield Schedule("color_half", "ring", threads, 4 * threads, rows=rows, lines=lines)
     slides = (3, 6, 9) if _is_adaptive(work) else (0,)
     for x, y, threads, rows in product((16, 32, 64, 128), (4, 8, 16, 32), (128, 256, 512), slides):
         if _step(work) ** 2 * x * y >= 4 * threads:  # a thread loads four pixels at least
@@ -383,7 +415,7 @@ OPERATIONS = {
 #: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
 COPY_SHARE = 0.85
 #: Time of a byte that was read before, and so comes from the cache, against one from memory.
-REREAD_SHARE = 0.5
+REREAD_SHARE = 0.3
 #: Seconds from a load to its value under traffic; so much of the bandwidth must be in flight at any time.
 LATENCY_S = 0.7e-6
 #: Resident warps of a multiprocessor that keep its schedulers busy.
@@ -444,9 +476,8 @@ def cost(work: Work, schedule: Schedule) -> Cost:
     """What a schedule moves and computes for one frame."""
     mono, color = halos(work)
     step, channels = _step(work), 3 if work.sensor.is_color else 1
-    x, y, per_block = _unit(schedule)
-    blocks_x, blocks_y, _ = grid(work, schedule)
-    units = blocks_x * blocks_y * per_block
+    x, y = _unit(schedule)
+    units = _units(work, schedule)
 
     def raw_pixels(*halos_around: int) -> int:
         """Of all units; along x, halos are whole quads of pixels."""
@@ -488,7 +519,7 @@ def roofline(taken: Cost, device: Device, frames: int = 1) -> Prediction:
 def _in_flight(work: Work, schedule: Schedule) -> int:
     """Bytes that a block has on their way at a time."""
     if schedule.window == "ring":  # the lines that the window does not use
-        return max(1, schedule.lines - WINDOW_LINES) * _raw_bytes(work, 2 * schedule.tile_x)
+        return (schedule.lines - WINDOW_LINES) * _raw_bytes(work, 2 * schedule.tile_x)
     if schedule.window == "registers":  # the rows of the next step, 16 bytes a load
         return schedule.threads * 16 * min(4, 2 * schedule.rows)
     return schedule.threads * 32
