@@ -1,0 +1,617 @@
+"""The CUDA backend around its kernels: memory, order, overlap, failures, and the choice of the backend.
+
+Without a GPU, a stand-in for the driver keeps "device" memory on the host, queues what streams are given, does it no
+earlier than somebody waits for it, and runs the real kernels through the host harness. The same tests run on a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+from collections import deque
+from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Tuple
+
+import numpy as np
+import pytest
+from harness import COMPILER, KERNELS, Grid, aligned, build, launch_on_host
+
+from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline, reference
+from polar_pipeline.cuda import backend
+from polar_pipeline.cuda.backend import CudaBackend
+from polar_pipeline.cuda.compile import CompileError
+from polar_pipeline.cuda.device import get_device
+from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver, Kernel
+from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, device_bytes
+from polar_pipeline.cuda.work import FRAME, OUTPUTS
+from polar_pipeline.options import make_options
+from polar_pipeline.plan import make_plan
+from polar_pipeline.sensor import FORMATS, pack, wrap
+
+SHAPE = (32, 48)
+
+
+def mosaic(seed: int, top: int = 200) -> np.ndarray:
+    return np.random.default_rng(seed).integers(10, top, SHAPE).astype(np.uint8 if top < 256 else np.uint16)
+
+
+# ------------------------------------------------------------------------------------------------------- the stand-in
+
+
+class HostDriver:
+    """`Driver` without a GPU.
+
+    Attributes:
+        capacity: Bytes of "device" memory.
+        lost: Whether the device is gone: everything but giving back fails.
+        held: Address -> every memory that kernels may touch.
+    """
+
+    name = "stand-in"
+
+    def __init__(self, name: str) -> None:
+        self.device = get_device(name)
+        self.capacity = 1 << 30
+        self.lost = False
+        self.held: Dict[int, np.ndarray] = {}
+        self.on_device: Dict[int, int] = {}
+        self._queues: Dict[int, Deque[Tuple[int, Callable[[], None]]]] = {}
+        self._passed: Dict[int, int] = {}
+        self._kernels: List[Any] = []
+        self._clock = 0
+
+    def _check(self) -> None:
+        if self.lost:
+            raise DeviceLostError("the GPU was lost (unplugged)")
+
+    def _hold(self, size: int) -> int:
+        array = aligned(size, 0xA5)
+        self.held[array.ctypes.data] = array
+        return array.ctypes.data
+
+    def malloc(self, size: int) -> int:
+        self._check()
+        if size > self.capacity - sum(self.on_device.values()):
+            raise DeviceMemoryError(f"device memory of {size} bytes cannot be had")
+        pointer = self._hold(size)
+        self.on_device[pointer] = size
+        return pointer
+
+    def free(self, pointer: int) -> None:
+        del self.on_device[pointer], self.held[pointer]
+
+    def host_array(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
+        self._check()
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        return self.held[self._hold(size)].view(dtype).reshape(shape)
+
+    def make_stream(self) -> int:
+        self._check()
+        self._queues[len(self._queues) + 1] = deque()
+        return len(self._queues)
+
+    def make_event(self) -> int:
+        self._check()
+        self._clock += 1
+        return self._clock
+
+    def free_stream(self, stream: int) -> None:
+        self._queues[stream].clear()
+
+    def free_event(self, event: int) -> None:
+        self._passed.pop(event, None)
+
+    def _enqueue(self, stream: int, action: Callable[[], None], event: int = 0) -> None:
+        self._check()
+        self._queues[stream].append((event, action))
+
+    def upload(self, pointer: int, array: np.ndarray, stream: int) -> None:
+        self._enqueue(stream, lambda: np.copyto(self.held[pointer], array.reshape(-1).view(np.uint8)))
+
+    def download(self, array: np.ndarray, pointer: int, stream: int) -> None:
+        self._enqueue(stream, lambda: np.copyto(array.reshape(-1).view(np.uint8), self.held[pointer]))
+
+    def clear(self, pointer: int, size: int, stream: int) -> None:
+        self._enqueue(stream, lambda: self.held[pointer][:size].fill(0))
+
+    def record(self, event: int, stream: int) -> None:
+        def now() -> None:
+            self._clock += 1
+            self._passed[event] = self._clock
+
+        self._enqueue(stream, now, event)
+
+    def wait(self, event: int) -> None:
+        self._check()
+        for queue in self._queues.values():
+            if any(waiting == event for waiting, _ in queue):
+                done = 0
+                while done != event:
+                    done, action = queue.popleft()
+                    action()
+
+    def elapsed(self, first: int, second: int) -> float:
+        self._check()
+        assert self._passed[second] > self._passed[first]
+        return (self._passed[second] - self._passed[first]) / 1000
+
+    def load(self, cubin: bytes, name: str, shared: int) -> Kernel:
+        self._check()
+        assert shared <= self.device.shared_per_block
+        self._kernels.append(build(KERNELS / f"{name}.cu", json.loads(cubin)))
+        return Kernel(len(self._kernels) - 1, 0)
+
+    def unload(self, kernel: Kernel) -> None:
+        self._kernels[kernel.module] = None
+
+    def launch(
+        self, kernel: Kernel, grid: Tuple[int, int, int], threads: int, shared: int, stream: int, argument: np.ndarray
+    ) -> None:
+        frame = argument.copy()  # by value
+        places = {"raw": int(frame["raw"]), "counts": int(frame["counts"])}
+        places.update({name: int(place) for name, place in zip(OUTPUTS, frame["out"]) if place})
+
+        def start() -> None:
+            memory = {name: self.held[place] for name, place in places.items()}
+            launch_on_host(self._kernels[kernel.module], lambda _: frame, Grid(grid, threads, shared), memory)
+
+        self._enqueue(stream, start)
+
+
+@pytest.fixture(params=["xavier", "h200", pytest.param("gpu", marks=pytest.mark.gpu)])
+def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A stand-in for an integrated and for a discrete GPU, and a real one."""
+    if request.param == "gpu":
+        try:
+            return Driver()
+        except RuntimeError as err:
+            pytest.skip(str(err))
+    if COMPILER is None:
+        pytest.skip("needs a C++ compiler")
+    monkeypatch.setattr(backend, "compile_cubin", lambda _, flags, __: json.dumps(dict(flags)).encode())
+    return HostDriver(request.param)
+
+
+def make(driver: Any, products: Any = ("intensity", "dolp"), **options: Any) -> CudaBackend:
+    chosen = make_options(products=products, **options)
+    return CudaBackend(make_plan(chosen.products), chosen, 1, driver)
+
+
+def run(made: CudaBackend, frame: Any, other: Any = None) -> Any:
+    return made.result(made.submit(frame), other)
+
+
+def expected(
+    frame: RawFrame, products: Any = ("intensity", "dolp"), other: Any = None, **options: Any
+) -> Dict[str, np.ndarray]:
+    """What the float64 reference makes of a frame."""
+    chosen = make_options(products=products, **options)
+    return reference.run(frame, chosen.sensor, make_plan(chosen.products), chosen, other)
+
+
+# -------------------------------------------------------------------------------------------------------------- frames
+
+FRAMES = {
+    "u8": RawFrame(mosaic(0), 255),
+    "u8 with padded rows": RawFrame(np.pad(mosaic(1), ((0, 0), (0, 5)))[:, :-5], 255),
+    "u16 of 12 bit": RawFrame(mosaic(2, 4000), 4095),
+    "12p": wrap(pack(mosaic(3, 4000), FORMATS["12p"]), FORMATS["12p"], *SHAPE),
+    "12Packed, padded": wrap(
+        np.pad(np.frombuffer(pack(mosaic(4, 4000), FORMATS["12Packed"]), np.uint8).reshape(32, -1), ((0, 0), (0, 3))),
+        FORMATS["12Packed"],
+        *SHAPE,
+        step=75,
+    ),
+    "10p": wrap(pack(mosaic(5, 1000), FORMATS["10p"]), FORMATS["10p"], *SHAPE),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_frames_of_every_format_come_through(driver: Any, name: str) -> None:
+    frame = FRAMES[name]
+    made = make(driver)
+    assert not made.is_ready(frame)
+    made.prepare(frame)
+    assert made.is_ready(frame)
+    found, wanted = run(made, frame), expected(frame.unpack())
+    np.testing.assert_allclose(found.products["intensity"], wanted["intensity"], atol=2e-3)
+    np.testing.assert_allclose(found.products["dolp"], wanted["dolp"], atol=4e-3)
+    made.close()
+
+
+def test_many_formats_in_turn(driver: Any) -> None:
+    """More than are kept ready; memory is given back."""
+    made = make(driver, "intensity")
+    for _ in range(2):
+        for frame in FRAMES.values():
+            np.testing.assert_allclose(
+                run(made, frame).products["intensity"], expected(frame.unpack(), "intensity")["intensity"], atol=2e-3
+            )
+    made.close()
+    if isinstance(driver, HostDriver):
+        assert not driver.on_device
+
+
+def test_counts_are_of_each_frame(driver: Any) -> None:
+    frame = mosaic(6)
+    frame[4, 4] = 255  # one superpixel
+    frame[8:10, 8:10] = 0  # another one, dark
+    made = make(driver, "dolp", co_sited=False)
+    for _ in range(SLOTS + 1):
+        assert run(made, RawFrame(frame, 255)).invalid == (1, 1)
+
+
+def test_stages_are_timed(driver: Any) -> None:
+    found = run(make(driver, "intensity, ssim"), FRAMES["u8"])
+    assert list(found.timings) == ["upload", "kernel", "download", "ssim"]
+    assert all(seconds > 0 for seconds in found.timings.values())
+
+
+# ---------------------------------------------------------------------------------------------------------------- SSIM
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("mode", ["consistency", "reference", "temporal"])
+def test_similarity(driver: Any, mode: str, dtype: str) -> None:
+    products = ("dolp", "ssim_map", "ssim")
+    made = make(driver, products, ssim_mode=mode, dtype=dtype)
+    frame = RawFrame(mosaic(7), 255)
+    other = None if mode == "consistency" else np.random.default_rng(8).random((16, 24)).astype(np.float32)
+    found = run(made, frame, other)
+    wanted = expected(frame, products, other, ssim_mode=mode, dtype=dtype)
+    assert list(found.products) == list(products)
+    assert found.products["ssim_map"].dtype == dtype
+    assert abs(float(found.products["ssim"]) - float(wanted["ssim"])) < 1e-3
+    bound = 1 if dtype == "uint8" else 5e-3
+    np.testing.assert_allclose(found.products["ssim_map"].astype(float), wanted["ssim_map"].astype(float), atol=bound)
+    assert (found.value is not None) == (mode == "temporal")
+
+
+def test_nothing_to_compare_with(driver: Any) -> None:
+    found = run(make(driver, "ssim_map, ssim", ssim_mode="temporal"), FRAMES["u8"])
+    assert np.isnan(found.products["ssim"])
+    assert np.isnan(found.products["ssim_map"]).all()
+    np.testing.assert_allclose(found.value, expected(FRAMES["u8"], "intensity")["intensity"], atol=2e-3)
+
+
+# ------------------------------------------------------------------------------------------------------------- overlap
+
+
+def test_frames_under_way_do_not_mix(driver: Any) -> None:
+    made = make(driver, "intensity")
+    frames = [RawFrame(mosaic(seed), 255) for seed in range(10, 17)]
+    tickets: Deque[Any] = deque()
+    results = []
+    for frame in frames:
+        tickets.append(made.submit(frame))
+        if len(tickets) == made.depth:
+            results.append(made.result(tickets.popleft()))
+    results += [made.result(ticket) for ticket in tickets]
+    for frame, found in zip(frames, results):
+        np.testing.assert_allclose(
+            found.products["intensity"], expected(frame, "intensity")["intensity"], atol=2e-3
+        )  # after all: none was overwritten
+
+
+def test_a_frame_too_many_is_refused_and_the_others_come_back(driver: Any) -> None:
+    made = make(driver, "intensity")
+    tickets = [made.submit(FRAMES["u8"]) for _ in range(made.depth)]
+    with pytest.raises(RuntimeError, match=f"{made.depth} frames are under way"):
+        made.submit(FRAMES["u8"])
+    images = [made.result(ticket).products["intensity"] for ticket in tickets]
+    for image in images[1:]:
+        np.testing.assert_array_equal(image, images[0])
+
+
+def test_the_raw_array_may_change_after_submit(driver: Any) -> None:
+    made = make(driver, "intensity")
+    raw = mosaic(20)
+    ticket = made.submit(RawFrame(raw, 255))
+    wanted = expected(RawFrame(raw.copy(), 255), "intensity")["intensity"]
+    raw[:] = 0
+    np.testing.assert_allclose(made.result(ticket).products["intensity"], wanted, atol=2e-3)
+
+
+def test_nothing_is_allocated_once_running(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make(driver, ("intensity", "dolp", "ssim_map"))
+    for _ in range(2 * SLOTS):
+        run(made, FRAMES["u8"])
+    for name in ("malloc", "host_array", "make_stream", "make_event", "load"):
+        monkeypatch.setattr(driver, name, lambda *_: pytest.fail("allocated"), raising=True)
+    for _ in range(2 * SLOTS):
+        run(made, FRAMES["u8"])
+
+
+# -------------------------------------------------------------------------------------------------------------- memory
+
+
+def test_memory_is_planned() -> None:
+    outputs = {"dolp": 4000, "intensity": 1000}
+    assert device_bytes(5000, outputs, integrated=False) == SLOTS * (5000 + 4000 + 1000 + 8)
+    assert device_bytes(5000, outputs, integrated=True) == SLOTS * 8, "an integrated GPU works on the host's memory"
+
+
+@pytest.mark.parametrize("name", ["xavier", "h200"])
+def test_memory_is_what_was_planned_and_given_back(name: str) -> None:
+    driver = HostDriver(name)
+    buffers = FrameBuffers(driver, 1000, {"dolp": 400})  # type: ignore[arg-type]
+    assert sum(driver.on_device.values()) == device_bytes(1000, {"dolp": 400}, driver.device.integrated)
+    slots = [buffers.take() for _ in range(SLOTS)]
+    assert len({slot.raw.ctypes.data for slot in slots}) == SLOTS
+    assert len({slot.stream for slot in slots}) == SLOTS
+    if driver.device.integrated:
+        assert all(slot.raw_pointer == slot.raw.ctypes.data for slot in slots)
+    buffers.close()
+    buffers.close()
+    assert not driver.on_device
+
+
+def test_too_little_memory_says_what_is_needed_and_a_smaller_one_works() -> None:
+    driver = HostDriver("h200")
+    driver.capacity = 20_000
+    with pytest.raises(DeviceMemoryError, match=f"{SLOTS} frames need {SLOTS * 15_008} bytes.*15000"):
+        FrameBuffers(driver, 15_000, {})  # type: ignore[arg-type]
+    assert not driver.on_device, "what was had was given back"
+    FrameBuffers(driver, 5_000, {}).close()  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------------------------------ failures
+
+
+@pytest.mark.parametrize("driver", ["xavier", "h200"], indirect=True)
+def test_a_lost_device_is_said_and_a_new_backend_works(driver: HostDriver) -> None:
+    made = make(driver, "intensity")
+    held = run(made, FRAMES["u8"]).products["intensity"]
+    ticket = made.submit(FRAMES["u8"])
+    driver.lost = True
+    with pytest.raises(DeviceLostError, match="unplugged"):
+        made.result(ticket)
+    with pytest.raises(DeviceLostError, match="unplugged"):
+        made.submit(FRAMES["u8"])
+    made.close()
+    made.close()
+    driver.lost = False
+    np.testing.assert_array_equal(run(make(driver, "intensity"), FRAMES["u8"]).products["intensity"], held)
+
+
+class CudaError(RuntimeError):
+    def __init__(self, status: int) -> None:
+        super().__init__(f"cudaError {status}")
+        self.status = status
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    """CuPy as far as the driver goes, on a machine with a Xavier; fails with `status` unless it is 0."""
+    told: Dict[str, Any] = {"name": b"Xavier", "major": 7, "minor": 2, "multiProcessorCount": 8, "integrated": 1}
+    told.update(sharedMemPerBlockOptin=49152, sharedMemPerMultiprocessor=98304, regsPerMultiprocessor=65536)
+    told.update(maxThreadsPerMultiProcessor=2048, maxBlocksPerMultiProcessor=32, memoryBusWidth=256)
+    told.update(clockRate=1377000, memoryClockRate=2133000)
+    fake = types.SimpleNamespace(status=0)
+
+    def call(*_: Any) -> int:
+        if fake.status:
+            raise CudaError(fake.status)
+        return 4096
+
+    names = "malloc free hostAlloc freeHost memcpyAsync memsetAsync streamCreateWithFlags streamDestroy eventCreate"
+    runtime = dict.fromkeys([*names.split(), "eventDestroy", "eventRecord", "eventSynchronize"], call)
+    fake.cuda = types.SimpleNamespace(
+        runtime=types.SimpleNamespace(
+            **runtime,
+            CUDARuntimeError=CudaError,
+            memGetInfo=lambda: (100, 1000),
+            getDeviceProperties=lambda _: (call(), told)[1],
+        ),
+        driver=types.SimpleNamespace(CUDADriverError=CudaError, moduleUnload=call),
+    )
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    return fake
+
+
+def test_errors_of_the_driver_say_what_happened(cupy: types.SimpleNamespace) -> None:
+    driver = Driver()
+    assert driver.name == "Xavier"
+    assert (driver.device.arch, driver.device.integrated) == ("sm_72", True)
+    assert driver.malloc(10) == 4096
+    cupy.status = 2
+    with pytest.raises(DeviceMemoryError, match=r"device memory of 5000 bytes.*1000 bytes of Xavier, 100 are free"):
+        driver.malloc(5000)
+    with pytest.raises(DeviceMemoryError, match=r"pinned host memory of 24 bytes"):
+        driver.host_array((2, 3), "float32")
+    for status in (700, 719, 46):
+        cupy.status = status
+        with pytest.raises(DeviceLostError, match=f"cudaError {status}.*new"):
+            driver.wait(1)
+        with pytest.raises(DeviceLostError):
+            driver.malloc(1)
+    cupy.status = 1  # an invalid value is neither
+    with pytest.raises(CudaError, match="cudaError 1"):
+        driver.wait(1)
+
+
+def test_giving_back_to_a_lost_device_is_quiet(cupy: types.SimpleNamespace) -> None:
+    driver = Driver()
+    cupy.status = 700
+    driver.free(4096)
+    driver.free_host(4096)
+    driver.free_stream(1)
+    driver.free_event(1)
+    driver.unload(Kernel(1, 1))
+
+
+def test_no_gpu_is_said(cupy: types.SimpleNamespace) -> None:
+    cupy.status = 100
+    with pytest.raises(RuntimeError, match="no GPU: cudaError 100"):
+        Driver()
+
+
+# -------------------------------------------------------------------------------------------------------------- choice
+
+
+@pytest.fixture
+def fresh_problem() -> Iterator[None]:
+    """What was found out about this machine is forgotten, before and after."""
+    backend.problem.cache_clear()
+    yield
+    backend.problem.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_problem")
+def test_without_cupy_auto_takes_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)  # import raises ImportError
+    assert "CuPy cannot be imported" in str(pipeline.backend_problem("cuda"))
+    assert pipeline.backend_problem("auto") is None
+    assert Pipeline(backend="auto").device.startswith("cpu")
+    with pytest.raises(RuntimeError, match=r"'cuda' cannot work here: CuPy cannot be imported.*cuda12"):
+        Pipeline(backend="cuda")
+    with pytest.raises(ValueError, match=r"'fp16' needs backend 'cuda'.*no CUDA here: CuPy cannot be imported"):
+        Pipeline(backend="auto", precision="fp16")
+
+
+@pytest.mark.usefixtures("fresh_problem")
+def test_auto_takes_a_gpu_that_works(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "Driver", lambda: driver)
+    assert pipeline.backend_problem("cuda") is None
+    for name in ("auto", "cuda"):
+        made = Pipeline(backend=name, precision="fp16")
+        assert made.device.startswith("cuda (")
+        assert made(mosaic(0))["dolp"].shape == (16, 24)
+        made.close()
+    assert Pipeline(backend="cpu").device.startswith("cpu")
+
+
+@pytest.mark.usefixtures("fresh_problem")
+def test_a_gpu_whose_kernels_fail_is_not_taken(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> bytes:
+        raise CompileError("tile.cu(3): error: no")
+
+    monkeypatch.setattr(backend, "Driver", lambda: driver)
+    monkeypatch.setattr(backend, "compile_cubin", fail)
+    assert pipeline.backend_problem("cuda") == "tile.cu(3): error: no"
+    assert Pipeline(backend="auto").device.startswith("cpu")
+
+
+# ------------------------------------------------------------------------------------------------------------ pipeline
+
+
+@pytest.fixture
+def on_gpu(driver: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Pipelines of backend `cuda` run on `driver`."""
+    monkeypatch.setattr(backend, "Driver", lambda: driver)
+    monkeypatch.setattr(pipeline, "backend_problem", lambda _: None)
+    return driver
+
+
+@pytest.mark.usefixtures("on_gpu")
+@pytest.mark.parametrize("mode", ["consistency", "temporal"])
+def test_a_stream_is_single_calls(mode: str) -> None:
+    options: Mapping[str, Any] = {"products": "intensity, ssim", "backend": "cuda", "ssim_mode": mode}
+    raws = [mosaic(seed) for seed in range(5)]
+    one, other = Pipeline(**options), Pipeline(**options)
+    streamed = list(one.stream(iter(raws)))
+    assert len(streamed) == len(raws)
+    for raw, found in zip(raws, streamed):
+        single = other(raw)
+        np.testing.assert_array_equal(found["intensity"], single["intensity"])
+        np.testing.assert_array_equal(found["ssim"], single["ssim"])
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_a_bad_frame_costs_nothing_else() -> None:
+    made = Pipeline(products="dolp", backend="cuda")
+    with pytest.raises(FrameError):
+        made(mosaic(0)[:8])
+    assert made(mosaic(0))["dolp"].shape == (16, 24)
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_prepare_makes_ready() -> None:
+    made = Pipeline(products="dolp", backend="cuda")
+    assert not made.is_ready(mosaic(0))
+    made.prepare(mosaic(0))
+    assert made.is_ready(mosaic(1))
+    assert not made.is_ready(mosaic(1, 4000))
+    assert Pipeline(products="dolp", backend="cpu").is_ready(mosaic(0))
+
+
+def test_the_frame_structure_is_packed_as_in_c() -> None:
+    """Offsets by hand: two pointers, eleven pointers, a 64-bit stride, four ints and a float, padded to 8 bytes."""
+    fields = FRAME.fields
+    assert fields is not None
+    offsets = {name: fields[name][1] for name in fields}
+    assert offsets["out"] == 16
+    assert offsets["raw_stride"] == 16 + 8 * len(OUTPUTS)
+    assert offsets["width"] == offsets["raw_stride"] + 8
+    assert offsets["min_intensity"] == offsets["width"] + 16
+    assert FRAME.itemsize == offsets["min_intensity"] + 8
+
+
+# ------------------------------------------------------------------------------------------------- on a real GPU alone
+
+
+@pytest.fixture
+def real() -> Driver:
+    try:
+        return Driver()
+    except RuntimeError as err:
+        pytest.skip(str(err))
+
+
+@pytest.mark.gpu
+def test_gpu_out_of_memory_and_after(real: Driver) -> None:
+    import cupy
+
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    rest = 16 << 20
+    ballast = real.malloc(free - rest)
+    try:
+        made = make(real, "stokes", resolution="full")
+        with pytest.raises(DeviceMemoryError, match=r"3 frames need \d+ bytes"):
+            made.prepare(RawFrame(np.zeros((2048, 2448), np.uint8), 255))
+        made.close()
+    finally:
+        real.free(ballast)
+    made = make(real, "stokes", resolution="full")
+    made.prepare(RawFrame(np.zeros((2048, 2448), np.uint8), 255))
+    made.close()
+
+
+ASTRAY = """
+import numpy as np
+from polar_pipeline.cuda.backend import CudaBackend
+from polar_pipeline.cuda.compile import OPTIONS, find_library
+from polar_pipeline.cuda.driver import DeviceLostError, Driver
+from polar_pipeline.options import make_options
+from polar_pipeline.plan import make_plan
+from polar_pipeline.sensor import RawFrame
+driver, options = Driver(), make_options(products=("intensity",))
+made = CudaBackend(make_plan(options.products), options, 1, driver)
+frame = RawFrame(np.full((32, 32), 100, np.uint8), 255)
+held = made.result(made.submit(frame)).products["intensity"]
+arch = driver.device.arch
+code = 'extern "C" __global__ void astray(long long place) { *(int*)place = 1; }'
+cubin = find_library(arch).compile(code, "astray.cu", (*OPTIONS, f"--gpu-architecture={arch}"))
+driver.launch(driver.load(cubin, "astray", 0), (1, 1, 1), 32, 0, driver.make_stream(), np.array(8))
+for attempt in range(2):
+    try:
+        made.result(made.submit(frame))
+    except DeviceLostError as err:
+        print("lost:", err)
+made.close()
+made.close()
+assert np.allclose(held, 100 / 255, atol=2e-3)
+print("closed")
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("real")
+def test_gpu_after_a_fault() -> None:
+    """In a process of its own, which a fault spoils for good."""
+    done = subprocess.run([sys.executable, "-c", ASTRAY], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("lost: ") == 2, done.stdout + done.stderr
+    assert "closed" in done.stdout
+    assert "Exception ignored" not in done.stderr
