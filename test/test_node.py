@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, ClassVar, Deque, Dict, Iterator, List, Optional, Tuple
 
 import cv2
 import numpy as np
@@ -36,9 +36,11 @@ from std_msgs.msg import Float32
 from support import ROOT, TIMEOUT, wait_for
 
 from polar_pipeline import Pipeline, messages
+from polar_pipeline.cuda.driver import DeviceLostError
+from polar_pipeline.options import make_options
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.ros.node import INFO_TOPICS, Frame, Mailbox, PolarNode
-from polar_pipeline.ros.parameters import PARAMETERS
+from polar_pipeline.ros.node import INFO_TOPICS, Frame, Mailbox, PipelineCache, PolarNode
+from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 
 pytestmark = pytest.mark.ros
 SHAPE = (48, 64)
@@ -396,6 +398,111 @@ def test_another_product_set_is_another_stream(rig: Any) -> None:
     r.frame()
     wait_for(lambda: len(ssim) == 2, "the second frame")
     assert all(np.isnan(message.data) for message in ssim)
+
+
+class SlowPipeline:
+    """A pipeline that takes as long to compile as the test wants."""
+
+    made: ClassVar[List[SlowPipeline]] = []
+
+    def __init__(self, products: Tuple[str, ...], ssim_mode: str = "consistency", **_: Any) -> None:
+        self.options = make_options(products=products, ssim_mode=ssim_mode)
+        self.compiled, self.started, self.closed = threading.Event(), threading.Event(), False
+        self.error: Optional[Exception] = None
+        self.made.append(self)
+
+    def is_ready(self, _: Any) -> bool:
+        return self.compiled.is_set() and self.error is None
+
+    def prepare(self, _: Any) -> None:
+        self.started.set()
+        assert self.compiled.wait(TIMEOUT)
+        if self.error is not None:
+            raise self.error
+
+    def reset(self) -> None: ...
+
+    def close(self) -> None:
+        assert not self.started.is_set() or self.compiled.is_set(), "closed while it is compiled"
+        self.closed = True
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """From products to what the cache gives for a frame."""
+    monkeypatch.setattr("polar_pipeline.ros.node.Pipeline", SlowPipeline)
+    monkeypatch.setattr(SlowPipeline, "made", [])
+    settings = make_settings({name: row.default for name, row in PARAMETERS.items()})
+    held = PipelineCache()
+    yield lambda *products, **changes: held.get(settings._replace(**changes) if changes else settings, products, None)
+    held.close()
+    assert all(pipeline.closed for pipeline in SlowPipeline.made)
+
+
+def test_the_last_products_serve_while_others_are_compiled(cache: Any) -> None:
+    first = cache("dolp")  # nothing can stand in
+    first.compiled.set()
+    assert cache("dolp") is first
+    assert cache("aolp") is first
+    second = SlowPipeline.made[1]
+    assert second.started.wait(TIMEOUT)
+    assert cache("aolp") is first
+    assert cache("dolp") is first
+    second.compiled.set()
+    wait_for(lambda: cache("aolp") is second, "the second one")
+    assert cache("aolp") is second
+    assert len(SlowPipeline.made) == 2
+
+
+def test_what_does_not_compile_is_said_and_the_rest_serves(cache: Any) -> None:
+    first = cache("dolp")
+    first.compiled.set()
+    assert cache("dolp") is first
+    assert cache("aolp") is first
+    SlowPipeline.made[1].error = RuntimeError("tile.cu(3): error")
+    SlowPipeline.made[1].compiled.set()
+
+    def says() -> bool:
+        try:
+            cache("aolp")
+        except RuntimeError as err:
+            return "tile.cu(3)" in str(err)
+        return False
+
+    wait_for(says, "the compiler's message")
+    assert cache("dolp") is first
+
+
+def test_new_settings_wait_for_what_is_compiled(cache: Any) -> None:
+    first = cache("dolp")
+    first.compiled.set()
+    assert cache("dolp") is first
+    assert cache("aolp") is first
+    second = SlowPipeline.made[1]
+    threading.Timer(0.05, second.compiled.set).start()
+    assert cache("dolp", frame_id="front") not in (first, second)
+    assert first.closed
+    assert second.closed
+    SlowPipeline.made[2].compiled.set()
+
+
+def test_a_lost_device_costs_one_frame(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*_: Any, **__: Any) -> None:
+        raise DeviceLostError("the GPU was lost")
+
+    closed: List[Pipeline] = []
+    close = Pipeline.close
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    monkeypatch.setattr(Pipeline, "close", lambda pipeline: (closed.append(pipeline), close(pipeline)))
+    monkeypatch.setattr(Pipeline, "__call__", lose)
+    r.frame()
+    wait_for(lambda: r.report().get("dropped: device") == "1", "the lost device")
+    assert r.report()["last error"] == "device: the GPU was lost"
+    assert closed, "what worked on the lost device is given up"
+    monkeypatch.undo()
+    r.frame()
+    wait_for(lambda: heard, "the next frame")
 
 
 def test_latency_and_age(rig: Any) -> None:

@@ -82,7 +82,9 @@ def works() -> Iterator[Work]:
             }
             chosen = {"resolution": resolution, "demosaic": demosaic, "precision": precision, "co_sited": co_sited}
             options = make_options(sensor, names, types, **chosen)
-            yield make_work(make_plan(names), options, raw_format, _FULL_SCALE[raw_format], FULL_FRAME)
+            work = make_work(make_plan(names), options, raw_format, _FULL_SCALE[raw_format], FULL_FRAME)
+            # own sites take no interpolation, whatever the method
+            yield work if co_sited else work._replace(demosaic="bilinear")
 
 
 def usages(device: Device) -> List[Usage]:

@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Deque, Dict, Generic, List, NamedTuple, Optional, Tuple, TypeVar
 
 import cv2
@@ -120,7 +120,7 @@ class PipelineCache:
         self._pipelines: Dict[Tuple[str, ...], Pipeline] = {}
         self._current: Optional[Pipeline] = None
         self._compiler = ThreadPoolExecutor(1, "polar_pipeline_compiler")
-        self._compiling: Dict[Pipeline, Future[None]] = {}
+        self._compiling: Dict[Pipeline, Any] = {}  # futures
 
     def get(self, settings: Settings, products: Tuple[str, ...], raw: Raw) -> Pipeline:
         """The pipeline for these settings and products, or one for other products until that one is ready for `raw`.
