@@ -19,18 +19,22 @@ from support import ROOT
 
 from polar_pipeline.cuda import schedule
 from polar_pipeline.cuda.compile import compile_cubin
+from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.schedule import Schedule
 from polar_pipeline.cuda.work import FRAME, OUTPUTS, Work, defines
 from polar_pipeline.products import PRODUCTS
 
 HOST = Path(__file__).resolve().parent / "host"
 KERNELS = ROOT / "kernels"
+#: Libraries kept, about twice those of a full run.
+CACHED = 500
 CACHE = ROOT / ".pytest_cache" / "d" / "kernels"
 COMPILER = shutil.which(os.environ.get("CXX", "c++"))
 _INCLUDES = (f"-I{KERNELS}", f"-I{HOST}")
 _COMMON = (
     "-std=c++14",
-    "-g1",
+    "-g1",  # lines, for the messages of faults
+    "-fno-var-tracking",
     "-gdwarf-4",
     "-fPIC",
     "-fvisibility=hidden",
@@ -123,7 +127,17 @@ def build(kernel: Path, definitions: Mapping[str, object]) -> Path:
     options = [f"-D{name}={value}" for name, value in sorted(definitions.items())]
     target = CACHE / f"{kernel.stem}-{_key(kernel.read_bytes(), options, _COMMON, _CHECKED)}.so"
     with _ONE_EACH[target]:
-        return target if target.exists() else _build(kernel, options, target)
+        if not target.exists():
+            return _build(kernel, options, target)
+        os.utime(target)  # still in use
+        return target
+
+
+def prune_cache() -> None:
+    """Forget the libraries that were used longest ago."""
+    by_age = sorted(CACHE.glob("*"), key=lambda path: path.stat().st_mtime)
+    for path in by_age[:-CACHED]:
+        path.unlink()
 
 
 def _build(kernel: Path, options: Sequence[str], target: Path) -> Path:
@@ -252,6 +266,20 @@ def host(
     launch_on_host(library_of(work, plan), make_frame, grid, buffers, reverse, poison)
 
 
+#: Bytes around each buffer that show writes beyond it.
+_MARGIN = 256
+
+
+@lru_cache(maxsize=None)
+def gpu_driver() -> Driver:
+    """The GPU.
+
+    Raises:
+        RuntimeError: There is none.
+    """
+    return Driver()
+
+
 def gpu(
     work: Work,
     plan: Schedule,
@@ -262,28 +290,29 @@ def gpu(
     poison: int,
 ) -> None:
     """`Launch` on the GPU; bytes around the buffers must stay as they are."""
-    import cupy
-
-    arch = f"sm_{cupy.cuda.Device().compute_capability}"
-    cubin = compile_cubin(plan.kernel, {**defines(work), **schedule.schedule_defines(work, plan)}, arch)
-    module = cupy.cuda.function.Module()
-    module.load(cubin)
-    kernel = module.get_function(plan.kernel)
-    if grid.shared_bytes > 48 << 10:
-        kernel.max_dynamic_shared_size_bytes = grid.shared_bytes
-    margin = 256
-    held = {
-        name: cupy.asarray(np.pad(array.reshape(-1), margin, constant_values=poison)) for name, array in buffers.items()
-    }
-    frame = make_frame({name: array.data.ptr + margin for name, array in held.items()})
-    kernel(grid.blocks, (grid.threads, 1, 1), (frame[()],), shared_mem=grid.shared_bytes)
-    for name, array in buffers.items():
-        back = held[name].get()
-        around = np.concatenate([back[:margin], back[-margin:]])
-        if np.any(around != poison):
+    driver = gpu_driver()
+    definitions = {**defines(work), **schedule.schedule_defines(work, plan)}
+    cubin = compile_cubin(plan.kernel, definitions, driver.device.arch)
+    kernel = driver.load(cubin, plan.kernel, grid.shared_bytes)
+    held = {name: np.pad(array.reshape(-1), _MARGIN, constant_values=poison) for name, array in buffers.items()}
+    addresses = {name: driver.malloc(array.nbytes) for name, array in held.items()}
+    for name, array in held.items():
+        driver.upload(addresses[name], array, 0)
+    argument = make_frame({name: address + _MARGIN for name, address in addresses.items()})
+    driver.launch(kernel, grid.blocks, grid.threads, grid.shared_bytes, 0, argument)
+    for name, array in held.items():
+        driver.download(array, addresses[name], 0)
+    done = driver.make_event()
+    driver.record(done, 0)
+    driver.wait(done)
+    driver.free_event(done)
+    driver.unload(kernel)
+    for name, array in held.items():
+        driver.free(addresses[name])
+        if np.any(array[:_MARGIN] != poison) or np.any(array[-_MARGIN:] != poison):
             raise KernelError(f"{plan.kernel}: writes outside of {name}")
-        if array.flags.writeable:
-            array[...] = back[margin:-margin].reshape(array.shape)
+        if buffers[name].flags.writeable:
+            buffers[name][...] = array[_MARGIN:-_MARGIN].reshape(buffers[name].shape)
 
 
 def output_shape(work: Work, name: str, frames: int) -> Tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 import cv2
 import numpy as np
 import pytest
-from harness import COMPILER, KERNELS, Launch, Outputs, gpu, host, library_of, run
+from harness import COMPILER, Launch, Outputs, gpu, gpu_driver, host, library_of, prune_cache, run
 
 from polar_pipeline import reference
 from polar_pipeline.cuda import schedule
@@ -36,6 +36,11 @@ AOLP_BOUND = np.deg2rad(0.5)  # circular, where DoLP >= 0.05: below, the angle i
 VALUE_BOUND = {True: 1 / 255, False: 2e-5}
 #: S0 this close to the threshold may fall on either side of it, by half precision.
 DARK_BAND = {True: 1e-3, False: 1e-5}
+#: ADR in half on pixels without any correlation, or beside black: it divides by what is nearly nothing there, and the
+#: rounding of its intermediates shows. (Share of pixels beyond the bound, largest error in bounds.)
+Band = Tuple[float, float]
+STEEP: Band = (0.03, 4.0)
+STRICT: Band = (0.0, 1.0)
 
 
 # ------------------------------------------------------------------------------------------------------------- frames
@@ -127,6 +132,7 @@ class Case(NamedTuple):
         work = self.work(self.pictures[0].shape)
         found = dict.fromkeys(plan for device in DEVICES for plan in schedule.candidates(work, device))
         plans = [plan for plan in found if plan.kernel == self.kernel]
+        assert plans, f"the solver has no schedule for {self.name}"
         places = np.linspace(0, len(plans) - 1, min(count, len(plans)))
         return [plans[int(place)] for place in places]
 
@@ -193,7 +199,7 @@ def truth_of(mosaic: np.ndarray, work: Work, options: Options, fmt: RawFormat) -
     return Truth({**exact, **stored}, exact, stored["invalid"])
 
 
-def check(got: Outputs, k: int, truth: Truth, work: Work, options: Options, where: str) -> None:
+def check(got: Outputs, k: int, truth: Truth, work: Work, options: Options, where: str, band: Band = STRICT) -> None:
     """Frame k of a batch lies within the bounds around the truth."""
     exact = truth.exact
     s0, degree = exact["stokes before the mask"][..., 0], exact["dolp before the mask"]
@@ -228,7 +234,10 @@ def check(got: Outputs, k: int, truth: Truth, work: Work, options: Options, wher
             if name == "dolp":
                 fair = fair & (s0 >= 0.1)
         error = error[:, fair] if name == "sums" else error[fair]
-        assert error.max(initial=0) <= bound, f"{place}: {error.max()} in {(error > bound).sum()} of {error.size}"
+        beyond = (error > bound).sum()
+        text = f"{place}: up to {error.max(initial=0)}, {beyond} of {error.size} beyond {bound}"
+        assert beyond <= band[0] * error.size, text
+        assert error.max(initial=0) <= band[1] * bound, text
 
 
 def check_case(case: Case, launch: Launch, plan: Schedule) -> None:
@@ -240,7 +249,9 @@ def check_case(case: Case, launch: Launch, plan: Schedule) -> None:
         got = run(launch, work, plan, [raw for raw, _ in raws], raws[0][1], case.options.min_intensity)
         for k, mosaic in enumerate(mosaics):
             where = f"{picture.content.__name__} {picture.shape[1]}x{picture.shape[0]} frame {k}"
-            check(got, k, truth_of(mosaic, work, case.options, case.fmt), work, case.options, where)
+            steep = picture.content in (noise, patches) and work.half_precision and work.demosaic == "adaptive"
+            truth = truth_of(mosaic, work, case.options, case.fmt)
+            check(got, k, truth, work, case.options, where, STEEP if steep and not work.half else STRICT)
 
 
 # ---------------------------------------------------------------------------------------------------------------- cases
@@ -303,19 +314,33 @@ _POLAR = ("intensity", "dolp", "aolp")
 _ANGLES = ("angle_0", "angle_45", "angle_90", "angle_135")
 FAST_CASES = [
     *(
-        case(MONO, products=products, kernel="mono_half", dtype="uint8")
+        case(MONO, products=products, kernel=kernel, resolution=resolution, demosaic="bilinear", dtype="uint8")
+        for kernel, resolution in (("mono_half", "half"), ("mono_full", "full"))
         for products in (_POLAR, *((name,) for name in _POLAR))
     ),
     *(
-        case(MONO, products=_POLAR, kernel="mono_full", resolution="full", demosaic=method, dtype="uint8")
-        for method in ("bilinear", "gradient")
+        case(
+            MONO,
+            products=_POLAR,
+            kernel=kernel,
+            resolution=resolution,
+            demosaic="bilinear",
+            roi_offset=offset,
+            dtype="uint8",
+        )
+        for kernel, resolution in (("mono_half", "half"), ("mono_full", "full"))
+        for offset in ((1, 0), (0, 1))
     ),
     *(
         case(COLOR, products=products, kernel="color_half", co_sited=False, dtype="uint8")
-        for products in (_ANGLES, (*_ANGLES, *_POLAR), (*_POLAR, "preview"), ("angle_45", "preview"))
+        for products in (_ANGLES, (*_ANGLES, *_POLAR), _POLAR, ("angle_45",), ("angle_135", "aolp"))
+    ),
+    *(
+        case(COLOR, products=products, kernel="color_half", co_sited=False, roi_offset=offset, dtype="uint8")
+        for products in (_ANGLES, (*_ANGLES, *_POLAR))
+        for offset in ((2, 0), (0, 2))
     ),
 ]
-FAST_CASES = [case for case in FAST_CASES if (KERNELS / f"{case.kernel}.cu").is_file()]
 
 
 @pytest.fixture(params=[host, pytest.param(gpu, marks=pytest.mark.gpu)], ids=lambda launch: launch.__name__)
@@ -323,46 +348,53 @@ def launch(request: pytest.FixtureRequest) -> Launch:
     if request.param is host and COMPILER is None:
         pytest.skip("no C++ compiler (c++, or what CXX names)")
     if request.param is gpu:
-        cupy = pytest.importorskip("cupy")
-        if not cupy.is_available():
-            pytest.skip("no CUDA GPU")
+        try:
+            gpu_driver()
+        except RuntimeError as err:
+            pytest.skip(str(err))
     return request.param
 
 
 #: Schedules that a test tries per case.
-COUNTS = {"test_matches_reference": 1, "test_fast_kernels_match_reference": 3, "test_schedules_do_not_show": 6}
+COUNTS = {"test_matches_reference": 1, "test_fast_kernels_match_reference": 2, "test_schedules_do_not_show": 6}
+
+
+def compile_case(case: Case, count: int) -> None:
+    """Every library that a test of a case needs."""
+    works = {}
+    for picture in case.pictures:  # most of them compile alike
+        work = case.work(picture.shape)
+        works[tuple(sorted(defines(work).items()))] = work
+    for plan in case.schedules(count):
+        for work in works.values():
+            library_of(work, plan)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The compiler runs ahead of the tests, on every core."""
+    """The compiler runs ahead of the tests, on every core; what goes wrong there goes wrong again in its test."""
     if COMPILER is None:
         yield
         return
+    prune_cache()
     pool = ThreadPoolExecutor()
     for item in request.session.items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         if parameters.get("launch") is host:
-            found, works = parameters["case"], {}
-            for picture in found.pictures:  # most of them compile alike
-                work = found.work(picture.shape)
-                works[tuple(sorted(defines(work).items()))] = work
-            for plan in found.schedules(COUNTS[item.originalname]):
-                for work in works.values():
-                    pool.submit(library_of, work, plan)
+            pool.submit(compile_case, parameters["case"], COUNTS[item.originalname])
     yield
     pool.shutdown(wait=True, cancel_futures=True)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_matches_reference(case: Case, launch: Launch) -> None:
-    (plan,) = case.schedules(1)
+    (plan,) = case.schedules(COUNTS["test_matches_reference"])
     check_case(case, launch, plan)
 
 
 @pytest.mark.parametrize("case", FAST_CASES, ids=lambda case: case.name)
 def test_fast_kernels_match_reference(case: Case, launch: Launch) -> None:
-    for plan in case.schedules(3):
+    for plan in case.schedules(COUNTS["test_fast_kernels_match_reference"]):
         check_case(case, launch, plan)
 
 
@@ -374,7 +406,7 @@ SCHEDULED = [
     case(COLOR, dtype="uint8"),
     case(COLOR, co_sited=False, dtype="uint8"),
     case(COLOR, resolution="full", precision="fp32"),
-    *(fast for fast in FAST_CASES if len(fast.options.products) > 2),
+    *(fast for fast in FAST_CASES if len(fast.options.products) > 2 and fast.options.roi_offset == (0, 0)),
 ]
 
 
@@ -383,7 +415,7 @@ def test_schedules_do_not_show(case: Case, launch: Launch) -> None:
     work = case.work((38, 144))
     mosaic = make_frames(Picture(smooth, (38, 144)), work.sensor, case.fmt)[0]
     raw, step = raw_bytes(mosaic, case.fmt, 0)
-    first, *others = case.schedules(6)
+    first, *others = case.schedules(COUNTS["test_schedules_do_not_show"])
     want = run(launch, work, first, [raw], step)
     assert others, "one schedule alone tells nothing"
     for plan in others:
