@@ -26,7 +26,8 @@
 // Products need all four angles of a site, so both row parities in one thread; angle images alone do not.
 #define FUSED (OUT_INTENSITY || OUT_DOLP || OUT_AOLP)
 #define PARITIES (FUSED || WINDOW == WINDOW_RING ? 2 : 1)
-#if WINDOW == WINDOW_RING || __CUDA_ARCH__ < 900
+#if defined(BLOCKS)
+#elif WINDOW == WINDOW_RING || __CUDA_ARCH__ < 900
 #define BLOCKS (640 / THREADS)   // per multiprocessor, that registers must leave room for
 #else
 #define BLOCKS (PARITIES == 2 ? 640 / THREADS : 832 / THREADS)
@@ -285,7 +286,7 @@ DEVICE void store_products(const Frame& frame, const Place& at, u32 (&stage)[2][
 
 // ---------------------------------------------------------------------------------------------------- whole row parities
 
-DEVICE bool saturated(const Line& line) { return has_255(line.w[1]) | has_255(line.w[2]); }
+DEVICE bool saturated(const Line& line) { return (has_255(line.w[1]) | has_255(line.w[2])) & BYTES_255; }
 
 // two lines of one parity, from six
 DEVICE void debayer_lines(const Line (&line)[6], bool first, bool last, Colours& even, Colours& odd) {

@@ -47,10 +47,9 @@ DEVICE u32 keep_bytes(u32 bad_first, u32 bad_second, u32 order) {
     return ~((permute(bad_first, bad_second, order) & 0x01010101u) * 255u);
 }
 
-// S0 below which a pixel is dark, as both lanes of a word; `levels`: the lane's number for one level of S0
-DEVICE u32 dark_lanes(const Frame& frame, float levels) {
-    return min((u32)ceilf(frame.min_intensity * levels * FULL), 0x7fffu) * 0x10001u;
+// What to add to a word of sums (below 2^14) so that bit 15 of a lane is clear where the pixel is dark. `levels`: the sum's
+// number for one level of S0.
+DEVICE u32 dark_bias(const Frame& frame, float levels) {
+    return 0x80008000u - min((u32)ceilf(frame.min_intensity * levels * FULL), 0x7fffu) * 0x10001u;
 }
-// bit 15 of every lane that is below
-DEVICE u32 below(u32 lanes, u32 threshold) { return ~((lanes | 0x80008000u) - threshold) & 0x80008000u; }
 #endif

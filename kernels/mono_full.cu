@@ -49,75 +49,78 @@ extern "C" __global__ void __launch_bounds__(THREADS) mono_full(const Frame fram
     const u8* raw = frame.raw + blockIdx.z * frame.raw_stride + x;
     const int to_left = x == 0 ? 1 : -1, to_right = x == frame.width - WIDE ? WIDE - 2 : WIDE;
     Line lines[ROWS + 2];
-    u32 suspect = 0;
 #pragma unroll
     for (int k = 0; k < ROWS + 2; k++) {
         int row = y0 - 1 + k;
         if (row < 0) row = 1;
         if (row >= frame.height) row = max(0, min(2 * (frame.height - 1) - row, frame.height - 1));
-        lines[k] = load_line(raw + (size_t)row * frame.step, to_left, to_right);
+        lines[k] = load_line(raw + (u32)(row * frame.step), to_left, to_right);
     }
+    u32 hot = 0;
 #pragma unroll
     for (int k = 0; k < ROWS + 2; k++) {
-        suspect |= (u32)(lines[k].left == 255) | (u32)(lines[k].right == 255);
 #pragma unroll
-        for (int j = 0; j < 4; j++) suspect |= has_255(lines[k].w[j]);
+        for (int j = 0; j < 4; j++) hot |= has_255(lines[k].w[j]);
+        hot |= has_255(lines[k].left) | has_255(lines[k].right);
     }
-    const u32 threshold = dark_lanes(frame, 8);
+    const u32 bias = dark_bias(frame, 8);
     Count count = {0, 0};
     Columns above = columns(lines[0]), own = columns(lines[1]);
-    size_t index = ((size_t)blockIdx.z * frame.height + y0) * frame.width + x;
+    const size_t base = (size_t)blockIdx.z * frame.height * frame.width;  // of this frame
+    u32 index = y0 * frame.width + x;
 #pragma unroll
     for (int i = 0; i < ROWS; i++, index += frame.width) {
         const Columns under = columns(lines[i + 2]);
         // sums of the rows above and below: even and odd columns, and the neighbours outside
-        u32 even[4], odd[4], dark_even[4], dark_odd[4], mean[4], degree[4], turns[4], dark = 0;
+        u32 even[4], odd[4], light = ~0u, keep[4] = {~0u, ~0u, ~0u, ~0u};
 #pragma unroll
         for (int k = 0; k < 4; k++) { even[k] = above.even[k] + under.even[k]; odd[k] = above.odd[k] + under.odd[k]; }
         const u32 left = above.left + under.left, right = above.right + under.right;
+        Lanes e[4], o[4];
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             const u32 before = permute(k ? own.odd[k - 1] : own.left << 16, own.odd[k], 0x5432);    // odd columns left of even[k]
             const u32 before2 = permute(k ? odd[k - 1] : left << 16, odd[k], 0x5432);
             const u32 after = permute(own.even[k], k < 3 ? own.even[k + 1] : own.right, 0x5432);    // even columns right of odd[k]
             const u32 after2 = permute(even[k], k < 3 ? even[k + 1] : right, 0x5432);
-            const Cross e = {own.even[k], before + own.odd[k], even[k], before2 + odd[k]};
-            const Cross o = {own.odd[k], own.even[k] + after, odd[k], even[k] + after2};
-            const Lanes le = i % 2 ? stokes_lanes<1, 0>(e) : stokes_lanes<0, 0>(e), lo = i % 2 ? stokes_lanes<1, 1>(o) : stokes_lanes<0, 1>(o);
-            const Bytes be = encode(le), bo = encode(lo);
-            mean[k] = permute(be.mean, bo.mean, 0x7351);
-            degree[k] = permute(be.degree, bo.degree, 0x6240);
-            turns[k] = permute(be.turns, bo.turns, 0x6240);
-            if (WANT_DARK) {
-                dark_even[k] = below(le.sum, threshold);
-                dark_odd[k] = below(lo.sum, threshold);
-                dark |= dark_even[k] | dark_odd[k];
+            const Cross ce = {own.even[k], before + own.odd[k], even[k], before2 + odd[k]};
+            const Cross co = {own.odd[k], own.even[k] + after, odd[k], even[k] + after2};
+            e[k] = i % 2 ? stokes_lanes<1, 0>(ce) : stokes_lanes<0, 0>(ce);
+            o[k] = i % 2 ? stokes_lanes<1, 1>(co) : stokes_lanes<0, 1>(co);
+            light &= (e[k].sum + bias) & (o[k].sum + bias);
+        }
+        const bool inside = y0 + i < frame.height;
+        if (((hot & BYTES_255) || (WANT_DARK && (light & 0x80008000u) != 0x80008000u)) && inside) {  // rare: find out where
+            const u32 hl = hot_lanes(above.left, own.left, under.left), hr = hot_lanes(above.right, own.right, under.right);
+            u32 he[4], ho[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                he[k] = hot_lanes(above.even[k], own.even[k], under.even[k]);
+                ho[k] = hot_lanes(above.odd[k], own.odd[k], under.odd[k]);
+            }
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const u32 full_even = he[k] | ho[k] | permute(k ? ho[k - 1] : hl << 16, ho[k], 0x5432);
+                const u32 full_odd = ho[k] | he[k] | permute(he[k], k < 3 ? he[k + 1] : hr, 0x5432);
+                const u32 dark_even = WANT_DARK ? ~(e[k].sum + bias) >> 15 & 0x00010001u & ~full_even : 0;
+                const u32 dark_odd = WANT_DARK ? ~(o[k].sum + bias) >> 15 & 0x00010001u & ~full_odd : 0;
+                count.saturated += __popc(full_even) + __popc(full_odd);
+                count.dark += __popc(dark_even) + __popc(dark_odd);
+                keep[k] = keep_bytes(full_even | dark_even, full_odd | dark_odd, 0x6240);
             }
         }
-        if (y0 + i < frame.height) {
-            if (suspect | dark) {  // rare: find out which pixels
-                const u32 hl = hot_lanes(above.left, own.left, under.left), hr = hot_lanes(above.right, own.right, under.right);
-                u32 he[4], ho[4];
+        u32 mean[4], degree[4], turns[4];
 #pragma unroll
-                for (int k = 0; k < 4; k++) {
-                    he[k] = hot_lanes(above.even[k], own.even[k], under.even[k]);
-                    ho[k] = hot_lanes(above.odd[k], own.odd[k], under.odd[k]);
-                }
-#pragma unroll
-                for (int k = 0; k < 4; k++) {
-                    const u32 hot_even = he[k] | ho[k] | permute(k ? ho[k - 1] : hl << 16, ho[k], 0x5432);
-                    const u32 hot_odd = ho[k] | he[k] | permute(he[k], k < 3 ? he[k + 1] : hr, 0x5432);
-                    const u32 de = WANT_DARK ? dark_even[k] >> 15 & ~hot_even : 0, od = WANT_DARK ? dark_odd[k] >> 15 & ~hot_odd : 0;
-                    count.saturated += __popc(hot_even) + __popc(hot_odd);
-                    count.dark += __popc(de) + __popc(od);
-                    const u32 keep = keep_bytes(hot_even | de, hot_odd | od, 0x6240);
-                    degree[k] &= keep;
-                    turns[k] &= keep;
-                }
-            }
-            if (OUT_INTENSITY) store128((u8*)frame.out[INTENSITY] + index, mean[0], mean[1], mean[2], mean[3]);
-            if (OUT_DOLP) store128((u8*)frame.out[DOLP] + index, degree[0], degree[1], degree[2], degree[3]);
-            if (OUT_AOLP) store128((u8*)frame.out[AOLP] + index, turns[0], turns[1], turns[2], turns[3]);
+        for (int k = 0; k < 4; k++) {
+            const Bytes be = encode(e[k]), bo = encode(o[k]);
+            mean[k] = permute(be.mean, bo.mean, 0x7351);
+            degree[k] = permute(be.degree, bo.degree, 0x6240) & keep[k];
+            turns[k] = permute(be.turns, bo.turns, 0x6240) & keep[k];
+        }
+        if (inside) {
+            if (OUT_INTENSITY) store128((u8*)frame.out[INTENSITY] + base + index, mean[0], mean[1], mean[2], mean[3]);
+            if (OUT_DOLP) store128((u8*)frame.out[DOLP] + base + index, degree[0], degree[1], degree[2], degree[3]);
+            if (OUT_AOLP) store128((u8*)frame.out[AOLP] + base + index, turns[0], turns[1], turns[2], turns[3]);
         }
         above = own;
         own = under;

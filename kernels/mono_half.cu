@@ -11,7 +11,8 @@
 #ifndef ROWS
 #define ROWS 2           // rows of superpixels a thread
 #endif
-#if __CUDA_ARCH__ >= 900
+#if defined(BLOCKS)
+#elif __CUDA_ARCH__ >= 900
 #define BLOCKS (896 / THREADS)  // per multiprocessor, that registers must leave room for: 72 registers a thread
 #else
 #define BLOCKS (640 / THREADS)  // 96 registers a thread: older assemblers spill below
@@ -50,54 +51,58 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
         int row = 2 * (int)y0 - 1 + k;
         if (row < 0) row = 1;
         if (row >= frame.height) row = frame.height - 1 - ((frame.height - 1 - row) & 1);
-        lines[k] = load_line(raw + (size_t)row * frame.step, to_left, to_right);
+        lines[k] = load_line(raw + (u32)(row * frame.step), to_left, to_right);
     }
-    const u32 threshold = dark_lanes(frame, 32);
+    const u32 bias = dark_bias(frame, 32);
     Count count = {0, 0};
     Columns c[4] = {columns(lines[0]), columns(lines[1]), {}, {}};  // odd row above, even row, odd row, even row below
-    size_t index = ((size_t)blockIdx.z * height + y0) * width + (x >> 1);
+    const size_t base = (size_t)blockIdx.z * height * width;  // of this frame
+    u32 index = y0 * width + (x >> 1);
 #pragma unroll
     for (int i = 0; i < ROWS; i++, index += width) {
         c[2] = columns(lines[2 * i + 2]);
         c[3] = columns(lines[2 * i + 3]);
-        u32 a[4][4];  // [angle][word]
+        u32 a[4][4], sum[4], hot = 0, light = ~0u, valid[2] = {~0u, ~0u};  // a: [angle][word]
         even_columns(c[1], c[3], a[angle_at(0, 0)]);
         odd_columns(c[1], c[3], a[angle_at(0, 1)]);
         even_columns(c[2], c[0], a[angle_at(1, 0)]);
         odd_columns(c[2], c[0], a[angle_at(1, 1)]);
-        u32 mean[4], degree[4], turns[4], sum[4], suspect = 0;
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             sum[k] = a[0][k] + a[1][k] + a[2][k] + a[3][k];
-            const u32 s1 = a[0][k] - a[2][k] + 0x20002000u, s2 = a[1][k] - a[3][k] + 0x20002000u;
-            const Polar l = polar<0>(s1, s2, sum[k]), h = polar<1>(s1, s2, sum[k]);
-            mean[k] = sum[k] * 4u + 0x00800080u;  // 256 levels, and a half to round
-            if (OUT_DOLP) degree[k] = fma(pair(l.degree, h.degree), PAIR(255), PAIR(1024));
-            if (OUT_AOLP) turns[k] = turns_256(pair(l.tangent, h.tangent), sign_of(s1));
-            suspect |= has_255(lines[2 * i + 1].w[k]) | has_255(lines[2 * i + 2].w[k]);
-            if (WANT_DARK) suspect |= below(sum[k], threshold);
+            hot |= has_255(lines[2 * i + 1].w[k]) | has_255(lines[2 * i + 2].w[k]);
+            light &= sum[k] + bias;
         }
-        u32 valid[2] = {~0u, ~0u};
-        if (suspect && (int)y0 + i < height) {  // rare: find out which pixels
+        const bool inside = (int)y0 + i < height;
+        if (((hot & BYTES_255) || (WANT_DARK && (light & 0x80008000u) != 0x80008000u)) && inside) {  // rare: find out where
+            const u32 one = 0x00010001u;
             u32 bad[4];
 #pragma unroll
             for (int k = 0; k < 4; k++) {
-                const u32 one = 0x00010001u;
-                const u32 hot = ((c[1].even[k] + one) | (c[1].odd[k] + one) | (c[2].even[k] + one) | (c[2].odd[k] + one)) >> 8 & one;
-                const u32 dark = WANT_DARK ? below(sum[k], threshold) >> 15 & ~hot : 0;
-                count.saturated += __popc(hot);
+                const u32 full = ((c[1].even[k] + one) | (c[1].odd[k] + one) | (c[2].even[k] + one) | (c[2].odd[k] + one)) >> 8 & one;
+                const u32 dark = WANT_DARK ? ~(sum[k] + bias) >> 15 & one & ~full : 0;
+                count.saturated += __popc(full);
                 count.dark += __popc(dark);
-                bad[k] = hot | dark;
+                bad[k] = full | dark;
             }
             valid[0] = keep_bytes(bad[0], bad[1], 0x6420);
             valid[1] = keep_bytes(bad[2], bad[3], 0x6420);
         }
         c[0] = c[2];
         c[1] = c[3];
-        if ((int)y0 + i >= height) break;
-        if (OUT_INTENSITY) store64((u8*)frame.out[INTENSITY] + index, permute(mean[0], mean[1], 0x7531), permute(mean[2], mean[3], 0x7531));
-        if (OUT_DOLP) store64((u8*)frame.out[DOLP] + index, permute(degree[0], degree[1], 0x6420) & valid[0], permute(degree[2], degree[3], 0x6420) & valid[1]);
-        if (OUT_AOLP) store64((u8*)frame.out[AOLP] + index, permute(turns[0], turns[1], 0x6420) & valid[0], permute(turns[2], turns[3], 0x6420) & valid[1]);
+        u32 mean[4], degree[4], turns[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const u32 s1 = a[0][k] - a[2][k] + 0x20002000u, s2 = a[1][k] - a[3][k] + 0x20002000u;
+            const Polar l = polar<0>(s1, s2, sum[k]), h = polar<1>(s1, s2, sum[k]);
+            mean[k] = sum[k] * 4u + 0x00800080u;  // 256 levels, and a half to round
+            if (OUT_DOLP) degree[k] = fma(pair(l.degree, h.degree), PAIR(255), PAIR(1024));
+            if (OUT_AOLP) turns[k] = turns_256(pair(l.tangent, h.tangent), sign_of(s1));
+        }
+        if (!inside) break;
+        if (OUT_INTENSITY) store64((u8*)frame.out[INTENSITY] + base + index, permute(mean[0], mean[1], 0x7531), permute(mean[2], mean[3], 0x7531));
+        if (OUT_DOLP) store64((u8*)frame.out[DOLP] + base + index, permute(degree[0], degree[1], 0x6420) & valid[0], permute(degree[2], degree[3], 0x6420) & valid[1]);
+        if (OUT_AOLP) store64((u8*)frame.out[AOLP] + base + index, permute(turns[0], turns[1], 0x6420) & valid[0], permute(turns[2], turns[3], 0x6420) & valid[1]);
     }
     count_invalid(frame, count);
 }

@@ -7,8 +7,10 @@
 #define CHANNELS (COLOR ? 3 : 1)
 #define NANV nan_value()
 
-// whether a byte of the word is 255: Mycroft's test for a zero byte, on ~w
-DEVICE u32 has_255(u32 w) { return (0xfefefefeu - w) & w & 0x80808080u; }
+// Bit 7 of some byte is set if and only if a byte of the word is 255: Mycroft's test for a zero byte, on ~w. To be gathered
+// by or, and masked with BYTES_255 in the end.
+DEVICE u32 has_255(u32 w) { return (0xfefefefeu - w) & w; }
+#define BYTES_255 0x80808080u
 
 // Invalid pixels met by a thread. Added to the frame's counters once, at the end.
 struct Count { u32 saturated, dark; };

@@ -1,0 +1,402 @@
+"""The kernels on this machine's GPU, side by side with a plain copy, with NPP and with the CPU backend.
+
+    python benchmarks/gpu.py [--output FILE] [--candidates] [case ...]
+
+Every case runs on 64 different frames per launch, so that caches do not help; CUDA events, medians. `share` is the part of
+the copy's bandwidth that is reached, counting each input byte and each output byte once. `--candidates` measures every schedule
+that the solver lists for a case instead of the chosen one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import ctypes.util
+import json
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+import common
+import cupy
+import numpy as np
+
+from polar_pipeline import Pipeline
+from polar_pipeline.cuda.compile import compile_cubin, resources
+from polar_pipeline.cuda.device import from_properties, occupancy
+from polar_pipeline.cuda.schedule import (
+    Schedule,
+    candidates,
+    choose,
+    grid,
+    output_bytes,
+    schedule_defines,
+    shared_bytes,
+)
+from polar_pipeline.cuda.work import FRAME, OUTPUTS, Work, defines, make_work
+from polar_pipeline.options import Options, make_options
+from polar_pipeline.plan import make_plan
+from polar_pipeline.scene import synthetic
+from polar_pipeline.sensor import expose
+
+SHAPE = (2048, 2448)
+FRAMES = 64
+ROUNDS = 25
+POLAR = ("intensity", "dolp", "aolp")
+ANGLES = ("angle_0", "angle_45", "angle_90", "angle_135")
+
+
+class Case(NamedTuple):
+    """What is measured: options, and what the project asks of the result."""
+
+    text: str
+    sensor: str
+    products: Tuple[str, ...]
+    options: Dict[str, Any]
+    goal: str = ""
+
+
+_OWN = {"co_sited": False}
+CASES: Dict[str, Case] = {
+    "mono_half": Case("mono half, intensity dolp aolp", "IMX250MZR", POLAR, {}, "share 0.88"),
+    "color_angles": Case("colour half own site MHC, four RGB angles", "IMX250MYR", ANGLES, _OWN, "share 0.82"),
+    "color_fused": Case("the same, and intensity dolp aolp", "IMX250MYR", ANGLES + POLAR, _OWN, "share 0.75"),
+    "mono_full": Case(
+        "mono full bilinear, intensity dolp aolp",
+        "IMX250MZR",
+        POLAR,
+        {"resolution": "full", "demosaic": "bilinear"},
+        "share 0.70",
+    ),
+    "mono_gradient": Case(
+        "mono full gradient, intensity dolp aolp", "IMX250MZR", POLAR, {"resolution": "full", "demosaic": "gradient"}
+    ),
+    "mono_adaptive": Case(
+        "mono full ADR, intensity dolp aolp", "IMX250MZR", POLAR, {"resolution": "full"}, "at most 40 us"
+    ),
+    "color_adaptive": Case(
+        "colour full ADR, intensity dolp aolp", "IMX250MYR", POLAR, {"resolution": "full"}, "at most 120 us"
+    ),
+    "color_default": Case(
+        "colour half co-sited MHC, intensity dolp aolp preview", "IMX250MYR", (*POLAR, "preview"), {}, ""
+    ),
+    "color_co_sited": Case("colour half co-sited MHC, four RGB angles", "IMX250MYR", ANGLES, {}, ""),
+    "mono_stokes": Case("mono half, stokes float", "IMX250MZR", ("stokes",), {}, ""),
+    "mono_fp32": Case("mono half in fp32, intensity dolp aolp", "IMX250MZR", POLAR, {"precision": "fp32"}, ""),
+}
+
+
+def options_of(case: Case) -> Options:
+    """The case's options, 8 bit out."""
+    return make_options(case.sensor, case.products, "uint8", **case.options)
+
+
+def work_of(case: Case, shape: Tuple[int, int] = SHAPE) -> Work:
+    """The case's launch on 8-bit frames."""
+    options = options_of(case)
+    return make_work(make_plan(options.products), options, "u8", 255, shape)
+
+
+@lru_cache(maxsize=2)
+def frames(sensor: str, shape: Tuple[int, int] = SHAPE) -> np.ndarray:
+    """(FRAMES, H, W) uint8: a scene, moved by whole tiles from frame to frame."""
+    seen = make_options(sensor).sensor
+    raw = expose(synthetic("window", shape, is_color=seen.is_color), seen)
+    return np.stack([np.roll(raw, (8 * k, 16 * k), (0, 1)) for k in range(FRAMES)])
+
+
+class Buffers:
+    """Frames and outputs of a work on the GPU."""
+
+    def __init__(self, work: Work, raw: np.ndarray) -> None:
+        self.raw = cupy.asarray(raw)
+        self.counts = cupy.zeros((FRAMES, 2), cupy.uint32)
+        self.sizes = {name: output_bytes(work._replace(outputs=((name, dtype),))) for name, dtype in work.outputs}
+        self.out = {name: cupy.zeros((FRAMES, size), cupy.uint8) for name, size in self.sizes.items()}
+        self._work = work
+
+    def argument(self, first: int = 0) -> np.ndarray:
+        """The kernel's argument, for the batch that begins at a frame."""
+        frame = np.zeros((), FRAME)
+        frame["raw"] = self.raw.data.ptr + first * self.raw[0].nbytes
+        frame["counts"] = self.counts.data.ptr + 8 * first
+        for name, array in self.out.items():
+            frame["out"][OUTPUTS.index(name)] = array.data.ptr + first * self.sizes[name]
+        frame["raw_stride"], frame["step"] = self.raw[0].nbytes, self._work.width
+        frame["width"], frame["height"] = self._work.width, self._work.height
+        frame["full_scale"], frame["min_intensity"] = 255, 0.01
+        return frame[()]
+
+
+def milliseconds(run: Callable[[], Any]) -> float:
+    """Between two events around a run."""
+    start, end = cupy.cuda.Event(), cupy.cuda.Event()
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(cupy.cuda.get_elapsed_time(start, end))
+
+
+def medians(runs: Dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> Dict[str, float]:
+    """Median milliseconds of several things, measured in turns."""
+    for run in runs.values():
+        run()
+    times: Dict[str, List[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            times[name].append(milliseconds(run))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _cubin(work: Work, schedule: Schedule, arch: str) -> bytes:
+    return compile_cubin(schedule.kernel, {**defines(work), **schedule_defines(work, schedule)}, arch)
+
+
+class Kernel:
+    """A compiled schedule."""
+
+    def __init__(self, work: Work, schedule: Schedule, arch: str) -> None:
+        cubin = _cubin(work, schedule, arch)
+        self.usage = resources(cubin)
+        module = cupy.cuda.function.Module()
+        module.load(cubin)
+        self._function = module.get_function(schedule.kernel)
+        self.shared = shared_bytes(work, schedule)
+        if self.shared > 48 * 1024:
+            attribute = cupy.cuda.driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            cupy.cuda.driver.funcSetAttribute(self._function.ptr, attribute, self.shared)
+        self._work, self._schedule = work, schedule
+
+    def __call__(self, argument: np.ndarray, count: int = FRAMES) -> None:
+        blocks = grid(self._work, self._schedule, count)
+        self._function(blocks, (self._schedule.threads, 1, 1), (argument,), shared_mem=self.shared)
+
+
+class Bench:
+    """One GPU."""
+
+    def __init__(self) -> None:
+        properties = cupy.cuda.runtime.getDeviceProperties(0)
+        self.name = properties["name"].decode()
+        self.device = from_properties(properties)
+        self.arch = f"sm_{properties['major']}{properties['minor']}"
+        self._from, self._to = (cupy.zeros(512 << 20, cupy.uint8) for _ in range(2))
+
+    def copy(self) -> None:
+        """A plain copy of 512 MiB."""
+        cupy.cuda.runtime.memcpyAsync(
+            self._to.data.ptr, self._from.data.ptr, self._from.nbytes, 3, cupy.cuda.get_current_stream().ptr
+        )
+
+    def batch(self, case: Case) -> Dict[str, Any]:
+        """64 frames a launch, with the chosen schedule."""
+        work = work_of(case)
+        return self.measure(work, choose(work, self.device), Buffers(work, frames(case.sensor)))
+
+    def every_schedule(self, case: Case) -> List[Dict[str, Any]]:
+        """Likewise with every schedule that the solver lists, fastest first."""
+        work = work_of(case)
+        buffers, able = Buffers(work, frames(case.sensor)), candidates(work, self.device)
+        with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
+            list(pool.map(lambda schedule: _cubin(work, schedule, self.arch), able))
+        rows = [self.measure(work, schedule, buffers, 9) for schedule in able]
+        return sorted(rows, key=lambda row: float(row["us_per_frame"]))
+
+    def measure(self, work: Work, schedule: Schedule, buffers: Buffers, rounds: int = ROUNDS) -> Dict[str, Any]:
+        """64 frames a launch against the copy."""
+        kernel = Kernel(work, schedule, self.arch)
+        argument = buffers.argument()
+        found = medians({"copy": self.copy, "kernel": lambda: kernel(argument)}, rounds)
+        moved = FRAMES * (work.width * work.height + output_bytes(work))
+        copied = 2 * self._from.nbytes / found["copy"]
+        return {
+            "schedule": schedule._asdict(),
+            "us_per_frame": round(1000 * found["kernel"] / FRAMES, 3),
+            "gb_per_s": round(moved / found["kernel"] / 1e6, 1),
+            "copy_gb_per_s": round(copied / 1e6, 1),
+            "share": round(moved / found["kernel"] / copied, 4),
+            "registers": kernel.usage.registers,
+            "spill_bytes": kernel.usage.spill_bytes,
+            "shared_bytes": kernel.shared,
+            "occupancy": round(occupancy(self.device, schedule.threads, kernel.usage.registers, kernel.shared), 3),
+        }
+
+    def single(self, case: Case) -> Dict[str, Any]:
+        """One frame: 64 launches chained in a graph, and one alone between events."""
+        work = work_of(case)
+        kernel = Kernel(work, choose(work, self.device), self.arch)
+        buffers = Buffers(work, frames(case.sensor))
+        arguments = [buffers.argument(k) for k in range(FRAMES)]
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture()
+            for argument in arguments:
+                kernel(argument, 1)
+            graph = stream.end_capture()
+            found = medians({"graph": lambda: graph.launch(stream), "alone": lambda: kernel(arguments[0], 1)})
+        return {
+            "us_in_graph_of_64": round(1000 * found["graph"] / FRAMES, 3),
+            "us_alone_between_events": round(1000 * found["alone"], 3),
+        }
+
+    def error(self, case: Case) -> Dict[str, int]:
+        """Largest difference to the CPU backend on the first frame, in levels; AoLP around the circle."""
+        work, raw = work_of(case), frames(case.sensor)
+        kernel, buffers = Kernel(work, choose(work, self.device), self.arch), Buffers(work, raw)
+        kernel(buffers.argument(), 1)
+        with closing(Pipeline(case.sensor, case.products, "cpu", dtype="uint8", **case.options)) as pipeline:
+            expected = pipeline(raw[0])
+        worst: Dict[str, int] = {}
+        for name, wanted in expected.items():
+            if wanted.dtype != np.uint8:
+                continue
+            got = buffers.out[name][0].get().reshape(wanted.shape).astype(int)
+            difference = np.abs(got - wanted.astype(int))
+            if name == "aolp":
+                difference = np.minimum(difference, 256 - difference)
+                if "dolp" in expected:
+                    difference = difference[expected["dolp"] >= 13]
+            worst[name] = int(difference.max())
+        return worst
+
+    def npp(self) -> Optional[Dict[str, Any]]:
+        """The four-angle colour demosaic against four calls of NPP's bilinear debayer, which get the angles ready split."""
+        debayer = _npp()
+        if debayer is None:
+            return None
+        height, width = SHAPE[0] // 2, SHAPE[1] // 2
+        raw = frames("IMX250MYR")
+        planes = cupy.asarray(np.stack([raw[:16, i::2, j::2] for i in range(2) for j in range(2)]))
+        out = cupy.zeros((4, 16, height, width, 3), cupy.uint8)
+
+        def four_calls() -> None:
+            for frame in range(16):
+                for angle in range(4):
+                    debayer(planes[angle, frame].data.ptr, out[angle, frame].data.ptr, width, height)
+
+        stream = cupy.cuda.Stream.null
+        case = CASES["color_angles"]
+        work = work_of(case)
+        kernel, buffers = Kernel(work, choose(work, self.device), self.arch), Buffers(work, raw)
+        argument = buffers.argument()
+        found = medians({"npp": four_calls, "kernel": lambda: kernel(argument), "sync": stream.synchronize}, 15)
+        npp_us, us = 1000 * found["npp"] / 16, 1000 * found["kernel"] / FRAMES
+        return {"npp_us": round(npp_us, 2), "kernel_us": round(us, 3), "times_faster": round(npp_us / us, 2)}
+
+    def against_cpu(self, case: Case) -> Dict[str, Any]:
+        """The kernel alone against the CPU backend of this machine."""
+        us = self.batch(case)["us_per_frame"]
+        raw = frames(case.sensor)
+        with closing(Pipeline(case.sensor, case.products, "cpu", dtype="uint8", **case.options)) as pipeline:
+            device = pipeline.device
+            times = []
+            for k in range(12):
+                start = time.perf_counter()
+                pipeline(raw[k])
+                times.append(time.perf_counter() - start)
+        cpu = 1e6 * statistics.median(times[2:])
+        return {"cpu": device, "cpu_us": round(cpu), "kernel_us": us, "times_faster": round(cpu / us)}
+
+
+def _npp() -> Optional[Callable[[int, int, int, int], None]]:
+    """NPP's colour filter array to RGB, bilinear, 8 bit; None where NPP is not installed."""
+    libraries = []
+    for name in ("nppicc", "nppc"):
+        folders = [Path("/usr/local/cuda/lib64"), *(Path(p) for p in __import__("site").getsitepackages())]
+        paths = [str(p) for folder in folders for p in sorted(folder.rglob(f"lib{name}.so*"))]
+        found = paths[:1] or [ctypes.util.find_library(name)]
+        if not found[0]:
+            return None
+        libraries.append(ctypes.CDLL(found[0]))
+
+    class Size(ctypes.Structure):
+        _fields_ = [("width", ctypes.c_int), ("height", ctypes.c_int)]
+
+    class Rect(ctypes.Structure):
+        _fields_ = [(name, ctypes.c_int) for name in ("x", "y", "width", "height")]
+
+    class Context(ctypes.Structure):
+        _fields_ = [
+            ("stream", ctypes.c_void_p),
+            *((name, ctypes.c_int) for name in ("device", "multiprocessors", "threads_per_sm", "threads_per_block")),
+            ("shared_per_block", ctypes.c_size_t),
+            *((name, ctypes.c_int) for name in ("major", "minor")),
+            ("flags", ctypes.c_uint),
+            ("reserved", ctypes.c_int),
+        ]
+
+    function = libraries[0].nppiCFAToRGB_8u_C1C3R_Ctx
+    properties = cupy.cuda.runtime.getDeviceProperties(0)
+    context = Context(
+        None,
+        0,
+        properties["multiProcessorCount"],
+        properties["maxThreadsPerMultiProcessor"],
+        properties["maxThreadsPerBlock"],
+        properties["sharedMemPerBlock"],
+        properties["major"],
+        properties["minor"],
+        0,
+        0,
+    )
+
+    def debayer(source: int, target: int, width: int, height: int) -> None:
+        status = function(
+            ctypes.c_void_p(source),
+            width,
+            Size(width, height),
+            Rect(0, 0, width, height),
+            ctypes.c_void_p(target),
+            3 * width,
+            1,  # NPPI_BAYER_RGGB
+            0,  # NPPI_INTER_UNDEFINED: the only one it takes, bilinear
+            context,
+        )
+        if status != 0:
+            raise RuntimeError(f"nppiCFAToRGB_8u_C1C3R_Ctx returned {status}")
+
+    return debayer
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all by default")
+    parser.add_argument("--output", type=Path, help="result file")
+    parser.add_argument("--candidates", action="store_true", help="measure every schedule of every case")
+    values = parser.parse_args()
+    bench = Bench()
+    report: Dict[str, Any] = {"device": bench.name, "frames": FRAMES, "size": list(SHAPE[::-1]), "cases": {}}
+    names = values.cases or list(CASES)
+    if values.candidates:
+        for name in names:
+            report["cases"][name] = bench.every_schedule(CASES[name])
+            for row in report["cases"][name][:5]:
+                print(name, row["us_per_frame"], row["share"], row["registers"], row["schedule"], flush=True)
+    else:
+        rows = []
+        for name in names:
+            case = CASES[name]
+            found = {"text": case.text, "goal": case.goal, **bench.batch(case), "levels_off_cpu": bench.error(case)}
+            if name in ("mono_half", "color_fused", "color_angles", "color_default"):
+                found["single_frame"] = bench.single(case)
+            report["cases"][name] = found
+            columns = ("us_per_frame", "share", "goal", "registers")
+            rows.append((case.text, *(found[column] for column in columns)))
+            print(name, json.dumps(found), flush=True)
+        report["npp"] = bench.npp()
+        report["cpu"] = bench.against_cpu(CASES["mono_half"])
+        print(common.table(("case", "us a frame", "of copy", "asked", "registers"), rows))
+        print("NPP:", report["npp"], "CPU:", report["cpu"])
+    report["machine"] = common.machine(["cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x", "numpy"])
+    if values.output:
+        common.write(values.output, report)
+
+
+if __name__ == "__main__":
+    main()
