@@ -334,7 +334,7 @@ def test_cost_by_hand() -> None:
     assert taken.read == 64 * 128
     assert taken.reread == 66 * 136
     assert taken.written == output_bytes(work) == 2 * 32 * 64
-    assert taken.operations == 4 * 66 * 136 + 32 * 64 * (10 + 26 + 3 + 2 * 2)
+    assert taken.operations == 44 * 66 * 136 + 32 * 64 * (27 + 33 + 18 + 2 * 7)
 
 
 @pytest.mark.parametrize(("raw_format", "bytes_read"), [("u8", 8192), ("u16", 16384), ("12p", 12288)])
@@ -378,18 +378,19 @@ def test_best_time_grows_with_size() -> None:
         assert times == sorted(times)
 
 
-def test_predictions_are_near_what_was_measured() -> None:
-    """Order of magnitude only: microseconds a frame on an H200 with 64 frames in one launch."""
-    colour = make("angle_0,angle_45,angle_90,angle_135", sensor="IMX250MYR", co_sited=False)
-    for work, measured in ((make(), 2.3), (colour, 5.6)):
-        schedule = choose(work, H200)
-        assert predict(work, schedule, H200, 64).us / 64 == pytest.approx(measured, rel=0.5)
-
-
-def test_xavier_keeps_up_with_the_camera() -> None:
-    """Intensity, DoLP, AoLP and preview from a colour frame within half a millisecond."""
-    work = make("intensity,dolp,aolp,preview", sensor="IMX250MYR")
-    assert predict(work, choose(work, XAVIER), XAVIER).us < 500
+@pytest.mark.parametrize(
+    ("options", "schedule", "measured"),
+    [
+        ({}, Schedule("mono_half", "registers", 160, 8, rows=2), 2.9),
+        ({"products": FOUR, **COLOR}, Schedule("color_half", "registers", 64, 4, rows=8), 6.4),
+        (COLOR, Schedule("color_half", "ring", 160, 640, rows=32, lines=16), 8.0),
+        ({"sensor": "IMX250MYR"}, Schedule("tile", "tile", 128, 32, 16), 24.8),
+        ({"resolution": "full"}, Schedule("tile", "tile", 128, 32, 32, 6), 54.8),
+    ],
+)
+def test_predictions_are_near_what_was_measured(options: Dict[str, Any], schedule: Schedule, measured: float) -> None:
+    """Microseconds a frame on an H200, with 32 frames in one launch; what the model's numbers were fitted to."""
+    assert predict(make(**options), schedule, H200, 32).us / 32 == pytest.approx(measured, rel=0.3)
 
 
 # --------------------------------------------------------------------------------------------------------------- choice

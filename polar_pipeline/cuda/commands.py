@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 import numpy as np
@@ -189,17 +190,15 @@ def _launch_lines(report: Report) -> Iterator[str]:
 
 # ---------------------------------------------------------------------------------------------------------------- tune
 
-#: The fields of a schedule that one kernel's source is compiled with.
-_TUNED = ("window", "threads", "tile_x", "tile_y", "rows", "lines")
 #: Frames per measurement: more bytes than any cache holds.
-_FRAMES = 16
+_FRAMES = 32
 _SEED = 20240229
 
 
 def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, int]) -> Tuple[Schedule, float]:
     """Measure every candidate with Kernel Tuner and write the fastest into `config/tuned/<device>.json`.
 
-    Every configuration's outputs must be those of the first one before it is timed.
+    Every configuration's outputs must be those of its kernel's first one before it is timed.
 
     Args:
         options: What to compute and how.
@@ -227,11 +226,9 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
     work = work_of(options, raw_format, size)
     buffers = _Buffers(cupy, work, options.min_intensity)
     timed: List[Tuple[float, Schedule]] = []
-    for kernel, group in groupby(candidates(work, device), key=lambda schedule: schedule.kernel):
-        rows = _measure(tuner, work, kernel, list(group), buffers)
-        timed += [
-            (1000 * row["time"] / _FRAMES, _schedule(kernel, row)) for row in rows if isinstance(row["time"], float)
-        ]
+    launched_alike = attrgetter("kernel", "threads")
+    for _, group in groupby(sorted(candidates(work, device), key=launched_alike), launched_alike):
+        timed += _measure(tuner, work, list(group), buffers)
     if not timed:
         raise RuntimeError("no schedule could be measured; Kernel Tuner's messages say why")
     us, best = min(timed)
@@ -239,15 +236,12 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
     return best, us
 
 
-def _schedule(kernel: str, row: Mapping[str, Any]) -> Schedule:
-    return Schedule(kernel, **{name: row[name] for name in _TUNED})
+def _measure(tuner: Any, work: Work, schedules: List[Schedule], buffers: _Buffers) -> List[Tuple[float, Schedule]]:
+    """Microseconds a frame of schedules of one kernel and number of threads."""
+    kernel = schedules[0].kernel
 
-
-def _measure(tuner: Any, work: Work, kernel: str, schedules: List[Schedule], buffers: _Buffers) -> List[Dict[str, Any]]:
-    """Kernel Tuner's rows of one kernel's schedules; times in milliseconds for all frames."""
-
-    class AllowShared(tuner.observers.BenchmarkObserver):  # type: ignore[misc]
-        """Lets kernels have more than 48 KiB of dynamic shared memory, which Kernel Tuner has no option for."""
+    class Prepare(tuner.observers.BenchmarkObserver):  # type: ignore[misc]
+        """Before a configuration is verified: clears its outputs, and allows it more than 48 KiB of shared memory."""
 
         def register_device(self, dev: Any) -> None:
             keep = dev.copy_shared_memory_args
@@ -255,41 +249,41 @@ def _measure(tuner: Any, work: Work, kernel: str, schedules: List[Schedule], buf
             def copy_shared_memory_args(smem_args: Mapping[str, int]) -> None:
                 keep(smem_args)
                 dev.func.max_dynamic_shared_size_bytes = smem_args["size"]
+                buffers.clear()
 
             dev.copy_shared_memory_args = copy_shared_memory_args
 
         def get_results(self) -> Dict[str, Any]:
             return {}
 
-    def text(values: Mapping[str, Any]) -> str:
-        found = {**defines(work), **schedule_defines(work, _schedule(kernel, values))}
+    def text(values: Mapping[str, int]) -> str:
+        found = {**defines(work), **schedule_defines(work, schedules[values["choice"]])}
         return "".join(f"#define {key} {value}\n" for key, value in found.items()) + source(kernel)
 
-    allowed = set(schedules)
-    results, _ = tuner.tune_kernel(
+    rows, _ = tuner.tune_kernel(
         kernel,
         text,
-        lambda values: grid(work, _schedule(kernel, values), _FRAMES),
+        lambda values: grid(work, schedules[values["choice"]], _FRAMES),
         [buffers.frame],
-        {name: sorted({getattr(schedule, name) for schedule in schedules}) for name in _TUNED},
+        {"block_size_x": [schedules[0].threads], "choice": list(range(len(schedules)))},
         grid_div_x=[],
         grid_div_y=[],
         grid_div_z=[],
-        block_size_names=["threads"],
-        restrictions=lambda values: _schedule(kernel, values) in allowed,
         defines={},
-        smem_args={"size": lambda values: shared_bytes(work, _schedule(kernel, values))},
-        observers=[AllowShared()],
+        smem_args={"size": lambda values: shared_bytes(work, schedules[values["choice"]])},
+        observers=[Prepare()],
         answer=[None],
-        verify=lambda *_: buffers.as_first(),
+        verify=lambda *_: buffers.as_first(kernel),
         compiler_options=list(OPTIONS),
         lang="CUPY",
     )
-    return list(results)
+    # what could not be compiled or launched has the name of its error for a time
+    measured = [row for row in rows if isinstance(row["time"], float)]
+    return [(1000 * row["time"] / _FRAMES, schedules[row["choice"]]) for row in measured]
 
 
 class _Buffers:
-    """Frames of noise on the GPU, their outputs, and what the first configuration made of them."""
+    """Frames of noise on the GPU, their outputs, and what the first configuration of each kernel made of them."""
 
     def __init__(self, cupy: Any, work: Work, min_intensity: float) -> None:
         step = _FORMATS[work.raw_format].row_bytes(work.width)
@@ -304,7 +298,7 @@ class _Buffers:
         self._counts = cupy.zeros((_FRAMES, 2), cupy.uint32)
         sizes = {name: output_bytes(work._replace(outputs=((name, dtype),))) for name, dtype in work.outputs}
         self._out = {name: cupy.zeros(_FRAMES * size, cupy.uint8) for name, size in sizes.items()}
-        self._first: List[Any] = []
+        self._first: Dict[str, List[Any]] = {}
         frame = np.zeros((), FRAME)
         frame["raw"], frame["counts"] = self._raw.data.ptr, self._counts.data.ptr
         for name, array in self._out.items():
@@ -314,13 +308,16 @@ class _Buffers:
         frame["full_scale"], frame["min_intensity"] = work.full_scale, min_intensity
         self.frame = frame[()]
 
-    def as_first(self) -> bool:
-        """Whether the outputs are those of the first configuration; clears them for the next."""
-        found = [array.copy() for array in (self._counts, *self._out.values())]
+    def clear(self) -> None:
+        """Forget what the last launches stored and counted."""
         for array in (self._counts, *self._out.values()):
             array.fill(0)
-        self._first = self._first or found
-        return all(bool((a == b).all()) for a, b in zip(found, self._first))
+
+    def as_first(self, kernel: str) -> bool:
+        """Whether the outputs are those of the kernel's first configuration."""
+        found = [array.copy() for array in (self._counts, *self._out.values())]
+        first = self._first.setdefault(kernel, found)
+        return all(bool((a == b).all()) for a, b in zip(found, first))
 
 
 def _write_tuned(device: Device, entry: Dict[str, Any]) -> None:
