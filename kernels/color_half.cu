@@ -8,6 +8,8 @@
 // flight. Angle images of a warp are staged in shared memory and leave in contiguous pieces.
 #include "products.cuh"
 #include "raw.cuh"
+#define PER_SCALE (1.0 / 255)  // samples here are in levels
+#include "malvar.cuh"
 
 #define WINDOW_REGISTERS 0
 #define WINDOW_RING 1
@@ -58,7 +60,6 @@ static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little 
 // ------------------------------------------------------------------------------------------------------------- reading
 
 struct Line { u32 w[4]; };  // sites -2 -1, 0 1, 2 3, 4 5
-typedef Pair Sites[8];
 
 DEVICE Line load_line(const u8* p, bool first, bool last) {
     const uint2 w = load64(p);
@@ -69,43 +70,7 @@ DEVICE void unpack(Line line, bool first, bool last, Sites& v) {
     if (first) line.w[0] = permute(line.w[1], line.w[2], 0x3254);
     if (last) line.w[3] = permute(line.w[1], line.w[2], 0x3254);
 #pragma unroll
-    for (int k = 0; k < 4; k++) { v[2 * k] = pair_of_bytes<0>(line.w[k]); v[2 * k + 1] = pair_of_bytes<1>(line.w[k]); }
-}
-
-// ----------------------------------------------------------------------------------------------------------- debayering
-
-constexpr int RED_ROW = RED_ROW_00, RED_COLUMN = RED_COLUMN_00;
-// the column parity of red or blue sites on a line, and which of the two they are
-CONSTANT int chroma_column(int line) { return line == RED_ROW ? RED_COLUMN : 1 - RED_COLUMN; }
-CONSTANT int chroma(int line) { return line == RED_ROW ? 0 : 2; }
-// whether a value is the site's own sample
-CONSTANT bool is_sample(int line, int site, int channel) { return channel == (site % 2 == chroma_column(line) ? chroma(line) : 1); }
-
-typedef Pair Colours[SITES][3];
-#define K(weight) PAIR((weight) * PER_LEVEL)
-
-// One line, four sites, red green blue: own samples in levels, others in [0, 1], where the multiply-add clamps for nothing.
-template <int LINE> DEVICE void debayer(const Sites& a, const Sites& b, const Sites& c, const Sites& d, const Sites& e, Colours& out) {
-    constexpr int own = chroma(LINE), other = 2 - own;
-    Pair near[SITES + 2];
-#pragma unroll
-    for (int k = 0; k < SITES + 2; k++) near[k] = add(b[k + 1], d[k + 1]);
-#pragma unroll
-    for (int i = 0; i < SITES; i++) {
-        const Pair centre = c[i + 2], h1 = add(c[i + 1], c[i + 3]), h2 = add(c[i], c[i + 4]), v1 = near[i + 1], v2 = add(a[i + 2], e[i + 2]);
-        const Pair diagonal = add(near[i], near[i + 2]);
-        if (i % 2 == chroma_column(LINE)) {
-            const Pair far = add(h2, v2);
-            out[i][own] = centre;
-            out[i][1] = half2_fma_sat(add(h1, v1), K(MHC_GREEN_NEAR), fma(far, K(MHC_GREEN_FAR), mul(centre, K(MHC_GREEN_CENTRE))));
-            out[i][other] = half2_fma_sat(diagonal, K(MHC_ACROSS_DIAGONAL), fma(far, K(MHC_ACROSS_FAR), mul(centre, K(MHC_ACROSS_CENTRE))));
-        } else {
-            const Pair flat = fma(diagonal, K(MHC_ROW_DIAGONAL), mul(centre, K(MHC_ROW_CENTRE)));
-            out[i][1] = centre;
-            out[i][own] = half2_fma_sat(h1, K(MHC_ROW_NEAR), fma(h2, K(MHC_ROW_FAR), fma(v2, K(MHC_ROW_SIDE), flat)));
-            out[i][other] = half2_fma_sat(v1, K(MHC_ROW_NEAR), fma(v2, K(MHC_ROW_FAR), fma(h2, K(MHC_ROW_SIDE), flat)));
-        }
-    }
+    for (int k = 0; k < 4; k++) { v[2 * k] = sub(bytes_1024<0>(line.w[k]), PAIR(1024)); v[2 * k + 1] = sub(bytes_1024<1>(line.w[k]), PAIR(1024)); }
 }
 
 // ------------------------------------------------------------------------------------------------------------- storing
@@ -118,7 +83,7 @@ template <int LINE> DEVICE void pack(const Colours& v, u32 (&low_image)[3], u32 
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int n = 4 * k + j;
-            m[j] = is_sample(LINE, n / 3, n % 3) ? add(v[n / 3][n % 3], PAIR(1024)) : fma(v[n / 3][n % 3], PAIR(255), PAIR(1024));
+            m[j] = is_sample(0, LINE, n / 3, n % 3) ? add(v[n / 3][n % 3], PAIR(1024)) : fma(v[n / 3][n % 3], PAIR(255), PAIR(1024));
         }
         const u32 ab = permute(m[0], m[1], 0x6240), cd = permute(m[2], m[3], 0x6240);
         low_image[k] = permute(ab, cd, 0x5410);
@@ -179,7 +144,7 @@ template <int PARITY> DEVICE void store_angles(const Frame& frame, const Place& 
     put(stage[1][0], at.lane, l); put(stage[1][1], at.lane, h);
     sync_warp();
     const Pieces p = pieces(at.lane, image(frame, at, PARITY, 0), image(frame, at, PARITY, 1), at.bytes);
-    const size_t pitch = 3 * (size_t)(frame.width >> 1);
+    const size_t pitch = 3 * (size_t)(width_of(frame) >> 1);
     if (at.y < at.rows) flush(stage[0][0], at.lane, p, 0);
     if (at.y + 1 < at.rows) flush(stage[1][0], at.lane, p, pitch);
     sync_warp();
@@ -192,7 +157,7 @@ template <int LINE> DEVICE void scale(Colours& v) {
     for (int i = 0; i < SITES; i++)
 #pragma unroll
         for (int c = 0; c < 3; c++)
-            if (is_sample(LINE, i, c)) v[i][c] = mul(v[i][c], PAIR(PER_LEVEL));
+            if (is_sample(0, LINE, i, c)) v[i][c] = mul(v[i][c], PAIR((1.0 / 255)));
 }
 
 // Intensity, DoLP and AoLP of four sites; returns the smallest sum of the four angles' luma. even, odd: by raw row parity.
@@ -242,7 +207,7 @@ DEVICE u32 keep(const Frame& frame, const u8* site, const Colours& even, const C
 #pragma unroll
     for (int i = 0; i < SITES; i++) {
         bool hot = false;
-        for (int k = 0; k < 4; k++) hot |= load8(site + (k / 2) * frame.step + 2 * i + k % 2) == 255;
+        for (int k = 0; k < 4; k++) hot |= load8(site + (k / 2) * step_of(frame) + 2 * i + k % 2) == 255;
         Pair sum[3];
         for (int c = 0; c < 3; c++) sum[c] = add(even[i][c], odd[i][c]);
         for (int c = 0; c < 3; c++) sum[c] = add(sum[c], straddle(sum[c], sum[c]));
@@ -258,7 +223,7 @@ DEVICE u32 keep(const Frame& frame, const u8* site, const Colours& even, const C
 DEVICE void store_products(const Frame& frame, const Place& at, u32 (&stage)[2][2][SEGMENT / 4], Colours (&even)[2], Colours (&odd)[2], const u8* site, const bool (&suspect)[2], Count& count) {
     scale<0>(even[0]); scale<0>(odd[0]);
     scale<1>(even[1]); scale<1>(odd[1]);
-    const int width = frame.width >> 1;
+    const int width = width_of(frame) >> 1;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         u32 w[3], degree, turns;
@@ -266,7 +231,7 @@ DEVICE void store_products(const Frame& frame, const Place& at, u32 (&stage)[2][
         if (OUT_INTENSITY) put(stage[0][r], at.lane, w);
         if (at.inside && at.y + r < at.rows) {
             if (suspect[r] || (WANT_DARK && darkest < 2 * frame.min_intensity)) {
-                const u32 valid = keep(frame, site + 2 * r * frame.step, even[r], odd[r], count);
+                const u32 valid = keep(frame, site + 2 * r * step_of(frame), even[r], odd[r], count);
                 degree &= valid;
                 turns &= valid;
             }
@@ -293,8 +258,8 @@ DEVICE void debayer_lines(const Line (&line)[6], bool first, bool last, Colours&
     Sites v[6];
 #pragma unroll
     for (int k = 0; k < 6; k++) unpack(line[k], first, last, v[k]);
-    debayer<0>(v[0], v[1], v[2], v[3], v[4], even);
-    debayer<1>(v[1], v[2], v[3], v[4], v[5], odd);
+    debayer<0, 0>(v[0], v[1], v[2], v[3], v[4], even);
+    debayer<0, 1>(v[1], v[2], v[3], v[4], v[5], odd);
 }
 
 #if PARITIES == 2
@@ -333,7 +298,7 @@ template <class Read> DEVICE void both_parities(const Frame& frame, const Place&
         if (suspect[r] && at.inside && at.y + r < at.rows)
             for (int i = 0; i < SITES; i++) {
                 bool hot = false;
-                for (int k = 0; k < 4; k++) hot |= load8(site + (2 * r + k / 2) * frame.step + 2 * i + k % 2) == 255;
+                for (int k = 0; k < 4; k++) hot |= load8(site + (2 * r + k / 2) * step_of(frame) + 2 * i + k % 2) == 255;
                 count.saturated += hot;
             }
 #endif
@@ -353,7 +318,7 @@ DEVICE u32 count_saturated(const Line& line, const u8* other, int parity) {
 #endif
 
 DEVICE Place place(const Frame& frame, int y, int warp_x) {
-    const int width = frame.width >> 1, rows = frame.height >> 1, lane = threadIdx.x % 32;
+    const int width = width_of(frame) >> 1, rows = height_of(frame) >> 1, lane = threadIdx.x % 32;
     Place at;
     at.lane = lane;
     at.y = y;
@@ -365,12 +330,12 @@ DEVICE Place place(const Frame& frame, int y, int warp_x) {
     return at;
 }
 // the raw row of a lattice line of a parity, reflected beyond the border
-DEVICE int raw_row(const Frame& frame, int line, int parity) { return 2 * reflect(line, (frame.height - parity + 1) >> 1) + parity; }
+DEVICE int raw_row(const Frame& frame, int line, int parity) { return 2 * reflect(line, (height_of(frame) - parity + 1) >> 1) + parity; }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const Frame frame) {
     SHARED_MEMORY(memory);
     Shared& s = *(Shared*)memory;
-    const int warp = threadIdx.x / 32, width = frame.width >> 1, rows = frame.height >> 1;
+    const int warp = threadIdx.x / 32, width = width_of(frame) >> 1, rows = height_of(frame) >> 1;
     const u8* raw = frame.raw + blockIdx.z * frame.raw_stride;
     Count count = {0, 0};
 
@@ -381,14 +346,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
 #if PARITIES == 2
     Place at = place(frame, strip * ROWS, segment * 32 * SITES);
     const bool first = at.x == 0, last = at.x == width - SITES;
-    auto read = [&](int parity, int k) { return load_line(raw + (size_t)raw_row(frame, at.y - 2 + k, parity) * frame.step + 2 * at.x, first, last); };
-    both_parities(frame, at, s.stage[warp], raw + (size_t)(2 * at.y) * frame.step + 2 * at.x, first, last, read, count);
+    auto read = [&](int parity, int k) { return load_line(raw + (size_t)raw_row(frame, at.y - 2 + k, parity) * step_of(frame) + 2 * at.x, first, last); };
+    both_parities(frame, at, s.stage[warp], raw + (size_t)(2 * at.y) * step_of(frame) + 2 * at.x, first, last, read, count);
 #else
     // the window of six lines rotates by compile-time index: three steps of two lines bring it back
     const int parity = strip % 2;
     Place at = place(frame, strip / 2 * ROWS, segment * 32 * SITES);
     const bool first = at.x == 0, last = at.x == width - SITES;
-    auto read = [&](int line) { return load_line(raw + (size_t)raw_row(frame, line, parity) * frame.step + 2 * at.x, first, last); };
+    auto read = [&](int line) { return load_line(raw + (size_t)raw_row(frame, line, parity) * step_of(frame) + 2 * at.x, first, last); };
     Sites window[6];
     {
         Line ahead[4];
@@ -399,7 +364,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
         if (at.inside)
 #pragma unroll
             for (int k = 2; k < 4; k++)
-                if (at.y - 2 + k < rows) count.saturated += count_saturated(ahead[k], raw + (size_t)(2 * (at.y - 2 + k) + 1 - parity) * frame.step + 2 * at.x, parity);
+                if (at.y - 2 + k < rows) count.saturated += count_saturated(ahead[k], raw + (size_t)(2 * (at.y - 2 + k) + 1 - parity) * step_of(frame) + 2 * at.x, parity);
     }
     Line next[2] = {read(at.y + 2), read(at.y + 3)};
 #pragma unroll
@@ -411,13 +376,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
             if (at.inside)
 #pragma unroll
                 for (int k = 0; k < 2; k++)
-                    if (at.y + 2 + k < rows) count.saturated += count_saturated(next[k], raw + (size_t)(2 * (at.y + 2 + k) + 1 - parity) * frame.step + 2 * at.x, parity);
+                    if (at.y + 2 + k < rows) count.saturated += count_saturated(next[k], raw + (size_t)(2 * (at.y + 2 + k) + 1 - parity) * step_of(frame) + 2 * at.x, parity);
             next[0] = read(at.y + 4);
             next[1] = read(at.y + 5);
         }
         Colours even, odd;
-        debayer<0>(LINE_AT(0), LINE_AT(1), LINE_AT(2), LINE_AT(3), LINE_AT(4), even);
-        debayer<1>(LINE_AT(1), LINE_AT(2), LINE_AT(3), LINE_AT(4), LINE_AT(5), odd);
+        debayer<0, 0>(LINE_AT(0), LINE_AT(1), LINE_AT(2), LINE_AT(3), LINE_AT(4), even);
+        debayer<0, 1>(LINE_AT(1), LINE_AT(2), LINE_AT(3), LINE_AT(4), LINE_AT(5), odd);
         if (parity) store_angles<1>(frame, at, s.stage[warp], even, odd);
         else store_angles<0>(frame, at, s.stage[warp], even, odd);
         at.y += 2;
@@ -435,7 +400,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
         constexpr int PIECES = PITCH / 16;
         for (int i = threadIdx.x; i < 4 * PIECES; i += THREADS) {
             const int k = i / PIECES, piece = i - k * PIECES, byte = 2 * strip_x - 16 + 16 * piece;
-            if (byte >= 0 && byte < frame.width) async_copy16(four + k * PITCH + 16 * piece, raw + (size_t)raw_row(frame, line + k / 2, k % 2) * frame.step + byte);
+            if (byte >= 0 && byte < width_of(frame)) async_copy16(four + k * PITCH + 16 * piece, raw + (size_t)raw_row(frame, line + k / 2, k % 2) * step_of(frame) + byte);
         }
         async_commit();
     };
@@ -458,7 +423,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
             const uint2 w = *(const uint2*)p;
             return Line{{*(const u32*)(p - 4), w.x, w.y, *(const u32*)(p + 8)}};
         };
-        if (!idle) both_parities(frame, at, s.stage[warp], raw + (size_t)(2 * at.y) * frame.step + 2 * at.x, first, last, read, count);
+        if (!idle) both_parities(frame, at, s.stage[warp], raw + (size_t)(2 * at.y) * step_of(frame) + 2 * at.x, first, last, read, count);
         at.y += 2;
         at.index += 2 * (size_t)width;
         u8* used = ring[0];

@@ -71,6 +71,18 @@ CONSTANT int angle_at(int r, int c) { return r ? (c ? ANGLE_AT_11 : ANGLE_AT_10)
 CONSTANT int red_row(int r, int c) { return r ? (c ? RED_ROW_11 : RED_ROW_10) : (c ? RED_ROW_01 : RED_ROW_00); }
 CONSTANT int red_column(int r, int c) { return r ? (c ? RED_COLUMN_11 : RED_COLUMN_10) : (c ? RED_COLUMN_01 : RED_COLUMN_00); }
 
+// Kernels without a tile are compiled for one size, and rows without padding (WIDTH, HEIGHT): then lines are immediate
+// offsets in the load instructions. Without these, any size.
+#ifdef WIDTH
+DEVICE constexpr int width_of(const Frame&) { return WIDTH; }
+DEVICE constexpr int height_of(const Frame&) { return HEIGHT; }
+DEVICE constexpr int step_of(const Frame&) { return WIDTH; }
+#else
+DEVICE int width_of(const Frame& frame) { return frame.width; }
+DEVICE int height_of(const Frame& frame) { return frame.height; }
+DEVICE int step_of(const Frame& frame) { return frame.step; }
+#endif
+
 #ifndef OUT_INTENSITY
 #define OUT_INTENSITY 0
 #endif

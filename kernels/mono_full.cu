@@ -1,8 +1,9 @@
-// Mono, full resolution, bilinear, 8 bit in and out: intensity, DoLP and AoLP in integers.
+// Mono, full resolution, bilinear, 8 bit in and out: intensity, DoLP and AoLP.
 //
 // A thread takes 16 pixels along x and ROWS along y. With C the pixel's own sample, H, V and D the bilinear values of the
 // angles of its row, its column and the diagonals: S0/2 is their mean, and (S1, S2) is (C - D, H - V), up to signs and order that
-// depend on the place in the tile only, since diagonal neighbours are orthogonal. All in quarters of a level, exact.
+// depend on the place in the tile only, since diagonal neighbours are orthogonal. Even and odd columns are kept apart, so that
+// both lanes of a half2 lie at the same place. In quarters of a level, C - D and H - V are exact in half.
 #include "lanes.cuh"
 
 #ifndef THREADS
@@ -11,51 +12,53 @@
 #ifndef ROWS
 #define ROWS 2           // rows a thread, even
 #endif
+#ifndef BLOCKS
+#define BLOCKS 1
+#endif
 static_assert(ROWS % 2 == 0, "the parity of a row must be known at compile time");
 static_assert(!COLOR && !HALF_RESOLUTION && DEMOSAIC == METHOD_BILINEAR && RAW_FORMAT == RAW_U8 && HALF_PRECISION, "see supports() in schedule.py");
 static_assert(OUT_INTENSITY < 2 && OUT_DOLP < 2 && OUT_AOLP < 2 && !WANT_ANGLES && !OUT_STOKES && !OUT_PREVIEW && !OUT_SUMS && !OUT_S0, "uint8 intensity, dolp and aolp only");
 
-// Two pixels at one place of the tile: own samples, sums of the neighbours along the row, the column, the diagonals.
-struct Cross { u32 own, row, column, diagonal; };
-
-// sum: 4 (C + H + V + D); s1, s2: 4 levels each, plus 8192. (R, J): place in the tile.
-struct Lanes { u32 sum, s1, s2; };
-template <int R, int J> DEVICE Lanes stokes_lanes(const Cross& c) {
-    constexpr int own = angle_at(R, J), along = angle_at(R, 1 - J);
-    const u32 twice = c.row + c.column, centre = 4u * c.own;
-    const u32 p = own < 2 ? centre - c.diagonal : c.diagonal - centre;                       // I(own) - I(own + 90)
-    const u32 q = along < 2 ? 2u * (c.row - c.column) : 2u * (c.column - c.row);             // likewise for the row's angle
-    constexpr bool straight = own % 2 == 0;                                                  // own is 0 or 90: p is S1
-    return Lanes{centre + c.diagonal + 2u * twice, (straight ? p : q) + 0x20002000u, (straight ? q : p) + 0x20002000u};
+// The even and odd columns of a line, two a word, and the neighbours outside.
+struct Columns { Pair even[4], odd[4], left, right; };  // left in the high lane, right in the low one
+DEVICE Columns columns(const Line& line) {
+    Columns c;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        c.even[k] = sub(permute(line.w[k], 0x64646464u, 0x4240), PAIR(1024));
+        c.odd[k] = sub(permute(line.w[k], 0x64646464u, 0x4341), PAIR(1024));
+    }
+    c.left = sub(permute(line.left, 0x64646464u, 0x4040), PAIR(1024));
+    c.right = sub(permute(line.right, 0x64646464u, 0x4040), PAIR(1024));
+    return c;
 }
 
-struct Bytes { u32 mean, degree, turns; };  // of two pixels, one a lane: mean in the high byte, the others in the low one
-DEVICE Bytes encode(const Lanes& v) {
-    const Polar l = polar<0>(v.s1, v.s2, v.sum), h = polar<1>(v.s1, v.s2, v.sum);
+// Two pixels at one place (R, J) of the tile. sum: 4 (C + H + V + D); s1, s2: 4 levels each.
+struct Stokes { Pair sum, s1, s2; };
+template <int R, int J> DEVICE Stokes stokes(Pair own, Pair row, Pair column, Pair diagonal) {  // neighbours as sums
+    constexpr int angle = angle_at(R, J), along = angle_at(R, 1 - J);
+    const Pair p = fma(own, PAIR(angle < 2 ? 4 : -4), angle < 2 ? mul(diagonal, PAIR(-1)) : diagonal);     // I(angle) - I(angle + 90)
+    const Pair q = mul(sub(row, column), PAIR(along < 2 ? 2 : -2));                                          // the row's angle likewise
+    constexpr bool straight = angle % 2 == 0;                                                                // 0 or 90: p is S1
+    return Stokes{fma(add(row, column), PAIR(2), fma(own, PAIR(4), diagonal)), straight ? p : q, straight ? q : p};
+}
+
+struct Bytes { u32 mean, degree, turns; };  // of two pixels, in the low byte of each lane
+DEVICE Bytes encode(const Stokes& v) {
+    const Polar l = polar(low(v.s1), low(v.s2), fmaf(low(v.sum), 0.5f, 1e-3f)), h = polar(high(v.s1), high(v.s2), fmaf(high(v.sum), 0.5f, 1e-3f));
     Bytes out;
-    out.mean = v.sum * 16u + 0x00800080u;
+    out.mean = fma(v.sum, PAIR(1.0 / 16), PAIR(1024));
     out.degree = fma(pair(l.degree, h.degree), PAIR(255), PAIR(1024));
-    out.turns = turns_256(pair(l.tangent, h.tangent), sign_of(v.s1));
+    out.turns = turns_256(pair(l.tangent, h.tangent), (v.s1 & 0x80008000u) | PAIR(1));
     return out;
 }
 
-// saturated samples of three lines, columns apart: bit 0 of a lane
-DEVICE u32 hot_lanes(u32 a, u32 b, u32 c) { return ((a + 0x00010001u) | (b + 0x00010001u) | (c + 0x00010001u)) >> 8 & 0x00010001u; }
-
-extern "C" __global__ void __launch_bounds__(THREADS) mono_full(const Frame frame) {
-    const int across = frame.width / WIDE;
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_full(const Frame frame) {
+    const int across = width_of(frame) / WIDE;
     const u32 id = blockIdx.x * THREADS + threadIdx.x, strip = id / across;
     const int y0 = strip * ROWS, x = (id - strip * across) * WIDE;
-    const u8* raw = frame.raw + blockIdx.z * frame.raw_stride + x;
-    const int to_left = x == 0 ? 1 : -1, to_right = x == frame.width - WIDE ? WIDE - 2 : WIDE;
     Line lines[ROWS + 2];
-#pragma unroll
-    for (int k = 0; k < ROWS + 2; k++) {
-        int row = y0 - 1 + k;
-        if (row < 0) row = 1;
-        if (row >= frame.height) row = max(0, min(2 * (frame.height - 1) - row, frame.height - 1));
-        lines[k] = load_line(raw + (u32)(row * frame.step), to_left, to_right);
-    }
+    load_lines<ROWS>(frame, y0 < height_of(frame) ? y0 : 0, x, lines);
     u32 hot = 0;
 #pragma unroll
     for (int k = 0; k < ROWS + 2; k++) {
@@ -63,59 +66,50 @@ extern "C" __global__ void __launch_bounds__(THREADS) mono_full(const Frame fram
         for (int j = 0; j < 4; j++) hot |= has_255(lines[k].w[j]);
         hot |= has_255(lines[k].left) | has_255(lines[k].right);
     }
-    const u32 bias = dark_bias(frame, 8);
+    const float darkest = frame.min_intensity * (8 * 255.0f);  // in quarters of a level, of twice S0
+    const Pair threshold = pair(darkest, darkest);
     Count count = {0, 0};
     Columns above = columns(lines[0]), own = columns(lines[1]);
-    const size_t base = (size_t)blockIdx.z * frame.height * frame.width;  // of this frame
-    u32 index = y0 * frame.width + x;
+    const size_t base = (size_t)blockIdx.z * height_of(frame) * width_of(frame);  // of this frame
+    u32 index = y0 * width_of(frame) + x;
 #pragma unroll
-    for (int i = 0; i < ROWS; i++, index += frame.width) {
+    for (int i = 0; i < ROWS; i++, index += width_of(frame)) {
         const Columns under = columns(lines[i + 2]);
-        // sums of the rows above and below: even and odd columns, and the neighbours outside
-        u32 even[4], odd[4], light = ~0u, keep[4] = {~0u, ~0u, ~0u, ~0u};
+        Pair even[4], odd[4];  // sums of the rows above and below
 #pragma unroll
-        for (int k = 0; k < 4; k++) { even[k] = above.even[k] + under.even[k]; odd[k] = above.odd[k] + under.odd[k]; }
-        const u32 left = above.left + under.left, right = above.right + under.right;
-        Lanes e[4], o[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const u32 before = permute(k ? own.odd[k - 1] : own.left << 16, own.odd[k], 0x5432);    // odd columns left of even[k]
-            const u32 before2 = permute(k ? odd[k - 1] : left << 16, odd[k], 0x5432);
-            const u32 after = permute(own.even[k], k < 3 ? own.even[k + 1] : own.right, 0x5432);    // even columns right of odd[k]
-            const u32 after2 = permute(even[k], k < 3 ? even[k + 1] : right, 0x5432);
-            const Cross ce = {own.even[k], before + own.odd[k], even[k], before2 + odd[k]};
-            const Cross co = {own.odd[k], own.even[k] + after, odd[k], even[k] + after2};
-            e[k] = i % 2 ? stokes_lanes<1, 0>(ce) : stokes_lanes<0, 0>(ce);
-            o[k] = i % 2 ? stokes_lanes<1, 1>(co) : stokes_lanes<0, 1>(co);
-            light &= (e[k].sum + bias) & (o[k].sum + bias);
-        }
-        const bool inside = y0 + i < frame.height;
-        if (((hot & BYTES_255) || (WANT_DARK && (light & 0x80008000u) != 0x80008000u)) && inside) {  // rare: find out where
-            const u32 hl = hot_lanes(above.left, own.left, under.left), hr = hot_lanes(above.right, own.right, under.right);
-            u32 he[4], ho[4];
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                he[k] = hot_lanes(above.even[k], own.even[k], under.even[k]);
-                ho[k] = hot_lanes(above.odd[k], own.odd[k], under.odd[k]);
-            }
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                const u32 full_even = he[k] | ho[k] | permute(k ? ho[k - 1] : hl << 16, ho[k], 0x5432);
-                const u32 full_odd = ho[k] | he[k] | permute(he[k], k < 3 ? he[k + 1] : hr, 0x5432);
-                const u32 dark_even = WANT_DARK ? ~(e[k].sum + bias) >> 15 & 0x00010001u & ~full_even : 0;
-                const u32 dark_odd = WANT_DARK ? ~(o[k].sum + bias) >> 15 & 0x00010001u & ~full_odd : 0;
-                count.saturated += __popc(full_even) + __popc(full_odd);
-                count.dark += __popc(dark_even) + __popc(dark_odd);
-                keep[k] = keep_bytes(full_even | dark_even, full_odd | dark_odd, 0x6240);
-            }
-        }
-        u32 mean[4], degree[4], turns[4];
+        for (int k = 0; k < 4; k++) { even[k] = add(above.even[k], under.even[k]); odd[k] = add(above.odd[k], under.odd[k]); }
+        const Pair left = add(above.left, under.left), right = add(above.right, under.right);
+        u32 mean[4], degree[4], turns[4], low[4], dark = 0;
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            const Bytes be = encode(e[k]), bo = encode(o[k]);
-            mean[k] = permute(be.mean, bo.mean, 0x7351);
-            degree[k] = permute(be.degree, bo.degree, 0x6240) & keep[k];
-            turns[k] = permute(be.turns, bo.turns, 0x6240) & keep[k];
+            const Pair before = straddle(k ? own.odd[k - 1] : own.left, own.odd[k]), before2 = straddle(k ? odd[k - 1] : left, odd[k]);
+            const Pair after = straddle(own.even[k], k < 3 ? own.even[k + 1] : own.right), after2 = straddle(even[k], k < 3 ? even[k + 1] : right);
+            const Pair row_even = add(before, own.odd[k]), row_odd = add(own.even[k], after), across_even = add(before2, odd[k]), across_odd = add(even[k], after2);
+            const Stokes e = i % 2 ? stokes<1, 0>(own.even[k], row_even, even[k], across_even) : stokes<0, 0>(own.even[k], row_even, even[k], across_even);
+            const Stokes o = i % 2 ? stokes<1, 1>(own.odd[k], row_odd, odd[k], across_odd) : stokes<0, 1>(own.odd[k], row_odd, odd[k], across_odd);
+            const Bytes be = encode(e), bo = encode(o);
+            mean[k] = permute(be.mean, bo.mean, 0x6240);
+            degree[k] = permute(be.degree, bo.degree, 0x6240);
+            turns[k] = permute(be.turns, bo.turns, 0x6240);
+            if (WANT_DARK) {
+                low[k] = permute(sub(e.sum, threshold), sub(o.sum, threshold), 0x7351);  // bit 7 of a byte: dark
+                dark |= low[k];
+            }
+        }
+        const bool inside = y0 + i < height_of(frame);
+        if (((hot | dark) & BYTES_255) && inside) {  // rare: find out where
+            u32 full[6];
+            saturated_bytes(frame, y0 + i - 1, y0 + i + 1, x, full);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const u32 around = full[k + 1] | permute(full[k], full[k + 1], 0x6543) | permute(full[k + 1], full[k + 2], 0x4321);
+                const u32 only_dark = WANT_DARK ? low[k] & BYTES_255 & ~around : 0;
+                count.saturated += __popc(around);
+                count.dark += __popc(only_dark);
+                const u32 keep = ~(((around | only_dark) >> 7) * 255u);
+                degree[k] &= keep;
+                turns[k] &= keep;
+            }
         }
         if (inside) {
             if (OUT_INTENSITY) store128((u8*)frame.out[INTENSITY] + base + index, mean[0], mean[1], mean[2], mean[3]);

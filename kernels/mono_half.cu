@@ -20,6 +20,36 @@
 static_assert(!COLOR && HALF_RESOLUTION && CO_SITED && DEMOSAIC == METHOD_BILINEAR && RAW_FORMAT == RAW_U8 && HALF_PRECISION, "see supports() in schedule.py");
 static_assert(OUT_INTENSITY < 2 && OUT_DOLP < 2 && OUT_AOLP < 2 && !WANT_ANGLES && !OUT_STOKES && !OUT_PREVIEW && !OUT_SUMS && !OUT_S0, "uint8 intensity, dolp and aolp only");
 
+// The even and odd columns of a line, each as four words of two 16-bit lanes.
+struct Columns { u32 even[4], odd[4], left, right; };
+DEVICE Columns columns(const Line& line) {
+    Columns c;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        c.even[k] = line.w[k] & 0x00ff00ffu;
+        c.odd[k] = permute(line.w[k], 0u, 0x4341);
+    }
+    c.left = line.left;
+    c.right = line.right;
+    return c;
+}
+
+// a 16-bit lane behind the exponent of 0.5: 0.5 + lane/65536, without a conversion
+template <int HIGH> DEVICE float lane_as_float(u32 lanes) { return as_float(permute(lanes, 0x3F000000u, HIGH ? 0x7324 : 0x7104)); }
+
+// One lane. s1, s2: 16 levels each, plus 8192; sum: 16 levels of all four angles.
+template <int HIGH> DEVICE Polar polar_of(u32 s1, u32 s2, u32 sum) {
+    return polar(fmaf(lane_as_float<HIGH>(s1), 2.0f, -1.25f), fmaf(lane_as_float<HIGH>(s2), 2.0f, -1.25f), lane_as_float<HIGH>(sum) - 0.49999997f);  // not quite 0 where all is black
+}
+// +-1 with the sign of S1; s1: as above
+DEVICE Pair sign_of(u32 s1) { return fma(s1 & 0x20002000u, PAIR(256), PAIR(-1)); }  // as a half, 0x2000 is 1/128
+
+// A byte of ones for every lane whose lowest bit is clear.
+DEVICE u32 keep_bytes(u32 bad_first, u32 bad_second) { return ~((permute(bad_first, bad_second, 0x6420) & 0x01010101u) * 255u); }
+
+// What to add to a word of sums (below 2^14) so that bit 15 of a lane is clear where the pixel is dark.
+DEVICE u32 dark_bias(const Frame& frame) { return 0x80008000u - min((u32)ceilf(frame.min_intensity * (32 * 255.0f)), 0x7fffu) * 0x10001u; }
+
 // 3a + b down, then along: even columns lean on the right neighbour, odd ones on the left.
 DEVICE void even_columns(const Columns& own, const Columns& other, u32 (&out)[4]) {
     u32 v[5];
@@ -39,21 +69,13 @@ DEVICE void odd_columns(const Columns& own, const Columns& other, u32 (&out)[4])
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Frame frame) {
-    const int width = frame.width >> 1, height = frame.height >> 1, across = frame.width / WIDE;
-    const u32 id = blockIdx.x * THREADS + threadIdx.x, strip = id / across, y0 = strip * ROWS;
+    const int width = width_of(frame) >> 1, height = height_of(frame) >> 1, across = width_of(frame) / WIDE;
+    const u32 id = blockIdx.x * THREADS + threadIdx.x, strip = id / across;
+    const int y0 = strip * ROWS;
     const int x = (id - strip * across) * WIDE;
-    const u8* raw = frame.raw + blockIdx.z * frame.raw_stride + x;
-    const int to_left = x == 0 ? 1 : -1, to_right = x == frame.width - WIDE ? WIDE - 2 : WIDE;
-    // raw rows 2 y0 - 1 .. 2 y0 + 2 ROWS; beyond the frame the nearest row of the same parity (reflect-101)
     Line lines[2 * ROWS + 2];
-#pragma unroll
-    for (int k = 0; k < 2 * ROWS + 2; k++) {
-        int row = 2 * (int)y0 - 1 + k;
-        if (row < 0) row = 1;
-        if (row >= frame.height) row = frame.height - 1 - ((frame.height - 1 - row) & 1);
-        lines[k] = load_line(raw + (u32)(row * frame.step), to_left, to_right);
-    }
-    const u32 bias = dark_bias(frame, 32);
+    load_lines<2 * ROWS>(frame, y0 < height ? 2 * y0 : 0, x, lines);
+    const u32 bias = dark_bias(frame);
     Count count = {0, 0};
     Columns c[4] = {columns(lines[0]), columns(lines[1]), {}, {}};  // odd row above, even row, odd row, even row below
     const size_t base = (size_t)blockIdx.z * height * width;  // of this frame
@@ -73,20 +95,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
             hot |= has_255(lines[2 * i + 1].w[k]) | has_255(lines[2 * i + 2].w[k]);
             light &= sum[k] + bias;
         }
-        const bool inside = (int)y0 + i < height;
+        const bool inside = y0 + i < height;
         if (((hot & BYTES_255) || (WANT_DARK && (light & 0x80008000u) != 0x80008000u)) && inside) {  // rare: find out where
-            const u32 one = 0x00010001u;
             u32 bad[4];
 #pragma unroll
             for (int k = 0; k < 4; k++) {
-                const u32 full = ((c[1].even[k] + one) | (c[1].odd[k] + one) | (c[2].even[k] + one) | (c[2].odd[k] + one)) >> 8 & one;
-                const u32 dark = WANT_DARK ? ~(sum[k] + bias) >> 15 & one & ~full : 0;
-                count.saturated += __popc(full);
-                count.dark += __popc(dark);
-                bad[k] = full | dark;
+                const u32 one = 0x00010001u, full = all_255(lines[2 * i + 1].w[k]) | all_255(lines[2 * i + 2].w[k]);
+                const u32 hot_lanes = (full >> 7 | full >> 15) & one;
+                const u32 dark_lanes = WANT_DARK ? ~(sum[k] + bias) >> 15 & one & ~hot_lanes : 0;
+                count.saturated += __popc(hot_lanes);
+                count.dark += __popc(dark_lanes);
+                bad[k] = hot_lanes | dark_lanes;
             }
-            valid[0] = keep_bytes(bad[0], bad[1], 0x6420);
-            valid[1] = keep_bytes(bad[2], bad[3], 0x6420);
+            valid[0] = keep_bytes(bad[0], bad[1]);
+            valid[1] = keep_bytes(bad[2], bad[3]);
         }
         c[0] = c[2];
         c[1] = c[3];
@@ -94,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             const u32 s1 = a[0][k] - a[2][k] + 0x20002000u, s2 = a[1][k] - a[3][k] + 0x20002000u;
-            const Polar l = polar<0>(s1, s2, sum[k]), h = polar<1>(s1, s2, sum[k]);
+            const Polar l = polar_of<0>(s1, s2, sum[k]), h = polar_of<1>(s1, s2, sum[k]);
             mean[k] = sum[k] * 4u + 0x00800080u;  // 256 levels, and a half to round
             if (OUT_DOLP) degree[k] = fma(pair(l.degree, h.degree), PAIR(255), PAIR(1024));
             if (OUT_AOLP) turns[k] = turns_256(pair(l.tangent, h.tangent), sign_of(s1));

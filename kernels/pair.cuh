@@ -1,11 +1,12 @@
 // Values of two neighbouring pixels, or of two neighbouring superpixels, as one number: a word of two halves, or two
-// floats with HALF_PRECISION 0. Intensities are in levels: full scale is 255, so that 8-bit samples are exact in half.
+// floats with HALF_PRECISION 0. Intensities are in 32 levels: full scale is 255/32. A power of two, so that 8-bit samples and their
+// small sums are exact in half, and so chosen that ADR's squares and products of roughness stay within half's range.
 #ifndef POLAR_PAIR_CUH
 #define POLAR_PAIR_CUH
 #include "frame.cuh"
 
-#define FULL 255.0f      // full scale in levels
-#define PER_LEVEL (1.0f / FULL)
+#define LEVEL (1.0f / 32)
+#define FULL (255 * LEVEL)
 
 #if HALF_PRECISION
 typedef u32 Pair;
@@ -34,10 +35,14 @@ DEVICE Pair lows(Pair a, Pair b) { return permute(a, b, 0x5410); }    // (a.low,
 DEVICE Pair highs(Pair a, Pair b) { return permute(a, b, 0x7632); }   // (a.high, b.high)
 DEVICE Pair join(Pair a, Pair b) { return permute(a, b, 0x7610); }    // (a.low, b.high)
 DEVICE Pair straddle(Pair a, Pair b) { return permute(a, b, 0x5432); } // (a.high, b.low)
-// four values in [0, 255], rounded to nearest even, as four bytes: 1024 more puts the unit at the last bit of a half
-DEVICE u32 bytes(Pair a, Pair b) { return permute(half2_add(a, 0x64006400u), half2_add(b, 0x64006400u), 0x6420); }
-// two bytes of a word as a pair: 1024 + byte is the byte behind the exponent of 1024
-template <int FIRST> DEVICE Pair pair_of_bytes(u32 word) { return half2_sub(permute(word, 0x64646464u, FIRST ? 0x4342 : 0x4140), 0x64006400u); }
+// two pairs of bytes from their halves 1024 + byte, whose last bit is the unit
+DEVICE u32 low_bytes(u32 a, u32 b) { return permute(a, b, 0x6420); }
+// four values in [0, FULL], rounded to nearest even, as four bytes
+DEVICE u32 bytes(Pair a, Pair b) { return low_bytes(fma(a, PAIR(32), PAIR(1024)), fma(b, PAIR(32), PAIR(1024))); }
+// two bytes of a word, each behind the exponent of 1024: 1024 + byte
+template <int FIRST> DEVICE Pair bytes_1024(u32 word) { return permute(word, 0x64646464u, FIRST ? 0x4342 : 0x4140); }
+// the bytes of a word times a scale, of which `offset` is -1024 times
+template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair offset) { return fma(bytes_1024<FIRST>(word), scale, offset); }
 #else
 struct Pair { float x, y; };
 #define PAIR(value) (Pair{(float)(value), (float)(value)})
@@ -55,11 +60,13 @@ DEVICE Pair lows(Pair a, Pair b) { return Pair{a.x, b.x}; }
 DEVICE Pair highs(Pair a, Pair b) { return Pair{a.y, b.y}; }
 DEVICE Pair join(Pair a, Pair b) { return Pair{a.x, b.y}; }
 DEVICE Pair straddle(Pair a, Pair b) { return Pair{a.y, b.x}; }
-DEVICE u32 whole(float value) { return as_bits(value + 8388608.0f); }  // 2^23: the unit is the last bit of a float
+DEVICE u32 whole(float value) { return as_bits(fmaf(value, 32.0f, 8388608.0f)); }  // 2^23: the unit is the last bit of a float
 DEVICE u32 bytes(Pair a, Pair b) { return permute(permute(whole(a.x), whole(a.y), 0x0040), permute(whole(b.x), whole(b.y), 0x0040), 0x5410); }
-template <int FIRST> DEVICE Pair pair_of_bytes(u32 word) { return Pair{(float)(word >> (16 * FIRST) & 255), (float)(word >> (16 * FIRST + 8) & 255)}; }
+template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair) { return Pair{(float)(word >> (16 * FIRST) & 255) * scale.x, (float)(word >> (16 * FIRST + 8) & 255) * scale.y}; }
 #endif
 
+// two pairs that lie side by side, for one access of shared memory
+struct alignas(2 * sizeof(Pair)) Quad { Pair a, b; };
 DEVICE Pair clip(Pair a) { return maximum(minimum(a, PAIR(FULL)), PAIR(0)); }
 DEVICE Pair reciprocal(Pair a) { return pair(fast_rcp(low(a)), fast_rcp(high(a))); }
 #endif

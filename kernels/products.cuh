@@ -11,6 +11,8 @@
 // by or, and masked with BYTES_255 in the end.
 DEVICE u32 has_255(u32 w) { return (0xfefefefeu - w) & w; }
 #define BYTES_255 0x80808080u
+// bit 7 of exactly the bytes that are 255
+DEVICE u32 all_255(u32 w) { return ((w & 0x7f7f7f7fu) + 0x01010101u) & w & BYTES_255; }
 
 // Invalid pixels met by a thread. Added to the frame's counters once, at the end.
 struct Count { u32 saturated, dark; };
@@ -28,7 +30,7 @@ DEVICE void count_invalid(const Frame& frame, Count count) {
     if (count.dark) count_add(&frame.counts[2 * blockIdx.z + 1], count.dark);
 }
 
-// Four output pixels along x: [channel][angle][pair], angles 0, 45, 90, 135, in levels.
+// Four output pixels along x: [channel][angle][pair], angles 0, 45, 90, 135.
 typedef Pair Angles[CHANNELS][4][2];
 
 // ---- storing four pixels: words of four bytes, or floats; `n` of them inside the picture
@@ -54,7 +56,7 @@ template <int VALUES> DEVICE void store_floats(float* p, const float (&v)[VALUES
 }
 // where pixel (y, x) of an output lies
 DEVICE size_t pixel_index(const Frame& frame, int y, int x) {
-    int width = HALF_RESOLUTION ? frame.width >> 1 : frame.width, height = HALF_RESOLUTION ? frame.height >> 1 : frame.height;
+    int width = HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame), height = HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame);
     return ((size_t)blockIdx.z * height + y) * width + x;
 }
 
@@ -66,7 +68,7 @@ DEVICE void interleave(u32 r, u32 g, u32 b, u32 (&w)[3]) {
     w[2] = permute(rg23, b, 0x7326);
 }
 
-// an image of CHANNELS values a pixel in levels, as uint8 (1) or float32 (2)
+// an image of CHANNELS values a pixel, as uint8 (1) or float32 (2)
 template <int TYPE> DEVICE void store_image(void* base, size_t index, const Pair (&v)[CHANNELS][2], int n) {
     if (TYPE == 1) {
 #if COLOR
@@ -83,8 +85,8 @@ template <int TYPE> DEVICE void store_image(void* base, size_t index, const Pair
         for (int c = 0; c < CHANNELS; c++)
 #pragma unroll
             for (int k = 0; k < 2; k++) {
-                f[(2 * k) * CHANNELS + c] = low(v[c][k]) * PER_LEVEL;
-                f[(2 * k + 1) * CHANNELS + c] = high(v[c][k]) * PER_LEVEL;
+                f[(2 * k) * CHANNELS + c] = low(v[c][k]) * (1 / FULL);
+                f[(2 * k + 1) * CHANNELS + c] = high(v[c][k]) * (1 / FULL);
             }
         store_floats<4 * CHANNELS>((float*)base + CHANNELS * index, f, n);
     }
@@ -94,11 +96,10 @@ DEVICE Pair luma(Pair r, Pair g, Pair b) { return fma(g, PAIR(LUMA_GREEN), mul(a
 template <int K> DEVICE Pair grey_of(const Pair (&v)[CHANNELS][2]) { return COLOR ? luma(v[0][K], v[COLOR ? 1 : 0][K], v[CHANNELS - 1][K]) : v[0][K]; }
 DEVICE float lane(const Pair (&v)[2], int k) { return k & 1 ? high(v[k >> 1]) : low(v[k >> 1]); }
 
-// AoLP/pi in [0, 1) from S1, S2 and their length. t = tan(AoLP) folded into [-pi/4, pi/4], since atan2(S2, S1)/2 =
-// atan(S2 / (length + S1)): the half angle comes free.
-DEVICE float half_turns(float s1, float s2, float length) {
-    float t = s2 * fast_rcp(length + fabsf(s1)), u = t * t;
-    float p = t * fmaf(u, fmaf(u, fmaf(u, fmaf(u, ATAN_9, ATAN_7), ATAN_5), ATAN_3), ATAN_1);
+// AoLP/pi in [0, 1) from the tangent of the folded angle and S1. Since atan2(S2, S1)/2 = atan(S2 / (length + S1)), the half
+// angle comes free; folded into [-pi/4, pi/4] by the sign of S1.
+DEVICE float half_turns(float t, float s1) {
+    float u = t * t, p = t * fmaf(u, fmaf(u, fmaf(u, fmaf(u, ATAN_9, ATAN_7), ATAN_5), ATAN_3), ATAN_1);
     p = s1 < 0 ? 0.5f - p : p;
     p = p < 0 ? p + 1 : p;
     return p < 1 ? p : 0;
@@ -109,7 +110,7 @@ DEVICE float half_turns(float s1, float s2, float length) {
 // with the sign of S1: folded + 0, or pi/2 - folded.
 DEVICE Pair turns_256(Pair t, Pair sign) {
     const Pair u = mul(t, t);
-    const Pair p = mul(t, fma(u, fma(u, fma(u, PAIR(256 * ATAN_BYTE_7), PAIR(256 * ATAN_BYTE_5)), PAIR(256 * ATAN_BYTE_3)), PAIR(256 * ATAN_BYTE_1)));
+    const Pair p = mul(t, fma(u, fma(u, PAIR(256 * ATAN_BYTE_5), PAIR(256 * ATAN_BYTE_3)), PAIR(256 * ATAN_BYTE_1)));
     return fma(p, sign, fma(sign, PAIR(-64), PAIR(1344)));
 }
 #endif
@@ -121,14 +122,14 @@ DEVICE void preview_pixel(float turns, float saturation, float value, u32 (&rgb)
         float k = fmaf(turns, 6.0f, 5.0f - 2 * c);
         k = k >= 6 ? k - 6 : k;
         float f = 1 - saturation * saturate(fminf(k, 4 - k));
-        rgb[c] = as_bits(fmaf(value, f, 8388608.0f)) & 255;
+        rgb[c] = as_bits(fmaf(32 * value, f, 8388608.0f)) & 255;
     }
 }
 
 // Every product of four output pixels. hot: bit k says that a sample behind pixel k is saturated.
 DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, int x, Count& count) {
     const size_t index = pixel_index(frame, y, x);
-    const int n = min(4, (HALF_RESOLUTION ? frame.width >> 1 : frame.width) - x);
+    const int n = min(4, (HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame)) - x);
     hot &= (1u << n) - 1;
     count.saturated += __popc(hot);
 
@@ -161,54 +162,75 @@ DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, in
     const Pair grey[2] = {grey_of<0>(mean), grey_of<1>(mean)};
     if (OUT_S0) {
         float f[4];
-        for (int k = 0; k < 4; k++) f[k] = lane(grey, k) * PER_LEVEL;
+        for (int k = 0; k < 4; k++) f[k] = lane(grey, k) * (1 / FULL);
         store_floats<4>((float*)frame.out[S0] + index, f, n);
     }
     const Pair g1[2] = {grey_of<0>(s1), grey_of<1>(s1)}, g2[2] = {grey_of<0>(s2), grey_of<1>(s2)};
-    float stokes[12], dolp[4], turns[4];
-    u32 dark = 0, bad = hot, rgb[3] = {0, 0, 0};
+    const float darkest = frame.min_intensity * (FULL / 2);
+    float tangent[4], dolp[4], turns[4], value[4];
+    bool any_dark = false;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-        float value = lane(grey, k), a = lane(g1, k), b = lane(g2, k), s0 = value * (2 * PER_LEVEL);
-        bool is_dark = WANT_DARK && s0 < frame.min_intensity && !(hot >> k & 1) && k < n;
-        dark |= (u32)is_dark << k;
-        bool is_bad = is_dark || (hot >> k & 1);
-        if (OUT_STOKES) {
-            stokes[3 * k] = is_bad ? NANV : s0;
-            stokes[3 * k + 1] = is_bad ? NANV : a * PER_LEVEL;
-            stokes[3 * k + 2] = is_bad ? NANV : b * PER_LEVEL;
-        }
+        const float a = lane(g1, k), b = lane(g2, k);
+        value[k] = lane(grey, k);
+        any_dark |= value[k] < darkest;
         if (WANT_POLAR) {
-            float length = fast_sqrt(fmaf(a, a, fmaf(b, b, 1e-30f)));
-            if (OUT_DOLP || OUT_PREVIEW) dolp[k] = saturate(length * fast_rcp(fmaxf(2 * value, 1e-6f)));
-            if (OUT_AOLP || OUT_PREVIEW) turns[k] = half_turns(a, b, length);
-            if (OUT_PREVIEW) {
-                u32 p[3];
-                preview_pixel(turns[k], is_bad ? 0 : dolp[k], value, p);
-                for (int c = 0; c < 3; c++) rgb[c] |= p[c] << (8 * k);
-            }
+            const float length = fast_sqrt(fmaf(a, a, fmaf(b, b, 1e-30f)));
+            dolp[k] = saturate(length * fast_rcp(fmaxf(2 * value[k], 1e-6f)));
+            tangent[k] = b * fast_rcp(length + fabsf(a));
+            if (OUT_AOLP == 2 || OUT_PREVIEW || !HALF_PRECISION) turns[k] = half_turns(tangent[k], a);
         }
     }
-    bad |= dark;
-    count.dark += __popc(dark);
-    if (OUT_STOKES) store_floats<12>((float*)frame.out[STOKES] + 3 * index, stokes, n);
+    u32 dark = 0;
+    if (WANT_DARK && any_dark) {
+#pragma unroll
+        for (int k = 0; k < 4; k++) dark |= (u32)(value[k] < darkest) << k;
+        dark &= ~hot & ((1u << n) - 1);
+        count.dark += __popc(dark);
+    }
+    const u32 bad = hot | dark;
+    if (OUT_STOKES) {
+        float stokes[12];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const bool is_bad = bad >> k & 1;
+            stokes[3 * k] = is_bad ? NANV : value[k] * (2 / FULL);
+            stokes[3 * k + 1] = is_bad ? NANV : lane(g1, k) * (1 / FULL);
+            stokes[3 * k + 2] = is_bad ? NANV : lane(g2, k) * (1 / FULL);
+        }
+        store_floats<12>((float*)frame.out[STOKES] + 3 * index, stokes, n);
+    }
     if (OUT_PREVIEW) {
-        u32 w[3];
+        u32 rgb[3] = {0, 0, 0}, w[3];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            u32 p[3];
+            preview_pixel(turns[k], bad >> k & 1 ? 0 : dolp[k], value[k], p);
+            for (int c = 0; c < 3; c++) rgb[c] |= p[c] << (8 * k);
+        }
         interleave(rgb[0], rgb[1], rgb[2], w);
         store_bytes<12>((u8*)frame.out[PREVIEW] + 3 * index, w, n);
     }
     // a byte of ones for every valid pixel
-    const u32 valid = ~((bad & 1 ? 0xffu : 0) | (bad & 2 ? 0xff00u : 0) | (bad & 4 ? 0xff0000u : 0) | (bad & 8 ? 0xff000000u : 0));
+    const u32 valid = ~((bad * 0x00204081u & 0x01010101u) * 255u);
     if (OUT_DOLP == 1) {
-        u32 w[1] = {0};
-        for (int k = 0; k < 4; k++) w[0] |= (as_bits(fmaf(dolp[k], 255.0f, 8388608.0f)) & 255) << (8 * k);
-        w[0] &= valid;
+#if HALF_PRECISION
+        const u32 d = low_bytes(fma(pair(dolp[0], dolp[1]), PAIR(255), PAIR(1024)), fma(pair(dolp[2], dolp[3]), PAIR(255), PAIR(1024)));
+#else
+        const u32 d = bytes(pair(dolp[0] * FULL, dolp[1] * FULL), pair(dolp[2] * FULL, dolp[3] * FULL));
+#endif
+        const u32 w[1] = {d & valid};
         store_bytes<4>((u8*)frame.out[DOLP] + index, w, n);
     }
     if (OUT_AOLP == 1) {
-        u32 w[1] = {0};
-        for (int k = 0; k < 4; k++) w[0] |= (as_bits(fmaf(turns[k], 256.0f, 8388608.0f)) & 255) << (8 * k);
-        w[0] &= valid;
+#if HALF_PRECISION
+        const Pair one = PAIR(1);
+        const u32 t = low_bytes(turns_256(pair(tangent[0], tangent[1]), (g1[0] & 0x80008000u) | one), turns_256(pair(tangent[2], tangent[3]), (g1[1] & 0x80008000u) | one));
+#else
+        u32 t = 0;
+        for (int k = 0; k < 4; k++) t |= (as_bits(fmaf(turns[k], 256.0f, 8388608.0f)) & 255) << (8 * k);
+#endif
+        const u32 w[1] = {t & valid};
         store_bytes<4>((u8*)frame.out[AOLP] + index, w, n);
     }
     if (OUT_DOLP == 2) {
@@ -222,8 +244,8 @@ DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, in
     if (OUT_SUMS) {
         const Pair o[2] = {grey_of<0>(axial), grey_of<1>(axial)}, e[2] = {grey_of<0>(diagonal), grey_of<1>(diagonal)};
         float f[4], g[4];
-        for (int k = 0; k < 4; k++) { f[k] = lane(o, k) * PER_LEVEL; g[k] = lane(e, k) * PER_LEVEL; }
-        const size_t plane = (size_t)(HALF_RESOLUTION ? frame.width >> 1 : frame.width) * (HALF_RESOLUTION ? frame.height >> 1 : frame.height);
+        for (int k = 0; k < 4; k++) { f[k] = lane(o, k) * (1 / FULL); g[k] = lane(e, k) * (1 / FULL); }
+        const size_t plane = (size_t)(HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame)) * (HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame));
         float* p = (float*)frame.out[SUMS] + index + blockIdx.z * plane;
         store_floats<4>(p, f, n);
         store_floats<4>(p + plane, g, n);

@@ -5,6 +5,8 @@
 // the tile positions of both lanes, and the Bayer column of each pair, are known at compile time.
 #include "products.cuh"
 #include "raw.cuh"
+#define PER_SCALE (1 / FULL)
+#include "malvar.cuh"
 
 #ifndef TILE_X
 #define TILE_X 64        // raw pixels of a block along x, a multiple of 8
@@ -62,33 +64,56 @@ static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little 
 
 // ------------------------------------------------------------------------------------------------------------- loading
 
-DEVICE Pair levels(u32 a, u32 b, float scale) { return pair((float)a * scale, (float)b * scale); }
+constexpr int QUADS = RAW_P / 2;
 
-// Raw pixels of the tile in levels; whether any of the thread's is saturated. (y0, x0): the tile's first pixel.
-DEVICE bool load_tile(const Frame& frame, int y0, int x0, Pair* tile, u8 (&hot)[HOT_Y][HOT_Q]) {
-    const float scale = FULL / frame.full_scale;
+// Raw pixels of the tile as values; whether any is saturated. (y0, x0): the tile's first pixel. The border of the picture takes the
+// slow way, and so do rows that are not aligned to words.
+DEVICE bool load_tile(const Frame& frame, int y0, int x0, Pair* tile) {
     const u8* raw = frame.raw + blockIdx.z * frame.raw_stride;
-    constexpr int QUADS = RAW_P / 2;
+    const int top = y0 - EDGE_Y, left = x0 - EDGE_X, step = step_of(frame), width = width_of(frame), height = height_of(frame);
+    const u32 full_scale = frame.full_scale;
+    const float scale = FULL / frame.full_scale;
+    const bool inner = top >= 0 && left >= 0 && top + RAW_Y <= height && left + 4 * QUADS <= width;
+#if RAW_FORMAT == RAW_U8
+    if (inner && full_scale == 255 && (((u64)raw | step) & 3) == 0) {
+        const Pair by = pair(scale, scale), offset = pair(-1024 * scale, -1024 * scale);
+        const u8* first = raw + (size_t)top * step + left;
+        u32 hot = 0;
+        for (int i = threadIdx.x; i < RAW_Y * QUADS; i += THREADS) {
+            const int r = i / QUADS, q = i - r * QUADS;
+            const u32 w = load32(first + (u32)(r * step + 4 * q));
+            hot |= has_255(w);
+            *(Quad*)(tile + 2 * i) = Quad{pair_of_bytes<0>(w, by, offset), pair_of_bytes<1>(w, by, offset)};
+        }
+        return hot & BYTES_255;
+    }
+#endif
     bool any = false;
     for (int i = threadIdx.x; i < RAW_Y * QUADS; i += THREADS) {
-        const int r = i / QUADS, q = i - r * QUADS, y = y0 - EDGE_Y + r, x = x0 - EDGE_X + 4 * q;
-        const u8* row = raw + (size_t)beyond(y, frame.height) * frame.step;
-        u32 v[4], bits = 0;
-        if (x >= 0 && x + 4 <= frame.width) raw_quad(row, x, v);
+        const int r = i / QUADS, x = left + 4 * (i - r * QUADS);
+        const u8* row = raw + (size_t)(inner ? top + r : beyond(top + r, height)) * step;
+        u32 v[4];
+        if (inner || (x >= 0 && x + 4 <= width)) raw_quad(row, x, v);
         else
 #pragma unroll
-            for (int k = 0; k < 4; k++) v[k] = raw_pixel(row, beyond(x + k, frame.width));
-#pragma unroll
-        for (int k = 0; k < 4; k++) bits |= (u32)(v[k] >= (u32)frame.full_scale && x + k >= 0 && x + k < frame.width) << k;
-        tile[r * RAW_P + 2 * q] = levels(v[0], v[1], scale);
-        tile[r * RAW_P + 2 * q + 1] = levels(v[2], v[3], scale);
-        const int hr = r - EDGE_Y + 1, hq = q - EDGE_X / 4 + 1;
-        if (hr >= 0 && hr < HOT_Y && hq >= 0 && hq < HOT_Q) {
-            hot[hr][hq] = y >= 0 && y < frame.height ? bits : 0;
-            any |= bits != 0;
-        }
+            for (int k = 0; k < 4; k++) v[k] = raw_pixel(row, beyond(x + k, width));
+        any |= v[0] >= full_scale || v[1] >= full_scale || v[2] >= full_scale || v[3] >= full_scale;
+        *(Quad*)(tile + 2 * i) = Quad{pair((float)v[0] * scale, (float)v[1] * scale), pair((float)v[2] * scale, (float)v[3] * scale)};
     }
     return any;
+}
+
+// Which pixels of the tile, and one around, are saturated: read again, by the rare block that met one.
+DEVICE void find_saturated(const Frame& frame, int y0, int x0, u8 (&hot)[HOT_Y][HOT_Q]) {
+    const u8* raw = frame.raw + blockIdx.z * frame.raw_stride;
+    for (int i = threadIdx.x; i < HOT_Y * HOT_Q; i += THREADS) {
+        const int r = i / HOT_Q, q = i - r * HOT_Q, y = y0 - 1 + r, x = x0 - 4 + 4 * q;
+        u32 bits = 0;
+        for (int k = 0; k < 4; k++)
+            if (y >= 0 && y < height_of(frame) && x + k >= 0 && x + k < width_of(frame))
+                bits |= (u32)(raw_pixel(raw + (size_t)y * step_of(frame), x + k) >= (u32)frame.full_scale) << k;
+        hot[r][q] = bits;
+    }
 }
 
 // ------------------------------------------------------------------------------------------------------ colour lattice
@@ -120,7 +145,7 @@ DEVICE AtChroma at_chroma(const Pair* p, const Pair*) {
 DEVICE AtGreen at_green(const Pair* p, const Pair*) {
     return AtGreen{mul(add(p[-1], p[1]), PAIR(0.5)), mul(add(p[-DOWN], p[DOWN]), PAIR(0.5))};
 }
-#else  // Malvar, He and Cutler (ICASSP 2004). For 8-bit samples every partial sum is exact in half; only the last step rounds.
+#else  // Malvar, He and Cutler, where an odd region of interest gave the lanes of a pair different phases (else `malvar_lines`)
 DEVICE AtChroma at_chroma(const Pair* p, const Pair*) {
     const Pair near = add(add(p[-1], p[1]), add(p[-DOWN], p[DOWN])), far = add(add(p[-2], p[2]), add(p[-2 * DOWN], p[2 * DOWN]));
     return AtChroma{fma(near, PAIR(MHC_GREEN_NEAR), fma(far, PAIR(MHC_GREEN_FAR), mul(p[0], PAIR(MHC_GREEN_CENTRE)))),
@@ -139,7 +164,7 @@ DEVICE AtGreen at_green(const Pair* p, const Pair*) {
 // Green at a red or blue pair: the mean of four neighbours, corrected by the pixel's own gradient, weighted by 1/roughness.
 DEVICE Pair weighted_green(const Pair* p) {
     const Pair c = p[0];
-    const Pair across_h = add(absolute(sub(p[-1], p[1])), PAIR(1)), across_v = add(absolute(sub(p[-DOWN], p[DOWN])), PAIR(1));
+    const Pair across_h = add(absolute(sub(p[-1], p[1])), PAIR(LEVEL)), across_v = add(absolute(sub(p[-DOWN], p[DOWN])), PAIR(LEVEL));
     const int step[4] = {-1, 1, -DOWN, DOWN};
     Pair total = PAIR(0), weights = PAIR(0);
 #pragma unroll
@@ -195,6 +220,49 @@ template <int COLUMN> DEVICE void complete(const Pair* p, const Pair* g, int i, 
     for (int k = 0; k < 3; k++) rgb[k] = clip(rgb[k]);
 }
 
+#if DEBAYER == LATTICE_MHC
+// Two lines of one row parity's lattice and four sites (eight raw pixels) at a time, from six lines.
+template <int I, int FIRST> DEVICE void malvar_unit(Shared& s, int row, int k) {  // row, k: of the mosaic's first line and pair
+    Sites v[6];
+#pragma unroll
+    for (int j = 0; j < 6; j++) {
+        const Pair* p = &s.lattice.raw[min(row + LATTICE_REACH - 4 + 2 * j, RAW_Y - 1)][k + UP4(LATTICE_REACH) / 2 - 2];
+#pragma unroll
+        for (int i = 0; i < 8; i += 2) {
+            const Quad q = *(const Quad*)(p + i);
+            v[j][i] = q.a;
+            v[j][i + 1] = q.b;
+        }
+    }
+    Colours out[2];
+    debayer<I, FIRST>(v[0], v[1], v[2], v[3], v[4], out[0]);
+    debayer<I, 1 - FIRST>(v[1], v[2], v[3], v[4], v[5], out[1]);
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        if (row + 2 * j >= MOSAIC_Y) break;
+#pragma unroll
+        for (int c = 0; c < 3; c++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (!is_sample(I, j ? 1 - FIRST : FIRST, i, c)) out[j][i][c] = mul(out[j][i][c], PAIR(FULL));
+#pragma unroll
+        for (int c = 0; c < 3; c++) {
+            *(Quad*)&s.mosaic[c][row + 2 * j][k] = Quad{out[j][0][c], out[j][1][c]};
+            *(Quad*)&s.mosaic[c][row + 2 * j][k + 2] = Quad{out[j][2][c], out[j][3][c]};
+        }
+    }
+}
+template <int I> DEVICE void malvar_lines(Shared& s) {
+    constexpr int START = (HALO_Y + I) % 2;                        // the first row of this parity in the mosaic
+    constexpr int FIRST = (START - HALO_Y + 64) / 2 % 2;           // the parity of its line; tiles start at multiples of four
+    constexpr int UNITS_X = MOSAIC_P / 4, UNITS_Y = (MOSAIC_Y - START + 3) / 4;
+    for (int i = threadIdx.x; i < UNITS_X * UNITS_Y; i += THREADS) {
+        const int r = i / UNITS_X;
+        malvar_unit<I, FIRST>(s, START + 4 * r, 4 * (i - r * UNITS_X));
+    }
+}
+#endif
+
 DEVICE void complete_colours(Shared& s, int y0) {
 #if DEBAYER == LATTICE_WEIGHTED
     // green where the differences are read: two pixels around the mosaic
@@ -218,16 +286,23 @@ DEVICE void complete_colours(Shared& s, int y0) {
 #else
     Pair* green = &s.lattice.raw[0][0];
 #endif
-    constexpr int QUADS = MOSAIC_P / 2;
-    for (int i = threadIdx.x; i < MOSAIC_Y * QUADS; i += THREADS) {
-        const int r = i / QUADS, q = i - r * QUADS, y = y0 - HALO_Y + r + 64, line = y >> 1 & 1;
+#if DEBAYER == LATTICE_MHC
+    if (REGULAR) {
+        malvar_lines<0>(s);
+        malvar_lines<1>(s);
+        return;
+    }
+#endif
+    constexpr int MOSAIC_Q = MOSAIC_P / 2;
+    for (int i = threadIdx.x; i < MOSAIC_Y * MOSAIC_Q; i += THREADS) {
+        const int r = i / MOSAIC_Q, q = i - r * MOSAIC_Q, y = y0 - HALO_Y + r + 64, line = y >> 1 & 1;
         const int at = (r + LATTICE_REACH) * RAW_P + 2 * q + UP4(LATTICE_REACH) / 2;
         const Pair* p = &s.lattice.raw[0][0] + at;
         Pair first[3], second[3];
         complete<0>(p, green + at, y & 1, line, first);
         complete<1>(p + 1, green + at + 1, y & 1, line, second);
 #pragma unroll
-        for (int c = 0; c < 3; c++) { s.mosaic[c][r][2 * q] = first[c]; s.mosaic[c][r][2 * q + 1] = second[c]; }
+        for (int c = 0; c < 3; c++) *(Quad*)&s.mosaic[c][r][2 * q] = Quad{first[c], second[c]};
     }
 }
 
@@ -240,7 +315,7 @@ DEVICE void reflect_border(const Frame& frame, Shared& s, int y0, int x0) {
 #endif
     for (int i = threadIdx.x; i < MOSAIC_Y * MOSAIC_P * 2; i += THREADS) {
         const int r = i / (2 * MOSAIC_P), k = i - r * 2 * MOSAIC_P, y = y0 - HALO_Y + r, x = x0 - HALO_X + k;
-        const int my = reflect(y, frame.height) - (y0 - HALO_Y), mx = reflect(x, frame.width) - (x0 - HALO_X);
+        const int my = reflect(y, height_of(frame)) - (y0 - HALO_Y), mx = reflect(x, width_of(frame)) - (x0 - HALO_X);
         if ((my == r && mx == k) || my < 0 || my >= MOSAIC_Y || mx < 0 || mx >= 2 * MOSAIC_P) continue;
 #pragma unroll
         for (int c = 0; c < 3; c++) ((Value*)s.mosaic[c][r])[k] = ((const Value*)s.mosaic[c][my])[mx];
@@ -274,15 +349,11 @@ DEVICE Smooth smooth_line(const Line& a, const Pair* p, int column) {
 DEVICE Pair smooth_same(Pair a, Pair b, Pair c) { return fma(b, PAIR(ADR_SAME_0), mul(add(a, c), PAIR(ADR_SAME_2))); }
 DEVICE Pair smooth_other(Pair a, Pair b, Pair c, Pair d) { return fma(add(b, c), PAIR(ADR_OTHER_1), mul(add(a, d), PAIR(ADR_OTHER_3))); }
 
-// Roughness towards an opposite pair of neighbours: g(d) = |z(d) - z(-d)| + |C - z(2d)| + 1 level, over 32 so that sums and
-// products of three stay between half's smallest normal number and its largest.
+// Roughness towards an opposite pair of neighbours: g(d) = |z(d) - z(-d)| + |C - z(2d)| + 1 level.
 struct Rough { Pair a, b; };
 DEVICE Rough rough(Pair c, Pair a, Pair b, Pair far_a, Pair far_b) {
-    const Pair across = fma(absolute(sub(a, b)), PAIR(1.0 / 32), PAIR(1.0 / 32));
-    Rough g;
-    g.a = fma(absolute(sub(c, far_a)), PAIR(1.0 / 32), across);
-    g.b = fma(absolute(sub(c, far_b)), PAIR(1.0 / 32), across);
-    return g;
+    const Pair across = add(absolute(sub(a, b)), PAIR(LEVEL));
+    return Rough{add(absolute(sub(c, far_a)), across), add(absolute(sub(c, far_b)), across)};
 }
 // the mean of two neighbours, weighted by 1/g, less the centre: differences are small, and lose least in half
 DEVICE Pair excess_of_two(Rough g, Pair c, Pair a, Pair b) { return fma(mul(g.b, reciprocal(add(g.a, g.b))), sub(a, b), sub(b, c)); }
@@ -310,27 +381,25 @@ DEVICE void stage_a(Shared& s, int channel, int first, int column) {
         const Pair c = m.centre;
         const Rough h = rough(c, m.l1, m.r1, m.left, m.right), v = rough(c, u1.centre, d1.centre, u2.centre, d2.centre);
         const Rough e = rough(c, u1.l1, d1.r1, u2.left, d2.right), f = rough(c, u1.r1, d1.l1, u2.right, d2.left);
-        // four diagonals with one division: every weight times the product of all roughnesses; over 64, again for the range
+        // four diagonals with one division: every weight times the product of all roughnesses
         const Pair ea = mul(e.a, e.b), fa = mul(f.a, f.b);
-        const Pair ne = mul(fma(e.b, sub(u1.l1, c), mul(e.a, sub(d1.r1, c))), PAIR(1.0 / 64));
-        const Pair nf = mul(fma(f.b, sub(u1.r1, c), mul(f.a, sub(d1.l1, c))), PAIR(1.0 / 64));
+        const Pair ne = fma(e.b, sub(u1.l1, c), mul(e.a, sub(d1.r1, c))), nf = fma(f.b, sub(u1.r1, c), mul(f.a, sub(d1.l1, c)));
         const Pair weights = fma(add(e.a, e.b), fa, mul(add(f.a, f.b), ea));
         const Pair diagonal = mul(fma(ne, fa, mul(nf, ea)), reciprocal(weights));
         const Pair axial = add(excess_of_two(h, c, m.l1, m.r1), excess_of_two(v, c, u1.centre, d1.centre));
-        const Pair excess = fma(diagonal, PAIR(64 * 0.25), mul(axial, PAIR(0.25)));  // G - C
+        const Pair excess = mul(add(axial, diagonal), PAIR(0.25));  // G - C
         const Pair d0 = smooth_same(SMOOTH(-2).same, SMOOTH(0).same, SMOOTH(2).same);
         const Pair dr = smooth_same(SMOOTH(-2).other, SMOOTH(0).other, SMOOTH(2).other);
         const Pair dc = smooth_other(SMOOTH(-3).same, SMOOTH(-1).same, SMOOTH(1).same, SMOOTH(3).same);
         const Pair dd = smooth_other(SMOOTH(-3).other, SMOOTH(-1).other, SMOOTH(1).other, SMOOTH(3).other);
-        const Pair mean = maximum(mul(add(add(d0, dr), add(dc, dd)), PAIR(0.25)), PAIR(0.25));
-        // e = mean/max(D0, mean/4) (C - D0 G/mean), in float: a difference of products. Kept over 8, for its square.
+        const Pair mean = maximum(mul(add(add(d0, dr), add(dc, dd)), PAIR(0.25)), PAIR(LEVEL / 4));
+        // e = mean/max(D0, mean/4) (C - D0 G/mean), as differences
         const Pair floor = maximum(d0, mul(mean, PAIR(0.25)));
-        const float el = fmaf(low(c), low(mean) - low(d0), -low(d0) * low(excess)) * fast_rcp(low(floor)) * 0.125f;
-        const float eh = fmaf(high(c), high(mean) - high(d0), -high(d0) * high(excess)) * fast_rcp(high(floor)) * 0.125f;
-        const Pair p1 = mul(sub(d0, dd), PAIR(0.125)), p2 = mul(sub(dr, dc), PAIR(0.125));
+        const Pair detail = mul(sub(mul(c, sub(mean, d0)), mul(d0, excess)), reciprocal(floor));
+        const Pair p1 = sub(d0, dd), p2 = sub(dr, dc);
         s.stage[channel].excess[first + i][column] = excess;
-        s.stage[channel].detail[first + i][column] = pair(el, eh);
-        s.stage[channel].energy[first + i][column] = mul(fma(p1, p1, mul(p2, p2)), PAIR(0.25));  // P2/64
+        s.stage[channel].detail[first + i][column] = detail;
+        s.stage[channel].energy[first + i][column] = mul(fma(p1, p1, mul(p2, p2)), PAIR(0.25));
         line[i % 5] = below;
 #undef LINE
 #undef SMOOTH
@@ -340,7 +409,8 @@ DEVICE void stage_a(Shared& s, int channel, int first, int column) {
 // Stage B on two neighbouring pairs of a row: (r, k) the first pair in the stage's planes.
 struct Around { Pair l, c, r; };  // pairs at -1, 0, +1
 DEVICE void read_around(const Pair* p, Around (&a)[2]) {
-    a[0].c = p[0]; a[1].c = p[1];
+    a[0].c = p[0];
+    a[1].c = p[1];
     a[0].l = straddle(p[-1], p[0]); a[0].r = straddle(p[0], p[1]);
     a[1].l = a[0].r; a[1].r = straddle(p[1], p[2]);
 }
@@ -359,26 +429,25 @@ DEVICE void stage_b(const Shared& s, int channel, int y, int k, Pair (&own)[2], 
         const Pair centre = e[1][i].c, corners = add(across(e[0][i]), across(e[2][i]));
         const Pair sides = across(e[1][i]), poles = add(e[0][i].c, e[2][i].c);
 #define SQUARES(q) fma(q.l, q.l, mul(q.r, q.r))
-        // R0/64 and R1/64; e is over 8
         const Pair outer = fma(add(SQUARES(e[0][i]), SQUARES(e[2][i])), PAIR(1.0 / 16), mul(fma(e[0][i].c, e[0][i].c, fma(e[2][i].c, e[2][i].c, SQUARES(e[1][i]))), PAIR(2.0 / 16)));
         const Pair r0 = fma(mul(centre, centre), PAIR(4.0 / 16), outer);
         const Pair r1 = mul(fma(centre, corners, mul(sides, poles)), PAIR(1.0 / 8));
-        const Pair r0n = add(r0, PAIR(ADR_NOISE / 64));
+        const Pair r0n = add(r0, PAIR(ADR_NOISE * LEVEL * LEVEL));
         const Pair w = mul(r0, reciprocal(fma(s.stage[channel].energy[y + 1][k + 1 + i], PAIR(2), r0n)));
         Pair bias = fma(r1, reciprocal(r0n), PAIR(ADR_BIAS));
         bias = maximum(minimum(bias, PAIR(ADR_LIMIT)), PAIR(-ADR_LIMIT));
-        const Pair alpha = mul(fma(sub(PAIR(1), w), bias, w), PAIR(8));  // e is over 8
-        const Pair c = z[1][i].c, more = g[1][i].c;
-        // x, bg, be: the angle's bilinear value, and the bilinear means of G - z and of e
-        auto restore = [&](Pair x, Pair bg, Pair be) {
-            const Pair gain = minimum(mul(x, reciprocal(maximum(add(x, bg), PAIR(0.25)))), PAIR(2));
-            const Pair missing = fma(alpha, sub(centre, be), add(sub(c, x), sub(more, bg)));
-            return clip(fma(gain, missing, x));
-        };
+        const Pair alpha = fma(sub(PAIR(1), w), bias, w), c = z[1][i].c, more = g[1][i].c;
+        // An angle from the sums of its neighbours, 1/SHARE of them: raw, G - z and e.
+#define RESTORE(SHARE, sx, sg, se) \
+        [&]() { \
+            const Pair x = mul(sx, PAIR(SHARE)), gain = minimum(mul(x, reciprocal(maximum(fma(sg, PAIR(SHARE), x), PAIR(LEVEL / 4)))), PAIR(2)); \
+            const Pair missing = fma(alpha, fma(se, PAIR(-SHARE), centre), add(sub(c, x), fma(sg, PAIR(-SHARE), more))); \
+            return clip(fma(gain, missing, x)); \
+        }()
         own[i] = c;
-        h[i] = restore(mul(across(z[1][i]), PAIR(0.5)), mul(across(g[1][i]), PAIR(0.5)), mul(sides, PAIR(0.5)));
-        v[i] = restore(mul(add(z[0][i].c, z[2][i].c), PAIR(0.5)), mul(add(g[0][i].c, g[2][i].c), PAIR(0.5)), mul(poles, PAIR(0.5)));
-        d[i] = restore(mul(add(across(z[0][i]), across(z[2][i])), PAIR(0.25)), mul(add(across(g[0][i]), across(g[2][i])), PAIR(0.25)), mul(corners, PAIR(0.25)));
+        h[i] = RESTORE(0.5, across(z[1][i]), across(g[1][i]), sides);
+        v[i] = RESTORE(0.5, add(z[0][i].c, z[2][i].c), add(g[0][i].c, g[2][i].c), poles);
+        d[i] = RESTORE(0.25, add(across(z[0][i]), across(z[2][i])), add(across(g[0][i]), across(g[2][i])), corners);
     }
 }
 #endif  // ADAPTIVE
@@ -500,14 +569,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) tile(const Frame frame) {
 #else
     Pair* tile = &s.mosaic[0][0][0];
 #endif
-    const bool any_hot = any_in_block(load_tile(frame, y0, x0, tile, s.hot));
+    const bool any_hot = any_in_block(load_tile(frame, y0, x0, tile));
+    if (any_hot) {
+        find_saturated(frame, y0, x0, s.hot);
+        sync_block();
+    }
 #if COLOR
     complete_colours(s, y0);
     sync_block();
-    if (REACH > 0 && (y0 == 0 || x0 == 0 || y0 + TILE_Y + REACH > frame.height || x0 + TILE_X + REACH > frame.width)) {
+    if (REACH > 0 && (y0 == 0 || x0 == 0 || y0 + TILE_Y + REACH > height_of(frame) || x0 + TILE_X + REACH > width_of(frame))) {
         reflect_border(frame, s, y0, x0);
+        sync_block();
     }
-    sync_block();
 #endif
 #if ADAPTIVE
     constexpr int RUNS = (STAGE_Y + ROWS - 1) / ROWS;
@@ -523,7 +596,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) tile(const Frame frame) {
 #else
     constexpr int UNITS_X = TILE_X / 4, UNITS_Y = TILE_Y;
 #endif
-    const int width = HALF_RESOLUTION ? frame.width >> 1 : frame.width, height = HALF_RESOLUTION ? frame.height >> 1 : frame.height;
+    const int width = HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame), height = HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame);
     for (int i = threadIdx.x; i < UNITS_X * UNITS_Y; i += THREADS) {
         const int r = i / UNITS_X, u = i - r * UNITS_X;
         const int y = blockIdx.y * UNITS_Y + r, x = (blockIdx.x * UNITS_X + u) * 4;

@@ -22,9 +22,9 @@ ADR_SAME, ADR_OTHER = (8, 4), (7, 1)
 #: ADR's alpha: bias towards intensity detail, and the limit of its correlation term.
 ADR_BIAS, ADR_LIMIT = 0.1, 0.3
 #: atan(t)/pi = t (a1 + a3 t^2 + a5 t^4 + ...) on [-1, 1], minimax: largest error 0.0007 degrees; for 8-bit AoLP
-#: 0.007 levels of 256.
+#: 0.05 levels of 256.
 ATAN = (0.31826735, -0.10513928, 0.05734648, -0.02710611, 0.0066352026)
-ATAN_BYTE = (0.31805962, -0.10223316, 0.046557415, -0.012409787)
+ATAN_BYTE = (0.31683227, -0.091892943, 0.025254387)
 
 
 def literals() -> Dict[str, str]:
