@@ -48,7 +48,7 @@ constexpr int PITCH = 2 * STRIP + 32;      // bytes of a line in the ring, 16 on
 constexpr int FOURS = LINES / 4;
 
 struct Shared {
-    u32 stage[WARPS][2][2][SEGMENT / 4];   // per warp: row, angle
+    alignas(8) u32 stage[WARPS][2][2][SEGMENT / 4];  // per warp: angle, row
 #if WINDOW == WINDOW_RING
     alignas(16) u8 ring[LINES][PITCH];
 #endif
@@ -91,27 +91,17 @@ template <int LINE> DEVICE void pack(const Colours& v, u32 (&low_image)[3], u32 
     }
 }
 
-// Where a lane's three pieces of 8 bytes go, of two staged segments of a row.
+// Where a lane's three pieces of 8 bytes of two staged rows go, in any RGB image.
 struct Pieces {
-    u8* to[3];
+    u32 to[3];
     bool inside[3];
 };
-DEVICE Pieces pieces(int lane, u8* first, u8* second, int bytes) {
-    Pieces p;
+DEVICE void flush(const u32* stage, int lane, u8* image, const Pieces& p) {
 #pragma unroll
     for (int i = 0; i < 3; i++) {
-        const int j = lane + 32 * i, segment = j / (SEGMENT / 8), at = (j - segment * (SEGMENT / 8)) * 8;
-        u8* base = segment ? second : first;
-        p.to[i] = base + at;
-        p.inside[i] = base != nullptr && at < bytes;
-    }
-    return p;
-}
-DEVICE void flush(const u32* stage, int lane, const Pieces& p, size_t offset) {
-#pragma unroll
-    for (int i = 0; i < 3; i++) {
-        const u32* from = stage + 2 * (lane + 32 * i);
-        if (p.inside[i]) store64(p.to[i] + offset, from[0], from[1]);
+        const uint2 w = *(const uint2*)(stage + 2 * (lane + 32 * i));
+        u8* to = image + p.to[i];
+        if (p.inside[i]) store64(to, w.x, w.y);
     }
 }
 DEVICE void put(u32* stage, int lane, const u32 (&w)[3]) {
@@ -122,31 +112,65 @@ DEVICE void put(u32* stage, int lane, const u32 (&w)[3]) {
 // A thread's place.
 struct Place {
     int lane, y, x;        // first output row; first site
-    int bytes;             // valid bytes of the warp's segment
     int rows;              // output rows of the picture
     bool inside;           // whether the thread's sites are in the picture
-    size_t index;          // of the warp's first pixel in an image
+    u32 pixel;             // the warp's first pixel in its frame's images
+    Pieces pieces;         // of the warp's two rows
 };
+// whether row r of the place is in the picture; always, where the rows of a literal height come out even
+#ifdef WIDTH
+constexpr bool EVEN_OUT = HEIGHT / 2 % ROWS == 0;
+#else
+constexpr bool EVEN_OUT = false;
+#endif
+DEVICE bool has_row(const Place& at, int r) { return EVEN_OUT || at.y + r < at.rows; }
 
-// the images of a tile position, or null where nobody asked
-DEVICE u8* image(const Frame& frame, const Place& at, int i, int j) {
-    const int output = ANGLE_0 + angle_at(i, j);
-    return out_type(output) ? (u8*)frame.out[output] + 3 * at.index : nullptr;
+DEVICE size_t frame_pixels(const Frame& frame) { return (size_t)blockIdx.z * ((height_of(frame) >> 1) * (width_of(frame) >> 1)); }
+
+DEVICE Place place(const Frame& frame, int y, int warp_x) {
+    const int width = width_of(frame) >> 1, lane = threadIdx.x % 32, bytes = min(SEGMENT, (width - warp_x) * 3);
+    Place at;
+    at.lane = lane;
+    at.y = y;
+    at.x = min(warp_x + lane * SITES, width - SITES);
+    at.rows = height_of(frame) >> 1;
+    at.inside = warp_x + lane * SITES < width;
+    at.pixel = y * width + warp_x;
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        const int j = lane + 32 * i, row = j >= SEGMENT / 8, byte = 8 * (j - row * (SEGMENT / 8));
+        at.pieces.to[i] = 3 * (at.pixel + row * width) + byte;
+        at.pieces.inside[i] = byte < bytes && has_row(at, row);
+    }
+    return at;
+}
+// two rows further down
+DEVICE void move_down(const Frame& frame, Place& at) {
+    const int width = width_of(frame) >> 1;
+    at.y += 2;
+    at.pixel += 2 * width;
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        at.pieces.to[i] += 6 * width;
+        if (!EVEN_OUT && !has_row(at, at.lane + 32 * i >= SEGMENT / 8)) at.pieces.inside[i] = false;
+    }
 }
 
 // two lines of both angles of a row parity
 template <int PARITY> DEVICE void store_angles(const Frame& frame, const Place& at, u32 (&stage)[2][2][SEGMENT / 4], const Colours& even, const Colours& odd) {
-    if (!out_type(ANGLE_0 + angle_at(PARITY, 0)) && !out_type(ANGLE_0 + angle_at(PARITY, 1))) return;
+    constexpr int low_image = ANGLE_0 + angle_at(PARITY, 0), high_image = ANGLE_0 + angle_at(PARITY, 1);
+    if (!out_type(low_image) && !out_type(high_image)) return;
     u32 l[3], h[3];
     pack<0>(even, l, h);
-    put(stage[0][0], at.lane, l); put(stage[0][1], at.lane, h);
+    put(stage[0][0], at.lane, l);
+    put(stage[1][0], at.lane, h);
     pack<1>(odd, l, h);
-    put(stage[1][0], at.lane, l); put(stage[1][1], at.lane, h);
+    put(stage[0][1], at.lane, l);
+    put(stage[1][1], at.lane, h);
     sync_warp();
-    const Pieces p = pieces(at.lane, image(frame, at, PARITY, 0), image(frame, at, PARITY, 1), at.bytes);
-    const size_t pitch = 3 * (size_t)(width_of(frame) >> 1);
-    if (at.y < at.rows) flush(stage[0][0], at.lane, p, 0);
-    if (at.y + 1 < at.rows) flush(stage[1][0], at.lane, p, pitch);
+    const size_t base = 3 * frame_pixels(frame);
+    if (out_type(low_image)) flush(stage[0][0], at.lane, (u8*)frame.out[low_image] + base, at.pieces);
+    if (out_type(high_image)) flush(stage[1][0], at.lane, (u8*)frame.out[high_image] + base, at.pieces);
     sync_warp();
 }
 
@@ -229,21 +253,20 @@ DEVICE void store_products(const Frame& frame, const Place& at, u32 (&stage)[2][
         u32 w[3], degree, turns;
         const float darkest = polarization(even[r], odd[r], w, degree, turns);
         if (OUT_INTENSITY) put(stage[0][r], at.lane, w);
-        if (at.inside && at.y + r < at.rows) {
+        if (at.inside && has_row(at, r)) {
             if (suspect[r] || (WANT_DARK && darkest < 2 * frame.min_intensity)) {
                 const u32 valid = keep(frame, site + 2 * r * step_of(frame), even[r], odd[r], count);
                 degree &= valid;
                 turns &= valid;
             }
-            const size_t index = at.index + 4 * at.lane + (size_t)r * width;
-            if (OUT_DOLP) store32((u8*)frame.out[DOLP] + index, degree);
-            if (OUT_AOLP) store32((u8*)frame.out[AOLP] + index, turns);
+            const u32 pixel = at.pixel + 4 * at.lane + r * width;
+            if (OUT_DOLP) store32((u8*)frame.out[DOLP] + frame_pixels(frame) + pixel, degree);
+            if (OUT_AOLP) store32((u8*)frame.out[AOLP] + frame_pixels(frame) + pixel, turns);
         }
     }
     if (OUT_INTENSITY) {
-        u8* first = (u8*)frame.out[INTENSITY] + 3 * at.index;
         sync_warp();
-        flush(stage[0][0], at.lane, pieces(at.lane, at.y < at.rows ? first : nullptr, at.y + 1 < at.rows ? first + 3 * width : nullptr, at.bytes), 0);
+        flush(stage[0][0], at.lane, (u8*)frame.out[INTENSITY] + 3 * frame_pixels(frame), at.pieces);
         sync_warp();
     }
 }
@@ -295,7 +318,7 @@ template <class Read> DEVICE void both_parities(const Frame& frame, const Place&
 #else
 #pragma unroll
     for (int r = 0; r < 2; r++)
-        if (suspect[r] && at.inside && at.y + r < at.rows)
+        if (suspect[r] && at.inside && has_row(at, r))
             for (int i = 0; i < SITES; i++) {
                 bool hot = false;
                 for (int k = 0; k < 4; k++) hot |= load8(site + (2 * r + k / 2) * step_of(frame) + 2 * i + k % 2) == 255;
@@ -317,20 +340,11 @@ DEVICE u32 count_saturated(const Line& line, const u8* other, int parity) {
 }
 #endif
 
-DEVICE Place place(const Frame& frame, int y, int warp_x) {
-    const int width = width_of(frame) >> 1, rows = height_of(frame) >> 1, lane = threadIdx.x % 32;
-    Place at;
-    at.lane = lane;
-    at.y = y;
-    at.x = min(warp_x + lane * SITES, width - SITES);
-    at.inside = warp_x + lane * SITES < width;
-    at.bytes = min(SEGMENT, (width - warp_x) * 3);
-    at.rows = rows;
-    at.index = ((size_t)blockIdx.z * rows + y) * width + warp_x;
-    return at;
-}
 // the raw row of a lattice line of a parity, reflected beyond the border
-DEVICE int raw_row(const Frame& frame, int line, int parity) { return 2 * reflect(line, (height_of(frame) - parity + 1) >> 1) + parity; }
+DEVICE int raw_row(const Frame& frame, int line, int parity) {
+    const int last = ((height_of(frame) - parity + 1) >> 1) - 1;
+    return 2 * (line < 0 ? -line : line > last ? 2 * last - line : line) + parity;
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const Frame frame) {
     SHARED_MEMORY(memory);
@@ -346,14 +360,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
 #if PARITIES == 2
     Place at = place(frame, strip * ROWS, segment * 32 * SITES);
     const bool first = at.x == 0, last = at.x == width - SITES;
-    auto read = [&](int parity, int k) { return load_line(raw + (size_t)raw_row(frame, at.y - 2 + k, parity) * step_of(frame) + 2 * at.x, first, last); };
+    const u8* own = raw + 2 * at.x;
+    auto read = [&](int parity, int k) { return load_line(own + (u32)(raw_row(frame, at.y - 2 + k, parity) * step_of(frame)), first, last); };
     both_parities(frame, at, s.stage[warp], raw + (size_t)(2 * at.y) * step_of(frame) + 2 * at.x, first, last, read, count);
 #else
     // the window of six lines rotates by compile-time index: three steps of two lines bring it back
     const int parity = strip % 2;
     Place at = place(frame, strip / 2 * ROWS, segment * 32 * SITES);
     const bool first = at.x == 0, last = at.x == width - SITES;
-    auto read = [&](int line) { return load_line(raw + (size_t)raw_row(frame, line, parity) * step_of(frame) + 2 * at.x, first, last); };
+    const u8* own = raw + 2 * at.x;
+    auto read = [&](int line) { return load_line(own + (u32)(raw_row(frame, line, parity) * step_of(frame)), first, last); };
     Sites window[6];
     {
         Line ahead[4];
@@ -385,8 +401,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
         debayer<0, 1>(LINE_AT(1), LINE_AT(2), LINE_AT(3), LINE_AT(4), LINE_AT(5), odd);
         if (parity) store_angles<1>(frame, at, s.stage[warp], even, odd);
         else store_angles<0>(frame, at, s.stage[warp], even, odd);
-        at.y += 2;
-        at.index += 2 * (size_t)width;
+        move_down(frame, at);
 #undef LINE_AT
     }
 #endif
@@ -400,7 +415,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
         constexpr int PIECES = PITCH / 16;
         for (int i = threadIdx.x; i < 4 * PIECES; i += THREADS) {
             const int k = i / PIECES, piece = i - k * PIECES, byte = 2 * strip_x - 16 + 16 * piece;
-            if (byte >= 0 && byte < width_of(frame)) async_copy16(four + k * PITCH + 16 * piece, raw + (size_t)raw_row(frame, line + k / 2, k % 2) * step_of(frame) + byte);
+            if (byte >= 0 && byte < width_of(frame)) async_copy16(four + k * PITCH + 16 * piece, raw + (size_t)(2 * reflect(line + k / 2, (height_of(frame) - k % 2 + 1) >> 1) + k % 2) * step_of(frame) + byte);
         }
         async_commit();
     };
@@ -424,8 +439,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
             return Line{{*(const u32*)(p - 4), w.x, w.y, *(const u32*)(p + 8)}};
         };
         if (!idle) both_parities(frame, at, s.stage[warp], raw + (size_t)(2 * at.y) * step_of(frame) + 2 * at.x, first, last, read, count);
-        at.y += 2;
-        at.index += 2 * (size_t)width;
+        move_down(frame, at);
         u8* used = ring[0];
 #pragma unroll
         for (int k = 0; k + 1 < FOURS; k++) ring[k] = ring[k + 1];
