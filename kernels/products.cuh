@@ -33,31 +33,38 @@ DEVICE void count_invalid(const Frame& frame, Count count) {
 // Four output pixels along x: [channel][angle][pair], angles 0, 45, 90, 135.
 typedef Pair Angles[CHANNELS][4][2];
 
-// ---- storing four pixels: words of four bytes, or floats; `n` of them inside the picture
-template <int VALUES> DEVICE void store_bytes(u8* p, const u32 (&w)[VALUES / 4], int n) {
-    if (n == 4 && ((u64)p & 3) == 0) {
+// Where four pixels go: pixel (y, x) of an output; `n` of them inside the picture. `whole`: all are, at an address for words.
+struct Spot {
+    size_t index;
+    int n;
+    bool whole;
+};
+DEVICE Spot spot(const Frame& frame, int y, int x) {
+    const int width = HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame), height = HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame);
+    const int n = min(4, width - x);
+    return Spot{(size_t)blockIdx.z * (height * width) + (u32)(y * width + x), n, n == 4 && width % 4 == 0};
+}
+template <int VALUES> DEVICE void store_bytes(void* base, const Spot& at, const u32 (&w)[VALUES / 4]) {
+    u8* p = (u8*)base + at.index * (VALUES / 4);
+    if (at.whole) {
 #pragma unroll
         for (int k = 0; k < VALUES / 4; k++) store32(p + 4 * k, w[k]);
     } else {
 #pragma unroll
         for (int k = 0; k < VALUES; k++)
-            if (k < n * (VALUES / 4)) store8(p + k, w[k / 4] >> (8 * (k % 4)));
+            if (k < at.n * (VALUES / 4)) store8(p + k, w[k / 4] >> (8 * (k % 4)));
     }
 }
-template <int VALUES> DEVICE void store_floats(float* p, const float (&v)[VALUES], int n) {
-    if (n == 4 && ((u64)p & 15) == 0) {
+template <int VALUES> DEVICE void store_floats(void* base, const Spot& at, const float (&v)[VALUES]) {
+    float* p = (float*)base + at.index * (VALUES / 4);
+    if (at.whole) {
 #pragma unroll
         for (int k = 0; k < VALUES; k += 4) store128(p + k, as_bits(v[k]), as_bits(v[k + 1]), as_bits(v[k + 2]), as_bits(v[k + 3]));
     } else {
 #pragma unroll
         for (int k = 0; k < VALUES; k++)
-            if (k < n * (VALUES / 4)) store32(p + k, as_bits(v[k]));
+            if (k < at.n * (VALUES / 4)) store32(p + k, as_bits(v[k]));
     }
-}
-// where pixel (y, x) of an output lies
-DEVICE size_t pixel_index(const Frame& frame, int y, int x) {
-    int width = HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame), height = HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame);
-    return ((size_t)blockIdx.z * height + y) * width + x;
 }
 
 // red, green and blue bytes of four pixels, interleaved
@@ -69,15 +76,15 @@ DEVICE void interleave(u32 r, u32 g, u32 b, u32 (&w)[3]) {
 }
 
 // an image of CHANNELS values a pixel, as uint8 (1) or float32 (2)
-template <int TYPE> DEVICE void store_image(void* base, size_t index, const Pair (&v)[CHANNELS][2], int n) {
+template <int TYPE> DEVICE void store_image(void* base, const Spot& at, const Pair (&v)[CHANNELS][2]) {
     if (TYPE == 1) {
 #if COLOR
         u32 w[3];
         interleave(bytes(v[0][0], v[0][1]), bytes(v[1][0], v[1][1]), bytes(v[CHANNELS - 1][0], v[CHANNELS - 1][1]), w);
-        store_bytes<12>((u8*)base + 3 * index, w, n);
+        store_bytes<12>(base, at, w);
 #else
         u32 w[1] = {bytes(v[0][0], v[0][1])};
-        store_bytes<4>((u8*)base + index, w, n);
+        store_bytes<4>(base, at, w);
 #endif
     } else {
         float f[4 * CHANNELS];
@@ -88,7 +95,7 @@ template <int TYPE> DEVICE void store_image(void* base, size_t index, const Pair
                 f[(2 * k) * CHANNELS + c] = low(v[c][k]) * (1 / FULL);
                 f[(2 * k + 1) * CHANNELS + c] = high(v[c][k]) * (1 / FULL);
             }
-        store_floats<4 * CHANNELS>((float*)base + CHANNELS * index, f, n);
+        store_floats<4 * CHANNELS>(base, at, f);
     }
 }
 
@@ -128,8 +135,8 @@ DEVICE void preview_pixel(float turns, float saturation, float value, u32 (&rgb)
 
 // Every product of four output pixels. hot: bit k says that a sample behind pixel k is saturated.
 DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, int x, Count& count) {
-    const size_t index = pixel_index(frame, y, x);
-    const int n = min(4, (HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame)) - x);
+    const Spot at = spot(frame, y, x);
+    const int n = at.n;
     hot &= (1u << n) - 1;
     count.saturated += __popc(hot);
 
@@ -137,7 +144,7 @@ DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, in
     if (OUT_##NAME) { \
         Pair v[CHANNELS][2]; \
         for (int c = 0; c < CHANNELS; c++) { v[c][0] = angle[c][K][0]; v[c][1] = angle[c][K][1]; } \
-        store_image<OUT_##NAME>(frame.out[NAME], index, v, n); \
+        store_image<OUT_##NAME>(frame.out[NAME], at, v); \
     }
     STORE_ANGLE(0, ANGLE_0)
     STORE_ANGLE(1, ANGLE_45)
@@ -156,14 +163,14 @@ DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, in
             if (WANT_STOKES) { s1[c][k] = sub(angle[c][0][k], angle[c][2][k]); s2[c][k] = sub(angle[c][1][k], angle[c][3][k]); }
             if (OUT_SUMS) { axial[c][k] = mul(a, PAIR(0.5)); diagonal[c][k] = mul(b, PAIR(0.5)); }
         }
-    if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], index, mean, n);
+    if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, mean);
     if (!WANT_STOKES) return;
 
     const Pair grey[2] = {grey_of<0>(mean), grey_of<1>(mean)};
     if (OUT_S0) {
         float f[4];
         for (int k = 0; k < 4; k++) f[k] = lane(grey, k) * (1 / FULL);
-        store_floats<4>((float*)frame.out[S0] + index, f, n);
+        store_floats<4>(frame.out[S0], at, f);
     }
     const Pair g1[2] = {grey_of<0>(s1), grey_of<1>(s1)}, g2[2] = {grey_of<0>(s2), grey_of<1>(s2)};
     const float darkest = frame.min_intensity * (FULL / 2);
@@ -198,7 +205,7 @@ DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, in
             stokes[3 * k + 1] = is_bad ? NANV : lane(g1, k) * (1 / FULL);
             stokes[3 * k + 2] = is_bad ? NANV : lane(g2, k) * (1 / FULL);
         }
-        store_floats<12>((float*)frame.out[STOKES] + 3 * index, stokes, n);
+        store_floats<12>(frame.out[STOKES], at, stokes);
     }
     if (OUT_PREVIEW) {
         u32 rgb[3] = {0, 0, 0}, w[3];
@@ -209,7 +216,7 @@ DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, in
             for (int c = 0; c < 3; c++) rgb[c] |= p[c] << (8 * k);
         }
         interleave(rgb[0], rgb[1], rgb[2], w);
-        store_bytes<12>((u8*)frame.out[PREVIEW] + 3 * index, w, n);
+        store_bytes<12>(frame.out[PREVIEW], at, w);
     }
     // a byte of ones for every valid pixel
     const u32 valid = ~((bad * 0x00204081u & 0x01010101u) * 255u);
@@ -220,7 +227,7 @@ DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, in
         const u32 d = bytes(pair(dolp[0] * FULL, dolp[1] * FULL), pair(dolp[2] * FULL, dolp[3] * FULL));
 #endif
         const u32 w[1] = {d & valid};
-        store_bytes<4>((u8*)frame.out[DOLP] + index, w, n);
+        store_bytes<4>(frame.out[DOLP], at, w);
     }
     if (OUT_AOLP == 1) {
 #if HALF_PRECISION
@@ -231,24 +238,24 @@ DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, in
         for (int k = 0; k < 4; k++) t |= (as_bits(fmaf(turns[k], 256.0f, 8388608.0f)) & 255) << (8 * k);
 #endif
         const u32 w[1] = {t & valid};
-        store_bytes<4>((u8*)frame.out[AOLP] + index, w, n);
+        store_bytes<4>(frame.out[AOLP], at, w);
     }
     if (OUT_DOLP == 2) {
         for (int k = 0; k < 4; k++) dolp[k] = bad >> k & 1 ? NANV : dolp[k];
-        store_floats<4>((float*)frame.out[DOLP] + index, dolp, n);
+        store_floats<4>(frame.out[DOLP], at, dolp);
     }
     if (OUT_AOLP == 2) {
         for (int k = 0; k < 4; k++) turns[k] = bad >> k & 1 ? NANV : fminf(turns[k] * 3.14159265f, 3.1415925f);
-        store_floats<4>((float*)frame.out[AOLP] + index, turns, n);
+        store_floats<4>(frame.out[AOLP], at, turns);
     }
     if (OUT_SUMS) {
         const Pair o[2] = {grey_of<0>(axial), grey_of<1>(axial)}, e[2] = {grey_of<0>(diagonal), grey_of<1>(diagonal)};
         float f[4], g[4];
         for (int k = 0; k < 4; k++) { f[k] = lane(o, k) * (1 / FULL); g[k] = lane(e, k) * (1 / FULL); }
         const size_t plane = (size_t)(HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame)) * (HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame));
-        float* p = (float*)frame.out[SUMS] + index + blockIdx.z * plane;
-        store_floats<4>(p, f, n);
-        store_floats<4>(p + plane, g, n);
+        float* p = (float*)frame.out[SUMS] + blockIdx.z * plane;  // two planes a frame
+        store_floats<4>(p, at, f);
+        store_floats<4>(p + plane, at, g);
     }
 }
 #endif

@@ -34,7 +34,7 @@ constexpr int MOSAIC_Y = TILE_Y + 2 * HALO_Y, MOSAIC_P = (TILE_X + 2 * HALO_X) /
 constexpr int EDGE_Y = HALO_Y + LATTICE_REACH, EDGE_X = HALO_X + UP4(LATTICE_REACH);
 constexpr int RAW_Y = TILE_Y + 2 * EDGE_Y, RAW_P = (TILE_X + 2 * EDGE_X) / 2;
 // ADR's stage A, with the one pixel around that stage B reads.
-constexpr int STAGE_Y = TILE_Y + 2, STAGE_P = (TILE_X + 4) / 2;
+constexpr int STAGE_Y = TILE_Y + 2, STAGE_P = TILE_X / 2 + 4;  // two pairs on either side, of which the inner ones are used
 // Saturation, a nibble of bits per four pixels, with one pixel around.
 constexpr int HOT_Y = TILE_Y + 2, HOT_Q = TILE_X / 4 + 2;
 static_assert(TILE_X % 8 == 0 && TILE_Y % 4 == 0, "tiles hold whole colour tiles");
@@ -265,21 +265,27 @@ template <int I> DEVICE void malvar_lines(Shared& s) {
 
 DEVICE void complete_colours(Shared& s, int y0) {
 #if DEBAYER == LATTICE_WEIGHTED
-    // green where the differences are read: two pixels around the mosaic
-    constexpr int BAND_Y = MOSAIC_Y + 4, BAND_P = MOSAIC_P + 2;
-    for (int i = threadIdx.x; i < BAND_Y * BAND_P; i += THREADS) {
-        const int r = i / BAND_P, k = i - r * BAND_P, y = y0 - HALO_Y - 2 + r + 64, column = (k + HALO_X / 2 + 1) & 1;
-        const int row = r + LATTICE_REACH - 2, at = k + UP4(LATTICE_REACH) / 2 - 1, line = y >> 1 & 1;
-        bool chroma[2];
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const int rr = y & 1 ? red_row(1, j) : red_row(0, j), rc = y & 1 ? red_column(1, j) : red_column(0, j);
-            chroma[j] = (line == rr) == (column == rc);
-        }
+    // Green where the differences are read: two pixels around the mosaic. Of two neighbouring pairs, one is of red or blue sites.
+    constexpr int BAND_Y = MOSAIC_Y + 4, BAND_Q = MOSAIC_P / 2 + 2;
+    for (int i = threadIdx.x; i < BAND_Y * BAND_Q; i += THREADS) {
+        const int r = i / BAND_Q, q = i - r * BAND_Q, y = y0 - HALO_Y - 2 + r + 64, line = y >> 1 & 1;
+        const int row = r + LATTICE_REACH - 2, at = 2 * q + UP4(LATTICE_REACH) / 2 - 2;
         const Pair* p = &s.lattice.raw[row][at];
-        Pair g = p[0];
-        if (chroma[0] || chroma[1]) g = choose(chroma[0], chroma[1], weighted_green(p), g);
-        s.lattice.green[row][at] = g;
+        Pair g[2] = {p[0], p[1]};
+        if (REGULAR) {
+            const int k = line == red_row(y & 1, 0) ? red_column(y & 1, 0) : 1 - red_column(y & 1, 0);
+            const Pair chroma = weighted_green(p + k);
+            g[0] = k ? g[0] : chroma;
+            g[1] = k ? chroma : g[1];
+        } else {
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                bool chroma[2];
+                for (int j = 0; j < 2; j++) chroma[j] = (line == red_row(y & 1, j)) == (k == red_column(y & 1, j));
+                g[k] = choose(chroma[0], chroma[1], weighted_green(p + k), g[k]);
+            }
+        }
+        *(Quad*)&s.lattice.green[row][at] = Quad{g[0], g[1]};
     }
     sync_block();
     Pair* green = &s.lattice.green[0][0];
@@ -340,7 +346,7 @@ DEVICE Line read_line(const Pair* p) {
 struct Smooth { Pair same, other; };
 DEVICE Smooth smooth_line(const Line& a, const Pair* p, int column) {
     // the outer lanes of the outermost pairs lack a neighbour; stage B does not read them
-    const Pair l3 = straddle(p[column > 0 ? -2 : -1], a.left), r3 = straddle(a.right, p[column < STAGE_P - 1 ? 2 : 1]);
+    const Pair l3 = straddle(p[column > 1 ? -2 : -1], a.left), r3 = straddle(a.right, p[column < STAGE_P - 2 ? 2 : 1]);
     Smooth s;
     s.same = fma(a.centre, PAIR(ADR_SAME_0), mul(add(a.left, a.right), PAIR(ADR_SAME_2)));
     s.other = fma(add(a.l1, a.r1), PAIR(ADR_OTHER_1), mul(add(l3, r3), PAIR(ADR_OTHER_3)));
@@ -359,7 +365,7 @@ DEVICE Rough rough(Pair c, Pair a, Pair b, Pair far_a, Pair far_b) {
 DEVICE Pair excess_of_two(Rough g, Pair c, Pair a, Pair b) { return fma(mul(g.b, reciprocal(add(g.a, g.b))), sub(a, b), sub(b, c)); }
 
 DEVICE void stage_a(Shared& s, int channel, int first, int column) {
-    const Pair* z = &s.mosaic[channel][first + HALO_Y - 1][column + HALO_X / 2 - 1];
+    const Pair* z = &s.mosaic[channel][first + HALO_Y - 1][column + HALO_X / 2 - 2];
     Line line[5];
     Smooth smooth[7];
 #pragma unroll
@@ -406,37 +412,56 @@ DEVICE void stage_a(Shared& s, int channel, int first, int column) {
     }
 }
 
-// Stage B on two neighbouring pairs of a row: (r, k) the first pair in the stage's planes.
-struct Around { Pair l, c, r; };  // pairs at -1, 0, +1
-DEVICE void read_around(const Pair* p, Around (&a)[2]) {
-    a[0].c = p[0];
-    a[1].c = p[1];
-    a[0].l = straddle(p[-1], p[0]); a[0].r = straddle(p[0], p[1]);
-    a[1].l = a[0].r; a[1].r = straddle(p[1], p[2]);
+// Stage B on two neighbouring pairs of a row. Four pairs of a plane around them:
+struct Four { Pair v[4]; };
+DEVICE Four read_four(const Pair* p) {
+    const Quad a = *(const Quad*)(p - 2), b = *(const Quad*)p, c = *(const Quad*)(p + 2);
+    return Four{{a.b, b.a, b.b, c.a}};
 }
-DEVICE Pair across(const Around& a) { return add(a.l, a.r); }
+DEVICE Four add(const Four& a, const Four& b) { return Four{{add(a.v[0], b.v[0]), add(a.v[1], b.v[1]), add(a.v[2], b.v[2]), add(a.v[3], b.v[3])}}; }
+// left neighbour plus right neighbour, of both pairs
+DEVICE void across(const Four& f, Pair (&out)[2]) {
+    const Pair l = straddle(f.v[0], f.v[1]), m = straddle(f.v[1], f.v[2]), r = straddle(f.v[2], f.v[3]);
+    out[0] = add(l, m);
+    out[1] = add(m, r);
+}
+// the sums that interpolation reads: along the row, along the column, of the diagonals
+struct Sums { Pair row[2], column[2], diagonal[2], own[2]; };
+DEVICE Sums sums(const Four& above, const Four& own, const Four& under) {
+    const Four n = add(above, under);
+    Sums s;
+    across(own, s.row);
+    across(n, s.diagonal);
+#pragma unroll
+    for (int i = 0; i < 2; i++) { s.column[i] = n.v[1 + i]; s.own[i] = own.v[1 + i]; }
+    return s;
+}
+DEVICE Sums read_sums(const Pair* p, int pitch) { return sums(read_four(p - pitch), read_four(p), read_four(p + pitch)); }
 
 DEVICE void stage_b(const Shared& s, int channel, int y, int k, Pair (&own)[2], Pair (&h)[2], Pair (&v)[2], Pair (&d)[2]) {
-    Around z[3][2], g[3][2], e[3][2];
+    const Sums z = read_sums(&s.mosaic[channel][y + HALO_Y][k + HALO_X / 2], MOSAIC_P);
+    const Sums g = read_sums(&s.stage[channel].excess[y + 1][k + 2], STAGE_P);
+    const Pair* p = &s.stage[channel].detail[y + 1][k + 2];
+    const Four above = read_four(p - STAGE_P), middle = read_four(p), under = read_four(p + STAGE_P);
+    const Sums e = sums(above, middle, under);
+    Four squares;  // e^2 with weights 1 2 1 down
 #pragma unroll
-    for (int i = 0; i < 3; i++) {
-        read_around(&s.mosaic[channel][y + HALO_Y - 1 + i][k + HALO_X / 2], z[i]);
-        read_around(&s.stage[channel].excess[y + i][k + 1], g[i]);
-        read_around(&s.stage[channel].detail[y + i][k + 1], e[i]);
+    for (int i = 0; i < 4; i++) {
+        const Pair once = mul(middle.v[i], middle.v[i]);
+        squares.v[i] = add(fma(above.v[i], above.v[i], once), fma(under.v[i], under.v[i], once));
     }
+    Pair beside[2];
+    across(squares, beside);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const Pair centre = e[1][i].c, corners = add(across(e[0][i]), across(e[2][i]));
-        const Pair sides = across(e[1][i]), poles = add(e[0][i].c, e[2][i].c);
-#define SQUARES(q) fma(q.l, q.l, mul(q.r, q.r))
-        const Pair outer = fma(add(SQUARES(e[0][i]), SQUARES(e[2][i])), PAIR(1.0 / 16), mul(fma(e[0][i].c, e[0][i].c, fma(e[2][i].c, e[2][i].c, SQUARES(e[1][i]))), PAIR(2.0 / 16)));
-        const Pair r0 = fma(mul(centre, centre), PAIR(4.0 / 16), outer);
-        const Pair r1 = mul(fma(centre, corners, mul(sides, poles)), PAIR(1.0 / 8));
+        const Pair centre = e.own[i], c = z.own[i], more = g.own[i];
+        const Pair r0 = fma(squares.v[1 + i], PAIR(2.0 / 16), mul(beside[i], PAIR(1.0 / 16)));
+        const Pair r1 = mul(fma(centre, e.diagonal[i], mul(e.row[i], e.column[i])), PAIR(1.0 / 8));
         const Pair r0n = add(r0, PAIR(ADR_NOISE * LEVEL * LEVEL));
-        const Pair w = mul(r0, reciprocal(fma(s.stage[channel].energy[y + 1][k + 1 + i], PAIR(2), r0n)));
+        const Pair w = mul(r0, reciprocal(fma(s.stage[channel].energy[y + 1][k + 2 + i], PAIR(2), r0n)));
         Pair bias = fma(r1, reciprocal(r0n), PAIR(ADR_BIAS));
         bias = maximum(minimum(bias, PAIR(ADR_LIMIT)), PAIR(-ADR_LIMIT));
-        const Pair alpha = fma(sub(PAIR(1), w), bias, w), c = z[1][i].c, more = g[1][i].c;
+        const Pair alpha = fma(sub(PAIR(1), w), bias, w);
         // An angle from the sums of its neighbours, 1/SHARE of them: raw, G - z and e.
 #define RESTORE(SHARE, sx, sg, se) \
         [&]() { \
@@ -445,9 +470,9 @@ DEVICE void stage_b(const Shared& s, int channel, int y, int k, Pair (&own)[2], 
             return clip(fma(gain, missing, x)); \
         }()
         own[i] = c;
-        h[i] = RESTORE(0.5, across(z[1][i]), across(g[1][i]), sides);
-        v[i] = RESTORE(0.5, add(z[0][i].c, z[2][i].c), add(g[0][i].c, g[2][i].c), poles);
-        d[i] = RESTORE(0.25, add(across(z[0][i]), across(z[2][i])), add(across(g[0][i]), across(g[2][i])), corners);
+        h[i] = RESTORE(0.5, z.row[i], g.row[i], e.row[i]);
+        v[i] = RESTORE(0.5, z.column[i], g.column[i], e.column[i]);
+        d[i] = RESTORE(0.25, z.diagonal[i], g.diagonal[i], e.diagonal[i]);
     }
 }
 #endif  // ADAPTIVE
@@ -584,8 +609,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) tile(const Frame frame) {
 #endif
 #if ADAPTIVE
     constexpr int RUNS = (STAGE_Y + ROWS - 1) / ROWS;
-    for (int i = threadIdx.x; i < CHANNELS * RUNS * STAGE_P; i += THREADS) {
-        const int column = i % STAGE_P, rest = i / STAGE_P;
+    constexpr int COLUMNS = STAGE_P - 2;
+    for (int i = threadIdx.x; i < CHANNELS * RUNS * COLUMNS; i += THREADS) {
+        const int rest = i / COLUMNS, column = i - rest * COLUMNS + 1;
         stage_a(s, rest / RUNS, rest % RUNS * ROWS, column);
     }
     sync_block();
