@@ -174,6 +174,13 @@ template <int PARITY> DEVICE void store_angles(const Frame& frame, const Place& 
     sync_warp();
 }
 
+// Rare: bytes of ones for those of four sites of which a sample is saturated. site: the first sample, read again.
+DEVICE u32 hot_sites(const Frame& frame, const u8* site) {
+    const uint2 upper = load64(site), lower = load64(site + step_of(frame));
+    const u32 a = all_255(upper.x) | all_255(lower.x), b = all_255(upper.y) | all_255(lower.y);  // two sites each
+    return (permute(a | a << 8, b | b << 8, 0x7531) >> 7) * 255u;
+}
+
 #if FUSED
 // own samples to [0, 1] too
 template <int LINE> DEVICE void scale(Colours& v) {
@@ -225,22 +232,17 @@ DEVICE float polarization(const Colours& even, const Colours& odd, u32 (&intensi
     return darkest;
 }
 
-// Rare: which of four sites are saturated or dark; bytes of ones for the others.
-DEVICE u32 keep(const Frame& frame, const u8* site, const Colours& even, const Colours& odd, Count& count) {
-    u32 bad = 0;
+// Rare: bytes of ones for those of four sites that are dark.
+DEVICE u32 dark_sites(const Frame& frame, const Colours& even, const Colours& odd) {
+    u32 dark = 0;
 #pragma unroll
     for (int i = 0; i < SITES; i++) {
-        bool hot = false;
-        for (int k = 0; k < 4; k++) hot |= load8(site + (k / 2) * step_of(frame) + 2 * i + k % 2) == 255;
         Pair sum[3];
         for (int c = 0; c < 3; c++) sum[c] = add(even[i][c], odd[i][c]);
         for (int c = 0; c < 3; c++) sum[c] = add(sum[c], straddle(sum[c], sum[c]));
-        const bool dark = WANT_DARK && !hot && low(luma(sum[0], sum[1], sum[2])) < 2 * frame.min_intensity;
-        count.saturated += hot;
-        count.dark += dark;
-        if (hot || dark) bad |= 0xffu << (8 * i);
+        if (low(luma(sum[0], sum[1], sum[2])) < 2 * frame.min_intensity) dark |= 0xffu << (8 * i);
     }
-    return ~bad;
+    return dark;
 }
 
 // Products of two lines. suspect: whether a raw sample of either line is saturated.
@@ -254,11 +256,18 @@ DEVICE void store_products(const Frame& frame, const Place& at, u32 (&stage)[2][
         const float darkest = polarization(even[r], odd[r], w, degree, turns);
         if (OUT_INTENSITY) put(stage[0][r], at.lane, w);
         if (at.inside && has_row(at, r)) {
-            if (suspect[r] || (WANT_DARK && darkest < 2 * frame.min_intensity)) {
-                const u32 valid = keep(frame, site + 2 * r * step_of(frame), even[r], odd[r], count);
-                degree &= valid;
-                turns &= valid;
+            u32 bad = 0;
+            if (suspect[r]) {
+                bad = hot_sites(frame, site + 2 * r * step_of(frame));
+                count.saturated += __popc(bad) / 8;
             }
+            if (WANT_DARK && darkest < 2 * frame.min_intensity) {
+                const u32 dark = dark_sites(frame, even[r], odd[r]) & ~bad;
+                count.dark += __popc(dark) / 8;
+                bad |= dark;
+            }
+            degree &= ~bad;
+            turns &= ~bad;
             const u32 pixel = at.pixel + 4 * at.lane + r * width;
             if (OUT_DOLP) store32((u8*)frame.out[DOLP] + frame_pixels(frame) + pixel, degree);
             if (OUT_AOLP) store32((u8*)frame.out[AOLP] + frame_pixels(frame) + pixel, turns);
@@ -318,12 +327,7 @@ template <class Read> DEVICE void both_parities(const Frame& frame, const Place&
 #else
 #pragma unroll
     for (int r = 0; r < 2; r++)
-        if (suspect[r] && at.inside && has_row(at, r))
-            for (int i = 0; i < SITES; i++) {
-                bool hot = false;
-                for (int k = 0; k < 4; k++) hot |= load8(site + (2 * r + k / 2) * step_of(frame) + 2 * i + k % 2) == 255;
-                count.saturated += hot;
-            }
+        if (suspect[r] && at.inside && has_row(at, r)) count.saturated += __popc(hot_sites(frame, site + 2 * r * step_of(frame))) / 8;
 #endif
 }
 #else

@@ -229,7 +229,7 @@ def _shared_tile(work: Work, schedule: Schedule) -> int:
     edge = _up(mono, 4) + _up(color, 4)
     mosaic = channels * (y + 2 * mono) * (x + 2 * _up(mono, 4))
     raw = (y + 2 * (mono + color)) * (x + 2 * edge) * (0 if not color else 2 if work.debayer == "weighted" else 1)
-    stage = 3 * channels * (y + 2) * (x + 4) if _is_adaptive(work) else 0
+    stage = 3 * channels * (y + 2) * (x + 8) if _is_adaptive(work) else 0
     hot = _up((y + 2) * (x // 4 + 2), 4)
     return _up(pixel * mosaic + max(4, pixel * max(raw, stage)) + hot + 8, 16)
 
