@@ -8,7 +8,7 @@
 // flight. Angle images of a warp are staged in shared memory and leave in contiguous pieces.
 #include "products.cuh"
 #include "raw.cuh"
-#define PER_SCALE (1.0 / 255)  // samples here are in levels
+#define PER_SCALE (1.0 / 255 / TINY)  // samples here are bytes as subnormal halves
 #include "malvar.cuh"
 
 #define WINDOW_REGISTERS 0
@@ -70,7 +70,7 @@ DEVICE void unpack(Line line, bool first, bool last, Sites& v) {
     if (first) line.w[0] = permute(line.w[1], line.w[2], 0x3254);
     if (last) line.w[3] = permute(line.w[1], line.w[2], 0x3254);
 #pragma unroll
-    for (int k = 0; k < 4; k++) { v[2 * k] = sub(bytes_1024<0>(line.w[k]), PAIR(1024)); v[2 * k + 1] = sub(bytes_1024<1>(line.w[k]), PAIR(1024)); }
+    for (int k = 0; k < 4; k++) { v[2 * k] = tiny_bytes<0>(line.w[k]); v[2 * k + 1] = tiny_bytes<1>(line.w[k]); }
 }
 
 // ------------------------------------------------------------------------------------------------------------- storing
@@ -83,7 +83,7 @@ template <int LINE> DEVICE void pack(const Colours& v, u32 (&low_image)[3], u32 
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int n = 4 * k + j;
-            m[j] = is_sample(0, LINE, n / 3, n % 3) ? add(v[n / 3][n % 3], PAIR(1024)) : fma(v[n / 3][n % 3], PAIR(255), PAIR(1024));
+            m[j] = is_sample(0, LINE, n / 3, n % 3) ? v[n / 3][n % 3] : fma(v[n / 3][n % 3], PAIR(255), PAIR(1024));  // low bytes
         }
         const u32 ab = permute(m[0], m[1], 0x6240), cd = permute(m[2], m[3], 0x6240);
         low_image[k] = permute(ab, cd, 0x5410);
@@ -182,17 +182,18 @@ DEVICE u32 hot_sites(const Frame& frame, const u8* site) {
 }
 
 #if FUSED
-// own samples to [0, 1] too
+// Own samples come to [0, 1/2], as far as one multiplication reaches; the weights below make up for it.
+#define RESTORED(line, site, channel, weight) (is_sample(0, line, site, channel) ? PAIR(2 * (weight)) : PAIR(weight))
 template <int LINE> DEVICE void scale(Colours& v) {
 #pragma unroll
     for (int i = 0; i < SITES; i++)
 #pragma unroll
         for (int c = 0; c < 3; c++)
-            if (is_sample(0, LINE, i, c)) v[i][c] = mul(v[i][c], PAIR((1.0 / 255)));
+            if (is_sample(0, LINE, i, c)) v[i][c] = mul(v[i][c], PAIR(0.5 * PER_SCALE));
 }
 
-// Intensity, DoLP and AoLP of four sites; returns the smallest sum of the four angles' luma. even, odd: by raw row parity.
-DEVICE float polarization(const Colours& even, const Colours& odd, u32 (&intensity)[3], u32& degree, u32& turns) {
+// Intensity, DoLP and AoLP of four sites of a line; returns the smallest sum of the four angles' luma. even, odd: by raw row parity.
+template <int LINE> DEVICE float polarization(const Colours& even, const Colours& odd, u32 (&intensity)[3], u32& degree, u32& turns) {
     u32 level[2][3], d[2], t[2];
     float darkest = 4;
 #pragma unroll
@@ -204,17 +205,19 @@ DEVICE float polarization(const Colours& even, const Colours& odd, u32 (&intensi
         for (int c = 0; c < 3; c++) {
             const Pair sa = add(e[a][c], o[a][c]), sb = add(e[b][c], o[b][c]);
             sum[c] = add(lows(sa, sb), highs(sa, sb));
-            level[k][c] = fma(sum[c], PAIR(255 / 4.0), PAIR(1024));
+            level[k][c] = fma(sum[c], join(RESTORED(LINE, 0, c, 255 / 4.0), RESTORED(LINE, 1, c, 255 / 4.0)), PAIR(1024));
             // differences before luma and before any rounding of sums: they are small, and lose least in half
             difference[0][c] = sub(e[a][c], straddle(o[a][c], o[a][c]));
             difference[1][c] = sub(e[b][c], straddle(o[b][c], o[b][c]));
         }
-        const Pair total = luma(sum[0], sum[1], sum[2]);
+#define WEIGHT(i, c) RESTORED(LINE, i, c, c == 1 ? LUMA_GREEN : LUMA_RED)
+#define WEIGHTS(c) join(WEIGHT(0, c), WEIGHT(1, c))
+        const Pair total = fma(sum[1], WEIGHTS(1), fma(sum[0], WEIGHTS(0), mul(sum[2], WEIGHTS(2))));
         darkest = fminf(darkest, fminf(low(total), high(total)));
         float tangent[2], dolp[2], s1[2];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const Pair p = luma(difference[i][0], difference[i][1], difference[i][2]);
+            const Pair p = fma(difference[i][1], WEIGHT(i, 1), fma(difference[i][0], WEIGHT(i, 0), mul(difference[i][2], WEIGHT(i, 2))));
             // the low lane is I(00) - I(11), the high one I(01) - I(10)
             const float x = angle_at(0, 0) % 2 == 0 ? low(p) : high(p), y = angle_at(0, 0) % 2 == 0 ? high(p) : low(p);
             s1[i] = (angle_at(0, 0) == 0 || angle_at(0, 1) == 0) ? x : -x;
@@ -226,53 +229,51 @@ DEVICE float polarization(const Colours& even, const Colours& odd, u32 (&intensi
         d[k] = fma(pair(dolp[0], dolp[1]), PAIR(255), PAIR(1024));
         t[k] = turns_256(pair(tangent[0], tangent[1]), (pair(s1[0], s1[1]) & 0x80008000u) | PAIR(1));
     }
-    degree = permute(d[0], d[1], 0x6420);
-    turns = permute(t[0], t[1], 0x6420);
-    interleave(permute(level[0][0], level[1][0], 0x6420), permute(level[0][1], level[1][1], 0x6420), permute(level[0][2], level[1][2], 0x6420), intensity);
+    degree = low_bytes(d[0], d[1]);
+    turns = low_bytes(t[0], t[1]);
+    interleave(low_bytes(level[0][0], level[1][0]), low_bytes(level[0][1], level[1][1]), low_bytes(level[0][2], level[1][2]), intensity);
     return darkest;
 }
 
 // Rare: bytes of ones for those of four sites that are dark.
-DEVICE u32 dark_sites(const Frame& frame, const Colours& even, const Colours& odd) {
+template <int LINE> DEVICE u32 dark_sites(const Frame& frame, const Colours& even, const Colours& odd) {
     u32 dark = 0;
 #pragma unroll
     for (int i = 0; i < SITES; i++) {
         Pair sum[3];
         for (int c = 0; c < 3; c++) sum[c] = add(even[i][c], odd[i][c]);
         for (int c = 0; c < 3; c++) sum[c] = add(sum[c], straddle(sum[c], sum[c]));
-        if (low(luma(sum[0], sum[1], sum[2])) < 2 * frame.min_intensity) dark |= 0xffu << (8 * i);
+        const Pair total = fma(sum[1], WEIGHT(i, 1), fma(sum[0], WEIGHT(i, 0), mul(sum[2], WEIGHT(i, 2))));
+        if (low(total) < 2 * frame.min_intensity) dark |= 0xffu << (8 * i);
     }
     return dark;
+}
+
+template <int R> DEVICE void store_row(const Frame& frame, const Place& at, u32 (&stage)[SEGMENT / 4], const Colours& even, const Colours& odd, const u8* site, bool suspect, Count& count) {
+    u32 w[3], degree, turns, bad = 0;
+    const float darkest = polarization<R>(even, odd, w, degree, turns);
+    if (OUT_INTENSITY) put(stage, at.lane, w);
+    if (!at.inside || !has_row(at, R)) return;
+    if (suspect) {
+        bad = hot_sites(frame, site + 2 * R * step_of(frame));
+        count.saturated += __popc(bad) / 8;
+    }
+    if (WANT_DARK && darkest < 2 * frame.min_intensity) {
+        const u32 dark = dark_sites<R>(frame, even, odd) & ~bad;
+        count.dark += __popc(dark) / 8;
+        bad |= dark;
+    }
+    const u32 pixel = at.pixel + 4 * at.lane + R * (width_of(frame) >> 1);
+    if (OUT_DOLP) store32((u8*)frame.out[DOLP] + frame_pixels(frame) + pixel, degree & ~bad);
+    if (OUT_AOLP) store32((u8*)frame.out[AOLP] + frame_pixels(frame) + pixel, turns & ~bad);
 }
 
 // Products of two lines. suspect: whether a raw sample of either line is saturated.
 DEVICE void store_products(const Frame& frame, const Place& at, u32 (&stage)[2][2][SEGMENT / 4], Colours (&even)[2], Colours (&odd)[2], const u8* site, const bool (&suspect)[2], Count& count) {
     scale<0>(even[0]); scale<0>(odd[0]);
     scale<1>(even[1]); scale<1>(odd[1]);
-    const int width = width_of(frame) >> 1;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        u32 w[3], degree, turns;
-        const float darkest = polarization(even[r], odd[r], w, degree, turns);
-        if (OUT_INTENSITY) put(stage[0][r], at.lane, w);
-        if (at.inside && has_row(at, r)) {
-            u32 bad = 0;
-            if (suspect[r]) {
-                bad = hot_sites(frame, site + 2 * r * step_of(frame));
-                count.saturated += __popc(bad) / 8;
-            }
-            if (WANT_DARK && darkest < 2 * frame.min_intensity) {
-                const u32 dark = dark_sites(frame, even[r], odd[r]) & ~bad;
-                count.dark += __popc(dark) / 8;
-                bad |= dark;
-            }
-            degree &= ~bad;
-            turns &= ~bad;
-            const u32 pixel = at.pixel + 4 * at.lane + r * width;
-            if (OUT_DOLP) store32((u8*)frame.out[DOLP] + frame_pixels(frame) + pixel, degree);
-            if (OUT_AOLP) store32((u8*)frame.out[AOLP] + frame_pixels(frame) + pixel, turns);
-        }
-    }
+    store_row<0>(frame, at, stage[0][0], even[0], odd[0], site, suspect[0], count);
+    store_row<1>(frame, at, stage[0][1], even[1], odd[1], site, suspect[1], count);
     if (OUT_INTENSITY) {
         sync_warp();
         flush(stage[0][0], at.lane, (u8*)frame.out[INTENSITY] + 3 * frame_pixels(frame), at.pieces);

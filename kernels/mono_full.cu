@@ -19,21 +19,21 @@ static_assert(ROWS % 2 == 0, "the parity of a row must be known at compile time"
 static_assert(!COLOR && !HALF_RESOLUTION && DEMOSAIC == METHOD_BILINEAR && RAW_FORMAT == RAW_U8 && HALF_PRECISION, "see supports() in schedule.py");
 static_assert(OUT_INTENSITY < 2 && OUT_DOLP < 2 && OUT_AOLP < 2 && !WANT_ANGLES && !OUT_STOKES && !OUT_PREVIEW && !OUT_SUMS && !OUT_S0, "uint8 intensity, dolp and aolp only");
 
-// The even and odd columns of a line, two a word, and the neighbours outside.
-struct Columns { Pair even[4], odd[4], left, right; };  // left in the high lane, right in the low one
+// The even and odd columns of a line, two a word, and the neighbours outside, as subnormal halves.
+struct Columns { Pair even[4], odd[4], left, right; };
 DEVICE Columns columns(const Line& line) {
     Columns c;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-        c.even[k] = sub(permute(line.w[k], 0x64646464u, 0x4240), PAIR(1024));
-        c.odd[k] = sub(permute(line.w[k], 0x64646464u, 0x4341), PAIR(1024));
+        c.even[k] = permute(line.w[k], 0u, 0x4240);
+        c.odd[k] = permute(line.w[k], 0u, 0x4341);
     }
-    c.left = sub(permute(line.left, 0x64646464u, 0x4040), PAIR(1024));
-    c.right = sub(permute(line.right, 0x64646464u, 0x4040), PAIR(1024));
+    c.left = line.left << 16;
+    c.right = line.right;
     return c;
 }
 
-// Two pixels at one place (R, J) of the tile. sum: 4 (C + H + V + D); s1, s2: 4 levels each.
+// Two pixels at one place (R, J) of the tile, in quarters of a level times TINY. sum: of four angles.
 struct Stokes { Pair sum, s1, s2; };
 template <int R, int J> DEVICE Stokes stokes(Pair own, Pair row, Pair column, Pair diagonal) {  // neighbours as sums
     constexpr int angle = angle_at(R, J), along = angle_at(R, 1 - J);
@@ -45,9 +45,9 @@ template <int R, int J> DEVICE Stokes stokes(Pair own, Pair row, Pair column, Pa
 
 struct Bytes { u32 mean, degree, turns; };  // of two pixels, in the low byte of each lane
 DEVICE Bytes encode(const Stokes& v) {
-    const Polar l = polar(low(v.s1), low(v.s2), fmaf(low(v.sum), 0.5f, 1e-3f)), h = polar(high(v.s1), high(v.s2), fmaf(high(v.sum), 0.5f, 1e-3f));
+    const Polar l = polar(low(v.s1), low(v.s2), fmaf(low(v.sum), 0.5f, 1e-12f)), h = polar(high(v.s1), high(v.s2), fmaf(high(v.sum), 0.5f, 1e-12f));
     Bytes out;
-    out.mean = fma(v.sum, PAIR(1.0 / 16), PAIR(1024));
+    out.mean = fma(mul(v.sum, PAIR(32768)), PAIR(1 / (16 * 32768 * TINY)), PAIR(1024));
     out.degree = fma(pair(l.degree, h.degree), PAIR(255), PAIR(1024));
     out.turns = turns_256(pair(l.tangent, h.tangent), (v.s1 & 0x80008000u) | PAIR(1));
     return out;
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_full(const Fr
         for (int j = 0; j < 4; j++) hot |= has_255(lines[k].w[j]);
         hot |= has_255(lines[k].left) | has_255(lines[k].right);
     }
-    const float darkest = frame.min_intensity * (8 * 255.0f);  // in quarters of a level, of twice S0
+    const float darkest = frame.min_intensity * (float)(8 * 255 * TINY);  // as `sum`
     const Pair threshold = pair(darkest, darkest);
     Count count = {0, 0};
     Columns above = columns(lines[0]), own = columns(lines[1]);

@@ -41,6 +41,9 @@ DEVICE u32 low_bytes(u32 a, u32 b) { return permute(a, b, 0x6420); }
 DEVICE u32 bytes(Pair a, Pair b) { return low_bytes(fma(a, PAIR(32), PAIR(1024)), fma(b, PAIR(32), PAIR(1024))); }
 // two bytes of a word, each behind the exponent of 1024: 1024 + byte
 template <int FIRST> DEVICE Pair bytes_1024(u32 word) { return permute(word, 0x64646464u, FIRST ? 0x4342 : 0x4140); }
+// two bytes of a word as subnormal halves: byte times 2^-24, exactly, and without arithmetic
+template <int FIRST> DEVICE Pair tiny_bytes(u32 word) { return permute(word, 0u, FIRST ? 0x4342 : 0x4140); }
+#define TINY (1.0 / 16777216)
 // the bytes of a word times a scale, of which `offset` is -1024 times
 template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair offset) { return fma(bytes_1024<FIRST>(word), scale, offset); }
 #else
