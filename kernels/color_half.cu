@@ -305,24 +305,25 @@ template <class Read> DEVICE void both_parities(const Frame& frame, const Place&
     Colours even[2];
     Colours (&odd)[2] = even;
 #endif
-    {
-        Line line[6];
+    Line upper[6], lower[6];
 #pragma unroll
-        for (int k = 0; k < 6; k++) line[k] = read(0, k);
-        suspect[0] = saturated(line[2]);
-        suspect[1] = saturated(line[3]);
-        debayer_lines(line, first, last, even[0], even[1]);
-        store_angles<0>(frame, at, stage, even[0], even[1]);
-    }
-    {
-        Line line[6];
+    for (int k = 0; k < 6; k++) upper[k] = read(0, k);
+#if WINDOW == WINDOW_REGISTERS  // all loads before the first use
 #pragma unroll
-        for (int k = 0; k < 6; k++) line[k] = read(1, k);
-        suspect[0] |= saturated(line[2]);
-        suspect[1] |= saturated(line[3]);
-        debayer_lines(line, first, last, odd[0], odd[1]);
-        store_angles<1>(frame, at, stage, odd[0], odd[1]);
-    }
+    for (int k = 0; k < 6; k++) lower[k] = read(1, k);
+#endif
+    suspect[0] = saturated(upper[2]);
+    suspect[1] = saturated(upper[3]);
+    debayer_lines(upper, first, last, even[0], even[1]);
+    store_angles<0>(frame, at, stage, even[0], even[1]);
+#if WINDOW == WINDOW_RING
+#pragma unroll
+    for (int k = 0; k < 6; k++) lower[k] = read(1, k);
+#endif
+    suspect[0] |= saturated(lower[2]);
+    suspect[1] |= saturated(lower[3]);
+    debayer_lines(lower, first, last, odd[0], odd[1]);
+    store_angles<1>(frame, at, stage, odd[0], odd[1]);
 #if FUSED
     store_products(frame, at, stage, even, odd, site, suspect, count);
 #else
