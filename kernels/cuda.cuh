@@ -29,7 +29,8 @@ DEVICE u32 half2_mul(u32 a, u32 b) { u32 d; asm("mul.rn.f16x2 %0,%1,%2;" : "=r"(
 DEVICE u32 half2_fma(u32 a, u32 b, u32 c) { u32 d; asm("fma.rn.f16x2 %0,%1,%2,%3;" : "=r"(d) : "r"(a), "r"(b), "r"(c)); return d; }
 // the same, clamped to [0, 1]; NaN becomes 0
 DEVICE u32 half2_fma_sat(u32 a, u32 b, u32 c) { u32 d; asm("fma.rn.sat.f16x2 %0,%1,%2,%3;" : "=r"(d) : "r"(a), "r"(b), "r"(c)); return d; }
-DEVICE u32 half2_abs(u32 a) { return a & 0x7fff7fffu; }
+DEVICE u32 half2_abs(u32 a) { u32 d; asm("abs.f16x2 %0,%1;" : "=r"(d) : "r"(a)); return d; }
+DEVICE u32 half2_neg(u32 a) { u32 d; asm("neg.f16x2 %0,%1;" : "=r"(d) : "r"(a)); return d; }
 DEVICE float half2_low(u32 a) { float f; asm("{.reg .f16 l,h; mov.b32 {l,h}, %1; cvt.f32.f16 %0, l;}" : "=f"(f) : "r"(a)); return f; }
 DEVICE float half2_high(u32 a) { float f; asm("{.reg .f16 l,h; mov.b32 {l,h}, %1; cvt.f32.f16 %0, h;}" : "=f"(f) : "r"(a)); return f; }
 #if __CUDA_ARCH__ >= 800

@@ -29,6 +29,7 @@ DEVICE Pair sub(Pair a, Pair b) { return half2_sub(a, b); }
 DEVICE Pair mul(Pair a, Pair b) { return half2_mul(a, b); }
 DEVICE Pair fma(Pair a, Pair b, Pair c) { return half2_fma(a, b, c); }
 DEVICE Pair absolute(Pair a) { return half2_abs(a); }
+DEVICE Pair negate(Pair a) { return half2_neg(a); }
 DEVICE Pair minimum(Pair a, Pair b) { return half2_min(a, b); }
 DEVICE Pair maximum(Pair a, Pair b) { return half2_max(a, b); }
 DEVICE Pair lows(Pair a, Pair b) { return permute(a, b, 0x5410); }    // (a.low, b.low)
@@ -57,6 +58,7 @@ DEVICE Pair sub(Pair a, Pair b) { return Pair{a.x - b.x, a.y - b.y}; }
 DEVICE Pair mul(Pair a, Pair b) { return Pair{a.x * b.x, a.y * b.y}; }
 DEVICE Pair fma(Pair a, Pair b, Pair c) { return Pair{fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y)}; }
 DEVICE Pair absolute(Pair a) { return Pair{fabsf(a.x), fabsf(a.y)}; }
+DEVICE Pair negate(Pair a) { return Pair{-a.x, -a.y}; }
 DEVICE Pair minimum(Pair a, Pair b) { return Pair{fminf(a.x, b.x), fminf(a.y, b.y)}; }
 DEVICE Pair maximum(Pair a, Pair b) { return Pair{fmaxf(a.x, b.x), fmaxf(a.y, b.y)}; }
 DEVICE Pair lows(Pair a, Pair b) { return Pair{a.x, b.x}; }

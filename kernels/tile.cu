@@ -161,20 +161,19 @@ DEVICE AtGreen at_green(const Pair* p, const Pair*) {
 #endif
 
 #if DEBAYER == LATTICE_WEIGHTED
-// Green at a red or blue pair: the mean of four neighbours, corrected by the pixel's own gradient, weighted by 1/roughness.
+// Green at a red or blue pair: the mean of four neighbours, each corrected by half the pixel's own gradient, weighted by
+// 1/roughness. One division for all: every weight times the product of all roughnesses; over 4, for the range of half.
+struct Estimate { Pair weighted, weights, product; };  // sum of value times the other's roughness, sum and product of roughnesses
+DEVICE Estimate estimate(const Pair* p, int step) {
+    const Pair c = p[0], a = p[-step], b = p[step], to_a = sub(c, p[-2 * step]), to_b = sub(c, p[2 * step]);
+    const Pair across = add(absolute(sub(a, b)), PAIR(LEVEL)), ga = add(absolute(to_a), across), gb = add(absolute(to_b), across);
+    const Pair va = fma(to_a, PAIR(0.5), a), vb = fma(to_b, PAIR(0.5), b);
+    return Estimate{mul(fma(va, gb, mul(vb, ga)), PAIR(0.25)), add(ga, gb), mul(ga, gb)};
+}
 DEVICE Pair weighted_green(const Pair* p) {
-    const Pair c = p[0];
-    const Pair across_h = add(absolute(sub(p[-1], p[1])), PAIR(LEVEL)), across_v = add(absolute(sub(p[-DOWN], p[DOWN])), PAIR(LEVEL));
-    const int step[4] = {-1, 1, -DOWN, DOWN};
-    Pair total = PAIR(0), weights = PAIR(0);
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        const Pair gradient = sub(c, p[2 * step[k]]);
-        const Pair weight = reciprocal(add(k < 2 ? across_h : across_v, absolute(gradient)));
-        total = fma(weight, fma(gradient, PAIR(0.5), p[step[k]]), total);
-        weights = add(weights, weight);
-    }
-    return mul(total, reciprocal(weights));
+    const Estimate h = estimate(p, 1), v = estimate(p, DOWN);
+    const Pair weights = mul(fma(h.weights, v.product, mul(v.weights, h.product)), PAIR(0.25));
+    return mul(fma(h.weighted, v.product, mul(v.weighted, h.product)), reciprocal(weights));
 }
 #endif
 
@@ -200,10 +199,14 @@ template <int COLUMN> DEVICE void complete(const Pair* p, const Pair* g, int i, 
     if (REGULAR) {
         if (chroma[0]) {
             const AtChroma m = at_chroma(p, g);
-            rgb[1] = m.green; own = c; other = m.across;
+            rgb[1] = clip(m.green);
+            own = c;
+            other = clip(m.across);
         } else {
             const AtGreen m = at_green(p, g);
-            rgb[1] = c; own = m.row; other = m.column;
+            rgb[1] = c;
+            own = clip(m.row);
+            other = clip(m.column);
         }
         rgb[0] = red_line[0] ? own : other;
         rgb[2] = red_line[0] ? other : own;
@@ -215,9 +218,9 @@ template <int COLUMN> DEVICE void complete(const Pair* p, const Pair* g, int i, 
         rgb[0] = choose(red_line[0], red_line[1], own, other);
         rgb[1] = choose(chroma[0], chroma[1], m.green, c);
         rgb[2] = choose(red_line[0], red_line[1], other, own);
-    }
 #pragma unroll
-    for (int k = 0; k < 3; k++) rgb[k] = clip(rgb[k]);
+        for (int k = 0; k < 3; k++) rgb[k] = clip(rgb[k]);
+    }
 }
 
 #if DEBAYER == LATTICE_MHC
@@ -342,18 +345,18 @@ DEVICE Line read_line(const Pair* p) {
     a.l1 = straddle(a.left, a.centre); a.r1 = straddle(a.centre, a.right);
     return a;
 }
-// the two low-pass filters along x: [4 0 8 0 4]/16 for pixels of the centre's phase, [1 0 7 0 7 0 1]/16 for the others
+// the two low-pass filters along x: [4 0 8 0 4]/16 for pixels of the centre's phase, [1 0 7 0 7 0 1]/16 for the others; times
+// SAME and OTHER, so that the outer taps are 1
+#define SAME (1 / ADR_SAME_2)
+#define OTHER (1 / ADR_OTHER_3)
 struct Smooth { Pair same, other; };
+DEVICE Pair smooth_same(Pair a, Pair b, Pair c) { return fma(b, PAIR(ADR_SAME_0 * SAME), add(a, c)); }
+DEVICE Pair smooth_other(Pair a, Pair b, Pair c, Pair d) { return fma(add(b, c), PAIR(ADR_OTHER_1 * OTHER), add(a, d)); }
 DEVICE Smooth smooth_line(const Line& a, const Pair* p, int column) {
     // the outer lanes of the outermost pairs lack a neighbour; stage B does not read them
     const Pair l3 = straddle(p[column > 1 ? -2 : -1], a.left), r3 = straddle(a.right, p[column < STAGE_P - 2 ? 2 : 1]);
-    Smooth s;
-    s.same = fma(a.centre, PAIR(ADR_SAME_0), mul(add(a.left, a.right), PAIR(ADR_SAME_2)));
-    s.other = fma(add(a.l1, a.r1), PAIR(ADR_OTHER_1), mul(add(l3, r3), PAIR(ADR_OTHER_3)));
-    return s;
+    return Smooth{smooth_same(a.left, a.centre, a.right), smooth_other(l3, a.l1, a.r1, r3)};
 }
-DEVICE Pair smooth_same(Pair a, Pair b, Pair c) { return fma(b, PAIR(ADR_SAME_0), mul(add(a, c), PAIR(ADR_SAME_2))); }
-DEVICE Pair smooth_other(Pair a, Pair b, Pair c, Pair d) { return fma(add(b, c), PAIR(ADR_OTHER_1), mul(add(a, d), PAIR(ADR_OTHER_3))); }
 
 // Roughness towards an opposite pair of neighbours: g(d) = |z(d) - z(-d)| + |C - z(2d)| + 1 level.
 struct Rough { Pair a, b; };
@@ -398,14 +401,16 @@ DEVICE void stage_a(Shared& s, int channel, int first, int column) {
         const Pair dr = smooth_same(SMOOTH(-2).other, SMOOTH(0).other, SMOOTH(2).other);
         const Pair dc = smooth_other(SMOOTH(-3).same, SMOOTH(-1).same, SMOOTH(1).same, SMOOTH(3).same);
         const Pair dd = smooth_other(SMOOTH(-3).other, SMOOTH(-1).other, SMOOTH(1).other, SMOOTH(3).other);
-        const Pair mean = maximum(mul(add(add(d0, dr), add(dc, dd)), PAIR(0.25)), PAIR(LEVEL / 4));
+        const Pair own = mul(d0, PAIR(1 / (SAME * SAME)));  // D0
+        // four times the mean of the four
+        const Pair mean4 = maximum(fma(dd, PAIR(1 / (OTHER * OTHER)), fma(add(dr, dc), PAIR(1 / (SAME * OTHER)), own)), PAIR(LEVEL));
         // e = mean/max(D0, mean/4) (C - D0 G/mean), as differences
-        const Pair floor = maximum(d0, mul(mean, PAIR(0.25)));
-        const Pair detail = mul(sub(mul(c, sub(mean, d0)), mul(d0, excess)), reciprocal(floor));
-        const Pair p1 = sub(d0, dd), p2 = sub(dr, dc);
+        const Pair floor = maximum(own, mul(mean4, PAIR(1.0 / 16)));
+        const Pair detail = mul(sub(mul(c, fma(mean4, PAIR(0.25), negate(own))), mul(own, excess)), reciprocal(floor));
+        const Pair p1 = fma(dd, PAIR(-1 / (OTHER * OTHER)), own), p2 = mul(sub(dr, dc), PAIR(1 / (SAME * OTHER)));
         s.stage[channel].excess[first + i][column] = excess;
         s.stage[channel].detail[first + i][column] = detail;
-        s.stage[channel].energy[first + i][column] = mul(fma(p1, p1, mul(p2, p2)), PAIR(0.25));
+        s.stage[channel].energy[first + i][column] = fma(p1, p1, mul(p2, p2));  // 4 P2
         line[i % 5] = below;
 #undef LINE
 #undef SMOOTH
@@ -450,15 +455,16 @@ DEVICE void stage_b(const Shared& s, int channel, int y, int k, Pair (&own)[2], 
         const Pair once = mul(middle.v[i], middle.v[i]);
         squares.v[i] = add(fma(above.v[i], above.v[i], once), fma(under.v[i], under.v[i], once));
     }
+    const Quad energy = *(const Quad*)&s.stage[channel].energy[y + 1][k + 2];
     Pair beside[2];
     across(squares, beside);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const Pair centre = e.own[i], c = z.own[i], more = g.own[i];
-        const Pair r0 = fma(squares.v[1 + i], PAIR(2.0 / 16), mul(beside[i], PAIR(1.0 / 16)));
-        const Pair r1 = mul(fma(centre, e.diagonal[i], mul(e.row[i], e.column[i])), PAIR(1.0 / 8));
-        const Pair r0n = add(r0, PAIR(ADR_NOISE * LEVEL * LEVEL));
-        const Pair w = mul(r0, reciprocal(fma(s.stage[channel].energy[y + 1][k + 2 + i], PAIR(2), r0n)));
+        const Pair r0 = fma(squares.v[1 + i], PAIR(2), beside[i]);  // 16 R0
+        const Pair r1 = mul(fma(centre, e.diagonal[i], mul(e.row[i], e.column[i])), PAIR(16.0 / 8));  // 16 R1
+        const Pair r0n = add(r0, PAIR(16 * ADR_NOISE * LEVEL * LEVEL));
+        const Pair w = mul(r0, reciprocal(fma(i ? energy.b : energy.a, PAIR(16 * 2.0 / 4), r0n)));
         Pair bias = fma(r1, reciprocal(r0n), PAIR(ADR_BIAS));
         bias = maximum(minimum(bias, PAIR(ADR_LIMIT)), PAIR(-ADR_LIMIT));
         const Pair alpha = fma(sub(PAIR(1), w), bias, w);

@@ -109,6 +109,7 @@ DEVICE u32 half2_mul(u32 a, u32 b) { return HOST_LANES(host_to_half(HOST_HALF(a)
 DEVICE u32 half2_fma(u32 a, u32 b, u32 c) { return HOST_LANES(host_to_half(HOST_HALF(a) * HOST_HALF(b) + HOST_HALF(c))); }
 DEVICE u32 half2_fma_sat(u32 a, u32 b, u32 c) { u32 d = half2_fma(a, b, c); return HOST_LANES(host_saturate_half(d >> shift & 0xffffu)); }
 DEVICE u32 half2_abs(u32 a) { return a & 0x7fff7fffu; }
+DEVICE u32 half2_neg(u32 a) { return a ^ 0x80008000u; }
 DEVICE float half2_low(u32 a) { return (float)host_from_half(a & 0xffffu); }
 DEVICE float half2_high(u32 a) { return (float)host_from_half(a >> 16); }
 DEVICE u32 half2_pack(float low, float high) { return host_to_half(low) | host_to_half(high) << 16; }
