@@ -28,11 +28,12 @@
 // Products need all four angles of a site, so both row parities in one thread; angle images alone do not.
 #define FUSED (OUT_INTENSITY || OUT_DOLP || OUT_AOLP)
 #define PARITIES (FUSED || WINDOW == WINDOW_RING ? 2 : 1)
-#if defined(BLOCKS)
-#elif WINDOW == WINDOW_RING || __CUDA_ARCH__ < 900
-#define BLOCKS (640 / THREADS)   // per multiprocessor, that registers must leave room for
+#ifndef BLOCKS           // per multiprocessor, that registers must leave room for
+#if WINDOW == WINDOW_REGISTERS && PARITIES == 1 && ROWS <= 4 && __CUDA_ARCH__ >= 900
+#define BLOCKS (1024 / THREADS)
 #else
-#define BLOCKS (PARITIES == 2 ? 640 / THREADS : 832 / THREADS)
+#define BLOCKS (640 / THREADS)
+#endif
 #endif
 static_assert(COLOR && HALF_RESOLUTION && !CO_SITED && DEBAYER == LATTICE_MHC && RAW_FORMAT == RAW_U8 && HALF_PRECISION, "see supports() in schedule.py");
 static_assert(OUT_INTENSITY < 2 && OUT_ANGLE_0 < 2 && OUT_ANGLE_45 < 2 && OUT_ANGLE_90 < 2 && OUT_ANGLE_135 < 2 && OUT_DOLP < 2 && OUT_AOLP < 2, "uint8 outputs only");

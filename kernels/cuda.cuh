@@ -77,6 +77,8 @@ template <int N> DEVICE void async_wait() {}
 #endif
 
 // ---- threads
+// memory is not accessed across this line: what follows does not take registers yet
+DEVICE void in_order() { asm volatile("" ::: "memory"); }
 DEVICE void sync_block() { __syncthreads(); }
 DEVICE void sync_warp() { __syncwarp(); }
 DEVICE u32 shuffle_down(u32 value, int lanes) { return __shfl_down_sync(0xffffffffu, value, lanes); }

@@ -12,8 +12,12 @@
 #ifndef ROWS
 #define ROWS 2           // rows a thread, even
 #endif
-#ifndef BLOCKS
-#define BLOCKS 1
+#ifndef BLOCKS            // per multiprocessor, that registers must leave room for
+#if __CUDA_ARCH__ >= 900
+#define BLOCKS (1024 / THREADS)  // 64 registers a thread; older assemblers spill there
+#else
+#define BLOCKS (640 / THREADS)
+#endif
 #endif
 static_assert(ROWS % 2 == 0, "the parity of a row must be known at compile time");
 static_assert(!COLOR && !HALF_RESOLUTION && DEMOSAIC == METHOD_BILINEAR && RAW_FORMAT == RAW_U8 && HALF_PRECISION, "see supports() in schedule.py");

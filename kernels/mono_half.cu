@@ -9,13 +9,10 @@
 #define THREADS 128
 #endif
 #ifndef ROWS
-#define ROWS 2           // rows of superpixels a thread
+#define ROWS 4           // rows of superpixels a thread
 #endif
-#if defined(BLOCKS)
-#elif __CUDA_ARCH__ >= 900
-#define BLOCKS (896 / THREADS)  // per multiprocessor, that registers must leave room for: 72 registers a thread
-#else
-#define BLOCKS (640 / THREADS)  // 96 registers a thread: older assemblers spill below
+#ifndef BLOCKS
+#define BLOCKS (640 / THREADS)  // per multiprocessor, that registers must leave room for: 96 registers a thread
 #endif
 static_assert(!COLOR && HALF_RESOLUTION && CO_SITED && DEMOSAIC == METHOD_BILINEAR && RAW_FORMAT == RAW_U8 && HALF_PRECISION, "see supports() in schedule.py");
 static_assert(OUT_INTENSITY < 2 && OUT_DOLP < 2 && OUT_AOLP < 2 && !WANT_ANGLES && !OUT_STOKES && !OUT_PREVIEW && !OUT_SUMS && !OUT_S0, "uint8 intensity, dolp and aolp only");

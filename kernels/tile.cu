@@ -25,6 +25,9 @@
 #define REACH (!RESTORES ? 0 : DEMOSAIC == METHOD_BILINEAR ? 1 : DEMOSAIC == METHOD_GRADIENT ? 2 : 4)
 #define ADAPTIVE (RESTORES && DEMOSAIC == METHOD_ADAPTIVE)
 #define LATTICE_REACH (!COLOR ? 0 : DEBAYER == LATTICE_BILINEAR ? 2 : DEBAYER == LATTICE_MHC ? 4 : 6)
+// Blocks per multiprocessor that registers must leave room for: 96 registers a thread, 30 % occupancy on sm_72. ADR in float at half
+// resolution holds two rows of all angles, and would spill.
+#define BLOCKS (ADAPTIVE && HALF_RESOLUTION && !HALF_PRECISION ? 1 : (640 + THREADS - 1) / THREADS)
 #define UP4(n) (((n) + 3) / 4 * 4)
 
 // The completed mosaic, with the halo that interpolation reads; per channel.
@@ -531,6 +534,7 @@ template <int ROW> DEVICE void full_angles(const Shared& s, int y, int k, Angles
         Pair own[2], h[2], v[2], d[2];
         restore(s, c, y, k, own, h, v, d);
         by_angle<ROW>(own, h, v, d, angle[c]);
+        in_order();
     }
 }
 #else
@@ -561,6 +565,7 @@ DEVICE void half_angles(const Shared& s, int channel, int y, int k, Pair (&angle
     Pair own[2], h[2], v[2], d[2], upper[4][2], lower[4][2];
     restore(s, channel, y, k, own, h, v, d);
     by_angle<0>(own, h, v, d, upper);
+    in_order();
     restore(s, channel, y + 1, k, own, h, v, d);
     by_angle<1>(own, h, v, d, lower);
 #pragma unroll
@@ -590,7 +595,7 @@ DEVICE u32 hot_outputs(const Shared& s, int y, int q) {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) tile(const Frame frame) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) tile(const Frame frame) {
     SHARED_MEMORY(memory);
     Shared& s = *(Shared*)memory;
     const int y0 = blockIdx.y * TILE_Y, x0 = blockIdx.x * TILE_X;
@@ -642,6 +647,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) tile(const Frame frame) {
                 Pair a[4];
                 half_angles(s, c, 2 * r, 4 * u + 2 * k, a);
                 for (int j = 0; j < 4; j++) angle[c][j][k] = a[j];
+                in_order();
             }
         const u32 hot = any_hot ? hot_outputs(s, 2 * r, 2 * u) : 0;
 #else

@@ -160,6 +160,7 @@ template <int N> DEVICE void async_wait() {}
 #endif
 
 // ---- threads
+DEVICE void in_order() {}
 DEVICE void sync_block() { host_sync_block(0); }
 DEVICE void sync_warp() { host_sync_warp(); }
 // A lane beyond the warp gives the own value back, as on the GPU.
