@@ -29,16 +29,16 @@
 #define FUSED (OUT_INTENSITY || OUT_DOLP || OUT_AOLP)
 #define PARITIES (FUSED || WINDOW == WINDOW_RING ? 2 : 1)
 #ifndef BLOCKS           // per multiprocessor, that registers must leave room for
-#if WINDOW == WINDOW_REGISTERS && PARITIES == 1 && ROWS <= 4 && __CUDA_ARCH__ >= 900
-#define BLOCKS (1024 / THREADS)
-#else
+#if WINDOW == WINDOW_RING || __CUDA_ARCH__ < 900 || ROWS > 4
 #define BLOCKS (640 / THREADS)
+#else
+#define BLOCKS ((PARITIES == 2 ? 768 : 1024) / THREADS)
 #endif
 #endif
 static_assert(COLOR && HALF_RESOLUTION && !CO_SITED && DEBAYER == LATTICE_MHC && RAW_FORMAT == RAW_U8 && HALF_PRECISION, "see supports() in schedule.py");
 static_assert(OUT_INTENSITY < 2 && OUT_ANGLE_0 < 2 && OUT_ANGLE_45 < 2 && OUT_ANGLE_90 < 2 && OUT_ANGLE_135 < 2 && OUT_DOLP < 2 && OUT_AOLP < 2, "uint8 outputs only");
 static_assert(!OUT_STOKES && !OUT_PREVIEW && !OUT_SUMS && !OUT_S0, "intensity, angle images, dolp and aolp only");
-static_assert(ROWS % 2 == 0 && (PARITIES == 1 || WINDOW == WINDOW_RING || ROWS == 2), "a register window of both parities holds two rows");
+static_assert(ROWS % 2 == 0, "two lines of the lattice at a time");
 static_assert(LINES % 4 == 0 && LINES >= 16, "twelve lines in use and four in flight");
 
 constexpr int SITES = 4;                   // of a thread along x
@@ -309,18 +309,12 @@ template <class Read> DEVICE void both_parities(const Frame& frame, const Place&
     Line upper[6], lower[6];
 #pragma unroll
     for (int k = 0; k < 6; k++) upper[k] = read(0, k);
-#if WINDOW == WINDOW_REGISTERS  // all loads before the first use
-#pragma unroll
-    for (int k = 0; k < 6; k++) lower[k] = read(1, k);
-#endif
     suspect[0] = saturated(upper[2]);
     suspect[1] = saturated(upper[3]);
     debayer_lines(upper, first, last, even[0], even[1]);
     store_angles<0>(frame, at, stage, even[0], even[1]);
-#if WINDOW == WINDOW_RING
 #pragma unroll
     for (int k = 0; k < 6; k++) lower[k] = read(1, k);
-#endif
     suspect[0] |= saturated(lower[2]);
     suspect[1] |= saturated(lower[3]);
     debayer_lines(lower, first, last, odd[0], odd[1]);
@@ -368,8 +362,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
     Place at = place(frame, strip * ROWS, segment * 32 * SITES);
     const bool first = at.x == 0, last = at.x == width - SITES;
     const u8* own = raw + 2 * at.x;
-    auto read = [&](int parity, int k) { return load_line(own + (u32)(raw_row(frame, at.y - 2 + k, parity) * step_of(frame)), first, last); };
-    both_parities(frame, at, s.stage[warp], raw + (size_t)(2 * at.y) * step_of(frame) + 2 * at.x, first, last, read, count);
+    // All loads before the first use; the window moves down by two lines of each parity.
+    auto load = [&](int parity, int line) { return load_line(own + (u32)(raw_row(frame, line, parity) * step_of(frame)), first, last); };
+    Line window[2][6];
+#pragma unroll
+    for (int k = 0; k < 12; k++) window[k / 6][k % 6] = load(k / 6, at.y - 2 + k % 6);
+#pragma unroll
+    for (int step = 0; step < ROWS / 2; step++) {
+        auto read = [&](int parity, int k) { return window[parity][(2 * step + k) % 6]; };
+        both_parities(frame, at, s.stage[warp], own + (u32)(2 * at.y * step_of(frame)), first, last, read, count);
+        if (step + 1 == ROWS / 2) break;
+#pragma unroll
+        for (int k = 0; k < 4; k++) window[k / 2][(2 * step + k % 2) % 6] = load(k / 2, at.y + 4 + k % 2);
+        move_down(frame, at);
+    }
 #else
     // the window of six lines rotates by compile-time index: three steps of two lines bring it back
     const int parity = strip % 2;

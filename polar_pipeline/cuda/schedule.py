@@ -78,16 +78,18 @@ class Kernel(NamedTuple):
 
     Attributes:
         windows: Where its lines can live.
-        registers: Per thread, without and with the polar products, as compiled for sm_72 (`tile`: `_TILE_REGISTERS`).
+        registers: Per thread, as compiled for sm_72 (`tile`: `_TILE_REGISTERS`).
         pixels: Output pixels of a thread along x with a register window; 0 without.
+        threads: Numbers worth a thought with a register window.
         rows: Rows that it can march down with a register window without spilling; for angle images alone, and others.
         effort: Issue slots against those of `tile` (`OPERATIONS`), per window, as measured.
         needs: (what it needs in words, whether a work has it).
     """
 
     windows: Tuple[str, ...]
-    registers: Tuple[int, int]
+    registers: int
     pixels: int
+    threads: Tuple[int, ...]
     rows: Tuple[Tuple[int, ...], Tuple[int, ...]]
     effort: Tuple[float, ...]
     needs: Tuple[Tuple[str, Callable[[Work], bool]], ...] = ()
@@ -97,10 +99,11 @@ class Kernel(NamedTuple):
 KERNELS: Dict[str, Kernel] = {
     "mono_half": Kernel(
         ("registers",),
-        (96, 96),
+        96,
         8,
-        ((), (1, 2)),
-        (0.17,),
+        (64, 128, 160),
+        ((), (2, 4)),
+        (0.3,),
         (
             *_BYTES_IN,
             _MONO,
@@ -110,10 +113,11 @@ KERNELS: Dict[str, Kernel] = {
     ),
     "mono_full": Kernel(
         ("registers",),
-        (96, 96),
+        96,
         16,
-        ((), (2, 4)),
-        (0.33,),
+        (32, 64, 128),
+        ((), (2,)),
+        (0.43,),
         (
             *_BYTES_IN,
             _MONO,
@@ -123,10 +127,11 @@ KERNELS: Dict[str, Kernel] = {
     ),
     "color_half": Kernel(
         ("registers", "ring"),
-        (94, 96),
+        96,
         4,
-        ((2, 4, 8), (2,)),
-        (0.25, 0.4),
+        (32, 64, 96, 160),
+        ((2, 4, 6), (2,)),
+        (0.42, 0.4),
         (
             *_BYTES_IN,
             ("a colour sensor with red at the same place of all four lattices", _regular),
@@ -138,7 +143,7 @@ KERNELS: Dict[str, Kernel] = {
             ),
         ),
     ),
-    "tile": Kernel(("tile",), (0, 0), 0, ((), ()), (1.0,)),
+    "tile": Kernel(("tile",), 0, 0, (), ((), ()), (1.0,)),
 }
 
 
@@ -221,6 +226,12 @@ def grid(work: Work, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int
     return -(-_units(work, schedule) // warps), 1, frames
 
 
+def _loaded(work: Work, schedule: Schedule) -> int:
+    """Raw pixels that a unit loads; along x, halos are whole quads of pixels."""
+    (x, y), reach, step = _unit(schedule), halos(work), _step(work)
+    return (step * x + 2 * sum(_up(halo, 4) for halo in reach)) * (step * y + 2 * sum(reach))
+
+
 def _shared_tile(work: Work, schedule: Schedule) -> int:
     """`struct Shared` of `kernels/tile.cu`, which asserts that it fits."""
     mono, color = halos(work)
@@ -252,24 +263,41 @@ def shared_bytes(work: Work, schedule: Schedule) -> int:
     return _SHARED[schedule.window](work, schedule)
 
 
-#: Registers of `tile` with pairs of (half, float), by method and by whether a thread holds one or both rows of
-#: superpixels; as compiled for sm_72.
+#: Registers of `tile` as compiled for sm_72: (with fewer it spills, with room it takes), of mono and colour, with pairs of
+#: half and of float. Both rows: a thread holds the angles of two raw rows.
 _TILE_REGISTERS = {
-    ("plain", "one row"): (64, 80),
-    ("plain", "both rows"): (76, 96),
-    ("adaptive", "one row"): (72, 100),
-    ("adaptive", "both rows"): (101, 160),
+    # method, rows: mono half, mono float, colour half, colour float
+    ("plain", "one row"): ((70, 70), (64, 64), (72, 72), (96, 96)),
+    ("plain", "both rows"): ((70, 70), (75, 75), (80, 90), (96, 96)),
+    ("adaptive", "one row"): ((78, 78), (80, 96), (80, 94), (96, 96)),
+    ("adaptive", "both rows"): ((80, 96), (168, 168), (96, 96), (225, 225)),
 }
+#: Threads of a multiprocessor that `tile` leaves registers for.
+_TILE_RESIDENT = 640
+_REGISTERS_PER_MULTIPROCESSOR = 65536
+
+
+def _tile_registers(work: Work, schedule: Schedule) -> Tuple[int, int]:
+    """Registers that `tile` needs in order not to spill, and those that it takes at most (its launch bound)."""
+    both_rows = work.half and work.co_sited and work.demosaic != "bilinear"
+    rows = _TILE_REGISTERS["adaptive" if _is_adaptive(work) else "plain", "both rows" if both_rows else "one row"]
+    need, taken = rows[2 * work.sensor.is_color + (not work.half_precision)]
+    unbound = _is_adaptive(work) and work.half and not work.half_precision
+    blocks = 1 if unbound else -(-_TILE_RESIDENT // schedule.threads)
+    return need, min(taken, _REGISTERS_PER_MULTIPROCESSOR // (blocks * schedule.threads) // 8 * 8)
 
 
 def registers(work: Work, schedule: Schedule) -> int:
     """Registers of a thread that the solver counts with."""
+    return _tile_registers(work, schedule)[1] if schedule.kernel == "tile" else KERNELS[schedule.kernel].registers
+
+
+def _spills(work: Work, schedule: Schedule, device: Device) -> bool:
+    """Whether its launch bound leaves too few registers."""
     if schedule.kernel == "tile":
-        both_rows = work.half and work.co_sited and work.demosaic != "bilinear"
-        row = _TILE_REGISTERS["adaptive" if _is_adaptive(work) else "plain", "both rows" if both_rows else "one row"]
-        return row[0] if work.half_precision else row[1]
-    is_polar = any(name in ("dolp", "aolp", "preview") for name in work.dtypes)
-    return KERNELS[schedule.kernel].registers[is_polar]
+        need, taken = _tile_registers(work, schedule)
+        return need > taken
+    return schedule.kernel == "mono_half" and schedule.rows > 2 and device.capability < 80
 
 
 def schedule_defines(work: Work, schedule: Schedule) -> Dict[str, int]:
@@ -352,34 +380,36 @@ def _rows(work: Work, schedule: Schedule) -> Tuple[int, ...]:
     return _RING_ROWS if schedule.window == "ring" else KERNELS[schedule.kernel].rows[_is_fused(work)]
 
 
-@lru_cache(maxsize=None)
-def _is_written(kernel: str) -> bool:
-    return (share_path("kernels") / f"{kernel}.cu").is_file()
+#: Raw pixels of tiles, beside powers of two, with which the adaptive method's halo and rows come out well.
+_TALL_TILES = ((64, 60), (64, 40), (64, 28), (56, 32), (56, 28))
 
 
 def _space(work: Work) -> Iterator[Schedule]:
     """Every schedule worth a thought for a work, whatever the device."""
-    able = [kernel for kernel in KERNELS if supports(kernel, work) is None and _is_written(kernel)]
+    able = [kernel for kernel in KERNELS if supports(kernel, work) is None]
     for name in able:
         if "registers" in KERNELS[name].windows:
-            for threads, rows in product((64, 128, 160), KERNELS[name].rows[_is_fused(work)]):
+            for threads, rows in product(KERNELS[name].threads, KERNELS[name].rows[_is_fused(work)]):
                 yield Schedule(name, "registers", threads, KERNELS[name].pixels, rows=rows)
-    if "color_half" in able:
+    if "color_half" in able and not _is_fused(work):  # in the ring, products of all four angles spill
         for threads in sorted({_up(-(-work.output_size[1] // (4 * strips)), WARP) for strips in range(1, 11)}):
             for rows, lines in product(_RING_ROWS, _RING_LINES):
                 yield Schedule("color_half", "ring", threads, 4 * threads, rows=rows, lines=lines)
-    slides = (3, 6, 9) if _is_adaptive(work) else (0,)
-    for x, y, threads, rows in product((16, 32, 64, 128), (4, 8, 16, 32), (128, 256, 512), slides):
-        if _step(work) ** 2 * x * y >= 4 * threads:  # a thread loads four pixels at least
-            yield Schedule("tile", "tile", threads, x, y, rows)
+    slides = (5, 6, 9, 10) if _is_adaptive(work) else (0,)
+    step = _step(work)
+    tiles = [*product((16, 32, 64, 128), (4, 8, 16, 32)), *((x // step, y // step) for x, y in _TALL_TILES)]
+    for (x, y), threads, rows in product(tiles, (128, 160, 256, 320), slides):
+        schedule = Schedule("tile", "tile", threads, x, y, rows)
+        if _loaded(work, schedule) >= 4 * threads:
+            yield schedule
 
 
 def candidates(work: Work, device: Device) -> List[Schedule]:
     """Every schedule that meets the hard constraints; all give the same result.
 
-    Those with less than `MIN_OCCUPANCY` are among them only where none has more.
+    Those that spill registers are not among them; those with less than `MIN_OCCUPANCY` only where none has more.
     """
-    able = [schedule for schedule in _space(work) if _problem(work, schedule, device) is None]
+    able = [s for s in _space(work) if _problem(work, s, device) is None and not _spills(work, s, device)]
     resident = [expected_occupancy(work, schedule, device) for schedule in able]
     least = min(MIN_OCCUPANCY, max(resident, default=0))
     return [schedule for schedule, share in zip(able, resident) if share >= least]
@@ -392,7 +422,7 @@ def expected_occupancy(work: Work, schedule: Schedule, device: Device) -> float:
 
 def limits(work: Work, device: Device) -> Limits:
     """What a launch may use on a device, for the plan: the smallest window that any schedule needs is what it takes."""
-    smallest = min(shared_bytes(work, schedule) for schedule in _space(work))
+    smallest = min(shared_bytes(work, schedule) for schedule in _space(work) if not _spills(work, schedule, device))
     return Limits(len(OUTPUTS), device.shared_per_block, {"angles": smallest})
 
 
@@ -402,29 +432,34 @@ def limits(work: Work, device: Device) -> Limits:
 #: tiles; nine in ten of those are met within 15 %. Demosaicking counts per raw pixel (and channel, where so said) in
 #: pairs of half.
 OPERATIONS = {
-    "load": 44,  # load, unpack, scale, look for saturation, store to shared memory
-    "mono bilinear": 9,  # per channel
-    "mono gradient": 15,  # per channel
-    "mono adaptive": 222,  # per channel
-    "color bilinear": 24,
-    "color mhc": 48,
-    "color weighted": 97,
-    "co-site": 27,  # per output pixel and channel
-    "stokes": 33,  # per output pixel: S0, S1, S2, length and direction
-    "intensity": 18,  # per output pixel and channel
-    "preview": 65,  # per output pixel
-    "store": 7,  # per output pixel and channel stored
+    "load": 15,  # load, unpack, scale, look for saturation, store to shared memory
+    "mono bilinear": 8,  # per channel
+    "mono gradient": 12,  # per channel
+    "adaptive slide": 64,  # per channel: first stage
+    "mono adaptive": 58,  # per channel: second stage
+    "color bilinear": 35,
+    "color mhc": 34,
+    "color weighted": 214,
+    "co-site": 40,  # per output pixel and channel
+    "stokes": 39,  # per output pixel: S0, S1, S2, length and direction
+    "intensity": 9,  # per output pixel and channel
+    "preview": 14,  # per output pixel
+    "store": 5.5,  # per output pixel and channel stored
 }
+#: Rows of the mosaic that a run of ADR's first stage reads before its first result, in work for rows.
+_ADAPTIVE_START = 2
+#: What an idle thread costs of a busy one: at a barrier, the block waits for its slowest thread, and others fill the gap.
+IDLE_SHARE = 0.5
 #: The same in pairs of float.
-FLOAT_FACTOR = 1.4
+FLOAT_FACTOR = 1.65
 #: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
 COPY_SHARE = 0.85
 #: Time of a byte that was read before, and so comes from the cache, against one from memory.
-REREAD_SHARE = 0.3
+REREAD_SHARE = 0.7
 #: Seconds from a load to its value under traffic; so much of the bandwidth must be in flight at any time.
 LATENCY_S = 0.7e-6
 #: Resident warps of a multiprocessor that keep its schedulers busy.
-BUSY_WARPS = 16
+BUSY_WARPS = 10
 #: Microseconds from one launch to the next.
 LAUNCH_US = 5.0
 
@@ -486,17 +521,22 @@ def cost(work: Work, schedule: Schedule) -> Cost:
     kernel = KERNELS[schedule.kernel]
     effort = kernel.effort[kernel.windows.index(schedule.window)]
 
-    def raw_pixels(*halos_around: int) -> int:
-        """Of all units; along x, halos are whole quads of pixels."""
-        halo_x = sum(_up(halo, 4) for halo in halos_around)
-        return units * (step * x + 2 * halo_x) * (step * y + 2 * sum(halos_around))
+    def waited(pixels: int, grain: int) -> float:
+        """Pixels of a stage of a block, `grain` to a thread, and part of those that its idle threads could have made."""
+        idle = _up(pixels, grain * schedule.threads) - pixels if schedule.window == "tile" else 0
+        return units * (pixels + IDLE_SHARE * idle)
 
-    made = units * _up(x * y, 4 * WARP)  # a thread makes four pixels at a time; idle warps cost nothing
-    pairs = OPERATIONS["load"] * raw_pixels(mono, color)
+    loaded = _loaded(work, schedule)
+    mosaic = (step * x + 2 * _up(mono, 4)) * (step * y + 2 * mono)
+    made = waited(x * y, 4)
+    pairs = OPERATIONS["load"] * waited(loaded, 4)
     if work.sensor.is_color:
-        pairs += OPERATIONS[f"color {work.debayer}"] * raw_pixels(mono)
+        pairs += OPERATIONS[f"color {work.debayer}"] * waited(mosaic, 16 if work.debayer == "mhc" else 4)
+    if _is_adaptive(work):  # in runs of rows, which begin by filling a window of nine
+        runs = -(-(step * y + 2) // schedule.rows) * (schedule.rows + _ADAPTIVE_START)
+        pairs += OPERATIONS["adaptive slide"] * waited(channels * (step * x + 8) * runs, 2 * schedule.rows)
     if not work.half or (work.co_sited and work.demosaic != "bilinear"):  # else moving to the centre is all
-        pairs += OPERATIONS[f"mono {work.demosaic}"] * channels * raw_pixels()
+        pairs += OPERATIONS[f"mono {work.demosaic}"] * channels * step**2 * made
     if work.half and work.co_sited:
         pairs += OPERATIONS["co-site"] * channels * made
     names = work.dtypes
@@ -506,7 +546,7 @@ def cost(work: Work, schedule: Schedule) -> Cost:
     per_pixel += OPERATIONS["preview"] * ("preview" in names)
     return Cost(
         _raw_bytes(work, work.width * work.height),
-        _raw_bytes(work, raw_pixels(mono, color)),
+        _raw_bytes(work, units * loaded),
         output_bytes(work),
         int(effort * (pairs * (1 if work.half_precision else FLOAT_FACTOR) + per_pixel * made)),
     )
