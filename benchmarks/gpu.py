@@ -2,9 +2,9 @@
 
     python benchmarks/gpu.py [--output FILE] [--candidates] [case ...]
 
-Every case runs on 64 different frames per launch, so that caches do not help; CUDA events, medians. `share` is the part of
-the copy's bandwidth that is reached, counting each input byte and each output byte once. `--candidates` measures every schedule
-that the solver lists for a case instead of the chosen one.
+Every case runs on 64 different frames per launch, so that caches do not help; CUDA events, medians. `share` is the part
+of the copy's bandwidth that is reached, counting each input byte and each output byte once. `--candidates` measures
+every schedule that the solver lists for a case instead of the chosen one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import ctypes
 import ctypes.util
 import json
+import site
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -265,7 +266,10 @@ class Bench:
         return worst
 
     def npp(self) -> Optional[Dict[str, Any]]:
-        """The four-angle colour demosaic against four calls of NPP's bilinear debayer, which get the angles ready split."""
+        """The four-angle colour demosaic against four calls of NPP's bilinear debayer a frame.
+
+        NPP gets the angles ready split, and its calls chained in a graph, so that launching costs little.
+        """
         debayer = _npp()
         if debayer is None:
             return None
@@ -274,17 +278,22 @@ class Bench:
         planes = cupy.asarray(np.stack([raw[:16, i::2, j::2] for i in range(2) for j in range(2)]))
         out = cupy.zeros((4, 16, height, width, 3), cupy.uint8)
 
-        def four_calls() -> None:
-            for frame in range(16):
-                for angle in range(4):
-                    debayer(planes[angle, frame].data.ptr, out[angle, frame].data.ptr, width, height)
+        def four_calls(frame: int) -> None:
+            for angle in range(4):
+                debayer(planes[angle, frame].data.ptr, out[angle, frame].data.ptr, width, height)
 
-        stream = cupy.cuda.Stream.null
-        case = CASES["color_angles"]
-        work = work_of(case)
+        work = work_of(CASES["color_angles"])
         kernel, buffers = Kernel(work, choose(work, self.device), self.arch), Buffers(work, raw)
         argument = buffers.argument()
-        found = medians({"npp": four_calls, "kernel": lambda: kernel(argument), "sync": stream.synchronize}, 15)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            four_calls(0)  # loads the library's kernels before the capture
+            stream.synchronize()
+            stream.begin_capture()
+            for frame in range(16):
+                four_calls(frame)
+            graph = stream.end_capture()
+            found = medians({"npp": lambda: graph.launch(stream), "kernel": lambda: kernel(argument)}, 15)
         npp_us, us = 1000 * found["npp"] / 16, 1000 * found["kernel"] / FRAMES
         return {"npp_us": round(npp_us, 2), "kernel_us": round(us, 3), "times_faster": round(npp_us / us, 2)}
 
@@ -307,7 +316,7 @@ def _npp() -> Optional[Callable[[int, int, int, int], None]]:
     """NPP's colour filter array to RGB, bilinear, 8 bit; None where NPP is not installed."""
     libraries = []
     for name in ("nppicc", "nppc"):
-        folders = [Path("/usr/local/cuda/lib64"), *(Path(p) for p in __import__("site").getsitepackages())]
+        folders = [Path("/usr/local/cuda/lib64"), *(Path(p) for p in site.getsitepackages())]
         paths = [str(p) for folder in folders for p in sorted(folder.rglob(f"lib{name}.so*"))]
         found = paths[:1] or [ctypes.util.find_library(name)]
         if not found[0]:
@@ -346,6 +355,7 @@ def _npp() -> Optional[Callable[[int, int, int, int], None]]:
     )
 
     def debayer(source: int, target: int, width: int, height: int) -> None:
+        context.stream = cupy.cuda.get_current_stream().ptr
         status = function(
             ctypes.c_void_p(source),
             width,
@@ -367,7 +377,7 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all by default")
-    parser.add_argument("--output", type=Path, help="result file")
+    parser.add_argument("--output", type=Path, help="result file; a run of all cases writes one in results/")
     parser.add_argument("--candidates", action="store_true", help="measure every schedule of every case")
     values = parser.parse_args()
     bench = Bench()
@@ -394,8 +404,8 @@ def main() -> None:
         print(common.table(("case", "us a frame", "of copy", "asked", "registers"), rows))
         print("NPP:", report["npp"], "CPU:", report["cpu"])
     report["machine"] = common.machine(["cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x", "numpy"])
-    if values.output:
-        common.write(values.output, report)
+    if not (values.candidates or values.cases) or values.output:
+        common.write(values.output or common.RESULTS / f"gpu_{common.slug(bench.name)}.json", report)
 
 
 if __name__ == "__main__":

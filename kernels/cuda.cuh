@@ -76,9 +76,14 @@ DEVICE void async_commit() {}
 template <int N> DEVICE void async_wait() {}
 #endif
 
-// ---- threads
-// memory is not accessed across this line: what follows does not take registers yet
+// ---- memory is not accessed across in_order: what follows does not take registers yet, which sm_72 is short of
+#if __CUDA_ARCH__ >= 800
+DEVICE void in_order() {}
+#else
 DEVICE void in_order() { asm volatile("" ::: "memory"); }
+#endif
+
+// ---- threads
 DEVICE void sync_block() { __syncthreads(); }
 DEVICE void sync_warp() { __syncwarp(); }
 DEVICE u32 shuffle_down(u32 value, int lanes) { return __shfl_down_sync(0xffffffffu, value, lanes); }

@@ -25,9 +25,14 @@
 #define REACH (!RESTORES ? 0 : DEMOSAIC == METHOD_BILINEAR ? 1 : DEMOSAIC == METHOD_GRADIENT ? 2 : 4)
 #define ADAPTIVE (RESTORES && DEMOSAIC == METHOD_ADAPTIVE)
 #define LATTICE_REACH (!COLOR ? 0 : DEBAYER == LATTICE_BILINEAR ? 2 : DEBAYER == LATTICE_MHC ? 4 : 6)
-// Blocks per multiprocessor that registers must leave room for: 96 registers a thread, 30 % occupancy on sm_72. ADR in float at half
-// resolution holds two rows of all angles, and would spill.
-#define BLOCKS (ADAPTIVE && HALF_RESOLUTION && !HALF_PRECISION ? 1 : (640 + THREADS - 1) / THREADS)
+// Blocks per multiprocessor that registers must leave room for. sm_72 needs 96 registers a thread for 30 % occupancy; later
+// devices have it anyway, and the bound costs ADR a fifth. ADR in float at half resolution holds two rows of all angles, and would
+// spill.
+#if __CUDA_ARCH__ >= 800 || (ADAPTIVE && HALF_RESOLUTION && !HALF_PRECISION)
+#define BLOCKS 1
+#else
+#define BLOCKS ((640 + THREADS - 1) / THREADS)
+#endif
 #define UP4(n) (((n) + 3) / 4 * 4)
 
 // The completed mosaic, with the halo that interpolation reads; per channel.
