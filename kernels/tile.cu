@@ -25,13 +25,13 @@
 #define REACH (!RESTORES ? 0 : DEMOSAIC == METHOD_BILINEAR ? 1 : DEMOSAIC == METHOD_GRADIENT ? 2 : 4)
 #define ADAPTIVE (RESTORES && DEMOSAIC == METHOD_ADAPTIVE)
 #define LATTICE_REACH (!COLOR ? 0 : DEBAYER == LATTICE_BILINEAR ? 2 : DEBAYER == LATTICE_MHC ? 4 : 6)
-// Blocks per multiprocessor that registers must leave room for. sm_72 needs 96 registers a thread for 30 % occupancy; later
+// Launch bounds: threads of a block, and blocks that registers must leave room for. sm_72 needs 96 registers a thread for 30 % occupancy; later
 // devices have it anyway, and the bound costs ADR a fifth. ADR in float at half resolution holds two rows of all angles, and would
 // spill.
 #if __CUDA_ARCH__ >= 800 || (ADAPTIVE && HALF_RESOLUTION && !HALF_PRECISION)
-#define BLOCKS 1
+#define BOUNDS THREADS
 #else
-#define BLOCKS ((640 + THREADS - 1) / THREADS)
+#define BOUNDS THREADS, (640 + THREADS - 1) / THREADS
 #endif
 #define UP4(n) (((n) + 3) / 4 * 4)
 
@@ -600,7 +600,7 @@ DEVICE u32 hot_outputs(const Shared& s, int y, int q) {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) tile(const Frame frame) {
+extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const Frame frame) {
     SHARED_MEMORY(memory);
     Shared& s = *(Shared*)memory;
     const int y0 = blockIdx.y * TILE_Y, x0 = blockIdx.x * TILE_X;
