@@ -423,19 +423,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
     const int strips = (width + STRIP - 1) / STRIP, strip = blockIdx.x % strips, strip_x = strip * STRIP;
     Place at = place(frame, blockIdx.x / strips * ROWS, strip_x + warp * 32 * SITES);
     const bool first = at.x == 0, last = at.x == width - SITES, idle = strip_x + warp * 32 * SITES >= width;
-    // Lines come in fours: two of the lattice, both parities. The ring is of pointers to fours.
-    auto fetch = [&](int line, u8* four) {
+    // Lines come in fours: two of the lattice, both parities. The ring is of pointers to fours, as offsets: half the registers.
+    u8* const lines = s.ring[0];
+    auto fetch = [&](int line, u32 four) {
         constexpr int PIECES = PITCH / 16;
         for (int i = threadIdx.x; i < 4 * PIECES; i += THREADS) {
             const int k = i / PIECES, piece = i - k * PIECES, byte = 2 * strip_x - 16 + 16 * piece;
-            if (byte >= 0 && byte < width_of(frame)) async_copy16(four + k * PITCH + 16 * piece, raw + (size_t)(2 * reflect(line + k / 2, (height_of(frame) - k % 2 + 1) >> 1) + k % 2) * step_of(frame) + byte);
+            if (byte >= 0 && byte < width_of(frame)) async_copy16(lines + four + k * PITCH + 16 * piece, raw + (size_t)(2 * reflect(line + k / 2, (height_of(frame) - k % 2 + 1) >> 1) + k % 2) * step_of(frame) + byte);
         }
         async_commit();
     };
-    u8* ring[FOURS];
+    u32 ring[FOURS];
 #pragma unroll
     for (int k = 0; k < FOURS; k++) {
-        ring[k] = s.ring[4 * k];
+        ring[k] = 4 * k * PITCH;
         if (k + 1 < FOURS) fetch(at.y - 2 + 2 * k, ring[k]);
     }
 #pragma unroll 1
@@ -447,13 +448,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
         if (step + 1 < ROWS / 2) fetch(at.y - 2 + 2 * (FOURS - 1), ring[FOURS - 1]);
         else async_commit();  // keeps the count
         auto read = [&](int parity, int k) {
-            const u8* p = ring[k / 2] + (k % 2 * 2 + parity) * PITCH + 16 + 2 * (at.x - strip_x);
+            const u8* p = lines + ring[k / 2] + (k % 2 * 2 + parity) * PITCH + 16 + 2 * (at.x - strip_x);
             const uint2 w = *(const uint2*)p;
             return Line{{*(const u32*)(p - 4), w.x, w.y, *(const u32*)(p + 8)}};
         };
         if (!idle) both_parities(frame, at, s.stage[warp], raw + (size_t)(2 * at.y) * step_of(frame) + 2 * at.x, first, last, read, count);
         move_down(frame, at);
-        u8* used = ring[0];
+        const u32 used = ring[0];
 #pragma unroll
         for (int k = 0; k + 1 < FOURS; k++) ring[k] = ring[k + 1];
         ring[FOURS - 1] = used;
