@@ -14,6 +14,7 @@ from polar_pipeline.cuda.compile import OPTIONS, source
 from polar_pipeline.cuda.device import Device, from_properties
 from polar_pipeline.cuda.schedule import (
     COPY_SHARE,
+    ISSUE_SLOTS,
     REREAD_SHARE,
     Cost,
     Prediction,
@@ -27,6 +28,7 @@ from polar_pipeline.cuda.schedule import (
     output_bytes,
     predict,
     registers,
+    roofline,
     schedule_defines,
     shared_bytes,
     tuned,
@@ -165,6 +167,7 @@ def _launch_lines(report: Report) -> Iterator[str]:
         report.predicted,
         report.facts,
     )
+    ideal = roofline(taken, device)
     sizes = ", ".join(
         f"{name} {value}" for name, value in schedule._asdict().items() if isinstance(value, int) and value
     )
@@ -177,10 +180,10 @@ def _launch_lines(report: Report) -> Iterator[str]:
     yield f"  reads      {taken.read} bytes, and {again} again for halos at {REREAD_SHARE:g} of the cost"
     yield f"  writes     {taken.written} bytes"
     yield f"  memory     {predicted.memory_us:.1f} us at {COPY_SHARE:.0%} of {device.bandwidth_gbs} GB/s"
-    lanes = device.multiprocessors * device.lanes
+    slots = device.multiprocessors * ISSUE_SLOTS
     yield (
-        f"  arithmetic {predicted.arithmetic_us:.1f} us: {taken.operations} operations on {lanes} lanes at "
-        f"{device.clock_mhz} MHz"
+        f"  arithmetic {predicted.arithmetic_us:.1f} us: {taken.operations} operations at {slots} a clock and "
+        f"{device.clock_mhz} MHz take {ideal.arithmetic_us:.1f} us, with every scheduler busy"
     )
     yield (
         f"  time       {predicted.us:.1f} us predicted: the longer one, {predicted.waiting_us:.1f} us of the other not "

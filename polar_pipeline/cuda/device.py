@@ -23,7 +23,6 @@ class Device(NamedTuple):
         registers_per_multiprocessor: 32-bit registers.
         max_threads_per_multiprocessor: Resident threads.
         max_blocks_per_multiprocessor: Resident blocks.
-        lanes: fp32 lanes of a multiprocessor: operations per clock.
         clock_mhz: Highest clock of the multiprocessors.
         bandwidth_gbs: Peak of its memory, 1e9 bytes per second.
         integrated: Whether it shares its memory with the CPU.
@@ -37,7 +36,6 @@ class Device(NamedTuple):
     registers_per_multiprocessor: int
     max_threads_per_multiprocessor: int
     max_blocks_per_multiprocessor: int
-    lanes: int
     clock_mhz: int
     bandwidth_gbs: float
     integrated: bool
@@ -52,17 +50,15 @@ _KIB = 1024
 # Limits per compute capability from the CUDA C++ programming guide; clocks and bandwidths from NVIDIA's data sheets at
 # the highest power mode. sm_72: 48 KiB per block, so that two blocks share a multiprocessor's 96.
 _TABLE = (
-    Device("xavier", "sm_72", 8, 48 * _KIB, 96 * _KIB, 65536, 2048, 32, 64, 1377, 137, True),
-    Device("xavier-nx", "sm_72", 6, 48 * _KIB, 96 * _KIB, 65536, 2048, 32, 64, 1100, 59.7, True),
-    Device("orin", "sm_87", 16, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 128, 1300, 205, True),
-    Device("orin-nx", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 128, 918, 102.4, True),
-    Device("orin-nano", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 128, 625, 68, True),
-    Device("h200", "sm_90", 132, 227 * _KIB, 228 * _KIB, 65536, 2048, 32, 128, 1980, 4800, False),
+    Device("xavier", "sm_72", 8, 48 * _KIB, 96 * _KIB, 65536, 2048, 32, 1377, 137, True),
+    Device("xavier-nx", "sm_72", 6, 48 * _KIB, 96 * _KIB, 65536, 2048, 32, 1100, 59.7, True),
+    Device("orin", "sm_87", 16, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 1300, 205, True),
+    Device("orin-nx", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 918, 102.4, True),
+    Device("orin-nano", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 625, 68, True),
+    Device("h200", "sm_90", 132, 227 * _KIB, 228 * _KIB, 65536, 2048, 32, 1980, 4800, False),
 )
 #: Every known device by name.
 DEVICES: Dict[str, Device] = {row.name: row for row in _TABLE}
-#: fp32 lanes of a multiprocessor by compute capability, where they are not 128.
-_LANES = {70: 64, 72: 64, 75: 64, 80: 64}
 #: CUDA 13 no longer tells clocks. What is assumed then shifts all predictions alike; it hardly changes their order.
 _UNTOLD = {"clockRate": 1_500_000, "memoryClockRate": 3_000_000}
 
@@ -98,7 +94,6 @@ def from_properties(properties: Mapping[str, Any]) -> Device:
         told["regsPerMultiprocessor"],
         told["maxThreadsPerMultiProcessor"],
         told["maxBlocksPerMultiProcessor"],
-        _LANES.get(capability, 128),
         told["clockRate"] // 1000,
         2 * told["memoryClockRate"] * 1e3 * told["memoryBusWidth"] / 8 / 1e9,  # two transfers a clock
         bool(told["integrated"]),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from itertools import product
+from math import hypot
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -117,7 +118,7 @@ KERNELS: Dict[str, Kernel] = {
         16,
         (32, 64, 128),
         ((), (2,)),
-        (0.43,),
+        (0.36,),
         (
             *_BYTES_IN,
             _MONO,
@@ -131,7 +132,7 @@ KERNELS: Dict[str, Kernel] = {
         4,
         (32, 64, 96, 160),
         ((2, 4, 6), (2,)),
-        (0.42, 0.4),
+        (0.38, 0.32),
         (
             *_BYTES_IN,
             ("a colour sensor with red at the same place of all four lattices", _regular),
@@ -263,8 +264,8 @@ def shared_bytes(work: Work, schedule: Schedule) -> int:
     return _SHARED[schedule.window](work, schedule)
 
 
-#: Registers of `tile` as compiled for sm_72: (with fewer it spills, with room it takes), of mono and colour, with pairs of
-#: half and of float. Both rows: a thread holds the angles of two raw rows.
+#: Registers of `tile` as compiled for sm_72: (with fewer it spills, with room it takes), of mono and colour, with pairs
+#: of half and of float. Both rows: a thread holds the angles of two raw rows.
 _TILE_REGISTERS = {
     # method, rows: mono half, mono float, colour half, colour float
     ("plain", "one row"): ((70, 70), (64, 64), (72, 72), (96, 96)),
@@ -398,7 +399,7 @@ def _space(work: Work) -> Iterator[Schedule]:
     slides = (5, 6, 9, 10) if _is_adaptive(work) else (0,)
     step = _step(work)
     tiles = [*product((16, 32, 64, 128), (4, 8, 16, 32)), *((x // step, y // step) for x, y in _TALL_TILES)]
-    for (x, y), threads, rows in product(tiles, (128, 160, 256, 320), slides):
+    for (x, y), threads, rows in product(tiles, (128, 160, 192, 256, 320), slides):
         schedule = Schedule("tile", "tile", threads, x, y, rows)
         if _loaded(work, schedule) >= 4 * threads:
             yield schedule
@@ -428,38 +429,42 @@ def limits(work: Work, device: Device) -> Limits:
 
 # ------------------------------------------------------------------------------------------------------------ objective
 
-#: Issue slots per pixel and stage in `tile`, waiting included: fitted to its times on an H200 over sensors, methods and
-#: tiles; nine in ten of those are met within 15 %. Demosaicking counts per raw pixel (and channel, where so said) in
-#: pairs of half.
+#: Issue slots per pixel and stage in `tile`: fitted to its times on an H200 over sensors, methods, tiles and numbers of
+#: resident warps; nine in ten of those are met within 15 %. Demosaicking counts per raw pixel (and channel, where so
+#: said) in pairs of half.
 OPERATIONS = {
-    "load": 15,  # load, unpack, scale, look for saturation, store to shared memory
-    "mono bilinear": 8,  # per channel
-    "mono gradient": 12,  # per channel
-    "adaptive slide": 64,  # per channel: first stage
-    "mono adaptive": 58,  # per channel: second stage
-    "color bilinear": 35,
-    "color mhc": 34,
-    "color weighted": 214,
-    "co-site": 40,  # per output pixel and channel
-    "stokes": 39,  # per output pixel: S0, S1, S2, length and direction
-    "intensity": 9,  # per output pixel and channel
-    "preview": 14,  # per output pixel
-    "store": 5.5,  # per output pixel and channel stored
+    "load": 12,  # load, unpack, scale, look for saturation, store to shared memory
+    "mono bilinear": 7,  # per channel
+    "mono gradient": 10,  # per channel
+    "adaptive slide": 40,  # per channel: first stage
+    "mono adaptive": 39,  # per channel: second stage
+    "color bilinear": 26,
+    "color mhc": 14.5,
+    "color weighted": 70,
+    "co-site": 26,  # per output pixel and channel
+    "stokes": 19,  # per output pixel: S0, S1, S2, length and direction
+    "intensity": 6,  # per output pixel and channel
+    "preview": 7,  # per output pixel
+    "store": 7.5,  # per output pixel and channel stored
 }
 #: Rows of the mosaic that a run of ADR's first stage reads before its first result, in work for rows.
 _ADAPTIVE_START = 2
-#: What an idle thread costs of a busy one: at a barrier, the block waits for its slowest thread, and others fill the gap.
-IDLE_SHARE = 0.5
+#: What an idle thread costs of a busy one: a block waits for its slowest thread, and other blocks fill the gap.
+IDLE_SHARE = 0.65
 #: The same in pairs of float.
-FLOAT_FACTOR = 1.65
+FLOAT_FACTOR = 1.7
 #: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
 COPY_SHARE = 0.85
 #: Time of a byte that was read before, and so comes from the cache, against one from memory.
-REREAD_SHARE = 0.7
+REREAD_SHARE = 0.6
 #: Seconds from a load to its value under traffic; so much of the bandwidth must be in flight at any time.
 LATENCY_S = 0.7e-6
-#: Resident warps of a multiprocessor that keep its schedulers busy.
-BUSY_WARPS = 10
+#: Issue slots of a multiprocessor per clock: four schedulers of a warp each, on every device since Volta. The pipes
+#: behind them do not bind, even where they take half a warp a clock: of the instructions of `tile`, a third goes to
+#: multiply-adds and a third to integers.
+ISSUE_SLOTS = 4 * WARP
+#: Resident warps of a multiprocessor with which waiting takes as long as issuing; measured with 12 to 40 warps.
+BUSY_WARPS = 22
 #: Microseconds from one launch to the next.
 LAUNCH_US = 5.0
 
@@ -514,7 +519,7 @@ def _raw_bytes(work: Work, pixels: int) -> int:
 
 def cost(work: Work, schedule: Schedule) -> Cost:
     """What a schedule moves and computes for one frame."""
-    mono, color = halos(work)
+    mono, _ = halos(work)
     step, channels = _step(work), 3 if work.sensor.is_color else 1
     x, y = _unit(schedule)
     units = _units(work, schedule)
@@ -522,7 +527,7 @@ def cost(work: Work, schedule: Schedule) -> Cost:
     effort = kernel.effort[kernel.windows.index(schedule.window)]
 
     def waited(pixels: int, grain: int) -> float:
-        """Pixels of a stage of a block, `grain` to a thread, and part of those that its idle threads could have made."""
+        """Pixels of a stage of a block, `grain` to a thread, and part of what its idle threads could have made."""
         idle = _up(pixels, grain * schedule.threads) - pixels if schedule.window == "tile" else 0
         return units * (pixels + IDLE_SHARE * idle)
 
@@ -557,7 +562,7 @@ def roofline(taken: Cost, device: Device, frames: int = 1) -> Prediction:
     moved = taken.read + REREAD_SHARE * max(0, taken.reread - taken.read) + taken.written
     return Prediction(
         frames * moved / (device.bandwidth_gbs * COPY_SHARE * 1e3),
-        frames * taken.operations / (device.multiprocessors * device.lanes * device.clock_mhz),
+        frames * taken.operations / (device.multiprocessors * ISSUE_SLOTS * device.clock_mhz),
         0.0,
         LAUNCH_US,
     )
@@ -587,8 +592,8 @@ def predict(work: Work, schedule: Schedule, device: Device, frames: int = 1) -> 
     fitting = resident_blocks(device, schedule.threads, registers(work, schedule), shared_bytes(work, schedule))
     needed = device.bandwidth_gbs * 1e9 * LATENCY_S / device.multiprocessors
     memory = ideal.memory_us / min(1.0, min(fitting, mean) * _in_flight(work, schedule) / needed)
-    issue = min(1.0, min(fitting, busiest) * schedule.threads / (WARP * BUSY_WARPS))
-    arithmetic = ideal.arithmetic_us * busiest / mean / issue
+    slack = BUSY_WARPS * WARP / (min(fitting, busiest) * schedule.threads)
+    arithmetic = ideal.arithmetic_us * busiest / mean * hypot(1, slack)
     waiting = 0.0 if schedule.window == "registers" else min(memory, arithmetic) / fitting
     return Prediction(memory, arithmetic, waiting, ideal.launch_us)
 
