@@ -1,5 +1,5 @@
-// Colour, half resolution, each angle at its own site: Malvar-He-Cutler on four Bayer lattices, with intensity, DoLP and AoLP
-// in the same launch; 8 bit in and out.
+// Colour, half resolution, each angle at its own site: Malvar-He-Cutler on four Bayer lattices, with intensity, DoLP, AoLP
+// and preview in the same launch; 8 bit in and out.
 //
 // A word of the raw mosaic holds two sites of the lattice; the two bytes of a site are two angles of one colour: the
 // lanes of a half2, so both angles cost one instruction stream. Two lines of the lattice need six lines of raw of one row
@@ -26,18 +26,18 @@
 #define LINES 16         // raw lines in the ring: 12 in use, the others in flight
 #endif
 // Products need all four angles of a site, so both row parities in one thread; angle images alone do not.
-#define FUSED (OUT_INTENSITY || OUT_DOLP || OUT_AOLP)
+#define FUSED (OUT_INTENSITY || OUT_DOLP || OUT_AOLP || OUT_PREVIEW)
 #define PARITIES (FUSED || WINDOW == WINDOW_RING ? 2 : 1)
 #ifndef BLOCKS           // per multiprocessor, that registers must leave room for
 #if WINDOW == WINDOW_RING || __CUDA_ARCH__ < 900 || ROWS > 4
-#define BLOCKS (640 / THREADS)
+#define BLOCKS (RESIDENT / THREADS)
 #else
 #define BLOCKS ((PARITIES == 2 ? 768 : 1024) / THREADS)
 #endif
 #endif
 static_assert(COLOR && HALF_RESOLUTION && !CO_SITED && DEBAYER == LATTICE_MHC && RAW_FORMAT == RAW_U8 && HALF_PRECISION, "see supports() in schedule.py");
 static_assert(OUT_INTENSITY < 2 && OUT_ANGLE_0 < 2 && OUT_ANGLE_45 < 2 && OUT_ANGLE_90 < 2 && OUT_ANGLE_135 < 2 && OUT_DOLP < 2 && OUT_AOLP < 2, "uint8 outputs only");
-static_assert(!OUT_STOKES && !OUT_PREVIEW && !OUT_SUMS && !OUT_S0, "intensity, angle images, dolp and aolp only");
+static_assert(!OUT_STOKES && !OUT_SUMS && !OUT_S0, "intensity, angle images, dolp, aolp and preview only");
 static_assert(ROWS % 2 == 0, "two lines of the lattice at a time");
 static_assert(LINES % 4 == 0 && LINES >= 16, "twelve lines in use and four in flight");
 
@@ -193,8 +193,11 @@ template <int LINE> DEVICE void scale(Colours& v) {
             if (is_sample(0, LINE, i, c)) v[i][c] = mul(v[i][c], PAIR(0.5 * PER_SCALE));
 }
 
+// What the preview needs of four sites.
+struct Hsv { float tangent[SITES], s1[SITES], saturation[SITES], value[SITES]; };
+
 // Intensity, DoLP and AoLP of four sites of a line; returns the smallest sum of the four angles' luma. even, odd: by raw row parity.
-template <int LINE> DEVICE float polarization(const Colours& even, const Colours& odd, u32 (&intensity)[3], u32& degree, u32& turns) {
+template <int LINE> DEVICE float polarization(const Colours& even, const Colours& odd, u32 (&intensity)[3], u32& degree, u32& turns, Hsv& hsv) {
     u32 level[2][3], d[2], t[2];
     float darkest = 4;
 #pragma unroll
@@ -226,6 +229,12 @@ template <int LINE> DEVICE float polarization(const Colours& even, const Colours
             const float length = fast_sqrt(fmaf(x, x, fmaf(y, y, 1e-30f)));
             tangent[i] = s2 * fast_rcp(length + fabsf(x));
             dolp[i] = saturate(2 * length * fast_rcp(fmaxf(i ? high(total) : low(total), 1e-5f)));
+            if (OUT_PREVIEW) {
+                hsv.tangent[2 * k + i] = tangent[i];
+                hsv.s1[2 * k + i] = s1[i];
+                hsv.saturation[2 * k + i] = dolp[i];
+                hsv.value[2 * k + i] = (i ? high(total) : low(total)) * (FULL / 4);
+            }
         }
         d[k] = fma(pair(dolp[0], dolp[1]), PAIR(255), PAIR(1024));
         t[k] = turns_256(pair(tangent[0], tangent[1]), (pair(s1[0], s1[1]) & 0x80008000u) | PAIR(1));
@@ -250,34 +259,49 @@ template <int LINE> DEVICE u32 dark_sites(const Frame& frame, const Colours& eve
     return dark;
 }
 
-template <int R> DEVICE void store_row(const Frame& frame, const Place& at, u32 (&stage)[SEGMENT / 4], const Colours& even, const Colours& odd, const u8* site, bool suspect, Count& count) {
+// stage: of intensity and of the preview
+template <int R> DEVICE void store_row(const Frame& frame, const Place& at, u32 (&stage)[2][2][SEGMENT / 4], const Colours& even, const Colours& odd, const u8* site, bool suspect, Count& count) {
     u32 w[3], degree, turns, bad = 0;
-    const float darkest = polarization<R>(even, odd, w, degree, turns);
-    if (OUT_INTENSITY) put(stage, at.lane, w);
-    if (!at.inside || !has_row(at, R)) return;
-    if (suspect) {
+    Hsv hsv;
+    const float darkest = polarization<R>(even, odd, w, degree, turns, hsv);
+    if (OUT_INTENSITY) put(stage[0][R], at.lane, w);
+    const bool inside = at.inside && has_row(at, R);
+    if (suspect && inside) {
         bad = hot_sites(frame, site + 2 * R * step_of(frame));
         count.saturated += __popc(bad) / 8;
     }
-    if (WANT_DARK && darkest < 2 * frame.min_intensity) {
+    if (WANT_DARK && darkest < 2 * frame.min_intensity && inside) {
         const u32 dark = dark_sites<R>(frame, even, odd) & ~bad;
         count.dark += __popc(dark) / 8;
         bad |= dark;
     }
+    if (OUT_PREVIEW) {
+        u32 rgb[3] = {0, 0, 0};
+#pragma unroll
+        for (int k = 0; k < SITES; k++) {
+            u32 p[3];
+            preview_pixel(half_turns(hsv.tangent[k], hsv.s1[k]), bad >> (8 * k) & 1 ? 0 : hsv.saturation[k], hsv.value[k], p);
+            for (int c = 0; c < 3; c++) rgb[c] |= p[c] << (8 * k);
+        }
+        interleave(rgb[0], rgb[1], rgb[2], w);
+        put(stage[1][R], at.lane, w);
+    }
     const u32 pixel = at.pixel + 4 * at.lane + R * (width_of(frame) >> 1);
-    if (OUT_DOLP) store32((u8*)frame.out[DOLP] + frame_pixels(frame) + pixel, degree & ~bad);
-    if (OUT_AOLP) store32((u8*)frame.out[AOLP] + frame_pixels(frame) + pixel, turns & ~bad);
+    if (OUT_DOLP && inside) store32((u8*)frame.out[DOLP] + frame_pixels(frame) + pixel, degree & ~bad);
+    if (OUT_AOLP && inside) store32((u8*)frame.out[AOLP] + frame_pixels(frame) + pixel, turns & ~bad);
 }
 
 // Products of two lines. suspect: whether a raw sample of either line is saturated.
 DEVICE void store_products(const Frame& frame, const Place& at, u32 (&stage)[2][2][SEGMENT / 4], Colours (&even)[2], Colours (&odd)[2], const u8* site, const bool (&suspect)[2], Count& count) {
     scale<0>(even[0]); scale<0>(odd[0]);
     scale<1>(even[1]); scale<1>(odd[1]);
-    store_row<0>(frame, at, stage[0][0], even[0], odd[0], site, suspect[0], count);
-    store_row<1>(frame, at, stage[0][1], even[1], odd[1], site, suspect[1], count);
-    if (OUT_INTENSITY) {
+    store_row<0>(frame, at, stage, even[0], odd[0], site, suspect[0], count);
+    store_row<1>(frame, at, stage, even[1], odd[1], site, suspect[1], count);
+    if (OUT_INTENSITY || OUT_PREVIEW) {
+        const size_t base = 3 * frame_pixels(frame);
         sync_warp();
-        flush(stage[0][0], at.lane, (u8*)frame.out[INTENSITY] + 3 * frame_pixels(frame), at.pieces);
+        if (OUT_INTENSITY) flush(stage[0][0], at.lane, (u8*)frame.out[INTENSITY] + base, at.pieces);
+        if (OUT_PREVIEW) flush(stage[1][0], at.lane, (u8*)frame.out[PREVIEW] + base, at.pieces);
         sync_warp();
     }
 }

@@ -71,6 +71,14 @@ CONSTANT int angle_at(int r, int c) { return r ? (c ? ANGLE_AT_11 : ANGLE_AT_10)
 CONSTANT int red_row(int r, int c) { return r ? (c ? RED_ROW_11 : RED_ROW_10) : (c ? RED_ROW_01 : RED_ROW_00); }
 CONSTANT int red_column(int r, int c) { return r ? (c ? RED_COLUMN_11 : RED_COLUMN_10) : (c ? RED_COLUMN_01 : RED_COLUMN_00); }
 
+// Threads of a multiprocessor that registers must leave room for: 30 % of what is resident at most, 96 registers a thread on sm_72
+// and 128 on sm_87.
+#if __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 900
+#define RESIDENT 512
+#else
+#define RESIDENT 640
+#endif
+
 // Kernels without a tile are compiled for one size, and rows without padding (WIDTH, HEIGHT): then lines are immediate
 // offsets in the load instructions. Without these, any size.
 #ifdef WIDTH

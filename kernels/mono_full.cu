@@ -16,7 +16,7 @@
 #if __CUDA_ARCH__ >= 900
 #define BLOCKS (1024 / THREADS)  // 64 registers a thread; older assemblers spill there
 #else
-#define BLOCKS (640 / THREADS)
+#define BLOCKS (RESIDENT / THREADS)
 #endif
 #endif
 static_assert(ROWS % 2 == 0, "the parity of a row must be known at compile time");

@@ -12,7 +12,7 @@
 #define ROWS 4           // rows of superpixels a thread
 #endif
 #ifndef BLOCKS
-#define BLOCKS (640 / THREADS)  // per multiprocessor, that registers must leave room for: 96 registers a thread
+#define BLOCKS (RESIDENT / THREADS)  // per multiprocessor, that registers must leave room for
 #endif
 static_assert(!COLOR && HALF_RESOLUTION && CO_SITED && DEMOSAIC == METHOD_BILINEAR && RAW_FORMAT == RAW_U8 && HALF_PRECISION, "see supports() in schedule.py");
 static_assert(OUT_INTENSITY < 2 && OUT_DOLP < 2 && OUT_AOLP < 2 && !WANT_ANGLES && !OUT_STOKES && !OUT_PREVIEW && !OUT_SUMS && !OUT_S0, "uint8 intensity, dolp and aolp only");

@@ -31,7 +31,7 @@
 #if __CUDA_ARCH__ >= 800 || (ADAPTIVE && HALF_RESOLUTION && !HALF_PRECISION)
 #define BOUNDS THREADS
 #else
-#define BOUNDS THREADS, (640 + THREADS - 1) / THREADS
+#define BOUNDS THREADS, (RESIDENT + THREADS - 1) / THREADS
 #endif
 #define UP4(n) (((n) + 3) / 4 * 4)
 
