@@ -276,13 +276,14 @@ template <int R> DEVICE void store_row(const Frame& frame, const Place& at, u32 
         bad |= dark;
     }
     if (OUT_PREVIEW) {
-        u32 rgb[3] = {0, 0, 0};
+        float hue[SITES];
+        u32 rgb[3];
 #pragma unroll
         for (int k = 0; k < SITES; k++) {
-            u32 p[3];
-            preview_pixel(half_turns(hsv.tangent[k], hsv.s1[k]), bad >> (8 * k) & 1 ? 0 : hsv.saturation[k], hsv.value[k], p);
-            for (int c = 0; c < 3; c++) rgb[c] |= p[c] << (8 * k);
+            hue[k] = half_turns(hsv.tangent[k], hsv.s1[k]);
+            if (bad >> (8 * k) & 1) hsv.saturation[k] = 0;
         }
+        preview_words(hue, hsv.saturation, hsv.value, rgb);
         interleave(rgb[0], rgb[1], rgb[2], w);
         put(stage[1][R], at.lane, w);
     }
@@ -337,6 +338,7 @@ template <class Read> DEVICE void both_parities(const Frame& frame, const Place&
     suspect[1] = saturated(upper[3]);
     debayer_lines(upper, first, last, even[0], even[1]);
     store_angles<0>(frame, at, stage, even[0], even[1]);
+    in_order();
 #pragma unroll
     for (int k = 0; k < 6; k++) lower[k] = read(1, k);
     suspect[0] |= saturated(lower[2]);

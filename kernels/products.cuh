@@ -122,15 +122,19 @@ DEVICE Pair turns_256(Pair t, Pair sign) {
 }
 #endif
 
-// HSV to RGB of one pixel (Smith 1978): bytes of red, green, blue
-DEVICE void preview_pixel(float turns, float saturation, float value, u32 (&rgb)[3]) {
+// HSV to RGB (Smith 1978) of four pixels: words of red, green and blue bytes. hue: half turns.
+DEVICE void preview_words(const float (&hue)[4], const float (&saturation)[4], const float (&value)[4], u32 (&rgb)[3]) {
+    u32 p[3][4];
 #pragma unroll
-    for (int c = 0; c < 3; c++) {
-        float k = fmaf(turns, 6.0f, 5.0f - 2 * c);
-        k = k >= 6 ? k - 6 : k;
-        float f = 1 - saturation * saturate(fminf(k, 4 - k));
-        rgb[c] = as_bits(fmaf(32 * value, f, 8388608.0f)) & 255;
+    for (int k = 0; k < 4; k++) {
+        const float h = 6 * hue[k], v = 32 * value[k], depth = v * saturation[k];
+        // what the hue takes away of each colour
+        const float less[3] = {saturate(2 - fabsf(h - 3)), saturate(fabsf(h - 2) - 1), saturate(fabsf(h - 4) - 1)};
+#pragma unroll
+        for (int c = 0; c < 3; c++) p[c][k] = as_bits(fmaf(-depth, less[c], v) + 8388608.0f);  // 2^23: the unit is the last bit
     }
+#pragma unroll
+    for (int c = 0; c < 3; c++) rgb[c] = permute(permute(p[c][0], p[c][1], 0x0040), permute(p[c][2], p[c][3], 0x0040), 0x5410);
 }
 
 // Every product of four output pixels. hot: bit k says that a sample behind pixel k is saturated.
@@ -208,13 +212,11 @@ DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, in
         store_floats<12>(frame.out[STOKES], at, stokes);
     }
     if (OUT_PREVIEW) {
-        u32 rgb[3] = {0, 0, 0}, w[3];
+        float saturation[4];
+        u32 rgb[3], w[3];
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            u32 p[3];
-            preview_pixel(turns[k], bad >> k & 1 ? 0 : dolp[k], value[k], p);
-            for (int c = 0; c < 3; c++) rgb[c] |= p[c] << (8 * k);
-        }
+        for (int k = 0; k < 4; k++) saturation[k] = bad >> k & 1 ? 0 : dolp[k];
+        preview_words(turns, saturation, value, rgb);
         interleave(rgb[0], rgb[1], rgb[2], w);
         store_bytes<12>(frame.out[PREVIEW], at, w);
     }

@@ -25,10 +25,10 @@
 #define REACH (!RESTORES ? 0 : DEMOSAIC == METHOD_BILINEAR ? 1 : DEMOSAIC == METHOD_GRADIENT ? 2 : 4)
 #define ADAPTIVE (RESTORES && DEMOSAIC == METHOD_ADAPTIVE)
 #define LATTICE_REACH (!COLOR ? 0 : DEBAYER == LATTICE_BILINEAR ? 2 : DEBAYER == LATTICE_MHC ? 4 : 6)
-// Launch bounds: threads of a block, and blocks that registers must leave room for. sm_72 needs 96 registers a thread for 30 % occupancy; later
-// devices have it anyway, and the bound costs ADR a fifth. ADR in float at half resolution holds two rows of all angles, and would
+// Launch bounds: threads of a block, and blocks that registers must leave room for. The Jetsons need it for 30 % occupancy;
+// from sm_90 on ADR takes a fifth longer with it. ADR in float at half resolution holds two rows of all angles, and would
 // spill.
-#if __CUDA_ARCH__ >= 800 || (ADAPTIVE && HALF_RESOLUTION && !HALF_PRECISION)
+#if __CUDA_ARCH__ >= 900 || (ADAPTIVE && HALF_RESOLUTION && !HALF_PRECISION)
 #define BOUNDS THREADS
 #else
 #define BOUNDS THREADS, (RESIDENT + THREADS - 1) / THREADS
@@ -543,28 +543,38 @@ template <int ROW> DEVICE void full_angles(const Shared& s, int y, int k, Angles
     }
 }
 #else
+#if RESTORES && DEMOSAIC == METHOD_BILINEAR
+// Four superpixels, raw row y, pair k. The mean of an angle's four bilinear values is 9 3 / 3 1 on its own lattice, towards the
+// superpixel's centre.
+DEVICE void half_angles(const Shared& s, int channel, int y, int k, Pair (&angle)[4][2]) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const Pair* p = &s.mosaic[channel][y + i + HALO_Y][k + HALO_X / 2];
+        Pair n[8], m[4];  // pairs -2 .. 5; the outermost are not needed
+#pragma unroll
+        for (int j = 0; j < 8; j += 2) {
+            const Quad own = *(const Quad*)(p + j - 2), other = *(const Quad*)(p + j - 2 + (i ? -2 : 2) * MOSAIC_P);
+            n[j] = fma(own.a, PAIR(0.75), mul(other.a, PAIR(0.25)));
+            n[j + 1] = fma(own.b, PAIR(0.75), mul(other.b, PAIR(0.25)));
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) m[j] = fma(n[j + 2], PAIR(0.75), mul(join(n[j + 3], n[j + 1]), PAIR(0.25)));
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            angle[angle_at(i, 0)][j] = lows(m[2 * j], m[2 * j + 1]);
+            angle[angle_at(i, 1)][j] = highs(m[2 * j], m[2 * j + 1]);
+        }
+    }
+}
+#else
 // two superpixels in the lanes of one pair: raw row y, pair k
 DEVICE void half_angles(const Shared& s, int channel, int y, int k, Pair (&angle)[4]) {
 #if !RESTORES
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const Pair a = s.mosaic[channel][y + i][k], b = s.mosaic[channel][y + i][k + 1];
-        angle[angle_at(i, 0)] = lows(a, b);
-        angle[angle_at(i, 1)] = highs(a, b);
-    }
-#elif DEMOSAIC == METHOD_BILINEAR
-    // the mean of the four bilinear values is 9 3 / 3 1 on the angle's own lattice, towards the superpixel's centre
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const Pair* p = &s.mosaic[channel][y + i + HALO_Y][k + HALO_X / 2];
-        constexpr int STEP = 2 * MOSAIC_P;
-        Pair n[4], m[2];
-#pragma unroll
-        for (int j = 0; j < 4; j++) n[j] = fma(p[j - 1], PAIR(0.75), mul(p[j - 1 + (i ? -STEP : STEP)], PAIR(0.25)));
-#pragma unroll
-        for (int j = 0; j < 2; j++) m[j] = fma(n[j + 1], PAIR(0.75), mul(join(n[j + 2], n[j]), PAIR(0.25)));
-        angle[angle_at(i, 0)] = lows(m[0], m[1]);
-        angle[angle_at(i, 1)] = highs(m[0], m[1]);
+        const Quad q = *(const Quad*)&s.mosaic[channel][y + i][k];
+        angle[angle_at(i, 0)] = lows(q.a, q.b);
+        angle[angle_at(i, 1)] = highs(q.a, q.b);
     }
 #else
     Pair own[2], h[2], v[2], d[2], upper[4][2], lower[4][2];
@@ -580,6 +590,7 @@ DEVICE void half_angles(const Shared& s, int channel, int y, int k, Pair (&angle
     }
 #endif
 }
+#endif
 #endif
 
 // saturation behind four outputs: full resolution looks at 3x3 pixels, half at the superpixel. (y, q): row and quad
@@ -647,6 +658,9 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const Frame frame) {
 #if HALF_RESOLUTION
 #pragma unroll
         for (int c = 0; c < CHANNELS; c++)
+#if RESTORES && DEMOSAIC == METHOD_BILINEAR
+            half_angles(s, c, 2 * r, 4 * u, angle[c]);
+#else
 #pragma unroll
             for (int k = 0; k < 2; k++) {
                 Pair a[4];
@@ -654,6 +668,7 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const Frame frame) {
                 for (int j = 0; j < 4; j++) angle[c][j][k] = a[j];
                 in_order();
             }
+#endif
         const u32 hot = any_hot ? hot_outputs(s, 2 * r, 2 * u) : 0;
 #else
         if (r & 1) full_angles<1>(s, r, 2 * u, angle);

@@ -177,7 +177,8 @@ def test_a_device_is_found_by_its_properties() -> None:
         ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "demosaic": "bilinear"}, "Malvar"),
         ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "roi_offset": (1, 0)}, "all four lattices"),
         ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "roi_offset": (2, 2)}, None),
-        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "products": "preview"}, "uint8 only"),
+        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "products": "preview"}, None),
+        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "products": "stokes"}, "uint8 only"),
         ("tile", {"sensor": "IMX250MYR", "resolution": "full", "precision": "fp32", "products": "stokes,ssim"}, None),
     ],
 )

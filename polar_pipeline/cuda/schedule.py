@@ -139,8 +139,8 @@ KERNELS: Dict[str, Kernel] = {
             ("half resolution, every angle at its own site", _has(half=True, co_sited=False)),
             ("Malvar-He-Cutler", _has(debayer="mhc")),
             (
-                "intensity, angle images, dolp and aolp as uint8 only",
-                _stores_bytes("intensity", *_ANGLE_IMAGES, "dolp", "aolp"),
+                "intensity, angle images, dolp, aolp and preview as uint8 only",
+                _stores_bytes("intensity", *_ANGLE_IMAGES, "dolp", "aolp", "preview"),
             ),
         ),
     ),
@@ -268,7 +268,7 @@ def shared_bytes(work: Work, schedule: Schedule) -> int:
 #: of half and of float. Both rows: a thread holds the angles of two raw rows.
 _TILE_REGISTERS = {
     # method, rows: mono half, mono float, colour half, colour float
-    ("plain", "one row"): ((70, 70), (64, 64), (72, 72), (96, 96)),
+    ("plain", "one row"): ((70, 70), (64, 64), (64, 64), (96, 96)),
     ("plain", "both rows"): ((70, 70), (75, 75), (80, 90), (96, 96)),
     ("adaptive", "one row"): ((78, 78), (80, 96), (80, 94), (96, 96)),
     ("adaptive", "both rows"): ((80, 96), (168, 168), (96, 96), (225, 225)),
@@ -283,6 +283,8 @@ def _tile_registers(work: Work, schedule: Schedule) -> Tuple[int, int]:
     both_rows = work.half and work.co_sited and work.demosaic != "bilinear"
     rows = _TILE_REGISTERS["adaptive" if _is_adaptive(work) else "plain", "both rows" if both_rows else "one row"]
     need, taken = rows[2 * work.sensor.is_color + (not work.half_precision)]
+    if work.sensor.is_color and "stokes" in work.dtypes:  # floats of three channels on top of all angles
+        taken += 8
     unbound = _is_adaptive(work) and work.half and not work.half_precision
     blocks = 1 if unbound else -(-_TILE_RESIDENT // schedule.threads)
     return need, min(taken, _REGISTERS_PER_MULTIPROCESSOR // (blocks * schedule.threads) // 8 * 8)
@@ -441,7 +443,7 @@ OPERATIONS = {
     "color bilinear": 26,
     "color mhc": 14.5,
     "color weighted": 70,
-    "co-site": 26,  # per output pixel and channel
+    "co-site": 15,  # per output pixel and channel
     "stokes": 19,  # per output pixel: S0, S1, S2, length and direction
     "intensity": 6,  # per output pixel and channel
     "preview": 7,  # per output pixel
