@@ -266,6 +266,7 @@ template <int R> DEVICE void store_row(const Frame& frame, const Place& at, u32 
     const float darkest = polarization<R>(even, odd, w, degree, turns, hsv);
     if (OUT_INTENSITY) put(stage[0][R], at.lane, w);
     const bool inside = at.inside && has_row(at, R);
+    if (!OUT_PREVIEW && !inside) return;  // a preview is staged by the whole warp
     if (suspect && inside) {
         bad = hot_sites(frame, site + 2 * R * step_of(frame));
         count.saturated += __popc(bad) / 8;
