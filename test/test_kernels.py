@@ -377,13 +377,15 @@ def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     prune_cache()
-    pool = ThreadPoolExecutor()
+    pool, ahead = ThreadPoolExecutor(), []
     for item in request.session.items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         if parameters.get("launch") is host:
-            pool.submit(compile_case, parameters["case"], COUNTS[item.originalname])
+            ahead.append(pool.submit(compile_case, parameters["case"], COUNTS[item.originalname]))
     yield
-    pool.shutdown(wait=True, cancel_futures=True)
+    for build in ahead:
+        build.cancel()
+    pool.shutdown()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
