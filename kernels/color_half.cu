@@ -126,15 +126,15 @@ constexpr bool EVEN_OUT = false;
 #endif
 DEVICE bool has_row(const Place& at, int r) { return EVEN_OUT || at.y + r < at.rows; }
 
-DEVICE size_t frame_pixels(const Frame& frame) { return (size_t)blockIdx.z * ((height_of(frame) >> 1) * (width_of(frame) >> 1)); }
+DEVICE size_t frame_pixels(const Frame& frame) { return (size_t)blockIdx.z * (out_height(frame) * out_width(frame)); }
 
 DEVICE Place place(const Frame& frame, int y, int warp_x) {
-    const int width = width_of(frame) >> 1, lane = threadIdx.x % 32, bytes = min(SEGMENT, (width - warp_x) * 3);
+    const int width = out_width(frame), lane = threadIdx.x % 32, bytes = min(SEGMENT, (width - warp_x) * 3);
     Place at;
     at.lane = lane;
     at.y = y;
     at.x = min(warp_x + lane * SITES, width - SITES);
-    at.rows = height_of(frame) >> 1;
+    at.rows = out_height(frame);
     at.inside = warp_x + lane * SITES < width;
     at.pixel = y * width + warp_x;
 #pragma unroll
@@ -147,7 +147,7 @@ DEVICE Place place(const Frame& frame, int y, int warp_x) {
 }
 // two rows further down
 DEVICE void move_down(const Frame& frame, Place& at) {
-    const int width = width_of(frame) >> 1;
+    const int width = out_width(frame);
     at.y += 2;
     at.pixel += 2 * width;
 #pragma unroll
@@ -288,7 +288,7 @@ template <int R> DEVICE void store_row(const Frame& frame, const Place& at, u32 
         interleave(rgb[0], rgb[1], rgb[2], w);
         put(stage[1][R], at.lane, w);
     }
-    const u32 pixel = at.pixel + 4 * at.lane + R * (width_of(frame) >> 1);
+    const u32 pixel = at.pixel + 4 * at.lane + R * (out_width(frame));
     if (OUT_DOLP && inside) store32((u8*)frame.out[DOLP] + frame_pixels(frame) + pixel, degree & ~bad);
     if (OUT_AOLP && inside) store32((u8*)frame.out[AOLP] + frame_pixels(frame) + pixel, turns & ~bad);
 }
@@ -377,7 +377,7 @@ DEVICE int raw_row(const Frame& frame, int line, int parity) {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const Frame frame) {
     SHARED_MEMORY(memory);
     Shared& s = *(Shared*)memory;
-    const int warp = threadIdx.x / 32, width = width_of(frame) >> 1, rows = height_of(frame) >> 1;
+    const int warp = threadIdx.x / 32, width = out_width(frame), rows = out_height(frame);
     const u8* raw = frame.raw + blockIdx.z * frame.raw_stride;
     Count count = {0, 0};
 

@@ -91,6 +91,10 @@ DEVICE int height_of(const Frame& frame) { return frame.height; }
 DEVICE int step_of(const Frame& frame) { return frame.step; }
 #endif
 
+// Pixels of the outputs along x and y.
+DEVICE int out_width(const Frame& frame) { return HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame); }
+DEVICE int out_height(const Frame& frame) { return HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame); }
+
 #ifndef OUT_INTENSITY
 #define OUT_INTENSITY 0
 #endif

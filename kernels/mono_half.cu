@@ -66,7 +66,7 @@ DEVICE void odd_columns(const Columns& own, const Columns& other, u32 (&out)[4])
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Frame frame) {
-    const int width = width_of(frame) >> 1, height = height_of(frame) >> 1, across = width_of(frame) / WIDE;
+    const int width = out_width(frame), height = out_height(frame), across = width_of(frame) / WIDE;
     const u32 id = blockIdx.x * THREADS + threadIdx.x, strip = id / across;
     const int y0 = strip * ROWS;
     const int x = (id - strip * across) * WIDE;

@@ -40,7 +40,7 @@ struct Spot {
     bool whole;
 };
 DEVICE Spot spot(const Frame& frame, int y, int x) {
-    const int width = HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame), height = HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame);
+    const int width = out_width(frame), height = out_height(frame);
     const int n = min(4, width - x);
     return Spot{(size_t)blockIdx.z * (height * width) + (u32)(y * width + x), n, n == 4 && width % 4 == 0};
 }
@@ -254,7 +254,7 @@ DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, in
         const Pair o[2] = {grey_of<0>(axial), grey_of<1>(axial)}, e[2] = {grey_of<0>(diagonal), grey_of<1>(diagonal)};
         float f[4], g[4];
         for (int k = 0; k < 4; k++) { f[k] = lane(o, k) * (1 / FULL); g[k] = lane(e, k) * (1 / FULL); }
-        const size_t plane = (size_t)(HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame)) * (HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame));
+        const size_t plane = (size_t)out_width(frame) * out_height(frame);
         float* p = (float*)frame.out[SUMS] + blockIdx.z * plane;  // two planes a frame
         store_floats<4>(p, at, f);
         store_floats<4>(p + plane, at, g);

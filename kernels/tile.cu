@@ -649,7 +649,7 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const Frame frame) {
 #else
     constexpr int UNITS_X = TILE_X / 4, UNITS_Y = TILE_Y;
 #endif
-    const int width = HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame), height = HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame);
+    const int width = out_width(frame), height = out_height(frame);
     for (int i = threadIdx.x; i < UNITS_X * UNITS_Y; i += THREADS) {
         const int r = i / UNITS_X, u = i - r * UNITS_X;
         const int y = blockIdx.y * UNITS_Y + r, x = (blockIdx.x * UNITS_X + u) * 4;
