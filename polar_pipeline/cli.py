@@ -19,7 +19,7 @@ from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.cuda.kernels import get_device, usages
 from polar_pipeline.cuda.schedule import ScheduleError
 from polar_pipeline.cuda.work import RAW_FORMATS
-from polar_pipeline.options import CHOICES, Options, make_options
+from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.plan import LimitError
 from polar_pipeline.products import PRODUCTS, get_products
@@ -220,6 +220,9 @@ def _add_option_arguments(group: Any) -> None:
     }
     for name, text in texts.items():
         add(name, text, choices=CHOICES[name])
+    add("ssim_stride", "SSIM of images averaged over this many pixels each way, 1 to 8", type=int, metavar="PIXELS")
+    add("ssim_window", "taps of SSIM's Gaussian window, odd, 3 to 15", type=int, metavar="TAPS")
+    add("ssim_sigma", "its standard deviation, 0.5 to 5", type=float, metavar="PIXELS")
     add("min_intensity", "smallest S0 that has a polarization, 0 to 2", type=float, metavar="S0")
     add("bit_depth", "significant bits of 16-bit pixels; 0 takes the format's", type=int, metavar="BITS")
     add("roi_offset", "first pixel in the sensor's own readout", type=int, nargs=2, metavar=("X", "Y"))
@@ -232,7 +235,7 @@ def _add_option_arguments(group: Any) -> None:
 
 def _arguments(values: argparse.Namespace, products: Tuple[str, ...]) -> Dict[str, Any]:
     """The options that the command line names, and `products` if it names none."""
-    names = (*CHOICES, "sensor", "min_intensity", "bit_depth", "roi_offset")
+    names = (*CHOICES, *LIMITS, "sensor", "min_intensity", "bit_depth", "roi_offset")
     arguments: Dict[str, Any] = {name: getattr(values, name) for name in names if hasattr(values, name)}
     arguments["products"] = getattr(values, "products", products)
     arguments.setdefault("dtype", {name: PRODUCTS[name].ros_types[0] for name in arguments["products"]})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict
+import math
+from typing import Dict, Tuple
 
 #: Malvar, He and Cutler (ICASSP 2004), sixteenths. Green at red or blue: centre, axial +-1, axial +-2.
 MHC_GREEN = (8, 4, -2)
@@ -25,6 +26,25 @@ ADR_BIAS, ADR_LIMIT = 0.1, 0.3
 #: 0.05 levels of 256.
 ATAN = (0.31826735, -0.10513928, 0.05734648, -0.02710611, 0.0066352026)
 ATAN_BYTE = (0.31683227, -0.091892943, 0.025254387)
+#: SSIM (Wang et al., 2004): taps and sigma of its Gaussian window, and K1 = 0.01, K2 = 0.03 at data range 1.
+SSIM_WINDOW, SSIM_SIGMA = 11, 1.5
+SSIM_C1, SSIM_C2 = 0.01**2, 0.03**2
+#: Side in pixels of the blocks of the similarity map whose means are given beside the mean of all.
+SSIM_BLOCK = 64
+
+
+def gaussian(window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA) -> Tuple[float, ...]:
+    """`window` Gaussian taps that sum to 1."""
+    weights = [math.exp(-((k - window // 2) ** 2) / (2 * sigma**2)) for k in range(window)]
+    return tuple(weight / math.fsum(weights) for weight in weights)
+
+
+def ssim_literals(window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA) -> Dict[str, str]:
+    """SSIM's constants and window as preprocessor definitions; tap k stands for both pixels k away from the centre."""
+    taps = gaussian(window, sigma)[window // 2 :]
+    numbers = {"SSIM_C1": SSIM_C1, "SSIM_C2": SSIM_C2, **{f"SSIM_TAP_{k}": tap for k, tap in enumerate(taps)}}
+    sizes = {"SSIM_RADIUS": window // 2, "SSIM_BLOCK": SSIM_BLOCK}
+    return {**{name: str(size) for name, size in sizes.items()}, **_written(numbers)}
 
 
 def literals() -> Dict[str, str]:
@@ -42,4 +62,10 @@ def literals() -> Dict[str, str]:
     numbers.update({"ADR_NOISE": noise, "ADR_BIAS": ADR_BIAS, "ADR_LIMIT": ADR_LIMIT})
     for name, series in (("ATAN", ATAN), ("ATAN_BYTE", ATAN_BYTE)):
         numbers.update({f"{name}_{2 * k + 1}": value for k, value in enumerate(series)})
-    return {name: f"{value:.9g}f" if "." in f"{value:.9g}" else f"{value:.1f}f" for name, value in numbers.items()}
+    return _written(numbers)
+
+
+def _written(numbers: Dict[str, float]) -> Dict[str, str]:
+    """Numbers as C's float literals."""
+    texts = {name: f"{value:.9g}" for name, value in numbers.items()}
+    return {name: f"{text}f" if "." in text or "e" in text else f"{text}.0f" for name, text in texts.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, Mapping, NamedTuple, Tuple, Union
 
+from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.products import PRODUCTS, get_products
 from polar_pipeline.sensor import Sensor, get_sensor
 
@@ -17,6 +18,8 @@ CHOICES: Dict[str, Tuple[str, ...]] = {
     "dtype": ("float32", "uint8"),
     "alignment": ("lsb", "msb"),
 }
+#: Allowed values of options that are numbers: the lowest and the highest.
+LIMITS: Dict[str, Tuple[float, float]] = {"ssim_stride": (1, 8), "ssim_window": (3, 15), "ssim_sigma": (0.5, 5.0)}
 #: Demosaic method -> the colour-lattice method that goes with it.
 _DEBAYER = {"bilinear": "bilinear", "gradient": "mhc", "adaptive": "weighted"}
 
@@ -35,6 +38,9 @@ class Options(NamedTuple):
         co_sited: At half resolution, interpolate the four angles to the superpixel's centre.
         ssim_mode: What SSIM compares: I0+I90 with I45+I135 (`consistency`), with the frame before (`temporal`), with an
             image given (`reference`).
+        ssim_stride: SSIM compares images averaged over this many pixels each way, 1 to 8.
+        ssim_window: Taps of SSIM's Gaussian window each way, odd, 3 to 15.
+        ssim_sigma: Its standard deviation in (averaged) pixels, 0.5 to 5.
         min_intensity: Smallest S0 (full scale 2) with a meaning; darker pixels are invalid.
         bit_depth: Significant bits of a 16-bit array (0: all 16).
         alignment: Where they lie: `lsb` or `msb`.
@@ -51,6 +57,9 @@ class Options(NamedTuple):
     demosaic: str = "auto"
     co_sited: bool = True
     ssim_mode: str = "consistency"
+    ssim_stride: int = 1
+    ssim_window: int = SSIM_WINDOW
+    ssim_sigma: float = SSIM_SIGMA
     min_intensity: float = 0.01
     bit_depth: int = 0
     alignment: str = "lsb"
@@ -64,6 +73,10 @@ class Options(NamedTuple):
     def output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
         """(height, width) of the products of a frame of (height, width)."""
         return (shape[0] // 2, shape[1] // 2) if self.resolution == "half" else (shape[0], shape[1])
+
+    def shape_of(self, product: str, size: Tuple[int, int]) -> Tuple[int, ...]:
+        """Shape of a product's array where the output is `size` = (height, width)."""
+        return PRODUCTS[product].shape(size, self.sensor.is_color, self.ssim_stride)
 
     @property
     def interpolation(self) -> str:
@@ -120,6 +133,14 @@ def make_options(
     for key, allowed in CHOICES.items():
         if key in values and values[key] not in allowed:
             raise ValueError(f"{key} must be one of {', '.join(allowed)}, got {values[key]!r}")
+    for key, (low, high) in LIMITS.items():
+        if not low <= getattr(options, key) <= high:  # NaN is refused too
+            raise ValueError(f"{key} must be in [{low}, {high}], got {getattr(options, key)}")
+    for key in ("ssim_stride", "ssim_window"):
+        if int(getattr(options, key)) != getattr(options, key):
+            raise ValueError(f"{key} must be a whole number, got {getattr(options, key)}")
+    if options.ssim_window % 2 == 0:
+        raise ValueError(f"ssim_window must be odd, got {options.ssim_window}")
     if not 0 <= options.min_intensity < 2:
         raise ValueError(f"min_intensity must be in [0, 2), the range of S0, got {options.min_intensity}")
     if options.bit_depth != 0 and not 8 <= options.bit_depth <= 16:

@@ -12,12 +12,22 @@ _KEPT = 16
 
 
 class Output(NamedTuple):
-    """What a backend gives back: products by name, seconds per stage, (saturated, dark) counts, and S0/2 (luma)."""
+    """What a backend gives back.
+
+    Attributes:
+        products: Arrays by product.
+        timings: Seconds per stage.
+        invalid: Pixels that are (saturated, dark).
+        value: (h, w) S0/2 (luma), which the next frame's SSIM is taken with in mode `temporal`; else None.
+        blocks: (ceil(h / SSIM_BLOCK), ceil(w / SSIM_BLOCK)) float32, mean of the similarity map over blocks, those at
+            the right and at the bottom partial; NaN with nothing to compare with; None where SSIM is not computed.
+    """
 
     products: Dict[str, np.ndarray]
     timings: Dict[str, float]
     invalid: Tuple[int, int]
     value: Optional[np.ndarray]
+    blocks: Optional[np.ndarray] = None
 
 
 class Buffers:

@@ -8,6 +8,7 @@ from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, NamedTuple, Op
 
 import numpy as np
 
+from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.backend import problem as cuda_problem
@@ -26,12 +27,21 @@ class Result(Mapping[str, np.ndarray]):
         timings: Seconds per stage, in order.
         invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones. Dark ones
             are counted where a product looks at them: stokes, dolp, aolp or preview.
+        blocks: (rows, columns) float32, mean similarity of blocks of `SSIM_BLOCK` pixels of the map each way; None
+            unless `ssim` or `ssim_map` was asked for.
     """
 
-    def __init__(self, products: Dict[str, np.ndarray], timings: Dict[str, float], invalid: Tuple[int, int]) -> None:
+    def __init__(
+        self,
+        products: Dict[str, np.ndarray],
+        timings: Dict[str, float],
+        invalid: Tuple[int, int],
+        blocks: Optional[np.ndarray] = None,
+    ) -> None:
         self._products = products
         self.timings = timings
         self.invalid = invalid
+        self.blocks = blocks
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._products[name]
@@ -80,6 +90,9 @@ class Pipeline:
             they are.
         ssim_mode: What SSIM compares: `consistency` I0+I90 with I45+I135, `temporal` S0 with the frame before,
             `reference` S0/2 with the image given to the call.
+        ssim_stride: SSIM compares images averaged over this many pixels each way, 1 to 8: cheaper, and coarser.
+        ssim_window: Taps of SSIM's Gaussian window each way, odd, 3 to 15.
+        ssim_sigma: Its standard deviation in (averaged) pixels, 0.5 to 5.
         min_intensity: Smallest S0 (full scale 2) that has a polarization; darker pixels are invalid.
         bit_depth: Significant bits of uint16 frames, 8 to 16; 0 means 16. A `RawFrame` brings its own scale.
         alignment: Where they lie in uint16 frames: `lsb` or `msb`.
@@ -103,6 +116,9 @@ class Pipeline:
         demosaic: str = "auto",
         co_sited: bool = True,
         ssim_mode: str = "consistency",
+        ssim_stride: int = 1,
+        ssim_window: int = SSIM_WINDOW,
+        ssim_sigma: float = SSIM_SIGMA,
         min_intensity: float = 0.01,
         bit_depth: int = 0,
         alignment: str = "lsb",
@@ -120,6 +136,9 @@ class Pipeline:
             demosaic=demosaic,
             co_sited=co_sited,
             ssim_mode=ssim_mode,
+            ssim_stride=ssim_stride,
+            ssim_window=ssim_window,
+            ssim_sigma=ssim_sigma,
             min_intensity=min_intensity,
             bit_depth=bit_depth,
             alignment=alignment,
@@ -221,7 +240,7 @@ class Pipeline:
             other = self._previous
         output = self._backend.result(pending.ticket, other)
         self._previous = output.value
-        return Result(output.products, {"prepare": pending.seconds, **output.timings}, output.invalid)
+        return Result(output.products, {"prepare": pending.seconds, **output.timings}, output.invalid, output.blocks)
 
     def reset(self) -> None:
         """Forget the frame before (SSIM mode `temporal`), as after a jump in time."""

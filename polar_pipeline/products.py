@@ -21,6 +21,7 @@ class Product(NamedTuple):
         ros_types: The types published in ROS, the default first; more than one leaves the choice to `output_depth`.
         unit: What one float step means.
         text: One line for people.
+        shrinks: Whether the option `ssim_stride` divides its height and width.
     """
 
     name: str
@@ -30,10 +31,13 @@ class Product(NamedTuple):
     ros_types: Tuple[str, ...]
     unit: str
     text: str
+    shrinks: bool = False
 
-    def shape(self, size: Tuple[int, int], is_color: bool) -> Tuple[int, ...]:
-        """Shape of the array for an output of `size` = (height, width)."""
+    def shape(self, size: Tuple[int, int], is_color: bool, stride: int = 1) -> Tuple[int, ...]:
+        """Shape of the array for an output of `size` = (height, width) and an `ssim_stride`."""
         channels = self.channels[is_color]
+        if self.shrinks:
+            size = (size[0] // stride, size[1] // stride)
         return () if channels == 0 else size if channels == 1 else (*size, channels)
 
     def dtype(self, wanted: str) -> str:
@@ -68,7 +72,9 @@ _TABLE = (
     Product("dolp", "polarization/dolp", (1, 1), _BOTH, _BOTH, "1", "degree of linear polarization, 0 to 1"),
     Product("aolp", "polarization/aolp", (1, 1), _BOTH, _BOTH, "rad", "angle of linear polarization, 0 to pi"),
     Product("preview", "polarization/preview", (3, 3), _BYTE, _BYTE, "", "RGB: hue AoLP, saturation DoLP, value S0/2"),
-    Product("ssim_map", "quality/ssim_map", (1, 1), _BOTH, _BOTH, "1", "structural similarity per pixel, -1 to 1"),
+    Product(
+        "ssim_map", "quality/ssim_map", (1, 1), _BOTH, _BOTH, "1", "structural similarity per pixel, -1 to 1", True
+    ),
     Product("ssim", "quality/ssim", (0, 0), _FLOAT, _FLOAT, "1", "mean of the similarity map"),
 )
 

@@ -22,6 +22,12 @@ from polar_pipeline.coefficients import (
     MHC_ACROSS,
     MHC_GREEN,
     MHC_ROW,
+    SSIM_BLOCK,
+    SSIM_C1,
+    SSIM_C2,
+    SSIM_SIGMA,
+    SSIM_WINDOW,
+    gaussian,
 )
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
@@ -329,31 +335,46 @@ def preview(value: np.ndarray, dolp_image: np.ndarray, aolp_image: np.ndarray) -
 # --------------------------------------------------------------------------------------------------------------- SSIM
 
 
-def gaussian(window: int = 11, sigma: float = 1.5) -> np.ndarray:
-    """(window,) normalised Gaussian taps."""
-    offsets = np.arange(window) - window // 2
-    taps = np.exp(-(offsets**2) / (2 * sigma**2))
-    return taps / taps.sum()
+def shrink(image: np.ndarray, stride: int) -> np.ndarray:
+    """(H, W) -> (H // stride, W // stride): means of stride x stride pixels; the rest right and below is dropped."""
+    height, width = image.shape[0] // stride, image.shape[1] // stride
+    whole = image[: height * stride, : width * stride]
+    return whole.reshape(height, stride, width, stride).mean((1, 3))
 
 
-def ssim_map(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(H, W), (H, W) -> (H, W): structural similarity, Wang et al. (2004).
+def ssim_map(
+    x: np.ndarray, y: np.ndarray, stride: int = 1, window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA
+) -> np.ndarray:
+    """(H, W), (H, W) -> (H // stride, W // stride): structural similarity, Wang et al. (2004).
 
-    11-tap Gaussian of sigma 1.5, K1 = 0.01, K2 = 0.03, data range 1, population covariance, symmetric border.
+    A Gaussian window, K1 = 0.01, K2 = 0.03, data range 1, population covariance, symmetric border. Images are averaged
+    over stride x stride pixels first, as Wang's own code does with large ones.
     """
-    taps = gaussian()
+    x, y = shrink(x, stride), shrink(y, stride)
+    taps, radius = np.array(gaussian(window, sigma)), window // 2
 
     def blur(image: np.ndarray) -> np.ndarray:
         for axis in (0, 1):
-            padded = np.pad(image, [(5, 5) if a == axis else (0, 0) for a in range(2)], "symmetric")
-            windows = np.lib.stride_tricks.sliding_window_view(padded, len(taps), axis)
+            padded = np.pad(image, [(radius, radius) if a == axis else (0, 0) for a in range(2)], "symmetric")
+            windows = np.lib.stride_tricks.sliding_window_view(padded, window, axis)
             image = windows @ taps
         return image
 
     mx, my = blur(x), blur(y)
     vx, vy, vxy = blur(x * x) - mx * mx, blur(y * y) - my * my, blur(x * y) - mx * my
-    c1, c2 = 0.01**2, 0.03**2
+    c1, c2 = SSIM_C1, SSIM_C2
     return (2 * mx * my + c1) * (2 * vxy + c2) / ((mx**2 + my**2 + c1) * (vx + vy + c2))
+
+
+def block_means(similarity: np.ndarray) -> np.ndarray:
+    """(H, W) -> (ceil(H / SSIM_BLOCK), ceil(W / SSIM_BLOCK)): means of blocks; those right and below are partial."""
+    height, width = similarity.shape
+    return np.array(
+        [
+            [similarity[i : i + SSIM_BLOCK, j : j + SSIM_BLOCK].mean() for j in range(0, width, SSIM_BLOCK)]
+            for i in range(0, height, SSIM_BLOCK)
+        ]
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ display
@@ -383,7 +404,8 @@ def run(
         other: Image to compare with in the SSIM modes `temporal` and `reference`: S0/2, luma.
 
     Returns:
-        Product name -> array, and `"invalid"` -> (saturated, dark) pixel counts.
+        Product name -> array, `"invalid"` -> (saturated, dark) pixel counts, and `"blocks"` -> mean similarity of
+        blocks, None where no product compares.
     """
     angles = demosaic(normalise(frame), sensor, options)
     grey = luma(angles) if sensor.is_color else angles
@@ -393,11 +415,13 @@ def run(
     dark = ~hot & (vector[..., 0] < options.min_intensity)
     bad = hot | dark
     if options.ssim_mode == "consistency":
-        similarity = ssim_map((grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2)
-    elif other is not None:
-        similarity = ssim_map(value, other)
+        one, other = (grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2
     else:
-        similarity = np.full_like(value, np.nan)
+        one = value
+    if other is None:
+        similarity = np.full(options.shape_of("ssim_map", value.shape), np.nan)
+    else:
+        similarity = ssim_map(one, other, options.ssim_stride, options.ssim_window, options.ssim_sigma)
     degree, angle = np.where(bad, np.nan, dolp(vector)), np.where(bad, np.nan, aolp(vector))
     found: Dict[str, np.ndarray] = {
         "intensity": intensity(angles),
@@ -414,5 +438,6 @@ def run(
         values = found[name]
         as_bytes = options.dtype_of(name) == "uint8" and values.dtype != np.uint8
         out[name] = display(name, values) if as_bytes else values
+    out["blocks"] = block_means(similarity) if plan.window else None
     out["invalid"] = (int(hot.sum()), int(dark.sum()) if "invalid" in plan.pixel else 0)
     return out

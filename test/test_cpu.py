@@ -39,6 +39,7 @@ def compare(frame: RawFrame, **options: Any) -> None:
     exact = reference.run(frame, sensor, pipeline.plan, floats)
     out = pipeline(frame)
     assert out.invalid == truth["invalid"]
+    np.testing.assert_allclose(out.blocks, truth["blocks"], rtol=0, atol=SSIM_BOUND)
     for name, got in out.items():
         want = truth[name]
         assert got.shape == want.shape, name
@@ -88,6 +89,15 @@ def test_matches_reference_for_any_layout(sensor: str, offset: Tuple[int, int], 
         compare(frame, sensor=sensor, resolution=resolution, co_sited=co_sited, roi_offset=offset, flip=flip)
 
 
+@pytest.mark.parametrize("stride", [1, 2, 3, 8])
+@pytest.mark.parametrize(("window", "sigma"), [(11, 1.5), (3, 0.5), (15, 5.0)])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_similarity_of_any_window_and_stride(stride: int, window: int, sigma: float, dtype: str) -> None:
+    window_options = {"ssim_stride": stride, "ssim_window": window, "ssim_sigma": sigma}
+    for shape in ((16, 16), (291, 331)):  # the smallest, where windows are larger than the map; more than one block
+        compare(random_frame(shape, 8), **window_options, dtype=dtype)
+
+
 @pytest.mark.parametrize("products", [("intensity",), ("angle_45", "dolp"), ("ssim",)])
 def test_saturated_pixels_are_counted_for_any_product(products: Tuple[str, ...]) -> None:
     raw = np.full((32, 32), 100, np.uint8)
@@ -112,7 +122,7 @@ def test_matches_reference_on_real_frames(name: str, resolution: str, demosaic: 
 def test_strips_and_threads_do_not_show(
     sensor: str, resolution: str, demosaic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frame = random_frame((102, 70), 8)
+    frame = random_frame((202, 150), 8)  # more than one row of blocks
     options: Dict[str, Any] = {
         "sensor": sensor,
         "products": tuple(PRODUCTS),
@@ -124,10 +134,8 @@ def test_strips_and_threads_do_not_show(
     for threads in (1, 3):
         parts = Pipeline(**options, threads=threads)(frame)
         for name in PRODUCTS:
-            # The filters themselves run on the same numbers; only the order of SSIM's final sum differs.
-            np.testing.assert_allclose(
-                parts[name], whole[name], rtol=0, atol=1e-6 if name == "ssim" else 0, err_msg=name
-            )
+            np.testing.assert_array_equal(parts[name], whole[name], err_msg=name)
+        np.testing.assert_array_equal(parts.blocks, whole.blocks)
 
 
 def test_output_arrays_are_reused_only_when_dropped() -> None:

@@ -46,13 +46,17 @@ def test_values_reach_the_pipeline() -> None:
             "resolution": "full",
             "demosaic": "adaptive",
             "ssim_mode": "temporal",
+            "ssim_stride": 2,
+            "ssim_window": 7,
+            "ssim_sigma": 1.0,
             "min_intensity": 0.05,
             "threads": 1,
         }
     )
     options = Pipeline(**changed.arguments(("dolp", "ssim"))).options
     assert options.sensor.name == "IMX250MYR"
-    assert options[4:] == ("full", "auto", "adaptive", True, "temporal", 0.05, 12, "msb", (2, 4), (True, False))
+    similarity = ("temporal", 2, 7, 1.0)
+    assert options[4:] == ("full", "auto", "adaptive", True, *similarity, 0.05, 12, "msb", (2, 4), (True, False))
 
 
 @pytest.mark.parametrize(("depth", "dolp"), [("float32", "float32"), ("uint8", "uint8")])
@@ -83,6 +87,9 @@ def test_no_reference_without_ssim() -> None:
         ("min_intensity", math.nan, "0.0, 2.0"),
         ("min_intensity", -0.1, "0.0, 2.0"),
         ("min_intensity", 2.0, "min_intensity"),
+        ("ssim_stride", 9, "1, 8"),
+        ("ssim_window", 10, "odd"),
+        ("ssim_sigma", 0.1, "0.5, 5.0"),
         ("raw.bit_depth", 7, "8 to 16"),
         ("raw.bit_depth", 17, "0, 16"),
         ("raw.alignment", "left", "msb"),

@@ -11,6 +11,7 @@ import pytest
 from scipy import ndimage
 
 from polar_pipeline import reference
+from polar_pipeline.coefficients import gaussian
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
@@ -357,11 +358,42 @@ def test_ssim_is_that_of_scikit_image_borders_included(name: str) -> None:
     np.testing.assert_allclose(reference.ssim_map(x, y), expected, rtol=0, atol=1e-8)
 
 
+@pytest.mark.parametrize(("window", "sigma"), [(5, 0.5), (9, 1.0), (15, 2.0)])  # it cuts at 3.5 sigma, rounded
+def test_ssim_windows_are_those_of_scikit_image(window: int, sigma: float) -> None:
+    metrics = pytest.importorskip("skimage.metrics")
+    x, y = PAIRS["similar"]
+    expected = metrics.structural_similarity(
+        x, y, gaussian_weights=True, sigma=sigma, use_sample_covariance=False, data_range=1, full=True
+    )[1]
+    np.testing.assert_allclose(reference.ssim_map(x, y, 1, window, sigma), expected, rtol=0, atol=1e-8)
+
+
 def test_gaussian_window() -> None:
-    taps = reference.gaussian()
-    assert len(taps) == 11
-    assert taps.sum() == pytest.approx(1, abs=EXACT)
-    assert taps[5] / taps[2] == pytest.approx(np.exp(3**2 / (2 * 1.5**2)))
+    for window, sigma in ((11, 1.5), (3, 0.5), (15, 5.0)):
+        taps, centre = gaussian(window, sigma), window // 2
+        assert len(taps) == window
+        assert sum(taps) == pytest.approx(1, abs=EXACT)
+        assert taps == taps[::-1]
+        assert taps[centre] / taps[centre - 1] == pytest.approx(np.exp(1 / (2 * sigma**2)))
+
+
+def test_stride_averages_and_drops_the_remainder() -> None:
+    image = np.arange(7 * 5, dtype=float).reshape(7, 5)
+    # rows 0-1, columns 0-1: (0 + 1 + 5 + 6) / 4 = 3; the next blocks lie 2 to the right, 10 = 2 x 5 below
+    assert reference.shrink(image, 2).tolist() == [[3, 5], [13, 15], [23, 25]]
+    assert reference.shrink(image, 1).tolist() == image.tolist()
+    x, y = PAIRS["similar"]
+    np.testing.assert_array_equal(
+        reference.ssim_map(x, y, 3), reference.ssim_map(reference.shrink(x, 3), reference.shrink(y, 3))
+    )
+
+
+def test_block_means_by_hand() -> None:
+    similarity = np.zeros((65, 130))
+    similarity[:64, :64] = 1
+    similarity[0, 64] = 64  # one of 64 x 64 pixels
+    similarity[64, 128:] = (1, 2)
+    assert reference.block_means(similarity).tolist() == [[1, 1 / 64, 0], [0, 0, 1.5]]
 
 
 def test_ssim_modes() -> None:

@@ -13,11 +13,11 @@ import numpy as np
 
 from polar_pipeline.coefficients import LUMA
 from polar_pipeline.cpu import demosaic as dm
+from polar_pipeline.cpu.ssim import Window
 from polar_pipeline.cpu.strips import compare, cores, display, strips
 from polar_pipeline.options import Options
 from polar_pipeline.output import Buffers, Output
 from polar_pipeline.plan import Plan
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor import ANGLES, Frame, RawFrame
 
 _F = np.float32
@@ -38,6 +38,7 @@ class CpuBackend:
         self._options = options
         _keep_freed_memory()
         self._threads = threads or cores()
+        self._window = Window(options.ssim_stride, options.ssim_window, options.ssim_sigma)
         self._buffers = Buffers()
         self._pool = ThreadPoolExecutor(self._threads, "polar_pipeline")
 
@@ -72,13 +73,15 @@ class CpuBackend:
         job = _Job(frame.unpack(), plan, self._options, self._buffers)
         counts = list(self._pool.map(job.pixel_pass, strips(job.size)))
         marks.append(("polarization", time.perf_counter()))
+        blocks = None
         if plan.window:
-            compare(self._pool, job.pair[0], job.pair[1] if mode == "consistency" else other, job.out)
+            against = job.pair[1] if mode == "consistency" else other
+            blocks = compare(self._pool, job.pair[0], against, job.out, self._window)
             marks.append(("ssim", time.perf_counter()))
         timings = {name: now - before for (_, before), (name, now) in zip(marks, marks[1:])}
         invalid = (sum(saturated for saturated, _ in counts), sum(dark for _, dark in counts))
         value = job.pair[0] if plan.window and mode == "temporal" else None
-        return Output({name: job.out[name] for name in plan.products}, timings, invalid, value)
+        return Output({name: job.out[name] for name in plan.products}, timings, invalid, value, blocks)
 
     def close(self) -> None:
         """End the threads."""
@@ -140,8 +143,7 @@ class _Job:
         stride = period // 2
         self.border = _Border(self.halo, _reflected(height, self.halo, stride), _reflected(width, self.halo, stride))
         self.out = {
-            name: buffers.get(PRODUCTS[name].shape(self.size, self.sensor.is_color), options.dtype_of(name))
-            for name in plan.products
+            name: buffers.get(options.shape_of(name, self.size), options.dtype_of(name)) for name in plan.products
         }
         pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
         self.pair = [buffers.get(self.size, "float32") for _ in range(pairs)]

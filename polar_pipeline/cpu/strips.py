@@ -10,7 +10,8 @@ from typing import Dict, List, Optional, Tuple
 import cv2
 import numpy as np
 
-from polar_pipeline.cpu.ssim import ssim_strip
+from polar_pipeline.coefficients import SSIM_BLOCK
+from polar_pipeline.cpu.ssim import WANG, Window, block_pixels, block_sums, ssim_strip
 
 #: Output pixels per strip: with its temporaries a strip of this size stays within a core's share of the cache.
 STRIP_PIXELS = 160_000
@@ -23,10 +24,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def strips(size: Tuple[int, int]) -> List[Tuple[int, int]]:
-    """(first, end) row of the strips of an image of (height, width); the first is a multiple of the mosaic's period."""
+def strips(size: Tuple[int, int], unit: int = 4) -> List[Tuple[int, int]]:
+    """(first, end) row of the strips of an image of (height, width).
+
+    The first is a multiple of `unit`, by default the largest period of a mosaic.
+    """
     height, width = size
-    rows = max(4, STRIP_PIXELS // width // 4 * 4)
+    rows = max(unit, STRIP_PIXELS // width // unit * unit)
     return [(top, min(top + rows, height)) for top in range(0, height, rows)]
 
 
@@ -42,7 +46,13 @@ def display(name: str, image: np.ndarray, out: np.ndarray) -> None:
     cv2.convertScaleAbs(image, out, alpha=255)
 
 
-def compare(pool: ThreadPoolExecutor, one: np.ndarray, other: Optional[np.ndarray], out: Dict[str, np.ndarray]) -> None:
+def compare(
+    pool: ThreadPoolExecutor,
+    one: np.ndarray,
+    other: Optional[np.ndarray],
+    out: Dict[str, np.ndarray],
+    window: Window = WANG,
+) -> np.ndarray:
     """The second pass: the similarity of two images into `ssim_map` and `ssim`, those of them that are in `out`.
 
     Args:
@@ -50,23 +60,31 @@ def compare(pool: ThreadPoolExecutor, one: np.ndarray, other: Optional[np.ndarra
         one: (h, w) float32 in [0, 1].
         other: The same; None if there is nothing to compare with: NaN, or 0 in the display encoding.
         out: Arrays to fill, by product.
+        window: What similarity is taken over.
+
+    Returns:
+        The mean of each block (`Output.blocks`).
     """
+    size = (one.shape[0] // window.stride, one.shape[1] // window.stride)
+    pixels = block_pixels(*size)
     if other is None:
         for name in ("ssim_map", "ssim"):
             if name in out:
                 out[name].fill(0 if out[name].dtype == np.uint8 else np.nan)
-        return
+        return np.full(pixels.shape, np.nan, np.float32)
 
-    def strip(rows: Tuple[int, int]) -> float:
-        similarity = ssim_strip(one, other, *rows)
+    def strip(rows: Tuple[int, int]) -> np.ndarray:
+        similarity = ssim_strip(one, other, *rows, window)
         if "ssim_map" in out:
             target = out["ssim_map"][rows[0] : rows[1]]
             if target.dtype == np.uint8:
                 display("ssim_map", similarity, target)
             else:
                 target[...] = similarity
-        return float(similarity.sum(dtype=np.float64))
+        return block_sums(similarity)
 
-    sums = list(pool.map(strip, strips(one.shape)))
+    sums = np.concatenate(list(pool.map(strip, strips(size, SSIM_BLOCK))))
     if "ssim" in out:
-        out["ssim"][...] = sum(sums) / one.size  # in a fixed order
+        out["ssim"][...] = sums.sum() / pixels.sum()  # in a fixed order
+    blocks: np.ndarray = (sums / pixels).astype(np.float32)
+    return blocks

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from polar_pipeline.options import CHOICES, Options, make_options
+from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
 from polar_pipeline.pipeline import backend_problem
 from polar_pipeline.plan import expand
 from polar_pipeline.products import PRODUCTS
@@ -41,6 +41,7 @@ class Parameter(NamedTuple):
 def _option(name: str, text: str, limits: Optional[Tuple[float, float]] = None) -> Parameter:
     """A parameter that sets the pipeline option of the same name, with that option's default and choices."""
     option = name.rsplit(".", 1)[-1]
+    limits = limits or LIMITS.get(option)
     return Parameter(name, Options._field_defaults[option], text, option, CHOICES.get(option, ()), limits)
 
 
@@ -57,6 +58,9 @@ _TABLE = (
         "ssim_mode",
         "What SSIM compares: I0+I90 with I45+I135, S0 with the frame before, or S0/2 with topic 'reference'.",
     ),
+    _option("ssim_stride", "SSIM compares images averaged over this many pixels each way: cheaper, and coarser."),
+    _option("ssim_window", "Taps of SSIM's Gaussian window each way, odd."),
+    _option("ssim_sigma", "Standard deviation of SSIM's window in (averaged) pixels."),
     _option(
         "min_intensity", "Smallest S0 (full scale 2, excluded) with a polarization; darker is invalid.", (0.0, 2.0)
     ),
