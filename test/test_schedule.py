@@ -374,6 +374,16 @@ def test_time_grows_with_size_and_frames(work: Work, device: Device, data: Any) 
     assert predict(work, schedule, device, 64).us >= here.us * (1 - 1e-9)
 
 
+def test_time_grows_from_an_odd_number_of_packed_pixels() -> None:
+    """289 pixels of 12 bits end in half a byte; four times as many do not."""
+    schedule = Schedule("tile", "tile", 256, 32, 32, 6)
+    times = [
+        predict(make(resolution="full", raw_format="12p", full_scale=4095, shape=(n, n)), schedule, XAVIER).us
+        for n in (17, 34)
+    ]
+    assert times[1] >= times[0] * (1 - 1e-9)
+
+
 def test_best_time_grows_with_size() -> None:
     for device in DEVICES.values():
         times = []

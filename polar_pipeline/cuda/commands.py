@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from itertools import groupby
+from math import ceil
 from operator import attrgetter
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
@@ -126,7 +127,11 @@ def plan_json(report: Report) -> str:
             for index, launch in enumerate(report.plan.launches)
         ],
         "schedule": {**report.schedule._asdict(), **report.facts, "is_measured": report.is_measured},
-        "bytes": {"read": report.taken.read, "reread": report.taken.reread, "written": report.taken.written},
+        "bytes": {
+            "read": ceil(report.taken.read),
+            "reread": ceil(report.taken.reread),
+            "written": report.taken.written,
+        },
         "operations": report.taken.operations,
         "predicted": {**report.predicted._asdict(), "us": report.predicted.us},
     }
@@ -176,8 +181,8 @@ def _launch_lines(report: Report) -> Iterator[str]:
     yield f"  blocks     {' x '.join(map(str, facts['blocks']))}"
     yield f"  shared     {facts['shared_bytes']} of {device.shared_per_block} bytes a block"
     yield f"  occupancy  {facts['occupancy']:.0%} with {facts['registers']} registers a thread"
-    again = max(0, taken.reread - taken.read)
-    yield f"  reads      {taken.read} bytes, and {again} again for halos at {REREAD_SHARE:g} of the cost"
+    again = ceil(max(0, taken.reread - taken.read))
+    yield f"  reads      {ceil(taken.read)} bytes, and {again} again for halos at {REREAD_SHARE:g} of the cost"
     yield f"  writes     {taken.written} bytes"
     yield f"  memory     {predicted.memory_us:.1f} us at {COPY_SHARE:.0%} of {device.bandwidth_gbs} GB/s"
     slots = device.multiprocessors * ISSUE_SLOTS

@@ -475,14 +475,14 @@ class Cost(NamedTuple):
     """What a launch moves and computes for one frame.
 
     Attributes:
-        read: Bytes of the input.
-        reread: Bytes loaded by all blocks, halo included.
+        read: Bytes of the input; the last packed pixel may take one and a half.
+        reread: Bytes loaded by all blocks, halo included; likewise.
         written: Bytes of the outputs.
         operations: Issue slots of a lane, halo and idle threads included.
     """
 
-    read: int
-    reread: int
+    read: float
+    reread: float
     written: int
     operations: int
 
@@ -515,8 +515,8 @@ def output_bytes(work: Work) -> int:
     return height * width * values
 
 
-def _raw_bytes(work: Work, pixels: int) -> int:
-    return -(-pixels * {"u8": 2, "u16": 4}.get(work.raw_format, 3) // 2)
+def _raw_bytes(work: Work, pixels: int) -> float:
+    return pixels * {"u8": 1, "u16": 2}.get(work.raw_format, 1.5)  # not rounded: time has to grow with size
 
 
 def cost(work: Work, schedule: Schedule) -> Cost:
@@ -570,7 +570,7 @@ def roofline(taken: Cost, device: Device, frames: int = 1) -> Prediction:
     )
 
 
-def _in_flight(work: Work, schedule: Schedule) -> int:
+def _in_flight(work: Work, schedule: Schedule) -> float:
     """Bytes that a block has on their way at a time."""
     if schedule.window == "ring":  # the lines that the window does not use
         return (schedule.lines - WINDOW_LINES) * _raw_bytes(work, 2 * schedule.tile_x)
