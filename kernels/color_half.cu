@@ -377,6 +377,7 @@ DEVICE int raw_row(const Frame& frame, int line, int parity) {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const Frame frame) {
     SHARED_MEMORY(memory);
     Shared& s = *(Shared*)memory;
+    let_next_begin();
     const int warp = threadIdx.x / 32, width = out_width(frame), rows = out_height(frame);
     const u8* raw = frame.raw + blockIdx.z * frame.raw_stride;
     Count count = {0, 0};
@@ -488,4 +489,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
     }
 #endif
     count_invalid(frame, count);
+    wait_for_former();
 }

@@ -59,9 +59,12 @@ DEVICE u32 load32(const void* p) { u32 v; asm("ld.global.nc.u32 %0,[%1];" : "=r"
 DEVICE uint2 load64(const void* p) { uint2 v; asm("ld.global.nc.v2.u32 {%0,%1},[%2];" : "=r"(v.x), "=r"(v.y) : "l"(p)); return v; }
 DEVICE uint4 load128(const void* p) { uint4 v; asm("ld.global.nc.v4.u32 {%0,%1,%2,%3},[%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p)); return v; }
 DEVICE void store8(void* p, u32 a) { *(u8*)p = (u8)a; }
+DEVICE void store16(void* p, u32 a) { *(u16*)p = (u16)a; }
 DEVICE void store32(void* p, u32 a) { *(u32*)p = a; }
 DEVICE void store64(void* p, u32 a, u32 b) { *(uint2*)p = make_uint2(a, b); }
 DEVICE void store128(void* p, u32 a, u32 b, u32 c, u32 d) { *(uint4*)p = make_uint4(a, b, c, d); }
+// what another block of the same launch may have stored (after `last_of_blocks`)
+DEVICE float load_fresh(const float* p) { float v; asm volatile("ld.global.cg.f32 %0,[%1];" : "=f"(v) : "l"(p) : "memory"); return v; }
 
 // ---- 16 bytes from global to shared memory that nobody waits for until async_wait<n>: n groups may still be under way
 #if __CUDA_ARCH__ >= 800
@@ -74,6 +77,18 @@ template <int N> DEVICE void async_wait() { asm volatile("cp.async.wait_group %0
 DEVICE void async_copy16(void* shared, const void* global) { *(uint4*)shared = load128(global); }
 DEVICE void async_commit() {}
 template <int N> DEVICE void async_wait() {}
+#endif
+
+// ---- from sm_90 on a launch may begin while the one before it in its stream still works (`Driver.launch`). let_next_begin comes
+// first: the next one's blocks take the places that this one's blocks leave. wait_for_former comes before anything that the
+// launch before may still write is read; a kernel that reads raw frames only comes to it last, so that what it stores may not be in
+// use by the launch before. It may not be missing: whoever waits for a launch has to have waited for those before it.
+#if __CUDA_ARCH__ >= 900
+DEVICE void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+DEVICE void wait_for_former() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#else
+DEVICE void let_next_begin() {}
+DEVICE void wait_for_former() {}
 #endif
 
 // ---- memory is not accessed across in_order: what follows does not take registers yet, which sm_72 is short of
@@ -90,5 +105,25 @@ DEVICE u32 shuffle_down(u32 value, int lanes) { return __shfl_down_sync(0xffffff
 DEVICE bool any_in_warp(bool flag) { return __any_sync(0xffffffffu, flag); }
 DEVICE bool any_in_block(bool flag) { return __syncthreads_or(flag); }
 DEVICE void count_add(u32* counter, u32 n) { atomicAdd(counter, n); }
+// Whether this block is the last one to come here of those that share the counter, which is 0 again then. It sees all that the others
+// stored before. Every thread of a block must come here.
+DEVICE bool last_of_blocks(u32* counter, u32 blocks) {
+    __threadfence();
+    __syncthreads();
+    return __syncthreads_or(threadIdx.x == 0 && atomicInc(counter, blocks - 1) == blocks - 1);
+}
+
+// ---- tensor cores: out += a b, of 16x16 and 16x8 halves, in float. Lane = 4 g + t holds pairs of halves: of a, rows g and g + 8 at columns
+// 2t, 2t+1 (a[0], a[1]) and 2t+8, 2t+9 (a[2], a[3]); of b, column g at those same rows (b0, b1); of out, rows g (out[0], out[1]) and g + 8
+// (out[2], out[3]) at columns 2t, 2t+1. Every lane of the warp must come here.
+#if __CUDA_ARCH__ >= 800
+#define HAS_TENSOR 1
+DEVICE void tensor_add(float (&out)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(out[0]), "+f"(out[1]), "+f"(out[2]), "+f"(out[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#else
+#define HAS_TENSOR 0
+#endif
 #endif  // POLAR_HOST
 #endif

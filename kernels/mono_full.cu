@@ -58,6 +58,7 @@ DEVICE Bytes encode(const Stokes& v) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_full(const Frame frame) {
+    let_next_begin();
     const int across = width_of(frame) / WIDE;
     const u32 id = blockIdx.x * THREADS + threadIdx.x, strip = id / across;
     const int y0 = strip * ROWS, x = (id - strip * across) * WIDE;
@@ -124,4 +125,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_full(const Fr
         own = under;
     }
     count_invalid(frame, count);
+    wait_for_former();
 }

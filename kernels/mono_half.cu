@@ -66,6 +66,7 @@ DEVICE void odd_columns(const Columns& own, const Columns& other, u32 (&out)[4])
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Frame frame) {
+    let_next_begin();
     const int width = out_width(frame), height = out_height(frame), across = width_of(frame) / WIDE;
     const u32 id = blockIdx.x * THREADS + threadIdx.x, strip = id / across;
     const int y0 = strip * ROWS;
@@ -124,4 +125,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
         if (OUT_AOLP) store64((u8*)frame.out[AOLP] + base + index, permute(turns[0], turns[1], 0x6420) & valid[0], permute(turns[2], turns[3], 0x6420) & valid[1]);
     }
     count_invalid(frame, count);
+    wait_for_former();
 }

@@ -614,6 +614,7 @@ DEVICE u32 hot_outputs(const Shared& s, int y, int q) {
 extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const Frame frame) {
     SHARED_MEMORY(memory);
     Shared& s = *(Shared*)memory;
+    let_next_begin();
     const int y0 = blockIdx.y * TILE_Y, x0 = blockIdx.x * TILE_X;
     if (threadIdx.x < 2) s.counts[threadIdx.x] = 0;
 #if COLOR
@@ -681,4 +682,5 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const Frame frame) {
     if (count.dark) count_add(&s.counts[1], count.dark);
     sync_block();
     if (threadIdx.x < 2 && s.counts[threadIdx.x]) count_add(&frame.counts[2 * blockIdx.z + threadIdx.x], s.counts[threadIdx.x]);
+    wait_for_former();
 }

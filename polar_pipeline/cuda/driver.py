@@ -6,9 +6,10 @@ that was lost.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from contextlib import suppress
-from typing import Any, NamedTuple, Tuple
+from typing import Any, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -32,6 +33,31 @@ class DeviceMemoryError(RuntimeError):
 
 class DeviceLostError(RuntimeError):
     """The GPU stopped working for this process: nothing computed on it can be trusted or waited for any more."""
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute with a number as its value."""
+
+    _fields_ = [("id", ctypes.c_uint), ("_pad", ctypes.c_uint), ("value", ctypes.c_int), ("_room", ctypes.c_char * 60)]
+
+
+class _Launch(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    ]
+
+
+#: CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: may begin before the launch before it in the stream has ended.
+_EARLY = _Attribute(6, 0, 1)
+#: From here on kernels know how to wait for the launch before them.
+_EARLY_CAPABILITY = 90
 
 
 class Kernel(NamedTuple):
@@ -65,6 +91,11 @@ class Driver:
             raise RuntimeError(f"no GPU: {err}") from err
         self.name: str = properties["name"].decode()
         self.device: Device = from_properties(properties)
+        # CuPy has no call for launches with attributes.
+        self._launch_early: Optional[Any] = None
+        if self.device.capability >= _EARLY_CAPABILITY:
+            self._launch_early = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+            self._launch_early.argtypes = (ctypes.POINTER(_Launch), *(ctypes.c_void_p,) * 3)
 
     def _call(self, function: Any, *arguments: Any) -> Any:
         try:
@@ -193,6 +224,9 @@ class Driver:
     ) -> None:
         """Start a kernel, in the stream's order.
 
+        From compute capability 9.0 on its first blocks may come before the last ones of the launch before it, with
+        which they share the device; the kernels wait before they store (`wait_for_former` in `kernels/cuda.cuh`).
+
         Args:
             kernel: A loaded kernel.
             grid: Blocks along x, y, z.
@@ -202,6 +236,12 @@ class Driver:
             argument: Its one argument, a structure passed by value.
         """
         parameters = np.array([argument.ctypes.data], np.uint64)
+        if self._launch_early is not None:
+            blocks, block = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(threads, 1, 1)
+            launch = _Launch(blocks, block, shared, stream, ctypes.pointer(_EARLY), 1)
+            status = self._launch_early(ctypes.byref(launch), kernel.function, parameters.ctypes.data, None)
+            self._call(self._driver.check_status, status)
+            return
         self._call(
             self._driver.launchKernel, kernel.function, *grid, threads, 1, 1, shared, stream, parameters.ctypes.data, 0
         )

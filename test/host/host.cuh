@@ -40,10 +40,13 @@ void host_global(const void* pointer, size_t bytes, HostAccess access);
 void host_sync_warp();
 u32 host_sync_block(u32 flag);
 u32 host_shuffle(u32 value, int lane);
+const u32 (*host_gather(const u32 (&words)[6]))[6];
+bool host_last(u32* counter, u32 blocks);
 int host_lane();
 void host_async_copy(void* shared, const void* global);
 void host_async_commit();
 void host_async_wait(int groups);
+void host_wait_for_former();
 void host_add(u32* counter, u32 n);
 }
 #define threadIdx host_thread()
@@ -141,9 +144,11 @@ DEVICE u32 load32(const void* p) { return host_load<u32>(p); }
 DEVICE uint2 load64(const void* p) { return host_load<uint2>(p); }
 DEVICE uint4 load128(const void* p) { return host_load<uint4>(p); }
 DEVICE void store8(void* p, u32 a) { host_store(p, (u8)a); }
+DEVICE void store16(void* p, u32 a) { host_store(p, (u16)a); }
 DEVICE void store32(void* p, u32 a) { host_store(p, a); }
 DEVICE void store64(void* p, u32 a, u32 b) { host_store(p, make_uint2(a, b)); }
 DEVICE void store128(void* p, u32 a, u32 b, u32 c, u32 d) { host_store(p, make_uint4(a, b, c, d)); }
+DEVICE float load_fresh(const float* p) { return host_load<float>(p); }
 
 // ---- copies nobody may rely on before async_wait: that is when they happen here
 #ifndef HAS_ASYNC_COPY
@@ -158,6 +163,9 @@ DEVICE void async_copy16(void* shared, const void* global) { *(uint4*)shared = l
 DEVICE void async_commit() {}
 template <int N> DEVICE void async_wait() {}
 #endif
+
+DEVICE void let_next_begin() {}
+DEVICE void wait_for_former() { host_wait_for_former(); }
 
 // ---- threads
 DEVICE void in_order() {}
@@ -175,4 +183,24 @@ DEVICE bool any_in_warp(bool flag) {
 }
 DEVICE bool any_in_block(bool flag) { return host_sync_block(flag) != 0; }
 DEVICE void count_add(u32* counter, u32 n) { host_add(counter, n); }
+DEVICE bool last_of_blocks(u32* counter, u32 blocks) {
+    sync_block();
+    return any_in_block(threadIdx.x == 0 && host_last(counter, blocks));
+}
+
+// ---- tensor cores; a GPU's sums lose somewhat more than one rounding to float
+#define HAS_TENSOR 1
+DEVICE void tensor_add(float (&out)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    const u32 (*const lanes)[6] = host_gather({a[0], a[1], a[2], a[3], b0, b1});
+    const int g = host_lane() >> 2, t = host_lane() & 3;
+    for (int k = 0; k < 4; ++k) {
+        double sum = out[k];
+        for (int inner = 0; inner < 16; ++inner) {
+            const int shift = 16 * (inner & 1), third = inner >> 3, column = 2 * t + (k & 1);
+            const u32 left = lanes[4 * g + (inner >> 1 & 3)][2 * third + (k >> 1)], right = lanes[4 * column + (inner >> 1 & 3)][4 + third];
+            sum += host_from_half(left >> shift & 0xffffu) * host_from_half(right >> shift & 0xffffu);
+        }
+        out[k] = (float)sum;
+    }
+}
 #endif

@@ -55,7 +55,9 @@ struct Launch {
     std::vector<Shadow> shadow;
     u32 block_epoch, warp_epochs[MAX_THREADS / WARP];  // barriers so far
     u32 shuffled[2][MAX_THREADS];
+    u32 gathered[2][MAX_THREADS][6];
     u32 any;
+    bool waited;  // whether somebody of the block came to wait_for_former
     int poison;
     int current;  // thread that runs, -1: none
     void* caller; // in the kernel's code, of the last call to here
@@ -188,6 +190,7 @@ void run_block(bool reverse) {
     int count = thread_count();
     memset(launch.shared, launch.poison, launch.shared_bytes);
     launch.shadow.assign(launch.shared_bytes, Shadow());
+    launch.waited = false;
     for (int t = 0; t < count; ++t) {
         launch.fibers[t].state = READY;
         launch.fibers[t].shuffles = launch.fibers[t].groups = 0;
@@ -201,6 +204,10 @@ void run_block(bool reverse) {
     } while (release_all());
     for (int t = 0; t < count; ++t)
         if (launch.fibers[t].state != DONE) return report_deadlock();
+    if (!launch.waited) {
+        launch.caller = nullptr;
+        fail("ended without wait_for_former");
+    }
 }
 
 // -------------------------------------------------------------------------------------------------------------- memory
@@ -296,6 +303,7 @@ void host_fault(const char* format, ...) {
     _longjmp(scheduler, 1);  // for good: nothing of this launch runs again
 }
 
+void host_wait_for_former() { launch.waited = true; }
 uint3 host_thread() { return {(u32)launch.current, 0, 0}; }
 uint3 host_block() { return launch.block; }
 uint3 host_threads() { return launch.threads; }
@@ -330,6 +338,25 @@ u32 host_shuffle(u32 value, int lane) {
     if (source >= thread_count() || launch.fibers[source].shuffles < running().shuffles)
         host_fault("shuffle from lane %d, which does not take part", lane);
     return launch.shuffled[set][source];
+}
+
+// The words of every lane of the warp, until this lane's next gather.
+const u32 (*host_gather(const u32 (&words)[6]))[6] {
+    HERE();
+    int thread = launch.current, set = running().shuffles++ & 1, first = thread / WARP * WARP;
+    memcpy(launch.gathered[set][thread], words, sizeof words);
+    yield(AT_SHUFFLE);
+    for (int t = first; t < first + WARP; ++t)
+        if (t >= thread_count() || launch.fibers[t].shuffles < running().shuffles)
+            host_fault("lane %d does not take part in what all of a warp do", t - first);
+    return launch.gathered[set] + first;
+}
+
+bool host_last(u32* counter, u32 blocks) {
+    host_add(counter, 1);
+    if (*counter != blocks) return false;
+    *counter = 0;
+    return true;
 }
 
 void host_async_copy(void* shared, const void* global) {
