@@ -134,8 +134,8 @@ class Buffers:
         return frame
 
 
-#: Clocks that the device is kept busy while the host queues what is measured: some 60 us, longer than that takes.
-_HEAD_START = 100_000
+#: Clocks that the device is kept busy while the host queues what is measured: some 200 us, longer than that takes.
+_HEAD_START = 400_000
 
 
 @lru_cache(maxsize=1)

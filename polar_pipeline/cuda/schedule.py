@@ -383,8 +383,9 @@ def _rows(work: Work, schedule: Schedule) -> Tuple[int, ...]:
     return _RING_ROWS if schedule.window == "ring" else KERNELS[schedule.kernel].rows[_is_fused(work)]
 
 
-#: Raw pixels of tiles, beside powers of two, with which the adaptive method's halo and rows come out well.
-_TALL_TILES = ((64, 60), (64, 40), (64, 28), (56, 32), (56, 28))
+#: Raw pixels of tiles beside powers of two: one that 2448x2048 has a whole number of, and those with which the adaptive
+#: method's halo and rows come out well.
+_MORE_TILES = ((72, 32), (64, 60), (64, 40), (64, 28), (56, 32), (56, 28))
 
 
 def _space(work: Work) -> Iterator[Schedule]:
@@ -400,7 +401,7 @@ def _space(work: Work) -> Iterator[Schedule]:
                 yield Schedule("color_half", "ring", threads, 4 * threads, rows=rows, lines=lines)
     slides = (5, 6, 9, 10) if _is_adaptive(work) else (0,)
     step = _step(work)
-    tiles = [*product((16, 32, 64, 128), (4, 8, 16, 32)), *((x // step, y // step) for x, y in _TALL_TILES)]
+    tiles = [*product((16, 32, 64, 128), (4, 8, 16, 32)), *((x // step, y // step) for x, y in _MORE_TILES)]
     for (x, y), threads, rows in product(tiles, (128, 160, 192, 256, 320), slides):
         schedule = Schedule("tile", "tile", threads, x, y, rows)
         if _loaded(work, schedule) >= 4 * threads:
@@ -579,24 +580,57 @@ def _in_flight(work: Work, schedule: Schedule) -> float:
     return schedule.threads * 32
 
 
+class Occupant(NamedTuple):
+    """What a launch takes of the device.
+
+    Attributes:
+        blocks: Of one frame.
+        threads: Per block.
+        registers: Per thread.
+        shared: Bytes per block.
+        in_flight: Bytes that a block has on their way at a time.
+        has_barriers: Whether the threads of a block wait for each other.
+    """
+
+    blocks: int
+    threads: int
+    registers: int
+    shared: int
+    in_flight: int
+    has_barriers: bool
+
+
 def predict(work: Work, schedule: Schedule, device: Device, frames: int = 1) -> Prediction:
+    """Predicted time of a launch."""
+    blocks_x, blocks_y, _ = grid(work, schedule)
+    occupant = Occupant(
+        blocks_x * blocks_y,
+        schedule.threads,
+        registers(work, schedule),
+        shared_bytes(work, schedule),
+        _in_flight(work, schedule),
+        schedule.window != "registers",
+    )
+    return predict_launch(cost(work, schedule), occupant, device, frames)
+
+
+def predict_launch(taken: Cost, occupant: Occupant, device: Device, frames: int = 1) -> Prediction:
     """Predicted time of a launch.
 
     The roofline, worse where the busiest multiprocessor has more than its share of the blocks, where too few warps are
     resident to hide latencies, where too few bytes are in flight for the bandwidth, and where barriers keep a block
     from loading and computing at a time, so that only its neighbours fill the gaps.
     """
-    ideal = roofline(cost(work, schedule), device, frames)
-    blocks_x, blocks_y, _ = grid(work, schedule)
-    blocks = blocks_x * blocks_y * frames
+    ideal = roofline(taken, device, frames)
+    blocks = occupant.blocks * frames
     mean = blocks / device.multiprocessors
     busiest = -(-blocks // device.multiprocessors)
-    fitting = resident_blocks(device, schedule.threads, registers(work, schedule), shared_bytes(work, schedule))
+    fitting = resident_blocks(device, occupant.threads, occupant.registers, occupant.shared)
     needed = device.bandwidth_gbs * 1e9 * LATENCY_S / device.multiprocessors
-    memory = ideal.memory_us / min(1.0, min(fitting, mean) * _in_flight(work, schedule) / needed)
-    slack = BUSY_WARPS * WARP / (min(fitting, busiest) * schedule.threads)
+    memory = ideal.memory_us / min(1.0, min(fitting, mean) * occupant.in_flight / needed)
+    slack = BUSY_WARPS * WARP / (min(fitting, busiest) * occupant.threads)
     arithmetic = ideal.arithmetic_us * busiest / mean * hypot(1, slack)
-    waiting = 0.0 if schedule.window == "registers" else min(memory, arithmetic) / fitting
+    waiting = min(memory, arithmetic) / fitting if occupant.has_barriers else 0.0
     return Prediction(memory, arithmetic, waiting, ideal.launch_us)
 
 
