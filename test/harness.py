@@ -280,20 +280,24 @@ def gpu_driver() -> Driver:
     return Driver()
 
 
-def gpu(
-    work: Work,
-    plan: Schedule,
-    make_frame: MakeFrame,
-    grid: Grid,
-    buffers: Mapping[str, np.ndarray],
-    reverse: bool,  # noqa: ARG001 (the GPU has its own order)
-    poison: int,
+def launch_on_gpu(
+    cubin: bytes, name: str, make_frame: MakeFrame, grid: Grid, buffers: Mapping[str, np.ndarray], poison: int
 ) -> None:
-    """`Launch` on the GPU; bytes around the buffers must stay as they are."""
+    """Run a kernel once on the GPU; bytes around the buffers must stay as they are.
+
+    Args:
+        cubin: The kernel as compiled for the GPU.
+        name: Its entry point.
+        make_frame: Makes the kernel's argument.
+        grid: Launch parameters.
+        buffers: Every memory that the kernel may touch; arrays that can be written change in place.
+        poison: Byte around the buffers.
+
+    Raises:
+        KernelError: It wrote outside of a buffer.
+    """
     driver = gpu_driver()
-    definitions = {**defines(work), **schedule.schedule_defines(work, plan)}
-    cubin = compile_cubin(plan.kernel, definitions, driver.device.arch)
-    kernel = driver.load(cubin, plan.kernel, grid.shared_bytes)
+    kernel = driver.load(cubin, name, grid.shared_bytes)
     held = {name: np.pad(array.reshape(-1), _MARGIN, constant_values=poison) for name, array in buffers.items()}
     addresses = {name: driver.malloc(array.nbytes) for name, array in held.items()}
     for name, array in held.items():
@@ -310,9 +314,24 @@ def gpu(
     for name, array in held.items():
         driver.free(addresses[name])
         if np.any(array[:_MARGIN] != poison) or np.any(array[-_MARGIN:] != poison):
-            raise KernelError(f"{plan.kernel}: writes outside of {name}")
+            raise KernelError(f"writes outside of {name}")
         if buffers[name].flags.writeable:
             buffers[name][...] = array[_MARGIN:-_MARGIN].reshape(buffers[name].shape)
+
+
+def gpu(
+    work: Work,
+    plan: Schedule,
+    make_frame: MakeFrame,
+    grid: Grid,
+    buffers: Mapping[str, np.ndarray],
+    reverse: bool,  # noqa: ARG001 (the GPU has its own order)
+    poison: int,
+) -> None:
+    """`Launch` on the GPU."""
+    definitions = {**defines(work), **schedule.schedule_defines(work, plan)}
+    cubin = compile_cubin(plan.kernel, definitions, gpu_driver().device.arch)
+    launch_on_gpu(cubin, plan.kernel, make_frame, grid, buffers, poison)
 
 
 def output_shape(work: Work, name: str, frames: int) -> Tuple[int, ...]:

@@ -234,6 +234,37 @@ def test_async_copies_arrive_when_waited_for(probe: Probe) -> None:
     np.testing.assert_array_equal(probe(body, np.array(first), threads=1, WAITED=2, HAS_ASYNC_COPY=0)[:2], [7, 9])
 
 
+def test_tensor_cores_multiply_as_their_fragments_lie(probe: Probe) -> None:
+    rng = np.random.default_rng(1)
+    left, right = (rng.standard_normal(shape).astype(np.float16) for shape in ((16, 16), (16, 8)))
+    g, t = np.divmod(np.arange(32), 4)
+    pairs = [left[g + down][np.arange(32), 2 * t + k + right_] for right_ in (0, 8) for down in (0, 8) for k in (0, 1)]
+    pairs += [right[2 * t + k + down, g] for down in (0, 8) for k in (0, 1)]
+    words = np.stack(pairs, -1).view(np.uint32)  # (32, 6): a0 .. a3, b0, b1
+    body = """
+    u32 w[6];
+    for (int k = 0; k < 6; k++) w[k] = word(frame, 6 * t + k);
+    float sum[4] = {0, 1, 2, 3};
+    const u32 a[4] = {w[0], w[1], w[2], w[3]};
+    tensor_add(sum, a, w[4], w[5]);
+    for (int k = 0; k < 4; k++) out[4 * t + k] = as_bits(sum[k]);
+    """
+    found = probe(body, words.reshape(-1), threads=32)[:128].view(np.float32).reshape(32, 4)
+    want = left.astype(float) @ right.astype(float)
+    for k in range(4):  # to a float's last place
+        np.testing.assert_allclose(found[:, k], want[g + 8 * (k // 2), 2 * t + k % 2] + k, rtol=0, atol=2e-6)
+
+
+def test_the_last_of_a_launchs_blocks_knows(probe: Probe) -> None:
+    body = """
+    const bool is_last = last_of_blocks(frame.counts, gridDim.x);
+    if (is_last) out[t] = 1 + blockIdx.x + (u32)load_fresh((float*)frame.counts);  // the counter is 0 again
+    """
+    for variant, last in zip(VARIANTS, (3, 1)):  # blocks run in reverse in the second one
+        got = probe(body, blocks=(3, 1, 1), variant=variant)
+        np.testing.assert_array_equal(got, [*[last] * WORDS, 0, 0])
+
+
 def test_unwritten_shared_memory_is_poison_in_every_block(probe: Probe) -> None:
     body = "out[blockIdx.x] = words[0]; words[0] = 1;"
     for reverse, poison in VARIANTS:
@@ -270,6 +301,10 @@ def test_unwritten_shared_memory_is_poison_in_every_block(probe: Probe) -> None:
             "different barriers: 16 at sync_warp .first: 16., 16 at sync_block",
         ),
         ("if (t < 16) out[t] = shuffle_down(t, 16);", "shuffle from lane 16, which does not take part"),
+        (
+            "float d[4]; const u32 a[4] = {}; if (t < 16) tensor_add(d, a, 0, 0);",
+            "lane 16 does not take part in a product of the whole warp",
+        ),
         ("out[t] = permute(t, t, 0x8000);", "permute with selector 0x8000"),
         ("u32 a[4] = {1, 2, 3, 4}; out[t] = a[word(frame, t) & 7];", "probe.cu:9: index outside of the array"),
         ("out[t] = 1u << word(frame, t);", "thread 32: probe.cu:9: shift by the type's width"),

@@ -596,7 +596,7 @@ class Occupant(NamedTuple):
     threads: int
     registers: int
     shared: int
-    in_flight: int
+    in_flight: float
     has_barriers: bool
 
 

@@ -40,7 +40,7 @@ void host_global(const void* pointer, size_t bytes, HostAccess access);
 void host_sync_warp();
 u32 host_sync_block(u32 flag);
 u32 host_shuffle(u32 value, int lane);
-const u32 (*host_gather(const u32 (&words)[6]))[6];
+void host_tensor_add(float (&out)[4], const u32 (&a)[4], u32 b0, u32 b1);
 bool host_last(u32* counter, u32 blocks);
 int host_lane();
 void host_async_copy(void* shared, const void* global);
@@ -190,17 +190,5 @@ DEVICE bool last_of_blocks(u32* counter, u32 blocks) {
 
 // ---- tensor cores; a GPU's sums lose somewhat more than one rounding to float
 #define HAS_TENSOR 1
-DEVICE void tensor_add(float (&out)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    const u32 (*const lanes)[6] = host_gather({a[0], a[1], a[2], a[3], b0, b1});
-    const int g = host_lane() >> 2, t = host_lane() & 3;
-    for (int k = 0; k < 4; ++k) {
-        double sum = out[k];
-        for (int inner = 0; inner < 16; ++inner) {
-            const int shift = 16 * (inner & 1), third = inner >> 3, column = 2 * t + (k & 1);
-            const u32 left = lanes[4 * g + (inner >> 1 & 3)][2 * third + (k >> 1)], right = lanes[4 * column + (inner >> 1 & 3)][4 + third];
-            sum += host_from_half(left >> shift & 0xffffu) * host_from_half(right >> shift & 0xffffu);
-        }
-        out[k] = (float)sum;
-    }
-}
+DEVICE void tensor_add(float (&out)[4], const u32 (&a)[4], u32 b0, u32 b1) { host_tensor_add(out, a, b0, b1); }
 #endif

@@ -55,7 +55,7 @@ struct Launch {
     std::vector<Shadow> shadow;
     u32 block_epoch, warp_epochs[MAX_THREADS / WARP];  // barriers so far
     u32 shuffled[2][MAX_THREADS];
-    u32 gathered[2][MAX_THREADS][6];
+    double gathered[2][MAX_THREADS][12];
     u32 any;
     bool waited;  // whether somebody of the block came to wait_for_former
     int poison;
@@ -340,16 +340,26 @@ u32 host_shuffle(u32 value, int lane) {
     return launch.shuffled[set][source];
 }
 
-// The words of every lane of the warp, until this lane's next gather.
-const u32 (*host_gather(const u32 (&words)[6]))[6] {
+// Each lane's part of both matrices, and then its part of their product.
+void host_tensor_add(float (&out)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     HERE();
-    int thread = launch.current, set = running().shuffles++ & 1, first = thread / WARP * WARP;
-    memcpy(launch.gathered[set][thread], words, sizeof words);
+    int thread = launch.current, lane = thread % WARP, first = thread - lane, set = running().shuffles++ & 1;
+    const u32 words[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    for (int k = 0; k < 12; ++k) launch.gathered[set][thread][k] = host_from_half(words[k / 2] >> 16 * (k % 2) & 0xffffu);
     yield(AT_SHUFFLE);
     for (int t = first; t < first + WARP; ++t)
         if (t >= thread_count() || launch.fibers[t].shuffles < running().shuffles)
-            host_fault("lane %d does not take part in what all of a warp do", t - first);
-    return launch.gathered[set] + first;
+            host_fault("lane %d does not take part in a product of the whole warp", t - first);
+    const double (*lanes)[12] = launch.gathered[set] + first;
+    for (int k = 0; k < 4; ++k) {
+        double sum = out[k];
+        for (int inner = 0; inner < 16; ++inner) {
+            int pair = inner / 2 % 4, third = inner / 8, which = inner % 2;
+            int row = lane / 4, column = lane % 4 * 2 + k % 2;
+            sum += lanes[4 * row + pair][2 * (2 * third + k / 2) + which] * lanes[4 * column + pair][2 * (4 + third) + which];
+        }
+        out[k] = (float)sum;
+    }
 }
 
 bool host_last(u32* counter, u32 blocks) {

@@ -1,0 +1,379 @@
+// Structural similarity of two images (Wang et al., 2004): map, means of blocks of the map, and mean of all, in one launch.
+//
+// Four moments suffice, of the sum p = x + y and the difference q = x - y: with a, b their means and v, u their variances, both
+// factors of the fraction are sums and differences of a^2, b^2, v and u. The difference is small, and loses least in half. Moments are
+// float; samples may be half.
+//
+// Two ways, WINDOW: a strip of columns slides down in registers, and along x in shared memory; or tensor cores, a warp to 16 columns.
+// Sums go over pieces of the map, which the last block of a frame adds up: always in the same order.
+#include "convolution.cuh"
+
+struct Comparison {
+    const u8* first;               // (frames, HEIGHT, WIDTH) as INPUT, in [0, 1]
+    const u8* second;              // the same
+    u64 first_stride;              // bytes from one frame to the next
+    u64 second_stride;
+    void* map;                     // (frames, MAP_HEIGHT, MAP_WIDTH) as OUT_MAP
+    float* pieces;                 // (frames, PIECES_Y, PIECES_X), scratch
+    u32* done;                     // (frames), 0 before and after
+    float* blocks;                 // (frames, BLOCKS_Y, BLOCKS_X): mean of blocks of BLOCK x BLOCK pixels of the map
+    float* mean;                   // (frames)
+};
+
+// ---- what the kernel is compiled for (polar_pipeline/cuda/ssim.py makes these defines, and those of the window)
+#ifndef WIDTH
+#define WIDTH 1224           // pixels of an image along x
+#define HEIGHT 1024          // and along y
+#endif
+#ifndef STRIDE
+#define STRIDE 1             // images are averaged over STRIDE x STRIDE pixels; what is left over right and below is dropped
+#endif
+#define INPUT_HALF 0
+#define INPUT_FLOAT 1
+#ifndef INPUT
+#define INPUT INPUT_HALF
+#endif
+#ifndef OUT_MAP
+#define OUT_MAP 2            // 0 not wanted, 1 uint8 display encoding, 2 float32
+#endif
+#define MAP_BYTES (OUT_MAP == 2 ? 4 : 1)
+#define WINDOW_REGISTERS 0
+#define WINDOW_TENSOR 1
+#ifndef WINDOW
+#define WINDOW WINDOW_REGISTERS
+#endif
+#ifndef THREADS
+#define THREADS 320
+#endif
+#ifndef TILE_X
+#define TILE_X 308           // pixels of the map along x of a block (registers), a multiple of 4
+#endif
+#ifndef ROWS
+#define ROWS 128             // and along y: 16, 32, or a multiple of SSIM_BLOCK
+#endif
+
+constexpr int MAP_WIDTH = WIDTH / STRIDE, MAP_HEIGHT = HEIGHT / STRIDE;
+constexpr int BLOCK = SSIM_BLOCK, BLOCKS_X = (MAP_WIDTH + BLOCK - 1) / BLOCK, BLOCKS_Y = (MAP_HEIGHT + BLOCK - 1) / BLOCK;
+// What is summed before the last block: this many pixels of the map.
+constexpr int PIECE_X = WINDOW == WINDOW_TENSOR ? 16 : 4, PIECE_Y = ROWS < BLOCK ? ROWS : BLOCK;
+constexpr int PIECES_X = (MAP_WIDTH + PIECE_X - 1) / PIECE_X, PIECES_Y = (MAP_HEIGHT + PIECE_Y - 1) / PIECE_Y;
+static_assert(BLOCK % PIECE_X == 0 && BLOCK % PIECE_Y == 0 && ROWS % PIECE_Y == 0, "blocks and strips hold whole pieces");
+
+struct Window {
+    static constexpr int RADIUS = SSIM_RADIUS;
+    static CONSTANT float at(int distance) {
+        constexpr float taps[] = {SSIM_TAPS};  // from the centre outwards
+        return taps[distance < 0 ? -distance : distance];
+    }
+    static CONSTANT u32 half_at(int distance) {
+        constexpr u32 taps[] = {SSIM_HALF_TAPS};
+        return taps[distance < 0 ? -distance : distance];
+    }
+};
+static_assert(Window::RADIUS >= 1 && Window::RADIUS <= 7, "windows of 3 to 15 taps");
+
+// Similarity from means (a: of p, b: of q) and mean squares of p, plus 2 C2, and of q.
+DEVICE float similarity(float a, float b, float pp, float qq) {
+    const float v = fmaf(-a, a, pp), u = fmaf(-b, b, qq), light = fmaf(a, a, 2 * SSIM_C1);
+    return fmaf(-b, b, light) * (v - u) * fast_rcp(fmaf(b, b, light) * (v + u));
+}
+DEVICE u32 map_byte(float s) { return as_bits(fmaf(saturate(s), 255.0f, 8388608.0f)) & 255; }  // 2^23: the unit is the last bit
+
+// of a warp's lanes, in lane 0
+DEVICE float warp_sum(float value) {
+#pragma unroll
+    for (int lanes = 16; lanes; lanes /= 2) value += as_float(shuffle_down(as_bits(value), lanes));
+    return value;
+}
+
+// The last block of a frame to come here adds up the pieces. Every thread must come here. shared: a float for each.
+DEVICE void add_up(const Comparison& task, float* shared) {
+    const int frame = blockIdx.z;
+    if (!last_of_blocks(&task.done[frame], gridDim.x)) return;
+    const float* pieces = task.pieces + (size_t)frame * (PIECES_X * PIECES_Y);
+    float all = 0;
+    for (int i = threadIdx.x; i < BLOCKS_X * BLOCKS_Y; i += THREADS) {
+        const int y = i / BLOCKS_X, x = i - y * BLOCKS_X;
+        float sum = 0;
+        for (int r = 0; r < BLOCK / PIECE_Y; r++) {
+            if (y * (BLOCK / PIECE_Y) + r >= PIECES_Y) break;
+            const float* row = pieces + (y * (BLOCK / PIECE_Y) + r) * PIECES_X + x * (BLOCK / PIECE_X);
+#pragma unroll
+            for (int c = 0; c < BLOCK / PIECE_X; c++) sum += x * (BLOCK / PIECE_X) + c < PIECES_X ? load_fresh(row + c) : 0.0f;
+        }
+        const int pixels = min(BLOCK, MAP_HEIGHT - y * BLOCK) * min(BLOCK, MAP_WIDTH - x * BLOCK);
+        store32(task.blocks + (size_t)frame * (BLOCKS_X * BLOCKS_Y) + i, as_bits(sum / (float)pixels));
+        all += sum;
+    }
+    shared[threadIdx.x] = all;
+    sync_block();
+    if (threadIdx.x >= 32) return;
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < THREADS / 32; k++) sum += shared[32 * k + threadIdx.x];
+    sum = warp_sum(sum);
+    if (threadIdx.x == 0) store32(task.mean + frame, as_bits(sum / ((float)MAP_WIDTH * MAP_HEIGHT)));
+}
+
+#if WINDOW == WINDOW_REGISTERS
+// ---- along y in registers, rows in shared memory, along x: BATCH rows between two barriers, in turn in two buffers
+
+constexpr int BATCH = 4;                    // rows; also pixels of a thread along x
+constexpr int QUADS = TILE_X / BATCH;
+constexpr int PITCH = THREADS + 8;
+constexpr int RADIUS = Window::RADIUS;
+static_assert(TILE_X % BATCH == 0 && TILE_X + 2 * RADIUS <= THREADS && PIECE_X == BATCH, "a column and a quad for a thread");
+
+struct Shared {
+    union {
+        float moment[2][4][BATCH][PITCH];
+        float each[THREADS];
+    };
+    float sum[BATCH][QUADS];
+};
+static_assert(sizeof(Shared) <= SHARED_BYTES, "the launch has less shared memory");
+
+struct Sample { float x, y; };
+// pixel of the averaged images: `place` is its first one
+DEVICE float load_pixel(const u8* image, int place) {
+    float sum = 0;
+#if STRIDE > 2
+#pragma unroll 1
+#else
+#pragma unroll
+#endif
+    for (int i = 0; i < STRIDE; i++)
+#pragma unroll
+        for (int j = 0; j < STRIDE; j++) {
+            const int at = place + i * WIDTH + j;
+            sum += INPUT == INPUT_HALF ? half2_low(load16(image + 2 * at)) : as_float(load32(image + 4 * at));
+        }
+    return STRIDE == 1 ? sum : sum * (1.0f / (STRIDE * STRIDE));
+}
+struct Column {
+    const u8 *first, *second;
+    int x;
+    // row y of the map
+    DEVICE Sample at(int y) const { return Sample{load_pixel(first, y * (STRIDE * WIDTH) + x), load_pixel(second, y * (STRIDE * WIDTH) + x)}; }
+};
+
+struct Moments {
+    Sliding<Window> p, q, pp, qq;
+    // p, q, p^2, q^2 along y
+    DEVICE void push(Sample s, float (&out)[4]) {
+        const float sum = s.x + s.y, difference = s.x - s.y;
+        out[0] = p.push(sum);
+        out[1] = q.push(difference);
+        out[2] = pp.push(sum * sum);
+        out[3] = qq.push(difference * difference);
+    }
+};
+
+// up to four pixels of the map at (y, x)
+DEVICE void store_map(const Comparison& task, int y, int x, const float (&s)[BATCH]) {
+    const size_t place = (size_t)blockIdx.z * (MAP_WIDTH * MAP_HEIGHT) + (u32)(y * MAP_WIDTH + x);
+#if OUT_MAP == 1
+    u8* out = (u8*)task.map + place;
+    u32 bytes[BATCH];
+#pragma unroll
+    for (int k = 0; k < BATCH; k++) bytes[k] = map_byte(s[k]);
+    if (MAP_WIDTH % 4 == 0) store32(out, bytes[0] | bytes[1] << 8 | bytes[2] << 16 | bytes[3] << 24);
+    else
+        for (int k = 0; k < BATCH; k++) if (x + k < MAP_WIDTH) store8(out + k, bytes[k]);
+#elif OUT_MAP == 2
+    float* out = (float*)task.map + place;
+    if (MAP_WIDTH % 4 == 0) store128(out, as_bits(s[0]), as_bits(s[1]), as_bits(s[2]), as_bits(s[3]));
+    else
+        for (int k = 0; k < BATCH; k++) if (x + k < MAP_WIDTH) store32(out + k, as_bits(s[k]));
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, THREADS * 2 * 96 > 65536 || RADIUS > 5 ? 1 : 2) ssim(const Comparison task) {
+    SHARED_MEMORY(memory);
+    let_next_begin();
+    wait_for_former();
+    Shared& s = *(Shared*)memory;
+    constexpr int STRIPS = (MAP_WIDTH + TILE_X - 1) / TILE_X;
+    const int t = threadIdx.x, strip = blockIdx.x % STRIPS, x0 = strip * TILE_X, y0 = (int)(blockIdx.x / STRIPS) * ROWS;
+    const int end = min(y0 + ROWS, MAP_HEIGHT);
+    const Column column = {task.first + blockIdx.z * task.first_stride, task.second + blockIdx.z * task.second_stride,
+                           STRIDE * mirrored<MAP_WIDTH>(min(x0 + t, MAP_WIDTH + 2 * RADIUS - 1) - RADIUS)};
+    Moments moments;
+    moments.p.clear();
+    moments.q.clear();
+    moments.pp.clear();
+    moments.qq.clear();
+    float unused[4];
+    {
+        Sample above[2 * RADIUS];
+#pragma unroll
+        for (int k = 0; k < 2 * RADIUS; k++) above[k] = column.at(mirrored<MAP_HEIGHT>(y0 - RADIUS + k));
+#pragma unroll
+        for (int k = 0; k < 2 * RADIUS; k++) moments.push(above[k], unused);
+    }
+    Sample next[BATCH];
+    auto load_next = [&](int y) {
+        if (y + BATCH <= MAP_HEIGHT) {
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) next[i] = column.at(y + i);
+        } else {
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) next[i] = column.at(mirrored<MAP_HEIGHT>(y + i));
+        }
+    };
+    load_next(y0 + RADIUS);
+    // the thread's part along x: four pixels of a row of the batch
+    const int row = t / QUADS, quad = t - row * QUADS, x = x0 + BATCH * quad;
+    const bool takes_part = row < BATCH && x < MAP_WIDTH;
+    float sum = 0;
+    int turn = 0;
+#pragma unroll 1
+    for (int y = y0; y < end; y += BATCH) {
+        Sample now[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) now[i] = next[i];
+        if (y + BATCH < end) load_next(y + BATCH + RADIUS);
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            float out[4];
+            moments.push(now[i], out);
+#pragma unroll
+            for (int m = 0; m < 4; m++) s.moment[turn][m][i][t] = out[m];
+        }
+        sync_block();
+        if (takes_part && y + row < end) {
+            float a[BATCH], b[BATCH], pp[BATCH], qq[BATCH], found[BATCH];
+            convolve<Window>(&s.moment[turn][0][row][BATCH * quad], 0, a);
+            convolve<Window>(&s.moment[turn][1][row][BATCH * quad], 0, b);
+            convolve<Window>(&s.moment[turn][2][row][BATCH * quad], 2 * SSIM_C2, pp);
+            convolve<Window>(&s.moment[turn][3][row][BATCH * quad], 0, qq);
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                found[i] = similarity(a[i], b[i], pp[i], qq[i]);
+                if (MAP_WIDTH % BATCH == 0 || x + i < MAP_WIDTH) sum += found[i];
+            }
+            store_map(task, y + row, x, found);
+        }
+        turn ^= 1;
+        if ((y + BATCH) % PIECE_Y == 0 || y + BATCH >= end) {  // a piece is complete
+            if (row < BATCH) s.sum[row][quad] = sum;
+            sum = 0;
+            sync_block();
+            if (t < QUADS && x0 + BATCH * t < MAP_WIDTH) {
+                float piece = 0;
+#pragma unroll
+                for (int i = 0; i < BATCH; i++) piece += s.sum[i][t];
+                store32(task.pieces + (blockIdx.z * PIECES_Y + y / PIECE_Y) * (size_t)PIECES_X + x0 / BATCH + t, as_bits(piece));
+            }
+        }
+    }
+    add_up(task, s.each);
+}
+
+#else
+// ---- tensor cores: a warp takes 16 columns down by 8 rows at a time; rows on their way wait in shared memory
+
+#define STAGES 3          // as many as tiles that take turns
+#define STAGE_BYTES 1024  // of two images, 16 a lane
+static_assert(HAS_TENSOR && INPUT == INPUT_HALF && STRIDE == 1 && WIDTH % 8 == 0, "pairs of half in words of eight");
+static_assert(THREADS / 32 * STAGES * STAGE_BYTES <= SHARED_BYTES, "the launch has less shared memory");
+
+__constant__ HalfTaps<Window> HALF_TAPS = HalfTaps<Window>();
+
+// of p, q, p^2, q^2: 16 columns x 8 rows a warp
+typedef float Tile[4][4];
+
+// A step: eight rows enter. They complete the tile above, add to the one at their place, and begin the one below.
+DEVICE void enter(const Bands& bands, uint4 first, uint4 second, Tile& above, Tile& own, Tile& below) {
+    const u32 x[4] = {first.x, first.y, first.z, first.w}, y[4] = {second.x, second.y, second.z, second.w};
+    u32 value[2][4];  // p, q
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        value[0][k] = half2_add(x[k], y[k]);
+        value[1][k] = half2_sub(x[k], y[k]);
+    }
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        float mean[4] = {0, 0, 0, 0}, square[4] = {0, 0, 0, 0};
+        u32 rounded[4], lost[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            rounded[k] = half2_mul(value[m][k], value[m][k]);
+            lost[k] = half2_fma(value[m][k], value[m][k], half2_neg(rounded[k]));
+        }
+        along_x(bands, value[m], mean);
+        along_y(bands, mean, 0, above[m], own[m], below[m]);
+        along_x(bands, lost, square);
+        along_x(bands, rounded, square);
+        along_y(bands, square, m == 0 ? 2 * SSIM_C2 : 0, above[2 + m], own[2 + m], below[2 + m]);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) ssim(const Comparison task) {
+    SHARED_MEMORY(memory);
+    let_next_begin();
+    wait_for_former();
+    constexpr int WARPS = THREADS / 32, ACROSS = (PIECES_X + WARPS - 1) / WARPS;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane >> 2, t = lane & 3;
+    const int x0 = 16 * ((int)(blockIdx.x % ACROSS) * WARPS + warp), y0 = (int)(blockIdx.x / ACROSS) * ROWS;
+    if (x0 < MAP_WIDTH) {
+        const Bands bands = make_bands<Window, WIDTH>(HALF_TAPS, x0, lane, threadIdx.y);
+        const int column = column_of<WIDTH>(x0, lane), tiles = (min(ROWS, MAP_HEIGHT - y0) + 7) / 8;
+        const u8* first = task.first + blockIdx.z * task.first_stride + 2 * column;
+        const u8* second = task.second + blockIdx.z * task.second_stride + 2 * column;
+        u8* const ring = memory + warp * (STAGES * STAGE_BYTES) + 16 * lane;  // a lane reads what it fetched itself
+        int coming = y0 - 8 + g;  // row of the next fetch
+        auto fetch = [&](int stage, bool is_wanted) {
+            if (is_wanted) {
+                const u32 row = (u32)mirrored<MAP_HEIGHT>(coming);
+                async_copy16(ring + stage * STAGE_BYTES, first + (size_t)row * (2 * WIDTH));
+                async_copy16(ring + stage * STAGE_BYTES + STAGE_BYTES / 2, second + (size_t)row * (2 * WIDTH));
+            }
+            coming += 8;
+            async_commit();
+        };
+        const bool is_inside = WIDTH % 16 == 0 || x0 + 2 * g < MAP_WIDTH;
+        int row = y0 + 2 * t;  // of the map, the lane's first one
+        u8* out = (u8*)task.map + ((size_t)blockIdx.z * (MAP_WIDTH * MAP_HEIGHT) + (u32)(row * MAP_WIDTH + x0 + 2 * g)) * MAP_BYTES;
+        float* pieces = task.pieces + (blockIdx.z * PIECES_Y + y0 / PIECE_Y) * (size_t)PIECES_X + x0 / PIECE_X;
+        float sum = 0;
+        // step k takes the rows of tile k - 1, and completes tile k - 2
+        auto step = [&](int k, int stage, Tile& above, Tile& own, Tile& below) {
+            async_wait<STAGES - 2>();
+            const uint4 x = *(const uint4*)(ring + stage * STAGE_BYTES), y = *(const uint4*)(ring + stage * STAGE_BYTES + STAGE_BYTES / 2);
+            fetch((stage + STAGES - 1) % STAGES, k + STAGES - 1 < tiles + 2);
+            enter(bands, x, y, above, own, below);
+            if (k < 2) return;
+            float found[4];  // (column, row): (0, 0), (0, 1), (1, 0), (1, 1)
+#pragma unroll
+            for (int i = 0; i < 4; i++) found[i] = similarity(above[0][i], above[1][i], above[2][i], above[3][i]);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                if (!is_inside || (MAP_HEIGHT % 8 && row + i >= MAP_HEIGHT)) continue;
+                if (OUT_MAP == 1) store16(out + i * MAP_WIDTH, map_byte(found[i]) | map_byte(found[2 + i]) << 8);
+                if (OUT_MAP == 2) store64(out + i * MAP_WIDTH * 4, as_bits(found[i]), as_bits(found[2 + i]));
+                sum += found[i] + found[2 + i];
+            }
+            row += 8;
+            out += 8 * MAP_WIDTH * MAP_BYTES;
+            if ((k - 1) % (PIECE_Y / 8) == 0 || k == tiles + 1) {  // a piece is complete
+                sum = warp_sum(sum);
+                if (lane == 0) store32(pieces, as_bits(sum));
+                pieces += PIECES_X;
+                sum = 0;
+            }
+        };
+        Tile a = {}, b = {}, c = {};
+#pragma unroll
+        for (int k = 0; k < STAGES - 1; k++) fetch(k, true);
+#pragma unroll 1
+        for (int k = 0; k < tiles + 2; k += 3) {  // tiles take turns rather than move
+            step(k, 0, a, b, c);
+            if (k + 1 < tiles + 2) step(k + 1, 1, b, c, a);
+            if (k + 2 < tiles + 2) step(k + 2, 2, c, a, b);
+        }
+    }
+    sync_block();
+    add_up(task, (float*)memory);
+}
+#endif

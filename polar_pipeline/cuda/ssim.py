@@ -1,0 +1,268 @@
+"""The second launch, structural similarity: what it has to do, and how it does it on a device (`kernels/ssim.cu`)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import product
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+
+import numpy as np
+
+from polar_pipeline.coefficients import SSIM_BLOCK, SSIM_C2, gaussian, ssim_literals
+from polar_pipeline.cuda.device import WARP, Device, resident_blocks
+from polar_pipeline.cuda.schedule import Cost, Occupant, Prediction, Schedule, ScheduleError, predict_launch
+
+#: `struct Comparison` of `kernels/ssim.cu`.
+COMPARISON = np.dtype(
+    [
+        ("first", np.uint64),
+        ("second", np.uint64),
+        ("first_stride", np.uint64),
+        ("second_stride", np.uint64),
+        ("map", np.uint64),
+        ("pieces", np.uint64),
+        ("done", np.uint64),
+        ("blocks", np.uint64),
+        ("mean", np.uint64),
+    ],
+    align=True,
+)
+#: Element types of the images, and of the map, as the kernel reads them.
+INPUTS = {"float16": 0, "float32": 1}
+MAPS = {"": 0, "uint8": 1, "float32": 2}
+WINDOWS = {"registers": 0, "tensor": 1}
+
+
+class Similarity(NamedTuple):
+    """One launch: two images in, their similarity out.
+
+    Attributes:
+        height: Pixels of an image along y.
+        width: And along x.
+        stride: Pixels each way over which images are averaged first.
+        window: Taps of the Gaussian, odd.
+        sigma: Its standard deviation in averaged pixels.
+        dtype: Element type of the images: a key of `INPUTS`.
+        map_dtype: Element type of the map, empty where nobody wants it: a key of `MAPS`.
+    """
+
+    height: int
+    width: int
+    stride: int
+    window: int
+    sigma: float
+    dtype: str
+    map_dtype: str
+
+    @property
+    def map_size(self) -> Tuple[int, int]:
+        """(height, width) of the map."""
+        return self.height // self.stride, self.width // self.stride
+
+    @property
+    def block_size(self) -> Tuple[int, int]:
+        """(rows, columns) of the blocks whose means are taken."""
+        height, width = self.map_size
+        return -(-height // SSIM_BLOCK), -(-width // SSIM_BLOCK)
+
+
+class HalfTaps(NamedTuple):
+    """A window as halves.
+
+    Attributes:
+        taps: From the centre outwards; the window sums to exactly 1.
+        error: How far the similarity of black and white is off at most, where a line or an edge lies within the window.
+    """
+
+    taps: Tuple[float, ...]
+    error: float
+
+
+@lru_cache(maxsize=None)
+def half_taps(window: int, sigma: float) -> HalfTaps:
+    """The window for tensor cores.
+
+    The sum of the taps from k outwards is rounded, up or down, to what the next inner tap is a multiple of: then each
+    tap is a half, and so is the centre, which takes the rest. Of all ways to round, the one is taken that moves the
+    similarity least where a line or an edge lies k pixels away. There the variance is about as large as the tap or the
+    sum, and the similarity of that to nothing is C2 / (variance + C2).
+    """
+    exact = np.array(gaussian(window, sigma)[window // 2 :])
+    tails = np.append(np.cumsum(exact[::-1])[::-1][1:], 0.0)  # from k + 1 outwards
+    grids = [float(np.spacing(np.float16(tap))) for tap in exact]
+    grids[0] /= 2  # both sides of the window are in the centre's rest
+    found = []
+    for ups in product((np.floor, np.ceil), repeat=window // 2):
+        rounded = np.array([up(tail / grid) * grid for up, tail, grid in zip(ups, tails, grids)] + [0.0])
+        taps = np.append(1 - 2 * rounded[0], rounded[:-1] - rounded[1:])
+        if np.array_equal(taps, taps.astype(np.float16)) and (taps >= 0).all():
+            line, edge = np.abs(taps - exact) / (exact + SSIM_C2) ** 2, np.abs(rounded - tails) / (tails + SSIM_C2) ** 2
+            found.append((SSIM_C2 * float(max(line.max(), edge.max())), tuple(taps.tolist())))
+    error, best = min(found)
+    return HalfTaps(best, error)
+
+
+def defines(work: Similarity) -> Dict[str, Union[int, str]]:
+    """The preprocessor definitions that make the kernel do this work."""
+    found = ssim_literals(work.window, work.sigma)
+    halves = np.array(half_taps(work.window, work.sigma).taps, np.float16).view(np.uint16)
+    return {
+        **found,
+        "SSIM_TAPS": ",".join(found[f"SSIM_TAP_{k}"] for k in range(len(halves))),
+        "SSIM_HALF_TAPS": ",".join(f"{bits:#x}u" for bits in halves),
+        "WIDTH": work.width,
+        "HEIGHT": work.height,
+        "STRIDE": work.stride,
+        "INPUT": INPUTS[work.dtype],
+        "OUT_MAP": MAPS[work.map_dtype],
+    }
+
+
+# ------------------------------------------------------------------------------------------------ what a schedule takes
+
+#: Error of the window in half up to which tensor cores are used; the bound of all is 1e-3.
+_HALF_ERROR = 5e-4
+#: Rows that a strip can have: a part of a block of the map, or several.
+_ROWS = (16, 32, 64, 128, 256)
+#: With `registers`: rows between two barriers, which is also the pixels of a thread along x.
+_BATCH = 4
+#: With `tensor`: columns of a warp, rows that enter at a time, steps on their way, bytes of two images in each.
+_COLUMNS, _STEP, _STAGES, _STAGE_BYTES = 16, 8, 3, 1024
+
+
+def piece(schedule: Schedule) -> Tuple[int, int]:
+    """(rows, columns) of the map that are summed before the last block adds up."""
+    return min(schedule.rows, SSIM_BLOCK), _BATCH if schedule.window == "registers" else _COLUMNS
+
+
+def pieces(work: Similarity, schedule: Schedule) -> int:
+    """How many of those a map has."""
+    (height, width), (y, x) = work.map_size, piece(schedule)
+    return -(-height // y) * -(-width // x)
+
+
+def grid(work: Similarity, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
+    """Blocks along x, y and z: numbered along x, row by row; z is the frame."""
+    height, width = work.map_size
+    across = -(-width // (schedule.tile_x * (schedule.threads // WARP if schedule.window == "tensor" else 1)))
+    return across * -(-height // schedule.rows), 1, frames
+
+
+def shared_bytes(schedule: Schedule) -> int:
+    """Dynamic shared memory of a block; `kernels/ssim.cu` asserts that its `Shared`, or its ring, fits."""
+    if schedule.window == "tensor":
+        return schedule.threads // WARP * _STAGES * _STAGE_BYTES
+    return 4 * (2 * 4 * _BATCH * (schedule.threads + 8) + schedule.tile_x)
+
+
+def schedule_defines(schedule: Schedule) -> Dict[str, int]:
+    """The preprocessor definitions that compile a schedule into the kernel."""
+    return {
+        "WINDOW": WINDOWS[schedule.window],
+        "THREADS": schedule.threads,
+        "TILE_X": schedule.tile_x,
+        "ROWS": schedule.rows,
+        "SHARED_BYTES": shared_bytes(schedule),
+    }
+
+
+def _space(work: Similarity) -> Iterator[Schedule]:
+    """Every schedule worth a thought for a work, whatever the device."""
+    width = work.map_size[1]
+    halo = work.window - 1
+    widths = {_up(-(-width // strips), _BATCH) for strips in range(1, 33)}
+    for tile_x, rows in product(sorted(widths), _ROWS):
+        threads = _up(tile_x + halo, WARP)
+        if 64 <= threads <= 352:
+            yield Schedule("ssim", "registers", threads, tile_x, rows=rows)
+    for threads, rows in product((32, 64, 128), _ROWS):
+        yield Schedule("ssim", "tensor", threads, _COLUMNS, rows=rows)
+
+
+def _up(number: int, step: int) -> int:
+    return -(-number // step) * step
+
+
+def supports(window: str, work: Similarity, device: Device) -> Optional[str]:
+    """Why a window cannot do a work on a device, None if it can."""
+    if window != "tensor":
+        return None
+    needs = (
+        ("compute capability 8.0", device.capability >= 80),
+        ("images in half without a stride", work.dtype == "float16" and work.stride == 1),
+        ("a width that is a multiple of 8", work.width % 8 == 0),
+        ("a Gaussian that halves can hold", half_taps(work.window, work.sigma).error <= _HALF_ERROR),
+    )
+    return next((f"tensor needs {text}" for text, met in needs if not met), None)
+
+
+def candidates(work: Similarity, device: Device) -> List[Schedule]:
+    """Every schedule that meets the hard constraints; all with the same window give the same map."""
+    return [
+        schedule
+        for schedule in _space(work)
+        if supports(schedule.window, work, device) is None
+        and shared_bytes(schedule) <= device.shared_per_block
+        and resident_blocks(device, schedule.threads, registers(work, schedule), shared_bytes(schedule)) > 0
+    ]
+
+
+def registers(work: Similarity, schedule: Schedule) -> int:
+    """Registers of a thread, as compiled."""
+    if schedule.window == "tensor":
+        return 104
+    return 64 if work.window < 9 else 96 if work.window <= 11 else 128
+
+
+# ------------------------------------------------------------------------------------------------------------ objective
+
+#: Issue slots of a lane, as compiled: a row of a column along y beside four moments of every tap, a pixel along x
+#: likewise, a load, and a step of a warp on tensor cores.
+_ALONG_Y, _ALONG_X, _LOAD, _TENSOR_STEP = 18, 24, 2, 230
+
+
+def cost(work: Similarity, schedule: Schedule) -> Cost:
+    """What a schedule moves and computes for one frame."""
+    blocks, halo, warps = grid(work, schedule)[0], work.window - 1, schedule.threads // WARP
+    if schedule.window == "tensor":
+        loaded = blocks * warps * 2 * _COLUMNS * (schedule.rows + 2 * _STEP)
+        operations = blocks * schedule.threads * (schedule.rows // _STEP + 2) * _TENSOR_STEP
+    else:
+        loaded = blocks * (schedule.tile_x + halo) * (schedule.rows + halo) * work.stride**2
+        moments = 4 * work.window
+        down = (schedule.rows + halo) * (moments + _ALONG_Y + 2 * _LOAD * work.stride**2)
+        operations = blocks * schedule.threads * (down + schedule.rows * (moments + _ALONG_X))
+    pixel = 2 * np.dtype(work.dtype).itemsize
+    height, width = work.map_size
+    stored = np.dtype(work.map_dtype).itemsize if work.map_dtype else 0
+    return Cost(pixel * work.height * work.width, pixel * loaded, stored * height * width, operations)
+
+
+def predict(work: Similarity, schedule: Schedule, device: Device, frames: int = 1) -> Prediction:
+    """Predicted time of a launch."""
+    sample = np.dtype(work.dtype).itemsize
+    if schedule.window == "tensor":
+        in_flight = schedule.threads // WARP * (_STAGES - 1) * _STAGE_BYTES
+    else:
+        in_flight = schedule.threads * _BATCH * 2 * sample * work.stride**2
+    occupant = Occupant(
+        grid(work, schedule)[0],
+        schedule.threads,
+        registers(work, schedule),
+        shared_bytes(schedule),
+        in_flight,
+        schedule.window == "registers",
+    )
+    return predict_launch(cost(work, schedule), occupant, device, frames)
+
+
+def choose(work: Similarity, device: Device, frames: int = 1) -> Schedule:
+    """The schedule with the shortest predicted time.
+
+    Raises:
+        ScheduleError: None fits the device.
+    """
+    able = candidates(work, device)
+    if not able:
+        raise ScheduleError(f"ssim on {device.name}: no schedule fits {device.shared_per_block} bytes of shared memory")
+    return min(able, key=lambda schedule: (predict(work, schedule, device, frames).us, schedule))
