@@ -7,6 +7,8 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from polar_pipeline.coefficients import SSIM_BLOCK
+
 #: Arrays kept per shape and type: some products share both, and a consumer may hold a few frames.
 _KEPT = 16
 
@@ -28,6 +30,12 @@ class Output(NamedTuple):
     invalid: Tuple[int, int]
     value: Optional[np.ndarray]
     blocks: Optional[np.ndarray] = None
+
+
+def block_pixels(height: int, width: int) -> np.ndarray:
+    """Pixels of each block of an (H, W) map: those right and below are partial."""
+    rows, columns = (np.minimum(SSIM_BLOCK, size - np.arange(0, size, SSIM_BLOCK)) for size in (height, width))
+    return rows[:, np.newaxis] * columns
 
 
 class Buffers:

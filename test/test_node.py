@@ -35,10 +35,11 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Float32
 from support import ROOT, TIMEOUT, wait_for
 
-from polar_pipeline import Pipeline, messages
+from polar_pipeline import SENSORS, Pipeline, RawFrame, messages
 from polar_pipeline.cuda.driver import DeviceLostError
 from polar_pipeline.options import make_options
 from polar_pipeline.products import PRODUCTS
+from polar_pipeline.quality import measure
 from polar_pipeline.ros.node import INFO_TOPICS, Frame, Mailbox, PipelineCache, PolarNode
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 
@@ -314,6 +315,12 @@ def test_camera_info(rig: Any) -> None:
         np.testing.assert_allclose(scaled.k, [50, 0, 15.5, 0, 50, 11.5, 0, 0, 1])
         np.testing.assert_allclose(scaled.p, [50, 0, 15.5, 0, 0, 50, 11.5, 0, 0, 0, 1, 0])
         assert list(scaled.d) == list(info.d)
+    assert r.node.set_parameters_atomically([Parameter("ssim_stride", value=4)]).successful
+    r.frame()
+    of_map = heard[INFO_TOPICS.index("quality/camera_info")]
+    wait_for(lambda: len(of_map) == 2, "the calibration of the similarity map")
+    assert (of_map[1].height, of_map[1].width) == (6, 8)
+    np.testing.assert_allclose(of_map[1].k, [12.5, 0, 3.5, 0, 12.5, 2.5, 0, 0, 1])
     info.width = 99
     r.send(serialize_message(info), "camera_info", CameraInfo)
     wait_for(lambda: deserialize_message(r.node._camera_info, CameraInfo).width == 99, "the other calibration")
@@ -549,8 +556,73 @@ def test_diagnostics_topic(rig: Any) -> None:
         lambda: any(pair.value == "intensity" for m in reports for s in m.status for pair in s.values), "the report"
     )
     names = [status.name for status in reports[-1].status]
-    assert names == ["polar_pipeline: frames", "polar_pipeline: latency", "polar_pipeline: pipeline"]
+    assert names == [f"polar_pipeline: {part}" for part in ("frames", "latency", "pipeline", "quality", "layout")]
     assert all(status.level == b"\x00" for message in reports for status in message.status)
+
+
+def heard_status(reports: Deque[Any], part: str, text: str) -> Any:
+    """Wait for a status of `/diagnostics` whose message has this text."""
+
+    def find() -> Any:
+        rows = [row for message in reports for row in message.status if row.name == f"polar_pipeline: {part}"]
+        return next((row for row in rows if text in row.message), None)
+
+    return wait_for(find, f"{part}: {text}")
+
+
+def test_quality_of_every_frame(rig: Any) -> None:
+    r = rig(**{"quality.frozen_frames": 2, "ssim_stride": 2})
+    reports, latency = r.listen(DiagnosticArray, "/diagnostics"), r.listen(DiagnosticArray, "latency")
+    ssim, similarity = r.listen(Float32, "quality/ssim"), r.listen(Image, "quality/ssim_map")
+    raw = mosaic(shape=(200, 300))
+    r.frame(raw)
+    wait_for(lambda: latency and ssim and similarity, "the first frame")
+    pipeline = Pipeline(products="ssim_map, ssim", ssim_stride=2)
+    expected = pipeline(raw)
+    np.testing.assert_array_equal(pixels(similarity[0]), expected["ssim_map"])
+    assert pixels(similarity[0]).shape == (50, 75)
+    assert ssim[0].data == float(expected["ssim"])
+    figures = {pair.key: pair.value for pair in latency[0].status[1].values}
+    figure = measure(pipeline, RawFrame(raw, 255), expected)
+    assert figures == figure.values()
+    assert latency[0].status[1].message == figure.lowest.place
+    # random numbers resemble nothing
+    low = heard_status(reports, "quality", "image quality low: SSIM")
+    assert low.level == b"\x02"
+    assert "noise, defective pixels" in low.message
+    r.frame(raw)
+    assert heard_status(reports, "quality", "camera frozen: 2 identical frames").level == b"\x02"
+    changes = [Parameter("quality.ssim_warn", value=-1.0), Parameter("quality.ssim_error", value=-1.0)]
+    assert r.node.set_parameters_atomically(changes).successful
+    reports.clear()
+    r.frame(mosaic(1, (200, 300)))
+    assert heard_status(reports, "quality", "good").level == b"\x00"
+
+
+def test_quality_that_nobody_asks_for(rig: Any) -> None:
+    r = rig(**{"quality.always": True})
+    reports = r.listen(DiagnosticArray, "/diagnostics")
+    r.frame(np.zeros(SHAPE, np.uint8))
+    assert "100.0 % of the pixels are dark" in heard_status(reports, "quality", "dark").message
+    assert r.node._last_frame["products"] == "dolp, ssim"
+
+
+def test_layout_that_does_not_fit(rig: Any) -> None:
+    r = rig(**{"sensor": "IMX250MYR", "raw.roi_offset": [1, 0]})
+    reports = r.listen(DiagnosticArray, "/diagnostics")
+    r.listen(Image, "intensity")
+    colors = np.array([60, 120, 90], np.uint8)[np.array(SENSORS["IMX250MYR"].colors)]
+    r.frame(np.tile(colors, (64, 64)))
+    found = heard_status(reports, "layout", "the colours do not fit")
+    assert found.level == b"\x01"
+    assert "raw.roi_offset [0, 0]" in found.message
+    assert r.node.set_parameters_atomically([Parameter("raw.roi_offset", value=[0, 0])]).successful
+
+    def fits() -> bool:
+        r.frame(np.tile(colors, (64, 64)))
+        return any(row.message == "the colours fit" for message in reports for row in message.status)
+
+    wait_for(fits, "the right offset")
 
 
 @pytest.mark.parametrize(("size", "kept"), [(1, [b"1", b"4"]), (2, [b"1", b"3", b"4"])])

@@ -30,6 +30,7 @@ FLOORS = (
     ("ros", "doctor"),
     ("replay",),
     ("messages",),
+    ("quality", "layout"),
     ("", "pipeline"),
     ("cpu", "cuda"),
     ("reference", "output"),

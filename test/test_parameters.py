@@ -14,6 +14,7 @@ import pytest
 from polar_pipeline import Pipeline
 from polar_pipeline.options import CHOICES
 from polar_pipeline.products import PRODUCTS
+from polar_pipeline.quality import Limits
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, make_settings
 
 ROOT = Path(__file__).parent.parent
@@ -59,6 +60,12 @@ def test_values_reach_the_pipeline() -> None:
     assert options[4:] == ("full", "auto", "adaptive", True, *similarity, 0.05, 12, "msb", (2, 4), (True, False))
 
 
+def test_limits_of_quality() -> None:
+    assert settings().limits == Limits()
+    assert settings(**{"quality.ssim_warn": 0.9, "quality.frozen_frames": 3}).limits == Limits(0.9, frozen_frames=3)
+    assert {f"quality.{name}" for name in Limits._fields} < set(PARAMETERS)
+
+
 @pytest.mark.parametrize(("depth", "dolp"), [("float32", "float32"), ("uint8", "uint8")])
 def test_output_depth_is_for_products_with_a_choice(depth: str, dolp: str) -> None:
     dtypes = settings(output_depth=depth).arguments(("intensity", "stokes", "dolp", "ssim"))["dtype"]
@@ -90,6 +97,9 @@ def test_no_reference_without_ssim() -> None:
         ("ssim_stride", 9, "1, 8"),
         ("ssim_window", 10, "odd"),
         ("ssim_sigma", 0.1, "0.5, 5.0"),
+        ("quality.ssim_warn", 0.4, "at most ssim_warn"),
+        ("quality.dark_error", 1.5, "0.0, 1.0"),
+        ("quality.frozen_frames", 1, "at least 2"),
         ("raw.bit_depth", 7, "8 to 16"),
         ("raw.bit_depth", 17, "0, 16"),
         ("raw.alignment", "left", "msb"),

@@ -91,9 +91,3 @@ def block_sums(similarity: np.ndarray) -> np.ndarray:
         for top in range(0, len(similarity), SSIM_BLOCK)
     ]
     return np.add.reduceat(np.concatenate(rows), np.arange(0, similarity.shape[1], SSIM_BLOCK), axis=1)
-
-
-def block_pixels(height: int, width: int) -> np.ndarray:
-    """Pixels of each block of an (H, W) map: those right and below are partial."""
-    rows, columns = (np.minimum(SSIM_BLOCK, size - np.arange(0, size, SSIM_BLOCK)) for size in (height, width))
-    return rows[:, np.newaxis] * columns

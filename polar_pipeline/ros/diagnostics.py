@@ -6,7 +6,6 @@ Written to by the executor's thread (receipts, drops) and the worker's (frames d
 from __future__ import annotations
 
 import collections
-import enum
 import threading
 import time
 from typing import Callable, Counter, Deque, Dict, List, Mapping, Optional, Tuple
@@ -14,6 +13,7 @@ from typing import Callable, Counter, Deque, Dict, List, Mapping, Optional, Tupl
 import numpy as np
 
 from polar_pipeline.messages import Status
+from polar_pipeline.quality import Level
 
 #: Frames that age and latency are taken over.
 WINDOW = 256
@@ -23,14 +23,6 @@ PLAUSIBLE_AGE = (-0.1, 10.0)
 LOG_PERIOD = 5.0
 #: Seconds that the rate is taken over.
 RATE_PERIOD = 5.0
-
-
-class Level(enum.IntEnum):
-    """Levels of `diagnostic_msgs/DiagnosticStatus`."""
-
-    OK = 0
-    WARN = 1
-    ERROR = 2
 
 
 class Diagnostics:

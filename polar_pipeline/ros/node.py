@@ -33,9 +33,11 @@ from std_msgs.msg import Float32
 
 from polar_pipeline import messages
 from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError
+from polar_pipeline.layout import LayoutCheck, check_layout
 from polar_pipeline.pipeline import Pipeline, Raw, Result
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.ros.diagnostics import Diagnostics, Level
+from polar_pipeline.quality import Level, Quality, measure
+from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, Parameter, Settings, make_settings
 from polar_pipeline.sensor import FULL_FRAME, FrameError
 
@@ -56,6 +58,10 @@ INFO_TOPICS = (
     "camera_info_out",
     *sorted({f"{row.topic.rsplit('/', 1)[0]}/camera_info" for row in PRODUCTS.values() if "/" in row.topic}),
 )
+#: Products that quality is judged by.
+WATCHED = ("dolp", "ssim")
+#: Seconds between two looks at whether the layout fits: parameters seldom change, and a look takes 3 ms.
+LAYOUT_PERIOD = 1.0
 _QOS_OVERRIDES = QoSOverridingOptions(
     (QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY, QoSPolicyKind.DURABILITY)
 )
@@ -204,6 +210,9 @@ class PolarNode(Node):  # type: ignore[misc]
         self._name = self.get_fully_qualified_name().lstrip("/")
         self._diagnostics = Diagnostics(self._name)
         self._frames: Mailbox[Frame] = Mailbox(self._settings.queue_size)
+        self._quality = Quality(self._settings.limits)
+        self._layout = LayoutCheck(None, "no frame was looked at")
+        self._layout_due = 0.0
         self._device = ""
         self._last_frame: Dict[str, str] = {}
         self._camera_info: Optional[bytes] = None
@@ -216,7 +225,7 @@ class PolarNode(Node):  # type: ignore[misc]
             for name, row in PRODUCTS.items()
         }
         self._compressed = self._publisher(CompressedImage, f"{PRODUCTS['preview'].topic}/compressed")
-        self._infos = [self._publisher(CameraInfo, topic) for topic in INFO_TOPICS]
+        self._infos = {topic: self._publisher(CameraInfo, topic) for topic in INFO_TOPICS}
         self._latency = self._publisher(DiagnosticArray, "latency")
         self._report = self._publisher(DiagnosticArray, "/diagnostics")
 
@@ -324,6 +333,13 @@ class PolarNode(Node):  # type: ignore[misc]
             **self._last_frame,
         }
         statuses.append(messages.Status(Level.OK, f"{self._name}: pipeline", self._device, options.sensor.name, values))
+        found, figures = self._quality.report()
+        layout = self._layout
+        wrong = Level.WARN if layout.fits is False else Level.OK
+        statuses += [
+            messages.Status(found.level, f"{self._name}: quality", found.text, options.sensor.name, figures),
+            messages.Status(wrong, f"{self._name}: layout", layout.text, options.sensor.name, {}),
+        ]
         self._report.publish(bytes(messages.encode_diagnostics(self.get_clock().now().nanoseconds, statuses)))
 
     # --------------------------------------------------------------------------------------- the worker's thread
@@ -357,14 +373,16 @@ class PolarNode(Node):  # type: ignore[misc]
         image = messages.decode_image(frame.cdr)
         if image.stamp_ns < self._last_stamp:  # a bag that loops, a camera that starts again
             self._pipelines.reset()
+            self._quality.restart()
             self._diagnostics.restarted()
         self._last_stamp = image.stamp_ns
         age = self._diagnostics.aged((frame.time_ns - image.stamp_ns) / 1e9) if frame.time_ns else None
 
         wanted = {name for name, publisher in self._products.items() if publisher.get_subscription_count()}
         compress = self._compressed.get_subscription_count() > 0
-        products = tuple(name for name in PRODUCTS if name in wanted or (compress and name == "preview"))
-        infos = [publisher for publisher in self._infos if publisher.get_subscription_count()]
+        needed = {*wanted, *(("preview",) if compress else ()), *(WATCHED if settings.always else ())}
+        products = tuple(name for name in PRODUCTS if name in needed)
+        infos = {topic: publisher for topic, publisher in self._infos.items() if publisher.get_subscription_count()}
         if not products and not infos:
             self._diagnostics.idled()
             return
@@ -381,6 +399,7 @@ class PolarNode(Node):  # type: ignore[misc]
 
         frame_id = settings.frame_id or image.frame_id
         outgoing: List[Tuple[Publisher, Any]] = []
+        sample = None
         if products:
             pipeline = self._pipelines.get(settings, products, raw)
             result = pipeline(raw, reference=reference if pipeline.options.ssim_mode == "reference" else None)
@@ -394,11 +413,19 @@ class PolarNode(Node):  # type: ignore[misc]
                 jpeg = _jpeg(result["preview"], settings.jpeg_quality)
                 outgoing.append((self._compressed, messages.encode_compressed(image.stamp_ns, frame_id, "jpeg", jpeg)))
             timings["encode"] = time.perf_counter() - started
+            started = time.perf_counter()
+            sample = measure(pipeline, raw, result)
+            self._quality.limits = settings.limits
+            self._quality.add(sample, pipeline.options.ssim_mode)
+            timings["quality"] = time.perf_counter() - started
             self._device = pipeline.device
-            self._last_frame = _describe(image, result, size)
-        info = self._get_info(image, size, frame_id) if infos else None
-        if info is not None:
-            outgoing.extend((publisher, info) for publisher in infos)
+            self._last_frame = _describe(image, result)
+        for topic, publisher in infos.items():
+            stride = options.ssim_stride if topic.startswith("quality/") else 1
+            info = self._get_info(image, size, stride, frame_id)
+            if info is None:
+                break
+            outgoing.append((publisher, info))
 
         started = time.perf_counter()
         for publisher, cdr in outgoing:
@@ -410,8 +437,15 @@ class PolarNode(Node):  # type: ignore[misc]
         if self._latency.get_subscription_count():
             values = {stage: f"{1000 * seconds:.3f}" for stage, seconds in timings.items()}
             values["age"] = "n/a" if age is None else f"{1000 * age:.3f}"
-            status = messages.Status(Level.OK, f"{self._name}: latency", "ms", options.sensor.name, values)
-            self._latency.publish(bytes(messages.encode_diagnostics(image.stamp_ns, [status])))
+            statuses = [messages.Status(Level.OK, f"{self._name}: latency", "ms", options.sensor.name, values)]
+            if sample is not None:
+                where = sample.lowest.place if sample.lowest else ""
+                name = f"{self._name}: quality"
+                statuses.append(messages.Status(Level.OK, name, where, options.sensor.name, sample.values()))
+            self._latency.publish(bytes(messages.encode_diagnostics(image.stamp_ns, statuses)))
+        if now >= self._layout_due:
+            self._layout_due = now + LAYOUT_PERIOD
+            self._layout = check_layout(raw, options)
 
     def _get_reference(self, size: Tuple[int, int]) -> np.ndarray:
         """The newest image of topic `reference` as (h, w) float32.
@@ -431,7 +465,9 @@ class PolarNode(Node):  # type: ignore[misc]
             )
         return reference
 
-    def _get_info(self, image: messages.ImageMessage, size: Tuple[int, int], frame_id: str) -> Optional[memoryview]:
+    def _get_info(
+        self, image: messages.ImageMessage, size: Tuple[int, int], stride: int, frame_id: str
+    ) -> Optional[memoryview]:
         """The camera's calibration, scaled to the output and stamped as the frame; None if there is none that fits."""
         if self._camera_info is None:
             return None
@@ -444,8 +480,9 @@ class PolarNode(Node):  # type: ignore[misc]
         except FrameError as err:
             self._refuse("camera_info", str(err))
             return None
-        scale = 0.5 if size[0] < image.height else 1.0
-        return messages.encode_camera_info(messages.scale_camera_info(info, scale, size), image.stamp_ns, frame_id)
+        scale = (0.5 if size[0] < image.height else 1.0) / stride
+        scaled = messages.scale_camera_info(info, scale, (size[0] // stride, size[1] // stride))
+        return messages.encode_camera_info(scaled, image.stamp_ns, frame_id)
 
 
 def _decode_reference(cdr: bytes) -> np.ndarray:
@@ -470,17 +507,9 @@ def _jpeg(preview: np.ndarray, quality: int) -> np.ndarray:
     return data
 
 
-def _describe(image: messages.ImageMessage, result: Result, size: Tuple[int, int]) -> Dict[str, str]:
+def _describe(image: messages.ImageMessage, result: Result) -> Dict[str, str]:
     """What the diagnostics say about the newest frame."""
-    saturated, dark = result.invalid
-    pixels = size[0] * size[1]
-    text = {
-        "input": f"{image.width}x{image.height} {image.encoding}",
-        "products": ", ".join(result),
-        "saturated [%]": f"{100 * saturated / pixels:.3f}",
-        "dark [%]": f"{100 * dark / pixels:.3f}",
-    }
-    return {**text, "ssim": f"{float(result['ssim']):.4f}"} if "ssim" in result else text
+    return {"input": f"{image.width}x{image.height} {image.encoding}", "products": ", ".join(result)}
 
 
 def _descriptor(row: Parameter) -> ParameterDescriptor:

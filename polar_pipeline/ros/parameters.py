@@ -11,6 +11,7 @@ from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
 from polar_pipeline.pipeline import backend_problem
 from polar_pipeline.plan import expand
 from polar_pipeline.products import PRODUCTS
+from polar_pipeline.quality import RANGES, Limits, make_limits
 
 #: Products that compare images, and so may need a reference.
 SSIM_PRODUCTS = tuple(name for name in PRODUCTS if "ssim_pair" in expand((name,)))
@@ -43,6 +44,11 @@ def _option(name: str, text: str, limits: Optional[Tuple[float, float]] = None) 
     option = name.rsplit(".", 1)[-1]
     limits = limits or LIMITS.get(option)
     return Parameter(name, Options._field_defaults[option], text, option, CHOICES.get(option, ()), limits)
+
+
+def _limit(name: str, text: str) -> Parameter:
+    """A parameter that sets a limit of quality."""
+    return Parameter(f"quality.{name}", Limits._field_defaults[name], text, limits=RANGES[name])
 
 
 _TABLE = (
@@ -83,6 +89,19 @@ _TABLE = (
         "Pixels of DoLP, AoLP and the SSIM map: physical values (32FC1) or the display encoding (mono8).",
         choices=CHOICES["dtype"],
     ),
+    Parameter(
+        "quality.always",
+        False,
+        "Compute SSIM, and DoLP for its count of dark pixels, even if nobody subscribes, for /diagnostics.",
+    ),
+    _limit("ssim_warn", "Warn in /diagnostics if the lowest block's SSIM is below; -1: never."),
+    _limit("ssim_error", "The same for an error; at most quality.ssim_warn."),
+    _limit("saturated_warn", "Warn if a larger ratio of the pixels is saturated; 1: never."),
+    _limit("saturated_error", "The same for an error; at least quality.saturated_warn."),
+    _limit("dark_warn", "Warn if a larger ratio of the pixels is below min_intensity; 1: never."),
+    _limit("dark_error", "The same for an error; at least quality.dark_warn."),
+    _limit("hysteresis", "How far a value has to be back on the good side of a limit before the level falls."),
+    _limit("frozen_frames", "Identical raw frames in a row that are an error, at least 2; 0: never."),
     Parameter("frame_id", "", "frame_id of every output; '' takes the input's."),
     Parameter("jpeg_quality", 90, "JPEG quality of polarization/preview/compressed.", limits=(1, 100)),
 )
@@ -99,6 +118,8 @@ class Settings(NamedTuple):
         threads: CPU threads; 0 for one per core.
         queue_size: Frames that may wait while one is at work.
         output_depth: `float32` or `uint8`, for the products that leave a choice.
+        always: Whether quality is judged where nobody subscribes.
+        limits: From where on quality is bad.
         frame_id: Replaces the input's unless empty.
         jpeg_quality: 1 to 100.
     """
@@ -107,6 +128,8 @@ class Settings(NamedTuple):
     threads: int
     queue_size: int
     output_depth: str
+    always: bool
+    limits: Limits
     frame_id: str
     jpeg_quality: int
 
@@ -146,5 +169,6 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
     on_cpu = options.backend == "cpu" or (options.backend == "auto" and backend_problem("cuda") is not None)
     if options.demosaic == "auto" and options.resolution == "full" and on_cpu:
         options = options._replace(demosaic="gradient")  # adaptive takes longer than a camera's frame period on a CPU
-    own = ("threads", "queue_size", "output_depth", "frame_id", "jpeg_quality")
-    return Settings(options, *(values[name] for name in own))
+    limits = make_limits(**{name: values[f"quality.{name}"] for name in RANGES})
+    own = {name: values[name] for name in ("threads", "queue_size", "output_depth", "frame_id", "jpeg_quality")}
+    return Settings(options=options, always=values["quality.always"], limits=limits, **own)
