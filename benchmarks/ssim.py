@@ -1,0 +1,471 @@
+"""SSIM on this machine's GPU: the product's kernel, the steps of a published study rebuilt, and other packages.
+
+    python benchmarks/ssim.py [--output FILE]
+
+Map and mean of 64 different pairs of 1224x1024 images a run, CUDA events, medians, everything in turns. Each
+contender's maps of two frames are compared with the float64 reference before anything is timed; without the border
+where a package takes what is beyond it for black. Packages that are not installed are reported as absent. Writes
+`benchmarks/results/ssim_<device>.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+
+import common
+import cupy
+import gpu
+import numpy as np
+
+from polar_pipeline.coefficients import SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW, ssim_literals
+from polar_pipeline.cuda import ssim as similarity
+from polar_pipeline.cuda.compile import OPTIONS, Resources, compile_cubin, find_library, resources
+from polar_pipeline.cuda.driver import Driver
+from polar_pipeline.reference import ssim_map
+from polar_pipeline.share import share_path
+
+FRAMES = gpu.FRAMES
+HEIGHT, WIDTH = SHAPE = (1024, 1224)
+SOURCE = Path(__file__).resolve().parent / "ssim_variants.cu"
+PACKAGES = ("cucim-cu12", "cucim-cu13", "cupy-cuda12x", "cupy-cuda13x", "fused-ssim", "fussim", "scikit-image", "torch")
+#: Frames whose maps are compared with the reference.
+CHECKED = (0, FRAMES - 1)
+#: What is at most wrong with a map for its time to count.
+TOLERANCE = 1e-3
+
+#: The steps of the study (`VARIANT` in ssim_variants.cu), and how each is compiled: registers for three quarters of the
+#: threads or more where a block has many.
+STEPS = {"naive": 0, "V1": 1, "V2": 2, "V3": 3, "V4": 4}
+CAPPED = {"naive": {"BLOCKS": 2}, "V1": {"BLOCKS": 2}, "V2": {"BLOCKS": 6}, "V3": {}, "V4": {}}
+#: Definitions that are varied. The first five are the study as published, with five moments.
+VARIANTS: Tuple[Tuple[str, Dict[str, int]], ...] = (
+    *((step, {}) for step in STEPS),
+    *((step, {"MOMENTS": 4}) for step in STEPS),
+    *((step, {"BLOCKS": 1}) for step in ("V1", "V2")),
+    *(("V2", {"COLUMNS": c, "ROWS": r, "BLOCKS": b}) for c, r, b in ((1, 8, 6), (2, 16, 3), (4, 8, 5), (4, 16, 3))),
+    *((step, {"ROWS": rows}) for step in ("V3", "V4") for rows in (16, 32, 128, 256)),
+    *((step, {"COLUMNS": 4}) for step in ("V3", "V4")),
+    *(("V3", {"LAPS": laps}) for laps in (2, 4)),
+    *(("V4", {"MOMENTS": 4, **more}) for more in ({"AHEAD": 2}, {"AHEAD": 4}, {"BLOCKS": 20}, {"COLUMNS": 4})),
+    *((step, {"MOMENTS": 4, "ROWS": 128}) for step in ("V3", "V4")),
+)
+
+
+class Images(NamedTuple):
+    """(FRAMES, H, W) float16 in [0, 1]: what is compared, here and on the GPU."""
+
+    x: np.ndarray
+    y: np.ndarray
+    gpu_x: Any
+    gpu_y: Any
+
+
+class Contender(NamedTuple):
+    """What is measured.
+
+    Attributes:
+        batch: Map and mean of all frames, those of each or of all; what it returns is not looked at.
+        one: The same of one frame.
+        map_of: The map of a frame.
+        recorded: Whether it goes into a graph: it does if it launches in the current stream.
+        mirrored: Whether the picture goes on as a mirror image beyond its border.
+        facts: For the report.
+    """
+
+    batch: Callable[[], Any]
+    one: Callable[[int], Any]
+    map_of: Callable[[int], np.ndarray]
+    recorded: bool = False
+    mirrored: bool = True
+    facts: Mapping[str, Any] = MappingProxyType({})
+
+
+def make_images() -> Images:
+    """The two images of each frame whose likeness the consistency mode measures, the second with noise."""
+    raw = gpu.frames("IMX250MZR").astype(np.uint16)
+    noise = np.random.default_rng(0).normal(0, 0.02, SHAPE).astype(np.float32)
+    x = (raw[:, ::2, ::2] + raw[:, 1::2, 1::2]) / np.float32(510)
+    y = np.clip((raw[:, ::2, 1::2] + raw[:, 1::2, ::2]) / np.float32(510) + noise, 0, 1)
+    x, y = x.astype(np.float16), y.astype(np.float16)
+    return Images(x, y, cupy.asarray(x), cupy.asarray(y))
+
+
+@lru_cache(maxsize=1)
+def driver() -> Driver:
+    """The GPU."""
+    return Driver()
+
+
+def capture(one: Callable[[int], Any]) -> Callable[[], Any]:
+    """A graph of a launch a frame."""
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        for frame in range(FRAMES):
+            one(frame)
+        graph = stream.end_capture()
+    return lambda: graph.launch(cupy.cuda.get_current_stream())
+
+
+# ---------------------------------------------------------------------------------------------------------- the product
+
+WORK = similarity.Similarity(HEIGHT, WIDTH, 1, SSIM_WINDOW, SSIM_SIGMA, "float16", "float32")
+
+
+class Product:
+    """`kernels/ssim.cu` with one of its windows, by the schedules that are predicted to be best for so many frames."""
+
+    def __init__(self, images: Images, out: Any, window: str, frames: int) -> None:
+        self._images, self._out, device = images, out, driver().device
+        able = [schedule for schedule in similarity.candidates(WORK, device) if schedule.window == window]
+        self.schedule = min(able, key=lambda each: similarity.predict(WORK, each, device, frames).us)
+        definitions = {**similarity.defines(WORK), **similarity.schedule_defines(self.schedule)}
+        cubin = compile_cubin("ssim", definitions, device.arch)
+        self._shared = similarity.shared_bytes(self.schedule)
+        self._kernel = driver().load(cubin, "ssim", self._shared)
+        self.facts = {**_usage(resources(cubin), self._shared), "schedule": self.schedule._asdict()}
+        blocks = WORK.block_size
+        self._scratch = {
+            "pieces": cupy.empty((FRAMES, similarity.pieces(WORK, self.schedule)), np.float32),
+            "done": cupy.zeros(FRAMES, np.uint32),
+            "blocks": cupy.empty((FRAMES, *blocks), np.float32),
+            "mean": cupy.empty(FRAMES, np.float32),
+        }
+
+    def __call__(self, first: int = 0, count: int = FRAMES) -> None:
+        task = np.zeros((), similarity.COMPARISON)
+        arrays = {"first": self._images.gpu_x, "second": self._images.gpu_y, "map": self._out, **self._scratch}
+        for name, array in arrays.items():
+            task[name] = array.data.ptr + first * array[0].nbytes
+        task["first_stride"] = task["second_stride"] = self._images.gpu_x[0].nbytes
+        grid, stream = similarity.grid(WORK, self.schedule, count), cupy.cuda.get_current_stream().ptr
+        driver().launch(self._kernel, grid, self.schedule.threads, self._shared, stream, task)
+
+    def map_of(self, frame: int) -> np.ndarray:
+        """A map of the batch, written anew."""
+        self._out.fill(np.nan)
+        self()
+        return _checked_map(self._out[frame], self._scratch["mean"][frame])
+
+
+def _checked_map(image: Any, mean: Any) -> np.ndarray:
+    """A map whose mean must be the mean that was computed with it."""
+    found, wanted = float(mean), float(image.mean(dtype=np.float64))
+    if not abs(found - wanted) <= 1e-6:
+        raise ValueError(f"the mean is {found}, that of the map {wanted}")
+    return image.get()
+
+
+def product(images: Images, out: Any) -> Dict[str, Contender]:
+    """The product on CUDA cores and on tensor cores."""
+    found = {}
+    for name, window in (("CUDA cores", "registers"), ("tensor cores", "tensor")):
+        many, one = (Product(images, out, window, frames) for frames in (FRAMES, 1))
+        facts = {**many.facts, "schedule_of_one": one.schedule._asdict()}
+        found[name] = Contender(many, partial(one, count=1), many.map_of, recorded=True, facts=facts)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------ the study
+
+
+class Shape(NamedTuple):
+    """How a variant is launched.
+
+    Attributes:
+        grid: Blocks along x and y.
+        threads: Of a block.
+        shared: Bytes of shared memory of a block, as `struct Shared` in ssim_variants.cu.
+    """
+
+    grid: Tuple[int, int]
+    threads: int
+    shared: int
+
+
+def shape_of(step: int, more: Dict[str, int]) -> Shape:
+    """As ssim_variants.cu has it."""
+    columns = more.get("COLUMNS", 1 if step < 2 else 2)
+    rows = more.get("ROWS", 32 if step < 2 else 8 if step == 2 else 64)
+    reach, halo = 32 * columns, SSIM_WINDOW - 1
+    grid = (-(-WIDTH // reach), -(-HEIGHT // rows))
+    if step >= STEPS["V3"]:
+        return Shape(grid, 32, 4 * 4 * (reach + halo + 2))
+    lines = rows + halo
+    naive = step == STEPS["naive"]
+    floats = (2 + naive) * lines * (reach + halo) + (2 - naive) * lines * reach + (not naive) * (reach + halo) + rows
+    return Shape(grid, 32 * rows, 4 * floats)
+
+
+def compile_variant(defines: Dict[str, Any]) -> bytes:
+    """A cubin of ssim_variants.cu."""
+    definitions = {**ssim_literals(), "WIDTH": WIDTH, "HEIGHT": HEIGHT, **defines}
+    arch = driver().device.arch
+    options = [f"-D{name}={value}" for name, value in sorted(definitions.items())]
+    options += [f"--gpu-architecture={arch}", f"--include-path={share_path('kernels')}"]
+    return find_library(arch).compile(SOURCE.read_text(encoding="utf-8"), SOURCE.name, (*OPTIONS, *options))
+
+
+def load(cubin: bytes, shared: int = 0) -> Any:
+    """The entry of ssim_variants.cu."""
+    module = cupy.cuda.function.Module()
+    module.load(cubin)
+    function = module.get_function("ssim_variants")
+    if shared > 48 * 1024:
+        attribute = cupy.cuda.driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        cupy.cuda.driver.funcSetAttribute(function.ptr, attribute, shared)
+    return function
+
+
+class Variant:
+    """A step of the study."""
+
+    def __init__(self, images: Images, out: Any, shape: Shape, kernel: bytes, mean: bytes) -> None:
+        self._images, self._out, self._shape = images, out, shape
+        self._kernel, self._mean = load(kernel, shape.shared), load(mean)
+        self._blocks = shape.grid[0] * shape.grid[1]
+        self._parts = cupy.empty((FRAMES, self._blocks), np.float32)
+        self.means = cupy.empty(FRAMES, np.float32)
+
+    def __call__(self, first: int = 0, count: int = FRAMES) -> None:
+        seen = slice(first, first + count)
+        images = (self._images.gpu_x[seen], self._images.gpu_y[seen], self._out[seen], self._parts[seen])
+        self._kernel((*self._shape.grid, count), (self._shape.threads,), images, shared_mem=self._shape.shared)
+        self._mean((count,), (32,), (self._parts[seen], self.means[seen], np.int32(self._blocks)))
+
+    def map_of(self, frame: int) -> np.ndarray:
+        """A map of the batch, written anew."""
+        self._out.fill(np.nan)
+        self()
+        return _checked_map(self._out[frame], self.means[frame])
+
+
+def study(images: Images, out: Any) -> Dict[str, Contender]:
+    """The steps of the study, and their variations."""
+
+    def build(row: Tuple[str, Dict[str, int]]) -> Tuple[Shape, bytes]:
+        step, more = row
+        shape = shape_of(STEPS[step], more)
+        definitions = {"VARIANT": STEPS[step], "SHARED_BYTES": shape.shared, **CAPPED[step], **more}
+        return shape, compile_variant(definitions)
+
+    with ThreadPoolExecutor() as pool:
+        built = list(pool.map(build, VARIANTS))
+    mean = compile_variant({"VARIANT": 0, "MEAN": 1, "SHARED_BYTES": 1 << 20})
+    found = {}
+    for (step, more), (shape, cubin) in zip(VARIANTS, built):
+        run, usage = Variant(images, out, shape, cubin, mean), resources(cubin)
+        facts = {**_usage(usage, shape.shared), "threads": shape.threads}
+        name = " ".join([step, *(f"{key.lower()}={value}" for key, value in more.items())])
+        found[name] = Contender(run, partial(run, count=1), run.map_of, recorded=True, facts=facts)
+    return found
+
+
+def _usage(usage: Resources, shared: int) -> Dict[str, int]:
+    return {"registers": usage.registers, "spill_bytes": usage.spill_bytes, "shared_bytes": shared}
+
+
+# ------------------------------------------------------------------------------------------------------- other packages
+
+
+def torch_contender(mean: Callable[[Any, Any], Any], maps: Callable[[Any, Any], Any], images: Images) -> Contender:
+    """A package of PyTorch.
+
+    Args:
+        mean: What its users call: from two (N, 1, H, W) tensors to the mean of all, by way of the map.
+        maps: The map alone.
+        images: In the element type that the package takes.
+    """
+    torch = import_module("torch")
+    x, y = (torch.as_tensor(image, device="cuda")[:, None] for image in images[:2])
+
+    def run(first: int = 0, count: int = FRAMES) -> Any:
+        with torch.no_grad():
+            return mean(x[first : first + count], y[first : first + count])
+
+    def map_of(frame: int) -> np.ndarray:
+        with torch.no_grad():
+            return maps(x[frame : frame + 1], y[frame : frame + 1])[0, 0].float().cpu().numpy()
+
+    return Contender(run, partial(run, count=1), map_of, mirrored=False)
+
+
+def as_float(images: Images) -> Images:
+    """The same images as float32."""
+    return Images(*(image.astype(np.float32) for image in images))
+
+
+def fused_ssim(images: Images) -> Contender:
+    """https://github.com/rahul-goel/fused-ssim, inference."""
+    package = import_module("fused_ssim")
+    return torch_contender(
+        lambda x, y: package.fused_ssim(x, y, train=False),
+        lambda x, y: package.FusedSSIMMap.apply(SSIM_C1, SSIM_C2, x, y, "same", False),
+        as_float(images),
+    )
+
+
+def fussim_float(images: Images) -> Contender:
+    """https://github.com/OpsiClear/fussim, inference."""
+    package = import_module("fussim")
+    return torch_contender(
+        lambda x, y: package.fused_ssim(x, y, train=False),
+        lambda x, y: package.FusedSSIMMap.apply(SSIM_C1, SSIM_C2, x, y, "same", False, SSIM_WINDOW),
+        as_float(images),
+    )
+
+
+def fussim_half(images: Images) -> Contender:
+    """The same on halves, as under autocast; its kernels give the map, its functions do not."""
+    package, torch = import_module("fussim"), import_module("torch")
+
+    def mean(x: Any, y: Any) -> Any:
+        with torch.autocast("cuda"):
+            return package.fused_ssim(x, y, train=False)
+
+    kernels = package._ensure_cuda_extension()
+    return torch_contender(mean, lambda x, y: kernels.fusedssim_fp16(SSIM_WINDOW, SSIM_C1, SSIM_C2, x, y), images)
+
+
+_WANG = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "data_range": 1.0, "full": True}
+
+
+def cucim(images: Images) -> Contender:
+    """https://github.com/rapidsai/cucim: a call a frame."""
+    function = import_module("cucim.skimage.metrics").structural_similarity
+    x, y = as_float(images)[2:]
+
+    def run(frame: int) -> Any:
+        return function(x[frame], y[frame], **_WANG)
+
+    def batch() -> None:
+        for frame in range(FRAMES):
+            run(frame)
+
+    def map_of(frame: int) -> np.ndarray:
+        return run(frame)[1].get()
+
+    return Contender(batch, run, map_of)
+
+
+OTHERS: Dict[str, Callable[[Images], Contender]] = {
+    "fused-ssim": fused_ssim,
+    "fussim": fussim_float,
+    "fussim half": fussim_half,
+    "cucim": cucim,
+}
+
+
+def installed(make: Callable[[Images], Contender], images: Images) -> Optional[Contender]:
+    """The contender, None if its package is not there."""
+    try:
+        return make(images)
+    except ImportError:
+        return None
+
+
+def scikit_image(images: Images, wanted: Dict[int, np.ndarray]) -> Optional[Dict[str, Any]]:
+    """Wall time of a frame on the CPU."""
+    try:
+        function = import_module("skimage.metrics").structural_similarity
+    except ImportError:
+        return None
+    times = []
+
+    def map_of(frame: int) -> np.ndarray:
+        x, y = images.x[frame].astype(np.float32), images.y[frame].astype(np.float32)
+        start = time.perf_counter()
+        found = function(x, y, **_WANG)[1]
+        times.append(time.perf_counter() - start)
+        return found
+
+    facts = _check(map_of, wanted, True)
+    for frame in range(3):
+        map_of(frame)
+    return {**facts, "us_per_frame": round(1e6 * statistics.median(times))}
+
+
+# --------------------------------------------------------------------------------------------------------------- report
+
+
+def _check(map_of: Callable[[int], np.ndarray], wanted: Dict[int, np.ndarray], mirrored: bool) -> Dict[str, Any]:
+    """How far maps are from the reference at most; without the border, if that is not mirrored."""
+    rim = 0 if mirrored else SSIM_WINDOW // 2
+    inside = np.s_[rim : HEIGHT - rim, rim : WIDTH - rim]
+    worst = max(float(np.abs(map_of(frame) - image)[inside].max()) for frame, image in wanted.items())
+    return {"max_error": float(f"{worst:.3g}"), "correct": worst <= TOLERANCE}
+
+
+def measure(contenders: Dict[str, Contender], wanted: Dict[int, np.ndarray]) -> Dict[str, Dict[str, Any]]:
+    """Check all, then time all."""
+    report = {
+        name: {
+            **_check(each.map_of, wanted, each.mirrored),
+            "border": "mirrored" if each.mirrored else "black",
+            **each.facts,
+        }
+        for name, each in contenders.items()
+    }
+    graphs = {name: capture(each.one) for name, each in contenders.items() if each.recorded}
+    for what, frames, runs in (
+        ("us_per_frame", FRAMES, {name: each.batch for name, each in contenders.items()}),
+        ("us_in_graph_of_64", FRAMES, graphs),
+        ("us_alone", 1, {name: partial(each.one, 0) for name, each in contenders.items()}),
+    ):
+        for name, milliseconds in gpu.medians(runs).items():
+            report[name][what] = round(1000 * milliseconds / frames, 3)
+    return report
+
+
+def add_ratios(results: Dict[str, Dict[str, Any]]) -> None:
+    """How many times as fast as the naive step and as fused-ssim; only of what is correct."""
+    for base in ("naive", "fused-ssim"):
+        for row in results.values():
+            if base in results and row["correct"]:
+                ratio = results[base]["us_per_frame"] / row["us_per_frame"]
+                row[f"times_as_fast_as_{common.slug(base)}"] = round(ratio, 3)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, help="result file; in results/ by default")
+    values = parser.parse_args()
+    images = make_images()
+    wanted = {frame: ssim_map(images.x[frame].astype(float), images.y[frame].astype(float)) for frame in CHECKED}
+    packages = {name: installed(make, images) for name, make in OTHERS.items()}
+    out = cupy.empty((FRAMES, *SHAPE), np.float32)
+    contenders = {
+        **product(images, out),
+        **study(images, out),
+        **{name: found for name, found in packages.items() if found is not None},
+    }
+    results = measure(contenders, wanted)
+    absent = [name for name, found in packages.items() if found is None]
+    on_cpu = scikit_image(images, wanted)
+    if on_cpu is None:
+        absent.append("scikit-image")
+    else:
+        results["scikit-image"] = on_cpu
+    add_ratios(results)
+    device = driver().name
+    report = {"device": device, "frames": FRAMES, "size": [WIDTH, HEIGHT], "absent": absent, "results": results}
+    report["machine"] = common.machine(PACKAGES)
+    columns = ("us_per_frame", "us_in_graph_of_64", "us_alone", "max_error", "registers")
+    rows = [(name, *(str(row.get(column, "")) for column in columns)) for name, row in results.items()]
+    print(common.table(("", *columns), rows))
+    print(json.dumps(report["machine"]), "absent:", ", ".join(absent) or "none")
+    common.write(values.output or common.RESULTS / f"ssim_{common.slug(device)}.json", report)
+
+
+if __name__ == "__main__":
+    main()
