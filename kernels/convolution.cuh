@@ -34,8 +34,8 @@ template <typename Taps> struct Sliding {
     }
 };
 
-// N neighbours of a convolved line, plus `start`. line: RADIUS before the first of them, at an address for four values.
-template <typename Taps, int N> DEVICE void convolve(const float* line, float start, float (&out)[N]) {
+// N neighbours of a convolved line. line: RADIUS before the first of them, at an address for four values.
+template <typename Taps, int N> DEVICE void convolve(const float* line, float (&out)[N]) {
     constexpr int SPAN = N + 2 * Taps::RADIUS;
     float value[SPAN];
 #pragma unroll
@@ -53,9 +53,9 @@ template <typename Taps, int N> DEVICE void convolve(const float* line, float st
     }
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        out[i] = start;
+        out[i] = Taps::at(Taps::RADIUS) * value[i];
 #pragma unroll
-        for (int k = 0; k <= 2 * Taps::RADIUS; k++) out[i] = fmaf(Taps::at(k - Taps::RADIUS), value[i + k], out[i]);
+        for (int k = 1; k <= 2 * Taps::RADIUS; k++) out[i] = fmaf(Taps::at(k - Taps::RADIUS), value[i + k], out[i]);
     }
 }
 
@@ -69,7 +69,7 @@ template <typename Taps, int N> DEVICE void convolve(const float* line, float st
 
 // taps in half by distance; far ones are zero
 template <typename Taps> struct HalfTaps {
-    u16 at[24];
+    u16 at[18];
     CONSTANT HalfTaps() : at() {
         for (int k = 0; k <= Taps::RADIUS; k++) at[k] = (u16)Taps::half_at(k);
     }
@@ -85,20 +85,22 @@ struct Bands {
 template <typename Taps, int WIDTH_> DEVICE Bands make_bands(const HalfTaps<Taps>& taps, int x, int lane, int again) {
     const int g = lane >> 2, t = lane & 3, column = x - 8 + 8 * t;
     const bool reversed = column < 0 || column >= WIDTH_;
-    auto two = [&](int a, int b) { return (u32)taps.at[abs(a)] | (u32)taps.at[abs(b)] << 16; };
+    // The taps at two neighbouring distances come from the lane that holds them: from -16 on, where both are zero, to 15.
+    const u32 held = (u32)taps.at[abs(lane - 16)] | (u32)taps.at[abs(lane - 15)] << 16;
+    auto two = [&](int distance) { return shuffle(held, max(-16, min(distance, 15)) + 16); };
     Bands bands;
 #pragma unroll
     for (int k = 0; k < 8; k++) {  // words of eight columns; both columns of the result
-        const int word = k >> 1, at = reversed ? 7 - 2 * word : 2 * word, step = reversed ? -1 : 1;
-        const int far = 8 * t - 8 + at - 2 * g - (k & 1);
-        bands.along[word >> 1][(word & 1) * 2 + (k & 1)] = two(far, far + step);
+        const int word = k >> 1, at = reversed ? 6 - 2 * word : 2 * word;
+        const u32 pair = two(8 * t - 8 + at - 2 * g - (k & 1));
+        bands.along[word >> 1][(word & 1) * 2 + (k & 1)] = permute(pair, 0, reversed ? 0x1032 : 0x3210);
     }
 #pragma unroll
     for (int k = 0; k < 2; k++) {
         const int far = 2 * t - g + k * again;
-        bands.last[k] = two(far + 8, far + 9);
-        bands.same[k] = two(far, far + 1);
-        bands.first[k] = two(far - 8, far - 7);
+        bands.last[k] = two(far + 8);
+        bands.same[k] = two(far);
+        bands.first[k] = two(far - 8);
     }
     return bands;
 }
@@ -114,19 +116,21 @@ DEVICE void along_x(const Bands& bands, const u32 (&words)[4], float (&out)[4]) 
     tensor_add(out, bands.along[1], words[2], words[3]);
 }
 // Those along y: what they add to the eight rows above, which are then complete, to their own, and as the first to those below. Halves
-// hold too little, so each value is two: 8 rows of what is lost by rounding, and the same 8 rows rounded.
-DEVICE void along_y(const Bands& bands, const float (&in)[4], float start, float (&above)[4], float (&own)[4], float (&below)[4]) {
+// hold too little, so each value is two: 8 rows of its last bits, and the same 8 rows of its first ones.
+DEVICE void along_y(const Bands& bands, const float (&in)[4], float (&above)[4], float (&own)[4], float (&below)[4]) {
     u32 rows[4];
+    float first[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) first[k] = as_float(as_bits(in[k]) & 0xffffe000u);  // the 11 bits that a half has
 #pragma unroll
     for (int k = 0; k < 2; k++) {
-        const u32 rounded = half2_pack(in[2 * k], in[2 * k + 1]);
-        rows[2 + k] = rounded;
-        rows[k] = half2_pack(in[2 * k] - half2_low(rounded), in[2 * k + 1] - half2_high(rounded));
+        rows[k] = half2_pack(in[2 * k] - first[2 * k], in[2 * k + 1] - first[2 * k + 1]);
+        rows[2 + k] = half2_pack(first[2 * k], first[2 * k + 1]);
     }
     tensor_add(above, rows, bands.last[0], bands.last[1]);
     tensor_add(own, rows, bands.same[0], bands.same[1]);
 #pragma unroll
-    for (int k = 0; k < 4; k++) below[k] = start;
+    for (int k = 0; k < 4; k++) below[k] = 0;
     tensor_add(below, rows, bands.first[0], bands.first[1]);
 }
 #endif  // HAS_TENSOR

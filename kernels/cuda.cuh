@@ -54,7 +54,7 @@ DEVICE float nan_value() { return __uint_as_float(0x7fc00000u); }
 
 // ---- global memory. Inputs are read through the read-only path.
 DEVICE u32 load8(const void* p) { u32 v; asm("ld.global.nc.u8 %0,[%1];" : "=r"(v) : "l"(p)); return v; }
-DEVICE u32 load16(const void* p) { u16 v; asm("ld.global.nc.u16 %0,[%1];" : "=h"(v) : "l"(p)); return v; }
+DEVICE u32 load16(const void* p) { u32 v; asm("ld.global.nc.u16 %0,[%1];" : "=r"(v) : "l"(p)); return v; }
 DEVICE u32 load32(const void* p) { u32 v; asm("ld.global.nc.u32 %0,[%1];" : "=r"(v) : "l"(p)); return v; }
 DEVICE uint2 load64(const void* p) { uint2 v; asm("ld.global.nc.v2.u32 {%0,%1},[%2];" : "=r"(v.x), "=r"(v.y) : "l"(p)); return v; }
 DEVICE uint4 load128(const void* p) { uint4 v; asm("ld.global.nc.v4.u32 {%0,%1,%2,%3},[%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p)); return v; }
@@ -101,6 +101,7 @@ DEVICE void in_order() { asm volatile("" ::: "memory"); }
 // ---- threads
 DEVICE void sync_block() { __syncthreads(); }
 DEVICE void sync_warp() { __syncwarp(); }
+DEVICE u32 shuffle(u32 value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
 DEVICE u32 shuffle_down(u32 value, int lanes) { return __shfl_down_sync(0xffffffffu, value, lanes); }
 DEVICE bool any_in_warp(bool flag) { return __any_sync(0xffffffffu, flag); }
 DEVICE bool any_in_block(bool flag) { return __syncthreads_or(flag); }
@@ -108,9 +109,14 @@ DEVICE void count_add(u32* counter, u32 n) { atomicAdd(counter, n); }
 // Whether this block is the last one to come here of those that share the counter, which is 0 again then. It sees all that the others
 // stored before. Every thread of a block must come here.
 DEVICE bool last_of_blocks(u32* counter, u32 blocks) {
-    __threadfence();
+    bool is_last = false;
     __syncthreads();
-    return __syncthreads_or(threadIdx.x == 0 && atomicInc(counter, blocks - 1) == blocks - 1);
+    if (threadIdx.x == 0) {  // its fences hold for the whole block, which has met before and meets again after
+        __threadfence();
+        is_last = atomicInc(counter, blocks - 1) == blocks - 1;
+        __threadfence();
+    }
+    return __syncthreads_or(is_last);
 }
 
 // ---- tensor cores: out += a b, of 16x16 and 16x8 halves, in float. Lane = 4 g + t holds pairs of halves: of a, rows g and g + 8 at columns

@@ -1,8 +1,7 @@
 // Structural similarity of two images (Wang et al., 2004): map, means of blocks of the map, and mean of all, in one launch.
 //
-// Four moments suffice, of the sum p = x + y and the difference q = x - y: with a, b their means and v, u their variances, both
-// factors of the fraction are sums and differences of a^2, b^2, v and u. The difference is small, and loses least in half. Moments are
-// float; samples may be half.
+// Four moments suffice, since variances are needed as a sum only. Samples may be half; moments are float, since a variance is the small
+// difference of two of them.
 //
 // Two ways, WINDOW: a strip of columns slides down in registers, and along x in shared memory; or tensor cores, a warp to 16 columns.
 // Sums go over pieces of the map, which the last block of a frame adds up: always in the same order.
@@ -33,6 +32,7 @@ struct Comparison {
 #ifndef INPUT
 #define INPUT INPUT_HALF
 #endif
+#define SAMPLE_BYTES (INPUT == INPUT_HALF ? 2 : 4)
 #ifndef OUT_MAP
 #define OUT_MAP 2            // 0 not wanted, 1 uint8 display encoding, 2 float32
 #endif
@@ -72,11 +72,6 @@ struct Window {
 };
 static_assert(Window::RADIUS >= 1 && Window::RADIUS <= 7, "windows of 3 to 15 taps");
 
-// Similarity from means (a: of p, b: of q) and mean squares of p, plus 2 C2, and of q.
-DEVICE float similarity(float a, float b, float pp, float qq) {
-    const float v = fmaf(-a, a, pp), u = fmaf(-b, b, qq), light = fmaf(a, a, 2 * SSIM_C1);
-    return fmaf(-b, b, light) * (v - u) * fast_rcp(fmaf(b, b, light) * (v + u));
-}
 DEVICE u32 map_byte(float s) { return as_bits(fmaf(saturate(s), 255.0f, 8388608.0f)) & 255; }  // 2^23: the unit is the last bit
 
 // of a warp's lanes, in lane 0
@@ -133,9 +128,21 @@ struct Shared {
 };
 static_assert(sizeof(Shared) <= SHARED_BYTES, "the launch has less shared memory");
 
-struct Sample { float x, y; };
-// pixel of the averaged images: `place` is its first one
-DEVICE float load_pixel(const u8* image, int place) {
+// Similarity from the means of p = x + y, q = x - y and their squares, whose roundings touch numerator and denominator alike: with v, u
+// their variances, 2 xy is (p^2 - q^2) / 2 and x^2 + y^2 is (p^2 + q^2) / 2.
+DEVICE float similarity(float p, float q, float pp, float qq) {
+    const float v = fmaf(-p, p, pp) + 2 * SSIM_C2, u = fmaf(-q, q, qq), light = fmaf(p, p, 2 * SSIM_C1);
+    return fmaf(-q, q, light) * (v - u) * fast_rcp(fmaf(q, q, light) * (v + u));
+}
+
+// A pixel of both images as it was loaded, or averaged.
+struct Sample { u32 first, second; };
+DEVICE float value_of(u32 loaded) { return INPUT == INPUT_HALF && STRIDE == 1 ? half2_low(loaded) : as_float(loaded); }
+DEVICE u32 load_value(const u8* p) { return INPUT == INPUT_HALF ? load16(p) : load32(p); }
+DEVICE u32 load_pixel(const u8* p) {
+#if STRIDE == 1
+    return load_value(p);  // nothing looks at it yet: it may still be under way
+#else
     float sum = 0;
 #if STRIDE > 2
 #pragma unroll 1
@@ -145,23 +152,25 @@ DEVICE float load_pixel(const u8* image, int place) {
     for (int i = 0; i < STRIDE; i++)
 #pragma unroll
         for (int j = 0; j < STRIDE; j++) {
-            const int at = place + i * WIDTH + j;
-            sum += INPUT == INPUT_HALF ? half2_low(load16(image + 2 * at)) : as_float(load32(image + 4 * at));
+            const u32 value = load_value(p + (i * WIDTH + j) * SAMPLE_BYTES);
+            sum += INPUT == INPUT_HALF ? half2_low(value) : as_float(value);
         }
-    return STRIDE == 1 ? sum : sum * (1.0f / (STRIDE * STRIDE));
+    return as_bits(sum * (1.0f / (STRIDE * STRIDE)));
+#endif
 }
+constexpr int ROW_BYTES = STRIDE * WIDTH * SAMPLE_BYTES;  // from one row of the map to the next
+
+// A column of both images, `rows` below where it begins.
 struct Column {
     const u8 *first, *second;
-    int x;
-    // row y of the map
-    DEVICE Sample at(int y) const { return Sample{load_pixel(first, y * (STRIDE * WIDTH) + x), load_pixel(second, y * (STRIDE * WIDTH) + x)}; }
+    DEVICE Sample at(int rows) const { return Sample{load_pixel(first + rows * ROW_BYTES), load_pixel(second + rows * ROW_BYTES)}; }
+    DEVICE void go_down(int rows) { first += rows * ROW_BYTES; second += rows * ROW_BYTES; }
 };
 
 struct Moments {
     Sliding<Window> p, q, pp, qq;
-    // p, q, p^2, q^2 along y
-    DEVICE void push(Sample s, float (&out)[4]) {
-        const float sum = s.x + s.y, difference = s.x - s.y;
+    DEVICE void push(Sample sample, float (&out)[4]) {
+        const float x = value_of(sample.first), y = value_of(sample.second), sum = x + y, difference = x - y;
         out[0] = p.push(sum);
         out[1] = q.push(difference);
         out[2] = pp.push(sum * sum);
@@ -169,22 +178,19 @@ struct Moments {
     }
 };
 
-// up to four pixels of the map at (y, x)
-DEVICE void store_map(const Comparison& task, int y, int x, const float (&s)[BATCH]) {
-    const size_t place = (size_t)blockIdx.z * (MAP_WIDTH * MAP_HEIGHT) + (u32)(y * MAP_WIDTH + x);
+// up to four pixels of a row of the map, of which `n` are inside
+DEVICE void store_map(u8* out, int n, const float (&s)[BATCH]) {
 #if OUT_MAP == 1
-    u8* out = (u8*)task.map + place;
     u32 bytes[BATCH];
 #pragma unroll
     for (int k = 0; k < BATCH; k++) bytes[k] = map_byte(s[k]);
     if (MAP_WIDTH % 4 == 0) store32(out, bytes[0] | bytes[1] << 8 | bytes[2] << 16 | bytes[3] << 24);
     else
-        for (int k = 0; k < BATCH; k++) if (x + k < MAP_WIDTH) store8(out + k, bytes[k]);
+        for (int k = 0; k < BATCH; k++) if (k < n) store8(out + k, bytes[k]);
 #elif OUT_MAP == 2
-    float* out = (float*)task.map + place;
     if (MAP_WIDTH % 4 == 0) store128(out, as_bits(s[0]), as_bits(s[1]), as_bits(s[2]), as_bits(s[3]));
     else
-        for (int k = 0; k < BATCH; k++) if (x + k < MAP_WIDTH) store32(out + k, as_bits(s[k]));
+        for (int k = 0; k < BATCH; k++) if (k < n) store32(out + 4 * k, as_bits(s[k]));
 #endif
 }
 
@@ -196,35 +202,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS * 2 * 96 > 65536 |
     constexpr int STRIPS = (MAP_WIDTH + TILE_X - 1) / TILE_X;
     const int t = threadIdx.x, strip = blockIdx.x % STRIPS, x0 = strip * TILE_X, y0 = (int)(blockIdx.x / STRIPS) * ROWS;
     const int end = min(y0 + ROWS, MAP_HEIGHT);
-    const Column column = {task.first + blockIdx.z * task.first_stride, task.second + blockIdx.z * task.second_stride,
-                           STRIDE * mirrored<MAP_WIDTH>(min(x0 + t, MAP_WIDTH + 2 * RADIUS - 1) - RADIUS)};
+    const int start = mirrored<MAP_WIDTH>(min(x0 + t, MAP_WIDTH + 2 * RADIUS - 1) - RADIUS) * (STRIDE * SAMPLE_BYTES) + y0 * ROW_BYTES;
+    Column column = {task.first + blockIdx.z * task.first_stride + start, task.second + blockIdx.z * task.second_stride + start};
     Moments moments;
     moments.p.clear();
     moments.q.clear();
     moments.pp.clear();
     moments.qq.clear();
-    float unused[4];
     {
+        float unused[4];
         Sample above[2 * RADIUS];
 #pragma unroll
-        for (int k = 0; k < 2 * RADIUS; k++) above[k] = column.at(mirrored<MAP_HEIGHT>(y0 - RADIUS + k));
+        for (int k = 0; k < 2 * RADIUS; k++) above[k] = column.at(mirrored<MAP_HEIGHT>(y0 - RADIUS + k) - y0);
 #pragma unroll
         for (int k = 0; k < 2 * RADIUS; k++) moments.push(above[k], unused);
     }
     Sample next[BATCH];
-    auto load_next = [&](int y) {
+    auto load_next = [&](int y) {  // rows of the map from y on, RADIUS below where the column stands
         if (y + BATCH <= MAP_HEIGHT) {
 #pragma unroll
-            for (int i = 0; i < BATCH; i++) next[i] = column.at(y + i);
+            for (int i = 0; i < BATCH; i++) next[i] = column.at(RADIUS + i);
         } else {
 #pragma unroll
-            for (int i = 0; i < BATCH; i++) next[i] = column.at(mirrored<MAP_HEIGHT>(y + i));
+            for (int i = 0; i < BATCH; i++) next[i] = column.at(mirrored<MAP_HEIGHT>(y + i) - y + RADIUS);
         }
+        column.go_down(BATCH);
     };
     load_next(y0 + RADIUS);
     // the thread's part along x: four pixels of a row of the batch
     const int row = t / QUADS, quad = t - row * QUADS, x = x0 + BATCH * quad;
     const bool takes_part = row < BATCH && x < MAP_WIDTH;
+    u8* out = (u8*)task.map + ((size_t)blockIdx.z * (MAP_WIDTH * MAP_HEIGHT) + (u32)((y0 + row) * MAP_WIDTH + x)) * MAP_BYTES;
+    float* const down = &s.moment[0][0][0][t];
+    const float* const across = &s.moment[0][0][min(row, BATCH - 1)][BATCH * quad];
     float sum = 0;
     int turn = 0;
 #pragma unroll 1
@@ -235,26 +245,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS * 2 * 96 > 65536 |
         if (y + BATCH < end) load_next(y + BATCH + RADIUS);
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
-            float out[4];
-            moments.push(now[i], out);
+            float moment[4];
+            moments.push(now[i], moment);
 #pragma unroll
-            for (int m = 0; m < 4; m++) s.moment[turn][m][i][t] = out[m];
+            for (int m = 0; m < 4; m++) down[turn + (m * BATCH + i) * PITCH] = moment[m];
         }
         sync_block();
         if (takes_part && y + row < end) {
-            float a[BATCH], b[BATCH], pp[BATCH], qq[BATCH], found[BATCH];
-            convolve<Window>(&s.moment[turn][0][row][BATCH * quad], 0, a);
-            convolve<Window>(&s.moment[turn][1][row][BATCH * quad], 0, b);
-            convolve<Window>(&s.moment[turn][2][row][BATCH * quad], 2 * SSIM_C2, pp);
-            convolve<Window>(&s.moment[turn][3][row][BATCH * quad], 0, qq);
+            float moment[4][BATCH], found[BATCH];
+#pragma unroll
+            for (int m = 0; m < 4; m++) convolve<Window>(across + turn + m * BATCH * PITCH, moment[m]);
 #pragma unroll
             for (int i = 0; i < BATCH; i++) {
-                found[i] = similarity(a[i], b[i], pp[i], qq[i]);
+                found[i] = similarity(moment[0][i], moment[1][i], moment[2][i], moment[3][i]);
                 if (MAP_WIDTH % BATCH == 0 || x + i < MAP_WIDTH) sum += found[i];
             }
-            store_map(task, y + row, x, found);
+            store_map(out, MAP_WIDTH - x, found);
         }
-        turn ^= 1;
+        out += BATCH * MAP_WIDTH * MAP_BYTES;
+        turn = 4 * BATCH * PITCH - turn;
         if ((y + BATCH) % PIECE_Y == 0 || y + BATCH >= end) {  // a piece is complete
             if (row < BATCH) s.sum[row][quad] = sum;
             sum = 0;
@@ -280,36 +289,42 @@ static_assert(THREADS / 32 * STAGES * STAGE_BYTES <= SHARED_BYTES, "the launch h
 
 __constant__ HalfTaps<Window> HALF_TAPS = HalfTaps<Window>();
 
-// of p, q, p^2, q^2: 16 columns x 8 rows a warp
-typedef float Tile[4][4];
-
-// A step: eight rows enter. They complete the tile above, add to the one at their place, and begin the one below.
-DEVICE void enter(const Bands& bands, uint4 first, uint4 second, Tile& above, Tile& own, Tile& below) {
-    const u32 x[4] = {first.x, first.y, first.z, first.w}, y[4] = {second.x, second.y, second.z, second.w};
-    u32 value[2][4];  // p, q
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        value[0][k] = half2_add(x[k], y[k]);
-        value[1][k] = half2_sub(x[k], y[k]);
-    }
-#pragma unroll
-    for (int m = 0; m < 2; m++) {
-        float mean[4] = {0, 0, 0, 0}, square[4] = {0, 0, 0, 0};
-        u32 rounded[4], lost[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            rounded[k] = half2_mul(value[m][k], value[m][k]);
-            lost[k] = half2_fma(value[m][k], value[m][k], half2_neg(rounded[k]));
-        }
-        along_x(bands, value[m], mean);
-        along_y(bands, mean, 0, above[m], own[m], below[m]);
-        along_x(bands, lost, square);
-        along_x(bands, rounded, square);
-        along_y(bands, square, m == 0 ? 2 * SSIM_C2 : 0, above[2 + m], own[2 + m], below[2 + m]);
-    }
+// Similarity from the means of x, y, x^2 + y^2 and xy: sums of two samples would not fit a half.
+DEVICE float similarity(float x, float y, float squares, float product) {
+    const float means = fmaf(x, y, SSIM_C1 / 2), light = fmaf(x, x, fmaf(y, y, SSIM_C1));  // the C1 / 2 and C1 go again below
+    const float covariance = fmaf(4, product - means, 2 * (SSIM_C1 + SSIM_C2)), variances = squares - light + (SSIM_C1 + SSIM_C2);
+    return means * covariance * fast_rcp(light * variances);  // 2 (x y + C1/2) (2 cov + C2) / ...
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) ssim(const Comparison task) {
+// of x, y, x^2 + y^2, xy: 16 columns x 8 rows a warp
+typedef float Tile[4][4];
+
+// A step: eight rows enter. They complete the tile above, add to the one at their place, and begin the one below. Products of halves are
+// two halves: rounded, and what is lost by that.
+DEVICE void enter(const Bands& bands, uint4 first, uint4 second, Tile& above, Tile& own, Tile& below) {
+    const u32 x[4] = {first.x, first.y, first.z, first.w}, y[4] = {second.x, second.y, second.z, second.w};
+    u32 xx[4], yy[4], xy[4], lost_squares[4], lost_product[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        xx[k] = half2_mul(x[k], x[k]);
+        yy[k] = half2_mul(y[k], y[k]);
+        xy[k] = half2_mul(x[k], y[k]);
+        lost_squares[k] = half2_add(half2_fma(x[k], x[k], half2_neg(xx[k])), half2_fma(y[k], y[k], half2_neg(yy[k])));
+        lost_product[k] = half2_fma(x[k], y[k], half2_neg(xy[k]));
+    }
+    float mean[4][4] = {};
+    along_x(bands, x, mean[0]);
+    along_x(bands, y, mean[1]);
+    along_x(bands, lost_squares, mean[2]);
+    along_x(bands, xx, mean[2]);
+    along_x(bands, yy, mean[2]);
+    along_x(bands, lost_product, mean[3]);
+    along_x(bands, xy, mean[3]);
+#pragma unroll
+    for (int m = 0; m < 4; m++) along_y(bands, mean[m], above[m], own[m], below[m]);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 640 / THREADS) ssim(const Comparison task) {
     SHARED_MEMORY(memory);
     let_next_begin();
     wait_for_former();
@@ -317,21 +332,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) ssim(const 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane >> 2, t = lane & 3;
     const int x0 = 16 * ((int)(blockIdx.x % ACROSS) * WARPS + warp), y0 = (int)(blockIdx.x / ACROSS) * ROWS;
     if (x0 < MAP_WIDTH) {
-        const Bands bands = make_bands<Window, WIDTH>(HALF_TAPS, x0, lane, threadIdx.y);
         const int column = column_of<WIDTH>(x0, lane), tiles = (min(ROWS, MAP_HEIGHT - y0) + 7) / 8;
-        const u8* first = task.first + blockIdx.z * task.first_stride + 2 * column;
-        const u8* second = task.second + blockIdx.z * task.second_stride + 2 * column;
+        const u8 *first = task.first + blockIdx.z * task.first_stride, *second = task.second + blockIdx.z * task.second_stride;
         u8* const ring = memory + warp * (STAGES * STAGE_BYTES) + 16 * lane;  // a lane reads what it fetched itself
         int coming = y0 - 8 + g;  // row of the next fetch
         auto fetch = [&](int stage, bool is_wanted) {
             if (is_wanted) {
-                const u32 row = (u32)mirrored<MAP_HEIGHT>(coming);
-                async_copy16(ring + stage * STAGE_BYTES, first + (size_t)row * (2 * WIDTH));
-                async_copy16(ring + stage * STAGE_BYTES + STAGE_BYTES / 2, second + (size_t)row * (2 * WIDTH));
+                const u32 place = (u32)(mirrored<MAP_HEIGHT>(coming) * WIDTH + column) * 2;
+                async_copy16(ring + stage * STAGE_BYTES, first + place);
+                async_copy16(ring + stage * STAGE_BYTES + STAGE_BYTES / 2, second + place);
             }
             coming += 8;
             async_commit();
         };
+#pragma unroll
+        for (int k = 0; k < STAGES - 1; k++) fetch(k, true);
+        const Bands bands = make_bands<Window, WIDTH>(HALF_TAPS, x0, lane, threadIdx.y);
         const bool is_inside = WIDTH % 16 == 0 || x0 + 2 * g < MAP_WIDTH;
         int row = y0 + 2 * t;  // of the map, the lane's first one
         u8* out = (u8*)task.map + ((size_t)blockIdx.z * (MAP_WIDTH * MAP_HEIGHT) + (u32)(row * MAP_WIDTH + x0 + 2 * g)) * MAP_BYTES;
@@ -364,8 +380,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) ssim(const 
             }
         };
         Tile a = {}, b = {}, c = {};
-#pragma unroll
-        for (int k = 0; k < STAGES - 1; k++) fetch(k, true);
 #pragma unroll 1
         for (int k = 0; k < tiles + 2; k += 3) {  // tiles take turns rather than move
             step(k, 0, a, b, c);

@@ -123,7 +123,7 @@ def defines(work: Similarity) -> Dict[str, Union[int, str]]:
 #: Error of the window in half up to which tensor cores are used; the bound of all is 1e-3.
 _HALF_ERROR = 5e-4
 #: Rows that a strip can have: a part of a block of the map, or several.
-_ROWS = (16, 32, 64, 128, 256)
+_ROWS = (16, 32, 64, 128, 256, 512)
 #: With `registers`: rows between two barriers, which is also the pixels of a thread along x.
 _BATCH = 4
 #: With `tensor`: columns of a warp, rows that enter at a time, steps on their way, bytes of two images in each.
