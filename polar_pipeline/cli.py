@@ -1,4 +1,4 @@
-"""The tool `polar-pipeline`: replay, play, process, plan, tune, kernels, doctor."""
+"""The tool `polar-pipeline`: replay, play, process, layout, plan, tune, kernels, doctor."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.cuda.kernels import get_device, usages
 from polar_pipeline.cuda.schedule import ScheduleError
 from polar_pipeline.cuda.work import RAW_FORMATS
+from polar_pipeline.layout import check_layout, offsets_of_polarizer
 from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.plan import LimitError
@@ -29,7 +30,7 @@ from polar_pipeline.replay.report import Report, format_timings, render
 from polar_pipeline.replay.run import Summary, replay
 from polar_pipeline.replay.sink import open_sink, replacing
 from polar_pipeline.replay.source import DEFAULT_RATE, SourceError, open_source, read_raw
-from polar_pipeline.sensor import MIN_SIDE, FrameError
+from polar_pipeline.sensor import MIN_SIDE, FrameError, as_frame
 
 #: What the live node makes of a camera, and what people look at.
 DEFAULT_PRODUCTS = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
@@ -136,6 +137,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--force", action="store_true", help="replace files that exist")
     _add_pipeline_arguments(command)
+
+    command = _command(commands, _layout, "layout", "Whether sensor, ROI offset and flips fit a picture.")
+    command.add_argument("image", type=Path, help="raw mosaic: PNG, TIFF, PGM or NPY, 8 or 16 bit")
+    command.add_argument(
+        "--polarizer",
+        type=float,
+        metavar="DEGREES",
+        help="direction that a sheet polarizer before the camera lets through, from the picture's x axis "
+        "counter-clockwise; best 0, 45, 90 or 135",
+    )
+    _add_option_arguments(command.add_argument_group("pipeline"))
 
     command = _command(
         commands, _plan, "plan", "What a GPU would compute, in which launches, and how long it would take."
@@ -250,13 +262,13 @@ def _pipeline(values: argparse.Namespace, products: Tuple[str, ...]) -> Pipeline
         raise UsageError(str(err)) from err
 
 
-def _frame_options(values: argparse.Namespace) -> Tuple[Options, str]:
+def _frame_options(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Tuple[Options, str]:
     """The options and the raw format that the command line asks for."""
     try:
-        options = make_options(**_arguments(values, DEFAULT_PRODUCTS))
+        options = make_options(**_arguments(values, products))
     except ValueError as err:
         raise UsageError(str(err)) from err
-    return options, values.raw or ("u16" if options.bit_depth > 8 else "u8")
+    return options, getattr(values, "raw", None) or ("u16" if options.bit_depth > 8 else "u8")
 
 
 def _size(text: str) -> Tuple[int, int]:
@@ -370,7 +382,13 @@ def _report(values: argparse.Namespace, options: Options, summary: Summary, rows
     }
     known = [value for value in summary.ssim if not np.isnan(value)]  # a first frame has nothing to compare with
     if known:
+        lowest = min((row.lowest for row in summary.quality if row.lowest), key=lambda spot: spot.ssim)
+        facts["lowest block"] = f"{lowest.ssim:.4f} in the {lowest.place}, at x {lowest.x}, y {lowest.y}"
         facts["similarity"] = f"mean {np.mean(known):.4f}, lowest {min(known):.4f} ({options.ssim_mode})"
+    if summary.repeats > 1:
+        facts["frozen"] = f"{summary.repeats} identical frames in a row"
+    if summary.layout.fits is not None:
+        facts["layout"] = summary.layout.text
     return Report(
         f"Replay of {values.source.name}",
         facts,
@@ -420,6 +438,24 @@ def _process(values: argparse.Namespace) -> int:
         print(f"wrote {path}")
     print(f"{result.invalid[0]} pixels saturated, {result.invalid[1]} dark")
     return 0
+
+
+def _layout(values: argparse.Namespace) -> int:
+    options, _ = _frame_options(values, ("intensity",))
+    raw = read_raw(values.image)
+    frame = as_frame(raw, options.full_scale if raw.dtype == np.uint16 else 0)
+    found = check_layout(frame, options)
+    print(found.text)
+    if values.polarizer is None:
+        return int(found.fits is False)
+    try:
+        readings = offsets_of_polarizer(frame, options, values.polarizer)
+    except ValueError as err:
+        raise FailureError(f"{values.image}: {err}") from err
+    for row in readings:
+        fits = f"fits {values.polarizer:g} degrees" if row.fits else "does not fit"
+        print(f"--roi-offset {row.offset[0]} {row.offset[1]}: the sheet reads {row.angle:.1f} degrees, {fits}")
+    return int(found.fits is False or not readings[0].fits)
 
 
 def _plan(values: argparse.Namespace) -> int:

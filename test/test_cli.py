@@ -17,10 +17,11 @@ import cv2
 import numpy as np
 import pytest
 
-from polar_pipeline import Pipeline, __version__, messages
+from polar_pipeline import SENSORS, Pipeline, __version__, messages
 from polar_pipeline.cli import main
 from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.sensor import expose
 
 ROOT = Path(__file__).resolve().parents[1]
 FRAMES = [np.rint(110 + 80 * np.sin(np.mgrid[:32, :40].sum(0) / 9 + k)).astype(np.uint8) for k in range(3)]
@@ -210,6 +211,43 @@ def test_process_one_picture(pictures: Path, tmp_path: Path, capsys: Any) -> Non
     assert main(["process", str(raw), "-o", str(out), *everything]) == 1
     assert main(["process", str(raw), "-o", str(out), *everything, "--force", "--format", "npy"]) == 0
     np.testing.assert_array_equal(np.load(out / "0_stokes.npy"), want["stokes"])
+
+
+def test_layout_of_a_picture(tmp_path: Path, capsys: Any) -> None:
+    path = str(tmp_path / "sheet.png")
+    even = np.array([1, 0, 0.9], np.float32)  # DoLP 0.9 at 45 degrees
+    cv2.imwrite(path, expose(np.broadcast_to(even, (512, 512, 3)), SENSORS["IMX250MZR"]))
+    assert main(["layout", path]) == 0
+    assert capsys.readouterr().out == "no contradiction; a mono frame does not tell odd offsets and flips apart\n"
+    assert main(["layout", path, "--polarizer", "45"]) == 0
+    said = capsys.readouterr().out
+    assert "--roi-offset 0 0: the sheet reads 45.0 degrees, fits 45 degrees" in said
+    assert main(["layout", path, "--polarizer", "90"]) == 1
+    assert re.search("--roi-offset 0 0: the sheet reads 45.0 degrees, does not fit", capsys.readouterr().out)
+    assert main(["layout", path, "--polarizer", "45", "--roi-offset", "1", "0"]) == 1
+    assert "--roi-offset 2 0: the sheet reads 45.0 degrees, fits" in capsys.readouterr().out
+    color = str(tmp_path / "color.png")
+    filters = np.array([60, 120, 90], np.uint8)[np.array(SENSORS["IMX250MYR"].colors)]
+    cv2.imwrite(color, np.tile(filters, (64, 64)))
+    assert main(["layout", color, "--sensor", "IMX250MYR"]) == 0
+    assert main(["layout", color, "--sensor", "IMX250MYR", "--roi-offset", "1", "0"]) == 1
+    assert "raw.roi_offset [0, 0]" in capsys.readouterr().out
+    assert main(["layout", color, "--polarizer", "45"]) == 1
+    assert "no polarizer in view" in capsys.readouterr().err
+
+
+def test_replay_tells_of_quality(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 200, (3, 160, 320)).astype(np.uint8)
+    noise[:, :, :200] = 90  # what is left lies in the right half
+    noise[:, 128:, 200:] = 90
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        for k, image in enumerate(noise[[0, 1, 1, 1, 2]]):
+            sink.write("/images", messages.IMAGE, k + 1, messages.encode_image(k + 1, "cam", "mono8", image))
+    assert main(["replay", str(tmp_path / "in.mcap"), "-o", str(tmp_path / "out.mcap")]) == 0
+    report = (tmp_path / "out.html").read_text(encoding="utf-8")
+    # the map is 80x160: blocks of 64, 64 and 32 columns, of 64 and 16 rows; noise fills the last of the first row
+    assert re.search(r"lowest block.*0\.\d+ in the middle right, at x 144, y 32", report), report
+    assert "3 identical frames in a row" in report
 
 
 def test_options_reach_the_pipeline(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline import messages
+from polar_pipeline import messages, quality
+from polar_pipeline.layout import LayoutCheck, check_layout
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.compare import Comparison, Golden
@@ -43,6 +45,8 @@ class Summary(NamedTuple):
         ssim: Mean similarity per frame; empty unless asked for.
         invalid: Output pixels that are (saturated, dark), mean per frame, 0 to 1.
         samples: A few frames, evenly spread.
+        quality: The figures of every frame.
+        layout: Whether the first frame fits the sensor's parameters, as far as it tells.
         device: What the pipeline ran on.
     """
 
@@ -52,12 +56,20 @@ class Summary(NamedTuple):
     ssim: List[float]
     invalid: Tuple[float, float]
     samples: List[Sample]
+    quality: List[quality.Sample]
+    layout: LayoutCheck
     device: str
 
     @property
     def rejected_count(self) -> int:
         """Frames that did not come through."""
         return sum(row.frames for row in self.rejected.values())
+
+    @property
+    def repeats(self) -> int:
+        """The most identical frames in a row; 0 where frames have nothing to tell them by."""
+        runs = itertools.groupby(row.fingerprint for row in self.quality)
+        return max((len(list(run)) for mark, run in runs if mark is not None), default=0)
 
 
 def replay(
@@ -85,6 +97,8 @@ def replay(
     invalid: List[Tuple[float, float]] = []
     ssim: List[float] = []
     samples: List[Sample] = []
+    figures: List[quality.Sample] = []
+    layout = LayoutCheck(None, "no frame was looked at")
     wanted = {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}
     for index, record in enumerate(records):
         started = time.perf_counter()
@@ -112,15 +126,19 @@ def replay(
             timings.setdefault(stage, []).append(seconds)
         if comparison is not None:
             comparison.add(image.stamp_ns, result)
+        if not stamps:
+            layout = check_layout(raw, options)
         stamps.append(image.stamp_ns)
         pixels = float(np.prod(options.output_size(raw.shape)))
         invalid.append((result.invalid[0] / pixels, result.invalid[1] / pixels))
+        figures.append(quality.measure(pipeline, raw, result))
         if "ssim" in result:
             ssim.append(float(result["ssim"]))
         if index in wanted:
             samples.append(Sample(image.stamp_ns, result))
     saturated, dark = np.mean(invalid, axis=0) if invalid else (0.0, 0.0)
-    return Summary(stamps, rejected, timings, ssim, (float(saturated), float(dark)), samples, pipeline.device)
+    mean_invalid = (float(saturated), float(dark))
+    return Summary(stamps, rejected, timings, ssim, mean_invalid, samples, figures, layout, pipeline.device)
 
 
 def _reference(golden: Optional[Golden], stamp_ns: int, size: Tuple[int, int]) -> np.ndarray:
