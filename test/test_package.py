@@ -36,7 +36,7 @@ FLOORS = (
     ("reference", "output"),
     ("plan", "options"),
     ("products", "scene"),
-    ("sensor", "share", "coefficients"),
+    ("sensor", "share", "coefficients", "latency"),
 )
 ROS = {"rclpy", "rcl_interfaces", "sensor_msgs", "std_msgs", "std_srvs", "diagnostic_msgs", "cv_bridge", "launch"}
 
