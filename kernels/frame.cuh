@@ -3,7 +3,7 @@
 #define POLAR_FRAME_CUH
 #include "cuda.cuh"
 
-// The outputs, in the order of `work.OUTPUTS`. OUT_<NAME>: 0 not wanted, 1 uint8 display encoding, 2 float32.
+// The outputs, in the order of `work.OUTPUTS`. OUT_<NAME>: 0 not wanted, 1 uint8 display encoding, 2 float32, 3 half (SUMS and S0 only).
 enum Output { INTENSITY, ANGLE_0, ANGLE_45, ANGLE_90, ANGLE_135, STOKES, DOLP, AOLP, PREVIEW, SUMS, S0, OUTPUTS };
 
 struct Frame {

@@ -66,6 +66,19 @@ template <int VALUES> DEVICE void store_floats(void* base, const Spot& at, const
             if (k < at.n * (VALUES / 4)) store32(p + k, as_bits(v[k]));
     }
 }
+// what SSIM reads: floats, or halves
+template <int TYPE> DEVICE void store_values(void* base, const Spot& at, const float (&v)[4]) {
+    if (TYPE == 2) return store_floats<4>(base, at, v);
+    u8* p = (u8*)base + at.index * 2;
+    const u32 w[2] = {half2_pack(v[0], v[1]), half2_pack(v[2], v[3])};
+    if (at.whole) {
+        store64(p, w[0], w[1]);
+    } else {
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (k < at.n) store16(p + 2 * k, w[k / 2] >> (16 * (k % 2)));
+    }
+}
 
 // red, green and blue bytes of four pixels, interleaved
 DEVICE void interleave(u32 r, u32 g, u32 b, u32 (&w)[3]) {
@@ -174,7 +187,7 @@ DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, in
     if (OUT_S0) {
         float f[4];
         for (int k = 0; k < 4; k++) f[k] = lane(grey, k) * (1 / FULL);
-        store_floats<4>(frame.out[S0], at, f);
+        store_values<OUT_S0>(frame.out[S0], at, f);
     }
     const Pair g1[2] = {grey_of<0>(s1), grey_of<1>(s1)}, g2[2] = {grey_of<0>(s2), grey_of<1>(s2)};
     const float darkest = frame.min_intensity * (FULL / 2);
@@ -254,10 +267,11 @@ DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, in
         const Pair o[2] = {grey_of<0>(axial), grey_of<1>(axial)}, e[2] = {grey_of<0>(diagonal), grey_of<1>(diagonal)};
         float f[4], g[4];
         for (int k = 0; k < 4; k++) { f[k] = lane(o, k) * (1 / FULL); g[k] = lane(e, k) * (1 / FULL); }
+        constexpr int VALUE_BYTES = OUT_SUMS == 2 ? 4 : 2;
         const size_t plane = (size_t)out_width(frame) * out_height(frame);
-        float* p = (float*)frame.out[SUMS] + blockIdx.z * plane;  // two planes a frame
-        store_floats<4>(p, at, f);
-        store_floats<4>(p + plane, at, g);
+        u8* p = (u8*)frame.out[SUMS] + blockIdx.z * plane * VALUE_BYTES;  // two planes a frame
+        store_values<OUT_SUMS>(p, at, f);
+        store_values<OUT_SUMS>(p + plane * VALUE_BYTES, at, g);
     }
 }
 #endif

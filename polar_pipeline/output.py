@@ -20,7 +20,6 @@ class Output(NamedTuple):
         products: Arrays by product.
         timings: Seconds per stage.
         invalid: Pixels that are (saturated, dark).
-        value: (h, w) S0/2 (luma), which the next frame's SSIM is taken with in mode `temporal`; else None.
         blocks: (ceil(h / SSIM_BLOCK), ceil(w / SSIM_BLOCK)) float32, mean of the similarity map over blocks, those at
             the right and at the bottom partial; NaN with nothing to compare with; None where SSIM is not computed.
     """
@@ -28,7 +27,6 @@ class Output(NamedTuple):
     products: Dict[str, np.ndarray]
     timings: Dict[str, float]
     invalid: Tuple[int, int]
-    value: Optional[np.ndarray]
     blocks: Optional[np.ndarray] = None
 
 

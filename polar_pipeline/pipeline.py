@@ -58,11 +58,9 @@ class Result(Mapping[str, np.ndarray]):
 
 
 class _Pending(NamedTuple):
-    """A frame under way: the backend's ticket, the output's size, what SSIM compares with, seconds spent so far."""
+    """A frame under way: the backend's ticket, and seconds spent before."""
 
     ticket: Any
-    size: Tuple[int, int]
-    reference: Optional[np.ndarray]
     seconds: float
 
 
@@ -153,7 +151,7 @@ class Pipeline:
             raise RuntimeError(f"backend 'cuda' cannot work here: {reason}")
         self._backend: Union[CpuBackend, CudaBackend]
         if self.options.backend != "cpu" and not reason:
-            self._backend = CudaBackend(self.plan, self.options, threads)
+            self._backend = CudaBackend(self.plan, self.options)
         elif self.options.precision == "fp16":
             raise ValueError(
                 "precision 'fp16' needs backend 'cuda'; the cpu backend computes in fp32 ('auto' or 'fp32')"
@@ -161,7 +159,6 @@ class Pipeline:
             )
         else:
             self._backend = CpuBackend(self.plan, self.options, threads)
-        self._previous: Optional[np.ndarray] = None
 
     @property
     def device(self) -> str:
@@ -195,7 +192,8 @@ class Pipeline:
             reference: (h, w) float32 of the output's size, S0/2 in [0, 1]: what SSIM compares with in mode `reference`.
 
         Returns:
-            The products. In SSIM mode `temporal` a frame without a predecessor of its size has a similarity of NaN.
+            The products. In SSIM mode `temporal` a frame without a predecessor of its size (on a GPU also of
+            its type) has a similarity of NaN.
 
         Raises:
             FrameError: A frame of the wrong type, shape or size.
@@ -232,19 +230,15 @@ class Pipeline:
         if reference is not None and (reference.shape != size or reference.dtype != np.float32):
             raise ValueError(f"reference must be float32 of shape {size}, got {reference.dtype} {reference.shape}")
         checked = time.perf_counter()
-        return _Pending(self._backend.submit(frame), size, reference, checked - start)
+        return _Pending(self._backend.submit(frame, reference), checked - start)
 
     def _result(self, pending: _Pending) -> Result:
-        other = pending.reference
-        if self.options.ssim_mode == "temporal" and self._previous is not None and self._previous.shape == pending.size:
-            other = self._previous
-        output = self._backend.result(pending.ticket, other)
-        self._previous = output.value
+        output = self._backend.result(pending.ticket)
         return Result(output.products, {"prepare": pending.seconds, **output.timings}, output.invalid, output.blocks)
 
     def reset(self) -> None:
         """Forget the frame before (SSIM mode `temporal`), as after a jump in time."""
-        self._previous = None
+        self._backend.reset()
 
     def close(self) -> None:
         """Release threads and buffers; the pipeline cannot be used afterwards."""

@@ -23,13 +23,16 @@ from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.compile import CompileError
 from polar_pipeline.cuda.device import get_device
 from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver, Kernel
-from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, device_bytes
+from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, device_bytes
+from polar_pipeline.cuda.ssim import COMPARISON
 from polar_pipeline.cuda.work import FRAME, OUTPUTS
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor import FORMATS, pack, wrap
 
 SHAPE = (32, 48)
+#: What an argument of the SSIM kernel points to.
+POINTERS = tuple(name for name in COMPARISON.names or () if not name.endswith("stride"))
 
 
 def mosaic(seed: int, top: int = 200) -> np.ndarray:
@@ -58,6 +61,8 @@ class HostDriver:
         self.on_device: Dict[int, int] = {}
         self._queues: Dict[int, Deque[Tuple[int, Callable[[], None]]]] = {}
         self._passed: Dict[int, int] = {}
+        self._recorded: Dict[int, int] = {}
+        self._set: Dict[int, int] = {}
         self._kernels: List[Any] = []
         self._clock = 0
 
@@ -69,6 +74,10 @@ class HostDriver:
         array = aligned(size, 0xA5)
         self.held[array.ctypes.data] = array
         return array.ctypes.data
+
+    def _begin(self, place: int) -> int:
+        """Where the memory begins that an address lies in."""
+        return next(begin for begin, array in self.held.items() if begin <= place < begin + array.nbytes)
 
     def malloc(self, size: int) -> int:
         self._check()
@@ -119,7 +128,9 @@ class HostDriver:
         def now() -> None:
             self._clock += 1
             self._passed[event] = self._clock
+            self._set[event] = self._set.get(event, 0) + 1
 
+        self._recorded[event] = self._recorded.get(event, 0) + 1
         self._enqueue(stream, now, event)
 
     def wait(self, event: int) -> None:
@@ -130,6 +141,16 @@ class HostDriver:
                 while done != event:
                     done, action = queue.popleft()
                     action()
+
+    def follow(self, stream: int, event: int) -> None:
+        times = self._recorded.get(event, 0)  # as often as it was set until now
+
+        def wait() -> None:
+            while self._set.get(event, 0) < times:
+                queue = next(q for q in self._queues.values() if any(waiting == event for waiting, _ in q))
+                queue.popleft()[1]()
+
+        self._enqueue(stream, wait)
 
     def elapsed(self, first: int, second: int) -> float:
         self._check()
@@ -149,11 +170,13 @@ class HostDriver:
         self, kernel: Kernel, grid: Tuple[int, int, int], threads: int, shared: int, stream: int, argument: np.ndarray
     ) -> None:
         frame = argument.copy()  # by value
-        places = {"raw": int(frame["raw"]), "counts": int(frame["counts"])}
-        places.update({name: int(place) for name, place in zip(OUTPUTS, frame["out"]) if place})
+        if frame.dtype == FRAME:
+            places = [int(frame["raw"]), int(frame["counts"]), *(int(place) for place in frame["out"] if place)]
+        else:
+            places = [int(frame[name]) for name in POINTERS if frame[name]]
 
         def start() -> None:
-            memory = {name: self.held[place] for name, place in places.items()}
+            memory = {str(begin): self.held[begin] for begin in {self._begin(place) for place in places}}
             launch_on_host(self._kernels[kernel.module], lambda _: frame, Grid(grid, threads, shared), memory)
 
         self._enqueue(stream, start)
@@ -175,11 +198,11 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
 
 def make(driver: Any, products: Any = ("intensity", "dolp"), **options: Any) -> CudaBackend:
     chosen = make_options(products=products, **options)
-    return CudaBackend(make_plan(chosen.products), chosen, 1, driver)
+    return CudaBackend(make_plan(chosen.products), chosen, driver)
 
 
-def run(made: CudaBackend, frame: Any, other: Any = None) -> Any:
-    return made.result(made.submit(frame), other)
+def run(made: CudaBackend, frame: Any, reference: Any = None) -> Any:
+    return made.result(made.submit(frame, reference))
 
 
 def expected(
@@ -244,35 +267,79 @@ def test_counts_are_of_each_frame(driver: Any) -> None:
 
 def test_stages_are_timed(driver: Any) -> None:
     found = run(make(driver, "intensity, ssim"), FRAMES["u8"])
-    assert list(found.timings) == ["upload", "kernel", "download", "ssim"]
+    assert list(found.timings) == ["upload", "kernel", "ssim", "download"]
     assert all(seconds > 0 for seconds in found.timings.values())
 
 
 # ---------------------------------------------------------------------------------------------------------------- SSIM
 
 
+def assert_similarity(found: Any, wanted: Mapping[str, np.ndarray]) -> None:
+    """Map, means of blocks and mean are the reference's, of frames of noise."""
+    assert abs(float(found.products["ssim"]) - float(wanted["ssim"])) < 1e-3
+    image = found.products["ssim_map"]
+    # the angles behind it are half, or uint8 rounds to a level
+    bound = 1 if image.dtype == np.uint8 else 5e-3
+    np.testing.assert_allclose(image.astype(float), wanted["ssim_map"].astype(float), atol=bound)
+    if image.dtype != np.uint8:
+        np.testing.assert_allclose(found.blocks, reference.block_means(wanted["ssim_map"]), atol=1e-3)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("precision", ["auto", "fp32"])
 @pytest.mark.parametrize("mode", ["consistency", "reference", "temporal"])
-def test_similarity(driver: Any, mode: str, dtype: str) -> None:
+def test_similarity(driver: Any, mode: str, precision: str, dtype: str) -> None:
     products = ("dolp", "ssim_map", "ssim")
-    made = make(driver, products, ssim_mode=mode, dtype=dtype)
-    frame = RawFrame(mosaic(7), 255)
-    other = None if mode == "consistency" else np.random.default_rng(8).random((16, 24)).astype(np.float32)
-    found = run(made, frame, other)
-    wanted = expected(frame, products, other, ssim_mode=mode, dtype=dtype)
+    options = {"ssim_mode": mode, "dtype": dtype, "precision": precision}
+    made = make(driver, products, **options)
+    before, frame = RawFrame(mosaic(6), 255), RawFrame(mosaic(7), 255)
+    other = np.random.default_rng(8).random((16, 24)).astype(np.float32) if mode == "reference" else None
+    if mode == "temporal":
+        run(made, before)
+        other = expected(before, "intensity")["intensity"]
+    found = run(made, frame, other if mode == "reference" else None)
     assert list(found.products) == list(products)
     assert found.products["ssim_map"].dtype == dtype
+    assert_similarity(found, expected(frame, products, other, **options))
+
+
+@pytest.mark.parametrize("options", [{"ssim_stride": 2}, {"ssim_window": 7, "ssim_sigma": 1.0}, {"products": "ssim"}])
+def test_options_of_similarity(driver: Any, options: Dict[str, Any]) -> None:
+    products = options.pop("products", "ssim_map, ssim")
+    frame = RawFrame(mosaic(7), 255)
+    found, wanted = run(make(driver, products, **options), frame), expected(frame, "ssim_map, ssim", **options)
     assert abs(float(found.products["ssim"]) - float(wanted["ssim"])) < 1e-3
-    bound = 1 if dtype == "uint8" else 5e-3
-    np.testing.assert_allclose(found.products["ssim_map"].astype(float), wanted["ssim_map"].astype(float), atol=bound)
-    assert (found.value is not None) == (mode == "temporal")
+    np.testing.assert_allclose(found.blocks, reference.block_means(wanted["ssim_map"]), atol=1e-3)
+    if "ssim_map" in found.products:
+        assert_similarity(found, wanted)
 
 
 def test_nothing_to_compare_with(driver: Any) -> None:
-    found = run(make(driver, "ssim_map, ssim", ssim_mode="temporal"), FRAMES["u8"])
-    assert np.isnan(found.products["ssim"])
-    assert np.isnan(found.products["ssim_map"]).all()
-    np.testing.assert_allclose(found.value, expected(FRAMES["u8"], "intensity")["intensity"], atol=2e-3)
+    for dtype in ("float32", "uint8"):
+        made = make(driver, "ssim_map, ssim", ssim_mode="temporal", dtype=dtype)
+        for frame in (FRAMES["u8"], FRAMES["u16 of 12 bit"], FRAMES["u8"]):  # none has the type of the one before
+            found = run(made, frame)
+            assert np.isnan(found.products["ssim"])
+            assert np.isnan(found.blocks).all()
+            image = found.products["ssim_map"]
+            assert np.isnan(image).all() if dtype == "float32" else not image.any()
+        made.reset()
+        assert np.isnan(run(made, FRAMES["u8"]).products["ssim"])
+        assert float(run(made, FRAMES["u8"]).products["ssim"]) == pytest.approx(1, abs=1e-3)
+
+
+def test_a_reference_is_uploaded_when_it_changes(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, uploads = make(driver, "ssim", ssim_mode="reference"), []
+    upload = driver.upload
+    monkeypatch.setattr(driver, "upload", lambda *call: (uploads.append(call), upload(*call)))
+    image = np.random.default_rng(8).random((16, 24)).astype(np.float32)
+    wanted = [expected(FRAMES["u8"], "ssim", other, ssim_mode="reference")["ssim"] for other in (image, 1 - image)]
+    for turn in range(2):
+        for _ in range(2 * SLOTS):
+            assert abs(float(run(made, FRAMES["u8"], image).products["ssim"]) - wanted[turn]) < 1e-3
+        np.subtract(1, image, out=image)  # in place
+    integrated = driver.device.integrated
+    assert len(uploads) == (0 if integrated else 4 * SLOTS + 2 * SLOTS)  # every frame, and to every slot per reference
 
 
 # ------------------------------------------------------------------------------------------------------------- overlap
@@ -326,22 +393,25 @@ def test_nothing_is_allocated_once_running(driver: Any, monkeypatch: pytest.Monk
 # -------------------------------------------------------------------------------------------------------------- memory
 
 
+SIZES = Sizes(1000, {"dolp": 400}, {"sums": 300, "done": 4}, 200)
+
+
 def test_memory_is_planned() -> None:
-    outputs = {"dolp": 4000, "intensity": 1000}
-    assert device_bytes(5000, outputs, integrated=False) == SLOTS * (5000 + 4000 + 1000 + 8)
-    assert device_bytes(5000, outputs, integrated=True) == SLOTS * 8, "an integrated GPU works on the host's memory"
+    assert device_bytes(SIZES, integrated=False) == SLOTS * (1000 + 400 + 304 + 200 + 8)
+    assert device_bytes(SIZES, integrated=True) == SLOTS * (304 + 8), "an integrated GPU works on the host's memory"
 
 
 @pytest.mark.parametrize("name", ["xavier", "h200"])
 def test_memory_is_what_was_planned_and_given_back(name: str) -> None:
     driver = HostDriver(name)
-    buffers = FrameBuffers(driver, 1000, {"dolp": 400})  # type: ignore[arg-type]
-    assert sum(driver.on_device.values()) == device_bytes(1000, {"dolp": 400}, driver.device.integrated)
+    buffers = FrameBuffers(driver, SIZES)  # type: ignore[arg-type]
+    assert sum(driver.on_device.values()) == device_bytes(SIZES, driver.device.integrated)
     slots = [buffers.take() for _ in range(SLOTS)]
     assert len({slot.raw.ctypes.data for slot in slots}) == SLOTS
     assert len({slot.stream for slot in slots}) == SLOTS
     if driver.device.integrated:
         assert all(slot.raw_pointer == slot.raw.ctypes.data for slot in slots)
+        assert all(slot.reference_pointer == slot.reference.ctypes.data for slot in slots)
     buffers.close()
     buffers.close()
     assert not driver.on_device
@@ -351,9 +421,9 @@ def test_too_little_memory_says_what_is_needed_and_a_smaller_one_works() -> None
     driver = HostDriver("h200")
     driver.capacity = 20_000
     with pytest.raises(DeviceMemoryError, match=f"{SLOTS} frames need {SLOTS * 15_008} bytes.*15000"):
-        FrameBuffers(driver, 15_000, {})  # type: ignore[arg-type]
+        FrameBuffers(driver, Sizes(15_000, {}, {}))  # type: ignore[arg-type]
     assert not driver.on_device, "what was had was given back"
-    FrameBuffers(driver, 5_000, {}).close()  # type: ignore[arg-type]
+    FrameBuffers(driver, Sizes(5_000, {}, {})).close()  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------------------------------------ failures

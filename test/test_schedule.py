@@ -351,8 +351,9 @@ def test_bytes_read_follow_the_packing(raw_format: str, bytes_read: int) -> None
 def test_output_bytes_count_channels_and_types() -> None:
     pixels = 1024 * 1224
     assert output_bytes(make("intensity,stokes,preview", dtype="float32")) == pixels * (4 + 12 + 3)
-    assert output_bytes(make("intensity,ssim", sensor="IMX250MYR")) == pixels * (3 + 8)
-    assert output_bytes(make("ssim", ssim_mode="temporal")) == pixels * 4
+    assert output_bytes(make("intensity,ssim", sensor="IMX250MYR")) == pixels * (3 + 4)  # two halves
+    assert output_bytes(make("ssim", ssim_mode="temporal")) == pixels * 2
+    assert output_bytes(make("ssim", precision="fp32")) == pixels * 8
 
 
 def test_roofline_by_hand() -> None:
@@ -438,7 +439,7 @@ def test_time_follows_the_resident_warps(warps: int, measured: float) -> None:
             {"sensor": "IMX250MYR", "co_sited": False, "products": "stokes", "raw_format": "12p", "full_scale": 4095},
             "color half own-site mhc 12p fp32 stokes:float32",
         ),
-        ({"resolution": "full", "products": "ssim"}, "mono full adaptive u8 fp16 sums:float32"),
+        ({"resolution": "full", "products": "ssim"}, "mono full adaptive u8 fp16 sums:float16"),
     ],
 )
 def test_work_key(options: Dict[str, Any], key: str) -> None:

@@ -240,8 +240,8 @@ def test_pictures(launch: Launch, plan: str, name: str) -> None:
     work = work_of(40, 48)
     found = check(launch, work, plan_of(work, plan), *(image.astype(float) for image in PICTURES[name]))
     if name in ("equal", "black", "white"):
-        # Registers: the difference is 0, and what is left is the reciprocal's rounding. Tensor cores: squares and products
-        # round apart, 1.2e-7 of up to 2 and 1, against C2 = 9e-4.
+        # Registers: the difference is 0, and what is left is the reciprocal's rounding. Tensor cores: squares and
+        # products round apart, 1.2e-7 of up to 2 and 1, against C2 = 9e-4.
         np.testing.assert_allclose(found.map, 1, rtol=0, atol={"registers": 1e-6, "tensor": 5e-4}[plan])
 
 

@@ -24,6 +24,13 @@ _F = np.float32
 _BELOW_PI = float(np.nextafter(_F(np.pi), _F(0)))
 
 
+class _Ticket(NamedTuple):
+    """A frame that was submitted, and what SSIM compares it with in mode `reference`."""
+
+    frame: Frame
+    reference: Optional[np.ndarray]
+
+
 class CpuBackend:
     """Runs a plan on frames.
 
@@ -41,6 +48,7 @@ class CpuBackend:
         self._window = Window(options.ssim_stride, options.ssim_window, options.ssim_sigma)
         self._buffers = Buffers()
         self._pool = ThreadPoolExecutor(self._threads, "polar_pipeline")
+        self._previous: Optional[np.ndarray] = None
 
     #: Frames that can be under way.
     depth = 1
@@ -57,31 +65,37 @@ class CpuBackend:
     def prepare(self, _: Frame) -> None:
         """Get ready for frames like this one: nothing to do."""
 
-    def submit(self, frame: Frame) -> Frame:
-        """Start on a frame; the CPU starts when its result is asked for."""
-        return frame
-
-    def result(self, frame: Frame, other: Optional[np.ndarray] = None) -> Output:
-        """Every product of one frame.
+    def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> _Ticket:
+        """Start on a frame; the CPU starts when its result is asked for.
 
         Args:
             frame: The mosaic.
-            other: (h, w) float32 that SSIM compares S0/2 with; None in mode `consistency` and for a first frame.
+            reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
         """
+        return _Ticket(frame, reference)
+
+    def result(self, ticket: _Ticket) -> Output:
+        """Every product of one frame."""
         plan, mode = self._plan, self._options.ssim_mode
         marks = [("", time.perf_counter())]
-        job = _Job(frame.unpack(), plan, self._options, self._buffers)
+        job = _Job(ticket.frame.unpack(), plan, self._options, self._buffers)
         counts = list(self._pool.map(job.pixel_pass, strips(job.size)))
         marks.append(("polarization", time.perf_counter()))
         blocks = None
         if plan.window:
-            against = job.pair[1] if mode == "consistency" else other
-            blocks = compare(self._pool, job.pair[0], against, job.out, self._window)
+            one, others = job.pair[0], {"reference": ticket.reference, "temporal": self._previous}
+            other = job.pair[1] if mode == "consistency" else others[mode]
+            comparable = other is not None and other.shape == one.shape
+            blocks = compare(self._pool, one, other if comparable else None, job.out, self._window)
             marks.append(("ssim", time.perf_counter()))
+            self._previous = one if mode == "temporal" else None
         timings = {name: now - before for (_, before), (name, now) in zip(marks, marks[1:])}
         invalid = (sum(saturated for saturated, _ in counts), sum(dark for _, dark in counts))
-        value = job.pair[0] if plan.window and mode == "temporal" else None
-        return Output({name: job.out[name] for name in plan.products}, timings, invalid, value, blocks)
+        return Output({name: job.out[name] for name in plan.products}, timings, invalid, blocks)
+
+    def reset(self) -> None:
+        """Forget the frame before (SSIM mode `temporal`)."""
+        self._previous = None
 
     def close(self) -> None:
         """End the threads."""

@@ -1,28 +1,33 @@
-"""The CUDA backend: one fused launch per frame, compiled for the frame's format and scheduled for the device."""
+"""The CUDA backend: at most two launches per frame, compiled for its format and scheduled for the device."""
 
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.cpu.strips import compare, cores
+from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.compile import compile_cubin
 from polar_pipeline.cuda.driver import Driver
-from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Slot
+from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, Slot
 from polar_pipeline.cuda.schedule import Schedule, choose, grid, schedule_defines, shared_bytes
+from polar_pipeline.cuda.ssim import COMPARISON, Similarity
 from polar_pipeline.cuda.work import FRAME, OUTPUTS, Work, defines, make_work
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.output import Buffers, Output
 from polar_pipeline.plan import Plan, make_plan
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor import Frame, PackedFrame, RawFrame
 
 #: Formats of frames that are kept ready.
 _KEPT = 4
+#: Place of a mark in `Slot.marks`.
+_COMPUTED = 3
+#: What the first launch stores for the second one.
+_PAIRS = ("sums", "s0")
+#: Shape and type of an array.
+_Kind = Tuple[Tuple[int, ...], str]
 
 
 class Ticket(NamedTuple):
@@ -33,12 +38,57 @@ class Ticket(NamedTuple):
         slot: Where.
         arrays: What is being filled, by output.
         staging: Seconds that its bytes took to pinned memory.
+        is_compared: Whether SSIM has something to compare with.
     """
 
     launch: Launch
     slot: Slot
     arrays: Dict[str, np.ndarray]
     staging: float
+    is_compared: bool
+
+
+class _Comparison:
+    """The second launch: similarity of images that are on the device.
+
+    Args:
+        driver: The device.
+        work: What the kernel does.
+
+    Attributes:
+        kinds: Arrays that it fills for the host, by name: `ssim_map` if wanted, `ssim`, and `blocks`.
+        scratch: Bytes of what it needs on the device, by name.
+
+    Raises:
+        CompileError: The kernel does not compile.
+        ScheduleError: No schedule fits the device.
+    """
+
+    def __init__(self, driver: Driver, work: Similarity) -> None:
+        self._driver = driver
+        self._schedule = ssim.choose(work, driver.device)
+        self._grid = ssim.grid(work, self._schedule)
+        self._shared = ssim.shared_bytes(self._schedule)
+        flags = {**ssim.defines(work), **ssim.schedule_defines(self._schedule)}
+        self._kernel = driver.load(compile_cubin("ssim", flags, driver.device.arch), "ssim", self._shared)
+        self.kinds: Dict[str, _Kind] = {"ssim": ((), "float32"), "blocks": (work.block_size, "float32")}
+        if work.map_dtype:
+            self.kinds["ssim_map"] = (work.map_size, work.map_dtype)
+        self.scratch = {"pieces": 4 * ssim.pieces(work, self._schedule), "done": 4}
+
+    def launch(self, stream: int, first: int, second: int, places: Mapping[str, int]) -> None:
+        """Start on two images, in the stream's order; `places`: where everything in `kinds` and `scratch` lies."""
+        argument = np.zeros((), COMPARISON)
+        argument["first"], argument["second"] = first, second
+        argument["mean"] = places["ssim"]
+        argument["map"] = places.get("ssim_map", 0)
+        for name in ("blocks", *self.scratch):
+            argument[name] = places[name]
+        self._driver.launch(self._kernel, self._grid, self._schedule.threads, self._shared, stream, argument)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._driver.unload(self._kernel)
 
 
 class Launch:
@@ -46,31 +96,50 @@ class Launch:
 
     Args:
         driver: The device.
-        work: What the kernel does.
-        options: What to compute.
+        work: What the first kernel does.
+        plan: What to compute.
+        options: How.
 
     Raises:
-        CompileError: The kernel does not compile.
+        CompileError: A kernel does not compile.
         DeviceMemoryError: The device is too small.
         ScheduleError: No schedule fits the device.
     """
 
-    def __init__(self, driver: Driver, work: Work, options: Options) -> None:
+    def __init__(self, driver: Driver, work: Work, plan: Plan, options: Options) -> None:
         self._driver = driver
         self._work = work
+        self._mode = options.ssim_mode
         self._schedule: Schedule = choose(work, driver.device)
         self._shared = shared_bytes(work, self._schedule)
         flags = {**defines(work), **schedule_defines(work, self._schedule)}
         cubin = compile_cubin(self._schedule.kernel, flags, driver.device.arch)
         self._kernel = driver.load(cubin, self._schedule.kernel, self._shared)
-        shapes = {name: _output_shape(name, work) for name in work.dtypes}
-        self._arrays = {name: (shapes[name], work.dtypes[name]) for name in shapes}
-        sizes = {name: int(np.prod(shape)) * np.dtype(dtype).itemsize for name, (shape, dtype) in self._arrays.items()}
+        self._comparison: Optional[_Comparison] = None
+        self._kinds: Dict[str, _Kind] = {
+            name: (options.shape_of(name, work.output_size), dtype)
+            for name, dtype in work.outputs
+            if name not in _PAIRS
+        }
+        scratch: Dict[str, int] = {}
+        reference = 0
         self._step = _row_bytes(work)
         try:
-            self._buffers = FrameBuffers(driver, work.height * self._step, sizes)
+            if plan.window:
+                similarity = _similarity(work, plan, options)
+                self._comparison = _Comparison(driver, similarity)
+                self._kinds.update(self._comparison.kinds)
+                self._plane = similarity.height * similarity.width * np.dtype(similarity.dtype).itemsize
+                scratch = {**self._comparison.scratch, "sums": 2 * self._plane}
+                if self._mode != "consistency":
+                    scratch["s0"] = scratch.pop("sums") // 2
+                reference = self._plane if self._mode == "reference" else 0
+            outputs = {
+                name: int(np.prod(shape)) * np.dtype(dtype).itemsize for name, (shape, dtype) in self._kinds.items()
+            }
+            self._buffers = FrameBuffers(driver, Sizes(work.height * self._step, outputs, scratch, reference))
         except RuntimeError:
-            driver.unload(self._kernel)
+            self._unload()
             raise
         self._frame = np.zeros((), FRAME)
         self._frame["raw_stride"] = work.height * self._step
@@ -78,42 +147,87 @@ class Launch:
         self._frame["step"] = self._step
         self._frame["full_scale"] = work.full_scale
         self._frame["min_intensity"] = options.min_intensity
+        self._former: Optional[Slot] = None  # of the frame before, in mode `temporal`
+        self._reference = np.empty(0, np.float32)
+        self._version = 0
 
-    def submit(self, rows: np.ndarray, buffers: Buffers) -> Ticket:
+    def submit(self, rows: np.ndarray, buffers: Buffers, reference: Optional[np.ndarray] = None) -> Ticket:
         """Start on a frame.
 
         Args:
             rows: (H, ...) pixels or packed bytes.
             buffers: Where pinned arrays for the outputs come from.
+            reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
 
         Raises:
             DeviceLostError: The device stopped working.
             RuntimeError: Too many frames are under way.
         """
         driver, slot = self._driver, self._buffers.take()
-        stream, (start, uploaded, computed, done) = slot.stream, slot.marks
+        stream, (start, uploaded, polarized, computed, done) = slot.stream, slot.marks
         began = time.perf_counter()
         np.copyto(slot.raw.view(rows.dtype).reshape(rows.shape), rows)
+        is_new = reference is not None and self._stage_reference(slot, reference)
         staging = time.perf_counter() - began
-        slot.hold = {name: buffers.get(*kind) for name, kind in self._arrays.items()}
+        slot.hold = {name: buffers.get(*kind) for name, kind in self._kinds.items()}
         integrated = driver.device.integrated
         driver.record(start, stream)
         if not integrated:
             driver.upload(slot.raw_pointer, slot.raw, stream)
+            if is_new:
+                driver.upload(slot.reference_pointer, slot.reference, stream)
         driver.clear(slot.counts_pointer, slot.counts.nbytes, stream)
         driver.record(uploaded, stream)
+        if self._former is not None:  # its S0 is read, and what it read itself is overwritten
+            driver.follow(stream, self._former.marks[_COMPUTED])
+        hold = {name: array.ctypes.data for name, array in slot.hold.items()}
+        places = {**(hold if integrated else slot.outputs), **slot.scratch}
         self._frame["raw"], self._frame["counts"] = slot.raw_pointer, slot.counts_pointer
-        for name, array in slot.hold.items():
-            self._frame["out"][OUTPUTS.index(name)] = array.ctypes.data if integrated else slot.outputs[name]
+        for name in self._work.dtypes:
+            self._frame["out"][OUTPUTS.index(name)] = places[name]
         blocks, threads = grid(self._work, self._schedule), self._schedule.threads
         driver.launch(self._kernel, blocks, threads, self._shared, stream, self._frame)
+        driver.record(polarized, stream)
+        is_compared = self._compare(slot, places)
         driver.record(computed, stream)
         if not integrated:
             for name, array in slot.hold.items():
-                driver.download(array, slot.outputs[name], stream)
+                if is_compared or self._comparison is None or name not in self._comparison.kinds:
+                    driver.download(array, slot.outputs[name], stream)
         driver.download(slot.counts, slot.counts_pointer, stream)
         driver.record(done, stream)
-        return Ticket(self, slot, slot.hold, staging)
+        return Ticket(self, slot, slot.hold, staging, is_compared)
+
+    def _stage_reference(self, slot: Slot, reference: np.ndarray) -> bool:
+        """Put the reference where the slot's frame finds it; gives whether it was another one before."""
+        if not np.array_equal(reference, self._reference):
+            self._reference = reference.copy()
+            self._version += 1
+        if slot.version == self._version:
+            return False
+        slot.version = self._version
+        staged = slot.reference.view(self._work.dtypes["s0"]).reshape(reference.shape)
+        np.copyto(staged, reference, casting="same_kind")
+        return True
+
+    def _compare(self, slot: Slot, places: Mapping[str, int]) -> bool:
+        """Start the second launch, if there is one and it has something to compare with."""
+        if self._comparison is None:
+            return False
+        former, first = self._former, places["sums" if self._mode == "consistency" else "s0"]
+        second: Optional[int] = first + self._plane
+        if self._mode == "reference":
+            second = slot.reference_pointer
+        elif self._mode == "temporal":
+            second = former.scratch["s0"] if former else None
+            self._former = slot
+        if second is not None:
+            self._comparison.launch(slot.stream, first, second, places)
+        return second is not None
+
+    def forget(self) -> None:
+        """Compare the next frame with none before it."""
+        self._former = None
 
     def collect(self, ticket: Ticket) -> Dict[str, float]:
         """Wait for a frame; gives seconds per stage.
@@ -121,26 +235,38 @@ class Launch:
         Raises:
             DeviceLostError: The device stopped working.
         """
-        start, uploaded, computed, done = ticket.slot.marks
+        start, uploaded, polarized, computed, done = ticket.slot.marks
         self._driver.wait(done)
         ticket.slot.hold = {}
-        return {
+        if self._comparison is not None and not ticket.is_compared:
+            for name in self._comparison.kinds:
+                ticket.arrays[name].fill(0 if ticket.arrays[name].dtype == np.uint8 else np.nan)
+        timings = {
             "upload": ticket.staging + self._driver.elapsed(start, uploaded),
-            "kernel": self._driver.elapsed(uploaded, computed),
+            "kernel": self._driver.elapsed(uploaded, polarized),
+            "ssim": self._driver.elapsed(polarized, computed),
             "download": self._driver.elapsed(computed, done),
         }
+        if self._comparison is None:
+            del timings["ssim"]
+        return timings
 
     def close(self) -> None:
         """Give everything back."""
         self._buffers.close()
+        self._unload()
+
+    def _unload(self) -> None:
         self._driver.unload(self._kernel)
+        if self._comparison is not None:
+            self._comparison.close()
 
 
-def _output_shape(name: str, work: Work) -> Tuple[int, ...]:
-    """Shape of an output's array."""
-    if name in PRODUCTS:
-        return PRODUCTS[name].shape(work.output_size, work.sensor.is_color)
-    return (2, *work.output_size) if name == "sums" else work.output_size
+def _similarity(work: Work, plan: Plan, options: Options) -> Similarity:
+    """What the second launch does with what the first one stores."""
+    dtype = next(dtype for name, dtype in work.outputs if name in _PAIRS)
+    map_dtype = options.dtype_of("ssim_map") if "ssim_map" in plan.products else ""
+    return Similarity(*work.output_size, options.ssim_stride, options.ssim_window, options.ssim_sigma, dtype, map_dtype)
 
 
 def _row_bytes(work: Work) -> int:
@@ -157,7 +283,6 @@ class CudaBackend:
     Args:
         plan: What to compute.
         options: How.
-        threads: CPU threads for what runs there; 0 for one per core.
         driver: The GPU; by default the first.
 
     Raises:
@@ -167,14 +292,13 @@ class CudaBackend:
     #: Frames that can be under way.
     depth = SLOTS
 
-    def __init__(self, plan: Plan, options: Options, threads: int = 0, driver: Optional[Driver] = None) -> None:
+    def __init__(self, plan: Plan, options: Options, driver: Optional[Driver] = None) -> None:
         self._plan = plan
         self._options = options
         self._driver = driver or Driver()
         self._launches: Dict[Tuple[str, int, Tuple[int, int]], Launch] = {}
         self._pinned = Buffers(self._driver.host_array)
-        self._buffers = Buffers()
-        self._pool = ThreadPoolExecutor(threads or cores(), "polar_pipeline")
+        self._latest: Optional[Launch] = None  # of the frame before
 
     @property
     def device(self) -> str:
@@ -186,7 +310,7 @@ class CudaBackend:
         return _key(_readable(frame)) in self._launches
 
     def prepare(self, frame: Frame) -> None:
-        """Compile and load the kernel for frames like this one, and get its memory.
+        """Compile and load the kernels for frames like this one, and get its memory.
 
         Raises:
             CompileError: The kernel does not compile.
@@ -200,14 +324,18 @@ class CudaBackend:
         launch = self._launches.pop(key, None)
         if launch is None:
             work = make_work(self._plan, self._options, *key)
-            launch = Launch(self._driver, work, self._options)
+            launch = Launch(self._driver, work, self._plan, self._options)
         self._launches[key] = launch  # last: the others are older
         if len(self._launches) > max(_KEPT, SLOTS):
             self._launches.pop(next(iter(self._launches))).close()
         return launch
 
-    def submit(self, frame: Frame) -> Ticket:
+    def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
         """Start on a frame, without waiting for it; at most `depth` can be under way.
+
+        Args:
+            frame: The mosaic.
+            reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`; uploaded when it changes.
 
         Raises:
             CompileError: Its kernel does not compile.
@@ -217,41 +345,33 @@ class CudaBackend:
         """
         frame = _readable(frame)
         rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
-        return self._launch(frame).submit(rows, self._pinned)
+        launch = self._launch(frame)
+        if launch is not self._latest:  # what that one had before is not the frame before
+            launch.forget()
+            self._latest = launch
+        return launch.submit(rows, self._pinned, reference)
 
-    def result(self, ticket: Ticket, other: Optional[np.ndarray] = None) -> Output:
+    def result(self, ticket: Ticket) -> Output:
         """Wait for a frame; frames come back in the order in which they were submitted.
-
-        Args:
-            ticket: What `submit` gave.
-            other: (h, w) float32 that SSIM compares S0/2 with; None in mode `consistency` and for a first frame.
 
         Raises:
             DeviceLostError: The device stopped working.
         """
-        plan, options, arrays = self._plan, self._options, ticket.arrays
         timings = ticket.launch.collect(ticket)
         saturated, dark = (int(count) for count in ticket.slot.counts)
-        products = {name: arrays[name] for name in plan.products if name in arrays}
-        value = None
-        if plan.window:
-            began = time.perf_counter()
-            one = arrays["sums"][0] if options.ssim_mode == "consistency" else arrays["s0"]
-            for name in plan.products:
-                if name not in products:
-                    shape = PRODUCTS[name].shape(one.shape, options.sensor.is_color)
-                    products[name] = self._buffers.get(shape, options.dtype_of(name))
-            compare(self._pool, one, arrays["sums"][1] if options.ssim_mode == "consistency" else other, products)
-            timings["ssim"] = time.perf_counter() - began
-            value = one if options.ssim_mode == "temporal" else None
-        return Output({name: products[name] for name in plan.products}, timings, (saturated, dark), value)
+        products = {name: ticket.arrays[name] for name in self._plan.products}
+        return Output(products, timings, (saturated, dark), ticket.arrays.get("blocks"))
+
+    def reset(self) -> None:
+        """Forget the frame before (SSIM mode `temporal`)."""
+        self._latest = None
 
     def close(self) -> None:
         """Give everything back but the results that somebody holds; safe on a lost device, and twice."""
         for launch in self._launches.values():
             launch.close()
         self._launches.clear()
-        self._pool.shutdown()
+        self._latest = None
 
 
 def _readable(frame: Frame) -> Frame:
@@ -271,7 +391,7 @@ def problem() -> Optional[str]:
     """Why the backend cannot work on this machine, None if it can: a small frame was computed."""
     backend = None
     try:
-        backend = CudaBackend(make_plan(("dolp",)), make_options(products=("dolp",)), 1)
+        backend = CudaBackend(make_plan(("dolp",)), make_options(products=("dolp",)))
         backend.result(backend.submit(RawFrame(np.zeros((32, 32), np.uint8), 255)))
     except (RuntimeError, ValueError, OSError) as err:
         return str(err)

@@ -193,6 +193,10 @@ class Driver:
         """Wait until the device has come to the mark."""
         self._call(self._runtime.eventSynchronize, event)
 
+    def follow(self, stream: int, event: int) -> None:
+        """What comes next in the stream waits until the device has come to a mark in another one."""
+        self._call(self._runtime.streamWaitEvent, stream, event)
+
     def elapsed(self, first: int, second: int) -> float:
         """Seconds between two marks that the device has passed."""
         milliseconds: float = self._call(self._runtime.eventElapsedTime, first, second)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping
+from typing import Dict, List, Mapping, NamedTuple
 
 import numpy as np
 
@@ -14,49 +14,78 @@ SLOTS = 3
 COUNTERS = 2
 
 
-def device_bytes(raw_bytes: int, outputs: Mapping[str, int], integrated: bool) -> int:
-    """Device memory that a ring of slots takes; an integrated GPU works on the host's memory.
+class Sizes(NamedTuple):
+    """Bytes that a frame takes on its way.
+
+    Attributes:
+        raw: Of the raw frame.
+        outputs: Of each output that comes back to the host.
+        scratch: Of each array that stays on the device.
+        reference: Of the image that SSIM compares with; 0 without.
+    """
+
+    raw: int
+    outputs: Mapping[str, int]
+    scratch: Mapping[str, int]
+    reference: int = 0
+
+
+def device_bytes(sizes: Sizes, integrated: bool) -> int:
+    """Device memory that a ring of slots takes.
 
     Args:
-        raw_bytes: Of one raw frame.
-        outputs: Bytes of one array of each output.
-        integrated: Whether GPU and CPU share their memory.
+        sizes: What one frame takes.
+        integrated: Whether GPU and CPU share their memory: then what the host sees lies there.
     """
-    frame = 0 if integrated else raw_bytes + sum(outputs.values())
-    return SLOTS * (frame + COUNTERS * 4)
+    shared = 0 if integrated else sizes.raw + sizes.reference + sum(sizes.outputs.values())
+    return SLOTS * (shared + sum(sizes.scratch.values()) + COUNTERS * 4)
 
 
 class Slot:
     """The place of one frame: its raw bytes on host and device, its outputs on the device, its own stream and marks.
 
-    On an integrated GPU the raw bytes have one place, and outputs none: kernels write where the caller reads.
+    On an integrated GPU the raw bytes and the reference have one place, and outputs none: kernels write where the
+    caller reads.
 
     Attributes:
-        raw: (raw_bytes,) uint8, pinned: what is filled with a frame.
+        raw: (raw,) uint8, pinned: what is filled with a frame.
         raw_pointer: Where kernels read it.
         outputs: Where kernels write, by output.
+        scratch: Where kernels keep what nobody else sees, by name; zeros at first.
+        reference: (reference,) uint8, pinned: what is filled with the image that SSIM compares with.
+        reference_pointer: Where kernels read it.
+        version: Of the reference that is there.
         counts: (2,) uint32, pinned: saturated, dark.
         counts_pointer: Where kernels add to them.
         stream: The slot's queue.
-        marks: Events at start, upload's end, kernel's end, download's end.
+        marks: Events at start, end of upload, of the first kernel, of the second one, of download.
         hold: The arrays that the frame under way here fills; empty once its result was taken.
     """
 
-    def __init__(self, driver: Driver, raw_bytes: int, outputs: Mapping[str, int]) -> None:
+    def __init__(self, driver: Driver, sizes: Sizes) -> None:
         self._driver = driver
         self._pointers: List[int] = []
         self.stream = driver.make_stream()
-        self.marks = [driver.make_event() for _ in range(4)]
+        self.marks = [driver.make_event() for _ in range(5)]
         self.hold: Dict[str, np.ndarray] = {}
+        self.version = 0
+        integrated = driver.device.integrated
         try:
-            self.raw: np.ndarray = driver.host_array((raw_bytes,), "uint8")
+            self.raw: np.ndarray = driver.host_array((sizes.raw,), "uint8")
             self.counts: np.ndarray = driver.host_array((COUNTERS,), "uint32")
+            self.reference: np.ndarray = driver.host_array((sizes.reference,), "uint8")
             self.counts_pointer = self._malloc(self.counts.nbytes)
-            integrated = driver.device.integrated
-            self.raw_pointer: int = self.raw.ctypes.data if integrated else self._malloc(raw_bytes)
-            self.outputs: Dict[str, int] = (
-                {} if integrated else {name: self._malloc(size) for name, size in outputs.items()}
+            self.raw_pointer, self.reference_pointer = (
+                array.ctypes.data if integrated or not array.nbytes else self._malloc(array.nbytes)
+                for array in (self.raw, self.reference)
             )
+            self.outputs: Dict[str, int] = (
+                {} if integrated else {name: self._malloc(size) for name, size in sizes.outputs.items()}
+            )
+            self.scratch: Dict[str, int] = {}
+            for name, size in sizes.scratch.items():
+                self.scratch[name] = self._malloc(size)
+                driver.clear(self.scratch[name], size, self.stream)
         except DeviceMemoryError:
             self.close()
             raise
@@ -76,26 +105,25 @@ class Slot:
 
 
 class FrameBuffers:
-    """A ring of slots for frames of one shape and format: upload, kernel and download of neighbours overlap.
+    """A ring of slots for frames of one shape and format: upload, kernels and download of neighbours overlap.
 
     Args:
         driver: The device.
-        raw_bytes: Of one raw frame.
-        outputs: Bytes of one array of each output.
+        sizes: What one frame takes.
 
     Raises:
         DeviceMemoryError: They do not fit; the text gives need and what is free.
     """
 
-    def __init__(self, driver: Driver, raw_bytes: int, outputs: Mapping[str, int]) -> None:
+    def __init__(self, driver: Driver, sizes: Sizes) -> None:
         self._slots: List[Slot] = []
         self._next = 0
         try:
             for _ in range(SLOTS):
-                self._slots.append(Slot(driver, raw_bytes, outputs))
+                self._slots.append(Slot(driver, sizes))
         except DeviceMemoryError as err:
             self.close()
-            need = device_bytes(raw_bytes, outputs, driver.device.integrated)
+            need = device_bytes(sizes, driver.device.integrated)
             raise DeviceMemoryError(f"{SLOTS} frames need {need} bytes on the device: {err}") from err
 
     def take(self) -> Slot:

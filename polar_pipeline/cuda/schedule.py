@@ -13,6 +13,8 @@ from math import hypot
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+import numpy as np
+
 from polar_pipeline.cuda.device import WARP, Device, occupancy, resident_blocks
 from polar_pipeline.cuda.work import OUTPUTS, Work, red_sites
 from polar_pipeline.plan import Limits
@@ -512,7 +514,7 @@ class Prediction(NamedTuple):
 def output_bytes(work: Work) -> int:
     """Bytes that a launch stores for one frame."""
     height, width = work.output_size
-    values = sum(_CHANNELS[name][work.sensor.is_color] * (1 if dtype == "uint8" else 4) for name, dtype in work.outputs)
+    values = sum(_CHANNELS[name][work.sensor.is_color] * np.dtype(dtype).itemsize for name, dtype in work.outputs)
     return height * width * values
 
 
@@ -589,7 +591,8 @@ class Occupant(NamedTuple):
         registers: Per thread.
         shared: Bytes per block.
         in_flight: Bytes that a block has on their way at a time.
-        has_barriers: Whether the threads of a block wait for each other.
+        has_barriers: Whether the threads of a block wait for each other before they go on loading.
+        busy_warps: Resident warps of a multiprocessor with which waiting takes as long as issuing.
     """
 
     blocks: int
@@ -598,6 +601,7 @@ class Occupant(NamedTuple):
     shared: int
     in_flight: float
     has_barriers: bool
+    busy_warps: int = BUSY_WARPS
 
 
 def predict(work: Work, schedule: Schedule, device: Device, frames: int = 1) -> Prediction:
@@ -628,7 +632,7 @@ def predict_launch(taken: Cost, occupant: Occupant, device: Device, frames: int 
     fitting = resident_blocks(device, occupant.threads, occupant.registers, occupant.shared)
     needed = device.bandwidth_gbs * 1e9 * LATENCY_S / device.multiprocessors
     memory = ideal.memory_us / min(1.0, min(fitting, mean) * occupant.in_flight / needed)
-    slack = BUSY_WARPS * WARP / (min(fitting, busiest) * occupant.threads)
+    slack = occupant.busy_warps * WARP / (min(fitting, busiest) * occupant.threads)
     arithmetic = ideal.arithmetic_us * busiest / mean * hypot(1, slack)
     waiting = min(memory, arithmetic) / fitting if occupant.has_barriers else 0.0
     return Prediction(memory, arithmetic, waiting, ideal.launch_us)

@@ -122,6 +122,8 @@ def defines(work: Similarity) -> Dict[str, Union[int, str]]:
 
 #: Error of the window in half up to which tensor cores are used; the bound of all is 1e-3.
 _HALF_ERROR = 5e-4
+#: Threads of a block, with `registers`: more do not fit twice on a multiprocessor.
+_MAX_THREADS = 352
 #: Rows that a strip can have: a part of a block of the map, or several.
 _ROWS = (16, 32, 64, 128, 256, 512)
 #: With `registers`: rows between two barriers, which is also the pixels of a thread along x.
@@ -173,7 +175,7 @@ def _space(work: Similarity) -> Iterator[Schedule]:
     widths = {_up(-(-width // strips), _BATCH) for strips in range(1, 33)}
     for tile_x, rows in product(sorted(widths), _ROWS):
         threads = _up(tile_x + halo, WARP)
-        if 64 <= threads <= 352:
+        if threads <= _MAX_THREADS:
             yield Schedule("ssim", "registers", threads, tile_x, rows=rows)
     for threads, rows in product((32, 64, 128), _ROWS):
         yield Schedule("ssim", "tensor", threads, _COLUMNS, rows=rows)
@@ -217,8 +219,12 @@ def registers(work: Similarity, schedule: Schedule) -> int:
 # ------------------------------------------------------------------------------------------------------------ objective
 
 #: Issue slots of a lane, as compiled: a row of a column along y beside four moments of every tap, a pixel along x
-#: likewise, a load, and a step of a warp on tensor cores.
-_ALONG_Y, _ALONG_X, _LOAD, _TENSOR_STEP = 18, 24, 2, 230
+#: likewise, a load, and a step of a warp on tensor cores, of which beginning and end take some more.
+_ALONG_Y, _ALONG_X, _LOAD, _TENSOR_STEP, _TENSOR_ENDS = 14, 20, 2, 230, 3
+#: Resident warps with which waiting takes as long as issuing. The sums of `registers` wait for nothing but themselves.
+_BUSY_WARPS = {"registers": 14, "tensor": 22}
+#: Microseconds from one block to the next where the blocks of a frame count themselves.
+_COUNT_US = 0.003
 
 
 def cost(work: Similarity, schedule: Schedule) -> Cost:
@@ -226,7 +232,7 @@ def cost(work: Similarity, schedule: Schedule) -> Cost:
     blocks, halo, warps = grid(work, schedule)[0], work.window - 1, schedule.threads // WARP
     if schedule.window == "tensor":
         loaded = blocks * warps * 2 * _COLUMNS * (schedule.rows + 2 * _STEP)
-        operations = blocks * schedule.threads * (schedule.rows // _STEP + 2) * _TENSOR_STEP
+        operations = blocks * schedule.threads * (schedule.rows // _STEP + _TENSOR_ENDS) * _TENSOR_STEP
     else:
         loaded = blocks * (schedule.tile_x + halo) * (schedule.rows + halo) * work.stride**2
         moments = 4 * work.window
@@ -245,15 +251,18 @@ def predict(work: Similarity, schedule: Schedule, device: Device, frames: int = 
         in_flight = schedule.threads // WARP * (_STAGES - 1) * _STAGE_BYTES
     else:
         in_flight = schedule.threads * _BATCH * 2 * sample * work.stride**2
+    blocks = grid(work, schedule)[0]
     occupant = Occupant(
-        grid(work, schedule)[0],
+        blocks,
         schedule.threads,
         registers(work, schedule),
         shared_bytes(schedule),
         in_flight,
-        schedule.window == "registers",
+        False,
+        _BUSY_WARPS[schedule.window],
     )
-    return predict_launch(cost(work, schedule), occupant, device, frames)
+    found = predict_launch(cost(work, schedule), occupant, device, frames)
+    return found._replace(waiting_us=blocks * _COUNT_US)  # counters of frames are apart
 
 
 def choose(work: Similarity, device: Device, frames: int = 1) -> Schedule:

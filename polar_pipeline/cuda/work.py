@@ -28,6 +28,9 @@ RAW_FORMATS = {"u8": 0, "u16": 1, "12p": 2, "12packed": 3}
 METHODS = {"bilinear": 0, "gradient": 1, "adaptive": 2}
 LATTICES = {"bilinear": 0, "mhc": 1, "weighted": 2}
 
+#: Element types of outputs, as the kernels read them.
+TYPES = {"uint8": 1, "float32": 2, "float16": 3}
+
 #: `struct Frame` of `kernels/frame.cuh`.
 FRAME = np.dtype(
     [
@@ -57,7 +60,7 @@ class Work(NamedTuple):
         raw_format: A key of `RAW_FORMATS`.
         full_scale: Raw number of a saturated pixel.
         half_precision: Whether the kernel computes in pairs of half.
-        outputs: (name in `OUTPUTS`, `uint8` or `float32`) of what is stored.
+        outputs: (name in `OUTPUTS`, `uint8` or `float32`) of what is stored; what SSIM reads can be `float16`.
         width: Raw pixels along x.
         height: Raw pixels along y.
     """
@@ -95,11 +98,12 @@ def make_work(plan: Plan, options: Options, raw_format: str, full_scale: int, sh
         full_scale: Raw number of a saturated pixel.
         shape: (height, width) of the mosaic.
     """
-    outputs = [(name, options.dtype_of(name)) for name in plan.products if name in OUTPUTS]
-    if plan.window:
-        outputs.append(("sums", "float32") if options.ssim_mode == "consistency" else ("s0", "float32"))
     # Half holds 11 bits: 8-bit samples and their small sums exactly, finer ones not.
     half_precision = options.precision == "fp16" or (options.precision == "auto" and full_scale <= 255)
+    outputs = [(name, options.dtype_of(name)) for name in plan.products if name in OUTPUTS]
+    if plan.window:
+        pair = "sums" if options.ssim_mode == "consistency" else "s0"
+        outputs.append((pair, "float16" if half_precision else "float32"))
     return Work(
         options.sensor.seen(options.roi_offset, options.flip, shape),
         options.resolution == "half",
@@ -144,5 +148,5 @@ def defines(work: Work) -> Dict[str, Union[int, str]]:
     for (i, j), (row, column) in red_sites(work.sensor).items():
         found[f"RED_ROW_{i}{j}"], found[f"RED_COLUMN_{i}{j}"] = row, column
     for name, dtype in work.outputs:
-        found[f"OUT_{name.upper()}"] = {"uint8": 1, "float32": 2}[dtype]
+        found[f"OUT_{name.upper()}"] = TYPES[dtype]
     return found
