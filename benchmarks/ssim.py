@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import common
 import cupy
@@ -30,6 +30,7 @@ from polar_pipeline.coefficients import SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDO
 from polar_pipeline.cuda import ssim as similarity
 from polar_pipeline.cuda.compile import OPTIONS, Resources, compile_cubin, find_library, resources
 from polar_pipeline.cuda.driver import Driver
+from polar_pipeline.cuda.schedule import Schedule
 from polar_pipeline.reference import ssim_map
 from polar_pipeline.share import share_path
 
@@ -121,21 +122,24 @@ def capture(one: Callable[[int], Any]) -> Callable[[], Any]:
 WORK = similarity.Similarity(HEIGHT, WIDTH, 1, SSIM_WINDOW, SSIM_SIGMA, "float16", "float32")
 
 
-class Product:
-    """`kernels/ssim.cu` with one of its windows, by the schedules that are predicted to be best for so many frames."""
+def product_cubin(schedule: Schedule) -> bytes:
+    """The kernel by a schedule."""
+    definitions = {**similarity.defines(WORK), **similarity.schedule_defines(schedule)}
+    return compile_cubin("ssim", definitions, driver().device.arch)
 
-    def __init__(self, images: Images, out: Any, window: str, frames: int) -> None:
-        self._images, self._out, device = images, out, driver().device
-        able = [schedule for schedule in similarity.candidates(WORK, device) if schedule.window == window]
-        self.schedule = min(able, key=lambda each: similarity.predict(WORK, each, device, frames).us)
-        definitions = {**similarity.defines(WORK), **similarity.schedule_defines(self.schedule)}
-        cubin = compile_cubin("ssim", definitions, device.arch)
-        self._shared = similarity.shared_bytes(self.schedule)
+
+class Product:
+    """`kernels/ssim.cu` by one of its schedules."""
+
+    def __init__(self, images: Images, out: Any, schedule: Schedule) -> None:
+        self._images, self._out, self.schedule = images, out, schedule
+        cubin = product_cubin(schedule)
+        self._shared = similarity.shared_bytes(schedule)
         self._kernel = driver().load(cubin, "ssim", self._shared)
-        self.facts = {**_usage(resources(cubin), self._shared), "schedule": self.schedule._asdict()}
+        self.facts = {**_usage(resources(cubin), self._shared), "schedule": schedule._asdict()}
         blocks = WORK.block_size
         self._scratch = {
-            "pieces": cupy.empty((FRAMES, similarity.pieces(WORK, self.schedule)), np.float32),
+            "pieces": cupy.empty((FRAMES, similarity.pieces(WORK, schedule)), np.float32),
             "done": cupy.zeros(FRAMES, np.uint32),
             "blocks": cupy.empty((FRAMES, *blocks), np.float32),
             "mean": cupy.empty(FRAMES, np.float32),
@@ -166,13 +170,31 @@ def _checked_map(image: Any, mean: Any) -> np.ndarray:
 
 
 def product(images: Images, out: Any) -> Dict[str, Contender]:
-    """The product on CUDA cores and on tensor cores."""
+    """On CUDA cores and on tensor cores, by the schedules that are fastest here and by those predicted to be."""
     found = {}
     for name, window in (("CUDA cores", "registers"), ("tensor cores", "tensor")):
-        many, one = (Product(images, out, window, frames) for frames in (FRAMES, 1))
-        facts = {**many.facts, "schedule_of_one": one.schedule._asdict()}
-        found[name] = Contender(many, partial(one, count=1), many.map_of, recorded=True, facts=facts)
+        able = [each for each in similarity.candidates(WORK, driver().device) if each.window == window]
+        with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
+            list(pool.map(product_cubin, able))
+        every = [Product(images, out, schedule) for schedule in able]
+        batch = _times(every)
+        single = _times([capture(partial(run, count=1)) for run in every])
+        for row, many, one in (
+            (name, batch, single),
+            (f"{name}, as predicted", _predictions(able, FRAMES), _predictions(able, 1)),
+        ):
+            run, run_one = every[many.index(min(many))], every[one.index(min(one))]
+            facts = {**run.facts, "schedule_of_one": run_one.schedule._asdict()}
+            found[row] = Contender(run, partial(run_one, count=1), run.map_of, recorded=True, facts=facts)
     return found
+
+
+def _times(runs: Sequence[Callable[[], Any]]) -> List[float]:
+    return list(gpu.medians({str(k): run for k, run in enumerate(runs)}, 5).values())
+
+
+def _predictions(schedules: Sequence[Schedule], frames: int) -> List[float]:
+    return [similarity.predict(WORK, schedule, driver().device, frames).us for schedule in schedules]
 
 
 # ------------------------------------------------------------------------------------------------------------ the study
@@ -415,14 +437,14 @@ def measure(contenders: Dict[str, Contender], wanted: Dict[int, np.ndarray]) -> 
         }
         for name, each in contenders.items()
     }
-    graphs = {name: capture(each.one) for name, each in contenders.items() if each.recorded}
-    for what, frames, runs in (
-        ("us_per_frame", FRAMES, {name: each.batch for name, each in contenders.items()}),
-        ("us_in_graph_of_64", FRAMES, graphs),
-        ("us_alone", 1, {name: partial(each.one, 0) for name, each in contenders.items()}),
-    ):
-        for name, milliseconds in gpu.medians(runs).items():
-            report[name][what] = round(1000 * milliseconds / frames, 3)
+    runs: Dict[str, Dict[str, Callable[[], Any]]] = {
+        "us_per_frame": {name: each.batch for name, each in contenders.items()},
+        "us_in_graph_of_64": {name: capture(each.one) for name, each in contenders.items() if each.recorded},
+        "us_alone": {name: partial(each.one, 0) for name, each in contenders.items()},
+    }
+    for what, calls in runs.items():
+        for name, milliseconds in gpu.medians(calls).items():
+            report[name][what] = round(1000 * milliseconds / (1 if what == "us_alone" else FRAMES), 3)
     return report
 
 
@@ -432,7 +454,7 @@ def add_ratios(results: Dict[str, Dict[str, Any]]) -> None:
         for row in results.values():
             if base in results and row["correct"]:
                 ratio = results[base]["us_per_frame"] / row["us_per_frame"]
-                row[f"times_as_fast_as_{common.slug(base)}"] = round(ratio, 3)
+                row[f"times_as_fast_as_{common.slug(base)}"] = float(f"{ratio:.3g}")
 
 
 def main() -> None:
