@@ -190,7 +190,7 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     fields = email.message_from_bytes(metadata)
     assert fields["Version"] == polar_pipeline.__version__
     required = {re.split(r"[ <>=;]", line)[0] for line in fields.get_all("Requires-Dist") if "extra ==" not in line}
-    assert required == {"numpy", "opencv-python-headless", "rosbags", "mcap", "tqdm"}
+    assert required == {"numpy", "opencv-python-headless", "rosbags", "mcap", "tqdm", "ddsketch"}
     assert {"ros", "cuda11", "cuda12", "cuda13", "dev"} == set(fields.get_all("Provides-Extra"))
     assert "polar_pipeline_node" in scripts
     assert "polar-pipeline" in scripts
