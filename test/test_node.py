@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, ClassVar, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, ClassVar, Deque, Dict, Iterator, List, Optional, Set, Tuple
 
 import cv2
 import numpy as np
@@ -36,8 +36,9 @@ from std_msgs.msg import Float32
 from support import ROOT, TIMEOUT, wait_for
 
 from polar_pipeline import SENSORS, Pipeline, RawFrame, messages
+from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.driver import DeviceLostError
-from polar_pipeline.options import make_options
+from polar_pipeline.options import Options, make_options
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import measure
 from polar_pipeline.ros.node import INFO_TOPICS, Frame, Mailbox, PipelineCache, PolarNode
@@ -412,8 +413,9 @@ class SlowPipeline:
 
     made: ClassVar[List[SlowPipeline]] = []
 
-    def __init__(self, products: Tuple[str, ...], ssim_mode: str = "consistency", **_: Any) -> None:
-        self.options = make_options(products=products, ssim_mode=ssim_mode)
+    def __init__(self, threads: int, **options: Any) -> None:
+        assert threads == 0
+        self.options = make_options(**options)
         self.compiled, self.started, self.closed = threading.Event(), threading.Event(), False
         self.error: Optional[Exception] = None
         self.made.append(self)
@@ -441,7 +443,18 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     monkeypatch.setattr(SlowPipeline, "made", [])
     settings = make_settings({name: row.default for name, row in PARAMETERS.items()})
     held = PipelineCache()
-    yield lambda *products, **changes: held.get(settings._replace(**changes) if changes else settings, products, None)
+
+    def get(*products: str, **changes: Any) -> SlowPipeline:
+        options = {name: changes.pop(name) for name in list(changes) if name in Options._fields}
+        wanted = settings._replace(options=settings.options._replace(**options), **changes)
+        served = held.get(wanted, products, None)
+        assert served.settings.options.resolution == served.pipeline.options.resolution
+        get.frame_id = served.settings.frame_id
+        return served.pipeline
+
+    yield get
+    for pipeline in SlowPipeline.made:
+        pipeline.compiled.set()
     held.close()
     assert all(pipeline.closed for pipeline in SlowPipeline.made)
 
@@ -480,17 +493,102 @@ def test_what_does_not_compile_is_said_and_the_rest_serves(cache: Any) -> None:
     assert cache("dolp") is first
 
 
-def test_new_settings_wait_for_what_is_compiled(cache: Any) -> None:
+def test_the_last_settings_serve_as_a_whole_while_others_are_compiled(cache: Any) -> None:
     first = cache("dolp")
     first.compiled.set()
     assert cache("dolp") is first
-    assert cache("aolp") is first
-    second = SlowPipeline.made[1]
-    threading.Timer(0.05, second.compiled.set).start()
-    assert cache("dolp", frame_id="front") not in (first, second)
-    assert first.closed
-    assert second.closed
-    SlowPipeline.made[2].compiled.set()
+    assert cache("dolp", resolution="full", frame_id="front") is first
+    assert cache.frame_id == "", "the frame's name changes with its resolution"
+    SlowPipeline.made[1].compiled.set()
+    wait_for(lambda: cache("dolp", resolution="full", frame_id="front") is SlowPipeline.made[1], "full resolution")
+    assert cache.frame_id == "front"
+    assert cache("dolp", resolution="full", frame_id="rear") is SlowPipeline.made[1], "nothing to compile"
+    assert cache.frame_id == "rear"
+    assert cache("dolp") is first, "kept for a change back"
+    assert len(SlowPipeline.made) == 2
+
+
+@pytest.mark.parametrize(
+    "change", [{"sensor": SENSORS["IMX250MYR"]}, {"roi_offset": (1, 0)}, {"flip": (True, False)}, {"bit_depth": 12}]
+)
+def test_nothing_stands_in_that_reads_frames_otherwise(cache: Any, change: Dict[str, Any]) -> None:
+    first = cache("dolp")
+    first.compiled.set()
+    assert cache("dolp") is first
+    assert cache("dolp", **change) is SlowPipeline.made[1]
+
+
+def test_many_changes_wait_for_none(cache: Any) -> None:
+    first = cache("dolp")
+    first.compiled.set()
+    assert cache("dolp") is first
+    for k in range(1, 20):
+        assert cache("dolp", min_intensity=k / 100) is first
+    assert not first.closed, "what serves is kept"
+    assert SlowPipeline.made[1].started.wait(TIMEOUT)
+    assert not SlowPipeline.made[1].closed, "it is being compiled"
+    assert all(pipeline.closed for pipeline in SlowPipeline.made[2:-3]), "those in between are given up"
+    for pipeline in SlowPipeline.made:
+        pipeline.compiled.set()
+    newest = SlowPipeline.made[-1]
+    wait_for(lambda: cache("dolp", min_intensity=0.19) is newest, "the newest settings")
+    wait_for(lambda: SlowPipeline.made[1].closed, "the end of the first compilation")
+    assert not any(pipeline.started.is_set() for pipeline in SlowPipeline.made[2:-3])
+
+
+#: Settings that change together: what tells a message of one from a message of another is its every field.
+TOGETHER: List[Dict[str, Any]] = [
+    {"resolution": "half", "output_depth": "float32", "ssim_stride": 1, "frame_id": "a", "min_intensity": 0.01},
+    {"resolution": "full", "output_depth": "uint8", "ssim_stride": 2, "frame_id": "b", "min_intensity": 0.5},
+    {"resolution": "half", "output_depth": "uint8", "ssim_stride": 4, "frame_id": "c", "min_intensity": 0.9},
+]
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_every_message_is_of_one_setting(rig: Any, monkeypatch: pytest.MonkeyPatch, compiles: bool) -> None:
+    ready: Set[CpuBackend] = set()
+    if compiles:  # as a GPU's does
+        monkeypatch.setattr(CpuBackend, "is_ready", lambda backend, _: backend in ready)
+        monkeypatch.setattr(CpuBackend, "prepare", lambda backend, _: (time.sleep(0.02), ready.add(backend)))
+    names = ("dolp", "ssim_map")
+    raw = mosaic(3, (96, 128))
+    expected = {}
+    for row in TOGETHER:
+        values = {name: parameter.default for name, parameter in PARAMETERS.items()}
+        arguments = make_settings({**values, **row}).arguments(names)
+        pipeline = Pipeline(**arguments)
+        pipeline.prepare(raw)
+        expected[row["frame_id"]] = pipeline(raw)
+    r = rig(**TOGETHER[0])
+    heard = {name: r.listen(Image, PRODUCTS[name].topic) for name in names}
+    infos = r.listen(CameraInfo, "quality/camera_info")
+    r.send(serialize_message(CameraInfo(height=96, width=128)), "camera_info", CameraInfo)
+    wait_for(lambda: r.node._camera_info, "the calibration")
+    for k in range(120):
+        if k % 4 == 3:
+            changes = [Parameter(name, value=value) for name, value in TOGETHER[k // 4 % 3].items()]
+            assert r.node.set_parameters_atomically(changes).successful
+        r.frame(raw)
+        time.sleep(0.004)
+    final = TOGETHER[119 // 4 % 3]["frame_id"]
+
+    def arrives() -> bool:
+        r.frame(raw)
+        return bool(heard["dolp"]) and heard["dolp"][-1].header.frame_id == final
+
+    wait_for(arrives, "the last change")
+    wait_for(lambda: len({message.header.frame_id for message in heard["ssim_map"]}) == 3, "all three settings")
+    frames: Dict[int, Set[str]] = {}
+    for name, found in heard.items():
+        for message in list(found):
+            setting = message.header.frame_id
+            frames.setdefault(stamp_of(message), set()).add(setting)
+            np.testing.assert_array_equal(pixels(message), expected[setting][name], err_msg=f"{name} of {setting}")
+    for message in list(infos):
+        frames.setdefault(stamp_of(message), set()).add(message.header.frame_id)
+        assert (message.height, message.width) == expected[message.header.frame_id]["ssim_map"].shape
+    assert all(len(settings) == 1 for settings in frames.values()), "a frame's messages are of one setting"
+    assert not any(name.startswith("dropped: ") and name != "dropped: overload" for name in r.report())
 
 
 def test_a_lost_device_costs_one_frame(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:

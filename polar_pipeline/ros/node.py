@@ -11,8 +11,8 @@ import threading
 import time
 import traceback
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, Deque, Dict, Generic, List, NamedTuple, Optional, Tuple, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Deque, Dict, Generic, Hashable, List, NamedTuple, Optional, Tuple, TypeVar
 
 import cv2
 import numpy as np
@@ -48,7 +48,7 @@ except ImportError:  # Humble
 
 T = TypeVar("T")
 
-#: Pipelines kept, one per set of products: viewers that come and go switch between them.
+#: Pipelines kept, one per settings and set of products: viewers that come and go switch between them.
 CACHED_PIPELINES = 4
 #: Seconds between two looks at the stop flag: Python runs a signal's handler only between two waits.
 STOP_PERIOD = 0.1
@@ -114,68 +114,79 @@ class Mailbox(Generic[T]):
             self._condition.notify()
 
 
-class PipelineCache:
-    """The pipelines of the newest settings by product set; used by the worker alone.
+class Served(NamedTuple):
+    """What processes a frame, and the settings that its outputs go by."""
 
-    A product set may first have to be compiled. That happens in a thread beside the worker, and meanwhile the pipeline
-    used last keeps serving.
+    pipeline: Pipeline
+    settings: Settings
+
+
+class PipelineCache:
+    """The pipelines used last, by settings and products; used by the worker alone.
+
+    A new one may first have to be compiled. That happens in a thread beside the worker, and meanwhile the one used last
+    keeps serving, with its own settings in everything: a change comes late, but never in parts. What cannot be put off
+    is how frames are read (see `_can_stand_in`); there the worker waits.
     """
 
     def __init__(self) -> None:
-        self._settings: Optional[Settings] = None
-        self._pipelines: Dict[Tuple[str, ...], Pipeline] = {}
-        self._current: Optional[Pipeline] = None
+        self._pipelines: Dict[Hashable, Pipeline] = {}
+        self._last: Optional[Served] = None
         self._compiler = ThreadPoolExecutor(1, "polar_pipeline_compiler")
         self._compiling: Dict[Pipeline, Any] = {}  # futures
 
-    def get(self, settings: Settings, products: Tuple[str, ...], raw: Raw) -> Pipeline:
-        """The pipeline for these settings and products, or one for other products until that one is ready for `raw`.
+    def get(self, settings: Settings, products: Tuple[str, ...], raw: Raw) -> Served:
+        """What makes these products by these settings, or what was used last until that is ready for `raw`.
 
         Raises:
             RuntimeError: It cannot be made ready.
         """
-        if settings is not self._settings:
-            self.clear()
-            self._settings = settings
-        pipeline = self._pipelines.pop(products, None) or Pipeline(**settings.arguments(products))
-        self._pipelines[products] = pipeline  # last: the others are older
-        if len(self._pipelines) > CACHED_PIPELINES:
-            oldest = self._pipelines.pop(next(iter(self._pipelines)))
-            if oldest is self._current:
-                self._current = None
-            self._finish(oldest)
-            oldest.close()
+        wanted, last = Served(self._make(settings, products), settings), self._last
+        pipeline = wanted.pipeline
         if pipeline in self._compiling or not pipeline.is_ready(raw):
-            substitute = self._current
-            if substitute is not None and _can_stand_in(substitute, pipeline, raw):
+            if last is not None and _can_stand_in(last.pipeline, pipeline, raw):
                 if pipeline not in self._compiling:
                     self._compiling[pipeline] = self._compiler.submit(pipeline.prepare, raw)
                 if not self._compiling[pipeline].done():
-                    return substitute
-            self._finish(pipeline)
-        if pipeline is not self._current:
+                    return last
+            if pipeline in self._compiling:
+                self._compiling.pop(pipeline).result()  # raises what went wrong
+        if last is None or pipeline is not last.pipeline:
             pipeline.reset()  # what it saw last is not the frame before this one
-            self._current = pipeline
+        self._last = wanted
+        return wanted
+
+    def _make(self, settings: Settings, products: Tuple[str, ...]) -> Pipeline:
+        """A pipeline of the cache, or a new one in the place of the oldest."""
+        key = (settings.options, settings.output_depth, settings.threads, products)
+        pipeline = self._pipelines.pop(key, None) or Pipeline(**settings.arguments(products))
+        self._pipelines[key] = pipeline  # last: the others are older
+        if len(self._pipelines) > CACHED_PIPELINES:
+            serving = self._last and self._last.pipeline
+            oldest = next(key for key, row in self._pipelines.items() if row is not serving)
+            self._release(self._pipelines.pop(oldest))
         return pipeline
 
-    def _finish(self, pipeline: Pipeline) -> None:
-        """Wait until it is no longer compiled; raises what went wrong."""
-        if pipeline in self._compiling:
-            self._compiling.pop(pipeline).result()
+    def _release(self, pipeline: Pipeline) -> None:
+        """Close a pipeline, if it is being compiled as soon as that is done."""
+        compiling = self._compiling.pop(pipeline, None)
+        if compiling is None:
+            pipeline.close()
+        else:
+            compiling.cancel()
+            compiling.add_done_callback(lambda _: pipeline.close())
 
     def reset(self) -> None:
         """Forget the frame before."""
-        if self._current is not None:
-            self._current.reset()
+        if self._last is not None:
+            self._last.pipeline.reset()
 
     def clear(self) -> None:
         """Release all pipelines."""
-        wait(self._compiling.values())
-        self._compiling.clear()
         for pipeline in self._pipelines.values():
-            pipeline.close()
+            self._release(pipeline)
         self._pipelines.clear()
-        self._current = None
+        self._last = None
 
     def close(self) -> None:
         """Release all pipelines for good."""
@@ -183,9 +194,14 @@ class PipelineCache:
         self._compiler.shutdown()
 
 
+#: Options that say how a frame is read: outputs made by former ones would be pictures of something else.
+_READING = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
+
+
 def _can_stand_in(one: Pipeline, other: Pipeline, raw: Raw) -> bool:
-    """Whether a pipeline can process a frame that is meant for another one."""
-    return one.options.ssim_mode == other.options.ssim_mode and one.is_ready(raw)
+    """Whether a pipeline can process a frame that is meant for another one: it reads and compares frames likewise."""
+    alike = (getattr(one.options, name) == getattr(other.options, name) for name in (*_READING, "ssim_mode"))
+    return all(alike) and one.is_ready(raw)
 
 
 class PolarNode(Node):  # type: ignore[misc]
@@ -317,7 +333,7 @@ class PolarNode(Node):  # type: ignore[misc]
         """
         small = np.zeros((64, 64), np.uint8)
         products = tuple(name for name in PRODUCTS if name not in SSIM_PRODUCTS)
-        pipeline = self._pipelines.get(self._settings, products, small)
+        pipeline = self._pipelines.get(self._settings, products, small).pipeline
         pipeline(small)
         pipeline.prepare(np.zeros(FULL_FRAME, np.uint8))
 
@@ -369,7 +385,7 @@ class PolarNode(Node):  # type: ignore[misc]
         """One frame, from its bytes to all of its messages."""
         started = time.perf_counter()
         timings = {"queue": started - frame.received}
-        settings, options = self._settings, self._settings.options
+        settings = self._settings
         image = messages.decode_image(frame.cdr)
         if image.stamp_ns < self._last_stamp:  # a bag that loops, a camera that starts again
             self._pipelines.reset()
@@ -386,23 +402,20 @@ class PolarNode(Node):  # type: ignore[misc]
         if not products and not infos:
             self._diagnostics.idled()
             return
-        raw = messages.to_raw(image, options.bit_depth, options.alignment)
+        raw = messages.to_raw(image, settings.options.bit_depth, settings.options.alignment)
+        served, reference = self._choose(settings, products, raw)
+        if served is not None:
+            settings = served.settings  # of a change that is still compiled, the former ones
+        options = settings.options
         size = options.output_size(raw.shape)
-        reference = None
-        if options.ssim_mode == "reference" and set(products) & set(SSIM_PRODUCTS):
-            try:
-                reference = self._get_reference(size)
-            except FrameError as err:  # the other products need none
-                self._refuse(err.cause, str(err))
-                products = tuple(name for name in products if name not in SSIM_PRODUCTS)
         timings["decode"] = time.perf_counter() - started
 
         frame_id = settings.frame_id or image.frame_id
         outgoing: List[Tuple[Publisher, Any]] = []
         sample = None
-        if products:
-            pipeline = self._pipelines.get(settings, products, raw)
-            result = pipeline(raw, reference=reference if pipeline.options.ssim_mode == "reference" else None)
+        if served is not None:
+            pipeline = served.pipeline
+            result = pipeline(raw, reference=reference)
             timings.update(result.timings)
             started = time.perf_counter()
             for name in result:
@@ -446,6 +459,21 @@ class PolarNode(Node):  # type: ignore[misc]
         if now >= self._layout_due:
             self._layout_due = now + LAYOUT_PERIOD
             self._layout = check_layout(raw, options)
+
+    def _choose(
+        self, settings: Settings, products: Tuple[str, ...], raw: Raw
+    ) -> Tuple[Optional[Served], Optional[np.ndarray]]:
+        """What processes a frame, None for nothing, and the image that SSIM compares it with, if it needs one."""
+        if not products:
+            return None, None
+        served = self._pipelines.get(settings, products, raw)
+        if served.pipeline.options.ssim_mode != "reference":
+            return served, None
+        try:
+            return served, self._get_reference(served.pipeline.output_size(raw.shape))
+        except FrameError as err:  # the other products need none
+            self._refuse(err.cause, str(err))
+            return self._choose(settings, tuple(name for name in products if name not in SSIM_PRODUCTS), raw)
 
     def _get_reference(self, size: Tuple[int, int]) -> np.ndarray:
         """The newest image of topic `reference` as (h, w) float32.
