@@ -309,11 +309,12 @@ def test_plan_prints_what_was_fused_and_what_it_takes(capsys: Any) -> None:
         r"mosaic -> intensity, dolp, preview, ssim_pair",
         r"shared +\d+ of 49152 bytes a block",
         r"reads +5013504 bytes",
-        rf"writes +{1224 * 1024 * (3 + 4 + 3 + 8)} bytes",
+        rf"writes +{1224 * 1024 * (3 + 4 + 3 + 4)} bytes",
         r"memory +[\d.]+ us at 85% of 137 GB/s",
         r"arithmetic +[\d.]+ us: \d+ operations at 1024 a clock and 1377 MHz take [\d.]+ us, with every scheduler busy",
         r"time +[\d.]+ us predicted",
         r"launch ssim\n(.*\n)*.*ssim_map looks at neighbours in ssim_pair",
+        r"launch ssim\n(.*\n)*.*schedule +ssim, window in registers: threads \d+",
     ):
         assert re.search(words, text), words
 
@@ -330,6 +331,8 @@ def test_plan_for_programs(capsys: Any) -> None:
     parts = shown["predicted"]
     slower = max(parts["memory_us"], parts["arithmetic_us"])
     assert parts["us"] == pytest.approx(slower + parts["waiting_us"] + parts["launch_us"])
+    assert shown["ssim"]["schedule"]["kernel"] == "ssim"
+    assert 0 < shown["ssim"]["predicted"]["us"] < 100
 
 
 def test_plan_says_what_does_not_fit(capsys: Any, monkeypatch: Any) -> None:

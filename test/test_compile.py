@@ -248,6 +248,9 @@ def test_resources_of_two_kernels(folder: Path) -> None:
 #: The adaptive method at half resolution holds all angles of two raw rows: in colour or in float more than the 96
 #: registers a thread that 30 % occupancy leaves on sm_72. No shipped config asks for it, and it runs; only slower.
 CROWDED = re.compile("tile: (color half adaptive|mono half adaptive .* fp32)")
+#: Windows of 15 taps hold 56 partial sums a column, and strides addresses of many samples: less than 30 % occupancy,
+#: but no spills. With a stride few pixels are left.
+LONG = re.compile("ssim: registers, .*(15 taps|stride)")
 
 
 def test_no_shipped_config_asks_for_more_than_is_compiled() -> None:
@@ -295,7 +298,8 @@ def test_every_kernel_fits_the_jetsons(
         row
         for row in rows
         if row["shared_bytes"] > limit
-        or ((row["spill_bytes"] or not 0.3 <= row["occupancy"] <= 1) and not CROWDED.match(row["name"]))
+        or (row["spill_bytes"] and not CROWDED.match(row["name"]))
+        or (not 0.3 <= row["occupancy"] <= 1 and not CROWDED.match(row["name"]) and not LONG.match(row["name"]))
     ]
     assert not misfits, "\n".join(map(str, misfits))
 

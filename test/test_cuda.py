@@ -657,7 +657,7 @@ from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor import RawFrame
 driver, options = Driver(), make_options(products=("intensity",))
-made = CudaBackend(make_plan(options.products), options, 1, driver)
+made = CudaBackend(make_plan(options.products), options, driver)
 frame = RawFrame(np.full((32, 32), 100, np.uint8), 255)
 held = made.result(made.submit(frame)).products["intensity"]
 arch = driver.device.arch

@@ -13,8 +13,8 @@ from polar_pipeline.cuda.compile import compile_cubin
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, Slot
 from polar_pipeline.cuda.schedule import Schedule, choose, grid, schedule_defines, shared_bytes
-from polar_pipeline.cuda.ssim import COMPARISON, Similarity
-from polar_pipeline.cuda.work import FRAME, OUTPUTS, Work, defines, make_work
+from polar_pipeline.cuda.ssim import COMPARISON, Similarity, similarity_of
+from polar_pipeline.cuda.work import FRAME, OUTPUTS, PAIRS, Work, defines, make_work
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.output import Buffers, Output
 from polar_pipeline.plan import Plan, make_plan
@@ -24,8 +24,6 @@ from polar_pipeline.sensor import Frame, PackedFrame, RawFrame
 _KEPT = 4
 #: Place of a mark in `Slot.marks`.
 _COMPUTED = 3
-#: What the first launch stores for the second one.
-_PAIRS = ("sums", "s0")
 #: Shape and type of an array.
 _Kind = Tuple[Tuple[int, ...], str]
 
@@ -117,16 +115,14 @@ class Launch:
         self._kernel = driver.load(cubin, self._schedule.kernel, self._shared)
         self._comparison: Optional[_Comparison] = None
         self._kinds: Dict[str, _Kind] = {
-            name: (options.shape_of(name, work.output_size), dtype)
-            for name, dtype in work.outputs
-            if name not in _PAIRS
+            name: (options.shape_of(name, work.output_size), dtype) for name, dtype in work.outputs if name not in PAIRS
         }
         scratch: Dict[str, int] = {}
         reference = 0
         self._step = _row_bytes(work)
         try:
             if plan.window:
-                similarity = _similarity(work, plan, options)
+                similarity = similarity_of(work, plan, options)
                 self._comparison = _Comparison(driver, similarity)
                 self._kinds.update(self._comparison.kinds)
                 self._plane = similarity.height * similarity.width * np.dtype(similarity.dtype).itemsize
@@ -260,13 +256,6 @@ class Launch:
         self._driver.unload(self._kernel)
         if self._comparison is not None:
             self._comparison.close()
-
-
-def _similarity(work: Work, plan: Plan, options: Options) -> Similarity:
-    """What the second launch does with what the first one stores."""
-    dtype = next(dtype for name, dtype in work.outputs if name in _PAIRS)
-    map_dtype = options.dtype_of("ssim_map") if "ssim_map" in plan.products else ""
-    return Similarity(*work.output_size, options.ssim_stride, options.ssim_window, options.ssim_sigma, dtype, map_dtype)
 
 
 def _row_bytes(work: Work) -> int:

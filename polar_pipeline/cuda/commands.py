@@ -7,10 +7,11 @@ import json
 from itertools import groupby
 from math import ceil
 from operator import attrgetter
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.compile import OPTIONS, source
 from polar_pipeline.cuda.device import Device, from_properties
 from polar_pipeline.cuda.schedule import (
@@ -36,6 +37,7 @@ from polar_pipeline.cuda.schedule import (
     tuned_path,
     work_key,
 )
+from polar_pipeline.cuda.ssim import Similarity
 from polar_pipeline.cuda.work import FRAME, OUTPUTS, Work, defines, make_work
 from polar_pipeline.options import Options
 from polar_pipeline.plan import OPERATORS, Plan, make_plan, shared_values
@@ -45,17 +47,36 @@ from polar_pipeline.sensor import FORMATS
 _FORMATS = {"u8": FORMATS["8"], "u16": FORMATS["16"], "12p": FORMATS["12p"], "12packed": FORMATS["12Packed"]}
 
 
+class Second(NamedTuple):
+    """The second launch, which compares images: its work, schedule, what it moves and computes, and predicted time."""
+
+    work: Similarity
+    schedule: Schedule
+    taken: Cost
+    predicted: Prediction
+
+    @property
+    def facts(self) -> Dict[str, Any]:
+        """What the schedule takes of the device."""
+        return {
+            "blocks": ssim.grid(self.work, self.schedule),
+            "shared_bytes": ssim.shared_bytes(self.schedule),
+            "registers": ssim.registers(self.work, self.schedule),
+        }
+
+
 class Report(NamedTuple):
     """A plan on a device.
 
     Attributes:
         device: The GPU.
         work: What its launch does.
-        plan: What is computed. Launches after the first run on the CPU's threads.
+        plan: What is computed.
         schedule: How the GPU's launch is done.
         is_measured: Whether that was measured, not predicted, to be the best.
         taken: What the launch moves and computes.
         predicted: How long that takes.
+        second: The second launch, if there is one.
     """
 
     device: Device
@@ -65,6 +86,7 @@ class Report(NamedTuple):
     is_measured: bool
     taken: Cost
     predicted: Prediction
+    second: Optional[Second]
 
     @property
     def facts(self) -> Dict[str, Any]:
@@ -111,7 +133,15 @@ def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[i
     schedule = choose(work, device)
     is_measured = tuned(work, device) == schedule
     taken, predicted = cost(work, schedule), predict(work, schedule, device)
-    return Report(device, work, plan, schedule, is_measured, taken, predicted)
+    return Report(device, work, plan, schedule, is_measured, taken, predicted, _second(work, plan, options, device))
+
+
+def _second(work: Work, plan: Plan, options: Options, device: Device) -> Optional[Second]:
+    if not plan.window:
+        return None
+    similarity = ssim.similarity_of(work, plan, options)
+    chosen = ssim.choose(similarity, device)
+    return Second(similarity, chosen, ssim.cost(similarity, chosen), ssim.predict(similarity, chosen, device))
 
 
 def plan_json(report: Report) -> str:
@@ -122,10 +152,7 @@ def plan_json(report: Report) -> str:
         "size": [report.work.width, report.work.height],
         "operators": list(report.plan.pixel + report.plan.window),
         "shared": {name: list(users) for name, users in shared_values(report.plan.products).items()},
-        "launches": [
-            {**launch._asdict(), "where": "cpu" if index else "gpu"}
-            for index, launch in enumerate(report.plan.launches)
-        ],
+        "launches": [launch._asdict() for launch in report.plan.launches],
         "schedule": {**report.schedule._asdict(), **report.facts, "is_measured": report.is_measured},
         "bytes": {
             "read": ceil(report.taken.read),
@@ -135,6 +162,12 @@ def plan_json(report: Report) -> str:
         "operations": report.taken.operations,
         "predicted": {**report.predicted._asdict(), "us": report.predicted.us},
     }
+    if report.second:
+        second = report.second
+        shown["ssim"] = {
+            "schedule": {**second.schedule._asdict(), **second.facts},
+            "predicted": {**second.predicted._asdict(), "us": second.predicted.us},
+        }
     return json.dumps(shown, indent=2)
 
 
@@ -158,10 +191,15 @@ def _plan_lines(report: Report) -> Iterator[str]:
         yield f"  computes   {', '.join(operators)}"
         yield f"  together   {reason}"
         yield f"  from, to   {', '.join(reads)} -> {', '.join(writes) or 'counts only'}"
-        if index:
-            yield "  runs       on the CPU's threads"
-        else:
+        if not index:
             yield from _launch_lines(report)
+        elif report.second:
+            yield from _second_lines(report.second)
+
+
+def _shown(schedule: Schedule) -> str:
+    sizes = (f"{name} {value}" for name, value in schedule._asdict().items() if isinstance(value, int) and value)
+    return f"{schedule.kernel}, window in {schedule.window}: {', '.join(sizes)}"
 
 
 def _launch_lines(report: Report) -> Iterator[str]:
@@ -173,10 +211,7 @@ def _launch_lines(report: Report) -> Iterator[str]:
         report.facts,
     )
     ideal = roofline(taken, device)
-    sizes = ", ".join(
-        f"{name} {value}" for name, value in schedule._asdict().items() if isinstance(value, int) and value
-    )
-    yield f"  schedule   {schedule.kernel}, window in {schedule.window}: {sizes}"
+    yield f"  schedule   {_shown(schedule)}"
     yield f"             best as {'measured' if report.is_measured else 'predicted'}"
     yield f"  blocks     {' x '.join(map(str, facts['blocks']))}"
     yield f"  shared     {facts['shared_bytes']} of {device.shared_per_block} bytes a block"
@@ -194,6 +229,17 @@ def _launch_lines(report: Report) -> Iterator[str]:
         f"  time       {predicted.us:.1f} us predicted: the longer one, {predicted.waiting_us:.1f} us of the other not "
         f"hidden, {predicted.launch_us:.0f} us to launch"
     )
+
+
+def _second_lines(second: Second) -> Iterator[str]:
+    schedule, taken, predicted, facts = second.schedule, second.taken, second.predicted, second.facts
+    yield f"  schedule   {_shown(schedule)}"
+    yield f"  blocks     {facts['blocks'][0]}, {facts['shared_bytes']} bytes of shared memory each"
+    yield f"  reads      {taken.read} bytes, and {max(0, taken.reread - taken.read)} again for halos"
+    yield f"  writes     {taken.written} bytes"
+    yield f"  memory     {predicted.memory_us:.1f} us"
+    yield f"  arithmetic {predicted.arithmetic_us:.1f} us"
+    yield f"  time       {predicted.us:.1f} us predicted"
 
 
 # ---------------------------------------------------------------------------------------------------------------- tune

@@ -6,10 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Tuple, Union
 
+from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cpu.strips import cores
+from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.compile import compile_cubin, find_library, resources
 from polar_pipeline.cuda.device import DEVICES, Device, occupancy
-from polar_pipeline.cuda.schedule import Schedule, choose, schedule_defines, shared_bytes, work_key
+from polar_pipeline.cuda.schedule import choose, schedule_defines, shared_bytes, work_key
+from polar_pipeline.cuda.ssim import Similarity
 from polar_pipeline.cuda.work import RAW_FORMATS, Work, defines, make_work
 from polar_pipeline.options import CHOICES, make_options
 from polar_pipeline.plan import make_plan
@@ -48,8 +51,12 @@ class Usage(NamedTuple):
 
 
 class _Job(NamedTuple):
-    work: Work
-    schedule: Schedule
+    """One kernel to compile: its name and its work's, threads and dynamic shared bytes of a block, definitions."""
+
+    kernel: str
+    text: str
+    threads: int
+    shared: int
     flags: Mapping[str, Union[int, str]]
 
 
@@ -87,6 +94,27 @@ def works() -> Iterator[Work]:
             yield work if co_sited else work._replace(demosaic="bilinear")
 
 
+def similarities() -> Iterator[Similarity]:
+    """What can be asked of the second launch, on full frames at half resolution; the shortest to the longest window."""
+    size = (FULL_FRAME[0] // 2, FULL_FRAME[1] // 2)
+    for window, stride, dtype, map_dtype in product((3, SSIM_WINDOW, 15), (1, 2, 8), ssim.INPUTS, ssim.MAPS):
+        yield Similarity(*size, stride, window, SSIM_SIGMA, dtype, map_dtype)
+
+
+def _jobs(device: Device) -> Iterator[_Job]:
+    for work in dict.fromkeys(works()):
+        plan = choose(work, device)
+        flags = {**defines(work), **schedule_defines(work, plan)}
+        yield _Job(plan.kernel, work_key(work), plan.threads, shared_bytes(work, plan), flags)
+    for similarity in similarities():
+        for window in ssim.WINDOWS:
+            able = [plan for plan in ssim.candidates(similarity, device) if plan.window == window]
+            if able:
+                plan = min(able, key=lambda plan: ssim.predict(similarity, plan, device).us)
+                flags = {**ssim.defines(similarity), **ssim.schedule_defines(plan)}
+                yield _Job("ssim", ssim.work_key(similarity, window), plan.threads, ssim.shared_bytes(plan), flags)
+
+
 def usages(device: Device) -> List[Usage]:
     """What every kernel takes on a device, with the schedule that it gets there.
 
@@ -95,17 +123,14 @@ def usages(device: Device) -> List[Usage]:
         ScheduleError: No schedule of some work fits the device.
     """
     jobs: Dict[Tuple[object, ...], _Job] = {}
-    for work in dict.fromkeys(works()):
-        schedule = choose(work, device)
-        job = _Job(work, schedule, {**defines(work), **schedule_defines(work, schedule)})
-        jobs.setdefault((schedule.kernel, *sorted(job.flags.items())), job)
+    for job in _jobs(device):
+        jobs.setdefault((job.kernel, *sorted(job.flags.items())), job)
 
     def measure(job: _Job) -> Usage:
-        found = resources(compile_cubin(job.schedule.kernel, job.flags, device.arch))
-        shared = found.shared_bytes + shared_bytes(job.work, job.schedule)
-        share = occupancy(device, job.schedule.threads, found.registers, shared)
-        name = f"{job.schedule.kernel}: {work_key(job.work)}"
-        return Usage(name, found.registers, shared, found.spill_bytes, share)
+        found = resources(compile_cubin(job.kernel, job.flags, device.arch))
+        shared = found.shared_bytes + job.shared
+        share = occupancy(device, job.threads, found.registers, shared)
+        return Usage(f"{job.kernel}: {job.text}", found.registers, shared, found.spill_bytes, share)
 
     find_library(device.arch)  # once, before all threads look for it
     with ThreadPoolExecutor(cores()) as pool:

@@ -11,6 +11,9 @@ import numpy as np
 from polar_pipeline.coefficients import SSIM_BLOCK, SSIM_C2, gaussian, ssim_literals
 from polar_pipeline.cuda.device import WARP, Device, resident_blocks
 from polar_pipeline.cuda.schedule import Cost, Occupant, Prediction, Schedule, ScheduleError, predict_launch
+from polar_pipeline.cuda.work import PAIRS, Work
+from polar_pipeline.options import Options
+from polar_pipeline.plan import Plan
 
 #: `struct Comparison` of `kernels/ssim.cu`.
 COMPARISON = np.dtype(
@@ -64,6 +67,19 @@ class Similarity(NamedTuple):
         """(rows, columns) of the blocks whose means are taken."""
         height, width = self.map_size
         return -(-height // SSIM_BLOCK), -(-width // SSIM_BLOCK)
+
+
+def similarity_of(work: Work, plan: Plan, options: Options) -> Similarity:
+    """The second launch of a plan, on what the first one stores."""
+    dtype = next(dtype for name, dtype in work.outputs if name in PAIRS)
+    map_dtype = options.dtype_of("ssim_map") if "ssim_map" in plan.products else ""
+    return Similarity(*work.output_size, options.ssim_stride, options.ssim_window, options.ssim_sigma, dtype, map_dtype)
+
+
+def work_key(work: Similarity, window: str) -> str:
+    """A work and how its window is done, as short text without the size."""
+    shown = f"{work.dtype} to {work.map_dtype or 'means only'}, {work.window} taps"
+    return f"{window}, {shown}" + (f", stride {work.stride}" if work.stride > 1 else "")
 
 
 class HalfTaps(NamedTuple):

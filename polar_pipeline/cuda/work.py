@@ -23,6 +23,8 @@ OUTPUTS = (
     "sums",
     "s0",
 )
+#: Those of them that the second launch reads: both images to compare, or one.
+PAIRS = ("sums", "s0")
 #: Raw formats as the kernels read them; the values are RAW_* in `kernels/frame.cuh`.
 RAW_FORMATS = {"u8": 0, "u16": 1, "12p": 2, "12packed": 3}
 METHODS = {"bilinear": 0, "gradient": 1, "adaptive": 2}
@@ -102,7 +104,7 @@ def make_work(plan: Plan, options: Options, raw_format: str, full_scale: int, sh
     half_precision = options.precision == "fp16" or (options.precision == "auto" and full_scale <= 255)
     outputs = [(name, options.dtype_of(name)) for name in plan.products if name in OUTPUTS]
     if plan.window:
-        pair = "sums" if options.ssim_mode == "consistency" else "s0"
+        pair = PAIRS[options.ssim_mode != "consistency"]
         outputs.append((pair, "float16" if half_precision else "float32"))
     return Work(
         options.sensor.seen(options.roi_offset, options.flip, shape),
