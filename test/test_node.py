@@ -338,11 +338,46 @@ def test_jpeg(rig: Any) -> None:
     stamp = r.frame(np.full(SHAPE, 100, np.uint8))
     wait_for(lambda: jpeg and preview, "both previews")
     assert (stamp_of(jpeg[0]), jpeg[0].format) == (stamp, "jpeg")
-    decoded = cv2.cvtColor(
-        cv2.imdecode(np.frombuffer(bytes(jpeg[0].data), np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB
-    )
     # a constant picture survives JPEG but for the rounding of its colour space
-    assert np.abs(decoded.astype(int) - pixels(preview[0])).max() <= 2
+    assert np.abs(decoded(jpeg[0]).astype(int) - pixels(preview[0])).max() <= 2
+
+
+def decoded(message: Any) -> np.ndarray:
+    """RGB of a JPEG message."""
+    image = cv2.imdecode(np.frombuffer(bytes(message.data), np.uint8), cv2.IMREAD_COLOR)
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+
+
+def test_display_changes_what_is_for_eyes_alone(rig: Any) -> None:
+    r = rig(**{"sensor": "IMX250MYR", "display.gain": 2.0, "display.white_balance": [1.5, 1.0, 2.0]})
+    topics = {
+        "intensity": Image,
+        "polarization/dolp": Image,
+        "polarization/preview": Image,
+        "intensity/compressed": CompressedImage,
+        "polarization/preview/compressed": CompressedImage,
+    }
+    heard = {topic: r.listen(kind, topic) for topic, kind in topics.items()}
+    raw = np.full(SHAPE, 60, np.uint8)
+    r.frame(raw)
+    wait_for(lambda: all(heard.values()), "all topics")
+    expected = Pipeline("IMX250MYR", ("intensity", "dolp", "preview"), dtype={"intensity": "uint8"})(raw)
+    np.testing.assert_array_equal(pixels(heard["intensity"][0]), expected["intensity"])
+    np.testing.assert_array_equal(pixels(heard["polarization/dolp"][0]), expected["dolp"])
+    assert np.all(expected["intensity"] == 60)
+    assert np.all(expected["preview"] == 60), "unpolarized"
+    assert np.all(pixels(heard["polarization/preview"][0]) == 120)
+    # a constant picture survives JPEG but for the rounding of its colour space
+    assert np.abs(decoded(heard["intensity/compressed"][0]).astype(int) - [180, 120, 240]).max() <= 2
+    assert np.abs(decoded(heard["polarization/preview/compressed"][0]).astype(int) - 120).max() <= 2
+    changes = [Parameter("display.gain", value="auto"), Parameter("display.white_balance", value="auto")]
+    assert r.node.set_parameters_atomically(changes).successful
+    r.frame(raw)
+    wait_for(lambda: len(heard["intensity/compressed"]) == 2, "the second frame")
+    assert np.abs(decoded(heard["intensity/compressed"][1]).astype(int) - 230).max() <= 2
+    refused = r.node.set_parameters([Parameter("display.gain", value="bright"), Parameter("display.gain")])
+    assert [row.successful for row in refused] == [False, False]
+    assert "auto or a number" in refused[0].reason
 
 
 def test_reference(rig: Any) -> None:

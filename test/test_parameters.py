@@ -107,6 +107,8 @@ def test_no_reference_without_ssim() -> None:
         ("raw.roi_offset", [-1, 0], ">= 0"),
         ("raw.flip", [True], "pair"),
         ("jpeg_quality", 0, "1, 100"),
+        ("display.gain", 0.0, "above 0"),
+        ("display.white_balance", "off", "auto, none"),
         ("threads", -1, "0, 256"),
     ],
 )

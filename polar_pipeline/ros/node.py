@@ -33,6 +33,7 @@ from std_msgs.msg import Float32
 
 from polar_pipeline import messages
 from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError
+from polar_pipeline.display import Viewer
 from polar_pipeline.layout import LayoutCheck, check_layout
 from polar_pipeline.pipeline import Pipeline, Raw, Result
 from polar_pipeline.products import PRODUCTS
@@ -58,6 +59,8 @@ INFO_TOPICS = (
     "camera_info_out",
     *sorted({f"{row.topic.rsplit('/', 1)[0]}/camera_info" for row in PRODUCTS.values() if "/" in row.topic}),
 )
+#: Products published as JPEG too.
+COMPRESSED = ("intensity", "preview")
 #: Products that quality is judged by.
 WATCHED = ("dolp", "ssim")
 #: Seconds between two looks at whether the layout fits: parameters seldom change, and a look takes 3 ms.
@@ -227,6 +230,7 @@ class PolarNode(Node):  # type: ignore[misc]
         self._diagnostics = Diagnostics(self._name)
         self._frames: Mailbox[Frame] = Mailbox(self._settings.queue_size)
         self._quality = Quality(self._settings.limits)
+        self._viewer = Viewer()
         self._layout = LayoutCheck(None, "no frame was looked at")
         self._layout_due = 0.0
         self._device = ""
@@ -240,7 +244,9 @@ class PolarNode(Node):  # type: ignore[misc]
             name: self._publisher(Float32 if row.channels == (0, 0) else Image, row.topic)
             for name, row in PRODUCTS.items()
         }
-        self._compressed = self._publisher(CompressedImage, f"{PRODUCTS['preview'].topic}/compressed")
+        self._compressed = {
+            name: self._publisher(CompressedImage, f"{PRODUCTS[name].topic}/compressed") for name in COMPRESSED
+        }
         self._infos = {topic: self._publisher(CameraInfo, topic) for topic in INFO_TOPICS}
         self._latency = self._publisher(DiagnosticArray, "latency")
         self._report = self._publisher(DiagnosticArray, "/diagnostics")
@@ -390,13 +396,14 @@ class PolarNode(Node):  # type: ignore[misc]
         if image.stamp_ns < self._last_stamp:  # a bag that loops, a camera that starts again
             self._pipelines.reset()
             self._quality.restart()
+            self._viewer.reset()
             self._diagnostics.restarted()
         self._last_stamp = image.stamp_ns
         age = self._diagnostics.aged((frame.time_ns - image.stamp_ns) / 1e9) if frame.time_ns else None
 
         wanted = {name for name, publisher in self._products.items() if publisher.get_subscription_count()}
-        compress = self._compressed.get_subscription_count() > 0
-        needed = {*wanted, *(("preview",) if compress else ()), *(WATCHED if settings.always else ())}
+        compress = {name for name, publisher in self._compressed.items() if publisher.get_subscription_count()}
+        needed = {*wanted, *compress, *(WATCHED if settings.always else ())}
         products = tuple(name for name in PRODUCTS if name in needed)
         infos = {topic: publisher for topic, publisher in self._infos.items() if publisher.get_subscription_count()}
         if not products and not infos:
@@ -418,13 +425,18 @@ class PolarNode(Node):  # type: ignore[misc]
             result = pipeline(raw, reference=reference)
             timings.update(result.timings)
             started = time.perf_counter()
-            for name in result:
+            for name, array in result.items():
+                if name not in wanted | compress:
+                    continue
+                shown = self._viewer.show(name, array, settings.display) if name in COMPRESSED else array
                 if name in wanted:
-                    _, cdr = messages.product_message(name, result[name], image.stamp_ns, frame_id)
+                    sent = shown if name == "preview" else array  # only the preview is made for eyes
+                    _, cdr = messages.product_message(name, sent, image.stamp_ns, frame_id)
                     outgoing.append((self._products[name], cdr))
-            if compress and "preview" in result:
-                jpeg = _jpeg(result["preview"], settings.jpeg_quality)
-                outgoing.append((self._compressed, messages.encode_compressed(image.stamp_ns, frame_id, "jpeg", jpeg)))
+                if name in compress:
+                    jpeg = _jpeg(shown, settings.jpeg_quality)
+                    cdr = messages.encode_compressed(image.stamp_ns, frame_id, "jpeg", jpeg)
+                    outgoing.append((self._compressed[name], cdr))
             timings["encode"] = time.perf_counter() - started
             started = time.perf_counter()
             sample = measure(pipeline, raw, result)
@@ -527,11 +539,12 @@ def _decode_reference(cdr: bytes) -> np.ndarray:
     return pixels.astype(np.float32) / (255 if image.encoding == "mono8" else 1)
 
 
-def _jpeg(preview: np.ndarray, quality: int) -> np.ndarray:
-    """(h, w, 3) RGB -> the bytes of a JPEG file."""
-    done, data = cv2.imencode(".jpg", cv2.cvtColor(preview, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
+def _jpeg(image: np.ndarray, quality: int) -> np.ndarray:
+    """(h, w) grey or (h, w, 3) RGB uint8 -> the bytes of a JPEG file."""
+    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if image.ndim == 3 else image
+    done, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
     if not done:
-        raise RuntimeError(f"OpenCV cannot write a JPEG of shape {preview.shape}")
+        raise RuntimeError(f"OpenCV cannot write a JPEG of shape {image.shape}")
     return data
 
 
@@ -542,7 +555,7 @@ def _describe(image: messages.ImageMessage, result: Result) -> Dict[str, str]:
 
 def _descriptor(row: Parameter) -> ParameterDescriptor:
     """What `ros2 param describe` shows."""
-    descriptor = ParameterDescriptor(description=row.text, read_only=row.read_only)
+    descriptor = ParameterDescriptor(description=row.text, read_only=row.read_only, dynamic_typing=row.dynamic)
     if row.choices:
         descriptor.additional_constraints = f"one of: {', '.join(row.choices)}"
     if row.limits is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
+from polar_pipeline.display import MAX_GAIN, Display, make_display
 from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
 from polar_pipeline.pipeline import backend_problem
 from polar_pipeline.plan import expand
@@ -28,6 +29,7 @@ class Parameter(NamedTuple):
         choices: The values allowed, if few.
         limits: (lowest, highest) value of a number.
         read_only: Whether it is fixed once the node runs; every other one changes between two frames.
+        dynamic: Whether values of other types are allowed too.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Parameter(NamedTuple):
     choices: Tuple[str, ...] = ()
     limits: Optional[Tuple[float, float]] = None
     read_only: bool = False
+    dynamic: bool = False
 
 
 def _option(name: str, text: str, limits: Optional[Tuple[float, float]] = None) -> Parameter:
@@ -103,7 +106,19 @@ _TABLE = (
     _limit("hysteresis", "How far a value has to be back on the good side of a limit before the level falls."),
     _limit("frozen_frames", "Identical raw frames in a row that are an error, at least 2; 0: never."),
     Parameter("frame_id", "", "frame_id of every output; '' takes the input's."),
-    Parameter("jpeg_quality", 90, "JPEG quality of polarization/preview/compressed.", limits=(1, 100)),
+    Parameter("jpeg_quality", 90, "JPEG quality of the compressed topics.", limits=(1, 100)),
+    Parameter(
+        "display.gain",
+        1.0,
+        f"Brightness of the preview and of the compressed topics: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
+        dynamic=True,
+    ),
+    Parameter(
+        "display.white_balance",
+        "none",
+        "Of intensity/compressed of a colour sensor: 'none', 'auto', or the factors [red, green, blue].",
+        dynamic=True,
+    ),
 )
 
 #: Every parameter by name.
@@ -122,6 +137,7 @@ class Settings(NamedTuple):
         limits: From where on quality is bad.
         frame_id: Replaces the input's unless empty.
         jpeg_quality: 1 to 100.
+        display: How images for people are shown.
     """
 
     options: Options
@@ -132,6 +148,7 @@ class Settings(NamedTuple):
     limits: Limits
     frame_id: str
     jpeg_quality: int
+    display: Display
 
     def arguments(self, products: Tuple[str, ...]) -> Dict[str, Any]:
         """The arguments of the `Pipeline` that makes these products."""
@@ -170,5 +187,6 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
     if options.demosaic == "auto" and options.resolution == "full" and on_cpu:
         options = options._replace(demosaic="gradient")  # adaptive takes longer than a camera's frame period on a CPU
     limits = make_limits(**{name: values[f"quality.{name}"] for name in RANGES})
+    display = make_display(values["display.gain"], values["display.white_balance"])
     own = {name: values[name] for name in ("threads", "queue_size", "output_depth", "frame_id", "jpeg_quality")}
-    return Settings(options=options, always=values["quality.always"], limits=limits, **own)
+    return Settings(options=options, always=values["quality.always"], limits=limits, display=display, **own)

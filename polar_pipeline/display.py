@@ -1,0 +1,182 @@
+"""Brightness and white balance of images for people: the preview and the compressed intensity. Imports no ROS.
+
+Measurement products never come here. `auto` looks at some of the pixels and moves a tenth of the way per frame, so that
+pictures do not flicker; a sequence that starts with a reset always gives the same pictures.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, Optional, Sequence, Tuple
+
+import cv2
+import numpy as np
+
+#: Largest gain for brightness; `auto` never darkens, since what is saturated would turn grey.
+MAX_GAIN = 64.0
+AUTO_GAIN = (1.0, 16.0)
+#: `auto` brings this share of the pixels below this level of 255.
+AUTO_SHARE = 0.99
+AUTO_LEVEL = 230.0
+#: Largest ratio of two channels' gains that `auto` finds.
+AUTO_RATIO = 4.0
+#: Pixels that show the colour of the light have all channels in this range: neither noise nor clipped.
+GREY_LEVELS = (16, 250)
+#: Fewer of them than this share of all say nothing.
+GREY_SHARE = 0.01
+#: Pixels looked at, at least, where there are as many: enough for a percentile, few enough for a fraction of a ms.
+SAMPLES = 4096
+#: How far a frame's own figures count.
+SMOOTHING = 0.1
+
+
+class Display(NamedTuple):
+    """How images for people are shown. Build it with `make_display`, which validates.
+
+    Attributes:
+        gain: Factor of brightness; None for `auto`.
+        balance: Factors of red, green and blue; None for `auto`.
+    """
+
+    gain: Optional[float] = 1.0
+    balance: Optional[Tuple[float, ...]] = (1.0, 1.0, 1.0)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether images are shown as they are."""
+        return self == Display()
+
+
+def make_display(gain: Any = 1.0, balance: Any = "none") -> Display:
+    """Validated settings.
+
+    Args:
+        gain: `auto`, or a factor above 0, as a number or as text.
+        balance: `auto`, `none`, or three factors above 0 of red, green and blue, as numbers or as text.
+
+    Raises:
+        ValueError: It is none of these; the message says what is allowed.
+    """
+    channels = "1 1 1" if balance == "none" else balance
+    return Display(
+        None if gain == "auto" else _factors("display gain must be auto or a number", [gain], 1)[0],
+        None if balance == "auto" else _factors("white balance must be auto, none or 'red green blue'", channels, 3),
+    )
+
+
+def _factors(text: str, values: Any, count: int) -> Tuple[float, ...]:
+    """So many numbers, or text of them, as factors; an error begins with what they must be."""
+    try:
+        factors = tuple(float(value) for value in (values.split() if isinstance(values, str) else values))
+    except (TypeError, ValueError):
+        factors = ()
+    if len(factors) != count or not all(0 < factor <= MAX_GAIN for factor in factors):
+        raise ValueError(f"{text} above 0, at most {MAX_GAIN:g}, got {values if count > 1 else values[0]!r}")
+    return factors
+
+
+def sample(image: np.ndarray) -> np.ndarray:
+    """(n, channels) uint8: the pixels of an (h, w) or (h, w, 3) image that `auto` looks at, on a regular grid."""
+    height, width = image.shape[:2]
+    step = max(1, math.isqrt(height * width // SAMPLES))
+    return image[::step, ::step].reshape(-1, image.shape[2] if image.ndim == 3 else 1)
+
+
+def exposure(pixels: np.ndarray) -> float:
+    """The gain that brings `AUTO_SHARE` of the pixels to `AUTO_LEVEL` or below, in the range `AUTO_GAIN`.
+
+    Args:
+        pixels: (n, channels) of 0 to 255; the brightest channel counts, so that colours keep their hue.
+    """
+    level = float(np.percentile(pixels.max(axis=1), 100 * AUTO_SHARE))
+    low, high = AUTO_GAIN
+    return high if level * high <= AUTO_LEVEL else max(low, AUTO_LEVEL / level)
+
+
+def grey_world(pixels: np.ndarray) -> Optional[Tuple[float, ...]]:
+    """Gains of red, green and blue that make the mean of the pixels grey (Buchsbaum, 1980), the smallest of them 1.
+
+    With no gain below 1, what is saturated in all channels stays white.
+
+    Args:
+        pixels: (n, 3) uint8.
+
+    Returns:
+        None where too few pixels lie within `GREY_LEVELS`.
+    """
+    low, high = GREY_LEVELS
+    usable = pixels[(pixels.min(axis=1) >= low) & (pixels.max(axis=1) <= high)]
+    if len(usable) < GREY_SHARE * len(pixels):
+        return None
+    means = usable.mean(axis=0)
+    return tuple(float(gain) for gain in np.minimum(means.max() / means, AUTO_RATIO))
+
+
+def brighten(rgb: np.ndarray, gain: float) -> np.ndarray:
+    """(h, w, 3) uint8 made brighter; where it would clip as bright as it can be, so that hue and saturation stay.
+
+    Of a preview that is its value in HSV, times the gain, at most 1.
+    """
+    levels = np.arange(256, dtype=np.float32)
+    factors = np.minimum(gain, 255 / np.maximum(levels, 1)).astype(np.float32)
+    channels = cv2.split(rgb)
+    value = cv2.max(cv2.max(channels[0], channels[1]), channels[2])
+    factor = cv2.LUT(value, factors)
+    return cv2.merge([cv2.multiply(channel, factor, dtype=cv2.CV_8U) for channel in channels])
+
+
+def scale(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
+    """(h, w) or (h, w, 3) uint8 with each channel times its gain, at most 255."""
+    levels = np.arange(256)[:, np.newaxis] * np.asarray(gains)
+    table = np.rint(np.minimum(levels, 255)).astype(np.uint8)[np.newaxis]
+    return cv2.LUT(image, table if len(gains) > 1 else table[..., 0])
+
+
+class Smoothed:
+    """Factors that follow frame after frame, the same relative step up as down; the first is taken as it is."""
+
+    def __init__(self) -> None:
+        self._logs: Optional[np.ndarray] = None
+
+    def follow(self, factors: Optional[Sequence[float]], count: int) -> Sequence[float]:
+        """The factors for a frame; `None` leaves them as they were, at first `count` times 1."""
+        if factors is not None:
+            logs = np.log(factors)
+            self._logs = logs if self._logs is None else self._logs + SMOOTHING * (logs - self._logs)
+        return (1.0,) * count if self._logs is None else tuple(math.exp(value) for value in self._logs)
+
+    def reset(self) -> None:
+        """Forget the frames before."""
+        self._logs = None
+
+
+class Viewer:
+    """Makes pictures for people out of one stream of 8-bit products."""
+
+    def __init__(self) -> None:
+        self._gains = {"preview": Smoothed(), "intensity": Smoothed()}
+        self._balance = Smoothed()
+
+    def show(self, name: str, image: np.ndarray, display: Display) -> np.ndarray:
+        """A product as people see it.
+
+        Args:
+            name: `preview`, which takes the gain alone, since its colours are angles, or `intensity`.
+            image: (h, w) or (h, w, 3) RGB uint8.
+            display: How.
+        """
+        if display.is_plain:
+            return image
+        pixels = sample(image)
+        balance: Sequence[float] = (1.0,)
+        if name == "intensity" and image.ndim == 3:
+            balance = display.balance or self._balance.follow(grey_world(pixels), 3)
+        gain = display.gain
+        if gain is None:
+            (gain,) = self._gains[name].follow([exposure(pixels * np.asarray(balance))], 1)
+        return brighten(image, gain) if name == "preview" else scale(image, [factor * gain for factor in balance])
+
+    def reset(self) -> None:
+        """Forget the frames before, as after a jump in time."""
+        for smoothed in (*self._gains.values(), self._balance):
+            smoothed.reset()

@@ -1,0 +1,156 @@
+"""Brightness and white balance of pictures for people, against answers made by hand."""
+
+from __future__ import annotations
+
+import colorsys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from polar_pipeline.display import (
+    AUTO_GAIN,
+    MAX_GAIN,
+    SAMPLES,
+    SMOOTHING,
+    Display,
+    Smoothed,
+    Viewer,
+    brighten,
+    exposure,
+    grey_world,
+    make_display,
+    sample,
+    scale,
+)
+
+
+@pytest.mark.parametrize(
+    ("gain", "balance", "expected"),
+    [
+        (1.0, "none", Display()),
+        ("auto", "auto", Display(None, None)),
+        (2, [2.0, 1, 1.5], Display(2.0, (2.0, 1.0, 1.5))),
+        ("2.5", "2 1 1.5", Display(2.5, (2.0, 1.0, 1.5))),
+    ],
+)
+def test_settings(gain: Any, balance: Any, expected: Display) -> None:
+    assert make_display(gain, balance) == expected
+    assert make_display(gain, balance).is_plain == (expected == Display())
+
+
+@pytest.mark.parametrize("gain", ["bright", 0, -1.0, float("nan"), 2 * MAX_GAIN, None, [1.0, 2.0]])
+def test_wrong_gain(gain: Any) -> None:
+    with pytest.raises(ValueError, match="gain must be auto or a number above 0"):
+        make_display(gain)
+
+
+@pytest.mark.parametrize("balance", ["grey", "1 1", [1.0, 1.0, 0.0], [1.0] * 4, False, None, "1 1 inf", 1.0])
+def test_wrong_balance(balance: Any) -> None:
+    with pytest.raises(ValueError, match="white balance must be auto, none or 'red green blue'"):
+        make_display(1.0, balance)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (24, 32), (300, 200, 3), (1024, 1224), (2048, 2448, 3)])
+def test_sample_is_small_and_from_everywhere(shape: Any) -> None:
+    image = np.zeros(shape, np.uint8)
+    image[shape[0] // 2 :] = 1
+    pixels = sample(image)
+    assert min(SAMPLES, shape[0] * shape[1]) <= len(pixels) <= 4 * SAMPLES
+    assert pixels.shape[1] == (shape[2] if len(shape) == 3 else 1)
+    assert abs(pixels.mean() - image.mean()) < 0.02  # one row of the grid more or less
+
+
+@pytest.mark.parametrize(
+    ("level", "gain"),
+    [(115, 2.0), (23, 10.0), (230, 1.0), (255, 1.0), (0, AUTO_GAIN[1]), (10, AUTO_GAIN[1])],
+)
+def test_exposure_of_one_level(level: int, gain: float) -> None:
+    assert exposure(np.full((1000, 1), level, np.uint8)) == pytest.approx(gain)
+
+
+def test_exposure_leaves_out_a_few_highlights() -> None:
+    pixels = np.full((1000, 3), 23, np.uint8)
+    pixels[:5, 0] = 255
+    assert exposure(pixels) == pytest.approx(10.0)
+    pixels[:20, 0] = 255  # more than one in a hundred, if in one channel only
+    assert exposure(pixels) == pytest.approx(1.0)
+
+
+def test_grey_world() -> None:
+    pixels = np.tile(np.array([60, 120, 80], np.uint8), (100, 1))
+    assert grey_world(pixels) == pytest.approx((2.0, 1.0, 1.5))
+    mixed = np.concatenate([pixels, np.full((50, 3), 255, np.uint8), np.zeros((50, 3), np.uint8)])
+    assert grey_world(mixed) == pytest.approx((2.0, 1.0, 1.5)), "clipped and dark pixels show no colour of light"
+    assert grey_world(np.full((100, 3), 255, np.uint8)) is None
+    assert grey_world(np.tile(np.array([20, 200, 200], np.uint8), (100, 1))) == pytest.approx((4.0, 1.0, 1.0))
+
+
+def test_brighten_keeps_hue_and_saturation() -> None:
+    rgb = np.random.default_rng(0).integers(0, 256, (40, 50, 3)).astype(np.uint8)
+    bright = brighten(rgb, 3.0)
+    for before, after in zip(rgb.reshape(-1, 3) / 255, bright.reshape(-1, 3) / 255):
+        hue, saturation, value = colorsys.rgb_to_hsv(*before)
+        expected = colorsys.hsv_to_rgb(hue, saturation, min(1.0, 3 * value))
+        np.testing.assert_allclose(after, expected, atol=0.51 / 255)  # rounding to a level
+    np.testing.assert_array_equal(brighten(rgb, 1.0), rgb)
+    assert brighten(rgb, 0.5).max() == 128  # half of 255, rounded to even
+
+
+def test_scale() -> None:
+    row = np.array([[[10, 100, 200], [255, 255, 255]]], np.uint8)
+    np.testing.assert_array_equal(scale(row, [2.0, 1.0, 1.5]), [[[20, 100, 255], [255, 255, 255]]])
+    np.testing.assert_array_equal(scale(row[..., 0], [2.0]), [[20, 255]])
+
+
+def test_smoothing() -> None:
+    smoothed = Smoothed()
+    assert smoothed.follow(None, 3) == (1.0, 1.0, 1.0)
+    assert smoothed.follow([8.0], 1) == pytest.approx([8.0])  # no fade-in
+    assert smoothed.follow([2.0], 1) == pytest.approx([8.0 * 0.25**SMOOTHING])
+    assert smoothed.follow(None, 1) == pytest.approx([8.0 * 0.25**SMOOTHING])
+    for _ in range(100):
+        found = smoothed.follow([2.0], 1)
+    assert found == pytest.approx([2.0], rel=1e-4)  # 0.9 to the 100th of the way is left
+    smoothed.reset()
+    assert smoothed.follow([8.0], 1) == pytest.approx([8.0])
+
+
+def test_view_of_a_colour_sensor() -> None:
+    image = np.tile(np.array([20, 40, 30], np.uint8), (64, 64, 1))
+    shown = Viewer().show("intensity", image, make_display("auto", "auto"))
+    np.testing.assert_array_equal(shown, np.full_like(image, 230))
+    by_hand = Viewer().show("intensity", image, make_display(2, [2, 1, 1]))
+    np.testing.assert_array_equal(by_hand[0, 0], [80, 80, 60])
+
+
+def test_view_of_a_mono_sensor() -> None:
+    image = np.full((64, 64), 23, np.uint8)
+    assert np.all(Viewer().show("intensity", image, make_display("auto", "auto")) == 230)
+
+
+def test_preview_keeps_its_colours() -> None:
+    image = np.tile(np.array([20, 40, 30], np.uint8), (64, 64, 1))
+    shown = Viewer().show("preview", image, make_display("auto", "auto"))
+    np.testing.assert_array_equal(shown[0, 0], [115, 230, 172])  # times 5.75, 172.5 rounded to even
+
+
+def test_plain_is_untouched() -> None:
+    image = np.zeros((64, 64, 3), np.uint8)
+    assert Viewer().show("preview", image, make_display()) is image
+
+
+def test_sequence_does_not_flicker_and_repeats_from_a_reset() -> None:
+    rng = np.random.default_rng(1)
+    display, viewer = make_display("auto", "auto"), Viewer()
+    images = [np.tile(rng.integers(30, 100, 3).astype(np.uint8), (64, 64, 1)) for _ in range(20)]
+    images += [np.full((64, 64, 3), 23, np.uint8)] * 10
+    images[-5] = np.full((64, 64, 3), 200, np.uint8)  # a flash
+    first = [viewer.show("intensity", image, display) for image in images]
+    levels = np.array([shown[0, 0] for image, shown in zip(images, first) if image[0, 0, 0] == 23], float)
+    # one frame of gain 1.15 after such of 10 moves the gain by a tenth of the way, in logarithms
+    steps = np.abs(np.diff(np.log(levels[-5:, 0])))
+    assert steps.max() < SMOOTHING * np.log(10 / 1.15)
+    viewer.reset()
+    for image, before in zip(images, first):
+        np.testing.assert_array_equal(viewer.show("intensity", image, display), before)
