@@ -26,10 +26,10 @@
 #define LINES 16         // raw lines in the ring: 12 in use, the others in flight
 #endif
 // Products need all four angles of a site, so both row parities in one thread; angle images alone do not.
-#define FUSED (OUT_INTENSITY || OUT_DOLP || OUT_AOLP || OUT_PREVIEW)
+#define FUSED (OUT_INTENSITY || OUT_DOLP || OUT_AOLP || OUT_PREVIEW || OUT_SUMS || OUT_S0)
 #define PARITIES (FUSED || WINDOW == WINDOW_RING ? 2 : 1)
 #ifndef BLOCKS           // per multiprocessor, that registers must leave room for
-#if WINDOW == WINDOW_RING || __CUDA_ARCH__ < 900 || ROWS > 4
+#if WINDOW == WINDOW_RING || __CUDA_ARCH__ < 900 || ROWS > 4 || OUT_SUMS
 #define BLOCKS (RESIDENT / THREADS)
 #else
 #define BLOCKS ((PARITIES == 2 ? 768 : 1024) / THREADS)
@@ -37,7 +37,7 @@
 #endif
 static_assert(COLOR && HALF_RESOLUTION && !CO_SITED && DEBAYER == LATTICE_MHC && RAW_FORMAT == RAW_U8 && HALF_PRECISION, "see supports() in schedule.py");
 static_assert(OUT_INTENSITY < 2 && OUT_ANGLE_0 < 2 && OUT_ANGLE_45 < 2 && OUT_ANGLE_90 < 2 && OUT_ANGLE_135 < 2 && OUT_DOLP < 2 && OUT_AOLP < 2, "uint8 outputs only");
-static_assert(!OUT_STOKES && !OUT_SUMS && !OUT_S0, "intensity, angle images, dolp, aolp and preview only");
+static_assert(!OUT_STOKES && OUT_SUMS % 3 == 0 && OUT_S0 % 3 == 0, "no Stokes vector; what SSIM compares as half only");
 static_assert(ROWS % 2 == 0, "two lines of the lattice at a time");
 static_assert(LINES % 4 == 0 && LINES >= 16, "twelve lines in use and four in flight");
 
@@ -196,8 +196,11 @@ template <int LINE> DEVICE void scale(Colours& v) {
 // What the preview needs of four sites.
 struct Hsv { float tangent[SITES], s1[SITES], saturation[SITES], value[SITES]; };
 
+// What SSIM compares, of four sites as half.
+struct Compared { Pair sums[2][2], s0[2]; };
+
 // Intensity, DoLP and AoLP of four sites of a line; returns the smallest sum of the four angles' luma. even, odd: by raw row parity.
-template <int LINE> DEVICE float polarization(const Colours& even, const Colours& odd, u32 (&intensity)[3], u32& degree, u32& turns, Hsv& hsv) {
+template <int LINE> DEVICE float polarization(const Colours& even, const Colours& odd, u32 (&intensity)[3], u32& degree, u32& turns, Hsv& hsv, Compared& compared) {
     u32 level[2][3], d[2], t[2];
     float darkest = 4;
 #pragma unroll
@@ -215,9 +218,24 @@ template <int LINE> DEVICE float polarization(const Colours& even, const Colours
             difference[1][c] = sub(e[b][c], straddle(o[b][c], o[b][c]));
         }
 #define WEIGHT(i, c) RESTORED(LINE, i, c, c == 1 ? LUMA_GREEN : LUMA_RED)
+#define HALF_WEIGHT(i, c) RESTORED(LINE, i, c, (c == 1 ? LUMA_GREEN : LUMA_RED) / 2)
 #define WEIGHTS(c) join(WEIGHT(0, c), WEIGHT(1, c))
         const Pair total = fma(sum[1], WEIGHTS(1), fma(sum[0], WEIGHTS(0), mul(sum[2], WEIGHTS(2))));
         darkest = fminf(darkest, fminf(low(total), high(total)));
+        if (OUT_S0) compared.s0[k] = mul(total, PAIR(0.25));
+        if (OUT_SUMS) {
+            Pair half_sum[2];  // by site; lanes as those of `difference`
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                Pair both[3];
+#pragma unroll
+                for (int c = 0; c < 3; c++) both[c] = add(e[2 * k + i][c], straddle(o[2 * k + i][c], o[2 * k + i][c]));
+                half_sum[i] = fma(both[1], HALF_WEIGHT(i, 1), fma(both[0], HALF_WEIGHT(i, 0), mul(both[2], HALF_WEIGHT(i, 2))));
+            }
+            const Pair l = lows(half_sum[0], half_sum[1]), h = highs(half_sum[0], half_sum[1]);
+            compared.sums[0][k] = angle_at(0, 0) % 2 == 0 ? l : h;  // 0 and 90 degrees
+            compared.sums[1][k] = angle_at(0, 0) % 2 == 0 ? h : l;
+        }
         float tangent[2], dolp[2], s1[2];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -263,7 +281,8 @@ template <int LINE> DEVICE u32 dark_sites(const Frame& frame, const Colours& eve
 template <int R> DEVICE void store_row(const Frame& frame, const Place& at, u32 (&stage)[2][2][SEGMENT / 4], const Colours& even, const Colours& odd, const u8* site, bool suspect, Count& count) {
     u32 w[3], degree, turns, bad = 0;
     Hsv hsv;
-    const float darkest = polarization<R>(even, odd, w, degree, turns, hsv);
+    Compared compared;
+    const float darkest = polarization<R>(even, odd, w, degree, turns, hsv, compared);
     if (OUT_INTENSITY) put(stage[0][R], at.lane, w);
     const bool inside = at.inside && has_row(at, R);
     if (!OUT_PREVIEW && !inside) return;  // a preview is staged by the whole warp
@@ -291,6 +310,10 @@ template <int R> DEVICE void store_row(const Frame& frame, const Place& at, u32 
     const u32 pixel = at.pixel + 4 * at.lane + R * (out_width(frame));
     if (OUT_DOLP && inside) store32((u8*)frame.out[DOLP] + frame_pixels(frame) + pixel, degree & ~bad);
     if (OUT_AOLP && inside) store32((u8*)frame.out[AOLP] + frame_pixels(frame) + pixel, turns & ~bad);
+    if (OUT_S0 && inside) store64((u8*)frame.out[S0] + 2 * (frame_pixels(frame) + pixel), compared.s0[0], compared.s0[1]);
+#pragma unroll
+    for (int plane = 0; plane < (OUT_SUMS ? 2 : 0); plane++)
+        if (inside) store64((u8*)frame.out[SUMS] + 2 * (2 * frame_pixels(frame) + plane * (out_height(frame) * out_width(frame)) + pixel), compared.sums[plane][0], compared.sums[plane][1]);
 }
 
 // Products of two lines. suspect: whether a raw sample of either line is saturated.

@@ -15,7 +15,8 @@
 #define BLOCKS (RESIDENT / THREADS)  // per multiprocessor, that registers must leave room for
 #endif
 static_assert(!COLOR && HALF_RESOLUTION && CO_SITED && DEMOSAIC == METHOD_BILINEAR && RAW_FORMAT == RAW_U8 && HALF_PRECISION, "see supports() in schedule.py");
-static_assert(OUT_INTENSITY < 2 && OUT_DOLP < 2 && OUT_AOLP < 2 && !WANT_ANGLES && !OUT_STOKES && !OUT_PREVIEW && !OUT_SUMS && !OUT_S0, "uint8 intensity, dolp and aolp only");
+static_assert(OUT_INTENSITY < 2 && OUT_DOLP < 2 && OUT_AOLP < 2 && !WANT_ANGLES && !OUT_STOKES && !OUT_PREVIEW, "uint8 intensity, dolp and aolp only");
+static_assert(OUT_SUMS % 3 == 0 && OUT_S0 % 3 == 0, "what SSIM compares as half only");
 
 // The even and odd columns of a line, each as four words of two 16-bit lanes.
 struct Columns { u32 even[4], odd[4], left, right; };
@@ -40,6 +41,14 @@ template <int HIGH> DEVICE Polar polar_of(u32 s1, u32 s2, u32 sum) {
 }
 // +-1 with the sign of S1; s1: as above
 DEVICE Pair sign_of(u32 s1) { return fma(s1 & 0x20002000u, PAIR(256), PAIR(-1)); }  // as a half, 0x2000 is 1/128
+
+// Two lanes as halves, of which `one` is 1.
+DEVICE Pair halves(u32 lanes, float one) {
+    const float scale = 65536 / one;
+    return pair(fmaf(lane_as_float<0>(lanes), scale, -0.5f * scale), fmaf(lane_as_float<1>(lanes), scale, -0.5f * scale));
+}
+
+DEVICE void store_halves(u8* p, u32 a, u32 b, u32 c, u32 d, float one) { store128(p, halves(a, one), halves(b, one), halves(c, one), halves(d, one)); }
 
 // A byte of ones for every lane whose lowest bit is clear.
 DEVICE u32 keep_bytes(u32 bad_first, u32 bad_second) { return ~((permute(bad_first, bad_second, 0x6420) & 0x01010101u) * 255u); }
@@ -76,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
     const u32 bias = dark_bias(frame);
     Count count = {0, 0};
     Columns c[4] = {columns(lines[0]), columns(lines[1]), {}, {}};  // odd row above, even row, odd row, even row below
-    const size_t base = (size_t)blockIdx.z * height * width;  // of this frame
+    const size_t plane = height * width, base = blockIdx.z * plane;  // of an image, and of this frame's
     u32 index = y0 * width + (x >> 1);
 #pragma unroll
     for (int i = 0; i < ROWS; i++, index += width) {
@@ -123,6 +132,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
         if (OUT_INTENSITY) store64((u8*)frame.out[INTENSITY] + base + index, permute(mean[0], mean[1], 0x7531), permute(mean[2], mean[3], 0x7531));
         if (OUT_DOLP) store64((u8*)frame.out[DOLP] + base + index, permute(degree[0], degree[1], 0x6420) & valid[0], permute(degree[2], degree[3], 0x6420) & valid[1]);
         if (OUT_AOLP) store64((u8*)frame.out[AOLP] + base + index, permute(turns[0], turns[1], 0x6420) & valid[0], permute(turns[2], turns[3], 0x6420) & valid[1]);
+        if (OUT_S0) store_halves((u8*)frame.out[S0] + 2 * (base + index), sum[0], sum[1], sum[2], sum[3], 4 * 16 * 255);
+#pragma unroll
+        for (int k = 0; k < (OUT_SUMS ? 2 : 0); k++)  // of orthogonal angles
+            store_halves((u8*)frame.out[SUMS] + 2 * (2 * base + k * plane + index), a[k][0] + a[k + 2][0], a[k][1] + a[k + 2][1], a[k][2] + a[k + 2][2], a[k][3] + a[k + 2][3], 2 * 16 * 255);
     }
     count_invalid(frame, count);
     wait_for_former();

@@ -320,6 +320,14 @@ FAST_CASES = [
     ),
     *(
         case(
+            sensor, products=(*products, "ssim"), kernel=kernel, co_sited=sensor == MONO, ssim_mode=mode, dtype="uint8"
+        )
+        for sensor, kernel in ((MONO, "mono_half"), (COLOR, "color_half"))
+        for products in (_POLAR, ())
+        for mode in ("consistency", "temporal")
+    ),
+    *(
+        case(
             MONO,
             products=_POLAR,
             kernel=kernel,

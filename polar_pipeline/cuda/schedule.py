@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 import numpy as np
 
 from polar_pipeline.cuda.device import WARP, Device, occupancy, resident_blocks
-from polar_pipeline.cuda.work import OUTPUTS, Work, red_sites
+from polar_pipeline.cuda.work import OUTPUTS, PAIRS, Work, red_sites
 from polar_pipeline.plan import Limits
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.share import share_path
@@ -58,8 +58,9 @@ def _has(**fields: Any) -> Callable[[Work], bool]:
     return lambda work: all(getattr(work, name) == value for name, value in fields.items())
 
 
-def _stores_bytes(*names: str) -> Callable[[Work], bool]:
-    return lambda work: all(name in names and dtype == "uint8" for name, dtype in work.outputs)
+def _stores(*images: str, pairs: bool = False) -> Callable[[Work], bool]:
+    able = {(name, "uint8") for name in images} | {(name, "float16") for name in (PAIRS if pairs else ())}
+    return lambda work: able.issuperset(work.outputs)
 
 
 def _regular(work: Work) -> bool:
@@ -73,7 +74,7 @@ _BYTES_IN = (
     ("half precision", _has(half_precision=True)),
 )
 _MONO = ("a mono sensor", lambda work: not work.sensor.is_color)
-_PIXELS = ("intensity, dolp and aolp as uint8 only", _stores_bytes("intensity", "dolp", "aolp"))
+_PIXELS = ("intensity", "dolp", "aolp")
 
 
 class Kernel(NamedTuple):
@@ -111,7 +112,10 @@ KERNELS: Dict[str, Kernel] = {
             *_BYTES_IN,
             _MONO,
             ("half resolution, bilinear, co-sited", _has(half=True, demosaic="bilinear", co_sited=True)),
-            _PIXELS,
+            (
+                "intensity, dolp and aolp as uint8, and what SSIM compares as float16, only",
+                _stores(*_PIXELS, pairs=True),
+            ),
         ),
     ),
     "mono_full": Kernel(
@@ -125,7 +129,7 @@ KERNELS: Dict[str, Kernel] = {
             *_BYTES_IN,
             _MONO,
             ("full resolution, bilinear", _has(half=False, demosaic="bilinear")),
-            _PIXELS,
+            ("intensity, dolp and aolp as uint8 only", _stores(*_PIXELS)),
         ),
     ),
     "color_half": Kernel(
@@ -141,8 +145,8 @@ KERNELS: Dict[str, Kernel] = {
             ("half resolution, every angle at its own site", _has(half=True, co_sited=False)),
             ("Malvar-He-Cutler", _has(debayer="mhc")),
             (
-                "intensity, angle images, dolp, aolp and preview as uint8 only",
-                _stores_bytes("intensity", *_ANGLE_IMAGES, "dolp", "aolp", "preview"),
+                "intensity, angle images, dolp, aolp and preview as uint8, and what SSIM compares as float16, only",
+                _stores(*_PIXELS, *_ANGLE_IMAGES, "preview", pairs=True),
             ),
         ),
     ),
