@@ -498,6 +498,5 @@ def _doctor(values: argparse.Namespace) -> int:
     if values.json:
         print(json.dumps([check._asdict() for check in checks], indent=2))
     else:
-        for check in checks:
-            print(f"{check.state:<8} {check.topic:<18} {check.text}")
+        print(doctor.as_text(checks), end="")
     return 0

@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import Callable, Iterator, List, NamedTuple
+from typing import Callable, Iterable, Iterator, List, NamedTuple
 
 from polar_pipeline import __version__
 from polar_pipeline.cuda.compile import libraries as compilers
@@ -38,6 +38,11 @@ class Check(NamedTuple):
 def run_checks() -> List[Check]:
     """All findings, in the order of the house: Python, libraries, backends, ROS, transport."""
     return [check for group in (_python, _libraries, _backends, _ros, _transport) for check in group()]
+
+
+def as_text(checks: Iterable[Check]) -> str:
+    """Findings as a table, one a line."""
+    return "".join(f"{check.state:<8} {check.topic:<18} {check.text}\n" for check in checks)
 
 
 def _python() -> Iterator[Check]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -33,6 +34,7 @@ from rclpy.serialization import deserialize_message, serialize_message
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Float32
+from std_srvs.srv import Trigger
 from support import ROOT, TIMEOUT, wait_for
 
 from polar_pipeline import SENSORS, Pipeline, RawFrame, messages
@@ -738,6 +740,79 @@ def test_quality_that_nobody_asks_for(rig: Any) -> None:
     r.frame(np.zeros(SHAPE, np.uint8))
     assert "100.0 % of the pixels are dark" in heard_status(reports, "quality", "dark").message
     assert r.node._last_frame["products"] == "dolp, ssim"
+
+
+def take_snapshot(r: Rig) -> Any:
+    client = r.peer.create_client(Trigger, "/polar_pipeline/snapshot")
+    assert client.wait_for_service(TIMEOUT)
+    return client.call_async(Trigger.Request())
+
+
+def answer(future: Any) -> Any:
+    wait_for(future.done, "the answer")
+    return future.result()
+
+
+def test_snapshot(rig: Any, tmp_path: Path) -> None:
+    r = rig(**{"snapshot.folder": str(tmp_path / "reports"), "output_depth": "uint8"})
+    nothing = answer(take_snapshot(r))
+    assert (nothing.success, "no frame" in nothing.message) == (False, True)
+    heard = r.listen(Image, "polarization/dolp")
+    r.frame(mosaic(7))
+    wait_for(lambda: heard, "the frame")
+    done = answer(take_snapshot(r))
+    assert done.success, done.message
+    folder = Path(done.message)
+    assert folder.parent == tmp_path / "reports"
+    np.testing.assert_array_equal(cv2.imread(str(folder / "dolp.png"), cv2.IMREAD_UNCHANGED), pixels(heard[0]))
+    assert "output_depth: uint8" in (folder / "parameters.yaml").read_text()
+
+
+def test_no_snapshot_where_nothing_can_be_written(rig: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    r = rig(**{"snapshot.folder": str(tmp_path / "file" / "folder")})
+    heard = r.listen(Image, "intensity")
+    r.frame()
+    wait_for(lambda: heard, "a frame")
+    refused = answer(take_snapshot(r))
+    assert (refused.success, "NotADirectoryError" in refused.message) == (False, True)
+    assert r.node.set_parameters_atomically([Parameter("snapshot.folder", value=str(tmp_path))]).successful
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("polar_pipeline.replay.sink.os.fsync", full)
+    refused = answer(take_snapshot(r))
+    assert (refused.success, "No space left" in refused.message) == (False, True)
+    monkeypatch.undo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"], "nothing half written"
+    r.frame()
+    wait_for(lambda: len(heard) == 2, "a frame after the failures")
+    assert answer(take_snapshot(r)).success
+
+
+def test_frames_go_on_during_a_snapshot(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def slow(*_: Any) -> Path:
+        begun.set()
+        assert go.wait(TIMEOUT)
+        return Path("there")
+
+    monkeypatch.setattr("polar_pipeline.ros.node.write_snapshot", slow)
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    r.frame()
+    wait_for(lambda: heard, "a frame")
+    first = take_snapshot(r)
+    assert begun.wait(TIMEOUT)
+    r.frame()
+    wait_for(lambda: len(heard) == 2, "a frame during the snapshot")
+    second = answer(take_snapshot(r))
+    assert (second.success, "another snapshot" in second.message) == (False, True)
+    assert not first.done()
+    go.set()
+    assert answer(first).message == "there"
 
 
 def test_layout_that_does_not_fit(rig: Any) -> None:

@@ -12,6 +12,7 @@ import time
 import traceback
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Deque, Dict, Generic, Hashable, List, NamedTuple, Optional, Tuple, TypeVar
 
 import cv2
@@ -19,6 +20,7 @@ import numpy as np
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
+from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 from rclpy.executors import SingleThreadedExecutor
@@ -28,8 +30,10 @@ from rclpy.publisher import Publisher
 from rclpy.qos import QoSPolicyKind, QoSPresetProfiles
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from rclpy.signals import SignalHandlerOptions
+from rclpy.task import Future
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Float32
+from std_srvs.srv import Trigger
 
 from polar_pipeline import messages
 from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError
@@ -40,6 +44,7 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import Level, Quality, measure
 from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, Parameter, Settings, make_settings
+from polar_pipeline.ros.snapshot import Snapshot, default_folder, write_snapshot
 from polar_pipeline.sensor import FULL_FRAME, FrameError
 
 try:
@@ -235,6 +240,8 @@ class PolarNode(Node):  # type: ignore[misc]
         self._layout_due = 0.0
         self._device = ""
         self._last_frame: Dict[str, str] = {}
+        self._newest: Optional[Frame] = None
+        self._statuses: List[messages.Status] = []
         self._camera_info: Optional[bytes] = None
         self._reference: Optional[bytes] = None
         self._decoded_reference: Optional[Tuple[bytes, np.ndarray]] = None
@@ -251,11 +258,15 @@ class PolarNode(Node):  # type: ignore[misc]
         self._latency = self._publisher(DiagnosticArray, "latency")
         self._report = self._publisher(DiagnosticArray, "/diagnostics")
 
+        self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
+        self._snapshot: Optional[Any] = None  # a future
         self._worker = threading.Thread(target=self._work, name="polar_pipeline_worker")
         self._worker.start()
         self._input = self._subscription(Image, "image_raw", self._on_frame)
         self._subscription(CameraInfo, "camera_info", self._on_camera_info)
         self._subscription(Image, "reference", self._on_reference)
+        # not in the node's own group, whose callbacks wait for each other
+        self.create_service(Trigger, "~/snapshot", self._on_snapshot, callback_group=ReentrantCallbackGroup())
         # a steady clock: a simulated one may stand still or jump
         self.create_timer(1.0, self._on_report, clock=Clock(clock_type=ClockType.STEADY_TIME))
         self.add_on_set_parameters_callback(self._on_set_parameters)
@@ -263,9 +274,10 @@ class PolarNode(Node):  # type: ignore[misc]
             self.add_post_set_parameters_callback(self._apply_parameters)
 
     def close(self) -> None:
-        """Finish the frame at work, end the worker and release the pipelines; safe to call twice."""
+        """Finish the frame and the snapshot at work, end the worker and release the pipelines; safe to call twice."""
         self._frames.close()
         self._worker.join()
+        self._snapshots.shutdown()
         self._pipelines.close()
 
     # ------------------------------------------------------------------------------------- the executor's thread
@@ -285,7 +297,8 @@ class PolarNode(Node):  # type: ignore[misc]
 
     def _on_frame(self, cdr: bytes) -> None:
         self._diagnostics.received()
-        if self._frames.put(Frame(cdr, time.perf_counter(), self.get_clock().now().nanoseconds)):
+        self._newest = Frame(cdr, time.perf_counter(), self.get_clock().now().nanoseconds)
+        if self._frames.put(self._newest):
             self._diagnostics.dropped("overload")
 
     def _on_camera_info(self, cdr: bytes) -> None:
@@ -293,6 +306,33 @@ class PolarNode(Node):  # type: ignore[misc]
 
     def _on_reference(self, cdr: bytes) -> None:
         self._reference = cdr
+
+    async def _on_snapshot(self, _: Any, response: Trigger.Response) -> Trigger.Response:
+        """Write the newest frame for a bug report, in a thread beside the others."""
+        frame, executor = self._newest, self.executor
+        if frame is None:
+            response.message = f"no frame came in on {self._input.topic_name} yet"
+            return response
+        if self._snapshot is not None and not self._snapshot.done():
+            response.message = "another snapshot is being written"
+            return response
+        values = {name: self.get_parameter(name).value for name in PARAMETERS}
+        snapshot = Snapshot(
+            self._name, frame.cdr, frame.time_ns, values, self._camera_info, self._reference, self._statuses
+        )
+        folder = self._settings.snapshot_folder
+        work = self._snapshot = self._snapshots.submit(
+            write_snapshot, Path(folder) if folder else default_folder(), snapshot
+        )
+        written = Future()
+        work.add_done_callback(lambda _: (written.set_result(None), executor.wake()))
+        await written
+        try:
+            response.success, response.message = True, str(work.result())
+        except Exception as err:  # noqa: BLE001 - whatever became of it, frames go on
+            response.message = f"{type(err).__name__}: {err}"
+            self.get_logger().error(f"no snapshot: {response.message}")
+        return response
 
     def set_parameters(self, parameter_list: List[Any]) -> List[SetParametersResult]:
         """As rclpy's; refused changes, also those that rclpy refuses by type or range, show in the diagnostics."""
@@ -362,6 +402,7 @@ class PolarNode(Node):  # type: ignore[misc]
             messages.Status(found.level, f"{self._name}: quality", found.text, options.sensor.name, figures),
             messages.Status(wrong, f"{self._name}: layout", layout.text, options.sensor.name, {}),
         ]
+        self._statuses = statuses
         self._report.publish(bytes(messages.encode_diagnostics(self.get_clock().now().nanoseconds, statuses)))
 
     # --------------------------------------------------------------------------------------- the worker's thread

@@ -119,6 +119,9 @@ _TABLE = (
         "Of intensity/compressed of a colour sensor: 'none', 'auto', or the factors [red, green, blue].",
         dynamic=True,
     ),
+    Parameter(
+        "snapshot.folder", "", "Where ~/snapshot writes; '' for $ROS_HOME/polar_pipeline or ~/.ros/polar_pipeline."
+    ),
 )
 
 #: Every parameter by name.
@@ -138,6 +141,7 @@ class Settings(NamedTuple):
         frame_id: Replaces the input's unless empty.
         jpeg_quality: 1 to 100.
         display: How images for people are shown.
+        snapshot_folder: Where snapshots go; "" for ROS's own folder.
     """
 
     options: Options
@@ -149,6 +153,7 @@ class Settings(NamedTuple):
     frame_id: str
     jpeg_quality: int
     display: Display
+    snapshot_folder: str
 
     def arguments(self, products: Tuple[str, ...]) -> Dict[str, Any]:
         """The arguments of the `Pipeline` that makes these products."""
@@ -189,4 +194,11 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
     limits = make_limits(**{name: values[f"quality.{name}"] for name in RANGES})
     display = make_display(values["display.gain"], values["display.white_balance"])
     own = {name: values[name] for name in ("threads", "queue_size", "output_depth", "frame_id", "jpeg_quality")}
-    return Settings(options=options, always=values["quality.always"], limits=limits, display=display, **own)
+    return Settings(
+        options=options,
+        always=values["quality.always"],
+        limits=limits,
+        display=display,
+        snapshot_folder=values["snapshot.folder"],
+        **own,
+    )

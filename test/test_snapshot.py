@@ -1,0 +1,143 @@
+"""Snapshots for bug reports: what is in them, and that replay makes the same of it."""
+
+from __future__ import annotations
+
+import errno
+import resource
+from pathlib import Path
+from typing import Any, Dict
+
+import cv2
+import numpy as np
+import pytest
+
+yaml = pytest.importorskip("yaml")
+
+from polar_pipeline import cli, messages  # noqa: E402 - yaml may be missing
+from polar_pipeline.messages import Status  # noqa: E402
+from polar_pipeline.products import PRODUCTS  # noqa: E402
+from polar_pipeline.replay.compare import open_golden  # noqa: E402
+from polar_pipeline.replay.source import open_source, read_raw  # noqa: E402
+from polar_pipeline.ros.parameters import PARAMETERS  # noqa: E402
+from polar_pipeline.ros.preset import changed, flatten, to_yaml  # noqa: E402
+from polar_pipeline.ros.snapshot import Snapshot, default_folder, write_snapshot  # noqa: E402
+
+STAMP = 1_700_000_000_123_456_789
+DEFAULTS = {name: row.default for name, row in PARAMETERS.items()}
+
+
+def raw(dtype: str = "uint8") -> np.ndarray:
+    return np.random.default_rng(5).integers(10, 200, (96, 128)).astype(dtype)
+
+
+def make(cdr: Any = None, reference: Any = None, **changes: Any) -> Snapshot:
+    cdr = bytes(messages.encode_image(STAMP, "camera", "mono8", raw())) if cdr is None else cdr
+    statuses = [Status(1, "front/polar_pipeline: frames", "dropped: overload 1", "", {"rate [Hz]": "24.00"})]
+    return Snapshot("front/polar_pipeline", cdr, 77, {**DEFAULTS, **changes}, None, reference, statuses)
+
+
+def load(folder: Path) -> Dict[str, np.ndarray]:
+    """The products in a snapshot."""
+    arrays: Dict[str, np.ndarray] = {path.stem: np.load(path) for path in folder.glob("*.npy")}
+    for path in folder.glob("*.png"):
+        pixels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        arrays[path.stem] = cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB) if pixels.ndim == 3 else pixels
+    return arrays
+
+
+def replayed(folder: Path, tmp_path: Path, *options: str) -> Dict[str, np.ndarray]:
+    """What `polar-pipeline replay` makes of a snapshot's frame."""
+    out = tmp_path / "out.mcap"
+    products = ",".join(PRODUCTS)
+    assert cli.main(["replay", str(folder / "raw.mcap"), "-o", str(out), "--products", products, *options]) == 0
+    with open_golden(out) as golden:
+        found = {name: golden.load(name, STAMP) for name in PRODUCTS}
+    assert all(array is not None for array in found.values())
+    return {name: array for name, array in found.items() if array is not None}
+
+
+def test_replay_reads_it_back(tmp_path: Path) -> None:
+    snapshot = make(sensor="IMX250MYR", resolution="full", demosaic="bilinear", ssim_stride=2)
+    folder = write_snapshot(tmp_path / "new" / "folder", snapshot)
+    assert folder.parent == tmp_path / "new" / "folder"
+    assert folder.name.startswith("front_polar_pipeline_20")
+    with open_source(folder / "raw.mcap") as source:
+        (record,) = source.records
+    assert record.cdr() == snapshot.cdr, "as it came"
+    arrays = load(folder)
+    np.testing.assert_array_equal(arrays.pop("raw"), raw())
+    np.testing.assert_array_equal(read_raw(folder / "raw.png"), raw())
+    options = ("--sensor", "IMX250MYR", "--resolution", "full", "--demosaic", "bilinear", "--ssim-stride", "2")
+    again = replayed(folder, tmp_path, *options)
+    assert set(arrays) == set(again) == set(PRODUCTS)
+    for name, array in again.items():
+        np.testing.assert_array_equal(arrays[name], array, err_msg=name)
+
+
+def test_reference_goes_along(tmp_path: Path) -> None:
+    reference = bytes(messages.encode_image(5, "", "mono8", np.full((48, 64), 90, np.uint8)))
+    folder = write_snapshot(tmp_path, make(reference=reference, ssim_mode="reference"))
+    arrays = load(folder)
+    assert set(PRODUCTS) - set(arrays) == {"ssim", "ssim_map"}
+    again = replayed(folder, tmp_path, "--ssim-mode", "reference", "--reference", str(folder / "reference.mcap"))
+    np.testing.assert_array_equal(again["dolp"], arrays["dolp"])
+    assert -1 < float(again["ssim"]) < 1
+
+
+def test_texts(tmp_path: Path) -> None:
+    folder = write_snapshot(tmp_path, make(**{"raw.flip": [True, False], "display.white_balance": "auto"}))
+    document = yaml.safe_load((folder / "parameters.yaml").read_text())
+    assert flatten(document["/**"]["ros__parameters"]) == {
+        name: list(value) if isinstance(value, (tuple, list)) else value
+        for name, value in make(**{"raw.flip": [True, False], "display.white_balance": "auto"}).parameters.items()
+    }
+    assert "backend cpu" in (folder / "doctor.txt").read_text()
+    assert "frames: dropped: overload 1\n    rate [Hz]: 24.00" in (folder / "diagnostics.txt").read_text()
+    assert not (folder / "error.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("cdr", "said"),
+    [
+        (bytes(messages.encode_image(STAMP, "camera", "rgb8", np.zeros((20, 20, 3), np.uint8))), "encoding"),
+        (b"\x00\x01\x00\x00half", "8 bytes are no sensor_msgs/msg/Image"),
+    ],
+)
+def test_a_frame_that_cannot_be_used_is_kept_too(tmp_path: Path, cdr: bytes, said: str) -> None:
+    folder = write_snapshot(tmp_path, make(cdr))
+    assert said in (folder / "error.txt").read_text()
+    with open_source(folder / "raw.mcap") as source:
+        (record,) = source.records
+    assert record.data == cdr
+    assert load(folder) == {}
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """Files of at most 10000 bytes, as a disk that is full after that many; the frame alone has more."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as caught:
+            write_snapshot(tmp_path, make())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.errno == errno.EFBIG
+    assert list(tmp_path.iterdir()) == []
+    assert write_snapshot(tmp_path, make()).is_dir()
+
+
+def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROS_HOME", "/ros/home")
+    assert default_folder() == Path("/ros/home/polar_pipeline")
+    monkeypatch.delenv("ROS_HOME")
+    monkeypatch.setenv("HOME", "/home/robot")
+    assert default_folder() == Path("/home/robot/.ros/polar_pipeline")
+
+
+def test_yaml_by_hand() -> None:
+    text = to_yaml({"resolution": "full", "raw.flip": (True, False), "raw.bit_depth": 12, "frame_id": "off"}, "Mine")
+    assert text == (
+        "# Mine\n/**:\n  ros__parameters:\n    resolution: full\n    raw:\n      flip: [true, false]\n"
+        "      bit_depth: 12\n    frame_id: 'off'\n"
+    )
+    assert changed({**DEFAULTS, "raw.flip": [False, False], "jpeg_quality": 80}) == {"jpeg_quality": 80}
