@@ -159,7 +159,7 @@ def plan_json(report: Report) -> str:
             "reread": ceil(report.taken.reread),
             "written": report.taken.written,
         },
-        "operations": report.taken.operations,
+        "operations": round(report.taken.operations),
         "predicted": {**report.predicted._asdict(), "us": report.predicted.us},
     }
     if report.second:
@@ -222,7 +222,7 @@ def _launch_lines(report: Report) -> Iterator[str]:
     yield f"  memory     {predicted.memory_us:.1f} us at {COPY_SHARE:.0%} of {device.bandwidth_gbs} GB/s"
     slots = device.multiprocessors * ISSUE_SLOTS
     yield (
-        f"  arithmetic {predicted.arithmetic_us:.1f} us: {taken.operations} operations at {slots} a clock and "
+        f"  arithmetic {predicted.arithmetic_us:.1f} us: {taken.operations:.0f} operations at {slots} a clock and "
         f"{device.clock_mhz} MHz take {ideal.arithmetic_us:.1f} us, with every scheduler busy"
     )
     yield (

@@ -491,7 +491,7 @@ class Cost(NamedTuple):
     read: float
     reread: float
     written: int
-    operations: int
+    operations: float
 
 
 class Prediction(NamedTuple):
@@ -562,7 +562,7 @@ def cost(work: Work, schedule: Schedule) -> Cost:
         _raw_bytes(work, work.width * work.height),
         _raw_bytes(work, units * loaded),
         output_bytes(work),
-        int(effort * (pairs * (1 if work.half_precision else FLOAT_FACTOR) + per_pixel * made)),
+        effort * (pairs * (1 if work.half_precision else FLOAT_FACTOR) + per_pixel * made),
     )
 
 
@@ -597,6 +597,7 @@ class Occupant(NamedTuple):
         in_flight: Bytes that a block has on their way at a time.
         has_barriers: Whether the threads of a block wait for each other before they go on loading.
         busy_warps: Resident warps of a multiprocessor with which waiting takes as long as issuing.
+        whole: Bytes that one frame would move if every block lay within the picture; 0: as many as it moves.
     """
 
     blocks: int
@@ -606,6 +607,7 @@ class Occupant(NamedTuple):
     in_flight: float
     has_barriers: bool
     busy_warps: int = BUSY_WARPS
+    whole: float = 0.0
 
 
 def predict(work: Work, schedule: Schedule, device: Device, frames: int = 1) -> Prediction:
@@ -618,16 +620,26 @@ def predict(work: Work, schedule: Schedule, device: Device, frames: int = 1) -> 
         shared_bytes(work, schedule),
         _in_flight(work, schedule),
         schedule.window != "registers",
+        whole=_whole(work, schedule),
     )
     return predict_launch(cost(work, schedule), occupant, device, frames)
+
+
+def _whole(work: Work, schedule: Schedule) -> float:
+    """Bytes of whole tiles or strips, as the roofline counts them."""
+    (x, y), (height, width) = _unit(schedule), work.output_size
+    read, written = _raw_bytes(work, _step(work) ** 2 * x * y), output_bytes(work) / (height * width) * x * y
+    reread = max(read, _raw_bytes(work, _loaded(work, schedule)))
+    return _units(work, schedule) * (read + REREAD_SHARE * (reread - read) + written)
 
 
 def predict_launch(taken: Cost, occupant: Occupant, device: Device, frames: int = 1) -> Prediction:
     """Predicted time of a launch.
 
     The roofline, worse where the busiest multiprocessor has more than its share of the blocks, where too few warps are
-    resident to hide latencies, where too few bytes are in flight for the bandwidth, and where barriers keep a block
-    from loading and computing at a time, so that only its neighbours fill the gaps.
+    resident to hide latencies, where too few bytes are in flight for the bandwidth (then blocks are on their way side
+    by side, and the longest one counts), and where barriers keep a block from loading and computing at a time, so that
+    only its neighbours fill the gaps.
     """
     ideal = roofline(taken, device, frames)
     blocks = occupant.blocks * frames
@@ -635,7 +647,8 @@ def predict_launch(taken: Cost, occupant: Occupant, device: Device, frames: int 
     busiest = -(-blocks // device.multiprocessors)
     fitting = resident_blocks(device, occupant.threads, occupant.registers, occupant.shared)
     needed = device.bandwidth_gbs * 1e9 * LATENCY_S / device.multiprocessors
-    memory = ideal.memory_us / min(1.0, min(fitting, mean) * occupant.in_flight / needed)
+    whole_us = frames * occupant.whole / (device.bandwidth_gbs * COPY_SHARE * 1e3) or ideal.memory_us
+    memory = max(ideal.memory_us, whole_us / (min(fitting, mean) * occupant.in_flight / needed))
     slack = occupant.busy_warps * WARP / (min(fitting, busiest) * occupant.threads)
     arithmetic = ideal.arithmetic_us * busiest / mean * hypot(1, slack)
     waiting = min(memory, arithmetic) / fitting if occupant.has_barriers else 0.0
