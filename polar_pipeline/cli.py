@@ -1,4 +1,4 @@
-"""The tool `polar-pipeline`: replay, play, process, layout, plan, tune, kernels, doctor."""
+"""The tool `polar-pipeline`: replay, play, params, process, layout, plan, tune, kernels, doctor."""
 
 from __future__ import annotations
 
@@ -126,6 +126,17 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--loop", action="store_true", help="start again at the end")
     command.add_argument("--restamp", action="store_true", help="stamp frames as they are published, as a camera does")
     command.add_argument("--wait", type=_number, default=0.0, metavar="SECONDS", help="wait so long for a subscriber")
+
+    group = commands.add_parser("params", help="Parameters of a running node.").add_subparsers(metavar="COMMAND")
+    group.required = True
+    command = _command(group, _dump_params, "dump", "Save the parameters of a running node as a YAML file.")
+    command.add_argument("--node", default="/polar_pipeline", metavar="NAME", help="the node (default: %(default)s)")
+    command.add_argument("--changed", action="store_true", help="only those that differ from their defaults")
+    command.add_argument("-o", "--output", type=Path, metavar="FILE.yaml", help="file to write (default: print it)")
+    command.add_argument("--force", action="store_true", help="replace a file that exists")
+    command.add_argument(
+        "--wait", type=_number, default=5.0, metavar="SECONDS", help="wait so long for the node (default: %(default)g)"
+    )
 
     command = _command(commands, _process, "process", "Process one picture.")
     command.add_argument("image", type=Path, help="raw mosaic: PNG, TIFF, PGM or NPY, 8 or 16 bit")
@@ -400,13 +411,14 @@ def _report(values: argparse.Namespace, options: Options, summary: Summary, rows
     )
 
 
+_GET_ROS = "source its setup file, or pip install polar_pipeline[ros]"
+
+
 def _play(values: argparse.Namespace) -> int:
     try:
         from polar_pipeline.ros.play import play
     except ImportError as err:
-        raise FailureError(
-            f"play needs ROS 2 (rclpy): {err}; source its setup file, or pip install polar_pipeline[ros]"
-        ) from err
+        raise FailureError(f"play needs ROS 2 (rclpy): {err}; {_GET_ROS}") from err
 
     def warn(err: FrameError) -> None:
         print(f"skipped: {err}", file=sys.stderr)
@@ -415,6 +427,25 @@ def _play(values: argparse.Namespace) -> int:
     count = play(values.source, values.to, values.topic, rate, values.loop, values.restamp, values.wait, warn)
     print(f"published {count} frames on {values.to}")
     return 0 if count else 1
+
+
+def _dump_params(values: argparse.Namespace) -> int:
+    try:
+        from polar_pipeline.ros.dump import read_parameters
+        from polar_pipeline.ros.preset import changed, to_yaml
+    except ImportError as err:
+        raise FailureError(f"params needs ROS 2 (rclpy): {err}; {_GET_ROS}") from err
+    parameters = read_parameters(values.node, values.wait)
+    text = to_yaml(
+        changed(parameters) if values.changed else parameters, f"{values.node}, polar_pipeline {__version__}"
+    )
+    if values.output is None:
+        print(text, end="")
+        return 0
+    with replacing(values.output, values.force) as stream:
+        stream.write(text.encode())
+    print(f"wrote {values.output}")
+    return 0
 
 
 def _process(values: argparse.Namespace) -> int:

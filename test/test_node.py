@@ -19,6 +19,7 @@ import cv2
 import numpy as np
 import pytest
 
+yaml = pytest.importorskip("yaml")
 rclpy = pytest.importorskip("rclpy")
 # a domain of its own, so that nothing else on the network takes part
 os.environ["ROS_DOMAIN_ID"] = str(random.Random().randint(1, 100))
@@ -45,6 +46,7 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import measure
 from polar_pipeline.ros.node import INFO_TOPICS, Frame, Mailbox, PipelineCache, PolarNode
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
+from polar_pipeline.ros.preset import flatten, to_yaml
 
 pytestmark = pytest.mark.ros
 SHAPE = (48, 64)
@@ -813,6 +815,45 @@ def test_frames_go_on_during_a_snapshot(rig: Any, monkeypatch: pytest.MonkeyPatc
     assert not first.done()
     go.set()
     assert answer(first).message == "there"
+
+
+def dump(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "polar_pipeline", "params", "dump", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def test_parameters_saved_are_parameters_taken(rig: Any, tmp_path: Path) -> None:
+    changes = {"resolution": "full", "raw.flip": [True, False], "display.gain": "auto", "quality.ssim_warn": 0.9}
+    changes.update({"frame_id": "off", "min_intensity": 1e-6})
+    r = rig(**changes)
+    assert r.node.set_parameters([Parameter("jpeg_quality", value=70)])[0].successful
+    full, part, empty = tmp_path / "full.yaml", tmp_path / "part.yaml", tmp_path / "empty.yaml"
+    for path, options in ((full, []), (part, ["--changed"])):
+        done = dump("--node", "polar_pipeline", "-o", str(path), *options)
+        assert done.returncode == 0, done.stderr
+    assert flatten(yaml.safe_load(part.read_text())["/**"]["ros__parameters"]) == {**changes, "jpeg_quality": 70}
+    again = dump("-o", str(full))
+    assert (again.returncode, "exists already" in again.stderr) == (1, True)
+
+    empty.write_text(to_yaml({}, "nothing changed"))
+    for path in (full, part, empty):
+        node = PolarNode(context=r.context, namespace="/other", cli_args=["--ros-args", "--params-file", str(path)])
+        try:
+            if path != empty:
+                assert node._settings == r.node._settings
+        finally:
+            node.close()
+            node.destroy_node()
+
+
+def test_parameters_of_no_node(rig: Any) -> None:
+    rig()
+    done = dump("--node", "/rear/polar_pipeline", "--wait", "2")
+    assert done.returncode == 1
+    assert "no node /rear/polar_pipeline within 2 s; running nodes of this package: /polar_pipeline" in done.stderr
+    peer = dump("--node", "peer")
+    assert (peer.returncode, peer.stdout) == (1, "")
+    assert "/peer has no parameter of this package" in peer.stderr
 
 
 def test_layout_that_does_not_fit(rig: Any) -> None:
