@@ -1,190 +1,150 @@
-"""The live node in real time: a camera process, the node and a viewer process over Fast DDS.
+"""The live node beside two others, in real time over Fast DDS: a relay of bytes and a node written the usual way.
 
-Counts frames that do not arrive, and the time from a frame's stamp (taken before it is published) to its arrival at the
-viewer. Writes `benchmarks/results/node_<device>.json`.
+    python benchmarks/node.py
 
-python benchmarks/node.py --seconds 60
+A camera, each node and a viewer are processes. The nodes (`contenders.py`) take turns, block by block on the same
+frames, so that a change of the machine's load meets all of them; each meets three loads:
+
+- alone: one frame at a time, the next one when its last product is there. Latency without any queue.
+- fastest: two frames on their way at any time. The highest rate.
+- camera: `--rate` frames a second, whether they are answered or not.
+
+Latency is from the moment the camera hands a frame to the middleware until the viewer has a product, or the last of
+them. Writes `benchmarks/results/node_<device>.json`; fields in capitals as ros2_benchmark defines them. Needs
+polanalyser and scikit-image.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing
 import os
-import struct
-import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 import numpy as np
-from common import RESULTS, cpu_model, machine, slug, write
+from common import RESULTS, cpu_model, machine, slug, table, write
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from polar_pipeline.bench import Block, summarize
+from polar_pipeline.messages import product_message
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.ros.bench import IN_FLIGHT, Contender, Load, Rig, isolate, own_node, raw_frames
 
-PRODUCTS = ("intensity", "dolp", "aolp", "ssim_map", "ssim")
-#: Different frames, sent in turn, so that caches do not help.
-FRAMES = 8
+#: What is asked for, run by run: all that viewers see by default, and the polarization alone, without SSIM.
+RUNS = {
+    "with SSIM": ("intensity", "dolp", "aolp", "ssim_map", "ssim"),
+    "polarization": ("intensity", "dolp", "aolp"),
+}
+PACKAGES = ("numpy", "opencv-python-headless", "rclpy", "ros-fastdds", "rosbags", "polanalyser", "scikit-image")
 
 
-def camera(phase: Any, ready: Any, sent: Any, seconds: float, rate: float, shape: tuple[int, int]) -> None:
-    """Publish synthetic frames: until the viewer is ready to get going, then `seconds` long to be counted."""
-    import rclpy
-    from rclpy.qos import qos_profile_sensor_data
-    from sensor_msgs.msg import Image
+def message_sizes(products: Tuple[str, ...], size: Tuple[int, int]) -> Dict[str, int]:
+    """Product -> bytes of its message at half resolution of a mono frame of (width, height)."""
+    half = size[1] // 2, size[0] // 2
+    arrays = {name: np.zeros(PRODUCTS[name].shape(half, False), PRODUCTS[name].ros_types[0]) for name in products}
+    return {name: len(product_message(name, array, 0, "camera")[1]) for name, array in arrays.items()}
 
-    from polar_pipeline import SENSORS
-    from polar_pipeline.messages import encode_image
-    from polar_pipeline.scene import SCENES, synthetic
-    from polar_pipeline.sensor import expose
 
-    rng = np.random.default_rng(0)
-    stokes = synthetic(SCENES[0], shape)
-    frames = [
-        bytearray(encode_image(0, "camera", "mono8", expose(stokes, SENSORS["IMX250MZR"], 8, 10_000, 2.0, rng)))
-        for _ in range(FRAMES)
+def contenders(products: Tuple[str, ...], size: Tuple[int, int], backend: str) -> List[Contender]:
+    """The nodes to compare."""
+    script = (sys.executable, str(Path(__file__).with_name("contenders.py")))
+    sizes = (f"{name}={count}" for name, count in message_sizes(products, size).items())
+    return [
+        Contender("relay", (*script, "relay", *sizes)),
+        Contender("usual", (*script, "usual", *products)),
+        own_node("ours", backend),
     ]
-    rclpy.init()
-    node = rclpy.create_node("benchmark_camera")
-    publisher = node.create_publisher(Image, "image_raw", qos_profile_sensor_data)
-
-    def send(count: int) -> None:
-        start = time.monotonic()
-        for k in range(count):
-            time.sleep(max(0.0, start + k / rate - time.monotonic()))
-            frame = frames[k % FRAMES]
-            struct.pack_into("<iI", frame, 4, *divmod(time.time_ns(), 10**9))  # the header's stamp
-            publisher.publish(bytes(frame))
-
-    while not ready.is_set():
-        send(1)
-        time.sleep(1 / rate)
-    time.sleep(1.0)  # what is on its way arrives
-    phase.value = 1
-    send(round(seconds * rate))
-    sent.value = round(seconds * rate)
-    time.sleep(2.0)  # one report of the node later
-    phase.value = 2
-    node.destroy_node()
-    rclpy.shutdown()
 
 
-def viewer(phase: Any, ready: Any, results: Any) -> None:
-    """Take every product as bytes, and note when it came."""
-    import rclpy
-    from diagnostic_msgs.msg import DiagnosticArray
-    from rclpy.qos import qos_profile_sensor_data
-    from sensor_msgs.msg import Image
-    from std_msgs.msg import Float32
-
-    from polar_pipeline.messages import decode
-    from polar_pipeline.products import PRODUCTS as TABLE
-
-    rclpy.init()
-    node = rclpy.create_node("benchmark_viewer")
-    counts = dict.fromkeys(PRODUCTS, 0)
-    ages: Dict[str, List[float]] = {name: [] for name in PRODUCTS if name != "ssim"}
-    stages: Dict[str, List[float]] = {}
-    before: Dict[str, int] = {}
-    drops: Dict[str, int] = {}
-    started = set()
-
-    def take(name: str) -> Any:
-        def arrived(cdr: bytes) -> None:
-            now = time.time_ns()
-            started.add(name)
-            if phase.value == 1:
-                counts[name] += 1
-                if name in ages:
-                    seconds, nanoseconds = struct.unpack_from("<iI", cdr, 4)
-                    ages[name].append((now - seconds * 10**9 - nanoseconds) / 1e6)
-
-        return arrived
-
-    def latency(cdr: bytes) -> None:
-        if phase.value == 1:
-            for pair in decode(cdr, "diagnostic_msgs/msg/DiagnosticArray").status[0].values:
-                if pair.key != "age":
-                    stages.setdefault(pair.key, []).append(float(pair.value))
-
-    def diagnostics(cdr: bytes) -> None:
-        values = decode(cdr, "diagnostic_msgs/msg/DiagnosticArray").status[0].values
-        now = {pair.key: int(pair.value) for pair in values if pair.key.startswith("dropped: ")}
-        if phase.value == 0:
-            before.update(now)  # while warming up
-        drops.update({cause: count - before.get(cause, 0) for cause, count in now.items()})
-
-    for name in PRODUCTS:
-        kind = Float32 if name == "ssim" else Image
-        node.create_subscription(kind, TABLE[name].topic, take(name), qos_profile_sensor_data, raw=True)
-    node.create_subscription(DiagnosticArray, "latency", latency, qos_profile_sensor_data, raw=True)
-    node.create_subscription(DiagnosticArray, "/diagnostics", diagnostics, qos_profile_sensor_data, raw=True)
-    while phase.value < 2:
-        rclpy.spin_once(node, timeout_sec=0.1)
-        if len(started) == len(PRODUCTS):
-            ready.set()
-    results.put((counts, drops, ages, stages))
-    node.destroy_node()
-    rclpy.shutdown()
+def compare(
+    rows: List[Contender],
+    products: Tuple[str, ...],
+    frames: List[bytes],
+    loads: Dict[str, Load],
+    rounds: int,
+    seconds: float,
+) -> Dict[str, Dict[str, Any]]:
+    """Load -> node -> figures."""
+    blocks: Dict[str, Dict[str, List[Block]]] = {load: {row.name: [] for row in rows} for load in loads}
+    with Rig(rows, products, frames) as rig:
+        for row in rows:
+            rig.wait_ready(row.name)
+        for done in range(rounds):
+            for row in rows:
+                for name, load in loads.items():
+                    blocks[name][row.name].append(rig.block(row.name, load, seconds))
+            print(f"round {done + 1} of {rounds}", file=sys.stderr)
+    return {load: {name: summarize(measured) for name, measured in nodes.items()} for load, nodes in blocks.items()}
 
 
-def percentiles(values: List[float]) -> Dict[str, float]:
-    """p50, p95, p99 and maximum."""
-    names = ("p50", "p95", "p99", "max")
-    return {name: round(float(v), 2) for name, v in zip(names, np.percentile(values, (50, 95, 99, 100)))}
+def ratios(figures: Dict[str, Dict[str, Any]]) -> Dict[str, float]:
+    """What the comparison comes to; medians of latency, so that one hiccup of the machine does not decide."""
+    alone = {name: row["latency_ms"]["frame"]["p50"] for name, row in figures["alone"].items()}
+    rate = {name: row["MEAN_FRAME_RATE"] for name, row in figures["fastest"].items()}
+    cpu = {name: row["cpu_ms_per_frame"] for name, row in figures["alone"].items()}
+    return {
+        "latency: ours / relay": round(alone["ours"] / alone["relay"], 2),
+        "latency: usual / ours": round(alone["usual"] / alone["ours"], 2),
+        "frame rate: relay / ours": round(rate["relay"] / rate["ours"], 2),
+        "frame rate: ours / usual": round(rate["ours"] / rate["usual"], 2),
+        "CPU time: usual / ours": round(cpu["usual"] / cpu["ours"], 2),
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long to measure")
-    parser.add_argument("--rate", type=float, default=24.0, help="frames per second")
-    parser.add_argument("--shape", type=int, nargs=2, default=(2048, 2448), metavar=("HEIGHT", "WIDTH"))
-    parser.add_argument("--backend", default="cpu", help="the node's backend")
-    parser.add_argument("--output", type=Path, help="result file; benchmarks/results/node_<device>.json by default")
+    parser.add_argument("--rounds", type=int, default=6, help="turns of each node")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each turn at each load")
+    parser.add_argument("--rate", type=float, default=24.0, help="the camera's frames per second")
+    parser.add_argument("--size", type=int, nargs=2, default=(2448, 2048), metavar=("WIDTH", "HEIGHT"))
+    parser.add_argument("--backend", default="cpu", help="of this package's node")
+    parser.add_argument("--runs", nargs="+", choices=tuple(RUNS), default=tuple(RUNS), help="what to ask for")
+    parser.add_argument("--output", type=Path, help="default: benchmarks/results/node_<device>.json")
     arguments = parser.parse_args()
 
-    os.environ["FASTDDS_DEFAULT_PROFILES_FILE"] = str(ROOT / "config" / "fastdds_large_frames.xml")
-    os.environ.setdefault("ROS_DOMAIN_ID", str(os.getpid() % 100 + 1))
-    os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    spawn = multiprocessing.get_context("spawn")
-    phase, sent, ready, results = spawn.Value("i", 0), spawn.Value("i", 0), spawn.Event(), spawn.Queue()
-    command = [sys.executable, "-m", "polar_pipeline.node", "--ros-args", "-p", f"backend:={arguments.backend}"]
-    node = subprocess.Popen(command)
-    peers = [
-        spawn.Process(target=viewer, args=(phase, ready, results), daemon=True),
-        spawn.Process(
-            target=camera,
-            args=(phase, ready, sent, arguments.seconds, arguments.rate, tuple(arguments.shape)),
-            daemon=True,
-        ),
-    ]
-    try:
-        for peer in peers:
-            peer.start()
-        counts, drops, ages, stages = results.get(timeout=arguments.seconds + 120)
-    finally:
-        node.terminate()
-        node.wait(30)
+    isolate()
+    size = tuple(arguments.size)
+    loads = {"alone": Load(), "fastest": Load(in_flight=IN_FLIGHT), "camera": Load(arguments.rate)}
+    frames = raw_frames("IMX250MZR", size)
+    load_before = os.getloadavg()[0]
+    runs: Dict[str, Any] = {}
+    for run in arguments.runs:
+        rows = contenders(RUNS[run], size, arguments.backend)
+        figures = compare(rows, RUNS[run], frames, loads, arguments.rounds, arguments.seconds)
+        runs[run] = {"products": RUNS[run], "ratios": ratios(figures), **figures}
+        print(f"\n{run}: {', '.join(RUNS[run])}\n")
+        print(table(["load", "node", "p50 ms", "p95 ms", "p99 ms", "Hz", "missed", "sent", "CPU ms"], lines(figures)))
+        print("\n" + table(["", "ratio"], runs[run]["ratios"].items()), flush=True)
     report = {
-        "machine": machine(("numpy", "opencv-python-headless", "rclpy", "rosbags")),
+        "machine": machine(PACKAGES),
+        "load_before": round(load_before, 2),
         "backend": arguments.backend,
-        "shape": list(arguments.shape),
+        "size": size,
         "rate_hz": arguments.rate,
-        "seconds": arguments.seconds,
-        "frames_sent": sent.value,
-        "frames_missed": {name: sent.value - count for name, count in counts.items()},
-        "dropped_by_node": {cause.split()[-1]: count for cause, count in drops.items()},
-        "stamp_to_viewer_ms": {name: percentiles(values) for name, values in ages.items() if values},
-        "stages_ms": {name: percentiles(values) for name, values in stages.items()},
+        "rounds": arguments.rounds,
+        "seconds_a_block": arguments.seconds,
+        "runs": runs,
     }
-    print(json.dumps(report, indent=2))
     device = slug(cpu_model()) if arguments.backend == "cpu" else arguments.backend
     write(arguments.output or RESULTS / f"node_{device}.json", report)
-    return int(any(report["frames_missed"].values()))
+    return 0
+
+
+def lines(figures: Dict[str, Dict[str, Any]]) -> List[Tuple[object, ...]]:
+    """Rows of the table."""
+    return [
+        (
+            load,
+            node,
+            *(row["latency_ms"].get("frame", {}).get(name, float("nan")) for name in ("p50", "p95", "p99")),
+            row["MEAN_FRAME_RATE"],
+            row["NUM_MISSED_FRAMES"],
+            row["NUM_FRAMES_SENT"],
+            row.get("cpu_ms_per_frame", float("nan")),
+        )
+        for load, nodes in figures.items()
+        for node, row in nodes.items()
+    ]
 
 
 if __name__ == "__main__":

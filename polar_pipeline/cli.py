@@ -1,4 +1,4 @@
-"""The tool `polar-pipeline`: replay, play, params, process, layout, plan, tune, kernels, doctor."""
+"""The tool `polar-pipeline`: replay, play, params, process, layout, plan, tune, kernels, bench, doctor."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from polar_pipeline import __version__, doctor
+from polar_pipeline.bench import format_figures
 from polar_pipeline.cuda.commands import plan_json, plan_report, plan_text, tune
 from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.cuda.kernels import get_device, usages
@@ -30,7 +31,7 @@ from polar_pipeline.replay.report import Report, format_timings, render
 from polar_pipeline.replay.run import Summary, replay
 from polar_pipeline.replay.sink import open_sink, replacing
 from polar_pipeline.replay.source import DEFAULT_RATE, SourceError, open_source, read_raw
-from polar_pipeline.sensor import MIN_SIDE, FrameError, as_frame
+from polar_pipeline.sensor import MIN_SIDE, FrameError, as_frame, get_sensor
 
 #: What the live node makes of a camera, and what people look at.
 DEFAULT_PRODUCTS = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
@@ -174,6 +175,25 @@ def _parser() -> argparse.ArgumentParser:
     command = _command(commands, _kernels, "kernels", "Compile every kernel, without a GPU; what each takes of one.")
     command.add_argument("--arch", default="sm_72", help="compute capability: sm_72 Xavier, sm_87 Orin, sm_90 H200")
     command.add_argument("--json", action="store_true", help="for programs")
+
+    group = commands.add_parser("bench", help="How fast this machine is.").add_subparsers(metavar="COMMAND")
+    group.required = True
+    command = _command(
+        group, _bench_node, "node", "The live node between a synthetic camera and a viewer, over the real middleware."
+    )
+    command.add_argument("--json", action="store_true", help="for programs; fields as ros2_benchmark names them")
+    command.add_argument(
+        "--seconds", type=_rate, default=10.0, help="of frames at --rate, and of frames at full speed (default: 10)"
+    )
+    command.add_argument("--rate", type=_rate, default=24.0, metavar="HZ", help="the camera's (default: 24)")
+    command.add_argument(
+        "--size", type=_size, default=(2448, 2048), metavar="WxH", help="of the raw frame (default: 2448x2048)"
+    )
+    command.add_argument("--sensor", default="IMX250MZR", help="the camera's (default: %(default)s)")
+    command.add_argument("--backend", choices=CHOICES["backend"], default="auto", help="what computes (default: auto)")
+    command.add_argument(
+        "--products", type=_products, default=DEFAULT_PRODUCTS, metavar="NAMES", help="subscribed to, with commas"
+    )
 
     command = _command(commands, _doctor, "doctor", "What is installed, which backends work, and why not.")
     command.add_argument("--json", action="store_true", help="for programs")
@@ -521,6 +541,24 @@ def _kernels(values: argparse.Namespace) -> int:
     print("registers  shared [B]  spills [B]  occupancy  kernel")
     for row in rows:
         print(f"{row.registers:9}  {row.shared_bytes:10}  {row.spill_bytes:10}  {row.occupancy:8.0%}   {row.name}")
+    return 0
+
+
+def _bench_node(values: argparse.Namespace) -> int:
+    try:
+        from polar_pipeline.ros.bench import measure
+    except ImportError as err:
+        raise FailureError(f"bench node needs ROS 2 (rclpy): {err}; {_GET_ROS}") from err
+    try:
+        get_sensor(values.sensor)
+    except ValueError as err:
+        raise UsageError(str(err)) from err
+    loads = measure(values.backend, values.sensor, values.size, values.products, values.rate, values.seconds)
+    if values.json:
+        asked = {name: getattr(values, name) for name in ("backend", "sensor", "size", "products", "rate", "seconds")}
+        print(json.dumps({"version": __version__, **asked, "loads": loads}, indent=2))
+    else:
+        print("\n\n".join(format_figures(name, figures) for name, figures in loads.items()))
     return 0
 
 

@@ -1,0 +1,121 @@
+"""What a stream of frames through a node came to: rates, missed frames, latency and jitter. Needs no ROS.
+
+Fields in capitals are named and defined as `BasicPerformanceMetrics` of ros2_benchmark, which isaac_ros_benchmark
+writes; a frame has arrived when its last product has. Rates and jitter are taken within blocks, never across the pause
+between two. All times are milliseconds of one clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence
+
+import numpy as np
+
+
+class Block(NamedTuple):
+    """Frames that were sent without a pause.
+
+    Attributes:
+        sent: Stamp -> when the frame was given to the middleware, in nanoseconds, oldest first.
+        arrived: Product -> stamp -> when it reached the viewer, in nanoseconds; every product asked for has an entry.
+        unstamped: Product without a stamp -> how many arrived.
+        stages: What the node said of its own time, frame by frame: stage -> milliseconds.
+        cpu_ms: Time of all cores that the node's process took.
+    """
+
+    sent: Dict[int, int]
+    arrived: Dict[str, Dict[int, int]]
+    unstamped: Dict[str, int]
+    stages: List[Dict[str, float]]
+    cpu_ms: float
+
+    def complete(self) -> Dict[int, int]:
+        """Stamp -> when the last product arrived, of frames whose products all did, in the order of arrival."""
+        whole = {stamp: [times.get(stamp) for times in self.arrived.values()] for stamp in self.sent}
+        ends = {stamp: max(t for t in times if t) for stamp, times in whole.items() if times and None not in times}
+        return dict(sorted(ends.items(), key=lambda item: item[1]))
+
+
+def percentiles(values: Sequence[float]) -> Dict[str, float]:
+    """p50, p95, p99 and maximum, to a microsecond of milliseconds."""
+    names = ("p50", "p95", "p99", "max")
+    return {name: round(float(v), 3) for name, v in zip(names, np.percentile(values, (50, 95, 99, 100)))}
+
+
+def summarize(blocks: Sequence[Block]) -> Dict[str, Any]:
+    """The figures of all blocks of one node at one load; what nothing arrived for is left out.
+
+    Returns:
+        ros2_benchmark's fields, and beside them `missed` per product, `latency_ms` per product and of whole frames,
+        `stages_ms` as the node itself measured them, and `cpu_ms_per_frame`.
+    """
+    ends = [block.complete() for block in blocks]
+    sent = [block.sent for block in blocks]
+    latencies = [(t - block.sent[stamp]) / 1e6 for block, end in zip(blocks, ends) for stamp, t in end.items()]
+    gaps = [np.diff(list(end.values())) / 1e6 for end in ends]
+    jitter = np.concatenate([np.abs(np.diff(gap)) for gap in gaps]) if gaps else np.zeros(0)
+    frames = sum(map(len, sent))
+    report: Dict[str, Any] = {
+        "NUM_FRAMES_SENT": frames,
+        "NUM_MISSED_FRAMES": frames - len(latencies),
+        "MEAN_PLAYBACK_FRAME_RATE": _rate([np.diff(list(times.values())) / 1e6 for times in sent]),
+        "MEAN_FRAME_RATE": _rate(gaps),
+        "RECEIVED_DURATION": _round(sum(float(gap.sum()) for gap in gaps)),
+    }
+    if latencies:
+        report["MEAN_LATENCY"] = _round(np.mean(latencies))
+        report["MIN_LATENCY"], report["MAX_LATENCY"] = _round(min(latencies)), _round(max(latencies))
+    if jitter.size:
+        report["MEAN_JITTER"], report["STD_DEV_JITTER"] = _round(jitter.mean()), _round(jitter.std())
+        report["MIN_JITTER"], report["MAX_JITTER"] = _round(jitter.min()), _round(jitter.max())
+    report["missed"] = {name: frames - count for name, count in _count(blocks).items()}
+    times = {
+        name: [(t - block.sent[stamp]) / 1e6 for block in blocks for stamp, t in block.arrived[name].items()]
+        for name in (blocks[0].arrived if blocks else ())
+    }
+    report["latency_ms"] = {name: percentiles(v) for name, v in {**times, "frame": latencies}.items() if v}
+    stages: Dict[str, List[float]] = {}
+    for block in blocks:
+        for timings in block.stages:
+            for stage, value in timings.items():
+                stages.setdefault(stage, []).append(value)
+    report["stages_ms"] = {stage: percentiles(values) for stage, values in stages.items()}
+    if latencies:
+        report["cpu_ms_per_frame"] = _round(sum(block.cpu_ms for block in blocks) / len(latencies))
+    return report
+
+
+def format_figures(load: str, figures: Mapping[str, Any]) -> str:
+    """The figures of one load, for people."""
+    lines = [
+        f"{load}: {figures['NUM_FRAMES_SENT']} frames sent, {figures['MEAN_PLAYBACK_FRAME_RATE']:.1f} Hz; "
+        f"{figures['NUM_MISSED_FRAMES']} missed; {figures['MEAN_FRAME_RATE']:.1f} Hz answered"
+    ]
+    if "cpu_ms_per_frame" in figures:
+        lines[0] += f", {figures['cpu_ms_per_frame']:.1f} ms of CPU time each"
+    lines += [f"  dropped by the node, {cause}: {count}" for cause, count in figures.get("dropped", {}).items()]
+    for title, times in (("until the viewer has", figures["latency_ms"]), ("in the node", figures["stages_ms"])):
+        if times:
+            lines.append(f"  {title + ' [ms]':<26}{'p50':>9}{'p95':>9}{'p99':>9}{'max':>9}")
+            for name, row in times.items():
+                lines.append(f"    {name:<24}" + "".join(f"{row[column]:9.2f}" for column in row))
+    return "\n".join(lines)
+
+
+def _count(blocks: Iterable[Block]) -> Dict[str, int]:
+    """Product -> how many arrived."""
+    counts: Dict[str, int] = {}
+    for block in blocks:
+        for name, number in {**{n: len(times) for n, times in block.arrived.items()}, **block.unstamped}.items():
+            counts[name] = counts.get(name, 0) + number
+    return counts
+
+
+def _rate(gaps: Sequence[np.ndarray]) -> float:
+    """Frames per second from the milliseconds between them."""
+    total = sum(float(gap.sum()) for gap in gaps)
+    return _round(1000 * sum(gap.size for gap in gaps) / total) if total else 0.0
+
+
+def _round(value: Any) -> float:
+    return round(float(value), 3)

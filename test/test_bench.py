@@ -1,0 +1,246 @@
+"""`bench node`: its arithmetic with hand-made times, and its camera and viewer with real nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any, Dict, Tuple
+
+import numpy as np
+import pytest
+from support import ROOT
+
+from polar_pipeline import Pipeline, cli, messages
+from polar_pipeline.bench import Block, format_figures, summarize
+from polar_pipeline.scene import SCENES, synthetic
+from polar_pipeline.sensor import SENSORS, expose
+
+MS = 1_000_000
+TIMEOUT = 120  # seconds; only how long a failing test takes
+
+
+def make_block(start: int = 0) -> Block:
+    """Five frames 10 ms apart: answered in 5, 6, 5 and 9 ms, the last product last; of the third only one product."""
+    sent = {stamp: start + 10 * MS * stamp for stamp in range(5)}
+    dolp = {0: 5, 1: 6, 3: 5, 4: 9}
+    return Block(
+        sent=sent,
+        arrived={
+            "intensity": {stamp: sent[stamp] + 2 * MS for stamp in sent},
+            "dolp": {stamp: sent[stamp] + MS * delay for stamp, delay in dolp.items()},
+        },
+        unstamped={"ssim": 4},
+        stages=[{"queue": 1.0, "total": 4.0}, {"queue": 3.0, "total": 4.0}],
+        cpu_ms=24.0,
+    )
+
+
+def test_fields() -> None:
+    """As ros2_benchmark's: milliseconds, a frame ends with its last product, jitter is the change of the gaps."""
+    found = summarize([make_block()])
+    # ends: 5, 16, 35, 49 ms; gaps 11, 19, 14; jitter 8, 5
+    assert found == {
+        "NUM_FRAMES_SENT": 5,
+        "NUM_MISSED_FRAMES": 1,
+        "MEAN_PLAYBACK_FRAME_RATE": 100.0,
+        "MEAN_FRAME_RATE": round(3 / 0.044, 3),
+        "RECEIVED_DURATION": 44.0,
+        "MEAN_LATENCY": 6.25,
+        "MIN_LATENCY": 5.0,
+        "MAX_LATENCY": 9.0,
+        "MEAN_JITTER": 6.5,
+        "STD_DEV_JITTER": 1.5,
+        "MIN_JITTER": 5.0,
+        "MAX_JITTER": 8.0,
+        "missed": {"intensity": 0, "dolp": 1, "ssim": 1},
+        "latency_ms": {
+            "intensity": {"p50": 2.0, "p95": 2.0, "p99": 2.0, "max": 2.0},
+            "dolp": {"p50": 5.5, "p95": 8.55, "p99": 8.91, "max": 9.0},
+            "frame": {"p50": 5.5, "p95": 8.55, "p99": 8.91, "max": 9.0},
+        },
+        "stages_ms": {
+            "queue": {"p50": 2.0, "p95": 2.9, "p99": 2.98, "max": 3.0},
+            "total": {"p50": 4.0, "p95": 4.0, "p99": 4.0, "max": 4.0},
+        },
+        "cpu_ms_per_frame": 6.0,
+    }
+
+
+def test_pauses_between_blocks_count_for_nothing() -> None:
+    """A minute between two blocks is in no rate, no duration and no jitter."""
+    one, two = summarize([make_block()]), summarize([make_block(), make_block(60_000 * MS)])
+    for name in ("MEAN_FRAME_RATE", "MEAN_PLAYBACK_FRAME_RATE", "MAX_JITTER", "MAX_LATENCY", "cpu_ms_per_frame"):
+        assert two[name] == one[name], name
+    for name in ("NUM_FRAMES_SENT", "NUM_MISSED_FRAMES", "RECEIVED_DURATION"):
+        assert two[name] == 2 * one[name], name
+
+
+def test_nothing_arrived() -> None:
+    found = summarize([make_block()._replace(arrived={"dolp": {}}, unstamped={}, stages=[])])
+    assert found["NUM_MISSED_FRAMES"] == found["NUM_FRAMES_SENT"] == 5
+    assert found["MEAN_FRAME_RATE"] == 0.0
+    assert found["latency_ms"] == {}
+    assert "MEAN_LATENCY" not in found
+    assert "5 frames sent" in format_figures("camera", found)
+
+
+def test_figures_for_people() -> None:
+    lines = format_figures("camera", {**summarize([make_block()]), "dropped": {"overload": 2}}).splitlines()
+    assert lines[0] == "camera: 5 frames sent, 100.0 Hz; 1 missed; 68.2 Hz answered, 6.0 ms of CPU time each"
+    assert lines[1] == "  dropped by the node, overload: 2"
+    assert lines[2].split() == ["until", "the", "viewer", "has", "[ms]", "p50", "p95", "p99", "max"]
+    assert [line.split()[0] for line in lines[3:6]] == ["intensity", "dolp", "frame"]
+    assert lines[4].split() == ["dolp", "5.50", "8.55", "8.91", "9.00"]
+
+
+# ------------------------------------------------------------------------------------------------------------- the heap
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
+def test_freed_memory_is_kept() -> None:
+    """Buffers beyond glibc's own limit of 32 MB cost no page faults from the second on."""
+    code = """
+import resource
+from polar_pipeline.heap import keep_freed_memory
+if not keep_freed_memory():
+    raise SystemExit("no glibc")
+for k in range(5):
+    bytearray(48 << 20)[::4096] = bytes(12 << 10)
+    if k == 0:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=TIMEOUT)
+    if "no glibc" in run.stderr:
+        pytest.skip("not glibc")
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) < 1000, "four buffers given back and mapped anew are 49152 pages"
+
+
+# ------------------------------------------------------------------------------------------------------------- the tool
+
+
+def test_without_ros(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setitem(sys.modules, "rclpy", None)
+    monkeypatch.delitem(sys.modules, "polar_pipeline.ros.bench", raising=False)
+    assert cli.main(["bench", "node"]) == 1
+    assert "bench node needs ROS 2" in capsys.readouterr().err
+
+
+def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "polar_pipeline", "bench", "node", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+
+
+@pytest.mark.ros
+def test_own_node() -> None:
+    pytest.importorskip("rclpy")
+    asked = ["--size", "64x48", "--seconds", "1", "--rate", "20", "--backend", "cpu", "--products", "dolp,ssim"]
+    run = tool("--json", *asked)
+    assert run.returncode == 0, run.stderr
+    report: Dict[str, Any] = json.loads(run.stdout)
+    assert report["products"] == ["dolp", "ssim"]
+    for name, figures in report["loads"].items():
+        arrived = figures["NUM_FRAMES_SENT"] - figures["NUM_MISSED_FRAMES"]
+        assert arrived > 1, f"{name}: hardly anything arrived"
+        assert set(figures["latency_ms"]) == {"dolp", "frame"}
+        assert figures["missed"]["dolp"] == figures["NUM_MISSED_FRAMES"]
+        assert 0 < figures["MIN_LATENCY"] <= figures["MEAN_LATENCY"] <= figures["MAX_LATENCY"]
+        assert {"queue", "decode", "polarization", "publish", "total"} <= set(figures["stages_ms"])
+    assert report["loads"]["camera"]["NUM_FRAMES_SENT"] == 20
+    # a frame cannot be in the node for longer than until the viewer has it, by the slack of a scheduler
+    assert report["loads"]["camera"]["stages_ms"]["decode"]["p50"] < report["loads"]["camera"]["MAX_LATENCY"]
+
+
+@pytest.mark.ros
+def test_unknown_sensor() -> None:
+    pytest.importorskip("rclpy")
+    run = tool("--sensor", "IMX999")
+    assert run.returncode == 2
+    assert "IMX999" in run.stderr
+
+
+@pytest.mark.ros
+def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the robot's domain nor another machine; the user's own profile stays."""
+    pytest.importorskip("rclpy")
+    from polar_pipeline.ros.bench import PROFILE_VARIABLES, isolate
+
+    monkeypatch.setattr(os, "environ", {"ROS_DOMAIN_ID": "7", "ROS_DISTRO": "jazzy"})
+    isolate()
+    assert os.environ["ROS_DOMAIN_ID"] != "7"
+    assert 1 <= int(os.environ["ROS_DOMAIN_ID"]) <= 101
+    assert os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] == "LOCALHOST"
+    assert os.environ[PROFILE_VARIABLES[0]].endswith("fastdds_large_frames.xml")
+    monkeypatch.setattr(os, "environ", {"ROS_DISTRO": "humble", PROFILE_VARIABLES[1]: "mine.xml"})
+    isolate()
+    assert os.environ["ROS_LOCALHOST_ONLY"] == "1"
+    assert os.environ[PROFILE_VARIABLES[1]] == "mine.xml"
+    assert PROFILE_VARIABLES[0] not in os.environ
+
+
+# ------------------------------------------------------------------------------------------------------- the benchmark
+
+
+#: Run in a process of its own, which may set its environment and starts others.
+COMPARISON = """
+import json, sys
+sys.path.insert(0, "benchmarks")
+import node
+from polar_pipeline.ros.bench import Contender, Load, isolate, raw_frames
+
+if __name__ == "__main__":
+    isolate()
+    products, size = ("intensity", "dolp", "ssim"), (64, 48)
+    rows = [row for row in node.contenders(products, size, "cpu") if row.name != "usual"]
+    figures = node.compare(rows, products, raw_frames("IMX250MZR", size), {"alone": Load()}, 2, 0.5)
+    print(json.dumps(figures["alone"]))
+    try:
+        broken = [Contender("broken", (sys.executable, "-c", "raise SystemExit(3)"))]
+        node.compare(broken, products, raw_frames("IMX250MZR", size), {"alone": Load()}, 1, 0.5)
+    except RuntimeError as err:
+        print(err)
+"""
+
+
+@pytest.mark.ros
+def test_comparison(tmp_path: Any) -> None:
+    """The relay and this package's node take turns; a node that ends is named."""
+    pytest.importorskip("rclpy")
+    script = tmp_path / "comparison.py"
+    script.write_text(COMPARISON, encoding="utf-8")
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, str(script)]
+    run = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT
+    )
+    assert run.returncode == 0, run.stderr
+    first, second = run.stdout.splitlines()
+    figures = json.loads(first)
+    assert set(figures) == {"relay", "ours"}
+    for name, row in figures.items():
+        assert row["NUM_FRAMES_SENT"] - row["NUM_MISSED_FRAMES"] > 1, f"{name}: hardly anything arrived"
+        assert set(row["latency_ms"]) == {"intensity", "dolp", "frame"}
+    assert figures["ours"]["stages_ms"]
+    assert not figures["relay"]["stages_ms"]
+    assert second == "the node 'broken' ended with exit code 3"
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize("size", [(2448, 2048), (64, 48), (66, 50)])
+def test_relay_gives_messages_of_our_size(size: Tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rclpy")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import node
+
+    products = ("intensity", "dolp", "aolp", "ssim_map", "ssim")
+    dtype = {"intensity": "uint8"}
+    raw = expose(synthetic(SCENES[0], size[::-1]), SENSORS["IMX250MZR"])
+    pipeline = Pipeline("IMX250MZR", products, "cpu", dtype=dtype)
+    result = pipeline(np.asarray(raw))
+    found = {name: len(messages.product_message(name, result[name], 0, "camera")[1]) for name in products}
+    pipeline.close()
+    assert node.message_sizes(products, size) == found
