@@ -69,6 +69,7 @@ setup(
     entry_points={
         "console_scripts": [
             f"{NAME}_node = {NAME}.node:main",
+            f"{NAME}_rig = {NAME}.node:rig",
             f"polar-pipeline = {NAME}.cli:main",
         ],
     },

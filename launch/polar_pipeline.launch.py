@@ -3,7 +3,6 @@
 ros2 launch polar_pipeline polar_pipeline.launch.py sensor:=IMX250MYR image_topic:=/arena_camera_node/images
 """
 
-import os
 from pathlib import Path
 
 from launch.actions import DeclareLaunchArgument, GroupAction, OpaqueFunction, SetEnvironmentVariable
@@ -13,6 +12,7 @@ from launch_ros.actions import Node, PushRosNamespace
 from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchDescription
+from polar_pipeline.doctor import transport_environment
 
 CONFIG = Path(__file__).parent.parent / "config"
 ARGUMENTS = {
@@ -51,10 +51,6 @@ def pipeline_node(context):
 
 
 def generate_launch_description():
-    profile = str(CONFIG / "fastdds_large_frames.xml")
-    old = os.environ.get("ROS_DISTRO") in ("foxy", "galactic", "humble", "iron")
-    names = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")  # newer releases deprecate the latter
-    transport = [] if any(map(os.environ.get, names)) else [SetEnvironmentVariable(names[old], profile)]
     camera = Node(
         package="arena_camera_node",
         executable="start",
@@ -69,7 +65,7 @@ def generate_launch_description():
                 DeclareLaunchArgument(name, default_value=value, description=text)
                 for name, (value, text) in ARGUMENTS.items()
             ),
-            *transport,
+            *(SetEnvironmentVariable(name, value) for name, value in transport_environment().items()),
             GroupAction(
                 [PushRosNamespace(LaunchConfiguration("namespace")), camera, OpaqueFunction(function=pipeline_node)]
             ),

@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, List, NamedTuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple
 
 from polar_pipeline import __version__
 from polar_pipeline.cuda.compile import libraries as compilers
@@ -120,6 +120,14 @@ def _middleware() -> Check:
         return Check("middleware", "ok", implementation())
     except (ImportError, RuntimeError) as err:
         return Check("middleware", "missing", str(err))
+
+
+def transport_environment() -> Dict[str, str]:
+    """Variables with which Fast DDS carries large frames; none where somebody has chosen a profile."""
+    if any(map(os.environ.get, PROFILE_VARIABLES)):
+        return {}
+    old = os.environ.get("ROS_DISTRO") in ("foxy", "galactic", "humble", "iron")
+    return {PROFILE_VARIABLES[old]: str(share_path("config", "fastdds_large_frames.xml"))}
 
 
 def _transport() -> Iterator[Check]:

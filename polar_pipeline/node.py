@@ -1,4 +1,8 @@
-"""Entry point of the live node: `ros2 run polar_pipeline polar_pipeline_node` or `python -m polar_pipeline.node`."""
+"""Entry points of the live node, for one camera and for a rig.
+
+`ros2 run polar_pipeline polar_pipeline_node` or `python -m polar_pipeline.node`;
+`ros2 run polar_pipeline polar_pipeline_rig RIG.yaml`.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +21,33 @@ def main(args: Optional[List[str]] = None) -> int:
     Returns:
         Exit code: 0, or 1 if the node could not start.
     """
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = _stop_on_signals()
     from polar_pipeline.ros.node import run  # slow, so that a signal may arrive meanwhile
 
     return run(args, stop)
+
+
+def rig(args: Optional[List[str]] = None) -> int:
+    """Run a node for every camera of a rig, in this process, until SIGINT or SIGTERM.
+
+    Args:
+        args: Command line, `sys.argv` by default.
+
+    Returns:
+        Exit code: 0, 1 if a node could not start, 2 for wrong usage.
+    """
+    stop = _stop_on_signals()
+    from polar_pipeline.ros.node import run_rig
+
+    return run_rig(args, stop)
+
+
+def _stop_on_signals() -> threading.Event:
+    """An event that SIGINT and SIGTERM set."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
 
 
 if __name__ == "__main__":

@@ -49,15 +49,15 @@ def environment(tmp_path: Path) -> Dict[str, str]:
     marker = tmp_path / "share" / "ament_index" / "resource_index" / "packages" / "polar_pipeline"
     marker.parent.mkdir(parents=True)
     marker.touch()
+    rig = "import sys; from polar_pipeline.node import rig; sys.exit(rig())"
     scripts = {
-        tmp_path
-        / "lib"
-        / "polar_pipeline"
-        / "polar_pipeline_node": f'exec {sys.executable} -m polar_pipeline.node "$@"',
-        tmp_path / "bin" / "ros2": f'echo "$@" > {tmp_path}/called',
+        "lib/polar_pipeline/polar_pipeline_node": f'exec {sys.executable} -m polar_pipeline.node "$@"',
+        "lib/polar_pipeline/polar_pipeline_rig": f'exec {sys.executable} -c "{rig}" "$@"',
+        "bin/ros2": f'echo "$@" > {tmp_path}/called',
     }
-    for path, line in scripts.items():
-        path.parent.mkdir(parents=True)
+    for name, line in scripts.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!/bin/sh\n{line}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
     own = {name: value for name, value in os.environ.items() if not name.endswith("_PROFILES_FILE")}
@@ -103,7 +103,7 @@ def parameters(peer: Any, node: str, *names: str) -> List[Any]:
     return [rclpy.parameter.parameter_value_to_python(value) for value in future.result().values]
 
 
-@pytest.mark.parametrize("name", ["polar_pipeline.launch.py", "replay.launch.py"])
+@pytest.mark.parametrize("name", ["polar_pipeline.launch.py", "replay.launch.py", "rig.launch.py"])
 def test_arguments_are_documented(name: str) -> None:
     description = get_launch_description_from_python_launch_file(str(LAUNCH / name))
     arguments = [entity for entity in description.entities if isinstance(entity, DeclareLaunchArgument)]
@@ -137,6 +137,40 @@ def test_live(environment: Any, peer: Any) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.parametrize("processes", ["one", "each"])
+def test_rig(environment: Any, peer: Any, tmp_path: Path, processes: str) -> None:
+    path = tmp_path / "rig.yaml"
+    path.write_text(
+        f"processes: {processes}\ncameras:\n"
+        f"  - {{namespace: front, image_topic: /front/images, params_file: {ROOT / 'config' / 'xavier.yaml'}}}\n"
+        "  - {namespace: rear, name: eye, parameters: {raw: {flip: [true, true]}}}\n"
+    )
+    process = start("rig.launch.py", environment, f"rig:={path}", "namespace:=robot", "use_sim_time:=true")
+    try:
+        nodes = {("polar_pipeline", "/robot/front"), ("eye", "/robot/rear")}
+        wait_for(lambda: nodes <= set(peer.get_node_names_and_namespaces()), "both nodes")
+        wait_for(lambda: peer.count_subscribers("/front/images"), "the remapped input")
+        wait_for(lambda: peer.count_subscribers("/robot/rear/image_raw"), "the other one's")
+        names = ("threads", "raw.flip", "use_sim_time")
+        front, rear = (parameters(peer, name, *names) for name in ("/robot/front/polar_pipeline", "/robot/rear/eye"))
+        assert (front[0], list(front[1]), front[2]) == (4, [False, False], True)
+        assert (rear[0], list(rear[1]), rear[2]) == (0, [True, True], True)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert len(children) == (1 if processes == "one" else 2)
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, output
+    assert "Traceback" not in output
+
+
+def test_rig_that_cannot_be(environment: Any, tmp_path: Path) -> None:
+    path = tmp_path / "rig.yaml"
+    path.write_text("cameras: [{namespace: front}, {namespace: front}]")
+    output, _ = start("rig.launch.py", environment, f"rig:={path}").communicate(timeout=TIMEOUT)
+    assert "two cameras are called /front/polar_pipeline" in output
+
+
 def test_replay_plays_the_bag_on_its_own_time(environment: Any, tmp_path: Path) -> None:
     process = start("replay.launch.py", environment, "bag:=drive.mcap", "rate:=2.0")
     output, _ = process.communicate(timeout=TIMEOUT)  # ends with the bag
@@ -152,10 +186,11 @@ def test_replay_plays_the_bag_on_its_own_time(environment: Any, tmp_path: Path) 
         ({"FASTDDS_DEFAULT_PROFILES_FILE": "/own.xml"}, []),
     ],
 )
-def test_dds_profile(given: Dict[str, str], names: List[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("file", ["polar_pipeline.launch.py", "rig.launch.py"])
+def test_dds_profile(file: str, given: Dict[str, str], names: List[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ROS_DISTRO", "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"):
         monkeypatch.setenv(name, given.get(name, ""))
-    entities = get_launch_description_from_python_launch_file(str(LAUNCH / "polar_pipeline.launch.py")).entities
+    entities = get_launch_description_from_python_launch_file(str(LAUNCH / file)).entities
     settings = [entity for entity in entities if isinstance(entity, SetEnvironmentVariable)]
     context = LaunchContext()
     assert [perform_substitutions(context, entity.name) for entity in settings] == names

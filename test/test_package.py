@@ -192,8 +192,7 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     required = {re.split(r"[ <>=;]", line)[0] for line in fields.get_all("Requires-Dist") if "extra ==" not in line}
     assert required == {"numpy", "opencv-python-headless", "rosbags", "mcap", "tqdm", "ddsketch"}
     assert {"ros", "cuda11", "cuda12", "cuda13", "dev"} == set(fields.get_all("Provides-Extra"))
-    assert "polar_pipeline_node" in scripts
-    assert "polar-pipeline" in scripts
+    assert all(name in scripts for name in ("polar_pipeline_node", "polar_pipeline_rig", "polar-pipeline"))
 
 
 def test_colcon_layout(source: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from polar_pipeline.quality import Limits
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, make_settings
 
 ROOT = Path(__file__).parent.parent
-CONFIGS = sorted((ROOT / "config").glob("*.yaml"))
+CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if path.stem != "rig")
 
 
 def settings(**changes: Any):

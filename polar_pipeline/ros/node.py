@@ -6,6 +6,7 @@ asks who listens, makes every message of the frame and then publishes them in on
 
 from __future__ import annotations
 
+import argparse
 import copy
 import threading
 import time
@@ -13,7 +14,7 @@ import traceback
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Deque, Dict, Generic, Hashable, List, NamedTuple, Optional, Tuple, TypeVar
+from typing import Any, Deque, Dict, Generic, Hashable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 import cv2
 import numpy as np
@@ -26,11 +27,13 @@ from rclpy.exceptions import ParameterException
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.logging import get_logger
 from rclpy.node import Node
+from rclpy.parameter import Parameter as RosParameter
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSPolicyKind, QoSPresetProfiles
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from rclpy.signals import SignalHandlerOptions
 from rclpy.task import Future
+from rclpy.utilities import remove_ros_args
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
@@ -44,6 +47,7 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import Level, Quality, measure
 from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, Parameter, Settings, make_settings
+from polar_pipeline.ros.rig import Camera, read_rig
 from polar_pipeline.ros.snapshot import Snapshot, default_folder, write_snapshot
 from polar_pipeline.sensor import FULL_FRAME, FrameError
 
@@ -608,33 +612,72 @@ def _descriptor(row: Parameter) -> ParameterDescriptor:
     return descriptor
 
 
-def run(args: Optional[List[str]], stop: threading.Event) -> int:
-    """Run the node until `stop` is set.
+def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Camera] = ()) -> int:
+    """Run nodes in one executor until `stop` is set.
+
+    Args:
+        args: Command line, `sys.argv` by default.
+        stop: Set by the handlers of SIGINT and SIGTERM.
+        cameras: One node for each; by default a single node as the command line says.
+
+    Returns:
+        Exit code: 0, or 1 if a node could not start.
+    """
+    # rclpy's own handlers would raise wherever the main thread happens to be
+    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    executor = SingleThreadedExecutor()
+    nodes: List[PolarNode] = []
+    try:
+        for camera in cameras or (None,):
+            try:
+                nodes.append(PolarNode(**_node_arguments(camera)))
+            except (ValueError, RuntimeError, ParameterException) as err:
+                who = f"{camera.full_name} " if camera else ""
+                get_logger("polar_pipeline").fatal(f"{who}cannot start: {err}")
+                return 1
+            executor.add_node(nodes[-1])
+        while not stop.is_set():
+            executor.spin_once(timeout_sec=STOP_PERIOD)
+    finally:
+        for node in nodes:
+            node.close()
+        executor.shutdown()
+        for node in nodes:
+            node.destroy_node()
+        rclpy.shutdown()
+    return 0
+
+
+def _node_arguments(camera: Optional[Camera]) -> Dict[str, Any]:
+    """What makes a camera's node of a `PolarNode`; its own names win over those of the command line."""
+    if camera is None:
+        return {}
+    names = [("__ns", camera.namespace), ("__node", camera.name), *camera.remappings]
+    arguments = ["--ros-args", *(word for name, value in names for word in ("-r", f"{name}:={value}"))]
+    if camera.params_file is not None:
+        arguments += ["--params-file", str(camera.params_file)]
+    overrides = [RosParameter(name, value=value) for name, value in camera.parameters.items()]
+    return {"cli_args": arguments, "parameter_overrides": overrides}
+
+
+def run_rig(args: Optional[List[str]], stop: threading.Event) -> int:
+    """Run a node for every camera of a rig until `stop` is set.
 
     Args:
         args: Command line, `sys.argv` by default.
         stop: Set by the handlers of SIGINT and SIGTERM.
 
     Returns:
-        Exit code: 0, or 1 if the node could not start.
+        Exit code: 0, or 1 if a node could not start.
     """
-    # rclpy's own handlers would raise wherever the main thread happens to be
-    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    parser = argparse.ArgumentParser(
+        prog="polar_pipeline_rig", description="A node for every camera of a rig, in one process."
+    )
+    parser.add_argument("rig", type=Path, metavar="RIG.yaml", help="the cameras; config/rig.yaml shows how")
+    parser.add_argument("--namespace", default="", help="in front of the cameras' own")
+    values = parser.parse_args(remove_ros_args(args)[1:])
     try:
-        try:
-            node = PolarNode()
-        except (ValueError, RuntimeError, ParameterException) as err:
-            get_logger("polar_pipeline").fatal(f"cannot start: {err}")
-            return 1
-        executor = SingleThreadedExecutor()
-        executor.add_node(node)
-        try:
-            while not stop.is_set():
-                executor.spin_once(timeout_sec=STOP_PERIOD)
-        finally:
-            node.close()
-            executor.shutdown()
-            node.destroy_node()
-    finally:
-        rclpy.shutdown()
-    return 0
+        rig = read_rig(values.rig, values.namespace)
+    except ValueError as err:
+        parser.error(str(err))
+    return run(args, stop, rig.cameras)

@@ -1,0 +1,60 @@
+"""A live node for every camera of a rig, in one process or in one each, as a YAML file says.
+
+ros2 launch polar_pipeline rig.launch.py rig:=rig.yaml
+"""
+
+from pathlib import Path
+
+from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
+from launch_ros.parameter_descriptions import ParameterValue
+
+from launch import LaunchDescription
+from polar_pipeline.doctor import transport_environment
+from polar_pipeline.ros.rig import read_rig
+
+ARGUMENTS = {
+    "rig": (str(Path(__file__).parent.parent / "config" / "rig.yaml"), "YAML file with the cameras."),
+    "namespace": ("", "In front of the cameras' own namespaces."),
+    "use_sim_time": ("false", "Take time from /clock."),
+    "log_level": ("info", "debug, info, warn, error or fatal."),
+}
+
+
+def nodes(context):
+    path, namespace = (LaunchConfiguration(name).perform(context) for name in ("rig", "namespace"))
+    rig = read_rig(Path(path), namespace)
+    clock = {"use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)}
+    common = {
+        "package": "polar_pipeline",
+        "output": "screen",
+        "ros_arguments": ["--log-level", LaunchConfiguration("log_level")],
+    }
+    if rig.processes == "one":
+        arguments = [path, "--namespace", namespace]
+        return [Node(executable="polar_pipeline_rig", arguments=arguments, parameters=[clock], **common)]
+    return [
+        Node(
+            executable="polar_pipeline_node",
+            name=camera.name,
+            namespace=camera.namespace,
+            parameters=[clock, *filter(None, [camera.params_file, dict(camera.parameters)])],
+            remappings=camera.remappings,
+            **common,
+        )
+        for camera in rig.cameras
+    ]
+
+
+def generate_launch_description():
+    return LaunchDescription(
+        [
+            *(
+                DeclareLaunchArgument(name, default_value=value, description=text)
+                for name, (value, text) in ARGUMENTS.items()
+            ),
+            *(SetEnvironmentVariable(name, value) for name, value in transport_environment().items()),
+            OpaqueFunction(function=nodes),
+        ]
+    )

@@ -1,0 +1,177 @@
+"""Rigs of several cameras: the YAML file, and their nodes in one process."""
+# ruff: noqa: E402 - yaml and rclpy may be missing
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator
+
+import numpy as np
+import pytest
+
+yaml = pytest.importorskip("yaml")
+from support import ROOT, TIMEOUT, wait_for
+
+from polar_pipeline import Pipeline, messages
+from polar_pipeline.ros.rig import Camera, Rig, read_rig
+
+TWO = """
+cameras:
+  - namespace: front
+    image_topic: /front_camera/images
+    params_file: mono.yaml
+    parameters: {frame_id: front, raw: {flip: [true, false]}}
+  - namespace: rear/left
+    name: eye
+    camera_info_topic: info
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    (folder / "mono.yaml").write_text("/**:\n  ros__parameters:\n    output_depth: uint8\n    frame_id: mono\n")
+    (folder / "rig.yaml").write_text(text)
+    return folder / "rig.yaml"
+
+
+def test_cameras(tmp_path: Path) -> None:
+    path = write(tmp_path, TWO)
+    parameters = {"frame_id": "front", "raw.flip": [True, False]}
+    front = Camera("/front", image_topic="/front_camera/images", params_file=tmp_path / "mono.yaml")
+    rear = Camera("/rear/left", "eye", camera_info_topic="info")
+    assert read_rig(path) == Rig("one", (front._replace(parameters=parameters), rear))
+    assert [camera.full_name for camera in read_rig(path).cameras] == ["/front/polar_pipeline", "/rear/left/eye"]
+    assert [camera.namespace for camera in read_rig(path, "/robot/").cameras] == ["/robot/front", "/robot/rear/left"]
+    lone = write(tmp_path, "processes: each\ncameras: [{}]")
+    assert read_rig(lone) == Rig("each", (Camera("/"),))
+    assert read_rig(lone).cameras[0].full_name == "/polar_pipeline"
+
+
+def test_shipped_rig() -> None:
+    rig = read_rig(ROOT / "config" / "rig.yaml")
+    assert [camera.namespace for camera in rig.cameras] == ["/front", "/rear"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("cameras: [", "cannot be read"),
+        ("", "keys among processes, cameras"),
+        ("cameras: []", "at least one"),
+        ("camera: []", "keys among processes, cameras; got camera"),
+        ("processes: two\ncameras: [{}]", "one, each"),
+        ("cameras: [front]", "camera 1 must have keys among namespace, name"),
+        ("cameras: [{}, {topic: images}]", "camera 2 must have keys among .* got topic"),
+        ("cameras: [{namespace: 1}]", "camera 1: namespace must be text"),
+        ("cameras: [{params_file: none.yaml}]", "none.yaml does not exist"),
+        ("cameras: [{parameters: {resolutoin: full}}]", "camera 1: no parameter is called resolutoin"),
+        ("cameras: [{parameters: [full]}]", "names and values"),
+        ("cameras: [{namespace: a}, {namespace: /a/}]", "two cameras are called /a/polar_pipeline"),
+    ],
+)
+def test_wrong_rigs_say_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_rig(write(tmp_path, text))
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_rig(tmp_path / "none.yaml")
+
+
+# ------------------------------------------------------------------------------------------------------ one process
+
+
+@pytest.fixture
+def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    rclpy = pytest.importorskip("rclpy")
+    # a domain of its own, so that nothing else on the network takes part
+    monkeypatch.setenv("ROS_DOMAIN_ID", str(random.Random().randint(1, 100)))
+    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    context = rclpy.Context()
+    context.init()
+    node = rclpy.create_node("peer", context=context)
+    executor = rclpy.executors.SingleThreadedExecutor(context=context)
+    executor.add_node(node)
+    yield node
+    executor.shutdown()
+    node.destroy_node()
+    context.shutdown()
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    code = "import sys; from polar_pipeline.node import rig; sys.exit(rig())"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_two_cameras_in_one_process(peer: Any, tmp_path: Path, number: signal.Signals) -> None:
+    from diagnostic_msgs.msg import DiagnosticArray
+    from sensor_msgs.msg import CameraInfo, Image
+
+    process = start(str(write(tmp_path, TWO)), "--namespace", "robot", "--ros-args", "-r", "__ns:=/elsewhere")
+    inputs = {"front": "/front_camera/images", "rear": "/robot/rear/left/image_raw"}
+    outputs = {"front": "/robot/front", "rear": "/robot/rear/left"}
+    try:
+        cameras = {name: peer.create_publisher(Image, topic, 10) for name, topic in inputs.items()}
+        heard: Dict[str, Any] = {}
+        for name, space in outputs.items():
+            for kind, topic in ((Image, "polarization/dolp"), (DiagnosticArray, "latency")):
+                peer.create_subscription(
+                    kind, f"{space}/{topic}", lambda message, key=(name, topic): heard.setdefault(key, message), 10
+                )
+        info = peer.create_publisher(CameraInfo, "/robot/rear/left/info", 10)
+        wait_for(lambda: all(row.get_subscription_count() for row in (*cameras.values(), info)), "both nodes' inputs")
+        raws = {name: np.random.default_rng(len(name)).integers(9, 200, (48, 64)).astype(np.uint8) for name in cameras}
+
+        def answered() -> bool:
+            for name, camera in cameras.items():
+                camera.publish(bytes(messages.encode_image(time.time_ns(), "", "mono8", raws[name])))
+            peer.executor.spin_once(timeout_sec=0.05)
+            return len(heard) == 4
+
+        wait_for(answered, "products and latency of both cameras")
+        front, rear = heard["front", "polarization/dolp"], heard["rear", "polarization/dolp"]
+        assert (front.encoding, front.header.frame_id) == ("mono8", "front"), "the file's, and what wins over it"
+        assert (rear.encoding, rear.header.frame_id) == ("32FC1", "")
+        flipped = Pipeline(products="dolp", dtype="uint8", flip=(True, False))(raws["front"])["dolp"]
+        np.testing.assert_array_equal(np.frombuffer(bytes(front.data), np.uint8).reshape(24, 32), flipped)
+        plain = Pipeline(products="dolp")(raws["rear"])["dolp"]
+        np.testing.assert_array_equal(np.frombuffer(bytes(rear.data), np.float32).reshape(24, 32), plain)
+        names = {heard[name, "latency"].status[0].name for name in cameras}
+        assert names == {"robot/front/polar_pipeline: latency", "robot/rear/left/eye: latency"}
+    finally:
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors, errors
+
+
+@pytest.mark.ros
+@pytest.mark.usefixtures("peer")
+def test_a_camera_that_cannot_start_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("rclpy")
+    bad = "cameras: [{namespace: front}, {namespace: rear, parameters: {resolution: quarter}}]"
+    process = start(str(write(tmp_path, bad)))
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 1
+    assert "/rear/polar_pipeline cannot start: resolution must be one of half, full" in errors
+    assert "Traceback" not in errors, errors
+
+
+@pytest.mark.ros
+def test_wrong_usage(tmp_path: Path) -> None:
+    pytest.importorskip("rclpy")
+    process = start(str(tmp_path / "none.yaml"))
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 2
+    assert "cannot be read" in errors
+    assert "Traceback" not in errors, errors
