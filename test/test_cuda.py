@@ -22,7 +22,7 @@ from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.compile import CompileError
 from polar_pipeline.cuda.device import get_device
-from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver, Kernel
+from polar_pipeline.cuda.driver import DeviceError, DeviceLostError, DeviceMemoryError, Driver, Kernel
 from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, device_bytes
 from polar_pipeline.cuda.ssim import COMPARISON
 from polar_pipeline.cuda.work import FRAME, OUTPUTS
@@ -497,8 +497,10 @@ def test_errors_of_the_driver_say_what_happened(cupy: types.SimpleNamespace) -> 
         with pytest.raises(DeviceLostError):
             driver.malloc(1)
     cupy.status = 1  # an invalid value is neither
-    with pytest.raises(CudaError, match="cudaError 1"):
-        driver.wait(1)
+    for call in (lambda: driver.wait(1), lambda: driver.malloc(1)):
+        with pytest.raises(DeviceError, match="failed: cudaError 1") as error:
+            call()
+        assert error.type is DeviceError
 
 
 def test_giving_back_to_a_lost_device_is_quiet(cupy: types.SimpleNamespace) -> None:
@@ -513,7 +515,7 @@ def test_giving_back_to_a_lost_device_is_quiet(cupy: types.SimpleNamespace) -> N
 
 def test_no_gpu_is_said(cupy: types.SimpleNamespace) -> None:
     cupy.status = 100
-    with pytest.raises(RuntimeError, match="no GPU: cudaError 100"):
+    with pytest.raises(DeviceError, match="no GPU: cudaError 100"):
         Driver()
 
 

@@ -27,11 +27,15 @@ _MAX_DYNAMIC_SHARED = 8
 _FREE_SHARED = 48 * 1024
 
 
-class DeviceMemoryError(RuntimeError):
+class DeviceError(RuntimeError):
+    """A call to the GPU failed."""
+
+
+class DeviceMemoryError(DeviceError):
     """The GPU, or the memory that it shares with the CPU, is too small; a backend that needs less may work."""
 
 
-class DeviceLostError(RuntimeError):
+class DeviceLostError(DeviceError):
     """The GPU stopped working for this process: nothing computed on it can be trusted or waited for any more."""
 
 
@@ -75,7 +79,8 @@ class Driver:
         device: Its limits.
 
     Raises:
-        RuntimeError: CuPy, a driver or a GPU is missing; the text says which.
+        DeviceError: There is no GPU, or no driver for it.
+        RuntimeError: CuPy cannot be imported.
     """
 
     def __init__(self) -> None:
@@ -88,7 +93,7 @@ class Driver:
         try:
             properties = self._runtime.getDeviceProperties(0)
         except self._errors as err:
-            raise RuntimeError(f"no GPU: {err}") from err
+            raise DeviceError(f"no GPU: {err}") from err
         self.name: str = properties["name"].decode()
         self.device: Device = from_properties(properties)
         # CuPy has no call for launches with attributes.
@@ -101,12 +106,7 @@ class Driver:
         try:
             return function(*arguments)
         except self._errors as err:
-            if err.status in _LOST:
-                raise DeviceLostError(
-                    f"the GPU was lost ({err}): close the pipeline and make a new one; after a fault of a kernel that "
-                    "takes a new process"
-                ) from err
-            raise
+            raise _translate(err) from err
 
     def _release(self, function: Any, *arguments: Any) -> None:
         """Give something back; a device that was lost has it already."""
@@ -115,10 +115,10 @@ class Driver:
 
     def _allocate(self, where: str, size: int, function: Any, *arguments: Any) -> int:
         try:
-            pointer: int = self._call(function, *arguments)
+            pointer: int = function(*arguments)
         except self._errors as err:
             if err.status != _OUT_OF_MEMORY:
-                raise
+                raise _translate(err) from err
             free, total = self._call(self._runtime.memGetInfo)
             raise DeviceMemoryError(
                 f"{where} of {size} bytes cannot be had; of the {total} bytes of {self.name}, {free} are free"
@@ -249,6 +249,16 @@ class Driver:
         self._call(
             self._driver.launchKernel, kernel.function, *grid, threads, 1, 1, shared, stream, parameters.ctypes.data, 0
         )
+
+
+def _translate(err: Any) -> DeviceError:
+    """What an error of CuPy's means."""
+    if err.status in _LOST:
+        return DeviceLostError(
+            f"the GPU was lost ({err}): close the pipeline and make a new one; after a fault of a kernel that takes a "
+            "new process"
+        )
+    return DeviceError(f"a call to the GPU failed: {err}")
 
 
 class _HostBlock:

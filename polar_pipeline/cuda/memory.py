@@ -6,7 +6,7 @@ from typing import Dict, List, Mapping, NamedTuple
 
 import numpy as np
 
-from polar_pipeline.cuda.driver import DeviceMemoryError, Driver
+from polar_pipeline.cuda.driver import DeviceError, DeviceMemoryError, Driver
 
 #: Frames that can be under way: one uploaded, one computed, one downloaded.
 SLOTS = 3
@@ -86,7 +86,7 @@ class Slot:
             for name, size in sizes.scratch.items():
                 self.scratch[name] = self._malloc(size)
                 driver.clear(self.scratch[name], size, self.stream)
-        except DeviceMemoryError:
+        except DeviceError:
             self.close()
             raise
 
@@ -121,8 +121,10 @@ class FrameBuffers:
         try:
             for _ in range(SLOTS):
                 self._slots.append(Slot(driver, sizes))
-        except DeviceMemoryError as err:
+        except DeviceError as err:
             self.close()
+            if not isinstance(err, DeviceMemoryError):
+                raise
             need = device_bytes(sizes, driver.device.integrated)
             raise DeviceMemoryError(f"{SLOTS} frames need {need} bytes on the device: {err}") from err
 
