@@ -945,9 +945,14 @@ def test_stops_cleanly_at_any_moment(rig: Any, number: signal.Signals, delay: fl
     assert "Traceback" not in errors, errors
 
 
-def test_cannot_start() -> None:
-    process = start("-p", "resolution:=quarter")
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("resolution:=quarter", "half, full"), ("qos_overrides./image_raw.subscription.reliability:=maybe", "maybe")],
+)
+def test_cannot_start(option: str, said: str) -> None:
+    process = start("-p", option)
     _, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
-    assert "half, full" in errors
+    assert "cannot start" in errors
+    assert said in errors
     assert "Traceback" not in errors

@@ -39,13 +39,14 @@ from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
 
 from polar_pipeline import messages
-from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError
+from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.display import Viewer
 from polar_pipeline.layout import LayoutCheck, check_layout
 from polar_pipeline.pipeline import Pipeline, Raw, Result
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import Level, Quality, measure
 from polar_pipeline.ros.diagnostics import Diagnostics
+from polar_pipeline.ros.fallback import Fallback
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, Parameter, Settings, make_settings
 from polar_pipeline.ros.rig import Camera, read_rig
 from polar_pipeline.ros.snapshot import Snapshot, default_folder, write_snapshot
@@ -222,6 +223,9 @@ class PolarNode(Node):  # type: ignore[misc]
     Args:
         arguments: Passed to `rclpy.node.Node`, such as `parameter_overrides` or `context`.
 
+    Attributes:
+        failure: Why the node has to end; "" while it works.
+
     Raises:
         ValueError: The parameters do not fit each other.
         RuntimeError: The backend cannot work on this machine.
@@ -231,12 +235,14 @@ class PolarNode(Node):  # type: ignore[misc]
         super().__init__("polar_pipeline", **arguments)
         for row in PARAMETERS.values():
             self.declare_parameter(row.name, row.default, _descriptor(row))
+        self.failure = ""
+        self._fallback = Fallback()
         self._settings = self._validate({})
-        self._pipelines = PipelineCache()
-        self._warm_up()
         self._candidate = self._settings
         self._name = self.get_fully_qualified_name().lstrip("/")
         self._diagnostics = Diagnostics(self._name)
+        self._pipelines = PipelineCache()
+        self._warm_up()
         self._frames: Mailbox[Frame] = Mailbox(self._settings.queue_size)
         self._quality = Quality(self._settings.limits)
         self._viewer = Viewer()
@@ -265,7 +271,6 @@ class PolarNode(Node):  # type: ignore[misc]
         self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
         self._snapshot: Optional[Any] = None  # a future
         self._worker = threading.Thread(target=self._work, name="polar_pipeline_worker")
-        self._worker.start()
         self._input = self._subscription(Image, "image_raw", self._on_frame)
         self._subscription(CameraInfo, "camera_info", self._on_camera_info)
         self._subscription(Image, "reference", self._on_reference)
@@ -276,6 +281,7 @@ class PolarNode(Node):  # type: ignore[misc]
         self.add_on_set_parameters_callback(self._on_set_parameters)
         if hasattr(self, "add_post_set_parameters_callback"):  # Iron and later
             self.add_post_set_parameters_callback(self._apply_parameters)
+        self._worker.start()  # last, so that a node that cannot start leaves no thread
 
     def close(self) -> None:
         """Finish the frame and the snapshot at work, end the worker and release the pipelines; safe to call twice."""
@@ -373,7 +379,7 @@ class PolarNode(Node):  # type: ignore[misc]
         """Settings with some parameters changed, proven by building their pipeline."""
         values = {name: changes.get(name, self.get_parameter(name).value) for name in PARAMETERS}
         settings = make_settings(values)
-        Pipeline(**settings.arguments(tuple(PRODUCTS))).close()
+        Pipeline(**self._fallback.settings(settings).arguments(tuple(PRODUCTS))).close()
         return settings
 
     def _warm_up(self) -> None:
@@ -383,12 +389,17 @@ class PolarNode(Node):  # type: ignore[misc]
         """
         small = np.zeros((64, 64), np.uint8)
         products = tuple(name for name in PRODUCTS if name not in SSIM_PRODUCTS)
-        pipeline = self._pipelines.get(self._settings, products, small).pipeline
-        pipeline(small)
-        pipeline.prepare(np.zeros(FULL_FRAME, np.uint8))
+        try:
+            pipeline = self._pipelines.get(self._settings, products, small).pipeline
+            pipeline(small)
+            pipeline.prepare(np.zeros(FULL_FRAME, np.uint8))
+        except DeviceError as err:
+            if self._settings.on_device_error == "stop":
+                raise
+            self._on_device_error(str(err))
 
     def _on_report(self) -> None:
-        options = self._settings.options
+        options = self._fallback.settings(self._settings).options
         statuses = self._diagnostics.statuses(options.sensor.name, self._input.topic_name)
         values = {
             "backend": options.backend,
@@ -398,7 +409,8 @@ class PolarNode(Node):  # type: ignore[misc]
             "ssim_mode": options.ssim_mode,
             **self._last_frame,
         }
-        statuses.append(messages.Status(Level.OK, f"{self._name}: pipeline", self._device, options.sensor.name, values))
+        level, text = self._judge_pipeline()
+        statuses.append(messages.Status(level, f"{self._name}: pipeline", text, options.sensor.name, values))
         found, figures = self._quality.report()
         layout = self._layout
         wrong = Level.WARN if layout.fits is False else Level.OK
@@ -408,6 +420,19 @@ class PolarNode(Node):  # type: ignore[misc]
         ]
         self._statuses = statuses
         self._report.publish(bytes(messages.encode_diagnostics(self.get_clock().now().nanoseconds, statuses)))
+
+    def _judge_pipeline(self) -> Tuple[Level, str]:
+        """Level and message of what the node runs on, and whether it is alone."""
+        nodes = self.get_node_names_and_namespaces().count((self.get_name(), self.get_namespace()))
+        if nodes > 1:
+            return (
+                Level.WARN,
+                f"{nodes} nodes are called /{self._name}: all of them publish, and all take its parameters",
+            )
+        if self._fallback.reason:
+            instead = {"cpu": "the CPU took over", "retry": "tried again"}.get(self._settings.on_device_error, "")
+            return Level.WARN, f"{instead}: {self._fallback.reason}"
+        return Level.OK, self._device
 
     # --------------------------------------------------------------------------------------- the worker's thread
 
@@ -420,11 +445,18 @@ class PolarNode(Node):  # type: ignore[misc]
                 self._process(frame)
             except FrameError as err:
                 self._refuse(err.cause, str(err))
-            except (DeviceLostError, DeviceMemoryError) as err:
-                self._pipelines.clear()  # the next frame starts with a new backend
-                self._refuse("device", str(err))
+            except DeviceError as err:
+                self._on_device_error(str(err))
             except Exception as err:  # noqa: BLE001 - whatever a frame does, the next one gets its chance
                 self._refuse("internal", f"{type(err).__name__}: {err}", traceback.format_exc())
+
+    def _on_device_error(self, reason: str) -> None:
+        """What was made on the GPU is given up; the next frame starts with a new backend."""
+        self._pipelines.clear()
+        self._fallback.failed(reason)
+        self._refuse("device", reason)
+        if self._settings.on_device_error == "stop":
+            self.failure = reason
 
     def _refuse(self, cause: str, reason: str, detail: str = "") -> None:
         """Count a message that could not be used, and say so now and then."""
@@ -436,7 +468,7 @@ class PolarNode(Node):  # type: ignore[misc]
         """One frame, from its bytes to all of its messages."""
         started = time.perf_counter()
         timings = {"queue": started - frame.received}
-        settings = self._settings
+        settings = self._fallback.settings(self._settings)
         image = messages.decode_image(frame.cdr)
         if image.stamp_ns < self._last_stamp:  # a bag that loops, a camera that starts again
             self._pipelines.reset()
@@ -468,6 +500,8 @@ class PolarNode(Node):  # type: ignore[misc]
         if served is not None:
             pipeline = served.pipeline
             result = pipeline(raw, reference=reference)
+            if pipeline.options.backend != "cpu":
+                self._fallback.worked()
             timings.update(result.timings)
             started = time.perf_counter()
             for name, array in result.items():
@@ -621,7 +655,7 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
         cameras: One node for each; by default a single node as the command line says.
 
     Returns:
-        Exit code: 0, or 1 if a node could not start.
+        Exit code: 0, or 1 if a node could not start or had to end.
     """
     # rclpy's own handlers would raise wherever the main thread happens to be
     rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
@@ -629,6 +663,8 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
     nodes: List[PolarNode] = []
     try:
         for camera in cameras or (None,):
+            if stop.is_set():
+                break
             try:
                 nodes.append(PolarNode(**_node_arguments(camera)))
             except (ValueError, RuntimeError, ParameterException) as err:
@@ -638,6 +674,10 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
             executor.add_node(nodes[-1])
         while not stop.is_set():
             executor.spin_once(timeout_sec=STOP_PERIOD)
+            for node in nodes:
+                if node.failure:
+                    node.get_logger().fatal(f"ends: {node.failure}")
+                    return 1
     finally:
         for node in nodes:
             node.close()
