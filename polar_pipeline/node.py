@@ -19,7 +19,7 @@ def main(args: Optional[List[str]] = None) -> int:
         args: Command line, `sys.argv` by default.
 
     Returns:
-        Exit code: 0, or 1 if the node could not start.
+        Exit code: 0, or 1 if the node could not start or had to end.
     """
     stop = _stop_on_signals()
     from polar_pipeline.ros.node import run  # slow, so that a signal may arrive meanwhile
@@ -34,7 +34,7 @@ def rig(args: Optional[List[str]] = None) -> int:
         args: Command line, `sys.argv` by default.
 
     Returns:
-        Exit code: 0, 1 if a node could not start, 2 for wrong usage.
+        Exit code: 0, 1 if a node could not start or had to end, 2 for wrong usage.
     """
     stop = _stop_on_signals()
     from polar_pipeline.ros.node import run_rig

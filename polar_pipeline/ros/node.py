@@ -429,9 +429,9 @@ class PolarNode(Node):  # type: ignore[misc]
                 Level.WARN,
                 f"{nodes} nodes are called /{self._name}: all of them publish, and all take its parameters",
             )
-        if self._fallback.reason:
-            instead = {"cpu": "the CPU took over", "retry": "tried again"}.get(self._settings.on_device_error, "")
-            return Level.WARN, f"{instead}: {self._fallback.reason}"
+        if self._fallback.reason and self._settings.options.backend != "cpu":
+            what = {"cpu": "the CPU took over", "retry": "the next frame tries again", "stop": "the node ends"}
+            return Level.WARN, f"{what[self._settings.on_device_error]}: {self._fallback.reason}"
         return Level.OK, self._device
 
     # --------------------------------------------------------------------------------------- the worker's thread
@@ -456,6 +456,7 @@ class PolarNode(Node):  # type: ignore[misc]
         self._fallback.failed(reason)
         self._refuse("device", reason)
         if self._settings.on_device_error == "stop":
+            self.get_logger().fatal(f"ends: {reason}")
             self.failure = reason
 
     def _refuse(self, cause: str, reason: str, detail: str = "") -> None:
@@ -672,12 +673,8 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
                 get_logger("polar_pipeline").fatal(f"{who}cannot start: {err}")
                 return 1
             executor.add_node(nodes[-1])
-        while not stop.is_set():
+        while not stop.is_set() and not any(node.failure for node in nodes):
             executor.spin_once(timeout_sec=STOP_PERIOD)
-            for node in nodes:
-                if node.failure:
-                    node.get_logger().fatal(f"ends: {node.failure}")
-                    return 1
     finally:
         for node in nodes:
             node.close()
@@ -685,7 +682,7 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
         for node in nodes:
             node.destroy_node()
         rclpy.shutdown()
-    return 0
+    return int(any(node.failure for node in nodes))
 
 
 def _node_arguments(camera: Optional[Camera]) -> Dict[str, Any]:

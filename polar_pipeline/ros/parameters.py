@@ -57,6 +57,13 @@ def _limit(name: str, text: str) -> Parameter:
 _TABLE = (
     Parameter("sensor", "IMX250MZR", "Mosaic: a sensor's name or its tile, such as '90 45 / 135 0'.", "sensor"),
     _option("backend", "What computes: 'auto' takes the fastest that works here."),
+    Parameter(
+        "on_device_error",
+        "cpu",
+        "What follows a GPU that fails. 'cpu': the CPU takes over, and every 10 s the GPU is tried again. 'retry': the "
+        "next frame tries again. 'stop': the node ends with exit code 1, for a launch file that respawns it.",
+        choices=("cpu", "retry", "stop"),
+    ),
     _option("resolution", "'half': one output pixel per 2x2 superpixel. 'full': one per raw pixel."),
     _option("precision", "Arithmetic; 'fp16' needs the CUDA backend."),
     _option(
@@ -142,6 +149,7 @@ class Settings(NamedTuple):
         jpeg_quality: 1 to 100.
         display: How images for people are shown.
         snapshot_folder: Where snapshots go; "" for ROS's own folder.
+        on_device_error: `cpu`, `retry` or `stop`: what follows a GPU that fails.
     """
 
     options: Options
@@ -154,6 +162,12 @@ class Settings(NamedTuple):
     jpeg_quality: int
     display: Display
     snapshot_folder: str
+    on_device_error: str
+
+    def on_cpu(self) -> Settings:
+        """The same for the CPU backend."""
+        precision = "auto" if self.options.precision == "fp16" else self.options.precision
+        return self._replace(options=_for_cpu(self.options._replace(backend="cpu", precision=precision)))
 
     def arguments(self, products: Tuple[str, ...]) -> Dict[str, Any]:
         """The arguments of the `Pipeline` that makes these products."""
@@ -188,9 +202,8 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
         if row.option
     }
     options = make_options(products=tuple(PRODUCTS), **chosen)
-    on_cpu = options.backend == "cpu" or (options.backend == "auto" and backend_problem("cuda") is not None)
-    if options.demosaic == "auto" and options.resolution == "full" and on_cpu:
-        options = options._replace(demosaic="gradient")  # adaptive takes longer than a camera's frame period on a CPU
+    if options.backend == "cpu" or (options.backend == "auto" and backend_problem("cuda") is not None):
+        options = _for_cpu(options)
     limits = make_limits(**{name: values[f"quality.{name}"] for name in RANGES})
     display = make_display(values["display.gain"], values["display.white_balance"])
     own = {name: values[name] for name in ("threads", "queue_size", "output_depth", "frame_id", "jpeg_quality")}
@@ -200,5 +213,13 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
         limits=limits,
         display=display,
         snapshot_folder=values["snapshot.folder"],
+        on_device_error=values["on_device_error"],
         **own,
     )
+
+
+def _for_cpu(options: Options) -> Options:
+    """Options with the demosaicing that `auto` is on a CPU in real time."""
+    if options.demosaic == "auto" and options.resolution == "full":
+        return options._replace(demosaic="gradient")  # adaptive takes longer than a camera's frame period
+    return options
