@@ -213,6 +213,24 @@ def test_parameters_change_while_frames_stream(node: Any, peer: drill.Peer) -> N
     peer.says("frames", f"dropped: parameter={refused}")
 
 
+def test_two_nodes_of_one_name(node: Any, peer: drill.Peer) -> None:
+    first = node()
+    peer.listen("intensity", "dolp")
+    second = node()
+    wait_for(lambda: len(peer.node.get_publishers_info_by_topic("/intensity")) == 2, "the second node")
+    peer.says("pipeline", "2 nodes are called /polar_pipeline")
+    peer.advance("dolp")
+    stamps = drill.check(peer.heard)
+    wait_for(lambda: peer.heard["dolp"] and len(set(stamps)) < len(drill.check(peer.heard)), "the answers of both")
+    second.send(signal.SIGTERM)
+    second.wait()
+    peer.reports.clear()
+    peer.says("pipeline", "cpu")
+    peer.advance("dolp")
+    drill.check(peer.heard)
+    assert first.is_alive()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
 def test_ended_while_publishing(node: Any, peer: drill.Peer, start: Any, number: signal.Signals) -> None:
     start(drill.__file__, "camera", str(10**9))

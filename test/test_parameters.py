@@ -15,6 +15,7 @@ from polar_pipeline import Pipeline
 from polar_pipeline.options import CHOICES
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import Limits
+from polar_pipeline.ros.fallback import RETRY_PERIOD, Fallback
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, make_settings
 
 ROOT = Path(__file__).parent.parent
@@ -58,6 +59,29 @@ def test_values_reach_the_pipeline() -> None:
     assert options.sensor.name == "IMX250MYR"
     similarity = ("temporal", 2, 7, 1.0)
     assert options[4:] == ("full", "auto", "adaptive", True, *similarity, 0.05, 12, "msb", (2, 4), (True, False))
+
+
+def test_the_same_on_the_cpu() -> None:
+    for asked in ({"precision": "fp16"}, {"resolution": "full"}, {"resolution": "full", "demosaic": "adaptive"}):
+        wanted = settings(**{key: value for key, value in asked.items() if key != "precision"})
+        with_gpu = settings()._replace(options=settings().options._replace(backend="cuda", **asked))
+        assert with_gpu.on_cpu().options == wanted.options._replace(backend="cpu")
+        assert with_gpu.on_cpu()._replace(options=with_gpu.options) == with_gpu
+
+
+def test_the_cpu_takes_over_for_a_while() -> None:
+    now = 100.0
+    fallback, wanted = Fallback(lambda: now), settings()
+    assert fallback.settings(wanted) is wanted
+    fallback.failed("lost")
+    now += RETRY_PERIOD - 0.1
+    assert fallback.settings(wanted) == wanted.on_cpu()
+    assert fallback.settings(settings(on_device_error="retry")).options.backend == "auto"
+    now += 0.2
+    assert fallback.settings(wanted) is wanted
+    assert fallback.reason == "lost"  # not tried yet
+    fallback.worked()
+    assert not fallback.reason
 
 
 def test_limits_of_quality() -> None:
