@@ -4,12 +4,13 @@
 // difference of two of them.
 //
 // Two ways, WINDOW: a strip of columns slides down in registers, and along x in shared memory; or tensor cores, a warp to 16 columns.
+// The former can also start from the mosaic, of which it makes both images itself: they are never stored.
 // Sums go over pieces of the map, which the last block of a frame adds up: always in the same order.
 #include "convolution.cuh"
 
 struct Comparison {
-    const u8* first;               // (frames, HEIGHT, WIDTH) as INPUT, in [0, 1]
-    const u8* second;              // the same
+    const u8* first;               // (frames, HEIGHT, WIDTH) as INPUT, in [0, 1]; or the mosaic, (frames, 2 HEIGHT, 2 WIDTH) of uint8
+    const u8* second;              // as the first; not read beside a mosaic
     u64 first_stride;              // bytes from one frame to the next
     u64 second_stride;
     void* map;                     // (frames, MAP_HEIGHT, MAP_WIDTH) as OUT_MAP
@@ -29,10 +30,10 @@ struct Comparison {
 #endif
 #define INPUT_HALF 0
 #define INPUT_FLOAT 1
+#define INPUT_MOSAIC 2       // mono, 8 bit of full scale 255: compared are the sums of either two orthogonal angles, moved to the superpixel's centre
 #ifndef INPUT
 #define INPUT INPUT_HALF
 #endif
-#define SAMPLE_BYTES (INPUT == INPUT_HALF ? 2 : 4)
 #ifndef OUT_MAP
 #define OUT_MAP 2            // 0 not wanted, 1 uint8 display encoding, 2 float32
 #endif
@@ -128,20 +129,86 @@ struct Shared {
 };
 static_assert(sizeof(Shared) <= SHARED_BYTES, "the launch has less shared memory");
 
+// What the images have for a full scale; variances and C1, C2 go with its square.
+constexpr float ONE = INPUT == INPUT_MOSAIC ? 2 * 16 * 255 / 65536.0f : 1.0f;
+
 // Similarity from the means of p = x + y, q = x - y and their squares, whose roundings touch numerator and denominator alike: with v, u
 // their variances, 2 xy is (p^2 - q^2) / 2 and x^2 + y^2 is (p^2 + q^2) / 2.
 DEVICE float similarity(float p, float q, float pp, float qq) {
-    const float v = fmaf(-p, p, pp) + 2 * SSIM_C2, u = fmaf(-q, q, qq), light = fmaf(p, p, 2 * SSIM_C1);
+    const float v = fmaf(-p, p, pp) + 2 * SSIM_C2 * ONE * ONE, u = fmaf(-q, q, qq), light = fmaf(p, p, 2 * SSIM_C1 * ONE * ONE);
     return fmaf(-q, q, light) * (v - u) * fast_rcp(fmaf(q, q, light) * (v + u));
 }
 
-// A pixel of both images as it was loaded, or averaged.
-struct Sample { u32 first, second; };
+// A column of both images. `Loaded` is what a row takes from memory, as it lies there: it may still be under way when nobody has looked
+// at it. `Sample` is what is compared. Rows are asked for from the top downwards.
+#if INPUT == INPUT_MOSAIC
+static_assert(STRIDE == 1 && WIDTH % 8 == 0 && HEIGHT >= 16, "words of four pixels; mirrored once");
+
+// Rows 2y - 1 and 2y of the mosaic: what the rows of superpixels y - 1 and y share. Two words hold a thread's four columns.
+struct Loaded { u32 odd[2], even[2]; };
+// What both add to the row above, and to the one below. Here and in the sample, a 16-bit lane for either two orthogonal angles.
+struct Seam { u32 above, below; };
+struct Sample {
+    u32 lanes;  // sums of two angles, 16 times a level
+    // a lane behind the exponent of 0.5, without a conversion: 0.5 + lane / 65536
+    template <int HIGH> DEVICE float value() const { return as_float(permute(lanes, 0x3F000000u, HIGH ? 0x7324 : 0x7104)); }
+    DEVICE float sum() const { return value<0>() + value<1>() - 1.0f; }
+    DEVICE float difference() const { return value<0>() - value<1>(); }
+};
+
+// 3a + b along a row: even columns lean on the right neighbour, odd ones on the left.
+DEVICE u32 along_row(const u32 (&words)[2], u32 order) {
+    const u32 bytes = permute(words[0], words[1], order);
+    return 3u * (bytes & 0x00ff00ffu) + permute(bytes, 0u, 0x4341);
+}
+
+struct Column {
+    const u8* place;
+    u32 order;  // bytes of both words: a and b of the low lane, then of the high one
+    Seam former;
+
+    // x, y: where it stands in the map; begins `RADIUS` above
+    DEVICE Column(const Comparison& task, int x, int y) {
+        const int begin = max(0, min((2 * x - 1) & ~3, 2 * WIDTH - 8)), own = 2 * x - begin;
+        const int left = x == 0 ? own + 1 : own - 1, right = x == WIDTH - 1 ? own : own + 2;  // reflect-101
+        order = own | right << 4 | (own + 1) << 8 | left << 12;
+        place = task.first + blockIdx.z * task.first_stride + (u32)(4 * WIDTH * y + begin);
+        former = seam(mirrored_at(y - RADIUS - 1, y));
+    }
+    DEVICE Loaded load(int odd, int even) const {
+        const u8 *p = place + odd * (2 * WIDTH), *q = place + even * (2 * WIDTH);
+        return Loaded{{load32(p), load32(p + 4)}, {load32(q), load32(q + 4)}};
+    }
+    // below row y of the map: so far below where the column stands
+    DEVICE Loaded at(int rows) const { return load(2 * rows + 1, 2 * rows + 2); }
+    // the same for any y, while the column stands at row `own`
+    DEVICE Loaded mirrored_at(int y, int own) const {
+        const int down = abs(y + 1), row = 2 * min(down, 2 * HEIGHT - down);
+        return load(abs(row - 1) - 2 * own, min(row, 2 * HEIGHT - 2) - 2 * own);
+    }
+    DEVICE void go_down(int rows) { place += rows * (4 * WIDTH); }
+    DEVICE Seam seam(const Loaded& loaded) const {
+        // orthogonal angles are diagonal neighbours: the pairs of an odd row are those of an even one, the other way round
+        const u32 odd = permute(along_row(loaded.odd, order), 0u, 0x1032), even = along_row(loaded.even, order);
+        return Seam{3u * odd + even, 3u * even + odd};
+    }
+    // row y of the map; mirrored rows come from the lower seam to the upper one
+    DEVICE Sample take(const Loaded& loaded, int y) {
+        const Seam next = seam(loaded);
+        const u32 lanes = y >= 0 && y < HEIGHT ? former.below + next.above : former.above + next.below;
+        former = next;
+        return Sample{lanes};
+    }
+};
+#else
+#define SAMPLE_BYTES (INPUT == INPUT_HALF ? 2 : 4)
+constexpr int ROW_BYTES = STRIDE * WIDTH * SAMPLE_BYTES;  // from one row of the map to the next
+
 DEVICE float value_of(u32 loaded) { return INPUT == INPUT_HALF && STRIDE == 1 ? half2_low(loaded) : as_float(loaded); }
 DEVICE u32 load_value(const u8* p) { return INPUT == INPUT_HALF ? load16(p) : load32(p); }
 DEVICE u32 load_pixel(const u8* p) {
 #if STRIDE == 1
-    return load_value(p);  // nothing looks at it yet: it may still be under way
+    return load_value(p);
 #else
     float sum = 0;
 #if STRIDE > 2
@@ -158,19 +225,32 @@ DEVICE u32 load_pixel(const u8* p) {
     return as_bits(sum * (1.0f / (STRIDE * STRIDE)));
 #endif
 }
-constexpr int ROW_BYTES = STRIDE * WIDTH * SAMPLE_BYTES;  // from one row of the map to the next
 
-// A column of both images, `rows` below where it begins.
+struct Sample {
+    u32 first, second;
+    DEVICE float sum() const { return value_of(first) + value_of(second); }
+    DEVICE float difference() const { return value_of(first) - value_of(second); }
+};
+typedef Sample Loaded;
+
 struct Column {
     const u8 *first, *second;
-    DEVICE Sample at(int rows) const { return Sample{load_pixel(first + rows * ROW_BYTES), load_pixel(second + rows * ROW_BYTES)}; }
+    DEVICE Column(const Comparison& task, int x, int y) {
+        const int start = x * (STRIDE * SAMPLE_BYTES) + y * ROW_BYTES;
+        first = task.first + blockIdx.z * task.first_stride + start;
+        second = task.second + blockIdx.z * task.second_stride + start;
+    }
+    DEVICE Loaded at(int rows) const { return Loaded{load_pixel(first + rows * ROW_BYTES), load_pixel(second + rows * ROW_BYTES)}; }
+    DEVICE Loaded mirrored_at(int y, int own) const { return at(mirrored<MAP_HEIGHT>(y) - own); }
     DEVICE void go_down(int rows) { first += rows * ROW_BYTES; second += rows * ROW_BYTES; }
+    DEVICE Sample take(const Loaded& loaded, int) const { return loaded; }
 };
+#endif
 
 struct Moments {
     Sliding<Window> p, q, pp, qq;
     DEVICE void push(Sample sample, float (&out)[4]) {
-        const float x = value_of(sample.first), y = value_of(sample.second), sum = x + y, difference = x - y;
+        const float sum = sample.sum(), difference = sample.difference();
         out[0] = p.push(sum);
         out[1] = q.push(difference);
         out[2] = pp.push(sum * sum);
@@ -202,8 +282,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS * 2 * 96 > 65536 |
     constexpr int STRIPS = (MAP_WIDTH + TILE_X - 1) / TILE_X;
     const int t = threadIdx.x, strip = blockIdx.x % STRIPS, x0 = strip * TILE_X, y0 = (int)(blockIdx.x / STRIPS) * ROWS;
     const int end = min(y0 + ROWS, MAP_HEIGHT);
-    const int start = mirrored<MAP_WIDTH>(min(x0 + t, MAP_WIDTH + 2 * RADIUS - 1) - RADIUS) * (STRIDE * SAMPLE_BYTES) + y0 * ROW_BYTES;
-    Column column = {task.first + blockIdx.z * task.first_stride + start, task.second + blockIdx.z * task.second_stride + start};
+    Column column(task, mirrored<MAP_WIDTH>(min(x0 + t, MAP_WIDTH + 2 * RADIUS - 1) - RADIUS), y0);
     Moments moments;
     moments.p.clear();
     moments.q.clear();
@@ -211,20 +290,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS * 2 * 96 > 65536 |
     moments.qq.clear();
     {
         float unused[4];
-        Sample above[2 * RADIUS];
+        Loaded above[2 * RADIUS];
 #pragma unroll
-        for (int k = 0; k < 2 * RADIUS; k++) above[k] = column.at(mirrored<MAP_HEIGHT>(y0 - RADIUS + k) - y0);
+        for (int k = 0; k < 2 * RADIUS; k++) above[k] = column.mirrored_at(y0 - RADIUS + k, y0);
 #pragma unroll
-        for (int k = 0; k < 2 * RADIUS; k++) moments.push(above[k], unused);
+        for (int k = 0; k < 2 * RADIUS; k++) moments.push(column.take(above[k], y0 - RADIUS + k), unused);
     }
-    Sample next[BATCH];
+    Loaded next[BATCH];
     auto load_next = [&](int y) {  // rows of the map from y on, RADIUS below where the column stands
-        if (y + BATCH <= MAP_HEIGHT) {
+        if (y + BATCH < MAP_HEIGHT) {
 #pragma unroll
             for (int i = 0; i < BATCH; i++) next[i] = column.at(RADIUS + i);
         } else {
 #pragma unroll
-            for (int i = 0; i < BATCH; i++) next[i] = column.at(mirrored<MAP_HEIGHT>(y + i) - y + RADIUS);
+            for (int i = 0; i < BATCH; i++) next[i] = column.mirrored_at(y + i, y - RADIUS);
         }
         column.go_down(BATCH);
     };
@@ -241,7 +320,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS * 2 * 96 > 65536 |
     for (int y = y0; y < end; y += BATCH) {
         Sample now[BATCH];
 #pragma unroll
-        for (int i = 0; i < BATCH; i++) now[i] = next[i];
+        for (int i = 0; i < BATCH; i++) now[i] = column.take(next[i], y + RADIUS + i);
         if (y + BATCH < end) load_next(y + BATCH + RADIUS);
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {

@@ -51,6 +51,8 @@ OPERATORS: Dict[str, Operator] = {
 }
 #: Counted in every frame, whatever is asked for.
 _ALWAYS = ("saturated",)
+#: Why a launch computes again what a former one computed.
+_ANEW = "it starts from the mosaic again: computing what it needs anew takes less than storing and reading it"
 #: Name of a launch by how many launches come before it.
 _STAGES = ("polarization", "ssim")
 
@@ -66,11 +68,13 @@ class Limits(NamedTuple):
         outputs: Arrays that it can store.
         shared_bytes: Shared memory of a block.
         windows: Operator -> bytes of shared memory that its smallest window takes; others take none.
+        recomputes: Whether later launches start from the mosaic again; then nothing is stored for them.
     """
 
     outputs: int = len(OPERATORS)
     shared_bytes: int = 0
     windows: Mapping[str, int] = {}
+    recomputes: bool = False
 
 
 NO_LIMITS = Limits()
@@ -114,13 +118,17 @@ class Plan(NamedTuple):
 
     @property
     def pixel(self) -> Tuple[str, ...]:
-        """Operators that start from the mosaic."""
-        return simplify(name for launch in self.launches if MOSAIC in launch.reads for name in launch.operators)
+        """Operators that start from the mosaic, without a window over computed values."""
+        return self._levels[0].operators
 
     @property
     def window(self) -> Tuple[str, ...]:
-        """Operators over windows of the former ones' results."""
-        return simplify(name for launch in self.launches if MOSAIC not in launch.reads for name in launch.operators)
+        """Operators over windows of the former ones' results, and what follows."""
+        return tuple(name for group in self._levels[1:] for name in group.operators)
+
+    @property
+    def _levels(self) -> Tuple[Group, ...]:
+        return aggregate(simplify(expand((*self.products, *_ALWAYS))))
 
 
 def expand(products: Iterable[str]) -> Tuple[str, ...]:
@@ -174,6 +182,8 @@ def _reason(operators: List[str]) -> str:
 def partition(groups: Tuple[Group, ...], products: Tuple[str, ...], limits: Limits) -> Tuple[Launch, ...]:
     """Groups cut into launches within the limits; each computes anew what its outputs share with another's.
 
+    With `limits.recomputes` that goes for what a launch would read of a former one, too.
+
     Raises:
         LimitError: A launch's windows do not fit the shared memory.
     """
@@ -181,16 +191,18 @@ def partition(groups: Tuple[Group, ...], products: Tuple[str, ...], limits: Limi
     launches = []
     for index, (operators, reason) in enumerate(groups):
         outside = {need for name in every - set(operators) for need in OPERATORS[name].needs}
-        stored = [name for name in operators if name in outside or name in products]
+        stored = [name for name in operators if name in products or (name in outside and not limits.recomputes)]
+        anew = bool(index) and limits.recomputes
         size = limits.outputs
         for part in range(0, max(1, len(stored)), size):
             writes = tuple(stored[part : part + size])
-            needed = expand((*writes, *_ALWAYS))
-            live = tuple(name for name in operators if name in needed)
+            needed = expand((*writes, *(() if index else _ALWAYS)))
+            live = simplify(name for name in needed if anew or name in operators)
             reads = {need for name in live for need in OPERATORS[name].needs} - set(live)
             name = _STAGES[index] + (f"_{part // size + 1}" if len(stored) > size else "")
             _check_windows(name, live, limits)
-            launches.append(Launch(name, live, tuple(n for n in (MOSAIC, *OPERATORS) if n in reads), writes, reason))
+            ordered = tuple(n for n in (MOSAIC, *OPERATORS) if n in reads)
+            launches.append(Launch(name, live, ordered, writes, _ANEW if anew else reason))
     return tuple(launches)
 
 

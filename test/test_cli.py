@@ -319,6 +319,19 @@ def test_plan_prints_what_was_fused_and_what_it_takes(capsys: Any) -> None:
         assert re.search(words, text), words
 
 
+def test_plan_says_what_ssim_reads_and_why(capsys: Any) -> None:
+    arguments = ["plan", "--products", "intensity,dolp,aolp,ssim", "--dtype", "uint8", "--device"]
+    assert main([*arguments, "xavier"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"mosaic -> intensity, dolp, aolp\n", text)
+    assert re.search(r"launch ssim\n +computes +angles.*\n +together +it starts from the mosaic again", text)
+    assert re.search(r"mosaic -> ssim\n +source +mosaic; .*stored nowhere: [\d.]+ us, stored and read: [\d.]+ us", text)
+    assert main([*arguments, "orin"]) == 0
+    assert re.search(r"source +float16; .*stored and read: [\d.]+ us, from the mosaic", capsys.readouterr().out)
+    assert main([*arguments, "xavier", "--ssim-mode", "temporal"]) == 0
+    assert "source     float16; ssim from the mosaic needs ssim_mode consistency" in capsys.readouterr().out
+
+
 def test_plan_for_programs(capsys: Any) -> None:
     assert main(["plan", "--json", "--device", "orin", "--bit-depth", "12", "--size", "640x480", "--own-site"]) == 0
     shown = json.loads(capsys.readouterr().out)

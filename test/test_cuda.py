@@ -24,6 +24,7 @@ from polar_pipeline.cuda.compile import CompileError
 from polar_pipeline.cuda.device import get_device
 from polar_pipeline.cuda.driver import DeviceError, DeviceLostError, DeviceMemoryError, Driver, Kernel
 from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, device_bytes
+from polar_pipeline.cuda.partition import partitions
 from polar_pipeline.cuda.ssim import COMPARISON
 from polar_pipeline.cuda.work import FRAME, OUTPUTS
 from polar_pipeline.options import make_options
@@ -312,6 +313,31 @@ def test_options_of_similarity(driver: Any, options: Dict[str, Any]) -> None:
     np.testing.assert_allclose(found.blocks, reference.block_means(wanted["ssim_map"]), atol=1e-3)
     if "ssim_map" in found.products:
         assert_similarity(found, wanted)
+
+
+@pytest.mark.parametrize("is_fused", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_similarity_from_the_mosaic_stores_no_images(
+    driver: Any, monkeypatch: pytest.MonkeyPatch, is_fused: bool, dtype: str
+) -> None:
+    """The way that is not predicted to be the faster one is right, too."""
+    sizes: List[Sizes] = []
+
+    def buffers(driver: Any, needed: Sizes) -> FrameBuffers:
+        sizes.append(needed)
+        return FrameBuffers(driver, needed)
+
+    monkeypatch.setattr(
+        backend, "partitions", lambda *call: sorted(partitions(*call), key=lambda way: way.is_fused != is_fused)
+    )
+    monkeypatch.setattr(backend, "FrameBuffers", buffers)
+    products = ("dolp", "ssim_map", "ssim")
+    made = make(driver, products, dtype=dtype)
+    for seed in range(3):
+        frame = RawFrame(mosaic(seed), 255)
+        found = run(made, frame)
+        assert_similarity(found, expected(frame, products, dtype=dtype))
+    assert [("sums" in needed.scratch) for needed in sizes] == [not is_fused]
 
 
 def test_nothing_to_compare_with(driver: Any) -> None:

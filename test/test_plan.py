@@ -91,6 +91,18 @@ def test_too_many_outputs_take_another_launch_that_computes_what_it_needs() -> N
     assert plan.pixel == make_plan(plan.products).pixel
 
 
+def test_a_later_launch_can_start_from_the_mosaic_again() -> None:
+    plan = make_plan(("dolp", "ssim"), Limits(recomputes=True))
+    first, second = plan.launches
+    assert (first.reads, first.writes) == ((MOSAIC,), ("dolp",))
+    assert (second.reads, second.writes) == ((MOSAIC,), ("ssim",))
+    assert "ssim_pair" not in first.operators
+    assert second.operators == simplify(expand(("ssim",)))
+    assert "mosaic again" in second.reason
+    stored = make_plan(plan.products)
+    assert (plan.pixel, plan.window) == (stored.pixel, stored.window)
+
+
 def test_a_window_that_does_not_fit_gives_need_and_limit() -> None:
     windows = {"angles": 5000, "ssim_map": 9000}
     assert len(make_plan(("ssim",), Limits(shared_bytes=9000, windows=windows)).launches) == 2

@@ -31,6 +31,8 @@ from polar_pipeline.cuda.compile import compile_cubin
 from polar_pipeline.cuda.device import get_device
 from polar_pipeline.cuda.schedule import Schedule
 from polar_pipeline.cuda.ssim import COMPARISON, Similarity
+from polar_pipeline.options import make_options
+from polar_pipeline.sensor import get_sensor
 
 #: Distance to the reference. Registers: squares of up to 4 in float, 2.4e-7 the last place, against 2 C2 = 1.8e-3 where
 #: variances vanish. Tensor cores: taps are halves, and so are sums of two samples; the bound of every backend.
@@ -101,8 +103,12 @@ def plan_of(work: Similarity, window: str, rows: int = 16, strips: int = 1) -> S
 
 def run(launch: Launch, work: Similarity, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
     """Compare (frames, h, w) images, in every order of `VARIANTS`."""
-    frames = len(x)
-    inputs = {name: image.astype(work.dtype) for name, image in (("first", x), ("second", y))}
+    return run_on(launch, work, plan, {"first": x.astype(work.source), "second": y.astype(work.source)})
+
+
+def run_on(launch: Launch, work: Similarity, plan: Schedule, inputs: Mapping[str, np.ndarray]) -> Found:
+    """The same of what the kernel reads, by the name in its argument."""
+    frames = len(inputs["first"])
     size = frames * int(np.prod(work.map_size)) * (np.dtype(work.map_dtype).itemsize if work.map_dtype else 0)
     sizes = {
         "map": max(size, 16),
@@ -143,9 +149,14 @@ def run(launch: Launch, work: Similarity, plan: Schedule, x: np.ndarray, y: np.n
 def check(launch: Launch, work: Similarity, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
     """The same, and that it is what the reference says of these images."""
     found = run(launch, work, plan, x, y)
-    bound = BOUND[plan.window]
+    assert_similar(found, work, BOUND[plan.window], x.astype(work.source), y.astype(work.source))
+    return found
+
+
+def assert_similar(found: Found, work: Similarity, bound: float, x: np.ndarray, y: np.ndarray) -> None:
+    """Map, means of blocks and mean are what the reference says of (frames, h, w) images."""
     for k in range(len(x)):
-        images = [image[k].astype(work.dtype).astype(np.float64) for image in (x, y)]
+        images = [image[k].astype(np.float64) for image in (x, y)]
         expected = reference.ssim_map(*images, work.stride, work.window, work.sigma)
         if found.map is not None and work.map_dtype == "float32":
             assert np.abs(found.map[k] - expected).max() <= bound
@@ -154,7 +165,6 @@ def check(launch: Launch, work: Similarity, plan: Schedule, x: np.ndarray, y: np
             assert levels.max() <= 1
         assert np.abs(found.blocks[k] - reference.block_means(expected)).max() <= bound
         assert abs(found.mean[k] - expected.mean()) <= bound
-    return found
 
 
 def texture(height: int, width: int, frames: int = 1, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
@@ -295,3 +305,65 @@ def test_strides_and_inputs(launch: Launch, stride: int, dtype: str) -> None:
     height, width = 20 * stride + stride - 1, 30 * stride + stride // 2  # what is left over is dropped
     work = work_of(height, width, dtype, stride=stride)
     check(launch, work, plan_of(work, "registers"), *texture(height, width))
+
+
+# ------------------------------------------------------------------------------------------------------ from the mosaic
+
+
+def sums_of(mosaic: np.ndarray) -> np.ndarray:
+    """(H, W) uint8 -> (2, H//2, W//2): means of orthogonal angles at the superpixels' centres, full scale 1."""
+    sensor = get_sensor("IMX250MZR")
+    angles = reference.demosaic(mosaic / 255, sensor, make_options(demosaic="bilinear"))
+    return np.stack([angles[0] + angles[2], angles[1] + angles[3]]) / 2
+
+
+def check_mosaics(launch: Launch, work: Similarity, plan: Schedule, mosaics: np.ndarray) -> Found:
+    """Compare the sums of orthogonal angles of (frames, H, W) uint8, and that it is what the reference says."""
+    found = run_on(launch, work, plan, {"first": mosaics})
+    x, y = np.stack([sums_of(mosaic) for mosaic in mosaics], 1)
+    assert_similar(found, work, BOUND["registers"], x, y)
+    return found
+
+
+def mosaics_of(height: int, width: int, frames: int = 1) -> np.ndarray:
+    """Noise in every pixel, so that a wrong neighbour shows."""
+    return np.random.default_rng(5).integers(0, 256, (frames, 2 * height, 2 * width), np.uint8)
+
+
+@pytest.mark.parametrize("map_dtype", ["float32", "uint8", ""])
+@pytest.mark.parametrize("window", range(3, 16, 2))
+def test_every_window_on_a_mosaic(launch: Launch, window: int, map_dtype: str) -> None:
+    work = work_of(37, 40, "mosaic", map_dtype, window=window)
+    check_mosaics(launch, work, plan_of(work, "registers"), mosaics_of(37, 40))
+
+
+@pytest.mark.parametrize("rows", [16, 32, 64, 128])
+def test_strips_of_any_size_and_batches_on_mosaics(launch: Launch, rows: int) -> None:
+    work = work_of(141, 136, "mosaic")
+    found = check_mosaics(launch, work, plan_of(work, "registers", rows, strips=3), mosaics_of(141, 136, frames=2))
+    assert found.mean[0] != found.mean[1]
+
+
+@pytest.mark.parametrize("size", [(16, 8), (17, 24), (18, 16), (19, 8), (33, 16)])
+def test_borders_of_a_mosaic(launch: Launch, size: Tuple[int, int]) -> None:
+    work = work_of(*size, "mosaic", window=15)
+    check_mosaics(launch, work, plan_of(work, "registers"), mosaics_of(*size))
+
+
+@pytest.mark.parametrize("level", [0, 1, 128, 255])
+def test_flat_mosaics_are_alike(launch: Launch, level: int) -> None:
+    work = work_of(20, 24, "mosaic")
+    found = run_on(launch, work, plan_of(work, "registers"), {"first": np.full((1, 40, 48), level, np.uint8)})
+    assert found.map is not None
+    np.testing.assert_allclose(found.map, 1, rtol=0, atol=1e-6)  # the reciprocal's rounding
+
+
+def test_a_mosaic_is_compared_as_its_images_are(launch: Launch) -> None:
+    work, mosaics = work_of(40, 48, "mosaic"), mosaics_of(40, 48)
+    plan = plan_of(work, "registers")
+    found = run_on(launch, work, plan, {"first": mosaics})
+    x, y = sums_of(mosaics[0])[:, None]
+    stored = run(launch, work._replace(source="float32"), plan, x, y)
+    assert found.map is not None
+    assert stored.map is not None
+    np.testing.assert_allclose(found.map, stored.map, rtol=0, atol=BOUND["registers"])

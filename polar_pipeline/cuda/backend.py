@@ -12,8 +12,9 @@ from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.compile import compile_cubin
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, Slot
-from polar_pipeline.cuda.schedule import Schedule, choose, grid, schedule_defines, shared_bytes
-from polar_pipeline.cuda.ssim import COMPARISON, Similarity, similarity_of
+from polar_pipeline.cuda.partition import partitions
+from polar_pipeline.cuda.schedule import Schedule, grid, schedule_defines, shared_bytes
+from polar_pipeline.cuda.ssim import COMPARISON, Similarity
 from polar_pipeline.cuda.work import FRAME, OUTPUTS, PAIRS, Work, defines, make_work
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.output import Buffers, Output
@@ -52,6 +53,7 @@ class _Comparison:
     Args:
         driver: The device.
         work: What the kernel does.
+        schedule: How.
 
     Attributes:
         kinds: Arrays that it fills for the host, by name: `ssim_map` if wanted, `ssim`, and `blocks`.
@@ -59,12 +61,11 @@ class _Comparison:
 
     Raises:
         CompileError: The kernel does not compile.
-        ScheduleError: No schedule fits the device.
     """
 
-    def __init__(self, driver: Driver, work: Similarity) -> None:
+    def __init__(self, driver: Driver, work: Similarity, schedule: Schedule) -> None:
         self._driver = driver
-        self._schedule = ssim.choose(work, driver.device)
+        self._schedule = schedule
         self._grid = ssim.grid(work, self._schedule)
         self._shared = ssim.shared_bytes(self._schedule)
         flags = {**ssim.defines(work), **ssim.schedule_defines(self._schedule)}
@@ -75,7 +76,14 @@ class _Comparison:
         self.scratch = {"pieces": 4 * ssim.pieces(work, self._schedule), "done": 4}
 
     def launch(self, stream: int, first: int, second: int, places: Mapping[str, int]) -> None:
-        """Start on two images, in the stream's order; `places`: where everything in `kinds` and `scratch` lies."""
+        """Start on two images, or twice the mosaic, in the stream's order.
+
+        Args:
+            stream: Its stream.
+            first: Where an image lies, or the mosaic.
+            second: And the other one.
+            places: Where everything in `kinds` and `scratch` lies.
+        """
         argument = np.zeros((), COMPARISON)
         argument["first"], argument["second"] = first, second
         argument["mean"] = places["ssim"]
@@ -94,7 +102,8 @@ class Launch:
 
     Args:
         driver: The device.
-        work: What the first kernel does.
+        work: What the first kernel does, with what SSIM compares among its outputs; that is not stored where SSIM is
+            predicted to be faster from the mosaic.
         plan: What to compute.
         options: How.
 
@@ -106,9 +115,11 @@ class Launch:
 
     def __init__(self, driver: Driver, work: Work, plan: Plan, options: Options) -> None:
         self._driver = driver
-        self._work = work
+        chosen = partitions(work, plan, options, driver.device)[0]
+        self._work = work = chosen.work
         self._mode = options.ssim_mode
-        self._schedule: Schedule = choose(work, driver.device)
+        self._is_fused = chosen.is_fused
+        self._schedule: Schedule = chosen.schedule
         self._shared = shared_bytes(work, self._schedule)
         flags = {**defines(work), **schedule_defines(work, self._schedule)}
         cubin = compile_cubin(self._schedule.kernel, flags, driver.device.arch)
@@ -121,15 +132,15 @@ class Launch:
         reference = 0
         self._step = _row_bytes(work)
         try:
-            if plan.window:
-                similarity = similarity_of(work, plan, options)
-                self._comparison = _Comparison(driver, similarity)
+            if chosen.similarity is not None and chosen.comparison is not None:
+                self._comparison = _Comparison(driver, chosen.similarity, chosen.comparison)
                 self._kinds.update(self._comparison.kinds)
-                self._plane = similarity.height * similarity.width * np.dtype(similarity.dtype).itemsize
-                scratch = {**self._comparison.scratch, "sums": 2 * self._plane}
-                if self._mode != "consistency":
-                    scratch["s0"] = scratch.pop("sums") // 2
-                reference = self._plane if self._mode == "reference" else 0
+                scratch = dict(self._comparison.scratch)
+                for name, dtype in work.outputs:
+                    if name in PAIRS:
+                        self._plane = int(np.prod(work.output_size)) * np.dtype(dtype).itemsize
+                        scratch[name] = self._plane * (2 if name == "sums" else 1)
+                        reference = self._plane if self._mode == "reference" else 0
             outputs = {
                 name: int(np.prod(shape)) * np.dtype(dtype).itemsize for name, (shape, dtype) in self._kinds.items()
             }
@@ -210,9 +221,12 @@ class Launch:
         """Start the second launch, if there is one and it has something to compare with."""
         if self._comparison is None:
             return False
-        former, first = self._former, places["sums" if self._mode == "consistency" else "s0"]
-        second: Optional[int] = first + self._plane
-        if self._mode == "reference":
+        former = self._former
+        first = slot.raw_pointer if self._is_fused else places["sums" if self._mode == "consistency" else "s0"]
+        second: Optional[int] = first
+        if self._mode == "consistency" and not self._is_fused:
+            second = first + self._plane
+        elif self._mode == "reference":
             second = slot.reference_pointer
         elif self._mode == "temporal":
             second = former.scratch["s0"] if former else None

@@ -7,13 +7,14 @@ import json
 from itertools import groupby
 from math import ceil
 from operator import attrgetter
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.compile import OPTIONS, source
 from polar_pipeline.cuda.device import Device, from_properties
+from polar_pipeline.cuda.partition import Partition, not_from_mosaic, partitions
 from polar_pipeline.cuda.schedule import (
     COPY_SHARE,
     ISSUE_SLOTS,
@@ -22,7 +23,6 @@ from polar_pipeline.cuda.schedule import (
     Prediction,
     Schedule,
     candidates,
-    choose,
     cost,
     expected_occupancy,
     grid,
@@ -48,12 +48,21 @@ _FORMATS = {"u8": FORMATS["8"], "u16": FORMATS["16"], "12p": FORMATS["12p"], "12
 
 
 class Second(NamedTuple):
-    """The second launch, which compares images: its work, schedule, what it moves and computes, and predicted time."""
+    """The second launch, which compares images.
+
+    Attributes:
+        work: What it does.
+        schedule: How.
+        taken: What it moves and computes.
+        predicted: How long that takes.
+        choice: Why it reads what it reads.
+    """
 
     work: Similarity
     schedule: Schedule
     taken: Cost
     predicted: Prediction
+    choice: str
 
     @property
     def facts(self) -> Dict[str, Any]:
@@ -128,20 +137,28 @@ def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[i
         LimitError: The device is too small for the plan.
         ScheduleError: No schedule fits the device.
     """
-    work = work_of(options, raw_format, size)
-    plan = make_plan(options.products, limits(work, device))
-    schedule = choose(work, device)
+    asked = work_of(options, raw_format, size)
+    allowed = limits(asked, device)
+    plan = make_plan(options.products, allowed)
+    chosen, *others = partitions(asked, plan, options, device)
+    if chosen.is_fused:
+        plan = make_plan(options.products, allowed._replace(recomputes=True))
+    work, schedule = chosen.work, chosen.schedule
     is_measured = tuned(work, device) == schedule
     taken, predicted = cost(work, schedule), predict(work, schedule, device)
-    return Report(device, work, plan, schedule, is_measured, taken, predicted, _second(work, plan, options, device))
+    second = None
+    if chosen.similarity is not None and chosen.comparison is not None:
+        choice = not_from_mosaic(asked, options) or _choice(chosen, others)
+        compared = (chosen.similarity, chosen.comparison)
+        second = Second(*compared, ssim.cost(*compared), ssim.predict(*compared, device), choice)
+    return Report(device, work, plan, schedule, is_measured, taken, predicted, second)
 
 
-def _second(work: Work, plan: Plan, options: Options, device: Device) -> Optional[Second]:
-    if not plan.window:
-        return None
-    similarity = ssim.similarity_of(work, plan, options)
-    chosen = ssim.choose(similarity, device)
-    return Second(similarity, chosen, ssim.cost(similarity, chosen), ssim.predict(similarity, chosen, device))
+def _choice(chosen: Partition, others: Iterable[Partition]) -> str:
+    """Predicted times of every way to get what is compared, for people."""
+    ways = ("from the mosaic, stored nowhere" if way.is_fused else "stored and read" for way in (chosen, *others))
+    shown = (f"{way}: {each.us:.1f} us" for way, each in zip(ways, (chosen, *others)))
+    return f"predicted for both launches with what is compared {', '.join(shown)}"
 
 
 def plan_json(report: Report) -> str:
@@ -167,6 +184,8 @@ def plan_json(report: Report) -> str:
         shown["ssim"] = {
             "schedule": {**second.schedule._asdict(), **second.facts},
             "predicted": {**second.predicted._asdict(), "us": second.predicted.us},
+            "source": second.work.source,
+            "choice": second.choice,
         }
     return json.dumps(shown, indent=2)
 
@@ -233,6 +252,7 @@ def _launch_lines(report: Report) -> Iterator[str]:
 
 def _second_lines(second: Second) -> Iterator[str]:
     schedule, taken, predicted, facts = second.schedule, second.taken, second.predicted, second.facts
+    yield f"  source     {second.work.source}; {second.choice}"
     yield f"  schedule   {_shown(schedule)}"
     yield f"  blocks     {facts['blocks'][0]}, {facts['shared_bytes']} bytes of shared memory each"
     yield f"  reads      {taken.read} bytes, and {max(0, taken.reread - taken.read)} again for halos"

@@ -13,7 +13,7 @@ from polar_pipeline.cuda.device import WARP, Device, resident_blocks
 from polar_pipeline.cuda.schedule import Cost, Occupant, Prediction, Schedule, ScheduleError, predict_launch
 from polar_pipeline.cuda.work import PAIRS, Work
 from polar_pipeline.options import Options
-from polar_pipeline.plan import Plan
+from polar_pipeline.plan import MOSAIC, Plan
 
 #: `struct Comparison` of `kernels/ssim.cu`.
 COMPARISON = np.dtype(
@@ -30,14 +30,14 @@ COMPARISON = np.dtype(
     ],
     align=True,
 )
-#: Element types of the images, and of the map, as the kernel reads them.
-INPUTS = {"float16": 0, "float32": 1}
+#: What the images come as: of a type, or within the raw mosaic, whose launch makes them itself; types of the map.
+INPUTS = {"float16": 0, "float32": 1, MOSAIC: 2}
 MAPS = {"": 0, "uint8": 1, "float32": 2}
 WINDOWS = {"registers": 0, "tensor": 1}
 
 
 class Similarity(NamedTuple):
-    """One launch: two images in, their similarity out.
+    """One launch: two images in, or the mosaic that they are made of, and their similarity out.
 
     Attributes:
         height: Pixels of an image along y.
@@ -45,7 +45,7 @@ class Similarity(NamedTuple):
         stride: Pixels each way over which images are averaged first.
         window: Taps of the Gaussian, odd.
         sigma: Its standard deviation in averaged pixels.
-        dtype: Element type of the images: a key of `INPUTS`.
+        source: Element type of the images, or `mosaic`: a key of `INPUTS`.
         map_dtype: Element type of the map, empty where nobody wants it: a key of `MAPS`.
     """
 
@@ -54,7 +54,7 @@ class Similarity(NamedTuple):
     stride: int
     window: int
     sigma: float
-    dtype: str
+    source: str
     map_dtype: str
 
     @property
@@ -70,15 +70,17 @@ class Similarity(NamedTuple):
 
 
 def similarity_of(work: Work, plan: Plan, options: Options) -> Similarity:
-    """The second launch of a plan, on what the first one stores."""
-    dtype = next(dtype for name, dtype in work.outputs if name in PAIRS)
+    """The second launch of a plan, on what the first one stores; where that is nothing, on the mosaic."""
+    source = next((dtype for name, dtype in work.outputs if name in PAIRS), MOSAIC)
     map_dtype = options.dtype_of("ssim_map") if "ssim_map" in plan.products else ""
-    return Similarity(*work.output_size, options.ssim_stride, options.ssim_window, options.ssim_sigma, dtype, map_dtype)
+    return Similarity(
+        *work.output_size, options.ssim_stride, options.ssim_window, options.ssim_sigma, source, map_dtype
+    )
 
 
 def work_key(work: Similarity, window: str) -> str:
     """A work and how its window is done, as short text without the size."""
-    shown = f"{work.dtype} to {work.map_dtype or 'means only'}, {work.window} taps"
+    shown = f"{work.source} to {work.map_dtype or 'means only'}, {work.window} taps"
     return f"{window}, {shown}" + (f", stride {work.stride}" if work.stride > 1 else "")
 
 
@@ -129,7 +131,7 @@ def defines(work: Similarity) -> Dict[str, Union[int, str]]:
         "WIDTH": work.width,
         "HEIGHT": work.height,
         "STRIDE": work.stride,
-        "INPUT": INPUTS[work.dtype],
+        "INPUT": INPUTS[work.source],
         "OUT_MAP": MAPS[work.map_dtype],
     }
 
@@ -203,11 +205,13 @@ def _up(number: int, step: int) -> int:
 
 def supports(window: str, work: Similarity, device: Device) -> Optional[str]:
     """Why a window cannot do a work on a device, None if it can."""
+    if work.source == MOSAIC and work.stride > 1:
+        return "the mosaic is compared without a stride only"
     if window != "tensor":
         return None
     needs = (
         ("compute capability 8.0", device.capability >= 80),
-        ("images in half without a stride", work.dtype == "float16" and work.stride == 1),
+        ("images in half without a stride", work.source == "float16" and work.stride == 1),
         ("a width that is a multiple of 8", work.width % 8 == 0),
         ("a Gaussian that halves can hold", half_taps(work.window, work.sigma).error <= _HALF_ERROR),
     )
@@ -229,14 +233,19 @@ def registers(work: Similarity, schedule: Schedule) -> int:
     """Registers of a thread, as compiled."""
     if schedule.window == "tensor":
         return 104
+    if work.source == MOSAIC and work.window <= 11:
+        return 96
     return 64 if work.window < 9 else 96 if work.window <= 11 else 128
 
 
 # ------------------------------------------------------------------------------------------------------------ objective
 
+#: Bytes of both images' pixel, or of the superpixel that they are made of.
+_PIXEL_BYTES = {"float16": 4, "float32": 8, MOSAIC: 4}
 #: Issue slots of a lane, as compiled: a row of a column along y beside four moments of every tap, a pixel along x
-#: likewise, a load, and a step of a warp on tensor cores, of which beginning and end take some more.
-_ALONG_Y, _ALONG_X, _LOAD, _TENSOR_STEP, _TENSOR_ENDS = 14, 20, 2, 230, 3
+#: likewise, a load, both samples from the mosaic with four loads (as an H200 took longer), and a step of a warp on
+#: tensor cores, of which beginning and end take some more.
+_ALONG_Y, _ALONG_X, _LOAD, _ENTER_MOSAIC, _TENSOR_STEP, _TENSOR_ENDS = 14, 20, 2, 30, 230, 3
 #: Resident warps with which waiting takes as long as issuing. The sums of `registers` wait for nothing but themselves.
 _BUSY_WARPS = {"registers": 14, "tensor": 22}
 #: Microseconds from one block to the next where the blocks of a frame count themselves.
@@ -252,9 +261,10 @@ def cost(work: Similarity, schedule: Schedule) -> Cost:
     else:
         loaded = blocks * (schedule.tile_x + halo) * (schedule.rows + halo) * work.stride**2
         moments = 4 * work.window
-        down = (schedule.rows + halo) * (moments + _ALONG_Y + 2 * _LOAD * work.stride**2)
+        entering = _ENTER_MOSAIC if work.source == MOSAIC else 2 * _LOAD * work.stride**2
+        down = (schedule.rows + halo) * (moments + _ALONG_Y + entering)
         operations = blocks * schedule.threads * (down + schedule.rows * (moments + _ALONG_X))
-    pixel = 2 * np.dtype(work.dtype).itemsize
+    pixel = _PIXEL_BYTES[work.source]
     height, width = work.map_size
     stored = np.dtype(work.map_dtype).itemsize if work.map_dtype else 0
     return Cost(pixel * work.height * work.width, pixel * loaded, stored * height * width, operations)
@@ -262,11 +272,10 @@ def cost(work: Similarity, schedule: Schedule) -> Cost:
 
 def predict(work: Similarity, schedule: Schedule, device: Device, frames: int = 1) -> Prediction:
     """Predicted time of a launch."""
-    sample = np.dtype(work.dtype).itemsize
     if schedule.window == "tensor":
         in_flight = schedule.threads // WARP * (_STAGES - 1) * _STAGE_BYTES
     else:
-        in_flight = schedule.threads * _BATCH * 2 * sample * work.stride**2
+        in_flight = schedule.threads * _BATCH * _PIXEL_BYTES[work.source] * work.stride**2
     blocks = grid(work, schedule)[0]
     occupant = Occupant(
         blocks,

@@ -1,0 +1,81 @@
+"""Which launches a frame takes on a device: whether SSIM reads stored images, or makes them from the mosaic again."""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional
+
+from polar_pipeline.cuda import schedule as polarization
+from polar_pipeline.cuda import ssim
+from polar_pipeline.cuda.device import Device
+from polar_pipeline.cuda.schedule import Schedule
+from polar_pipeline.cuda.ssim import Similarity
+from polar_pipeline.cuda.work import PAIRS, Work
+from polar_pipeline.options import Options
+from polar_pipeline.plan import MOSAIC, Plan
+
+#: Rows of the map from which on one reflection at a border is enough, whatever the window.
+_LEAST_ROWS = 16
+
+
+class Partition(NamedTuple):
+    """The launches of a frame.
+
+    Attributes:
+        work: What the first one does.
+        schedule: How.
+        similarity: What the second one does, if there is one.
+        comparison: How.
+        us: Predicted time of both, microseconds.
+    """
+
+    work: Work
+    schedule: Schedule
+    similarity: Optional[Similarity]
+    comparison: Optional[Schedule]
+    us: float
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether the second launch starts from the mosaic, so that the first one stores nothing for it."""
+        return self.similarity is not None and self.similarity.source == MOSAIC
+
+
+def not_from_mosaic(work: Work, options: Options) -> Optional[str]:
+    """Why the second launch cannot start from the mosaic, None if it can."""
+    needs = (
+        ("ssim_mode consistency", options.ssim_mode == "consistency"),
+        ("ssim_stride 1", options.ssim_stride == 1),
+        ("an even height", work.height % 2 == 0),
+        (f"{_LEAST_ROWS} rows of the map", work.output_size[0] >= _LEAST_ROWS),
+    )
+    # a mosaic is read as mono_half reads it
+    as_mono = polarization.supports("mono_half", work._replace(outputs=()))
+    return as_mono or next((f"ssim from the mosaic needs {text}" for text, met in needs if not met), None)
+
+
+def partitions(work: Work, plan: Plan, options: Options, device: Device) -> List[Partition]:
+    """Every way to cut a plan into launches, the one with the shortest predicted time first.
+
+    Args:
+        work: The first launch, with what SSIM compares among its outputs.
+        plan: What to compute.
+        options: How.
+        device: Where.
+
+    Raises:
+        ScheduleError: No schedule fits the device.
+    """
+    works = [work]
+    if plan.window and not_from_mosaic(work, options) is None:
+        works.append(work._replace(outputs=tuple(output for output in work.outputs if output[0] not in PAIRS)))
+    return sorted((_partition(each, plan, options, device) for each in works), key=lambda found: found.us)
+
+
+def _partition(work: Work, plan: Plan, options: Options, device: Device) -> Partition:
+    schedule = polarization.choose(work, device)
+    us = polarization.predict(work, schedule, device).us
+    if not plan.window:
+        return Partition(work, schedule, None, None, us)
+    similarity = ssim.similarity_of(work, plan, options)
+    comparison = ssim.choose(similarity, device)
+    return Partition(work, schedule, similarity, comparison, us + ssim.predict(similarity, comparison, device).us)
