@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from polar_pipeline.latency import Percentiles
 from polar_pipeline.ros.diagnostics import LOG_PERIOD, Diagnostics, Level, describe
 
 
@@ -86,8 +87,17 @@ def test_log_is_throttled_by_cause(diagnostics: Diagnostics, clock: HandClock) -
 
 
 def test_percentiles() -> None:
-    # of 1 to 100 ms: numpy's linear interpolation by hand
-    assert describe([k / 1000 for k in range(1, 101)]) == "50.50 / 95.05 / 99.01 / 100.00"
+    assert describe(Percentiles(0.0505, 0.09505, 0.09901, 0.1)) == "50.50 / 95.05 / 99.01 / 100.00"
+
+
+def test_frames_that_end_after_the_next_one_is_due_are_late(diagnostics: Diagnostics) -> None:
+    assert not diagnostics.published({"total": 9.0})  # nobody knows the camera's period yet
+    for k in range(20):  # 25 Hz by the stamps, however they arrive
+        diagnostics.received(40_000_000 * k)
+    assert not diagnostics.published({"total": 0.039})
+    assert diagnostics.published({"total": 0.041})
+    values = frames(diagnostics).values
+    assert (values["late"], values["period [ms]"]) == ("1", "40.00")
 
 
 def test_age(diagnostics: Diagnostics) -> None:

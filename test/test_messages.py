@@ -126,10 +126,13 @@ def test_restamp_changes_the_stamp_alone() -> None:
     assert image.stamp_ns == 5_000_000_007
     np.testing.assert_array_equal(image.data, RAW.reshape(-1))
     assert messages.restamp(cdr, STAMP) == cdr
+    assert messages.peek_stamp(cdr) == STAMP
+    assert messages.peek_stamp(bytes(cdr)[:11]) is None
     big = get_typestore(Stores.ROS2_HUMBLE).serialize_cdr(
         messages.decode(cdr, messages.IMAGE), messages.IMAGE, little_endian=False
     )
     assert messages.decode_image(messages.restamp(big, 5_000_000_007)).stamp_ns == 5_000_000_007
+    assert messages.peek_stamp(messages.restamp(big, 5_000_000_007)) == 5_000_000_007
 
 
 def camera_info() -> Any:

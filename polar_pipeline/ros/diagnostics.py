@@ -6,16 +6,18 @@ Written to by the executor's thread (receipts, drops) and the worker's (frames d
 from __future__ import annotations
 
 import collections
+import math
 import threading
 import time
 from typing import Callable, Counter, Deque, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
+from polar_pipeline.latency import Deadline, Percentiles, Window
 from polar_pipeline.messages import Status
 from polar_pipeline.quality import Level
 
-#: Frames that age and latency are taken over.
+#: Frames that age and rate are taken over.
 WINDOW = 256
 #: Ages in seconds that a stamp of this machine's clock (or one synchronised with it) can have.
 PLAUSIBLE_AGE = (-0.1, 10.0)
@@ -39,7 +41,8 @@ class Diagnostics:
         self._lock = threading.Lock()
         self._receipts: Deque[float] = collections.deque(maxlen=WINDOW)
         self._ages: Deque[Optional[float]] = collections.deque(maxlen=WINDOW)
-        self._frames: Deque[Mapping[str, float]] = collections.deque(maxlen=WINDOW)
+        self._stages = Window(clock=clock)
+        self._deadline = Deadline()
         self._counts: Counter[str] = collections.Counter()
         self._drops: Counter[str] = collections.Counter()
         self._reported_counts: Counter[str] = collections.Counter()
@@ -47,11 +50,13 @@ class Diagnostics:
         self._last_log: Dict[str, float] = {}
         self._last_error = ""
 
-    def received(self) -> None:
-        """A message came in."""
+    def received(self, stamp_ns: Optional[int] = None) -> None:
+        """A message came in, of a frame with this stamp where one can be read."""
         with self._lock:
             self._counts["received"] += 1
             self._receipts.append(self._clock())
+            if stamp_ns is not None:
+                self._deadline.arrived(stamp_ns)
 
     def dropped(self, cause: str, count: int = 1) -> None:
         """Frames were lost that nothing is wrong with: `overload` (a newer one was there), `transport`."""
@@ -90,11 +95,18 @@ class Diagnostics:
             self._counts["restarts"] += 1
             self._ages.clear()
 
-    def published(self, timings: Mapping[str, float]) -> None:
-        """A frame went out; seconds per stage."""
+    def published(self, timings: Mapping[str, float]) -> bool:
+        """A frame went out; seconds per stage.
+
+        Returns:
+            Whether the next frame was due before: `total` is longer than the time from one stamp to the next.
+        """
         with self._lock:
             self._counts["published"] += 1
-            self._frames.append(timings)
+            self._stages.add(timings)
+            late = self._deadline.missed(timings.get("total", 0.0))
+            self._counts["late"] += late
+            return late
 
     def idled(self) -> None:
         """A good frame came in and nobody listened."""
@@ -112,21 +124,19 @@ class Diagnostics:
             counts, drops = self._counts - self._reported_counts, self._drops - self._reported_drops
             self._reported_counts, self._reported_drops = self._counts.copy(), self._drops.copy()
             level, message = self._judge(counts, drops, topic)
+            period = self._deadline.period
             frames = {
                 "rate [Hz]": f"{self._rate():.2f}",
                 "age [ms]": _describe_ages(list(self._ages)),
-                **{name: str(self._counts[name]) for name in ("received", "published", "unwanted", "restarts")},
+                **{name: str(self._counts[name]) for name in ("received", "published", "late", "unwanted", "restarts")},
+                "period [ms]": "n/a" if math.isinf(period) else f"{1000 * period:.2f}",
                 **{f"dropped: {cause}": str(count) for cause, count in sorted(self._drops.items())},
                 "last error": self._last_error,
             }
-            stages: Dict[str, List[float]] = {}
-            for timings in self._frames:
-                for stage, seconds in timings.items():
-                    stages.setdefault(stage, []).append(seconds)
-        latency = {f"{stage} [ms]": describe(values) for stage, values in stages.items()}
+            latency = {f"{stage} [ms]": describe(found) for stage, found in self._stages.percentiles().items()}
         return [
             Status(level, f"{self._name}: frames", message, hardware, frames),
-            Status(Level.OK, f"{self._name}: latency", "p50 / p95 / p99 / max", hardware, latency),
+            Status(Level.OK, f"{self._name}: latency", "p50 / p95 / p99 / max of the last minute", hardware, latency),
         ]
 
     def _judge(self, counts: Mapping[str, int], drops: Mapping[str, int], topic: str) -> Tuple[Level, str]:
@@ -148,9 +158,9 @@ class Diagnostics:
         return (len(times) - 1) / max(times[-1] - times[0], 1e-9) if len(times) > 1 else 0.0
 
 
-def describe(seconds: List[float]) -> str:
+def describe(seconds: Percentiles) -> str:
     """`p50 / p95 / p99 / max` in milliseconds."""
-    return " / ".join(f"{1000 * value:.2f}" for value in np.percentile(seconds, (50, 95, 99, 100)))
+    return " / ".join(f"{1000 * value:.2f}" for value in seconds)
 
 
 def _describe_ages(ages: List[Optional[float]]) -> str:
@@ -158,4 +168,4 @@ def _describe_ages(ages: List[Optional[float]]) -> str:
     known = [age for age in ages if age is not None]
     if len(known) < len(ages):
         return "n/a (device clock)"
-    return describe(known) if known else "n/a"
+    return describe(Percentiles(*np.percentile(known, (50, 95, 99, 100)))) if known else "n/a"

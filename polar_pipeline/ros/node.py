@@ -306,7 +306,7 @@ class PolarNode(Node):  # type: ignore[misc]
         )
 
     def _on_frame(self, cdr: bytes) -> None:
-        self._diagnostics.received()
+        self._diagnostics.received(messages.peek_stamp(cdr))
         self._newest = Frame(cdr, time.perf_counter(), self.get_clock().now().nanoseconds)
         if self._frames.put(self._newest):
             self._diagnostics.dropped("overload")
@@ -538,11 +538,12 @@ class PolarNode(Node):  # type: ignore[misc]
         now = time.perf_counter()
         timings["publish"] = now - started
         timings["total"] = now - frame.received
-        self._diagnostics.published(timings)
+        late = self._diagnostics.published(timings)
         if self._latency.get_subscription_count():
             values = {stage: f"{1000 * seconds:.3f}" for stage, seconds in timings.items()}
             values["age"] = "n/a" if age is None else f"{1000 * age:.3f}"
-            statuses = [messages.Status(Level.OK, f"{self._name}: latency", "ms", options.sensor.name, values)]
+            level, text = (Level.WARN, "ms; late: the next frame was due before") if late else (Level.OK, "ms")
+            statuses = [messages.Status(level, f"{self._name}: latency", text, options.sensor.name, values)]
             if sample is not None:
                 where = sample.lowest.place if sample.lowest else ""
                 name = f"{self._name}: quality"
