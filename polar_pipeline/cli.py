@@ -482,10 +482,7 @@ def _process(values: argparse.Namespace) -> int:
         suffix = ".png" if array.dtype == np.uint8 else f".{values.format}"
         path = values.output / f"{values.image.stem}_{name}{suffix}"
         with replacing(path, values.force) as stream:
-            if suffix == ".npy":
-                np.save(stream, array)
-            else:
-                stream.write(encode(array, suffix))
+            stream.write(encode(array, suffix))
         print(f"wrote {path}")
     print(f"{result.invalid[0]} pixels saturated, {result.invalid[1]} dark")
     return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import cv2
 import numpy as np
 
@@ -48,11 +50,15 @@ def _bytes(values: np.ndarray) -> np.ndarray:
 
 
 def encode(rgb: np.ndarray, suffix: str = ".jpg") -> bytes:
-    """(h, w, 3) RGB or (h, w) grey uint8 -> the bytes of a picture file.
+    """(h, w, 3) RGB or (h, w) grey uint8 -> the bytes of a picture file; any array as `.npy`.
 
     Raises:
         ValueError: OpenCV cannot write that format.
     """
+    if suffix == ".npy":
+        stream = io.BytesIO()  # into a file, NumPy would write by itself, and not say why it cannot
+        np.save(stream, rgb)
+        return stream.getvalue()
     lossless = [cv2.IMWRITE_TIFF_COMPRESSION, 1] if suffix == ".tiff" else []  # OpenCV 4.2 rounds float TIFF otherwise
     done, data = cv2.imencode(suffix, cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR) if rgb.ndim == 3 else rgb, lossless)
     if not done:

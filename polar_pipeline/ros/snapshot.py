@@ -113,11 +113,8 @@ def _write_frame(folder: Path, snapshot: Snapshot) -> None:
         _write(folder / "error.txt", traceback.format_exc().encode())
         return
     for name, array in arrays.items():
-        if array.dtype == np.float32:
-            with replacing(folder / f"{name}.npy") as stream:
-                np.save(stream, array)
-        else:
-            _write(folder / f"{name}.png", encode(array, ".png"))
+        suffix = ".npy" if array.dtype == np.float32 else ".png"
+        _write(folder / f"{name}{suffix}", encode(array, suffix))
 
 
 def _compute(snapshot: Snapshot, settings: Settings) -> Dict[str, np.ndarray]:
