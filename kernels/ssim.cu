@@ -88,15 +88,22 @@ DEVICE void add_up(const Comparison& task, float* shared) {
     if (!last_of_blocks(&task.done[frame], gridDim.x)) return;
     const float* pieces = task.pieces + (size_t)frame * (PIECES_X * PIECES_Y);
     float all = 0;
+    constexpr int DOWN = BLOCK / PIECE_Y, ALONG = BLOCK / PIECE_X;
+#pragma unroll
     for (int i = threadIdx.x; i < BLOCKS_X * BLOCKS_Y; i += THREADS) {
         const int y = i / BLOCKS_X, x = i - y * BLOCKS_X;
-        float sum = 0;
-        for (int r = 0; r < BLOCK / PIECE_Y; r++) {
-            if (y * (BLOCK / PIECE_Y) + r >= PIECES_Y) break;
-            const float* row = pieces + (y * (BLOCK / PIECE_Y) + r) * PIECES_X + x * (BLOCK / PIECE_X);
+        float piece[DOWN][ALONG], sum = 0;  // all loads before the first use: nobody else works any more
 #pragma unroll
-            for (int c = 0; c < BLOCK / PIECE_X; c++) sum += x * (BLOCK / PIECE_X) + c < PIECES_X ? load_fresh(row + c) : 0.0f;
-        }
+        for (int r = 0; r < DOWN; r++)
+#pragma unroll
+            for (int c = 0; c < ALONG; c++) {
+                const bool is_inside = y * DOWN + r < PIECES_Y && x * ALONG + c < PIECES_X;
+                piece[r][c] = is_inside ? load_fresh(pieces + (y * DOWN + r) * PIECES_X + x * ALONG + c) : 0.0f;
+            }
+#pragma unroll
+        for (int r = 0; r < DOWN; r++)
+#pragma unroll
+            for (int c = 0; c < ALONG; c++) sum += piece[r][c];
         const int pixels = min(BLOCK, MAP_HEIGHT - y * BLOCK) * min(BLOCK, MAP_WIDTH - x * BLOCK);
         store32(task.blocks + (size_t)frame * (BLOCKS_X * BLOCKS_Y) + i, as_bits(sum / (float)pixels));
         all += sum;
@@ -406,11 +413,12 @@ DEVICE void enter(const Bands& bands, uint4 first, uint4 second, Tile& above, Ti
 extern "C" __global__ void __launch_bounds__(THREADS, 640 / THREADS) ssim(const Comparison task) {
     SHARED_MEMORY(memory);
     let_next_begin();
-    wait_for_former();
     constexpr int WARPS = THREADS / 32, ACROSS = (PIECES_X + WARPS - 1) / WARPS;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane >> 2, t = lane & 3;
     const int x0 = 16 * ((int)(blockIdx.x % ACROSS) * WARPS + warp), y0 = (int)(blockIdx.x / ACROSS) * ROWS;
     if (x0 < MAP_WIDTH) {
+        const Bands bands = make_bands<Window, WIDTH>(HALF_TAPS, x0, lane, threadIdx.y);
+        wait_for_former();
         const int column = column_of<WIDTH>(x0, lane), tiles = (min(ROWS, MAP_HEIGHT - y0) + 7) / 8;
         const u8 *first = task.first + blockIdx.z * task.first_stride, *second = task.second + blockIdx.z * task.second_stride;
         u8* const ring = memory + warp * (STAGES * STAGE_BYTES) + 16 * lane;  // a lane reads what it fetched itself
@@ -426,7 +434,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 640 / THREADS) ssim(const 
         };
 #pragma unroll
         for (int k = 0; k < STAGES - 1; k++) fetch(k, true);
-        const Bands bands = make_bands<Window, WIDTH>(HALF_TAPS, x0, lane, threadIdx.y);
         const bool is_inside = WIDTH % 16 == 0 || x0 + 2 * g < MAP_WIDTH;
         int row = y0 + 2 * t;  // of the map, the lane's first one
         u8* out = (u8*)task.map + ((size_t)blockIdx.z * (MAP_WIDTH * MAP_HEIGHT) + (u32)(row * MAP_WIDTH + x0 + 2 * g)) * MAP_BYTES;
