@@ -27,6 +27,7 @@ import cupy
 import numpy as np
 
 from polar_pipeline import Pipeline
+from polar_pipeline.cuda import ssim as similarity
 from polar_pipeline.cuda.compile import compile_cubin, resources
 from polar_pipeline.cuda.device import from_properties, occupancy
 from polar_pipeline.cuda.driver import Driver
@@ -90,6 +91,19 @@ CASES: Dict[str, Case] = {
     "mono_stokes": Case("mono half, stokes float", "IMX250MZR", ("stokes",), {}, ""),
     "mono_fp32": Case("mono half in fp32, intensity dolp aolp", "IMX250MZR", POLAR, {"precision": "fp32"}, ""),
 }
+#: The same with SSIM, which takes a second launch.
+WHOLE: Dict[str, Case] = {
+    "color_everything": Case(
+        "colour half own site: four RGB angles, intensity dolp aolp, SSIM map and mean",
+        "IMX250MYR",
+        (*ANGLES, *POLAR, "ssim_map", "ssim"),
+        _OWN,
+        "at most 18 us",
+    ),
+    "mono_everything": Case(
+        "mono half: intensity dolp aolp, SSIM map and mean", "IMX250MZR", (*POLAR, "ssim_map", "ssim"), {}
+    ),
+}
 
 
 def options_of(case: Case) -> Options:
@@ -141,7 +155,7 @@ _HEAD_START = 400_000
 @lru_cache(maxsize=1)
 def _spin() -> Callable[..., None]:
     code = 'extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n); }'
-    return cupy.RawKernel(code, "spin")  # type: ignore[no-any-return]
+    return cupy.RawKernel(code, "spin")
 
 
 def milliseconds(run: Callable[[], Any]) -> float:
@@ -188,6 +202,41 @@ class Kernel:
     def __call__(self, argument: np.ndarray, count: int = FRAMES) -> None:
         blocks, stream = grid(self._work, self._schedule, count), cupy.cuda.get_current_stream().ptr
         _driver().launch(self._kernel, blocks, self._schedule.threads, self.shared, stream, argument)
+
+
+class Second:
+    """The second launch, SSIM on what the first one stored, by the schedule that the backend takes for one frame."""
+
+    def __init__(self, case: Case, buffers: Buffers, bench: Bench) -> None:
+        options = options_of(case)
+        plan = make_plan(options.products)
+        task = similarity.similarity_of(work_of(case), plan, options)
+        self.schedule = similarity.choose(task, bench.device)
+        flags = {**similarity.defines(task), **similarity.schedule_defines(self.schedule)}
+        self._shared = similarity.shared_bytes(self.schedule)
+        self._kernel = _driver().load(compile_cubin("ssim", flags, bench.arch), "ssim", self._shared)
+        self._grid = similarity.grid(task, self.schedule)
+        self._buffers, self._plane = buffers, buffers.sizes["sums"] // 2
+        self._arrays = {
+            "map": cupy.empty((FRAMES, *task.map_size), task.map_dtype),
+            "pieces": cupy.empty((FRAMES, similarity.pieces(task, self.schedule)), np.float32),
+            "done": cupy.zeros(FRAMES, np.uint32),
+            "blocks": cupy.empty((FRAMES, *task.block_size), np.float32),
+            "mean": cupy.empty(FRAMES, np.float32),
+        }
+
+    def __call__(self, frame: int) -> None:
+        task = np.zeros((), similarity.COMPARISON)
+        task["first"] = self._buffers.out["sums"].data.ptr + frame * self._buffers.sizes["sums"]
+        task["second"] = task["first"] + self._plane
+        for name, array in self._arrays.items():
+            task[name] = array.data.ptr + frame * array[0].nbytes
+        stream = cupy.cuda.get_current_stream().ptr
+        _driver().launch(self._kernel, self._grid, self.schedule.threads, self._shared, stream, task)
+
+    def mean(self, frame: int) -> float:
+        """What was found last."""
+        return float(self._arrays["mean"][frame])
 
 
 class Bench:
@@ -255,6 +304,31 @@ class Bench:
         return {
             "us_in_graph_of_64": round(1000 * found["graph"] / FRAMES, 3),
             "us_alone_between_events": round(1000 * found["alone"], 3),
+        }
+
+    def with_ssim(self, case: Case) -> Dict[str, Any]:
+        """One frame to all of a case's products, SSIM among them, in two launches: 64 frames chained in a graph."""
+        work, raw = work_of(case), frames(case.sensor)
+        schedule, buffers = choose(work, self.device), Buffers(work, raw)
+        first, second = Kernel(work, schedule, self.arch), Second(case, buffers, self)
+        arguments = [buffers.argument(k) for k in range(FRAMES)]
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture()
+            for k in range(FRAMES):
+                first(arguments[k], 1)
+                second(k)
+            graph = stream.end_capture()
+            found = medians({"graph": lambda: graph.launch(stream)})
+        with closing(Pipeline(case.sensor, case.products, "cpu", dtype="uint8", **case.options)) as pipeline:
+            wanted = [float(pipeline(raw[k])["ssim"]) for k in (0, FRAMES - 1)]
+        got = [second.mean(k) for k in (0, FRAMES - 1)]
+        return {
+            "text": case.text,
+            "goal": case.goal,
+            "schedules": [schedule._asdict(), second.schedule._asdict()],
+            "us_in_graph_of_64": round(1000 * found["graph"] / FRAMES, 3),
+            "ssim_off_cpu": float(np.abs(np.subtract(got, wanted)).max()),
         }
 
     def error(self, case: Case) -> Dict[str, int]:
@@ -411,6 +485,9 @@ def main() -> None:
             columns = ("us_per_frame", "share", "goal", "registers")
             rows.append((case.text, *(found[column] for column in columns)))
             print(name, json.dumps(found), flush=True)
+        if not values.cases:
+            report["with_ssim"] = {name: bench.with_ssim(case) for name, case in WHOLE.items()}
+            print("with SSIM:", json.dumps(report["with_ssim"]))
         report["npp"] = bench.npp()
         report["cpu"] = bench.against_cpu(CASES["mono_half"])
         print(common.table(("case", "us a frame", "of copy", "asked", "registers"), rows))
