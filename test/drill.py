@@ -21,7 +21,7 @@ import threading
 import time
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Deque, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Deque, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 import rclpy
@@ -127,21 +127,6 @@ def check(heard: Mapping[str, Deque[bytes]], levels: int = 0, **settings: Any) -
 
 
 # ----------------------------------------------------------------------------------------------------------- processes
-
-
-class Footprint(NamedTuple):
-    """What a process holds: resident kilobytes, threads, open handles."""
-
-    resident: int
-    threads: int
-    handles: int
-
-
-def footprint(pid: Any = "self") -> Footprint:
-    """What a process holds now."""
-    rows = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    handles = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    return Footprint(int(rows["VmRSS"].split()[0]), int(rows["Threads"]), handles)
 
 
 class Process:

@@ -7,8 +7,10 @@ each fault is in docs/architecture.md.
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, Iterator, List
@@ -19,7 +21,10 @@ import pytest
 rclpy = pytest.importorskip("rclpy")
 
 import drill
-from support import wait_for
+from support import ROOT, wait_for
+
+sys.path.append(str(ROOT / "benchmarks"))
+from soak import Footprint, footprint, frames, growth, starts
 
 from polar_pipeline import messages
 from polar_pipeline.products import PRODUCTS
@@ -72,7 +77,7 @@ def camera(start: Any, first: int) -> drill.Process:
     return process
 
 
-def assert_no_growth(before: drill.Footprint, after: drill.Footprint) -> None:
+def assert_no_growth(before: Footprint, after: Footprint) -> None:
     """Of what was held early and late in a series of some hundred events."""
     assert after.threads <= before.threads
     assert after.handles <= before.handles
@@ -158,7 +163,7 @@ def test_a_subscriber_that_never_reads(node: Any, peer: drill.Peer, start: Any) 
     for _ in range(2):
         for _ in range(30):
             peer.advance("intensity", "dolp", variant=drill.BIG)
-        sizes.append(drill.footprint(process.pid).resident)
+        sizes.append(footprint(process.pid).resident)
     drill.check(peer.heard)
     assert sizes[1] - sizes[0] < 20_000  # kilobytes; 30 frames' products, kept for it, would be 55,000
 
@@ -176,12 +181,12 @@ def test_subscriptions_come_and_go(node: Any, peer: drill.Peer) -> None:
         if index % 10 == 0:
             peer.advance("intensity")
         if index == 200:
-            before = drill.footprint(process.pid)
+            before = footprint(process.pid)
     for visitor in visitors:
         peer.node.destroy_subscription(visitor)
     peer.advance("intensity")
     peer.says("pipeline", "products=intensity")
-    after = drill.footprint(process.pid)
+    after = footprint(process.pid)
     drill.check(peer.heard)
     assert_no_growth(before, after)
 
@@ -206,10 +211,10 @@ def test_parameters_change_while_frames_stream(node: Any, peer: drill.Peer) -> N
             time.sleep(0.002)
         assert answer.result().result.successful == (name != "refused"), answer.result()
         if index == 200:
-            before = drill.footprint(process.pid)
+            before = footprint(process.pid)
     peer.advance("aolp")
     drill.check(peer.heard, **SETTINGS)
-    assert_no_growth(before, drill.footprint(process.pid))
+    assert_no_growth(before, footprint(process.pid))
     peer.says("frames", f"dropped: parameter={refused}")
 
 
@@ -244,3 +249,19 @@ def test_ended_while_publishing(node: Any, peer: drill.Peer, start: Any, number:
         assert process.wait() == (-signal.SIGKILL if number == signal.SIGKILL else 0), process.text
         assert "Traceback" not in process.text
     drill.check(peer.heard)
+
+
+def test_memory_is_flat() -> None:
+    found = frames(2500, {1000}, tuple(PRODUCTS), "cpu")
+    early, late = found.values()
+    assert growth(early, late) < 0.01  # half of what 100,000 frames may take: the window of latencies is still filling
+    assert late.threads <= early.threads
+    assert late.handles <= early.handles
+
+
+def test_starts_and_stops_leave_nothing() -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:  # this process has a past of its own
+        early, late = pool.apply(starts, ("node", 22, {2}, "cpu")).values()
+    assert late.threads <= early.threads
+    assert late.handles <= early.handles
+    assert late.private - early.private < 2000  # kilobytes of 20 rounds; those of rclpy alone take 300

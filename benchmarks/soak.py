@@ -1,0 +1,258 @@
+"""What the live node holds after a long time: resident memory, threads, open handles, and memory of the GPU.
+
+    python benchmarks/soak.py
+
+- frames: a node in a process of its own, `--frames` small frames one after the other, every product asked for.
+- starts: `--starts` times in one process a context, a peer and a node are made, a frame goes through, and all ends. A
+  node of rclpy alone that passes the frame on (`relay`) does the same, since rclpy and the middleware keep a bit too.
+
+Writes `benchmarks/results/soak_<device>.json`. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
+
+import numpy as np
+from common import RESULTS, cpu_model, machine, slug, table, write
+
+SHAPE = (48, 64)
+#: Frames before the first look: caches fill, the allocator finds its size.
+FIRST = 1000
+#: The most that memory may grow after that, as a ratio.
+LIMIT = 0.02
+#: Seconds without an answer after which a frame counts as lost and is sent again.
+GIVE_UP = 1.0
+PACKAGES = ("numpy", "opencv-python-headless", "rclpy", "ros-fastdds", "rosbags")
+
+
+class Footprint(NamedTuple):
+    """What a process holds: kilobytes, threads, open handles.
+
+    Attributes:
+        resident: All that lies in memory, the shared memory of the middleware too, which is of a fixed size.
+        private: Of that, what no file or shared memory is behind.
+        threads: How many.
+        handles: Open files and sockets.
+        device: Kilobytes of the GPU, of all processes; None without one.
+    """
+
+    resident: int
+    private: int
+    threads: int
+    handles: int
+    device: Optional[int] = None
+
+
+def footprint(pid: Any = "self", with_device: bool = False) -> Footprint:
+    """What a process holds now; of a GPU, what all processes hold."""
+    rows = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    handles = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    resident, private = (int(rows[name].split()[0]) for name in ("VmRSS", "RssAnon"))
+    return Footprint(resident, private, int(rows["Threads"]), handles, _device_kilobytes() if with_device else None)
+
+
+def _device_kilobytes() -> int:
+    import cupy
+
+    free, total = cupy.cuda.runtime.memGetInfo()
+    return (total - free) // 1024
+
+
+def growth(before: Footprint, after: Footprint) -> float:
+    """Of private memory, as a ratio: that of all resident memory is smaller."""
+    return after.private / before.private - 1
+
+
+class Viewer:
+    """Camera and viewer in one: sends raw frames one by one, and waits for every product of each.
+
+    Args:
+        context: Of rclpy.
+        products: What is asked for.
+    """
+
+    def __init__(self, context: Any, products: Sequence[str]) -> None:
+        from rclpy.executors import SingleThreadedExecutor
+        from rclpy.node import Node
+        from sensor_msgs.msg import Image
+        from std_msgs.msg import Float32
+
+        from polar_pipeline.products import PRODUCTS
+
+        self.node = Node("viewer", context=context)
+        self.executor = SingleThreadedExecutor(context=context)
+        self.executor.add_node(self.node)
+        self._camera = self.node.create_publisher(Image, "image_raw", 10)
+        self._raw = np.random.default_rng(0).integers(10, 200, SHAPE).astype(np.uint8)
+        self._lacking: set[str] = set()
+        self._products = tuple(products)
+        self._stamp = 0
+        for name in products:
+            kind = Float32 if PRODUCTS[name].channels == (0, 0) else Image
+
+            def arrived(_: bytes, name: str = name) -> None:
+                self._lacking.discard(name)
+
+            self.node.create_subscription(kind, PRODUCTS[name].topic, arrived, 10, raw=True)
+
+    def pass_frame(self) -> int:
+        """Send a frame until all of its products come; gives how often."""
+        from polar_pipeline import messages
+
+        sent = 0
+        self._stamp += 1_000_000
+        self._lacking = set(self._products)
+        while self._lacking:
+            self._camera.publish(bytes(messages.encode_image(self._stamp, "camera", "mono8", self._raw)))
+            sent += 1
+            end = time.monotonic() + GIVE_UP
+            while self._lacking and time.monotonic() < end:
+                self.executor.spin_once(timeout_sec=0.1)
+        return sent
+
+    def close(self) -> None:
+        self.executor.shutdown()
+        self.node.destroy_node()
+
+
+def frames(count: int, looks: Iterable[int], products: Sequence[str], backend: str) -> Dict[int, Footprint]:
+    """Frames passed -> what the node's process held then."""
+    from rclpy.context import Context
+
+    arguments = ("--ros-args", "-p", f"backend:={backend}")
+    process = subprocess.Popen([sys.executable, "-m", "polar_pipeline.node", *arguments])
+    context = Context()
+    context.init()
+    viewer = Viewer(context, products)
+    found: Dict[int, Footprint] = {}
+    try:
+        for done in range(1, count + 1):
+            viewer.pass_frame()
+            if done in looks or done == count:
+                found[done] = footprint(process.pid, backend == "cuda")
+                print(done, found[done], file=sys.stderr, flush=True)
+    finally:
+        viewer.close()
+        context.shutdown()
+        process.terminate()
+        process.wait()
+    return found
+
+
+def _relay(context: Any) -> Any:
+    """A node of rclpy alone."""
+    from rclpy.node import Node
+    from sensor_msgs.msg import Image
+
+    node = Node("relay", context=context)
+    publisher = node.create_publisher(Image, "intensity", 10)
+
+    def pass_on(cdr: bytes) -> None:
+        publisher.publish(cdr)
+
+    node.create_subscription(Image, "image_raw", pass_on, 10, raw=True)
+    return node
+
+
+def start_and_stop(kind: str, backend: str) -> None:
+    """One round: a context, a peer and a node are made, a frame goes through, and all ends."""
+    from rclpy.context import Context
+    from rclpy.executors import SingleThreadedExecutor
+    from rclpy.parameter import Parameter
+
+    from polar_pipeline.ros.node import PolarNode
+
+    context = Context()
+    context.init()
+    overrides = [Parameter("backend", value=backend)]
+    node = _relay(context) if kind == "relay" else PolarNode(context=context, parameter_overrides=overrides)
+    executor, stop = SingleThreadedExecutor(context=context), threading.Event()
+    executor.add_node(node)
+
+    def spin() -> None:
+        while not stop.is_set():
+            executor.spin_once(timeout_sec=0.05)
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    viewer = Viewer(context, ["intensity"])
+    viewer.pass_frame()
+    stop.set()
+    thread.join()
+    viewer.close()
+    if kind != "relay":
+        node.close()
+    executor.shutdown()
+    node.destroy_node()
+    context.shutdown()
+
+
+def starts(kind: str, count: int, looks: Iterable[int], backend: str) -> Dict[int, Footprint]:
+    """Rounds -> what this process held then."""
+    found: Dict[int, Footprint] = {}
+    for done in range(1, count + 1):
+        start_and_stop(kind, backend)
+        if done in looks or done == count:
+            gc.collect()
+            found[done] = footprint("self", backend == "cuda" and kind != "relay")
+            print(kind, done, found[done], file=sys.stderr, flush=True)
+    return found
+
+
+def _steps(first: int, count: int) -> List[int]:
+    """When to look: at the first, and ten times on the way."""
+    return sorted({first, *(count * k // 10 for k in range(1, 11))})
+
+
+def _rows(found: Dict[int, Footprint]) -> Dict[str, Dict[str, Any]]:
+    return {str(done): row._asdict() for done, row in found.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--frames", type=int, default=100_000)
+    parser.add_argument("--starts", type=int, default=200)
+    parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--device", default=cpu_model(), help="what to call the machine in the result file's name")
+    values = parser.parse_args()
+    from polar_pipeline.products import PRODUCTS
+    from polar_pipeline.ros.bench import isolate
+
+    isolate()
+    passed = frames(values.frames, {FIRST, *_steps(FIRST, values.frames)}, tuple(PRODUCTS), values.backend)
+    spawn = multiprocessing.get_context("spawn")  # so that one kind leaves nothing to the next
+    rounds: Dict[str, Dict[int, Footprint]] = {}
+    for kind in ("relay", "node"):
+        with spawn.Pool(1) as pool:
+            looks = _steps(max(values.starts // 10, 1), values.starts)
+            rounds[kind] = pool.apply(starts, (kind, values.starts, looks, values.backend))
+    report = {
+        **machine(PACKAGES),
+        "backend": values.backend,
+        "shape": SHAPE,
+        "frames": _rows(passed),
+        "starts": {kind: _rows(found) for kind, found in rounds.items()},
+    }
+    path = RESULTS / f"soak_{slug(values.device)}.json"
+    write(path, report)
+    for title, found in (("frames", passed), *rounds.items()):
+        print(f"\n{title}\n")
+        print(table(("after", *Footprint._fields), [(done, *row) for done, row in found.items()]))
+    grown = growth(passed[FIRST], passed[values.frames])
+    print(f"\nprivate memory after {values.frames} frames: {100 * grown:+.2f} % of that after {FIRST}; wrote {path}")
+    return int(grown > LIMIT)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONPATH", str(RESULTS.parent.parent))
+    sys.exit(main())
