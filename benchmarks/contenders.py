@@ -11,13 +11,15 @@ cv_bridge does. Both publish on the topics of this package's node.
 
 from __future__ import annotations
 
-import contextlib
+import signal
 import sys
+import threading
 from typing import Dict, List
 
 import cv2
 import numpy as np
 import rclpy
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
 from rclpy.signals import SignalHandlerOptions
@@ -97,13 +99,21 @@ class Usual(Node):
 
 def main() -> None:
     _, what, *products = remove_ros_args(sys.argv)
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)  # SIGTERM simply ends it
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.signal(signal.SIGINT, lambda *_: stop.set())
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     if what == "relay":
         node: Node = Relay({name: int(size) for name, size in (text.split("=") for text in products)})
     else:
         node = Usual(products)
-    with contextlib.suppress(KeyboardInterrupt):
-        rclpy.spin(node)
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    while not stop.is_set():
+        executor.spin_once(timeout_sec=0.1)
+    executor.shutdown()
+    node.destroy_node()
+    rclpy.shutdown()  # a killed process would leave its shared memory behind
 
 
 if __name__ == "__main__":
