@@ -23,6 +23,7 @@ ARGUMENTS = {
     "camera_info_topic": ("camera_info", "Topic of the camera's calibration."),
     "use_sim_time": ("false", "Take time from /clock."),
     "log_level": ("info", "debug, info, warn, error or fatal."),
+    "respawn": ("false", "Start the node again when it ends by itself, as by on_device_error: stop."),
     "camera": ("false", "Start LUCID's driver (package arena_camera_node) too, publishing on image_topic."),
     "pixelformat": ("mono8", "Pixel format that the driver asks of the camera: mono8, mono16, bayer_rggb8, ..."),
 }
@@ -46,6 +47,8 @@ def pipeline_node(context):
                 ("camera_info", LaunchConfiguration("camera_info_topic")),
             ],
             ros_arguments=["--log-level", LaunchConfiguration("log_level")],
+            respawn=LaunchConfiguration("respawn").perform(context) == "true",
+            respawn_delay=1.0,
         )
     ]
 

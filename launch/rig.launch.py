@@ -19,6 +19,7 @@ ARGUMENTS = {
     "namespace": ("", "In front of the cameras' own namespaces."),
     "use_sim_time": ("false", "Take time from /clock."),
     "log_level": ("info", "debug, info, warn, error or fatal."),
+    "respawn": ("false", "Start a node again when it ends by itself, as by on_device_error: stop."),
 }
 
 
@@ -30,6 +31,8 @@ def nodes(context):
         "package": "polar_pipeline",
         "output": "screen",
         "ros_arguments": ["--log-level", LaunchConfiguration("log_level")],
+        "respawn": LaunchConfiguration("respawn").perform(context) == "true",
+        "respawn_delay": 1.0,
     }
     if rig.processes == "one":
         arguments = [path, "--namespace", namespace]

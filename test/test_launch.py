@@ -171,6 +171,22 @@ def test_rig_that_cannot_be(environment: Any, tmp_path: Path) -> None:
     assert "two cameras are called /front/polar_pipeline" in output
 
 
+def test_a_killed_node_is_started_again(environment: Any, peer: Any) -> None:
+    process = start("polar_pipeline.launch.py", environment, "respawn:=true")
+
+    def publishers() -> List[Any]:
+        return [row.endpoint_gid for row in peer.get_publishers_info_by_topic("/polarization/dolp")]
+
+    try:
+        first = wait_for(publishers, "the node")
+        os.kill(int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()), signal.SIGKILL)
+        wait_for(lambda: any(each not in first for each in publishers()), "another node")
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=TIMEOUT)
+    assert "Traceback" not in output
+
+
 def test_replay_plays_the_bag_on_its_own_time(environment: Any, tmp_path: Path) -> None:
     process = start("replay.launch.py", environment, "bag:=drive.mcap", "rate:=2.0")
     output, _ = process.communicate(timeout=TIMEOUT)  # ends with the bag
