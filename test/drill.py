@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Deque, Dict, List, Mapping, Optional, Tuple
@@ -174,7 +175,7 @@ class Peer:
         self.context.init()
         self.node = rclpy.create_node("peer", context=self.context)
         self.heard: Dict[str, Deque[bytes]] = {}
-        self.reports: Deque[Any] = Deque(maxlen=20)
+        self.reports: Deque[Any] = deque(maxlen=20)
         self.stamp = 10**9
         self._name = node_name
         self._camera: Any = None
@@ -203,7 +204,7 @@ class Peer:
 
     def subscribe(self, product: str) -> Any:
         """Keep everything that comes of a product; gives the subscription."""
-        found = self.heard.setdefault(product, Deque())
+        found = self.heard.setdefault(product, deque())
 
         def keep(cdr: bytes) -> None:  # rclpy looks at the signature
             found.append(cdr)

