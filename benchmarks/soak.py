@@ -39,15 +39,15 @@ class Footprint(NamedTuple):
     """What a process holds: kilobytes, threads, open handles.
 
     Attributes:
-        resident: All that lies in memory, the shared memory of the middleware too, which is of a fixed size.
-        private: Of that, what no file or shared memory is behind.
+        resident: All that lies in memory.
+        own: Of that, what is not the shared memory of the middleware, which has a fixed size.
         threads: How many.
         handles: Open files and sockets.
         device: Kilobytes of the GPU, of all processes; None without one.
     """
 
     resident: int
-    private: int
+    own: int
     threads: int
     handles: int
     device: Optional[int] = None
@@ -57,8 +57,10 @@ def footprint(pid: Any = "self", with_device: bool = False) -> Footprint:
     """What a process holds now; of a GPU, what all processes hold."""
     rows = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     handles = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    resident, private = (int(rows[name].split()[0]) for name in ("VmRSS", "RssAnon"))
-    return Footprint(resident, private, int(rows["Threads"]), handles, _device_kilobytes() if with_device else None)
+    resident, shared = (int(rows[name].split()[0]) for name in ("VmRSS", "RssShmem"))
+    return Footprint(
+        resident, resident - shared, int(rows["Threads"]), handles, _device_kilobytes() if with_device else None
+    )
 
 
 def _device_kilobytes() -> int:
@@ -69,8 +71,8 @@ def _device_kilobytes() -> int:
 
 
 def growth(before: Footprint, after: Footprint) -> float:
-    """Of private memory, as a ratio: that of all resident memory is smaller."""
-    return after.private / before.private - 1
+    """Of a process's own memory, as a ratio; that of all resident memory is smaller."""
+    return after.own / before.own - 1
 
 
 class Viewer:
@@ -249,7 +251,7 @@ def main() -> int:
         print(f"\n{title}\n")
         print(table(("after", *Footprint._fields), [(done, *row) for done, row in found.items()]))
     grown = growth(passed[FIRST], passed[values.frames])
-    print(f"\nprivate memory after {values.frames} frames: {100 * grown:+.2f} % of that after {FIRST}; wrote {path}")
+    print(f"\nown memory grew by {100 * grown:.2f} % from {FIRST} to {values.frames} frames; wrote {path}")
     return int(grown > LIMIT)
 
 
