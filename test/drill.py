@@ -230,12 +230,15 @@ class Peer:
         return stamp_ns
 
     def advance(self, *products: str, variant: int = 0) -> None:
-        """Publish frames until all of the products come of one; best effort may lose some."""
+        """Publish frames until each of the products comes of one of them; best effort may lose some."""
+        first = self.send(variant=variant)
 
         def came() -> bool:
-            first = self.send(variant=variant)
             time.sleep(0.005)
-            return all(self.newest(name) >= first for name in products)
+            if all(self.newest(name) >= first for name in products):
+                return True
+            self.send(variant=variant)
+            return False
 
         wait_for(came, f"{', '.join(products)} of the frames sent")
 
