@@ -7,6 +7,7 @@ The graph is small and known. Four passes: `expand` turns every product into the
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Tuple
 
 from polar_pipeline.products import get_products
@@ -119,16 +120,12 @@ class Plan(NamedTuple):
     @property
     def pixel(self) -> Tuple[str, ...]:
         """Operators that start from the mosaic, without a window over computed values."""
-        return self._levels[0].operators
+        return _levels(self.products)[0].operators
 
     @property
     def window(self) -> Tuple[str, ...]:
         """Operators over windows of the former ones' results, and what follows."""
-        return tuple(name for group in self._levels[1:] for name in group.operators)
-
-    @property
-    def _levels(self) -> Tuple[Group, ...]:
-        return aggregate(simplify(expand((*self.products, *_ALWAYS))))
+        return tuple(name for group in _levels(self.products)[1:] for name in group.operators)
 
 
 def expand(products: Iterable[str]) -> Tuple[str, ...]:
@@ -225,5 +222,10 @@ def make_plan(products: Iterable[str], limits: Limits = NO_LIMITS) -> Plan:
         LimitError: The device is too small for it.
     """
     names = get_products(products)
-    operators = simplify(expand((*names, *_ALWAYS)))
-    return Plan(names, partition(aggregate(operators), names, limits))
+    return Plan(names, partition(_levels(names), names, limits))
+
+
+@lru_cache(maxsize=64)  # backends ask with every frame
+def _levels(products: Tuple[str, ...]) -> Tuple[Group, ...]:
+    """The operators of products by launch, as if nothing were in the way."""
+    return aggregate(simplify(expand((*products, *_ALWAYS))))
