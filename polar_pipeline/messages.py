@@ -77,9 +77,13 @@ def peek_stamp(cdr: Cdr) -> Optional[int]:
     """The stamp in nanoseconds of a message that begins with a `std_msgs/Header`; None if it is cut short."""
     if len(cdr) < 12:
         return None
-    order = "<" if bytes(cdr[1:2]) == b"\1" else ">"
-    seconds, nanoseconds = struct.unpack_from(f"{order}iI", cdr, 4)
+    seconds, nanoseconds = _stamp_layout(cdr).unpack_from(cdr, 4)
     return int(seconds) * 1_000_000_000 + int(nanoseconds)
+
+
+def _stamp_layout(cdr: Cdr) -> struct.Struct:
+    """Of the eight bytes behind the first four: the byte order is in the second one."""
+    return struct.Struct("<iI" if bytes(cdr[1:2]) == b"\1" else ">iI")
 
 
 def encode(message: Any, name: str) -> memoryview:
@@ -113,8 +117,7 @@ def from_ros1(data: Cdr, name: str) -> memoryview:
 
 def restamp(cdr: Cdr, stamp_ns: int) -> bytes:
     """A message that begins with a `std_msgs/Header`, with another stamp."""
-    order = "<" if bytes(cdr[1:2]) == b"\1" else ">"
-    stamp = struct.pack(f"{order}iI", *divmod(stamp_ns, 1_000_000_000))
+    stamp = _stamp_layout(cdr).pack(*divmod(stamp_ns, 1_000_000_000))
     view = memoryview(cdr)
     return b"".join((view[:4], stamp, view[12:]))
 
