@@ -229,7 +229,7 @@ class Driver:
         """Start a kernel, in the stream's order.
 
         From compute capability 9.0 on its first blocks may come before the last ones of the launch before it, with
-        which they share the device; the kernels wait before they store (`wait_for_former` in `kernels/cuda.cuh`).
+        which they share the device; when a kernel waits is said at `wait_for_former` in `kernels/cuda.cuh`.
 
         Args:
             kernel: A loaded kernel.

@@ -525,12 +525,11 @@ class PolarNode(Node):  # type: ignore[misc]
             timings["quality"] = time.perf_counter() - started
             self._device = pipeline.device
             self._last_frame = _describe(image, result)
-        for topic, publisher in infos.items():
-            stride = options.ssim_stride if topic.startswith("quality/") else 1
-            info = self._get_info(image, size, stride, frame_id)
-            if info is None:
-                break
-            outgoing.append((publisher, info))
+        strides = {topic: options.ssim_stride if topic.startswith("quality/") else 1 for topic in infos}
+        scaled = {stride: self._get_info(image, size, stride, frame_id) for stride in set(strides.values())}
+        outgoing += [
+            (publisher, scaled[strides[topic]]) for topic, publisher in infos.items() if scaled[strides[topic]]
+        ]
 
         started = time.perf_counter()
         for publisher, cdr in outgoing:
