@@ -244,18 +244,33 @@ class Outputs(NamedTuple):
     counts: np.ndarray
 
 
-#: Runs a schedule once: (work, schedule, argument from addresses, grid, buffers, reverse, poison).
-Launch = Callable[[Work, Schedule, MakeFrame, Grid, Mapping[str, np.ndarray], bool, int], None]
+class Program(NamedTuple):
+    """A kernel and what it is compiled with.
+
+    Attributes:
+        stem: Of its file, and its entry point.
+        definitions: For the preprocessor.
+    """
+
+    stem: str
+    definitions: Mapping[str, object]
+
+    def library(self) -> Path:
+        """For the CPU."""
+        return build(KERNELS / f"{self.stem}.cu", self.definitions)
 
 
-def library_of(work: Work, plan: Schedule, **more: int) -> Path:
-    """The library that does a work by a schedule."""
-    return build(KERNELS / f"{plan.kernel}.cu", {**defines(work), **schedule.schedule_defines(work, plan), **more})
+#: Runs a program once: (program, argument from addresses, grid, buffers, reverse, poison).
+Launch = Callable[[Program, MakeFrame, Grid, Mapping[str, np.ndarray], bool, int], None]
+
+
+def program_of(work: Work, plan: Schedule) -> Program:
+    """What does a work by a schedule."""
+    return Program(plan.kernel, {**defines(work), **schedule.schedule_defines(work, plan)})
 
 
 def host(
-    work: Work,
-    plan: Schedule,
+    program: Program,
     make_frame: MakeFrame,
     grid: Grid,
     buffers: Mapping[str, np.ndarray],
@@ -263,7 +278,7 @@ def host(
     poison: int,
 ) -> None:
     """`Launch` on the CPU."""
-    launch_on_host(library_of(work, plan), make_frame, grid, buffers, reverse, poison)
+    launch_on_host(program.library(), make_frame, grid, buffers, reverse, poison)
 
 
 #: Bytes around each buffer that show writes beyond it.
@@ -320,8 +335,7 @@ def launch_on_gpu(
 
 
 def gpu(
-    work: Work,
-    plan: Schedule,
+    program: Program,
     make_frame: MakeFrame,
     grid: Grid,
     buffers: Mapping[str, np.ndarray],
@@ -329,9 +343,8 @@ def gpu(
     poison: int,
 ) -> None:
     """`Launch` on the GPU."""
-    definitions = {**defines(work), **schedule.schedule_defines(work, plan)}
-    cubin = compile_cubin(plan.kernel, definitions, gpu_driver().device.arch)
-    launch_on_gpu(cubin, plan.kernel, make_frame, grid, buffers, poison)
+    cubin = compile_cubin(program.stem, dict(program.definitions), gpu_driver().device.arch)
+    launch_on_gpu(cubin, program.stem, make_frame, grid, buffers, poison)
 
 
 def output_shape(work: Work, name: str, frames: int) -> Tuple[int, ...]:
@@ -377,6 +390,7 @@ def run(
         frame["full_scale"], frame["min_intensity"] = work.full_scale, min_intensity
         return frame
 
+    program = program_of(work, plan)
     grid = Grid(schedule.grid(work, plan, frames), plan.threads, schedule.shared_bytes(work, plan))
     found = []
     for reverse, poison in VARIANTS:
@@ -384,7 +398,7 @@ def run(
         for name, shape in shapes.items():
             size = np.dtype(work.dtypes.get(name, "float32")).itemsize
             buffers[name] = aligned(size * int(np.prod(shape)), poison)
-        launch(work, plan, make_frame, grid, buffers, reverse, poison)
+        launch(program, make_frame, grid, buffers, reverse, poison)
         for name in OUTPUTS:
             if name not in work.dtypes and np.any(buffers[name] != poison):
                 raise KernelError(f"{plan.kernel}: writes {name}, which nobody asked for")

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 import cv2
 import numpy as np
 import pytest
-from harness import COMPILER, Launch, Outputs, gpu, gpu_driver, host, library_of, prune_cache, run
+from harness import COMPILER, Launch, Outputs, host, program_of, prune_cache, run
 
 from polar_pipeline import reference
 from polar_pipeline.cuda import schedule
@@ -351,18 +351,6 @@ FAST_CASES = [
 ]
 
 
-@pytest.fixture(params=[host, pytest.param(gpu, marks=pytest.mark.gpu)], ids=lambda launch: launch.__name__)
-def launch(request: pytest.FixtureRequest) -> Launch:
-    if request.param is host and COMPILER is None:
-        pytest.skip("no C++ compiler (c++, or what CXX names)")
-    if request.param is gpu:
-        try:
-            gpu_driver()
-        except RuntimeError as err:
-            pytest.skip(str(err))
-    return request.param
-
-
 #: Schedules that a test tries per case.
 COUNTS = {"test_matches_reference": 1, "test_fast_kernels_match_reference": 2, "test_schedules_do_not_show": 6}
 
@@ -375,7 +363,7 @@ def compile_case(case: Case, count: int) -> None:
         works[tuple(sorted(defines(work).items()))] = work
     for plan in case.schedules(count):
         for work in works.values():
-            library_of(work, plan)
+            program_of(work, plan).library()
 
 
 @pytest.fixture(scope="module", autouse=True)

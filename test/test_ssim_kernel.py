@@ -7,27 +7,21 @@ reverse, other bytes in memory.
 from __future__ import annotations
 
 from itertools import product
-from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 import pytest
 from harness import (
-    COMPILER,
-    KERNELS,
     VARIANTS,
     Grid,
-    MakeFrame,
+    Launch,
+    Program,
     aligned,
-    build,
-    gpu_driver,
-    launch_on_gpu,
-    launch_on_host,
 )
 
 from polar_pipeline import reference
 from polar_pipeline.coefficients import gaussian
 from polar_pipeline.cuda import ssim
-from polar_pipeline.cuda.compile import compile_cubin
 from polar_pipeline.cuda.device import get_device
 from polar_pipeline.cuda.schedule import Schedule
 from polar_pipeline.cuda.ssim import COMPARISON, Similarity
@@ -38,51 +32,6 @@ from polar_pipeline.sensor import get_sensor
 #: variances vanish. Tensor cores: taps are halves, and so are sums of two samples; the bound of every backend.
 BOUND = {"registers": 2e-4, "tensor": 1e-3}
 ORIN = get_device("orin")
-
-Launch = Callable[[Similarity, Schedule, MakeFrame, Grid, Mapping[str, np.ndarray], bool, int], None]
-
-
-def host(
-    work: Similarity,
-    plan: Schedule,
-    make_frame: MakeFrame,
-    grid: Grid,
-    buffers: Mapping[str, np.ndarray],
-    reverse: bool,
-    poison: int,
-) -> None:
-    """A launch on the CPU."""
-    library = build(KERNELS / "ssim.cu", {**ssim.defines(work), **ssim.schedule_defines(plan)})
-    launch_on_host(library, make_frame, grid, buffers, reverse, poison)
-
-
-def gpu(
-    work: Similarity,
-    plan: Schedule,
-    make_frame: MakeFrame,
-    grid: Grid,
-    buffers: Mapping[str, np.ndarray],
-    reverse: bool,  # noqa: ARG001 (the GPU has its own order)
-    poison: int,
-) -> None:
-    """A launch on the GPU."""
-    definitions = {**ssim.defines(work), **ssim.schedule_defines(plan)}
-    cubin = compile_cubin("ssim", definitions, gpu_driver().device.arch)
-    launch_on_gpu(cubin, "ssim", make_frame, grid, buffers, poison)
-
-
-@pytest.fixture(params=[host, pytest.param(gpu, marks=pytest.mark.gpu)], ids=lambda launch: launch.__name__)
-def launch(request: pytest.FixtureRequest) -> Launch:
-    """Where kernels run."""
-    if request.param is gpu:
-        try:
-            gpu_driver()
-        except RuntimeError as err:
-            pytest.skip(str(err))
-    elif COMPILER is None:
-        pytest.skip("no C++ compiler (c++, or what CXX names)")
-    chosen: Launch = request.param
-    return chosen
 
 
 class Found(NamedTuple):
@@ -124,6 +73,7 @@ def run_on(launch: Launch, work: Similarity, plan: Schedule, inputs: Mapping[str
         argument["first_stride"] = argument["second_stride"] = inputs["first"][0].nbytes
         return argument
 
+    program = Program("ssim", {**ssim.defines(work), **ssim.schedule_defines(plan)})
     grid = Grid(ssim.grid(work, plan, frames), plan.threads, ssim.shared_bytes(plan))
     found = []
     for reverse, poison in VARIANTS:
@@ -133,7 +83,7 @@ def run_on(launch: Launch, work: Similarity, plan: Schedule, inputs: Mapping[str
             buffers[name][:] = image.reshape(-1).view(np.uint8)
             buffers[name].flags.writeable = False
         buffers["done"] = aligned(4 * frames)
-        launch(work, plan, make_frame, grid, buffers, reverse, poison)
+        launch(program, make_frame, grid, buffers, reverse, poison)
         assert not buffers["done"].any()
         if not size:
             assert (buffers["map"] == poison).all()
