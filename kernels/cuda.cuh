@@ -132,4 +132,7 @@ DEVICE void tensor_add(float (&out)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #define HAS_TENSOR 0
 #endif
 #endif  // POLAR_HOST
+
+// ---- what both have: a 16-bit lane of a word behind the exponent of 0.5, without a conversion: 0.5 + lane / 65536
+template <int HIGH> DEVICE float lane_as_float(u32 lanes) { return as_float(permute(lanes, 0x3F000000u, HIGH ? 0x7324 : 0x7104)); }
 #endif

@@ -32,9 +32,6 @@ DEVICE Columns columns(const Line& line) {
     return c;
 }
 
-// a 16-bit lane behind the exponent of 0.5: 0.5 + lane/65536, without a conversion
-template <int HIGH> DEVICE float lane_as_float(u32 lanes) { return as_float(permute(lanes, 0x3F000000u, HIGH ? 0x7324 : 0x7104)); }
-
 // One lane. s1, s2: 16 levels each, plus 8192; sum: 16 levels of all four angles.
 template <int HIGH> DEVICE Polar polar_of(u32 s1, u32 s2, u32 sum) {
     return polar(fmaf(lane_as_float<HIGH>(s1), 2.0f, -1.25f), fmaf(lane_as_float<HIGH>(s2), 2.0f, -1.25f), lane_as_float<HIGH>(sum) - 0.49999997f);  // not quite 0 where all is black

@@ -157,10 +157,8 @@ struct Loaded { u32 odd[2], even[2]; };
 struct Seam { u32 above, below; };
 struct Sample {
     u32 lanes;  // sums of two angles, 16 times a level
-    // a lane behind the exponent of 0.5, without a conversion: 0.5 + lane / 65536
-    template <int HIGH> DEVICE float value() const { return as_float(permute(lanes, 0x3F000000u, HIGH ? 0x7324 : 0x7104)); }
-    DEVICE float sum() const { return value<0>() + value<1>() - 1.0f; }
-    DEVICE float difference() const { return value<0>() - value<1>(); }
+    DEVICE float sum() const { return lane_as_float<0>(lanes) + lane_as_float<1>(lanes) - 1.0f; }
+    DEVICE float difference() const { return lane_as_float<0>(lanes) - lane_as_float<1>(lanes); }
 };
 
 // 3a + b along a row: even columns lean on the right neighbour, odd ones on the left.
