@@ -60,7 +60,7 @@ setup(
     package_data={NAME: ["py.typed"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
-        *shared("package.xml", "launch/*.py", "config/*", "config/tuned/*", "kernels/*"),
+        *shared("package.xml", "launch/*.py", "config/*", "config/tuned/*", "kernels/*", "kernels/cpu/*"),
     ],
     python_requires=">=3.8",
     install_requires=REQUIRES,

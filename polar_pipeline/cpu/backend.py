@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import numpy as np
 
 from polar_pipeline.coefficients import LUMA
 from polar_pipeline.cpu import demosaic as dm
+from polar_pipeline.cpu.native import Kernels, NativeError, find_library, make_products, mosaic_scale
 from polar_pipeline.cpu.ssim import Window
 from polar_pipeline.cpu.strips import compare, cores, display, strips
 from polar_pipeline.options import Options
@@ -21,6 +23,9 @@ from polar_pipeline.plan import Plan
 from polar_pipeline.sensor import ANGLES, Frame, RawFrame
 
 _F = np.float32
+#: Operators that make the angle images and masks from the mosaic, and those that need more than luma.
+_DEMOSAICKING = {"angles", "grey", "saturated"}
+_OF_COLORS = {"intensity", *(f"angle_{angle}" for angle in ANGLES)}
 _BELOW_PI = float(np.nextafter(_F(np.pi), _F(0)))
 
 
@@ -48,6 +53,10 @@ class CpuBackend:
         self._window = Window(options.ssim_stride, options.ssim_window, options.ssim_sigma)
         self._buffers = Buffers()
         self._pool = ThreadPoolExecutor(self._threads, "polar_pipeline")
+        try:
+            self._kernels: Optional[Kernels] = Kernels(find_library(), self._pool, self._threads)
+        except NativeError:  # `polar-pipeline doctor` says why
+            self._kernels = None
         self._previous: Optional[np.ndarray] = None
 
     #: Frames that can be under way.
@@ -56,7 +65,8 @@ class CpuBackend:
     @property
     def device(self) -> str:
         """What it runs on, for people."""
-        return f"cpu ({platform.machine()}, {self._threads} threads)"
+        way = "compiled" if self._kernels else "OpenCV"
+        return f"cpu ({platform.machine()}, {self._threads} threads, {way})"
 
     def is_ready(self, _: Frame) -> bool:
         """Whether nothing has to be compiled for frames like this one: always."""
@@ -78,20 +88,27 @@ class CpuBackend:
         """Every product of one frame."""
         plan, mode = self._plan, self._options.ssim_mode
         marks = [("", time.perf_counter())]
-        job = _Job(ticket.frame.unpack(), plan, self._options, self._buffers)
-        counts = list(self._pool.map(job.pixel_pass, strips(job.size)))
+        job = _Job(ticket.frame.unpack(), plan, self._options, self._buffers, self._kernels)
+        invalid = self._pixel_pass(job)
         marks.append(("polarization", time.perf_counter()))
         blocks = None
         if plan.window:
             one, others = job.pair[0], {"reference": ticket.reference, "temporal": self._previous}
             other = job.pair[1] if mode == "consistency" else others[mode]
             comparable = other is not None and other.shape == one.shape
-            blocks = compare(self._pool, one, other if comparable else None, job.out, self._window)
+            other = other if comparable else None
+            blocks = compare(self._pool, one, other, job.out, self._window, self._kernels)
             marks.append(("ssim", time.perf_counter()))
             self._previous = one if mode == "temporal" else None
         timings = {name: now - before for (_, before), (name, now) in zip(marks, marks[1:])}
-        invalid = (sum(saturated for saturated, _ in counts), sum(dark for _, dark in counts))
         return Output({name: job.out[name] for name in plan.products}, timings, invalid, blocks)
+
+    def _pixel_pass(self, job: _Job) -> Tuple[int, int]:
+        """The first pass; gives (saturated, dark) counts."""
+        if self._kernels and job.is_plain:
+            return self._kernels.mosaic(job.frame, job.sensor, self._options.co_sited, job.target)
+        counts = list(self._pool.map(job.pixel_pass, strips(job.size)))
+        return sum(saturated for saturated, _ in counts), sum(dark for _, dark in counts)
 
     def reset(self) -> None:
         """Forget the frame before (SSIM mode `temporal`)."""
@@ -138,8 +155,12 @@ class _Border(NamedTuple):
 class _Job:
     """One frame on its way: its padded mosaic, the outputs, and what the passes share."""
 
-    def __init__(self, frame: RawFrame, plan: Plan, options: Options, buffers: Buffers) -> None:
+    def __init__(
+        self, frame: RawFrame, plan: Plan, options: Options, buffers: Buffers, kernels: Optional[Kernels]
+    ) -> None:
         mosaic = frame.mosaic
+        self.frame = frame
+        self.kernels = kernels
         self.plan = plan
         self.options = options
         self.full_scale = frame.full_scale
@@ -161,12 +182,31 @@ class _Job:
         }
         pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
         self.pair = [buffers.get(self.size, "float32") for _ in range(pairs)]
+        own = _DEMOSAICKING | (_OF_COLORS if self.sensor.is_color else set())
+        #: Operators of the first pass that the compiled kernels do.
+        self.by_kernel = [name for name in plan.pixel if name not in own] if kernels else []
+        #: Whether they do all of it, from the mosaic.
+        self.is_plain = (
+            kernels is not None
+            and self.half
+            and not self.sensor.is_color
+            and (options.interpolation == "bilinear" or not options.co_sited)
+        )
+        scale = mosaic_scale(self.full_scale, options.co_sited) if self.is_plain else 1.0
+        least = 2 * options.min_intensity / scale if "invalid" in plan.pixel else 0.0
+        if self.is_plain:  # sums are whole there, and float32 holds them all
+            least = math.ceil(least)
+        self.target = make_products(self.out, self.by_kernel, self.pair, self.size[1], scale, least)
 
     def pixel_pass(self, rows: Tuple[int, int]) -> Tuple[int, int]:
         """Every operator of the first pass on one strip; gives (saturated, dark) counts."""
         strip = _Strip(self, *rows)
         for name in self.plan.pixel:
-            _STAGES[name](strip)
+            if name not in self.by_kernel:
+                _STAGES[name](strip)
+        if self.kernels and self.by_kernel:
+            planes = strip.luma if self.sensor.is_color else strip.images[0]
+            return self.kernels.planes(planes, strip.hot, rows, self.target)
         return strip.counts
 
     def store(

@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 
 from polar_pipeline.coefficients import SSIM_BLOCK
+from polar_pipeline.cpu.native import Kernels
 from polar_pipeline.cpu.ssim import WANG, Window, block_sums, ssim_strip
 from polar_pipeline.output import block_pixels
 
@@ -53,6 +54,7 @@ def compare(
     other: Optional[np.ndarray],
     out: Dict[str, np.ndarray],
     window: Window = WANG,
+    kernels: Optional[Kernels] = None,
 ) -> np.ndarray:
     """The second pass: the similarity of two images into `ssim_map` and `ssim`, those of them that are in `out`.
 
@@ -62,6 +64,7 @@ def compare(
         other: The same; None if there is nothing to compare with: NaN, or 0 in the display encoding.
         out: Arrays to fill, by product.
         window: What similarity is taken over.
+        kernels: The compiled ones, None to do it by OpenCV.
 
     Returns:
         The mean of each block (`Output.blocks`).
@@ -84,7 +87,10 @@ def compare(
                 target[...] = similarity
         return block_sums(similarity)
 
-    sums = np.concatenate(list(pool.map(strip, strips(size, SSIM_BLOCK))))
+    if kernels:
+        sums = kernels.similarity((one, other), out.get("ssim_map"), window)
+    else:
+        sums = np.concatenate(list(pool.map(strip, strips(size, SSIM_BLOCK))))
     if "ssim" in out:
         out["ssim"][...] = sums.sum() / pixels.sum()  # in a fixed order
     blocks: np.ndarray = (sums / pixels).astype(np.float32)

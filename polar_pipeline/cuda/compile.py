@@ -7,18 +7,16 @@ extras). What was compiled once stays on disk, by everything that it depends on.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib.util
-import json
 import os
 import re
 import struct
-import tempfile
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Set, Tuple, Union
 
+from polar_pipeline.cache import entry_path, read_entry, write_entry
 from polar_pipeline.share import share_path
 
 #: Options of every compilation; NVRTC 11.4 knows them all. Line numbers serve the profilers and cost nothing.
@@ -193,37 +191,12 @@ def compile_cubin(stem: str, defines: Mapping[str, Union[int, str]], arch: str) 
     library = find_library(arch)
     text = source(stem)
     options = (*OPTIONS, f"--gpu-architecture={arch}", *(f"-D{key}={defines[key]}" for key in sorted(defines)))
-    key = hashlib.sha256(json.dumps([text, options, library.version]).encode()).hexdigest()
-    path = cache_folder() / f"{key}.cubin"
-    cubin = _read_entry(path)
+    path = entry_path([text, options, library.version], ".cubin")
+    cubin = read_entry(path)
     if cubin is None:
         cubin = library.compile(text, f"{stem}.cu", options)
-        _write_entry(path, cubin)
+        write_entry(path, cubin)
     return cubin
-
-
-def cache_folder() -> Path:
-    """Where compiled kernels are kept: `$XDG_CACHE_HOME/polar_pipeline`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "polar_pipeline"
-
-
-def _read_entry(path: Path) -> Optional[bytes]:
-    """What an entry holds, None if it is not there or not whole: its first bytes are the digest of the rest."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    digest, cubin = data[:32], data[32:]
-    return cubin if hashlib.sha256(cubin).digest() == digest else None
-
-
-def _write_entry(path: Path, cubin: bytes) -> None:
-    """Keep an entry; other processes see it whole or not at all. A folder that cannot be written costs time only."""
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=str(path.parent), delete=False) as stream:
-            stream.write(hashlib.sha256(cubin).digest() + cubin)
-        Path(stream.name).replace(path)
 
 
 # ----------------------------------------------------------------------------------------------------------- resources

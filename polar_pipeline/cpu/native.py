@@ -1,0 +1,340 @@
+"""The CPU kernels (`kernels/cpu/`): compiled by the machine's own C++ compiler for its own processor, and called.
+
+Without a compiler, or where the environment says `POLAR_PIPELINE_CPU=opencv`, the backend does everything by OpenCV.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+
+import numpy as np
+
+from polar_pipeline.cache import entry_path, read_entry, write_entry
+from polar_pipeline.coefficients import gaussian, literals, ssim_literals
+from polar_pipeline.cpu.ssim import Window
+from polar_pipeline.output import block_pixels
+from polar_pipeline.sensor import ANGLES, RawFrame, Sensor
+from polar_pipeline.share import share_path
+
+#: The environment's word on how the CPU computes: `compiled` where that is possible (the default), or `opencv`.
+VARIABLE = "POLAR_PIPELINE_CPU"
+
+_SOURCES = ("polarization.cpp", "ssim.cpp")
+#: Square roots are vectorised only if they need not set errno, choices only if comparisons need not trap. NaN and
+#: infinities keep their meaning.
+_FLAGS = ("-std=c++14", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-shared")
+_T = TypeVar("_T")
+#: Seconds for the compiler; a slow core takes some ten.
+_PATIENCE = 120.0
+
+
+class NativeError(RuntimeError):
+    """There are no compiled kernels; the text says why."""
+
+
+# ------------------------------------------------------------------------------------------------------------- compiler
+
+
+def find_compiler() -> Tuple[str, ...]:
+    """The C++ compiler's command: what `CXX` holds, else the first one of the usual names.
+
+    Raises:
+        NativeError: There is none, or the environment does not want one.
+        ValueError: The environment wants something else.
+    """
+    wanted = os.environ.get(VARIABLE) or "compiled"
+    if wanted not in ("compiled", "opencv"):
+        raise ValueError(f"{VARIABLE} must be compiled or opencv, got {wanted!r}")
+    if wanted == "opencv":
+        raise NativeError(f"{VARIABLE} is opencv")
+    if sys.byteorder != "little":
+        raise NativeError("the kernels are for little-endian processors")
+    named = shlex.split(os.environ.get("CXX", ""))
+    for program, *arguments in [named] if named else [["c++"], ["g++"], ["clang++"]]:
+        path = shutil.which(program)
+        if path:
+            return (path, *arguments)
+    raise NativeError(f"no C++ compiler ({named[0] if named else 'c++, g++ or clang++'}): install build-essential")
+
+
+def _run(command: Sequence[str]) -> str:
+    """What a command prints.
+
+    Raises:
+        NativeError: It fails.
+    """
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired) as err:
+        raise NativeError(f"{command[0]}: {err}") from None
+    text = done.stdout.decode(errors="replace")
+    if done.returncode:
+        raise NativeError(f"{command[0]} failed ({done.returncode}):\n{text.strip()}")
+    return text
+
+
+def _processor() -> List[str]:
+    """What tells processors apart that take different instructions: the folder of the cache may serve several."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    keys = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU implementer", "CPU part", "CPU variant")
+    return [platform.machine(), *sorted({line for line in lines if line.split(":")[0].strip() in keys})]
+
+
+def find_library() -> ctypes.CDLL:
+    """The kernels for this machine.
+
+    Raises:
+        NativeError: There are none; the text says why.
+        ValueError: The environment asks for something else.
+    """
+    return compile_library(find_compiler())
+
+
+@lru_cache(maxsize=4)
+def compile_library(compiler: Tuple[str, ...]) -> ctypes.CDLL:
+    """The kernels, from disk if they were compiled before.
+
+    Args:
+        compiler: Its command.
+
+    Raises:
+        NativeError: They do not compile, or what comes out cannot be loaded.
+        FileNotFoundError: The installation has no kernels.
+    """
+    native = "-march=native" if platform.machine() in ("x86_64", "AMD64", "i686") else "-mcpu=native"
+    numbers = {**literals(), **ssim_literals()}
+    options = [*_FLAGS, native, *(f"-D{name}={numbers[name]}" for name in sorted(numbers))]
+    files = [share_path("kernels", "cpu", name) for name in _SOURCES]
+    sources = [path.read_text(encoding="utf-8") for path in files]
+    entry = entry_path([sources, compiler, _run([*compiler, "--version"]), options, _processor()], ".so")
+    with tempfile.TemporaryDirectory(prefix="polar_pipeline") as folder:
+        if read_entry(entry) is not None:
+            return _load(entry)
+        library = Path(folder, "kernels.so")
+        _run([*compiler, *options, *map(str, files), "-o", str(library)])
+        write_entry(entry, library.read_bytes())
+        return _load(library)  # the folder of the cache may be out of order
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as err:
+        raise NativeError(f"compiled kernels cannot be loaded: {err}") from None
+    library.polarization_half.argtypes = [ctypes.c_void_p] * 3
+    library.polarization_planes.argtypes = [ctypes.c_void_p] * 3
+    library.similarity.argtypes = [ctypes.c_void_p]
+    for function in (library.polarization_half, library.polarization_planes, library.similarity):
+        function.restype = None
+    return library
+
+
+# --------------------------------------------------------------------------------------------- arguments of the kernels
+
+
+class _Image(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("is_bytes", ctypes.c_int64)]
+
+
+def _image(array: Optional[np.ndarray]) -> _Image:
+    return _Image() if array is None else _Image(array.ctypes.data, array.dtype == np.uint8)
+
+
+_IMAGES = (*(f"angle_{angle}" for angle in ANGLES), "intensity", "stokes", "dolp", "aolp", "preview")
+
+
+class Products(ctypes.Structure):
+    """Where the products go. Build it with `make_products`, and keep the arrays while it is used."""
+
+    _fields_ = [
+        *((name, _Image) for name in _IMAGES),
+        ("one", ctypes.c_void_p),
+        ("other", ctypes.c_void_p),
+        ("width", ctypes.c_int64),
+        ("scale", ctypes.c_float),
+        ("least", ctypes.c_float),
+    ]
+
+
+def make_products(
+    out: Dict[str, np.ndarray], names: Iterable[str], pair: Sequence[np.ndarray], width: int, scale: float, least: float
+) -> Products:
+    """Where products go, and what their angles mean.
+
+    Args:
+        out: Arrays by product.
+        names: Those of them to compute.
+        pair: (h, w) float32 arrays for what SSIM compares: none, S0/2, or both estimates of it.
+        width: Output pixels per row.
+        scale: What one unit of an angle's intensity is of full scale.
+        least: Smallest I0 + I45 + I90 + I135, in such units, that has a polarization; 0 if no product asks for it.
+    """
+    products = Products(width=width, scale=scale, least=least)
+    for name in names:
+        if name in _IMAGES:
+            setattr(products, name, _image(out[name]))
+    for field, image in zip(("one", "other"), pair):
+        setattr(products, field, image.ctypes.data)
+    return products
+
+
+class _Mosaic(ctypes.Structure):
+    _fields_ = [
+        ("raw", ctypes.c_void_p),
+        ("step", ctypes.c_int64),
+        ("is_wide", ctypes.c_int32),
+        ("height", ctypes.c_int32),
+        ("width", ctypes.c_int32),
+        ("co_sited", ctypes.c_int32),
+        ("place", ctypes.c_int32 * 4),
+        ("full_scale", ctypes.c_int32),
+        ("next", ctypes.c_int32),
+    ]
+
+
+class _Planes(ctypes.Structure):
+    _fields_ = [
+        ("angles", ctypes.c_void_p * 4),
+        ("steps", ctypes.c_int64 * 4),
+        ("hot", ctypes.c_void_p),
+        ("first", ctypes.c_int32),
+        ("end", ctypes.c_int32),
+    ]
+
+
+class _Similarity(ctypes.Structure):
+    _fields_ = [
+        ("one", ctypes.c_void_p),
+        ("other", ctypes.c_void_p),
+        ("map", _Image),
+        ("sums", ctypes.c_void_p),
+        ("step", ctypes.c_int32),
+        ("height", ctypes.c_int32),
+        ("width", ctypes.c_int32),
+        ("stride", ctypes.c_int32),
+        ("radius", ctypes.c_int32),
+        ("next", ctypes.c_int32),
+        ("taps", ctypes.c_float * 8),
+    ]
+
+
+class _Count(ctypes.Structure):
+    _fields_ = [("saturated", ctypes.c_int64), ("dark", ctypes.c_int64)]
+
+
+# -------------------------------------------------------------------------------------------------------------- kernels
+
+
+class Kernels(NamedTuple):
+    """The compiled kernels, and who runs them.
+
+    Attributes:
+        library: As loaded.
+        pool: Threads to work on.
+        threads: How many, the caller's included.
+    """
+
+    library: ctypes.CDLL
+    pool: ThreadPoolExecutor
+    threads: int
+
+    def mosaic(self, frame: RawFrame, sensor: Sensor, co_sited: bool, to: Products) -> Tuple[int, int]:
+        """Products of a mono mosaic at half resolution, bilinear or every angle at its own site.
+
+        Args:
+            frame: The mosaic.
+            sensor: Its layout as seen in the frame.
+            co_sited: Whether every angle is interpolated to the superpixel's centre.
+            to: Where the products go, in units of `mosaic_scale`.
+
+        Returns:
+            (saturated, dark) pixels.
+        """
+        raw = frame.mosaic
+        if raw.strides[1] != raw.itemsize or not raw.flags.aligned:
+            raw = raw.copy()
+        places = (2 * row + column for row, column in map(sensor.position, ANGLES))
+        mosaic = _Mosaic(
+            *(raw.ctypes.data, raw.strides[0], raw.itemsize == 2, *raw.shape, co_sited),
+            (ctypes.c_int32 * 4)(*places),
+            frame.full_scale,
+        )
+
+        def work() -> _Count:
+            count = _Count()
+            self.library.polarization_half(ctypes.byref(mosaic), ctypes.byref(to), ctypes.byref(count))
+            return count
+
+        counts = self._on_all(work)
+        return sum(count.saturated for count in counts), sum(count.dark for count in counts)
+
+    def planes(
+        self, angles: Sequence[np.ndarray], hot: Optional[np.ndarray], rows: Tuple[int, int], to: Products
+    ) -> Tuple[int, int]:
+        """Products of four angle images, by the calling thread.
+
+        Args:
+            angles: Four (rows, w) float32.
+            hot: (rows, w) uint8, not 0 where a pixel is saturated; None if none is.
+            rows: (first, end) row of the output that they are.
+            to: Where the products go.
+
+        Returns:
+            (saturated, dark) pixels.
+        """
+        planes = _Planes(
+            (ctypes.c_void_p * 4)(*(image.ctypes.data for image in angles)),
+            (ctypes.c_int64 * 4)(*(image.strides[0] // image.itemsize for image in angles)),
+            None if hot is None else hot.ctypes.data,
+            *rows,
+        )
+        count = _Count()
+        self.library.polarization_planes(ctypes.byref(planes), ctypes.byref(to), ctypes.byref(count))
+        return count.saturated, count.dark
+
+    def similarity(self, pair: Tuple[np.ndarray, np.ndarray], out: Optional[np.ndarray], window: Window) -> np.ndarray:
+        """The similarity of two images.
+
+        Args:
+            pair: (h, w) float32 in [0, 1], twice.
+            out: (h // stride, w // stride) float32 or uint8: the map; None if nobody asked for it.
+            window: What similarity is taken over.
+
+        Returns:
+            Float64 sums of the map's blocks.
+        """
+        one, other = (np.require(image, np.float32, ["C", "A"]) for image in pair)
+        height, width = one.shape
+        size = (height // window.stride, width // window.stride)
+        sums = np.empty(block_pixels(*size).shape)
+        job = _Similarity(
+            *(one.ctypes.data, other.ctypes.data, _image(out), sums.ctypes.data),
+            *(width, *size, window.stride, window.radius),
+            taps=(ctypes.c_float * 8)(*gaussian(window.size, window.sigma)[window.radius :]),
+        )
+        self._on_all(lambda: self.library.similarity(ctypes.byref(job)))
+        return sums
+
+    def _on_all(self, work: Callable[[], _T]) -> List[_T]:
+        """The same work by every thread."""
+        others = [self.pool.submit(work) for _ in range(self.threads - 1)]
+        return [work(), *(other.result() for other in others)]
+
+
+def mosaic_scale(full_scale: int, co_sited: bool) -> float:
+    """What one unit of an angle's intensity is of full scale: sixteenths of a raw number, or raw numbers."""
+    return 1 / (full_scale * (16 if co_sited else 1))
