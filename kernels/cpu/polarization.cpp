@@ -20,8 +20,9 @@ struct Image {
 struct Products {
     Image angles[4];        // 0, 45, 90, 135 degrees
     Image intensity, stokes, dolp, aolp, preview;
-    float* one;             // what SSIM compares, (height, width): (I0 + I90)/2, or S0/2 if `other` is null
-    float* other;           // (I45 + I135)/2
+    void* one;              // what SSIM compares, (height, width) float32: (I0 + I90)/2, or S0/2 if `other` is null
+    void* other;            // (I45 + I135)/2
+    int64_t whole;          // whether these two are uint16 instead: I0 + I90 and I45 + I135 in units of the angles
     int64_t width;          // output pixels of a row
     float scale;            // what one unit of an angle's intensity is of full scale
     float least;            // smallest sum of the four angles, in such units, that has a polarization; 0: nobody asks
@@ -137,14 +138,20 @@ void polarimetry(const Products& to, int64_t at, int n, const float* const angle
         s2[x] = i45[x] - i135[x];
     }
     store(to.intensity, at, n, total, 0.25f * scale);
-    if (to.other) {
-        float *__restrict one = to.one + at, *__restrict other = to.other + at;
+    if (to.whole) {
+        uint16_t *__restrict one = (uint16_t*)to.one + at, *__restrict other = (uint16_t*)to.other + at;
+        for (int x = 0; x < n; x++) {
+            one[x] = (uint16_t)(int32_t)(i0[x] + i90[x]);
+            other[x] = (uint16_t)(int32_t)(i45[x] + i135[x]);
+        }
+    } else if (to.other) {
+        float *__restrict one = (float*)to.one + at, *__restrict other = (float*)to.other + at;
         for (int x = 0; x < n; x++) {
             one[x] = (i0[x] + i90[x]) * (0.5f * scale);
             other[x] = (i45[x] + i135[x]) * (0.5f * scale);
         }
     } else if (to.one) {
-        float* __restrict one = to.one + at;
+        float* __restrict one = (float*)to.one + at;
         for (int x = 0; x < n; x++) one[x] = total[x] * (0.25f * scale);
     }
 

@@ -12,14 +12,18 @@ namespace {
 const int BLOCK = SSIM_BLOCK;            // side of the blocks that are summed
 const int PIECE = 3 * BLOCK;             // columns of a tile
 const int MOST = 7;                      // largest radius of the window
-const int LINE = PIECE + 2 * MOST + 2;   // floats of a line: a tile's columns, the window's on both sides
+const int AHEAD = 4;                     // rows that are fetched before they are needed
+const int VECTOR = 16;                   // floats: lines are computed in whole vectors, of the widest there are
+const int LINE = PIECE + 2 * VECTOR;     // floats of a line: a tile's columns, the window's on both sides, up to whole vectors
 
 struct Similarity {
-    const float *one, *other;  // in [0, 1]
+    const void *one, *other;   // float32, or uint16 if `whole`; in [0, 1] when multiplied by `scale`
     void* map;                 // (height, width); null: nobody asked for it
     int64_t bytes;             // whether it is in the uint8 display encoding, rather than float32
     double* sums;              // (rows of blocks, columns of blocks)
-    int32_t step;              // floats from one row of the images to the next
+    int32_t whole;
+    float scale;
+    int32_t step;              // values from one row of the images to the next
     int32_t height, width;     // of the map
     int32_t stride;            // the images are averaged over this many pixels each way
     int32_t radius;            // of the window, 1 to MOST
@@ -36,50 +40,56 @@ inline int mirrored(int at, int size) {
     return at < size ? at : period - 1 - at;
 }
 
-// p and q of one row of the (averaged) images, columns first .. first + n.
-void load_row(const Similarity& of, int y, int first, int n, float* __restrict p, float* __restrict q) {
+inline int whole_vectors(int n) { return (n + VECTOR - 1) / VECTOR * VECTOR; }
+
+// p and q of one row of the (averaged) images, columns first .. first + n; up to whole vectors they are 0.
+template <class Value>
+void load_row(const Value* one, const Value* other, const Similarity& of, int y, int first, int n, float* __restrict p,
+              float* __restrict q) {
+    for (int x = n; x < whole_vectors(n); x++) p[x] = q[x] = 0;
     const int64_t at = ((int64_t)y * of.step + first) * of.stride;
-    const float *__restrict one = of.one + at, *__restrict other = of.other + at;
+    const Value *__restrict a = one + at, *__restrict b = other + at;
     if (of.stride == 1) {
+        // Short pieces of rows are not what the processor fetches by itself.
+        const int64_t soon = y + AHEAD < of.height ? (int64_t)AHEAD * of.step : 0;
+        for (int x = 0; x < n; x += 64 / (int)sizeof(Value)) {
+            __builtin_prefetch(a + soon + x);
+            __builtin_prefetch(b + soon + x);
+        }
         for (int x = 0; x < n; x++) {
-            p[x] = one[x] + other[x];
-            q[x] = one[x] - other[x];
+            p[x] = (float)(a[x] + b[x]) * of.scale;
+            q[x] = (float)(a[x] - b[x]) * of.scale;
         }
         return;
     }
-    const float share = 1.0f / (float)(of.stride * of.stride);
+    const float share = of.scale / (float)(of.stride * of.stride);
     for (int x = 0; x < n; x++) {
-        float a = 0, b = 0;
+        float sum = 0, difference = 0;
         for (int row = 0; row < of.stride; row++)
             for (int column = 0; column < of.stride; column++) {
                 const int64_t place = (int64_t)row * of.step + x * of.stride + column;
-                a += one[place];
-                b += other[place];
+                sum += (float)(a[place] + b[place]);
+                difference += (float)(a[place] - b[place]);
             }
-        p[x] = (a + b) * share;
-        q[x] = (a - b) * share;
+        p[x] = sum * share;
+        q[x] = difference * share;
     }
 }
 
-// Down the columns: means of p and q over 2 R + 1 lines, and of their squares.
+// Down the columns: means over 2 R + 1 lines of `p`, and of their squares.
 template <int R>
-void columns(const float* taps, const Line* p, const Line* q, int n, float* __restrict a, float* __restrict b, float* __restrict v,
-             float* __restrict u) {
+void columns(const float* taps, const float* __restrict p, int n, float* __restrict mean, float* __restrict square) {
     for (int x = 0; x < n; x++) {
-        const float pc = p[R][x], qc = q[R][x];
-        float pm = taps[0] * pc, qm = taps[0] * qc, ps = taps[0] * (pc * pc), qs = taps[0] * (qc * qc);
+        const float centre = p[R * LINE + x];
+        float sum = taps[0] * centre, squares = taps[0] * (centre * centre);
 #pragma GCC unroll 8
         for (int k = 1; k <= R; k++) {
-            const float p0 = p[R - k][x], p1 = p[R + k][x], q0 = q[R - k][x], q1 = q[R + k][x];
-            pm += taps[k] * (p0 + p1);
-            qm += taps[k] * (q0 + q1);
-            ps += taps[k] * (p0 * p0 + p1 * p1);
-            qs += taps[k] * (q0 * q0 + q1 * q1);
+            const float above = p[(R - k) * LINE + x], below = p[(R + k) * LINE + x];
+            sum += taps[k] * (above + below);
+            squares += taps[k] * (above * above + below * below);
         }
-        a[x] = pm;
-        b[x] = qm;
-        v[x] = ps;
-        u[x] = qs;
+        mean[x] = sum;
+        square[x] = squares;
     }
 }
 
@@ -92,7 +102,7 @@ template <int R> inline float along(const float* taps, const float* line) {
 
 // Along the line: the similarity from the four moments.
 template <int R>
-void line(const Similarity& of, const float* taps, const float* __restrict a, const float* __restrict b, const float* __restrict v,
+void line(const float* taps, const float* __restrict a, const float* __restrict b, const float* __restrict v,
           const float* __restrict u, int n, float* __restrict out) {
     const float c1 = 2 * SSIM_C1, c2 = 2 * SSIM_C2;
     for (int x = 0; x < n; x++) {
@@ -110,12 +120,21 @@ template <int R> void tile(const Similarity& of, int top, int left) {
     const int skipped = first - (left - R), lines = n + 2 * R;  // columns beyond the border; of a line
     float taps[R + 1];
     for (int k = 0; k <= R; k++) taps[k] = of.taps[k];
-    Line p[BLOCK + 2 * R], q[BLOCK + 2 * R], moments[4], result, sum;
-    for (int y = 0; y < rows + 2 * R; y++) load_row(of, mirrored(top - R + y, of.height), first, end - first, p[y], q[y]);
+    alignas(4 * VECTOR) float p[(BLOCK + 2 * R) * LINE], q[(BLOCK + 2 * R) * LINE];
+    alignas(4 * VECTOR) Line moments[4], result, sum;
+    const auto load = [&](int y) {
+        const int row = mirrored(top - R + y, of.height);
+        if (of.whole)
+            load_row((const uint16_t*)of.one, (const uint16_t*)of.other, of, row, first, end - first, p + y * LINE, q + y * LINE);
+        else
+            load_row((const float*)of.one, (const float*)of.other, of, row, first, end - first, p + y * LINE, q + y * LINE);
+    };
+    for (int y = 0; y < 2 * R; y++) load(y);
     std::memset(sum, 0, sizeof sum);
     for (int y = 0; y < rows; y++) {
-        columns<R>(taps, p + y, q + y, end - first, moments[0] + skipped, moments[1] + skipped, moments[2] + skipped,
-                   moments[3] + skipped);
+        load(y + 2 * R);
+        columns<R>(taps, p + y * LINE, whole_vectors(end - first), moments[0] + skipped, moments[2] + skipped);
+        columns<R>(taps, q + y * LINE, whole_vectors(end - first), moments[1] + skipped, moments[3] + skipped);
         for (int k = 0; k < lines; k++) {
             if (k == skipped) k += end - first;
             if (k >= lines) break;
@@ -123,7 +142,7 @@ template <int R> void tile(const Similarity& of, int top, int left) {
             for (int m = 0; m < 4; m++) moments[m][k] = moments[m][from];
         }
         float* to = of.map && !of.bytes ? (float*)of.map + (int64_t)(top + y) * of.width + left : result;
-        line<R>(of, taps, moments[0], moments[1], moments[2], moments[3], n, to);
+        line<R>(taps, moments[0], moments[1], moments[2], moments[3], n, to);
         for (int x = 0; x < n; x++) sum[x] += to[x];
         if (of.map && of.bytes) {
             uint8_t* __restrict out = (uint8_t*)of.map + (int64_t)(top + y) * of.width + left;

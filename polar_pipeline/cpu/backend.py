@@ -97,7 +97,7 @@ class CpuBackend:
             other = job.pair[1] if mode == "consistency" else others[mode]
             comparable = other is not None and other.shape == one.shape
             other = other if comparable else None
-            blocks = compare(self._pool, one, other, job.out, self._window, self._kernels)
+            blocks = compare(self._pool, one, other, job.out, self._window, self._kernels, job.pair_scale)
             marks.append(("ssim", time.perf_counter()))
             self._previous = one if mode == "temporal" else None
         timings = {name: now - before for (_, before), (name, now) in zip(marks, marks[1:])}
@@ -180,8 +180,6 @@ class _Job:
         self.out = {
             name: buffers.get(options.shape_of(name, self.size), options.dtype_of(name)) for name in plan.products
         }
-        pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
-        self.pair = [buffers.get(self.size, "float32") for _ in range(pairs)]
         own = _DEMOSAICKING | (_OF_COLORS if self.sensor.is_color else set())
         #: Operators of the first pass that the compiled kernels do.
         self.by_kernel = [name for name in plan.pixel if name not in own] if kernels else []
@@ -193,6 +191,11 @@ class _Job:
             and (options.interpolation == "bilinear" or not options.co_sited)
         )
         scale = mosaic_scale(self.full_scale, options.co_sited) if self.is_plain else 1.0
+        pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
+        # Sums of two angles of an 8-bit frame are whole numbers below 2^13: half the bytes to store and to read.
+        whole = self.is_plain and pairs == 2 and mosaic.dtype == np.uint8
+        self.pair_scale = scale / 2 if whole else 1.0
+        self.pair = [buffers.get(self.size, "uint16" if whole else "float32") for _ in range(pairs)]
         least = 2 * options.min_intensity / scale if "invalid" in plan.pixel else 0.0
         if self.is_plain:  # sums are whole there, and float32 holds them all
             least = math.ceil(least)

@@ -164,6 +164,7 @@ class Products(ctypes.Structure):
         *((name, _Image) for name in _IMAGES),
         ("one", ctypes.c_void_p),
         ("other", ctypes.c_void_p),
+        ("whole", ctypes.c_int64),
         ("width", ctypes.c_int64),
         ("scale", ctypes.c_float),
         ("least", ctypes.c_float),
@@ -178,7 +179,8 @@ def make_products(
     Args:
         out: Arrays by product.
         names: Those of them to compute.
-        pair: (h, w) float32 arrays for what SSIM compares: none, S0/2, or both estimates of it.
+        pair: (h, w) arrays for what SSIM compares: none, S0/2, or both estimates of it, as float32; or as uint16 both
+            sums of two angles, in units of an angle's intensity.
         width: Output pixels per row.
         scale: What one unit of an angle's intensity is of full scale.
         least: Smallest I0 + I45 + I90 + I135, in such units, that has a polarization; 0 if no product asks for it.
@@ -189,6 +191,7 @@ def make_products(
             setattr(products, name, _image(out[name]))
     for field, image in zip(("one", "other"), pair):
         setattr(products, field, image.ctypes.data)
+        products.whole = image.dtype == np.uint16
     return products
 
 
@@ -222,6 +225,8 @@ class _Similarity(ctypes.Structure):
         ("other", ctypes.c_void_p),
         ("map", _Image),
         ("sums", ctypes.c_void_p),
+        ("whole", ctypes.c_int32),
+        ("scale", ctypes.c_float),
         ("step", ctypes.c_int32),
         ("height", ctypes.c_int32),
         ("width", ctypes.c_int32),
@@ -306,24 +311,27 @@ class Kernels(NamedTuple):
         self.library.polarization_planes(ctypes.byref(planes), ctypes.byref(to), ctypes.byref(count))
         return count.saturated, count.dark
 
-    def similarity(self, pair: Tuple[np.ndarray, np.ndarray], out: Optional[np.ndarray], window: Window) -> np.ndarray:
+    def similarity(
+        self, pair: Tuple[np.ndarray, np.ndarray], scale: float, out: Optional[np.ndarray], window: Window
+    ) -> np.ndarray:
         """The similarity of two images.
 
         Args:
-            pair: (h, w) float32 in [0, 1], twice.
+            pair: (h, w) float32 or uint16, twice.
+            scale: What brings them to [0, 1].
             out: (h // stride, w // stride) float32 or uint8: the map; None if nobody asked for it.
             window: What similarity is taken over.
 
         Returns:
             Float64 sums of the map's blocks.
         """
-        one, other = (np.require(image, np.float32, ["C", "A"]) for image in pair)
+        one, other = (np.require(image, requirements=["C", "A"]) for image in pair)
         height, width = one.shape
         size = (height // window.stride, width // window.stride)
         sums = np.empty(block_pixels(*size).shape)
         job = _Similarity(
             *(one.ctypes.data, other.ctypes.data, _image(out), sums.ctypes.data),
-            *(width, *size, window.stride, window.radius),
+            *(one.dtype == np.uint16, scale, width, *size, window.stride, window.radius),
             taps=(ctypes.c_float * 8)(*gaussian(window.size, window.sigma)[window.radius :]),
         )
         self._on_all(lambda: self.library.similarity(ctypes.byref(job)))

@@ -55,16 +55,18 @@ def compare(
     out: Dict[str, np.ndarray],
     window: Window = WANG,
     kernels: Optional[Kernels] = None,
+    scale: float = 1.0,
 ) -> np.ndarray:
     """The second pass: the similarity of two images into `ssim_map` and `ssim`, those of them that are in `out`.
 
     Args:
         pool: Threads to work on.
-        one: (h, w) float32 in [0, 1].
+        one: (h, w) float32 in [0, 1]; for the compiled kernels also uint16.
         other: The same; None if there is nothing to compare with: NaN, or 0 in the display encoding.
         out: Arrays to fill, by product.
         window: What similarity is taken over.
         kernels: The compiled ones, None to do it by OpenCV.
+        scale: What brings the images to [0, 1].
 
     Returns:
         The mean of each block (`Output.blocks`).
@@ -88,7 +90,7 @@ def compare(
         return block_sums(similarity)
 
     if kernels:
-        sums = kernels.similarity((one, other), out.get("ssim_map"), window)
+        sums = kernels.similarity((one, other), scale, out.get("ssim_map"), window)
     else:
         sums = np.concatenate(list(pool.map(strip, strips(size, SSIM_BLOCK))))
     if "ssim" in out:
