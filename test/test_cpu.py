@@ -12,8 +12,23 @@ import pytest
 from support import data_folder
 
 from polar_pipeline import Pipeline, RawFrame, reference
-from polar_pipeline.cpu import strips
+from polar_pipeline.cpu import native, strips
 from polar_pipeline.products import PRODUCTS
+from polar_pipeline.sensor import SENSORS, expose
+
+
+@pytest.fixture(autouse=True, params=["compiled", "opencv"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways of the CPU backend: its own compiled kernels, and OpenCV."""
+    monkeypatch.setenv(native.VARIABLE, request.param)
+    if request.param == "compiled":
+        try:
+            native.find_compiler()
+        except native.NativeError as err:
+            pytest.skip(str(err))
+        native.find_library()  # raises what the backend would be silent about
+    return str(request.param)
+
 
 #: float32 planes carry about seven digits; sums of some thirty terms near 1 stay within this.
 FLOAT_NOISE = 2e-5
@@ -87,6 +102,62 @@ def test_matches_reference_for_any_layout(sensor: str, offset: Tuple[int, int], 
     for resolution, co_sited in (("half", True), ("half", False), ("full", True)):
         frame = random_frame((36, 31), 8)
         compare(frame, sensor=sensor, resolution=resolution, co_sited=co_sited, roi_offset=offset, flip=flip)
+
+
+@pytest.mark.parametrize("bits", [8, 10, 16])
+@pytest.mark.parametrize("products", [(name,) for name in PRODUCTS] + [("intensity", "dolp", "aolp"), ("dolp", "ssim")])
+def test_products_alone_equal_products_together(products: Tuple[str, ...], bits: int) -> None:
+    """What is computed does not depend on what else is; rows of several pieces, of odd length."""
+    frame = random_frame((34, 2075), bits)
+    together, alone = Pipeline(products=tuple(PRODUCTS))(frame), Pipeline(products=products)(frame)
+    for name in products:
+        np.testing.assert_array_equal(alone[name], together[name], err_msg=name)
+    assert alone.invalid[0] == together.invalid[0] > 0
+
+
+@pytest.mark.parametrize("shape", [(34, 2075), (150, 1030), (16, 2049)])
+@pytest.mark.parametrize(("bits", "full_scale"), [(8, 255), (8, 200), (12, 4095), (16, 65535)])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_matches_reference_on_long_rows(shape: Tuple[int, int], bits: int, full_scale: int, dtype: str) -> None:
+    frame = RawFrame(random_frame(shape, bits).mosaic, full_scale)
+    compare(frame, dtype=dtype)
+    compare(frame, dtype=dtype, co_sited=False, min_intensity=0.0)
+
+
+@pytest.mark.parametrize("layout", ["padded rows", "every second column", "upside down", "odd address"])
+def test_frames_of_any_layout_in_memory(layout: str) -> None:
+    mosaic = random_frame((40, 50), 12).mosaic
+    if layout == "padded rows":
+        view = np.full((40, 64), 9999, np.uint16)[:, 3:53]
+    elif layout == "every second column":
+        view = np.full((40, 100), 9999, np.uint16)[:, ::2]
+    elif layout == "upside down":
+        view = np.empty((40, 50), np.uint16)[::-1]
+    else:
+        view = np.empty(mosaic.nbytes + 1, np.uint8)[1:].view(np.uint16).reshape(40, 50)
+    view[...] = mosaic
+    compare(RawFrame(view, 4095))
+
+
+def test_error_of_the_arctangent(way: str) -> None:
+    angles = np.linspace(0, np.pi, 4096, endpoint=False)
+    truth = np.stack([np.ones_like(angles), 0.9 * np.cos(2 * angles), 0.9 * np.sin(2 * angles)], -1).reshape(64, 64, 3)
+    raw = expose(np.repeat(np.repeat(truth, 2, 0), 2, 1).astype(np.float32), SENSORS["IMX250MZR"], 16)
+    pipeline = Pipeline(products=("stokes", "aolp"), co_sited=False)
+    out = pipeline(raw)
+    vector = out["stokes"].astype(float)
+    error = np.abs(out["aolp"] - reference.aolp(vector))
+    bound = {"compiled": 1e-3, "opencv": 0.01}[way]  # the series' own 0.0007 degrees; OpenCV's is coarser
+    assert np.rad2deg(np.minimum(error, np.pi - error).max()) < bound
+
+
+def test_equal_images_are_alike_to_the_last_bit(way: str) -> None:
+    image = random_frame((70, 650), 8).mosaic.astype(np.float32) / 255
+    raw = np.repeat(np.repeat(np.rint(255 * image).astype(np.uint8), 2, 0), 2, 1)  # no polarization anywhere
+    out = Pipeline(products=("ssim_map", "ssim"), co_sited=False)(raw)
+    if way == "compiled":
+        assert np.array_equal(out["ssim_map"], np.ones_like(image))
+    np.testing.assert_allclose(out["ssim"], 1, atol=1e-6)
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 8])

@@ -14,9 +14,10 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
 import numpy as np
 
@@ -80,7 +81,7 @@ def _run(command: Sequence[str]) -> str:
         raise NativeError(f"{command[0]}: {err}") from None
     text = done.stdout.decode(errors="replace")
     if done.returncode:
-        raise NativeError(f"{command[0]} failed ({done.returncode}):\n{text.strip()}")
+        raise NativeError(f"{command[0]} failed ({done.returncode}): {text.strip()}")
     return text
 
 
@@ -95,16 +96,27 @@ def _processor() -> List[str]:
 
 
 def find_library() -> ctypes.CDLL:
-    """The kernels for this machine.
+    """The kernels for this machine. The first call compiles them, if that was not done before: a few seconds.
 
     Raises:
         NativeError: There are none; the text says why.
         ValueError: The environment asks for something else.
     """
-    return compile_library(find_compiler())
+    found = _found(find_compiler())
+    if isinstance(found, str):
+        raise NativeError(found)
+    return found
 
 
 @lru_cache(maxsize=4)
+def _found(compiler: Tuple[str, ...]) -> Union[ctypes.CDLL, str]:
+    """`compile_library`, or why it failed: that is not tried again either."""
+    try:
+        return compile_library(compiler)
+    except NativeError as err:
+        return str(err)
+
+
 def compile_library(compiler: Tuple[str, ...]) -> ctypes.CDLL:
     """The kernels, from disk if they were compiled before.
 
@@ -121,25 +133,24 @@ def compile_library(compiler: Tuple[str, ...]) -> ctypes.CDLL:
     files = [share_path("kernels", "cpu", name) for name in _SOURCES]
     sources = [path.read_text(encoding="utf-8") for path in files]
     entry = entry_path([sources, compiler, _run([*compiler, "--version"]), options, _processor()], ".so")
-    with tempfile.TemporaryDirectory(prefix="polar_pipeline") as folder:
-        if read_entry(entry) is not None:
+    if read_entry(entry) is not None:
+        with suppress(NativeError):  # from some folders programs cannot be loaded
             return _load(entry)
+    with tempfile.TemporaryDirectory(prefix="polar_pipeline") as folder:
         library = Path(folder, "kernels.so")
         _run([*compiler, *options, *map(str, files), "-o", str(library)])
+        loaded = _load(library)
         write_entry(entry, library.read_bytes())
-        return _load(library)  # the folder of the cache may be out of order
+    return loaded
 
 
 def _load(path: Path) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
-    except OSError as err:
+        for function in (library.polarization_half, library.polarization_planes, library.similarity):
+            function.restype = None
+    except (OSError, AttributeError) as err:
         raise NativeError(f"compiled kernels cannot be loaded: {err}") from None
-    library.polarization_half.argtypes = [ctypes.c_void_p] * 3
-    library.polarization_planes.argtypes = [ctypes.c_void_p] * 3
-    library.similarity.argtypes = [ctypes.c_void_p]
-    for function in (library.polarization_half, library.polarization_planes, library.similarity):
-        function.restype = None
     return library
 
 
