@@ -102,9 +102,10 @@ inline float half_direction(float s1, float s2) {
     return part < 1 ? part : 0.0f;  // a full turn is none
 }
 
-// Pure hues of HSV's hexagon: red falls off around cyan, green and blue rise around their own corners.
 inline float unit_range(float value) { return value < 0 ? 0.0f : at_most(value, 1.0f); }
 
+// Hue `turn`, saturation `degree`, value `total` as RGB, by the pure hues of HSV's hexagon: red falls off around cyan, green and blue
+// rise around their own corners.
 void preview(uint8_t* __restrict out, int n, const float* __restrict total, const float* __restrict degree,
              const float* __restrict turn, float levels) {
     uint8_t red[PIECE], green[PIECE], blue[PIECE];
@@ -122,72 +123,72 @@ void preview(uint8_t* __restrict out, int n, const float* __restrict total, cons
     }
 }
 
+// What SSIM compares.
+void store_pair(const Products& to, int64_t at, int n, const float* __restrict straight, const float* __restrict diagonal) {
+    if (to.whole) {
+        uint16_t *__restrict one = (uint16_t*)to.one + at, *__restrict other = (uint16_t*)to.other + at;
+        for (int x = 0; x < n; x++) {
+            one[x] = (uint16_t)(int32_t)straight[x];
+            other[x] = (uint16_t)(int32_t)diagonal[x];
+        }
+    } else if (to.other) {
+        float *__restrict one = (float*)to.one + at, *__restrict other = (float*)to.other + at;
+        for (int x = 0; x < n; x++) {
+            one[x] = straight[x] * (0.5f * to.scale);
+            other[x] = diagonal[x] * (0.5f * to.scale);
+        }
+    } else if (to.one) {
+        float* __restrict one = (float*)to.one + at;
+        for (int x = 0; x < n; x++) one[x] = (straight[x] + diagonal[x]) * (0.25f * to.scale);
+    }
+}
+
+// Counts saturated and dark pixels, and says whether there are any; only then `invalid` is filled.
+bool find_invalid(const float* __restrict total, const int32_t* hot, float least, int n, int32_t* __restrict invalid, Count& count) {
+    int dark = 0;
+    for (int x = 0; x < n; x++) dark += total[x] < least;
+    if (!dark && !hot) return false;
+    int saturated = 0;
+    dark = 0;
+    for (int x = 0; x < n; x++) {
+        const int32_t is_hot = hot ? hot[x] != 0 : 0, is_dark = total[x] < least;
+        invalid[x] = is_hot | is_dark;
+        saturated += is_hot;
+        dark += is_dark & ~is_hot;
+    }
+    count.saturated += saturated;
+    count.dark += dark;
+    return true;
+}
+
 // Every product of `n` pixels.
 //
 // `at` is their index in the output, `angles` their four intensities, `hot` which of them are saturated (not 0); null where
 // none is.
 void polarimetry(const Products& to, int64_t at, int n, const float* const angles[4], const int32_t* hot, Count& count) {
-    const float scale = to.scale;
+    for (int k = 0; k < 4; k++) store(to.angles[k], at, n, angles[k], to.scale);
     const float *__restrict i0 = angles[0], *__restrict i45 = angles[1], *__restrict i90 = angles[2], *__restrict i135 = angles[3];
-    for (int k = 0; k < 4; k++) store(to.angles[k], at, n, angles[k], scale);
-
-    Line total, s1, s2;  // total: 2 S0
+    Line straight, diagonal, total, s1, s2;  // total: 2 S0
     for (int x = 0; x < n; x++) {
-        total[x] = (i0[x] + i90[x]) + (i45[x] + i135[x]);
+        straight[x] = i0[x] + i90[x];
+        diagonal[x] = i45[x] + i135[x];
+        total[x] = straight[x] + diagonal[x];
         s1[x] = i0[x] - i90[x];
         s2[x] = i45[x] - i135[x];
     }
-    store(to.intensity, at, n, total, 0.25f * scale);
-    if (to.whole) {
-        uint16_t *__restrict one = (uint16_t*)to.one + at, *__restrict other = (uint16_t*)to.other + at;
-        for (int x = 0; x < n; x++) {
-            one[x] = (uint16_t)(int32_t)(i0[x] + i90[x]);
-            other[x] = (uint16_t)(int32_t)(i45[x] + i135[x]);
-        }
-    } else if (to.other) {
-        float *__restrict one = (float*)to.one + at, *__restrict other = (float*)to.other + at;
-        for (int x = 0; x < n; x++) {
-            one[x] = (i0[x] + i90[x]) * (0.5f * scale);
-            other[x] = (i45[x] + i135[x]) * (0.5f * scale);
-        }
-    } else if (to.one) {
-        float* __restrict one = (float*)to.one + at;
-        for (int x = 0; x < n; x++) one[x] = total[x] * (0.25f * scale);
-    }
-
-    int32_t invalid[PIECE];
-    int bad = 0;
-    if (hot) {
-        int found = 0;
-        for (int x = 0; x < n; x++) found += hot[x] != 0;
-        count.saturated += found;
-        bad = found;
-    }
-    const float least = to.least;
-    int dark = 0;
-    for (int x = 0; x < n; x++) dark += total[x] < least;
-    bad |= dark;
-    if (bad) {
-        dark = 0;
-        for (int x = 0; x < n; x++) {
-            const int32_t is_hot = hot ? hot[x] != 0 : 0, is_dark = total[x] < least;
-            invalid[x] = is_hot | is_dark;
-            dark += is_dark & ~is_hot;
-        }
-        count.dark += dark;
-    }
-
+    store(to.intensity, at, n, total, 0.25f * to.scale);
+    store_pair(to, at, n, straight, diagonal);
     if (to.stokes.data) {
         float* __restrict out = (float*)to.stokes.data + 3 * at;
         for (int x = 0; x < n; x++) {
-            out[3 * x] = total[x] * (0.5f * scale);
-            out[3 * x + 1] = s1[x] * scale;
-            out[3 * x + 2] = s2[x] * scale;
+            out[3 * x] = total[x] * (0.5f * to.scale);
+            out[3 * x + 1] = s1[x] * to.scale;
+            out[3 * x + 2] = s2[x] * to.scale;
         }
     }
     Line degree, turn;
     if (to.dolp.data || to.preview.data) {
-        const float tiny = 1e-9f / scale;
+        const float tiny = 1e-9f / to.scale;
         for (int x = 0; x < n; x++) {
             const float s0 = 0.5f * total[x];
             degree[x] = at_most(std::sqrt(s1[x] * s1[x] + s2[x] * s2[x]) / (s0 > tiny ? s0 : tiny), 1.0f);
@@ -200,16 +201,21 @@ void polarimetry(const Products& to, int64_t at, int n, const float* const angle
         uint8_t* __restrict out = (uint8_t*)to.aolp.data + at;
         for (int x = 0; x < n; x++) out[x] = low_byte(256 * turn[x]);
     } else if (to.aolp.data) {
-        float* __restrict out = (float*)to.aolp.data + at;
-        for (int x = 0; x < n; x++) out[x] = 3.14159265f * turn[x];
+        store(to.aolp, at, n, turn, 3.14159265f);
     }
-    if (bad) {
+
+    int32_t invalid[PIECE];
+    const bool any = find_invalid(total, hot, to.least, n, invalid, count);
+    if (any) {
         mask(to.stokes, at, n, 3, invalid);
         mask(to.dolp, at, n, 1, invalid);
         mask(to.aolp, at, n, 1, invalid);
-        for (int x = 0; x < n; x++) degree[x] = invalid[x] ? 0.0f : degree[x];
     }
-    if (to.preview.data) preview((uint8_t*)to.preview.data + 3 * at, n, total, degree, turn, 255 * 0.25f * scale);
+    if (to.preview.data) {
+        if (any)
+            for (int x = 0; x < n; x++) degree[x] = invalid[x] ? 0.0f : degree[x];
+        preview((uint8_t*)to.preview.data + 3 * at, n, total, degree, turn, 255 * 0.25f * to.scale);
+    }
 }
 
 // --------------------------------------------------------------------------------------------------------------- mosaic
@@ -262,6 +268,38 @@ void columns(const Raw* near, const Raw* far, int width, int first, int n, typen
     }
 }
 
+// Co-sited: 3/4 and 1/4 of the two nearest samples along x, both times 4, as `columns` does it along y.
+template <class Sum>
+void centres(const Sum* __restrict even, const Sum* __restrict odd, int n, float* __restrict left, float* __restrict right) {
+    for (int x = 0; x < n; x++) {
+        left[x] = (float)(int32_t)(3 * (uint32_t)even[x + 1] + even[x + 2]);
+        right[x] = (float)(int32_t)(3 * (uint32_t)odd[x + 1] + odd[x]);
+    }
+}
+
+// Each sample at its own site.
+template <class Sum>
+void sites(const Sum* __restrict even, const Sum* __restrict odd, int n, float* __restrict left, float* __restrict right) {
+    for (int x = 0; x < n; x++) {
+        left[x] = (float)(int32_t)even[x + 1];
+        right[x] = (float)(int32_t)odd[x + 1];
+    }
+}
+
+// Which of `n` superpixels have a saturated sample, in `hot`; false, and nothing there, where none has: they are rare.
+template <class Raw>
+bool find_saturated(const Raw* __restrict a, const Raw* __restrict b, int n, int32_t full_scale, int32_t* __restrict hot) {
+    Raw peak = 0;
+    for (int x = 0; x < 2 * n; x++) {
+        const Raw larger = a[x] > b[x] ? a[x] : b[x];
+        peak = larger > peak ? larger : peak;
+    }
+    if (peak < full_scale) return false;
+    for (int x = 0; x < n; x++)
+        hot[x] = (a[2 * x] >= full_scale) | (a[2 * x + 1] >= full_scale) | (b[2 * x] >= full_scale) | (b[2 * x + 1] >= full_scale);
+    return true;
+}
+
 template <class Raw> void half_row(const Mosaic& from, const Products& to, int y, Count& count) {
     typedef typename Pair<Raw>::Sum Sum;
     const Raw* rows[4];  // 2y - 1 .. 2y + 2
@@ -269,41 +307,15 @@ template <class Raw> void half_row(const Mosaic& from, const Products& to, int y
     const int width = (int)to.width;
     for (int first = 0; first < width; first += PIECE) {
         const int n = width - first < PIECE ? width - first : PIECE;
-        Sum even[2][PIECE + 2], odd[2][PIECE + 2];
+        Sum even[PIECE + 2], odd[PIECE + 2];
         Line places[4];
-        if (from.co_sited) {
-            columns<Raw>(rows[1], rows[3], from.width, first, n, even[0], odd[0]);
-            columns<Raw>(rows[2], rows[0], from.width, first, n, even[1], odd[1]);
-            for (int row = 0; row < 2; row++) {
-                const Sum *__restrict e = even[row], *__restrict o = odd[row];
-                float *__restrict left = places[2 * row], *__restrict right = places[2 * row + 1];
-                for (int x = 0; x < n; x++) {
-                    left[x] = (float)(int32_t)(3 * (uint32_t)e[x + 1] + e[x + 2]);
-                    right[x] = (float)(int32_t)(3 * (uint32_t)o[x + 1] + o[x]);
-                }
-            }
-        } else {
-            for (int row = 0; row < 2; row++) {
-                columns<Raw>(rows[1 + row], nullptr, from.width, first, n, even[row], odd[row]);
-                for (int x = 0; x < n; x++) {
-                    places[2 * row][x] = (float)(int32_t)even[row][x + 1];
-                    places[2 * row + 1][x] = (float)(int32_t)odd[row][x + 1];
-                }
-            }
-        }
-        // Saturated pixels are rare: one look at the samples as they are, and the rest only where it finds any.
-        const Raw *__restrict a = rows[1] + 2 * first, *__restrict b = rows[2] + 2 * first;
-        Raw peak = 0;
-        for (int x = 0; x < 2 * n; x++) {
-            const Raw larger = a[x] > b[x] ? a[x] : b[x];
-            peak = larger > peak ? larger : peak;
+        for (int row = 0; row < 2; row++) {
+            const Raw* far = from.co_sited ? rows[row ? 0 : 3] : nullptr;
+            columns<Raw>(rows[1 + row], far, from.width, first, n, even, odd);
+            (from.co_sited ? centres<Sum> : sites<Sum>)(even, odd, n, places[2 * row], places[2 * row + 1]);
         }
         int32_t hot[PIECE];
-        const bool any = peak >= from.full_scale;
-        if (any)
-            for (int x = 0; x < n; x++)
-                hot[x] = a[2 * x] >= from.full_scale || a[2 * x + 1] >= from.full_scale || b[2 * x] >= from.full_scale ||
-                         b[2 * x + 1] >= from.full_scale;
+        const bool any = find_saturated(rows[1] + 2 * first, rows[2] + 2 * first, n, from.full_scale, hot);
         const float* angles[4];
         for (int k = 0; k < 4; k++) angles[k] = places[from.place[k]];
         polarimetry(to, (int64_t)y * width + first, n, angles, any ? hot : nullptr, count);
