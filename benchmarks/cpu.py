@@ -10,6 +10,7 @@ medians. Each works on the same frame or pair and returns what its users get. Wr
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ from common import RESULTS, cpu_model, machine, slug, table, write
 from skimage.metrics import structural_similarity
 
 from polar_pipeline import Pipeline, reference
+from polar_pipeline.cpu.native import VARIABLE
 from polar_pipeline.scene import synthetic
 from polar_pipeline.sensor import ANGLES, SENSORS, expose
 
@@ -111,6 +113,30 @@ def similarity(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
     return times
 
 
+def kernels(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
+    """Half resolution, 8-bit intensity, float DoLP, AoLP, SSIM map and mean: compiled kernels, and OpenCV."""
+    raw = expose(synthetic("window", shape), SENSORS["IMX250MZR"])
+    products = ("intensity", "dolp", "aolp", "ssim_map", "ssim")
+    contenders: Dict[str, Callable[[], Any]] = {}
+    stages: Dict[str, List[float]] = {}
+    for way in ("compiled", "opencv"):
+        os.environ[VARIABLE] = way
+        pipeline = Pipeline("IMX250MZR", products, "cpu", dtype={"intensity": "uint8"})
+
+        def run(pipeline: Pipeline = pipeline, way: str = way) -> None:
+            timings = pipeline(raw).timings
+            for stage in ("polarization", "ssim"):
+                stages.setdefault(f"{way}, {stage}", []).append(1e3 * timings[stage])
+
+        contenders[way] = run
+    del os.environ[VARIABLE]
+    times = interleaved(contenders, repeats)
+    for name, taken in stages.items():
+        quartiles = np.round(np.percentile(taken[2:], (25, 50, 75)), 2).tolist()
+        times[name] = dict(zip(times["compiled"], quartiles))
+    return times
+
+
 def color(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
     """Four full-resolution RGB angle images, 8 bit, of a colour frame."""
     stokes = synthetic("window", shape, is_color=True)
@@ -146,12 +172,16 @@ def main() -> int:
         # Name: measurement, ours, theirs, how many times as fast ours has to be.
         "mono: Stokes, DoLP, AoLP": (polarimetry, "polar_pipeline", "polanalyser", 6.0),
         "mono: the same, some pixels saturated": (saturated, "polar_pipeline", "polanalyser", 6.0),
+        "mono, half resolution: all of it": (kernels, "compiled", "opencv", 4.0),
+        "mono, half resolution: polarization": (kernels, "compiled, polarization", "opencv, polarization", 4.0),
+        "mono, half resolution: SSIM": (kernels, "compiled, ssim", "opencv, ssim", 4.0),
         "SSIM: map and mean": (similarity, "polar_pipeline", "scikit-image", 4.0),
         "colour: four RGB images, bilinear": (color, "polar_pipeline bilinear", "polanalyser", 1.0),
         "colour: four RGB images, gradient": (color, "polar_pipeline gradient", "polanalyser", 1.0),
     }
     measured = {
-        run: run(tuple(arguments.shape), arguments.repeats) for run in (polarimetry, saturated, similarity, color)
+        run: run(tuple(arguments.shape), arguments.repeats)
+        for run in (kernels, polarimetry, saturated, similarity, color)
     }
     ratios = {}
     for title, (run, ours, theirs, target) in parts.items():
