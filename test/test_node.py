@@ -44,8 +44,10 @@ from polar_pipeline.cuda.driver import DeviceLostError
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import measure
-from polar_pipeline.ros.node import INFO_TOPICS, Frame, Mailbox, PipelineCache, PolarNode
+from polar_pipeline.ros.mailbox import Frame, Mailbox
+from polar_pipeline.ros.node import INFO_TOPICS, PolarNode
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
+from polar_pipeline.ros.pipelines import PipelineCache
 from polar_pipeline.ros.preset import flatten, to_yaml
 
 pytestmark = pytest.mark.ros
@@ -478,7 +480,7 @@ class SlowPipeline:
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """From products to what the cache gives for a frame."""
-    monkeypatch.setattr("polar_pipeline.ros.node.Pipeline", SlowPipeline)
+    monkeypatch.setattr("polar_pipeline.ros.pipelines.Pipeline", SlowPipeline)
     monkeypatch.setattr(SlowPipeline, "made", [])
     settings = make_settings({name: row.default for name, row in PARAMETERS.items()})
     held = PipelineCache()

@@ -11,10 +11,9 @@ import copy
 import threading
 import time
 import traceback
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Deque, Dict, Generic, Hashable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -47,7 +46,9 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import Level, Quality, measure
 from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.fallback import Fallback
+from polar_pipeline.ros.mailbox import Frame, Mailbox
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, Parameter, Settings, make_settings
+from polar_pipeline.ros.pipelines import PipelineCache, Served
 from polar_pipeline.ros.rig import Camera, read_rig
 from polar_pipeline.ros.snapshot import Snapshot, default_folder, write_snapshot
 from polar_pipeline.sensor import FULL_FRAME, FrameError
@@ -57,10 +58,6 @@ try:
 except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks
 
-T = TypeVar("T")
-
-#: Pipelines kept, one per settings and set of products: viewers that come and go switch between them.
-CACHED_PIPELINES = 4
 #: Seconds between two looks at the stop flag: Python runs a signal's handler only between two waits.
 STOP_PERIOD = 0.1
 #: Topics of `CameraInfo`: beside `intensity`, where `camera_info` is the input's, and in each folder of images, where
@@ -78,143 +75,6 @@ LAYOUT_PERIOD = 1.0
 _QOS_OVERRIDES = QoSOverridingOptions(
     (QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY, QoSPolicyKind.DURABILITY)
 )
-
-
-class Frame(NamedTuple):
-    """A raw image as it came in.
-
-    Attributes:
-        cdr: Serialized `sensor_msgs/Image`.
-        received: When, on `time.perf_counter`.
-        time_ns: When, on the node's clock; 0 while a simulated clock has not started.
-    """
-
-    cdr: bytes
-    received: float
-    time_ns: int
-
-
-class Mailbox(Generic[T]):
-    """A few slots between two threads: when they are full, the newest item takes the place of the oldest.
-
-    Args:
-        size: Items that may wait.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._condition = threading.Condition()
-        self._items: Deque[T] = deque(maxlen=size)
-        self._closed = False
-
-    def put(self, item: T) -> bool:
-        """Leave an item; True if that pushed out one that nobody had taken."""
-        with self._condition:
-            full = len(self._items) == self._items.maxlen
-            self._items.append(item)
-            self._condition.notify()
-            return full
-
-    def take(self) -> Optional[T]:
-        """Wait for an item; None once closed."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._closed or self._items)
-            return None if self._closed else self._items.popleft()
-
-    def close(self) -> None:
-        """Wake the taker for good."""
-        with self._condition:
-            self._closed = True
-            self._condition.notify()
-
-
-class Served(NamedTuple):
-    """What processes a frame, and the settings that its outputs go by."""
-
-    pipeline: Pipeline
-    settings: Settings
-
-
-class PipelineCache:
-    """The pipelines used last, by settings and products; used by the worker alone.
-
-    A new one may first have to be compiled. That happens in a thread beside the worker, and meanwhile the one used last
-    keeps serving, with its own settings in everything: a change comes late, but never in parts. What cannot be put off
-    is how frames are read (see `_can_stand_in`); there the worker waits.
-    """
-
-    def __init__(self) -> None:
-        self._pipelines: Dict[Hashable, Pipeline] = {}
-        self._last: Optional[Served] = None
-        self._compiler = ThreadPoolExecutor(1, "polar_pipeline_compiler")
-        self._compiling: Dict[Pipeline, Any] = {}  # futures
-
-    def get(self, settings: Settings, products: Tuple[str, ...], raw: Raw) -> Served:
-        """What makes these products by these settings, or what was used last until that is ready for `raw`.
-
-        Raises:
-            RuntimeError: It cannot be made ready.
-        """
-        wanted, last = Served(self._make(settings, products), settings), self._last
-        pipeline = wanted.pipeline
-        if pipeline in self._compiling or not pipeline.is_ready(raw):
-            if last is not None and _can_stand_in(last.pipeline, pipeline, raw):
-                if pipeline not in self._compiling:
-                    self._compiling[pipeline] = self._compiler.submit(pipeline.prepare, raw)
-                if not self._compiling[pipeline].done():
-                    return last
-            if pipeline in self._compiling:
-                self._compiling.pop(pipeline).result()  # raises what went wrong
-        if last is None or pipeline is not last.pipeline:
-            pipeline.reset()  # what it saw last is not the frame before this one
-        self._last = wanted
-        return wanted
-
-    def _make(self, settings: Settings, products: Tuple[str, ...]) -> Pipeline:
-        """A pipeline of the cache, or a new one in the place of the oldest."""
-        key = (settings.options, settings.output_depth, settings.threads, products)
-        pipeline = self._pipelines.pop(key, None) or Pipeline(**settings.arguments(products))
-        self._pipelines[key] = pipeline  # last: the others are older
-        if len(self._pipelines) > CACHED_PIPELINES:
-            serving = self._last and self._last.pipeline
-            oldest = next(key for key, row in self._pipelines.items() if row is not serving)
-            self._release(self._pipelines.pop(oldest))
-        return pipeline
-
-    def _release(self, pipeline: Pipeline) -> None:
-        """Close a pipeline, if it is being compiled as soon as that is done."""
-        compiling = self._compiling.pop(pipeline, None)
-        if compiling is None:
-            pipeline.close()
-        else:
-            compiling.cancel()
-            compiling.add_done_callback(lambda _: pipeline.close())
-
-    def reset(self) -> None:
-        """Forget the frame before."""
-        if self._last is not None:
-            self._last.pipeline.reset()
-
-    def clear(self) -> None:
-        """Release all pipelines."""
-        for pipeline in self._pipelines.values():
-            self._release(pipeline)
-        self._pipelines.clear()
-        self._last = None
-
-    def close(self) -> None:
-        """Release all pipelines for good."""
-        self.clear()
-        self._compiler.shutdown()
-
-
-#: Options that say how a frame is read: outputs made by former ones would be pictures of something else.
-_READING = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
-
-
-def _can_stand_in(one: Pipeline, other: Pipeline, raw: Raw) -> bool:
-    """Whether a pipeline can process a frame that is meant for another one: it reads and compares frames likewise."""
-    alike = (getattr(one.options, name) == getattr(other.options, name) for name in (*_READING, "ssim_mode"))
-    return all(alike) and one.is_ready(raw)
 
 
 class PolarNode(Node):  # type: ignore[misc]
