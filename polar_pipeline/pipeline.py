@@ -57,7 +57,7 @@ class Result(Mapping[str, np.ndarray]):
         return f"Result({shapes})"
 
 
-class _Pending(NamedTuple):
+class Pending(NamedTuple):
     """A frame under way: the backend's ticket, and seconds spent before."""
 
     ticket: Any
@@ -199,7 +199,7 @@ class Pipeline:
             FrameError: A frame of the wrong type, shape or size.
             ValueError: A reference is missing, not wanted, or of the wrong shape.
         """
-        return self._result(self._submit(raw, reference))
+        return self.result(self.submit(raw, reference=reference))
 
     def stream(self, frames: Iterable[Raw]) -> Iterator[Result]:
         """Process frames one after the other; on a GPU, transfers and computation of neighbouring frames overlap.
@@ -209,18 +209,28 @@ class Pipeline:
         Raises:
             FrameError: A frame of the wrong type, shape or size.
         """
-        pending: Deque[_Pending] = deque()
+        pending: Deque[Pending] = deque()
         for raw in frames:
-            pending.append(self._submit(raw, None))
-            if len(pending) == self._backend.depth:
-                yield self._result(pending.popleft())
+            pending.append(self.submit(raw))
+            if len(pending) == self.depth:
+                yield self.result(pending.popleft())
         while pending:
-            yield self._result(pending.popleft())
+            yield self.result(pending.popleft())
 
     def _frame(self, raw: Raw) -> Frame:
         return as_frame(raw, self.options.full_scale if getattr(raw, "dtype", None) == np.uint16 else 0)
 
-    def _submit(self, raw: Raw, reference: Optional[np.ndarray]) -> _Pending:
+    @property
+    def depth(self) -> int:
+        """Frames that can be under way: submitted, their result not yet taken."""
+        return self._backend.depth
+
+    def submit(self, raw: Raw, *, reference: Optional[np.ndarray] = None) -> Pending:
+        """Start on a frame; arguments and errors are those of a call. A GPU goes on by itself.
+
+        Raises:
+            RuntimeError: `depth` frames are under way already.
+        """
         start = time.perf_counter()
         options, frame = self.options, self._frame(raw)
         size = self.output_size(frame.shape)
@@ -230,9 +240,10 @@ class Pipeline:
         if reference is not None and (reference.shape != size or reference.dtype != np.float32):
             raise ValueError(f"reference must be float32 of shape {size}, got {reference.dtype} {reference.shape}")
         checked = time.perf_counter()
-        return _Pending(self._backend.submit(frame, reference), checked - start)
+        return Pending(self._backend.submit(frame, reference), checked - start)
 
-    def _result(self, pending: _Pending) -> Result:
+    def result(self, pending: Pending) -> Result:
+        """The products of a frame that was submitted; frames come back in the order in which they were."""
         output = self._backend.result(pending.ticket)
         return Result(output.products, {"prepare": pending.seconds, **output.timings}, output.invalid, output.blocks)
 

@@ -120,3 +120,19 @@ def test_a_backend_that_cannot_work_says_why(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("polar_pipeline.pipeline.backend_problem", lambda _: "no GPU found")
     with pytest.raises(RuntimeError, match="'cuda' cannot work here: no GPU found"):
         Pipeline(backend="cuda")
+
+
+def test_submit_and_result_are_a_call_in_two_steps() -> None:
+    frames = [np.random.default_rng(k).integers(10, 240, (32, 48)).astype(np.uint8) for k in range(3)]
+    products = ("dolp", "ssim")
+    one = Pipeline(products=products, backend="cpu", ssim_mode="temporal")
+    other = Pipeline(products=products, backend="cpu", ssim_mode="temporal")
+    for frame in frames:
+        want, got = one(frame), other.result(other.submit(frame))
+        assert list(got) == list(want)
+        assert set(got.timings) == set(want.timings)
+        for name in products:
+            np.testing.assert_array_equal(got[name], want[name])
+    assert other.depth >= 1
+    with pytest.raises(ValueError, match="takes no reference"):
+        other.submit(frames[0], reference=np.zeros((16, 24), np.float32))
