@@ -14,6 +14,7 @@ import numpy as np
 from rosbags.serde import SerdeError
 from rosbags.typesys import Stores, get_typestore
 
+from polar_pipeline.output import behind
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor import Frame, FrameError, get_format, wrap
 
@@ -181,18 +182,21 @@ def to_array(message: ImageMessage) -> np.ndarray:
     return array if channels == 1 else array.reshape(height, message.width, channels)
 
 
-def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray) -> bytes:
+def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray) -> Cdr:
     """A serialized `sensor_msgs/Image` of an (H, W) or (H, W, C) array of uint8, uint16 or float32.
 
-    The pixels are copied once, into the bytes that rclpy publishes: the library serializes an image without any, which
-    ends in their number.
+    The library serializes an image without pixels, which ends in their number. It is written in front of the pixels
+    where there is room, as with every product of a pipeline: then the message lies in the array's own memory, and holds
+    what the array holds. Else the pixels are copied once.
     """
     data = np.ascontiguousarray(array)
     height, width = data.shape[:2]
     step = data.nbytes // height
     nothing = np.zeros(0, np.uint8)
     empty = encode(_new(IMAGE, _header(stamp_ns, frame_id), height, width, encoding, 0, step, nothing), IMAGE)
-    return b"".join((empty[:-4], struct.pack("<I", data.nbytes), data.data))
+    head = b"".join((empty[:-4], struct.pack("<I", data.nbytes)))
+    whole = behind(head, data)
+    return b"".join((head, data.data)) if whole is None else whole
 
 
 def encode_compressed(stamp_ns: int, frame_id: str, fmt: str, data: np.ndarray) -> memoryview:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -11,6 +12,13 @@ from polar_pipeline.coefficients import SSIM_BLOCK
 
 #: Arrays kept per shape and type: some products share both, and a consumer may hold a few frames.
 _KEPT = 16
+#: Bytes in front of each array of `Buffers`, for a message's head.
+HEADROOM = 512
+#: What rows and heads are aligned to: a cache line, and the widest vector.
+_ALIGNMENT = 64
+
+#: Where an array's first byte lies -> the memory of `Buffers` that it is in.
+_BLOCKS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
 
 
 class Output(NamedTuple):
@@ -39,7 +47,8 @@ def block_pixels(height: int, width: int) -> np.ndarray:
 class Buffers:
     """Output arrays, handed out again once their former holders have dropped them: fresh pages cost more than the work.
 
-    An array that is referenced from anywhere else, directly or through a view, is left alone.
+    An array that is referenced from anywhere else, directly or through a view, is left alone. In front of each there is
+    room for a head (`behind`).
 
     Args:
         make: Makes an array of a shape and type with arbitrary content.
@@ -47,18 +56,45 @@ class Buffers:
 
     def __init__(self, make: Callable[[Tuple[int, ...], str], np.ndarray] = np.empty) -> None:
         self._make = make
-        self._arrays: Dict[Tuple[Tuple[int, ...], str], List[np.ndarray]] = {}
+        self._blocks: Dict[Tuple[Tuple[int, ...], str], List[np.ndarray]] = {}
 
     def get(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
         """An array of this shape and type with arbitrary content."""
-        known = self._arrays.setdefault((shape, dtype), [])
+        known = self._blocks.setdefault((shape, dtype), [])
         for k in range(len(known)):
             if sys.getrefcount(known[k]) == _UNSHARED:
-                return known[k]
+                return _array(known[k], shape, dtype)
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        block = self._make((HEADROOM + size + _ALIGNMENT,), "uint8")
         if len(known) < _KEPT:
-            known.append(self._make(shape, dtype))
-            return known[-1]
-        return self._make(shape, dtype)
+            known.append(block)
+        return _array(block, shape, dtype)
+
+
+def _array(block: np.ndarray, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
+    """The array in a block of memory; its `base` is the block, as of every view of it."""
+    start = HEADROOM + -(block.ctypes.data + HEADROOM) % _ALIGNMENT
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    array: np.ndarray = block[start : start + size].view(dtype).reshape(shape)
+    _BLOCKS[array.ctypes.data] = block
+    return array
+
+
+def behind(head: bytes, array: np.ndarray) -> Optional[memoryview]:
+    """The bytes of an array of `Buffers` behind a head, in one piece, without a copy.
+
+    The array and what this gives share their memory. Another call for the same array writes over the former head.
+
+    Returns:
+        None where there is no room in front of the array.
+    """
+    block = _BLOCKS.get(array.ctypes.data)
+    if block is None or array.base is not block or not array.flags.c_contiguous or len(head) > HEADROOM:
+        return None
+    start = array.ctypes.data - block.ctypes.data
+    whole = block.data[start - len(head) : start + array.nbytes]
+    whole[: len(head)] = head
+    return whole
 
 
 def _unshared_count() -> int:
