@@ -10,8 +10,8 @@ frames, so that a change of the machine's load meets all of them; each meets thr
 - camera: `--rate` frames a second, whether they are answered or not.
 
 Latency is from the moment the camera hands a frame to the middleware until the viewer has a product, or the last of
-them. Writes `benchmarks/results/node_<device>.json`; fields in capitals as ros2_benchmark defines them. Needs
-polanalyser and scikit-image.
+them. Writes `benchmarks/results/node_<device>.json`; fields in capitals as ros2_benchmark defines them. The usual
+node is left out where polanalyser or scikit-image is missing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -26,6 +27,7 @@ import numpy as np
 from common import RESULTS, cpu_model, machine, slug, table, write
 
 from polar_pipeline.bench import Block, summarize
+from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.messages import product_message
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.ros.bench import IN_FLIGHT, Contender, Load, Rig, isolate, own_node, raw_frames
@@ -35,6 +37,8 @@ RUNS = {
     "with SSIM": ("intensity", "dolp", "aolp", "ssim_map", "ssim"),
     "polarization": ("intensity", "dolp", "aolp"),
 }
+#: What the usual node imports.
+USUAL_NEEDS = ("polanalyser", "skimage")
 PACKAGES = ("numpy", "opencv-python-headless", "rclpy", "ros-fastdds", "rosbags", "polanalyser", "scikit-image")
 
 
@@ -49,11 +53,8 @@ def contenders(products: Tuple[str, ...], size: Tuple[int, int], backend: str) -
     """The nodes to compare."""
     script = (sys.executable, str(Path(__file__).with_name("contenders.py")))
     sizes = (f"{name}={count}" for name, count in message_sizes(products, size).items())
-    return [
-        Contender("relay", (*script, "relay", *sizes)),
-        Contender("usual", (*script, "usual", *products)),
-        own_node("ours", backend),
-    ]
+    usual = [Contender("usual", (*script, "usual", *products))] if all(map(find_spec, USUAL_NEEDS)) else []
+    return [Contender("relay", (*script, "relay", *sizes)), *usual, own_node("ours", backend)]
 
 
 def compare(
@@ -82,13 +83,15 @@ def ratios(figures: Dict[str, Dict[str, Any]]) -> Dict[str, float]:
     alone = {name: row["latency_ms"]["frame"]["p50"] for name, row in figures["alone"].items()}
     rate = {name: row["MEAN_FRAME_RATE"] for name, row in figures["fastest"].items()}
     cpu = {name: row["cpu_ms_per_frame"] for name, row in figures["alone"].items()}
-    return {
-        "latency: ours / relay": round(alone["ours"] / alone["relay"], 2),
-        "latency: usual / ours": round(alone["usual"] / alone["ours"], 2),
-        "frame rate: relay / ours": round(rate["relay"] / rate["ours"], 2),
-        "frame rate: ours / usual": round(rate["ours"] / rate["usual"], 2),
-        "CPU time: usual / ours": round(cpu["usual"] / cpu["ours"], 2),
+    found = {
+        "latency: ours / relay": alone["ours"] / alone["relay"],
+        "frame rate: relay / ours": rate["relay"] / rate["ours"],
     }
+    if "usual" in alone:
+        found["latency: usual / ours"] = alone["usual"] / alone["ours"]
+        found["frame rate: ours / usual"] = rate["ours"] / rate["usual"]
+        found["CPU time: usual / ours"] = cpu["usual"] / cpu["ours"]
+    return {name: round(ratio, 2) for name, ratio in found.items()}
 
 
 def main() -> int:
@@ -115,8 +118,10 @@ def main() -> int:
         print(f"\n{run}: {', '.join(RUNS[run])}\n")
         print(table(["load", "node", "p50 ms", "p95 ms", "p99 ms", "Hz", "missed", "sent", "CPU ms"], lines(figures)))
         print("\n" + table(["", "ratio"], runs[run]["ratios"].items()), flush=True)
+    device = cpu_model() if arguments.backend == "cpu" else Driver().name
     report = {
         "machine": machine(PACKAGES),
+        "device": device,
         "load_before": round(load_before, 2),
         "backend": arguments.backend,
         "size": size,
@@ -125,8 +130,7 @@ def main() -> int:
         "seconds_a_block": arguments.seconds,
         "runs": runs,
     }
-    device = slug(cpu_model()) if arguments.backend == "cpu" else arguments.backend
-    write(arguments.output or RESULTS / f"node_{device}.json", report)
+    write(arguments.output or RESULTS / f"node_{slug(device)}.json", report)
     return 0
 
 
