@@ -43,11 +43,12 @@ class Mailbox(Generic[T]):
             self._condition.notify()
             return full
 
-    def take(self) -> Optional[T]:
-        """Wait for an item; None once closed."""
+    def take(self, wait: bool = True) -> Optional[T]:
+        """The oldest item; None once closed, or where there is none and nobody is to wait for one."""
         with self._condition:
-            self._condition.wait_for(lambda: self._closed or self._items)
-            return None if self._closed else self._items.popleft()
+            if wait:
+                self._condition.wait_for(lambda: self._closed or self._items)
+            return self._items.popleft() if self._items and not self._closed else None
 
     def close(self) -> None:
         """Wake the taker for good."""

@@ -1,7 +1,8 @@
 """The live node: raw frames in, polarization topics out, as serialized messages.
 
-The executor's thread only takes messages and answers services. One worker thread computes: it takes the next frame,
-asks who listens, makes every message of the frame and then publishes them in one go.
+The executor's thread only takes messages and answers services. One worker thread computes: it takes the next frame and
+asks who listens. Another one makes every message of the frame and then publishes them in one go, while the worker is at
+the next frame.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import copy
 import threading
 import time
 import traceback
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 import cv2
 import numpy as np
@@ -23,7 +25,6 @@ from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescri
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.logging import get_logger
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
@@ -41,22 +42,31 @@ from polar_pipeline import messages
 from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.display import Viewer
 from polar_pipeline.layout import LayoutCheck, check_layout
-from polar_pipeline.pipeline import Pipeline, Raw, Result
+from polar_pipeline.pipeline import Pending, Pipeline, Raw, Result
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import Level, Quality, measure
 from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.fallback import Fallback
 from polar_pipeline.ros.mailbox import Frame, Mailbox
+from polar_pipeline.ros.outbox import Letter, Outbox
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, Parameter, Settings, make_settings
 from polar_pipeline.ros.pipelines import PipelineCache, Served
 from polar_pipeline.ros.rig import Camera, read_rig
 from polar_pipeline.ros.snapshot import Snapshot, default_folder, write_snapshot
 from polar_pipeline.sensor import FULL_FRAME, FrameError
+from polar_pipeline.sensor import Frame as RawMosaic
 
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks
 except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks
+
+try:
+    from rclpy.experimental import EventsExecutor  # is told what is ready, does not look: half a millisecond a frame
+except ImportError:  # before Kilted
+    from rclpy.executors import SingleThreadedExecutor as EventsExecutor
+
+T = TypeVar("T")
 
 #: Seconds between two looks at the stop flag: Python runs a signal's handler only between two waits.
 STOP_PERIOD = 0.1
@@ -75,6 +85,43 @@ LAYOUT_PERIOD = 1.0
 _QOS_OVERRIDES = QoSOverridingOptions(
     (QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY, QoSPolicyKind.DURABILITY)
 )
+
+
+class _Job(NamedTuple):
+    """A frame under way.
+
+    Attributes:
+        frame: As it came in.
+        image: Decoded.
+        raw: Its pixels.
+        served: What processes it; None if only calibrations are asked for.
+        settings: What its messages go by.
+        pending: What the pipeline knows it by.
+        timings: Seconds per stage so far.
+        age: Seconds since its stamp when it came in, None if the clocks differ.
+        is_restart: Whether time jumped back since the frame before.
+        wanted: Products that somebody listens to.
+        compress: Products that somebody wants as JPEG.
+        infos: Topics of calibrations that somebody listens to.
+    """
+
+    frame: Frame
+    image: messages.ImageMessage
+    raw: RawMosaic
+    served: Optional[Served]
+    settings: Settings
+    pending: Optional[Pending]
+    timings: Dict[str, float]
+    age: Optional[float]
+    is_restart: bool
+    wanted: FrozenSet[str]
+    compress: FrozenSet[str]
+    infos: Tuple[str, ...]
+
+    @property
+    def depth(self) -> int:
+        """Frames that can be under way where this one is."""
+        return self.served.pipeline.depth if self.served else 1
 
 
 class PolarNode(Node):  # type: ignore[misc]
@@ -130,6 +177,9 @@ class PolarNode(Node):  # type: ignore[misc]
 
         self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
         self._snapshot: Optional[Any] = None  # a future
+        self._outbox = Outbox()
+        self._deliveries = ThreadPoolExecutor(1, "polar_pipeline_publisher")
+        self._delivery = self._deliveries.submit(lambda: None)  # of the frame before
         self._worker = threading.Thread(target=self._work, name="polar_pipeline_worker")
         self._input = self._subscription(Image, "image_raw", self._on_frame)
         self._subscription(CameraInfo, "camera_info", self._on_camera_info)
@@ -147,6 +197,8 @@ class PolarNode(Node):  # type: ignore[misc]
         """Finish the frame and the snapshot at work, end the worker and release the pipelines; safe to call twice."""
         self._frames.close()
         self._worker.join()
+        self._deliveries.shutdown()
+        self._outbox.close()
         self._snapshots.shutdown()
         self._pipelines.close()
 
@@ -297,24 +349,40 @@ class PolarNode(Node):  # type: ignore[misc]
     # --------------------------------------------------------------------------------------- the worker's thread
 
     def _work(self) -> None:
+        """Start on frames as they come, and take results; while one is published, the next is computed."""
+        under_way: Deque[_Job] = deque()
         while True:
-            frame = self._frames.take()
-            if frame is None:
+            frame = self._frames.take(wait=not under_way)
+            if frame is None and not under_way:
                 return
-            try:
-                self._process(frame)
-            except FrameError as err:
-                self._refuse(err.cause, str(err))
-            except DeviceError as err:
-                self._on_device_error(str(err))
-            except Exception as err:  # noqa: BLE001 - whatever a frame does, the next one gets its chance
-                self._refuse("internal", f"{type(err).__name__}: {err}", traceback.format_exc())
+            job = None if frame is None else self._guard(self._begin, frame, under_way)
+            if job is not None:
+                under_way.append(job)
+                if len(under_way) < job.depth:
+                    continue  # perhaps the next one is there as well
+            if under_way:
+                job = under_way.popleft()
+                self._guard(self._finish, job, under_way)
 
-    def _on_device_error(self, reason: str) -> None:
-        """What was made on the GPU is given up; the next frame starts with a new backend."""
+    def _guard(self, step: Callable[[T], Optional[_Job]], item: T, under_way: Deque[_Job]) -> Optional[_Job]:
+        """One step of one frame; whatever becomes of it, the next frame gets its chance."""
+        try:
+            return step(item)
+        except FrameError as err:
+            self._refuse(err.cause, str(err))
+        except DeviceError as err:
+            self._on_device_error(str(err), len(under_way))
+            under_way.clear()
+        except Exception as err:  # noqa: BLE001
+            self._refuse("internal", f"{type(err).__name__}: {err}", traceback.format_exc())
+        return None
+
+    def _on_device_error(self, reason: str, others: int = 0) -> None:
+        """What was made on the GPU is given up, other frames under way too; the next starts with a new backend."""
         self._pipelines.clear()
         self._fallback.failed(reason)
-        self._refuse("device", reason)
+        for _ in range(1 + others):
+            self._refuse("device", reason)
         if self._settings.on_device_error == "stop":
             self.get_logger().fatal(f"ends: {reason}")
             self.failure = reason
@@ -325,16 +393,15 @@ class PolarNode(Node):  # type: ignore[misc]
         if line is not None:
             self.get_logger().warning(f"{line}\n{detail}".rstrip())
 
-    def _process(self, frame: Frame) -> None:
-        """One frame, from its bytes to all of its messages."""
+    def _begin(self, frame: Frame) -> Optional[_Job]:
+        """Start on a frame; None if nobody wants anything of it."""
         started = time.perf_counter()
         timings = {"queue": started - frame.received}
         settings = self._fallback.settings(self._settings)
         image = messages.decode_image(frame.cdr)
-        if image.stamp_ns < self._last_stamp:  # a bag that loops, a camera that starts again
+        is_restart = image.stamp_ns < self._last_stamp  # a bag that loops, a camera that starts again
+        if is_restart:
             self._pipelines.reset()
-            self._quality.restart()
-            self._viewer.reset()
             self._diagnostics.restarted()
         self._last_stamp = image.stamp_ns
         age = self._diagnostics.aged((frame.time_ns - image.stamp_ns) / 1e9) if frame.time_ns else None
@@ -343,74 +410,130 @@ class PolarNode(Node):  # type: ignore[misc]
         compress = {name for name, publisher in self._compressed.items() if publisher.get_subscription_count()}
         needed = {*wanted, *compress, *(WATCHED if settings.always else ())}
         products = tuple(name for name in PRODUCTS if name in needed)
-        infos = {topic: publisher for topic, publisher in self._infos.items() if publisher.get_subscription_count()}
+        infos = tuple(topic for topic, publisher in self._infos.items() if publisher.get_subscription_count())
         if not products and not infos:
             self._diagnostics.idled()
-            return
+            return None
         raw = messages.to_raw(image, settings.options.bit_depth, settings.options.alignment)
         served, reference = self._choose(settings, products, raw)
-        if served is not None:
-            settings = served.settings  # of a change that is still compiled, the former ones
-        options = settings.options
-        size = options.output_size(raw.shape)
         timings["decode"] = time.perf_counter() - started
+        pending = served.pipeline.submit(raw, reference=reference) if served else None
+        # of a change that is still compiled, the former settings
+        return _Job(
+            frame,
+            image,
+            raw,
+            served,
+            served.settings if served else settings,
+            pending,
+            timings,
+            age,
+            is_restart,
+            frozenset(wanted),
+            frozenset(compress),
+            infos,
+        )
 
-        frame_id = settings.frame_id or image.frame_id
-        outgoing: List[Tuple[Publisher, Any]] = []
-        sample = None
-        if served is not None:
-            pipeline = served.pipeline
-            result = pipeline(raw, reference=reference)
+    def _finish(self, job: _Job) -> None:
+        """Take the products of a frame and have them published, when the frame before is."""
+        result = None
+        if job.served is not None and job.pending is not None:
+            pipeline = job.served.pipeline
+            result = pipeline.result(job.pending)
             if pipeline.options.backend != "cpu":
                 self._fallback.worked()
-            timings.update(result.timings)
+            self._device = pipeline.device
+            job.timings.update(result.timings)
+        started = time.perf_counter()
+        self._delivery.result()
+        self._delivery = self._deliveries.submit(self._deliver_or_refuse, job, result, started)
+
+    # ------------------------------------------------------------------------------------ the publisher's thread
+
+    def _deliver_or_refuse(self, job: _Job, result: Optional[Result], ready: float) -> None:
+        job.timings["handover"] = time.perf_counter() - ready
+        try:
+            self._deliver(job, result)
+        except Exception as err:  # noqa: BLE001
+            self._refuse("internal", f"{type(err).__name__}: {err}", traceback.format_exc())
+
+    def _deliver(self, job: _Job, result: Optional[Result]) -> None:
+        """Make every message of a frame, then publish them in one go."""
+        frame, image, timings, settings, options = job.frame, job.image, job.timings, job.settings, job.settings.options
+        if job.is_restart:
+            self._quality.restart()
+            self._viewer.reset()
+        stamp_ns, frame_id = image.stamp_ns, settings.frame_id or image.frame_id
+        letters: List[Letter] = []
+        sample = None
+        if job.served is not None and result is not None:
             started = time.perf_counter()
             for name, array in result.items():
-                if name not in wanted | compress:
+                if name not in job.wanted | job.compress:
                     continue
                 shown = self._viewer.show(name, array, settings.display) if name in COMPRESSED else array
-                if name in wanted:
+                if name in job.wanted:
                     sent = shown if name == "preview" else array  # only the preview is made for eyes
-                    _, cdr = messages.product_message(name, sent, image.stamp_ns, frame_id)
-                    outgoing.append((self._products[name], cdr))
-                if name in compress:
+                    _, cdr = messages.product_message(name, sent, stamp_ns, frame_id)
+                    letters.append(Letter(self._products[name], cdr))
+                if name in job.compress:
                     jpeg = _jpeg(shown, settings.jpeg_quality)
-                    cdr = messages.encode_compressed(image.stamp_ns, frame_id, "jpeg", jpeg)
-                    outgoing.append((self._compressed[name], cdr))
+                    cdr = messages.encode_compressed(stamp_ns, frame_id, "jpeg", jpeg)
+                    letters.append(Letter(self._compressed[name], cdr))
             timings["encode"] = time.perf_counter() - started
-            started = time.perf_counter()
-            sample = measure(pipeline, raw, result)
-            self._quality.limits = settings.limits
-            self._quality.add(sample, pipeline.options.ssim_mode)
-            timings["quality"] = time.perf_counter() - started
-            self._device = pipeline.device
             self._last_frame = _describe(image, result)
-        strides = {topic: options.ssim_stride if topic.startswith("quality/") else 1 for topic in infos}
-        scaled = {stride: self._get_info(image, size, stride, frame_id) for stride in set(strides.values())}
-        outgoing += [
-            (publisher, scaled[strides[topic]]) for topic, publisher in infos.items() if scaled[strides[topic]]
-        ]
+        letters += self._info_letters(job, frame_id)
 
         started = time.perf_counter()
-        for publisher, cdr in outgoing:
-            publisher.publish(bytes(cdr))
+        self._outbox.send(letters)
         now = time.perf_counter()
         timings["publish"] = now - started
         timings["total"] = now - frame.received
+        if job.served is not None and result is not None:
+            sample = measure(job.served.pipeline, job.raw, result)
+            self._quality.limits = settings.limits
+            self._quality.add(sample, options.ssim_mode)
+            timings["quality"] = time.perf_counter() - now
         late = self._diagnostics.published(timings)
         if self._latency.get_subscription_count():
             values = {stage: f"{1000 * seconds:.3f}" for stage, seconds in timings.items()}
-            values["age"] = "n/a" if age is None else f"{1000 * age:.3f}"
+            values["age"] = "n/a" if job.age is None else f"{1000 * job.age:.3f}"
             level, text = (Level.WARN, "ms; late: the next frame was due before") if late else (Level.OK, "ms")
             statuses = [messages.Status(level, f"{self._name}: latency", text, options.sensor.name, values)]
             if sample is not None:
                 where = sample.lowest.place if sample.lowest else ""
                 name = f"{self._name}: quality"
                 statuses.append(messages.Status(Level.OK, name, where, options.sensor.name, sample.values()))
-            self._latency.publish(bytes(messages.encode_diagnostics(image.stamp_ns, statuses)))
+            self._latency.publish(bytes(messages.encode_diagnostics(stamp_ns, statuses)))
         if now >= self._layout_due:
             self._layout_due = now + LAYOUT_PERIOD
-            self._layout = check_layout(raw, options)
+            self._layout = check_layout(job.raw, options)
+
+    def _info_letters(self, job: _Job, frame_id: str) -> List[Letter]:
+        """The camera's calibration, scaled to the outputs and stamped as the frame; none if there is none that fits."""
+        if self._camera_info is None or not job.infos:
+            return []
+        image = job.image
+        try:
+            info = messages.decode_camera_info(self._camera_info)
+            if (info.height, info.width) not in ((0, 0), (image.height, image.width)):
+                raise FrameError(
+                    "camera_info", f"{info.width}x{info.height} of a frame of {image.width}x{image.height} pixels"
+                )
+        except FrameError as err:
+            self._refuse("camera_info", str(err))
+            return []
+        options = job.settings.options
+        height, width = options.output_size(job.raw.shape)
+        strides = {topic: options.ssim_stride if topic.startswith("quality/") else 1 for topic in job.infos}
+        encoded = {}
+        for stride in set(strides.values()):
+            scale = (0.5 if height < image.height else 1.0) / stride
+            scaled = messages.scale_camera_info(info, scale, (height // stride, width // stride))
+            encoded[stride] = messages.encode_camera_info(scaled, image.stamp_ns, frame_id)
+        return [Letter(self._infos[topic], encoded[stride]) for topic, stride in strides.items()]
+
+    # ------------------------------------------------------------------------------------- the worker's thread
 
     def _choose(
         self, settings: Settings, products: Tuple[str, ...], raw: Raw
@@ -444,25 +567,6 @@ class PolarNode(Node):  # type: ignore[misc]
                 "reference", f"the reference must be {size[1]}x{size[0]}, got {reference.shape[1]}x{reference.shape[0]}"
             )
         return reference
-
-    def _get_info(
-        self, image: messages.ImageMessage, size: Tuple[int, int], stride: int, frame_id: str
-    ) -> Optional[memoryview]:
-        """The camera's calibration, scaled to the output and stamped as the frame; None if there is none that fits."""
-        if self._camera_info is None:
-            return None
-        try:
-            info = messages.decode_camera_info(self._camera_info)
-            if (info.height, info.width) not in ((0, 0), (image.height, image.width)):
-                raise FrameError(
-                    "camera_info", f"{info.width}x{info.height} of a frame of {image.width}x{image.height} pixels"
-                )
-        except FrameError as err:
-            self._refuse("camera_info", str(err))
-            return None
-        scale = (0.5 if size[0] < image.height else 1.0) / stride
-        scaled = messages.scale_camera_info(info, scale, (size[0] // stride, size[1] // stride))
-        return messages.encode_camera_info(scaled, image.stamp_ns, frame_id)
 
 
 def _decode_reference(cdr: bytes) -> np.ndarray:
@@ -520,7 +624,7 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
     """
     # rclpy's own handlers would raise wherever the main thread happens to be
     rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
-    executor = SingleThreadedExecutor()
+    executor = EventsExecutor()
     nodes: List[PolarNode] = []
     try:
         for camera in cameras or (None,):
