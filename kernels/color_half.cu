@@ -512,5 +512,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
     }
 #endif
     count_invalid(frame, count);
-    wait_for_former();
+    end_after_former();
 }

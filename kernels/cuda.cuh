@@ -79,16 +79,20 @@ DEVICE void async_commit() {}
 template <int N> DEVICE void async_wait() {}
 #endif
 
-// ---- from sm_90 on a launch may begin while the one before it in its stream still works (`Driver.launch`). let_next_begin comes
-// first: the next one's blocks take the places that this one's blocks leave. wait_for_former comes before anything that the
-// launch before may still write is read; a kernel that reads raw frames only comes to it last, so that what it stores may not be in
-// use by the launch before. It may not be missing: whoever waits for a launch has to have waited for those before it.
+// ---- from sm_90 on a launch may begin while those before it in its stream still work (`Driver.launch`). let_next_begin comes first: the
+// next one's blocks take the places that this one's blocks leave. wait_for_former comes before anything that the launch before may
+// still write is read. A kernel that reads raw frames only comes to it last: whoever waits for a launch has to have waited for those
+// before it. For that, a block that waits is enough: with end_after_former the others leave their places free. What such a
+// kernel stores may not be in use by launches before it.
 #if __CUDA_ARCH__ >= 900
 DEVICE void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 DEVICE void wait_for_former() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// called, since in its place it makes color_half spill registers
+__device__ __noinline__ void end_after_former() { if (blockIdx.x == 0) wait_for_former(); }
 #else
 DEVICE void let_next_begin() {}
 DEVICE void wait_for_former() {}
+DEVICE void end_after_former() {}
 #endif
 
 // ---- memory is not accessed across in_order: what follows does not take registers yet, which sm_72 is short of
@@ -109,14 +113,11 @@ DEVICE void count_add(u32* counter, u32 n) { atomicAdd(counter, n); }
 // Whether this block is the last one to come here of those that share the counter, which is 0 again then. It sees all that the others
 // stored before. Every thread of a block must come here.
 DEVICE bool last_of_blocks(u32* counter, u32 blocks) {
-    bool is_last = false;
+    u32 before = 0;
     __syncthreads();
-    if (threadIdx.x == 0) {  // its fences hold for the whole block, which has met before and meets again after
-        __threadfence();
-        is_last = atomicInc(counter, blocks - 1) == blocks - 1;
-        __threadfence();
-    }
-    return __syncthreads_or(is_last);
+    if (threadIdx.x == 0)  // releases and acquires for the whole block, which has met before and meets again after
+        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0,[%1],%2;" : "=r"(before) : "l"(counter), "r"(blocks - 1) : "memory");
+    return __syncthreads_or(threadIdx.x == 0 && before == blocks - 1);
 }
 
 // ---- tensor cores: out += a b, of 16x16 and 16x8 halves, in float. Lane = 4 g + t holds pairs of halves: of a, rows g and g + 8 at columns

@@ -135,5 +135,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
             store_halves((u8*)frame.out[SUMS] + 2 * (2 * base + k * plane + index), a[k][0] + a[k + 2][0], a[k][1] + a[k + 2][1], a[k][2] + a[k + 2][2], a[k][3] + a[k + 2][3], 2 * 16 * 255);
     }
     count_invalid(frame, count);
-    wait_for_former();
+    if (OUT_SUMS || OUT_S0) end_after_former();  // SSIM, which follows, gains by free places
+    else wait_for_former();
 }

@@ -682,5 +682,5 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const Frame frame) {
     if (count.dark) count_add(&s.counts[1], count.dark);
     sync_block();
     if (threadIdx.x < 2 && s.counts[threadIdx.x]) count_add(&frame.counts[2 * blockIdx.z + threadIdx.x], s.counts[threadIdx.x]);
-    wait_for_former();
+    end_after_former();
 }

@@ -20,13 +20,14 @@ from harness import COMPILER, KERNELS, Grid, aligned, build, launch_on_host
 from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline, reference
 from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.backend import CudaBackend
-from polar_pipeline.cuda.compile import CompileError
+from polar_pipeline.cuda.compile import CompileError, compile_cubin
 from polar_pipeline.cuda.device import get_device
 from polar_pipeline.cuda.driver import DeviceError, DeviceLostError, DeviceMemoryError, Driver, Kernel
-from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, device_bytes
+from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, Slot, device_bytes
 from polar_pipeline.cuda.partition import partitions
+from polar_pipeline.cuda.schedule import grid, output_bytes, schedule_defines, shared_bytes
 from polar_pipeline.cuda.ssim import COMPARISON
-from polar_pipeline.cuda.work import FRAME, OUTPUTS
+from polar_pipeline.cuda.work import FRAME, OUTPUTS, defines, make_work
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor import FORMATS, pack, wrap
@@ -674,6 +675,66 @@ def test_gpu_out_of_memory_and_after(real: Driver) -> None:
     made = make(real, "stokes", resolution="full")
     made.prepare(RawFrame(np.zeros((2048, 2448), np.uint8), 255))
     made.close()
+
+
+@pytest.mark.gpu
+def test_gpu_launches_that_overlap_are_as_single_ones(real: Driver) -> None:
+    """Frames chained in one stream, each in two launches and with its own memory, against a wait after every launch."""
+    options = make_options("IMX250MYR", "angle_0,intensity,dolp,ssim_map,ssim", "uint8", co_sited=False)
+    plan = make_plan(options.products)
+    work = make_work(plan, options, "u8", 255, (1024, 1232))
+    way = partitions(work, plan, options, real.device)[0]
+    assert way.similarity is not None
+    assert way.comparison is not None
+    shared, blocks = shared_bytes(work, way.schedule), grid(work, way.schedule)
+    flags = {**defines(work), **schedule_defines(work, way.schedule)}
+    first = real.load(compile_cubin(way.schedule.kernel, flags, real.device.arch), way.schedule.kernel, shared)
+    second = backend._Comparison(real, way.similarity, way.comparison)
+    sizes = {name: output_bytes(work._replace(outputs=((name, dtype),))) for name, dtype in work.outputs}
+    sizes.update(
+        {name: int(np.prod(shape)) * np.dtype(dtype).itemsize for name, (shape, dtype) in second.kinds.items()}
+    )
+    slots = [Slot(real, Sizes(work.width * work.height, sizes, second.scratch)) for _ in range(8)]
+    stream, event = slots[0].stream, real.make_event()
+
+    def wait() -> None:
+        real.record(event, stream)
+        real.wait(event)
+
+    def run_all(between: Callable[[], None]) -> List[bytes]:
+        for slot in slots:
+            for name, pointer in slot.outputs.items():
+                real.clear(pointer, sizes[name], stream)
+        for slot in slots:
+            argument = np.zeros((), FRAME)
+            argument["raw"], argument["counts"], argument["min_intensity"] = slot.raw_pointer, slot.counts_pointer, 0.01
+            for name in work.dtypes:
+                argument["out"][OUTPUTS.index(name)] = slot.outputs[name]
+            real.launch(first, blocks, way.schedule.threads, shared, stream, argument)
+            between()
+            sums = slot.outputs["sums"]
+            second.launch(stream, sums, sums + sizes["sums"] // 2, {**slot.outputs, **slot.scratch})
+            between()
+        found = []
+        for slot in slots:
+            for name, pointer in slot.outputs.items():
+                found.append(real.host_array((sizes[name],), "uint8"))
+                real.download(found[-1], pointer, stream)
+        wait()
+        return [array.tobytes() for array in found]
+
+    try:
+        for k, slot in enumerate(slots):
+            slot.raw[:] = np.random.default_rng(k).integers(10, 200, slot.raw.size)
+            real.upload(slot.raw_pointer, slot.raw, slot.stream)
+            real.record(event, slot.stream)
+            real.wait(event)
+        alone = run_all(wait)
+        for _ in range(20):
+            assert run_all(lambda: None) == alone
+    finally:
+        for slot in slots:
+            slot.close()
 
 
 ASTRAY = """

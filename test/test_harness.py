@@ -310,7 +310,7 @@ def test_unwritten_shared_memory_is_poison_in_every_block(probe: Probe) -> None:
         ("out[t] = 1u << word(frame, t);", "thread 32: probe.cu:9: shift by the type's width"),
         ("out[t] = (u32)(nan_value() * word(frame, t));", "probe.cu:9: float outside of the integer's range"),
         ("out[t] = 7 / (int)word(frame, t);", "probe.cu:9: division by zero"),
-        ("return;", "block .0, 0, 0.: ended without wait_for_former"),
+        ("return;", "block .0, 0, 0.: ended without wait_for_former or end_after_former"),
     ],
 )
 def test_faults_are_found(body: str, message: str, probe: Probe) -> None:

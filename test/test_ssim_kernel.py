@@ -241,6 +241,16 @@ def test_strips_of_any_size_and_batches(launch: Launch, plan: str, rows: int) ->
     assert found.mean[0] != found.mean[1]
 
 
+def test_blocks_of_any_size_on_tensor_cores(launch: Launch) -> None:
+    work = work_of(20, 200)  # the largest block has 176 columns
+    x, y = texture(20, 200)
+    plans = {plan.threads: plan for plan in ssim.candidates(work, ORIN) if plan[:2] == ("ssim", "tensor")}
+    assert max(plans) == 352
+    first, *others = (check(launch, work, plan, x, y) for plan in plans.values())
+    for found in others:
+        np.testing.assert_array_equal(found.map, first.map)
+
+
 @pytest.mark.parametrize("plan", ["registers", "tensor"])
 @pytest.mark.parametrize("map_dtype", ["uint8", ""])
 def test_map_as_bytes_or_not_at_all(launch: Launch, plan: str, map_dtype: str) -> None:

@@ -60,8 +60,6 @@ class _Launch(ctypes.Structure):
 
 #: CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: may begin before the launch before it in the stream has ended.
 _EARLY = _Attribute(6, 0, 1)
-#: From here on kernels know how to wait for the launch before them.
-_EARLY_CAPABILITY = 90
 
 
 class Kernel(NamedTuple):
@@ -98,7 +96,7 @@ class Driver:
         self.device: Device = from_properties(properties)
         # CuPy has no call for launches with attributes.
         self._launch_early: Optional[Any] = None
-        if self.device.capability >= _EARLY_CAPABILITY:
+        if self.device.overlaps:
             self._launch_early = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
             self._launch_early.argtypes = (ctypes.POINTER(_Launch), *(ctypes.c_void_p,) * 3)
 

@@ -598,6 +598,8 @@ class Occupant(NamedTuple):
         has_barriers: Whether the threads of a block wait for each other before they go on loading.
         busy_warps: Resident warps of a multiprocessor with which waiting takes as long as issuing.
         whole: Bytes that one frame would move if every block lay within the picture; 0: as many as it moves.
+        crowds: Whether its blocks begin while the launch before still works: then they come where that one leaves
+            first, and the busiest multiprocessor gets as many as fit.
     """
 
     blocks: int
@@ -608,6 +610,7 @@ class Occupant(NamedTuple):
     has_barriers: bool
     busy_warps: int = BUSY_WARPS
     whole: float = 0.0
+    crowds: bool = False
 
 
 def predict(work: Work, schedule: Schedule, device: Device, frames: int = 1) -> Prediction:
@@ -644,8 +647,8 @@ def predict_launch(taken: Cost, occupant: Occupant, device: Device, frames: int 
     ideal = roofline(taken, device, frames)
     blocks = occupant.blocks * frames
     mean = blocks / device.multiprocessors
-    busiest = -(-blocks // device.multiprocessors)
     fitting = resident_blocks(device, occupant.threads, occupant.registers, occupant.shared)
+    busiest = max(-(-blocks // device.multiprocessors), min(fitting, blocks) if occupant.crowds else 0)
     needed = device.bandwidth_gbs * 1e9 * LATENCY_S / device.multiprocessors
     whole_us = frames * occupant.whole / (device.bandwidth_gbs * COPY_SHARE * 1e3) or ideal.memory_us
     memory = max(ideal.memory_us, whole_us / (min(fitting, mean) * occupant.in_flight / needed))

@@ -142,6 +142,8 @@ def defines(work: Similarity) -> Dict[str, Union[int, str]]:
 _HALF_ERROR = 5e-4
 #: Threads of a block, with `registers`: more do not fit twice on a multiprocessor.
 _MAX_THREADS = 352
+#: Threads of a block, with `tensor`: 352 have a multiprocessor for themselves, where few small ones would crowd.
+_TENSOR_THREADS = (32, 64, 128, 352)
 #: Rows that a strip can have: a part of a block of the map, or several.
 _ROWS = (16, 32, 64, 128, 256, 512)
 #: With `registers`: rows between two barriers, which is also the pixels of a thread along x.
@@ -195,7 +197,7 @@ def _space(work: Similarity) -> Iterator[Schedule]:
         threads = _up(tile_x + halo, WARP)
         if threads <= _MAX_THREADS:
             yield Schedule("ssim", "registers", threads, tile_x, rows=rows)
-    for threads, rows in product((32, 64, 128), _ROWS):
+    for threads, rows in product(_TENSOR_THREADS, _ROWS):
         yield Schedule("ssim", "tensor", threads, _COLUMNS, rows=rows)
 
 
@@ -232,7 +234,7 @@ def candidates(work: Similarity, device: Device) -> List[Schedule]:
 def registers(work: Similarity, schedule: Schedule) -> int:
     """Registers of a thread, as compiled."""
     if schedule.window == "tensor":
-        return 104
+        return 96
     if work.source == MOSAIC and work.window <= 11:
         return 96
     return 64 if work.window < 9 else 96 if work.window <= 11 else 128
@@ -244,12 +246,12 @@ def registers(work: Similarity, schedule: Schedule) -> int:
 _PIXEL_BYTES = {"float16": 4, "float32": 8, MOSAIC: 4}
 #: Issue slots of a lane, as compiled: a row of a column along y beside four moments of every tap, a pixel along x
 #: likewise, a load, both samples from the mosaic with four loads (as an H200 took longer), and a step of a warp on
-#: tensor cores, of which beginning and end take some more.
-_ALONG_Y, _ALONG_X, _LOAD, _ENTER_MOSAIC, _TENSOR_STEP, _TENSOR_ENDS = 14, 20, 2, 30, 230, 3
+#: tensor cores (230 as compiled, as an H200 took longer), of which beginning and end take some more.
+_ALONG_Y, _ALONG_X, _LOAD, _ENTER_MOSAIC, _TENSOR_STEP, _TENSOR_ENDS = 14, 20, 2, 30, 380, 3
 #: Resident warps with which waiting takes as long as issuing. The sums of `registers` wait for nothing but themselves.
-_BUSY_WARPS = {"registers": 14, "tensor": 22}
+_BUSY_WARPS = {"registers": 14, "tensor": 8}
 #: Microseconds from one block to the next where the blocks of a frame count themselves.
-_COUNT_US = 0.003
+_COUNT_US = 0.001
 
 
 def cost(work: Similarity, schedule: Schedule) -> Cost:
@@ -285,6 +287,7 @@ def predict(work: Similarity, schedule: Schedule, device: Device, frames: int = 
         in_flight,
         False,
         _BUSY_WARPS[schedule.window],
+        crowds=device.overlaps,
     )
     found = predict_launch(cost(work, schedule), occupant, device, frames)
     return found._replace(waiting_us=blocks * _COUNT_US)  # counters of frames are apart

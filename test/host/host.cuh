@@ -166,6 +166,7 @@ template <int N> DEVICE void async_wait() {}
 
 DEVICE void let_next_begin() {}
 DEVICE void wait_for_former() { host_wait_for_former(); }
+DEVICE void end_after_former() { host_wait_for_former(); }
 
 // ---- threads
 DEVICE void in_order() {}

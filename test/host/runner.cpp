@@ -57,7 +57,7 @@ struct Launch {
     u32 shuffled[2][MAX_THREADS];
     double gathered[2][MAX_THREADS][12];
     u32 any;
-    bool waited;  // whether somebody of the block came to wait_for_former
+    bool waited;  // whether somebody of the block came to wait_for_former or end_after_former
     int poison;
     int current;  // thread that runs, -1: none
     void* caller; // in the kernel's code, of the last call to here
@@ -206,7 +206,7 @@ void run_block(bool reverse) {
         if (launch.fibers[t].state != DONE) return report_deadlock();
     if (!launch.waited) {
         launch.caller = nullptr;
-        fail("ended without wait_for_former");
+        fail("ended without wait_for_former or end_after_former");
     }
 }
 
