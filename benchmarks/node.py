@@ -10,7 +10,11 @@ frames, so that a change of the machine's load meets all of them; each meets thr
 - camera: `--rate` frames a second, whether they are answered or not.
 
 Latency is from the moment the camera hands a frame to the middleware until the viewer has a product, or the last of
-them. Writes `benchmarks/results/node_<device>.json`; fields in capitals as ros2_benchmark defines them. The usual
+them. Ten minutes of a camera, with every topic that viewers see by default:
+
+    python benchmarks/node.py --nodes ours --loads camera --runs default --rounds 1 --seconds 600 --output steady.json
+
+Writes `benchmarks/results/node_<device>.json`; fields in capitals as ros2_benchmark defines them. The usual
 node is left out where polanalyser or scikit-image is missing.
 """
 
@@ -27,18 +31,24 @@ import numpy as np
 from common import RESULTS, cpu_model, machine, slug, table, write
 
 from polar_pipeline.bench import Block, summarize
+from polar_pipeline.cli import DEFAULT_PRODUCTS
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.messages import product_message
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.ros.bench import IN_FLIGHT, Contender, Load, Rig, isolate, own_node, raw_frames
 
-#: What is asked for, run by run: all that viewers see by default, and the polarization alone, without SSIM.
+#: What is asked for, run by run.
 RUNS = {
     "with SSIM": ("intensity", "dolp", "aolp", "ssim_map", "ssim"),
     "polarization": ("intensity", "dolp", "aolp"),
+    "default": DEFAULT_PRODUCTS,
 }
+#: What the usual node makes.
+USUAL = RUNS["with SSIM"]
 #: What the usual node imports.
 USUAL_NEEDS = ("polanalyser", "skimage")
+LOADS = ("alone", "fastest", "camera")
+NODES = ("relay", "usual", "ours")
 PACKAGES = ("numpy", "opencv-python-headless", "rclpy", "ros-fastdds", "rosbags", "polanalyser", "scikit-image")
 
 
@@ -53,7 +63,8 @@ def contenders(products: Tuple[str, ...], size: Tuple[int, int], backend: str) -
     """The nodes to compare."""
     script = (sys.executable, str(Path(__file__).with_name("contenders.py")))
     sizes = (f"{name}={count}" for name, count in message_sizes(products, size).items())
-    usual = [Contender("usual", (*script, "usual", *products))] if all(map(find_spec, USUAL_NEEDS)) else []
+    is_usual = set(products) <= set(USUAL) and all(map(find_spec, USUAL_NEEDS))
+    usual = [Contender("usual", (*script, "usual", *products))] if is_usual else []
     return [Contender("relay", (*script, "relay", *sizes)), *usual, own_node("ours", backend)]
 
 
@@ -80,18 +91,22 @@ def compare(
 
 def ratios(figures: Dict[str, Dict[str, Any]]) -> Dict[str, float]:
     """What the comparison comes to; medians of latency, so that one hiccup of the machine does not decide."""
-    alone = {name: row["latency_ms"]["frame"]["p50"] for name, row in figures["alone"].items()}
-    rate = {name: row["MEAN_FRAME_RATE"] for name, row in figures["fastest"].items()}
-    cpu = {name: row["cpu_ms_per_frame"] for name, row in figures["alone"].items()}
-    found = {
-        "latency: ours / relay": alone["ours"] / alone["relay"],
-        "frame rate: relay / ours": rate["relay"] / rate["ours"],
+    alone, fastest = figures.get("alone", {}), figures.get("fastest", {})
+    latency = {name: row["latency_ms"]["frame"]["p50"] for name, row in alone.items()}
+    cpu = {name: row["cpu_ms_per_frame"] for name, row in alone.items()}
+    rate = {name: row["MEAN_FRAME_RATE"] for name, row in fastest.items()}
+    rows = (
+        ("latency", latency, "ours", "relay"),
+        ("latency", latency, "usual", "ours"),
+        ("frame rate", rate, "relay", "ours"),
+        ("frame rate", rate, "ours", "usual"),
+        ("CPU time", cpu, "usual", "ours"),
+    )
+    return {
+        f"{what}: {one} / {other}": round(found[one] / found[other], 2)
+        for what, found, one, other in rows
+        if one in found and other in found
     }
-    if "usual" in alone:
-        found["latency: usual / ours"] = alone["usual"] / alone["ours"]
-        found["frame rate: ours / usual"] = rate["ours"] / rate["usual"]
-        found["CPU time: usual / ours"] = cpu["usual"] / cpu["ours"]
-    return {name: round(ratio, 2) for name, ratio in found.items()}
 
 
 def main() -> int:
@@ -101,18 +116,21 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=24.0, help="the camera's frames per second")
     parser.add_argument("--size", type=int, nargs=2, default=(2448, 2048), metavar=("WIDTH", "HEIGHT"))
     parser.add_argument("--backend", default="cpu", help="of this package's node")
-    parser.add_argument("--runs", nargs="+", choices=tuple(RUNS), default=tuple(RUNS), help="what to ask for")
+    parser.add_argument("--runs", nargs="+", choices=tuple(RUNS), default=tuple(RUNS)[:2], help="what to ask for")
+    parser.add_argument("--loads", nargs="+", choices=LOADS, default=LOADS, help="how frames come")
+    parser.add_argument("--nodes", nargs="+", choices=NODES, default=NODES, help="which to measure")
     parser.add_argument("--output", type=Path, help="default: benchmarks/results/node_<device>.json")
     arguments = parser.parse_args()
 
     isolate()
     size = tuple(arguments.size)
-    loads = {"alone": Load(), "fastest": Load(in_flight=IN_FLIGHT), "camera": Load(arguments.rate)}
+    every = {"alone": Load(), "fastest": Load(in_flight=IN_FLIGHT), "camera": Load(arguments.rate)}
+    loads = {name: load for name, load in every.items() if name in arguments.loads}
     frames = raw_frames("IMX250MZR", size)
     load_before = os.getloadavg()[0]
     runs: Dict[str, Any] = {}
     for run in arguments.runs:
-        rows = contenders(RUNS[run], size, arguments.backend)
+        rows = [row for row in contenders(RUNS[run], size, arguments.backend) if row.name in arguments.nodes]
         figures = compare(rows, RUNS[run], frames, loads, arguments.rounds, arguments.seconds)
         runs[run] = {"products": RUNS[run], "ratios": ratios(figures), **figures}
         print(f"\n{run}: {', '.join(RUNS[run])}\n")
