@@ -142,8 +142,8 @@ def defines(work: Similarity) -> Dict[str, Union[int, str]]:
 _HALF_ERROR = 5e-4
 #: Threads of a block, with `registers`: more do not fit twice on a multiprocessor.
 _MAX_THREADS = 352
-#: Threads of a block, with `tensor`: 352 have a multiprocessor for themselves, where few small ones would crowd.
-_TENSOR_THREADS = (32, 64, 128, 352)
+#: Threads of a block, with `tensor`; and of one that has a multiprocessor for itself, where few small ones would crowd.
+_TENSOR_THREADS, _ALONE = (32, 64, 128), 352
 #: Rows that a strip can have: a part of a block of the map, or several.
 _ROWS = (16, 32, 64, 128, 256, 512)
 #: With `registers`: rows between two barriers, which is also the pixels of a thread along x.
@@ -188,8 +188,8 @@ def schedule_defines(schedule: Schedule) -> Dict[str, int]:
     }
 
 
-def _space(work: Similarity) -> Iterator[Schedule]:
-    """Every schedule worth a thought for a work, whatever the device."""
+def _space(work: Similarity, device: Device) -> Iterator[Schedule]:
+    """Every schedule worth a thought."""
     width = work.map_size[1]
     halo = work.window - 1
     widths = {_up(-(-width // strips), _BATCH) for strips in range(1, 33)}
@@ -197,7 +197,7 @@ def _space(work: Similarity) -> Iterator[Schedule]:
         threads = _up(tile_x + halo, WARP)
         if threads <= _MAX_THREADS:
             yield Schedule("ssim", "registers", threads, tile_x, rows=rows)
-    for threads, rows in product(_TENSOR_THREADS, _ROWS):
+    for threads, rows in product((*_TENSOR_THREADS, _ALONE) if device.overlaps else _TENSOR_THREADS, _ROWS):
         yield Schedule("ssim", "tensor", threads, _COLUMNS, rows=rows)
 
 
@@ -224,7 +224,7 @@ def candidates(work: Similarity, device: Device) -> List[Schedule]:
     """Every schedule that meets the hard constraints; all with the same window give the same map."""
     return [
         schedule
-        for schedule in _space(work)
+        for schedule in _space(work, device)
         if supports(schedule.window, work, device) is None
         and shared_bytes(schedule) <= device.shared_per_block
         and resident_blocks(device, schedule.threads, registers(work, schedule), shared_bytes(schedule)) > 0
