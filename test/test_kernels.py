@@ -375,9 +375,8 @@ def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
     prune_cache()
     pool, ahead = ThreadPoolExecutor(), []
     for item in request.session.items:
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        if parameters.get("launch") is host:
-            ahead.append(pool.submit(compile_case, parameters["case"], COUNTS[item.originalname]))
+        if item.module is request.module and item.callspec.params.get("launch") is host:
+            ahead.append(pool.submit(compile_case, item.callspec.params["case"], COUNTS[item.originalname]))
     yield
     for build in ahead:
         build.cancel()
