@@ -65,8 +65,8 @@ class Buffers:
             if sys.getrefcount(known[k]) == _UNSHARED:
                 return _array(known[k], shape, dtype)
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        # Through a memoryview: views of a view have the innermost array as base, and must not pass the block by.
-        block = np.frombuffer(memoryview(self._make((HEADROOM + size + _ALIGNMENT,), "uint8")), "uint8")
+        # through a memoryview: an array has the innermost array as base, and views of the block must not pass it by
+        block = np.frombuffer(self._make((HEADROOM + size + _ALIGNMENT,), "uint8").data, "uint8")
         if len(known) < _KEPT:
             known.append(block)
         return _array(block, shape, dtype)

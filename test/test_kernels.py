@@ -373,10 +373,12 @@ def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     prune_cache()
-    pool, ahead = ThreadPoolExecutor(), []
-    for item in request.session.items:
-        if item.module is request.module and item.callspec.params.get("launch") is host:
-            ahead.append(pool.submit(compile_case, item.callspec.params["case"], COUNTS[item.originalname]))
+    pool = ThreadPoolExecutor()
+    ahead = [
+        pool.submit(compile_case, item.callspec.params["case"], COUNTS[item.originalname])
+        for item in request.session.items
+        if item.module is request.module and item.callspec.params.get("launch") is host
+    ]
     yield
     for build in ahead:
         build.cancel()
