@@ -6,7 +6,9 @@ import ctypes
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
 #: Bytes that may lie unused at the heap's end, and the size from which a buffer is mapped by itself.
-KEPT = 1 << 30
+KEPT = 1 << 28
+#: The most that glibc before 2.35 (JetPack 5) takes for that size.
+OLD_LIMIT = 1 << 25
 #: Bytes by which the heap grows.
 GROWTH = 1 << 26
 
@@ -25,5 +27,5 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return False
-    settings = ((_M_MMAP_THRESHOLD, KEPT), (_M_TRIM_THRESHOLD, KEPT), (_M_TOP_PAD, GROWTH))
-    return all(mallopt(name, value) == 1 for name, value in settings)
+    is_mapped_late = mallopt(_M_MMAP_THRESHOLD, KEPT) or mallopt(_M_MMAP_THRESHOLD, OLD_LIMIT)
+    return bool(is_mapped_late and mallopt(_M_TRIM_THRESHOLD, KEPT) and mallopt(_M_TOP_PAD, GROWTH))

@@ -17,6 +17,7 @@ from polar_pipeline.cpu import demosaic as dm
 from polar_pipeline.cpu.native import Kernels, NativeError, find_library, make_products, mosaic_scale
 from polar_pipeline.cpu.ssim import Window
 from polar_pipeline.cpu.strips import compare, cores, display, strips
+from polar_pipeline.heap import keep_freed_memory
 from polar_pipeline.options import Options
 from polar_pipeline.output import Buffers, Output
 from polar_pipeline.plan import Plan
@@ -48,7 +49,7 @@ class CpuBackend:
     def __init__(self, plan: Plan, options: Options, threads: int = 0) -> None:
         self._plan = plan
         self._options = options
-        _keep_freed_memory()
+        keep_freed_memory()  # of strips
         self._threads = threads or cores()
         self._window = Window(options.ssim_stride, options.ssim_window, options.ssim_sigma)
         self._buffers = Buffers()
@@ -235,15 +236,6 @@ def _constant(shape: Tuple[int, ...], dtype: str) -> np.ndarray:
     image = np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 0, dtype)
     image.flags.writeable = False
     return image
-
-
-def _keep_freed_memory() -> None:
-    """Have glibc keep the strips' freed temporaries rather than give them back and fault them in again.
-
-    Its mmap and trim thresholds grow to the largest block that was freed (mallopt(3), M_MMAP_THRESHOLD), up to 32 MiB:
-    one block just below that, never touched, is enough. Other allocators do not mind.
-    """
-    np.empty(31 << 20, np.uint8)
 
 
 class _Strip:

@@ -41,6 +41,7 @@ from std_srvs.srv import Trigger
 from polar_pipeline import messages
 from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.display import Viewer
+from polar_pipeline.heap import keep_freed_memory
 from polar_pipeline.layout import LayoutCheck, check_layout
 from polar_pipeline.pipeline import Pending, Pipeline, Raw, Result
 from polar_pipeline.products import PRODUCTS
@@ -622,6 +623,7 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
     Returns:
         Exit code: 0, or 1 if a node could not start or had to end.
     """
+    keep_freed_memory()  # of messages that come in
     # rclpy's own handlers would raise wherever the main thread happens to be
     rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     executor = EventsExecutor()
