@@ -8,17 +8,15 @@ itself ends in is called with the message's own memory. Where it cannot be found
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, Optional, Sequence
+from typing import Deque, NamedTuple, Optional, Sequence
 
 import numpy as np
 from rclpy.publisher import Publisher
 
 from polar_pipeline.cpu.strips import cores
 from polar_pipeline.messages import Cdr
-
-#: Topics published at once at most: more copies than this a machine's memory does not carry.
-MOST_AT_ONCE = 4
 
 
 class Letter(NamedTuple):
@@ -80,12 +78,15 @@ def _find_middleware() -> Optional[_Middleware]:
 
 
 class Outbox:
-    """Publishes the messages of one frame after the other."""
+    """Publishes the messages of one frame after the other, two at once.
+
+    Fast DDS copies a message into the writer's history, and then, under a lock of the participant, into shared memory.
+    Two threads take turns at that; a third would only delay what is sent first.
+    """
 
     def __init__(self) -> None:
         self._middleware = _find_middleware()
-        threads = min(cores(), MOST_AT_ONCE) - 1  # and the caller's
-        self._pool = ThreadPoolExecutor(threads, "polar_pipeline_outbox") if threads else None
+        self._helper = ThreadPoolExecutor(1, "polar_pipeline_outbox") if cores() > 1 else None
 
     @property
     def is_direct(self) -> bool:
@@ -98,18 +99,25 @@ class Outbox:
         Raises:
             RuntimeError: The middleware refuses one; the others are published all the same.
         """
-        if self._pool is None or len(letters) < 2:
-            for letter in letters:
-                self._send(letter)
-            return
-        others = [self._pool.submit(self._send, letter) for letter in letters[1:]]
-        try:
-            self._send(letters[0])
-        finally:
-            failures = [other.exception() for other in others]
+        waiting = deque(letters)
+        other = self._helper.submit(self._send_waiting, waiting) if self._helper and len(letters) > 1 else None
+        failures = [self._send_waiting(waiting), other.result() if other else None]
         for failure in failures:
             if failure is not None:
                 raise failure
+
+    def _send_waiting(self, waiting: Deque[Letter]) -> Optional[RuntimeError]:
+        """Publish what nobody has taken yet; gives the last failure."""
+        failure = None
+        while True:
+            try:
+                letter = waiting.popleft()
+            except IndexError:
+                return failure
+            try:
+                self._send(letter)
+            except RuntimeError as err:
+                failure = err
 
     def _send(self, letter: Letter) -> None:
         if self._middleware is None:
@@ -119,5 +127,5 @@ class Outbox:
 
     def close(self) -> None:
         """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        if self._helper is not None:
+            self._helper.shutdown()
