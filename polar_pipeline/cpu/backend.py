@@ -17,7 +17,6 @@ from polar_pipeline.cpu import demosaic as dm
 from polar_pipeline.cpu.native import Kernels, NativeError, find_library, make_products, mosaic_scale
 from polar_pipeline.cpu.ssim import Window
 from polar_pipeline.cpu.strips import compare, cores, display, strips
-from polar_pipeline.heap import keep_freed_memory
 from polar_pipeline.options import Options
 from polar_pipeline.output import Buffers, Output
 from polar_pipeline.plan import Plan
@@ -49,7 +48,6 @@ class CpuBackend:
     def __init__(self, plan: Plan, options: Options, threads: int = 0) -> None:
         self._plan = plan
         self._options = options
-        keep_freed_memory()  # of strips
         self._threads = threads or cores()
         self._window = Window(options.ssim_stride, options.ssim_window, options.ssim_sigma)
         self._buffers = Buffers()
