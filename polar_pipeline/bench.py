@@ -67,7 +67,7 @@ def summarize(blocks: Sequence[Block]) -> Dict[str, Any]:
         report["MIN_LATENCY"], report["MAX_LATENCY"] = _round(min(latencies)), _round(max(latencies))
     if jitter.size:
         report["MEAN_JITTER"], report["STD_DEV_JITTER"] = _round(jitter.mean()), _round(jitter.std())
-        report["MIN_JITTER"], report["MAX_JITTER"] = _round(jitter.min()), _round(jitter.max())
+        report["MIN_JITTER"], report["MAX_JITTER"] = _round(np.min(jitter)), _round(np.max(jitter))
     report["missed"] = {name: frames - count for name, count in _count(blocks).items()}
     times = {
         name: [(t - block.sent[stamp]) / 1e6 for block in blocks for stamp, t in block.arrived[name].items()]

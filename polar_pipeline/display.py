@@ -109,7 +109,7 @@ def grey_world(pixels: np.ndarray) -> Optional[Tuple[float, ...]]:
     if len(usable) < GREY_SHARE * len(pixels):
         return None
     means = usable.mean(axis=0)
-    return tuple(float(gain) for gain in np.minimum(means.max() / means, AUTO_RATIO))
+    return tuple(float(gain) for gain in np.minimum(np.max(means) / means, AUTO_RATIO))
 
 
 def brighten(rgb: np.ndarray, gain: float) -> np.ndarray:

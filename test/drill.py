@@ -17,7 +17,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 from functools import lru_cache
@@ -28,11 +27,11 @@ import numpy as np
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.srv import SetParametersAtomically
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSPresetProfiles, QoSProfile, QoSReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image
+from spinner import Spinner
 from std_msgs.msg import Float32
 from support import ROOT, TIMEOUT, wait_for
 
@@ -179,28 +178,18 @@ class Peer:
         self.stamp = 10**9
         self._name = node_name
         self._camera: Any = None
-        self._executor = SingleThreadedExecutor(context=self.context)
-        self._executor.add_node(self.node)
         self.node.create_subscription(DiagnosticArray, "/diagnostics", lambda m: self.reports.append(m), 10)  # noqa: PLW0108 - rclpy looks at the signature
         self._client = self.node.create_client(SetParametersAtomically, f"/{node_name}/set_parameters_atomically")
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._spin)
-        self._thread.start()
-
-    def _spin(self) -> None:
-        while not self._stop.is_set():
-            self._executor.spin_once(timeout_sec=0.05)
+        self._spinner = Spinner(self.context, self.node)
 
     def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._executor.shutdown()
+        self._spinner.close()
         self.node.destroy_node()
         self.context.shutdown()
 
     def host(self, made: Any) -> None:
         """Spin a node of this process beside the peer's own."""
-        self._executor.add_node(made)
+        self._spinner.add(made)
 
     def subscribe(self, product: str) -> Any:
         """Keep everything that comes of a product; gives the subscription."""

@@ -28,12 +28,12 @@ os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import SetParameters
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from spinner import Spinner
 from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
 from support import ROOT, TIMEOUT, wait_for
@@ -67,24 +67,13 @@ class Rig:
         overrides = [Parameter(name.replace("__", "."), value=value) for name, value in values.items()]
         self.node = PolarNode(context=self.context, parameter_overrides=overrides)
         self.peer = rclpy.create_node("peer", context=self.context)
-        self.executor = SingleThreadedExecutor(context=self.context)
-        self.executor.add_node(self.node)
-        self.executor.add_node(self.peer)
-        self.thread = threading.Thread(target=self._spin)
-        self.stop = threading.Event()
-        self.thread.start()
+        self.spinner = Spinner(self.context, self.node, self.peer)
         self.publishers: Dict[str, Any] = {}
         self.stamp = 1_000_000_000
 
-    def _spin(self) -> None:
-        while not self.stop.is_set():
-            self.executor.spin_once(timeout_sec=0.05)
-
     def close(self) -> None:
-        self.stop.set()
-        self.thread.join()
+        self.spinner.close()
         self.node.close()
-        self.executor.shutdown()
         self.peer.destroy_node()
         self.node.destroy_node()
         self.context.shutdown()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import threading
 from types import SimpleNamespace
 from typing import Dict, Iterator, List
 
@@ -17,8 +16,8 @@ rclpy = pytest.importorskip("rclpy")
 os.environ["ROS_DOMAIN_ID"] = str(random.Random().randint(1, 100))
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 
-from rclpy.executors import SingleThreadedExecutor
 from sensor_msgs.msg import Image
+from spinner import Spinner
 from support import wait_for
 
 from polar_pipeline import messages
@@ -41,21 +40,11 @@ class Post:
         self.heard: Dict[str, List[bytes]] = {topic: [] for topic in TOPICS}
         for topic in TOPICS:
             self.node.create_subscription(Image, topic, self.heard[topic].append, 10, raw=True)
-        self.executor = SingleThreadedExecutor(context=self.context)
-        self.executor.add_node(self.node)
-        self.stop = threading.Event()
-        self.thread = threading.Thread(target=self._spin)
-        self.thread.start()
+        self.spinner = Spinner(self.context, self.node)
         wait_for(lambda: all(p.get_subscription_count() for p in self.publishers.values()), "the subscriptions")
 
-    def _spin(self) -> None:
-        while not self.stop.is_set():
-            self.executor.spin_once(timeout_sec=0.05)
-
     def close(self) -> None:
-        self.stop.set()
-        self.thread.join()
-        self.executor.shutdown()
+        self.spinner.close()
         self.node.destroy_node()
         self.context.try_shutdown()
 

@@ -94,6 +94,6 @@ def compare(
     else:
         sums = np.concatenate(list(pool.map(strip, strips(size, SSIM_BLOCK))))
     if "ssim" in out:
-        out["ssim"][...] = sums.sum() / pixels.sum()  # in a fixed order
+        out["ssim"][...] = np.sum(sums) / np.sum(pixels)  # in a fixed order
     blocks: np.ndarray = (sums / pixels).astype(np.float32)
     return blocks
