@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import threading
 from types import SimpleNamespace
-from typing import Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 
 from sensor_msgs.msg import Image
 from spinner import Spinner
-from support import wait_for
+from support import TIMEOUT, wait_for
 
 from polar_pipeline import messages
 from polar_pipeline.output import Buffers
@@ -103,6 +104,23 @@ def test_one_that_cannot_be_sent_holds_up_no_other(post: Post, box: Outbox, bad:
         box.send(letters)
     others = [topic for k, topic in enumerate(TOPICS[:3]) if k != bad]
     wait_for(lambda: all(post.heard[topic] for topic in others), "the other messages")
+
+
+@pytest.mark.parametrize("names", [("large", "small", "last"), ("small", "large", "last")])
+def test_while_one_is_sent_the_others_go(monkeypatch: pytest.MonkeyPatch, names: Tuple[str, ...]) -> None:
+    monkeypatch.setattr(outbox, "cores", lambda: 2)
+    box, done, last = Outbox(), [], threading.Event()
+
+    def send(letter: Any) -> None:
+        assert letter.publisher != "large" or last.wait(TIMEOUT)
+        done.append(letter.publisher)
+        if letter.publisher == "last":
+            last.set()
+
+    monkeypatch.setattr(box, "_send", send)
+    box.send([Letter(name, b"") for name in names])
+    assert done == ["small", "last", "large"]
+    box.close()
 
 
 class Handle(contextlib.nullcontext):  # type: ignore[type-arg]
