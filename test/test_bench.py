@@ -13,7 +13,7 @@ import pytest
 from support import ROOT
 
 from polar_pipeline import Pipeline, cli, messages
-from polar_pipeline.bench import Block, format_figures, summarize
+from polar_pipeline.bench import Block, Usage, format_figures, summarize
 from polar_pipeline.scene import SCENES, synthetic
 from polar_pipeline.sensor import SENSORS, expose
 
@@ -33,7 +33,7 @@ def make_block(start: int = 0) -> Block:
         },
         unstamped={"ssim": 4},
         stages=[{"queue": 1.0, "total": 4.0}, {"queue": 3.0, "total": 4.0}],
-        cpu_ms=24.0,
+        usage=Usage(cpu_ms=24.0, page_faults=8),
     )
 
 
@@ -65,6 +65,7 @@ def test_fields() -> None:
             "total": {"p50": 4.0, "p95": 4.0, "p99": 4.0, "max": 4.0},
         },
         "cpu_ms_per_frame": 6.0,
+        "page_faults_per_frame": 2.0,
     }
 
 
@@ -88,7 +89,8 @@ def test_nothing_arrived() -> None:
 
 def test_figures_for_people() -> None:
     lines = format_figures("camera", {**summarize([make_block()]), "dropped": {"overload": 2}}).splitlines()
-    assert lines[0] == "camera: 5 frames sent, 100.0 Hz; 1 missed; 68.2 Hz answered, 6.0 ms of CPU time each"
+    answered = "68.2 Hz answered, 6.0 ms of CPU time and 2 page faults each"
+    assert lines[0] == f"camera: 5 frames sent, 100.0 Hz; 1 missed; {answered}"
     assert lines[1] == "  dropped by the node, overload: 2"
     assert lines[2].split() == ["until", "the", "viewer", "has", "[ms]", "p50", "p95", "p99", "max"]
     assert [line.split()[0] for line in lines[3:6]] == ["intensity", "dolp", "frame"]
@@ -135,6 +137,16 @@ def test_without_ros(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "polar_pipeline", "bench", "node", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+
+
+@pytest.mark.ros
+def test_frames_come_into_memory_that_is_there() -> None:
+    pytest.importorskip("rclpy")
+    products = "intensity,dolp,aolp,ssim_map,ssim"
+    run = tool("--json", "--seconds", "2", "--rate", "10", "--backend", "cpu", "--products", products)
+    assert run.returncode == 0, run.stderr
+    faults = json.loads(run.stdout)["loads"]["camera"]["page_faults_per_frame"]
+    assert faults < 500, "where messages are mapped and unmapped it is 1820; first uses of arrays are some"
 
 
 @pytest.mark.ros

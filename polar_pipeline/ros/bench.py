@@ -30,7 +30,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Float32
 
 from polar_pipeline import messages
-from polar_pipeline.bench import Block, summarize
+from polar_pipeline.bench import Block, Usage, summarize
 from polar_pipeline.doctor import PROFILE_VARIABLES
 from polar_pipeline.heap import keep_freed_memory
 from polar_pipeline.products import PRODUCTS
@@ -188,7 +188,7 @@ class Rig:
     def _run(self, name: str, load: Load, seconds: float, patience: float = GIVE_UP) -> Block:
         """Send for some seconds, but at least one frame; frames that nothing comes of within `patience` are lost."""
         run = _Run(self._products)
-        busy = _cpu_ms(self._processes[name].pid)
+        before = _usage(self._processes[name].pid)
         start = quiet_since = time.monotonic()
         while True:
             now = time.monotonic()
@@ -209,7 +209,7 @@ class Rig:
             if self._receive(name, pause, run):
                 quiet_since = time.monotonic()
         self._receive_all(name, SETTLE, run)
-        return run.block(_cpu_ms(self._processes[name].pid) - busy)
+        return run.block(_usage(self._processes[name].pid).since(before))
 
     def _receive_all(self, name: str, seconds: float, run: _Run) -> None:
         end = time.monotonic() + seconds
@@ -276,9 +276,9 @@ class _Run:
                 del self.lacking[stamp]
         return True
 
-    def block(self, cpu_ms: float) -> Block:
+    def block(self, usage: Usage) -> Block:
         """What came of it all."""
-        return Block(self.sent, self.arrived, self.unstamped, self.stages, cpu_ms)
+        return Block(self.sent, self.arrived, self.unstamped, self.stages, usage)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -295,10 +295,10 @@ def _kind(product: str) -> str:
     return messages.FLOAT32 if PRODUCTS[product].channels == (0, 0) else messages.IMAGE
 
 
-def _cpu_ms(pid: int) -> float:
-    """Milliseconds that a process has computed, on all cores."""
+def _usage(pid: int) -> Usage:
+    """What a process has taken so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return Usage(1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), int(fields[7]))
 
 
 def view(pipe: Connection, topics: Dict[str, str]) -> None:
