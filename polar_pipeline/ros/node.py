@@ -54,7 +54,7 @@ from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, Parameter, 
 from polar_pipeline.ros.pipelines import PipelineCache, Served
 from polar_pipeline.ros.rig import Camera, read_rig
 from polar_pipeline.ros.snapshot import Snapshot, default_folder, write_snapshot
-from polar_pipeline.sensor import FULL_FRAME, FrameError
+from polar_pipeline.sensor import FULL_FRAME, FrameError, RawFrame
 from polar_pipeline.sensor import Frame as RawMosaic
 
 try:
@@ -296,16 +296,20 @@ class PolarNode(Node):  # type: ignore[misc]
         return settings
 
     def _warm_up(self) -> None:
-        """Process a small dark frame: what OpenCV and NumPy load on first use would cost the first real frame 40 ms.
+        """Do once what frames will ask for: what is loaded or generated on first use would cost the first ones 150 ms.
 
         And get ready for a camera's: what was compiled here serves until the products that somebody wants are ready.
         """
-        small = np.zeros((64, 64), np.uint8)
+        small, large = np.zeros((64, 64), np.uint8), np.full(FULL_FRAME, 99, np.uint8)
         products = tuple(name for name in PRODUCTS if name not in SSIM_PRODUCTS)
+        messages.decode_image(messages.encode_image(0, "", "mono8", small))
+        messages.encode_diagnostics(0, [messages.Status(Level.OK, "", "", "", {})])
+        check_layout(RawFrame(large, 255), self._settings.options)
         try:
             pipeline = self._pipelines.get(self._settings, products, small).pipeline
-            pipeline(small)
-            pipeline.prepare(np.zeros(FULL_FRAME, np.uint8))
+            for name, array in pipeline(small).items():
+                messages.product_message(name, array, 0, "")
+            pipeline.prepare(large)
         except DeviceError as err:
             if self._settings.on_device_error == "stop":
                 raise
