@@ -30,6 +30,8 @@ from polar_pipeline.sensor import ANGLES, SENSORS, expose
 #: Seconds before each call: the threads of OpenBLAS, which polanalyser's matrix product starts, keep a core busy for
 #: some 25 ms after it, and would run into the time of whoever comes next.
 SETTLE = 0.05
+#: Calls that do not count: caches, buffers and threads warm up.
+WARM_UP = 2
 ANGLE_NAMES = tuple(f"angle_{angle}" for angle in ANGLES)
 PACKAGES = ("polar-pipeline", "numpy", "opencv-python", "opencv-python-headless", "polanalyser", "scikit-image")
 
@@ -37,15 +39,20 @@ PACKAGES = ("polar-pipeline", "numpy", "opencv-python", "opencv-python-headless"
 def interleaved(contenders: Dict[str, Callable[[], Any]], repeats: int) -> Dict[str, Dict[str, float]]:
     """Milliseconds per contender: median, and quartiles as the spread."""
     times: Dict[str, List[float]] = {name: [] for name in contenders}
-    for repeat in range(repeats + 2):
+    for repeat in range(WARM_UP + repeats):
         for name, call in contenders.items():
             time.sleep(SETTLE)
             start = time.perf_counter()
             call()
-            if repeat >= 2:  # The first two warm up caches, buffers and threads.
+            if repeat >= WARM_UP:
                 times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: quartiles(taken) for name, taken in times.items()}
+
+
+def quartiles(taken: List[float]) -> Dict[str, float]:
+    """Of milliseconds."""
     names = ("quartile_1_ms", "median_ms", "quartile_3_ms")
-    return {n: dict(zip(names, np.round(np.percentile(t, (25, 50, 75)), 2).tolist())) for n, t in times.items()}
+    return dict(zip(names, np.round(np.percentile(taken, (25, 50, 75)), 2).tolist()))
 
 
 def rmse(difference: np.ndarray) -> float:
@@ -105,8 +112,7 @@ def similarity(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
 
     whole = "polar_pipeline, with demosaicing"
     times = interleaved({whole: ours, "scikit-image": theirs}, repeats)
-    quartiles = np.round(np.percentile(stage[2:], (25, 50, 75)), 2).tolist()
-    times["polar_pipeline"] = dict(zip(times[whole], quartiles))
+    times["polar_pipeline"] = quartiles(stage[WARM_UP:])
     exact = reference.ssim_map(first.astype(float), second.astype(float))
     times["polar_pipeline"]["max_error"] = float(f"{np.abs(pipeline(raw)['ssim_map'] - exact).max():.2g}")
     times["scikit-image"]["max_error"] = float(f"{np.abs(theirs()[1] - exact).max():.2g}")
@@ -132,8 +138,7 @@ def kernels(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
     del os.environ[VARIABLE]
     times = interleaved(contenders, repeats)
     for name, taken in stages.items():
-        quartiles = np.round(np.percentile(taken[2:], (25, 50, 75)), 2).tolist()
-        times[name] = dict(zip(times["compiled"], quartiles))
+        times[name] = quartiles(taken[WARM_UP:])
     return times
 
 

@@ -24,7 +24,7 @@ from polar_pipeline.layout import check_layout, offsets_of_polarizer
 from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.plan import LimitError
-from polar_pipeline.products import PRODUCTS, get_products
+from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS, get_products
 from polar_pipeline.replay.compare import Comparison, Golden, Row, format_rows, open_golden
 from polar_pipeline.replay.picture import encode
 from polar_pipeline.replay.report import Report, format_timings, render
@@ -32,9 +32,6 @@ from polar_pipeline.replay.run import Summary, replay
 from polar_pipeline.replay.sink import open_sink, replacing
 from polar_pipeline.replay.source import DEFAULT_RATE, SourceError, open_source, read_raw
 from polar_pipeline.sensor import MIN_SIDE, FrameError, as_frame, get_sensor
-
-#: What the live node makes of a camera, and what people look at.
-DEFAULT_PRODUCTS = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
 
 
 class FailureError(Exception):

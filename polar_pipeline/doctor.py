@@ -87,7 +87,7 @@ def _cpu_kernels() -> Check:
     try:
         find_library()
     except NativeError as err:
-        return Check("cpu kernels", "missing", f"{str(err).splitlines()[0]}; without them OpenCV, 3 to 5 times slower")
+        return Check("cpu kernels", "missing", f"{str(err).splitlines()[0]}; without them OpenCV, 2 to 5 times slower")
     return Check("cpu kernels", "ok", f"compiled by {' '.join(find_compiler())}")
 
 

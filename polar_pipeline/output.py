@@ -75,8 +75,7 @@ class Buffers:
 def _array(block: np.ndarray, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
     """The array in a block of memory; its `base` is the block, as of every view of it."""
     start = HEADROOM + -(block.ctypes.data + HEADROOM) % _ALIGNMENT
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    array: np.ndarray = block[start : start + size].view(dtype).reshape(shape)
+    array: np.ndarray = np.ndarray(shape, dtype, block, start)
     _BLOCKS[array.ctypes.data] = block
     return array
 

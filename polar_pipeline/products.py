@@ -80,6 +80,8 @@ _TABLE = (
 
 #: Every product by name, in the order in which they are listed and stored.
 PRODUCTS: Dict[str, Product] = {row.name: row for row in _TABLE}
+#: What the live node makes of a camera, and what people look at.
+DEFAULT_PRODUCTS = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
 
 
 def get_products(names: Union[str, Iterable[str]]) -> Tuple[str, ...]:

@@ -110,7 +110,7 @@ def test_a_broken_entry_is_compiled_anew(compiler: Compiler, tmp_path: Path, dam
     assert compile_library(compiler.command).answer() == 42
     assert compiler.compilations == 2
     assert entries(tmp_path) == [entry]
-    assert entry.read_bytes()[: -len("digest")] != data[:-1]
+    assert native.read_entry(entry) is not None
 
 
 @needs_compiler

@@ -652,9 +652,8 @@ def test_latency_and_age(rig: Any) -> None:
     values = {pair.key: pair.value for pair in status.values}
     assert {"queue", "decode", "polarization", "handover", "encode", "publish", "total", "age"} <= set(values)
     stages = sum(float(value) for name, value in values.items() if name not in ("total", "age", "quality"))
-    assert (
-        0 < stages <= float(values["total"]) + 0.01
-    )  # stages do not overlap, quality comes after them; ten figures rounded to 0.5 us
+    # stages do not overlap, quality comes after them; ten figures rounded to 0.5 us
+    assert 0 < stages <= float(values["total"]) + 0.01
     assert "/" in r.report()["age [ms]"]
     r.frame(stamp_ns=now + 3600 * 10**9)
     wait_for(lambda: len(latency) == 2, "the second frame")

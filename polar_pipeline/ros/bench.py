@@ -10,7 +10,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -265,9 +264,8 @@ class _Run:
         if product in self.unstamped:
             self.unstamped[product] += 1
             return True
-        seconds, nanoseconds = struct.unpack_from("<iI", arrival.cdr, 4)
-        stamp = seconds * 10**9 + nanoseconds
-        if stamp not in self.sent:
+        stamp = messages.peek_stamp(arrival.cdr)
+        if stamp is None or stamp not in self.sent:
             return False
         self.arrived[product][stamp] = arrival.time_ns
         if stamp in self.lacking:

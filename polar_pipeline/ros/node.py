@@ -453,6 +453,39 @@ class PolarNode(Node):  # type: ignore[misc]
         self._delivery.result()
         self._delivery = self._deliveries.submit(self._deliver_or_refuse, job, result, started)
 
+    def _choose(
+        self, settings: Settings, products: Tuple[str, ...], raw: Raw
+    ) -> Tuple[Optional[Served], Optional[np.ndarray]]:
+        """What processes a frame, None for nothing, and the image that SSIM compares it with, if it needs one."""
+        if not products:
+            return None, None
+        served = self._pipelines.get(settings, products, raw)
+        if served.pipeline.options.ssim_mode != "reference":
+            return served, None
+        try:
+            return served, self._get_reference(served.pipeline.output_size(raw.shape))
+        except FrameError as err:  # the other products need none
+            self._refuse(err.cause, str(err))
+            return self._choose(settings, tuple(name for name in products if name not in SSIM_PRODUCTS), raw)
+
+    def _get_reference(self, size: Tuple[int, int]) -> np.ndarray:
+        """The newest image of topic `reference` as (h, w) float32.
+
+        Raises:
+            FrameError: There is none, or it does not fit (cause `reference`).
+        """
+        cdr = self._reference
+        if cdr is None:
+            raise FrameError("reference", f"ssim_mode 'reference' needs an image of {size[1]}x{size[0]} on 'reference'")
+        if self._decoded_reference is None or self._decoded_reference[0] is not cdr:
+            self._decoded_reference = (cdr, _decode_reference(cdr))
+        reference = self._decoded_reference[1]
+        if reference.shape != size:
+            raise FrameError(
+                "reference", f"the reference must be {size[1]}x{size[0]}, got {reference.shape[1]}x{reference.shape[0]}"
+            )
+        return reference
+
     # ------------------------------------------------------------------------------------ the publisher's thread
 
     def _deliver_or_refuse(self, job: _Job, result: Optional[Result], ready: float) -> None:
@@ -537,41 +570,6 @@ class PolarNode(Node):  # type: ignore[misc]
             scaled = messages.scale_camera_info(info, scale, (height // stride, width // stride))
             encoded[stride] = messages.encode_camera_info(scaled, image.stamp_ns, frame_id)
         return [Letter(self._infos[topic], encoded[stride]) for topic, stride in strides.items()]
-
-    # ------------------------------------------------------------------------------------- the worker's thread
-
-    def _choose(
-        self, settings: Settings, products: Tuple[str, ...], raw: Raw
-    ) -> Tuple[Optional[Served], Optional[np.ndarray]]:
-        """What processes a frame, None for nothing, and the image that SSIM compares it with, if it needs one."""
-        if not products:
-            return None, None
-        served = self._pipelines.get(settings, products, raw)
-        if served.pipeline.options.ssim_mode != "reference":
-            return served, None
-        try:
-            return served, self._get_reference(served.pipeline.output_size(raw.shape))
-        except FrameError as err:  # the other products need none
-            self._refuse(err.cause, str(err))
-            return self._choose(settings, tuple(name for name in products if name not in SSIM_PRODUCTS), raw)
-
-    def _get_reference(self, size: Tuple[int, int]) -> np.ndarray:
-        """The newest image of topic `reference` as (h, w) float32.
-
-        Raises:
-            FrameError: There is none, or it does not fit (cause `reference`).
-        """
-        cdr = self._reference
-        if cdr is None:
-            raise FrameError("reference", f"ssim_mode 'reference' needs an image of {size[1]}x{size[0]} on 'reference'")
-        if self._decoded_reference is None or self._decoded_reference[0] is not cdr:
-            self._decoded_reference = (cdr, _decode_reference(cdr))
-        reference = self._decoded_reference[1]
-        if reference.shape != size:
-            raise FrameError(
-                "reference", f"the reference must be {size[1]}x{size[0]}, got {reference.shape[1]}x{reference.shape[0]}"
-            )
-        return reference
 
 
 def _decode_reference(cdr: bytes) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Serialized messages to the middleware: several topics at once, without a copy in Python and without its lock.
+"""Serialized messages to the middleware: two topics at once, without a copy in Python and without its lock.
 
 rclpy copies the bytes of a serialized message into a string first and holds the interpreter's lock until the middleware
 is done with them: a millisecond for 5 MB in which no other thread of the node gets on. So the C function that rclpy
@@ -126,6 +126,6 @@ class Outbox:
             self._middleware.publish(letter.publisher, letter.cdr)
 
     def close(self) -> None:
-        """End the threads."""
+        """End the thread."""
         if self._helper is not None:
             self._helper.shutdown()
