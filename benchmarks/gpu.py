@@ -28,13 +28,13 @@ import numpy as np
 
 from polar_pipeline import Pipeline
 from polar_pipeline.cuda import ssim as similarity
+from polar_pipeline.cuda.choice import choose
 from polar_pipeline.cuda.compile import compile_cubin, resources
 from polar_pipeline.cuda.device import from_properties, occupancy
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.schedule import (
     Schedule,
     candidates,
-    choose,
     grid,
     output_bytes,
     schedule_defines,
@@ -211,7 +211,7 @@ class Second:
         options = options_of(case)
         plan = make_plan(options.products)
         task = similarity.similarity_of(work_of(case), plan, options)
-        self.schedule = similarity.choose(task, bench.device)
+        self.schedule = choose(task, bench.device)
         flags = {**similarity.defines(task), **similarity.schedule_defines(self.schedule)}
         self._shared = similarity.shared_bytes(self.schedule)
         self._kernel = _driver().load(compile_cubin("ssim", flags, bench.arch), "ssim", self._shared)

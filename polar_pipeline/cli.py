@@ -15,11 +15,13 @@ from tqdm import tqdm
 
 from polar_pipeline import __version__, doctor
 from polar_pipeline.bench import format_figures
-from polar_pipeline.cuda.commands import plan_json, plan_report, plan_text, tune
 from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.cuda.kernels import get_device, usages
+from polar_pipeline.cuda.report import plan_json, plan_report, plan_text
 from polar_pipeline.cuda.schedule import ScheduleError
+from polar_pipeline.cuda.tune import tune
 from polar_pipeline.cuda.work import RAW_FORMATS
+from polar_pipeline.files import replacing
 from polar_pipeline.layout import check_layout, offsets_of_polarizer
 from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
 from polar_pipeline.pipeline import Pipeline
@@ -29,7 +31,7 @@ from polar_pipeline.replay.compare import Comparison, Golden, Row, format_rows, 
 from polar_pipeline.replay.picture import encode
 from polar_pipeline.replay.report import Report, format_timings, render
 from polar_pipeline.replay.run import Summary, replay
-from polar_pipeline.replay.sink import open_sink, replacing
+from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import DEFAULT_RATE, SourceError, open_source, read_raw
 from polar_pipeline.sensor import MIN_SIDE, FrameError, as_frame, get_sensor
 
@@ -516,10 +518,11 @@ def _plan(values: argparse.Namespace) -> int:
 def _tune(values: argparse.Namespace) -> int:
     options, raw = _frame_options(values)
     try:
-        schedule, us = tune(options, values.device, raw, values.size)
+        found = tune(options, values.device, raw, values.size)
     except ScheduleError as err:
         raise FailureError(str(err)) from err
-    print(f"{us:.2f} us a frame with {schedule}")
+    for name, best in found.items():
+        print(f"{best.us:.2f} us a frame with {best.schedule}: {name}")
     return 0
 
 

@@ -18,8 +18,8 @@ from support import ROOT
 from polar_pipeline import cli
 from polar_pipeline.cuda import compile as compiler
 from polar_pipeline.cuda import kernels
+from polar_pipeline.cuda.choice import work_key
 from polar_pipeline.cuda.compile import CompileError, Nvrtc, compile_cubin, resources, source
-from polar_pipeline.cuda.schedule import work_key
 from polar_pipeline.cuda.work import RAW_FORMATS
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 

@@ -776,7 +776,7 @@ def test_no_snapshot_where_nothing_can_be_written(rig: Any, tmp_path: Path, monk
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("polar_pipeline.replay.sink.os.fsync", full)
+    monkeypatch.setattr("polar_pipeline.files.os.fsync", full)
     refused = answer(take_snapshot(r))
     assert (refused.success, "No space left" in refused.message) == (False, True)
     monkeypatch.undo()

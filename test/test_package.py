@@ -36,7 +36,7 @@ FLOORS = (
     ("reference", "output"),
     ("plan", "options"),
     ("products", "scene"),
-    ("sensor", "share", "cache", "coefficients", "latency", "display", "heap", "bench"),
+    ("sensor", "share", "cache", "coefficients", "latency", "display", "heap", "bench", "files"),
 )
 ROS = {"rclpy", "rcl_interfaces", "sensor_msgs", "std_msgs", "std_srvs", "diagnostic_msgs", "cv_bridge", "launch"}
 

@@ -15,12 +15,13 @@ from rosbags.typesys import Stores, get_typestore
 from skimage.metrics import structural_similarity
 
 from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages
+from polar_pipeline.files import replacing
 from polar_pipeline.messages import FLOAT32, IMAGE
 from polar_pipeline.replay.compare import Comparison, Row, format_rows, open_golden
 from polar_pipeline.replay.picture import encode, picture
 from polar_pipeline.replay.report import Report, percentiles, render
 from polar_pipeline.replay.run import Sample, Summary, replay
-from polar_pipeline.replay.sink import open_sink, replacing
+from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import SourceError, open_source, read_raw
 
 TOPIC = "/arena_camera_node/images"

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Tuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from polar_pipeline.cuda import schedule as module
+from polar_pipeline.cuda.choice import choose
 from polar_pipeline.cuda.device import DEVICES, Device, from_properties, get_device, occupancy, resident_blocks
 from polar_pipeline.cuda.schedule import (
-    KERNELS,
     MIN_OCCUPANCY,
     Cost,
     Schedule,
     ScheduleError,
     candidates,
     check,
-    choose,
     cost,
     expected_occupancy,
     grid,
@@ -32,9 +29,6 @@ from polar_pipeline.cuda.schedule import (
     schedule_defines,
     shared_bytes,
     supports,
-    tuned,
-    tuned_path,
-    work_key,
 )
 from polar_pipeline.cuda.work import RAW_FORMATS, Work, make_work
 from polar_pipeline.options import CHOICES, make_options
@@ -433,73 +427,6 @@ def test_time_follows_the_resident_warps(warps: int, measured: float) -> None:
     filled = H200._replace(shared_per_multiprocessor=warps // 4 * 23168)
     assert resident_blocks(filled, 128, 72, shared_bytes(work, schedule)) == min(warps // 4, 7)
     assert predict(work, schedule, filled, 64).us / 64 == pytest.approx(measured, rel=0.15)
-
-
-# --------------------------------------------------------------------------------------------------------------- choice
-
-
-@pytest.mark.parametrize(
-    ("options", "key"),
-    [
-        ({}, "mono half bilinear u8 fp16 intensity:uint8+dolp:uint8+aolp:uint8"),
-        (
-            {"sensor": "IMX250MYR", "co_sited": False, "products": "stokes", "raw_format": "12p", "full_scale": 4095},
-            "color half own-site mhc 12p fp32 stokes:float32",
-        ),
-        ({"resolution": "full", "products": "ssim"}, "mono full adaptive u8 fp16 sums:float16"),
-    ],
-)
-def test_work_key(options: Dict[str, Any], key: str) -> None:
-    assert work_key(make(**options)) == key
-
-
-@pytest.fixture(name="tuned_file")
-def fixture_tuned_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "xavier.json"
-    monkeypatch.setattr(module, "tuned_path", lambda _: path)
-    module._read_tuned.cache_clear()
-    return path
-
-
-def row(schedule: Schedule, size: List[int]) -> Dict[str, Any]:
-    return {"work": work_key(make()), "size": size, "schedule": schedule._asdict(), "us": 1.0}
-
-
-def test_a_measured_schedule_wins_for_its_size(tuned_file: Path) -> None:
-    measured = Schedule("tile", "tile", 64, 16, 16)
-    assert measured != choose(make(), XAVIER)
-    module._read_tuned.cache_clear()
-    tuned_file.write_text(json.dumps([row(measured, [2448, 2048])]), encoding="utf-8")
-    assert choose(make(), XAVIER) == measured
-    assert choose(make(shape=(1024, 1024)), XAVIER) != measured
-
-
-def test_a_measured_schedule_that_does_not_hold_is_passed_over(tuned_file: Path) -> None:
-    tuned_file.write_text(json.dumps([row(Schedule("tile", "tile", 128, 128, 64), [2448, 2048])]), encoding="utf-8")
-    assert choose(make(), XAVIER) in candidates(make(), XAVIER)
-
-
-@pytest.mark.parametrize(
-    "text", ["{", "[1]", '[{"work": "x"}]', '[{"work": "x", "size": [1, 2], "schedule": {"y": 1}}]']
-)
-def test_a_broken_file_of_measured_schedules_is_an_error(tuned_file: Path, text: str) -> None:
-    tuned_file.write_text(text, encoding="utf-8")
-    with pytest.raises(ScheduleError, match=r"xavier\.json is no list of tuned schedules"):
-        choose(make(), XAVIER)
-
-
-def test_shipped_tuned_files_belong_to_devices() -> None:
-    folder = tuned_path(XAVIER).parent
-    for path in folder.glob("*.json"):
-        for entry in json.loads(path.read_text(encoding="utf-8")):
-            assert entry["schedule"]["kernel"] in KERNELS
-            assert set(entry) == {"work", "size", "schedule", "us"}
-
-
-def test_the_solver_takes_what_was_measured_on_an_h200() -> None:
-    work = make(LIVE, sensor="IMX250MYR")
-    assert tuned(work, H200) == choose(work, H200) == Schedule("tile", "tile", 96, 32, 16)
-    assert choose(make(), H200).rows == 4  # the model itself prefers 2 for a frame alone
 
 
 def test_no_candidate_spills() -> None:

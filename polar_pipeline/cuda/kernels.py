@@ -9,9 +9,10 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Tuple, Union
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cpu.strips import cores
 from polar_pipeline.cuda import ssim
+from polar_pipeline.cuda.choice import choose, work_key
 from polar_pipeline.cuda.compile import compile_cubin, find_library, resources
 from polar_pipeline.cuda.device import DEVICES, Device, occupancy
-from polar_pipeline.cuda.schedule import choose, schedule_defines, shared_bytes, work_key
+from polar_pipeline.cuda.schedule import schedule_defines, shared_bytes
 from polar_pipeline.cuda.ssim import Similarity
 from polar_pipeline.cuda.work import RAW_FORMATS, Work, defines, make_work
 from polar_pipeline.options import CHOICES, make_options
@@ -112,7 +113,8 @@ def _jobs(device: Device) -> Iterator[_Job]:
             if able:
                 plan = min(able, key=lambda plan: ssim.predict(similarity, plan, device).us)
                 flags = {**ssim.defines(similarity), **ssim.schedule_defines(plan)}
-                yield _Job("ssim", ssim.work_key(similarity, window), plan.threads, ssim.shared_bytes(plan), flags)
+                name = f"{window}, {ssim.work_key(similarity)}"
+                yield _Job("ssim", name, plan.threads, ssim.shared_bytes(plan), flags)
 
 
 def usages(device: Device) -> List[Usage]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Tuple
 
 from polar_pipeline.cuda import schedule as polarization
 from polar_pipeline.cuda import ssim
+from polar_pipeline.cuda.choice import AnyWork, choose, predict, tuned
 from polar_pipeline.cuda.device import Device
 from polar_pipeline.cuda.schedule import Schedule
 from polar_pipeline.cuda.ssim import Similarity
@@ -26,6 +27,7 @@ class Partition(NamedTuple):
         similarity: What the second one does, if there is one.
         comparison: How.
         us: Predicted time of both, microseconds.
+        measured_us: The same as measured; None unless each was.
     """
 
     work: Work
@@ -33,6 +35,7 @@ class Partition(NamedTuple):
     similarity: Optional[Similarity]
     comparison: Optional[Schedule]
     us: float
+    measured_us: Optional[float]
 
     @property
     def is_fused(self) -> bool:
@@ -54,7 +57,7 @@ def not_from_mosaic(work: Work, options: Options) -> Optional[str]:
 
 
 def partitions(work: Work, plan: Plan, options: Options, device: Device) -> List[Partition]:
-    """Every way to cut a plan into launches, the one with the shortest predicted time first.
+    """Every way to cut a plan into launches, the fastest first: as measured where all were, else as predicted.
 
     Args:
         work: The first launch, with what SSIM compares among its outputs.
@@ -68,14 +71,23 @@ def partitions(work: Work, plan: Plan, options: Options, device: Device) -> List
     works = [work]
     if plan.window and not_from_mosaic(work, options) is None:
         works.append(work._replace(outputs=tuple(output for output in work.outputs if output[0] not in PAIRS)))
-    return sorted((_partition(each, plan, options, device) for each in works), key=lambda found: found.us)
+    found = [_partition(each, plan, options, device) for each in works]
+    measured = [each.measured_us for each in found if each.measured_us is not None]
+    times = measured if len(measured) == len(found) else [each.us for each in found]
+    return [each for _, each in sorted(zip(times, found), key=lambda row: row[0])]
 
 
 def _partition(work: Work, plan: Plan, options: Options, device: Device) -> Partition:
-    schedule = polarization.choose(work, device)
-    us = polarization.predict(work, schedule, device).us
-    if not plan.window:
-        return Partition(work, schedule, None, None, us)
-    similarity = ssim.similarity_of(work, plan, options)
-    comparison = ssim.choose(similarity, device)
-    return Partition(work, schedule, similarity, comparison, us + ssim.predict(similarity, comparison, device).us)
+    similarity = ssim.similarity_of(work, plan, options) if plan.window else None
+    launches: Tuple[AnyWork, ...] = (work,) if similarity is None else (work, similarity)
+    schedules = [choose(launch, device) for launch in launches]
+    us = sum(predict(launch, schedule, device).us for launch, schedule in zip(launches, schedules))
+    measured = [found.us for found in (tuned(launch, device) for launch in launches) if found is not None]
+    return Partition(
+        work,
+        schedules[0],
+        similarity,
+        schedules[1] if similarity else None,
+        us,
+        sum(measured) if len(measured) == len(launches) else None,
+    )

@@ -1,17 +1,13 @@
-"""How a launch does its work on a device: which kernel, which tiles, how many threads.
+"""How the first launch can do its work on a device: which kernel, which tiles, how many threads.
 
-The solver lists every schedule that meets the hard constraints (`candidates`) and takes the one with the shortest
-predicted time (`predict`). Where somebody measured (`polar-pipeline tune`), the measured one wins (`choose`).
+The solver lists every schedule that meets the hard constraints (`candidates`) and predicts its time (`predict`).
 """
 
 from __future__ import annotations
 
-import json
-from functools import lru_cache
 from itertools import product
 from math import hypot
-from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Tuple
 
 import numpy as np
 
@@ -19,7 +15,6 @@ from polar_pipeline.cuda.device import WARP, Device, occupancy, resident_blocks
 from polar_pipeline.cuda.work import OUTPUTS, PAIRS, Work, red_sites
 from polar_pipeline.plan import Limits
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.share import share_path
 
 
 class ScheduleError(ValueError):
@@ -425,6 +420,17 @@ def candidates(work: Work, device: Device) -> List[Schedule]:
     return [schedule for schedule, share in zip(able, resident) if share >= least]
 
 
+def refuse(work: Work, device: Device) -> NoReturn:
+    """Say why no schedule fits a device.
+
+    Raises:
+        ScheduleError: Need and limit of the smallest.
+    """
+    smallest = min(_space(work), key=lambda schedule: shared_bytes(work, schedule))
+    check(work, smallest, device)
+    raise ScheduleError(f"{smallest.kernel} ({smallest.window}) on {device.name}: every schedule spills registers")
+
+
 def expected_occupancy(work: Work, schedule: Schedule, device: Device) -> float:
     """Share of resident warps that the solver counts with, 0 to 1."""
     return occupancy(device, schedule.threads, registers(work, schedule), shared_bytes(work, schedule))
@@ -656,62 +662,3 @@ def predict_launch(taken: Cost, occupant: Occupant, device: Device, frames: int 
     arithmetic = ideal.arithmetic_us * busiest / mean * hypot(1, slack)
     waiting = min(memory, arithmetic) / fitting if occupant.has_barriers else 0.0
     return Prediction(memory, arithmetic, waiting, ideal.launch_us)
-
-
-# --------------------------------------------------------------------------------------------------------------- choice
-
-
-def work_key(work: Work) -> str:
-    """A work as short text without its size: the key of tuned schedules."""
-    parts = ["color" if work.sensor.is_color else "mono", "half" if work.half else "full"]
-    if work.half and not work.co_sited:
-        parts.append("own-site")
-    else:
-        parts.append(work.demosaic)
-    if work.sensor.is_color:
-        parts.append(work.debayer)
-    parts += [work.raw_format, "fp16" if work.half_precision else "fp32"]
-    parts.append("+".join(f"{name}:{dtype}" for name, dtype in work.outputs))
-    return " ".join(parts)
-
-
-def tuned_path(device: Device) -> Path:
-    """Where the tuned schedules of a device lie, or would."""
-    return share_path("config") / "tuned" / f"{device.name}.json"
-
-
-@lru_cache(maxsize=None)
-def _read_tuned(path: Path) -> Dict[Tuple[str, int, int], Schedule]:
-    if not path.is_file():
-        return {}
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        return {(row["work"], *row["size"]): Schedule(**row["schedule"]) for row in rows}
-    except (ValueError, KeyError, TypeError) as err:
-        raise ScheduleError(f"{path} is no list of tuned schedules: {err!r}") from err
-
-
-def tuned(work: Work, device: Device) -> Optional[Schedule]:
-    """The measured schedule of a work on a device, if there is one and it holds there.
-
-    Raises:
-        ScheduleError: The file of tuned schedules is broken.
-    """
-    found = _read_tuned(tuned_path(device)).get((work_key(work), work.width, work.height))
-    return found if found is not None and _problem(work, found, device) is None else None
-
-
-def choose(work: Work, device: Device) -> Schedule:
-    """The measured schedule where there is one, else the one with the shortest predicted time.
-
-    Raises:
-        ScheduleError: None fits the device; the text gives need and limit of the smallest.
-    """
-    found = tuned(work, device)
-    if found is not None:
-        return found
-    able = candidates(work, device)
-    if not able:
-        smallest = min(_space(work), key=lambda schedule: shared_bytes(work, schedule))
-        check(work, smallest, device)
-    return min(able, key=lambda schedule: (predict(work, schedule, device).us, schedule))

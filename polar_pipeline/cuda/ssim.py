@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import product
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Dict, Iterator, List, NamedTuple, NoReturn, Optional, Tuple, Union
 
 import numpy as np
 
@@ -78,10 +78,10 @@ def similarity_of(work: Work, plan: Plan, options: Options) -> Similarity:
     )
 
 
-def work_key(work: Similarity, window: str) -> str:
-    """A work and how its window is done, as short text without the size."""
+def work_key(work: Similarity) -> str:
+    """A work as short text without its size."""
     shown = f"{work.source} to {work.map_dtype or 'means only'}, {work.window} taps"
-    return f"{window}, {shown}" + (f", stride {work.stride}" if work.stride > 1 else "")
+    return shown + (f", stride {work.stride}" if work.stride > 1 else "")
 
 
 class HalfTaps(NamedTuple):
@@ -231,6 +231,28 @@ def candidates(work: Similarity, device: Device) -> List[Schedule]:
     ]
 
 
+def check(work: Similarity, schedule: Schedule, device: Device) -> None:
+    """Refuse a schedule that cannot do the work, or not on this device.
+
+    Raises:
+        ScheduleError: It is none of the candidates.
+    """
+    if schedule not in candidates(work, device):
+        raise ScheduleError(f"ssim on {device.name}: {schedule} is none of its schedules")
+
+
+def refuse(work: Similarity, device: Device) -> NoReturn:
+    """Say why no schedule fits a device.
+
+    Raises:
+        ScheduleError: In any case.
+    """
+    raise ScheduleError(
+        f"ssim on {device.name}: no schedule for a map of {work.map_size[1]}x{work.map_size[0]} fits "
+        f"{device.shared_per_block} bytes of shared memory"
+    )
+
+
 def registers(work: Similarity, schedule: Schedule) -> int:
     """Registers of a thread, as compiled."""
     if schedule.window == "tensor":
@@ -291,15 +313,3 @@ def predict(work: Similarity, schedule: Schedule, device: Device, frames: int = 
     )
     found = predict_launch(cost(work, schedule), occupant, device, frames)
     return found._replace(waiting_us=blocks * _COUNT_US)  # counters of frames are apart
-
-
-def choose(work: Similarity, device: Device, frames: int = 1) -> Schedule:
-    """The schedule with the shortest predicted time.
-
-    Raises:
-        ScheduleError: None fits the device.
-    """
-    able = candidates(work, device)
-    if not able:
-        raise ScheduleError(f"ssim on {device.name}: no schedule fits {device.shared_per_block} bytes of shared memory")
-    return min(able, key=lambda schedule: (predict(work, schedule, device, frames).us, schedule))

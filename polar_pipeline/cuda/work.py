@@ -8,8 +8,8 @@ import numpy as np
 
 from polar_pipeline.coefficients import literals
 from polar_pipeline.options import Options
-from polar_pipeline.plan import Plan
-from polar_pipeline.sensor import ANGLES, Sensor
+from polar_pipeline.plan import Plan, make_plan
+from polar_pipeline.sensor import ANGLES, FORMATS, Sensor
 
 #: Outputs a kernel can store, in the order of `Output` in `kernels/frame.cuh`: products but for SSIM's, then what SSIM
 #: reads.
@@ -27,6 +27,8 @@ OUTPUTS = (
 PAIRS = ("sums", "s0")
 #: Raw formats as the kernels read them; the values are RAW_* in `kernels/frame.cuh`.
 RAW_FORMATS = {"u8": 0, "u16": 1, "12p": 2, "12packed": 3}
+#: The same -> as cameras call them.
+CAMERA_FORMATS = {"u8": FORMATS["8"], "u16": FORMATS["16"], "12p": FORMATS["12p"], "12packed": FORMATS["12Packed"]}
 METHODS = {"bilinear": 0, "gradient": 1, "adaptive": 2}
 LATTICES = {"bilinear": 0, "mhc": 1, "weighted": 2}
 
@@ -119,6 +121,18 @@ def make_work(plan: Plan, options: Options, raw_format: str, full_scale: int, sh
         shape[1],
         shape[0],
     )
+
+
+def work_of(options: Options, raw_format: str, size: Tuple[int, int]) -> Work:
+    """The fused launch of some options.
+
+    Args:
+        options: What to compute and how.
+        raw_format: A key of `RAW_FORMATS`.
+        size: (width, height) of the frame.
+    """
+    full_scale = options.full_scale if raw_format == "u16" else CAMERA_FORMATS[raw_format].full_scale
+    return make_work(make_plan(options.products), options, raw_format, full_scale, (size[1], size[0]))
 
 
 def red_sites(sensor: Sensor) -> Dict[Tuple[int, int], Tuple[int, int]]:

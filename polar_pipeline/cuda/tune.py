@@ -1,0 +1,267 @@
+"""What `polar-pipeline tune` does: measures every schedule of a plan's launches with Kernel Tuner."""
+
+from __future__ import annotations
+
+import importlib
+from itertools import groupby
+from typing import Any, Dict, List, Mapping, Tuple
+
+import numpy as np
+
+from polar_pipeline.cuda import schedule as polarization
+from polar_pipeline.cuda import ssim
+from polar_pipeline.cuda.choice import AnyWork, Measured, candidates, keep, work_key
+from polar_pipeline.cuda.compile import OPTIONS, source
+from polar_pipeline.cuda.device import from_properties
+from polar_pipeline.cuda.partition import partitions
+from polar_pipeline.cuda.schedule import Schedule
+from polar_pipeline.cuda.ssim import COMPARISON, Similarity
+from polar_pipeline.cuda.work import CAMERA_FORMATS, FRAME, OUTPUTS, Work, defines, work_of
+from polar_pipeline.options import Options
+from polar_pipeline.plan import MOSAIC, make_plan
+
+_SEED = 20240229
+#: Frames in a launch of the first kernel: more bytes than any cache holds.
+_FRAMES = 32
+#: Launches of as many frames whose mean is taken.
+_ITERATIONS = 7
+#: What sums in other orders may differ by: they are means of values up to 1 in float.
+_SUM_ERROR = 1e-5
+
+
+def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, int]) -> Dict[str, Measured]:
+    """Measure every candidate of each launch and write the fastest into `config/tuned/<device>.json`.
+
+    Where SSIM can start from the mosaic, the launches of both ways are measured. Every configuration's outputs must be
+    those of its kernel's first one before it is timed.
+
+    Args:
+        options: What to compute and how.
+        device_name: The device that the file is for: the one of this machine.
+        raw_format: A key of `RAW_FORMATS`.
+        size: (width, height) of the frame.
+
+    Returns:
+        By launch (`work_key`), the fastest schedule and its time.
+
+    Raises:
+        RuntimeError: Kernel Tuner, CuPy or the device is missing, or two schedules give different results.
+        OSError: The file cannot be written.
+        ScheduleError: It is broken, or no schedule fits the device.
+    """
+    try:
+        cupy: Any = importlib.import_module("cupy")
+        tuner: Any = importlib.import_module("kernel_tuner")
+    except ImportError as err:
+        raise RuntimeError(f"tune needs CuPy and Kernel Tuner (pip install kernel-tuner): {err}") from err
+    try:
+        device = from_properties(cupy.cuda.runtime.getDeviceProperties(0))
+    except cupy.cuda.runtime.CUDARuntimeError as err:
+        raise RuntimeError(f"tune needs a GPU: {err}") from err
+    if device.name != device_name:
+        raise RuntimeError(f"the GPU of this machine is {device.name}, not {device_name}")
+    asked = work_of(options, raw_format, size)
+    found = {}
+    for way in partitions(asked, make_plan(options.products), options, device):
+        trials: List[_Trial] = [_First(cupy, way.work, options.min_intensity)]
+        if way.similarity is not None:
+            trials.append(_Second(cupy, way.similarity))
+        for trial in trials:
+            best = found[work_key(trial.work)] = trial.measure(tuner, candidates(trial.work, device))
+            keep(trial.work, device, best)
+    return found
+
+
+class _Trial:
+    """A launch on noise on the GPU, and what its configurations make of it.
+
+    Attributes:
+        work: What it does.
+        frames: In one launch.
+        argument: The kernel's.
+        outputs: What it writes, by name.
+        sums: Those whose last bits depend on the order of additions, and so on the schedule.
+    """
+
+    work: AnyWork
+    frames = 1
+    argument: Any
+    outputs: Dict[str, Any]
+    sums: Tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self._first: Dict[str, Dict[str, Any]] = {}
+
+    def text(self, schedule: Schedule) -> str:
+        """The kernel's source."""
+        return "".join(f"#define {key} {value}\n" for key, value in self._defines(schedule).items()) + source(
+            schedule.kernel
+        )
+
+    def _defines(self, schedule: Schedule) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+    def grid(self, schedule: Schedule) -> Tuple[int, int, int]:
+        """Blocks."""
+        raise NotImplementedError
+
+    def shared(self, schedule: Schedule) -> int:
+        """Bytes of shared memory of a block."""
+        raise NotImplementedError
+
+    def family(self, schedule: Schedule) -> str:
+        """Name of the schedules whose outputs are alike."""
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        """Forget what the last launches stored and counted."""
+        for array in self.outputs.values():
+            array.fill(0)
+
+    def as_first(self, family: str) -> bool:
+        """Whether the outputs are those of the first configuration of a family."""
+        found = {name: array.copy() for name, array in self.outputs.items()}
+        first = self._first.setdefault(family, found)
+        for name, array in found.items():
+            limit = _SUM_ERROR if name in self.sums else 0
+            if (abs(array - first[name]) > limit).any():
+                return False
+        return True
+
+    def measure(self, tuner: Any, schedules: List[Schedule]) -> Measured:
+        """The fastest schedule."""
+
+        def launched_alike(schedule: Schedule) -> Tuple[str, str, int]:
+            return schedule.kernel, schedule.window, schedule.threads
+
+        timed: List[Measured] = []
+        for _, group in groupby(sorted(schedules, key=launched_alike), launched_alike):
+            timed += self._measure(tuner, list(group))
+        if not timed:
+            raise RuntimeError(f"no schedule of {work_key(self.work)} could be measured; Kernel Tuner says why")
+        return min(timed, key=lambda row: row.us)
+
+    def _measure(self, tuner: Any, schedules: List[Schedule]) -> List[Measured]:
+        """Those of one kernel, window and number of threads."""
+        kernel = schedules[0].kernel
+        trial = self
+
+        class Prepare(tuner.observers.BenchmarkObserver):  # type: ignore[misc]
+            """Before a configuration is verified: clears its outputs, allows it more than 48 KiB of shared memory."""
+
+            def register_device(self, dev: Any) -> None:
+                copy = dev.copy_shared_memory_args
+
+                def copy_shared_memory_args(smem_args: Mapping[str, int]) -> None:
+                    copy(smem_args)
+                    dev.func.max_dynamic_shared_size_bytes = smem_args["size"]
+                    trial.clear()
+
+                dev.copy_shared_memory_args = copy_shared_memory_args
+
+            def get_results(self) -> Dict[str, Any]:
+                return {}
+
+        rows, _ = tuner.tune_kernel(
+            kernel,
+            lambda values: self.text(schedules[values["choice"]]),
+            lambda values: self.grid(schedules[values["choice"]]),
+            [self.argument],
+            {"block_size_x": [schedules[0].threads], "choice": list(range(len(schedules)))},
+            grid_div_x=[],
+            grid_div_y=[],
+            grid_div_z=[],
+            defines={},
+            smem_args={"size": lambda values: self.shared(schedules[values["choice"]])},
+            observers=[Prepare()],
+            answer=[None],
+            verify=lambda *_: self.as_first(self.family(schedules[0])),
+            compiler_options=list(OPTIONS),
+            iterations=_ITERATIONS * _FRAMES // self.frames,
+            lang="CUPY",
+        )
+        # what could not be compiled or launched has the name of its error for a time
+        measured = [row for row in rows if isinstance(row["time"], float)]
+        return [Measured(schedules[row["choice"]], 1000 * row["time"] / self.frames) for row in measured]
+
+
+class _First(_Trial):
+    """The first launch, on frames that no cache holds."""
+
+    frames = _FRAMES
+
+    def __init__(self, cupy: Any, work: Work, min_intensity: float) -> None:
+        super().__init__()
+        self.work: Work = work
+        step = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
+        noise = np.random.default_rng(_SEED)
+        shape = (_FRAMES, work.height, step)
+        if work.raw_format == "u16":  # 5 to 80 % of full scale: saturated pixels are rare in practice, and slower
+            low, high = work.full_scale // 20, work.full_scale * 4 // 5
+            raw = noise.integers(low, high, (*shape[:2], work.width), np.uint16).view(np.uint8)
+        else:
+            raw = noise.integers(13, 204, shape, np.uint8)
+        self._raw = cupy.asarray(raw)
+        sizes = {
+            name: polarization.output_bytes(work._replace(outputs=((name, dtype),))) for name, dtype in work.outputs
+        }
+        out = {name: cupy.zeros(_FRAMES * size, np.uint8) for name, size in sizes.items()}
+        self.outputs = {"counts": cupy.zeros((_FRAMES, 2), np.uint32), **out}
+        frame = np.zeros((), FRAME)
+        frame["raw"], frame["counts"] = self._raw.data.ptr, self.outputs["counts"].data.ptr
+        for name, array in out.items():
+            frame["out"][OUTPUTS.index(name)] = array.data.ptr
+        frame["raw_stride"], frame["step"] = work.height * step, step
+        frame["width"], frame["height"] = work.width, work.height
+        frame["full_scale"], frame["min_intensity"] = work.full_scale, min_intensity
+        self.argument = frame[()]
+
+    def _defines(self, schedule: Schedule) -> Mapping[str, Any]:
+        return {**defines(self.work), **polarization.schedule_defines(self.work, schedule)}
+
+    def grid(self, schedule: Schedule) -> Tuple[int, int, int]:
+        return polarization.grid(self.work, schedule, _FRAMES)
+
+    def shared(self, schedule: Schedule) -> int:
+        return polarization.shared_bytes(self.work, schedule)
+
+    def family(self, schedule: Schedule) -> str:
+        return schedule.kernel
+
+
+class _Second(_Trial):
+    """The second launch, on one frame: what it reads was stored just before."""
+
+    sums = ("blocks", "mean")
+
+    def __init__(self, cupy: Any, work: Similarity) -> None:
+        super().__init__()
+        self.work: Similarity = work
+        noise = np.random.default_rng(_SEED)
+        if work.source == MOSAIC:
+            images = [noise.integers(13, 204, (2 * work.height, 2 * work.width), np.uint8)]
+        else:
+            images = [noise.random((work.height, work.width), np.float32).astype(work.source) for _ in range(2)]
+        self._images = [cupy.asarray(image) for image in images]
+        rows, columns = work.map_size
+        self._scratch = {"pieces": cupy.zeros(rows * columns, np.float32), "done": cupy.zeros(1, np.uint32)}
+        self.outputs = {"blocks": cupy.zeros(work.block_size, np.float32), "mean": cupy.zeros(1, np.float32)}
+        if work.map_dtype:
+            self.outputs["map"] = cupy.zeros(work.map_size, work.map_dtype)
+        task = np.zeros((), COMPARISON)
+        task["first"], task["second"] = self._images[0].data.ptr, self._images[-1].data.ptr
+        for name, array in {**self._scratch, **self.outputs}.items():
+            task[name] = array.data.ptr
+        self.argument = task[()]
+
+    def _defines(self, schedule: Schedule) -> Mapping[str, Any]:
+        return {**ssim.defines(self.work), **ssim.schedule_defines(schedule)}
+
+    def grid(self, schedule: Schedule) -> Tuple[int, int, int]:
+        return ssim.grid(self.work, schedule)
+
+    def shared(self, schedule: Schedule) -> int:
+        return ssim.shared_bytes(schedule)
+
+    def family(self, schedule: Schedule) -> str:
+        return schedule.window
