@@ -23,7 +23,7 @@ import cv2
 import numpy as np
 
 from polar_pipeline import __version__, messages
-from polar_pipeline.doctor import PROFILE_VARIABLES
+from polar_pipeline.doctor import profile_variables
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.picture import encode, picture
 from polar_pipeline.replay.report import Report, format_timings, render
@@ -163,7 +163,7 @@ def run() -> Recorder:
         DemoError: The node did not start, or a process ended by itself.
     """
     profile = str(share_path("config", "fastdds_large_frames.xml"))
-    os.environ[PROFILE_VARIABLES[os.environ.get("ROS_DISTRO") == "humble"]] = profile
+    os.environ[profile_variables()[0]] = profile
     os.environ.update(ROS_DOMAIN_ID=str(random.randint(1, 100)), ROS_AUTOMATIC_DISCOVERY_RANGE="LOCALHOST")
     import rclpy  # after the environment that it reads
     from diagnostic_msgs.msg import DiagnosticArray

@@ -6,8 +6,9 @@ import importlib
 import os
 import platform
 import sys
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 from polar_pipeline import __version__
 from polar_pipeline.cpu.native import NativeError, find_compiler, find_library
@@ -15,8 +16,10 @@ from polar_pipeline.cuda.compile import libraries as compilers
 from polar_pipeline.pipeline import Pipeline, backend_problem
 from polar_pipeline.share import share_path
 
-#: Environment variables that name Fast DDS's profile: the first from Iron on, the second up to Humble.
-PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
+#: Environment variables that name Fast DDS's profile. Fast DDS 3, from Kilted on, reads the first, and for now the
+#: second too; before it was the second alone.
+_PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
+_FAST_DDS_2 = ("foxy", "galactic", "humble", "iron", "jazzy")
 
 _LIBRARIES = ("numpy", "cv2", "rosbags", "mcap", "tqdm", "skimage", "cupy")
 _ROS = ("rclpy", "sensor_msgs", "diagnostic_msgs", "std_srvs", "launch_ros", "cv_bridge")
@@ -133,28 +136,36 @@ def _middleware() -> Check:
         return Check("middleware", "missing", str(err))
 
 
+def profile_variables() -> Tuple[str, ...]:
+    """Environment variables that Fast DDS of this ROS distribution takes its profile from, the one to set first."""
+    return _PROFILE_VARIABLES[os.environ.get("ROS_DISTRO") in _FAST_DDS_2 :]
+
+
 def transport_environment() -> Dict[str, str]:
     """Variables with which Fast DDS carries large frames; none where somebody has chosen a profile."""
-    if any(map(os.environ.get, PROFILE_VARIABLES)):
+    names = profile_variables()
+    if any(map(os.environ.get, names)):
         return {}
-    old = os.environ.get("ROS_DISTRO") in ("foxy", "galactic", "humble", "iron")
-    return {PROFILE_VARIABLES[old]: str(share_path("config", "fastdds_large_frames.xml"))}
+    return {names[0]: str(share_path("config", "fastdds_large_frames.xml"))}
 
 
 def _transport() -> Iterator[Check]:
-    """Whether Fast DDS will carry 5 MB frames between processes."""
+    """Whether Fast DDS will carry 5 MB frames between processes; nothing without ROS or with another middleware."""
+    if find_spec("rclpy") is None or "fastrtps" not in os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp"):
+        return
     shipped = "config/fastdds_large_frames.xml"
     try:
         shipped = str(share_path("config", "fastdds_large_frames.xml"))
     except FileNotFoundError as err:
         yield Check("transport profile", "problem", str(err))
-    named = [(name, os.environ[name]) for name in PROFILE_VARIABLES if os.environ.get(name)]
+    names = profile_variables()
+    named = [(name, os.environ[name]) for name in names if os.environ.get(name)]
     if not named:
         yield Check(
             "transport",
             "problem",
-            f"Fast DDS loses 5 MB frames with its default segment: set {PROFILE_VARIABLES[0]} (up to Humble "
-            f"{PROFILE_VARIABLES[1]}) to {shipped}, here and for the camera's driver; the launch files do",
+            f"Fast DDS loses 5 MB frames with its default segment: set {names[0]} to {shipped}, here and for the "
+            "camera's driver; the launch files do",
         )
     for name, value in named:
         if Path(value).is_file():

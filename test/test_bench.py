@@ -181,19 +181,20 @@ def test_unknown_sensor() -> None:
 def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the robot's domain nor another machine; the user's own profile stays."""
     pytest.importorskip("rclpy")
-    from polar_pipeline.ros.bench import PROFILE_VARIABLES, isolate
+    from polar_pipeline.ros.bench import isolate
 
-    monkeypatch.setattr(os, "environ", {"ROS_DOMAIN_ID": "7", "ROS_DISTRO": "jazzy"})
+    new, old = "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"
+    monkeypatch.setattr(os, "environ", {"ROS_DOMAIN_ID": "7", "ROS_DISTRO": "kilted"})
     isolate()
     assert os.environ["ROS_DOMAIN_ID"] != "7"
     assert 1 <= int(os.environ["ROS_DOMAIN_ID"]) <= 101
     assert os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] == "LOCALHOST"
-    assert os.environ[PROFILE_VARIABLES[0]].endswith("fastdds_large_frames.xml")
-    monkeypatch.setattr(os, "environ", {"ROS_DISTRO": "humble", PROFILE_VARIABLES[1]: "mine.xml"})
+    assert os.environ[new].endswith("fastdds_large_frames.xml")
+    monkeypatch.setattr(os, "environ", {"ROS_DISTRO": "humble", old: "mine.xml"})
     isolate()
     assert os.environ["ROS_LOCALHOST_ONLY"] == "1"
-    assert os.environ[PROFILE_VARIABLES[1]] == "mine.xml"
-    assert PROFILE_VARIABLES[0] not in os.environ
+    assert os.environ[old] == "mine.xml"
+    assert new not in os.environ
 
 
 # ------------------------------------------------------------------------------------------------------- the benchmark

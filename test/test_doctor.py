@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,12 +32,32 @@ def test_missing_ros_and_gpu_are_said_not_raised(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_transport_profile_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in doctor.PROFILE_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    assert "loses 5 MB frames" in states()["transport"].text
-    monkeypatch.setenv(doctor.PROFILE_VARIABLES[0], str(tmp_path / "gone.xml"))
-    assert states()["transport"].state == "problem"
+    """`FASTDDS_...` is read by Fast DDS 3 only, which came with Kilted (rmw_fastrtps #862)."""
+    new, old = "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"
     profile = tmp_path / "there.xml"
     profile.write_text("<profiles/>")
-    monkeypatch.setenv(doctor.PROFILE_VARIABLES[0], str(profile))
-    assert states()["transport"].state == "ok"
+    monkeypatch.setitem(sys.modules, "rclpy", SimpleNamespace(__spec__=object()))  # also where there is no ROS
+    monkeypatch.delenv("RMW_IMPLEMENTATION", raising=False)
+
+    def judged(distribution: str, **named: Path) -> doctor.Check:
+        for name in (new, old):
+            monkeypatch.setenv(name, str(named.get(name, "")))
+        monkeypatch.setenv("ROS_DISTRO", distribution)
+        (found,) = doctor._transport()
+        return found
+
+    for distribution, variable in (("kilted", new), ("jazzy", old), ("iron", old), ("humble", old)):
+        nothing = judged(distribution)
+        assert nothing.state == "problem"
+        assert f"set {variable} to" in nothing.text
+        assert list(doctor.transport_environment()) == [variable]
+        assert judged(distribution, **{variable: tmp_path / "gone.xml"}).state == "problem"
+        assert judged(distribution, **{variable: profile}).state == "ok"
+        assert doctor.transport_environment() == {}
+    assert judged("jazzy", **{new: profile}).state == "problem"
+    assert judged("kilted", **{old: profile}).state == "ok"  # deprecated, and read
+    monkeypatch.setenv("RMW_IMPLEMENTATION", "rmw_zenoh_cpp")
+    assert list(doctor._transport()) == []
+    monkeypatch.delenv("RMW_IMPLEMENTATION")
+    monkeypatch.setitem(sys.modules, "rclpy", None)
+    assert list(doctor._transport()) == []

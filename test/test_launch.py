@@ -199,6 +199,7 @@ def test_replay_plays_the_bag_on_its_own_time(environment: Any, tmp_path: Path) 
     [
         ({}, ["FASTDDS_DEFAULT_PROFILES_FILE"]),
         ({"ROS_DISTRO": "humble"}, ["FASTRTPS_DEFAULT_PROFILES_FILE"]),
+        ({"ROS_DISTRO": "jazzy"}, ["FASTRTPS_DEFAULT_PROFILES_FILE"]),
         ({"FASTDDS_DEFAULT_PROFILES_FILE": "/own.xml"}, []),
     ],
 )

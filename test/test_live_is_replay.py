@@ -17,9 +17,9 @@ from support import ROOT, data_folder
 
 from polar_pipeline import SENSORS, scene, sensor
 from polar_pipeline.cli import main
+from polar_pipeline.doctor import transport_environment
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.source import open_source
-from polar_pipeline.share import share_path
 
 pytest.importorskip("rclpy")
 mcap_reader = pytest.importorskip("mcap.reader")
@@ -50,8 +50,8 @@ def test_live_is_replay_bit_for_bit(frames: Path, tmp_path: Path) -> None:
         os.environ,
         ROS_DOMAIN_ID=str(random.Random().randint(1, 100)),
         ROS_AUTOMATIC_DISCOVERY_RANGE="LOCALHOST",
-        FASTDDS_DEFAULT_PROFILES_FILE=str(share_path("config", "fastdds_large_frames.xml")),
         PYTHONPATH=str(ROOT),
+        **transport_environment(),
     )
     node = subprocess.Popen([sys.executable, "-m", "polar_pipeline.node"], env=environment)
     try:

@@ -30,12 +30,11 @@ from std_msgs.msg import Float32
 
 from polar_pipeline import messages
 from polar_pipeline.bench import Block, Usage, summarize
-from polar_pipeline.doctor import PROFILE_VARIABLES
+from polar_pipeline.doctor import transport_environment
 from polar_pipeline.heap import keep_freed_memory
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.scene import SCENES, synthetic
 from polar_pipeline.sensor import expose, get_sensor
-from polar_pipeline.share import share_path
 
 #: Different frames, sent in turn, so that caches do not help.
 FRAMES = 8
@@ -93,8 +92,7 @@ def isolate() -> None:
     os.environ["ROS_DOMAIN_ID"] = str(free[os.getpid() % len(free)])
     old = os.environ.get("ROS_DISTRO") in ("foxy", "galactic", "humble")
     os.environ.update({"ROS_LOCALHOST_ONLY": "1"} if old else {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"})
-    if not any(os.environ.get(name) for name in PROFILE_VARIABLES):
-        os.environ[PROFILE_VARIABLES[old]] = str(share_path("config", "fastdds_large_frames.xml"))
+    os.environ.update(transport_environment())
 
 
 def raw_frames(sensor: str, size: Tuple[int, int]) -> List[bytes]:
