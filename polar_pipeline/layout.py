@@ -47,6 +47,8 @@ def tile_means(frame: Frame) -> np.ndarray:
     Dark regions, and those with saturated places, are left out.
     """
     height, width = frame.shape
+    if min(height, width) < REGION:
+        return np.empty((0, 4, 4), np.float32)
     step = max(1, min(height, width) // (_ALONG * REGION))
     bands = np.arange(height // REGION * REGION).reshape(height // REGION, REGION)[::step]
     if isinstance(frame, PackedFrame):

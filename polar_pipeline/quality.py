@@ -188,7 +188,8 @@ def fingerprint(frame: Frame) -> Optional[int]:
 def graded(before: Level, value: float, warn: float, error: float, hysteresis: float) -> Level:
     """The level of a value that is bad when low.
 
-    It rises as soon as a limit is passed and falls once the value is `hysteresis` above it.
+    It rises as soon as a limit is passed and falls once the value is `hysteresis` above it. A limit of -1, the lowest
+    value there is, is never passed.
 
     Args:
         before: The level so far.
@@ -197,9 +198,13 @@ def graded(before: Level, value: float, warn: float, error: float, hysteresis: f
         error: Below is an error.
         hysteresis: Width of the band in which the level stays.
     """
-    if value < error + (hysteresis if before == Level.ERROR else 0.0):
+
+    def is_below(limit: float, level: Level) -> bool:
+        return limit > -1 and value < limit + (hysteresis if before >= level else 0.0)
+
+    if is_below(error, Level.ERROR):
         return Level.ERROR
-    return Level.WARN if value < warn + (hysteresis if before != Level.OK else 0.0) else Level.OK
+    return Level.WARN if is_below(warn, Level.WARN) else Level.OK
 
 
 class Finding(NamedTuple):

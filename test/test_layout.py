@@ -52,6 +52,16 @@ def test_packed_frames_are_unpacked() -> None:
     np.testing.assert_array_equal(tile_means(PackedFrame(rows, FORMATS["12p"], 128)), tile_means(RawFrame(raw, 4095)))
 
 
+@pytest.mark.parametrize("shape", [(48, 64), (64, 48), (16, 16)])
+@pytest.mark.parametrize("name", ["12p", "10p", "8"])
+def test_a_small_frame_is_no_verdict(shape: Tuple[int, int], name: str) -> None:
+    raw = np.full(shape, 100, np.uint8)
+    rows = np.zeros((shape[0], FORMATS[name].row_bytes(shape[1])), np.uint8)
+    frame = RawFrame(raw, 255) if name == "8" else PackedFrame(rows, FORMATS[name], shape[1])
+    assert tile_means(frame).shape == (0, 4, 4)
+    assert check_layout(frame, options()).fits is None
+
+
 def test_factors_of_polarizers_and_colours_are_no_misfit() -> None:
     tile = np.outer([1, 2, 1, 2], [3, 4, 3, 4]).astype(float) / 100  # a factor per polarizer
     color = np.array([0.5, 1, 0.7])[np.array(COLOR.colors)]

@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -375,6 +376,12 @@ def test_display_changes_what_is_for_eyes_alone(rig: Any) -> None:
     assert "auto or a number" in refused[0].reason
 
 
+def with_step(cdr: bytes, size: int, step: int) -> bytes:
+    """An image of `size` bytes of pixels that claims other rows: the step stands in front of their number."""
+    place = len(cdr) - size - 8
+    return cdr[:place] + struct.pack("<I", step) + cdr[place + 4 :]
+
+
 def test_reference(rig: Any) -> None:
     r = rig(ssim_mode="reference")
     ssim, dolp = r.listen(Float32, "quality/ssim"), r.listen(Image, "polarization/dolp")
@@ -384,21 +391,28 @@ def test_reference(rig: Any) -> None:
     assert r.report()["dropped: reference"] == "1"
     assert not ssim
     intensity = Pipeline(products="intensity")(raw)["intensity"]
-    bad = {"small": intensity[1:], "type": np.zeros((24, 32), np.uint16)}
-    for done, (name, image) in enumerate(bad.items(), 2):
+    good = messages.encode_image(0, "", "32FC1", intensity)
+    holes = np.where(intensity == intensity.max(), np.float32(np.nan), intensity)
+    bad = {
+        "small": messages.encode_image(0, "", "32FC1", intensity[1:]),
+        "type": messages.encode_image(0, "", "mono16", np.zeros((24, 32), np.uint16)),
+        "NaN": messages.encode_image(0, "", "32FC1", holes),
+        "cut": bytes(good)[:-1],
+        **{f"step {step}": with_step(bytes(good), intensity.nbytes, step) for step in (0, 4, 4 * 32 - 1)},
+    }
+    for done, (name, cdr) in enumerate(bad.items(), 2):
         r.node._reference = None
-        encoding = "mono16" if image.dtype == np.uint16 else "32FC1"
-        r.send(messages.encode_image(0, "", encoding, image), "reference")
+        r.send(cdr, "reference")
         wait_for(lambda: r.node._reference, "the reference")
         r.frame(raw)
         wait_for(lambda n=done: r.report()["dropped: reference"] == str(n), name)
     r.node._reference = None
-    r.send(messages.encode_image(0, "", "32FC1", intensity), "reference")
+    r.send(good, "reference")
     wait_for(lambda: r.node._reference, "the reference")
     r.frame(raw)
     wait_for(lambda: ssim, "the similarity")
     assert ssim[0].data == pytest.approx(1.0, abs=1e-6)  # float32 rounding of an image compared with itself
-    assert len(dolp) == 4 or wait_for(lambda: len(dolp) == 4, "DoLP of every frame")
+    wait_for(lambda: len(dolp) == len(bad) + 2, "DoLP of every frame")
 
 
 def test_mono8_reference(rig: Any) -> None:

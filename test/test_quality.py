@@ -132,6 +132,17 @@ def test_a_value_within_the_band_changes_the_level_once(wobble: List[float], lim
     assert changes <= 1
 
 
+def test_limits_of_never_end_what_was_found() -> None:
+    """A lens cap, or night: the band around a limit must not hold a level that nothing can leave any more."""
+    watched = Quality(make_limits())
+    watched.add(sample(-1.0, dark=1.0, saturated=1.0), "reference")
+    assert watched.report()[0].level == Level.ERROR
+    never = {f"{name}_{level}": 1.0 for name in ("dark", "saturated") for level in ("warn", "error")}
+    watched.limits = make_limits(**never, ssim_warn=-1.0, ssim_error=-1.0)
+    watched.add(sample(-1.0, dark=1.0, saturated=1.0), "reference")
+    assert watched.report()[0] == (Level.OK, "good")
+
+
 def test_findings_say_what_and_where() -> None:
     assert watch([sample(0.62)]) == (
         Level.WARN,

@@ -573,17 +573,21 @@ class PolarNode(Node):  # type: ignore[misc]
 
 
 def _decode_reference(cdr: bytes) -> np.ndarray:
-    """A serialized mono8 or 32FC1 image as (h, w) float32, full scale 1."""
+    """A serialized mono8 or 32FC1 image as (h, w) float32, full scale 1.
+
+    Raises:
+        FrameError: It is none (cause `reference`).
+    """
     try:
         image = messages.decode_image(cdr)
-        types = {"mono8": "u1", "32FC1": ">f4" if image.is_bigendian else "<f4"}
-        if image.encoding not in types:
-            raise FrameError("reference", f"the reference must be mono8 or 32FC1, got {image.encoding!r}")
-        dtype = np.dtype(types[image.encoding])
-        pixels = np.ndarray((image.height, image.width), dtype, image.data, strides=(image.step, dtype.itemsize))
-    except (TypeError, ValueError) as err:  # a buffer that is too small, a step that is too short
-        raise FrameError("reference", str(err)) from err
-    return pixels.astype(np.float32) / (255 if image.encoding == "mono8" else 1)
+        if image.encoding not in ("mono8", "32FC1"):
+            raise FrameError("encoding", f"it must be mono8 or 32FC1, got {image.encoding!r}")
+        pixels = messages.to_array(image)
+    except FrameError as err:
+        raise FrameError("reference", f"the reference cannot be used: {err}") from err
+    if not np.isfinite(pixels).all():
+        raise FrameError("reference", "the reference cannot be used: it holds NaN or infinity")
+    return pixels.astype(np.float32) / np.float32(255 if image.encoding == "mono8" else 1)
 
 
 def _jpeg(image: np.ndarray, quality: int) -> np.ndarray:
