@@ -251,3 +251,17 @@ def test_temporal_and_reference_modes() -> None:
     out = against(frames[1], reference=value[0])
     np.testing.assert_allclose(out["ssim_map"], want, atol=SSIM_BOUND)
     assert float(out["ssim"]) == pytest.approx(want.mean(), abs=1e-6)
+
+
+def test_what_has_no_similarity_is_0_in_bytes() -> None:
+    """Around a NaN in the reference the map is NaN, which bytes cannot say: 0, as the display encoding has it."""
+    frame = random_frame((128, 160), 8)
+    image = np.random.default_rng(1).random((64, 80)).astype(np.float32)
+    image[20, 30] = np.nan
+    floats = Pipeline(products=("ssim_map",), ssim_mode="reference")(frame, reference=image)["ssim_map"]
+    got = Pipeline(products=("ssim_map",), ssim_mode="reference", dtype="uint8")(frame, reference=image)["ssim_map"]
+    unknown = np.isnan(floats)
+    np.testing.assert_array_equal(np.argwhere(unknown)[[0, -1]], [[15, 25], [25, 35]])  # eleven taps each way
+    assert not got[unknown].any()
+    want = np.rint(255 * np.clip(floats[~unknown], 0, 1))
+    np.testing.assert_allclose(got[~unknown], want, atol=1)  # a half may go either way

@@ -147,7 +147,7 @@ template <int R> void tile(const Similarity& of, int top, int left) {
         if (of.map && of.bytes) {
             uint8_t* __restrict out = (uint8_t*)of.map + (int64_t)(top + y) * of.width + left;
             for (int x = 0; x < n; x++) {
-                const float clipped = to[x] < 0 ? 0.0f : to[x] < 1 ? to[x] : 1.0f;
+                const float clipped = to[x] > 0 ? (to[x] < 1 ? to[x] : 1.0f) : 0.0f;  // NaN becomes 0
                 out[x] = (uint8_t)(int)(255 * clipped + 0.5f);
             }
         }
