@@ -14,8 +14,15 @@ _DIGEST_BYTES = 32
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept: `$XDG_CACHE_HOME/polar_pipeline`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "polar_pipeline"
+    """Where compiled kernels are kept: `$XDG_CACHE_HOME/polar_pipeline`.
+
+    Where the user has no home, a folder that cannot be made: nothing is kept.
+    """
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    except (RuntimeError, KeyError):  # the latter up to Python 3.8
+        home = Path(os.devnull)
+    return home / "polar_pipeline"
 
 
 def entry_path(depends_on: Any, suffix: str) -> Path:
@@ -40,6 +47,7 @@ def write_entry(path: Path, content: bytes) -> None:
     """Keep an entry; other processes see it whole or not at all. A folder that cannot be written costs time only."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=str(path.parent), delete=False) as stream:
-            stream.write(content + hashlib.sha256(content).digest())
-        Path(stream.name).replace(path)
+        with tempfile.TemporaryDirectory(dir=str(path.parent)) as folder:
+            whole = Path(folder, path.name)
+            whole.write_bytes(content + hashlib.sha256(content).digest())
+            whole.replace(path)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
-from typing import Iterator, List
+from typing import Any, Iterator, List
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from harness import COMPILER
 from support import ROOT
 
 from polar_pipeline import Pipeline, doctor
+from polar_pipeline.cache import entry_path, read_entry, write_entry
 from polar_pipeline.cpu import native
 from polar_pipeline.cpu.native import NativeError, compile_library, find_compiler, find_library
 
@@ -110,7 +113,7 @@ def test_a_broken_entry_is_compiled_anew(compiler: Compiler, tmp_path: Path, dam
     assert compile_library(compiler.command).answer() == 42
     assert compiler.compilations == 2
     assert entries(tmp_path) == [entry]
-    assert native.read_entry(entry) is not None
+    assert read_entry(entry) is not None
 
 
 @needs_compiler
@@ -119,6 +122,53 @@ def test_a_cache_that_cannot_be_written_costs_time_only(compiler: Compiler, tmp_
     (tmp_path / "cache").write_text("a file, where a folder should be")
     assert compile_library(compiler.command).answer() == compile_library(compiler.command).answer() == 42
     assert compiler.compilations == 2
+
+
+@needs_compiler
+@pytest.mark.usefixtures("small")
+def test_without_a_home_nothing_is_kept(compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def unknown(_: int) -> None:
+        raise KeyError("uid not found")
+
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    assert compile_library(compiler.command).answer() == compile_library(compiler.command).answer() == 42
+    assert compiler.compilations == 2
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "compiler.log"])
+
+
+@needs_compiler
+@pytest.mark.usefixtures("small")
+def test_programs_need_not_be_loadable_from_the_temporary_folder(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    load = native._load
+
+    def from_elsewhere(path: Path) -> Any:
+        if path.parent.name.startswith("polar_pipeline") and path.name == "kernels.so":
+            raise NativeError("failed to map segment from shared object")  # as under a mount with noexec
+        return load(path)
+
+    monkeypatch.setattr(native, "_load", from_elsewhere)
+    assert compile_library(compiler.command).answer() == 42
+    (tmp_path / "cache").rename(tmp_path / "gone")
+    (tmp_path / "cache").write_text("a file, where a folder should be")
+    with pytest.raises(NativeError, match="failed to map"):
+        compile_library(compiler.command)
+
+
+def test_an_entry_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    path = entry_path("anything", ".so")
+    path.mkdir(parents=True)  # as on a full disk, the last step fails
+    write_entry(path, b"program")
+    assert entries(tmp_path) == [path]
+    path.rmdir()
+    write_entry(path, b"program")
+    assert entries(tmp_path) == [path]
+    assert read_entry(path) == b"program"
 
 
 @needs_compiler
@@ -157,8 +207,24 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/nonexistent/c++ -O1")
     assert "/nonexistent/c++): install build-essential" in without_kernels()
     monkeypatch.delenv("CXX")
+    monkeypatch.setenv("CXX", "'g++")
+    assert "CXX is no command: 'g++: No closing quotation" in without_kernels()
+    monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", "/nonexistent")
     assert "no C++ compiler (c++, g++ or clang++)" in without_kernels()
+
+
+@needs_compiler
+def test_without_a_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert re.search(f"cannot be compiled: .*{tmp_path}/none", without_kernels())
+
+
+def test_without_the_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = Compiler(tmp_path / "compiler", "true")
+    monkeypatch.setenv("CXX", broken.command[0])
+    monkeypatch.setattr(native, "share_path", lambda *parts: Path("/nonexistent", *parts))
+    assert "/nonexistent/kernels/cpu" in without_kernels()
 
 
 @pytest.mark.parametrize(
@@ -167,7 +233,7 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         ('[ "$1" = --version ] || { echo "internal error" >&2; exit 4; }', r"failed \(4\): internal error"),
         ("exit 1", r"failed \(1\)"),
         ('[ "$1" = --version ] || { while [ "$1" != -o ]; do shift; done; echo garbage > "$2"; }', "cannot be loaded"),
-        ("true", "cannot be loaded"),
+        ("true", r"cannot be compiled: .*kernels\.so"),
     ],
 )
 def test_a_broken_compiler(text: str, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -178,7 +244,10 @@ def test_a_broken_compiler(text: str, words: str, monkeypatch: pytest.MonkeyPatc
     before = broken.compilations
     without_kernels()
     assert broken.compilations == before  # not tried again
-    assert not (tmp_path / "cache").exists()
+    native._found.cache_clear()
+    with pytest.raises(NativeError, match=words):
+        find_library()
+    assert broken.compilations == 2 * before  # by another process it is, whatever was kept
 
 
 @needs_compiler

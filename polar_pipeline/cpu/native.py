@@ -52,7 +52,7 @@ def find_compiler() -> Tuple[str, ...]:
 
     Raises:
         NativeError: There is none, or the environment does not want one.
-        ValueError: The environment wants something else.
+        ValueError: `POLAR_PIPELINE_CPU` holds something else.
     """
     wanted = os.environ.get(VARIABLE) or "compiled"
     if wanted not in ("compiled", "opencv"):
@@ -61,7 +61,10 @@ def find_compiler() -> Tuple[str, ...]:
         raise NativeError(f"{VARIABLE} is opencv")
     if sys.byteorder != "little":
         raise NativeError("the kernels are for little-endian processors")
-    named = shlex.split(os.environ.get("CXX", ""))
+    try:
+        named = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as err:
+        raise NativeError(f"CXX is no command: {os.environ['CXX']}: {err}") from None
     for program, *arguments in [named] if named else [["c++"], ["g++"], ["clang++"]]:
         path = shutil.which(program)
         if path:
@@ -100,7 +103,7 @@ def find_library() -> ctypes.CDLL:
 
     Raises:
         NativeError: There are none; the text says why.
-        ValueError: The environment asks for something else.
+        ValueError: `POLAR_PIPELINE_CPU` asks for something else.
     """
     found = _found(find_compiler())
     if isinstance(found, str):
@@ -115,6 +118,8 @@ def _found(compiler: Tuple[str, ...]) -> Union[ctypes.CDLL, str]:
         return compile_library(compiler)
     except NativeError as err:
         return str(err)
+    except OSError as err:
+        return f"kernels cannot be compiled: {err}"
 
 
 def compile_library(compiler: Tuple[str, ...]) -> ctypes.CDLL:
@@ -125,7 +130,7 @@ def compile_library(compiler: Tuple[str, ...]) -> ctypes.CDLL:
 
     Raises:
         NativeError: They do not compile, or what comes out cannot be loaded.
-        FileNotFoundError: The installation has no kernels.
+        OSError: There is nowhere to compile, or nothing: the installation has no kernels.
     """
     native = "-march=native" if platform.machine() in ("x86_64", "AMD64", "i686") else "-mcpu=native"
     numbers = {**literals(), **ssim_literals()}
@@ -133,15 +138,22 @@ def compile_library(compiler: Tuple[str, ...]) -> ctypes.CDLL:
     files = [share_path("kernels", "cpu", name) for name in _SOURCES]
     sources = [path.read_text(encoding="utf-8") for path in files]
     entry = entry_path([sources, compiler, _run([*compiler, "--version"]), options, _processor()], ".so")
-    if read_entry(entry) is not None:
-        with suppress(NativeError):  # from some folders programs cannot be loaded
-            return _load(entry)
+    kept = _load_entry(entry)
+    if kept is not None:
+        return kept
     with tempfile.TemporaryDirectory(prefix="polar_pipeline") as folder:
         library = Path(folder, "kernels.so")
         _run([*compiler, *options, *map(str, files), "-o", str(library)])
-        loaded = _load(library)
         write_entry(entry, library.read_bytes())
-    return loaded
+        return _load_entry(entry) or _load(library)
+
+
+def _load_entry(entry: Path) -> Optional[ctypes.CDLL]:
+    """What was kept; None where that is nothing whole, or lies in a folder from which programs cannot be loaded."""
+    if read_entry(entry) is not None:
+        with suppress(NativeError):
+            return _load(entry)
+    return None
 
 
 def _load(path: Path) -> ctypes.CDLL:
