@@ -21,8 +21,11 @@ from polar_pipeline.share import share_path
 _PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
 _FAST_DDS_2 = ("foxy", "galactic", "humble", "iron", "jazzy")
 
-_LIBRARIES = ("numpy", "cv2", "rosbags", "mcap", "tqdm", "skimage", "cupy")
-_ROS = ("rclpy", "sensor_msgs", "diagnostic_msgs", "std_srvs", "launch_ros", "cv_bridge")
+_LIBRARIES = ("numpy", "cv2", "rosbags", "mcap", "tqdm", "ddsketch", "skimage", "cupy")
+_ROS = (
+    *("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces", "yaml"),
+    *("launch_ros", "cv_bridge"),
+)
 
 
 class Check(NamedTuple):
@@ -66,7 +69,11 @@ def _import(name: str, optional: str) -> Check:
 
 
 def _libraries() -> Iterator[Check]:
-    lost = {"skimage": "nothing (tests compare with it)", "cupy": "no GPU"}
+    lost = {
+        "ddsketch": "no live node; library and replay work",
+        "skimage": "nothing (tests compare with it)",
+        "cupy": "no GPU",
+    }
     for name in _LIBRARIES:
         yield _import(name, lost.get(name, ""))
 
@@ -77,7 +84,11 @@ def _backends() -> Iterator[Check]:
         if reason:
             yield Check(f"backend {name}", "missing", reason)
             continue
-        pipeline = Pipeline(backend=name)
+        try:
+            pipeline = Pipeline(backend=name)
+        except (ValueError, RuntimeError) as err:
+            yield Check(f"backend {name}", "problem", str(err))
+            continue
         yield Check(f"backend {name}", "ok", pipeline.device)
         pipeline.close()
     yield _cpu_kernels()
@@ -91,6 +102,8 @@ def _cpu_kernels() -> Check:
         find_library()
     except NativeError as err:
         return Check("cpu kernels", "missing", f"{str(err).splitlines()[0]}; without them OpenCV, 2 to 5 times slower")
+    except ValueError as err:
+        return Check("cpu kernels", "problem", str(err))
     return Check("cpu kernels", "ok", f"compiled by {' '.join(find_compiler())}")
 
 

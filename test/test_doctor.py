@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from polar_pipeline import doctor
+from polar_pipeline.cpu.native import VARIABLE
 
 
 def states() -> dict:
@@ -22,13 +23,28 @@ def test_a_working_library_is_ok() -> None:
 
 
 def test_missing_ros_and_gpu_are_said_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("rclpy", "cupy"):
+    for name in ("rclpy", "cupy", "ddsketch"):
         monkeypatch.setitem(sys.modules, name, None)  # import raises ImportError
     found = states()
     assert found["rclpy"].state == "missing"
     assert "no live node" in found["rclpy"].text
+    assert found["ddsketch"].state == "missing"
+    assert "no live node" in found["ddsketch"].text
     assert found["gpu"].state == "missing"
     assert "CuPy" in found["gpu"].text
+
+
+def test_an_environment_that_makes_no_sense_is_said_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "gpu")
+    found = states()
+    for topic in ("backend cpu", "cpu kernels"):
+        assert found[topic].state == "problem"
+        assert "compiled or opencv, got 'gpu'" in found[topic].text
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv("CXX", "'g++")
+    found = states()
+    assert found["backend cpu"].state == "ok"
+    assert "No closing quotation" in found["cpu kernels"].text
 
 
 def test_the_transport_profile_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

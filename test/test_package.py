@@ -18,6 +18,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import polar_pipeline
+from polar_pipeline import doctor
 from polar_pipeline.share import share_path
 
 ROOT = Path(__file__).parent.parent
@@ -65,6 +66,13 @@ def floor_of(module: str) -> int:
     found = [index for index, rooms in enumerate(FLOORS) if room in rooms]
     assert found, f"module {module} has no floor in the house; add it to FLOORS and to docs/architecture.md"
     return found[0]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="this Python does not say what its own modules are")
+def test_the_doctor_looks_for_everything_that_is_imported() -> None:
+    imported = {name.partition(".")[0] for path in MODULES for name in imports_of(path)}
+    foreign = imported - set(sys.stdlib_module_names) - {"polar_pipeline"}
+    assert foreign <= {check.topic for check in doctor.run_checks()}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
