@@ -30,7 +30,10 @@ ARGUMENTS = {
 
 
 def pipeline_node(context):
-    sensor = LaunchConfiguration("sensor").perform(context)
+    sensor, params_file = (LaunchConfiguration(name).perform(context) for name in ("sensor", "params_file"))
+    if not Path(params_file).is_file():  # launch would warn, and start a node with defaults
+        shipped = ", ".join(str(path) for path in sorted(CONFIG.glob("*.yaml")))
+        raise RuntimeError(f"params_file {params_file} is no file; the package has {shipped}")
     return [
         Node(
             package="polar_pipeline",
@@ -38,7 +41,7 @@ def pipeline_node(context):
             name="polar_pipeline",
             output="screen",
             parameters=[
-                LaunchConfiguration("params_file"),
+                params_file,
                 {"use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)},
                 *([{"sensor": sensor}] if sensor else []),
             ],
@@ -47,7 +50,7 @@ def pipeline_node(context):
                 ("camera_info", LaunchConfiguration("camera_info_topic")),
             ],
             ros_arguments=["--log-level", LaunchConfiguration("log_level")],
-            respawn=LaunchConfiguration("respawn").perform(context) == "true",
+            respawn=IfCondition(LaunchConfiguration("respawn")).evaluate(context),
             respawn_delay=1.0,
         )
     ]

@@ -6,6 +6,7 @@ ros2 launch polar_pipeline rig.launch.py rig:=rig.yaml
 from pathlib import Path
 
 from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
+from launch.conditions import IfCondition
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
@@ -31,7 +32,7 @@ def nodes(context):
         "package": "polar_pipeline",
         "output": "screen",
         "ros_arguments": ["--log-level", LaunchConfiguration("log_level")],
-        "respawn": LaunchConfiguration("respawn").perform(context) == "true",
+        "respawn": IfCondition(LaunchConfiguration("respawn")).evaluate(context),
         "respawn_delay": 1.0,
     }
     if rig.processes == "one":

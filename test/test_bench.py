@@ -197,6 +197,15 @@ def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert new not in os.environ
 
 
+@pytest.mark.ros
+def test_what_has_no_stamp_cannot_be_timed() -> None:
+    pytest.importorskip("rclpy")
+    from polar_pipeline.ros.bench import measure
+
+    with pytest.raises(RuntimeError, match=r"at least one product must be an image.* got ssim"):
+        measure("cpu", "IMX250MZR", (64, 64), ("ssim",), 24.0, 1.0)
+
+
 # ------------------------------------------------------------------------------------------------------- the benchmark
 
 

@@ -370,6 +370,14 @@ def test_play_without_ros_says_so(pictures: Path, capsys: Any, monkeypatch: Any)
 
 
 @pytest.mark.ros
+@pytest.mark.parametrize("topic", ["bad topic", ""])
+def test_play_to_what_is_no_topic(topic: str, pictures: Path, capsys: Any) -> None:
+    pytest.importorskip("rclpy")
+    assert main(["play", str(pictures), "--to", topic]) == 1
+    assert "is no topic's name" in capsys.readouterr().err
+
+
+@pytest.mark.ros
 @pytest.mark.parametrize("kind", ["bag", "pictures"])
 def test_play_publishes_into_ros(kind: str, request: Any, monkeypatch: Any) -> None:
     """A player in its own process, a plain subscriber here."""

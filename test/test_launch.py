@@ -171,8 +171,18 @@ def test_rig_that_cannot_be(environment: Any, tmp_path: Path) -> None:
     assert "two cameras are called /front/polar_pipeline" in output
 
 
-def test_a_killed_node_is_started_again(environment: Any, peer: Any) -> None:
-    process = start("polar_pipeline.launch.py", environment, "respawn:=true")
+def test_parameters_that_are_nowhere(environment: Any) -> None:
+    """Rather than a node with defaults, which would take a colour camera for a mono one."""
+    process = start("polar_pipeline.launch.py", environment, "params_file:=triton_color.yaml")
+    output, _ = process.communicate(timeout=TIMEOUT)
+    assert "params_file triton_color.yaml is no file" in output
+    assert str(ROOT / "config" / "triton_color.yaml") in output  # what it may have meant
+    assert "process started" not in output
+
+
+@pytest.mark.parametrize("yes", ["true", "True", "1"])
+def test_a_killed_node_is_started_again(environment: Any, peer: Any, yes: str) -> None:
+    process = start("polar_pipeline.launch.py", environment, f"respawn:={yes}")
 
     def publishers() -> List[Any]:
         return [row.endpoint_gid for row in peer.get_publishers_info_by_topic("/polarization/dolp")]

@@ -853,6 +853,43 @@ def test_parameters_saved_are_parameters_taken(rig: Any, tmp_path: Path) -> None
             node.destroy_node()
 
 
+@pytest.mark.parametrize("text", ["y", "off", "nan", "1e3", "0x1F", "~", "", 'it\'s "so"'])
+def test_words_stay_words(rig: Any, tmp_path: Path, text: str) -> None:
+    """What one of both parsers takes for a number, a truth value or nothing."""
+    path = tmp_path / "words.yaml"
+    path.write_text(to_yaml({"frame_id": text}, "words"))
+    node = rclpy.create_node("other", context=rig().context, cli_args=["--ros-args", "--params-file", str(path)])
+    assert node.declare_parameter("frame_id", "default").value == text
+    node.destroy_node()
+
+
+@pytest.mark.parametrize("name", ["bad name", "a-b", ""])
+def test_parameters_of_what_is_no_name(name: str) -> None:
+    done = dump("--node", name, "--wait", "0.1")
+    assert done.returncode == 1
+    assert "name" in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--params-file", "missing.yaml"],
+        ["-p", "foo"],
+        ["-r", "bad remap"],
+        ["-r", "__ns:=a-b"],
+        ["--log-level", "loud"],
+    ],
+)
+def test_wrong_ros_arguments_are_said_not_raised(arguments: List[str]) -> None:
+    command = [sys.executable, "-m", "polar_pipeline.node", "--ros-args", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 1
+    assert "polar_pipeline cannot start: " in done.stderr
+    assert arguments[-1].split("=")[-1] in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_parameters_of_no_node(rig: Any) -> None:
     rig()
     for _ in range(10):  # on a busy machine, discovery takes longer than it waits

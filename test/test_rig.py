@@ -157,13 +157,22 @@ def test_two_cameras_in_one_process(peer: Any, tmp_path: Path, number: signal.Si
 
 @pytest.mark.ros
 @pytest.mark.usefixtures("peer")
-def test_a_camera_that_cannot_start_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("resolution: quarter", "resolution must be one of half, full"),
+        ("raw: {roi_offset: [1, 2.5]}", ""),  # no list of ROS's, which are of one type
+        ("frame_id: 2024-01-01", ""),  # a date
+        ("threads: 99999999999999999999", ""),
+    ],
+)
+def test_a_camera_that_cannot_start_is_named(tmp_path: Path, wrong: str, said: str) -> None:
     pytest.importorskip("rclpy")
-    bad = "cameras: [{namespace: front}, {namespace: rear, parameters: {resolution: quarter}}]"
+    bad = f"cameras: [{{namespace: front}}, {{namespace: rear, parameters: {{{wrong}}}}}]"
     process = start(str(write(tmp_path, bad)))
     _, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
-    assert "/rear/polar_pipeline cannot start: resolution must be one of half, full" in errors
+    assert f"/rear/polar_pipeline cannot start: {said}" in errors
     assert "Traceback" not in errors, errors
 
 

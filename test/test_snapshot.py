@@ -137,7 +137,7 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_yaml_by_hand() -> None:
     text = to_yaml({"resolution": "full", "raw.flip": (True, False), "raw.bit_depth": 12, "frame_id": "off"}, "Mine")
     assert text == (
-        "# Mine\n/**:\n  ros__parameters:\n    resolution: full\n    raw:\n      flip: [true, false]\n"
-        "      bit_depth: 12\n    frame_id: 'off'\n"
+        '# Mine\n/**:\n  ros__parameters:\n    resolution: "full"\n    raw:\n      flip: [true, false]\n'
+        '      bit_depth: 12\n    frame_id: "off"\n'
     )
     assert changed({**DEFAULTS, "raw.flip": [False, False], "jpeg_quality": 80}) == {"jpeg_quality": 80}

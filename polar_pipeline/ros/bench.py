@@ -348,8 +348,12 @@ def measure(
         Load -> figures as `bench.summarize` gives them, and `dropped`: cause -> frames.
 
     Raises:
-        RuntimeError: The node does not start.
+        RuntimeError: The node does not start, or no product has a stamp by which its frame is known.
     """
+    if not any(_kind(product) == messages.IMAGE for product in products):
+        raise RuntimeError(
+            f"at least one product must be an image, whose stamp tells its frame; got {', '.join(products)}"
+        )
     isolate()
     name = "bench"
     found: Dict[str, Any] = {}

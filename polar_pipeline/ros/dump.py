@@ -7,6 +7,7 @@ from typing import Any, Dict, List
 import rclpy
 from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.srv import GetParameters
+from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
@@ -25,7 +26,7 @@ def read_parameters(name: str, wait: float) -> Dict[str, Any]:
         Name -> value, in the table's order; those that a node of another version lacks are left out.
 
     Raises:
-        RuntimeError: No such node answers.
+        RuntimeError: No such node answers, or none can be called so.
     """
     full = f"/{name.strip('/')}"
     # signals stay with the caller, whose exceptions end the wait wherever it is
@@ -33,7 +34,10 @@ def read_parameters(name: str, wait: float) -> Dict[str, Any]:
     try:
         node = Node("polar_pipeline_params")
         try:
-            client = node.create_client(GetParameters, f"{full}/get_parameters")
+            try:
+                client = node.create_client(GetParameters, f"{full}/get_parameters")
+            except NameValidationException as err:
+                raise RuntimeError(f"{name!r} is no node's name: {str(err).splitlines()[0]}") from err
             if not client.wait_for_service(wait):
                 others = ", ".join(_running(node)) or "none"
                 raise RuntimeError(f"no node {full} within {wait:g} s; running nodes of this package: {others}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import sys
 import threading
 import time
 import traceback
@@ -630,8 +631,12 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
         Exit code: 0, or 1 if a node could not start or had to end.
     """
     keep_freed_memory()  # of messages that come in
-    # rclpy's own handlers would raise wherever the main thread happens to be
-    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        # rclpy's own handlers would raise wherever the main thread happens to be
+        rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    except RuntimeError as err:  # wrong ROS arguments
+        print(f"polar_pipeline cannot start: {err}", file=sys.stderr)
+        return 1
     executor = EventsExecutor()
     nodes: List[PolarNode] = []
     try:
@@ -640,7 +645,7 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
                 break
             try:
                 nodes.append(PolarNode(**_node_arguments(camera)))
-            except (ValueError, RuntimeError, ParameterException) as err:
+            except (ValueError, RuntimeError, TypeError, OverflowError, ParameterException) as err:
                 who = f"{camera.full_name} " if camera else ""
                 get_logger("polar_pipeline").fatal(f"{who}cannot start: {err}")
                 return 1

@@ -9,6 +9,7 @@ from typing import Callable, Iterable, Iterator, List, NamedTuple
 
 import rclpy
 from rclpy.duration import Duration
+from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -61,15 +62,14 @@ def play(
 
     Raises:
         SourceError: The recording cannot be read.
-        RuntimeError: There is no subscriber within `wait`.
+        RuntimeError: There is no subscriber within `wait`, or no topic can be called so.
     """
     # signals stay with the caller, whose exceptions end the loop wherever it is
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:
         node = Node("polar_pipeline_play")
         try:
-            # reliable, so that both kinds of subscribers match
-            publisher = node.create_publisher(Image, topic, QoSProfile(depth=5, reliability=ReliabilityPolicy.RELIABLE))
+            publisher = _publisher(node, topic)
             frames = _frames(path, source_topic, rate, loop, on_skip)
             first = list(itertools.islice(frames, 1))  # reads ahead
             _wait_for_subscriber(publisher, wait)
@@ -80,6 +80,14 @@ def play(
             node.destroy_node()
     finally:
         rclpy.shutdown()
+
+
+def _publisher(node: Node, topic: str) -> Publisher:
+    """A reliable one, so that both kinds of subscribers match."""
+    try:
+        return node.create_publisher(Image, topic, QoSProfile(depth=5, reliability=ReliabilityPolicy.RELIABLE))
+    except NameValidationException as err:
+        raise RuntimeError(f"{topic!r} is no topic's name: {str(err).splitlines()[0]}") from err
 
 
 def _is_stamped(path: Path) -> bool:

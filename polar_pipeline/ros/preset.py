@@ -13,12 +13,20 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
     """Lists on one line, as in the package's own files."""
 
 
+class _Text(str):
+    """A value, not a name."""
+
+
 _Dumper.add_representer(list, lambda dumper, row: dumper.represent_sequence("tag:yaml.org,2002:seq", row, True))
+# in quotes: ROS's parser takes words for numbers or truth values that this one does not, such as y, nan or 1e3
+_Dumper.add_representer(_Text, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, '"'))
 
 
 def plain(value: Any) -> Any:
     """A parameter's value as YAML knows it: ROS hands arrays over as tuple, list or `array.array`."""
-    return value if isinstance(value, (bool, int, float, str)) else list(value)
+    if isinstance(value, str):
+        return _Text(value)
+    return value if isinstance(value, (bool, int, float)) else list(value)
 
 
 def changed(values: Mapping[str, Any]) -> Dict[str, Any]:
