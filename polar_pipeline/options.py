@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Mapping, NamedTuple, Tuple, Union
+from numbers import Real
+from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Tuple, TypeVar, Union
 
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.products import PRODUCTS, get_products
@@ -22,6 +23,7 @@ CHOICES: Dict[str, Tuple[str, ...]] = {
 LIMITS: Dict[str, Tuple[float, float]] = {"ssim_stride": (1, 8), "ssim_window": (3, 15), "ssim_sigma": (0.5, 5.0)}
 #: Demosaic method -> the colour-lattice method that goes with it.
 _DEBAYER = {"bilinear": "bilinear", "gradient": "mhc", "adaptive": "weighted"}
+_T = TypeVar("_T")
 
 
 class Options(NamedTuple):
@@ -134,22 +136,52 @@ def make_options(
         if key in values and values[key] not in allowed:
             raise ValueError(f"{key} must be one of {', '.join(allowed)}, got {values[key]!r}")
     for key, (low, high) in LIMITS.items():
-        if not low <= getattr(options, key) <= high:  # NaN is refused too
+        if not low <= _number(key, getattr(options, key)) <= high:  # NaN is refused too
             raise ValueError(f"{key} must be in [{low}, {high}], got {getattr(options, key)}")
-    for key in ("ssim_stride", "ssim_window"):
-        if int(getattr(options, key)) != getattr(options, key):
-            raise ValueError(f"{key} must be a whole number, got {getattr(options, key)}")
+    options = options._replace(
+        ssim_stride=whole_number("ssim_stride", options.ssim_stride),
+        ssim_window=whole_number("ssim_window", options.ssim_window),
+        bit_depth=whole_number("bit_depth", options.bit_depth),
+        co_sited=_truth("co_sited", options.co_sited),
+    )
     if options.ssim_window % 2 == 0:
         raise ValueError(f"ssim_window must be odd, got {options.ssim_window}")
-    if not 0 <= options.min_intensity < 2:
+    if not 0 <= _number("min_intensity", options.min_intensity) < 2:
         raise ValueError(f"min_intensity must be in [0, 2), the range of S0, got {options.min_intensity}")
     if options.bit_depth != 0 and not 8 <= options.bit_depth <= 16:
         raise ValueError(f"bit_depth must be 0 (all 16 bits) or 8 to 16, got {options.bit_depth}")
-    for key in ("roi_offset", "flip"):
-        if len(getattr(options, key)) != 2:
-            raise ValueError(f"{key} must be a pair (x, y), got {getattr(options, key)!r}")
-    offset = (int(options.roi_offset[0]), int(options.roi_offset[1]))
-    flip = (bool(options.flip[0]), bool(options.flip[1]))
+    offset = _pair("roi_offset", options.roi_offset, whole_number)
     if min(offset) < 0:
         raise ValueError(f"roi_offset must be >= 0, got {offset}")
-    return options._replace(roi_offset=offset, flip=flip)
+    return options._replace(roi_offset=offset, flip=_pair("flip", options.flip, _truth))
+
+
+def _number(name: str, value: Any) -> float:
+    if not isinstance(value, Real):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    return float(value)
+
+
+def whole_number(name: str, value: Any) -> int:
+    """The value of an option that counts something, given as an integer or as a float such as 2.0.
+
+    Raises:
+        ValueError: It is no whole number.
+    """
+    if _number(name, value) % 1 != 0:  # of NaN and infinity too
+        raise ValueError(f"{name} must be a whole number, got {value}")
+    return int(value)
+
+
+def _truth(name: str, value: Any) -> bool:
+    if value not in (False, True):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+    return bool(value)
+
+
+def _pair(name: str, value: Any, item: Callable[[str, Any], _T]) -> Tuple[_T, _T]:
+    try:
+        x, y = value
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a pair (x, y), got {value!r}") from None
+    return item(name, x), item(name, y)

@@ -12,7 +12,7 @@ from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.backend import problem as cuda_problem
-from polar_pipeline.options import Options, make_options
+from polar_pipeline.options import Options, make_options, whole_number
 from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor import Frame, Sensor, as_frame
 
@@ -77,7 +77,8 @@ class Pipeline:
     Args:
         sensor: A name in `SENSORS`, a tile such as `"90 45 / 135 0"`, or a `Sensor`.
         products: Names in `PRODUCTS`, as a sequence or one string with commas.
-        backend: `cpu`, `cuda`, or `auto` for the fastest one that works here.
+        backend: `cpu`, `cuda`, or `auto` for the fastest one that works here. A GPU that is full or lost for the moment
+            counts as one that works: frames then raise a `RuntimeError` that says so.
         resolution: `half`: one output pixel per 2x2 superpixel. `full`: one per raw pixel.
         precision: `auto` or `fp32`; `fp16` needs the CUDA backend.
         dtype: `float32` (physical values) or `uint8` (display encoding), or a mapping product -> type. `stokes` and
@@ -143,6 +144,7 @@ class Pipeline:
             roi_offset=roi_offset,
             flip=flip,
         )
+        threads = whole_number("threads", threads)
         if threads < 0:
             raise ValueError(f"threads must be >= 0 (0: one per core), got {threads}")
         self.plan = make_plan(self.options.products)

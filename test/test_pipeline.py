@@ -62,11 +62,33 @@ def test_shapes_and_types_follow_the_table(sensor: str, resolution: str) -> None
         ({"roi_offset": (1, 2, 3)}, "pair"),
         ({"flip": (True,)}, "pair"),
         ({"threads": -1}, "threads.*-1"),
+        ({"threads": 1.5}, "threads.*whole.*1.5"),
+        ({"ssim_window": 12.5}, "ssim_window.*whole.*12.5"),
+        ({"ssim_sigma": "2"}, "ssim_sigma.*number.*'2'"),
+        ({"bit_depth": 12.5}, "bit_depth.*whole.*12.5"),
+        ({"bit_depth": float("inf")}, "bit_depth.*whole.*inf"),
+        ({"roi_offset": (0.5, 0)}, "roi_offset.*whole.*0.5"),
+        ({"roi_offset": 4}, "roi_offset.*pair.*4"),
+        ({"flip": True}, "flip.*pair.*True"),
+        ({"flip": ("false", "true")}, "flip.*true or false.*'false'"),
+        ({"co_sited": "false"}, "co_sited.*true or false.*'false'"),
     ],
 )
 def test_impossible_options_say_what_is_allowed(options: Dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Pipeline(**options)
+
+
+def test_whole_numbers_may_come_as_floats() -> None:
+    """As from JSON or NumPy; they mean what the integers mean."""
+    counts = {"ssim_window": 7, "ssim_stride": 2, "bit_depth": 12}
+    plain = Pipeline(products="ssim", roi_offset=(2, 3), flip=(True, False), **counts)
+    floats: Dict[str, Any] = {name: float(value) for name, value in counts.items()}
+    other = Pipeline(
+        products="ssim", roi_offset=(2.0, np.float32(3)), flip=np.array([True, False]), threads=1.0, **floats
+    )
+    assert repr(other.options) == repr(plain.options)  # of the same types too
+    assert float(other(RAW)["ssim"]) == float(plain(RAW)["ssim"])
 
 
 @pytest.mark.parametrize(
