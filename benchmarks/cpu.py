@@ -184,6 +184,9 @@ def main() -> int:
         "colour: four RGB images, bilinear": (color, "polar_pipeline bilinear", "polanalyser", 1.0),
         "colour: four RGB images, gradient": (color, "polar_pipeline gradient", "polanalyser", 1.0),
     }
+    device = Pipeline(backend="cpu").device
+    if "compiled" not in device:
+        sys.exit(f"{device}: without compiled kernels there is nothing to compare; `polar-pipeline doctor` says why")
     measured = {
         run: run(tuple(arguments.shape), arguments.repeats)
         for run in (kernels, polarimetry, saturated, similarity, color)

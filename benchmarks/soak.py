@@ -220,9 +220,15 @@ def _rows(found: Dict[int, Footprint]) -> Dict[str, Dict[str, Any]]:
     return {str(done): row._asdict() for done, row in found.items()}
 
 
+def _frame_count(text: str) -> int:
+    if not text.isdecimal() or int(text) < FIRST:
+        raise argparse.ArgumentTypeError(f"expected at least {FIRST}, from which growth counts, got {text!r}")
+    return int(text)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--frames", type=int, default=100_000)
+    parser.add_argument("--frames", type=_frame_count, default=100_000)
     parser.add_argument("--starts", type=int, default=200)
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--device", default=cpu_model(), help="what to call the machine in the result file's name")

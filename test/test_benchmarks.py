@@ -1,0 +1,39 @@
+"""Benchmarks that could measure nothing say so before they start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+from polar_pipeline.cpu.native import VARIABLE
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=str(ROOT / "benchmarks"),
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_kernels_are_not_compared_with_themselves(tmp_path: Path) -> None:
+    pytest.importorskip("polanalyser")
+    small = ("--shape", "64", "64", "--repeats", "1", "--output", str(tmp_path / "cpu.json"))
+    done = run("cpu.py", *small, **{VARIABLE: "opencv"})
+    assert done.returncode == 1
+    assert "without compiled kernels there is nothing to compare" in done.stderr
+    assert not any(tmp_path.iterdir())
+
+
+def test_growth_needs_frames_to_grow_in() -> None:
+    done = run("soak.py", "--frames", "30")
+    assert done.returncode == 2
+    assert "expected at least 1000, from which growth counts, got '30'" in done.stderr
