@@ -100,7 +100,15 @@ def test_what_was_measured_before_is_kept(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[1]", '[{"work": "x"}]', '[{"work": "x", "size": [1, 2], "schedule": {"y": 1}, "us": 1}]']
+    "text",
+    [
+        "{",
+        "[1]",
+        '[{"work": "x"}]',
+        '[{"work": "x", "size": [1, 2], "schedule": {"y": 1}, "us": 1}]',
+        '[{"work": "x", "size": [1, 2], "schedule": {"kernel": "tile", "window": "tile", "threads": null}, "us": 1}]',
+        '[{"work": "x", "size": [1, 2], "schedule": {"kernel": "tile", "window": "tile", "threads": 64.0}, "us": 1}]',
+    ],
 )
 def test_a_broken_file_is_an_error_and_stays(file: Path, text: str) -> None:
     file.parent.mkdir()

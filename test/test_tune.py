@@ -14,7 +14,8 @@ import pytest
 from polar_pipeline.cuda import choice
 from polar_pipeline.cuda import tune as module
 from polar_pipeline.cuda.choice import AnyWork, candidates
-from polar_pipeline.cuda.device import Device, from_properties, get_device
+from polar_pipeline.cuda.device import Device, get_device
+from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.schedule import Schedule
 from polar_pipeline.cuda.tune import tune
 from polar_pipeline.options import make_options
@@ -39,10 +40,13 @@ def fixture_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-class Array(np.ndarray):
-    """Where CuPy's arrays say where they lie."""
+class Array:
+    """As much of CuPy's arrays as `tune` needs."""
 
-    data = property(lambda self: SimpleNamespace(ptr=self.ctypes.data))  # type: ignore[assignment]
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = np.array(array)
+        self.data = SimpleNamespace(ptr=self._array.ctypes.data)
+        self.fill, self.copy = self._array.fill, self._array.copy
 
 
 class Tuner:
@@ -72,17 +76,13 @@ class Tuner:
 @pytest.fixture(name="tuner")
 def fixture_tuner(monkeypatch: pytest.MonkeyPatch) -> Tuner:
     """A machine with a Xavier, as far as `tune` can see."""
-    cupy = SimpleNamespace(
-        asarray=lambda array: array.view(Array),
-        zeros=lambda shape, dtype: np.zeros(shape, dtype).view(Array),
-        cuda=SimpleNamespace(
-            runtime=SimpleNamespace(getDeviceProperties=lambda _: {}, CUDARuntimeError=type("Gone", (Exception,), {}))
-        ),
-    )
+    synchronize = SimpleNamespace(deviceSynchronize=lambda: None)
+    cupy = SimpleNamespace(asarray=Array, cuda=SimpleNamespace(runtime=synchronize))
     tuner = Tuner()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "kernel_tuner", tuner)
-    monkeypatch.setattr(module, "from_properties", lambda _: XAVIER)
+    driver = SimpleNamespace(device=XAVIER, host_array=lambda shape, dtype: np.full(shape, 7, dtype))
+    monkeypatch.setattr(module, "Driver", lambda: driver)
     return tuner
 
 
@@ -133,8 +133,7 @@ def test_nothing_is_written_where_nothing_runs(tuner: Tuner, folder: Path, monke
 def fixture_device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Name of this machine's GPU, for which there are two schedules of each window: each takes a second."""
     pytest.importorskip("kernel_tuner")
-    cupy = pytest.importorskip("cupy")
-    found = from_properties(cupy.cuda.runtime.getDeviceProperties(0))
+    found = Driver().device
 
     def few(work: AnyWork, device: Device) -> List[Schedule]:
         able = candidates(work, device)
@@ -147,8 +146,17 @@ def fixture_device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("integrated", [False, True])  # then what the host sees is in its memory, as on a Jetson
 @pytest.mark.parametrize("raw_format", ["u8", "12p"])  # of 12-bit frames, SSIM compares floats, and reads no mosaic
-def test_on_the_gpu(raw_format: str, device: str, folder: Path) -> None:
+def test_on_the_gpu(
+    raw_format: str, integrated: bool, device: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def driver() -> Driver:
+        found = Driver()
+        found.device = found.device._replace(integrated=integrated)
+        return found
+
+    monkeypatch.setattr(module, "Driver", driver)
     found = tune(OPTIONS, device, raw_format, SIZE)
     assert len(found) == (4 if raw_format == "u8" else 2)
     assert all(0 < best.us < 1e4 for best in found.values())

@@ -128,6 +128,13 @@ def _read(path: Path) -> Dict[Tuple[str, int, int], Measured]:
         return {}
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
-        return {(row["work"], *row["size"]): Measured(Schedule(**row["schedule"]), float(row["us"])) for row in rows}
+        return {(row["work"], *row["size"]): Measured(_schedule(**row["schedule"]), float(row["us"])) for row in rows}
     except (ValueError, KeyError, TypeError) as err:
         raise ScheduleError(f"{path} is no list of tuned schedules: {err!r}") from err
+
+
+def _schedule(kernel: str, window: str, **sizes: Any) -> Schedule:
+    """A schedule as files have it."""
+    if any(type(size) is not int for size in sizes.values()):
+        raise ValueError(f"sizes must be whole numbers, got {sizes}")
+    return Schedule(kernel, window, **sizes)

@@ -12,11 +12,11 @@ from polar_pipeline.cuda import schedule as polarization
 from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.choice import AnyWork, Measured, candidates, keep, work_key
 from polar_pipeline.cuda.compile import OPTIONS, source
-from polar_pipeline.cuda.device import from_properties
+from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.partition import partitions
 from polar_pipeline.cuda.schedule import Schedule
 from polar_pipeline.cuda.ssim import COMPARISON, Similarity
-from polar_pipeline.cuda.work import CAMERA_FORMATS, FRAME, OUTPUTS, Work, defines, work_of
+from polar_pipeline.cuda.work import CAMERA_FORMATS, FRAME, OUTPUTS, PAIRS, Work, defines, work_of
 from polar_pipeline.options import Options
 from polar_pipeline.plan import MOSAIC, make_plan
 
@@ -55,21 +55,52 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
     except ImportError as err:
         raise RuntimeError(f"tune needs CuPy and Kernel Tuner (pip install kernel-tuner): {err}") from err
     try:
-        device = from_properties(cupy.cuda.runtime.getDeviceProperties(0))
-    except cupy.cuda.runtime.CUDARuntimeError as err:
+        memory = _Memory(cupy, Driver())
+    except DeviceError as err:
         raise RuntimeError(f"tune needs a GPU: {err}") from err
+    device = memory.device
     if device.name != device_name:
         raise RuntimeError(f"the GPU of this machine is {device.name}, not {device_name}")
     asked = work_of(options, raw_format, size)
     found = {}
     for way in partitions(asked, make_plan(options.products), options, device):
-        trials: List[_Trial] = [_First(cupy, way.work, options.min_intensity)]
+        trials: List[_Trial] = [_First(memory, way.work, options.min_intensity)]
         if way.similarity is not None:
-            trials.append(_Second(cupy, way.similarity))
+            trials.append(_Second(memory, way.similarity))
         for trial in trials:
             best = found[work_key(trial.work)] = trial.measure(tuner, candidates(trial.work, device))
             keep(trial.work, device, best)
     return found
+
+
+class _Memory:
+    """Arrays where the backend would have them: on an integrated GPU, what the host sees is pinned host memory."""
+
+    def __init__(self, cupy: Any, driver: Driver) -> None:
+        self._cupy = cupy
+        self._driver = driver
+        self.device = driver.device
+
+    def own(self, array: np.ndarray) -> Any:
+        """A copy that only the device sees."""
+        return self._cupy.asarray(array)
+
+    def shared(self, array: np.ndarray) -> Any:
+        """A copy of what the host fills or reads."""
+        if not self.device.integrated:
+            return self.own(array)
+        pinned = self._driver.host_array(array.shape, array.dtype.str)
+        np.copyto(pinned, array)
+        return pinned
+
+    def wait(self) -> None:
+        """Until the device has done everything."""
+        self._cupy.cuda.runtime.deviceSynchronize()
+
+
+def _address(array: Any) -> int:
+    address: int = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+    return address
 
 
 class _Trial:
@@ -89,7 +120,8 @@ class _Trial:
     outputs: Dict[str, Any]
     sums: Tuple[str, ...] = ()
 
-    def __init__(self) -> None:
+    def __init__(self, memory: _Memory) -> None:
+        self._memory = memory
         self._first: Dict[str, Dict[str, Any]] = {}
 
     def text(self, schedule: Schedule) -> str:
@@ -115,11 +147,13 @@ class _Trial:
 
     def clear(self) -> None:
         """Forget what the last launches stored and counted."""
+        self._memory.wait()
         for array in self.outputs.values():
             array.fill(0)
 
     def as_first(self, family: str) -> bool:
         """Whether the outputs are those of the first configuration of a family."""
+        self._memory.wait()
         found = {name: array.copy() for name, array in self.outputs.items()}
         first = self._first.setdefault(family, found)
         for name, array in found.items():
@@ -190,8 +224,8 @@ class _First(_Trial):
 
     frames = _FRAMES
 
-    def __init__(self, cupy: Any, work: Work, min_intensity: float) -> None:
-        super().__init__()
+    def __init__(self, memory: _Memory, work: Work, min_intensity: float) -> None:
+        super().__init__(memory)
         self.work: Work = work
         step = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
         noise = np.random.default_rng(_SEED)
@@ -201,16 +235,17 @@ class _First(_Trial):
             raw = noise.integers(low, high, (*shape[:2], work.width), np.uint16).view(np.uint8)
         else:
             raw = noise.integers(13, 204, shape, np.uint8)
-        self._raw = cupy.asarray(raw)
-        sizes = {
-            name: polarization.output_bytes(work._replace(outputs=((name, dtype),))) for name, dtype in work.outputs
-        }
-        out = {name: cupy.zeros(_FRAMES * size, np.uint8) for name, size in sizes.items()}
-        self.outputs = {"counts": cupy.zeros((_FRAMES, 2), np.uint32), **out}
+        self._raw = memory.shared(raw)
+        out = {}
+        for name, dtype in work.outputs:
+            size = polarization.output_bytes(work._replace(outputs=((name, dtype),)))
+            place = memory.own if name in PAIRS else memory.shared
+            out[name] = place(np.zeros(_FRAMES * size, np.uint8))
+        self.outputs = {"counts": memory.own(np.zeros((_FRAMES, 2), np.uint32)), **out}
         frame = np.zeros((), FRAME)
-        frame["raw"], frame["counts"] = self._raw.data.ptr, self.outputs["counts"].data.ptr
+        frame["raw"], frame["counts"] = _address(self._raw), _address(self.outputs["counts"])
         for name, array in out.items():
-            frame["out"][OUTPUTS.index(name)] = array.data.ptr
+            frame["out"][OUTPUTS.index(name)] = _address(array)
         frame["raw_stride"], frame["step"] = work.height * step, step
         frame["width"], frame["height"] = work.width, work.height
         frame["full_scale"], frame["min_intensity"] = work.full_scale, min_intensity
@@ -234,24 +269,29 @@ class _Second(_Trial):
 
     sums = ("blocks", "mean")
 
-    def __init__(self, cupy: Any, work: Similarity) -> None:
-        super().__init__()
+    def __init__(self, memory: _Memory, work: Similarity) -> None:
+        super().__init__(memory)
         self.work: Similarity = work
         noise = np.random.default_rng(_SEED)
         if work.source == MOSAIC:
-            images = [noise.integers(13, 204, (2 * work.height, 2 * work.width), np.uint8)]
+            self._images = [memory.shared(noise.integers(13, 204, (2 * work.height, 2 * work.width), np.uint8))]
         else:
-            images = [noise.random((work.height, work.width), np.float32).astype(work.source) for _ in range(2)]
-        self._images = [cupy.asarray(image) for image in images]
+            images = (noise.random((work.height, work.width), np.float32).astype(work.source) for _ in range(2))
+            self._images = [memory.own(image) for image in images]
         rows, columns = work.map_size
-        self._scratch = {"pieces": cupy.zeros(rows * columns, np.float32), "done": cupy.zeros(1, np.uint32)}
-        self.outputs = {"blocks": cupy.zeros(work.block_size, np.float32), "mean": cupy.zeros(1, np.float32)}
+        pieces, done = np.zeros(rows * columns, np.float32), np.zeros(1, np.uint32)
+        self._scratch = {"pieces": memory.own(pieces), "done": memory.own(done)}
+        kinds: Dict[str, Tuple[Tuple[int, ...], str]] = {
+            "blocks": (work.block_size, "float32"),
+            "mean": ((1,), "float32"),
+        }
         if work.map_dtype:
-            self.outputs["map"] = cupy.zeros(work.map_size, work.map_dtype)
+            kinds["map"] = work.map_size, work.map_dtype
+        self.outputs = {name: memory.shared(np.zeros(*kind)) for name, kind in kinds.items()}
         task = np.zeros((), COMPARISON)
-        task["first"], task["second"] = self._images[0].data.ptr, self._images[-1].data.ptr
+        task["first"], task["second"] = _address(self._images[0]), _address(self._images[-1])
         for name, array in {**self._scratch, **self.outputs}.items():
-            task[name] = array.data.ptr
+            task[name] = _address(array)
         self.argument = task[()]
 
     def _defines(self, schedule: Schedule) -> Mapping[str, Any]:
