@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from harness import COMPILER, KERNELS, Grid, aligned, build, launch_on_host
 
-from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline, reference
+from polar_pipeline import FrameError, Pipeline, RawFrame, doctor, pipeline, reference
 from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.compile import CompileError, compile_cubin
@@ -590,6 +590,27 @@ def test_a_gpu_whose_kernels_fail_is_not_taken(driver: Any, monkeypatch: pytest.
     monkeypatch.setattr(backend, "compile_cubin", fail)
     assert pipeline.backend_problem("cuda") == "tile.cu(3): error: no"
     assert Pipeline(backend="auto").device.startswith("cpu")
+
+
+@pytest.mark.usefixtures("fresh_problem")
+@pytest.mark.parametrize("driver", ["xavier"], indirect=True)
+@pytest.mark.parametrize("fault", ["memory", "lost"])
+def test_a_gpu_that_fails_for_the_moment_is_a_gpu(
+    driver: HostDriver, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr(backend, "Driver", lambda: driver)
+    driver.capacity, driver.lost = (0, False) if fault == "memory" else (driver.capacity, True)
+    said = {"memory": "cannot be had", "lost": "the GPU was lost"}[fault]
+    made = Pipeline(products="dolp")
+    assert made.device.startswith("cuda (")
+    with pytest.raises(DeviceError, match=said):
+        made(mosaic(0))
+    (check,) = [check for check in doctor.run_checks() if check.topic == "backend cuda"]
+    assert check.state == "problem"
+    assert said in check.text
+    made.close()
+    driver.capacity, driver.lost = 1 << 30, False
+    assert Pipeline(products="dolp")(mosaic(0))["dolp"].shape == (16, 24)
 
 
 # ------------------------------------------------------------------------------------------------------------ pipeline

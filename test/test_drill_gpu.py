@@ -22,6 +22,7 @@ from rclpy.parameter import Parameter
 from support import wait_for
 from test_cuda import HostDriver
 
+from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.ros.node import PolarNode, run
 
@@ -73,7 +74,7 @@ class FailingDriver(HostDriver):
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> FailingDriver:
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingDriver]:
     """A GPU for the nodes of this process."""
     if COMPILER is None:
         pytest.skip("needs a C++ compiler")
@@ -82,11 +83,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FailingDriver:
     monkeypatch.setattr(
         "polar_pipeline.cuda.backend.compile_cubin", lambda _, flags, __: json.dumps(dict(flags)).encode()
     )
-    monkeypatch.setattr("polar_pipeline.pipeline.backend_problem", lambda _: None)
-    monkeypatch.setattr("polar_pipeline.ros.parameters.backend_problem", lambda _: None)
     monkeypatch.setattr("polar_pipeline.ros.node.FULL_FRAME", drill.VARIANTS[0][1])  # what the node prepares for
     monkeypatch.setattr("polar_pipeline.ros.fallback.RETRY_PERIOD", 0.5)
-    return driver
+    backend.problem.cache_clear()
+    yield driver
+    backend.problem.cache_clear()
 
 
 @pytest.fixture
@@ -115,6 +116,17 @@ def hosted(gpu: FailingDriver, peer: drill.Peer) -> Iterator[Callable[..., Any]]
     assert not gpu.on_device, "device memory was left behind"
 
 
+def recover(peer: drill.Peer) -> None:
+    """Send frames until the node says that they are computed on the GPU."""
+    peer.reports.clear()
+
+    def recovered() -> bool:
+        peer.advance("intensity")
+        return any(row.message.startswith("cuda (") for report in list(peer.reports) for row in report.status)
+
+    wait_for(recovered, "the GPU")
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_cpu_takes_over_until_the_gpu_works(gpu: FailingDriver, hosted: Any, peer: drill.Peer, fault: str) -> None:
     hosted()
@@ -131,13 +143,7 @@ def test_the_cpu_takes_over_until_the_gpu_works(gpu: FailingDriver, hosted: Any,
     for _ in range(10):
         peer.advance("intensity", variant=1)
     gpu.fail("")
-    peer.reports.clear()
-
-    def recovered() -> bool:
-        peer.advance("intensity")
-        return any(row.message.startswith("cuda (") for report in list(peer.reports) for row in report.status)
-
-    wait_for(recovered, "the GPU")
+    recover(peer)
     peer.advance("intensity")
     drill.check(peer.heard, levels=1)
 
@@ -173,17 +179,22 @@ def test_the_node_ends(gpu: FailingDriver, peer: drill.Peer) -> None:
     drill.check(peer.heard, levels=1)
 
 
+@pytest.mark.parametrize("backend", ["auto", "cuda"])
 @pytest.mark.parametrize("mode", ["cpu", "retry", "stop"])
-def test_a_gpu_that_fails_at_the_start(gpu: FailingDriver, hosted: Any, peer: drill.Peer, mode: str) -> None:
+def test_a_gpu_that_fails_at_the_start(
+    gpu: FailingDriver, hosted: Any, peer: drill.Peer, mode: str, backend: str
+) -> None:
     gpu.fail("memory")
     if mode == "stop":
         with pytest.raises(DeviceError, match="cannot be had"):
-            hosted(on_device_error=mode)
+            hosted(on_device_error=mode, backend=backend)
         return
-    hosted(on_device_error=mode)
+    hosted(on_device_error=mode, backend=backend)
     peer.listen("intensity")
-    if mode == "retry":
-        peer.says("pipeline", "the next frame tries again: ")
-        gpu.fail("")
-    peer.advance("intensity")
+    said = {"cpu": "the CPU took over: ", "retry": "the next frame tries again: "}[mode]
+    assert FAULTS["memory"] in peer.says("pipeline", said).message
+    if mode == "cpu":
+        peer.advance("intensity")
+    gpu.fail("")
+    recover(peer)
     drill.check(peer.heard, levels=1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.compile import compile_cubin
-from polar_pipeline.cuda.driver import Driver
+from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver
 from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, Slot
 from polar_pipeline.cuda.partition import partitions
 from polar_pipeline.cuda.schedule import Schedule, grid, schedule_defines, shared_bytes
@@ -391,11 +391,16 @@ def _key(frame: Frame) -> Tuple[str, int, Tuple[int, int]]:
 
 @lru_cache(maxsize=1)
 def problem() -> Optional[str]:
-    """Why the backend cannot work on this machine, None if it can: a small frame was computed."""
+    """Why the backend cannot work on this machine, None if it can: a small frame was computed.
+
+    A GPU that is full or was lost is none of the reasons: that may pass, and whoever uses it is told by every frame.
+    """
     backend = None
     try:
         backend = CudaBackend(make_plan(("dolp",)), make_options(products=("dolp",)))
         backend.result(backend.submit(RawFrame(np.zeros((32, 32), np.uint8), 255)))
+    except (DeviceMemoryError, DeviceLostError):
+        return None
     except (RuntimeError, ValueError, OSError) as err:
         return str(err)
     finally:
