@@ -355,7 +355,7 @@ def _replay(values: argparse.Namespace) -> int:
     with ExitStack() as stack:
         golden: Optional[Golden] = stack.enter_context(open_golden(values.compare)) if values.compare else None
         reference = stack.enter_context(open_golden(values.reference)) if values.reference else None
-        pipeline = _pipeline(values, DEFAULT_PRODUCTS if golden is None else get_products(golden.times))
+        pipeline = _pipeline(values, DEFAULT_PRODUCTS if golden is None else get_products(golden.places))
         stack.callback(pipeline.close)
         options = pipeline.options
         if (options.ssim_mode == "reference") != (reference is not None):

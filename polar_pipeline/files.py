@@ -10,15 +10,21 @@ from typing import Any, BinaryIO, Iterator
 
 
 class _File(io.FileIO):
-    """A file under a temporary name; what goes wrong with writing tells the name that it is to have."""
+    """A file under a temporary name; what goes wrong with it tells the name that it is to have."""
 
     def __init__(self, temporary: Path, path: Path) -> None:
-        super().__init__(str(temporary), "x")
         self._path = path
+        with self._telling():
+            super().__init__(str(temporary), "x")
 
     def write(self, data: Any) -> int:
-        try:
+        with self._telling():
             return super().write(data)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as err:
             raise OSError(err.errno, err.strerror, str(self._path)) from err
 
@@ -35,6 +41,8 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
         FileExistsError: There is one and it may not.
         OSError: It cannot be written.
     """
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, not a file to write")
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists already; --force replaces it")
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")

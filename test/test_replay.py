@@ -206,11 +206,36 @@ def test_a_damaged_recording_is_refused(mcap: Path) -> None:
         list(source.records)
 
 
+@pytest.mark.parametrize("kept", [0.02, 0.5, 0.999])
+@pytest.mark.parametrize("opened", [open_source, open_golden])
+def test_a_recording_that_was_cut_off_is_called_so(opened: Any, kept: float, mcap: Path) -> None:
+    whole = mcap.read_bytes()
+    mcap.write_bytes(whole[: int(kept * len(whole))])
+    with pytest.raises(SourceError, match=f"{mcap} has no index: the recording was cut off"), opened(mcap):
+        pass
+    mcap.write_bytes(b"nonsense" + whole[8:])
+    with pytest.raises(SourceError, match=f"{mcap} is no mcap file"), opened(mcap):
+        pass
+
+
+def test_pictures_have_no_topic(tmp_path: Path) -> None:
+    np.save(tmp_path / "raw.npy", frames(1)[0])
+    with pytest.raises(SourceError, match="no topic; got /images"), open_source(tmp_path, "/images"):
+        pass
+
+
 def test_what_is_no_raw_picture_is_refused(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "rgb.png"), np.zeros((32, 32, 3), np.uint8))
     (tmp_path / "bad.png").write_bytes(b"nonsense")
     np.save(tmp_path / "float.npy", np.zeros((32, 32)))
-    for name, cause in (("rgb.png", "type"), ("bad.png", "file"), ("float.npy", "type"), ("none.png", "file")):
+    np.savez(tmp_path / "archive.npz", frames(1)[0])
+    (tmp_path / "archive.npz").rename(tmp_path / "archive.npy")
+    np.save(tmp_path / "header.npy", frames(1)[0])
+    header = (tmp_path / "header.npy").read_bytes()
+    (tmp_path / "header.npy").write_bytes(header.replace(b"}", b" "))  # NumPy: tokenize.TokenError
+    causes = {"rgb.png": "type", "float.npy": "type"}
+    for name in ("rgb.png", "bad.png", "float.npy", "archive.npy", "header.npy", "none.png", "none.npy"):
+        cause = causes.get(name, "file")
         with pytest.raises(FrameError, match=name) as caught:
             read_raw(tmp_path / name)
         assert caught.value.cause == cause
@@ -285,6 +310,16 @@ def test_bad_frames_are_counted_and_the_rest_comes_through(tmp_path: Path) -> No
     assert {time for _, time in outputs(tmp_path / "out.mcap")} == {stamp(1)}
 
 
+def test_a_bad_picture_among_good_ones_is_counted(tmp_path: Path) -> None:
+    np.savez(tmp_path / "1.npz", frames(1)[0])
+    (tmp_path / "1.npz").rename(tmp_path / "1.npy")
+    for k in (0, 2):
+        np.save(tmp_path / f"{k}.npy", frames()[k])
+    summary = run(tmp_path, Pipeline(products="dolp"))
+    assert len(summary.stamps) == 2
+    assert {cause: row.frames for cause, row in summary.rejected.items()} == {"file": 1}
+
+
 def test_temporal_similarity_starts_again_when_time_runs_backwards(tmp_path: Path) -> None:
     with open_sink(tmp_path / "in.mcap", {}) as sink:
         for time, k in enumerate((1, 2, 0, 1)):
@@ -299,7 +334,7 @@ def test_reference_similarity_matches_by_stamp(mcap: Path, tmp_path: Path) -> No
         pipeline = Pipeline(products="ssim", ssim_mode="reference")
         same = run(mcap, pipeline, reference=golden)
         assert same.ssim == pytest.approx([1.0] * 4, abs=1e-6)  # float32 rounding
-        del golden.times["intensity"][stamp(2)]
+        del golden.places["intensity"][stamp(2)]
         assert run(mcap, pipeline, reference=golden).rejected["reference"].frames == 1
         full = Pipeline(products="ssim", ssim_mode="reference", resolution="full")
         assert run(mcap, full, reference=golden).rejected["reference"].frames == 4
@@ -338,8 +373,11 @@ def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
         stream.write(b"new")
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
-    with pytest.raises(FileNotFoundError), replacing(tmp_path / "none" / "file"):
+    with pytest.raises(FileNotFoundError, match=r"'[^']*/none/file'$"), replacing(tmp_path / "none" / "file"):
         pass
+    for folder in (tmp_path, Path()):
+        with pytest.raises(IsADirectoryError, match="folder"), replacing(folder, force=True):
+            pass
     assert [row.name for row in tmp_path.iterdir()] == ["file"]
 
 
@@ -429,8 +467,9 @@ def test_a_tolerance_can_be_set(tmp_path: Path) -> None:
     assert compare(path, got, intensity=2)["intensity"].passed
     assert not compare(path, got, intensity=1.5)["intensity"].passed
     with open_golden(path) as golden:
-        with pytest.raises(ValueError, match="'dop'"):
-            Comparison(golden, ("dolp",), {"dop": 1})
+        for name in ("dop", "aolp"):  # there is none; it is not compared
+            with pytest.raises(ValueError, match=f"compared, dolp; got '{name}'"):
+                Comparison(golden, ("dolp",), {name: 1})
         with pytest.raises(ValueError, match=">= 0"):
             Comparison(golden, ("dolp",), {"dolp": math.nan})
 
@@ -495,6 +534,32 @@ def test_golden_recordings_of_the_live_node_go_by_the_header(tmp_path: Path) -> 
         sink.write("/polarization/dolp", kind, stamp(0) + 12_345, cdr)
     row = compare(tmp_path / "live.mcap", {"dolp": products()["dolp"]}, 1)["dolp"]
     assert row.passed
+
+
+def test_frames_of_one_stamp_are_matched_by_their_order(tmp_path: Path) -> None:
+    """As of a camera whose clock is coarser than its frames."""
+    order = (0, 1, 1, 2, 2, 2, 3)
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        for k, second in enumerate(order):
+            cdr = messages.encode_image(stamp(second), "cam", "mono8", frames(len(order))[k])
+            sink.write(TOPIC, IMAGE, stamp(second), cdr)
+    names = ("intensity", "dolp", "ssim")
+    run(tmp_path / "in.mcap", Pipeline(products=names), tmp_path / "golden.mcap")
+    with open_golden(tmp_path / "golden.mcap") as golden:
+        comparison = Comparison(golden, names)
+        run(tmp_path / "in.mcap", Pipeline(products=names), comparison=comparison)
+        for row in comparison.rows():
+            assert (row.frames, row.missing, row.error, row.passed) == (len(order), 0, 0.0, True)
+        fewer = Comparison(golden, names)
+        wrong = Pipeline(products=names)
+        fewer.add(stamp(1), wrong(frames(len(order))[2]))
+        for row in fewer.rows():
+            assert (row.frames, row.missing, row.passed) == (1, len(order) - 1, False)
+            assert row.error > 0  # the second frame of this stamp is not the first
+        against = Pipeline(products="ssim", ssim_mode="reference")
+        refused = run(tmp_path / "in.mcap", against, reference=golden).rejected["reference"]
+        assert refused.frames == 5
+        assert f"one reference with stamp {stamp(1)}" in refused.reason
 
 
 # -------------------------------------------------------------------------------------------------------------- report

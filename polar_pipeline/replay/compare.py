@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
-from mcap.reader import McapReader, make_reader
+from mcap.reader import McapReader
+from mcap.summary import Summary
 
 from polar_pipeline import messages
 from polar_pipeline.cpu.ssim import ssim_strip
 from polar_pipeline.messages import FLOAT32, IMAGE
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.reference import luma
-from polar_pipeline.replay.source import UNREADABLE, SourceError
+from polar_pipeline.replay.source import UNREADABLE, SourceError, read_mcap
+from polar_pipeline.sensor import FrameError
 
 #: AoLP counts where the golden DoLP reaches this, DoLP and AoLP where the golden intensity does: below, noise rules.
 MIN_DOLP = 0.05
@@ -37,6 +41,13 @@ def unit_of(name: str, is_byte: bool) -> str:
     return "deg" if name == "aolp" else PRODUCTS[name].unit
 
 
+class Place(NamedTuple):
+    """Where a message is: its time in the recording, and how many of its topic and time come before it."""
+
+    time_ns: int
+    before: int
+
+
 class Golden:
     """The products of a recording, by stamp; open it with `open_golden`.
 
@@ -44,51 +55,62 @@ class Golden:
 
     Attributes:
         path: The file.
-        times: Product -> stamp -> time in the recording, in nanoseconds.
+        places: Product -> stamp in nanoseconds -> where its messages are; one, as long as stamps differ.
     """
 
-    def __init__(self, path: Path, reader: McapReader) -> None:
+    def __init__(self, path: Path, reader: McapReader, summary: Summary) -> None:
         self.path = path
-        self.times: Dict[str, Dict[int, int]] = {}
+        self.places: Dict[str, Dict[int, List[Place]]] = {}
         self._reader = reader
         self._topics: Dict[str, str] = {}
-        summary = reader.get_summary()
-        if summary is None:
-            raise SourceError(f"{path} has no index: the recording was cut off")
         for channel in summary.channels.values():
             # recorded in a namespace, a topic ends like the product's
             name = next((row.name for row in PRODUCTS.values() if f"/{channel.topic}".endswith(f"/{row.topic}")), None)
             if name is not None and self._topics.setdefault(name, channel.topic) != channel.topic:
                 raise SourceError(f"{path} holds {name} twice: on {self._topics[name]} and {channel.topic}")
         names = {topic: name for name, topic in self._topics.items()}
+        known: Dict[Tuple[str, int], int] = Counter()
         for schema, channel, row in reader.iter_messages(list(names)) if names else ():
-            stamp = row.log_time
+            name, stamp = names[channel.topic], row.log_time
             if schema is not None and schema.name == IMAGE:
                 stamp = messages.decode_image(row.data).stamp_ns
-            self.times.setdefault(names[channel.topic], {})[stamp] = row.log_time
+            place = Place(row.log_time, known[name, row.log_time])
+            known[name, row.log_time] += 1
+            self.places.setdefault(name, {}).setdefault(stamp, []).append(place)
 
-    def load(self, name: str, stamp_ns: int) -> Optional[np.ndarray]:
+    def load(self, name: str, stamp_ns: int, before: int = 0) -> Optional[np.ndarray]:
         """A product of one frame as `Pipeline` returns it, or None if the recording lacks it.
+
+        Args:
+            name: Product.
+            stamp_ns: Of the frame.
+            before: How many frames with that stamp came before it.
 
         Raises:
             SourceError: The recording is damaged there.
         """
-        time = self.times.get(name, {}).get(stamp_ns)
-        if time is None:
+        places = self.places.get(name, {}).get(stamp_ns, [])
+        if before >= len(places):
             return None
+        place = places[before]
+        rows = self._reader.iter_messages([self._topics[name]], starting_at=place.time_ns, ending_at=place.time_ns)
         try:
-            for schema, _, row in self._reader.iter_messages([self._topics[name]], starting_at=time, ending_at=time):
-                if schema is not None and schema.name == FLOAT32:
-                    return np.array(messages.decode(row.data, FLOAT32).data, np.float32)
-                image = messages.decode_image(row.data)
-                if image.stamp_ns == stamp_ns:
-                    return messages.to_array(image)
+            schema, _, row = next(islice(rows, place.before, None))
+            if schema is not None and schema.name == FLOAT32:
+                return np.array(messages.decode(row.data, FLOAT32).data, np.float32)
+            return messages.to_array(messages.decode_image(row.data))
         except UNREADABLE as err:
             raise SourceError(f"{self.path}: {name} of stamp {stamp_ns} cannot be read: {err}") from err
-        return None
 
     def intensity(self, stamp_ns: int) -> Optional[np.ndarray]:
-        """(h, w) float32 in [0, 1]: S0/2 of one frame, what SSIM mode `reference` compares with."""
+        """(h, w) float32 in [0, 1]: S0/2 of one frame, what SSIM mode `reference` compares with.
+
+        Raises:
+            FrameError: There are several of that stamp (cause `reference`).
+        """
+        count = len(self.places.get("intensity", {}).get(stamp_ns, []))
+        if count > 1:
+            raise FrameError("reference", f"needs one reference with stamp {stamp_ns}, {self.path} has {count}")
         image = self.load("intensity", stamp_ns)
         return None if image is None else _grey(image)
 
@@ -102,10 +124,10 @@ def open_golden(path: Path) -> Iterator[Golden]:
     """
     with path.open("rb") as stream:
         try:
-            golden = Golden(path, make_reader(stream, validate_crcs=True))
+            golden = Golden(path, *read_mcap(path, stream))
         except UNREADABLE as err:
             raise SourceError(f"{path} cannot be read: {type(err).__name__}: {err}") from err
-        if not golden.times:
+        if not golden.places:
             raise SourceError(f"{path} holds no products: {', '.join(row.topic for row in PRODUCTS.values())}")
         yield golden
 
@@ -145,7 +167,6 @@ class _Tally:
     """The running figures of one product."""
 
     def __init__(self) -> None:
-        self.stamps: Set[int] = set()
         self.frames = 0
         self.unmatched = 0
         self.error = 0.0
@@ -165,7 +186,7 @@ class Comparison:
         tolerances: Product -> largest error allowed, in place of `TOLERANCES` and `LEVELS`.
 
     Raises:
-        ValueError: A tolerance is for no product, or negative.
+        ValueError: A tolerance is for nothing that is compared, or negative.
     """
 
     def __init__(
@@ -174,21 +195,23 @@ class Comparison:
         self._golden = golden
         self._given = dict(tolerances or {})
         for name, value in self._given.items():
-            if name not in PRODUCTS:
-                raise ValueError(f"a tolerance is for one of {', '.join(PRODUCTS)}, got {name!r}")
+            if name not in products:
+                raise ValueError(f"a tolerance is for what is compared, {', '.join(products)}; got {name!r}")
             if not value >= 0:
                 raise ValueError(f"the tolerance of {name} must be >= 0, got {value}")
         self._tallies = {name: _Tally() for name in products}
+        self._known: Dict[int, int] = Counter()  # frames by stamp
 
     def add(self, stamp_ns: int, products: Mapping[str, np.ndarray]) -> None:
-        """Compare the products of one frame."""
-        cache = {name: self._golden.load(name, stamp_ns) for name in {*self._tallies, "dolp", "intensity"}}
+        """Compare the products of one frame; frames of one stamp in their order."""
+        before = self._known[stamp_ns]
+        self._known[stamp_ns] += 1
+        cache = {name: self._golden.load(name, stamp_ns, before) for name in {*self._tallies, "dolp", "intensity"}}
         for name, tally in self._tallies.items():
             expected, got = cache[name], products[name]
             if expected is None:
                 tally.unmatched += 1
                 continue
-            tally.stamps.add(stamp_ns)
             tally.frames += 1
             tally.is_byte = got.dtype == np.uint8
             if expected.shape != got.shape or expected.dtype != got.dtype:
@@ -215,7 +238,8 @@ class Comparison:
         return [self._row(name, tally) for name, tally in self._tallies.items()]
 
     def _row(self, name: str, tally: _Tally) -> Row:
-        missing = tally.unmatched + len(self._golden.times.get(name, {}).keys() - tally.stamps)
+        expected = sum(map(len, self._golden.places.get(name, {}).values()))
+        missing = tally.unmatched + expected - tally.frames
         tolerance = self._given.get(name, LEVELS if tally.is_byte else TOLERANCES[name])
         peak = (128.0 if name == "aolp" else 255.0) if tally.is_byte else 90.0 if name == "aolp" else 1.0
         mean = tally.squares / tally.pixels if tally.pixels else 0.0

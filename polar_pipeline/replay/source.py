@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import sqlite3
 import struct
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, NamedTuple, Tuple, Union
+from typing import Any, BinaryIO, Dict, Iterator, NamedTuple, Optional, Tuple, Union
 
 import cv2
 import numpy as np
 from mcap.exceptions import McapError
-from mcap.reader import make_reader
+from mcap.reader import McapReader, make_reader
+from mcap.summary import Summary
 from rosbags import rosbag1, rosbag2
 
 from polar_pipeline import messages
@@ -22,6 +24,9 @@ from polar_pipeline.sensor import FrameError
 SUFFIXES = (".png", ".tif", ".tiff", ".pgm", ".npy")
 #: Frames per second of a folder unless a rate is given: the camera's.
 DEFAULT_RATE = 24.0
+
+#: First and last bytes of an mcap file.
+_MCAP = b"\x89MCAP0\r\n"
 
 #: What the readers raise on files that are damaged or no recordings (a `FrameError` is a `ValueError`).
 UNREADABLE = (
@@ -110,9 +115,13 @@ def read_raw(path: Path) -> np.ndarray:
         FrameError: The file is no picture (cause `file`) or not a raw mosaic (cause `type`).
     """
     try:
-        content = path.read_bytes() if path.suffix.lower() != ".npy" else b""
-        pixels = np.load(path) if not content else cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
-    except (OSError, ValueError, EOFError, cv2.error) as err:
+        with path.open("rb") as stream:
+            pixels: Optional[np.ndarray]
+            if path.suffix.lower() == ".npy":
+                pixels = np.lib.format.read_array(stream)  # np.load takes archives too
+            else:
+                pixels = cv2.imdecode(np.frombuffer(stream.read(), np.uint8), cv2.IMREAD_UNCHANGED)
+    except Exception as err:  # what a damaged NPY file raises is not said anywhere; tokenize.TokenError, for one
         raise FrameError("file", f"{path} cannot be read: {err}") from err
     if pixels is None:
         raise FrameError("file", f"{path} is no picture that OpenCV can read")
@@ -133,6 +142,11 @@ def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessag
     return ImageMessage(stamp_ns, frame_id, height, width, encoding, False, width * pixels.itemsize, data)
 
 
+def is_recording(path: Path) -> bool:
+    """Whether a source holds messages, which have times and a topic, and not pictures."""
+    return path.suffix in (".mcap", ".bag", ".db3") or (path / "metadata.yaml").exists()
+
+
 @contextmanager
 def open_source(path: Path, topic: str = "", rate: float = DEFAULT_RATE) -> Iterator[Source]:
     """Open a recording.
@@ -140,8 +154,8 @@ def open_source(path: Path, topic: str = "", rate: float = DEFAULT_RATE) -> Iter
     Args:
         path: A rosbag2 folder, an `.mcap` or `.db3` file, a ROS 1 `.bag`, a picture, or a folder of pictures, which are
             sorted by name.
-        topic: Topic of the raw images; "" for the only one.
-        rate: Frames per second of a folder of pictures; the first is stamped one period after 0.
+        topic: Topic of the raw images; "" for the only one. Pictures have none.
+        rate: Frames per second of pictures; the first is stamped one period after 0.
 
     Raises:
         SourceError: There is no such recording, it cannot be read, or the topic is not clear.
@@ -152,12 +166,12 @@ def open_source(path: Path, topic: str = "", rate: float = DEFAULT_RATE) -> Iter
         path = path.parent
     with ExitStack() as stack:
         try:
-            if path.suffix == ".mcap":
+            if not is_recording(path):
+                source = _open_folder(path, topic, rate)
+            elif path.suffix == ".mcap":
                 source = _open_mcap(path, topic, stack)
-            elif path.suffix in (".bag", ".db3") or (path / "metadata.yaml").exists():
-                source = _open_bag(path, topic, stack)
             else:
-                source = _open_folder(path, rate)
+                source = _open_bag(path, topic, stack)
         except UNREADABLE as err:
             raise SourceError(f"{path} cannot be read: {type(err).__name__}: {err}") from err
         yield source._replace(records=_checked(path, source.records))
@@ -184,11 +198,29 @@ def _choose(path: Path, topics: Dict[str, Tuple[str, int]], wanted: str) -> str:
     return next(iter(images))
 
 
-def _open_mcap(path: Path, wanted: str, stack: ExitStack) -> Source:
-    reader = make_reader(stack.enter_context(path.open("rb")), validate_crcs=True)
-    summary = reader.get_summary()
-    if summary is None or summary.statistics is None:
+def read_mcap(path: Path, stream: BinaryIO) -> Tuple[McapReader, Summary]:
+    """A reader of an mcap file, and what its index says.
+
+    Raises:
+        SourceError: It is none, or was cut off.
+    """
+    first = stream.read(len(_MCAP))
+    stream.seek(max(0, stream.seek(0, io.SEEK_END) - len(_MCAP)))
+    last = stream.read()
+    if first != _MCAP:
+        raise SourceError(f"{path} is no mcap file")
+    stream.seek(0)
+    reader = make_reader(stream, validate_crcs=True)
+    summary = reader.get_summary() if last == _MCAP else None
+    if summary is None:
         raise SourceError(f"{path} has no index: the recording was cut off (`mcap recover` can repair it)")
+    return reader, summary
+
+
+def _open_mcap(path: Path, wanted: str, stack: ExitStack) -> Source:
+    reader, summary = read_mcap(path, stack.enter_context(path.open("rb")))
+    if summary.statistics is None:
+        raise SourceError(f"{path} does not say how many messages it holds (`mcap recover` counts them)")
     counts = summary.statistics.channel_message_counts
     topics: Dict[str, Tuple[str, int]] = {}
     for key, channel in summary.channels.items():
@@ -212,7 +244,7 @@ def _open_bag(path: Path, wanted: str, stack: ExitStack) -> Source:
     return Source(topic, reader.topics[topic].msgcount, records)
 
 
-def _open_folder(path: Path, rate: float) -> Source:
+def _open_folder(path: Path, wanted: str, rate: float) -> Source:
     if path.is_file() and path.suffix.lower() not in SUFFIXES:
         raise SourceError(
             f"{path} is no recording: expected .mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
@@ -220,5 +252,7 @@ def _open_folder(path: Path, rate: float) -> Source:
     files = [path] if path.is_file() else sorted(row for row in path.iterdir() if row.suffix.lower() in SUFFIXES)
     if not files:
         raise SourceError(f"{path} holds neither a rosbag2 recording nor pictures ({', '.join(SUFFIXES)})")
+    if wanted:
+        raise SourceError(f"{path} holds pictures, which have no topic; got {wanted}")
     records = (Recorded(round((index + 1) * 1e9 / rate), "", file) for index, file in enumerate(files))
     return Source(str(path), len(files), records)
