@@ -32,7 +32,7 @@ from polar_pipeline.replay.picture import encode
 from polar_pipeline.replay.report import Report, format_timings, render
 from polar_pipeline.replay.run import Summary, replay
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import DEFAULT_RATE, SourceError, open_source, read_raw
+from polar_pipeline.replay.source import DEFAULT_RATE, SourceError, is_recording, open_source, read_raw
 from polar_pipeline.sensor import MIN_SIDE, FrameError, as_frame, get_sensor
 
 
@@ -97,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
 
     command = _command(commands, _replay, "replay", "Process a recording, offline and deterministic.")
     _add_source_arguments(command)
+    command.add_argument(
+        "--rate", type=_rate, metavar="HZ", help=f"frames per second of pictures (default: {DEFAULT_RATE:g})"
+    )
     command.add_argument("-o", "--output", type=Path, metavar="OUT.mcap", help="recording to write")
     command.add_argument("--force", action="store_true", help="replace files that exist")
     command.add_argument(
@@ -121,6 +124,12 @@ def _parser() -> argparse.ArgumentParser:
     command = _command(commands, _play, "play", "Publish a recording into ROS.")
     _add_source_arguments(command)
     command.add_argument(
+        "--rate",
+        type=_rate,
+        metavar="HZ",
+        help=f"frames per second (default: the recording's; {DEFAULT_RATE:g} for pictures)",
+    )
+    command.add_argument(
         "--to", default="image_raw", metavar="TOPIC", help="topic to publish on (default: %(default)s)"
     )
     command.add_argument("--loop", action="store_true", help="start again at the end")
@@ -144,10 +153,14 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--output", type=Path, default=Path(), metavar="FOLDER", help="where to write (default: here)"
     )
     command.add_argument(
-        "--format", choices=("tiff", "npy"), default="tiff", help="of float products; 8-bit ones are PNG"
+        "--format",
+        choices=("tiff", "npy"),
+        default="tiff",
+        help="of float products; 8-bit ones are PNG. Channels are S0, S1, S2 or red, green, blue in this order; "
+        "cv2.imread gives them the other way round (default: %(default)s)",
     )
     command.add_argument("--force", action="store_true", help="replace files that exist")
-    _add_pipeline_arguments(command)
+    _add_pipeline_arguments(command, is_alone=True)
 
     command = _command(commands, _layout, "layout", "Whether sensor, ROI offset and flips fit a picture.")
     command.add_argument("image", type=Path, help="raw mosaic: PNG, TIFF, PGM or NPY, 8 or 16 bit")
@@ -158,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
         help="direction that a sheet polarizer before the camera lets through, from the picture's x axis "
         "counter-clockwise; best 0, 45, 90 or 135",
     )
-    _add_option_arguments(command.add_argument_group("pipeline"))
+    _add_reading_arguments(command.add_argument_group("pipeline"))
 
     command = _command(
         commands, _plan, "plan", "What a GPU would compute, in which launches, and how long it would take."
@@ -212,12 +225,6 @@ def _add_source_arguments(parser: argparse.ArgumentParser) -> None:
         help="rosbag2 folder, .mcap, .db3, ROS 1 .bag, or a folder of raw PNG, TIFF, PGM or NPY files",
     )
     parser.add_argument("--topic", default="", help="topic of the raw images in the recording (default: the only one)")
-    parser.add_argument(
-        "--rate",
-        type=_rate,
-        metavar="HZ",
-        help=f"frames per second (default: the recording's; {DEFAULT_RATE:g} for a folder)",
-    )
 
 
 def _add_frame_arguments(parser: argparse.ArgumentParser) -> None:
@@ -231,48 +238,59 @@ def _add_frame_arguments(parser: argparse.ArgumentParser) -> None:
     _add_option_arguments(parser.add_argument_group("pipeline"))
 
 
-def _add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_pipeline_arguments(parser: argparse.ArgumentParser, is_alone: bool = False) -> None:
     """The options of `Pipeline`; those not given keep its defaults."""
     group = parser.add_argument_group("pipeline")
     group.add_argument(
         "--backend", choices=CHOICES["backend"], default=argparse.SUPPRESS, help="what computes (default: auto)"
     )
     group.add_argument("--threads", type=int, default=0, help="CPU threads (default: one per core)")
-    _add_option_arguments(group)
+    _add_option_arguments(group, is_alone)
 
 
-def _add_option_arguments(group: Any) -> None:
-    """What to compute and how, wherever that runs."""
-    defaults = Options._field_defaults
-
-    def add(name: str, text: str, **how: Any) -> None:
-        how.setdefault("default", argparse.SUPPRESS)
-        shown = f" (default: {defaults[name]})" if name in defaults else ""
-        group.add_argument(f"--{name.replace('_', '-')}", help=f"{text}{shown}", **how)
-
-    add("sensor", "IMX250MZR, IMX250MYR, or a tile such as '90 45 / 135 0' (default: IMX250MZR)")
-    add("products", f"among {', '.join(PRODUCTS)}, with commas", type=_products, metavar="NAMES")
+def _add_option_arguments(group: Any, is_alone: bool = False) -> None:
+    """What to compute and how, wherever that runs; `is_alone`: of one frame, which SSIM compares with no other."""
+    _add_reading_arguments(group)
+    _add_option(group, "products", f"among {', '.join(PRODUCTS)}, with commas", type=_products, metavar="NAMES")
     texts = {
         "resolution": "half: one output pixel per 2x2 superpixel; full: one per raw pixel",
         "precision": "arithmetic",
         "demosaic": "interpolation; auto: bilinear at half resolution, adaptive at full",
-        "ssim_mode": "what SSIM compares: the two orthogonal pairs, the frame before, or --reference",
+        "ssim_mode": "what SSIM compares: the two orthogonal pairs, the frame before, or a reference",
         "dtype": "of all products that offer it (default: as the live node publishes them)",
-        "alignment": "where the significant bits of 16-bit pixels lie",
     }
     for name, text in texts.items():
-        add(name, text, choices=CHOICES[name])
-    add("ssim_stride", "SSIM of images averaged over this many pixels each way, 1 to 8", type=int, metavar="PIXELS")
-    add("ssim_window", "taps of SSIM's Gaussian window, odd, 3 to 15", type=int, metavar="TAPS")
-    add("ssim_sigma", "its standard deviation, 0.5 to 5", type=float, metavar="PIXELS")
-    add("min_intensity", "smallest S0 that has a polarization, 0 to 2", type=float, metavar="S0")
-    add("bit_depth", "significant bits of 16-bit pixels; 0 takes the format's", type=int, metavar="BITS")
-    add("roi_offset", "first pixel in the sensor's own readout", type=int, nargs=2, metavar=("X", "Y"))
-    group.add_argument("--flip-x", action="store_true", help="the camera's ReverseX is on")
-    group.add_argument("--flip-y", action="store_true", help="the camera's ReverseY is on")
+        if not (is_alone and name == "ssim_mode"):
+            _add_option(group, name, text, choices=CHOICES[name])
+    text = "SSIM of images averaged over this many pixels each way, 1 to 8"
+    _add_option(group, "ssim_stride", text, type=int, metavar="PIXELS")
+    _add_option(group, "ssim_window", "taps of SSIM's Gaussian window, odd, 3 to 15", type=int, metavar="TAPS")
+    _add_option(group, "ssim_sigma", "its standard deviation, 0.5 to 5", type=float, metavar="PIXELS")
+    _add_option(group, "min_intensity", "smallest S0 that has a polarization, 0 to 2", type=float, metavar="S0")
     group.add_argument(
         "--own-site", action="store_true", help="at half resolution, take the four angles where they are"
     )
+
+
+def _add_reading_arguments(group: Any) -> None:
+    """What the pixels of a frame are."""
+    text = "IMX250MZR, IMX250MYR, or a tile such as '90 45 / 135 0' (default: IMX250MZR)"
+    _add_option(group, "sensor", text)
+    text = "significant bits of 16-bit pixels; 0 takes the format's"
+    _add_option(group, "bit_depth", text, type=int, metavar="BITS")
+    text = "where the significant bits of 16-bit pixels lie"
+    _add_option(group, "alignment", text, choices=CHOICES["alignment"])
+    text = "first pixel in the sensor's own readout"
+    _add_option(group, "roi_offset", text, type=int, nargs=2, metavar=("X", "Y"))
+    group.add_argument("--flip-x", action="store_true", help="the camera's ReverseX is on")
+    group.add_argument("--flip-y", action="store_true", help="the camera's ReverseY is on")
+
+
+def _add_option(group: Any, name: str, text: str, **how: Any) -> None:
+    """An option by its name in `Options`; where the command line does not name it, it is not in its values either."""
+    defaults = Options._field_defaults
+    shown = f" (default: {defaults[name]})" if name in defaults else ""
+    group.add_argument(f"--{name.replace('_', '-')}", help=f"{text}{shown}", **{"default": argparse.SUPPRESS, **how})
 
 
 def _arguments(values: argparse.Namespace, products: Tuple[str, ...]) -> Dict[str, Any]:
@@ -281,7 +299,7 @@ def _arguments(values: argparse.Namespace, products: Tuple[str, ...]) -> Dict[st
     arguments: Dict[str, Any] = {name: getattr(values, name) for name in names if hasattr(values, name)}
     arguments["products"] = getattr(values, "products", products)
     arguments.setdefault("dtype", {name: PRODUCTS[name].ros_types[0] for name in arguments["products"]})
-    return {**arguments, "flip": (values.flip_x, values.flip_y), "co_sited": not values.own_site}
+    return {**arguments, "flip": (values.flip_x, values.flip_y), "co_sited": not getattr(values, "own_site", False)}
 
 
 def _pipeline(values: argparse.Namespace, products: Tuple[str, ...]) -> Pipeline:
@@ -349,9 +367,16 @@ def _replay(values: argparse.Namespace) -> int:
         raise UsageError("needs -o OUT.mcap, --compare GOLDEN.mcap, or both")
     if values.output is not None and values.output.suffix != ".mcap":
         raise UsageError(f"the output is an .mcap file, got {values.output}")
+    if values.tolerance and values.compare is None:
+        raise UsageError("--tolerance is for --compare GOLDEN.mcap")
+    if values.rate is not None and is_recording(values.source):
+        raise UsageError(f"--rate is for pictures; {values.source} has times of its own")
     report_path = values.report
     if report_path is None and values.output is not None:
         report_path = values.output.with_suffix(".html")
+    written = report_path is not None and str(report_path) != "-"
+    if written and values.output is not None and report_path.resolve() == values.output.resolve():
+        raise UsageError(f"-o and --report are the same file, {report_path}")
     with ExitStack() as stack:
         golden: Optional[Golden] = stack.enter_context(open_golden(values.compare)) if values.compare else None
         reference = stack.enter_context(open_golden(values.reference)) if values.reference else None
@@ -360,9 +385,8 @@ def _replay(values: argparse.Namespace) -> int:
         options = pipeline.options
         if (options.ssim_mode == "reference") != (reference is not None):
             raise UsageError("--ssim-mode reference and --reference FILE.mcap go together")
-        comparison = Comparison(golden, options.products, dict(values.tolerance)) if golden else None
+        comparison = _comparison(golden, options, dict(values.tolerance)) if golden else None
         source = stack.enter_context(open_source(values.source, values.topic, values.rate or DEFAULT_RATE))
-        written = report_path is not None and str(report_path) != "-"
         html = stack.enter_context(replacing(report_path, values.force)) if written else None
         sink = None
         if values.output is not None:
@@ -370,7 +394,7 @@ def _replay(values: argparse.Namespace) -> int:
         bar = tqdm(source.records, total=source.total, unit="frame", disable=None)
         with bar:
             summary = replay(bar, source.total, pipeline, sink, comparison, reference)
-        _print_rejected(summary)
+        _print_findings(summary)
         if not summary.stamps:
             raise FailureError(f"none of the {source.total} frames of {values.source} could be used; nothing written")
         rows = comparison.rows() if comparison else []
@@ -386,9 +410,19 @@ def _replay(values: argparse.Namespace) -> int:
     return 0 if all(row.passed for row in rows) else 1
 
 
-def _print_rejected(summary: Summary) -> None:
+def _comparison(golden: Golden, options: Options, tolerances: Dict[str, float]) -> Comparison:
+    try:
+        return Comparison(golden, options.products, tolerances)
+    except ValueError as err:
+        raise UsageError(str(err)) from err
+
+
+def _print_findings(summary: Summary) -> None:
+    """What is wrong with the recording."""
     for cause, row in summary.rejected.items():
         print(f"not usable: {row.frames} x {cause}; the first: {row.reason}", file=sys.stderr)
+    if summary.layout.fits is False:
+        print(f"layout: {summary.layout.text}", file=sys.stderr)
 
 
 def _metadata(options: Options) -> Dict[str, str]:

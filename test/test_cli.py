@@ -16,6 +16,7 @@ from typing import Any, List
 import cv2
 import numpy as np
 import pytest
+from skimage.io import imread
 
 from polar_pipeline import SENSORS, Pipeline, __version__, messages
 from polar_pipeline.cli import main
@@ -72,6 +73,28 @@ def test_replay_compares_in_one_line(bag: Path, tmp_path: Path, capsys: Any) -> 
     assert "FAILED" in capsys.readouterr().out
     loose = ["--tolerance", "dolp=1", "--tolerance", "intensity=255"]
     assert main(["replay", str(bag), "--compare", golden, "--own-site", *loose]) == 0
+
+
+def test_a_tolerance_for_what_is_not_compared(bag: Path, tmp_path: Path, capsys: Any) -> None:
+    golden = str(tmp_path / "golden.mcap")
+    assert main(["replay", str(bag), "-o", golden, "--products", "dolp"]) == 0
+    assert main(["replay", str(bag), "--compare", golden, "--tolerance", "aolp=1"]) == 2
+    assert "a tolerance is for what is compared, dolp; got 'aolp'" in capsys.readouterr().err
+
+
+def test_replay_says_that_the_layout_does_not_fit(tmp_path: Path, capsys: Any) -> None:
+    filters = np.array([60, 120, 90], np.uint8)[np.array(SENSORS["IMX250MYR"].colors)]
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        cdr = messages.encode_image(1, "cam", "mono8", np.tile(filters, (64, 64)))
+        sink.write("/images", messages.IMAGE, 1, cdr)
+    options = ["replay", str(tmp_path / "in.mcap"), "--sensor", "IMX250MYR", "--products", "intensity"]
+    golden = str(tmp_path / "golden.mcap")
+    assert main([*options, "-o", golden, "--report", "-"]) == 0
+    assert "layout" not in capsys.readouterr().err
+    main([*options, "--compare", golden, "--roi-offset", "1", "0"])
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("layout: ")]
+    assert len(lines) == 1
+    assert "raw.roi_offset [0, 0]" in lines[0]
 
 
 def test_replay_shows_frames_that_cannot_be_used(bag: Path, tmp_path: Path, capsys: Any) -> None:
@@ -131,6 +154,12 @@ def test_replay_with_a_reference(bag: Path, tmp_path: Path, capsys: Any) -> None
         (["replay", "in.mcap", "-o", "out.mcap", "--rate", "fast"], "expected a number >= 0, got 'fast'"),
         (["replay", "in.mcap", "-o", "out.mcap", "--tolerance", "dop=1"], "PRODUCT=VALUE.*'dop=1'"),
         (["replay", "in.mcap", "-o", "out.mcap", "--tolerance", "dolp=-1"], "number >= 0"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--tolerance", "dolp=1"], "--tolerance is for --compare"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--rate", "5"], "--rate is for pictures; in.mcap has times"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--report", "./out.mcap"], "are the same file, "),
+        (["process", "raw.png", "--ssim-mode", "temporal"], "unrecognized arguments: --ssim-mode temporal"),
+        (["layout", "raw.png", "--products", "dolp"], "unrecognized arguments: --products dolp"),
+        (["layout", "raw.png", "--resolution", "full", "--own-site"], "unrecognized arguments: --resolution"),
         (["process", "raw.png", "--backend", "opencl"], "invalid choice: 'opencl'"),
         (["plan", "--device", "tx2"], "xavier.*h200"),
         (["plan", "--size", "12x2048"], "at least 16x16, got '12x2048'"),
@@ -151,7 +180,9 @@ def test_wrong_usage_returns_2_and_says_what_is_allowed(arguments: List[str], wo
     ("arguments", "words"),
     [
         (["replay", "none.mcap", "-o", "out.mcap"], "none.mcap does not exist"),
-        (["replay", "in.mcap", "-o", "no/where/out.mcap"], "no/where"),
+        (["replay", "in.mcap", "-o", "no/where/out.mcap"], "No such file or directory: 'no/where/out.html'"),
+        (["replay", "in.mcap", "-o", "no/where/out.mcap", "--report", "-"], "or directory: 'no/where/out.mcap'"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--report", ""], ". is a folder, not a file to write"),
         (["replay", "in.mcap", "-o", "out.mcap", "--topic", "/x"], "no images on /x"),
         (["replay", "in.mcap", "--compare", "in.mcap"], "holds no products"),
         (["process", "none.png"], "none.png"),
@@ -205,9 +236,10 @@ def test_process_one_picture(pictures: Path, tmp_path: Path, capsys: Any) -> Non
     for name in ("dolp.tiff", "intensity.png"):
         got = cv2.imread(str(out / f"0_{name}"), cv2.IMREAD_UNCHANGED)
         np.testing.assert_array_equal(got, want[name.split(".")[0]])
-    for name in ("stokes.tiff", "preview.png"):  # OpenCV reads BGR; in the file the order is ours
-        got = cv2.imread(str(out / f"0_{name}"), cv2.IMREAD_UNCHANGED)[..., ::-1]
+    for name in ("stokes.tiff", "preview.png"):  # in the file the order is ours, cv2.imread gives the other one
+        got = imread(out / f"0_{name}")
         np.testing.assert_array_equal(got, want[name.split(".")[0]])
+        np.testing.assert_array_equal(cv2.imread(str(out / f"0_{name}"), cv2.IMREAD_UNCHANGED), got[..., ::-1])
     assert main(["process", str(raw), "-o", str(out), *everything]) == 1
     assert main(["process", str(raw), "-o", str(out), *everything, "--force", "--format", "npy"]) == 0
     np.testing.assert_array_equal(np.load(out / "0_stokes.npy"), want["stokes"])
