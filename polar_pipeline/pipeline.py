@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
@@ -206,16 +207,29 @@ class Pipeline:
     def stream(self, frames: Iterable[Raw]) -> Iterator[Result]:
         """Process frames one after the other; on a GPU, transfers and computation of neighbouring frames overlap.
 
-        Results are those of single calls. Not for SSIM mode `reference`.
+        Results are those of single calls: those of the frames before a bad one still come. Not for SSIM mode
+        `reference`.
 
         Raises:
             FrameError: A frame of the wrong type, shape or size.
         """
         pending: Deque[Pending] = deque()
-        for raw in frames:
-            pending.append(self.submit(raw))
-            if len(pending) == self.depth:
-                yield self.result(pending.popleft())
+        try:
+            try:
+                for raw in frames:
+                    pending.append(self.submit(raw))
+                    if len(pending) == self.depth:
+                        yield self.result(pending.popleft())
+            except Exception:
+                yield from self._results(pending)
+                raise
+            yield from self._results(pending)
+        finally:
+            for left in pending:  # that nobody asks for any more: their places are needed
+                with suppress(RuntimeError):
+                    self.result(left)
+
+    def _results(self, pending: Deque[Pending]) -> Iterator[Result]:
         while pending:
             yield self.result(pending.popleft())
 
@@ -229,6 +243,8 @@ class Pipeline:
 
     def submit(self, raw: Raw, *, reference: Optional[np.ndarray] = None) -> Pending:
         """Start on a frame; arguments and errors are those of a call. A GPU goes on by itself.
+
+        The arrays given must not change until `result`: the CPU reads them then.
 
         Raises:
             RuntimeError: `depth` frames are under way already.
@@ -245,7 +261,11 @@ class Pipeline:
         return Pending(self._backend.submit(frame, reference), checked - start)
 
     def result(self, pending: Pending) -> Result:
-        """The products of a frame that was submitted; frames come back in the order in which they were."""
+        """The products of a frame that was submitted; frames come back in the order in which they were.
+
+        Raises:
+            RuntimeError: Its result was taken before.
+        """
         output = self._backend.result(pending.ticket)
         return Result(output.products, {"prepare": pending.seconds, **output.timings}, output.invalid, output.blocks)
 

@@ -1,7 +1,8 @@
 """The CUDA backend around its kernels: memory, order, overlap, failures, and the choice of the backend.
 
 Without a GPU, a stand-in for the driver keeps "device" memory on the host, queues what streams are given, does it no
-earlier than somebody waits for it, and runs the real kernels through the host harness. The same tests run on a GPU.
+earlier than somebody waits, in the worst order, and runs the real kernels through the host harness. The same tests run
+on a GPU.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class HostDriver:
         capacity: Bytes of "device" memory.
         lost: Whether the device is gone: everything but giving back fails.
         held: Address -> every memory that kernels may touch.
+        others_first: Whether streams that nobody waits for run ahead, the newest first, or stay behind: nothing but
+            `follow` orders them.
     """
 
     name = "stand-in"
@@ -59,9 +62,11 @@ class HostDriver:
         self.device = get_device(name)
         self.capacity = 1 << 30
         self.lost = False
+        self.others_first = True
         self.held: Dict[int, np.ndarray] = {}
         self.on_device: Dict[int, int] = {}
         self._queues: Dict[int, Deque[Tuple[int, Callable[[], None]]]] = {}
+        self._latest: Dict[int, int] = {}  # when a stream was given something
         self._passed: Dict[int, int] = {}
         self._recorded: Dict[int, int] = {}
         self._set: Dict[int, int] = {}
@@ -115,6 +120,8 @@ class HostDriver:
 
     def _enqueue(self, stream: int, action: Callable[[], None], event: int = 0) -> None:
         self._check()
+        self._clock += 1
+        self._latest[stream] = self._clock
         self._queues[stream].append((event, action))
 
     def upload(self, pointer: int, array: np.ndarray, stream: int) -> None:
@@ -137,12 +144,13 @@ class HostDriver:
 
     def wait(self, event: int) -> None:
         self._check()
-        for queue in self._queues.values():
-            if any(waiting == event for waiting, _ in queue):
-                done = 0
-                while done != event:
-                    done, action = queue.popleft()
-                    action()
+        own = next((queue for queue in self._queues.values() if any(waiting == event for waiting, _ in queue)), deque())
+        for stream in sorted(self._latest, key=self._latest.__getitem__, reverse=True):
+            queue = self._queues[stream]
+            while self.others_first and queue and queue is not own:
+                queue.popleft()[1]()
+        while any(waiting == event for waiting, _ in own):
+            own.popleft()[1]()
 
     def follow(self, stream: int, event: int) -> None:
         times = self._recorded.get(event, 0)  # as often as it was set until now
@@ -258,6 +266,35 @@ def test_many_formats_in_turn(driver: Any) -> None:
         assert not driver.on_device
 
 
+#: Frames that ask for a launch of their own each: one more than are kept.
+FORMATS_APART = [FRAMES[name] for name in ("u8", "u16 of 12 bit", "12p", "12Packed, padded", "10p")]
+
+
+def test_the_formats_used_last_stay_ready(driver: Any) -> None:
+    made = make(driver, "intensity")
+    for frame in FORMATS_APART:
+        made.prepare(frame)
+    assert [made.is_ready(frame) for frame in FORMATS_APART] == [False, True, True, True, True]
+    made.prepare(FORMATS_APART[1])
+    made.prepare(FORMATS_APART[0])
+    assert [made.is_ready(frame) for frame in FORMATS_APART] == [True, True, False, True, True]
+
+
+def test_a_frame_under_way_keeps_its_format_ready(driver: Any) -> None:
+    made = make(driver, "intensity")
+    ticket = made.submit(FORMATS_APART[0])
+    for frame in FORMATS_APART[1:]:
+        made.prepare(frame)
+    np.testing.assert_allclose(
+        made.result(ticket).products["intensity"], expected(FRAMES["u8"], "intensity")["intensity"], atol=2e-3
+    )
+    with pytest.raises(RuntimeError, match="result was taken"):
+        made.result(ticket)
+    made.close()
+    if isinstance(driver, HostDriver):
+        assert not driver.on_device
+
+
 def test_counts_are_of_each_frame(driver: Any) -> None:
     frame = mosaic(6)
     frame[4, 4] = 255  # one superpixel
@@ -353,6 +390,21 @@ def test_nothing_to_compare_with(driver: Any) -> None:
         made.reset()
         assert np.isnan(run(made, FRAMES["u8"]).products["ssim"])
         assert float(run(made, FRAMES["u8"]).products["ssim"]) == pytest.approx(1, abs=1e-3)
+
+
+def test_a_reset_keeps_the_order(driver: Any) -> None:
+    """The frame after it takes the place of an image that is still being compared."""
+    frames = [RawFrame(mosaic(seed), 255) for seed in range(4)]
+    one, other = (make(driver, "ssim", ssim_mode="temporal") for _ in range(2))
+    wanted = [float(run(one, frame).products["ssim"]) for frame in frames[:3]]
+    tickets = [other.submit(frame) for frame in frames[:3]]
+    driver.others_first = False
+    found = [other.result(tickets.pop(0))]
+    driver.others_first = True
+    other.reset()
+    tickets.append(other.submit(frames[3]))
+    found += [other.result(ticket) for ticket in tickets]
+    np.testing.assert_array_equal([float(each.products["ssim"]) for each in found], [*wanted, np.nan])
 
 
 def test_a_reference_is_uploaded_when_it_changes(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,6 +522,31 @@ def test_a_lost_device_is_said_and_a_new_backend_works(driver: HostDriver) -> No
     made.close()
     driver.lost = False
     np.testing.assert_array_equal(run(make(driver, "intensity"), FRAMES["u8"]).products["intensity"], held)
+
+
+@pytest.mark.parametrize("step", ["upload", "launch", "download"])
+@pytest.mark.parametrize("mode", ["reference", "temporal"])
+def test_a_frame_that_fails_half_way_leaves_its_place(
+    driver: Any, monkeypatch: pytest.MonkeyPatch, mode: str, step: str
+) -> None:
+    if step == "upload" and driver.device.integrated:
+        pytest.skip("uploads nothing")
+    made, alike = (make(driver, "ssim", ssim_mode=mode) for _ in range(2))
+    images = np.random.default_rng(8).random((2, 16, 24)).astype(np.float32) if mode == "reference" else (None, None)
+    run(made, FRAMES["u8"], images[0])
+
+    def fail(*_: Any) -> None:
+        raise DeviceError("a call to the GPU failed: cudaErrorLaunchOutOfResources")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(driver, step, fail)
+        for _ in range(SLOTS + 1):
+            with pytest.raises(DeviceError, match="cudaErrorLaunchOutOfResources"):
+                made.submit(FRAMES["u8"], images[1])
+    for seed in range(SLOTS + 1):
+        frame = RawFrame(mosaic(seed), 255)
+        found, wanted = (run(each, frame, images[1]).products["ssim"] for each in (made, alike))
+        np.testing.assert_array_equal(found, wanted)
 
 
 class CudaError(RuntimeError):
@@ -643,7 +720,42 @@ def test_a_bad_frame_costs_nothing_else() -> None:
     made = Pipeline(products="dolp", backend="cuda")
     with pytest.raises(FrameError):
         made(mosaic(0)[:8])
-    assert made(mosaic(0))["dolp"].shape == (16, 24)
+    raws = [mosaic(seed) for seed in range(5)]
+    with pytest.raises(FrameError):
+        list(made.stream([*raws[:4], raws[4][:8], raws[4]]))
+    for _ in made.stream(raws):
+        break  # those under way are given up
+    assert len(list(made.stream(raws))) == len(raws)
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_frames_before_a_bad_one_come() -> None:
+    made = Pipeline(products="dolp", backend="cuda")
+    raws = [mosaic(seed) for seed in range(4)]
+    wanted = [made(raw)["dolp"] for raw in raws]
+
+    def source() -> Iterator[np.ndarray]:
+        yield from raws
+        raise OSError("no such file")
+
+    for frames, error in (([*raws, raws[0][:8], raws[0]], FrameError), (source(), OSError)):
+        results = made.stream(frames)
+        for each in wanted:
+            np.testing.assert_array_equal(next(results)["dolp"], each)
+        with pytest.raises(error):
+            next(results)
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_a_pipeline_is_closed_under_a_stream() -> None:
+    made = Pipeline(products="dolp", backend="cuda")
+    stream = made.stream([mosaic(seed) for seed in range(4)])
+    next(stream)
+    pending = made.submit(mosaic(4))
+    made.close()
+    stream.close()  # type: ignore[attr-defined] - it is a generator, and gives up what is under way
+    with pytest.raises(RuntimeError, match="its pipeline closed"):
+        made.result(pending)
 
 
 @pytest.mark.usefixtures("on_gpu")

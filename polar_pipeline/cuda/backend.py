@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import lru_cache
 from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.compile import compile_cubin
-from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver
+from polar_pipeline.cuda.driver import DeviceError, DeviceLostError, DeviceMemoryError, Driver
 from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, Slot
 from polar_pipeline.cuda.partition import partitions
 from polar_pipeline.cuda.schedule import Schedule, grid, schedule_defines, shared_bytes
@@ -154,7 +155,8 @@ class Launch:
         self._frame["step"] = self._step
         self._frame["full_scale"] = work.full_scale
         self._frame["min_intensity"] = options.min_intensity
-        self._former: Optional[Slot] = None  # of the frame before, in mode `temporal`
+        self._former: Optional[Slot] = None  # of the frame before here, in mode `temporal`
+        self._is_first = True  # nothing to compare the next frame with
         self._reference = np.empty(0, np.float32)
         self._version = 0
 
@@ -170,13 +172,23 @@ class Launch:
             DeviceLostError: The device stopped working.
             RuntimeError: Too many frames are under way.
         """
-        driver, slot = self._driver, self._buffers.take()
-        stream, (start, uploaded, polarized, computed, done) = slot.stream, slot.marks
+        slot = self._buffers.take()
         began = time.perf_counter()
         np.copyto(slot.raw.view(rows.dtype).reshape(rows.shape), rows)
         is_new = reference is not None and self._stage_reference(slot, reference)
         staging = time.perf_counter() - began
         slot.hold = {name: buffers.get(*kind) for name, kind in self._kinds.items()}
+        try:
+            is_compared = self._enqueue(slot, is_new)
+        except BaseException:
+            self._give_up(slot)
+            raise
+        return Ticket(self, slot, slot.hold, staging, is_compared)
+
+    def _enqueue(self, slot: Slot, is_new: bool) -> bool:
+        """Put a frame's work into its stream, its reference too if it is new; gives whether SSIM compares."""
+        driver, stream = self._driver, slot.stream
+        start, uploaded, polarized, computed, done = slot.marks
         integrated = driver.device.integrated
         driver.record(start, stream)
         if not integrated:
@@ -203,7 +215,15 @@ class Launch:
                     driver.download(array, slot.outputs[name], stream)
         driver.download(slot.counts, slot.counts_pointer, stream)
         driver.record(done, stream)
-        return Ticket(self, slot, slot.hold, staging, is_compared)
+        return is_compared
+
+    def _give_up(self, slot: Slot) -> None:
+        """Free the place of a frame that failed half-way, once the device has left it."""
+        with suppress(DeviceError):
+            self._driver.record(slot.marks[-1], slot.stream)
+            self._driver.wait(slot.marks[-1])
+        slot.hold, slot.version = {}, 0
+        self.forget()
 
     def _stage_reference(self, slot: Slot, reference: np.ndarray) -> bool:
         """Put the reference where the slot's frame finds it; gives whether it was another one before."""
@@ -229,22 +249,30 @@ class Launch:
         elif self._mode == "reference":
             second = slot.reference_pointer
         elif self._mode == "temporal":
-            second = former.scratch["s0"] if former else None
-            self._former = slot
+            second = None if former is None or self._is_first else former.scratch["s0"]
+            self._former, self._is_first = slot, False
         if second is not None:
             self._comparison.launch(slot.stream, first, second, places)
         return second is not None
 
     def forget(self) -> None:
-        """Compare the next frame with none before it."""
-        self._former = None
+        """Compare the next frame with none before it; it still follows that one, whose S0 may be in use."""
+        self._is_first = True
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a frame is under way here."""
+        return self._buffers.is_busy
 
     def collect(self, ticket: Ticket) -> Dict[str, float]:
         """Wait for a frame; gives seconds per stage.
 
         Raises:
             DeviceLostError: The device stopped working.
+            RuntimeError: Its result was taken before, or this is closed.
         """
+        if ticket.slot.hold is not ticket.arrays:
+            raise RuntimeError("the frame is not under way: its result was taken, or its pipeline closed")
         start, uploaded, polarized, computed, done = ticket.slot.marks
         self._driver.wait(done)
         ticket.slot.hold = {}
@@ -328,9 +356,11 @@ class CudaBackend:
         if launch is None:
             work = make_work(self._plan, self._options, *key)
             launch = Launch(self._driver, work, self._plan, self._options)
+        if len(self._launches) >= _KEPT:
+            idle = next((key for key, row in self._launches.items() if not row.is_busy), None)
+            if idle is not None:
+                self._launches.pop(idle).close()
         self._launches[key] = launch  # last: the others are older
-        if len(self._launches) > max(_KEPT, SLOTS):
-            self._launches.pop(next(iter(self._launches))).close()
         return launch
 
     def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
@@ -359,6 +389,7 @@ class CudaBackend:
 
         Raises:
             DeviceLostError: The device stopped working.
+            RuntimeError: Its result was taken before, or this is closed.
         """
         timings = ticket.launch.collect(ticket)
         saturated, dark = (int(count) for count in ticket.slot.counts)

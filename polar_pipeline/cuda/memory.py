@@ -102,6 +102,7 @@ class Slot:
         for event in self.marks:
             self._driver.free_event(event)
         self._driver.free_stream(self.stream)
+        self.hold = {}
 
 
 class FrameBuffers:
@@ -139,6 +140,11 @@ class FrameBuffers:
             raise RuntimeError(f"{SLOTS} frames are under way: take a result before the next frame")
         self._next = (self._next + 1) % SLOTS
         return slot
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a frame is under way, its result not yet taken."""
+        return any(slot.hold for slot in self._slots)
 
     def close(self) -> None:
         """Give everything back; safe on a lost device, and twice."""
