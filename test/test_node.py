@@ -14,7 +14,8 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, ClassVar, Deque, Dict, Iterator, List, Optional, Set, Tuple
+from types import SimpleNamespace
+from typing import Any, Callable, ClassVar, Deque, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import cv2
 import numpy as np
@@ -553,13 +554,20 @@ def test_the_last_settings_serve_as_a_whole_while_others_are_compiled(cache: Any
 
 
 @pytest.mark.parametrize(
-    "change", [{"sensor": SENSORS["IMX250MYR"]}, {"roi_offset": (1, 0)}, {"flip": (True, False)}, {"bit_depth": 12}]
+    "change",
+    [
+        {"sensor": SENSORS["IMX250MYR"]},
+        {"roi_offset": (1, 0)},
+        {"flip": (True, False)},
+        {"bit_depth": 12},
+        {"ssim_mode": "temporal"},
+    ],
 )
 def test_nothing_stands_in_that_reads_frames_otherwise(cache: Any, change: Dict[str, Any]) -> None:
-    first = cache("dolp")
+    first = cache("ssim")
     first.compiled.set()
-    assert cache("dolp") is first
-    assert cache("dolp", **change) is SlowPipeline.made[1]
+    assert cache("ssim") is first
+    assert cache("ssim", **change) is SlowPipeline.made[1]
 
 
 def test_many_changes_wait_for_none(cache: Any) -> None:
@@ -578,6 +586,45 @@ def test_many_changes_wait_for_none(cache: Any) -> None:
     wait_for(lambda: cache("dolp", min_intensity=0.19) is newest, "the newest settings")
     wait_for(lambda: SlowPipeline.made[1].closed, "the end of the first compilation")
     assert not any(pipeline.started.is_set() for pipeline in SlowPipeline.made[2:-3])
+
+
+def test_what_stood_in_until_now_is_kept(cache: Any) -> None:
+    """Its frames may still be under way when what it stood in for serves, and the next change comes."""
+    first = cache("dolp")
+    first.compiled.set()
+    assert cache("dolp") is first
+    for k in range(1, 5):
+        assert cache("dolp", min_intensity=k / 10) is first
+    for pipeline in SlowPipeline.made:
+        pipeline.compiled.set()
+    wait_for(lambda: cache("dolp", min_intensity=0.4) is SlowPipeline.made[4], "what was asked for")
+    assert cache("dolp", min_intensity=0.5) is SlowPipeline.made[4]
+    assert not first.closed
+
+
+def test_no_pipeline_gets_more_frames_than_it_takes() -> None:
+    """Frames come faster than they are served, while a pipeline that takes two is followed by one that takes one."""
+    waiting = deque([2, 2, 2, 1, 1, 1, 2, 2])  # what serves a frame takes so many
+    started: List[Tuple[int, int]] = []
+    finished: List[Tuple[int, int]] = []
+
+    class Job(NamedTuple):
+        number: int
+        depth: int
+
+    def begin(depth: int) -> Job:
+        others = [row for row in started if row not in finished and row[1] == depth]
+        assert len(others) < depth
+        started.append(Job(len(started), depth))
+        return Job(*started[-1])
+
+    node = PolarNode.__new__(PolarNode)
+    node._frames = SimpleNamespace(take=lambda **_: waiting.popleft() if waiting else None)
+    node._begin, node._finish = begin, finished.append
+    node._guard = lambda step, item, _: step(item)
+    node._work()
+    assert len(finished) == 8
+    assert finished == started
 
 
 #: Settings that change together: what tells a message of one from a message of another is its every field.

@@ -8,7 +8,8 @@ from typing import Any, Dict, Hashable, NamedTuple, Optional, Tuple
 from polar_pipeline.pipeline import Pipeline, Raw
 from polar_pipeline.ros.parameters import Settings
 
-#: Pipelines kept, one per settings and set of products: viewers that come and go switch between them.
+#: Pipelines kept, one per settings and set of products: viewers that come and go switch between them. Frames may
+#: be under way in what served the last two, and others may have been asked for then.
 CACHED_PIPELINES = 4
 
 
@@ -46,6 +47,7 @@ class PipelineCache:
                 if pipeline not in self._compiling:
                     self._compiling[pipeline] = self._compiler.submit(pipeline.prepare, raw)
                 if not self._compiling[pipeline].done():
+                    self._use(last.pipeline)
                     return last
             if pipeline in self._compiling:
                 self._compiling.pop(pipeline).result()  # raises what went wrong
@@ -57,13 +59,18 @@ class PipelineCache:
     def _make(self, settings: Settings, products: Tuple[str, ...]) -> Pipeline:
         """A pipeline of the cache, or a new one in the place of the oldest."""
         key = (settings.options, settings.output_depth, settings.threads, products)
-        pipeline = self._pipelines.pop(key, None) or Pipeline(**settings.arguments(products))
-        self._pipelines[key] = pipeline  # last: the others are older
+        if key not in self._pipelines:
+            self._pipelines[key] = Pipeline(**settings.arguments(products))
+        pipeline = self._pipelines[key]
+        self._use(pipeline)
         if len(self._pipelines) > CACHED_PIPELINES:
-            serving = self._last and self._last.pipeline
-            oldest = next(key for key, row in self._pipelines.items() if row is not serving)
-            self._release(self._pipelines.pop(oldest))
+            self._release(self._pipelines.pop(next(iter(self._pipelines))))
         return pipeline
+
+    def _use(self, pipeline: Pipeline) -> None:
+        """Put a pipeline of the cache last: the others are older."""
+        key = next(key for key, row in self._pipelines.items() if row is pipeline)
+        self._pipelines[key] = self._pipelines.pop(key)
 
     def _release(self, pipeline: Pipeline) -> None:
         """Close a pipeline, if it is being compiled as soon as that is done."""
