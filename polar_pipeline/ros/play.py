@@ -17,7 +17,7 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 
 from polar_pipeline import messages
-from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source
+from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, is_recording, open_source
 from polar_pipeline.sensor import FrameError
 
 #: Bytes of frames that are read before the first is published: reading a PNG takes longer than a frame period.
@@ -73,7 +73,7 @@ def play(
             frames = _frames(path, source_topic, rate, loop, on_skip)
             first = list(itertools.islice(frames, 1))  # reads ahead
             _wait_for_subscriber(publisher, wait)
-            count = _publish(node, publisher, itertools.chain(first, frames), rate, restamp or not _is_stamped(path))
+            count = _publish(node, publisher, itertools.chain(first, frames), rate, restamp or not is_recording(path))
             publisher.wait_for_all_acked(Duration(seconds=_LINGER))
             return count
         finally:
@@ -88,11 +88,6 @@ def _publisher(node: Node, topic: str) -> Publisher:
         return node.create_publisher(Image, topic, QoSProfile(depth=5, reliability=ReliabilityPolicy.RELIABLE))
     except NameValidationException as err:
         raise RuntimeError(f"{topic!r} is no topic's name: {str(err).splitlines()[0]}") from err
-
-
-def _is_stamped(path: Path) -> bool:
-    """Whether frames carry stamps of a clock, as those of recordings do."""
-    return path.suffix in (".mcap", ".bag", ".db3") or (path / "metadata.yaml").exists()
 
 
 def _frames(
