@@ -7,7 +7,7 @@ import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, MutableSet, NamedTuple, Optional, Tuple
 from weakref import WeakSet
 
 import cv2
@@ -59,7 +59,7 @@ class CpuBackend:
         except NativeError:  # `polar-pipeline doctor` says why
             self._kernels = None
         self._previous: Optional[np.ndarray] = None
-        self._under_way: WeakSet[_Ticket] = WeakSet()  # who drops a ticket will not ask for its result
+        self._under_way: MutableSet[_Ticket] = WeakSet()  # who drops a ticket will not ask for its result
 
     #: Frames that can be under way.
     depth = 1
