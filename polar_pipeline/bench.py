@@ -37,6 +37,7 @@ class Block(NamedTuple):
         unstamped: Product without a stamp -> how many arrived.
         stages: What the node said of its own time, frame by frame: stage -> milliseconds.
         usage: What the node's process took.
+        late: Frames that the node had not published when the next one was due, as it says itself.
     """
 
     sent: Dict[int, int]
@@ -44,6 +45,7 @@ class Block(NamedTuple):
     unstamped: Dict[str, int]
     stages: List[Dict[str, float]]
     usage: Usage
+    late: int
 
     def complete(self) -> Dict[int, int]:
         """Stamp -> when the last product arrived, of frames whose products all did, in the order of arrival."""
@@ -63,7 +65,7 @@ def summarize(blocks: Sequence[Block]) -> Dict[str, Any]:
 
     Returns:
         ros2_benchmark's fields, and beside them `missed` per product, `latency_ms` per product and of whole frames,
-        `stages_ms` as the node itself measured them, `cpu_ms_per_frame` and `page_faults_per_frame`.
+        `stages_ms` and `late` as the node itself measured them, `cpu_ms_per_frame` and `page_faults_per_frame`.
     """
     ends = [block.complete() for block in blocks]
     sent = [block.sent for block in blocks]
@@ -96,6 +98,8 @@ def summarize(blocks: Sequence[Block]) -> Dict[str, Any]:
             for stage, value in timings.items():
                 stages.setdefault(stage, []).append(value)
     report["stages_ms"] = {stage: percentiles(values) for stage, values in stages.items()}
+    if stages:
+        report["late"] = sum(block.late for block in blocks)
     if latencies:
         for name in Usage._fields:
             used = sum(getattr(block.usage, name) for block in blocks)
@@ -112,6 +116,8 @@ def format_figures(load: str, figures: Mapping[str, Any]) -> str:
     if "cpu_ms_per_frame" in figures:
         lines[0] += f", {figures['cpu_ms_per_frame']:.1f} ms of CPU time"
         lines[0] += f" and {figures['page_faults_per_frame']:.0f} page faults each"
+    if "late" in figures:
+        lines.append(f"  out after the next frame was due: {figures['late']}")
     lines += [f"  dropped by the node, {cause}: {count}" for cause, count in figures.get("dropped", {}).items()]
     for title, times in (("until the viewer has", figures["latency_ms"]), ("in the node", figures["stages_ms"])):
         if times:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import signal
 import sys
 from contextlib import ExitStack
@@ -402,6 +403,7 @@ def _replay(values: argparse.Namespace) -> int:
             html.write(render(_report(values, options, summary, rows)).encode())
     print(f"{len(summary.stamps)} frames on {summary.device}, {summary.rejected_count} could not be used")
     print(format_timings(summary.timings))
+    print(f"late: {_late(summary)}")
     for path in (values.output, report_path if written else None):
         if path is not None:
             print(f"wrote {path}")
@@ -425,6 +427,13 @@ def _print_findings(summary: Summary) -> None:
         print(f"layout: {summary.layout.text}", file=sys.stderr)
 
 
+def _late(summary: Summary) -> str:
+    """Missed deadlines, as in the live node's diagnostics."""
+    if math.isinf(summary.period):
+        return "n/a, the recording is too short to tell its frame period"
+    return f"{summary.late} frames took longer than the {1000 * summary.period:.2f} ms to the next one"
+
+
 def _metadata(options: Options) -> Dict[str, str]:
     """The options as text: what the recording says about itself."""
     texts = {name: str(value) for name, value in options._asdict().items()}
@@ -441,6 +450,7 @@ def _report(values: argparse.Namespace, options: Options, summary: Summary, rows
         "resolution": f"{options.resolution}, demosaic {options.interpolation}",
         "products": ", ".join(options.products),
         "computed on": summary.device,
+        "late": _late(summary),
         "saturated, dark": f"{100 * saturated:.2f} %, {100 * dark:.2f} % of the pixels",
         "polar_pipeline": __version__,
     }

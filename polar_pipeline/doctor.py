@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
+import numpy as np
+
 from polar_pipeline import __version__
 from polar_pipeline.cpu.native import NativeError, find_compiler, find_library
 from polar_pipeline.cuda.compile import libraries as compilers
@@ -70,7 +72,7 @@ def _import(name: str, optional: str) -> Check:
 
 def _libraries() -> Iterator[Check]:
     lost = {
-        "ddsketch": "no live node; library and replay work",
+        "ddsketch": "no live node and no replay; the library works",
         "skimage": "nothing (tests compare with it)",
         "cupy": "no GPU",
     }
@@ -86,6 +88,7 @@ def _backends() -> Iterator[Check]:
             continue
         try:
             pipeline = Pipeline(backend=name)
+            pipeline(np.zeros((32, 32), np.uint8))
         except (ValueError, RuntimeError) as err:
             yield Check(f"backend {name}", "problem", str(err))
             continue

@@ -48,7 +48,7 @@ class Window:
     """Times per stage and counted events of the last `seconds`, up to a sixth (`PARTS`) of them longer.
 
     Args:
-        seconds: Length; `math.inf` keeps everything since the start.
+        seconds: Length.
         clock: Seconds, never running backwards.
     """
 
@@ -68,7 +68,7 @@ class Window:
             part.largest[stage] = max(part.largest[stage], seconds)
 
     def count(self, event: str, number: int = 1) -> None:
-        """Something happened, such as a missed deadline or a dropped frame."""
+        """Something happened."""
         self._part().counts[event] += number
 
     def percentiles(self) -> Dict[str, Percentiles]:

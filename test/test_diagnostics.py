@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polar_pipeline.latency import Percentiles
+from polar_pipeline.latency import ACCURACY, Percentiles
 from polar_pipeline.ros.diagnostics import LOG_PERIOD, Diagnostics, Level, describe
 
 
@@ -102,7 +102,8 @@ def test_frames_that_end_after_the_next_one_is_due_are_late(diagnostics: Diagnos
 
 def test_age(diagnostics: Diagnostics) -> None:
     assert diagnostics.aged(0.004) == 0.004
-    assert frames(diagnostics).values["age [ms]"] == "4.00 / 4.00 / 4.00 / 4.00"
+    ages = [float(part) for part in frames(diagnostics).values["age [ms]"].split(" / ")]
+    assert ages == pytest.approx([4.0] * 4, rel=ACCURACY)
     assert diagnostics.aged(1e9) is None
     assert frames(diagnostics).values["age [ms]"] == "n/a (device clock)"
     diagnostics.restarted()
@@ -110,6 +111,16 @@ def test_age(diagnostics: Diagnostics) -> None:
     assert diagnostics.aged(-5.0) is None
     assert frames(diagnostics).values["age [ms]"] == "n/a (device clock)"
     assert frames(diagnostics).values["restarts"] == "1"
+
+
+def test_an_old_frame_shows_for_a_minute(diagnostics: Diagnostics) -> None:
+    """However many have come since; a ring of the newest would forget it."""
+    diagnostics.aged(2.0)
+    for _ in range(2000):
+        diagnostics.aged(0.001)
+    p50, *_, largest = (float(part) for part in frames(diagnostics).values["age [ms]"].split(" / "))
+    assert p50 == pytest.approx(1.0, rel=ACCURACY)
+    assert largest == 2000.0
 
 
 def test_latency_by_stage(diagnostics: Diagnostics) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -69,16 +67,6 @@ def test_memory_does_not_grow() -> None:
         window.add({"total": 0.01})
         window.count("deadline")
     assert len(window._parts) <= PARTS + 1
-
-
-def test_endless_window() -> None:
-    clock = Clock()
-    window = Window(math.inf, clock)
-    window.add({"total": 5.0})
-    clock.now += 1e9
-    window.add({"total": 1.0})
-    assert window.percentiles()["total"].max == 5.0
-    assert len(window._parts) == 1
 
 
 def test_stages_keep_their_order() -> None:

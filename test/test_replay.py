@@ -349,6 +349,22 @@ def test_summary_holds_every_frame_and_a_few_samples(mcap: Path) -> None:
     assert summary.invalid == (0.0, 0.0)
 
 
+@pytest.mark.parametrize(("gap_ns", "late"), [(1, 4), (10**12, 0)])
+def test_missed_deadlines(gap_ns: int, late: int, tmp_path: Path) -> None:
+    """Nothing takes less than a nanosecond, nor longer than 1000 s; the period is known after eight gaps."""
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        for k in range(12):
+            stamp_ns = 1 + k * gap_ns
+            sink.write(TOPIC, IMAGE, stamp_ns, messages.encode_image(stamp_ns, "camera", "mono8", frames()[0]))
+    summary = run(tmp_path / "in.mcap", Pipeline(products="dolp"))
+    assert (summary.late, summary.period) == (late, gap_ns / 1e9)
+
+
+def test_a_short_recording_has_no_deadline(mcap: Path) -> None:
+    summary = run(mcap, Pipeline(products="dolp"))
+    assert (summary.late, summary.period) == (0, math.inf)
+
+
 # --------------------------------------------------------------------------------------------- nothing is half written
 
 

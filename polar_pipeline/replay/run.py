@@ -9,6 +9,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 import numpy as np
 
 from polar_pipeline import messages, quality
+from polar_pipeline.latency import Deadline
 from polar_pipeline.layout import LayoutCheck, check_layout
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import PRODUCTS
@@ -42,6 +43,8 @@ class Summary(NamedTuple):
         stamps: Stamp of every frame that came through, in nanoseconds.
         rejected: Cause -> frames that did not.
         timings: Stage -> seconds per frame.
+        late: Frames that took longer than the recording's frame period.
+        period: That, in seconds; infinite while not known.
         ssim: Mean similarity per frame; empty unless asked for.
         invalid: Output pixels that are (saturated, dark), mean per frame, 0 to 1.
         samples: A few frames, evenly spread.
@@ -53,6 +56,8 @@ class Summary(NamedTuple):
     stamps: List[int]
     rejected: Dict[str, Rejected]
     timings: Dict[str, List[float]]
+    late: int
+    period: float
     ssim: List[float]
     invalid: Tuple[float, float]
     samples: List[Sample]
@@ -99,11 +104,13 @@ def replay(
     samples: List[Sample] = []
     figures: List[quality.Sample] = []
     layout = LayoutCheck(None, "no frame was looked at")
+    deadline, late = Deadline(), 0
     wanted = {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}
     for index, record in enumerate(records):
         started = time.perf_counter()
         try:
             image = record.image()
+            deadline.arrived(image.stamp_ns)
             raw = messages.to_raw(image, options.bit_depth, options.alignment)
             expected = None
             if options.ssim_mode == "reference":
@@ -122,7 +129,9 @@ def replay(
                 kind, cdr = messages.product_message(name, array, image.stamp_ns, image.frame_id)
                 sink.write(f"/{PRODUCTS[name].topic}", kind, image.stamp_ns, cdr)
         stages = {"decode": decoded - started, **result.timings, "write": time.perf_counter() - computed}
-        for stage, seconds in {**stages, "total": sum(stages.values())}.items():
+        stages["total"] = sum(stages.values())
+        late += deadline.missed(stages["total"])
+        for stage, seconds in stages.items():
             timings.setdefault(stage, []).append(seconds)
         if comparison is not None:
             comparison.add(image.stamp_ns, result)
@@ -138,7 +147,19 @@ def replay(
             samples.append(Sample(image.stamp_ns, result))
     saturated, dark = np.mean(invalid, axis=0) if invalid else (0.0, 0.0)
     mean_invalid = (float(saturated), float(dark))
-    return Summary(stamps, rejected, timings, ssim, mean_invalid, samples, figures, layout, pipeline.device)
+    return Summary(
+        stamps,
+        rejected,
+        timings,
+        late,
+        deadline.period,
+        ssim,
+        mean_invalid,
+        samples,
+        figures,
+        layout,
+        pipeline.device,
+    )
 
 
 def _reference(golden: Optional[Golden], stamp_ns: int, size: Tuple[int, int]) -> np.ndarray:

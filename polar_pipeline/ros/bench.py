@@ -33,6 +33,7 @@ from polar_pipeline.bench import Block, Usage, summarize
 from polar_pipeline.doctor import transport_environment
 from polar_pipeline.heap import keep_freed_memory
 from polar_pipeline.products import PRODUCTS
+from polar_pipeline.quality import Level
 from polar_pipeline.scene import SCENES, synthetic
 from polar_pipeline.sensor import expose, get_sensor
 
@@ -225,8 +226,9 @@ class Rig:
         if source != name:
             return False
         if topic == "latency":
-            values = messages.decode(arrival.cdr, messages.DIAGNOSTICS).status[0].values
-            run.stages.append({pair.key: float(pair.value) for pair in values if pair.value != "n/a"})
+            status = messages.decode(arrival.cdr, messages.DIAGNOSTICS).status[0]
+            run.stages.append({pair.key: float(pair.value) for pair in status.values if pair.value != "n/a"})
+            run.late += status.level != Level.OK
             return False
         return run.take(self._topics[topic], arrival)
 
@@ -249,6 +251,7 @@ class _Run:
         self.arrived: Dict[str, Dict[int, int]] = {product: {} for product in stamped}
         self.unstamped = {product: 0 for product in products if product not in stamped}
         self.stages: List[Dict[str, float]] = []
+        self.late = 0
         #: Stamp of a frame that may still be answered -> products to come.
         self.lacking: Dict[int, int] = {}
 
@@ -274,7 +277,7 @@ class _Run:
 
     def block(self, usage: Usage) -> Block:
         """What came of it all."""
-        return Block(self.sent, self.arrived, self.unstamped, self.stages, usage)
+        return Block(self.sent, self.arrived, self.unstamped, self.stages, usage, self.late)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -11,14 +11,12 @@ import threading
 import time
 from typing import Callable, Counter, Deque, Dict, List, Mapping, Optional, Tuple
 
-import numpy as np
-
 from polar_pipeline.latency import Deadline, Percentiles, Window
 from polar_pipeline.messages import Status
 from polar_pipeline.quality import Level
 
-#: Frames that age and rate are taken over.
-WINDOW = 256
+#: Receipts that the rate is taken over, at most.
+RECEIPTS = 256
 #: Ages in seconds that a stamp of this machine's clock (or one synchronised with it) can have.
 PLAUSIBLE_AGE = (-0.1, 10.0)
 #: Seconds between two log lines about the same cause.
@@ -39,8 +37,8 @@ class Diagnostics:
         self._name = name
         self._clock = clock
         self._lock = threading.Lock()
-        self._receipts: Deque[float] = collections.deque(maxlen=WINDOW)
-        self._ages: Deque[Optional[float]] = collections.deque(maxlen=WINDOW)
+        self._receipts: Deque[float] = collections.deque(maxlen=RECEIPTS)
+        self._ages = Window(clock=clock)
         self._stages = Window(clock=clock)
         self._deadline = Deadline()
         self._counts: Counter[str] = collections.Counter()
@@ -84,16 +82,19 @@ class Diagnostics:
         Returns:
             The age, or None if its stamp cannot be of this machine's clock.
         """
-        plausible = age if PLAUSIBLE_AGE[0] <= age <= PLAUSIBLE_AGE[1] else None
+        is_plausible = PLAUSIBLE_AGE[0] <= age <= PLAUSIBLE_AGE[1]
         with self._lock:
-            self._ages.append(plausible)
-        return plausible
+            if is_plausible:
+                self._ages.add({"age": age})
+            else:
+                self._ages.count("other clock")
+        return age if is_plausible else None
 
     def restarted(self) -> None:
         """Stamps jumped backwards: a bag looped or a camera started again."""
         with self._lock:
             self._counts["restarts"] += 1
-            self._ages.clear()
+            self._ages = Window(clock=self._clock)
 
     def published(self, timings: Mapping[str, float]) -> bool:
         """A frame went out; seconds per stage.
@@ -127,7 +128,7 @@ class Diagnostics:
             period = self._deadline.period
             frames = {
                 "rate [Hz]": f"{self._rate():.2f}",
-                "age [ms]": _describe_ages(list(self._ages)),
+                "age [ms]": self._describe_ages(),
                 **{name: str(self._counts[name]) for name in ("received", "published", "late", "unwanted", "restarts")},
                 "period [ms]": "n/a" if math.isinf(period) else f"{1000 * period:.2f}",
                 **{f"dropped: {cause}": str(count) for cause, count in sorted(self._drops.items())},
@@ -138,6 +139,13 @@ class Diagnostics:
             Status(level, f"{self._name}: frames", message, hardware, frames),
             Status(Level.OK, f"{self._name}: latency", "p50 / p95 / p99 / max of the last minute", hardware, latency),
         ]
+
+    def _describe_ages(self) -> str:
+        """Percentiles of the ages; a single impossible one means that the stamps are of another clock."""
+        if self._ages.counts():
+            return "n/a (device clock)"
+        known = self._ages.percentiles()
+        return describe(known["age"]) if known else "n/a"
 
     def _judge(self, counts: Mapping[str, int], drops: Mapping[str, int], topic: str) -> Tuple[Level, str]:
         """Level and message of what happened since the last report."""
@@ -161,11 +169,3 @@ class Diagnostics:
 def describe(seconds: Percentiles) -> str:
     """`p50 / p95 / p99 / max` in milliseconds."""
     return " / ".join(f"{1000 * value:.2f}" for value in seconds)
-
-
-def _describe_ages(ages: List[Optional[float]]) -> str:
-    """Percentiles of the ages; a single impossible one means that the stamps are of another clock."""
-    known = [age for age in ages if age is not None]
-    if len(known) < len(ages):
-        return "n/a (device clock)"
-    return describe(Percentiles(*np.percentile(known, (50, 95, 99, 100)))) if known else "n/a"
