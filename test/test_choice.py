@@ -122,8 +122,18 @@ def test_a_broken_file_is_an_error_and_stays(file: Path, text: str) -> None:
 
 def test_no_schedule_fits() -> None:
     tiny = XAVIER._replace(name="tiny", shared_per_block=256)
-    with pytest.raises(ScheduleError, match=r"ssim on tiny: no schedule for a map of 1224x1024 fits 256 bytes"):
+    with pytest.raises(ScheduleError, match=r"ssim on tiny: a map of 1224x1024 needs \d+ bytes.* a block has 256 and"):
         choose(compared(), tiny)
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+@pytest.mark.parametrize("window", [3, 11, 15])
+def test_every_size_has_a_schedule_of_ssim(device: Device, window: int) -> None:
+    """The widest sensors have 14192 columns; blocks of more than 352 threads do not fit twice on a multiprocessor."""
+    for width in (16, 48, 1224, 5320, 10880, 10896, 14192, 65520):
+        work = compared("ssim", (width, 10640), resolution="full", ssim_window=window)._replace(source="float32")
+        chosen = choose(work, device)
+        assert chosen.tile_x + window - 1 <= chosen.threads <= 352
 
 
 def test_shipped_files_belong_to_devices() -> None:

@@ -378,6 +378,13 @@ def test_similarity_from_the_mosaic_stores_no_images(
     assert [("sums" in needed.scratch) for needed in sizes] == [not is_fused]
 
 
+def test_similarity_of_the_widest_sensors(driver: Any) -> None:
+    frame = RawFrame(np.random.default_rng(0).integers(10, 200, (16, 14192)).astype(np.uint8), 255)
+    options = {"resolution": "full", "demosaic": "bilinear", "precision": "fp32"}
+    found = run(make(driver, "ssim", **options), frame)
+    assert abs(float(found.products["ssim"]) - float(expected(frame, "ssim", **options)["ssim"])) < 1e-3
+
+
 def test_nothing_to_compare_with(driver: Any) -> None:
     for dtype in ("float32", "uint8"):
         made = make(driver, "ssim_map, ssim", ssim_mode="temporal", dtype=dtype)

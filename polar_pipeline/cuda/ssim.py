@@ -192,11 +192,10 @@ def _space(work: Similarity, device: Device) -> Iterator[Schedule]:
     """Every schedule worth a thought."""
     width = work.map_size[1]
     halo = work.window - 1
-    widths = {_up(-(-width // strips), _BATCH) for strips in range(1, 33)}
+    fewest = -(-width // ((_MAX_THREADS - halo) // _BATCH * _BATCH))  # with fewer strips, threads do not suffice
+    widths = {_up(-(-width // strips), _BATCH) for strips in range(fewest, max(32, 2 * fewest) + 1)}
     for tile_x, rows in product(sorted(widths), _ROWS):
-        threads = _up(tile_x + halo, WARP)
-        if threads <= _MAX_THREADS:
-            yield Schedule("ssim", "registers", threads, tile_x, rows=rows)
+        yield Schedule("ssim", "registers", _up(tile_x + halo, WARP), tile_x, rows=rows)
     for threads, rows in product((*_TENSOR_THREADS, _ALONE) if device.overlaps else _TENSOR_THREADS, _ROWS):
         yield Schedule("ssim", "tensor", threads, _COLUMNS, rows=rows)
 
@@ -245,12 +244,15 @@ def refuse(work: Similarity, device: Device) -> NoReturn:
     """Say why no schedule fits a device.
 
     Raises:
-        ScheduleError: In any case.
+        ScheduleError: In any case; need and limit of the smallest.
     """
-    raise ScheduleError(
-        f"ssim on {device.name}: no schedule for a map of {work.map_size[1]}x{work.map_size[0]} fits "
-        f"{device.shared_per_block} bytes of shared memory"
+    smallest = min((plan for plan in _space(work, device) if plan.window == "registers"), key=shared_bytes)
+    problem = supports("registers", work, device) or (
+        f"a map of {work.map_size[1]}x{work.map_size[0]} needs {shared_bytes(smallest)} bytes of shared memory and "
+        f"{smallest.threads * registers(work, smallest)} registers, a block has {device.shared_per_block} and "
+        f"{device.registers_per_multiprocessor}"
     )
+    raise ScheduleError(f"ssim on {device.name}: {problem}")
 
 
 def registers(work: Similarity, schedule: Schedule) -> int:
