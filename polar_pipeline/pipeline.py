@@ -247,7 +247,8 @@ class Pipeline:
         The arrays given must not change until `result`: the CPU reads them then.
 
         Raises:
-            RuntimeError: `depth` frames are under way already.
+            RuntimeError: `depth` frames are under way on a GPU already; the CPU, which computes each when its result
+                is asked for, takes any number.
         """
         start = time.perf_counter()
         options, frame = self.options, self._frame(raw)

@@ -7,8 +7,7 @@ import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import Callable, Dict, List, MutableSet, NamedTuple, Optional, Tuple
-from weakref import WeakSet
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import cv2
 import numpy as np
@@ -30,12 +29,11 @@ _OF_COLORS = {"intensity", *(f"angle_{angle}" for angle in ANGLES)}
 _BELOW_PI = float(np.nextafter(_F(np.pi), _F(0)))
 
 
-class _Ticket:
+class _Ticket(NamedTuple):
     """A frame that was submitted, and what SSIM compares it with in mode `reference`."""
 
-    def __init__(self, frame: Frame, reference: Optional[np.ndarray]) -> None:
-        self.frame = frame
-        self.reference = reference
+    frame: Frame
+    reference: Optional[np.ndarray]
 
 
 class CpuBackend:
@@ -59,7 +57,6 @@ class CpuBackend:
         except NativeError:  # `polar-pipeline doctor` says why
             self._kernels = None
         self._previous: Optional[np.ndarray] = None
-        self._under_way: MutableSet[_Ticket] = WeakSet()  # who drops a ticket will not ask for its result
 
     #: Frames that can be under way.
     depth = 1
@@ -83,25 +80,11 @@ class CpuBackend:
         Args:
             frame: The mosaic.
             reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
-
-        Raises:
-            RuntimeError: A frame is under way.
         """
-        if self._under_way:
-            raise RuntimeError("1 frame is under way: take its result before the next frame")
-        ticket = _Ticket(frame, reference)
-        self._under_way.add(ticket)
-        return ticket
+        return _Ticket(frame, reference)
 
     def result(self, ticket: _Ticket) -> Output:
-        """Every product of one frame.
-
-        Raises:
-            RuntimeError: Its result was taken before.
-        """
-        if ticket not in self._under_way:
-            raise RuntimeError("the frame is not under way: its result was taken")
-        self._under_way.remove(ticket)
+        """Every product of one frame."""
         plan, mode = self._plan, self._options.ssim_mode
         marks = [("", time.perf_counter())]
         job = _Job(ticket.frame.unpack(), plan, self._options, self._buffers, self._kernels)

@@ -362,13 +362,13 @@ class PolarNode(Node):  # type: ignore[misc]
             if frame is None and not under_way:
                 return
             job = None if frame is None else self._guard(self._begin, frame, under_way)
-            room = len(under_way)  # without a new one, one is finished
             if job is not None:
                 under_way.append(job)
-                room = job.depth  # while there is some left, perhaps the next one is there as well
-            del job  # a frame that fails is forgotten
-            while under_way and len(under_way) >= room:
-                self._guard(self._finish, under_way.popleft(), under_way)
+                if len(under_way) < job.depth:
+                    continue  # perhaps the next one is there as well
+            if under_way:
+                job = under_way.popleft()
+                self._guard(self._finish, job, under_way)
 
     def _guard(self, step: Callable[[T], Optional[_Job]], item: T, under_way: Deque[_Job]) -> Optional[_Job]:
         """One step of one frame; whatever becomes of it, the next frame gets its chance."""
