@@ -120,6 +120,12 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--reference", type=Path, metavar="FILE.mcap", help="recording of 'intensity' for --ssim-mode reference"
     )
+    command.add_argument(
+        "--params",
+        type=Path,
+        metavar="FILE.yaml",
+        help="parameters of the live node, such as a snapshot's, for all that the command line does not name",
+    )
     _add_pipeline_arguments(command)
 
     command = _command(commands, _play, "play", "Publish a recording into ROS.")
@@ -245,7 +251,7 @@ def _add_pipeline_arguments(parser: argparse.ArgumentParser, is_alone: bool = Fa
     group.add_argument(
         "--backend", choices=CHOICES["backend"], default=argparse.SUPPRESS, help="what computes (default: auto)"
     )
-    group.add_argument("--threads", type=int, default=0, help="CPU threads (default: one per core)")
+    group.add_argument("--threads", type=int, default=argparse.SUPPRESS, help="CPU threads (default: one per core)")
     _add_option_arguments(group, is_alone)
 
 
@@ -295,18 +301,34 @@ def _add_option(group: Any, name: str, text: str, **how: Any) -> None:
 
 
 def _arguments(values: argparse.Namespace, products: Tuple[str, ...]) -> Dict[str, Any]:
-    """The options that the command line names, and `products` if it names none."""
-    names = (*CHOICES, *LIMITS, "sensor", "min_intensity", "bit_depth", "roi_offset")
-    arguments: Dict[str, Any] = {name: getattr(values, name) for name in names if hasattr(values, name)}
-    arguments["products"] = getattr(values, "products", products)
-    arguments.setdefault("dtype", {name: PRODUCTS[name].ros_types[0] for name in arguments["products"]})
-    return {**arguments, "flip": (values.flip_x, values.flip_y), "co_sited": not getattr(values, "own_site", False)}
+    """The options that the command line names, else those of --params, and `products` if it names none."""
+    products = getattr(values, "products", products)
+    arguments: Dict[str, Any] = {"dtype": {name: PRODUCTS[name].ros_types[0] for name in products}}
+    if getattr(values, "params", None) is not None:
+        arguments = _node_arguments(values.params, products)
+    names = (*CHOICES, *LIMITS, "sensor", "min_intensity", "bit_depth", "roi_offset", "threads")
+    arguments.update({name: getattr(values, name) for name in names if hasattr(values, name)})
+    if values.flip_x or values.flip_y:
+        arguments["flip"] = (values.flip_x, values.flip_y)
+    if getattr(values, "own_site", False):
+        arguments["co_sited"] = False
+    return {**arguments, "products": products}
+
+
+def _node_arguments(path: Path, products: Tuple[str, ...]) -> Dict[str, Any]:
+    """What the live node would make these products with, by a file of its parameters."""
+    try:
+        from polar_pipeline.ros.parameters import make_settings
+        from polar_pipeline.ros.preset import from_yaml
+    except ImportError as err:
+        raise FailureError(f"--params needs PyYAML: {err}") from err
+    return make_settings(from_yaml(path)).arguments(products)
 
 
 def _pipeline(values: argparse.Namespace, products: Tuple[str, ...]) -> Pipeline:
     """The pipeline that the command line asks for, and for `products` if it names none."""
     try:
-        return Pipeline(**_arguments(values, products), threads=values.threads)
+        return Pipeline(**_arguments(values, products))
     except ValueError as err:
         raise UsageError(str(err)) from err
 

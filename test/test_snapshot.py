@@ -19,7 +19,7 @@ from polar_pipeline.products import PRODUCTS  # noqa: E402
 from polar_pipeline.replay.compare import open_golden  # noqa: E402
 from polar_pipeline.replay.source import open_source, read_raw  # noqa: E402
 from polar_pipeline.ros.parameters import PARAMETERS  # noqa: E402
-from polar_pipeline.ros.preset import changed, flatten, to_yaml  # noqa: E402
+from polar_pipeline.ros.preset import changed, flatten, from_yaml, to_yaml  # noqa: E402
 from polar_pipeline.ros.snapshot import Snapshot, default_folder, write_snapshot  # noqa: E402
 
 STAMP = 1_700_000_000_123_456_789
@@ -47,6 +47,7 @@ def load(folder: Path) -> Dict[str, np.ndarray]:
 
 def replayed(folder: Path, tmp_path: Path, *options: str) -> Dict[str, np.ndarray]:
     """What `polar-pipeline replay` makes of a snapshot's frame."""
+    tmp_path.mkdir(exist_ok=True)
     out = tmp_path / "out.mcap"
     products = ",".join(PRODUCTS)
     assert cli.main(["replay", str(folder / "raw.mcap"), "-o", str(out), "--products", products, *options]) == 0
@@ -67,8 +68,7 @@ def test_replay_reads_it_back(tmp_path: Path) -> None:
     arrays = load(folder)
     np.testing.assert_array_equal(arrays.pop("raw"), raw())
     np.testing.assert_array_equal(read_raw(folder / "raw.png"), raw())
-    options = ("--sensor", "IMX250MYR", "--resolution", "full", "--demosaic", "bilinear", "--ssim-stride", "2")
-    again = replayed(folder, tmp_path, *options)
+    again = replayed(folder, tmp_path, "--params", str(folder / "parameters.yaml"))
     assert set(arrays) == set(again) == set(PRODUCTS)
     for name, array in again.items():
         np.testing.assert_array_equal(arrays[name], array, err_msg=name)
@@ -141,3 +141,51 @@ def test_yaml_by_hand() -> None:
         '      bit_depth: 12\n    frame_id: "off"\n'
     )
     assert changed({**DEFAULTS, "raw.flip": [False, False], "jpeg_quality": 80}) == {"jpeg_quality": 80}
+
+
+def test_values_from_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "robot.yaml"
+    path.write_text(to_yaml({**DEFAULTS, "raw.flip": (True, False)}, "all of them"))
+    assert changed(from_yaml(path)) == {"raw.flip": [True, False]}
+    assert set(from_yaml(path)) == set(DEFAULTS)
+    path.write_text(
+        "/**: {ros__parameters: {use_sim_time: true, threads: 2, raw: {bit_depth: 12}}}\n"
+        "/front/eye: {ros__parameters: {threads: 3, resolution: full}}\n"
+    )
+    assert changed(from_yaml(path)) == {"threads": 3, "raw.bit_depth": 12, "resolution": "full"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("resolution: full", "no file of ROS parameters"),
+        ("[1, 2", "no file of ROS parameters"),
+        ("", "no file of ROS parameters"),
+        ("/**: {ros__parameters: {resolutoin: full}}", "no parameter of this package is called resolutoin"),
+        ("a: {ros__parameters: {}}\nb: {ros__parameters: {}}", "several nodes: a, b"),
+        ("/**: {ros__parameters: {resolution: quarter}}", "resolution must be one of half, full"),
+        ("/**: {ros__parameters: {threads: many}}", "threads must be of the kind of 0, got 'many'"),
+        ("/**: {ros__parameters: {raw: {flip: true}}}", "raw.flip must be of the kind of [False, False], got True"),
+        ("/**: {ros__parameters: {co_sited: 1}}", "co_sited must be of the kind of True, got 1"),
+    ],
+)
+def test_replay_refuses_other_parameters(tmp_path: Path, text: str, said: str, capsys: Any) -> None:
+    folder = write_snapshot(tmp_path, make())
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    out = tmp_path / "out.mcap"
+    assert cli.main(["replay", str(folder / "raw.mcap"), "-o", str(out), "--params", str(path)]) == 2
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_what_the_command_line_names_wins(tmp_path: Path) -> None:
+    folder = write_snapshot(tmp_path, make(resolution="full", output_depth="uint8", min_intensity=0.5))
+    params = ("--params", str(folder / "parameters.yaml"))
+    as_node = replayed(folder, tmp_path / "a", *params)
+    assert (as_node["dolp"].shape, as_node["dolp"].dtype) == ((96, 128), np.uint8)
+    half = replayed(folder, tmp_path / "b", *params, "--resolution", "half", "--dtype", "float32")
+    assert (half["dolp"].shape, half["dolp"].dtype) == ((48, 64), np.float32)
+    assert np.isnan(half["dolp"]).any()  # by the file's min_intensity
+    bright = replayed(folder, tmp_path / "c", *params, "--dtype", "float32", "--min-intensity", "0")
+    assert not np.isnan(bright["dolp"]).any()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Dict, Mapping
 
 import yaml
 
-from polar_pipeline.ros.parameters import PARAMETERS
+from polar_pipeline.ros.parameters import PARAMETERS, Parameter
+
+#: What rclpy gives every node.
+_OF_EVERY_NODE = ("use_sim_time", "qos_overrides", "start_type_description_service")
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
@@ -50,6 +54,39 @@ def to_yaml(values: Mapping[str, Any], title: str) -> str:
         folder[leaf] = plain(value)
     text: str = yaml.dump({"/**": {"ros__parameters": tree}}, Dumper=_Dumper, sort_keys=False)
     return f"# {title}\n{text}"
+
+
+def from_yaml(path: Path) -> Dict[str, Any]:
+    """Every parameter's value by a file that `--params-file` takes; what it does not name has its default.
+
+    Those of every node (`/**`) come first, then those of the only node that the file names.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no such file, or names another parameter than this package's, or one of another type.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        nodes = {name: flatten(node["ros__parameters"]) for name, node in document.items()}
+    except (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as err:
+        raise ValueError(f"{path} is no file of ROS parameters: {err!r}") from err
+    everyone = nodes.pop("/**", {})
+    if len(nodes) > 1:
+        raise ValueError(f"{path} has parameters of several nodes: {', '.join(nodes)}")
+    found = {**everyone, **next(iter(nodes.values()), {})}
+    foreign = [name for name in found if name not in PARAMETERS and name.split(".")[0] not in _OF_EVERY_NODE]
+    if foreign:
+        raise ValueError(f"{path}: no parameter of this package is called {', '.join(foreign)}")
+    for name, row in PARAMETERS.items():
+        if name in found and not _is_like(row, found[name]):
+            raise ValueError(f"{path}: {name} must be of the kind of {plain(row.default)!r}, got {found[name]!r}")
+    return {name: found.get(name, row.default) for name, row in PARAMETERS.items()}
+
+
+def _is_like(row: Parameter, value: Any) -> bool:
+    """Whether a value is of a parameter's type; whole numbers do for others."""
+    kinds = {float: (int, float), tuple: (list,)}.get(type(row.default), (type(row.default),))
+    return row.dynamic or (isinstance(value, kinds) and isinstance(value, bool) == isinstance(row.default, bool))
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Dict[str, Any]:
