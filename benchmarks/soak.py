@@ -107,14 +107,25 @@ class Viewer:
 
             self.node.create_subscription(kind, PRODUCTS[name].topic, arrived, 10, raw=True)
 
-    def pass_frame(self) -> int:
-        """Send a frame until all of its products come; gives how often."""
+    def pass_frame(self, node: Optional[subprocess.Popen[bytes]] = None) -> int:
+        """Send a frame until all of its products come; gives how often.
+
+        Args:
+            node: The process that makes them, if it is another one.
+
+        Raises:
+            RuntimeError: It has ended.
+        """
         from polar_pipeline import messages
 
         sent = 0
         self._stamp += 1_000_000
         self._lacking = set(self._products)
         while self._lacking:
+            if node is not None and node.poll() is not None:
+                raise RuntimeError(
+                    f"the node ended with code {node.returncode}, {', '.join(self._lacking)} did not come"
+                )
             self._camera.publish(bytes(messages.encode_image(self._stamp, "camera", "mono8", self._raw)))
             sent += 1
             end = time.monotonic() + GIVE_UP
@@ -139,7 +150,7 @@ def frames(count: int, looks: Iterable[int], products: Sequence[str], backend: s
     found: Dict[int, Footprint] = {}
     try:
         for done in range(1, count + 1):
-            viewer.pass_frame()
+            viewer.pass_frame(process)
             if done in looks or done == count:
                 found[done] = footprint(process.pid, backend == "cuda")
                 print(done, found[done], file=sys.stderr, flush=True)
