@@ -15,6 +15,7 @@ import numpy as np
 from polar_pipeline import __version__
 from polar_pipeline.cpu.native import NativeError, find_compiler, find_library
 from polar_pipeline.cuda.compile import libraries as compilers
+from polar_pipeline.cuda.driver import cause, import_cupy
 from polar_pipeline.pipeline import Pipeline, backend_problem
 from polar_pipeline.share import share_path
 
@@ -65,7 +66,7 @@ def _import(name: str, optional: str) -> Check:
         module = importlib.import_module(name)
     except ImportError as err:
         # A library that is there but broken (a missing shared object, say) shows itself by its message.
-        text = f"{err}; without it: {optional}" if optional else str(err)
+        text = f"{cause(err)}; without it: {optional}" if optional else cause(err)
         return Check(name, "missing" if optional else "problem", text)
     return Check(name, "ok", str(getattr(module, "__version__", "installed")))
 
@@ -113,9 +114,9 @@ def _cpu_kernels() -> Check:
 def _gpu() -> Check:
     """The GPU as CuPy sees it."""
     try:
-        cupy = importlib.import_module("cupy")
-    except ImportError:
-        return Check("gpu", "missing", "CuPy is not installed (pip extras cuda11, cuda12, cuda13)")
+        cupy = import_cupy()
+    except RuntimeError as err:
+        return Check("gpu", "missing", str(err))
     try:
         properties = cupy.cuda.runtime.getDeviceProperties(0)
     except cupy.cuda.runtime.CUDARuntimeError as err:

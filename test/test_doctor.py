@@ -10,6 +10,7 @@ import pytest
 
 from polar_pipeline import doctor
 from polar_pipeline.cpu.native import VARIABLE
+from polar_pipeline.cuda.backend import problem
 
 
 def states() -> dict:
@@ -32,6 +33,33 @@ def test_missing_ros_and_gpu_are_said_not_raised(monkeypatch: pytest.MonkeyPatch
     assert "no live node" in found["ddsketch"].text
     assert found["gpu"].state == "missing"
     assert "CuPy" in found["gpu"].text
+
+
+#: What CuPy 13 says where there is no driver, shortened.
+BANNER = """
+================================================================
+Failed to import CuPy.
+
+If you installed CuPy via wheels (cupy-cudaXXX), make sure that the package matches with the version of CUDA installed.
+
+Original error:
+  ImportError: libcuda.so.1: cannot open shared object file: No such file or directory
+================================================================
+"""
+
+
+def test_a_library_that_is_there_but_broken_says_why_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text(f"raise ImportError({BANNER!r})", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    problem.cache_clear()
+    found = states()
+    problem.cache_clear()
+    for topic in ("cupy", "gpu", "backend cuda"):
+        assert found[topic].state == "missing"
+        assert "libcuda.so.1: cannot open shared object file" in found[topic].text
+        assert "\n" not in found[topic].text
+        assert "not installed" not in found[topic].text
 
 
 def test_an_environment_that_makes_no_sense_is_said_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:

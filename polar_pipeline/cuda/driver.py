@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import re
 from contextlib import suppress
 from typing import Any, NamedTuple, Optional, Tuple
 
@@ -69,6 +70,24 @@ class Kernel(NamedTuple):
     function: int
 
 
+def cause(error: ImportError) -> str:
+    """What an import failed of: the last words of its message, of which CuPy's has a page of advice above them."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in reversed(lines) if re.search(r"\w", line)), str(error))
+
+
+def import_cupy() -> Any:
+    """CuPy.
+
+    Raises:
+        RuntimeError: It cannot be imported.
+    """
+    try:
+        return importlib.import_module("cupy")
+    except ImportError as err:
+        raise RuntimeError(f"CuPy cannot be imported ({cause(err)}); pip extras cuda11, cuda12, cuda13") from err
+
+
 class Driver:
     """The first GPU that this process may see (`CUDA_VISIBLE_DEVICES`).
 
@@ -82,10 +101,7 @@ class Driver:
     """
 
     def __init__(self) -> None:
-        try:
-            cupy: Any = importlib.import_module("cupy")
-        except ImportError as err:
-            raise RuntimeError(f"CuPy cannot be imported ({err}); pip extras cuda11, cuda12, cuda13") from err
+        cupy = import_cupy()
         self._runtime, self._driver = cupy.cuda.runtime, cupy.cuda.driver
         self._errors = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError)
         try:
