@@ -412,7 +412,8 @@ def _space(work: Work) -> Iterator[Schedule]:
 def candidates(work: Work, device: Device) -> List[Schedule]:
     """Every schedule that meets the hard constraints; all give the same result.
 
-    Those that spill registers are not among them; those with less than `MIN_OCCUPANCY` only where none has more.
+    Those whose launch bounds leave fewer registers than sm_72 needs are not among them (`polar-pipeline kernels` shows
+    the few that spill all the same); those with less than `MIN_OCCUPANCY` only where none has more.
     """
     able = [s for s in _space(work) if _problem(work, s, device) is None and not _spills(work, s, device)]
     resident = [expected_occupancy(work, schedule, device) for schedule in able]
