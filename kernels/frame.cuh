@@ -46,6 +46,9 @@ struct Frame {
 #ifndef RAW_FORMAT
 #define RAW_FORMAT RAW_U8
 #endif
+#ifndef EXCEEDS
+#define EXCEEDS 0        // 1: the format holds numbers above full scale, so that values can be above FULL
+#endif
 #ifndef HALF_PRECISION
 #define HALF_PRECISION 1 // 1: pairs of half, 0: pairs of float
 #endif

@@ -266,6 +266,26 @@ def test_many_formats_in_turn(driver: Any) -> None:
         assert not driver.on_device
 
 
+@pytest.mark.parametrize("precision", ["auto", "fp16", "fp32"])
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+@pytest.mark.parametrize(("resolution", "demosaic"), [("half", "auto"), ("full", "bilinear"), ("full", "gradient")])
+def test_pixels_above_full_scale_are_white(
+    driver: Any, resolution: str, demosaic: str, sensor: str, precision: str
+) -> None:
+    products = ("intensity", "angle_0", "preview")
+    options = {"sensor": sensor, "resolution": resolution, "precision": precision, "demosaic": demosaic}
+    for dtype, limit in ((np.uint8, 100), (np.uint16, 4095)):
+        raw = np.full(SHAPE, limit // 4, dtype)
+        raw[:, 16:32] = 5 * limit // 4
+        raw[:, 32:] = np.iinfo(dtype).max
+        found = run(make(driver, products, dtype="uint8", **options), RawFrame(raw, limit))
+        wanted = expected(RawFrame(raw, limit), products, dtype="uint8", **options)
+        for name in products:
+            # half holds these values to a quarter of a level, and bytes are rounded
+            np.testing.assert_allclose(found.products[name].astype(int), wanted[name].astype(int), atol=1)
+            assert (found.products[name] == 255).any()
+
+
 #: Frames that ask for a launch of their own each: one more than are kept.
 FORMATS_APART = [FRAMES[name] for name in ("u8", "u16 of 12 bit", "12p", "12Packed, padded", "10p")]
 

@@ -30,7 +30,7 @@ REQUESTS = (
     (_VIEWED[:3], "uint8"),
     (tuple(f"angle_{angle}" for angle in ANGLES), "uint8"),
 )
-_FULL_SCALE = {"u8": 255, "u16": 65535, "12p": 4095, "12packed": 4095}
+_FULL_SCALE = {"u8": 255, "u16": 4095, "12p": 4095, "12packed": 4095}
 
 
 class Usage(NamedTuple):

@@ -156,6 +156,7 @@ def defines(work: Work) -> Dict[str, Union[int, str]]:
         "DEMOSAIC": METHODS[work.demosaic],
         "DEBAYER": LATTICES[work.debayer],
         "RAW_FORMAT": RAW_FORMATS[work.raw_format],
+        "EXCEEDS": int(work.full_scale < CAMERA_FORMATS[work.raw_format].full_scale),
         "HALF_PRECISION": int(work.half_precision),
     }
     for i in range(2):
