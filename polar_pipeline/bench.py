@@ -7,6 +7,7 @@ between two. All times are milliseconds of one clock.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -37,7 +38,7 @@ class Block(NamedTuple):
         unstamped: Product without a stamp -> how many arrived.
         stages: What the node said of its own time, frame by frame: stage -> milliseconds.
         usage: What the node's process took.
-        late: Frames that the node had not published when the next one was due, as it says itself.
+        period_ms: From one frame to the next; infinite where the next one waits for an answer.
     """
 
     sent: Dict[int, int]
@@ -45,7 +46,7 @@ class Block(NamedTuple):
     unstamped: Dict[str, int]
     stages: List[Dict[str, float]]
     usage: Usage
-    late: int
+    period_ms: float
 
     def complete(self) -> Dict[int, int]:
         """Stamp -> when the last product arrived, of frames whose products all did, in the order of arrival."""
@@ -65,7 +66,8 @@ def summarize(blocks: Sequence[Block]) -> Dict[str, Any]:
 
     Returns:
         ros2_benchmark's fields, and beside them `missed` per product, `latency_ms` per product and of whole frames,
-        `stages_ms` and `late` as the node itself measured them, `cpu_ms_per_frame` and `page_faults_per_frame`.
+        `stages_ms` as the node itself measured them, `cpu_ms_per_frame` and `page_faults_per_frame`; of frames that
+        come at a rate also `late`, those that were longer than a frame period in the node.
     """
     ends = [block.complete() for block in blocks]
     sent = [block.sent for block in blocks]
@@ -98,8 +100,9 @@ def summarize(blocks: Sequence[Block]) -> Dict[str, Any]:
             for stage, value in timings.items():
                 stages.setdefault(stage, []).append(value)
     report["stages_ms"] = {stage: percentiles(values) for stage, values in stages.items()}
-    if stages:
-        report["late"] = sum(block.late for block in blocks)
+    rated = [block for block in blocks if block.stages and math.isfinite(block.period_ms)]
+    if rated:
+        report["late"] = sum(times.get("total", 0.0) > block.period_ms for block in rated for times in block.stages)
     if latencies:
         for name in Usage._fields:
             used = sum(getattr(block.usage, name) for block in blocks)
@@ -117,7 +120,7 @@ def format_figures(load: str, figures: Mapping[str, Any]) -> str:
         lines[0] += f", {figures['cpu_ms_per_frame']:.1f} ms of CPU time"
         lines[0] += f" and {figures['page_faults_per_frame']:.0f} page faults each"
     if "late" in figures:
-        lines.append(f"  out after the next frame was due: {figures['late']}")
+        lines.append(f"  late, not out when the next one was due: {figures['late']}")
     lines += [f"  dropped by the node, {cause}: {count}" for cause, count in figures.get("dropped", {}).items()]
     for title, times in (("until the viewer has", figures["latency_ms"]), ("in the node", figures["stages_ms"])):
         if times:

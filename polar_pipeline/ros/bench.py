@@ -7,6 +7,7 @@ in turns while all of them are ready.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -33,7 +34,6 @@ from polar_pipeline.bench import Block, Usage, summarize
 from polar_pipeline.doctor import transport_environment
 from polar_pipeline.heap import keep_freed_memory
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.quality import Level
 from polar_pipeline.scene import SCENES, synthetic
 from polar_pipeline.sensor import expose, get_sensor
 
@@ -207,7 +207,7 @@ class Rig:
             if self._receive(name, pause, run):
                 quiet_since = time.monotonic()
         self._receive_all(name, SETTLE, run)
-        return run.block(_usage(self._processes[name].pid).since(before))
+        return run.block(_usage(self._processes[name].pid).since(before), load)
 
     def _receive_all(self, name: str, seconds: float, run: _Run) -> None:
         end = time.monotonic() + seconds
@@ -228,7 +228,6 @@ class Rig:
         if topic == "latency":
             status = messages.decode(arrival.cdr, messages.DIAGNOSTICS).status[0]
             run.stages.append({pair.key: float(pair.value) for pair in status.values if pair.value != "n/a"})
-            run.late += status.level != Level.OK
             return False
         return run.take(self._topics[topic], arrival)
 
@@ -251,7 +250,6 @@ class _Run:
         self.arrived: Dict[str, Dict[int, int]] = {product: {} for product in stamped}
         self.unstamped = {product: 0 for product in products if product not in stamped}
         self.stages: List[Dict[str, float]] = []
-        self.late = 0
         #: Stamp of a frame that may still be answered -> products to come.
         self.lacking: Dict[int, int] = {}
 
@@ -275,9 +273,10 @@ class _Run:
                 del self.lacking[stamp]
         return True
 
-    def block(self, usage: Usage) -> Block:
+    def block(self, usage: Usage, load: Load) -> Block:
         """What came of it all."""
-        return Block(self.sent, self.arrived, self.unstamped, self.stages, usage, self.late)
+        period_ms = 1000 / load.rate if load.rate else math.inf
+        return Block(self.sent, self.arrived, self.unstamped, self.stages, usage, period_ms)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
