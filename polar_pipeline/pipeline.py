@@ -265,7 +265,7 @@ class Pipeline:
         """The products of a frame that was submitted; frames come back in the order in which they were.
 
         Raises:
-            RuntimeError: Its result was taken before.
+            RuntimeError: On a GPU, its result was taken before, or the pipeline closed.
         """
         output = self._backend.result(pending.ticket)
         return Result(output.products, {"prepare": pending.seconds, **output.timings}, output.invalid, output.blocks)

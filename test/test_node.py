@@ -504,10 +504,16 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     assert all(pipeline.closed for pipeline in SlowPipeline.made)
 
 
-def test_the_last_products_serve_while_others_are_compiled(cache: Any) -> None:
-    first = cache("dolp")  # nothing can stand in
+def serving(cache: Any, products: str = "dolp") -> Any:
+    """The first pipeline of a cache, compiled: nothing can stand in for it."""
+    first = cache(products)
     first.compiled.set()
-    assert cache("dolp") is first
+    assert cache(products) is first
+    return first
+
+
+def test_the_last_products_serve_while_others_are_compiled(cache: Any) -> None:
+    first = serving(cache)
     assert cache("aolp") is first
     second = SlowPipeline.made[1]
     assert second.started.wait(TIMEOUT)
@@ -520,9 +526,7 @@ def test_the_last_products_serve_while_others_are_compiled(cache: Any) -> None:
 
 
 def test_what_does_not_compile_is_said_and_the_rest_serves(cache: Any) -> None:
-    first = cache("dolp")
-    first.compiled.set()
-    assert cache("dolp") is first
+    first = serving(cache)
     assert cache("aolp") is first
     SlowPipeline.made[1].error = RuntimeError("tile.cu(3): error")
     SlowPipeline.made[1].compiled.set()
@@ -539,9 +543,7 @@ def test_what_does_not_compile_is_said_and_the_rest_serves(cache: Any) -> None:
 
 
 def test_the_last_settings_serve_as_a_whole_while_others_are_compiled(cache: Any) -> None:
-    first = cache("dolp")
-    first.compiled.set()
-    assert cache("dolp") is first
+    first = serving(cache)
     assert cache("dolp", resolution="full", frame_id="front") is first
     assert cache.frame_id == "", "the frame's name changes with its resolution"
     SlowPipeline.made[1].compiled.set()
@@ -564,16 +566,12 @@ def test_the_last_settings_serve_as_a_whole_while_others_are_compiled(cache: Any
     ],
 )
 def test_nothing_stands_in_that_reads_frames_otherwise(cache: Any, change: Dict[str, Any]) -> None:
-    first = cache("ssim")
-    first.compiled.set()
-    assert cache("ssim") is first
+    serving(cache, "ssim")
     assert cache("ssim", **change) is SlowPipeline.made[1]
 
 
 def test_many_changes_wait_for_none(cache: Any) -> None:
-    first = cache("dolp")
-    first.compiled.set()
-    assert cache("dolp") is first
+    first = serving(cache)
     for k in range(1, 20):
         assert cache("dolp", min_intensity=k / 100) is first
     assert not first.closed, "what serves is kept"
@@ -590,9 +588,7 @@ def test_many_changes_wait_for_none(cache: Any) -> None:
 
 def test_what_stood_in_until_now_is_kept(cache: Any) -> None:
     """Its frames may still be under way when what it stood in for serves, and the next change comes."""
-    first = cache("dolp")
-    first.compiled.set()
-    assert cache("dolp") is first
+    first = serving(cache)
     for k in range(1, 5):
         assert cache("dolp", min_intensity=k / 10) is first
     for pipeline in SlowPipeline.made:

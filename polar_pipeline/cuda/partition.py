@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from polar_pipeline.cuda import schedule as polarization
 from polar_pipeline.cuda import ssim
@@ -72,9 +72,15 @@ def partitions(work: Work, plan: Plan, options: Options, device: Device) -> List
     if plan.window and not_from_mosaic(work, options) is None:
         works.append(work._replace(outputs=tuple(output for output in work.outputs if output[0] not in PAIRS)))
     found = [_partition(each, plan, options, device) for each in works]
-    measured = [each.measured_us for each in found if each.measured_us is not None]
-    times = measured if len(measured) == len(found) else [each.us for each in found]
-    return [each for _, each in sorted(zip(times, found), key=lambda row: row[0])]
+    return [way for _, way in sorted(zip(times(found)[1], found), key=lambda row: row[0])]
+
+
+def times(ways: Sequence[Partition]) -> Tuple[str, List[float]]:
+    """By what ways are compared: `measured` where each was, else `predicted`; and microseconds of each."""
+    measured = [way.measured_us for way in ways if way.measured_us is not None]
+    if len(measured) == len(ways):
+        return "measured", measured
+    return "predicted", [way.us for way in ways]
 
 
 def _partition(work: Work, plan: Plan, options: Options, device: Device) -> Partition:

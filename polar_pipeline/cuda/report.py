@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from math import ceil
-from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.choice import tuned, work_key
 from polar_pipeline.cuda.device import Device
-from polar_pipeline.cuda.partition import Partition, not_from_mosaic, partitions
+from polar_pipeline.cuda.partition import Partition, not_from_mosaic, partitions, times
 from polar_pipeline.cuda.schedule import (
     COPY_SHARE,
     ISSUE_SLOTS,
@@ -96,9 +96,6 @@ class Report(NamedTuple):
         }
 
 
-# ---------------------------------------------------------------------------------------------------------------- plan
-
-
 def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[int, int]) -> Report:
     """What a plan takes on a device.
 
@@ -122,21 +119,18 @@ def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[i
     taken, predicted = cost(work, schedule), predict(work, schedule, device)
     second = None
     if chosen.similarity is not None and chosen.comparison is not None:
-        choice = not_from_mosaic(asked, options) or _choice(chosen, others)
+        choice = not_from_mosaic(asked, options) or _choice([chosen, *others])
         compared = (chosen.similarity, chosen.comparison)
         is_measured = tuned(chosen.similarity, device) is not None
         second = Second(*compared, is_measured, ssim.cost(*compared), ssim.predict(*compared, device), choice)
     return Report(device, work, plan, schedule, tuned(work, device) is not None, taken, predicted, second)
 
 
-def _choice(chosen: Partition, others: Iterable[Partition]) -> str:
+def _choice(ways: List[Partition]) -> str:
     """Times of every way to get what is compared, for people."""
-    ways = (chosen, *others)
-    measured = {way.is_fused: way.measured_us for way in ways if way.measured_us is not None}
-    times = measured if len(measured) == len(ways) else {way.is_fused: way.us for way in ways}
-    names = {True: "from the mosaic, stored nowhere", False: "stored and read"}
-    shown = (f"{names[is_fused]}: {us:.1f} us" for is_fused, us in times.items())
-    how = "measured" if times is measured else "predicted"
+    how, found = times(ways)
+    names = ("from the mosaic, stored nowhere" if way.is_fused else "stored and read" for way in ways)
+    shown = (f"{name}: {us:.1f} us" for name, us in zip(names, found))
     return f"{how} for both launches with what is compared {', '.join(shown)}"
 
 

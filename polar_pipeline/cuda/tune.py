@@ -126,9 +126,8 @@ class _Trial:
 
     def text(self, schedule: Schedule) -> str:
         """The kernel's source."""
-        return "".join(f"#define {key} {value}\n" for key, value in self._defines(schedule).items()) + source(
-            schedule.kernel
-        )
+        defined = "".join(f"#define {key} {value}\n" for key, value in self._defines(schedule).items())
+        return defined + source(schedule.kernel)
 
     def _defines(self, schedule: Schedule) -> Mapping[str, Any]:
         raise NotImplementedError

@@ -226,8 +226,8 @@ class Rig:
         if source != name:
             return False
         if topic == "latency":
-            status = messages.decode(arrival.cdr, messages.DIAGNOSTICS).status[0]
-            run.stages.append({pair.key: float(pair.value) for pair in status.values if pair.value != "n/a"})
+            values = messages.decode(arrival.cdr, messages.DIAGNOSTICS).status[0].values
+            run.stages.append({pair.key: float(pair.value) for pair in values if pair.value != "n/a"})
             return False
         return run.take(self._topics[topic], arrival)
 

@@ -34,10 +34,7 @@ def read_parameters(name: str, wait: float) -> Dict[str, Any]:
     try:
         node = Node("polar_pipeline_params")
         try:
-            try:
-                client = node.create_client(GetParameters, f"{full}/get_parameters")
-            except NameValidationException as err:
-                raise RuntimeError(f"{name!r} is no node's name: {str(err).splitlines()[0]}") from err
+            client = node.create_client(GetParameters, f"{full}/get_parameters")
             if not client.wait_for_service(wait):
                 others = ", ".join(_running(node)) or "none"
                 raise RuntimeError(f"no node {full} within {wait:g} s; running nodes of this package: {others}")
@@ -50,6 +47,8 @@ def read_parameters(name: str, wait: float) -> Dict[str, Any]:
             if not messages:
                 raise RuntimeError(f"{full} has no parameter of this package")
             return {row.name: row.value for row in map(Parameter.from_parameter_msg, messages)}
+        except NameValidationException as err:
+            raise RuntimeError(f"{name!r} is no node's name: {str(err).splitlines()[0]}") from err
         finally:
             node.destroy_node()
     finally:
