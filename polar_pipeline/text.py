@@ -1,0 +1,59 @@
+"""Text from outside (messages, files, parameters) as it may be shown: short, and without control characters.
+
+Logs, diagnostics, error messages and terminals show it only through these functions: an encoding of 8 MB must not
+become a log line of 8 MB, and an escape sequence in a topic's name must not reach a terminal.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any
+
+#: Characters of foreign text that are shown.
+SHOWN = 200
+#: Characters of a text of several lines, such as a compiler's messages or a traceback, that are shown.
+SHOWN_LINES = 8000
+
+
+def printable(text: str, limit: int = SHOWN, keep: str = "") -> str:
+    """Text with everything that is no printable character escaped, cut after `limit` characters.
+
+    Args:
+        text: Any text.
+        limit: Characters of it that are shown.
+        keep: Control characters that stay as they are.
+    """
+    shown = text[:limit]
+    if not shown.isprintable():
+        shown = "".join(
+            char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in shown
+        )
+    return shown if len(text) <= limit else f"{shown}... ({len(text)} characters)"
+
+
+def printable_lines(text: str) -> str:
+    """Like `printable`, for a text of several lines."""
+    return printable(text, SHOWN_LINES, keep="\n")
+
+
+def quoted(value: Any) -> str:
+    """A value that was refused, as Python writes it, but short: it may be text, a number, or nested to any depth."""
+    if isinstance(value, str):
+        shown = repr(value[:SHOWN])
+        return shown if len(value) <= SHOWN else f"{shown}... ({len(value)} characters)"
+    return printable(_BRIEF.repr(value))
+
+
+class _Brief(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = self.maxlong = 80
+
+    def repr_int(self, value: int, level: int) -> str:
+        try:
+            return super().repr_int(value, level)
+        except ValueError:  # Python refuses to write out thousands of digits
+            return f"<integer of {value.bit_length()} bits>"
+
+
+_BRIEF = _Brief()
