@@ -13,11 +13,13 @@ from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 import numpy as np
 
 from polar_pipeline import __version__
+from polar_pipeline.cache import UntrustedError, check_cache
 from polar_pipeline.cpu.native import NativeError, find_compiler, find_library
 from polar_pipeline.cuda.compile import libraries as compilers
 from polar_pipeline.cuda.driver import cause, import_cupy
 from polar_pipeline.pipeline import Pipeline, backend_problem
 from polar_pipeline.share import share_path
+from polar_pipeline.text import printable
 
 #: Environment variables that name Fast DDS's profile. Fast DDS 3, from Kilted on, reads the first, and for now the
 #: second too; before it was the second alone.
@@ -96,6 +98,7 @@ def _backends() -> Iterator[Check]:
         yield Check(f"backend {name}", "ok", pipeline.device)
         pipeline.close()
     yield _cpu_kernels()
+    yield _cache()
     yield _gpu()
     yield _nvrtc()
 
@@ -108,7 +111,17 @@ def _cpu_kernels() -> Check:
         return Check("cpu kernels", "missing", f"{str(err).splitlines()[0]}; without them OpenCV, 2 to 5 times slower")
     except ValueError as err:
         return Check("cpu kernels", "problem", str(err))
-    return Check("cpu kernels", "ok", f"compiled by {' '.join(find_compiler())}")
+    return Check("cpu kernels", "ok", f"compiled by {printable(' '.join(find_compiler()))}")
+
+
+def _cache() -> Check:
+    """Whether kernels are kept on disk once they are compiled."""
+    try:
+        return Check("kernel cache", "ok", printable(str(check_cache())))
+    except UntrustedError as err:
+        return Check("kernel cache", "problem", f"{err}; until then kernels are compiled at each start")
+    except OSError as err:
+        return Check("kernel cache", "missing", f"{err}; kernels are compiled at each start")
 
 
 def _gpu() -> Check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import re
@@ -134,6 +135,29 @@ def test_a_broken_entry_is_compiled_anew(folder: Path, compilations: List[str], 
     assert compile_cubin("tiny", {"VALUE": 1}, "sm_72") == first
     assert compile_cubin("tiny", {"VALUE": 1}, "sm_72") == first
     assert len(compilations) == 2
+
+
+@needs_nvrtc
+def test_an_entry_that_others_could_write_is_compiled_anew(folder: Path, compilations: List[str]) -> None:
+    first = compile_cubin("tiny", {"VALUE": 1}, "sm_72")
+    (entry,) = (folder / "cache" / "polar_pipeline").iterdir()
+    theirs = b"another program"
+    entry.write_bytes(theirs + hashlib.sha256(theirs).digest())
+    entry.chmod(0o666)
+    assert compile_cubin("tiny", {"VALUE": 1}, "sm_72") == first
+    assert compile_cubin("tiny", {"VALUE": 1}, "sm_72") == first
+    assert len(compilations) == 2
+    (folder / "cache").chmod(0o777)
+    assert compile_cubin("tiny", {"VALUE": 1}, "sm_72") == first
+    assert len(compilations) == 3
+
+
+@needs_nvrtc
+def test_messages_of_the_compiler_are_printable(folder: Path) -> None:
+    (folder / "tiny.cu").write_text('#error "\x1b]0;title\x07"\n')
+    with pytest.raises(CompileError, match=r"tiny\.cu\(1\): .*error.*\\x1b\]0;title\\x07") as caught:
+        compile_cubin("tiny", {}, "sm_72")
+    assert "\n" in str(caught.value)
 
 
 @needs_nvrtc

@@ -75,6 +75,27 @@ def test_an_environment_that_makes_no_sense_is_said_not_raised(monkeypatch: pyte
     assert "No closing quotation" in found["cpu kernels"].text
 
 
+def test_a_cache_that_is_not_used_is_said_with_what_mends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "polar_pipeline"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent))
+    assert doctor._cache() == ("kernel cache", "ok", str(folder))
+    folder.chmod(0o777)
+    found = states()["kernel cache"]
+    assert found.state == "problem"
+    assert found.text.startswith(f"others than you can write to {folder}: rm -r {folder};")
+    folder.rmdir()
+    folder.parent.rmdir()
+    folder.parent.write_text("a file, where a folder should be")
+    found = doctor._cache()
+    assert found.state == "missing"
+    assert "Not a directory" in found.text
+    assert "compiled at each start" in found.text
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(Path, "home", lambda: Path("~"))
+    assert "set XDG_CACHE_HOME" in doctor._cache().text
+
+
 def test_the_transport_profile_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """`FASTDDS_...` is read by Fast DDS 3 only, which came with Kilted (rmw_fastrtps #862)."""
     new, old = "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"

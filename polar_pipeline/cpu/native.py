@@ -12,7 +12,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
@@ -21,12 +20,13 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 
 import numpy as np
 
-from polar_pipeline.cache import entry_path, read_entry, write_entry
+from polar_pipeline.cache import entry_name, open_entry, private_folder, write_entry
 from polar_pipeline.coefficients import gaussian, literals, ssim_literals
 from polar_pipeline.cpu.ssim import Window
 from polar_pipeline.output import block_pixels
 from polar_pipeline.sensor import ANGLES, RawFrame, Sensor
 from polar_pipeline.share import share_path
+from polar_pipeline.text import printable, printable_lines, quoted
 
 #: The environment's word on how the CPU computes: `compiled` where that is possible (the default), or `opencv`.
 VARIABLE = "POLAR_PIPELINE_CPU"
@@ -56,7 +56,7 @@ def find_compiler() -> Tuple[str, ...]:
     """
     wanted = os.environ.get(VARIABLE) or "compiled"
     if wanted not in ("compiled", "opencv"):
-        raise ValueError(f"{VARIABLE} must be compiled or opencv, got {wanted!r}")
+        raise ValueError(f"{VARIABLE} must be compiled or opencv, got {quoted(wanted)}")
     if wanted == "opencv":
         raise NativeError(f"{VARIABLE} is opencv")
     if sys.byteorder != "little":
@@ -64,12 +64,13 @@ def find_compiler() -> Tuple[str, ...]:
     try:
         named = shlex.split(os.environ.get("CXX", ""))
     except ValueError as err:
-        raise NativeError(f"CXX is no command: {os.environ['CXX']}: {err}") from None
+        raise NativeError(f"CXX is no command: {printable(os.environ['CXX'])}: {err}") from None
     for program, *arguments in [named] if named else [["c++"], ["g++"], ["clang++"]]:
         path = shutil.which(program)
         if path:
             return (path, *arguments)
-    raise NativeError(f"no C++ compiler ({named[0] if named else 'c++, g++ or clang++'}): install build-essential")
+    looked_for = printable(named[0]) if named else "c++, g++ or clang++"
+    raise NativeError(f"no C++ compiler ({looked_for}): install build-essential")
 
 
 def _run(command: Sequence[str]) -> str:
@@ -81,10 +82,10 @@ def _run(command: Sequence[str]) -> str:
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired) as err:
-        raise NativeError(f"{command[0]}: {err}") from None
+        raise NativeError(f"{printable(command[0])}: {printable(str(err))}") from None
     text = done.stdout.decode(errors="replace")
     if done.returncode:
-        raise NativeError(f"{command[0]} failed ({done.returncode}): {text.strip()}")
+        raise NativeError(f"{printable(command[0])} failed ({done.returncode}): {printable_lines(text.strip())}")
     return text
 
 
@@ -137,32 +138,35 @@ def compile_library(compiler: Tuple[str, ...]) -> ctypes.CDLL:
     options = [*_FLAGS, native, *(f"-D{name}={numbers[name]}" for name in sorted(numbers))]
     files = [share_path("kernels", "cpu", name) for name in _SOURCES]
     sources = [path.read_text(encoding="utf-8") for path in files]
-    entry = entry_path([sources, compiler, _run([*compiler, "--version"]), options, _processor()], ".so")
+    entry = entry_name([sources, compiler, _run([*compiler, "--version"]), options, _processor()], ".so")
     kept = _load_entry(entry)
     if kept is not None:
         return kept
-    with tempfile.TemporaryDirectory(prefix="polar_pipeline") as folder:
-        library = Path(folder, "kernels.so")
+    with private_folder() as folder:
+        library = folder / "kernels.so"
         _run([*compiler, *options, *map(str, files), "-o", str(library)])
         write_entry(entry, library.read_bytes())
-        return _load_entry(entry) or _load(library)
+        return _load_entry(entry) or _load(str(library))
 
 
-def _load_entry(entry: Path) -> Optional[ctypes.CDLL]:
-    """What was kept; None where that is nothing whole, or lies in a folder from which programs cannot be loaded."""
-    if read_entry(entry) is not None:
+def _load_entry(name: str) -> Optional[ctypes.CDLL]:
+    """What was kept; None where that is nothing of use, or lies in a folder from which programs cannot be loaded."""
+    entry = open_entry(name)
+    if entry is not None:
+        # The very file that was checked, whatever has taken its place since. It stays open: the loader takes a second
+        # file of the same name, here of the same number, for the one that it has.
         with suppress(NativeError):
-            return _load(entry)
+            return _load(f"/proc/self/fd/{entry.descriptor}")
     return None
 
 
-def _load(path: Path) -> ctypes.CDLL:
+def _load(path: str) -> ctypes.CDLL:
     try:
-        library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(path)
         for function in (library.polarization_half, library.polarization_planes, library.similarity):
             function.restype = None
     except (OSError, AttributeError) as err:
-        raise NativeError(f"compiled kernels cannot be loaded: {err}") from None
+        raise NativeError(f"compiled kernels cannot be loaded: {printable(str(err))}") from None
     return library
 
 

@@ -16,8 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Set, Tuple, Union
 
-from polar_pipeline.cache import entry_path, read_entry, write_entry
+from polar_pipeline.cache import entry_name, read_entry, write_entry
 from polar_pipeline.share import share_path
+from polar_pipeline.text import printable_lines, quoted
 
 #: Options of every compilation; NVRTC 11.4 knows them all. Line numbers serve the profilers and cost nothing.
 OPTIONS = ("--std=c++14", "--generate-line-info")
@@ -107,7 +108,7 @@ class Nvrtc:
                 self._call("CompileProgram", program, len(options), flags)
             except CompileError as err:
                 log = self._read("ProgramLog", program).rstrip(b"\0").decode(errors="replace")
-                raise CompileError(f"{name}: {err}\n{log}") from None
+                raise CompileError(f"{name}: {err}\n{printable_lines(log)}") from None
             return self._read("CUBIN", program)
         finally:
             self._call("DestroyProgram", ctypes.byref(program))
@@ -159,7 +160,7 @@ def find_library(arch: str) -> Nvrtc:
     """
     number = re.fullmatch(r"sm_(\d+)", arch)
     if number is None:
-        raise CompileError(f"an architecture is written sm_72, got {arch!r}")
+        raise CompileError(f"an architecture is written sm_72, got {quoted(arch)}")
     for library in libraries():
         if int(number.group(1)) in library.archs:
             return library
@@ -191,11 +192,11 @@ def compile_cubin(stem: str, defines: Mapping[str, Union[int, str]], arch: str) 
     library = find_library(arch)
     text = source(stem)
     options = (*OPTIONS, f"--gpu-architecture={arch}", *(f"-D{key}={defines[key]}" for key in sorted(defines)))
-    path = entry_path([text, options, library.version], ".cubin")
-    cubin = read_entry(path)
+    entry = entry_name([text, options, library.version], ".cubin")
+    cubin = read_entry(entry)
     if cubin is None:
         cubin = library.compile(text, f"{stem}.cu", options)
-        write_entry(path, cubin)
+        write_entry(entry, cubin)
     return cubin
 
 
