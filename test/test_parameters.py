@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import json
 import math
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from polar_pipeline import Pipeline
 from polar_pipeline.options import CHOICES
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import Limits
 from polar_pipeline.ros.fallback import RETRY_PERIOD, Fallback
-from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, make_settings
+from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, is_ros_value, make_settings
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if path.stem != "rig")
@@ -139,6 +143,125 @@ def test_no_reference_without_ssim() -> None:
 def test_refused_values_say_what_is_allowed(name: str, value: object, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         settings(**{name: value})
+
+
+#: Values of every type, each of which some program hands over: rclpy, NumPy, YAML, a caller in a hurry.
+ODD = {
+    "None": None,
+    "true": True,
+    "zero": 0,
+    "huge": 10**6000,
+    "negative": -(10**30),
+    "NaN": math.nan,
+    "infinity": math.inf,
+    "text": "1",
+    "no text": "\0",
+    "half a character": "\ud800",
+    "long": "x" * 8_000_000,
+    "bytes": b"1",
+    "list of bytes": [b"1", b"2"],
+    "empty": [],
+    "pair of text": ["1", "2"],
+    "pair of numbers": [1, 2.5],
+    "pair of truth values": (True, False),
+    "pair of nothing": [None, None],
+    "array": array.array("d", [1.0, 2.0]),
+    "empty array": array.array("q"),
+    "long list": [1] * 10**6,
+    "list in a list": [[1, 2], [3, 4]],
+    "mapping": {"a": 1},
+    "set": {1, 2},
+    "NumPy's float": np.float32(0.5),
+    "NumPy's int": np.int64(1),
+    "NumPy's bool": np.bool_(True),
+    "NumPy's array": np.ones(2),
+    "complex": 1j,
+    "object": object(),
+    "type": int,
+}
+ODD["loop"] = [ODD]
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_values_of_any_type(name: str) -> None:
+    """Taken, or refused in a line that names the parameter; never another error, whatever comes."""
+    for value in ODD.values():
+        said = refusal(name, value)
+        if said:
+            assert said.isprintable()
+            assert len(said) < 600
+            assert name.rsplit(".", 1)[-1].split("_")[0] in said
+        else:
+            row = PARAMETERS[name]
+            assert is_ros_value(tuple(value) if isinstance(value, (list, array.array)) else value)
+            kind = type(row.default)
+            kinds = {float: (int, float), tuple: (list, tuple, array.array)}.get(kind, (kind,))
+            assert row.dynamic or type(value) in kinds
+
+
+def refusal(name: str, value: object) -> str:
+    try:
+        settings(**{name: value})
+    except ValueError as err:
+        return str(err)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("threads", None, "threads must be a whole number in [0, 256], got None"),
+        ("threads", True, "threads must be a whole number in [0, 256], got True"),
+        ("threads", 1.0, "threads must be a whole number in [0, 256], got 1.0"),
+        pytest.param("threads", 10**6000, "threads must be a whole number in [0, 256], got <integer of", id="digits"),
+        ("min_intensity", "0.1", "min_intensity must be a number in [0.0, 2.0], got '0.1'"),
+        ("min_intensity", False, "min_intensity must be a number in [0.0, 2.0], got False"),
+        ("co_sited", 1, "co_sited must be true or false, got 1"),
+        ("frame_id", None, "frame_id must be text of at most 4096 characters, without NUL, got None"),
+        ("backend", ["cpu"], "backend must be one of auto, cpu, cuda, got ['cpu']"),
+        ("raw.flip", [1, 0], "raw.flip must be a pair of truth values, got [1, 0]"),
+        ("raw.roi_offset", "12", "raw.roi_offset must be a pair of whole numbers, got '12'"),
+        ("raw.roi_offset", array.array("d", [1.0, 2.0]), "raw.roi_offset must be a pair of whole numbers, got array"),
+        ("display.gain", None, "display.gain must be a number, text, or a list of either, got None"),
+        ("display.gain", True, "display.gain must be a number, text, or a list of either, got True"),
+    ],
+)
+def test_values_of_wrong_types_say_what_is_allowed(name: str, value: object, said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+        settings(**{name: value})
+
+
+def test_whole_numbers_do_for_others() -> None:
+    assert settings(min_intensity=1).options.min_intensity == 1.0
+    assert settings(**{"display.gain": 2}).display.gain == 2.0
+
+
+def test_missing_parameters_are_named() -> None:
+    values = {name: row.default for name, row in PARAMETERS.items() if name not in ("threads", "raw.flip")}
+    with pytest.raises(ValueError, match=r"^no value for raw\.flip, threads$"):
+        make_settings(values)
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers(),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(values=st.fixed_dictionaries({}, optional=dict.fromkeys(PARAMETERS, ANY)))
+@example(values={})
+def test_only_value_errors_come_out(values: Any) -> None:
+    with contextlib.suppress(ValueError):
+        settings(**values)
+
+
+def test_what_concerns_the_disk_is_fixed_at_start() -> None:
+    assert all(PARAMETERS[name].read_only for name in ("snapshot.folder", "snapshot.quota_mb"))
+    chosen = settings(**{"snapshot.folder": "/data", "snapshot.quota_mb": 5})
+    assert (chosen.snapshot_folder, chosen.snapshot_quota_mb) == ("/data", 5)
+    assert settings().snapshot_quota_mb == 1024
+    with pytest.raises(ValueError, match="1, 1048576"):
+        settings(**{"snapshot.quota_mb": 0})
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from polar_pipeline.display import MAX_GAIN, Display, make_display
@@ -13,9 +14,31 @@ from polar_pipeline.pipeline import backend_problem
 from polar_pipeline.plan import expand
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import RANGES, Limits, make_limits
+from polar_pipeline.text import quoted
 
 #: Products that compare images, and so may need a reference.
 SSIM_PRODUCTS = tuple(name for name in PRODUCTS if "ssim_pair" in expand((name,)))
+#: Characters that a text may have, as many as a path.
+MAX_TEXT = 4096
+#: Values that a list may have; the longest of this package has three.
+MAX_LIST = 1000
+#: Type of a value, or of each in a list -> it and several of it in words.
+_WORDS = {
+    bool: ("true or false", "truth values"),
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    str: (f"text of at most {MAX_TEXT} characters, without NUL", "texts"),
+}
+
+
+def is_ros_value(value: Any) -> bool:
+    """Whether a parameter of ROS, and a file of parameters, can hold a value: one, or a tuple of one type."""
+    if isinstance(value, tuple):
+        is_uniform = len({type(item) for item in value}) == 1 and not isinstance(value[0], tuple)
+        return is_uniform and len(value) <= MAX_LIST and all(map(is_ros_value, value))
+    if isinstance(value, str):
+        return len(value) <= MAX_TEXT and "\0" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
+    return isinstance(value, (bool, float)) or (isinstance(value, int) and -(2**63) <= value < 2**63)
 
 
 class Parameter(NamedTuple):
@@ -40,6 +63,48 @@ class Parameter(NamedTuple):
     limits: Optional[Tuple[float, float]] = None
     read_only: bool = False
     dynamic: bool = False
+
+    @property
+    def allowed(self) -> str:
+        """The values allowed, in words."""
+        if self.dynamic:
+            return "a number, text, or a list of either"
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        if isinstance(self.default, tuple):
+            return f"a pair of {_WORDS[type(self.default[0])][1]}"
+        words = _WORDS[type(self.default)][0]
+        return words if self.limits is None else f"{words} in [{self.limits[0]}, {self.limits[1]}]"
+
+    def checked(self, value: Any) -> Any:
+        """A value that is allowed by itself; a list as a tuple.
+
+        Args:
+            value: Of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
+
+        Raises:
+            ValueError: It is not allowed; the message says what is.
+        """
+        found = tuple(value) if isinstance(value, (list, array)) else value
+        if not (is_ros_value(found) and self._takes(found)):
+            raise ValueError(f"{self.name} must be {self.allowed}, got {quoted(value)}")
+        return found
+
+    def _takes(self, value: Any) -> bool:
+        items, defaults = (each if isinstance(each, tuple) else (each,) for each in (value, self.default))
+        kind = type(defaults[0])
+        kinds = (int, float, str) if self.dynamic else (int, float) if kind is float else (kind,)
+        # a bool is an int for Python
+        if not all(isinstance(item, kinds) and isinstance(item, bool) == (kind is bool) for item in items):
+            return False
+        if not self.dynamic and (isinstance(value, tuple), len(items)) != (
+            isinstance(self.default, tuple),
+            len(defaults),
+        ):
+            return False
+        if self.choices:
+            return value in self.choices
+        return self.limits is None or bool(self.limits[0] <= value <= self.limits[1])  # NaN is refused too
 
 
 def _option(name: str, text: str, limits: Optional[Tuple[float, float]] = None) -> Parameter:
@@ -127,7 +192,17 @@ _TABLE = (
         dynamic=True,
     ),
     Parameter(
-        "snapshot.folder", "", "Where ~/snapshot writes; '' for $ROS_HOME/polar_pipeline or ~/.ros/polar_pipeline."
+        "snapshot.folder",
+        "",
+        "Where ~/snapshot writes; '' for $ROS_HOME/polar_pipeline or ~/.ros/polar_pipeline.",
+        read_only=True,
+    ),
+    Parameter(
+        "snapshot.quota_mb",
+        1024,
+        "Megabytes that snapshots may take in their folder; the oldest are removed.",
+        limits=(1, 1048576),
+        read_only=True,
     ),
 )
 
@@ -149,6 +224,7 @@ class Settings(NamedTuple):
         jpeg_quality: 1 to 100.
         display: How images for people are shown.
         snapshot_folder: Where snapshots go; "" for ROS's own folder.
+        snapshot_quota_mb: Megabytes that they may take there.
         on_device_error: `cpu`, `retry` or `stop`: what follows a GPU that fails.
     """
 
@@ -162,6 +238,7 @@ class Settings(NamedTuple):
     jpeg_quality: int
     display: Display
     snapshot_folder: str
+    snapshot_quota_mb: int
     on_device_error: str
 
     def on_cpu(self) -> Settings:
@@ -189,31 +266,24 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
     Raises:
         ValueError: A value is not allowed, alone or beside the others; the message says what is.
     """
-    for row in PARAMETERS.values():
-        value = values[row.name]
-        if row.choices and value not in row.choices:
-            raise ValueError(f"{row.name} must be one of {', '.join(row.choices)}, got {value!r}")
-        if row.limits is not None and not row.limits[0] <= value <= row.limits[1]:  # NaN is refused too
-            raise ValueError(f"{row.name} must be in [{row.limits[0]}, {row.limits[1]}], got {value}")
-    chosen: Dict[str, Any] = {
-        # ROS hands arrays over as `array.array` or list
-        row.option: tuple(values[row.name]) if isinstance(row.default, tuple) else values[row.name]
-        for row in PARAMETERS.values()
-        if row.option
-    }
+    missing = [name for name in PARAMETERS if name not in values]
+    if missing:
+        raise ValueError(f"no value for {', '.join(missing)}")
+    found = {name: row.checked(values[name]) for name, row in PARAMETERS.items()}
+    chosen = {row.option: found[name] for name, row in PARAMETERS.items() if row.option}
     options = make_options(products=tuple(PRODUCTS), **chosen)
     if options.backend == "cpu" or (options.backend == "auto" and backend_problem("cuda") is not None):
         options = _for_cpu(options)
-    limits = make_limits(**{name: values[f"quality.{name}"] for name in RANGES})
-    display = make_display(values["display.gain"], values["display.white_balance"])
-    own = {name: values[name] for name in ("threads", "queue_size", "output_depth", "frame_id", "jpeg_quality")}
+    limits = make_limits(**{name: found[f"quality.{name}"] for name in RANGES})
+    own = {name: found[name] for name in ("threads", "queue_size", "output_depth", "frame_id", "jpeg_quality")}
     return Settings(
         options=options,
-        always=values["quality.always"],
+        always=found["quality.always"],
         limits=limits,
-        display=display,
-        snapshot_folder=values["snapshot.folder"],
-        on_device_error=values["on_device_error"],
+        display=make_display(found["display.gain"], found["display.white_balance"]),
+        snapshot_folder=found["snapshot.folder"],
+        snapshot_quota_mb=found["snapshot.quota_mb"],
+        on_device_error=found["on_device_error"],
         **own,
     )
 
