@@ -19,6 +19,7 @@ yaml = pytest.importorskip("yaml")
 from support import ROOT, TIMEOUT, wait_for
 
 from polar_pipeline import Pipeline, messages
+from polar_pipeline.ros.names import expand
 from polar_pipeline.ros.rig import Camera, Rig, read_rig
 
 TWO = """
@@ -62,16 +63,35 @@ def test_shipped_rig() -> None:
     [
         ("cameras: [", "cannot be read"),
         ("", "keys among processes, cameras"),
-        ("cameras: []", "at least one"),
-        ("camera: []", "keys among processes, cameras; got camera"),
+        ("cameras: []", "1 to 64 cameras"),
+        ("cameras: [" + "{}, " * 65 + "]", "1 to 64 cameras"),
+        ("cameras: {}", "1 to 64 cameras"),
+        ("camera: []", "keys among processes, cameras is needed, got camera"),
         ("processes: two\ncameras: [{}]", "one, each"),
-        ("cameras: [front]", "camera 1 must have keys among namespace, name"),
-        ("cameras: [{}, {topic: images}]", "camera 2 must have keys among .* got topic"),
+        ("cameras: [front]", "camera 1: a mapping with keys among namespace, name.*, got 'front'"),
+        ("cameras: [{}, {topic: images}]", "camera 2: a mapping with keys among .* got topic"),
         ("cameras: [{namespace: 1}]", "camera 1: namespace must be text"),
         ("cameras: [{params_file: none.yaml}]", "none.yaml does not exist"),
-        ("cameras: [{parameters: {resolutoin: full}}]", "camera 1: no parameter is called resolutoin"),
+        ("cameras: [{parameters: {resolutoin: full}}]", "camera 1: no parameter of this package is called resolutoin"),
         ("cameras: [{parameters: [full]}]", "names and values"),
         ("cameras: [{namespace: a}, {namespace: /a/}]", "two cameras are called /a/polar_pipeline"),
+        ("processes: [one]\ncameras: [{}]", r"one, each, got \['one'\]"),
+        ("1: 2\ncameras: [{}]", "got 1, cameras"),
+        ("cameras: [{params_file: ~nosuch/mono.yaml}]", "camera 1: params_file '~nosuch/mono.yaml': .*home"),
+        ('cameras: [{params_file: "\\0"}]', "camera 1: params_file"),
+        ('cameras: [{params_file: "\\ud800"}]', "camera 1: params_file"),
+        (f"cameras: [{{params_file: {'x' * 5000}}}]", "camera 1: params_file"),
+        ("cameras: [{params_file: .}]", "does not exist"),
+        ("cameras: [{}, {namespace: a, params_file: rig.yaml}]", "camera 2: .*rig.yaml is no file of ROS parameters"),
+        ("cameras: [{parameters: {frame_id: 5}}]", "camera 1: frame_id must be text"),
+        ("cameras: [{name: a/b}]", "camera 1: a node's name needs letters"),
+        ("cameras: [{name: }]", "camera 1: name must be text, got None"),
+        ("cameras: [{name: ''}]", "camera 1: a node's name needs letters"),
+        ("cameras: [{namespace: 2nd}]", "camera 1: a node's name needs letters.* namespace '/2nd'"),
+        ('cameras: [{namespace: "a\\nb"}]', r"camera 1: a node's name needs letters.* '/a\\nb'"),
+        ("cameras: [{image_topic: a b}]", "camera 1: a topic's name needs letters.*, got 'a b'"),
+        ("cameras: [{camera_info_topic: '~'}]", "camera 1: a topic's name needs letters.*, got '~'"),
+        ("cameras: [{image_topic: '{ns}/image'}]", "camera 1: a topic's name"),
     ],
 )
 def test_wrong_rigs_say_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
@@ -79,9 +99,71 @@ def test_wrong_rigs_say_what_is_wrong(tmp_path: Path, text: str, said: str) -> N
         read_rig(write(tmp_path, text))
 
 
+def test_namespaces_of_the_command_line(tmp_path: Path) -> None:
+    for namespace in ("a-b", "~", "{node}", "\ud800", "a" * 300):
+        with pytest.raises(ValueError, match="a node's name needs letters"):
+            read_rig(write(tmp_path, "cameras: [{}]"), namespace)
+
+
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match=r"none\.yaml cannot be read: No such file"):
         read_rig(tmp_path / "none.yaml")
+
+
+#: Parts of names that ROS takes, and such that it does not.
+PARTS = ["a", "_a", "a_", "_", "A1", "1", "a__b", "__a", "a-b", "a.b", "a b", "~", "{node}", "{ns}", "", "\xe4"]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=repr)
+def test_names_are_those_that_ros_takes(part: str, tmp_path: Path) -> None:
+    rclpy = pytest.importorskip("rclpy")
+    context = rclpy.Context()
+    context.init()
+    folder = tmp_path / "some"
+    folder.mkdir()
+    try:
+        cases = [("name", part), ("namespace", f"a/{part}/b" if part else "a")]
+        cases += [("image_topic", f"{head}{part}{tail}") for head in ("", "/", "~/", "/x/") for tail in ("", "/x")]
+        for key, text in cases:
+            row = {"namespace": "a", key: text}
+            path = write(folder, yaml.safe_dump({"cameras": [row]}))
+            camera = Camera(**{**row, "namespace": f"/{row['namespace']}"})
+            rules = [("__ns", camera.namespace), ("__node", camera.name), *camera.remappings]
+            arguments = ["--ros-args", *(word for name, value in rules for word in ("-r", f"{name}:={value}"))]
+            try:
+                node = rclpy.create_node("some", context=context, cli_args=arguments, start_parameter_services=False)
+            except Exception:  # noqa: BLE001 - whatever it is, no rig may name it
+                with pytest.raises(ValueError, match="name needs letters"):
+                    read_rig(path)
+            else:
+                topic = node.resolve_topic_name("image_raw")
+                (read,) = read_rig(path).cameras
+                assert node.get_fully_qualified_name() == read.full_name
+                assert topic == expand(read.image_topic, read.full_name)
+                node.destroy_node()
+    finally:
+        context.shutdown()
+
+
+@pytest.mark.ros
+def test_the_longest_name_is_one_for_ros(tmp_path: Path) -> None:
+    rclpy = pytest.importorskip("rclpy")
+    pytest.importorskip("sensor_msgs")
+    from polar_pipeline.ros.node import PolarNode
+
+    longest = "n" * (200 - len("//polar_pipeline"))
+    (camera,) = read_rig(write(tmp_path, f"cameras: [{{namespace: {longest}}}]")).cameras
+    with pytest.raises(ValueError, match="at most 200 characters"):
+        read_rig(write(tmp_path, f"cameras: [{{namespace: {longest}n}}]"))
+    context = rclpy.Context()
+    context.init()
+    node = PolarNode(context=context, namespace=camera.namespace)
+    try:
+        assert node.get_fully_qualified_name() == camera.full_name
+    finally:
+        node.close()
+        node.destroy_node()
+        context.shutdown()
 
 
 # ------------------------------------------------------------------------------------------------------ one process
@@ -157,22 +239,37 @@ def test_two_cameras_in_one_process(peer: Any, tmp_path: Path, number: signal.Si
 
 @pytest.mark.ros
 @pytest.mark.usefixtures("peer")
+def test_a_camera_that_cannot_start_is_named(tmp_path: Path) -> None:
+    """Where values do not fit each other; wrong ones by themselves are found before any camera starts."""
+    pytest.importorskip("rclpy")
+    wrong = "quality: {ssim_warn: 0.1, ssim_error: 0.9}"
+    process = start(
+        str(write(tmp_path, f"cameras: [{{namespace: front}}, {{namespace: rear, parameters: {{{wrong}}}}}]"))
+    )
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 1
+    assert "/rear/polar_pipeline cannot start: ssim_error must be at most ssim_warn" in errors
+    assert "Traceback" not in errors, errors
+
+
+@pytest.mark.ros
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         ("resolution: quarter", "resolution must be one of half, full"),
-        ("raw: {roi_offset: [1, 2.5]}", ""),  # no list of ROS's, which are of one type
-        ("frame_id: 2024-01-01", ""),  # a date
-        ("threads: 99999999999999999999", ""),
+        ("raw: {roi_offset: [1, 2.5]}", "raw.roi_offset must be a pair of whole numbers"),
+        ("frame_id: 2024", "frame_id must be text"),
+        ("threads: 99999999999999999999", "threads must be a whole number in [0, 256]"),
     ],
 )
-def test_a_camera_that_cannot_start_is_named(tmp_path: Path, wrong: str, said: str) -> None:
+def test_a_camera_with_a_wrong_value_is_named(tmp_path: Path, wrong: str, said: str) -> None:
     pytest.importorskip("rclpy")
-    bad = f"cameras: [{{namespace: front}}, {{namespace: rear, parameters: {{{wrong}}}}}]"
-    process = start(str(write(tmp_path, bad)))
+    process = start(
+        str(write(tmp_path, f"cameras: [{{namespace: front}}, {{namespace: rear, parameters: {{{wrong}}}}}]"))
+    )
     _, errors = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 1
-    assert f"/rear/polar_pipeline cannot start: {said}" in errors
+    assert process.returncode == 2
+    assert f"camera 2: {said}" in errors
     assert "Traceback" not in errors, errors
 
 

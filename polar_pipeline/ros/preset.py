@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from array import array
 from pathlib import Path
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, Iterator, Mapping, Tuple
 
 import yaml
 
-from polar_pipeline.ros.parameters import PARAMETERS, Parameter
+from polar_pipeline.ros.parameters import PARAMETERS, is_ros_value
+from polar_pipeline.ros.yamlfile import read_yaml
+from polar_pipeline.text import printable, quoted
 
-#: What rclpy gives every node.
-_OF_EVERY_NODE = ("use_sim_time", "qos_overrides", "start_type_description_service")
+#: Characters that the name of a node or of a parameter in a file may have.
+MAX_NAME = 500
+#: Switches that rclpy gives every node; it has parameters below `qos_overrides` too.
+_SWITCHES = ("use_sim_time", "start_type_description_service")
+_QOS = "qos_overrides."
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
@@ -27,10 +33,18 @@ _Dumper.add_representer(_Text, lambda dumper, text: dumper.represent_scalar("tag
 
 
 def plain(value: Any) -> Any:
-    """A parameter's value as YAML knows it: ROS hands arrays over as tuple, list or `array.array`."""
-    if isinstance(value, str):
-        return _Text(value)
-    return value if isinstance(value, (bool, int, float)) else list(value)
+    """A parameter's value as YAML knows it: ROS hands arrays over as tuple, list or `array.array`.
+
+    Raises:
+        ValueError: A parameter cannot have it.
+    """
+    if isinstance(value, (tuple, list, array)):
+        value = tuple(value)
+    if not is_ros_value(value):
+        raise ValueError(f"no parameter can be {quoted(value)}")
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    return _Text(value) if isinstance(value, str) else value
 
 
 def changed(values: Mapping[str, Any]) -> Dict[str, Any]:
@@ -44,6 +58,9 @@ def to_yaml(values: Mapping[str, Any], title: str) -> str:
     Args:
         values: Name, with dots between its parts, -> value.
         title: A comment above.
+
+    Raises:
+        ValueError: No file can hold a value; the message names the parameter.
     """
     tree: Dict[str, Any] = {}
     for name, value in values.items():
@@ -51,9 +68,12 @@ def to_yaml(values: Mapping[str, Any], title: str) -> str:
         folder = tree
         for part in folders:
             folder = folder.setdefault(part, {})
-        folder[leaf] = plain(value)
+        try:
+            folder[leaf] = plain(value)
+        except ValueError as err:
+            raise ValueError(f"{name}: {err}") from err
     text: str = yaml.dump({"/**": {"ros__parameters": tree}}, Dumper=_Dumper, sort_keys=False)
-    return f"# {title}\n{text}"
+    return f"# {printable(title)}\n{text}"
 
 
 def from_yaml(path: Path) -> Dict[str, Any]:
@@ -62,36 +82,96 @@ def from_yaml(path: Path) -> Dict[str, Any]:
     Those of every node (`/**`) come first, then those of the only node that the file names.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: It is no such file, or names another parameter than this package's, or one of another type.
+        ValueError: The file cannot be read, is no such file, names another parameter than this package's, or a value
+            that is not allowed; the message names the file.
     """
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-        nodes = {name: flatten(node["ros__parameters"]) for name, node in document.items()}
-    except (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as err:
-        raise ValueError(f"{path} is no file of ROS parameters: {err!r}") from err
+    nodes = read_nodes(path)
     everyone = nodes.pop("/**", {})
     if len(nodes) > 1:
-        raise ValueError(f"{path} has parameters of several nodes: {', '.join(nodes)}")
+        raise _wrong(path, f"parameters of several nodes: {printable(', '.join(nodes))}")
     found = {**everyone, **next(iter(nodes.values()), {})}
-    foreign = [name for name in found if name not in PARAMETERS and name.split(".")[0] not in _OF_EVERY_NODE]
-    if foreign:
-        raise ValueError(f"{path}: no parameter of this package is called {', '.join(foreign)}")
-    for name, row in PARAMETERS.items():
-        if name in found and not _is_like(row, found[name]):
-            raise ValueError(f"{path}: {name} must be of the kind of {plain(row.default)!r}, got {found[name]!r}")
+    try:
+        check(found)
+    except ValueError as err:
+        raise _wrong(path, str(err)) from err
     return {name: found.get(name, row.default) for name, row in PARAMETERS.items()}
 
 
-def _is_like(row: Parameter, value: Any) -> bool:
-    """Whether a value is of a parameter's type; whole numbers do for others."""
-    kinds = {float: (int, float), tuple: (list,)}.get(type(row.default), (type(row.default),))
-    return row.dynamic or (isinstance(value, kinds) and isinstance(value, bool) == isinstance(row.default, bool))
+def check(values: Mapping[str, Any]) -> None:
+    """Refuse parameters that a node of this package has not, or cannot have the value of.
+
+    Raises:
+        ValueError: With the name of the parameter.
+    """
+    foreign = [name for name in values if not (name in PARAMETERS or name in _SWITCHES or name.startswith(_QOS))]
+    if foreign:
+        raise ValueError(f"no parameter of this package is called {printable(', '.join(foreign))}")
+    for name, value in values.items():
+        if name in PARAMETERS:
+            PARAMETERS[name].checked(value)
+        elif name in _SWITCHES and not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false, got {quoted(value)}")
+        elif not is_ros_value(value):
+            raise ValueError(f"{printable(name)} must be a truth value, a number or text, got {quoted(value)}")
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> Dict[str, Any]:
-    """Nested parameters by names with dots between their parts, the inverse of what `to_yaml` does."""
+def read_nodes(path: Path) -> Dict[str, Dict[str, Any]]:
+    """A file of parameters, of nodes of any package: name of a node, as the file has it, -> its parameters.
+
+    Raises:
+        ValueError: The file cannot be read, or is none of parameters; the message names it.
+    """
+    document = read_yaml(path)
+    nodes: Dict[str, Dict[str, Any]] = {}
+    try:
+        for name, parameters in _nodes(document):
+            if name in nodes:
+                raise ValueError(f"the node {printable(name)} occurs twice")
+            nodes[name] = flatten(parameters)
+    except ValueError as err:
+        raise _wrong(path, str(err)) from err
+    return nodes
+
+
+def _nodes(tree: Any, folder: str = "") -> Iterator[Tuple[str, Mapping[Any, Any]]]:
+    """Names of nodes with their parameters; namespaces may be levels of their own."""
+    if not isinstance(tree, dict):
+        raise ValueError(
+            f"{printable(folder) or 'it'} must have names of nodes, then ros__parameters; got {quoted(tree)}"
+        )
+    for name, below in tree.items():
+        if name == "ros__parameters":
+            if not folder or not isinstance(below, dict):
+                raise ValueError(f"ros__parameters must be names and values below a node's name, got {quoted(below)}")
+            yield folder, below
+            continue
+        if not isinstance(name, str):
+            raise ValueError(f"the name of a node must be text, got {quoted(name)}")
+        yield from _nodes(below, _short(f"{folder}/{name}" if folder else name))
+
+
+def _short(name: str) -> str:
+    """A name of a length that a file of any size may repeat."""
+    if len(name) > MAX_NAME:
+        raise ValueError(f"a name has {len(name)} characters, more than {MAX_NAME}")
+    return name
+
+
+def _wrong(path: Path, reason: str) -> ValueError:
+    return ValueError(f"{printable(str(path))} is no file of ROS parameters: {printable(reason, 400)}")
+
+
+def flatten(tree: Mapping[Any, Any], prefix: str = "") -> Dict[str, Any]:
+    """Nested parameters by names with dots between their parts, the inverse of what `to_yaml` does.
+
+    Raises:
+        ValueError: A name is too long, or occurs twice, such as `raw: {flip: ...}` beside `raw.flip: ...`.
+    """
     flat: Dict[str, Any] = {}
-    for name, value in tree.items():
-        flat.update(flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value})
+    for key, value in tree.items():
+        name = _short(f"{prefix}{key}")
+        for each, inner in (flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value}).items():
+            if each in flat:
+                raise ValueError(f"the parameter {printable(each)} occurs twice")
+            flat[each] = inner
     return flat

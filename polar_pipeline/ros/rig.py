@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
-import yaml
-
-from polar_pipeline.ros.parameters import PARAMETERS
-from polar_pipeline.ros.preset import flatten
+from polar_pipeline.ros.names import RULE, expand, is_name
+from polar_pipeline.ros.preset import check, flatten, read_nodes
+from polar_pipeline.ros.yamlfile import read_yaml
+from polar_pipeline.text import printable, quoted
 
 #: How cameras are spread over processes: all in `one`, or `each` in one of its own.
 PROCESSES = ("one", "each")
+#: More cameras than a robot has: a list of thousands is a mistake, and would start as many nodes.
+MAX_CAMERAS = 64
 
 
 class Camera(NamedTuple):
@@ -59,54 +61,78 @@ def read_rig(path: Path, namespace: str = "") -> Rig:
         namespace: In front of the cameras' own namespaces.
 
     Raises:
-        ValueError: The file cannot be read, or says something that no rig can be; the message names the camera.
+        ValueError: The file or a `params_file` cannot be read, or says something that no rig can be; the message
+            names the file, and the camera.
     """
+    document = read_yaml(path)
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
-        raise ValueError(f"{path} cannot be read: {err}") from err
-    _check(str(path), document, ("processes", "cameras"))
+        return _rig(document, path.parent, namespace)
+    except ValueError as err:
+        raise ValueError(f"{printable(str(path))}: {printable(str(err), 400)}") from err
+
+
+def _rig(document: Any, folder: Path, namespace: str) -> Rig:
+    _check(document, ("processes", "cameras"))
     processes, rows = document.get("processes", PROCESSES[0]), document.get("cameras")
     if processes not in PROCESSES:
-        raise ValueError(f"{path}: processes must be one of {', '.join(PROCESSES)}, got {processes!r}")
-    if not isinstance(rows, list) or not rows:
-        raise ValueError(f"{path}: cameras must be a list of at least one, got {rows!r}")
-    cameras = tuple(_camera(f"{path}: camera {k}", row, path.parent, namespace) for k, row in enumerate(rows, 1))
+        raise ValueError(f"processes must be one of {', '.join(PROCESSES)}, got {quoted(processes)}")
+    if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_CAMERAS:
+        raise ValueError(f"cameras must be a list of 1 to {MAX_CAMERAS} cameras, got {quoted(rows)}")
+    cameras: List[Camera] = []
+    files: Set[Path] = set()  # that were looked at; cameras may share one
+    for number, row in enumerate(rows, 1):
+        try:
+            camera = _camera(row, folder, namespace)
+            if camera.params_file is not None and camera.params_file not in files:
+                read_nodes(camera.params_file)
+                files.add(camera.params_file)
+        except ValueError as err:
+            raise ValueError(f"camera {number}: {err}") from err
+        cameras.append(camera)
     names = [camera.full_name for camera in cameras]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"{path}: two cameras are called {', '.join(twice)}; give each a namespace of its own")
-    return Rig(processes, cameras)
+        raise ValueError(f"two cameras are called {', '.join(twice)}; give each a namespace of its own")
+    return Rig(processes, tuple(cameras))
 
 
-def _check(where: str, row: Any, allowed: Tuple[str, ...]) -> None:
+def _check(row: Any, allowed: Tuple[str, ...]) -> None:
     if not isinstance(row, dict) or not set(row) <= set(allowed):
-        got = ", ".join(map(str, row)) if isinstance(row, dict) else repr(row)
-        raise ValueError(f"{where} must have keys among {', '.join(allowed)}; got {got}")
+        got = printable(", ".join(map(str, row))) if isinstance(row, dict) else quoted(row)
+        raise ValueError(f"a mapping with keys among {', '.join(allowed)} is needed, got {got}")
 
 
-def _camera(where: str, row: Any, folder: Path, namespace: str) -> Camera:
-    _check(where, row, Camera._fields)
-    texts = {name: value for name, value in row.items() if name != "parameters"}
-    wrong = {name: value for name, value in texts.items() if not isinstance(value, str)}
-    if wrong:
-        raise ValueError(f"{where}: {', '.join(wrong)} must be text, got {', '.join(map(repr, wrong.values()))}")
-    values: Dict[str, Any] = dict(texts)
+def _camera(row: Any, folder: Path, namespace: str) -> Camera:
+    _check(row, Camera._fields)
+    for name, value in row.items():
+        if name != "parameters" and not isinstance(value, str):
+            raise ValueError(f"{name} must be text, got {quoted(value)}")
+    values: Dict[str, Any] = dict(row)
     values["namespace"] = "/" + "/".join(filter(None, f"{namespace}/{row.get('namespace', '')}".split("/")))
     if "params_file" in row:
-        values["params_file"] = folder / Path(row["params_file"]).expanduser()
-        if not values["params_file"].is_file():
-            raise ValueError(f"{where}: params_file {values['params_file']} does not exist")
-    parameters = row.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise ValueError(f"{where}: parameters must be names and values, got {parameters!r}")
-    values["parameters"] = flatten(parameters)
-    unknown = [name for name in values["parameters"] if not _is_parameter(name)]
-    if unknown:
-        raise ValueError(f"{where}: no parameter is called {', '.join(unknown)}")
-    return Camera(**values)
+        values["params_file"] = _beside(folder, row["params_file"])
+    parameters = row.get("parameters")
+    if not isinstance(parameters, (dict, type(None))):
+        raise ValueError(f"parameters must be names and values, got {quoted(parameters)}")
+    values["parameters"] = flatten(parameters or {})
+    check(values["parameters"])
+    camera = Camera(**values)
+    if not is_name(camera.full_name) or "/" in camera.name:
+        called = f"namespace {quoted(camera.namespace)} and name {quoted(camera.name)}"
+        raise ValueError(f"a node's name needs {RULE}, got {called}")
+    for topic in (camera.image_topic, camera.camera_info_topic):
+        if not is_name(expand(topic, camera.full_name)):
+            raise ValueError(f"a topic's name needs {RULE}, got {quoted(topic)}")
+    return camera
 
 
-def _is_parameter(name: str) -> bool:
-    """Whether a node has it: this package's own, and what ROS gives every node."""
-    return name in PARAMETERS or name == "use_sim_time" or name.startswith("qos_overrides.")
+def _beside(folder: Path, name: str) -> Path:
+    """A file that a rig in this folder names, which must be there."""
+    try:
+        path = folder / Path(name).expanduser()
+        is_there = path.is_file()
+    except (OSError, RuntimeError, ValueError) as err:  # no such user's home, or no path at all
+        raise ValueError(f"params_file {quoted(name)}: {printable(str(err))}") from err
+    if not is_there:
+        raise ValueError(f"params_file {printable(str(path))} does not exist")
+    return path

@@ -1,0 +1,30 @@
+"""Names of nodes and topics by ROS's rules, checked where ROS itself would fail later. Imports no ROS."""
+
+from __future__ import annotations
+
+import re
+
+#: Characters that a full name may have: ROS allows 247, of which a node's own topics and services need up to 32.
+MAX_NAME = 200
+#: What a name is made of, for error messages.
+RULE = f"letters, digits and single underscores, no digit first, parts joined by /, at most {MAX_NAME} characters"
+_FULL = re.compile(r"(/[A-Za-z_][A-Za-z0-9_]*)+")
+
+
+def is_name(full: str) -> bool:
+    """Whether a node or a topic can be called so from the root, such as `/front/polar_pipeline`."""
+    # two underscores in a row mark what remapping rules are about, such as __node
+    return len(full) <= MAX_NAME and "__" not in full and _FULL.fullmatch(full) is not None
+
+
+def expand(topic: str, node: str) -> str:
+    """A topic's name from the root.
+
+    Args:
+        topic: Its name for a node: from the root, below the node (`~/`), or else in the node's namespace.
+        node: The node's name from the root.
+    """
+    if topic.startswith("/"):
+        return topic
+    folder = node if topic.startswith("~/") else node.rpartition("/")[0]
+    return f"{folder}/{topic[2:] if topic.startswith('~/') else topic}"
