@@ -13,6 +13,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchDescription
 from polar_pipeline.doctor import transport_environment
+from polar_pipeline.ros.preset import read_nodes
 
 CONFIG = Path(__file__).parent.parent / "config"
 ARGUMENTS = {
@@ -31,9 +32,11 @@ ARGUMENTS = {
 
 def pipeline_node(context):
     sensor, params_file = (LaunchConfiguration(name).perform(context) for name in ("sensor", "params_file"))
-    if not Path(params_file).is_file():  # launch would warn, and start a node with defaults
-        shipped = ", ".join(str(path) for path in sorted(CONFIG.glob("*.yaml")))
-        raise RuntimeError(f"params_file {params_file} is no file; the package has {shipped}")
+    try:
+        read_nodes(Path(params_file))  # launch would warn of a file that is not there, and start a node with defaults
+    except ValueError as err:
+        shipped = ", ".join(str(path) for path in sorted(CONFIG.glob("*.yaml")) if path.name != "rig.yaml")
+        raise RuntimeError(f"params_file {err}; the package has {shipped}") from err
     return [
         Node(
             package="polar_pipeline",

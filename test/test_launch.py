@@ -175,9 +175,38 @@ def test_parameters_that_are_nowhere(environment: Any) -> None:
     """Rather than a node with defaults, which would take a colour camera for a mono one."""
     process = start("polar_pipeline.launch.py", environment, "params_file:=triton_color.yaml")
     output, _ = process.communicate(timeout=TIMEOUT)
-    assert "params_file triton_color.yaml is no file" in output
+    assert "params_file triton_color.yaml cannot be read: No such file or directory" in output
     assert str(ROOT / "config" / "triton_color.yaml") in output  # what it may have meant
     assert "process started" not in output
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: &a [*a]", "cannot be read: it is nested more than"),
+        ("resolution: full", "is no file of ROS parameters: resolution must have names of nodes"),
+        ("", "is no file of ROS parameters"),
+        ("/**: [", "cannot be read: line 1"),
+    ],
+)
+@pytest.mark.parametrize("file", ["polar_pipeline.launch.py", "rig.launch.py"])
+def test_parameters_that_are_none(environment: Any, tmp_path: Path, file: str, text: str, said: str) -> None:
+    (tmp_path / "wrong.yaml").write_text(text)
+    (tmp_path / "rig.yaml").write_text("cameras: [{params_file: wrong.yaml}]")
+    argument = f"rig:={tmp_path}/rig.yaml" if file.startswith("rig") else f"params_file:={tmp_path}/wrong.yaml"
+    process = start(file, environment, argument)
+    output, _ = process.communicate(timeout=TIMEOUT)
+    assert f"wrong.yaml {said}" in output
+    assert "Traceback" not in output
+    assert "process started" not in output
+
+
+@pytest.mark.parametrize("argument", ["rig:=none.yaml", "rig:=.", "rig:=/dev/zero"])
+def test_rig_that_is_no_file(environment: Any, argument: str) -> None:
+    process = start("rig.launch.py", environment, argument)
+    output, _ = process.communicate(timeout=TIMEOUT)
+    assert "cannot be read" in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("yes", ["true", "True", "1"])
