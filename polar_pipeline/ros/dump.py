@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
 import rclpy
 from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.srv import GetParameters
-from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 
+from polar_pipeline.ros.names import RULE, is_name
 from polar_pipeline.ros.parameters import PARAMETERS
+from polar_pipeline.ros.preset import plain
+from polar_pipeline.text import printable, quoted
 
 
 def read_parameters(name: str, wait: float) -> Dict[str, Any]:
@@ -26,9 +28,11 @@ def read_parameters(name: str, wait: float) -> Dict[str, Any]:
         Name -> value, in the table's order; those that a node of another version lacks are left out.
 
     Raises:
-        RuntimeError: No such node answers, or none can be called so.
+        RuntimeError: No such node answers, none can be called so, or it answers with what no file can hold.
     """
     full = f"/{name.strip('/')}"
+    if not is_name(full):
+        raise RuntimeError(f"{quoted(name)} is no node's name, which needs {RULE}")
     # signals stay with the caller, whose exceptions end the wait wherever it is
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:
@@ -36,23 +40,36 @@ def read_parameters(name: str, wait: float) -> Dict[str, Any]:
         try:
             client = node.create_client(GetParameters, f"{full}/get_parameters")
             if not client.wait_for_service(wait):
-                others = ", ".join(_running(node)) or "none"
+                others = printable(", ".join(_running(node))) or "none"
                 raise RuntimeError(f"no node {full} within {wait:g} s; running nodes of this package: {others}")
             future = client.call_async(GetParameters.Request(names=list(PARAMETERS)))
             rclpy.spin_until_future_complete(node, future, timeout_sec=wait)
             if not future.done():
                 raise RuntimeError(f"{full} does not answer within {wait:g} s")
-            pairs = zip(PARAMETERS, future.result().values)
-            messages = [ParameterMessage(name=key, value=value) for key, value in pairs if value.type]
-            if not messages:
-                raise RuntimeError(f"{full} has no parameter of this package")
-            return {row.name: row.value for row in map(Parameter.from_parameter_msg, messages)}
-        except NameValidationException as err:
-            raise RuntimeError(f"{name!r} is no node's name: {str(err).splitlines()[0]}") from err
+            return _values(full, future.result().values)
         finally:
             node.destroy_node()
     finally:
         rclpy.shutdown()
+
+
+def _values(node: str, answers: Sequence[Any]) -> Dict[str, Any]:
+    """The values in a node's answer, which another program under its name may have given."""
+    if answers and len(answers) != len(PARAMETERS):
+        raise RuntimeError(f"{node} answers with {len(answers)} values when asked for {len(PARAMETERS)}")
+    found = {name: _value(node, name, answer) for name, answer in zip(PARAMETERS, answers) if answer.type}
+    if not found:
+        raise RuntimeError(f"{node} has no parameter of this package")
+    return found
+
+
+def _value(node: str, name: str, answer: Any) -> Any:
+    try:
+        value = Parameter.from_parameter_msg(ParameterMessage(name=name, value=answer)).value
+        plain(value)  # which refuses what a file cannot hold
+    except ValueError as err:  # also of a type that ROS does not have
+        raise RuntimeError(f"{node}: {name} cannot be saved: {printable(str(err))}") from err
+    return value
 
 
 def _running(node: Node) -> List[str]:
