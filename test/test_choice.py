@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -99,6 +101,12 @@ def test_what_was_measured_before_is_kept(file: Path) -> None:
     assert [path.name for path in file.parent.iterdir()] == [file.name]  # nothing half written is left
 
 
+def entry(**changes: Any) -> str:
+    """A file of one measured schedule, with some of its values changed."""
+    schedule = {"kernel": "tile", "window": "tile", "threads": 64, "tile_x": 8}
+    return json.dumps([{"work": "x", "size": [1, 2], "schedule": schedule, "us": 1, **changes}])
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -108,16 +116,65 @@ def test_what_was_measured_before_is_kept(file: Path) -> None:
         '[{"work": "x", "size": [1, 2], "schedule": {"y": 1}, "us": 1}]',
         '[{"work": "x", "size": [1, 2], "schedule": {"kernel": "tile", "window": "tile", "threads": null}, "us": 1}]',
         '[{"work": "x", "size": [1, 2], "schedule": {"kernel": "tile", "window": "tile", "threads": 64.0}, "us": 1}]',
+        "{}",
+        "5",
+        "[" * 100_000,
+        "[" + "9" * 500_000 + "]",
+        entry(work=5),
+        entry(work=[]),
+        entry(size=[1]),
+        entry(size="12"),
+        entry(size=[True, 2]),
+        entry(size=[1.5, 2]),
+        entry(size=[10**9, 2]),
+        entry(us="1"),
+        entry(us=True),
+        entry(us=math.nan),
+        entry(us=math.inf),
+        entry(us=10**900),
+        entry(us=-1),
+        entry(schedule=[]),
+        entry(schedule={"kernel": 1, "window": "tile", "threads": 64, "tile_x": 8}),
+        entry(schedule={"kernel": "tile", "window": [], "threads": 64, "tile_x": 8}),
+        entry(schedule={"kernel": "tile", "window": "tile", "threads": 64, "tile_x": 10**900}),
+        entry(schedule={"kernel": "tile", "window": "tile", "threads": True, "tile_x": 8}),
+        entry(schedule={"kernel": "tile", "window": "tile", "threads": 64, "tile_x": 8, "more": 1}),
+        entry()[:-3] + ', "us": 2}]',
     ],
+    ids=lambda text: text[:60],
 )
 def test_a_broken_file_is_an_error_and_stays(file: Path, text: str) -> None:
     file.parent.mkdir()
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(ScheduleError, match=r"xavier\.json is no list of tuned schedules"):
+    with pytest.raises(ScheduleError, match=r"xavier\.json is no list of tuned schedules") as caught:
         choose(make(), XAVIER)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 800
     with pytest.raises(ScheduleError, match=r"xavier\.json is no list of tuned schedules"):
         keep(make(), XAVIER, Measured(Schedule("tile", "tile", 128, 16, 16), 1.0))
     assert file.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.timeout(60)
+def test_what_is_no_file_is_an_error(file: Path) -> None:
+    file.parent.mkdir()
+    os.mkfifo(file)
+    with pytest.raises(ScheduleError, match="no regular file"):
+        choose(make(), XAVIER)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ScheduleError, match="no regular file"):
+        choose(make(), XAVIER)
+
+
+@pytest.mark.parametrize("sizes", [(0, 0, 0, 0, 0), (1 << 20,) * 5, (32, 0, 0, 1, 1), (64, 7, 3, 2, 1)])
+@pytest.mark.parametrize(("kernel", "window"), [("tile", "tile"), ("tile", "no"), ("no", "tile"), ("ssim", "tensor")])
+def test_a_schedule_of_no_sense_is_passed_over(file: Path, kernel: str, window: str, sizes: Tuple[int, ...]) -> None:
+    works: List[AnyWork] = [make(), make(resolution="full"), make(sensor="IMX250MYR", resolution="full"), compared()]
+    for work in works:
+        keep(work, XAVIER, Measured(Schedule(kernel, window, *sizes), 1.0))
+        assert tuned(work, XAVIER) is None
+    assert file.is_file()
 
 
 def test_no_schedule_fits() -> None:

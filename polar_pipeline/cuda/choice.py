@@ -13,11 +13,17 @@ from polar_pipeline.cuda.device import Device
 from polar_pipeline.cuda.schedule import Prediction, Schedule, ScheduleError
 from polar_pipeline.cuda.ssim import Similarity
 from polar_pipeline.cuda.work import Work
+from polar_pipeline.documents import read_json
 from polar_pipeline.files import replacing
 from polar_pipeline.share import share_path
+from polar_pipeline.text import printable, quoted
 
 #: What the first launch does, or the second.
 AnyWork = Union[Work, Similarity]
+#: More than any size in a schedule, or of an image.
+MAX_SIZE = 1 << 20
+#: More microseconds than any frame takes.
+MAX_US = 1e9
 
 
 class Measured(NamedTuple):
@@ -124,17 +130,34 @@ def keep(work: AnyWork, device: Device, best: Measured) -> Path:
 
 @lru_cache(maxsize=None)
 def _read(path: Path) -> Dict[Tuple[str, int, int], Measured]:
-    if not path.is_file():
+    if not path.exists():
         return {}
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        return {(row["work"], *row["size"]): Measured(_schedule(**row["schedule"]), float(row["us"])) for row in rows}
-    except (ValueError, KeyError, TypeError) as err:
-        raise ScheduleError(f"{path} is no list of tuned schedules: {err!r}") from err
+        rows = read_json(path)
+        if not isinstance(rows, list):
+            raise ValueError(f"it must be a list, got {quoted(rows)}")
+        return dict(map(_row, rows))
+    except ValueError as err:
+        said = printable(str(err), 400)
+        raise ScheduleError(f"{printable(str(path))} is no list of tuned schedules: {said}") from err
 
 
-def _schedule(kernel: str, window: str, **sizes: Any) -> Schedule:
-    """A schedule as files have it."""
-    if any(type(size) is not int for size in sizes.values()):
-        raise ValueError(f"sizes must be whole numbers, got {sizes}")
-    return Schedule(kernel, window, **sizes)
+def _row(row: Any) -> Tuple[Tuple[str, int, int], Measured]:
+    """A measured schedule as files have it, and its key.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        work, (width, height), schedule, us = (row[name] for name in ("work", "size", "schedule", "us"))
+        found = Schedule(**schedule)
+    except (KeyError, TypeError, ValueError) as err:
+        raise ValueError(f"{quoted(row)} has not the keys of a measured schedule") from err
+    texts, sizes = (work, *found[:2]), (width, height, *found[2:])
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"work, kernel and window must be text, got {quoted(texts)}")
+    if not all(type(size) is int and 0 <= size <= MAX_SIZE for size in sizes):
+        raise ValueError(f"sizes must be whole numbers in [0, {MAX_SIZE}], got {quoted(sizes)}")
+    if type(us) not in (int, float) or not 0 <= us <= MAX_US:
+        raise ValueError(f"us must be a number in [0, {MAX_US:g}], got {quoted(us)}")
+    return (work, width, height), Measured(found, float(us))
