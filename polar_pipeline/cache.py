@@ -29,6 +29,8 @@ _LOG = logging.getLogger(__name__)
 _DIGEST_BYTES = 32
 #: Modes of what is made here.
 _FOLDER, _FILE = 0o700, 0o600
+#: What mends a place that is not this user's to change.
+_ELSEWHERE = "set XDG_CACHE_HOME to a folder of your own (with sudo: sudo -H)"
 #: Symbolic links on the way to the folder that are followed, as many as the kernel does.
 _MOST_LINKS = 40
 
@@ -96,7 +98,7 @@ def _open_checked(folder: int, name: str) -> Optional[Entry]:
         info = os.fstat(descriptor)
         if stat.S_ISREG(info.st_mode):
             if info.st_uid not in _trusted() or _others_write(info):
-                raise UntrustedError(f"{name} could have been written by others; it is compiled anew")
+                raise UntrustedError(f"{name} could have been written by other users; it is compiled anew")
             _tighten(descriptor, info, _FILE)
             with os.fdopen(descriptor, "rb", closefd=False) as stream:
                 data = stream.read()
@@ -178,7 +180,7 @@ def private_folder() -> Iterator[Path]:
         if info.st_uid not in (*_trusted(), Path("/").stat().st_uid):
             raise UntrustedError(f"{_belongs(parent, info)}; set TMPDIR to a folder of your own")
         if _others_write(info) and not info.st_mode & stat.S_ISVTX:
-            raise UntrustedError(f"others can replace what is in {_shown(parent)}: {_command('chmod +t', parent)}")
+            raise UntrustedError(f"other users can replace what is in {_shown(parent)}; {_command('chmod +t', parent)}")
     with tempfile.TemporaryDirectory(prefix="polar_pipeline") as folder:
         yield Path(folder)
 
@@ -223,13 +225,13 @@ def _walk(path: Path, make: bool) -> Iterator[int]:
             opened.append(step)
             info = os.fstat(step)
             if info.st_uid not in _trusted():
-                elsewhere = "set XDG_CACHE_HOME to a folder of your own (with sudo: sudo -H)"
-                raise UntrustedError(f"{_belongs(here, info)}; {elsewhere}")
+                raise UntrustedError(f"{_belongs(here, info)}; {_ELSEWHERE}")
             if not stat.S_ISLNK(info.st_mode):
                 if _others_write(info) and not (names and info.st_mode & stat.S_ISVTX):
                     # what already lies in the folder itself could be theirs
                     mend = _command("chmod go-w" if names else "rm -r", here)
-                    raise UntrustedError(f"others than you can write to {_shown(here)}: {mend}")
+                    mend = mend if info.st_uid == os.geteuid() else _ELSEWHERE
+                    raise UntrustedError(f"other users can write to {_shown(here)}; {mend}")
                 at, place = step, here
                 continue
             links += 1
@@ -311,4 +313,4 @@ def _belongs(path: Path, info: os.stat_result) -> str:
 
 
 def _command(command: str, path: Path) -> str:
-    return f"{command} {printable(shlex.quote(str(path)))}"
+    return f"run {command} {printable(shlex.quote(str(path)))}"

@@ -145,7 +145,7 @@ def test_an_entry_that_others_could_write_is_replaced(
 ) -> None:
     (folder / NAME).chmod(bits)
     assert read_entry(NAME) is None
-    assert "could have been written by others" in caplog.text
+    assert "could have been written by other users" in caplog.text
     write_entry(NAME, b"new")
     assert read_entry(NAME) == b"new"
     assert mode(folder / NAME) == 0o600
@@ -182,7 +182,7 @@ def test_what_is_no_whole_file_is_no_entry(kind: str, folder: Path, tmp_path: Pa
 @pytest.mark.parametrize("bits", [0o777, 0o702, 0o1777])
 def test_a_folder_that_others_can_write_to_is_refused(bits: int, folder: Path) -> None:
     folder.chmod(bits)
-    assert refusal() == f"others than you can write to {folder}: rm -r {folder}"
+    assert refusal() == f"other users can write to {folder}; run rm -r {folder}"
     assert mode(folder) == bits
     shutil.rmtree(str(folder))  # as advised
     assert check_cache() == folder
@@ -200,7 +200,7 @@ def test_a_folder_of_somebody_else_is_refused(where: str, folder: Path, give_awa
 
 def test_a_parent_that_others_can_write_to_is_refused_unless_sticky(folder: Path) -> None:
     folder.parent.chmod(0o777)
-    assert refusal() == f"others than you can write to {folder.parent}: chmod go-w {folder.parent}"
+    assert refusal() == f"other users can write to {folder.parent}; run chmod go-w {folder.parent}"
     folder.parent.chmod(0o1777)  # like /tmp: nobody can replace what is ours
     assert read_entry(NAME) == b"ours"
     shutil.rmtree(str(folder))
@@ -280,6 +280,17 @@ def test_what_root_has_put_there_is_trusted(nobody: Path, monkeypatch: pytest.Mo
 
 
 @needs_root
+def test_a_folder_of_root_that_others_can_write_to_is_not_mended_by_a_user(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(nobody))
+    os.seteuid(0)
+    nobody.chmod(0o777)
+    os.seteuid(NOBODY)
+    assert refusal().startswith(f"other users can write to {nobody}; set XDG_CACHE_HOME")
+
+
+@needs_root
 def test_root_does_not_trust_others(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.seteuid(0)
     os.chown(nobody, NOBODY, NOBODY)
@@ -309,7 +320,7 @@ def test_the_reason_is_logged_once_and_without_control_characters(
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     shown = f"{tmp_path}/a\\x1b[2J b"
-    assert record.getMessage().endswith(f"others than you can write to {shown}: chmod go-w '{shown}'")
+    assert record.getMessage().endswith(f"other users can write to {shown}; run chmod go-w '{shown}'")
 
 
 # ------------------------------------------------------------------------------------------------- disks and processes
@@ -365,7 +376,9 @@ def test_a_temporary_folder_where_others_can_replace_ours_is_refused(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     tmp_path.chmod(0o777)
-    with pytest.raises(UntrustedError, match=f"others can replace what is in {tmp_path}: chmod \\+t"), private_folder():
+    with pytest.raises(
+        UntrustedError, match=f"other users can replace what is in {tmp_path}; run chmod \\+t"
+    ), private_folder():
         pass
     tmp_path.chmod(0o700)
     with private_folder():

@@ -82,7 +82,7 @@ def test_a_cache_that_is_not_used_is_said_with_what_mends_it(monkeypatch: pytest
     folder.chmod(0o777)
     found = states()["kernel cache"]
     assert found.state == "problem"
-    assert found.text.startswith(f"others than you can write to {folder}: rm -r {folder};")
+    assert found.text.startswith(f"other users can write to {folder}; run rm -r {folder};")
     folder.rmdir()
     folder.parent.rmdir()
     folder.parent.write_text("a file, where a folder should be")

@@ -201,7 +201,7 @@ def test_a_temporary_folder_where_others_can_replace_ours_is_not_used(
     (tmp_path / "open").chmod(0o777)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "open"))
     monkeypatch.setenv("CXX", compiler.command[0])
-    assert "cannot be compiled: others can replace what is in" in without_kernels()
+    assert "cannot be compiled: other users can replace what is in" in without_kernels()
     assert compiler.compilations == 0
 
 
