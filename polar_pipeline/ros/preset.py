@@ -88,12 +88,12 @@ def from_yaml(path: Path) -> Dict[str, Any]:
     nodes = read_nodes(path)
     everyone = nodes.pop("/**", {})
     if len(nodes) > 1:
-        raise _wrong(path, f"parameters of several nodes: {printable(', '.join(nodes))}")
+        raise _wrong(path, f"has parameters of several nodes: {', '.join(nodes)}")
     found = {**everyone, **next(iter(nodes.values()), {})}
     try:
         check(found)
     except ValueError as err:
-        raise _wrong(path, str(err)) from err
+        raise _wrong(path, f"says what no node takes: {err}") from err
     return {name: found.get(name, row.default) for name, row in PARAMETERS.items()}
 
 
@@ -129,7 +129,7 @@ def read_nodes(path: Path) -> Dict[str, Dict[str, Any]]:
                 raise ValueError(f"the node {printable(name)} occurs twice")
             nodes[name] = flatten(parameters)
     except ValueError as err:
-        raise _wrong(path, str(err)) from err
+        raise _wrong(path, f"is no file of ROS parameters: {err}") from err
     return nodes
 
 
@@ -158,7 +158,7 @@ def _short(name: str) -> str:
 
 
 def _wrong(path: Path, reason: str) -> ValueError:
-    return ValueError(f"{printable(str(path))} is no file of ROS parameters: {printable(reason, 400)}")
+    return ValueError(f"{printable(str(path))} {printable(reason, 400)}")
 
 
 def flatten(tree: Mapping[Any, Any], prefix: str = "") -> Dict[str, Any]:
