@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
-from mcap.reader import McapReader
-from mcap.summary import Summary
 
 from polar_pipeline import messages
 from polar_pipeline.cpu.ssim import ssim_strip
 from polar_pipeline.messages import FLOAT32, IMAGE
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.reference import luma
-from polar_pipeline.replay.source import UNREADABLE, SourceError, read_mcap
+from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, reading
+from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.sensor import FrameError
+from polar_pipeline.text import printable
 
 #: AoLP counts where the golden DoLP reaches this, DoLP and AoLP where the golden intensity does: below, noise rules.
 MIN_DOLP = 0.05
@@ -58,24 +58,24 @@ class Golden:
         places: Product -> stamp in nanoseconds -> where its messages are; one, as long as stamps differ.
     """
 
-    def __init__(self, path: Path, reader: McapReader, summary: Summary) -> None:
+    def __init__(self, path: Path, file: McapFile) -> None:
         self.path = path
         self.places: Dict[str, Dict[int, List[Place]]] = {}
-        self._reader = reader
+        self._file = file
         self._topics: Dict[str, str] = {}
-        for channel in summary.channels.values():
+        for topic in file.topics.values():
             # recorded in a namespace, a topic ends like the product's
-            name = next((row.name for row in PRODUCTS.values() if f"/{channel.topic}".endswith(f"/{row.topic}")), None)
-            if name is not None and self._topics.setdefault(name, channel.topic) != channel.topic:
-                raise SourceError(f"{path} holds {name} twice: on {self._topics[name]} and {channel.topic}")
+            name = next((row.name for row in PRODUCTS.values() if f"/{topic}".endswith(f"/{row.topic}")), None)
+            if name is not None and self._topics.setdefault(name, topic) != topic:
+                raise SourceError(f"{path} holds {name} twice: on {printable(self._topics[name])}, {printable(topic)}")
         names = {topic: name for name, topic in self._topics.items()}
         known: Dict[Tuple[str, int], int] = Counter()
-        for schema, channel, row in reader.iter_messages(list(names)) if names else ():
-            name, stamp = names[channel.topic], row.log_time
-            if schema is not None and schema.name == IMAGE:
+        for row in file.messages(names) if names else ():
+            name, stamp = names[file.topics[row.connection]], row.time_ns
+            if file.kinds[row.connection] == IMAGE:
                 stamp = messages.decode_image(row.data).stamp_ns
-            place = Place(row.log_time, known[name, row.log_time])
-            known[name, row.log_time] += 1
+            place = Place(row.time_ns, known[name, row.time_ns])
+            known[name, row.time_ns] += 1
             self.places.setdefault(name, {}).setdefault(stamp, []).append(place)
 
     def load(self, name: str, stamp_ns: int, before: int = 0) -> Optional[np.ndarray]:
@@ -93,14 +93,12 @@ class Golden:
         if before >= len(places):
             return None
         place = places[before]
-        rows = self._reader.iter_messages([self._topics[name]], starting_at=place.time_ns, ending_at=place.time_ns)
-        try:
-            schema, _, row = next(islice(rows, place.before, None))
-            if schema is not None and schema.name == FLOAT32:
+        with reading(self.path, f"is damaged: {name} of stamp {stamp_ns} cannot be read"):
+            rows = self._file.messages([self._topics[name]], place.time_ns)
+            row = next(islice(rows, place.before, None))
+            if self._file.kinds[row.connection] == FLOAT32:
                 return np.array(messages.decode(row.data, FLOAT32).data, np.float32)
             return messages.to_array(messages.decode_image(row.data))
-        except UNREADABLE as err:
-            raise SourceError(f"{self.path}: {name} of stamp {stamp_ns} cannot be read: {err}") from err
 
     def intensity(self, stamp_ns: int) -> Optional[np.ndarray]:
         """(h, w) float32 in [0, 1]: S0/2 of one frame, what SSIM mode `reference` compares with.
@@ -116,17 +114,20 @@ class Golden:
 
 
 @contextmanager
-def open_golden(path: Path) -> Iterator[Golden]:
+def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
     """Open a recording of products, such as one that replay wrote.
+
+    Args:
+        path: The file.
+        max_bytes: What its chunks held at once may have, uncompressed.
 
     Raises:
         SourceError: It cannot be read or holds no products.
     """
-    with path.open("rb") as stream:
-        try:
-            golden = Golden(path, *read_mcap(path, stream))
-        except UNREADABLE as err:
-            raise SourceError(f"{path} cannot be read: {type(err).__name__}: {err}") from err
+    with ExitStack() as stack:
+        with reading(path):
+            stream = stack.enter_context(BoundedFile(path, max_bytes))
+            golden = Golden(path, McapFile(path, stream, max_bytes))
         if not golden.places:
             raise SourceError(f"{path} holds no products: {', '.join(row.topic for row in PRODUCTS.values())}")
         yield golden

@@ -3,48 +3,32 @@
 from __future__ import annotations
 
 import io
-import sqlite3
-import struct
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterator, NamedTuple, Optional, Tuple, Union
+from typing import Any, Generator, Iterator, NamedTuple, Tuple, Union
 
-import cv2
 import numpy as np
-from mcap.exceptions import McapError
-from mcap.reader import McapReader, make_reader
-from mcap.summary import Summary
-from rosbags import rosbag1, rosbag2
 
 from polar_pipeline import messages
-from polar_pipeline.messages import COMPRESSED, IMAGE, ImageMessage
+from polar_pipeline.messages import COMPRESSED, IMAGE, Cdr, ImageMessage
+from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, inflate, megabytes, reading
+from polar_pipeline.replay.mcapfile import McapFile
+from polar_pipeline.replay.rawpicture import decode, read_raw
+from polar_pipeline.replay.rosbag1 import Rosbag1
+from polar_pipeline.replay.rosbag2 import Topics, folder_rows, mcap_rows, read_metadata, sqlite_rows, sqlite_topics
 from polar_pipeline.sensor import FrameError
+from polar_pipeline.text import printable, quoted
 
 #: Files of a folder that are taken for raw images.
 SUFFIXES = (".png", ".tif", ".tiff", ".pgm", ".npy")
 #: Frames per second of a folder unless a rate is given: the camera's.
 DEFAULT_RATE = 24.0
-
-#: First and last bytes of an mcap file.
-_MCAP = b"\x89MCAP0\r\n"
-
-#: What the readers raise on files that are damaged or no recordings (a `FrameError` is a `ValueError`).
-UNREADABLE = (
-    McapError,
-    rosbag1.ReaderError,
-    rosbag2.ReaderError,
-    sqlite3.Error,
-    struct.error,
-    ValueError,
-    LookupError,
-    TypeError,
-    AssertionError,
-    EOFError,
-)
-
-
-class SourceError(Exception):
-    """A recording that cannot be read."""
+#: Lowest and highest rate of a folder.
+RATES = (1e-3, 1e6)
+#: The first time, in nanoseconds, that a message's stamp cannot hold: its seconds have 32 bits and a sign.
+_END_OF_TIME = 2**31 * 1_000_000_000
+#: Topics that an error lists.
+_LISTED = 20
 
 
 class Recorded(NamedTuple):
@@ -53,33 +37,39 @@ class Recorded(NamedTuple):
     Attributes:
         time_ns: When it was recorded.
         kind: Message type, or "" for a file.
-        data: The message's bytes, or the file.
-        is_ros1: Whether the bytes are a ROS 1 message.
+        data: The message's bytes, the file, or why it cannot be read.
+        encoding: How the bytes are written: `cdr`, `ros1`, or `zstd`, which is CDR, compressed.
+        max_bytes: What the image may have.
     """
 
     time_ns: int
     kind: str
-    data: Union[bytes, Path]
-    is_ros1: bool = False
+    data: Union[bytes, memoryview, Path, FrameError]
+    encoding: str = "cdr"
+    max_bytes: int = MAX_BYTES
 
     def image(self) -> ImageMessage:
-        """The image as a message; its stamp is the recorded time if it has none.
+        """The image as a message; its stamp is the recorded time if it has none, or one before 1970.
 
         Raises:
-            FrameError: It cannot be decoded (causes `cdr`, `file`, `encoding`).
+            FrameError: It cannot be decoded (causes `cdr`, `file`, `size`, `type`).
         """
         if isinstance(self.data, Path):
-            return _as_message(read_raw(self.data), self.time_ns, self.data.stem)
-        cdr = messages.from_ros1(self.data, self.kind) if self.is_ros1 else self.data
-        if self.kind == IMAGE:
-            image = messages.decode_image(cdr)
+            image = _as_message(read_raw(self.data, self.max_bytes), self.time_ns, self.data.stem)
+        elif self.kind == IMAGE:
+            image = messages.decode_image(self._message())
         else:
-            compressed = messages.decode(cdr, COMPRESSED)
-            pixels = cv2.imdecode(compressed.data, cv2.IMREAD_UNCHANGED) if compressed.data.size else None
-            if pixels is None:
-                raise FrameError("file", f"{compressed.data.size} bytes of {compressed.format!r} are no picture")
+            compressed = messages.decode(self._message(), COMPRESSED)
+            try:
+                pixels = decode(compressed.data, self.max_bytes)
+            except FrameError as err:
+                raise FrameError(err.cause, f"a compressed image of format {quoted(compressed.format)}: {err}") from err
             image = _as_message(pixels, messages.stamp_of(compressed), compressed.header.frame_id)
-        return image if image.stamp_ns > 0 else image._replace(stamp_ns=self.time_ns)
+        if 0 < image.stamp_ns < _END_OF_TIME:
+            return image
+        if not 0 <= self.time_ns < _END_OF_TIME:
+            raise FrameError("cdr", f"stamped {image.stamp_ns} ns and recorded at {self.time_ns} ns, neither is a time")
+        return image._replace(stamp_ns=self.time_ns)
 
     def cdr(self) -> bytes:
         """The image as a serialized `sensor_msgs/Image`: the recorded bytes where they are one.
@@ -87,11 +77,35 @@ class Recorded(NamedTuple):
         Raises:
             FrameError: It cannot be decoded.
         """
-        if isinstance(self.data, bytes) and self.kind == IMAGE:
-            return bytes(messages.from_ros1(self.data, IMAGE)) if self.is_ros1 else self.data
+        if self.kind == IMAGE:
+            message = self._message()
+            messages.decode_image(message)
+            return bytes(message)
         image = self.image()
         pixels = messages.to_raw(image).unpack().mosaic
         return bytes(messages.encode_image(image.stamp_ns, image.frame_id, image.encoding, pixels))
+
+    def _message(self) -> Cdr:
+        """The message in CDR, uncompressed.
+
+        Raises:
+            FrameError: It cannot be had (causes `cdr`, `size`).
+        """
+        if isinstance(self.data, FrameError):
+            raise self.data
+        if isinstance(self.data, Path):
+            raise TypeError(f"{self.data} is a file, not a message")
+        if self.encoding == "ros1":
+            return messages.from_ros1(self.data, self.kind)
+        if self.encoding != "zstd":
+            return self.data
+        try:
+            message = inflate(io.BytesIO(self.data), "zstd", self.max_bytes)
+        except Exception as err:  # zstandard.ZstdError, MemoryError
+            raise FrameError("cdr", f"{len(self.data)} bytes cannot be decompressed: {printable(str(err))}") from err
+        if message is None:
+            raise FrameError("size", f"a message of more than {megabytes(self.max_bytes)} (--max-mb)")
+        return message
 
 
 class Source(NamedTuple):
@@ -106,30 +120,6 @@ class Source(NamedTuple):
     topic: str
     total: int
     records: Iterator[Recorded]
-
-
-def read_raw(path: Path) -> np.ndarray:
-    """A raw image from a PNG, TIFF, PGM or NPY file: (H, W) uint8 or uint16.
-
-    Raises:
-        FrameError: The file is no picture (cause `file`) or not a raw mosaic (cause `type`).
-    """
-    try:
-        with path.open("rb") as stream:
-            pixels: Optional[np.ndarray]
-            if path.suffix.lower() == ".npy":
-                pixels = np.lib.format.read_array(stream)  # np.load takes archives too
-            else:
-                pixels = cv2.imdecode(np.frombuffer(stream.read(), np.uint8), cv2.IMREAD_UNCHANGED)
-    except Exception as err:  # what a damaged NPY file raises is not said anywhere; tokenize.TokenError, for one
-        raise FrameError("file", f"{path} cannot be read: {err}") from err
-    if pixels is None:
-        raise FrameError("file", f"{path} is no picture that OpenCV can read")
-    if pixels.ndim != 2 or pixels.dtype not in (np.uint8, np.uint16):
-        raise FrameError(
-            "type", f"{path} must hold one channel of 8 or 16 bit, the raw mosaic; got {pixels.dtype} {pixels.shape}"
-        )
-    return pixels
 
 
 def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessage:
@@ -147,101 +137,112 @@ def is_recording(path: Path) -> bool:
     return path.suffix in (".mcap", ".bag", ".db3") or (path / "metadata.yaml").exists()
 
 
+def recording_of(path: Path) -> Path:
+    """What `open_source` reads: the rosbag2 folder around a `.db3` file that lies in one, else the path itself."""
+    is_part = path.suffix == ".db3" and (path.parent / "metadata.yaml").exists()
+    return path.parent if is_part else path
+
+
 @contextmanager
-def open_source(path: Path, topic: str = "", rate: float = DEFAULT_RATE) -> Iterator[Source]:
+def open_source(
+    path: Path, topic: str = "", rate: float = DEFAULT_RATE, max_bytes: int = MAX_BYTES
+) -> Iterator[Source]:
     """Open a recording.
+
+    Reading it takes at most `max_bytes` for the chunks that are held at once, as much for the frame that is decoded,
+    and as much again for OpenCV while it decodes a picture.
 
     Args:
         path: A rosbag2 folder, an `.mcap` or `.db3` file, a ROS 1 `.bag`, a picture, or a folder of pictures, which are
             sorted by name.
         topic: Topic of the raw images; "" for the only one. Pictures have none.
-        rate: Frames per second of pictures; the first is stamped one period after 0.
+        rate: Frames per second of pictures, in `RATES`; the first is stamped one period after 0.
+        max_bytes: What one frame may have, and what the chunks of a recording held at once may have, uncompressed.
 
     Raises:
         SourceError: There is no such recording, it cannot be read, or the topic is not clear.
+        ValueError: The rate is out of range.
     """
+    if not RATES[0] <= rate <= RATES[1]:
+        raise ValueError(f"the rate must be in [{RATES[0]:g}, {RATES[1]:g}] Hz, got {quoted(rate)}")
     if not path.exists():
         raise SourceError(f"{path} does not exist")
-    if path.suffix == ".db3" and (path.parent / "metadata.yaml").exists():
-        path = path.parent
+    path = recording_of(path)
     with ExitStack() as stack:
-        try:
+        with reading(path):
             if not is_recording(path):
                 source = _open_folder(path, topic, rate)
+            elif path.is_dir():
+                source = _open_rosbag2(path, topic, max_bytes)
             elif path.suffix == ".mcap":
-                source = _open_mcap(path, topic, stack)
+                source = _open_mcap(path, topic, max_bytes, stack)
+            elif path.suffix == ".db3":
+                topics = sqlite_topics(path)
+                wanted = _choose(path, topics, topic)
+                source = _source(topics, wanted, sqlite_rows(path, wanted, topics[wanted][0], max_bytes))
             else:
-                source = _open_bag(path, topic, stack)
-        except UNREADABLE as err:
-            raise SourceError(f"{path} cannot be read: {type(err).__name__}: {err}") from err
-        yield source._replace(records=_checked(path, source.records))
+                source = _open_rosbag1(path, topic, max_bytes, stack)
+        with closing(_checked(path, source.records, max_bytes)) as records:
+            yield source._replace(records=records)
 
 
-def _checked(path: Path, records: Iterator[Recorded]) -> Iterator[Recorded]:
-    """The records, with damage reported as `SourceError`."""
-    try:
-        yield from records
-    except UNREADABLE as err:
-        raise SourceError(f"{path} is damaged: {type(err).__name__}: {err}") from err
+def _checked(path: Path, records: Iterator[Recorded], max_bytes: int) -> Generator[Recorded, None, None]:
+    """The records, with their limit, and with damage reported as `SourceError`."""
+    with reading(path, "is damaged"):
+        for record in records:
+            yield record._replace(max_bytes=max_bytes)
 
 
-def _choose(path: Path, topics: Dict[str, Tuple[str, int]], wanted: str) -> str:
+def _choose(path: Path, topics: Topics, wanted: str) -> str:
     """The topic of the raw images among topic -> (message type, count)."""
     images = {name: count for name, (kind, count) in topics.items() if kind in (IMAGE, COMPRESSED) and count}
     if wanted in images:
         return wanted
-    listed = ", ".join(sorted(images)) or "none"
+    listed = ", ".join(map(printable, sorted(images)[:_LISTED])) or "none"
+    listed += ", ..." if len(images) > _LISTED else ""
     if wanted:
-        raise SourceError(f"{path} has no images on {wanted}; topics with images: {listed}")
+        raise SourceError(f"{path} has no images on {printable(wanted)}; topics with images: {listed}")
     if len(images) != 1:
         raise SourceError(f"{path} must hold one topic of images, or --topic say which; it has: {listed}")
     return next(iter(images))
 
 
-def read_mcap(path: Path, stream: BinaryIO) -> Tuple[McapReader, Summary]:
-    """A reader of an mcap file, and what its index says.
-
-    Raises:
-        SourceError: It is none, or was cut off.
-    """
-    first = stream.read(len(_MCAP))
-    stream.seek(max(0, stream.seek(0, io.SEEK_END) - len(_MCAP)))
-    last = stream.read()
-    if first != _MCAP:
-        raise SourceError(f"{path} is no mcap file")
-    stream.seek(0)
-    reader = make_reader(stream, validate_crcs=True)
-    summary = reader.get_summary() if last == _MCAP else None
-    if summary is None:
-        raise SourceError(f"{path} has no index: the recording was cut off (`mcap recover` can repair it)")
-    return reader, summary
-
-
-def _open_mcap(path: Path, wanted: str, stack: ExitStack) -> Source:
-    reader, summary = read_mcap(path, stack.enter_context(path.open("rb")))
-    if summary.statistics is None:
-        raise SourceError(f"{path} does not say how many messages it holds (`mcap recover` counts them)")
-    counts = summary.statistics.channel_message_counts
-    topics: Dict[str, Tuple[str, int]] = {}
-    for key, channel in summary.channels.items():
-        _, before = topics.get(channel.topic, ("", 0))
-        topics[channel.topic] = (summary.schemas[channel.schema_id].name, before + counts.get(key, 0))
-    topic = _choose(path, topics, wanted)
+def _source(topics: Topics, topic: str, rows: Iterator[Tuple[int, Any]], encoding: str = "cdr") -> Source:
+    """The messages on a topic, as a source."""
     kind, count = topics[topic]
-    records = (Recorded(row.log_time, kind, row.data) for _, _, row in reader.iter_messages([topic]))
-    return Source(topic, count, records)
+    return Source(topic, count, (Recorded(time_ns, kind, data, encoding) for time_ns, data in rows))
 
 
-def _open_bag(path: Path, wanted: str, stack: ExitStack) -> Source:
-    is_ros1 = path.suffix == ".bag"
-    reader: Any = stack.enter_context(rosbag1.Reader(path) if is_ros1 else rosbag2.Reader(path))
-    topic = _choose(path, {name: (row.msgtype or "", row.msgcount) for name, row in reader.topics.items()}, wanted)
-    connections = [row for row in reader.connections if row.topic == topic]
-    records = (
-        Recorded(time_ns, connection.msgtype, bytes(data), is_ros1)
-        for connection, time_ns, data in reader.messages(connections=connections)
+def _open_mcap(path: Path, wanted: str, max_bytes: int, stack: ExitStack) -> Source:
+    file = McapFile(path, stack.enter_context(BoundedFile(path, max_bytes)), max_bytes)
+    if file.counts is None:
+        raise SourceError(f"{path} does not say how many messages it holds (`mcap recover` counts them)")
+    topics: Topics = {}
+    for number, topic in file.topics.items():
+        _, before = topics.get(topic, ("", 0))
+        topics[topic] = (file.kinds[number], before + file.counts.get(number, 0))
+    topic = _choose(path, topics, wanted)
+    return _source(topics, topic, mcap_rows(file, topic, topics[topic][0]))
+
+
+def _open_rosbag2(path: Path, wanted: str, max_bytes: int) -> Source:
+    meta = read_metadata(path)
+    topic = _choose(path, meta.topics, wanted)
+    return _source(
+        meta.topics, topic, folder_rows(meta, topic, max_bytes), "zstd" if meta.compression == "message" else "cdr"
     )
-    return Source(topic, reader.topics[topic].msgcount, records)
+
+
+def _open_rosbag1(path: Path, wanted: str, max_bytes: int, stack: ExitStack) -> Source:
+    file = Rosbag1(path, stack.enter_context(BoundedFile(path, max_bytes)), max_bytes)
+    topics: Topics = {}
+    for number, row in file.connections.items():
+        _, before = topics.get(row.topic, ("", 0))
+        topics[row.topic] = (row.kind, before + file.counts.get(number, 0))
+    topic = _choose(path, topics, wanted)
+    chosen = [number for number, row in file.connections.items() if (row.topic, row.kind) == (topic, topics[topic][0])]
+    rows = ((row.time_ns, row.data) for row in file.messages(chosen))
+    return _source(topics, topic, rows, "ros1")
 
 
 def _open_folder(path: Path, wanted: str, rate: float) -> Source:
@@ -253,6 +254,6 @@ def _open_folder(path: Path, wanted: str, rate: float) -> Source:
     if not files:
         raise SourceError(f"{path} holds neither a rosbag2 recording nor pictures ({', '.join(SUFFIXES)})")
     if wanted:
-        raise SourceError(f"{path} holds pictures, which have no topic; got {wanted}")
+        raise SourceError(f"{path} holds pictures, which have no topic; got {printable(wanted)}")
     records = (Recorded(round((index + 1) * 1e9 / rate), "", file) for index, file in enumerate(files))
     return Source(str(path), len(files), records)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import threading
 import time
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, List, NamedTuple
+from typing import Callable, ContextManager, Iterable, Iterator, List, NamedTuple
 
 import rclpy
 from rclpy.duration import Duration
@@ -17,8 +19,10 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 
 from polar_pipeline import messages
-from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, is_recording, open_source
+from polar_pipeline.replay.limits import MAX_BYTES
+from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, Source, is_recording, open_source
 from polar_pipeline.sensor import FrameError
+from polar_pipeline.text import printable, quoted
 
 #: Bytes of frames that are read before the first is published: reading a PNG takes longer than a frame period.
 AHEAD_BYTES = 1 << 30
@@ -44,6 +48,7 @@ def play(
     restamp: bool = False,
     wait: float = 0.0,
     on_skip: Callable[[FrameError], None] = lambda _: None,
+    max_bytes: int = MAX_BYTES,
 ) -> int:
     """Publish a recording until its end, or for ever.
 
@@ -56,6 +61,7 @@ def play(
         restamp: Stamp every frame with the time at which it is published. Pictures, which have no stamp, always are.
         wait: Seconds to wait for a subscriber before the first frame; 0 does not wait.
         on_skip: Called with what is wrong with a frame that cannot be published.
+        max_bytes: What one frame, and the chunks of the recording held at once, may have; see `open_source`.
 
     Returns:
         The number of frames published.
@@ -70,7 +76,8 @@ def play(
         node = Node("polar_pipeline_play")
         try:
             publisher = _publisher(node, topic)
-            frames = _frames(path, source_topic, rate, loop, on_skip)
+            opened = functools.partial(open_source, path, source_topic, rate or DEFAULT_RATE, max_bytes)
+            frames = _frames(opened, loop, on_skip)
             first = list(itertools.islice(frames, 1))  # reads ahead
             _wait_for_subscriber(publisher, wait)
             count = _publish(node, publisher, itertools.chain(first, frames), rate, restamp or not is_recording(path))
@@ -87,11 +94,11 @@ def _publisher(node: Node, topic: str) -> Publisher:
     try:
         return node.create_publisher(Image, topic, QoSProfile(depth=5, reliability=ReliabilityPolicy.RELIABLE))
     except NameValidationException as err:
-        raise RuntimeError(f"{topic!r} is no topic's name: {str(err).splitlines()[0]}") from err
+        raise RuntimeError(f"{quoted(topic)} is no topic's name: {printable(str(err).splitlines()[0])}") from err
 
 
 def _frames(
-    path: Path, source_topic: str, rate: float, loop: bool, on_skip: Callable[[FrameError], None]
+    opened: Callable[[], ContextManager[Source]], loop: bool, on_skip: Callable[[FrameError], None]
 ) -> Iterator[Frame]:
     """Every frame of every round; the beginning of the recording is read at once and kept for the next round."""
 
@@ -104,7 +111,7 @@ def _frames(
 
     ahead: List[Frame] = []
     taken = 0
-    with open_source(path, source_topic, rate or DEFAULT_RATE) as source:
+    with opened() as source:
         size = 0
         while size < AHEAD_BYTES:
             record = next(source.records, None)
@@ -120,7 +127,7 @@ def _frames(
     while loop and ahead:
         yield from ahead
         if taken < count:
-            with open_source(path, source_topic, rate or DEFAULT_RATE) as source:
+            with opened() as source:
                 yield from usable(itertools.islice(source.records, taken, None))
 
 
@@ -147,7 +154,7 @@ def _publish(node: Node, publisher: Publisher, frames: Iterable[Frame], rate: fl
         due += gap
         late = time.monotonic() - due
         if late < 0:
-            time.sleep(-late)
+            time.sleep(min(-late, threading.TIMEOUT_MAX))  # recordings may state any time
         elif late > gap:
             due += late  # no burst to catch up
         cdr = messages.restamp(frame.cdr, node.get_clock().now().nanoseconds) if restamp else frame.cdr

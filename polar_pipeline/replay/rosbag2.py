@@ -1,0 +1,172 @@
+"""Messages of rosbag2 recordings, folders and single `.db3` files, read in bounded memory."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, contextmanager
+from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+
+from ruamel.yaml import YAML
+
+from polar_pipeline.replay.limits import BoundedFile, SourceError, inflated_pieces, megabytes, too_large
+from polar_pipeline.replay.mcapfile import McapFile
+from polar_pipeline.sensor import FrameError
+from polar_pipeline.text import quoted
+
+#: Bytes that a recording's `metadata.yaml` may have: a few hundred for every file and topic.
+_METADATA = 4 << 20
+#: Bytes on disk that a compressed file may inflate to, in multiples of the limit: files of several gigabytes are usual.
+_DISK = 16
+
+#: Topic -> type and number of its messages.
+Topics = Dict[str, Tuple[str, int]]
+#: Time of recording, and the bytes of a message or why it cannot be read.
+Row = Tuple[int, Union[bytes, memoryview, FrameError]]
+
+
+class Metadata(NamedTuple):
+    """What a rosbag2 folder says about itself.
+
+    Attributes:
+        topics: Its topics.
+        files: Its files, in the order of recording.
+        storage: Their format: `sqlite3` or `mcap`.
+        compression: What is compressed by zstd: `file`, `message`, or "" for nothing.
+    """
+
+    topics: Topics
+    files: List[Path]
+    storage: str
+    compression: str
+
+
+def read_metadata(folder: Path) -> Metadata:
+    """The `metadata.yaml` of a rosbag2 folder.
+
+    Raises:
+        SourceError: A file is missing, or its storage or compression is unknown.
+        Exception: Whatever a damaged one makes the YAML library raise; see `limits.reading`.
+    """
+    with BoundedFile(folder / "metadata.yaml", _METADATA) as stream:
+        text = stream.read().decode()
+    if "<<" in text:  # merging mappings again and again takes time and memory without end; nobody writes that here
+        raise SourceError(f"{folder / 'metadata.yaml'} merges mappings (<<), which no recorder writes")
+    info = YAML(typ="safe").load(text)["rosbag2_bagfile_information"]
+    storage = info["storage_identifier"]
+    if storage not in ("sqlite3", "mcap"):
+        raise SourceError(f"{folder} is stored as {quoted(storage)}; sqlite3 and mcap can be read")
+    mode, kind = (info.get("compression_mode") or "").lower(), info.get("compression_format") or ""
+    mode = "" if mode == "none" else mode
+    if mode not in ("", "file", "message") or (mode and kind != "zstd"):
+        raise SourceError(f"{folder} is compressed by {quoted(kind)} in mode {quoted(mode)}; zstd can be read")
+    files = [folder / PurePath(name).name for name in info["relative_file_paths"]]
+    missing = [path for path in files if not path.is_file()]
+    if missing:
+        raise SourceError(f"{folder} lacks {missing[0].name}")
+    topics: Topics = {}
+    for row in info["topics_with_message_count"]:
+        topic, count = row["topic_metadata"], row["message_count"]
+        is_whole = isinstance(count, int) and 0 <= count < 1 << 63
+        if not (is_whole and isinstance(topic["name"], str) and isinstance(topic["type"], str)):
+            raise SourceError(f"{folder / 'metadata.yaml'} is damaged: a topic has no name, type or count")
+        if topic["serialization_format"] == "cdr":
+            topics[topic["name"]] = (topic["type"], count)
+    return Metadata(topics, files, storage, mode)
+
+
+def folder_rows(meta: Metadata, topic: str, limit: int) -> Iterator[Row]:
+    """The messages on a topic of a rosbag2 folder, file by file; in compression mode `message` still compressed."""
+    kind, _ = meta.topics[topic]
+    for path in meta.files:
+        with _plain(path, meta.compression == "file", limit) as plain:
+            if meta.storage == "sqlite3":
+                yield from sqlite_rows(plain, topic, kind, limit)
+            else:
+                with BoundedFile(plain, limit) as stream:
+                    yield from mcap_rows(McapFile(plain, stream, limit), topic, kind)
+
+
+@contextmanager
+def _plain(path: Path, is_compressed: bool, limit: int) -> Iterator[Path]:
+    """A file, or an inflated copy of it for as long as the block lasts."""
+    if not is_compressed:
+        yield path
+        return
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / "inflated"
+        with BoundedFile(path, limit) as source, copy.open("wb") as out:
+            for piece in inflated_pieces(source, "zstd"):
+                if out.tell() + len(piece) > _DISK * limit:
+                    raise too_large(path, f"more than {megabytes(_DISK * limit)} on disk", limit)
+                out.write(piece)
+        yield copy
+
+
+def mcap_rows(file: McapFile, topic: str, kind: str) -> Iterator[Row]:
+    """The messages of a type on a topic of an mcap file, by time; it raises what `McapFile.messages` does."""
+    return ((row.time_ns, row.data) for row in file.messages([topic]) if file.kinds[row.connection] == kind)
+
+
+# ------------------------------------------------------------------------------------------------------------- sqlite3
+
+
+def sqlite_topics(path: Path) -> Topics:
+    """The topics of a `.db3` file.
+
+    Raises:
+        SourceError: It has no tables of messages and topics, or they compute their values.
+        Exception: Whatever damaged bytes make the sqlite3 library raise; see `limits.reading`.
+    """
+    with _database(path) as base:
+        counts = dict(base.execute("SELECT topic_id, count(*) FROM messages GROUP BY topic_id"))
+        rows = base.execute("SELECT id, name, type FROM topics WHERE serialization_format = 'cdr'").fetchall()
+    topics: Topics = {}
+    for number, name, kind in rows:
+        if isinstance(name, str) and isinstance(kind, str):
+            _, before = topics.get(name, ("", 0))
+            topics[name] = (kind, before + counts.get(number, 0))
+    return topics
+
+
+def sqlite_rows(path: Path, topic: str, kind: str, limit: int) -> Iterator[Row]:
+    """The messages of a type on a topic of a `.db3` file, by time.
+
+    Raises:
+        SourceError: It has no tables of messages and topics, or a message has no time.
+        Exception: Whatever damaged bytes make the sqlite3 library raise; see `limits.reading`.
+    """
+    query = (
+        "SELECT timestamp, typeof(data), length(data), CASE WHEN typeof(data) = 'blob' AND length(data) <= ? THEN data"
+        " END FROM messages WHERE topic_id IN (SELECT id FROM topics WHERE name = ? AND type = ?) ORDER BY timestamp"
+    )
+    with _database(path) as base:
+        for time_ns, stored, size, data in base.execute(query, (limit, topic, kind)):
+            if not isinstance(time_ns, int):
+                raise SourceError(f"{path} is damaged: the time of a message is {quoted(time_ns)}")
+            if data is not None:
+                yield time_ns, data
+            elif stored != "blob":
+                yield time_ns, FrameError("cdr", f"a message is stored as {stored}, not as bytes")
+            else:
+                yield time_ns, FrameError("size", f"a message of {megabytes(size)}, the limit is {megabytes(limit)}")
+
+
+@contextmanager
+def _database(path: Path) -> Iterator[sqlite3.Connection]:
+    """A `.db3` file, open for reading, whose tables hold what they say."""
+    if not path.is_file():  # sqlite3 would wait for the writer of a pipe
+        raise SourceError(f"{path} is no regular file")
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)) as base:
+        tables: Dict[str, Optional[Any]] = dict(
+            base.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name IN ('messages', 'topics')")
+        )
+        if len(tables) != 2:
+            raise SourceError(f"{path} has no tables of messages and topics")
+        for name, sql in tables.items():
+            # a few bytes can compute gigabytes, and a virtual table anything
+            computed = [row for row in base.execute(f"PRAGMA table_xinfo({name})") if row[-1] != 0]
+            if computed or "virtual" in str(sql).lower().split()[:3]:
+                raise SourceError(f"{path} computes the values of its table {name}, which no recorder does")
+        yield base
