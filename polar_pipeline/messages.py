@@ -17,6 +17,7 @@ from rosbags.typesys import Stores, get_typestore
 from polar_pipeline.output import behind
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor import Frame, FrameError, get_format, wrap
+from polar_pipeline.text import printable, quoted
 
 IMAGE = "sensor_msgs/msg/Image"
 COMPRESSED = "sensor_msgs/msg/CompressedImage"
@@ -25,6 +26,12 @@ FLOAT32 = "std_msgs/msg/Float32"
 DIAGNOSTICS = "diagnostic_msgs/msg/DiagnosticArray"
 
 Cdr = Union[bytes, bytearray, memoryview]
+
+#: Characters of a name in a message's header or calibration, numbers in a calibration, and characters of a value in a
+#: diagnostic. What is longer is no name, and every output would carry it.
+MAX_NAME, MAX_COEFFICIENTS, MAX_VALUE = 1024, 100, 1024
+#: The last stamp that a message's header can hold.
+_LAST_STAMP = (1 << 31) * 1_000_000_000 - 1
 
 #: What malformed bytes raise on their way through the library, which checks some lengths and trusts others.
 _MALFORMED = (SerdeError, struct.error, ValueError, IndexError, AssertionError, TypeError, OverflowError, MemoryError)
@@ -74,6 +81,11 @@ def stamp_of(message: Any) -> int:
     return int(message.header.stamp.sec) * 1_000_000_000 + int(message.header.stamp.nanosec)
 
 
+def stamp_within_range(stamp_ns: int) -> int:
+    """A time, or the nearest one that a message's header can hold."""
+    return min(max(stamp_ns, 0), _LAST_STAMP)
+
+
 def peek_stamp(cdr: Cdr) -> Optional[int]:
     """The stamp in nanoseconds of a message that begins with a `std_msgs/Header`; None if it is cut short."""
     if len(cdr) < 12:
@@ -101,7 +113,11 @@ def decode(cdr: Cdr, name: str) -> Any:
     try:
         return typestore().deserialize_cdr(memoryview(cdr), name)  # a slice of bytes would be a copy
     except _MALFORMED as err:
-        raise FrameError("cdr", f"{len(cdr)} bytes are no {name}: {type(err).__name__} {err}") from err
+        raise FrameError("cdr", f"{len(cdr)} bytes are no {name}: {_reason(err)}") from err
+
+
+def _reason(err: Exception) -> str:
+    return printable(f"{type(err).__name__} {err}")
 
 
 def from_ros1(data: Cdr, name: str) -> memoryview:
@@ -113,7 +129,7 @@ def from_ros1(data: Cdr, name: str) -> memoryview:
     try:
         return memoryview(typestore().ros1_to_cdr(data, name))
     except _MALFORMED as err:
-        raise FrameError("cdr", f"{len(data)} bytes are no ROS 1 {name}: {type(err).__name__} {err}") from err
+        raise FrameError("cdr", f"{len(data)} bytes are no ROS 1 {name}: {_reason(err)}") from err
 
 
 def restamp(cdr: Cdr, stamp_ns: int) -> bytes:
@@ -147,9 +163,23 @@ def decode_image(cdr: Cdr) -> ImageMessage:
     """A serialized `sensor_msgs/Image`.
 
     Raises:
-        FrameError: The bytes are no image message (cause `cdr`).
+        FrameError: The bytes are no image message, or its header is impossible (cause `cdr`).
     """
-    return image_fields(decode(cdr, IMAGE))
+    message = decode(cdr, IMAGE)
+    check_header(message.header)
+    return image_fields(message)
+
+
+def check_header(header: Any) -> None:
+    """Refuse a header that no outgoing message could carry on.
+
+    Raises:
+        FrameError: Its nanoseconds are a second or more, or its frame_id is no name (cause `cdr`).
+    """
+    if header.stamp.nanosec >= 1_000_000_000:
+        raise FrameError("cdr", f"nanoseconds of a stamp must be below 1000000000, got {header.stamp.nanosec}")
+    if len(header.frame_id) > MAX_NAME:
+        raise FrameError("cdr", f"a frame_id must have at most {MAX_NAME} characters, got {len(header.frame_id)}")
 
 
 def to_raw(message: ImageMessage, bit_depth: int = 0, alignment: str = "lsb") -> Frame:
@@ -169,7 +199,7 @@ def to_array(message: ImageMessage) -> np.ndarray:
         FrameError: It is no image that a product is published as (causes `encoding`, `step`, `truncated`).
     """
     if message.encoding not in _ARRAYS:
-        raise FrameError("encoding", f"encoding must be one of {', '.join(_ARRAYS)}, got {message.encoding!r}")
+        raise FrameError("encoding", f"encoding must be one of {', '.join(_ARRAYS)}, got {quoted(message.encoding)}")
     kind, channels = _ARRAYS[message.encoding]
     dtype = np.dtype(kind).newbyteorder(">" if message.is_bigendian else "<")
     row, step, height = message.width * channels * dtype.itemsize, message.step, message.height
@@ -224,9 +254,16 @@ def decode_camera_info(cdr: Cdr) -> Any:
     """A serialized `sensor_msgs/CameraInfo` as the library's message object.
 
     Raises:
-        FrameError: The bytes are no camera info (cause `cdr`).
+        FrameError: The bytes are no camera info, or describe no lens (cause `cdr`).
     """
-    return decode(cdr, CAMERA_INFO)
+    info = decode(cdr, CAMERA_INFO)
+    if len(info.distortion_model) > MAX_NAME or len(info.d) > MAX_COEFFICIENTS:
+        raise FrameError(
+            "cdr",
+            f"a calibration must have at most {MAX_COEFFICIENTS} coefficients of a model of at most {MAX_NAME} "
+            f"characters, got {len(info.d)} and {len(info.distortion_model)}",
+        )
+    return info
 
 
 def encode_camera_info(info: Any, stamp_ns: int, frame_id: str) -> memoryview:
@@ -257,15 +294,17 @@ def scale_camera_info(info: Any, scale: float, size: Tuple[int, int]) -> Any:
 
 
 def encode_diagnostics(stamp_ns: int, statuses: Iterable[Status]) -> memoryview:
-    """A serialized `diagnostic_msgs/DiagnosticArray`."""
+    """A serialized `diagnostic_msgs/DiagnosticArray`; texts are shortened to `MAX_VALUE` printable characters."""
+
+    def show(text: str) -> str:
+        return printable(text, MAX_VALUE)
+
     rows = [
         _new(
             "diagnostic_msgs/msg/DiagnosticStatus",
             status.level,
-            status.name,
-            status.message,
-            status.hardware_id,
-            [_new("diagnostic_msgs/msg/KeyValue", key, value) for key, value in status.values.items()],
+            *(show(text) for text in (status.name, status.message, status.hardware_id)),
+            [_new("diagnostic_msgs/msg/KeyValue", show(key), show(value)) for key, value in status.values.items()],
         )
         for status in statuses
     ]

@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 import sys
 import threading
 from typing import List, Optional
+
+from polar_pipeline import watchdog
 
 
 def main(args: Optional[List[str]] = None) -> int:
@@ -43,10 +46,12 @@ def rig(args: Optional[List[str]] = None) -> int:
 
 
 def _stop_on_signals() -> threading.Event:
-    """An event that SIGINT and SIGTERM set."""
+    """An event that SIGINT and SIGTERM set; a second one, or ten seconds without an end, kill the process."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+    faulthandler.enable()  # a process that is killed because it is stuck says where
+    watchdog.start()
     return stop
 
 

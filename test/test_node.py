@@ -797,14 +797,15 @@ def test_snapshot(rig: Any, tmp_path: Path) -> None:
 
 
 def test_no_snapshot_where_nothing_can_be_written(rig: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    r = rig(**{"snapshot.folder": str(tmp_path / "file" / "folder")})
+    monkeypatch.setattr("polar_pipeline.ros.node.SNAPSHOT_PERIOD", 0)
+    r = rig(**{"snapshot.folder": str(tmp_path / "folder")})
     heard = r.listen(Image, "intensity")
     r.frame()
     wait_for(lambda: heard, "a frame")
+    (tmp_path / "folder").touch()
     refused = answer(take_snapshot(r))
-    assert (refused.success, "NotADirectoryError" in refused.message) == (False, True)
-    assert r.node.set_parameters_atomically([Parameter("snapshot.folder", value=str(tmp_path))]).successful
+    assert (refused.success, "Not a directory" in refused.message) == (False, True)
+    (tmp_path / "folder").unlink()
 
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -813,10 +814,25 @@ def test_no_snapshot_where_nothing_can_be_written(rig: Any, tmp_path: Path, monk
     refused = answer(take_snapshot(r))
     assert (refused.success, "No space left" in refused.message) == (False, True)
     monkeypatch.undo()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"], "nothing half written"
+    assert list((tmp_path / "folder").iterdir()) == [], "nothing half written"
     r.frame()
     wait_for(lambda: len(heard) == 2, "a frame after the failures")
-    assert answer(take_snapshot(r)).success
+    wait_for(lambda: answer(take_snapshot(r)).success, "a snapshot, when the last one is a second old")
+
+
+def test_snapshots_do_not_follow_each_other_closely(rig: Any, tmp_path: Path) -> None:
+    r = rig(**{"snapshot.folder": str(tmp_path), "snapshot.quota_mb": 1})
+    heard = r.listen(Image, "intensity")
+    r.frame()
+    wait_for(lambda: heard, "a frame")
+    answers = [answer(take_snapshot(r)) for _ in range(3)]
+    refused = {row.message for row in answers if not row.success}
+    assert answers[0].success
+    assert refused <= {"the last snapshot was less than 1 s ago", "another snapshot is being written"}
+    assert refused
+    for name in ("snapshot.folder", "snapshot.quota_mb"):
+        change = Parameter(name, value=str(tmp_path) if name == "snapshot.folder" else 2)
+        assert "read-only" in r.node.set_parameters_atomically([change]).reason
 
 
 def test_frames_go_on_during_a_snapshot(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:

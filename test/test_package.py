@@ -37,7 +37,8 @@ FLOORS = (
     ("reference", "output"),
     ("plan", "options"),
     ("products", "scene"),
-    ("sensor", "share", "cache", "coefficients", "latency", "display", "heap", "bench", "files"),
+    ("sensor", "share", "cache", "coefficients", "latency", "display", "heap", "bench", "files", "documents"),
+    ("text", "values", "watchdog"),
 )
 ROS = {"rclpy", "rcl_interfaces", "sensor_msgs", "std_msgs", "std_srvs", "diagnostic_msgs", "cv_bridge", "launch"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import resource
+import struct
 from pathlib import Path
 from typing import Any, Dict
 
@@ -20,7 +21,7 @@ from polar_pipeline.replay.compare import open_golden  # noqa: E402
 from polar_pipeline.replay.source import open_source, read_raw  # noqa: E402
 from polar_pipeline.ros.parameters import PARAMETERS  # noqa: E402
 from polar_pipeline.ros.preset import changed, flatten, from_yaml, to_yaml  # noqa: E402
-from polar_pipeline.ros.snapshot import Snapshot, default_folder, write_snapshot  # noqa: E402
+from polar_pipeline.ros.snapshot import Snapshot, snapshot_folder, write_snapshot  # noqa: E402
 
 STAMP = 1_700_000_000_123_456_789
 DEFAULTS = {name: row.default for name, row in PARAMETERS.items()}
@@ -57,9 +58,13 @@ def replayed(folder: Path, tmp_path: Path, *options: str) -> Dict[str, np.ndarra
     return {name: array for name, array in found.items() if array is not None}
 
 
+def write(folder: Path, snapshot: Snapshot, quota: int = 10**9) -> Path:
+    return write_snapshot(str(folder), quota, snapshot)
+
+
 def test_replay_reads_it_back(tmp_path: Path) -> None:
     snapshot = make(sensor="IMX250MYR", resolution="full", demosaic="bilinear", ssim_stride=2)
-    folder = write_snapshot(tmp_path / "new" / "folder", snapshot)
+    folder = write(tmp_path / "new" / "folder", snapshot)
     assert folder.parent == tmp_path / "new" / "folder"
     assert folder.name.startswith("front_polar_pipeline_20")
     with open_source(folder / "raw.mcap") as source:
@@ -76,7 +81,7 @@ def test_replay_reads_it_back(tmp_path: Path) -> None:
 
 def test_reference_goes_along(tmp_path: Path) -> None:
     reference = bytes(messages.encode_image(5, "", "mono8", np.full((48, 64), 90, np.uint8)))
-    folder = write_snapshot(tmp_path, make(reference=reference, ssim_mode="reference"))
+    folder = write(tmp_path, make(reference=reference, ssim_mode="reference"))
     arrays = load(folder)
     assert set(PRODUCTS) - set(arrays) == {"ssim", "ssim_map"}
     again = replayed(folder, tmp_path, "--ssim-mode", "reference", "--reference", str(folder / "reference.mcap"))
@@ -85,7 +90,7 @@ def test_reference_goes_along(tmp_path: Path) -> None:
 
 
 def test_texts(tmp_path: Path) -> None:
-    folder = write_snapshot(tmp_path, make(**{"raw.flip": [True, False], "display.white_balance": "auto"}))
+    folder = write(tmp_path, make(**{"raw.flip": [True, False], "display.white_balance": "auto"}))
     document = yaml.safe_load((folder / "parameters.yaml").read_text())
     assert flatten(document["/**"]["ros__parameters"]) == {
         name: list(value) if isinstance(value, (tuple, list)) else value
@@ -104,7 +109,7 @@ def test_texts(tmp_path: Path) -> None:
     ],
 )
 def test_a_frame_that_cannot_be_used_is_kept_too(tmp_path: Path, cdr: bytes, said: str) -> None:
-    folder = write_snapshot(tmp_path, make(cdr))
+    folder = write(tmp_path, make(cdr))
     assert said in (folder / "error.txt").read_text()
     with open_source(folder / "raw.mcap") as source:
         (record,) = source.records
@@ -118,20 +123,66 @@ def test_full_disk(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
     try:
         with pytest.raises(OSError, match="too large") as caught:
-            write_snapshot(tmp_path, make())
+            write(tmp_path, make())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.errno == errno.EFBIG
     assert list(tmp_path.iterdir()) == []
-    assert write_snapshot(tmp_path, make()).is_dir()
+    assert write(tmp_path, make()).is_dir()
 
 
-def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROS_HOME", "/ros/home")
-    assert default_folder() == Path("/ros/home/polar_pipeline")
+    assert snapshot_folder("") == Path("/ros/home/polar_pipeline")
     monkeypatch.delenv("ROS_HOME")
     monkeypatch.setenv("HOME", "/home/robot")
-    assert default_folder() == Path("/home/robot/.ros/polar_pipeline")
+    assert snapshot_folder("") == Path("/home/robot/.ros/polar_pipeline")
+    assert snapshot_folder("/other") == Path("/other")
+    assert snapshot_folder("~/other") == Path("/home/robot/other")
+
+
+@pytest.mark.parametrize("name", ["", "~/other", "~nosuch/other"])
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def nobody(*_: Any) -> None:
+        raise KeyError("uid not found")
+
+    for variable in ("ROS_HOME", "HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.raises(OSError, match=r"name another one as snapshot\.folder"):
+        snapshot_folder(name)
+
+
+def test_a_stamp_that_a_recording_cannot_hold(tmp_path: Path) -> None:
+    cdr = bytearray(make().cdr)
+    struct.pack_into("<iI", cdr, 4, -7, 5)
+    folder = write(tmp_path, make(bytes(cdr)))
+    with open_source(folder / "raw.mcap") as source:
+        (record,) = source.records
+    assert record.data == cdr, "as it came"
+    assert record.time_ns == make().received_ns
+    assert set(load(folder)) == {"raw", *PRODUCTS}
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def test_the_oldest_make_room(tmp_path: Path) -> None:
+    (tmp_path / "kept_20200101_000000_000").write_text("a file")
+    (tmp_path / "my own folder").mkdir()
+    (tmp_path / "link_20200101_000000_000").symlink_to(tmp_path / "my own folder")
+    mine = {path.name for path in tmp_path.iterdir()}
+    first = write(tmp_path, make())
+    size = size_of(first)
+    quota = int(3.5 * size)
+    snapshots = [first, *(write(tmp_path, make(), quota) for _ in range(5))]
+    left = sorted(path for path in tmp_path.iterdir() if path.name not in mine)
+    assert left == sorted(snapshots[-3:])
+    assert {path.name for path in tmp_path.iterdir()} >= mine, "what is no snapshot stays"
+    with pytest.raises(OSError, match="larger than the quota of 1000"):
+        write(tmp_path, make(), 1000)
+    assert sorted(path for path in tmp_path.iterdir() if path.name not in mine) == left
 
 
 def test_yaml_by_hand() -> None:
@@ -170,7 +221,7 @@ def test_values_from_yaml(tmp_path: Path) -> None:
     ],
 )
 def test_replay_refuses_other_parameters(tmp_path: Path, text: str, said: str, capsys: Any) -> None:
-    folder = write_snapshot(tmp_path, make())
+    folder = write(tmp_path, make())
     path = tmp_path / "wrong.yaml"
     path.write_text(text)
     out = tmp_path / "out.mcap"
@@ -180,7 +231,7 @@ def test_replay_refuses_other_parameters(tmp_path: Path, text: str, said: str, c
 
 
 def test_what_the_command_line_names_wins(tmp_path: Path) -> None:
-    folder = write_snapshot(tmp_path, make(resolution="full", output_depth="uint8", min_intensity=0.5))
+    folder = write(tmp_path, make(resolution="full", output_depth="uint8", min_intensity=0.5))
     params = ("--params", str(folder / "parameters.yaml"))
     as_node = replayed(folder, tmp_path / "a", *params)
     assert (as_node["dolp"].shape, as_node["dolp"].dtype) == ((96, 128), np.uint8)

@@ -14,6 +14,7 @@ from typing import Callable, Counter, Deque, Dict, List, Mapping, Optional, Tupl
 from polar_pipeline.latency import Deadline, Percentiles, Window
 from polar_pipeline.messages import Status
 from polar_pipeline.quality import Level
+from polar_pipeline.text import printable
 
 #: Receipts that the rate is taken over, at most.
 RECEIPTS = 256
@@ -23,6 +24,8 @@ PLAUSIBLE_AGE = (-0.1, 10.0)
 LOG_PERIOD = 5.0
 #: Seconds that the rate is taken over.
 RATE_PERIOD = 5.0
+#: Characters of a reason that are logged and reported.
+MAX_REASON = 1000
 
 
 class Diagnostics:
@@ -56,6 +59,12 @@ class Diagnostics:
             if stamp_ns is not None:
                 self._deadline.arrived(stamp_ns)
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a message came in within the last seconds."""
+        with self._lock:
+            return bool(self._receipts) and self._clock() - self._receipts[-1] < RATE_PERIOD
+
     def dropped(self, cause: str, count: int = 1) -> None:
         """Frames were lost that nothing is wrong with: `overload` (a newer one was there), `transport`."""
         with self._lock:
@@ -64,9 +73,14 @@ class Diagnostics:
     def refused(self, cause: str, reason: str) -> Optional[str]:
         """A message could not be used.
 
+        Args:
+            cause: Why, as a key for counting.
+            reason: Why, in words; it may quote the message.
+
         Returns:
             The line to log, or None if this cause was logged a moment ago.
         """
+        reason = printable(reason, MAX_REASON)
         with self._lock:
             self._drops[cause] += 1
             self._last_error = f"{cause}: {reason}"

@@ -9,31 +9,30 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import sys
 import threading
 import time
 import traceback
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Deque, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
 import cv2
 import numpy as np
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
-from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 from rclpy.logging import get_logger
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 from rclpy.publisher import Publisher
-from rclpy.qos import QoSPolicyKind, QoSPresetProfiles
+from rclpy.qos import QoSCompatibility, QoSPolicyKind, QoSPresetProfiles, qos_check_compatible
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from rclpy.signals import SignalHandlerOptions
-from rclpy.task import Future
 from rclpy.utilities import remove_ros_args
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Float32
@@ -47,25 +46,28 @@ from polar_pipeline.layout import LayoutCheck, check_layout
 from polar_pipeline.pipeline import Pending, Pipeline, Raw, Result
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import Level, Quality, measure
+from polar_pipeline.ros.deferred import create_deferred_service
 from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.fallback import Fallback
+from polar_pipeline.ros.losses import LossCounter
 from polar_pipeline.ros.mailbox import Frame, Mailbox
 from polar_pipeline.ros.outbox import Letter, Outbox
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, Parameter, Settings, make_settings
 from polar_pipeline.ros.pipelines import PipelineCache, Served
 from polar_pipeline.ros.rig import Camera, read_rig
-from polar_pipeline.ros.snapshot import Snapshot, default_folder, write_snapshot
+from polar_pipeline.ros.snapshot import Snapshot, write_snapshot
 from polar_pipeline.sensor import FULL_FRAME, FrameError, RawFrame
 from polar_pipeline.sensor import Frame as RawMosaic
+from polar_pipeline.text import printable, printable_lines
 
 try:
-    from rclpy.event_handler import SubscriptionEventCallbacks
+    from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks
 except ImportError:  # Humble
-    from rclpy.qos_event import SubscriptionEventCallbacks
+    from rclpy.qos_event import PublisherEventCallbacks, SubscriptionEventCallbacks
 
 try:
     from rclpy.experimental import EventsExecutor  # is told what is ready, does not look: half a millisecond a frame
-except ImportError:  # before Kilted
+except ImportError:  # before Jazzy
     from rclpy.executors import SingleThreadedExecutor as EventsExecutor
 
 T = TypeVar("T")
@@ -87,6 +89,12 @@ LAYOUT_PERIOD = 1.0
 _QOS_OVERRIDES = QoSOverridingOptions(
     (QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY, QoSPolicyKind.DURABILITY)
 )
+
+
+#: Characters of a path in an answer, and of the reason for a refusal.
+MAX_PATH, MAX_REASON = 4096, 1000
+#: Seconds between two snapshots, at least.
+SNAPSHOT_PERIOD = 1.0
 
 
 class _Job(NamedTuple):
@@ -178,16 +186,17 @@ class PolarNode(Node):  # type: ignore[misc]
         self._report = self._publisher(DiagnosticArray, "/diagnostics")
 
         self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
-        self._snapshot: Optional[Any] = None  # a future
+        self._snapshot: Optional[Future[Any]] = None
+        self._snapshot_due = 0.0
         self._outbox = Outbox()
         self._deliveries = ThreadPoolExecutor(1, "polar_pipeline_publisher")
         self._delivery = self._deliveries.submit(lambda: None)  # of the frame before
         self._worker = threading.Thread(target=self._work, name="polar_pipeline_worker")
         self._input = self._subscription(Image, "image_raw", self._on_frame)
+        self._losses = LossCounter(self._input)
         self._subscription(CameraInfo, "camera_info", self._on_camera_info)
         self._subscription(Image, "reference", self._on_reference)
-        # not in the node's own group, whose callbacks wait for each other
-        self.create_service(Trigger, "~/snapshot", self._on_snapshot, callback_group=ReentrantCallbackGroup())
+        create_deferred_service(self, Trigger, "~/snapshot", self._on_snapshot)
         # a steady clock: a simulated one may stand still or jump
         self.create_timer(1.0, self._on_report, clock=Clock(clock_type=ClockType.STEADY_TIME))
         self.add_on_set_parameters_callback(self._on_set_parameters)
@@ -203,18 +212,46 @@ class PolarNode(Node):  # type: ignore[misc]
         self._outbox.close()
         self._snapshots.shutdown()
         self._pipelines.close()
+        self._losses.close()
 
     # ------------------------------------------------------------------------------------- the executor's thread
 
+    def create_subscription(self, msg_type: Any, topic: str, callback: Any, *arguments: Any, **options: Any) -> Any:
+        """As rclpy's, for rclpy's own subscriptions too (simulated time), with a callback that raises nothing."""
+        return super().create_subscription(msg_type, topic, self._guarded(callback), *arguments, **options)
+
+    def create_service(self, srv_type: Any, srv_name: str, callback: Any, *arguments: Any, **options: Any) -> Any:
+        """As rclpy's, for rclpy's own services too (parameters), with a callback that raises nothing."""
+        return super().create_service(srv_type, srv_name, self._guarded(callback), *arguments, **options)
+
+    def create_timer(self, timer_period_sec: float, callback: Any, *arguments: Any, **options: Any) -> Any:
+        """As rclpy's, with a callback that raises nothing."""
+        return super().create_timer(timer_period_sec, self._guarded(callback), *arguments, **options)
+
+    def _guarded(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """A callback for the executor: what it raises is counted and logged, and a service answers all the same.
+
+        rclpy would pass an exception on to the main loop, and leave undone what else was ready.
+        """
+
+        @functools.wraps(callback)  # rclpy looks at the signature
+        def guarded(*arguments: Any) -> Any:
+            try:
+                return callback(*arguments)
+            except Exception as err:  # noqa: BLE001
+                self.refuse_error(err)
+                return arguments[-1] if arguments else None  # a service's response as it is
+
+        return guarded
+
     def _publisher(self, kind: Any, topic: str) -> Publisher:
         qos = copy.copy(QoSPresetProfiles.SYSTEM_DEFAULT.value)  # an override is written into it
-        return self.create_publisher(kind, topic, qos, qos_overriding_options=_QOS_OVERRIDES)
+        events = PublisherEventCallbacks(use_default_callbacks=False)  # see `LossCounter`
+        return self.create_publisher(kind, topic, qos, event_callbacks=events, qos_overriding_options=_QOS_OVERRIDES)
 
     def _subscription(self, kind: Any, topic: str, callback: Any) -> Any:
         qos = copy.copy(QoSPresetProfiles.SENSOR_DATA.value)
-        events = SubscriptionEventCallbacks(
-            message_lost=lambda event: self._diagnostics.dropped("transport", event.total_count_change)
-        )
+        events = SubscriptionEventCallbacks(use_default_callbacks=False)  # see `LossCounter`
         return self.create_subscription(
             kind, topic, callback, qos, raw=True, event_callbacks=events, qos_overriding_options=_QOS_OVERRIDES
         )
@@ -231,32 +268,36 @@ class PolarNode(Node):  # type: ignore[misc]
     def _on_reference(self, cdr: bytes) -> None:
         self._reference = cdr
 
-    async def _on_snapshot(self, _: Any, response: Trigger.Response) -> Trigger.Response:
-        """Write the newest frame for a bug report, in a thread beside the others."""
-        frame, executor = self._newest, self.executor
+    def _on_snapshot(
+        self, _: Trigger.Request, response: Trigger.Response
+    ) -> Union[Trigger.Response, Future[Trigger.Response]]:
+        """Have the newest frame written for a bug report, in a thread beside the others."""
+        frame, now = self._newest, time.monotonic()
         if frame is None:
             response.message = f"no frame came in on {self._input.topic_name} yet"
-            return response
-        if self._snapshot is not None and not self._snapshot.done():
+        elif self._snapshot is not None and not self._snapshot.done():
             response.message = "another snapshot is being written"
-            return response
-        values = {name: self.get_parameter(name).value for name in PARAMETERS}
-        snapshot = Snapshot(
-            self._name, frame.cdr, frame.time_ns, values, self._camera_info, self._reference, self._statuses
-        )
-        folder = self._settings.snapshot_folder
-        work = self._snapshot = self._snapshots.submit(
-            write_snapshot, Path(folder) if folder else default_folder(), snapshot
-        )
-        written = Future()
-        work.add_done_callback(lambda _: (written.set_result(None), executor.wake()))
-        await written
-        try:
-            response.success, response.message = True, str(work.result())
-        except Exception as err:  # noqa: BLE001 - whatever became of it, frames go on
-            response.message = f"{type(err).__name__}: {err}"
-            self.get_logger().error(f"no snapshot: {response.message}")
+        elif now < self._snapshot_due:
+            response.message = f"the last snapshot was less than {SNAPSHOT_PERIOD:g} s ago"
+        else:
+            self._snapshot_due = now + SNAPSHOT_PERIOD
+            values = {name: self.get_parameter(name).value for name in PARAMETERS}
+            snapshot = Snapshot(
+                self._name, frame.cdr, frame.time_ns, values, self._camera_info, self._reference, self._statuses
+            )
+            self._snapshot = self._snapshots.submit(self._write_snapshot, self._settings, snapshot)
+            return self._snapshot
         return response
+
+    def _write_snapshot(self, settings: Settings, snapshot: Snapshot) -> Trigger.Response:
+        """In the thread of snapshots: whatever becomes of one, the caller gets an answer, and frames go on."""
+        try:
+            folder = write_snapshot(settings.snapshot_folder, settings.snapshot_quota_mb * 1_000_000, snapshot)
+        except Exception as err:  # noqa: BLE001
+            reason = printable(f"{type(err).__name__}: {err}")
+            self.get_logger().error(f"no snapshot: {reason}")
+            return Trigger.Response(success=False, message=reason)
+        return Trigger.Response(success=True, message=printable(str(folder), MAX_PATH))
 
     def set_parameters(self, parameter_list: List[Any]) -> List[SetParametersResult]:
         """As rclpy's; refused changes, also those that rclpy refuses by type or range, show in the diagnostics."""
@@ -280,7 +321,10 @@ class PolarNode(Node):  # type: ignore[misc]
         try:
             self._candidate = self._validate({change.name: change.value for change in changes})
         except (ValueError, RuntimeError) as err:
-            return SetParametersResult(successful=False, reason=str(err))
+            return SetParametersResult(successful=False, reason=printable(str(err), MAX_REASON))
+        except Exception as err:  # noqa: BLE001 - no exception leaves a callback
+            self.refuse_error(err)
+            return SetParametersResult(successful=False, reason=printable(f"{type(err).__name__}: {err}"))
         if not hasattr(self, "add_post_set_parameters_callback"):
             self._apply_parameters(changes)
         return SetParametersResult(successful=True)
@@ -317,6 +361,9 @@ class PolarNode(Node):  # type: ignore[misc]
             self._on_device_error(str(err))
 
     def _on_report(self) -> None:
+        lost = self._losses.poll()
+        if lost:
+            self._diagnostics.dropped("transport", lost)
         options = self._fallback.settings(self._settings).options
         statuses = self._diagnostics.statuses(options.sensor.name, self._input.topic_name)
         values = {
@@ -337,7 +384,8 @@ class PolarNode(Node):  # type: ignore[misc]
             messages.Status(wrong, f"{self._name}: layout", layout.text, options.sensor.name, {}),
         ]
         self._statuses = statuses
-        self._report.publish(bytes(messages.encode_diagnostics(self.get_clock().now().nanoseconds, statuses)))
+        now = messages.stamp_within_range(self.get_clock().now().nanoseconds)  # a simulated clock says anything
+        self._report.publish(bytes(messages.encode_diagnostics(now, statuses)))
 
     def _judge_pipeline(self) -> Tuple[Level, str]:
         """Level and message of what the node runs on, and whether it is alone."""
@@ -347,10 +395,23 @@ class PolarNode(Node):  # type: ignore[misc]
                 Level.WARN,
                 f"{nodes} nodes are called /{self._name}: all of them publish, and all take its parameters",
             )
+        mismatch = self._find_mismatch()
+        if mismatch:
+            return Level.WARN, mismatch
         if self._fallback.reason and self._settings.options.backend != "cpu":
             what = {"cpu": "the CPU took over", "retry": "the next frame tries again", "stop": "the node ends"}
             return Level.WARN, f"{what[self._settings.on_device_error]}: {self._fallback.reason}"
         return Level.OK, self._device
+
+    def _find_mismatch(self) -> str:
+        """What keeps a publisher of raw frames from being heard; "" where nothing does, or frames come in."""
+        if self._diagnostics.is_receiving:
+            return ""
+        for publisher in self.get_publishers_info_by_topic(self._input.topic_name):
+            found, reason = qos_check_compatible(publisher.qos_profile, self._input.qos_profile)
+            if found == QoSCompatibility.ERROR:
+                return f"a publisher on {self._input.topic_name} is not heard: {reason}"
+        return ""
 
     # --------------------------------------------------------------------------------------- the worker's thread
 
@@ -380,7 +441,7 @@ class PolarNode(Node):  # type: ignore[misc]
             self._on_device_error(str(err), len(under_way))
             under_way.clear()
         except Exception as err:  # noqa: BLE001
-            self._refuse("internal", f"{type(err).__name__}: {err}", traceback.format_exc())
+            self.refuse_error(err)
         return None
 
     def _on_device_error(self, reason: str, others: int = 0) -> None:
@@ -397,7 +458,14 @@ class PolarNode(Node):  # type: ignore[misc]
         """Count a message that could not be used, and say so now and then."""
         line = self._diagnostics.refused(cause, reason)
         if line is not None:
-            self.get_logger().warning(f"{line}\n{detail}".rstrip())
+            self.get_logger().warning(f"{line}\n{printable_lines(detail)}".rstrip())
+
+    def refuse_error(self, err: Exception) -> None:
+        """Count a message that an unexpected error made unusable, and say so now and then; for any thread."""
+        if is_out_of_memory(err):
+            self._refuse("memory", f"{type(err).__name__}: {err}")
+        else:
+            self._refuse("internal", f"{type(err).__name__}: {err}", traceback.format_exc())
 
     def _begin(self, frame: Frame) -> Optional[_Job]:
         """Start on a frame; None if nobody wants anything of it."""
@@ -494,7 +562,7 @@ class PolarNode(Node):  # type: ignore[misc]
         try:
             self._deliver(job, result)
         except Exception as err:  # noqa: BLE001
-            self._refuse("internal", f"{type(err).__name__}: {err}", traceback.format_exc())
+            self.refuse_error(err)
 
     def _deliver(self, job: _Job, result: Optional[Result]) -> None:
         """Make every message of a frame, then publish them in one go."""
@@ -591,6 +659,11 @@ def _decode_reference(cdr: bytes) -> np.ndarray:
     return pixels.astype(np.float32) / np.float32(255 if image.encoding == "mono8" else 1)
 
 
+def is_out_of_memory(err: BaseException) -> bool:
+    """Whether Python, NumPy or OpenCV found no memory."""
+    return isinstance(err, MemoryError) or getattr(err, "code", None) == cv2.Error.StsNoMem
+
+
 def _jpeg(image: np.ndarray, quality: int) -> np.ndarray:
     """(h, w) grey or (h, w, 3) RGB uint8 -> the bytes of a JPEG file."""
     bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if image.ndim == 3 else image
@@ -635,7 +708,7 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
         # rclpy's own handlers would raise wherever the main thread happens to be
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     except RuntimeError as err:  # wrong ROS arguments
-        print(f"polar_pipeline cannot start: {err}", file=sys.stderr)
+        print(printable_lines(f"polar_pipeline cannot start: {err}"), file=sys.stderr)
         return 1
     executor = EventsExecutor()
     nodes: List[PolarNode] = []
@@ -645,13 +718,13 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
                 break
             try:
                 nodes.append(PolarNode(**_node_arguments(camera)))
-            except (ValueError, RuntimeError, TypeError, OverflowError, ParameterException) as err:
+            except (ValueError, RuntimeError, TypeError, OverflowError, MemoryError, ParameterException) as err:
                 who = f"{camera.full_name} " if camera else ""
-                get_logger("polar_pipeline").fatal(f"{who}cannot start: {err}")
+                get_logger("polar_pipeline").fatal(printable(f"{who}cannot start: {err}", MAX_REASON))
                 return 1
             executor.add_node(nodes[-1])
         while not stop.is_set() and not any(node.failure for node in nodes):
-            executor.spin_once(timeout_sec=STOP_PERIOD)
+            _spin_once(executor, nodes)
     finally:
         for node in nodes:
             node.close()
@@ -660,6 +733,19 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
             node.destroy_node()
         rclpy.shutdown()
     return int(any(node.failure for node in nodes))
+
+
+def _spin_once(executor: Any, nodes: Sequence[PolarNode]) -> None:
+    """Run the callbacks that are ready, or wait a moment.
+
+    Callbacks raise nothing; taking a message does when there is no memory for it.
+    """
+    try:
+        executor.spin_once(timeout_sec=STOP_PERIOD)
+    except Exception as err:  # noqa: BLE001
+        for node in nodes:
+            node.refuse_error(err)
+        time.sleep(STOP_PERIOD)  # what it fails on may be there still
 
 
 def _node_arguments(camera: Optional[Camera]) -> Dict[str, Any]:

@@ -5,10 +5,13 @@ Everything is written under a temporary name that becomes the folder's when it i
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -48,35 +51,81 @@ class Snapshot(NamedTuple):
     statuses: Sequence[Status]
 
 
-def default_folder() -> Path:
-    """Where snapshots go unless a folder is named: ROS's own home."""
-    return Path(os.environ.get("ROS_HOME") or Path.home() / ".ros") / "polar_pipeline"
+#: Names of snapshots: of the node, and when it was taken.
+_NAME = re.compile(r".+_(\d{8}_\d{6}_\d{3})")
 
 
-def write_snapshot(folder: Path, snapshot: Snapshot) -> Path:
-    """Write a snapshot into a new folder, whole or not at all.
+def snapshot_folder(name: str) -> Path:
+    """Where snapshots go: the folder of that name, or if it is empty one in ROS's own home.
+
+    Raises:
+        OSError: The user has no home.
+    """
+    try:
+        home = os.environ.get("ROS_HOME") or "~/.ros"
+        return Path(name).expanduser() if name else Path(home).expanduser() / "polar_pipeline"
+    except (RuntimeError, KeyError) as err:  # the latter up to Python 3.8
+        raise FileNotFoundError(f"no home for {name or home}: name another one as snapshot.folder ({err})") from None
+
+
+def write_snapshot(name: str, quota: int, snapshot: Snapshot) -> Path:
+    """Write a snapshot into a new folder, whole or not at all; the oldest ones make room for it.
 
     Products are computed anew by the parameters. Where that fails, `error.txt` says why.
+
+    Args:
+        name: As `snapshot_folder` takes it.
+        quota: Bytes that all snapshots there may take.
+        snapshot: What to write.
 
     Returns:
         The new folder.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: It cannot be written, or takes more than the quota alone.
     """
     now = time.time()
     stamp = f"{time.strftime('%Y%m%d_%H%M%S', time.gmtime(now))}_{int(now % 1 * 1000):03d}"
-    target = folder.expanduser() / f"{snapshot.node.strip('/').replace('/', '_')}_{stamp}"
+    target = snapshot_folder(name) / f"{snapshot.node.strip('/').replace('/', '_')}_{stamp}"
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     partial.mkdir(parents=True)
     try:
-        for name, data in _texts(snapshot):
-            _write(partial / name, data.encode())
+        for file, data in _texts(snapshot):
+            _write(partial / file, data.encode())
         _write_frame(partial, snapshot)
+        _make_room(target.parent, quota, _size(partial))
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target
+
+
+def _make_room(folder: Path, quota: int, wanted: int) -> None:
+    """Remove the oldest snapshots until `wanted` bytes are left of the quota.
+
+    Raises:
+        OSError: The quota is smaller than that.
+    """
+    if wanted > quota:
+        raise OSError(errno.EDQUOT, f"a snapshot of {wanted} bytes is larger than the quota of {quota}", str(folder))
+    found = {path: _NAME.fullmatch(path.name) for path in folder.iterdir() if path.is_dir() and not path.is_symlink()}
+    oldest = sorted((match.group(1), path) for path, match in found.items() if match)
+    sizes = {path: _size(path) for _, path in oldest}
+    used = sum(sizes.values())
+    for _, path in oldest:
+        if used + wanted <= quota:
+            return
+        shutil.rmtree(path, ignore_errors=True)
+        used -= sizes[path]
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files in a folder; one that disappears meanwhile has none."""
+    total = 0
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):
+            total += path.lstat().st_size
+    return total
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -99,7 +148,7 @@ def _write_frame(folder: Path, snapshot: Snapshot) -> None:
         image: Optional[ImageMessage] = messages.decode_image(snapshot.cdr)
     except FrameError:  # of which `error.txt` will tell
         image = None
-    stamp_ns = image.stamp_ns if image is not None else snapshot.received_ns
+    stamp_ns = snapshot.received_ns if image is None or image.stamp_ns < 0 else image.stamp_ns  # mcap's are unsigned
     with open_sink(folder / "raw.mcap", {"node": snapshot.node}) as sink:
         sink.write("/image_raw", IMAGE, stamp_ns, snapshot.cdr)
         if snapshot.camera_info is not None:
