@@ -13,7 +13,7 @@ struct Frame {
     u64 raw_stride;      // bytes from one frame to the next
     int width, height;   // raw pixels
     int step;            // bytes from one raw row to the next
-    int full_scale;      // raw number of a saturated pixel
+    int full_scale;      // raw number of a saturated pixel; larger ones mean this one
     float min_intensity; // smallest S0 (full scale 2) that has a polarization
 };
 
@@ -47,7 +47,7 @@ struct Frame {
 #define RAW_FORMAT RAW_U8
 #endif
 #ifndef EXCEEDS
-#define EXCEEDS 0        // 1: the format holds numbers above full scale, so that values can be above FULL
+#define EXCEEDS 0        // 1: the format holds numbers above full scale, which are taken for it as they are loaded
 #endif
 #ifndef HALF_PRECISION
 #define HALF_PRECISION 1 // 1: pairs of half, 0: pairs of float

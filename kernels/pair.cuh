@@ -73,6 +73,5 @@ template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair) { ret
 // two pairs that lie side by side, for one access of shared memory
 struct alignas(2 * sizeof(Pair)) Quad { Pair a, b; };
 DEVICE Pair clip(Pair a) { return maximum(minimum(a, PAIR(FULL)), PAIR(0)); }
-DEVICE Pair not_above_full(Pair a) { return EXCEEDS ? minimum(a, PAIR(FULL)) : a; }
 DEVICE Pair reciprocal(Pair a) { return pair(fast_rcp(low(a)), fast_rcp(high(a))); }
 #endif

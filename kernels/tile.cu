@@ -106,6 +106,9 @@ DEVICE bool load_tile(const Frame& frame, int y0, int x0, Pair* tile) {
 #pragma unroll
             for (int k = 0; k < 4; k++) v[k] = raw_pixel(row, beyond(x + k, width));
         any |= v[0] >= full_scale || v[1] >= full_scale || v[2] >= full_scale || v[3] >= full_scale;
+        if (EXCEEDS)
+#pragma unroll
+            for (int k = 0; k < 4; k++) v[k] = min(v[k], full_scale);
         *(Quad*)(tile + 2 * i) = Quad{pair((float)v[0] * scale, (float)v[1] * scale), pair((float)v[2] * scale, (float)v[3] * scale)};
     }
     return any;
@@ -202,7 +205,7 @@ template <int COLUMN> DEVICE void complete(const Pair* p, const Pair* g, int i, 
         red_line[j] = line == (i ? red_row(1, j) : red_row(0, j));
         chroma[j] = red_line[j] == (COLUMN == (i ? red_column(1, j) : red_column(0, j)));
     }
-    const Pair c = not_above_full(p[0]);
+    const Pair c = p[0];
     Pair own, other;  // the colour of the line, and the third one
     if (REGULAR) {
         if (chroma[0]) {
@@ -255,7 +258,7 @@ template <int I, int FIRST> DEVICE void malvar_unit(Shared& s, int row, int k) {
         for (int c = 0; c < 3; c++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                out[j][i][c] = is_sample(I, j ? 1 - FIRST : FIRST, i, c) ? not_above_full(out[j][i][c]) : mul(out[j][i][c], PAIR(FULL));
+                out[j][i][c] = is_sample(I, j ? 1 - FIRST : FIRST, i, c) ? out[j][i][c] : mul(out[j][i][c], PAIR(FULL));
 #pragma unroll
         for (int c = 0; c < 3; c++) {
             *(Quad*)&s.mosaic[c][row + 2 * j][k] = Quad{out[j][0][c], out[j][1][c]};

@@ -55,6 +55,8 @@ def tile_means(frame: Frame) -> np.ndarray:
         some = frame._replace(rows=frame.rows[bands.ravel()]).unpack().mosaic
     else:
         some = frame.mosaic[bands.ravel()]
+    if frame.full_scale < np.iinfo(some.dtype).max:
+        some = np.minimum(some, some.dtype.type(frame.full_scale))  # numbers above it mean full scale
     columns, tiles = width // REGION, REGION // 4
     some = some[:, : columns * REGION].reshape(len(bands), tiles, 4, columns, tiles, 4)[:, :, :, ::step]
     means = some.mean((1, 4), dtype=np.float32) / np.float32(frame.full_scale)

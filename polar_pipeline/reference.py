@@ -70,8 +70,8 @@ def _phase(mask_of: Dict[Tuple[int, int], bool], shape: Tuple[int, ...]) -> np.n
 
 
 def normalise(frame: RawFrame) -> np.ndarray:
-    """Raw numbers -> (H, W) float64 in [0, 1]."""
-    return frame.mosaic.astype(np.float64) / frame.full_scale
+    """Raw numbers -> (H, W) float64 in [0, 1]; those above full scale are full scale."""
+    return np.minimum(frame.mosaic.astype(np.float64) / frame.full_scale, 1)
 
 
 # ------------------------------------------------------------------------------------------------------ colour lattice

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Tuple
 
 import cv2
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from support import data_folder
 
 from polar_pipeline import Pipeline, RawFrame, reference
@@ -93,6 +96,67 @@ def test_matches_reference(
     sensor: str, resolution: str, demosaic: str, dtype: str, shape: Tuple[int, int], bits: int
 ) -> None:
     compare(random_frame(shape, bits), sensor=sensor, resolution=resolution, demosaic=demosaic, dtype=dtype)
+
+
+#: Bit depth, alignment and seed of random frames of 16-bit numbers.
+WORDS = {"bits": st.integers(8, 16), "alignment": st.sampled_from(["lsb", "msb"]), "seed": st.integers(0, 2**32)}
+
+
+def random_words(shape: Tuple[int, int], full_scale: int, seed: int) -> np.ndarray:
+    """Smooth noise, a fifth of it above full scale, and single pixels anywhere in 16 bits."""
+    rng = np.random.default_rng(seed)
+    words = random_frame(shape, 16, seed).mosaic * (1.25 * full_scale / 65535)
+    anywhere = rng.random(shape) < 0.02
+    words[anywhere] = rng.choice([0, full_scale, full_scale + 1, 65535, *rng.integers(0, 65536, 4)], anywhere.sum())
+    return np.clip(words, 0, 65535).astype(np.uint16)
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+@pytest.mark.parametrize(
+    ("resolution", "demosaic", "co_sited"),
+    [
+        *(("half", method, True) for method in ("bilinear", "gradient", "adaptive")),
+        *(("half", method, False) for method in ("auto", "bilinear")),
+        *(("full", method, True) for method in ("bilinear", "gradient", "adaptive")),
+    ],
+)
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(**WORDS)
+def test_numbers_above_full_scale_mean_full_scale(
+    sensor: str, resolution: str, demosaic: str, co_sited: bool, bits: int, alignment: str, seed: int
+) -> None:
+    options: Dict[str, Any] = {"sensor": sensor, "resolution": resolution, "demosaic": demosaic, "co_sited": co_sited}
+    pipeline = Pipeline(**options, bit_depth=bits, alignment=alignment)
+    frame = RawFrame(random_words((35, 38), pipeline.options.full_scale, seed), pipeline.options.full_scale)
+    before = frame.mosaic.copy()
+    for dtype in ("float32", "uint8"):
+        compare(frame, **options, dtype=dtype)
+    np.testing.assert_array_equal(frame.mosaic, before)  # raw numbers stay as they came
+    # the frame that a camera with a limiter would have sent
+    limited = np.minimum(frame.mosaic, frame.full_scale).astype(np.uint16)
+    got, want = pipeline(frame), pipeline(RawFrame(limited, frame.full_scale))
+    assert got.invalid == want.invalid
+    for name, image in want.items():
+        np.testing.assert_array_equal(got[name], image, err_msg=name)
+
+
+def test_bytes_above_full_scale_mean_full_scale() -> None:
+    raw = random_frame((40, 1100), 8).mosaic
+    for options in ({}, {"co_sited": False}, {"resolution": "full", "demosaic": "gradient"}, {"sensor": "IMX250MYR"}):
+        compare(RawFrame(raw, 180), **options)
+
+
+@pytest.mark.parametrize("mode", ["temporal", "reference"])
+def test_similarity_of_numbers_above_full_scale(mode: str) -> None:
+    frames = [RawFrame(random_words((64, 80), 4095, seed), 4095) for seed in range(2)]
+    limited = [RawFrame(np.minimum(frame.mosaic, 4095).astype(np.uint16), 4095) for frame in frames]
+    found = []
+    for pair in (frames, limited):
+        pipeline = Pipeline(products=("ssim_map", "ssim"), ssim_mode=mode)
+        other = np.full((32, 40), 0.5, np.float32) if mode == "reference" else None
+        found.append([pipeline(frame, reference=other)["ssim_map"] for frame in pair])
+    np.testing.assert_array_equal(found[0], found[1])
+    assert not np.isnan(found[0][1]).any()
 
 
 @pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR", "0 45 / 135 90"])
@@ -253,13 +317,15 @@ def test_temporal_and_reference_modes() -> None:
     assert float(out["ssim"]) == pytest.approx(want.mean(), abs=1e-6)
 
 
-def test_what_has_no_similarity_is_0_in_bytes() -> None:
-    """Around a NaN in the reference the map is NaN, which bytes cannot say: 0, as the display encoding has it."""
-    frame = random_frame((128, 160), 8)
-    image = np.random.default_rng(1).random((64, 80)).astype(np.float32)
-    image[20, 30] = np.nan
-    floats = Pipeline(products=("ssim_map",), ssim_mode="reference")(frame, reference=image)["ssim_map"]
-    got = Pipeline(products=("ssim_map",), ssim_mode="reference", dtype="uint8")(frame, reference=image)["ssim_map"]
+def test_what_has_no_similarity_is_0_in_bytes(way: str) -> None:
+    """Around a NaN the map is NaN, which bytes cannot say: 0, as the display encoding has it."""
+    one, other = np.random.default_rng(1).random((2, 64, 80)).astype(np.float32)
+    other[20, 30] = np.nan
+    floats, got = np.empty((64, 80), np.float32), np.empty((64, 80), np.uint8)
+    with ThreadPoolExecutor(1) as pool:
+        kernels = native.Kernels(native.find_library(), pool, 1) if way == "compiled" else None
+        for image in (floats, got):
+            strips.compare(pool, one, other, {"ssim_map": image}, kernels=kernels)
     unknown = np.isnan(floats)
     np.testing.assert_array_equal(np.argwhere(unknown)[[0, -1]], [[15, 25], [25, 35]])  # eleven taps each way
     assert not got[unknown].any()

@@ -266,24 +266,64 @@ def test_many_formats_in_turn(driver: Any) -> None:
         assert not driver.on_device
 
 
-@pytest.mark.parametrize("precision", ["auto", "fp16", "fp32"])
+def beyond(dtype: Any, full_scale: int, seed: int = 0) -> RawFrame:
+    """A frame with columns in range, columns a little above full scale, and columns of the largest number there is."""
+    rng = np.random.default_rng(seed)
+    raw = rng.integers(full_scale // 8, full_scale // 2, SHAPE).astype(dtype)
+    raw[:, 16:24] = full_scale + 1
+    raw[:, 24:32] = 5 * full_scale // 4
+    raw[::3, 40:44] = np.iinfo(dtype).max
+    return RawFrame(raw, full_scale)
+
+
+#: Types and full scales below what the type holds: bytes, 12 bit LSB aligned, 12 bit MSB aligned.
+BEYOND = [(np.uint8, 100), (np.uint16, 4095), (np.uint16, 0xC000)]
+
+
+@pytest.mark.parametrize("precision", ["auto", "fp32"])
 @pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
-@pytest.mark.parametrize(("resolution", "demosaic"), [("half", "auto"), ("full", "bilinear"), ("full", "gradient")])
-def test_pixels_above_full_scale_are_white(
+@pytest.mark.parametrize(
+    ("resolution", "demosaic"),
+    [("half", "auto"), ("half", "adaptive"), ("full", "bilinear"), ("full", "gradient"), ("full", "adaptive")],
+)
+def test_numbers_above_full_scale_mean_full_scale(
     driver: Any, resolution: str, demosaic: str, sensor: str, precision: str
 ) -> None:
-    products = ("intensity", "angle_0", "preview")
+    products = ("intensity", "angle_0", "stokes", "dolp", "aolp", "preview")
     options = {"sensor": sensor, "resolution": resolution, "precision": precision, "demosaic": demosaic}
-    for dtype, limit in ((np.uint8, 100), (np.uint16, 4095)):
-        raw = np.full(SHAPE, limit // 4, dtype)
-        raw[:, 16:32] = 5 * limit // 4
-        raw[:, 32:] = np.iinfo(dtype).max
-        found = run(make(driver, products, dtype="uint8", **options), RawFrame(raw, limit))
-        wanted = expected(RawFrame(raw, limit), products, dtype="uint8", **options)
-        for name in products:
-            # half holds these values to a quarter of a level, and bytes are rounded
-            np.testing.assert_allclose(found.products[name].astype(int), wanted[name].astype(int), atol=1)
-            assert (found.products[name] == 255).any()
+    for dtype, full_scale in BEYOND:
+        frame = beyond(dtype, full_scale)
+        limited = RawFrame(np.minimum(frame.mosaic, full_scale).astype(dtype), full_scale)
+        for depth in ("float32", "uint8"):
+            made = make(driver, products, dtype=depth, **options)
+            got, same = run(made, frame), run(made, limited)
+            wanted = expected(limited, products, dtype=depth, **options)
+            assert got.invalid == same.invalid == wanted["invalid"]
+            assert got.invalid[0] > 0
+            for name in products:
+                np.testing.assert_array_equal(got.products[name], same.products[name], err_msg=name)
+            for name in ("intensity", "angle_0"):
+                image = wanted[name].astype(float)
+                # half holds these values to a quarter of a level, and bytes are rounded
+                bound = 1 if depth == "uint8" else 1 / 255
+                np.testing.assert_allclose(got.products[name].astype(float), image, atol=bound, err_msg=name)
+                white = 255 if depth == "uint8" else 1.0
+                assert (got.products[name] >= white * (1 - 1e-6)).any()
+            made.close()
+
+
+@pytest.mark.parametrize("mode", ["consistency", "reference", "temporal"])
+def test_similarity_of_numbers_above_full_scale(driver: Any, mode: str) -> None:
+    other = np.random.default_rng(8).random((16, 24)).astype(np.float32) if mode == "reference" else None
+    for dtype, full_scale in BEYOND:
+        frames = [beyond(dtype, full_scale, seed) for seed in range(2)]
+        made = make(driver, ("ssim_map", "ssim"), ssim_mode=mode)
+        run(made, frames[0], other)
+        found = run(made, frames[1], other)
+        compared = expected(frames[0], "intensity")["intensity"] if mode == "temporal" else other
+        limited = RawFrame(np.minimum(frames[1].mosaic, full_scale).astype(dtype), full_scale)
+        assert_similarity(found, expected(limited, ("ssim_map", "ssim"), compared, ssim_mode=mode))
+        made.close()
 
 
 #: Frames that ask for a launch of their own each: one more than are kept.
@@ -360,6 +400,21 @@ def test_similarity(driver: Any, mode: str, precision: str, dtype: str) -> None:
     assert list(found.products) == list(products)
     assert found.products["ssim_map"].dtype == dtype
     assert_similarity(found, expected(frame, products, other, **options))
+
+
+@pytest.mark.parametrize("precision", ["auto", "fp32"])
+def test_similarity_to_extreme_references_is_a_number(driver: Any, precision: str) -> None:
+    made = make(driver, ("ssim_map", "ssim"), ssim_mode="reference", precision=precision)
+    slack = 2.0**-10  # what `check_reference` lets pass
+    for level in (0, 255):
+        frame = RawFrame(np.full(SHAPE, level, np.uint8), 255)
+        for value in (0.0, -0.0, 1e-45, -1e-45, 6e-8, 1.0, 1 + slack, -slack):
+            other = np.full((16, 24), value, np.float32)
+            found = run(made, frame, other).products["ssim_map"]
+            # flat images: what is left of the formula is the comparison of means; a half holds them to 2^-11
+            y, c1 = float(np.float32(value)), 0.01**2
+            x = level / 255
+            np.testing.assert_allclose(found, (2 * x * y + c1) / (x * x + y * y + c1), atol=2e-3)
 
 
 @pytest.mark.parametrize("options", [{"ssim_stride": 2}, {"ssim_window": 7, "ssim_sigma": 1.0}, {"products": "ssim"}])

@@ -27,6 +27,8 @@ from polar_pipeline.sensor import FORMATS, RawFormat, RawFrame, Sensor, expose, 
 MONO, COLOR = "IMX250MZR", "IMX250MYR"
 ALL = tuple(PRODUCTS)
 DEVICES = [get_device(name) for name in ("xavier", "orin")]
+#: Pixel formats by name, and the one that a `bit_depth` of 8 makes of 16-bit pixels.
+KNOWN = {**FORMATS, "8 in 16": RawFormat(8, "u16")}
 RAW_FORMATS = {"u8": "u8", "u16": "u16", "p": "12p", "packed": "12packed"}
 
 # Bounds on the distance to the float64 reference (float products; display encodings may be one level off).
@@ -151,7 +153,7 @@ def case(
     words += [fmt + (f"<<{shift}" if shift else "")] * (fmt != "8") + ["+".join(products)] * (products != ALL)
     made = make_options(sensor, products, **options)
     chosen = pictures or (PICTURES if kernel == "tile" else WIDE_PICTURES)
-    return Case(" ".join(words), kernel, made, FORMATS[fmt]._replace(shift=shift), chosen)
+    return Case(" ".join(words), kernel, made, KNOWN[fmt]._replace(shift=shift), chosen)
 
 
 # ------------------------------------------------------------------------------------------------------------- compare
@@ -183,9 +185,8 @@ class Truth(NamedTuple):
     counts: Tuple[int, int]
 
 
-def truth_of(mosaic: np.ndarray, work: Work, options: Options, fmt: RawFormat) -> Truth:
+def truth_of(frame: RawFrame, work: Work, options: Options) -> Truth:
     """Every output of a work from one frame."""
-    frame = RawFrame(mosaic << fmt.shift, fmt.full_scale)
     plan = make_plan(options.products)
     stored = reference.run(frame, work.sensor, plan, options)
     everything = options._replace(products=ALL, dtypes=("float32",) * len(ALL))
@@ -250,7 +251,7 @@ def check_case(case: Case, launch: Launch, plan: Schedule) -> None:
         for k, mosaic in enumerate(mosaics):
             where = f"{picture.content.__name__} {picture.shape[1]}x{picture.shape[0]} frame {k}"
             steep = picture.content in (noise, patches) and work.half_precision and work.demosaic == "adaptive"
-            truth = truth_of(mosaic, work, case.options, case.fmt)
+            truth = truth_of(RawFrame(mosaic << case.fmt.shift, case.fmt.full_scale), work, case.options)
             check(got, k, truth, work, case.options, where, STEEP if steep and not work.half else STRICT)
 
 
@@ -351,8 +352,36 @@ FAST_CASES = [
 ]
 
 
+#: Every way to read 16-bit numbers, of which some are above full scale.
+BEYOND_CASES = [
+    case(
+        sensor,
+        fmt,
+        shift=shift,
+        resolution=resolution,
+        demosaic=demosaic,
+        co_sited=co_sited,
+        ssim_mode=mode,
+        dtype=dtype,
+        **({"roi_offset": (1, 0)} if sensor == COLOR and mode == "temporal" else {}),
+    )
+    for sensor in (MONO, COLOR)
+    for resolution, demosaic, co_sited in WAYS
+    for fmt, shift, mode, dtype in (
+        ("12", 0, "consistency", "float32"),
+        ("12", 4, "temporal", "uint8"),
+        ("8 in 16", 0, "consistency", "float32"),  # in half
+    )
+]
+
+
 #: Schedules that a test tries per case.
-COUNTS = {"test_matches_reference": 1, "test_fast_kernels_match_reference": 2, "test_schedules_do_not_show": 6}
+COUNTS = {
+    "test_matches_reference": 1,
+    "test_numbers_above_full_scale_mean_full_scale": 1,
+    "test_fast_kernels_match_reference": 2,
+    "test_schedules_do_not_show": 6,
+}
 
 
 def compile_case(case: Case, count: int) -> None:
@@ -389,6 +418,26 @@ def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_matches_reference(case: Case, launch: Launch) -> None:
     (plan,) = case.schedules(COUNTS["test_matches_reference"])
     check_case(case, launch, plan)
+
+
+@pytest.mark.parametrize("case", BEYOND_CASES, ids=lambda case: case.name)
+def test_numbers_above_full_scale_mean_full_scale(case: Case, launch: Launch) -> None:
+    (plan,) = case.schedules(COUNTS["test_numbers_above_full_scale_mean_full_scale"])
+    fmt = case.fmt
+    for shape, padding in (((70, 130), 0), ((23, 18), 2)):
+        rng = np.random.default_rng(shape[0])
+        work = case.work(shape)
+        numbers = smooth(shape, work.sensor, fmt.full_scale) * 1.2  # a part of the picture is above
+        anywhere = rng.random(shape) < 0.02
+        numbers[anywhere] = rng.choice([0, fmt.full_scale, fmt.full_scale + 1, 65535], anywhere.sum())
+        raw = np.clip(numbers, 0, 65535).astype(np.uint16)
+        limited = RawFrame(np.minimum(raw, fmt.full_scale).astype(np.uint16), fmt.full_scale)
+        assert (raw > fmt.full_scale).mean() > 0.01
+        data, step = raw_bytes(raw, fmt._replace(shift=0), padding)
+        got = run(launch, work, plan, [data], step, case.options.min_intensity)
+        truth = truth_of(limited, work, case.options)
+        steep = work.half_precision and work.demosaic == "adaptive" and not work.half
+        check(got, 0, truth, work, case.options, f"{shape[1]}x{shape[0]}", STEEP if steep else STRICT)
 
 
 @pytest.mark.parametrize("case", FAST_CASES, ids=lambda case: case.name)

@@ -44,6 +44,18 @@ def test_tile_means_by_hand() -> None:
     assert misfit(means, None) > 0.1
 
 
+def test_numbers_above_full_scale_count_as_full_scale() -> None:
+    raw = np.random.default_rng(0).integers(0, 3000, (128, 128)).astype(np.uint16)
+    raw[::4, 1::4] = 65535  # one place of the tile
+    means = tile_means(RawFrame(raw, 5000))
+    assert len(means) == 0  # it is saturated everywhere
+    raw[:, 2::8] = 9000
+    raw[::4, 1::4] = 3000
+    means = tile_means(RawFrame(raw, 5000))
+    np.testing.assert_array_equal(means, tile_means(RawFrame(np.minimum(raw, 5000).astype(np.uint16), 5000)))
+    assert len(means) == 4
+
+
 def test_packed_frames_are_unpacked() -> None:
     raw = np.tile((np.arange(16).reshape(4, 4) * 100 + 200), (32, 32)).astype(np.uint16)
     low, high = raw[:, ::2].astype(np.uint32), raw[:, 1::2].astype(np.uint32)

@@ -8,6 +8,8 @@ from typing import Any, Callable, Dict, Tuple
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import ndimage
 
 from polar_pipeline import reference
@@ -333,6 +335,29 @@ def test_full_scale_and_threshold_decide_what_is_invalid() -> None:
     assert run(RawFrame(raw, 4095), products="dolp")["invalid"] == (0, 0)
     assert run(RawFrame(raw, 4000), products="dolp")["invalid"] == (64, 0)
     assert run(RawFrame(raw, 65535), products="dolp", min_intensity=0.2)["invalid"] == (0, 64)
+
+
+@given(
+    st.sampled_from([MONO, COLOR]),
+    st.sampled_from(["half", "full"]),
+    st.sampled_from(METHODS),
+    st.integers(8, 16),
+    st.sampled_from(["lsb", "msb"]),
+    st.integers(0, 2**32),
+)
+def test_numbers_above_full_scale_mean_full_scale(
+    sensor: Sensor, resolution: str, demosaic: str, bits: int, alignment: str, seed: int
+) -> None:
+    options = make_options(sensor, PRODUCTS, resolution=resolution, demosaic=demosaic, bit_depth=bits)
+    full_scale = options._replace(alignment=alignment).full_scale
+    raw = np.random.default_rng(seed).integers(0, 65536, (16, 18)).astype(np.uint16)
+    raw[::3] >>= 16 - bits  # some of them in the range of the bit depth
+    plan = make_plan(options.products)
+    got = reference.run(RawFrame(raw, full_scale), sensor, plan, options)
+    want = reference.run(RawFrame(np.minimum(raw, full_scale).astype(np.uint16), full_scale), sensor, plan, options)
+    for name, values in want.items():
+        np.testing.assert_array_equal(got[name], values, err_msg=name)
+    assert 0 <= got["intensity"].min() <= got["intensity"].max() <= 1
 
 
 # --------------------------------------------------------------------------------------------------------------- SSIM

@@ -35,7 +35,7 @@ struct Mosaic {
     int32_t height, width;  // raw pixels
     int32_t co_sited;       // every angle interpolated to the centre of its superpixel
     int32_t place[4];       // 2 row + column in the tile of 0, 45, 90, 135 degrees
-    int32_t full_scale;     // of a saturated pixel
+    int32_t full_scale;     // of a saturated pixel; larger numbers mean this one
     int32_t next;           // first row of the output that no thread has taken
 };
 
@@ -238,13 +238,16 @@ inline int mirrored(int y, int size) {
 }
 
 // Sums down the columns, by their parity: 3 `near` + `far`, or `near` itself where `far` is null; of superpixels first - 1 ..
-// first + n, the first of which stands at index 0. Columns are mirrored about the first and the last one.
-template <class Raw>
-void columns(const Raw* near, const Raw* far, int width, int first, int n, typename Pair<Raw>::Sum* __restrict even,
-             typename Pair<Raw>::Sum* __restrict odd) {
+// first + n, the first of which stands at index 0. Columns are mirrored about the first and the last one. LIMITED: numbers
+// can be above full scale, and are taken for it.
+template <class Raw, bool LIMITED>
+void columns(const Raw* near, const Raw* far, int width, int first, int n, int32_t full_scale,
+             typename Pair<Raw>::Sum* __restrict even, typename Pair<Raw>::Sum* __restrict odd) {
     typedef typename Pair<Raw>::Word Word;
     typedef typename Pair<Raw>::Sum Sum;
     const int bits = 8 * sizeof(Raw);
+    const Sum full = (Sum)full_scale;
+    const auto limited = [full](Sum value) -> Sum { return LIMITED && value > full ? full : value; };
     const Sum low = (Sum)((1ull << bits) - 1);
     const int from = first == 0, to = n + 2 - (2 * (first + n) + 2 > width);  // whole superpixels
     const Word* a = (const Word*)(near + 2 * (first - 1 + from));
@@ -252,19 +255,20 @@ void columns(const Raw* near, const Raw* far, int width, int first, int n, typen
         const Word* b = (const Word*)(far + 2 * (first - 1 + from));
         for (int x = 0; x < to - from; x++) {
             const Sum p = a[x], q = b[x];
-            even[from + x] = (Sum)(3 * (Sum)(p & low) + (Sum)(q & low));
-            odd[from + x] = (Sum)(3 * (Sum)(p >> bits) + (Sum)(q >> bits));
+            even[from + x] = (Sum)(3 * limited(p & low) + limited(q & low));
+            odd[from + x] = (Sum)(3 * limited((Sum)(p >> bits)) + limited((Sum)(q >> bits)));
         }
     } else {
         for (int x = 0; x < to - from; x++) {
-            even[from + x] = (Sum)(a[x] & low);
-            odd[from + x] = (Sum)(a[x] >> bits);
+            even[from + x] = limited(a[x] & low);
+            odd[from + x] = limited((Sum)(a[x] >> bits));
         }
     }
     if (from) odd[0] = odd[1];
     if (to < n + 2) {
         const int last = width - 1;
-        even[n + 1] = width % 2 ? (Sum)(far ? 3 * near[last] + far[last] : near[last]) : even[n];
+        const Sum own = limited(near[last]);
+        even[n + 1] = width % 2 ? (Sum)(far ? 3 * own + limited(far[last]) : own) : even[n];
     }
 }
 
@@ -300,7 +304,7 @@ bool find_saturated(const Raw* __restrict a, const Raw* __restrict b, int n, int
     return true;
 }
 
-template <class Raw> void half_row(const Mosaic& from, const Products& to, int y, Count& count) {
+template <class Raw, bool LIMITED> void half_row(const Mosaic& from, const Products& to, int y, Count& count) {
     typedef typename Pair<Raw>::Sum Sum;
     const Raw* rows[4];  // 2y - 1 .. 2y + 2
     for (int k = 0; k < 4; k++) rows[k] = (const Raw*)((const char*)from.raw + mirrored(2 * y - 1 + k, from.height) * from.step);
@@ -311,7 +315,7 @@ template <class Raw> void half_row(const Mosaic& from, const Products& to, int y
         Line places[4];
         for (int row = 0; row < 2; row++) {
             const Raw* far = from.co_sited ? rows[row ? 0 : 3] : nullptr;
-            columns<Raw>(rows[1 + row], far, from.width, first, n, even, odd);
+            columns<Raw, LIMITED>(rows[1 + row], far, from.width, first, n, from.full_scale, even, odd);
             (from.co_sited ? centres<Sum> : sites<Sum>)(even, odd, n, places[2 * row], places[2 * row + 1]);
         }
         int32_t hot[PIECE];
@@ -328,15 +332,13 @@ template <class Raw> void half_row(const Mosaic& from, const Products& to, int y
 // has a count of its own.
 extern "C" void polarization_half(Mosaic* from, const Products* to, Count* count) {
     const int rows = 16, height = from->height / 2;
+    const bool limited = from->full_scale < (from->wide ? 65535 : 255);
+    const auto row = from->wide ? (limited ? half_row<uint16_t, true> : half_row<uint16_t, false>)
+                                : (limited ? half_row<uint8_t, true> : half_row<uint8_t, false>);
     for (;;) {
         const int first = __atomic_fetch_add(&from->next, rows, __ATOMIC_RELAXED);
         if (first >= height) return;
-        for (int y = first; y < height && y < first + rows; y++) {
-            if (from->wide)
-                half_row<uint16_t>(*from, *to, y, *count);
-            else
-                half_row<uint8_t>(*from, *to, y, *count);
-        }
+        for (int y = first; y < height && y < first + rows; y++) row(*from, *to, y, *count);
     }
 }
 

@@ -245,6 +245,9 @@ class _Strip:
         step = 2 if job.half else 1
         self.raw_rows = (step * top, step * bottom)
         self.raw = job.border.strip(job.mosaic, *self.raw_rows)
+        self.has_saturated = int(self.raw.max()) >= job.full_scale
+        if self.has_saturated and job.full_scale < np.iinfo(self.raw.dtype).max:
+            np.minimum(self.raw, self.raw.dtype.type(job.full_scale), out=self.raw)  # numbers above it mean full scale
         self.counts = (0, 0)
         self.hot: Optional[np.ndarray] = None
         self.bad: Optional[np.ndarray] = None
@@ -319,7 +322,7 @@ class _Strip:
     def saturated(self) -> None:
         """Where one of the four samples behind a pixel is saturated: 255 in `hot`; None if nowhere."""
         job = self.job
-        if int(self.raw.max()) < job.full_scale:
+        if not self.has_saturated:
             return
         if job.half:
             raw = dm.even(dm.inner(self.raw, job.halo))
