@@ -12,6 +12,9 @@ from typing import Any, NamedTuple, Optional, Sequence, Tuple
 import cv2
 import numpy as np
 
+from polar_pipeline.text import quoted
+from polar_pipeline.values import real, sequence
+
 #: Largest gain for brightness; `auto` never darkens, since what is saturated would turn grey.
 MAX_GAIN = 64.0
 AUTO_GAIN = (1.0, 16.0)
@@ -57,22 +60,38 @@ def make_display(gain: Any = 1.0, balance: Any = "none") -> Display:
     Raises:
         ValueError: It is none of these; the message says what is allowed.
     """
-    channels = "1 1 1" if balance == "none" else balance
     return Display(
-        None if gain == "auto" else _factors("display gain must be auto or a number", [gain], 1)[0],
-        None if balance == "auto" else _factors("white balance must be auto, none or 'red green blue'", channels, 3),
+        None if _is_word(gain, "auto") else _factor("display gain must be auto or a number", gain, gain),
+        None if _is_word(balance, "auto") else (1.0, 1.0, 1.0) if _is_word(balance, "none") else _balance(balance),
     )
 
 
-def _factors(text: str, values: Any, count: int) -> Tuple[float, ...]:
-    """So many numbers, or text of them, as factors; an error begins with what they must be."""
+def _is_word(value: Any, word: str) -> bool:
+    return isinstance(value, str) and value == word
+
+
+def _balance(value: Any) -> Tuple[float, ...]:
+    """Three factors, or text of them."""
+    text = "white balance must be auto, none or 'red green blue'"
+    channels = sequence(value.split() if isinstance(value, str) else value, 3)
+    if not channels:
+        raise ValueError(_refusal(text, value))
+    return tuple(_factor(text, channel, value) for channel in channels)
+
+
+def _factor(text: str, value: Any, whole: Any) -> float:
+    """A number, or text of one, as a factor; an error begins with what it must be, and shows the whole value."""
     try:
-        factors = tuple(float(value) for value in (values.split() if isinstance(values, str) else values))
-    except (TypeError, ValueError):
-        factors = ()
-    if len(factors) != count or not all(0 < factor <= MAX_GAIN for factor in factors):
-        raise ValueError(f"{text} above 0, at most {MAX_GAIN:g}, got {values if count > 1 else values[0]!r}")
-    return factors
+        factor = float(value) if isinstance(value, str) else real("factor", value)
+    except ValueError:
+        factor = 0.0
+    if not 0 < factor <= MAX_GAIN:
+        raise ValueError(_refusal(text, whole))
+    return factor
+
+
+def _refusal(text: str, value: Any) -> str:
+    return f"{text} above 0, at most {MAX_GAIN:g}, got {quoted(value)}"
 
 
 def sample(image: np.ndarray) -> np.ndarray:

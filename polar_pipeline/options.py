@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Tuple, TypeVar, Union
 
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.products import PRODUCTS, get_products
-from polar_pipeline.sensor import Sensor, get_sensor
+from polar_pipeline.sensor import ALIGNMENTS, MAX_SIDE, Sensor, check_bit_depth, get_sensor
+from polar_pipeline.text import quoted
+from polar_pipeline.values import choice, number, real, sequence, truth, whole_number
 
 #: Allowed values of every option that is a choice.
 CHOICES: Dict[str, Tuple[str, ...]] = {
@@ -17,7 +18,7 @@ CHOICES: Dict[str, Tuple[str, ...]] = {
     "demosaic": ("auto", "bilinear", "gradient", "adaptive"),
     "ssim_mode": ("consistency", "temporal", "reference"),
     "dtype": ("float32", "uint8"),
-    "alignment": ("lsb", "msb"),
+    "alignment": ALIGNMENTS,
 }
 #: Allowed values of options that are numbers: the lowest and the highest.
 LIMITS: Dict[str, Tuple[float, float]] = {"ssim_stride": (1, 8), "ssim_window": (3, 15), "ssim_sigma": (0.5, 5.0)}
@@ -96,7 +97,7 @@ class Options(NamedTuple):
 
     @property
     def full_scale(self) -> int:
-        """Value of a saturated pixel in a 16-bit array."""
+        """Value of a saturated pixel in a 16-bit array; larger ones mean this one."""
         bits = self.bit_depth or 16
         return ((1 << bits) - 1) << (16 - bits if self.alignment == "msb" else 0)
 
@@ -120,68 +121,62 @@ def make_options(
     """
     names = get_products(products)
     per_product = dtype if isinstance(dtype, Mapping) else {}
-    get_products(per_product or names)
+    foreign = [name for name in per_product if name not in PRODUCTS]
+    if foreign:
+        raise ValueError(f"dtype must be for products among {', '.join(PRODUCTS)}; got {quoted(foreign)}")
     fallback = "float32" if isinstance(dtype, Mapping) else dtype
-    types = []
-    for name in names:
-        wanted = per_product.get(name, fallback)
-        if wanted not in CHOICES["dtype"]:
-            raise ValueError(f"dtype of {name} must be one of {', '.join(CHOICES['dtype'])}, got {wanted!r}")
-        types.append(PRODUCTS[name].dtype(wanted))
-    unknown = [key for key in values if key not in Options._fields]
+    types = [
+        PRODUCTS[name].dtype(choice(f"dtype of {name}", per_product.get(name, fallback), CHOICES["dtype"]))
+        for name in names
+    ]
+    unknown = [key for key in values if key not in _CHECKS]
     if unknown:
-        raise ValueError(f"unknown option {', '.join(unknown)}; options are {', '.join(Options._fields)}")
-    options = Options(get_sensor(sensor), names, tuple(types))._replace(**values)
-    for key, allowed in CHOICES.items():
-        if key in values and values[key] not in allowed:
-            raise ValueError(f"{key} must be one of {', '.join(allowed)}, got {values[key]!r}")
-    for key, (low, high) in LIMITS.items():
-        if not low <= _number(key, getattr(options, key)) <= high:  # NaN is refused too
-            raise ValueError(f"{key} must be in [{low}, {high}], got {getattr(options, key)}")
-    options = options._replace(
-        ssim_stride=whole_number("ssim_stride", options.ssim_stride),
-        ssim_window=whole_number("ssim_window", options.ssim_window),
-        bit_depth=whole_number("bit_depth", options.bit_depth),
-        co_sited=_truth("co_sited", options.co_sited),
-    )
-    if options.ssim_window % 2 == 0:
-        raise ValueError(f"ssim_window must be odd, got {options.ssim_window}")
-    if not 0 <= _number("min_intensity", options.min_intensity) < 2:
-        raise ValueError(f"min_intensity must be in [0, 2), the range of S0, got {options.min_intensity}")
-    if options.bit_depth != 0 and not 8 <= options.bit_depth <= 16:
-        raise ValueError(f"bit_depth must be 0 (all 16 bits) or 8 to 16, got {options.bit_depth}")
-    offset = _pair("roi_offset", options.roi_offset, whole_number)
-    if min(offset) < 0:
-        raise ValueError(f"roi_offset must be >= 0, got {offset}")
-    return options._replace(roi_offset=offset, flip=_pair("flip", options.flip, _truth))
+        allowed = ("sensor", "products", "dtype", *_CHECKS)
+        raise ValueError(f"unknown option {quoted(unknown)}; options are {', '.join(allowed)}")
+    checked = {key: _CHECKS[key](key, value) for key, value in values.items()}
+    return Options(get_sensor(sensor), names, tuple(types))._replace(**checked)
 
 
-def _number(name: str, value: Any) -> float:
-    if not isinstance(value, Real):
-        raise ValueError(f"{name} must be a number, got {value!r}")
-    return float(value)
+def _ssim_window(name: str, value: Any) -> int:
+    taps = whole_number(name, value, *LIMITS[name])
+    if taps % 2 == 0:
+        raise ValueError(f"{name} must be odd, got {taps}")
+    return taps
 
 
-def whole_number(name: str, value: Any) -> int:
-    """The value of an option that counts something, given as an integer or as a float such as 2.0.
-
-    Raises:
-        ValueError: It is no whole number.
-    """
-    if _number(name, value) % 1 != 0:  # of NaN and infinity too
-        raise ValueError(f"{name} must be a whole number, got {value}")
-    return int(value)
-
-
-def _truth(name: str, value: Any) -> bool:
-    if value not in (False, True):
-        raise ValueError(f"{name} must be true or false, got {value!r}")
-    return bool(value)
+def _min_intensity(name: str, value: Any) -> float:
+    least = real(name, value)
+    if not 0 <= least < 2:
+        raise ValueError(f"{name} must be in [0, 2), the range of S0, got {quoted(value)}")
+    return least
 
 
 def _pair(name: str, value: Any, item: Callable[[str, Any], _T]) -> Tuple[_T, _T]:
-    try:
-        x, y = value
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a pair (x, y), got {value!r}") from None
-    return item(name, x), item(name, y)
+    pair = sequence(value, 2)
+    if not pair:
+        raise ValueError(f"{name} must be a pair (x, y), got {quoted(value)}")
+    return item(name, pair[0]), item(name, pair[1])
+
+
+def _offset(name: str, value: Any) -> int:
+    pixels = whole_number(name, value)
+    if not 0 <= pixels <= MAX_SIDE:
+        raise ValueError(f"{name} must be >= 0 and at most {MAX_SIDE} each way, got {quoted(value)}")
+    return pixels
+
+
+#: What makes the value of an option out of the one given, or refuses it, by the option's name.
+_CHECKS: Dict[str, Callable[[str, Any], Any]] = {
+    **{
+        key: lambda name, value: choice(name, value, CHOICES[name])
+        for key in ("backend", "resolution", "precision", "demosaic", "ssim_mode", "alignment")
+    },
+    "co_sited": truth,
+    "ssim_stride": lambda name, value: whole_number(name, value, *LIMITS[name]),
+    "ssim_window": _ssim_window,
+    "ssim_sigma": lambda name, value: number(name, value, *LIMITS[name]),
+    "min_intensity": _min_intensity,
+    "bit_depth": lambda _, value: check_bit_depth(value),
+    "roi_offset": lambda name, value: _pair(name, value, _offset),
+    "flip": lambda name, value: _pair(name, value, truth),
+}

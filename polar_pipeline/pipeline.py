@@ -13,10 +13,14 @@ from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.backend import problem as cuda_problem
-from polar_pipeline.options import Options, make_options, whole_number
+from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
-from polar_pipeline.sensor import Frame, Sensor, as_frame
+from polar_pipeline.sensor import Frame, FrameError, Sensor, as_frame
+from polar_pipeline.text import printable, quoted
+from polar_pipeline.values import whole_number
 
+#: Fewest and most CPU threads that can be asked for; 0 is one per core.
+THREADS = (0, 256)
 #: What a frame can be given as: (H, W) uint8 or uint16, or a frame that brings its own scale or packing.
 Raw = Union[np.ndarray, Frame]
 
@@ -98,7 +102,7 @@ class Pipeline:
         alignment: Where they lie in uint16 frames: `lsb` or `msb`.
         roi_offset: (x, y) of the frame's first pixel in the sensor's readout.
         flip: (ReverseX, ReverseY).
-        threads: CPU threads; 0 for one per core.
+        threads: CPU threads, at most 256; 0 for one per core.
 
     Raises:
         ValueError: An option that does not exist or is out of range; the message says what is allowed.
@@ -145,9 +149,7 @@ class Pipeline:
             roi_offset=roi_offset,
             flip=flip,
         )
-        threads = whole_number("threads", threads)
-        if threads < 0:
-            raise ValueError(f"threads must be >= 0 (0: one per core), got {threads}")
+        threads = whole_number("threads", threads, *THREADS)
         self.plan = make_plan(self.options.products)
         reason = None if self.options.backend == "cpu" else backend_problem("cuda")
         if reason and self.options.backend == "cuda":
@@ -192,15 +194,16 @@ class Pipeline:
 
         Args:
             raw: (H, W) uint8 or uint16, at least 16x16, or a `RawFrame`.
-            reference: (h, w) float32 of the output's size, S0/2 in [0, 1]: what SSIM compares with in mode `reference`.
+            reference: (h, w) float32 of the output's size, S0/2 in [0, 1] (`check_reference`): what SSIM compares with
+                in mode `reference`.
 
         Returns:
             The products. In SSIM mode `temporal` a frame without a predecessor of its size (on a GPU also of
             its type) has a similarity of NaN.
 
         Raises:
-            FrameError: A frame of the wrong type, shape or size.
-            ValueError: A reference is missing, not wanted, or of the wrong shape.
+            FrameError: A frame of the wrong type, shape or size, or a reference beyond [0, 1] (cause `reference`).
+            ValueError: A reference is missing, not wanted, or of the wrong type or shape.
         """
         return self.result(self.submit(raw, reference=reference))
 
@@ -234,7 +237,8 @@ class Pipeline:
             yield self.result(pending.popleft())
 
     def _frame(self, raw: Raw) -> Frame:
-        return as_frame(raw, self.options.full_scale if getattr(raw, "dtype", None) == np.uint16 else 0)
+        is_wide = isinstance(raw, np.ndarray) and raw.dtype == np.uint16
+        return as_frame(raw, self.options.full_scale if is_wide else 0)
 
     @property
     def depth(self) -> int:
@@ -256,8 +260,12 @@ class Pipeline:
         if (reference is not None) != (options.ssim_mode == "reference"):
             state = "takes no" if reference is not None else "needs a"
             raise ValueError(f"ssim_mode {options.ssim_mode!r} {state} reference image")
-        if reference is not None and (reference.shape != size or reference.dtype != np.float32):
-            raise ValueError(f"reference must be float32 of shape {size}, got {reference.dtype} {reference.shape}")
+        if reference is not None:
+            is_array = isinstance(reference, np.ndarray) and not isinstance(reference, np.ma.MaskedArray)
+            if not is_array or reference.shape != size or reference.dtype != np.float32:
+                got = f"{reference.dtype} {reference.shape}" if is_array else type(reference).__name__
+                raise ValueError(f"reference must be a float32 array of shape {size}, got {printable(got)}")
+            check_reference(reference)
         checked = time.perf_counter()
         return Pending(self._backend.submit(frame, reference), checked - start)
 
@@ -277,6 +285,30 @@ class Pipeline:
     def close(self) -> None:
         """Release threads and buffers; the pipeline cannot be used afterwards."""
         self._backend.close()
+
+
+#: How far a reference may be beyond [0, 1]: the step of half precision above 1, by which S0/2 can have been rounded.
+_REFERENCE_SLACK = 2.0**-10
+_LARGEST = int(np.float32(1 + _REFERENCE_SLACK).view(np.uint32))
+
+
+def check_reference(reference: np.ndarray) -> None:
+    """Refuse an image that SSIM cannot compare with: of NaN, infinity or numbers beyond [0, 1] it would make NaN.
+
+    Args:
+        reference: float32 of any shape: S0/2 of full scale 1. Beyond [0, 1] by rounding is allowed.
+
+    Raises:
+        FrameError: It holds such a number (cause `reference`).
+    """
+    # As integers, floats that are not negative have the same order, and infinity, NaN and negative ones lie above: one
+    # pass over a good image, where comparing takes two.
+    if reference.view(np.uint32).max(initial=0) <= _LARGEST:
+        return
+    bad = ~((reference >= -_REFERENCE_SLACK) & (reference <= 1 + _REFERENCE_SLACK))
+    if bad.any():
+        got = quoted(float(reference[bad][0]))
+        raise FrameError("reference", f"the reference must hold numbers in [0, 1], S0/2 of full scale 1, got {got}")
 
 
 def backend_problem(name: str) -> Optional[str]:

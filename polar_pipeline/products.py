@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Dict, Iterable, NamedTuple, Tuple, Union
 
 from polar_pipeline.sensor import ANGLES
+from polar_pipeline.text import quoted
 
 
 class Product(NamedTuple):
@@ -90,9 +91,12 @@ def get_products(names: Union[str, Iterable[str]]) -> Tuple[str, ...]:
     Raises:
         ValueError: A name is unknown, or none is given.
     """
-    listed = [part.strip() for part in names.split(",")] if isinstance(names, str) else list(names)
-    unknown = [name for name in listed if name not in PRODUCTS]
+    allowed = f"products must be among {', '.join(PRODUCTS)}"
+    try:
+        listed = [part.strip() for part in names.split(",")] if isinstance(names, str) else list(names)
+    except TypeError:
+        raise ValueError(f"{allowed}; got {quoted(names)}") from None
+    unknown = [name for name in listed if not isinstance(name, str) or name not in PRODUCTS]
     if unknown or not listed:
-        got = ", ".join(map(repr, unknown)) if unknown else "none"
-        raise ValueError(f"products must be among {', '.join(PRODUCTS)}; got {got}")
+        raise ValueError(f"{allowed}; got {quoted(unknown) if unknown else 'none'}")
     return tuple(name for name in PRODUCTS if name in listed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import threading
 import zlib
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.output import block_pixels
 from polar_pipeline.pipeline import Pipeline, Result
 from polar_pipeline.sensor import Frame, PackedFrame
+from polar_pipeline.text import quoted
+from polar_pipeline.values import number, whole_number
 
 #: One row of so many goes into a frame's fingerprint: noise alone makes every row of a living camera new.
 FINGERPRINT_ROWS = 16
@@ -70,7 +72,7 @@ RANGES: Dict[str, Tuple[float, float]] = {
 }
 
 
-def make_limits(**values: float) -> Limits:
+def make_limits(**values: Any) -> Limits:
     """Validated limits.
 
     Raises:
@@ -78,11 +80,10 @@ def make_limits(**values: float) -> Limits:
     """
     unknown = [name for name in values if name not in RANGES]
     if unknown:
-        raise ValueError(f"unknown limit {', '.join(unknown)}; limits are {', '.join(RANGES)}")
-    limits = Limits()._replace(**values)  # type: ignore[arg-type]
-    for name, (low, high) in RANGES.items():
-        if not low <= getattr(limits, name) <= high:  # NaN is refused too
-            raise ValueError(f"{name} must be in [{low}, {high}], got {getattr(limits, name)}")
+        raise ValueError(f"unknown limit {quoted(unknown)}; limits are {', '.join(RANGES)}")
+    checks: Dict[str, Callable[..., Any]] = dict.fromkeys(RANGES, number)
+    checks["frozen_frames"] = whole_number
+    limits = Limits()._replace(**{name: checks[name](name, value, *RANGES[name]) for name, value in values.items()})
     if limits.ssim_error > limits.ssim_warn:
         raise ValueError(f"ssim_error must be at most ssim_warn, got {limits.ssim_error} > {limits.ssim_warn}")
     for name in ("saturated", "dark"):

@@ -8,9 +8,12 @@ IMX250MYR tiles as printed in the camera makers' manuals; packings from the GenI
 from __future__ import annotations
 
 import re
-from typing import Dict, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
+
+from polar_pipeline.text import printable, quoted
+from polar_pipeline.values import choice, whole_number
 
 #: Polarizer angles in degrees, in the order of every four-angle axis of this package.
 ANGLES = (0, 45, 90, 135)
@@ -18,10 +21,14 @@ ANGLES = (0, 45, 90, 135)
 CHANNELS = "RGB"
 #: Smallest frame side in pixels: the widest demosaic window and its reflected border must fit.
 MIN_SIDE = 16
+#: Largest frame side in pixels, and most pixels of a frame: what the kernels' 32-bit indices reach.
+MAX_SIDE, MAX_PIXELS = 65535, 1 << 28
 #: (height, width) of the known sensors' frames.
 FULL_FRAME = (2048, 2448)
 
 Tile = Tuple[Tuple[int, ...], ...]
+#: Characters of the longest text that is taken for a tile.
+_TILE_TEXT = 1000
 
 
 class FrameError(ValueError):
@@ -113,29 +120,31 @@ def parse_tile(text: str, name: str = "custom") -> Sensor:
             colours are no Bayer pattern.
     """
     expected = "expected a tile such as '90 45 / 135 0' (2x2) or 'R90 R45 G90 G45 / R135 R0 ... / ...' (4x4)"
+    if not isinstance(text, str) or len(text) > _TILE_TEXT:
+        raise ValueError(f"{expected}, got {quoted(text)}")
     rows = [line.split() for line in text.split("/")]
     size = len(rows)
-    cells = [re.fullmatch(r"([RGB]?)(\d+)", cell) for row in rows for cell in row]
+    cells = [re.fullmatch(r"([RGB]?)([0-9]{1,3})", cell) for row in rows for cell in row]
     if size not in (2, 4) or any(len(row) != size for row in rows) or not all(cells):
-        raise ValueError(f"{expected}, got {text!r}")
+        raise ValueError(f"{expected}, got {quoted(text)}")
     grid = [[(m.group(1), int(m.group(2))) for m in cells[size * r : size * r + size] if m] for r in range(size)]
     tile = tuple(tuple(grid[r][c][1] for c in range(2)) for r in range(2))
     if sorted(tile[0] + tile[1]) != list(ANGLES):
-        raise ValueError(f"a tile holds each of {ANGLES} once, got {tile} in {text!r}")
+        raise ValueError(f"a tile holds each of {ANGLES} once, got {tile} in {quoted(text)}")
     if abs(tile[0][0] - tile[1][1]) != 90:
-        raise ValueError(f"diagonal neighbours must be orthogonal polarizers, got {tile} in {text!r}")
+        raise ValueError(f"diagonal neighbours must be orthogonal polarizers, got {tile} in {quoted(text)}")
     if size == 2:
         if any(cell[0] for row in grid for cell in row):
-            raise ValueError(f"a 2x2 tile has no colours; {expected}, got {text!r}")
+            raise ValueError(f"a 2x2 tile has no colours; {expected}, got {quoted(text)}")
         return Sensor(name, tile)
     if any(grid[r][c][1] != tile[r % 2][c % 2] or not grid[r][c][0] for r in range(4) for c in range(4)):
-        raise ValueError(f"{text!r} does not repeat its 2x2 angles, or has cells without a colour; {expected}")
+        raise ValueError(f"{quoted(text)} does not repeat its 2x2 angles, or has cells without a colour; {expected}")
     colors = tuple(tuple(CHANNELS.index(cell[0]) for cell in row) for row in grid)
     for r in range(2):
         for c in range(2):
             a, b, d, e = colors[r][c], colors[r][c + 2], colors[r + 2][c], colors[r + 2][c + 2]
             if sorted((a, b, d, e)) != [0, 1, 1, 2] or not (a == e == 1 or b == d == 1):
-                raise ValueError(f"the {tile[r][c]} degree pixels of {text!r} form no Bayer pattern")
+                raise ValueError(f"the {tile[r][c]} degree pixels of {quoted(text)} form no Bayer pattern")
     return Sensor(name, tile, colors)
 
 
@@ -157,7 +166,7 @@ def get_sensor(sensor: Union[str, Sensor]) -> Sensor:
     """
     if isinstance(sensor, Sensor):
         return sensor
-    if sensor in SENSORS:
+    if isinstance(sensor, str) and sensor in SENSORS:
         return SENSORS[sensor]
     try:
         return parse_tile(sensor)
@@ -171,9 +180,12 @@ def get_sensor(sensor: Union[str, Sensor]) -> Sensor:
 class RawFrame(NamedTuple):
     """A mosaic as numbers.
 
+    A number above full scale means full scale: every backend takes it for that before it interpolates, so that such a
+    pixel is saturated and no brighter than white. `mosaic` keeps the numbers as they came.
+
     Attributes:
         mosaic: (H, W) uint8 or native-endian uint16.
-        full_scale: The value that a saturated pixel has in `mosaic`.
+        full_scale: The value of a saturated pixel; larger ones in `mosaic` count as this one.
     """
 
     mosaic: np.ndarray
@@ -197,7 +209,8 @@ class RawFormat(NamedTuple):
         bits: Significant bits per pixel.
         packing: `"u8"`, `"u16"`, `"p"` (PFNC `p`: a little-endian bit stream) or `"packed"` (GigE Vision: two pixels in
             three bytes).
-        shift: Left shift of the significant bits within 16 (0: LSB aligned, 16 - bits: MSB aligned).
+        shift: Left shift of the significant bits within 16 (0: LSB aligned, 16 - bits: MSB aligned). Bits below them
+            count as the fraction of a level that they stand for.
     """
 
     bits: int
@@ -206,7 +219,7 @@ class RawFormat(NamedTuple):
 
     @property
     def full_scale(self) -> int:
-        """The value of a saturated pixel."""
+        """The value of a saturated pixel; 16-bit pixels can hold larger ones, which mean this one (`RawFrame`)."""
         return ((1 << self.bits) - 1) << self.shift
 
     def row_bytes(self, width: int) -> int:
@@ -247,6 +260,9 @@ class PackedFrame(NamedTuple):
 #: A mosaic in either form.
 Frame = Union[RawFrame, PackedFrame]
 
+#: Where the significant bits of 16-bit pixels can lie: at the low end or at the high end.
+ALIGNMENTS = ("lsb", "msb")
+
 #: Pixel formats by bit depth and packing; the names are what follows a PFNC colour prefix.
 FORMATS: Dict[str, RawFormat] = {
     "8": RawFormat(8, "u8"),
@@ -278,23 +294,23 @@ def get_format(encoding: str, bit_depth: int = 0, alignment: str = "lsb") -> Raw
     Args:
         encoding: `mono8`, `mono16`, `bayer_*8`, `bayer_*16`, `8UC1`, `16UC1`, a PFNC name such as `PolarizeMono12p` or
             `BayerRG12Packed`, or `polarized_angles_0d_45d_90d_135d_*`.
-        bit_depth: Significant bits of 16-bit pixels, 9 to 16; 0 takes the encoding's own.
+        bit_depth: Significant bits of 16-bit pixels, 8 to 16; 0 takes the encoding's own.
         alignment: `"lsb"` or `"msb"`: where the significant bits of 16-bit pixels lie.
 
     Raises:
         FrameError: The encoding is unknown or empty (cause `encoding`).
         ValueError: `bit_depth` or `alignment` is out of range.
     """
-    if bit_depth != 0 and not 8 <= bit_depth <= 16:
-        raise ValueError(f"bit_depth must be 0 (from the encoding) or 8 to 16, got {bit_depth}")
-    if alignment not in ("lsb", "msb"):
-        raise ValueError(f"alignment must be 'lsb' or 'msb', got {alignment!r}")
-    found = _ROS_ENCODING.fullmatch(encoding) or _PFNC.fullmatch(encoding) or _POLARIZED.fullmatch(encoding)
+    bit_depth = check_bit_depth(bit_depth)
+    choice("alignment", alignment, ALIGNMENTS)
+    found = None
+    if isinstance(encoding, str):
+        found = _ROS_ENCODING.fullmatch(encoding) or _PFNC.fullmatch(encoding) or _POLARIZED.fullmatch(encoding)
     if found is None:
         raise FrameError(
             "encoding",
             "encoding must be mono8, mono16, bayer_*8, bayer_*16, 8UC1, 16UC1 or a PFNC name such as PolarizeMono8, "
-            f"PolarizeMono12p or BayerRG12Packed, got {encoding!r}",
+            f"PolarizeMono12p or BayerRG12Packed, got {quoted(encoding)}",
         )
     key = next(group for group in found.groups() if group).replace("packed", "Packed")
     known = FORMATS[key]
@@ -302,6 +318,18 @@ def get_format(encoding: str, bit_depth: int = 0, alignment: str = "lsb") -> Raw
         return known
     bits = bit_depth or known.bits
     return RawFormat(bits, "u16", 16 - bits if alignment == "msb" else 0)
+
+
+def check_bit_depth(bit_depth: Any) -> int:
+    """The significant bits of 16-bit pixels: 8 to 16, or 0 for those of the encoding or the type.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    bits = whole_number("bit_depth", bit_depth)
+    if bits != 0 and not 8 <= bits <= 16:
+        raise ValueError(f"bit_depth must be 0 (from the encoding or type) or 8 to 16, got {quoted(bit_depth)}")
+    return bits
 
 
 def unpack(
@@ -339,11 +367,10 @@ def wrap(
         driver's unpacked form, MSB aligned.
 
     Raises:
-        FrameError: The size is below `MIN_SIDE` (`size`), `step` is shorter than a row (`step`), or data is missing
-            (`truncated`).
+        FrameError: The size is out of range (`check_size`, cause `size`), `step` is shorter than a row (`step`), or
+            data is missing (`truncated`).
     """
-    if height < MIN_SIDE or width < MIN_SIDE:
-        raise FrameError("size", f"a frame must be at least {MIN_SIDE}x{MIN_SIDE} pixels, got {width}x{height}")
+    check_size(height, width)
     flat = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data.reshape(-1).view(np.uint8)
     if fmt.packing in ("p", "packed") and max(step, flat.size // height) >= 2 * width:
         fmt = RawFormat(fmt.bits, "u16", 16 - fmt.bits)
@@ -370,6 +397,20 @@ def wrap(
             wide = np.lib.stride_tricks.as_strided(words, (height, width), (step, 2), writeable=False)
         return RawFrame(wide.astype(np.uint16, copy=False), fmt.full_scale)
     return PackedFrame(rows, fmt, width)
+
+
+def check_size(height: int, width: int) -> None:
+    """Refuse frames whose sides or whose pixels in all are out of range.
+
+    Raises:
+        FrameError: They are (cause `size`).
+    """
+    if min(height, width) < MIN_SIDE or max(height, width) > MAX_SIDE or height * width > MAX_PIXELS:
+        raise FrameError(
+            "size",
+            f"a frame must have at least {MIN_SIDE}x{MIN_SIDE} pixels, at most {MAX_SIDE} a side and {MAX_PIXELS} "
+            f"in all, got {quoted(width)}x{quoted(height)}",
+        )
 
 
 def _unpack_bits(rows: np.ndarray, fmt: RawFormat, width: int) -> np.ndarray:
@@ -481,11 +522,13 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     """Validate a mosaic given as an array.
 
     Args:
-        raw: (H, W) uint8 or uint16, a `RawFrame`, or a `PackedFrame` from `wrap`, which is valid.
+        raw: (H, W) uint8 or native-endian uint16 of any strides, a `RawFrame`, or a `PackedFrame` from `wrap`, which is
+            valid.
         full_scale: Value of a saturated pixel of an array; 0 takes the type's maximum.
 
     Raises:
-        FrameError: Wrong type, shape or size.
+        FrameError: Wrong type (`type`), shape, size or full scale (`size`). Arrays of the other byte order are of the
+            wrong type, and so are masked ones, since no product can leave pixels out.
     """
     if isinstance(raw, PackedFrame):
         return raw
@@ -493,12 +536,18 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
         mosaic, full_scale = raw
     else:
         mosaic = raw
-    if not isinstance(mosaic, np.ndarray) or mosaic.dtype not in (np.uint8, np.uint16):
-        got = mosaic.dtype if isinstance(mosaic, np.ndarray) else type(mosaic).__name__
-        raise FrameError("type", f"raw must be a uint8 or uint16 array, got {got}")
-    if mosaic.ndim != 2 or min(mosaic.shape) < MIN_SIDE:
-        raise FrameError("size", f"raw must be (H, W), at least {MIN_SIDE}x{MIN_SIDE}, got shape {mosaic.shape}")
+    is_masked = isinstance(mosaic, np.ma.MaskedArray)
+    if not isinstance(mosaic, np.ndarray) or is_masked or mosaic.dtype not in (np.uint8, np.uint16):
+        kind = type(mosaic).__name__ if is_masked or not isinstance(mosaic, np.ndarray) else str(mosaic.dtype)
+        raise FrameError(
+            "type", f"raw must be a uint8 or uint16 array in this machine's byte order, got {printable(kind)}"
+        )
+    if mosaic.ndim != 2:
+        raise FrameError("size", f"raw must be (H, W), got shape {quoted(mosaic.shape)}")
+    check_size(*mosaic.shape)
     limit = int(np.iinfo(mosaic.dtype).max)
-    if not 0 <= full_scale <= limit:
-        raise FrameError("size", f"full_scale of {mosaic.dtype} must be at most {limit}, got {full_scale}")
-    return RawFrame(mosaic, full_scale or limit)
+    try:
+        full_scale = whole_number(f"full_scale of {mosaic.dtype}", full_scale, 0, limit)
+    except ValueError as err:
+        raise FrameError("size", str(err)) from None
+    return RawFrame(np.asarray(mosaic), full_scale or limit)

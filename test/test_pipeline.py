@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from pathlib import Path
+from typing import Any, Callable, Dict
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from polar_pipeline import PRODUCTS, FrameError, Pipeline, RawFrame
+from polar_pipeline.pipeline import check_reference
 
 RAW = (np.arange(32 * 40).reshape(32, 40) % 251).astype(np.uint8)
 
@@ -55,7 +60,7 @@ def test_shapes_and_types_follow_the_table(sensor: str, resolution: str) -> None
         ({"ssim_window": 8}, "odd.*8"),
         ({"ssim_sigma": float("nan")}, r"\[0.5, 5.0\].*nan"),
         ({"min_intensity": 2.0}, r"\[0, 2\).*2.0"),
-        ({"min_intensity": float("nan")}, "nan"),
+        ({"min_intensity": float("nan")}, r"\[0, 2\).*nan"),
         ({"bit_depth": 7}, "8 to 16.*7"),
         ({"alignment": "left"}, "lsb.*msb.*'left'"),
         ({"roi_offset": (-1, 0)}, ">= 0"),
@@ -97,7 +102,7 @@ def test_whole_numbers_may_come_as_floats() -> None:
         (RAW.astype(np.float32), "type", "uint8 or uint16.*float32"),
         ("frame", "type", "str"),
         (RAW[np.newaxis], "size", r"\(1, 32, 40\)"),
-        (RAW[:8], "size", "16x16.*8, 40"),
+        (RAW[:8], "size", "16x16.*40x8"),
         (RawFrame(RAW, 4095), "size", "full_scale.*255.*4095"),
     ],
 )
@@ -118,6 +123,162 @@ def test_reference_images_are_checked() -> None:
         pipeline(RAW)
     with pytest.raises(ValueError, match=r"\(16, 20\).*\(16, 19\)"):
         pipeline(RAW, reference=good[:, 1:])
+
+
+#: The largest float32 that a reference may hold: one step of half precision above 1.
+SLACK = np.float32(2**-10)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, -1e30, 1.01, -0.01, 255.0, 3.4e38])
+def test_references_beyond_their_range_are_refused(value: float) -> None:
+    pipeline = Pipeline(products=("ssim",), ssim_mode="reference")
+    reference = np.full((16, 20), 0.5, np.float32)
+    assert float(pipeline(RAW, reference=reference)["ssim"]) < 1
+    reference[7, 13] = value
+    with pytest.raises(FrameError, match=r"reference must hold numbers in \[0, 1\].*got") as caught:
+        pipeline(RAW, reference=reference)
+    assert caught.value.cause == "reference"
+    assert len(str(caught.value)) < 200
+
+
+@given(arrays(np.float32, (4, 5), elements=st.floats(width=32) | st.floats(-1, 2, width=32)))
+def test_a_reference_is_checked_number_by_number(image: np.ndarray) -> None:
+    fits = all(-SLACK <= float(value) <= 1 + SLACK for value in image.ravel())  # NaN compares as false
+    for view in (image, image[::-1], np.repeat(image, 2, 1)[:, ::2]):
+        if fits:
+            check_reference(view)
+        else:
+            with pytest.raises(FrameError, match="reference must hold"):
+                check_reference(view)
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1e-45, -1e-45, 1e-38, 1.0, 1 + float(SLACK), -float(SLACK)])
+@pytest.mark.parametrize("level", [0, 100, 255])
+def test_similarity_to_a_flat_reference_is_a_number(value: float, level: int) -> None:
+    raw = np.full((32, 40), level, np.uint8)
+    reference = np.full((16, 20), value, np.float32)
+    out = Pipeline(products=("ssim", "ssim_map"), ssim_mode="reference")(raw, reference=reference)
+    x, y, c1 = level / 255, float(np.float32(value)), 0.01**2
+    # flat images have no variance: what is left of the formula is the comparison of means
+    np.testing.assert_allclose(out["ssim_map"], (2 * x * y + c1) / (x * x + y * y + c1), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        [[0.0] * 20] * 16,
+        np.zeros((16, 20)),
+        np.zeros((16, 20), ">f4"),
+        np.ma.masked_array(np.zeros((16, 20), np.float32)),
+        np.zeros((16, 20), object),
+        np.float32(0),
+        "reference",
+    ],
+)
+def test_references_of_another_type_are_refused(reference: Any) -> None:
+    pipeline = Pipeline(products=("ssim",), ssim_mode="reference")
+    with pytest.raises(ValueError, match=r"reference must be a float32 array of shape \(16, 20\), got"):
+        pipeline(RAW, reference=reference)
+
+
+#: Arrays of the same numbers as RAW that lie in memory in another way.
+LAYOUTS: Dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "rows backwards": lambda raw: raw[::-1].copy()[::-1],
+    "columns backwards": lambda raw: raw[:, ::-1].copy()[:, ::-1],
+    "both backwards": lambda raw: raw[::-1, ::-1].copy()[::-1, ::-1],
+    "columns first": np.asfortranarray,
+    "every third column": lambda raw: np.repeat(raw, 3, 1)[:, ::3],
+    "padded rows": lambda raw: np.pad(raw, ((0, 0), (3, 4)))[:, 3:-4],
+    "matrix": lambda raw: raw.view(np.matrix),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("resolution", ["half", "full"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_arrays_of_any_layout(layout: str, resolution: str, dtype: Any) -> None:
+    raw = RAW.astype(dtype)
+    view = LAYOUTS[layout](raw)
+    view.flags.writeable = False
+    pipeline = Pipeline(products=tuple(PRODUCTS), resolution=resolution, bit_depth=8)
+    got, want = pipeline(view), pipeline(raw)
+    for name in PRODUCTS:
+        np.testing.assert_array_equal(got[name], want[name], err_msg=name)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_one_row_or_column_repeated_without_memory(axis: int) -> None:
+    line = RAW[:1] if axis == 0 else RAW[:, :1]
+    view = np.broadcast_to(line, RAW.shape)
+    assert 0 in view.strides
+    for resolution in ("half", "full"):
+        pipeline = Pipeline(products=("stokes",), resolution=resolution)
+        np.testing.assert_array_equal(pipeline(view)["stokes"], pipeline(view.copy())["stokes"])
+
+
+def test_a_file_mapped_into_memory(tmp_path: Path) -> None:
+    RAW.tofile(tmp_path / "raw")
+    mapped = np.memmap(tmp_path / "raw", np.uint8, "r", shape=RAW.shape)
+    pipeline = Pipeline(products=("stokes",))
+    np.testing.assert_array_equal(pipeline(mapped)["stokes"], pipeline(RAW)["stokes"])
+
+
+def vast(*shape: int) -> np.ndarray:
+    """An array of any shape in the memory of one byte."""
+    return np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), shape, (0,) * len(shape))
+
+
+@pytest.mark.parametrize(
+    ("raw", "cause"),
+    [
+        (None, "type"),
+        (5, "type"),
+        (RAW.tolist(), "type"),
+        (RAW.tobytes(), "type"),
+        (memoryview(RAW), "type"),
+        ((RAW, 255), "type"),
+        (RAW.astype(bool), "type"),
+        (RAW.astype(np.int8), "type"),
+        (RAW.astype(np.uint32), "type"),
+        (RAW.astype(">u2"), "type"),
+        (RAW.astype(object), "type"),
+        (RAW.astype("S1000"), "type"),
+        (np.zeros((32, 40), [("a" * 400, "u1"), ("b" * 400, "u1")]), "type"),
+        (np.ma.masked_array(RAW, RAW > 100), "type"),
+        (np.array(5, np.uint8), "size"),
+        (np.array(None, object), "type"),
+        (RAW[0], "size"),
+        (RAW[..., np.newaxis], "size"),
+        (RAW[:0], "size"),
+        (RAW.reshape((1,) * 30 + RAW.shape), "size"),
+        (vast(2**31, 2**31), "size"),
+        (vast(16, 2**40), "size"),
+        (vast(65536, 16), "size"),
+        (vast(20000, 20000), "size"),
+        (vast(*(2**3,) * 20), "size"),
+        (RawFrame(None, 255), "type"),  # type: ignore[arg-type]
+        *(
+            (RawFrame(RAW, full_scale), "size")
+            for full_scale in (True, None, "255", 1.5, np.nan, np.inf, -1, 10**400, 10**5000, 256, 1j, [255], RAW)
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
+)
+def test_what_is_no_frame_is_refused_in_one_line(raw: Any, cause: str) -> None:
+    pipeline = Pipeline(products=("dolp",))
+    for call in (pipeline, pipeline.prepare, pipeline.is_ready, pipeline.submit):
+        with pytest.raises(FrameError, match="got") as caught:
+            call(raw)  # type: ignore[operator]
+        assert caught.value.cause == cause
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 500
+
+
+def test_a_full_scale_of_numpys_does_not_overflow() -> None:
+    want = Pipeline(products=("intensity",))(RawFrame(RAW, 200))["intensity"]
+    for full_scale in (np.uint8(200), np.float32(200), 200.0):
+        got = Pipeline(products=("intensity",))(RawFrame(RAW, full_scale))["intensity"]  # type: ignore[arg-type]
+        np.testing.assert_array_equal(got, want)
 
 
 def test_frames_of_many_sizes_and_depths_share_a_pipeline() -> None:

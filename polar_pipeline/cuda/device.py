@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Mapping, NamedTuple
 
+from polar_pipeline.text import quoted
+
 #: Warps are 32 threads everywhere; registers go to a warp in steps of 256, on four schedulers per multiprocessor.
 WARP = 32
 _REGISTER_STEP = 256
@@ -75,7 +77,7 @@ def get_device(name: str) -> Device:
         ValueError: No row has that name.
     """
     if name not in DEVICES:
-        raise ValueError(f"device must be one of {', '.join(DEVICES)}, got {name!r}")
+        raise ValueError(f"device must be one of {', '.join(DEVICES)}, got {quoted(name)}")
     return DEVICES[name]
 
 

@@ -19,6 +19,7 @@ from polar_pipeline.options import CHOICES, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor import ANGLES, FULL_FRAME, SENSORS
+from polar_pipeline.text import quoted
 
 _VIEWED = ("intensity", "dolp", "aolp", "preview")
 #: Products that are asked for together, and their `output_depth`: everything, what viewers show, what other algorithms
@@ -69,7 +70,7 @@ def get_device(arch: str) -> Device:
     """
     known = {device.arch: device for device in reversed(list(DEVICES.values()))}
     if arch not in known:
-        raise ValueError(f"arch must be one of {', '.join(sorted(known))}, got {arch!r}")
+        raise ValueError(f"arch must be one of {', '.join(sorted(known))}, got {quoted(arch)}")
     return known[arch]
 
 
