@@ -15,6 +15,7 @@ import time
 from collections import deque
 from pathlib import Path
 from typing import Any, Callable, ClassVar, Deque, Dict, Iterator, List, Optional, Set, Tuple
+from xml.etree import ElementTree as ET
 
 import cv2
 import numpy as np
@@ -1084,3 +1085,22 @@ def test_what_cannot_be_published_costs_one_frame(rig: Any, monkeypatch: pytest.
     stamp = r.frame()
     wait_for(lambda: heard, "the next frame")
     assert stamp_of(heard[0]) == stamp
+
+
+def test_the_security_policy_names_every_topic_and_service(rig: Any) -> None:
+    r = rig(use_sim_time=True)
+    where, me = ("polar_pipeline", "/"), r.peer
+    found = {
+        "publish": me.get_publisher_names_and_types_by_node,
+        "subscribe": me.get_subscriber_names_and_types_by_node,
+        "reply": me.get_service_names_and_types_by_node,
+        "request": me.get_client_names_and_types_by_node,
+    }
+    wait_for(lambda: len(found["publish"](*where)) > len(PRODUCTS), "the node's topics")
+    (profile,) = ET.parse(ROOT / "config" / "sros2_policy.xml").getroot().iter("profile")
+    assert (profile.get("node"), profile.get("ns")) == where
+    for right, find in found.items():
+        names = [row.text or "" for group in profile if group.get(right) == "ALLOW" for row in group]
+        allowed = {name.replace("~", "/polar_pipeline") if name[0] in "~/" else f"/{name}" for name in names}
+        # Humble's nodes have no type descriptions
+        assert allowed - {"/polar_pipeline/get_type_description"} <= {name for name, _ in find(*where)} <= allowed
