@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
 import time
 from pathlib import Path
 from typing import Callable, ContextManager, Iterable, Iterator, List, NamedTuple
@@ -28,6 +27,8 @@ from polar_pipeline.text import printable, quoted
 AHEAD_BYTES = 1 << 30
 #: Seconds between two looks for a subscriber.
 _POLL = 0.05
+#: Seconds that one call of the system may sleep: a recording may state times that are centuries apart.
+_LONGEST_SLEEP = 3600.0
 #: Seconds that the last frames get to reach their subscribers.
 _LINGER = 2.0
 
@@ -139,6 +140,15 @@ def _wait_for_subscriber(publisher: Publisher, seconds: float) -> None:
         time.sleep(_POLL)
 
 
+def _wait_until(due: float) -> float:
+    """Sleep until a time of the monotonic clock, and give back how many seconds ago it was, 0 if it is now."""
+    late = time.monotonic() - due
+    while late < 0:
+        time.sleep(min(-late, _LONGEST_SLEEP))
+        late = min(0.0, time.monotonic() - due)
+    return late
+
+
 def _publish(node: Node, publisher: Publisher, frames: Iterable[Frame], rate: float, restamp: bool) -> int:
     """Publish frames when they are due."""
     count = 0
@@ -152,10 +162,8 @@ def _publish(node: Node, publisher: Publisher, frames: Iterable[Frame], rate: fl
             gap = (frame.time_ns - before) / 1e9
         before = frame.time_ns
         due += gap
-        late = time.monotonic() - due
-        if late < 0:
-            time.sleep(min(-late, threading.TIMEOUT_MAX))  # recordings may state any time
-        elif late > gap:
+        late = _wait_until(due)
+        if late > gap:
             due += late  # no burst to catch up
         cdr = messages.restamp(frame.cdr, node.get_clock().now().nanoseconds) if restamp else frame.cdr
         publisher.publish(cdr)
