@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import re
 import signal
 import sys
+import traceback
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Dict, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, NoReturn, Optional, Sequence, Tuple
 
+import cv2
 import numpy as np
 from tqdm import tqdm
 
@@ -22,19 +26,33 @@ from polar_pipeline.cuda.report import plan_json, plan_report, plan_text
 from polar_pipeline.cuda.schedule import ScheduleError
 from polar_pipeline.cuda.tune import tune
 from polar_pipeline.cuda.work import RAW_FORMATS
-from polar_pipeline.files import replacing
+from polar_pipeline.files import check_outputs, replacing
 from polar_pipeline.layout import check_layout, offsets_of_polarizer
 from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.plan import LimitError
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS, get_products
 from polar_pipeline.replay.compare import Comparison, Golden, Row, format_rows, open_golden
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError
 from polar_pipeline.replay.picture import encode
+from polar_pipeline.replay.rawpicture import read_raw
 from polar_pipeline.replay.report import Report, format_timings, render
 from polar_pipeline.replay.run import Summary, replay
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import DEFAULT_RATE, SourceError, is_recording, open_source, read_raw
-from polar_pipeline.sensor import MIN_SIDE, FrameError, as_frame, get_sensor
+from polar_pipeline.replay.source import DEFAULT_RATE, RATES, is_recording, open_source, recording_of
+from polar_pipeline.sensor import MAX_PIXELS, MAX_SIDE, MIN_SIDE, FrameError, as_frame, get_sensor
+from polar_pipeline.text import printable, printable_lines, quoted
+
+#: Highest --wait and --seconds: a day. Beyond, clocks and timers overflow.
+DAY = 86400.0
+#: Digits of the longest whole number that is taken for one.
+_DIGITS = 18
+#: Entries of a traceback that are shown.
+_TRACE = 20
+#: Characters of an error of one line that are shown; it may list what is allowed.
+_SHOWN = 1000
+#: Exit code of a command whose reader went away, as of one that SIGPIPE ended.
+_BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 class FailureError(Exception):
@@ -49,6 +67,13 @@ class TerminatedError(Exception):
     """SIGTERM, as an exception, so that nothing half written stays behind."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """One whose errors quote arguments only as they may be shown."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message, _SHOWN))
+
+
 def main(args: Optional[Sequence[str]] = None) -> int:
     """Run the tool.
 
@@ -56,29 +81,87 @@ def main(args: Optional[Sequence[str]] = None) -> int:
         args: Command line, `sys.argv[1:]` by default.
 
     Returns:
-        Exit code: 0; 1 where something failed or a comparison did not hold; 2 for wrong usage; 130 after Ctrl-C and 143
-        after SIGTERM.
+        Exit code: 0; 1 where something failed or a comparison did not hold; 2 for wrong usage; 130 after Ctrl-C, 141
+        after the reader of the output went away, and 143 after SIGTERM.
     """
+    try:
+        try:
+            return _main(args)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, and not at exit, where an error cannot be caught
+    except BrokenPipeError:  # `| head` has seen enough
+        _silence()
+        return _BROKEN_PIPE
+    except OSError as err:  # the disk that the output goes to is full
+        _silence()
+        _say_error(f"polar-pipeline: {err}")
+        return 1
+
+
+def _main(args: Optional[Sequence[str]]) -> int:
     parser = _parser()
     values = parser.parse_args(args)
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         code: int = values.run(values)
         return code
+    except BrokenPipeError:
+        raise
     except (FailureError, SourceError, FrameError, OSError, RuntimeError, ImportError) as err:
-        print(f"{parser.prog}: {err}", file=sys.stderr)
+        _say_error(f"{parser.prog}: {err}")
         return 1
     except UsageError as err:
-        print(f"{parser.prog} {values.command}: {err}", file=sys.stderr)
+        _say_error(f"{parser.prog} {values.command}: {err}")
         return 2
     except KeyboardInterrupt:
-        print(f"{parser.prog}: interrupted", file=sys.stderr)
+        _say_error(f"{parser.prog}: interrupted")
         return 130
     except TerminatedError:
-        print(f"{parser.prog}: terminated", file=sys.stderr)
+        _say_error(f"{parser.prog}: terminated")
         return 143
+    except MemoryError as err:
+        _say_error(f"{parser.prog}: not enough memory{f': {err}' if str(err) else ''}")
+        return 1
+    except Exception as err:  # noqa: BLE001 - the last to see it
+        if _is_of_a_library(err):
+            _say_error(f"{parser.prog}: {type(err).__name__}: {err}")
+        else:
+            _say_error(traceback.format_exc(limit=-_TRACE))
+            _say_error(
+                f"{parser.prog}: this is a defect of polar_pipeline {__version__}; please report the lines above"
+            )
+        return 1
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _is_of_a_library(err: Exception) -> bool:
+    """Whether an error says that data or the machine are at fault, and not this package.
+
+    OpenCV's own errors and numbers beyond all bounds do. An AttributeError does where it comes out of the depths of
+    another package, as from readers that find something else than they expect. All others, such as AssertionError,
+    TypeError and KeyError, are defects of this package: what damaged files raise has become a `SourceError` before.
+    """
+    if isinstance(err, (cv2.error, OverflowError)):
+        return True
+    where = traceback.extract_tb(err.__traceback__)[-1].filename
+    return isinstance(err, AttributeError) and Path(__file__).parent not in Path(where).parents
+
+
+def _say_error(text: str) -> None:
+    """Print an error, which may quote anything; of several lines, as a compiler's, or of one, which is kept short."""
+    print(printable_lines(text) if "\n" in text else printable(text, _SHOWN), file=sys.stderr)
+
+
+def _silence() -> None:
+    """Lead what is left in the buffers of stdout and stderr nowhere, or Python complains about them at exit."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # noqa: PERF203
+            with Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def _terminate(*_: Any) -> NoReturn:
@@ -89,9 +172,7 @@ def _terminate(*_: Any) -> NoReturn:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="polar-pipeline", description="Polarization imaging: recordings in, products out."
-    )
+    parser = _Parser(prog="polar-pipeline", description="Polarization imaging: recordings in, products out.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.required = True
@@ -141,7 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--loop", action="store_true", help="start again at the end")
     command.add_argument("--restamp", action="store_true", help="stamp frames as they are published, as a camera does")
-    command.add_argument("--wait", type=_number, default=0.0, metavar="SECONDS", help="wait so long for a subscriber")
+    command.add_argument("--wait", type=_seconds, default=0.0, metavar="SECONDS", help="wait so long for a subscriber")
 
     group = commands.add_parser("params", help="Parameters of a running node.").add_subparsers(metavar="COMMAND")
     group.required = True
@@ -151,7 +232,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("-o", "--output", type=Path, metavar="FILE.yaml", help="file to write (default: print it)")
     command.add_argument("--force", action="store_true", help="replace a file that exists")
     command.add_argument(
-        "--wait", type=_number, default=5.0, metavar="SECONDS", help="wait so long for the node (default: %(default)g)"
+        "--wait", type=_seconds, default=5.0, metavar="SECONDS", help="wait so long for the node (default: %(default)g)"
     )
 
     command = _command(commands, _process, "process", "Process one picture.")
@@ -167,17 +248,19 @@ def _parser() -> argparse.ArgumentParser:
         "cv2.imread gives them the other way round (default: %(default)s)",
     )
     command.add_argument("--force", action="store_true", help="replace files that exist")
+    _add_limit_argument(command)
     _add_pipeline_arguments(command, is_alone=True)
 
     command = _command(commands, _layout, "layout", "Whether sensor, ROI offset and flips fit a picture.")
     command.add_argument("image", type=Path, help="raw mosaic: PNG, TIFF, PGM or NPY, 8 or 16 bit")
     command.add_argument(
         "--polarizer",
-        type=float,
+        type=_angle,
         metavar="DEGREES",
         help="direction that a sheet polarizer before the camera lets through, from the picture's x axis "
         "counter-clockwise; best 0, 45, 90 or 135",
     )
+    _add_limit_argument(command)
     _add_reading_arguments(command.add_argument_group("pipeline"))
 
     command = _command(
@@ -202,7 +285,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--json", action="store_true", help="for programs; fields as ros2_benchmark names them")
     command.add_argument(
-        "--seconds", type=_rate, default=10.0, help="of frames at --rate, and of frames at full speed (default: 10)"
+        "--seconds", type=_duration, default=10.0, help="of frames at --rate, and of frames at full speed (default: 10)"
     )
     command.add_argument("--rate", type=_rate, default=24.0, metavar="HZ", help="the camera's (default: 24)")
     command.add_argument(
@@ -232,6 +315,19 @@ def _add_source_arguments(parser: argparse.ArgumentParser) -> None:
         help="rosbag2 folder, .mcap, .db3, ROS 1 .bag, or a folder of raw PNG, TIFF, PGM or NPY files",
     )
     parser.add_argument("--topic", default="", help="topic of the raw images in the recording (default: the only one)")
+    _add_limit_argument(parser)
+
+
+def _add_limit_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--max-mb",
+        type=_max_mb,
+        default=MAX_BYTES,
+        dest="max_bytes",
+        metavar="MB",
+        help="most that one frame, and the chunks of a recording that are held at once, may take, uncompressed "
+        f"(default: {MAX_BYTES >> 20})",
+    )
 
 
 def _add_frame_arguments(parser: argparse.ArgumentParser) -> None:
@@ -251,7 +347,7 @@ def _add_pipeline_arguments(parser: argparse.ArgumentParser, is_alone: bool = Fa
     group.add_argument(
         "--backend", choices=CHOICES["backend"], default=argparse.SUPPRESS, help="what computes (default: auto)"
     )
-    group.add_argument("--threads", type=int, default=argparse.SUPPRESS, help="CPU threads (default: one per core)")
+    group.add_argument("--threads", type=_whole, default=argparse.SUPPRESS, help="CPU threads (default: one per core)")
     _add_option_arguments(group, is_alone)
 
 
@@ -270,10 +366,10 @@ def _add_option_arguments(group: Any, is_alone: bool = False) -> None:
         if not (is_alone and name == "ssim_mode"):
             _add_option(group, name, text, choices=CHOICES[name])
     text = "SSIM of images averaged over this many pixels each way, 1 to 8"
-    _add_option(group, "ssim_stride", text, type=int, metavar="PIXELS")
-    _add_option(group, "ssim_window", "taps of SSIM's Gaussian window, odd, 3 to 15", type=int, metavar="TAPS")
-    _add_option(group, "ssim_sigma", "its standard deviation, 0.5 to 5", type=float, metavar="PIXELS")
-    _add_option(group, "min_intensity", "smallest S0 that has a polarization, 0 to 2", type=float, metavar="S0")
+    _add_option(group, "ssim_stride", text, type=_whole, metavar="PIXELS")
+    _add_option(group, "ssim_window", "taps of SSIM's Gaussian window, odd, 3 to 15", type=_whole, metavar="TAPS")
+    _add_option(group, "ssim_sigma", "its standard deviation, 0.5 to 5", type=_real, metavar="PIXELS")
+    _add_option(group, "min_intensity", "smallest S0 that has a polarization, 0 to 2", type=_real, metavar="S0")
     group.add_argument(
         "--own-site", action="store_true", help="at half resolution, take the four angles where they are"
     )
@@ -284,11 +380,11 @@ def _add_reading_arguments(group: Any) -> None:
     text = "IMX250MZR, IMX250MYR, or a tile such as '90 45 / 135 0' (default: IMX250MZR)"
     _add_option(group, "sensor", text)
     text = "significant bits of 16-bit pixels; 0 takes the format's"
-    _add_option(group, "bit_depth", text, type=int, metavar="BITS")
+    _add_option(group, "bit_depth", text, type=_whole, metavar="BITS")
     text = "where the significant bits of 16-bit pixels lie"
     _add_option(group, "alignment", text, choices=CHOICES["alignment"])
     text = "first pixel in the sensor's own readout"
-    _add_option(group, "roi_offset", text, type=int, nargs=2, metavar=("X", "Y"))
+    _add_option(group, "roi_offset", text, type=_whole, nargs=2, metavar=("X", "Y"))
     group.add_argument("--flip-x", action="store_true", help="the camera's ReverseX is on")
     group.add_argument("--flip-y", action="store_true", help="the camera's ReverseY is on")
 
@@ -343,27 +439,72 @@ def _frame_options(values: argparse.Namespace, products: Tuple[str, ...] = DEFAU
 
 
 def _size(text: str) -> Tuple[int, int]:
-    width, separator, height = text.partition("x")
-    if not (separator and width.isdecimal() and height.isdecimal() and min(int(width), int(height)) >= MIN_SIDE):
-        raise argparse.ArgumentTypeError(f"expected WIDTHxHEIGHT, at least {MIN_SIDE}x{MIN_SIDE}, got {text!r}")
-    return int(width), int(height)
+    sides = re.fullmatch("([0-9]{1,6})x([0-9]{1,6})", text)
+    width, height = map(int, sides.groups()) if sides else (0, 0)
+    if min(width, height) < MIN_SIDE or max(width, height) > MAX_SIDE or width * height > MAX_PIXELS:
+        raise argparse.ArgumentTypeError(
+            f"expected WIDTHxHEIGHT, at least {MIN_SIDE}x{MIN_SIDE}, each at most {MAX_SIDE}, and {MAX_PIXELS} pixels "
+            f"in all, got {quoted(text)}"
+        )
+    return width, height
 
 
-def _number(text: str) -> float:
+def _whole(text: str) -> int:
+    if re.fullmatch(f"[-+]?[0-9]{{1,{_DIGITS}}}", text) is None:  # Python refuses thousands of digits, or is slow
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {quoted(text)}")
+    return int(text)
+
+
+def _real(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, got {quoted(text)}") from None
+
+
+def _number(text: str, highest: float = sys.float_info.max) -> float:
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number >= 0, got {text!r}")
+    if not 0 <= value <= highest:
+        limit = "" if highest == sys.float_info.max else f" and at most {highest:g}"
+        raise argparse.ArgumentTypeError(f"expected a number >= 0{limit}, got {quoted(text)}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    return _number(text, DAY)
+
+
+def _duration(text: str) -> float:
+    value = _seconds(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("expected more than 0 seconds")
     return value
 
 
 def _rate(text: str) -> float:
     value = _number(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError("expected a rate above 0")
+    if not RATES[0] <= value <= RATES[1]:
+        raise argparse.ArgumentTypeError(
+            f"expected a rate above 0, from {RATES[0]:g} to {RATES[1]:g} Hz, got {quoted(text)}"
+        )
     return value
+
+
+def _angle(text: str) -> float:
+    value = _real(text)
+    if not -360 <= value <= 360:
+        raise argparse.ArgumentTypeError(f"expected degrees from -360 to 360, got {quoted(text)}")
+    return value
+
+
+def _max_mb(text: str) -> int:
+    value = _whole(text)
+    if not 1 <= value <= 1 << 20:
+        raise argparse.ArgumentTypeError(f"expected megabytes from 1 to {1 << 20}, got {quoted(text)}")
+    return value << 20
 
 
 def _products(text: str) -> Tuple[str, ...]:
@@ -377,7 +518,7 @@ def _tolerance(text: str) -> Tuple[str, float]:
     name, separator, value = text.partition("=")
     if not separator or name not in PRODUCTS:
         raise argparse.ArgumentTypeError(
-            f"expected PRODUCT=VALUE with a product among {', '.join(PRODUCTS)}, got {text!r}"
+            f"expected PRODUCT=VALUE with a product among {', '.join(PRODUCTS)}, got {quoted(text)}"
         )
     return name, _number(value)
 
@@ -400,16 +541,20 @@ def _replay(values: argparse.Namespace) -> int:
     written = report_path is not None and str(report_path) != "-"
     if written and values.output is not None and report_path.resolve() == values.output.resolve():
         raise UsageError(f"-o and --report are the same file, {report_path}")
+    outputs = [path for path in (values.output, report_path if written else None) if path is not None]
+    inputs = [recording_of(values.source), values.compare, values.reference, values.params]
+    _check_outputs(outputs, [path for path in inputs if path is not None])
+    limit = values.max_bytes
     with ExitStack() as stack:
-        golden: Optional[Golden] = stack.enter_context(open_golden(values.compare)) if values.compare else None
-        reference = stack.enter_context(open_golden(values.reference)) if values.reference else None
+        golden: Optional[Golden] = stack.enter_context(open_golden(values.compare, limit)) if values.compare else None
+        reference = stack.enter_context(open_golden(values.reference, limit)) if values.reference else None
         pipeline = _pipeline(values, DEFAULT_PRODUCTS if golden is None else get_products(golden.places))
         stack.callback(pipeline.close)
         options = pipeline.options
         if (options.ssim_mode == "reference") != (reference is not None):
             raise UsageError("--ssim-mode reference and --reference FILE.mcap go together")
         comparison = _comparison(golden, options, dict(values.tolerance)) if golden else None
-        source = stack.enter_context(open_source(values.source, values.topic, values.rate or DEFAULT_RATE))
+        source = stack.enter_context(open_source(values.source, values.topic, values.rate or DEFAULT_RATE, limit))
         html = stack.enter_context(replacing(report_path, values.force)) if written else None
         sink = None
         if values.output is not None:
@@ -426,12 +571,18 @@ def _replay(values: argparse.Namespace) -> int:
     print(f"{len(summary.stamps)} frames on {summary.device}, {summary.rejected_count} could not be used")
     print(format_timings(summary.timings))
     print(f"late: {_late(summary)}")
-    for path in (values.output, report_path if written else None):
-        if path is not None:
-            print(f"wrote {path}")
+    for path in outputs:
+        print(f"wrote {printable(str(path))}")
     if rows:
         print(format_rows(rows))
     return 0 if all(row.passed for row in rows) else 1
+
+
+def _check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+    try:
+        check_outputs(outputs, inputs)
+    except ValueError as err:
+        raise UsageError(str(err)) from err
 
 
 def _comparison(golden: Golden, options: Options, tolerances: Dict[str, float]) -> Comparison:
@@ -444,9 +595,9 @@ def _comparison(golden: Golden, options: Options, tolerances: Dict[str, float]) 
 def _print_findings(summary: Summary) -> None:
     """What is wrong with the recording."""
     for cause, row in summary.rejected.items():
-        print(f"not usable: {row.frames} x {cause}; the first: {row.reason}", file=sys.stderr)
+        _say_error(f"not usable: {row.frames} x {cause}; the first: {row.reason}")
     if summary.layout.fits is False:
-        print(f"layout: {summary.layout.text}", file=sys.stderr)
+        _say_error(f"layout: {summary.layout.text}")
 
 
 def _late(summary: Summary) -> str:
@@ -486,9 +637,9 @@ def _report(values: argparse.Namespace, options: Options, summary: Summary, rows
     if summary.layout.fits is not None:
         facts["layout"] = summary.layout.text
     return Report(
-        f"Replay of {values.source.name}",
+        f"Replay of {printable(values.source.name)}",
         facts,
-        [(cause, row.frames, row.reason) for cause, row in summary.rejected.items()],
+        [(cause, row.frames, printable(row.reason, _SHOWN)) for cause, row in summary.rejected.items()],
         summary.samples,
         [((stamp - first) / 1e9, value) for stamp, value in zip(summary.stamps, summary.ssim)],
         summary.timings,
@@ -505,12 +656,26 @@ def _play(values: argparse.Namespace) -> int:
     except ImportError as err:
         raise FailureError(f"play needs ROS 2 (rclpy): {err}; {_GET_ROS}") from err
 
-    def warn(err: FrameError) -> None:
-        print(f"skipped: {err}", file=sys.stderr)
+    skipped: Dict[str, int] = {}
 
-    rate = values.rate or 0.0
-    count = play(values.source, values.to, values.topic, rate, values.loop, values.restamp, values.wait, warn)
-    print(f"published {count} frames on {values.to}")
+    def warn(err: FrameError) -> None:
+        skipped[err.cause] = skipped.get(err.cause, 0) + 1
+        if skipped[err.cause] == 1:
+            _say_error(f"skipped, and others like it: {err}")
+
+    count = play(
+        values.source,
+        values.to,
+        values.topic,
+        values.rate or 0.0,
+        values.loop,
+        values.restamp,
+        values.wait,
+        warn,
+        values.max_bytes,
+    )
+    causes = "".join(f", skipped {number} x {cause}" for cause, number in skipped.items())
+    print(f"published {count} frames on {printable(values.to)}{causes}")
     return 0 if count else 1
 
 
@@ -529,14 +694,19 @@ def _dump_params(values: argparse.Namespace) -> int:
         return 0
     with replacing(values.output, values.force) as stream:
         stream.write(text.encode())
-    print(f"wrote {values.output}")
+    print(f"wrote {printable(str(values.output))}")
     return 0
 
 
 def _process(values: argparse.Namespace) -> int:
     pipeline = _pipeline(values, DEFAULT_PRODUCTS)
     try:
-        result = pipeline(read_raw(values.image))
+        paths = {}
+        for name in pipeline.options.products:
+            suffix = ".png" if pipeline.options.dtype_of(name) == "uint8" else f".{values.format}"
+            paths[name] = values.output / f"{values.image.stem}_{name}{suffix}"
+        _check_outputs(paths.values(), [values.image])
+        result = pipeline(read_raw(values.image, values.max_bytes))
     finally:
         pipeline.close()
     values.output.mkdir(parents=True, exist_ok=True)
@@ -544,18 +714,16 @@ def _process(values: argparse.Namespace) -> int:
         if array.ndim == 0:
             print(f"{name} {float(array):.6f}")
             continue
-        suffix = ".png" if array.dtype == np.uint8 else f".{values.format}"
-        path = values.output / f"{values.image.stem}_{name}{suffix}"
-        with replacing(path, values.force) as stream:
-            stream.write(encode(array, suffix))
-        print(f"wrote {path}")
+        with replacing(paths[name], values.force) as stream:
+            stream.write(encode(array, paths[name].suffix))
+        print(f"wrote {printable(str(paths[name]))}")
     print(f"{result.invalid[0]} pixels saturated, {result.invalid[1]} dark")
     return 0
 
 
 def _layout(values: argparse.Namespace) -> int:
     options, _ = _frame_options(values, ("intensity",))
-    raw = read_raw(values.image)
+    raw = read_raw(values.image, values.max_bytes)
     frame = as_frame(raw, options.full_scale if raw.dtype == np.uint16 else 0)
     found = check_layout(frame, options)
     print(found.text)

@@ -41,7 +41,9 @@ def megabytes(size: int) -> str:
 
 
 def described(err: BaseException) -> str:
-    """An error of a library: its class and what it says, short and printable."""
+    """An error of a library: its class and what it says, short and printable; of the system's, the reason alone."""
+    if isinstance(err, OSError) and err.strerror:
+        return printable(err.strerror)
     return f"{type(err).__name__}: {printable(str(err))}"
 
 
