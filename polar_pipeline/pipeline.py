@@ -98,7 +98,8 @@ class Pipeline:
         ssim_window: Taps of SSIM's Gaussian window each way, odd, 3 to 15.
         ssim_sigma: Its standard deviation in (averaged) pixels, 0.5 to 5.
         min_intensity: Smallest S0 (full scale 2) that has a polarization; darker pixels are invalid.
-        bit_depth: Significant bits of uint16 frames, 8 to 16; 0 means 16. A `RawFrame` brings its own scale.
+        bit_depth: Significant bits of uint16 frames, 8 to 16; 0 means 16. A `RawFrame` brings its own scale. Numbers
+            above full scale mean full scale.
         alignment: Where they lie in uint16 frames: `lsb` or `msb`.
         roi_offset: (x, y) of the frame's first pixel in the sensor's readout.
         flip: (ReverseX, ReverseY).
