@@ -199,6 +199,31 @@ def test_a_calibration_of_megabytes(node: Any, peer: drill.Peer) -> None:
     assert all(len(cdr) < 1000 for cdr in infos)
 
 
+@pytest.mark.parametrize("value", [1e30, -1.0, float("nan"), float("inf")])
+def test_a_reference_that_is_no_image(node: Any, peer: drill.Peer, value: float) -> None:
+    node("-p", "ssim_mode:=reference")
+    peer.listen("intensity", "ssim_map")
+    camera = peer.node.create_publisher(Image, "reference", 10)
+    wait_for(camera.get_subscription_count, "the node's subscription")
+    good = np.full((24, 32), 0.5, np.float32)
+    bad = good.copy()
+    bad[5, 6] = value
+
+    def advance(reference: np.ndarray) -> None:
+        camera.publish(bytes(messages.encode_image(10**9, "", "32FC1", reference)))
+        peer.advance("intensity")
+
+    def refused() -> bool:
+        advance(bad)
+        rows = [row for report in list(peer.reports) for row in report.status]
+        return any("the reference must hold numbers in [0, 1]" in pair.value for row in rows for pair in row.values)
+
+    wait_for(refused, "its refusal")
+    assert not peer.heard["ssim_map"]
+    wait_for(lambda: advance(good) or peer.heard["ssim_map"], "a map, by the next reference")
+    assert np.isfinite(messages.to_array(messages.decode_image(peer.heard["ssim_map"][-1]))).all()
+
+
 def test_stamps_that_no_clock_has(node: Any, peer: drill.Peer, tmp_path: Path) -> None:
     node("-p", f"snapshot.folder:={tmp_path}")
     peer.listen("intensity")

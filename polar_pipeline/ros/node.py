@@ -43,7 +43,7 @@ from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.display import Viewer
 from polar_pipeline.heap import keep_freed_memory
 from polar_pipeline.layout import LayoutCheck, check_layout
-from polar_pipeline.pipeline import Pending, Pipeline, Raw, Result
+from polar_pipeline.pipeline import Pending, Pipeline, Raw, Result, check_reference
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import Level, Quality, measure
 from polar_pipeline.ros.deferred import create_deferred_service
@@ -654,9 +654,9 @@ def _decode_reference(cdr: bytes) -> np.ndarray:
         pixels = messages.to_array(image)
     except FrameError as err:
         raise FrameError("reference", f"the reference cannot be used: {err}") from err
-    if not np.isfinite(pixels).all():
-        raise FrameError("reference", "the reference cannot be used: it holds NaN or infinity")
-    return pixels.astype(np.float32) / np.float32(255 if image.encoding == "mono8" else 1)
+    reference = pixels.astype(np.float32) / np.float32(255 if image.encoding == "mono8" else 1)
+    check_reference(reference)
+    return reference
 
 
 def is_out_of_memory(err: BaseException) -> bool:
