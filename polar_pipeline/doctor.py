@@ -26,7 +26,19 @@ from polar_pipeline.text import printable
 _PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
 _FAST_DDS_2 = ("foxy", "galactic", "humble", "iron", "jazzy")
 
-_LIBRARIES = ("numpy", "cv2", "rosbags", "mcap", "tqdm", "ddsketch", "skimage", "cupy")
+_LIBRARIES = (
+    "numpy",
+    "cv2",
+    "rosbags",
+    "mcap",
+    "lz4",
+    "zstandard",
+    "ruamel.yaml",
+    "tqdm",
+    "ddsketch",
+    "skimage",
+    "cupy",
+)
 _ROS = (
     *("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces", "yaml"),
     *("launch_ros", "cv_bridge"),
