@@ -66,7 +66,7 @@ def run_checks() -> List[Check]:
 
 def as_text(checks: Iterable[Check]) -> str:
     """Findings as a table, one a line."""
-    return "".join(f"{check.state:<8} {check.topic:<18} {check.text}\n" for check in checks)
+    return "".join(f"{check.state:<8} {check.topic:<18} {printable(check.text, 1000)}\n" for check in checks)
 
 
 def _python() -> Iterator[Check]:
