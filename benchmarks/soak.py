@@ -3,6 +3,8 @@
     python benchmarks/soak.py
 
 - frames: a node in a process of its own, `--frames` small frames one after the other, every product asked for.
+- losses: `--minutes` of a camera that nothing holds back: bursts of frames whose size and encoding change, cut short,
+  empty, or of no known encoding, more than the middleware can carry. Reports have to go on, and only counters may grow.
 - starts: `--starts` times in one process a context, a peer and a node are made, a frame goes through, and all ends. A
   node of rclpy alone that passes the frame on (`relay`) does the same, since rclpy and the middleware keep a bit too.
 
@@ -19,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
@@ -30,6 +33,10 @@ SHAPE = (48, 64)
 FIRST = 1000
 #: The most that memory may grow after that, as a ratio.
 LIMIT = 0.02
+#: Minutes after which memory is looked at first where messages get lost: the window of latencies is full by then.
+SETTLED = 1.5
+#: Seconds between two reports of the node, at most; it sends one a second, on a machine that is busy.
+REPORT_GAP = 3.0
 #: Seconds without an answer after which a frame counts as lost and is sent again.
 GIVE_UP = 1.0
 PACKAGES = ("numpy", "opencv-python-headless", "rclpy", "ros-fastdds", "rosbags")
@@ -162,6 +169,118 @@ def frames(count: int, looks: Iterable[int], products: Sequence[str], backend: s
     return found
 
 
+def bursts(seconds: float) -> None:
+    """Publish for so long, as the program of a process of its own; says how many messages that were."""
+    import rclpy
+    from rclpy.qos import QoSProfile, ReliabilityPolicy
+    from sensor_msgs.msg import Image
+
+    from polar_pipeline import messages
+
+    rng = np.random.default_rng(1)
+
+    def frame(height: int, width: int, encoding: str) -> bytes:
+        raw = rng.integers(10, 200, (height, width)).astype(np.uint16 if encoding.endswith("16") else np.uint8)
+        return bytes(messages.encode_image(10**9, "camera", encoding, raw))
+
+    whole = [frame(48, 64, "mono8"), frame(200, 300, "bayer_rggb8"), frame(480, 640, "mono16"), frame(64, 64, "rgb9")]
+    broken = [b"", b"\0" * 100, *(row[: len(row) // 2] for row in whole)]
+    rclpy.init()
+    node = rclpy.create_node("bursts")
+    qos = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
+    publisher = node.create_publisher(Image, "image_raw", qos)
+    end, sent = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        for row in rng.permutation(np.arange(400)):
+            rows = broken if row % 3 == 2 else whole
+            publisher.publish(rows[row % len(rows)])
+            sent += 1
+        time.sleep(0.3)
+    print(sent)
+    node.destroy_node()
+    rclpy.shutdown()
+
+
+class Losses(NamedTuple):
+    """What became of a node whose messages get lost.
+
+    Attributes:
+        footprints: Seconds -> what its process held.
+        sent: Messages published.
+        counts: What the node says about them at the end.
+        reports: How many came.
+        gap: Seconds between two of them, at most.
+    """
+
+    footprints: Dict[int, Footprint]
+    sent: int
+    counts: Dict[str, int]
+    reports: int
+    gap: float
+
+
+def losses(minutes: float, backend: str) -> Losses:
+    """The node beside a camera that nothing holds back."""
+    import rclpy
+    from diagnostic_msgs.msg import DiagnosticArray
+    from rclpy.executors import SingleThreadedExecutor
+    from sensor_msgs.msg import Image
+
+    arguments = ("--ros-args", "-p", f"backend:={backend}")
+    process = subprocess.Popen([sys.executable, "-m", "polar_pipeline.node", *arguments])
+    context = rclpy.Context()
+    context.init()
+    viewer = rclpy.create_node("viewer", context=context)
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(viewer)
+    times: List[float] = []
+    counts: Dict[str, int] = {}
+
+    def keep(report: DiagnosticArray) -> None:
+        times.append(time.monotonic())
+        rows = {pair.key: pair.value for status in report.status for pair in status.values}
+        names = [name for name in rows if name in ("received", "published") or name.startswith("dropped: ")]
+        counts.update({name: int(rows[name]) for name in names})
+
+    viewer.create_subscription(DiagnosticArray, "/diagnostics", keep, 10)
+    for topic in ("intensity", "polarization/dolp"):
+        viewer.create_subscription(Image, topic, lambda _: None, 1, raw=True)
+    found: Dict[int, Footprint] = {}
+    camera: Optional[subprocess.Popen[str]] = None
+    try:
+        while not times:
+            executor.spin_once(timeout_sec=0.1)
+        code = f"import soak; soak.bursts({60 * minutes})"
+        folder = str(Path(__file__).parent)
+        camera = subprocess.Popen([sys.executable, "-c", code], cwd=folder, stdout=subprocess.PIPE, text=True)
+        begin = time.monotonic()
+        first = int(60 * min(SETTLED, minutes / 2))
+        looks = deque(range(first, int(60 * minutes), max(1, int((60 * minutes - first) / 10))))
+        while camera.poll() is None:
+            executor.spin_once(timeout_sec=0.1)
+            if looks and time.monotonic() - begin >= looks[0]:
+                found[looks.popleft()] = footprint(process.pid, backend == "cuda")
+                print(found, counts, file=sys.stderr, flush=True)
+            if process.poll() is not None:
+                raise RuntimeError(f"the node ended with code {process.returncode}")
+            if time.monotonic() - times[-1] > 10 * REPORT_GAP:
+                raise RuntimeError("the node does not report any more")
+        assert camera.stdout is not None
+        sent = int(camera.stdout.read())
+    finally:
+        executor.shutdown()
+        viewer.destroy_node()
+        context.shutdown()
+        if camera is not None:
+            camera.terminate()
+        process.terminate()
+        code_at_end = process.wait()
+    if code_at_end:
+        raise RuntimeError(f"the node ended with code {code_at_end} after SIGTERM")
+    gap = max(after - before for before, after in zip(times, times[1:]))
+    return Losses(found, sent, counts, len(times), gap)
+
+
 def _relay(context: Any) -> Any:
     """A node of rclpy alone."""
     from rclpy.node import Node
@@ -240,6 +359,7 @@ def _frame_count(text: str) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--frames", type=_frame_count, default=100_000)
+    parser.add_argument("--minutes", type=float, default=10.0, help="of messages that get lost")
     parser.add_argument("--starts", type=int, default=200)
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--device", default=cpu_model(), help="what to call the machine in the result file's name")
@@ -249,6 +369,7 @@ def main() -> int:
 
     isolate()
     passed = frames(values.frames, {FIRST, *_steps(FIRST, values.frames)}, tuple(PRODUCTS), values.backend)
+    lossy = losses(values.minutes, values.backend)
     spawn = multiprocessing.get_context("spawn")  # so that one kind leaves nothing to the next
     rounds: Dict[str, Dict[int, Footprint]] = {}
     for kind in ("relay", "node"):
@@ -260,6 +381,7 @@ def main() -> int:
         "backend": values.backend,
         "shape": SHAPE,
         "frames": _rows(passed),
+        "losses": {**lossy._asdict(), "footprints": _rows(lossy.footprints)},
         "starts": {kind: _rows(found) for kind, found in rounds.items()},
     }
     path = RESULTS / f"soak_{slug(values.device)}.json"
@@ -267,9 +389,16 @@ def main() -> int:
     for title, found in (("frames", passed), *rounds.items()):
         print(f"\n{title}\n")
         print(table(("after", *Footprint._fields), [(done, *row) for done, row in found.items()]))
+    print(f"\nlosses: {lossy.sent} messages sent, {lossy.reports} reports, {lossy.gap:.2f} s apart at most\n")
+    print(table(("after", *Footprint._fields), [(f"{at} s", *row) for at, row in lossy.footprints.items()]))
+    print(", ".join(f"{name} {count}" for name, count in lossy.counts.items()))
     grown = growth(passed[FIRST], passed[values.frames])
-    print(f"\nown memory grew by {100 * grown:.2f} % from {FIRST} to {values.frames} frames; wrote {path}")
-    return int(grown > LIMIT)
+    first, *_, last = lossy.footprints.values()
+    lost = growth(first, last)
+    print(f"\nown memory grew by {100 * grown:.2f} % from {FIRST} to {values.frames} frames")
+    print(f"and by {100 * lost:.2f} % while messages got lost; wrote {path}")
+    held = (last.threads, last.handles) <= (first.threads, first.handles)
+    return int(max(grown, lost) > LIMIT or lossy.gap > REPORT_GAP or not held)
 
 
 if __name__ == "__main__":
