@@ -500,6 +500,27 @@ def test_noise_of_dark_and_unpolarized_pixels_does_not_count(tmp_path: Path) -> 
     assert compare(path, {**made, "aolp": put(0.1, 6, 6)(made["aolp"])})["aolp"].error > 1
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 3e38])
+def test_golden_recordings_of_any_numbers(value: float, tmp_path: Path) -> None:
+    path = write_golden(tmp_path, products({name: put(value, 3, 3) for name in ("dolp", "aolp")}))
+    rows = compare(path, products())
+    assert (rows["dolp"].error, rows["dolp"].passed) == (
+        pytest.approx(value if value > 0 else math.inf, rel=1e-6),
+        False,
+    )
+    if math.isinf(value):
+        for name in ("dolp", "aolp"):
+            assert (rows[name].error, rows[name].passed) == (math.inf, False)
+            assert "1 pixels are NaN or infinite" in rows[name].note
+    format_rows(list(rows.values()))
+
+
+def test_angles_beyond_half_a_turn(tmp_path: Path) -> None:
+    path = write_golden(tmp_path, products({"aolp": lambda a: a + np.float32(7 * np.pi + 1)}))
+    assert compare(path, products())["aolp"].error == pytest.approx(np.rad2deg(1), rel=1e-3)
+
+
 def test_missing_frames_and_products_fail(tmp_path: Path) -> None:
     path = write_golden(tmp_path, products())
     for count, compared in ((1, 1), (3, 2)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -219,14 +220,16 @@ class Comparison:
                 tally.error = np.inf
                 tally.note = f"{got.dtype} {got.shape}, golden {expected.dtype} {expected.shape}"
                 continue
-            self._compare(name, tally, got, expected, _meaningful(name, expected, cache))
+            with np.errstate(all="ignore"):  # the recording may hold any numbers
+                self._compare(name, tally, got, expected, _meaningful(name, expected, cache))
 
     def _compare(self, name: str, tally: _Tally, got: np.ndarray, expected: np.ndarray, mask: np.ndarray) -> None:
-        differing = int(np.count_nonzero(np.isnan(got) != np.isnan(expected)))
+        known = np.isfinite(got) & np.isfinite(expected)
+        differing = int(np.count_nonzero(~known & ~(np.isnan(got) & np.isnan(expected))))
         if differing:
             tally.error = np.inf
-            tally.note = f"{differing} pixels are NaN in one of the two"
-        error = _errors(name, got, expected)[mask & ~np.isnan(got) & ~np.isnan(expected)]
+            tally.note = f"{differing} pixels are NaN or infinite in one of the two"
+        error = _errors(name, got, expected)[mask & known]
         if error.size:
             tally.error = max(tally.error, float(error.max()))
             tally.squares += float(np.square(error).sum())
@@ -244,7 +247,7 @@ class Comparison:
         tolerance = self._given.get(name, LEVELS if tally.is_byte else TOLERANCES[name])
         peak = (128.0 if name == "aolp" else 255.0) if tally.is_byte else 90.0 if name == "aolp" else 1.0
         mean = tally.squares / tally.pixels if tally.pixels else 0.0
-        psnr = float(10 * np.log10(peak**2 / mean)) if mean else np.inf
+        psnr = 10 * (2 * math.log10(peak) - math.log10(mean)) if mean else math.inf
         similarity = float(np.mean(tally.similarity)) if tally.similarity else np.nan
         unit = unit_of(name, tally.is_byte)
         return Row(name, tally.frames, missing, tally.error, tolerance, unit, psnr, similarity, tally.note)
@@ -274,7 +277,7 @@ def _errors(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
         return error
     if got.dtype == np.uint8:
         return np.minimum(error, 256 - error)
-    error = np.rad2deg(error)
+    error = np.rad2deg(error) % 180  # a recording may hold angles beyond half a turn
     return np.minimum(error, 180 - error)
 
 
