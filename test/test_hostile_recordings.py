@@ -366,7 +366,7 @@ def test_a_single_database(tmp_path: Path) -> None:
         "a0: &a0 {k: 1}\n" + "".join(f"a{k}: &a{k} {{<<: [{', '.join([f'*a{k - 1}'] * 9)}]}}\n" for k in range(1, 30)),
         "\x00",
         "!!python/object/apply:os.system [ls]",
-        "x" * (5 << 20),
+        "x" * (2 << 20),
     ],
     ids=range(8),
 )
@@ -562,6 +562,17 @@ def test_sizes_in_headers(suffix: str, dtype: Any) -> None:
         assert decode(data, pixels.nbytes).shape == shape
         with pytest.raises(FrameError, match="--max-mb"):
             decode(data, pixels.nbytes - 1)
+
+
+@pytest.mark.parametrize("length", [1000, 1 << 30, (1 << 31) - 1, 1 << 31, (1 << 32) - 1])
+def test_png_parts_longer_than_the_file(length: int) -> None:
+    """OpenCV 5 took 4 GB for a file of 3 kB."""
+    data = encode(frames(1)[0], ".png")
+    at = data.index(b"IDAT") - 4
+    for changed in (data[:at] + struct.pack(">I", length) + data[at + 4 :], data[:-12], data[:33] + data[8:]):
+        with pytest.raises(FrameError, match="or cut short") as caught:
+            decode(changed)
+        assert caught.value.cause == "file"
 
 
 def test_other_pictures_are_refused() -> None:

@@ -92,7 +92,7 @@ def decode(data: Bytes, max_bytes: int = MAX_BYTES) -> np.ndarray:
     """
     size = picture_bytes(data)
     if size is None:
-        raise FrameError("file", f"{len(data)} bytes are no picture: neither PNG, TIFF, PGM nor JPEG")
+        raise FrameError("file", f"{len(data)} bytes are no picture: neither PNG, TIFF, PGM nor JPEG, or cut short")
     _check_size(size, max_bytes)
     try:
         pixels: Optional[np.ndarray] = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
@@ -109,7 +109,7 @@ def _check_size(size: int, limit: int) -> None:
 
 
 def picture_bytes(data: Bytes) -> Optional[int]:
-    """Bytes of the pixels of a PNG, TIFF, PNM or JPEG picture, by its header; None if it has none."""
+    """Bytes of the pixels of a PNG, TIFF, PNM or JPEG picture, by its header; None if it has none or is cut short."""
     head = bytes(data[:4])
     find = {
         b"\x89PNG": _png_bytes,
@@ -122,7 +122,7 @@ def picture_bytes(data: Bytes) -> Optional[int]:
         find = _jpeg_bytes if head[:2] == b"\xff\xd8" else _pnm_bytes
     try:
         return find(memoryview(data))
-    except (struct.error, OverflowError):  # the header is cut short
+    except (struct.error, OverflowError):  # it is cut short, or says that its parts lie beyond any file
         return None
 
 
@@ -130,6 +130,12 @@ def _png_bytes(data: memoryview) -> Optional[int]:
     kind, width, height, depth, color = struct.unpack_from(">4sIIBB", data, 12)
     if kind != b"IHDR" or color not in _PNG_CHANNELS:
         return None
+    place = 8
+    while kind != b"IEND":  # OpenCV takes the memory that a part states before it looks for its bytes
+        length, kind = struct.unpack_from(">I4s", data, place)
+        if place + 12 + length > len(data) or (kind == b"IHDR" and place > 8):
+            return None
+        place += 12 + length
     return int(width * height * _PNG_CHANNELS[color] * (2 if depth == 16 else 1))
 
 

@@ -16,7 +16,7 @@ from polar_pipeline.sensor import FrameError
 from polar_pipeline.text import quoted
 
 #: Bytes that a recording's `metadata.yaml` may have: a few hundred for every file and topic.
-_METADATA = 4 << 20
+_METADATA = 1 << 20
 #: Bytes on disk that a compressed file may inflate to, in multiples of the limit: files of several gigabytes are usual.
 _DISK = 16
 
@@ -53,7 +53,8 @@ def read_metadata(folder: Path) -> Metadata:
         text = stream.read().decode()
     if "<<" in text:  # merging mappings again and again takes time and memory without end; nobody writes that here
         raise SourceError(f"{folder / 'metadata.yaml'} merges mappings (<<), which no recorder writes")
-    info = YAML(typ="safe").load(text)["rosbag2_bagfile_information"]
+    # the parser in C ends the process where values are nested too deeply
+    info = YAML(typ="safe", pure=True).load(text)["rosbag2_bagfile_information"]
     storage = info["storage_identifier"]
     if storage not in ("sqlite3", "mcap"):
         raise SourceError(f"{folder} is stored as {quoted(storage)}; sqlite3 and mcap can be read")
