@@ -146,6 +146,14 @@ def test_folders_of_pictures(suffix: str, dtype: Any, tmp_path: Path) -> None:
             np.testing.assert_array_equal(messages.to_raw(message).mosaic, image)
 
 
+def test_a_compressed_image_with_an_impossible_header() -> None:
+    cdr = bytearray(messages.encode_compressed(1, "cam", "png", np.zeros(8, np.uint8)))
+    struct.pack_into("<iI", cdr, 4, 0, 10**9)
+    with pytest.raises(FrameError, match="nanoseconds of a stamp must be below 1000000000") as caught:
+        Recorded(1, messages.COMPRESSED, bytes(cdr)).image()
+    assert caught.value.cause == "cdr"
+
+
 def test_compressed_images(tmp_path: Path) -> None:
     raw = frames(1)[0]
     data = np.frombuffer(encode(raw, ".png"), np.uint8)

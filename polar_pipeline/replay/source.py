@@ -60,6 +60,7 @@ class Recorded(NamedTuple):
             image = messages.decode_image(self._message())
         else:
             compressed = messages.decode(self._message(), COMPRESSED)
+            messages.check_header(compressed.header)
             try:
                 pixels = decode(compressed.data, self.max_bytes)
             except FrameError as err:
