@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import struct
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
@@ -22,7 +23,7 @@ from polar_pipeline.replay.picture import encode, picture
 from polar_pipeline.replay.report import Report, percentiles, render
 from polar_pipeline.replay.run import Sample, Summary, replay
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import SourceError, open_source, read_raw
+from polar_pipeline.replay.source import Recorded, SourceError, open_source, read_raw
 
 TOPIC = "/arena_camera_node/images"
 START = 1_700_000_000_000_000_000
