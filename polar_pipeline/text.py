@@ -20,7 +20,7 @@ def printable(text: str, limit: int = SHOWN, keep: str = "") -> str:
 
     Args:
         text: Any text.
-        limit: Characters of it that are shown.
+        limit: Characters that are shown, those of escapes included.
         keep: Control characters that stay as they are.
     """
     shown = text[:limit]
@@ -28,7 +28,7 @@ def printable(text: str, limit: int = SHOWN, keep: str = "") -> str:
         shown = "".join(
             char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in shown
         )
-    return shown if len(text) <= limit else f"{shown}... ({len(text)} characters)"
+    return _cut(shown, limit, text)
 
 
 def printable_lines(text: str) -> str:
@@ -39,9 +39,14 @@ def printable_lines(text: str) -> str:
 def quoted(value: Any) -> str:
     """A value that was refused, as Python writes it, but short: it may be text, a number, or nested to any depth."""
     if isinstance(value, str):
-        shown = repr(value[:SHOWN])
-        return shown if len(value) <= SHOWN else f"{shown}... ({len(value)} characters)"
+        return _cut(repr(value[:SHOWN]), SHOWN + 2, value)
     return printable(_BRIEF.repr(value))
+
+
+def _cut(shown: str, limit: int, text: str) -> str:
+    """At most `limit` characters of what is shown of a text, and if that is not all, how many the text has."""
+    is_whole = len(shown) <= limit and len(text) <= limit
+    return shown if is_whole else f"{shown[:limit]}... ({len(text)} characters)"
 
 
 class _Brief(reprlib.Repr):

@@ -145,7 +145,11 @@ _TABLE = (
     _option(
         "min_intensity", "Smallest S0 (full scale 2, excluded) with a polarization; darker is invalid.", (0.0, 2.0)
     ),
-    _option("raw.bit_depth", "Significant bits of 16-bit pixels, 8 to 16; 0 takes the encoding's.", (0, 16)),
+    _option(
+        "raw.bit_depth",
+        "Significant bits of 16-bit pixels, 8 to 16; 0 takes the encoding's. Larger numbers mean full scale.",
+        (0, 16),
+    ),
     _option("raw.alignment", "Where the significant bits of 16-bit pixels lie: 'lsb' or 'msb'."),
     _option("raw.roi_offset", "[x, y] of the frame's first pixel in the sensor's own readout, before any flip."),
     _option("raw.flip", "[ReverseX, ReverseY] as set in the camera."),
