@@ -39,7 +39,7 @@ def printable_lines(text: str) -> str:
 def quoted(value: Any) -> str:
     """A value that was refused, as Python writes it, but short: it may be text, a number, or nested to any depth."""
     if isinstance(value, str):
-        return _cut(repr(value[:SHOWN]), SHOWN + 2, value)
+        return _cut(repr(value[: SHOWN + 1]), SHOWN + 2, value)
     return printable(_BRIEF.repr(value))
 
 

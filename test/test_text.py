@@ -50,7 +50,9 @@ def test_quoted_values() -> None:
     loop: list = []
     loop.append(loop)
     assert quoted("mono8") == "'mono8'"
-    assert quoted("x" * 8_000_000) == repr("x" * 200) + "... (8000000 characters)"
+    assert quoted("x" * 200) == repr("x" * 200)
+    assert quoted("x" * 201) == "'" + "x" * 201 + "... (201 characters)"
+    assert quoted("x" * 8_000_000) == "'" + "x" * 201 + "... (8000000 characters)"
     assert quoted(1.5) == "1.5"
     assert quoted([1, 2]) == "[1, 2]"
     assert len(quoted(loop)) < 100
