@@ -1,4 +1,5 @@
-# make test | demo | bench | lint | clean, in a virtual environment that is made anew when the packaging changes.
+# make test | demo | bench | lint | fuzz | clean, in a virtual environment that is made anew when the packaging changes.
+# make fuzz SECONDS=60: random inputs for so long, shared by all targets; FUZZ="--seed 1 --target messages" chooses.
 # PYTHON: the interpreter to build it with; by default the first one of at least 3.10, for which ROS 2 wheels exist.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$python && exit; \
@@ -7,7 +8,7 @@ VERSION := $(shell $(PYTHON) -c 'import platform; print(platform.python_version(
 RUN := .venv/bin/python -m
 INSTALLED := .venv/installed-$(VERSION)
 
-.PHONY: test lint demo bench clean
+.PHONY: test lint demo bench fuzz clean
 
 test: lint
 	$(RUN) pytest $(TESTS)
@@ -31,6 +32,9 @@ bench: $(INSTALLED)
 	.venv/bin/python benchmarks/accuracy.py
 	.venv/bin/python benchmarks/cpu.py
 	.venv/bin/python benchmarks/node.py
+
+fuzz: $(INSTALLED)
+	.venv/bin/python test/fuzz $(or $(SECONDS),60) $(FUZZ)
 
 $(INSTALLED): setup.py pyproject.toml
 	@test -n "$(VERSION)" || { echo "no Python at '$(PYTHON)'; name one: make PYTHON=/path/to/python3" >&2; exit 1; }

@@ -386,6 +386,7 @@ def test_metadata_that_is_none(text: str, tmp_path: Path) -> None:
         ("relative_file_paths", "[../../etc/passwd]"),
         ("relative_file_paths", "[7]"),
         ("relative_file_paths", "['']"),
+        ("relative_file_paths", f'["{ESCAPE.encode("unicode_escape").decode()}"]'),
         ("topics_with_message_count", "[7]"),
         ("topics_with_message_count", "[{message_count: 1, topic_metadata: {name: [1], type: 2}}]"),
         ("topics_with_message_count", f"[{{message_count: {'9' * 4000}, topic_metadata: {{name: a, type: b}}}}]"),

@@ -65,7 +65,7 @@ def read_metadata(folder: Path) -> Metadata:
     files = [folder / PurePath(name).name for name in info["relative_file_paths"]]
     missing = [path for path in files if not path.is_file()]
     if missing:
-        raise SourceError(f"{folder} lacks {missing[0].name}")
+        raise SourceError(f"{folder} lacks {quoted(missing[0].name)}")
     topics: Topics = {}
     for row in info["topics_with_message_count"]:
         topic, count = row["topic_metadata"], row["message_count"]

@@ -1,0 +1,1 @@
+"""A fuzzer of what comes into this package from outside; see `engine`, and `python test/fuzz --help`."""

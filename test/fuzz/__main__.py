@@ -1,0 +1,15 @@
+"""The fuzzer's command line: python test/fuzz SECONDS [--seed S] [--target NAME]."""
+# ruff: noqa: E402 - the folder's own modules come after it is found
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# the folder itself would hide other modules behind its own
+sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from fuzz.run import main
+
+if __name__ == "__main__":
+    sys.exit(main())
