@@ -259,8 +259,6 @@ def _compare(path: Path) -> None:
     if want - got:  # others leave messages out where a file contradicts itself
         raise WrongError(f"{sum(got.values())} messages on {topic[:50]!r}, another reader finds {sum(want.values())}")
 
-    (McapError,)
-
 
 def _others(path: Path, topic: str) -> List[Tuple[int, bytes]]:
     if path.suffix == ".mcap":
