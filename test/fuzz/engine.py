@@ -109,7 +109,7 @@ class Tally(NamedTuple):
 
     Attributes:
         inputs: Tried.
-        outcomes: What `Target.run` returned -> how often.
+        outcomes: What `Target.run` returned -> how often; those of the last moments before a crash are lost.
         seconds: That the inputs took.
         peak_mb: Most memory of a worker in megabytes.
         slowest_s: Seconds of the slowest input.

@@ -62,7 +62,9 @@ class Recordings(Target):
         good = self._rows(random.Random(0), False)
         (folder / "data.db3").write_bytes(containers.database(good, 0))
         (folder / "data.db3.zstd").write_bytes(containers.packed("zstd", containers.database(good, 0)))
-        (folder / "data.mcap").write_bytes(bytes(containers.mcap(random.Random(0), good, [(TOPIC, IMAGE)]).data))
+        with open_sink(folder / "data.mcap", {}) as sink:
+            for time_ns, _, data in good[:3]:
+                sink.write(TOPIC.decode(), IMAGE.decode(), time_ns, data)
         self._good = good
 
     def _rows(self, rng: random.Random, is_free: bool = True) -> Tuple[Tuple[int, int, bytes], ...]:
@@ -87,8 +89,8 @@ class Recordings(Target):
         rows = self._rows(rng)
         topics = [(TOPIC, IMAGE), (b"/other", b"std_msgs/msg/Float32")]
         if rng.random() < 0.15:
-            rows = tuple((time_ns, channel, self._compressed(rng)) for time_ns, channel, _ in rows)
-            topics = [(TOPIC, COMPRESSED), (b"/other", COMPRESSED)]
+            rows = (*((time_ns, channel, self._compressed(rng)) for time_ns, channel, _ in rows[:3]), rows[3])
+            topics[0] = (TOPIC, COMPRESSED)
         return mutated(rng, containers.mcap(rng, rows, topics), 0.3)
 
     def _compressed(self, rng: random.Random) -> bytes:
