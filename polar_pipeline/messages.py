@@ -110,10 +110,16 @@ def decode(cdr: Cdr, name: str) -> Any:
     Raises:
         FrameError: The bytes are no such message (cause `cdr`).
     """
+    store = typestore()
     try:
-        return typestore().deserialize_cdr(memoryview(cdr), name)  # a slice of bytes would be a copy
+        message = store.deserialize_cdr(memoryview(cdr), name)  # a slice of bytes would be a copy
+        size = 4 + store.get_msgdef(name).getsize_cdr(0, message, store)
     except _MALFORMED as err:
         raise FrameError("cdr", f"{len(cdr)} bytes are no {name}: {_reason(err)}") from err
+    # rosbags 0.9, the last for Python 3.8, takes other encodings for CDR, and lengths above 2^31 for negative
+    if bytes(cdr[:2]) not in (b"\0\0", b"\0\1") or not size <= len(cdr) < size + 4:
+        raise FrameError("cdr", f"{len(cdr)} bytes are no {name}")
+    return message
 
 
 def _reason(err: Exception) -> str:

@@ -62,6 +62,17 @@ def test_truncated_bytes_are_refused(length: int) -> None:
     assert caught.value.cause == "cdr"
 
 
+def test_other_encodings_and_lengths_without_a_sign_are_refused() -> None:
+    """Whatever version of the library reads them."""
+    cdr = image_by_hand(RAW.tobytes(), RAW.shape)
+    for head in (b"\0\2", b"\0\3", b"\0\7", b"\1\1"):
+        with pytest.raises(FrameError, match="no sensor_msgs/msg/Image"):
+            messages.decode_image(head + cdr[2:])
+    for length in (2**32 - 4, 2**32 - 1, 2**31):
+        with pytest.raises(FrameError, match="no sensor_msgs/msg/Image"):
+            messages.decode_image(cdr[:12] + struct.pack("<I", length) + cdr[16:])
+
+
 def test_bytes_of_another_message_are_refused() -> None:
     with pytest.raises(FrameError, match="no sensor_msgs/msg/CameraInfo"):
         messages.decode_camera_info(image_by_hand(RAW.tobytes(), RAW.shape))

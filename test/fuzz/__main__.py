@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 # the folder itself would hide other modules behind its own
-sys.path[0] = str(Path(__file__).resolve().parent.parent)
+_TEST = Path(__file__).resolve().parent.parent
+sys.path[:1] = [str(_TEST), str(_TEST.parent)]
 
 from fuzz.run import main
 

@@ -7,10 +7,11 @@ package or of the library that it uses is in here.
 What may be taken or refused, since implementations differ (`Parsed.loose` says which of these were met):
 
 - `padding`: up to three bytes behind the message. Fast DDS pads messages to multiples of four.
-- `terminator`: a string whose last byte is not zero. rosbags before 0.10 does not look at it.
+- `terminator`: a string whose last byte is not zero. rosbags 0.9 does not look at it.
 - `nul`: a string with a zero in it. CDR forbids it, readers take the length's word.
 - `empty`: a string of length 0 instead of a lone terminator, as some writers have it.
 - `truth`: a truth value that is neither 0 nor 1.
+- `rest`: 2^31 bytes or more, of which there are fewer. rosbags 0.9 takes that for all the rest.
 
 Options in the third and fourth byte and bytes of alignment mean nothing, whatever they are.
 """
@@ -23,6 +24,10 @@ from typing import Any, Dict, Set
 
 class NotCdrError(Exception):
     """The bytes are no such message."""
+
+
+class NegativeLengthError(NotCdrError):
+    """Nor are these, but rosbags 0.9 takes a text of 2^31 bytes or more for one that ends before it starts."""
 
 
 class Parsed:
@@ -69,6 +74,8 @@ class _Reader:
 
     def text(self) -> str:
         length = self.number("I")
+        if length >= 2**31:
+            raise NegativeLengthError("a text of 2 GB")
         data = self.take(length)
         if self.is_aligned:  # as ROS 2 has it, with a zero at the end
             if not data:
@@ -85,6 +92,9 @@ class _Reader:
 
     def numbers(self, kind: str, count: int) -> bytes:
         size = struct.calcsize(kind)
+        if count >= 2**31 and size == 1:
+            self.loose.add("rest")
+            count = len(self.data) - self.place
         if count:
             self.align(size)
         data = self.take(count * size)

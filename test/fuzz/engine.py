@@ -146,8 +146,12 @@ def scratch() -> Optional[str]:
 def is_out_of_memory(err: Optional[BaseException]) -> bool:
     """Whether an error, or what caused it, is that there is no memory."""
     while err is not None:
-        if isinstance(err, MemoryError) or "nsufficient memory" in str(err) or "annot allocate memory" in str(err):
+        if "nsufficient memory" in str(err) or "annot allocate memory" in str(err):
             return True
+        if isinstance(err, MemoryError):
+            rows = traceback.extract_tb(err.__traceback__)
+            # Python up to 3.8 says so of a text that is nested too deeply for its parser
+            return not (rows and Path(rows[-1].filename).name == "ast.py")
         err = err.__cause__ or err.__context__
     return False
 
