@@ -48,7 +48,7 @@ from polar_pipeline.options import Options, make_options
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import measure
 from polar_pipeline.ros.mailbox import Frame, Mailbox
-from polar_pipeline.ros.node import INFO_TOPICS, PolarNode
+from polar_pipeline.ros.node import INFO_TOPICS, PolarNode, _spin_once
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 from polar_pipeline.ros.pipelines import PipelineCache
 from polar_pipeline.ros.preset import flatten, to_yaml
@@ -1085,6 +1085,39 @@ def test_what_cannot_be_published_costs_one_frame(rig: Any, monkeypatch: pytest.
     stamp = r.frame()
     wait_for(lambda: heard, "the next frame")
     assert stamp_of(heard[0]) == stamp
+
+
+@pytest.mark.parametrize("error", [MemoryError("no room"), cv2.error("no room"), ValueError("a defect")])
+def test_no_memory_is_a_cause_of_its_own(
+    rig: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, capfd: pytest.CaptureFixture[str]
+) -> None:
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    if isinstance(error, cv2.error):
+        error.code = cv2.Error.StsNoMem
+    cause = "internal" if isinstance(error, ValueError) else "memory"
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("polar_pipeline.ros.node.messages.decode_image", fail)  # for the worker
+    r.frame()
+    wait_for(lambda: r.report().get(f"dropped: {cause}") == "1", "a failure of the worker")
+    monkeypatch.undo()
+    monkeypatch.setattr(r.node, "_newest", None)
+    monkeypatch.setattr("polar_pipeline.ros.node.messages.peek_stamp", fail)  # for the executor's callback
+    r.frame()
+    wait_for(lambda: r.report().get(f"dropped: {cause}") == "2", "a failure of a callback")
+    monkeypatch.undo()
+
+    class Executor:
+        spin_once = fail
+
+    _spin_once(Executor(), [r.node])  # where a message is taken
+    assert r.report()[f"dropped: {cause}"] == "3"
+    r.frame()
+    wait_for(lambda: heard, "the next good frame")
+    assert ("Traceback" in capfd.readouterr().err) == (cause == "internal")
 
 
 def test_the_security_policy_names_every_topic_and_service(rig: Any) -> None:
