@@ -100,10 +100,13 @@ _ONE_EACH: Dict[Path, threading.Lock] = defaultdict(threading.Lock)
 
 @lru_cache(maxsize=None)
 def _sources() -> bytes:
-    """What every build depends on, besides the kernel: the shared sources and the compiler."""
+    """What every build depends on, besides the kernel: the shared sources and the compiler.
+
+    Two compilers of one version may still differ in the flags that they set by themselves, so their files count too.
+    """
     version = subprocess.run([str(COMPILER), "--version"], capture_output=True, check=True).stdout
     shared = [*sorted(KERNELS.glob("*.cuh")), *sorted(HOST.iterdir())]
-    return version + b"".join(path.read_bytes() for path in shared if path.is_file())
+    return Path(str(COMPILER)).read_bytes() + version + b"".join(path.read_bytes() for path in shared if path.is_file())
 
 
 def _key(*parts: object) -> str:

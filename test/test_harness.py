@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Callable, Dict, Tuple
 
@@ -328,3 +332,44 @@ def test_launch_after_a_fault_starts_afresh(probe: Probe) -> None:
 def test_compiler_messages_are_shown(probe: Probe) -> None:
     with pytest.raises(KernelError, match=r"does not compile(.|\n)*no_such_name"):
         probe("out[0] = no_such_name;")
+
+
+# --------------------------------------------------------------------------------------------------- hardened compilers
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("-D_FORTIFY_SOURCE=3", "-O2"),  # its checks exist from -O1 on
+        ("-fstack-protector-strong",),
+        ("-fstack-clash-protection",),
+        ("-fcf-protection",),
+    ],
+    ids=lambda flags: flags[0],
+)
+def test_it_works_with_the_flags_that_ubuntus_compiler_sets_by_itself(flags: Tuple[str, ...], tmp_path: Path) -> None:
+    """In a process of its own: where the C library disagrees, it aborts."""
+    compiler = tmp_path / "c++"
+    compiler.write_text(f'#!/bin/sh\nexec {shlex.quote(str(COMPILER))} "$@" {shlex.join(flags)}\n')
+    compiler.chmod(0o755)
+    empty = tmp_path / "empty.cpp"
+    empty.touch()
+    command = [str(compiler), "-Werror", "-c", str(empty), "-o", str(tmp_path / "empty.o")]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip(f"the compiler has no {flags[0]}")
+    harness, kernels = Path(__file__), Path(__file__).with_name("test_kernels.py")
+    sample = [
+        f"{harness}::test_launch_after_a_fault_starts_afresh",
+        f"{harness}::test_tensor_cores_multiply_as_their_fragments_lie",
+        f"{kernels}::test_matches_reference[host-tile mono half auto True float32 fp32]",
+    ]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *sample],
+        env={**os.environ, "CXX": str(compiler)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-8000:]
+    assert "3 passed" in run.stdout

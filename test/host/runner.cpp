@@ -6,6 +6,10 @@
 // - it must lie in a registered buffer, in shared memory or in the thread's own stack, and be aligned;
 // - two threads may touch the same byte of shared memory, one of them writing, only with a barrier in between.
 // A fault ends the launch with a message; nothing aborts.
+
+// Fibers switch by _longjmp from one stack to another. glibc's checked _longjmp knows one stack only and aborts the
+// process; Ubuntu's compiler asks for it by default.
+#undef _FORTIFY_SOURCE
 #include <csetjmp>
 #include <cstdarg>
 #include <cstdio>
