@@ -17,6 +17,7 @@ import numpy as np
 
 from fuzz import containers
 from fuzz.engine import Case, Target, WrongError, is_out_of_memory
+from fuzz.mutate import words
 from polar_pipeline import cli, messages
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.sink import open_sink
@@ -24,97 +25,23 @@ from polar_pipeline.ros.preset import to_yaml
 
 #: Commands that take minutes, a GPU or a robot: their arguments are checked, and nothing is done.
 _LONG = ("_kernels", "_tune", "_bench_node", "_play", "_dump_params")
-_FILES = [
-    "raw.png",
-    "raw16.png",
-    "raw.npy",
-    "bad.png",
-    "in.mcap",
-    "golden.mcap",
-    "bad.mcap",
-    "in.db3",
-    "params.yaml",
-    "none",
-]
-_FILES += [
-    "pictures",
-    "out.mcap",
-    "out.html",
-    "empty.mcap",
-    "locked/out.mcap",
-    "locked",
-    "link.mcap",
-    ".",
-    "/dev/null",
-    "raw.png/x",
-]
-_FILES += ["out", "bad.yaml", "out/", "x" * 300, "a\udc80b.mcap", "\x1b[2J.mcap", "", "-", "folder.mcap"]
-_VALUES = [
-    "0",
-    "1",
-    "-1",
-    "2",
-    "3",
-    "8",
-    "11",
-    "12",
-    "15",
-    "16",
-    "0.5",
-    "1.5",
-    "1e-3",
-    "1e400",
-    "nan",
-    "inf",
-    "-inf",
-    "9" * 18,
-]
-_VALUES += [
-    "9" * 5000,
-    "0x10",
-    "1_0",
-    "",
-    " ",
-    "\x1b[2J",
-    "\udc80",
-    "x" * 5000,
-    "--",
-    "-o",
-    "@file",
-    "é",
-    "dolp",
-    "dolp,aolp",
-    "ssim",
-]
-_VALUES += [
-    "IMX250MYR",
-    "90 45 / 135 0",
-    "half",
-    "full",
-    "uint8",
-    "reference",
-    "temporal",
-    "msb",
-    "dolp=1",
-    "dolp=nan",
-    "aolp=-1",
-    "%s",
-]
-_VALUES += [
-    "32x32",
-    "16x16",
-    "65535x4096",
-    "2448x2048",
-    "0x0",
-    "1e3x1e3",
-    "100000x100000",
-    "sm_72",
-    "sm_90",
-    "xavier",
-    "orin",
-    "h200",
-    "{}",
-]
+_FILES = words(
+    r"""
+    raw.png  raw16.png  raw.npy  bad.png  in.mcap  golden.mcap  bad.mcap  in.db3  params.yaml  none  pictures
+    out.mcap  out.html  empty.mcap  locked/out.mcap  locked  link.mcap  .  /dev/null  raw.png/x  out  bad.yaml  out/
+    -  folder.mcap
+    """
+)
+_FILES += ["x" * 300, "a\udc80b.mcap", "\x1b[2J.mcap", ""]
+_VALUES = words(
+    r"""
+    0  1  -1  2  3  8  11  12  15  16  0.5  1.5  1e-3  1e400  nan  inf  -inf  999999999999999999  0x10  1_0  --  -o
+    @file  é  dolp  dolp,aolp  ssim  IMX250MYR  90 45 / 135 0  half  full  uint8  reference  temporal  msb  dolp=1
+    dolp=nan  aolp=-1  %s  32x32  16x16  65535x4096  2448x2048  0x0  1e3x1e3  100000x100000  sm_72  sm_90  xavier
+    orin  h200  {}
+    """
+)
+_VALUES += ["9" * 5000, "", " ", "\x1b[2J", "\udc80", "x" * 5000]
 _COMMANDS = (
     ["replay"] * 6
     + ["process"] * 4

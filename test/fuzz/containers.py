@@ -17,7 +17,7 @@ import lz4.frame
 import numpy as np
 import zstandard
 
-from fuzz.mutate import Writer, mutated, some_bytes, special
+from fuzz.mutate import Writer, mutated, some_bytes, special, words
 
 TOPIC = b"/images"
 IMAGE, COMPRESSED = b"sensor_msgs/msg/Image", b"sensor_msgs/msg/CompressedImage"
@@ -318,35 +318,14 @@ METADATA = """rosbag2_bagfile_information:
   compression_mode: ""
   relative_file_paths: [data.db3]
 """
-_WORDS = [
-    "7",
-    "-1",
-    "[]",
-    "{}",
-    "[7]",
-    "null",
-    "zstd",
-    "file",
-    "MESSAGE",
-    "FILE",
-    "mcap",
-    "sqlite3",
-    "[data.db3]",
-    '""',
-]
-_WORDS += ["[data.db3, data.db3]", "[data.db3.zstd]", "../../etc/passwd", "[..]", "[/dev/zero]", "[data.mcap]", "1e400"]
-_WORDS += [
-    "9" * 5000,
-    "2001-01-01",
-    "!!python/name:os.system",
-    "&a [*a]",
-    "*b",
-    "cdr",
-    "true",
-    "'\\e'",
-    '"\\x1b[2J"',
-    "~",
-]
+_WORDS = words(
+    r"""
+    7  -1  []  {}  [7]  null  zstd  file  MESSAGE  FILE  mcap  sqlite3  [data.db3]  ""  [data.db3, data.db3]
+    [data.db3.zstd]  ../../etc/passwd  [..]  [/dev/zero]  [data.mcap]  1e400  2001-01-01  !!python/name:os.system
+    &a [*a]  *b  cdr  true  '\e'  "\x1b[2J"  ~
+    """
+)
+_WORDS += ["9" * 5000]
 
 
 def metadata(rng: random.Random) -> bytes:
@@ -382,7 +361,7 @@ def png(rng: random.Random) -> Writer:
     head = Writer(">")
     for kind, value in zip("IIBBBBB", (width, height, depth, color, 0, 0, rng.choice((0, 0, 0, 1)))):
         head.number(kind, value)
-    parts = [(b"IHDR", mutated(rng, head, 0.6)), (b"IDAT", mutated(rng, Writer(">", stored), 0.8)), (b"IEND", b"")]
+    parts = [(b"IHDR", mutated(rng, head, 0.8)), (b"IDAT", mutated(rng, Writer(">", stored), 0.9)), (b"IEND", b"")]
     if color == 3 or rng.random() < 0.1:
         parts.insert(1, (b"PLTE", some_bytes(rng, rng.choice((3, 48, 768, 7)))))
     if rng.random() < 0.1:
@@ -466,9 +445,9 @@ def npy(rng: random.Random) -> Writer:
     if rng.random() < 0.3:
         sides = rng.choice((("18",), ("1", "2", "3"), ("60000", "60000"), ("-1", "5"), ("0", "5"), ("9" * 40, "1")))
     shape = "(" + ", ".join(sides) + ("," if len(sides) == 1 else "") + ")"
-    order = rng.choice(("False", "False", "True", "1"))
+    order = rng.choice(("False", "False", "False", "True", "True", "1"))
     text = f"{{'descr': '{kind}', 'fortran_order': {order}, 'shape': {shape}, }}".encode()
-    text = mutated(rng, Writer("<", text), 0.7) + b" " * rng.choice((0, 10, 64)) + b"\n"
+    text = mutated(rng, Writer("<", text), 0.8) + b" " * rng.choice((0, 10, 64)) + b"\n"
     version = rng.choice((1, 1, 1, 2, 3))
     out = Writer("<", b"\x93NUMPY")
     out.number("B", version)

@@ -23,7 +23,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
 from typing import Counter as Counts
 
 #: Megabytes that a target may take beyond what it took before the first input.
-MAX_MB = 512
+MAX_MB = 256
 #: Distinct findings after which a target is given up.
 MAX_FINDINGS = 10
 #: Seconds between two reports of a worker, and that it gets to start.

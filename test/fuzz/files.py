@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from fuzz.engine import Case, Target, WrongError, refused
-from fuzz.mutate import Writer, mutated
+from fuzz.mutate import Writer, mutated, words
+from polar_pipeline.cuda import choice
+from polar_pipeline.cuda.schedule import Schedule, ScheduleError
 from polar_pipeline.documents import read_json
 from polar_pipeline.ros.names import is_name
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
@@ -18,111 +20,23 @@ from polar_pipeline.ros.rig import MAX_CAMERAS, read_rig
 from polar_pipeline.ros.yamlfile import read_yaml
 
 _LONGEST = 1000
-_SCALARS = [
-    "1",
-    "-1",
-    "0",
-    "0.5",
-    "1e-3",
-    "1e3",
-    "1E+400",
-    ".inf",
-    "-.inf",
-    ".nan",
-    "true",
-    "false",
-    "yes",
-    "off",
-    "null",
-    "~",
-]
-_SCALARS += [
-    "0x1F",
-    "0o17",
-    "017",
-    "1_000",
-    "190:20:30",
-    "2001-01-01",
-    "2001-12-14t21:59:43.10-05:00",
-    "'text'",
-    '"\\x1b[2J"',
-]
-_SCALARS += [
-    '"\\ud800"',
-    "''",
-    '"\\0"',
-    "half",
-    "cpu",
-    "IMX250MZR",
-    "'90 45 / 135 0'",
-    "|\n  block",
-    ">\n  folded",
-    "!!str 5",
-]
-_SCALARS += [
-    "!!int ''",
-    "!!int '1_'",
-    "!!float 'x'",
-    "!!bool maybe",
-    "!!null x",
-    "!!binary '='",
-    "!!binary aGk=",
-    "!!set {a, b}",
-]
-_SCALARS += [
-    "!!timestamp noon",
-    "!!omap [a: 1]",
-    "!!pairs [a: 1, a: 2]",
-    "!!python/object/apply:os.getcwd []",
-    "!mine 5",
-    "<<",
-]
-_SCALARS += [
-    "9" * 30,
-    "9" * 5000,
-    "0x" + "f" * 3000,
-    "1" + ":1" * 2000,
-    "x" * 5000,
-    "@",
-    "`",
-    "%",
-    "*a",
-    "*b",
-    "&a 5",
-    "- 1",
-    "? 1",
-]
-_KEYS = [
-    "a",
-    "b",
-    "1",
-    "1.5",
-    "true",
-    "null",
-    "'/**'",
-    "/polar_pipeline",
-    "ros__parameters",
-    "sensor",
-    "raw",
-    "raw.flip",
-    "<<",
-    "=",
-    '""',
-]
-_KEYS += [
-    "processes",
-    "cameras",
-    "namespace",
-    "name",
-    "x" * 600,
-    '"\\x1b"',
-    "? [1]\n",
-    "? {a: 1}\n",
-    "2001-01-01",
-    "!!binary aGk=",
-    "*a",
-    "&a k",
-]
+_SCALARS = words(
+    r"""
+    1  -1  0  0.5  1e-3  1e3  1E+400  .inf  -.inf  .nan  true  false  yes  off  null  ~  0x1F  0o17  017  1_000
+    190:20:30  2001-01-01  2001-12-14t21:59:43.10-05:00  'text'  "\x1b[2J"  "\ud800"  ''  "\0"  half  cpu  IMX250MZR
+    '90 45 / 135 0'  !!str 5  !!int ''  !!int '1_'  !!float 'x'  !!bool maybe  !!null x  !!binary '='  !!binary aGk=
+    !!set {a, b}  !!timestamp noon  !!omap [a: 1]  !!pairs [a: 1, a: 2]  !!python/object/apply:os.getcwd []  !mine 5
+    <<  999999999999999999999999999999  @  `  %  *a  *b  &a 5  - 1  ? 1
+    """
+)
+_SCALARS += ["|\n  block", ">\n  folded", "9" * 5000, "0x" + "f" * 3000, "1" + ":1" * 2000, "x" * 5000]
+_KEYS = words(
+    r"""
+    a  b  1  1.5  true  null  '/**'  /polar_pipeline  ros__parameters  sensor  raw  raw.flip  <<  =  ""  processes
+    cameras  namespace  name  "\x1b"  2001-01-01  !!binary aGk=  *a  &a k
+    """
+)
+_KEYS += ["x" * 600, "? [1]\n", "? {a: 1}\n"]
 
 
 def _node(rng: random.Random, depth: int = 0) -> str:
@@ -169,36 +83,34 @@ def _parameters(rng: random.Random, indent: str) -> str:
     rows = []
     for _ in range(rng.randint(1, 4)):
         name, row = rng.choice(list(PARAMETERS.items()))
-        value = json.dumps(row.default) if rng.random() < 0.6 else _node(rng, 3)
-        rows.append(f"{indent}{rng.choice((name, name, name, rng.choice(_KEYS)))}: {value}")
+        value = json.dumps(row.default) if rng.random() < 0.85 else _node(rng, 3)
+        rows.append(f"{indent}{name if rng.random() < 0.95 else rng.choice(_KEYS)}: {value}")
     return "\n".join(rows)
 
 
 def _params_text(rng: random.Random) -> str:
-    nodes = [
-        rng.choice(('"/**"', "/polar_pipeline", "polar_pipeline", "front", rng.choice(_KEYS)))
-        for _ in range(rng.randint(1, 2))
-    ]
-    return "\n".join(f"{node}:\n  ros__parameters:\n{_parameters(rng, '    ')}" for node in nodes) + "\n"
+    nodes = ['"/**"', rng.choice(("/polar_pipeline", "front", rng.choice(_KEYS)))][rng.choice((0, 0, 1)) :]
+    rows = [f"{node}:\n  ros__parameters:\n{_parameters(rng, '    ')}" for node in nodes[: rng.choice((1, 2))]]
+    return "\n".join(rows) + "\n"
 
 
 def _rig_text(rng: random.Random) -> str:
-    rows = (
-        [f"processes: {rng.choice(('one', 'each', _node(rng, 4)))}", "cameras:"] if rng.random() < 0.8 else ["cameras:"]
-    )
-    for k in range(rng.choice((1, 2, 2, 3, 65))):
-        fields = [f"namespace: {rng.choice((f'cam{k}', f'/a/b{k}', 'front', _node(rng, 4)))}"]
-        if rng.random() < 0.3:
-            fields.append(f"name: {rng.choice(('polar', 'a b', '__x', _node(rng, 4)))}")
-        if rng.random() < 0.3:
-            fields.append(f"image_topic: {rng.choice(('image', '~/image', '/a//b', _node(rng, 4)))}")
-        if rng.random() < 0.3:
-            fields.append(
-                f"params_file: {rng.choice(('good.yaml', 'bad.yaml', 'none.yaml', '~nobody/x', '.', _node(rng, 4)))}"
-            )
-        if rng.random() < 0.3:
-            fields.append(f"parameters:\n{_parameters(rng, '      ')}")
-        if rng.random() < 0.1:
+    def odd(good: str, *others: str) -> str:
+        """A value that is right, most of the time."""
+        near = rng.random()
+        return good if near < 0.85 else _node(rng, 4) if near < 0.9 else rng.choice(others)
+
+    rows = [f"processes: {odd('each', 'one')}", "cameras:"][rng.choice((0, 1)) :]
+    for k in range(rng.choice((1, 1, 2, 2, 3, 64, 65)) if rng.random() < 0.3 else 2):
+        fields = [f"namespace: {odd(f'cam{k}', f'/a/b{k}', 'front')}"]
+        some = [
+            f"name: {odd('polar', 'a b', '__x')}",
+            f"image_topic: {odd('image', '~/image', '/a//b')}",
+            f"params_file: {odd('good.yaml', 'bad.yaml', 'none.yaml', '~nobody/x', '.')}",
+            f"parameters:\n{_parameters(rng, '      ')}",
+        ]
+        fields += rng.sample(some, rng.choice((0, 1, 1, 2)))
+        if rng.random() < 0.05:
             fields.append(f"{rng.choice(_KEYS)}: {_node(rng, 3)}")
         rows.append("  - " + "\n    ".join(fields))
     return "\n".join(rows) + "\n"
@@ -223,8 +135,23 @@ def _json_text(rng: random.Random) -> str:
     return json.dumps(_json_value(rng), ensure_ascii=rng.random() < 0.9)
 
 
+def _tuned_text(rng: random.Random) -> str:
+    rows: List[Dict[str, Any]] = []
+    for _ in range(rng.randint(0, 3)):
+        values = {name: rng.choice((0, 1, 32, 1 << 20)) for name in Schedule._fields[2:]}
+        schedule = {**dict(zip(Schedule._fields, ("tile", "word"))), **values}
+        row = {"work": "mono half", "size": [2448, 2048], "schedule": schedule, "us": 1.5}
+        if rng.random() < 0.3:
+            place = rng.choice((row, schedule))
+            place[rng.choice((*place, "foreign"))] = _json_value(rng)
+        if rng.random() < 0.1:
+            row.pop(rng.choice(list(row)))
+        rows.append(row)
+    return json.dumps(rows if rng.random() < 0.95 else _json_value(rng))
+
+
 class Files(Target):
-    """Texts for the readers of rigs, parameter files, YAML and JSON."""
+    """Texts for the readers of rigs, parameter files, tuned schedules, YAML and JSON."""
 
     name = "files"
 
@@ -237,16 +164,16 @@ class Files(Target):
             "params": [read_nodes, _from_yaml],
             "rig": [_read_rig],
             "json": [read_json],
+            "tuned": [_read_tuned],
         }
 
     def make(self, rng: random.Random) -> Case:
-        kind = rng.choice(("yaml", "params", "params", "rig", "rig", "json", "flow"))
+        kind = rng.choice(("yaml", "params", "params", "rig", "rig", "json", "tuned", "flow"))
         if kind == "flow":  # JSON, which is YAML too
             return Case("yaml", mutated(rng, Writer("<", _json_text(rng).encode("utf-8", "surrogatepass")), 0.9))
-        grow: Callable[[random.Random], str] = {"params": _params_text, "rig": _rig_text, "json": _json_text}.get(
-            kind, _node
-        )
-        text = _deep(rng) if kind != "json" and rng.random() < 0.1 else grow(rng)
+        growing = {"params": _params_text, "rig": _rig_text, "json": _json_text, "tuned": _tuned_text}
+        grow: Callable[[random.Random], str] = growing.get(kind, _node)
+        text = _deep(rng) if kind not in ("json", "tuned") and rng.random() < 0.1 else grow(rng)
         return Case(kind, mutated(rng, Writer("<", text.encode("utf-8", "surrogatepass")), 0.6))
 
     def run(self, case: Case) -> str:
@@ -257,8 +184,8 @@ class Files(Target):
         for read in self._readers[case.kind]:
             try:
                 found = read(path)
-            except ValueError as err:  # noqa: PERF203
-                if type(err) is not ValueError:
+            except (ValueError, ScheduleError) as err:  # noqa: PERF203
+                if type(err) not in (ValueError, ScheduleError):
                     raise
                 _check_text(err, path)
                 outcome = refused(err)
@@ -267,7 +194,7 @@ class Files(Target):
         return outcome
 
 
-def _check_text(err: ValueError, path: Path) -> None:
+def _check_text(err: Exception, path: Path) -> None:
     text = str(err)
     if path.name not in text or not text.isprintable() or len(text) > _LONGEST:
         raise WrongError(f"{len(text)} characters, not printable, or without the file: {text[:300]!r}") from err
@@ -284,6 +211,16 @@ def _from_yaml(path: Path) -> Dict[str, Any]:
     if repr(from_yaml(again)) != repr(_as_lists(values)):
         raise WrongError("parameters do not come back from the file that they make")
     return values
+
+
+def _read_tuned(path: Path) -> Any:
+    choice._read.cache_clear()
+    found = choice._read(path)
+    for (work, width, height), row in found.items():
+        sizes = (width, height, *row.schedule[2:])
+        if not isinstance(work, str) or not all(type(size) is int and size >= 0 for size in sizes) or not row.us >= 0:
+            raise WrongError(f"a schedule of {work[:50]!r}, {sizes}, {row.us}")
+    return found
 
 
 def _as_lists(values: Dict[str, Any]) -> Dict[str, Any]:

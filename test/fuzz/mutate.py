@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 from typing import Callable, List, Sequence, Tuple
 
@@ -46,6 +47,11 @@ class Writer:
     def align(self, size: int, start: int = 0) -> None:
         """Append zeros up to the next multiple of `size` behind `start`."""
         self.data += bytes(-(len(self.data) - start) % size)
+
+
+def words(text: str) -> List[str]:
+    """Texts that are lines, or two spaces apart."""
+    return [row.strip() for row in re.split(r"  |\n", text) if row.strip()]
 
 
 def some_bytes(rng: random.Random, count: int) -> bytes:

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Tuple
 import numpy as np
 
 from fuzz.engine import Case, Target, WrongError, refused
+from fuzz.mutate import words
 from polar_pipeline import Pipeline
 from polar_pipeline.display import make_display
 from polar_pipeline.options import Options, make_options
@@ -73,128 +74,29 @@ _NAMES: Dict[str, Any] = {
     "frame": _frame,
     "objects": _objects,
 }
-_NUMBERS = [
-    "0",
-    "1",
-    "-1",
-    "2",
-    "3",
-    "4",
-    "8",
-    "11",
-    "12",
-    "15",
-    "16",
-    "17",
-    "64",
-    "90",
-    "100",
-    "255",
-    "256",
-    "257",
-    "-0.0",
-]
-_NUMBERS += [
-    "65535",
-    "65536",
-    "2**31",
-    "2**63",
-    "2**63 - 1",
-    "-2**63",
-    "2**64",
-    "10**400",
-    "10**5000",
-    "0.5",
-    "1.5",
-    "5.0",
-]
-_NUMBERS += ["1e-9", "5e-324", "1e308", "math.nan", "math.inf", "-math.inf", "2.0", "12.0", "1.9999999", "np.uint8(2)"]
-_NUMBERS += [
-    "np.int64(12)",
-    "np.float32(0.5)",
-    "np.float16('nan')",
-    "np.longdouble(3)",
-    "np.bool_(True)",
-    "np.array(1)",
-]
-_NUMBERS += ["Decimal(1)", "Decimal('NaN')", "Fraction(3, 2)", "1j", "True", "False", "np.datetime64(1, 's')"]
-_OTHERS = [
-    "None",
-    "''",
-    "'auto'",
-    "b'auto'",
-    "'x' * 100000",
-    "'\\x1b[2J'",
-    "'\\ud800'",
-    "'\\0'",
-    "object",
-    "Odd()",
-    "Text('cpu')",
-]
-_OTHERS += [
-    "[]",
-    "()",
-    "{}",
-    "set()",
-    "[[]]",
-    "[1, 2]",
-    "(0, 0)",
-    "[None, None]",
-    "(1, 2, 3)",
-    "['1', '1', '1']",
-    "[True, False]",
-]
-_OTHERS += [
-    "array('q', [1, 2])",
-    "array('d', [1, math.nan])",
-    "np.zeros(2)",
-    "np.zeros((2, 2))",
-    "np.array([1, 0], bool)",
-]
-_OTHERS += [
-    "range(2)",
-    "iter([1, 2])",
-    "'90 45 / 135 0'",
-    "'90 45 / 135'",
-    "'1 1 1'",
-    "'64 64 64'",
-    "'1e400 1 1'",
-    "[0] * 10**6",
-]
-_OTHERS += [
-    "'R90 R45 G90 G45 / R135 R0 G135 G0 / G90 G45 B90 B45 / G135 G0 B135 B0'",
-    "'9' * 5000",
-    "['dolp']",
-    "'dolp,aolp'",
-]
-_WORDS = [
-    "auto",
-    "cpu",
-    "cuda",
-    "half",
-    "full",
-    "fp32",
-    "fp16",
-    "bilinear",
-    "gradient",
-    "adaptive",
-    "consistency",
-    "retry",
-]
-_WORDS += [
-    "temporal",
-    "reference",
-    "float32",
-    "uint8",
-    "lsb",
-    "msb",
-    "IMX250MZR",
-    "IMX250MYR",
-    "none",
-    "stop",
-    "dolp",
-    "ssim",
-]
+_NUMBERS = words(
+    r"""
+    0  1  -1  2  3  4  8  11  12  15  16  17  64  90  100  255  256  257  -0.0  65535  65536  2**31  2**63
+    2**63 - 1  -2**63  2**64  10**400  10**5000  0.5  1.5  5.0  1e-9  5e-324  1e308  math.nan  math.inf  -math.inf
+    2.0  12.0  1.9999999  np.uint8(2)  np.int64(12)  np.float32(0.5)  np.float16('nan')  np.longdouble(3)
+    np.bool_(True)  np.array(1)  Decimal(1)  Decimal('NaN')  Fraction(3, 2)  1j  True  False  np.datetime64(1, 's')
+    """
+)
+_OTHERS = words(
+    r"""
+    None  ''  'auto'  b'auto'  'x' * 100000  '\x1b[2J'  '\ud800'  '\0'  object  Odd()  Text('cpu')  []  ()  {}
+    set()  [[]]  [1, 2]  (0, 0)  [None, None]  (1, 2, 3)  ['1', '1', '1']  [True, False]  array('q', [1, 2])
+    array('d', [1, math.nan])  np.zeros(2)  np.zeros((2, 2))  np.array([1, 0], bool)  range(2)  iter([1, 2])
+    '90 45 / 135 0'  '90 45 / 135'  '1 1 1'  '64 64 64'  '1e400 1 1'  [0] * 10**6
+    'R90 R45 G90 G45 / R135 R0 G135 G0 / G90 G45 B90 B45 / G135 G0 B135 B0'  '9' * 5000  ['dolp']  'dolp,aolp'
+    """
+)
+_WORDS = words(
+    r"""
+    auto  cpu  cuda  half  full  fp32  fp16  bilinear  gradient  adaptive  consistency  retry  temporal  reference
+    float32  uint8  lsb  msb  IMX250MZR  IMX250MYR  none  stop  dolp  ssim
+    """
+)
 
 
 def _value(rng: random.Random, depth: int = 0) -> str:
@@ -229,58 +131,20 @@ def _mapping(rng: random.Random, defaults: Dict[str, Any], changes: int, is_open
 
 
 _OPTIONS: Dict[str, Any] = {name: value for name, value in Options._field_defaults.items() if value != ()}
-_ARRAYS = [
-    "frame('u1')",
-    "frame('u2')",
-    "frame('>u2')",
-    "frame('<u2')",
-    "frame('f4')",
-    "frame('i2')",
-    "frame('O')",
-    "frame('?')",
-]
-_ARRAYS += [
-    "np.ma.masked_array(frame('u1'))",
-    "np.matrix(frame('u1'))",
-    "frame('u1')[::-1]",
-    "frame('u1')[:, ::-1]",
-    "None",
-    "5",
-]
-_ARRAYS += [
-    "np.asfortranarray(frame('u2'))",
-    "frame('u2').T",
-    "frame('u1', (40, 40))[::2, ::2]",
-    "frame('u1').tolist()",
-    "'x'",
-]
-_ARRAYS += [
-    "np.broadcast_to(frame('u1')[:1], (20, 18))",
-    "np.broadcast_to(np.uint16(9), (16, 16))",
-    "frame('u1', (15, 16))",
-]
-_ARRAYS += [
-    "frame('u1', (16, 16))",
-    "frame('u1')[None]",
-    "frame('u1')[..., None]",
-    "np.zeros((0, 20), np.uint8)",
-    "np.zeros(5)",
-]
-_ARRAYS += [
-    "np.empty(20 * 18 * 2 + 1, np.uint8)[1:].view(np.uint16).reshape(20, 18) * 0 + frame('u2')",
-    "frame('u1').view(np.int8)",
-]
-_ARRAYS += [
-    "frame('u2').view(np.recarray)",
-    "np.broadcast_to(np.uint8(1), (70000, 20))",
-    "np.zeros((), np.uint8)",
-    "b'x' * 400",
-]
-_ARRAYS += [
-    "np.lib.stride_tricks.as_strided(frame('u1'), (16, 16), (1, 1))",
-    "wrap(bytes(600), RawFormat(12, 'p'), 20, 18)",
-]
-_ARRAYS += ["np.broadcast_to(np.uint8(1), (40000, 40000))", "wrap(bytes(700), RawFormat(10, 'packed'), 20, 18, 30)"]
+_ARRAYS = words(
+    r"""
+    frame('u1')  frame('u2')  frame('>u2')  frame('<u2')  frame('f4')  frame('i2')  frame('O')  frame('?')
+    np.ma.masked_array(frame('u1'))  np.matrix(frame('u1'))  frame('u1')[::-1]  frame('u1')[:, ::-1]  None  5
+    np.asfortranarray(frame('u2'))  frame('u2').T  frame('u1', (40, 40))[::2, ::2]  frame('u1').tolist()  'x'
+    np.broadcast_to(frame('u1')[:1], (20, 18))  np.broadcast_to(np.uint16(9), (16, 16))  frame('u1', (15, 16))
+    frame('u1', (16, 16))  frame('u1')[None]  frame('u1')[..., None]  np.zeros((0, 20), np.uint8)  np.zeros(5)
+    np.empty(20 * 18 * 2 + 1, np.uint8)[1:].view(np.uint16).reshape(20, 18) * 0 + frame('u2')
+    frame('u1').view(np.int8)  frame('u2').view(np.recarray)  np.broadcast_to(np.uint8(1), (70000, 20))
+    np.zeros((), np.uint8)  b'x' * 400  np.lib.stride_tricks.as_strided(frame('u1'), (16, 16), (1, 1))
+    wrap(bytes(600), RawFormat(12, 'p'), 20, 18)  np.broadcast_to(np.uint8(1), (40000, 40000))
+    wrap(bytes(700), RawFormat(10, 'packed'), 20, 18, 30)
+    """
+)
 
 
 def _array(rng: random.Random) -> str:

@@ -42,7 +42,7 @@ def _options(rng: random.Random) -> Dict[str, Any]:
         "flip": [rng.random() < 0.5, rng.random() < 0.5],
         "threads": rng.choice((1, 2, 3)),
     }
-    return {name: value for name, value in every.items() if rng.random() < 0.6}
+    return {name: value for name, value in every.items() if rng.random() < 0.6 or name == "min_intensity"}
 
 
 class Values(Target):
