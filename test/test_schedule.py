@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Dict, Tuple
 
 import pytest
@@ -10,7 +11,15 @@ from hypothesis import strategies as st
 
 from polar_pipeline.cuda import schedule as module
 from polar_pipeline.cuda.choice import choose
-from polar_pipeline.cuda.device import DEVICES, Device, from_properties, get_device, occupancy, resident_blocks
+from polar_pipeline.cuda.device import (
+    DEVICES,
+    Device,
+    board_model,
+    from_properties,
+    get_device,
+    occupancy,
+    resident_blocks,
+)
 from polar_pipeline.cuda.schedule import (
     MIN_OCCUPANCY,
     Cost,
@@ -140,12 +149,71 @@ def test_a_device_is_found_by_its_properties() -> None:
     h200 = {**PROPERTIES, "name": b"NVIDIA H200", "major": 9, "minor": 0, "multiProcessorCount": 132}
     assert from_properties(h200) == H200
     assert from_properties({**h200, "name": b"NVIDIA H100 80GB HBM3"}).name == "nvidia-h100-80gb-hbm3-132"
-    orin = {**PROPERTIES, "name": b"Orin", "minor": 7, "integrated": 1, "multiProcessorCount": 8}
-    assert from_properties({**orin, "clockRate": 918000}).name == "orin-nx"
-    assert from_properties({**orin, "clockRate": 624750}).name == "orin-nano"
-    assert from_properties({**orin, "multiProcessorCount": 16}).name == "orin"
-    without_clocks = {key: value for key, value in orin.items() if "clock" not in key.lower()}  # CUDA 13
-    assert from_properties(without_clocks).arch == "sm_87"
+
+
+#: What drivers say of a Jetson: the name of its family, and a memory clock that is not its memory's.
+JETSON = {**PROPERTIES, "name": b"Orin", "minor": 7, "integrated": 1, "memoryClockRate": 1300000, "memoryBusWidth": 128}
+GB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("minor", "multiprocessors", "name", "bandwidth"),
+    [
+        (2, 8, "xavier", 137),
+        (2, 6, "xavier-nx", 60),
+        (7, 16, "orin", 205),
+        (7, 14, "orin-32gb", 205),
+        (7, 4, "orin-nano-4gb", 34),
+    ],
+)
+def test_a_jetson_is_found_by_its_multiprocessors(minor: int, multiprocessors: int, name: str, bandwidth: int) -> None:
+    major = 7 if minor == 2 else 8
+    found = from_properties({**JETSON, "major": major, "minor": minor, "multiProcessorCount": multiprocessors})
+    assert (found.name, found.bandwidth_gbs) == (name, pytest.approx(bandwidth, abs=0.5))
+    assert found == get_device(name)
+
+
+# Orin NX 16GB, Orin NX 8GB and Orin Nano 8GB have 8 multiprocessors each; their clocks are those of the power modes.
+@pytest.mark.parametrize(
+    ("model", "memory", "mhz", "name"),
+    [
+        ("NVIDIA Jetson Orin NX Engineering Reference Developer Kit", 7.4, 765, "orin-nx"),
+        ("NVIDIA Jetson Orin NX Engineering Reference Developer Kit Super", 7.4, 1173, "orin-nx"),
+        ("NVIDIA Orin NX Developer Kit", 15.3, 918, "orin-nx"),
+        ("NVIDIA Jetson Orin Nano Developer Kit Super", 7.4, 1020, "orin-nano"),
+        ("NVIDIA Orin Nano Developer Kit", 7.4, 624.75, "orin-nano"),
+        ("NVIDIA Jetson Orin Nano Developer Kit", 7.4, None, "orin-nano"),  # CUDA 13 tells no clock
+        ("", 15.3, 918, "orin-nx"),  # as in a container
+        ("", 15.3, 1173, "orin-nx"),
+        ("", 7.4, 765, "orin-nx"),
+        ("", 7.4, 1173, "orin-nx"),
+        ("", 7.4, 624.75, "orin-nano"),
+        ("", 7.4, 1020, "orin-nano"),
+        ("", 15.3, None, "orin-nx"),
+        ("", 7.4, None, "orin-nano"),
+        ("A carrier board of somebody else", 7.4, 765, "orin-nx"),
+    ],
+)
+def test_orin_nx_and_nano_are_told_apart(model: str, memory: float, mhz: Any, name: str) -> None:
+    told = {**JETSON, "multiProcessorCount": 8, "totalGlobalMem": int(memory * GB), "clockRate": int(1000 * (mhz or 0))}
+    if mhz is None:
+        told = {key: value for key, value in told.items() if "clock" not in key.lower()}
+    assert from_properties(told, model) == get_device(name)
+
+
+def test_bandwidth_of_an_unknown_integrated_gpu_is_not_taken_from_its_memory_clock() -> None:
+    thor = {**JETSON, "name": b"NVIDIA Thor", "major": 11, "minor": 0, "multiProcessorCount": 20}
+    found = from_properties(thor)
+    assert (found.name, found.arch, found.integrated) == ("nvidia-thor-20", "sm_110", True)
+    assert found.bandwidth_gbs == pytest.approx(273, rel=0.1)  # in its data sheet
+    assert from_properties({**thor, "memoryClockRate": 1}).bandwidth_gbs == found.bandwidth_gbs
+
+
+def test_the_model_of_a_board_is_read_without_the_zero_that_ends_it(tmp_path: Path) -> None:
+    file = tmp_path / "model"
+    file.write_bytes(b"NVIDIA Jetson AGX Orin Developer Kit\0")
+    assert board_model(file) == "NVIDIA Jetson AGX Orin Developer Kit"
+    assert board_model(tmp_path / "none") == ""
 
 
 # ------------------------------------------------------------------------------------------------------------- kernels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, Dict, Mapping, NamedTuple
 
 from polar_pipeline.text import quoted
@@ -55,19 +56,29 @@ class Device(NamedTuple):
 
 _KIB = 1024
 # Limits per compute capability from the CUDA C++ programming guide; clocks and bandwidths from NVIDIA's data sheets at
-# the highest power mode. sm_72: 48 KiB per block, so that two blocks share a multiprocessor's 96.
+# the highest power mode of the module's first release: Orin Nano 8GB has 102 GB/s in the later one. sm_72: 48 KiB per
+# block, so that two blocks share a multiprocessor's 96.
 _TABLE = (
     Device("xavier", "sm_72", 8, 48 * _KIB, 96 * _KIB, 65536, 2048, 32, 1377, 137, True),
     Device("xavier-nx", "sm_72", 6, 48 * _KIB, 96 * _KIB, 65536, 2048, 32, 1100, 59.7, True),
     Device("orin", "sm_87", 16, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 1300, 205, True),
+    Device("orin-32gb", "sm_87", 14, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 930, 205, True),
     Device("orin-nx", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 918, 102.4, True),
     Device("orin-nano", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 625, 68, True),
+    Device("orin-nano-4gb", "sm_87", 4, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 625, 34, True),
     Device("h200", "sm_90", 132, 227 * _KIB, 228 * _KIB, 65536, 2048, 32, 1980, 4800, False),
 )
 #: Every known device by name.
 DEVICES: Dict[str, Device] = {row.name: row for row in _TABLE}
 #: CUDA 13 no longer tells clocks. What is assumed then shifts all predictions alike; it hardly changes their order.
 _UNTOLD = {"clockRate": 1_500_000, "memoryClockRate": 3_000_000}
+#: Peak of an integrated GPU without a row, GB/s per multiprocessor. `memoryClockRate` and `memoryBusWidth` describe no
+#: memory there: they gave 60 GB/s for 205. Known Jetsons have 8.5 to 17.
+_INTEGRATED_GBS = 12.8
+#: Clocks in MHz of the modules that have 8 multiprocessors of compute capability 8.7 and 8 GB, by power mode.
+_ORIN_8GB_CLOCKS = {"orin-nx": (765, 1173), "orin-nano": (625, 1020)}
+#: Bytes that only Orin NX 16GB has of those.
+_MORE_THAN_8GB = 10e9
 
 
 def get_device(name: str) -> Device:
@@ -81,29 +92,43 @@ def get_device(name: str) -> Device:
     return DEVICES[name]
 
 
-def from_properties(properties: Mapping[str, Any]) -> Device:
+def board_model(path: Path = Path("/proc/device-tree/model")) -> str:
+    """What a board calls itself, such as `NVIDIA Jetson Orin NX Developer Kit`; "" on a PC and in most containers."""
+    try:
+        return path.read_bytes().decode("utf-8", "replace").strip("\0\n ")
+    except OSError:
+        return ""
+
+
+def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
     """The device that a driver describes; its row where there is one.
 
     Args:
         properties: What `cudaGetDeviceProperties` tells, by the names of its fields, as
             `cupy.cuda.runtime.getDeviceProperties` gives them.
+        model: The board's, from `board_model`.
     """
     told = {**_UNTOLD, **properties}
     text = told["name"].decode() if isinstance(told["name"], bytes) else str(told["name"])
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     capability = 10 * told["major"] + told["minor"]
+    multiprocessors, integrated = told["multiProcessorCount"], bool(told["integrated"])
+    if integrated:
+        bandwidth = _INTEGRATED_GBS * multiprocessors
+    else:
+        bandwidth = 2 * told["memoryClockRate"] * 1e3 * told["memoryBusWidth"] / 8 / 1e9  # two transfers a clock
     found = Device(
-        f"{name}-{told['multiProcessorCount']}",
+        f"{name}-{multiprocessors}",
         f"sm_{capability}",
-        told["multiProcessorCount"],
+        multiprocessors,
         told["sharedMemPerBlockOptin"],
         told["sharedMemPerMultiprocessor"],
         told["regsPerMultiprocessor"],
         told["maxThreadsPerMultiProcessor"],
         told["maxBlocksPerMultiProcessor"],
         told["clockRate"] // 1000,
-        2 * told["memoryClockRate"] * 1e3 * told["memoryBusWidth"] / 8 / 1e9,  # two transfers a clock
-        bool(told["integrated"]),
+        bandwidth,
+        integrated,
     )
     same = [
         row
@@ -111,7 +136,26 @@ def from_properties(properties: Mapping[str, Any]) -> Device:
         if (row.arch, row.multiprocessors, row.integrated) == (found.arch, found.multiprocessors, found.integrated)
         and (row.integrated or row.name in name)  # Jetsons of one family share a name, data centre GPUs a chip
     ]
-    return min(same, key=lambda row: abs(row.clock_mhz - found.clock_mhz), default=found)
+    if len(same) > 1:
+        return DEVICES[_orin_of_8(properties, model)]
+    return same[0] if same else found
+
+
+def _orin_of_8(properties: Mapping[str, Any], model: str) -> str:
+    """Name of the row of an Orin with 8 multiprocessors: Orin NX or Orin Nano 8GB.
+
+    The board's model says it. In a container that hides the model, memory tells Orin NX 16GB, and the clock the others;
+    where that is not told either, Orin Nano is taken, which predicts no time too short.
+    """
+    for family in _ORIN_8GB_CLOCKS:
+        if re.search(rf"\b{family.partition('-')[2]}\b", model.lower()):
+            return family
+    if properties.get("totalGlobalMem", 0) > _MORE_THAN_8GB:
+        return "orin-nx"
+    if "clockRate" not in properties:
+        return "orin-nano"
+    mhz = properties["clockRate"] / 1000
+    return min(_ORIN_8GB_CLOCKS, key=lambda family: min(abs(clock - mhz) for clock in _ORIN_8GB_CLOCKS[family]))
 
 
 def resident_blocks(device: Device, threads: int, registers: int, shared: int) -> int:

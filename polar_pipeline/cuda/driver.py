@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.cuda.device import Device, from_properties
+from polar_pipeline.cuda.device import Device, board_model, from_properties
 
 #: Status codes after which a CUDA context is of no use any more: the device is gone or busy (46, 100, 101), memory
 #: failed (214, 220), a kernel went astray or took too long (700, 702, 714 to 719), or nobody knows (999).
@@ -109,7 +109,7 @@ class Driver:
         except self._errors as err:
             raise DeviceError(f"no GPU: {err}") from err
         self.name: str = properties["name"].decode()
-        self.device: Device = from_properties(properties)
+        self.device: Device = from_properties(properties, board_model())
         # CuPy has no call for launches with attributes.
         self._launch_early: Optional[Any] = None
         if self.device.overlaps:
