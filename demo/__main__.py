@@ -23,7 +23,7 @@ import cv2
 import numpy as np
 
 from polar_pipeline import __version__, messages
-from polar_pipeline.doctor import profile_variables
+from polar_pipeline.doctor import transport_environment
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.picture import encode, picture
 from polar_pipeline.replay.report import Report, format_timings, render
@@ -32,7 +32,6 @@ from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import read_raw
 from polar_pipeline.scene import SCENES, synthetic
 from polar_pipeline.sensor import SENSORS, expose
-from polar_pipeline.share import share_path
 
 HERE = Path(__file__).parent
 OUTPUT = HERE / "output"
@@ -162,8 +161,7 @@ def run() -> Recorder:
     Raises:
         DemoError: The node did not start, or a process ended by itself.
     """
-    profile = str(share_path("config", "fastdds_large_frames.xml"))
-    os.environ[profile_variables()[0]] = profile
+    os.environ.update(transport_environment())
     os.environ.update(ROS_DOMAIN_ID=str(random.randint(1, 100)), ROS_AUTOMATIC_DISCOVERY_RANGE="LOCALHOST")
     import rclpy  # after the environment that it reads
     from diagnostic_msgs.msg import DiagnosticArray

@@ -8,7 +8,7 @@ import platform
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -24,7 +24,8 @@ from polar_pipeline.text import printable
 #: Environment variables that name Fast DDS's profile. Fast DDS 3, from Kilted on, reads the first, and for now the
 #: second too; before it was the second alone.
 _PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
-_FAST_DDS_2 = ("foxy", "galactic", "humble", "iron", "jazzy")
+#: Name of Fast DDS's shared library -> its major version.
+_FAST_DDS = {"libfastdds.so": 3, "libfastrtps.so": 2}
 
 _LIBRARIES = (
     "numpy",
@@ -178,17 +179,43 @@ def _middleware() -> Check:
         return Check("middleware", "missing", str(err))
 
 
+def _fast_dds() -> Optional[int]:
+    """Major version of the installed Fast DDS, by its library; None if it is not found or both versions are there.
+
+    `ROS_DISTRO` would not do: it is not set where ROS was installed as wheels. The library is looked for where the
+    dynamic linker looks first, then beside rclpy: `<prefix>/lib/python3.x/site-packages/rclpy`.
+    """
+    folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
+    origin = getattr(find_spec("rclpy"), "origin", None)
+    if origin:
+        folders += Path(origin).parents
+    for folder in folders:
+        found = {
+            version for name, version in _FAST_DDS.items() if (folder / name).exists() or any(folder.glob(f"{name}.*"))
+        }
+        if found:
+            return found.pop() if len(found) == 1 else None
+    return None
+
+
 def profile_variables() -> Tuple[str, ...]:
-    """Environment variables that Fast DDS of this ROS distribution takes its profile from, the one to set first."""
-    return _PROFILE_VARIABLES[os.environ.get("ROS_DISTRO") in _FAST_DDS_2 :]
+    """Environment variables to set for the installed Fast DDS to read a profile; both where its version is unknown."""
+    version = _fast_dds()
+    return _PROFILE_VARIABLES if version is None else _PROFILE_VARIABLES[3 - version : 4 - version]
+
+
+def _named_profiles() -> Dict[str, str]:
+    """Variables, among those that the installed Fast DDS reads, that somebody has set to a profile."""
+    read = _PROFILE_VARIABLES[1:] if _fast_dds() == 2 else _PROFILE_VARIABLES
+    return {name: os.environ[name] for name in read if os.environ.get(name)}
 
 
 def transport_environment() -> Dict[str, str]:
     """Variables with which Fast DDS carries large frames; none where somebody has chosen a profile."""
-    names = profile_variables()
-    if any(map(os.environ.get, names)):
+    if _named_profiles():
         return {}
-    return {names[0]: str(share_path("config", "fastdds_large_frames.xml"))}
+    profile = str(share_path("config", "fastdds_large_frames.xml"))
+    return dict.fromkeys(profile_variables(), profile)
 
 
 def _transport() -> Iterator[Check]:
@@ -200,16 +227,15 @@ def _transport() -> Iterator[Check]:
         shipped = str(share_path("config", "fastdds_large_frames.xml"))
     except FileNotFoundError as err:
         yield Check("transport profile", "problem", str(err))
-    names = profile_variables()
-    named = [(name, os.environ[name]) for name in names if os.environ.get(name)]
+    named = _named_profiles()
     if not named:
         yield Check(
             "transport",
             "problem",
-            f"Fast DDS loses 5 MB frames with its default segment: set {names[0]} to {shipped}, here and for the "
-            "camera's driver; the launch files do",
+            f"Fast DDS loses 5 MB frames with its default segment: set {' and '.join(profile_variables())} to "
+            f"{shipped}, here and for the camera's driver; the launch files do",
         )
-    for name, value in named:
+    for name, value in named.items():
         if Path(value).is_file():
             yield Check("transport", "ok", f"{name}={value}")
         else:

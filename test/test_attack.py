@@ -29,15 +29,11 @@ from std_srvs.srv import Trigger
 from support import ROOT, TIMEOUT, wait_for
 
 from polar_pipeline import messages
+from polar_pipeline.doctor import profile_variables
 from polar_pipeline.products import PRODUCTS
 
 drill.own_domain()
-_PROFILE = str(ROOT / "config" / "fastdds_large_frames.xml")
-for _name in (
-    "FASTDDS_DEFAULT_PROFILES_FILE",
-    "FASTRTPS_DEFAULT_PROFILES_FILE",
-):  # one name up to Jazzy, the other since
-    os.environ[_name] = _PROFILE
+os.environ.update({name: str(ROOT / "config" / "fastdds_large_frames.xml") for name in profile_variables()})
 
 pytestmark = [
     pytest.mark.ros,

@@ -7,13 +7,13 @@ import math
 import os
 import subprocess
 import sys
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
 import pytest
 from support import ROOT
 
-from polar_pipeline import Pipeline, cli, messages
+from polar_pipeline import Pipeline, cli, doctor, messages
 from polar_pipeline.bench import Block, Usage, format_figures, summarize
 from polar_pipeline.scene import SCENES, synthetic
 from polar_pipeline.sensor import SENSORS, expose
@@ -140,9 +140,9 @@ def test_without_ros(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "bench node needs ROS 2" in capsys.readouterr().err
 
 
-def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
+def tool(*arguments: str, environment: Optional[Dict[str, str]] = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "polar_pipeline", "bench", "node", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT)
 
 
 @pytest.mark.ros
@@ -191,18 +191,30 @@ def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rclpy")
     from polar_pipeline.ros.bench import isolate
 
-    new, old = "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"
-    monkeypatch.setattr(os, "environ", {"ROS_DOMAIN_ID": "7", "ROS_DISTRO": "kilted"})
+    (profile,) = doctor.profile_variables()
+    monkeypatch.setattr(os, "environ", {"ROS_DOMAIN_ID": "7"})
     isolate()
     assert os.environ["ROS_DOMAIN_ID"] != "7"
     assert 1 <= int(os.environ["ROS_DOMAIN_ID"]) <= 101
     assert os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] == "LOCALHOST"
-    assert os.environ[new].endswith("fastdds_large_frames.xml")
-    monkeypatch.setattr(os, "environ", {"ROS_DISTRO": "humble", old: "mine.xml"})
+    assert os.environ[profile].endswith("fastdds_large_frames.xml")
+    monkeypatch.setattr(os, "environ", {"ROS_DISTRO": "humble", profile: "mine.xml"})
     isolate()
     assert os.environ["ROS_LOCALHOST_ONLY"] == "1"
-    assert os.environ[old] == "mine.xml"
-    assert new not in os.environ
+    assert [value for name, value in os.environ.items() if name.endswith("_PROFILES_FILE")] == ["mine.xml"]
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize("distribution", [None, "jazzy", "kilted"])  # unset where ROS came as wheels
+def test_frames_of_5_megabytes_pass(distribution: Optional[str]) -> None:
+    pytest.importorskip("rclpy")
+    left_out = ("ROS_DISTRO", "RMW_IMPLEMENTATION", *doctor.profile_variables())
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    if distribution:
+        environment["ROS_DISTRO"] = distribution
+    asked = ["--seconds", "1", "--rate", "5", "--backend", "cpu", "--products", "dolp"]
+    run = tool("--json", *asked, environment=environment)
+    assert run.returncode == 0, run.stderr
 
 
 @pytest.mark.ros

@@ -97,30 +97,50 @@ def test_a_cache_that_is_not_used_is_said_with_what_mends_it(monkeypatch: pytest
 
 
 def test_the_transport_profile_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`FASTDDS_...` is read by Fast DDS 3 only, which came with Kilted (rmw_fastrtps #862)."""
+    """`FASTDDS_...` is read by Fast DDS 3 only, which came with Kilted (rmw_fastrtps #862); its library decides."""
     new, old = "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"
     profile = tmp_path / "there.xml"
     profile.write_text("<profiles/>")
     monkeypatch.setitem(sys.modules, "rclpy", SimpleNamespace(__spec__=object()))  # also where there is no ROS
     monkeypatch.delenv("RMW_IMPLEMENTATION", raising=False)
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    monkeypatch.setenv("ROS_DISTRO", "kilted")  # decides nothing: it is not set where ROS came as wheels
 
-    def judged(distribution: str, **named: Path) -> doctor.Check:
+    def install(name: str, *libraries: str) -> Path:
+        """A prefix of ROS with these libraries; where its rclpy is."""
+        package = tmp_path / name / "lib" / "python3.12" / "site-packages" / "rclpy"
+        package.mkdir(parents=True)
+        for library in libraries:
+            (tmp_path / name / "lib" / library).touch()
+        return package / "__init__.py"
+
+    def judged(origin: object, **named: Path) -> doctor.Check:
         for name in (new, old):
             monkeypatch.setenv(name, str(named.get(name, "")))
-        monkeypatch.setenv("ROS_DISTRO", distribution)
+        monkeypatch.setitem(sys.modules, "rclpy", SimpleNamespace(__spec__=SimpleNamespace(origin=origin)))
         (found,) = doctor._transport()
         return found
 
-    for distribution, variable in (("kilted", new), ("jazzy", old), ("iron", old), ("humble", old)):
-        nothing = judged(distribution)
-        assert nothing.state == "problem"
-        assert f"set {variable} to" in nothing.text
-        assert list(doctor.transport_environment()) == [variable]
-        assert judged(distribution, **{variable: tmp_path / "gone.xml"}).state == "problem"
-        assert judged(distribution, **{variable: profile}).state == "ok"
-        assert doctor.transport_environment() == {}
-    assert judged("jazzy", **{new: profile}).state == "problem"
-    assert judged("kilted", **{old: profile}).state == "ok"  # deprecated, and read
+    kilted = str(install("kilted", "libfastdds.so.3.2.2"))
+    jazzy = str(install("jazzy", "libfastrtps.so", "libfastrtps.so.2.14"))
+    both = str(install("both", "libfastdds.so", "libfastrtps.so"))
+    nothing = str(install("nothing"))
+    for origin, names in (
+        *((kilted, [new]), (jazzy, [old])),
+        *((both, [new, old]), (nothing, [new, old]), (None, [new, old])),
+    ):
+        missing = judged(origin)
+        assert missing.state == "problem"
+        assert f"set {' and '.join(names)} to" in missing.text
+        assert list(doctor.transport_environment()) == names
+        for name in names:
+            assert judged(origin, **{name: tmp_path / "gone.xml"}).state == "problem"
+            assert judged(origin, **{name: profile}).state == "ok"
+            assert doctor.transport_environment() == {}
+    assert judged(jazzy, **{new: profile}).state == "problem"
+    assert judged(kilted, **{old: profile}).state == "ok"  # deprecated, and read
+    monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path / 'empty'}:{tmp_path / 'jazzy' / 'lib'}")
+    assert f"set {old} to" in judged(kilted).text  # the linker looks there first
     monkeypatch.setenv("RMW_IMPLEMENTATION", "rmw_zenoh_cpp")
     assert list(doctor._transport()) == []
     monkeypatch.delenv("RMW_IMPLEMENTATION")

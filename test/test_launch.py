@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Optional
 
 import pytest
 
@@ -24,6 +24,7 @@ from rcl_interfaces.srv import GetParameters
 from support import ROOT, TIMEOUT, wait_for
 
 from launch import LaunchContext
+from polar_pipeline.doctor import profile_variables
 
 pytestmark = pytest.mark.ros
 LAUNCH = ROOT / "launch"
@@ -129,7 +130,8 @@ def test_live(environment: Any, peer: Any) -> None:
         assert values == ["IMX250MYR", "uint8", 4, True]
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         variables = [Path(f"/proc/{child}/environ").read_bytes() for child in children]
-        assert any(b"FASTDDS_DEFAULT_PROFILES_FILE=" in text and b"large_frames.xml" in text for text in variables)
+        (profile,) = profile_variables()
+        assert any(f"{profile}=".encode() in text and b"large_frames.xml" in text for text in variables)
     finally:
         os.killpg(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=TIMEOUT)
@@ -233,21 +235,22 @@ def test_replay_plays_the_bag_on_its_own_time(environment: Any, tmp_path: Path) 
     assert (tmp_path / "called").read_text().split() == ["bag", "play", "drive.mcap", "--clock", "100", "--rate", "2.0"]
 
 
-@pytest.mark.parametrize(
-    ("given", "names"),
-    [
-        ({}, ["FASTDDS_DEFAULT_PROFILES_FILE"]),
-        ({"ROS_DISTRO": "humble"}, ["FASTRTPS_DEFAULT_PROFILES_FILE"]),
-        ({"ROS_DISTRO": "jazzy"}, ["FASTRTPS_DEFAULT_PROFILES_FILE"]),
-        ({"FASTDDS_DEFAULT_PROFILES_FILE": "/own.xml"}, []),
-    ],
-)
+@pytest.mark.parametrize("distribution", [None, "humble", "kilted"])  # unset where ROS came as wheels
 @pytest.mark.parametrize("file", ["polar_pipeline.launch.py", "rig.launch.py"])
-def test_dds_profile(file: str, given: Dict[str, str], names: List[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dds_profile(file: str, distribution: Optional[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable that the installed Fast DDS reads is set, whatever `ROS_DISTRO` says; a user's own stays."""
     for name in ("ROS_DISTRO", "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"):
-        monkeypatch.setenv(name, given.get(name, ""))
-    entities = get_launch_description_from_python_launch_file(str(LAUNCH / file)).entities
-    settings = [entity for entity in entities if isinstance(entity, SetEnvironmentVariable)]
-    context = LaunchContext()
-    assert [perform_substitutions(context, entity.name) for entity in settings] == names
-    assert all(Path(perform_substitutions(context, entity.value)).is_file() for entity in settings)
+        monkeypatch.delenv(name, raising=False)
+    if distribution:
+        monkeypatch.setenv("ROS_DISTRO", distribution)
+
+    def settings() -> Dict[str, str]:
+        entities = get_launch_description_from_python_launch_file(str(LAUNCH / file)).entities
+        actions = [entity for entity in entities if isinstance(entity, SetEnvironmentVariable)]
+        context = LaunchContext()
+        return {perform_substitutions(context, row.name): perform_substitutions(context, row.value) for row in actions}
+
+    (name,) = profile_variables()
+    assert settings() == {name: str(LAUNCH.parent / "config" / "fastdds_large_frames.xml")}
+    monkeypatch.setenv(name, "/own.xml")
+    assert settings() == {}

@@ -170,7 +170,10 @@ class Rig:
                 raise RuntimeError(f"the node {name!r} ended with exit code {code}")
             if self._run(name, Load(), 0.0, 1.0).complete():
                 return
-        raise RuntimeError(f"the node {name!r} answered no frame within {START:g} s")
+        raise RuntimeError(
+            f"the node {name!r} answered no frame within {START:g} s; `polar-pipeline doctor` says whether Fast DDS "
+            "carries frames of this size"
+        )
 
     def block(self, name: str, load: Load, seconds: float) -> Block:
         """Send frames to a node for some seconds, and wait for the answers."""
