@@ -15,9 +15,9 @@ import threading
 import time
 import traceback
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, Callable, Deque, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 import cv2
 import numpy as np
@@ -186,7 +186,7 @@ class PolarNode(Node):  # type: ignore[misc]
         self._report = self._publisher(DiagnosticArray, "/diagnostics")
 
         self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
-        self._snapshot: Optional[Future[Any]] = None
+        self._snapshot: Optional[Any] = None  # a future
         self._snapshot_due = 0.0
         self._outbox = Outbox()
         self._deliveries = ThreadPoolExecutor(1, "polar_pipeline_publisher")
@@ -268,10 +268,8 @@ class PolarNode(Node):  # type: ignore[misc]
     def _on_reference(self, cdr: bytes) -> None:
         self._reference = cdr
 
-    def _on_snapshot(
-        self, _: Trigger.Request, response: Trigger.Response
-    ) -> Union[Trigger.Response, Future[Trigger.Response]]:
-        """Have the newest frame written for a bug report, in a thread beside the others."""
+    def _on_snapshot(self, _: Trigger.Request, response: Trigger.Response) -> Any:
+        """Have the newest frame written for a bug report, in a thread beside the others; a response, or its future."""
         frame, now = self._newest, time.monotonic()
         if frame is None:
             response.message = f"no frame came in on {self._input.topic_name} yet"
