@@ -25,13 +25,36 @@ TEST += ["setuptools", "wheel"]  # to build what they check
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
 NVRTC = "nvidia-cuda-nvrtc-cu12"  # 12 is the last to know sm_72
 PC = "sys_platform == 'linux' and platform_machine == 'x86_64'"
+
+
+def cupy(name, oldest):
+    """Requirements of CuPy that leave NumPy at 1.x where OpenCV and ROS of the system are built against it.
+
+    CuPy 14 brings NumPy 2, with which those cannot be imported; CuPy 12.3 takes NumPy 1.20 to 1.26, and 13.6 from 1.22
+    on. Python 3.8 and 3.10 are those of Ubuntu 20.04 and 22.04 (JetPack 5 and 6), 3.12 on arm64 that of JetPack 7.
+
+    Args:
+        name: Of the wheel.
+        oldest: Versions for Python up to 3.10.
+    """
+    jetpack7 = "python_version >= '3.11' and python_version < '3.13' and platform_machine == 'aarch64'"
+    rest = "python_version >= '3.13' or (python_version >= '3.11' and platform_machine != 'aarch64')"
+    return [
+        f"{name}{oldest}; python_version < '3.11'",
+        "numpy>=1.20,<2; python_version < '3.11'",
+        f"{name}>=13.6,<14; {jetpack7}",
+        f"numpy>=1.22,<2; {jetpack7}",
+        f"{name}>=12.3; {rest}",
+    ]
+
+
 EXTRAS = {
     # ROS 2 itself as wheels, for machines without a ROS installation; on others leave this extra out.
     "ros": [f"ros-{name}; python_version >= '3.10' and sys_platform == 'linux'" for name in ROS],
     # With the compiler of the kernels, for machines without a CUDA toolkit; a Jetson has one.
-    "cuda11": ["cupy-cuda11x", f"nvidia-cuda-nvrtc-cu11; {PC}"],
-    "cuda12": ["cupy-cuda12x", f"{NVRTC}; {PC}"],
-    "cuda13": ["cupy-cuda13x", f"nvidia-cuda-nvrtc>=13; {PC}"],
+    "cuda11": [*cupy("cupy-cuda11x", ">=12.3,<13"), f"nvidia-cuda-nvrtc-cu11; {PC}"],
+    "cuda12": [*cupy("cupy-cuda12x", ">=12.3,<13"), f"{NVRTC}; {PC}"],
+    "cuda13": [*cupy("cupy-cuda13x", ">=13.6,<14"), f"nvidia-cuda-nvrtc>=13; {PC}"],
     "dev": [*TEST, f"{NVRTC}; {PC}"] + [f"{tool}; python_version >= '3.10'" for tool in LINT],
 }
 
