@@ -18,13 +18,14 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple, Type
 from typing import Counter as Counts
 
 #: Megabytes that a target may take beyond what it took before the first input.
 MAX_MB = 256
-#: Distinct findings after which a target is given up.
+#: Distinct findings, or processes lost, after which a target is given up.
 MAX_FINDINGS = 10
 #: Seconds between two reports of a worker, and that it gets to start.
 _PULSE, _START = 0.2, 120.0
@@ -97,11 +98,6 @@ class Finding(NamedTuple):
     text: str
     index: int
     case: Case
-
-    @property
-    def key(self) -> str:
-        """What findings of the same kind have in common."""
-        return f"{self.what}: {self.text.splitlines()[0][:60]} {self.text.splitlines()[-1]}"
 
 
 class Tally(NamedTuple):
@@ -189,7 +185,7 @@ def _work(job: _Job, pipe: Any, current: Any) -> None:
     folder.mkdir()
     target = job.kind(folder)
     for index in range(3):  # what is loaded or compiled at the first use is no input's memory
-        with _suppressed():
+        with suppress(BaseException):
             target.run(target.make(rng_of(0, target.name, index)))
     limit = peak_bytes() + job.max_bytes
     if sys.platform == "linux":
@@ -200,6 +196,7 @@ def _work(job: _Job, pipe: Any, current: Any) -> None:
     pipe.send(("ready",))
     start = reported = time.monotonic()
     slowest, end = 0.0, job.first + job.count
+    told: Set[str] = set()
     for index in range(job.first, job.first + job.count):
         current.value = index
         began = time.monotonic()
@@ -225,14 +222,14 @@ def _work(job: _Job, pipe: Any, current: Any) -> None:
         if found is None and (took > _SLOW or index % _OFTEN == 0):
             peak = peak_bytes()
             if peak > limit:
-                found = (
-                    "memory",
-                    f"{peak >> 20} MB, the limit is {limit >> 20} MB\nafter {index - job.first + 1} inputs",
-                )
+                text = f"more than {limit >> 20} MB\n{peak >> 20} MB after {index - job.first + 1} inputs"
+                found = "memory", text
             if os.fstat(2).st_size > _STDERR_BYTES:
                 os.ftruncate(2, 0)
         if found is not None:
-            pipe.send(("finding", index, *found))
+            if _key(*found) not in told:
+                told.add(_key(*found))
+                pipe.send(("finding", index, *found))
             if found[0] == "memory":  # the peak stays; a new process starts low
                 end = index + 1
                 break
@@ -240,12 +237,10 @@ def _work(job: _Job, pipe: Any, current: Any) -> None:
     pipe.send(("end", end))
 
 
-class _suppressed:  # noqa: N801 - as contextlib's, for every exception
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: Any) -> bool:
-        return True
+def _key(what: str, text: str) -> str:
+    """What findings of the same kind have in common: what they are, how they begin, and where."""
+    first, *more = text.splitlines()
+    return f"{what}: {first[:60]} {more[-1] if more and what != 'memory' else ''}"
 
 
 def _told(err: BaseException) -> str:
@@ -271,73 +266,83 @@ def fuzz(kind: Type[Target], seed: int, seconds: float, inputs: int = sys.maxsiz
         inputs: Most inputs.
         max_mb: Megabytes that the target may take beyond what it took before the first input.
     """
-    outcomes: Counts[str] = Counter()
-    findings: Dict[str, Finding] = {}
-    spent, peak, slowest, index = 0.0, 0, 0.0, 0
-    context = multiprocessing.get_context("spawn")
-    while spent < seconds and index < inputs and len(findings) < MAX_FINDINGS:
+    watcher = _Watcher(kind, seed, max_mb << 20)
+    spent, index = 0.0, 0
+    while spent < seconds and index < inputs and watcher.failures < MAX_FINDINGS > len(watcher.findings):
+        index, took = watcher.run(index, inputs - index, seconds - spent)
+        spent += took
+    peak_mb, findings = watcher.peak / (1 << 20), list(watcher.findings.values())
+    return Tally(index, dict(watcher.outcomes), spent, peak_mb, watcher.slowest, findings)
+
+
+class _Watcher:
+    """Has workers try inputs, one after the other, and takes down what comes of it."""
+
+    def __init__(self, kind: Type[Target], seed: int, max_bytes: int) -> None:
+        self.outcomes: Counts[str] = Counter()
+        self.findings: Dict[str, Finding] = {}
+        self.failures = 0
+        self.peak, self.slowest = 0, 0.0
+        self._kind, self._seed, self._max_bytes = kind, seed, max_bytes
+
+    def run(self, first: int, count: int, seconds: float) -> Tuple[int, float]:
+        """One worker, from an input on: the number of the next input, and the seconds that these took."""
+        context = multiprocessing.get_context("spawn")
         with tempfile.TemporaryDirectory(dir=scratch()) as folder:
-            job = _Job(kind, seed, index, inputs - index, seconds - spent, max_mb << 20, folder)
+            job = _Job(self._kind, self._seed, first, count, seconds, self._max_bytes, folder)
             ours, theirs = context.Pipe(duplex=False)
-            current = context.RawValue("Q", index)
+            current = context.RawValue("Q", first)
             process = context.Process(target=_work, args=(job, theirs, current), daemon=True)
             process.start()
             theirs.close()
-            before, patience, changed, took = -1, _START, time.monotonic(), 0.0
-            end: Optional[int] = None
-            failed: Optional[Tuple[str, str]] = None
-            while end is None and failed is None:
-                try:
-                    row: Tuple[Any, ...] = ours.recv() if ours.poll(_PULSE) else ()
-                except EOFError:
-                    process.join()
-                    failed = "crash", f"{_ending(process.exitcode)}\n{_last_words(folder)}"
-                    continue
-                if row[:1] == ("ready",):
-                    patience, changed = kind.patience, time.monotonic()
-                elif row[:1] == ("tally",):
-                    _, some, took, bytes_taken, longest = row
-                    outcomes.update(some)
-                    peak, slowest = max(peak, bytes_taken), max(slowest, longest)
-                elif row[:1] == ("finding",):
-                    found = Finding(row[2], row[3], row[1], _again(kind, seed, row[1]))
-                    findings.setdefault(found.key, found)
-                elif row[:1] == ("end",):
-                    end = row[1]
-                if row or current.value != before:
-                    before, changed = current.value, time.monotonic()
-                elif time.monotonic() - changed > patience:
-                    failed = "hang", f"no answer within {patience:g} s\n{_ask(process, folder)}"
-            if failed is not None:
-                _kill(process)
-                if patience == _START:
-                    raise RuntimeError(f"{kind.name} does not start: {failed[1]}")
-                end = current.value + 1
-                found = Finding(*failed, current.value, _again(kind, seed, current.value))
-                findings.setdefault(found.key, found)
-                took = max(took, time.monotonic() - changed)
-            process.join()
-            ours.close()
-            assert end is not None
-            spent, index = spent + took, end
-    return Tally(index, dict(outcomes), spent, peak / (1 << 20), slowest, list(findings.values()))
+            try:
+                return self._follow(process, ours, current, folder)
+            finally:
+                process.kill()
+                process.join()
+                ours.close()
 
+    def _follow(self, process: Any, pipe: Any, current: Any, folder: str) -> Tuple[int, float]:
+        before, patience, changed, took = -1, _START, time.monotonic(), 0.0
+        while True:
+            try:
+                row: Tuple[Any, ...] = pipe.recv() if pipe.poll(_PULSE) else ("nothing",)
+            except EOFError:
+                process.join()
+                self._failed("crash", f"{_ending(process.exitcode)}\n{_last_words(folder)}", current.value, patience)
+                return current.value + 1, took
+            what, *values = row
+            if what == "ready":
+                patience = self._kind.patience
+            elif what == "tally":
+                outcomes, took, peak, slowest = values
+                self.outcomes.update(outcomes)
+                self.peak, self.slowest = max(self.peak, peak), max(self.slowest, slowest)
+            elif what == "finding":
+                self._found(*values)
+            elif what == "end":
+                return values[0], took
+            if what != "nothing" or current.value != before:
+                before, changed = current.value, time.monotonic()
+            elif time.monotonic() - changed > patience:
+                os.kill(process.pid, signal.SIGUSR1)  # says where it hangs
+                time.sleep(1.0)
+                text = f"no answer within {patience:g} s\n{_last_words(folder)}"
+                self._failed("hang", text, current.value, patience)
+                return current.value + 1, took + patience
 
-def _again(kind: Type[Target], seed: int, index: int) -> Case:
-    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
-        return kind(Path(folder)).make(rng_of(seed, kind.name, index))
+    def _failed(self, what: str, text: str, index: int, patience: float) -> None:
+        if patience == _START:
+            raise RuntimeError(f"{self._kind.name} does not start: {text}")
+        self.failures += 1
+        self._found(index, what, text)
 
-
-def _ask(process: Any, folder: str) -> str:
-    """Where a process hangs."""
-    os.kill(process.pid, signal.SIGUSR1)
-    time.sleep(1.0)
-    return _last_words(folder)
-
-
-def _kill(process: Any) -> None:
-    process.kill()
-    process.join()
+    def _found(self, index: int, what: str, text: str) -> None:
+        key = _key(what, text)
+        if key not in self.findings:
+            with tempfile.TemporaryDirectory(dir=scratch()) as folder:
+                case = self._kind(Path(folder)).make(rng_of(self._seed, self._kind.name, index))
+            self.findings[key] = Finding(what, text, index, case)
 
 
 def _ending(code: int) -> str:
