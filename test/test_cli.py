@@ -11,21 +11,26 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Sequence
 
 import cv2
 import numpy as np
 import pytest
 from skimage.io import imread
+from support import on_cpu
 
-from polar_pipeline import SENSORS, Pipeline, __version__, messages
-from polar_pipeline.cli import main
+from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
 from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.sensor import expose
 
 ROOT = Path(__file__).resolve().parents[1]
 FRAMES = [np.rint(110 + 80 * np.sin(np.mgrid[:32, :40].sum(0) / 9 + k)).astype(np.uint8) for k in range(3)]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The tool's exit code; it computes on the CPU."""
+    return cli.main(on_cpu(arguments))
 
 
 @pytest.fixture(name="bag")
@@ -434,7 +439,7 @@ def test_an_interrupted_replay_leaves_nothing(number: signal.Signals, code: int,
         "cli.replay = slow\n"
         "sys.exit(cli.main(sys.argv[1:]))\n"
     )
-    arguments = [sys.executable, "-c", script, "replay", str(bag), "-o", str(tmp_path / "out.mcap")]
+    arguments = [sys.executable, "-c", script, "replay", "--backend", "cpu", str(bag), "-o", str(tmp_path / "out.mcap")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
@@ -455,7 +460,7 @@ def test_process_one_picture(pictures: Path, tmp_path: Path, capsys: Any) -> Non
     assert main(["process", str(raw), "-o", str(out), *everything]) == 0
     assert "ssim 0." in capsys.readouterr().out
     assert names(out) == ["0_dolp.tiff", "0_intensity.png", "0_preview.png", "0_stokes.tiff"]
-    want = Pipeline(products="intensity, dolp, stokes, preview", dtype={"intensity": "uint8"})(FRAMES[0])
+    want = Pipeline(products="intensity, dolp, stokes, preview", dtype={"intensity": "uint8"}, backend="cpu")(FRAMES[0])
     for name in ("dolp.tiff", "intensity.png"):
         got = cv2.imread(str(out / f"0_{name}"), cv2.IMREAD_UNCHANGED)
         np.testing.assert_array_equal(got, want[name.split(".")[0]])
@@ -529,6 +534,7 @@ def test_options_reach_the_pipeline(tmp_path: Path) -> None:
         alignment="msb",
         roi_offset=(1, 0),
         flip=(True, False),
+        backend="cpu",
     )
     want = pipeline((FRAMES[0].astype(np.uint16) << 4) * 16)
     np.testing.assert_array_equal(np.load(tmp_path / "raw_intensity.npy"), want["intensity"])

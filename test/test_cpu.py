@@ -50,7 +50,7 @@ def random_frame(shape: Tuple[int, int], bits: int, seed: int = 0) -> RawFrame:
 
 def compare(frame: RawFrame, **options: Any) -> None:
     """Every product of the CPU backend lies within the error bounds around the reference's."""
-    pipeline = Pipeline(products=tuple(PRODUCTS), **options)
+    pipeline = Pipeline(products=tuple(PRODUCTS), **options, backend="cpu")
     sensor = pipeline.options.sensor.seen(pipeline.options.roi_offset, pipeline.options.flip, frame.mosaic.shape)
     truth = reference.run(frame, sensor, pipeline.plan, pipeline.options)
     floats = pipeline.options._replace(dtypes=("float32",) * len(PRODUCTS))
@@ -126,7 +126,7 @@ def test_numbers_above_full_scale_mean_full_scale(
     sensor: str, resolution: str, demosaic: str, co_sited: bool, bits: int, alignment: str, seed: int
 ) -> None:
     options: Dict[str, Any] = {"sensor": sensor, "resolution": resolution, "demosaic": demosaic, "co_sited": co_sited}
-    pipeline = Pipeline(**options, bit_depth=bits, alignment=alignment)
+    pipeline = Pipeline(**options, bit_depth=bits, alignment=alignment, backend="cpu")
     frame = RawFrame(random_words((35, 38), pipeline.options.full_scale, seed), pipeline.options.full_scale)
     before = frame.mosaic.copy()
     for dtype in ("float32", "uint8"):
@@ -152,7 +152,7 @@ def test_similarity_of_numbers_above_full_scale(mode: str) -> None:
     limited = [RawFrame(np.minimum(frame.mosaic, 4095).astype(np.uint16), 4095) for frame in frames]
     found = []
     for pair in (frames, limited):
-        pipeline = Pipeline(products=("ssim_map", "ssim"), ssim_mode=mode)
+        pipeline = Pipeline(products=("ssim_map", "ssim"), ssim_mode=mode, backend="cpu")
         other = np.full((32, 40), 0.5, np.float32) if mode == "reference" else None
         found.append([pipeline(frame, reference=other)["ssim_map"] for frame in pair])
     np.testing.assert_array_equal(found[0], found[1])
@@ -173,7 +173,10 @@ def test_matches_reference_for_any_layout(sensor: str, offset: Tuple[int, int], 
 def test_products_alone_equal_products_together(products: Tuple[str, ...], bits: int) -> None:
     """What is computed does not depend on what else is; rows of several pieces, of odd length."""
     frame = random_frame((34, 2075), bits)
-    together, alone = Pipeline(products=tuple(PRODUCTS))(frame), Pipeline(products=products)(frame)
+    together, alone = (
+        Pipeline(products=tuple(PRODUCTS), backend="cpu")(frame),
+        Pipeline(products=products, backend="cpu")(frame),
+    )
     for name in products:
         np.testing.assert_array_equal(alone[name], together[name], err_msg=name)
     assert alone.invalid[0] == together.invalid[0] > 0
@@ -207,7 +210,7 @@ def test_error_of_the_arctangent(way: str) -> None:
     angles = np.linspace(0, np.pi, 4096, endpoint=False)
     truth = np.stack([np.ones_like(angles), 0.9 * np.cos(2 * angles), 0.9 * np.sin(2 * angles)], -1).reshape(64, 64, 3)
     raw = expose(np.repeat(np.repeat(truth, 2, 0), 2, 1).astype(np.float32), SENSORS["IMX250MZR"], 16)
-    pipeline = Pipeline(products=("stokes", "aolp"), co_sited=False)
+    pipeline = Pipeline(products=("stokes", "aolp"), co_sited=False, backend="cpu")
     out = pipeline(raw)
     vector = out["stokes"].astype(float)
     error = np.abs(out["aolp"] - reference.aolp(vector))
@@ -218,7 +221,7 @@ def test_error_of_the_arctangent(way: str) -> None:
 def test_equal_images_are_alike_to_the_last_bit(way: str) -> None:
     image = random_frame((70, 650), 8).mosaic.astype(np.float32) / 255
     raw = np.repeat(np.repeat(np.rint(255 * image).astype(np.uint8), 2, 0), 2, 1)  # no polarization anywhere
-    out = Pipeline(products=("ssim_map", "ssim"), co_sited=False)(raw)
+    out = Pipeline(products=("ssim_map", "ssim"), co_sited=False, backend="cpu")(raw)
     if way == "compiled":
         assert np.array_equal(out["ssim_map"], np.ones_like(image))
     np.testing.assert_allclose(out["ssim"], 1, atol=1e-6)
@@ -238,7 +241,7 @@ def test_saturated_pixels_are_counted_for_any_product(products: Tuple[str, ...])
     raw = np.full((32, 32), 100, np.uint8)
     raw[4, 5] = raw[5, 4] = raw[20, 20] = 255  # two superpixels
     raw[10:12, 10:12] = 0  # one dark superpixel, whose neighbours are not
-    out = Pipeline(products=products, co_sited=False)(raw)
+    out = Pipeline(products=products, co_sited=False, backend="cpu")(raw)
     assert out.invalid == (2, int("dolp" in products))
 
 
@@ -264,17 +267,17 @@ def test_strips_and_threads_do_not_show(
         "resolution": resolution,
         "demosaic": demosaic,
     }
-    whole = Pipeline(**options, threads=1)(frame)
+    whole = Pipeline(**options, threads=1, backend="cpu")(frame)
     monkeypatch.setattr(strips, "STRIP_PIXELS", 1)  # the shortest strips there are
     for threads in (1, 3):
-        parts = Pipeline(**options, threads=threads)(frame)
+        parts = Pipeline(**options, threads=threads, backend="cpu")(frame)
         for name in PRODUCTS:
             np.testing.assert_array_equal(parts[name], whole[name], err_msg=name)
         np.testing.assert_array_equal(parts.blocks, whole.blocks)
 
 
 def test_output_arrays_are_reused_only_when_dropped() -> None:
-    pipeline = Pipeline(products=("dolp", "aolp"))
+    pipeline = Pipeline(products=("dolp", "aolp"), backend="cpu")
     frames = [random_frame((64, 64), 8, seed) for seed in range(4)]
     kept = pipeline(frames[0])
     view = kept["dolp"][1:]
@@ -282,7 +285,7 @@ def test_output_arrays_are_reused_only_when_dropped() -> None:
     del kept
     later = [pipeline(frame) for frame in frames[1:]]
     np.testing.assert_array_equal(view, before)
-    again = [Pipeline(products=("dolp", "aolp"))(frame) for frame in frames[1:]]
+    again = [Pipeline(products=("dolp", "aolp"), backend="cpu")(frame) for frame in frames[1:]]
     for one, two in zip(later, again):
         np.testing.assert_array_equal(one["dolp"], two["dolp"])
 
@@ -291,7 +294,7 @@ def test_pipelines_do_not_leak_threads() -> None:
     frame = random_frame((32, 32), 8)
     before = threading.active_count()
     for _ in range(5):
-        pipeline = Pipeline(threads=2)
+        pipeline = Pipeline(threads=2, backend="cpu")
         pipeline(frame)
         pipeline.close()
     assert threading.active_count() <= before  # threads of earlier tests may end meanwhile
@@ -301,17 +304,17 @@ def test_temporal_and_reference_modes() -> None:
     frames = [random_frame((64, 64), 8, seed) for seed in range(2)]
     value: Dict[int, np.ndarray] = {}
     for k, frame in enumerate(frames):
-        value[k] = Pipeline(products=("intensity",))(frame)["intensity"]
+        value[k] = Pipeline(products=("intensity",), backend="cpu")(frame)["intensity"]
     want = reference.ssim_map(value[1].astype(float), value[0].astype(float))
 
-    temporal = Pipeline(products=("ssim_map", "ssim"), ssim_mode="temporal")
+    temporal = Pipeline(products=("ssim_map", "ssim"), ssim_mode="temporal", backend="cpu")
     assert np.isnan(temporal(frames[0])["ssim"])
     np.testing.assert_allclose(temporal(frames[1])["ssim_map"], want, atol=SSIM_BOUND)
     assert float(temporal(frames[1])["ssim"]) == pytest.approx(1.0, abs=1e-6)  # a frozen camera
     temporal.reset()
     assert np.isnan(temporal(frames[0])["ssim"])
 
-    against = Pipeline(products=("ssim_map", "ssim"), ssim_mode="reference")
+    against = Pipeline(products=("ssim_map", "ssim"), ssim_mode="reference", backend="cpu")
     out = against(frames[1], reference=value[0])
     np.testing.assert_allclose(out["ssim_map"], want, atol=SSIM_BOUND)
     assert float(out["ssim"]) == pytest.approx(want.mean(), abs=1e-6)

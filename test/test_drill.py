@@ -61,8 +61,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
 
 @pytest.fixture
 def node(start: Any) -> Callable[..., drill.Process]:
-    """Start the node, with arguments of `--ros-args`."""
-    return lambda *arguments: start("-m", "polar_pipeline.node", "--ros-args", *arguments)
+    """Start the node on the CPU, with arguments of `--ros-args`."""
+    return lambda *arguments: start("-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu", *arguments)
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_parameters_change_while_frames_stream(node: Any, peer: drill.Peer) -> N
     peer.advance("aolp")
     drill.check(peer.heard, **SETTINGS)
     assert_no_growth(before, footprint(process.pid))
-    peer.says("frames", f"dropped: parameter={refused}")
+    peer.says("frames", f"refused: parameter={refused}")
 
 
 def test_two_nodes_of_one_name(node: Any, peer: drill.Peer) -> None:

@@ -25,11 +25,10 @@ from mcap.records import Channel, Chunk, ChunkIndex, DataEnd, Footer, Header, Me
 from rosbags import rosbag1, rosbag2
 from rosbags.typesys import Stores, get_typestore
 from ruamel.yaml import YAML
-from support import ROOT
+from support import ROOT, on_cpu
 from test_replay import START, TOPIC, frames, make_mcap, make_rosbag1, make_rosbag2, serialized, stamp, write_bag
 
-from polar_pipeline import FrameError, Pipeline, messages
-from polar_pipeline.cli import main
+from polar_pipeline import FrameError, Pipeline, cli, messages
 from polar_pipeline.messages import COMPRESSED, IMAGE
 from polar_pipeline.replay.compare import open_golden
 from polar_pipeline.replay.limits import BoundedFile, SourceError, TooLargeError
@@ -46,9 +45,14 @@ IDLE_MB = 400
 ESCAPE = "\x1b]0;owned\x07"
 
 
+def main(arguments: Sequence[str]) -> int:
+    """The tool's exit code; it computes on the CPU."""
+    return cli.main(on_cpu(arguments))
+
+
 def run(source: Path, **options: Any) -> Summary:
     with open_source(source, **options) as opened:
-        return replay(opened.records, opened.total, Pipeline(products="dolp"))
+        return replay(opened.records, opened.total, Pipeline(products="dolp", backend="cpu"))
 
 
 def read(source: Path, **options: Any) -> List[Any]:
@@ -73,7 +77,7 @@ def tool(*arguments: Any) -> Tuple[int, str, float]:
         "sys.exit(code)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
+        [sys.executable, "-c", script, *on_cpu([*map(str, arguments)])],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

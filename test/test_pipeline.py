@@ -18,7 +18,7 @@ RAW = (np.arange(32 * 40).reshape(32, 40) % 251).astype(np.uint8)
 
 
 def test_result_is_a_mapping_with_timings() -> None:
-    out = Pipeline(products="aolp, dolp, ssim")(RAW)
+    out = Pipeline(products="aolp, dolp, ssim", backend="cpu")(RAW)
     assert list(out) == ["dolp", "aolp", "ssim"]
     assert len(out) == 3
     assert out["ssim"].shape == ()
@@ -30,7 +30,7 @@ def test_result_is_a_mapping_with_timings() -> None:
 @pytest.mark.parametrize("resolution", ["half", "full"])
 @pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
 def test_shapes_and_types_follow_the_table(sensor: str, resolution: str) -> None:
-    pipeline = Pipeline(sensor, tuple(PRODUCTS), resolution=resolution, dtype={"intensity": "uint8"})
+    pipeline = Pipeline(sensor, tuple(PRODUCTS), resolution=resolution, dtype={"intensity": "uint8"}, backend="cpu")
     size = pipeline.output_size(RAW.shape)
     assert size == ((16, 20) if resolution == "half" else (32, 40))
     out = pipeline(RAW)
@@ -81,16 +81,21 @@ def test_shapes_and_types_follow_the_table(sensor: str, resolution: str) -> None
 )
 def test_impossible_options_say_what_is_allowed(options: Dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        Pipeline(**options)
+        Pipeline(**{"backend": "cpu", **options})
 
 
 def test_whole_numbers_may_come_as_floats() -> None:
     """As from JSON or NumPy; they mean what the integers mean."""
     counts = {"ssim_window": 7, "ssim_stride": 2, "bit_depth": 12}
-    plain = Pipeline(products="ssim", roi_offset=(2, 3), flip=(True, False), **counts)
+    plain = Pipeline(products="ssim", roi_offset=(2, 3), flip=(True, False), **counts, backend="cpu")
     floats: Dict[str, Any] = {name: float(value) for name, value in counts.items()}
     other = Pipeline(
-        products="ssim", roi_offset=(2.0, np.float32(3)), flip=np.array([True, False]), threads=1.0, **floats
+        products="ssim",
+        roi_offset=(2.0, np.float32(3)),
+        flip=np.array([True, False]),
+        threads=1.0,
+        **floats,
+        backend="cpu",
     )
     assert repr(other.options) == repr(plain.options)  # of the same types too
     assert float(other(RAW)["ssim"]) == float(plain(RAW)["ssim"])
@@ -107,7 +112,7 @@ def test_whole_numbers_may_come_as_floats() -> None:
     ],
 )
 def test_bad_frames_are_refused_and_the_next_good_one_works(raw: Any, cause: str, words: str) -> None:
-    pipeline = Pipeline()
+    pipeline = Pipeline(backend="cpu")
     with pytest.raises(FrameError, match=words) as caught:
         pipeline(raw)
     assert caught.value.cause == cause
@@ -117,8 +122,8 @@ def test_bad_frames_are_refused_and_the_next_good_one_works(raw: Any, cause: str
 def test_reference_images_are_checked() -> None:
     good = np.zeros((16, 20), np.float32)
     with pytest.raises(ValueError, match="takes no reference"):
-        Pipeline()(RAW, reference=good)
-    pipeline = Pipeline(products=("ssim",), ssim_mode="reference")
+        Pipeline(backend="cpu")(RAW, reference=good)
+    pipeline = Pipeline(products=("ssim",), ssim_mode="reference", backend="cpu")
     with pytest.raises(ValueError, match="needs a reference"):
         pipeline(RAW)
     with pytest.raises(ValueError, match=r"\(16, 20\).*\(16, 19\)"):
@@ -131,7 +136,7 @@ SLACK = np.float32(2**-10)
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, -1e30, 1.01, -0.01, 255.0, 3.4e38])
 def test_references_beyond_their_range_are_refused(value: float) -> None:
-    pipeline = Pipeline(products=("ssim",), ssim_mode="reference")
+    pipeline = Pipeline(products=("ssim",), ssim_mode="reference", backend="cpu")
     reference = np.full((16, 20), 0.5, np.float32)
     assert float(pipeline(RAW, reference=reference)["ssim"]) < 1
     reference[7, 13] = value
@@ -157,7 +162,7 @@ def test_a_reference_is_checked_number_by_number(image: np.ndarray) -> None:
 def test_similarity_to_a_flat_reference_is_a_number(value: float, level: int) -> None:
     raw = np.full((32, 40), level, np.uint8)
     reference = np.full((16, 20), value, np.float32)
-    out = Pipeline(products=("ssim", "ssim_map"), ssim_mode="reference")(raw, reference=reference)
+    out = Pipeline(products=("ssim", "ssim_map"), ssim_mode="reference", backend="cpu")(raw, reference=reference)
     x, y, c1 = level / 255, float(np.float32(value)), 0.01**2
     # flat images have no variance: what is left of the formula is the comparison of means
     np.testing.assert_allclose(out["ssim_map"], (2 * x * y + c1) / (x * x + y * y + c1), atol=1e-3)
@@ -176,7 +181,7 @@ def test_similarity_to_a_flat_reference_is_a_number(value: float, level: int) ->
     ],
 )
 def test_references_of_another_type_are_refused(reference: Any) -> None:
-    pipeline = Pipeline(products=("ssim",), ssim_mode="reference")
+    pipeline = Pipeline(products=("ssim",), ssim_mode="reference", backend="cpu")
     with pytest.raises(ValueError, match=r"reference must be a float32 array of shape \(16, 20\), got"):
         pipeline(RAW, reference=reference)
 
@@ -200,7 +205,7 @@ def test_arrays_of_any_layout(layout: str, resolution: str, dtype: Any) -> None:
     raw = RAW.astype(dtype)
     view = LAYOUTS[layout](raw)
     view.flags.writeable = False
-    pipeline = Pipeline(products=tuple(PRODUCTS), resolution=resolution, bit_depth=8)
+    pipeline = Pipeline(products=tuple(PRODUCTS), resolution=resolution, bit_depth=8, backend="cpu")
     got, want = pipeline(view), pipeline(raw)
     for name in PRODUCTS:
         np.testing.assert_array_equal(got[name], want[name], err_msg=name)
@@ -212,14 +217,14 @@ def test_one_row_or_column_repeated_without_memory(axis: int) -> None:
     view = np.broadcast_to(line, RAW.shape)
     assert 0 in view.strides
     for resolution in ("half", "full"):
-        pipeline = Pipeline(products=("stokes",), resolution=resolution)
+        pipeline = Pipeline(products=("stokes",), resolution=resolution, backend="cpu")
         np.testing.assert_array_equal(pipeline(view)["stokes"], pipeline(view.copy())["stokes"])
 
 
 def test_a_file_mapped_into_memory(tmp_path: Path) -> None:
     RAW.tofile(tmp_path / "raw")
     mapped = np.memmap(tmp_path / "raw", np.uint8, "r", shape=RAW.shape)
-    pipeline = Pipeline(products=("stokes",))
+    pipeline = Pipeline(products=("stokes",), backend="cpu")
     np.testing.assert_array_equal(pipeline(mapped)["stokes"], pipeline(RAW)["stokes"])
 
 
@@ -265,7 +270,7 @@ def vast(*shape: int) -> np.ndarray:
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
 )
 def test_what_is_no_frame_is_refused_in_one_line(raw: Any, cause: str) -> None:
-    pipeline = Pipeline(products=("dolp",))
+    pipeline = Pipeline(products=("dolp",), backend="cpu")
     for call in (pipeline, pipeline.prepare, pipeline.is_ready, pipeline.submit):
         with pytest.raises(FrameError, match="got") as caught:
             call(raw)  # type: ignore[operator]
@@ -275,14 +280,14 @@ def test_what_is_no_frame_is_refused_in_one_line(raw: Any, cause: str) -> None:
 
 
 def test_a_full_scale_of_numpys_does_not_overflow() -> None:
-    want = Pipeline(products=("intensity",))(RawFrame(RAW, 200))["intensity"]
+    want = Pipeline(products=("intensity",), backend="cpu")(RawFrame(RAW, 200))["intensity"]
     for full_scale in (np.uint8(200), np.float32(200), 200.0):
-        got = Pipeline(products=("intensity",))(RawFrame(RAW, full_scale))["intensity"]  # type: ignore[arg-type]
+        got = Pipeline(products=("intensity",), backend="cpu")(RawFrame(RAW, full_scale))["intensity"]  # type: ignore[arg-type]
         np.testing.assert_array_equal(got, want)
 
 
 def test_frames_of_many_sizes_and_depths_share_a_pipeline() -> None:
-    pipeline = Pipeline(products=("intensity",), bit_depth=12)
+    pipeline = Pipeline(products=("intensity",), bit_depth=12, backend="cpu")
     deep = RAW.astype(np.uint16) * 16
     small = pipeline(RAW)["intensity"]
     large = pipeline(np.tile(deep, (2, 2)))["intensity"]
@@ -293,8 +298,8 @@ def test_frames_of_many_sizes_and_depths_share_a_pipeline() -> None:
 
 def test_msb_aligned_equals_lsb_aligned() -> None:
     deep = RAW.astype(np.uint16) * 16
-    low = Pipeline(products=("stokes",), bit_depth=12)(deep)["stokes"]
-    high = Pipeline(products=("stokes",), bit_depth=12, alignment="msb")(deep << 4)["stokes"]
+    low = Pipeline(products=("stokes",), bit_depth=12, backend="cpu")(deep)["stokes"]
+    high = Pipeline(products=("stokes",), bit_depth=12, alignment="msb", backend="cpu")(deep << 4)["stokes"]
     # The same numbers times 16 over a full scale times 16: only float32 rounding differs.
     np.testing.assert_allclose(low, high, atol=1e-6)
 

@@ -265,12 +265,12 @@ def outputs(path: Path) -> Dict[Tuple[str, int], bytes]:
 
 @pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
 def test_every_product_is_written_with_the_original_stamp(sensor: str, mcap: Path, tmp_path: Path) -> None:
-    summary = run(mcap, Pipeline(sensor, tuple(PRODUCTS)), tmp_path / "out.mcap")
+    summary = run(mcap, Pipeline(sensor, tuple(PRODUCTS), backend="cpu"), tmp_path / "out.mcap")
     assert summary.stamps == [stamp(k) for k in range(4)]
     assert not summary.rejected
     written = outputs(tmp_path / "out.mcap")
     assert len(written) == 4 * len(PRODUCTS)
-    pipeline = Pipeline(sensor, tuple(PRODUCTS))
+    pipeline = Pipeline(sensor, tuple(PRODUCTS), backend="cpu")
     for k, raw in enumerate(frames()):
         for name, array in pipeline(raw).items():
             _, cdr = messages.product_message(name, array, stamp(k), "cam")
@@ -281,7 +281,7 @@ def test_every_product_is_written_with_the_original_stamp(sensor: str, mcap: Pat
 def test_other_readers_open_the_output(mcap: Path, tmp_path: Path) -> None:
     from rosbags.highlevel import AnyReader
 
-    run(mcap, Pipeline(products="dolp, ssim"), tmp_path / "out.mcap")
+    run(mcap, Pipeline(products="dolp, ssim", backend="cpu"), tmp_path / "out.mcap")
     with AnyReader([tmp_path / "out.mcap"]) as reader:
         read = [(row.topic, time, reader.deserialize(data, row.msgtype)) for row, time, data in reader.messages()]
     assert [row[:2] for row in read[:2]] == [("/polarization/dolp", stamp(0)), ("/quality/ssim", stamp(0))]
@@ -293,7 +293,7 @@ def test_other_readers_open_the_output(mcap: Path, tmp_path: Path) -> None:
 def test_the_same_input_makes_the_same_file(make: Callable[[Path], Path], tmp_path: Path) -> None:
     source = make(tmp_path)
     for name in ("a.mcap", "b.mcap"):
-        run(source, Pipeline(products=tuple(PRODUCTS), ssim_mode="temporal"), tmp_path / name)
+        run(source, Pipeline(products=tuple(PRODUCTS), ssim_mode="temporal", backend="cpu"), tmp_path / name)
     assert (tmp_path / "a.mcap").read_bytes() == (tmp_path / "b.mcap").read_bytes()
 
 
@@ -311,7 +311,7 @@ def test_bad_frames_are_counted_and_the_rest_comes_through(tmp_path: Path) -> No
             ]
         ):
             sink.write(TOPIC, IMAGE, stamp(k), cdr)
-    summary = run(tmp_path / "in.mcap", Pipeline(), tmp_path / "out.mcap")
+    summary = run(tmp_path / "in.mcap", Pipeline(backend="cpu"), tmp_path / "out.mcap")
     assert summary.stamps == [stamp(1)]
     assert {cause: row.frames for cause, row in summary.rejected.items()} == {"cdr": 2, "encoding": 1, "size": 1}
     assert summary.rejected_count == 4
@@ -324,7 +324,7 @@ def test_a_bad_picture_among_good_ones_is_counted(tmp_path: Path) -> None:
     (tmp_path / "1.npz").rename(tmp_path / "1.npy")
     for k in (0, 2):
         np.save(tmp_path / f"{k}.npy", frames()[k])
-    summary = run(tmp_path, Pipeline(products="dolp"))
+    summary = run(tmp_path, Pipeline(products="dolp", backend="cpu"))
     assert len(summary.stamps) == 2
     assert {cause: row.frames for cause, row in summary.rejected.items()} == {"file": 1}
 
@@ -333,24 +333,24 @@ def test_temporal_similarity_starts_again_when_time_runs_backwards(tmp_path: Pat
     with open_sink(tmp_path / "in.mcap", {}) as sink:
         for time, k in enumerate((1, 2, 0, 1)):
             sink.write(TOPIC, IMAGE, time, serialized(k, frames()[k]))
-    summary = run(tmp_path / "in.mcap", Pipeline(products="ssim", ssim_mode="temporal"))
+    summary = run(tmp_path / "in.mcap", Pipeline(products="ssim", ssim_mode="temporal", backend="cpu"))
     assert [math.isnan(value) for value in summary.ssim] == [True, False, True, False]
 
 
 def test_reference_similarity_matches_by_stamp(mcap: Path, tmp_path: Path) -> None:
-    run(mcap, Pipeline(products="intensity", dtype="float32"), tmp_path / "golden.mcap")
+    run(mcap, Pipeline(products="intensity", dtype="float32", backend="cpu"), tmp_path / "golden.mcap")
     with open_golden(tmp_path / "golden.mcap") as golden:
-        pipeline = Pipeline(products="ssim", ssim_mode="reference")
+        pipeline = Pipeline(products="ssim", ssim_mode="reference", backend="cpu")
         same = run(mcap, pipeline, reference=golden)
         assert same.ssim == pytest.approx([1.0] * 4, abs=1e-6)  # float32 rounding
         del golden.places["intensity"][stamp(2)]
         assert run(mcap, pipeline, reference=golden).rejected["reference"].frames == 1
-        full = Pipeline(products="ssim", ssim_mode="reference", resolution="full")
+        full = Pipeline(products="ssim", ssim_mode="reference", resolution="full", backend="cpu")
         assert run(mcap, full, reference=golden).rejected["reference"].frames == 4
 
 
 def test_summary_holds_every_frame_and_a_few_samples(mcap: Path) -> None:
-    summary = run(mcap, Pipeline(products="dolp, ssim"))
+    summary = run(mcap, Pipeline(products="dolp, ssim", backend="cpu"))
     assert list(summary.timings) == ["decode", "prepare", "polarization", "ssim", "write", "total"]
     assert {len(seconds) for seconds in summary.timings.values()} == {4}
     assert [sample.stamp_ns for sample in summary.samples] == [stamp(0), stamp(2), stamp(3)]
@@ -365,12 +365,12 @@ def test_missed_deadlines(gap_ns: int, late: int, tmp_path: Path) -> None:
         for k in range(12):
             stamp_ns = 1 + k * gap_ns
             sink.write(TOPIC, IMAGE, stamp_ns, messages.encode_image(stamp_ns, "camera", "mono8", frames()[0]))
-    summary = run(tmp_path / "in.mcap", Pipeline(products="dolp"))
+    summary = run(tmp_path / "in.mcap", Pipeline(products="dolp", backend="cpu"))
     assert (summary.late, summary.period) == (late, gap_ns / 1e9)
 
 
 def test_a_short_recording_has_no_deadline(mcap: Path) -> None:
-    summary = run(mcap, Pipeline(products="dolp"))
+    summary = run(mcap, Pipeline(products="dolp", backend="cpu"))
     assert (summary.late, summary.period) == (0, math.inf)
 
 
@@ -590,19 +590,19 @@ def test_frames_of_one_stamp_are_matched_by_their_order(tmp_path: Path) -> None:
             cdr = messages.encode_image(stamp(second), "cam", "mono8", frames(len(order))[k])
             sink.write(TOPIC, IMAGE, stamp(second), cdr)
     names = ("intensity", "dolp", "ssim")
-    run(tmp_path / "in.mcap", Pipeline(products=names), tmp_path / "golden.mcap")
+    run(tmp_path / "in.mcap", Pipeline(products=names, backend="cpu"), tmp_path / "golden.mcap")
     with open_golden(tmp_path / "golden.mcap") as golden:
         comparison = Comparison(golden, names)
-        run(tmp_path / "in.mcap", Pipeline(products=names), comparison=comparison)
+        run(tmp_path / "in.mcap", Pipeline(products=names, backend="cpu"), comparison=comparison)
         for row in comparison.rows():
             assert (row.frames, row.missing, row.error, row.passed) == (len(order), 0, 0.0, True)
         fewer = Comparison(golden, names)
-        wrong = Pipeline(products=names)
+        wrong = Pipeline(products=names, backend="cpu")
         fewer.add(stamp(1), wrong(frames(len(order))[2]))
         for row in fewer.rows():
             assert (row.frames, row.missing, row.passed) == (1, len(order) - 1, False)
             assert row.error > 0  # the second frame of this stamp is not the first
-        against = Pipeline(products="ssim", ssim_mode="reference")
+        against = Pipeline(products="ssim", ssim_mode="reference", backend="cpu")
         refused = run(tmp_path / "in.mcap", against, reference=golden).rejected["reference"]
         assert refused.frames == 5
         assert f"one reference with stamp {stamp(1)}" in refused.reason
@@ -630,7 +630,7 @@ def test_pictures(dtype: Any) -> None:
 
 
 def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
-    summary = run(mcap, Pipeline(products=tuple(PRODUCTS)))
+    summary = run(mcap, Pipeline(products=tuple(PRODUCTS), backend="cpu"))
     row = Row("dolp", 4, 1, 0.5, 0.002, "1", 20.0, 0.9, "3 pixels < 4")
     report = Report(
         "Replay of <a>",

@@ -31,11 +31,14 @@ cameras:
   - namespace: rear/left
     name: eye
     camera_info_topic: info
+    parameters: {backend: cpu}
 """
 
 
 def write(folder: Path, text: str) -> Path:
-    (folder / "mono.yaml").write_text("/**:\n  ros__parameters:\n    output_depth: uint8\n    frame_id: mono\n")
+    (folder / "mono.yaml").write_text(
+        "/**:\n  ros__parameters:\n    backend: cpu\n    output_depth: uint8\n    frame_id: mono\n"
+    )
     (folder / "rig.yaml").write_text(text)
     return folder / "rig.yaml"
 
@@ -44,7 +47,7 @@ def test_cameras(tmp_path: Path) -> None:
     path = write(tmp_path, TWO)
     parameters = {"frame_id": "front", "raw.flip": [True, False]}
     front = Camera("/front", image_topic="/front_camera/images", params_file=tmp_path / "mono.yaml")
-    rear = Camera("/rear/left", "eye", camera_info_topic="info")
+    rear = Camera("/rear/left", "eye", camera_info_topic="info", parameters={"backend": "cpu"})
     assert read_rig(path) == Rig("one", (front._replace(parameters=parameters), rear))
     assert [camera.full_name for camera in read_rig(path).cameras] == ["/front/polar_pipeline", "/rear/left/eye"]
     assert [camera.namespace for camera in read_rig(path, "/robot/").cameras] == ["/robot/front", "/robot/rear/left"]
@@ -157,7 +160,8 @@ def test_the_longest_name_is_one_for_ros(tmp_path: Path) -> None:
         read_rig(write(tmp_path, f"cameras: [{{namespace: {longest}n}}]"))
     context = rclpy.Context()
     context.init()
-    node = PolarNode(context=context, namespace=camera.namespace)
+    overrides = [rclpy.parameter.Parameter("backend", value="cpu")]
+    node = PolarNode(context=context, namespace=camera.namespace, parameter_overrides=overrides)
     try:
         assert node.get_fully_qualified_name() == camera.full_name
     finally:
@@ -224,9 +228,9 @@ def test_two_cameras_in_one_process(peer: Any, tmp_path: Path, number: signal.Si
         front, rear = heard["front", "polarization/dolp"], heard["rear", "polarization/dolp"]
         assert (front.encoding, front.header.frame_id) == ("mono8", "front"), "the file's, and what wins over it"
         assert (rear.encoding, rear.header.frame_id) == ("32FC1", "")
-        flipped = Pipeline(products="dolp", dtype="uint8", flip=(True, False))(raws["front"])["dolp"]
+        flipped = Pipeline(products="dolp", dtype="uint8", flip=(True, False), backend="cpu")(raws["front"])["dolp"]
         np.testing.assert_array_equal(np.frombuffer(bytes(front.data), np.uint8).reshape(24, 32), flipped)
-        plain = Pipeline(products="dolp")(raws["rear"])["dolp"]
+        plain = Pipeline(products="dolp", backend="cpu")(raws["rear"])["dolp"]
         np.testing.assert_array_equal(np.frombuffer(bytes(rear.data), np.float32).reshape(24, 32), plain)
         names = {heard[name, "latency"].status[0].name for name in cameras}
         assert names == {"robot/front/polar_pipeline: latency", "robot/rear/left/eye: latency"}
@@ -242,10 +246,9 @@ def test_two_cameras_in_one_process(peer: Any, tmp_path: Path, number: signal.Si
 def test_a_camera_that_cannot_start_is_named(tmp_path: Path) -> None:
     """Where values do not fit each other; wrong ones by themselves are found before any camera starts."""
     pytest.importorskip("rclpy")
-    wrong = "quality: {ssim_warn: 0.1, ssim_error: 0.9}"
-    process = start(
-        str(write(tmp_path, f"cameras: [{{namespace: front}}, {{namespace: rear, parameters: {{{wrong}}}}}]"))
-    )
+    front = "{namespace: front, parameters: {backend: cpu}}"
+    rear = "{namespace: rear, parameters: {backend: cpu, quality: {ssim_warn: 0.1, ssim_error: 0.9}}}"
+    process = start(str(write(tmp_path, f"cameras: [{front}, {rear}]")))
     _, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
     assert "/rear/polar_pipeline cannot start: ssim_error must be at most ssim_warn" in errors

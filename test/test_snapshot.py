@@ -14,6 +14,8 @@ import pytest
 
 yaml = pytest.importorskip("yaml")
 
+from support import on_cpu  # noqa: E402
+
 from polar_pipeline import cli, messages  # noqa: E402 - yaml may be missing
 from polar_pipeline.messages import Status  # noqa: E402
 from polar_pipeline.products import PRODUCTS  # noqa: E402
@@ -34,7 +36,9 @@ def raw(dtype: str = "uint8") -> np.ndarray:
 def make(cdr: Any = None, reference: Any = None, **changes: Any) -> Snapshot:
     cdr = bytes(messages.encode_image(STAMP, "camera", "mono8", raw())) if cdr is None else cdr
     statuses = [Status(1, "front/polar_pipeline: frames", "dropped: overload 1", "", {"rate [Hz]": "24.00"})]
-    return Snapshot("front/polar_pipeline", cdr, 77, {**DEFAULTS, **changes}, None, reference, statuses)
+    return Snapshot(
+        "front/polar_pipeline", cdr, 77, {**DEFAULTS, "backend": "cpu", **changes}, None, reference, statuses
+    )
 
 
 def load(folder: Path) -> Dict[str, np.ndarray]:
@@ -47,11 +51,11 @@ def load(folder: Path) -> Dict[str, np.ndarray]:
 
 
 def replayed(folder: Path, tmp_path: Path, *options: str) -> Dict[str, np.ndarray]:
-    """What `polar-pipeline replay` makes of a snapshot's frame."""
+    """What `polar-pipeline replay` makes of a snapshot's frame on the CPU."""
     tmp_path.mkdir(exist_ok=True)
     out = tmp_path / "out.mcap"
-    products = ",".join(PRODUCTS)
-    assert cli.main(["replay", str(folder / "raw.mcap"), "-o", str(out), "--products", products, *options]) == 0
+    command = ["replay", str(folder / "raw.mcap"), "-o", str(out), "--products", ",".join(PRODUCTS), *options]
+    assert cli.main(on_cpu(command)) == 0
     with open_golden(out) as golden:
         found = {name: golden.load(name, STAMP) for name in PRODUCTS}
     assert all(array is not None for array in found.values())
