@@ -27,8 +27,8 @@ from typing import Counter as Counts
 MAX_MB = 256
 #: Distinct findings, or processes lost, after which a target is given up.
 MAX_FINDINGS = 10
-#: Seconds between two reports of a worker, and that it gets to start.
-_PULSE, _START = 0.2, 120.0
+#: Seconds between two reports of a worker, that it gets to start, and to end.
+_PULSE, _START, _PATIENCE = 0.2, 120.0, 10.0
 #: Inputs after which memory is looked at; those that take so many seconds are looked at one by one.
 _OFTEN, _SLOW = 500, 0.005
 #: Bytes of address space beyond the limit, for the stacks and heaps of threads, which are reserved but not taken.
@@ -321,6 +321,7 @@ class _Watcher:
             elif what == "finding":
                 self._found(*values)
             elif what == "end":
+                process.join(_PATIENCE)
                 return values[0], took
             if what != "nothing" or current.value != before:
                 before, changed = current.value, time.monotonic()

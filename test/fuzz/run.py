@@ -21,7 +21,7 @@ FINDINGS = ROOT / "build" / "fuzz"
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the fuzzer: exit code 1 if something was found."""
-    parser = argparse.ArgumentParser(prog="python test/fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python test/fuzz", description="Try random inputs on the package.")
     parser.add_argument(
         "seconds", type=float, nargs="?", default=60.0, help="in all, shared by the targets (default: 60)"
     )
