@@ -41,6 +41,54 @@ def test_idle_is_ok(diagnostics: Diagnostics) -> None:
     assert frames(diagnostics)[:3:2] == (Level.OK, "idle: nobody listens")
 
 
+def test_silence_is_a_warning_for_those_who_listen(diagnostics: Diagnostics, clock: HandClock) -> None:
+    """And is logged when it begins, then once a minute; a node that nobody listens to is idle."""
+    clock.now += 100
+    assert diagnostics.listened(False) is None
+    assert frames(diagnostics).level == Level.OK
+    assert diagnostics.listened(True) is None
+    assert frames(diagnostics).level == Level.OK  # somebody has just come
+    clock.now += 5
+    assert diagnostics.listened(True) == "no frame has come yet, though somebody listens"
+    status = frames(diagnostics)
+    assert (status.level, status.message) == (Level.WARN, "nothing arrives on /image_raw, though somebody listens")
+    diagnostics.received()
+    diagnostics.published({})
+    assert frames(diagnostics).level == Level.OK
+    lines = []
+    for _ in range(70):
+        clock.now += 1
+        lines.append(diagnostics.listened(True))
+    assert [line for line in lines if line] == [
+        f"no frame has come for {seconds} s, though somebody listens" for seconds in (5, 65)
+    ]
+    assert frames(diagnostics).level == Level.WARN
+    diagnostics.listened(False)
+    assert frames(diagnostics).level == Level.OK
+
+
+def test_a_slow_camera_is_not_silent(diagnostics: Diagnostics, clock: HandClock) -> None:
+    for k in range(20):
+        diagnostics.received(10_000_000_000 * k)
+    diagnostics.listened(True)
+    clock.now += 29
+    assert diagnostics.listened(True) is None
+    clock.now += 2
+    assert diagnostics.listened(True) is not None
+
+
+def test_what_is_refused_beside_frames_is_no_drop(diagnostics: Diagnostics) -> None:
+    diagnostics.refused("parameter", "threads is read-only")
+    status = frames(diagnostics)
+    assert (status.level, status.message) == (Level.WARN, "refused: parameter 1")
+    assert status.values["refused: parameter"] == "1"
+    assert not any(name.startswith("dropped") for name in status.values)
+    diagnostics.dropped("overload")
+    diagnostics.refused("camera_info", "")
+    diagnostics.published({})
+    assert frames(diagnostics)[:3:2] == (Level.WARN, "dropped: overload 1; refused: camera_info 1")
+
+
 def test_rate_is_that_of_the_last_seconds(diagnostics: Diagnostics, clock: HandClock) -> None:
     for _ in range(50):
         clock.now += 1.0

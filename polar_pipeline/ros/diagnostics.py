@@ -24,6 +24,13 @@ PLAUSIBLE_AGE = (-0.1, 10.0)
 LOG_PERIOD = 5.0
 #: Seconds that the rate is taken over.
 RATE_PERIOD = 5.0
+#: Seconds without a frame after which somebody who listens is told so; three periods of a slow camera if that is more,
+#: up to the second number.
+SILENCE = (5.0, 60.0)
+#: Seconds between two log lines that nothing arrives.
+SILENCE_LOG_PERIOD = 60.0
+#: Causes for which what is refused is a change of parameters or a message beside the frames: no frame is lost.
+BESIDE_FRAMES = ("parameter", "camera_info", "reference")
 #: Characters of a reason that are logged and reported.
 MAX_REASON = 1000
 
@@ -46,8 +53,13 @@ class Diagnostics:
         self._deadline = Deadline()
         self._counts: Counter[str] = collections.Counter()
         self._drops: Counter[str] = collections.Counter()
+        self._refusals: Counter[str] = collections.Counter()  # of `BESIDE_FRAMES`
+        self._wanted_since: Optional[float] = None
+        self._silence_log = -math.inf
+        self._was_silent = False
         self._reported_counts: Counter[str] = collections.Counter()
         self._reported_drops: Counter[str] = collections.Counter()
+        self._reported_refusals: Counter[str] = collections.Counter()
         self._last_log: Dict[str, float] = {}
         self._last_error = ""
 
@@ -71,10 +83,10 @@ class Diagnostics:
             self._drops[cause] += count
 
     def refused(self, cause: str, reason: str) -> Optional[str]:
-        """A message could not be used.
+        """A message or a change of parameters could not be used.
 
         Args:
-            cause: Why, as a key for counting.
+            cause: Why, as a key for counting: as a frame that was dropped, or as refused for those of `BESIDE_FRAMES`.
             reason: Why, in words; it may quote the message.
 
         Returns:
@@ -82,13 +94,14 @@ class Diagnostics:
         """
         reason = printable(reason, MAX_REASON)
         with self._lock:
-            self._drops[cause] += 1
+            counter = self._refusals if cause in BESIDE_FRAMES else self._drops
+            counter[cause] += 1
             self._last_error = f"{cause}: {reason}"
             now = self._clock()
             if now - self._last_log.get(cause, -LOG_PERIOD) < LOG_PERIOD:
                 return None
             self._last_log[cause] = now
-            return f"{cause}, {self._drops[cause]} so far: {reason}"
+            return f"{cause}, {counter[cause]} so far: {reason}"
 
     def aged(self, age: float) -> Optional[float]:
         """A frame was this old, in seconds of the node's clock, when it came in.
@@ -128,6 +141,35 @@ class Diagnostics:
         with self._lock:
             self._counts["unwanted"] += 1
 
+    def listened(self, is_wanted: bool) -> Optional[str]:
+        """Whether anybody wants frames of the node now; to be told every second or so.
+
+        Returns:
+            The line to log when frames stay away that somebody wants, now and then, or None.
+        """
+        with self._lock:
+            now = self._clock()
+            if not is_wanted:
+                self._wanted_since = None
+            elif self._wanted_since is None:
+                self._wanted_since = now
+            was_silent, self._was_silent = self._was_silent, self._is_silent()
+            if not self._was_silent or (was_silent and now - self._silence_log < SILENCE_LOG_PERIOD):
+                return None
+            self._silence_log = now
+            since = f"for {now - self._receipts[-1]:.0f} s" if self._receipts else "yet"
+            return f"no frame has come {since}, though somebody listens"
+
+    def _is_silent(self) -> bool:
+        """Whether somebody listens and waits for frames longer than the camera explains."""
+        if self._wanted_since is None:
+            return False
+        last = max([self._wanted_since, *list(self._receipts)[-1:]])
+        period = self._deadline.period
+        shortest, longest = SILENCE
+        patience = shortest if math.isinf(period) else min(max(shortest, 3 * period), longest)
+        return self._clock() - last >= patience
+
     def statuses(self, hardware: str, topic: str) -> List[Status]:
         """The state since the start, and what happened since the last call, which sets level and message.
 
@@ -137,8 +179,10 @@ class Diagnostics:
         """
         with self._lock:
             counts, drops = self._counts - self._reported_counts, self._drops - self._reported_drops
+            refusals = self._refusals - self._reported_refusals
             self._reported_counts, self._reported_drops = self._counts.copy(), self._drops.copy()
-            level, message = self._judge(counts, drops, topic)
+            self._reported_refusals = self._refusals.copy()
+            level, message = self._judge(counts, drops, refusals, topic)
             period = self._deadline.period
             frames = {
                 "rate [Hz]": f"{self._rate():.2f}",
@@ -146,6 +190,7 @@ class Diagnostics:
                 **{name: str(self._counts[name]) for name in ("received", "published", "late", "unwanted", "restarts")},
                 "period [ms]": "n/a" if math.isinf(period) else f"{1000 * period:.2f}",
                 **{f"dropped: {cause}": str(count) for cause, count in sorted(self._drops.items())},
+                **{f"refused: {cause}": str(count) for cause, count in sorted(self._refusals.items())},
                 "last error": self._last_error,
             }
             latency = {f"{stage} [ms]": describe(found) for stage, found in self._stages.percentiles().items()}
@@ -161,13 +206,17 @@ class Diagnostics:
         known = self._ages.percentiles()
         return describe(known["age"]) if known else "n/a"
 
-    def _judge(self, counts: Mapping[str, int], drops: Mapping[str, int], topic: str) -> Tuple[Level, str]:
+    def _judge(
+        self, counts: Mapping[str, int], drops: Mapping[str, int], refusals: Mapping[str, int], topic: str
+    ) -> Tuple[Level, str]:
         """Level and message of what happened since the last report."""
         used = counts.get("published", 0) + counts.get("unwanted", 0)
-        if drops:
-            causes = ", ".join(f"{cause} {count}" for cause, count in sorted(drops.items()))
-            return (Level.WARN if used else Level.ERROR), f"dropped: {causes}"
+        said = [f"{what}: {_list(causes)}" for what, causes in (("dropped", drops), ("refused", refusals)) if causes]
+        if said:
+            return (Level.ERROR if drops and not used else Level.WARN), "; ".join(said)
         if not counts.get("received"):
+            if self._is_silent():
+                return Level.WARN, f"nothing arrives on {topic}, though somebody listens"
             return Level.OK, f"idle: nothing arrives on {topic}"
         if counts.get("unwanted") and not counts.get("published"):
             return Level.OK, "idle: nobody listens"
@@ -178,6 +227,10 @@ class Diagnostics:
         start = self._clock() - RATE_PERIOD
         times = [received for received in self._receipts if received >= start]
         return (len(times) - 1) / max(times[-1] - times[0], 1e-9) if len(times) > 1 else 0.0
+
+
+def _list(causes: Mapping[str, int]) -> str:
+    return ", ".join(f"{cause} {count}" for cause, count in sorted(causes.items()))
 
 
 def describe(seconds: Percentiles) -> str:

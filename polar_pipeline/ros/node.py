@@ -54,11 +54,12 @@ from polar_pipeline.ros.mailbox import Frame, Mailbox
 from polar_pipeline.ros.outbox import Letter, Outbox
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, Parameter, Settings, make_settings
 from polar_pipeline.ros.pipelines import PipelineCache, Served
+from polar_pipeline.ros.preset import is_known, judge_unknown, params_files
 from polar_pipeline.ros.rig import Camera, read_rig
 from polar_pipeline.ros.snapshot import Snapshot, write_snapshot
 from polar_pipeline.sensor import FULL_FRAME, FrameError, RawFrame
 from polar_pipeline.sensor import Frame as RawMosaic
-from polar_pipeline.text import printable, printable_lines
+from polar_pipeline.text import printable, printable_lines, quoted
 
 try:
     from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks
@@ -138,18 +139,20 @@ class PolarNode(Node):  # type: ignore[misc]
     """The node `polar_pipeline`: topics, parameters and diagnostics as in `docs/architecture.md`.
 
     Args:
+        argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.
         arguments: Passed to `rclpy.node.Node`, such as `parameter_overrides` or `context`.
 
     Attributes:
         failure: Why the node has to end; "" while it works.
 
     Raises:
-        ValueError: The parameters do not fit each other.
+        ValueError: The parameters do not fit each other, or one is unknown.
         RuntimeError: The backend cannot work on this machine.
     """
 
-    def __init__(self, **arguments: Any) -> None:
+    def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
         super().__init__("polar_pipeline", **arguments)
+        self._check_names([*(sys.argv if argv is None else argv), *(arguments.get("cli_args") or ())])
         for row in PARAMETERS.values():
             self.declare_parameter(row.name, row.default, _descriptor(row))
         self.failure = ""
@@ -159,13 +162,14 @@ class PolarNode(Node):  # type: ignore[misc]
         self._name = self.get_fully_qualified_name().lstrip("/")
         self._diagnostics = Diagnostics(self._name)
         self._pipelines = PipelineCache()
+        self._device = ""
         self._warm_up()
         self._frames: Mailbox[Frame] = Mailbox(self._settings.queue_size)
         self._quality = Quality(self._settings.limits)
         self._viewer = Viewer()
         self._layout = LayoutCheck(None, "no frame was looked at")
         self._layout_due = 0.0
-        self._device = ""
+        self._is_first = True
         self._last_frame: Dict[str, str] = {}
         self._newest: Optional[Frame] = None
         self._statuses: List[messages.Status] = []
@@ -202,7 +206,28 @@ class PolarNode(Node):  # type: ignore[misc]
         self.add_on_set_parameters_callback(self._on_set_parameters)
         if hasattr(self, "add_post_set_parameters_callback"):  # Iron and later
             self.add_post_set_parameters_callback(self._apply_parameters)
+        options = self._fallback.settings(self._settings).options
+        self.get_logger().info(
+            f"waits for frames on {self._input.topic_name}; sensor {printable(options.sensor.name)}, "
+            f"backend {options.backend}, device {printable(self._device or 'unknown')}"
+        )
         self._worker.start()  # last, so that a node that cannot start leaves no thread
+
+    def _check_names(self, argv: Sequence[str]) -> None:
+        """Refuse parameters given to this node that it has not; those meant for other nodes are only logged.
+
+        Raises:
+            ValueError: With their names.
+        """
+        # rclpy has no public way to see what is given but not declared, other than to declare all of it
+        given = [name for name in getattr(self, "_parameter_overrides", {}) if not is_known(name)]
+        if not given:
+            return
+        wrong, foreign = judge_unknown(given, self.get_fully_qualified_name(), params_files(argv))
+        if wrong:
+            raise ValueError(f"no parameter of this package is called {'; '.join(wrong)}")
+        names = printable(", ".join(foreign), MAX_REASON)
+        self.get_logger().warning(f"parameters of every node (/**) that this one has not: {names}")
 
     def close(self) -> None:
         """Finish the frame and the snapshot at work, end the worker and release the pipelines; safe to call twice."""
@@ -350,6 +375,7 @@ class PolarNode(Node):  # type: ignore[misc]
         check_layout(RawFrame(large, 255), self._settings.options)
         try:
             pipeline = self._pipelines.get(self._settings, products, small).pipeline
+            self._device = pipeline.device
             for name, array in pipeline(small).items():
                 messages.product_message(name, array, 0, "")
             pipeline.prepare(large)
@@ -362,6 +388,11 @@ class PolarNode(Node):  # type: ignore[misc]
         lost = self._losses.poll()
         if lost:
             self._diagnostics.dropped("transport", lost)
+        publishers = (*self._products.values(), *self._compressed.values(), *self._infos.values(), self._latency)
+        line = self._diagnostics.listened(any(publisher.get_subscription_count() for publisher in publishers))
+        if line is not None:
+            topic = self._input.topic_name
+            self.get_logger().warning(f"{line}; {topic} has {self.count_publishers(topic)} publishers")
         options = self._fallback.settings(self._settings).options
         statuses = self._diagnostics.statuses(options.sensor.name, self._input.topic_name)
         values = {
@@ -453,7 +484,7 @@ class PolarNode(Node):  # type: ignore[misc]
             self.failure = reason
 
     def _refuse(self, cause: str, reason: str, detail: str = "") -> None:
-        """Count a message that could not be used, and say so now and then."""
+        """Count a message, or a change of parameters, that could not be used, and say so now and then."""
         line = self._diagnostics.refused(cause, reason)
         if line is not None:
             self.get_logger().warning(f"{line}\n{printable_lines(detail)}".rstrip())
@@ -466,11 +497,17 @@ class PolarNode(Node):  # type: ignore[misc]
             self._refuse("internal", f"{type(err).__name__}: {err}", traceback.format_exc())
 
     def _begin(self, frame: Frame) -> Optional[_Job]:
-        """Start on a frame; None if nobody wants anything of it."""
+        """Start on a frame; None if nobody wants anything of it.
+
+        Where somebody listens to `latency` alone, the frame is decoded, and nothing is computed of it.
+        """
         started = time.perf_counter()
         timings = {"queue": started - frame.received}
         settings = self._fallback.settings(self._settings)
         image = messages.decode_image(frame.cdr)
+        if self._is_first:
+            self._is_first = False
+            self.get_logger().info(f"first frame: {image.width}x{image.height} {quoted(image.encoding)}")
         is_restart = image.stamp_ns < self._last_stamp  # a bag that loops, a camera that starts again
         if is_restart:
             self._pipelines.reset()
@@ -483,7 +520,7 @@ class PolarNode(Node):  # type: ignore[misc]
         needed = {*wanted, *compress, *(WATCHED if settings.always else ())}
         products = tuple(name for name in PRODUCTS if name in needed)
         infos = tuple(topic for topic, publisher in self._infos.items() if publisher.get_subscription_count())
-        if not products and not infos:
+        if not products and not infos and not self._latency.get_subscription_count():
             self._diagnostics.idled()
             return None
         raw = messages.to_raw(image, settings.options.bit_depth, settings.options.alignment)
@@ -715,7 +752,7 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
             if stop.is_set():
                 break
             try:
-                nodes.append(PolarNode(**_node_arguments(camera)))
+                nodes.append(PolarNode(args, **_node_arguments(camera)))
             except (ValueError, RuntimeError, TypeError, OverflowError, MemoryError, ParameterException) as err:
                 who = f"{camera.full_name} " if camera else ""
                 get_logger("polar_pipeline").fatal(printable(f"{who}cannot start: {err}", MAX_REASON))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Set, Tuple
 
 import yaml
 
@@ -14,6 +16,8 @@ from polar_pipeline.text import printable, quoted
 
 #: Characters that the name of a node or of a parameter in a file may have.
 MAX_NAME = 500
+#: How much a name has to be like one of this package's to be taken for it misspelled, as difflib counts.
+LIKENESS = 0.8
 #: Switches that rclpy gives every node; it has parameters below `qos_overrides` too.
 _SWITCHES = ("use_sim_time", "start_type_description_service")
 _QOS = "qos_overrides."
@@ -103,7 +107,7 @@ def check(values: Mapping[str, Any]) -> None:
     Raises:
         ValueError: With the name of the parameter.
     """
-    foreign = [name for name in values if not (name in PARAMETERS or name in _SWITCHES or name.startswith(_QOS))]
+    foreign = [name for name in values if not is_known(name)]
     if foreign:
         raise ValueError(f"no parameter of this package is called {printable(', '.join(foreign))}")
     for name, value in values.items():
@@ -113,6 +117,57 @@ def check(values: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} must be true or false, got {quoted(value)}")
         elif not is_ros_value(value):
             raise ValueError(f"{printable(name)} must be a truth value, a number or text, got {quoted(value)}")
+
+
+def is_known(name: str) -> bool:
+    """Whether a node of this package has a parameter of this name, rclpy's own included."""
+    return name in PARAMETERS or name in _SWITCHES or name.startswith(_QOS)
+
+
+def params_files(argv: Sequence[str]) -> List[Path]:
+    """The files that a command line names with `--params-file`, as ROS reads it: between `--ros-args` and `--`."""
+    found: List[Path] = []
+    is_ros, words = False, iter(argv)
+    for word in words:
+        if word in ("--ros-args", "--"):
+            is_ros = word == "--ros-args"
+        elif is_ros and word == "--params-file":
+            found += [Path(path) for path in [next(words, "")] if path]
+    return found
+
+
+def judge_unknown(names: Iterable[str], node: str, files: Iterable[Path]) -> Tuple[List[str], List[str]]:
+    """Which of the unknown parameters given to a node are mistakes, and which may be meant for other nodes.
+
+    Those of other nodes stand in a file below a pattern such as `/**`, not below this node's name, and are not like
+    any of this package's.
+
+    Args:
+        names: Of the parameters.
+        node: Its name, with its namespace.
+        files: Files of parameters that it was given.
+
+    Returns:
+        Mistakes, each with the name that it may have been meant to be; then those of other nodes.
+    """
+    shared: Set[str] = set()
+    own: Set[str] = set()
+    for path in files:
+        with suppress(ValueError):  # of a file that ROS reads and this package does not, all is the node's own
+            for pattern, values in read_nodes(path).items():
+                if "*" in pattern:
+                    shared.update(values)
+                elif pattern.strip("/") == node.strip("/"):
+                    own.update(values)
+    groups = {name.split(".")[0] for name in PARAMETERS if "." in name}
+    wrong, foreign = [], []
+    for name in names:
+        close = get_close_matches(name[:MAX_NAME], PARAMETERS, 1, LIKENESS)
+        if name in shared - own and not close and name.split(".")[0] not in groups:
+            foreign.append(name)
+        else:
+            wrong.append(printable(name) + (f" (perhaps {close[0]})" if close else ""))
+    return wrong, foreign
 
 
 def read_nodes(path: Path) -> Dict[str, Dict[str, Any]]:

@@ -1,0 +1,125 @@
+"""What the executable says at its start and about its camera, and which parameters it starts with."""
+# ruff: noqa: E402 - rclpy may be missing
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any, Callable, Iterator, List
+
+import pytest
+
+rclpy = pytest.importorskip("rclpy")
+
+import drill
+from diagnostic_msgs.msg import DiagnosticArray
+from support import wait_for
+
+from polar_pipeline.ros.preset import judge_unknown, params_files
+
+drill.own_domain()
+pytestmark = pytest.mark.ros
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
+    """Start the node on the CPU, with arguments of `--ros-args`; it is ended afterwards."""
+    started: List[drill.Process] = []
+
+    def start(*arguments: str) -> drill.Process:
+        log = tmp_path / f"{len(started)}.log"
+        started.append(drill.Process(log, "-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu", *arguments))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.close()
+
+
+@pytest.fixture
+def peer() -> Iterator[drill.Peer]:
+    made = drill.Peer()
+    yield made
+    made.close()
+
+
+def test_log_and_silence(node: Any, peer: drill.Peer) -> None:
+    """One line at the start, one at the first frame, and one when the camera stops although somebody listens."""
+    process = node("-r", "image_raw:=/camera/images")
+    wait_for(lambda: "waits for frames on /camera/images; " in process.text, "the line of the start")
+    line = next(row for row in process.text.splitlines() if "waits for frames" in row)
+    assert "[INFO]" in line
+    assert "sensor IMX250MZR, backend cpu, device " in line
+    process.close()
+
+    process = node()
+    peer.listen("intensity")
+    peer.advance("intensity")
+    wait_for(
+        lambda: "[INFO]" in process.text and "first frame: 64x48 'mono8'" in process.text, "the first frame's line"
+    )
+    row = peer.says("frames", "nothing arrives on /image_raw, though somebody listens")
+    assert ord(row.level) == 1
+    assert process.text.count("though somebody listens; /image_raw has 1 publishers") == 1
+    assert process.text.count("first frame") == 1
+
+
+def test_latency_alone(node: Any, peer: drill.Peer) -> None:
+    """Who asks for nothing but `latency` gets the stages up to decoding, of every frame."""
+    node()
+    heard: List[Any] = []
+    peer.node.create_subscription(DiagnosticArray, "latency", lambda message: heard.append(message), 10)  # noqa: PLW0108 - rclpy looks at the signature
+    wait_for(lambda: [peer.send()] and heard, "the latency")
+    stages = {pair.key for pair in heard[0].status[0].values}
+    assert {"queue", "decode", "publish", "total"} <= stages
+    assert "polarization" not in stages
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("polar_pipeline: {ros__parameters: {sensr: IMX250MYR}}", "sensr (perhaps sensor)"),
+        ("polar_pipeline: {ros__parameters: {frame_rate: 7}}", "frame_rate"),
+        ("/**: {ros__parameters: {sensr: IMX250MYR}}", "sensr (perhaps sensor)"),
+        ("/**: {ros__parameters: {raw: {offset_of_roi: 1}}}", "raw.offset_of_roi"),
+    ],
+)
+def test_misspelled_parameters_stop_the_start(node: Any, tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "given.yaml"
+    path.write_text(text)
+    process = node("--params-file", str(path))
+    assert process.wait() == 1
+    assert "[FATAL]" in process.text
+    assert f"cannot start: no parameter of this package is called {said}\n" in process.text
+    assert "Traceback" not in process.text
+
+
+def test_misspelled_argument(node: Any) -> None:
+    process = node("-p", "exposure:=3", "-p", "use_sim_time:=false")
+    assert process.wait() == 1
+    assert "no parameter of this package is called exposure\n" in process.text
+
+
+def test_parameters_of_other_nodes(node: Any, peer: drill.Peer, tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text(
+        "/**: {ros__parameters: {frame_rate: 7, use_sim_time: false, min_intensity: 0.2}}\n"
+        "/camera: {ros__parameters: {sensr: 1}}\n"
+    )
+    process = node("--params-file", str(path), "-p", "qos_overrides./intensity.publisher.depth:=2")
+    peer.listen("intensity")
+    peer.advance("intensity")
+    assert "parameters of every node (/**) that this one has not: frame_rate\n" in process.text
+    process.send(signal.SIGTERM)
+    assert process.wait() == 0
+
+
+def test_where_parameters_come_from(tmp_path: Path) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text("/**: {ros__parameters: {rate: 1, gain: 2}}\nrobot: {polar: {ros__parameters: {gain: 3}}}\n")
+    argv = ["node", "--params-file", "no", "--ros-args", "--params-file", str(path), "--", "--params-file", "no"]
+    assert params_files(argv) == [path]
+    assert params_files(["node", "--ros-args", "--params-file"]) == []
+    assert judge_unknown(["rate", "gain"], "/robot/polar", [path]) == (["gain"], ["rate"])
+    assert judge_unknown(["rate", "gain"], "/polar", [path]) == ([], ["rate", "gain"])
+    assert judge_unknown(["rate"], "/polar", [tmp_path / "gone.yaml"]) == (["rate"], [])
