@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
@@ -49,7 +51,10 @@ class Result(Mapping[str, np.ndarray]):
         self.blocks = blocks
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._products[name]
+        try:
+            return self._products[name]
+        except KeyError:
+            raise KeyError(f"{quoted(name)} was not asked for; this result has {', '.join(self)}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._products)
@@ -72,7 +77,8 @@ class Pending(NamedTuple):
 class Pipeline:
     """Raw mosaic frames in, polarization products out.
 
-    One pipeline serves one stream of frames, from one thread at a time.
+    One pipeline serves one stream of frames, from one thread at a time and in the process that made it. As a context
+    manager it is closed at the end.
 
     Example:
         >>> pipeline = Pipeline(sensor="IMX250MZR", products=("intensity", "dolp", "aolp"))
@@ -107,7 +113,8 @@ class Pipeline:
 
     Raises:
         ValueError: An option that does not exist or is out of range; the message says what is allowed.
-        RuntimeError: The backend asked for cannot work on this machine.
+        RuntimeError: The backend asked for cannot work on this machine. Frames raise it where the pipeline is in use
+            by another thread, is closed, or was made before a fork of the process.
     """
 
     def __init__(
@@ -151,6 +158,9 @@ class Pipeline:
             flip=flip,
         )
         threads = whole_number("threads", threads, *THREADS)
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._is_closed = False
         self.plan = make_plan(self.options.products)
         reason = None if self.options.backend == "cpu" else backend_problem("cuda")
         if reason and self.options.backend == "cuda":
@@ -165,6 +175,52 @@ class Pipeline:
             )
         else:
             self._backend = CpuBackend(self.plan, self.options, threads)
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        options = self.options
+        shown = {
+            "sensor": options.sensor.name,
+            "products": options.products,
+            "resolution": options.resolution,
+            "device": self.device,
+        }
+        values = ", ".join(f"{name}={quoted(value)}" for name, value in shown.items())
+        return f"<{'closed ' if self._is_closed else ''}Pipeline {values}>"
+
+    def _check_usable(self) -> None:
+        """Refuse what would hang or fail without a reason.
+
+        Raises:
+            RuntimeError: The pipeline is closed, or this process is a fork of the one that made it.
+        """
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "this pipeline was made before a fork, which copies neither its threads nor the GPU: make one in each "
+                "process, and start processes with multiprocessing's method 'spawn'"
+            )
+        if self._is_closed:
+            raise RuntimeError("this pipeline is closed")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other threads out, by an error: two streams of frames in one pipeline would be mixed silently.
+
+        Raises:
+            RuntimeError: Another thread is at work, or see `_check_usable`.
+        """
+        self._check_usable()  # first: after a fork the lock may be one that nobody will release
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError("a pipeline serves one thread at a time: make one for each thread")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     @property
     def device(self) -> str:
@@ -186,8 +242,9 @@ class Pipeline:
 
         Raises:
             FrameError: A frame of the wrong type, shape or size.
-            RuntimeError: A kernel does not compile, or the device is too small or was lost.
+            RuntimeError: A kernel does not compile, or the device is too small or was lost; or the pipeline is closed.
         """
+        self._check_usable()
         self._backend.prepare(self._frame(raw))
 
     def __call__(self, raw: Raw, *, reference: Optional[np.ndarray] = None) -> Result:
@@ -205,6 +262,7 @@ class Pipeline:
         Raises:
             FrameError: A frame of the wrong type, shape or size, or a reference beyond [0, 1] (cause `reference`).
             ValueError: A reference is missing, not wanted, or of the wrong type or shape.
+            RuntimeError: Another thread uses the pipeline, it is closed, or it was made before a fork.
         """
         return self.result(self.submit(raw, reference=reference))
 
@@ -253,7 +311,7 @@ class Pipeline:
 
         Raises:
             RuntimeError: `depth` frames are under way on a GPU already; the CPU, which computes each when its result
-                is asked for, takes any number.
+                is asked for, takes any number. Or as for a call.
         """
         start = time.perf_counter()
         options, frame = self.options, self._frame(raw)
@@ -268,24 +326,39 @@ class Pipeline:
                 raise ValueError(f"reference must be a float32 array of shape {size}, got {printable(got)}")
             check_reference(reference)
         checked = time.perf_counter()
-        return Pending(self._backend.submit(frame, reference), checked - start)
+        with self._alone():
+            return Pending(self._backend.submit(frame, reference), checked - start)
 
     def result(self, pending: Pending) -> Result:
         """The products of a frame that was submitted; frames come back in the order in which they were.
 
         Raises:
-            RuntimeError: On a GPU, its result was taken before, or the pipeline closed.
+            RuntimeError: On a GPU, its result was taken before. Or as for a call.
         """
-        output = self._backend.result(pending.ticket)
+        with self._alone():
+            output = self._backend.result(pending.ticket)
         return Result(output.products, {"prepare": pending.seconds, **output.timings}, output.invalid, output.blocks)
 
     def reset(self) -> None:
-        """Forget the frame before (SSIM mode `temporal`), as after a jump in time."""
-        self._backend.reset()
+        """Forget the frame before (SSIM mode `temporal`), as after a jump in time.
+
+        Raises:
+            RuntimeError: As for a call.
+        """
+        with self._alone():
+            self._backend.reset()
 
     def close(self) -> None:
-        """Release threads and buffers; the pipeline cannot be used afterwards."""
-        self._backend.close()
+        """Release threads and buffers; the pipeline cannot be used afterwards. Safe to call twice.
+
+        Raises:
+            RuntimeError: Another thread uses the pipeline.
+        """
+        if self._is_closed or os.getpid() != self._process:  # a fork has nothing to release
+            return
+        with self._alone():
+            self._backend.close()
+            self._is_closed = True
 
 
 #: How far a reference may be beyond [0, 1]: the step of half precision above 1, by which S0/2 can have been rounded.
