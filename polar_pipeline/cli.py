@@ -14,8 +14,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NoReturn, Optional, Sequence, Tuple
 
-import cv2
-import numpy as np
+try:
+    import cv2
+    import numpy as np
+except (ImportError, AttributeError, RuntimeError, ValueError) as err:  # missing, or built for another NumPy
+    from polar_pipeline.deployment import remedy
+
+    sys.exit("polar-pipeline: " + "; ".join(filter(None, (str(err), remedy(err)))))
 from tqdm import tqdm
 
 from polar_pipeline import __version__, doctor

@@ -8,15 +8,16 @@ import platform
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline import __version__
+from polar_pipeline import __version__, deployment
 from polar_pipeline.cache import UntrustedError, check_cache
-from polar_pipeline.cpu.native import NativeError, find_compiler, find_library
+from polar_pipeline.cpu.native import VARIABLE, NativeError, find_compiler, find_library
 from polar_pipeline.cuda.compile import libraries as compilers
 from polar_pipeline.cuda.driver import cause, import_cupy
+from polar_pipeline.deployment import Check
 from polar_pipeline.pipeline import Pipeline, backend_problem
 from polar_pipeline.share import share_path
 from polar_pipeline.text import printable
@@ -46,23 +47,10 @@ _ROS = (
 )
 
 
-class Check(NamedTuple):
-    """One finding.
-
-    Attributes:
-        topic: What was looked at.
-        state: `ok`, `missing` (optional, or what it needs is not here) or `problem` (worth mending).
-        text: What was found.
-    """
-
-    topic: str
-    state: str
-    text: str
-
-
 def run_checks() -> List[Check]:
-    """All findings, in the order of the house: Python, libraries, backends, ROS, transport."""
-    return [check for group in (_python, _libraries, _backends, _ros, _transport) for check in group()]
+    """All findings, in the order of the house: Python, libraries, backends, the machine, ROS, transport."""
+    groups = (_python, _libraries, _backends, deployment.jetson, _ros, _transport, deployment.transport_memory)
+    return [check for group in groups for check in group()]
 
 
 def as_text(checks: Iterable[Check]) -> str:
@@ -79,9 +67,10 @@ def _import(name: str, optional: str) -> Check:
     """Whether a module can be imported; `optional` says what is lost without it, "" if all is."""
     try:
         module = importlib.import_module(name)
-    except ImportError as err:
+    except (ImportError, AttributeError, RuntimeError, ValueError) as err:  # the others: built for another NumPy
         # A library that is there but broken (a missing shared object, say) shows itself by its message.
-        text = f"{cause(err)}; without it: {optional}" if optional else cause(err)
+        remedy = deployment.remedy(err)
+        text = "; ".join(filter(None, (cause(err), remedy, optional and f"without it: {optional}")))
         return Check(name, "missing" if optional else "problem", text)
     return Check(name, "ok", str(getattr(module, "__version__", "installed")))
 
@@ -94,6 +83,7 @@ def _libraries() -> Iterator[Check]:
     }
     for name in _LIBRARIES:
         yield _import(name, lost.get(name, ""))
+    yield from deployment.cupy_fits()
 
 
 def _backends() -> Iterator[Check]:
@@ -110,10 +100,23 @@ def _backends() -> Iterator[Check]:
             continue
         yield Check(f"backend {name}", "ok", pipeline.device)
         pipeline.close()
+    yield _compiler()
     yield _cpu_kernels()
     yield _cache()
     yield _gpu()
+    yield from deployment.cuda_libraries()
     yield _nvrtc()
+
+
+def _compiler() -> Check:
+    """The C++ compiler of the CPU's kernels."""
+    try:
+        return Check("compiler", "ok", printable(" ".join(find_compiler())))
+    except NativeError as err:
+        is_wanted = not os.environ.get("CXX") and os.environ.get(VARIABLE) != "opencv"
+        return Check("compiler", "missing", f"{err}: sudo apt install g++" if is_wanted else str(err))
+    except ValueError as err:
+        return Check("compiler", "problem", str(err))
 
 
 def _cpu_kernels() -> Check:

@@ -28,7 +28,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = (
     ("__main__", "node"),
     ("cli",),
-    ("ros", "doctor"),
+    ("ros", "doctor", "deployment"),
     ("replay",),
     ("messages",),
     ("quality", "layout"),

@@ -70,7 +70,7 @@ class Kernel(NamedTuple):
     function: int
 
 
-def cause(error: ImportError) -> str:
+def cause(error: Exception) -> str:
     """What an import failed of: the last words of its message, of which CuPy's has a page of advice above them."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line for line in reversed(lines) if re.search(r"\w", line)), str(error))
@@ -84,7 +84,7 @@ def import_cupy() -> Any:
     """
     try:
         return importlib.import_module("cupy")
-    except ImportError as err:
+    except (ImportError, AttributeError, RuntimeError, ValueError) as err:  # the others: built for another NumPy
         raise RuntimeError(f"CuPy cannot be imported ({cause(err)}); pip extras cuda11, cuda12, cuda13") from err
 
 
