@@ -82,6 +82,8 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
         FileExistsError: There is one and it may not.
         OSError: It cannot be written.
     """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder, not a file to write")
     if path.exists() and not path.is_file():  # /dev/null, for one, would be a plain file from then on

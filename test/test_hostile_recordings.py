@@ -358,6 +358,9 @@ def test_a_single_database(tmp_path: Path) -> None:
     (folder / "metadata.yaml").unlink()
     (file,) = folder.glob("*.db3")
     assert [image.stamp_ns for image in read(file)] == [stamp(k) for k in range(4)]
+    assert [image.stamp_ns for image in read(folder)] == [stamp(k) for k in range(4)]
+    file.write_bytes(b"nonsense")
+    assert str(folder) in refused(folder)
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,43 @@ def test_the_topic_must_be_clear(tmp_path: Path) -> None:
         assert source.topic == "/right"
 
 
+def killed_recorder(path: Path, parts: int = 12) -> Path:
+    """A rosbag2 folder of mcap files, a frame in each, without `metadata.yaml`."""
+    folder = path / "drive"
+    folder.mkdir()
+    for k, raw in enumerate(frames(parts)):
+        with open_sink(folder / f"drive_{k}.mcap", {}) as sink:
+            sink.write(TOPIC, IMAGE, stamp(k), serialized(k, raw))
+    return folder
+
+
+def test_a_recording_whose_recorder_was_killed(tmp_path: Path) -> None:
+    """It has no `metadata.yaml`; its files are read in the order of their numbers."""
+    folder = killed_recorder(tmp_path)
+    with open_source(folder) as source:
+        assert (source.topic, source.total) == (TOPIC, 12)
+        assert [record.image().stamp_ns for record in source.records] == [stamp(k) for k in range(12)]
+    last = folder / "drive_11.mcap"
+    last.write_bytes(last.read_bytes()[:-100])
+    with pytest.raises(SourceError, match=r"drive_11\.mcap has no index: .*`mcap recover`"), open_source(folder):
+        pass
+
+
+def test_files_of_several_recordings(tmp_path: Path) -> None:
+    folder = killed_recorder(tmp_path, 1)
+    (folder / "drive_0.mcap").rename(folder / "drive_00.mcap")
+    with open_source(folder) as source:
+        assert source.total == 1
+    for name in ("drive_0.mcap", "other_1.mcap", "drive_1.db3", "other.mcap"):
+        (folder / name).touch()
+        with pytest.raises(SourceError, match="files of several recordings: name one of them"), open_source(folder):
+            pass
+        (folder / name).unlink()
+    (folder / "frame.png").write_bytes(encode(frames(1)[0], ".png"))  # a folder of pictures, with a recording in it
+    with open_source(folder) as source:
+        assert source.topic == str(folder)
+
+
 @pytest.mark.parametrize("name", ["in.mcap", "in.bag", "in.db3", "in"])
 @pytest.mark.parametrize("content", [b"", b"nonsense" * 40, None])
 def test_what_is_no_recording_is_refused(name: str, content: Optional[bytes], tmp_path: Path) -> None:
@@ -398,7 +435,9 @@ def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
         stream.write(b"new")
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
-    with pytest.raises(FileNotFoundError, match=r"'[^']*/none/file'$"), replacing(tmp_path / "none" / "file"):
+    with pytest.raises(FileNotFoundError, match=r"none/file: there is no folder .*/none$"), replacing(
+        tmp_path / "none" / "file"
+    ):
         pass
     for folder in (tmp_path, Path()):
         with pytest.raises(IsADirectoryError, match="folder"), replacing(folder, force=True):
@@ -649,6 +688,8 @@ def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     assert text.count("<img ") == 3 * (len(PRODUCTS) - 1)
     assert text.count("<svg ") == 1 + len(summary.timings)
     assert "http" not in text.replace("data:image", "")
+    assert "0 to pi" in text
+    assert "°" not in text  # the scale has the unit of its caption
     assert "NaN" not in text
     assert "nan" not in text
     # one frame, whose similarity is not known

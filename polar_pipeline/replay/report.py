@@ -46,7 +46,7 @@ svg .axis { stroke: var(--line); } svg .mark { fill: var(--mark); } svg .line { 
 #: Colour bars below the pictures: CSS gradient, label of its ends.
 _BARS = {
     "dolp": ("linear-gradient(90deg,#440154,#3b528b,#21918c,#5ec962,#fde725)", "0", "1"),
-    "aolp": ("linear-gradient(90deg,red,yellow,lime,cyan,blue,magenta,red)", "0°", "180°"),
+    "aolp": ("linear-gradient(90deg,red,yellow,lime,cyan,blue,magenta,red)", "0", "pi rad"),
     "ssim_map": ("linear-gradient(90deg,#000,#fff)", "≤ 0.8", "1"),
 }
 

@@ -20,6 +20,9 @@ _METADATA = 1 << 20
 #: Bytes on disk that a compressed file may inflate to, in multiples of the limit: files of several gigabytes are usual.
 _DISK = 16
 
+#: Digits that the number of a recorder's file has fewer of.
+_DIGITS = 10
+
 #: Topic -> type and number of its messages.
 Topics = Dict[str, Tuple[str, int]]
 #: Time of recording, and the bytes of a message or why it cannot be read.
@@ -75,6 +78,57 @@ def read_metadata(folder: Path) -> Metadata:
         if topic["serialization_format"] == "cdr":
             topics[topic["name"]] = (topic["type"], count)
     return Metadata(topics, files, storage, mode)
+
+
+def bag_files(folder: Path) -> List[Path]:
+    """The `.mcap` and `.db3` files of a folder, in the order of recording: by the number that their names end in."""
+    files = [path for path in folder.iterdir() if path.suffix in (".mcap", ".db3")]
+    return sorted(files, key=lambda path: (_number(path), path.name))
+
+
+def _number(path: Path) -> int:
+    """The number behind the last `_` of a recorder's file, -1 if there is none."""
+    number = path.stem.rpartition("_")[2]
+    return int(number) if number.isascii() and number.isdigit() and len(number) < _DIGITS else -1
+
+
+def scan_folder(folder: Path, limit: int) -> Metadata:
+    """What a rosbag2 folder without `metadata.yaml` holds, which a recorder that was killed leaves behind.
+
+    Raises:
+        SourceError: Its files are of several recordings, or one was cut off.
+        Exception: Whatever damaged bytes make the libraries raise; see `limits.reading`.
+    """
+    files = bag_files(folder)
+    kinds = {(path.suffix, path.stem.rpartition("_")[0]) for path in files}
+    if len(files) > 1 and (len(kinds) > 1 or len({_number(path) for path in files}) < len(files)):
+        raise SourceError(f"{folder} has no metadata.yaml, and files of several recordings: name one of them")
+    topics: Topics = {}
+    for path in files:
+        if path.suffix == ".db3":
+            found = sqlite_topics(path)
+        else:
+            with BoundedFile(path, limit) as stream:
+                found = mcap_topics(McapFile(path, stream, limit), path)
+        for topic, (kind, count) in found.items():
+            known, before = topics.get(topic, (kind, 0))
+            topics[topic] = (known, before + (count if kind == known else 0))
+    return Metadata(topics, files, "sqlite3" if files[0].suffix == ".db3" else "mcap", "")
+
+
+def mcap_topics(file: McapFile, path: Path) -> Topics:
+    """The topics of an mcap file.
+
+    Raises:
+        SourceError: It does not say how many messages they have.
+    """
+    if file.counts is None:
+        raise SourceError(f"{path} does not say how many messages it holds (`mcap recover` counts them)")
+    topics: Topics = {}
+    for number, topic in file.topics.items():
+        _, before = topics.get(topic, ("", 0))
+        topics[topic] = (file.kinds[number], before + file.counts.get(number, 0))
+    return topics
 
 
 def folder_rows(meta: Metadata, topic: str, limit: int) -> Iterator[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, Generator, Iterator, NamedTuple, Tuple, Union
+from typing import Any, Generator, Iterator, List, NamedTuple, Tuple, Union
 
 import numpy as np
 
@@ -15,7 +15,17 @@ from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, in
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.replay.rawpicture import decode, read_raw
 from polar_pipeline.replay.rosbag1 import Rosbag1
-from polar_pipeline.replay.rosbag2 import Topics, folder_rows, mcap_rows, read_metadata, sqlite_rows, sqlite_topics
+from polar_pipeline.replay.rosbag2 import (
+    Topics,
+    bag_files,
+    folder_rows,
+    mcap_rows,
+    mcap_topics,
+    read_metadata,
+    scan_folder,
+    sqlite_rows,
+    sqlite_topics,
+)
 from polar_pipeline.sensor import FrameError
 from polar_pipeline.text import printable, quoted
 
@@ -135,7 +145,14 @@ def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessag
 
 def is_recording(path: Path) -> bool:
     """Whether a source holds messages, which have times and a topic, and not pictures."""
-    return path.suffix in (".mcap", ".bag", ".db3") or (path / "metadata.yaml").exists()
+    if path.suffix in (".mcap", ".bag", ".db3") or (path / "metadata.yaml").exists():
+        return True
+    return path.is_dir() and not _pictures(path) and bool(bag_files(path))  # of a recorder that was killed
+
+
+def _pictures(folder: Path) -> List[Path]:
+    """The pictures in a folder, by name."""
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
 
 
 def recording_of(path: Path) -> Path:
@@ -154,8 +171,8 @@ def open_source(
     and as much again for OpenCV while it decodes a picture.
 
     Args:
-        path: A rosbag2 folder, an `.mcap` or `.db3` file, a ROS 1 `.bag`, a picture, or a folder of pictures, which are
-            sorted by name.
+        path: A rosbag2 folder, also one without `metadata.yaml`, as a recorder that was killed leaves it; an `.mcap` or
+            `.db3` file, a ROS 1 `.bag`, a picture, or a folder of pictures, which are sorted by name.
         topic: Topic of the raw images; "" for the only one. Pictures have none.
         rate: Frames per second of pictures, in `RATES`; the first is stamped one period after 0.
         max_bytes: What one frame may have, and what the chunks of a recording held at once may have, uncompressed.
@@ -216,18 +233,13 @@ def _source(topics: Topics, topic: str, rows: Iterator[Tuple[int, Any]], encodin
 
 def _open_mcap(path: Path, wanted: str, max_bytes: int, stack: ExitStack) -> Source:
     file = McapFile(path, stack.enter_context(BoundedFile(path, max_bytes)), max_bytes)
-    if file.counts is None:
-        raise SourceError(f"{path} does not say how many messages it holds (`mcap recover` counts them)")
-    topics: Topics = {}
-    for number, topic in file.topics.items():
-        _, before = topics.get(topic, ("", 0))
-        topics[topic] = (file.kinds[number], before + file.counts.get(number, 0))
+    topics = mcap_topics(file, path)
     topic = _choose(path, topics, wanted)
     return _source(topics, topic, mcap_rows(file, topic, topics[topic][0]))
 
 
 def _open_rosbag2(path: Path, wanted: str, max_bytes: int) -> Source:
-    meta = read_metadata(path)
+    meta = read_metadata(path) if (path / "metadata.yaml").exists() else scan_folder(path, max_bytes)
     topic = _choose(path, meta.topics, wanted)
     return _source(
         meta.topics, topic, folder_rows(meta, topic, max_bytes), "zstd" if meta.compression == "message" else "cdr"
@@ -251,7 +263,7 @@ def _open_folder(path: Path, wanted: str, rate: float) -> Source:
         raise SourceError(
             f"{path} is no recording: expected .mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
         )
-    files = [path] if path.is_file() else sorted(row for row in path.iterdir() if row.suffix.lower() in SUFFIXES)
+    files = [path] if path.is_file() else _pictures(path)
     if not files:
         raise SourceError(f"{path} holds neither a rosbag2 recording nor pictures ({', '.join(SUFFIXES)})")
     if wanted:
