@@ -113,9 +113,12 @@ def test_package_xml() -> None:
     assert package.findtext("export/build_type") == "ament_python"
     assert package.findtext("license") == "Apache-2.0"
     depends = {element.text for element in package.findall("exec_depend")}
-    assert {"cv_bridge", "python3-numpy", "python3-opencv", "rclpy", "std_srvs"} <= depends
+    assert {"python3-numpy", "python3-opencv", "rclpy", "std_srvs"} <= depends
     used = {name.split(".")[0] for path in MODULES for name in imports_of(path)} & ROS
     assert used <= depends, "a ROS package is imported but not in package.xml"
+    assert depends & ROS <= used | {"launch"}, (
+        "a ROS package is in package.xml, and nothing but launch files imports it"
+    )
     assert "Apache License\n                           Version 2.0" in (ROOT / "LICENSE").read_text(encoding="utf-8")
 
 
