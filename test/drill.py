@@ -13,7 +13,6 @@ python drill.py deaf QUEUE TOPIC...        subscribes reliably, says so, and nev
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from typing import Any, Deque, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 import rclpy
+import support
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.srv import SetParametersAtomically
 from rclpy.parameter import Parameter
@@ -54,7 +54,7 @@ STEP = 1_000_000
 
 def own_domain() -> None:
     """A domain of its own, so that nothing else on the network takes part."""
-    os.environ["ROS_DOMAIN_ID"] = str(random.Random().randint(1, 100))
+    os.environ["ROS_DOMAIN_ID"] = support.own_domain()
     os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import threading
 from collections import defaultdict
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Callable, Dict, Mapping, NamedTuple, Sequence, Tuple
@@ -86,7 +87,7 @@ class _Buffer(ctypes.Structure):
 def _compile(output: Path, *arguments: str) -> Path:
     """One run of the compiler, whose result appears at once or not at all."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    part = output.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+    part = output.with_name(f"{output.name}.{os.getpid()}.{threading.get_ident()}")
     run = subprocess.run([str(COMPILER), *arguments, "-o", str(part)], capture_output=True, text=True, check=False)
     if run.returncode:
         raise KernelError(f"{output.name} does not compile:\n{run.stderr}")
@@ -117,7 +118,7 @@ def _key(*parts: object) -> str:
 def _runner() -> Path:
     target = CACHE / f"runner-{_key(_COMMON)}.o"
     with _ONE_EACH[target]:
-        return target if target.exists() else _compile(target, *_COMMON, "-O2", "-c", str(HOST / "runner.cpp"))
+        return target if _is_kept(target) else _compile(target, *_COMMON, "-O2", "-c", str(HOST / "runner.cpp"))
 
 
 def build(kernel: Path, definitions: Mapping[str, object]) -> Path:
@@ -130,22 +131,33 @@ def build(kernel: Path, definitions: Mapping[str, object]) -> Path:
     options = [f"-D{name}={value}" for name, value in sorted(definitions.items())]
     target = CACHE / f"{kernel.stem}-{_key(kernel.read_bytes(), options, _COMMON, _CHECKED)}.so"
     with _ONE_EACH[target]:
-        if not target.exists():
+        if not _is_kept(target):
             return _build(kernel, options, target)
-        os.utime(target)  # still in use
         return target
 
 
 def prune_cache() -> None:
-    """Forget the libraries that were used longest ago."""
-    by_age = sorted(CACHE.glob("*"), key=lambda path: path.stat().st_mtime)
-    for path in by_age[:-CACHED]:
-        path.unlink()
+    """Forget the libraries that were used longest ago. Other processes of tests may build meanwhile."""
+    ages: Dict[Path, float] = {}
+    for path in CACHE.glob("*"):
+        with suppress(FileNotFoundError):
+            ages[path] = path.stat().st_mtime
+    for path in sorted(ages, key=ages.__getitem__)[:-CACHED]:
+        path.unlink(missing_ok=True)
+
+
+def _is_kept(library: Path) -> bool:
+    """Whether it was built before; if so, it counts as used now."""
+    try:
+        os.utime(library)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _build(kernel: Path, options: Sequence[str], target: Path) -> Path:
     entry = _compile(
-        target.with_suffix(".o"),
+        target.with_suffix(f".{os.getpid()}.o"),  # not that of another process, which removes it
         *_COMMON,
         *_CHECKED,
         "-c",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import socket
 import time
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Callable, List, Sequence
+from typing import Any, Callable, Iterator, List, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Seconds that a test waits for another thread or process; only how long a failing test takes.
@@ -15,6 +18,32 @@ TIMEOUT = 30.0
 def data_folder() -> Path:
     """Where real frames lie, if anywhere."""
     return Path(os.environ.get("POLAR_DATA") or ROOT.parent / "shared" / "data")
+
+
+#: ROS domains that a process of tests takes in turn: what one test leaves behind does not meet the next one.
+_DOMAINS = 4
+#: Open for as long as the process lives.
+_CLAIMS: List[socket.socket] = []
+
+
+@lru_cache(maxsize=None)
+def _domains() -> Iterator[int]:
+    """This process's own domains, in turn. 1 to 100 are what Linux's ports allow."""
+    for first in range(1, 101, _DOMAINS):
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0polar_pipeline tests in ROS domain {first}")  # no file; free again when the process ends
+        except OSError:
+            claim.close()
+            continue
+        _CLAIMS.append(claim)
+        return itertools.cycle(range(first, first + _DOMAINS))
+    raise RuntimeError("every ROS domain is taken by other tests on this machine")
+
+
+def own_domain() -> str:
+    """A `ROS_DOMAIN_ID` that no other process of these tests has on this machine: pytest's workers, other checkouts."""
+    return str(next(_domains()))
 
 
 def on_cpu(arguments: Sequence[str]) -> List[str]:

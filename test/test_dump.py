@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from rcl_interfaces.msg import ParameterValue
 from rcl_interfaces.srv import GetParameters
 from rclpy.parameter import Parameter
 from spinner import Spinner
-from support import ROOT, TIMEOUT
+from support import ROOT, TIMEOUT, own_domain
 
 from polar_pipeline.ros.dump import read_parameters
 from polar_pipeline.ros.parameters import PARAMETERS
@@ -30,7 +29,7 @@ DEFAULTS = {name: Parameter(name, value=row.default).get_parameter_value() for n
 @pytest.fixture(name="forge")
 def fixture_forge(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[List[Any]], None]]:
     """Starts a program under the node's name, which gives these values."""
-    monkeypatch.setenv("ROS_DOMAIN_ID", str(random.Random().randint(1, 100)))
+    monkeypatch.setenv("ROS_DOMAIN_ID", own_domain())
     monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     context = rclpy.Context()
     context.init()

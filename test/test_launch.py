@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import stat
 import subprocess
@@ -21,7 +20,7 @@ from launch.actions import DeclareLaunchArgument, SetEnvironmentVariable
 from launch.launch_description_sources import get_launch_description_from_python_launch_file
 from launch.utilities import perform_substitutions
 from rcl_interfaces.srv import GetParameters
-from support import ROOT, TIMEOUT, wait_for
+from support import ROOT, TIMEOUT, own_domain, wait_for
 
 from launch import LaunchContext
 from polar_pipeline.doctor import profile_variables
@@ -67,7 +66,7 @@ def environment(tmp_path: Path) -> Dict[str, str]:
         "AMENT_PREFIX_PATH": os.pathsep.join(filter(None, [str(tmp_path), own.get("AMENT_PREFIX_PATH", "")])),
         "PATH": os.pathsep.join([str(tmp_path / "bin"), own["PATH"]]),
         "PYTHONPATH": os.pathsep.join([str(ROOT), own.get("PYTHONPATH", "")]),
-        "ROS_DOMAIN_ID": str(random.Random().randint(1, 100)),
+        "ROS_DOMAIN_ID": own_domain(),
         "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
         "ROS_LOG_DIR": str(tmp_path / "log"),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from support import ROOT, data_folder
+from support import ROOT, data_folder, own_domain
 
 from polar_pipeline import SENSORS, scene, sensor
 from polar_pipeline.cli import main
@@ -48,7 +47,7 @@ def test_live_is_replay_bit_for_bit(frames: Path, tmp_path: Path) -> None:
 
     environment = dict(
         os.environ,
-        ROS_DOMAIN_ID=str(random.Random().randint(1, 100)),
+        ROS_DOMAIN_ID=own_domain(),
         ROS_AUTOMATIC_DISCOVERY_RANGE="LOCALHOST",
         PYTHONPATH=str(ROOT),
         **transport_environment(),

@@ -20,11 +20,12 @@ from xml.etree import ElementTree as ET
 import cv2
 import numpy as np
 import pytest
+from support import ROOT, TIMEOUT, own_domain, wait_for
 
 yaml = pytest.importorskip("yaml")
 rclpy = pytest.importorskip("rclpy")
 # a domain of its own, so that nothing else on the network takes part
-os.environ["ROS_DOMAIN_ID"] = str(random.Random().randint(1, 100))
+os.environ["ROS_DOMAIN_ID"] = own_domain()
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -38,7 +39,6 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from spinner import Spinner
 from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
-from support import ROOT, TIMEOUT, wait_for
 
 from polar_pipeline import SENSORS, Pipeline, RawFrame, messages
 from polar_pipeline.cpu.backend import CpuBackend

@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import threading
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 import pytest
+from support import TIMEOUT, own_domain, wait_for
 
 rclpy = pytest.importorskip("rclpy")
-os.environ["ROS_DOMAIN_ID"] = str(random.Random().randint(1, 100))
+os.environ["ROS_DOMAIN_ID"] = own_domain()
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 
 from sensor_msgs.msg import Image
 from spinner import Spinner
-from support import TIMEOUT, wait_for
 
 from polar_pipeline import messages
 from polar_pipeline.output import Buffers

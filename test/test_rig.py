@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 
 yaml = pytest.importorskip("yaml")
-from support import ROOT, TIMEOUT, wait_for
+from support import ROOT, TIMEOUT, own_domain, wait_for
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.ros.names import expand
@@ -177,7 +176,7 @@ def test_the_longest_name_is_one_for_ros(tmp_path: Path) -> None:
 def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     rclpy = pytest.importorskip("rclpy")
     # a domain of its own, so that nothing else on the network takes part
-    monkeypatch.setenv("ROS_DOMAIN_ID", str(random.Random().randint(1, 100)))
+    monkeypatch.setenv("ROS_DOMAIN_ID", own_domain())
     monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     context = rclpy.Context()
     context.init()

@@ -1,0 +1,58 @@
+"""What test processes that run at once share, and what they do not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import List
+
+import pytest
+from harness import COMPILER
+from support import ROOT
+
+OWN_DOMAINS = "import support; print(*[support.own_domain() for _ in range(9)], flush=True); input()"
+BUILD = """
+import sys, harness
+from pathlib import Path
+harness.CACHE = Path(sys.argv[2])
+print("ready", flush=True)
+input()
+harness.prune_cache()
+harness.launch_on_host(
+    harness.build(Path(sys.argv[1]), {}), lambda _: harness.np.zeros((), harness.FRAME), harness.Grid((1, 1, 1), 1), {}
+)
+"""
+KERNEL = '#include "frame.cuh"\nextern "C" __global__ void nothing(const Frame frame) { wait_for_former(); }\n'
+
+
+def at_once(count: int, code: str, *arguments: str) -> List[str]:
+    """What processes print in a line that live at the same time; then they get one, and must end well."""
+    command = [sys.executable, "-c", code, *arguments]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    started = [subprocess.Popen(command, cwd=str(ROOT / "test"), text=True, **pipes) for _ in range(count)]
+    said = [process.stdout.readline() for process in started]
+    for process in started:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in started:
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors
+    return said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="claims domains as Linux can")
+def test_ros_domains_of_processes_differ() -> None:
+    domains = [set(map(int, line.split())) for line in at_once(3, OWN_DOMAINS)]
+    assert len(set.union(*domains)) == sum(map(len, domains)) == 12
+    assert set.union(*domains) <= set(range(1, 101))
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler (c++, or what CXX names)")
+def test_processes_build_one_kernel_at_once(tmp_path: Path) -> None:
+    kernel = tmp_path / "nothing.cu"
+    kernel.write_text(KERNEL)
+    for k in range(3):
+        at_once(2, BUILD, str(kernel), str(tmp_path / f"cache {k}"))
+        left = sorted(path.suffix for path in (tmp_path / f"cache {k}").iterdir())
+        assert left == [".o", ".so"], "the runner and the library"
