@@ -583,8 +583,12 @@ def test_plan_prints_what_was_fused_and_what_it_takes(capsys: Any) -> None:
         assert re.search(words, text), words
 
 
-def test_plan_says_what_ssim_reads_and_why(capsys: Any) -> None:
+def test_plan_says_what_ssim_reads_and_why(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["plan", "--products", "intensity,dolp,aolp,ssim", "--dtype", "uint8", "--device"]
+    assert main([*arguments, "xavier"]) == 0
+    said = r"source +float16; .*stored and read: [\d.]+ us, from the mosaic.*; xavier does not cache host memory, so it"
+    assert re.search(said, capsys.readouterr().out)
+    monkeypatch.setitem(DEVICES, "xavier", DEVICES["xavier"]._replace(maps_host=False))
     assert main([*arguments, "xavier"]) == 0
     text = capsys.readouterr().out
     assert re.search(r"mosaic -> intensity, dolp, aolp\n", text)

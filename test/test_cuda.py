@@ -194,7 +194,7 @@ class HostDriver:
 
 @pytest.fixture(params=["xavier", "h200", pytest.param("gpu", marks=pytest.mark.gpu)])
 def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A stand-in for an integrated and for a discrete GPU, and a real one."""
+    """A stand-in for a GPU that maps host memory and for one that copies it, and a real one."""
     if request.param == "gpu":
         try:
             return Driver()
@@ -499,8 +499,8 @@ def test_a_reference_is_uploaded_when_it_changes(driver: Any, monkeypatch: pytes
         for _ in range(2 * SLOTS):
             assert abs(float(run(made, FRAMES["u8"], image).products["ssim"]) - wanted[turn]) < 1e-3
         np.subtract(1, image, out=image)  # in place
-    integrated = driver.device.integrated
-    assert len(uploads) == (0 if integrated else 4 * SLOTS + 2 * SLOTS)  # every frame, and to every slot per reference
+    maps_host = driver.device.maps_host
+    assert len(uploads) == (0 if maps_host else 4 * SLOTS + 2 * SLOTS)  # every frame, and to every slot per reference
 
 
 # ------------------------------------------------------------------------------------------------------------- overlap
@@ -558,19 +558,19 @@ SIZES = Sizes(1000, {"dolp": 400}, {"sums": 300, "done": 4}, 200)
 
 
 def test_memory_is_planned() -> None:
-    assert device_bytes(SIZES, integrated=False) == SLOTS * (1000 + 400 + 304 + 200 + 8)
-    assert device_bytes(SIZES, integrated=True) == SLOTS * (304 + 8), "an integrated GPU works on the host's memory"
+    assert device_bytes(SIZES, maps_host=False) == SLOTS * (1000 + 400 + 304 + 200 + 8)
+    assert device_bytes(SIZES, maps_host=True) == SLOTS * (304 + 8), "kernels work on the host's memory"
 
 
 @pytest.mark.parametrize("name", ["xavier", "h200"])
 def test_memory_is_what_was_planned_and_given_back(name: str) -> None:
     driver = HostDriver(name)
     buffers = FrameBuffers(driver, SIZES)  # type: ignore[arg-type]
-    assert sum(driver.on_device.values()) == device_bytes(SIZES, driver.device.integrated)
+    assert sum(driver.on_device.values()) == device_bytes(SIZES, driver.device.maps_host)
     slots = [buffers.take() for _ in range(SLOTS)]
     assert len({slot.raw.ctypes.data for slot in slots}) == SLOTS
     assert len({slot.stream for slot in slots}) == SLOTS
-    if driver.device.integrated:
+    if driver.device.maps_host:
         assert all(slot.raw_pointer == slot.raw.ctypes.data for slot in slots)
         assert all(slot.reference_pointer == slot.reference.ctypes.data for slot in slots)
     buffers.close()
@@ -611,7 +611,7 @@ def test_a_lost_device_is_said_and_a_new_backend_works(driver: HostDriver) -> No
 def test_a_frame_that_fails_half_way_leaves_its_place(
     driver: Any, monkeypatch: pytest.MonkeyPatch, mode: str, step: str
 ) -> None:
-    if step == "upload" and driver.device.integrated:
+    if step == "upload" and driver.device.maps_host:
         pytest.skip("uploads nothing")
     made, alike = (make(driver, "ssim", ssim_mode=mode) for _ in range(2))
     images = np.random.default_rng(8).random((2, 16, 24)).astype(np.float32) if mode == "reference" else (None, None)

@@ -142,6 +142,7 @@ def test_a_device_that_has_no_row_is_made_from_its_properties() -> None:
         *("nvidia-a100-sxm4-80gb-108", "sm_80", 108, 166912, 167936, 65536, 2048, 32, 1410),
         pytest.approx(2039, abs=1),  # GB/s in its data sheet
         False,
+        False,
     )
 
 

@@ -146,14 +146,14 @@ def fixture_device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("integrated", [False, True])  # then what the host sees is in its memory, as on a Jetson
+@pytest.mark.parametrize("maps_host", [False, True])  # then kernels read what the host sees, as on a Jetson
 @pytest.mark.parametrize("raw_format", ["u8", "12p"])  # of 12-bit frames, SSIM compares floats, and reads no mosaic
 def test_on_the_gpu(
-    raw_format: str, integrated: bool, device: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    raw_format: str, maps_host: bool, device: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def driver() -> Driver:
         found = Driver()
-        found.device = found.device._replace(integrated=integrated)
+        found.device = found.device._replace(maps_host=maps_host)
         return found
 
     monkeypatch.setattr(module, "Driver", driver)

@@ -189,9 +189,9 @@ class Launch:
         """Put a frame's work into its stream, its reference too if it is new; gives whether SSIM compares."""
         driver, stream = self._driver, slot.stream
         start, uploaded, polarized, computed, done = slot.marks
-        integrated = driver.device.integrated
+        maps_host = driver.device.maps_host
         driver.record(start, stream)
-        if not integrated:
+        if not maps_host:
             driver.upload(slot.raw_pointer, slot.raw, stream)
             if is_new:
                 driver.upload(slot.reference_pointer, slot.reference, stream)
@@ -200,7 +200,7 @@ class Launch:
         if self._former is not None:  # its S0 is read, and what it read itself is overwritten
             driver.follow(stream, self._former.marks[_COMPUTED])
         hold = {name: array.ctypes.data for name, array in slot.hold.items()}
-        places = {**(hold if integrated else slot.outputs), **slot.scratch}
+        places = {**(hold if maps_host else slot.outputs), **slot.scratch}
         self._frame["raw"], self._frame["counts"] = slot.raw_pointer, slot.counts_pointer
         for name in self._work.dtypes:
             self._frame["out"][OUTPUTS.index(name)] = places[name]
@@ -209,7 +209,7 @@ class Launch:
         driver.record(polarized, stream)
         is_compared = self._compare(slot, places)
         driver.record(computed, stream)
-        if not integrated:
+        if not maps_host:
             for name, array in slot.hold.items():
                 if is_compared or self._comparison is None or name not in self._comparison.kinds:
                     driver.download(array, slot.outputs[name], stream)

@@ -29,6 +29,8 @@ class Device(NamedTuple):
         clock_mhz: Highest clock of the multiprocessors.
         bandwidth_gbs: Peak of its memory, 1e9 bytes per second.
         integrated: Whether it shares its memory with the CPU.
+        maps_host: Whether kernels work on pinned host memory where it lies, rather than on copies in device memory.
+            An integrated GPU does not cache it (NVIDIA, CUDA for Tegra), so bytes that are read again come from memory.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Device(NamedTuple):
     clock_mhz: int
     bandwidth_gbs: float
     integrated: bool
+    maps_host: bool
 
     @property
     def capability(self) -> int:
@@ -59,14 +62,14 @@ _KIB = 1024
 # the highest power mode of the module's first release: Orin Nano 8GB has 102 GB/s in the later one. sm_72: 48 KiB per
 # block, so that two blocks share a multiprocessor's 96.
 _TABLE = (
-    Device("xavier", "sm_72", 8, 48 * _KIB, 96 * _KIB, 65536, 2048, 32, 1377, 137, True),
-    Device("xavier-nx", "sm_72", 6, 48 * _KIB, 96 * _KIB, 65536, 2048, 32, 1100, 59.7, True),
-    Device("orin", "sm_87", 16, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 1300, 205, True),
-    Device("orin-32gb", "sm_87", 14, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 930, 205, True),
-    Device("orin-nx", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 918, 102.4, True),
-    Device("orin-nano", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 625, 68, True),
-    Device("orin-nano-4gb", "sm_87", 4, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 625, 34, True),
-    Device("h200", "sm_90", 132, 227 * _KIB, 228 * _KIB, 65536, 2048, 32, 1980, 4800, False),
+    Device("xavier", "sm_72", 8, 48 * _KIB, 96 * _KIB, 65536, 2048, 32, 1377, 137, True, True),
+    Device("xavier-nx", "sm_72", 6, 48 * _KIB, 96 * _KIB, 65536, 2048, 32, 1100, 59.7, True, True),
+    Device("orin", "sm_87", 16, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 1300, 205, True, True),
+    Device("orin-32gb", "sm_87", 14, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 930, 205, True, True),
+    Device("orin-nx", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 918, 102.4, True, True),
+    Device("orin-nano", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 625, 68, True, True),
+    Device("orin-nano-4gb", "sm_87", 4, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 625, 34, True, True),
+    Device("h200", "sm_90", 132, 227 * _KIB, 228 * _KIB, 65536, 2048, 32, 1980, 4800, False, False),
 )
 #: Every known device by name.
 DEVICES: Dict[str, Device] = {row.name: row for row in _TABLE}
@@ -128,6 +131,7 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
         told["maxBlocksPerMultiProcessor"],
         told["clockRate"] // 1000,
         bandwidth,
+        integrated,
         integrated,
     )
     same = [

@@ -30,22 +30,22 @@ class Sizes(NamedTuple):
     reference: int = 0
 
 
-def device_bytes(sizes: Sizes, integrated: bool) -> int:
+def device_bytes(sizes: Sizes, maps_host: bool) -> int:
     """Device memory that a ring of slots takes.
 
     Args:
         sizes: What one frame takes.
-        integrated: Whether GPU and CPU share their memory: then what the host sees lies there.
+        maps_host: Whether kernels work on what the host sees where it lies: then the device has no copy.
     """
-    shared = 0 if integrated else sizes.raw + sizes.reference + sum(sizes.outputs.values())
+    shared = 0 if maps_host else sizes.raw + sizes.reference + sum(sizes.outputs.values())
     return SLOTS * (shared + sum(sizes.scratch.values()) + COUNTERS * 4)
 
 
 class Slot:
     """The place of one frame: its raw bytes on host and device, its outputs on the device, its own stream and marks.
 
-    On an integrated GPU the raw bytes and the reference have one place, and outputs none: kernels write where the
-    caller reads.
+    On a device that maps host memory the raw bytes and the reference have one place, and outputs none: kernels write
+    where the caller reads.
 
     Attributes:
         raw: (raw,) uint8, pinned: what is filled with a frame.
@@ -69,18 +69,18 @@ class Slot:
         self.marks = [driver.make_event() for _ in range(5)]
         self.hold: Dict[str, np.ndarray] = {}
         self.version = 0
-        integrated = driver.device.integrated
+        maps_host = driver.device.maps_host
         try:
             self.raw: np.ndarray = driver.host_array((sizes.raw,), "uint8")
             self.counts: np.ndarray = driver.host_array((COUNTERS,), "uint32")
             self.reference: np.ndarray = driver.host_array((sizes.reference,), "uint8")
             self.counts_pointer = self._malloc(self.counts.nbytes)
             self.raw_pointer, self.reference_pointer = (
-                array.ctypes.data if integrated or not array.nbytes else self._malloc(array.nbytes)
+                array.ctypes.data if maps_host or not array.nbytes else self._malloc(array.nbytes)
                 for array in (self.raw, self.reference)
             )
             self.outputs: Dict[str, int] = (
-                {} if integrated else {name: self._malloc(size) for name, size in sizes.outputs.items()}
+                {} if maps_host else {name: self._malloc(size) for name, size in sizes.outputs.items()}
             )
             self.scratch: Dict[str, int] = {}
             for name, size in sizes.scratch.items():
@@ -126,7 +126,7 @@ class FrameBuffers:
             self.close()
             if not isinstance(err, DeviceMemoryError):
                 raise
-            need = device_bytes(sizes, driver.device.integrated)
+            need = device_bytes(sizes, driver.device.maps_host)
             raise DeviceMemoryError(f"{SLOTS} frames need {need} bytes on the device: {err}") from err
 
     def take(self) -> Slot:

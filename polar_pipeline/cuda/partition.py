@@ -59,6 +59,9 @@ def not_from_mosaic(work: Work, options: Options) -> Optional[str]:
 def partitions(work: Work, plan: Plan, options: Options, device: Device) -> List[Partition]:
     """Every way to cut a plan into launches, the fastest first: as measured where all were, else as predicted.
 
+    A device that maps host memory reads the mosaic again only where that was measured to be faster: it does not cache
+    that memory, and predictions take every byte to be read once.
+
     Args:
         work: The first launch, with what SSIM compares among its outputs.
         plan: What to compute.
@@ -72,7 +75,9 @@ def partitions(work: Work, plan: Plan, options: Options, device: Device) -> List
     if plan.window and not_from_mosaic(work, options) is None:
         works.append(work._replace(outputs=tuple(output for output in work.outputs if output[0] not in PAIRS)))
     found = [_partition(each, plan, options, device) for each in works]
-    return [way for _, way in sorted(zip(times(found)[1], found), key=lambda row: row[0])]
+    how, us = times(found)
+    is_last = [way.is_fused and device.maps_host and how == "predicted" for way in found]
+    return [way for *_, way in sorted(zip(is_last, us, found), key=lambda row: row[:2])]
 
 
 def times(ways: Sequence[Partition]) -> Tuple[str, List[float]]:

@@ -119,19 +119,22 @@ def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[i
     taken, predicted = cost(work, schedule), predict(work, schedule, device)
     second = None
     if chosen.similarity is not None and chosen.comparison is not None:
-        choice = not_from_mosaic(asked, options) or _choice([chosen, *others])
+        choice = not_from_mosaic(asked, options) or _choice([chosen, *others], device)
         compared = (chosen.similarity, chosen.comparison)
         is_measured = tuned(chosen.similarity, device) is not None
         second = Second(*compared, is_measured, ssim.cost(*compared), ssim.predict(*compared, device), choice)
     return Report(device, work, plan, schedule, tuned(work, device) is not None, taken, predicted, second)
 
 
-def _choice(ways: List[Partition]) -> str:
+def _choice(ways: List[Partition], device: Device) -> str:
     """Times of every way to get what is compared, for people."""
     how, found = times(ways)
     names = ("from the mosaic, stored nowhere" if way.is_fused else "stored and read" for way in ways)
     shown = (f"{name}: {us:.1f} us" for name, us in zip(names, found))
-    return f"{how} for both launches with what is compared {', '.join(shown)}"
+    text = f"{how} for both launches with what is compared {', '.join(shown)}"
+    if found[0] > min(found):
+        text += f"; {device.name} does not cache host memory, so it takes the mosaic only where that was measured"
+    return text
 
 
 def plan_json(report: Report) -> str:

@@ -74,7 +74,7 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
 
 
 class _Memory:
-    """Arrays where the backend would have them: on an integrated GPU, what the host sees is pinned host memory."""
+    """Arrays where the backend would have them: what the host sees is pinned host memory on a device that maps it."""
 
     def __init__(self, cupy: Any, driver: Driver) -> None:
         self._cupy = cupy
@@ -87,7 +87,7 @@ class _Memory:
 
     def shared(self, array: np.ndarray) -> Any:
         """A copy of what the host fills or reads."""
-        if not self.device.integrated:
+        if not self.device.maps_host:
             return self.own(array)
         pinned = self._driver.host_array(array.shape, array.dtype.str)
         np.copyto(pinned, array)
