@@ -29,11 +29,15 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "recording": Case("replay {bag} --products dolp -o {disk}/out.mcap --force", 256 << 10, "out.mcap"),
+    "recording": Case("replay {bag} --backend cpu --products dolp -o {disk}/out.mcap --force", 256 << 10, "out.mcap"),
     "report": Case(
-        "replay {bag} --products ssim -o {other}.mcap --report {disk}/out.html --force", 6 << 10, "out.html"
+        "replay {bag} --backend cpu --products ssim -o {other}.mcap --report {disk}/out.html --force",
+        6 << 10,
+        "out.html",
     ),
-    "product": Case("process {image} --products stokes --format npy -o {disk} --force", 256 << 10, "raw_stokes.npy"),
+    "product": Case(
+        "process {image} --backend cpu --products stokes --format npy -o {disk} --force", 256 << 10, "raw_stokes.npy"
+    ),
 }
 Run = Callable[[List[str], Path, int], "subprocess.CompletedProcess[str]"]
 
