@@ -836,7 +836,7 @@ def test_a_pipeline_is_closed_under_a_stream() -> None:
     pending = made.submit(mosaic(4))
     made.close()
     stream.close()  # type: ignore[attr-defined] - it is a generator, and gives up what is under way
-    with pytest.raises(RuntimeError, match="its pipeline closed"):
+    with pytest.raises(RuntimeError, match="this pipeline is closed"):
         made.result(pending)
 
 
