@@ -5,13 +5,15 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$python && exit; \
 	done; echo python3)
 VERSION := $(shell $(PYTHON) -c 'import platform; print(platform.python_version())')
+# Processes that run the tests, each file in one of them; 0: this one. WORKERS=auto: one per core, at most 8.
+WORKERS ?= 0
 RUN := .venv/bin/python -m
 INSTALLED := .venv/installed-$(VERSION)
 
 .PHONY: test lint demo bench fuzz clean
 
 test: lint
-	$(RUN) pytest $(TESTS)
+	$(RUN) pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile $(TESTS)
 
 # The linters need Python 3.10 themselves; what they check holds for 3.8 on (ruff's target, vermin).
 lint: $(INSTALLED)

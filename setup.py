@@ -20,7 +20,15 @@ if "setuptools.build_meta" not in sys.modules:
     REQUIRES = []
 
 ROS = ["rclpy", "sensor-msgs", "std-msgs", "std-srvs", "diagnostic-msgs", "rmw-fastrtps-cpp"]
-TEST = ["pytest>=7", "pytest-timeout", "hypothesis", "scikit-image>=0.19", "colour-demosaicing", "pyyaml"]
+TEST = [
+    "pytest>=7",
+    "pytest-timeout",
+    "pytest-xdist>=3",
+    "hypothesis",
+    "scikit-image>=0.19",
+    "colour-demosaicing",
+    "pyyaml",
+]
 TEST += ["setuptools", "wheel"]  # to build what they check
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
 NVRTC = "nvidia-cuda-nvrtc-cu12"  # 12 is the last to know sm_72

@@ -21,7 +21,7 @@ def data_folder() -> Path:
 
 
 #: ROS domains that a process of tests takes in turn: what one test leaves behind does not meet the next one.
-_DOMAINS = 4
+_DOMAINS = 2
 #: Open for as long as the process lives.
 _CLAIMS: List[socket.socket] = []
 

@@ -5,6 +5,7 @@ Every launch also checks memory, races and what is written: see `harness.run`.
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
@@ -405,7 +406,7 @@ def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     prune_cache()
-    pool = ThreadPoolExecutor()
+    pool = ThreadPoolExecutor(os.cpu_count())
     ahead = [
         pool.submit(compile_case, item.callspec.params["case"], COUNTS[item.originalname])
         for item in request.session.items
