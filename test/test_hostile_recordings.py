@@ -69,11 +69,12 @@ def read(source: Path, **options: Any) -> List[Any]:
 
 def tool(*arguments: Any) -> Tuple[int, str, float]:
     """The tool in a process of its own: exit code, what it says on stderr, and its peak of memory in megabytes."""
+    # not by getrusage, whose peak a process inherits from the one that starts it
     script = (
-        "import resource, sys\n"
+        "import sys\n"
         "from polar_pipeline.cli import main\n"
         "code = main(sys.argv[1:])\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)\n"
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))\n"
         "sys.exit(code)\n"
     )
     done = subprocess.run(
@@ -83,7 +84,7 @@ def tool(*arguments: Any) -> Tuple[int, str, float]:
         text=True,
         check=False,
     )
-    return done.returncode, done.stderr, float(done.stdout.splitlines()[-1])
+    return done.returncode, done.stderr, float(done.stdout.splitlines()[-1]) / 1024
 
 
 def refused(source: Path, *more: Any) -> str:
