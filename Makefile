@@ -1,4 +1,4 @@
-# make test | demo | bench | lint | fuzz | clean, in a virtual environment that is made anew when the packaging changes.
+# make test | demo | bench | lint | fuzz | clean, in a virtual environment that is rebuilt when the packaging changes.
 # make fuzz SECONDS=60: random inputs for so long, shared by all targets; FUZZ="--seed 1 --target messages" chooses.
 # PYTHON: the interpreter to build it with; by default the first one of at least 3.10, for which ROS 2 wheels exist.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \

@@ -98,7 +98,7 @@ def _open_checked(folder: int, name: str) -> Optional[Entry]:
         info = os.fstat(descriptor)
         if stat.S_ISREG(info.st_mode):
             if info.st_uid not in _trusted() or _others_write(info):
-                raise UntrustedError(f"{name} could have been written by other users; it is compiled anew")
+                raise UntrustedError(f"{name} could have been written by other users; it is compiled again")
             _tighten(descriptor, info, _FILE)
             with os.fdopen(descriptor, "rb", closefd=False) as stream:
                 data = stream.read()

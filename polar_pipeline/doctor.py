@@ -48,7 +48,7 @@ _ROS = (
 
 
 def run_checks() -> List[Check]:
-    """All findings, in the order of the house: Python, libraries, backends, the machine, ROS, transport."""
+    """All findings, in this order: Python, libraries, backends, the machine, ROS, transport."""
     groups = (_python, _libraries, _backends, deployment.jetson, _ros, _transport, deployment.transport_memory)
     return [check for group in groups for check in group()]
 

@@ -49,9 +49,12 @@ def test_silence_is_a_warning_for_those_who_listen(diagnostics: Diagnostics, clo
     assert diagnostics.listened(True) is None
     assert frames(diagnostics).level == Level.OK  # somebody has just come
     clock.now += 5
-    assert diagnostics.listened(True) == "no frame has come yet, though somebody listens"
+    assert diagnostics.listened(True) == "no frame has come yet, although there are subscribers"
     status = frames(diagnostics)
-    assert (status.level, status.message) == (Level.WARN, "nothing arrives on /image_raw, though somebody listens")
+    assert (status.level, status.message) == (
+        Level.WARN,
+        "nothing arrives on /image_raw, although there are subscribers",
+    )
     diagnostics.received()
     diagnostics.published({})
     assert frames(diagnostics).level == Level.OK
@@ -60,7 +63,7 @@ def test_silence_is_a_warning_for_those_who_listen(diagnostics: Diagnostics, clo
         clock.now += 1
         lines.append(diagnostics.listened(True))
     assert [line for line in lines if line] == [
-        f"no frame has come for {seconds} s, though somebody listens" for seconds in (5, 65)
+        f"no frame has come for {seconds} s, although there are subscribers" for seconds in (5, 65)
     ]
     assert frames(diagnostics).level == Level.WARN
     diagnostics.listened(False)

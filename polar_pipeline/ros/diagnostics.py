@@ -24,7 +24,7 @@ PLAUSIBLE_AGE = (-0.1, 10.0)
 LOG_PERIOD = 5.0
 #: Seconds that the rate is taken over.
 RATE_PERIOD = 5.0
-#: Seconds without a frame after which somebody who listens is told so; three periods of a slow camera if that is more,
+#: Seconds without a frame after which subscribers are warned; three periods of a slow camera if that is more,
 #: up to the second number.
 SILENCE = (5.0, 60.0)
 #: Seconds between two log lines that nothing arrives.
@@ -142,10 +142,10 @@ class Diagnostics:
             self._counts["unwanted"] += 1
 
     def listened(self, is_wanted: bool) -> Optional[str]:
-        """Whether anybody wants frames of the node now; to be told every second or so.
+        """Whether any output has a subscriber now; to be called about every second.
 
         Returns:
-            The line to log when frames stay away that somebody wants, now and then, or None.
+            The line to log when frames stay away although there are subscribers, now and then, or None.
         """
         with self._lock:
             now = self._clock()
@@ -158,10 +158,10 @@ class Diagnostics:
                 return None
             self._silence_log = now
             since = f"for {now - self._receipts[-1]:.0f} s" if self._receipts else "yet"
-            return f"no frame has come {since}, though somebody listens"
+            return f"no frame has come {since}, although there are subscribers"
 
     def _is_silent(self) -> bool:
-        """Whether somebody listens and waits for frames longer than the camera explains."""
+        """Whether subscribers have waited for frames longer than the camera explains."""
         if self._wanted_since is None:
             return False
         last = max([self._wanted_since, *list(self._receipts)[-1:]])
@@ -216,7 +216,7 @@ class Diagnostics:
             return (Level.ERROR if drops and not used else Level.WARN), "; ".join(said)
         if not counts.get("received"):
             if self._is_silent():
-                return Level.WARN, f"nothing arrives on {topic}, though somebody listens"
+                return Level.WARN, f"nothing arrives on {topic}, although there are subscribers"
             return Level.OK, f"idle: nothing arrives on {topic}"
         if counts.get("unwanted") and not counts.get("published"):
             return Level.OK, "idle: nobody listens"

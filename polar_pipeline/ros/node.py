@@ -499,7 +499,7 @@ class PolarNode(Node):  # type: ignore[misc]
     def _begin(self, frame: Frame) -> Optional[_Job]:
         """Start on a frame; None if nobody wants anything of it.
 
-        Where somebody listens to `latency` alone, the frame is decoded, and nothing is computed of it.
+        Where only `latency` has a subscriber, the frame is decoded and nothing is computed.
         """
         started = time.perf_counter()
         timings = {"queue": started - frame.received}
