@@ -166,6 +166,11 @@ class Process:
             self._process.wait()
 
 
+def start_node(log: Path, *arguments: str) -> Process:
+    """Start the node on the CPU, with arguments of `--ros-args`."""
+    return Process(log, "-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu", *arguments)
+
+
 class Peer:
     """Camera, viewers and operator in one: a ROS node of the test's, spinning in a thread."""
 

@@ -27,8 +27,7 @@ def node(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
     started: List[drill.Process] = []
 
     def start(*arguments: str) -> drill.Process:
-        log = tmp_path / f"{len(started)}.log"
-        started.append(drill.Process(log, "-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu", *arguments))
+        started.append(drill.start_node(tmp_path / f"{len(started)}.log", *arguments))
         return started[-1]
 
     yield start

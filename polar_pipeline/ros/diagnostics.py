@@ -56,7 +56,7 @@ class Diagnostics:
         self._refusals: Counter[str] = collections.Counter()  # of `BESIDE_FRAMES`
         self._wanted_since: Optional[float] = None
         self._silence_log = -math.inf
-        self._was_silent = False
+        self._silent = False  # as found by the last `listened`, so that log and report agree
         self._reported_counts: Counter[str] = collections.Counter()
         self._reported_drops: Counter[str] = collections.Counter()
         self._reported_refusals: Counter[str] = collections.Counter()
@@ -153,14 +153,14 @@ class Diagnostics:
                 self._wanted_since = None
             elif self._wanted_since is None:
                 self._wanted_since = now
-            was_silent, self._was_silent = self._was_silent, self._is_silent()
-            if not self._was_silent or (was_silent and now - self._silence_log < SILENCE_LOG_PERIOD):
+            was_silent, self._silent = self._silent, self._is_silent(now)
+            if not self._silent or (was_silent and now - self._silence_log < SILENCE_LOG_PERIOD):
                 return None
             self._silence_log = now
             since = f"for {now - self._receipts[-1]:.0f} s" if self._receipts else "yet"
             return f"no frame has come {since}, although there are subscribers"
 
-    def _is_silent(self) -> bool:
+    def _is_silent(self, now: float) -> bool:
         """Whether subscribers have waited for frames longer than the camera explains."""
         if self._wanted_since is None:
             return False
@@ -168,7 +168,7 @@ class Diagnostics:
         period = self._deadline.period
         shortest, longest = SILENCE
         patience = shortest if math.isinf(period) else min(max(shortest, 3 * period), longest)
-        return self._clock() - last >= patience
+        return now - last >= patience
 
     def statuses(self, hardware: str, topic: str) -> List[Status]:
         """The state since the start, and what happened since the last call, which sets level and message.
@@ -215,7 +215,7 @@ class Diagnostics:
         if said:
             return (Level.ERROR if drops and not used else Level.WARN), "; ".join(said)
         if not counts.get("received"):
-            if self._is_silent():
+            if self._silent:
                 return Level.WARN, f"nothing arrives on {topic}, although there are subscribers"
             return Level.OK, f"idle: nothing arrives on {topic}"
         if counts.get("unwanted") and not counts.get("published"):

@@ -47,7 +47,7 @@ from polar_pipeline.pipeline import Pending, Pipeline, Raw, Result, check_refere
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import Level, Quality, measure
 from polar_pipeline.ros.deferred import create_deferred_service
-from polar_pipeline.ros.diagnostics import Diagnostics
+from polar_pipeline.ros.diagnostics import MAX_REASON, Diagnostics
 from polar_pipeline.ros.fallback import Fallback
 from polar_pipeline.ros.losses import LossCounter
 from polar_pipeline.ros.mailbox import Frame, Mailbox
@@ -92,8 +92,8 @@ _QOS_OVERRIDES = QoSOverridingOptions(
 )
 
 
-#: Characters of a path in an answer, and of the reason for a refusal.
-MAX_PATH, MAX_REASON = 4096, 1000
+#: Characters of a path in an answer.
+MAX_PATH = 4096
 #: Seconds between two snapshots, at least.
 SNAPSHOT_PERIOD = 1.0
 
