@@ -28,6 +28,7 @@ TEST = [
     "scikit-image>=0.19",
     "colour-demosaicing",
     "pyyaml",
+    "cv-bridge",  # pure Python; reads images as the nodes of others do
 ]
 TEST += ["setuptools", "wheel"]  # to build what they check
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
@@ -63,6 +64,8 @@ EXTRAS = {
     "cuda11": [*cupy("cupy-cuda11x", ">=12.3,<13"), f"nvidia-cuda-nvrtc-cu11; {PC}"],
     "cuda12": [*cupy("cupy-cuda12x", ">=12.3,<13"), f"{NVRTC}; {PC}"],
     "cuda13": [*cupy("cupy-cuda13x", ">=13.6,<14"), f"nvidia-cuda-nvrtc>=13; {PC}"],
+    # Measures schedules on the GPU of this machine (`polar-pipeline tune`).
+    "tune": ["kernel-tuner>=1.0"],
     "dev": [*TEST, f"{NVRTC}; {PC}"] + [f"{tool}; python_version >= '3.10'" for tool in LINT],
 }
 
