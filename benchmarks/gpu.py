@@ -29,7 +29,7 @@ import numpy as np
 from polar_pipeline import Pipeline
 from polar_pipeline.cuda import ssim as similarity
 from polar_pipeline.cuda.choice import choose
-from polar_pipeline.cuda.compile import compile_cubin, resources
+from polar_pipeline.cuda.compile import compile_kernel, resources
 from polar_pipeline.cuda.device import from_properties, occupancy
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.schedule import (
@@ -181,7 +181,7 @@ def medians(runs: Dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> Dict[st
 
 
 def _cubin(work: Work, schedule: Schedule, arch: str) -> bytes:
-    return compile_cubin(schedule.kernel, {**defines(work), **schedule_defines(work, schedule)}, arch)
+    return compile_kernel(schedule.kernel, {**defines(work), **schedule_defines(work, schedule)}, arch)
 
 
 @lru_cache(maxsize=1)
@@ -214,7 +214,7 @@ class Second:
         self.schedule = choose(task, bench.device)
         flags = {**similarity.defines(task), **similarity.schedule_defines(self.schedule)}
         self._shared = similarity.shared_bytes(self.schedule)
-        self._kernel = _driver().load(compile_cubin("ssim", flags, bench.arch), "ssim", self._shared)
+        self._kernel = _driver().load(compile_kernel("ssim", flags, bench.arch), "ssim", self._shared)
         self._grid = similarity.grid(task, self.schedule)
         self._buffers, self._plane = buffers, buffers.sizes["sums"] // 2
         self._arrays = {

@@ -28,7 +28,7 @@ import numpy as np
 
 from polar_pipeline.coefficients import SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW, ssim_literals
 from polar_pipeline.cuda import ssim as similarity
-from polar_pipeline.cuda.compile import OPTIONS, Resources, compile_cubin, find_library, resources
+from polar_pipeline.cuda.compile import OPTIONS, Resources, compile_kernel, find_library, resources
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.schedule import Schedule
 from polar_pipeline.reference import ssim_map
@@ -125,7 +125,7 @@ WORK = similarity.Similarity(HEIGHT, WIDTH, 1, SSIM_WINDOW, SSIM_SIGMA, "float16
 def product_cubin(schedule: Schedule) -> bytes:
     """The kernel by a schedule."""
     definitions = {**similarity.defines(WORK), **similarity.schedule_defines(schedule)}
-    return compile_cubin("ssim", definitions, driver().device.arch)
+    return compile_kernel("ssim", definitions, driver().device.arch)
 
 
 class Product:
@@ -233,8 +233,8 @@ def compile_variant(defines: Dict[str, Any]) -> bytes:
     definitions = {**ssim_literals(), "WIDTH": WIDTH, "HEIGHT": HEIGHT, **defines}
     arch = driver().device.arch
     options = [f"-D{name}={value}" for name, value in sorted(definitions.items())]
-    options += [f"--gpu-architecture={arch}", f"--include-path={share_path('kernels')}"]
-    return find_library(arch).compile(SOURCE.read_text(encoding="utf-8"), SOURCE.name, (*OPTIONS, *options))
+    options.append(f"--include-path={share_path('kernels')}")
+    return find_library(arch).compile(SOURCE.read_text(encoding="utf-8"), SOURCE.name, arch, (*OPTIONS, *options))
 
 
 def load(cubin: bytes, shared: int = 0) -> Any:

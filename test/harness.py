@@ -19,7 +19,7 @@ import numpy as np
 from support import ROOT
 
 from polar_pipeline.cuda import schedule
-from polar_pipeline.cuda.compile import compile_cubin
+from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.schedule import Schedule
 from polar_pipeline.cuda.work import FRAME, OUTPUTS, Work, defines
@@ -358,7 +358,7 @@ def gpu(
     poison: int,
 ) -> None:
     """`Launch` on the GPU."""
-    cubin = compile_cubin(program.stem, dict(program.definitions), gpu_driver().device.arch)
+    cubin = compile_kernel(program.stem, dict(program.definitions), gpu_driver().device.arch)
     launch_on_gpu(cubin, program.stem, make_frame, grid, buffers, poison)
 
 

@@ -20,7 +20,7 @@ from polar_pipeline import cli
 from polar_pipeline.cuda import compile as compiler
 from polar_pipeline.cuda import kernels
 from polar_pipeline.cuda.choice import work_key
-from polar_pipeline.cuda.compile import CompileError, Nvrtc, compile_cubin, resources, source
+from polar_pipeline.cuda.compile import CompileError, Nvrtc, compile_kernel, resources, source
 from polar_pipeline.cuda.work import RAW_FORMATS
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 
@@ -77,20 +77,20 @@ def test_errors_point_to_the_file(folder: Path) -> None:
     (folder / "inner.cuh").write_text("\n\nint broken = nothing;\n")
     (folder / "tiny.cu").write_text('#include "inner.cuh"\n' + KERNEL)
     with pytest.raises(CompileError, match=r'inner\.cuh\(3\): error: identifier "nothing"'):
-        compile_cubin("tiny", {"VALUE": 1}, "sm_72")
+        compile_kernel("tiny", {"VALUE": 1}, "sm_72")
 
 
 def test_what_cannot_be_compiled_for_is_said() -> None:
-    with pytest.raises(CompileError, match=r"written sm_72, got 'xavier'"):
-        compile_cubin("tile", {}, "xavier")
+    with pytest.raises(CompileError, match=r"written sm_72 or compute_72, got 'xavier'"):
+        compile_kernel("tile", {}, "xavier")
     with pytest.raises(CompileError, match=r"no NVRTC for sm_1: .*(compiles for|none is installed)"):
-        compile_cubin("tile", {}, "sm_1")
+        compile_kernel("tile", {}, "sm_1")
 
 
 def test_without_the_compiler_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "libraries", lambda: ())
     with pytest.raises(CompileError, match=r"none is installed.*pip install nvidia-cuda-nvrtc"):
-        compile_cubin("tile", {}, "sm_72")
+        compile_kernel("tile", {}, "sm_72")
 
 
 # --------------------------------------------------------------------------------------------------------------- cache
@@ -102,9 +102,9 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> List[str]:
     names: List[str] = []
     original = Nvrtc.compile
 
-    def counted(self: Nvrtc, text: str, name: str, options: tuple) -> bytes:
+    def counted(self: Nvrtc, text: str, name: str, arch: str, options: tuple) -> bytes:
         names.append(name)
-        return original(self, text, name, options)
+        return original(self, text, name, arch, options)
 
     monkeypatch.setattr(Nvrtc, "compile", counted)
     return names
@@ -112,43 +112,53 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> List[str]:
 
 @needs_nvrtc
 def test_a_kernel_is_compiled_once_per_source_defines_and_architecture(folder: Path, compilations: List[str]) -> None:
-    first = compile_cubin("tiny", {"VALUE": 1}, "sm_72")
-    assert compile_cubin("tiny", {"VALUE": 1}, "sm_72") == first
+    first = compile_kernel("tiny", {"VALUE": 1}, "sm_72")
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
     assert len(compilations) == 1
     changes: List[Callable[[], bytes]] = [
-        lambda: compile_cubin("tiny", {"VALUE": 2}, "sm_72"),
-        lambda: compile_cubin("tiny", {"VALUE": 1}, "sm_87"),
+        lambda: compile_kernel("tiny", {"VALUE": 2}, "sm_72"),
+        lambda: compile_kernel("tiny", {"VALUE": 1}, "sm_87"),
+        lambda: compile_kernel("tiny", {"VALUE": 1}, "compute_72"),
     ]
     for number, change in enumerate(changes, 2):
         assert change() != first
         assert len(compilations) == number
     (folder / "tiny.cu").write_text(KERNEL.replace("VALUE", "3"))
-    assert compile_cubin("tiny", {"VALUE": 1}, "sm_72") != first
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") != first
+
+
+@needs_nvrtc
+@pytest.mark.usefixtures("folder")
+def test_a_virtual_architecture_gives_ptx_for_it() -> None:
+    text = compile_kernel("tiny", {"VALUE": 1}, "compute_72").decode()
+    assert re.search(r"^\.target sm_72$", text, re.M)
+    assert ".entry tiny(" in text
+    assert text.endswith("\0"), "the driver's loader takes a C string"
 
 
 @needs_nvrtc
 @pytest.mark.parametrize("damage", [b"", b"short", None])
 def test_a_broken_entry_is_compiled_anew(folder: Path, compilations: List[str], damage: Optional[bytes]) -> None:
-    first = compile_cubin("tiny", {"VALUE": 1}, "sm_72")
+    first = compile_kernel("tiny", {"VALUE": 1}, "sm_72")
     (entry,) = (folder / "cache" / "polar_pipeline").iterdir()
     entry.write_bytes(entry.read_bytes()[:-1] + b"?" if damage is None else damage)
-    assert compile_cubin("tiny", {"VALUE": 1}, "sm_72") == first
-    assert compile_cubin("tiny", {"VALUE": 1}, "sm_72") == first
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
     assert len(compilations) == 2
 
 
 @needs_nvrtc
 def test_an_entry_that_others_could_write_is_compiled_anew(folder: Path, compilations: List[str]) -> None:
-    first = compile_cubin("tiny", {"VALUE": 1}, "sm_72")
+    first = compile_kernel("tiny", {"VALUE": 1}, "sm_72")
     (entry,) = (folder / "cache" / "polar_pipeline").iterdir()
     theirs = b"another program"
     entry.write_bytes(theirs + hashlib.sha256(theirs).digest())
     entry.chmod(0o666)
-    assert compile_cubin("tiny", {"VALUE": 1}, "sm_72") == first
-    assert compile_cubin("tiny", {"VALUE": 1}, "sm_72") == first
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
     assert len(compilations) == 2
     (folder / "cache").chmod(0o777)
-    assert compile_cubin("tiny", {"VALUE": 1}, "sm_72") == first
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
     assert len(compilations) == 3
 
 
@@ -156,14 +166,14 @@ def test_an_entry_that_others_could_write_is_compiled_anew(folder: Path, compila
 def test_messages_of_the_compiler_are_printable(folder: Path) -> None:
     (folder / "tiny.cu").write_text('#error "\x1b]0;title\x07"\n')
     with pytest.raises(CompileError, match=r"tiny\.cu\(1\): .*error.*\\x1b\]0;title\\x07") as caught:
-        compile_cubin("tiny", {}, "sm_72")
+        compile_kernel("tiny", {}, "sm_72")
     assert "\n" in str(caught.value)
 
 
 @needs_nvrtc
 def test_a_folder_that_cannot_be_written_only_misses(folder: Path, compilations: List[str]) -> None:
     (folder / "cache").write_text("a file, where a folder should be")
-    assert compile_cubin("tiny", {"VALUE": 1}, "sm_72") == compile_cubin("tiny", {"VALUE": 1}, "sm_72")
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == compile_kernel("tiny", {"VALUE": 1}, "sm_72")
     assert len(compilations) == 2
 
 
@@ -248,7 +258,7 @@ def test_resources_of_a_kernel(folder: Path) -> None:
         "    for (int i = 0; i < 32; i++) data[i] = array[(i * k) & 31] + tile[i ^ k];\n"
         "}\n"
     )
-    found = resources(compile_cubin("tiny", {}, "sm_72"))
+    found = resources(compile_kernel("tiny", {}, "sm_72"))
     assert (found.name, found.shared_bytes, found.spill_bytes) == ("tiny", 512, 128)
     assert 0 < found.registers <= 255
 
@@ -263,7 +273,7 @@ def test_resources_of_something_else(data: bytes) -> None:
 def test_resources_of_two_kernels(folder: Path) -> None:
     (folder / "tiny.cu").write_text(KERNEL + KERNEL.replace("tiny", "other"))
     with pytest.raises(ValueError, match=r"one kernel, got \['(tiny|other)', '(tiny|other)'\]"):
-        resources(compile_cubin("tiny", {"VALUE": 1}, "sm_72"))
+        resources(compile_kernel("tiny", {"VALUE": 1}, "sm_72"))
 
 
 # -------------------------------------------------------------------------------------------------------- every kernel

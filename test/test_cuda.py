@@ -21,7 +21,7 @@ from harness import COMPILER, KERNELS, Grid, aligned, build, launch_on_host
 from polar_pipeline import FrameError, Pipeline, RawFrame, doctor, pipeline, reference
 from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.backend import CudaBackend
-from polar_pipeline.cuda.compile import CompileError, compile_cubin
+from polar_pipeline.cuda.compile import CompileError, compile_kernel
 from polar_pipeline.cuda.device import get_device
 from polar_pipeline.cuda.driver import DeviceError, DeviceLostError, DeviceMemoryError, Driver, Kernel
 from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, Slot, device_bytes
@@ -202,7 +202,7 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
             pytest.skip(str(err))
     if COMPILER is None:
         pytest.skip("needs a C++ compiler")
-    monkeypatch.setattr(backend, "compile_cubin", lambda _, flags, __: json.dumps(dict(flags)).encode())
+    monkeypatch.setattr(backend, "compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode())
     return HostDriver(request.param)
 
 
@@ -746,7 +746,7 @@ def test_a_gpu_whose_kernels_fail_is_not_taken(driver: Any, monkeypatch: pytest.
         raise CompileError("tile.cu(3): error: no")
 
     monkeypatch.setattr(backend, "Driver", lambda: driver)
-    monkeypatch.setattr(backend, "compile_cubin", fail)
+    monkeypatch.setattr(backend, "compile_kernel", fail)
     assert pipeline.backend_problem("cuda") == "tile.cu(3): error: no"
     assert Pipeline(backend="auto").device.startswith("cpu")
 
@@ -903,7 +903,7 @@ def test_gpu_launches_that_overlap_are_as_single_ones(real: Driver) -> None:
     assert way.comparison is not None
     shared, blocks = shared_bytes(work, way.schedule), grid(work, way.schedule)
     flags = {**defines(work), **schedule_defines(work, way.schedule)}
-    first = real.load(compile_cubin(way.schedule.kernel, flags, real.device.arch), way.schedule.kernel, shared)
+    first = real.load(compile_kernel(way.schedule.kernel, flags, real.device.arch), way.schedule.kernel, shared)
     second = backend._Comparison(real, way.similarity, way.comparison)
     sizes = {name: output_bytes(work._replace(outputs=((name, dtype),))) for name, dtype in work.outputs}
     sizes.update(
@@ -966,7 +966,7 @@ frame = RawFrame(np.full((32, 32), 100, np.uint8), 255)
 held = made.result(made.submit(frame)).products["intensity"]
 arch = driver.device.arch
 code = 'extern "C" __global__ void astray(long long place) { *(int*)place = 1; }'
-cubin = find_library(arch).compile(code, "astray.cu", (*OPTIONS, f"--gpu-architecture={arch}"))
+cubin = find_library(arch).compile(code, "astray.cu", arch, OPTIONS)
 driver.launch(driver.load(cubin, "astray", 0), (1, 1, 1), 32, 0, driver.make_stream(), np.array(8))
 for attempt in range(2):
     try:

@@ -7,7 +7,7 @@ from typing import Any, List, Optional, Tuple
 import pytest
 
 from polar_pipeline.cuda import ssim
-from polar_pipeline.cuda.compile import CompileError, compile_cubin, resources
+from polar_pipeline.cuda.compile import CompileError, compile_kernel, resources
 from polar_pipeline.cuda.device import DEVICES, get_device
 from polar_pipeline.cuda.partition import Partition, not_from_mosaic, partitions
 from polar_pipeline.cuda.schedule import Schedule
@@ -123,7 +123,7 @@ def test_the_chosen_kernel_does_not_spill_on_xavier(window: int) -> None:
     assert fused.comparison is not None
     flags = {**ssim.defines(fused.similarity), **ssim.schedule_defines(fused.comparison)}
     try:
-        taken = resources(compile_cubin("ssim", flags, "sm_72"))
+        taken = resources(compile_kernel("ssim", flags, "sm_72"))
     except CompileError as err:
         pytest.skip(str(err))
     assert taken.spill_bytes == 0

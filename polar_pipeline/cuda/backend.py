@@ -10,7 +10,7 @@ from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 import numpy as np
 
 from polar_pipeline.cuda import ssim
-from polar_pipeline.cuda.compile import compile_cubin
+from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.cuda.driver import DeviceError, DeviceLostError, DeviceMemoryError, Driver
 from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, Slot
 from polar_pipeline.cuda.partition import partitions
@@ -70,7 +70,7 @@ class _Comparison:
         self._grid = ssim.grid(work, self._schedule)
         self._shared = ssim.shared_bytes(self._schedule)
         flags = {**ssim.defines(work), **ssim.schedule_defines(self._schedule)}
-        self._kernel = driver.load(compile_cubin("ssim", flags, driver.device.arch), "ssim", self._shared)
+        self._kernel = driver.load(compile_kernel("ssim", flags, driver.device.arch), "ssim", self._shared)
         self.kinds: Dict[str, _Kind] = {"ssim": ((), "float32"), "blocks": (work.block_size, "float32")}
         if work.map_dtype:
             self.kinds["ssim_map"] = (work.map_size, work.map_dtype)
@@ -123,7 +123,7 @@ class Launch:
         self._schedule: Schedule = chosen.schedule
         self._shared = shared_bytes(work, self._schedule)
         flags = {**defines(work), **schedule_defines(work, self._schedule)}
-        cubin = compile_cubin(self._schedule.kernel, flags, driver.device.arch)
+        cubin = compile_kernel(self._schedule.kernel, flags, driver.device.arch)
         self._kernel = driver.load(cubin, self._schedule.kernel, self._shared)
         self._comparison: Optional[_Comparison] = None
         self._kinds: Dict[str, _Kind] = {

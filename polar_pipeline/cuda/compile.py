@@ -89,13 +89,14 @@ class Nvrtc:
         self._call("GetSupportedArchs", archs)
         self.archs: Tuple[int, ...] = tuple(archs)
 
-    def compile(self, text: str, name: str, options: Tuple[str, ...]) -> bytes:
-        """CUDA C++ -> cubin.
+    def compile(self, text: str, name: str, arch: str, options: Tuple[str, ...]) -> bytes:
+        """CUDA C++ -> device code.
 
         Args:
             text: The source.
             name: Its name in messages.
-            options: Command-line options, the architecture among them.
+            arch: `sm_72` for a cubin, `compute_72` for PTX that a driver compiles for any GPU of 7.2 or newer.
+            options: Other command-line options.
 
         Raises:
             CompileError: It does not compile.
@@ -103,13 +104,14 @@ class Nvrtc:
         program = ctypes.c_void_p()
         self._call("CreateProgram", ctypes.byref(program), text.encode(), name.encode(), 0, None, None)
         try:
-            flags = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+            every = (*options, f"--gpu-architecture={arch}")
+            flags = (ctypes.c_char_p * len(every))(*(option.encode() for option in every))
             try:
-                self._call("CompileProgram", program, len(options), flags)
+                self._call("CompileProgram", program, len(every), flags)
             except CompileError as err:
                 log = self._read("ProgramLog", program).rstrip(b"\0").decode(errors="replace")
                 raise CompileError(f"{name}: {err}\n{printable_lines(log)}") from None
-            return self._read("CUBIN", program)
+            return self._read("PTX" if arch.startswith("compute_") else "CUBIN", program)
         finally:
             self._call("DestroyProgram", ctypes.byref(program))
 
@@ -153,14 +155,14 @@ def libraries() -> Tuple[Nvrtc, ...]:
 
 
 def find_library(arch: str) -> Nvrtc:
-    """An NVRTC library that compiles for an architecture such as `sm_72`.
+    """An NVRTC library that compiles for an architecture such as `sm_72` or `compute_72`.
 
     Raises:
         CompileError: None is installed, or none that knows the architecture.
     """
-    number = re.fullmatch(r"sm_(\d+)", arch)
+    number = re.fullmatch(r"(?:sm|compute)_(\d+)", arch)
     if number is None:
-        raise CompileError(f"an architecture is written sm_72, got {quoted(arch)}")
+        raise CompileError(f"an architecture is written sm_72 or compute_72, got {quoted(arch)}")
     for library in libraries():
         if int(number.group(1)) in library.archs:
             return library
@@ -177,13 +179,13 @@ def find_library(arch: str) -> Nvrtc:
 # ------------------------------------------------------------------------------------------------------------ compiler
 
 
-def compile_cubin(stem: str, defines: Mapping[str, Union[int, str]], arch: str) -> bytes:
+def compile_kernel(stem: str, defines: Mapping[str, Union[int, str]], arch: str) -> bytes:
     """The device code of a kernel, from disk if it was compiled before.
 
     Args:
         stem: Name of the kernel and of its file in `kernels/`.
         defines: Preprocessor definitions.
-        arch: Such as `sm_72`.
+        arch: `sm_72` for a cubin; `compute_72` for PTX, which the driver compiles when it loads it, for any newer GPU.
 
     Raises:
         CompileError: It does not compile, or there is nothing to compile it with.
@@ -191,13 +193,13 @@ def compile_cubin(stem: str, defines: Mapping[str, Union[int, str]], arch: str) 
     """
     library = find_library(arch)
     text = source(stem)
-    options = (*OPTIONS, f"--gpu-architecture={arch}", *(f"-D{key}={defines[key]}" for key in sorted(defines)))
-    entry = entry_name([text, options, library.version], ".cubin")
-    cubin = read_entry(entry)
-    if cubin is None:
-        cubin = library.compile(text, f"{stem}.cu", options)
-        write_entry(entry, cubin)
-    return cubin
+    options = (*OPTIONS, *(f"-D{key}={defines[key]}" for key in sorted(defines)))
+    entry = entry_name([text, arch, options, library.version], ".cubin")
+    code = read_entry(entry)
+    if code is None:
+        code = library.compile(text, f"{stem}.cu", arch, options)
+        write_entry(entry, code)
+    return code
 
 
 # ----------------------------------------------------------------------------------------------------------- resources

@@ -19,7 +19,7 @@ class Device(NamedTuple):
 
     Attributes:
         name: Key of its row, and of its tuned schedules (`config/tuned/<name>.json`).
-        arch: Compute capability as the compiler calls it: `sm_72`.
+        arch: Compute capability as the compiler calls it: `sm_72`; `compute_72` for PTX.
         multiprocessors: How many it has.
         shared_per_block: Shared memory that a block may have, opt-in included, bytes.
         shared_per_multiprocessor: Shared memory of all blocks on one multiprocessor, bytes.
@@ -49,7 +49,7 @@ class Device(NamedTuple):
     @property
     def capability(self) -> int:
         """Compute capability times ten: 72."""
-        return int(self.arch[3:])
+        return int(self.arch.partition("_")[2])
 
     @property
     def overlaps(self) -> bool:

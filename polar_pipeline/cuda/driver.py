@@ -91,6 +91,10 @@ def import_cupy() -> Any:
 class Driver:
     """The first GPU that this process may see (`CUDA_VISIBLE_DEVICES`).
 
+    Args:
+        device: What to treat it as; by default what it is. As a Jetson with PTX for its `arch` (`compute_72`), a larger
+            GPU runs the Jetson's code: its branches, schedules and launches, and its use of host memory.
+
     Attributes:
         name: As its maker calls it.
         device: Its limits.
@@ -100,7 +104,7 @@ class Driver:
         RuntimeError: CuPy cannot be imported.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: Optional[Device] = None) -> None:
         cupy = import_cupy()
         self._runtime, self._driver = cupy.cuda.runtime, cupy.cuda.driver
         self._errors = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError)
@@ -109,7 +113,7 @@ class Driver:
         except self._errors as err:
             raise DeviceError(f"no GPU: {err}") from err
         self.name: str = properties["name"].decode()
-        self.device: Device = from_properties(properties, board_model())
+        self.device: Device = device or from_properties(properties, board_model())
         # CuPy has no call for launches with attributes.
         self._launch_early: Optional[Any] = None
         if self.device.overlaps:
@@ -218,16 +222,16 @@ class Driver:
 
     # -- kernels ---------------------------------------------------------------------------------------------------
 
-    def load(self, cubin: bytes, name: str, shared: int) -> Kernel:
+    def load(self, code: bytes, name: str, shared: int) -> Kernel:
         """Device code onto the device.
 
         Args:
-            cubin: What `compile_cubin` gives.
+            code: What `compile_kernel` gives.
             name: The entry point.
             shared: Dynamic shared memory that launches will ask for, bytes.
         """
         self._call(self._runtime.free, 0)  # makes the runtime's context this thread's, which the driver's calls need
-        module: int = self._call(self._driver.moduleLoadData, cubin)
+        module: int = self._call(self._driver.moduleLoadData, code)
         function: int = self._call(self._driver.moduleGetFunction, module, name)
         if shared > _FREE_SHARED:
             self._call(self._driver.funcSetAttribute, function, _MAX_DYNAMIC_SHARED, shared)

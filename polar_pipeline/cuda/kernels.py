@@ -10,7 +10,7 @@ from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cpu.strips import cores
 from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.choice import choose, work_key
-from polar_pipeline.cuda.compile import compile_cubin, find_library, resources
+from polar_pipeline.cuda.compile import compile_kernel, find_library, resources
 from polar_pipeline.cuda.device import DEVICES, Device, occupancy
 from polar_pipeline.cuda.schedule import schedule_defines, shared_bytes
 from polar_pipeline.cuda.ssim import Similarity
@@ -130,7 +130,7 @@ def usages(device: Device) -> List[Usage]:
         jobs.setdefault((job.kernel, *sorted(job.flags.items())), job)
 
     def measure(job: _Job) -> Usage:
-        found = resources(compile_cubin(job.kernel, job.flags, device.arch))
+        found = resources(compile_kernel(job.kernel, job.flags, device.arch))
         shared = found.shared_bytes + job.shared
         share = occupancy(device, job.threads, found.registers, shared)
         return Usage(f"{job.kernel}: {job.text}", found.registers, shared, found.spill_bytes, share)
