@@ -79,9 +79,8 @@ def _pipeline(product: str, settings: Tuple[Tuple[str, Any], ...]) -> Pipeline:
     options = dict(settings)
     depth = options.pop("output_depth", "float32")
     types = PRODUCTS[product].ros_types
-    demosaic = "gradient" if options.get("resolution") == "full" else "auto"
     dtype = depth if len(types) > 1 else types[0]
-    return Pipeline(products=product, backend="cpu", threads=1, dtype=dtype, demosaic=demosaic, **options)
+    return Pipeline(products=product, backend="cpu", threads=1, dtype=dtype, **options)
 
 
 def product_of(stamp_ns: int, product: str, **settings: Any) -> np.ndarray:

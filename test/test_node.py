@@ -159,10 +159,7 @@ def test_products_are_the_pipelines(rig: Any, sensor: str, resolution: str, dept
     raw = mosaic()
     stamp = r.frame(raw, "bayer_rggb8")  # a tag that must not matter
     dtype = {name: depth if name in ("dolp", "aolp", "ssim_map") else PRODUCTS[name].ros_types[0] for name in PRODUCTS}
-    demosaic = "gradient" if resolution == "full" else "auto"
-    expected = Pipeline(sensor, tuple(PRODUCTS), resolution=resolution, dtype=dtype, demosaic=demosaic, backend="cpu")(
-        raw
-    )
+    expected = Pipeline(sensor, tuple(PRODUCTS), resolution=resolution, dtype=dtype, backend="cpu")(raw)
     for name, messages_heard in heard.items():
         wait_for(lambda found=messages_heard: found, name)
         message = messages_heard[0]
@@ -297,7 +294,7 @@ def test_changes_apply_to_the_next_frame(rig: Any) -> None:
     raw = mosaic(1)
     r.frame(raw)
     wait_for(lambda: len(heard) == 2, "full resolution")
-    options = {"resolution": "full", "dtype": "uint8", "demosaic": "gradient", "roi_offset": (1, 0)}
+    options = {"resolution": "full", "dtype": "uint8", "roi_offset": (1, 0)}
     assert (heard[0].encoding, heard[1].encoding, heard[1].header.frame_id) == ("32FC1", "mono8", "front")
     np.testing.assert_array_equal(pixels(heard[1]), Pipeline(products="dolp", **options, backend="cpu")(raw)["dolp"])
 

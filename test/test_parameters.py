@@ -8,7 +8,7 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from polar_pipeline import Pipeline
-from polar_pipeline.options import CHOICES
+from polar_pipeline.options import CHOICES, make_options
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import Limits
 from polar_pipeline.ros.fallback import RETRY_PERIOD, Fallback
@@ -101,10 +101,20 @@ def test_output_depth_is_for_products_with_a_choice(depth: str, dolp: str) -> No
     assert dtypes == {"intensity": "uint8", "stokes": "float32", "dolp": dolp, "ssim": "float32"}
 
 
-def test_live_demosaic_on_a_cpu() -> None:
-    assert settings(resolution="full", backend="cpu").options.interpolation == "gradient"
-    assert settings(resolution="full", backend="cpu", demosaic="adaptive").options.interpolation == "adaptive"
-    assert settings(resolution="half", backend="cpu").options.interpolation == "bilinear"
+@pytest.mark.parametrize("problem", [None, "no GPU"])
+@pytest.mark.parametrize("backend", CHOICES["backend"])
+@pytest.mark.parametrize("resolution", CHOICES["resolution"])
+@pytest.mark.parametrize("demosaic", CHOICES["demosaic"])
+def test_parameters_mean_the_same_everywhere(
+    demosaic: str, resolution: str, backend: str, problem: Optional[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node computes by the options that its parameters name, whatever the machine has; so does replay elsewhere."""
+    monkeypatch.setattr("polar_pipeline.pipeline.backend_problem", lambda _: problem)
+    chosen = {"demosaic": demosaic, "resolution": resolution, "backend": backend}
+    expected = make_options(products=tuple(PRODUCTS), **chosen)
+    for found in (settings(**chosen), settings(**chosen).on_cpu()):
+        assert (found.options.interpolation, found.options.debayer) == (expected.interpolation, expected.debayer)
+        assert found.options._replace(backend=backend) == expected
 
 
 def test_no_reference_without_ssim() -> None:

@@ -10,7 +10,6 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from polar_pipeline.display import MAX_GAIN, Display, make_display
 from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
-from polar_pipeline.pipeline import backend_problem
 from polar_pipeline.plan import expand
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import RANGES, Limits, make_limits
@@ -132,7 +131,9 @@ _TABLE = (
     _option("resolution", "'half': one output pixel per 2x2 superpixel. 'full': one per raw pixel."),
     _option("precision", "Arithmetic; 'fp16' needs the CUDA backend."),
     _option(
-        "demosaic", "Interpolation. 'auto': bilinear at half resolution; at full, gradient on a CPU, else adaptive."
+        "demosaic",
+        "Interpolation. 'auto': bilinear at half resolution, adaptive at full. On a CPU adaptive takes longer than a "
+        "camera's frame period at full size; 'gradient' is several times faster.",
     ),
     _option("co_sited", "At half resolution, interpolate the four angles to the superpixel's centre."),
     _option(
@@ -248,7 +249,7 @@ class Settings(NamedTuple):
     def on_cpu(self) -> Settings:
         """The same for the CPU backend."""
         precision = "auto" if self.options.precision == "fp16" else self.options.precision
-        return self._replace(options=_for_cpu(self.options._replace(backend="cpu", precision=precision)))
+        return self._replace(options=self.options._replace(backend="cpu", precision=precision))
 
     def arguments(self, products: Tuple[str, ...]) -> Dict[str, Any]:
         """The arguments of the `Pipeline` that makes these products."""
@@ -276,8 +277,6 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
     found = {name: row.checked(values[name]) for name, row in PARAMETERS.items()}
     chosen = {row.option: found[name] for name, row in PARAMETERS.items() if row.option}
     options = make_options(products=tuple(PRODUCTS), **chosen)
-    if options.backend == "cpu" or (options.backend == "auto" and backend_problem("cuda") is not None):
-        options = _for_cpu(options)
     limits = make_limits(**{name: found[f"quality.{name}"] for name in RANGES})
     own = {name: found[name] for name in ("threads", "queue_size", "output_depth", "frame_id", "jpeg_quality")}
     return Settings(
@@ -290,10 +289,3 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
         on_device_error=found["on_device_error"],
         **own,
     )
-
-
-def _for_cpu(options: Options) -> Options:
-    """Options with the demosaicing that `auto` is on a CPU in real time."""
-    if options.demosaic == "auto" and options.resolution == "full":
-        return options._replace(demosaic="gradient")  # adaptive takes longer than a camera's frame period
-    return options
