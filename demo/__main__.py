@@ -1,8 +1,8 @@
 """`make demo`: a camera's frames through the real node, to a report that a person can look at.
 
-Records a sample with the forward model, and the real frames of $POLAR_DATA (default ../shared/data) if there are any;
-starts the node; plays the sample into it at the camera's rate; records what it publishes: every number, and the images
-of each frame of the sample once. Writes demo/report.html and demo/contact_sheet.png, and prints the latency per stage.
+Records a sample, the real frames of the folder `frames` first, then scenes made with the forward model; starts the
+node; plays the sample into it at the camera's rate; records what it publishes: every number, and the images of each
+frame of the sample once. Writes demo/report.html and demo/contact_sheet.png, and prints the latency per stage.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from polar_pipeline.sensor import SENSORS, expose
 
 HERE = Path(__file__).parent
 OUTPUT = HERE / "output"
+#: Raw frames of an IMX250MZR.
+CAMERA_FRAMES = HERE.parent / "frames"
 SAMPLE, RECORDING = OUTPUT / "sample.mcap", OUTPUT / "recording.mcap"
 #: The camera: frames per second, and (height, width).
 RATE, SHAPE = 24.0, (2048, 2448)
@@ -58,15 +60,9 @@ class DemoError(Exception):
 # -------------------------------------------------------------------------------------------------------------- sample
 
 
-def real_frames() -> List[Path]:
-    """Raw frames of a real camera, if there are any on this machine."""
-    folder = Path(os.environ.get("POLAR_DATA") or HERE.parent.parent / "shared" / "data")
-    return sorted(folder.glob("*.png"))
-
-
 def sample_frames() -> Iterator[Tuple[str, np.ndarray]]:
-    """(name, mosaic) of every frame of the sample."""
-    for path in real_frames():
+    """(name, mosaic) of every frame of the sample, those of a real camera first."""
+    for path in sorted(CAMERA_FRAMES.glob("*.png")):
         yield path.stem, read_raw(path)
     rng = np.random.default_rng(0)
     for name in SCENES:

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import itertools
-import os
 import socket
 import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Callable, Iterator, List, Sequence
 
+import cv2
+import numpy as np
+
 ROOT = Path(__file__).resolve().parent.parent
 #: Seconds that a test waits for another thread or process; only how long a failing test takes.
 TIMEOUT = 30.0
 
 
-def data_folder() -> Path:
-    """Where real frames lie, if anywhere."""
-    return Path(os.environ.get("POLAR_DATA") or ROOT.parent / "shared" / "data")
+#: Raw frames of a real IMX250MZR, 8 bit.
+FRAMES = ROOT / "frames"
+REAL_FRAMES = ("imx250mzr_camera.png", "imx250mzr_fruits.png")
+
+
+@lru_cache(maxsize=None)
+def real_frame(name: str) -> np.ndarray:
+    """A raw frame of a real camera, (2048, 2448) uint8, read-only: every test gets the same array."""
+    raw = cv2.imread(str(FRAMES / name), cv2.IMREAD_UNCHANGED)
+    assert raw is not None, f"{FRAMES / name} cannot be read"
+    raw.flags.writeable = False
+    return raw
 
 
 #: ROS domains that a process of tests takes in turn: what one test leaves behind does not meet the next one.

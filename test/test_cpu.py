@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import data_folder
+from support import REAL_FRAMES, real_frame
 
 from polar_pipeline import Pipeline, RawFrame, reference
 from polar_pipeline.cpu import native, strips
@@ -245,13 +245,10 @@ def test_saturated_pixels_are_counted_for_any_product(products: Tuple[str, ...])
     assert out.invalid == (2, int("dolp" in products))
 
 
-@pytest.mark.parametrize("name", ["imx250mzr_camera.png", "imx250mzr_fruits.png"])
+@pytest.mark.parametrize("name", REAL_FRAMES)
 @pytest.mark.parametrize(("resolution", "demosaic"), [("half", "auto"), ("full", "adaptive"), ("full", "gradient")])
 def test_matches_reference_on_real_frames(name: str, resolution: str, demosaic: str) -> None:
-    path = data_folder() / name
-    if not path.exists():
-        pytest.skip(f"no {name} in {data_folder()} (POLAR_DATA)")
-    raw = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)[512:1024, 600:1200]
+    raw = real_frame(name)[512:1024, 600:1200]
     compare(RawFrame(np.ascontiguousarray(raw), 255), resolution=resolution, demosaic=demosaic)
 
 

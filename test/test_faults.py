@@ -10,7 +10,7 @@ from typing import Callable, NamedTuple, Tuple
 import cv2
 import numpy as np
 import pytest
-from support import data_folder
+from support import REAL_FRAMES, real_frame
 
 from polar_pipeline import SENSORS, Pipeline, RawFrame
 from polar_pipeline.layout import check_layout, offsets_of_polarizer
@@ -20,19 +20,16 @@ from polar_pipeline.scene import synthetic
 from polar_pipeline.sensor import expose
 
 MONO = SENSORS["IMX250MZR"]
-SOURCES = ("imx250mzr_camera.png", "imx250mzr_fruits.png", "spheres", "window")
+SOURCES = (*REAL_FRAMES, "spheres", "window")
 
 
 @pytest.fixture(scope="module", params=SOURCES)
 def good(request: pytest.FixtureRequest) -> np.ndarray:
     """A good raw frame."""
-    if not request.param.endswith(".png"):
-        stokes = synthetic(request.param, (1024, 1224))
-        return expose(stokes, MONO, full_well=10_000, read_noise=4, rng=np.random.default_rng(0))
-    path = data_folder() / request.param
-    if not path.exists():
-        pytest.skip(f"no {path.name} in {data_folder()} (POLAR_DATA)")
-    return cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+    if request.param in REAL_FRAMES:
+        return real_frame(request.param)
+    stokes = synthetic(request.param, (1024, 1224))
+    return expose(stokes, MONO, full_well=10_000, read_noise=4, rng=np.random.default_rng(0))
 
 
 def digital(raw: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any, Tuple
 
 import numpy as np
 import pytest
+from support import REAL_FRAMES, real_frame
 
 from polar_pipeline import SENSORS, Pipeline, RawFrame, Sensor
 from polar_pipeline.layout import check_layout, misfit, offsets_of_polarizer, tile_means
@@ -142,6 +143,15 @@ def test_a_mono_frame_fits_every_offset(offset: Tuple[int, int]) -> None:
     other = expose(np.stack([s0, *mirrored], -1), MONO.seen(offset), 16)
     # float32 rounding may move a number to the next of 65536 levels
     np.testing.assert_allclose(other.astype(int), expose(stokes, MONO, 16).astype(int), rtol=0, atol=1)
+
+
+@pytest.mark.parametrize("name", REAL_FRAMES)
+def test_a_frame_of_a_real_mono_camera(name: str) -> None:
+    raw = RawFrame(real_frame(name), 255)
+    for offset in product(range(2), repeat=2):
+        mono = check_layout(raw, options(MONO, roi_offset=offset))
+        assert (mono.fits, mono.text.split(";")[0]) == (None, "no contradiction")
+        assert check_layout(raw, options(COLOR, roi_offset=offset)).fits is None  # a scene may be grey
 
 
 @pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)

@@ -1,4 +1,4 @@
-"""The live node and replay make the same bytes of the same frames: real sensor frames where there are any."""
+"""The live node and replay make the same bytes of the same frames of a real camera."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
-from support import ROOT, data_folder, own_domain
+from support import FRAMES, REAL_FRAMES, ROOT, own_domain
 
-from polar_pipeline import SENSORS, scene, sensor
 from polar_pipeline.cli import main
 from polar_pipeline.doctor import transport_environment
 from polar_pipeline.products import PRODUCTS
@@ -29,15 +27,11 @@ NAMES = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
 
 @pytest.fixture
 def frames(tmp_path: Path) -> Path:
-    """A folder of two raw frames: the real ones, or a synthetic scene of two moments."""
+    """A folder of two raw frames, and nothing else."""
     folder = tmp_path / "frames"
     folder.mkdir()
-    real = sorted(data_folder().glob("imx250mzr_*.png"))
-    for path in real:
-        shutil.copy(path, folder)
-    for moment in range(0 if real else 2):
-        field = scene.synthetic(scene.SCENES[0], (512, 612), time=float(moment))
-        cv2.imwrite(str(folder / f"{moment}.png"), sensor.expose(field, SENSORS["IMX250MZR"]))
+    for name in REAL_FRAMES:
+        shutil.copy(FRAMES / name, folder)
     return folder
 
 
@@ -73,4 +67,4 @@ def test_live_is_replay_bit_for_bit(frames: Path, tmp_path: Path) -> None:
             np.testing.assert_array_equal(np.frombuffer(message.data, np.uint8), live[key], err_msg=key)
             seen.add(key)
     assert seen == set(live.files)
-    assert len(seen) == 2 * len(NAMES)
+    assert len(seen) == len(REAL_FRAMES) * len(NAMES)
