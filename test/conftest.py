@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from harness import COMPILER, Launch, gpu, gpu_driver, host
+from harness import COMPILER, GPUS, Launch, host, on_gpu
 
 
 def pytest_configure() -> None:
@@ -14,14 +14,14 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(params=[host, pytest.param(gpu, marks=pytest.mark.gpu)], ids=lambda launch: launch.__name__)
+@pytest.fixture(params=["host", *(pytest.param(name, marks=pytest.mark.gpu) for name in GPUS)])
 def launch(request: pytest.FixtureRequest) -> Launch:
-    """Where kernels run: compiled for the CPU, and on a GPU if there is one."""
-    if request.param is host and COMPILER is None:
-        pytest.skip("no C++ compiler (c++, or what CXX names)")
-    if request.param is gpu:
-        try:
-            gpu_driver()
-        except RuntimeError as err:
-            pytest.skip(str(err))
-    return request.param
+    """Where kernels run: compiled for the CPU; and on a GPU if there is one, also as a Jetson's code."""
+    if request.param == "host":
+        if COMPILER is None:
+            pytest.skip("no C++ compiler (c++, or what CXX names)")
+        return host
+    try:
+        return on_gpu(request.param)
+    except RuntimeError as err:
+        pytest.skip(str(err))

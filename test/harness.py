@@ -13,13 +13,14 @@ from collections import defaultdict
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Callable, Dict, Mapping, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from support import ROOT
 
 from polar_pipeline.cuda import schedule
-from polar_pipeline.cuda.compile import compile_kernel
+from polar_pipeline.cuda.compile import compile_kernel, find_library
+from polar_pipeline.cuda.device import Device, get_device
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.schedule import Schedule
 from polar_pipeline.cuda.work import FRAME, OUTPUTS, Work, defines
@@ -300,23 +301,53 @@ def host(
 _MARGIN = 256
 
 
+def _as_jetson(name: str) -> Device:
+    """A Jetson whose code is PTX, which the driver of any newer GPU compiles.
+
+    Its schedules, launches, branches below its compute capability and mapped host memory are a Jetson's. Other kinds of
+    memory are not tried: which one is faster means nothing on another GPU.
+    """
+    device = get_device(name)
+    return device._replace(arch=device.arch.replace("sm_", "compute_"), integrated=False, maps_host=True)
+
+
+#: What the GPU of this machine is used as: itself, with copies in its memory; or a Jetson.
+GPUS: Dict[str, Optional[Device]] = {
+    "gpu": None,
+    "gpu-as-xavier": _as_jetson("xavier"),
+    "gpu-as-orin": _as_jetson("orin"),
+}
+
+
 @lru_cache(maxsize=None)
-def gpu_driver() -> Driver:
+def gpu_driver(name: str = "gpu") -> Driver:
     """The GPU.
 
+    Args:
+        name: Of what it is used as: a key of `GPUS`.
+
     Raises:
-        RuntimeError: There is none.
+        RuntimeError: There is none, or no compiler for it.
     """
-    return Driver()
+    driver = Driver(GPUS[name])
+    find_library(driver.device.arch)
+    return driver
 
 
 def launch_on_gpu(
-    cubin: bytes, name: str, make_frame: MakeFrame, grid: Grid, buffers: Mapping[str, np.ndarray], poison: int
+    driver: Driver,
+    code: bytes,
+    name: str,
+    make_frame: MakeFrame,
+    grid: Grid,
+    buffers: Mapping[str, np.ndarray],
+    poison: int,
 ) -> None:
     """Run a kernel once on the GPU; bytes around the buffers must stay as they are.
 
     Args:
-        cubin: The kernel as compiled for the GPU.
+        driver: The GPU.
+        code: The kernel as compiled for it.
         name: Its entry point.
         make_frame: Makes the kernel's argument.
         grid: Launch parameters.
@@ -326,8 +357,7 @@ def launch_on_gpu(
     Raises:
         KernelError: It wrote outside of a buffer.
     """
-    driver = gpu_driver()
-    kernel = driver.load(cubin, name, grid.shared_bytes)
+    kernel = driver.load(code, name, grid.shared_bytes)
     held = {name: np.pad(array.reshape(-1), _MARGIN, constant_values=poison) for name, array in buffers.items()}
     addresses = {name: driver.malloc(array.nbytes) for name, array in held.items()}
     for name, array in held.items():
@@ -349,17 +379,27 @@ def launch_on_gpu(
             buffers[name][...] = array[_MARGIN:-_MARGIN].reshape(buffers[name].shape)
 
 
-def gpu(
-    program: Program,
-    make_frame: MakeFrame,
-    grid: Grid,
-    buffers: Mapping[str, np.ndarray],
-    reverse: bool,  # noqa: ARG001 (the GPU has its own order)
-    poison: int,
-) -> None:
-    """`Launch` on the GPU."""
-    cubin = compile_kernel(program.stem, dict(program.definitions), gpu_driver().device.arch)
-    launch_on_gpu(cubin, program.stem, make_frame, grid, buffers, poison)
+def on_gpu(name: str) -> Launch:
+    """`Launch` on the GPU, used as a key of `GPUS` says.
+
+    Raises:
+        RuntimeError: There is none, or no compiler for it.
+    """
+    driver = gpu_driver(name)
+
+    def launch(
+        program: Program,
+        make_frame: MakeFrame,
+        grid: Grid,
+        buffers: Mapping[str, np.ndarray],
+        reverse: bool,  # noqa: ARG001 (the GPU has its own order)
+        poison: int,
+    ) -> None:
+        code = compile_kernel(program.stem, dict(program.definitions), driver.device.arch)
+        launch_on_gpu(driver, code, program.stem, make_frame, grid, buffers, poison)
+
+    launch.__name__ = name
+    return launch
 
 
 def output_shape(work: Work, name: str, frames: int) -> Tuple[int, ...]:
@@ -377,7 +417,7 @@ def run(
     """Run a work on frames, in every order of `VARIANTS`.
 
     Args:
-        launch: `host` or `gpu`.
+        launch: `host`, or what `on_gpu` gives.
         work: What to do; its size is the frames'.
         plan: How.
         raws: The frames, each of `step` bytes a row; the last row may be shorter.

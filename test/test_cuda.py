@@ -16,13 +16,13 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Tuple
 
 import numpy as np
 import pytest
-from harness import COMPILER, KERNELS, Grid, aligned, build, launch_on_host
+from harness import COMPILER, GPUS, KERNELS, Grid, aligned, build, gpu_driver, launch_on_host
 
 from polar_pipeline import FrameError, Pipeline, RawFrame, doctor, pipeline, reference
 from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.compile import CompileError, compile_kernel
-from polar_pipeline.cuda.device import get_device
+from polar_pipeline.cuda.device import Device, get_device
 from polar_pipeline.cuda.driver import DeviceError, DeviceLostError, DeviceMemoryError, Driver, Kernel
 from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, Slot, device_bytes
 from polar_pipeline.cuda.partition import partitions
@@ -48,20 +48,25 @@ def mosaic(seed: int, top: int = 200) -> np.ndarray:
 class HostDriver:
     """`Driver` without a GPU.
 
+    Args:
+        device: What it stands for.
+
     Attributes:
         capacity: Bytes of "device" memory.
         lost: Whether the device is gone: everything but giving back fails.
         held: Address -> every memory that kernels may touch.
+        slow: Which memory, `host` or `device`, the first launch is slow on.
         others_first: Whether streams that nobody waits for run ahead, the newest first, or stay behind: nothing but
             `follow` orders them.
     """
 
     name = "stand-in"
 
-    def __init__(self, name: str) -> None:
-        self.device = get_device(name)
+    def __init__(self, device: Device) -> None:
+        self.device = device
         self.capacity = 1 << 30
         self.lost = False
+        self.slow = ""
         self.others_first = True
         self.held: Dict[int, np.ndarray] = {}
         self.on_device: Dict[int, int] = {}
@@ -187,23 +192,37 @@ class HostDriver:
 
         def start() -> None:
             memory = {str(begin): self.held[begin] for begin in {self._begin(place) for place in places}}
+            if frame.dtype == FRAME and self.slow == ("device" if int(frame["raw"]) in self.on_device else "host"):
+                self._clock += 1000
             launch_on_host(self._kernels[kernel.module], lambda _: frame, Grid(grid, threads, shared), memory)
 
         self._enqueue(stream, start)
 
 
-@pytest.fixture(params=["xavier", "h200", pytest.param("gpu", marks=pytest.mark.gpu)])
+#: Devices with one kind of memory each, so that it is not chosen by a measurement.
+MAPPED = get_device("xavier")._replace(integrated=False)
+COPIED = get_device("h200")
+STAND_INS = ["stand-in, mapped memory", "stand-in, copies"]
+on_gpus = [pytest.param(name, marks=pytest.mark.gpu) for name in GPUS]
+
+
+def real_driver(name: str) -> Driver:
+    """A GPU by its name in `GPUS`; skips the test where there is none, or no compiler for it."""
+    try:
+        return gpu_driver(name)
+    except RuntimeError as err:
+        pytest.skip(str(err))
+
+
+@pytest.fixture(params=[*STAND_INS, *on_gpus])
 def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A stand-in for a GPU that maps host memory and for one that copies it, and a real one."""
-    if request.param == "gpu":
-        try:
-            return Driver()
-        except RuntimeError as err:
-            pytest.skip(str(err))
+    """A stand-in for a GPU that maps host memory and for one that copies it; a real GPU as itself and as Jetsons."""
+    if request.param in GPUS:
+        return real_driver(request.param)
     if COMPILER is None:
         pytest.skip("needs a C++ compiler")
     monkeypatch.setattr(backend, "compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode())
-    return HostDriver(request.param)
+    return HostDriver(MAPPED if "mapped" in request.param else COPIED)
 
 
 def make(driver: Any, products: Any = ("intensity", "dolp"), **options: Any) -> CudaBackend:
@@ -436,9 +455,9 @@ def test_similarity_from_the_mosaic_stores_no_images(
     """The way that is not predicted to be the faster one is right, too."""
     sizes: List[Sizes] = []
 
-    def buffers(driver: Any, needed: Sizes) -> FrameBuffers:
+    def buffers(driver: Any, needed: Sizes, maps_host: bool) -> FrameBuffers:
         sizes.append(needed)
-        return FrameBuffers(driver, needed)
+        return FrameBuffers(driver, needed, maps_host)
 
     monkeypatch.setattr(
         backend, "partitions", lambda *call: sorted(partitions(*call), key=lambda way: way.is_fused != is_fused)
@@ -562,15 +581,15 @@ def test_memory_is_planned() -> None:
     assert device_bytes(SIZES, maps_host=True) == SLOTS * (304 + 8), "kernels work on the host's memory"
 
 
-@pytest.mark.parametrize("name", ["xavier", "h200"])
-def test_memory_is_what_was_planned_and_given_back(name: str) -> None:
-    driver = HostDriver(name)
-    buffers = FrameBuffers(driver, SIZES)  # type: ignore[arg-type]
-    assert sum(driver.on_device.values()) == device_bytes(SIZES, driver.device.maps_host)
+@pytest.mark.parametrize("maps_host", [False, True])
+def test_memory_is_what_was_planned_and_given_back(maps_host: bool) -> None:
+    driver = HostDriver(get_device("xavier"))
+    buffers = FrameBuffers(driver, SIZES, maps_host)  # type: ignore[arg-type]
+    assert sum(driver.on_device.values()) == device_bytes(SIZES, maps_host)
     slots = [buffers.take() for _ in range(SLOTS)]
     assert len({slot.raw.ctypes.data for slot in slots}) == SLOTS
     assert len({slot.stream for slot in slots}) == SLOTS
-    if driver.device.maps_host:
+    if maps_host:
         assert all(slot.raw_pointer == slot.raw.ctypes.data for slot in slots)
         assert all(slot.reference_pointer == slot.reference.ctypes.data for slot in slots)
     buffers.close()
@@ -579,7 +598,7 @@ def test_memory_is_what_was_planned_and_given_back(name: str) -> None:
 
 
 def test_too_little_memory_says_what_is_needed_and_a_smaller_one_works() -> None:
-    driver = HostDriver("h200")
+    driver = HostDriver(COPIED)
     driver.capacity = 20_000
     with pytest.raises(DeviceMemoryError, match=f"{SLOTS} frames need {SLOTS * 15_008} bytes.*15000"):
         FrameBuffers(driver, Sizes(15_000, {}, {}))  # type: ignore[arg-type]
@@ -587,10 +606,76 @@ def test_too_little_memory_says_what_is_needed_and_a_smaller_one_works() -> None
     FrameBuffers(driver, Sizes(5_000, {}, {})).close()  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def integrated(monkeypatch: pytest.MonkeyPatch) -> HostDriver:
+    """A stand-in that shares its memory with the CPU."""
+    if COMPILER is None:
+        pytest.skip("needs a C++ compiler")
+    monkeypatch.setattr(backend, "compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode())
+    return HostDriver(get_device("xavier"))
+
+
+@pytest.mark.parametrize("mode", ["consistency", "reference", "temporal"])
+@pytest.mark.parametrize("slow", ["host", "device"])
+def test_the_memory_that_is_faster_is_used(integrated: HostDriver, slow: str, mode: str) -> None:
+    """As measured when the first frame is prepared for, per format; nothing of the measurement shows afterwards."""
+    integrated.slow = slow
+    products = ("intensity", "ssim_map", "ssim")
+    images = [np.random.default_rng(seed).random((16, 24)).astype(np.float32) for seed in range(2)]
+    other = images[0] if mode == "reference" else None
+    made = make(integrated, products, ssim_mode=mode)
+    assert made.device == "cuda (stand-in, sm_72)"
+    made.prepare(FRAMES["u8"])
+    of_one = sum(integrated.on_device.values())
+    assert made.device.endswith("copies in device memory)" if slow == "host" else "host memory mapped)")
+    first = run(made, FRAMES["u8"], other)
+    if mode == "temporal":
+        assert np.isnan(first.products["ssim"]), "there is no frame before the first"
+    else:
+        assert_similarity(first, expected(FRAMES["u8"], products, other, ssim_mode=mode))
+    for frame in FRAMES.values():
+        wanted = expected(frame.unpack(), "intensity")["intensity"]
+        np.testing.assert_allclose(run(made, frame, other).products["intensity"], wanted, atol=2e-3)
+    assert sum(integrated.on_device.values()) > of_one
+    made.close()
+    assert not integrated.on_device
+
+
+def test_without_room_for_copies_host_memory_is_mapped(integrated: HostDriver) -> None:
+    integrated.slow = "host"
+    integrated.capacity = 100
+    made = make(integrated, "intensity")
+    np.testing.assert_allclose(
+        run(made, FRAMES["u8"]).products["intensity"], expected(FRAMES["u8"], "intensity")["intensity"], atol=2e-3
+    )
+    assert made.device.endswith("host memory mapped)")
+    made.close()
+    assert not integrated.on_device
+
+
+@pytest.mark.parametrize("fails_at", range(1, 60, 7))
+def test_a_measurement_that_fails_gives_everything_back(
+    integrated: HostDriver, fails_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, calls, record = make(integrated, "intensity"), [0], integrated.record
+
+    def failing(event: int, stream: int) -> None:
+        calls[0] += 1
+        if calls[0] == fails_at:
+            raise DeviceError("a call to the GPU failed")
+        record(event, stream)
+
+    monkeypatch.setattr(integrated, "record", failing)
+    with pytest.raises(DeviceError):
+        made.prepare(FRAMES["u8"])
+    assert not integrated.on_device
+    monkeypatch.undo()
+
+
 # ------------------------------------------------------------------------------------------------------------ failures
 
 
-@pytest.mark.parametrize("driver", ["xavier", "h200"], indirect=True)
+@pytest.mark.parametrize("driver", STAND_INS, indirect=True)
 def test_a_lost_device_is_said_and_a_new_backend_works(driver: HostDriver) -> None:
     made = make(driver, "intensity")
     held = run(made, FRAMES["u8"]).products["intensity"]
@@ -865,15 +950,11 @@ def test_the_frame_structure_is_packed_as_in_c() -> None:
 # ------------------------------------------------------------------------------------------------- on a real GPU alone
 
 
-@pytest.fixture
-def real() -> Driver:
-    try:
-        return Driver()
-    except RuntimeError as err:
-        pytest.skip(str(err))
+@pytest.fixture(params=on_gpus)
+def real(request: pytest.FixtureRequest) -> Driver:
+    return real_driver(request.param)
 
 
-@pytest.mark.gpu
 def test_gpu_out_of_memory_and_after(real: Driver) -> None:
     import cupy
 
@@ -892,7 +973,6 @@ def test_gpu_out_of_memory_and_after(real: Driver) -> None:
     made.close()
 
 
-@pytest.mark.gpu
 def test_gpu_launches_that_overlap_are_as_single_ones(real: Driver) -> None:
     """Frames chained in one stream, each in two launches and with its own memory, against a wait after every launch."""
     options = make_options("IMX250MYR", "angle_0,intensity,dolp,ssim_map,ssim", "uint8", co_sited=False)
@@ -980,7 +1060,7 @@ print("closed")
 """
 
 
-@pytest.mark.gpu
+@pytest.mark.parametrize("real", on_gpus[:1], indirect=True)
 @pytest.mark.usefixtures("real")
 def test_gpu_after_a_fault() -> None:
     """In a process of its own, which a fault spoils for good."""

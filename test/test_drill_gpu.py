@@ -23,6 +23,7 @@ from support import wait_for
 from test_cuda import HostDriver
 
 from polar_pipeline.cuda import backend
+from polar_pipeline.cuda.device import get_device
 from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.ros.node import PolarNode, run
 
@@ -37,7 +38,7 @@ class FailingDriver(HostDriver):
     """The stand-in for a GPU, for the two threads of a node, with faults."""
 
     def __init__(self) -> None:
-        super().__init__("xavier")
+        super().__init__(get_device("xavier"))
         self._fault = ""
         self._lock = threading.RLock()
 

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 import cv2
 import numpy as np
 import pytest
-from harness import COMPILER, Launch, Outputs, host, program_of, prune_cache, run
+from harness import COMPILER, Launch, Outputs, program_of, prune_cache, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -410,7 +410,7 @@ def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
     ahead = [
         pool.submit(compile_case, item.callspec.params["case"], COUNTS[item.originalname])
         for item in request.session.items
-        if item.module is request.module and item.callspec.params.get("launch") is host
+        if item.module is request.module and item.callspec.params.get("launch") == "host"
     ]
     yield
     for build in ahead:

@@ -204,7 +204,7 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     required = {re.split(r"[ <>=;]", line)[0] for line in fields.get_all("Requires-Dist") if "extra ==" not in line}
     readers = {"rosbags", "mcap", "lz4", "zstandard", "ruamel.yaml"}
     assert required == {"numpy", "opencv-python-headless", "tqdm", "ddsketch", *readers}
-    assert {"ros", "cuda11", "cuda12", "cuda13", "dev"} == set(fields.get_all("Provides-Extra"))
+    assert {"ros", "cuda11", "cuda12", "cuda13", "dev", "tune"} == set(fields.get_all("Provides-Extra"))
     assert all(name in scripts for name in ("polar_pipeline_node", "polar_pipeline_rig", "polar-pipeline"))
 
 

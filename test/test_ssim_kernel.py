@@ -12,6 +12,7 @@ from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 import numpy as np
 import pytest
 from harness import (
+    GPUS,
     VARIANTS,
     Grid,
     Launch,
@@ -56,7 +57,11 @@ def run(launch: Launch, work: Similarity, plan: Schedule, x: np.ndarray, y: np.n
 
 
 def run_on(launch: Launch, work: Similarity, plan: Schedule, inputs: Mapping[str, np.ndarray]) -> Found:
-    """The same of what the kernel reads, by the name in its argument."""
+    """The same of what the kernel reads, by the name in its argument; skips what a Jetson cannot do."""
+    device = GPUS.get(launch.__name__)
+    missing = ssim.supports(plan.window, work, device) if device else None
+    if missing:
+        pytest.skip(f"on {launch.__name__}: {missing}")
     frames = len(inputs["first"])
     size = frames * int(np.prod(work.map_size)) * (np.dtype(work.map_dtype).itemsize if work.map_dtype else 0)
     sizes = {

@@ -83,6 +83,8 @@ def fixture_tuner(monkeypatch: pytest.MonkeyPatch) -> Tuner:
     monkeypatch.setitem(sys.modules, "kernel_tuner", tuner)
     driver = SimpleNamespace(device=XAVIER, host_array=lambda shape, dtype: np.full(shape, 7, dtype))
     monkeypatch.setattr(module, "Driver", lambda: driver)
+    mapped = SimpleNamespace(maps_host=True, close=lambda: None)
+    monkeypatch.setattr(module, "make_launch", lambda *_: mapped)
     return tuner
 
 

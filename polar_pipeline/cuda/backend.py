@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import suppress
 from functools import lru_cache
@@ -24,8 +25,12 @@ from polar_pipeline.sensor import Frame, PackedFrame, RawFrame
 
 #: Formats of frames that are kept ready.
 _KEPT = 4
+#: Frames whose times count where kinds of memory are compared, and those before them, which find cold caches.
+_MEASURED, _WARM_UP = 5, 2
 #: Place of a mark in `Slot.marks`.
 _COMPUTED = 3
+#: Raw formats of one number per pixel -> its type.
+_PIXEL_TYPES = {"u8": "uint8", "u16": "uint16"}
 #: Shape and type of an array.
 _Kind = Tuple[Tuple[int, ...], str]
 
@@ -107,6 +112,10 @@ class Launch:
             predicted to be faster from the mosaic.
         plan: What to compute.
         options: How.
+        maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
+
+    Attributes:
+        maps_host: The same.
 
     Raises:
         CompileError: A kernel does not compile.
@@ -114,9 +123,10 @@ class Launch:
         ScheduleError: No schedule fits the device.
     """
 
-    def __init__(self, driver: Driver, work: Work, plan: Plan, options: Options) -> None:
+    def __init__(self, driver: Driver, work: Work, plan: Plan, options: Options, maps_host: bool) -> None:
         self._driver = driver
-        chosen = partitions(work, plan, options, driver.device)[0]
+        self.maps_host = maps_host
+        chosen = partitions(work, plan, options, driver.device._replace(maps_host=maps_host))[0]
         self._work = work = chosen.work
         self._mode = options.ssim_mode
         self._is_fused = chosen.is_fused
@@ -145,7 +155,8 @@ class Launch:
             outputs = {
                 name: int(np.prod(shape)) * np.dtype(dtype).itemsize for name, (shape, dtype) in self._kinds.items()
             }
-            self._buffers = FrameBuffers(driver, Sizes(work.height * self._step, outputs, scratch, reference))
+            sizes = Sizes(work.height * self._step, outputs, scratch, reference)
+            self._buffers = FrameBuffers(driver, sizes, maps_host)
         except RuntimeError:
             self._unload()
             raise
@@ -189,9 +200,8 @@ class Launch:
         """Put a frame's work into its stream, its reference too if it is new; gives whether SSIM compares."""
         driver, stream = self._driver, slot.stream
         start, uploaded, polarized, computed, done = slot.marks
-        maps_host = driver.device.maps_host
         driver.record(start, stream)
-        if not maps_host:
+        if not self.maps_host:
             driver.upload(slot.raw_pointer, slot.raw, stream)
             if is_new:
                 driver.upload(slot.reference_pointer, slot.reference, stream)
@@ -200,7 +210,7 @@ class Launch:
         if self._former is not None:  # its S0 is read, and what it read itself is overwritten
             driver.follow(stream, self._former.marks[_COMPUTED])
         hold = {name: array.ctypes.data for name, array in slot.hold.items()}
-        places = {**(hold if maps_host else slot.outputs), **slot.scratch}
+        places = {**(hold if self.maps_host else slot.outputs), **slot.scratch}
         self._frame["raw"], self._frame["counts"] = slot.raw_pointer, slot.counts_pointer
         for name in self._work.dtypes:
             self._frame["out"][OUTPUTS.index(name)] = places[name]
@@ -209,7 +219,7 @@ class Launch:
         driver.record(polarized, stream)
         is_compared = self._compare(slot, places)
         driver.record(computed, stream)
-        if not maps_host:
+        if not self.maps_host:
             for name, array in slot.hold.items():
                 if is_compared or self._comparison is None or name not in self._comparison.kinds:
                     driver.download(array, slot.outputs[name], stream)
@@ -289,6 +299,29 @@ class Launch:
             del timings["ssim"]
         return timings
 
+    def measure(self, buffers: Buffers) -> float:
+        """Seconds that a frame takes, from the caller's array to the caller's arrays: the median of a few, of noise.
+
+        Args:
+            buffers: Where pinned arrays for the outputs come from.
+
+        Raises:
+            DeviceMemoryError: The device is too small.
+            DeviceLostError: The device stopped working.
+        """
+        noise, (height, width) = np.random.default_rng(0), (self._work.height, self._work.width)
+        if self._work.raw_format in _PIXEL_TYPES:  # saturated pixels are rare in practice, and slower
+            dtype = np.dtype(_PIXEL_TYPES[self._work.raw_format])
+            rows = noise.integers(0, 1 + self._work.full_scale * 4 // 5, (height, width), dtype)
+        else:
+            rows = noise.integers(0, 256, (height, self._step), np.uint8)
+        reference = np.zeros(self._work.output_size, np.float32) if self._mode == "reference" else None
+        try:
+            frames = [self.collect(self.submit(rows, buffers, reference)) for _ in range(_WARM_UP + _MEASURED)]
+        finally:
+            self.forget()
+        return float(np.median([sum(timings.values()) for timings in frames[_WARM_UP:]]))
+
     def close(self) -> None:
         """Give everything back."""
         self._buffers.close()
@@ -300,10 +333,52 @@ class Launch:
             self._comparison.close()
 
 
+def make_launch(driver: Driver, work: Work, plan: Plan, options: Options, buffers: Buffers) -> Launch:
+    """What works on frames of a format; on an integrated GPU with the faster one of both kinds of memory, as measured.
+
+    Such a GPU reads what the CPU wrote without a copy, but does not cache it (NVIDIA, CUDA for Tegra): which of both
+    costs less depends on the device, and on how often kernels read a line again.
+
+    Args:
+        driver: The device.
+        work: See `Launch`.
+        plan: What to compute.
+        options: How.
+        buffers: Where pinned arrays for the outputs come from.
+
+    Raises:
+        CompileError: A kernel does not compile.
+        DeviceError: The device is too small, or stopped working.
+        ScheduleError: No schedule fits the device.
+    """
+
+    def make(maps_host: bool) -> Launch:
+        return Launch(driver, work, plan, options, maps_host)
+
+    if not driver.device.integrated:
+        return make(driver.device.maps_host)
+    seconds: Dict[Launch, float] = {}
+    chosen: Optional[Launch] = None
+    try:
+        mapped = make(True)
+        seconds[mapped] = math.inf
+        seconds[mapped] = mapped.measure(buffers)
+        with suppress(DeviceMemoryError):  # copies take more
+            copied = make(False)
+            seconds[copied] = math.inf
+            seconds[copied] = copied.measure(buffers)
+        chosen = min(seconds, key=seconds.__getitem__)
+        return chosen
+    finally:
+        for launch in seconds:
+            if launch is not chosen:
+                launch.close()
+
+
 def _row_bytes(work: Work) -> int:
     """Bytes of a raw row without padding."""
-    if work.raw_format in ("u8", "u16"):
-        return work.width * {"u8": 1, "u16": 2}[work.raw_format]
+    if work.raw_format in _PIXEL_TYPES:
+        return work.width * np.dtype(_PIXEL_TYPES[work.raw_format]).itemsize
     whole = work.width + work.width % 2 if work.raw_format == "12packed" else work.width
     return (3 * whole + 1) // 2
 
@@ -333,8 +408,12 @@ class CudaBackend:
 
     @property
     def device(self) -> str:
-        """What it runs on, for people."""
-        return f"cuda ({self._driver.name}, {self._driver.device.arch})"
+        """What it runs on, as text; where it was measured on frames, whether it works on the host's memory."""
+        facts = [self._driver.name, self._driver.device.arch]
+        if self._driver.device.integrated and self._launches:
+            latest = list(self._launches.values())[-1]
+            facts.append("host memory mapped" if latest.maps_host else "copies in device memory")
+        return f"cuda ({', '.join(facts)})"
 
     def is_ready(self, frame: Frame) -> bool:
         """Whether the kernel for frames like this one is compiled and loaded."""
@@ -355,7 +434,7 @@ class CudaBackend:
         launch = self._launches.pop(key, None)
         if launch is None:
             work = make_work(self._plan, self._options, *key)
-            launch = Launch(self._driver, work, self._plan, self._options)
+            launch = make_launch(self._driver, work, self._plan, self._options, self._pinned)
         if len(self._launches) >= _KEPT:
             idle = next((key for key, row in self._launches.items() if not row.is_busy), None)
             if idle is not None:

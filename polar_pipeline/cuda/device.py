@@ -30,7 +30,8 @@ class Device(NamedTuple):
         bandwidth_gbs: Peak of its memory, 1e9 bytes per second.
         integrated: Whether it shares its memory with the CPU.
         maps_host: Whether kernels work on pinned host memory where it lies, rather than on copies in device memory.
-            An integrated GPU does not cache it (NVIDIA, CUDA for Tegra), so bytes that are read again come from memory.
+            An integrated GPU does not cache it (NVIDIA, CUDA for Tegra), so bytes that are read again come from memory;
+            which is faster there is measured on the first frame (`CudaBackend`), and this holds until then.
     """
 
     name: str

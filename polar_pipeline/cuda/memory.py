@@ -44,8 +44,13 @@ def device_bytes(sizes: Sizes, maps_host: bool) -> int:
 class Slot:
     """The place of one frame: its raw bytes on host and device, its outputs on the device, its own stream and marks.
 
-    On a device that maps host memory the raw bytes and the reference have one place, and outputs none: kernels write
-    where the caller reads.
+    Where host memory is mapped, the raw bytes and the reference have one place, and outputs none: kernels write where
+    the caller reads.
+
+    Args:
+        driver: The device.
+        sizes: What the frame takes.
+        maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
 
     Attributes:
         raw: (raw,) uint8, pinned: what is filled with a frame.
@@ -62,14 +67,13 @@ class Slot:
         hold: The arrays that the frame under way here fills; empty once its result was taken.
     """
 
-    def __init__(self, driver: Driver, sizes: Sizes) -> None:
+    def __init__(self, driver: Driver, sizes: Sizes, maps_host: bool = False) -> None:
         self._driver = driver
         self._pointers: List[int] = []
         self.stream = driver.make_stream()
         self.marks = [driver.make_event() for _ in range(5)]
         self.hold: Dict[str, np.ndarray] = {}
         self.version = 0
-        maps_host = driver.device.maps_host
         try:
             self.raw: np.ndarray = driver.host_array((sizes.raw,), "uint8")
             self.counts: np.ndarray = driver.host_array((COUNTERS,), "uint32")
@@ -111,22 +115,23 @@ class FrameBuffers:
     Args:
         driver: The device.
         sizes: What one frame takes.
+        maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
 
     Raises:
         DeviceMemoryError: They do not fit; the text gives need and what is free.
     """
 
-    def __init__(self, driver: Driver, sizes: Sizes) -> None:
+    def __init__(self, driver: Driver, sizes: Sizes, maps_host: bool = False) -> None:
         self._slots: List[Slot] = []
         self._next = 0
         try:
             for _ in range(SLOTS):
-                self._slots.append(Slot(driver, sizes))
+                self._slots.append(Slot(driver, sizes, maps_host))
         except DeviceError as err:
             self.close()
             if not isinstance(err, DeviceMemoryError):
                 raise
-            need = device_bytes(sizes, driver.device.maps_host)
+            need = device_bytes(sizes, maps_host)
             raise DeviceMemoryError(f"{SLOTS} frames need {need} bytes on the device: {err}") from err
 
     def take(self) -> Slot:

@@ -10,6 +10,7 @@ import numpy as np
 
 from polar_pipeline.cuda import schedule as polarization
 from polar_pipeline.cuda import ssim
+from polar_pipeline.cuda.backend import make_launch
 from polar_pipeline.cuda.choice import AnyWork, Measured, candidates, keep, work_key
 from polar_pipeline.cuda.compile import OPTIONS, source
 from polar_pipeline.cuda.driver import DeviceError, Driver
@@ -18,6 +19,7 @@ from polar_pipeline.cuda.schedule import Schedule
 from polar_pipeline.cuda.ssim import COMPARISON, Similarity
 from polar_pipeline.cuda.work import CAMERA_FORMATS, FRAME, OUTPUTS, PAIRS, Work, defines, work_of
 from polar_pipeline.options import Options
+from polar_pipeline.output import Buffers
 from polar_pipeline.plan import MOSAIC, make_plan
 
 _SEED = 20240229
@@ -32,8 +34,9 @@ _SUM_ERROR = 1e-5
 def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, int]) -> Dict[str, Measured]:
     """Measure every candidate of each launch and write the fastest into `config/tuned/<device>.json`.
 
-    Where SSIM can start from the mosaic, the launches of both ways are measured. Every configuration's outputs must be
-    those of its kernel's first one before it is timed.
+    Kernels work on the kind of memory that the backend takes for these options on this machine. Where SSIM can start
+    from the mosaic, the launches of both ways are measured. Every configuration's outputs must be those of its kernel's
+    first one before it is timed.
 
     Args:
         options: What to compute and how.
@@ -53,17 +56,20 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
         cupy: Any = importlib.import_module("cupy")
         tuner: Any = importlib.import_module("kernel_tuner")
     except ImportError as err:
-        raise RuntimeError(f"tune needs CuPy and Kernel Tuner (pip install kernel-tuner): {err}") from err
+        raise RuntimeError(f"tune needs CuPy and Kernel Tuner (pip extra tune): {err}") from err
     try:
-        memory = _Memory(cupy, Driver())
+        driver = Driver()
     except DeviceError as err:
         raise RuntimeError(f"tune needs a GPU: {err}") from err
-    device = memory.device
-    if device.name != device_name:
-        raise RuntimeError(f"the GPU of this machine is {device.name}, not {device_name}")
-    asked = work_of(options, raw_format, size)
+    if driver.device.name != device_name:
+        raise RuntimeError(f"the GPU of this machine is {driver.device.name}, not {device_name}")
+    asked, plan = work_of(options, raw_format, size), make_plan(options.products)
+    launch = make_launch(driver, asked, plan, options, Buffers(driver.host_array))
+    launch.close()
+    memory = _Memory(cupy, driver, launch.maps_host)
+    device = driver.device._replace(maps_host=launch.maps_host)
     found = {}
-    for way in partitions(asked, make_plan(options.products), options, device):
+    for way in partitions(asked, plan, options, device):
         trials: List[_Trial] = [_First(memory, way.work, options.min_intensity)]
         if way.similarity is not None:
             trials.append(_Second(memory, way.similarity))
@@ -74,12 +80,12 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
 
 
 class _Memory:
-    """Arrays where the backend would have them: what the host sees is pinned host memory on a device that maps it."""
+    """Arrays where the backend has them: what the host sees lies in pinned host memory where kernels work on that."""
 
-    def __init__(self, cupy: Any, driver: Driver) -> None:
+    def __init__(self, cupy: Any, driver: Driver, maps_host: bool) -> None:
         self._cupy = cupy
         self._driver = driver
-        self.device = driver.device
+        self._maps_host = maps_host
 
     def own(self, array: np.ndarray) -> Any:
         """A copy that only the device sees."""
@@ -87,7 +93,7 @@ class _Memory:
 
     def shared(self, array: np.ndarray) -> Any:
         """A copy of what the host fills or reads."""
-        if not self.device.maps_host:
+        if not self._maps_host:
             return self.own(array)
         pinned = self._driver.host_array(array.shape, array.dtype.str)
         np.copyto(pinned, array)
