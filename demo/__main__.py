@@ -16,6 +16,7 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
@@ -208,8 +209,10 @@ def contact_sheet(samples: Dict[str, Sample]) -> np.ndarray:
         for name in IMAGES:
             cell = cv2.resize(picture(name, sample.products[name], max(CELL)), CELL, interpolation=cv2.INTER_NEAREST)
             label = f"{name}  {title}" if name == IMAGES[0] else name
-            for color, width in ((0, 3), (255, 1)):
-                cv2.putText(cell, label, (6, 16), cv2.FONT_HERSHEY_SIMPLEX, 0.42, (color,) * 3, width, cv2.LINE_AA)
+            # a black rim by shifts: with another thickness, OpenCV 5 also spaces the letters otherwise
+            for x, y in [*product((5, 6, 7), (15, 16, 17)), (6, 16)]:
+                color = (255 if (x, y) == (6, 16) else 0,) * 3
+                cv2.putText(cell, label, (x, y), cv2.FONT_HERSHEY_SIMPLEX, 0.42, color, 1, cv2.LINE_AA)
             cells.append(cell)
         rows.append(np.hstack(cells))
     return np.vstack(rows)
