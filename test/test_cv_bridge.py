@@ -50,11 +50,14 @@ CHANNEL_STEP = cv2.CV_8UC2 - cv2.CV_8UC1
 
 
 def raw_frame(sensor: str, encoding: str) -> np.ndarray:
-    """A frame of that sensor: cut out of a real one where there is one, with all bits in use."""
+    """A frame of that sensor, cut out of a real one where there is one, with all bits of the encoding in use.
+
+    It is small, so that all images of it fit the middleware's shared memory as it is by default: 0.5 MB.
+    """
     if sensor == "IMX250MZR":
-        raw = real_frame("imx250mzr_fruits.png")[800:1040, 900:1220]
+        raw = real_frame("imx250mzr_fruits.png")[850:970, 900:1060]
     else:
-        raw = expose(synthetic("spheres", (240, 320), is_color=True), SENSORS[sensor])
+        raw = expose(synthetic("spheres", (120, 160), is_color=True), SENSORS[sensor])
     if encoding == "mono16":
         return raw.astype(np.uint16) * 256 + np.random.default_rng(0).integers(0, 256, raw.shape).astype(np.uint16)
     return np.ascontiguousarray(raw)
