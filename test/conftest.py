@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from harness import COMPILER, GPUS, Launch, host, on_gpu
+from skips import pytest_terminal_summary  # noqa: F401 - pytest calls it
 
 
 def pytest_configure() -> None:
