@@ -13,6 +13,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchDescription
 from polar_pipeline.doctor import transport_environment
+from polar_pipeline.ros.actions import live_node
 from polar_pipeline.ros.preset import read_nodes
 
 CONFIG = Path(__file__).parent.parent / "config"
@@ -24,7 +25,10 @@ ARGUMENTS = {
     "camera_info_topic": ("camera_info", "Topic of the camera's calibration."),
     "use_sim_time": ("false", "Take time from /clock."),
     "log_level": ("info", "debug, info, warn, error or fatal."),
-    "respawn": ("false", "Start the node again when it ends by itself, as by on_device_error: stop."),
+    "respawn": (
+        "false",
+        "Start the node again when it ends by itself, as by on_device_error: stop, unless its parameters are wrong.",
+    ),
     "camera": ("false", "Start LUCID's driver (package arena_camera_node) too, publishing on image_topic."),
     "pixelformat": ("mono8", "Pixel format that the driver asks of the camera: mono8, mono16, bayer_rggb8, ..."),
 }
@@ -38,11 +42,10 @@ def pipeline_node(context):
         shipped = ", ".join(str(path) for path in sorted(CONFIG.glob("*.yaml")) if path.name != "rig.yaml")
         raise RuntimeError(f"params_file {err}; the package has {shipped}") from err
     return [
-        Node(
-            package="polar_pipeline",
-            executable="polar_pipeline_node",
+        live_node(
+            context,
+            "polar_pipeline_node",
             name="polar_pipeline",
-            output="screen",
             parameters=[
                 params_file,
                 {"use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)},
@@ -52,9 +55,6 @@ def pipeline_node(context):
                 ("image_raw", LaunchConfiguration("image_topic")),
                 ("camera_info", LaunchConfiguration("camera_info_topic")),
             ],
-            ros_arguments=["--log-level", LaunchConfiguration("log_level")],
-            respawn=IfCondition(LaunchConfiguration("respawn")).evaluate(context),
-            respawn_delay=1.0,
         )
     ]
 

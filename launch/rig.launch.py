@@ -6,13 +6,12 @@ ros2 launch polar_pipeline rig.launch.py rig:=rig.yaml
 from pathlib import Path
 
 from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
-from launch.conditions import IfCondition
 from launch.substitutions import LaunchConfiguration
-from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchDescription
 from polar_pipeline.doctor import transport_environment
+from polar_pipeline.ros.actions import live_node
 from polar_pipeline.ros.rig import read_rig
 
 ARGUMENTS = {
@@ -20,7 +19,10 @@ ARGUMENTS = {
     "namespace": ("", "In front of the cameras' own namespaces."),
     "use_sim_time": ("false", "Take time from /clock."),
     "log_level": ("info", "debug, info, warn, error or fatal."),
-    "respawn": ("false", "Start a node again when it ends by itself, as by on_device_error: stop."),
+    "respawn": (
+        "false",
+        "Start a node again when it ends by itself, as by on_device_error: stop, unless its parameters are wrong.",
+    ),
 }
 
 
@@ -28,24 +30,17 @@ def nodes(context):
     path, namespace = (LaunchConfiguration(name).perform(context) for name in ("rig", "namespace"))
     rig = read_rig(Path(path), namespace)
     clock = {"use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)}
-    common = {
-        "package": "polar_pipeline",
-        "output": "screen",
-        "ros_arguments": ["--log-level", LaunchConfiguration("log_level")],
-        "respawn": IfCondition(LaunchConfiguration("respawn")).evaluate(context),
-        "respawn_delay": 1.0,
-    }
     if rig.processes == "one":
         arguments = [path, "--namespace", namespace]
-        return [Node(executable="polar_pipeline_rig", arguments=arguments, parameters=[clock], **common)]
+        return [live_node(context, "polar_pipeline_rig", arguments=arguments, parameters=[clock])]
     return [
-        Node(
-            executable="polar_pipeline_node",
+        live_node(
+            context,
+            "polar_pipeline_node",
             name=camera.name,
             namespace=camera.namespace,
             parameters=[clock, *filter(None, [camera.params_file, dict(camera.parameters)])],
             remappings=camera.remappings,
-            **common,
         )
         for camera in rig.cameras
     ]

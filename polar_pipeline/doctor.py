@@ -43,7 +43,7 @@ _LIBRARIES = (
 )
 _ROS = (
     *("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces", "yaml"),
-    "launch_ros",
+    *("launch", "launch_ros"),
 )
 
 
@@ -164,7 +164,7 @@ def _nvrtc() -> Check:
 def _ros() -> Iterator[Check]:
     distribution = os.environ.get("ROS_DISTRO")
     yield Check("ROS_DISTRO", "ok" if distribution else "missing", distribution or "not set: no ROS setup file sourced")
-    lost = {"launch_ros": "no launch files; run polar_pipeline_node itself"}
+    lost = dict.fromkeys(("launch", "launch_ros"), "no launch files; run polar_pipeline_node itself")
     for name in _ROS:
         yield _import(name, lost.get(name, "no live node and no play; library and replay work"))
     yield _middleware()

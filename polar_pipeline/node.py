@@ -22,7 +22,7 @@ def main(args: Optional[List[str]] = None) -> int:
         args: Command line, `sys.argv` by default.
 
     Returns:
-        Exit code: 0, or 1 if the node could not start or had to end.
+        Exit code: 0, 1 if the node could not start or had to end, 2 for wrong parameters or arguments.
     """
     stop = _stop_on_signals()
     from polar_pipeline.ros.node import run  # slow, so that a signal may arrive meanwhile
@@ -37,7 +37,7 @@ def rig(args: Optional[List[str]] = None) -> int:
         args: Command line, `sys.argv` by default.
 
     Returns:
-        Exit code: 0, 1 if a node could not start or had to end, 2 for wrong usage.
+        Exit code: 0, 1 if a node could not start or had to end, 2 for wrong parameters or arguments.
     """
     stop = _stop_on_signals()
     from polar_pipeline.ros.node import run_rig

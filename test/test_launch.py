@@ -227,6 +227,26 @@ def test_a_killed_node_is_started_again(environment: Any, peer: Any, yes: str) -
     assert "Traceback" not in output
 
 
+@pytest.mark.parametrize(
+    ("file", "processes"), [("polar_pipeline.launch.py", ""), ("rig.launch.py", "one"), ("rig.launch.py", "each")]
+)
+def test_a_node_with_wrong_parameters_is_not_started_again(
+    environment: Any, tmp_path: Path, file: str, processes: str
+) -> None:
+    """Values that are allowed by themselves and do not fit each other, which the node alone finds out."""
+    wrong = "{quality: {ssim_warn: 0.1, ssim_error: 0.9}}"
+    (tmp_path / "wrong.yaml").write_text(f"/**: {{ros__parameters: {wrong}}}")
+    (tmp_path / "rig.yaml").write_text(f"{{processes: {processes}, cameras: [{{parameters: {wrong}}}]}}")
+    argument = f"rig:={tmp_path}/rig.yaml" if processes else f"params_file:={tmp_path}/wrong.yaml"
+    process = start(file, environment, argument, "respawn:=true")
+    output, _ = process.communicate(timeout=TIMEOUT)  # ends, since nothing is left to run
+    assert "ssim_error must be at most ssim_warn" in output
+    assert output.count("process started") == 1, output
+    assert "is not started again" in output
+    assert "failed to terminate" not in output, "a process that has ended needs no signals"
+    assert "Traceback" not in output
+
+
 def test_replay_plays_the_bag_on_its_own_time(environment: Any, tmp_path: Path) -> None:
     process = start("replay.launch.py", environment, "bag:=drive.mcap", "rate:=2.0")
     output, _ = process.communicate(timeout=TIMEOUT)  # ends with the bag

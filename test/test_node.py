@@ -1040,7 +1040,7 @@ def test_stops_cleanly_at_any_moment(rig: Any, number: signal.Signals, delay: fl
 def test_cannot_start(option: str, said: str) -> None:
     process = start("-p", option)
     _, errors = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert "cannot start" in errors
     assert said in errors
     assert "Traceback" not in errors

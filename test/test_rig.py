@@ -249,7 +249,7 @@ def test_a_camera_that_cannot_start_is_named(tmp_path: Path) -> None:
     rear = "{namespace: rear, parameters: {backend: cpu, quality: {ssim_warn: 0.1, ssim_error: 0.9}}}"
     process = start(str(write(tmp_path, f"cameras: [{front}, {rear}]")))
     _, errors = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert "/rear/polar_pipeline cannot start: ssim_error must be at most ssim_warn" in errors
     assert "Traceback" not in errors, errors
 

@@ -15,6 +15,7 @@ import drill
 from diagnostic_msgs.msg import DiagnosticArray
 from support import wait_for
 
+from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
 from polar_pipeline.ros.preset import judge_unknown, params_files
 
 drill.own_domain()
@@ -89,7 +90,7 @@ def test_misspelled_parameters_stop_the_start(node: Any, tmp_path: Path, text: s
     path = tmp_path / "given.yaml"
     path.write_text(text)
     process = node("--params-file", str(path))
-    assert process.wait() == 1
+    assert process.wait() == WRONG_USAGE
     assert "[FATAL]" in process.text
     assert f"cannot start: no parameter of this package is called {said}\n" in process.text
     assert "Traceback" not in process.text
@@ -97,7 +98,7 @@ def test_misspelled_parameters_stop_the_start(node: Any, tmp_path: Path, text: s
 
 def test_misspelled_argument(node: Any) -> None:
     process = node("-p", "exposure:=3", "-p", "use_sim_time:=false")
-    assert process.wait() == 1
+    assert process.wait() == WRONG_USAGE
     assert "no parameter of this package is called exposure\n" in process.text
 
 
@@ -124,3 +125,32 @@ def test_where_parameters_come_from(tmp_path: Path) -> None:
     assert judge_unknown(["rate", "gain"], "/robot/polar", [path]) == (["gain"], ["rate"])
     assert judge_unknown(["rate", "gain"], "/polar", [path]) == ([], ["rate", "gain"])
     assert judge_unknown(["rate"], "/polar", [tmp_path / "gone.yaml"]) == (["rate"], [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-p", "resolution:=quarter"], "half, full"),
+        (["-p", "threads:=many"], "threads"),
+        (["-p", "use_sim_time:=3"], "use_sim_time"),
+        (["-p", "quality.ssim_warn:=0.1", "-p", "quality.ssim_error:=0.9"], "at most ssim_warn"),
+        (["-p", "precision:=fp16"], "fp16"),
+        (["-p", "sensor:=[1, a]"], "sensor"),
+        (["--params-file", "gone.yaml"], "gone.yaml"),
+        (["-r", "no rule"], "no rule"),
+        (["--no-such-argument"], "--no-such-argument"),
+    ],
+)
+def test_what_can_never_work_has_its_own_exit_code(node: Any, arguments: List[str], said: str) -> None:
+    process = node(*arguments)
+    assert process.wait() == WRONG_USAGE
+    assert "cannot start" in process.text
+    assert said in process.text
+    assert "Traceback" not in process.text
+
+
+def test_what_may_work_later_has_another_exit_code(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROS_LOG_DIR", "/proc/no-place-for-logs")
+    process = node()
+    assert process.wait() == FAILED
+    assert "cannot start" in process.text

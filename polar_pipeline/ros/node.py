@@ -48,6 +48,7 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import Level, Quality, measure
 from polar_pipeline.ros.deferred import create_deferred_service
 from polar_pipeline.ros.diagnostics import MAX_REASON, Diagnostics
+from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
 from polar_pipeline.ros.fallback import Fallback
 from polar_pipeline.ros.losses import LossCounter
 from polar_pipeline.ros.mailbox import Frame, Mailbox
@@ -94,6 +95,8 @@ _QOS_OVERRIDES = QoSOverridingOptions(
 
 #: Characters of a path in an answer.
 MAX_PATH = 4096
+#: What rclpy raises for ROS arguments that no node takes.
+_ARGUMENT_ERRORS = ("RCLInvalidROSArgsError", "UnknownROSArgsError")
 #: Seconds between two snapshots, at least.
 SNAPSHOT_PERIOD = 1.0
 
@@ -736,15 +739,15 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
         cameras: One node for each; by default a single node as the command line says.
 
     Returns:
-        Exit code: 0, or 1 if a node could not start or had to end.
+        Exit code: 0, `FAILED` if a node could not start or had to end, `WRONG_USAGE` if it never can start so.
     """
     keep_freed_memory()  # of messages that come in
     try:
         # rclpy's own handlers would raise wherever the main thread happens to be
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
-    except RuntimeError as err:  # wrong ROS arguments
+    except RuntimeError as err:  # wrong ROS arguments, or no place for logs
         print(printable_lines(f"polar_pipeline cannot start: {err}"), file=sys.stderr)
-        return 1
+        return _exit_code(err)
     executor = EventsExecutor()
     nodes: List[PolarNode] = []
     try:
@@ -756,7 +759,7 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
             except (ValueError, RuntimeError, TypeError, OverflowError, MemoryError, ParameterException) as err:
                 who = f"{camera.full_name} " if camera else ""
                 get_logger("polar_pipeline").fatal(printable(f"{who}cannot start: {err}", MAX_REASON))
-                return 1
+                return _exit_code(err)
             executor.add_node(nodes[-1])
         while not stop.is_set() and not any(node.failure for node in nodes):
             _spin_once(executor, nodes)
@@ -767,7 +770,19 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
         for node in nodes:
             node.destroy_node()
         rclpy.shutdown()
-    return int(any(node.failure for node in nodes))
+    return FAILED if any(node.failure for node in nodes) else 0
+
+
+def _exit_code(err: Exception) -> int:
+    """Exit code of a node that could not start: for wrong parameters and arguments, or for a machine that is not ready.
+
+    A backend that does not work here is the machine's: a GPU's driver may be loaded later.
+    """
+    if not isinstance(err, (RuntimeError, MemoryError)):
+        return WRONG_USAGE
+    # rclpy's classes for arguments are not public, and `rclpy.init` has none: it says what it was at
+    is_of_arguments = type(err).__name__ in _ARGUMENT_ERRORS or "failed to initialize rcl:" in str(err)
+    return WRONG_USAGE if is_of_arguments else FAILED
 
 
 def _spin_once(executor: Any, nodes: Sequence[PolarNode]) -> None:
@@ -803,7 +818,7 @@ def run_rig(args: Optional[List[str]], stop: threading.Event) -> int:
         stop: Set by the handlers of SIGINT and SIGTERM.
 
     Returns:
-        Exit code: 0, or 1 if a node could not start.
+        Exit code: as for `run`; `WRONG_USAGE` too if the rig cannot be read.
     """
     parser = argparse.ArgumentParser(
         prog="polar_pipeline_rig", description="A node for every camera of a rig, in one process."
