@@ -26,9 +26,8 @@
 #define ADAPTIVE (RESTORES && DEMOSAIC == METHOD_ADAPTIVE)
 #define LATTICE_REACH (!COLOR ? 0 : DEBAYER == LATTICE_BILINEAR ? 2 : DEBAYER == LATTICE_MHC ? 4 : 6)
 // Launch bounds: threads of a block, and blocks that registers must leave room for. The Jetsons need it for 30 % occupancy;
-// from sm_90 on ADR takes a fifth longer with it. ADR in float at half resolution holds two rows of all angles, and would
-// spill.
-#if __CUDA_ARCH__ >= 900 || (ADAPTIVE && HALF_RESOLUTION && !HALF_PRECISION)
+// from sm_90 on ADR takes a fifth longer with it.
+#if __CUDA_ARCH__ >= 900
 #define BOUNDS THREADS
 #else
 #define BOUNDS THREADS, (RESIDENT + THREADS - 1) / THREADS
@@ -580,18 +579,36 @@ DEVICE void half_angles(const Shared& s, int channel, int y, int k, Pair (&angle
         angle[angle_at(i, 1)] = highs(q.a, q.b);
     }
 #else
-    Pair own[2], h[2], v[2], d[2], upper[4][2], lower[4][2];
+    Pair own[2], h[2], v[2], d[2], row[4][2];
     restore(s, channel, y, k, own, h, v, d);
-    by_angle<0>(own, h, v, d, upper);
+    by_angle<0>(own, h, v, d, row);
+#pragma unroll
+    for (int a = 0; a < 4; a++) angle[a] = add(lows(row[a][0], row[a][1]), highs(row[a][0], row[a][1]));  // sums along x
     in_order();
     restore(s, channel, y + 1, k, own, h, v, d);
-    by_angle<1>(own, h, v, d, lower);
+    by_angle<1>(own, h, v, d, row);
 #pragma unroll
-    for (int a = 0; a < 4; a++) {
-        const Pair m0 = add(upper[a][0], lower[a][0]), m1 = add(upper[a][1], lower[a][1]);
-        angle[a] = mul(add(lows(m0, m1), highs(m0, m1)), PAIR(0.25));
-    }
+    for (int a = 0; a < 4; a++) angle[a] = mul(add(angle[a], add(lows(row[a][0], row[a][1]), highs(row[a][0], row[a][1]))), PAIR(0.25));
 #endif
+}
+#endif
+#if ADAPTIVE
+// The same through shared memory, for a thread that holds all channels would spill: the angles take the place of the
+// energies of the same pixels, which no other thread reads.
+DEVICE void store_angles(Shared& s, int channel, int y, int k) {
+    Pair angle[4];
+    half_angles(s, channel, y, k, angle);
+    Pair* p = &s.stage[channel].energy[y + 1][k + 2];
+    *(Quad*)p = Quad{angle[0], angle[1]};
+    *(Quad*)(p + STAGE_P) = Quad{angle[2], angle[3]};
+}
+DEVICE void read_angles(const Shared& s, int channel, int y, int k, Pair (&angle)[4]) {
+    const Pair* p = &s.stage[channel].energy[y + 1][k + 2];
+    const Quad upper = *(const Quad*)p, lower = *(const Quad*)(p + STAGE_P);
+    angle[0] = upper.a;
+    angle[1] = upper.b;
+    angle[2] = lower.a;
+    angle[3] = lower.b;
 }
 #endif
 #endif
@@ -646,6 +663,14 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const Frame frame) {
         stage_a(s, rest / RUNS, rest % RUNS * ROWS, column);
     }
     sync_block();
+#if HALF_RESOLUTION
+    constexpr int CENTRES_X = TILE_X / 4, CENTRES_Y = TILE_Y / 2;  // pairs of superpixels
+    for (int i = threadIdx.x; i < CHANNELS * CENTRES_Y * CENTRES_X; i += THREADS) {
+        const int rest = i / CENTRES_X, k = i - rest * CENTRES_X;
+        store_angles(s, rest / CENTRES_Y, rest % CENTRES_Y * 2, 2 * k);
+    }
+    sync_block();
+#endif
 #endif
     Count count = {0, 0};
 #if HALF_RESOLUTION
@@ -668,7 +693,11 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const Frame frame) {
 #pragma unroll
             for (int k = 0; k < 2; k++) {
                 Pair a[4];
+#if ADAPTIVE
+                read_angles(s, c, 2 * r, 4 * u + 2 * k, a);
+#else
                 half_angles(s, c, 2 * r, 4 * u + 2 * k, a);
+#endif
                 for (int j = 0; j < 4; j++) angle[c][j][k] = a[j];
                 in_order();
             }

@@ -19,7 +19,6 @@ from support import ROOT
 from polar_pipeline import cli
 from polar_pipeline.cuda import compile as compiler
 from polar_pipeline.cuda import kernels
-from polar_pipeline.cuda.choice import work_key
 from polar_pipeline.cuda.compile import CompileError, Nvrtc, compile_kernel, resources, source
 from polar_pipeline.cuda.work import RAW_FORMATS
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
@@ -279,9 +278,6 @@ def test_resources_of_two_kernels(folder: Path) -> None:
 # -------------------------------------------------------------------------------------------------------- every kernel
 
 
-#: The adaptive method at half resolution holds all angles of two raw rows: in colour or in float more than the 96
-#: registers a thread that 30 % occupancy leaves on sm_72. No shipped config asks for it, and it runs; only slower.
-CROWDED = re.compile("tile: (color half adaptive|mono half adaptive .* fp32)")
 #: Windows of 15 taps hold 56 partial sums a column, and strides addresses of many samples: less than 30 % occupancy,
 #: but no spills. With a stride few pixels are left.
 LONG = re.compile("ssim: registers, .*(15 taps|stride)")
@@ -305,8 +301,6 @@ def test_no_shipped_config_asks_for_more_than_is_compiled() -> None:
                 for half in (True, False):
                     asked = work._replace(outputs=(), full_scale=0, half_precision=half)
                     assert asked in every, f"{path.name} {demosaic} {raw_format}"
-                    if demosaic == values.get("demosaic", "auto"):
-                        assert not CROWDED.match(f"tile: {work_key(asked)}"), f"{path.name} {raw_format}"
 
 
 def flat(values: Mapping[str, object], prefix: str = "") -> Dict[str, object]:
@@ -333,8 +327,8 @@ def test_every_kernel_fits_the_jetsons(
         row
         for row in rows
         if row["shared_bytes"] > limit
-        or (row["spill_bytes"] and not CROWDED.match(row["name"]))
-        or (not 0.3 <= row["occupancy"] <= 1 and not CROWDED.match(row["name"]) and not LONG.match(row["name"]))
+        or row["spill_bytes"]
+        or not (0.3 <= row["occupancy"] <= 1 or LONG.match(row["name"]))
     ]
     assert not misfits, "\n".join(map(str, misfits))
 

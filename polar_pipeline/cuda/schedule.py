@@ -272,7 +272,7 @@ _TILE_REGISTERS = {
     ("plain", "one row"): ((70, 70), (64, 64), (64, 64), (96, 96)),
     ("plain", "both rows"): ((70, 70), (75, 75), (80, 90), (96, 96)),
     ("adaptive", "one row"): ((78, 78), (80, 96), (80, 94), (96, 96)),
-    ("adaptive", "both rows"): ((80, 96), (168, 168), (96, 96), (225, 225)),
+    ("adaptive", "both rows"): ((80, 84), (88, 96), (80, 84), (96, 96)),
 }
 #: Threads of a multiprocessor that `tile` leaves registers for.
 _TILE_RESIDENT = 640
@@ -286,8 +286,7 @@ def _tile_registers(work: Work, schedule: Schedule) -> Tuple[int, int]:
     need, taken = rows[2 * work.sensor.is_color + (not work.half_precision)]
     if work.sensor.is_color and "stokes" in work.dtypes:  # floats of three channels on top of all angles
         taken += 8
-    unbound = _is_adaptive(work) and work.half and not work.half_precision
-    blocks = 1 if unbound else -(-_TILE_RESIDENT // schedule.threads)
+    blocks = -(-_TILE_RESIDENT // schedule.threads)
     return need, min(taken, _REGISTERS_PER_MULTIPROCESSOR // (blocks * schedule.threads) // 8 * 8)
 
 
@@ -556,10 +555,12 @@ def cost(work: Work, schedule: Schedule) -> Cost:
     if _is_adaptive(work):  # in runs of rows, which begin by filling a window of nine
         runs = -(-(step * y + 2) // schedule.rows) * (schedule.rows + _ADAPTIVE_START)
         pairs += OPERATIONS["adaptive slide"] * waited(channels * (step * x + 8) * runs, 2 * schedule.rows)
+    # adaptive at half resolution takes two pixels of one channel to a thread, all else four of all channels
+    values = waited(channels * x * y, 2) if _is_adaptive(work) and work.half else channels * made
     if not work.half or (work.co_sited and work.demosaic != "bilinear"):  # else moving to the centre is all
-        pairs += OPERATIONS[f"mono {work.demosaic}"] * channels * step**2 * made
+        pairs += OPERATIONS[f"mono {work.demosaic}"] * step**2 * values
     if work.half and work.co_sited:
-        pairs += OPERATIONS["co-site"] * channels * made
+        pairs += OPERATIONS["co-site"] * values
     names = work.dtypes
     per_pixel = OPERATIONS["store"] * sum(_CHANNELS[name][work.sensor.is_color] for name in names)
     per_pixel += OPERATIONS["stokes"] * any(name not in ("intensity", *_ANGLE_IMAGES) for name in names)
