@@ -87,7 +87,7 @@ def debayer(method: str, z: Image, sensor: Sensor) -> List[Image]:
     if method == "weighted":
         green, row, column, across = _lattice_weighted(z, sensor)
     else:
-        green, row, column, across = (inner(cv2.filter2D(z, -1, kernel), n) for kernel in _LATTICE_KERNELS[method])
+        green, row, column, across = (inner(image, n) for image in _filter_lattice(z, _LATTICE_KERNELS[method]))
     sources: List[List[List[Image]]] = [[], [], []]
     for r in range(n, n + 4):
         for channel in sources:
@@ -106,13 +106,33 @@ def debayer(method: str, z: Image, sensor: Sensor) -> List[Image]:
     return out
 
 
+def _filter_lattice(z: Image, kernels: Sequence[Image]) -> List[Image]:
+    """(H, W) float32, kernels of (5, 5) taps on a lattice of stride 2 -> an (H, W) image each, not valid 4 pixels deep.
+
+    Columns of one parity are a channel, rows of one parity an image, and taps are next to each other. As (9, 9) taps
+    with zeros between them OpenCV would take them through a Fourier transform of the strip wherever it does not see
+    SSE3, as on arm64: much slower, and with rounding errors that depend on where the strip ends.
+    """
+    height, width = z.shape
+    if width % 2:
+        z = cv2.copyMakeBorder(z, 0, 0, 0, 1, cv2.BORDER_REPLICATE)
+    pairs = z.reshape(height, -1, 2)
+    images = []
+    for kernel in kernels:
+        image = np.empty_like(pairs)
+        for row in range(2):
+            cv2.filter2D(pairs[row::2], -1, kernel, dst=image[row::2])
+        images.append(image.reshape(z.shape)[:, :width])
+    return images
+
+
 def _lattice_kernel(centre: float, h1: float, v1: float, diagonal: float, h2: float, v2: float) -> Image:
-    """(9, 9) taps on a lattice of stride 2: own pixel, next along row and column, diagonals, second next."""
-    kernel = np.zeros((9, 9), _F)
-    kernel[4, 4] = centre
-    kernel[4, 2::4], kernel[2::4, 4] = h1, v1
-    kernel[2:7:4, 2:7:4] = diagonal
-    kernel[4, ::8], kernel[::8, 4] = h2, v2
+    """(5, 5) taps on a lattice of stride 2: own pixel, next along row and column, diagonals, second next."""
+    kernel = np.zeros((5, 5), _F)
+    kernel[2, 2] = centre
+    kernel[2, 1::2], kernel[1::2, 2] = h1, v1
+    kernel[1::2, 1::2] = diagonal
+    kernel[2, ::4], kernel[::4, 2] = h2, v2
     return kernel
 
 
