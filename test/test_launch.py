@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
+import numpy as np
 import pytest
 
 rclpy = pytest.importorskip("rclpy")
@@ -20,10 +21,14 @@ from launch.actions import DeclareLaunchArgument, SetEnvironmentVariable
 from launch.launch_description_sources import get_launch_description_from_python_launch_file
 from launch.utilities import perform_substitutions
 from rcl_interfaces.srv import GetParameters
+from rclpy.qos import QoSProfile
+from sensor_msgs.msg import Image
 from support import ROOT, TIMEOUT, own_domain, wait_for
 
 from launch import LaunchContext
+from polar_pipeline import messages
 from polar_pipeline.doctor import profile_variables
+from polar_pipeline.replay.sink import open_sink
 
 pytestmark = pytest.mark.ros
 LAUNCH = ROOT / "launch"
@@ -53,7 +58,7 @@ def environment(tmp_path: Path) -> Dict[str, str]:
     scripts = {
         "lib/polar_pipeline/polar_pipeline_node": f'exec {sys.executable} -m polar_pipeline.node "$@"',
         "lib/polar_pipeline/polar_pipeline_rig": f'exec {sys.executable} -c "{rig}" "$@"',
-        "bin/ros2": f'echo "$@" > {tmp_path}/called',
+        "bin/ros2": f'echo "$@" > {tmp_path}/called; if [ -x {tmp_path}/play ]; then exec {tmp_path}/play; fi',
     }
     for name, line in scripts.items():
         path = tmp_path / name
@@ -247,11 +252,63 @@ def test_a_node_with_wrong_parameters_is_not_started_again(
     assert "Traceback" not in output
 
 
-def test_replay_plays_the_bag_on_its_own_time(environment: Any, tmp_path: Path) -> None:
-    process = start("replay.launch.py", environment, "bag:=drive.mcap", "rate:=2.0")
+def write_script(path: Path, *lines: str) -> None:
+    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def slow_node(environment: Any, tmp_path: Path) -> Path:
+    """A file that is there once the node has been started; that takes seconds, as where a GPU has to compile."""
+    path = Path(environment["AMENT_PREFIX_PATH"].split(os.pathsep)[0], "lib", "polar_pipeline", "polar_pipeline_node")
+    *_, command = path.read_text().splitlines()
+    write_script(path, "sleep 3", f"touch {tmp_path}/started", command)
+    return tmp_path / "started"
+
+
+def test_replay_plays_the_bag_on_its_own_time(environment: Any, tmp_path: Path, slow_node: Path) -> None:
+    write_script(tmp_path / "play", f"test -e {slow_node} && touch {tmp_path}/waited")
+    process = start("replay.launch.py", environment, "bag:=drive.mcap", "rate:=2.0", "namespace:=/robot/front")
     output, _ = process.communicate(timeout=TIMEOUT)  # ends with the bag
     assert process.returncode == 0, output
-    assert (tmp_path / "called").read_text().split() == ["bag", "play", "drive.mcap", "--clock", "100", "--rate", "2.0"]
+    called = (tmp_path / "called").read_text().split()
+    assert called == ["bag", "play", "drive.mcap", "--clock", "100", "--rate", "2.0", "--delay", "2.0"]
+    assert (tmp_path / "waited").exists(), "the bag was played before the node was there"
+    assert "Traceback" not in output
+
+
+@pytest.mark.usefixtures("slow_node")
+def test_replay_plays_every_frame_into_the_node(environment: Any, peer: Any, tmp_path: Path) -> None:
+    """The bag's first frame comes out of the node, too, however long that took to start."""
+    raw = np.random.default_rng(3).integers(10, 200, (48, 64)).astype(np.uint8)
+    stamps = [(100 + number) * 1_000_000_000 for number in range(3)]
+    with open_sink(tmp_path / "drive.mcap", {}) as sink:
+        for stamp in stamps:
+            sink.write("/image_raw", messages.IMAGE, stamp, bytes(messages.encode_image(stamp, "", "mono8", raw)))
+    heard: List[int] = []
+    qos = QoSProfile(depth=10)
+    peer.create_subscription(Image, "intensity", lambda image: heard.append(image.header.stamp.sec), qos)
+    play = f"{sys.executable} -m polar_pipeline play {tmp_path}/drive.mcap --to image_raw --wait {TIMEOUT}"
+    write_script(tmp_path / "play", play, f"while [ ! -e {tmp_path}/heard ]; do sleep 0.1; done")
+    process = start("replay.launch.py", environment, f"bag:={tmp_path}/drive.mcap")
+    executor = rclpy.executors.SingleThreadedExecutor(context=peer.context)
+    executor.add_node(peer)
+    try:
+        wait_for(lambda: [executor.spin_once(timeout_sec=0.1)] and len(heard) >= len(stamps), "every frame")
+    finally:
+        executor.remove_node(peer)
+        (tmp_path / "heard").touch()
+        output, _ = process.communicate(timeout=TIMEOUT)
+    assert heard == [stamp // 1_000_000_000 for stamp in stamps], output
+
+
+@pytest.mark.parametrize("respawn", ["respawn:=false", "respawn:=true"])
+def test_replay_ends_where_the_node_does_not_start(environment: Any, tmp_path: Path, respawn: str) -> None:
+    process = start("replay.launch.py", environment, "bag:=drive.mcap", "sensor:=no sensor", respawn)
+    output, _ = process.communicate(timeout=TIMEOUT)
+    assert "cannot start" in output
+    assert not (tmp_path / "called").exists()
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("distribution", [None, "humble", "kilted"])  # unset where ROS came as wheels

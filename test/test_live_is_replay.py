@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from support import FRAMES, REAL_FRAMES, ROOT, own_domain
@@ -35,9 +36,14 @@ def frames(tmp_path: Path) -> Path:
     return folder
 
 
-def test_live_is_replay_bit_for_bit(frames: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("resolution", ["half", "full"])  # `demosaic: auto` takes another method at each
+def test_live_is_replay_bit_for_bit(frames: Path, tmp_path: Path, resolution: str) -> None:
+    if resolution == "full":
+        for path in frames.iterdir():  # a part, which keeps the products small
+            cv2.imwrite(str(path), cv2.imread(str(path), cv2.IMREAD_UNCHANGED)[:512, :612])
     golden = tmp_path / "golden.mcap"
-    assert main(["replay", str(frames), "-o", str(golden), "--products", ",".join(NAMES)]) == 0
+    command = ["replay", str(frames), "-o", str(golden), "--products", ",".join(NAMES), "--resolution", resolution]
+    assert main(command) == 0
 
     environment = dict(
         os.environ,
@@ -46,7 +52,8 @@ def test_live_is_replay_bit_for_bit(frames: Path, tmp_path: Path) -> None:
         PYTHONPATH=str(ROOT),
         **transport_environment(),
     )
-    node = subprocess.Popen([sys.executable, "-m", "polar_pipeline.node"], env=environment)
+    command = [sys.executable, "-m", "polar_pipeline.node", "--ros-args", "-p", f"resolution:={resolution}"]
+    node = subprocess.Popen(command, env=environment)
     try:
         script = Path(__file__).with_name("camera_and_recorder.py")
         command = [sys.executable, str(script), str(frames), str(tmp_path / "live.npz"), *NAMES]
