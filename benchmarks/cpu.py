@@ -18,7 +18,6 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import cv2
 import numpy as np
-import polanalyser
 from common import RESULTS, cpu_model, machine, slug, table, write
 from skimage.metrics import structural_similarity
 
@@ -62,6 +61,8 @@ def rmse(difference: np.ndarray) -> float:
 
 def polarimetry(shape: Tuple[int, int], repeats: int, scene: str = "plastic") -> Dict[str, Any]:
     """Full-resolution Stokes, DoLP and AoLP of a mono frame, both bilinear, float."""
+    import polanalyser
+
     truth = synthetic(scene, shape).astype(float)
     raw = expose(truth, SENSORS["IMX250MZR"])
     pipeline = Pipeline("IMX250MZR", ("stokes", "dolp", "aolp"), "cpu", "full", demosaic="bilinear")
@@ -144,6 +145,8 @@ def kernels(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
 
 def color(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
     """Four full-resolution RGB angle images, 8 bit, of a colour frame."""
+    import polanalyser
+
     stokes = synthetic("window", shape, is_color=True)
     raw = expose(stokes, SENSORS["IMX250MYR"])
     pipelines = {
@@ -187,6 +190,10 @@ def main() -> int:
     device = Pipeline(backend="cpu").device
     if "compiled" not in device:
         sys.exit(f"{device}: without compiled kernels there is nothing to compare; `polar-pipeline doctor` says why")
+    try:
+        import polanalyser  # noqa: F401 - only whether it is there, before minutes of measurements
+    except ImportError as err:
+        sys.exit(f"needs polanalyser to compare with ({err}); `make bench` installs it")
     measured = {
         run: run(tuple(arguments.shape), arguments.repeats)
         for run in (kernels, polarimetry, saturated, similarity, color)
