@@ -23,6 +23,7 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
+from polar_pipeline.files import PARTIAL, hold, remove_leftovers, temporary_folder
 from polar_pipeline.text import printable
 
 _LOG = logging.getLogger(__name__)
@@ -114,12 +115,18 @@ def _open_checked(folder: int, name: str) -> Optional[Entry]:
 
 
 def _replace(folder: int, name: str, data: bytes) -> None:
-    part = f".{secrets.token_hex(8)}.part"
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE, dir_fd=folder)
+    remove_leftovers(folder, PARTIAL)
+    while True:
+        part = f".{secrets.token_hex(8)}.part"
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE, dir_fd=folder)
+        if hold(descriptor, part, folder):
+            break
+        os.close(descriptor)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(data)
-        os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+            stream.flush()
+            os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)  # while it is locked
     except OSError:
         with suppress(OSError):
             os.unlink(part, dir_fd=folder)
@@ -181,8 +188,8 @@ def private_folder() -> Iterator[Path]:
             raise UntrustedError(f"{_belongs(parent, info)}; set TMPDIR to a folder of your own")
         if _others_write(info) and not info.st_mode & stat.S_ISVTX:
             raise UntrustedError(f"other users can replace what is in {_shown(parent)}; {_command('chmod +t', parent)}")
-    with tempfile.TemporaryDirectory(prefix="polar_pipeline") as folder:
-        yield Path(folder)
+    with temporary_folder("private") as folder:
+        yield folder
 
 
 @contextmanager

@@ -1,12 +1,28 @@
-"""Files that are there as a whole or not at all."""
+"""Files that are there as a whole or not at all.
+
+Until it is complete, a file or a folder has a temporary name, and the process that makes it holds a lock on it, which
+ends with the process. What has such a name and no lock was left by a process that was killed; the next one removes it.
+"""
 
 from __future__ import annotations
 
 import io
 import os
-from contextlib import contextmanager, suppress
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Iterable, Iterator, Set, Tuple
+from typing import Any, BinaryIO, Iterable, Iterator, Optional, Set, Tuple, Union
+
+#: None on systems that do not have it: there nothing is locked, and nothing removed.
+fcntl: Any = import_module("fcntl") if os.name == "posix" else None
+#: End of the names of what is not complete, as a pattern; of earlier versions too, which had the process's number.
+PARTIAL = r"\.[0-9a-f]+\.part"
+_PREFIX = "polar_pipeline_"
 
 
 class _File(io.FileIO):
@@ -90,13 +106,140 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
         raise OSError(f"{path} is no regular file")
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists already; --force replaces it")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    remove_leftovers(path.parent, rf"\.{re.escape(path.name)}{PARTIAL}")
+    file, partial = _open_partial(path)
     try:
-        with io.BufferedWriter(_File(partial, path)) as stream:
+        with io.BufferedWriter(file) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        partial.replace(path)
+            partial.replace(path)  # while it is locked
     finally:
         if partial.exists():
             partial.unlink()
+
+
+def _open_partial(path: Path) -> Tuple[_File, Path]:
+    """A new file under a temporary name beside `path`, locked, and that name."""
+    while True:
+        partial = partial_path(path)
+        file = _File(partial, path)
+        if hold(file.fileno(), partial):
+            return file, partial
+        file.close()
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """A new folder under a temporary name beside `path`, which becomes `path` when the block ends without an error.
+
+    Raises:
+        OSError: It cannot be made, or `path` is there already.
+    """
+    with ExitStack() as stack:
+        while True:
+            partial = partial_path(path)
+            partial.mkdir(parents=True)
+            if _hold_folder(partial, stack):
+                break
+        stack.callback(shutil.rmtree, partial, ignore_errors=True)
+        yield partial
+        partial.rename(path)
+
+
+@contextmanager
+def temporary_folder(purpose: str) -> Iterator[Path]:
+    """A folder for temporary files that only this user can enter, removed at the end.
+
+    Args:
+        purpose: A word in its name.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    prefix = f"{_PREFIX}{purpose}_"
+    remove_leftovers(Path(tempfile.gettempdir()), rf"{prefix}\w+")
+    while True:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
+            if _hold_folder(folder, stack):
+                yield folder
+                return
+
+
+# ------------------------------------------------------------------------------------------------------------ leftovers
+
+
+def partial_path(path: Path) -> Path:
+    """A temporary name beside `path`, for what will be `path` when it is complete."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+
+
+def hold(descriptor: int, name: Union[str, Path], folder: Optional[int] = None) -> bool:
+    """Lock a new file or folder for as long as its descriptor is open, so that `remove_leftovers` leaves it alone.
+
+    Args:
+        descriptor: It, open.
+        name: Its name.
+        folder: Descriptor of the folder that the name is in.
+
+    Returns:
+        False if it was taken for a leftover before it was locked: make another one.
+    """
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks, on which nothing is removed either
+        return True
+    try:
+        return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _hold_folder(path: Path, stack: ExitStack) -> bool:
+    """`hold` for a folder, until the stack is closed."""
+    if fcntl is None:
+        return True
+    try:
+        descriptor = os.open(str(path), os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    stack.callback(os.close, descriptor)
+    return hold(descriptor, path)
+
+
+def remove_leftovers(folder: Union[Path, int], pattern: str) -> None:
+    """Remove what processes left that were killed: this user's own, of these names, and locked by no process.
+
+    Args:
+        folder: Where to look; of a descriptor, only for files. What cannot be read or removed there stays.
+        pattern: Regular expression that the whole name matches.
+    """
+    if fcntl is None:
+        return
+    with suppress(OSError):
+        place = folder if isinstance(folder, int) else str(folder)
+        for name in filter(re.compile(pattern).fullmatch, os.listdir(place)):  # noqa: PTH208 - of a descriptor too
+            with suppress(OSError):
+                _remove_if_free(folder, name)
+
+
+def _remove_if_free(folder: Union[Path, int], name: str) -> None:
+    where, own = (name, folder) if isinstance(folder, int) else (str(folder / name), None)
+    # not blocking: a FIFO would wait for a writer
+    descriptor = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=own)
+    try:
+        info = os.fstat(descriptor)
+        if info.st_uid != os.geteuid():
+            return
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if stat.S_ISREG(info.st_mode):
+            os.unlink(where, dir_fd=own)
+        elif stat.S_ISDIR(info.st_mode) and own is None:
+            shutil.rmtree(where, ignore_errors=True)
+    finally:
+        os.close(descriptor)

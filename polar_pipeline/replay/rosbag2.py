@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing, contextmanager
 from pathlib import Path, PurePath
-from tempfile import TemporaryDirectory
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from ruamel.yaml import YAML
 
+from polar_pipeline.files import temporary_folder
 from polar_pipeline.replay.limits import BoundedFile, SourceError, inflated_pieces, megabytes, too_large
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.sensor import FrameError
@@ -149,8 +149,8 @@ def _plain(path: Path, is_compressed: bool, limit: int) -> Iterator[Path]:
     if not is_compressed:
         yield path
         return
-    with TemporaryDirectory() as folder:
-        copy = Path(folder) / "inflated"
+    with temporary_folder("inflated") as folder:
+        copy = folder / "inflated"
         with BoundedFile(path, limit) as source, copy.open("wb") as out:
             for piece in inflated_pieces(source, "zstd"):
                 if out.tell() + len(piece) > _DISK * limit:

@@ -18,7 +18,7 @@ from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence,
 import numpy as np
 
 from polar_pipeline import __version__, doctor, messages
-from polar_pipeline.files import replacing
+from polar_pipeline.files import PARTIAL, remove_leftovers, replacing, replacing_folder
 from polar_pipeline.messages import CAMERA_INFO, IMAGE, ImageMessage, Status
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import PRODUCTS
@@ -87,16 +87,12 @@ def write_snapshot(name: str, quota: int, snapshot: Snapshot) -> Path:
     now = time.time()
     stamp = f"{time.strftime('%Y%m%d_%H%M%S', time.gmtime(now))}_{int(now % 1 * 1000):03d}"
     target = snapshot_folder(name) / f"{snapshot.node.strip('/').replace('/', '_')}_{stamp}"
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    partial.mkdir(parents=True)
-    try:
+    remove_leftovers(target.parent, rf"\.{_NAME.pattern}{PARTIAL}")
+    with replacing_folder(target) as partial:
         for file, data in _texts(snapshot):
             _write(partial / file, data.encode())
         _write_frame(partial, snapshot)
         _make_room(target.parent, quota, _size(partial))
-        partial.rename(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return target
 
 

@@ -1,0 +1,140 @@
+"""What a process left that was killed is removed by the next one; what a running one is at stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import List
+
+import pytest
+import zstandard
+from support import ROOT, TIMEOUT
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs locks of POSIX")
+
+#: Makes something in the folder `here`; `pause()` while it is not complete.
+MAKERS = {
+    "file": """
+from polar_pipeline.files import replacing
+with replacing(here / "out.mcap", force=True) as stream:
+    stream.write(b"data")
+    pause()
+""",
+    "snapshot": """
+from polar_pipeline.ros import snapshot
+snapshot._texts = lambda _: [("parameters.yaml", "text")]
+snapshot._write_frame = lambda *_: pause()
+snapshot.write_snapshot(str(here), 1 << 20, snapshot.Snapshot("robot/node", b"", 0, {}, None, None, ()))
+""",
+    "compiled": """
+from polar_pipeline import cache
+replace = os.replace
+os.replace = lambda *names, **folders: (pause(), replace(*names, **folders))
+cache.write_entry("entry", b"data")
+""",
+    "private": """
+from polar_pipeline.cache import private_folder
+with private_folder() as folder:
+    (folder / "source").write_text("text")
+    pause()
+""",
+    "inflated": """
+from polar_pipeline.replay import rosbag2
+with rosbag2._plain(here / "bag.zstd", True, 1 << 20) as path:
+    assert path.read_bytes() == b"bag"
+    pause()
+""",
+}
+START = """
+import os, sys, tempfile, time
+from pathlib import Path
+here, is_paused = Path(sys.argv[1]), sys.argv[2] == "pause"
+def pause():
+    print("there", flush=True)
+    if is_paused:
+        sys.stdin.read()
+"""
+
+
+def start(folder: Path, kind: str, how: str) -> subprocess.Popen[str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TMPDIR": str(folder),
+        "XDG_CACHE_HOME": str(folder),
+    }
+    command = [sys.executable, "-c", START + MAKERS[kind], str(folder), how]
+    return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def incomplete(folder: Path) -> List[Path]:
+    """Files and folders with temporary names, in this folder and in the cache's."""
+    found = [*folder.glob("*"), *folder.glob("polar_pipeline/*")]
+    return sorted(path for path in found if path.name.endswith(".part") or path.name.startswith("polar_pipeline_"))
+
+
+@pytest.fixture(params=MAKERS)
+def kind(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "snapshot":
+        pytest.importorskip("yaml")
+    (tmp_path / "bag.zstd").write_bytes(zstandard.compress(b"bag"))
+    return str(request.param)
+
+
+def test_what_a_killed_process_left_is_removed(kind: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        with start(tmp_path, kind, "pause") as killed:
+            assert killed.stdout is not None
+            assert killed.stdout.readline() == "there\n"
+            killed.send_signal(signal.SIGKILL)
+    left = incomplete(tmp_path)
+    assert len(left) == 1, "the second one removed what the first one left"
+    with start(tmp_path, kind, "go on") as process:
+        process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0
+    assert not incomplete(tmp_path)
+
+
+def test_what_a_running_process_is_at_stays(kind: str, tmp_path: Path) -> None:
+    with start(tmp_path, kind, "pause") as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "there\n"
+        own = incomplete(tmp_path)
+        assert len(own) == 1
+        with start(tmp_path, kind, "go on") as other:
+            other.communicate(timeout=TIMEOUT)
+        assert other.returncode == 0
+        assert incomplete(tmp_path) == own
+        running.communicate("", timeout=TIMEOUT)
+    assert running.returncode == 0, "it could complete its own"
+    assert not incomplete(tmp_path)
+
+
+@pytest.mark.parametrize("name", [".out.mcap.part", ".out.mcap.mine.part", ".other.0af3.part", "out.mcap.0af3.part"])
+def test_files_of_other_names_stay(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with start(tmp_path, "file", "go on") as process:
+        process.communicate(timeout=TIMEOUT)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "out.mcap"])
+
+
+def test_leftovers_of_earlier_versions(tmp_path: Path) -> None:
+    """They had the process's number, which is the same again and again in a container."""
+    for number in range(1, 5):
+        (tmp_path / f".out.mcap.{number}.part").touch()
+    with start(tmp_path, "file", "go on") as process:
+        process.communicate(timeout=TIMEOUT)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.mcap"]
+
+
+def test_a_link_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / ".out.mcap.0af3.part").symlink_to(tmp_path / "precious")
+    os.mkfifo(tmp_path / ".out.mcap.1bf3.part")
+    with start(tmp_path, "file", "go on") as process:
+        process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0
+    assert (tmp_path / "precious").read_text() == "kept"
