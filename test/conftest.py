@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
+from typing import Iterator, List
 
 import pytest
-from harness import COMPILER, GPUS, Launch, host, on_gpu
+from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu
 from skips import pytest_terminal_summary  # noqa: F401 - pytest calls it
+from support import IS_EXHAUSTIVE
 
 
 def pytest_configure() -> None:
     """A shell has what it starts in the background ignore Ctrl-C, and all that this starts in turn."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item]) -> None:
+    """Products of many parameters, of which a part runs always, run as a whole where they are asked for."""
+    if IS_EXHAUSTIVE:
+        return
+    left = [item for item in items if item.get_closest_marker("exhaustive")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
+
+
+@pytest.fixture(autouse=True)
+def _gpu_memory(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that takes all memory of the GPU runs alone, also beside other processes of tests."""
+    if not request.node.get_closest_marker("gpu"):
+        yield
+        return
+    alone = request.node.get_closest_marker("whole_gpu") is not None
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "gpu.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
 
 
 @pytest.fixture(params=["host", *(pytest.param(name, marks=pytest.mark.gpu) for name in GPUS)])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
 import socket
 import time
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Sequence
+from typing import Any, Callable, Iterable, Iterator, List, Sequence, Set, Tuple, TypeVar
 
 import cv2
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Seconds that a test waits for another thread or process; only how long a failing test takes.
@@ -29,6 +31,28 @@ def real_frame(name: str) -> np.ndarray:
     assert raw is not None, f"{FRAMES / name} cannot be read"
     raw.flags.writeable = False
     return raw
+
+
+#: Whether whole products of parameters are tested, where otherwise a part is.
+IS_EXHAUSTIVE = os.environ.get("POLAR_PIPELINE_MATRIX") == "1"
+Row = TypeVar("Row")
+
+
+def representative(rows: Sequence[Row], features: Callable[[Row], Iterable[Any]]) -> List[Any]:
+    """Parameters for a test: the rows that bring a feature for the first time; the others are marked `exhaustive`.
+
+    Args:
+        rows: All parameters.
+        features: What is special about a row, such as its values or pairs of them; by place and value.
+    """
+    seen: Set[Tuple[int, Any]] = set()
+    found: List[Any] = []
+    for row in rows:
+        new = set(enumerate(features(row))) - seen
+        seen |= new
+        values = row if type(row) is tuple else (row,)
+        found.append(pytest.param(*values, marks=() if new else pytest.mark.exhaustive))
+    return found
 
 
 #: ROS domains that a process of tests takes in turn: what one test leaves behind does not meet the next one.

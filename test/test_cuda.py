@@ -17,6 +17,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Tuple
 import numpy as np
 import pytest
 from harness import COMPILER, GPUS, KERNELS, Grid, aligned, build, gpu_driver, launch_on_host
+from support import representative
 
 from polar_pipeline import FrameError, Pipeline, RawFrame, doctor, pipeline, reference
 from polar_pipeline.cuda import backend
@@ -299,12 +300,18 @@ def beyond(dtype: Any, full_scale: int, seed: int = 0) -> RawFrame:
 BEYOND = [(np.uint8, 100), (np.uint16, 4095), (np.uint16, 0xC000)]
 
 
-@pytest.mark.parametrize("precision", ["auto", "fp32"])
-@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
-@pytest.mark.parametrize(
-    ("resolution", "demosaic"),
-    [("half", "auto"), ("half", "adaptive"), ("full", "bilinear"), ("full", "gradient"), ("full", "adaptive")],
-)
+#: (resolution, demosaic, sensor, precision)
+WAYS = [
+    (resolution, demosaic, sensor, precision)
+    for resolution, demosaic in (
+        *(("half", "auto"), ("half", "adaptive"), ("full", "bilinear"), ("full", "gradient"), ("full", "adaptive")),
+    )
+    for sensor in ("IMX250MZR", "IMX250MYR")
+    for precision in ("auto", "fp32")
+]
+
+
+@pytest.mark.parametrize(("resolution", "demosaic", "sensor", "precision"), representative(WAYS, lambda way: way))
 def test_numbers_above_full_scale_mean_full_scale(
     driver: Any, resolution: str, demosaic: str, sensor: str, precision: str
 ) -> None:
@@ -955,6 +962,8 @@ def real(request: pytest.FixtureRequest) -> Driver:
     return real_driver(request.param)
 
 
+@pytest.mark.whole_gpu
+@pytest.mark.parametrize("real", on_gpus[:1], indirect=True)
 def test_gpu_out_of_memory_and_after(real: Driver) -> None:
     import cupy
 

@@ -15,6 +15,7 @@ import pytest
 from harness import COMPILER, Launch, Outputs, program_of, prune_cache, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import IS_EXHAUSTIVE, representative
 
 from polar_pipeline import reference
 from polar_pipeline.cuda import schedule
@@ -383,9 +384,29 @@ COUNTS = {
     "test_matches_reference": 1,
     "test_numbers_above_full_scale_mean_full_scale": 1,
     "test_any_bit_depth_and_alignment": 1,
-    "test_fast_kernels_match_reference": 2,
-    "test_schedules_do_not_show": 6,
+    "test_fast_kernels_match_reference": 2 if IS_EXHAUSTIVE else 1,
+    "test_schedules_do_not_show": 6 if IS_EXHAUSTIVE else 3,
 }
+
+
+def features(case: Case) -> Tuple[Any, ...]:
+    """What is special about a case."""
+    options, work = case.options, case.work((32, 48))
+    sensor = (case.kernel, work.sensor.is_color)
+    return (
+        (sensor, work.half, work.co_sited, work.demosaic),
+        (sensor, work.half, work.half_precision),
+        (sensor, case.fmt),
+        (case.kernel, options.products),
+        (case.kernel, options.ssim_mode, tuple(sorted(set(work.dtypes.values())))),
+        (sensor, options.roi_offset, options.flip),
+    )
+
+
+def cases(every: Sequence[Case]) -> Any:
+    """Parametrizes a test by cases, of which those run always that have something special about them."""
+    rows = [(case,) for case in every]
+    return pytest.mark.parametrize("case", representative(rows, lambda row: features(*row)), ids=lambda case: case.name)
 
 
 def compile_case(case: Case, count: int) -> None:
@@ -418,19 +439,19 @@ def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
     pool.shutdown()
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@cases(CASES)
 def test_matches_reference(case: Case, launch: Launch) -> None:
     (plan,) = case.schedules(COUNTS["test_matches_reference"])
     check_case(case, launch, plan)
 
 
-@pytest.mark.parametrize("case", BEYOND_CASES, ids=lambda case: case.name)
+@cases(BEYOND_CASES)
 def test_numbers_above_full_scale_mean_full_scale(case: Case, launch: Launch) -> None:
     for shape, padding in (((70, 130), 0), ((23, 18), 2)):
         check_beyond(case, launch, shape, padding, seed=shape[0])
 
 
-@pytest.mark.parametrize("case", [case for case in BEYOND_CASES if case.fmt == KNOWN["12"]], ids=lambda case: case.name)
+@cases([case for case in BEYOND_CASES if case.fmt == KNOWN["12"]])
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(bits=st.integers(8, 15), is_msb=st.booleans(), seed=st.integers(0, 2**32))
 def test_any_bit_depth_and_alignment(case: Case, launch: Launch, bits: int, is_msb: bool, seed: int) -> None:
@@ -456,7 +477,7 @@ def check_beyond(case: Case, launch: Launch, shape: Tuple[int, int], padding: in
     check(got, 0, truth, work, case.options, where, STEEP if steep else STRICT)
 
 
-@pytest.mark.parametrize("case", FAST_CASES, ids=lambda case: case.name)
+@cases(FAST_CASES)
 def test_fast_kernels_match_reference(case: Case, launch: Launch) -> None:
     for plan in case.schedules(COUNTS["test_fast_kernels_match_reference"]):
         check_case(case, launch, plan)
@@ -474,7 +495,7 @@ SCHEDULED = [
 ]
 
 
-@pytest.mark.parametrize("case", SCHEDULED, ids=lambda case: case.name)
+@cases(SCHEDULED)
 def test_schedules_do_not_show(case: Case, launch: Launch) -> None:
     work = case.work((38, 144))
     mosaic = make_frames(Picture(smooth, (38, 144)), work.sensor, case.fmt)[0]
