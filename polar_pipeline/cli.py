@@ -789,7 +789,9 @@ def _bench_node(values: argparse.Namespace) -> int:
         get_sensor(values.sensor)
     except ValueError as err:
         raise UsageError(str(err)) from err
-    loads = measure(values.backend, values.sensor, values.size, values.products, values.rate, values.seconds)
+    loads = measure(
+        values.backend, values.sensor, values.size, values.products, values.rate, values.seconds, _say_error
+    )
     if values.json:
         asked = {name: getattr(values, name) for name in ("backend", "sensor", "size", "products", "rate", "seconds")}
         print(json.dumps({"version": __version__, **asked, "loads": loads}, indent=2))

@@ -49,7 +49,7 @@ _ROS = (
 
 def run_checks() -> List[Check]:
     """All findings, in this order: Python, libraries, backends, the machine, ROS, transport."""
-    groups = (_python, _libraries, _backends, deployment.jetson, _ros, _transport, deployment.transport_memory)
+    groups = (_python, _libraries, _backends, deployment.jetson, _ros, transport_checks)
     return [check for group in groups for check in group()]
 
 
@@ -204,7 +204,7 @@ def profile_variables() -> Tuple[str, ...]:
     return _PROFILE_VARIABLES if version is None else _PROFILE_VARIABLES[3 - version : 4 - version]
 
 
-def _named_profiles() -> Dict[str, str]:
+def named_profiles() -> Dict[str, str]:
     """Variables, among those that the installed Fast DDS reads, that somebody has set to a profile."""
     read = _PROFILE_VARIABLES[1:] if _fast_dds() == 2 else _PROFILE_VARIABLES
     return {name: os.environ[name] for name in read if os.environ.get(name)}
@@ -212,10 +212,16 @@ def _named_profiles() -> Dict[str, str]:
 
 def transport_environment() -> Dict[str, str]:
     """Variables with which Fast DDS carries large frames; none where somebody has chosen a profile."""
-    if _named_profiles():
+    if named_profiles():
         return {}
     profile = str(share_path("config", "fastdds_large_frames.xml"))
     return dict.fromkeys(profile_variables(), profile)
+
+
+def transport_checks() -> Iterator[Check]:
+    """What frames between processes and machines need; nothing without ROS."""
+    yield from _transport()
+    yield from deployment.transport_memory()
 
 
 def _transport() -> Iterator[Check]:
@@ -227,7 +233,7 @@ def _transport() -> Iterator[Check]:
         shipped = str(share_path("config", "fastdds_large_frames.xml"))
     except FileNotFoundError as err:
         yield Check("transport profile", "problem", str(err))
-    named = _named_profiles()
+    named = named_profiles()
     if not named:
         yield Check(
             "transport",

@@ -1,14 +1,18 @@
-"""Ends a process that was asked to end and does not, whatever it is stuck in.
+"""Ends a process that was asked to end and does not, whatever it is stuck in, and one whose parent was killed.
 
 A Python process handles SIGINT and SIGTERM between two of its own instructions. Stuck in a C function that holds the
 interpreter's lock (a deadlock in a driver or in the middleware), it never does, and no thread of its own can help. So a
 small second process waits beside it: the interpreter's C handler writes the number of every signal into a pipe.
 
-This file is that second process too, run as a script; it needs the standard library alone.
+A process that was killed cannot end those that it started. Of Linux they can ask to be sent a signal then; `tied`
+makes a command that asks and becomes the one wanted.
+
+This file is both of these processes too, run as a script; it needs the standard library alone.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
@@ -16,7 +20,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from typing import List, Optional
+from typing import List, Optional, Sequence
 
 #: Seconds from the first signal until the process is killed.
 GRACE = 10.0
@@ -24,7 +28,10 @@ GRACE = 10.0
 SAME_REQUEST = 0.2
 #: Seconds that a killed process gets to say where it was stuck.
 _LAST_WORDS = 2.0
+_TIE = "--tie"
 _REQUESTS = (signal.SIGINT, signal.SIGTERM)
+#: `prctl`'s number for the signal that a process gets when the one that started it ends.
+_PR_SET_PDEATHSIG = 1
 _started: List[subprocess.Popen[bytes]] = []  # kept, since an object that is forgotten complains
 
 
@@ -43,6 +50,22 @@ def start() -> None:
         )
     os.close(reader)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+
+def tied(command: Sequence[str]) -> List[str]:
+    """A command as one that is sent SIGTERM when the thread that started it has ended, also by SIGKILL. Linux only.
+
+    It keeps its process number, and so do figures that are asked for by it.
+    """
+    return [sys.executable, "-I", "-S", __file__, _TIE, str(os.getpid()), *command]
+
+
+def _tie(parent: int, command: Sequence[str]) -> None:
+    """Ask for the signal, and become the command."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before
+        sys.exit(1)
+    os.execvp(command[0], list(command))
 
 
 def _watch(reader: int, watched: int) -> None:
@@ -81,4 +104,7 @@ def _is_asked(reader: int, seconds: Optional[float]) -> Optional[bool]:
 
 
 if __name__ == "__main__":
-    _watch(int(sys.argv[1]), int(sys.argv[2]))
+    if sys.argv[1] == _TIE:
+        _tie(int(sys.argv[2]), sys.argv[3:])
+    else:
+        _watch(int(sys.argv[1]), int(sys.argv[2]))

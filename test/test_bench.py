@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import signal
 import subprocess
 import sys
-from typing import Any, Dict, Optional, Tuple
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 import pytest
-from support import ROOT
+from support import ROOT, wait_for
 
 from polar_pipeline import Pipeline, cli, doctor, messages
 from polar_pipeline.bench import Block, Usage, format_figures, summarize
@@ -140,6 +143,13 @@ def test_without_ros(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "bench node needs ROS 2" in capsys.readouterr().err
 
 
+def has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
 def tool(*arguments: str, environment: Optional[Dict[str, str]] = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "polar_pipeline", "bench", "node", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT)
@@ -189,6 +199,8 @@ def test_unknown_sensor() -> None:
 def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the robot's domain nor another machine; the user's own profile stays."""
     pytest.importorskip("rclpy")
+    from rclpy.node import Node
+
     from polar_pipeline.ros.bench import isolate
 
     (profile,) = doctor.profile_variables()
@@ -198,7 +210,13 @@ def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 <= int(os.environ["ROS_DOMAIN_ID"]) <= 101
     assert os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] == "LOCALHOST"
     assert os.environ[profile].endswith("fastdds_large_frames.xml")
-    monkeypatch.setattr(os, "environ", {"ROS_DISTRO": "humble", profile: "mine.xml"})
+    assert "ROS_LOCALHOST_ONLY" not in os.environ, "newer ROS complains of it"
+    for variables in ({}, {"ROS_DISTRO": "humble"}, {"ROS_DISTRO": "kilted"}):  # says what was sourced, if anything
+        monkeypatch.setattr(os, "environ", dict(variables))
+        isolate()
+        assert os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] == "LOCALHOST"
+    monkeypatch.delattr(Node, "add_post_set_parameters_callback")  # as in Humble
+    monkeypatch.setattr(os, "environ", {profile: "mine.xml"})
     isolate()
     assert os.environ["ROS_LOCALHOST_ONLY"] == "1"
     assert [value for name, value in os.environ.items() if name.endswith("_PROFILES_FILE")] == ["mine.xml"]
@@ -215,6 +233,103 @@ def test_frames_of_5_megabytes_pass(distribution: Optional[str]) -> None:
     asked = ["--seconds", "1", "--rate", "5", "--backend", "cpu", "--products", "dolp"]
     run = tool("--json", *asked, environment=environment)
     assert run.returncode == 0, run.stderr
+
+
+#: A node that hears none of its frames, and says so; its namespace is the first part of its status's name.
+DEAF = """
+import sys, rclpy
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.qos import qos_profile_sensor_data
+from sensor_msgs.msg import Image
+rclpy.init(args=sys.argv)
+node = rclpy.create_node("polar_pipeline")
+node.create_subscription(Image, "image_raw", lambda _: None, qos_profile_sensor_data)
+publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+status = DiagnosticStatus(name="bench/polar_pipeline: frames", values=[KeyValue(key="received", value="0")])
+node.create_timer(0.1, lambda: publisher.publish(DiagnosticArray(status=[status])))
+rclpy.spin(node)
+"""
+#: Run in a process of its own, which may set its environment.
+WAIT = """
+import sys
+from polar_pipeline.ros.bench import Contender, Rig, isolate, raw_frames
+
+if __name__ == "__main__":
+    isolate()
+    with Rig([Contender("bench", tuple(sys.argv[1:]))], ("dolp",), raw_frames("IMX250MZR", (64, 48))) as rig:
+        try:
+            rig.wait_ready("bench", print)
+        except RuntimeError as err:
+            print(err)
+"""
+
+
+@pytest.mark.ros
+def test_frames_that_get_lost(tmp_path: Path) -> None:
+    """It gives up when that is certain, and says where frames are lost and by which profile."""
+    pytest.importorskip("rclpy")
+    (profile,) = doctor.profile_variables()
+    for name, text in (("wait.py", WAIT), ("deaf.py", DEAF)):
+        (tmp_path / name).write_text(text)
+    run = subprocess.run(
+        [sys.executable, str(tmp_path / "wait.py"), sys.executable, str(tmp_path / "deaf.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT), profile: str(ROOT / "config" / "fastdds_large_frames.xml")},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=TIMEOUT,
+    )
+    first, *_, last = run.stdout.splitlines()
+    assert first == "waits for an answer, 0 s: the node is starting, and may have to compile"
+    assert re.match(r"the node 'bench' does not answer after \d+ s: 0 of 10 frames have reached the node; .+", last)
+    assert "Fast DDS's profile" in last or "/dev/shm" in last
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize(
+    ("is_matched", "frames", "report", "state", "is_in_vain"),
+    [
+        (False, 0, {}, "start", False),
+        (False, 0, {"received": "3"}, "start", False),
+        (True, 99, {}, "report", False),
+        (True, 0, {"received": "0"}, "raw", False),
+        (True, 9, {"received": "0"}, "raw", False),
+        (True, 10, {"received": "0"}, "raw", True),
+        (True, 10, {"received": "4", "published": "4"}, "raw", True),
+        (True, 10, {"received": "5", "published": "0"}, "compute", False),
+        (True, 10, {"received": "5", "published": "0", "unwanted": "5"}, "compute", False),
+        (True, 10, {"received": "9", "published": "0", "dropped: encoding": "9"}, "compute", False),
+        (True, 12, {"received": "12", "published": "0", "dropped: encoding": "9", "dropped: size": "1"}, "use", True),
+        (True, 12, {"received": "12", "published": "9", "dropped: overload": "10"}, "product", False),
+        (True, 12, {"received": "12", "published": "10"}, "product", True),
+    ],
+)
+def test_how_far_frames_have_come(
+    is_matched: bool, frames: int, report: Dict[str, str], state: str, is_in_vain: bool
+) -> None:
+    pytest.importorskip("rclpy")
+    from polar_pipeline.ros.bench import waits_for
+
+    found = waits_for(is_matched, frames, report)
+    assert (found.state, found.is_in_vain) == (state, is_in_vain)
+
+
+@pytest.mark.ros
+def test_a_killed_benchmark_leaves_no_process() -> None:
+    pytest.importorskip("rclpy")
+    command = [sys.executable, "-m", "polar_pipeline", "bench", "node", "--size", "64x48", "--backend", "cpu"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+
+        def started() -> List[int]:
+            pids = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+            names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids}
+            is_ready = any(b"polar_pipeline.node" in name and b"--tie" not in name for name in names.values())
+            return list(names) if is_ready else []
+
+        pids = wait_for(started, "the node's process")
+        process.send_signal(signal.SIGKILL)
+    for pid in pids:  # the viewer's and multiprocessing's too
+        wait_for(lambda pid=pid: has_ended(pid), f"the end of process {pid}")
 
 
 @pytest.mark.ros

@@ -120,6 +120,29 @@ def test_the_second_process_does_not_outlive_a_killed_one(start: Callable) -> No
     assert_gone(second)
 
 
+def test_a_tied_process_does_not_outlive_a_killed_one(tmp_path: Path) -> None:
+    """It is the very process that was started, and gets SIGTERM, on which it may say goodbye."""
+    child = (
+        "import signal, sys, time; from pathlib import Path\n"
+        "def end(*_): Path(sys.argv[1]).touch(); sys.exit()\n"
+        "signal.signal(signal.SIGTERM, end); print('there', flush=True); time.sleep(60)"
+    )
+    body = (
+        "import subprocess, sys; from polar_pipeline.watchdog import tied\n"
+        "process = subprocess.Popen(tied([sys.executable, '-c', sys.argv[1], sys.argv[2]]))\n"
+        "print(process.pid, flush=True); process.wait()"
+    )
+    command = [sys.executable, "-c", body, child, str(tmp_path / "goodbye")]
+    with subprocess.Popen(command, cwd=str(ROOT), stdout=subprocess.PIPE, universal_newlines=True) as process:
+        pid, said = (process.stdout.readline().strip() for _ in range(2))
+        assert said == "there"
+        assert companions(process.pid) == [int(pid)]
+        process.kill()
+        process.wait(TIMEOUT)
+    assert_gone(int(pid))
+    wait_for((tmp_path / "goodbye").exists, "its own end")
+
+
 def test_without_a_second_process_it_still_ends(start: Callable) -> None:
     process = start(WELL)
     (second,) = companions(process.pid)

@@ -16,7 +16,7 @@ import sys
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import rclpy
@@ -31,11 +31,12 @@ from std_msgs.msg import Float32
 
 from polar_pipeline import messages
 from polar_pipeline.bench import Block, Usage, summarize
-from polar_pipeline.doctor import transport_environment
+from polar_pipeline.doctor import named_profiles, transport_checks, transport_environment
 from polar_pipeline.heap import keep_freed_memory
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.scene import SCENES, synthetic
 from polar_pipeline.sensor import expose, get_sensor
+from polar_pipeline.watchdog import tied
 
 #: Different frames, sent in turn, so that caches do not help.
 FRAMES = 8
@@ -45,6 +46,10 @@ WARM_UP = 2
 GIVE_UP = 3.0
 #: Seconds that a node may take to start and to compile.
 START = 120.0
+#: Frames without an answer after which their cause is one that does not go away.
+ENOUGH = 10
+#: Seconds between two lines about the same wait.
+SAY_PERIOD = 10.0
 #: Seconds after a block in which what belongs to it still arrives: messages without a stamp, the node's own times.
 SETTLE = 0.2
 #: Seconds between two looks at the clock while nothing arrives.
@@ -91,8 +96,9 @@ def isolate() -> None:
     taken = os.environ.get("ROS_DOMAIN_ID", "0")
     free = [domain for domain in range(1, 102) if str(domain) != taken]  # 101: the last that Linux's ports allow
     os.environ["ROS_DOMAIN_ID"] = str(free[os.getpid() % len(free)])
-    old = os.environ.get("ROS_DISTRO") in ("foxy", "galactic", "humble")
-    os.environ.update({"ROS_LOCALHOST_ONLY": "1"} if old else {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"})
+    # by what is installed: wheels set no ROS_DISTRO. Iron's rclpy has both, the method and the range.
+    knows_range = hasattr(Node, "add_post_set_parameters_callback")
+    os.environ.update({"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"} if knows_range else {"ROS_LOCALHOST_ONLY": "1"})
     os.environ.update(transport_environment())
 
 
@@ -137,12 +143,13 @@ class Rig:
         end.close()
         self._processes = {
             row.name: subprocess.Popen(
-                [*row.command, "--ros-args", "-r", f"__ns:=/{row.name}"],
+                tied([*row.command, "--ros-args", "-r", f"__ns:=/{row.name}"]),
                 stdout=2,  # ours may be for a program
             )
             for row in contenders
         }
-        self._drops: Dict[str, Dict[str, int]] = {row.name: {} for row in contenders}
+        #: Name -> what a node of this package says of its frames in `/diagnostics`; empty before its first report.
+        self._reports: Dict[str, Dict[str, str]] = {row.name: {} for row in contenders}
 
     def __enter__(self) -> Rig:
         return self
@@ -157,23 +164,37 @@ class Rig:
         self._node.destroy_node()
         self._context.shutdown()
 
-    def wait_ready(self, name: str) -> None:
+    def wait_ready(self, name: str, say: Callable[[str], None] = lambda _: None) -> None:
         """Send frames until one is answered with every product.
 
+        Args:
+            name: The node's.
+            say: Takes a line about what is waited for, when that changes and now and then.
+
         Raises:
-            RuntimeError: The node ended, or does not answer.
+            RuntimeError: A process ended, or the node does not answer; the message says as far as is known why.
         """
-        end = time.monotonic() + START
-        while time.monotonic() < end:
-            code = self._processes[name].poll()
-            if code is not None:
-                raise RuntimeError(f"the node {name!r} ended with exit code {code}")
-            if self._run(name, Load(), 0.0, 1.0).complete():
+        start = time.monotonic()
+        frames, state, due = 0, "", 0.0
+        while True:
+            for what, code in (
+                (f"the node {name!r}", self._processes[name].poll()),
+                ("the viewer", self._viewer.exitcode),
+            ):
+                if code is not None:
+                    raise RuntimeError(f"{what} ended with exit code {code}")
+            is_matched = self._cameras[name].get_subscription_count() > 0
+            wait = waits_for(is_matched, frames, self._reports[name])
+            now = time.monotonic()
+            if wait.is_in_vain or now > start + START:
+                raise RuntimeError(f"the node {name!r} does not answer after {now - start:.0f} s: {wait.text}")
+            if wait.state != state or now > due:
+                state, due = wait.state, now + SAY_PERIOD
+                say(f"waits for an answer, {now - start:.0f} s: {wait.text}")
+            is_at_work = wait.state in ("compute", "product")
+            if self._run(name, Load(), 0.0, GIVE_UP if is_at_work else 1.0).complete():
                 return
-        raise RuntimeError(
-            f"the node {name!r} answered no frame within {START:g} s; `polar-pipeline doctor` says whether Fast DDS "
-            "carries frames of this size"
-        )
+            frames += is_matched
 
     def block(self, name: str, load: Load, seconds: float) -> Block:
         """Send frames to a node for some seconds, and wait for the answers."""
@@ -184,7 +205,7 @@ class Rig:
     def drops(self, name: str) -> Dict[str, int]:
         """Cause -> frames that a node of this package has dropped since it started, by a report from now on."""
         self._receive_all(name, REPORT, _Run(self._products))
-        return dict(self._drops[name])
+        return drops_of(self._reports[name])
 
     def _run(self, name: str, load: Load, seconds: float, patience: float = GIVE_UP) -> Block:
         """Send for some seconds, but at least one frame; frames that nothing comes of within `patience` are lost."""
@@ -223,7 +244,7 @@ class Rig:
             return False
         arrival: Arrival = self._pipe.recv()
         if arrival.topic == "/diagnostics":
-            self._note_drops(arrival.cdr)
+            self._note_report(arrival.cdr)
             return False
         _, source, topic = arrival.topic.split("/", 2)
         if source != name:
@@ -234,14 +255,64 @@ class Rig:
             return False
         return run.take(self._topics[topic], arrival)
 
-    def _note_drops(self, cdr: bytes) -> None:
+    def _note_report(self, cdr: bytes) -> None:
         """Keep what a node of this package reports; its first status is about frames."""
         status = messages.decode(cdr, messages.DIAGNOSTICS).status[0]
-        name = status.name.split("/", 1)[0]
-        prefix = "dropped: "
-        self._drops[name] = {
-            pair.key[len(prefix) :]: int(pair.value) for pair in status.values if pair.key.startswith(prefix)
-        }
+        self._reports[status.name.split("/", 1)[0]] = {pair.key: pair.value for pair in status.values}
+
+
+def drops_of(report: Mapping[str, str]) -> Dict[str, int]:
+    """Cause -> frames that a node has dropped, by what it says of its frames."""
+    prefix = "dropped: "
+    return {key[len(prefix) :]: int(value) for key, value in report.items() if key.startswith(prefix)}
+
+
+class Wait(NamedTuple):
+    """How far frames have come of which none is answered.
+
+    Attributes:
+        state: As a word.
+        text: As a sentence.
+        is_in_vain: Whether waiting longer would change nothing.
+    """
+
+    state: str
+    text: str
+    is_in_vain: bool = False
+
+
+def waits_for(is_matched: bool, frames: int, report: Mapping[str, str]) -> Wait:
+    """How far frames have come.
+
+    Args:
+        is_matched: Whether camera and node have found each other.
+        frames: How many were sent since then.
+        report: What the node says of its frames; empty before its first report.
+    """
+    if not is_matched:
+        return Wait("start", "the node is starting, and may have to compile")
+    if not report:
+        return Wait("report", "the node has not reported in /diagnostics yet")
+    received, published, unwanted = (int(report.get(key, 0)) for key in ("received", "published", "unwanted"))
+    dropped = sum(drops_of(report).values())
+    if 2 * received < frames or not received:  # now and then one comes through
+        text, is_enough = f"{received} of {frames} frames have reached the node", frames >= ENOUGH
+        return Wait("raw", f"{text}; {transport_advice()}" if is_enough else text, is_enough)
+    if not published and dropped >= ENOUGH:
+        return Wait("use", f"the node could use none of {received} frames; {report.get('last error', '')}", True)
+    if not published:
+        found = ", and took them for unwanted" if unwanted else ""
+        return Wait("compute", f"the node received {received} frames and has finished none{found}")
+    text = f"the viewer has got all products of no frame, the node published those of {published}"
+    is_enough = published >= ENOUGH
+    return Wait("product", f"{text}; {transport_advice()}" if is_enough else text, is_enough)
+
+
+def transport_advice() -> str:
+    """Why large messages may get lost on this machine, as far as can be seen."""
+    problems = [check.text for check in transport_checks() if check.state == "problem"]
+    profile = ", ".join(f"{name}={value}" for name, value in named_profiles().items())
+    return "; ".join(problems) or f"Fast DDS's profile ({profile}) may not suit messages of this size"
 
 
 class _Run:
@@ -337,7 +408,13 @@ def view(pipe: Connection, topics: Dict[str, str]) -> None:
 
 
 def measure(
-    backend: str, sensor: str, size: Tuple[int, int], products: Sequence[str], rate: float, seconds: float
+    backend: str,
+    sensor: str,
+    size: Tuple[int, int],
+    products: Sequence[str],
+    rate: float,
+    seconds: float,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Dict[str, Any]:
     """This package's node on this machine: at a camera's rate, and as fast as it goes.
 
@@ -348,6 +425,7 @@ def measure(
         products: What is subscribed to.
         rate: Frames per second.
         seconds: Of each of the two.
+        say: Takes lines about what is done and waited for.
 
     Returns:
         Load -> figures as `bench.summarize` gives them, and `dropped`: cause -> frames.
@@ -360,12 +438,16 @@ def measure(
             f"at least one product must be an image, whose stamp tells its frame; got {', '.join(products)}"
         )
     isolate()
+    for check in transport_checks():
+        if check.state == "problem":
+            say(f"{check.topic}: {check.text}")
     name = "bench"
     found: Dict[str, Any] = {}
     with Rig([own_node(name, backend, sensor)], products, raw_frames(sensor, size)) as rig:
-        rig.wait_ready(name)
+        rig.wait_ready(name, say)
         before = rig.drops(name)
         for load, how in (("camera", Load(rate)), ("fastest", Load(in_flight=IN_FLIGHT))):
+            say(f"measures {load}, {seconds:g} s")
             figures = summarize([rig.block(name, how, seconds)])
             after = rig.drops(name)
             dropped = {cause: count - before.get(cause, 0) for cause, count in after.items()}
