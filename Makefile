@@ -1,4 +1,6 @@
-# make test | demo | bench | lint | fuzz | clean, in a virtual environment that is rebuilt when the packaging changes.
+# make test | test-matrix | demo | bench | lint | fuzz | clean, in a virtual environment that is rebuilt when the packaging
+# changes. With an NVIDIA GPU it has CuPy and Kernel Tuner, and `make test` runs the tests of the GPU.
+# make test-matrix LEGS="jazzy arm64": some of the systems that test/matrix.py stands in for; by default all.
 # make fuzz SECONDS=60: random inputs for so long, shared by all targets; FUZZ="--seed 1 --target messages" chooses.
 # PYTHON: the interpreter to build it with; by default the first one of at least 3.10, for which ROS 2 wheels exist.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
@@ -8,12 +10,18 @@ VERSION := $(shell $(PYTHON) -c 'import platform; print(platform.python_version(
 # Processes that run the tests, each file in one of them; 0: this one. WORKERS=auto: one per core, at most 8.
 WORKERS ?= 0
 RUN := .venv/bin/python -m
-INSTALLED := .venv/installed-$(VERSION)
+# The extra for this machine's GPU, by the CUDA version of its driver: cuda11, cuda12 or cuda13; none without a GPU.
+GPU := $(shell $(PYTHON) -c 'import ctypes; cuda, version = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(); \
+	cuda.cuInit(0) or cuda.cuDriverGetVersion(ctypes.byref(version)) or print(f"cuda{version.value // 1000}")' 2>/dev/null)
+INSTALLED := .venv/installed-$(VERSION)$(GPU:%=-%)
 
-.PHONY: test lint demo bench fuzz clean
+.PHONY: test test-matrix lint demo bench fuzz clean
 
 test: lint
 	$(RUN) pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile $(TESTS)
+
+test-matrix: $(INSTALLED)
+	$(PYTHON) test/matrix.py $(LEGS)
 
 # The linters need Python 3.10 themselves; what they check holds for 3.8 on (ruff's target, vermin).
 lint: $(INSTALLED)
@@ -44,9 +52,9 @@ $(INSTALLED): setup.py pyproject.toml
 	$(PYTHON) -m venv .venv
 	# not from here: on Python 3.8, pip would put every script where setup.cfg says
 	cd .venv && bin/python -m pip install --quiet --upgrade pip
-	cd .venv && bin/python -m pip install --quiet --editable '$(CURDIR)[dev,ros]'
+	cd .venv && bin/python -m pip install --quiet --editable '$(CURDIR)[dev,ros$(GPU:%=,%,tune)]'
 	touch $@
 
 clean:
-	rm -rf .venv build dist install log *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .matrix build dist install log *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf demo/*.html demo/*.png demo/output

@@ -62,9 +62,10 @@ def resolved(requirements: List[str], python: str) -> Dict[str, str]:
 
     pip reads the markers of what it resolves as those of the Python that runs it; requirements must have none.
     """
+    full = {"3.8": "3.8.10"}.get(python, python)  # Ubuntu 20.04's; pip takes 3.8 for 3.8.0, which rosbags does not
     platforms = ["manylinux2014_aarch64", "manylinux_2_17_aarch64", "manylinux_2_28_aarch64", "manylinux_2_31_aarch64"]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", "-"]
-    command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", python, "--target", "unused"]
+    command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", full, "--target", "unused"]
     command += [part for platform in platforms for part in ("--platform", platform)]
     done = subprocess.run([*command, *requirements], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
@@ -95,8 +96,10 @@ def index() -> None:
 def test_pip_finds_what_a_jetson_needs(
     extra: str, python: str, systems_numpy: str, cupy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the NumPy that the system has pinned: pip then replaces it by no other."""
+    """The package with its extra, beside the NumPy of the system, which pip then replaces by no other."""
     rows = [f"{name}{version}" for name, version in required(monkeypatch, extra, python, "aarch64").items()]
+    monkeypatch.setitem(sys.modules, "setuptools.build_meta", None)  # setup.py then takes itself to be run by pip
+    rows += runpy.run_path(str(ROOT / "setup.py"))["REQUIRES"]
     found = resolved(rows + ([f"numpy=={systems_numpy}"] if systems_numpy else []), python)
     assert found[f"cupy-{extra}x"].startswith(cupy)
     assert found["numpy"].startswith(systems_numpy or "1.")
