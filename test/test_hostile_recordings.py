@@ -287,19 +287,27 @@ def compressed_rosbag2(path: Path, mode: str) -> Path:
     return path / "in"
 
 
+@pytest.mark.parametrize("metadata", ["", "without metadata"])
 @pytest.mark.parametrize("mode", ["FILE", "MESSAGE"])
-def test_compressed_rosbag2(mode: str, tmp_path: Path) -> None:
+def test_compressed_rosbag2(mode: str, metadata: str, tmp_path: Path) -> None:
     folder = compressed_rosbag2(tmp_path, mode)
+    if metadata:
+        (folder / "metadata.yaml").unlink()
     for k, (image, raw) in enumerate(zip(read(folder), frames())):
         assert image.stamp_ns == stamp(k)
         np.testing.assert_array_equal(messages.to_raw(image).mosaic, raw)
 
 
-def test_a_compressed_file_that_inflates_beyond_the_limit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", ["folder", "folder without metadata", "file"])
+def test_a_compressed_file_that_inflates_beyond_the_limit(given: str, tmp_path: Path) -> None:
     folder = compressed_rosbag2(tmp_path, "FILE")
     (file,) = folder.glob("*.zstd")
     file.write_bytes(zeros("zstd"))
-    code, said, peak = tool("replay", folder, "-o", tmp_path / "out.mcap", "--max-mb", LIMIT_MB)
+    if given != "folder":
+        (folder / "metadata.yaml").unlink()
+    code, said, peak = tool(
+        "replay", file if given == "file" else folder, "-o", tmp_path / "out.mcap", "--max-mb", LIMIT_MB
+    )
     assert code == 1
     assert re.search(r"more than 256 MB on disk, .*--max-mb", said)
     assert peak < IDLE_MB

@@ -43,7 +43,7 @@ with private_folder() as folder:
 """,
     "inflated": """
 from polar_pipeline.replay import rosbag2
-with rosbag2._plain(here / "bag.zstd", True, 1 << 20) as path:
+with rosbag2.inflated(here / "bag.mcap.zstd", 1 << 20) as path:
     assert path.read_bytes() == b"bag"
     pause()
 """,
@@ -80,7 +80,7 @@ def incomplete(folder: Path) -> List[Path]:
 def kind(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "snapshot":
         pytest.importorskip("yaml")
-    (tmp_path / "bag.zstd").write_bytes(zstandard.compress(b"bag"))
+    (tmp_path / "bag.mcap.zstd").write_bytes(zstandard.compress(b"bag"))
     return str(request.param)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import cv2
 import numpy as np
 import pytest
+import zstandard
 from rosbags import rosbag1, rosbag2
 from rosbags.typesys import Stores, get_typestore
 from skimage.metrics import structural_similarity
@@ -214,12 +215,44 @@ def test_a_recording_whose_recorder_was_killed(tmp_path: Path) -> None:
         pass
 
 
+def compress(path: Path) -> None:
+    """As a recorder does in compression mode `file`."""
+    path.with_name(f"{path.name}.zstd").write_bytes(zstandard.compress(path.read_bytes()))
+    path.unlink()
+
+
+def test_compressed_files_of_a_recorder_that_was_killed(tmp_path: Path) -> None:
+    """The newest is not compressed yet, and of the one before the compressed copy is not complete."""
+    folder = killed_recorder(tmp_path)
+    for k in range(10):
+        compress(folder / f"drive_{k}.mcap")
+    (folder / "drive_10.mcap.zstd").write_bytes(zstandard.compress(b"begun")[:-3])
+    with open_source(folder) as source:
+        assert (source.topic, source.total) == (TOPIC, 12)
+        assert [record.image().stamp_ns for record in source.records] == [stamp(k) for k in range(12)]
+    with open_source(folder / "drive_3.mcap.zstd") as source:
+        assert [record.image().stamp_ns for record in source.records] == [stamp(3)]
+    (folder / "drive_4.mcap.zstd").write_bytes(b"nonsense")
+    with pytest.raises(SourceError, match=f"{folder} cannot be read: ZstdError"), open_source(folder):
+        pass
+
+
+def test_a_compressed_database_without_metadata(tmp_path: Path) -> None:
+    folder = make_rosbag2(tmp_path)
+    (folder / "metadata.yaml").unlink()
+    (file,) = folder.glob("*.db3")
+    compress(file)
+    for path in (folder, folder / f"{file.name}.zstd"):
+        with open_source(path) as source:
+            assert [record.image().stamp_ns for record in source.records] == [stamp(k) for k in range(4)]
+
+
 def test_files_of_several_recordings(tmp_path: Path) -> None:
     folder = killed_recorder(tmp_path, 1)
     (folder / "drive_0.mcap").rename(folder / "drive_00.mcap")
     with open_source(folder) as source:
         assert source.total == 1
-    for name in ("drive_0.mcap", "other_1.mcap", "drive_1.db3", "other.mcap"):
+    for name in ("drive_0.mcap", "other_1.mcap", "drive_1.db3", "other.mcap", "drive_0.mcap.zstd", "other_1.mcap.zstd"):
         (folder / name).touch()
         with pytest.raises(SourceError, match="files of several recordings: name one of them"), open_source(folder):
             pass

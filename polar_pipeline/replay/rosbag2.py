@@ -19,7 +19,9 @@ from polar_pipeline.text import quoted
 _METADATA = 1 << 20
 #: Bytes on disk that a compressed file may inflate to, in multiples of the limit: files of several gigabytes are usual.
 _DISK = 16
-
+#: Ends of the names of a recorder's files, and what is added where they are compressed.
+_SUFFIXES = (".mcap", ".db3")
+_ZSTD = ".zstd"
 #: Digits that the number of a recorder's file has fewer of.
 _DIGITS = 10
 
@@ -80,15 +82,34 @@ def read_metadata(folder: Path) -> Metadata:
     return Metadata(topics, files, storage, mode)
 
 
+def is_bag_file(path: Path) -> bool:
+    """Whether a file is called as a recorder's: `.mcap` or `.db3`, or one of them compressed, `.mcap.zstd`."""
+    return PurePath(_plain_name(path)).suffix in _SUFFIXES
+
+
 def bag_files(folder: Path) -> List[Path]:
-    """The `.mcap` and `.db3` files of a folder, in the order of recording: by the number that their names end in."""
-    files = [path for path in folder.iterdir() if path.suffix in (".mcap", ".db3")]
-    return sorted(files, key=lambda path: (_number(path), path.name))
+    """A recorder's files in a folder, in the order of recording: by the number that their names end in.
+
+    Of one that is there compressed and not compressed, the former is left out: a recorder that was killed had not
+    finished it.
+    """
+    files = {path.name: path for path in folder.iterdir() if is_bag_file(path)}
+    chosen = [path for name, path in files.items() if not (_is_zstd(path) and _plain_name(path) in files)]
+    return sorted(chosen, key=lambda path: (_number(path), path.name))
+
+
+def _is_zstd(path: Path) -> bool:
+    return path.suffix == _ZSTD
+
+
+def _plain_name(path: Path) -> str:
+    """The name that a file has when it is not compressed."""
+    return path.stem if _is_zstd(path) else path.name
 
 
 def _number(path: Path) -> int:
     """The number behind the last `_` of a recorder's file, -1 if there is none."""
-    number = path.stem.rpartition("_")[2]
+    number = PurePath(_plain_name(path)).stem.rpartition("_")[2]
     return int(number) if number.isascii() and number.isdigit() and len(number) < _DIGITS else -1
 
 
@@ -100,20 +121,22 @@ def scan_folder(folder: Path, limit: int) -> Metadata:
         Exception: Whatever damaged bytes make the libraries raise; see `limits.reading`.
     """
     files = bag_files(folder)
-    kinds = {(path.suffix, path.stem.rpartition("_")[0]) for path in files}
+    names = [PurePath(_plain_name(path)) for path in files]
+    kinds = {(name.suffix, name.stem.rpartition("_")[0]) for name in names}
     if len(files) > 1 and (len(kinds) > 1 or len({_number(path) for path in files}) < len(files)):
         raise SourceError(f"{folder} has no metadata.yaml, and files of several recordings: name one of them")
     topics: Topics = {}
     for path in files:
-        if path.suffix == ".db3":
-            found = sqlite_topics(path)
-        else:
-            with BoundedFile(path, limit) as stream:
-                found = mcap_topics(McapFile(path, stream, limit), path)
+        with inflated(path, limit) as plain:
+            if plain.suffix == ".db3":
+                found = sqlite_topics(plain)
+            else:
+                with BoundedFile(plain, limit) as stream:
+                    found = mcap_topics(McapFile(plain, stream, limit), path)
         for topic, (kind, count) in found.items():
             known, before = topics.get(topic, (kind, 0))
             topics[topic] = (known, before + (count if kind == known else 0))
-    return Metadata(topics, files, "sqlite3" if files[0].suffix == ".db3" else "mcap", "")
+    return Metadata(topics, files, "sqlite3" if names[0].suffix == ".db3" else "mcap", "")
 
 
 def mcap_topics(file: McapFile, path: Path) -> Topics:
@@ -135,7 +158,7 @@ def folder_rows(meta: Metadata, topic: str, limit: int) -> Iterator[Row]:
     """The messages on a topic of a rosbag2 folder, file by file; in compression mode `message` still compressed."""
     kind, _ = meta.topics[topic]
     for path in meta.files:
-        with _plain(path, meta.compression == "file", limit) as plain:
+        with inflated(path, limit) as plain:
             if meta.storage == "sqlite3":
                 yield from sqlite_rows(plain, topic, kind, limit)
             else:
@@ -144,13 +167,18 @@ def folder_rows(meta: Metadata, topic: str, limit: int) -> Iterator[Row]:
 
 
 @contextmanager
-def _plain(path: Path, is_compressed: bool, limit: int) -> Iterator[Path]:
-    """A file, or an inflated copy of it for as long as the block lasts."""
-    if not is_compressed:
+def inflated(path: Path, limit: int) -> Iterator[Path]:
+    """A recorder's file, or if its name says that it is compressed an inflated copy for as long as the block lasts.
+
+    Raises:
+        TooLargeError: It would take more on disk than it may.
+        Exception: Whatever the decompressor raises on damaged bytes.
+    """
+    if not _is_zstd(path):
         yield path
         return
     with temporary_folder("inflated") as folder:
-        copy = folder / "inflated"
+        copy = folder / _plain_name(path)
         with BoundedFile(path, limit) as source, copy.open("wb") as out:
             for piece in inflated_pieces(source, "zstd"):
                 if out.tell() + len(piece) > _DISK * limit:

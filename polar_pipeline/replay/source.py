@@ -19,6 +19,8 @@ from polar_pipeline.replay.rosbag2 import (
     Topics,
     bag_files,
     folder_rows,
+    inflated,
+    is_bag_file,
     mcap_rows,
     mcap_topics,
     read_metadata,
@@ -37,6 +39,8 @@ DEFAULT_RATE = 24.0
 RATES = (1e-3, 1e6)
 #: The first time, in nanoseconds, that a message's stamp cannot hold: its seconds have 32 bits and a sign.
 _END_OF_TIME = 2**31 * 1_000_000_000
+#: First bytes of what zstd compressed; CDR begins with 0. Without `metadata.yaml` nothing else says it of a message.
+_ZSTD = b"\x28\xb5\x2f\xfd"
 #: Topics that an error lists.
 _LISTED = 20
 
@@ -48,7 +52,7 @@ class Recorded(NamedTuple):
         time_ns: When it was recorded.
         kind: Message type, or "" for a file.
         data: The message's bytes, the file, or why it cannot be read.
-        encoding: How the bytes are written: `cdr`, `ros1`, or `zstd`, which is CDR, compressed.
+        encoding: How the bytes are written: `cdr`, which may be compressed by zstd, `zstd`, which must be, or `ros1`.
         max_bytes: What the image may have.
     """
 
@@ -108,7 +112,7 @@ class Recorded(NamedTuple):
             raise TypeError(f"{self.data} is a file, not a message")
         if self.encoding == "ros1":
             return messages.from_ros1(self.data, self.kind)
-        if self.encoding != "zstd":
+        if self.encoding != "zstd" and bytes(self.data[:4]) != _ZSTD:
             return self.data
         try:
             message = inflate(io.BytesIO(self.data), "zstd", self.max_bytes)
@@ -145,7 +149,7 @@ def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessag
 
 def is_recording(path: Path) -> bool:
     """Whether a source holds messages, which have times and a topic, and not pictures."""
-    if path.suffix in (".mcap", ".bag", ".db3") or (path / "metadata.yaml").exists():
+    if path.suffix == ".bag" or is_bag_file(path) or (path / "metadata.yaml").exists():
         return True
     return path.is_dir() and not _pictures(path) and bool(bag_files(path))  # of a recorder that was killed
 
@@ -157,7 +161,7 @@ def _pictures(folder: Path) -> List[Path]:
 
 def recording_of(path: Path) -> Path:
     """What `open_source` reads: the rosbag2 folder around a `.db3` file that lies in one, else the path itself."""
-    is_part = path.suffix == ".db3" and (path.parent / "metadata.yaml").exists()
+    is_part = path.name.endswith((".db3", ".db3.zstd")) and (path.parent / "metadata.yaml").exists()
     return path.parent if is_part else path
 
 
@@ -172,7 +176,8 @@ def open_source(
 
     Args:
         path: A rosbag2 folder, also one without `metadata.yaml`, as a recorder that was killed leaves it; an `.mcap` or
-            `.db3` file, a ROS 1 `.bag`, a picture, or a folder of pictures, which are sorted by name.
+            `.db3` file, compressed as `.mcap.zstd` or not; a ROS 1 `.bag`, a picture, or a folder of pictures, which
+            are sorted by name.
         topic: Topic of the raw images; "" for the only one. Pictures have none.
         rate: Frames per second of pictures, in `RATES`; the first is stamped one period after 0.
         max_bytes: What one frame may have, and what the chunks of a recording held at once may have, uncompressed.
@@ -192,14 +197,12 @@ def open_source(
                 source = _open_folder(path, topic, rate)
             elif path.is_dir():
                 source = _open_rosbag2(path, topic, max_bytes)
-            elif path.suffix == ".mcap":
-                source = _open_mcap(path, topic, max_bytes, stack)
-            elif path.suffix == ".db3":
-                topics = sqlite_topics(path)
-                wanted = _choose(path, topics, topic)
-                source = _source(topics, wanted, sqlite_rows(path, wanted, topics[wanted][0], max_bytes))
-            else:
+            elif path.suffix == ".bag":
                 source = _open_rosbag1(path, topic, max_bytes, stack)
+            else:
+                plain = stack.enter_context(inflated(path, max_bytes))
+                opener = _open_mcap if plain.suffix == ".mcap" else _open_sqlite
+                source = opener(plain, topic, max_bytes, stack)
         with closing(_checked(path, source.records, max_bytes)) as records:
             yield source._replace(records=records)
 
@@ -236,6 +239,12 @@ def _open_mcap(path: Path, wanted: str, max_bytes: int, stack: ExitStack) -> Sou
     topics = mcap_topics(file, path)
     topic = _choose(path, topics, wanted)
     return _source(topics, topic, mcap_rows(file, topic, topics[topic][0]))
+
+
+def _open_sqlite(path: Path, wanted: str, max_bytes: int, _: ExitStack) -> Source:
+    topics = sqlite_topics(path)
+    topic = _choose(path, topics, wanted)
+    return _source(topics, topic, sqlite_rows(path, topic, topics[topic][0], max_bytes))
 
 
 def _open_rosbag2(path: Path, wanted: str, max_bytes: int) -> Source:
