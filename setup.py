@@ -66,7 +66,9 @@ EXTRAS = {
     "cuda13": [*cupy("cupy-cuda13x", ">=13.6,<14"), f"nvidia-cuda-nvrtc>=13; {PC}"],
     # Measures schedules on the GPU of this machine (`polar-pipeline tune`).
     "tune": ["kernel-tuner>=1.0"],
-    "dev": [*TEST, f"{NVRTC}; {PC}"] + [f"{tool}; python_version >= '3.10'" for tool in LINT],
+    # ptxas of the toolkit is the oracle of what a kernel takes of a device
+    "dev": [*TEST, f"{NVRTC}; {PC}", f"nvidia-cuda-nvcc-cu12; {PC}"]
+    + [f"{tool}; python_version >= '3.10'" for tool in LINT],
 }
 
 

@@ -704,7 +704,7 @@ def test_a_frame_that_fails_half_way_leaves_its_place(
     driver: Any, monkeypatch: pytest.MonkeyPatch, mode: str, step: str
 ) -> None:
     if step == "upload" and driver.device.maps_host:
-        pytest.skip("uploads nothing")
+        step = "clear"  # nothing is uploaded; this is what comes first
     made, alike = (make(driver, "ssim", ssim_mode=mode) for _ in range(2))
     images = np.random.default_rng(8).random((2, 16, 24)).astype(np.float32) if mode == "reference" else (None, None)
     run(made, FRAMES["u8"], images[0])
