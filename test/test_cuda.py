@@ -12,6 +12,7 @@ import subprocess
 import sys
 import types
 from collections import deque
+from contextlib import contextmanager
 from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Tuple
 
 import numpy as np
@@ -107,6 +108,10 @@ class HostDriver:
         self._check()
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return self.held[self._hold(size)].view(dtype).reshape(shape)
+
+    @contextmanager
+    def selected(self) -> Iterator[None]:
+        yield
 
     def make_stream(self) -> int:
         self._check()
@@ -789,6 +794,36 @@ def test_giving_back_to_a_lost_device_is_quiet(cupy: types.SimpleNamespace) -> N
     driver.free_stream(1)
     driver.free_event(1)
     driver.unload(Kernel(1, 1))
+
+
+def test_the_first_gpu_is_current_where_it_is_used_and_another_one_before_and_after(
+    cupy: types.SimpleNamespace,
+) -> None:
+    runtime, chosen = cupy.cuda.runtime, [1]
+    runtime.getDevice, runtime.setDevice = lambda: chosen[-1], chosen.append
+    driver = Driver()
+    with driver.selected():
+        assert chosen[-1] == 0
+    assert chosen == [1, 0, 1]
+    with pytest.raises(KeyError), driver.selected():
+        raise KeyError
+    assert chosen[-1] == 1
+
+
+@pytest.mark.gpu
+def test_another_gpu_of_the_thread_stays_its_current_one() -> None:
+    real_driver("gpu")
+    import cupy
+
+    if cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("needs two GPUs")
+    wanted = expected(FRAMES["u8"], ("intensity", "ssim"))
+    with cupy.cuda.Device(1), Pipeline(products=("intensity", "ssim"), backend="cuda") as made:
+        for _ in range(2):
+            found = made(FRAMES["u8"])
+            np.testing.assert_allclose(found["intensity"], wanted["intensity"], atol=2e-3)
+            assert cupy.cuda.runtime.getDevice() == 1
+            assert int(cupy.arange(3).sum()) == 3
 
 
 def test_no_gpu_is_said(cupy: types.SimpleNamespace) -> None:

@@ -427,7 +427,8 @@ class CudaBackend:
             DeviceMemoryError: The device is too small.
             DeviceLostError: The device stopped working.
         """
-        self._launch(_readable(frame))
+        with self._driver.selected():
+            self._launch(_readable(frame))
 
     def _launch(self, frame: Frame) -> Launch:
         key = _key(frame)
@@ -457,11 +458,12 @@ class CudaBackend:
         """
         frame = _readable(frame)
         rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
-        launch = self._launch(frame)
-        if launch is not self._latest:  # what that one had before is not the frame before
-            launch.forget()
-            self._latest = launch
-        return launch.submit(rows, self._pinned, reference)
+        with self._driver.selected():
+            launch = self._launch(frame)
+            if launch is not self._latest:  # what that one had before is not the frame before
+                launch.forget()
+                self._latest = launch
+            return launch.submit(rows, self._pinned, reference)
 
     def result(self, ticket: Ticket) -> Output:
         """Wait for a frame; frames come back in the order in which they were submitted.
@@ -470,7 +472,8 @@ class CudaBackend:
             DeviceLostError: The device stopped working.
             RuntimeError: Its result was taken before, or this is closed.
         """
-        timings = ticket.launch.collect(ticket)
+        with self._driver.selected():
+            timings = ticket.launch.collect(ticket)
         saturated, dark = (int(count) for count in ticket.slot.counts)
         products = {name: ticket.arrays[name] for name in self._plan.products}
         return Output(products, timings, (saturated, dark), ticket.arrays.get("blocks"))
@@ -481,8 +484,9 @@ class CudaBackend:
 
     def close(self) -> None:
         """Give everything back but the results that somebody holds; safe on a lost device, and twice."""
-        for launch in self._launches.values():
-            launch.close()
+        with self._driver.selected():
+            for launch in self._launches.values():
+                launch.close()
         self._launches.clear()
         self._latest = None
 

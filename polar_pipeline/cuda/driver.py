@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import importlib
 import re
-from contextlib import suppress
-from typing import Any, NamedTuple, Optional, Tuple
+from contextlib import contextmanager, suppress
+from typing import Any, Iterator, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from polar_pipeline.cuda.device import Device, board_model, from_properties
 #: failed (214, 220), a kernel went astray or took too long (700, 702, 714 to 719), or nobody knows (999).
 _LOST = (46, 100, 101, 201, 214, 220, 700, 702, 709, 710, *range(714, 720), 999)
 _OUT_OF_MEMORY = 2
+#: Number of the first GPU.
+_FIRST = 0
 _TO_DEVICE, _TO_HOST = 1, 2
 _NON_BLOCKING = 1
 _HOST_MAPPED = 2
@@ -109,7 +111,7 @@ class Driver:
         self._runtime, self._driver = cupy.cuda.runtime, cupy.cuda.driver
         self._errors = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError)
         try:
-            properties = self._runtime.getDeviceProperties(0)
+            properties = self._runtime.getDeviceProperties(_FIRST)
         except self._errors as err:
             raise DeviceError(f"no GPU: {err}") from err
         self.name: str = properties["name"].decode()
@@ -130,6 +132,23 @@ class Driver:
         """Give something back; a device that was lost has it already."""
         with suppress(*self._errors):
             function(*arguments)
+
+    @contextmanager
+    def selected(self) -> Iterator[None]:
+        """Its GPU as the current one of this thread, and afterwards the one that other code had chosen.
+
+        Memory, streams, events and modules belong to the GPU that is current when they are made.
+        """
+        former = _FIRST
+        with suppress(*self._errors):  # whatever comes next says what is wrong
+            former = self._runtime.getDevice()
+            if former != _FIRST:
+                self._runtime.setDevice(_FIRST)
+        try:
+            yield
+        finally:
+            if former != _FIRST:
+                self._release(self._runtime.setDevice, former)
 
     def _allocate(self, where: str, size: int, function: Any, *arguments: Any) -> int:
         try:
