@@ -6,6 +6,7 @@ speed of memory where NumPy's boolean indexing takes forty times as long (`docs/
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
 from typing import List, Sequence, Tuple
 
@@ -107,32 +108,45 @@ def debayer(method: str, z: Image, sensor: Sensor) -> List[Image]:
 
 
 def _filter_lattice(z: Image, kernels: Sequence[Image]) -> List[Image]:
-    """(H, W) float32, kernels of (5, 5) taps on a lattice of stride 2 -> an (H, W) image each, not valid 4 pixels deep.
+    """(H, W) float32, kernels of `_lattice_kernel` -> an (H, W) image each, of which 4 pixels at the borders are void.
 
-    Columns of one parity are a channel, rows of one parity an image, and taps are next to each other. As (9, 9) taps
-    with zeros between them OpenCV would take them through a Fourier transform of the strip wherever it does not see
-    SSE3, as on arm64: much slower, and with rounding errors that depend on where the strip ends.
+    The images are good until the thread's next call. Columns of one parity are a channel, so that no zeros stand
+    between the taps of a row. Kernels of 50 taps and more, zeros included, OpenCV takes through a Fourier transform of
+    the whole strip where it does not see SSE3, as on arm64: that is ten times as slow as these (9, 5), and its
+    rounding errors depend on where the strip ends.
     """
     height, width = z.shape
     if width % 2:
         z = cv2.copyMakeBorder(z, 0, 0, 0, 1, cv2.BORDER_REPLICATE)
     pairs = z.reshape(height, -1, 2)
-    images = []
-    for kernel in kernels:
-        image = np.empty_like(pairs)
-        for row in range(2):
-            cv2.filter2D(pairs[row::2], -1, kernel, dst=image[row::2])
-        images.append(image.reshape(z.shape)[:, :width])
-    return images
+    images = _scratch((len(kernels), *pairs.shape))
+    for kernel, image in zip(kernels, images):
+        cv2.filter2D(pairs, -1, kernel, dst=image)
+    return [image.reshape(z.shape)[:, :width] for image in images]
+
+
+_OWN = threading.local()
+
+
+def _scratch(shape: Tuple[int, ...]) -> Image:
+    """Float32 memory, the same at every call of a thread: fresh memory is a page fault every 4 KB."""
+    size = int(np.prod(shape))
+    if getattr(_OWN, "memory", np.empty(0)).size < size:
+        _OWN.memory = np.empty(size, _F)
+    memory: Image = _OWN.memory[:size].reshape(shape)
+    return memory
 
 
 def _lattice_kernel(centre: float, h1: float, v1: float, diagonal: float, h2: float, v2: float) -> Image:
-    """(5, 5) taps on a lattice of stride 2: own pixel, next along row and column, diagonals, second next."""
-    kernel = np.zeros((5, 5), _F)
-    kernel[2, 2] = centre
-    kernel[2, 1::2], kernel[1::2, 2] = h1, v1
-    kernel[1::2, 1::2] = diagonal
-    kernel[2, ::4], kernel[::4, 2] = h2, v2
+    """Taps on a lattice of stride 2: own pixel, next along row and column, diagonals, second next.
+
+    (9, 5): of pixels down the columns, of pairs of pixels along the rows.
+    """
+    kernel = np.zeros((9, 5), _F)
+    kernel[4, 2] = centre
+    kernel[4, 1::2], kernel[2::4, 2] = h1, v1
+    kernel[2::4, 1::2] = diagonal
+    kernel[4, ::4], kernel[::8, 2] = h2, v2
     return kernel
 
 
