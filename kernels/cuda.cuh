@@ -40,7 +40,7 @@ DEVICE u32 half2_max(u32 a, u32 b) { u32 d; asm("max.f16x2 %0,%1,%2;" : "=r"(d) 
 #else
 DEVICE u32 half2_pack(float low, float high) { u32 d; asm("{.reg .f16 l,h; cvt.rn.f16.f32 l,%1; cvt.rn.f16.f32 h,%2; mov.b32 %0,{l,h};}" : "=r"(d) : "f"(low), "f"(high)); return d; }
 // before sm_80 there is no minimum of halves: compare, and choose with the comparison's mask
-DEVICE u32 half2_less(u32 a, u32 b) { u32 m; asm("{.reg .pred p,q; .reg .u32 x,y; setp.lt.f16x2 p|q,%1,%2; selp.u32 x,0xffff,0,p; selp.u32 y,0xffff0000,0,q; or.b32 %0,x,y;}" : "=r"(m) : "r"(a), "r"(b)); return m; }
+DEVICE u32 half2_less(u32 a, u32 b) { u32 m; asm("set.lt.u32.f16x2 %0,%1,%2;" : "=r"(m) : "r"(a), "r"(b)); return m; }
 DEVICE u32 half2_min(u32 a, u32 b) { u32 m = half2_less(a, b); return (a & m) | (b & ~m); }
 DEVICE u32 half2_max(u32 a, u32 b) { u32 m = half2_less(a, b); return (b & m) | (a & ~m); }
 #endif

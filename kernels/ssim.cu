@@ -279,7 +279,12 @@ DEVICE void store_map(u8* out, int n, const float (&s)[BATCH]) {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, THREADS * 2 * 96 > 65536 || RADIUS > 5 ? 1 : 2) ssim(const Comparison task) {
+// Blocks that registers must leave room for: each of four schedulers has room for five warps of 96 registers a thread, or for four of
+// 128, which the partial sums of long windows take.
+constexpr int RESIDENT_WARPS = RADIUS > 5 ? 16 : 20;
+constexpr int RESIDENT_BLOCKS = THREADS / 32 > RESIDENT_WARPS ? 1 : RESIDENT_WARPS / (THREADS / 32);
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS) ssim(const Comparison task) {
     SHARED_MEMORY(memory);
     let_next_begin();
     wait_for_former();

@@ -279,9 +279,9 @@ def test_resources_of_two_kernels(folder: Path) -> None:
 # -------------------------------------------------------------------------------------------------------- every kernel
 
 
-#: Windows of 15 taps hold 56 partial sums a column, and strides addresses of many samples: less than 30 % occupancy,
-#: but no spills. With a stride few pixels are left.
-LONG = re.compile("ssim: registers, .*(15 taps|stride)")
+#: Windows of 15 taps hold 56 partial sums a column in up to 128 registers: 25 % of the warps of sm_72, 29 % or more of
+#: sm_87's, without spills.
+LONG = re.compile("ssim: registers, .*15 taps")
 
 
 def test_no_shipped_config_asks_for_more_than_is_compiled() -> None:

@@ -91,7 +91,7 @@ class Report(NamedTuple):
         return {
             "blocks": grid(work, schedule),
             "shared_bytes": shared_bytes(work, schedule),
-            "registers": registers(work, schedule),
+            "registers": registers(work, schedule, self.device),
             "occupancy": round(expected_occupancy(work, schedule, self.device), 3),
         }
 
@@ -116,13 +116,13 @@ def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[i
     if chosen.is_fused:
         plan = make_plan(options.products, allowed._replace(recomputes=True))
     work, schedule = chosen.work, chosen.schedule
-    taken, predicted = cost(work, schedule), predict(work, schedule, device)
+    taken, predicted = cost(work, schedule, device), predict(work, schedule, device)
     second = None
     if chosen.similarity is not None and chosen.comparison is not None:
         choice = not_from_mosaic(asked, options) or _choice([chosen, *others], device)
         compared = (chosen.similarity, chosen.comparison)
         is_measured = tuned(chosen.similarity, device) is not None
-        second = Second(*compared, is_measured, ssim.cost(*compared), ssim.predict(*compared, device), choice)
+        second = Second(*compared, is_measured, ssim.cost(*compared, device), ssim.predict(*compared, device), choice)
     return Report(device, work, plan, schedule, tuned(work, device) is not None, taken, predicted, second)
 
 
@@ -221,8 +221,8 @@ def _launch_lines(report: Report) -> Iterator[str]:
         f"{device.clock_mhz} MHz take {ideal.arithmetic_us:.1f} us, with every scheduler busy"
     )
     yield (
-        f"  time       {predicted.us:.1f} us predicted: the longer one, {predicted.waiting_us:.1f} us of the other not "
-        f"hidden, {predicted.launch_us:.0f} us to launch"
+        f"  time       {predicted.us:.1f} us predicted: the longer one, {predicted.waiting_us:.1f} us that it does not "
+        f"hide, {predicted.launch_us:.0f} us to launch"
     )
 
 

@@ -5,13 +5,15 @@ The solver lists every schedule that meets the hard constraints (`candidates`) a
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
 from math import hypot
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.cuda.device import WARP, Device, occupancy, resident_blocks
+from polar_pipeline.cuda.device import WARP, Device, clocks, occupancy, resident_blocks
+from polar_pipeline.cuda.instructions import SHARES
 from polar_pipeline.cuda.work import OUTPUTS, PAIRS, Work, red_sites
 from polar_pipeline.plan import Limits
 from polar_pipeline.products import PRODUCTS
@@ -77,7 +79,6 @@ class Kernel(NamedTuple):
 
     Attributes:
         windows: Where its lines can live.
-        registers: Per thread, as compiled for sm_72 (`tile`: `_TILE_REGISTERS`).
         pixels: Output pixels of a thread along x with a register window; 0 without.
         threads: Numbers worth a thought with a register window.
         rows: Rows that it can march down with a register window without spilling; for angle images alone, and others.
@@ -86,7 +87,6 @@ class Kernel(NamedTuple):
     """
 
     windows: Tuple[str, ...]
-    registers: int
     pixels: int
     threads: Tuple[int, ...]
     rows: Tuple[Tuple[int, ...], Tuple[int, ...]]
@@ -98,7 +98,6 @@ class Kernel(NamedTuple):
 KERNELS: Dict[str, Kernel] = {
     "mono_half": Kernel(
         ("registers",),
-        96,
         8,
         (64, 128, 160),
         ((2, 4), (2, 4)),
@@ -115,7 +114,6 @@ KERNELS: Dict[str, Kernel] = {
     ),
     "mono_full": Kernel(
         ("registers",),
-        96,
         16,
         (32, 64, 128),
         ((2,), (2,)),
@@ -129,7 +127,6 @@ KERNELS: Dict[str, Kernel] = {
     ),
     "color_half": Kernel(
         ("registers", "ring"),
-        96,
         4,
         (32, 64, 96, 160),
         ((2, 4, 6), (2,)),
@@ -145,7 +142,7 @@ KERNELS: Dict[str, Kernel] = {
             ),
         ),
     ),
-    "tile": Kernel(("tile",), 0, 0, (), ((), ()), (1.0,)),
+    "tile": Kernel(("tile",), 0, (), ((), ()), (1.0,)),
 }
 
 
@@ -265,41 +262,97 @@ def shared_bytes(work: Work, schedule: Schedule) -> int:
     return _SHARED[schedule.window](work, schedule)
 
 
-#: Registers of `tile` as compiled for sm_72: (with fewer it spills, with room it takes), of mono and colour, with pairs
-#: of half and of float. Both rows: a thread holds the angles of two raw rows.
+class Registers(NamedTuple):
+    """Registers of a thread of `tile`.
+
+    Attributes:
+        need: With fewer it spills.
+        taken: With room it takes these at most.
+        everything: Likewise where the Stokes vector is stored beside other products.
+    """
+
+    need: int
+    taken: int
+    everything: int
+
+
+#: As compiled for the Jetsons, by (method, what a thread works on): mono in half and in float, colour in half and in
+#: float. Both rows: it brings the angles of two raw rows together.
 _TILE_REGISTERS = {
-    # method, rows: mono half, mono float, colour half, colour float
-    ("plain", "one row"): ((70, 70), (64, 64), (64, 64), (96, 96)),
-    ("plain", "both rows"): ((70, 70), (75, 75), (80, 90), (96, 96)),
-    ("adaptive", "one row"): ((78, 78), (80, 96), (80, 94), (96, 96)),
-    ("adaptive", "both rows"): ((80, 84), (88, 96), (80, 84), (96, 96)),
+    ("plain", "one row"): (
+        Registers(64, 56, 70),
+        Registers(64, 64, 64),
+        Registers(64, 72, 80),
+        Registers(96, 96, 112),
+    ),
+    ("plain", "both rows"): (
+        Registers(64, 64, 72),
+        Registers(75, 80, 80),
+        Registers(80, 80, 96),
+        Registers(96, 96, 96),
+    ),
+    ("adaptive", "one row"): (
+        Registers(78, 78, 78),
+        Registers(80, 96, 96),
+        Registers(80, 96, 96),
+        Registers(96, 96, 96),
+    ),
+    ("adaptive", "both rows"): (
+        Registers(80, 80, 80),
+        Registers(88, 96, 96),
+        Registers(80, 96, 96),
+        Registers(96, 96, 96),
+    ),
 }
-#: Threads of a multiprocessor that `tile` leaves registers for.
-_TILE_RESIDENT = 640
-_REGISTERS_PER_MULTIPROCESSOR = 65536
+#: Registers of a window in registers, where its launch bound leaves as many.
+_WINDOW_REGISTERS = 96
+_REGISTERS_PER_SCHEDULER = 16384
 
 
-def _tile_registers(work: Work, schedule: Schedule) -> Tuple[int, int]:
+def bound(threads: int, blocks: int) -> int:
+    """Registers of a thread that a launch bound leaves.
+
+    Args:
+        threads: Per block.
+        blocks: That a multiprocessor has to have room for.
+    """
+    warps = -(-blocks * (threads // WARP) // 4)
+    return min(255, _REGISTERS_PER_SCHEDULER // (warps * WARP) // 8 * 8)
+
+
+def _resident(device: Device) -> int:
+    """`RESIDENT` of `kernels/frame.cuh`."""
+    return 512 if 80 <= device.capability < 90 else 640
+
+
+def _tile_registers(work: Work, schedule: Schedule, device: Device) -> Tuple[int, int]:
     """Registers that `tile` needs in order not to spill, and those that it takes at most (its launch bound)."""
     both_rows = work.half and work.co_sited and work.demosaic != "bilinear"
     rows = _TILE_REGISTERS["adaptive" if _is_adaptive(work) else "plain", "both rows" if both_rows else "one row"]
-    need, taken = rows[2 * work.sensor.is_color + (not work.half_precision)]
-    if work.sensor.is_color and "stokes" in work.dtypes:  # floats of three channels on top of all angles
-        taken += 8
-    blocks = -(-_TILE_RESIDENT // schedule.threads)
-    return need, min(taken, _REGISTERS_PER_MULTIPROCESSOR // (blocks * schedule.threads) // 8 * 8)
+    need, taken, everything = rows[2 * work.sensor.is_color + (not work.half_precision)]
+    asked = everything if "stokes" in work.dtypes and len(work.outputs) > 1 else taken
+    # from sm_90 on it has no bound of its own, and takes no more
+    return need, min(asked, bound(schedule.threads, -(-_resident(device) // schedule.threads)))
 
 
-def registers(work: Work, schedule: Schedule) -> int:
-    """Registers of a thread that the solver counts with."""
-    return _tile_registers(work, schedule)[1] if schedule.kernel == "tile" else KERNELS[schedule.kernel].registers
+def registers(work: Work, schedule: Schedule, device: Device) -> int:
+    """Registers of a thread that the solver counts with: never fewer than the compiled kernel takes on a Jetson."""
+    if schedule.kernel == "tile":
+        return _tile_registers(work, schedule, device)[1]
+    resident = _resident(device)
+    if device.capability >= 90 and schedule.kernel == "mono_full":
+        resident = 1024
+    elif device.capability >= 90 and schedule.kernel == "color_half" and schedule.window == "registers":
+        stores_pair = "sums" in work.dtypes
+        resident = 640 if schedule.rows > 4 or stores_pair else 768 if _is_fused(work) else 1024
+    return bound(schedule.threads, resident // schedule.threads) if schedule.threads <= resident else _WINDOW_REGISTERS
 
 
 def _spills(work: Work, schedule: Schedule, device: Device) -> bool:
     """Whether its launch bound leaves too few registers."""
     if schedule.kernel == "tile":
-        need, taken = _tile_registers(work, schedule)
-        return need > taken
+        need = _tile_registers(work, schedule, device)[0]
+        return need > bound(schedule.threads, -(-_resident(device) // schedule.threads))
     return schedule.kernel == "mono_half" and schedule.rows > 2 and device.capability < 80
 
 
@@ -367,7 +420,7 @@ def _problem(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
     need = shared_bytes(work, schedule)
     if need > device.shared_per_block:
         return f"needs {need} bytes of shared memory, a block has {device.shared_per_block}"
-    file = schedule.threads * registers(work, schedule)
+    file = schedule.threads * registers(work, schedule, device)
     if file > device.registers_per_multiprocessor:
         return f"needs {file} registers, a multiprocessor has {device.registers_per_multiprocessor}"
     return None
@@ -433,7 +486,7 @@ def refuse(work: Work, device: Device) -> NoReturn:
 
 def expected_occupancy(work: Work, schedule: Schedule, device: Device) -> float:
     """Share of resident warps that the solver counts with, 0 to 1."""
-    return occupancy(device, schedule.threads, registers(work, schedule), shared_bytes(work, schedule))
+    return occupancy(device, schedule.threads, registers(work, schedule, device), shared_bytes(work, schedule))
 
 
 def limits(work: Work, device: Device) -> Limits:
@@ -448,15 +501,18 @@ def limits(work: Work, device: Device) -> Limits:
 #: resident warps; nine in ten of those are met within 15 %. Demosaicking counts per raw pixel (and channel, where so
 #: said) in pairs of half.
 OPERATIONS = {
-    "load": 12,  # load, unpack, scale, look for saturation, store to shared memory
+    "load u8": 12,  # load, unpack, scale, look for saturation, store to shared memory
+    "load u16": 24,
+    "load 12p": 24,
+    "load 12packed": 24,
     "mono bilinear": 7,  # per channel
-    "mono gradient": 10,  # per channel
+    "mono gradient": 7.5,  # per channel
     "adaptive slide": 40,  # per channel: first stage
     "mono adaptive": 39,  # per channel: second stage
     "color bilinear": 26,
-    "color mhc": 14.5,
+    "color mhc": 12,
     "color weighted": 70,
-    "co-site": 15,  # per output pixel and channel
+    "co-site": 8.2,  # per output pixel and channel
     "stokes": 19,  # per output pixel: S0, S1, S2, length and direction
     "intensity": 6,  # per output pixel and channel
     "preview": 7,  # per output pixel
@@ -466,22 +522,25 @@ OPERATIONS = {
 _ADAPTIVE_START = 2
 #: What an idle thread costs of a busy one: a block waits for its slowest thread, and other blocks fill the gap.
 IDLE_SHARE = 0.65
-#: The same in pairs of float.
-FLOAT_FACTOR = 1.7
+#: Clocks that a word of shared memory takes a bank in float, by stage, as several lanes ask for one bank at a time.
+#: Fitted; an H200's counters say 2.4 (mono) and 3 (colour) for whole kernels at half resolution, in half 0.9.
+CONFLICTS = {"load": 2.8, "co-site": 2.8, "color mhc": 2.0, "adaptive slide": 2.2, "mono adaptive": 2.2}
 #: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
 COPY_SHARE = 0.85
 #: Time of a byte that was read before, and so comes from the cache, against one from memory.
 REREAD_SHARE = 0.6
 #: Seconds from a load to its value under traffic; so much of the bandwidth must be in flight at any time.
 LATENCY_S = 0.7e-6
-#: Issue slots of a multiprocessor per clock: four schedulers of a warp each, on every device since Volta. The pipes
-#: behind them do not bind, even where they take half a warp a clock: of the instructions of `tile`, a third goes to
-#: multiply-adds and a third to integers.
+#: Issue slots of a multiprocessor per clock: four schedulers of a warp each, on every device since Volta.
 ISSUE_SLOTS = 4 * WARP
 #: Resident warps of a multiprocessor with which waiting takes as long as issuing; measured with 12 to 40 warps.
 BUSY_WARPS = 22
-#: Microseconds from one launch to the next.
-LAUNCH_US = 5.0
+#: Microseconds from one launch to the next, by `integrated`: measured on an H200; assumed for Jetsons.
+LAUNCH_US = {False: 2.6, True: 5.0}
+#: Share of the time of a round of blocks that passes while a launch begins and ends with fewer than all of them.
+TAIL_SHARE = 0.3
+#: Blocks a clock that a device starts at most, as measured with blocks of a warp.
+BLOCKS_PER_CLOCK = 0.41
 
 
 class Cost(NamedTuple):
@@ -491,7 +550,8 @@ class Cost(NamedTuple):
         read: Bytes of the input; the last packed pixel may take one and a half.
         reread: Bytes loaded by all blocks, halo included; likewise.
         written: Bytes of the outputs.
-        operations: Issue slots of a lane, halo and idle threads included.
+        operations: Issue slots of a lane, halo and idle threads included; also those that pass while another pipe is
+            busy.
     """
 
     read: float
@@ -506,7 +566,8 @@ class Prediction(NamedTuple):
     Attributes:
         memory_us: For the bytes alone.
         arithmetic_us: For the operations alone.
-        waiting_us: Part of the shorter of the two that the longer one does not hide.
+        waiting_us: Part of the shorter of the two that the longer one does not hide, and of both at the beginning and
+            at the end; for blocks to start.
         launch_us: Overhead.
     """
 
@@ -532,45 +593,79 @@ def _raw_bytes(work: Work, pixels: int) -> float:
     return pixels * {"u8": 1, "u16": 2}.get(work.raw_format, 1.5)  # not rounded: time has to grow with size
 
 
-def cost(work: Work, schedule: Schedule) -> Cost:
-    """What a schedule moves and computes for one frame."""
+def weigh(operations: Mapping[str, float], half_precision: bool, device: Device) -> float:
+    """Issue slots that pass while a device goes through the stages of a kernel, one after the other.
+
+    Each stage takes as long as the pipe that has most to do in it: barriers separate the stages of a block.
+
+    Args:
+        operations: Stage -> issue slots of an H200 in pairs of half, of which `SHARES` knows the parts.
+        half_precision: Whether the kernel computes in pairs of half.
+        device: The GPU.
+    """
+    return sum(slots * _weight(stage, half_precision, device.capability) for stage, slots in operations.items())
+
+
+@lru_cache(maxsize=None)
+def _weight(stage: str, half_precision: bool, capability: int) -> float:
+    """Issue slots that pass while the slowest pipe does what takes one of an H200's, in pairs of half."""
+    known = sorted({number for _, _, number in SHARES})
+    share = SHARES[stage, half_precision, max(number for number in known if number <= max(capability, known[0]))]
+    if not half_precision:
+        conflicts = CONFLICTS.get("load" if stage.startswith("load") else stage, 1.0)
+        share = share._replace(memory=share.memory * conflicts)
+    return clocks(capability, share) * ISSUE_SLOTS
+
+
+def _stages(work: Work, schedule: Schedule) -> Dict[str, float]:
+    """Issue slots of an H200 by stage of `tile`, in pairs of half."""
     mono, _ = halos(work)
     step, channels = _step(work), 3 if work.sensor.is_color else 1
     x, y = _unit(schedule)
     units = _units(work, schedule)
-    kernel = KERNELS[schedule.kernel]
-    effort = kernel.effort[kernel.windows.index(schedule.window)]
 
     def waited(pixels: int, grain: int) -> float:
         """Pixels of a stage of a block, `grain` to a thread, and part of what its idle threads could have made."""
         idle = _up(pixels, grain * schedule.threads) - pixels if schedule.window == "tile" else 0
         return units * (pixels + IDLE_SHARE * idle)
 
-    loaded = _loaded(work, schedule)
     mosaic = (step * x + 2 * _up(mono, 4)) * (step * y + 2 * mono)
     made = waited(x * y, 4)
-    pairs = OPERATIONS["load"] * waited(loaded, 4)
+    found = {f"load {work.raw_format}": OPERATIONS[f"load {work.raw_format}"] * waited(_loaded(work, schedule), 4)}
     if work.sensor.is_color:
-        pairs += OPERATIONS[f"color {work.debayer}"] * waited(mosaic, 16 if work.debayer == "mhc" else 4)
+        name = f"color {work.debayer}"
+        found[name] = OPERATIONS[name] * waited(mosaic, 16 if work.debayer == "mhc" else 4)
     if _is_adaptive(work):  # in runs of rows, which begin by filling a window of nine
         runs = -(-(step * y + 2) // schedule.rows) * (schedule.rows + _ADAPTIVE_START)
-        pairs += OPERATIONS["adaptive slide"] * waited(channels * (step * x + 8) * runs, 2 * schedule.rows)
+        columns = waited(channels * (step * x + 8) * runs, 2 * schedule.rows)
+        found["adaptive slide"] = OPERATIONS["adaptive slide"] * columns
     # adaptive at half resolution takes two pixels of one channel to a thread, all else four of all channels
     values = waited(channels * x * y, 2) if _is_adaptive(work) and work.half else channels * made
     if not work.half or (work.co_sited and work.demosaic != "bilinear"):  # else moving to the centre is all
-        pairs += OPERATIONS[f"mono {work.demosaic}"] * step**2 * values
+        found[f"mono {work.demosaic}"] = OPERATIONS[f"mono {work.demosaic}"] * step**2 * values
     if work.half and work.co_sited:
-        pairs += OPERATIONS["co-site"] * values
+        found["co-site"] = OPERATIONS["co-site"] * values
     names = work.dtypes
     per_pixel = OPERATIONS["store"] * sum(_CHANNELS[name][work.sensor.is_color] for name in names)
     per_pixel += OPERATIONS["stokes"] * any(name not in ("intensity", *_ANGLE_IMAGES) for name in names)
     per_pixel += OPERATIONS["intensity"] * channels * ("intensity" in names)
     per_pixel += OPERATIONS["preview"] * ("preview" in names)
+    return {**found, "products": per_pixel * made}
+
+
+def cost(work: Work, schedule: Schedule, device: Device) -> Cost:
+    """What a schedule moves and computes for one frame."""
+    stages = _stages(work, schedule)
+    kernel = KERNELS[schedule.kernel]
+    if schedule.kernel != "tile":
+        effort = kernel.effort[kernel.windows.index(schedule.window)]
+        name = schedule.kernel + (" angles" if work.sensor.is_color and not _is_fused(work) else "")
+        stages = {name: effort * sum(stages.values())}
     return Cost(
         _raw_bytes(work, work.width * work.height),
-        _raw_bytes(work, units * loaded),
+        _raw_bytes(work, _units(work, schedule) * _loaded(work, schedule)),
         output_bytes(work),
-        effort * (pairs * (1 if work.half_precision else FLOAT_FACTOR) + per_pixel * made),
+        weigh(stages, work.half_precision, device),
     )
 
 
@@ -581,7 +676,7 @@ def roofline(taken: Cost, device: Device, frames: int = 1) -> Prediction:
         frames * moved / (device.bandwidth_gbs * COPY_SHARE * 1e3),
         frames * taken.operations / (device.multiprocessors * ISSUE_SLOTS * device.clock_mhz),
         0.0,
-        LAUNCH_US,
+        LAUNCH_US[device.integrated],
     )
 
 
@@ -627,13 +722,13 @@ def predict(work: Work, schedule: Schedule, device: Device, frames: int = 1) -> 
     occupant = Occupant(
         blocks_x * blocks_y,
         schedule.threads,
-        registers(work, schedule),
+        registers(work, schedule, device),
         shared_bytes(work, schedule),
         _in_flight(work, schedule),
         schedule.window != "registers",
         whole=_whole(work, schedule),
     )
-    return predict_launch(cost(work, schedule), occupant, device, frames)
+    return predict_launch(cost(work, schedule, device), occupant, device, frames)
 
 
 def _whole(work: Work, schedule: Schedule) -> float:
@@ -649,8 +744,9 @@ def predict_launch(taken: Cost, occupant: Occupant, device: Device, frames: int 
 
     The roofline, worse where the busiest multiprocessor has more than its share of the blocks, where too few warps are
     resident to hide latencies, where too few bytes are in flight for the bandwidth (then blocks are on their way side
-    by side, and the longest one counts), and where barriers keep a block from loading and computing at a time, so that
-    only its neighbours fill the gaps.
+    by side, and the longest one counts), where barriers keep a block from loading and computing at a time, so that
+    only its neighbours fill the gaps, and where blocks end sooner than the device starts others. A launch begins and
+    ends with fewer blocks than fit.
     """
     ideal = roofline(taken, device, frames)
     blocks = occupant.blocks * frames
@@ -663,4 +759,6 @@ def predict_launch(taken: Cost, occupant: Occupant, device: Device, frames: int 
     slack = occupant.busy_warps * WARP / (min(fitting, busiest) * occupant.threads)
     arithmetic = ideal.arithmetic_us * busiest / mean * hypot(1, slack)
     waiting = min(memory, arithmetic) / fitting if occupant.has_barriers else 0.0
+    busy = max(memory, arithmetic, blocks / (BLOCKS_PER_CLOCK * device.clock_mhz))
+    waiting += busy - max(memory, arithmetic) + TAIL_SHARE * busy * min(1.0, fitting / mean)
     return Prediction(memory, arithmetic, waiting, ideal.launch_us)

@@ -9,8 +9,18 @@ from typing import Dict, Iterator, List, NamedTuple, NoReturn, Optional, Tuple, 
 import numpy as np
 
 from polar_pipeline.coefficients import SSIM_BLOCK, SSIM_C2, gaussian, ssim_literals
-from polar_pipeline.cuda.device import WARP, Device, resident_blocks
-from polar_pipeline.cuda.schedule import Cost, Occupant, Prediction, Schedule, ScheduleError, predict_launch
+from polar_pipeline.cuda.device import WARP, Device, occupancy
+from polar_pipeline.cuda.schedule import (
+    MIN_OCCUPANCY,
+    Cost,
+    Occupant,
+    Prediction,
+    Schedule,
+    ScheduleError,
+    bound,
+    predict_launch,
+    weigh,
+)
 from polar_pipeline.cuda.work import PAIRS, Work
 from polar_pipeline.options import Options
 from polar_pipeline.plan import MOSAIC, Plan
@@ -146,6 +156,8 @@ _MAX_THREADS = 352
 _TENSOR_THREADS, _ALONE = (32, 64, 128), 352
 #: Rows that a strip can have: a part of a block of the map, or several.
 _ROWS = (16, 32, 64, 128, 256, 512)
+#: Registers that a thread takes at most, by the longest window.
+_TAKEN = {"registers": {3: 80, 7: 96, 11: 128, 15: 144}, "tensor": {15: 128}}
 #: With `registers`: rows between two barriers, which is also the pixels of a thread along x.
 _BATCH = 4
 #: With `tensor`: columns of a warp, rows that enter at a time, steps on their way, bytes of two images in each.
@@ -220,14 +232,17 @@ def supports(window: str, work: Similarity, device: Device) -> Optional[str]:
 
 
 def candidates(work: Similarity, device: Device) -> List[Schedule]:
-    """Every schedule that meets the hard constraints; all with the same window give the same map."""
-    return [
-        schedule
-        for schedule in _space(work, device)
-        if supports(schedule.window, work, device) is None
-        and shared_bytes(schedule) <= device.shared_per_block
-        and resident_blocks(device, schedule.threads, registers(work, schedule), shared_bytes(schedule)) > 0
-    ]
+    """Every schedule that meets the hard constraints; all with the same window give the same map.
+
+    With `registers`, those with less than `MIN_OCCUPANCY` only where none has more.
+    """
+    able = {}
+    for schedule in _space(work, device):
+        if supports(schedule.window, work, device) is None and shared_bytes(schedule) <= device.shared_per_block:
+            taken = schedule.threads, registers(work, schedule), shared_bytes(schedule)
+            able[schedule] = 1.0 if schedule.window == "tensor" else occupancy(device, *taken)
+    least = min(MIN_OCCUPANCY, max((share for plan, share in able.items() if plan.window == "registers"), default=0))
+    return [schedule for schedule, share in able.items() if share >= max(least, 1e-9)]
 
 
 def check(work: Similarity, schedule: Schedule, device: Device) -> None:
@@ -256,12 +271,11 @@ def refuse(work: Similarity, device: Device) -> NoReturn:
 
 
 def registers(work: Similarity, schedule: Schedule) -> int:
-    """Registers of a thread, as compiled."""
-    if schedule.window == "tensor":
-        return 96
-    if work.source == MOSAIC and work.window <= 11:
-        return 96
-    return 64 if work.window < 9 else 96 if work.window <= 11 else 128
+    """Registers of a thread, at most: what the kernel's launch bounds leave, or what it takes where that is less."""
+    warps, taken = schedule.threads // WARP, _TAKEN[schedule.window]
+    longest = next(taps for taps in taken if work.window <= taps)
+    blocks = max(1, (16 if work.window > 11 and schedule.window == "registers" else 20) // warps)
+    return min(bound(schedule.threads, blocks), taken[longest])
 
 
 # ------------------------------------------------------------------------------------------------------------ objective
@@ -278,7 +292,7 @@ _BUSY_WARPS = {"registers": 14, "tensor": 8}
 _COUNT_US = 0.001
 
 
-def cost(work: Similarity, schedule: Schedule) -> Cost:
+def cost(work: Similarity, schedule: Schedule, device: Device) -> Cost:
     """What a schedule moves and computes for one frame."""
     blocks, halo, warps = grid(work, schedule)[0], work.window - 1, schedule.threads // WARP
     if schedule.window == "tensor":
@@ -287,21 +301,26 @@ def cost(work: Similarity, schedule: Schedule) -> Cost:
     else:
         loaded = blocks * (schedule.tile_x + halo) * (schedule.rows + halo) * work.stride**2
         moments = 4 * work.window
-        entering = _ENTER_MOSAIC if work.source == MOSAIC else 2 * _LOAD * work.stride**2
+        load = _LOAD if work.stride == 1 else 2 * _LOAD  # conversion and sum
+        entering = _ENTER_MOSAIC if work.source == MOSAIC else 2 * load * work.stride**2
         down = (schedule.rows + halo) * (moments + _ALONG_Y + entering)
         operations = blocks * schedule.threads * (down + schedule.rows * (moments + _ALONG_X))
     pixel = _PIXEL_BYTES[work.source]
     height, width = work.map_size
     stored = np.dtype(work.map_dtype).itemsize if work.map_dtype else 0
-    return Cost(pixel * work.height * work.width, pixel * loaded, stored * height * width, operations)
+    weighed = weigh({f"ssim {schedule.window} {work.source}": operations}, True, device)
+    return Cost(pixel * work.height * work.width, pixel * loaded, stored * height * width, weighed)
 
 
 def predict(work: Similarity, schedule: Schedule, device: Device, frames: int = 1) -> Prediction:
     """Predicted time of a launch."""
+    in_flight: float
     if schedule.window == "tensor":
         in_flight = schedule.threads // WARP * (_STAGES - 1) * _STAGE_BYTES
     else:
-        in_flight = schedule.threads * _BATCH * _PIXEL_BYTES[work.source] * work.stride**2
+        # from a stride of 3 on, the kernel loads a row of one image's pixel at a time
+        at_a_time = work.stride**2 * _BATCH if work.stride <= 2 else work.stride / 2
+        in_flight = schedule.threads * at_a_time * _PIXEL_BYTES[work.source]
     blocks = grid(work, schedule)[0]
     occupant = Occupant(
         blocks,
@@ -313,5 +332,5 @@ def predict(work: Similarity, schedule: Schedule, device: Device, frames: int = 
         _BUSY_WARPS[schedule.window],
         crowds=device.overlaps,
     )
-    found = predict_launch(cost(work, schedule), occupant, device, frames)
-    return found._replace(waiting_us=blocks * _COUNT_US)  # counters of frames are apart
+    found = predict_launch(cost(work, schedule, device), occupant, device, frames)
+    return found._replace(waiting_us=found.waiting_us + blocks * _COUNT_US)  # counters of frames are apart
