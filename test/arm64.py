@@ -49,7 +49,7 @@ _COMPONENTS = ("main", "universe")
 #: Ubuntu has arm64 on a server of its own.
 _UBUNTU_PORTS = "http://ports.ubuntu.com/ubuntu-ports/"
 #: What in apt's configuration says how this machine reaches its servers.
-_NETWORK = re.compile(r'Acquire::(?:http|https|ftp|Retries|ForceIPv)[^ ]* ".+";')
+_NETWORK = re.compile(r'Acquire::(?:http|https|ftp|Retries|ForceIPv|Check)[^ ]* ".+";')
 
 
 class MissingError(Exception):
@@ -105,7 +105,7 @@ def sources(name: str, code: str, architecture: str) -> List[str]:
     keyring = Path(f"/usr/share/keyrings/{name}-archive-keyring.gpg")
     options = f"arch={architecture}" + (f" signed-by={keyring}" if keyring.exists() else "")
     lines = set()
-    for target in run(["apt-get", "indextargets", "Created-By: Packages"]).split("\n\n"):
+    for target in run(["apt-get", "indextargets", "--no-release-info", "Created-By: Packages"]).split("\n\n"):
         fields = dict(line.split(": ", 1) for line in target.splitlines() if ": " in line)
         uri, release = fields.get("Repo-URI", ""), fields.get("Release", "")
         if release not in (code, f"{code}-updates", f"{code}-security") or fields.get("Component") not in _COMPONENTS:
@@ -159,6 +159,7 @@ class Apt:
     def download(self, packages: Iterable[str]) -> List[Path]:
         """The files of packages, and of all that they need that is not installed."""
         run(["apt-get", "update", "-q", "-o", "APT::Update::Error-Mode=any"], self._env)
+        run(["apt-get", "autoclean", "-q"], self._env)  # older versions, left by a run that was ended
         run(["apt-get", "install", "-q", "-y", "-d", "--no-install-recommends", *packages], self._env)
         return sorted(self._archives.glob("*.deb"))
 
