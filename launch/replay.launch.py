@@ -34,13 +34,15 @@ def player(context):
     play = ["ros2", "bag", "play", bag, "--clock", "100", "--rate", rate, "--delay", DELAY]
     play += ["--loop"] if is_looped else []
 
-    def start(event, _):
+    def start(event, launched):
+        if launched.is_shutdown:
+            return []
         if event.returncode != 0:
             return [Shutdown(reason="nothing waits for the node any more")]
         return [ExecuteProcess(cmd=play, output="screen", on_exit=Shutdown())]
 
-    def end(event, _):
-        is_node = event.process_name.startswith("polar_pipeline_node")
+    def end(event, launched):
+        is_node = event.process_name.startswith("polar_pipeline_node") and not launched.is_shutdown
         if is_node and (event.returncode == WRONG_USAGE or not is_respawned):
             return [Shutdown(reason="the node ended")]
         return []
