@@ -410,7 +410,7 @@ def test_cost_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = cost(work, Schedule("tile", "tile", 128, 64, 32), H200)
     module._weight.cache_clear()
     assert taken.operations == pytest.approx(
-        12 * (66 * 136 + 0.65 * 240) + 32 * 64 * (8.2 + 19 + 6 + 2 * 7.5)
+        16.3 * (66 * 136 + 0.55 * 240) + 32 * 64 * (8.2 + 20 + 5 + 2 * 4.9)
     )  # 66 * 136 pixels keep 128 threads with four each busy for 18 rounds, but for 240 pixels in the last one
     assert taken.read == 64 * 128
     assert taken.reread == 66 * 136

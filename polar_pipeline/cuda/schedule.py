@@ -497,34 +497,34 @@ def limits(work: Work, device: Device) -> Limits:
 
 # ------------------------------------------------------------------------------------------------------------ objective
 
-#: Issue slots per pixel and stage in `tile`: fitted to its times on an H200 over sensors, methods, tiles and numbers of
-#: resident warps; nine in ten of those are met within 15 %. Demosaicking counts per raw pixel (and channel, where so
-#: said) in pairs of half.
+#: Issue slots of an H200 per pixel and stage in `tile`, in pairs of half: fitted to its times over sensors, methods,
+#: formats, tiles and numbers of resident warps (`benchmarks/model.py`). Demosaicking counts per raw pixel (and channel,
+#: where so said). `SHARES` says which pipes take them, and how many more a device needs.
 OPERATIONS = {
-    "load u8": 12,  # load, unpack, scale, look for saturation, store to shared memory
-    "load u16": 24,
-    "load 12p": 24,
+    "load u8": 16.3,  # load, unpack, scale, look for saturation, store to shared memory
+    "load u16": 24.7,
+    "load 12p": 25.7,
     "load 12packed": 24,
-    "mono bilinear": 7,  # per channel
-    "mono gradient": 7.5,  # per channel
+    "mono bilinear": 4.6,  # per channel
+    "mono gradient": 9.9,  # per channel
     "adaptive slide": 40,  # per channel: first stage
-    "mono adaptive": 39,  # per channel: second stage
-    "color bilinear": 26,
-    "color mhc": 12,
-    "color weighted": 70,
+    "mono adaptive": 44.9,  # per channel: second stage
+    "color bilinear": 17.2,
+    "color mhc": 10.4,
+    "color weighted": 56.6,
     "co-site": 8.2,  # per output pixel and channel
-    "stokes": 19,  # per output pixel: S0, S1, S2, length and direction
-    "intensity": 6,  # per output pixel and channel
-    "preview": 7,  # per output pixel
-    "store": 7.5,  # per output pixel and channel stored
+    "stokes": 20,  # per output pixel: S0, S1, S2, length and direction
+    "intensity": 5,  # per output pixel and channel
+    "preview": 24,  # per output pixel
+    "store": 4.9,  # per output pixel and channel stored
 }
 #: Rows of the mosaic that a run of ADR's first stage reads before its first result, in work for rows.
 _ADAPTIVE_START = 2
 #: What an idle thread costs of a busy one: a block waits for its slowest thread, and other blocks fill the gap.
-IDLE_SHARE = 0.65
+IDLE_SHARE = 0.55
 #: Clocks that a word of shared memory takes a bank in float, by stage, as several lanes ask for one bank at a time.
 #: Fitted; an H200's counters say 2.4 (mono) and 3 (colour) for whole kernels at half resolution, in half 0.9.
-CONFLICTS = {"load": 2.8, "co-site": 2.8, "color mhc": 2.0, "adaptive slide": 2.2, "mono adaptive": 2.2}
+CONFLICTS = {"load": 2.8, "co-site": 2.1, "color mhc": 2.1, "adaptive slide": 2.2, "mono adaptive": 2.2}
 #: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
 COPY_SHARE = 0.85
 #: Time of a byte that was read before, and so comes from the cache, against one from memory.

@@ -285,7 +285,7 @@ _PIXEL_BYTES = {"float16": 4, "float32": 8, MOSAIC: 4}
 #: Issue slots of a lane, as compiled: a row of a column along y beside four moments of every tap, a pixel along x
 #: likewise, a load, both samples from the mosaic with four loads (as an H200 took longer), and a step of a warp on
 #: tensor cores (230 as compiled, as an H200 took longer), of which beginning and end take some more.
-_ALONG_Y, _ALONG_X, _LOAD, _ENTER_MOSAIC, _TENSOR_STEP, _TENSOR_ENDS = 14, 20, 2, 30, 380, 3
+_ALONG_Y, _ALONG_X, _LOAD, _ENTER_MOSAIC, _TENSOR_STEP, _TENSOR_ENDS = 16, 26, 2.8, 37, 395, 3
 #: Resident warps with which waiting takes as long as issuing. The sums of `registers` wait for nothing but themselves.
 _BUSY_WARPS = {"registers": 14, "tensor": 8}
 #: Microseconds from one block to the next where the blocks of a frame count themselves.
