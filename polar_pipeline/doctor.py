@@ -205,13 +205,13 @@ def profile_variables() -> Tuple[str, ...]:
 
 
 def named_profiles() -> Dict[str, str]:
-    """Variables, among those that the installed Fast DDS reads, that somebody has set to a profile."""
+    """Variables, among those that the installed Fast DDS reads, that are set to a profile."""
     read = _PROFILE_VARIABLES[1:] if _fast_dds() == 2 else _PROFILE_VARIABLES
     return {name: os.environ[name] for name in read if os.environ.get(name)}
 
 
 def transport_environment() -> Dict[str, str]:
-    """Variables with which Fast DDS carries large frames; none where somebody has chosen a profile."""
+    """Variables with which Fast DDS carries large frames; none where one is set to a profile already."""
     if named_profiles():
         return {}
     profile = str(share_path("config", "fastdds_large_frames.xml"))

@@ -92,7 +92,7 @@ def own_node(name: str, backend: str, sensor: str = "IMX250MZR") -> Contender:
 
 
 def isolate() -> None:
-    """Have this process and its children meet nobody else, and carry large frames; call it before `rclpy.init`."""
+    """Have this process and its children meet no other nodes, and carry large frames; call it before `rclpy.init`."""
     taken = os.environ.get("ROS_DOMAIN_ID", "0")
     free = [domain for domain in range(1, 102) if str(domain) != taken]  # 101: the last that Linux's ports allow
     os.environ["ROS_DOMAIN_ID"] = str(free[os.getpid() % len(free)])
