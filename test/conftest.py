@@ -8,8 +8,13 @@ from typing import Iterator, List
 
 import pytest
 from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu
+from hypothesis import HealthCheck, settings
 from skips import pytest_terminal_summary  # noqa: F401 - pytest calls it
 from support import IS_EXHAUSTIVE
+
+#: No test depends on the speed of the machine.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 
 def pytest_configure() -> None:
