@@ -279,8 +279,7 @@ def test_resources_of_two_kernels(folder: Path) -> None:
 # -------------------------------------------------------------------------------------------------------- every kernel
 
 
-#: Windows of 15 taps hold 56 partial sums a column in up to 128 registers: 25 % of the warps of sm_72, 29 % or more of
-#: sm_87's, without spills.
+#: Windows of 15 taps hold 56 partial sums a column in up to 128 registers: 25 % of sm_72's warps are resident then.
 LONG = re.compile("ssim: registers, .*15 taps")
 
 
@@ -334,7 +333,7 @@ def test_kernels_fit_the_jetsons(
         for row in rows
         if row["shared_bytes"] > limit
         or row["spill_bytes"]
-        or not (0.3 <= row["occupancy"] <= 1 or LONG.match(row["name"]))
+        or not (0.25 if arch == "sm_72" and LONG.match(row["name"]) else 0.3) <= row["occupancy"] <= 1
     ]
     assert not misfits, "\n".join(map(str, misfits))
 

@@ -464,7 +464,7 @@ def test_every_stage_was_counted() -> None:
 
 @pytest.mark.parametrize("arch", ["sm_72", "sm_87", "sm_90"])
 def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
-    """Never fewer than are used, and no more than a quarter above, or as many blocks resident."""
+    """Never fewer than are used; no more than a quarter above, unless the warps that it costs hardly count."""
     device = next(device for device in DEVICES.values() if device.arch == arch)
     jobs: List[Tuple[str, Any, Any, int, int, int]] = []
     for work in list(dict.fromkeys(kernels.works()))[:: 23 if arch != "sm_90" else 47]:
@@ -485,7 +485,8 @@ def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
         except CompileError as err:
             pytest.skip(str(err))
         resident = [resident_blocks(device, threads, number, shared) for number in (assumed, used)]
-        if not used <= assumed or not (assumed <= 1.25 * used or resident[0] == resident[1]):
+        enough = resident[0] == resident[1] or resident[0] * threads >= module.BUSY_WARPS * 32
+        if not used <= assumed or not (assumed <= 1.25 * used or enough):
             wrong.append((kernel, plan, assumed, used, resident))
     assert not wrong, "\n".join(map(str, wrong))
 

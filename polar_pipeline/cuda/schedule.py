@@ -281,7 +281,7 @@ class Registers(NamedTuple):
 _TILE_REGISTERS = {
     ("plain", "one row"): (
         Registers(64, 56, 70),
-        Registers(64, 64, 64),
+        Registers(64, 64, 72),
         Registers(64, 72, 80),
         Registers(96, 96, 112),
     ),
@@ -293,7 +293,7 @@ _TILE_REGISTERS = {
     ),
     ("adaptive", "one row"): (
         Registers(78, 78, 78),
-        Registers(80, 96, 96),
+        Registers(88, 96, 96),
         Registers(80, 96, 96),
         Registers(96, 96, 96),
     ),
@@ -304,6 +304,8 @@ _TILE_REGISTERS = {
         Registers(96, 96, 96),
     ),
 }
+#: Those of `tile` from sm_90 on, where it has no launch bound, at most in pairs of half.
+_HOPPER_REGISTERS = 80
 #: Registers of a window in registers, where its launch bound leaves as many.
 _WINDOW_REGISTERS = 96
 _REGISTERS_PER_SCHEDULER = 16384
@@ -331,8 +333,14 @@ def _tile_registers(work: Work, schedule: Schedule, device: Device) -> Tuple[int
     rows = _TILE_REGISTERS["adaptive" if _is_adaptive(work) else "plain", "both rows" if both_rows else "one row"]
     need, taken, everything = rows[2 * work.sensor.is_color + (not work.half_precision)]
     asked = everything if "stokes" in work.dtypes and len(work.outputs) > 1 else taken
-    # from sm_90 on it has no bound of its own, and takes no more
-    return need, min(asked, bound(schedule.threads, -(-_resident(device) // schedule.threads)))
+    if work.half_precision and device.capability >= 90:
+        asked = min(asked, _HOPPER_REGISTERS)
+    return need, min(asked, _tile_bound(schedule, device))
+
+
+def _tile_bound(schedule: Schedule, device: Device) -> int:
+    """Registers that the launch bound of `tile` leaves a thread."""
+    return bound(schedule.threads, -(-_resident(device) // schedule.threads) if device.capability < 90 else 1)
 
 
 def registers(work: Work, schedule: Schedule, device: Device) -> int:
@@ -351,8 +359,7 @@ def registers(work: Work, schedule: Schedule, device: Device) -> int:
 def _spills(work: Work, schedule: Schedule, device: Device) -> bool:
     """Whether its launch bound leaves too few registers."""
     if schedule.kernel == "tile":
-        need = _tile_registers(work, schedule, device)[0]
-        return need > bound(schedule.threads, -(-_resident(device) // schedule.threads))
+        return _tile_registers(work, schedule, device)[0] > _tile_bound(schedule, device)
     return schedule.kernel == "mono_half" and schedule.rows > 2 and device.capability < 80
 
 

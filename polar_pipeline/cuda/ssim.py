@@ -295,6 +295,7 @@ _COUNT_US = 0.001
 def cost(work: Similarity, schedule: Schedule, device: Device) -> Cost:
     """What a schedule moves and computes for one frame."""
     blocks, halo, warps = grid(work, schedule)[0], work.window - 1, schedule.threads // WARP
+    operations: float
     if schedule.window == "tensor":
         loaded = blocks * warps * 2 * _COLUMNS * (schedule.rows + 2 * _STEP)
         operations = blocks * schedule.threads * (schedule.rows // _STEP + _TENSOR_ENDS) * _TENSOR_STEP
