@@ -47,6 +47,7 @@ from polar_pipeline.latency import ACCURACY
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import measure
+from polar_pipeline.ros.exits import WRONG_USAGE
 from polar_pipeline.ros.mailbox import Frame, Mailbox
 from polar_pipeline.ros.node import INFO_TOPICS, PolarNode, _spin_once
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
@@ -924,7 +925,7 @@ def test_parameters_of_what_is_no_name(name: str) -> None:
 def test_wrong_ros_arguments_are_said_not_raised(arguments: List[str]) -> None:
     command = [sys.executable, "-m", "polar_pipeline.node", "--ros-args", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 1
+    assert done.returncode == WRONG_USAGE
     assert "polar_pipeline cannot start: " in done.stderr
     assert arguments[-1].split("=")[-1] in done.stderr
     assert "Traceback" not in done.stderr
@@ -1040,7 +1041,7 @@ def test_stops_cleanly_at_any_moment(rig: Any, number: signal.Signals, delay: fl
 def test_cannot_start(option: str, said: str) -> None:
     process = start("-p", option)
     _, errors = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 2
+    assert process.returncode == WRONG_USAGE
     assert "cannot start" in errors
     assert said in errors
     assert "Traceback" not in errors

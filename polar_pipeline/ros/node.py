@@ -95,8 +95,9 @@ _QOS_OVERRIDES = QoSOverridingOptions(
 
 #: Characters of a path in an answer.
 MAX_PATH = 4096
-#: What rclpy raises for ROS arguments that no node takes.
+#: What rclpy raises for ROS arguments that no node takes: classes, which are not public, and texts of `RuntimeError`.
 _ARGUMENT_ERRORS = ("RCLInvalidROSArgsError", "UnknownROSArgsError")
+_ARGUMENT_TEXTS = ("failed to initialize rcl:", "Unexpected QoS override", "failed to set history depth")
 #: Seconds between two snapshots, at least.
 SNAPSHOT_PERIOD = 1.0
 
@@ -780,8 +781,7 @@ def _exit_code(err: Exception) -> int:
     """
     if not isinstance(err, (RuntimeError, MemoryError)):
         return WRONG_USAGE
-    # rclpy's classes for arguments are not public, and `rclpy.init` has none: it says what it was at
-    is_of_arguments = type(err).__name__ in _ARGUMENT_ERRORS or "failed to initialize rcl:" in str(err)
+    is_of_arguments = type(err).__name__ in _ARGUMENT_ERRORS or any(text in str(err) for text in _ARGUMENT_TEXTS)
     return WRONG_USAGE if is_of_arguments else FAILED
 
 
