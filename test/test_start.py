@@ -138,7 +138,6 @@ def test_where_parameters_come_from(tmp_path: Path) -> None:
         (["-p", "sensor:=[1, a]"], "sensor"),
         (["--params-file", "gone.yaml"], "gone.yaml"),
         (["-p", "qos_overrides./image_raw.subscription.reliability:=maybe"], "maybe"),
-        (["-p", "qos_overrides./image_raw.subscription.depth:=-1"], "depth"),
         (["-r", "no rule"], "no rule"),
         (["--no-such-argument"], "--no-such-argument"),
     ],

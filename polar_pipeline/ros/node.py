@@ -97,7 +97,7 @@ _QOS_OVERRIDES = QoSOverridingOptions(
 MAX_PATH = 4096
 #: What rclpy raises for ROS arguments that no node takes: classes, which are not public, and texts of `RuntimeError`.
 _ARGUMENT_ERRORS = ("RCLInvalidROSArgsError", "UnknownROSArgsError")
-_ARGUMENT_TEXTS = ("failed to initialize rcl:", "Unexpected QoS override", "failed to set history depth")
+_ARGUMENT_TEXTS = ("failed to initialize rcl:", "Unexpected QoS override")
 #: Seconds between two snapshots, at least.
 SNAPSHOT_PERIOD = 1.0
 
