@@ -1,6 +1,7 @@
 """Tests of the CPU backend on arm64, emulated: `python test/arm64.py [arguments for pytest]`.
 
-For x86-64 machines with Debian 12, Ubuntu 22.04 or newer; it needs neither root nor programs that these do not have.
+For x86-64 machines with Debian 12, Ubuntu 22.04 or newer; it needs neither root nor programs that these do not have. On
+Ubuntu, `ARM64_PACKAGES` in the environment names the server of its packages for arm64.
 Python, NumPy, OpenCV and pytest are the distribution's own packages for arm64, unpacked into `.matrix/arm64` and run by
 QEMU's user-mode emulation. The package under test compiles its kernels by a cross compiler that stands in for `c++`.
 Both come from the distribution's packages, too, if they are not installed. The first run downloads 320 MB and takes
@@ -46,8 +47,9 @@ PACKAGES = (
 PIP = ("ddsketch",)
 
 _COMPONENTS = ("main", "universe")
-#: Ubuntu has arm64 on a server of its own.
-_UBUNTU_PORTS = "http://ports.ubuntu.com/ubuntu-ports/"
+#: Environment variable with the URI of the distribution's packages for arm64, where they are not beside those for x86-64:
+#: Ubuntu has them on a server of their own.
+_ARM64_URI = "ARM64_PACKAGES"
 #: What in apt's configuration says how this machine reaches its servers.
 _NETWORK = re.compile(r'Acquire::(?:http|https|ftp|Retries|ForceIPv|Check)[^ ]* ".+";')
 
@@ -104,14 +106,16 @@ def sources(name: str, code: str, architecture: str) -> List[str]:
     """The lines of `sources.list` for an architecture: the distribution's own part of what this machine uses."""
     keyring = Path(f"/usr/share/keyrings/{name}-archive-keyring.gpg")
     options = f"arch={architecture}" + (f" signed-by={keyring}" if keyring.exists() else "")
+    if name == "ubuntu" and architecture == "arm64" and _ARM64_URI not in os.environ:
+        raise MissingError(f"the URI of Ubuntu's packages for arm64, in the environment variable {_ARM64_URI}")
     lines = set()
     for target in run(["apt-get", "indextargets", "--no-release-info", "Created-By: Packages"]).split("\n\n"):
         fields = dict(line.split(": ", 1) for line in target.splitlines() if ": " in line)
         uri, release = fields.get("Repo-URI", ""), fields.get("Release", "")
         if release not in (code, f"{code}-updates", f"{code}-security") or fields.get("Component") not in _COMPONENTS:
             continue
-        if name == "ubuntu" and architecture == "arm64":
-            uri = _UBUNTU_PORTS
+        if architecture == "arm64":
+            uri = os.environ.get(_ARM64_URI, uri)
         lines.add(f"deb [{options}] {uri} {release} {fields['Component']}")
     if not lines:
         raise MissingError(f"a source of {code}'s packages in apt's configuration")

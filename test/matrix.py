@@ -262,7 +262,7 @@ def run_nvrtc(package: str, log: Path) -> int:
 
 def run_arm64(log: Path) -> int:
     """The CPU backend under emulation."""
-    status = call([sys.executable, "test/arm64.py"], log)
+    status = call([here(log), "test/arm64.py"], log)  # with pip
     if status == SKIPPED:
         raise SkipError(last_line(log))
     return status
