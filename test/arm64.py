@@ -47,8 +47,8 @@ PACKAGES = (
 PIP = ("ddsketch",)
 
 _COMPONENTS = ("main", "universe")
-#: Environment variable with the URI of the distribution's packages for arm64, where they are not beside those for x86-64:
-#: Ubuntu has them on a server of their own.
+#: Environment variable with the URI of the distribution's packages for arm64, where they are not beside those for
+#: x86-64: Ubuntu has them on a server of their own.
 _ARM64_URI = "ARM64_PACKAGES"
 #: What in apt's configuration says how this machine reaches its servers.
 _NETWORK = re.compile(r'Acquire::(?:http|https|ftp|Retries|ForceIPv|Check)[^ ]* ".+";')
