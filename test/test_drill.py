@@ -259,7 +259,7 @@ def test_ended_while_publishing(node: Any, peer: drill.Peer, start: Any, number:
 
 
 def test_a_soak_ends_with_its_node() -> None:
-    with pytest.raises(RuntimeError, match="the node ended with code 1, intensity did not come"):
+    with pytest.raises(RuntimeError, match="the node ended with code 2, intensity did not come"):
         frames(1, (), ("intensity",), "none")
 
 
