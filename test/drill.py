@@ -20,7 +20,7 @@ import time
 from collections import deque
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Deque, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 import rclpy
@@ -259,8 +259,8 @@ class Peer:
         rows = [Parameter(name.replace("__", "."), value=value).to_parameter_msg() for name, value in values.items()]
         return self._client.call_async(SetParametersAtomically.Request(parameters=rows))
 
-    def says(self, part: str, text: str) -> Any:
-        """Wait for a status of the node whose message or values have this text."""
+    def says(self, part: str, text: Union[str, Callable[[str], bool]]) -> Any:
+        """Wait for a status of the node whose message or values have a text, or meet a condition."""
         lines: List[str] = []
 
         def find() -> Any:
@@ -268,7 +268,7 @@ class Peer:
                 for row in report.status:
                     if row.name == f"{self._name}: {part}":
                         lines.append("; ".join([row.message, *(f"{pair.key}={pair.value}" for pair in row.values)]))
-                        if text in lines[-1]:
+                        if text in lines[-1] if isinstance(text, str) else text(lines[-1]):
                             return row
             return None
 

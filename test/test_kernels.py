@@ -389,6 +389,10 @@ COUNTS = {
 }
 
 
+#: Frames that hypothesis makes per case.
+EXAMPLES = 8 if IS_EXHAUSTIVE else 3
+
+
 def features(case: Case) -> Tuple[Any, ...]:
     """What is special about a case."""
     options, work = case.options, case.work((32, 48))
@@ -452,7 +456,9 @@ def test_numbers_above_full_scale_mean_full_scale(case: Case, launch: Launch) ->
 
 
 @cases([case for case in BEYOND_CASES if case.fmt == KNOWN["12"]])
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=8 if IS_EXHAUSTIVE else 3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(bits=st.integers(8, 15), is_msb=st.booleans(), seed=st.integers(0, 2**32))
 def test_any_bit_depth_and_alignment(case: Case, launch: Launch, bits: int, is_msb: bool, seed: int) -> None:
     fmt = RawFormat(bits, "u16", 16 - bits if is_msb else 0)

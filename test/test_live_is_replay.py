@@ -15,6 +15,7 @@ import pytest
 from support import FRAMES, REAL_FRAMES, ROOT, own_domain
 
 from polar_pipeline.cli import main
+from polar_pipeline.cuda.backend import problem
 from polar_pipeline.doctor import transport_environment
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.source import open_source
@@ -37,13 +38,18 @@ def frames(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("resolution", ["half", "full"])  # `demosaic: auto` takes another method at each
-def test_live_is_replay_bit_for_bit(frames: Path, tmp_path: Path, resolution: str) -> None:
+@pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_live_is_replay_bit_for_bit(frames: Path, tmp_path: Path, backend: str, resolution: str) -> None:
+    if backend == "cuda":
+        reason = problem()
+        if reason:
+            pytest.skip(reason)
     if resolution == "full":
         for path in frames.iterdir():  # a part, which keeps the products small
             cv2.imwrite(str(path), cv2.imread(str(path), cv2.IMREAD_UNCHANGED)[:512, :612])
     golden = tmp_path / "golden.mcap"
     command = ["replay", str(frames), "-o", str(golden), "--products", ",".join(NAMES), "--resolution", resolution]
-    assert main(command) == 0
+    assert main([*command, "--backend", backend]) == 0
 
     environment = dict(
         os.environ,
@@ -52,7 +58,8 @@ def test_live_is_replay_bit_for_bit(frames: Path, tmp_path: Path, resolution: st
         PYTHONPATH=str(ROOT),
         **transport_environment(),
     )
-    command = [sys.executable, "-m", "polar_pipeline.node", "--ros-args", "-p", f"resolution:={resolution}"]
+    command = [sys.executable, "-m", "polar_pipeline.node", "--ros-args"]
+    command += ["-p", f"resolution:={resolution}", "-p", f"backend:={backend}"]
     node = subprocess.Popen(command, env=environment)
     try:
         script = Path(__file__).with_name("camera_and_recorder.py")

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstddef>
 
-#define DEVICE inline
+#define DEVICE inline __attribute__((always_inline))  // a fault is then at a line of the kernel, also without optimisation
 #define CONSTANT constexpr
 #define __device__
 #define __host__
