@@ -17,8 +17,10 @@ settings.register_profile("any speed", deadline=None, suppress_health_check=[Hea
 settings.load_profile("any speed")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A shell has what it starts in the background ignore Ctrl-C, and all that this starts in turn."""
+    if hasattr(config.option, "loadscopereorder"):  # files of few tests, but long ones, would come last
+        config.option.loadscopereorder = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

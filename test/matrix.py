@@ -215,7 +215,7 @@ def without(*names: str) -> List[str]:
 
 def run_exhaustive(log: Path) -> int:
     """Products of parameters, and inputs, of which `make test` tries a part; what pip finds for each JetPack."""
-    chosen = files("test_kernels.py", "test_cuda.py", "test_fuzz.py", "test_extras.py")
+    chosen = files("test_kernels.py", "test_cuda.py", "test_fuzz.py", "test_extras.py", "test_schedule.py")
     return tests(here(log), log, "-m", "not gpu", *chosen, POLAR_PIPELINE_MATRIX="1")
 
 
@@ -228,7 +228,7 @@ def run_library(version: str, log: Path) -> int:
 def run_ros(version: str, packages: Tuple[str, ...], log: Path) -> int:
     """Every test with ROS."""
     python = environment(log.stem, version, log, *packages)
-    return tests(python, log, "-m", "ros and not gpu")
+    return tests(python, log, "-m", "ros and not gpu", POLAR_PIPELINE_MATRIX="1")
 
 
 def run_hardened(log: Path) -> int:

@@ -223,7 +223,9 @@ def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.ros
-@pytest.mark.parametrize("distribution", [None, "jazzy", "kilted"])  # unset where ROS came as wheels
+@pytest.mark.parametrize(  # unset where ROS came as wheels
+    "distribution", [None, *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("jazzy", "kilted"))]
+)
 def test_frames_of_5_megabytes_pass(distribution: Optional[str]) -> None:
     pytest.importorskip("rclpy")
     left_out = ("ROS_DISTRO", "RMW_IMPLEMENTATION", *doctor.profile_variables())

@@ -341,9 +341,7 @@ def test_compiler_messages_are_shown(probe: Probe) -> None:
     "flags",
     [
         ("-D_FORTIFY_SOURCE=3", "-O2"),  # its checks exist from -O1 on
-        ("-fstack-protector-strong",),
-        ("-fstack-clash-protection",),
-        ("-fcf-protection",),
+        ("-fstack-protector-strong", "-fstack-clash-protection", "-fcf-protection"),
     ],
     ids=lambda flags: flags[0],
 )

@@ -397,6 +397,8 @@ def features(case: Case) -> Tuple[Any, ...]:
     """What is special about a case."""
     options, work = case.options, case.work((32, 48))
     sensor = (case.kernel, work.sensor.is_color)
+    if case.kernel != "tile":  # compiled for one size, and so the longest to compile
+        return ((sensor, options.ssim_mode, len(options.products) > 3), (sensor, options.roi_offset))
     return (
         (sensor, work.half, work.co_sited, work.demosaic),
         (sensor, work.half, work.half_precision),
