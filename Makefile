@@ -7,8 +7,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$python && exit; \
 	done; echo python3)
 VERSION := $(shell $(PYTHON) -c 'import platform; print(platform.python_version())')
-# Processes that run the tests, each file in one of them: one per core, at most 8. WORKERS=0: no process but one.
-WORKERS ?= auto
+# Processes that run the tests, each file in one of them: one more than cores, as those of ROS mostly wait; at most 8.
+# WORKERS=0: no process but one.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)' 2>/dev/null || echo auto)
 RUN := .venv/bin/python -m
 # The extra for this machine's GPU, by the CUDA version of its driver: cuda11, cuda12 or cuda13; none without a GPU.
 GPU := $(shell $(PYTHON) -c 'import ctypes; cuda, version = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(); \

@@ -156,6 +156,7 @@ def tool(*arguments: str, environment: Optional[Dict[str, str]] = None) -> subpr
 
 
 @pytest.mark.ros
+@pytest.mark.exhaustive
 def test_frames_come_into_memory_that_is_there() -> None:
     pytest.importorskip("rclpy")
     products = "intensity,dolp,aolp,ssim_map,ssim"
