@@ -134,8 +134,11 @@ def test_nothing_is_written_where_nothing_runs(tuner: Tuner, folder: Path, monke
 @pytest.fixture(name="device")
 def fixture_device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Name of this machine's GPU, for which there are two schedules of each window: each takes a second."""
+    try:
+        found = Driver().device
+    except RuntimeError as err:
+        pytest.skip(str(err))
     pytest.importorskip("kernel_tuner")
-    found = Driver().device
 
     def few(work: AnyWork, device: Device) -> List[Schedule]:
         able = candidates(work, device)
