@@ -47,7 +47,7 @@ class Configuration(NamedTuple):
     """One launch that is measured.
 
     Attributes:
-        name: For people.
+        name: In results.
         work: What it does.
         schedules: How; empty: as the solver chooses.
         frames: Per launch.

@@ -193,9 +193,8 @@ def tests(python: Path, log: Path, *arguments: str, **environment: str) -> int:
     return call(command, log, **{"PYTHONPATH": str(ROOT), **environment})
 
 
-def here(log: Path) -> Path:
+def here() -> Path:
     """Python of the environment of `make test`; without one, this Python."""
-    del log
     python = ROOT / ".venv" / "bin" / "python"
     return python if python.exists() else Path(sys.executable)
 
@@ -216,7 +215,7 @@ def without(*names: str) -> List[str]:
 def run_exhaustive(log: Path) -> int:
     """Products of parameters, and inputs, of which `make test` tries a part; what pip finds for each JetPack."""
     chosen = files("test_kernels.py", "test_cuda.py", "test_fuzz.py", "test_extras.py", "test_schedule.py")
-    return tests(here(log), log, "-m", "not gpu", *chosen, POLAR_PIPELINE_MATRIX="1")
+    return tests(here(), log, "-m", "not gpu", *chosen, POLAR_PIPELINE_MATRIX="1")
 
 
 def run_library(version: str, log: Path) -> int:
@@ -240,7 +239,7 @@ def run_hardened(log: Path) -> int:
     wrapper.write_text(f'#!/bin/sh\nexec {compiler} {_UBUNTU_FLAGS} "$@"\n', encoding="utf-8")
     wrapper.chmod(0o755)
     chosen = files("test_harness.py", "test_native.py", "test_cpu.py", "test_ssim_kernel.py", "test_kernels.py")
-    return tests(here(log), log, "-m", "not gpu", *chosen, CXX=str(wrapper))
+    return tests(here(), log, "-m", "not gpu", *chosen, CXX=str(wrapper))
 
 
 def run_nvrtc(package: str, log: Path) -> int:
@@ -249,20 +248,20 @@ def run_nvrtc(package: str, log: Path) -> int:
     if not folder.exists():
         part = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(part, ignore_errors=True)
-        install(here(log), log, "--no-deps", "--target", str(part), package)
+        install(here(), log, "--no-deps", "--target", str(part), package)
         part.rename(folder)
     path = f"{folder}:{ROOT}"  # the first NVRTC on the path is the one that is used
     version = tuple(map(int, package.partition("==")[2].split(".")[:2]))
     check = f"from polar_pipeline.cuda.compile import find_library as find; assert find('sm_72').version == {version}"
-    if call([here(log), "-c", check], log, PYTHONPATH=path):
+    if call([here(), "-c", check], log, PYTHONPATH=path):
         return 1
     chosen = ["test/test_compile.py", "-k", "fit_the_jetsons"]
-    return tests(here(log), log, *chosen, PYTHONPATH=path, POLAR_PIPELINE_MATRIX="1")
+    return tests(here(), log, *chosen, PYTHONPATH=path, POLAR_PIPELINE_MATRIX="1")
 
 
 def run_arm64(log: Path) -> int:
     """The CPU backend under emulation."""
-    status = call([here(log), "test/arm64.py"], log)  # with pip
+    status = call([here(), "test/arm64.py"], log)  # with pip
     if status == SKIPPED:
         raise SkipError(last_line(log))
     return status

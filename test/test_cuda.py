@@ -220,15 +220,20 @@ def real_driver(name: str) -> Driver:
         pytest.skip(str(err))
 
 
+def stand_in(monkeypatch: pytest.MonkeyPatch, device: Device) -> HostDriver:
+    """A stand-in for a GPU, which compiles kernels for the host when it loads them; skips without a compiler."""
+    if COMPILER is None:
+        pytest.skip("needs a C++ compiler")
+    monkeypatch.setattr(backend, "compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode())
+    return HostDriver(device)
+
+
 @pytest.fixture(params=[*STAND_INS, *on_gpus])
 def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A stand-in for a GPU that maps host memory and for one that copies it; a real GPU as itself and as Jetsons."""
     if request.param in GPUS:
         return real_driver(request.param)
-    if COMPILER is None:
-        pytest.skip("needs a C++ compiler")
-    monkeypatch.setattr(backend, "compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode())
-    return HostDriver(MAPPED if "mapped" in request.param else COPIED)
+    return stand_in(monkeypatch, MAPPED if "mapped" in request.param else COPIED)
 
 
 def make(driver: Any, products: Any = ("intensity", "dolp"), **options: Any) -> CudaBackend:
@@ -621,10 +626,7 @@ def test_too_little_memory_says_what_is_needed_and_a_smaller_one_works() -> None
 @pytest.fixture
 def integrated(monkeypatch: pytest.MonkeyPatch) -> HostDriver:
     """A stand-in that shares its memory with the CPU."""
-    if COMPILER is None:
-        pytest.skip("needs a C++ compiler")
-    monkeypatch.setattr(backend, "compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode())
-    return HostDriver(get_device("xavier"))
+    return stand_in(monkeypatch, get_device("xavier"))
 
 
 @pytest.mark.parametrize("mode", ["consistency", "reference", "temporal"])

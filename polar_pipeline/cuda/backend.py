@@ -17,7 +17,7 @@ from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, Slot
 from polar_pipeline.cuda.partition import partitions
 from polar_pipeline.cuda.schedule import Schedule, grid, schedule_defines, shared_bytes
 from polar_pipeline.cuda.ssim import COMPARISON, Similarity
-from polar_pipeline.cuda.work import FRAME, OUTPUTS, PAIRS, Work, defines, make_work
+from polar_pipeline.cuda.work import CAMERA_FORMATS, FRAME, OUTPUTS, PAIRS, Work, defines, make_work, noise_frames
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.output import Buffers, Output
 from polar_pipeline.plan import Plan, make_plan
@@ -29,8 +29,6 @@ _KEPT = 4
 _MEASURED, _WARM_UP = 5, 2
 #: Place of a mark in `Slot.marks`.
 _COMPUTED = 3
-#: Raw formats of one number per pixel -> its type.
-_PIXEL_TYPES = {"u8": "uint8", "u16": "uint16"}
 #: Shape and type of an array.
 _Kind = Tuple[Tuple[int, ...], str]
 
@@ -133,15 +131,15 @@ class Launch:
         self._schedule: Schedule = chosen.schedule
         self._shared = shared_bytes(work, self._schedule)
         flags = {**defines(work), **schedule_defines(work, self._schedule)}
-        cubin = compile_kernel(self._schedule.kernel, flags, driver.device.arch)
-        self._kernel = driver.load(cubin, self._schedule.kernel, self._shared)
+        code = compile_kernel(self._schedule.kernel, flags, driver.device.arch)
+        self._kernel = driver.load(code, self._schedule.kernel, self._shared)
         self._comparison: Optional[_Comparison] = None
         self._kinds: Dict[str, _Kind] = {
             name: (options.shape_of(name, work.output_size), dtype) for name, dtype in work.outputs if name not in PAIRS
         }
         scratch: Dict[str, int] = {}
         reference = 0
-        self._step = _row_bytes(work)
+        self._step = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
         try:
             if chosen.similarity is not None and chosen.comparison is not None:
                 self._comparison = _Comparison(driver, chosen.similarity, chosen.comparison)
@@ -309,12 +307,7 @@ class Launch:
             DeviceMemoryError: The device is too small.
             DeviceLostError: The device stopped working.
         """
-        noise, (height, width) = np.random.default_rng(0), (self._work.height, self._work.width)
-        if self._work.raw_format in _PIXEL_TYPES:  # saturated pixels are rare in practice, and slower
-            dtype = np.dtype(_PIXEL_TYPES[self._work.raw_format])
-            rows = noise.integers(0, 1 + self._work.full_scale * 4 // 5, (height, width), dtype)
-        else:
-            rows = noise.integers(0, 256, (height, self._step), np.uint8)
+        (rows,) = noise_frames(self._work, 1)
         reference = np.zeros(self._work.output_size, np.float32) if self._mode == "reference" else None
         try:
             frames = [self.collect(self.submit(rows, buffers, reference)) for _ in range(_WARM_UP + _MEASURED)]
@@ -373,14 +366,6 @@ def make_launch(driver: Driver, work: Work, plan: Plan, options: Options, buffer
         for launch in seconds:
             if launch is not chosen:
                 launch.close()
-
-
-def _row_bytes(work: Work) -> int:
-    """Bytes of a raw row without padding."""
-    if work.raw_format in _PIXEL_TYPES:
-        return work.width * np.dtype(_PIXEL_TYPES[work.raw_format]).itemsize
-    whole = work.width + work.width % 2 if work.raw_format == "12packed" else work.width
-    return (3 * whole + 1) // 2
 
 
 class CudaBackend:

@@ -17,7 +17,7 @@ from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.partition import partitions
 from polar_pipeline.cuda.schedule import Schedule
 from polar_pipeline.cuda.ssim import COMPARISON, Similarity
-from polar_pipeline.cuda.work import CAMERA_FORMATS, FRAME, OUTPUTS, PAIRS, Work, defines, work_of
+from polar_pipeline.cuda.work import FRAME, OUTPUTS, PAIRS, Work, defines, noise_frames, work_of
 from polar_pipeline.options import Options
 from polar_pipeline.output import Buffers
 from polar_pipeline.plan import MOSAIC, make_plan
@@ -232,14 +232,8 @@ class _First(_Trial):
     def __init__(self, memory: _Memory, work: Work, min_intensity: float) -> None:
         super().__init__(memory)
         self.work: Work = work
-        step = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
-        noise = np.random.default_rng(_SEED)
-        shape = (_FRAMES, work.height, step)
-        if work.raw_format == "u16":  # 5 to 80 % of full scale: saturated pixels are rare in practice, and slower
-            low, high = work.full_scale // 20, work.full_scale * 4 // 5
-            raw = noise.integers(low, high, (*shape[:2], work.width), np.uint16).view(np.uint8)
-        else:
-            raw = noise.integers(13, 204, shape, np.uint8)
+        raw = noise_frames(work, _FRAMES, _SEED)
+        step = raw.shape[-1]
         self._raw = memory.shared(raw)
         out = {}
         for name, dtype in work.outputs:

@@ -135,6 +135,18 @@ def work_of(options: Options, raw_format: str, size: Tuple[int, int]) -> Work:
     return make_work(make_plan(options.products), options, raw_format, full_scale, (size[1], size[0]))
 
 
+def noise_frames(work: Work, frames: int, seed: int = 0) -> np.ndarray:
+    """(frames, height, bytes of a row) uint8: raw frames of noise to measure with.
+
+    16-bit pixels have 5 to 80 % of full scale, bytes 5 to 80 % of 255: saturated pixels are rare, and slower.
+    """
+    noise, step = np.random.default_rng(seed), CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
+    if work.raw_format == "u16":
+        low, high = work.full_scale // 20, work.full_scale * 4 // 5
+        return noise.integers(low, high, (frames, work.height, work.width), np.uint16).view(np.uint8)
+    return noise.integers(13, 204, (frames, work.height, step), np.uint8)
+
+
 def red_sites(sensor: Sensor) -> Dict[Tuple[int, int], Tuple[int, int]]:
     """Tile position -> (row, column) of red on that position's Bayer lattice; empty for a mono sensor."""
     if sensor.colors is None:

@@ -22,19 +22,20 @@ def main(args: Sequence[str]) -> int:
         args: The node's name with its namespace.
 
     Returns:
-        Exit code: 0, 1 if the process that started this one is gone, 2 for wrong usage.
+        Exit code: 0, `FAILED` if the process that started this one is gone, or `WRONG_USAGE`.
     """
     parent = os.getppid()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # launch's Ctrl-C ends it at once, also while it imports
 
+    from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
     from polar_pipeline.ros.names import RULE, is_name
     from polar_pipeline.text import quoted
 
     full = f"/{'/'.join(filter(None, args[0].split('/')))}" if args else ""
     if len(args) != 1 or not is_name(full):
         print(f"a node's name is needed, of {RULE}; got {quoted(' '.join(args))}", file=sys.stderr)
-        return 2
+        return WRONG_USAGE
 
     import rclpy
     from rclpy.node import Node
@@ -45,7 +46,7 @@ def main(args: Sequence[str]) -> int:
     # the last that a node makes, after its subscriptions
     while f"{full}/snapshot" not in (name for name, _ in node.get_service_names_and_types()):
         if os.getppid() != parent:
-            return 1
+            return FAILED
         time.sleep(_PERIOD)
     node.destroy_node()
     rclpy.shutdown()
