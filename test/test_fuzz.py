@@ -93,6 +93,10 @@ class Hangs(Broken):
 
 
 class Grows(Broken):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.ballast = np.ones(os.getpid() % 8 << 20, np.uint8)  # so workers start with different amounts of memory
+
     def fail(self) -> None:
         np.ones(200 << 20, np.uint8)
 
@@ -130,7 +134,7 @@ def tried(kind: Any, inputs: int) -> Tally:
         (Aborts, "crash", "ended by SIGABRT"),
         (Exits, "crash", "ended with code 0"),
         (Hangs, "hang", "no answer within 2 s"),
-        (Grows, "memory", "more than "),
+        (Grows, "memory", "more memory than allowed"),
         (Asks, "memory", "OutOfMemoryError"),
     ],
 )

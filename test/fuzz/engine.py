@@ -222,7 +222,10 @@ def _work(job: _Job, pipe: Any, current: Any) -> None:
         if found is None and (took > _SLOW or index % _OFTEN == 0):
             peak = peak_bytes()
             if peak > limit:
-                text = f"more than {limit >> 20} MB\n{peak >> 20} MB after {index - job.first + 1} inputs"
+                # no figure on the first line, which tells kinds of findings apart: workers start with more or less
+                text = (
+                    f"more memory than allowed\n{peak >> 20} of {limit >> 20} MB after {index - job.first + 1} inputs"
+                )
                 found = "memory", text
             if os.fstat(2).st_size > _STDERR_BYTES:
                 os.ftruncate(2, 0)
