@@ -32,8 +32,9 @@ import numpy as np
 from common import RESULTS, machine, table, write
 
 from polar_pipeline import Pipeline, reference
-from polar_pipeline.scene import SCENES, synthetic
-from polar_pipeline.sensor import ANGLES, SENSORS, Sensor, sample
+from polar_pipeline.sensor.forward import sample
+from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor
+from polar_pipeline.sensor.scene import SCENES, synthetic
 
 #: Border that is left out, in pixels.
 CROP = 8

@@ -27,7 +27,7 @@ from rclpy.utilities import remove_ros_args
 from sensor_msgs.msg import Image
 from std_msgs.msg import Float32
 
-from polar_pipeline.heap import keep_freed_memory
+from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline.products import PRODUCTS
 
 

@@ -23,8 +23,9 @@ from skimage.metrics import structural_similarity
 
 from polar_pipeline import Pipeline, reference
 from polar_pipeline.cpu.native import VARIABLE
-from polar_pipeline.scene import synthetic
-from polar_pipeline.sensor import ANGLES, SENSORS, expose
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
+from polar_pipeline.sensor.scene import synthetic
 
 #: Seconds before each call: the threads of OpenBLAS, which polanalyser's matrix product starts, keep a core busy for
 #: some 25 ms after it, and would run into the time of whoever comes next.

@@ -27,24 +27,17 @@ import cupy
 import numpy as np
 
 from polar_pipeline import Pipeline
-from polar_pipeline.cuda import ssim as similarity
-from polar_pipeline.cuda.choice import choose
 from polar_pipeline.cuda.compile import compile_kernel, resources
-from polar_pipeline.cuda.device import from_properties, occupancy
 from polar_pipeline.cuda.driver import Driver
-from polar_pipeline.cuda.schedule import (
-    Schedule,
-    candidates,
-    grid,
-    output_bytes,
-    schedule_defines,
-    shared_bytes,
-)
-from polar_pipeline.cuda.work import FRAME, OUTPUTS, Work, defines, make_work
+from polar_pipeline.cuda.model import ssim as similarity
+from polar_pipeline.cuda.model.device import from_properties, occupancy
+from polar_pipeline.cuda.model.schedule import Schedule, candidates, grid, output_bytes, schedule_defines, shared_bytes
+from polar_pipeline.cuda.model.tuned import choose
+from polar_pipeline.cuda.model.work import FRAME, OUTPUTS, Work, defines, make_work
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
-from polar_pipeline.scene import synthetic
-from polar_pipeline.sensor import expose
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.scene import synthetic
 
 SHAPE = (2048, 2448)
 FRAMES = 64

@@ -5,7 +5,7 @@
 Needs no GPU, but NVRTC and NVIDIA's disassembler of CUDA 11 to 13.0 (later ones do not know sm_72). Every instruction
 of a kernel belongs to the functions that the compiler's line information names, and so to a stage. What only blocks at
 the border, or with saturated samples, come to is left out. Counts are static: loops have the same trips on every
-device, so that they cancel in the shares that `polar_pipeline/cuda/instructions.py` gets.
+device, so that they cancel in the shares that `polar_pipeline/cuda/model/instructions.py` gets.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.compile import compile_kernel
-from polar_pipeline.cuda.device import Slots
-from polar_pipeline.cuda.schedule import Schedule, schedule_defines
-from polar_pipeline.cuda.ssim import Similarity
-from polar_pipeline.cuda.work import defines, make_work
+from polar_pipeline.cuda.model import ssim
+from polar_pipeline.cuda.model.device import Slots
+from polar_pipeline.cuda.model.schedule import Schedule, schedule_defines
+from polar_pipeline.cuda.model.ssim import Similarity
+from polar_pipeline.cuda.model.work import defines, make_work
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan
-from polar_pipeline.sensor import FULL_FRAME
+from polar_pipeline.sensor.frames import FULL_FRAME
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 TARGET = KERNELS.parent / "polar_pipeline" / "cuda" / "instructions.py"

@@ -20,17 +20,17 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 import common
 import numpy as np
 
-from polar_pipeline.cuda import schedule as polarization
-from polar_pipeline.cuda import ssim
-from polar_pipeline.cuda.choice import AnyWork, choose, work_key
-from polar_pipeline.cuda.device import DEVICES, Device
-from polar_pipeline.cuda.schedule import Schedule
-from polar_pipeline.cuda.ssim import Similarity
-from polar_pipeline.cuda.work import CAMERA_FORMATS, FRAME, OUTPUTS, Work, defines, make_work
+from polar_pipeline.cuda.model import schedule as polarization
+from polar_pipeline.cuda.model import ssim
+from polar_pipeline.cuda.model.device import DEVICES, Device
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.ssim import Similarity
+from polar_pipeline.cuda.model.tuned import AnyWork, choose, work_key
+from polar_pipeline.cuda.model.work import CAMERA_FORMATS, FRAME, OUTPUTS, Work, defines, make_work
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor import FULL_FRAME, pack
+from polar_pipeline.sensor.frames import FULL_FRAME, pack
 
 FRAMES = 64
 ROUNDS = 15

@@ -30,11 +30,11 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 from common import RESULTS, cpu_model, machine, slug, table, write
 
-from polar_pipeline.bench import Block, summarize
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.messages import product_message
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.ros.bench import IN_FLIGHT, Contender, Load, Rig, isolate, own_node, raw_frames
+from polar_pipeline.ros.bench_figures import Block, summarize
 
 #: What is asked for, run by run.
 RUNS = {

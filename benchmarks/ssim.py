@@ -26,13 +26,13 @@ import cupy
 import gpu
 import numpy as np
 
+from polar_pipeline._util.share import share_path
 from polar_pipeline.coefficients import SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW, ssim_literals
-from polar_pipeline.cuda import ssim as similarity
 from polar_pipeline.cuda.compile import OPTIONS, Resources, compile_kernel, find_library, resources
 from polar_pipeline.cuda.driver import Driver
-from polar_pipeline.cuda.schedule import Schedule
+from polar_pipeline.cuda.model import ssim as similarity
+from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.reference import ssim_map
-from polar_pipeline.share import share_path
 
 FRAMES = gpu.FRAMES
 HEIGHT, WIDTH = SHAPE = (1024, 1224)

@@ -24,15 +24,16 @@ import cv2
 import numpy as np
 
 from polar_pipeline import __version__, messages
-from polar_pipeline.doctor import transport_environment
+from polar_pipeline.doctor.checks import transport_environment
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.picture import encode, picture
 from polar_pipeline.replay.report import Report, format_timings, render
 from polar_pipeline.replay.run import Sample
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import read_raw
-from polar_pipeline.scene import SCENES, synthetic
-from polar_pipeline.sensor import SENSORS, expose
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.mosaic import SENSORS
+from polar_pipeline.sensor.scene import SCENES, synthetic
 
 HERE = Path(__file__).parent
 OUTPUT = HERE / "output"

@@ -8,17 +8,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from polar_pipeline.pipeline import Pipeline, Result
     from polar_pipeline.products import PRODUCTS
-    from polar_pipeline.sensor import SENSORS, FrameError, RawFrame, Sensor
+    from polar_pipeline.sensor.frames import FrameError, RawFrame
+    from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
 __version__ = "0.1.0"
 
 __all__ = ["PRODUCTS", "SENSORS", "FrameError", "Pipeline", "RawFrame", "Result", "Sensor"]
 
-_ROOMS = {"Pipeline": "pipeline", "Result": "pipeline", "PRODUCTS": "products"}
+#: Public name -> the module of this package that defines it.
+_MODULE_OF = {
+    "PRODUCTS": "products",
+    "SENSORS": "sensor.mosaic",
+    "FrameError": "sensor.frames",
+    "Pipeline": "pipeline",
+    "RawFrame": "sensor.frames",
+    "Result": "pipeline",
+    "Sensor": "sensor.mosaic",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, loaded on first use: the node handles signals before NumPy and OpenCV are there."""
-    if name not in __all__:
+    """Load the public names on first use: the node must handle signals before NumPy and OpenCV are imported."""
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_ROOMS.get(name, 'sensor')}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -18,25 +18,26 @@ try:
     import cv2
     import numpy as np
 except (ImportError, AttributeError, RuntimeError, ValueError) as err:  # missing, or built for another NumPy
-    from polar_pipeline.deployment import remedy
+    from polar_pipeline.doctor.deployment import remedy
 
     sys.exit("polar-pipeline: " + "; ".join(filter(None, (str(err), remedy(err)))))
 from tqdm import tqdm
 
-from polar_pipeline import __version__, doctor
-from polar_pipeline.bench import format_figures
-from polar_pipeline.cuda.device import DEVICES
-from polar_pipeline.cuda.kernels import get_device, usages
-from polar_pipeline.cuda.report import plan_json, plan_report, plan_text
-from polar_pipeline.cuda.schedule import ScheduleError
-from polar_pipeline.cuda.tune import tune
-from polar_pipeline.cuda.work import RAW_FORMATS
-from polar_pipeline.files import check_outputs, replacing
-from polar_pipeline.layout import check_layout, offsets_of_polarizer
+from polar_pipeline import __version__
+from polar_pipeline._util.files import check_outputs, replacing
+from polar_pipeline._util.text import printable, printable_lines, quoted
+from polar_pipeline.cuda.model.device import DEVICES
+from polar_pipeline.cuda.model.schedule import ScheduleError
+from polar_pipeline.cuda.model.work import RAW_FORMATS
+from polar_pipeline.cuda.tools.report import plan_json, plan_report, plan_text
+from polar_pipeline.cuda.tools.tune import tune
+from polar_pipeline.cuda.tools.usage import get_device, usages
+from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.plan import LimitError
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS, get_products
+from polar_pipeline.quality.layout import check_layout, offsets_of_polarizer
 from polar_pipeline.replay.compare import Comparison, Golden, Row, format_rows, open_golden
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError
 from polar_pipeline.replay.picture import encode
@@ -45,8 +46,9 @@ from polar_pipeline.replay.report import Report, format_timings, render
 from polar_pipeline.replay.run import Summary, replay
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import DEFAULT_RATE, RATES, is_recording, open_source, recording_of
-from polar_pipeline.sensor import MAX_PIXELS, MAX_SIDE, MIN_SIDE, FrameError, as_frame, get_sensor
-from polar_pipeline.text import printable, printable_lines, quoted
+from polar_pipeline.ros.bench_figures import format_figures
+from polar_pipeline.sensor.frames import MAX_PIXELS, MAX_SIDE, MIN_SIDE, FrameError, as_frame
+from polar_pipeline.sensor.mosaic import get_sensor
 
 #: Highest --wait and --seconds: a day. Beyond, clocks and timers overflow.
 DAY = 86400.0

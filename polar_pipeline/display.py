@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Optional, Sequence, Tuple
 import cv2
 import numpy as np
 
-from polar_pipeline.text import quoted
-from polar_pipeline.values import real, sequence
+from polar_pipeline._util.text import quoted
+from polar_pipeline._util.values import real, sequence
 
 #: Largest gain for brightness; `auto` never darkens, since what is saturated would turn grey.
 MAX_GAIN = 64.0

@@ -14,10 +14,10 @@ import numpy as np
 from rosbags.serde import SerdeError
 from rosbags.typesys import Stores, get_typestore
 
-from polar_pipeline.output import behind
+from polar_pipeline._util.text import printable, quoted
+from polar_pipeline.backend import behind
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor import Frame, FrameError, get_format, wrap
-from polar_pipeline.text import printable, quoted
+from polar_pipeline.sensor.frames import Frame, FrameError, get_format, wrap
 
 IMAGE = "sensor_msgs/msg/Image"
 COMPRESSED = "sensor_msgs/msg/CompressedImage"

@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import List, Optional
 
-from polar_pipeline import watchdog
+from polar_pipeline._util import watchdog
 
 
 def main(args: Optional[List[str]] = None) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Tuple, TypeVar, Union
 
+from polar_pipeline._util.text import quoted
+from polar_pipeline._util.values import choice, number, real, sequence, truth, whole_number
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.products import PRODUCTS, get_products
-from polar_pipeline.sensor import ALIGNMENTS, MAX_SIDE, Sensor, check_bit_depth, get_sensor
-from polar_pipeline.text import quoted
-from polar_pipeline.values import choice, number, real, sequence, truth, whole_number
+from polar_pipeline.sensor.frames import ALIGNMENTS, MAX_SIDE, check_bit_depth
+from polar_pipeline.sensor.mosaic import Sensor, get_sensor
 
 #: Allowed values of every option that is a choice.
 CHOICES: Dict[str, Tuple[str, ...]] = {

@@ -11,15 +11,16 @@ from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, NamedTuple, Op
 
 import numpy as np
 
+from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.values import whole_number
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.backend import problem as cuda_problem
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
-from polar_pipeline.sensor import Frame, FrameError, Sensor, as_frame
-from polar_pipeline.text import printable, quoted
-from polar_pipeline.values import whole_number
+from polar_pipeline.sensor.frames import Frame, FrameError, as_frame
+from polar_pipeline.sensor.mosaic import Sensor
 
 #: Fewest and most CPU threads that can be asked for; 0 is one per core.
 THREADS = (0, 256)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Tuple
 
 from polar_pipeline.products import get_products
-from polar_pipeline.sensor import ANGLES
+from polar_pipeline.sensor.mosaic import ANGLES
 
 #: The input: what every operator starts from.
 MOSAIC = "mosaic"

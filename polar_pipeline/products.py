@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, NamedTuple, Tuple, Union
 
-from polar_pipeline.sensor import ANGLES
-from polar_pipeline.text import quoted
+from polar_pipeline._util.text import quoted
+from polar_pipeline.sensor.mosaic import ANGLES
 
 
 class Product(NamedTuple):

@@ -31,7 +31,8 @@ from polar_pipeline.coefficients import (
 )
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
-from polar_pipeline.sensor import ANGLES, RawFrame, Sensor
+from polar_pipeline.sensor.frames import RawFrame
+from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 # ------------------------------------------------------------------------------------------------------------- helpers
 

@@ -18,12 +18,12 @@ from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tupl
 import numpy as np
 from support import ROOT
 
-from polar_pipeline.cuda import schedule
 from polar_pipeline.cuda.compile import compile_kernel, find_library
-from polar_pipeline.cuda.device import Device, get_device
 from polar_pipeline.cuda.driver import Driver
-from polar_pipeline.cuda.schedule import Schedule
-from polar_pipeline.cuda.work import FRAME, OUTPUTS, Work, defines
+from polar_pipeline.cuda.model import schedule
+from polar_pipeline.cuda.model.device import Device, get_device
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.work import FRAME, OUTPUTS, Work, defines
 from polar_pipeline.products import PRODUCTS
 
 HOST = Path(__file__).resolve().parent / "host"

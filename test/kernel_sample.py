@@ -22,7 +22,7 @@ from polar_pipeline.cpu.native import Kernels, make_products, mosaic_scale
 from polar_pipeline.cpu.ssim import Window
 from polar_pipeline.options import make_options
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor import SENSORS
+from polar_pipeline.sensor.mosaic import SENSORS
 
 Results = Dict[str, np.ndarray]
 #: Odd ones, the smallest, and rows of one piece (512 output pixels), of one more, and of several.

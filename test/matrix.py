@@ -200,13 +200,13 @@ def here() -> Path:
 
 
 def files(*names: str) -> List[str]:
-    """Test files by name."""
-    return [f"test/{name}" for name in names]
+    """Paths of test files by name."""
+    return [str(found.relative_to(ROOT)) for name in names for found in sorted((ROOT / "test").rglob(name))]
 
 
 def without(*names: str) -> List[str]:
     """Every test file but some, as arguments."""
-    return ["test", *(f"--ignore=test/{name}" for name in names)]
+    return ["test", *(f"--ignore={path}" for path in files(*names))]
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
@@ -255,7 +255,7 @@ def run_nvrtc(package: str, log: Path) -> int:
     check = f"from polar_pipeline.cuda.compile import find_library as find; assert find('sm_72').version == {version}"
     if call([here(), "-c", check], log, PYTHONPATH=path):
         return 1
-    chosen = ["test/test_compile.py", "-k", "fit_the_jetsons"]
+    chosen = ["test/cuda/test_compile.py", "-k", "fit_the_jetsons"]
     return tests(here(), log, *chosen, PYTHONPATH=path, POLAR_PIPELINE_MATRIX="1")
 
 

@@ -10,7 +10,7 @@ import pytest
 from rosbags.typesys import Stores, get_typestore
 
 from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages
-from polar_pipeline.sensor import FORMATS, pack
+from polar_pipeline.sensor.frames import FORMATS, pack
 
 STAMP = 1_700_000_000_123_456_789
 RAW = (np.arange(32 * 40).reshape(32, 40) % 251).astype(np.uint8)

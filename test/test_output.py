@@ -7,7 +7,7 @@ from typing import Any, Callable, List
 import numpy as np
 import pytest
 
-from polar_pipeline.output import HEADROOM, Buffers, behind
+from polar_pipeline.backend import HEADROOM, Buffers, behind
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((3, 5), "float32"), ((7, 2, 3), "uint8"), ((), "float32")])

@@ -18,27 +18,27 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import polar_pipeline
-from polar_pipeline import doctor
-from polar_pipeline.share import share_path
+from polar_pipeline._util.share import share_path
+from polar_pipeline.doctor import checks as doctor
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "polar_pipeline"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-#: Module prefixes by floor of the house; a module imports from its own floor and those below it, which come later.
-FLOORS = (
+#: Modules and subpackages by layer, highest first: a module imports from its own layer and from those below it.
+LAYERS = (
     ("__main__", "node"),
     ("cli",),
-    ("ros", "doctor", "deployment"),
+    ("ros", "doctor"),
     ("replay",),
     ("messages",),
-    ("quality", "layout"),
+    ("quality",),
     ("", "pipeline"),
     ("cpu", "cuda"),
-    ("reference", "output"),
+    ("reference", "backend"),
     ("plan", "options"),
-    ("products", "scene"),
-    ("sensor", "share", "cache", "coefficients", "latency", "display", "heap", "bench", "files", "documents"),
-    ("text", "values", "watchdog"),
+    ("products",),
+    ("sensor", "coefficients", "display"),
+    ("_util",),
 )
 ROS = {"rclpy", "rcl_interfaces", "sensor_msgs", "std_msgs", "std_srvs", "diagnostic_msgs", "cv_bridge", "launch"}
 
@@ -62,10 +62,10 @@ def imports_of(path: Path) -> Iterator[str]:
                 yield full if is_module else str(node.module)
 
 
-def floor_of(module: str) -> int:
-    room = module.split(".", 1)[0]
-    found = [index for index, rooms in enumerate(FLOORS) if room in rooms]
-    assert found, f"module {module} has no floor in the house; add it to FLOORS and to docs/architecture.md"
+def layer_of(module: str) -> int:
+    top = module.split(".", 1)[0]
+    found = [index for index, names in enumerate(LAYERS) if top in names]
+    assert found, f"module {module} belongs to no layer; add it to LAYERS and to docs/architecture.md"
     return found[0]
 
 
@@ -82,8 +82,8 @@ def test_imports_run_downwards(path: Path) -> None:
     for imported in imports_of(path):
         top, _, rest = imported.partition(".")
         if top == "polar_pipeline":
-            if rest and not own.startswith(("cli", "doctor")):  # these two look into every room
-                assert floor_of(rest) >= floor_of(own), f"{own} imports {rest}, which lies above it"
+            if rest and not own.startswith(("cli", "doctor")):  # these two import from every layer
+                assert layer_of(rest) >= layer_of(own), f"{own} imports {rest}, which lies in a higher layer"
         else:
             assert top not in ROS or own.startswith("ros."), f"{own} imports {top}; only ros/ may"
             assert top != "cupy" or own.startswith("cuda."), f"{own} imports cupy; only cuda/ may"
@@ -223,7 +223,8 @@ def test_colcon_layout(source: Path, tmp_path: Path) -> None:
     assert requires.read_text().lstrip().startswith("["), "pip's requirements would be looked up at every start"
     # -S: without the editable installation of the checkout
     where = (
-        "import sys; sys.path[:0] = sys.argv[1:]; from polar_pipeline.share import share_path as p; print(p('kernels'))"
+        "import sys; sys.path[:0] = sys.argv[1:]; "
+        "from polar_pipeline._util.share import share_path; print(share_path('kernels'))"
     )
     found = subprocess.run(
         [sys.executable, "-S", "-c", where, str(site)], cwd=tmp_path, check=True, stdout=subprocess.PIPE

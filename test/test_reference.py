@@ -17,7 +17,9 @@ from polar_pipeline.coefficients import gaussian
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor import ANGLES, SENSORS, RawFrame, Sensor, parse_tile, sample
+from polar_pipeline.sensor.forward import sample
+from polar_pipeline.sensor.frames import RawFrame
+from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor, parse_tile
 
 MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
 METHODS = ("bilinear", "gradient", "adaptive")

@@ -12,15 +12,16 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 import cv2
 import numpy as np
 
+from polar_pipeline.backend import Buffers, Output
 from polar_pipeline.coefficients import LUMA
 from polar_pipeline.cpu import demosaic as dm
 from polar_pipeline.cpu.native import Kernels, NativeError, find_library, make_products, mosaic_scale
 from polar_pipeline.cpu.ssim import Window
 from polar_pipeline.cpu.strips import compare, cores, display, strips
 from polar_pipeline.options import Options
-from polar_pipeline.output import Buffers, Output
 from polar_pipeline.plan import Plan
-from polar_pipeline.sensor import ANGLES, Frame, RawFrame
+from polar_pipeline.sensor.frames import Frame, RawFrame
+from polar_pipeline.sensor.mosaic import ANGLES
 
 _F = np.float32
 #: Operators that make the angle images and masks from the mosaic, and those that need more than luma.

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from polar_pipeline.coefficients import ADR_BIAS, ADR_LIMIT, BETA, EPSILON
-from polar_pipeline.sensor import ANGLES, Sensor
+from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: Raw pixels that a method reads beyond its own, rounded up to a multiple of two.
 MONO_HALO = {"bilinear": 2, "gradient": 2, "adaptive": 4}

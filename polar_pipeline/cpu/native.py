@@ -20,13 +20,14 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 
 import numpy as np
 
-from polar_pipeline.cache import entry_name, open_entry, private_folder, write_entry
+from polar_pipeline._util.cache import entry_name, open_entry, private_folder, write_entry
+from polar_pipeline._util.share import share_path
+from polar_pipeline._util.text import printable, printable_lines, quoted
+from polar_pipeline.backend import block_pixels
 from polar_pipeline.coefficients import gaussian, literals, ssim_literals
 from polar_pipeline.cpu.ssim import Window
-from polar_pipeline.output import block_pixels
-from polar_pipeline.sensor import ANGLES, RawFrame, Sensor
-from polar_pipeline.share import share_path
-from polar_pipeline.text import printable, printable_lines, quoted
+from polar_pipeline.sensor.frames import RawFrame
+from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: The environment's word on how the CPU computes: `compiled` where that is possible (the default), or `opencv`.
 VARIABLE = "POLAR_PIPELINE_CPU"

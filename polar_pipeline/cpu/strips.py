@@ -10,10 +10,10 @@ from typing import Dict, List, Optional, Tuple
 import cv2
 import numpy as np
 
+from polar_pipeline.backend import block_pixels
 from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.cpu.native import Kernels
 from polar_pipeline.cpu.ssim import WANG, Window, block_sums, ssim_strip
-from polar_pipeline.output import block_pixels
 
 #: Output pixels per strip: with its temporaries a strip of this size stays within a core's share of the cache.
 STRIP_PIXELS = 160_000

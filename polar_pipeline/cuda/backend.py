@@ -10,18 +10,18 @@ from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.cuda import ssim
+from polar_pipeline.backend import Buffers, Output
 from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.cuda.driver import DeviceError, DeviceLostError, DeviceMemoryError, Driver
 from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, Slot
-from polar_pipeline.cuda.partition import partitions
-from polar_pipeline.cuda.schedule import Schedule, grid, schedule_defines, shared_bytes
-from polar_pipeline.cuda.ssim import COMPARISON, Similarity
-from polar_pipeline.cuda.work import CAMERA_FORMATS, FRAME, OUTPUTS, PAIRS, Work, defines, make_work, noise_frames
+from polar_pipeline.cuda.model import ssim
+from polar_pipeline.cuda.model.partition import partitions
+from polar_pipeline.cuda.model.schedule import Schedule, grid, schedule_defines, shared_bytes
+from polar_pipeline.cuda.model.ssim import COMPARISON, Similarity
+from polar_pipeline.cuda.model.work import CAMERA_FORMATS, FRAME, OUTPUTS, PAIRS, Work, defines, make_work, noise_frames
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.output import Buffers, Output
 from polar_pipeline.plan import Plan, make_plan
-from polar_pipeline.sensor import Frame, PackedFrame, RawFrame
+from polar_pipeline.sensor.frames import Frame, PackedFrame, RawFrame
 
 #: Formats of frames that are kept ready.
 _KEPT = 4

@@ -16,9 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Set, Tuple, Union
 
-from polar_pipeline.cache import entry_name, read_entry, write_entry
-from polar_pipeline.share import share_path
-from polar_pipeline.text import printable_lines, quoted
+from polar_pipeline._util.cache import entry_name, read_entry, write_entry
+from polar_pipeline._util.share import share_path
+from polar_pipeline._util.text import printable_lines, quoted
 
 #: Options of every compilation; NVRTC 11.4 knows them all. Line numbers serve the profilers and cost nothing.
 OPTIONS = ("--std=c++14", "--generate-line-info")

@@ -14,7 +14,7 @@ from typing import Any, Iterator, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.cuda.device import Device, board_model, from_properties
+from polar_pipeline.cuda.model.device import Device, board_model, from_properties
 
 #: Status codes after which a CUDA context is of no use any more: the device is gone or busy (46, 100, 101), memory
 #: failed (214, 220), a kernel went astray or took too long (700, 702, 714 to 719), or nobody knows (999).

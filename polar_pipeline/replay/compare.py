@@ -12,14 +12,14 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline._util.text import printable
 from polar_pipeline.cpu.ssim import ssim_strip
 from polar_pipeline.messages import FLOAT32, IMAGE
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.reference import luma
 from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, reading
 from polar_pipeline.replay.mcapfile import McapFile
-from polar_pipeline.sensor import FrameError
-from polar_pipeline.text import printable
+from polar_pipeline.sensor.frames import FrameError
 
 #: AoLP counts where the golden DoLP reaches this, DoLP and AoLP where the golden intensity does: below, noise rules.
 MIN_DOLP = 0.05

@@ -13,7 +13,7 @@ from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple
 import lz4.frame  # type: ignore[import-untyped]
 import zstandard
 
-from polar_pipeline.text import printable
+from polar_pipeline._util.text import printable
 
 #: Bytes of one frame, and of what is held of a recording at once, unless told otherwise: the most pixels that a frame
 #: may have, 2^28, of 16 bit. A sensor of 150 megapixels, larger than any with polarizers, takes 300 MB.

@@ -12,6 +12,7 @@ from mcap.opcode import Opcode
 from mcap.records import Channel, ChunkIndex, Schema, Statistics
 from mcap.stream_reader import StreamReader
 
+from polar_pipeline._util.text import quoted
 from polar_pipeline.replay.limits import (
     INDEX_PART,
     Block,
@@ -24,7 +25,6 @@ from polar_pipeline.replay.limits import (
     megabytes,
     too_large,
 )
-from polar_pipeline.text import quoted
 
 #: First and last bytes of an mcap file.
 _MAGIC = b"\x89MCAP0\r\n"

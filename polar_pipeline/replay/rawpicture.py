@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, TooLargeError, described, megabytes
-from polar_pipeline.sensor import FrameError
+from polar_pipeline.sensor.frames import FrameError
 
 #: Bytes that the header of an NPY file may have; that of a raw mosaic has 118.
 _NPY_HEADER = 4096

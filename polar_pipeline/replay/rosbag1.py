@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 from typing import Collection, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
+from polar_pipeline._util.text import quoted
 from polar_pipeline.replay.limits import (
     INDEX_PART,
     Block,
@@ -18,7 +19,6 @@ from polar_pipeline.replay.limits import (
     megabytes,
     too_large,
 )
-from polar_pipeline.text import quoted
 
 _MAGIC = b"#ROSBAG V2.0\n"
 _LENGTH = struct.Struct("<I")

@@ -9,11 +9,11 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from ruamel.yaml import YAML
 
-from polar_pipeline.files import temporary_folder
+from polar_pipeline._util.files import temporary_folder
+from polar_pipeline._util.text import quoted
 from polar_pipeline.replay.limits import BoundedFile, SourceError, inflated_pieces, megabytes, too_large
 from polar_pipeline.replay.mcapfile import McapFile
-from polar_pipeline.sensor import FrameError
-from polar_pipeline.text import quoted
+from polar_pipeline.sensor.frames import FrameError
 
 #: Bytes that a recording's `metadata.yaml` may have: a few hundred for every file and topic.
 _METADATA = 1 << 20

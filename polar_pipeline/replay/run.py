@@ -8,15 +8,16 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline import messages, quality
-from polar_pipeline.latency import Deadline
-from polar_pipeline.layout import LayoutCheck, check_layout
+from polar_pipeline import messages
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import PRODUCTS
+from polar_pipeline.quality import statistics as quality
+from polar_pipeline.quality.latency import Deadline
+from polar_pipeline.quality.layout import LayoutCheck, check_layout
 from polar_pipeline.replay.compare import Comparison, Golden
 from polar_pipeline.replay.sink import Sink
 from polar_pipeline.replay.source import Recorded
-from polar_pipeline.sensor import FrameError
+from polar_pipeline.sensor.frames import FrameError
 
 #: Frames whose products are kept for the report.
 SAMPLES = 3

@@ -9,7 +9,7 @@ from typing import Dict, Iterator, Mapping, Tuple, cast
 from mcap.writer import CompressionType, Writer
 
 from polar_pipeline import __version__
-from polar_pipeline.files import replacing
+from polar_pipeline._util.files import replacing
 from polar_pipeline.messages import Cdr, typestore
 
 

@@ -10,6 +10,7 @@ from typing import Any, Generator, Iterator, List, NamedTuple, Tuple, Union
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import COMPRESSED, IMAGE, Cdr, ImageMessage
 from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, inflate, megabytes, reading
 from polar_pipeline.replay.mcapfile import McapFile
@@ -28,8 +29,7 @@ from polar_pipeline.replay.rosbag2 import (
     sqlite_rows,
     sqlite_topics,
 )
-from polar_pipeline.sensor import FrameError
-from polar_pipeline.text import printable, quoted
+from polar_pipeline.sensor.frames import FrameError
 
 #: Files of a folder that are taken for raw images.
 SUFFIXES = (".png", ".tif", ".tiff", ".pgm", ".npy")

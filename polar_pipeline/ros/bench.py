@@ -30,13 +30,14 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Float32
 
 from polar_pipeline import messages
-from polar_pipeline.bench import Block, Usage, summarize
-from polar_pipeline.doctor import named_profiles, transport_checks, transport_environment
-from polar_pipeline.heap import keep_freed_memory
+from polar_pipeline._util.malloc import keep_freed_memory
+from polar_pipeline._util.watchdog import tied
+from polar_pipeline.doctor.checks import named_profiles, transport_checks, transport_environment
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.scene import SCENES, synthetic
-from polar_pipeline.sensor import expose, get_sensor
-from polar_pipeline.watchdog import tied
+from polar_pipeline.ros.bench_figures import Block, Usage, summarize
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.mosaic import get_sensor
+from polar_pipeline.sensor.scene import SCENES, synthetic
 
 #: Different frames, sent in turn, so that caches do not help.
 FRAMES = 8

@@ -11,10 +11,10 @@ import threading
 import time
 from typing import Callable, Counter, Deque, Dict, List, Mapping, Optional, Tuple
 
-from polar_pipeline.latency import Deadline, Percentiles, Window
+from polar_pipeline._util.text import printable
 from polar_pipeline.messages import Status
-from polar_pipeline.quality import Level
-from polar_pipeline.text import printable
+from polar_pipeline.quality.latency import Deadline, Percentiles, Window
+from polar_pipeline.quality.statistics import Level
 
 #: Receipts that the rate is taken over, at most.
 RECEIPTS = 256

@@ -11,10 +11,10 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 
+from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.ros.names import RULE, is_name
 from polar_pipeline.ros.parameters import PARAMETERS
 from polar_pipeline.ros.preset import plain
-from polar_pipeline.text import printable, quoted
 
 
 def read_parameters(name: str, wait: float) -> Dict[str, Any]:

@@ -39,13 +39,14 @@ from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
 
 from polar_pipeline import messages
+from polar_pipeline._util.malloc import keep_freed_memory
+from polar_pipeline._util.text import printable, printable_lines, quoted
 from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.display import Viewer
-from polar_pipeline.heap import keep_freed_memory
-from polar_pipeline.layout import LayoutCheck, check_layout
 from polar_pipeline.pipeline import Pending, Pipeline, Raw, Result, check_reference
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.quality import Level, Quality, measure
+from polar_pipeline.quality.layout import LayoutCheck, check_layout
+from polar_pipeline.quality.statistics import Level, Quality, measure
 from polar_pipeline.ros.deferred import create_deferred_service
 from polar_pipeline.ros.diagnostics import MAX_REASON, Diagnostics
 from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
@@ -58,9 +59,8 @@ from polar_pipeline.ros.pipelines import PipelineCache, Served
 from polar_pipeline.ros.preset import is_known, judge_unknown, params_files
 from polar_pipeline.ros.rig import Camera, read_rig
 from polar_pipeline.ros.snapshot import Snapshot, write_snapshot
-from polar_pipeline.sensor import FULL_FRAME, FrameError, RawFrame
-from polar_pipeline.sensor import Frame as RawMosaic
-from polar_pipeline.text import printable, printable_lines, quoted
+from polar_pipeline.sensor.frames import FULL_FRAME, FrameError, RawFrame
+from polar_pipeline.sensor.frames import Frame as RawMosaic
 
 try:
     from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks

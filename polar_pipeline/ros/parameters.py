@@ -8,12 +8,12 @@ from __future__ import annotations
 from array import array
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
+from polar_pipeline._util.text import quoted
 from polar_pipeline.display import MAX_GAIN, Display, make_display
 from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
 from polar_pipeline.plan import expand
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.quality import RANGES, Limits, make_limits
-from polar_pipeline.text import quoted
+from polar_pipeline.quality.statistics import RANGES, Limits, make_limits
 
 #: Products that compare images, and so may need a reference.
 SSIM_PRODUCTS = tuple(name for name in PRODUCTS if "ssim_pair" in expand((name,)))

@@ -18,10 +18,10 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 
 from polar_pipeline import messages
+from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.replay.limits import MAX_BYTES
 from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, Source, is_recording, open_source
-from polar_pipeline.sensor import FrameError
-from polar_pipeline.text import printable, quoted
+from polar_pipeline.sensor.frames import FrameError
 
 #: Bytes of frames that are read before the first is published: reading a PNG takes longer than a frame period.
 AHEAD_BYTES = 1 << 30

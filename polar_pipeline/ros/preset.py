@@ -10,9 +10,9 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Set, 
 
 import yaml
 
+from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.ros.parameters import PARAMETERS, is_ros_value
 from polar_pipeline.ros.yamlfile import read_yaml
-from polar_pipeline.text import printable, quoted
 
 #: Characters that the name of a node or of a parameter in a file may have.
 MAX_NAME = 500

@@ -28,9 +28,9 @@ def main(args: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # launch's Ctrl-C ends it at once, also while it imports
 
+    from polar_pipeline._util.text import quoted
     from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
     from polar_pipeline.ros.names import RULE, is_name
-    from polar_pipeline.text import quoted
 
     full = f"/{'/'.join(filter(None, args[0].split('/')))}" if args else ""
     if len(args) != 1 or not is_name(full):

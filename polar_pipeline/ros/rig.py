@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
+from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.ros.names import RULE, expand, is_name
 from polar_pipeline.ros.preset import check, flatten, read_nodes
 from polar_pipeline.ros.yamlfile import read_yaml
-from polar_pipeline.text import printable, quoted
 
 #: How cameras are spread over processes: all in `one`, or `each` in one of its own.
 PROCESSES = ("one", "each")

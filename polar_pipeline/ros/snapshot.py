@@ -17,8 +17,9 @@ from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence,
 
 import numpy as np
 
-from polar_pipeline import __version__, doctor, messages
-from polar_pipeline.files import PARTIAL, remove_leftovers, replacing, replacing_folder
+from polar_pipeline import __version__, messages
+from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing, replacing_folder
+from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.messages import CAMERA_INFO, IMAGE, ImageMessage, Status
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import PRODUCTS
@@ -26,7 +27,7 @@ from polar_pipeline.replay.picture import encode
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.ros.parameters import SSIM_PRODUCTS, Settings, make_settings
 from polar_pipeline.ros.preset import to_yaml
-from polar_pipeline.sensor import FrameError
+from polar_pipeline.sensor.frames import FrameError
 
 
 class Snapshot(NamedTuple):

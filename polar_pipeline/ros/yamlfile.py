@@ -8,8 +8,8 @@ from typing import Any, List, Set, Tuple
 
 import yaml
 
-from polar_pipeline.documents import MAX_DIGITS, read_limited, unreadable
-from polar_pipeline.text import printable
+from polar_pipeline._util.documents import MAX_DIGITS, read_limited, unreadable
+from polar_pipeline._util.text import printable
 
 #: Values, lists and mappings that a file may have, each of them counted wherever an alias repeats it.
 MAX_NODES = 20_000

@@ -13,7 +13,7 @@ from fuzz.engine import Case, Target, WrongError, refused
 from fuzz.mutate import Writer, mutated, some_bytes, special
 from polar_pipeline import messages
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, FLOAT32, IMAGE
-from polar_pipeline.sensor import MAX_PIXELS, MAX_SIDE, MIN_SIDE, FrameError
+from polar_pipeline.sensor.frames import MAX_PIXELS, MAX_SIDE, MIN_SIDE, FrameError
 
 _NAMES = {"image": IMAGE, "compressed": COMPRESSED, "camera_info": CAMERA_INFO, "float32": FLOAT32}
 #: Significant bits and how they are packed, by what encodings end in.

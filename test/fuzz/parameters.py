@@ -18,9 +18,9 @@ from polar_pipeline import Pipeline
 from polar_pipeline.display import make_display
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.quality import RANGES, make_limits
+from polar_pipeline.quality.statistics import RANGES, make_limits
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
-from polar_pipeline.sensor import FrameError, RawFormat, RawFrame, wrap
+from polar_pipeline.sensor.frames import FrameError, RawFormat, RawFrame, wrap
 
 #: Characters of the longest message.
 _LONGEST = 1000

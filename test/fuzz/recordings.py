@@ -28,7 +28,7 @@ from polar_pipeline.replay.rawpicture import read_raw
 from polar_pipeline.replay.run import replay
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import Recorded, open_source
-from polar_pipeline.sensor import FrameError
+from polar_pipeline.sensor.frames import FrameError
 
 #: Bytes that a frame and a recording's chunks may have here.
 LIMIT = 8 << 20

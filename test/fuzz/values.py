@@ -15,7 +15,7 @@ from fuzz.engine import Case, Target, WrongError
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.cpu import native
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor import RawFormat, pack, wrap
+from polar_pipeline.sensor.frames import RawFormat, pack, wrap
 
 _TILES = ("IMX250MZR", "IMX250MYR", "0 45 / 135 90", "135 0 / 90 45")
 #: Width of pixels as packed -> packing.

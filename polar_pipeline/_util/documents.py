@@ -1,0 +1,70 @@
+"""Files that people write, read within bounds: a wrong one is one short error that names it, never an endless wait."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+from polar_pipeline._util.text import printable
+
+#: Bytes that a file may have; those of this package have some thousand.
+MAX_BYTES = 1 << 20
+#: Characters that a number may have: Python needs minutes for one of a million digits.
+MAX_DIGITS = 1000
+
+
+def read_limited(path: Path) -> bytes:
+    """The bytes of a regular file.
+
+    Raises:
+        ValueError: It is none (a folder, a pipe and a device are none), has more than `MAX_BYTES` or cannot be read;
+            the message names it.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer, a device may never end
+            raise ValueError("it is no regular file")
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)  # the size that a file states may be wrong, as in /proc
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"it has more than {MAX_BYTES} bytes")
+    except (OSError, ValueError) as err:  # ValueError also of a path that no file can have
+        reason = err.strerror if isinstance(err, OSError) else err
+        raise unreadable(path, str(reason)) from err
+    return data
+
+
+def unreadable(path: Path, reason: str) -> ValueError:
+    """The error for a file that is not what it should be, on one line."""
+    return ValueError(f"{printable(str(path))} cannot be read: {printable(reason)}")
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        ValueError: It cannot be read, is no JSON, or names a key twice; the message names the file.
+    """
+    data = read_limited(path)
+    try:
+        return json.loads(data, parse_int=_whole_number, object_pairs_hook=_unique)
+    except RecursionError as err:
+        raise unreadable(path, "it is nested too deeply") from err
+    except ValueError as err:
+        raise unreadable(path, str(err)) from err
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"a number has {len(text)} digits")
+    return int(text)
+
+
+def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in found if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} occurs twice")
+    return found

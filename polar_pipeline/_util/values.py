@@ -1,0 +1,88 @@
+"""Checks of values that come from outside: options, parameters, settings. Each gives back the plain Python value.
+
+What is refused is a `ValueError` of one line that names the value, what is allowed, and what came.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from numbers import Integral, Real
+from typing import Any, Tuple
+
+import numpy as np
+
+from polar_pipeline._util.text import quoted
+
+#: Types of what holds several values in an order; text, sets and mappings do not.
+_SEQUENCES = (list, tuple, array, np.ndarray)
+
+
+def real(name: str, value: Any) -> float:
+    """A number of Python's or NumPy's types as the nearest float, NaN and infinity too; truth values are no numbers.
+
+    Integers and fractions beyond all floats become infinity, whatever their sign.
+
+    Raises:
+        ValueError: It is no number.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{name} must be a number, got {quoted(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def number(name: str, value: Any, low: float, high: float) -> float:
+    """A real number in [low, high].
+
+    Raises:
+        ValueError: It is no number, NaN, or out of range.
+    """
+    found = real(name, value)
+    if not low <= found <= high:  # NaN is refused too
+        raise ValueError(f"{name} must be in [{low}, {high}], got {quoted(value)}")
+    return found
+
+
+def whole_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf) -> int:
+    """A whole number in [low, high], given as an integer or as a float such as 2.0.
+
+    Raises:
+        ValueError: It is no whole number, or out of range.
+    """
+    found = real(name, value)
+    if not (isinstance(value, Integral) or found % 1 == 0):  # of NaN and infinity it is NaN
+        raise ValueError(f"{name} must be a whole number, got {quoted(value)}")
+    if not low <= found <= high:
+        raise ValueError(f"{name} must be in [{low}, {high}], got {quoted(value)}")
+    return int(value)
+
+
+def truth(name: str, value: Any) -> bool:
+    """A truth value, also as NumPy's, or as the integers 0 and 1.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(value, (bool, np.bool_, Integral)) or value not in (0, 1):
+        raise ValueError(f"{name} must be true or false, got {quoted(value)}")
+    return bool(value)
+
+
+def choice(name: str, value: Any, allowed: Tuple[str, ...]) -> str:
+    """One of the words that are allowed.
+
+    Raises:
+        ValueError: It is none of them.
+    """
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {quoted(value)}")
+    return str(value)
+
+
+def sequence(value: Any, length: int) -> Tuple[Any, ...]:
+    """The values in a list, tuple or one-dimensional array of `length`; empty where it is none."""
+    is_one = isinstance(value, _SEQUENCES) and getattr(value, "ndim", 1) == 1 and len(value) == length
+    return tuple(value) if is_one else ()

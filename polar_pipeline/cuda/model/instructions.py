@@ -1,0 +1,116 @@
+"""Instructions by the pipe that takes them, for every stage of the kernels: what the cost model weighs.
+
+Written by `python benchmarks/instructions.py` from the kernels as NVRTC compiles them; shares of what the same stage
+takes in all on sm_90 with pairs of half. A word of 32 bits that a lane loads or stores counts once under `memory`.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Tuple
+
+from polar_pipeline.cuda.model.device import Slots
+
+#: (stage, in pairs of half, compute capability) -> shares of its issue slots.
+SHARES: Dict[Tuple[str, bool, int], Slots] = {
+    ("adaptive slide", True, 72): Slots(1.07, 0.71, 0.01, 0.12, 0.12, 0.10),  # 864
+    ("adaptive slide", True, 87): Slots(1.00, 0.71, 0.02, 0.10, 0.06, 0.10),  # 807
+    ("adaptive slide", True, 90): Slots(1.00, 0.72, 0.00, 0.11, 0.06, 0.10),  # 807
+    ("adaptive slide", False, 72): Slots(1.47, 0.00, 1.25, 0.05, 0.06, 0.16),  # 1183
+    ("adaptive slide", False, 87): Slots(1.47, 0.00, 1.25, 0.05, 0.06, 0.16),  # 1184
+    ("adaptive slide", False, 90): Slots(1.47, 0.00, 1.25, 0.05, 0.06, 0.16),  # 1184
+    ("co-site", True, 72): Slots(0.94, 0.57, 0.03, 0.23, 0.00, 0.46),  # 66
+    ("co-site", True, 87): Slots(0.96, 0.57, 0.04, 0.23, 0.00, 0.46),  # 67
+    ("co-site", True, 90): Slots(1.00, 0.57, 0.04, 0.26, 0.00, 0.46),  # 70
+    ("co-site", False, 72): Slots(1.34, 0.00, 1.06, 0.06, 0.00, 0.57),  # 94
+    ("co-site", False, 87): Slots(1.30, 0.00, 1.06, 0.01, 0.00, 0.57),  # 91
+    ("co-site", False, 90): Slots(1.36, 0.00, 1.06, 0.06, 0.00, 0.57),  # 95
+    ("color bilinear", True, 72): Slots(1.17, 0.42, 0.12, 0.33, 0.00, 0.24),  # 105
+    ("color bilinear", True, 87): Slots(0.97, 0.42, 0.12, 0.16, 0.00, 0.24),  # 87
+    ("color bilinear", True, 90): Slots(1.00, 0.42, 0.12, 0.18, 0.00, 0.24),  # 90
+    ("color bilinear", False, 72): Slots(1.38, 0.00, 0.57, 0.57, 0.00, 0.49),  # 124
+    ("color bilinear", False, 87): Slots(1.38, 0.00, 0.59, 0.54, 0.00, 0.49),  # 124
+    ("color bilinear", False, 90): Slots(1.41, 0.00, 0.57, 0.59, 0.00, 0.49),  # 127
+    ("color mhc", True, 72): Slots(1.00, 0.61, 0.16, 0.10, 0.00, 0.31),  # 403
+    ("color mhc", True, 87): Slots(0.98, 0.61, 0.15, 0.09, 0.00, 0.32),  # 394
+    ("color mhc", True, 90): Slots(1.00, 0.62, 0.09, 0.16, 0.00, 0.32),  # 404
+    ("color mhc", False, 72): Slots(1.67, 0.00, 1.27, 0.19, 0.00, 0.60),  # 673
+    ("color mhc", False, 87): Slots(1.66, 0.00, 1.27, 0.19, 0.00, 0.59),  # 671
+    ("color mhc", False, 90): Slots(1.69, 0.00, 1.28, 0.22, 0.00, 0.59),  # 683
+    ("color weighted", True, 72): Slots(1.08, 0.44, 0.10, 0.23, 0.02, 0.28),  # 202
+    ("color weighted", True, 87): Slots(0.97, 0.44, 0.10, 0.14, 0.01, 0.28),  # 181
+    ("color weighted", True, 90): Slots(1.00, 0.44, 0.04, 0.23, 0.01, 0.28),  # 187
+    ("color weighted", False, 72): Slots(1.43, 0.00, 0.72, 0.41, 0.01, 0.57),  # 268
+    ("color weighted", False, 87): Slots(1.42, 0.01, 0.72, 0.41, 0.01, 0.57),  # 265
+    ("color weighted", False, 90): Slots(1.45, 0.00, 0.72, 0.43, 0.01, 0.57),  # 271
+    ("color_half", True, 72): Slots(0.90, 0.33, 0.10, 0.32, 0.04, 0.11),  # 1137
+    ("color_half", True, 87): Slots(0.91, 0.33, 0.10, 0.33, 0.02, 0.11),  # 1151
+    ("color_half", True, 90): Slots(1.00, 0.34, 0.08, 0.39, 0.02, 0.11),  # 1269
+    ("color_half angles", True, 72): Slots(0.92, 0.25, 0.17, 0.35, 0.00, 0.16),  # 461
+    ("color_half angles", True, 87): Slots(0.96, 0.25, 0.18, 0.35, 0.00, 0.16),  # 479
+    ("color_half angles", True, 90): Slots(1.00, 0.25, 0.19, 0.35, 0.00, 0.18),  # 499
+    ("load 12p", True, 72): Slots(1.04, 0.00, 0.34, 0.45, 0.09, 0.05),  # 117
+    ("load 12p", True, 87): Slots(0.94, 0.00, 0.29, 0.47, 0.01, 0.04),  # 105
+    ("load 12p", True, 90): Slots(1.00, 0.00, 0.26, 0.49, 0.01, 0.10),  # 112
+    ("load 12p", False, 72): Slots(1.05, 0.00, 0.34, 0.46, 0.05, 0.08),  # 118
+    ("load 12p", False, 87): Slots(0.94, 0.00, 0.29, 0.48, 0.01, 0.06),  # 105
+    ("load 12p", False, 90): Slots(1.00, 0.01, 0.27, 0.48, 0.01, 0.12),  # 112
+    ("load 12packed", True, 72): Slots(1.04, 0.00, 0.34, 0.46, 0.08, 0.05),  # 123
+    ("load 12packed", True, 87): Slots(0.93, 0.00, 0.28, 0.48, 0.01, 0.04),  # 110
+    ("load 12packed", True, 90): Slots(1.00, 0.00, 0.26, 0.50, 0.01, 0.09),  # 118
+    ("load 12packed", False, 72): Slots(1.05, 0.00, 0.33, 0.47, 0.05, 0.08),  # 124
+    ("load 12packed", False, 87): Slots(0.94, 0.00, 0.30, 0.49, 0.01, 0.06),  # 111
+    ("load 12packed", False, 90): Slots(1.01, 0.01, 0.27, 0.50, 0.01, 0.12),  # 119
+    ("load u16", True, 72): Slots(0.92, 0.00, 0.25, 0.42, 0.09, 0.04),  # 104
+    ("load u16", True, 87): Slots(0.92, 0.00, 0.26, 0.49, 0.01, 0.04),  # 104
+    ("load u16", True, 90): Slots(1.00, 0.01, 0.24, 0.50, 0.01, 0.09),  # 113
+    ("load u16", False, 72): Slots(0.86, 0.00, 0.24, 0.40, 0.05, 0.05),  # 97
+    ("load u16", False, 87): Slots(0.93, 0.00, 0.30, 0.47, 0.01, 0.05),  # 105
+    ("load u16", False, 90): Slots(1.00, 0.00, 0.27, 0.50, 0.01, 0.12),  # 113
+    ("load u8", True, 72): Slots(0.95, 0.07, 0.22, 0.50, 0.01, 0.10),  # 137
+    ("load u8", True, 87): Slots(0.91, 0.07, 0.22, 0.49, 0.00, 0.10),  # 131
+    ("load u8", True, 90): Slots(1.00, 0.07, 0.22, 0.53, 0.00, 0.10),  # 144
+    ("load u8", False, 72): Slots(1.03, 0.00, 0.33, 0.40, 0.14, 0.17),  # 148
+    ("load u8", False, 87): Slots(1.03, 0.00, 0.35, 0.40, 0.14, 0.17),  # 148
+    ("load u8", False, 90): Slots(1.10, 0.01, 0.33, 0.45, 0.14, 0.17),  # 158
+    ("mono adaptive", True, 72): Slots(1.21, 0.64, 0.04, 0.26, 0.16, 0.15),  # 311
+    ("mono adaptive", True, 87): Slots(1.00, 0.64, 0.02, 0.16, 0.08, 0.15),  # 257
+    ("mono adaptive", True, 90): Slots(1.00, 0.64, 0.01, 0.17, 0.08, 0.15),  # 257
+    ("mono adaptive", False, 72): Slots(1.33, 0.00, 0.85, 0.29, 0.08, 0.23),  # 342
+    ("mono adaptive", False, 87): Slots(1.26, 0.00, 0.85, 0.23, 0.08, 0.23),  # 325
+    ("mono adaptive", False, 90): Slots(1.28, 0.00, 0.86, 0.24, 0.08, 0.23),  # 329
+    ("mono bilinear", True, 72): Slots(1.19, 0.33, 0.26, 0.38, 0.00, 0.29),  # 50
+    ("mono bilinear", True, 87): Slots(1.00, 0.33, 0.07, 0.38, 0.00, 0.29),  # 42
+    ("mono bilinear", True, 90): Slots(1.00, 0.33, 0.07, 0.38, 0.00, 0.29),  # 42
+    ("mono bilinear", False, 72): Slots(1.31, 0.00, 1.07, 0.02, 0.00, 0.43),  # 55
+    ("mono bilinear", False, 87): Slots(0.95, 0.00, 0.69, 0.05, 0.00, 0.43),  # 40
+    ("mono bilinear", False, 90): Slots(0.95, 0.00, 0.69, 0.05, 0.00, 0.43),  # 40
+    ("mono gradient", True, 72): Slots(1.28, 0.59, 0.15, 0.38, 0.00, 0.23),  # 91
+    ("mono gradient", True, 87): Slots(1.00, 0.59, 0.04, 0.21, 0.00, 0.23),  # 71
+    ("mono gradient", True, 90): Slots(1.00, 0.59, 0.04, 0.21, 0.00, 0.23),  # 71
+    ("mono gradient", False, 72): Slots(1.41, 0.00, 0.92, 0.34, 0.00, 0.39),  # 100
+    ("mono gradient", False, 87): Slots(1.20, 0.00, 0.69, 0.35, 0.00, 0.39),  # 85
+    ("mono gradient", False, 90): Slots(1.20, 0.00, 0.69, 0.35, 0.00, 0.39),  # 85
+    ("mono_full", True, 72): Slots(0.99, 0.28, 0.18, 0.35, 0.12, 0.06),  # 1493
+    ("mono_full", True, 87): Slots(0.97, 0.27, 0.19, 0.35, 0.07, 0.06),  # 1468
+    ("mono_full", True, 90): Slots(1.00, 0.28, 0.15, 0.41, 0.07, 0.06),  # 1506
+    ("mono_half", True, 72): Slots(1.02, 0.08, 0.29, 0.49, 0.11, 0.06),  # 903
+    ("mono_half", True, 87): Slots(1.01, 0.07, 0.29, 0.49, 0.07, 0.05),  # 893
+    ("mono_half", True, 90): Slots(1.00, 0.07, 0.30, 0.49, 0.07, 0.06),  # 883
+    ("products", True, 72): Slots(1.02, 0.13, 0.39, 0.37, 0.06, 0.02),  # 353
+    ("products", True, 87): Slots(0.99, 0.12, 0.40, 0.37, 0.04, 0.02),  # 341
+    ("products", True, 90): Slots(1.00, 0.12, 0.40, 0.37, 0.04, 0.02),  # 346
+    ("products", False, 72): Slots(0.99, 0.00, 0.51, 0.38, 0.04, 0.02),  # 344
+    ("products", False, 87): Slots(0.97, 0.00, 0.50, 0.37, 0.04, 0.02),  # 335
+    ("products", False, 90): Slots(0.98, 0.00, 0.49, 0.37, 0.04, 0.03),  # 338
+    ("ssim registers float16", True, 72): Slots(0.99, 0.02, 0.59, 0.26, 0.00, 0.11),  # 1227
+    ("ssim registers float16", True, 87): Slots(1.01, 0.03, 0.59, 0.26, 0.00, 0.11),  # 1252
+    ("ssim registers float16", True, 90): Slots(1.00, 0.03, 0.59, 0.26, 0.00, 0.11),  # 1240
+    ("ssim registers float32", True, 72): Slots(1.00, 0.00, 0.60, 0.28, 0.00, 0.11),  # 1211
+    ("ssim registers float32", True, 87): Slots(1.01, 0.00, 0.60, 0.27, 0.00, 0.11),  # 1228
+    ("ssim registers float32", True, 90): Slots(1.00, 0.00, 0.60, 0.27, 0.00, 0.11),  # 1216
+    ("ssim registers mosaic", True, 72): Slots(1.01, 0.00, 0.50, 0.39, 0.00, 0.11),  # 1722
+    ("ssim registers mosaic", True, 87): Slots(1.02, 0.00, 0.50, 0.38, 0.00, 0.11),  # 1741
+    ("ssim registers mosaic", True, 90): Slots(1.00, 0.00, 0.50, 0.37, 0.00, 0.11),  # 1706
+    ("ssim tensor float16", True, 87): Slots(0.96, 0.07, 0.30, 0.32, 0.01, 0.07),  # 1234
+    ("ssim tensor float16", True, 90): Slots(1.00, 0.07, 0.27, 0.38, 0.01, 0.09),  # 1286
+}

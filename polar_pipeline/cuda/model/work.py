@@ -1,0 +1,182 @@
+"""What one launch has to do, apart from how: the contract between Python and `kernels/frame.cuh`."""
+
+from __future__ import annotations
+
+from typing import Dict, NamedTuple, Tuple, Union
+
+import numpy as np
+
+from polar_pipeline.coefficients import literals
+from polar_pipeline.options import Options
+from polar_pipeline.plan import Plan, make_plan
+from polar_pipeline.sensor.frames import FORMATS
+from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+
+#: Outputs a kernel can store, in the order of `Output` in `kernels/frame.cuh`: products but for SSIM's, then what SSIM
+#: reads.
+OUTPUTS = (
+    "intensity",
+    *(f"angle_{angle}" for angle in ANGLES),
+    "stokes",
+    "dolp",
+    "aolp",
+    "preview",
+    "sums",
+    "s0",
+)
+#: Those of them that the second launch reads: both images to compare, or one.
+PAIRS = ("sums", "s0")
+#: Raw formats as the kernels read them; the values are RAW_* in `kernels/frame.cuh`.
+RAW_FORMATS = {"u8": 0, "u16": 1, "12p": 2, "12packed": 3}
+#: The same -> as cameras call them.
+CAMERA_FORMATS = {"u8": FORMATS["8"], "u16": FORMATS["16"], "12p": FORMATS["12p"], "12packed": FORMATS["12Packed"]}
+METHODS = {"bilinear": 0, "gradient": 1, "adaptive": 2}
+LATTICES = {"bilinear": 0, "mhc": 1, "weighted": 2}
+
+#: Element types of outputs, as the kernels read them.
+TYPES = {"uint8": 1, "float32": 2, "float16": 3}
+
+#: `struct Frame` of `kernels/frame.cuh`.
+FRAME = np.dtype(
+    [
+        ("raw", np.uint64),
+        ("counts", np.uint64),
+        ("out", np.uint64, (len(OUTPUTS),)),
+        ("raw_stride", np.uint64),
+        ("width", np.int32),
+        ("height", np.int32),
+        ("step", np.int32),
+        ("full_scale", np.int32),
+        ("min_intensity", np.float32),
+    ],
+    align=True,
+)
+
+
+class Work(NamedTuple):
+    """One launch: mosaic in, products out.
+
+    Attributes:
+        sensor: The mosaic as the frame shows it (`Sensor.seen`).
+        half: Whether one output pixel stands for a superpixel.
+        co_sited: At half resolution, angles interpolated to the superpixel's centre.
+        demosaic: Method on the polarizer mosaic: a key of `METHODS`.
+        debayer: Method on the colour lattice: a key of `LATTICES`.
+        raw_format: A key of `RAW_FORMATS`.
+        full_scale: Raw number of a saturated pixel.
+        half_precision: Whether the kernel computes in pairs of half.
+        outputs: (name in `OUTPUTS`, `uint8` or `float32`) of what is stored; what SSIM reads can be `float16`.
+        width: Raw pixels along x.
+        height: Raw pixels along y.
+    """
+
+    sensor: Sensor
+    half: bool
+    co_sited: bool
+    demosaic: str
+    debayer: str
+    raw_format: str
+    full_scale: int
+    half_precision: bool
+    outputs: Tuple[Tuple[str, str], ...]
+    width: int
+    height: int
+
+    @property
+    def output_size(self) -> Tuple[int, int]:
+        """(height, width) of the outputs."""
+        return (self.height // 2, self.width // 2) if self.half else (self.height, self.width)
+
+    @property
+    def dtypes(self) -> Dict[str, str]:
+        """Element type per output."""
+        return dict(self.outputs)
+
+
+def make_work(plan: Plan, options: Options, raw_format: str, full_scale: int, shape: Tuple[int, int]) -> Work:
+    """The fused launch of a plan on frames of one format and shape.
+
+    Args:
+        plan: Products and operators.
+        options: How to compute them.
+        raw_format: A key of `RAW_FORMATS`.
+        full_scale: Raw number of a saturated pixel.
+        shape: (height, width) of the mosaic.
+    """
+    # Half holds 11 bits: 8-bit samples and their small sums exactly, finer ones not.
+    half_precision = options.precision == "fp16" or (options.precision == "auto" and full_scale <= 255)
+    outputs = [(name, options.dtype_of(name)) for name in plan.products if name in OUTPUTS]
+    if plan.window:
+        pair = PAIRS[options.ssim_mode != "consistency"]
+        outputs.append((pair, "float16" if half_precision else "float32"))
+    return Work(
+        options.sensor.seen(options.roi_offset, options.flip, shape),
+        options.resolution == "half",
+        options.co_sited,
+        options.interpolation,
+        options.debayer,
+        raw_format,
+        full_scale,
+        half_precision,
+        tuple(outputs),
+        shape[1],
+        shape[0],
+    )
+
+
+def work_of(options: Options, raw_format: str, size: Tuple[int, int]) -> Work:
+    """The fused launch of some options.
+
+    Args:
+        options: What to compute and how.
+        raw_format: A key of `RAW_FORMATS`.
+        size: (width, height) of the frame.
+    """
+    full_scale = options.full_scale if raw_format == "u16" else CAMERA_FORMATS[raw_format].full_scale
+    return make_work(make_plan(options.products), options, raw_format, full_scale, (size[1], size[0]))
+
+
+def noise_frames(work: Work, frames: int, seed: int = 0) -> np.ndarray:
+    """(frames, height, bytes of a row) uint8: raw frames of noise to measure with.
+
+    16-bit pixels have 5 to 80 % of full scale, bytes 5 to 80 % of 255: saturated pixels are rare, and slower.
+    """
+    noise, step = np.random.default_rng(seed), CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
+    if work.raw_format == "u16":
+        low, high = work.full_scale // 20, work.full_scale * 4 // 5
+        return noise.integers(low, high, (frames, work.height, work.width), np.uint16).view(np.uint8)
+    return noise.integers(13, 204, (frames, work.height, step), np.uint8)
+
+
+def red_sites(sensor: Sensor) -> Dict[Tuple[int, int], Tuple[int, int]]:
+    """Tile position -> (row, column) of red on that position's Bayer lattice; empty for a mono sensor."""
+    if sensor.colors is None:
+        return {}
+    return {
+        (i, j): next((r, c) for r in range(2) for c in range(2) if sensor.color_index(2 * r + i, 2 * c + j) == 0)
+        for i in range(2)
+        for j in range(2)
+    }
+
+
+def defines(work: Work) -> Dict[str, Union[int, str]]:
+    """The preprocessor definitions that make a kernel do this work (`kernels/frame.cuh`), coefficients as literals."""
+    found: Dict[str, Union[int, str]] = {
+        **literals(),
+        "COLOR": int(work.sensor.is_color),
+        "HALF_RESOLUTION": int(work.half),
+        "CO_SITED": int(work.co_sited),
+        "DEMOSAIC": METHODS[work.demosaic],
+        "DEBAYER": LATTICES[work.debayer],
+        "RAW_FORMAT": RAW_FORMATS[work.raw_format],
+        "EXCEEDS": int(work.full_scale < CAMERA_FORMATS[work.raw_format].full_scale),
+        "HALF_PRECISION": int(work.half_precision),
+    }
+    for i in range(2):
+        for j in range(2):
+            found[f"ANGLE_AT_{i}{j}"] = work.sensor.angle_index(i, j)
+    for (i, j), (row, column) in red_sites(work.sensor).items():
+        found[f"RED_ROW_{i}{j}"], found[f"RED_COLUMN_{i}{j}"] = row, column
+    for name, dtype in work.outputs:
+        found[f"OUT_{name.upper()}"] = TYPES[dtype]
+    return found

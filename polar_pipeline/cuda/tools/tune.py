@@ -1,0 +1,306 @@
+"""What `polar-pipeline tune` does: measures every schedule of a plan's launches with Kernel Tuner."""
+
+from __future__ import annotations
+
+import importlib
+from itertools import groupby
+from typing import Any, Dict, List, Mapping, Tuple
+
+import numpy as np
+
+from polar_pipeline.backend import Buffers
+from polar_pipeline.cuda.backend import make_launch
+from polar_pipeline.cuda.compile import OPTIONS, source
+from polar_pipeline.cuda.driver import DeviceError, Driver
+from polar_pipeline.cuda.model import schedule as polarization
+from polar_pipeline.cuda.model import ssim
+from polar_pipeline.cuda.model.partition import partitions
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.ssim import COMPARISON, Similarity
+from polar_pipeline.cuda.model.tuned import AnyWork, Measured, candidates, keep, work_key
+from polar_pipeline.cuda.model.work import FRAME, OUTPUTS, PAIRS, Work, defines, noise_frames, work_of
+from polar_pipeline.options import Options
+from polar_pipeline.plan import MOSAIC, make_plan
+
+_SEED = 20240229
+#: Frames in a launch of the first kernel: more bytes than any cache holds.
+_FRAMES = 32
+#: Launches of as many frames whose mean is taken.
+_ITERATIONS = 7
+#: What sums in other orders may differ by: they are means of values up to 1 in float.
+_SUM_ERROR = 1e-5
+
+
+def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, int]) -> Dict[str, Measured]:
+    """Measure every candidate of each launch and write the fastest into `config/tuned/<device>.json`.
+
+    Kernels work on the kind of memory that the backend takes for these options on this machine. Where SSIM can start
+    from the mosaic, the launches of both ways are measured. Every configuration's outputs must be those of its kernel's
+    first one before it is timed.
+
+    Args:
+        options: What to compute and how.
+        device_name: The device that the file is for: the one of this machine.
+        raw_format: A key of `RAW_FORMATS`.
+        size: (width, height) of the frame.
+
+    Returns:
+        By launch (`work_key`), the fastest schedule and its time.
+
+    Raises:
+        RuntimeError: Kernel Tuner, CuPy or the device is missing, or two schedules give different results.
+        OSError: The file cannot be written.
+        ScheduleError: It is broken, or no schedule fits the device.
+    """
+    try:
+        cupy: Any = importlib.import_module("cupy")
+        tuner: Any = importlib.import_module("kernel_tuner")
+    except ImportError as err:
+        raise RuntimeError(f"tune needs CuPy and Kernel Tuner (pip extra tune): {err}") from err
+    try:
+        driver = Driver()
+    except DeviceError as err:
+        raise RuntimeError(f"tune needs a GPU: {err}") from err
+    if driver.device.name != device_name:
+        raise RuntimeError(f"the GPU of this machine is {driver.device.name}, not {device_name}")
+    asked, plan = work_of(options, raw_format, size), make_plan(options.products)
+    launch = make_launch(driver, asked, plan, options, Buffers(driver.host_array))
+    launch.close()
+    memory = _Memory(cupy, driver, launch.maps_host)
+    device = driver.device._replace(maps_host=launch.maps_host)
+    found = {}
+    for way in partitions(asked, plan, options, device):
+        trials: List[_Trial] = [_First(memory, way.work, options.min_intensity)]
+        if way.similarity is not None:
+            trials.append(_Second(memory, way.similarity))
+        for trial in trials:
+            best = found[work_key(trial.work)] = trial.measure(tuner, candidates(trial.work, device))
+            keep(trial.work, device, best)
+    return found
+
+
+class _Memory:
+    """Arrays where the backend has them: what the host sees lies in pinned host memory where kernels work on that."""
+
+    def __init__(self, cupy: Any, driver: Driver, maps_host: bool) -> None:
+        self._cupy = cupy
+        self._driver = driver
+        self._maps_host = maps_host
+
+    def own(self, array: np.ndarray) -> Any:
+        """A copy that only the device sees."""
+        return self._cupy.asarray(array)
+
+    def shared(self, array: np.ndarray) -> Any:
+        """A copy of what the host fills or reads."""
+        if not self._maps_host:
+            return self.own(array)
+        pinned = self._driver.host_array(array.shape, array.dtype.str)
+        np.copyto(pinned, array)
+        return pinned
+
+    def wait(self) -> None:
+        """Until the device has done everything."""
+        self._cupy.cuda.runtime.deviceSynchronize()
+
+
+def _address(array: Any) -> int:
+    address: int = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+    return address
+
+
+class _Trial:
+    """A launch on noise on the GPU, and what its configurations make of it.
+
+    Attributes:
+        work: What it does.
+        frames: In one launch.
+        argument: The kernel's.
+        outputs: What it writes, by name.
+        sums: Those whose last bits depend on the order of additions, and so on the schedule.
+    """
+
+    work: AnyWork
+    frames = 1
+    argument: Any
+    outputs: Dict[str, Any]
+    sums: Tuple[str, ...] = ()
+
+    def __init__(self, memory: _Memory) -> None:
+        self._memory = memory
+        self._first: Dict[str, Dict[str, Any]] = {}
+
+    def text(self, schedule: Schedule) -> str:
+        """The kernel's source."""
+        defined = "".join(f"#define {key} {value}\n" for key, value in self._defines(schedule).items())
+        return defined + source(schedule.kernel)
+
+    def _defines(self, schedule: Schedule) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+    def grid(self, schedule: Schedule) -> Tuple[int, int, int]:
+        """Blocks."""
+        raise NotImplementedError
+
+    def shared(self, schedule: Schedule) -> int:
+        """Bytes of shared memory of a block."""
+        raise NotImplementedError
+
+    def family(self, schedule: Schedule) -> str:
+        """Name of the schedules whose outputs are alike."""
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        """Forget what the last launches stored and counted."""
+        self._memory.wait()
+        for array in self.outputs.values():
+            array.fill(0)
+
+    def as_first(self, family: str) -> bool:
+        """Whether the outputs are those of the first configuration of a family."""
+        self._memory.wait()
+        found = {name: array.copy() for name, array in self.outputs.items()}
+        first = self._first.setdefault(family, found)
+        for name, array in found.items():
+            limit = _SUM_ERROR if name in self.sums else 0
+            if (abs(array - first[name]) > limit).any():
+                return False
+        return True
+
+    def measure(self, tuner: Any, schedules: List[Schedule]) -> Measured:
+        """The fastest schedule."""
+
+        def launched_alike(schedule: Schedule) -> Tuple[str, str, int]:
+            return schedule.kernel, schedule.window, schedule.threads
+
+        timed: List[Measured] = []
+        for _, group in groupby(sorted(schedules, key=launched_alike), launched_alike):
+            timed += self._measure(tuner, list(group))
+        if not timed:
+            raise RuntimeError(f"no schedule of {work_key(self.work)} could be measured; Kernel Tuner says why")
+        return min(timed, key=lambda row: row.us)
+
+    def _measure(self, tuner: Any, schedules: List[Schedule]) -> List[Measured]:
+        """Those of one kernel, window and number of threads."""
+        kernel = schedules[0].kernel
+        trial = self
+
+        class Prepare(tuner.observers.BenchmarkObserver):  # type: ignore[misc]
+            """Before a configuration is verified: clears its outputs, allows it more than 48 KiB of shared memory."""
+
+            def register_device(self, dev: Any) -> None:
+                copy = dev.copy_shared_memory_args
+
+                def copy_shared_memory_args(smem_args: Mapping[str, int]) -> None:
+                    copy(smem_args)
+                    dev.func.max_dynamic_shared_size_bytes = smem_args["size"]
+                    trial.clear()
+
+                dev.copy_shared_memory_args = copy_shared_memory_args
+
+            def get_results(self) -> Dict[str, Any]:
+                return {}
+
+        rows, _ = tuner.tune_kernel(
+            kernel,
+            lambda values: self.text(schedules[values["choice"]]),
+            lambda values: self.grid(schedules[values["choice"]]),
+            [self.argument],
+            {"block_size_x": [schedules[0].threads], "choice": list(range(len(schedules)))},
+            grid_div_x=[],
+            grid_div_y=[],
+            grid_div_z=[],
+            defines={},
+            smem_args={"size": lambda values: self.shared(schedules[values["choice"]])},
+            observers=[Prepare()],
+            answer=[None],
+            verify=lambda *_: self.as_first(self.family(schedules[0])),
+            compiler_options=list(OPTIONS),
+            iterations=_ITERATIONS * _FRAMES // self.frames,
+            lang="CUPY",
+        )
+        # what could not be compiled or launched has the name of its error for a time
+        measured = [row for row in rows if isinstance(row["time"], float)]
+        return [Measured(schedules[row["choice"]], 1000 * row["time"] / self.frames) for row in measured]
+
+
+class _First(_Trial):
+    """The first launch, on frames that no cache holds."""
+
+    frames = _FRAMES
+
+    def __init__(self, memory: _Memory, work: Work, min_intensity: float) -> None:
+        super().__init__(memory)
+        self.work: Work = work
+        raw = noise_frames(work, _FRAMES, _SEED)
+        step = raw.shape[-1]
+        self._raw = memory.shared(raw)
+        out = {}
+        for name, dtype in work.outputs:
+            size = polarization.output_bytes(work._replace(outputs=((name, dtype),)))
+            place = memory.own if name in PAIRS else memory.shared
+            out[name] = place(np.zeros(_FRAMES * size, np.uint8))
+        self.outputs = {"counts": memory.own(np.zeros((_FRAMES, 2), np.uint32)), **out}
+        frame = np.zeros((), FRAME)
+        frame["raw"], frame["counts"] = _address(self._raw), _address(self.outputs["counts"])
+        for name, array in out.items():
+            frame["out"][OUTPUTS.index(name)] = _address(array)
+        frame["raw_stride"], frame["step"] = work.height * step, step
+        frame["width"], frame["height"] = work.width, work.height
+        frame["full_scale"], frame["min_intensity"] = work.full_scale, min_intensity
+        self.argument = frame[()]
+
+    def _defines(self, schedule: Schedule) -> Mapping[str, Any]:
+        return {**defines(self.work), **polarization.schedule_defines(self.work, schedule)}
+
+    def grid(self, schedule: Schedule) -> Tuple[int, int, int]:
+        return polarization.grid(self.work, schedule, _FRAMES)
+
+    def shared(self, schedule: Schedule) -> int:
+        return polarization.shared_bytes(self.work, schedule)
+
+    def family(self, schedule: Schedule) -> str:
+        return schedule.kernel
+
+
+class _Second(_Trial):
+    """The second launch, on one frame: what it reads was stored just before."""
+
+    sums = ("blocks", "mean")
+
+    def __init__(self, memory: _Memory, work: Similarity) -> None:
+        super().__init__(memory)
+        self.work: Similarity = work
+        noise = np.random.default_rng(_SEED)
+        if work.source == MOSAIC:
+            self._images = [memory.shared(noise.integers(13, 204, (2 * work.height, 2 * work.width), np.uint8))]
+        else:
+            images = (noise.random((work.height, work.width), np.float32).astype(work.source) for _ in range(2))
+            self._images = [memory.own(image) for image in images]
+        rows, columns = work.map_size
+        pieces, done = np.zeros(rows * columns, np.float32), np.zeros(1, np.uint32)
+        self._scratch = {"pieces": memory.own(pieces), "done": memory.own(done)}
+        kinds: Dict[str, Tuple[Tuple[int, ...], str]] = {
+            "blocks": (work.block_size, "float32"),
+            "mean": ((1,), "float32"),
+        }
+        if work.map_dtype:
+            kinds["map"] = work.map_size, work.map_dtype
+        self.outputs = {name: memory.shared(np.zeros(*kind)) for name, kind in kinds.items()}
+        task = np.zeros((), COMPARISON)
+        task["first"], task["second"] = _address(self._images[0]), _address(self._images[-1])
+        for name, array in {**self._scratch, **self.outputs}.items():
+            task[name] = _address(array)
+        self.argument = task[()]
+
+    def _defines(self, schedule: Schedule) -> Mapping[str, Any]:
+        return {**ssim.defines(self.work), **ssim.schedule_defines(schedule)}
+
+    def grid(self, schedule: Schedule) -> Tuple[int, int, int]:
+        return ssim.grid(self.work, schedule)
+
+    def shared(self, schedule: Schedule) -> int:
+        return ssim.shared_bytes(schedule)
+
+    def family(self, schedule: Schedule) -> str:
+        return schedule.window

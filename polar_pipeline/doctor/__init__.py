@@ -1,0 +1,1 @@
+"""What `polar-pipeline doctor` checks."""

@@ -1,0 +1,250 @@
+"""What is installed, what works here and why not: the checks behind `polar-pipeline doctor`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+
+import numpy as np
+
+import polar_pipeline
+from polar_pipeline import __version__
+from polar_pipeline._util.cache import UntrustedError, check_cache
+from polar_pipeline._util.share import share_path
+from polar_pipeline._util.text import printable
+from polar_pipeline.cpu.native import VARIABLE, NativeError, find_compiler, find_library
+from polar_pipeline.cuda.compile import libraries as compilers
+from polar_pipeline.cuda.driver import cause, import_cupy
+from polar_pipeline.doctor import deployment
+from polar_pipeline.doctor.deployment import Check
+from polar_pipeline.pipeline import Pipeline, backend_problem
+
+#: Environment variables that name Fast DDS's profile. Fast DDS 3, from Kilted on, reads the first, and for now the
+#: second too; before it was the second alone.
+_PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
+#: Name of Fast DDS's shared library -> its major version.
+_FAST_DDS = {"libfastdds.so": 3, "libfastrtps.so": 2}
+
+_LIBRARIES = (
+    "numpy",
+    "cv2",
+    "rosbags",
+    "mcap",
+    "lz4",
+    "zstandard",
+    "ruamel.yaml",
+    "tqdm",
+    "ddsketch",
+    "skimage",
+    "cupy",
+)
+_ROS = (
+    *("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces", "yaml"),
+    *("launch", "launch_ros"),
+)
+
+
+def run_checks() -> List[Check]:
+    """All findings, in this order: Python, libraries, backends, the machine, ROS, transport."""
+    groups = (_python, _libraries, _backends, deployment.jetson, _ros, transport_checks)
+    return [check for group in groups for check in group()]
+
+
+def as_text(checks: Iterable[Check]) -> str:
+    """Findings as a table, one a line."""
+    return "".join(f"{check.state:<8} {check.topic:<18} {printable(check.text, 1000)}\n" for check in checks)
+
+
+def _python() -> Iterator[Check]:
+    yield Check("polar_pipeline", "ok", f"{__version__} in {Path(polar_pipeline.__file__).parent}")
+    yield Check("python", "ok", f"{platform.python_version()} ({sys.executable}) on {platform.machine()}")
+
+
+def _import(name: str, optional: str) -> Check:
+    """Whether a module can be imported; `optional` says what is lost without it, "" if all is."""
+    try:
+        module = importlib.import_module(name)
+    except (ImportError, AttributeError, RuntimeError, ValueError) as err:  # the others: built for another NumPy
+        # A library that is there but broken (a missing shared object, say) shows itself by its message.
+        remedy = deployment.remedy(err)
+        text = "; ".join(filter(None, (cause(err), remedy, optional and f"without it: {optional}")))
+        return Check(name, "missing" if optional else "problem", text)
+    return Check(name, "ok", str(getattr(module, "__version__", "installed")))
+
+
+def _libraries() -> Iterator[Check]:
+    lost = {
+        "ddsketch": "no live node and no replay; the library works",
+        "skimage": "nothing (tests compare with it)",
+        "cupy": "no GPU",
+    }
+    for name in _LIBRARIES:
+        yield _import(name, lost.get(name, ""))
+    yield from deployment.cupy_fits()
+
+
+def _backends() -> Iterator[Check]:
+    for name in ("cpu", "cuda"):
+        reason = backend_problem(name)
+        if reason:
+            yield Check(f"backend {name}", "missing", reason)
+            continue
+        try:
+            pipeline = Pipeline(backend=name)
+            pipeline(np.zeros((32, 32), np.uint8))
+        except (ValueError, RuntimeError) as err:
+            yield Check(f"backend {name}", "problem", str(err))
+            continue
+        yield Check(f"backend {name}", "ok", pipeline.device)
+        pipeline.close()
+    yield _compiler()
+    yield _cpu_kernels()
+    yield _cache()
+    yield _gpu()
+    yield from deployment.cuda_libraries()
+    yield _nvrtc()
+
+
+def _compiler() -> Check:
+    """The C++ compiler of the CPU's kernels."""
+    try:
+        return Check("compiler", "ok", printable(" ".join(find_compiler())))
+    except NativeError as err:
+        is_wanted = not os.environ.get("CXX") and os.environ.get(VARIABLE) != "opencv"
+        return Check("compiler", "missing", f"{err}: sudo apt install g++" if is_wanted else str(err))
+    except ValueError as err:
+        return Check("compiler", "problem", str(err))
+
+
+def _cpu_kernels() -> Check:
+    """The compiled kernels of the CPU; compiles them, if that was not done before."""
+    try:
+        find_library()
+    except NativeError as err:
+        return Check("cpu kernels", "missing", f"{str(err).splitlines()[0]}; without them OpenCV, 2 to 5 times slower")
+    except ValueError as err:
+        return Check("cpu kernels", "problem", str(err))
+    return Check("cpu kernels", "ok", f"compiled by {printable(' '.join(find_compiler()))}")
+
+
+def _cache() -> Check:
+    """Whether kernels are kept on disk once they are compiled."""
+    try:
+        return Check("kernel cache", "ok", printable(str(check_cache())))
+    except UntrustedError as err:
+        return Check("kernel cache", "problem", f"{err}; until then kernels are compiled at each start")
+    except OSError as err:
+        return Check("kernel cache", "missing", f"{err}; kernels are compiled at each start")
+
+
+def _gpu() -> Check:
+    """The GPU as CuPy sees it."""
+    try:
+        cupy = import_cupy()
+    except RuntimeError as err:
+        return Check("gpu", "missing", str(err))
+    try:
+        properties = cupy.cuda.runtime.getDeviceProperties(0)
+    except cupy.cuda.runtime.CUDARuntimeError as err:
+        return Check("gpu", "missing", str(err))
+    capability = f"{properties['major']}.{properties['minor']}"
+    return Check("gpu", "ok", f"{properties['name'].decode()}, compute capability {capability}")
+
+
+def _nvrtc() -> Check:
+    """The compiler of the kernels."""
+    found = [f"{library.version[0]}.{library.version[1]} ({library.path})" for library in compilers()]
+    missing = "not installed; it comes with the CUDA toolkit and the pip extras cuda11, cuda12, cuda13"
+    return Check("nvrtc", "ok" if found else "missing", ", ".join(found) or missing)
+
+
+def _ros() -> Iterator[Check]:
+    distribution = os.environ.get("ROS_DISTRO")
+    yield Check("ROS_DISTRO", "ok" if distribution else "missing", distribution or "not set: no ROS setup file sourced")
+    lost = dict.fromkeys(("launch", "launch_ros"), "no launch files; run polar_pipeline_node itself")
+    for name in _ROS:
+        yield _import(name, lost.get(name, "no live node and no play; library and replay work"))
+    yield _middleware()
+
+
+def _middleware() -> Check:
+    """The DDS implementation in use."""
+    try:
+        implementation: Callable[[], str] = importlib.import_module("rclpy.utilities").get_rmw_implementation_identifier
+        return Check("middleware", "ok", implementation())
+    except (ImportError, RuntimeError) as err:
+        return Check("middleware", "missing", str(err))
+
+
+def _fast_dds() -> Optional[int]:
+    """Major version of the installed Fast DDS, by its library; None if it is not found or both versions are there.
+
+    `ROS_DISTRO` would not do: it is not set where ROS was installed as wheels. The library is looked for where the
+    dynamic linker looks first, then beside rclpy: `<prefix>/lib/python3.x/site-packages/rclpy`.
+    """
+    folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
+    origin = getattr(find_spec("rclpy"), "origin", None)
+    if origin:
+        folders += Path(origin).parents
+    for folder in folders:
+        found = {
+            version for name, version in _FAST_DDS.items() if (folder / name).exists() or any(folder.glob(f"{name}.*"))
+        }
+        if found:
+            return found.pop() if len(found) == 1 else None
+    return None
+
+
+def profile_variables() -> Tuple[str, ...]:
+    """Environment variables to set for the installed Fast DDS to read a profile; both where its version is unknown."""
+    version = _fast_dds()
+    return _PROFILE_VARIABLES if version is None else _PROFILE_VARIABLES[3 - version : 4 - version]
+
+
+def named_profiles() -> Dict[str, str]:
+    """Variables, among those that the installed Fast DDS reads, that are set to a profile."""
+    read = _PROFILE_VARIABLES[1:] if _fast_dds() == 2 else _PROFILE_VARIABLES
+    return {name: os.environ[name] for name in read if os.environ.get(name)}
+
+
+def transport_environment() -> Dict[str, str]:
+    """Variables with which Fast DDS carries large frames; none where one is set to a profile already."""
+    if named_profiles():
+        return {}
+    profile = str(share_path("config", "fastdds_large_frames.xml"))
+    return dict.fromkeys(profile_variables(), profile)
+
+
+def transport_checks() -> Iterator[Check]:
+    """What frames between processes and machines need; nothing without ROS."""
+    yield from _transport()
+    yield from deployment.transport_memory()
+
+
+def _transport() -> Iterator[Check]:
+    """Whether Fast DDS will carry 5 MB frames between processes; nothing without ROS or with another middleware."""
+    if find_spec("rclpy") is None or "fastrtps" not in os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp"):
+        return
+    shipped = "config/fastdds_large_frames.xml"
+    try:
+        shipped = str(share_path("config", "fastdds_large_frames.xml"))
+    except FileNotFoundError as err:
+        yield Check("transport profile", "problem", str(err))
+    named = named_profiles()
+    if not named:
+        yield Check(
+            "transport",
+            "problem",
+            f"Fast DDS loses 5 MB frames with its default segment: set {' and '.join(profile_variables())} to "
+            f"{shipped}, here and for the camera's driver; the launch files do",
+        )
+    for name, value in named.items():
+        if Path(value).is_file():
+            yield Check("transport", "ok", f"{name}={value}")
+        else:
+            yield Check("transport", "problem", f"{name} names {value}, which does not exist")

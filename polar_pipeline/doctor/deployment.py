@@ -1,0 +1,299 @@
+"""Whether the machine suits the package: versions of libraries that fit each other, CUDA libraries, clocks, buffers.
+
+Needs the standard library only, so that it works where NumPy or OpenCV cannot be imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from polar_pipeline._util.share import share_path
+from polar_pipeline.cuda.model.device import board_model
+
+#: What is read of the machine lies below; tests put another folder here.
+ROOT = Path("/")
+
+#: What compiled modules say on import that were built for another NumPy.
+_BUILT_FOR_ANOTHER = re.compile(
+    r"multiarray failed to import|_ARRAY_API not found|numpy\.\w+ size changed|compiled (using|against).*numpy"
+    r"|compiled against (API|ABI) version",
+    re.IGNORECASE | re.DOTALL,
+)
+#: CuPy's major version -> NumPy's from that version on, and below that one; CuPy's older ones are not told apart.
+_NUMPY_OF_CUPY = {12: ((1, 20), (1, 27)), 13: ((1, 22), (3, 0)), 14: ((2, 0), (3, 0))}
+#: Major version of CUDA -> the libraries that CuPy loads, and their versions in file names.
+_CUDA_LIBRARIES = {
+    11: {"cudart": "11.0", "cublas": "11", "cufft": "10", "curand": "10", "cusparse": "11", "nvrtc": "11.2"},
+    12: {"cudart": "12", "cublas": "12", "cufft": "11", "curand": "10", "cusparse": "12", "nvrtc": "12"},
+    13: {"cudart": "13", "cublas": "13", "cufft": "12", "curand": "10", "cusparse": "12", "nvrtc": "13"},
+}
+#: Bytes that the README recommends for sockets, for frames from or to other machines.
+_SOCKET_BUFFER = 67108864
+#: Processes with a segment in shared memory at least: a camera driver and the node.
+_SEGMENTS = 2
+_MIB = 1 << 20
+
+
+class Check(NamedTuple):
+    """One finding.
+
+    Attributes:
+        topic: What was looked at.
+        state: `ok`, `missing` (optional, or what it needs is not here) or `problem` (worth mending).
+        text: What was found.
+    """
+
+    topic: str
+    state: str
+    text: str
+
+
+def read(name: str) -> str:
+    """Text of a file of the machine, by its path below the root; "" if it is not there or may not be read."""
+    try:
+        return (ROOT / name).read_bytes().decode("utf-8", "replace").strip("\0\n ")
+    except OSError:
+        return ""
+
+
+# ----------------------------------------------------------------------------------------------------------- libraries
+
+
+def _version(name: str) -> Optional[str]:
+    """Version of an installed distribution, None if it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> Tuple[int, ...]:
+    """(1, 21) of `1.21.5`."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
+def _installed_cupy() -> Dict[str, str]:
+    """Versions of CuPy's distributions, by name; more than one is a mistake."""
+    names = ("cupy", *(f"cupy-cuda{major}x" for major in _CUDA_LIBRARIES))
+    return {name: version for name, version in ((name, _version(name)) for name in names) if version is not None}
+
+
+def _older_numpy() -> str:
+    """The command that installs a NumPy which suits modules built for NumPy 1, and a CuPy which suits it."""
+    wanted = ["numpy>=1.20,<2"]
+    wanted += [f"{name}<14" for name, version in _installed_cupy().items() if _numbers(version) >= (14,)]
+    return "python3 -m pip install --upgrade " + " ".join(f"'{each}'" for each in wanted)
+
+
+def remedy(error: Exception) -> str:
+    """What mends a failed import, with the command; "" if it has nothing to do with the version of NumPy."""
+    if not _BUILT_FOR_ANOTHER.search(str(error)):
+        return ""
+    return f"it was built for another NumPy than {_version('numpy')}, which is installed: {_older_numpy()}"
+
+
+def cupy_fits() -> Iterator[Check]:
+    """Whether CuPy and NumPy suit each other; nothing without CuPy."""
+    found = _installed_cupy()
+    if len(found) > 1:
+        names = " ".join(found)
+        text = f"several are installed, over each other: python3 -m pip uninstall {names}; then install one again"
+        yield Check("cupy's version", "problem", text)
+        return
+    numpy = _version("numpy")
+    for name, version in found.items():
+        least, below = _NUMPY_OF_CUPY.get(_numbers(version)[0], ((0,), (1000,)))
+        if numpy is None or least <= _numbers(numpy) < below:
+            yield Check("cupy's version", "ok", f"{name} {version}, for NumPy {numpy}")
+            continue
+        text = f"{name} {version} needs NumPy {_dotted(least)} or newer, below {_dotted(below)}; {numpy} is installed: "
+        if _numbers(numpy) >= below:
+            text += _older_numpy()
+        elif name == "cupy-cuda13x":  # no version of it takes NumPy below 1.22, and 14 none below 2
+            text += "python3 -m pip install --upgrade 'cupy-cuda13x<14' 'numpy>=1.22,<2'"
+        else:
+            text += f"python3 -m pip install --upgrade '{name}>=12.3,<13' 'numpy>=1.20,<2'"
+        yield Check("cupy's version", "problem", text)
+
+
+def _dotted(version: Tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _library_folders() -> List[Path]:
+    """Where CUDA's libraries lie: toolkit, system, `LD_LIBRARY_PATH`, environments and NVIDIA's wheels."""
+    patterns = ("usr/local/cuda*/lib64", "usr/local/cuda*/targets/*/lib", "usr/lib/*-linux-gnu", "usr/lib64")
+    folders = [folder for pattern in patterns for folder in ROOT.glob(pattern)]
+    folders += [Path(name) for name in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if name]
+    folders += [Path(os.environ[name], "lib64") for name in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(name)]
+    folders.append(Path(sys.prefix, "lib"))
+    nvidia = find_spec("nvidia")
+    for root in nvidia.submodule_search_locations or () if nvidia else ():
+        folders += Path(root).glob("*/lib")
+    return folders
+
+
+def cuda_libraries() -> Iterator[Check]:
+    """Whether the libraries that CuPy loads are there; nothing without a wheel of CuPy."""
+    for name, version in _installed_cupy().items():
+        match = re.search(r"cuda(\d+)", name)
+        if match is None:
+            continue  # built on this machine, against what it has
+        major = int(match.group(1))
+        folders = _library_folders()
+        files = [f"lib{library}.so.{number}" for library, number in _CUDA_LIBRARIES[major].items()]
+        missing = [file for file in files if not any((folder / file).exists() for folder in folders)]
+        if not missing:
+            yield Check("cuda libraries", "ok", f"all that {name} loads")
+            continue
+        if is_jetson():
+            command = "sudo apt install nvidia-jetpack"
+        elif _numbers(version) >= (14,):
+            command = f"python3 -m pip install '{name}[ctk]'"
+        else:
+            command = f"sudo apt install cuda-toolkit-{major}, from NVIDIA's package repository"
+        # CuPy 14 loads some only when they are used, which the kernels do not.
+        state, effect = ("missing", "CuPy can be imported without") if _imports("cupy") else ("problem", "no GPU then")
+        yield Check("cuda libraries", state, f"not found: {', '.join(missing)} ({effect}): {command}")
+
+
+def _imports(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except Exception:  # noqa: BLE001  whatever a broken library raises
+        return False
+    return True
+
+
+# -------------------------------------------------------------------------------------------------------------- Jetson
+
+
+def _board() -> str:
+    return board_model(ROOT / "proc/device-tree/model")
+
+
+def is_jetson() -> bool:
+    """Whether this is a Jetson; in a container too, if it has NVIDIA's files."""
+    return "jetson" in _board().lower() or bool(read("etc/nv_tegra_release")) or bool(read("etc/nvpmodel.conf"))
+
+
+def jetson() -> Iterator[Check]:
+    """Board, power mode and clocks of a Jetson, read without root; nothing elsewhere."""
+    if not is_jetson():
+        return
+    release = re.match(r"# (R\d+) \(release\), REVISION: ([\d.]+)", read("etc/nv_tegra_release"))
+    linux = f", Jetson Linux {release.group(1)[1:]}.{release.group(2)}" if release else ""
+    yield Check("jetson", "ok", (_board() or "model not visible here") + linux)
+    yield _power_mode()
+    yield _cpu_clocks()
+    yield _gpu_clock()
+
+
+def _speed(name: str) -> Tuple[bool, bool, int, int]:
+    """What power modes are ranked by: without a limit first, then watts and cores, as in `MODE_15W_6CORE`."""
+    watts, cores = (re.search(rf"(\d+){unit}", name) for unit in ("W", "CORE"))
+    return (
+        name.startswith("MAXN"),
+        "SUPER" in name,
+        int(watts.group(1)) if watts else 0,
+        int(cores.group(1)) if cores else 100,  # `MODE_30W_ALL`
+    )
+
+
+def _power_mode() -> Check:
+    text = read("etc/nvpmodel.conf")
+    modes = {int(number): name for number, name in re.findall(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>", text)}
+    status = re.search(r"pmode:(\d+)", read("var/lib/nvpmodel/status"))
+    default = re.search(r"<\s*PM_CONFIG\s+DEFAULT=(\d+)\s*>", text)
+    current = status or default
+    if not modes or current is None:
+        return Check("power mode", "missing", "not readable here; on the Jetson itself: sudo nvpmodel -q")
+    number = int(current.group(1))
+    fastest = max(modes, key=lambda mode: _speed(modes[mode]))
+    name = modes.get(number, str(number))
+    if number == fastest:
+        return Check("power mode", "ok", name)
+    return Check("power mode", "problem", f"{name}; {modes[fastest]} is faster: sudo nvpmodel -m {fastest}")
+
+
+def _is_fixed(folder: str, governor: str, least: str, most: str) -> Optional[bool]:
+    """Whether a clock stays at its highest; None if it cannot be read."""
+    texts = [read(f"{folder}/{name}") for name in (governor, least, most)]
+    if not all(texts):
+        return None
+    return texts[0] == "performance" or texts[1] == texts[2]
+
+
+def _cpu_clocks() -> Check:
+    folders = sorted(ROOT.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq"))
+    names = ("scaling_governor", "scaling_min_freq", "scaling_max_freq")
+    fixed = {folder.parent.name: _is_fixed(str(folder.relative_to(ROOT)), *names) for folder in folders}
+    changing = [name for name, is_fixed in fixed.items() if is_fixed is False]
+    if changing:
+        text = f"lowered between frames ({', '.join(changing)}): sudo jetson_clocks, after each start"
+        return Check("cpu clocks", "problem", text)
+    if not fixed or None in fixed.values():
+        return Check("cpu clocks", "missing", "not readable here; on the Jetson itself: sudo jetson_clocks --show")
+    return Check("cpu clocks", "ok", f"{len(fixed)} cores at their highest")
+
+
+def _gpu_clock() -> Check:
+    for folder in sorted(ROOT.glob("sys/class/devfreq/*")):
+        if re.search(r"gpu|gv11b|ga10b|gp10b", folder.name):
+            fixed = _is_fixed(str(folder.relative_to(ROOT)), "governor", "min_freq", "max_freq")
+            if fixed:
+                return Check("gpu clock", "ok", "at its highest")
+            if fixed is False:
+                text = "lowered between frames: sudo jetson_clocks, after each start"
+                return Check("gpu clock", "problem", text)
+    return Check("gpu clock", "missing", "not readable here; on the Jetson itself: sudo jetson_clocks --show")
+
+
+# ----------------------------------------------------------------------------------------------------------- transport
+
+
+def transport_memory() -> Iterator[Check]:
+    """Whether sockets and shared memory have room for frames; nothing without ROS."""
+    if find_spec("rclpy") is None:
+        return
+    small = {}
+    for name in ("net.core.rmem_max", "net.core.wmem_max"):
+        value = read(f"proc/sys/{name.replace('.', '/')}")
+        if value.isdigit() and int(value) < _SOCKET_BUFFER:
+            small[name] = value
+    if small:
+        have = ", ".join(f"{name} is {value}" for name, value in small.items())
+        command = " ".join(f"{name}={_SOCKET_BUFFER}" for name in small)
+        text = f"{have}: too small for frames from or to other machines: sudo sysctl -w {command}"
+        yield Check("socket buffers", "missing", text)
+    elif read("proc/sys/net/core/rmem_max"):
+        yield Check("socket buffers", "ok", f"at least {_SOCKET_BUFFER} bytes")
+    else:
+        yield Check("socket buffers", "missing", "not visible here: look with sysctl net.core.rmem_max on the host")
+    yield from _shared_memory()
+
+
+def _shared_memory() -> Iterator[Check]:
+    try:
+        profile = share_path("config", "fastdds_large_frames.xml").read_text(encoding="utf-8")
+        total, _, free = shutil.disk_usage(str(ROOT / "dev/shm"))
+    except OSError as err:
+        yield Check("shared memory", "missing", str(err))
+        return
+    segment = re.search(r"<segment_size>(\d+)<", profile)
+    need = _SEGMENTS * int(segment.group(1)) if segment else 0
+    have = f"{free // _MIB} of {total // _MIB} MiB free in /dev/shm"
+    if free >= need:
+        yield Check("shared memory", "ok", have)
+        return
+    size = -(-(total - free + need) // _MIB)
+    text = f"{have}; camera and node take {need // _MIB} MiB: sudo mount -o remount,size={size}M /dev/shm"
+    yield Check("shared memory", "problem", f"{text}; of a container: docker run --ipc=host, or --shm-size={size}m")

@@ -1,0 +1,1 @@
+"""Figures about a stream of frames: image quality, layout, latency."""

@@ -1,0 +1,284 @@
+"""Image quality that a robot can act on: what a frame's figures mean, with limits that do not flutter. Imports no ROS.
+
+Per frame come the mean similarity, the lowest block and where it lies, the saturated and dark ratios, and whether the
+camera repeats itself. What each fault does to which figure is in the README, and in `test/quality/test_faults.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import zlib
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from polar_pipeline._util.text import quoted
+from polar_pipeline._util.values import number, whole_number
+from polar_pipeline.backend import block_pixels
+from polar_pipeline.coefficients import SSIM_BLOCK
+from polar_pipeline.pipeline import Pipeline, Result
+from polar_pipeline.sensor.frames import Frame, PackedFrame
+
+#: One row of so many goes into a frame's fingerprint: noise alone makes every row of a living camera new.
+FINGERPRINT_ROWS = 16
+#: What lowers the similarity, by what is compared.
+CAUSES = {
+    "consistency": "noise, defective pixels or too fine detail",
+    "temporal": "motion, fog, focus or a change of light",
+    "reference": "dirt, fog, focus or motion",
+}
+
+
+class Level(enum.IntEnum):
+    """Levels of `diagnostic_msgs/DiagnosticStatus`."""
+
+    OK = 0
+    WARN = 1
+    ERROR = 2
+
+
+class Limits(NamedTuple):
+    """From where on quality is bad. Build it with `make_limits`, which validates.
+
+    Attributes:
+        ssim_warn: Warn if the lowest block's similarity is below; -1 for never.
+        ssim_error: The same for an error.
+        saturated_warn: Warn if a larger ratio of the pixels is saturated; 1 for never.
+        saturated_error: The same for an error.
+        dark_warn: Warn if a larger ratio of the pixels is dark; 1 for never.
+        dark_error: The same for an error.
+        hysteresis: How far a value has to be back on the good side of a limit before the level falls.
+        frozen_frames: Identical frames in a row that are an error; 0 for never.
+    """
+
+    ssim_warn: float = 0.8
+    ssim_error: float = 0.5
+    saturated_warn: float = 0.1
+    saturated_error: float = 0.5
+    dark_warn: float = 0.5
+    dark_error: float = 0.9
+    hysteresis: float = 0.02
+    frozen_frames: int = 10
+
+
+#: Lowest and highest value of each limit.
+RANGES: Dict[str, Tuple[float, float]] = {
+    "ssim_warn": (-1.0, 1.0),
+    "ssim_error": (-1.0, 1.0),
+    **{f"{name}_{level}": (0.0, 1.0) for name in ("saturated", "dark") for level in ("warn", "error")},
+    "hysteresis": (0.0, 0.5),
+    "frozen_frames": (0, 1000),
+}
+
+
+def make_limits(**values: Any) -> Limits:
+    """Validated limits.
+
+    Raises:
+        ValueError: One does not exist, is out of range, or an error would come before its warning.
+    """
+    unknown = [name for name in values if name not in RANGES]
+    if unknown:
+        raise ValueError(f"unknown limit {quoted(unknown)}; limits are {', '.join(RANGES)}")
+    checks: Dict[str, Callable[..., Any]] = dict.fromkeys(RANGES, number)
+    checks["frozen_frames"] = whole_number
+    limits = Limits()._replace(**{name: checks[name](name, value, *RANGES[name]) for name, value in values.items()})
+    if limits.ssim_error > limits.ssim_warn:
+        raise ValueError(f"ssim_error must be at most ssim_warn, got {limits.ssim_error} > {limits.ssim_warn}")
+    for name in ("saturated", "dark"):
+        warn, error = getattr(limits, f"{name}_warn"), getattr(limits, f"{name}_error")
+        if error < warn:
+            raise ValueError(f"{name}_error must be at least {name}_warn, got {error} < {warn}")
+    if limits.frozen_frames == 1:
+        raise ValueError("frozen_frames must be 0 (never) or at least 2, got 1")
+    return limits
+
+
+class Spot(NamedTuple):
+    """The block of lowest similarity.
+
+    Attributes:
+        ssim: Its mean.
+        x: Its centre in pixels of the output.
+        y: The same, downwards.
+        place: Where that is, in words.
+    """
+
+    ssim: float
+    x: int
+    y: int
+    place: str
+
+
+class Sample(NamedTuple):
+    """The quality of one frame.
+
+    Attributes:
+        ssim: Mean similarity; None if nothing was compared.
+        lowest: The lowest block; None if nothing was compared.
+        saturated: Ratio of the output's pixels that are saturated.
+        dark: Ratio of dark ones; None if no product looked at that.
+        fingerprint: Equal for equal frames (`fingerprint`).
+    """
+
+    ssim: Optional[float]
+    lowest: Optional[Spot]
+    saturated: float
+    dark: Optional[float]
+    fingerprint: Optional[int]
+
+    def values(self) -> Dict[str, str]:
+        """The figures as text, by name."""
+        spot = self.lowest
+        return {
+            "ssim": _text(self.ssim, 1, 4),
+            "lowest": _text(spot and spot.ssim, 1, 4),
+            "lowest x": str(spot.x) if spot else "n/a",
+            "lowest y": str(spot.y) if spot else "n/a",
+            "saturated [%]": _text(self.saturated, 100, 3),
+            "dark [%]": _text(self.dark, 100, 3),
+        }
+
+
+def _text(value: Optional[float], scale: float, digits: int) -> str:
+    return "n/a" if value is None else f"{scale * value:.{digits}f}"
+
+
+def measure(pipeline: Pipeline, frame: Frame, result: Result) -> Sample:
+    """The quality of a frame.
+
+    Args:
+        pipeline: What processed it.
+        frame: The raw frame.
+        result: Its products; with `ssim` or `ssim_map` there is a similarity.
+    """
+    options = pipeline.options
+    size = options.output_size(frame.shape)
+    height, width = size[0] // options.ssim_stride, size[1] // options.ssim_stride
+    mean, spot = None, None
+    if result.blocks is not None and not np.isnan(result.blocks).any():
+        mean = float(np.average(result.blocks, weights=block_pixels(height, width)))
+        spot = lowest_block(result.blocks, (height, width), options.ssim_stride)
+    saturated, dark = (count / (size[0] * size[1]) for count in result.invalid)
+    counts_dark = "invalid" in pipeline.plan.pixel
+    return Sample(mean, spot, saturated, dark if counts_dark else None, fingerprint(frame))
+
+
+def lowest_block(blocks: np.ndarray, size: Tuple[int, int], stride: int = 1) -> Spot:
+    """The lowest of the blocks of a similarity map of `size` = (height, width)."""
+    row, column = np.unravel_index(int(np.argmin(blocks)), blocks.shape)
+    # the last block of a row or column may be partial
+    y, x = ((first * SSIM_BLOCK + min((first + 1) * SSIM_BLOCK, end)) / 2 for first, end in zip((row, column), size))
+    return Spot(float(blocks[row, column]), int(x * stride), int(y * stride), place(x / size[1], y / size[0]))
+
+
+def place(x: float, y: float) -> str:
+    """Words for a place in an image whose sides are 1, by thirds: `lower left`, `upper middle`, `centre`."""
+    row, column = ("upper", "middle", "lower")[min(2, int(3 * y))], ("left", "middle", "right")[min(2, int(3 * x))]
+    return "centre" if row == column else f"{row} {column}"
+
+
+def fingerprint(frame: Frame) -> Optional[int]:
+    """A checksum over rows of the raw frame; None where they are all of one value, as with a covered lens."""
+    rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
+    some = np.ascontiguousarray(rows[::FINGERPRINT_ROWS])
+    return None if some.min() == some.max() else zlib.crc32(some.tobytes())
+
+
+def graded(before: Level, value: float, warn: float, error: float, hysteresis: float) -> Level:
+    """The level of a value that is bad when low.
+
+    It rises as soon as a limit is passed and falls once the value is `hysteresis` above it. A limit of -1, the lowest
+    value there is, is never passed.
+
+    Args:
+        before: The level so far.
+        value: What is judged.
+        warn: Below is a warning.
+        error: Below is an error.
+        hysteresis: Width of the band in which the level stays.
+    """
+
+    def is_below(limit: float, level: Level) -> bool:
+        return limit > -1 and value < limit + (hysteresis if before >= level else 0.0)
+
+    if is_below(error, Level.ERROR):
+        return Level.ERROR
+    return Level.WARN if is_below(warn, Level.WARN) else Level.OK
+
+
+class Finding(NamedTuple):
+    """What one figure says."""
+
+    level: Level
+    text: str
+
+
+_FINE = Finding(Level.OK, "")
+
+
+class Quality:
+    """Watches frame after frame; `report` gives the worst since the last one. Safe for one writer and one reader.
+
+    Args:
+        limits: From where on quality is bad; may be replaced between two frames.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._lock = threading.Lock()
+        self._now: Dict[str, Finding] = {}
+        self._worst: Dict[str, Finding] = {}
+        self._newest: Optional[Sample] = None
+        self._fingerprint: Optional[int] = None
+        self._repeats = 1
+
+    def add(self, sample: Sample, mode: str) -> None:
+        """Judge a frame, whose similarity is of this `ssim_mode`."""
+        with self._lock:
+            limits, spot = self.limits, sample.lowest
+            same = sample.fingerprint is not None and sample.fingerprint == self._fingerprint
+            self._repeats = self._repeats + 1 if same else 1
+            self._fingerprint, self._newest = sample.fingerprint, sample
+            text = f"camera frozen: {self._repeats} identical frames"
+            self._note("frozen", Level.ERROR if 0 < limits.frozen_frames <= self._repeats else Level.OK, text)
+            if spot is None:
+                self._note("ssim", Level.OK, "")
+            else:
+                text = f"image quality low: SSIM {spot.ssim:.2f} in the {spot.place}: {CAUSES[mode]}"
+                self._judge("ssim", spot.ssim, limits.ssim_warn, limits.ssim_error, text)
+            for name, ratio, warn, error in (
+                ("saturated", sample.saturated, limits.saturated_warn, limits.saturated_error),
+                ("dark", sample.dark or 0.0, limits.dark_warn, limits.dark_error),
+            ):
+                self._judge(name, -ratio, -warn, -error, f"{100 * ratio:.1f} % of the pixels are {name}")
+
+    def _judge(self, name: str, value: float, warn: float, error: float, text: str) -> None:
+        """Judge a figure that is bad when low."""
+        before = self._now.get(name, _FINE).level
+        self._note(name, graded(before, value, warn, error, self.limits.hysteresis), text)
+
+    def _note(self, name: str, level: Level, text: str) -> None:
+        self._now[name] = Finding(level, text)
+        if level >= self._worst.get(name, _FINE).level:
+            self._worst[name] = self._now[name]
+
+    def restart(self) -> None:
+        """Forget the frames so far, as after a jump in time."""
+        with self._lock:
+            self._fingerprint, self._repeats = None, 1
+
+    def report(self) -> Tuple[Finding, Dict[str, str]]:
+        """The worst since the last report, and the newest frame's figures."""
+        with self._lock:
+            findings: List[Finding] = [found for found in self._worst.values() if found.level]
+            newest, self._newest, self._worst = self._newest, None, {}
+        if newest is None:
+            return Finding(Level.OK, "no frame was looked at"), {}
+        if not findings:
+            return Finding(
+                Level.OK, "good" if newest.ssim is not None else "no similarity is computed"
+            ), newest.values()
+        text = "; ".join(found.text for found in sorted(findings, key=lambda found: -found.level))
+        return Finding(max(found.level for found in findings), text), newest.values()

@@ -1,0 +1,1 @@
+"""Polarization sensors: mosaics, raw frames, the forward model, and synthetic scenes."""

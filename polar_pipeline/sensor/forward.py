@@ -1,0 +1,76 @@
+"""The forward model of a polarization sensor: from a scene to the mosaic that the sensor records."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import numpy as np
+
+from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+
+
+def expose(
+    stokes: np.ndarray,
+    sensor: Sensor,
+    bit_depth: int = 8,
+    full_well: float = 0.0,
+    read_noise: float = 0.0,
+    rng: Optional[np.random.Generator] = None,
+) -> np.ndarray:
+    """The forward model: what a sensor records of a scene (Malus' law, noise, saturation, quantisation).
+
+    Args:
+        stokes: (H, W, 3) linear Stokes vectors S0, S1, S2 per pixel for a mono sensor, (H, W, 3, 3) for a colour one
+            with RGB as axis 2. Full scale is an intensity behind the polarizer of 1, so S0 lies in [0, 2].
+        sensor: The mosaic.
+        bit_depth: 8 to 16.
+        full_well: Electrons at full scale: adds shot noise. 0 turns it off.
+        read_noise: Standard deviation in electrons; needs `full_well`.
+        rng: Source of the noise; needed with `full_well`.
+
+    Returns:
+        (H, W) uint8 (8 bit) or uint16 (more, LSB aligned).
+
+    Raises:
+        ValueError: A shape or option does not fit.
+    """
+    shape = (3, 3) if sensor.is_color else (3,)
+    if stokes.shape[2:] != shape:
+        raise ValueError(
+            f"stokes of {sensor.name} must have shape (H, W, {', '.join(map(str, shape))}), got {stokes.shape}"
+        )
+    if not 8 <= bit_depth <= 16:
+        raise ValueError(f"bit_depth must be 8 to 16, got {bit_depth}")
+    if full_well and rng is None:
+        raise ValueError("full_well adds noise and needs rng")
+    signal = np.empty(stokes.shape[:2])
+    for row in range(sensor.period):
+        for column in range(sensor.period):
+            angle = np.deg2rad(2 * ANGLES[sensor.angle_index(row, column)])
+            site = (slice(row, None, sensor.period), slice(column, None, sensor.period))
+            s = stokes[site] if not sensor.is_color else stokes[site][:, :, sensor.color_index(row, column)]
+            signal[site] = (s[..., 0] + s[..., 1] * np.cos(angle) + s[..., 2] * np.sin(angle)) / 2
+    if full_well and rng is not None:
+        electrons = rng.poisson(np.clip(signal, 0, None) * full_well) + rng.normal(0, read_noise, signal.shape)
+        signal = electrons / full_well
+    top = (1 << bit_depth) - 1
+    return np.clip(np.rint(signal * top), 0, top).astype(np.uint8 if bit_depth == 8 else np.uint16)
+
+
+def sample(angles: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """Four full angle images -> the mosaic, for measuring a demosaic against truth.
+
+    Args:
+        angles: (4, H, W) in the order of `ANGLES`, or (4, H, W, 3) RGB for a colour sensor; any type.
+        sensor: The mosaic.
+
+    Returns:
+        (H, W) of the same type.
+    """
+    mosaic = np.empty(angles.shape[1:3], angles.dtype)
+    for row in range(sensor.period):
+        for column in range(sensor.period):
+            site = (slice(row, None, sensor.period), slice(column, None, sensor.period))
+            plane = angles[sensor.angle_index(row, column)]
+            mosaic[site] = plane[site] if not sensor.is_color else plane[site][..., sensor.color_index(row, column)]
+    return mosaic

@@ -1,0 +1,155 @@
+"""Mosaics of polarization sensors: which polarizer angle and which colour covers each pixel.
+
+A new sensor is one row in :data:`SENSORS`. Source: Sony IMX250MZR and IMX250MYR tiles as printed in the camera makers'
+manuals.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, NamedTuple, Optional, Tuple, Union
+
+from polar_pipeline._util.text import quoted
+
+#: Polarizer angles in degrees, in the order of every four-angle axis of this package.
+ANGLES = (0, 45, 90, 135)
+#: Colour channels, in the order of every colour axis of this package.
+CHANNELS = "RGB"
+Tile = Tuple[Tuple[int, ...], ...]
+#: Characters of the longest text that is taken for a tile.
+_TILE_TEXT = 1000
+
+
+class Sensor(NamedTuple):
+    """One mosaic: which polarizer angle, and which colour, covers each pixel.
+
+    Attributes:
+        name: Name of the sensor, for messages.
+        angles: 2x2 polarizer angles in degrees, row-major.
+        colors: 4x4 indices into `CHANNELS`, row-major, whose four stride-2 lattices are Bayer patterns; None for a
+            monochrome sensor.
+    """
+
+    name: str
+    angles: Tile
+    colors: Optional[Tile] = None
+
+    @property
+    def is_color(self) -> bool:
+        """Whether the sensor has a Bayer lattice over its polarizers."""
+        return self.colors is not None
+
+    @property
+    def period(self) -> int:
+        """Pixels after which the mosaic repeats along x and y: 2 (mono) or 4 (colour)."""
+        return 4 if self.is_color else 2
+
+    def angle_index(self, row: int, column: int) -> int:
+        """Index into `ANGLES` of the polarizer at a pixel."""
+        return ANGLES.index(self.angles[row % 2][column % 2])
+
+    def color_index(self, row: int, column: int) -> int:
+        """Index into `CHANNELS` of the colour filter at a pixel; colour sensors only."""
+        if self.colors is None:
+            raise ValueError(f"{self.name} has no colours")
+        return self.colors[row % 4][column % 4]
+
+    def position(self, angle: int) -> Tuple[int, int]:
+        """(row, column) of a polarizer angle, in degrees, within the 2x2 tile."""
+        return next((i, j) for i in range(2) for j in range(2) if self.angles[i][j] == angle)
+
+    def seen(
+        self,
+        offset: Tuple[int, int] = (0, 0),
+        flip: Tuple[bool, bool] = (False, False),
+        shape: Tuple[int, int] = (0, 0),
+    ) -> Sensor:
+        """The mosaic as a frame shows it, whose region of interest and readout direction permute the tile.
+
+        Angles stay those of the camera: in a mirrored picture an AoLP of `a` points along `pi - a`.
+
+        Args:
+            offset: (x, y) of the frame's first pixel in the sensor's own readout, in pixels, before any flip.
+            flip: (ReverseX, ReverseY).
+            shape: (height, width) of the frame; its parity decides where a reversed row starts.
+
+        Raises:
+            ValueError: An offset is negative.
+        """
+        if min(offset) < 0:
+            raise ValueError(f"ROI offset must be >= 0, got {tuple(offset)}")
+
+        def place(index: int, size: int, start: int, reverse: bool) -> int:
+            return (size - 1 - index if reverse else index) + start
+
+        rows = [place(r, shape[0], offset[1], flip[1]) for r in range(4)]
+        columns = [place(c, shape[1], offset[0], flip[0]) for c in range(4)]
+        angles = tuple(tuple(self.angles[r % 2][c % 2] for c in columns[:2]) for r in rows[:2])
+        colors = None if self.colors is None else tuple(tuple(self.colors[r % 4][c % 4] for c in columns) for r in rows)
+        return Sensor(self.name, angles, colors)
+
+
+def parse_tile(text: str, name: str = "custom") -> Sensor:
+    """A sensor from its tile, written as in the manuals.
+
+    Args:
+        text: `"90 45 / 135 0"`, or for colour 4x4 cells such as `"R90 R45 G90 G45 / R135 R0 G135 G0 / ..."`.
+        name: Name given to the sensor.
+
+    Raises:
+        ValueError: The text is no 2x2 or 4x4 tile, an angle is missing, diagonal neighbours are not orthogonal, or the
+            colours are no Bayer pattern.
+    """
+    expected = "expected a tile such as '90 45 / 135 0' (2x2) or 'R90 R45 G90 G45 / R135 R0 ... / ...' (4x4)"
+    if not isinstance(text, str) or len(text) > _TILE_TEXT:
+        raise ValueError(f"{expected}, got {quoted(text)}")
+    rows = [line.split() for line in text.split("/")]
+    size = len(rows)
+    cells = [re.fullmatch(r"([RGB]?)([0-9]{1,3})", cell) for row in rows for cell in row]
+    if size not in (2, 4) or any(len(row) != size for row in rows) or not all(cells):
+        raise ValueError(f"{expected}, got {quoted(text)}")
+    grid = [[(m.group(1), int(m.group(2))) for m in cells[size * r : size * r + size] if m] for r in range(size)]
+    tile = tuple(tuple(grid[r][c][1] for c in range(2)) for r in range(2))
+    if sorted(tile[0] + tile[1]) != list(ANGLES):
+        raise ValueError(f"a tile holds each of {ANGLES} once, got {tile} in {quoted(text)}")
+    if abs(tile[0][0] - tile[1][1]) != 90:
+        raise ValueError(f"diagonal neighbours must be orthogonal polarizers, got {tile} in {quoted(text)}")
+    if size == 2:
+        if any(cell[0] for row in grid for cell in row):
+            raise ValueError(f"a 2x2 tile has no colours; {expected}, got {quoted(text)}")
+        return Sensor(name, tile)
+    if any(grid[r][c][1] != tile[r % 2][c % 2] or not grid[r][c][0] for r in range(4) for c in range(4)):
+        raise ValueError(f"{quoted(text)} does not repeat its 2x2 angles, or has cells without a colour; {expected}")
+    colors = tuple(tuple(CHANNELS.index(cell[0]) for cell in row) for row in grid)
+    for r in range(2):
+        for c in range(2):
+            a, b, d, e = colors[r][c], colors[r][c + 2], colors[r + 2][c], colors[r + 2][c + 2]
+            if sorted((a, b, d, e)) != [0, 1, 1, 2] or not (a == e == 1 or b == d == 1):
+                raise ValueError(f"the {tile[r][c]} degree pixels of {quoted(text)} form no Bayer pattern")
+    return Sensor(name, tile, colors)
+
+
+#: The sensors known by name.
+SENSORS: Dict[str, Sensor] = {
+    "IMX250MZR": parse_tile("90 45 / 135 0", "IMX250MZR"),
+    "IMX250MYR": parse_tile(
+        "R90 R45 G90 G45 / R135 R0 G135 G0 / G90 G45 B90 B45 / G135 G0 B135 B0",
+        "IMX250MYR",
+    ),
+}
+
+
+def get_sensor(sensor: Union[str, Sensor]) -> Sensor:
+    """A sensor from its name in `SENSORS` or its tile (see `parse_tile`).
+
+    Raises:
+        ValueError: Neither a known name nor a tile.
+    """
+    if isinstance(sensor, Sensor):
+        return sensor
+    if isinstance(sensor, str) and sensor in SENSORS:
+        return SENSORS[sensor]
+    try:
+        return parse_tile(sensor)
+    except ValueError as err:
+        raise ValueError(f"sensor must be one of {', '.join(SENSORS)} or a tile: {err}") from err

@@ -1,0 +1,284 @@
+"""Whatever comes as the value of an option: it is taken for what it means, or refused in one line that says why."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from array import array
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+
+import numpy as np
+import pytest
+
+from polar_pipeline import Pipeline
+from polar_pipeline.display import make_display
+from polar_pipeline.options import LIMITS, make_options
+from polar_pipeline.pipeline import THREADS
+from polar_pipeline.plan import make_plan
+from polar_pipeline.products import PRODUCTS, get_products
+from polar_pipeline.quality.statistics import RANGES, make_limits
+from polar_pipeline.sensor.frames import FrameError, get_format
+from polar_pipeline.sensor.mosaic import get_sensor, parse_tile
+
+#: Characters of the longest message: it may be a log line, or what a service answers.
+LONGEST = 500
+
+_LOOP: List[Any] = []
+_LOOP.append(_LOOP)
+#: Values that are right for hardly any option.
+HOSTILE: Dict[str, Any] = {
+    "none": None,
+    "true": True,
+    "false": False,
+    "numpy true": np.bool_(True),
+    "nan": math.nan,
+    "infinity": math.inf,
+    "-infinity": -math.inf,
+    "-0.0": -0.0,
+    "smallest float": 5e-324,
+    "largest float": 1.7976931348623157e308,
+    "numpy half": np.float16(2),
+    "numpy nan": np.float32("nan"),
+    "numpy long double": np.longdouble(3),
+    "numpy integer": np.int8(12),
+    "numpy unsigned": np.uint64(2**64 - 1),
+    "0": 0,
+    "1": 1,
+    "3": 3,
+    "12.0": 12.0,
+    "-1": -1,
+    "2.5": 2.5,
+    "2**63": 2**63,
+    "beyond floats": 10**400,
+    "-beyond floats": -(10**400),
+    "5,000 digits": 10**5000,
+    "complex": 1 + 0j,
+    "numpy complex": np.complex64(1),
+    "decimal": Decimal("1"),
+    "decimal nan": Decimal("NaN"),
+    "fraction": Fraction(3, 2),
+    "fraction beyond floats": Fraction(10**400, 3),
+    "empty text": "",
+    "text": "1.5",
+    "text of 5,000 digits": "9" * 5000,
+    "text of nan": "nan",
+    "text of infinities": "inf 1 1",
+    "text of three": "1 2 3",
+    "long text": "x" * 8_000_000,
+    "text of escapes": "\x1b[2J\n" * 20,
+    "long text of commas": "dolp," * 100_000,
+    "long text of lines": "/" * 1_000_000,
+    "auto": "auto",
+    "tile": "90 45 / 135 0",
+    "tile of 5,000 digits": f"{'9' * 5000} 45 / 135 0",
+    "tile of other digits": "٩٠ 45 / 135 0",
+    "sensor": "IMX250MYR",
+    "product": "dolp",
+    "choice": "half",
+    "numpy text": np.str_("half"),
+    "bytes": b"half",
+    "two bytes": b"\x01\x02",
+    "list": [],
+    "pair": (1, 0),
+    "pair of numpy's": np.array([2.0, 3.0], np.float32),
+    "pair of flags": array("b", [1, 0]),
+    "pair of nan": (math.nan, 0),
+    "pair of huge ones": [10**400, 10**5000],
+    "pair of texts": ["true", "false"],
+    "three": [1.0, 2.0, 3.0],
+    "three with true": [1.0, True, 1.0],
+    "nested": [["dolp"], [[1]]],
+    "loop": _LOOP,
+    "set": {1, 0},
+    "mapping": {"dolp": "uint8"},
+    "mapping of lists": {"dolp": ["uint8"]},
+    "mapping of numbers": {1: 2},
+    "array": np.arange(6).reshape(2, 3),
+    "array of one": np.array([1]),
+    "array without a dimension": np.array(1),
+    "array of texts": np.array(["auto", "none"]),
+    "array of objects": np.array([None, 1], object),
+    "empty array": np.empty(0),
+    "object": object(),
+    "type": int,
+    "function": len,
+    "generator": (k for k in range(2)),
+}
+
+
+class Target(NamedTuple):
+    """Something with options: (name of the option, what takes a value of it)."""
+
+    name: str
+    take: Callable[[Any], Any]
+
+
+def _option(name: str) -> Callable[[Any], Any]:
+    return lambda value: make_options(**{name: value})
+
+
+OPTIONS = (
+    *("sensor", "products", "dtype", "backend", "resolution", "precision", "demosaic", "co_sited", "ssim_mode"),
+    *("ssim_stride", "ssim_window", "ssim_sigma", "min_intensity", "bit_depth", "alignment", "roi_offset", "flip"),
+)
+
+
+def _pipeline(name: str) -> Callable[[Any], Any]:
+    def take(value: Any) -> Any:
+        pipeline = Pipeline(**{"backend": "cpu", name: value})
+        pipeline.close()
+
+    return take
+
+
+TARGETS = [
+    *(Target(name, _option(name)) for name in OPTIONS),
+    *(Target(name, _pipeline(name)) for name in ("threads", "sensor")),
+    *(Target(name, lambda value, name=name: make_limits(**{name: value})) for name in RANGES),
+    Target("display gain", lambda value: make_display(gain=value)),
+    Target("white balance", lambda value: make_display(balance=value)),
+    Target("tile", parse_tile),
+    Target("sensor", get_sensor),
+    Target("products", get_products),
+    Target("products", make_plan),
+    Target("encoding", get_format),
+    Target("bit_depth", lambda value: get_format("mono16", value)),
+    Target("alignment", lambda value: get_format("mono16", 12, value)),
+]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=[f"{k} {target.name}" for k, target in enumerate(TARGETS)])
+def test_any_value_is_taken_or_refused_in_one_line(target: Target) -> None:
+    refused = {name: refusal(target, value) for name, value in HOSTILE.items()}
+    for name, message in refused.items():
+        assert not message or target.name in message, (name, message)
+        assert not message or "must be" in message or "tile" in message, (name, message)
+        assert message.isprintable(), name
+        assert len(message) < LONGEST, (name, len(message))
+    assert sum(map(bool, refused.values())) > len(HOSTILE) // 2
+
+
+def refusal(target: Target, value: Any) -> str:
+    """Why a value was refused; empty if it was taken. Any error but a `ValueError` goes on."""
+    try:
+        target.take(value)
+    except ValueError as err:
+        return str(err)
+    return ""
+
+
+def test_unknown_names_are_refused_in_one_line() -> None:
+    for take in (make_options, make_limits):
+        with pytest.raises(ValueError, match=r"unknown (option|limit).*xxx") as caught:
+            take(**{"x" * 1_000_000: 1, "\x1b[2J": 2})
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < LONGEST
+
+
+NUMBERS = ("ssim_stride", "ssim_window", "ssim_sigma", "min_intensity", "bit_depth")
+
+
+@pytest.mark.parametrize("value", [True, False, np.bool_(True), "1", None, Decimal(1), 1j, np.array([1]), b"1"])
+def test_what_only_looks_like_a_number_is_none(value: Any) -> None:
+    for name in NUMBERS:
+        with pytest.raises(ValueError, match=f"{name} must be a number"):
+            make_options(**{name: value})
+    with pytest.raises(ValueError, match="threads must be a number"):
+        Pipeline(threads=value)
+    for name in RANGES:
+        with pytest.raises(ValueError, match=f"{name} must be a number"):
+            make_limits(**{name: value})
+    with pytest.raises(ValueError, match="roi_offset must be a number"):
+        make_options(roi_offset=(0, value))
+
+
+@pytest.mark.parametrize("gain", [True, np.bool_(True), Decimal(1), 10**400, "9" * 5000])
+def test_what_only_looks_like_a_factor_is_none(gain: Any) -> None:
+    with pytest.raises(ValueError, match="display gain must be auto or a number above 0"):
+        make_display(gain)
+    with pytest.raises(ValueError, match="white balance must be auto, none or"):
+        make_display(1.0, [1.0, gain, 1.0])
+
+
+def _types(options: Any) -> Dict[str, Tuple[type, ...]]:
+    return {
+        name: tuple(map(type, value)) if isinstance(value, tuple) else (type(value),)
+        for name, value in options._asdict().items()
+    }
+
+
+def test_options_hold_plain_values_whatever_they_came_as() -> None:
+    """What goes into caches' keys, JSON and sources of kernels is Python's own."""
+    plain = make_options(
+        ssim_stride=2,
+        ssim_window=7,
+        ssim_sigma=1.5,
+        min_intensity=0.5,
+        bit_depth=12,
+        roi_offset=(2, 3),
+        flip=(True, False),
+        co_sited=True,
+        backend="cpu",
+    )
+    other = make_options(
+        ssim_stride=np.uint8(2),
+        ssim_window=7.0,
+        ssim_sigma=Fraction(3, 2),
+        min_intensity=np.float16(0.5),
+        bit_depth=np.int64(12),
+        roi_offset=array("q", [2, 3]),
+        flip=np.array([True, False]),
+        co_sited=np.int8(1),
+        backend=np.str_("cpu"),
+    )
+    assert other == plain
+    assert _types(other) == _types(plain)
+    assert type(other.backend) is str
+    assert make_limits(dark_warn=np.float32(0.5), frozen_frames=5.0) == make_limits(dark_warn=0.5, frozen_frames=5)
+    assert type(make_limits(frozen_frames=5.0).frozen_frames) is int
+
+
+def test_limits_themselves_are_allowed() -> None:
+    for name, limits in LIMITS.items():
+        for value in limits:
+            assert getattr(make_options(**{name: value}), name) == value
+    for threads in THREADS:
+        Pipeline(backend="cpu", threads=threads).close()
+    for threads in (THREADS[0] - 1, THREADS[1] + 1):
+        with pytest.raises(ValueError, match=rf"threads must be in \[0, 256\], got {threads}"):
+            Pipeline(backend="cpu", threads=threads)
+
+
+def test_a_sensor_that_is_none_says_what_one_is() -> None:
+    for value in (None, 5, ["IMX250MZR"], b"IMX250MZR"):
+        with pytest.raises(ValueError, match=r"sensor must be one of IMX250MZR, IMX250MYR or a tile: .*got") as caught:
+            Pipeline(sensor=value)
+        assert type(caught.value) is ValueError
+
+
+def test_a_tile_of_any_length_is_refused_at_once() -> None:
+    for text in ("90 45 / 135 0" + " " * 10**6, "9" * 10**6, "/" * 10**6, f"90 45 / 135 {10**400}"):
+        with pytest.raises(ValueError, match="expected a tile") as caught:
+            parse_tile(text)
+        assert len(str(caught.value)) < LONGEST
+
+
+def test_an_encoding_of_any_length_is_refused_shortly() -> None:
+    for encoding in ("mono8" * 1_600_000, "\x1b" * 8_000_000, None, 8, ["mono8"]):
+        with pytest.raises(FrameError, match="encoding must be") as caught:
+            get_format(encoding)  # type: ignore[arg-type]
+        assert caught.value.cause == "encoding"
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 2 * LONGEST  # each of 200 characters is written as four
+
+
+def test_products_of_any_kind() -> None:
+    assert get_products(name for name in ("aolp", "dolp")) == ("dolp", "aolp")
+    assert get_products({"dolp": 1}) == ("dolp",)
+    assert get_products(np.array(["dolp"])) == ("dolp",)
+    for wrong in (None, 5, [["dolp"]], [None], [{}], b"dolp", [b"dolp"], "x" * 10**6, itertools.repeat(0, 1000)):
+        with pytest.raises(ValueError, match=f"products must be among {', '.join(PRODUCTS)}; got") as caught:
+            get_products(wrong)  # type: ignore[arg-type]
+        assert len(str(caught.value)) < LONGEST

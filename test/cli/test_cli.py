@@ -1,0 +1,701 @@
+"""The tool `polar-pipeline`: what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, List, Sequence
+
+import cv2
+import numpy as np
+import pytest
+from skimage.io import imread
+from support import on_cpu
+
+from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
+from polar_pipeline.cuda.model.device import DEVICES
+from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.sensor.forward import expose
+
+ROOT = Path(__file__).resolve().parents[2]
+FRAMES = [np.rint(110 + 80 * np.sin(np.mgrid[:32, :40].sum(0) / 9 + k)).astype(np.uint8) for k in range(3)]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The tool's exit code; it computes on the CPU."""
+    return cli.main(on_cpu(arguments))
+
+
+@pytest.fixture(name="bag")
+def fixture_bag(tmp_path: Path) -> Path:
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        for k, raw in enumerate(FRAMES):
+            sink.write("/images", messages.IMAGE, k + 1, messages.encode_image(k + 1, "cam", "mono8", raw))
+    return tmp_path / "in.mcap"
+
+
+@pytest.fixture(name="pictures")
+def fixture_pictures(tmp_path: Path) -> Path:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for k, raw in enumerate(FRAMES):
+        cv2.imwrite(str(folder / f"{k}.png"), raw)
+    return folder
+
+
+def names(folder: Path) -> List[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_replay_writes_a_recording_and_a_report(bag: Path, tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "out.mcap"
+    assert main(["replay", str(bag), "-o", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "3 frames on cpu" in text
+    assert "polarization" in text
+    assert names(tmp_path) == ["in.mcap", "out.html", "out.mcap"]
+    assert "Replay of in.mcap" in (tmp_path / "out.html").read_text(encoding="utf-8")
+
+
+def test_replay_compares_in_one_line(bag: Path, tmp_path: Path, capsys: Any) -> None:
+    golden = str(tmp_path / "golden.mcap")
+    assert main(["replay", str(bag), "-o", golden, "--report", "-", "--products", "dolp,intensity"]) == 0
+    assert names(tmp_path) == ["golden.mcap", "in.mcap"]
+    capsys.readouterr()
+    assert main(["replay", str(bag), "--compare", golden]) == 0
+    table = capsys.readouterr().out
+    assert [line.split()[0] for line in table.splitlines()[-2:]] == ["intensity", "dolp"]
+    assert "FAILED" not in table
+    # the superpixels' own places instead of their common centre: other values
+    assert main(["replay", str(bag), "--compare", golden, "--own-site"]) == 1
+    assert "FAILED" in capsys.readouterr().out
+    loose = ["--tolerance", "dolp=1", "--tolerance", "intensity=255"]
+    assert main(["replay", str(bag), "--compare", golden, "--own-site", *loose]) == 0
+
+
+def test_a_tolerance_for_what_is_not_compared(bag: Path, tmp_path: Path, capsys: Any) -> None:
+    golden = str(tmp_path / "golden.mcap")
+    assert main(["replay", str(bag), "-o", golden, "--products", "dolp"]) == 0
+    assert main(["replay", str(bag), "--compare", golden, "--tolerance", "aolp=1"]) == 2
+    assert "a tolerance is for what is compared, dolp; got 'aolp'" in capsys.readouterr().err
+
+
+def test_replay_says_that_the_layout_does_not_fit(tmp_path: Path, capsys: Any) -> None:
+    filters = np.array([60, 120, 90], np.uint8)[np.array(SENSORS["IMX250MYR"].colors)]
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        cdr = messages.encode_image(1, "cam", "mono8", np.tile(filters, (64, 64)))
+        sink.write("/images", messages.IMAGE, 1, cdr)
+    options = ["replay", str(tmp_path / "in.mcap"), "--sensor", "IMX250MYR", "--products", "intensity"]
+    golden = str(tmp_path / "golden.mcap")
+    assert main([*options, "-o", golden, "--report", "-"]) == 0
+    assert "layout" not in capsys.readouterr().err
+    main([*options, "--compare", golden, "--roi-offset", "1", "0"])
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("layout: ")]
+    assert len(lines) == 1
+    assert "raw.roi_offset [0, 0]" in lines[0]
+
+
+def test_replay_shows_frames_that_cannot_be_used(bag: Path, tmp_path: Path, capsys: Any) -> None:
+    mixed, golden = tmp_path / "mixed.mcap", str(tmp_path / "golden.mcap")
+    with open_sink(mixed, {}) as sink:
+        for k, encoding in enumerate(["mono8", "", "mono8"]):
+            sink.write("/images", messages.IMAGE, k + 1, messages.encode_image(k + 1, "cam", encoding, FRAMES[k]))
+    assert main(["replay", str(bag), "-o", golden]) == 0
+    assert main(["replay", str(mixed), "-o", str(tmp_path / "out.mcap")]) == 0
+    said = capsys.readouterr()
+    assert "2 frames on cpu" in said.out
+    assert "1 could not be used" in said.out
+    assert "1 x encoding" in said.err
+    assert "could not be used" in (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert main(["replay", str(mixed), "--compare", golden]) == 1  # a frame is missing
+
+
+def test_replay_without_a_usable_frame_fails_and_writes_nothing(tmp_path: Path, capsys: Any) -> None:
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        sink.write("/images", messages.IMAGE, 1, messages.encode_image(1, "cam", "", FRAMES[0]))
+    assert main(["replay", str(tmp_path / "in.mcap"), "-o", str(tmp_path / "out.mcap")]) == 1
+    assert "none of the 1 frames" in capsys.readouterr().err
+    assert names(tmp_path) == ["in.mcap"]
+
+
+def test_replay_keeps_what_is_there(bag: Path, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "out.mcap").write_bytes(b"precious")
+    assert main(["replay", str(bag), "-o", str(tmp_path / "out.mcap")]) == 1
+    assert "--force" in capsys.readouterr().err
+    assert (tmp_path / "out.mcap").read_bytes() == b"precious"
+    assert names(tmp_path) == ["in.mcap", "out.mcap"]
+    assert main(["replay", str(bag), "-o", str(tmp_path / "out.mcap"), "--force"]) == 0
+    assert (tmp_path / "out.mcap").read_bytes() != b"precious"
+
+
+def test_replay_with_a_reference(bag: Path, tmp_path: Path, capsys: Any) -> None:
+    golden = str(tmp_path / "golden.mcap")
+    assert main(["replay", str(bag), "-o", golden, "--dtype", "float32"]) == 0
+    arguments = ["replay", str(bag), "-o", str(tmp_path / "out.mcap"), "--ssim-mode", "reference"]
+    assert main([*arguments, "--reference", golden]) == 0
+    capsys.readouterr()
+    assert main(arguments) == 2
+    assert "go together" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "COMMAND"),
+        (["replay"], "source"),
+        (["replay", "in.mcap"], "needs -o OUT.mcap"),
+        (["replay", "in.mcap", "-o", "out.bag"], "an .mcap file, got out.bag"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--products", "dop"], "intensity, .*got .*'dop'"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--sensor", "IMX9"], "IMX250MZR, IMX250MYR or a tile"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--min-intensity", "nan"], r"min_intensity must be in \[0, 2\)"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--rate", "0"], "above 0"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--rate", "fast"], "expected a number >= 0, got 'fast'"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--tolerance", "dop=1"], "PRODUCT=VALUE.*'dop=1'"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--tolerance", "dolp=-1"], "number >= 0"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--tolerance", "dolp=1"], "--tolerance is for --compare"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--rate", "5"], "--rate is for pictures; in.mcap has times"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--report", "./out.mcap"], "are the same file, "),
+        (["process", "raw.png", "--ssim-mode", "temporal"], "unrecognized arguments: --ssim-mode temporal"),
+        (["layout", "raw.png", "--products", "dolp"], "unrecognized arguments: --products dolp"),
+        (["layout", "raw.png", "--resolution", "full", "--own-site"], "unrecognized arguments: --resolution"),
+        (["process", "raw.png", "--backend", "opencl"], "invalid choice: 'opencl'"),
+        (["plan", "--device", "tx2"], "xavier.*h200"),
+        (["plan", "--size", "12x2048"], "at least 16x16, .*got '12x2048'"),
+        (["plan", "--min-intensity", "3"], r"min_intensity must be in \[0, 2\)"),
+        (["tune"], "--device"),
+    ],
+)
+def test_wrong_usage_returns_2_and_says_what_is_allowed(arguments: List[str], words: str, capsys: Any) -> None:
+    try:
+        code: Any = main(arguments)
+    except SystemExit as stop:  # argparse
+        code = stop.code
+    assert code == 2
+    assert re.search(words, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["replay", "none.mcap", "-o", "out.mcap"], "none.mcap does not exist"),
+        (
+            ["replay", "in.mcap", "-o", "no/where/out.mcap"],
+            "cannot write no/where/out.html: there is no folder no/where\n",
+        ),
+        (["replay", "in.mcap", "-o", "no/where/out.mcap", "--report", "-"], "no/where/out.mcap: there is no folder"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--report", ""], ". is a folder, not a file to write"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--topic", "/x"], "no images on /x"),
+        (["replay", "in.mcap", "--compare", "in.mcap"], "holds no products"),
+        (["process", "none.png"], "none.png"),
+    ],
+)
+def test_failures_return_1_in_one_line(
+    arguments: List[str], words: str, bag: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(bag.parent)
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+    assert names(bag.parent) == ["in.mcap"]
+
+
+ESCAPE = "\x1b]0;owned\x07"
+#: What no option takes: too long, too large, no number, control characters.
+NONSENSE = ["9" * 5000, "-1", "nan", "inf", "1e300", "1e-300", ESCAPE, "x" * 100_000, ""]
+
+
+@pytest.mark.parametrize("value", NONSENSE, ids=[value[:6].strip("\x1b") for value in NONSENSE])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["replay", "raw.npy", "-o", "out.mcap", "--rate={}"],
+        ["replay", "raw.npy", "-o", "out.mcap", "--max-mb={}"],
+        ["replay", "raw.npy", "--compare", "golden.mcap", "--tolerance={}=1"],
+        ["process", "raw.npy", "--threads={}"],
+        ["process", "raw.npy", "--bit-depth={}"],
+        ["process", "raw.npy", "--roi-offset", "{}", "0"],
+        ["process", "raw.npy", "--roi-offset", "0", "{}"],
+        ["process", "raw.npy", "--ssim-stride={}"],
+        ["process", "raw.npy", "--ssim-window={}"],
+        ["process", "raw.npy", "--ssim-sigma={}"],
+        ["process", "raw.npy", "--sensor={}"],
+        ["process", "raw.npy", "--products={}"],
+        ["process", "raw.npy", "{}"],
+        ["plan", "--size={}"],
+        ["plan", "--size={}x{}"],
+        ["kernels", "--arch={}"],
+        ["bench", "node", "--seconds={}"],
+        ["bench", "node", "--rate={}"],
+        ["bench", "node", "--size={}"],
+        ["{}"],
+    ],
+    ids=" ".join,
+)
+def test_values_that_are_none(arguments: List[str], value: str, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    if (arguments[-1], value) == ("--seconds={}", "1e-300"):
+        return  # short, but a time
+    monkeypatch.chdir(tmp_path)
+    np.save("raw.npy", FRAMES[0])
+    try:
+        code: Any = main([word.format(value, value) for word in arguments])
+    except SystemExit as stop:  # argparse
+        code = stop.code
+    assert code == 2
+    said = capsys.readouterr().err
+    assert said.replace("\n", "").isprintable()
+    assert len(said) < 5000
+    assert names(tmp_path) == ["raw.npy"]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e300", "-361", ESCAPE])
+def test_directions_that_are_none(value: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        main(["layout", "raw.npy", f"--polarizer={value}"])
+    assert capsys.readouterr().err.replace("\n", "").isprintable()
+
+
+def test_sizes_that_no_frame_has(capsys: Any) -> None:
+    for size in ("1000000x1000000", "65536x16", "32768x32768"):
+        with pytest.raises(SystemExit):
+            main(["plan", "--size", size])
+        assert "each at most 65535, and 268435456 pixels in all" in capsys.readouterr().err
+    assert main(["plan", "--size", "65535x4096", "--products", "dolp,ssim"]) == 0
+
+
+def test_tolerances_are_numbers(capsys: Any) -> None:
+    for value in ("nan", "inf", "-1", "9" * 5000, ESCAPE):
+        with pytest.raises(SystemExit):
+            main(["replay", "in.mcap", "--compare", "golden.mcap", f"--tolerance=dolp={value}"])
+        assert "expected a number >= 0" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------ what is read is not written
+
+
+def test_replay_does_not_write_over_what_it_reads(bag: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["replay", "in.mcap", "-o", "golden.mcap", "--dtype", "float32", "--report", "-"]) == 0
+    (tmp_path / "params.yaml").write_text("products: {}\n")
+    (tmp_path / "link.mcap").symlink_to("in.mcap")
+    os.link(str(bag), str(tmp_path / "hard.mcap"))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "around").symlink_to(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    against = ["--compare", "golden.mcap"]
+    for arguments in (
+        ["in.mcap", "-o", "in.mcap"],
+        ["in.mcap", "-o", str(bag)],
+        ["in.mcap", "-o", "folder/../in.mcap"],
+        ["in.mcap", "-o", "around/in.mcap"],
+        ["in.mcap", "-o", "link.mcap"],
+        ["link.mcap", "-o", "in.mcap"],
+        ["in.mcap", "-o", "hard.mcap"],
+        ["in.mcap", "-o", "out.mcap", "--report", "in.mcap"],
+        ["in.mcap", *against, "-o", "golden.mcap"],
+        ["in.mcap", *against, "--report", "golden.mcap"],
+        ["in.mcap", *against, "--report", "link.mcap"],
+        ["in.mcap", "--reference", "golden.mcap", "--ssim-mode", "reference", "-o", "golden.mcap"],
+        ["in.mcap", "--params", "params.yaml", "-o", "out.mcap", "--report", "params.yaml"],
+    ):
+        assert main(["replay", *arguments, "--force"]) == 2, arguments
+        assert "would replace an input" in capsys.readouterr().err
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    assert main(["replay", "in.mcap", "-o", "folder/in.mcap", "--force"]) == 0
+
+
+def test_replay_does_not_write_into_what_it_reads(pictures: Path, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "other").symlink_to(pictures)
+    (tmp_path / "elsewhere.mcap").write_bytes(b"")
+    (pictures / "link.mcap").symlink_to(tmp_path / "elsewhere.mcap")
+    before = names(pictures)
+    for source, out in (
+        (pictures, pictures / "out.mcap"),
+        (pictures, tmp_path / "other" / "out.mcap"),
+        (tmp_path / "other", pictures / "below" / "out.mcap"),
+        (pictures, pictures / "link.mcap"),
+    ):
+        assert main(["replay", str(source), "-o", str(out), "--force"]) == 2
+        assert re.search("lies in an input, the folder|would replace an input", capsys.readouterr().err)
+    linked = str(tmp_path / "linked.mcap")
+    os.link(str(pictures / "0.png"), linked)
+    assert main(["replay", str(pictures), "-o", linked, "--force"]) == 2
+    assert names(pictures) == before
+
+
+def test_replay_does_not_write_into_the_folder_of_a_database(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "bag").mkdir()
+    for name in ("metadata.yaml", "in_0.db3"):
+        (tmp_path / "bag" / name).write_text("x")
+    assert main(["replay", str(tmp_path / "bag" / "in_0.db3"), "-o", str(tmp_path / "bag" / "out.mcap")]) == 2
+    assert "lies in an input" in capsys.readouterr().err
+
+
+def test_process_does_not_write_over_its_picture(pictures: Path, capsys: Any) -> None:
+    raw = pictures / "0.png"
+    before = raw.read_bytes()
+    (pictures / "0_intensity.png").symlink_to(raw)
+    arguments = ["process", str(raw), "--products", "intensity", "--dtype", "uint8", "--force", "-o", str(pictures)]
+    assert main(arguments) == 2
+    assert "would replace an input" in capsys.readouterr().err
+    (pictures / "0_intensity.png").unlink()
+    os.link(str(raw), str(pictures / "0_intensity.png"))
+    assert main(arguments) == 2
+    assert raw.read_bytes() == before
+    (pictures / "0_intensity.png").unlink()
+    assert main(arguments) == 0
+    assert raw.read_bytes() == before
+
+
+def test_what_is_no_file_is_not_replaced(pictures: Path, tmp_path: Path, capsys: Any) -> None:
+    os.mkfifo(str(tmp_path / "pipe.mcap"))
+    assert main(["replay", str(pictures), "-o", str(tmp_path / "pipe.mcap"), "--report", "-", "--force"]) == 1
+    assert "is no regular file" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------------------- last errors
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError(), "polar-pipeline: not enough memory\n"),
+        (RecursionError("too deep"), "polar-pipeline: too deep\n"),
+        (OverflowError("too large"), "polar-pipeline: OverflowError: too large\n"),
+        (RuntimeError(f"{ESCAPE} and more"), "polar-pipeline: \\x1b]0;owned\\x07 and more\n"),
+        (cv2.error("no"), "polar-pipeline: error: no\n"),
+    ],
+)
+def test_errors_of_libraries_are_one_line(error: Exception, words: str, capsys: Any, monkeypatch: Any) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr("polar_pipeline.cli.doctor.run_checks", fail)
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().err == words
+
+
+def test_defects_keep_their_traceback(capsys: Any, monkeypatch: Any) -> None:
+    for error in (AssertionError("7"), TypeError("7"), KeyError("7"), ValueError("7")):
+        monkeypatch.setattr("polar_pipeline.cli.doctor.as_text", lambda *_, raised=error: _raise(raised))
+        assert main(["doctor"]) == 1
+        said = capsys.readouterr().err
+        assert "Traceback" in said
+        assert said.endswith(f"this is a defect of polar_pipeline {__version__}; please report the lines above\n")
+    # an AttributeError is one where it is raised here, but not in another package
+    monkeypatch.setattr("polar_pipeline.cli.doctor.run_checks", lambda: [None])
+    assert main(["doctor", "--json"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+    monkeypatch.setattr("polar_pipeline.cli.doctor.run_checks", lambda: _raise(AttributeError("7")))
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().err == "polar-pipeline: AttributeError: 7\n"
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("arguments", [["plan", "--json"], ["doctor"], ["plan", "--help"]])
+def test_a_reader_that_went_away_is_no_error(arguments: List[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "polar_pipeline", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    is_help = arguments[-1] == "--help"  # there, argparse ignores it by itself
+    assert (done.returncode if not is_help else 141, done.stderr) == (141, b"")
+
+
+def test_output_onto_a_full_disk_is_an_error() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "polar_pipeline", "plan"],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, b"polar-pipeline: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_replay_leaves_nothing(number: signal.Signals, code: int, bag: Path, tmp_path: Path) -> None:
+    """A pipe that never delivers stands for a long recording: the signal arrives while the output is open."""
+    script = (
+        "import sys, time\n"
+        "from polar_pipeline import cli\n"
+        "def slow(*_):\n"
+        "    print('running', flush=True)\n"
+        "    time.sleep(60)\n"
+        "cli.replay = slow\n"
+        "sys.exit(cli.main(sys.argv[1:]))\n"
+    )
+    arguments = [sys.executable, "-c", script, "replay", "--backend", "cpu", str(bag), "-o", str(tmp_path / "out.mcap")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        assert any(name.endswith(".part") for name in names(tmp_path))
+        process.send_signal(number)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert "Traceback" not in said
+    assert names(tmp_path) == ["in.mcap"]
+
+
+def test_process_one_picture(pictures: Path, tmp_path: Path, capsys: Any) -> None:
+    raw, out = pictures / "0.png", tmp_path / "out"
+    everything = ["--products", "intensity,stokes,dolp,preview,ssim"]
+    assert main(["process", str(raw), "-o", str(out), *everything]) == 0
+    assert "ssim 0." in capsys.readouterr().out
+    assert names(out) == ["0_dolp.tiff", "0_intensity.png", "0_preview.png", "0_stokes.tiff"]
+    want = Pipeline(products="intensity, dolp, stokes, preview", dtype={"intensity": "uint8"}, backend="cpu")(FRAMES[0])
+    for name in ("dolp.tiff", "intensity.png"):
+        got = cv2.imread(str(out / f"0_{name}"), cv2.IMREAD_UNCHANGED)
+        np.testing.assert_array_equal(got, want[name.split(".")[0]])
+    for name in ("stokes.tiff", "preview.png"):  # in the file the order is ours, cv2.imread gives the other one
+        got = imread(out / f"0_{name}")
+        np.testing.assert_array_equal(got, want[name.split(".")[0]])
+        np.testing.assert_array_equal(cv2.imread(str(out / f"0_{name}"), cv2.IMREAD_UNCHANGED), got[..., ::-1])
+    assert main(["process", str(raw), "-o", str(out), *everything]) == 1
+    assert main(["process", str(raw), "-o", str(out), *everything, "--force", "--format", "npy"]) == 0
+    np.testing.assert_array_equal(np.load(out / "0_stokes.npy"), want["stokes"])
+
+
+def test_layout_of_a_picture(tmp_path: Path, capsys: Any) -> None:
+    path = str(tmp_path / "sheet.png")
+    even = np.array([1, 0, 0.9], np.float32)  # DoLP 0.9 at 45 degrees
+    cv2.imwrite(path, expose(np.broadcast_to(even, (512, 512, 3)), SENSORS["IMX250MZR"]))
+    assert main(["layout", path]) == 0
+    assert capsys.readouterr().out == "no contradiction; a mono frame does not tell odd offsets and flips apart\n"
+    assert main(["layout", path, "--polarizer", "45"]) == 0
+    said = capsys.readouterr().out
+    assert "--roi-offset 0 0: the sheet reads 45.0 degrees, fits 45 degrees" in said
+    assert main(["layout", path, "--polarizer", "90"]) == 1
+    assert re.search("--roi-offset 0 0: the sheet reads 45.0 degrees, does not fit", capsys.readouterr().out)
+    assert main(["layout", path, "--polarizer", "45", "--roi-offset", "1", "0"]) == 1
+    assert "--roi-offset 2 0: the sheet reads 45.0 degrees, fits" in capsys.readouterr().out
+    color = str(tmp_path / "color.png")
+    filters = np.array([60, 120, 90], np.uint8)[np.array(SENSORS["IMX250MYR"].colors)]
+    cv2.imwrite(color, np.tile(filters, (64, 64)))
+    assert main(["layout", color, "--sensor", "IMX250MYR"]) == 0
+    assert main(["layout", color, "--sensor", "IMX250MYR", "--roi-offset", "1", "0"]) == 1
+    assert "raw.roi_offset [0, 0]" in capsys.readouterr().out
+    assert main(["layout", color, "--polarizer", "45"]) == 1
+    assert "no polarizer in view" in capsys.readouterr().err
+
+
+def test_replay_tells_of_quality(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 200, (3, 160, 320)).astype(np.uint8)
+    noise[:, :, :200] = 90  # what is left lies in the right half
+    noise[:, 128:, 200:] = 90
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        for k, image in enumerate(noise[[0, 1, 1, 1, 2]]):
+            sink.write("/images", messages.IMAGE, k + 1, messages.encode_image(k + 1, "cam", "mono8", image))
+    assert main(["replay", str(tmp_path / "in.mcap"), "-o", str(tmp_path / "out.mcap")]) == 0
+    report = (tmp_path / "out.html").read_text(encoding="utf-8")
+    # the map is 80x160: blocks of 64, 64 and 32 columns, of 64 and 16 rows; noise fills the last of the first row
+    assert re.search(r"lowest block.*0\.\d+ in the middle right, at x 144, y 32", report), report
+    assert "3 identical frames in a row" in report
+
+
+def test_options_reach_the_pipeline(tmp_path: Path) -> None:
+    np.save(tmp_path / "raw.npy", (FRAMES[0].astype(np.uint16) << 4) * 16)
+    options = ["--sensor", "0 45 / 135 90", "--resolution", "full", "--demosaic", "bilinear", "--dtype", "float32"]
+    options += ["--bit-depth", "12", "--alignment", "msb", "--roi-offset", "1", "0", "--flip-x", "--threads", "1"]
+    arguments = [
+        "process",
+        str(tmp_path / "raw.npy"),
+        "-o",
+        str(tmp_path),
+        "--format",
+        "npy",
+        "--products",
+        "intensity",
+    ]
+    assert main([*arguments, *options]) == 0
+    pipeline = Pipeline(
+        "0 45 / 135 90",
+        "intensity",
+        resolution="full",
+        demosaic="bilinear",
+        bit_depth=12,
+        alignment="msb",
+        roi_offset=(1, 0),
+        flip=(True, False),
+        backend="cpu",
+    )
+    want = pipeline((FRAMES[0].astype(np.uint16) << 4) * 16)
+    np.testing.assert_array_equal(np.load(tmp_path / "raw_intensity.npy"), want["intensity"])
+
+
+def test_doctor(capsys: Any) -> None:
+    assert main(["doctor"]) == 0
+    assert f"{__version__} in " in capsys.readouterr().out
+    assert main(["doctor", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {"topic": "numpy", "state": "ok", "text": np.__version__} in rows
+
+
+def test_module_is_the_tool() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "polar_pipeline", "--version"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    assert done.stdout.strip() == f"polar-pipeline {__version__}"
+
+
+def test_plan_prints_what_was_fused_and_what_it_takes(capsys: Any) -> None:
+    arguments = ["--sensor", "IMX250MYR", "--products", "intensity,dolp,preview,ssim", "--device", "xavier"]
+    assert main(["plan", *arguments]) == 0
+    text = capsys.readouterr().out
+    for words in (
+        r"stokes_planes +S0, S1, S2\n +computed once for dolp, preview, ssim",
+        r"launch polarization\n +computes +angles, grey, .*ssim_pair",
+        r"together +all of it starts from the mosaic",
+        r"mosaic -> intensity, dolp, preview, ssim_pair",
+        r"shared +\d+ of 49152 bytes a block",
+        r"reads +5013504 bytes",
+        rf"writes +{1224 * 1024 * (3 + 4 + 3 + 4)} bytes",
+        r"memory +[\d.]+ us at 85% of 137 GB/s",
+        r"arithmetic +[\d.]+ us: \d+ operations at 1024 a clock and 1377 MHz take [\d.]+ us, with every scheduler busy",
+        r"time +[\d.]+ us predicted",
+        r"launch ssim\n(.*\n)*.*ssim_map looks at neighbours in ssim_pair",
+        r"launch ssim\n(.*\n)*.*schedule +ssim, window in registers: threads \d+",
+    ):
+        assert re.search(words, text), words
+
+
+def test_plan_says_what_ssim_reads_and_why(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["plan", "--products", "intensity,dolp,aolp,ssim", "--dtype", "uint8", "--device"]
+    assert main([*arguments, "xavier"]) == 0
+    said = r"source +float16; .*stored and read: [\d.]+ us, from the mosaic.*; xavier does not cache host memory, so it"
+    assert re.search(said, capsys.readouterr().out)
+    monkeypatch.setitem(DEVICES, "xavier", DEVICES["xavier"]._replace(maps_host=False))
+    assert main([*arguments, "xavier"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"mosaic -> intensity, dolp, aolp\n", text)
+    assert re.search(r"launch ssim\n +computes +angles.*\n +together +it starts from the mosaic again", text)
+    assert re.search(r"mosaic -> ssim\n +source +mosaic; .*stored nowhere: [\d.]+ us, stored and read: [\d.]+ us", text)
+    assert main([*arguments, "orin"]) == 0
+    assert re.search(r"source +float16; .*stored and read: [\d.]+ us, from the mosaic", capsys.readouterr().out)
+    assert main([*arguments, "xavier", "--ssim-mode", "temporal"]) == 0
+    assert "source     float16; ssim from the mosaic needs ssim_mode consistency" in capsys.readouterr().out
+
+
+def test_plan_for_programs(capsys: Any) -> None:
+    assert main(["plan", "--json", "--device", "orin", "--bit-depth", "12", "--size", "640x480", "--own-site"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["device"]["arch"] == "sm_87"
+    assert shown["size"] == [640, 480]
+    assert shown["work"].startswith("mono half own-site u16 fp32 intensity:uint8+dolp:float32")
+    assert [launch["name"] for launch in shown["launches"]] == ["polarization", "ssim"]
+    assert shown["bytes"]["read"] == 2 * 640 * 480
+    assert 0 < shown["schedule"]["shared_bytes"] <= 163 * 1024
+    parts = shown["predicted"]
+    slower = max(parts["memory_us"], parts["arithmetic_us"])
+    assert parts["us"] == pytest.approx(slower + parts["waiting_us"] + parts["launch_us"])
+    assert shown["ssim"]["schedule"]["kernel"] == "ssim"
+    assert 0 < shown["ssim"]["predicted"]["us"] < 100
+
+
+def test_plan_says_what_does_not_fit(capsys: Any, monkeypatch: Any) -> None:
+    small = DEVICES["xavier"]._replace(shared_per_block=1000)
+    monkeypatch.setitem(DEVICES, "xavier", small)
+    assert main(["plan", "--device", "xavier"]) == 1
+    assert re.search(r"polarization needs \d+ bytes for angles of shared memory.*1000", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("missing", ["cupy", "kernel_tuner"])
+def test_tune_says_what_is_missing(missing: str, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert main(["tune", "--device", "xavier"]) == 1
+    assert "needs CuPy and Kernel Tuner" in capsys.readouterr().err
+
+
+def test_play_without_ros_says_so(pictures: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "rclpy", None)
+    monkeypatch.delitem(sys.modules, "polar_pipeline.ros.play", raising=False)
+    assert main(["play", str(pictures)]) == 1
+    assert "needs ROS 2" in capsys.readouterr().err
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize("topic", ["bad topic", ""])
+def test_play_to_what_is_no_topic(topic: str, pictures: Path, capsys: Any) -> None:
+    pytest.importorskip("rclpy")
+    assert main(["play", str(pictures), "--to", topic]) == 1
+    assert "is no topic's name" in capsys.readouterr().err
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize("kind", ["bag", "pictures"])
+def test_play_publishes_into_ros(kind: str, request: Any, monkeypatch: Any) -> None:
+    """A player in its own process, a plain subscriber here."""
+    rclpy = pytest.importorskip("rclpy")
+    from rclpy.executors import SingleThreadedExecutor
+    from rclpy.qos import QoSProfile, ReliabilityPolicy
+    from sensor_msgs.msg import Image
+
+    domain = random.randint(1, 100)
+    monkeypatch.setenv("ROS_DOMAIN_ID", str(domain))
+    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    source = request.getfixturevalue(kind)
+    context = rclpy.Context()
+    rclpy.init(context=context, domain_id=domain)
+    got: List[messages.ImageMessage] = []
+    try:
+        node = rclpy.create_node("listener", context=context)
+        executor = SingleThreadedExecutor(context=context)
+        executor.add_node(node)
+        qos = QoSProfile(depth=50, reliability=ReliabilityPolicy.RELIABLE)
+        node.create_subscription(
+            Image, "/cam/image_raw", lambda cdr: got.append(messages.decode_image(cdr)), qos, raw=True
+        )
+        arguments = ["play", str(source), "--to", "/cam/image_raw", "--rate", "50", "--loop", "--wait", "30"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "polar_pipeline", *arguments],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while len(got) < 7 and time.monotonic() < deadline and process.poll() is None:
+                executor.spin_once(timeout_sec=0.1)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
+            process.wait()
+    finally:
+        rclpy.shutdown(context=context)
+    assert len(got) >= 7, said
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    first = next(k for k in range(3) if np.array_equal(messages.to_raw(got[0]).mosaic, FRAMES[k]))
+    for k, image in enumerate(got):
+        np.testing.assert_array_equal(messages.to_raw(image).mosaic, FRAMES[(first + k) % 3])
+    stamps = [image.stamp_ns for image in got]
+    if kind == "bag":
+        assert stamps == [(first + k) % 3 + 1 for k in range(len(got))]
+    else:
+        assert stamps == sorted(stamps)
+        assert stamps[0] > 10**18  # the clock's

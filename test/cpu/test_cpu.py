@@ -1,0 +1,421 @@
+"""The CPU backend against the float64 reference, within the error bounds of the design."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import REAL_FRAMES, real_frame
+
+from polar_pipeline import Pipeline, RawFrame, reference
+from polar_pipeline.cpu import demosaic, native, strips
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.mosaic import SENSORS
+
+
+@pytest.fixture(autouse=True, params=["compiled", "opencv"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways of the CPU backend: its own compiled kernels, and OpenCV."""
+    monkeypatch.setenv(native.VARIABLE, request.param)
+    if request.param == "compiled":
+        try:
+            native.find_compiler()
+        except native.NativeError as err:
+            pytest.skip(str(err))
+        native.find_library()  # raises what the backend would be silent about
+    return str(request.param)
+
+
+#: float32 planes carry about seven digits; sums of some thirty terms near 1 stay within this.
+FLOAT_NOISE = 2e-5
+DOLP_BOUND = 2e-3
+AOLP_BOUND = np.deg2rad(0.5)
+SSIM_BOUND = 1e-3
+
+
+def random_frame(shape: Tuple[int, int], bits: int, seed: int = 0) -> RawFrame:
+    """Smooth noise over the whole range, so that some pixels are black, some saturated."""
+    image = cv2.GaussianBlur(np.random.default_rng(seed).random(shape), (5, 5), 1.0)
+    image = (image - image.min()) / (image.max() - image.min())
+    top = (1 << bits) - 1
+    return RawFrame(np.rint(image * top).astype(np.uint8 if bits == 8 else np.uint16), top)
+
+
+def compare(frame: RawFrame, **options: Any) -> None:
+    """Every product of the CPU backend lies within the error bounds around the reference's."""
+    pipeline = Pipeline(products=tuple(PRODUCTS), **options, backend="cpu")
+    sensor = pipeline.options.sensor.seen(pipeline.options.roi_offset, pipeline.options.flip, frame.mosaic.shape)
+    truth = reference.run(frame, sensor, pipeline.plan, pipeline.options)
+    floats = pipeline.options._replace(dtypes=("float32",) * len(PRODUCTS))
+    exact = reference.run(frame, sensor, pipeline.plan, floats)
+    out = pipeline(frame)
+    assert out.invalid == truth["invalid"]
+    np.testing.assert_allclose(out.blocks, truth["blocks"], rtol=0, atol=SSIM_BOUND)
+    for name, got in out.items():
+        want = truth[name]
+        assert got.shape == want.shape, name
+        if got.dtype == np.uint8:
+            error = np.abs(got.astype(int) - want.astype(int))
+            if name == "aolp":
+                error = np.minimum(error, 256 - error)
+                error = error[exact["dolp"] >= 0.05]  # below, the angle is noise
+            assert error.max(initial=0) <= 1, name
+            continue
+        assert np.array_equal(np.isnan(got), np.isnan(want)), name
+        error = np.abs(got - want)
+        if name == "aolp":
+            error = np.minimum(error, np.pi - error)[exact["dolp"] >= 0.05]
+            assert got[~np.isnan(got)].min(initial=0) >= 0
+            assert got[~np.isnan(got)].max(initial=0) < np.pi
+            bound = AOLP_BOUND
+        elif name == "dolp":
+            error, bound = error[exact["stokes"][..., 0] >= 0.1], DOLP_BOUND
+        else:
+            bound = SSIM_BOUND if name.startswith("ssim") else FLOAT_NOISE
+        assert np.nan_to_num(error).max(initial=0) <= bound, name
+
+
+CASES = list(
+    itertools.product(
+        ("IMX250MZR", "IMX250MYR"), ("half", "full"), ("bilinear", "gradient", "adaptive", "auto"), ("float32", "uint8")
+    )
+)
+
+
+@pytest.mark.parametrize(("sensor", "resolution", "demosaic", "dtype"), CASES)
+@pytest.mark.parametrize("shape", [(64, 48), (67, 53), (16, 16)])
+@pytest.mark.parametrize("bits", [8, 12])
+def test_matches_reference(
+    sensor: str, resolution: str, demosaic: str, dtype: str, shape: Tuple[int, int], bits: int
+) -> None:
+    compare(random_frame(shape, bits), sensor=sensor, resolution=resolution, demosaic=demosaic, dtype=dtype)
+
+
+#: Bit depth, alignment and seed of random frames of 16-bit numbers.
+WORDS = {"bits": st.integers(8, 16), "alignment": st.sampled_from(["lsb", "msb"]), "seed": st.integers(0, 2**32)}
+
+
+def random_words(shape: Tuple[int, int], full_scale: int, seed: int) -> np.ndarray:
+    """Smooth noise, a fifth of it above full scale, and single pixels anywhere in 16 bits."""
+    rng = np.random.default_rng(seed)
+    words = random_frame(shape, 16, seed).mosaic * (1.25 * full_scale / 65535)
+    anywhere = rng.random(shape) < 0.02
+    words[anywhere] = rng.choice([0, full_scale, full_scale + 1, 65535, *rng.integers(0, 65536, 4)], anywhere.sum())
+    return np.clip(words, 0, 65535).astype(np.uint16)
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+@pytest.mark.parametrize(
+    ("resolution", "demosaic", "co_sited"),
+    [
+        *(("half", method, True) for method in ("bilinear", "gradient", "adaptive")),
+        *(("half", method, False) for method in ("auto", "bilinear")),
+        *(("full", method, True) for method in ("bilinear", "gradient", "adaptive")),
+    ],
+)
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(**WORDS)
+def test_numbers_above_full_scale_mean_full_scale(
+    sensor: str, resolution: str, demosaic: str, co_sited: bool, bits: int, alignment: str, seed: int
+) -> None:
+    options: Dict[str, Any] = {"sensor": sensor, "resolution": resolution, "demosaic": demosaic, "co_sited": co_sited}
+    pipeline = Pipeline(**options, bit_depth=bits, alignment=alignment, backend="cpu")
+    frame = RawFrame(random_words((35, 38), pipeline.options.full_scale, seed), pipeline.options.full_scale)
+    before = frame.mosaic.copy()
+    for dtype in ("float32", "uint8"):
+        compare(frame, **options, dtype=dtype)
+    np.testing.assert_array_equal(frame.mosaic, before)  # raw numbers stay as they came
+    # the frame that a camera with a limiter would have sent
+    limited = np.minimum(frame.mosaic, frame.full_scale).astype(np.uint16)
+    got, want = pipeline(frame), pipeline(RawFrame(limited, frame.full_scale))
+    assert got.invalid == want.invalid
+    for name, image in want.items():
+        np.testing.assert_array_equal(got[name], image, err_msg=name)
+
+
+def test_bytes_above_full_scale_mean_full_scale() -> None:
+    raw = random_frame((40, 1100), 8).mosaic
+    for options in ({}, {"co_sited": False}, {"resolution": "full", "demosaic": "gradient"}, {"sensor": "IMX250MYR"}):
+        compare(RawFrame(raw, 180), **options)
+
+
+@pytest.mark.parametrize("mode", ["temporal", "reference"])
+def test_similarity_of_numbers_above_full_scale(mode: str) -> None:
+    frames = [RawFrame(random_words((64, 80), 4095, seed), 4095) for seed in range(2)]
+    limited = [RawFrame(np.minimum(frame.mosaic, 4095).astype(np.uint16), 4095) for frame in frames]
+    found = []
+    for pair in (frames, limited):
+        pipeline = Pipeline(products=("ssim_map", "ssim"), ssim_mode=mode, backend="cpu")
+        other = np.full((32, 40), 0.5, np.float32) if mode == "reference" else None
+        found.append([pipeline(frame, reference=other)["ssim_map"] for frame in pair])
+    np.testing.assert_array_equal(found[0], found[1])
+    assert not np.isnan(found[0][1]).any()
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR", "0 45 / 135 90"])
+@pytest.mark.parametrize("offset", [(0, 0), (1, 0), (2, 3)])
+@pytest.mark.parametrize("flip", [(False, False), (True, False), (True, True)])
+def test_matches_reference_for_any_layout(sensor: str, offset: Tuple[int, int], flip: Tuple[bool, bool]) -> None:
+    for resolution, co_sited in (("half", True), ("half", False), ("full", True)):
+        frame = random_frame((36, 31), 8)
+        compare(frame, sensor=sensor, resolution=resolution, co_sited=co_sited, roi_offset=offset, flip=flip)
+
+
+@pytest.mark.parametrize("bits", [8, 10, 16])
+@pytest.mark.parametrize("products", [(name,) for name in PRODUCTS] + [("intensity", "dolp", "aolp"), ("dolp", "ssim")])
+def test_products_alone_equal_products_together(products: Tuple[str, ...], bits: int) -> None:
+    """What is computed does not depend on what else is; rows of several pieces, of odd length."""
+    frame = random_frame((34, 2075), bits)
+    together, alone = (
+        Pipeline(products=tuple(PRODUCTS), backend="cpu")(frame),
+        Pipeline(products=products, backend="cpu")(frame),
+    )
+    for name in products:
+        np.testing.assert_array_equal(alone[name], together[name], err_msg=name)
+    assert alone.invalid[0] == together.invalid[0] > 0
+
+
+@pytest.mark.parametrize("shape", [(34, 2075), (150, 1030), (16, 2049)])
+@pytest.mark.parametrize(("bits", "full_scale"), [(8, 255), (8, 200), (12, 4095), (16, 65535)])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_matches_reference_on_long_rows(shape: Tuple[int, int], bits: int, full_scale: int, dtype: str) -> None:
+    frame = RawFrame(random_frame(shape, bits).mosaic, full_scale)
+    compare(frame, dtype=dtype)
+    compare(frame, dtype=dtype, co_sited=False, min_intensity=0.0)
+
+
+@pytest.mark.parametrize("layout", ["padded rows", "every second column", "upside down", "odd address"])
+def test_frames_of_any_layout_in_memory(layout: str) -> None:
+    mosaic = random_frame((40, 50), 12).mosaic
+    if layout == "padded rows":
+        view = np.full((40, 64), 9999, np.uint16)[:, 3:53]
+    elif layout == "every second column":
+        view = np.full((40, 100), 9999, np.uint16)[:, ::2]
+    elif layout == "upside down":
+        view = np.empty((40, 50), np.uint16)[::-1]
+    else:
+        view = np.empty(mosaic.nbytes + 1, np.uint8)[1:].view(np.uint16).reshape(40, 50)
+    view[...] = mosaic
+    compare(RawFrame(view, 4095))
+
+
+def test_error_of_the_arctangent(way: str) -> None:
+    angles = np.linspace(0, np.pi, 4096, endpoint=False)
+    truth = np.stack([np.ones_like(angles), 0.9 * np.cos(2 * angles), 0.9 * np.sin(2 * angles)], -1).reshape(64, 64, 3)
+    raw = expose(np.repeat(np.repeat(truth, 2, 0), 2, 1).astype(np.float32), SENSORS["IMX250MZR"], 16)
+    pipeline = Pipeline(products=("stokes", "aolp"), co_sited=False, backend="cpu")
+    out = pipeline(raw)
+    vector = out["stokes"].astype(float)
+    error = np.abs(out["aolp"] - reference.aolp(vector))
+    bound = {"compiled": 1e-3, "opencv": 0.01}[way]  # the series' own 0.0007 degrees; OpenCV's is coarser
+    assert np.rad2deg(np.minimum(error, np.pi - error).max()) < bound
+
+
+def test_equal_images_are_alike_to_the_last_bit(way: str) -> None:
+    image = random_frame((70, 650), 8).mosaic.astype(np.float32) / 255
+    raw = np.repeat(np.repeat(np.rint(255 * image).astype(np.uint8), 2, 0), 2, 1)  # no polarization anywhere
+    out = Pipeline(products=("ssim_map", "ssim"), co_sited=False, backend="cpu")(raw)
+    if way == "compiled":
+        assert np.array_equal(out["ssim_map"], np.ones_like(image))
+    np.testing.assert_allclose(out["ssim"], 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 8])
+@pytest.mark.parametrize(("window", "sigma"), [(11, 1.5), (3, 0.5), (15, 5.0)])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_similarity_of_any_window_and_stride(stride: int, window: int, sigma: float, dtype: str) -> None:
+    window_options = {"ssim_stride": stride, "ssim_window": window, "ssim_sigma": sigma}
+    for shape in ((16, 16), (291, 331)):  # the smallest, where windows are larger than the map; more than one block
+        compare(random_frame(shape, 8), **window_options, dtype=dtype)
+
+
+@pytest.mark.parametrize("products", [("intensity",), ("angle_45", "dolp"), ("ssim",)])
+def test_saturated_pixels_are_counted_for_any_product(products: Tuple[str, ...]) -> None:
+    raw = np.full((32, 32), 100, np.uint8)
+    raw[4, 5] = raw[5, 4] = raw[20, 20] = 255  # two superpixels
+    raw[10:12, 10:12] = 0  # one dark superpixel, whose neighbours are not
+    out = Pipeline(products=products, co_sited=False, backend="cpu")(raw)
+    assert out.invalid == (2, int("dolp" in products))
+
+
+@pytest.mark.parametrize("name", REAL_FRAMES)
+@pytest.mark.parametrize(("resolution", "demosaic"), [("half", "auto"), ("full", "adaptive"), ("full", "gradient")])
+def test_matches_reference_on_real_frames(name: str, resolution: str, demosaic: str) -> None:
+    raw = real_frame(name)[512:1024, 600:1200]
+    compare(RawFrame(np.ascontiguousarray(raw), 255), resolution=resolution, demosaic=demosaic)
+
+
+# Neither the number of threads nor where a strip ends may show. It would where a library computes the last pixels of an
+# array in another way than the others, or takes a strip as a whole. What OpenCV does depends on the machine; without
+# its optimized code it does on x86-64 some of what it does on arm64.
+
+
+def results(frames: Sequence[RawFrame], strip_rows: int, threads: int, **options: Any) -> List[Dict[str, bytes]]:
+    """Every product of frames, with the counts and the blocks, as bytes: NaN and zeros have to be the same, too.
+
+    Args:
+        frames: One after the other, of one size.
+        strip_rows: Rows of the output to a strip; the backend rounds them to a multiple of four, and for SSIM of 64.
+        threads: To work on.
+        **options: The pipeline's.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        pipeline = Pipeline(**options, products=tuple(PRODUCTS), threads=threads, backend="cpu")
+        size = pipeline.options.output_size(frames[0].mosaic.shape)
+        patch.setattr(strips, "STRIP_PIXELS", strip_rows * size[1])
+        reference = np.linspace(0, 1, size[0] * size[1], dtype=np.float32).reshape(size)
+        given = {"reference": reference} if options.get("ssim_mode") == "reference" else {}
+        found = []
+        for frame in frames:
+            out = pipeline(frame, **given)
+            found.append({name: np.ascontiguousarray(image).tobytes() for name, image in out.items()})
+            found[-1].update(invalid=repr(out.invalid).encode(), blocks=out.blocks.tobytes())
+        pipeline.close()
+    return found
+
+
+def check_same(frames: Sequence[RawFrame], strip_rows: int, threads: int, **options: Any) -> None:
+    """The same bits from strips and threads as from one strip on one thread."""
+    whole = results(frames, 1 << 16, 1, **options)
+    for got, want in zip(results(frames, strip_rows, threads, **options), whole):
+        assert [name for name in want if got[name] != want[name]] == []
+
+
+@pytest.fixture(params=[True, False], ids=["optimized", "plain"])
+def _optimized(request: pytest.FixtureRequest) -> Iterator[None]:
+    """OpenCV with its optimized code, and without."""
+    before = cv2.useOptimized()
+    cv2.setUseOptimized(request.param)
+    yield
+    cv2.setUseOptimized(before)
+
+
+@pytest.mark.usefixtures("_optimized")
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+@pytest.mark.parametrize("resolution", ["half", "full"])
+@pytest.mark.parametrize("demosaic", ["bilinear", "gradient", "adaptive"])
+def test_strips_and_threads_do_not_show(sensor: str, resolution: str, demosaic: str) -> None:
+    frame = random_frame((202, 150), 8)  # more than one row of blocks
+    check_same([frame], 1, 3, sensor=sensor, resolution=resolution, demosaic=demosaic)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    shape=st.tuples(st.integers(16, 170), st.integers(16, 90)),
+    strip_rows=st.integers(1, 70),
+    threads=st.integers(1, 4),
+    bits=st.sampled_from([8, 10, 16]),
+    optimized=st.booleans(),
+    options=st.fixed_dictionaries(
+        {
+            "sensor": st.sampled_from(["IMX250MZR", "IMX250MYR"]),
+            "resolution": st.sampled_from(["half", "full"]),
+            "demosaic": st.sampled_from(["bilinear", "gradient", "adaptive"]),
+            "co_sited": st.booleans(),
+            "dtype": st.sampled_from(["float32", "uint8"]),
+            "flip": st.tuples(st.booleans(), st.booleans()),
+            "ssim_mode": st.sampled_from(["consistency", "temporal", "reference"]),
+            "ssim_stride": st.integers(1, 3),
+            "ssim_window": st.sampled_from([3, 11, 15]),
+        }
+    ),
+    seed=st.integers(0, 2**32),
+)
+def test_strips_and_threads_do_not_show_for_any_options(
+    shape: Tuple[int, int],
+    strip_rows: int,
+    threads: int,
+    bits: int,
+    optimized: bool,
+    options: Dict[str, Any],
+    seed: int,
+) -> None:
+    frames = [random_frame(shape, bits, seed + k) for k in range(2)]
+    before = cv2.useOptimized()
+    cv2.setUseOptimized(optimized)
+    try:
+        check_same(frames, strip_rows, threads, **options)
+    finally:
+        cv2.setUseOptimized(before)
+
+
+@pytest.mark.usefixtures("_optimized")
+@pytest.mark.parametrize("method", ["bilinear", "mhc", "weighted"])
+@pytest.mark.parametrize("shape", [(48, 60), (51, 63)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_colours_do_not_depend_on_pixels_beyond_the_halo(method: str, shape: Tuple[int, int], axis: int) -> None:
+    """Another scene from row or column 24 on changes not one bit of what is farther than `COLOR_HALO` from it."""
+    mosaic, changed = np.random.default_rng(5).random((2, *shape)).astype(np.float32)
+    changed.swapaxes(0, axis)[:24] = mosaic.swapaxes(0, axis)[:24]
+    end = 24 - 2 * demosaic.COLOR_HALO[method]
+    for one, other in zip(*(demosaic.debayer(method, z, SENSORS["IMX250MYR"]) for z in (mosaic, changed))):
+        np.testing.assert_array_equal(one.swapaxes(0, axis)[:end], other.swapaxes(0, axis)[:end])
+        assert not np.array_equal(one, other)
+
+
+def test_output_arrays_are_reused_only_when_dropped() -> None:
+    pipeline = Pipeline(products=("dolp", "aolp"), backend="cpu")
+    frames = [random_frame((64, 64), 8, seed) for seed in range(4)]
+    kept = pipeline(frames[0])
+    view = kept["dolp"][1:]
+    before = view.copy()
+    del kept
+    later = [pipeline(frame) for frame in frames[1:]]
+    np.testing.assert_array_equal(view, before)
+    again = [Pipeline(products=("dolp", "aolp"), backend="cpu")(frame) for frame in frames[1:]]
+    for one, two in zip(later, again):
+        np.testing.assert_array_equal(one["dolp"], two["dolp"])
+
+
+def test_pipelines_do_not_leak_threads() -> None:
+    frame = random_frame((32, 32), 8)
+    before = threading.active_count()
+    for _ in range(5):
+        pipeline = Pipeline(threads=2, backend="cpu")
+        pipeline(frame)
+        pipeline.close()
+    assert threading.active_count() <= before  # threads of earlier tests may end meanwhile
+
+
+def test_temporal_and_reference_modes() -> None:
+    frames = [random_frame((64, 64), 8, seed) for seed in range(2)]
+    value: Dict[int, np.ndarray] = {}
+    for k, frame in enumerate(frames):
+        value[k] = Pipeline(products=("intensity",), backend="cpu")(frame)["intensity"]
+    want = reference.ssim_map(value[1].astype(float), value[0].astype(float))
+
+    temporal = Pipeline(products=("ssim_map", "ssim"), ssim_mode="temporal", backend="cpu")
+    assert np.isnan(temporal(frames[0])["ssim"])
+    np.testing.assert_allclose(temporal(frames[1])["ssim_map"], want, atol=SSIM_BOUND)
+    assert float(temporal(frames[1])["ssim"]) == pytest.approx(1.0, abs=1e-6)  # a frozen camera
+    temporal.reset()
+    assert np.isnan(temporal(frames[0])["ssim"])
+
+    against = Pipeline(products=("ssim_map", "ssim"), ssim_mode="reference", backend="cpu")
+    out = against(frames[1], reference=value[0])
+    np.testing.assert_allclose(out["ssim_map"], want, atol=SSIM_BOUND)
+    assert float(out["ssim"]) == pytest.approx(want.mean(), abs=1e-6)
+
+
+def test_what_has_no_similarity_is_0_in_bytes(way: str) -> None:
+    """Around a NaN the map is NaN, which bytes cannot say: 0, as the display encoding has it."""
+    one, other = np.random.default_rng(1).random((2, 64, 80)).astype(np.float32)
+    other[20, 30] = np.nan
+    floats, got = np.empty((64, 80), np.float32), np.empty((64, 80), np.uint8)
+    with ThreadPoolExecutor(1) as pool:
+        kernels = native.Kernels(native.find_library(), pool, 1) if way == "compiled" else None
+        for image in (floats, got):
+            strips.compare(pool, one, other, {"ssim_map": image}, kernels=kernels)
+    unknown = np.isnan(floats)
+    np.testing.assert_array_equal(np.argwhere(unknown)[[0, -1]], [[15, 25], [25, 35]])  # eleven taps each way
+    assert not got[unknown].any()
+    want = np.rint(255 * np.clip(floats[~unknown], 0, 1))
+    np.testing.assert_allclose(got[~unknown], want, atol=1)  # a half may go either way

@@ -1,0 +1,242 @@
+"""Which schedule a launch takes: measured before predicted, and the files of what was measured."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+import pytest
+
+from polar_pipeline.cuda.model import tuned as choice
+from polar_pipeline.cuda.model.device import DEVICES, Device, get_device
+from polar_pipeline.cuda.model.partition import Partition, partitions
+from polar_pipeline.cuda.model.schedule import KERNELS, Schedule, ScheduleError
+from polar_pipeline.cuda.model.ssim import Similarity, similarity_of
+from polar_pipeline.cuda.model.tuned import (
+    AnyWork,
+    Measured,
+    candidates,
+    choose,
+    keep,
+    predict,
+    tuned,
+    tuned_path,
+    work_key,
+)
+from polar_pipeline.cuda.model.work import Work, work_of
+from polar_pipeline.options import make_options
+from polar_pipeline.plan import make_plan
+
+XAVIER, H200 = (get_device(name) for name in ("xavier", "h200"))
+SIZE = (2448, 2048)
+LIVE = "intensity,dolp,aolp,preview"
+
+
+def make(
+    products: str = "intensity,dolp,aolp", raw_format: str = "u8", size: Tuple[int, int] = SIZE, **options: Any
+) -> Work:
+    return work_of(make_options(products=products, dtype="uint8", **options), raw_format, size)
+
+
+def compared(products: str = "ssim_map,ssim", size: Tuple[int, int] = SIZE, **values: Any) -> Similarity:
+    options = make_options(products=products, dtype="uint8", **values)
+    return similarity_of(work_of(options, "u8", size), make_plan(options.products), options)
+
+
+@pytest.mark.parametrize(
+    ("work", "key"),
+    [
+        (make(), "mono half bilinear u8 fp16 intensity:uint8+dolp:uint8+aolp:uint8"),
+        (
+            make("stokes", "12p", sensor="IMX250MYR", co_sited=False),
+            "color half own-site mhc 12p fp32 stokes:float32",
+        ),
+        (make("ssim", resolution="full"), "mono full adaptive u8 fp16 sums:float16"),
+        (compared(), "ssim float16 to uint8, 11 taps"),
+        (compared("ssim", ssim_stride=2, ssim_window=7), "ssim float16 to means only, 7 taps, stride 2"),
+    ],
+)
+def test_work_key(work: AnyWork, key: str) -> None:
+    assert work_key(work) == key
+
+
+@pytest.fixture(name="file")
+def fixture_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a device on which nothing was measured."""
+    path = tmp_path / "tuned" / "xavier.json"
+    monkeypatch.setattr(choice, "tuned_path", lambda _: path)
+    return path
+
+
+def slowest(work: AnyWork, device: Device) -> Schedule:
+    """What no prediction takes."""
+    return max(candidates(work, device), key=lambda schedule: predict(work, schedule, device).us)
+
+
+WORKS = pytest.mark.parametrize("work", [make(), compared()], ids=["polarization", "ssim"])
+
+
+@WORKS
+def test_a_measured_schedule_wins_for_its_size(file: Path, work: AnyWork) -> None:
+    assert tuned(work, XAVIER) is None
+    predicted, measured = choose(work, XAVIER), slowest(work, XAVIER)
+    assert measured != predicted
+    keep(work, XAVIER, Measured(measured, 2.5))
+    assert choose(work, XAVIER) == measured
+    assert tuned(work, XAVIER) == Measured(measured, 2.5)
+    assert tuned(work._replace(height=work.height // 2), XAVIER) is None
+    keep(work, XAVIER, Measured(predicted, 2.25))  # another day
+    assert tuned(work, XAVIER) == Measured(predicted, 2.25)
+    assert len(json.loads(file.read_text(encoding="utf-8"))) == 1
+
+
+@WORKS
+def test_a_measured_schedule_that_does_not_hold_is_passed_over(file: Path, work: AnyWork) -> None:
+    wrong = Schedule(*slowest(work, XAVIER)[:3], tile_x=100_000, tile_y=64, rows=16)
+    keep(work, XAVIER, Measured(wrong, 1.0))
+    assert str(wrong.tile_x) in file.read_text(encoding="utf-8")
+    assert tuned(work, XAVIER) is None
+    assert choose(work, XAVIER) in candidates(work, XAVIER)
+
+
+def test_what_was_measured_before_is_kept(file: Path) -> None:
+    rows: List[AnyWork] = [make(), compared(), make("dolp")]
+    for us, work in enumerate(rows):
+        keep(work, XAVIER, Measured(choose(work, XAVIER), us))
+    found = [tuned(work, XAVIER) for work in rows]
+    assert [row.us for row in found if row is not None] == [0, 1, 2]
+    assert [path.name for path in file.parent.iterdir()] == [file.name]  # nothing half written is left
+
+
+def entry(**changes: Any) -> str:
+    """A file of one measured schedule, with some of its values changed."""
+    schedule = {"kernel": "tile", "window": "tile", "threads": 64, "tile_x": 8}
+    return json.dumps([{"work": "x", "size": [1, 2], "schedule": schedule, "us": 1, **changes}])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[1]",
+        '[{"work": "x"}]',
+        '[{"work": "x", "size": [1, 2], "schedule": {"y": 1}, "us": 1}]',
+        '[{"work": "x", "size": [1, 2], "schedule": {"kernel": "tile", "window": "tile", "threads": null}, "us": 1}]',
+        '[{"work": "x", "size": [1, 2], "schedule": {"kernel": "tile", "window": "tile", "threads": 64.0}, "us": 1}]',
+        "{}",
+        "5",
+        "[" * 100_000,
+        "[" + "9" * 500_000 + "]",
+        entry(work=5),
+        entry(work=[]),
+        entry(size=[1]),
+        entry(size="12"),
+        entry(size=[True, 2]),
+        entry(size=[1.5, 2]),
+        entry(size=[10**9, 2]),
+        entry(us="1"),
+        entry(us=True),
+        entry(us=math.nan),
+        entry(us=math.inf),
+        entry(us=10**900),
+        entry(us=-1),
+        entry(schedule=[]),
+        entry(schedule={"kernel": 1, "window": "tile", "threads": 64, "tile_x": 8}),
+        entry(schedule={"kernel": "tile", "window": [], "threads": 64, "tile_x": 8}),
+        entry(schedule={"kernel": "tile", "window": "tile", "threads": 64, "tile_x": 10**900}),
+        entry(schedule={"kernel": "tile", "window": "tile", "threads": True, "tile_x": 8}),
+        entry(schedule={"kernel": "tile", "window": "tile", "threads": 64, "tile_x": 8, "more": 1}),
+        entry()[:-3] + ', "us": 2}]',
+    ],
+    ids=lambda text: text[:60],
+)
+def test_a_broken_file_is_an_error_and_stays(file: Path, text: str) -> None:
+    file.parent.mkdir()
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ScheduleError, match=r"xavier\.json is no list of tuned schedules") as caught:
+        choose(make(), XAVIER)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 800
+    with pytest.raises(ScheduleError, match=r"xavier\.json is no list of tuned schedules"):
+        keep(make(), XAVIER, Measured(Schedule("tile", "tile", 128, 16, 16), 1.0))
+    assert file.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.timeout(60)
+def test_what_is_no_file_is_an_error(file: Path) -> None:
+    file.parent.mkdir()
+    os.mkfifo(file)
+    with pytest.raises(ScheduleError, match="no regular file"):
+        choose(make(), XAVIER)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ScheduleError, match="no regular file"):
+        choose(make(), XAVIER)
+
+
+@pytest.mark.parametrize("sizes", [(0, 0, 0, 0, 0), (1 << 20,) * 5, (32, 0, 0, 1, 1), (64, 7, 3, 2, 1)])
+@pytest.mark.parametrize(("kernel", "window"), [("tile", "tile"), ("tile", "no"), ("no", "tile"), ("ssim", "tensor")])
+def test_a_schedule_of_no_sense_is_passed_over(file: Path, kernel: str, window: str, sizes: Tuple[int, ...]) -> None:
+    works: List[AnyWork] = [make(), make(resolution="full"), make(sensor="IMX250MYR", resolution="full"), compared()]
+    for work in works:
+        keep(work, XAVIER, Measured(Schedule(kernel, window, *sizes), 1.0))
+        assert tuned(work, XAVIER) is None
+    assert file.is_file()
+
+
+def test_no_schedule_fits() -> None:
+    tiny = XAVIER._replace(name="tiny", shared_per_block=256)
+    with pytest.raises(ScheduleError, match=r"ssim on tiny: a map of 1224x1024 needs \d+ bytes.* a block has 256 and"):
+        choose(compared(), tiny)
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+@pytest.mark.parametrize("window", [3, 11, 15])
+def test_every_size_has_a_schedule_of_ssim(device: Device, window: int) -> None:
+    """The widest sensors have 14192 columns; blocks of more than 352 threads do not fit twice on a multiprocessor."""
+    for width in (16, 48, 1224, 5320, 10880, 10896, 14192, 65520):
+        work = compared("ssim", (width, 10640), resolution="full", ssim_window=window)._replace(source="float32")
+        chosen = choose(work, device)
+        assert chosen.tile_x + window - 1 <= chosen.threads <= 352
+
+
+def test_shipped_files_belong_to_devices() -> None:
+    folder = tuned_path(XAVIER).parent
+    for path in folder.glob("*.json"):
+        assert path.stem in DEVICES
+        for entry in json.loads(path.read_text(encoding="utf-8")):
+            assert entry["schedule"]["kernel"] in {*KERNELS, "ssim"}
+            assert set(entry) == {"work", "size", "schedule", "us"}
+
+
+def test_the_solver_takes_what_was_measured_on_an_h200() -> None:
+    work = make(LIVE, sensor="IMX250MYR")
+    assert choose(work, H200) == Schedule("tile", "tile", 96, 32, 16)
+    assert choose(make(), H200).rows == 4  # the model itself prefers 2 for a frame alone
+
+
+def ways(values: Dict[str, Any]) -> List[Partition]:
+    options = make_options(products="dolp,ssim_map", dtype="uint8", **values)
+    return partitions(work_of(options, "u8", SIZE), make_plan(options.products), options, XAVIER)
+
+
+@pytest.mark.usefixtures("file")
+@pytest.mark.parametrize("is_fused", [True, False])
+def test_the_cut_that_was_measured_to_be_faster_is_taken(is_fused: bool) -> None:
+    """First all but one launch is measured, which decides nothing, then that one."""
+    predicted = ways({})
+    assert [way.measured_us for way in predicted] == [None, None]
+    launches: List[Tuple[Optional[AnyWork], Optional[Schedule], float]] = [
+        (work, schedule, 10.0 if way.is_fused == is_fused else 20.0)
+        for way in predicted
+        for work, schedule in ((way.work, way.schedule), (way.similarity, way.comparison))
+    ]
+    for work, schedule, us in launches:
+        assert [way.is_fused for way in ways({})] == [way.is_fused for way in predicted]
+        assert work is not None
+        assert schedule is not None
+        keep(work, XAVIER, Measured(schedule, us))
+    assert [(way.is_fused, way.measured_us) for way in ways({})] == [(is_fused, 20.0), (not is_fused, 40.0)]

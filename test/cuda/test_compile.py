@@ -1,0 +1,356 @@
+"""Source to device code: includes and lines, the compiler's messages, the cache, resources, and every kernel."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Callable, Dict, List, Mapping, Optional
+
+import pytest
+import yaml
+from support import ROOT
+
+from polar_pipeline import cli
+from polar_pipeline.cuda import compile as compiler
+from polar_pipeline.cuda.compile import CompileError, Nvrtc, compile_kernel, resources, source
+from polar_pipeline.cuda.model.work import RAW_FORMATS
+from polar_pipeline.cuda.tools import usage as kernels
+from polar_pipeline.ros.parameters import PARAMETERS, make_settings
+
+needs_nvrtc = pytest.mark.skipif(
+    not any(72 in library.archs for library in compiler.libraries()), reason="needs an NVRTC that knows sm_72"
+)
+KERNEL = 'extern "C" __global__ void tiny(int* out) { *out = VALUE; }\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of kernels of our own, and a cache of our own."""
+    monkeypatch.setattr(compiler, "share_path", lambda _, name: tmp_path / name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "tiny.cu").write_text(KERNEL)
+    return tmp_path
+
+
+# -------------------------------------------------------------------------------------------------------------- source
+
+
+def test_includes_are_expanded_once_and_lines_stay_true(folder: Path) -> None:
+    (folder / "a.cuh").write_text('#include "b.cuh"\nA\n')
+    (folder / "b.cuh").write_text("B\n")
+    (folder / "k.cu").write_text('one\n#include "a.cuh"\n  #include "b.cuh"\n#include "elsewhere.cuh"\nfive\n')
+    lines = source("k").splitlines()
+    assert [line for line in lines if line and not line.startswith("#line")] == [
+        *("one", "B", "A", '#include "elsewhere.cuh"', "five")
+    ]
+    places: Dict[str, str] = {}
+    name, number = "", 0
+    for line in lines:
+        directive = re.fullmatch(r'#line (\d+) "(.+)"', line)
+        if directive:
+            number, name = int(directive.group(1)), directive.group(2)
+        else:
+            places[line] = f"{name}:{number}"
+            number += 1
+    assert places["B"] == "b.cuh:1"
+    assert places["A"] == "a.cuh:2"
+    assert places["five"] == "k.cu:5"
+
+
+def test_every_shipped_kernel_has_a_source() -> None:
+    stems = [path.stem for path in (ROOT / "kernels").glob("*.cu")]
+    assert "tile" in stems
+    for stem in stems:
+        assert re.search(rf"__global__ void\b.* {stem}\(const (Frame frame|Comparison task)\)", source(stem)), stem
+        assert not re.search(r'^\s*#\s*include\s+"(?!host\.cuh)', source(stem), re.M)
+
+
+@needs_nvrtc
+def test_errors_point_to_the_file(folder: Path) -> None:
+    (folder / "inner.cuh").write_text("\n\nint broken = nothing;\n")
+    (folder / "tiny.cu").write_text('#include "inner.cuh"\n' + KERNEL)
+    with pytest.raises(CompileError, match=r'inner\.cuh\(3\): error: identifier "nothing"'):
+        compile_kernel("tiny", {"VALUE": 1}, "sm_72")
+
+
+def test_what_cannot_be_compiled_for_is_said() -> None:
+    with pytest.raises(CompileError, match=r"written sm_72 or compute_72, got 'xavier'"):
+        compile_kernel("tile", {}, "xavier")
+    with pytest.raises(CompileError, match=r"no NVRTC for sm_1: .*(compiles for|none is installed)"):
+        compile_kernel("tile", {}, "sm_1")
+
+
+def test_without_the_compiler_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "libraries", lambda: ())
+    with pytest.raises(CompileError, match=r"none is installed.*pip install nvidia-cuda-nvrtc"):
+        compile_kernel("tile", {}, "sm_72")
+
+
+# --------------------------------------------------------------------------------------------------------------- cache
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> List[str]:
+    """Names of what was really compiled."""
+    names: List[str] = []
+    original = Nvrtc.compile
+
+    def counted(self: Nvrtc, text: str, name: str, arch: str, options: tuple) -> bytes:
+        names.append(name)
+        return original(self, text, name, arch, options)
+
+    monkeypatch.setattr(Nvrtc, "compile", counted)
+    return names
+
+
+@needs_nvrtc
+def test_a_kernel_is_compiled_once_per_source_defines_and_architecture(folder: Path, compilations: List[str]) -> None:
+    first = compile_kernel("tiny", {"VALUE": 1}, "sm_72")
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
+    assert len(compilations) == 1
+    changes: List[Callable[[], bytes]] = [
+        lambda: compile_kernel("tiny", {"VALUE": 2}, "sm_72"),
+        lambda: compile_kernel("tiny", {"VALUE": 1}, "sm_87"),
+        lambda: compile_kernel("tiny", {"VALUE": 1}, "compute_72"),
+    ]
+    for number, change in enumerate(changes, 2):
+        assert change() != first
+        assert len(compilations) == number
+    (folder / "tiny.cu").write_text(KERNEL.replace("VALUE", "3"))
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") != first
+
+
+@needs_nvrtc
+@pytest.mark.usefixtures("folder")
+def test_a_virtual_architecture_gives_ptx_for_it() -> None:
+    text = compile_kernel("tiny", {"VALUE": 1}, "compute_72").decode()
+    assert re.search(r"^\.target sm_72$", text, re.M)
+    assert ".entry tiny(" in text
+    assert text.endswith("\0"), "the driver's loader takes a C string"
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("damage", [b"", b"short", None])
+def test_a_broken_entry_is_compiled_anew(folder: Path, compilations: List[str], damage: Optional[bytes]) -> None:
+    first = compile_kernel("tiny", {"VALUE": 1}, "sm_72")
+    (entry,) = (folder / "cache" / "polar_pipeline").iterdir()
+    entry.write_bytes(entry.read_bytes()[:-1] + b"?" if damage is None else damage)
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
+    assert len(compilations) == 2
+
+
+@needs_nvrtc
+def test_an_entry_that_others_could_write_is_compiled_anew(folder: Path, compilations: List[str]) -> None:
+    first = compile_kernel("tiny", {"VALUE": 1}, "sm_72")
+    (entry,) = (folder / "cache" / "polar_pipeline").iterdir()
+    theirs = b"another program"
+    entry.write_bytes(theirs + hashlib.sha256(theirs).digest())
+    entry.chmod(0o666)
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
+    assert len(compilations) == 2
+    (folder / "cache").chmod(0o777)
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
+    assert len(compilations) == 3
+
+
+@needs_nvrtc
+def test_messages_of_the_compiler_are_printable(folder: Path) -> None:
+    (folder / "tiny.cu").write_text('#error "\x1b]0;title\x07"\n')
+    with pytest.raises(CompileError, match=r"tiny\.cu\(1\): .*error.*\\x1b\]0;title\\x07") as caught:
+        compile_kernel("tiny", {}, "sm_72")
+    assert "\n" in str(caught.value)
+
+
+@needs_nvrtc
+def test_a_folder_that_cannot_be_written_only_misses(folder: Path, compilations: List[str]) -> None:
+    (folder / "cache").write_text("a file, where a folder should be")
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == compile_kernel("tiny", {"VALUE": 1}, "sm_72")
+    assert len(compilations) == 2
+
+
+# ----------------------------------------------------------------------------------------------------------- resources
+
+#: 1 KiB of shared memory, and an array that must live in local memory: its index is known at run time only.
+PTX = """
+.version 7.0
+.target sm_72
+.address_size 64
+.visible .entry hungry(.param .u64 data, .param .u32 index)
+{
+    .local .align 4 .b8 array[256];
+    .shared .align 4 .b8 tile[1024];
+    .reg .b32 %r<40>; .reg .b64 %d<8>;
+    ld.param.u64 %d0, [data];
+    cvta.to.global.u64 %d1, %d0;
+    ld.param.u32 %r0, [index];
+    and.b32 %r0, %r0, 63;
+    mul.wide.u32 %d2, %r0, 4;
+    mov.u64 %d3, array;
+    add.u64 %d4, %d3, %d2;
+    ld.global.u32 %r1, [%d1];
+    ld.global.u32 %r2, [%d1+4];
+    st.local.u32 [array], %r1;
+    st.local.u32 [array+128], %r2;
+    st.local.u32 [%d4], %r0;
+    mov.u32 %r3, %tid.x;
+    mov.u32 %r4, tile;
+    mad.lo.u32 %r5, %r3, 4, %r4;
+    ld.local.u32 %r6, [array+128];
+    st.shared.u32 [%r5], %r6;
+    bar.sync 0;
+    xor.b32 %r7, %r5, 64;
+    ld.shared.u32 %r8, [%r7];
+    ld.local.u32 %r9, [%d4+8];
+    add.u32 %r10, %r8, %r9;
+    st.global.u32 [%d1], %r10;
+    ret;
+}
+"""
+
+
+def ptxas() -> Optional[str]:
+    """NVIDIA's assembler, from the toolkit or from pip."""
+    nvidia = importlib.util.find_spec("nvidia")
+    roots = list(nvidia.submodule_search_locations or ()) if nvidia else []
+    wheels = [path for root in roots for path in Path(root).glob("*/bin/ptxas")]
+    return str(wheels[0]) if wheels else shutil.which("ptxas")
+
+
+@pytest.mark.parametrize("arch", ["sm_72", "sm_87", "sm_90"])
+def test_resources_are_what_the_assembler_says(arch: str, tmp_path: Path) -> None:
+    tool = ptxas()
+    if tool is None:
+        pytest.skip("needs ptxas (CUDA toolkit, or nvidia-cuda-nvcc-cu12)")
+    (tmp_path / "hungry.ptx").write_text(PTX)
+    output = tmp_path / "hungry.cubin"
+    command = [tool, "-v", f"-arch={arch}", str(tmp_path / "hungry.ptx"), "-o", str(output)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    said = done.stdout.decode()
+    if "is not defined for option 'gpu-name'" in said:
+        pytest.skip(f"this ptxas does not know {arch}")
+    assert done.returncode == 0, said
+    found = resources(output.read_bytes())
+    assert found.name == "hungry"
+    assert f"Used {found.registers} registers" in said
+    assert f"{found.shared_bytes} bytes smem" in said
+    assert f"{found.spill_bytes} bytes stack frame" in said
+    assert (found.shared_bytes, found.spill_bytes) == (1024, 256)
+
+
+@needs_nvrtc
+def test_resources_of_a_kernel(folder: Path) -> None:
+    (folder / "tiny.cu").write_text(
+        'extern "C" __global__ void tiny(int* data, int k) {\n'
+        "    __shared__ int tile[128];\n"
+        "    int array[32];\n"
+        "    for (int i = 0; i < 32; i++) array[i] = data[i];\n"
+        "    tile[threadIdx.x] = array[k];\n"
+        "    __syncthreads();\n"
+        "    for (int i = 0; i < 32; i++) data[i] = array[(i * k) & 31] + tile[i ^ k];\n"
+        "}\n"
+    )
+    found = resources(compile_kernel("tiny", {}, "sm_72"))
+    assert (found.name, found.shared_bytes, found.spill_bytes) == ("tiny", 512, 128)
+    assert 0 < found.registers <= 255
+
+
+@pytest.mark.parametrize("data", [b"", b"MZ" + bytes(100), b"\x7fELF\x01" + bytes(100)])
+def test_resources_of_something_else(data: bytes) -> None:
+    with pytest.raises(ValueError, match="64-bit ELF"):
+        resources(data)
+
+
+@needs_nvrtc
+def test_resources_of_two_kernels(folder: Path) -> None:
+    (folder / "tiny.cu").write_text(KERNEL + KERNEL.replace("tiny", "other"))
+    with pytest.raises(ValueError, match=r"one kernel, got \['(tiny|other)', '(tiny|other)'\]"):
+        resources(compile_kernel("tiny", {"VALUE": 1}, "sm_72"))
+
+
+# -------------------------------------------------------------------------------------------------------- every kernel
+
+
+#: Windows of 15 taps hold 56 partial sums a column in up to 128 registers: 25 % of sm_72's warps are resident then.
+LONG = re.compile("ssim: registers, .*15 taps")
+
+
+def test_no_shipped_config_asks_for_more_than_is_compiled() -> None:
+    """What the node would launch on full frames, with each config and each raw format, is among the works."""
+    every = {work._replace(outputs=(), full_scale=0): None for work in kernels.works()}
+    read = {path: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "config").glob("*.yaml"))}
+    presets = {path: nodes for path, nodes in read.items() if path.name != "rig.yaml"}  # which names presets
+    assert len(presets) >= 4
+    for path, nodes in presets.items():
+        (node,) = nodes.values()
+        values = flat(node["ros__parameters"])
+        for demosaic in ("auto", "bilinear", "gradient", "adaptive"):
+            defaults = {name: row.default for name, row in PARAMETERS.items()}
+            settings = make_settings({**defaults, **values, "demosaic": demosaic})
+            for raw_format in RAW_FORMATS:
+                plan = kernels.make_plan(("stokes",))
+                work = kernels.make_work(plan, settings.options, raw_format, 255, kernels.FULL_FRAME)
+                for half in (True, False):
+                    asked = work._replace(outputs=(), full_scale=0, half_precision=half)
+                    assert asked in every, f"{path.name} {demosaic} {raw_format}"
+
+
+def flat(values: Mapping[str, object], prefix: str = "") -> Dict[str, object]:
+    """Parameters of a YAML file by their full names."""
+    found: Dict[str, object] = {}
+    for name, value in values.items():
+        found.update(flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value})
+    return found
+
+
+@needs_nvrtc
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.exhaustive), 25])
+@pytest.mark.parametrize(("arch", "limit"), [("sm_72", 48 << 10), ("sm_87", 163 << 10)])
+def test_kernels_fit_the_jetsons(
+    arch: str, limit: int, step: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """No spills, within the shared memory of a block, and enough warps to hide latencies; every kernel, or a sample."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(ROOT / ".pytest_cache" / "d"))
+    every = kernels._jobs
+    monkeypatch.setattr(kernels, "_jobs", lambda device: islice(every(device), 0, None, step))
+    assert cli.main(["kernels", "--arch", arch, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) > (200 if step == 1 else 10)
+    assert step > 1 or {row["name"].split(":")[0] for row in rows} == {
+        path.stem for path in (ROOT / "kernels").glob("*.cu")
+    }
+    misfits = [
+        row
+        for row in rows
+        if row["shared_bytes"] > limit
+        or row["spill_bytes"]
+        or not (0.25 if arch == "sm_72" and LONG.match(row["name"]) else 0.3) <= row["occupancy"] <= 1
+    ]
+    assert not misfits, "\n".join(map(str, misfits))
+
+
+def test_the_tool_names_the_architectures() -> None:
+    command = [sys.executable, "-m", "polar_pipeline", "kernels", "--arch", "sm_1"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert b"sm_72, sm_87, sm_90" in done.stderr
+
+
+@needs_nvrtc
+def test_the_table_for_people(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    rows = [kernels.Usage("tile: this", 40, 1024, 0, 0.5), kernels.Usage("tile: that", 255, 0, 16, 1.0)]
+    monkeypatch.setattr(cli, "usages", lambda _: rows)
+    assert cli.main(["kernels"]) == 0
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert head.split()[0] == "registers"
+    assert first.split() == ["40", "1024", "0", "50%", "tile:", "this"]
+    assert second.split() == ["255", "0", "16", "100%", "tile:", "that"]

@@ -1,0 +1,521 @@
+"""Kernels against the float64 reference, within the error bounds of the design; on the CPU, and on a GPU if there is.
+
+Every launch also checks memory, races and what is written: see `harness.run`.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+
+import cv2
+import numpy as np
+import pytest
+from harness import COMPILER, Launch, Outputs, program_of, prune_cache, run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import IS_EXHAUSTIVE, representative
+
+from polar_pipeline import reference
+from polar_pipeline.cuda.model import schedule
+from polar_pipeline.cuda.model.device import get_device
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.work import Work, defines, make_work
+from polar_pipeline.options import Options, make_options
+from polar_pipeline.plan import make_plan
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.frames import FORMATS, RawFormat, RawFrame, pack
+from polar_pipeline.sensor.mosaic import Sensor
+from polar_pipeline.sensor.scene import synthetic
+
+MONO, COLOR = "IMX250MZR", "IMX250MYR"
+ALL = tuple(PRODUCTS)
+DEVICES = [get_device(name) for name in ("xavier", "orin")]
+#: Pixel formats by name, and the one that a `bit_depth` of 8 makes of 16-bit pixels.
+KNOWN = {**FORMATS, "8 in 16": RawFormat(8, "u16")}
+RAW_FORMATS = {"u8": "u8", "u16": "u16", "p": "12p", "packed": "12packed"}
+
+# Bounds on the distance to the float64 reference (float products; display encodings may be one level off).
+DOLP_BOUND = 2e-3  # where S0 >= 0.1, 5 % of its range
+AOLP_BOUND = np.deg2rad(0.5)  # circular, where DoLP >= 0.05: below, the angle is noise
+#: Intensities, angle images, Stokes vectors and what SSIM reads, by half precision.
+VALUE_BOUND = {True: 1 / 255, False: 2e-5}
+#: S0 this close to the threshold may fall on either side of it, by half precision.
+DARK_BAND = {True: 1e-3, False: 1e-5}
+#: ADR in half on pixels without any correlation, or beside black: it divides by what is nearly nothing there, and the
+#: rounding of its intermediates shows. (Share of pixels beyond the bound, largest error in bounds.)
+Band = Tuple[float, float]
+STEEP: Band = (0.04, 4.0)
+STRICT: Band = (0.0, 1.0)
+
+
+# ------------------------------------------------------------------------------------------------------------- frames
+
+
+def smooth(shape: Tuple[int, int], sensor: Sensor, top: int, seed: int = 0) -> np.ndarray:
+    """Smooth noise over the whole range: some pixels are black, some saturated."""
+    image = cv2.GaussianBlur(np.random.default_rng(seed + sensor.is_color).random(shape), (5, 5), 1.0)
+    return np.rint((image - image.min()) / (image.max() - image.min()) * top)
+
+
+def noise(shape: Tuple[int, int], sensor: Sensor, top: int, seed: int = 0) -> np.ndarray:
+    """Every pixel on its own: the steepest edges that there are."""
+    return np.random.default_rng(seed + sensor.is_color).integers(0, top, shape).astype(float)
+
+
+def scene(shape: Tuple[int, int], sensor: Sensor, top: int, seed: int = 0) -> np.ndarray:
+    """What a camera might see."""
+    stokes = synthetic("window", shape, seed, is_color=sensor.is_color)
+    bits = int(top).bit_length()
+    return expose(stokes, sensor, bits, 10000.0, 2.5, np.random.default_rng(seed)).astype(float)
+
+
+def patches(shape: Tuple[int, int], sensor: Sensor, top: int, seed: int = 0) -> np.ndarray:
+    """Flat fields of different polarization, one of them black and one saturated."""
+    y, x = np.indices(shape) // 6
+    degree, angle = ((x + 2 * y) % 5) / 4, (x + 3 * y + seed) % 8 / 8 * np.pi
+    value = 0.45 * ((x * 5 + y * 3) % 4 != 0) * (1 + 3 * ((x + y) % 7 == 3))
+    stokes = (
+        2
+        * value[..., np.newaxis]
+        * np.stack([np.ones(shape), degree * np.cos(2 * angle), degree * np.sin(2 * angle)], -1)
+    )
+    planes = stokes if not sensor.is_color else stokes[:, :, np.newaxis, :] * np.array([0.9, 1.0, 0.7])[:, np.newaxis]
+    return expose(planes, sensor, int(top).bit_length()).astype(float)
+
+
+class Picture(NamedTuple):
+    """One batch of frames: content, (height, width), bytes of padding per row, frames."""
+
+    content: Any
+    shape: Tuple[int, int]
+    padding: int = 0
+    frames: int = 1
+
+
+#: No side is a multiple of a tile; every parity.
+PICTURES = (
+    Picture(scene, (70, 130)),
+    Picture(smooth, (48, 64), 16, 2),
+    Picture(noise, (23, 17), 2),
+    Picture(patches, (32, 51), 6),
+    Picture(patches, (16, 16)),
+)
+#: For kernels that ask for rows of whole 16 bytes, without padding.
+WIDE_PICTURES = (
+    Picture(scene, (70, 144)),
+    Picture(smooth, (48, 64), frames=2),
+    Picture(noise, (23, 48)),
+    Picture(patches, (33, 80)),
+    Picture(patches, (16, 16)),
+)
+
+
+class Case(NamedTuple):
+    """One kernel and what it is compiled for.
+
+    Attributes:
+        name: For people.
+        kernel: Stem of its file.
+        options: Of the pipeline.
+        fmt: Raw format.
+        pictures: What it is fed.
+    """
+
+    name: str
+    kernel: str
+    options: Options
+    fmt: RawFormat
+    pictures: Sequence[Picture]
+
+    def work(self, shape: Tuple[int, int]) -> Work:
+        """The work of a frame of (height, width)."""
+        plan = make_plan(self.options.products)
+        return make_work(plan, self.options, RAW_FORMATS[self.fmt.packing], self.fmt.full_scale, shape)
+
+    def schedules(self, count: int) -> List[Schedule]:
+        """Up to `count` schedules of the kernel that the solver can emit, from the smallest tile to the largest."""
+        work = self.work(self.pictures[0].shape)
+        found = dict.fromkeys(plan for device in DEVICES for plan in schedule.candidates(work, device))
+        plans = [plan for plan in found if plan.kernel == self.kernel]
+        assert plans, f"the solver has no schedule for {self.name}"
+        places = np.linspace(0, len(plans) - 1, min(count, len(plans)))
+        return [plans[int(place)] for place in places]
+
+
+def case(
+    sensor: str,
+    fmt: str = "8",
+    products: Tuple[str, ...] = ALL,
+    kernel: str = "tile",
+    pictures: Sequence[Picture] = (),
+    shift: int = 0,
+    **options: Any,
+) -> Case:
+    """A case, named by what is special about it."""
+    words = [kernel, {MONO: "mono", COLOR: "color"}.get(sensor, "tile"), *(str(value) for value in options.values())]
+    words += [fmt + (f"<<{shift}" if shift else "")] * (fmt != "8") + ["+".join(products)] * (products != ALL)
+    made = make_options(sensor, products, **options)
+    chosen = pictures or (PICTURES if kernel == "tile" else WIDE_PICTURES)
+    return Case(" ".join(words), kernel, made, KNOWN[fmt]._replace(shift=shift), chosen)
+
+
+# ------------------------------------------------------------------------------------------------------------- compare
+
+
+def make_frames(picture: Picture, sensor: Sensor, fmt: RawFormat) -> List[np.ndarray]:
+    """Mosaics as numbers, LSB aligned."""
+    top = (1 << fmt.bits) - 1
+    return [
+        np.clip(picture.content(picture.shape, sensor, top, seed), 0, top).astype(np.uint16)
+        for seed in range(picture.frames)
+    ]
+
+
+def raw_bytes(mosaic: np.ndarray, fmt: RawFormat, padding: int) -> Tuple[bytes, int]:
+    """The frame as a camera sends it, and its step; no padding behind the last row."""
+    row = fmt.row_bytes(mosaic.shape[1])
+    rows = np.frombuffer(pack(mosaic, fmt), np.uint8).reshape(-1, row)
+    step = row + padding
+    padded = np.pad(rows, ((0, 0), (0, padding)), constant_values=255).tobytes()
+    return padded[: len(padded) - padding], step
+
+
+class Truth(NamedTuple):
+    """What the reference says: products as stored, the same as floats, and (saturated, dark) counts."""
+
+    stored: Dict[str, np.ndarray]
+    exact: Dict[str, np.ndarray]
+    counts: Tuple[int, int]
+
+
+def truth_of(frame: RawFrame, work: Work, options: Options) -> Truth:
+    """Every output of a work from one frame."""
+    plan = make_plan(options.products)
+    stored = reference.run(frame, work.sensor, plan, options)
+    everything = options._replace(products=ALL, dtypes=("float32",) * len(ALL))
+    exact = reference.run(frame, work.sensor, make_plan(ALL), everything)
+    angles = reference.demosaic(reference.normalise(frame), work.sensor, options)
+    grey = reference.luma(angles) if work.sensor.is_color else angles
+    exact["s0"] = grey.mean(0)
+    exact["sums"] = np.stack([(grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2])
+    vector = reference.stokes(grey)
+    exact["stokes before the mask"], exact["dolp before the mask"] = vector, reference.dolp(vector)
+    return Truth({**exact, **stored}, exact, stored["invalid"])
+
+
+def check(got: Outputs, k: int, truth: Truth, work: Work, options: Options, where: str, band: Band = STRICT) -> None:
+    """Frame k of a batch lies within the bounds around the truth."""
+    exact = truth.exact
+    s0, degree = exact["stokes before the mask"][..., 0], exact["dolp before the mask"]
+    near_dark = np.abs(s0 - options.min_intensity) <= DARK_BAND[work.half_precision]
+    assert near_dark.mean() < 0.05, where  # the band excuses few pixels
+    saturated, dark = got.counts[k]
+    assert saturated == truth.counts[0], where
+    assert abs(int(dark) - truth.counts[1]) <= near_dark.sum(), where
+    for name, dtype in work.outputs:
+        place = f"{where}: {name}"
+        image, want = got.images[name][k], truth.stored[name]
+        assert image.shape == want.shape, place
+        fair = ~near_dark if name in ("stokes", "dolp", "aolp", "preview") else np.ones_like(near_dark)
+        if name == "aolp":
+            fair = fair & (degree >= 0.05)
+        if dtype == "uint8":
+            error = np.abs(image.astype(int) - want.astype(int))
+            bound = 1.0
+            if name == "aolp":
+                error = np.minimum(error, 256 - error)
+        else:
+            masked = np.isnan(image)
+            mask_fair = ~near_dark if name != "sums" else np.ones_like(image, bool)
+            assert np.array_equal(masked[mask_fair], np.isnan(want)[mask_fair]), place
+            error = np.abs(image - want)
+            error[np.isnan(error)] = 0
+            bound = {"dolp": DOLP_BOUND, "aolp": AOLP_BOUND}.get(name, VALUE_BOUND[work.half_precision])
+            if name == "aolp":
+                assert np.nanmin(image, initial=0) >= 0, place
+                assert np.nanmax(image, initial=0) < np.pi, place
+                error = np.minimum(error, np.pi - error)
+            if name == "dolp":
+                fair = fair & (s0 >= 0.1)
+        error = error[:, fair] if name == "sums" else error[fair]
+        beyond = (error > bound).sum()
+        text = f"{place}: up to {error.max(initial=0)}, {beyond} of {error.size} beyond {bound}"
+        assert beyond <= band[0] * error.size, text
+        assert error.max(initial=0) <= band[1] * bound, text
+
+
+def check_case(case: Case, launch: Launch, plan: Schedule) -> None:
+    """A kernel on pictures against the reference."""
+    for picture in case.pictures:
+        work = case.work(picture.shape)
+        mosaics = make_frames(picture, work.sensor, case.fmt)
+        raws = [raw_bytes(mosaic, case.fmt, picture.padding) for mosaic in mosaics]
+        got = run(launch, work, plan, [raw for raw, _ in raws], raws[0][1], case.options.min_intensity)
+        for k, mosaic in enumerate(mosaics):
+            where = f"{picture.content.__name__} {picture.shape[1]}x{picture.shape[0]} frame {k}"
+            steep = picture.content in (noise, patches) and work.half_precision and work.demosaic == "adaptive"
+            truth = truth_of(RawFrame(mosaic << case.fmt.shift, case.fmt.full_scale), work, case.options)
+            check(got, k, truth, work, case.options, where, STEEP if steep and not work.half else STRICT)
+
+
+# ---------------------------------------------------------------------------------------------------------------- cases
+
+#: Every way from mosaic to angle images: (resolution, demosaic, co_sited).
+WAYS = (
+    *(("half", method, True) for method in ("auto", "bilinear", "gradient", "adaptive")),
+    *(("half", method, False) for method in ("auto", "bilinear", "adaptive")),
+    *(("full", method, True) for method in ("bilinear", "gradient", "adaptive")),
+)
+CASES = [
+    *(
+        case(sensor, resolution=resolution, demosaic=demosaic, co_sited=co_sited, dtype=dtype, precision=precision)
+        for sensor in (MONO, COLOR)
+        for resolution, demosaic, co_sited in WAYS
+        for dtype, precision in (("float32", "fp32"), ("uint8", "fp16"), ("float32", "fp16"))
+    ),
+    *(
+        case(sensor, fmt, shift=shift, resolution=resolution, dtype=dtype)
+        for sensor, resolution, dtype in ((MONO, "half", "uint8"), (MONO, "full", "float32"), (COLOR, "half", "uint8"))
+        for fmt, shift in (("10", 0), ("12", 0), ("12", 4), ("16", 0), ("12p", 0), ("12Packed", 0))
+    ),
+    *(
+        case(sensor, products=(name,), resolution=resolution, dtype=dtype)
+        for sensor, resolution in ((MONO, "half"), (COLOR, "half"))
+        for name in ALL
+        for dtype in PRODUCTS[name].types[:1]
+    ),
+    *(
+        case(MONO, products=products, dtype=dtype)
+        for products, dtype in (
+            (("intensity", "dolp", "aolp"), "uint8"),
+            (("angle_0", "angle_90", "stokes", "preview"), "uint8"),
+            (("ssim",), "uint8"),
+            (("intensity", "ssim_map"), "float32"),
+        )
+    ),
+    *(case(sensor, products=("intensity", "ssim"), ssim_mode="temporal") for sensor in (MONO, COLOR)),
+    *(
+        case(
+            sensor,
+            resolution=resolution,
+            demosaic=demosaic,
+            roi_offset=offset,
+            flip=flip,
+            dtype="uint8",
+            pictures=(Picture(smooth, (30, 46)), Picture(patches, (36, 38), 3)),
+        )
+        for sensor, resolution, demosaic in (
+            (MONO, "half", "auto"),
+            (MONO, "full", "auto"),
+            (COLOR, "half", "auto"),
+            (COLOR, "full", "auto"),
+            ("0 45 / 135 90", "full", "gradient"),
+        )
+        for offset, flip in (((1, 0), (False, False)), ((2, 3), (True, False)), ((3, 1), (True, True)))
+    ),
+]
+_POLAR = ("intensity", "dolp", "aolp")
+_ANGLES = ("angle_0", "angle_45", "angle_90", "angle_135")
+FAST_CASES = [
+    *(
+        case(MONO, products=products, kernel=kernel, resolution=resolution, demosaic="bilinear", dtype="uint8")
+        for kernel, resolution in (("mono_half", "half"), ("mono_full", "full"))
+        for products in (_POLAR, *((name,) for name in _POLAR))
+    ),
+    *(
+        case(
+            sensor, products=(*products, "ssim"), kernel=kernel, co_sited=sensor == MONO, ssim_mode=mode, dtype="uint8"
+        )
+        for sensor, kernel in ((MONO, "mono_half"), (COLOR, "color_half"))
+        for products in (_POLAR, ())
+        for mode in ("consistency", "temporal")
+    ),
+    *(
+        case(
+            MONO,
+            products=_POLAR,
+            kernel=kernel,
+            resolution=resolution,
+            demosaic="bilinear",
+            roi_offset=offset,
+            dtype="uint8",
+        )
+        for kernel, resolution in (("mono_half", "half"), ("mono_full", "full"))
+        for offset in ((1, 0), (0, 1))
+    ),
+    *(
+        case(COLOR, products=products, kernel="color_half", co_sited=False, dtype="uint8")
+        for products in (_ANGLES, (*_ANGLES, *_POLAR), _POLAR, ("angle_45",), ("angle_135", "aolp"))
+    ),
+    *(
+        case(COLOR, products=products, kernel="color_half", co_sited=False, roi_offset=offset, dtype="uint8")
+        for products in (_ANGLES, (*_ANGLES, *_POLAR))
+        for offset in ((2, 0), (0, 2))
+    ),
+]
+
+
+#: Every way to read 16-bit numbers, of which some are above full scale.
+BEYOND_CASES = [
+    case(
+        sensor,
+        fmt,
+        shift=shift,
+        resolution=resolution,
+        demosaic=demosaic,
+        co_sited=co_sited,
+        ssim_mode=mode,
+        dtype=dtype,
+        **({"roi_offset": (1, 0)} if sensor == COLOR and mode == "temporal" else {}),
+    )
+    for sensor in (MONO, COLOR)
+    for resolution, demosaic, co_sited in WAYS
+    for fmt, shift, mode, dtype in (
+        ("12", 0, "consistency", "float32"),
+        ("12", 4, "temporal", "uint8"),
+        ("8 in 16", 0, "consistency", "float32"),  # in half
+    )
+]
+
+
+#: Schedules that a test tries per case.
+COUNTS = {
+    "test_matches_reference": 1,
+    "test_numbers_above_full_scale_mean_full_scale": 1,
+    "test_any_bit_depth_and_alignment": 1,
+    "test_fast_kernels_match_reference": 2 if IS_EXHAUSTIVE else 1,
+    "test_schedules_do_not_show": 6 if IS_EXHAUSTIVE else 3,
+}
+
+
+#: Frames that hypothesis makes per case.
+EXAMPLES = 8 if IS_EXHAUSTIVE else 3
+
+
+def features(case: Case) -> Tuple[Any, ...]:
+    """What is special about a case."""
+    options, work = case.options, case.work((32, 48))
+    sensor = (case.kernel, work.sensor.is_color)
+    if case.kernel != "tile":  # compiled for one size, and so the longest to compile
+        return ((sensor, options.ssim_mode, len(options.products) > 3), (sensor, options.roi_offset))
+    return (
+        (sensor, work.half, work.co_sited, work.demosaic),
+        (sensor, work.half, work.half_precision),
+        (sensor, case.fmt),
+        (case.kernel, options.products),
+        (case.kernel, options.ssim_mode, tuple(sorted(set(work.dtypes.values())))),
+        (sensor, options.roi_offset, options.flip),
+    )
+
+
+def cases(every: Sequence[Case]) -> Any:
+    """Parametrizes a test by cases, of which those run always that have something special about them."""
+    rows = [(case,) for case in every]
+    return pytest.mark.parametrize("case", representative(rows, lambda row: features(*row)), ids=lambda case: case.name)
+
+
+def compile_case(case: Case, count: int) -> None:
+    """Every library that a test of a case needs."""
+    works = {}
+    for picture in case.pictures:  # most of them compile alike
+        work = case.work(picture.shape)
+        works[tuple(sorted(defines(work).items()))] = work
+    for plan in case.schedules(count):
+        for work in works.values():
+            program_of(work, plan).library()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The compiler runs ahead of the tests, on every core; what goes wrong there goes wrong again in its test."""
+    if COMPILER is None:
+        yield
+        return
+    prune_cache()
+    pool = ThreadPoolExecutor(os.cpu_count())
+    ahead = [
+        pool.submit(compile_case, item.callspec.params["case"], COUNTS[item.originalname])
+        for item in request.session.items
+        if item.module is request.module and item.callspec.params.get("launch") == "host"
+    ]
+    yield
+    for build in ahead:
+        build.cancel()
+    pool.shutdown()
+
+
+@cases(CASES)
+def test_matches_reference(case: Case, launch: Launch) -> None:
+    (plan,) = case.schedules(COUNTS["test_matches_reference"])
+    check_case(case, launch, plan)
+
+
+@cases(BEYOND_CASES)
+def test_numbers_above_full_scale_mean_full_scale(case: Case, launch: Launch) -> None:
+    for shape, padding in (((70, 130), 0), ((23, 18), 2)):
+        check_beyond(case, launch, shape, padding, seed=shape[0])
+
+
+@cases([case for case in BEYOND_CASES if case.fmt == KNOWN["12"]])
+@settings(
+    max_examples=8 if IS_EXHAUSTIVE else 3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(bits=st.integers(8, 15), is_msb=st.booleans(), seed=st.integers(0, 2**32))
+def test_any_bit_depth_and_alignment(case: Case, launch: Launch, bits: int, is_msb: bool, seed: int) -> None:
+    fmt = RawFormat(bits, "u16", 16 - bits if is_msb else 0)
+    check_beyond(case._replace(fmt=fmt), launch, (25, 38), 0, seed)
+
+
+def check_beyond(case: Case, launch: Launch, shape: Tuple[int, int], padding: int, seed: int) -> None:
+    """A kernel on 16-bit numbers, some above full scale, against the reference on those limited to full scale."""
+    (plan,) = case.schedules(1)
+    rng, full_scale, work = np.random.default_rng(seed), case.fmt.full_scale, case.work(shape)
+    numbers = smooth(shape, work.sensor, full_scale, seed) * 1.2  # a part of the picture is above
+    anywhere = rng.random(shape) < 0.02
+    numbers[anywhere] = rng.choice([0, full_scale, full_scale + 1, 65535, rng.integers(65536)], anywhere.sum())
+    raw = np.clip(numbers, 0, 65535).astype(np.uint16)
+    limited = RawFrame(np.minimum(raw, full_scale).astype(np.uint16), full_scale)
+    assert (raw > full_scale).mean() > 0.005
+    data, step = raw_bytes(raw, case.fmt._replace(shift=0), padding)
+    got = run(launch, work, plan, [data], step, case.options.min_intensity)
+    # single white pixels: as 8-bit frames with the same ones, ADR in half is then beyond the bounds here and there
+    steep = work.half_precision and work.demosaic == "adaptive"
+    truth, where = truth_of(limited, work, case.options), f"{case.fmt} {shape[1]}x{shape[0]}"
+    check(got, 0, truth, work, case.options, where, STEEP if steep else STRICT)
+
+
+@cases(FAST_CASES)
+def test_fast_kernels_match_reference(case: Case, launch: Launch) -> None:
+    for plan in case.schedules(COUNTS["test_fast_kernels_match_reference"]):
+        check_case(case, launch, plan)
+
+
+#: Works whose schedules must not show in the result.
+SCHEDULED = [
+    case(MONO, dtype="uint8"),
+    case(MONO, resolution="full", demosaic="bilinear", dtype="uint8"),
+    case(MONO, resolution="full", dtype="uint8"),
+    case(COLOR, dtype="uint8"),
+    case(COLOR, co_sited=False, dtype="uint8"),
+    case(COLOR, resolution="full", precision="fp32"),
+    *(fast for fast in FAST_CASES if len(fast.options.products) > 2 and fast.options.roi_offset == (0, 0)),
+]
+
+
+@cases(SCHEDULED)
+def test_schedules_do_not_show(case: Case, launch: Launch) -> None:
+    work = case.work((38, 144))
+    mosaic = make_frames(Picture(smooth, (38, 144)), work.sensor, case.fmt)[0]
+    raw, step = raw_bytes(mosaic, case.fmt, 0)
+    first, *others = case.schedules(COUNTS["test_schedules_do_not_show"])
+    want = run(launch, work, first, [raw], step)
+    assert others, "one schedule alone tells nothing"
+    for plan in others:
+        got = run(launch, work, plan, [raw], step)
+        np.testing.assert_array_equal(got.counts, want.counts, err_msg=str(plan))
+        for name in work.dtypes:
+            message = f"{name}: {plan} against {first}"
+            np.testing.assert_array_equal(got.images[name], want.images[name], err_msg=message)

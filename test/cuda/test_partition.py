@@ -1,0 +1,130 @@
+"""Which launches a frame takes: when SSIM may start from the mosaic, and when it does."""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Tuple
+
+import pytest
+
+from polar_pipeline.cuda.compile import CompileError, compile_kernel, resources
+from polar_pipeline.cuda.model import ssim
+from polar_pipeline.cuda.model.device import DEVICES, get_device
+from polar_pipeline.cuda.model.partition import Partition, not_from_mosaic, partitions
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.work import PAIRS, make_work
+from polar_pipeline.options import make_options
+from polar_pipeline.plan import MOSAIC, make_plan
+
+SHAPE = (2048, 2448)
+VIEWED = "intensity, dolp, aolp, ssim_map, ssim"
+
+
+def ways(
+    device: str = "xavier",
+    products: str = VIEWED,
+    raw_format: str = "u8",
+    full_scale: int = 255,
+    shape: Tuple[int, int] = SHAPE,
+    **values: Any,
+) -> Tuple[Optional[str], List[Partition]]:
+    """Why the mosaic cannot be read again, and every partition."""
+    options = make_options(products=products, **{"dtype": "uint8", **values})
+    plan = make_plan(options.products)
+    work = make_work(plan, options, raw_format, full_scale, shape)
+    return not_from_mosaic(work, options), partitions(work, plan, options, get_device(device))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"sensor": "IMX250MYR"}, "mono sensor"),
+        ({"raw_format": "u16", "full_scale": 4095}, "8-bit pixels of full scale 255"),
+        ({"precision": "fp32"}, "half precision"),
+        ({"resolution": "full"}, "half resolution"),
+        ({"co_sited": False}, "co-sited"),
+        ({"demosaic": "gradient"}, "bilinear"),
+        ({"shape": (64, 72)}, "multiple of 16"),
+        ({"shape": (65, 64)}, "even height"),
+        ({"shape": (30, 64)}, "16 rows"),
+        ({"ssim_mode": "temporal"}, "ssim_mode consistency"),
+        ({"ssim_mode": "reference"}, "ssim_mode consistency"),
+        ({"ssim_stride": 2}, "ssim_stride 1"),
+    ],
+)
+def test_what_keeps_ssim_from_the_mosaic_is_said(changes: Any, reason: str) -> None:
+    problem, found = ways(**changes)
+    assert problem is not None
+    assert reason in problem
+    assert [way.is_fused for way in found] == [False]
+
+
+@pytest.mark.parametrize("values", [{}, {"sensor": "45 90 / 0 135"}, {"shape": (34, 64)}, {"ssim_window": 15}])
+def test_otherwise_there_are_two_ways(values: Any) -> None:
+    problem, found = ways(**values)
+    assert problem is None
+    assert {way.is_fused for way in found} == {True, False}
+    for way in found:
+        assert way.similarity is not None
+        assert way.is_fused == (way.similarity.source == MOSAIC) == (not set(PAIRS) & set(way.work.dtypes))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("maps_host", [False, True])
+def test_the_shorter_prediction_is_taken_where_the_mosaic_is_cached(
+    device: str, maps_host: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DEVICES, device, get_device(device)._replace(maps_host=maps_host))
+    _, found = ways(device)
+    shorter = min(found, key=lambda way: way.us)
+    # without tensor cores, what both ways compute along x and y is the same, and fewer bytes win
+    assert shorter.is_fused == (get_device(device).capability < 80)
+    if maps_host:
+        assert [way.is_fused for way in found] == [False, True]
+    else:
+        assert found[0] == shorter
+
+
+def test_the_second_launch_is_ranked_as_measured() -> None:
+    """(threads, rows) by the time of both launches on an H200, 15.9 to 29.3 us: few small blocks crowd."""
+    measured = [
+        (352, 64),
+        (128, 32),
+        (64, 32),
+        (32, 32),
+        (128, 16),
+        (64, 64),
+        (32, 64),
+        (32, 16),
+        (128, 128),
+        (64, 128),
+    ]
+    _, found = ways("h200")
+    similarity, chosen = found[0].similarity, found[0].comparison
+    assert similarity is not None
+    assert chosen is not None
+    assert (chosen.window, chosen.threads, chosen.rows) == ("tensor", *measured[0])
+    plans = [Schedule("ssim", "tensor", threads, 16, rows=rows) for threads, rows in measured]
+    predicted = [ssim.predict(similarity, plan, get_device("h200")).us for plan in plans]
+    assert predicted == sorted(predicted)
+
+
+def test_without_similarity_there_is_one_launch() -> None:
+    _, (only,) = ways(products="intensity, dolp")
+    assert only.similarity is None
+    assert not only.is_fused
+    assert only.us > 0
+
+
+@pytest.mark.parametrize("window", range(3, 16, 2))
+def test_the_chosen_kernel_does_not_spill_on_xavier(window: int) -> None:
+    _, found = ways(ssim_window=window)
+    (fused,) = (way for way in found if way.is_fused)
+    assert fused.similarity is not None
+    assert fused.comparison is not None
+    flags = {**ssim.defines(fused.similarity), **ssim.schedule_defines(fused.comparison)}
+    try:
+        taken = resources(compile_kernel("ssim", flags, "sm_72"))
+    except CompileError as err:
+        pytest.skip(str(err))
+    assert taken.spill_bytes == 0
+    assert taken.registers <= ssim.registers(fused.similarity, fused.comparison)

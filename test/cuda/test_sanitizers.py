@@ -1,0 +1,163 @@
+"""The CPU's kernels under the compiler's sanitizers, and with the flags by which distributions harden programs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Tuple
+
+import numpy as np
+import pytest
+from support import ROOT
+
+from polar_pipeline.cpu import native
+from polar_pipeline.cpu.native import NativeError, find_compiler
+
+SAMPLE = Path(__file__).parents[1] / "kernel_sample.py"
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
+#: Without it, how many products are rounded with their sum depends on how far the compiler optimises.
+SAME_BITS = "-ffp-contract=off"
+#: What Ubuntu's packages are built with.
+HARDENED = ["-D_FORTIFY_SOURCE=3", "-O2", "-fstack-protector-strong", "-fstack-clash-protection"]
+if platform.machine() == "x86_64":
+    HARDENED.append("-fcf-protection")
+
+
+def compiler() -> List[str]:
+    try:
+        return list(find_compiler())
+    except NativeError as err:
+        pytest.skip(str(err))
+
+
+def compiler_with(folder: Path, *flags: str) -> str:
+    """A compiler's command for `CXX`, whose flags come last: the kernels' own would win against those in `CXX`."""
+    script = folder / "compiler"
+    # what is preloaded is meant for Python, not for the compiler
+    script.write_text(f'#!/bin/sh\nunset LD_PRELOAD\nexec {shlex.join(compiler())} "$@" {shlex.join(flags)}\n')
+    script.chmod(0o755)
+    return shlex.quote(str(script))
+
+
+def sample(folder: Path, command: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the sample with the kernels as `command` compiles them; results lie in `<folder>/results.npz`."""
+    values = {**os.environ, "CXX": command, "XDG_CACHE_HOME": str(folder / "cache"), **environment}
+    values.pop(native.VARIABLE, None)
+    run = [sys.executable, str(SAMPLE), str(folder / "results.npz"), *arguments]
+    return subprocess.run(
+        run, cwd=str(ROOT), env=values, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+
+
+def results(folder: Path, command: str, *arguments: str, **environment: str) -> Dict[str, bytes]:
+    """What the sample gives, as bytes."""
+    done = sample(folder, command, *arguments, **environment)
+    assert done.returncode == 0, done.stdout[-8000:]
+    with np.load(str(folder / "results.npz")) as stored:
+        return {name: stored[name].tobytes() for name in stored.files}
+
+
+def differences(one: Dict[str, bytes], other: Dict[str, bytes]) -> List[str]:
+    assert list(one) == list(other)
+    assert len(one) > 1000
+    return [name for name, data in one.items() if data != other[name]]
+
+
+@pytest.fixture(scope="module")
+def sanitizers(tmp_path_factory: pytest.TempPathFactory) -> Dict[str, str]:
+    """The environment in which Python can load what the sanitizers are compiled into."""
+    folder = tmp_path_factory.mktemp("probe")
+    (folder / "probe.cpp").write_text("int f(int* p) { return *p; }\n")
+    found = subprocess.run([*compiler(), "-print-file-name=libasan.so"], stdout=subprocess.PIPE, text=True, check=True)
+    library = found.stdout.strip()
+    probe = [*compiler(), *SANITIZERS, "-fPIC", "-shared", str(folder / "probe.cpp"), "-o", str(folder / "probe.so")]
+    if not Path(library).is_absolute() or subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip("the compiler has no address sanitizer that can be preloaded (libasan)")
+    return {
+        "LD_PRELOAD": f"{library} libstdc++.so.6",
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python's own
+    }
+
+
+def test_kernels_read_and_write_only_what_is_theirs(tmp_path: Path, sanitizers: Dict[str, str]) -> None:
+    """No finding in the whole sample, and the bits that come out without the sanitizers."""
+    for name in ("watched", "plain"):
+        (tmp_path / name).mkdir()
+    watched = results(tmp_path / "watched", compiler_with(tmp_path / "watched", *SANITIZERS, SAME_BITS), **sanitizers)
+    plain = results(tmp_path / "plain", compiler_with(tmp_path / "plain", SAME_BITS))
+    assert not differences(watched, plain)
+
+
+class Fault(NamedTuple):
+    """A mistake in a copy of a kernel: the change, and the part of the sample and the report that show it."""
+
+    file: str
+    text: str
+    becomes: str
+    part: str
+    report: Tuple[str, ...]
+
+
+_PIXELS = "x < n; x++) {\n                const float clipped"
+FAULTS = {
+    "reads one row too far": Fault(
+        file="polarization.cpp",
+        text="return y < size ? y : 2 * (size - 1) - y;",
+        becomes="return y;",
+        part="mosaics",
+        report=("heap-buffer-overflow", "READ of size"),
+    ),
+    "writes one pixel too far": Fault(
+        file="ssim.cpp",
+        text=_PIXELS,
+        becomes=_PIXELS.replace("<", "<=", 1),
+        part="similarities",
+        report=("heap-buffer-overflow", "WRITE of size"),
+    ),
+    "reads aligned words from any address": Fault(
+        file="polarization.cpp",
+        text="__attribute__((aligned(1), may_alias)) Word",
+        becomes="__attribute__((may_alias)) Word",
+        part="mosaics",
+        report=("runtime error: load of misaligned address",),
+    ),
+    "counts beyond its type": Fault(
+        file="polarization.cpp",
+        text="height = from->height / 2;",
+        becomes="height = from->height * 0x10000000 / 0x20000000;",
+        part="mosaics",
+        report=("runtime error: signed integer overflow",),
+    ),
+}
+#: What stands for the file that is not under test, for the compiler's sake.
+STUBS = {
+    "polarization.cpp": 'extern "C" void polarization_half() {}\nextern "C" void polarization_planes() {}\n',
+    "ssim.cpp": 'extern "C" void similarity() {}\n',
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_broken_kernel_is_found(fault: Fault, tmp_path: Path, sanitizers: Dict[str, str]) -> None:
+    kernels = tmp_path / "kernels"
+    kernels.mkdir()
+    for stub, content in STUBS.items():
+        (kernels / stub).write_text(content)
+    source = (ROOT / "kernels" / "cpu" / fault.file).read_text(encoding="utf-8")
+    assert fault.text in source, "the kernel has changed: break it elsewhere"
+    (kernels / fault.file).write_text(source.replace(fault.text, fault.becomes), encoding="utf-8")
+    command = compiler_with(tmp_path, *SANITIZERS)
+    done = sample(tmp_path, command, "--kernels", str(kernels), "--part", fault.part, **sanitizers)
+    assert done.returncode != 0
+    for words in (fault.file, *fault.report):
+        assert words in done.stdout, done.stdout[-8000:]
+
+
+def test_hardened_kernels_give_the_same_bits(tmp_path: Path) -> None:
+    for name in ("hardened", "plain"):
+        (tmp_path / name).mkdir()
+    hardened = results(tmp_path / "hardened", shlex.join([*compiler(), *HARDENED]))
+    assert not differences(hardened, results(tmp_path / "plain", shlex.join(compiler())))

@@ -1,0 +1,595 @@
+"""Devices and schedules: limits, occupancy, what the solver may choose, and what it predicts."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import IS_EXHAUSTIVE
+
+from polar_pipeline.cuda.compile import CompileError, compile_kernel, resources
+from polar_pipeline.cuda.model import schedule as module
+from polar_pipeline.cuda.model import ssim
+from polar_pipeline.cuda.model.device import (
+    DEVICES,
+    Device,
+    Slots,
+    board_model,
+    clocks,
+    from_properties,
+    get_device,
+    occupancy,
+    resident_blocks,
+)
+from polar_pipeline.cuda.model.instructions import SHARES
+from polar_pipeline.cuda.model.schedule import (
+    MIN_OCCUPANCY,
+    Cost,
+    Schedule,
+    ScheduleError,
+    candidates,
+    check,
+    cost,
+    expected_occupancy,
+    grid,
+    halos,
+    limits,
+    output_bytes,
+    predict,
+    registers,
+    roofline,
+    schedule_defines,
+    shared_bytes,
+    supports,
+)
+from polar_pipeline.cuda.model.ssim import Similarity
+from polar_pipeline.cuda.model.tuned import choose
+from polar_pipeline.cuda.model.work import RAW_FORMATS, Work, defines, make_work
+from polar_pipeline.cuda.tools import usage as kernels
+from polar_pipeline.options import CHOICES, make_options
+from polar_pipeline.plan import LimitError, make_plan
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.sensor.mosaic import SENSORS
+
+XAVIER, ORIN, H200 = (get_device(name) for name in ("xavier", "orin", "h200"))
+SHAPE = (2048, 2448)
+
+
+def make(
+    products: str = "intensity,dolp,aolp",
+    raw_format: str = "u8",
+    full_scale: int = 255,
+    shape: Tuple[int, int] = SHAPE,
+    dtype: str = "uint8",
+    **options: Any,
+) -> Work:
+    made = make_options(products=products, dtype=dtype, **options)
+    return make_work(make_plan(made.products), made, raw_format, full_scale, shape)
+
+
+@st.composite
+def works(draw: Any) -> Work:
+    raw_format = draw(st.sampled_from(list(RAW_FORMATS)))
+    return make(
+        draw(st.lists(st.sampled_from(list(PRODUCTS)), min_size=1, unique=True).map(",".join)),
+        raw_format,
+        255 if raw_format == "u8" else 4095,
+        (draw(st.integers(16, 3000)), draw(st.integers(16, 3000))),
+        draw(st.sampled_from(CHOICES["dtype"])),
+        sensor=draw(st.sampled_from(list(SENSORS))),
+        resolution=draw(st.sampled_from(CHOICES["resolution"])),
+        demosaic=draw(st.sampled_from(CHOICES["demosaic"])),
+        precision=draw(st.sampled_from(CHOICES["precision"])),
+        co_sited=draw(st.booleans()),
+        roi_offset=(draw(st.integers(0, 3)), draw(st.integers(0, 3))),
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- device
+
+
+def test_devices_have_the_limits_of_their_data_sheets() -> None:
+    assert XAVIER.shared_per_block == 49152
+    assert ORIN.shared_per_block == 166912
+    assert H200.capability == 90
+    for device, lanes, teraflops in ((XAVIER, 64, 1.4), (ORIN, 128, 5.3), (H200, 128, 67)):
+        assert 2e-6 * device.multiprocessors * lanes * device.clock_mhz == pytest.approx(teraflops, rel=0.01)
+
+
+def test_unknown_device_names_those_known() -> None:
+    with pytest.raises(ValueError, match=r"xavier, .*h200, got 'tx2'"):
+        get_device("tx2")
+
+
+# Hand-made: registers of a warp are rounded up to 256; a scheduler has 16384; blocks are whole.
+@pytest.mark.parametrize(
+    ("device", "threads", "registers", "shared", "blocks", "share"),
+    [
+        (XAVIER, 128, 32, 0, 16, 1.0),  # 1024 a warp: 16 per scheduler, all 64
+        (XAVIER, 128, 72, 0, 7, 28 / 64),  # 2304 a warp: 7 per scheduler, 28 warps
+        (XAVIER, 128, 96, 3136, 5, 20 / 64),  # 3072 a warp: 5 per scheduler
+        (XAVIER, 128, 97, 0, 4, 16 / 64),  # 3328 after rounding: 4 per scheduler
+        (XAVIER, 320, 64, 48128, 2, 20 / 64),  # 96 KiB / 47 KiB; 32 warps of registers hold 3 blocks of 10
+        (XAVIER, 320, 64, 49152, 2, 20 / 64),
+        (XAVIER, 320, 64, 49153, 1, 10 / 64),  # 49408 after rounding
+        (XAVIER, 32, 16, 0, 32, 32 / 64),  # at most 32 blocks
+        (ORIN, 256, 40, 0, 6, 1.0),  # 48 warps are all: 1536 threads
+        (ORIN, 64, 32, 0, 16, 32 / 48),  # at most 16 blocks
+        (ORIN, 128, 32, 54 * 1024, 2, 8 / 48),  # 55 KiB with the driver's own: 164 / 55
+        (ORIN, 256, 32, 163 * 1024, 1, 8 / 48),
+        (H200, 1024, 65, 0, 0, 0.0),  # 2304 a warp: 28 warps, and the block has 32
+    ],
+)
+def test_occupancy(device: Device, threads: int, registers: int, shared: int, blocks: int, share: float) -> None:
+    assert resident_blocks(device, threads, registers, shared) == blocks
+    assert occupancy(device, threads, registers, shared) == pytest.approx(share)
+
+
+PROPERTIES: Dict[str, Any] = {
+    "name": b"NVIDIA A100-SXM4-80GB",
+    "major": 8,
+    "minor": 0,
+    "multiProcessorCount": 108,
+    "sharedMemPerBlockOptin": 166912,
+    "sharedMemPerMultiprocessor": 167936,
+    "regsPerMultiprocessor": 65536,
+    "maxThreadsPerMultiProcessor": 2048,
+    "maxBlocksPerMultiProcessor": 32,
+    "clockRate": 1410000,
+    "memoryClockRate": 1593000,
+    "memoryBusWidth": 5120,
+    "integrated": 0,
+}
+
+
+def test_a_device_that_has_no_row_is_made_from_its_properties() -> None:
+    found = from_properties(PROPERTIES)
+    assert found == Device(
+        *("nvidia-a100-sxm4-80gb-108", "sm_80", 108, 166912, 167936, 65536, 2048, 32, 1410),
+        pytest.approx(2039, abs=1),  # GB/s in its data sheet
+        False,
+        False,
+    )
+
+
+def test_a_device_is_found_by_its_properties() -> None:
+    h200 = {**PROPERTIES, "name": b"NVIDIA H200", "major": 9, "minor": 0, "multiProcessorCount": 132}
+    assert from_properties(h200) == H200
+    assert from_properties({**h200, "name": b"NVIDIA H100 80GB HBM3"}).name == "nvidia-h100-80gb-hbm3-132"
+
+
+#: What drivers say of a Jetson: the name of its family, and a memory clock that is not its memory's.
+JETSON = {**PROPERTIES, "name": b"Orin", "minor": 7, "integrated": 1, "memoryClockRate": 1300000, "memoryBusWidth": 128}
+GB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("minor", "multiprocessors", "name", "bandwidth"),
+    [
+        (2, 8, "xavier", 137),
+        (2, 6, "xavier-nx", 60),
+        (7, 16, "orin", 205),
+        (7, 14, "orin-32gb", 205),
+        (7, 4, "orin-nano-4gb", 34),
+    ],
+)
+def test_a_jetson_is_found_by_its_multiprocessors(minor: int, multiprocessors: int, name: str, bandwidth: int) -> None:
+    major = 7 if minor == 2 else 8
+    found = from_properties({**JETSON, "major": major, "minor": minor, "multiProcessorCount": multiprocessors})
+    assert (found.name, found.bandwidth_gbs) == (name, pytest.approx(bandwidth, abs=0.5))
+    assert found == get_device(name)
+
+
+# Orin NX 16GB, Orin NX 8GB and Orin Nano 8GB have 8 multiprocessors each; their clocks are those of the power modes.
+@pytest.mark.parametrize(
+    ("model", "memory", "mhz", "name"),
+    [
+        ("NVIDIA Jetson Orin NX Engineering Reference Developer Kit", 7.4, 765, "orin-nx"),
+        ("NVIDIA Jetson Orin NX Engineering Reference Developer Kit Super", 7.4, 1173, "orin-nx"),
+        ("NVIDIA Orin NX Developer Kit", 15.3, 918, "orin-nx"),
+        ("NVIDIA Jetson Orin Nano Developer Kit Super", 7.4, 1020, "orin-nano"),
+        ("NVIDIA Orin Nano Developer Kit", 7.4, 624.75, "orin-nano"),
+        ("NVIDIA Jetson Orin Nano Developer Kit", 7.4, None, "orin-nano"),  # CUDA 13 tells no clock
+        ("", 15.3, 918, "orin-nx"),  # as in a container
+        ("", 15.3, 1173, "orin-nx"),
+        ("", 7.4, 765, "orin-nx"),
+        ("", 7.4, 1173, "orin-nx"),
+        ("", 7.4, 624.75, "orin-nano"),
+        ("", 7.4, 1020, "orin-nano"),
+        ("", 15.3, None, "orin-nx"),
+        ("", 7.4, None, "orin-nano"),
+        ("A carrier board of somebody else", 7.4, 765, "orin-nx"),
+    ],
+)
+def test_orin_nx_and_nano_are_told_apart(model: str, memory: float, mhz: Any, name: str) -> None:
+    told = {**JETSON, "multiProcessorCount": 8, "totalGlobalMem": int(memory * GB), "clockRate": int(1000 * (mhz or 0))}
+    if mhz is None:
+        told = {key: value for key, value in told.items() if "clock" not in key.lower()}
+    assert from_properties(told, model) == get_device(name)
+
+
+def test_bandwidth_of_an_unknown_integrated_gpu_is_not_taken_from_its_memory_clock() -> None:
+    thor = {**JETSON, "name": b"NVIDIA Thor", "major": 11, "minor": 0, "multiProcessorCount": 20}
+    found = from_properties(thor)
+    assert (found.name, found.arch, found.integrated) == ("nvidia-thor-20", "sm_110", True)
+    assert found.bandwidth_gbs == pytest.approx(273, rel=0.1)  # in its data sheet
+    assert from_properties({**thor, "memoryClockRate": 1}).bandwidth_gbs == found.bandwidth_gbs
+
+
+def test_the_model_of_a_board_is_read_without_the_zero_that_ends_it(tmp_path: Path) -> None:
+    file = tmp_path / "model"
+    file.write_bytes(b"NVIDIA Jetson AGX Orin Developer Kit\0")
+    assert board_model(file) == "NVIDIA Jetson AGX Orin Developer Kit"
+    assert board_model(tmp_path / "none") == ""
+
+
+# ------------------------------------------------------------------------------------------------------------- kernels
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options", "reason"),
+    [
+        ("mono_half", {}, None),
+        ("mono_half", {"shape": (2048, 2440)}, "multiple of 16"),
+        ("mono_half", {"raw_format": "u16", "full_scale": 4095}, "8-bit"),
+        ("mono_half", {"full_scale": 254}, "255"),
+        ("mono_half", {"precision": "fp32"}, "half precision"),
+        ("mono_half", {"sensor": "IMX250MYR"}, "mono"),
+        ("mono_half", {"co_sited": False}, "co-sited"),
+        ("mono_half", {"products": "preview"}, "dolp and aolp as uint8"),
+        ("mono_half", {"dtype": "float32"}, "dolp and aolp as uint8"),
+        ("mono_full", {"resolution": "full", "demosaic": "bilinear"}, None),
+        ("mono_full", {"resolution": "full"}, "full resolution, bilinear"),
+        ("mono_full", {}, "full resolution"),
+        ("color_half", {"sensor": "IMX250MYR", "co_sited": False}, None),
+        ("color_half", {"sensor": "IMX250MYR"}, "own site"),
+        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "demosaic": "bilinear"}, "Malvar"),
+        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "roi_offset": (1, 0)}, "all four lattices"),
+        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "roi_offset": (2, 2)}, None),
+        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "products": "preview"}, None),
+        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "products": "stokes"}, "and preview as uint8"),
+        ("tile", {"sensor": "IMX250MYR", "resolution": "full", "precision": "fp32", "products": "stokes,ssim"}, None),
+    ],
+)
+def test_supports(kernel: str, options: Dict[str, Any], reason: Any) -> None:
+    said = supports(kernel, make(**options))
+    assert said is None if reason is None else reason in str(said)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, (1, 0)),
+        ({"demosaic": "gradient"}, (2, 0)),
+        ({"demosaic": "adaptive", "sensor": "IMX250MYR"}, (4, 6)),
+        ({"sensor": "IMX250MYR"}, (1, 4)),
+        ({"sensor": "IMX250MYR", "co_sited": False}, (0, 4)),
+        ({"sensor": "IMX250MYR", "co_sited": False, "resolution": "full", "demosaic": "bilinear"}, (1, 2)),
+    ],
+)
+def test_halos(options: Dict[str, Any], expected: Tuple[int, int]) -> None:
+    assert halos(make(**options)) == expected
+
+
+def test_shared_bytes_of_a_tile_by_hand() -> None:
+    tile = Schedule("tile", "tile", 128, 32, 16)
+    # mono bilinear at half resolution: 64x32 raw pixels, 4 around along x and 1 along y, as halves; an empty union of 4
+    # bytes; a byte for every 4 pixels of 72x34; two counters
+    assert shared_bytes(make(), tile) == 2 * 72 * 34 + 4 + 18 * 34 + 8
+    assert shared_bytes(make(precision="fp32"), tile) == 4 * 72 * 34 + 4 + 18 * 34 + 8
+    # colour: three channels of that, and the raw tile with 4 more around; in whole 16 bytes
+    exact = 2 * (3 * 72 * 34 + 80 * 42) + 18 * 34 + 8
+    assert shared_bytes(make(sensor="IMX250MYR"), tile) == -(-exact // 16) * 16
+
+
+def test_a_tile_counts_raw_pixels_in_its_kernel() -> None:
+    tile = Schedule("tile", "tile", 128, 32, 16)
+    half, full = (schedule_defines(make(resolution=name), tile) for name in ("half", "full"))
+    assert (half["TILE_X"], half["TILE_Y"], half["THREADS"], half["WINDOW"]) == (64, 32, 128, 2)
+    assert (full["TILE_X"], full["TILE_Y"]) == (32, 16)
+    assert "LINES" not in full  # only the ring has them
+    assert full["SHARED_BYTES"] == shared_bytes(make(resolution="full"), tile)
+
+
+# --------------------------------------------------------------------------------------------------------- constraints
+
+
+@settings(deadline=None)
+@given(works(), st.sampled_from(list(DEVICES.values())))
+def test_every_candidate_holds_the_limits(work: Work, device: Device) -> None:
+    found = candidates(work, device)
+    assert found, "every work has a schedule on every known device"
+    height, width = work.output_size
+    for schedule in found:
+        check(work, schedule, device)
+        assert supports(schedule.kernel, work) is None
+        assert shared_bytes(work, schedule) <= device.shared_per_block
+        assert schedule.threads % 32 == 0
+        assert schedule.threads <= 1024
+        assert expected_occupancy(work, schedule, device) > 0
+        blocks_x, blocks_y, frames = grid(work, schedule, 3)
+        assert frames == 3
+        if schedule.window == "tile":  # covers the output, without a block to spare
+            assert blocks_x * schedule.tile_x >= width > (blocks_x - 1) * schedule.tile_x
+            assert blocks_y * schedule.tile_y >= height > (blocks_y - 1) * schedule.tile_y
+    best = choose(work, device)
+    assert predict(work, best, device).us == min(predict(work, schedule, device).us for schedule in found)
+    assert limits(work, device).windows["angles"] <= shared_bytes(work, best)
+
+
+@pytest.mark.parametrize("device", [XAVIER, ORIN], ids=lambda device: str(device.name))
+@pytest.mark.parametrize("sensor", list(SENSORS))
+def test_live_works_keep_enough_warps_resident(sensor: str, device: Device) -> None:
+    for products in ("intensity,dolp,aolp,preview", "intensity,dolp,aolp,preview,ssim"):
+        work = make(products, sensor=sensor)
+        assert expected_occupancy(work, choose(work, device), device) >= MIN_OCCUPANCY
+
+
+COLOR: Dict[str, Any] = {"sensor": "IMX250MYR", "co_sited": False}
+FOUR = "angle_0,angle_45,angle_90,angle_135"
+LIVE = "intensity,dolp,aolp,preview"
+
+
+@pytest.mark.parametrize(
+    ("products", "schedule", "blocks"),
+    [
+        # 1224x1024 outputs: 10 segments of 128, two warps a block; 512 strips of 2 rows; both parities in a thread
+        ("intensity", Schedule("color_half", "registers", 64, 4, rows=2), 5 * 512),
+        (FOUR, Schedule("color_half", "registers", 64, 4, rows=4), 5 * 256 * 2),
+        (FOUR, Schedule("color_half", "registers", 96, 4, rows=6), 4 * 171 * 2),
+        # strips of 640, both parities in any case
+        (FOUR, Schedule("color_half", "ring", 160, 640, rows=16, lines=16), 2 * 64),
+    ],
+)
+def test_grid_of_a_colour_kernel(products: str, schedule: Schedule, blocks: int) -> None:
+    assert grid(make(products, **COLOR), schedule, 7) == (blocks, 1, 7)
+
+
+def test_grid_of_a_mono_kernel() -> None:
+    # 153 threads a row of 8 pixels each, 512 pairs of rows
+    assert grid(make(), Schedule("mono_half", "registers", 128, 8, rows=2)) == (153 * 512 // 128, 1, 1)
+
+
+def test_shared_bytes_of_a_ring_by_hand() -> None:
+    work = make(FOUR, **COLOR)
+    assert shared_bytes(work, Schedule("color_half", "registers", 64, 4, rows=2)) == 2 * 1536
+    assert shared_bytes(work, Schedule("color_half", "ring", 64, 256, rows=8, lines=16)) == 16 * 544 + 2 * 1536
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        (Schedule("tile", "tile", 128, 128, 64), r"needs 77\d+ bytes of shared memory, a block has 49152"),
+        (Schedule("tile", "tile", 100, 32, 16), "multiple of 32 up to 1024, got 100"),
+        (Schedule("tile", "tile", 2048, 32, 16), "multiple of 32 up to 1024, got 2048"),
+        (Schedule("tile", "tile", 128, 30, 16), "multiple of 8x4 raw pixels, got 60x32"),
+        (Schedule("tile", "ring", 128, 32, 16), "its window can be tile"),
+        (Schedule("brick", "tile", 128, 32, 16), "the kernels are mono_half, "),
+        (Schedule("mono_full", "registers", 128, 16, rows=4), "mono_full needs full resolution"),
+        (Schedule("mono_half", "registers", 128, 6, rows=4), "a thread makes 8 pixels along x, got 6"),
+        (Schedule("mono_half", "registers", 128, 8, rows=3), "rows can be 2, 4, got 3"),
+    ],
+)
+def test_a_schedule_that_does_not_fit_gives_need_and_limit(schedule: Schedule, words: str) -> None:
+    with pytest.raises(ScheduleError, match=words):
+        check(make(), schedule, XAVIER)
+
+
+def test_more_refusals() -> None:
+    colour = make(**COLOR)
+    with pytest.raises(ScheduleError, match="the ring can have 16, 20, 24 lines, got 12"):
+        check(colour, Schedule("color_half", "ring", 64, 256, rows=8, lines=12), XAVIER)
+    with pytest.raises(ScheduleError, match="64 threads is 256 pixels wide, got 128"):
+        check(colour, Schedule("color_half", "ring", 64, 128, rows=8, lines=16), XAVIER)
+    with pytest.raises(ScheduleError, match="rows can be 2, got 4"):
+        check(colour, Schedule("color_half", "registers", 64, 4, rows=4), XAVIER)
+    with pytest.raises(ScheduleError, match="needs 98304 registers, a multiprocessor has 65536"):
+        check(colour, Schedule("color_half", "registers", 1024, 4, rows=2), H200)
+    with pytest.raises(ScheduleError, match="at least 1 row, got 0"):
+        check(make(demosaic="adaptive"), Schedule("tile", "tile", 128, 16, 16), XAVIER)
+
+
+def test_a_device_that_is_too_small_is_an_error_with_need_and_limit() -> None:
+    work = make(sensor="IMX250MYR", demosaic="adaptive", precision="fp32")
+    tiny = XAVIER._replace(name="tiny", shared_per_block=4096)
+    with pytest.raises(ScheduleError, match=r"needs \d+ bytes of shared memory, a block has 4096"):
+        choose(work, tiny)
+    with pytest.raises(LimitError, match=r"launch polarization needs \d+ bytes for angles.*has 4096"):
+        make_plan(("dolp",), limits(work, tiny))
+
+
+# ----------------------------------------------------------------------------------------------------------- objective
+
+
+def test_cost_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHARES", {(name, True, 90): EVEN for name in ("load u8", "co-site", "products")})
+    module._weight.cache_clear()
+    work = make("intensity,dolp", shape=(64, 128))  # one block of 64x32 output pixels
+    taken = cost(work, Schedule("tile", "tile", 128, 64, 32), H200)
+    module._weight.cache_clear()
+    assert taken.operations == pytest.approx(
+        16.3 * (66 * 136 + 0.55 * 240) + 32 * 64 * (8.2 + 20 + 5 + 2 * 4.9)
+    )  # 66 * 136 pixels keep 128 threads with four each busy for 18 rounds, but for 240 pixels in the last one
+    assert taken.read == 64 * 128
+    assert taken.reread == 66 * 136
+    assert taken.written == output_bytes(work) == 2 * 32 * 64
+
+
+#: As much for every pipe as an H200 takes in the time.
+EVEN = Slots(1, 0.5, 0.5, 0.5, 0.125, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("capability", "slots", "expected"),
+    [
+        # lanes a clock: 64 pairs of half, floats and integers each, 16 special, 32 words of shared memory
+        (72, Slots(128, 0, 0, 0, 0, 0), 1),
+        (72, Slots(128, 128, 64, 0, 0, 0), 2),
+        (72, Slots(128, 0, 0, 0, 48, 0), 3),
+        (72, Slots(128, 0, 0, 0, 0, 128), 4),
+        (72, Slots(128, 64, 64, 64, 16, 32), 1),
+        # halves and floats in turn
+        (87, Slots(128, 64, 128, 0, 0, 0), 2),
+        (90, Slots(128, 64, 64, 64, 16, 32), 1),
+        (90, Slots(128, 128, 128, 64, 16, 32), 2),
+        # as the next lower one that is known; the lowest for what is older
+        (89, Slots(0, 64, 0, 0, 0, 0), 1),
+        (61, Slots(0, 64, 0, 0, 0, 0), 1),
+        (121, Slots(0, 128, 0, 0, 0, 0), 1),
+    ],
+)
+def test_the_slowest_pipe_counts(capability: int, slots: Slots, expected: float) -> None:
+    assert clocks(capability, slots) == pytest.approx(expected)
+
+
+def test_half_binds_on_a_xavier() -> None:
+    """From its code, by hand: the first stage of ADR takes 1882 clocks for what schedulers could start in 1447."""
+    assert module._weight("adaptive slide", True, 72) / SHARES["adaptive slide", True, 72].issue == pytest.approx(
+        1882 / 1447, rel=0.03
+    )
+
+
+def test_every_stage_was_counted() -> None:
+    families = {capability for _, _, capability in SHARES}
+    assert families == {72, 87, 90}
+    stages = {name for name in module.OPERATIONS if name not in ("stokes", "intensity", "preview", "store")}
+    for capability, half in product(families, (True, False)):
+        assert {(name, half, capability) for name in (*stages, "products")} <= set(SHARES)
+    for (stage, half, capability), share in SHARES.items():
+        assert share.issue >= sum(share[1:5]) - 0.03, (stage, half, capability)  # rounded
+        assert not half or capability != 90 or share.issue == 1
+
+
+@pytest.mark.parametrize("arch", ["sm_72", "sm_87", "sm_90"])
+def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
+    """Never fewer than are used; no more than a quarter above, unless the warps that it costs hardly count."""
+    device = next(device for device in DEVICES.values() if device.arch == arch)
+    jobs: List[Tuple[str, Any, Any, int, int, int]] = []
+    for work in list(dict.fromkeys(kernels.works()))[:: (23 if arch != "sm_90" else 47) * (1 if IS_EXHAUSTIVE else 3)]:
+        plan = choose(work, device)
+        flags: Dict[str, Any] = {**defines(work), **schedule_defines(work, plan)}
+        jobs.append((plan.kernel, plan, flags, plan.threads, registers(work, plan, device), shared_bytes(work, plan)))
+    for window, stride, source in ((3, 1, "float16"), (7, 1, "float32"), (11, 1, "mosaic"), (11, 2, "float32")):
+        similarity = Similarity(1024, 1224, stride, window, 1.5, source, "float32")
+        able = [plan for plan in ssim.candidates(similarity, device) if plan.window == "registers"]
+        for plan in {plan.threads: plan for plan in able if plan.threads in (64, 160, 320)}.values():
+            flags = {**ssim.defines(similarity), **ssim.schedule_defines(plan)}
+            taken = ssim.registers(similarity, plan)
+            jobs.append(("ssim", plan, flags, plan.threads, taken, ssim.shared_bytes(plan)))
+    wrong = []
+    for kernel, plan, flags, threads, assumed, shared in jobs:
+        try:
+            used = resources(compile_kernel(kernel, flags, arch)).registers
+        except CompileError as err:
+            pytest.skip(str(err))
+        resident = [resident_blocks(device, threads, number, shared) for number in (assumed, used)]
+        enough = resident[0] == resident[1] or resident[0] * threads >= module.BUSY_WARPS * 32
+        if not used <= assumed or not (assumed <= 1.25 * used or enough):
+            wrong.append((kernel, plan, assumed, used, resident))
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize(("raw_format", "bytes_read"), [("u8", 8192), ("u16", 16384), ("12p", 12288)])
+def test_bytes_read_follow_the_packing(raw_format: str, bytes_read: int) -> None:
+    work = make(raw_format=raw_format, full_scale=255, shape=(64, 128))
+    assert cost(work, Schedule("tile", "tile", 128, 64, 32), H200).read == bytes_read
+
+
+def test_output_bytes_count_channels_and_types() -> None:
+    pixels = 1024 * 1224
+    assert output_bytes(make("intensity,stokes,preview", dtype="float32")) == pixels * (4 + 12 + 3)
+    assert output_bytes(make("intensity,ssim", sensor="IMX250MYR")) == pixels * (3 + 4)  # two halves
+    assert output_bytes(make("ssim", ssim_mode="temporal")) == pixels * 2
+    assert output_bytes(make("ssim", precision="fp32")) == pixels * 8
+
+
+def test_roofline_by_hand() -> None:
+    slow = XAVIER._replace(bandwidth_gbs=100, clock_mhz=1000)
+    taken = Cost(read=1_000_000, reread=1_500_000, written=2_000_000, operations=512_000_000)
+    predicted = roofline(taken, slow, frames=2)
+    moved = 2 * (3_000_000 + 500_000 * module.REREAD_SHARE)
+    assert predicted.memory_us == pytest.approx(moved / (100e9 * module.COPY_SHARE) * 1e6)
+    assert predicted.arithmetic_us == pytest.approx(1000)  # 128 issue slots a clock, 8 multiprocessors
+    assert predicted.us == max(predicted.memory_us, predicted.arithmetic_us) + module.LAUNCH_US[True]
+
+
+@given(works(), st.sampled_from(list(DEVICES.values())), st.data())
+def test_time_grows_with_size_and_frames(work: Work, device: Device, data: Any) -> None:
+    schedule = data.draw(st.sampled_from(candidates(work, device)))
+    here = predict(work, schedule, device)
+    larger = predict(work._replace(width=2 * work.width, height=2 * work.height), schedule, device)
+    assert larger.us >= here.us * (1 - 1e-9)
+    assert predict(work, schedule, device, 64).us >= here.us * (1 - 1e-9)
+
+
+def test_time_grows_from_an_odd_number_of_packed_pixels() -> None:
+    """289 pixels of 12 bits end in half a byte; four times as many do not."""
+    schedule = Schedule("tile", "tile", 256, 32, 32, 6)
+    times = [
+        predict(make(resolution="full", raw_format="12p", full_scale=4095, shape=(n, n)), schedule, XAVIER).us
+        for n in (17, 34)
+    ]
+    assert times[1] >= times[0] * (1 - 1e-9)
+
+
+def test_time_grows_where_more_blocks_are_less_full() -> None:
+    """One row of tiles of 8 rows; then three, of which the last has one row in the picture."""
+    schedule, small = Schedule("tile", "tile", 128, 16, 8), make("intensity", sensor="IMX250MYR", shape=(17, 32))
+    times = [predict(work, schedule, XAVIER).us for work in (small, small._replace(width=64, height=34))]
+    assert times[1] >= times[0] * (1 - 1e-9)
+
+
+def test_best_time_grows_with_size() -> None:
+    for device in DEVICES.values():
+        times = []
+        for scale in (1, 2, 4, 8):
+            work = make(sensor="IMX250MYR", shape=(256 * scale, 256 * scale))
+            times.append(predict(work, choose(work, device), device).us)
+        assert times == sorted(times)
+
+
+@pytest.mark.parametrize(
+    ("options", "schedule", "measured"),
+    [
+        ({}, Schedule("mono_half", "registers", 64, 8, rows=4), 2.39),
+        ({"resolution": "full", "demosaic": "bilinear"}, Schedule("mono_full", "registers", 64, 16, rows=2), 6.67),
+        ({"products": FOUR, **COLOR}, Schedule("color_half", "registers", 64, 4, rows=4), 5.72),
+        (
+            {"products": f"{FOUR},intensity,dolp,aolp", **COLOR},
+            Schedule("color_half", "registers", 64, 4, rows=2),
+            8.42,
+        ),
+        ({"products": LIVE, "sensor": "IMX250MYR"}, Schedule("tile", "tile", 128, 32, 16), 18.2),
+        ({"products": LIVE, "sensor": "IMX250MYR"}, Schedule("tile", "tile", 128, 16, 16), 23.5),
+        ({"resolution": "full", "demosaic": "gradient"}, Schedule("tile", "tile", 128, 64, 60), 13.5),
+        ({"resolution": "full"}, Schedule("tile", "tile", 128, 64, 60, 9), 37.6),
+        ({"resolution": "full", "sensor": "IMX250MYR"}, Schedule("tile", "tile", 256, 64, 40, 6), 115.1),
+    ],
+)
+def test_predictions_are_near_what_was_measured(options: Dict[str, Any], schedule: Schedule, measured: float) -> None:
+    """Microseconds a frame on an H200, with 64 frames in one launch; what the model's numbers were fitted to."""
+    assert predict(make(**options), schedule, H200, 64).us / 64 == pytest.approx(measured, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("warps", "measured"), [(40, 18.1), (32, 18.5), (24, 20.3), (20, 22.0), (16, 24.9), (12, 30.1)]
+)
+def test_time_follows_the_resident_warps(warps: int, measured: float) -> None:
+    """An H200 whose shared memory was taken up so that fewer blocks fit: what a Xavier's 20 warps cost."""
+    work, schedule = make(LIVE, sensor="IMX250MYR"), Schedule("tile", "tile", 128, 32, 16)
+    filled = H200._replace(shared_per_multiprocessor=warps // 4 * 23168)
+    assert resident_blocks(filled, 128, 72, shared_bytes(work, schedule)) == min(warps // 4, 7)
+    assert predict(work, schedule, filled, 64).us / 64 == pytest.approx(measured, rel=0.15)
+
+
+def test_no_candidate_spills() -> None:
+    adaptive = make(resolution="full", sensor="IMX250MYR", precision="fp32")
+    assert {plan.threads for plan in candidates(adaptive, ORIN)} == {128, 160, 192, 256, 320}
+    float_half = make(demosaic="adaptive", precision="fp32")  # 88 registers, of which 192 and 256 threads leave 80
+    assert {plan.threads for plan in candidates(float_half, XAVIER)} == {128, 160, 320}
+    assert {plan.rows for plan in candidates(make(), ORIN) if plan.kernel == "mono_half"} == {2, 4}
+    assert {plan.rows for plan in candidates(make(), XAVIER) if plan.kernel == "mono_half"} == {2}

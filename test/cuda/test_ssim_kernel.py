@@ -1,0 +1,334 @@
+"""The SSIM kernel against the float64 reference and scikit-image; on the CPU, and on a GPU if there is one.
+
+Every launch also checks memory, races and what is written, and happens twice: threads in
+reverse, other bytes in memory.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Dict, Mapping, NamedTuple, Optional, Tuple
+
+import numpy as np
+import pytest
+from harness import (
+    GPUS,
+    VARIANTS,
+    Grid,
+    Launch,
+    Program,
+    aligned,
+)
+
+from polar_pipeline import reference
+from polar_pipeline.coefficients import gaussian
+from polar_pipeline.cuda.model import ssim
+from polar_pipeline.cuda.model.device import get_device
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.ssim import COMPARISON, Similarity
+from polar_pipeline.options import make_options
+from polar_pipeline.sensor.mosaic import get_sensor
+
+#: Distance to the reference. Registers: squares of up to 4 in float, 2.4e-7 the last place, against 2 C2 = 1.8e-3 where
+#: variances vanish. Tensor cores: taps are halves, and so are sums of two samples; the bound of every backend.
+BOUND = {"registers": 2e-4, "tensor": 1e-3}
+ORIN = get_device("orin")
+
+
+class Found(NamedTuple):
+    """What the kernel made: (frames, h, w) map if asked for, (frames, rows, columns) blocks' means, (frames,) means."""
+
+    map: Optional[np.ndarray]
+    blocks: np.ndarray
+    mean: np.ndarray
+
+
+def plan_of(work: Similarity, window: str, rows: int = 16, strips: int = 1) -> Schedule:
+    """A schedule with so many strips along x, and a block of two warps for tensor cores."""
+    if window == "tensor":
+        return Schedule("ssim", "tensor", 64, 16, rows=rows)
+    tile_x = -(-work.map_size[1] // (4 * strips)) * 4
+    return Schedule("ssim", "registers", max(64, -(-(tile_x + work.window - 1) // 32) * 32), tile_x, rows=rows)
+
+
+def run(launch: Launch, work: Similarity, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
+    """Compare (frames, h, w) images, in every order of `VARIANTS`."""
+    return run_on(launch, work, plan, {"first": x.astype(work.source), "second": y.astype(work.source)})
+
+
+def run_on(launch: Launch, work: Similarity, plan: Schedule, inputs: Mapping[str, np.ndarray]) -> Found:
+    """The same of what the kernel reads, by the name in its argument; skips what a Jetson cannot do."""
+    device = GPUS.get(launch.__name__)
+    missing = ssim.supports(plan.window, work, device) if device else None
+    if missing:
+        pytest.skip(f"on {launch.__name__}: {missing}")
+    frames = len(inputs["first"])
+    size = frames * int(np.prod(work.map_size)) * (np.dtype(work.map_dtype).itemsize if work.map_dtype else 0)
+    sizes = {
+        "map": max(size, 16),
+        "pieces": 4 * frames * ssim.pieces(work, plan),
+        "blocks": 4 * frames * int(np.prod(work.block_size)),
+        "mean": 4 * frames,
+    }
+
+    def make_frame(addresses: Mapping[str, int]) -> np.ndarray:
+        argument = np.zeros((), COMPARISON)
+        for name, address in addresses.items():
+            argument[name] = address
+        argument["first_stride"] = argument["second_stride"] = inputs["first"][0].nbytes
+        return argument
+
+    program = Program("ssim", {**ssim.defines(work), **ssim.schedule_defines(plan)})
+    grid = Grid(ssim.grid(work, plan, frames), plan.threads, ssim.shared_bytes(plan))
+    found = []
+    for reverse, poison in VARIANTS:
+        buffers: Dict[str, np.ndarray] = {name: aligned(nbytes, poison) for name, nbytes in sizes.items()}
+        for name, image in inputs.items():
+            buffers[name] = aligned(image.nbytes)
+            buffers[name][:] = image.reshape(-1).view(np.uint8)
+            buffers[name].flags.writeable = False
+        buffers["done"] = aligned(4 * frames)
+        launch(program, make_frame, grid, buffers, reverse, poison)
+        assert not buffers["done"].any()
+        if not size:
+            assert (buffers["map"] == poison).all()
+        found.append(buffers)
+    for name in (*(("map",) if size else ()), "blocks", "mean"):
+        count = size if name == "map" else sizes[name]
+        np.testing.assert_array_equal(found[0][name][:count], found[1][name][:count], err_msg=name)
+    image = found[0]["map"][:size].view(work.map_dtype).reshape(frames, *work.map_size) if size else None
+    blocks = found[0]["blocks"].view(np.float32).reshape(frames, *work.block_size)
+    return Found(image, blocks, found[0]["mean"].view(np.float32))
+
+
+def check(launch: Launch, work: Similarity, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
+    """The same, and that it is what the reference says of these images."""
+    found = run(launch, work, plan, x, y)
+    assert_similar(found, work, BOUND[plan.window], x.astype(work.source), y.astype(work.source))
+    return found
+
+
+def assert_similar(found: Found, work: Similarity, bound: float, x: np.ndarray, y: np.ndarray) -> None:
+    """Map, means of blocks and mean are what the reference says of (frames, h, w) images."""
+    for k in range(len(x)):
+        images = [image[k].astype(np.float64) for image in (x, y)]
+        expected = reference.ssim_map(*images, work.stride, work.window, work.sigma)
+        if found.map is not None and work.map_dtype == "float32":
+            assert np.abs(found.map[k] - expected).max() <= bound
+        elif found.map is not None:
+            levels = np.abs(found.map[k].astype(int) - reference.display("ssim_map", expected).astype(int))
+            assert levels.max() <= 1
+        assert np.abs(found.blocks[k] - reference.block_means(expected)).max() <= bound
+        assert abs(found.mean[k] - expected.mean()) <= bound
+
+
+def texture(height: int, width: int, frames: int = 1, seed: int = 0) -> Tuple[np.ndarray, np.ndarray]:
+    """Noise over the whole range, and the same with some more of it."""
+    rng = np.random.default_rng(seed)
+    x = rng.random((frames, height, width))
+    return x, np.clip(x + rng.normal(0, 0.2, x.shape), 0, 1)
+
+
+def work_of(height: int, width: int, dtype: str = "float16", map_dtype: str = "float32", **more: float) -> Similarity:
+    """Wang's window, unless told otherwise."""
+    return Similarity(
+        height, width, int(more.get("stride", 1)), int(more.get("window", 11)), more.get("sigma", 1.5), dtype, map_dtype
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- the window
+
+
+@pytest.mark.parametrize(("window", "sigma"), [*product(range(3, 16, 2), (0.5, 0.8, 1.5, 3.0, 5.0))])
+def test_taps_in_half_sum_to_one(window: int, sigma: float) -> None:
+    taps, _ = ssim.half_taps(window, sigma)
+    np.testing.assert_array_equal(taps, np.array(taps, np.float16))
+    assert taps[0] + 2 * sum(taps[1:]) == 1
+    # a unit in the last place of the largest tap that there can be
+    np.testing.assert_allclose(taps, gaussian(window, sigma)[window // 2 :], rtol=0, atol=2**-11)
+
+
+def test_a_window_that_halves_cannot_hold_stays_off_tensor_cores() -> None:
+    assert ssim.supports("tensor", work_of(64, 64), ORIN) is None
+    steep = ssim.supports("tensor", work_of(64, 64, sigma=0.5), ORIN)
+    assert steep == "tensor needs a Gaussian that halves can hold"
+
+
+@pytest.mark.parametrize("plan", ["registers", "tensor"])
+@pytest.mark.parametrize("window", range(3, 16, 2))
+def test_every_window(launch: Launch, plan: str, window: int) -> None:
+    work = work_of(37, 40, window=window)
+    check(launch, work, plan_of(work, plan), *texture(37, 40))
+
+
+@pytest.mark.parametrize("plan", ["registers", "tensor"])
+def test_other_deviations(launch: Launch, plan: str) -> None:
+    for sigma in (1.0, 4.0):
+        work = work_of(20, 24, sigma=sigma)
+        check(launch, work, plan_of(work, plan), *texture(20, 24))
+
+
+# --------------------------------------------------------------------------------------------------------- the pictures
+
+
+def _lines(period: int, axis: int) -> np.ndarray:
+    image = np.zeros((1, 40, 48))
+    image[
+        (slice(None), slice(None, None, period)) if axis else (slice(None), slice(None), slice(None, None, period))
+    ] = 1
+    return image
+
+
+_FLAT = np.ones((1, 40, 48))
+_RNG = np.random.default_rng(3)
+PICTURES = {
+    "equal": (0.37 * _FLAT, 0.37 * _FLAT),
+    "black": (0 * _FLAT, 0 * _FLAT),
+    "white": (_FLAT, _FLAT),
+    "black and white": (0 * _FLAT, _FLAT),
+    "flat and different": (0.9 * _FLAT, 0.85 * _FLAT),
+    "dark and darker": (0.012 * _FLAT, 0.004 * _FLAT),
+    "extremes": (_RNG.integers(0, 2, _FLAT.shape), _RNG.integers(0, 2, _FLAT.shape)),
+    "opposite": (_lines(2, 0), 1 - _lines(2, 0)),
+    "columns on black": (_lines(12, 0), 0 * _FLAT),
+    "rows on black": (_lines(12, 1), 0 * _FLAT),
+    "columns on white": (1 - _lines(9, 0), _FLAT),
+    "edge": (np.cumsum(_lines(48, 0), 2) * (np.arange(48) > 23), 0.5 * _FLAT),
+    "faint": (0.8 + 0.004 * _RNG.standard_normal(_FLAT.shape), 0.8 + 0.004 * _RNG.standard_normal(_FLAT.shape)),
+    "levels": (_RNG.integers(0, 256, _FLAT.shape) / 255, _RNG.integers(0, 256, _FLAT.shape) / 255),
+}
+
+
+@pytest.mark.parametrize("plan", ["registers", "tensor"])
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures(launch: Launch, plan: str, name: str) -> None:
+    work = work_of(40, 48)
+    found = check(launch, work, plan_of(work, plan), *(image.astype(float) for image in PICTURES[name]))
+    if name in ("equal", "black", "white"):
+        # Registers: the difference is 0, and what is left is the reciprocal's rounding. Tensor cores: squares and
+        # products round apart, 1.2e-7 of up to 2 and 1, against C2 = 9e-4.
+        np.testing.assert_allclose(found.map, 1, rtol=0, atol={"registers": 1e-6, "tensor": 5e-4}[plan])
+
+
+@pytest.mark.parametrize("plan", ["registers", "tensor"])
+def test_as_scikit_image(launch: Launch, plan: str) -> None:
+    metrics = pytest.importorskip("skimage.metrics")
+    work, (x, y) = work_of(50, 56), texture(50, 56)
+    found = run(launch, work, plan_of(work, plan), x, y)
+    images = [image[0].astype(np.float16).astype(np.float64) for image in (x, y)]
+    _, expected = metrics.structural_similarity(
+        *images, gaussian_weights=True, sigma=1.5, use_sample_covariance=False, data_range=1.0, full=True
+    )
+    assert found.map is not None
+    np.testing.assert_allclose(found.map[0], expected, rtol=0, atol=BOUND[plan])
+
+
+# ------------------------------------------------------------------------------------------------------ sizes and types
+
+
+@pytest.mark.parametrize(
+    ("plan", "size"),
+    [
+        *(("registers", size) for size in ((1, 1), (1, 70), (3, 5), (8, 8), (16, 65), (67, 30), (131, 77))),
+        *(("tensor", size) for size in ((1, 8), (5, 16), (8, 24), (16, 72), (67, 32), (131, 80))),
+    ],
+)
+def test_sizes(launch: Launch, plan: str, size: Tuple[int, int]) -> None:
+    work = work_of(*size)
+    check(launch, work, plan_of(work, plan), *texture(*size))
+
+
+@pytest.mark.parametrize("plan", ["registers", "tensor"])
+@pytest.mark.parametrize("rows", [16, 32, 64, 128])
+def test_strips_of_any_size_and_batches(launch: Launch, plan: str, rows: int) -> None:
+    work = work_of(141, 136)
+    found = check(launch, work, plan_of(work, plan, rows, strips=3), *texture(141, 136, frames=2))
+    assert found.mean[0] != found.mean[1]
+
+
+def test_blocks_of_any_size_on_tensor_cores(launch: Launch) -> None:
+    work = work_of(20, 200)  # the largest block has 176 columns
+    x, y = texture(20, 200)
+    plans = {plan.threads: plan for plan in ssim.candidates(work, get_device("h200")) if plan[:2] == ("ssim", "tensor")}
+    assert max(plans) == 352
+    first, *others = (check(launch, work, plan, x, y) for plan in plans.values())
+    for found in others:
+        np.testing.assert_array_equal(found.map, first.map)
+
+
+@pytest.mark.parametrize("plan", ["registers", "tensor"])
+@pytest.mark.parametrize("map_dtype", ["uint8", ""])
+def test_map_as_bytes_or_not_at_all(launch: Launch, plan: str, map_dtype: str) -> None:
+    for width in (40, 46 if plan == "registers" else 48):
+        work = work_of(30, width, map_dtype=map_dtype)
+        check(launch, work, plan_of(work, plan), *texture(30, width))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 8])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_strides_and_inputs(launch: Launch, stride: int, dtype: str) -> None:
+    height, width = 20 * stride + stride - 1, 30 * stride + stride // 2  # what is left over is dropped
+    work = work_of(height, width, dtype, stride=stride)
+    check(launch, work, plan_of(work, "registers"), *texture(height, width))
+
+
+# ------------------------------------------------------------------------------------------------------ from the mosaic
+
+
+def sums_of(mosaic: np.ndarray) -> np.ndarray:
+    """(H, W) uint8 -> (2, H//2, W//2): means of orthogonal angles at the superpixels' centres, full scale 1."""
+    sensor = get_sensor("IMX250MZR")
+    angles = reference.demosaic(mosaic / 255, sensor, make_options(demosaic="bilinear"))
+    return np.stack([angles[0] + angles[2], angles[1] + angles[3]]) / 2
+
+
+def check_mosaics(launch: Launch, work: Similarity, plan: Schedule, mosaics: np.ndarray) -> Found:
+    """Compare the sums of orthogonal angles of (frames, H, W) uint8, and that it is what the reference says."""
+    found = run_on(launch, work, plan, {"first": mosaics})
+    x, y = np.stack([sums_of(mosaic) for mosaic in mosaics], 1)
+    assert_similar(found, work, BOUND["registers"], x, y)
+    return found
+
+
+def mosaics_of(height: int, width: int, frames: int = 1) -> np.ndarray:
+    """Noise in every pixel, so that a wrong neighbour shows."""
+    return np.random.default_rng(5).integers(0, 256, (frames, 2 * height, 2 * width), np.uint8)
+
+
+@pytest.mark.parametrize("map_dtype", ["float32", "uint8", ""])
+@pytest.mark.parametrize("window", range(3, 16, 2))
+def test_every_window_on_a_mosaic(launch: Launch, window: int, map_dtype: str) -> None:
+    work = work_of(37, 40, "mosaic", map_dtype, window=window)
+    check_mosaics(launch, work, plan_of(work, "registers"), mosaics_of(37, 40))
+
+
+@pytest.mark.parametrize("rows", [16, 32, 64, 128])
+def test_strips_of_any_size_and_batches_on_mosaics(launch: Launch, rows: int) -> None:
+    work = work_of(141, 136, "mosaic")
+    found = check_mosaics(launch, work, plan_of(work, "registers", rows, strips=3), mosaics_of(141, 136, frames=2))
+    assert found.mean[0] != found.mean[1]
+
+
+@pytest.mark.parametrize("size", [(16, 8), (17, 24), (18, 16), (19, 8), (33, 16)])
+def test_borders_of_a_mosaic(launch: Launch, size: Tuple[int, int]) -> None:
+    work = work_of(*size, "mosaic", window=15)
+    check_mosaics(launch, work, plan_of(work, "registers"), mosaics_of(*size))
+
+
+@pytest.mark.parametrize("level", [0, 1, 128, 255])
+def test_flat_mosaics_are_alike(launch: Launch, level: int) -> None:
+    work = work_of(20, 24, "mosaic")
+    found = run_on(launch, work, plan_of(work, "registers"), {"first": np.full((1, 40, 48), level, np.uint8)})
+    assert found.map is not None
+    np.testing.assert_allclose(found.map, 1, rtol=0, atol=1e-6)  # the reciprocal's rounding
+
+
+def test_a_mosaic_is_compared_as_its_images_are(launch: Launch) -> None:
+    work, mosaics = work_of(40, 48, "mosaic"), mosaics_of(40, 48)
+    plan = plan_of(work, "registers")
+    found = run_on(launch, work, plan, {"first": mosaics})
+    x, y = sums_of(mosaics[0])[:, None]
+    stored = run(launch, work._replace(source="float32"), plan, x, y)
+    assert found.map is not None
+    assert stored.map is not None
+    np.testing.assert_allclose(found.map, stored.map, rtol=0, atol=BOUND["registers"])

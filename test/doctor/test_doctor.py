@@ -1,0 +1,148 @@
+"""What the doctor says of a machine that lacks something."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from polar_pipeline.cpu.native import VARIABLE
+from polar_pipeline.cuda.backend import problem
+from polar_pipeline.doctor import checks as doctor
+
+
+def states() -> dict:
+    return {check.topic: check for check in doctor.run_checks()}
+
+
+def test_a_working_library_is_ok() -> None:
+    found = states()
+    for topic in ("polar_pipeline", "python", "numpy", "cv2", "rosbags", "backend cpu"):
+        assert found[topic].state == "ok", found[topic]
+
+
+def test_missing_ros_and_gpu_are_said_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("rclpy", "cupy", "ddsketch"):
+        monkeypatch.setitem(sys.modules, name, None)  # import raises ImportError
+    found = states()
+    assert found["rclpy"].state == "missing"
+    assert "no live node" in found["rclpy"].text
+    assert found["ddsketch"].state == "missing"
+    assert "no live node" in found["ddsketch"].text
+    assert found["gpu"].state == "missing"
+    assert "CuPy" in found["gpu"].text
+
+
+#: What CuPy 13 says where there is no driver, shortened.
+BANNER = """
+================================================================
+Failed to import CuPy.
+
+If you installed CuPy via wheels (cupy-cudaXXX), make sure that the package matches with the version of CUDA installed.
+
+Original error:
+  ImportError: libcuda.so.1: cannot open shared object file: No such file or directory
+================================================================
+"""
+
+
+def test_a_library_that_is_there_but_broken_says_why_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text(f"raise ImportError({BANNER!r})", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    problem.cache_clear()
+    found = states()
+    problem.cache_clear()
+    for topic in ("cupy", "gpu", "backend cuda"):
+        assert found[topic].state == "missing"
+        assert "libcuda.so.1: cannot open shared object file" in found[topic].text
+        assert "\n" not in found[topic].text
+        assert "not installed" not in found[topic].text
+
+
+def test_an_environment_that_makes_no_sense_is_said_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "gpu")
+    found = states()
+    for topic in ("backend cpu", "cpu kernels"):
+        assert found[topic].state == "problem"
+        assert "compiled or opencv, got 'gpu'" in found[topic].text
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv("CXX", "'g++")
+    found = states()
+    assert found["backend cpu"].state == "ok"
+    assert "No closing quotation" in found["cpu kernels"].text
+
+
+def test_a_cache_that_is_not_used_is_said_with_what_mends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "polar_pipeline"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent))
+    assert doctor._cache() == ("kernel cache", "ok", str(folder))
+    folder.chmod(0o777)
+    found = states()["kernel cache"]
+    assert found.state == "problem"
+    assert found.text.startswith(f"other users can write to {folder}; run rm -r {folder};")
+    folder.rmdir()
+    folder.parent.rmdir()
+    folder.parent.write_text("a file, where a folder should be")
+    found = doctor._cache()
+    assert found.state == "missing"
+    assert "Not a directory" in found.text
+    assert "compiled at each start" in found.text
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(Path, "home", lambda: Path("~"))
+    assert "set XDG_CACHE_HOME" in doctor._cache().text
+
+
+def test_the_transport_profile_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`FASTDDS_...` is read by Fast DDS 3 only, which came with Kilted (rmw_fastrtps #862); its library decides."""
+    new, old = "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"
+    profile = tmp_path / "there.xml"
+    profile.write_text("<profiles/>")
+    monkeypatch.setitem(sys.modules, "rclpy", SimpleNamespace(__spec__=object()))  # also where there is no ROS
+    monkeypatch.delenv("RMW_IMPLEMENTATION", raising=False)
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    monkeypatch.setenv("ROS_DISTRO", "kilted")  # decides nothing: it is not set where ROS came as wheels
+
+    def install(name: str, *libraries: str) -> Path:
+        """A prefix of ROS with these libraries; where its rclpy is."""
+        package = tmp_path / name / "lib" / "python3.12" / "site-packages" / "rclpy"
+        package.mkdir(parents=True)
+        for library in libraries:
+            (tmp_path / name / "lib" / library).touch()
+        return package / "__init__.py"
+
+    def judged(origin: object, **named: Path) -> doctor.Check:
+        for name in (new, old):
+            monkeypatch.setenv(name, str(named.get(name, "")))
+        monkeypatch.setitem(sys.modules, "rclpy", SimpleNamespace(__spec__=SimpleNamespace(origin=origin)))
+        (found,) = doctor._transport()
+        return found
+
+    kilted = str(install("kilted", "libfastdds.so.3.2.2"))
+    jazzy = str(install("jazzy", "libfastrtps.so", "libfastrtps.so.2.14"))
+    both = str(install("both", "libfastdds.so", "libfastrtps.so"))
+    nothing = str(install("nothing"))
+    for origin, names in (
+        *((kilted, [new]), (jazzy, [old])),
+        *((both, [new, old]), (nothing, [new, old]), (None, [new, old])),
+    ):
+        missing = judged(origin)
+        assert missing.state == "problem"
+        assert f"set {' and '.join(names)} to" in missing.text
+        assert list(doctor.transport_environment()) == names
+        for name in names:
+            assert judged(origin, **{name: tmp_path / "gone.xml"}).state == "problem"
+            assert judged(origin, **{name: profile}).state == "ok"
+            assert doctor.transport_environment() == {}
+    assert judged(jazzy, **{new: profile}).state == "problem"
+    assert judged(kilted, **{old: profile}).state == "ok"  # deprecated, and read
+    monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path / 'empty'}:{tmp_path / 'jazzy' / 'lib'}")
+    assert f"set {old} to" in judged(kilted).text  # the linker looks there first
+    monkeypatch.setenv("RMW_IMPLEMENTATION", "rmw_zenoh_cpp")
+    assert list(doctor._transport()) == []
+    monkeypatch.delenv("RMW_IMPLEMENTATION")
+    monkeypatch.setitem(sys.modules, "rclpy", None)
+    assert list(doctor._transport()) == []

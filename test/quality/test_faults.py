@@ -1,0 +1,186 @@
+"""Injected faults, on real frames and on a synthetic one: each moves the figure that the README says it moves.
+
+What the README's table says of a fault that a figure does not see is tested too.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, NamedTuple, Tuple
+
+import cv2
+import numpy as np
+import pytest
+from support import REAL_FRAMES, real_frame
+
+from polar_pipeline import SENSORS, Pipeline, RawFrame
+from polar_pipeline.options import make_options
+from polar_pipeline.quality.layout import check_layout, offsets_of_polarizer
+from polar_pipeline.quality.statistics import Level, Limits, Quality, fingerprint, measure
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.scene import synthetic
+
+MONO = SENSORS["IMX250MZR"]
+SOURCES = (*REAL_FRAMES, "spheres", "window")
+
+
+@pytest.fixture(scope="module", params=SOURCES)
+def good(request: pytest.FixtureRequest) -> np.ndarray:
+    """A good raw frame."""
+    if request.param in REAL_FRAMES:
+        return real_frame(request.param)
+    stokes = synthetic(request.param, (1024, 1224))
+    return expose(stokes, MONO, full_well=10_000, read_noise=4, rng=np.random.default_rng(0))
+
+
+def digital(raw: np.ndarray) -> np.ndarray:
+    return np.clip(np.rint(raw), 0, 255).astype(np.uint8)
+
+
+def noise(raw: np.ndarray, levels: float) -> np.ndarray:
+    return digital(raw + np.random.default_rng(1).normal(0, levels, raw.shape))
+
+
+def defocus(raw: np.ndarray, sigma: float = 2.0) -> np.ndarray:
+    """Each polarizer's picture blurred by `sigma` of its pixels; the noise of the sensor stays, so it is added anew."""
+    plane = raw[::2, ::2].astype(float)
+    curvature = plane[:, :-2] - 2 * plane[:, 1:-1] + plane[:, 2:]
+    levels = np.median(np.abs(curvature)) / 0.6745 / np.sqrt(6)  # Gaussian noise: deviation from the median
+    out = raw.astype(np.float32)
+    for i in range(2):
+        for j in range(2):
+            out[i::2, j::2] = cv2.GaussianBlur(np.ascontiguousarray(out[i::2, j::2]), (0, 0), sigma)
+    return noise(out, levels)
+
+
+def dust(raw: np.ndarray) -> np.ndarray:
+    """Forty soft specks on the lens or its cover: all polarizers behind them get less light."""
+    rng, shade = np.random.default_rng(2), np.zeros(raw.shape, np.float32)
+    for x, y in zip(rng.integers(0, raw.shape[1], 40), rng.integers(0, raw.shape[0], 40)):
+        cv2.circle(shade, (int(x), int(y)), 35, 0.7, -1)
+    return digital(raw * (1 - cv2.GaussianBlur(shade, (0, 0), 10)))
+
+
+def fog(raw: np.ndarray) -> np.ndarray:
+    """A veil of 30 %: unpolarized light of 160 levels before everything."""
+    return digital(0.7 * raw + 0.3 * 160)
+
+
+def stuck_line(raw: np.ndarray) -> np.ndarray:
+    out = raw.copy()
+    out[len(raw) // 3] = 255
+    return out
+
+
+def hot_pixels(raw: np.ndarray) -> np.ndarray:
+    """One pixel in a thousand."""
+    return np.where(np.random.default_rng(3).random(raw.shape) < 0.001, np.uint8(255), raw)
+
+
+class Figures(NamedTuple):
+    mean: float
+    lowest: float
+
+
+def consistency(raw: np.ndarray, **options: object) -> Figures:
+    out = Pipeline(products="ssim", backend="cpu", **options)(raw)
+    return Figures(float(out["ssim"]), float(out.blocks.min()))
+
+
+def against(good: np.ndarray, raw: np.ndarray) -> Figures:
+    """Mode `reference`, with the good frame's intensity; `temporal`, with the good frame before, is the same."""
+    intensity = Pipeline(products="intensity", backend="cpu")(good)["intensity"]
+    out = Pipeline(products="ssim", backend="cpu", ssim_mode="reference")(raw, reference=intensity)
+    temporal = Pipeline(products="ssim", backend="cpu", ssim_mode="temporal")
+    temporal(good)
+    np.testing.assert_allclose(temporal(raw).blocks, out.blocks, atol=1e-5)  # float32, summed in another order
+    return Figures(float(out["ssim"]), float(out.blocks.min()))
+
+
+def test_good_frames_are_good(good: np.ndarray) -> None:
+    assert consistency(good).mean > 0.99
+    assert consistency(good).lowest > 0.95
+    assert against(good, good) == (1, 1)
+    assert against(good, noise(good, 1)).lowest > 0.99  # the next frame of a still scene
+
+
+@pytest.mark.parametrize(("levels", "drop"), [(5.0, 0.03), (10.0, 0.12)])
+def test_noise_lowers_consistency(good: np.ndarray, levels: float, drop: float) -> None:
+    assert consistency(noise(good, levels)).mean < consistency(good).mean - drop
+
+
+def test_hot_pixels_lower_consistency(good: np.ndarray) -> None:
+    assert consistency(hot_pixels(good)).mean < consistency(good).mean - 0.02
+
+
+@pytest.mark.parametrize(
+    ("fault", "mean", "lowest"),
+    [(defocus, 0.01, 0.2), (dust, 0.005, 0.2), (fog, 0.08, 0.2), (stuck_line, 0.005, 0.08)],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_all_polarizers_share_lowers_the_comparison_with_a_good_frame_only(
+    good: np.ndarray, fault: Callable[[np.ndarray], np.ndarray], mean: float, lowest: float
+) -> None:
+    bad = fault(good)
+    found = against(good, bad)
+    assert found.mean < 1 - mean
+    assert found.lowest < 1 - lowest
+    assert abs(consistency(bad).mean - consistency(good).mean) < 0.04  # what is left of the scene is less beside noise
+
+
+def test_the_line_is_found_where_it_is(good: np.ndarray) -> None:
+    pipeline = Pipeline(products="ssim", backend="cpu", ssim_mode="temporal")
+    pipeline(good)
+    bad = stuck_line(good)
+    spot = measure(pipeline, RawFrame(bad, 255), pipeline(bad)).lowest
+    assert abs(spot.y - len(good) / 6) <= 64  # a third of the height, in output pixels; blocks have 64
+
+
+def test_frozen_frames_are_told_from_still_ones(good: np.ndarray) -> None:
+    assert fingerprint(RawFrame(good, 255)) != fingerprint(RawFrame(noise(good, 0.5), 255))
+    for mode in ("consistency", "temporal"):
+        pipeline, quality = Pipeline(products="ssim", backend="cpu", ssim_mode=mode), Quality(Limits(frozen_frames=3))
+        for expected in (Level.OK, Level.OK, Level.ERROR):
+            out = pipeline(good)
+            quality.add(measure(pipeline, RawFrame(good, 255), out), mode)
+            assert quality.report()[0].level == expected
+        assert mode != "temporal" or out["ssim"] == 1  # exactly
+
+
+def test_default_limits(good: np.ndarray) -> None:
+    """Which faults of this strength raise a level: noise of ten levels by itself, others against a good frame."""
+    pipeline, quality = Pipeline(products="ssim", backend="cpu"), Quality(Limits())
+    for raw, expected in ((good, Level.OK), (noise(good, 10), Level.WARN)):
+        quality.add(measure(pipeline, RawFrame(raw, 255), pipeline(raw)), "consistency")
+        assert quality.report()[0].level == expected
+    for fault in (defocus, dust, fog):
+        assert against(good, fault(good)).lowest < Limits().ssim_warn, fault.__name__
+
+
+# -------------------------------------------------------------------------------------------------------- wrong layout
+
+
+@pytest.mark.parametrize("offset", [(1, 0), (0, 1), (1, 1)])
+def test_a_wrong_offset_of_a_mono_sensor_shows_behind_a_known_polarizer_only(
+    good: np.ndarray, offset: Tuple[int, int]
+) -> None:
+    assert consistency(good, roi_offset=offset) == pytest.approx(consistency(good), abs=1e-6)
+    wrong = make_options(MONO, roi_offset=offset)
+    assert check_layout(RawFrame(good, 255), wrong).fits is None
+    # the same scene behind a sheet polarizer at 90 degrees that takes 95 % of what crosses it
+    value = Pipeline(products="intensity", backend="cpu", resolution="full")(good)["intensity"]
+    stokes = np.stack([value, -0.95 * value, 0 * value], -1)
+    behind = RawFrame(noise(expose(stokes, MONO), 1), 255)
+    assert [row.offset for row in offsets_of_polarizer(behind, make_options(MONO), 90) if row.fits] == [(0, 0)]
+    readings = offsets_of_polarizer(behind, wrong, 90)
+    assert not readings[0].fits
+    assert [(row.offset[0] % 2, row.offset[1] % 2) for row in readings if row.fits] == [(0, 0)]
+
+
+@pytest.mark.parametrize("scene", ["spheres", "window"])
+def test_a_wrong_offset_of_a_colour_sensor_shows_in_every_frame(scene: str) -> None:
+    raw = expose(synthetic(scene, (1024, 1224), is_color=True), SENSORS["IMX250MYR"])
+    assert check_layout(RawFrame(raw, 255), make_options("IMX250MYR")).fits
+    for offset in ((1, 0), (0, 1), (1, 1), (2, 0)):
+        found = check_layout(RawFrame(raw, 255), make_options("IMX250MYR", roi_offset=offset))
+        assert found.fits is False
+        assert "raw.roi_offset [0, 0]" in found.text

@@ -1,0 +1,732 @@
+"""Recordings in every format, what comes out of them, and the comparison with a golden recording."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import struct
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import cv2
+import numpy as np
+import pytest
+import zstandard
+from rosbags import rosbag1, rosbag2
+from rosbags.typesys import Stores, get_typestore
+from skimage.metrics import structural_similarity
+
+from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages
+from polar_pipeline._util.files import replacing
+from polar_pipeline.messages import FLOAT32, IMAGE
+from polar_pipeline.replay.compare import Comparison, Row, format_rows, open_golden
+from polar_pipeline.replay.picture import encode, picture
+from polar_pipeline.replay.report import Report, percentiles, render
+from polar_pipeline.replay.run import Sample, Summary, replay
+from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.replay.source import Recorded, SourceError, open_source, read_raw
+
+TOPIC = "/arena_camera_node/images"
+START = 1_700_000_000_000_000_000
+PERIOD = 41_666_667
+#: The first release of rosbags that writes rosbag2 folders of mcap files and names its formats' versions.
+MODERN = "storage_plugin" in inspect.signature(rosbag2.Writer).parameters
+
+
+def frames(count: int = 4) -> List[np.ndarray]:
+    """Smooth raw frames, so that products differ from frame to frame but hold no saturated pixels."""
+    y, x = np.mgrid[:32, :40]
+    return [
+        np.rint(110 + 80 * np.sin((x + 3 * k) / 9) * np.cos(y / 7) + 9 * (x % 2)).astype(np.uint8) for k in range(count)
+    ]
+
+
+def stamp(index: int) -> int:
+    return START + index * PERIOD
+
+
+def serialized(index: int, raw: np.ndarray) -> bytes:
+    return bytes(messages.encode_image(stamp(index), "cam", "mono8", raw))
+
+
+def make_mcap(path: Path) -> Path:
+    with open_sink(path / "in.mcap", {}) as sink:
+        for k, raw in enumerate(frames()):
+            sink.write(TOPIC, IMAGE, stamp(k) + 5, serialized(k, raw))
+            sink.write("/other", FLOAT32, stamp(k), messages.encode_float32(k))
+    return path / "in.mcap"
+
+
+def write_bag(writer: Any, store: Any, serialize: Callable[[Any, str], Any]) -> None:
+    image = writer.add_connection(TOPIC, IMAGE, typestore=store)
+    other = writer.add_connection("/other", FLOAT32, typestore=store)
+    types = store.types
+    for k, raw in enumerate(frames()):
+        time = types["builtin_interfaces/msg/Time"](*divmod(stamp(k), 10**9))
+        sequence = [k] if "seq" in types["std_msgs/msg/Header"].__dataclass_fields__ else []
+        header = types["std_msgs/msg/Header"](*sequence, time, "cam")
+        message = types[IMAGE](header, *raw.shape, "mono8", 0, raw.shape[1], raw.reshape(-1))
+        writer.write(image, stamp(k) + 5, serialize(message, IMAGE))
+        writer.write(other, stamp(k), serialize(types[FLOAT32](float(k)), FLOAT32))
+
+
+def make_rosbag2(path: Path, storage: Optional[str] = None) -> Path:
+    options: Dict[str, Any] = {"version": 8} if "version" in inspect.signature(rosbag2.Writer).parameters else {}
+    if storage:
+        options["storage_plugin"] = getattr(rosbag2.StoragePlugin, storage)
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    with rosbag2.Writer(path / "in", **options) as writer:
+        write_bag(writer, store, store.serialize_cdr)
+    return path / "in"
+
+
+def make_rosbag2_mcap(path: Path) -> Path:
+    return make_rosbag2(path, "MCAP")
+
+
+def make_rosbag1(path: Path) -> Path:
+    store = get_typestore(Stores.ROS1_NOETIC)
+    with rosbag1.Writer(path / "in.bag") as writer:
+        write_bag(writer, store, store.serialize_ros1)
+    return path / "in.bag"
+
+
+MAKERS = [
+    make_mcap,
+    make_rosbag2,
+    pytest.param(make_rosbag2_mcap, marks=pytest.mark.skipif(not MODERN, reason="this rosbags writes no mcap")),
+    make_rosbag1,
+]
+
+
+def run(source: Path, pipeline: Pipeline, out: Optional[Path] = None, **more: Any) -> Summary:
+    with open_source(source) as opened:
+        if out is None:
+            return replay(opened.records, opened.total, pipeline, **more)
+        with open_sink(out, {"version": "0"}) as sink:
+            return replay(opened.records, opened.total, pipeline, sink, **more)
+
+
+@pytest.fixture(name="mcap")
+def fixture_mcap(tmp_path: Path) -> Path:
+    return make_mcap(tmp_path)
+
+
+# -------------------------------------------------------------------------------------------------------------- sources
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_recordings_of_every_format(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    with open_source(make(tmp_path)) as source:
+        assert (source.topic, source.total) == (TOPIC, 4)
+        records = list(source.records)
+    assert [record.time_ns for record in records] == [stamp(k) + 5 for k in range(4)]
+    for k, (record, raw) in enumerate(zip(records, frames())):
+        image = record.image()
+        assert (image.stamp_ns, image.frame_id) == (stamp(k), "cam")
+        np.testing.assert_array_equal(messages.to_raw(image).mosaic, raw)
+        assert record.cdr() == serialized(k, raw)
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "pgm", "npy"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_folders_of_pictures(suffix: str, dtype: Any, tmp_path: Path) -> None:
+    images = [raw.astype(dtype) * (1 if dtype == np.uint8 else 250) for raw in frames()]
+    for k, image in enumerate(images):
+        path = str(tmp_path / f"frame_{k:03d}.{suffix}")
+        if suffix == "npy":
+            np.save(path, image)
+        else:
+            cv2.imwrite(path, image)
+    (tmp_path / "notes.txt").write_text("not a picture")
+    with open_source(tmp_path, rate=20.0) as source:
+        records = list(source.records)
+    assert [record.time_ns for record in records] == [50_000_000, 100_000_000, 150_000_000, 200_000_000]
+    for k, (record, image) in enumerate(zip(records, images)):
+        for message in (record.image(), messages.decode_image(record.cdr())):
+            assert (message.stamp_ns, message.frame_id) == (50_000_000 * (k + 1), f"frame_{k:03d}")
+            np.testing.assert_array_equal(messages.to_raw(message).mosaic, image)
+
+
+def test_a_compressed_image_with_an_impossible_header() -> None:
+    cdr = bytearray(messages.encode_compressed(1, "cam", "png", np.zeros(8, np.uint8)))
+    struct.pack_into("<iI", cdr, 4, 0, 10**9)
+    with pytest.raises(FrameError, match="nanoseconds of a stamp must be below 1000000000") as caught:
+        Recorded(1, messages.COMPRESSED, bytes(cdr)).image()
+    assert caught.value.cause == "cdr"
+
+
+def test_compressed_images(tmp_path: Path) -> None:
+    raw = frames(1)[0]
+    data = np.frombuffer(encode(raw, ".png"), np.uint8)
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        for content in (data, data[:20], data[:0]):
+            cdr = messages.encode_compressed(stamp(0), "cam", "png", content)
+            sink.write("/image/compressed", messages.COMPRESSED, stamp(0), cdr)
+    with open_source(tmp_path / "in.mcap") as source:
+        good, *bad = source.records
+    np.testing.assert_array_equal(messages.to_raw(good.image()).mosaic, raw)
+    assert good.cdr() == serialized(0, raw)
+    for record in bad:
+        with pytest.raises(FrameError, match="are no picture"):
+            record.image()
+
+
+def test_a_missing_stamp_becomes_the_time_of_recording(tmp_path: Path) -> None:
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        sink.write(TOPIC, IMAGE, 77, messages.encode_image(0, "cam", "mono8", frames(1)[0]))
+    with open_source(tmp_path / "in.mcap") as source:
+        assert next(source.records).image().stamp_ns == 77
+
+
+def test_the_topic_must_be_clear(tmp_path: Path) -> None:
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        for topic in ("/left", "/right"):
+            sink.write(topic, IMAGE, 1, serialized(0, frames(1)[0]))
+    with pytest.raises(SourceError, match=r"--topic.*/left, /right"), open_source(tmp_path / "in.mcap"):
+        pass
+    with pytest.raises(SourceError, match=r"no images on /top.*/left, /right"), open_source(
+        tmp_path / "in.mcap", "/top"
+    ):
+        pass
+    with open_source(tmp_path / "in.mcap", "/right") as source:
+        assert source.topic == "/right"
+
+
+def killed_recorder(path: Path, parts: int = 12) -> Path:
+    """A rosbag2 folder of mcap files, a frame in each, without `metadata.yaml`."""
+    folder = path / "drive"
+    folder.mkdir()
+    for k, raw in enumerate(frames(parts)):
+        with open_sink(folder / f"drive_{k}.mcap", {}) as sink:
+            sink.write(TOPIC, IMAGE, stamp(k), serialized(k, raw))
+    return folder
+
+
+def test_a_recording_whose_recorder_was_killed(tmp_path: Path) -> None:
+    """It has no `metadata.yaml`; its files are read in the order of their numbers."""
+    folder = killed_recorder(tmp_path)
+    with open_source(folder) as source:
+        assert (source.topic, source.total) == (TOPIC, 12)
+        assert [record.image().stamp_ns for record in source.records] == [stamp(k) for k in range(12)]
+    last = folder / "drive_11.mcap"
+    last.write_bytes(last.read_bytes()[:-100])
+    with pytest.raises(SourceError, match=r"drive_11\.mcap has no index: .*`mcap recover`"), open_source(folder):
+        pass
+
+
+def compress(path: Path) -> None:
+    """As a recorder does in compression mode `file`."""
+    path.with_name(f"{path.name}.zstd").write_bytes(zstandard.compress(path.read_bytes()))
+    path.unlink()
+
+
+def test_compressed_files_of_a_recorder_that_was_killed(tmp_path: Path) -> None:
+    """The newest is not compressed yet, and of the one before the compressed copy is not complete."""
+    folder = killed_recorder(tmp_path)
+    for k in range(10):
+        compress(folder / f"drive_{k}.mcap")
+    (folder / "drive_10.mcap.zstd").write_bytes(zstandard.compress(b"begun")[:-3])
+    with open_source(folder) as source:
+        assert (source.topic, source.total) == (TOPIC, 12)
+        assert [record.image().stamp_ns for record in source.records] == [stamp(k) for k in range(12)]
+    with open_source(folder / "drive_3.mcap.zstd") as source:
+        assert [record.image().stamp_ns for record in source.records] == [stamp(3)]
+    (folder / "drive_4.mcap.zstd").write_bytes(b"nonsense")
+    with pytest.raises(SourceError, match=f"{folder} cannot be read: ZstdError"), open_source(folder):
+        pass
+
+
+def test_a_compressed_database_without_metadata(tmp_path: Path) -> None:
+    folder = make_rosbag2(tmp_path)
+    (folder / "metadata.yaml").unlink()
+    (file,) = folder.glob("*.db3")
+    compress(file)
+    for path in (folder, folder / f"{file.name}.zstd"):
+        with open_source(path) as source:
+            assert [record.image().stamp_ns for record in source.records] == [stamp(k) for k in range(4)]
+
+
+def test_files_of_several_recordings(tmp_path: Path) -> None:
+    folder = killed_recorder(tmp_path, 1)
+    (folder / "drive_0.mcap").rename(folder / "drive_00.mcap")
+    with open_source(folder) as source:
+        assert source.total == 1
+    for name in ("drive_0.mcap", "other_1.mcap", "drive_1.db3", "other.mcap", "drive_0.mcap.zstd", "other_1.mcap.zstd"):
+        (folder / name).touch()
+        with pytest.raises(SourceError, match="files of several recordings: name one of them"), open_source(folder):
+            pass
+        (folder / name).unlink()
+    (folder / "frame.png").write_bytes(encode(frames(1)[0], ".png"))  # a folder of pictures, with a recording in it
+    with open_source(folder) as source:
+        assert source.topic == str(folder)
+
+
+@pytest.mark.parametrize("name", ["in.mcap", "in.bag", "in.db3", "in"])
+@pytest.mark.parametrize("content", [b"", b"nonsense" * 40, None])
+def test_what_is_no_recording_is_refused(name: str, content: Optional[bytes], tmp_path: Path) -> None:
+    path = tmp_path / name
+    if content is not None and name == "in":
+        path.mkdir()
+        (path / "metadata.yaml").write_bytes(content)
+    elif content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SourceError, match=str(path)), open_source(path) as source:
+        list(source.records)
+
+
+def test_a_damaged_recording_is_refused(mcap: Path) -> None:
+    whole = mcap.read_bytes()
+    mcap.write_bytes(whole[:-100])
+    with pytest.raises(SourceError), open_source(mcap) as source:
+        list(source.records)
+    mcap.write_bytes(whole[:500] + bytes(200) + whole[700:])
+    with pytest.raises(SourceError, match="damaged"), open_source(mcap) as source:
+        list(source.records)
+
+
+@pytest.mark.parametrize("kept", [0.02, 0.5, 0.999])
+@pytest.mark.parametrize("opened", [open_source, open_golden])
+def test_a_recording_that_was_cut_off_is_called_so(opened: Any, kept: float, mcap: Path) -> None:
+    whole = mcap.read_bytes()
+    mcap.write_bytes(whole[: int(kept * len(whole))])
+    with pytest.raises(SourceError, match=f"{mcap} has no index: the recording was cut off"), opened(mcap):
+        pass
+    mcap.write_bytes(b"nonsense" + whole[8:])
+    with pytest.raises(SourceError, match=f"{mcap} is no mcap file"), opened(mcap):
+        pass
+
+
+def test_pictures_have_no_topic(tmp_path: Path) -> None:
+    np.save(tmp_path / "raw.npy", frames(1)[0])
+    with pytest.raises(SourceError, match="no topic; got /images"), open_source(tmp_path, "/images"):
+        pass
+
+
+def test_what_is_no_raw_picture_is_refused(tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "rgb.png"), np.zeros((32, 32, 3), np.uint8))
+    (tmp_path / "bad.png").write_bytes(b"nonsense")
+    np.save(tmp_path / "float.npy", np.zeros((32, 32)))
+    np.savez(tmp_path / "archive.npz", frames(1)[0])
+    (tmp_path / "archive.npz").rename(tmp_path / "archive.npy")
+    np.save(tmp_path / "header.npy", frames(1)[0])
+    header = (tmp_path / "header.npy").read_bytes()
+    (tmp_path / "header.npy").write_bytes(header.replace(b"}", b" "))  # NumPy: tokenize.TokenError
+    causes = {"rgb.png": "type", "float.npy": "type"}
+    for name in ("rgb.png", "bad.png", "float.npy", "archive.npy", "header.npy", "none.png", "none.npy"):
+        cause = causes.get(name, "file")
+        with pytest.raises(FrameError, match=name) as caught:
+            read_raw(tmp_path / name)
+        assert caught.value.cause == cause
+
+
+# ----------------------------------------------------------------------------------------------------------- the output
+
+
+def outputs(path: Path) -> Dict[Tuple[str, int], bytes]:
+    """(topic, time) -> bytes, read by the mcap library alone."""
+    from mcap.reader import make_reader
+
+    with path.open("rb") as stream:
+        rows = [(channel.topic, row.log_time, row.data) for _, channel, row in make_reader(stream).iter_messages()]
+    assert len({row[:2] for row in rows}) == len(rows)
+    return {(topic, time): data for topic, time, data in rows}
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+def test_every_product_is_written_with_the_original_stamp(sensor: str, mcap: Path, tmp_path: Path) -> None:
+    summary = run(mcap, Pipeline(sensor, tuple(PRODUCTS), backend="cpu"), tmp_path / "out.mcap")
+    assert summary.stamps == [stamp(k) for k in range(4)]
+    assert not summary.rejected
+    written = outputs(tmp_path / "out.mcap")
+    assert len(written) == 4 * len(PRODUCTS)
+    pipeline = Pipeline(sensor, tuple(PRODUCTS), backend="cpu")
+    for k, raw in enumerate(frames()):
+        for name, array in pipeline(raw).items():
+            _, cdr = messages.product_message(name, array, stamp(k), "cam")
+            assert written[f"/{PRODUCTS[name].topic}", stamp(k)] == bytes(cdr)
+
+
+@pytest.mark.skipif(not MODERN, reason="this rosbags opens folders only")
+def test_other_readers_open_the_output(mcap: Path, tmp_path: Path) -> None:
+    from rosbags.highlevel import AnyReader
+
+    run(mcap, Pipeline(products="dolp, ssim", backend="cpu"), tmp_path / "out.mcap")
+    with AnyReader([tmp_path / "out.mcap"]) as reader:
+        read = [(row.topic, time, reader.deserialize(data, row.msgtype)) for row, time, data in reader.messages()]
+    assert [row[:2] for row in read[:2]] == [("/polarization/dolp", stamp(0)), ("/quality/ssim", stamp(0))]
+    assert read[0][2].encoding == "32FC1"
+    assert 0 < read[1][2].data <= 1
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_the_same_input_makes_the_same_file(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    source = make(tmp_path)
+    for name in ("a.mcap", "b.mcap"):
+        run(source, Pipeline(products=tuple(PRODUCTS), ssim_mode="temporal", backend="cpu"), tmp_path / name)
+    assert (tmp_path / "a.mcap").read_bytes() == (tmp_path / "b.mcap").read_bytes()
+
+
+def test_bad_frames_are_counted_and_the_rest_comes_through(tmp_path: Path) -> None:
+    raws = frames()
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        good = serialized(1, raws[1])
+        for k, cdr in enumerate(
+            [
+                serialized(0, raws[0])[:-9],
+                good,
+                serialized(2, raws[2])[:50],
+                bytes(messages.encode_image(stamp(3), "cam", "", raws[3])),
+                bytes(messages.encode_image(stamp(4), "cam", "mono8", raws[3][:8])),
+            ]
+        ):
+            sink.write(TOPIC, IMAGE, stamp(k), cdr)
+    summary = run(tmp_path / "in.mcap", Pipeline(backend="cpu"), tmp_path / "out.mcap")
+    assert summary.stamps == [stamp(1)]
+    assert {cause: row.frames for cause, row in summary.rejected.items()} == {"cdr": 2, "encoding": 1, "size": 1}
+    assert summary.rejected_count == 4
+    assert "mono8, mono16" in summary.rejected["encoding"].reason
+    assert {time for _, time in outputs(tmp_path / "out.mcap")} == {stamp(1)}
+
+
+def test_a_bad_picture_among_good_ones_is_counted(tmp_path: Path) -> None:
+    np.savez(tmp_path / "1.npz", frames(1)[0])
+    (tmp_path / "1.npz").rename(tmp_path / "1.npy")
+    for k in (0, 2):
+        np.save(tmp_path / f"{k}.npy", frames()[k])
+    summary = run(tmp_path, Pipeline(products="dolp", backend="cpu"))
+    assert len(summary.stamps) == 2
+    assert {cause: row.frames for cause, row in summary.rejected.items()} == {"file": 1}
+
+
+def test_temporal_similarity_starts_again_when_time_runs_backwards(tmp_path: Path) -> None:
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        for time, k in enumerate((1, 2, 0, 1)):
+            sink.write(TOPIC, IMAGE, time, serialized(k, frames()[k]))
+    summary = run(tmp_path / "in.mcap", Pipeline(products="ssim", ssim_mode="temporal", backend="cpu"))
+    assert [math.isnan(value) for value in summary.ssim] == [True, False, True, False]
+
+
+def test_reference_similarity_matches_by_stamp(mcap: Path, tmp_path: Path) -> None:
+    run(mcap, Pipeline(products="intensity", dtype="float32", backend="cpu"), tmp_path / "golden.mcap")
+    with open_golden(tmp_path / "golden.mcap") as golden:
+        pipeline = Pipeline(products="ssim", ssim_mode="reference", backend="cpu")
+        same = run(mcap, pipeline, reference=golden)
+        assert same.ssim == pytest.approx([1.0] * 4, abs=1e-6)  # float32 rounding
+        del golden.places["intensity"][stamp(2)]
+        assert run(mcap, pipeline, reference=golden).rejected["reference"].frames == 1
+        full = Pipeline(products="ssim", ssim_mode="reference", resolution="full", backend="cpu")
+        assert run(mcap, full, reference=golden).rejected["reference"].frames == 4
+
+
+def test_summary_holds_every_frame_and_a_few_samples(mcap: Path) -> None:
+    summary = run(mcap, Pipeline(products="dolp, ssim", backend="cpu"))
+    assert list(summary.timings) == ["decode", "prepare", "polarization", "ssim", "write", "total"]
+    assert {len(seconds) for seconds in summary.timings.values()} == {4}
+    assert [sample.stamp_ns for sample in summary.samples] == [stamp(0), stamp(2), stamp(3)]
+    assert len(summary.ssim) == 4
+    assert summary.invalid == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("gap_ns", "late"), [(1, 4), (10**12, 0)])
+def test_missed_deadlines(gap_ns: int, late: int, tmp_path: Path) -> None:
+    """Nothing takes less than a nanosecond, nor longer than 1000 s; the period is known after eight gaps."""
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        for k in range(12):
+            stamp_ns = 1 + k * gap_ns
+            sink.write(TOPIC, IMAGE, stamp_ns, messages.encode_image(stamp_ns, "camera", "mono8", frames()[0]))
+    summary = run(tmp_path / "in.mcap", Pipeline(products="dolp", backend="cpu"))
+    assert (summary.late, summary.period) == (late, gap_ns / 1e9)
+
+
+def test_a_short_recording_has_no_deadline(mcap: Path) -> None:
+    summary = run(mcap, Pipeline(products="dolp", backend="cpu"))
+    assert (summary.late, summary.period) == (0, math.inf)
+
+
+# --------------------------------------------------------------------------------------------- nothing is half written
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_a_run_cut_short_leaves_nothing(error: Any, tmp_path: Path) -> None:
+    def interrupted() -> Iterator[None]:
+        with open_sink(tmp_path / "out.mcap", {}) as sink:
+            sink.write(TOPIC, IMAGE, 1, serialized(0, frames(1)[0]))
+            raise error
+
+    with pytest.raises(error):
+        interrupted()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(FileExistsError, match="--force"), replacing(path):
+        pass
+    with replacing(path, force=True) as stream:
+        stream.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    with pytest.raises(FileNotFoundError, match=r"none/file: there is no folder .*/none$"), replacing(
+        tmp_path / "none" / "file"
+    ):
+        pass
+    for folder in (tmp_path, Path()):
+        with pytest.raises(IsADirectoryError, match="folder"), replacing(folder, force=True):
+            pass
+    assert [row.name for row in tmp_path.iterdir()] == ["file"]
+
+
+# ----------------------------------------------------------------------------------------------------------- comparison
+
+
+def products(changes: Optional[Dict[str, Any]] = None) -> Dict[str, np.ndarray]:
+    """Hand-made products of one frame: bright, half polarized, with one invalid pixel."""
+    rng = np.random.default_rng(3)
+    made = {
+        "intensity": rng.integers(60, 200, (24, 30)).astype(np.uint8),
+        "dolp": np.full((24, 30), 0.5, np.float32),
+        "aolp": rng.uniform(0, np.pi, (24, 30)).astype(np.float32),
+        "ssim": np.array(0.9, np.float32),
+    }
+    made["dolp"][0, 0] = made["aolp"][0, 0] = np.nan
+    for name, change in (changes or {}).items():
+        made[name] = change(made[name])
+    return made
+
+
+def write_golden(path: Path, made: Dict[str, np.ndarray], count: int = 2) -> Path:
+    with open_sink(path / "golden.mcap", {}) as sink:
+        for k in range(count):
+            for name, array in made.items():
+                kind, cdr = messages.product_message(name, array, stamp(k), "cam")
+                sink.write(f"/robot/{PRODUCTS[name].topic}", kind, stamp(k), cdr)
+    return path / "golden.mcap"
+
+
+def compare(path: Path, got: Dict[str, np.ndarray], count: int = 2, **tolerances: float) -> Dict[str, Row]:
+    with open_golden(path) as golden:
+        comparison = Comparison(golden, tuple(got), tolerances)
+        for k in range(count):
+            comparison.add(stamp(k), got)
+        return {row.name: row for row in comparison.rows()}
+
+
+def put(value: float, *where: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """A copy with one value changed."""
+
+    def change(array: np.ndarray) -> np.ndarray:
+        out = array.copy()
+        out[where] = value
+        return out
+
+    return change
+
+
+def test_equal_recordings_pass(tmp_path: Path) -> None:
+    rows = compare(write_golden(tmp_path, products()), products())
+    assert list(rows) == ["intensity", "dolp", "aolp", "ssim"]
+    for row in rows.values():
+        assert row.passed
+        assert (row.frames, row.missing, row.error, row.psnr) == (2, 0, 0.0, math.inf)
+    assert rows["dolp"].ssim == pytest.approx(1.0, abs=1e-6)
+    assert math.isnan(rows["ssim"].ssim)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error", "passed"),
+    [
+        ("intensity", lambda a: a + np.uint8(1), 1.0, True),
+        ("intensity", lambda a: a + np.uint8(2), 2.0, False),
+        ("dolp", lambda a: a + np.float32(0.0015), 0.0015, True),
+        ("dolp", lambda a: a + np.float32(0.0025), 0.0025, False),
+        ("dolp", put(np.nan, 3, 3), math.inf, False),
+        ("dolp", put(0.5, 0, 0), math.inf, False),
+        ("dolp", lambda a: a[:-1], math.inf, False),
+        ("dolp", lambda a: np.zeros(a.shape, np.uint8), math.inf, False),
+        ("ssim", lambda a: a + np.float32(0.0009), 0.0009, True),
+        ("ssim", lambda a: a + np.float32(0.002), 0.002, False),
+        ("aolp", lambda a: (a + np.float32(np.deg2rad(0.4))) % np.float32(np.pi), 0.4, True),
+        ("aolp", lambda a: (a - np.float32(np.deg2rad(0.6))) % np.float32(np.pi), 0.6, False),
+    ],
+)
+def test_tolerances(name: str, change: Any, error: float, passed: bool, tmp_path: Path) -> None:
+    row = compare(write_golden(tmp_path, products()), products({name: change}))[name]
+    assert row.error == pytest.approx(error, rel=1e-3)  # float32 sums of 0.9 and 0.0009 are good to 1e-4
+    assert row.passed is passed
+    assert bool(row.note) is math.isinf(error)
+
+
+def test_a_tolerance_can_be_set(tmp_path: Path) -> None:
+    path = write_golden(tmp_path, products())
+    got = products({"intensity": lambda a: a + np.uint8(2)})
+    assert compare(path, got, intensity=2)["intensity"].passed
+    assert not compare(path, got, intensity=1.5)["intensity"].passed
+    with open_golden(path) as golden:
+        for name in ("dop", "aolp"):  # there is none; it is not compared
+            with pytest.raises(ValueError, match=f"compared, dolp; got '{name}'"):
+                Comparison(golden, ("dolp",), {name: 1})
+        with pytest.raises(ValueError, match=">= 0"):
+            Comparison(golden, ("dolp",), {"dolp": math.nan})
+
+
+def test_noise_of_dark_and_unpolarized_pixels_does_not_count(tmp_path: Path) -> None:
+    made = products({"intensity": put(5, 4, 4), "dolp": put(0.04, 5, 5)})
+    path = write_golden(tmp_path, made)
+    got = {**made, "aolp": put(0.1, 5, 5)(put(0.1, 4, 4)(made["aolp"])), "dolp": put(0.9, 4, 4)(made["dolp"])}
+    rows = compare(path, got)
+    assert rows["aolp"].error == 0
+    assert rows["dolp"].error == 0
+    assert compare(path, {**made, "aolp": put(0.1, 6, 6)(made["aolp"])})["aolp"].error > 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 3e38])
+def test_golden_recordings_of_any_numbers(value: float, tmp_path: Path) -> None:
+    path = write_golden(tmp_path, products({name: put(value, 3, 3) for name in ("dolp", "aolp")}))
+    rows = compare(path, products())
+    assert (rows["dolp"].error, rows["dolp"].passed) == (
+        pytest.approx(value if value > 0 else math.inf, rel=1e-6),
+        False,
+    )
+    if math.isinf(value):
+        for name in ("dolp", "aolp"):
+            assert (rows[name].error, rows[name].passed) == (math.inf, False)
+            assert "1 pixels are NaN or infinite" in rows[name].note
+    format_rows(list(rows.values()))
+
+
+def test_angles_beyond_half_a_turn(tmp_path: Path) -> None:
+    path = write_golden(tmp_path, products({"aolp": lambda a: a + np.float32(7 * np.pi + 1)}))
+    assert compare(path, products())["aolp"].error == pytest.approx(np.rad2deg(1), rel=1e-3)
+
+
+def test_missing_frames_and_products_fail(tmp_path: Path) -> None:
+    path = write_golden(tmp_path, products())
+    for count, compared in ((1, 1), (3, 2)):
+        rows = compare(path, products(), count)
+        assert all((row.frames, row.missing, row.passed) == (compared, 1, False) for row in rows.values())
+    extra = compare(path, {**products(), "ssim_map": np.zeros((24, 30), np.float32)})["ssim_map"]
+    assert (extra.frames, extra.missing, extra.passed) == (0, 2, False)
+
+
+def test_figures_against_independent_ones(tmp_path: Path) -> None:
+    noise = np.random.default_rng(4).integers(-3, 4, (24, 30))
+    got = products({"intensity": lambda a: (a + noise).astype(np.uint8)})
+    row = compare(write_golden(tmp_path, products()), got)["intensity"]
+    assert row.error == 3
+    assert row.psnr == pytest.approx(10 * math.log10(255**2 / np.mean(noise**2)))
+    want = structural_similarity(
+        products()["intensity"] / 255,
+        got["intensity"] / 255,
+        gaussian_weights=True,
+        sigma=1.5,
+        use_sample_covariance=False,
+        data_range=1,
+        full=True,
+    )[1].mean()
+    assert row.ssim == pytest.approx(want, abs=1e-4)  # float32 moments
+    text = format_rows([row])
+    assert "intensity" in text
+    assert "FAILED" in text
+
+
+def test_golden_recordings_that_cannot_be_used(tmp_path: Path, mcap: Path) -> None:
+    with pytest.raises(SourceError, match="holds no products"), open_golden(mcap):
+        pass
+    (tmp_path / "bad.mcap").write_bytes(b"nonsense" * 9)
+    with pytest.raises(SourceError, match=r"bad\.mcap"), open_golden(tmp_path / "bad.mcap"):
+        pass
+    with open_sink(tmp_path / "two.mcap", {}) as sink:
+        for topic in ("/a/quality/ssim", "/b/quality/ssim"):
+            sink.write(topic, FLOAT32, 1, messages.encode_float32(1))
+    with pytest.raises(SourceError, match="ssim twice"), open_golden(tmp_path / "two.mcap"):
+        pass
+
+
+def test_golden_recordings_of_the_live_node_go_by_the_header(tmp_path: Path) -> None:
+    """`ros2 bag record` writes the time of arrival; images carry their own stamp."""
+    with open_sink(tmp_path / "live.mcap", {}) as sink:
+        kind, cdr = messages.product_message("dolp", products()["dolp"], stamp(0), "cam")
+        sink.write("/polarization/dolp", kind, stamp(0) + 12_345, cdr)
+    row = compare(tmp_path / "live.mcap", {"dolp": products()["dolp"]}, 1)["dolp"]
+    assert row.passed
+
+
+def test_frames_of_one_stamp_are_matched_by_their_order(tmp_path: Path) -> None:
+    """As of a camera whose clock is coarser than its frames."""
+    order = (0, 1, 1, 2, 2, 2, 3)
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        for k, second in enumerate(order):
+            cdr = messages.encode_image(stamp(second), "cam", "mono8", frames(len(order))[k])
+            sink.write(TOPIC, IMAGE, stamp(second), cdr)
+    names = ("intensity", "dolp", "ssim")
+    run(tmp_path / "in.mcap", Pipeline(products=names, backend="cpu"), tmp_path / "golden.mcap")
+    with open_golden(tmp_path / "golden.mcap") as golden:
+        comparison = Comparison(golden, names)
+        run(tmp_path / "in.mcap", Pipeline(products=names, backend="cpu"), comparison=comparison)
+        for row in comparison.rows():
+            assert (row.frames, row.missing, row.error, row.passed) == (len(order), 0, 0.0, True)
+        fewer = Comparison(golden, names)
+        wrong = Pipeline(products=names, backend="cpu")
+        fewer.add(stamp(1), wrong(frames(len(order))[2]))
+        for row in fewer.rows():
+            assert (row.frames, row.missing, row.passed) == (1, len(order) - 1, False)
+            assert row.error > 0  # the second frame of this stamp is not the first
+        against = Pipeline(products="ssim", ssim_mode="reference", backend="cpu")
+        refused = run(tmp_path / "in.mcap", against, reference=golden).rejected["reference"]
+        assert refused.frames == 5
+        assert f"one reference with stamp {stamp(1)}" in refused.reason
+
+
+# -------------------------------------------------------------------------------------------------------------- report
+
+
+def test_percentiles() -> None:
+    assert percentiles([k / 1000 for k in range(101)]) == pytest.approx({"p50": 50, "p95": 95, "p99": 99, "max": 100})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_pictures(dtype: Any) -> None:
+    """AoLP 0, 60 and 120 degrees are red, green and blue; DoLP 0 and 1 are the ends of viridis; NaN is black."""
+    top = 256 / np.pi if dtype == np.uint8 else 1
+    angles = np.deg2rad([[0, 60, 120]])
+    rgb = picture("aolp", np.rint(angles * top).astype(dtype) if dtype == np.uint8 else angles.astype(dtype))
+    np.testing.assert_allclose(rgb[0], [(255, 0, 0), (0, 255, 0), (0, 0, 255)], atol=5)  # 256 steps: 85.3 is 85
+    ends = picture("dolp", np.array([[0, 255 if dtype == np.uint8 else 1]], dtype))
+    np.testing.assert_allclose(ends[0], [(0x44, 0x01, 0x54), (0xFD, 0xE7, 0x25)], atol=3)  # OpenCV rounds its table
+    if dtype == np.float32:
+        assert not picture("aolp", np.array([[np.nan]], np.float32)).any()
+    assert picture("intensity", np.zeros((100, 50), dtype), longest=20).shape == (20, 10, 3)
+
+
+def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
+    summary = run(mcap, Pipeline(products=tuple(PRODUCTS), backend="cpu"))
+    row = Row("dolp", 4, 1, 0.5, 0.002, "1", 20.0, 0.9, "3 pixels < 4")
+    report = Report(
+        "Replay of <a>",
+        {"frames": "4"},
+        [("cdr", 2, "10 bytes & more")],
+        summary.samples,
+        [(k / 24, value) for k, value in enumerate(summary.ssim)],
+        summary.timings,
+        [row],
+    )
+    text = render(report)
+    assert render(report) == text
+    assert "Replay of &lt;a&gt;" in text
+    assert "10 bytes &amp; more" in text
+    assert "3 pixels &lt; 4" in text
+    assert text.count("<img ") == 3 * (len(PRODUCTS) - 1)
+    assert text.count("<svg ") == 1 + len(summary.timings)
+    assert "http" not in text.replace("data:image", "")
+    assert "0 to pi" in text
+    assert "°" not in text  # the scale has the unit of its caption
+    assert "NaN" not in text
+    assert "nan" not in text
+    # one frame, whose similarity is not known
+    one = Report(
+        "t", {}, [], [Sample(1, {"ssim_map": np.full((4, 4), np.nan, np.float32)})], [(0.0, math.nan)], {"a": [0.1]}
+    )
+    assert render(one).count("<svg ") == 1

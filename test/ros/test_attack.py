@@ -1,0 +1,332 @@
+"""What a hostile or broken neighbour may do to the node, done to the real executable over real rclpy and DDS."""
+# ruff: noqa: E402 - rclpy may be missing
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import struct
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip("rclpy")
+
+import drill
+from diagnostic_msgs.msg import DiagnosticArray
+from rcl_interfaces.msg import Parameter, ParameterEvent, ParameterValue
+from rcl_interfaces.srv import DescribeParameters, GetParameters, ListParameters, SetParameters
+from rclpy.duration import Duration
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
+from rclpy.serialization import deserialize_message, serialize_message
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CameraInfo, Image
+from std_srvs.srv import Trigger
+from support import ROOT, TIMEOUT, wait_for
+
+from polar_pipeline import messages
+from polar_pipeline.doctor.checks import profile_variables
+from polar_pipeline.products import PRODUCTS
+
+drill.own_domain()
+os.environ.update({name: str(ROOT / "config" / "fastdds_large_frames.xml") for name in profile_variables()})
+
+pytestmark = [
+    pytest.mark.ros,
+    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at processes through /proc"),
+]
+MB = 1_000_000
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
+    """Start the node on the CPU, with arguments of `--ros-args`; it is ended afterwards, and has to end well."""
+    started: List[drill.Process] = []
+
+    def start(*arguments: str) -> drill.Process:
+        started.append(drill.start_node(tmp_path / f"{len(started)}.log", *arguments))
+        return started[-1]
+
+    yield start
+    for process in started:
+        alive = process.is_alive()
+        process.send(signal.SIGTERM)
+        code, text = process.wait(), process.text
+        assert (alive, code) == (True, 0), text
+        assert len(text) < 20_000, "a log that grows with what is sent"
+
+
+@pytest.fixture
+def peer() -> Iterator[drill.Peer]:
+    made = drill.Peer()
+    yield made
+    made.close()
+
+
+def works(peer: drill.Peer) -> None:
+    """The next good frame is processed as ever, and reports go on."""
+    peer.advance("intensity")
+    peer.reports.clear()
+    wait_for(lambda: len(peer.reports) >= 2, "reports")
+
+
+def call(peer: drill.Peer, kind: Any, name: str, request: Any) -> Any:
+    client = peer.node.create_client(kind, f"/polar_pipeline/{name}")
+    assert client.wait_for_service(TIMEOUT)
+    future = client.call_async(request)
+    wait_for(future.done, f"the answer of {name}")
+    return future.result()
+
+
+def changed(**changes: Any) -> bytes:
+    """A serialized frame of 64x48 pixels, fields changed."""
+    message = messages.decode(drill.image(10**9), messages.IMAGE)
+    for name, value in changes.items():
+        object.__setattr__(message, name, value)
+    return bytes(messages.encode(message, messages.IMAGE))
+
+
+def with_stamp(seconds: int, nanoseconds: int) -> bytes:
+    cdr = bytearray(drill.image(10**9))
+    struct.pack_into("<iI", cdr, 4, seconds, nanoseconds)
+    return bytes(cdr)
+
+
+def report_bytes(peer: drill.Peer) -> int:
+    return max(len(serialize_message(report)) for report in list(peer.reports))
+
+
+def test_bursts_that_lose_messages(node: Any, peer: drill.Peer) -> None:
+    """With QoS event callbacks, rclpy's events executor was deadlocked after some seconds of this."""
+    node()
+    peer.listen("intensity")
+    peer.advance("intensity")
+    camera = peer.node.create_publisher(
+        Image, "image_raw", QoSProfile(depth=100, reliability=QoSReliabilityPolicy.RELIABLE)
+    )
+    wait_for(camera.get_subscription_count, "the node's subscription")
+    good = drill.image(10**9)
+    for _ in range(40):
+        for _ in range(200):
+            camera.publish(good)
+            camera.publish(b"")
+        peer.reports.clear()
+        time.sleep(0.1)
+    peer.says("frames", "dropped: transport=")  # what was lost is counted
+    works(peer)
+
+
+def test_endpoints_that_do_not_fit(node: Any, peer: drill.Peer) -> None:
+    """Each of them is a QoS event for the node's topics."""
+    node()
+    peer.listen("intensity")
+    topics = {"image_raw": Image, "camera_info": CameraInfo, "intensity": Image, "latency": DiagnosticArray}
+    topics["/parameter_events"] = ParameterEvent
+    strict = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL, deadline=Duration(nanoseconds=10**6))
+    lax = QoSProfile(depth=1, reliability=QoSReliabilityPolicy.BEST_EFFORT, deadline=Duration(seconds=1000))
+    for _ in range(25):
+        made = [peer.node.create_subscription(kind, topic, lambda _: None, strict) for topic, kind in topics.items()]
+        lenses = [peer.node.create_publisher(kind, topic, lax) for topic, kind in topics.items()]
+        for endpoint in made:
+            peer.node.destroy_subscription(endpoint)
+        for endpoint in lenses:
+            peer.node.destroy_publisher(endpoint)
+    works(peer)
+
+
+def test_a_publisher_that_is_not_heard_is_named(node: Any, peer: drill.Peer) -> None:
+    node("-p", "qos_overrides./image_raw.subscription.reliability:=reliable")
+    peer.node.create_publisher(Image, "image_raw", QoSProfile(depth=1, reliability=QoSReliabilityPolicy.BEST_EFFORT))
+    peer.says(
+        "pipeline", "a publisher on /image_raw is not heard: ERROR: Best effort publisher and reliable subscription"
+    )
+
+
+@pytest.mark.parametrize("field", ["encoding", "frame_id"])
+def test_a_text_of_megabytes(node: Any, peer: drill.Peer, field: str) -> None:
+    node()
+    peer.listen("intensity")
+    peer.advance("intensity")
+    text = "\x1b[2J" + "x" * 8 * MB
+    if field == "encoding":
+        cdr = changed(encoding=text)
+    else:
+        cdr = bytes(messages.encode_image(10**9, text, "mono8", np.full((48, 64), 90, np.uint8)))
+    for _ in range(3):
+        peer.send(cdr=cdr)
+    peer.reports.clear()
+    peer.says("frames", "8000004 characters" if field == "encoding" else "got 8000004")
+    assert report_bytes(peer) < 20_000
+    row = peer.says("frames", "last error=")
+    assert all(pair.value.isprintable() for pair in row.values)
+    works(peer)
+    assert all(len(cdr) < 10_000 for cdr in peer.heard["intensity"])
+
+
+def test_a_calibration_of_megabytes(node: Any, peer: drill.Peer) -> None:
+    node()
+    peer.listen("intensity")
+    infos: List[bytes] = []
+
+    def keep(cdr: bytes) -> None:  # rclpy looks at the signature
+        infos.append(cdr)
+
+    subscription = peer.node.create_subscription(CameraInfo, "camera_info_out", keep, 10, raw=True)
+    wait_for(subscription.get_publisher_count, "the node")
+    lens = peer.node.create_publisher(CameraInfo, "camera_info", 10)
+    wait_for(lens.get_subscription_count, "the node's subscription")
+
+    def refused(info: CameraInfo) -> bool:
+        lens.publish(info)
+        peer.advance("intensity")
+        rows = [row for report in list(peer.reports) for row in report.status if row.name == "polar_pipeline: frames"]
+        return any("camera_info: a calibration must have" in pair.value for row in rows for pair in row.values)
+
+    for info in (CameraInfo(d=[0.1] * MB), CameraInfo(distortion_model="x" * MB)):
+        peer.reports.clear()
+        wait_for(lambda i=info: refused(i), "its refusal")
+    good = CameraInfo(d=[0.1] * 5, distortion_model="plumb_bob")
+    wait_for(lambda: lens.publish(good) or peer.advance("intensity") or infos, "a calibration")
+    assert all(len(cdr) < 1000 for cdr in infos)
+
+
+@pytest.mark.parametrize("value", [1e30, -1.0, float("nan"), float("inf")])
+def test_a_reference_that_is_no_image(node: Any, peer: drill.Peer, value: float) -> None:
+    node("-p", "ssim_mode:=reference")
+    peer.listen("intensity", "ssim_map")
+    camera = peer.node.create_publisher(Image, "reference", 10)
+    wait_for(camera.get_subscription_count, "the node's subscription")
+    good = np.full((24, 32), 0.5, np.float32)
+    bad = good.copy()
+    bad[5, 6] = value
+
+    def advance(reference: np.ndarray) -> None:
+        camera.publish(bytes(messages.encode_image(10**9, "", "32FC1", reference)))
+        peer.advance("intensity")
+
+    def refused() -> bool:
+        advance(bad)
+        rows = [row for report in list(peer.reports) for row in report.status]
+        return any("the reference must hold numbers in [0, 1]" in pair.value for row in rows for pair in row.values)
+
+    wait_for(refused, "its refusal")
+    assert not peer.heard["ssim_map"]
+    wait_for(lambda: advance(good) or peer.heard["ssim_map"], "a map, by the next reference")
+    assert np.isfinite(messages.to_array(messages.decode_image(peer.heard["ssim_map"][-1]))).all()
+
+
+def test_stamps_that_no_clock_has(node: Any, peer: drill.Peer, tmp_path: Path) -> None:
+    node("-p", f"snapshot.folder:={tmp_path}")
+    peer.listen("intensity")
+    peer.advance("intensity")
+    for count, stamp in enumerate([(2**31 - 1, 10**9), (0, 2**32 - 1), (-(2**31), 10**9)], 1):
+        peer.send(cdr=with_stamp(*stamp))
+        peer.says("frames", f"dropped: cdr={count}")
+    peer.says("frames", "last error=cdr: nanoseconds of a stamp must be below 1000000000, got")
+    for seconds in (-1, -(2**31)):
+        peer.heard["intensity"].clear()
+        wait_for(lambda s=seconds: peer.send(cdr=with_stamp(s, 5)) and peer.heard["intensity"], "its product")
+        assert deserialize_message(peer.heard["intensity"][-1], Image).header.stamp.sec == seconds
+    answer = call(peer, Trigger, "snapshot", Trigger.Request())
+    assert answer.success, answer.message
+    assert (Path(answer.message) / "raw.mcap").exists()
+    works(peer)
+
+
+def test_simulated_time_that_no_clock_shows(node: Any, peer: drill.Peer) -> None:
+    process = node("-p", "use_sim_time:=true")
+    peer.listen("intensity")
+    clock = peer.node.create_publisher(Clock, "/clock", 10)
+    wait_for(clock.get_subscription_count, "the node's clock")
+    for seconds, nanoseconds in [(-1, 0), (-(2**31), 0), (2**31 - 1, 2**32 - 1), (-5, 7)]:
+        message = Clock()
+        message.clock.sec, message.clock.nanosec = seconds, nanoseconds
+        clock.publish(message)
+        time.sleep(0.3)
+        works(peer)
+    assert process.is_alive()
+
+
+def test_requests_that_nobody_sane_sends(node: Any, peer: drill.Peer) -> None:
+    node()
+    peer.listen("intensity")
+    names = ["", "sensor", "resolution", "a" * MB, "\x1b[2J", "qos_overrides./image_raw.subscription.depth", "ünï"]
+    values: List[ParameterValue] = [ParameterValue(type=kind) for kind in (*range(12), 21, 128, 255)]
+    values += [ParameterValue(type=4, string_value="\x1b[2J" + "x" * MB), ParameterValue(type=3, double_value=1e308)]
+    values += [ParameterValue(type=2, integer_value=-(2**63)), ParameterValue(type=9, string_array_value=["y"] * 1000)]
+    client = peer.node.create_client(SetParameters, "/polar_pipeline/set_parameters")
+    assert client.wait_for_service(TIMEOUT)
+    for value in values:
+        rows = [Parameter(name=name, value=value) for name in ("sensor", "display.gain", "raw.roi_offset", "")]
+        client.call_async(SetParameters.Request(parameters=rows))
+    for kind, service, request in (
+        (GetParameters, "get_parameters", GetParameters.Request(names=names)),
+        (DescribeParameters, "describe_parameters", DescribeParameters.Request(names=names)),
+        (ListParameters, "list_parameters", ListParameters.Request(prefixes=names, depth=2**63)),
+    ):
+        client = peer.node.create_client(kind, f"/polar_pipeline/{service}")
+        assert client.wait_for_service(TIMEOUT)
+        client.call_async(request)
+    works(peer)
+    answer = call(peer, GetParameters, "get_parameters", GetParameters.Request(names=["sensor", "resolution"]))
+    assert [value.string_value for value in answer.values] == ["IMX250MZR", "half"]
+    peer.reports.clear()
+    wait_for(lambda: peer.reports, "a report")
+    assert report_bytes(peer) < 20_000
+
+
+@pytest.mark.parametrize("home", [b"home", b"\xff\xfe", b"file/folder"])
+def test_snapshots(node: Any, peer: drill.Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: bytes) -> None:
+    """On Jazzy's events executor any snapshot, on Kilted's a failing one, was the end of the node."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ROS_LOG_DIR", str(tmp_path / "log"))
+    monkeypatch.setenv("ROS_HOME", os.fsdecode(os.fsencode(tmp_path) + b"/" + home))
+    node()
+    peer.listen("intensity")
+    nothing = call(peer, Trigger, "snapshot", Trigger.Request())
+    assert (nothing.success, nothing.message) == (False, "no frame came in on /image_raw yet")
+    peer.advance("intensity")
+    answer = call(peer, Trigger, "snapshot", Trigger.Request())
+    again = call(peer, Trigger, "snapshot", Trigger.Request())
+    assert not again.success
+    assert "less than 1 s ago" in again.message or "is being written" in again.message
+    assert answer.success == (home != b"file/folder"), answer.message
+    assert answer.message.isprintable()
+    if answer.success:
+        (folder,) = (Path(os.environ["ROS_HOME"]) / "polar_pipeline").iterdir()
+        assert {"raw.mcap", "dolp.npy", "parameters.yaml"} <= {path.name for path in folder.iterdir()}
+    else:
+        assert "Not a directory" in answer.message
+    works(peer)
+
+
+def test_out_of_memory(node: Any, peer: drill.Peer) -> None:
+    process = node("-p", "resolution:=full")
+    peer.listen("intensity")
+    peer.advance("intensity")
+    status: Dict[str, str] = dict(
+        line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    )
+    limit = int(status["VmSize"].split()[0]) * 1024 + 30 * MB
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    large = bytes(messages.encode_image(10**9, "camera", "mono16", np.full((2000, 3000), 999, np.uint16)))
+    for _ in range(10):
+        peer.send(cdr=large)
+        time.sleep(0.1)
+    assert process.is_alive(), process.text
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    # what failed depends on the allocator: the middleware (`transport`), or taking and processing a message (`memory`)
+    works(peer)
+
+
+def test_every_topic_is_still_served(node: Any, peer: drill.Peer) -> None:
+    """Without rclpy's default callbacks for QoS events."""
+    node()
+    images = [name for name in PRODUCTS if name != "ssim"]
+    peer.listen(*images)
+    peer.advance(*images)
+    drill.check(peer.heard)

@@ -1,0 +1,191 @@
+"""What others read of the node and send to it with cv_bridge, through the real executable.
+
+PyPI's `cv-bridge` is the Python part of ROS's package of that name, with its C++ part in Python too. It was written for
+OpenCV up to 4 and NumPy up to 2.2, and two things fail with newer ones, whatever the message:
+
+- OpenCV 5 has the number of channels in other bits of a type's code: `rgb8` and `32FC3` seem to have 9 channels.
+- NumPy 2.3 has no `ndarray.tostring`: `cv2_to_imgmsg` raises AttributeError.
+
+Here both are put right from outside where they are wrong, and nothing else is; ROS's own cv_bridge needs neither.
+"""
+# ruff: noqa: E402 - rclpy may be missing
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, Set, Tuple
+
+import cv2
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip("rclpy")
+pytest.importorskip("cv_bridge")
+
+import drill
+from cv_bridge import CvBridge
+from cv_bridge.boost import cv_bridge_boost
+from sensor_msgs.msg import CompressedImage, Image
+from support import real_frame, wait_for
+
+from polar_pipeline import Pipeline
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.mosaic import SENSORS
+from polar_pipeline.sensor.scene import synthetic
+
+drill.own_domain()
+pytestmark = pytest.mark.ros
+#: Sends of one frame do not follow each other faster than this, in seconds.
+PAUSE = 0.5
+IMAGES = [name for name in PRODUCTS if name != "ssim"]
+#: What the node publishes as JPEG too.
+COMPRESSED = ("intensity", "preview")
+#: Products whose type `output_depth` chooses; the others are 8 bit, but for the Stokes vector.
+CHOSEN = ("dolp", "aolp", "ssim_map")
+JPEG_QUALITY = 90  # the node's default
+#: Encoding of an image message, by element type and channels.
+ENCODINGS = {("uint8", 1): "mono8", ("uint8", 3): "rgb8", ("float32", 1): "32FC1", ("float32", 3): "32FC3"}
+CHANNEL_STEP = cv2.CV_8UC2 - cv2.CV_8UC1
+
+
+def raw_frame(sensor: str, encoding: str) -> np.ndarray:
+    """A frame of that sensor, cut out of a real one where there is one, with all bits of the encoding in use.
+
+    It is small, so that all images of it fit the middleware's shared memory as it is by default: 0.5 MB.
+    """
+    if sensor == "IMX250MZR":
+        raw = real_frame("imx250mzr_fruits.png")[850:970, 900:1060]
+    else:
+        raw = expose(synthetic("spheres", (120, 160), is_color=True), SENSORS[sensor])
+    if encoding == "mono16":
+        return raw.astype(np.uint16) * 256 + np.random.default_rng(0).integers(0, 256, raw.shape).astype(np.uint16)
+    return np.ascontiguousarray(raw)
+
+
+class _WithToString(np.ndarray):
+    """An array as it was before NumPy 2.3."""
+
+    def tostring(self) -> bytes:
+        return self.tobytes()
+
+
+@pytest.fixture
+def bridge(monkeypatch: pytest.MonkeyPatch) -> CvBridge:
+    """cv_bridge's converter, with the type codes of the installed OpenCV."""
+    found = CvBridge()
+    if CHANNEL_STEP != 8:
+        monkeypatch.setattr(cv_bridge_boost, "CV_MAT_DEPTHWrap", lambda code: code % CHANNEL_STEP)
+        monkeypatch.setattr(cv_bridge_boost, "CV_MAT_CNWrap", lambda code: code // CHANNEL_STEP + 1)
+    return found
+
+
+def image_message(bridge: CvBridge, raw: np.ndarray, encoding: str) -> Any:
+    array = raw if hasattr(raw, "tostring") else raw.view(_WithToString)
+    return bridge.cv2_to_imgmsg(array, encoding)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "expected"),
+    [("mono8", ("uint8", 1)), ("rgb8", ("uint8", 3)), ("32FC1", ("float32", 1)), ("32FC3", ("float32", 3))],
+)
+def test_what_cv_bridge_knows_of_our_encodings(encoding: str, expected: Tuple[str, int], bridge: CvBridge) -> None:
+    assert bridge.encoding_to_dtype_with_channels(encoding) == expected
+
+
+def test_why_cv_bridge_needs_help() -> None:
+    """Each of the two adaptations is made where it is needed, and nowhere else."""
+    bridge, raw = CvBridge(), np.zeros((2, 2), np.uint8)
+    assert bridge.encoding_to_dtype_with_channels("mono8") == ("uint8", 1)
+    is_new = CHANNEL_STEP != 8  # OpenCV 5
+    assert bridge.encoding_to_dtype_with_channels("rgb8") == ("uint8", 9 if is_new else 3)
+    if hasattr(raw, "tostring"):
+        assert bytes(bridge.cv2_to_imgmsg(raw, "mono8").data) == bytes(4)
+    else:
+        with pytest.raises(AttributeError, match="tostring"):
+            bridge.cv2_to_imgmsg(raw, "mono8")
+
+
+class Viewer:
+    """A peer that plays camera, and keeps the newest message of every image topic of the node."""
+
+    def __init__(self) -> None:
+        self.heard: Dict[str, Any] = {}
+        self._peer = drill.Peer()
+        self._stamp = 0
+        self._camera = self._peer.node.create_publisher(Image, "image_raw", 10)
+        topics = {PRODUCTS[name].topic: Image for name in IMAGES}
+        topics.update({f"{PRODUCTS[name].topic}/compressed": CompressedImage for name in COMPRESSED})
+        for topic, kind in topics.items():
+
+            def keep(message: Any, topic: str = topic) -> None:
+                self.heard[topic] = message
+
+            self._peer.node.create_subscription(kind, topic, keep, 10)
+        self.topics = topics
+
+    def close(self) -> None:
+        self._peer.close()
+
+    def image_topics_of_the_node(self) -> Set[str]:
+        """Every topic of type Image or CompressedImage that the node offers."""
+        found = self._peer.node.get_publisher_names_and_types_by_node("polar_pipeline", "/")
+        return {topic.lstrip("/") for topic, kinds in found if kinds[0].endswith("Image")}
+
+    def see(self, message: Any) -> Dict[str, Any]:
+        """Send an image message until everything has come of it; the messages by topic."""
+        self._stamp += 1
+        message.header.stamp.sec, message.header.frame_id = self._stamp, "camera"
+        sent = 0.0
+
+        def came() -> bool:
+            nonlocal sent
+            if time.monotonic() > sent + PAUSE:
+                sent = time.monotonic()
+                self._camera.publish(message)
+            heard = dict(self.heard)
+            return len(heard) == len(self.topics) and all(row.header.stamp.sec == self._stamp for row in heard.values())
+
+        wait_for(came, f"all of {sorted(self.topics)} for a frame")
+        return dict(self.heard)
+
+
+@pytest.fixture
+def viewer() -> Iterator[Viewer]:
+    made = Viewer()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("depth", ["float32", "uint8"])
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+def test_cv_bridge_reads_every_image_topic_of_frames_that_it_made(
+    sensor: str, depth: str, bridge: CvBridge, viewer: Viewer, tmp_path: Path
+) -> None:
+    types = {name: "float32" if name == "stokes" else depth if name in CHOSEN else "uint8" for name in IMAGES}
+    node = drill.start_node(tmp_path / "node", "-p", f"sensor:={sensor}", "-p", f"output_depth:={depth}")
+    try:
+        for encoding in ("mono8", "mono16", "bayer_rggb8"):
+            raw = raw_frame(sensor, encoding)
+            heard = viewer.see(image_message(bridge, raw, encoding))
+            expected = Pipeline(sensor, IMAGES, dtype=types, backend="cpu")(raw)
+            for name in IMAGES:
+                message, wanted = heard[PRODUCTS[name].topic], expected[name]
+                where = f"{name} of {encoding}"
+                image = bridge.imgmsg_to_cv2(message)
+                channels = 1 if wanted.ndim == 2 else wanted.shape[2]
+                assert message.encoding == ENCODINGS[types[name], channels], where
+                assert (image.dtype, image.shape) == (types[name], wanted.shape), where
+                np.testing.assert_array_equal(image, wanted, err_msg=where)
+                if message.encoding == "rgb8":  # as OpenCV's functions want it
+                    np.testing.assert_array_equal(bridge.imgmsg_to_cv2(message, "bgr8"), wanted[..., ::-1], where)
+            for name in COMPRESSED:
+                wanted = expected[name][..., ::-1] if expected[name].ndim == 3 else expected[name]
+                _, jpeg = cv2.imencode(".jpg", np.ascontiguousarray(wanted), [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
+                image = bridge.compressed_imgmsg_to_cv2(heard[f"{PRODUCTS[name].topic}/compressed"])
+                np.testing.assert_array_equal(image, cv2.imdecode(jpeg, cv2.IMREAD_ANYCOLOR), f"{name} of {encoding}")
+                assert np.abs(image.astype(int) - wanted).mean() < 8, "JPEG, but still that picture"
+        assert viewer.image_topics_of_the_node() == set(viewer.topics), "a topic that this test does not read"
+    finally:
+        node.close()

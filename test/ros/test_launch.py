@@ -1,0 +1,332 @@
+"""The launch files, run as `ros2 launch` runs them, on an installation made by hand."""
+# ruff: noqa: E402 - launch_ros may be missing
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip("rclpy")
+pytest.importorskip("launch_ros")
+
+from launch.actions import DeclareLaunchArgument, SetEnvironmentVariable
+from launch.launch_description_sources import get_launch_description_from_python_launch_file
+from launch.utilities import perform_substitutions
+from rcl_interfaces.srv import GetParameters
+from rclpy.qos import QoSProfile
+from sensor_msgs.msg import Image
+from support import ROOT, TIMEOUT, own_domain, wait_for
+
+from launch import LaunchContext
+from polar_pipeline import messages
+from polar_pipeline.doctor.checks import profile_variables
+from polar_pipeline.replay.sink import open_sink
+
+pytestmark = pytest.mark.ros
+LAUNCH = ROOT / "launch"
+#: What `ros2 launch FILE name:=value ...` does.
+RUN = """
+import sys
+from launch import LaunchDescription, LaunchService
+from launch.actions import IncludeLaunchDescription
+from launch.launch_description_sources import AnyLaunchDescriptionSource
+path, *arguments = sys.argv[1:]
+service = LaunchService()
+source = IncludeLaunchDescription(
+    AnyLaunchDescriptionSource(path), launch_arguments=[tuple(item.split(":=", 1)) for item in arguments]
+)
+service.include_launch_description(LaunchDescription([source]))
+sys.exit(service.run())
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Dict[str, str]:
+    """An environment in which launch finds the package, and a `ros2` that writes down how it is called."""
+    marker = tmp_path / "share" / "ament_index" / "resource_index" / "packages" / "polar_pipeline"
+    marker.parent.mkdir(parents=True)
+    marker.touch()
+    rig = "import sys; from polar_pipeline.node import rig; sys.exit(rig())"
+    scripts = {
+        "lib/polar_pipeline/polar_pipeline_node": f'exec {sys.executable} -m polar_pipeline.node "$@"',
+        "lib/polar_pipeline/polar_pipeline_rig": f'exec {sys.executable} -c "{rig}" "$@"',
+        "bin/ros2": f'echo "$@" > {tmp_path}/called; if [ -x {tmp_path}/play ]; then exec {tmp_path}/play; fi',
+    }
+    for name, line in scripts.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{line}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    own = {name: value for name, value in os.environ.items() if not name.endswith("_PROFILES_FILE")}
+    return {
+        **own,
+        "AMENT_PREFIX_PATH": os.pathsep.join(filter(None, [str(tmp_path), own.get("AMENT_PREFIX_PATH", "")])),
+        "PATH": os.pathsep.join([str(tmp_path / "bin"), own["PATH"]]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), own.get("PYTHONPATH", "")]),
+        "ROS_DOMAIN_ID": own_domain(),
+        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+        "ROS_LOG_DIR": str(tmp_path / "log"),
+    }
+
+
+@pytest.fixture
+def peer(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in ("ROS_DOMAIN_ID", "ROS_AUTOMATIC_DISCOVERY_RANGE"):
+        monkeypatch.setenv(name, environment[name])
+    context = rclpy.Context()
+    context.init()
+    node = rclpy.create_node("peer", context=context)
+    yield node
+    node.destroy_node()
+    context.shutdown()
+
+
+def start(name: str, environment: Any, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", RUN, str(LAUNCH / name), *arguments]
+    return subprocess.Popen(  # a session of its own: Ctrl-C reaches launch and its children alike
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+
+
+def parameters(peer: Any, node: str, *names: str) -> List[Any]:
+    """Values of the parameters of a running node."""
+    client = peer.create_client(GetParameters, f"{node}/get_parameters")
+    assert client.wait_for_service(TIMEOUT)
+    executor = rclpy.executors.SingleThreadedExecutor(context=peer.context)
+    future = client.call_async(GetParameters.Request(names=names))
+    executor.add_node(peer)
+    executor.spin_until_future_complete(future, TIMEOUT)
+    executor.remove_node(peer)
+    return [rclpy.parameter.parameter_value_to_python(value) for value in future.result().values]
+
+
+@pytest.mark.parametrize("name", ["polar_pipeline.launch.py", "replay.launch.py", "rig.launch.py"])
+def test_arguments_are_documented(name: str) -> None:
+    description = get_launch_description_from_python_launch_file(str(LAUNCH / name))
+    arguments = [entity for entity in description.entities if isinstance(entity, DeclareLaunchArgument)]
+    assert arguments
+    assert all(argument.description for argument in arguments)
+
+
+def test_live(environment: Any, peer: Any) -> None:
+    process = start(
+        "polar_pipeline.launch.py",
+        environment,
+        "namespace:=robot",
+        "sensor:=IMX250MYR",
+        "image_topic:=/arena_camera_node/images",
+        f"params_file:={ROOT / 'config' / 'xavier.yaml'}",
+        "use_sim_time:=true",
+    )
+    try:
+        wait_for(lambda: ("polar_pipeline", "/robot") in peer.get_node_names_and_namespaces(), "the node")
+        wait_for(lambda: peer.count_subscribers("/arena_camera_node/images"), "the remapped input")
+        wait_for(lambda: peer.count_publishers("/robot/polarization/dolp"), "an output in the namespace")
+        values = parameters(peer, "/robot/polar_pipeline", "sensor", "output_depth", "threads", "use_sim_time")
+        assert values == ["IMX250MYR", "uint8", 4, True]
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        variables = [Path(f"/proc/{child}/environ").read_bytes() for child in children]
+        (profile,) = profile_variables()
+        assert any(f"{profile}=".encode() in text and b"large_frames.xml" in text for text in variables)
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("processes", ["one", "each"])
+def test_rig(environment: Any, peer: Any, tmp_path: Path, processes: str) -> None:
+    path = tmp_path / "rig.yaml"
+    path.write_text(
+        f"processes: {processes}\ncameras:\n"
+        f"  - {{namespace: front, image_topic: /front/images, params_file: {ROOT / 'config' / 'xavier.yaml'}}}\n"
+        "  - {namespace: rear, name: eye, parameters: {raw: {flip: [true, true]}}}\n"
+    )
+    process = start("rig.launch.py", environment, f"rig:={path}", "namespace:=robot", "use_sim_time:=true")
+    try:
+        nodes = {("polar_pipeline", "/robot/front"), ("eye", "/robot/rear")}
+        wait_for(lambda: nodes <= set(peer.get_node_names_and_namespaces()), "both nodes")
+        wait_for(lambda: peer.count_subscribers("/front/images"), "the remapped input")
+        wait_for(lambda: peer.count_subscribers("/robot/rear/image_raw"), "the other one's")
+        names = ("threads", "raw.flip", "use_sim_time")
+        front, rear = (parameters(peer, name, *names) for name in ("/robot/front/polar_pipeline", "/robot/rear/eye"))
+        assert (front[0], list(front[1]), front[2]) == (4, [False, False], True)
+        assert (rear[0], list(rear[1]), rear[2]) == (0, [True, True], True)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert len(children) == (1 if processes == "one" else 2)
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, output
+    assert "Traceback" not in output
+
+
+def test_rig_that_cannot_be(environment: Any, tmp_path: Path) -> None:
+    path = tmp_path / "rig.yaml"
+    path.write_text("cameras: [{namespace: front}, {namespace: front}]")
+    output, _ = start("rig.launch.py", environment, f"rig:={path}").communicate(timeout=TIMEOUT)
+    assert "two cameras are called /front/polar_pipeline" in output
+
+
+def test_parameters_that_are_nowhere(environment: Any) -> None:
+    """Rather than a node with defaults, which would take a colour camera for a mono one."""
+    process = start("polar_pipeline.launch.py", environment, "params_file:=triton_color.yaml")
+    output, _ = process.communicate(timeout=TIMEOUT)
+    assert "params_file triton_color.yaml cannot be read: No such file or directory" in output
+    assert str(ROOT / "config" / "triton_color.yaml") in output  # what it may have meant
+    assert "process started" not in output
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: &a [*a]", "cannot be read: it is nested more than"),
+        ("resolution: full", "is no file of ROS parameters: resolution must have names of nodes"),
+        ("", "is no file of ROS parameters"),
+        ("/**: [", "cannot be read: line 1"),
+    ],
+)
+@pytest.mark.parametrize("file", ["polar_pipeline.launch.py", "rig.launch.py"])
+def test_parameters_that_are_none(environment: Any, tmp_path: Path, file: str, text: str, said: str) -> None:
+    (tmp_path / "wrong.yaml").write_text(text)
+    (tmp_path / "rig.yaml").write_text("cameras: [{params_file: wrong.yaml}]")
+    argument = f"rig:={tmp_path}/rig.yaml" if file.startswith("rig") else f"params_file:={tmp_path}/wrong.yaml"
+    process = start(file, environment, argument)
+    output, _ = process.communicate(timeout=TIMEOUT)
+    assert f"wrong.yaml {said}" in output
+    assert "Traceback" not in output
+    assert "process started" not in output
+
+
+@pytest.mark.parametrize("argument", ["rig:=none.yaml", "rig:=.", "rig:=/dev/zero"])
+def test_rig_that_is_no_file(environment: Any, argument: str) -> None:
+    process = start("rig.launch.py", environment, argument)
+    output, _ = process.communicate(timeout=TIMEOUT)
+    assert "cannot be read" in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("yes", ["true", "True", "1"])
+def test_a_killed_node_is_started_again(environment: Any, peer: Any, yes: str) -> None:
+    process = start("polar_pipeline.launch.py", environment, f"respawn:={yes}")
+
+    def publishers() -> List[Any]:
+        return [row.endpoint_gid for row in peer.get_publishers_info_by_topic("/polarization/dolp")]
+
+    try:
+        first = wait_for(publishers, "the node")
+        os.kill(int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()), signal.SIGKILL)
+        wait_for(lambda: any(each not in first for each in publishers()), "another node")
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=TIMEOUT)
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("file", "processes"), [("polar_pipeline.launch.py", ""), ("rig.launch.py", "one"), ("rig.launch.py", "each")]
+)
+def test_a_node_with_wrong_parameters_is_not_started_again(
+    environment: Any, tmp_path: Path, file: str, processes: str
+) -> None:
+    """Values that are allowed by themselves and do not fit each other, which the node alone finds out."""
+    wrong = "{quality: {ssim_warn: 0.1, ssim_error: 0.9}}"
+    (tmp_path / "wrong.yaml").write_text(f"/**: {{ros__parameters: {wrong}}}")
+    (tmp_path / "rig.yaml").write_text(f"{{processes: {processes}, cameras: [{{parameters: {wrong}}}]}}")
+    argument = f"rig:={tmp_path}/rig.yaml" if processes else f"params_file:={tmp_path}/wrong.yaml"
+    process = start(file, environment, argument, "respawn:=true")
+    output, _ = process.communicate(timeout=TIMEOUT)  # ends, since nothing is left to run
+    assert "ssim_error must be at most ssim_warn" in output
+    assert output.count("process started") == 1, output
+    assert "is not started again" in output
+    assert "failed to terminate" not in output, "a process that has ended needs no signals"
+    assert "Traceback" not in output
+
+
+def write_script(path: Path, *lines: str) -> None:
+    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def slow_node(environment: Any, tmp_path: Path) -> Path:
+    """A file that is there once the node has been started; that takes seconds, as where a GPU has to compile."""
+    path = Path(environment["AMENT_PREFIX_PATH"].split(os.pathsep)[0], "lib", "polar_pipeline", "polar_pipeline_node")
+    *_, command = path.read_text().splitlines()
+    write_script(path, "sleep 3", f"touch {tmp_path}/started", command)
+    return tmp_path / "started"
+
+
+def test_replay_plays_the_bag_on_its_own_time(environment: Any, tmp_path: Path, slow_node: Path) -> None:
+    write_script(tmp_path / "play", f"test -e {slow_node} && touch {tmp_path}/waited")
+    process = start("replay.launch.py", environment, "bag:=drive.mcap", "rate:=2.0", "namespace:=/robot/front")
+    output, _ = process.communicate(timeout=TIMEOUT)  # ends with the bag
+    assert process.returncode == 0, output
+    called = (tmp_path / "called").read_text().split()
+    assert called == ["bag", "play", "drive.mcap", "--clock", "100", "--rate", "2.0", "--delay", "2.0"]
+    assert (tmp_path / "waited").exists(), "the bag was played before the node was there"
+    assert "Traceback" not in output
+
+
+@pytest.mark.usefixtures("slow_node")
+def test_replay_plays_every_frame_into_the_node(environment: Any, peer: Any, tmp_path: Path) -> None:
+    """The bag's first frame comes out of the node, too, however long that took to start."""
+    raw = np.random.default_rng(3).integers(10, 200, (48, 64)).astype(np.uint8)
+    stamps = [(100 + number) * 1_000_000_000 for number in range(3)]
+    with open_sink(tmp_path / "drive.mcap", {}) as sink:
+        for stamp in stamps:
+            sink.write("/image_raw", messages.IMAGE, stamp, bytes(messages.encode_image(stamp, "", "mono8", raw)))
+    heard: List[int] = []
+    qos = QoSProfile(depth=10)
+    peer.create_subscription(Image, "intensity", lambda image: heard.append(image.header.stamp.sec), qos)
+    play = f"{sys.executable} -m polar_pipeline play {tmp_path}/drive.mcap --to image_raw --wait {TIMEOUT}"
+    write_script(tmp_path / "play", play, f"while [ ! -e {tmp_path}/heard ]; do sleep 0.1; done")
+    process = start("replay.launch.py", environment, f"bag:={tmp_path}/drive.mcap")
+    executor = rclpy.executors.SingleThreadedExecutor(context=peer.context)
+    executor.add_node(peer)
+    try:
+        wait_for(lambda: [executor.spin_once(timeout_sec=0.1)] and len(heard) >= len(stamps), "every frame")
+    finally:
+        executor.remove_node(peer)
+        (tmp_path / "heard").touch()
+        output, _ = process.communicate(timeout=TIMEOUT)
+    assert heard == [stamp // 1_000_000_000 for stamp in stamps], output
+
+
+@pytest.mark.parametrize("respawn", ["respawn:=false", "respawn:=true"])
+def test_replay_ends_where_the_node_does_not_start(environment: Any, tmp_path: Path, respawn: str) -> None:
+    process = start("replay.launch.py", environment, "bag:=drive.mcap", "sensor:=no sensor", respawn)
+    output, _ = process.communicate(timeout=TIMEOUT)
+    assert "cannot start" in output
+    assert not (tmp_path / "called").exists()
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("distribution", [None, "humble", "kilted"])  # unset where ROS came as wheels
+@pytest.mark.parametrize("file", ["polar_pipeline.launch.py", "rig.launch.py"])
+def test_dds_profile(file: str, distribution: Optional[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable that the installed Fast DDS reads is set, whatever `ROS_DISTRO` says; a user's own stays."""
+    for name in ("ROS_DISTRO", "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    if distribution:
+        monkeypatch.setenv("ROS_DISTRO", distribution)
+
+    def settings() -> Dict[str, str]:
+        entities = get_launch_description_from_python_launch_file(str(LAUNCH / file)).entities
+        actions = [entity for entity in entities if isinstance(entity, SetEnvironmentVariable)]
+        context = LaunchContext()
+        return {perform_substitutions(context, row.name): perform_substitutions(context, row.value) for row in actions}
+
+    (name,) = profile_variables()
+    assert settings() == {name: str(LAUNCH.parent / "config" / "fastdds_large_frames.xml")}
+    monkeypatch.setenv(name, "/own.xml")
+    assert settings() == {}

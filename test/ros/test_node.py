@@ -1,0 +1,1144 @@
+"""The live node over real rclpy and DDS, with small frames."""
+# ruff: noqa: E402 - rclpy may be missing
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, Callable, ClassVar, Deque, Dict, Iterator, List, Optional, Set, Tuple
+from xml.etree import ElementTree as ET
+
+import cv2
+import numpy as np
+import pytest
+from support import ROOT, TIMEOUT, own_domain, wait_for
+
+yaml = pytest.importorskip("yaml")
+rclpy = pytest.importorskip("rclpy")
+# a domain of its own, so that nothing else on the network takes part
+os.environ["ROS_DOMAIN_ID"] = own_domain()
+os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
+
+from diagnostic_msgs.msg import DiagnosticArray
+from rcl_interfaces.msg import ParameterType
+from rcl_interfaces.srv import SetParameters
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSReliabilityPolicy
+from rclpy.serialization import deserialize_message, serialize_message
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from spinner import Spinner
+from std_msgs.msg import Float32
+from std_srvs.srv import Trigger
+
+from polar_pipeline import SENSORS, Pipeline, RawFrame, messages
+from polar_pipeline.cpu.backend import CpuBackend
+from polar_pipeline.cuda.driver import DeviceLostError
+from polar_pipeline.options import Options, make_options
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.quality.latency import ACCURACY
+from polar_pipeline.quality.statistics import measure
+from polar_pipeline.ros.exits import WRONG_USAGE
+from polar_pipeline.ros.mailbox import Frame, Mailbox
+from polar_pipeline.ros.node import INFO_TOPICS, PolarNode, _spin_once
+from polar_pipeline.ros.parameters import PARAMETERS, make_settings
+from polar_pipeline.ros.pipelines import PipelineCache
+from polar_pipeline.ros.preset import flatten, to_yaml
+
+pytestmark = pytest.mark.ros
+SHAPE = (48, 64)
+
+
+def mosaic(seed: int = 0, shape: Tuple[int, int] = SHAPE, top: int = 200) -> np.ndarray:
+    return np.random.default_rng(seed).integers(10, top, shape).astype(np.uint8)
+
+
+class Rig:
+    """The node under test, on the CPU, and a peer that plays camera and viewer, spinning in a thread."""
+
+    def __init__(self, **values: Any) -> None:
+        self.context = rclpy.Context()
+        self.context.init()
+        overrides = [
+            Parameter(name.replace("__", "."), value=value) for name, value in {"backend": "cpu", **values}.items()
+        ]
+        self.node = PolarNode(context=self.context, parameter_overrides=overrides)
+        self.peer = rclpy.create_node("peer", context=self.context)
+        self.spinner = Spinner(self.context, self.node, self.peer)
+        self.publishers: Dict[str, Any] = {}
+        self.stamp = 1_000_000_000
+
+    def close(self) -> None:
+        self.spinner.close()
+        self.node.close()
+        self.peer.destroy_node()
+        self.node.destroy_node()
+        self.context.shutdown()
+
+    def listen(self, kind: Any, topic: str) -> Deque[Any]:
+        """Everything that comes on a topic, typed, from now on."""
+        heard: Deque[Any] = deque()
+        self.peer.create_subscription(kind, topic, lambda message: heard.append(message), 10)  # noqa: PLW0108 - rclpy looks at the signature
+        wait_for(
+            lambda: any(p.get_subscription_count() for p in self.node.publishers if p.topic_name == self.full(topic)),
+            topic,
+        )
+        return heard
+
+    def full(self, topic: str) -> str:
+        return topic if topic.startswith("/") else f"/{topic}"
+
+    def send(self, cdr: bytes, topic: str = "image_raw", kind: Any = Image) -> None:
+        if topic not in self.publishers:
+            self.publishers[topic] = self.peer.create_publisher(kind, topic, 10)
+            wait_for(self.publishers[topic].get_subscription_count, f"the node's subscription to {topic}")
+        self.publishers[topic].publish(bytes(cdr))
+
+    def frame(self, raw: Optional[np.ndarray] = None, encoding: str = "mono8", **changes: Any) -> int:
+        """Send a raw frame, fields changed; its stamp."""
+        stamp = changes.pop("stamp_ns", None)
+        if stamp is None:
+            self.stamp += 1_000_000
+            stamp = self.stamp
+        message = messages.decode(
+            messages.encode_image(stamp, "camera", encoding, mosaic() if raw is None else raw), messages.IMAGE
+        )
+        for name, value in changes.items():
+            object.__setattr__(message, name, value)
+        self.send(messages.encode(message, messages.IMAGE))
+        return stamp
+
+    def report(self) -> Dict[str, str]:
+        """All values of the node's diagnostics, as they are now."""
+        statuses = self.node._diagnostics.statuses("", "")
+        return {key: value for status in statuses for key, value in status.values.items()}
+
+
+@pytest.fixture
+def rig() -> Iterator[Callable[..., Rig]]:
+    rigs: List[Rig] = []
+
+    def make(**values: Any) -> Rig:
+        rigs.append(Rig(**values))
+        return rigs[-1]
+
+    yield make
+    for made in rigs:
+        made.close()
+
+
+def stamp_of(message: Any) -> int:
+    return message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
+
+
+def pixels(message: Any) -> np.ndarray:
+    """A typed image message as an array, read independently of the package."""
+    dtype, channels = {"mono8": ("u1", 1), "rgb8": ("u1", 3), "32FC1": ("<f4", 1), "32FC3": ("<f4", 3)}[
+        message.encoding
+    ]
+    array = np.frombuffer(bytes(message.data), dtype).reshape(message.height, message.width, channels)
+    assert message.step == array.strides[0]
+    assert not message.is_bigendian
+    return array[..., 0] if channels == 1 else array
+
+
+@pytest.mark.parametrize(
+    ("sensor", "resolution", "depth"), [("IMX250MZR", "half", "float32"), ("IMX250MYR", "full", "uint8")]
+)
+def test_products_are_the_pipelines(rig: Any, sensor: str, resolution: str, depth: str) -> None:
+    r = rig(sensor=sensor, resolution=resolution, output_depth=depth)
+    heard = {n: r.listen(Float32 if n == "ssim" else Image, row.topic) for n, row in PRODUCTS.items()}
+    raw = mosaic()
+    stamp = r.frame(raw, "bayer_rggb8")  # a tag that must not matter
+    dtype = {name: depth if name in ("dolp", "aolp", "ssim_map") else PRODUCTS[name].ros_types[0] for name in PRODUCTS}
+    expected = Pipeline(sensor, tuple(PRODUCTS), resolution=resolution, dtype=dtype, backend="cpu")(raw)
+    for name, messages_heard in heard.items():
+        wait_for(lambda found=messages_heard: found, name)
+        message = messages_heard[0]
+        if name == "ssim":
+            assert message.data == float(expected["ssim"])
+            continue
+        assert (stamp_of(message), message.header.frame_id) == (stamp, "camera")
+        np.testing.assert_array_equal(pixels(message), expected[name], err_msg=name)
+
+
+def test_lazy(rig: Any) -> None:
+    r = rig()
+    r.frame()
+    wait_for(lambda: r.report()["unwanted"] == "1", "a frame that nobody wanted")
+    heard = r.listen(Image, "polarization/dolp")
+    r.frame()
+    wait_for(lambda: heard, "dolp")
+    assert r.node._last_frame["products"] == "dolp"
+    r.listen(CompressedImage, "polarization/preview/compressed")
+    r.frame()
+    wait_for(lambda: r.node._last_frame["products"] == "dolp, preview", "the preview behind the JPEG")
+    wait_for(lambda: r.report()["published"] == "2", "the second frame")
+
+
+def cut(cdr: memoryview) -> bytes:
+    return bytes(cdr[: len(cdr) // 2])
+
+
+BAD_FRAMES = {
+    "encoding": [{"encoding": ""}, {"encoding": "rgb8"}],
+    "size": [{"width": 0}, {"height": 0}, {"height": 8}],
+    "step": [{"step": 63}, {"encoding": "mono16"}],
+    "truncated": [{"height": 49}, {"data": np.zeros(10, np.uint8)}, {"encoding": "PolarizeMono12p", "step": 0}],
+}
+
+
+@pytest.mark.parametrize("cause", BAD_FRAMES)
+def test_bad_frames_are_named_and_the_next_comes_through(rig: Any, cause: str) -> None:
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    for done, changes in enumerate(BAD_FRAMES[cause], 1):
+        r.frame(**changes)
+        wait_for(lambda n=done: r.report().get(f"dropped: {cause}") == str(n), f"{cause} {changes}")
+    assert r.report()["last error"].startswith(f"{cause}: ")
+    assert not heard
+    stamp = r.frame()
+    wait_for(lambda: heard, "the good frame")
+    assert [stamp_of(message) for message in heard] == [stamp]
+
+
+def test_broken_cdr(rig: Any) -> None:
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    good = bytes(messages.encode_image(5, "camera", "mono8", mosaic()))
+    broken = (good[: len(good) // 2], good[:20], b"\x00\x01\x00\x00")
+    for done, cdr in enumerate(broken, 1):
+        r.send(cdr)
+        wait_for(lambda n=done: r.report().get("dropped: cdr") == str(n), f"{len(cdr)} bytes")
+    r.send(good)
+    wait_for(lambda: heard, "the good frame")
+
+
+def test_anything_else_costs_one_frame(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    monkeypatch.setattr(Pipeline, "result", lambda *_: 1 / 0)
+    r.frame()
+    wait_for(lambda: r.report().get("dropped: internal") == "1", "the division by zero")
+    assert "ZeroDivisionError" in r.report()["last error"]
+    monkeypatch.undo()
+    r.frame()
+    wait_for(lambda: heard, "the next frame")
+
+
+def test_parameters_are_described(rig: Any) -> None:
+    node = rig().node
+    for name, row in PARAMETERS.items():
+        described = node.describe_parameter(name)
+        assert described.description == row.text
+        assert described.read_only == row.read_only
+        assert described.type != ParameterType.PARAMETER_NOT_SET
+    assert node.describe_parameter("jpeg_quality").integer_range[0].to_value == 100
+    assert node.describe_parameter("min_intensity").floating_point_range[0].to_value == 2.0
+    assert "full" in node.describe_parameter("resolution").additional_constraints
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"resolution": "full", "min_intensity": float("nan")}, "min_intensity"),
+        ({"resolution": "full", "precision": "fp16", "backend": "cpu"}, "cuda"),
+        ({"resolution": "full", "jpeg_quality": 0}, "jpeg_quality"),
+        ({"resolution": "full", "sensor": "90 45 / 0 135"}, "orthogonal"),
+        ({"resolution": "full", "threads": 1}, "read-only"),
+    ],
+)
+def test_refused_change_leaves_everything(rig: Any, changes: Dict[str, Any], said: str) -> None:
+    node = rig().node
+    before, values = node._settings, {name: node.get_parameter(name).value for name in changes}
+    result = node.set_parameters_atomically([Parameter(name, value=value) for name, value in changes.items()])
+    assert not result.successful
+    assert said in result.reason
+    assert node._settings is before
+    assert {name: node.get_parameter(name).value for name in changes} == values
+    frames = node._diagnostics.statuses("", "")[0]
+    assert frames.values["refused: parameter"] == "1"
+    assert said in frames.values["last error"]
+
+
+def test_refused_parameters_are_counted_and_frames_go_on(rig: Any) -> None:
+    r = rig()
+    heard = r.listen(Image, "polarization/dolp")
+    client = r.peer.create_client(SetParameters, "/polar_pipeline/set_parameters")
+    assert client.wait_for_service(TIMEOUT)
+    wrong = [Parameter("min_intensity", value=value).to_parameter_msg() for value in (float("nan"), 7.0)]
+    future = client.call_async(SetParameters.Request(parameters=wrong))
+    wait_for(future.done, "the answer")
+    assert [row.successful for row in future.result().results] == [False, False]
+    r.frame()
+    wait_for(lambda: heard, "a frame after the refusals")
+    assert r.report()["refused: parameter"] == "2"
+
+
+def test_changes_apply_to_the_next_frame(rig: Any) -> None:
+    r = rig()
+    heard = r.listen(Image, "polarization/dolp")
+    r.frame()
+    wait_for(lambda: len(heard) == 1, "half resolution")
+    changes = {"resolution": "full", "output_depth": "uint8", "frame_id": "front", "raw.roi_offset": [1, 0]}
+    result = r.node.set_parameters_atomically([Parameter(name, value=value) for name, value in changes.items()])
+    assert result.successful, result.reason
+    raw = mosaic(1)
+    r.frame(raw)
+    wait_for(lambda: len(heard) == 2, "full resolution")
+    options = {"resolution": "full", "dtype": "uint8", "roi_offset": (1, 0)}
+    assert (heard[0].encoding, heard[1].encoding, heard[1].header.frame_id) == ("32FC1", "mono8", "front")
+    np.testing.assert_array_equal(pixels(heard[1]), Pipeline(products="dolp", **options, backend="cpu")(raw)["dolp"])
+
+
+def test_camera_info(rig: Any) -> None:
+    r = rig()
+    heard = [r.listen(CameraInfo, topic) for topic in INFO_TOPICS]
+    info = CameraInfo(height=SHAPE[0], width=SHAPE[1], distortion_model="plumb_bob", d=[0.1, 0.0, 0.0, 0.0, 0.0])
+    info.k = [100.0, 0.0, 31.5, 0.0, 100.0, 23.5, 0.0, 0.0, 1.0]
+    info.p = [100.0, 0.0, 31.5, 0.0, 0.0, 100.0, 23.5, 0.0, 0.0, 0.0, 1.0, 0.0]
+    r.send(serialize_message(info), "camera_info", CameraInfo)
+    wait_for(lambda: r.node._camera_info, "the calibration")
+    stamp = r.frame()
+    for topic, found in zip(INFO_TOPICS, heard):
+        scaled = wait_for(lambda f=found: f, topic)[0]
+        assert (scaled.height, scaled.width, stamp_of(scaled), scaled.header.frame_id) == (24, 32, stamp, "camera")
+        # the centre of 64x48 pixels, (31.5, 23.5), is the centre of 32x24: (15.5, 11.5)
+        np.testing.assert_allclose(scaled.k, [50, 0, 15.5, 0, 50, 11.5, 0, 0, 1])
+        np.testing.assert_allclose(scaled.p, [50, 0, 15.5, 0, 0, 50, 11.5, 0, 0, 0, 1, 0])
+        assert list(scaled.d) == list(info.d)
+    assert r.node.set_parameters_atomically([Parameter("ssim_stride", value=4)]).successful
+    r.frame()
+    of_map = heard[INFO_TOPICS.index("quality/camera_info")]
+    wait_for(lambda: len(of_map) == 2, "the calibration of the similarity map")
+    assert (of_map[1].height, of_map[1].width) == (6, 8)
+    np.testing.assert_allclose(of_map[1].k, [12.5, 0, 3.5, 0, 12.5, 2.5, 0, 0, 1])
+    info.width = 99
+    r.send(serialize_message(info), "camera_info", CameraInfo)
+    wait_for(lambda: deserialize_message(r.node._camera_info, CameraInfo).width == 99, "the other calibration")
+    r.frame()
+    wait_for(lambda: r.report().get("refused: camera_info") == "1", "the mismatch")
+
+
+def test_jpeg(rig: Any) -> None:
+    r = rig(jpeg_quality=95)
+    jpeg, preview = (
+        r.listen(CompressedImage, "polarization/preview/compressed"),
+        r.listen(Image, "polarization/preview"),
+    )
+    stamp = r.frame(np.full(SHAPE, 100, np.uint8))
+    wait_for(lambda: jpeg and preview, "both previews")
+    assert (stamp_of(jpeg[0]), jpeg[0].format) == (stamp, "jpeg")
+    # a constant picture survives JPEG but for the rounding of its colour space
+    assert np.abs(decoded(jpeg[0]).astype(int) - pixels(preview[0])).max() <= 2
+
+
+def decoded(message: Any) -> np.ndarray:
+    """RGB of a JPEG message."""
+    image = cv2.imdecode(np.frombuffer(bytes(message.data), np.uint8), cv2.IMREAD_COLOR)
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+
+
+def test_display_changes_what_is_for_eyes_alone(rig: Any) -> None:
+    r = rig(**{"sensor": "IMX250MYR", "display.gain": 2.0, "display.white_balance": [1.5, 1.0, 2.0]})
+    topics = {
+        "intensity": Image,
+        "polarization/dolp": Image,
+        "polarization/preview": Image,
+        "intensity/compressed": CompressedImage,
+        "polarization/preview/compressed": CompressedImage,
+    }
+    heard = {topic: r.listen(kind, topic) for topic, kind in topics.items()}
+    raw = np.full(SHAPE, 60, np.uint8)
+    r.frame(raw)
+    wait_for(lambda: all(heard.values()), "all topics")
+    expected = Pipeline("IMX250MYR", ("intensity", "dolp", "preview"), dtype={"intensity": "uint8"}, backend="cpu")(raw)
+    np.testing.assert_array_equal(pixels(heard["intensity"][0]), expected["intensity"])
+    np.testing.assert_array_equal(pixels(heard["polarization/dolp"][0]), expected["dolp"])
+    assert np.all(expected["intensity"] == 60)
+    assert np.all(expected["preview"] == 60), "unpolarized"
+    assert np.all(pixels(heard["polarization/preview"][0]) == 120)
+    # a constant picture survives JPEG but for the rounding of its colour space
+    assert np.abs(decoded(heard["intensity/compressed"][0]).astype(int) - [180, 120, 240]).max() <= 2
+    assert np.abs(decoded(heard["polarization/preview/compressed"][0]).astype(int) - 120).max() <= 2
+    changes = [Parameter("display.gain", value="auto"), Parameter("display.white_balance", value="auto")]
+    assert r.node.set_parameters_atomically(changes).successful
+    r.frame(raw)
+    wait_for(lambda: len(heard["intensity/compressed"]) == 2, "the second frame")
+    assert np.abs(decoded(heard["intensity/compressed"][1]).astype(int) - 230).max() <= 2
+    refused = r.node.set_parameters([Parameter("display.gain", value="bright"), Parameter("display.gain")])
+    assert [row.successful for row in refused] == [False, False]
+    assert "auto or a number" in refused[0].reason
+
+
+def with_step(cdr: bytes, size: int, step: int) -> bytes:
+    """An image of `size` bytes of pixels that claims other rows: the step stands in front of their number."""
+    place = len(cdr) - size - 8
+    return cdr[:place] + struct.pack("<I", step) + cdr[place + 4 :]
+
+
+def test_reference(rig: Any) -> None:
+    r = rig(ssim_mode="reference")
+    ssim, dolp = r.listen(Float32, "quality/ssim"), r.listen(Image, "polarization/dolp")
+    raw = mosaic()
+    r.frame(raw)
+    wait_for(lambda: len(dolp) == 1, "DoLP, which needs no reference")
+    assert r.report()["refused: reference"] == "1"
+    assert not ssim
+    intensity = Pipeline(products="intensity", backend="cpu")(raw)["intensity"]
+    good = messages.encode_image(0, "", "32FC1", intensity)
+    holes = np.where(intensity == intensity.max(), np.float32(np.nan), intensity)
+    bad = {
+        "small": messages.encode_image(0, "", "32FC1", intensity[1:]),
+        "type": messages.encode_image(0, "", "mono16", np.zeros((24, 32), np.uint16)),
+        "NaN": messages.encode_image(0, "", "32FC1", holes),
+        "cut": bytes(good)[:-1],
+        **{f"step {step}": with_step(bytes(good), intensity.nbytes, step) for step in (0, 4, 4 * 32 - 1)},
+    }
+    for done, (name, cdr) in enumerate(bad.items(), 2):
+        r.node._reference = None
+        r.send(cdr, "reference")
+        wait_for(lambda: r.node._reference, "the reference")
+        r.frame(raw)
+        wait_for(lambda n=done: r.report()["refused: reference"] == str(n), name)
+    r.node._reference = None
+    r.send(good, "reference")
+    wait_for(lambda: r.node._reference, "the reference")
+    r.frame(raw)
+    wait_for(lambda: ssim, "the similarity")
+    assert ssim[0].data == pytest.approx(1.0, abs=1e-6)  # float32 rounding of an image compared with itself
+    wait_for(lambda: len(dolp) == len(bad) + 2, "DoLP of every frame")
+
+
+def test_mono8_reference(rig: Any) -> None:
+    r = rig(ssim_mode="reference")
+    ssim = r.listen(Float32, "quality/ssim")
+    raw = mosaic()
+    image = Pipeline(products="intensity", dtype="uint8", backend="cpu")(raw)["intensity"]
+    r.send(messages.encode_image(0, "", "mono8", image), "reference")
+    wait_for(lambda: r.node._reference, "the reference")
+    r.frame(raw)
+    wait_for(lambda: ssim, "the similarity")
+    expected = Pipeline(products="ssim", ssim_mode="reference", backend="cpu")(
+        raw, reference=image.astype(np.float32) / 255
+    )
+    assert ssim[0].data == float(expected["ssim"])
+
+
+def test_time_running_backwards(rig: Any) -> None:
+    r = rig(ssim_mode="temporal")
+    ssim = r.listen(Float32, "quality/ssim")
+    for count, stamp in enumerate((10**9, 2 * 10**9, 10**9, 2 * 10**9), 1):
+        r.frame(stamp_ns=stamp)
+        wait_for(lambda n=count: len(ssim) == n, f"frame {count}")
+    values = [message.data for message in ssim]
+    assert np.isnan(values[0])
+    assert np.isnan(values[2])  # the last frame of the loop before is not the frame before
+    assert values[1::2] == pytest.approx([1.0, 1.0], abs=1e-6)
+    assert r.report()["restarts"] == "1"
+
+
+def test_another_product_set_is_another_stream(rig: Any) -> None:
+    r = rig(ssim_mode="temporal")
+    ssim = r.listen(Float32, "quality/ssim")
+    r.frame()
+    wait_for(lambda: len(ssim) == 1, "the first frame")
+    r.listen(Image, "intensity")
+    r.frame()
+    wait_for(lambda: len(ssim) == 2, "the second frame")
+    assert all(np.isnan(message.data) for message in ssim)
+
+
+class SlowPipeline:
+    """A pipeline that takes as long to compile as the test wants."""
+
+    made: ClassVar[List[SlowPipeline]] = []
+
+    def __init__(self, threads: int, **options: Any) -> None:
+        assert threads == 0
+        self.options = make_options(**options)
+        self.compiled, self.started, self.closed = threading.Event(), threading.Event(), False
+        self.error: Optional[Exception] = None
+        self.made.append(self)
+
+    def is_ready(self, _: Any) -> bool:
+        return self.compiled.is_set() and self.error is None
+
+    def prepare(self, _: Any) -> None:
+        self.started.set()
+        assert self.compiled.wait(TIMEOUT)
+        if self.error is not None:
+            raise self.error
+
+    def reset(self) -> None: ...
+
+    def close(self) -> None:
+        assert not self.started.is_set() or self.compiled.is_set(), "closed while it is compiled"
+        self.closed = True
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """From products to what the cache gives for a frame."""
+    monkeypatch.setattr("polar_pipeline.ros.pipelines.Pipeline", SlowPipeline)
+    monkeypatch.setattr(SlowPipeline, "made", [])
+    settings = make_settings({name: row.default for name, row in PARAMETERS.items()})
+    held = PipelineCache()
+
+    def get(*products: str, **changes: Any) -> SlowPipeline:
+        options = {name: changes.pop(name) for name in list(changes) if name in Options._fields}
+        wanted = settings._replace(options=settings.options._replace(**options), **changes)
+        served = held.get(wanted, products, None)
+        assert served.settings.options.resolution == served.pipeline.options.resolution
+        get.frame_id = served.settings.frame_id
+        return served.pipeline
+
+    yield get
+    for pipeline in SlowPipeline.made:
+        pipeline.compiled.set()
+    held.close()
+    assert all(pipeline.closed for pipeline in SlowPipeline.made)
+
+
+def serving(cache: Any, products: str = "dolp") -> Any:
+    """The first pipeline of a cache, compiled: nothing can stand in for it."""
+    first = cache(products)
+    first.compiled.set()
+    assert cache(products) is first
+    return first
+
+
+def test_the_last_products_serve_while_others_are_compiled(cache: Any) -> None:
+    first = serving(cache)
+    assert cache("aolp") is first
+    second = SlowPipeline.made[1]
+    assert second.started.wait(TIMEOUT)
+    assert cache("aolp") is first
+    assert cache("dolp") is first
+    second.compiled.set()
+    wait_for(lambda: cache("aolp") is second, "the second one")
+    assert cache("aolp") is second
+    assert len(SlowPipeline.made) == 2
+
+
+def test_what_does_not_compile_is_said_and_the_rest_serves(cache: Any) -> None:
+    first = serving(cache)
+    assert cache("aolp") is first
+    SlowPipeline.made[1].error = RuntimeError("tile.cu(3): error")
+    SlowPipeline.made[1].compiled.set()
+
+    def says() -> bool:
+        try:
+            cache("aolp")
+        except RuntimeError as err:
+            return "tile.cu(3)" in str(err)
+        return False
+
+    wait_for(says, "the compiler's message")
+    assert cache("dolp") is first
+
+
+def test_the_last_settings_serve_as_a_whole_while_others_are_compiled(cache: Any) -> None:
+    first = serving(cache)
+    assert cache("dolp", resolution="full", frame_id="front") is first
+    assert cache.frame_id == "", "the frame's name changes with its resolution"
+    SlowPipeline.made[1].compiled.set()
+    wait_for(lambda: cache("dolp", resolution="full", frame_id="front") is SlowPipeline.made[1], "full resolution")
+    assert cache.frame_id == "front"
+    assert cache("dolp", resolution="full", frame_id="rear") is SlowPipeline.made[1], "nothing to compile"
+    assert cache.frame_id == "rear"
+    assert cache("dolp") is first, "kept for a change back"
+    assert len(SlowPipeline.made) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sensor": SENSORS["IMX250MYR"]},
+        {"roi_offset": (1, 0)},
+        {"flip": (True, False)},
+        {"bit_depth": 12},
+        {"ssim_mode": "temporal"},
+    ],
+)
+def test_nothing_stands_in_that_reads_frames_otherwise(cache: Any, change: Dict[str, Any]) -> None:
+    serving(cache, "ssim")
+    assert cache("ssim", **change) is SlowPipeline.made[1]
+
+
+def test_many_changes_wait_for_none(cache: Any) -> None:
+    first = serving(cache)
+    for k in range(1, 20):
+        assert cache("dolp", min_intensity=k / 100) is first
+    assert not first.closed, "what serves is kept"
+    assert SlowPipeline.made[1].started.wait(TIMEOUT)
+    assert not SlowPipeline.made[1].closed, "it is being compiled"
+    assert all(pipeline.closed for pipeline in SlowPipeline.made[2:-3]), "those in between are given up"
+    for pipeline in SlowPipeline.made:
+        pipeline.compiled.set()
+    newest = SlowPipeline.made[-1]
+    wait_for(lambda: cache("dolp", min_intensity=0.19) is newest, "the newest settings")
+    wait_for(lambda: SlowPipeline.made[1].closed, "the end of the first compilation")
+    assert not any(pipeline.started.is_set() for pipeline in SlowPipeline.made[2:-3])
+
+
+def test_what_stood_in_until_now_is_kept(cache: Any) -> None:
+    """Its frames may still be under way when what it stood in for serves, and the next change comes."""
+    first = serving(cache)
+    for k in range(1, 5):
+        assert cache("dolp", min_intensity=k / 10) is first
+    for pipeline in SlowPipeline.made:
+        pipeline.compiled.set()
+    wait_for(lambda: cache("dolp", min_intensity=0.4) is SlowPipeline.made[4], "what was asked for")
+    assert cache("dolp", min_intensity=0.5) is SlowPipeline.made[4]
+    assert not first.closed
+
+
+#: Settings that change together: what tells a message of one from a message of another is its every field.
+TOGETHER: List[Dict[str, Any]] = [
+    {"resolution": "half", "output_depth": "float32", "ssim_stride": 1, "frame_id": "a", "min_intensity": 0.01},
+    {"resolution": "full", "output_depth": "uint8", "ssim_stride": 2, "frame_id": "b", "min_intensity": 0.5},
+    {"resolution": "half", "output_depth": "uint8", "ssim_stride": 4, "frame_id": "c", "min_intensity": 0.9},
+]
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_every_message_is_of_one_setting(rig: Any, monkeypatch: pytest.MonkeyPatch, compiles: bool) -> None:
+    ready: Set[CpuBackend] = set()
+    if compiles:  # as a GPU's does
+        monkeypatch.setattr(CpuBackend, "is_ready", lambda backend, _: backend in ready)
+        monkeypatch.setattr(CpuBackend, "prepare", lambda backend, _: (time.sleep(0.02), ready.add(backend)))
+    names = ("dolp", "ssim_map")
+    raw = mosaic(3, (96, 128))
+    expected = {}
+    for row in TOGETHER:
+        values = {name: parameter.default for name, parameter in PARAMETERS.items()}
+        arguments = make_settings({**values, "backend": "cpu", **row}).arguments(names)
+        pipeline = Pipeline(**arguments)
+        pipeline.prepare(raw)
+        expected[row["frame_id"]] = pipeline(raw)
+    r = rig(**TOGETHER[0])
+    heard = {name: r.listen(Image, PRODUCTS[name].topic) for name in names}
+    infos = r.listen(CameraInfo, "quality/camera_info")
+    r.send(serialize_message(CameraInfo(height=96, width=128)), "camera_info", CameraInfo)
+    wait_for(lambda: r.node._camera_info, "the calibration")
+    for k in range(120):
+        if k % 4 == 3:
+            changes = [Parameter(name, value=value) for name, value in TOGETHER[k // 4 % 3].items()]
+            assert r.node.set_parameters_atomically(changes).successful
+        r.frame(raw)
+        time.sleep(0.004)
+    final = TOGETHER[119 // 4 % 3]["frame_id"]
+
+    def arrives() -> bool:
+        r.frame(raw)
+        return bool(heard["dolp"]) and heard["dolp"][-1].header.frame_id == final
+
+    wait_for(arrives, "the last change")
+    wait_for(lambda: len({message.header.frame_id for message in heard["ssim_map"]}) == 3, "all three settings")
+    frames: Dict[int, Set[str]] = {}
+    for name, found in heard.items():
+        for message in list(found):
+            setting = message.header.frame_id
+            frames.setdefault(stamp_of(message), set()).add(setting)
+            np.testing.assert_array_equal(pixels(message), expected[setting][name], err_msg=f"{name} of {setting}")
+    for message in list(infos):
+        frames.setdefault(stamp_of(message), set()).add(message.header.frame_id)
+        assert (message.height, message.width) == expected[message.header.frame_id]["ssim_map"].shape
+    assert all(len(settings) == 1 for settings in frames.values()), "a frame's messages are of one setting"
+    assert not any(name.startswith("dropped: ") and name != "dropped: overload" for name in r.report())
+
+
+@pytest.mark.parametrize("step", ["submit", "result"])
+def test_a_lost_device_costs_one_frame(rig: Any, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    def lose(*_: Any, **__: Any) -> None:
+        raise DeviceLostError("the GPU was lost")
+
+    closed: List[Pipeline] = []
+    close = Pipeline.close
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    monkeypatch.setattr(Pipeline, "close", lambda pipeline: (closed.append(pipeline), close(pipeline)))
+    monkeypatch.setattr(Pipeline, step, lose)
+    r.frame()
+    wait_for(lambda: r.report().get("dropped: device") == "1", "the lost device")
+    assert r.report()["last error"] == "device: the GPU was lost"
+    assert closed, "what worked on the lost device is given up"
+    monkeypatch.undo()
+    r.frame()
+    wait_for(lambda: heard, "the next frame")
+
+
+def test_latency_and_age(rig: Any) -> None:
+    r = rig()
+    latency, intensity = r.listen(DiagnosticArray, "latency"), r.listen(Image, "intensity")
+    now = r.node.get_clock().now().nanoseconds
+    r.frame(stamp_ns=now)
+    wait_for(lambda: latency and intensity, "the latency")
+    assert stamp_of(latency[0]) == now
+    status = latency[0].status[0]
+    values = {pair.key: pair.value for pair in status.values}
+    assert {"queue", "decode", "polarization", "handover", "encode", "publish", "total", "age"} <= set(values)
+    stages = sum(float(value) for name, value in values.items() if name not in ("total", "age", "quality"))
+    # stages do not overlap, quality comes after them; ten figures rounded to 0.5 us
+    assert 0 < stages <= float(values["total"]) + 0.01
+    assert "/" in r.report()["age [ms]"]
+    r.frame(stamp_ns=now + 3600 * 10**9)
+    wait_for(lambda: len(latency) == 2, "the second frame")
+    assert {pair.key: pair.value for pair in latency[1].status[0].values}["age"] == "n/a"
+    assert r.report()["age [ms]"] == "n/a (device clock)"
+
+
+def test_simulated_time(rig: Any) -> None:
+    r = rig(use_sim_time=True)
+    heard = r.listen(Image, "intensity")
+    r.frame(stamp_ns=50 * 10**9)
+    wait_for(lambda: len(heard) == 1, "a frame before the clock starts")
+    assert r.report()["age [ms]"] == "n/a"
+    clock = Clock()
+    clock.clock.sec, clock.clock.nanosec = 51, 500_000_000
+    r.send(serialize_message(clock), "/clock", Clock)
+    wait_for(lambda: r.node.get_clock().now().nanoseconds, "the simulated clock")
+    r.frame(stamp_ns=51 * 10**9)
+    wait_for(lambda: len(heard) == 2, "a frame")
+    ages = [float(part) for part in r.report()["age [ms]"].split(" / ")]
+    assert ages == pytest.approx([500.0] * 4, rel=ACCURACY)
+
+
+def test_diagnostics_topic(rig: Any) -> None:
+    r = rig()
+    reports = r.listen(DiagnosticArray, "/diagnostics")
+    heard = r.listen(Image, "intensity")
+    r.frame()
+    wait_for(lambda: heard, "a frame")
+    wait_for(
+        lambda: any(pair.value == "intensity" for m in reports for s in m.status for pair in s.values), "the report"
+    )
+    names = [status.name for status in reports[-1].status]
+    assert names == [f"polar_pipeline: {part}" for part in ("frames", "latency", "pipeline", "quality", "layout")]
+    assert all(status.level == b"\x00" for message in reports for status in message.status)
+
+
+def heard_status(reports: Deque[Any], part: str, text: str) -> Any:
+    """Wait for a status of `/diagnostics` whose message has this text."""
+
+    def find() -> Any:
+        rows = [row for message in reports for row in message.status if row.name == f"polar_pipeline: {part}"]
+        return next((row for row in rows if text in row.message), None)
+
+    return wait_for(find, f"{part}: {text}")
+
+
+def test_quality_of_every_frame(rig: Any) -> None:
+    r = rig(**{"quality.frozen_frames": 2, "ssim_stride": 2})
+    reports, latency = r.listen(DiagnosticArray, "/diagnostics"), r.listen(DiagnosticArray, "latency")
+    ssim, similarity = r.listen(Float32, "quality/ssim"), r.listen(Image, "quality/ssim_map")
+    raw = mosaic(shape=(200, 300))
+    r.frame(raw)
+    wait_for(lambda: latency and ssim and similarity, "the first frame")
+    pipeline = Pipeline(products="ssim_map, ssim", ssim_stride=2, backend="cpu")
+    expected = pipeline(raw)
+    np.testing.assert_array_equal(pixels(similarity[0]), expected["ssim_map"])
+    assert pixels(similarity[0]).shape == (50, 75)
+    assert ssim[0].data == float(expected["ssim"])
+    figures = {pair.key: pair.value for pair in latency[0].status[1].values}
+    figure = measure(pipeline, RawFrame(raw, 255), expected)
+    assert figures == figure.values()
+    assert latency[0].status[1].message == figure.lowest.place
+    # random numbers resemble nothing
+    low = heard_status(reports, "quality", "image quality low: SSIM")
+    assert low.level == b"\x02"
+    assert "noise, defective pixels" in low.message
+    r.frame(raw)
+    assert heard_status(reports, "quality", "camera frozen: 2 identical frames").level == b"\x02"
+    changes = [Parameter("quality.ssim_warn", value=-1.0), Parameter("quality.ssim_error", value=-1.0)]
+    assert r.node.set_parameters_atomically(changes).successful
+    reports.clear()
+    r.frame(mosaic(1, (200, 300)))
+    assert heard_status(reports, "quality", "good").level == b"\x00"
+
+
+def test_quality_that_nobody_asks_for(rig: Any) -> None:
+    r = rig(**{"quality.always": True})
+    reports = r.listen(DiagnosticArray, "/diagnostics")
+    r.frame(np.zeros(SHAPE, np.uint8))
+    assert "100.0 % of the pixels are dark" in heard_status(reports, "quality", "dark").message
+    assert r.node._last_frame["products"] == "dolp, ssim"
+
+
+def take_snapshot(r: Rig) -> Any:
+    client = r.peer.create_client(Trigger, "/polar_pipeline/snapshot")
+    assert client.wait_for_service(TIMEOUT)
+    return client.call_async(Trigger.Request())
+
+
+def answer(future: Any) -> Any:
+    wait_for(future.done, "the answer")
+    return future.result()
+
+
+def test_snapshot(rig: Any, tmp_path: Path) -> None:
+    r = rig(**{"snapshot.folder": str(tmp_path / "reports"), "output_depth": "uint8"})
+    nothing = answer(take_snapshot(r))
+    assert (nothing.success, "no frame" in nothing.message) == (False, True)
+    heard = r.listen(Image, "polarization/dolp")
+    r.frame(mosaic(7))
+    wait_for(lambda: heard, "the frame")
+    done = answer(take_snapshot(r))
+    assert done.success, done.message
+    folder = Path(done.message)
+    assert folder.parent == tmp_path / "reports"
+    np.testing.assert_array_equal(cv2.imread(str(folder / "dolp.png"), cv2.IMREAD_UNCHANGED), pixels(heard[0]))
+    assert 'output_depth: "uint8"' in (folder / "parameters.yaml").read_text()
+
+
+def test_no_snapshot_where_nothing_can_be_written(rig: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polar_pipeline.ros.node.SNAPSHOT_PERIOD", 0)
+    r = rig(**{"snapshot.folder": str(tmp_path / "folder")})
+    heard = r.listen(Image, "intensity")
+    r.frame()
+    wait_for(lambda: heard, "a frame")
+    (tmp_path / "folder").touch()
+    refused = answer(take_snapshot(r))
+    assert (refused.success, "Not a directory" in refused.message) == (False, True)
+    (tmp_path / "folder").unlink()
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("polar_pipeline._util.files.os.fsync", full)
+    refused = answer(take_snapshot(r))
+    assert (refused.success, "No space left" in refused.message) == (False, True)
+    monkeypatch.undo()
+    assert list((tmp_path / "folder").iterdir()) == [], "nothing half written"
+    r.frame()
+    wait_for(lambda: len(heard) == 2, "a frame after the failures")
+    wait_for(lambda: answer(take_snapshot(r)).success, "a snapshot, when the last one is a second old")
+
+
+def test_snapshots_do_not_follow_each_other_closely(rig: Any, tmp_path: Path) -> None:
+    r = rig(**{"snapshot.folder": str(tmp_path), "snapshot.quota_mb": 1})
+    heard = r.listen(Image, "intensity")
+    r.frame()
+    wait_for(lambda: heard, "a frame")
+    answers = [answer(take_snapshot(r)) for _ in range(3)]
+    refused = {row.message for row in answers if not row.success}
+    assert answers[0].success
+    assert refused <= {"the last snapshot was less than 1 s ago", "another snapshot is being written"}
+    assert refused
+    for name in ("snapshot.folder", "snapshot.quota_mb"):
+        change = Parameter(name, value=str(tmp_path) if name == "snapshot.folder" else 2)
+        assert "read-only" in r.node.set_parameters_atomically([change]).reason
+
+
+def test_frames_go_on_during_a_snapshot(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def slow(*_: Any) -> Path:
+        begun.set()
+        assert go.wait(TIMEOUT)
+        return Path("there")
+
+    monkeypatch.setattr("polar_pipeline.ros.node.write_snapshot", slow)
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    r.frame()
+    wait_for(lambda: heard, "a frame")
+    first = take_snapshot(r)
+    assert begun.wait(TIMEOUT)
+    r.frame()
+    wait_for(lambda: len(heard) == 2, "a frame during the snapshot")
+    second = answer(take_snapshot(r))
+    assert (second.success, "another snapshot" in second.message) == (False, True)
+    assert not first.done()
+    go.set()
+    assert answer(first).message == "there"
+
+
+def dump(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "polar_pipeline", "params", "dump", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def test_parameters_saved_are_parameters_taken(rig: Any, tmp_path: Path) -> None:
+    changes = {"resolution": "full", "raw.flip": [True, False], "display.gain": "auto", "quality.ssim_warn": 0.9}
+    changes.update({"frame_id": "off", "min_intensity": 1e-6, "backend": "cpu"})
+    r = rig(**changes)
+    assert r.node.set_parameters([Parameter("jpeg_quality", value=70)])[0].successful
+    full, part, empty = tmp_path / "full.yaml", tmp_path / "part.yaml", tmp_path / "empty.yaml"
+    for path, options in ((full, []), (part, ["--changed"])):
+        done = dump("--node", "polar_pipeline", "-o", str(path), *options)
+        assert done.returncode == 0, done.stderr
+    assert flatten(yaml.safe_load(part.read_text())["/**"]["ros__parameters"]) == {**changes, "jpeg_quality": 70}
+    again = dump("-o", str(full))
+    assert (again.returncode, "exists already" in again.stderr) == (1, True)
+
+    empty.write_text(to_yaml({}, "nothing changed"))
+    for path in (full, part, empty):
+        arguments = ["--ros-args", "-p", "backend:=cpu", "--params-file", str(path)]
+        node = PolarNode(context=r.context, namespace="/other", cli_args=arguments)
+        try:
+            if path != empty:
+                assert node._settings == r.node._settings
+        finally:
+            node.close()
+            node.destroy_node()
+
+
+@pytest.mark.parametrize("text", ["y", "off", "nan", "1e3", "0x1F", "~", "", 'it\'s "so"'])
+def test_words_stay_words(rig: Any, tmp_path: Path, text: str) -> None:
+    """What one of both parsers takes for a number, a truth value or nothing."""
+    path = tmp_path / "words.yaml"
+    path.write_text(to_yaml({"frame_id": text}, "words"))
+    node = rclpy.create_node("other", context=rig().context, cli_args=["--ros-args", "--params-file", str(path)])
+    assert node.declare_parameter("frame_id", "default").value == text
+    node.destroy_node()
+
+
+@pytest.mark.parametrize("name", ["bad name", "a-b", ""])
+def test_parameters_of_what_is_no_name(name: str) -> None:
+    done = dump("--node", name, "--wait", "0.1")
+    assert done.returncode == 1
+    assert "name" in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--params-file", "missing.yaml"],
+        ["-p", "foo"],
+        ["-r", "bad remap"],
+        ["-r", "__ns:=a-b"],
+        ["--log-level", "loud"],
+    ],
+)
+def test_wrong_ros_arguments_are_said_not_raised(arguments: List[str]) -> None:
+    command = [sys.executable, "-m", "polar_pipeline.node", "--ros-args", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == WRONG_USAGE
+    assert "polar_pipeline cannot start: " in done.stderr
+    assert arguments[-1].split("=")[-1] in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_parameters_of_no_node(rig: Any) -> None:
+    rig()
+    for _ in range(10):  # on a busy machine, discovery takes longer than it waits
+        done = dump("--node", "/rear/polar_pipeline", "--wait", "2")
+        assert done.returncode == 1
+        assert "no node /rear/polar_pipeline within 2 s" in done.stderr
+        if "running nodes of this package: /polar_pipeline" in done.stderr:
+            break
+    assert "running nodes of this package: /polar_pipeline" in done.stderr
+    peer = dump("--node", "peer")
+    assert (peer.returncode, peer.stdout) == (1, "")
+    assert "/peer has no parameter of this package" in peer.stderr
+
+
+def test_layout_that_does_not_fit(rig: Any) -> None:
+    r = rig(**{"sensor": "IMX250MYR", "raw.roi_offset": [1, 0]})
+    reports = r.listen(DiagnosticArray, "/diagnostics")
+    r.listen(Image, "intensity")
+    colors = np.array([60, 120, 90], np.uint8)[np.array(SENSORS["IMX250MYR"].colors)]
+    r.frame(np.tile(colors, (64, 64)))
+    found = heard_status(reports, "layout", "the colours do not fit")
+    assert found.level == b"\x01"
+    assert "raw.roi_offset [0, 0]" in found.message
+    assert r.node.set_parameters_atomically([Parameter("raw.roi_offset", value=[0, 0])]).successful
+
+    def fits() -> bool:
+        r.frame(np.tile(colors, (64, 64)))
+        return any(row.message == "the colours fit" for message in reports for row in message.status)
+
+    wait_for(fits, "the right offset")
+
+
+@pytest.mark.parametrize(("size", "kept"), [(1, [b"1", b"4"]), (2, [b"1", b"3", b"4"])])
+def test_newest_frames_win(rig: Any, monkeypatch: pytest.MonkeyPatch, size: int, kept: List[bytes]) -> None:
+    node = rig(queue_size=size).node
+    busy, go, seen = threading.Event(), threading.Event(), []
+
+    def process(frame: Frame) -> None:
+        busy.set()
+        assert go.wait(TIMEOUT)
+        seen.append(frame.cdr)
+
+    monkeypatch.setattr(node, "_begin", process)
+    node._on_frame(b"1")
+    assert busy.wait(TIMEOUT)
+    for cdr in (b"2", b"3", b"4"):
+        node._on_frame(cdr)
+    go.set()
+    wait_for(lambda: len(seen) == len(kept), "the newest frames")
+    assert seen == kept
+    values = node._diagnostics.statuses("", "")[0].values
+    assert values["dropped: overload"] == str(4 - len(kept))
+    assert values["received"] == "4"
+
+
+def test_mailbox_closes() -> None:
+    box: Mailbox[int] = Mailbox(1)
+    box.put(1)
+    box.close()
+    assert box.take() is None
+
+
+def test_qos(rig: Any) -> None:
+    changed = rig(**{"qos_overrides./image_raw.subscription.reliability": "reliable"}).node
+    plain = rig().node
+    assert changed._input.qos_profile.reliability == QoSReliabilityPolicy.RELIABLE
+    assert plain._input.qos_profile.reliability == QoSReliabilityPolicy.BEST_EFFORT
+
+
+# -------------------------------------------------------------------------------------------------- as a process
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu", *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def catches_sigterm() -> bool:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+        return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+    wait_for(catches_sigterm, "the handlers")
+    return process
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to see the handlers")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+@pytest.mark.parametrize("delay", [0.0, 0.3, 0.9, 2.0])
+def test_stops_cleanly_at_any_moment(rig: Any, number: signal.Signals, delay: float) -> None:
+    r = rig(**{"qos_overrides./intensity.publisher.depth": 1})  # a node in this process keeps the topics alive
+    r.listen(Image, "intensity")
+    process = start("-r", "__node:=other")
+    end = time.monotonic() + delay * random.Random().uniform(0.5, 1.5)
+    while time.monotonic() < end:
+        r.frame()
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors, errors
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("resolution:=quarter", "half, full"), ("qos_overrides./image_raw.subscription.reliability:=maybe", "maybe")],
+)
+def test_cannot_start(option: str, said: str) -> None:
+    process = start("-p", option)
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == WRONG_USAGE
+    assert "cannot start" in errors
+    assert said in errors
+    assert "Traceback" not in errors
+
+
+def test_the_next_frame_is_computed_while_one_is_published(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    send, sending, go = r.node._outbox.send, threading.Event(), threading.Event()
+    computed: List[np.ndarray] = []
+    result = Pipeline.result
+
+    def slow(letters: Any) -> None:
+        sending.set()
+        assert go.wait(TIMEOUT)
+        send(letters)
+
+    def watched(pipeline: Pipeline, pending: Any) -> Any:
+        computed.append(pending)
+        return result(pipeline, pending)
+
+    monkeypatch.setattr(r.node._outbox, "send", slow)
+    monkeypatch.setattr(Pipeline, "result", watched)
+    raws = [mosaic(seed) for seed in range(3)]
+    stamps = [r.frame(raws[0])]
+    assert sending.wait(TIMEOUT)
+    stamps.append(r.frame(raws[1]))
+    wait_for(lambda: len(computed) == 2, "the second frame's products")
+    assert not heard
+    stamps.append(r.frame(raws[2]))
+    go.set()
+    wait_for(lambda: len(heard) == 3, "all frames")
+    assert [stamp_of(message) for message in heard] == stamps
+    for message, raw in zip(heard, raws):  # what was computed meanwhile lies elsewhere
+        want = Pipeline(products=("intensity",), dtype="uint8", backend="cpu")(raw)["intensity"]
+        np.testing.assert_array_equal(pixels(message), want)
+
+
+def test_what_cannot_be_published_costs_one_frame(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    monkeypatch.setattr(r.node._outbox, "send", lambda _: 1 / 0)
+    r.frame()
+    wait_for(lambda: r.report().get("dropped: internal") == "1", "the division by zero")
+    monkeypatch.undo()
+    stamp = r.frame()
+    wait_for(lambda: heard, "the next frame")
+    assert stamp_of(heard[0]) == stamp
+
+
+@pytest.mark.parametrize("error", [MemoryError("no room"), cv2.error("no room"), ValueError("a defect")])
+def test_no_memory_is_a_cause_of_its_own(
+    rig: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, capfd: pytest.CaptureFixture[str]
+) -> None:
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    if isinstance(error, cv2.error):
+        error.code = cv2.Error.StsNoMem
+    cause = "internal" if isinstance(error, ValueError) else "memory"
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("polar_pipeline.ros.node.messages.decode_image", fail)  # for the worker
+    r.frame()
+    wait_for(lambda: r.report().get(f"dropped: {cause}") == "1", "a failure of the worker")
+    monkeypatch.undo()
+    monkeypatch.setattr(r.node, "_newest", None)
+    monkeypatch.setattr("polar_pipeline.ros.node.messages.peek_stamp", fail)  # for the executor's callback
+    r.frame()
+    wait_for(lambda: r.report().get(f"dropped: {cause}") == "2", "a failure of a callback")
+    monkeypatch.undo()
+
+    class Executor:
+        spin_once = fail
+
+    _spin_once(Executor(), [r.node])  # where a message is taken
+    assert r.report()[f"dropped: {cause}"] == "3"
+    r.frame()
+    wait_for(lambda: heard, "the next good frame")
+    assert ("Traceback" in capfd.readouterr().err) == (cause == "internal")
+
+
+def test_the_security_policy_names_every_topic_and_service(rig: Any) -> None:
+    r = rig(use_sim_time=True)
+    where, me = ("polar_pipeline", "/"), r.peer
+    found = {
+        "publish": me.get_publisher_names_and_types_by_node,
+        "subscribe": me.get_subscriber_names_and_types_by_node,
+        "reply": me.get_service_names_and_types_by_node,
+        "request": me.get_client_names_and_types_by_node,
+    }
+    wait_for(lambda: len(found["publish"](*where)) > len(PRODUCTS), "the node's topics")
+    (profile,) = ET.parse(ROOT / "config" / "sros2_policy.xml").getroot().iter("profile")
+    assert (profile.get("node"), profile.get("ns")) == where
+    for right, find in found.items():
+        names = [row.text or "" for group in profile if group.get(right) == "ALLOW" for row in group]
+        allowed = {name.replace("~", "/polar_pipeline") if name[0] in "~/" else f"/{name}" for name in names}
+        # Humble's nodes have no type descriptions
+        assert allowed - {"/polar_pipeline/get_type_description"} <= {name for name, _ in find(*where)} <= allowed

@@ -1,0 +1,148 @@
+"""Serialized messages to the middleware, from where they lie."""
+# ruff: noqa: E402 - rclpy may be missing
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from types import SimpleNamespace
+from typing import Any, Dict, Iterator, List, Tuple
+
+import numpy as np
+import pytest
+from support import TIMEOUT, own_domain, wait_for
+
+rclpy = pytest.importorskip("rclpy")
+os.environ["ROS_DOMAIN_ID"] = own_domain()
+os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
+
+from sensor_msgs.msg import Image
+from spinner import Spinner
+
+from polar_pipeline import messages
+from polar_pipeline.backend import Buffers
+from polar_pipeline.ros import outbox
+from polar_pipeline.ros.outbox import Letter, Outbox
+
+pytestmark = pytest.mark.ros
+TOPICS = ("one", "two", "three", "four", "five", "six")
+
+
+class Post:
+    """Publishers, and what arrives of each."""
+
+    def __init__(self) -> None:
+        self.context = rclpy.Context()
+        self.context.init()
+        self.node = rclpy.create_node("post", context=self.context)
+        self.publishers = {topic: self.node.create_publisher(Image, topic, 10) for topic in TOPICS}
+        self.heard: Dict[str, List[bytes]] = {topic: [] for topic in TOPICS}
+        for topic in TOPICS:
+            self.node.create_subscription(Image, topic, self.heard[topic].append, 10, raw=True)
+        self.spinner = Spinner(self.context, self.node)
+        wait_for(lambda: all(p.get_subscription_count() for p in self.publishers.values()), "the subscriptions")
+
+    def close(self) -> None:
+        self.spinner.close()
+        self.node.destroy_node()
+        self.context.try_shutdown()
+
+
+@pytest.fixture
+def post() -> Iterator[Post]:
+    made = Post()
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["direct", "rclpy"])
+def box(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outbox]:
+    """By the middleware's own function, and as where that is not found."""
+    if request.param == "rclpy":
+        monkeypatch.setattr(outbox.ctypes, "CDLL", lambda _: object())  # a library without the function
+    made = Outbox()
+    assert made.is_direct == (request.param == "direct")
+    monkeypatch.undo()
+    yield made
+    made.close()
+
+
+def image(number: int) -> messages.Cdr:
+    """A message in an array's own memory."""
+    array = Buffers().get((20, 30 + number), "uint8")
+    array[...] = number
+    return messages.encode_image(number, "camera", "mono8", array)
+
+
+def test_every_topic_gets_its_bytes(post: Post, box: Outbox) -> None:
+    letters = {topic: Letter(post.publishers[topic], image(k)) for k, topic in enumerate(TOPICS)}
+    box.send(list(letters.values()))
+    box.send([letters["three"]])
+    box.send([])
+    wait_for(lambda: sum(map(len, post.heard.values())) == 7, "every message")
+    for topic, heard in post.heard.items():
+        assert heard == [bytes(letters[topic].cdr)] * (2 if topic == "three" else 1)
+
+
+def test_the_memory_is_free_when_the_message_is_sent(post: Post, box: Outbox) -> None:
+    array = Buffers().get((40, 40), "uint8")
+    for number in range(5):
+        array[...] = number
+        box.send([Letter(post.publishers["one"], messages.encode_image(number, "camera", "mono8", array))])
+    wait_for(lambda: len(post.heard["one"]) == 5, "every message")
+    for number, cdr in enumerate(post.heard["one"]):
+        assert (messages.decode_image(cdr).data == number).all()
+
+
+@pytest.mark.parametrize("bad", range(3))
+def test_one_that_cannot_be_sent_holds_up_no_other(post: Post, box: Outbox, bad: int) -> None:
+    letters = [Letter(post.publishers[topic], image(k)) for k, topic in enumerate(TOPICS[:3])]
+    post.node.destroy_publisher(letters[bad].publisher)
+    with pytest.raises(Exception, match=r"(?i)destroy"):
+        box.send(letters)
+    others = [topic for k, topic in enumerate(TOPICS[:3]) if k != bad]
+    wait_for(lambda: all(post.heard[topic] for topic in others), "the other messages")
+
+
+@pytest.mark.parametrize("names", [("large", "small", "last"), ("small", "large", "last")])
+def test_while_one_is_sent_the_others_go(monkeypatch: pytest.MonkeyPatch, names: Tuple[str, ...]) -> None:
+    monkeypatch.setattr(outbox, "cores", lambda: 2)
+    box, done, last = Outbox(), [], threading.Event()
+
+    def send(letter: Any) -> None:
+        assert letter.publisher != "large" or last.wait(TIMEOUT)
+        done.append(letter.publisher)
+        if letter.publisher == "last":
+            last.set()
+
+    monkeypatch.setattr(box, "_send", send)
+    box.send([Letter(name, b"") for name in names])
+    assert done == ["small", "last", "large"]
+    box.close()
+
+
+class Handle(contextlib.nullcontext):  # type: ignore[type-arg]
+    """Of a publisher that the middleware does not know."""
+
+    pointer = 0
+
+
+def test_a_refusal_says_why(post: Post) -> None:
+    box = Outbox()
+    unknown = SimpleNamespace(handle=Handle(), topic_name="/nowhere")
+    for _ in range(2):  # the middleware's error is taken, and the next one is one of its own
+        with pytest.raises(RuntimeError, match=r"/nowhere cannot be published: publisher pointer is invalid.*300"):
+            box.send([Letter(unknown, image(0))])
+    box.send([Letter(post.publishers["one"], image(0))])
+    wait_for(lambda: post.heard["one"], "the next message")
+    box.close()
+
+
+def test_any_buffer_will_do(post: Post, box: Outbox) -> None:
+    cdr = bytes(image(3))
+    read_only = np.frombuffer(cdr, np.uint8)
+    for kind in (cdr, bytearray(cdr), memoryview(cdr), read_only.data):
+        box.send([Letter(post.publishers["one"], kind)])
+    wait_for(lambda: len(post.heard["one"]) == 4, "every message")
+    assert set(post.heard["one"]) == {cdr}

@@ -1,0 +1,316 @@
+"""The table of parameters, what it makes of values, and the YAML files that speak of it."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from polar_pipeline import Pipeline
+from polar_pipeline.options import CHOICES, make_options
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.quality.statistics import Limits
+from polar_pipeline.ros.fallback import RETRY_PERIOD, Fallback
+from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, is_ros_value, make_settings
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if path.stem != "rig")
+
+
+def settings(**changes: Any):
+    return make_settings({**{name: row.default for name, row in PARAMETERS.items()}, **changes})
+
+
+def test_every_parameter_is_documented() -> None:
+    for name, row in PARAMETERS.items():
+        assert row.name == name
+        assert row.text.endswith(".")
+        assert not row.choices or row.default in row.choices
+
+
+def test_defaults_are_those_of_the_library() -> None:
+    assert settings().options == Pipeline(products=tuple(PRODUCTS)).options._replace(dtypes=settings().options.dtypes)
+
+
+def test_values_reach_the_pipeline() -> None:
+    changed = settings(
+        **{
+            "sensor": "IMX250MYR",
+            "raw.bit_depth": 12,
+            "raw.alignment": "msb",
+            "raw.roi_offset": array.array("q", [2, 4]),
+            "raw.flip": [True, False],
+            "resolution": "full",
+            "demosaic": "adaptive",
+            "ssim_mode": "temporal",
+            "ssim_stride": 2,
+            "ssim_window": 7,
+            "ssim_sigma": 1.0,
+            "min_intensity": 0.05,
+            "threads": 1,
+            "backend": "cpu",
+        }
+    )
+    options = Pipeline(**changed.arguments(("dolp", "ssim"))).options
+    assert options.sensor.name == "IMX250MYR"
+    similarity = ("temporal", 2, 7, 1.0)
+    assert options[4:] == ("full", "auto", "adaptive", True, *similarity, 0.05, 12, "msb", (2, 4), (True, False))
+
+
+def test_the_same_on_the_cpu() -> None:
+    for asked in ({"precision": "fp16"}, {"resolution": "full"}, {"resolution": "full", "demosaic": "adaptive"}):
+        wanted = settings(backend="cpu", **{key: value for key, value in asked.items() if key != "precision"})
+        with_gpu = settings()._replace(options=settings().options._replace(backend="cuda", **asked))
+        assert with_gpu.on_cpu().options == wanted.options
+        assert with_gpu.on_cpu()._replace(options=with_gpu.options) == with_gpu
+
+
+def test_the_cpu_takes_over_for_a_while() -> None:
+    now = 100.0
+    fallback, wanted = Fallback(lambda: now), settings()
+    assert fallback.settings(wanted) is wanted
+    fallback.failed("lost")
+    now += RETRY_PERIOD - 0.1
+    assert fallback.settings(wanted) == wanted.on_cpu()
+    assert fallback.settings(settings(on_device_error="retry")).options.backend == "auto"
+    now += 0.2
+    assert fallback.settings(wanted) is wanted
+    assert fallback.reason == "lost"  # not tried yet
+    fallback.worked()
+    assert not fallback.reason
+
+
+def test_limits_of_quality() -> None:
+    assert settings().limits == Limits()
+    assert settings(**{"quality.ssim_warn": 0.9, "quality.frozen_frames": 3}).limits == Limits(0.9, frozen_frames=3)
+    assert {f"quality.{name}" for name in Limits._fields} < set(PARAMETERS)
+
+
+@pytest.mark.parametrize(("depth", "dolp"), [("float32", "float32"), ("uint8", "uint8")])
+def test_output_depth_is_for_products_with_a_choice(depth: str, dolp: str) -> None:
+    dtypes = settings(output_depth=depth).arguments(("intensity", "stokes", "dolp", "ssim"))["dtype"]
+    assert dtypes == {"intensity": "uint8", "stokes": "float32", "dolp": dolp, "ssim": "float32"}
+
+
+@pytest.mark.parametrize("problem", [None, "no GPU"])
+@pytest.mark.parametrize("backend", CHOICES["backend"])
+@pytest.mark.parametrize("resolution", CHOICES["resolution"])
+@pytest.mark.parametrize("demosaic", CHOICES["demosaic"])
+def test_parameters_mean_the_same_everywhere(
+    demosaic: str, resolution: str, backend: str, problem: Optional[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node computes by the options that its parameters name, whatever the machine has; so does replay elsewhere."""
+    monkeypatch.setattr("polar_pipeline.pipeline.backend_problem", lambda _: problem)
+    chosen = {"demosaic": demosaic, "resolution": resolution, "backend": backend}
+    expected = make_options(products=tuple(PRODUCTS), **chosen)
+    for found in (settings(**chosen), settings(**chosen).on_cpu()):
+        assert (found.options.interpolation, found.options.debayer) == (expected.interpolation, expected.debayer)
+        assert found.options._replace(backend=backend) == expected
+
+
+def test_no_reference_without_ssim() -> None:
+    assert SSIM_PRODUCTS == ("ssim_map", "ssim")
+    chosen = settings(ssim_mode="reference", backend="cpu")
+    assert Pipeline(**chosen.arguments(("dolp",))).options.ssim_mode == "consistency"
+    assert Pipeline(**chosen.arguments(("dolp", "ssim"))).options.ssim_mode == "reference"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("sensor", "IMX999", "IMX250MZR"),
+        *((name, "no", CHOICES[name][0]) for name in ("backend", "resolution", "precision", "demosaic", "ssim_mode")),
+        ("output_depth", "float64", "uint8"),
+        ("min_intensity", math.nan, "0.0, 2.0"),
+        ("min_intensity", -0.1, "0.0, 2.0"),
+        ("min_intensity", 2.0, "min_intensity"),
+        ("ssim_stride", 9, "1, 8"),
+        ("ssim_window", 10, "odd"),
+        ("ssim_sigma", 0.1, "0.5, 5.0"),
+        ("quality.ssim_warn", 0.4, "at most ssim_warn"),
+        ("quality.dark_error", 1.5, "0.0, 1.0"),
+        ("quality.frozen_frames", 1, "at least 2"),
+        ("raw.bit_depth", 7, "8 to 16"),
+        ("raw.bit_depth", 17, "0, 16"),
+        ("raw.alignment", "left", "msb"),
+        ("raw.roi_offset", [1], "pair"),
+        ("raw.roi_offset", [-1, 0], ">= 0"),
+        ("raw.flip", [True], "pair"),
+        ("jpeg_quality", 0, "1, 100"),
+        ("display.gain", 0.0, "above 0"),
+        ("display.white_balance", "off", "auto, none"),
+        ("threads", -1, "0, 256"),
+    ],
+)
+def test_refused_values_say_what_is_allowed(name: str, value: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        settings(**{name: value})
+
+
+#: Values of every type, each of which some program hands over: rclpy, NumPy, YAML, a caller in a hurry.
+ODD = {
+    "None": None,
+    "true": True,
+    "zero": 0,
+    "huge": 10**6000,
+    "negative": -(10**30),
+    "NaN": math.nan,
+    "infinity": math.inf,
+    "text": "1",
+    "no text": "\0",
+    "half a character": "\ud800",
+    "long": "x" * 8_000_000,
+    "bytes": b"1",
+    "list of bytes": [b"1", b"2"],
+    "empty": [],
+    "pair of text": ["1", "2"],
+    "pair of numbers": [1, 2.5],
+    "pair of truth values": (True, False),
+    "pair of nothing": [None, None],
+    "array": array.array("d", [1.0, 2.0]),
+    "empty array": array.array("q"),
+    "long list": [1] * 10**6,
+    "list in a list": [[1, 2], [3, 4]],
+    "mapping": {"a": 1},
+    "set": {1, 2},
+    "NumPy's float": np.float32(0.5),
+    "NumPy's int": np.int64(1),
+    "NumPy's bool": np.bool_(True),
+    "NumPy's array": np.ones(2),
+    "complex": 1j,
+    "object": object(),
+    "type": int,
+}
+ODD["loop"] = [ODD]
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_values_of_any_type(name: str) -> None:
+    """Taken, or refused in a line that names the parameter; never another error, whatever comes."""
+    for value in ODD.values():
+        said = refusal(name, value)
+        if said:
+            assert said.isprintable()
+            assert len(said) < 600
+            assert name.rsplit(".", 1)[-1].split("_")[0] in said
+        else:
+            row = PARAMETERS[name]
+            assert is_ros_value(tuple(value) if isinstance(value, (list, array.array)) else value)
+            kind = type(row.default)
+            kinds = {float: (int, float), tuple: (list, tuple, array.array)}.get(kind, (kind,))
+            assert row.dynamic or type(value) in kinds
+
+
+def refusal(name: str, value: object) -> str:
+    try:
+        settings(**{name: value})
+    except ValueError as err:
+        return str(err)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("threads", None, "threads must be a whole number in [0, 256], got None"),
+        ("threads", True, "threads must be a whole number in [0, 256], got True"),
+        ("threads", 1.0, "threads must be a whole number in [0, 256], got 1.0"),
+        pytest.param("threads", 10**6000, "threads must be a whole number in [0, 256], got <integer of", id="digits"),
+        ("min_intensity", "0.1", "min_intensity must be a number in [0.0, 2.0], got '0.1'"),
+        ("min_intensity", False, "min_intensity must be a number in [0.0, 2.0], got False"),
+        ("co_sited", 1, "co_sited must be true or false, got 1"),
+        ("frame_id", None, "frame_id must be text of at most 4096 characters, without NUL, got None"),
+        ("backend", ["cpu"], "backend must be one of auto, cpu, cuda, got ['cpu']"),
+        ("raw.flip", [1, 0], "raw.flip must be a pair of truth values, got [1, 0]"),
+        ("raw.roi_offset", "12", "raw.roi_offset must be a pair of whole numbers, got '12'"),
+        ("raw.roi_offset", array.array("d", [1.0, 2.0]), "raw.roi_offset must be a pair of whole numbers, got array"),
+        ("display.gain", None, "display.gain must be a number, text, or a list of either, got None"),
+        ("display.gain", True, "display.gain must be a number, text, or a list of either, got True"),
+    ],
+)
+def test_values_of_wrong_types_say_what_is_allowed(name: str, value: object, said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+        settings(**{name: value})
+
+
+def test_whole_numbers_do_for_others() -> None:
+    assert settings(min_intensity=1).options.min_intensity == 1.0
+    assert settings(**{"display.gain": 2}).display.gain == 2.0
+
+
+def test_missing_parameters_are_named() -> None:
+    values = {name: row.default for name, row in PARAMETERS.items() if name not in ("threads", "raw.flip")}
+    with pytest.raises(ValueError, match=r"^no value for raw\.flip, threads$"):
+        make_settings(values)
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers(),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(values=st.fixed_dictionaries({}, optional=dict.fromkeys(PARAMETERS, ANY)))
+@example(values={})
+def test_only_value_errors_come_out(values: Any) -> None:
+    with contextlib.suppress(ValueError):
+        settings(**values)
+
+
+def test_what_concerns_the_disk_is_fixed_at_start() -> None:
+    assert all(PARAMETERS[name].read_only for name in ("snapshot.folder", "snapshot.quota_mb"))
+    chosen = settings(**{"snapshot.folder": "/data", "snapshot.quota_mb": 5})
+    assert (chosen.snapshot_folder, chosen.snapshot_quota_mb) == ("/data", 5)
+    assert settings().snapshot_quota_mb == 1024
+    with pytest.raises(ValueError, match="1, 1048576"):
+        settings(**{"snapshot.quota_mb": 0})
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_configs_fit_the_table(path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert list(document) == ["/**"]  # any namespace
+    values = document["/**"]["ros__parameters"]
+    flat = {}
+    for name, value in values.items():
+        flat.update(
+            {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+        )
+    assert set(flat) <= set(PARAMETERS)
+    for name, value in flat.items():
+        assert type(value) is (list if isinstance(PARAMETERS[name].default, tuple) else type(PARAMETERS[name].default))
+    settings(**flat)
+
+
+def test_there_are_configs() -> None:
+    assert {path.stem for path in CONFIGS} == {"triton_mono", "triton_color", "xavier", "orin"}
+
+
+def test_layouts_show_topics_that_exist() -> None:
+    yaml = pytest.importorskip("yaml")
+    topics = {f"/{row.topic}" for row in PRODUCTS.values()}
+    folder = ROOT / "config"
+    rviz = yaml.safe_load((folder / "polar_pipeline.rviz").read_text(encoding="utf-8"))
+    shown = {f"/{display['Topic']['Value']}" for display in rviz["Visualization Manager"]["Displays"]}
+    assert shown == {
+        "/intensity",
+        "/polarization/dolp",
+        "/polarization/aolp",
+        "/polarization/preview",
+        "/quality/ssim_map",
+    }
+    assert shown <= topics
+    panels = json.loads((folder / "foxglove_layout.json").read_text(encoding="utf-8"))["configById"]
+    assert {panel["imageMode"]["imageTopic"] for name, panel in panels.items() if name.startswith("Image!")} == shown
+    paths = [path["value"] for name, panel in panels.items() if name.startswith("Plot!") for path in panel["paths"]]
+    assert all(re.match(r"/quality/ssim\.data$|/latency\.status\[0\]\.values\[:\]\{key==", path) for path in paths)

@@ -1,0 +1,357 @@
+"""Mosaics, raw pixel formats and the forward model, against hand-made answers and by properties."""
+
+from __future__ import annotations
+
+from typing import Any, List, Tuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polar_pipeline import sensor as sensors
+from polar_pipeline.sensor.frames import FORMATS, FrameError, RawFormat, RawFrame
+from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor, parse_tile
+
+MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
+#: The eight valid 2x2 tiles: an angle, its row neighbour, and below them what is orthogonal to their diagonals.
+TILES = [f"{a} {b} / {(b + 90) % 180} {(a + 90) % 180}" for a in ANGLES for b in ANGLES if (a - b) % 90]
+
+settings.register_profile("few", max_examples=40, deadline=None, derandomize=True)
+settings.load_profile("few")
+
+sides = st.integers(16, 37)
+tiles = st.sampled_from([MONO, COLOR, *map(parse_tile, TILES)])
+
+
+def labels(sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
+    """(H, W) unique number per kind of pixel: polarizer angle plus 1000 per colour."""
+    return np.array(
+        [
+            [
+                ANGLES[sensor.angle_index(r, c)] + (1000 * sensor.color_index(r, c) if sensor.is_color else 0)
+                for c in range(shape[1])
+            ]
+            for r in range(shape[0])
+        ]
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- tiles
+
+
+def test_known_sensors_have_the_tiles_of_the_manuals() -> None:
+    assert labels(MONO, (2, 4)).tolist() == [[90, 45, 90, 45], [135, 0, 135, 0]]
+    assert labels(COLOR, (4, 4)).tolist() == [
+        [90, 45, 1090, 1045],
+        [135, 0, 1135, 1000],
+        [1090, 1045, 2090, 2045],
+        [1135, 1000, 2135, 2000],
+    ]
+    assert (MONO.period, COLOR.period) == (2, 4)
+    assert [MONO.position(angle) for angle in ANGLES] == [(1, 1), (0, 1), (0, 0), (1, 0)]
+
+
+@given(
+    tiles,
+    st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    st.tuples(st.booleans(), st.booleans()),
+    st.tuples(sides, sides),
+)
+def test_offsets_and_flips_move_the_tile_as_they_move_pixels(
+    sensor: Sensor, offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tuple[int, int]
+) -> None:
+    x, y = offset
+    frame = labels(sensor, (50, 50))[y : y + shape[0], x : x + shape[1]]
+    frame = frame[:: -1 if flip[1] else 1, :: -1 if flip[0] else 1]
+    seen = sensor.seen(offset, flip, shape)
+    assert np.array_equal(labels(seen, shape), frame)
+    # What is seen is itself a valid tile in the manuals' notation.
+    names = [
+        " ".join(
+            (sensors.CHANNELS[seen.color_index(r, c)] if seen.is_color else "") + str(ANGLES[seen.angle_index(r, c)])
+            for c in range(seen.period)
+        )
+        for r in range(seen.period)
+    ]
+    assert parse_tile(" / ".join(names), sensor.name) == seen
+
+
+def test_negative_offset_is_refused() -> None:
+    with pytest.raises(ValueError, match="offset must be >= 0"):
+        MONO.seen((0, -1))
+
+
+@pytest.mark.parametrize("text", TILES)
+def test_a_tile_is_a_sensor(text: str) -> None:
+    assert sensors.get_sensor(text).angles == parse_tile(text).angles
+    assert sensors.get_sensor(MONO) is MONO
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "expected a tile"),
+        ("90 45", "expected a tile"),
+        ("90 45 / 135", "expected a tile"),
+        ("90 45 / 135 x", "expected a tile"),
+        ("90 45 / 135 30", "each of"),
+        ("90 90 / 135 0", "each of"),
+        ("90 0 / 135 45", "orthogonal"),
+        ("R90 R45 / R135 R0", "no colours"),
+        ("90 45 90 45 / 135 0 135 0 / 90 45 90 45 / 135 0 135 0", "without a colour"),
+        ("R90 R45 G90 G45 / R135 R0 G135 G0 / G90 G45 B45 B90 / G135 G0 B135 B0", "does not repeat"),
+        ("R90 R45 G90 G45 / R135 R0 G135 G0 / B90 B45 G90 G45 / B135 B0 G135 G0", "no Bayer pattern"),
+        ("R90 R45 R90 R45 / R135 R0 R135 R0 / G90 G45 B90 B45 / G135 G0 B135 B0", "no Bayer pattern"),
+    ],
+)
+def test_wrong_tiles_are_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_tile(text)
+    with pytest.raises(ValueError, match="IMX250MZR, IMX250MYR or a tile"):
+        sensors.get_sensor(text)
+
+
+def test_a_mono_sensor_has_no_colours() -> None:
+    with pytest.raises(ValueError, match="no colours"):
+        MONO.color_index(0, 0)
+
+
+# --------------------------------------------------------------------------------------------------------- pixel names
+
+
+@pytest.mark.parametrize(
+    ("encoding", "expected"),
+    [
+        ("mono8", (8, "u8", 0)),
+        ("8UC1", (8, "u8", 0)),
+        ("bayer_rggb8", (8, "u8", 0)),
+        ("mono16", (16, "u16", 0)),
+        ("16UC1", (16, "u16", 0)),
+        ("bayer_gbrg16", (16, "u16", 0)),
+        ("Mono8", (8, "u8", 0)),
+        ("Mono10", (10, "u16", 0)),
+        ("BayerRG12", (12, "u16", 0)),
+        ("PolarizeMono8", (8, "u8", 0)),
+        ("PolarizeMono12p", (12, "p", 0)),
+        ("PolarizedMono12", (12, "u16", 0)),
+        ("BayerRG12Packed", (12, "packed", 0)),
+        ("BayerGB10Packed", (10, "packed", 0)),
+        ("Mono10p", (10, "p", 0)),
+        ("polarized_angles_0d_45d_90d_135d_bayer_rg8", (8, "u8", 0)),
+        ("polarized_angles_0d_45d_90d_135d_mono12packed", (12, "packed", 0)),
+        ("PolarizedAngles_0d_45d_90d_135d_Mono8", (8, "u8", 0)),
+    ],
+)
+def test_encodings(encoding: str, expected: Tuple[int, str, int]) -> None:
+    assert sensors.get_format(encoding) == expected
+
+
+def test_bit_depth_and_alignment_of_16_bit_pixels() -> None:
+    assert sensors.get_format("mono16", 12) == (12, "u16", 0)
+    assert sensors.get_format("mono16", 12, "msb") == (12, "u16", 4)
+    assert sensors.get_format("Mono10", 0, "msb") == (10, "u16", 6)
+    assert sensors.get_format("mono8", 12, "msb") == (8, "u8", 0)
+    assert [RawFormat(8, "u8").full_scale, RawFormat(12, "p").full_scale] == [255, 4095]
+    assert RawFormat(12, "u16", 4).full_scale == 0xFFF0
+
+
+@pytest.mark.parametrize("encoding", ["", "rgb8", "mono", "mono12", "MONO8", "BayerXY8", "Mono12Packed ", "32FC1"])
+def test_unknown_encodings_are_refused(encoding: str) -> None:
+    with pytest.raises(FrameError, match="encoding must be") as error:
+        sensors.get_format(encoding)
+    assert error.value.cause == "encoding"
+
+
+@pytest.mark.parametrize("arguments", [("mono16", 7), ("mono16", 17), ("mono16", -1), ("mono16", 12, "middle")])
+def test_wrong_depth_or_alignment_is_refused(arguments: Any) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        sensors.get_format(*arguments)
+
+
+# ------------------------------------------------------------------------------------------------------------- packing
+
+#: Format -> the bytes of a few pixels, worked out by hand from PFNC and GigE Vision.
+EXAMPLES = [
+    ("Mono8", {}, [0x00, 0x7F, 0xFF], "00 7f ff"),
+    ("Mono12p", {}, [0xABC, 0x123], "bc 3a 12"),
+    ("Mono12Packed", {}, [0xABC, 0x123], "ab 3c 12"),
+    ("Mono10p", {}, [0x2A5, 0x15A, 0x3C3, 0x03C], "a5 6a 35 3c 0f"),
+    ("Mono10Packed", {}, [0x2A5, 0x15A], "a9 21 56"),
+    ("Mono12", {}, [0xABC, 0x123], "bc 0a 23 01"),
+    ("mono16", {}, [0xABCD, 0x0001], "cd ab 01 00"),
+]
+
+
+@pytest.mark.parametrize(("encoding", "options", "pixels", "text"), EXAMPLES)
+def test_packings_byte_by_byte(encoding: str, options: Any, pixels: List[int], text: str) -> None:
+    fmt = sensors.get_format(encoding, **options)
+    repeats = 48 // len(pixels)
+    data = bytes.fromhex(text) * (repeats * 16)
+    frame = sensors.unpack(data, fmt, 16, len(pixels) * repeats)
+    expected = np.tile(pixels, (16, repeats))
+    assert np.array_equal(frame.mosaic, expected)
+    assert frame.mosaic.dtype == (np.uint8 if encoding == "Mono8" else np.uint16)
+    assert frame.full_scale == (1 << fmt.bits) - 1
+    assert sensors.pack(expected, fmt) == data
+
+
+def test_msb_alignment_and_byte_order() -> None:
+    fmt = sensors.get_format("mono16", 12, "msb")
+    little = sensors.unpack(bytes.fromhex("c0ab") * 256, fmt, 16, 16)
+    big = sensors.unpack(bytes.fromhex("abc0") * 256, fmt, 16, 16, big_endian=True)
+    for frame in (little, big):
+        assert (frame.mosaic == 0xABC0).all()
+        assert frame.full_scale == 0xFFF0
+        assert frame.mosaic.dtype == np.uint16
+        assert frame.mosaic.dtype.isnative
+
+
+@given(st.sampled_from(sorted(FORMATS)), sides, sides, st.integers(0, 7), st.booleans(), st.booleans(), st.integers(0))
+def test_pack_and_unpack_round_trip(
+    key: str, height: int, width: int, padding: int, big_endian: bool, as_array: bool, seed: int
+) -> None:
+    fmt = FORMATS[key]
+    mosaic = np.random.default_rng(seed).integers(0, 1 << fmt.bits, (height, width))
+    data = sensors.pack(mosaic, fmt, big_endian)
+    row = fmt.row_bytes(width)
+    assert len(data) == row * height
+    # Rows padded with ones: they must not leak into the last pixel. The last row may end without padding.
+    rows = [data[k * row : (k + 1) * row] for k in range(height)]
+    padded = (b"\xff" * padding).join(rows)
+    packed = np.frombuffer(padded, np.uint8) if as_array else padded
+    frame = sensors.unpack(packed, fmt, height, width, row + padding if padding else 0, big_endian)
+    assert np.array_equal(frame.mosaic, mosaic)
+    assert frame.full_scale == (1 << fmt.bits) - 1
+    assert sensors.as_frame(frame) == frame
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_eight_and_sixteen_bit_pixels_are_views_where_memory_allows(start: int) -> None:
+    data = np.arange(16 * 32 + 2, dtype=np.uint16).view(np.uint8)[start:]
+    assert np.shares_memory(sensors.unpack(data, FORMATS["8"], 16, 32).mosaic, data)
+    wide = sensors.unpack(data, FORMATS["16"], 16, 32).mosaic
+    expected = np.frombuffer(data.tobytes()[: 16 * 64], "<u2").reshape(16, 32)
+    assert np.array_equal(wide, expected)
+    assert wide.flags.aligned
+    assert np.shares_memory(wide, data) == (start == 0)
+
+
+@pytest.mark.parametrize("key", ["12p", "12Packed"])
+def test_a_packed_name_on_two_bytes_per_pixel_is_the_drivers_unpacked_form(key: str) -> None:
+    data = (np.full((16, 20), 0xABC, "<u2") << 4).tobytes()
+    frame = sensors.unpack(data, FORMATS[key], 16, 20, step=40)
+    assert (frame.mosaic == 0xABC0).all()
+    assert frame.full_scale == 0xFFF0
+
+
+@pytest.mark.parametrize(
+    ("key", "size", "shape", "step", "cause"),
+    [
+        ("8", 16 * 16, (15, 16), 0, "size"),
+        ("8", 16 * 16, (16, 0), 0, "size"),
+        ("8", 16 * 16, (16, 17), 16, "step"),
+        ("16", 16 * 32, (16, 16), 31, "step"),
+        ("8", 16 * 16 - 1, (16, 16), 0, "truncated"),
+        ("8", 16 * 18 - 3, (16, 16), 18, "truncated"),
+        ("8", 0, (16, 16), 0, "truncated"),
+        # Some drivers cut 12 bit packed frames to one byte per pixel.
+        ("12Packed", 16 * 16, (16, 16), 0, "truncated"),
+        ("12p", 16 * 16, (16, 16), 0, "truncated"),
+    ],
+)
+def test_bytes_that_are_no_frame_are_refused(
+    key: str, size: int, shape: Tuple[int, int], step: int, cause: str
+) -> None:
+    with pytest.raises(FrameError, match="got") as error:
+        sensors.unpack(bytes(size), FORMATS[key], *shape, step=step)
+    assert error.value.cause == cause
+
+
+def test_as_frame() -> None:
+    assert sensors.as_frame(np.zeros((16, 16), np.uint8)).full_scale == 255
+    assert sensors.as_frame(np.zeros((16, 16), np.uint16)).full_scale == 65535
+    assert sensors.as_frame(np.zeros((16, 16), np.uint16), 4095).full_scale == 4095
+
+
+@pytest.mark.parametrize(
+    ("raw", "cause"),
+    [
+        (np.zeros((16, 16), np.float32), "type"),
+        (np.zeros((16, 16), ">u2"), "type"),
+        ([[0] * 16] * 16, "type"),
+        (np.zeros((16, 16, 3), np.uint8), "size"),
+        (np.zeros((16, 15), np.uint8), "size"),
+        (RawFrame(np.zeros((16, 16), np.uint8), 256), "size"),
+        (RawFrame(np.zeros((16, 16), np.uint16), -1), "size"),
+    ],
+)
+def test_arrays_that_are_no_frame_are_refused(raw: Any, cause: str) -> None:
+    with pytest.raises(FrameError, match="got") as error:
+        sensors.as_frame(raw)
+    assert error.value.cause == cause
+
+
+# ------------------------------------------------------------------------------------------------------- forward model
+
+
+@given(tiles, sides, sides, st.integers(8, 16), st.integers(0))
+def test_a_scene_is_recorded_by_malus_law(sensor: Sensor, height: int, width: int, bit_depth: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size = (height, width, 3) if sensor.is_color else (height, width)
+    light, degree, angle = rng.uniform(0, 0.6, size), rng.uniform(0, 1, size), rng.uniform(0, np.pi, size)
+    stokes = (
+        2
+        * light[..., np.newaxis]
+        * np.stack([np.ones(size), degree * np.cos(2 * angle), degree * np.sin(2 * angle)], -1)
+    )
+    raw = sensors.expose(stokes, sensor, bit_depth)
+    top = 2**bit_depth - 1
+    for row, column in [(0, 0), (1, 0), (0, 1), (1, 1), (height - 1, width - 1), (2, 3), (7, 2)]:
+        at: Tuple[int, ...] = (row, column)
+        if sensor.is_color:
+            at = (row, column, sensor.color_index(row, column))
+        theta = np.deg2rad(ANGLES[sensor.angle_index(row, column)])
+        # An unpolarized half passes any polarizer by 1/2, the polarized part by cos^2 of the angle between.
+        passed = 2 * light[at] * ((1 - degree[at]) / 2 + degree[at] * np.cos(theta - angle[at]) ** 2)
+        # Half a level of rounding; beyond full scale the pixel saturates.
+        assert abs(raw[row, column] - min(passed, 1) * top) <= 0.5 + 1e-6
+    assert raw.dtype == (np.uint8 if bit_depth == 8 else np.uint16)
+
+
+def test_fully_polarized_light_is_blocked_by_the_crossed_polarizer() -> None:
+    stokes = np.broadcast_to([0.8, -0.8, 0.0], (16, 16, 3))  # S1 = -S0: vibrates along 90 degrees.
+    assert sensors.expose(stokes, MONO)[:2, :2].tolist() == [[204, 102], [102, 0]]
+
+
+def test_noise_has_the_variance_of_photons_and_readout() -> None:
+    full_well, read_noise, level = 10_000.0, 20.0, 0.25
+    stokes = np.broadcast_to([2 * level, 0.0, 0.0], (200, 200, 3))
+    raw = sensors.expose(stokes, MONO, 16, full_well, read_noise, np.random.default_rng(1)) / 65535
+    variance = level / full_well + (read_noise / full_well) ** 2
+    # 40,000 samples: the mean is known to sqrt(variance)/200, the variance to sqrt(2)/200; five sigma each.
+    assert abs(raw.mean() - level) < 5 * np.sqrt(variance) / 200
+    assert abs(raw.var() / variance - 1) < 5 * np.sqrt(2) / 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"stokes": np.zeros((16, 16, 3, 3))}, "must have shape"),
+        ({"sensor": COLOR}, "must have shape"),
+        ({"bit_depth": 7}, "bit_depth"),
+        ({"bit_depth": 17}, "bit_depth"),
+        ({"full_well": 1000.0}, "needs rng"),
+    ],
+)
+def test_impossible_exposures_are_refused(arguments: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        sensors.expose(**{"stokes": np.zeros((16, 16, 3)), "sensor": MONO, **arguments})
+
+
+@given(tiles, sides, sides)
+def test_sample_takes_each_pixel_from_its_angle_and_colour(sensor: Sensor, height: int, width: int) -> None:
+    values = np.array(ANGLES)[:, np.newaxis, np.newaxis] * np.ones((1, height, width), int)
+    if sensor.is_color:
+        values = values[..., np.newaxis] + 1000 * np.arange(3)
+    assert np.array_equal(sensors.sample(values, sensor), labels(sensor, (height, width)))
