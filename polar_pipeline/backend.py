@@ -48,7 +48,7 @@ class Buffers:
     """Output arrays, handed out again once their former holders have dropped them: fresh pages cost more than the work.
 
     An array that is referenced from anywhere else, directly or through a view, is left alone. In front of each there is
-    room for a head (`behind`).
+    room for a head (`prepend_header`).
 
     Args:
         make: Makes an array of a shape and type with arbitrary content.
@@ -80,7 +80,7 @@ def _array(block: np.ndarray, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
     return array
 
 
-def behind(head: bytes, array: np.ndarray) -> Optional[memoryview]:
+def prepend_header(head: bytes, array: np.ndarray) -> Optional[memoryview]:
     """The bytes of an array of `Buffers` behind a head, in one piece, without a copy.
 
     The array and what this gives share their memory. Another call for the same array writes over the former head.

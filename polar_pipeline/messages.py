@@ -15,9 +15,9 @@ from rosbags.serde import SerdeError
 from rosbags.typesys import Stores, get_typestore
 
 from polar_pipeline._util.text import printable, quoted
-from polar_pipeline.backend import behind
+from polar_pipeline.backend import prepend_header
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor.frames import Frame, FrameError, get_format, wrap
+from polar_pipeline.sensor.frames import Frame, FrameError, frame_from_buffer, get_format
 
 IMAGE = "sensor_msgs/msg/Image"
 COMPRESSED = "sensor_msgs/msg/CompressedImage"
@@ -189,13 +189,13 @@ def check_header(header: Any) -> None:
 
 
 def to_raw(message: ImageMessage, bit_depth: int = 0, alignment: str = "lsb") -> Frame:
-    """The mosaic in an image message; see `sensor.get_format` and `sensor.wrap`.
+    """The mosaic in an image message; see `get_format` and `frame_from_buffer`.
 
     Raises:
         FrameError: Unknown encoding, impossible size or step, or data cut short.
     """
     fmt = get_format(message.encoding, bit_depth, alignment)
-    return wrap(message.data, fmt, message.height, message.width, message.step, message.is_bigendian)
+    return frame_from_buffer(message.data, fmt, message.height, message.width, message.step, message.is_bigendian)
 
 
 def to_array(message: ImageMessage) -> np.ndarray:
@@ -231,7 +231,7 @@ def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray)
     nothing = np.zeros(0, np.uint8)
     empty = encode(_new(IMAGE, _header(stamp_ns, frame_id), height, width, encoding, 0, step, nothing), IMAGE)
     head = b"".join((empty[:-4], struct.pack("<I", data.nbytes)))
-    whole = behind(head, data)
+    whole = prepend_header(head, data)
     return b"".join((head, data.data)) if whole is None else whole
 
 

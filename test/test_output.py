@@ -7,7 +7,7 @@ from typing import Any, Callable, List
 import numpy as np
 import pytest
 
-from polar_pipeline.backend import HEADROOM, Buffers, behind
+from polar_pipeline.backend import HEADROOM, Buffers, prepend_header
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((3, 5), "float32"), ((7, 2, 3), "uint8"), ((), "float32")])
@@ -24,7 +24,7 @@ HOLDERS: List[Callable[[np.ndarray], Any]] = [
     lambda array: array[1:],
     lambda array: array[1:].T[::2],
     lambda array: array.data,
-    lambda array: behind(b"head", array),
+    lambda array: prepend_header(b"head", array),
 ]
 
 
@@ -49,15 +49,15 @@ def test_what_somebody_holds_is_left_alone(hold: Callable[[np.ndarray], Any], ma
 def test_a_head_lies_in_front_of_the_pixels() -> None:
     array = Buffers().get((3, 4), "float32")
     array[...] = np.arange(12).reshape(3, 4)
-    whole = behind(b"the head", array)
+    whole = prepend_header(b"the head", array)
     assert whole is not None
     assert bytes(whole) == b"the head" + array.tobytes()
     array[2, 3] = 99  # one memory
     assert np.frombuffer(whole, np.float32, offset=8)[11] == 99
-    other = behind(b"another", array)
+    other = prepend_header(b"another", array)
     assert other is not None
     assert bytes(other) == b"another" + array.tobytes()
-    longest = behind(b"x" * HEADROOM, array)
+    longest = prepend_header(b"x" * HEADROOM, array)
     assert longest is not None
     assert bytes(longest) == b"x" * HEADROOM + array.tobytes()
 
@@ -67,8 +67,8 @@ def test_no_room() -> None:
     array[...] = 7
     foreign = np.full((4, 6), 7, np.uint8)
     for view in (array[1:], array[:, :3], array.T, foreign, foreign[1:]):
-        assert behind(b"head", view) is None
-    assert behind(b"x" * (HEADROOM + 1), array) is None
+        assert prepend_header(b"head", view) is None
+    assert prepend_header(b"x" * (HEADROOM + 1), array) is None
     assert (foreign == 7).all()
     assert (array == 7).all()
 
@@ -76,6 +76,6 @@ def test_no_room() -> None:
 def test_a_shorter_array_at_the_same_place_is_not_taken_for_the_whole() -> None:
     array = Buffers().get((4, 6), "uint8")
     array[...] = np.arange(24).reshape(4, 6)
-    whole = behind(b"head", array[:2])
+    whole = prepend_header(b"head", array[:2])
     assert whole is not None
     assert bytes(whole) == b"head" + bytes(range(12))

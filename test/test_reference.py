@@ -57,7 +57,7 @@ def padded(method: Callable[[np.ndarray, str], np.ndarray], lattice: np.ndarray,
 @pytest.mark.parametrize("offset", OFFSETS)
 def test_mhc_is_that_of_colour_demosaicing(offset: Tuple[int, int]) -> None:
     bayer = pytest.importorskip("colour_demosaicing")
-    sensor, mosaic = COLOR.seen(offset), random_mosaic((24, 32))
+    sensor, mosaic = COLOR.as_read_out(offset), random_mosaic((24, 32))
     rgb = reference.debayer_mhc(mosaic, sensor)
     for i, j, pattern in lattices(sensor):
         expected = padded(bayer.demosaicing_CFA_Bayer_Malvar2004, mosaic[i::2, j::2], pattern)
@@ -67,7 +67,7 @@ def test_mhc_is_that_of_colour_demosaicing(offset: Tuple[int, int]) -> None:
 @pytest.mark.parametrize("offset", OFFSETS)
 def test_bilinear_debayer_is_that_of_colour_demosaicing(offset: Tuple[int, int]) -> None:
     bayer = pytest.importorskip("colour_demosaicing")
-    sensor, mosaic = COLOR.seen(offset), random_mosaic((24, 32), 1)
+    sensor, mosaic = COLOR.as_read_out(offset), random_mosaic((24, 32), 1)
     rgb = reference.debayer_bilinear(mosaic, sensor)
     for i, j, pattern in lattices(sensor):
         expected = padded(bayer.demosaicing_CFA_Bayer_bilinear, mosaic[i::2, j::2], pattern)
@@ -76,7 +76,7 @@ def test_bilinear_debayer_is_that_of_colour_demosaicing(offset: Tuple[int, int])
 
 @pytest.mark.parametrize("offset", OFFSETS)
 def test_bilinear_debayer_by_normalised_convolution(offset: Tuple[int, int]) -> None:
-    sensor, mosaic = COLOR.seen(offset), random_mosaic((21, 27), 2)
+    sensor, mosaic = COLOR.as_read_out(offset), random_mosaic((21, 27), 2)
     rgb = reference.debayer_bilinear(mosaic, sensor)
     kernels = ([[1, 2, 1], [2, 4, 2], [1, 2, 1]], [[0, 1, 0], [1, 4, 1], [0, 1, 0]], [[1, 2, 1], [2, 4, 2], [1, 2, 1]])
     for (i, j, pattern), (k, kernel) in itertools.product(lattices(sensor), enumerate(kernels)):
@@ -228,7 +228,7 @@ def weighted_by_loops(raw: np.ndarray, pattern: str) -> np.ndarray:
 
 @pytest.mark.parametrize("offset", [(0, 0), (2, 0), (0, 2), (3, 3)])
 def test_weighted_debayer_by_loops(offset: Tuple[int, int]) -> None:
-    sensor, mosaic = COLOR.seen(offset), random_mosaic((22, 18), 4)
+    sensor, mosaic = COLOR.as_read_out(offset), random_mosaic((22, 18), 4)
     rgb = reference.debayer_weighted(mosaic, sensor)
     for i, j, pattern in lattices(sensor):
         np.testing.assert_allclose(rgb[i::2, j::2], weighted_by_loops(mosaic[i::2, j::2], pattern), rtol=0, atol=1e-12)
@@ -239,7 +239,7 @@ def test_weighted_debayer_by_loops(offset: Tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("resolution", ["half", "full"])
-@pytest.mark.parametrize("sensor", [MONO, COLOR, COLOR.seen((3, 1))], ids=["mono", "colour", "shifted"])
+@pytest.mark.parametrize("sensor", [MONO, COLOR, COLOR.as_read_out((3, 1))], ids=["mono", "colour", "shifted"])
 def test_flat_polarized_fields_are_exact_up_to_the_border(method: str, resolution: str, sensor: Sensor) -> None:
     options = make_options(sensor, demosaic=method, resolution=resolution)
     light = np.array([0.6, 0.4, 0.25]) if sensor.is_color else np.array(0.4)

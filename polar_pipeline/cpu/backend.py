@@ -165,7 +165,7 @@ class _Job:
         self.options = options
         self.full_scale = frame.full_scale
         self.scale = 1 / frame.full_scale
-        self.sensor = options.sensor.seen(options.roi_offset, options.flip, mosaic.shape)
+        self.sensor = options.sensor.as_read_out(options.roi_offset, options.flip, mosaic.shape)
         self.half = options.resolution == "half"
         self.raw_size: Tuple[int, int] = mosaic.shape
         self.size = options.output_size(self.raw_size)

@@ -44,7 +44,7 @@ class _Part(NamedTuple):
     counts: Counter[str]
 
 
-class Window:
+class SlidingWindow:
     """Times per stage and counted events of the last `seconds`, up to a sixth (`PARTS`) of them longer.
 
     Args:

@@ -114,7 +114,7 @@ def _check_mono(means: np.ndarray, options: Options) -> LayoutCheck:
 
 def _check_color(means: np.ndarray, shape: Tuple[int, int], options: Options) -> LayoutCheck:
     def cost(offset: Tuple[int, int], flip: Tuple[bool, bool]) -> float:
-        return misfit(means, options.sensor.seen(offset, flip, shape).colors)
+        return misfit(means, options.sensor.as_read_out(offset, flip, shape).colors)
 
     (x, y), flip = options.roi_offset, options.flip
     start_x, start_y = 4 * (x // 4), 4 * (y // 4)  # colours repeat after four pixels
@@ -162,7 +162,7 @@ def offsets_of_polarizer(frame: Frame, options: Options, degrees: float) -> List
     readings = []
     for dx, dy in ((0, 0), (1, 0), (0, 1), (1, 1)):
         offset = (options.roi_offset[0] + dx, options.roi_offset[1] + dy)
-        sensor = options.sensor.seen(offset, options.flip, frame.shape)
+        sensor = options.sensor.as_read_out(offset, options.flip, frame.shape)
         quad = means.mean(0).reshape(2, 2, 2, 2).mean((0, 2))
         i0, i45, i90, i135 = (float(quad[sensor.position(angle)]) for angle in ANGLES)
         degree = np.hypot(i0 - i90, i45 - i135) / (2 * quad.mean())

@@ -38,8 +38,8 @@ class Level(enum.IntEnum):
     ERROR = 2
 
 
-class Limits(NamedTuple):
-    """From where on quality is bad. Build it with `make_limits`, which validates.
+class QualityLimits(NamedTuple):
+    """From where on quality is bad. Build it with `make_quality_limits`, which validates.
 
     Attributes:
         ssim_warn: Warn if the lowest block's similarity is below; -1 for never.
@@ -72,7 +72,7 @@ RANGES: Dict[str, Tuple[float, float]] = {
 }
 
 
-def make_limits(**values: Any) -> Limits:
+def make_quality_limits(**values: Any) -> QualityLimits:
     """Validated limits.
 
     Raises:
@@ -83,7 +83,9 @@ def make_limits(**values: Any) -> Limits:
         raise ValueError(f"unknown limit {quoted(unknown)}; limits are {', '.join(RANGES)}")
     checks: Dict[str, Callable[..., Any]] = dict.fromkeys(RANGES, number)
     checks["frozen_frames"] = whole_number
-    limits = Limits()._replace(**{name: checks[name](name, value, *RANGES[name]) for name, value in values.items()})
+    limits = QualityLimits()._replace(
+        **{name: checks[name](name, value, *RANGES[name]) for name, value in values.items()}
+    )
     if limits.ssim_error > limits.ssim_warn:
         raise ValueError(f"ssim_error must be at most ssim_warn, got {limits.ssim_error} > {limits.ssim_warn}")
     for name in ("saturated", "dark"):
@@ -111,7 +113,7 @@ class Spot(NamedTuple):
     place: str
 
 
-class Sample(NamedTuple):
+class FrameQuality(NamedTuple):
     """The quality of one frame.
 
     Attributes:
@@ -145,7 +147,7 @@ def _text(value: Optional[float], scale: float, digits: int) -> str:
     return "n/a" if value is None else f"{scale * value:.{digits}f}"
 
 
-def measure(pipeline: Pipeline, frame: Frame, result: Result) -> Sample:
+def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
     """The quality of a frame.
 
     Args:
@@ -162,7 +164,7 @@ def measure(pipeline: Pipeline, frame: Frame, result: Result) -> Sample:
         spot = lowest_block(result.blocks, (height, width), options.ssim_stride)
     saturated, dark = (count / (size[0] * size[1]) for count in result.invalid)
     counts_dark = "invalid" in pipeline.plan.pixel
-    return Sample(mean, spot, saturated, dark if counts_dark else None, fingerprint(frame))
+    return FrameQuality(mean, spot, saturated, dark if counts_dark else None, fingerprint(frame))
 
 
 def lowest_block(blocks: np.ndarray, size: Tuple[int, int], stride: int = 1) -> Spot:
@@ -225,16 +227,16 @@ class Quality:
         limits: From where on quality is bad; may be replaced between two frames.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: QualityLimits) -> None:
         self.limits = limits
         self._lock = threading.Lock()
         self._now: Dict[str, Finding] = {}
         self._worst: Dict[str, Finding] = {}
-        self._newest: Optional[Sample] = None
+        self._newest: Optional[FrameQuality] = None
         self._fingerprint: Optional[int] = None
         self._repeats = 1
 
-    def add(self, sample: Sample, mode: str) -> None:
+    def add(self, sample: FrameQuality, mode: str) -> None:
         """Judge a frame, whose similarity is of this `ssim_mode`."""
         with self._lock:
             limits, spot = self.limits, sample.lowest

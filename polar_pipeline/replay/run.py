@@ -62,7 +62,7 @@ class Summary(NamedTuple):
     ssim: List[float]
     invalid: Tuple[float, float]
     samples: List[Sample]
-    quality: List[quality.Sample]
+    quality: List[quality.FrameQuality]
     layout: LayoutCheck
     device: str
 
@@ -103,7 +103,7 @@ def replay(
     invalid: List[Tuple[float, float]] = []
     ssim: List[float] = []
     samples: List[Sample] = []
-    figures: List[quality.Sample] = []
+    figures: List[quality.FrameQuality] = []
     layout = LayoutCheck(None, "no frame was looked at")
     deadline, late = Deadline(), 0
     wanted = {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}

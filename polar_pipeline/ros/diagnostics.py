@@ -13,7 +13,7 @@ from typing import Callable, Counter, Deque, Dict, List, Mapping, Optional, Tupl
 
 from polar_pipeline._util.text import printable
 from polar_pipeline.messages import Status
-from polar_pipeline.quality.latency import Deadline, Percentiles, Window
+from polar_pipeline.quality.latency import Deadline, Percentiles, SlidingWindow
 from polar_pipeline.quality.statistics import Level
 
 #: Receipts that the rate is taken over, at most.
@@ -48,8 +48,8 @@ class Diagnostics:
         self._clock = clock
         self._lock = threading.Lock()
         self._receipts: Deque[float] = collections.deque(maxlen=RECEIPTS)
-        self._ages = Window(clock=clock)
-        self._stages = Window(clock=clock)
+        self._ages = SlidingWindow(clock=clock)
+        self._stages = SlidingWindow(clock=clock)
         self._deadline = Deadline()
         self._counts: Counter[str] = collections.Counter()
         self._drops: Counter[str] = collections.Counter()
@@ -121,7 +121,7 @@ class Diagnostics:
         """Stamps jumped backwards: a bag looped or a camera started again."""
         with self._lock:
             self._counts["restarts"] += 1
-            self._ages = Window(clock=self._clock)
+            self._ages = SlidingWindow(clock=self._clock)
 
     def published(self, timings: Mapping[str, float]) -> bool:
         """A frame went out; seconds per stage.

@@ -13,7 +13,7 @@ from polar_pipeline.display import MAX_GAIN, Display, make_display
 from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
 from polar_pipeline.plan import expand
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.quality.statistics import RANGES, Limits, make_limits
+from polar_pipeline.quality.statistics import RANGES, QualityLimits, make_quality_limits
 
 #: Products that compare images, and so may need a reference.
 SSIM_PRODUCTS = tuple(name for name in PRODUCTS if "ssim_pair" in expand((name,)))
@@ -115,7 +115,7 @@ def _option(name: str, text: str, limits: Optional[Tuple[float, float]] = None) 
 
 def _limit(name: str, text: str) -> Parameter:
     """A parameter that sets a limit of quality."""
-    return Parameter(f"quality.{name}", Limits._field_defaults[name], text, limits=RANGES[name])
+    return Parameter(f"quality.{name}", QualityLimits._field_defaults[name], text, limits=RANGES[name])
 
 
 _TABLE = (
@@ -238,7 +238,7 @@ class Settings(NamedTuple):
     queue_size: int
     output_depth: str
     always: bool
-    limits: Limits
+    limits: QualityLimits
     frame_id: str
     jpeg_quality: int
     display: Display
@@ -277,7 +277,7 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
     found = {name: row.checked(values[name]) for name, row in PARAMETERS.items()}
     chosen = {row.option: found[name] for name, row in PARAMETERS.items() if row.option}
     options = make_options(products=tuple(PRODUCTS), **chosen)
-    limits = make_limits(**{name: found[f"quality.{name}"] for name in RANGES})
+    limits = make_quality_limits(**{name: found[f"quality.{name}"] for name in RANGES})
     own = {name: found[name] for name in ("threads", "queue_size", "output_depth", "frame_id", "jpeg_quality")}
     return Settings(
         options=options,

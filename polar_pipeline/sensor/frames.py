@@ -190,11 +190,11 @@ def unpack(
     step: int = 0,
     big_endian: bool = False,
 ) -> RawFrame:
-    """Raw bytes as numbers: `wrap`, with packed pixels unpacked."""
-    return wrap(data, fmt, height, width, step, big_endian).unpack()
+    """Raw bytes as numbers: `frame_from_buffer`, with packed pixels unpacked."""
+    return frame_from_buffer(data, fmt, height, width, step, big_endian).unpack()
 
 
-def wrap(
+def frame_from_buffer(
     data: Union[bytes, bytearray, memoryview, np.ndarray],
     fmt: RawFormat,
     height: int,
@@ -302,8 +302,8 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     """Validate a mosaic given as an array.
 
     Args:
-        raw: (H, W) uint8 or native-endian uint16 of any strides, a `RawFrame`, or a `PackedFrame` from `wrap`, which is
-            valid.
+        raw: (H, W) uint8 or native-endian uint16 of any strides, a `RawFrame`, or a `PackedFrame` from
+            `frame_from_buffer`, which is valid.
         full_scale: Value of a saturated pixel of an array; 0 takes the type's maximum.
 
     Raises:

@@ -58,7 +58,7 @@ class Sensor(NamedTuple):
         """(row, column) of a polarizer angle, in degrees, within the 2x2 tile."""
         return next((i, j) for i in range(2) for j in range(2) if self.angles[i][j] == angle)
 
-    def seen(
+    def as_read_out(
         self,
         offset: Tuple[int, int] = (0, 0),
         flip: Tuple[bool, bool] = (False, False),

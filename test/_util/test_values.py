@@ -18,7 +18,7 @@ from polar_pipeline.options import LIMITS, make_options
 from polar_pipeline.pipeline import THREADS
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS, get_products
-from polar_pipeline.quality.statistics import RANGES, make_limits
+from polar_pipeline.quality.statistics import RANGES, make_quality_limits
 from polar_pipeline.sensor.frames import FrameError, get_format
 from polar_pipeline.sensor.mosaic import get_sensor, parse_tile
 
@@ -136,7 +136,7 @@ def _pipeline(name: str) -> Callable[[Any], Any]:
 TARGETS = [
     *(Target(name, _option(name)) for name in OPTIONS),
     *(Target(name, _pipeline(name)) for name in ("threads", "sensor")),
-    *(Target(name, lambda value, name=name: make_limits(**{name: value})) for name in RANGES),
+    *(Target(name, lambda value, name=name: make_quality_limits(**{name: value})) for name in RANGES),
     Target("display gain", lambda value: make_display(gain=value)),
     Target("white balance", lambda value: make_display(balance=value)),
     Target("tile", parse_tile),
@@ -170,7 +170,7 @@ def refusal(target: Target, value: Any) -> str:
 
 
 def test_unknown_names_are_refused_in_one_line() -> None:
-    for take in (make_options, make_limits):
+    for take in (make_options, make_quality_limits):
         with pytest.raises(ValueError, match=r"unknown (option|limit).*xxx") as caught:
             take(**{"x" * 1_000_000: 1, "\x1b[2J": 2})
         assert str(caught.value).isprintable()
@@ -189,7 +189,7 @@ def test_what_only_looks_like_a_number_is_none(value: Any) -> None:
         Pipeline(threads=value)
     for name in RANGES:
         with pytest.raises(ValueError, match=f"{name} must be a number"):
-            make_limits(**{name: value})
+            make_quality_limits(**{name: value})
     with pytest.raises(ValueError, match="roi_offset must be a number"):
         make_options(roi_offset=(0, value))
 
@@ -236,8 +236,10 @@ def test_options_hold_plain_values_whatever_they_came_as() -> None:
     assert other == plain
     assert _types(other) == _types(plain)
     assert type(other.backend) is str
-    assert make_limits(dark_warn=np.float32(0.5), frozen_frames=5.0) == make_limits(dark_warn=0.5, frozen_frames=5)
-    assert type(make_limits(frozen_frames=5.0).frozen_frames) is int
+    assert make_quality_limits(dark_warn=np.float32(0.5), frozen_frames=5.0) == make_quality_limits(
+        dark_warn=0.5, frozen_frames=5
+    )
+    assert type(make_quality_limits(frozen_frames=5.0).frozen_frames) is int
 
 
 def test_limits_themselves_are_allowed() -> None:

@@ -52,7 +52,7 @@ def random_frame(shape: Tuple[int, int], bits: int, seed: int = 0) -> RawFrame:
 def compare(frame: RawFrame, **options: Any) -> None:
     """Every product of the CPU backend lies within the error bounds around the reference's."""
     pipeline = Pipeline(products=tuple(PRODUCTS), **options, backend="cpu")
-    sensor = pipeline.options.sensor.seen(pipeline.options.roi_offset, pipeline.options.flip, frame.mosaic.shape)
+    sensor = pipeline.options.sensor.as_read_out(pipeline.options.roi_offset, pipeline.options.flip, frame.mosaic.shape)
     truth = reference.run(frame, sensor, pipeline.plan, pipeline.options)
     floats = pipeline.options._replace(dtypes=("float32",) * len(PRODUCTS))
     exact = reference.run(frame, sensor, pipeline.plan, floats)

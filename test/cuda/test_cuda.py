@@ -34,7 +34,7 @@ from polar_pipeline.cuda.model.work import FRAME, OUTPUTS, defines, make_work
 from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
-from polar_pipeline.sensor.frames import FORMATS, pack, wrap
+from polar_pipeline.sensor.frames import FORMATS, frame_from_buffer, pack
 
 SHAPE = (32, 48)
 #: What an argument of the SSIM kernel points to.
@@ -260,14 +260,14 @@ FRAMES = {
     "u8": RawFrame(mosaic(0), 255),
     "u8 with padded rows": RawFrame(np.pad(mosaic(1), ((0, 0), (0, 5)))[:, :-5], 255),
     "u16 of 12 bit": RawFrame(mosaic(2, 4000), 4095),
-    "12p": wrap(pack(mosaic(3, 4000), FORMATS["12p"]), FORMATS["12p"], *SHAPE),
-    "12Packed, padded": wrap(
+    "12p": frame_from_buffer(pack(mosaic(3, 4000), FORMATS["12p"]), FORMATS["12p"], *SHAPE),
+    "12Packed, padded": frame_from_buffer(
         np.pad(np.frombuffer(pack(mosaic(4, 4000), FORMATS["12Packed"]), np.uint8).reshape(32, -1), ((0, 0), (0, 3))),
         FORMATS["12Packed"],
         *SHAPE,
         step=75,
     ),
-    "10p": wrap(pack(mosaic(5, 1000), FORMATS["10p"]), FORMATS["10p"], *SHAPE),
+    "10p": frame_from_buffer(pack(mosaic(5, 1000), FORMATS["10p"]), FORMATS["10p"], *SHAPE),
 }
 
 

@@ -18,9 +18,9 @@ from polar_pipeline import Pipeline
 from polar_pipeline.display import make_display
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.quality.statistics import RANGES, make_limits
+from polar_pipeline.quality.statistics import RANGES, make_quality_limits
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
-from polar_pipeline.sensor.frames import FrameError, RawFormat, RawFrame, wrap
+from polar_pipeline.sensor.frames import FrameError, RawFormat, RawFrame, frame_from_buffer
 
 #: Characters of the longest message.
 _LONGEST = 1000
@@ -70,7 +70,7 @@ _NAMES: Dict[str, Any] = {
     "Text": Text,
     "RawFrame": RawFrame,
     "RawFormat": RawFormat,
-    "wrap": wrap,
+    "wrap": frame_from_buffer,
     "frame": _frame,
     "objects": _objects,
 }
@@ -244,7 +244,7 @@ class Parameters(Target):
             raise WrongError(f"options do not make themselves again: {options}")
 
     def _run_limits(self, values: Dict[str, Any]) -> None:
-        for name, value in make_limits(**values)._asdict().items():
+        for name, value in make_quality_limits(**values)._asdict().items():
             low, high = RANGES[name]
             if not low <= value <= high:
                 raise WrongError(f"{name} is {value}, out of {low} to {high}")

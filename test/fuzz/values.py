@@ -15,7 +15,7 @@ from fuzz.engine import Case, Target, WrongError
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.cpu import native
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor.frames import RawFormat, pack, wrap
+from polar_pipeline.sensor.frames import RawFormat, frame_from_buffer, pack
 
 _TILES = ("IMX250MZR", "IMX250MYR", "0 45 / 135 90", "135 0 / 90 45")
 #: Width of pixels as packed -> packing.
@@ -132,7 +132,7 @@ def _frames(given: Dict[str, Any]) -> Tuple[RawFrame, Any]:
     padding[:, :row] = np.frombuffer(data, np.uint8).reshape(height, row)
     if packing in ("p", "packed") and step >= 2 * width:  # it would be taken for 16-bit pixels
         step, padding = row, np.ascontiguousarray(padding[:, :row])
-    packed = wrap(padding.reshape(-1), fmt, height, width, step, given["big_endian"])
+    packed = frame_from_buffer(padding.reshape(-1), fmt, height, width, step, given["big_endian"])
     numbers = (mosaic << shift).astype(np.uint8 if packing == "u8" else np.uint16)
     if not np.array_equal(packed.unpack().mosaic, numbers):
         raise WrongError(f"{packing} of {bits} bit does not come back")

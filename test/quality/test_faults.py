@@ -15,7 +15,7 @@ from support import REAL_FRAMES, real_frame
 from polar_pipeline import SENSORS, Pipeline, RawFrame
 from polar_pipeline.options import make_options
 from polar_pipeline.quality.layout import check_layout, offsets_of_polarizer
-from polar_pipeline.quality.statistics import Level, Limits, Quality, fingerprint, measure
+from polar_pipeline.quality.statistics import Level, Quality, QualityLimits, fingerprint, measure
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.scene import synthetic
 
@@ -138,7 +138,10 @@ def test_the_line_is_found_where_it_is(good: np.ndarray) -> None:
 def test_frozen_frames_are_told_from_still_ones(good: np.ndarray) -> None:
     assert fingerprint(RawFrame(good, 255)) != fingerprint(RawFrame(noise(good, 0.5), 255))
     for mode in ("consistency", "temporal"):
-        pipeline, quality = Pipeline(products="ssim", backend="cpu", ssim_mode=mode), Quality(Limits(frozen_frames=3))
+        pipeline, quality = (
+            Pipeline(products="ssim", backend="cpu", ssim_mode=mode),
+            Quality(QualityLimits(frozen_frames=3)),
+        )
         for expected in (Level.OK, Level.OK, Level.ERROR):
             out = pipeline(good)
             quality.add(measure(pipeline, RawFrame(good, 255), out), mode)
@@ -148,12 +151,12 @@ def test_frozen_frames_are_told_from_still_ones(good: np.ndarray) -> None:
 
 def test_default_limits(good: np.ndarray) -> None:
     """Which faults of this strength raise a level: noise of ten levels by itself, others against a good frame."""
-    pipeline, quality = Pipeline(products="ssim", backend="cpu"), Quality(Limits())
+    pipeline, quality = Pipeline(products="ssim", backend="cpu"), Quality(QualityLimits())
     for raw, expected in ((good, Level.OK), (noise(good, 10), Level.WARN)):
         quality.add(measure(pipeline, RawFrame(raw, 255), pipeline(raw)), "consistency")
         assert quality.report()[0].level == expected
     for fault in (defocus, dust, fog):
-        assert against(good, fault(good)).lowest < Limits().ssim_warn, fault.__name__
+        assert against(good, fault(good)).lowest < QualityLimits().ssim_warn, fault.__name__
 
 
 # -------------------------------------------------------------------------------------------------------- wrong layout

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polar_pipeline.quality.latency import ACCURACY, GAPS, PARTS, Deadline, Window
+from polar_pipeline.quality.latency import ACCURACY, GAPS, PARTS, Deadline, SlidingWindow
 
 
 class Clock:
@@ -22,7 +22,7 @@ class Clock:
 def test_percentiles_are_those_of_all_samples(samples: list, pieces: int) -> None:
     """Spread over several pieces of the window, each percentile is within the accuracy of a sample's."""
     clock = Clock()
-    window = Window(60.0, clock)
+    window = SlidingWindow(60.0, clock)
     for k, sample in enumerate(samples):
         clock.now = 1000.0 + 60.0 * (k * pieces // len(samples)) / PARTS
         window.add({"total": sample})
@@ -36,7 +36,7 @@ def test_percentiles_are_those_of_all_samples(samples: list, pieces: int) -> Non
 
 def test_zero_and_negative_times() -> None:
     """A stage may take no time at all by the clock, and an age may be below 0."""
-    window = Window(clock=Clock())
+    window = SlidingWindow(clock=Clock())
     for seconds in (0.0, 0.0, -0.01):
         window.add({"age": seconds})
     assert window.percentiles()["age"] == (0.0, 0.0, 0.0, 0.0)
@@ -44,7 +44,7 @@ def test_zero_and_negative_times() -> None:
 
 def test_old_frames_are_forgotten() -> None:
     clock = Clock()
-    window = Window(60.0, clock)
+    window = SlidingWindow(60.0, clock)
     window.add({"total": 5.0, "ssim": 1.0})
     window.count("overload", 3)
     clock.now += 60.0
@@ -61,7 +61,7 @@ def test_old_frames_are_forgotten() -> None:
 
 def test_memory_does_not_grow() -> None:
     clock = Clock()
-    window = Window(60.0, clock)
+    window = SlidingWindow(60.0, clock)
     for _ in range(1000):
         clock.now += 5.0
         window.add({"total": 0.01})
@@ -70,7 +70,7 @@ def test_memory_does_not_grow() -> None:
 
 
 def test_stages_keep_their_order() -> None:
-    window = Window(clock=Clock())
+    window = SlidingWindow(clock=Clock())
     window.add({"queue": 0.1, "decode": 0.1, "total": 0.2})
     window.add({"ssim": 0.1, "queue": 0.1})
     assert list(window.percentiles()) == ["queue", "decode", "total", "ssim"]

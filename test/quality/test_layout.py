@@ -81,7 +81,7 @@ def test_factors_of_polarizers_and_colours_are_no_misfit() -> None:
     color = np.array([0.5, 1, 0.7])[np.array(COLOR.colors)]
     assert misfit(tile[np.newaxis], None) == pytest.approx(0, abs=1e-12)
     assert misfit((tile * color)[np.newaxis], COLOR.colors) == pytest.approx(0, abs=1e-12)
-    assert misfit((tile * color)[np.newaxis], COLOR.seen((1, 0)).colors) > 0.1
+    assert misfit((tile * color)[np.newaxis], COLOR.as_read_out((1, 0)).colors) > 0.1
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -98,7 +98,7 @@ def test_colours_tell_offsets_apart(scene: str, seed: int) -> None:
 
 def test_the_offset_that_would_fit_is_named() -> None:
     stokes = synthetic("spheres", SHAPE, is_color=True)
-    raw = RawFrame(expose(stokes, COLOR.seen((5, 2))), 255)
+    raw = RawFrame(expose(stokes, COLOR.as_read_out((5, 2))), 255)
     assert check_layout(raw, options(roi_offset=(5, 2))).fits
     found = check_layout(raw, options(roi_offset=(4, 0)))
     assert found.text.endswith("as set; raw.roi_offset [5, 2] or raw.roi_offset [7, 0] would")
@@ -106,7 +106,7 @@ def test_the_offset_that_would_fit_is_named() -> None:
 
 def test_a_forgotten_flip_shows_in_the_colours() -> None:
     stokes = synthetic("spheres", SHAPE, is_color=True)
-    raw = RawFrame(expose(stokes, COLOR.seen((0, 0), (True, False), SHAPE)), 255)
+    raw = RawFrame(expose(stokes, COLOR.as_read_out((0, 0), (True, False), SHAPE)), 255)
     assert check_layout(raw, options(flip=(True, False))).fits
     found = check_layout(raw, options())
     assert found.fits is False
@@ -141,7 +141,7 @@ def test_a_mono_frame_fits_every_offset(offset: Tuple[int, int]) -> None:
     stokes = synthetic("spheres", (64, 64))
     s0, s1, s2 = np.moveaxis(stokes, -1, 0)
     mirrored = {(1, 0): (-s2, -s1), (0, 1): (s2, s1), (1, 1): (-s1, -s2)}[offset]
-    other = expose(np.stack([s0, *mirrored], -1), MONO.seen(offset), 16)
+    other = expose(np.stack([s0, *mirrored], -1), MONO.as_read_out(offset), 16)
     # float32 rounding may move a number to the next of 65536 levels
     np.testing.assert_allclose(other.astype(int), expose(stokes, MONO, 16).astype(int), rtol=0, atol=1)
 
@@ -159,7 +159,7 @@ def test_a_frame_of_a_real_mono_camera(name: str) -> None:
 @pytest.mark.parametrize("degrees", [0.0, 10.0, 90.0, 177.0])
 def test_a_known_polarizer_tells_offsets_apart(sensor: Sensor, degrees: float) -> None:
     for true in product(range(2), repeat=2):
-        raw = sheet(degrees, 0.9, sensor.seen(true))
+        raw = sheet(degrees, 0.9, sensor.as_read_out(true))
         readings = offsets_of_polarizer(raw, options(sensor), degrees)
         assert [row.offset for row in readings if row.fits] == [true]
         wanted = {(0, 0): degrees, (1, 0): -45 - degrees, (0, 1): 45 - degrees, (1, 1): degrees + 90}[true]

@@ -11,28 +11,30 @@ from hypothesis import strategies as st
 
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.quality.statistics import (
+    FrameQuality,
     Level,
-    Limits,
     Quality,
-    Sample,
+    QualityLimits,
     Spot,
     fingerprint,
     graded,
     lowest_block,
-    make_limits,
+    make_quality_limits,
     measure,
     place,
 )
 from polar_pipeline.sensor.frames import FORMATS, PackedFrame
 
 
-def sample(ssim: Optional[float] = None, saturated: float = 0.0, dark: Optional[float] = 0.0, mark: int = 0) -> Sample:
+def sample(
+    ssim: Optional[float] = None, saturated: float = 0.0, dark: Optional[float] = 0.0, mark: int = 0
+) -> FrameQuality:
     spot = None if ssim is None else Spot(ssim, 32, 992, "lower left")
-    return Sample(ssim, spot, saturated, dark, mark or None)
+    return FrameQuality(ssim, spot, saturated, dark, mark or None)
 
 
-def watch(samples: List[Sample], mode: str = "reference", **limits: Any) -> Tuple[Level, str]:
-    quality = Quality(make_limits(**limits))
+def watch(samples: List[FrameQuality], mode: str = "reference", **limits: Any) -> Tuple[Level, str]:
+    quality = Quality(make_quality_limits(**limits))
     for row in samples:
         quality.add(row, mode)
     return quality.report()[0]
@@ -134,11 +136,11 @@ def test_a_value_within_the_band_changes_the_level_once(wobble: List[float], lim
 
 def test_limits_of_never_end_what_was_found() -> None:
     """A lens cap, or night: the band around a limit must not hold a level that nothing can leave any more."""
-    watched = Quality(make_limits())
+    watched = Quality(make_quality_limits())
     watched.add(sample(-1.0, dark=1.0, saturated=1.0), "reference")
     assert watched.report()[0].level == Level.ERROR
     never = {f"{name}_{level}": 1.0 for name in ("dark", "saturated") for level in ("warn", "error")}
-    watched.limits = make_limits(**never, ssim_warn=-1.0, ssim_error=-1.0)
+    watched.limits = make_quality_limits(**never, ssim_warn=-1.0, ssim_error=-1.0)
     watched.add(sample(-1.0, dark=1.0, saturated=1.0), "reference")
     assert watched.report()[0] == (Level.OK, "good")
 
@@ -174,7 +176,7 @@ def test_frozen_camera() -> None:
     assert watch([*frames, sample(1.0, mark=8), frames[0]]).level == Level.OK
     assert watch([sample(1.0)] * 20).level == Level.OK  # nothing to tell frames by
     assert watch(frames * 5, frozen_frames=0).level == Level.OK
-    quality = Quality(Limits())
+    quality = Quality(QualityLimits())
     for row in frames:
         quality.add(row, "temporal")
     quality.restart()
@@ -183,7 +185,7 @@ def test_frozen_camera() -> None:
 
 
 def test_a_report_tells_the_worst_since_the_last() -> None:
-    quality = Quality(Limits())
+    quality = Quality(QualityLimits())
     for value in (0.9, 0.4, 0.7, 0.95):
         quality.add(sample(value), "reference")
     found, figures = quality.report()
@@ -213,4 +215,4 @@ def test_a_report_tells_the_worst_since_the_last() -> None:
 )
 def test_impossible_limits_say_what_is_allowed(values: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        make_limits(**values)
+        make_quality_limits(**values)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from polar_pipeline import Pipeline
 from polar_pipeline.options import CHOICES, make_options
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.quality.statistics import Limits
+from polar_pipeline.quality.statistics import QualityLimits
 from polar_pipeline.ros.fallback import RETRY_PERIOD, Fallback
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, is_ros_value, make_settings
 
@@ -90,9 +90,11 @@ def test_the_cpu_takes_over_for_a_while() -> None:
 
 
 def test_limits_of_quality() -> None:
-    assert settings().limits == Limits()
-    assert settings(**{"quality.ssim_warn": 0.9, "quality.frozen_frames": 3}).limits == Limits(0.9, frozen_frames=3)
-    assert {f"quality.{name}" for name in Limits._fields} < set(PARAMETERS)
+    assert settings().limits == QualityLimits()
+    assert settings(**{"quality.ssim_warn": 0.9, "quality.frozen_frames": 3}).limits == QualityLimits(
+        0.9, frozen_frames=3
+    )
+    assert {f"quality.{name}" for name in QualityLimits._fields} < set(PARAMETERS)
 
 
 @pytest.mark.parametrize(("depth", "dolp"), [("float32", "float32"), ("uint8", "uint8")])

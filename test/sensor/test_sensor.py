@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polar_pipeline import sensor as sensors
-from polar_pipeline.sensor.frames import FORMATS, FrameError, RawFormat, RawFrame
-from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor, parse_tile
+from polar_pipeline.sensor.forward import expose, sample
+from polar_pipeline.sensor.frames import FORMATS, FrameError, RawFormat, RawFrame, as_frame, get_format, pack, unpack
+from polar_pipeline.sensor.mosaic import ANGLES, CHANNELS, SENSORS, Sensor, get_sensor, parse_tile
 
 MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
 #: The eight valid 2x2 tiles: an angle, its row neighbour, and below them what is orthogonal to their diagonals.
@@ -64,12 +64,12 @@ def test_offsets_and_flips_move_the_tile_as_they_move_pixels(
     x, y = offset
     frame = labels(sensor, (50, 50))[y : y + shape[0], x : x + shape[1]]
     frame = frame[:: -1 if flip[1] else 1, :: -1 if flip[0] else 1]
-    seen = sensor.seen(offset, flip, shape)
+    seen = sensor.as_read_out(offset, flip, shape)
     assert np.array_equal(labels(seen, shape), frame)
     # What is seen is itself a valid tile in the manuals' notation.
     names = [
         " ".join(
-            (sensors.CHANNELS[seen.color_index(r, c)] if seen.is_color else "") + str(ANGLES[seen.angle_index(r, c)])
+            (CHANNELS[seen.color_index(r, c)] if seen.is_color else "") + str(ANGLES[seen.angle_index(r, c)])
             for c in range(seen.period)
         )
         for r in range(seen.period)
@@ -79,13 +79,13 @@ def test_offsets_and_flips_move_the_tile_as_they_move_pixels(
 
 def test_negative_offset_is_refused() -> None:
     with pytest.raises(ValueError, match="offset must be >= 0"):
-        MONO.seen((0, -1))
+        MONO.as_read_out((0, -1))
 
 
 @pytest.mark.parametrize("text", TILES)
 def test_a_tile_is_a_sensor(text: str) -> None:
-    assert sensors.get_sensor(text).angles == parse_tile(text).angles
-    assert sensors.get_sensor(MONO) is MONO
+    assert get_sensor(text).angles == parse_tile(text).angles
+    assert get_sensor(MONO) is MONO
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_wrong_tiles_are_refused_with_the_reason(text: str, reason: str) -> None
     with pytest.raises(ValueError, match=reason):
         parse_tile(text)
     with pytest.raises(ValueError, match="IMX250MZR, IMX250MYR or a tile"):
-        sensors.get_sensor(text)
+        get_sensor(text)
 
 
 def test_a_mono_sensor_has_no_colours() -> None:
@@ -144,14 +144,14 @@ def test_a_mono_sensor_has_no_colours() -> None:
     ],
 )
 def test_encodings(encoding: str, expected: Tuple[int, str, int]) -> None:
-    assert sensors.get_format(encoding) == expected
+    assert get_format(encoding) == expected
 
 
 def test_bit_depth_and_alignment_of_16_bit_pixels() -> None:
-    assert sensors.get_format("mono16", 12) == (12, "u16", 0)
-    assert sensors.get_format("mono16", 12, "msb") == (12, "u16", 4)
-    assert sensors.get_format("Mono10", 0, "msb") == (10, "u16", 6)
-    assert sensors.get_format("mono8", 12, "msb") == (8, "u8", 0)
+    assert get_format("mono16", 12) == (12, "u16", 0)
+    assert get_format("mono16", 12, "msb") == (12, "u16", 4)
+    assert get_format("Mono10", 0, "msb") == (10, "u16", 6)
+    assert get_format("mono8", 12, "msb") == (8, "u8", 0)
     assert [RawFormat(8, "u8").full_scale, RawFormat(12, "p").full_scale] == [255, 4095]
     assert RawFormat(12, "u16", 4).full_scale == 0xFFF0
 
@@ -159,14 +159,14 @@ def test_bit_depth_and_alignment_of_16_bit_pixels() -> None:
 @pytest.mark.parametrize("encoding", ["", "rgb8", "mono", "mono12", "MONO8", "BayerXY8", "Mono12Packed ", "32FC1"])
 def test_unknown_encodings_are_refused(encoding: str) -> None:
     with pytest.raises(FrameError, match="encoding must be") as error:
-        sensors.get_format(encoding)
+        get_format(encoding)
     assert error.value.cause == "encoding"
 
 
 @pytest.mark.parametrize("arguments", [("mono16", 7), ("mono16", 17), ("mono16", -1), ("mono16", 12, "middle")])
 def test_wrong_depth_or_alignment_is_refused(arguments: Any) -> None:
     with pytest.raises(ValueError, match="must be"):
-        sensors.get_format(*arguments)
+        get_format(*arguments)
 
 
 # ------------------------------------------------------------------------------------------------------------- packing
@@ -185,21 +185,21 @@ EXAMPLES = [
 
 @pytest.mark.parametrize(("encoding", "options", "pixels", "text"), EXAMPLES)
 def test_packings_byte_by_byte(encoding: str, options: Any, pixels: List[int], text: str) -> None:
-    fmt = sensors.get_format(encoding, **options)
+    fmt = get_format(encoding, **options)
     repeats = 48 // len(pixels)
     data = bytes.fromhex(text) * (repeats * 16)
-    frame = sensors.unpack(data, fmt, 16, len(pixels) * repeats)
+    frame = unpack(data, fmt, 16, len(pixels) * repeats)
     expected = np.tile(pixels, (16, repeats))
     assert np.array_equal(frame.mosaic, expected)
     assert frame.mosaic.dtype == (np.uint8 if encoding == "Mono8" else np.uint16)
     assert frame.full_scale == (1 << fmt.bits) - 1
-    assert sensors.pack(expected, fmt) == data
+    assert pack(expected, fmt) == data
 
 
 def test_msb_alignment_and_byte_order() -> None:
-    fmt = sensors.get_format("mono16", 12, "msb")
-    little = sensors.unpack(bytes.fromhex("c0ab") * 256, fmt, 16, 16)
-    big = sensors.unpack(bytes.fromhex("abc0") * 256, fmt, 16, 16, big_endian=True)
+    fmt = get_format("mono16", 12, "msb")
+    little = unpack(bytes.fromhex("c0ab") * 256, fmt, 16, 16)
+    big = unpack(bytes.fromhex("abc0") * 256, fmt, 16, 16, big_endian=True)
     for frame in (little, big):
         assert (frame.mosaic == 0xABC0).all()
         assert frame.full_scale == 0xFFF0
@@ -213,24 +213,24 @@ def test_pack_and_unpack_round_trip(
 ) -> None:
     fmt = FORMATS[key]
     mosaic = np.random.default_rng(seed).integers(0, 1 << fmt.bits, (height, width))
-    data = sensors.pack(mosaic, fmt, big_endian)
+    data = pack(mosaic, fmt, big_endian)
     row = fmt.row_bytes(width)
     assert len(data) == row * height
     # Rows padded with ones: they must not leak into the last pixel. The last row may end without padding.
     rows = [data[k * row : (k + 1) * row] for k in range(height)]
     padded = (b"\xff" * padding).join(rows)
     packed = np.frombuffer(padded, np.uint8) if as_array else padded
-    frame = sensors.unpack(packed, fmt, height, width, row + padding if padding else 0, big_endian)
+    frame = unpack(packed, fmt, height, width, row + padding if padding else 0, big_endian)
     assert np.array_equal(frame.mosaic, mosaic)
     assert frame.full_scale == (1 << fmt.bits) - 1
-    assert sensors.as_frame(frame) == frame
+    assert as_frame(frame) == frame
 
 
 @pytest.mark.parametrize("start", [0, 1])
 def test_eight_and_sixteen_bit_pixels_are_views_where_memory_allows(start: int) -> None:
     data = np.arange(16 * 32 + 2, dtype=np.uint16).view(np.uint8)[start:]
-    assert np.shares_memory(sensors.unpack(data, FORMATS["8"], 16, 32).mosaic, data)
-    wide = sensors.unpack(data, FORMATS["16"], 16, 32).mosaic
+    assert np.shares_memory(unpack(data, FORMATS["8"], 16, 32).mosaic, data)
+    wide = unpack(data, FORMATS["16"], 16, 32).mosaic
     expected = np.frombuffer(data.tobytes()[: 16 * 64], "<u2").reshape(16, 32)
     assert np.array_equal(wide, expected)
     assert wide.flags.aligned
@@ -240,7 +240,7 @@ def test_eight_and_sixteen_bit_pixels_are_views_where_memory_allows(start: int) 
 @pytest.mark.parametrize("key", ["12p", "12Packed"])
 def test_a_packed_name_on_two_bytes_per_pixel_is_the_drivers_unpacked_form(key: str) -> None:
     data = (np.full((16, 20), 0xABC, "<u2") << 4).tobytes()
-    frame = sensors.unpack(data, FORMATS[key], 16, 20, step=40)
+    frame = unpack(data, FORMATS[key], 16, 20, step=40)
     assert (frame.mosaic == 0xABC0).all()
     assert frame.full_scale == 0xFFF0
 
@@ -264,14 +264,14 @@ def test_bytes_that_are_no_frame_are_refused(
     key: str, size: int, shape: Tuple[int, int], step: int, cause: str
 ) -> None:
     with pytest.raises(FrameError, match="got") as error:
-        sensors.unpack(bytes(size), FORMATS[key], *shape, step=step)
+        unpack(bytes(size), FORMATS[key], *shape, step=step)
     assert error.value.cause == cause
 
 
 def test_as_frame() -> None:
-    assert sensors.as_frame(np.zeros((16, 16), np.uint8)).full_scale == 255
-    assert sensors.as_frame(np.zeros((16, 16), np.uint16)).full_scale == 65535
-    assert sensors.as_frame(np.zeros((16, 16), np.uint16), 4095).full_scale == 4095
+    assert as_frame(np.zeros((16, 16), np.uint8)).full_scale == 255
+    assert as_frame(np.zeros((16, 16), np.uint16)).full_scale == 65535
+    assert as_frame(np.zeros((16, 16), np.uint16), 4095).full_scale == 4095
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_as_frame() -> None:
 )
 def test_arrays_that_are_no_frame_are_refused(raw: Any, cause: str) -> None:
     with pytest.raises(FrameError, match="got") as error:
-        sensors.as_frame(raw)
+        as_frame(raw)
     assert error.value.cause == cause
 
 
@@ -305,7 +305,7 @@ def test_a_scene_is_recorded_by_malus_law(sensor: Sensor, height: int, width: in
         * light[..., np.newaxis]
         * np.stack([np.ones(size), degree * np.cos(2 * angle), degree * np.sin(2 * angle)], -1)
     )
-    raw = sensors.expose(stokes, sensor, bit_depth)
+    raw = expose(stokes, sensor, bit_depth)
     top = 2**bit_depth - 1
     for row, column in [(0, 0), (1, 0), (0, 1), (1, 1), (height - 1, width - 1), (2, 3), (7, 2)]:
         at: Tuple[int, ...] = (row, column)
@@ -321,13 +321,13 @@ def test_a_scene_is_recorded_by_malus_law(sensor: Sensor, height: int, width: in
 
 def test_fully_polarized_light_is_blocked_by_the_crossed_polarizer() -> None:
     stokes = np.broadcast_to([0.8, -0.8, 0.0], (16, 16, 3))  # S1 = -S0: vibrates along 90 degrees.
-    assert sensors.expose(stokes, MONO)[:2, :2].tolist() == [[204, 102], [102, 0]]
+    assert expose(stokes, MONO)[:2, :2].tolist() == [[204, 102], [102, 0]]
 
 
 def test_noise_has_the_variance_of_photons_and_readout() -> None:
     full_well, read_noise, level = 10_000.0, 20.0, 0.25
     stokes = np.broadcast_to([2 * level, 0.0, 0.0], (200, 200, 3))
-    raw = sensors.expose(stokes, MONO, 16, full_well, read_noise, np.random.default_rng(1)) / 65535
+    raw = expose(stokes, MONO, 16, full_well, read_noise, np.random.default_rng(1)) / 65535
     variance = level / full_well + (read_noise / full_well) ** 2
     # 40,000 samples: the mean is known to sqrt(variance)/200, the variance to sqrt(2)/200; five sigma each.
     assert abs(raw.mean() - level) < 5 * np.sqrt(variance) / 200
@@ -346,7 +346,7 @@ def test_noise_has_the_variance_of_photons_and_readout() -> None:
 )
 def test_impossible_exposures_are_refused(arguments: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        sensors.expose(**{"stokes": np.zeros((16, 16, 3)), "sensor": MONO, **arguments})
+        expose(**{"stokes": np.zeros((16, 16, 3)), "sensor": MONO, **arguments})
 
 
 @given(tiles, sides, sides)
@@ -354,4 +354,4 @@ def test_sample_takes_each_pixel_from_its_angle_and_colour(sensor: Sensor, heigh
     values = np.array(ANGLES)[:, np.newaxis, np.newaxis] * np.ones((1, height, width), int)
     if sensor.is_color:
         values = values[..., np.newaxis] + 1000 * np.arange(3)
-    assert np.array_equal(sensors.sample(values, sensor), labels(sensor, (height, width)))
+    assert np.array_equal(sample(values, sensor), labels(sensor, (height, width)))

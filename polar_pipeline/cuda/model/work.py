@@ -57,7 +57,7 @@ class Work(NamedTuple):
     """One launch: mosaic in, products out.
 
     Attributes:
-        sensor: The mosaic as the frame shows it (`Sensor.seen`).
+        sensor: The mosaic as the frame shows it (`Sensor.as_read_out`).
         half: Whether one output pixel stands for a superpixel.
         co_sited: At half resolution, angles interpolated to the superpixel's centre.
         demosaic: Method on the polarizer mosaic: a key of `METHODS`.
@@ -110,7 +110,7 @@ def make_work(plan: Plan, options: Options, raw_format: str, full_scale: int, sh
         pair = PAIRS[options.ssim_mode != "consistency"]
         outputs.append((pair, "float16" if half_precision else "float32"))
     return Work(
-        options.sensor.seen(options.roi_offset, options.flip, shape),
+        options.sensor.as_read_out(options.roi_offset, options.flip, shape),
         options.resolution == "half",
         options.co_sited,
         options.interpolation,
