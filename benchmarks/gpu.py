@@ -18,6 +18,7 @@ import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
@@ -29,11 +30,22 @@ import numpy as np
 from polar_pipeline import Pipeline
 from polar_pipeline.cuda.compile import compile_kernel, resources
 from polar_pipeline.cuda.driver import Driver
-from polar_pipeline.cuda.model import ssim as similarity
+from polar_pipeline.cuda.model import ssim_search
 from polar_pipeline.cuda.model.device import from_properties, occupancy
-from polar_pipeline.cuda.model.schedule import Schedule, candidates, grid, output_bytes, schedule_defines, shared_bytes
+from polar_pipeline.cuda.model.geometry import grid, output_bytes, schedule_defines, shared_bytes
+from polar_pipeline.cuda.model.launch_model import launch_model
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.search import candidates
+from polar_pipeline.cuda.model.ssim_search import piece_count
+from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, make_ssim_work, ssim_defines
 from polar_pipeline.cuda.model.tuned import choose
-from polar_pipeline.cuda.model.work import FRAME, OUTPUTS, Work, defines, make_work
+from polar_pipeline.cuda.model.work import (
+    OUTPUTS,
+    POLARIZATION_ARGUMENT,
+    PolarizationWork,
+    make_work,
+    polarization_defines,
+)
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor.forward import expose
@@ -104,7 +116,7 @@ def options_of(case: Case) -> Options:
     return make_options(case.sensor, case.products, "uint8", **case.options)
 
 
-def work_of(case: Case, shape: Tuple[int, int] = SHAPE) -> Work:
+def work_of(case: Case, shape: Tuple[int, int] = SHAPE) -> PolarizationWork:
     """The case's launch on 8-bit frames."""
     options = options_of(case)
     return make_work(make_plan(options.products), options, "u8", 255, shape)
@@ -121,16 +133,16 @@ def frames(sensor: str, shape: Tuple[int, int] = SHAPE) -> np.ndarray:
 class Buffers:
     """Frames and outputs of a work on the GPU."""
 
-    def __init__(self, work: Work, raw: np.ndarray) -> None:
+    def __init__(self, work: PolarizationWork, raw: np.ndarray) -> None:
         self.raw = cupy.asarray(raw)
         self.counts = cupy.zeros((FRAMES, 2), cupy.uint32)
-        self.sizes = {name: output_bytes(work._replace(outputs=((name, dtype),))) for name, dtype in work.outputs}
+        self.sizes = {name: output_bytes(replace(work, outputs=((name, dtype),))) for name, dtype in work.outputs}
         self.out = {name: cupy.zeros((FRAMES, size), cupy.uint8) for name, size in self.sizes.items()}
         self._work = work
 
     def argument(self, first: int = 0) -> np.ndarray:
         """The kernel's argument, for the batch that begins at a frame."""
-        frame = np.zeros((), FRAME)
+        frame = np.zeros((), POLARIZATION_ARGUMENT)
         frame["raw"] = self.raw.data.ptr + first * self.raw[0].nbytes
         frame["counts"] = self.counts.data.ptr + 8 * first
         for name, array in self.out.items():
@@ -173,8 +185,8 @@ def medians(runs: Dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> Dict[st
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def _cubin(work: Work, schedule: Schedule, arch: str) -> bytes:
-    return compile_kernel(schedule.kernel, {**defines(work), **schedule_defines(work, schedule)}, arch)
+def _cubin(work: PolarizationWork, schedule: Schedule, arch: str) -> bytes:
+    return compile_kernel(schedule.kernel, {**polarization_defines(work), **schedule_defines(work, schedule)}, arch)
 
 
 @lru_cache(maxsize=1)
@@ -185,7 +197,7 @@ def _driver() -> Driver:
 class Kernel:
     """A compiled schedule."""
 
-    def __init__(self, work: Work, schedule: Schedule, arch: str) -> None:
+    def __init__(self, work: PolarizationWork, schedule: Schedule, arch: str) -> None:
         cubin = _cubin(work, schedule, arch)
         self.usage = resources(cubin)
         self.shared = shared_bytes(work, schedule)
@@ -203,23 +215,23 @@ class Second:
     def __init__(self, case: Case, buffers: Buffers, bench: Bench) -> None:
         options = options_of(case)
         plan = make_plan(options.products)
-        task = similarity.similarity_of(work_of(case), plan, options)
-        self.schedule = choose(task, bench.device)
-        flags = {**similarity.defines(task), **similarity.schedule_defines(self.schedule)}
-        self._shared = similarity.shared_bytes(self.schedule)
+        task = make_ssim_work(work_of(case), plan, options)
+        self.schedule = choose(launch_model(task, bench.device))
+        flags = {**ssim_defines(task), **ssim_search.schedule_defines(self.schedule)}
+        self._shared = ssim_search.shared_bytes(self.schedule)
         self._kernel = _driver().load(compile_kernel("ssim", flags, bench.arch), "ssim", self._shared)
-        self._grid = similarity.grid(task, self.schedule)
+        self._grid = ssim_search.grid(task, self.schedule)
         self._buffers, self._plane = buffers, buffers.sizes["sums"] // 2
         self._arrays = {
             "map": cupy.empty((FRAMES, *task.map_size), task.map_dtype),
-            "pieces": cupy.empty((FRAMES, similarity.pieces(task, self.schedule)), np.float32),
+            "pieces": cupy.empty((FRAMES, piece_count(task, self.schedule)), np.float32),
             "done": cupy.zeros(FRAMES, np.uint32),
             "blocks": cupy.empty((FRAMES, *task.block_size), np.float32),
             "mean": cupy.empty(FRAMES, np.float32),
         }
 
     def __call__(self, frame: int) -> None:
-        task = np.zeros((), similarity.COMPARISON)
+        task = np.zeros((), SSIM_ARGUMENT)
         task["first"] = self._buffers.out["sums"].data.ptr + frame * self._buffers.sizes["sums"]
         task["second"] = task["first"] + self._plane
         for name, array in self._arrays.items():
@@ -251,7 +263,7 @@ class Bench:
     def batch(self, case: Case) -> Dict[str, Any]:
         """64 frames a launch, with the chosen schedule."""
         work = work_of(case)
-        return self.measure(work, choose(work, self.device), Buffers(work, frames(case.sensor)))
+        return self.measure(work, choose(launch_model(work, self.device)), Buffers(work, frames(case.sensor)))
 
     def every_schedule(self, case: Case) -> List[Dict[str, Any]]:
         """Likewise with every schedule that the solver lists, fastest first."""
@@ -262,7 +274,9 @@ class Bench:
         rows = [self.measure(work, schedule, buffers, 9) for schedule in able]
         return sorted(rows, key=lambda row: float(row["us_per_frame"]))
 
-    def measure(self, work: Work, schedule: Schedule, buffers: Buffers, rounds: int = ROUNDS) -> Dict[str, Any]:
+    def measure(
+        self, work: PolarizationWork, schedule: Schedule, buffers: Buffers, rounds: int = ROUNDS
+    ) -> Dict[str, Any]:
         """64 frames a launch against the copy."""
         kernel = Kernel(work, schedule, self.arch)
         argument = buffers.argument()
@@ -270,7 +284,7 @@ class Bench:
         moved = FRAMES * (work.width * work.height + output_bytes(work))
         copied = 2 * self._from.nbytes / found["copy"]
         return {
-            "schedule": schedule._asdict(),
+            "schedule": asdict(schedule),
             "us_per_frame": round(1000 * found["kernel"] / FRAMES, 3),
             "gb_per_s": round(moved / found["kernel"] / 1e6, 1),
             "copy_gb_per_s": round(copied / 1e6, 1),
@@ -284,7 +298,7 @@ class Bench:
     def single(self, case: Case) -> Dict[str, Any]:
         """One frame: 64 launches chained in a graph, and one alone between events."""
         work = work_of(case)
-        kernel = Kernel(work, choose(work, self.device), self.arch)
+        kernel = Kernel(work, choose(launch_model(work, self.device)), self.arch)
         buffers = Buffers(work, frames(case.sensor))
         arguments = [buffers.argument(k) for k in range(FRAMES)]
         stream = cupy.cuda.Stream(non_blocking=True)
@@ -302,7 +316,7 @@ class Bench:
     def with_ssim(self, case: Case) -> Dict[str, Any]:
         """One frame to all of a case's products, SSIM among them, in two launches: 64 frames chained in a graph."""
         work, raw = work_of(case), frames(case.sensor)
-        schedule, buffers = choose(work, self.device), Buffers(work, raw)
+        schedule, buffers = choose(launch_model(work, self.device)), Buffers(work, raw)
         first, second = Kernel(work, schedule, self.arch), Second(case, buffers, self)
         arguments = [buffers.argument(k) for k in range(FRAMES)]
         stream = cupy.cuda.Stream(non_blocking=True)
@@ -319,7 +333,7 @@ class Bench:
         return {
             "text": case.text,
             "goal": case.goal,
-            "schedules": [schedule._asdict(), second.schedule._asdict()],
+            "schedules": [asdict(schedule), asdict(second.schedule)],
             "us_in_graph_of_64": round(1000 * found["graph"] / FRAMES, 3),
             "ssim_off_cpu": float(np.abs(np.subtract(got, wanted)).max()),
         }
@@ -327,7 +341,7 @@ class Bench:
     def error(self, case: Case) -> Dict[str, int]:
         """Largest difference to the CPU backend on the first frame, in levels; AoLP around the circle."""
         work, raw = work_of(case), frames(case.sensor)
-        kernel, buffers = Kernel(work, choose(work, self.device), self.arch), Buffers(work, raw)
+        kernel, buffers = Kernel(work, choose(launch_model(work, self.device)), self.arch), Buffers(work, raw)
         kernel(buffers.argument(), 1)
         with closing(Pipeline(case.sensor, case.products, "cpu", dtype="uint8", **case.options)) as pipeline:
             expected = pipeline(raw[0])
@@ -362,7 +376,7 @@ class Bench:
                 debayer(planes[angle, frame].data.ptr, out[angle, frame].data.ptr, width, height)
 
         work = work_of(CASES["color_angles"])
-        kernel, buffers = Kernel(work, choose(work, self.device), self.arch), Buffers(work, raw)
+        kernel, buffers = Kernel(work, choose(launch_model(work, self.device)), self.arch), Buffers(work, raw)
         argument = buffers.argument()
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from polar_pipeline.cuda.compile import compile_kernel
-from polar_pipeline.cuda.model import ssim
+from polar_pipeline.cuda.model import ssim_search
 from polar_pipeline.cuda.model.device import Slots
-from polar_pipeline.cuda.model.schedule import Schedule, schedule_defines
-from polar_pipeline.cuda.model.ssim import Similarity
-from polar_pipeline.cuda.model.work import defines, make_work
+from polar_pipeline.cuda.model.geometry import schedule_defines
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.ssim_work import SsimWork, ssim_defines
+from polar_pipeline.cuda.model.work import make_work, polarization_defines
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan
 from polar_pipeline.sensor.frames import FULL_FRAME
@@ -218,7 +219,7 @@ def table() -> Dict[Tuple[str, str, str], Counter]:
                 options = make_options(**{"products": _POLAR, "dtype": "uint8", "precision": precision, **arguments})
                 full_scale = 255 if raw_format == "u8" else 4095
                 work = make_work(make_plan(options.products), options, raw_format, full_scale, FULL_FRAME)
-                flags = {**defines(work), **schedule_defines(work, sample.schedule)}
+                flags = {**polarization_defines(work), **schedule_defines(work, sample.schedule)}
                 counted = count(sample.schedule.kernel, flags, arch, raw_format)
                 if sample.stages:
                     for stage, name in sample.stages.items():
@@ -228,13 +229,13 @@ def table() -> Dict[Tuple[str, str, str], Counter]:
         for window, source in SECOND:
             if window == "tensor" and arch == "sm_72":
                 continue
-            work = Similarity(1024, 1224, 1, 11, 1.5, source, "float32")
+            work = SsimWork(1024, 1224, 1, 11, 1.5, source, "float32")
             schedule = (
                 Schedule("ssim", "tensor", 128, 16, rows=64)
                 if window == "tensor"
                 else Schedule("ssim", "registers", 320, 308, rows=64)
             )
-            flags = {**ssim.defines(work), **ssim.schedule_defines(schedule)}
+            flags = {**ssim_defines(work), **ssim_search.schedule_defines(schedule)}
             precision = "fp16" if source == "float16" else "fp32"
             found[arch, "fp16", f"ssim {window} {source}"] = whole(count("ssim", flags, arch))
     return found

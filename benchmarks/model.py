@@ -14,19 +14,28 @@ import argparse
 import json
 import math
 import statistics
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
 import common
 import numpy as np
 
-from polar_pipeline.cuda.model import schedule as polarization
-from polar_pipeline.cuda.model import ssim
+from polar_pipeline.cuda.model import geometry, ssim_search
 from polar_pipeline.cuda.model.device import DEVICES, Device
+from polar_pipeline.cuda.model.launch_model import KernelWork, launch_model
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.ssim import Similarity
-from polar_pipeline.cuda.model.tuned import AnyWork, choose, work_key
-from polar_pipeline.cuda.model.work import CAMERA_FORMATS, FRAME, OUTPUTS, Work, defines, make_work
+from polar_pipeline.cuda.model.ssim_search import piece_count
+from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, ssim_defines
+from polar_pipeline.cuda.model.tuned import choose
+from polar_pipeline.cuda.model.work import (
+    CAMERA_FORMATS,
+    OUTPUTS,
+    POLARIZATION_ARGUMENT,
+    PolarizationWork,
+    make_work,
+    polarization_defines,
+)
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan
 from polar_pipeline.products import PRODUCTS
@@ -54,7 +63,7 @@ class Configuration(NamedTuple):
     """
 
     name: str
-    work: AnyWork
+    work: KernelWork
     schedules: Tuple[Schedule, ...] = ()
     frames: int = FRAMES
 
@@ -87,7 +96,7 @@ def second(
     frames: int = FRAMES,
 ) -> Configuration:
     """A second launch."""
-    return Configuration(name, Similarity(*shape, stride, window, 1.5, source, map_dtype), schedules, frames)
+    return Configuration(name, SsimWork(*shape, stride, window, 1.5, source, map_dtype), schedules, frames)
 
 
 def _tiles(*sizes: Tuple[int, int, int, int]) -> Tuple[Schedule, ...]:
@@ -208,11 +217,9 @@ HELD_OUT = (
 LISTS = {"fitted": FITTED, "held out": HELD_OUT}
 
 
-def predicted_us(work: AnyWork, schedule: Schedule, device: Device, frames: int) -> float:
+def predicted_us(work: KernelWork, schedule: Schedule, device: Device, frames: int) -> float:
     """Microseconds a frame, without what a launch takes by itself where it has many frames."""
-    solver: Any = ssim if isinstance(work, Similarity) else polarization
-    found = solver.predict(work, schedule, device, frames)
-    return float(found.us / frames)
+    return launch_model(work, device).predict(schedule, frames).us / frames
 
 
 # ----------------------------------------------------------------------------------------------------------- measuring
@@ -221,28 +228,28 @@ def predicted_us(work: AnyWork, schedule: Schedule, device: Device, frames: int)
 class Launch:
     """A compiled schedule with frames and outputs on the GPU."""
 
-    def __init__(self, work: AnyWork, schedule: Schedule, frames: int, arch: str) -> None:
+    def __init__(self, work: KernelWork, schedule: Schedule, frames: int, arch: str) -> None:
         import cupy
         import gpu
 
         self._arrays: Dict[str, Any] = {}
         rng = np.random.default_rng(1)
-        if isinstance(work, Similarity):
-            flags = {**ssim.defines(work), **ssim.schedule_defines(schedule)}
-            self.shared, self.grid = ssim.shared_bytes(schedule), ssim.grid(work, schedule, frames)
+        if isinstance(work, SsimWork):
+            flags = {**ssim_defines(work), **ssim_search.schedule_defines(schedule)}
+            self.shared, self.grid = ssim_search.shared_bytes(schedule), ssim_search.grid(work, schedule, frames)
             if work.source == MOSAIC:
                 one = rng.integers(13, 204, (2 * work.height, 2 * work.width), np.uint8)
             else:
                 base = rng.random((work.height, work.width)) * 0.8
                 one = np.stack([base, base + 0.02 * rng.random(base.shape)]).astype(work.source)
             images = self._keep("images", cupy.stack([cupy.asarray(np.roll(one, 8 * k, -1)) for k in range(frames)]))
-            argument = np.zeros((), ssim.COMPARISON)
+            argument = np.zeros((), SSIM_ARGUMENT)
             argument["first"] = images.data.ptr
             argument["second"] = images.data.ptr + (0 if work.source == MOSAIC else images[0, 0].nbytes)
             argument["first_stride"] = argument["second_stride"] = images[0].nbytes
             sizes = {
                 "map": (work.map_size, work.map_dtype or "uint8"),
-                "pieces": ((ssim.pieces(work, schedule),), "float32"),
+                "pieces": ((piece_count(work, schedule),), "float32"),
                 "done": ((), "uint32"),
                 "blocks": (work.block_size, "float32"),
                 "mean": ((), "float32"),
@@ -250,15 +257,15 @@ class Launch:
             for name, (shape, dtype) in sizes.items():
                 argument[name] = self._keep(name, cupy.zeros((frames, *shape), dtype)).data.ptr
         else:
-            flags = {**defines(work), **polarization.schedule_defines(work, schedule)}
-            self.shared = polarization.shared_bytes(work, schedule)
-            self.grid = polarization.grid(work, schedule, frames)
+            flags = {**polarization_defines(work), **geometry.schedule_defines(work, schedule)}
+            self.shared = geometry.shared_bytes(work, schedule)
+            self.grid = geometry.grid(work, schedule, frames)
             raw = self._keep("raw", _frames(work, frames))
-            argument = np.zeros((), FRAME)
+            argument = np.zeros((), POLARIZATION_ARGUMENT)
             argument["raw"] = raw.data.ptr
             argument["counts"] = self._keep("counts", cupy.zeros((frames, 2), cupy.uint32)).data.ptr
             for name, dtype in work.outputs:
-                size = polarization.output_bytes(work._replace(outputs=((name, dtype),)))
+                size = geometry.output_bytes(replace(work, outputs=((name, dtype),)))
                 argument["out"][OUTPUTS.index(name)] = self._keep(name, cupy.zeros(frames * size, cupy.uint8)).data.ptr
             argument["raw_stride"] = raw[0].nbytes
             argument["step"] = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
@@ -278,7 +285,7 @@ class Launch:
         self._driver.launch(self._kernel, self.grid, self._threads, self.shared, stream, self._argument)
 
 
-def _frames(work: Work, frames: int) -> Any:
+def _frames(work: PolarizationWork, frames: int) -> Any:
     """(frames, bytes) on the GPU: a scene, moved by whole tiles from frame to frame."""
     import cupy
     import gpu
@@ -349,15 +356,15 @@ def rows(names: List[str], device: Device, arch: str) -> Iterator[Dict[str, Any]
         for configuration in configurations:
             if names and configuration.name not in names:
                 continue
-            for schedule in configuration.schedules or (choose(configuration.work, device),):
+            for schedule in configuration.schedules or (choose(launch_model(configuration.work, device)),):
                 us = measure(configuration, schedule, arch)
                 row = {
                     "list": group,
                     "name": configuration.name,
-                    "work": work_key(configuration.work),
+                    "work": launch_model(configuration.work, device).key,
                     "size": [configuration.work.width, configuration.work.height],
                     "frames": configuration.frames,
-                    "schedule": schedule._asdict(),
+                    "schedule": asdict(schedule),
                     "measured_us": round(us, 3),
                 }
                 print(group, configuration.name, round(us, 2), flush=True)

@@ -15,6 +15,7 @@ import json
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -30,8 +31,10 @@ from polar_pipeline._util.share import share_path
 from polar_pipeline.coefficients import SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW, ssim_literals
 from polar_pipeline.cuda.compile import OPTIONS, Resources, compile_kernel, find_library, resources
 from polar_pipeline.cuda.driver import Driver
-from polar_pipeline.cuda.model import ssim as similarity
+from polar_pipeline.cuda.model import ssim_cost, ssim_search
 from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.ssim_search import piece_count
+from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, ssim_defines
 from polar_pipeline.reference import ssim_map
 
 FRAMES = gpu.FRAMES
@@ -119,12 +122,12 @@ def capture(one: Callable[[int], Any]) -> Callable[[], Any]:
 
 # ---------------------------------------------------------------------------------------------------------- the product
 
-WORK = similarity.Similarity(HEIGHT, WIDTH, 1, SSIM_WINDOW, SSIM_SIGMA, "float16", "float32")
+WORK = SsimWork(HEIGHT, WIDTH, 1, SSIM_WINDOW, SSIM_SIGMA, "float16", "float32")
 
 
 def product_cubin(schedule: Schedule) -> bytes:
     """The kernel by a schedule."""
-    definitions = {**similarity.defines(WORK), **similarity.schedule_defines(schedule)}
+    definitions = {**ssim_defines(WORK), **ssim_search.schedule_defines(schedule)}
     return compile_kernel("ssim", definitions, driver().device.arch)
 
 
@@ -134,24 +137,24 @@ class Product:
     def __init__(self, images: Images, out: Any, schedule: Schedule) -> None:
         self._images, self._out, self.schedule = images, out, schedule
         cubin = product_cubin(schedule)
-        self._shared = similarity.shared_bytes(schedule)
+        self._shared = ssim_search.shared_bytes(schedule)
         self._kernel = driver().load(cubin, "ssim", self._shared)
-        self.facts = {**_usage(resources(cubin), self._shared), "schedule": schedule._asdict()}
+        self.facts = {**_usage(resources(cubin), self._shared), "schedule": asdict(schedule)}
         blocks = WORK.block_size
         self._scratch = {
-            "pieces": cupy.empty((FRAMES, similarity.pieces(WORK, schedule)), np.float32),
+            "pieces": cupy.empty((FRAMES, piece_count(WORK, schedule)), np.float32),
             "done": cupy.zeros(FRAMES, np.uint32),
             "blocks": cupy.empty((FRAMES, *blocks), np.float32),
             "mean": cupy.empty(FRAMES, np.float32),
         }
 
     def __call__(self, first: int = 0, count: int = FRAMES) -> None:
-        task = np.zeros((), similarity.COMPARISON)
+        task = np.zeros((), SSIM_ARGUMENT)
         arrays = {"first": self._images.gpu_x, "second": self._images.gpu_y, "map": self._out, **self._scratch}
         for name, array in arrays.items():
             task[name] = array.data.ptr + first * array[0].nbytes
         task["first_stride"] = task["second_stride"] = self._images.gpu_x[0].nbytes
-        grid, stream = similarity.grid(WORK, self.schedule, count), cupy.cuda.get_current_stream().ptr
+        grid, stream = ssim_search.grid(WORK, self.schedule, count), cupy.cuda.get_current_stream().ptr
         driver().launch(self._kernel, grid, self.schedule.threads, self._shared, stream, task)
 
     def map_of(self, frame: int) -> np.ndarray:
@@ -173,7 +176,7 @@ def product(images: Images, out: Any) -> Dict[str, Contender]:
     """On CUDA cores and on tensor cores, by the schedules that are fastest here and by those predicted to be."""
     found = {}
     for name, window in (("CUDA cores", "registers"), ("tensor cores", "tensor")):
-        able = [each for each in similarity.candidates(WORK, driver().device) if each.window == window]
+        able = [each for each in ssim_search.candidates(WORK, driver().device) if each.window == window]
         with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
             list(pool.map(product_cubin, able))
         every = [Product(images, out, schedule) for schedule in able]
@@ -184,7 +187,7 @@ def product(images: Images, out: Any) -> Dict[str, Contender]:
             (f"{name}, as predicted", _predictions(able, FRAMES), _predictions(able, 1)),
         ):
             run, run_one = every[many.index(min(many))], every[one.index(min(one))]
-            facts = {**run.facts, "schedule_of_one": run_one.schedule._asdict()}
+            facts = {**run.facts, "schedule_of_one": asdict(run_one.schedule)}
             found[row] = Contender(run, partial(run_one, count=1), run.map_of, recorded=True, facts=facts)
     return found
 
@@ -194,7 +197,7 @@ def _times(runs: Sequence[Callable[[], Any]]) -> List[float]:
 
 
 def _predictions(schedules: Sequence[Schedule], frames: int) -> List[float]:
-    return [similarity.predict(WORK, schedule, driver().device, frames).us for schedule in schedules]
+    return [ssim_cost.predict(WORK, schedule, driver().device, frames).us for schedule in schedules]
 
 
 # ------------------------------------------------------------------------------------------------------------ the study

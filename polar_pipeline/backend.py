@@ -1,14 +1,16 @@
-"""What every backend gives back, and the arrays it comes in."""
+"""What every backend offers and returns, and the arrays that its results come in."""
 
 from __future__ import annotations
 
 import sys
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from dataclasses import dataclass
+from typing import Callable, Dict, List, Optional, Protocol, Tuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from polar_pipeline.coefficients import SSIM_BLOCK
+from polar_pipeline.sensor.frames import Frame
 
 #: Arrays kept per shape and type: some products share both, and a consumer may hold a few frames.
 _KEPT = 16
@@ -21,12 +23,13 @@ _ALIGNMENT = 64
 _BLOCKS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
 
 
-class Output(NamedTuple):
-    """What a backend gives back.
+@dataclass(frozen=True)
+class Output:
+    """The results of one frame.
 
     Attributes:
         products: Arrays by product.
-        timings: Seconds per stage.
+        timings: Seconds per stage, in order: `polarization` and `ssim`; on a GPU also `upload` and `download`.
         invalid: Pixels that are (saturated, dark).
         blocks: (ceil(h / SSIM_BLOCK), ceil(w / SSIM_BLOCK)) float32, mean of the similarity map over blocks, those at
             the right and at the bottom partial; NaN with nothing to compare with; None where SSIM is not computed.
@@ -36,6 +39,62 @@ class Output(NamedTuple):
     timings: Dict[str, float]
     invalid: Tuple[int, int]
     blocks: Optional[np.ndarray] = None
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A frame that a backend has accepted.
+
+    Attributes:
+        finish: Waits for the frame, or computes it, and returns its results; see `Backend.result` for its errors.
+    """
+
+    finish: Callable[[], Output]
+
+
+class Backend(Protocol):
+    """What computes the products of frames: `CpuBackend` or `CudaBackend`."""
+
+    #: Frames that can be in flight: submitted, their result not yet taken.
+    depth: int
+
+    @property
+    def device(self) -> str:
+        """What it runs on, as text."""
+
+    def is_ready(self, frame: Frame) -> bool:
+        """Whether a frame like this one needs no preparation."""
+
+    def prepare(self, frame: Frame) -> None:
+        """Get ready for frames like this one: on a GPU, compile and load their kernels and allocate their memory.
+
+        Raises:
+            RuntimeError: A kernel does not compile, or the device is too small or was lost.
+        """
+
+    def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
+        """Accept a frame, without waiting for its results.
+
+        Args:
+            frame: The mosaic.
+            reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
+
+        Raises:
+            RuntimeError: As `prepare`; or `depth` frames are in flight.
+        """
+
+    def result(self, ticket: Ticket) -> Output:
+        """Wait for a frame's results; frames come back in the order in which they were submitted.
+
+        Raises:
+            RuntimeError: The device was lost, the result was taken before, or the backend is closed.
+        """
+
+    def reset(self) -> None:
+        """Forget the previous frame (SSIM mode `temporal`)."""
+
+    def close(self) -> None:
+        """Release everything but the results that are still in use; safe to call twice."""
 
 
 def block_pixels(height: int, width: int) -> np.ndarray:

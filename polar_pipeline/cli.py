@@ -31,11 +31,10 @@ from polar_pipeline.cuda.model.schedule import ScheduleError
 from polar_pipeline.cuda.model.work import RAW_FORMATS
 from polar_pipeline.cuda.tools.report import plan_json, plan_report, plan_text
 from polar_pipeline.cuda.tools.tune import tune
-from polar_pipeline.cuda.tools.usage import get_device, usages
+from polar_pipeline.cuda.tools.usage import device_of_arch, usages
 from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.plan import LimitError
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS, get_products
 from polar_pipeline.quality.layout import check_layout, offsets_of_polarizer
 from polar_pipeline.replay.compare import Comparison, Golden, Row, format_rows, open_golden
@@ -750,7 +749,7 @@ def _plan(values: argparse.Namespace) -> int:
     options, raw = _frame_options(values)
     try:
         report = plan_report(options, DEVICES[values.device], raw, values.size)
-    except (LimitError, ScheduleError) as err:
+    except ScheduleError as err:
         raise FailureError(str(err)) from err
     print(plan_json(report) if values.json else plan_text(report))
     return 0
@@ -769,12 +768,12 @@ def _tune(values: argparse.Namespace) -> int:
 
 def _kernels(values: argparse.Namespace) -> int:
     try:
-        device = get_device(values.arch)
+        device = device_of_arch(values.arch)
     except ValueError as err:
         raise UsageError(str(err)) from err
     rows = usages(device)
     if values.json:
-        print(json.dumps([row._asdict() for row in rows], indent=2))
+        print(json.dumps([vars(row) for row in rows], indent=2))
         return 0
     print("registers  shared [B]  spills [B]  occupancy  kernel")
     for row in rows:

@@ -1,14 +1,15 @@
-"""From products wanted to operators to launches; knows no backend.
+"""The operator graph: from the products asked for to the operators that compute them, and the stages they form.
 
-The graph is small and known. Four passes: `expand` turns every product into the chain of basic operators behind it;
-`simplify` keeps each value once and nothing that no product needs; `aggregate` finds what can share a launch;
-`partition` cuts that to what a device allows. A backend has one stage per operator, under the same name.
+`expand` turns every product into the chain of operators behind it; `simplify` keeps each value once and drops what no
+product needs; `aggregate` groups operators that one pass over the frame can compute. The CPU backend runs these stages;
+for a GPU, `cuda/model/partition.py` makes one launch of each. No backend is known here.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Tuple
+from typing import Dict, Iterable, List, Tuple
 
 from polar_pipeline.products import get_products
 from polar_pipeline.sensor.mosaic import ANGLES
@@ -17,7 +18,8 @@ from polar_pipeline.sensor.mosaic import ANGLES
 MOSAIC = "mosaic"
 
 
-class Operator(NamedTuple):
+@dataclass(frozen=True)
+class Operator:
     """A basic operator.
 
     Attributes:
@@ -50,53 +52,32 @@ OPERATORS: Dict[str, Operator] = {
     "ssim_map": Operator(("ssim_pair",), "structural similarity", window=True),
     "ssim": Operator(("ssim_map",), "mean similarity, one sum per block"),
 }
-#: Counted in every frame, whatever is asked for.
+#: Counted in every frame, whatever the products.
 _ALWAYS = ("saturated",)
-#: Why a launch computes again what a former one computed.
-_ANEW = "it starts from the mosaic again: computing what it needs anew takes less than storing and reading it"
-#: Name of a launch by how many launches come before it.
-_STAGES = ("polarization", "ssim")
+#: Why a later stage computes again what the first one computed.
+_RECOMPUTES = "it starts from the mosaic again: recomputing what it needs takes less time than storing and reading it"
+#: The stages, in order: a backend reports its time under these names.
+STAGES = ("polarization", "ssim")
 
 
-class LimitError(ValueError):
-    """A launch that needs more than the device has; the text gives need and limit."""
-
-
-class Limits(NamedTuple):
-    """What one launch may use on a device.
-
-    Attributes:
-        outputs: Arrays that it can store.
-        shared_bytes: Shared memory of a block.
-        windows: Operator -> bytes of shared memory that its smallest window takes; others take none.
-        recomputes: Whether later launches start from the mosaic again; then nothing is stored for them.
-    """
-
-    outputs: int = len(OPERATORS)
-    shared_bytes: int = 0
-    windows: Mapping[str, int] = {}
-    recomputes: bool = False
-
-
-NO_LIMITS = Limits()
-
-
-class Group(NamedTuple):
-    """Operators that can share a launch, and why."""
+@dataclass(frozen=True)
+class Group:
+    """Operators that can share a pass over the frame, and why."""
 
     operators: Tuple[str, ...]
     reason: str
 
 
-class Launch(NamedTuple):
+@dataclass(frozen=True)
+class Stage:
     """One pass over the frame.
 
     Attributes:
-        name: The stage it is timed as.
+        name: One of `STAGES`.
         operators: What it computes, needs first.
         reads: Values that it takes from memory.
-        writes: Values that it stores: products, and what later launches read.
-        reason: Why these operators stand together.
+        writes: Values that it stores: products, and what later stages read.
+        reason: Why these operators are computed together.
     """
 
     name: str
@@ -106,26 +87,31 @@ class Launch(NamedTuple):
     reason: str
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True)
+class Plan:
     """What to compute, in order.
 
     Attributes:
         products: Product names, in the table's order.
-        launches: The passes over the frame, in order.
+        stages: The passes over the frame, in order.
     """
 
     products: Tuple[str, ...]
-    launches: Tuple[Launch, ...]
+    stages: Tuple[Stage, ...]
 
     @property
     def pixel(self) -> Tuple[str, ...]:
-        """Operators that start from the mosaic, without a window over computed values."""
-        return _levels(self.products)[0].operators
+        """Operators of the first stage: they start from the mosaic, without a window over computed values."""
+        return self.stages[0].operators
 
     @property
     def window(self) -> Tuple[str, ...]:
-        """Operators over windows of the former ones' results, and what follows."""
-        return tuple(name for group in _levels(self.products)[1:] for name in group.operators)
+        """Operators of the later stages: windows over the first one's results, and what follows."""
+        return tuple(name for stage in self.stages[1:] for name in stage.operators)
+
+    def from_mosaic(self) -> Plan:
+        """The same products with later stages that start from the mosaic again, so that nothing is stored for them."""
+        return Plan(self.products, _make_stages(self.products, recompute=True))
 
 
 def expand(products: Iterable[str]) -> Tuple[str, ...]:
@@ -151,16 +137,16 @@ def shared_values(products: Iterable[str]) -> Dict[str, Tuple[str, ...]]:
 
 
 def aggregate(operators: Iterable[str]) -> Tuple[Group, ...]:
-    """Operators by the launch that they can be part of, in order.
+    """Operators by the stage that they can be part of, in order.
 
-    A window over the mosaic can be computed again wherever blocks overlap. One over computed values cannot be without
-    computing those again too, so it waits until a launch has stored them.
+    A window over the mosaic can be recomputed wherever blocks overlap. A window over computed values would need those
+    values recomputed too, so it waits until an earlier stage has stored them.
     """
     level: Dict[str, int] = {MOSAIC: 0}
     groups: List[List[str]] = []
     for name in operators:
-        needs, _, window = OPERATORS[name]
-        level[name] = max(level[need] + (window and need != MOSAIC) for need in needs)
+        operator = OPERATORS[name]
+        level[name] = max(level[need] + (operator.window and need != MOSAIC) for need in operator.needs)
         if level[name] == len(groups):
             groups.append([])
         groups[level[name]].append(name)
@@ -168,7 +154,7 @@ def aggregate(operators: Iterable[str]) -> Tuple[Group, ...]:
 
 
 def _reason(operators: List[str]) -> str:
-    """Why these operators stand in one launch, and not in the one before."""
+    """Why these operators are in one stage, and not in the one before."""
     first = OPERATORS[operators[0]]
     followers = "what follows looks at the same pixel only, so that it stays on chip"
     if MOSAIC in first.needs:
@@ -176,56 +162,40 @@ def _reason(operators: List[str]) -> str:
     return f"{operators[0]} looks at neighbours in {', '.join(first.needs)}, which other blocks store; {followers}"
 
 
-def partition(groups: Tuple[Group, ...], products: Tuple[str, ...], limits: Limits) -> Tuple[Launch, ...]:
-    """Groups cut into launches within the limits; each computes anew what its outputs share with another's.
+def _make_stages(products: Tuple[str, ...], recompute: bool) -> Tuple[Stage, ...]:
+    """The stages of a set of products.
 
-    With `limits.recomputes` that goes for what a launch would read of a former one, too.
-
-    Raises:
-        LimitError: A launch's windows do not fit the shared memory.
+    Args:
+        products: Their names, in the table's order.
+        recompute: Whether later stages start from the mosaic again rather than read what the first one stored.
     """
+    groups = aggregate(simplify(expand((*products, *_ALWAYS))))
     every = {name for group in groups for name in group.operators}
-    launches = []
-    for index, (operators, reason) in enumerate(groups):
-        outside = {need for name in every - set(operators) for need in OPERATORS[name].needs}
-        stored = [name for name in operators if name in products or (name in outside and not limits.recomputes)]
-        anew = bool(index) and limits.recomputes
-        size = limits.outputs
-        for part in range(0, max(1, len(stored)), size):
-            writes = tuple(stored[part : part + size])
-            needed = expand((*writes, *(() if index else _ALWAYS)))
-            live = simplify(name for name in needed if anew or name in operators)
-            reads = {need for name in live for need in OPERATORS[name].needs} - set(live)
-            name = _STAGES[index] + (f"_{part // size + 1}" if len(stored) > size else "")
-            _check_windows(name, live, limits)
-            ordered = tuple(n for n in (MOSAIC, *OPERATORS) if n in reads)
-            launches.append(Launch(name, live, ordered, writes, _ANEW if anew else reason))
-    return tuple(launches)
+    stages = []
+    for index, group in enumerate(groups):
+        read_later = {need for name in every - set(group.operators) for need in OPERATORS[name].needs}
+        writes = tuple(name for name in group.operators if name in products or (name in read_later and not recompute))
+        recomputes = bool(index) and recompute
+        needed = expand((*writes, *(() if index else _ALWAYS)))
+        live = simplify(name for name in needed if recomputes or name in group.operators)
+        inputs = {need for name in live for need in OPERATORS[name].needs} - set(live)
+        reads = tuple(name for name in (MOSAIC, *OPERATORS) if name in inputs)
+        stages.append(Stage(STAGES[index], live, reads, writes, _RECOMPUTES if recomputes else group.reason))
+    return tuple(stages)
 
 
-def _check_windows(launch: str, operators: Iterable[str], limits: Limits) -> None:
-    windows = {name: limits.windows[name] for name in operators if name in limits.windows}
-    if sum(windows.values()) > limits.shared_bytes:
-        needs = " + ".join(f"{size} bytes for {name}" for name, size in windows.items())
-        raise LimitError(f"launch {launch} needs {needs} of shared memory, the device has {limits.shared_bytes}")
+@lru_cache(maxsize=64)
+def _plan(products: Tuple[str, ...]) -> Plan:
+    return Plan(products, _make_stages(products, recompute=False))
 
 
-def make_plan(products: Iterable[str], limits: Limits = NO_LIMITS) -> Plan:
+def make_plan(products: Iterable[str]) -> Plan:
     """The plan for a set of products.
 
     Args:
         products: Their names.
-        limits: What a launch may use; by default nothing is in the way.
 
     Raises:
         ValueError: A product does not exist, or none is asked for.
-        LimitError: The device is too small for it.
     """
-    names = get_products(products)
-    return Plan(names, partition(_levels(names), names, limits))
-
-
-@lru_cache(maxsize=64)  # backends ask with every frame
-def _levels(products: Tuple[str, ...]) -> Tuple[Group, ...]:
-    """The operators of products by launch, as if nothing were in the way."""
-    return aggregate(simplify(expand((*products, *_ALWAYS))))
+    return _plan(get_products(products))

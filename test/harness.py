@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections import defaultdict
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -20,10 +21,10 @@ from support import ROOT
 
 from polar_pipeline.cuda.compile import compile_kernel, find_library
 from polar_pipeline.cuda.driver import Driver
-from polar_pipeline.cuda.model import schedule
+from polar_pipeline.cuda.model import geometry
 from polar_pipeline.cuda.model.device import Device, get_device
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.work import FRAME, OUTPUTS, Work, defines
+from polar_pipeline.cuda.model.work import OUTPUTS, POLARIZATION_ARGUMENT, PolarizationWork, polarization_defines
 from polar_pipeline.products import PRODUCTS
 
 HOST = Path(__file__).resolve().parent / "host"
@@ -57,7 +58,7 @@ _CHECKED = (
 VARIANTS = ((False, 0xFF), (True, 0x35))
 
 
-#: From the buffers' addresses to a kernel's argument, of type `FRAME`.
+#: From the buffers' addresses to a kernel's argument, of type `POLARIZATION_ARGUMENT`.
 MakeFrame = Callable[[Mapping[str, int]], np.ndarray]
 
 
@@ -280,9 +281,9 @@ class Program(NamedTuple):
 Launch = Callable[[Program, MakeFrame, Grid, Mapping[str, np.ndarray], bool, int], None]
 
 
-def program_of(work: Work, plan: Schedule) -> Program:
+def program_of(work: PolarizationWork, plan: Schedule) -> Program:
     """What does a work by a schedule."""
-    return Program(plan.kernel, {**defines(work), **schedule.schedule_defines(work, plan)})
+    return Program(plan.kernel, {**polarization_defines(work), **geometry.schedule_defines(work, plan)})
 
 
 def host(
@@ -308,7 +309,7 @@ def _as_jetson(name: str) -> Device:
     memory are not tried: which one is faster means nothing on another GPU.
     """
     device = get_device(name)
-    return device._replace(arch=device.arch.replace("sm_", "compute_"), integrated=False, maps_host=True)
+    return replace(device, arch=device.arch.replace("sm_", "compute_"), integrated=False, maps_host=True)
 
 
 #: What the GPU of this machine is used as: itself, with copies in its memory; or a Jetson.
@@ -402,7 +403,7 @@ def on_gpu(name: str) -> Launch:
     return launch
 
 
-def output_shape(work: Work, name: str, frames: int) -> Tuple[int, ...]:
+def output_shape(work: PolarizationWork, name: str, frames: int) -> Tuple[int, ...]:
     """Shape of an output of a batch."""
     if name == "sums":
         return (frames, 2, *work.output_size)
@@ -412,7 +413,12 @@ def output_shape(work: Work, name: str, frames: int) -> Tuple[int, ...]:
 
 
 def run(
-    launch: Launch, work: Work, plan: Schedule, raws: Sequence[bytes], step: int, min_intensity: float = 0.01
+    launch: Launch,
+    work: PolarizationWork,
+    plan: Schedule,
+    raws: Sequence[bytes],
+    step: int,
+    min_intensity: float = 0.01,
 ) -> Outputs:
     """Run a work on frames, in every order of `VARIANTS`.
 
@@ -437,7 +443,7 @@ def run(
     shapes = {name: output_shape(work, name, frames) for name in OUTPUTS}
 
     def make_frame(addresses: Mapping[str, int]) -> np.ndarray:
-        frame = np.zeros((), FRAME)
+        frame = np.zeros((), POLARIZATION_ARGUMENT)
         frame["raw"], frame["counts"] = addresses["raw"], addresses["counts"]
         frame["out"] = [addresses[name] for name in OUTPUTS]
         frame["raw_stride"], frame["step"] = stride, step
@@ -446,7 +452,7 @@ def run(
         return frame
 
     program = program_of(work, plan)
-    grid = Grid(schedule.grid(work, plan, frames), plan.threads, schedule.shared_bytes(work, plan))
+    grid = Grid(geometry.grid(work, plan, frames), plan.threads, geometry.shared_bytes(work, plan))
     found = []
     for reverse, poison in VARIANTS:
         buffers = {"raw": raw, "counts": aligned(8 * frames)}

@@ -1,4 +1,4 @@
-"""The plan: what is expanded, shared, dropped, put together and cut into launches."""
+"""The plan: what is expanded, shared, dropped, and put together into stages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from polar_pipeline.plan import (
     MOSAIC,
     OPERATORS,
-    LimitError,
-    Limits,
     aggregate,
     expand,
     make_plan,
@@ -54,7 +52,7 @@ def test_shared_values_name_the_products_they_serve() -> None:
     assert shared_values(("intensity",)) == {}
 
 
-def test_aggregate_puts_windows_over_computed_values_into_the_next_launch() -> None:
+def test_aggregate_puts_windows_over_computed_values_into_the_next_stage() -> None:
     first, second = aggregate(simplify(expand(("saturated", "ssim"))))
     assert first.operators == ("angles", "grey", "sums", "stokes_planes", "saturated", "ssim_pair")
     assert second.operators == ("ssim_map", "ssim")
@@ -62,8 +60,8 @@ def test_aggregate_puts_windows_over_computed_values_into_the_next_launch() -> N
     assert "neighbours in ssim_pair" in second.reason
 
 
-def test_launches_read_and_write_what_they_must() -> None:
-    first, second = make_plan(("dolp", "ssim")).launches
+def test_stages_read_and_write_what_they_must() -> None:
+    first, second = make_plan(("dolp", "ssim")).stages
     assert (first.name, first.reads, first.writes) == ("polarization", (MOSAIC,), ("dolp", "ssim_pair"))
     assert (second.name, second.reads, second.writes) == ("ssim", ("ssim_pair",), ("ssim",))
 
@@ -71,7 +69,7 @@ def test_launches_read_and_write_what_they_must() -> None:
 def test_ssim_alone_counts_no_dark_pixels_and_stores_only_its_pair() -> None:
     plan = make_plan(("ssim",))
     assert plan.window == ("ssim_map", "ssim")
-    assert plan.launches[0].writes == ("ssim_pair",)
+    assert plan.stages[0].writes == ("ssim_pair",)
     assert "invalid" not in plan.pixel
 
 
@@ -81,48 +79,30 @@ def test_dead_products_are_dropped() -> None:
     assert plan.window == ()
 
 
-def test_too_many_outputs_take_another_launch_that_computes_what_it_needs() -> None:
-    plan = make_plan(("intensity", "dolp", "aolp", "ssim_map"), Limits(outputs=2))
-    assert [launch.name for launch in plan.launches] == ["polarization_1", "polarization_2", "ssim"]
-    assert [launch.writes for launch in plan.launches] == [("intensity", "dolp"), ("aolp", "ssim_pair"), ("ssim_map",)]
-    assert "intensity" not in plan.launches[1].operators
-    assert "polar" in plan.launches[0].operators
-    assert "polar" in plan.launches[1].operators
-    assert plan.pixel == make_plan(plan.products).pixel
-
-
-def test_a_later_launch_can_start_from_the_mosaic_again() -> None:
-    plan = make_plan(("dolp", "ssim"), Limits(recomputes=True))
-    first, second = plan.launches
+def test_a_later_stage_can_start_from_the_mosaic_again() -> None:
+    stored = make_plan(("dolp", "ssim"))
+    plan = stored.from_mosaic()
+    first, second = plan.stages
     assert (first.reads, first.writes) == ((MOSAIC,), ("dolp",))
     assert (second.reads, second.writes) == ((MOSAIC,), ("ssim",))
     assert "ssim_pair" not in first.operators
     assert second.operators == simplify(expand(("ssim",)))
     assert "mosaic again" in second.reason
-    stored = make_plan(plan.products)
-    assert (plan.pixel, plan.window) == (stored.pixel, stored.window)
+    assert plan.products == stored.products
 
 
-def test_a_window_that_does_not_fit_gives_need_and_limit() -> None:
-    windows = {"angles": 5000, "ssim_map": 9000}
-    assert len(make_plan(("ssim",), Limits(shared_bytes=9000, windows=windows)).launches) == 2
-    with pytest.raises(LimitError, match=r"launch ssim needs 9000 bytes for ssim_map of shared memory.*has 8999"):
-        make_plan(("ssim",), Limits(shared_bytes=8999, windows=windows))
-
-
-@given(SUBSETS, st.integers(1, 12))
-def test_every_plan_can_run_in_its_order(products: List[str], outputs: int) -> None:
-    plan = make_plan(products, Limits(outputs))
+@given(SUBSETS, st.booleans())
+def test_every_plan_can_run_in_its_order(products: List[str], recompute: bool) -> None:
+    plan = make_plan(products).from_mosaic() if recompute else make_plan(products)
     stored = {MOSAIC}
-    for launch in plan.launches:
-        known = set(launch.reads)
+    for stage in plan.stages:
+        known = set(stage.reads)
         assert known <= stored
-        for name in launch.operators:
+        for name in stage.operators:
             assert set(OPERATORS[name].needs) <= known
             known.add(name)
-        assert len(launch.writes) <= outputs
-        assert set(launch.writes) <= known
-        stored |= set(launch.writes)
+        assert set(stage.writes) <= known
+        stored |= set(stage.writes)
     assert set(plan.products) <= stored
     assert set(plan.pixel) | set(plan.window) == set(simplify(expand((*products, "saturated"))))
 

@@ -12,7 +12,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 import cv2
 import numpy as np
 
-from polar_pipeline.backend import Buffers, Output
+from polar_pipeline.backend import Buffers, Output, Ticket
 from polar_pipeline.coefficients import LUMA
 from polar_pipeline.cpu import demosaic as dm
 from polar_pipeline.cpu.native import Kernels, NativeError, find_library, make_products, mosaic_scale
@@ -28,13 +28,6 @@ _F = np.float32
 _DEMOSAICKING = {"angles", "grey", "saturated"}
 _OF_COLORS = {"intensity", *(f"angle_{angle}" for angle in ANGLES)}
 _BELOW_PI = float(np.nextafter(_F(np.pi), _F(0)))
-
-
-class _Ticket(NamedTuple):
-    """A frame that was submitted, and what SSIM compares it with in mode `reference`."""
-
-    frame: Frame
-    reference: Optional[np.ndarray]
 
 
 class CpuBackend:
@@ -75,25 +68,28 @@ class CpuBackend:
     def prepare(self, _: Frame) -> None:
         """Get ready for frames like this one: nothing to do."""
 
-    def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> _Ticket:
-        """Start on a frame; the CPU starts when its result is asked for.
+    def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
+        """Accept a frame, which is computed when its result is asked for.
 
         Args:
             frame: The mosaic.
             reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
         """
-        return _Ticket(frame, reference)
+        return Ticket(partial(self._compute, frame, reference))
 
-    def result(self, ticket: _Ticket) -> Output:
-        """Every product of one frame."""
+    def result(self, ticket: Ticket) -> Output:
+        """Compute every product of a frame."""
+        return ticket.finish()
+
+    def _compute(self, frame: Frame, reference: Optional[np.ndarray]) -> Output:
         plan, mode = self._plan, self._options.ssim_mode
         marks = [("", time.perf_counter())]
-        job = _Job(ticket.frame.unpack(), plan, self._options, self._buffers, self._kernels)
+        job = _FrameJob(frame.unpack(), plan, self._options, self._buffers, self._kernels)
         invalid = self._pixel_pass(job)
         marks.append(("polarization", time.perf_counter()))
         blocks = None
         if plan.window:
-            one, others = job.pair[0], {"reference": ticket.reference, "temporal": self._previous}
+            one, others = job.pair[0], {"reference": reference, "temporal": self._previous}
             other = job.pair[1] if mode == "consistency" else others[mode]
             comparable = other is not None and other.shape == one.shape
             other = other if comparable else None
@@ -103,7 +99,7 @@ class CpuBackend:
         timings = {name: now - before for (_, before), (name, now) in zip(marks, marks[1:])}
         return Output({name: job.out[name] for name in plan.products}, timings, invalid, blocks)
 
-    def _pixel_pass(self, job: _Job) -> Tuple[int, int]:
+    def _pixel_pass(self, job: _FrameJob) -> Tuple[int, int]:
         """The first pass; gives (saturated, dark) counts."""
         if self._kernels and job.is_plain:
             return self._kernels.mosaic(job.frame, job.sensor, self._options.co_sited, job.target)
@@ -152,7 +148,7 @@ class _Border(NamedTuple):
         return out
 
 
-class _Job:
+class _FrameJob:
     """One frame on its way: its padded mosaic, the outputs, and what the passes share."""
 
     def __init__(
@@ -240,7 +236,7 @@ def _constant(shape: Tuple[int, ...], dtype: str) -> np.ndarray:
 class _Strip:
     """The values of one strip of output rows, one method per operator of the plan."""
 
-    def __init__(self, job: _Job, top: int, bottom: int) -> None:
+    def __init__(self, job: _FrameJob, top: int, bottom: int) -> None:
         self.job = job
         self.rows = (top, bottom)
         step = 2 if job.half else 1

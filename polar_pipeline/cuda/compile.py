@@ -12,9 +12,10 @@ import os
 import re
 import struct
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Set, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Set, Tuple, Union
 
 from polar_pipeline._util.cache import entry_name, read_entry, write_entry
 from polar_pipeline._util.share import share_path
@@ -205,7 +206,8 @@ def compile_kernel(stem: str, defines: Mapping[str, Union[int, str]], arch: str)
 # ----------------------------------------------------------------------------------------------------------- resources
 
 
-class Resources(NamedTuple):
+@dataclass(frozen=True)
+class Resources:
     """What one kernel takes of the device.
 
     Attributes:
@@ -221,7 +223,8 @@ class Resources(NamedTuple):
     spill_bytes: int
 
 
-class _Section(NamedTuple):
+@dataclass(frozen=True)
+class _Section:
     name: str
     info: int
     size: int

@@ -10,7 +10,8 @@ import ctypes
 import importlib
 import re
 from contextlib import contextmanager, suppress
-from typing import Any, Iterator, NamedTuple, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Iterator, Optional, Tuple
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class _Attribute(ctypes.Structure):
     _fields_ = [("id", ctypes.c_uint), ("_pad", ctypes.c_uint), ("value", ctypes.c_int), ("_room", ctypes.c_char * 60)]
 
 
-class _Launch(ctypes.Structure):
+class _LaunchConfig(ctypes.Structure):
     """CUlaunchConfig."""
 
     _fields_ = [
@@ -65,7 +66,8 @@ class _Launch(ctypes.Structure):
 _EARLY = _Attribute(6, 0, 1)
 
 
-class Kernel(NamedTuple):
+@dataclass(frozen=True)
+class LoadedKernel:
     """A loaded kernel: handles of its module and of its entry point."""
 
     module: int
@@ -120,7 +122,7 @@ class Driver:
         self._launch_early: Optional[Any] = None
         if self.device.overlaps:
             self._launch_early = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
-            self._launch_early.argtypes = (ctypes.POINTER(_Launch), *(ctypes.c_void_p,) * 3)
+            self._launch_early.argtypes = (ctypes.POINTER(_LaunchConfig), *(ctypes.c_void_p,) * 3)
 
     def _call(self, function: Any, *arguments: Any) -> Any:
         try:
@@ -241,7 +243,7 @@ class Driver:
 
     # -- kernels ---------------------------------------------------------------------------------------------------
 
-    def load(self, code: bytes, name: str, shared: int) -> Kernel:
+    def load(self, code: bytes, name: str, shared: int) -> LoadedKernel:
         """Device code onto the device.
 
         Args:
@@ -254,14 +256,20 @@ class Driver:
         function: int = self._call(self._driver.moduleGetFunction, module, name)
         if shared > _FREE_SHARED:
             self._call(self._driver.funcSetAttribute, function, _MAX_DYNAMIC_SHARED, shared)
-        return Kernel(module, function)
+        return LoadedKernel(module, function)
 
-    def unload(self, kernel: Kernel) -> None:
+    def unload(self, kernel: LoadedKernel) -> None:
         """Take a kernel off the device."""
         self._release(self._driver.moduleUnload, kernel.module)
 
     def launch(
-        self, kernel: Kernel, grid: Tuple[int, int, int], threads: int, shared: int, stream: int, argument: np.ndarray
+        self,
+        kernel: LoadedKernel,
+        grid: Tuple[int, int, int],
+        threads: int,
+        shared: int,
+        stream: int,
+        argument: np.ndarray,
     ) -> None:
         """Start a kernel, in the stream's order.
 
@@ -279,7 +287,7 @@ class Driver:
         parameters = np.array([argument.ctypes.data], np.uint64)
         if self._launch_early is not None:
             blocks, block = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(threads, 1, 1)
-            launch = _Launch(blocks, block, shared, stream, ctypes.pointer(_EARLY), 1)
+            launch = _LaunchConfig(blocks, block, shared, stream, ctypes.pointer(_EARLY), 1)
             status = self._launch_early(ctypes.byref(launch), kernel.function, parameters.ctypes.data, None)
             self._call(self._driver.check_status, status)
             return

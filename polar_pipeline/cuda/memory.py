@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, NamedTuple
+from dataclasses import dataclass
+from typing import Dict, List, Mapping
 
 import numpy as np
 
@@ -14,7 +15,8 @@ SLOTS = 3
 COUNTERS = 2
 
 
-class Sizes(NamedTuple):
+@dataclass(frozen=True)
+class Sizes:
     """Bytes that a frame takes on its way.
 
     Attributes:

@@ -5,28 +5,21 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
 import pytest
 
 from polar_pipeline.cuda.model import tuned as choice
 from polar_pipeline.cuda.model.device import DEVICES, Device, get_device
+from polar_pipeline.cuda.model.launch_model import KernelWork, launch_model
 from polar_pipeline.cuda.model.partition import Partition, partitions
-from polar_pipeline.cuda.model.schedule import KERNELS, Schedule, ScheduleError
-from polar_pipeline.cuda.model.ssim import Similarity, similarity_of
-from polar_pipeline.cuda.model.tuned import (
-    AnyWork,
-    Measured,
-    candidates,
-    choose,
-    keep,
-    predict,
-    tuned,
-    tuned_path,
-    work_key,
-)
-from polar_pipeline.cuda.model.work import Work, work_of
+from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
+from polar_pipeline.cuda.model.specs import KERNELS
+from polar_pipeline.cuda.model.ssim_work import SsimWork, make_ssim_work
+from polar_pipeline.cuda.model.tuned import Measured, choose, keep, tuned, tuned_path
+from polar_pipeline.cuda.model.work import PolarizationWork, work_of
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
 
@@ -37,13 +30,13 @@ LIVE = "intensity,dolp,aolp,preview"
 
 def make(
     products: str = "intensity,dolp,aolp", raw_format: str = "u8", size: Tuple[int, int] = SIZE, **options: Any
-) -> Work:
+) -> PolarizationWork:
     return work_of(make_options(products=products, dtype="uint8", **options), raw_format, size)
 
 
-def compared(products: str = "ssim_map,ssim", size: Tuple[int, int] = SIZE, **values: Any) -> Similarity:
+def compared(products: str = "ssim_map,ssim", size: Tuple[int, int] = SIZE, **values: Any) -> SsimWork:
     options = make_options(products=products, dtype="uint8", **values)
-    return similarity_of(work_of(options, "u8", size), make_plan(options.products), options)
+    return make_ssim_work(work_of(options, "u8", size), make_plan(options.products), options)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +52,8 @@ def compared(products: str = "ssim_map,ssim", size: Tuple[int, int] = SIZE, **va
         (compared("ssim", ssim_stride=2, ssim_window=7), "ssim float16 to means only, 7 taps, stride 2"),
     ],
 )
-def test_work_key(work: AnyWork, key: str) -> None:
-    assert work_key(work) == key
+def test_work_key(work: KernelWork, key: str) -> None:
+    assert launch_model(work, XAVIER).key == key
 
 
 @pytest.fixture(name="file")
@@ -71,42 +64,43 @@ def fixture_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def slowest(work: AnyWork, device: Device) -> Schedule:
+def slowest(work: KernelWork, device: Device) -> Schedule:
     """What no prediction takes."""
-    return max(candidates(work, device), key=lambda schedule: predict(work, schedule, device).us)
+    model = launch_model(work, device)
+    return max(model.candidates(), key=lambda schedule: model.predict(schedule).us)
 
 
 WORKS = pytest.mark.parametrize("work", [make(), compared()], ids=["polarization", "ssim"])
 
 
 @WORKS
-def test_a_measured_schedule_wins_for_its_size(file: Path, work: AnyWork) -> None:
-    assert tuned(work, XAVIER) is None
-    predicted, measured = choose(work, XAVIER), slowest(work, XAVIER)
+def test_a_measured_schedule_wins_for_its_size(file: Path, work: KernelWork) -> None:
+    assert tuned(launch_model(work, XAVIER)) is None
+    predicted, measured = choose(launch_model(work, XAVIER)), slowest(work, XAVIER)
     assert measured != predicted
-    keep(work, XAVIER, Measured(measured, 2.5))
-    assert choose(work, XAVIER) == measured
-    assert tuned(work, XAVIER) == Measured(measured, 2.5)
-    assert tuned(work._replace(height=work.height // 2), XAVIER) is None
-    keep(work, XAVIER, Measured(predicted, 2.25))  # another day
-    assert tuned(work, XAVIER) == Measured(predicted, 2.25)
+    keep(launch_model(work, XAVIER), Measured(measured, 2.5))
+    assert choose(launch_model(work, XAVIER)) == measured
+    assert tuned(launch_model(work, XAVIER)) == Measured(measured, 2.5)
+    assert tuned(launch_model(replace(work, height=work.height // 2), XAVIER)) is None
+    keep(launch_model(work, XAVIER), Measured(predicted, 2.25))  # another day
+    assert tuned(launch_model(work, XAVIER)) == Measured(predicted, 2.25)
     assert len(json.loads(file.read_text(encoding="utf-8"))) == 1
 
 
 @WORKS
-def test_a_measured_schedule_that_does_not_hold_is_passed_over(file: Path, work: AnyWork) -> None:
-    wrong = Schedule(*slowest(work, XAVIER)[:3], tile_x=100_000, tile_y=64, rows=16)
-    keep(work, XAVIER, Measured(wrong, 1.0))
+def test_a_measured_schedule_that_does_not_hold_is_passed_over(file: Path, work: KernelWork) -> None:
+    wrong = replace(slowest(work, XAVIER), tile_x=100_000, tile_y=64, rows=16, lines=0)
+    keep(launch_model(work, XAVIER), Measured(wrong, 1.0))
     assert str(wrong.tile_x) in file.read_text(encoding="utf-8")
-    assert tuned(work, XAVIER) is None
-    assert choose(work, XAVIER) in candidates(work, XAVIER)
+    assert tuned(launch_model(work, XAVIER)) is None
+    assert choose(launch_model(work, XAVIER)) in launch_model(work, XAVIER).candidates()
 
 
 def test_what_was_measured_before_is_kept(file: Path) -> None:
-    rows: List[AnyWork] = [make(), compared(), make("dolp")]
+    rows: List[KernelWork] = [make(), compared(), make("dolp")]
     for us, work in enumerate(rows):
-        keep(work, XAVIER, Measured(choose(work, XAVIER), us))
-    found = [tuned(work, XAVIER) for work in rows]
+        keep(launch_model(work, XAVIER), Measured(choose(launch_model(work, XAVIER)), us))
+    found = [tuned(launch_model(work, XAVIER)) for work in rows]
     assert [row.us for row in found if row is not None] == [0, 1, 2]
     assert [path.name for path in file.parent.iterdir()] == [file.name]  # nothing half written is left
 
@@ -157,11 +151,11 @@ def test_a_broken_file_is_an_error_and_stays(file: Path, text: str) -> None:
     file.parent.mkdir()
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ScheduleError, match=r"xavier\.json is no list of tuned schedules") as caught:
-        choose(make(), XAVIER)
+        choose(launch_model(make(), XAVIER))
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 800
     with pytest.raises(ScheduleError, match=r"xavier\.json is no list of tuned schedules"):
-        keep(make(), XAVIER, Measured(Schedule("tile", "tile", 128, 16, 16), 1.0))
+        keep(launch_model(make(), XAVIER), Measured(Schedule("tile", "tile", 128, 16, 16), 1.0))
     assert file.read_text(encoding="utf-8") == text
 
 
@@ -170,27 +164,27 @@ def test_what_is_no_file_is_an_error(file: Path) -> None:
     file.parent.mkdir()
     os.mkfifo(file)
     with pytest.raises(ScheduleError, match="no regular file"):
-        choose(make(), XAVIER)
+        choose(launch_model(make(), XAVIER))
     file.unlink()
     file.mkdir()
     with pytest.raises(ScheduleError, match="no regular file"):
-        choose(make(), XAVIER)
+        choose(launch_model(make(), XAVIER))
 
 
 @pytest.mark.parametrize("sizes", [(0, 0, 0, 0, 0), (1 << 20,) * 5, (32, 0, 0, 1, 1), (64, 7, 3, 2, 1)])
 @pytest.mark.parametrize(("kernel", "window"), [("tile", "tile"), ("tile", "no"), ("no", "tile"), ("ssim", "tensor")])
 def test_a_schedule_of_no_sense_is_passed_over(file: Path, kernel: str, window: str, sizes: Tuple[int, ...]) -> None:
-    works: List[AnyWork] = [make(), make(resolution="full"), make(sensor="IMX250MYR", resolution="full"), compared()]
+    works: List[KernelWork] = [make(), make(resolution="full"), make(sensor="IMX250MYR", resolution="full"), compared()]
     for work in works:
-        keep(work, XAVIER, Measured(Schedule(kernel, window, *sizes), 1.0))
-        assert tuned(work, XAVIER) is None
+        keep(launch_model(work, XAVIER), Measured(Schedule(kernel, window, *sizes), 1.0))
+        assert tuned(launch_model(work, XAVIER)) is None
     assert file.is_file()
 
 
 def test_no_schedule_fits() -> None:
-    tiny = XAVIER._replace(name="tiny", shared_per_block=256)
+    tiny = replace(XAVIER, name="tiny", shared_per_block=256)
     with pytest.raises(ScheduleError, match=r"ssim on tiny: a map of 1224x1024 needs \d+ bytes.* a block has 256 and"):
-        choose(compared(), tiny)
+        choose(launch_model(compared(), tiny))
 
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
@@ -198,8 +192,8 @@ def test_no_schedule_fits() -> None:
 def test_every_size_has_a_schedule_of_ssim(device: Device, window: int) -> None:
     """The widest sensors have 14192 columns; blocks of more than 352 threads do not fit twice on a multiprocessor."""
     for width in (16, 48, 1224, 5320, 10880, 10896, 14192, 65520):
-        work = compared("ssim", (width, 10640), resolution="full", ssim_window=window)._replace(source="float32")
-        chosen = choose(work, device)
+        work = replace(compared("ssim", (width, 10640), resolution="full", ssim_window=window), source="float32")
+        chosen = choose(launch_model(work, device))
         assert chosen.tile_x + window - 1 <= chosen.threads <= 352
 
 
@@ -214,8 +208,8 @@ def test_shipped_files_belong_to_devices() -> None:
 
 def test_the_solver_takes_what_was_measured_on_an_h200() -> None:
     work = make(LIVE, sensor="IMX250MYR")
-    assert choose(work, H200) == Schedule("tile", "tile", 96, 32, 16)
-    assert choose(make(), H200).rows == 4  # the model itself prefers 2 for a frame alone
+    assert choose(launch_model(work, H200)) == Schedule("tile", "tile", 96, 32, 16)
+    assert choose(launch_model(make(), H200)).rows == 4  # the model itself prefers 2 for a frame alone
 
 
 def ways(values: Dict[str, Any]) -> List[Partition]:
@@ -229,14 +223,12 @@ def test_the_cut_that_was_measured_to_be_faster_is_taken(is_fused: bool) -> None
     """First all but one launch is measured, which decides nothing, then that one."""
     predicted = ways({})
     assert [way.measured_us for way in predicted] == [None, None]
-    launches: List[Tuple[Optional[AnyWork], Optional[Schedule], float]] = [
-        (work, schedule, 10.0 if way.is_fused == is_fused else 20.0)
+    launches = [
+        (launch.model, launch.schedule, 10.0 if way.ssim_from_mosaic == is_fused else 20.0)
         for way in predicted
-        for work, schedule in ((way.work, way.schedule), (way.similarity, way.comparison))
+        for launch in way.launches
     ]
-    for work, schedule, us in launches:
-        assert [way.is_fused for way in ways({})] == [way.is_fused for way in predicted]
-        assert work is not None
-        assert schedule is not None
-        keep(work, XAVIER, Measured(schedule, us))
-    assert [(way.is_fused, way.measured_us) for way in ways({})] == [(is_fused, 20.0), (not is_fused, 40.0)]
+    for model, schedule, us in launches:
+        assert [way.ssim_from_mosaic for way in ways({})] == [way.ssim_from_mosaic for way in predicted]
+        keep(model, Measured(schedule, us))
+    assert [(way.ssim_from_mosaic, way.measured_us) for way in ways({})] == [(is_fused, 20.0), (not is_fused, 40.0)]

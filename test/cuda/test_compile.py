@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Callable, Dict, List, Mapping, Optional
@@ -285,7 +286,7 @@ LONG = re.compile("ssim: registers, .*15 taps")
 
 def test_no_shipped_config_asks_for_more_than_is_compiled() -> None:
     """What the node would launch on full frames, with each config and each raw format, is among the works."""
-    every = {work._replace(outputs=(), full_scale=0): None for work in kernels.works()}
+    every = {replace(work, outputs=(), full_scale=0): None for work in kernels.works()}
     read = {path: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "config").glob("*.yaml"))}
     presets = {path: nodes for path, nodes in read.items() if path.name != "rig.yaml"}  # which names presets
     assert len(presets) >= 4
@@ -299,7 +300,7 @@ def test_no_shipped_config_asks_for_more_than_is_compiled() -> None:
                 plan = kernels.make_plan(("stokes",))
                 work = kernels.make_work(plan, settings.options, raw_format, 255, kernels.FULL_FRAME)
                 for half in (True, False):
-                    asked = work._replace(outputs=(), full_scale=0, half_precision=half)
+                    asked = replace(work, outputs=(), full_scale=0, half_precision=half)
                     assert asked in every, f"{path.name} {demosaic} {raw_format}"
 
 
@@ -320,8 +321,8 @@ def test_kernels_fit_the_jetsons(
 ) -> None:
     """No spills, within the shared memory of a block, and enough warps to hide latencies; every kernel, or a sample."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(ROOT / ".pytest_cache" / "d"))
-    every = kernels._jobs
-    monkeypatch.setattr(kernels, "_jobs", lambda device: islice(every(device), 0, None, step))
+    every = kernels._builds
+    monkeypatch.setattr(kernels, "_builds", lambda device: islice(every(device), 0, None, step))
     assert cli.main(["kernels", "--arch", arch, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) > (200 if step == 1 else 10)
@@ -347,7 +348,7 @@ def test_the_tool_names_the_architectures() -> None:
 
 @needs_nvrtc
 def test_the_table_for_people(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    rows = [kernels.Usage("tile: this", 40, 1024, 0, 0.5), kernels.Usage("tile: that", 255, 0, 16, 1.0)]
+    rows = [kernels.KernelUsage("tile: this", 40, 1024, 0, 0.5), kernels.KernelUsage("tile: that", 255, 0, 16, 1.0)]
     monkeypatch.setattr(cli, "usages", lambda _: rows)
     assert cli.main(["kernels"]) == 0
     head, first, second = capsys.readouterr().out.splitlines()

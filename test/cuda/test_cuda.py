@@ -13,6 +13,7 @@ import sys
 import types
 from collections import deque
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Tuple
 
 import numpy as np
@@ -21,16 +22,18 @@ from harness import COMPILER, GPUS, KERNELS, Grid, aligned, build, gpu_driver, l
 from support import representative
 
 from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline, reference
-from polar_pipeline.cuda import backend
+from polar_pipeline.cuda import backend, prepared
+from polar_pipeline.cuda import launch as launch_module
 from polar_pipeline.cuda.backend import CudaBackend
-from polar_pipeline.cuda.compile import CompileError, compile_kernel
-from polar_pipeline.cuda.driver import DeviceError, DeviceLostError, DeviceMemoryError, Driver, Kernel
+from polar_pipeline.cuda.compile import CompileError
+from polar_pipeline.cuda.driver import DeviceError, DeviceLostError, DeviceMemoryError, Driver, LoadedKernel
+from polar_pipeline.cuda.launch import CompiledLaunch, SsimLaunch
 from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, Slot, device_bytes
 from polar_pipeline.cuda.model.device import Device, get_device
+from polar_pipeline.cuda.model.geometry import output_bytes
 from polar_pipeline.cuda.model.partition import partitions
-from polar_pipeline.cuda.model.schedule import grid, output_bytes, schedule_defines, shared_bytes
-from polar_pipeline.cuda.model.ssim import COMPARISON
-from polar_pipeline.cuda.model.work import FRAME, OUTPUTS, defines, make_work
+from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT
+from polar_pipeline.cuda.model.work import OUTPUTS, POLARIZATION_ARGUMENT, make_work
 from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
@@ -38,7 +41,7 @@ from polar_pipeline.sensor.frames import FORMATS, frame_from_buffer, pack
 
 SHAPE = (32, 48)
 #: What an argument of the SSIM kernel points to.
-POINTERS = tuple(name for name in COMPARISON.names or () if not name.endswith("stride"))
+POINTERS = tuple(name for name in SSIM_ARGUMENT.names or () if not name.endswith("stride"))
 
 
 def mosaic(seed: int, top: int = 200) -> np.ndarray:
@@ -179,27 +182,35 @@ class HostDriver:
         assert self._passed[second] > self._passed[first]
         return (self._passed[second] - self._passed[first]) / 1000
 
-    def load(self, cubin: bytes, name: str, shared: int) -> Kernel:
+    def load(self, cubin: bytes, name: str, shared: int) -> LoadedKernel:
         self._check()
         assert shared <= self.device.shared_per_block
         self._kernels.append(build(KERNELS / f"{name}.cu", json.loads(cubin)))
-        return Kernel(len(self._kernels) - 1, 0)
+        return LoadedKernel(len(self._kernels) - 1, 0)
 
-    def unload(self, kernel: Kernel) -> None:
+    def unload(self, kernel: LoadedKernel) -> None:
         self._kernels[kernel.module] = None
 
     def launch(
-        self, kernel: Kernel, grid: Tuple[int, int, int], threads: int, shared: int, stream: int, argument: np.ndarray
+        self,
+        kernel: LoadedKernel,
+        grid: Tuple[int, int, int],
+        threads: int,
+        shared: int,
+        stream: int,
+        argument: np.ndarray,
     ) -> None:
         frame = argument.copy()  # by value
-        if frame.dtype == FRAME:
+        if frame.dtype == POLARIZATION_ARGUMENT:
             places = [int(frame["raw"]), int(frame["counts"]), *(int(place) for place in frame["out"] if place)]
         else:
             places = [int(frame[name]) for name in POINTERS if frame[name]]
 
         def start() -> None:
             memory = {str(begin): self.held[begin] for begin in {self._begin(place) for place in places}}
-            if frame.dtype == FRAME and self.slow == ("device" if int(frame["raw"]) in self.on_device else "host"):
+            if frame.dtype == POLARIZATION_ARGUMENT and self.slow == (
+                "device" if int(frame["raw"]) in self.on_device else "host"
+            ):
                 self._clock += 1000
             launch_on_host(self._kernels[kernel.module], lambda _: frame, Grid(grid, threads, shared), memory)
 
@@ -207,7 +218,7 @@ class HostDriver:
 
 
 #: Devices with one kind of memory each, so that it is not chosen by a measurement.
-MAPPED = get_device("xavier")._replace(integrated=False)
+MAPPED = replace(get_device("xavier"), integrated=False)
 COPIED = get_device("h200")
 STAND_INS = ["stand-in, mapped memory", "stand-in, copies"]
 on_gpus = [pytest.param(name, marks=pytest.mark.gpu) for name in GPUS]
@@ -225,7 +236,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, device: Device) -> HostDriver:
     """A stand-in for a GPU, which compiles kernels for the host when it loads them; skips without a compiler."""
     if COMPILER is None:
         pytest.skip("needs a C++ compiler")
-    monkeypatch.setattr(backend, "compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode())
+    monkeypatch.setattr(launch_module, "compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode())
     return HostDriver(device)
 
 
@@ -403,7 +414,7 @@ def test_counts_are_of_each_frame(driver: Any) -> None:
 
 def test_stages_are_timed(driver: Any) -> None:
     found = run(make(driver, "intensity, ssim"), FRAMES["u8"])
-    assert list(found.timings) == ["upload", "kernel", "ssim", "download"]
+    assert list(found.timings) == ["upload", "polarization", "ssim", "download"]
     assert all(seconds > 0 for seconds in found.timings.values())
 
 
@@ -478,9 +489,9 @@ def test_similarity_from_the_mosaic_stores_no_images(
         return FrameBuffers(driver, needed, maps_host)
 
     monkeypatch.setattr(
-        backend, "partitions", lambda *call: sorted(partitions(*call), key=lambda way: way.is_fused != is_fused)
+        backend, "partitions", lambda *call: sorted(partitions(*call), key=lambda way: way.ssim_from_mosaic != is_fused)
     )
-    monkeypatch.setattr(backend, "FrameBuffers", buffers)
+    monkeypatch.setattr(prepared, "FrameBuffers", buffers)
     products = ("dolp", "ssim_map", "ssim")
     made = make(driver, products, dtype=dtype)
     for seed in range(3):
@@ -796,7 +807,7 @@ def test_giving_back_to_a_lost_device_is_quiet(cupy: types.SimpleNamespace) -> N
     driver.free_host(4096)
     driver.free_stream(1)
     driver.free_event(1)
-    driver.unload(Kernel(1, 1))
+    driver.unload(LoadedKernel(1, 1))
 
 
 def test_the_first_gpu_is_current_where_it_is_used_and_another_one_before_and_after(
@@ -876,7 +887,7 @@ def test_a_gpu_whose_kernels_fail_is_not_taken(driver: Any, monkeypatch: pytest.
         raise CompileError("tile.cu(3): error: no")
 
     monkeypatch.setattr(backend, "Driver", lambda: driver)
-    monkeypatch.setattr(backend, "compile_kernel", fail)
+    monkeypatch.setattr(launch_module, "compile_kernel", fail)
     assert pipeline.backend_problem("cuda") == "tile.cu(3): error: no"
     assert Pipeline(backend="auto").device.startswith("cpu")
 
@@ -982,14 +993,14 @@ def test_prepare_makes_ready() -> None:
 
 def test_the_frame_structure_is_packed_as_in_c() -> None:
     """Offsets by hand: two pointers, eleven pointers, a 64-bit stride, four ints and a float, padded to 8 bytes."""
-    fields = FRAME.fields
+    fields = POLARIZATION_ARGUMENT.fields
     assert fields is not None
     offsets = {name: fields[name][1] for name in fields}
     assert offsets["out"] == 16
     assert offsets["raw_stride"] == 16 + 8 * len(OUTPUTS)
     assert offsets["width"] == offsets["raw_stride"] + 8
     assert offsets["min_intensity"] == offsets["width"] + 16
-    assert FRAME.itemsize == offsets["min_intensity"] + 8
+    assert POLARIZATION_ARGUMENT.itemsize == offsets["min_intensity"] + 8
 
 
 # ------------------------------------------------------------------------------------------------- on a real GPU alone
@@ -1025,16 +1036,12 @@ def test_gpu_launches_that_overlap_are_as_single_ones(real: Driver) -> None:
     options = make_options("IMX250MYR", "angle_0,intensity,dolp,ssim_map,ssim", "uint8", co_sited=False)
     plan = make_plan(options.products)
     work = make_work(plan, options, "u8", 255, (1024, 1232))
-    way = partitions(work, plan, options, real.device)[0]
-    assert way.similarity is not None
-    assert way.comparison is not None
-    shared, blocks = shared_bytes(work, way.schedule), grid(work, way.schedule)
-    flags = {**defines(work), **schedule_defines(work, way.schedule)}
-    first = real.load(compile_kernel(way.schedule.kernel, flags, real.device.arch), way.schedule.kernel, shared)
-    second = backend._Comparison(real, way.similarity, way.comparison)
-    sizes = {name: output_bytes(work._replace(outputs=((name, dtype),))) for name, dtype in work.outputs}
+    best = partitions(work, plan, options, real.device)[0]
+    assert best.ssim is not None
+    first, second = CompiledLaunch(real, best.polarization), SsimLaunch(real, best.ssim)
+    sizes = {name: output_bytes(replace(work, outputs=((name, dtype),))) for name, dtype in work.outputs}
     sizes.update(
-        {name: int(np.prod(shape)) * np.dtype(dtype).itemsize for name, (shape, dtype) in second.kinds.items()}
+        {name: int(np.prod(shape)) * np.dtype(dtype).itemsize for name, (shape, dtype) in second.outputs.items()}
     )
     slots = [Slot(real, Sizes(work.width * work.height, sizes, second.scratch)) for _ in range(8)]
     stream, event = slots[0].stream, real.make_event()
@@ -1048,11 +1055,11 @@ def test_gpu_launches_that_overlap_are_as_single_ones(real: Driver) -> None:
             for name, pointer in slot.outputs.items():
                 real.clear(pointer, sizes[name], stream)
         for slot in slots:
-            argument = np.zeros((), FRAME)
+            argument = np.zeros((), POLARIZATION_ARGUMENT)
             argument["raw"], argument["counts"], argument["min_intensity"] = slot.raw_pointer, slot.counts_pointer, 0.01
             for name in work.dtypes:
                 argument["out"][OUTPUTS.index(name)] = slot.outputs[name]
-            real.launch(first, blocks, way.schedule.threads, shared, stream, argument)
+            first.launch(stream, argument)
             between()
             sums = slot.outputs["sums"]
             second.launch(stream, sums, sums + sizes["sums"] // 2, {**slot.outputs, **slot.scratch})

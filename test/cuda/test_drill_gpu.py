@@ -82,7 +82,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingDriver]:
     driver = FailingDriver()
     monkeypatch.setattr("polar_pipeline.cuda.backend.Driver", lambda: driver)
     monkeypatch.setattr(
-        "polar_pipeline.cuda.backend.compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode()
+        "polar_pipeline.cuda.launch.compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode()
     )
     monkeypatch.setattr("polar_pipeline.ros.node.FULL_FRAME", drill.VARIANTS[0][1])  # what the node prepares for
     monkeypatch.setattr("polar_pipeline.ros.fallback.RETRY_PERIOD", 0.5)

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from support import IS_EXHAUSTIVE, representative
 
 from polar_pipeline import reference
-from polar_pipeline.cuda.model import schedule
+from polar_pipeline.cuda.model import search
 from polar_pipeline.cuda.model.device import get_device
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.work import Work, defines, make_work
+from polar_pipeline.cuda.model.work import PolarizationWork, make_work, polarization_defines
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
@@ -130,7 +130,7 @@ class Case(NamedTuple):
     fmt: RawFormat
     pictures: Sequence[Picture]
 
-    def work(self, shape: Tuple[int, int]) -> Work:
+    def work(self, shape: Tuple[int, int]) -> PolarizationWork:
         """The work of a frame of (height, width)."""
         plan = make_plan(self.options.products)
         return make_work(plan, self.options, RAW_FORMATS[self.fmt.packing], self.fmt.full_scale, shape)
@@ -138,7 +138,7 @@ class Case(NamedTuple):
     def schedules(self, count: int) -> List[Schedule]:
         """Up to `count` schedules of the kernel that the solver can emit, from the smallest tile to the largest."""
         work = self.work(self.pictures[0].shape)
-        found = dict.fromkeys(plan for device in DEVICES for plan in schedule.candidates(work, device))
+        found = dict.fromkeys(plan for device in DEVICES for plan in search.candidates(work, device))
         plans = [plan for plan in found if plan.kernel == self.kernel]
         assert plans, f"the solver has no schedule for {self.name}"
         places = np.linspace(0, len(plans) - 1, min(count, len(plans)))
@@ -191,7 +191,7 @@ class Truth(NamedTuple):
     counts: Tuple[int, int]
 
 
-def truth_of(frame: RawFrame, work: Work, options: Options) -> Truth:
+def truth_of(frame: RawFrame, work: PolarizationWork, options: Options) -> Truth:
     """Every output of a work from one frame."""
     plan = make_plan(options.products)
     stored = reference.run(frame, work.sensor, plan, options)
@@ -206,7 +206,9 @@ def truth_of(frame: RawFrame, work: Work, options: Options) -> Truth:
     return Truth({**exact, **stored}, exact, stored["invalid"])
 
 
-def check(got: Outputs, k: int, truth: Truth, work: Work, options: Options, where: str, band: Band = STRICT) -> None:
+def check(
+    got: Outputs, k: int, truth: Truth, work: PolarizationWork, options: Options, where: str, band: Band = STRICT
+) -> None:
     """Frame k of a batch lies within the bounds around the truth."""
     exact = truth.exact
     s0, degree = exact["stokes before the mask"][..., 0], exact["dolp before the mask"]
@@ -422,7 +424,7 @@ def compile_case(case: Case, count: int) -> None:
     works = {}
     for picture in case.pictures:  # most of them compile alike
         work = case.work(picture.shape)
-        works[tuple(sorted(defines(work).items()))] = work
+        works[tuple(sorted(polarization_defines(work).items()))] = work
     for plan in case.schedules(count):
         for work in works.values():
             program_of(work, plan).library()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, List, Optional, Tuple
 
 import pytest
 
 from polar_pipeline.cuda.compile import CompileError, compile_kernel, resources
-from polar_pipeline.cuda.model import ssim
 from polar_pipeline.cuda.model.device import DEVICES, get_device
 from polar_pipeline.cuda.model.partition import Partition, not_from_mosaic, partitions
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.work import PAIRS, make_work
 from polar_pipeline.options import make_options
-from polar_pipeline.plan import MOSAIC, make_plan
+from polar_pipeline.plan import MOSAIC, STAGES, make_plan
 
 SHAPE = (2048, 2448)
 VIEWED = "intensity, dolp, aolp, ssim_map, ssim"
@@ -55,17 +55,20 @@ def test_what_keeps_ssim_from_the_mosaic_is_said(changes: Any, reason: str) -> N
     problem, found = ways(**changes)
     assert problem is not None
     assert reason in problem
-    assert [way.is_fused for way in found] == [False]
+    assert [way.ssim_from_mosaic for way in found] == [False]
 
 
 @pytest.mark.parametrize("values", [{}, {"sensor": "45 90 / 0 135"}, {"shape": (34, 64)}, {"ssim_window": 15}])
 def test_otherwise_there_are_two_ways(values: Any) -> None:
     problem, found = ways(**values)
     assert problem is None
-    assert {way.is_fused for way in found} == {True, False}
+    assert {way.ssim_from_mosaic for way in found} == {True, False}
     for way in found:
-        assert way.similarity is not None
-        assert way.is_fused == (way.similarity.source == MOSAIC) == (not set(PAIRS) & set(way.work.dtypes))
+        assert way.ssim is not None
+        stores = set(PAIRS) & set(way.polarization.model.work.dtypes)
+        assert way.ssim_from_mosaic == (way.ssim.model.work.source == MOSAIC) == (not stores)
+        assert way.ssim_from_mosaic == (way.ssim.stage.reads == (MOSAIC,))
+        assert [launch.stage.name for launch in way.launches] == list(STAGES)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -73,13 +76,13 @@ def test_otherwise_there_are_two_ways(values: Any) -> None:
 def test_the_shorter_prediction_is_taken_where_the_mosaic_is_cached(
     device: str, maps_host: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(DEVICES, device, get_device(device)._replace(maps_host=maps_host))
+    monkeypatch.setitem(DEVICES, device, replace(get_device(device), maps_host=maps_host))
     _, found = ways(device)
-    shorter = min(found, key=lambda way: way.us)
+    shorter = min(found, key=lambda way: way.predicted_us)
     # without tensor cores, what both ways compute along x and y is the same, and fewer bytes win
-    assert shorter.is_fused == (get_device(device).capability < 80)
+    assert shorter.ssim_from_mosaic == (get_device(device).capability < 80)
     if maps_host:
-        assert [way.is_fused for way in found] == [False, True]
+        assert [way.ssim_from_mosaic for way in found] == [False, True]
     else:
         assert found[0] == shorter
 
@@ -99,32 +102,30 @@ def test_the_second_launch_is_ranked_as_measured() -> None:
         (64, 128),
     ]
     _, found = ways("h200")
-    similarity, chosen = found[0].similarity, found[0].comparison
-    assert similarity is not None
-    assert chosen is not None
+    assert found[0].ssim is not None
+    model, chosen = found[0].ssim.model, found[0].ssim.schedule
     assert (chosen.window, chosen.threads, chosen.rows) == ("tensor", *measured[0])
     plans = [Schedule("ssim", "tensor", threads, 16, rows=rows) for threads, rows in measured]
-    predicted = [ssim.predict(similarity, plan, get_device("h200")).us for plan in plans]
+    predicted = [model.predict(plan).us for plan in plans]
     assert predicted == sorted(predicted)
 
 
 def test_without_similarity_there_is_one_launch() -> None:
     _, (only,) = ways(products="intensity, dolp")
-    assert only.similarity is None
-    assert not only.is_fused
-    assert only.us > 0
+    assert only.ssim is None
+    assert not only.ssim_from_mosaic
+    assert only.predicted_us > 0
 
 
 @pytest.mark.parametrize("window", range(3, 16, 2))
 def test_the_chosen_kernel_does_not_spill_on_xavier(window: int) -> None:
     _, found = ways(ssim_window=window)
-    (fused,) = (way for way in found if way.is_fused)
-    assert fused.similarity is not None
-    assert fused.comparison is not None
-    flags = {**ssim.defines(fused.similarity), **ssim.schedule_defines(fused.comparison)}
+    (fused,) = (way for way in found if way.ssim_from_mosaic)
+    assert fused.ssim is not None
+    model, schedule = fused.ssim.model, fused.ssim.schedule
     try:
-        taken = resources(compile_kernel("ssim", flags, "sm_72"))
+        taken = resources(compile_kernel("ssim", model.defines(schedule), "sm_72"))
     except CompileError as err:
         pytest.skip(str(err))
     assert taken.spill_bytes == 0
-    assert taken.registers <= ssim.registers(fused.similarity, fused.comparison)
+    assert taken.registers <= model.registers(schedule)

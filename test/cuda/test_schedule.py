@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from support import IS_EXHAUSTIVE
 
 from polar_pipeline.cuda.compile import CompileError, compile_kernel, resources
-from polar_pipeline.cuda.model import schedule as module
-from polar_pipeline.cuda.model import ssim
+from polar_pipeline.cuda.model import cost as launch_cost
+from polar_pipeline.cuda.model import polarization_cost, ssim_search
+from polar_pipeline.cuda.model.cost import Cost, roofline
 from polar_pipeline.cuda.model.device import (
     DEVICES,
     Device,
@@ -25,33 +27,20 @@ from polar_pipeline.cuda.model.device import (
     occupancy,
     resident_blocks,
 )
+from polar_pipeline.cuda.model.geometry import grid, halos, output_bytes, schedule_defines, shared_bytes
 from polar_pipeline.cuda.model.instructions import SHARES
-from polar_pipeline.cuda.model.schedule import (
-    MIN_OCCUPANCY,
-    Cost,
-    Schedule,
-    ScheduleError,
-    candidates,
-    check,
-    cost,
-    expected_occupancy,
-    grid,
-    halos,
-    limits,
-    output_bytes,
-    predict,
-    registers,
-    roofline,
-    schedule_defines,
-    shared_bytes,
-    supports,
-)
-from polar_pipeline.cuda.model.ssim import Similarity
+from polar_pipeline.cuda.model.launch_model import launch_model
+from polar_pipeline.cuda.model.polarization_cost import cost, predict
+from polar_pipeline.cuda.model.registers import registers
+from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
+from polar_pipeline.cuda.model.search import MIN_OCCUPANCY, candidates, check, expected_occupancy
+from polar_pipeline.cuda.model.specs import supports
+from polar_pipeline.cuda.model.ssim_work import SsimWork, ssim_defines
 from polar_pipeline.cuda.model.tuned import choose
-from polar_pipeline.cuda.model.work import RAW_FORMATS, Work, defines, make_work
+from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork, make_work, polarization_defines
 from polar_pipeline.cuda.tools import usage as kernels
 from polar_pipeline.options import CHOICES, make_options
-from polar_pipeline.plan import LimitError, make_plan
+from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.mosaic import SENSORS
 
@@ -66,13 +55,13 @@ def make(
     shape: Tuple[int, int] = SHAPE,
     dtype: str = "uint8",
     **options: Any,
-) -> Work:
+) -> PolarizationWork:
     made = make_options(products=products, dtype=dtype, **options)
     return make_work(make_plan(made.products), made, raw_format, full_scale, shape)
 
 
 @st.composite
-def works(draw: Any) -> Work:
+def works(draw: Any) -> PolarizationWork:
     raw_format = draw(st.sampled_from(list(RAW_FORMATS)))
     return make(
         draw(st.lists(st.sampled_from(list(PRODUCTS)), min_size=1, unique=True).map(",".join)),
@@ -300,7 +289,7 @@ def test_a_tile_counts_raw_pixels_in_its_kernel() -> None:
 
 @settings(deadline=None)
 @given(works(), st.sampled_from(list(DEVICES.values())))
-def test_every_candidate_holds_the_limits(work: Work, device: Device) -> None:
+def test_every_candidate_holds_the_limits(work: PolarizationWork, device: Device) -> None:
     found = candidates(work, device)
     assert found, "every work has a schedule on every known device"
     height, width = work.output_size
@@ -316,9 +305,8 @@ def test_every_candidate_holds_the_limits(work: Work, device: Device) -> None:
         if schedule.window == "tile":  # covers the output, without a block to spare
             assert blocks_x * schedule.tile_x >= width > (blocks_x - 1) * schedule.tile_x
             assert blocks_y * schedule.tile_y >= height > (blocks_y - 1) * schedule.tile_y
-    best = choose(work, device)
+    best = choose(launch_model(work, device))
     assert predict(work, best, device).us == min(predict(work, schedule, device).us for schedule in found)
-    assert limits(work, device).windows["angles"] <= shared_bytes(work, best)
 
 
 @pytest.mark.parametrize("device", [XAVIER, ORIN], ids=lambda device: str(device.name))
@@ -326,7 +314,7 @@ def test_every_candidate_holds_the_limits(work: Work, device: Device) -> None:
 def test_live_works_keep_enough_warps_resident(sensor: str, device: Device) -> None:
     for products in ("intensity,dolp,aolp,preview", "intensity,dolp,aolp,preview,ssim"):
         work = make(products, sensor=sensor)
-        assert expected_occupancy(work, choose(work, device), device) >= MIN_OCCUPANCY
+        assert expected_occupancy(work, choose(launch_model(work, device)), device) >= MIN_OCCUPANCY
 
 
 COLOR: Dict[str, Any] = {"sensor": "IMX250MYR", "co_sited": False}
@@ -395,22 +383,20 @@ def test_more_refusals() -> None:
 
 def test_a_device_that_is_too_small_is_an_error_with_need_and_limit() -> None:
     work = make(sensor="IMX250MYR", demosaic="adaptive", precision="fp32")
-    tiny = XAVIER._replace(name="tiny", shared_per_block=4096)
+    tiny = replace(XAVIER, name="tiny", shared_per_block=4096)
     with pytest.raises(ScheduleError, match=r"needs \d+ bytes of shared memory, a block has 4096"):
-        choose(work, tiny)
-    with pytest.raises(LimitError, match=r"launch polarization needs \d+ bytes for angles.*has 4096"):
-        make_plan(("dolp",), limits(work, tiny))
+        choose(launch_model(work, tiny))
 
 
 # ----------------------------------------------------------------------------------------------------------- objective
 
 
 def test_cost_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SHARES", {(name, True, 90): EVEN for name in ("load u8", "co-site", "products")})
-    module._weight.cache_clear()
+    monkeypatch.setattr(launch_cost, "SHARES", {(name, True, 90): EVEN for name in ("load u8", "co-site", "products")})
+    launch_cost._weight.cache_clear()
     work = make("intensity,dolp", shape=(64, 128))  # one block of 64x32 output pixels
     taken = cost(work, Schedule("tile", "tile", 128, 64, 32), H200)
-    module._weight.cache_clear()
+    launch_cost._weight.cache_clear()
     assert taken.operations == pytest.approx(
         16.3 * (66 * 136 + 0.55 * 240) + 32 * 64 * (8.2 + 20 + 5 + 2 * 4.9)
     )  # 66 * 136 pixels keep 128 threads with four each busy for 18 rounds, but for 240 pixels in the last one
@@ -448,7 +434,7 @@ def test_the_slowest_pipe_counts(capability: int, slots: Slots, expected: float)
 
 def test_half_binds_on_a_xavier() -> None:
     """From its code, by hand: the first stage of ADR takes 1882 clocks for what schedulers could start in 1447."""
-    assert module._weight("adaptive slide", True, 72) / SHARES["adaptive slide", True, 72].issue == pytest.approx(
+    assert launch_cost._weight("adaptive slide", True, 72) / SHARES["adaptive slide", True, 72].issue == pytest.approx(
         1882 / 1447, rel=0.03
     )
 
@@ -456,7 +442,7 @@ def test_half_binds_on_a_xavier() -> None:
 def test_every_stage_was_counted() -> None:
     families = {capability for _, _, capability in SHARES}
     assert families == {72, 87, 90}
-    stages = {name for name in module.OPERATIONS if name not in ("stokes", "intensity", "preview", "store")}
+    stages = {name for name in polarization_cost.OPERATIONS if name not in ("stokes", "intensity", "preview", "store")}
     for capability, half in product(families, (True, False)):
         assert {(name, half, capability) for name in (*stages, "products")} <= set(SHARES)
     for (stage, half, capability), share in SHARES.items():
@@ -470,16 +456,16 @@ def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
     device = next(device for device in DEVICES.values() if device.arch == arch)
     jobs: List[Tuple[str, Any, Any, int, int, int]] = []
     for work in list(dict.fromkeys(kernels.works()))[:: (23 if arch != "sm_90" else 47) * (1 if IS_EXHAUSTIVE else 3)]:
-        plan = choose(work, device)
-        flags: Dict[str, Any] = {**defines(work), **schedule_defines(work, plan)}
+        plan = choose(launch_model(work, device))
+        flags: Dict[str, Any] = {**polarization_defines(work), **schedule_defines(work, plan)}
         jobs.append((plan.kernel, plan, flags, plan.threads, registers(work, plan, device), shared_bytes(work, plan)))
     for window, stride, source in ((3, 1, "float16"), (7, 1, "float32"), (11, 1, "mosaic"), (11, 2, "float32")):
-        similarity = Similarity(1024, 1224, stride, window, 1.5, source, "float32")
-        able = [plan for plan in ssim.candidates(similarity, device) if plan.window == "registers"]
+        similarity = SsimWork(1024, 1224, stride, window, 1.5, source, "float32")
+        able = [plan for plan in ssim_search.candidates(similarity, device) if plan.window == "registers"]
         for plan in {plan.threads: plan for plan in able if plan.threads in (64, 160, 320)}.values():
-            flags = {**ssim.defines(similarity), **ssim.schedule_defines(plan)}
-            taken = ssim.registers(similarity, plan)
-            jobs.append(("ssim", plan, flags, plan.threads, taken, ssim.shared_bytes(plan)))
+            flags = {**ssim_defines(similarity), **ssim_search.schedule_defines(plan)}
+            taken = ssim_search.registers(similarity, plan)
+            jobs.append(("ssim", plan, flags, plan.threads, taken, ssim_search.shared_bytes(plan)))
     wrong = []
     for kernel, plan, flags, threads, assumed, shared in jobs:
         try:
@@ -487,7 +473,7 @@ def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
         except CompileError as err:
             pytest.skip(str(err))
         resident = [resident_blocks(device, threads, number, shared) for number in (assumed, used)]
-        enough = resident[0] == resident[1] or resident[0] * threads >= module.BUSY_WARPS * 32
+        enough = resident[0] == resident[1] or resident[0] * threads >= launch_cost.BUSY_WARPS * 32
         if not used <= assumed or not (assumed <= 1.25 * used or enough):
             wrong.append((kernel, plan, assumed, used, resident))
     assert not wrong, "\n".join(map(str, wrong))
@@ -508,20 +494,20 @@ def test_output_bytes_count_channels_and_types() -> None:
 
 
 def test_roofline_by_hand() -> None:
-    slow = XAVIER._replace(bandwidth_gbs=100, clock_mhz=1000)
+    slow = replace(XAVIER, bandwidth_gbs=100, clock_mhz=1000)
     taken = Cost(read=1_000_000, reread=1_500_000, written=2_000_000, operations=512_000_000)
     predicted = roofline(taken, slow, frames=2)
-    moved = 2 * (3_000_000 + 500_000 * module.REREAD_SHARE)
-    assert predicted.memory_us == pytest.approx(moved / (100e9 * module.COPY_SHARE) * 1e6)
+    moved = 2 * (3_000_000 + 500_000 * launch_cost.REREAD_SHARE)
+    assert predicted.memory_us == pytest.approx(moved / (100e9 * launch_cost.COPY_SHARE) * 1e6)
     assert predicted.arithmetic_us == pytest.approx(1000)  # 128 issue slots a clock, 8 multiprocessors
-    assert predicted.us == max(predicted.memory_us, predicted.arithmetic_us) + module.LAUNCH_US[True]
+    assert predicted.us == max(predicted.memory_us, predicted.arithmetic_us) + launch_cost.LAUNCH_US[True]
 
 
 @given(works(), st.sampled_from(list(DEVICES.values())), st.data())
-def test_time_grows_with_size_and_frames(work: Work, device: Device, data: Any) -> None:
+def test_time_grows_with_size_and_frames(work: PolarizationWork, device: Device, data: Any) -> None:
     schedule = data.draw(st.sampled_from(candidates(work, device)))
     here = predict(work, schedule, device)
-    larger = predict(work._replace(width=2 * work.width, height=2 * work.height), schedule, device)
+    larger = predict(replace(work, width=2 * work.width, height=2 * work.height), schedule, device)
     assert larger.us >= here.us * (1 - 1e-9)
     assert predict(work, schedule, device, 64).us >= here.us * (1 - 1e-9)
 
@@ -539,7 +525,7 @@ def test_time_grows_from_an_odd_number_of_packed_pixels() -> None:
 def test_time_grows_where_more_blocks_are_less_full() -> None:
     """One row of tiles of 8 rows; then three, of which the last has one row in the picture."""
     schedule, small = Schedule("tile", "tile", 128, 16, 8), make("intensity", sensor="IMX250MYR", shape=(17, 32))
-    times = [predict(work, schedule, XAVIER).us for work in (small, small._replace(width=64, height=34))]
+    times = [predict(work, schedule, XAVIER).us for work in (small, replace(small, width=64, height=34))]
     assert times[1] >= times[0] * (1 - 1e-9)
 
 
@@ -548,7 +534,7 @@ def test_best_time_grows_with_size() -> None:
         times = []
         for scale in (1, 2, 4, 8):
             work = make(sensor="IMX250MYR", shape=(256 * scale, 256 * scale))
-            times.append(predict(work, choose(work, device), device).us)
+            times.append(predict(work, choose(launch_model(work, device)), device).us)
         assert times == sorted(times)
 
 
@@ -581,7 +567,7 @@ def test_predictions_are_near_what_was_measured(options: Dict[str, Any], schedul
 def test_time_follows_the_resident_warps(warps: int, measured: float) -> None:
     """An H200 whose shared memory was taken up so that fewer blocks fit: what a Xavier's 20 warps cost."""
     work, schedule = make(LIVE, sensor="IMX250MYR"), Schedule("tile", "tile", 128, 32, 16)
-    filled = H200._replace(shared_per_multiprocessor=warps // 4 * 23168)
+    filled = replace(H200, shared_per_multiprocessor=warps // 4 * 23168)
     assert resident_blocks(filled, 128, 72, shared_bytes(work, schedule)) == min(warps // 4, 7)
     assert predict(work, schedule, filled, 64).us / 64 == pytest.approx(measured, rel=0.15)
 

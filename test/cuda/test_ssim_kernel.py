@@ -6,6 +6,7 @@ reverse, other bytes in memory.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
@@ -22,10 +23,11 @@ from harness import (
 
 from polar_pipeline import reference
 from polar_pipeline.coefficients import gaussian
-from polar_pipeline.cuda.model import ssim
+from polar_pipeline.cuda.model import ssim_search
 from polar_pipeline.cuda.model.device import get_device
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.ssim import COMPARISON, Similarity
+from polar_pipeline.cuda.model.ssim_search import piece_count
+from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, half_taps, ssim_defines
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.mosaic import get_sensor
 
@@ -43,7 +45,7 @@ class Found(NamedTuple):
     mean: np.ndarray
 
 
-def plan_of(work: Similarity, window: str, rows: int = 16, strips: int = 1) -> Schedule:
+def plan_of(work: SsimWork, window: str, rows: int = 16, strips: int = 1) -> Schedule:
     """A schedule with so many strips along x, and a block of two warps for tensor cores."""
     if window == "tensor":
         return Schedule("ssim", "tensor", 64, 16, rows=rows)
@@ -51,35 +53,35 @@ def plan_of(work: Similarity, window: str, rows: int = 16, strips: int = 1) -> S
     return Schedule("ssim", "registers", max(64, -(-(tile_x + work.window - 1) // 32) * 32), tile_x, rows=rows)
 
 
-def run(launch: Launch, work: Similarity, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
+def run(launch: Launch, work: SsimWork, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
     """Compare (frames, h, w) images, in every order of `VARIANTS`."""
     return run_on(launch, work, plan, {"first": x.astype(work.source), "second": y.astype(work.source)})
 
 
-def run_on(launch: Launch, work: Similarity, plan: Schedule, inputs: Mapping[str, np.ndarray]) -> Found:
+def run_on(launch: Launch, work: SsimWork, plan: Schedule, inputs: Mapping[str, np.ndarray]) -> Found:
     """The same of what the kernel reads, by the name in its argument; skips what a Jetson cannot do."""
     device = GPUS.get(launch.__name__)
-    missing = ssim.supports(plan.window, work, device) if device else None
+    missing = ssim_search.supports(plan.window, work, device) if device else None
     if missing:
         pytest.skip(f"on {launch.__name__}: {missing}")
     frames = len(inputs["first"])
     size = frames * int(np.prod(work.map_size)) * (np.dtype(work.map_dtype).itemsize if work.map_dtype else 0)
     sizes = {
         "map": max(size, 16),
-        "pieces": 4 * frames * ssim.pieces(work, plan),
+        "pieces": 4 * frames * piece_count(work, plan),
         "blocks": 4 * frames * int(np.prod(work.block_size)),
         "mean": 4 * frames,
     }
 
     def make_frame(addresses: Mapping[str, int]) -> np.ndarray:
-        argument = np.zeros((), COMPARISON)
+        argument = np.zeros((), SSIM_ARGUMENT)
         for name, address in addresses.items():
             argument[name] = address
         argument["first_stride"] = argument["second_stride"] = inputs["first"][0].nbytes
         return argument
 
-    program = Program("ssim", {**ssim.defines(work), **ssim.schedule_defines(plan)})
-    grid = Grid(ssim.grid(work, plan, frames), plan.threads, ssim.shared_bytes(plan))
+    program = Program("ssim", {**ssim_defines(work), **ssim_search.schedule_defines(plan)})
+    grid = Grid(ssim_search.grid(work, plan, frames), plan.threads, ssim_search.shared_bytes(plan))
     found = []
     for reverse, poison in VARIANTS:
         buffers: Dict[str, np.ndarray] = {name: aligned(nbytes, poison) for name, nbytes in sizes.items()}
@@ -101,14 +103,14 @@ def run_on(launch: Launch, work: Similarity, plan: Schedule, inputs: Mapping[str
     return Found(image, blocks, found[0]["mean"].view(np.float32))
 
 
-def check(launch: Launch, work: Similarity, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
+def check(launch: Launch, work: SsimWork, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
     """The same, and that it is what the reference says of these images."""
     found = run(launch, work, plan, x, y)
     assert_similar(found, work, BOUND[plan.window], x.astype(work.source), y.astype(work.source))
     return found
 
 
-def assert_similar(found: Found, work: Similarity, bound: float, x: np.ndarray, y: np.ndarray) -> None:
+def assert_similar(found: Found, work: SsimWork, bound: float, x: np.ndarray, y: np.ndarray) -> None:
     """Map, means of blocks and mean are what the reference says of (frames, h, w) images."""
     for k in range(len(x)):
         images = [image[k].astype(np.float64) for image in (x, y)]
@@ -129,9 +131,9 @@ def texture(height: int, width: int, frames: int = 1, seed: int = 0) -> Tuple[np
     return x, np.clip(x + rng.normal(0, 0.2, x.shape), 0, 1)
 
 
-def work_of(height: int, width: int, dtype: str = "float16", map_dtype: str = "float32", **more: float) -> Similarity:
+def work_of(height: int, width: int, dtype: str = "float16", map_dtype: str = "float32", **more: float) -> SsimWork:
     """Wang's window, unless told otherwise."""
-    return Similarity(
+    return SsimWork(
         height, width, int(more.get("stride", 1)), int(more.get("window", 11)), more.get("sigma", 1.5), dtype, map_dtype
     )
 
@@ -141,7 +143,7 @@ def work_of(height: int, width: int, dtype: str = "float16", map_dtype: str = "f
 
 @pytest.mark.parametrize(("window", "sigma"), [*product(range(3, 16, 2), (0.5, 0.8, 1.5, 3.0, 5.0))])
 def test_taps_in_half_sum_to_one(window: int, sigma: float) -> None:
-    taps, _ = ssim.half_taps(window, sigma)
+    taps = half_taps(window, sigma).taps
     np.testing.assert_array_equal(taps, np.array(taps, np.float16))
     assert taps[0] + 2 * sum(taps[1:]) == 1
     # a unit in the last place of the largest tap that there can be
@@ -149,8 +151,8 @@ def test_taps_in_half_sum_to_one(window: int, sigma: float) -> None:
 
 
 def test_a_window_that_halves_cannot_hold_stays_off_tensor_cores() -> None:
-    assert ssim.supports("tensor", work_of(64, 64), ORIN) is None
-    steep = ssim.supports("tensor", work_of(64, 64, sigma=0.5), ORIN)
+    assert ssim_search.supports("tensor", work_of(64, 64), ORIN) is None
+    steep = ssim_search.supports("tensor", work_of(64, 64, sigma=0.5), ORIN)
     assert steep == "tensor needs a Gaussian that halves can hold"
 
 
@@ -249,7 +251,7 @@ def test_strips_of_any_size_and_batches(launch: Launch, plan: str, rows: int) ->
 def test_blocks_of_any_size_on_tensor_cores(launch: Launch) -> None:
     work = work_of(20, 200)  # the largest block has 176 columns
     x, y = texture(20, 200)
-    plans = {plan.threads: plan for plan in ssim.candidates(work, get_device("h200")) if plan[:2] == ("ssim", "tensor")}
+    plans = {plan.threads: plan for plan in ssim_search.candidates(work, get_device("h200")) if plan.window == "tensor"}
     assert max(plans) == 352
     first, *others = (check(launch, work, plan, x, y) for plan in plans.values())
     for found in others:
@@ -282,7 +284,7 @@ def sums_of(mosaic: np.ndarray) -> np.ndarray:
     return np.stack([angles[0] + angles[2], angles[1] + angles[3]]) / 2
 
 
-def check_mosaics(launch: Launch, work: Similarity, plan: Schedule, mosaics: np.ndarray) -> Found:
+def check_mosaics(launch: Launch, work: SsimWork, plan: Schedule, mosaics: np.ndarray) -> Found:
     """Compare the sums of orthogonal angles of (frames, H, W) uint8, and that it is what the reference says."""
     found = run_on(launch, work, plan, {"first": mosaics})
     x, y = np.stack([sums_of(mosaic) for mosaic in mosaics], 1)
@@ -328,7 +330,7 @@ def test_a_mosaic_is_compared_as_its_images_are(launch: Launch) -> None:
     plan = plan_of(work, "registers")
     found = run_on(launch, work, plan, {"first": mosaics})
     x, y = sums_of(mosaics[0])[:, None]
-    stored = run(launch, work._replace(source="float32"), plan, x, y)
+    stored = run(launch, replace(work, source="float32"), plan, x, y)
     assert found.map is not None
     assert stored.map is not None
     np.testing.assert_allclose(found.map, stored.map, rtol=0, atol=BOUND["registers"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List, Tuple
@@ -13,9 +14,9 @@ import pytest
 
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.model import tuned as choice
-from polar_pipeline.cuda.model.device import Device, get_device
+from polar_pipeline.cuda.model.device import get_device
+from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.tuned import AnyWork, candidates
 from polar_pipeline.cuda.tools import tune as module
 from polar_pipeline.cuda.tools.tune import tune
 from polar_pipeline.options import make_options
@@ -84,7 +85,7 @@ def fixture_tuner(monkeypatch: pytest.MonkeyPatch) -> Tuner:
     driver = SimpleNamespace(device=XAVIER, host_array=lambda shape, dtype: np.full(shape, 7, dtype))
     monkeypatch.setattr(module, "Driver", lambda: driver)
     mapped = SimpleNamespace(maps_host=True, close=lambda: None)
-    monkeypatch.setattr(module, "make_launch", lambda *_: mapped)
+    monkeypatch.setattr(module, "prepare_plan", lambda *_: mapped)
     return tuner
 
 
@@ -105,12 +106,15 @@ def test_every_launch_of_both_ways_is_measured_and_kept(tuner: Tuner, folder: Pa
 def test_every_candidate_is_tried_once(tuner: Tuner, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     able: Dict[str, int] = {}
 
-    def counted(work: AnyWork, device: Device) -> List[Schedule]:
-        found = candidates(work, device)
-        able[choice.work_key(work)] = len(found)
-        return found
+    for kind in (PolarizationModel, SsimModel):
+        original = kind.candidates
 
-    monkeypatch.setattr(module, "candidates", counted)
+        def counted(model: LaunchModel, original: Any = original) -> List[Schedule]:
+            found: List[Schedule] = original(model)
+            able[model.key] = len(found)
+            return found
+
+        monkeypatch.setattr(kind, "candidates", counted)
     tune(OPTIONS, "xavier", "u8", SIZE)
     assert set(able) == LAUNCHES
     assert sum(number for _, _, number in tuner.calls) == sum(able.values())
@@ -140,12 +144,15 @@ def fixture_device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         pytest.skip(str(err))
     pytest.importorskip("kernel_tuner")
 
-    def few(work: AnyWork, device: Device) -> List[Schedule]:
-        able = candidates(work, device)
-        windows = [[row for row in able if row.window == window] for window in ("registers", "tile", "tensor")]
-        return [row for rows in windows for row in rows[:40:20]]
+    for kind in (PolarizationModel, SsimModel):
+        original = kind.candidates
 
-    monkeypatch.setattr(module, "candidates", few)
+        def few(model: LaunchModel, original: Any = original) -> List[Schedule]:
+            able = original(model)
+            windows = [[row for row in able if row.window == window] for window in ("registers", "tile", "tensor")]
+            return [row for rows in windows for row in rows[:40:20]]
+
+        monkeypatch.setattr(kind, "candidates", few)
     assert not folder.exists()
     return found.name
 
@@ -158,7 +165,7 @@ def test_on_the_gpu(
 ) -> None:
     def driver() -> Driver:
         found = Driver()
-        found.device = found.device._replace(maps_host=maps_host)
+        found.device = replace(found.device, maps_host=maps_host)
         return found
 
     monkeypatch.setattr(module, "Driver", driver)
@@ -170,12 +177,12 @@ def test_on_the_gpu(
 
 @pytest.mark.gpu
 def test_schedules_that_differ_in_their_results_are_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = module._Second.text
+    text = module._SsimTrial.text
 
     def wrong(self: Any, schedule: Schedule) -> str:
         """The formula's constant goes by the schedule."""
         return text(self, schedule).replace("#define SSIM_C1 ", f"#define SSIM_C1 {schedule.rows} * ")
 
-    monkeypatch.setattr(module._Second, "text", wrong)
+    monkeypatch.setattr(module._SsimTrial, "text", wrong)
     with pytest.raises(RuntimeError, match="verif"):
         tune(OPTIONS, device, "u8", SIZE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, Mapping, NamedTuple
@@ -35,7 +36,8 @@ class Slots(NamedTuple):
     memory: float
 
 
-class Device(NamedTuple):
+@dataclass(frozen=True)
+class Device:
     """One GPU.
 
     Attributes:

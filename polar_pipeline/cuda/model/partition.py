@@ -1,69 +1,113 @@
-"""Which launches a frame takes on a device: whether SSIM reads stored images, or makes them from the mosaic again."""
+"""The launches of a frame: which stages of the plan they compute, what each kernel does, and by which schedule.
+
+A plan has at most two launches: polarization, and SSIM, which reads what the first one stored or recomputes it from the
+mosaic. Backend, report and tuner all work from the `Partition` made here.
+"""
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import Generic, List, Optional, Sequence, Tuple, TypeVar, Union
 
-from polar_pipeline.cuda.model import schedule as polarization
-from polar_pipeline.cuda.model import ssim
+from polar_pipeline.cuda.model.cost import Prediction
 from polar_pipeline.cuda.model.device import Device
+from polar_pipeline.cuda.model.launch_model import PolarizationModel, SsimModel
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.ssim import Similarity
-from polar_pipeline.cuda.model.tuned import AnyWork, choose, predict, tuned
-from polar_pipeline.cuda.model.work import PAIRS, Work
+from polar_pipeline.cuda.model.specs import supports
+from polar_pipeline.cuda.model.ssim_work import make_ssim_work
+from polar_pipeline.cuda.model.tuned import choose, tuned
+from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork
 from polar_pipeline.options import Options
-from polar_pipeline.plan import MOSAIC, Plan
+from polar_pipeline.plan import MOSAIC, Plan, Stage
 
-#: Rows of the map from which on one reflection at a border is enough, whatever the window.
-_LEAST_ROWS = 16
+_ModelT = TypeVar("_ModelT", PolarizationModel, SsimModel)
+
+#: Rows of the map from which on one reflection at a border is enough, for every window.
+_MIN_ROWS = 16
 
 
-class Partition(NamedTuple):
-    """The launches of a frame.
+@dataclass(frozen=True)
+class PlannedLaunch(Generic[_ModelT]):
+    """One launch of a frame.
 
     Attributes:
-        work: What the first one does.
+        stage: What it computes, as operators of the plan.
+        model: What its kernel does on the device.
         schedule: How.
-        similarity: What the second one does, if there is one.
-        comparison: How.
-        us: Predicted time of both, microseconds.
-        measured_us: The same as measured; None unless each was.
+        predicted: How long that should take.
+        measured_us: How long it took when it was measured (`polar-pipeline tune`), microseconds; None if it was not.
     """
 
-    work: Work
+    stage: Stage
+    model: _ModelT
     schedule: Schedule
-    similarity: Optional[Similarity]
-    comparison: Optional[Schedule]
-    us: float
+    predicted: Prediction
     measured_us: Optional[float]
 
     @property
-    def is_fused(self) -> bool:
-        """Whether the second launch starts from the mosaic, so that the first one stores nothing for it."""
-        return self.similarity is not None and self.similarity.source == MOSAIC
+    def is_measured(self) -> bool:
+        """Whether the schedule was measured, not predicted, to be the fastest."""
+        return self.measured_us is not None
 
 
-def not_from_mosaic(work: Work, options: Options) -> Optional[str]:
-    """Why the second launch cannot start from the mosaic, None if it can."""
+AnyLaunch = Union[PlannedLaunch[PolarizationModel], PlannedLaunch[SsimModel]]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The launches of a frame.
+
+    Attributes:
+        polarization: The first launch.
+        ssim: The second one; None without SSIM.
+    """
+
+    polarization: PlannedLaunch[PolarizationModel]
+    ssim: Optional[PlannedLaunch[SsimModel]]
+
+    @property
+    def launches(self) -> Tuple[AnyLaunch, ...]:
+        """The launches in order."""
+        return (self.polarization,) if self.ssim is None else (self.polarization, self.ssim)
+
+    @property
+    def ssim_from_mosaic(self) -> bool:
+        """Whether the SSIM launch starts from the mosaic, so that the first one stores nothing for it."""
+        return self.ssim is not None and self.ssim.model.work.source == MOSAIC
+
+    @property
+    def predicted_us(self) -> float:
+        """Predicted time of all launches, microseconds."""
+        return sum(launch.predicted.us for launch in self.launches)
+
+    @property
+    def measured_us(self) -> Optional[float]:
+        """Measured time of all launches, microseconds; None unless each was measured."""
+        found = [launch.measured_us for launch in self.launches if launch.measured_us is not None]
+        return sum(found) if len(found) == len(self.launches) else None
+
+
+def not_from_mosaic(work: PolarizationWork, options: Options) -> Optional[str]:
+    """Why the SSIM launch cannot start from the mosaic, None if it can."""
     needs = (
         ("ssim_mode consistency", options.ssim_mode == "consistency"),
         ("ssim_stride 1", options.ssim_stride == 1),
         ("an even height", work.height % 2 == 0),
-        (f"{_LEAST_ROWS} rows of the map", work.output_size[0] >= _LEAST_ROWS),
+        (f"{_MIN_ROWS} rows of the map", work.output_size[0] >= _MIN_ROWS),
     )
     # a mosaic is read as mono_half reads it
-    as_mono = polarization.supports("mono_half", work._replace(outputs=()))
-    return as_mono or next((f"ssim from the mosaic needs {text}" for text, met in needs if not met), None)
+    unsupported = supports("mono_half", replace(work, outputs=()))
+    return unsupported or next((f"ssim from the mosaic needs {text}" for text, met in needs if not met), None)
 
 
-def partitions(work: Work, plan: Plan, options: Options, device: Device) -> List[Partition]:
-    """Every way to cut a plan into launches, the fastest first: as measured where all were, else as predicted.
+def partitions(work: PolarizationWork, plan: Plan, options: Options, device: Device) -> List[Partition]:
+    """Every set of launches that computes a plan, the fastest first: as measured where all were, else as predicted.
 
-    A device that maps host memory reads the mosaic again only where that was measured to be faster: it does not cache
-    that memory, and predictions take every byte to be read once.
+    On a device that maps host memory, SSIM reads the mosaic again only where that was measured to be faster: the device
+    does not cache that memory, and predictions count every byte as read once.
 
     Args:
-        work: The first launch, with what SSIM compares among its outputs.
+        work: The polarization launch, with what SSIM compares among its outputs.
         plan: What to compute.
         options: How.
         device: Where.
@@ -71,34 +115,30 @@ def partitions(work: Work, plan: Plan, options: Options, device: Device) -> List
     Raises:
         ScheduleError: No schedule fits the device.
     """
-    works = [work]
+    found = [_partition(work, plan, options, device)]
     if plan.window and not_from_mosaic(work, options) is None:
-        works.append(work._replace(outputs=tuple(output for output in work.outputs if output[0] not in PAIRS)))
-    found = [_partition(each, plan, options, device) for each in works]
-    how, us = times(found)
-    is_last = [way.is_fused and device.maps_host and how == "predicted" for way in found]
-    return [way for *_, way in sorted(zip(is_last, us, found), key=lambda row: row[:2])]
+        stored = tuple(output for output in work.outputs if output[0] not in PAIRS)
+        found.append(_partition(replace(work, outputs=stored), plan.from_mosaic(), options, device))
+    basis, us = times(found)
+    is_last = [row.ssim_from_mosaic and device.maps_host and basis == "predicted" for row in found]
+    return [row for *_, row in sorted(zip(is_last, us, found), key=lambda row: row[:2])]
 
 
-def times(ways: Sequence[Partition]) -> Tuple[str, List[float]]:
-    """By what ways are compared: `measured` where each was, else `predicted`; and microseconds of each."""
-    measured = [way.measured_us for way in ways if way.measured_us is not None]
-    if len(measured) == len(ways):
+def times(found: Sequence[Partition]) -> Tuple[str, List[float]]:
+    """How partitions are compared, `measured` where each was, else `predicted`; and microseconds of each."""
+    measured = [row.measured_us for row in found if row.measured_us is not None]
+    if len(measured) == len(found):
         return "measured", measured
-    return "predicted", [way.us for way in ways]
+    return "predicted", [row.predicted_us for row in found]
 
 
-def _partition(work: Work, plan: Plan, options: Options, device: Device) -> Partition:
-    similarity = ssim.similarity_of(work, plan, options) if plan.window else None
-    launches: Tuple[AnyWork, ...] = (work,) if similarity is None else (work, similarity)
-    schedules = [choose(launch, device) for launch in launches]
-    us = sum(predict(launch, schedule, device).us for launch, schedule in zip(launches, schedules))
-    measured = [found.us for found in (tuned(launch, device) for launch in launches) if found is not None]
-    return Partition(
-        work,
-        schedules[0],
-        similarity,
-        schedules[1] if similarity else None,
-        us,
-        sum(measured) if len(measured) == len(launches) else None,
-    )
+def _partition(work: PolarizationWork, plan: Plan, options: Options, device: Device) -> Partition:
+    polarization = _planned(plan.stages[0], PolarizationModel(work, device))
+    if not plan.window:
+        return Partition(polarization, None)
+    return Partition(polarization, _planned(plan.stages[1], SsimModel(make_ssim_work(work, plan, options), device)))
+
+
+def _planned(stage: Stage, model: _ModelT) -> PlannedLaunch[_ModelT]:
+    schedule, measured = choose(model), tuned(model)
+    return PlannedLaunch(stage, model, schedule, model.predict(schedule), measured.us if measured else None)

@@ -3,85 +3,49 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple
 
 from polar_pipeline._util.documents import read_json
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.share import share_path
 from polar_pipeline._util.text import printable, quoted
-from polar_pipeline.cuda.model import schedule as polarization
-from polar_pipeline.cuda.model import ssim
 from polar_pipeline.cuda.model.device import Device
-from polar_pipeline.cuda.model.schedule import Prediction, Schedule, ScheduleError
-from polar_pipeline.cuda.model.ssim import Similarity
-from polar_pipeline.cuda.model.work import Work
+from polar_pipeline.cuda.model.launch_model import LaunchModel
+from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 
-#: What the first launch does, or the second.
-AnyWork = Union[Work, Similarity]
 #: More than any size in a schedule, or of an image.
 MAX_SIZE = 1 << 20
 #: More microseconds than any frame takes.
 MAX_US = 1e9
 
 
-class Measured(NamedTuple):
+@dataclass(frozen=True)
+class Measured:
     """The fastest schedule of a work, and microseconds a frame."""
 
     schedule: Schedule
     us: float
 
 
-def _solver(work: AnyWork) -> Any:
-    """The module that knows the schedules of a work."""
-    return ssim if isinstance(work, Similarity) else polarization
-
-
-def candidates(work: AnyWork, device: Device) -> List[Schedule]:
-    """Every schedule that meets the hard constraints."""
-    found: List[Schedule] = _solver(work).candidates(work, device)
-    return found
-
-
-def predict(work: AnyWork, schedule: Schedule, device: Device) -> Prediction:
-    """Predicted time of one frame."""
-    found: Prediction = _solver(work).predict(work, schedule, device)
-    return found
-
-
-def choose(work: AnyWork, device: Device) -> Schedule:
+def choose(model: LaunchModel) -> Schedule:
     """The measured schedule where there is one, else the one with the shortest predicted time.
 
     Raises:
         ScheduleError: None fits the device; the text gives need and limit.
     """
-    found = tuned(work, device)
+    found = tuned(model)
     if found is not None:
         return found.schedule
-    able = candidates(work, device)
+    able = model.candidates()
     if not able:
-        _solver(work).refuse(work, device)
-    return min(able, key=lambda schedule: (predict(work, schedule, device).us, schedule))
+        model.refuse()
+    return min(able, key=lambda schedule: (model.predict(schedule).us, schedule))
 
 
 # --------------------------------------------------------------------------------------------------------------- tuned
-
-
-def work_key(work: AnyWork) -> str:
-    """A work as short text without its size: the key of tuned schedules."""
-    if isinstance(work, Similarity):
-        return f"ssim {ssim.work_key(work)}"
-    parts = ["color" if work.sensor.is_color else "mono", "half" if work.half else "full"]
-    if work.half and not work.co_sited:
-        parts.append("own-site")
-    else:
-        parts.append(work.demosaic)
-    if work.sensor.is_color:
-        parts.append(work.debayer)
-    parts += [work.raw_format, "fp16" if work.half_precision else "fp32"]
-    parts.append("+".join(f"{name}:{dtype}" for name, dtype in work.outputs))
-    return " ".join(parts)
 
 
 def tuned_path(device: Device) -> Path:
@@ -89,24 +53,24 @@ def tuned_path(device: Device) -> Path:
     return share_path("config") / "tuned" / f"{device.name}.json"
 
 
-def tuned(work: AnyWork, device: Device) -> Optional[Measured]:
-    """The measured schedule of a work on a device, if there is one and it holds there.
+def tuned(model: LaunchModel) -> Optional[Measured]:
+    """The measured schedule of a launch, if there is one and it can run.
 
     Raises:
         ScheduleError: The file of tuned schedules is broken.
     """
-    found = _read(tuned_path(device)).get((work_key(work), work.width, work.height))
+    found = _read(tuned_path(model.device)).get((model.key, *model.size))
     if found is None:
         return None
     try:
-        _solver(work).check(work, found.schedule, device)
+        model.check(found.schedule)
     except ScheduleError:
         return None
     return found
 
 
-def keep(work: AnyWork, device: Device, best: Measured) -> Path:
-    """Put a measured schedule into the device's file, in place of what it holds for that work and size.
+def keep(model: LaunchModel, best: Measured) -> Path:
+    """Write a measured schedule into the device's file, in place of the entry for that work and size.
 
     Returns:
         The file.
@@ -115,10 +79,10 @@ def keep(work: AnyWork, device: Device, best: Measured) -> Path:
         OSError: It cannot be written.
         ScheduleError: It is broken.
     """
-    path = tuned_path(device)
-    rows = {**_read(path), (work_key(work), work.width, work.height): best}
+    path = tuned_path(model.device)
+    rows = {**_read(path), (model.key, *model.size): best}
     entries: List[Dict[str, Any]] = [
-        {"work": key, "size": [width, height], "schedule": row.schedule._asdict(), "us": round(row.us, 3)}
+        {"work": key, "size": [width, height], "schedule": asdict(row.schedule), "us": round(row.us, 3)}
         for (key, width, height), row in sorted(rows.items())
     ]
     path.parent.mkdir(exist_ok=True)
@@ -153,7 +117,8 @@ def _row(row: Any) -> Tuple[Tuple[str, int, int], Measured]:
         found = Schedule(**schedule)
     except (KeyError, TypeError, ValueError) as err:
         raise ValueError(f"{quoted(row)} has not the keys of a measured schedule") from err
-    texts, sizes = (work, *found[:2]), (width, height, *found[2:])
+    kernel, window, *numbers = astuple(found)
+    texts, sizes = (work, kernel, window), (width, height, *numbers)
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"work, kernel and window must be text, got {quoted(texts)}")
     if not all(type(size) is int and 0 <= size <= MAX_SIZE for size in sizes):

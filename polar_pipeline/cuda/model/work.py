@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, NamedTuple, Tuple, Union
+from dataclasses import dataclass
+from typing import Dict, Tuple, Union
 
 import numpy as np
 
@@ -37,7 +38,7 @@ LATTICES = {"bilinear": 0, "mhc": 1, "weighted": 2}
 TYPES = {"uint8": 1, "float32": 2, "float16": 3}
 
 #: `struct Frame` of `kernels/frame.cuh`.
-FRAME = np.dtype(
+POLARIZATION_ARGUMENT = np.dtype(
     [
         ("raw", np.uint64),
         ("counts", np.uint64),
@@ -53,7 +54,8 @@ FRAME = np.dtype(
 )
 
 
-class Work(NamedTuple):
+@dataclass(frozen=True)
+class PolarizationWork:
     """One launch: mosaic in, products out.
 
     Attributes:
@@ -93,7 +95,9 @@ class Work(NamedTuple):
         return dict(self.outputs)
 
 
-def make_work(plan: Plan, options: Options, raw_format: str, full_scale: int, shape: Tuple[int, int]) -> Work:
+def make_work(
+    plan: Plan, options: Options, raw_format: str, full_scale: int, shape: Tuple[int, int]
+) -> PolarizationWork:
     """The fused launch of a plan on frames of one format and shape.
 
     Args:
@@ -109,7 +113,7 @@ def make_work(plan: Plan, options: Options, raw_format: str, full_scale: int, sh
     if plan.window:
         pair = PAIRS[options.ssim_mode != "consistency"]
         outputs.append((pair, "float16" if half_precision else "float32"))
-    return Work(
+    return PolarizationWork(
         options.sensor.as_read_out(options.roi_offset, options.flip, shape),
         options.resolution == "half",
         options.co_sited,
@@ -124,7 +128,7 @@ def make_work(plan: Plan, options: Options, raw_format: str, full_scale: int, sh
     )
 
 
-def work_of(options: Options, raw_format: str, size: Tuple[int, int]) -> Work:
+def work_of(options: Options, raw_format: str, size: Tuple[int, int]) -> PolarizationWork:
     """The fused launch of some options.
 
     Args:
@@ -136,7 +140,7 @@ def work_of(options: Options, raw_format: str, size: Tuple[int, int]) -> Work:
     return make_work(make_plan(options.products), options, raw_format, full_scale, (size[1], size[0]))
 
 
-def noise_frames(work: Work, frames: int, seed: int = 0) -> np.ndarray:
+def noise_frames(work: PolarizationWork, frames: int, seed: int = 0) -> np.ndarray:
     """(frames, height, bytes of a row) uint8: raw frames of noise to measure with.
 
     16-bit pixels have 5 to 80 % of full scale, bytes 5 to 80 % of 255: saturated pixels are rare, and slower.
@@ -159,7 +163,7 @@ def red_sites(sensor: Sensor) -> Dict[Tuple[int, int], Tuple[int, int]]:
     }
 
 
-def defines(work: Work) -> Dict[str, Union[int, str]]:
+def polarization_defines(work: PolarizationWork) -> Dict[str, Union[int, str]]:
     """The preprocessor definitions that make a kernel do this work (`kernels/frame.cuh`), coefficients as literals."""
     found: Dict[str, Union[int, str]] = {
         **literals(),
@@ -180,3 +184,17 @@ def defines(work: Work) -> Dict[str, Union[int, str]]:
     for name, dtype in work.outputs:
         found[f"OUT_{name.upper()}"] = TYPES[dtype]
     return found
+
+
+def polarization_key(work: PolarizationWork) -> str:
+    """A work as short text without its size: the key of tuned schedules."""
+    parts = ["color" if work.sensor.is_color else "mono", "half" if work.half else "full"]
+    if work.half and not work.co_sited:
+        parts.append("own-site")
+    else:
+        parts.append(work.demosaic)
+    if work.sensor.is_color:
+        parts.append(work.debayer)
+    parts += [work.raw_format, "fp16" if work.half_precision else "fp32"]
+    parts.append("+".join(f"{name}:{dtype}" for name, dtype in work.outputs))
+    return " ".join(parts)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Dict, List, Mapping, Tuple
 
 import numpy as np
 
 from polar_pipeline.backend import Buffers
-from polar_pipeline.cuda.backend import make_launch
+from polar_pipeline.cuda.backend import prepare_plan
 from polar_pipeline.cuda.compile import OPTIONS, source
 from polar_pipeline.cuda.driver import DeviceError, Driver
-from polar_pipeline.cuda.model import schedule as polarization
-from polar_pipeline.cuda.model import ssim
+from polar_pipeline.cuda.model.geometry import output_bytes
+from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
 from polar_pipeline.cuda.model.partition import partitions
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.ssim import COMPARISON, Similarity
-from polar_pipeline.cuda.model.tuned import AnyWork, Measured, candidates, keep, work_key
-from polar_pipeline.cuda.model.work import FRAME, OUTPUTS, PAIRS, Work, defines, noise_frames, work_of
+from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT
+from polar_pipeline.cuda.model.tuned import Measured, keep
+from polar_pipeline.cuda.model.work import OUTPUTS, PAIRS, POLARIZATION_ARGUMENT, noise_frames, work_of
 from polar_pipeline.options import Options
 from polar_pipeline.plan import MOSAIC, make_plan
 
@@ -45,7 +46,7 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
         size: (width, height) of the frame.
 
     Returns:
-        By launch (`work_key`), the fastest schedule and its time.
+        By launch (`LaunchModel.key`), the fastest schedule and its time.
 
     Raises:
         RuntimeError: Kernel Tuner, CuPy or the device is missing, or two schedules give different results.
@@ -64,18 +65,18 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
     if driver.device.name != device_name:
         raise RuntimeError(f"the GPU of this machine is {driver.device.name}, not {device_name}")
     asked, plan = work_of(options, raw_format, size), make_plan(options.products)
-    launch = make_launch(driver, asked, plan, options, Buffers(driver.host_array))
-    launch.close()
-    memory = _Memory(cupy, driver, launch.maps_host)
-    device = driver.device._replace(maps_host=launch.maps_host)
+    prepared = prepare_plan(driver, asked, plan, options, Buffers(driver.host_array))
+    prepared.close()
+    memory = _Memory(cupy, driver, prepared.maps_host)
+    device = replace(driver.device, maps_host=prepared.maps_host)
     found = {}
-    for way in partitions(asked, plan, options, device):
-        trials: List[_Trial] = [_First(memory, way.work, options.min_intensity)]
-        if way.similarity is not None:
-            trials.append(_Second(memory, way.similarity))
+    for partition in partitions(asked, plan, options, device):
+        trials: List[_Trial] = [_PolarizationTrial(memory, partition.polarization.model, options.min_intensity)]
+        if partition.ssim is not None:
+            trials.append(_SsimTrial(memory, partition.ssim.model))
         for trial in trials:
-            best = found[work_key(trial.work)] = trial.measure(tuner, candidates(trial.work, device))
-            keep(trial.work, device, best)
+            best = found[trial.model.key] = trial.measure(tuner)
+            keep(trial.model, best)
     return found
 
 
@@ -110,41 +111,34 @@ def _address(array: Any) -> int:
 
 
 class _Trial:
-    """A launch on noise on the GPU, and what its configurations make of it.
+    """A launch on noise on the GPU, and the results of its schedules.
+
+    Args:
+        memory: Where its arrays lie.
+        model: What it does.
 
     Attributes:
-        work: What it does.
+        model: The same.
         frames: In one launch.
         argument: The kernel's.
         outputs: What it writes, by name.
         sums: Those whose last bits depend on the order of additions, and so on the schedule.
     """
 
-    work: AnyWork
     frames = 1
     argument: Any
     outputs: Dict[str, Any]
     sums: Tuple[str, ...] = ()
 
-    def __init__(self, memory: _Memory) -> None:
+    def __init__(self, memory: _Memory, model: LaunchModel) -> None:
+        self.model = model
         self._memory = memory
         self._first: Dict[str, Dict[str, Any]] = {}
 
     def text(self, schedule: Schedule) -> str:
         """The kernel's source."""
-        defined = "".join(f"#define {key} {value}\n" for key, value in self._defines(schedule).items())
+        defined = "".join(f"#define {key} {value}\n" for key, value in self.model.defines(schedule).items())
         return defined + source(schedule.kernel)
-
-    def _defines(self, schedule: Schedule) -> Mapping[str, Any]:
-        raise NotImplementedError
-
-    def grid(self, schedule: Schedule) -> Tuple[int, int, int]:
-        """Blocks."""
-        raise NotImplementedError
-
-    def shared(self, schedule: Schedule) -> int:
-        """Bytes of shared memory of a block."""
-        raise NotImplementedError
 
     def family(self, schedule: Schedule) -> str:
         """Name of the schedules whose outputs are alike."""
@@ -167,17 +161,17 @@ class _Trial:
                 return False
         return True
 
-    def measure(self, tuner: Any, schedules: List[Schedule]) -> Measured:
+    def measure(self, tuner: Any) -> Measured:
         """The fastest schedule."""
 
         def launched_alike(schedule: Schedule) -> Tuple[str, str, int]:
             return schedule.kernel, schedule.window, schedule.threads
 
         timed: List[Measured] = []
-        for _, group in groupby(sorted(schedules, key=launched_alike), launched_alike):
+        for _, group in groupby(sorted(self.model.candidates(), key=launched_alike), launched_alike):
             timed += self._measure(tuner, list(group))
         if not timed:
-            raise RuntimeError(f"no schedule of {work_key(self.work)} could be measured; Kernel Tuner says why")
+            raise RuntimeError(f"no schedule of {self.model.key} could be measured; Kernel Tuner says why")
         return min(timed, key=lambda row: row.us)
 
     def _measure(self, tuner: Any, schedules: List[Schedule]) -> List[Measured]:
@@ -204,14 +198,14 @@ class _Trial:
         rows, _ = tuner.tune_kernel(
             kernel,
             lambda values: self.text(schedules[values["choice"]]),
-            lambda values: self.grid(schedules[values["choice"]]),
+            lambda values: self.model.grid(schedules[values["choice"]], self.frames),
             [self.argument],
             {"block_size_x": [schedules[0].threads], "choice": list(range(len(schedules)))},
             grid_div_x=[],
             grid_div_y=[],
             grid_div_z=[],
-            defines={},
-            smem_args={"size": lambda values: self.shared(schedules[values["choice"]])},
+            polarization_defines={},
+            smem_args={"size": lambda values: self.model.shared_bytes(schedules[values["choice"]])},
             observers=[Prepare()],
             answer=[None],
             verify=lambda *_: self.as_first(self.family(schedules[0])),
@@ -224,24 +218,24 @@ class _Trial:
         return [Measured(schedules[row["choice"]], 1000 * row["time"] / self.frames) for row in measured]
 
 
-class _First(_Trial):
-    """The first launch, on frames that no cache holds."""
+class _PolarizationTrial(_Trial):
+    """The polarization launch, on frames that no cache holds."""
 
     frames = _FRAMES
 
-    def __init__(self, memory: _Memory, work: Work, min_intensity: float) -> None:
-        super().__init__(memory)
-        self.work: Work = work
+    def __init__(self, memory: _Memory, model: PolarizationModel, min_intensity: float) -> None:
+        super().__init__(memory, model)
+        work = model.work
         raw = noise_frames(work, _FRAMES, _SEED)
         step = raw.shape[-1]
         self._raw = memory.shared(raw)
         out = {}
         for name, dtype in work.outputs:
-            size = polarization.output_bytes(work._replace(outputs=((name, dtype),)))
+            size = output_bytes(replace(work, outputs=((name, dtype),)))
             place = memory.own if name in PAIRS else memory.shared
             out[name] = place(np.zeros(_FRAMES * size, np.uint8))
         self.outputs = {"counts": memory.own(np.zeros((_FRAMES, 2), np.uint32)), **out}
-        frame = np.zeros((), FRAME)
+        frame = np.zeros((), POLARIZATION_ARGUMENT)
         frame["raw"], frame["counts"] = _address(self._raw), _address(self.outputs["counts"])
         for name, array in out.items():
             frame["out"][OUTPUTS.index(name)] = _address(array)
@@ -250,27 +244,18 @@ class _First(_Trial):
         frame["full_scale"], frame["min_intensity"] = work.full_scale, min_intensity
         self.argument = frame[()]
 
-    def _defines(self, schedule: Schedule) -> Mapping[str, Any]:
-        return {**defines(self.work), **polarization.schedule_defines(self.work, schedule)}
-
-    def grid(self, schedule: Schedule) -> Tuple[int, int, int]:
-        return polarization.grid(self.work, schedule, _FRAMES)
-
-    def shared(self, schedule: Schedule) -> int:
-        return polarization.shared_bytes(self.work, schedule)
-
     def family(self, schedule: Schedule) -> str:
         return schedule.kernel
 
 
-class _Second(_Trial):
-    """The second launch, on one frame: what it reads was stored just before."""
+class _SsimTrial(_Trial):
+    """The SSIM launch, on one frame: what it reads was stored just before."""
 
     sums = ("blocks", "mean")
 
-    def __init__(self, memory: _Memory, work: Similarity) -> None:
-        super().__init__(memory)
-        self.work: Similarity = work
+    def __init__(self, memory: _Memory, model: SsimModel) -> None:
+        super().__init__(memory, model)
+        work = model.work
         noise = np.random.default_rng(_SEED)
         if work.source == MOSAIC:
             self._images = [memory.shared(noise.integers(13, 204, (2 * work.height, 2 * work.width), np.uint8))]
@@ -287,20 +272,11 @@ class _Second(_Trial):
         if work.map_dtype:
             kinds["map"] = work.map_size, work.map_dtype
         self.outputs = {name: memory.shared(np.zeros(*kind)) for name, kind in kinds.items()}
-        task = np.zeros((), COMPARISON)
+        task = np.zeros((), SSIM_ARGUMENT)
         task["first"], task["second"] = _address(self._images[0]), _address(self._images[-1])
         for name, array in {**self._scratch, **self.outputs}.items():
             task[name] = _address(array)
         self.argument = task[()]
-
-    def _defines(self, schedule: Schedule) -> Mapping[str, Any]:
-        return {**ssim.defines(self.work), **ssim.schedule_defines(schedule)}
-
-    def grid(self, schedule: Schedule) -> Tuple[int, int, int]:
-        return ssim.grid(self.work, schedule)
-
-    def shared(self, schedule: Schedule) -> int:
-        return ssim.shared_bytes(schedule)
 
     def family(self, schedule: Schedule) -> str:
         return schedule.window

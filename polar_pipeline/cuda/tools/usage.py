@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Tuple, Union
+from typing import Dict, Iterator, List, Mapping, Tuple, Union
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cpu.strips import cores
 from polar_pipeline.cuda.compile import compile_kernel, find_library, resources
-from polar_pipeline.cuda.model import ssim
 from polar_pipeline.cuda.model.device import DEVICES, Device, occupancy
-from polar_pipeline.cuda.model.schedule import schedule_defines, shared_bytes
-from polar_pipeline.cuda.model.ssim import Similarity
-from polar_pipeline.cuda.model.tuned import choose, work_key
-from polar_pipeline.cuda.model.work import RAW_FORMATS, Work, defines, make_work
+from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.ssim_search import WINDOWS
+from polar_pipeline.cuda.model.ssim_work import INPUTS, MAPS, SsimWork, ssim_key
+from polar_pipeline.cuda.model.tuned import choose
+from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork, make_work
 from polar_pipeline.options import CHOICES, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
@@ -35,7 +37,8 @@ REQUESTS = (
 _FULL_SCALE = {"u8": 255, "u16": 4095, "12p": 4095, "12packed": 4095}
 
 
-class Usage(NamedTuple):
+@dataclass(frozen=True)
+class KernelUsage:
     """What one kernel takes.
 
     Attributes:
@@ -53,17 +56,18 @@ class Usage(NamedTuple):
     occupancy: float
 
 
-class _Job(NamedTuple):
-    """One kernel to compile: its name and its work's, threads and dynamic shared bytes of a block, definitions."""
+@dataclass(frozen=True)
+class _Build:
+    """One kernel to compile: its name with its work's, threads and dynamic shared memory of a block, definitions."""
 
     kernel: str
     text: str
     threads: int
-    shared: int
-    flags: Mapping[str, Union[int, str]]
+    shared_bytes: int
+    defines: Mapping[str, Union[int, str]]
 
 
-def get_device(arch: str) -> Device:
+def device_of_arch(arch: str) -> Device:
     """The first device of an architecture.
 
     Raises:
@@ -75,7 +79,7 @@ def get_device(arch: str) -> Device:
     return known[arch]
 
 
-def works() -> Iterator[Work]:
+def works() -> Iterator[PolarizationWork]:
     """What the node and the tool can ask of the kernels, with every choice of every parameter.
 
     How pixels are loaded and what is stored hardly meet: formats beside 8 bit are combined with the first request only.
@@ -94,48 +98,51 @@ def works() -> Iterator[Work]:
             options = make_options(sensor, names, types, **chosen)
             work = make_work(make_plan(names), options, raw_format, _FULL_SCALE[raw_format], FULL_FRAME)
             # own sites take no interpolation, whatever the method
-            yield work if co_sited else work._replace(demosaic="bilinear")
+            yield work if co_sited else replace(work, demosaic="bilinear")
 
 
-def similarities() -> Iterator[Similarity]:
-    """What can be asked of the second launch, on full frames at half resolution; the shortest to the longest window."""
+def ssim_works() -> Iterator[SsimWork]:
+    """What can be asked of the SSIM launch, on full frames at half resolution; the shortest to the longest window."""
     size = (FULL_FRAME[0] // 2, FULL_FRAME[1] // 2)
-    for window, stride, dtype, map_dtype in product((3, SSIM_WINDOW, 15), (1, 2, 8), ssim.INPUTS, ssim.MAPS):
-        yield Similarity(*size, stride, window, SSIM_SIGMA, dtype, map_dtype)
+    for window, stride, source, map_dtype in product((3, SSIM_WINDOW, 15), (1, 2, 8), INPUTS, MAPS):
+        yield SsimWork(*size, stride, window, SSIM_SIGMA, source, map_dtype)
 
 
-def _jobs(device: Device) -> Iterator[_Job]:
+def _build(model: LaunchModel, schedule: Schedule, text: str) -> _Build:
+    shared_bytes = model.shared_bytes(schedule)
+    return _Build(schedule.kernel, text, schedule.threads, shared_bytes, model.defines(schedule))
+
+
+def _builds(device: Device) -> Iterator[_Build]:
     for work in dict.fromkeys(works()):
-        plan = choose(work, device)
-        flags = {**defines(work), **schedule_defines(work, plan)}
-        yield _Job(plan.kernel, work_key(work), plan.threads, shared_bytes(work, plan), flags)
-    for similarity in similarities():
-        for window in ssim.WINDOWS:
-            able = [plan for plan in ssim.candidates(similarity, device) if plan.window == window]
+        polarization = PolarizationModel(work, device)
+        yield _build(polarization, choose(polarization), polarization.key)
+    for ssim_work in ssim_works():
+        ssim = SsimModel(ssim_work, device)
+        for window in WINDOWS:
+            able = [schedule for schedule in ssim.candidates() if schedule.window == window]
             if able:
-                plan = min(able, key=lambda plan: ssim.predict(similarity, plan, device).us)
-                flags = {**ssim.defines(similarity), **ssim.schedule_defines(plan)}
-                name = f"{window}, {ssim.work_key(similarity)}"
-                yield _Job("ssim", name, plan.threads, ssim.shared_bytes(plan), flags)
+                best = min(able, key=lambda schedule: ssim.predict(schedule).us)
+                yield _build(ssim, best, f"{window}, {ssim_key(ssim_work)}")
 
 
-def usages(device: Device) -> List[Usage]:
+def usages(device: Device) -> List[KernelUsage]:
     """What every kernel takes on a device, with the schedule that it gets there.
 
     Raises:
         CompileError: A kernel does not compile, or there is no compiler for the device.
         ScheduleError: No schedule of some work fits the device.
     """
-    jobs: Dict[Tuple[object, ...], _Job] = {}
-    for job in _jobs(device):
-        jobs.setdefault((job.kernel, *sorted(job.flags.items())), job)
+    builds: Dict[Tuple[object, ...], _Build] = {}
+    for build in _builds(device):
+        builds.setdefault((build.kernel, *sorted(build.defines.items())), build)
 
-    def measure(job: _Job) -> Usage:
-        found = resources(compile_kernel(job.kernel, job.flags, device.arch))
-        shared = found.shared_bytes + job.shared
-        share = occupancy(device, job.threads, found.registers, shared)
-        return Usage(f"{job.kernel}: {job.text}", found.registers, shared, found.spill_bytes, share)
+    def measure(build: _Build) -> KernelUsage:
+        found = resources(compile_kernel(build.kernel, build.defines, device.arch))
+        shared_bytes = found.shared_bytes + build.shared_bytes
+        share = occupancy(device, build.threads, found.registers, shared_bytes)
+        return KernelUsage(f"{build.kernel}: {build.text}", found.registers, shared_bytes, found.spill_bytes, share)
 
     find_library(device.arch)  # once, before all threads look for it
     with ThreadPoolExecutor(cores()) as pool:
-        return list(pool.map(measure, jobs.values()))
+        return list(pool.map(measure, builds.values()))

@@ -1,0 +1,160 @@
+"""The time that a launch takes on a device, from what it moves and computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import hypot
+from typing import Mapping
+
+from polar_pipeline.cuda.model.device import WARP, Device, clocks, resident_blocks
+from polar_pipeline.cuda.model.instructions import SHARES
+
+#: Clocks that a word of shared memory takes a bank in float, by stage, as several lanes ask for one bank at a time.
+#: Fitted; an H200's counters say 2.4 (mono) and 3 (colour) for whole kernels at half resolution, in half 0.9.
+CONFLICTS = {"load": 2.8, "co-site": 2.1, "color mhc": 2.1, "adaptive slide": 2.2, "mono adaptive": 2.2}
+#: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
+COPY_SHARE = 0.85
+#: Time of a byte that was read before, and so comes from the cache, against one from memory.
+REREAD_SHARE = 0.6
+#: Seconds from a load to its value under traffic; so much of the bandwidth must be in flight at any time.
+LATENCY_S = 0.7e-6
+#: Issue slots of a multiprocessor per clock: four schedulers of a warp each, on every device since Volta.
+ISSUE_SLOTS = 4 * WARP
+#: Resident warps of a multiprocessor with which waiting takes as long as issuing; measured with 12 to 40 warps.
+BUSY_WARPS = 22
+#: Microseconds from one launch to the next, by `integrated`: measured on an H200; assumed for Jetsons.
+LAUNCH_US = {False: 2.6, True: 5.0}
+#: Share of the time of a round of blocks that passes while a launch begins and ends with fewer than all of them.
+TAIL_SHARE = 0.3
+#: Blocks a clock that a device starts at most, as measured with blocks of a warp.
+BLOCKS_PER_CLOCK = 0.41
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a launch moves and computes for one frame.
+
+    Attributes:
+        read: Bytes of the input; the last packed pixel may take one and a half.
+        reread: Bytes loaded by all blocks, halo included; likewise.
+        written: Bytes of the outputs.
+        operations: Issue slots of a lane, halo and idle threads included; also those that pass while another pipe is
+            busy.
+    """
+
+    read: float
+    reread: float
+    written: int
+    operations: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted time of a launch, microseconds.
+
+    Attributes:
+        memory_us: For the bytes alone.
+        arithmetic_us: For the operations alone.
+        waiting_us: Part of the shorter of the two that the longer one does not hide, and of both at the beginning and
+            at the end; for blocks to start.
+        launch_us: Overhead.
+    """
+
+    memory_us: float
+    arithmetic_us: float
+    waiting_us: float
+    launch_us: float
+
+    @property
+    def us(self) -> float:
+        """The slower of memory and arithmetic, what waits for it, and the overhead."""
+        return max(self.memory_us, self.arithmetic_us) + self.waiting_us + self.launch_us
+
+
+def weigh(operations: Mapping[str, float], half_precision: bool, device: Device) -> float:
+    """Issue slots that pass while a device goes through the stages of a kernel, one after the other.
+
+    Each stage takes as long as the pipe that has most to do in it: barriers separate the stages of a block.
+
+    Args:
+        operations: Stage -> issue slots of an H200 in pairs of half, of which `SHARES` knows the parts.
+        half_precision: Whether the kernel computes in pairs of half.
+        device: The GPU.
+    """
+    return sum(slots * _weight(stage, half_precision, device.capability) for stage, slots in operations.items())
+
+
+@lru_cache(maxsize=None)
+def _weight(stage: str, half_precision: bool, capability: int) -> float:
+    """Issue slots that pass while the slowest pipe does what takes one of an H200's, in pairs of half."""
+    known = sorted({number for _, _, number in SHARES})
+    share = SHARES[stage, half_precision, max(number for number in known if number <= max(capability, known[0]))]
+    if not half_precision:
+        conflicts = CONFLICTS.get("load" if stage.startswith("load") else stage, 1.0)
+        share = share._replace(memory=share.memory * conflicts)
+    return clocks(capability, share) * ISSUE_SLOTS
+
+
+def roofline(taken: Cost, device: Device, frames: int = 1) -> Prediction:
+    """The time of a launch that keeps all of the device busy."""
+    moved = taken.read + REREAD_SHARE * max(0, taken.reread - taken.read) + taken.written
+    return Prediction(
+        frames * moved / (device.bandwidth_gbs * COPY_SHARE * 1e3),
+        frames * taken.operations / (device.multiprocessors * ISSUE_SLOTS * device.clock_mhz),
+        0.0,
+        LAUNCH_US[device.integrated],
+    )
+
+
+@dataclass(frozen=True)
+class LaunchFootprint:
+    """What a launch takes of the device.
+
+    Attributes:
+        blocks: Of one frame.
+        threads: Per block.
+        registers: Per thread.
+        shared: Bytes per block.
+        in_flight: Bytes that a block has on their way at a time.
+        has_barriers: Whether the threads of a block wait for each other before they go on loading.
+        busy_warps: Resident warps of a multiprocessor with which waiting takes as long as issuing.
+        whole_tile_bytes: Bytes that one frame would move if every block lay within the picture; 0: as many as it moves.
+        overlaps_previous: Whether its blocks begin while the launch before still works: then they start where that one
+            finishes first, and the busiest multiprocessor gets as many as fit.
+    """
+
+    blocks: int
+    threads: int
+    registers: int
+    shared: int
+    in_flight: float
+    has_barriers: bool
+    busy_warps: int = BUSY_WARPS
+    whole_tile_bytes: float = 0.0
+    overlaps_previous: bool = False
+
+
+def predict_launch(taken: Cost, footprint: LaunchFootprint, device: Device, frames: int = 1) -> Prediction:
+    """Predicted time of a launch.
+
+    The roofline, worse where the busiest multiprocessor has more than its share of the blocks, where too few warps are
+    resident to hide latencies, where too few bytes are in flight for the bandwidth (then blocks are on their way side
+    by side, and the longest one counts), where barriers keep a block from loading and computing at a time, so that
+    only its neighbours fill the gaps, and where blocks end sooner than the device starts others. A launch begins and
+    ends with fewer blocks than fit.
+    """
+    ideal = roofline(taken, device, frames)
+    blocks = footprint.blocks * frames
+    mean = blocks / device.multiprocessors
+    fitting = resident_blocks(device, footprint.threads, footprint.registers, footprint.shared)
+    busiest = max(-(-blocks // device.multiprocessors), min(fitting, blocks) if footprint.overlaps_previous else 0)
+    needed = device.bandwidth_gbs * 1e9 * LATENCY_S / device.multiprocessors
+    whole_us = frames * footprint.whole_tile_bytes / (device.bandwidth_gbs * COPY_SHARE * 1e3) or ideal.memory_us
+    memory = max(ideal.memory_us, whole_us / (min(fitting, mean) * footprint.in_flight / needed))
+    slack = footprint.busy_warps * WARP / (min(fitting, busiest) * footprint.threads)
+    arithmetic = ideal.arithmetic_us * busiest / mean * hypot(1, slack)
+    waiting = min(memory, arithmetic) / fitting if footprint.has_barriers else 0.0
+    busy = max(memory, arithmetic, blocks / (BLOCKS_PER_CLOCK * device.clock_mhz))
+    waiting += busy - max(memory, arithmetic) + TAIL_SHARE * busy * min(1.0, fitting / mean)
+    return Prediction(memory, arithmetic, waiting, ideal.launch_us)

@@ -1,0 +1,159 @@
+"""The geometry of the polarization launch: tiles, halos, blocks, bytes, and the definitions that compile them in."""
+
+from __future__ import annotations
+
+from typing import Dict, Tuple
+
+import numpy as np
+
+from polar_pipeline.cuda.model.device import WARP
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.specs import ANGLE_IMAGES
+from polar_pipeline.cuda.model.work import OUTPUTS, PolarizationWork
+from polar_pipeline.products import PRODUCTS
+
+#: WINDOW as the kernels read it.
+WINDOWS = {"registers": 0, "ring": 1, "tile": 2}
+#: Reach of a method beyond a pixel, in raw pixels.
+_MONO_HALO = {"bilinear": 1, "gradient": 2, "adaptive": 4}
+_COLOR_HALO = {"bilinear": 2, "mhc": 4, "weighted": 6}
+#: Values per pixel of outputs that are no products: (mono, colour).
+VALUES_PER_PIXEL = {
+    "sums": (2, 2),
+    "s0": (1, 1),
+    **{name: PRODUCTS[name].channels for name in OUTPUTS if name in PRODUCTS},
+}
+#: Raw lines in use in the ring: six of each row parity, for Malvar-He-Cutler on two rows; it moves on by four.
+WINDOW_LINES = 12
+RING_STEP = 4
+
+
+def round_up(number: int, step: int) -> int:
+    """The smallest multiple of `step` that is not below a number."""
+    return -(-number // step) * step
+
+
+def halos(work: PolarizationWork) -> Tuple[int, int]:
+    """Reach of (polarizer interpolation, debayering) in raw pixels."""
+    mono = 0 if work.half and not work.co_sited else _MONO_HALO[work.demosaic]
+    return mono, _COLOR_HALO[work.debayer] if work.sensor.is_color else 0
+
+
+def is_adaptive(work: PolarizationWork) -> bool:
+    """Whether the launch runs the adaptive demosaic; angles at their own sites need no interpolation."""
+    return work.demosaic == "adaptive" and halos(work)[0] > 0
+
+
+def output_step(work: PolarizationWork) -> int:
+    """Raw pixels from one output pixel to the next."""
+    return 2 if work.half else 1
+
+
+def needs_all_angles(work: PolarizationWork) -> bool:
+    """Whether a thread of `color_half` needs the angles of both row parities."""
+    return any(name not in ANGLE_IMAGES for name in work.dtypes)
+
+
+def unit_size(schedule: Schedule) -> Tuple[int, int]:
+    """Output pixels along x and along y of what shares its loads: a block, or a warp with a register window."""
+    if schedule.window == "tile":
+        return schedule.tile_x, schedule.tile_y
+    return schedule.tile_x * (WARP if schedule.window == "registers" else 1), schedule.rows
+
+
+def unit_count(work: PolarizationWork, schedule: Schedule) -> int:
+    """How many of those an output has."""
+    height, width = work.output_size
+    x, y = unit_size(schedule)
+    if schedule.window == "registers" and not work.sensor.is_color:  # threads follow each other from row to row
+        return -(-(-(-width // schedule.tile_x) * -(-height // y)) // WARP)
+    return -(-width // x) * -(-height // y)
+
+
+def grid(work: PolarizationWork, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
+    """Blocks along x, y and z; z is the frame. Where not a tile, they are numbered along x, row by row.
+
+    Threads of a mono kernel follow each other from row to row. Warps of a colour kernel stand on strips; without
+    products of all four angles, each on the lines of one row parity.
+    """
+    height, width = work.output_size
+    x, y = unit_size(schedule)
+    across, down = -(-width // x), -(-height // y)
+    if schedule.window == "tile":
+        return across, down, frames
+    if schedule.window == "ring":
+        return across * down, 1, frames
+    warps = schedule.threads // WARP
+    if work.sensor.is_color:
+        return -(-across // warps) * down * (1 if needs_all_angles(work) else 2), 1, frames
+    return -(-unit_count(work, schedule) // warps), 1, frames
+
+
+def loaded_pixels(work: PolarizationWork, schedule: Schedule) -> int:
+    """Raw pixels that a unit loads; along x, halos are whole quads of pixels."""
+    (x, y), reach, step = unit_size(schedule), halos(work), output_step(work)
+    return (step * x + 2 * sum(round_up(halo, 4) for halo in reach)) * (step * y + 2 * sum(reach))
+
+
+def _shared_tile(work: PolarizationWork, schedule: Schedule) -> int:
+    """`struct Shared` of `kernels/tile.cu`, which asserts that it fits."""
+    mono, color = halos(work)
+    step, channels, pixel = output_step(work), 3 if work.sensor.is_color else 1, 2 if work.half_precision else 4
+    x, y = step * schedule.tile_x, step * schedule.tile_y
+    edge = round_up(mono, 4) + round_up(color, 4)
+    mosaic = channels * (y + 2 * mono) * (x + 2 * round_up(mono, 4))
+    raw = (y + 2 * (mono + color)) * (x + 2 * edge) * (0 if not color else 2 if work.debayer == "weighted" else 1)
+    stage = 3 * channels * (y + 2) * (x + 8) if is_adaptive(work) else 0
+    hot = round_up((y + 2) * (x // 4 + 2), 4)
+    return round_up(pixel * mosaic + max(4, pixel * max(raw, stage)) + hot + 8, 16)
+
+
+def _shared_staging(work: PolarizationWork, schedule: Schedule) -> int:
+    """Two rows of two RGB images on their way out, 128 pixels a warp (`kernels/color_half.cu`)."""
+    return schedule.threads // WARP * 4 * 3 * 128 if work.sensor.is_color else 0
+
+
+def _shared_ring(work: PolarizationWork, schedule: Schedule) -> int:
+    """Raw lines with 16 bytes on both sides, and the staging."""
+    return schedule.lines * (2 * schedule.tile_x + 32) + _shared_staging(work, schedule)
+
+
+_SHARED = {"tile": _shared_tile, "registers": _shared_staging, "ring": _shared_ring}
+
+
+def shared_bytes(work: PolarizationWork, schedule: Schedule) -> int:
+    """Dynamic shared memory of a block, in bytes."""
+    return _SHARED[schedule.window](work, schedule)
+
+
+def raw_bytes(work: PolarizationWork, pixels: int) -> float:
+    """Bytes of raw pixels; not rounded, so that predicted times grow with size."""
+    return pixels * {"u8": 1, "u16": 2}.get(work.raw_format, 1.5)
+
+
+def output_bytes(work: PolarizationWork) -> int:
+    """Bytes that a launch stores for one frame."""
+    height, width = work.output_size
+    values = sum(
+        VALUES_PER_PIXEL[name][work.sensor.is_color] * np.dtype(dtype).itemsize for name, dtype in work.outputs
+    )
+    return height * width * values
+
+
+def schedule_defines(work: PolarizationWork, schedule: Schedule) -> Dict[str, int]:
+    """The preprocessor definitions that compile a schedule into its kernel; tiles count raw pixels there.
+
+    What a schedule leaves at 0 has no meaning with its window, and is left out.
+    """
+    step = output_step(work) if schedule.window == "tile" else 1
+    sizes = {
+        "THREADS": schedule.threads,
+        "TILE_X": step * schedule.tile_x,
+        "TILE_Y": step * schedule.tile_y,
+        "ROWS": schedule.rows,
+        "LINES": schedule.lines,
+    }
+    window = {"WINDOW": WINDOWS[schedule.window], "SHARED_BYTES": shared_bytes(work, schedule)}
+    if schedule.kernel != "tile":  # compiled for one size: lines become immediate offsets
+        window.update(WIDTH=work.width, HEIGHT=work.height)
+    return {**window, **{name: size for name, size in sizes.items() if size}}

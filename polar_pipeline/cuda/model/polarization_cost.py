@@ -1,0 +1,140 @@
+"""What the polarization launch moves and computes, and how long that takes."""
+
+from __future__ import annotations
+
+from typing import Dict
+
+from polar_pipeline.cuda.model.cost import REREAD_SHARE, Cost, LaunchFootprint, Prediction, predict_launch, weigh
+from polar_pipeline.cuda.model.device import Device
+from polar_pipeline.cuda.model.geometry import (
+    VALUES_PER_PIXEL,
+    WINDOW_LINES,
+    grid,
+    halos,
+    is_adaptive,
+    loaded_pixels,
+    needs_all_angles,
+    output_bytes,
+    output_step,
+    raw_bytes,
+    round_up,
+    shared_bytes,
+    unit_count,
+    unit_size,
+)
+from polar_pipeline.cuda.model.registers import registers
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, KERNELS
+from polar_pipeline.cuda.model.work import PolarizationWork
+
+#: Issue slots of an H200 per pixel and stage in `tile`, in pairs of half: fitted to its times over sensors, methods,
+#: formats, tiles and numbers of resident warps (`benchmarks/model.py`). Demosaicking counts per raw pixel (and channel,
+#: where so said). `SHARES` says which pipes take them, and how many more a device needs.
+OPERATIONS = {
+    "load u8": 16.3,  # load, unpack, scale, look for saturation, store to shared memory
+    "load u16": 24.7,
+    "load 12p": 25.7,
+    "load 12packed": 24,
+    "mono bilinear": 4.6,  # per channel
+    "mono gradient": 9.9,  # per channel
+    "adaptive slide": 40,  # per channel: first stage
+    "mono adaptive": 44.9,  # per channel: second stage
+    "color bilinear": 17.2,
+    "color mhc": 10.4,
+    "color weighted": 56.6,
+    "co-site": 8.2,  # per output pixel and channel
+    "stokes": 20,  # per output pixel: S0, S1, S2, length and direction
+    "intensity": 5,  # per output pixel and channel
+    "preview": 24,  # per output pixel
+    "store": 4.9,  # per output pixel and channel stored
+}
+#: Rows of the mosaic that a run of ADR's first stage reads before its first result, in work for rows.
+_ADAPTIVE_START = 2
+#: What an idle thread costs of a busy one: a block waits for its slowest thread, and other blocks fill the gap.
+IDLE_SHARE = 0.55
+
+
+def _stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
+    """Issue slots of an H200 by stage of `tile`, in pairs of half."""
+    mono, _ = halos(work)
+    step, channels = output_step(work), 3 if work.sensor.is_color else 1
+    x, y = unit_size(schedule)
+    units = unit_count(work, schedule)
+
+    def waited(pixels: int, grain: int) -> float:
+        """Pixels of a stage of a block, `grain` to a thread, and part of what its idle threads could have made."""
+        idle = round_up(pixels, grain * schedule.threads) - pixels if schedule.window == "tile" else 0
+        return units * (pixels + IDLE_SHARE * idle)
+
+    mosaic = (step * x + 2 * round_up(mono, 4)) * (step * y + 2 * mono)
+    made = waited(x * y, 4)
+    found = {
+        f"load {work.raw_format}": OPERATIONS[f"load {work.raw_format}"] * waited(loaded_pixels(work, schedule), 4)
+    }
+    if work.sensor.is_color:
+        name = f"color {work.debayer}"
+        found[name] = OPERATIONS[name] * waited(mosaic, 16 if work.debayer == "mhc" else 4)
+    if is_adaptive(work):  # in runs of rows, which begin by filling a window of nine
+        runs = -(-(step * y + 2) // schedule.rows) * (schedule.rows + _ADAPTIVE_START)
+        columns = waited(channels * (step * x + 8) * runs, 2 * schedule.rows)
+        found["adaptive slide"] = OPERATIONS["adaptive slide"] * columns
+    # adaptive at half resolution takes two pixels of one channel to a thread, all else four of all channels
+    values = waited(channels * x * y, 2) if is_adaptive(work) and work.half else channels * made
+    if not work.half or (work.co_sited and work.demosaic != "bilinear"):  # else moving to the centre is all
+        found[f"mono {work.demosaic}"] = OPERATIONS[f"mono {work.demosaic}"] * step**2 * values
+    if work.half and work.co_sited:
+        found["co-site"] = OPERATIONS["co-site"] * values
+    names = work.dtypes
+    per_pixel = OPERATIONS["store"] * sum(VALUES_PER_PIXEL[name][work.sensor.is_color] for name in names)
+    per_pixel += OPERATIONS["stokes"] * any(name not in ("intensity", *ANGLE_IMAGES) for name in names)
+    per_pixel += OPERATIONS["intensity"] * channels * ("intensity" in names)
+    per_pixel += OPERATIONS["preview"] * ("preview" in names)
+    return {**found, "products": per_pixel * made}
+
+
+def cost(work: PolarizationWork, schedule: Schedule, device: Device) -> Cost:
+    """What a schedule moves and computes for one frame."""
+    stages = _stages(work, schedule)
+    kernel = KERNELS[schedule.kernel]
+    if schedule.kernel != "tile":
+        effort = kernel.effort[kernel.windows.index(schedule.window)]
+        name = schedule.kernel + (" angles" if work.sensor.is_color and not needs_all_angles(work) else "")
+        stages = {name: effort * sum(stages.values())}
+    return Cost(
+        raw_bytes(work, work.width * work.height),
+        raw_bytes(work, unit_count(work, schedule) * loaded_pixels(work, schedule)),
+        output_bytes(work),
+        weigh(stages, work.half_precision, device),
+    )
+
+
+def _in_flight(work: PolarizationWork, schedule: Schedule) -> float:
+    """Bytes that a block has on their way at a time."""
+    if schedule.window == "ring":  # the lines that the window does not use
+        return (schedule.lines - WINDOW_LINES) * raw_bytes(work, 2 * schedule.tile_x)
+    if schedule.window == "registers":  # the rows of the next step, 16 bytes a load
+        return schedule.threads * 16 * min(4, 2 * schedule.rows)
+    return schedule.threads * 32
+
+
+def predict(work: PolarizationWork, schedule: Schedule, device: Device, frames: int = 1) -> Prediction:
+    """Predicted time of a launch."""
+    blocks_x, blocks_y, _ = grid(work, schedule)
+    footprint = LaunchFootprint(
+        blocks_x * blocks_y,
+        schedule.threads,
+        registers(work, schedule, device),
+        shared_bytes(work, schedule),
+        _in_flight(work, schedule),
+        schedule.window != "registers",
+        whole_tile_bytes=_whole_tile_bytes(work, schedule),
+    )
+    return predict_launch(cost(work, schedule, device), footprint, device, frames)
+
+
+def _whole_tile_bytes(work: PolarizationWork, schedule: Schedule) -> float:
+    """Bytes of whole tiles or strips, as the roofline counts them."""
+    (x, y), (height, width) = unit_size(schedule), work.output_size
+    read, written = raw_bytes(work, output_step(work) ** 2 * x * y), output_bytes(work) / (height * width) * x * y
+    reread = max(read, raw_bytes(work, loaded_pixels(work, schedule)))
+    return unit_count(work, schedule) * (read + REREAD_SHARE * (reread - read) + written)

@@ -1,0 +1,117 @@
+"""Registers that a thread of the polarization launch takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Tuple
+
+from polar_pipeline.cuda.model.device import WARP, Device
+from polar_pipeline.cuda.model.geometry import is_adaptive, needs_all_angles
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.work import PolarizationWork
+
+
+@dataclass(frozen=True)
+class Registers:
+    """Registers of a thread of `tile`.
+
+    Attributes:
+        need: With fewer it spills.
+        taken: With room it takes these at most.
+        everything: Likewise where the Stokes vector is stored beside other products.
+    """
+
+    need: int
+    taken: int
+    everything: int
+
+
+#: As compiled for the Jetsons, by (method, what a thread works on): mono in half and in float, colour in half and in
+#: float. Both rows: it brings the angles of two raw rows together.
+_TILE_REGISTERS = {
+    ("plain", "one row"): (
+        Registers(64, 56, 70),
+        Registers(64, 64, 72),
+        Registers(64, 72, 80),
+        Registers(96, 96, 112),
+    ),
+    ("plain", "both rows"): (
+        Registers(64, 64, 72),
+        Registers(75, 80, 80),
+        Registers(80, 80, 96),
+        Registers(96, 96, 96),
+    ),
+    ("adaptive", "one row"): (
+        Registers(78, 78, 78),
+        Registers(88, 96, 96),
+        Registers(80, 96, 96),
+        Registers(96, 96, 96),
+    ),
+    ("adaptive", "both rows"): (
+        Registers(80, 80, 80),
+        Registers(88, 96, 96),
+        Registers(80, 96, 96),
+        Registers(96, 96, 96),
+    ),
+}
+#: Those of `tile` from sm_90 on, where it has no launch bound, at most in pairs of half.
+_HOPPER_REGISTERS = 80
+#: Registers of a window in registers, where its launch bound leaves as many.
+_WINDOW_REGISTERS = 96
+_REGISTERS_PER_SCHEDULER = 16384
+
+
+def register_bound(threads: int, blocks: int) -> int:
+    """Registers of a thread that a launch bound leaves.
+
+    Args:
+        threads: Per block.
+        blocks: That a multiprocessor has to have room for.
+    """
+    warps = -(-blocks * (threads // WARP) // 4)
+    return min(255, _REGISTERS_PER_SCHEDULER // (warps * WARP) // 8 * 8)
+
+
+def _resident(device: Device) -> int:
+    """`RESIDENT` of `kernels/frame.cuh`."""
+    return 512 if 80 <= device.capability < 90 else 640
+
+
+def _tile_registers(work: PolarizationWork, schedule: Schedule, device: Device) -> Tuple[int, int]:
+    """Registers that `tile` needs in order not to spill, and those that it takes at most (its launch bound)."""
+    both_rows = work.half and work.co_sited and work.demosaic != "bilinear"
+    rows = _TILE_REGISTERS["adaptive" if is_adaptive(work) else "plain", "both rows" if both_rows else "one row"]
+    row = rows[2 * work.sensor.is_color + (not work.half_precision)]
+    asked = row.everything if "stokes" in work.dtypes and len(work.outputs) > 1 else row.taken
+    if work.half_precision and device.capability >= 90:
+        asked = min(asked, _HOPPER_REGISTERS)
+    return row.need, min(asked, _tile_bound(schedule, device))
+
+
+def _tile_bound(schedule: Schedule, device: Device) -> int:
+    """Registers that the launch bound of `tile` leaves a thread."""
+    return register_bound(schedule.threads, -(-_resident(device) // schedule.threads) if device.capability < 90 else 1)
+
+
+def registers(work: PolarizationWork, schedule: Schedule, device: Device) -> int:
+    """Registers of a thread that the solver counts with: never fewer than the compiled kernel takes on a Jetson."""
+    if schedule.kernel == "tile":
+        return _tile_registers(work, schedule, device)[1]
+    resident = _resident(device)
+    if device.capability >= 90 and schedule.kernel == "mono_full":
+        resident = 1024
+    elif device.capability >= 90 and schedule.kernel == "color_half" and schedule.window == "registers":
+        stores_pair = "sums" in work.dtypes
+        resident = 640 if schedule.rows > 4 or stores_pair else 768 if needs_all_angles(work) else 1024
+    return (
+        register_bound(schedule.threads, resident // schedule.threads)
+        if schedule.threads <= resident
+        else _WINDOW_REGISTERS
+    )
+
+
+def spills(work: PolarizationWork, schedule: Schedule, device: Device) -> bool:
+    """Whether its launch bound leaves too few registers."""
+    if schedule.kernel == "tile":
+        return _tile_registers(work, schedule, device)[0] > _tile_bound(schedule, device)
+    return schedule.kernel == "mono_half" and schedule.rows > 2 and device.capability < 80

@@ -1,0 +1,134 @@
+"""Which schedules of the polarization launch can run on a device: the hard constraints and the search space."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Iterator, List, NoReturn, Optional, Tuple
+
+from polar_pipeline.cuda.model.device import WARP, Device, occupancy
+from polar_pipeline.cuda.model.geometry import (
+    RING_STEP,
+    WINDOW_LINES,
+    is_adaptive,
+    loaded_pixels,
+    needs_all_angles,
+    output_step,
+    round_up,
+    shared_bytes,
+    unit_size,
+)
+from polar_pipeline.cuda.model.registers import registers, spills
+from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
+from polar_pipeline.cuda.model.specs import KERNELS, supports
+from polar_pipeline.cuda.model.work import PolarizationWork
+
+#: Below this share of resident warps, latency shows. Register windows live well with it: 96 registers on sm_72.
+MIN_OCCUPANCY = 0.3
+MAX_THREADS = 1024
+
+
+def check(work: PolarizationWork, schedule: Schedule, device: Device) -> None:
+    """Refuse a schedule that cannot do the work, or not on this device.
+
+    Raises:
+        ScheduleError: With what it needs and what there is.
+    """
+    problem = _problem(work, schedule, device)
+    if problem:
+        raise ScheduleError(f"{schedule.kernel} ({schedule.window}) on {device.name}: {problem}")
+
+
+def _problem(work: PolarizationWork, schedule: Schedule, device: Device) -> Optional[str]:
+    if schedule.kernel not in KERNELS:
+        return f"the kernels are {', '.join(KERNELS)}"
+    kernel = KERNELS[schedule.kernel]
+    if schedule.window not in kernel.windows:
+        return f"its window can be {' or '.join(kernel.windows)}"
+    unsupported = supports(schedule.kernel, work)
+    if unsupported:
+        return unsupported
+    if schedule.threads % WARP or not WARP <= schedule.threads <= MAX_THREADS:
+        return f"threads must be a multiple of {WARP} up to {MAX_THREADS}, got {schedule.threads}"
+    x, y = unit_size(schedule)
+    if schedule.window == "tile" and (x < 1 or output_step(work) * x % 8 or y < 1 or output_step(work) * y % 4):
+        return f"a tile must be a multiple of 8x4 raw pixels, got {output_step(work) * x}x{output_step(work) * y}"
+    if schedule.window == "registers" and schedule.tile_x != kernel.pixels:
+        return f"a thread makes {kernel.pixels} pixels along x, got {schedule.tile_x}"
+    if is_adaptive(work) and schedule.window == "tile" and schedule.rows < 1:
+        return f"the adaptive method slides down at least 1 row, got {schedule.rows}"
+    if schedule.window != "tile" and schedule.rows not in _rows(work, schedule):
+        return f"rows can be {', '.join(map(str, _rows(work, schedule)))}, got {schedule.rows}"
+    if schedule.window == "ring" and schedule.tile_x != 4 * schedule.threads:
+        return f"a strip of {schedule.threads} threads is {4 * schedule.threads} pixels wide, got {schedule.tile_x}"
+    if schedule.window == "ring" and schedule.lines not in _RING_LINES:
+        return f"the ring can have {', '.join(map(str, _RING_LINES))} lines, got {schedule.lines}"
+    need = shared_bytes(work, schedule)
+    if need > device.shared_per_block:
+        return f"needs {need} bytes of shared memory, a block has {device.shared_per_block}"
+    file = schedule.threads * registers(work, schedule, device)
+    if file > device.registers_per_multiprocessor:
+        return f"needs {file} registers, a multiprocessor has {device.registers_per_multiprocessor}"
+    return None
+
+
+#: Rows that a block moves the ring down, and lines it can have: those in use, and some under way.
+_RING_ROWS = (4, 8, 16, 32)
+_RING_LINES = (WINDOW_LINES + RING_STEP, WINDOW_LINES + 2 * RING_STEP, WINDOW_LINES + 3 * RING_STEP)
+
+
+def _rows(work: PolarizationWork, schedule: Schedule) -> Tuple[int, ...]:
+    """Rows that a thread can march down."""
+    return _RING_ROWS if schedule.window == "ring" else KERNELS[schedule.kernel].rows[needs_all_angles(work)]
+
+
+#: Raw pixels of tiles beside powers of two: one that 2448x2048 has a whole number of, and those with which the adaptive
+#: method's halo and rows come out well.
+_MORE_TILES = ((72, 32), (64, 60), (64, 40), (64, 28), (56, 32), (56, 28))
+
+
+def search_space(work: PolarizationWork) -> Iterator[Schedule]:
+    """Every schedule worth a thought for a work, whatever the device."""
+    able = [kernel for kernel in KERNELS if supports(kernel, work) is None]
+    for name in able:
+        if "registers" in KERNELS[name].windows:
+            for threads, rows in product(KERNELS[name].threads, KERNELS[name].rows[needs_all_angles(work)]):
+                yield Schedule(name, "registers", threads, KERNELS[name].pixels, rows=rows)
+    if "color_half" in able and not needs_all_angles(work):  # in the ring, products of all four angles spill
+        for threads in sorted({round_up(-(-work.output_size[1] // (4 * strips)), WARP) for strips in range(1, 11)}):
+            for rows, lines in product(_RING_ROWS, _RING_LINES):
+                yield Schedule("color_half", "ring", threads, 4 * threads, rows=rows, lines=lines)
+    slides = (5, 6, 9, 10) if is_adaptive(work) else (0,)
+    step = output_step(work)
+    tiles = [*product((16, 32, 64, 128), (4, 8, 16, 32)), *((x // step, y // step) for x, y in _MORE_TILES)]
+    for (x, y), threads, rows in product(tiles, (128, 160, 192, 256, 320), slides):
+        schedule = Schedule("tile", "tile", threads, x, y, rows)
+        if loaded_pixels(work, schedule) >= 4 * threads:
+            yield schedule
+
+
+def candidates(work: PolarizationWork, device: Device) -> List[Schedule]:
+    """Every schedule that meets the hard constraints; all give the same result.
+
+    Those whose launch bounds leave fewer registers than sm_72 needs are not among them (`polar-pipeline kernels` shows
+    the few that spill all the same); those with less than `MIN_OCCUPANCY` only where none has more.
+    """
+    able = [s for s in search_space(work) if _problem(work, s, device) is None and not spills(work, s, device)]
+    resident = [expected_occupancy(work, schedule, device) for schedule in able]
+    least = min(MIN_OCCUPANCY, max(resident, default=0))
+    return [schedule for schedule, share in zip(able, resident) if share >= least]
+
+
+def refuse(work: PolarizationWork, device: Device) -> NoReturn:
+    """Say why no schedule fits a device.
+
+    Raises:
+        ScheduleError: Need and limit of the smallest.
+    """
+    smallest = min(search_space(work), key=lambda schedule: shared_bytes(work, schedule))
+    check(work, smallest, device)
+    raise ScheduleError(f"{smallest.kernel} ({smallest.window}) on {device.name}: every schedule spills registers")
+
+
+def expected_occupancy(work: PolarizationWork, schedule: Schedule, device: Device) -> float:
+    """Share of resident warps that the solver counts with, 0 to 1."""
+    return occupancy(device, schedule.threads, registers(work, schedule, device), shared_bytes(work, schedule))

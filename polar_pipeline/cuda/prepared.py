@@ -1,0 +1,264 @@
+"""A plan made ready on the GPU for frames of one format and size."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Dict, Mapping, Optional
+
+import numpy as np
+
+from polar_pipeline.backend import Buffers
+from polar_pipeline.cuda.driver import DeviceError, Driver
+from polar_pipeline.cuda.launch import ArrayType, CompiledLaunch, SsimLaunch
+from polar_pipeline.cuda.memory import FrameBuffers, Sizes, Slot
+from polar_pipeline.cuda.model.partition import Partition
+from polar_pipeline.cuda.model.work import CAMERA_FORMATS, OUTPUTS, PAIRS, POLARIZATION_ARGUMENT, noise_frames
+from polar_pipeline.options import Options
+
+#: Frames whose times count where kinds of memory are compared, and frames before them that fill caches.
+_MEASURED_FRAMES, _WARM_UP_FRAMES = 5, 2
+#: Index of an event in `Slot.marks`.
+_COMPUTED = 3
+
+
+@dataclass(frozen=True)
+class FrameInFlight:
+    """A frame that the device is working on.
+
+    Attributes:
+        slot: Its place in memory.
+        arrays: The arrays being filled, by output.
+        staging_s: Seconds that copying its bytes to pinned memory took.
+        is_compared: Whether SSIM has something to compare with.
+    """
+
+    slot: Slot
+    arrays: Dict[str, np.ndarray]
+    staging_s: float
+    is_compared: bool
+
+
+class PreparedPlan:
+    """The launches of a frame, compiled, with their memory.
+
+    Args:
+        driver: The device.
+        partition: The launches.
+        options: How to compute.
+        maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
+
+    Attributes:
+        maps_host: The same.
+
+    Raises:
+        CompileError: A kernel does not compile.
+        DeviceMemoryError: The device is too small.
+    """
+
+    def __init__(self, driver: Driver, partition: Partition, options: Options, maps_host: bool) -> None:
+        self._driver = driver
+        self.maps_host = maps_host
+        self._work = work = partition.polarization.model.work
+        self._mode = options.ssim_mode
+        self._ssim_from_mosaic = partition.ssim_from_mosaic
+        self._polarization = CompiledLaunch(driver, partition.polarization)
+        self._ssim: Optional[SsimLaunch] = None
+        self._outputs: Dict[str, ArrayType] = {
+            name: (options.shape_of(name, work.output_size), dtype) for name, dtype in work.outputs if name not in PAIRS
+        }
+        try:
+            if partition.ssim is not None:
+                self._ssim = SsimLaunch(driver, partition.ssim)
+                self._outputs.update(self._ssim.outputs)
+            self._buffers = FrameBuffers(driver, self._sizes(), maps_host)
+        except RuntimeError:
+            self._unload()
+            raise
+        row_bytes = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
+        self._argument = np.zeros((), POLARIZATION_ARGUMENT)
+        self._argument["raw_stride"] = work.height * row_bytes
+        self._argument["width"], self._argument["height"] = work.width, work.height
+        self._argument["step"] = row_bytes
+        self._argument["full_scale"] = work.full_scale
+        self._argument["min_intensity"] = options.min_intensity
+        self._previous: Optional[Slot] = None  # of the previous frame, in mode `temporal`
+        self._is_first = True  # nothing to compare the next frame with
+        self._reference = np.empty(0, np.float32)
+        self._reference_version = 0
+
+    def _sizes(self) -> Sizes:
+        """Bytes that a frame takes."""
+        work, scratch, reference = self._work, {}, 0
+        if self._ssim is not None:
+            scratch = dict(self._ssim.scratch)
+            for name, dtype in work.outputs:
+                if name in PAIRS:
+                    self._plane_bytes = int(np.prod(work.output_size)) * np.dtype(dtype).itemsize
+                    scratch[name] = self._plane_bytes * (2 if name == "sums" else 1)
+                    reference = self._plane_bytes if self._mode == "reference" else 0
+        outputs = {
+            name: int(np.prod(shape)) * np.dtype(dtype).itemsize for name, (shape, dtype) in self._outputs.items()
+        }
+        raw = work.height * CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
+        return Sizes(raw, outputs, scratch, reference)
+
+    def submit(self, rows: np.ndarray, buffers: Buffers, reference: Optional[np.ndarray] = None) -> FrameInFlight:
+        """Start computing a frame.
+
+        Args:
+            rows: (H, ...) pixels or packed bytes.
+            buffers: Where pinned arrays for the outputs come from.
+            reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
+
+        Raises:
+            DeviceLostError: The device stopped working.
+            RuntimeError: Too many frames are in flight.
+        """
+        slot = self._buffers.take()
+        start = time.perf_counter()
+        np.copyto(slot.raw.view(rows.dtype).reshape(rows.shape), rows)
+        is_new = reference is not None and self._stage_reference(slot, reference)
+        staging_s = time.perf_counter() - start
+        slot.hold = {name: buffers.get(*array_type) for name, array_type in self._outputs.items()}
+        try:
+            is_compared = self._enqueue(slot, is_new)
+        except BaseException:
+            self._release(slot)
+            raise
+        return FrameInFlight(slot, slot.hold, staging_s, is_compared)
+
+    def _enqueue(self, slot: Slot, has_new_reference: bool) -> bool:
+        """Put a frame's copies and launches into its stream; returns whether SSIM compares it with something."""
+        driver, stream = self._driver, slot.stream
+        start, uploaded, polarized, computed, done = slot.marks
+        driver.record(start, stream)
+        if not self.maps_host:
+            driver.upload(slot.raw_pointer, slot.raw, stream)
+            if has_new_reference:
+                driver.upload(slot.reference_pointer, slot.reference, stream)
+        driver.clear(slot.counts_pointer, slot.counts.nbytes, stream)
+        driver.record(uploaded, stream)
+        if self._previous is not None:  # its S0 is read, and what it read itself is overwritten
+            driver.follow(stream, self._previous.marks[_COMPUTED])
+        held = {name: array.ctypes.data for name, array in slot.hold.items()}
+        addresses = {**(held if self.maps_host else slot.outputs), **slot.scratch}
+        self._argument["raw"], self._argument["counts"] = slot.raw_pointer, slot.counts_pointer
+        for name in self._work.dtypes:
+            self._argument["out"][OUTPUTS.index(name)] = addresses[name]
+        self._polarization.launch(stream, self._argument)
+        driver.record(polarized, stream)
+        is_compared = self._compare(slot, addresses)
+        driver.record(computed, stream)
+        if not self.maps_host:
+            for name, array in slot.hold.items():
+                if is_compared or self._ssim is None or name not in self._ssim.outputs:
+                    driver.download(array, slot.outputs[name], stream)
+        driver.download(slot.counts, slot.counts_pointer, stream)
+        driver.record(done, stream)
+        return is_compared
+
+    def _release(self, slot: Slot) -> None:
+        """Free the slot of a frame that failed half-way, once the device has finished with it."""
+        with suppress(DeviceError):
+            self._driver.record(slot.marks[-1], slot.stream)
+            self._driver.wait(slot.marks[-1])
+        slot.hold, slot.version = {}, 0
+        self.forget()
+
+    def _stage_reference(self, slot: Slot, reference: np.ndarray) -> bool:
+        """Put the reference into the slot's pinned memory; returns whether it differs from the one there."""
+        if not np.array_equal(reference, self._reference):
+            self._reference = reference.copy()
+            self._reference_version += 1
+        if slot.version == self._reference_version:
+            return False
+        slot.version = self._reference_version
+        staged = slot.reference.view(self._work.dtypes["s0"]).reshape(reference.shape)
+        np.copyto(staged, reference, casting="same_kind")
+        return True
+
+    def _compare(self, slot: Slot, addresses: Mapping[str, int]) -> bool:
+        """Start the SSIM launch, if there is one and it has something to compare with."""
+        if self._ssim is None:
+            return False
+        previous = self._previous
+        if self._ssim_from_mosaic:
+            first = slot.raw_pointer
+        else:
+            first = addresses["sums" if self._mode == "consistency" else "s0"]
+        second: Optional[int] = first
+        if self._mode == "consistency" and not self._ssim_from_mosaic:
+            second = first + self._plane_bytes
+        elif self._mode == "reference":
+            second = slot.reference_pointer
+        elif self._mode == "temporal":
+            second = None if previous is None or self._is_first else previous.scratch["s0"]
+            self._previous, self._is_first = slot, False
+        if second is not None:
+            self._ssim.launch(slot.stream, first, second, addresses)
+        return second is not None
+
+    def forget(self) -> None:
+        """Compare the next frame with none before it; it still follows that one, whose S0 may be in use."""
+        self._is_first = True
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a frame is in flight here."""
+        return self._buffers.is_busy
+
+    def collect(self, frame: FrameInFlight) -> Dict[str, float]:
+        """Wait for a frame; returns seconds per stage.
+
+        Raises:
+            DeviceLostError: The device stopped working.
+            RuntimeError: Its result was taken before, or this is closed.
+        """
+        if frame.slot.hold is not frame.arrays:
+            raise RuntimeError("the frame is not in flight: its result was taken, or its pipeline closed")
+        start, uploaded, polarized, computed, done = frame.slot.marks
+        self._driver.wait(done)
+        frame.slot.hold = {}
+        if self._ssim is not None and not frame.is_compared:
+            for name in self._ssim.outputs:
+                frame.arrays[name].fill(0 if frame.arrays[name].dtype == np.uint8 else np.nan)
+        timings = {
+            "upload": frame.staging_s + self._driver.elapsed(start, uploaded),
+            "polarization": self._driver.elapsed(uploaded, polarized),
+            "ssim": self._driver.elapsed(polarized, computed),
+            "download": self._driver.elapsed(computed, done),
+        }
+        if self._ssim is None:
+            del timings["ssim"]
+        return timings
+
+    def measure(self, buffers: Buffers) -> float:
+        """Seconds that a frame takes, from the caller's array to the caller's arrays: the median of a few, of noise.
+
+        Args:
+            buffers: Where pinned arrays for the outputs come from.
+
+        Raises:
+            DeviceMemoryError: The device is too small.
+            DeviceLostError: The device stopped working.
+        """
+        (rows,) = noise_frames(self._work, 1)
+        reference = np.zeros(self._work.output_size, np.float32) if self._mode == "reference" else None
+        count = _WARM_UP_FRAMES + _MEASURED_FRAMES
+        try:
+            frames = [self.collect(self.submit(rows, buffers, reference)) for _ in range(count)]
+        finally:
+            self.forget()
+        return float(np.median([sum(timings.values()) for timings in frames[_WARM_UP_FRAMES:]]))
+
+    def close(self) -> None:
+        """Release everything."""
+        self._buffers.close()
+        self._unload()
+
+    def _unload(self) -> None:
+        self._polarization.close()
+        if self._ssim is not None:
+            self._ssim.close()
