@@ -19,7 +19,7 @@ import numpy as np
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.cpu import native
 from polar_pipeline.cpu.native import Kernels, make_products, mosaic_scale
-from polar_pipeline.cpu.ssim import Window
+from polar_pipeline.cpu.ssim import SsimWindow
 from polar_pipeline.options import make_options
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.mosaic import SENSORS
@@ -165,7 +165,7 @@ def similarities(kernels: Kernels) -> Results:
                     end = 1.0 if kind == "float32" else 8160.0
                     for k, image in enumerate(pair):
                         noise(f"{key} {k}", image, end)
-                    window = Window(stride, size, 1.5)
+                    window = SsimWindow(stride, size, 1.5)
                     out_shape = (shape[0] // stride, shape[1] // stride)
                     out = memory(out_shape, dtype, offset=np.dtype(dtype).itemsize) if dtype else None
                     results[f"{key} sums"] = kernels.similarity(pair, 1 / end, out, window)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from functools import lru_cache
-from typing import List, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -307,8 +307,27 @@ def _neighbour_means(image: Image) -> List[Image]:
 
 
 def _adaptive(z: Image, sensor: Sensor) -> List[Image]:
-    """Adaptive detail restoration; the names are those of `docs/adr.md`."""
-    # Stage A, over one pixel more than the result needs.
+    """Adaptive detail restoration (ADR); the names are those of `docs/adaptive_demosaic.md`."""
+    stage_a = _adaptive_stage_a(z)
+    candidates = _adaptive_stage_b(z, stage_a)
+    images = []
+    for angle in ANGLES:
+        i, j = sensor.position(angle)
+        images.append(select([[candidates[r ^ i, column ^ j] for column in range(2)] for r in range(2)]))
+    return images
+
+
+class _StageA(NamedTuple):
+    """What ADR's first stage makes, one pixel more on every side than the result has: c, g and e; and 2 P2 inside."""
+
+    c: Image
+    g: Image
+    e: Image
+    phase: Image
+
+
+def _adaptive_stage_a(z: Image) -> _StageA:
+    """ADR's first stage: the total intensity, its low-pass, and the detail that the low-pass lost."""
     c = np.ascontiguousarray(inner(z, 3))
     g = _pair_mean(c, z, 0, 1)
     g += _pair_mean(c, z, 1, 0)
@@ -339,9 +358,13 @@ def _adaptive(z: Image, sensor: Sensor) -> List[Image]:
     cross = inner(dr, 1) - inner(dc, 1)
     cross *= cross
     phase += cross
-    phase *= _F(0.5)  # 2 P2
+    phase *= _F(0.5)
+    return _StageA(c, g, e, phase)
 
-    # Stage B.
+
+def _adaptive_stage_b(z: Image, stage_a: _StageA) -> Dict[Tuple[int, int], Image]:
+    """ADR's second stage: by (row, column) in the tile relative to the own angle, the value of that angle."""
+    c, g, e, phase = stage_a
     r0 = inner(cv2.sepFilter2D(cv2.multiply(e, e), cv2.CV_32F, _BINOMIAL, _BINOMIAL), 1)
     e_sides, e_poles, e_across = _neighbour_means(e)
     centre_e = np.ascontiguousarray(inner(e, 1))
@@ -358,8 +381,7 @@ def _adaptive(z: Image, sensor: Sensor) -> List[Image]:
     alpha += w
     restored = alpha * centre_e
     restored += inner(g, 1)
-    own = np.ascontiguousarray(inner(z, 4))
-    candidates = {(0, 0): own}
+    candidates = {(0, 0): np.ascontiguousarray(inner(z, 4))}
     means_e = (e_sides, e_poles, e_across)
     for k, (x, bg) in enumerate(zip(_neighbour_means(c), _neighbour_means(g))):
         lost = alpha * means_e[k]
@@ -371,8 +393,4 @@ def _adaptive(z: Image, sensor: Sensor) -> List[Image]:
         lost *= gain
         lost += x
         candidates[_MISSING[k]] = np.clip(lost, 0, 1, out=lost)
-    images = []
-    for angle in ANGLES:
-        i, j = sensor.position(angle)
-        images.append(select([[candidates[r ^ i, column ^ j] for column in range(2)] for r in range(2)]))
-    return images
+    return candidates

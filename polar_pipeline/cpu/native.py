@@ -25,7 +25,7 @@ from polar_pipeline._util.share import share_path
 from polar_pipeline._util.text import printable, printable_lines, quoted
 from polar_pipeline.backend import block_pixels
 from polar_pipeline.coefficients import gaussian, literals, ssim_literals
-from polar_pipeline.cpu.ssim import Window
+from polar_pipeline.cpu.ssim import SsimWindow
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
@@ -340,7 +340,7 @@ class Kernels(NamedTuple):
         return count.saturated, count.dark
 
     def similarity(
-        self, pair: Tuple[np.ndarray, np.ndarray], scale: float, out: Optional[np.ndarray], window: Window
+        self, pair: Tuple[np.ndarray, np.ndarray], scale: float, out: Optional[np.ndarray], window: SsimWindow
     ) -> np.ndarray:
         """The similarity of two images.
 

@@ -14,7 +14,7 @@ _F = np.float32
 _C1, _C2 = _F(SSIM_C1), _F(SSIM_C2)
 
 
-class Window(NamedTuple):
+class SsimWindow(NamedTuple):
     """What similarity is taken over: options `ssim_stride`, `ssim_window` and `ssim_sigma`."""
 
     stride: int = 1
@@ -28,7 +28,7 @@ class Window(NamedTuple):
 
 
 #: Wang's own.
-WANG = Window()
+WANG = SsimWindow()
 
 
 @lru_cache(maxsize=8)
@@ -36,7 +36,7 @@ def _taps(size: int, sigma: float) -> np.ndarray:
     return np.array(gaussian(size, sigma), _F)
 
 
-def ssim_rows(x: np.ndarray, y: np.ndarray, window: Window) -> np.ndarray:
+def ssim_rows(x: np.ndarray, y: np.ndarray, window: SsimWindow) -> np.ndarray:
     """(H + 2 radius, W) twice, float32 in [0, 1] -> (H, W) similarity; columns beyond the border are mirrored.
 
     Works on the sum p and difference q of the images, whose four moments suffice and whose small difference loses the
@@ -70,7 +70,7 @@ def ssim_rows(x: np.ndarray, y: np.ndarray, window: Window) -> np.ndarray:
     return top
 
 
-def ssim_strip(x: np.ndarray, y: np.ndarray, top: int, bottom: int, window: Window = WANG) -> np.ndarray:
+def ssim_strip(x: np.ndarray, y: np.ndarray, top: int, bottom: int, window: SsimWindow = WANG) -> np.ndarray:
     """Rows top .. bottom of the similarity of two (H, W) float32 images in [0, 1]; borders are mirrored."""
     radius, stride = window.radius, window.stride
     height, width = x.shape[0] // stride, x.shape[1] // stride

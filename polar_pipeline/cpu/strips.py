@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Dict, List, Optional, Tuple
@@ -13,17 +12,12 @@ import numpy as np
 from polar_pipeline.backend import block_pixels
 from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.cpu.native import Kernels
-from polar_pipeline.cpu.ssim import WANG, Window, block_sums, ssim_strip
+from polar_pipeline.cpu.ssim import WANG, SsimWindow, block_sums, ssim_strip
 
 #: Output pixels per strip: with its temporaries a strip of this size stays within a core's share of the cache.
 STRIP_PIXELS = 160_000
 
 _LOW_BYTE = 0 if sys.byteorder == "little" else 3
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def strips(size: Tuple[int, int], unit: int = 4) -> List[Tuple[int, int]]:
@@ -53,7 +47,7 @@ def compare(
     one: np.ndarray,
     other: Optional[np.ndarray],
     out: Dict[str, np.ndarray],
-    window: Window = WANG,
+    window: SsimWindow = WANG,
     kernels: Optional[Kernels] = None,
     scale: float = 1.0,
 ) -> np.ndarray:

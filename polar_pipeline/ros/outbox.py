@@ -15,7 +15,7 @@ from typing import Deque, NamedTuple, Optional, Sequence
 import numpy as np
 from rclpy.publisher import Publisher
 
-from polar_pipeline.cpu.strips import cores
+from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.messages import Cdr
 
 
@@ -86,7 +86,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self._middleware = _find_middleware()
-        self._helper = ThreadPoolExecutor(1, "polar_pipeline_outbox") if cores() > 1 else None
+        self._helper = ThreadPoolExecutor(1, "polar_pipeline_outbox") if available_cores() > 1 else None
 
     @property
     def is_direct(self) -> bool:

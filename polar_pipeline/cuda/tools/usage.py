@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Dict, Iterator, List, Mapping, Tuple, Union
 
+from polar_pipeline._util.cpus import available_cores
 from polar_pipeline._util.text import quoted
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
-from polar_pipeline.cpu.strips import cores
 from polar_pipeline.cuda.compile import compile_kernel, find_library, resources
 from polar_pipeline.cuda.model.device import DEVICES, Device, occupancy
 from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
@@ -144,5 +144,5 @@ def usages(device: Device) -> List[KernelUsage]:
         return KernelUsage(f"{build.kernel}: {build.text}", found.registers, shared_bytes, found.spill_bytes, share)
 
     find_library(device.arch)  # once, before all threads look for it
-    with ThreadPoolExecutor(cores()) as pool:
+    with ThreadPoolExecutor(available_cores()) as pool:
         return list(pool.map(measure, builds.values()))

@@ -1,0 +1,10 @@
+"""CPU cores."""
+
+from __future__ import annotations
+
+import os
+
+
+def available_cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,130 @@
+"""A frame that the CPU backend computes: its mosaic with borders, its outputs, and how it is divided into strips."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import List, NamedTuple, Optional, Tuple
+
+import cv2
+import numpy as np
+
+from polar_pipeline.backend import Buffers
+from polar_pipeline.cpu import demosaic as dm
+from polar_pipeline.cpu.native import Kernels, make_products, mosaic_scale
+from polar_pipeline.cpu.strips import display
+from polar_pipeline.options import Options
+from polar_pipeline.plan import Plan
+from polar_pipeline.sensor.frames import RawFrame
+from polar_pipeline.sensor.mosaic import ANGLES
+
+#: Operators that make the angle images and masks from the mosaic, and those that need more than luma.
+_MOSAIC_OPERATORS = {"angles", "grey", "saturated"}
+_COLOR_OPERATORS = {"intensity", *(f"angle_{angle}" for angle in ANGLES)}
+
+
+@lru_cache(maxsize=8)
+def reflected(size: int, halo: int, stride: int) -> np.ndarray:
+    """Index of the pixel shown at -halo .. size + halo - 1: reflect-101 on each lattice of `stride`."""
+    index = np.arange(-halo, size + halo)
+    phase = index % stride
+    count = (size - phase + stride - 1) // stride
+    period = 2 * (count - 1)
+    step = (index // stride) % period
+    return np.minimum(step, period - step) * stride + phase
+
+
+class Border(NamedTuple):
+    """Where the pixels beyond the frame come from."""
+
+    halo: int
+    rows: np.ndarray
+    columns: np.ndarray
+
+    def strip(self, mosaic: np.ndarray, first: int, end: int) -> np.ndarray:
+        """Rows first .. end of the mosaic with `halo` on every side, reflected in phase beyond the frame."""
+        halo, width = self.halo, mosaic.shape[1]
+        rows = self.rows[first : end + 2 * halo]
+        out = np.empty((len(rows), width + 2 * halo), mosaic.dtype)
+        inside = out[:, halo:-halo]
+        low, high = max(0, halo - first), len(rows) - max(0, end + halo - mosaic.shape[0])
+        inside[low:high] = mosaic[rows[low] : rows[high - 1] + 1]
+        inside[:low] = mosaic[rows[:low]]
+        inside[high:] = mosaic[rows[high:]]
+        out[:, :halo] = inside[:, self.columns[:halo]]
+        out[:, -halo:] = inside[:, self.columns[-halo:]]
+        return out
+
+
+class FrameJob:
+    """One frame being computed: its padded mosaic, its outputs, and what its strips share."""
+
+    def __init__(
+        self, frame: RawFrame, plan: Plan, options: Options, buffers: Buffers, kernels: Optional[Kernels]
+    ) -> None:
+        mosaic = frame.mosaic
+        self.frame = frame
+        self.kernels = kernels
+        self.plan = plan
+        self.options = options
+        self.full_scale = frame.full_scale
+        self.scale = 1 / frame.full_scale
+        self.sensor = options.sensor.as_read_out(options.roi_offset, options.flip, mosaic.shape)
+        self.half = options.resolution == "half"
+        self.raw_size: Tuple[int, int] = mosaic.shape
+        self.size = options.output_size(self.raw_size)
+        self.mono_halo = dm.MONO_HALO[options.interpolation]
+        self.color_halo = dm.COLOR_HALO[options.debayer] if self.sensor.is_color else 0
+        period = self.sensor.period
+        self.halo = -(-(self.mono_halo + self.color_halo) // period) * period
+        self.mosaic = mosaic
+        height, width = mosaic.shape
+        stride = period // 2
+        self.border = Border(self.halo, reflected(height, self.halo, stride), reflected(width, self.halo, stride))
+        self.out = {
+            name: buffers.get(options.shape_of(name, self.size), options.dtype_of(name)) for name in plan.products
+        }
+        own = _MOSAIC_OPERATORS | (_COLOR_OPERATORS if self.sensor.is_color else set())
+        #: Operators of the first stage that the compiled kernels compute.
+        self.kernel_operators = [name for name in plan.pixel if name not in own] if kernels else []
+        #: Whether they compute all of it, from the mosaic.
+        self.is_from_mosaic = (
+            kernels is not None
+            and self.half
+            and not self.sensor.is_color
+            and (options.interpolation == "bilinear" or not options.co_sited)
+        )
+        scale = mosaic_scale(self.full_scale, options.co_sited) if self.is_from_mosaic else 1.0
+        pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
+        # Sums of two angles of an 8-bit frame are integers below 2^13: half the bytes to store and to read.
+        is_integer = self.is_from_mosaic and pairs == 2 and mosaic.dtype == np.uint8
+        self.pair_scale = scale / 2 if is_integer else 1.0
+        self.pair = [buffers.get(self.size, "uint16" if is_integer else "float32") for _ in range(pairs)]
+        min_sum = 2 * options.min_intensity / scale if "invalid" in plan.pixel else 0.0
+        if self.is_from_mosaic:  # sums are integers there, and float32 holds them all
+            min_sum = math.ceil(min_sum)
+        self.target = make_products(self.out, self.kernel_operators, self.pair, self.size[1], scale, min_sum)
+
+    def store(
+        self, name: str, rows: Tuple[int, int], planes: List[np.ndarray], invalid_mask: Optional[np.ndarray] = None
+    ) -> None:
+        """Write the planes of a product, one per channel, into its rows; `invalid_mask` pixels become NaN or 0."""
+        if name not in self.out:
+            return
+        target = self.out[name][rows[0] : rows[1]]
+        if target.dtype == np.uint8:
+            display(name, planes[0] if len(planes) == 1 else cv2.merge(planes), target)
+        elif len(planes) == 1:
+            target[...] = planes[0]
+        else:
+            cv2.merge(planes, target)
+        if invalid_mask is not None:
+            cv2.copyTo(_constant(target.shape, target.dtype.str), invalid_mask, target)
+
+
+@lru_cache(maxsize=8)
+def _constant(shape: Tuple[int, ...], dtype: str) -> np.ndarray:
+    """What invalid pixels hold: NaN, or 0 in the display encoding; read-only."""
+    image = np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 0, dtype)
+    image.flags.writeable = False
+    return image

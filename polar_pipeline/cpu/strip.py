@@ -1,0 +1,237 @@
+"""The operators of the plan on one strip of rows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Callable, Dict, List, Optional, Tuple
+
+import cv2
+import numpy as np
+
+from polar_pipeline.coefficients import LUMA
+from polar_pipeline.cpu import demosaic as dm
+from polar_pipeline.cpu.frame_job import FrameJob
+from polar_pipeline.sensor.mosaic import ANGLES
+
+_F = np.float32
+_BELOW_PI = float(np.nextafter(_F(np.pi), _F(0)))
+
+
+class Strip:
+    """The values of one strip of output rows, one method per operator of the plan."""
+
+    def __init__(self, job: FrameJob, top: int, bottom: int) -> None:
+        self.job = job
+        self.rows = (top, bottom)
+        step = 2 if job.half else 1
+        self.raw_rows = (step * top, step * bottom)
+        self.raw = job.border.strip(job.mosaic, *self.raw_rows)
+        self.has_saturated = int(self.raw.max()) >= job.full_scale
+        if self.has_saturated and job.full_scale < np.iinfo(self.raw.dtype).max:
+            np.minimum(self.raw, self.raw.dtype.type(job.full_scale), out=self.raw)  # numbers above it mean full scale
+        self.counts = (0, 0)
+        self.saturation_mask: Optional[np.ndarray] = None
+        self.invalid_mask: Optional[np.ndarray] = None
+
+    def _store(self, name: str, planes: List[np.ndarray], bad: Optional[np.ndarray] = None) -> None:
+        self.job.store(name, self.rows, planes, bad)
+
+    # -- demosaicking ----------------------------------------------------------------------------------------------
+
+    def angles(self) -> None:
+        """`images[channel][angle]`."""
+        job = self.job
+        if not job.sensor.is_color:
+            z = dm.inner(self.raw, job.halo - job.mono_halo)
+            self.images = [self._four(z, job.scale)]
+            return
+        z = self.raw.astype(_F)
+        z *= _F(job.scale)
+        channels = dm.debayer(job.options.debayer, z, job.sensor)
+        halo = job.halo - job.color_halo
+        for channel in channels:
+            self._reflect(channel, halo)
+        self.images = [self._four(dm.inner(channel, halo - job.mono_halo), 1.0) for channel in channels]
+
+    def _reflect(self, image: np.ndarray, halo: int) -> None:
+        """Overwrite what lies beyond the frame by reflect-101 of what lies within; `image` carries `halo`."""
+        height, width = self.job.raw_size
+        for view, first, size in ((image, self.raw_rows[0] - halo, height), (image.T, -halo, width)):
+            for k in (*range(-first), *range(size - first, len(view))):
+                place = k + first
+                view[k] = view[(-place if place < 0 else 2 * (size - 1) - place) - first]
+
+    def _four(self, z: np.ndarray, scale: float) -> List[np.ndarray]:
+        """One colour's mosaic with `mono_halo` -> its four angle images at the output's resolution."""
+        job = self.job
+        method = job.options.interpolation
+        if job.half and (method == "bilinear" or not job.options.co_sited):
+            return dm.superpixels(z, job.sensor, job.mono_halo, scale, job.options.co_sited)
+        if method != "bilinear" and z.dtype != np.float32:
+            z = z.astype(_F)
+            z *= _F(scale)
+            scale = 1.0
+        images = dm.demosaic(method, z, job.sensor, scale)
+        if not job.half:
+            return images
+        size = (job.size[1], self.rows[1] - self.rows[0])
+        return [cv2.resize(dm.even(image), size, interpolation=cv2.INTER_AREA) for image in images]
+
+    def grey(self) -> None:
+        """Luma of each angle: `luma[angle]`."""
+        if len(self.images) == 1:
+            self.luma = self.images[0]
+            return
+        self.luma = []
+        for red, green, blue in zip(*self.images):
+            plane = cv2.addWeighted(red, LUMA[0], green, LUMA[1], 0)
+            self.luma.append(cv2.scaleAdd(blue, LUMA[2], plane))
+
+    # -- polarimetry -----------------------------------------------------------------------------------------------
+
+    def sums(self) -> None:
+        """I0 + I90 and I45 + I135."""
+        i0, i45, i90, i135 = self.luma
+        self.straight, self.diagonal = cv2.add(i0, i90), cv2.add(i45, i135)
+
+    def stokes_planes(self) -> None:
+        """S0, S1, S2."""
+        i0, i45, i90, i135 = self.luma
+        self.s0 = cv2.addWeighted(self.straight, 0.5, self.diagonal, 0.5, 0)
+        self.s1, self.s2 = cv2.subtract(i0, i90), cv2.subtract(i45, i135)
+
+    def saturated(self) -> None:
+        """Where one of the four samples behind a pixel is saturated: 255 in `saturation_mask`; None if nowhere."""
+        job = self.job
+        if not self.has_saturated:
+            return
+        if job.half:
+            raw = dm.even(dm.inner(self.raw, job.halo))
+            peak = np.maximum(raw[0::2], raw[1::2])
+            peak = np.maximum(peak[:, 0::2], peak[:, 1::2])
+        else:
+            around = dm.inner(self.raw, job.halo - 1).copy()
+            self._reflect(around, 1)
+            peak = dm.inner(cv2.dilate(around, np.ones((3, 3), np.uint8)), 1)
+        self.saturation_mask = cv2.compare(peak, float(job.full_scale), cv2.CMP_GE)
+        self.counts = (cv2.countNonZero(self.saturation_mask), 0)
+
+    def invalid(self) -> None:
+        """Saturated and dark pixels: 255 in `invalid_mask`, which is None where there are none."""
+        dark = cv2.compare(self.s0, self.job.options.min_intensity, cv2.CMP_LT)
+        bad = dark if self.saturation_mask is None else cv2.bitwise_or(dark, self.saturation_mask)
+        count = cv2.countNonZero(bad)
+        self.counts = (self.counts[0], count - self.counts[0])
+        self.invalid_mask = bad if count else None
+
+    def polar(self) -> None:
+        """DoLP, and the direction of (S1, S2) in degrees."""
+        length, self.direction = cv2.cartToPolar(self.s1, self.s2, angleInDegrees=True)
+        limit = np.clip(self.s0, 1e-9, 4)
+        length /= limit
+        self.degree = np.clip(length, 0, 1, out=length)
+
+    # -- products --------------------------------------------------------------------------------------------------
+
+    def angle(self, index: int) -> None:
+        """One angle image."""
+        self._store(f"angle_{ANGLES[index]}", [channel[index] for channel in self.images])
+
+    def intensity(self) -> None:
+        """S0/2, per channel."""
+        planes = []
+        for i0, i45, i90, i135 in self.images:
+            total = i0 + i45
+            total += i90
+            total += i135
+            total *= _F(0.25)
+            planes.append(total)
+        self._store("intensity", planes)
+
+    def stokes(self) -> None:
+        """The Stokes vector."""
+        self._store("stokes", [self.s0, self.s1, self.s2], self.invalid_mask)
+
+    def dolp(self) -> None:
+        """Degree of linear polarization."""
+        self._store("dolp", [self.degree], self.invalid_mask)
+
+    def aolp(self) -> None:
+        """Angle of linear polarization in [0, pi)."""
+        angle = self.direction * _F(np.pi / 360)
+        angle = cv2.threshold(angle, _BELOW_PI, 0, cv2.THRESH_TOZERO_INV)[1]  # a full turn is none
+        self._store("aolp", [angle], self.invalid_mask)
+
+    def preview(self) -> None:
+        """Hue AoLP, saturation DoLP, value S0/2."""
+        saturation = self.degree
+        if self.invalid_mask is not None:
+            saturation = cv2.copyTo(saturation, cv2.bitwise_not(self.invalid_mask))
+        value = self.s0 * _F(0.5)
+        color = value * saturation
+        white = value - color
+        sixths = self.direction * _F(1 / 60)
+        planes = []
+        # The pure hues of HSV's hexagon: red falls off around cyan, green and blue rise around their own corners.
+        for corner, sign, level in ((3, 1, -1), (2, -1, 2), (4, -1, 2)):
+            plane = np.abs(sixths - _F(corner))
+            plane *= _F(sign)
+            plane += _F(level)
+            np.clip(plane, 0, 1, out=plane)
+            plane *= color
+            plane += white
+            planes.append(plane)
+        self._store("preview", planes)
+
+    def ssim_pair(self) -> None:
+        """What SSIM compares: the two estimates of S0/2, or S0/2 alone."""
+        top, bottom = self.rows
+        if len(self.job.pair) == 2:
+            np.multiply(self.straight, _F(0.5), out=self.job.pair[0][top:bottom])
+            np.multiply(self.diagonal, _F(0.5), out=self.job.pair[1][top:bottom])
+        else:
+            np.multiply(self.s0, _F(0.5), out=self.job.pair[0][top:bottom])
+
+
+#: Operator of the plan -> the method of `Strip` that computes it.
+_METHODS: Dict[str, Callable[[Strip], None]] = {
+    **{
+        name: getattr(Strip, name)
+        for name in (
+            "angles",
+            "grey",
+            "sums",
+            "stokes_planes",
+            "saturated",
+            "invalid",
+            "intensity",
+            "stokes",
+            "polar",
+            "dolp",
+            "aolp",
+            "preview",
+            "ssim_pair",
+        )
+    },
+    **{f"angle_{angle}": partial(Strip.angle, index=index) for index, angle in enumerate(ANGLES)},
+}
+
+
+def compute_strip(job: FrameJob, rows: Tuple[int, int]) -> Tuple[int, int]:
+    """Run every operator of the first stage on one strip.
+
+    Args:
+        job: The frame.
+        rows: (first, end) output row of the strip.
+
+    Returns:
+        Pixels that are (saturated, dark).
+    """
+    strip = Strip(job, *rows)
+    for name in job.plan.pixel:
+        if name not in job.kernel_operators:
+            _METHODS[name](strip)
+    if job.kernels and job.kernel_operators:
+        planes = strip.luma if job.sensor.is_color else strip.images[0]
+        return job.kernels.planes(planes, strip.saturation_mask, rows, job.target)
+    return strip.counts
