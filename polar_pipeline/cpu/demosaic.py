@@ -307,7 +307,7 @@ def _neighbour_means(image: Image) -> List[Image]:
 
 
 def _adaptive(z: Image, sensor: Sensor) -> List[Image]:
-    """Adaptive detail restoration; the names are those of `docs/adr.md`."""
+    """Adaptive detail restoration; the names are those of `docs/adaptive_demosaic.md`."""
     # Stage A, over one pixel more than the result needs.
     c = np.ascontiguousarray(inner(z, 3))
     g = _pair_mean(c, z, 0, 1)
