@@ -47,6 +47,7 @@ bench: $(INSTALLED)
 # The documentation site, in site/. MkDocs Material and mkdocstrings need Python 3.10; once installed, it builds offline.
 # Not with --quiet, by which --strict finds nothing.
 docs: .venv/installed-docs
+	@$(RUN) mkdocs --version >/dev/null 2>&1 || { echo "docs: Python $(VERSION) is too old; it needs 3.10" >&2; exit 1; }
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict
 	@echo "docs: site/index.html"
 
