@@ -1,4 +1,4 @@
-# make test | test-matrix | demo | bench | lint | fuzz | clean, in a virtual environment that is rebuilt when the packaging
+# make test | test-matrix | demo | bench | docs | lint | fuzz | clean, in a virtual environment that is rebuilt when the packaging
 # changes. With an NVIDIA GPU it has CuPy and Kernel Tuner, and `make test` runs the tests of the GPU.
 # make test-matrix LEGS="jazzy arm64": some of the systems that test/matrix.py stands in for; by default all.
 # make fuzz SECONDS=60: random inputs for so long, shared by all targets; FUZZ="--seed 1 --target messages" chooses.
@@ -16,7 +16,7 @@ GPU := $(shell $(PYTHON) -c 'import ctypes; cuda, version = ctypes.CDLL("libcuda
 	cuda.cuInit(0) or cuda.cuDriverGetVersion(ctypes.byref(version)) or print(f"cuda{version.value // 1000}")' 2>/dev/null)
 INSTALLED := .venv/installed-$(VERSION)$(GPU:%=-%)
 
-.PHONY: test test-matrix lint demo bench fuzz clean
+.PHONY: test test-matrix lint demo bench docs fuzz clean
 
 test: lint
 	$(RUN) pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile $(TESTS)
@@ -44,6 +44,17 @@ bench: $(INSTALLED)
 	.venv/bin/python benchmarks/cpu.py
 	.venv/bin/python benchmarks/node.py
 
+# The documentation site, in site/. MkDocs Material and mkdocstrings need Python 3.10; once installed, it builds offline.
+# Not with --quiet, by which --strict finds nothing.
+docs: .venv/installed-docs
+	@$(RUN) mkdocs --version >/dev/null 2>&1 || { echo "docs: Python $(VERSION) is too old; it needs 3.10" >&2; exit 1; }
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict
+	@echo "docs: site/index.html"
+
+.venv/installed-docs: $(INSTALLED)
+	cd .venv && bin/python -m pip install --quiet --editable '$(CURDIR)[docs]'
+	touch $@
+
 fuzz: $(INSTALLED)
 	.venv/bin/python test/fuzz $(or $(SECONDS),60) $(FUZZ)
 
@@ -57,5 +68,5 @@ $(INSTALLED): setup.py pyproject.toml
 	touch $@
 
 clean:
-	rm -rf .venv .matrix build dist install log *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .matrix build dist install log site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf demo/*.html demo/*.png demo/output

@@ -32,6 +32,7 @@ TEST = [
 ]
 TEST += ["setuptools", "wheel"]  # to build what they check
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
+DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.7", "mkdocstrings[python]>=1.0"]
 NVRTC = "nvidia-cuda-nvrtc-cu12"  # 12 is the last to know sm_72
 PC = "sys_platform == 'linux' and platform_machine == 'x86_64'"
 
@@ -69,6 +70,8 @@ EXTRAS = {
     # ptxas of the toolkit is the oracle of what a kernel takes of a device
     "dev": [*TEST, f"{NVRTC}; {PC}", f"nvidia-cuda-nvcc-cu12; {PC}"]
     + [f"{tool}; python_version >= '3.10'" for tool in LINT],
+    # Builds the documentation site (`make docs`).
+    "docs": [f"{tool}; python_version >= '3.10'" for tool in DOCS],
 }
 
 

@@ -1,4 +1,4 @@
-"""How close every demosaic method comes to four-angle truth images: the tables of `docs/adr.md`.
+"""How close every demosaic method comes to four-angle truth images: the tables of `docs/adaptive_demosaic.md`.
 
     python benchmarks/accuracy.py                  # the synthetic scenes
     python benchmarks/accuracy.py FOLDER           # truth images, see below

@@ -1,4 +1,4 @@
-"""Writes the README's tables of topics and parameters from the code: `python docs/tables.py`."""
+"""Writes the tables of topics and parameters in docs/ros.md from the code: `python docs/tables.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Dict, List, Sequence
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.ros.parameters import PARAMETERS, Parameter
 
-README = Path(__file__).parent.parent / "README.md"
+DOCUMENT = Path(__file__).parent / "ros.md"
 
 
 def _table(head: Sequence[str], rows: List[Sequence[str]]) -> str:
@@ -59,7 +59,7 @@ def parameters() -> str:
 
 
 def fill(text: str) -> str:
-    """The README with its tables up to date."""
+    """The text of the document with its tables up to date."""
     tables: Dict[str, str] = {"topics": topics(), "parameters": parameters()}
     for name, table in tables.items():
         mark = f"<!-- {name} -->"
@@ -68,4 +68,4 @@ def fill(text: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(fill(README.read_text(encoding="utf-8")), encoding="utf-8")
+    DOCUMENT.write_text(fill(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")

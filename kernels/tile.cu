@@ -345,7 +345,7 @@ DEVICE void reflect_border(const Frame& frame, Shared& s, int y0, int x0) {
 // ------------------------------------------------------------------------------------------------- adaptive restoration
 #if ADAPTIVE
 
-// Stage A of ADR (docs/adr.md) on one column of pairs: total intensity, the detail it lacks, polarization energy, for
+// Stage A (docs/adaptive_demosaic.md) on one column of pairs: total intensity, missing detail, polarization energy, for
 // rows first .. first + ROWS. z: the mosaic's pair at the first row; the window slides down in registers.
 struct Line { Pair left, centre, right, l1, r1; };  // pairs at -2, 0, +2, then -1 and +1
 

@@ -16,7 +16,7 @@ MHC_ACROSS = (12, 4, -3)
 BETA = 0.25
 #: RGB weights of luma: those of the Bayer quad.
 LUMA = (0.25, 0.5, 0.25)
-#: ADR's smallest intensity, one 8-bit level (`docs/adr.md`).
+#: ADR's smallest intensity, one 8-bit level (`docs/adaptive_demosaic.md`).
 EPSILON = 1 / 255
 #: ADR's low-pass filters, sixteenths: own phase at 0 and +-2, other phase at +-1 and +-3.
 ADR_SAME, ADR_OTHER = (8, 4), (7, 1)

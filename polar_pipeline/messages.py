@@ -1,7 +1,7 @@
 """ROS messages as bytes: the only room that knows CDR, through the `rosbags` library; needs no ROS.
 
 Messages are read and written serialized, because a typed rclpy message of a 5 MB image costs nine times as much per hop
-(`docs/architecture.md`). Stamps are nanoseconds.
+(`docs/decisions.md`). Stamps are nanoseconds.
 """
 
 from __future__ import annotations

@@ -139,7 +139,10 @@ def debayer_mhc(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 
 def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) -> (H, W, 3): edge-weighted green, then colour differences; the colour step of ADR (`docs/adr.md`)."""
+    """(H, W) -> (H, W, 3): edge-weighted green, then colour differences.
+
+    The colour step of `demosaic_adaptive` (`docs/adaptive_demosaic.md`).
+    """
     z = lattice_reflect(mosaic, 4)
     total, weights = np.zeros_like(mosaic), np.zeros_like(mosaic)
     for dy, dx in ((-2, 0), (2, 0), (0, -2), (0, 2)):
@@ -197,7 +200,7 @@ def demosaic_gradient(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 
 def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) -> (4, H, W): adaptive detail restoration, the method of this package (`docs/adr.md`)."""
+    """(H, W) -> (4, H, W): adaptive detail restoration, the method of this package (`docs/adaptive_demosaic.md`)."""
     # Stage A over the frame and one pixel around it, which stage B needs; radius 3 (diagonal weights reach 2).
     c = reflect(mosaic, 1)
     z = reflect(mosaic, 4)

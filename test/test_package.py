@@ -101,9 +101,17 @@ def test_library_needs_no_ros() -> None:
 
 
 def test_one_version() -> None:
-    assert ET.parse(ROOT / "package.xml").findtext("version") == polar_pipeline.__version__
+    """`package.xml`, `__init__.py` (which `setup.py` reads) and the newest dated release of the changelog agree."""
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert re.search(r"^## \[(Unreleased|" + re.escape(polar_pipeline.__version__) + r")\]", changelog, re.MULTILINE)
+    headings = re.findall(r"^## (.+)$", changelog, re.MULTILINE)
+    assert len(headings) > 1, "the changelog has no release"
+    assert headings[0] == "[Unreleased]"
+    dated = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - (\d{4}-\d{2}-\d{2})", heading) for heading in headings[1:]]
+    assert all(dated), f"a release is headed [1.2.3] - 2026-01-31; got {headings[1:]}"
+    releases = [match.groups() for match in dated if match]
+    assert [day for _, day in releases] == sorted((day for _, day in releases), reverse=True), "newest first"
+    in_package_xml = ET.parse(ROOT / "package.xml").findtext("version")
+    assert (in_package_xml, releases[0][0]) == (polar_pipeline.__version__, polar_pipeline.__version__)
 
 
 def test_package_xml() -> None:
@@ -137,9 +145,9 @@ def test_every_folder_with_code_is_a_package() -> None:
 # ----------------------------------------------------------------------------------------------------------- documents
 
 
-def test_readme_tables_are_up_to_date() -> None:
+def test_tables_are_up_to_date() -> None:
     tables = runpy.run_path(str(ROOT / "docs" / "tables.py"))
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "ros.md").read_text(encoding="utf-8")
     assert tables["topics"]() in text, "run `python docs/tables.py`"
     assert tables["parameters"]() in text, "run `python docs/tables.py`"
 
@@ -149,18 +157,30 @@ def test_every_cause_is_documented() -> None:
     pairs = re.findall(r'FrameError\(\s*"(\w+)"|(?:_refuse|dropped)\("(\w+)"', code)
     causes = {cause for pair in pairs for cause in pair if cause}
     assert len(causes) >= 8, "the search for causes finds too few"
-    documented = set(
-        re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), re.M)
-    )
-    assert causes == documented
+    text = (ROOT / "docs" / "robustness.md").read_text(encoding="utf-8")
+    assert causes == set(re.findall(r"^\| `(\w+)` \|", text.partition("\n## Causes\n")[2], re.MULTILINE))
 
 
-@pytest.mark.parametrize("name", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
-def test_links_lead_somewhere(name: str) -> None:
-    document = ROOT / name
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text(encoding="utf-8")):
-        if "://" not in target:
-            assert (document.parent / target).exists(), f"{name} links to {target}"
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "kernels" / "README.md", ROOT / "frames" / "README.md"]
+)
+
+
+def anchors_of(document: Path) -> Set[str]:
+    """The anchors of a document's headings, by the rules of GitHub, which the documentation site shares."""
+    text = re.sub(r"^ *```.*?^ *```$", "", document.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    for path, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?[^)]*\)", document.read_text(encoding="utf-8")):
+        if "://" in path:
+            continue
+        target = document.parent / path if path else document
+        assert target.exists(), f"{document.name} links to {path}"
+        assert not anchor or anchor in anchors_of(target), f"{document.name} links to {path}#{anchor}"
 
 
 # -------------------------------------------------------------------------------------------------------- installation
@@ -204,7 +224,7 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     required = {re.split(r"[ <>=;]", line)[0] for line in fields.get_all("Requires-Dist") if "extra ==" not in line}
     readers = {"rosbags", "mcap", "lz4", "zstandard", "ruamel.yaml"}
     assert required == {"numpy", "opencv-python-headless", "tqdm", "ddsketch", *readers}
-    assert {"ros", "cuda11", "cuda12", "cuda13", "dev", "tune"} == set(fields.get_all("Provides-Extra"))
+    assert {"ros", "cuda11", "cuda12", "cuda13", "dev", "docs", "tune"} == set(fields.get_all("Provides-Extra"))
     assert all(name in scripts for name in ("polar_pipeline_node", "polar_pipeline_rig", "polar-pipeline"))
 
 

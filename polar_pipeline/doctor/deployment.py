@@ -35,7 +35,7 @@ _CUDA_LIBRARIES = {
     12: {"cudart": "12", "cublas": "12", "cufft": "11", "curand": "10", "cusparse": "12", "nvrtc": "12"},
     13: {"cudart": "13", "cublas": "13", "cufft": "12", "curand": "10", "cusparse": "12", "nvrtc": "13"},
 }
-#: Bytes that the README recommends for sockets, for frames from or to other machines.
+#: Bytes that `docs/ros.md` recommends for sockets, for frames from or to other machines.
 _SOCKET_BUFFER = 67108864
 #: Processes with a segment in shared memory at least: a camera driver and the node.
 _SEGMENTS = 2

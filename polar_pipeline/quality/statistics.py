@@ -1,7 +1,7 @@
 """Image quality that a robot can act on: what a frame's figures mean, with limits that do not flutter. Imports no ROS.
 
 Per frame come the mean similarity, the lowest block and where it lies, the saturated and dark ratios, and whether the
-camera repeats itself. What each fault does to which figure is in the README, and in `test/quality/test_faults.py`.
+camera repeats itself. What each fault does to which figure is in `docs/image_quality.md`, and in `test_faults.py`.
 """
 
 from __future__ import annotations

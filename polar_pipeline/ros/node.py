@@ -140,7 +140,7 @@ class _Job(NamedTuple):
 
 
 class PolarNode(Node):  # type: ignore[misc]
-    """The node `polar_pipeline`: topics, parameters and diagnostics as in `docs/architecture.md`.
+    """The node `polar_pipeline`: topics, parameters and diagnostics as in `docs/ros.md`.
 
     Args:
         argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.

@@ -23,7 +23,7 @@ FULL_FRAME = (2048, 2448)
 
 
 class FrameError(ValueError):
-    """A raw frame that cannot be used; `cause` is a short stable key for counting (see `docs/architecture.md`)."""
+    """A raw frame that cannot be used; `cause` is a short stable key for counting (see `docs/robustness.md`)."""
 
     def __init__(self, cause: str, message: str) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
-"""Injected faults, on real frames and on a synthetic one: each moves the figure that the README says it moves.
+"""Injected faults, on real frames and on synthetic ones: each changes the figures that docs/image_quality.md names.
 
-What the README's table says of a fault that a figure does not see is tested too.
+Where the table there says that a figure does not see a fault, that is tested too.
 """
 
 from __future__ import annotations

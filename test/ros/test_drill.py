@@ -1,7 +1,7 @@
 """The fault drill: what a robot may do to the node, done to the real node over real rclpy and DDS.
 
 Every image that comes back is compared with what its stamp says it has to be (`drill.check`). What the node does about
-each fault is in docs/architecture.md.
+each fault is in docs/robustness.md.
 """
 # ruff: noqa: E402 - rclpy may be missing
 

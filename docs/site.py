@@ -1,0 +1,100 @@
+"""MkDocs hook: documents from outside `docs/`, and the help of the command line, as pages of the site (`make docs`).
+
+The site has the folders of the repository, except that the files of `docs/` are at the top, and `README.md` is the
+start page. Links in the documents are those of the repository; this hook rewrites them for the site.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, List
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Documents outside `docs/` that are pages.
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "kernels/README.md", "frames/README.md")
+_LINK = re.compile(r"(\]\()([^)#\s]+)")
+_COMMAND = re.compile(r"^ {4}([a-z]+) ", re.MULTILINE)
+
+
+def site_path(path: str) -> str:
+    """Where a file of the repository is in the site; both relative, with slashes."""
+    if path == "README.md":
+        return "index.md"
+    return path[len("docs/") :] if path.startswith("docs/") else path
+
+
+def repository_path(path: str) -> str:
+    """The inverse of `site_path`."""
+    if path == "index.md":
+        return "README.md"
+    return path if (ROOT / path).exists() else f"docs/{path}"
+
+
+def linked_files(page: str) -> List[str]:
+    """Files of the repository that a page links to, as paths from the repository's root."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    targets = [target for _, target in _LINK.findall(text) if "://" not in target]
+    paths = [posixpath.normpath(posixpath.join(posixpath.dirname(page), target)) for target in targets]
+    return [path for path in paths if (ROOT / path).is_file()]
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages from outside `docs/`, and the files outside it that pages link to."""
+    pages = [*PAGES, *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
+    outside = {path for page in pages for path in linked_files(page) if not path.startswith("docs/")}
+    for path in sorted({*PAGES, *outside}):
+        files.append(File.generated(config, site_path(path), abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Rewrite a page's links from the repository's folders to those of the site, and fill in the help texts."""
+    here = page.file.src_uri
+    folder = posixpath.dirname(repository_path(here))
+
+    def rewritten(match: Any) -> str:
+        target = match.group(2)
+        if "://" in target:
+            return str(match.group(0))
+        path = site_path(posixpath.normpath(posixpath.join(folder, target)))
+        return f"{match.group(1)}{posixpath.relpath(path, posixpath.dirname(here) or '.')}"
+
+    if "<!-- commands -->" in markdown:
+        markdown = markdown.replace("<!-- commands -->", commands())
+    return _LINK.sub(rewritten, markdown)
+
+
+def commands() -> str:
+    """The help of every command of `polar-pipeline`, as Markdown."""
+    parts = [f"```text\n{help_of()}\n```"]
+    for name in listed(help_of()):
+        parts.append(f"## {name}\n\n```text\n{help_of(name)}\n```")
+        parts += [f"### {name} {sub}\n\n```text\n{help_of(name, sub)}\n```" for sub in listed(help_of(name))]
+    return "\n\n".join(parts)
+
+
+def listed(text: str) -> List[str]:
+    """The commands that a help text lists."""
+    return _COMMAND.findall(text) if "COMMAND" in text else []
+
+
+def help_of(*command: str) -> str:
+    """What `polar-pipeline COMMAND --help` prints.
+
+    Raises:
+        PluginError: It fails.
+    """
+    words = [sys.executable, "-m", "polar_pipeline", *command, "--help"]
+    environment = {**os.environ, "COLUMNS": "100"}
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PluginError(f"polar-pipeline {' '.join(command)} --help failed: {done.stderr.strip()}")
+    return done.stdout.strip()
