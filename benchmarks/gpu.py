@@ -28,7 +28,7 @@ import cupy
 import numpy as np
 
 from polar_pipeline import Pipeline
-from polar_pipeline.cuda.compile import compile_kernel, resources
+from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.model import ssim_search
 from polar_pipeline.cuda.model.device import from_properties, occupancy
@@ -46,6 +46,7 @@ from polar_pipeline.cuda.model.work import (
     make_work,
     polarization_defines,
 )
+from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor.forward import expose
@@ -199,7 +200,7 @@ class Kernel:
 
     def __init__(self, work: PolarizationWork, schedule: Schedule, arch: str) -> None:
         cubin = _cubin(work, schedule, arch)
-        self.usage = resources(cubin)
+        self.usage = kernel_resources(cubin)
         self.shared = shared_bytes(work, schedule)
         self._kernel = _driver().load(cubin, schedule.kernel, self.shared)
         self._work, self._schedule = work, schedule

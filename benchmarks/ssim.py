@@ -29,12 +29,13 @@ import numpy as np
 
 from polar_pipeline._util.share import share_path
 from polar_pipeline.coefficients import SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW, ssim_literals
-from polar_pipeline.cuda.compile import OPTIONS, Resources, compile_kernel, find_library, resources
+from polar_pipeline.cuda.compile import OPTIONS, Resources, compile_kernel, find_library
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.model import ssim_cost, ssim_search
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_search import piece_count
 from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, ssim_defines
+from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.reference import ssim_map
 
 FRAMES = gpu.FRAMES
@@ -139,7 +140,7 @@ class Product:
         cubin = product_cubin(schedule)
         self._shared = ssim_search.shared_bytes(schedule)
         self._kernel = driver().load(cubin, "ssim", self._shared)
-        self.facts = {**_usage(resources(cubin), self._shared), "schedule": asdict(schedule)}
+        self.facts = {**_usage(kernel_resources(cubin), self._shared), "schedule": asdict(schedule)}
         blocks = WORK.block_size
         self._scratch = {
             "pieces": cupy.empty((FRAMES, piece_count(WORK, schedule)), np.float32),
@@ -288,7 +289,7 @@ def study(images: Images, out: Any) -> Dict[str, Contender]:
     mean = compile_variant({"VARIANT": 0, "MEAN": 1, "SHARED_BYTES": 1 << 20})
     found = {}
     for (step, more), (shape, cubin) in zip(VARIANTS, built):
-        run, usage = Variant(images, out, shape, cubin, mean), resources(cubin)
+        run, usage = Variant(images, out, shape, cubin, mean), kernel_resources(cubin)
         facts = {**_usage(usage, shape.shared), "threads": shape.threads}
         name = " ".join([step, *(f"{key.lower()}={value}" for key, value in more.items())])
         found[name] = Contender(run, partial(run, count=1), run.map_of, recorded=True, facts=facts)

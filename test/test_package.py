@@ -223,7 +223,7 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     assert fields["Version"] == polar_pipeline.__version__
     required = {re.split(r"[ <>=;]", line)[0] for line in fields.get_all("Requires-Dist") if "extra ==" not in line}
     readers = {"rosbags", "mcap", "lz4", "zstandard", "ruamel.yaml"}
-    assert required == {"numpy", "opencv-python-headless", "tqdm", "ddsketch", *readers}
+    assert required == {"numpy", "opencv-python-headless", "tqdm", "ddsketch", "pyelftools", *readers}
     assert {"ros", "cuda11", "cuda12", "cuda13", "dev", "docs", "tune"} == set(fields.get_all("Provides-Extra"))
     assert all(name in scripts for name in ("polar_pipeline_node", "polar_pipeline_rig", "polar-pipeline"))
 

@@ -10,9 +10,7 @@ import ctypes
 import importlib.util
 import os
 import re
-import struct
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Set, Tuple, Union
@@ -201,90 +199,3 @@ def compile_kernel(stem: str, defines: Mapping[str, Union[int, str]], arch: str)
         code = library.compile(text, f"{stem}.cu", arch, options)
         write_entry(entry, code)
     return code
-
-
-# ----------------------------------------------------------------------------------------------------------- resources
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What one kernel takes of the device.
-
-    Attributes:
-        name: The entry point.
-        registers: Per thread.
-        shared_bytes: Shared memory per block that is part of the kernel; what a launch adds is not in it.
-        spill_bytes: Local memory per thread: registers that were spilled, and arrays that found no registers.
-    """
-
-    name: str
-    registers: int
-    shared_bytes: int
-    spill_bytes: int
-
-
-@dataclass(frozen=True)
-class _Section:
-    name: str
-    info: int
-    size: int
-    data: bytes
-
-
-#: Attributes of `.nv.info`: (symbol, value) pairs that we read.
-_FRAME_SIZE, _REGISTER_COUNT = 0x11, 0x2F
-_FORMAT_SIZED = 4
-_SYMBOL_BYTES, _NO_BITS = 24, 8
-#: What the system keeps of a block's shared memory from sm_90 on.
-_RESERVED_SHARED = 1024
-
-
-def resources(cubin: bytes) -> Resources:
-    """What the one kernel in a cubin takes, read off its ELF sections.
-
-    Raises:
-        ValueError: It is no cubin of one kernel.
-    """
-    if cubin[:5] != b"\x7fELF\x02":
-        raise ValueError(f"a cubin is a 64-bit ELF file, got {cubin[:5]!r}")
-    sections = _sections(cubin)
-    names = [name[len(".text.") :] for name in sections if name.startswith(".text.")]
-    if len(names) != 1:
-        raise ValueError(f"expected a cubin of one kernel, got {names}")
-    name = names[0]
-    found = dict(_info(sections, name))
-    shared = sections[f".nv.shared.{name}"].size if f".nv.shared.{name}" in sections else 0
-    if shared and ".nv.shared.reserved.0" in sections:
-        shared -= _RESERVED_SHARED
-    return Resources(name, found[_REGISTER_COUNT], shared, found.get(_FRAME_SIZE, 0))
-
-
-def _sections(elf: bytes) -> Dict[str, _Section]:
-    (table,) = struct.unpack_from("<Q", elf, 0x28)
-    entry, count, names = struct.unpack_from("<HHH", elf, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", elf, table + k * entry) for k in range(count)]
-    text = headers[names][4]
-    found = {}
-    for header in headers:
-        start = text + header[0]
-        name = elf[start : elf.index(b"\0", start)].decode()
-        data = b"" if header[1] == _NO_BITS else elf[header[4] : header[4] + header[5]]
-        found[name] = _Section(name, header[7], header[5], data)
-    return found
-
-
-def _info(sections: Mapping[str, _Section], kernel: str) -> Iterator[Tuple[int, int]]:
-    """(attribute, value) of the attributes that `.nv.info` keeps per symbol, for one kernel."""
-    symbols, names = sections[".symtab"].data, sections[".strtab"].data
-    data, at = sections[".nv.info"].data, 0
-    while at < len(data):
-        kind, attribute, size = struct.unpack_from("<BBH", data, at)
-        at += 4
-        if kind != _FORMAT_SIZED:  # the value stands in the header
-            continue
-        if size == 8:
-            symbol, value = struct.unpack_from("<II", data, at)
-            (start,) = struct.unpack_from("<I", symbols, symbol * _SYMBOL_BYTES)
-            if names[start : names.index(b"\0", start)].decode() == kernel:
-                yield attribute, value
-        at += size

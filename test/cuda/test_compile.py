@@ -20,8 +20,9 @@ from support import ROOT
 
 from polar_pipeline import cli
 from polar_pipeline.cuda import compile as compiler
-from polar_pipeline.cuda.compile import CompileError, Nvrtc, compile_kernel, resources, source
+from polar_pipeline.cuda.compile import CompileError, Nvrtc, compile_kernel, source
 from polar_pipeline.cuda.model.work import RAW_FORMATS
+from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.cuda.tools import usage as kernels
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 
@@ -239,7 +240,7 @@ def test_resources_are_what_the_assembler_says(arch: str, tmp_path: Path) -> Non
     if "is not defined for option 'gpu-name'" in said:
         pytest.skip(f"this ptxas does not know {arch}")
     assert done.returncode == 0, said
-    found = resources(output.read_bytes())
+    found = kernel_resources(output.read_bytes())
     assert found.name == "hungry"
     assert f"Used {found.registers} registers" in said
     assert f"{found.shared_bytes} bytes smem" in said
@@ -259,7 +260,7 @@ def test_resources_of_a_kernel(folder: Path) -> None:
         "    for (int i = 0; i < 32; i++) data[i] = array[(i * k) & 31] + tile[i ^ k];\n"
         "}\n"
     )
-    found = resources(compile_kernel("tiny", {}, "sm_72"))
+    found = kernel_resources(compile_kernel("tiny", {}, "sm_72"))
     assert (found.name, found.shared_bytes, found.spill_bytes) == ("tiny", 512, 128)
     assert 0 < found.registers <= 255
 
@@ -267,14 +268,14 @@ def test_resources_of_a_kernel(folder: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"MZ" + bytes(100), b"\x7fELF\x01" + bytes(100)])
 def test_resources_of_something_else(data: bytes) -> None:
     with pytest.raises(ValueError, match="64-bit ELF"):
-        resources(data)
+        kernel_resources(data)
 
 
 @needs_nvrtc
 def test_resources_of_two_kernels(folder: Path) -> None:
     (folder / "tiny.cu").write_text(KERNEL + KERNEL.replace("tiny", "other"))
     with pytest.raises(ValueError, match=r"one kernel, got \['(tiny|other)', '(tiny|other)'\]"):
-        resources(compile_kernel("tiny", {"VALUE": 1}, "sm_72"))
+        kernel_resources(compile_kernel("tiny", {"VALUE": 1}, "sm_72"))
 
 
 # -------------------------------------------------------------------------------------------------------- every kernel

@@ -7,11 +7,12 @@ from typing import Any, List, Optional, Tuple
 
 import pytest
 
-from polar_pipeline.cuda.compile import CompileError, compile_kernel, resources
+from polar_pipeline.cuda.compile import CompileError, compile_kernel
 from polar_pipeline.cuda.model.device import DEVICES, get_device
 from polar_pipeline.cuda.model.partition import Partition, not_from_mosaic, partitions
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.work import PAIRS, make_work
+from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, STAGES, make_plan
 
@@ -124,7 +125,7 @@ def test_the_chosen_kernel_does_not_spill_on_xavier(window: int) -> None:
     assert fused.ssim is not None
     model, schedule = fused.ssim.model, fused.ssim.schedule
     try:
-        taken = resources(compile_kernel("ssim", model.defines(schedule), "sm_72"))
+        taken = kernel_resources(compile_kernel("ssim", model.defines(schedule), "sm_72"))
     except CompileError as err:
         pytest.skip(str(err))
     assert taken.spill_bytes == 0

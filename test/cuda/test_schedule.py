@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import IS_EXHAUSTIVE
 
-from polar_pipeline.cuda.compile import CompileError, compile_kernel, resources
+from polar_pipeline.cuda.compile import CompileError, compile_kernel
 from polar_pipeline.cuda.model import cost as launch_cost
 from polar_pipeline.cuda.model import polarization_cost, ssim_search
 from polar_pipeline.cuda.model.cost import Cost, roofline
@@ -38,6 +38,7 @@ from polar_pipeline.cuda.model.specs import supports
 from polar_pipeline.cuda.model.ssim_work import SsimWork, ssim_defines
 from polar_pipeline.cuda.model.tuned import choose
 from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork, make_work, polarization_defines
+from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.cuda.tools import usage as kernels
 from polar_pipeline.options import CHOICES, make_options
 from polar_pipeline.plan import make_plan
@@ -469,7 +470,7 @@ def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
     wrong = []
     for kernel, plan, flags, threads, assumed, shared in jobs:
         try:
-            used = resources(compile_kernel(kernel, flags, arch)).registers
+            used = kernel_resources(compile_kernel(kernel, flags, arch)).registers
         except CompileError as err:
             pytest.skip(str(err))
         resident = [resident_blocks(device, threads, number, shared) for number in (assumed, used)]

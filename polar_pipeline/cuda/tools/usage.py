@@ -10,7 +10,7 @@ from typing import Dict, Iterator, List, Mapping, Tuple, Union
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline._util.text import quoted
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
-from polar_pipeline.cuda.compile import compile_kernel, find_library, resources
+from polar_pipeline.cuda.compile import compile_kernel, find_library
 from polar_pipeline.cuda.model.device import DEVICES, Device, occupancy
 from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
 from polar_pipeline.cuda.model.schedule import Schedule
@@ -18,6 +18,7 @@ from polar_pipeline.cuda.model.ssim_search import WINDOWS
 from polar_pipeline.cuda.model.ssim_work import INPUTS, MAPS, SsimWork, ssim_key
 from polar_pipeline.cuda.model.tuned import choose
 from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork, make_work
+from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.options import CHOICES, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
@@ -138,7 +139,7 @@ def usages(device: Device) -> List[KernelUsage]:
         builds.setdefault((build.kernel, *sorted(build.defines.items())), build)
 
     def measure(build: _Build) -> KernelUsage:
-        found = resources(compile_kernel(build.kernel, build.defines, device.arch))
+        found = kernel_resources(compile_kernel(build.kernel, build.defines, device.arch))
         shared_bytes = found.shared_bytes + build.shared_bytes
         share = occupancy(device, build.threads, found.registers, shared_bytes)
         return KernelUsage(f"{build.kernel}: {build.text}", found.registers, shared_bytes, found.spill_bytes, share)
