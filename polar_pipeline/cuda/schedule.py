@@ -705,9 +705,11 @@ class Occupant(NamedTuple):
         registers: Per thread.
         shared: Bytes per block.
         in_flight: Bytes that a block has on their way at a time.
-        has_barriers: Whether the threads of a block wait for each other before they go on loading.
+        exposed: Share of its loads that a block waits for with nothing to compute meanwhile, 0 to 1; 1 where its
+            threads wait for each other before they go on loading.
         busy_warps: Resident warps of a multiprocessor with which waiting takes as long as issuing.
-        whole: Bytes that one frame would move if every block lay within the picture; 0: as many as it moves.
+        whole: Bytes that one frame would move if every block lay within the picture, stores only where a block does not
+            load meanwhile; 0: as many as it moves.
         crowds: Whether its blocks begin while the launch before still works: then they come where that one leaves
             first, and the busiest multiprocessor gets as many as fit.
     """
@@ -717,8 +719,8 @@ class Occupant(NamedTuple):
     registers: int
     shared: int
     in_flight: float
-    has_barriers: bool
-    busy_warps: int = BUSY_WARPS
+    exposed: float
+    busy_warps: float = BUSY_WARPS
     whole: float = 0.0
     crowds: bool = False
 
@@ -732,7 +734,7 @@ def predict(work: Work, schedule: Schedule, device: Device, frames: int = 1) -> 
         registers(work, schedule, device),
         shared_bytes(work, schedule),
         _in_flight(work, schedule),
-        schedule.window != "registers",
+        float(schedule.window != "registers"),
         whole=_whole(work, schedule),
     )
     return predict_launch(cost(work, schedule, device), occupant, device, frames)
@@ -765,7 +767,7 @@ def predict_launch(taken: Cost, occupant: Occupant, device: Device, frames: int 
     memory = max(ideal.memory_us, whole_us / (min(fitting, mean) * occupant.in_flight / needed))
     slack = occupant.busy_warps * WARP / (min(fitting, busiest) * occupant.threads)
     arithmetic = ideal.arithmetic_us * busiest / mean * hypot(1, slack)
-    waiting = min(memory, arithmetic) / fitting if occupant.has_barriers else 0.0
+    waiting = occupant.exposed * min(memory, arithmetic) / fitting
     busy = max(memory, arithmetic, blocks / (BLOCKS_PER_CLOCK * device.clock_mhz))
     waiting += busy - max(memory, arithmetic) + TAIL_SHARE * busy * min(1.0, fitting / mean)
     return Prediction(memory, arithmetic, waiting, ideal.launch_us)
