@@ -21,7 +21,7 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import common
 import numpy as np
-from model import LISTS, Configuration, predicted_us
+from model import KNOWN, Configuration, predicted_us
 
 from polar_pipeline.cuda import schedule as polarization
 from polar_pipeline.cuda import ssim
@@ -162,8 +162,7 @@ def fit(rows: Sequence[Row], device: Device, found: Sequence[Constant]) -> None:
 def read(path: Path) -> Tuple[List[Row], Device]:
     """Rows of a result file, and their device."""
     report = json.loads(path.read_text(encoding="utf-8"))
-    known = {configuration.name: configuration for group in LISTS.values() for configuration in group}
-    rows = [Row(known[row["name"]], Schedule(**row["schedule"]), row["measured_us"]) for row in report["rows"]]
+    rows = [Row(KNOWN[row["name"]], Schedule(**row["schedule"]), row["measured_us"]) for row in report["rows"]]
     return rows, DEVICES[report["model"]]
 
 

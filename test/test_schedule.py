@@ -512,6 +512,14 @@ def test_predictions_of_similarity_are_near_what_was_measured(
     assert ssim.predict(work, schedule, H200, 64).us / 64 == pytest.approx(measured, rel=0.15)
 
 
+def test_a_frame_alone_waits_for_its_sums() -> None:
+    """As measured: strips of 16 rows have 19584 pieces, which the last block loads with the GPU to itself."""
+    work = Similarity(1024, 1224, 1, 11, 1.5, "float16", "float32")
+    schedule = Schedule("ssim", "registers", 320, 308, rows=16)
+    assert ssim.pieces(work, schedule) == 64 * 306
+    assert ssim.predict(work, schedule, H200).us == pytest.approx(18.94, rel=0.15)
+
+
 @pytest.mark.parametrize("arch", ["sm_72", "sm_87", "sm_90"])
 def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
     """Never fewer than are used; no more than a quarter above, unless the warps that it costs hardly count."""

@@ -292,9 +292,10 @@ _ENDS, _ROW_ABOVE, _ROW, _TAP, _LOAD_MOSAIC = 130, 15, 34, 8.2, 23
 _TENSOR_STEP, _TENSOR_ENDS = 395, 3
 #: Resident warps with which waiting takes as long as issuing, on tensor cores.
 _BUSY_WARPS = 8
-#: Resident warps times issue slots of a row of the map with which waiting takes as long as issuing, with `registers`: a
-#: row waits as long with any window, and with a longer one there is more to issue meanwhile. Fitted to an H200's times.
-_WAITING = 1500.0
+#: Resident warps times issue slots of a row of the map, but for its loads, with which waiting takes as long as issuing,
+#: with `registers`: a row waits as long with any window, and with a longer one there is more to issue meanwhile. Fitted
+#: to an H200's times.
+_WAITING = 1450.0
 #: Microseconds from one block to the next where the blocks of a frame count themselves.
 _COUNT_US = 0.001
 
@@ -362,9 +363,20 @@ def predict(work: Similarity, schedule: Schedule, device: Device, frames: int = 
         shared_bytes(schedule),
         in_flight,
         exposed,
-        _BUSY_WARPS if schedule.window == "tensor" else _WAITING / _row_slots(work),
+        _BUSY_WARPS if schedule.window == "tensor" else _WAITING / (_row_slots(work) - _load_slots(work)),
         whole=taken.read + REREAD_SHARE * max(0, taken.reread - taken.read),  # stores wait for nothing
         crowds=device.overlaps,
     )
     found = predict_launch(taken, occupant, device, frames)
-    return found._replace(waiting_us=found.waiting_us + blocks * _COUNT_US)  # counters of frames are apart
+    # counters of frames are apart, and sums of one frame hide behind the next frame's blocks
+    return found._replace(waiting_us=found.waiting_us + blocks * _COUNT_US + _sum_us(work, schedule, device))
+
+
+def _sum_us(work: Similarity, schedule: Schedule, device: Device) -> float:
+    """Microseconds in which the last block loads all pieces of a frame, one line of 128 bytes a clock.
+
+    Neighbouring threads load from neighbouring blocks of the map, so that a load of a warp touches as many lines as a
+    block of the map has pieces along x.
+    """
+    along = SSIM_BLOCK // piece(schedule)[1]
+    return pieces(work, schedule) * along / WARP / device.clock_mhz
