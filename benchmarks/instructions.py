@@ -1,33 +1,36 @@
 """Counts the instructions of every kernel's stages by the pipe that takes them, for the cost model.
 
-    NVDISASM=nvdisasm python benchmarks/instructions.py
+    NVDISASM=nvdisasm python benchmarks/instructions.py [--ssim]
 
 Needs no GPU, but NVRTC and NVIDIA's disassembler of CUDA 11 to 13.0 (later ones do not know sm_72). Every instruction
 of a kernel belongs to the functions that the compiler's line information names, and so to a stage. What only blocks at
 the border, or with saturated samples, come to is left out. Counts are static: loops have the same trips on every
-device, so that they cancel in the shares that `polar_pipeline/cuda/model/instructions.py` gets.
+device, so that they cancel in the shares that `polar_pipeline/cuda/instructions.py` gets. With `--ssim` it writes
+nothing, and prints what a thread of SSIM in registers takes, by images, stride and window: what the constants of
+`polar_pipeline/cuda/ssim.py` are from.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
 import tempfile
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.compile import compile_kernel
-from polar_pipeline.cuda.model import ssim_search
-from polar_pipeline.cuda.model.device import Slots
-from polar_pipeline.cuda.model.geometry import schedule_defines
-from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.ssim_work import SsimWork, ssim_defines
-from polar_pipeline.cuda.model.work import make_work, polarization_defines
+from polar_pipeline.cuda.device import Slots
+from polar_pipeline.cuda.schedule import Schedule, schedule_defines
+from polar_pipeline.cuda.ssim import Similarity
+from polar_pipeline.cuda.work import defines, make_work
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan
-from polar_pipeline.sensor.frames import FULL_FRAME
+from polar_pipeline.sensor import FULL_FRAME
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 TARGET = KERNELS.parent / "polar_pipeline" / "cuda" / "instructions.py"
@@ -155,16 +158,20 @@ _FAST = _SOURCE.index("#if RAW_FORMAT == RAW_U8") + 1
 _SLOW = _SOURCE.index("#endif", _FAST) + 1
 
 
-def instructions(cubin: bytes) -> Iterator[Tuple[str, Chain]]:
-    """(opcode, lines of source that it comes from, innermost first) of every instruction."""
+def disassembly(cubin: bytes) -> List[str]:
+    """Lines of code, with those of the source that it comes from, and labels."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
         command = [os.environ.get("NVDISASM", "nvdisasm"), "-c", "-gi", file.name]
-        text = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.decode()
+        return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()
+
+
+def instructions(lines: List[str]) -> Iterator[Tuple[str, Chain]]:
+    """(opcode, lines of source that it comes from, innermost first) of every instruction of a disassembly."""
     chain: Chain = []
     is_new = True
-    for line in text.splitlines():
+    for line in lines:
         place = re.match(r'\s*//## File "([^"]+)", line (\d+)', line)
         if place:
             chain = [] if is_new else chain
@@ -190,7 +197,7 @@ def stage_of(chain: Chain, raw_format: str) -> Optional[str]:
 def count(kernel: str, flags: Any, arch: str, raw_format: str = "u8") -> Dict[str, Counter]:
     """Stage -> pipe -> instructions; those of memory once for each 32-bit word of a lane."""
     found: Dict[str, Counter] = {}
-    for opcode, chain in instructions(compile_kernel(kernel, flags, arch)):
+    for opcode, chain in instructions(disassembly(compile_kernel(kernel, flags, arch))):
         stage = stage_of(chain, raw_format)
         if stage is None:
             continue
@@ -219,7 +226,7 @@ def table() -> Dict[Tuple[str, str, str], Counter]:
                 options = make_options(**{"products": _POLAR, "dtype": "uint8", "precision": precision, **arguments})
                 full_scale = 255 if raw_format == "u8" else 4095
                 work = make_work(make_plan(options.products), options, raw_format, full_scale, FULL_FRAME)
-                flags = {**polarization_defines(work), **schedule_defines(work, sample.schedule)}
+                flags = {**defines(work), **schedule_defines(work, sample.schedule)}
                 counted = count(sample.schedule.kernel, flags, arch, raw_format)
                 if sample.stages:
                     for stage, name in sample.stages.items():
@@ -229,16 +236,63 @@ def table() -> Dict[Tuple[str, str, str], Counter]:
         for window, source in SECOND:
             if window == "tensor" and arch == "sm_72":
                 continue
-            work = SsimWork(1024, 1224, 1, 11, 1.5, source, "float32")
+            work = Similarity(1024, 1224, 1, 11, 1.5, source, "float32")
             schedule = (
                 Schedule("ssim", "tensor", 128, 16, rows=64)
                 if window == "tensor"
                 else Schedule("ssim", "registers", 320, 308, rows=64)
             )
-            flags = {**ssim_defines(work), **ssim_search.schedule_defines(schedule)}
+            flags = {**ssim.defines(work), **ssim.schedule_defines(schedule)}
             precision = "fp16" if source == "float16" else "fp32"
             found[arch, "fp16", f"ssim {window} {source}"] = whole(count("ssim", flags, arch))
     return found
+
+
+#: Images and strides that `--ssim` counts: from a stride of 3 on there are loops in the loop.
+SLIDING = (("float16", 1), ("float32", 1), (MOSAIC, 1), ("float16", 2), ("float32", 2))
+#: Text of the first line of `ssim.cu`, and of the one after the last, of what only some turns of its loop come to.
+_SELDOM = (("next[i] = column.mirrored_at(", "}"), ("if ((y + BATCH) % PIECE_Y == 0", "add_up("))
+
+
+def sliding(work: Similarity, arch: str) -> Tuple[int, float]:
+    """Instructions of a thread of SSIM in registers: before its first row of the map, and for one row of the map.
+
+    Loads of rows beyond the border are left out in the loop, not before it, and so are sums of pieces of the map.
+    """
+    schedule = Schedule("ssim", "registers", 320, 308 if work.window < 15 else 304, rows=64)
+    lines = disassembly(compile_kernel("ssim", {**ssim.defines(work), **ssim.schedule_defines(schedule)}, arch))
+    source = (KERNELS / "ssim.cu").read_text(encoding="utf-8").splitlines()
+    seldom = set()
+    for begin, end in _SELDOM:
+        first = next(k for k, line in enumerate(source) if begin in line)
+        last = next(k for k in range(first + 1, len(source)) if end in source[k])
+        seldom.update(("ssim.cu", k + 1) for k in range(first, last))
+    # the loop is the longest way back that has a barrier
+    labels: Dict[str, int] = {}
+    barriers, loops, number = [], [(0, 0, 0)], 0
+    for line in lines:
+        label, jump = re.match(r"\s*(\.L_x_\w+):", line), re.search(r"\bBRA\b.*(\.L_x_\w+)", line)
+        if label:
+            labels[label.group(1)] = number
+        if re.match(r"\s*/\*[0-9a-f]+\*/\s+\S", line):
+            if " BAR." in line:
+                barriers.append(number)
+            begin = labels.get(jump.group(1), number) if jump else number
+            if any(begin <= barrier < number for barrier in barriers):
+                loops.append((number - begin, begin, number))
+            number += 1
+    _, begin, end = max(loops)
+    chains = [chain for _, chain in instructions(lines)]
+    return begin, sum(not seldom.intersection(chain) for chain in chains[begin : end + 1]) / 4  # four rows a turn
+
+
+def print_sliding() -> None:
+    """What SSIM takes in registers on sm_90, and what the model counts with."""
+    for (source, stride), window in product(SLIDING, range(3, 16, 2)):
+        work = Similarity(1024, 1224, stride, window, 1.5, source, "float32")
+        before, row = sliding(work, "sm_90")
+        model = ssim._strip_slots(work, 0), ssim._row_slots(work)
+        print(f"{source} stride {stride} {window} taps: {before} before, {row:.1f} a row; model", *model, flush=True)
 
 
 HEAD = '''"""Instructions by the pipe that takes them, for every stage of the kernels: what the cost model weighs.
@@ -260,6 +314,11 @@ SHARES: Dict[Tuple[str, bool, int], Slots] = {
 
 def main() -> None:
     """Count, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ssim", action="store_true", help="print what SSIM takes in registers; write nothing")
+    if parser.parse_args().ssim:
+        print_sliding()
+        return
     found = table()
     lines = []
     for arch, precision, stage in sorted(found, key=lambda key: (key[2], key[1], key[0])):

@@ -47,3 +47,44 @@ def test_growth_needs_frames_to_grow_in() -> None:
     done = run("soak.py", "--frames", "30")
     assert done.returncode == 2
     assert "expected at least 1000, from which growth counts, got '30'" in done.stderr
+
+
+def test_what_is_held_out_was_expected_with_the_model_as_it_is() -> None:
+    """Expectations that are stored but not yet measured belong to the configurations of today."""
+    done = run(
+        "-c",
+        "import json, common, model\n"
+        "report = json.loads((common.RESULTS / 'model_nvidia_h200.json').read_text())\n"
+        "assert [row['name'] for row in report['expected']] == [each.name for each in model.HELD_OUT]\n"
+        "keys = lambda rows: {(row['work'], *row['size'], row['frames']) for row in rows}\n"
+        "others = [row for row in report['rows'] if row['list'] != 'held out']\n"
+        "assert len(keys(report['expected'])) == len(model.HELD_OUT) >= 30\n"
+        "assert not keys(report['expected']) & keys(others)\n"
+        "for row, each in zip(report['expected'], model.HELD_OUT):\n"
+        "    assert row['work'] == model.work_key(each.work), row['name']\n",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_constant_of_the_cost_model_is_found_again() -> None:
+    """Fitted to times that the model itself predicts with another value of it."""
+    done = run(
+        "-c",
+        "import fit, model\n"
+        "device = fit.DEVICES['h200']\n"
+        "found = [each for each in fit.constants() if each.name in ('_WAITING', 'operations co-site')]\n"
+        "start = [each.get() for each in found]\n"
+        "each = [c for c in (*model.FITTED, *model.FORMERLY_HELD_OUT) if c.name in "
+        "('mono half, live', 'SSIM, float, 7 taps', 'SSIM, float, 13 taps', 'mono half, preview')]\n"
+        "plans = [fit.polarization.Schedule('tile', 'tile', 128, 32, 16) if 'half' in c.name else "
+        "fit.polarization.Schedule('ssim', 'registers', 128, 104, rows=16) for c in each]\n"
+        "for constant, value in zip(found, start):\n"
+        "    constant.put(1.1 * value)\n"
+        "us = [model.predicted_us(c.work, plan, device, c.frames) for c, plan in zip(each, plans)]\n"
+        "for constant, value in zip(found, start):\n"
+        "    constant.put(value)\n"
+        "fit.fit(100 * [fit.Row(*row) for row in zip(each, plans, us)], device, found)\n"
+        "print(*(constant.get() / value for constant, value in zip(found, start)))\n",
+    )
+    assert done.returncode == 0, done.stderr
+    assert [float(ratio) for ratio in done.stdout.split()] == pytest.approx([1.1, 1.1], abs=0.02)

@@ -451,6 +451,63 @@ def test_every_stage_was_counted() -> None:
         assert not half or capability != 90 or share.issue == 1
 
 
+@pytest.mark.parametrize(
+    ("source", "stride", "window", "before", "row"),
+    [
+        ("float16", 1, 3, 167, 62.2),
+        ("float16", 1, 11, 530, 128.2),
+        ("float16", 1, 15, 824, 157.2),
+        ("float32", 1, 5, 226, 77.2),
+        ("float32", 1, 13, 633, 143.2),
+        ("mosaic", 1, 3, 316, 81.8),
+        ("mosaic", 1, 11, 871, 149.5),
+        ("float16", 2, 11, 922, 153.2),
+        ("float32", 2, 7, 514, 111.8),
+    ],
+)
+def test_instructions_of_similarity_are_those_of_the_compiled_kernel(
+    source: str, stride: int, window: int, before: int, row: float
+) -> None:
+    """Counted on sm_90 by `benchmarks/instructions.py --ssim`: before the first row of the map, and for one row."""
+    work = Similarity(1024, 1224, stride, window, 1.5, source, "float32")
+    assert ssim._row_slots(work) == pytest.approx(row, rel=0.03)
+    # the model counts 16 rows at once, and the end of a strip, of some 25 slots
+    assert ssim._strip_slots(work, 16) == pytest.approx(before + 25 + 16 * row, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("source", "window", "threads", "tile_x", "rows", "measured"),
+    [
+        ("float16", 11, 320, 308, 256, 6.69),
+        ("float16", 11, 224, 204, 128, 7.66),
+        ("float16", 7, 320, 308, 16, 6.69),
+        ("float32", 7, 320, 308, 16, 6.84),
+        ("float32", 11, 320, 308, 16, 8.66),
+        ("float32", 13, 128, 104, 16, 10.44),
+        ("float32", 15, 128, 104, 16, 11.48),
+        ("mosaic", 11, 320, 308, 16, 10.84),
+        # not among what the model was fitted to
+        ("float16", 11, 128, 112, 128, 6.64),
+        ("float16", 11, 320, 308, 512, 6.71),
+    ],
+)
+def test_predictions_of_similarity_are_near_what_was_measured(
+    source: str, window: int, threads: int, tile_x: int, rows: int, measured: float
+) -> None:
+    """Microseconds a frame of 1224x1024 on an H200, with 64 frames in one launch, without tensor cores."""
+    work = Similarity(1024, 1224, 1, window, 1.5, source, "float32")
+    schedule = Schedule("ssim", "registers", threads, tile_x, rows=rows)
+    assert ssim.predict(work, schedule, H200, 64).us / 64 == pytest.approx(measured, rel=0.15)
+
+
+def test_a_frame_alone_waits_for_its_sums() -> None:
+    """As measured: strips of 16 rows have 19584 pieces, which the last block loads with the GPU to itself."""
+    work = Similarity(1024, 1224, 1, 11, 1.5, "float16", "float32")
+    schedule = Schedule("ssim", "registers", 320, 308, rows=16)
+    assert ssim.pieces(work, schedule) == 64 * 306
+    assert ssim.predict(work, schedule, H200).us == pytest.approx(18.94, rel=0.15)
+
+
 @pytest.mark.parametrize("arch", ["sm_72", "sm_87", "sm_90"])
 def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
     """Never fewer than are used; no more than a quarter above, unless the warps that it costs hardly count."""

@@ -117,9 +117,11 @@ class LaunchFootprint:
         registers: Per thread.
         shared: Bytes per block.
         in_flight: Bytes that a block has on their way at a time.
-        has_barriers: Whether the threads of a block wait for each other before they go on loading.
+        exposed: Share of its loads that a block waits for with nothing to compute meanwhile, 0 to 1; 1 where its
+            threads wait for each other before they go on loading.
         busy_warps: Resident warps of a multiprocessor with which waiting takes as long as issuing.
-        whole_tile_bytes: Bytes that one frame would move if every block lay within the picture; 0: as many as it moves.
+        whole_tile_bytes: Bytes that one frame would move if every block lay within the picture, stores only where a
+            block does not load meanwhile; 0: as many as it moves.
         overlaps_previous: Whether its blocks begin while the launch before still works: then they start where that one
             finishes first, and the busiest multiprocessor gets as many as fit.
     """
@@ -129,8 +131,8 @@ class LaunchFootprint:
     registers: int
     shared: int
     in_flight: float
-    has_barriers: bool
-    busy_warps: int = BUSY_WARPS
+    exposed: float
+    busy_warps: float = BUSY_WARPS
     whole_tile_bytes: float = 0.0
     overlaps_previous: bool = False
 
@@ -154,7 +156,7 @@ def predict_launch(taken: Cost, footprint: LaunchFootprint, device: Device, fram
     memory = max(ideal.memory_us, whole_us / (min(fitting, mean) * footprint.in_flight / needed))
     slack = footprint.busy_warps * WARP / (min(fitting, busiest) * footprint.threads)
     arithmetic = ideal.arithmetic_us * busiest / mean * hypot(1, slack)
-    waiting = min(memory, arithmetic) / fitting if footprint.has_barriers else 0.0
+    waiting = footprint.exposed * min(memory, arithmetic) / fitting
     busy = max(memory, arithmetic, blocks / (BLOCKS_PER_CLOCK * device.clock_mhz))
     waiting += busy - max(memory, arithmetic) + TAIL_SHARE * busy * min(1.0, fitting / mean)
     return Prediction(memory, arithmetic, waiting, ideal.launch_us)

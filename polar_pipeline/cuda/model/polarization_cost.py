@@ -126,7 +126,7 @@ def predict(work: PolarizationWork, schedule: Schedule, device: Device, frames: 
         registers(work, schedule, device),
         shared_bytes(work, schedule),
         _in_flight(work, schedule),
-        schedule.window != "registers",
+        float(schedule.window != "registers"),
         whole_tile_bytes=_whole_tile_bytes(work, schedule),
     )
     return predict_launch(cost(work, schedule, device), footprint, device, frames)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from polar_pipeline.cuda.model.cost import Cost, LaunchFootprint, Prediction, predict_launch, weigh
+from polar_pipeline.coefficients import SSIM_BLOCK
+from polar_pipeline.cuda.model.cost import REREAD_SHARE, Cost, LaunchFootprint, Prediction, predict_launch, weigh
 from polar_pipeline.cuda.model.device import WARP, Device
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_search import (
@@ -16,6 +17,8 @@ from polar_pipeline.cuda.model.ssim_search import (
     _STEP_BYTES,
     _STEPS_IN_FLIGHT,
     grid,
+    piece_count,
+    piece_size,
     registers,
     shared_bytes,
 )
@@ -24,12 +27,19 @@ from polar_pipeline.plan import MOSAIC
 
 #: Bytes of both images' pixel, or of the superpixel that they are made of.
 _PIXEL_BYTES = {"float16": 4, "float32": 8, MOSAIC: 4}
-#: Issue slots of a lane, as compiled: a row of a column along y beside four moments of every tap, a pixel along x
-#: likewise, a load, both samples from the mosaic with four loads (as an H200 took longer), and a step of a warp on
-#: tensor cores (230 as compiled, as an H200 took longer), of which beginning and end take some more.
-_ALONG_Y, _ALONG_X, _LOAD, _ENTER_MOSAIC, _TENSOR_STEP, _TENSOR_ENDS = 16, 26, 2.8, 37, 395, 3
-#: Resident warps with which waiting takes as long as issuing. The sums of `registers` wait for nothing but themselves.
-_BUSY_WARPS = {"registers": 14, "tensor": 8}
+#: Issue slots of a thread of `registers`, counted in the code that sm_90 gets (`benchmarks/instructions.py --ssim`):
+#: beginning and end of a strip; a row above its first row of the map, and a row of the map, both without taps and
+#: loads; a tap of a row of the map, along y and x, for four moments; loading both samples of a row from the mosaic.
+_ENDS, _ROW_ABOVE, _ROW, _TAP, _LOAD_MOSAIC = 130, 15, 34, 8.2, 23
+#: Issue slots of a step of a warp on tensor cores (230 as compiled, as an H200 took longer), of which beginning and end
+#: take some more.
+_TENSOR_STEP, _TENSOR_ENDS = 395, 3
+#: Resident warps with which waiting takes as long as issuing, on tensor cores.
+_BUSY_WARPS = 8
+#: Resident warps times issue slots of a row of the map, but for its loads, with which waiting takes as long as issuing,
+#: with `registers`: a row waits as long with any window, and with a longer one there is more to issue meanwhile. Fitted
+#: to an H200's times.
+_WAITING = 1450.0
 #: Microseconds from one block to the next where the blocks of a frame count themselves.
 _COUNT_US = 0.001
 
@@ -43,11 +53,7 @@ def cost(work: SsimWork, schedule: Schedule, device: Device) -> Cost:
         operations = blocks * schedule.threads * (schedule.rows // _STEP + _TENSOR_ENDS) * _TENSOR_STEP
     else:
         loaded = blocks * (schedule.tile_x + halo) * (schedule.rows + halo) * work.stride**2
-        moments = 4 * work.window
-        load = _LOAD if work.stride == 1 else 2 * _LOAD  # conversion and sum
-        entering = _ENTER_MOSAIC if work.source == MOSAIC else 2 * load * work.stride**2
-        down = (schedule.rows + halo) * (moments + _ALONG_Y + entering)
-        operations = blocks * schedule.threads * (down + schedule.rows * (moments + _ALONG_X))
+        operations = blocks * schedule.threads * _strip_slots(work, schedule.rows)
     pixel = _PIXEL_BYTES[work.source]
     height, width = work.map_size
     stored = np.dtype(work.map_dtype).itemsize if work.map_dtype else 0
@@ -55,25 +61,66 @@ def cost(work: SsimWork, schedule: Schedule, device: Device) -> Cost:
     return Cost(pixel * work.height * work.width, pixel * loaded, stored * height * width, weighed)
 
 
+def _load_slots(work: SsimWork) -> int:
+    """Issue slots in which a thread of `registers` loads, converts and averages both samples of a row."""
+    if work.source == MOSAIC:
+        return _LOAD_MOSAIC
+    value = 2 if work.source == "float16" else 1  # load and conversion
+    if work.stride == 1:
+        return 2 * value
+    loop = 16 if work.stride > 2 else 0  # of a row of the pixel: addresses, comparison and jump
+    return 2 * work.stride * ((value + 1) * work.stride + loop) + 2
+
+
+def _row_slots(work: SsimWork) -> float:
+    """Issue slots of a thread of `registers` for a row of the map."""
+    return _TAP * work.window + _ROW + _load_slots(work)
+
+
+def _strip_slots(work: SsimWork, rows: int) -> float:
+    """Issue slots of a thread of `registers` for a strip of some rows of the map.
+
+    Rows above the strip enter only those sums that get a result: half of the taps, on average.
+    """
+    load = _load_slots(work)
+    above = (work.window - 1) * (2 * work.window + _ROW_ABOVE + load)
+    return _ENDS + 4 * load + above + rows * _row_slots(work)
+
+
 def predict(work: SsimWork, schedule: Schedule, device: Device, frames: int = 1) -> Prediction:
     """Predicted time of a launch."""
     in_flight: float
     if schedule.window == "tensor":
         in_flight = schedule.threads // WARP * (_STEPS_IN_FLIGHT - 1) * _STEP_BYTES
+        exposed = 0.0
     else:
         # from a stride of 3 on, the kernel loads a row of one image's pixel at a time
         at_a_time = work.stride**2 * _BATCH if work.stride <= 2 else work.stride / 2
         in_flight = schedule.threads * at_a_time * _PIXEL_BYTES[work.source]
-    blocks = grid(work, schedule)[0]
+        # rows above the strip and its first ones; all others are loaded while former ones are computed
+        exposed = (work.window - 1 + _BATCH) / (work.window - 1 + schedule.rows)
+    blocks, taken = grid(work, schedule)[0], cost(work, schedule, device)
     footprint = LaunchFootprint(
         blocks,
         schedule.threads,
         registers(work, schedule),
         shared_bytes(schedule),
         in_flight,
-        False,
-        _BUSY_WARPS[schedule.window],
+        exposed,
+        _BUSY_WARPS if schedule.window == "tensor" else _WAITING / (_row_slots(work) - _load_slots(work)),
+        whole_tile_bytes=taken.read + REREAD_SHARE * max(0, taken.reread - taken.read),  # stores wait for nothing
         overlaps_previous=device.overlaps,
     )
-    found = predict_launch(cost(work, schedule, device), footprint, device, frames)
-    return replace(found, waiting_us=found.waiting_us + blocks * _COUNT_US)  # counters of frames are apart
+    found = predict_launch(taken, footprint, device, frames)
+    # counters of frames are apart, and sums of one frame hide behind the next frame's blocks
+    return replace(found, waiting_us=found.waiting_us + blocks * _COUNT_US + _sum_us(work, schedule, device))
+
+
+def _sum_us(work: SsimWork, schedule: Schedule, device: Device) -> float:
+    """Microseconds in which the last block loads all pieces of a frame, one line of 128 bytes a clock.
+
+    Neighbouring threads load from neighbouring blocks of the map, so that a load of a warp touches as many lines as a
+    block of the map has pieces along x.
+    """
+    along = SSIM_BLOCK // piece_size(schedule)[1]
+    return piece_count(work, schedule) * along / WARP / device.clock_mhz
