@@ -14,12 +14,12 @@ from polar_pipeline.sensor.frames import Frame
 
 #: Arrays kept per shape and type: some products share both, and a consumer may hold a few frames.
 _KEPT = 16
-#: Bytes in front of each array of `Buffers`, for a message's head.
+#: Bytes in front of each array of `Buffers`, for a message's header.
 HEADROOM = 512
-#: What rows and heads are aligned to: a cache line, and the widest vector.
+#: Alignment of arrays: a cache line, and the widest vector.
 _ALIGNMENT = 64
 
-#: Where an array's first byte lies -> the memory of `Buffers` that it is in.
+#: Address of an array's first byte -> the block of memory of `Buffers` that contains it.
 _BLOCKS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
 
 
@@ -104,10 +104,10 @@ def block_pixels(height: int, width: int) -> np.ndarray:
 
 
 class Buffers:
-    """Output arrays, handed out again once their former holders have dropped them: fresh pages cost more than the work.
+    """Output arrays, reused once nothing refers to them any more: fresh pages cost more time than the computation.
 
-    An array that is referenced from anywhere else, directly or through a view, is left alone. In front of each there is
-    room for a head (`prepend_header`).
+    An array that is referenced from anywhere else, directly or through a view, is left alone. Each has
+    space for a header in front of it (`prepend_header`).
 
     Args:
         make: Makes an array of a shape and type with arbitrary content.
@@ -139,25 +139,25 @@ def _array(block: np.ndarray, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
     return array
 
 
-def prepend_header(head: bytes, array: np.ndarray) -> Optional[memoryview]:
-    """The bytes of an array of `Buffers` behind a head, in one piece, without a copy.
+def prepend_header(header: bytes, array: np.ndarray) -> Optional[memoryview]:
+    """The bytes of a header followed by an array of `Buffers`, contiguous, without a copy.
 
-    The array and what this gives share their memory. Another call for the same array writes over the former head.
+    The array and the result share memory. Another call for the same array overwrites the previous header.
 
     Returns:
         None where there is no room in front of the array.
     """
     block = _BLOCKS.get(array.ctypes.data)
-    if block is None or array.base is not block or not array.flags.c_contiguous or len(head) > HEADROOM:
+    if block is None or array.base is not block or not array.flags.c_contiguous or len(header) > HEADROOM:
         return None
     start = array.ctypes.data - block.ctypes.data
-    whole = block.data[start - len(head) : start + array.nbytes]
-    whole[: len(head)] = head
-    return whole
+    message = block.data[start - len(header) : start + array.nbytes]
+    message[: len(header)] = header
+    return message
 
 
 def _unshared_count() -> int:
-    """What `sys.getrefcount` says of a list's element that nobody else holds; it differs between Python versions."""
+    """`sys.getrefcount` of a list's element that is referenced nowhere else; it differs between Python versions."""
     lone = [np.empty(1)]
     return sys.getrefcount(lone[0])
 

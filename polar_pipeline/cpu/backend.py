@@ -49,7 +49,7 @@ class CpuBackend:
 
     @property
     def device(self) -> str:
-        """What it runs on, for people."""
+        """What it runs on, as text."""
         method = "compiled" if self._kernels else "OpenCV"
         return f"cpu ({platform.machine()}, {self._threads} threads, {method})"
 
@@ -81,18 +81,18 @@ class CpuBackend:
         marks.append(("polarization", time.perf_counter()))
         blocks = None
         if plan.window:
-            one, others = job.pair[0], {"reference": reference, "temporal": self._previous}
-            other = job.pair[1] if mode == "consistency" else others[mode]
-            comparable = other is not None and other.shape == one.shape
-            other = other if comparable else None
-            blocks = compare(self._pool, one, other, job.out, self._window, self._kernels, job.pair_scale)
+            first, others = job.pair[0], {"reference": reference, "temporal": self._previous}
+            second = job.pair[1] if mode == "consistency" else others[mode]
+            if second is not None and second.shape != first.shape:
+                second = None
+            blocks = compare(self._pool, first, second, job.out, self._window, self._kernels, job.pair_scale)
             marks.append(("ssim", time.perf_counter()))
-            self._previous = one if mode == "temporal" else None
+            self._previous = first if mode == "temporal" else None
         timings = {name: now - before for (_, before), (name, now) in zip(marks, marks[1:])}
         return Output({name: job.out[name] for name in plan.products}, timings, invalid, blocks)
 
     def _pixel_pass(self, job: FrameJob) -> Tuple[int, int]:
-        """The first pass; gives (saturated, dark) counts."""
+        """The first stage; returns (saturated, dark) counts."""
         if self._kernels and job.is_from_mosaic:
             return self._kernels.mosaic(job.frame, job.sensor, self._options.co_sited, job.target)
         counts = list(self._pool.map(partial(compute_strip, job), strips(job.size)))

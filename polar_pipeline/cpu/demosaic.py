@@ -212,10 +212,10 @@ def superpixels(z: Image, sensor: Sensor, halo: int, scale: float, co_sited: boo
     Co-sited, each angle is the mean over its superpixel of the bilinear interpolation: 3/4 and 1/4 of the two nearest
     samples along x and along y.
     """
-    whole = even(z)
+    cropped = even(z)
     lattices = []
     for row in range(2):
-        part = whole[row::2]
+        part = cropped[row::2]
         lattices.append(cv2.split(part.reshape(part.shape[0], -1, 2)))
     root = np.sqrt(scale)
     images = []

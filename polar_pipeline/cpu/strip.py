@@ -159,7 +159,7 @@ class Strip:
     def aolp(self) -> None:
         """Angle of linear polarization in [0, pi)."""
         angle = self.direction * _F(np.pi / 360)
-        angle = cv2.threshold(angle, _BELOW_PI, 0, cv2.THRESH_TOZERO_INV)[1]  # a full turn is none
+        angle = cv2.threshold(angle, _BELOW_PI, 0, cv2.THRESH_TOZERO_INV)[1]  # a full turn is 0
         self._store("aolp", [angle], self.invalid_mask)
 
     def preview(self) -> None:

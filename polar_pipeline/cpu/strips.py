@@ -1,4 +1,4 @@
-"""What both passes over a frame share: strips of rows, the display encoding, and the second pass itself."""
+"""What both stages share: strips of rows and the display encoding; and the SSIM stage itself."""
 
 from __future__ import annotations
 
@@ -44,37 +44,37 @@ def display(name: str, image: np.ndarray, out: np.ndarray) -> None:
 
 def compare(
     pool: ThreadPoolExecutor,
-    one: np.ndarray,
-    other: Optional[np.ndarray],
+    first: np.ndarray,
+    second: Optional[np.ndarray],
     out: Dict[str, np.ndarray],
     window: SsimWindow = WANG,
     kernels: Optional[Kernels] = None,
     scale: float = 1.0,
 ) -> np.ndarray:
-    """The second pass: the similarity of two images into `ssim_map` and `ssim`, those of them that are in `out`.
+    """The SSIM stage: write the similarity of two images into `ssim_map` and `ssim`, if they are in `out`.
 
     Args:
         pool: Threads to work on.
-        one: (h, w) float32 in [0, 1]; for the compiled kernels also uint16.
-        other: The same; None if there is nothing to compare with: NaN, or 0 in the display encoding.
+        first: (h, w) float32 in [0, 1]; for the compiled kernels also uint16.
+        second: The same; None if there is nothing to compare with: NaN, or 0 in the display encoding.
         out: Arrays to fill, by product.
         window: What similarity is taken over.
-        kernels: The compiled ones, None to do it by OpenCV.
-        scale: What brings the images to [0, 1].
+        kernels: The compiled ones, None to use OpenCV.
+        scale: Factor that brings the images to [0, 1].
 
     Returns:
         The mean of each block (`Output.blocks`).
     """
-    size = (one.shape[0] // window.stride, one.shape[1] // window.stride)
+    size = (first.shape[0] // window.stride, first.shape[1] // window.stride)
     pixels = block_pixels(*size)
-    if other is None:
+    if second is None:
         for name in ("ssim_map", "ssim"):
             if name in out:
                 out[name].fill(0 if out[name].dtype == np.uint8 else np.nan)
         return np.full(pixels.shape, np.nan, np.float32)
 
     def strip(rows: Tuple[int, int]) -> np.ndarray:
-        similarity = ssim_strip(one, other, *rows, window)
+        similarity = ssim_strip(first, second, *rows, window)
         if "ssim_map" in out:
             target = out["ssim_map"][rows[0] : rows[1]]
             if target.dtype == np.uint8:
@@ -84,7 +84,7 @@ def compare(
         return block_sums(similarity)
 
     if kernels:
-        sums = kernels.similarity((one, other), scale, out.get("ssim_map"), window)
+        sums = kernels.similarity((first, second), scale, out.get("ssim_map"), window)
     else:
         sums = np.concatenate(list(pool.map(strip, strips(size, SSIM_BLOCK))))
     if "ssim" in out:

@@ -48,7 +48,7 @@ def _expand(path: Path, seen: Set[Path]) -> str:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         found = _INCLUDE.match(line)
         included = path.parent / found.group(1) if found else path
-        if not found or not included.is_file():  # what lies elsewhere is the compiler's affair
+        if not found or not included.is_file():  # other files are left to the compiler
             lines.append(line)
         elif included not in seen:
             seen.add(included)

@@ -1,7 +1,7 @@
 """The calls to CUDA that the backend needs, with errors that say what happened. The only module that imports CuPy.
 
-CuPy's own arrays, pools and streams are left aside: what is allocated here is freed at a known time, also on a device
-that was lost.
+CuPy's own arrays, pools and streams are not used: what is allocated here is freed at a known time, also on a device that
+was lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from polar_pipeline.cuda.model.device import Device, board_model, from_properties
 
 #: Status codes after which a CUDA context is of no use any more: the device is gone or busy (46, 100, 101), memory
-#: failed (214, 220), a kernel went astray or took too long (700, 702, 714 to 719), or nobody knows (999).
+#: failed (214, 220), a kernel accessed memory out of bounds or took too long (700, 702, 714 to 719), or the cause is unknown (999).
 _LOST = (46, 100, 101, 201, 214, 220, 700, 702, 709, 710, *range(714, 720), 999)
 _OUT_OF_MEMORY = 2
 #: Number of the first GPU.
@@ -75,7 +75,7 @@ class LoadedKernel:
 
 
 def cause(error: Exception) -> str:
-    """What an import failed of: the last words of its message, of which CuPy's has a page of advice above them."""
+    """The cause of a failed import: the last line of its message. CuPy's has a page of advice above it."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line for line in reversed(lines) if re.search(r"\w", line)), str(error))
 
@@ -96,11 +96,12 @@ class Driver:
     """The first GPU that this process may see (`CUDA_VISIBLE_DEVICES`).
 
     Args:
-        device: What to treat it as; by default what it is. As a Jetson with PTX for its `arch` (`compute_72`), a larger
-            GPU runs the Jetson's code: its branches, schedules and launches, and its use of host memory.
+        device: The device to treat it as; by default the one that it is. Treated as a Jetson with PTX for its `arch`
+            (`compute_72`), a larger GPU runs the Jetson's code: its branches, schedules and launches, and its use of
+            host memory.
 
     Attributes:
-        name: As its maker calls it.
+        name: The manufacturer's name of the GPU.
         device: Its limits.
 
     Raises:
@@ -131,26 +132,26 @@ class Driver:
             raise _translate(err) from err
 
     def _release(self, function: Any, *arguments: Any) -> None:
-        """Give something back; a device that was lost has it already."""
+        """Free a resource; a lost device has freed it already."""
         with suppress(*self._errors):
             function(*arguments)
 
     @contextmanager
     def selected(self) -> Iterator[None]:
-        """Its GPU as the current one of this thread, and afterwards the one that other code had chosen.
+        """Make its GPU the current one of this thread, and restore the previous one afterwards.
 
         Memory, streams, events and modules belong to the GPU that is current when they are made.
         """
-        former = _FIRST
-        with suppress(*self._errors):  # whatever comes next says what is wrong
-            former = self._runtime.getDevice()
-            if former != _FIRST:
+        previous = _FIRST
+        with suppress(*self._errors):  # the next call reports what is wrong
+            previous = self._runtime.getDevice()
+            if previous != _FIRST:
                 self._runtime.setDevice(_FIRST)
         try:
             yield
         finally:
-            if former != _FIRST:
-                self._release(self._runtime.setDevice, former)
+            if previous != _FIRST:
+                self._release(self._runtime.setDevice, previous)
 
     def _allocate(self, where: str, size: int, function: Any, *arguments: Any) -> int:
         try:
@@ -160,36 +161,36 @@ class Driver:
                 raise _translate(err) from err
             free, total = self._call(self._runtime.memGetInfo)
             raise DeviceMemoryError(
-                f"{where} of {size} bytes cannot be had; of the {total} bytes of {self.name}, {free} are free"
+                f"{size} bytes of {where} are not available; {free} of the {total} bytes of {self.name} are free"
             ) from err
         return pointer
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def malloc(self, size: int) -> int:
-        """Device memory.
+        """Allocate device memory.
 
         Raises:
-            DeviceMemoryError: There is not that much.
+            DeviceMemoryError: Not enough is free.
         """
         return self._allocate("device memory", size, self._runtime.malloc, size)
 
     def free(self, pointer: int) -> None:
-        """Give device memory back."""
+        """Free device memory."""
         self._release(self._runtime.free, pointer)
 
     def host_array(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
-        """An array in pinned host memory, which kernels can read and write at its own address; freed as any array.
+        """An array in pinned host memory, which kernels can read and write at its address; freed like any array.
 
         Raises:
-            DeviceMemoryError: There is not that much.
+            DeviceMemoryError: Not enough is free.
         """
         size = max(1, int(np.prod(shape)) * np.dtype(dtype).itemsize)
         pointer = self._allocate("pinned host memory", size, self._runtime.hostAlloc, size, _HOST_MAPPED)
         return np.asarray(_HostBlock(self, pointer, shape, dtype))
 
     def free_host(self, pointer: int) -> None:
-        """Give pinned host memory back."""
+        """Free pinned host memory."""
         self._release(self._runtime.freeHost, pointer)
 
     def upload(self, pointer: int, array: np.ndarray, stream: int) -> None:
@@ -207,47 +208,47 @@ class Driver:
     # -- order -----------------------------------------------------------------------------------------------------
 
     def make_stream(self) -> int:
-        """A queue of copies and kernels beside all others."""
+        """Create a stream that runs concurrently with all others."""
         stream: int = self._call(self._runtime.streamCreateWithFlags, _NON_BLOCKING)
         return stream
 
     def free_stream(self, stream: int) -> None:
-        """End a stream."""
+        """Destroy a stream."""
         self._release(self._runtime.streamDestroy, stream)
 
     def make_event(self) -> int:
-        """A mark in a stream."""
+        """Create an event."""
         event: int = self._call(self._runtime.eventCreate)
         return event
 
     def free_event(self, event: int) -> None:
-        """End an event."""
+        """Destroy an event."""
         self._release(self._runtime.eventDestroy, event)
 
     def record(self, event: int, stream: int) -> None:
-        """Set the mark at the stream's end."""
+        """Record an event at the end of a stream."""
         self._call(self._runtime.eventRecord, event, stream)
 
     def wait(self, event: int) -> None:
-        """Wait until the device has come to the mark."""
+        """Wait until the device has reached an event."""
         self._call(self._runtime.eventSynchronize, event)
 
     def follow(self, stream: int, event: int) -> None:
-        """What comes next in the stream waits until the device has come to a mark in another one."""
+        """Make a stream wait, from here on, until the device has reached an event of another stream."""
         self._call(self._runtime.streamWaitEvent, stream, event)
 
     def elapsed(self, first: int, second: int) -> float:
-        """Seconds between two marks that the device has passed."""
+        """Seconds between two events that the device has reached."""
         milliseconds: float = self._call(self._runtime.eventElapsedTime, first, second)
         return milliseconds / 1000
 
     # -- kernels ---------------------------------------------------------------------------------------------------
 
     def load(self, code: bytes, name: str, shared: int) -> LoadedKernel:
-        """Device code onto the device.
+        """Load a compiled kernel.
 
         Args:
-            code: What `compile_kernel` gives.
+            code: The result of `compile_kernel`.
             name: The entry point.
             shared: Dynamic shared memory that launches will ask for, bytes.
         """
@@ -259,7 +260,7 @@ class Driver:
         return LoadedKernel(module, function)
 
     def unload(self, kernel: LoadedKernel) -> None:
-        """Take a kernel off the device."""
+        """Unload a kernel."""
         self._release(self._driver.moduleUnload, kernel.module)
 
     def launch(
@@ -274,15 +275,15 @@ class Driver:
         """Start a kernel, in the stream's order.
 
         From compute capability 9.0 on its first blocks may come before the last ones of the launch before it, with
-        which they share the device; when a kernel waits is said at `wait_for_former` in `kernels/cuda.cuh`.
+        which they share the device; `grid_dependency_wait` in `kernels/cuda.cuh` says when a kernel waits.
 
         Args:
             kernel: A loaded kernel.
             grid: Blocks along x, y, z.
             threads: Per block.
             shared: Dynamic shared memory, bytes.
-            stream: The queue.
-            argument: Its one argument, a structure passed by value.
+            stream: The stream.
+            argument: The kernel's only argument, a structure passed by value.
         """
         parameters = np.array([argument.ctypes.data], np.uint64)
         if self._launch_early is not None:
@@ -297,7 +298,7 @@ class Driver:
 
 
 def _translate(err: Any) -> DeviceError:
-    """What an error of CuPy's means."""
+    """The error of this module for an error of CuPy."""
     if err.status in _LOST:
         return DeviceLostError(
             f"the GPU was lost ({err}): close the pipeline and make a new one; after a fault of a kernel that takes a "
@@ -307,7 +308,7 @@ def _translate(err: Any) -> DeviceError:
 
 
 class _HostBlock:
-    """Pinned memory as NumPy sees it; the array made of it keeps it alive."""
+    """Pinned memory with NumPy's array interface; the array made from it keeps it alive."""
 
     def __init__(self, driver: Driver, pointer: int, shape: Tuple[int, ...], dtype: str) -> None:
         self._driver = driver

@@ -1,4 +1,4 @@
-"""Where frames lie on their way through the GPU; nothing is allocated per frame once running."""
+"""Host and device memory of the frames in flight on the GPU; nothing is allocated per frame once running."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from polar_pipeline.cuda.driver import DeviceError, DeviceMemoryError, Driver
 
-#: Frames that can be under way: one uploaded, one computed, one downloaded.
+#: Frames that can be in flight: one uploaded, one computed, one downloaded.
 SLOTS = 3
 #: Counters that a kernel adds to: saturated, dark.
 COUNTERS = 2
@@ -17,7 +17,7 @@ COUNTERS = 2
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes that a frame takes on its way.
+    """Bytes that one frame takes.
 
     Attributes:
         raw: Of the raw frame.
@@ -37,17 +37,17 @@ def device_bytes(sizes: Sizes, maps_host: bool) -> int:
 
     Args:
         sizes: What one frame takes.
-        maps_host: Whether kernels work on what the host sees where it lies: then the device has no copy.
+        maps_host: Whether kernels work on pinned host memory directly; then the device has no copy of it.
     """
     shared = 0 if maps_host else sizes.raw + sizes.reference + sum(sizes.outputs.values())
     return SLOTS * (shared + sum(sizes.scratch.values()) + COUNTERS * 4)
 
 
 class Slot:
-    """The place of one frame: its raw bytes on host and device, its outputs on the device, its own stream and marks.
+    """Memory for one frame: its raw bytes on host and device, its outputs on the device, its own stream and events.
 
-    Where host memory is mapped, the raw bytes and the reference have one place, and outputs none: kernels write where
-    the caller reads.
+    With mapped host memory, raw bytes and reference exist once, and outputs need no memory here: kernels write directly
+    into the caller's arrays.
 
     Args:
         driver: The device.
@@ -55,18 +55,18 @@ class Slot:
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
 
     Attributes:
-        raw: (raw,) uint8, pinned: what is filled with a frame.
-        raw_pointer: Where kernels read it.
-        outputs: Where kernels write, by output.
-        scratch: Where kernels keep what nobody else sees, by name; zeros at first.
-        reference: (reference,) uint8, pinned: what is filled with the image that SSIM compares with.
-        reference_pointer: Where kernels read it.
-        version: Of the reference that is there.
+        raw: (raw,) uint8, pinned: the raw bytes of the frame.
+        raw_pointer: The address that kernels read them from.
+        outputs: The address that kernels write each output to.
+        scratch: The address of each array that only kernels use; zeros at first.
+        reference: (reference,) uint8, pinned: the image that SSIM compares with.
+        reference_pointer: The address that kernels read it from.
+        version: Number of the reference that is stored.
         counts: (2,) uint32, pinned: saturated, dark.
-        counts_pointer: Where kernels add to them.
-        stream: The slot's queue.
-        marks: Events at start, end of upload, of the first kernel, of the second one, of download.
-        hold: The arrays that the frame under way here fills; empty once its result was taken.
+        counts_pointer: The address that kernels add to.
+        stream: The slot's stream.
+        marks: Events at the start, and after upload, polarization launch, SSIM launch and download.
+        hold: The arrays that the frame in flight fills; empty once its result was taken.
     """
 
     def __init__(self, driver: Driver, sizes: Sizes, maps_host: bool = False) -> None:
@@ -102,7 +102,7 @@ class Slot:
         return pointer
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         for pointer in self._pointers:
             self._driver.free(pointer)
         for event in self.marks:
@@ -120,7 +120,7 @@ class FrameBuffers:
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
 
     Raises:
-        DeviceMemoryError: They do not fit; the text gives need and what is free.
+        DeviceMemoryError: They do not fit; the message says how much is needed and how much is free.
     """
 
     def __init__(self, driver: Driver, sizes: Sizes, maps_host: bool = False) -> None:
@@ -140,21 +140,21 @@ class FrameBuffers:
         """The slot for the next frame.
 
         Raises:
-            RuntimeError: Every slot's frame is still under way, its result not yet taken.
+            RuntimeError: Every slot's frame is still in flight: its result was not taken.
         """
         slot = self._slots[self._next]
         if slot.hold:
-            raise RuntimeError(f"{SLOTS} frames are under way: take a result before the next frame")
+            raise RuntimeError(f"{SLOTS} frames are in flight: take a result before the next frame")
         self._next = (self._next + 1) % SLOTS
         return slot
 
     @property
     def is_busy(self) -> bool:
-        """Whether a frame is under way, its result not yet taken."""
+        """Whether a frame is in flight: submitted, its result not yet taken."""
         return any(slot.hold for slot in self._slots)
 
     def close(self) -> None:
-        """Give everything back; safe on a lost device, and twice."""
+        """Release everything; safe on a lost device, and twice."""
         for slot in self._slots:
             slot.close()
         self._slots.clear()

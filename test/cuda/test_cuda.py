@@ -573,7 +573,7 @@ def test_frames_under_way_do_not_mix(driver: Any) -> None:
 def test_a_frame_too_many_is_refused_and_the_others_come_back(driver: Any) -> None:
     made = make(driver, "intensity")
     tickets = [made.submit(FRAMES["u8"]) for _ in range(made.depth)]
-    with pytest.raises(RuntimeError, match=f"{made.depth} frames are under way"):
+    with pytest.raises(RuntimeError, match=f"{made.depth} frames are in flight"):
         made.submit(FRAMES["u8"])
     images = [made.result(ticket).products["intensity"] for ticket in tickets]
     for image in images[1:]:

@@ -108,8 +108,8 @@ _TABLE = (
 )
 #: Every known device by name.
 DEVICES: Dict[str, Device] = {row.name: row for row in _TABLE}
-#: CUDA 13 no longer tells clocks. What is assumed then shifts all predictions alike; it hardly changes their order.
-_UNTOLD = {"clockRate": 1_500_000, "memoryClockRate": 3_000_000}
+#: CUDA 13 no longer reports clocks. The values assumed then shift all predictions alike and hardly change their order.
+_UNREPORTED = {"clockRate": 1_500_000, "memoryClockRate": 3_000_000}
 #: Peak of an integrated GPU without a row, GB/s per multiprocessor. `memoryClockRate` and `memoryBusWidth` describe no
 #: memory there: they gave 60 GB/s for 205. Known Jetsons have 8.5 to 17.
 _INTEGRATED_GBS = 12.8
@@ -131,7 +131,7 @@ def get_device(name: str) -> Device:
 
 
 def board_model(path: Path = Path("/proc/device-tree/model")) -> str:
-    """What a board calls itself, such as `NVIDIA Jetson Orin NX Developer Kit`; "" on a PC and in most containers."""
+    """The model name that a board reports, such as `NVIDIA Jetson Orin NX Developer Kit`; "" on a PC and in most containers."""
     try:
         return path.read_bytes().decode("utf-8", "replace").strip("\0\n ")
     except OSError:
@@ -142,29 +142,31 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
     """The device that a driver describes; its row where there is one.
 
     Args:
-        properties: What `cudaGetDeviceProperties` tells, by the names of its fields, as
-            `cupy.cuda.runtime.getDeviceProperties` gives them.
+        properties: The fields of `cudaGetDeviceProperties` by name, as `cupy.cuda.runtime.getDeviceProperties`
+            returns them.
         model: The board's, from `board_model`.
     """
-    told = {**_UNTOLD, **properties}
-    text = told["name"].decode() if isinstance(told["name"], bytes) else str(told["name"])
+    reported = {**_UNREPORTED, **properties}
+    text = reported["name"].decode() if isinstance(reported["name"], bytes) else str(reported["name"])
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    capability = 10 * told["major"] + told["minor"]
-    multiprocessors, integrated = told["multiProcessorCount"], bool(told["integrated"])
+    capability = 10 * reported["major"] + reported["minor"]
+    multiprocessors, integrated = reported["multiProcessorCount"], bool(reported["integrated"])
     if integrated:
         bandwidth = _INTEGRATED_GBS * multiprocessors
     else:
-        bandwidth = 2 * told["memoryClockRate"] * 1e3 * told["memoryBusWidth"] / 8 / 1e9  # two transfers a clock
+        bandwidth = (
+            2 * reported["memoryClockRate"] * 1e3 * reported["memoryBusWidth"] / 8 / 1e9
+        )  # two transfers a clock
     found = Device(
         f"{name}-{multiprocessors}",
         f"sm_{capability}",
         multiprocessors,
-        told["sharedMemPerBlockOptin"],
-        told["sharedMemPerMultiprocessor"],
-        told["regsPerMultiprocessor"],
-        told["maxThreadsPerMultiProcessor"],
-        told["maxBlocksPerMultiProcessor"],
-        told["clockRate"] // 1000,
+        reported["sharedMemPerBlockOptin"],
+        reported["sharedMemPerMultiprocessor"],
+        reported["regsPerMultiprocessor"],
+        reported["maxThreadsPerMultiProcessor"],
+        reported["maxBlocksPerMultiProcessor"],
+        reported["clockRate"] // 1000,
         bandwidth,
         integrated,
         integrated,
@@ -183,8 +185,8 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
 def _orin_of_8(properties: Mapping[str, Any], model: str) -> str:
     """Name of the row of an Orin with 8 multiprocessors: Orin NX or Orin Nano 8GB.
 
-    The board's model says it. In a container that hides the model, memory tells Orin NX 16GB, and the clock the others;
-    where that is not told either, Orin Nano is taken, which predicts no time too short.
+    The board's model says it. In a container that hides the model, memory identifies Orin NX 16GB, and the clock the others;
+    where the clock is not reported either, Orin Nano is assumed, so that no predicted time is too short.
     """
     for family in _ORIN_8GB_CLOCKS:
         if re.search(rf"\b{family.partition('-')[2]}\b", model.lower()):

@@ -104,12 +104,12 @@ def _shared_tile(work: PolarizationWork, schedule: Schedule) -> int:
     mosaic = channels * (y + 2 * mono) * (x + 2 * round_up(mono, 4))
     raw = (y + 2 * (mono + color)) * (x + 2 * edge) * (0 if not color else 2 if work.debayer == "weighted" else 1)
     stage = 3 * channels * (y + 2) * (x + 8) if is_adaptive(work) else 0
-    hot = round_up((y + 2) * (x // 4 + 2), 4)
-    return round_up(pixel * mosaic + max(4, pixel * max(raw, stage)) + hot + 8, 16)
+    saturated = round_up((y + 2) * (x // 4 + 2), 4)
+    return round_up(pixel * mosaic + max(4, pixel * max(raw, stage)) + saturated + 8, 16)
 
 
 def _shared_staging(work: PolarizationWork, schedule: Schedule) -> int:
-    """Two rows of two RGB images on their way out, 128 pixels a warp (`kernels/color_half.cu`)."""
+    """Staging memory for two rows of two RGB images, 128 pixels a warp (`kernels/color_half.cu`)."""
     return schedule.threads // WARP * 4 * 3 * 128 if work.sensor.is_color else 0
 
 

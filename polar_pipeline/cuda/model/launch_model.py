@@ -46,7 +46,7 @@ class LaunchModel(ABC):
         """Refuse a schedule that cannot do the work on the device.
 
         Raises:
-            ScheduleError: With what it needs and what there is.
+            ScheduleError: With what it needs and what is available.
         """
 
     @abstractmethod
@@ -54,7 +54,7 @@ class LaunchModel(ABC):
         """Say why no schedule fits the device.
 
         Raises:
-            ScheduleError: In any case; need and limit of the smallest schedule.
+            ScheduleError: In any case; what the smallest schedule needs, and the limit.
         """
 
     @abstractmethod

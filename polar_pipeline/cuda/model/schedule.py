@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class ScheduleError(ValueError):
-    """A schedule that cannot run; the text gives need and limit."""
+    """A schedule that cannot run; the message gives what is needed and the limit."""
 
 
 @dataclass(frozen=True, order=True)

@@ -71,7 +71,7 @@ def _problem(work: PolarizationWork, schedule: Schedule, device: Device) -> Opti
     return None
 
 
-#: Rows that a block moves the ring down, and lines it can have: those in use, and some under way.
+#: Rows that a block moves the ring down, and lines it can have: those in use, and some being loaded.
 _RING_ROWS = (4, 8, 16, 32)
 _RING_LINES = (WINDOW_LINES + RING_STEP, WINDOW_LINES + 2 * RING_STEP, WINDOW_LINES + 3 * RING_STEP)
 
@@ -81,13 +81,13 @@ def _rows(work: PolarizationWork, schedule: Schedule) -> Tuple[int, ...]:
     return _RING_ROWS if schedule.window == "ring" else KERNELS[schedule.kernel].rows[needs_all_angles(work)]
 
 
-#: Raw pixels of tiles beside powers of two: one that 2448x2048 has a whole number of, and those with which the adaptive
-#: method's halo and rows come out well.
+#: Raw pixels of tiles that are no powers of two: one that divides 2448x2048, and those that suit the adaptive method's
+#: halo and rows.
 _MORE_TILES = ((72, 32), (64, 60), (64, 40), (64, 28), (56, 32), (56, 28))
 
 
 def search_space(work: PolarizationWork) -> Iterator[Schedule]:
-    """Every schedule worth a thought for a work, whatever the device."""
+    """Every schedule that can be a good one for a work, on any device."""
     able = [kernel for kernel in KERNELS if supports(kernel, work) is None]
     for name in able:
         if "registers" in KERNELS[name].windows:
@@ -114,8 +114,8 @@ def candidates(work: PolarizationWork, device: Device) -> List[Schedule]:
     """
     able = [s for s in search_space(work) if _problem(work, s, device) is None and not spills(work, s, device)]
     resident = [expected_occupancy(work, schedule, device) for schedule in able]
-    least = min(MIN_OCCUPANCY, max(resident, default=0))
-    return [schedule for schedule, share in zip(able, resident) if share >= least]
+    min_share = min(MIN_OCCUPANCY, max(resident, default=0))
+    return [schedule for schedule, share in zip(able, resident) if share >= min_share]
 
 
 def refuse(work: PolarizationWork, device: Device) -> NoReturn:

@@ -33,12 +33,12 @@ _PIXELS = ("intensity", "dolp", "aolp")
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What one kernel asks for.
+    """What one kernel can do and needs.
 
     Attributes:
         windows: Where its lines can live.
         pixels: Output pixels of a thread along x with a register window; 0 without.
-        threads: Numbers worth a thought with a register window.
+        threads: Numbers of threads to try with a register window.
         rows: Rows that it can march down with a register window without spilling; for angle images alone, and others.
         effort: Issue slots against those of `tile` (`OPERATIONS`), per window, as measured.
         needs: (what it needs in words, whether a work has it).

@@ -97,7 +97,7 @@ def predict(work: SsimWork, schedule: Schedule, device: Device, frames: int = 1)
         # from a stride of 3 on, the kernel loads a row of one image's pixel at a time
         at_a_time = work.stride**2 * _BATCH if work.stride <= 2 else work.stride / 2
         in_flight = schedule.threads * at_a_time * _PIXEL_BYTES[work.source]
-        # rows above the strip and its first ones; all others are loaded while former ones are computed
+        # rows above the strip and its first ones; all others are loaded while earlier ones are computed
         exposed = (work.window - 1 + _BATCH) / (work.window - 1 + schedule.rows)
     blocks, taken = grid(work, schedule)[0], cost(work, schedule, device)
     footprint = LaunchFootprint(

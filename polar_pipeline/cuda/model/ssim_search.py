@@ -19,7 +19,7 @@ WINDOWS = {"registers": 0, "tensor": 1}
 _HALF_ERROR = 5e-4
 #: Threads of a block, with `registers`: more do not fit twice on a multiprocessor.
 _MAX_THREADS = 352
-#: Threads of a block, with `tensor`; and of one that has a multiprocessor for itself, where few small ones would crowd.
+#: Threads of a block, with `tensor`; and of one that has a multiprocessor for itself, where a few small ones would end up on one multiprocessor.
 _TENSOR_THREADS, _ALONE = (32, 64, 128), 352
 #: Rows that a strip can have: a part of a block of the map, or several.
 _ROWS = (16, 32, 64, 128, 256, 512)
@@ -27,7 +27,7 @@ _ROWS = (16, 32, 64, 128, 256, 512)
 _TAKEN = {"registers": {3: 80, 7: 96, 11: 128, 15: 144}, "tensor": {15: 128}}
 #: With `registers`: rows between two barriers, which is also the pixels of a thread along x.
 _BATCH = 4
-#: With `tensor`: columns of a warp, rows that enter at a time, steps on their way, bytes of two images in each.
+#: With `tensor`: columns of a warp, rows that enter at a time, steps in flight, bytes of two images in each.
 _COLUMNS, _STEP, _STEPS_IN_FLIGHT, _STEP_BYTES = 16, 8, 3, 1024
 
 
@@ -68,7 +68,7 @@ def schedule_defines(schedule: Schedule) -> Dict[str, int]:
 
 
 def _search_space(work: SsimWork, device: Device) -> Iterator[Schedule]:
-    """Every schedule worth a thought."""
+    """Every schedule that can be a good one."""
     width = work.map_size[1]
     halo = work.window - 1
     fewest = -(-width // ((_MAX_THREADS - halo) // _BATCH * _BATCH))  # with fewer strips, threads do not suffice
@@ -104,18 +104,20 @@ def candidates(work: SsimWork, device: Device) -> List[Schedule]:
         if supports(schedule.window, work, device) is None and shared_bytes(schedule) <= device.shared_per_block:
             taken = schedule.threads, registers(work, schedule), shared_bytes(schedule)
             able[schedule] = 1.0 if schedule.window == "tensor" else occupancy(device, *taken)
-    least = min(MIN_OCCUPANCY, max((share for plan, share in able.items() if plan.window == "registers"), default=0))
-    return [schedule for schedule, share in able.items() if share >= max(least, 1e-9)]
+    min_share = min(
+        MIN_OCCUPANCY, max((share for plan, share in able.items() if plan.window == "registers"), default=0)
+    )
+    return [schedule for schedule, share in able.items() if share >= max(min_share, 1e-9)]
 
 
 def check(work: SsimWork, schedule: Schedule, device: Device) -> None:
     """Refuse a schedule that cannot do the work, or not on this device.
 
     Raises:
-        ScheduleError: It is none of the candidates.
+        ScheduleError: It is not one of the candidates.
     """
     if schedule not in candidates(work, device):
-        raise ScheduleError(f"ssim on {device.name}: {schedule} is none of its schedules")
+        raise ScheduleError(f"ssim on {device.name}: {schedule} is not one of its schedules")
 
 
 def refuse(work: SsimWork, device: Device) -> NoReturn:

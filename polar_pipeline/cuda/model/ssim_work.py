@@ -41,11 +41,11 @@ class SsimWork:
     Attributes:
         height: Pixels of an image along y.
         width: And along x.
-        stride: Pixels each way over which images are averaged first.
+        stride: Pixels in each direction over which images are averaged first.
         window: Taps of the Gaussian, odd.
         sigma: Its standard deviation in averaged pixels.
         source: Element type of the images, or `mosaic`: a key of `INPUTS`.
-        map_dtype: Element type of the map, empty where nobody wants it: a key of `MAPS`.
+        map_dtype: Element type of the map, empty if it is not wanted: a key of `MAPS`.
     """
 
     height: int
@@ -69,7 +69,7 @@ class SsimWork:
 
 
 def make_ssim_work(work: PolarizationWork, plan: Plan, options: Options) -> SsimWork:
-    """The second launch of a plan, on what the first one stores; where that is nothing, on the mosaic."""
+    """The SSIM launch of a plan, on the images that the first launch stores; if it stores none, on the mosaic."""
     source = next((dtype for name, dtype in work.outputs if name in PAIRS), MOSAIC)
     map_dtype = options.dtype_of("ssim_map") if "ssim_map" in plan.products else ""
     return SsimWork(*work.output_size, options.ssim_stride, options.ssim_window, options.ssim_sigma, source, map_dtype)

@@ -34,7 +34,7 @@ def choose(model: LaunchModel) -> Schedule:
     """The measured schedule where there is one, else the one with the shortest predicted time.
 
     Raises:
-        ScheduleError: None fits the device; the text gives need and limit.
+        ScheduleError: None fits the device; the message gives what is needed and the limit.
     """
     found = tuned(model)
     if found is not None:
@@ -49,7 +49,7 @@ def choose(model: LaunchModel) -> Schedule:
 
 
 def tuned_path(device: Device) -> Path:
-    """Where the tuned schedules of a device lie, or would."""
+    """The file of a device's tuned schedules; it need not exist."""
     return share_path("config") / "tuned" / f"{device.name}.json"
 
 
@@ -102,21 +102,21 @@ def _read(path: Path) -> Dict[Tuple[str, int, int], Measured]:
             raise ValueError(f"it must be a list, got {quoted(rows)}")
         return dict(map(_row, rows))
     except ValueError as err:
-        said = printable(str(err), 400)
-        raise ScheduleError(f"{printable(str(path))} is no list of tuned schedules: {said}") from err
+        reason = printable(str(err), 400)
+        raise ScheduleError(f"{printable(str(path))} is no list of tuned schedules: {reason}") from err
 
 
 def _row(row: Any) -> Tuple[Tuple[str, int, int], Measured]:
     """A measured schedule as files have it, and its key.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a measured schedule.
     """
     try:
         work, (width, height), schedule, us = (row[name] for name in ("work", "size", "schedule", "us"))
         found = Schedule(**schedule)
     except (KeyError, TypeError, ValueError) as err:
-        raise ValueError(f"{quoted(row)} has not the keys of a measured schedule") from err
+        raise ValueError(f"{quoted(row)} lacks the keys of a measured schedule") from err
     kernel, window, *numbers = astuple(found)
     texts, sizes = (work, kernel, window), (width, height, *numbers)
     if not all(isinstance(text, str) for text in texts):

@@ -1,4 +1,4 @@
-"""What one launch has to do, apart from how: the contract between Python and `kernels/frame.cuh`."""
+"""What the polarization launch has to do: the contract between Python and `kernels/frame.cuh`."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class PolarizationWork:
 def make_work(
     plan: Plan, options: Options, raw_format: str, full_scale: int, shape: Tuple[int, int]
 ) -> PolarizationWork:
-    """The fused launch of a plan on frames of one format and shape.
+    """The polarization launch of a plan on frames of one format and shape.
 
     Args:
         plan: Products and operators.
@@ -129,7 +129,7 @@ def make_work(
 
 
 def work_of(options: Options, raw_format: str, size: Tuple[int, int]) -> PolarizationWork:
-    """The fused launch of some options.
+    """The polarization launch of some options.
 
     Args:
         options: What to compute and how.

@@ -26,7 +26,7 @@ from polar_pipeline.sensor.frames import FULL_FRAME
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
 
 _VIEWED = ("intensity", "dolp", "aolp", "preview")
-#: Products that are asked for together, and their `output_depth`: everything, what viewers show, what other algorithms
+#: Products that are requested together, and their `output_depth`: everything, what viewers show, what other algorithms
 #: start from.
 REQUESTS = (
     (tuple(PRODUCTS), "float32"),
