@@ -33,7 +33,7 @@ from polar_pipeline.cuda.tools.report import plan_json, plan_report, plan_text
 from polar_pipeline.cuda.tools.tune import tune
 from polar_pipeline.cuda.tools.usage import get_device, usages
 from polar_pipeline.doctor import checks as doctor
-from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
+from polar_pipeline.options import CHOICES, OPTIONS, Options, make_options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.plan import LimitError
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS, get_products
@@ -398,8 +398,7 @@ def _add_reading_arguments(group: Any) -> None:
 
 def _add_option(group: Any, name: str, text: str, **how: Any) -> None:
     """An option by its name in `Options`; where the command line does not name it, it is not in its values either."""
-    defaults = Options._field_defaults
-    shown = f" (default: {defaults[name]})" if name in defaults else ""
+    shown = "" if name in ("sensor", "products", "dtype") else f" (default: {OPTIONS[name].default})"
     group.add_argument(f"--{name.replace('_', '-')}", help=f"{text}{shown}", **{"default": argparse.SUPPRESS, **how})
 
 
@@ -409,8 +408,7 @@ def _arguments(values: argparse.Namespace, products: Tuple[str, ...]) -> Dict[st
     arguments: Dict[str, Any] = {"dtype": {name: PRODUCTS[name].ros_types[0] for name in products}}
     if getattr(values, "params", None) is not None:
         arguments = _node_arguments(values.params, products)
-    names = (*CHOICES, *LIMITS, "sensor", "min_intensity", "bit_depth", "roi_offset", "threads")
-    arguments.update({name: getattr(values, name) for name in names if hasattr(values, name)})
+    arguments.update({name: getattr(values, name) for name in OPTIONS if hasattr(values, name)})
     if values.flip_x or values.flip_y:
         arguments["flip"] = (values.flip_x, values.flip_y)
     if getattr(values, "own_site", False):
@@ -616,7 +614,7 @@ def _late(summary: Summary) -> str:
 
 def _metadata(options: Options) -> Dict[str, str]:
     """The options as text: what the recording says about itself."""
-    texts = {name: str(value) for name, value in options._asdict().items()}
+    texts = {name: str(value) for name, value in vars(options).items()}
     texts.update(sensor=options.sensor.name, tile=str(options.sensor.angles), products=", ".join(options.products))
     return {"version": __version__, **texts, "dtypes": ", ".join(options.dtypes)}
 
