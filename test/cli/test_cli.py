@@ -436,10 +436,11 @@ def test_an_interrupted_replay_leaves_nothing(number: signal.Signals, code: int,
     script = (
         "import sys, time\n"
         "from polar_pipeline import cli\n"
+        "from polar_pipeline.cli import replay as command\n"
         "def slow(*_):\n"
         "    print('running', flush=True)\n"
         "    time.sleep(60)\n"
-        "cli.replay = slow\n"
+        "command.replay = slow\n"
         "sys.exit(cli.main(sys.argv[1:]))\n"
     )
     arguments = [sys.executable, "-c", script, "replay", "--backend", "cpu", str(bag), "-o", str(tmp_path / "out.mcap")]
@@ -560,6 +561,41 @@ def test_module_is_the_tool() -> None:
         text=True,
     )
     assert done.stdout.strip() == f"polar-pipeline {__version__}"
+
+
+COMMANDS = ("replay", "play", "params dump", "process", "layout", "plan", "tune", "kernels", "bench node", "doctor")
+
+
+def test_every_command_has_a_help(capsys: Any) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    assert re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE) == [name.split()[0] for name in COMMANDS]
+    for name in COMMANDS:
+        with pytest.raises(SystemExit) as stop:
+            main([*name.split(), "--help"])
+        assert stop.value.code == 0
+        assert capsys.readouterr().out.startswith(f"usage: polar-pipeline {name} ")
+
+
+def test_the_list_of_commands_comes_without_loading_them() -> None:
+    """Each command imports what it needs when it is used, so that `--help` is quick."""
+    script = (
+        "import sys\n"
+        "from polar_pipeline import cli\n"
+        "try:\n"
+        "    cli.main(['--help'])\n"
+        "finally:\n"
+        "    print(sorted({'numpy', 'cv2', 'rosbags'} & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=True,
+    )
+    assert done.stderr == b"[]\n"
 
 
 def test_plan_prints_what_was_fused_and_what_it_takes(capsys: Any) -> None:
