@@ -83,7 +83,8 @@ def test_help_of_the_library() -> None:
 
 
 @pytest.mark.parametrize("command", ["replay", "process", "plan", "tune", "layout"])
-def test_help_of_the_command_line(command: str) -> None:
+def test_help_of_the_command_line(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "5000")  # lines are broken at hyphens too
     said = of_the_command_line(command)
     left_out = {
         "replay": (),
