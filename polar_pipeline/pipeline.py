@@ -22,7 +22,7 @@ from polar_pipeline.plan import Plan, make_plan
 from polar_pipeline.sensor.frames import Frame, FrameError, as_frame
 from polar_pipeline.sensor.mosaic import Sensor
 
-#: What a frame can be given as: (H, W) uint8 or uint16, or a frame that brings its own scale or packing.
+#: A frame as callers give it: (H, W) uint8 or uint16, or a record that brings its own scale or packing.
 Raw = Union[np.ndarray, Frame]
 
 
@@ -30,11 +30,11 @@ class Result(Mapping[str, np.ndarray]):
     """The products of one frame: a mapping from product name to array.
 
     Attributes:
-        timings: Seconds per stage, in order.
+        timings: Seconds per stage, in the order of the stages.
         invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones. Dark ones
-            are counted where a product looks at them: stokes, dolp, aolp or preview.
-        blocks: (rows, columns) float32, mean similarity of blocks of `SSIM_BLOCK` pixels of the map each way; None
-            unless `ssim` or `ssim_map` was asked for.
+            are counted only with a product that depends on them: stokes, dolp, aolp or preview.
+        blocks: (rows, columns) float32, mean similarity of the map's blocks of `SSIM_BLOCK` x `SSIM_BLOCK` pixels; None
+            unless `ssim` or `ssim_map` is a product.
     """
 
     def __init__(
@@ -198,13 +198,13 @@ class Pipeline:
         return self.options.output_size(shape)
 
     def is_ready(self, raw: Raw) -> bool:
-        """Whether a frame like this one needs no preparation."""
+        """Whether a frame of this one's shape and type can be processed without preparation."""
         return self._backend.is_ready(self._frame(raw))
 
     def prepare(self, raw: Raw) -> None:
-        """Get ready for frames like this one, of its shape and type: on a GPU, compile and load what they need.
+        """Prepare for frames of this one's shape and type: on a GPU, compile and load the kernels.
 
-        The first frame does that too, and takes as long. May run in another thread, before the first frame.
+        Otherwise the first frame does so and takes that much longer. Can run in another thread before the first frame.
 
         Raises:
             FrameError: A frame of the wrong type, shape or size.
@@ -235,8 +235,8 @@ class Pipeline:
     def stream(self, frames: Iterable[Raw]) -> Iterator[Result]:
         """Process frames one after the other; on a GPU, transfers and computation of neighbouring frames overlap.
 
-        Results are those of single calls: those of the frames before a bad one still come. Not for SSIM mode
-        `reference`.
+        Results equal those of single calls. If a frame is refused, the results of the frames before it come first. Not
+        for SSIM mode `reference`.
 
         Raises:
             FrameError: A frame of the wrong type, shape or size.
@@ -271,7 +271,7 @@ class Pipeline:
         return self._backend.depth
 
     def submit(self, raw: Raw, *, reference: Optional[np.ndarray] = None) -> Pending:
-        """Start on a frame; arguments and errors are those of a call. A GPU goes on by itself.
+        """Start processing a frame; arguments and errors are those of a call. A GPU computes it in the background.
 
         The arrays given must not change until `result`: the CPU reads them then.
 
@@ -287,7 +287,7 @@ class Pipeline:
             return Pending(self._backend.submit(frame, reference), checked - start)
 
     def result(self, pending: Pending) -> Result:
-        """The products of a frame that was submitted; frames come back in the order in which they were.
+        """The products of a submitted frame; frames come back in the order of submission.
 
         Raises:
             RuntimeError: On a GPU, its result was taken before. Or as for a call.
@@ -297,7 +297,7 @@ class Pipeline:
         return Result(output.products, {"prepare": pending.seconds, **output.timings}, output.invalid, output.blocks)
 
     def reset(self) -> None:
-        """Forget the frame before (SSIM mode `temporal`), as after a jump in time.
+        """Forget the previous frame (SSIM mode `temporal`), as after a jump in time.
 
         Raises:
             RuntimeError: As for a call.

@@ -20,28 +20,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Options:
-    """What to compute and how: a checked value for every option of the same name in `OPTIONS`.
+    """What to compute and how: a checked value for each option of the same name in `OPTIONS`.
 
-    Build it with `make_options`, which validates, and change it with `dataclasses.replace`, which does not.
+    Build it with `make_options`, which validates, and change it with `dataclasses.replace`, which does not. There is no
+    `threads`, which does not change results. These fields differ from the option:
 
     Attributes:
         sensor: The mosaic in the sensor's own readout.
         products: Product names, in the table's order.
-        dtypes: Element type of each product.
-        backend: `auto`, `cpu` or `cuda`.
-        resolution: `half` or `full`.
-        precision: `auto`, `fp32` or `fp16`.
-        demosaic: `auto`, `bilinear`, `gradient` or `adaptive`; `interpolation` and `debayer` resolve `auto`.
-        co_sited: Whether the four angles are interpolated to the superpixel's centre at half resolution.
-        ssim_mode: `consistency`, `temporal` or `reference`.
-        ssim_stride: Pixels averaged in each direction before SSIM compares.
-        ssim_window: Taps of SSIM's Gaussian window in each direction.
-        ssim_sigma: Its standard deviation in (averaged) pixels.
-        min_intensity: Smallest S0 (full scale 2) that has a polarization.
-        bit_depth: Significant bits of 16-bit pixels; 0 for those of the encoding, or 16.
-        alignment: `lsb` or `msb`.
-        roi_offset: (x, y) of the frame's first pixel in the sensor's readout.
-        flip: (ReverseX, ReverseY).
+        dtypes: Element type of each product: `float32` or `uint8`.
     """
 
     sensor: Sensor
@@ -75,7 +62,7 @@ class Options:
         return PRODUCTS[product].shape(size, self.sensor.is_color, self.ssim_stride)
 
     def arguments(self) -> Dict[str, Union[Value, Sensor]]:
-        """The arguments of `make_options`, and of `Pipeline`, that make these options, without `dtype`."""
+        """Arguments that make these options again, for `make_options` and `Pipeline`; `dtype` is not among them."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "dtypes"}
 
     @property

@@ -19,11 +19,11 @@ from polar_pipeline.quality.statistics import RANGES, QualityLimits, make_qualit
 
 #: Products that compare images, and so may need a reference.
 SSIM_PRODUCTS = tuple(name for name in PRODUCTS if "ssim_pair" in expand((name,)))
-#: Characters that a text may have, as many as a path.
+#: Longest text in characters, as long as a path can be.
 MAX_TEXT = 4096
-#: Values that a list may have; the longest of this package has three.
+#: Most values in a list; the longest list of this package has three.
 MAX_LIST = 1000
-#: Type of a value, or of each in a list -> it and several of it in words.
+#: Type of a value, or of each value of a list -> its name in error messages, singular and plural.
 _WORDS = {
     bool: ("true or false", "truth values"),
     int: ("a whole number", "whole numbers"),
@@ -33,7 +33,7 @@ _WORDS = {
 
 
 def is_ros_value(value: object) -> bool:
-    """Whether a parameter of ROS, and a file of parameters, can hold a value: one, or a tuple of one type."""
+    """Whether a ROS parameter and a parameter file can hold a value: a single one, or a tuple of one type."""
     if isinstance(value, tuple):
         is_uniform = len({type(item) for item in value}) == 1 and not isinstance(value[0], tuple)
         return is_uniform and len(value) <= MAX_LIST and all(map(is_ros_value, value))
@@ -67,7 +67,7 @@ class Parameter(Option):
         return words if self.limits is None else f"{words} in [{self.limits[0]}, {self.limits[1]}]"
 
     def checked(self, value: object) -> Value:
-        """A value that is allowed by itself; a list as a tuple.
+        """The value, a list as a tuple, if it is allowed regardless of other parameters.
 
         Args:
             value: Of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
@@ -84,7 +84,7 @@ class Parameter(Option):
         items, defaults = (each if isinstance(each, tuple) else (each,) for each in (value, self.default))
         kind = type(defaults[0])
         kinds = (int, float, str) if self.dynamic else (int, float) if kind is float else (kind,)
-        # a bool is an int for Python
+        # bool is a subclass of int
         if not all(isinstance(item, kinds) and isinstance(item, bool) == (kind is bool) for item in items):
             return False
         if not self.dynamic and (isinstance(value, tuple), len(items)) != (
@@ -205,20 +205,20 @@ PARAMETERS: Dict[str, Parameter] = {row.name: row for row in _TABLE}
 
 @dataclass(frozen=True)
 class Settings:
-    """All parameters, valid together. Build it with `make_settings`.
+    """The values of all parameters, checked against each other. Build it with `make_settings`.
 
     Attributes:
-        options: How every product would be computed.
+        options: Options with which any product would be computed.
         threads: CPU threads; 0 for one per core.
         queue_size: Frames that can wait while one is processed.
-        output_depth: `float32` or `uint8`, for the products that leave a choice.
+        output_depth: `float32` or `uint8`, for the products that offer both.
         always: Whether quality is judged without any subscriber.
         limits: Where quality becomes bad.
-        frame_id: Replaces the input's unless empty.
-        jpeg_quality: 1 to 100.
+        frame_id: frame_id of every output; "" for the input's.
+        jpeg_quality: Quality of the compressed topics, 1 to 100.
         display: Gain and white balance of the preview and of the compressed topics.
-        snapshot_folder: Where snapshots go; "" for ROS's own folder.
-        snapshot_quota_mb: Megabytes that they may take there.
+        snapshot_folder: Folder of the snapshots; "" for ROS's own.
+        snapshot_quota_mb: Megabytes that they may take.
         on_device_error: `cpu`, `retry` or `stop`: what follows when the GPU fails.
     """
 
@@ -236,15 +236,15 @@ class Settings:
     on_device_error: str
 
     def on_cpu(self) -> Settings:
-        """The same for the CPU backend."""
+        """The same settings for the CPU backend."""
         precision = "auto" if self.options.precision == "fp16" else self.options.precision
         return dataclasses.replace(self, options=dataclasses.replace(self.options, backend="cpu", precision=precision))
 
     def arguments(self, products: Tuple[str, ...]) -> Dict[str, Any]:
-        """The arguments of the `Pipeline` that makes these products."""
+        """Arguments of a `Pipeline` that makes these products."""
         arguments = self.options.arguments()
         if not set(products) & set(SSIM_PRODUCTS):
-            del arguments["ssim_mode"]  # nothing compares, so nothing needs a reference
+            del arguments["ssim_mode"]  # without SSIM no reference is needed
         offered = {name: PRODUCTS[name].ros_types for name in products}
         dtype = {name: self.output_depth if len(types) > 1 else types[0] for name, types in offered.items()}
         return {**arguments, "products": products, "dtype": dtype, "threads": self.threads}
@@ -267,15 +267,17 @@ def make_settings(values: Mapping[str, object]) -> Settings:
     threads = chosen.pop("threads")
     options = make_options(products=tuple(PRODUCTS), **chosen)
     limits = make_quality_limits(**{name: found[f"quality.{name}"] for name in RANGES})
-    own = {name: found[name] for name in ("queue_size", "output_depth", "frame_id", "jpeg_quality")}
     return Settings(
         options=options,
         threads=threads,
+        queue_size=found["queue_size"],
+        output_depth=found["output_depth"],
         always=found["quality.always"],
         limits=limits,
+        frame_id=found["frame_id"],
+        jpeg_quality=found["jpeg_quality"],
         display=make_display(found["display.gain"], found["display.white_balance"]),
         snapshot_folder=found["snapshot.folder"],
         snapshot_quota_mb=found["snapshot.quota_mb"],
         on_device_error=found["on_device_error"],
-        **own,
     )
