@@ -118,7 +118,7 @@ class Pipeline:
             say. Numbers above full scale mean full scale. A `RawFrame` brings its own scale.
         alignment: Where the significant bits of 16-bit pixels lie: 'lsb' or 'msb'.
         roi_offset: (x, y) of the frame's first pixel in the sensor's own readout, before any flip.
-        flip: (ReverseX, ReverseY) as set in the camera.
+        flip: Mirrored readout: (ReverseX, ReverseY) as set in the camera.
         threads: CPU threads, at most 256; 0 for one per core.
 
     Raises:

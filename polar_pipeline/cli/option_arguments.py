@@ -50,10 +50,10 @@ def _add_options(parser: argparse.ArgumentParser, *names: str) -> None:
     for name in names:
         row = OPTIONS[name]
         if name == "co_sited":
-            group.add_argument("--own-site", action="store_true", help=f"Set co_sited to false. {row.text}")
+            group.add_argument("--own-site", action="store_true", help=f"Turn co_sited off. {row.text}")
         elif name == "flip":
-            group.add_argument("--flip-x", action="store_true", help=f"Set ReverseX to true. {row.text}")
-            group.add_argument("--flip-y", action="store_true", help=f"Set ReverseY to true. {row.text}")
+            group.add_argument("--flip-x", action="store_true", help=f"Turn ReverseX on. {row.text}")
+            group.add_argument("--flip-y", action="store_true", help=f"Turn ReverseY on. {row.text}")
         else:
             default = _SHOWN_DEFAULTS.get(name, row.default)
             group.add_argument(

@@ -109,7 +109,7 @@ _TABLE = (
         "(x, y) of the frame's first pixel in the sensor's own readout, before any flip.",
         unit="pixels",
     ),
-    Option("flip", (False, False), "(ReverseX, ReverseY) as set in the camera."),
+    Option("flip", (False, False), "Mirrored readout: (ReverseX, ReverseY) as set in the camera."),
     Option(
         "threads",
         0,

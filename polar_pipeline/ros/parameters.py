@@ -152,22 +152,24 @@ _TABLE = (
         False,
         "Compute SSIM, and DoLP for its count of dark pixels, for /diagnostics, even without any subscriber.",
     ),
-    _quality_limit("ssim_warn", "Warn in /diagnostics if the SSIM of the lowest block is below; -1: never."),
+    _quality_limit("ssim_warn", "Warn in /diagnostics if the SSIM of the lowest block is below this; -1: never."),
     _quality_limit(
         "ssim_error",
-        "Report an error in /diagnostics if the SSIM of the lowest block is below; at most quality.ssim_warn.",
+        "Report an error in /diagnostics if the SSIM of the lowest block is below this; at most quality.ssim_warn.",
     ),
-    _quality_limit("saturated_warn", "Warn if a larger fraction of the pixels is saturated; 1: never."),
+    _quality_limit("saturated_warn", "Warn if more than this fraction of the pixels is saturated; 1: never."),
     _quality_limit(
         "saturated_error",
-        "Report an error if a larger fraction of the pixels is saturated; at least quality.saturated_warn.",
+        "Report an error if more than this fraction of the pixels is saturated; at least quality.saturated_warn.",
     ),
-    _quality_limit("dark_warn", "Warn if a larger fraction of the pixels is below min_intensity; 1: never."),
+    _quality_limit("dark_warn", "Warn if more than this fraction of the pixels is below min_intensity; 1: never."),
     _quality_limit(
         "dark_error",
-        "Report an error if a larger fraction of the pixels is below min_intensity; at least quality.dark_warn.",
+        "Report an error if more than this fraction of the pixels is below min_intensity; at least quality.dark_warn.",
     ),
-    _quality_limit("hysteresis", "How far a value must return past a limit before the level of the diagnostics falls."),
+    _quality_limit(
+        "hysteresis", "How far a value must be back on the good side of a limit before the level in /diagnostics falls."
+    ),
     _quality_limit("frozen_frames", "Identical raw frames in a row that are an error, at least 2; 0: never.", "frames"),
     Parameter("frame_id", "", "frame_id of every output; '' takes the input's."),
     Parameter("jpeg_quality", 90, "JPEG quality of the compressed topics.", limits=(1, 100)),
