@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, List, Sequence
+from typing import Any, Dict, List, Sequence
 
 import cv2
 import numpy as np
@@ -20,7 +20,10 @@ from skimage.io import imread
 from support import on_cpu
 
 from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
+from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cuda.model.device import DEVICES
+from polar_pipeline.options import make_options
+from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.sensor.forward import expose
 
@@ -398,6 +401,12 @@ def test_defects_keep_their_traceback(capsys: Any, monkeypatch: Any) -> None:
     assert capsys.readouterr().err == "polar-pipeline: AttributeError: 7\n"
 
 
+def test_a_defect_anywhere_in_the_package_keeps_its_traceback(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("polar_pipeline.cli.doctor.run_checks", lambda: [None])
+    assert main(["doctor"]) == 1  # an AttributeError in polar_pipeline/doctor
+    assert "Traceback" in capsys.readouterr().err
+
+
 def _raise(error: Exception) -> None:
     raise error
 
@@ -542,6 +551,30 @@ def test_options_reach_the_pipeline(tmp_path: Path) -> None:
     )
     want = pipeline((FRAMES[0].astype(np.uint16) << 4) * 16)
     np.testing.assert_array_equal(np.load(tmp_path / "raw_intensity.npy"), want["intensity"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes"),
+    [
+        ([], {}),
+        (["--flip-x"], {"flip": (True, False)}),
+        (["--flip-y"], {"flip": (False, True)}),
+        (["--own-site"], {"co_sited": False}),
+        (["--roi-offset", "3", "2"], {"roi_offset": (3, 2)}),
+        (["--bit-depth", "12", "--alignment", "msb"], {"bit_depth": 12, "alignment": "msb"}),
+        (["--resolution", "full", "--demosaic", "gradient"], {"resolution": "full", "demosaic": "gradient"}),
+        (["--ssim-mode", "temporal", "--ssim-stride", "2"], {"ssim_mode": "temporal", "ssim_stride": 2}),
+        (["--ssim-window", "7", "--ssim-sigma", "2.5"], {"ssim_window": 7, "ssim_sigma": 2.5}),
+        (["--min-intensity", "0.5", "--precision", "fp32"], {"min_intensity": 0.5, "precision": "fp32"}),
+        (["--sensor", "IMX250MYR"], {"sensor": "IMX250MYR"}),
+        (["--products", "dolp,ssim", "--dtype", "uint8"], {"products": ("dolp", "ssim"), "dtype": "uint8"}),
+    ],
+)
+def test_arguments_become_options(arguments: List[str], changes: Dict[str, Any]) -> None:
+    products = changes.get("products", DEFAULT_PRODUCTS)
+    types = {name: PRODUCTS[name].ros_types[0] for name in products}  # as the live node publishes them
+    wanted = make_options(**{"products": products, "dtype": types, **changes})
+    assert requested_options(cli.make_parser("plan").parse_args(["plan", *arguments])) == wanted
 
 
 def test_doctor(capsys: Any) -> None:

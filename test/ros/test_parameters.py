@@ -68,6 +68,25 @@ def test_values_reach_the_pipeline() -> None:
     assert tuple(vars(options).values())[4:] == values
 
 
+@pytest.mark.parametrize(
+    ("parameter", "field", "value"),
+    [
+        ("threads", "threads", 3),
+        ("queue_size", "queue_size", 5),
+        ("output_depth", "output_depth", "uint8"),
+        ("quality.always", "always", True),
+        ("frame_id", "frame_id", "camera"),
+        ("jpeg_quality", "jpeg_quality", 70),
+        ("snapshot.folder", "snapshot_folder", "/data"),
+        ("snapshot.quota_mb", "snapshot_quota_mb", 5),
+        ("on_device_error", "on_device_error", "stop"),
+    ],
+)
+def test_values_reach_the_settings(parameter: str, field: str, value: Any) -> None:
+    assert settings(**{parameter: value}) == replace(settings(), **{field: value})
+    assert settings() != replace(settings(), **{field: value})
+
+
 def test_the_same_on_the_cpu() -> None:
     for asked in ({"precision": "fp16"}, {"resolution": "full"}, {"resolution": "full", "demosaic": "adaptive"}):
         wanted = settings(backend="cpu", **{key: value for key, value in asked.items() if key != "precision"})
