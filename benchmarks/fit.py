@@ -22,12 +22,12 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 import common
 import numpy as np
 from model import KNOWN, Configuration, predicted_us
-
-from polar_pipeline.cuda import schedule as polarization
-from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.device import DEVICES, Device
 from polar_pipeline.cuda.schedule import KERNELS, OPERATIONS, Schedule
 from polar_pipeline.cuda.ssim import Similarity
+
+from polar_pipeline.cuda import schedule as polarization
+from polar_pipeline.cuda import ssim
 from polar_pipeline.plan import MOSAIC
 
 #: Logarithm by which a constant may leave the package's value at the price of a row that is off by `SPREAD`.

@@ -22,12 +22,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from polar_pipeline.cuda import ssim
-from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.cuda.device import Slots
 from polar_pipeline.cuda.schedule import Schedule, schedule_defines
 from polar_pipeline.cuda.ssim import Similarity
 from polar_pipeline.cuda.work import defines, make_work
+
+from polar_pipeline.cuda import ssim
+from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan
 from polar_pipeline.sensor import FULL_FRAME

@@ -6,13 +6,13 @@ import statistics
 from typing import Any, Dict
 
 import numpy as np
-
-from polar_pipeline.cuda import schedule as polarization
-from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.choice import AnyWork
 from polar_pipeline.cuda.schedule import Schedule
 from polar_pipeline.cuda.ssim import Similarity
 from polar_pipeline.cuda.work import CAMERA_FORMATS, FRAME, OUTPUTS, Work, defines
+
+from polar_pipeline.cuda import schedule as polarization
+from polar_pipeline.cuda import ssim
 from polar_pipeline.plan import MOSAIC
 from polar_pipeline.sensor import pack
 

@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 import common
-
-from polar_pipeline.cuda import schedule as polarization
-from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.choice import AnyWork, choose, work_key
 from polar_pipeline.cuda.device import DEVICES, Device
 from polar_pipeline.cuda.schedule import Schedule
 from polar_pipeline.cuda.ssim import Similarity
 from polar_pipeline.cuda.work import make_work
+
+from polar_pipeline.cuda import schedule as polarization
+from polar_pipeline.cuda import ssim
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan
 from polar_pipeline.products import PRODUCTS

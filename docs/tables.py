@@ -34,7 +34,8 @@ def topics() -> str:
 def _allowed(row: Parameter) -> str:
     if row.choices:
         return ", ".join(f"`{choice}`" for choice in row.choices)
-    return f"{row.limits[0]} to {row.limits[1]}" if row.limits else ""
+    unit = f" ({row.unit})" if row.unit else ""
+    return f"{row.limits[0]} to {row.limits[1]}{unit}" if row.limits else ""
 
 
 def _default(value: object) -> str:

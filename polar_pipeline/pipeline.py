@@ -1,30 +1,28 @@
-"""The public API: a plan and a backend; frame in, products out."""
+"""The public API: `Pipeline` turns raw frames into a `Result` of products."""
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections import deque
-from contextlib import contextmanager, suppress
-from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Tuple, Union
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
 from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.use_guard import UseGuard
 from polar_pipeline._util.values import whole_number
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.backend import problem as cuda_problem
-from polar_pipeline.options import Options, make_options
-from polar_pipeline.plan import make_plan
+from polar_pipeline.options import THREADS, Options, make_options
+from polar_pipeline.plan import Plan, make_plan
 from polar_pipeline.sensor.frames import Frame, FrameError, as_frame
 from polar_pipeline.sensor.mosaic import Sensor
 
-#: Fewest and most CPU threads that can be asked for; 0 is one per core.
-THREADS = (0, 256)
-#: What a frame can be given as: (H, W) uint8 or uint16, or a frame that brings its own scale or packing.
+#: A frame as callers give it: (H, W) uint8 or uint16, or a record that brings its own scale or packing.
 Raw = Union[np.ndarray, Frame]
 
 
@@ -32,11 +30,11 @@ class Result(Mapping[str, np.ndarray]):
     """The products of one frame: a mapping from product name to array.
 
     Attributes:
-        timings: Seconds per stage, in order.
+        timings: Seconds per stage, in the order of the stages.
         invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones. Dark ones
-            are counted where a product looks at them: stokes, dolp, aolp or preview.
-        blocks: (rows, columns) float32, mean similarity of blocks of `SSIM_BLOCK` pixels of the map each way; None
-            unless `ssim` or `ssim_map` was asked for.
+            are counted only with a product that depends on them: stokes, dolp, aolp or preview.
+        blocks: (rows, columns) float32, mean similarity of the map's blocks of `SSIM_BLOCK` x `SSIM_BLOCK` pixels; None
+            unless `ssim` or `ssim_map` is a product.
     """
 
     def __init__(
@@ -68,8 +66,14 @@ class Result(Mapping[str, np.ndarray]):
         return f"Result({shapes})"
 
 
-class Pending(NamedTuple):
-    """A frame under way: the backend's ticket, and seconds spent before."""
+@dataclass(frozen=True)
+class Pending:
+    """A frame that was submitted and whose result was not taken yet.
+
+    Attributes:
+        ticket: What the backend returned for it.
+        seconds: Time spent before it was submitted.
+    """
 
     ticket: Any
     seconds: float
@@ -87,29 +91,34 @@ class Pipeline:
         >>> out["dolp"].shape, out.timings
 
     Args:
-        sensor: A name in `SENSORS`, a tile such as `"90 45 / 135 0"`, or a `Sensor`.
-        products: Names in `PRODUCTS`, as a sequence or one string with commas.
-        backend: `cpu`, `cuda`, or `auto` for the fastest one that works here. A GPU that is full or lost for the moment
-            counts as one that works: frames then raise a `RuntimeError` that says so.
-        resolution: `half`: one output pixel per 2x2 superpixel. `full`: one per raw pixel.
-        precision: `auto` or `fp32`; `fp16` needs the CUDA backend.
-        dtype: `float32` (physical values) or `uint8` (display encoding), or a mapping product -> type. `stokes` and
-            `ssim` are always float32, `preview` always uint8.
-        demosaic: `bilinear`, `gradient`, `adaptive`, or `auto`: bilinear (with Malvar-He-Cutler on a colour lattice) at
-            half resolution, adaptive at full.
+        sensor: Mosaic of the sensor: IMX250MZR, IMX250MYR, or a tile such as '90 45 / 135 0'. Or a `Sensor`.
+        products: Names of the products to compute, separated by commas; any of intensity, angle_0, angle_45, angle_90,
+            angle_135, stokes, dolp, aolp, preview, ssim_map, ssim. Or a sequence of names.
+        backend: What computes: 'cpu', 'cuda', or 'auto' for the fastest one that works on this machine. A GPU that is
+            full or lost for the moment counts as one that works: frames then raise a `RuntimeError` that says so.
+        resolution: 'half': one output pixel per 2x2 superpixel. 'full': one per raw pixel.
+        precision: Arithmetic: 'fp32' is single precision, 'fp16' half precision (CUDA backend only), 'auto' half
+            precision for 8-bit frames on a GPU and single precision everywhere else.
+        dtype: Element type of the products that offer both: 'float32' (physical values) or 'uint8' (display encoding).
+            Or a mapping product -> type. `stokes` and `ssim` are always float32, `preview` always uint8.
+        demosaic: Interpolation: 'bilinear', 'gradient', 'adaptive', or 'auto', which is bilinear (with
+            Malvar-He-Cutler on a colour lattice) at half resolution and adaptive at full. On a CPU adaptive takes
+            longer than a camera's frame period at full size; gradient is several times faster.
         co_sited: At half resolution, interpolate the four angles to the superpixel's centre rather than take them where
             they are.
-        ssim_mode: What SSIM compares: `consistency` I0+I90 with I45+I135, `temporal` S0 with the frame before,
-            `reference` S0/2 with the image given to the call.
-        ssim_stride: SSIM compares images averaged over this many pixels each way, 1 to 8: cheaper, and coarser.
-        ssim_window: Taps of SSIM's Gaussian window each way, odd, 3 to 15.
-        ssim_sigma: Its standard deviation in (averaged) pixels, 0.5 to 5.
-        min_intensity: Smallest S0 (full scale 2) that has a polarization; darker pixels are invalid.
-        bit_depth: Significant bits of uint16 frames, 8 to 16; 0 means 16. A `RawFrame` brings its own scale. Numbers
-            above full scale mean full scale.
-        alignment: Where they lie in uint16 frames: `lsb` or `msb`.
-        roi_offset: (x, y) of the frame's first pixel in the sensor's readout.
-        flip: (ReverseX, ReverseY).
+        ssim_mode: What SSIM compares. 'consistency': I0+I90 with I45+I135. 'temporal': S0 with the previous frame.
+            'reference': S0/2 with a reference image (the node's topic 'reference', replay's --reference, or the
+            argument of a call).
+        ssim_stride: SSIM compares images averaged over this many pixels in each direction, 1 to 8: cheaper, and
+            coarser.
+        ssim_window: Taps of SSIM's Gaussian window in each direction, odd, 3 to 15.
+        ssim_sigma: Standard deviation of SSIM's Gaussian window in (averaged) pixels, 0.5 to 5.
+        min_intensity: Smallest S0 that has a polarization, 0 to 2 (full scale, excluded); darker pixels are invalid.
+        bit_depth: Significant bits of 16-bit pixels, 8 to 16; 0 takes those of the encoding, or 16 where it does not
+            say. Numbers above full scale mean full scale. A `RawFrame` brings its own scale.
+        alignment: Where the significant bits of 16-bit pixels lie: 'lsb' or 'msb'.
+        roi_offset: (x, y) of the frame's first pixel in the sensor's own readout, before any flip.
+        flip: Mirrored readout: (ReverseX, ReverseY) as set in the camera.
         threads: CPU threads, at most 256; 0 for one per core.
 
     Raises:
@@ -158,24 +167,9 @@ class Pipeline:
             roi_offset=roi_offset,
             flip=flip,
         )
-        threads = whole_number("threads", threads, *THREADS)
-        self._lock = threading.Lock()
-        self._process = os.getpid()
-        self._is_closed = False
+        self._guard = UseGuard()
         self.plan = make_plan(self.options.products)
-        reason = None if self.options.backend == "cpu" else backend_problem("cuda")
-        if reason and self.options.backend == "cuda":
-            raise RuntimeError(f"backend 'cuda' cannot work here: {reason}")
-        self._backend: Union[CpuBackend, CudaBackend]
-        if self.options.backend != "cpu" and not reason:
-            self._backend = CudaBackend(self.plan, self.options)
-        elif self.options.precision == "fp16":
-            raise ValueError(
-                "precision 'fp16' needs backend 'cuda'; the cpu backend computes in fp32 ('auto' or 'fp32')"
-                + (f"; no CUDA here: {reason}" if reason else "")
-            )
-        else:
-            self._backend = CpuBackend(self.plan, self.options, threads)
+        self._backend = _make_backend(self.plan, self.options, whole_number("threads", threads, *THREADS))
 
     def __enter__(self) -> Pipeline:
         return self
@@ -192,40 +186,11 @@ class Pipeline:
             "device": self.device,
         }
         values = ", ".join(f"{name}={quoted(value)}" for name, value in shown.items())
-        return f"<{'closed ' if self._is_closed else ''}Pipeline {values}>"
-
-    def _check_usable(self) -> None:
-        """Refuse what would hang or fail without a reason.
-
-        Raises:
-            RuntimeError: The pipeline is closed, or this process is a fork of the one that made it.
-        """
-        if os.getpid() != self._process:
-            raise RuntimeError(
-                "this pipeline was made before a fork, which copies neither its threads nor the GPU: make one in each "
-                "process, and start processes with multiprocessing's method 'spawn'"
-            )
-        if self._is_closed:
-            raise RuntimeError("this pipeline is closed")
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep other threads out, by an error: two streams of frames in one pipeline would be mixed silently.
-
-        Raises:
-            RuntimeError: Another thread is at work, or see `_check_usable`.
-        """
-        self._check_usable()  # first: after a fork the lock may be one that nobody will release
-        if not self._lock.acquire(blocking=False):
-            raise RuntimeError("a pipeline serves one thread at a time: make one for each thread")
-        try:
-            yield
-        finally:
-            self._lock.release()
+        return f"<{'closed ' if self._guard.is_closed else ''}Pipeline {values}>"
 
     @property
     def device(self) -> str:
-        """What the pipeline runs on, for people."""
+        """Description of what the pipeline runs on."""
         return self._backend.device
 
     def output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
@@ -233,19 +198,19 @@ class Pipeline:
         return self.options.output_size(shape)
 
     def is_ready(self, raw: Raw) -> bool:
-        """Whether a frame like this one needs no preparation."""
+        """Whether a frame of this one's shape and type can be processed without preparation."""
         return self._backend.is_ready(self._frame(raw))
 
     def prepare(self, raw: Raw) -> None:
-        """Get ready for frames like this one, of its shape and type: on a GPU, compile and load what they need.
+        """Prepare for frames of this one's shape and type: on a GPU, compile and load the kernels.
 
-        The first frame does that too, and takes as long. May run in another thread, before the first frame.
+        Otherwise the first frame does so and takes that much longer. Can run in another thread before the first frame.
 
         Raises:
             FrameError: A frame of the wrong type, shape or size.
             RuntimeError: A kernel does not compile, or the device is too small or was lost; or the pipeline is closed.
         """
-        self._check_usable()
+        self._guard.check()
         self._backend.prepare(self._frame(raw))
 
     def __call__(self, raw: Raw, *, reference: Optional[np.ndarray] = None) -> Result:
@@ -270,8 +235,8 @@ class Pipeline:
     def stream(self, frames: Iterable[Raw]) -> Iterator[Result]:
         """Process frames one after the other; on a GPU, transfers and computation of neighbouring frames overlap.
 
-        Results are those of single calls: those of the frames before a bad one still come. Not for SSIM mode
-        `reference`.
+        Results equal those of single calls. If a frame is refused, the results of the frames before it come first. Not
+        for SSIM mode `reference`.
 
         Raises:
             FrameError: A frame of the wrong type, shape or size.
@@ -288,9 +253,9 @@ class Pipeline:
                 raise
             yield from self._results(pending)
         finally:
-            for left in pending:  # that nobody asks for any more: their places are needed
+            for unused in pending:  # the caller stopped early: free their places in the backend
                 with suppress(RuntimeError):
-                    self.result(left)
+                    self.result(unused)
 
     def _results(self, pending: Deque[Pending]) -> Iterator[Result]:
         while pending:
@@ -302,51 +267,42 @@ class Pipeline:
 
     @property
     def depth(self) -> int:
-        """Frames that can be under way: submitted, their result not yet taken."""
+        """Frames that can be submitted before the result of the first is taken."""
         return self._backend.depth
 
     def submit(self, raw: Raw, *, reference: Optional[np.ndarray] = None) -> Pending:
-        """Start on a frame; arguments and errors are those of a call. A GPU goes on by itself.
+        """Start processing a frame; arguments and errors are those of a call. A GPU computes it in the background.
 
         The arrays given must not change until `result`: the CPU reads them then.
 
         Raises:
-            RuntimeError: `depth` frames are under way on a GPU already; the CPU, which computes each when its result
-                is asked for, takes any number. Or as for a call.
+            RuntimeError: On a GPU, `depth` frames were submitted and their results not taken; the CPU, which computes
+                a frame when its result is taken, accepts any number. Or as for a call.
         """
         start = time.perf_counter()
-        options, frame = self.options, self._frame(raw)
-        size = self.output_size(frame.shape)
-        if (reference is not None) != (options.ssim_mode == "reference"):
-            state = "takes no" if reference is not None else "needs a"
-            raise ValueError(f"ssim_mode {options.ssim_mode!r} {state} reference image")
-        if reference is not None:
-            is_array = isinstance(reference, np.ndarray) and not isinstance(reference, np.ma.MaskedArray)
-            if not is_array or reference.shape != size or reference.dtype != np.float32:
-                got = f"{reference.dtype} {reference.shape}" if is_array else type(reference).__name__
-                raise ValueError(f"reference must be a float32 array of shape {size}, got {printable(got)}")
-            check_reference(reference)
+        frame = self._frame(raw)
+        _check_reference_argument(reference, self.options, self.output_size(frame.shape))
         checked = time.perf_counter()
-        with self._alone():
+        with self._guard.exclusive():
             return Pending(self._backend.submit(frame, reference), checked - start)
 
     def result(self, pending: Pending) -> Result:
-        """The products of a frame that was submitted; frames come back in the order in which they were.
+        """The products of a submitted frame; frames come back in the order of submission.
 
         Raises:
             RuntimeError: On a GPU, its result was taken before. Or as for a call.
         """
-        with self._alone():
+        with self._guard.exclusive():
             output = self._backend.result(pending.ticket)
         return Result(output.products, {"prepare": pending.seconds, **output.timings}, output.invalid, output.blocks)
 
     def reset(self) -> None:
-        """Forget the frame before (SSIM mode `temporal`), as after a jump in time.
+        """Forget the previous frame (SSIM mode `temporal`), as after a jump in time.
 
         Raises:
             RuntimeError: As for a call.
         """
-        with self._alone():
+        with self._guard.exclusive():
             self._backend.reset()
 
     def close(self) -> None:
@@ -355,11 +311,45 @@ class Pipeline:
         Raises:
             RuntimeError: Another thread uses the pipeline.
         """
-        if self._is_closed or os.getpid() != self._process:  # a fork has nothing to release
+        if self._guard.is_closed or self._guard.is_forked:  # a fork has nothing to release
             return
-        with self._alone():
+        with self._guard.exclusive():
             self._backend.close()
-            self._is_closed = True
+            self._guard.is_closed = True
+
+
+def _make_backend(plan: Plan, options: Options, threads: int) -> Union[CpuBackend, CudaBackend]:
+    """The backend that the options name; for `auto` CUDA if it works here.
+
+    Raises:
+        RuntimeError: CUDA was asked for and cannot work here.
+        ValueError: The precision needs CUDA.
+    """
+    reason = None if options.backend == "cpu" else backend_problem("cuda")
+    if reason and options.backend == "cuda":
+        raise RuntimeError(f"backend 'cuda' cannot work here: {reason}")
+    if options.backend != "cpu" and not reason:
+        return CudaBackend(plan, options)
+    if options.precision == "fp16":
+        raise ValueError(
+            "precision 'fp16' needs backend 'cuda'; the cpu backend computes in fp32 ('auto' or 'fp32')"
+            + (f"; no CUDA here: {reason}" if reason else "")
+        )
+    return CpuBackend(plan, options, threads)
+
+
+def _check_reference_argument(reference: Optional[np.ndarray], options: Options, size: Tuple[int, int]) -> None:
+    """Refuse a reference that is missing, not wanted, or unfit for an output of `size` = (height, width)."""
+    if (reference is not None) != (options.ssim_mode == "reference"):
+        state = "takes no" if reference is not None else "needs a"
+        raise ValueError(f"ssim_mode {options.ssim_mode!r} {state} reference image")
+    if reference is None:
+        return
+    is_array = isinstance(reference, np.ndarray) and not isinstance(reference, np.ma.MaskedArray)
+    if not is_array or reference.shape != size or reference.dtype != np.float32:
+        got = f"{reference.dtype} {reference.shape}" if is_array else type(reference).__name__
+        raise ValueError(f"reference must be a float32 array of shape {size}, got {printable(got)}")
+    check_reference(reference)
 
 
 #: How far a reference may be beyond [0, 1]: the step of half precision above 1, by which S0/2 can have been rounded.

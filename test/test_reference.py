@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import colorsys
 import itertools
+from dataclasses import replace
 from typing import Any, Callable, Dict, Tuple
 
 import numpy as np
@@ -351,7 +352,7 @@ def test_numbers_above_full_scale_mean_full_scale(
     sensor: Sensor, resolution: str, demosaic: str, bits: int, alignment: str, seed: int
 ) -> None:
     options = make_options(sensor, PRODUCTS, resolution=resolution, demosaic=demosaic, bit_depth=bits)
-    full_scale = options._replace(alignment=alignment).full_scale
+    full_scale = replace(options, alignment=alignment).full_scale
     raw = np.random.default_rng(seed).integers(0, 65536, (16, 18)).astype(np.uint16)
     raw[::3] >>= 16 - bits  # some of them in the range of the bit depth
     plan = make_plan(options.products)

@@ -1,7 +1,7 @@
 """The calls to CUDA that the backend needs, with errors that say what happened. The only module that imports CuPy.
 
-CuPy's own arrays, pools and streams are not used: what is allocated here is freed at a known time, also on a device that
-was lost.
+CuPy's own arrays, pools and streams are not used: what is allocated here is freed at a known time, also on a lost
+device.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy as np
 from polar_pipeline.cuda.model.device import Device, board_model, from_properties
 
 #: Status codes after which a CUDA context is of no use any more: the device is gone or busy (46, 100, 101), memory
-#: failed (214, 220), a kernel accessed memory out of bounds or took too long (700, 702, 714 to 719), or the cause is unknown (999).
+#: failed (214, 220), a kernel accessed memory out of bounds or took too long (700, 702, 714 to 719), or the cause is
+#: unknown (999).
 _LOST = (46, 100, 101, 201, 214, 220, 700, 702, 709, 710, *range(714, 720), 999)
 _OUT_OF_MEMORY = 2
 #: Number of the first GPU.

@@ -1,4 +1,4 @@
-"""What is installed, what works here and why not: the checks behind `polar-pipeline doctor`."""
+"""Checks of what is installed and works, for `polar-pipeline doctor`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from polar_pipeline.doctor import deployment
 from polar_pipeline.doctor.deployment import Check
 from polar_pipeline.pipeline import Pipeline, backend_problem
 
-#: Environment variables that name Fast DDS's profile. Fast DDS 3, from Kilted on, reads the first, and for now the
-#: second too; before it was the second alone.
+#: Environment variables that name Fast DDS's profile. Fast DDS 3, from Kilted on, reads the first, and for now also
+#: the second; Fast DDS 2 reads only the second.
 _PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
 #: Name of Fast DDS's shared library -> its major version.
 _FAST_DDS = {"libfastdds.so": 3, "libfastrtps.so": 2}
@@ -51,13 +51,13 @@ _ROS = (
 
 
 def run_checks() -> List[Check]:
-    """All findings, in this order: Python, libraries, backends, the machine, ROS, transport."""
-    groups = (_python, _libraries, _backends, deployment.jetson, _ros, transport_checks)
+    """Run every check, in this order: Python, libraries, backends, the machine, ROS, transport."""
+    groups = (_python, _libraries, _backends, deployment.jetson_checks, _ros, transport_checks)
     return [check for group in groups for check in group()]
 
 
 def as_text(checks: Iterable[Check]) -> str:
-    """Findings as a table, one a line."""
+    """Findings as a table, one per line."""
     return "".join(f"{check.state:<8} {check.topic:<18} {printable(check.text, 1000)}\n" for check in checks)
 
 
@@ -67,11 +67,11 @@ def _python() -> Iterator[Check]:
 
 
 def _import(name: str, optional: str) -> Check:
-    """Whether a module can be imported; `optional` says what is lost without it, "" if all is."""
+    """Check whether a module can be imported; `optional` says what does not work without it, "" if nothing does."""
     try:
         module = importlib.import_module(name)
     except (ImportError, AttributeError, RuntimeError, ValueError) as err:  # the others: built for another NumPy
-        # A library that is there but broken (a missing shared object, say) shows itself by its message.
+        # the message tells a library that is missing from one that is broken, as without a shared object
         remedy = deployment.remedy(err)
         text = "; ".join(filter(None, (cause(err), remedy, optional and f"without it: {optional}")))
         return Check(name, "missing" if optional else "problem", text)
@@ -87,7 +87,7 @@ def _libraries() -> Iterator[Check]:
     }
     for name in _LIBRARIES:
         yield _import(name, lost.get(name, ""))
-    yield from deployment.cupy_fits()
+    yield from deployment.cupy_checks()
 
 
 def _backends() -> Iterator[Check]:
@@ -108,12 +108,12 @@ def _backends() -> Iterator[Check]:
     yield _cpu_kernels()
     yield _cache()
     yield _gpu()
-    yield from deployment.cuda_libraries()
+    yield from deployment.cuda_library_checks()
     yield _nvrtc()
 
 
 def _compiler() -> Check:
-    """The C++ compiler of the CPU's kernels."""
+    """Look for the C++ compiler of the CPU's kernels."""
     try:
         return Check("compiler", "ok", printable(" ".join(find_compiler())))
     except NativeError as err:
@@ -124,7 +124,7 @@ def _compiler() -> Check:
 
 
 def _cpu_kernels() -> Check:
-    """The compiled kernels of the CPU; compiles them, if that was not done before."""
+    """Check the compiled kernels of the CPU, and compile them if that was not done before."""
     try:
         find_library()
     except NativeError as err:
@@ -135,7 +135,7 @@ def _cpu_kernels() -> Check:
 
 
 def _cache() -> Check:
-    """Whether kernels are kept on disk once they are compiled."""
+    """Check whether compiled kernels can be kept on disk."""
     try:
         return Check("kernel cache", "ok", printable(str(check_cache())))
     except UntrustedError as err:
@@ -145,7 +145,7 @@ def _cache() -> Check:
 
 
 def _gpu() -> Check:
-    """The GPU as CuPy sees it."""
+    """Look for the GPU that CuPy uses."""
     try:
         cupy = import_cupy()
     except RuntimeError as err:
@@ -159,7 +159,7 @@ def _gpu() -> Check:
 
 
 def _nvrtc() -> Check:
-    """The compiler of the kernels."""
+    """Look for the compiler of the CUDA kernels."""
     found = [f"{library.version[0]}.{library.version[1]} ({library.path})" for library in compilers()]
     missing = "not installed; it comes with the CUDA toolkit and the pip extras cuda11, cuda12, cuda13"
     return Check("nvrtc", "ok" if found else "missing", ", ".join(found) or missing)
@@ -175,7 +175,7 @@ def _ros() -> Iterator[Check]:
 
 
 def _middleware() -> Check:
-    """The DDS implementation in use."""
+    """Look up the DDS implementation in use."""
     try:
         implementation: Callable[[], str] = importlib.import_module("rclpy.utilities").get_rmw_implementation_identifier
         return Check("middleware", "ok", implementation())
@@ -184,10 +184,10 @@ def _middleware() -> Check:
 
 
 def _fast_dds() -> Optional[int]:
-    """Major version of the installed Fast DDS, by its library; None if it is not found or both versions are there.
+    """Major version of the installed Fast DDS, by its library; None if none or more than one is found.
 
-    `ROS_DISTRO` would not do: it is not set where ROS was installed as wheels. The library is looked for where the
-    dynamic linker looks first, then beside rclpy: `<prefix>/lib/python3.x/site-packages/rclpy`.
+    `ROS_DISTRO` is not enough: it is not set where ROS was installed as wheels. The library is searched where the
+    dynamic linker searches first, then beside rclpy: `<prefix>/lib/python3.x/site-packages/rclpy`.
     """
     folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
     origin = getattr(find_spec("rclpy"), "origin", None)
@@ -203,19 +203,19 @@ def _fast_dds() -> Optional[int]:
 
 
 def profile_variables() -> Tuple[str, ...]:
-    """Environment variables to set for the installed Fast DDS to read a profile; both where its version is unknown."""
+    """Environment variables from which the installed Fast DDS reads a profile; both if its version is unknown."""
     version = _fast_dds()
     return _PROFILE_VARIABLES if version is None else _PROFILE_VARIABLES[3 - version : 4 - version]
 
 
 def named_profiles() -> Dict[str, str]:
-    """Variables, among those that the installed Fast DDS reads, that are set to a profile."""
+    """The variables that the installed Fast DDS reads and that are set, with the profiles that they name."""
     read = _PROFILE_VARIABLES[1:] if _fast_dds() == 2 else _PROFILE_VARIABLES
     return {name: os.environ[name] for name in read if os.environ.get(name)}
 
 
 def transport_environment() -> Dict[str, str]:
-    """Variables with which Fast DDS carries large frames; none where one is set to a profile already."""
+    """Environment variables with which Fast DDS carries large frames; empty if one is set already."""
     if named_profiles():
         return {}
     profile = str(share_path("config", "fastdds_large_frames.xml"))
@@ -223,13 +223,13 @@ def transport_environment() -> Dict[str, str]:
 
 
 def transport_checks() -> Iterator[Check]:
-    """What frames between processes and machines need; nothing without ROS."""
+    """Check what frames between processes and machines need; nothing without ROS."""
     yield from _transport()
-    yield from deployment.transport_memory()
+    yield from deployment.transport_memory_checks()
 
 
 def _transport() -> Iterator[Check]:
-    """Whether Fast DDS will carry 5 MB frames between processes; nothing without ROS or with another middleware."""
+    """Check whether Fast DDS carries 5 MB frames between processes; nothing without ROS or with another middleware."""
     if find_spec("rclpy") is None or "fastrtps" not in os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp"):
         return
     shipped = "config/fastdds_large_frames.xml"

@@ -10,24 +10,25 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 from polar_pipeline._util.share import share_path
 from polar_pipeline.cuda.model.device import board_model
 
-#: What is read of the machine lies below; tests put another folder here.
+#: Folder below which files of the machine are read; tests put another one here.
 ROOT = Path("/")
 
-#: What compiled modules say on import that were built for another NumPy.
+#: Import errors of modules that were compiled for another NumPy.
 _BUILT_FOR_ANOTHER = re.compile(
     r"multiarray failed to import|_ARRAY_API not found|numpy\.\w+ size changed|compiled (using|against).*numpy"
     r"|compiled against (API|ABI) version",
     re.IGNORECASE | re.DOTALL,
 )
-#: CuPy's major version -> NumPy's from that version on, and below that one; CuPy's older ones are not told apart.
+#: Major version of CuPy -> (first version of NumPy that it takes, first that it does not); older CuPy is not judged.
 _NUMPY_OF_CUPY = {12: ((1, 20), (1, 27)), 13: ((1, 22), (3, 0)), 14: ((2, 0), (3, 0))}
 #: Major version of CUDA -> the libraries that CuPy loads, and their versions in file names.
 _CUDA_LIBRARIES = {
@@ -37,18 +38,19 @@ _CUDA_LIBRARIES = {
 }
 #: Bytes that `docs/ros.md` recommends for sockets, for frames from or to other machines.
 _SOCKET_BUFFER = 67108864
-#: Processes with a segment in shared memory at least: a camera driver and the node.
+#: Fewest processes with a segment in shared memory: a camera driver and the node.
 _SEGMENTS = 2
 _MIB = 1 << 20
 
 
-class Check(NamedTuple):
+@dataclass(frozen=True)
+class Check:
     """One finding.
 
     Attributes:
-        topic: What was looked at.
-        state: `ok`, `missing` (optional, or what it needs is not here) or `problem` (worth mending).
-        text: What was found.
+        topic: What was checked.
+        state: `ok`, `missing` (something optional, or what it needs is not here) or `problem` (something to repair).
+        text: What was found, and the command that helps.
     """
 
     topic: str
@@ -56,8 +58,8 @@ class Check(NamedTuple):
     text: str
 
 
-def read(name: str) -> str:
-    """Text of a file of the machine, by its path below the root; "" if it is not there or may not be read."""
+def _read(name: str) -> str:
+    """Text of a file of the machine, by its path below `ROOT`; "" if it does not exist or cannot be read."""
     try:
         return (ROOT / name).read_bytes().decode("utf-8", "replace").strip("\0\n ")
     except OSError:
@@ -87,21 +89,21 @@ def _installed_cupy() -> Dict[str, str]:
 
 
 def _older_numpy() -> str:
-    """The command that installs a NumPy which suits modules built for NumPy 1, and a CuPy which suits it."""
+    """The command that installs a NumPy for modules built for NumPy 1, and a CuPy that works with it."""
     wanted = ["numpy>=1.20,<2"]
     wanted += [f"{name}<14" for name, version in _installed_cupy().items() if _numbers(version) >= (14,)]
     return "python3 -m pip install --upgrade " + " ".join(f"'{each}'" for each in wanted)
 
 
 def remedy(error: Exception) -> str:
-    """What mends a failed import, with the command; "" if it has nothing to do with the version of NumPy."""
+    """The cause of a failed import and the command that repairs it; "" if NumPy's version is not the cause."""
     if not _BUILT_FOR_ANOTHER.search(str(error)):
         return ""
     return f"it was built for another NumPy than {_version('numpy')}, which is installed: {_older_numpy()}"
 
 
-def cupy_fits() -> Iterator[Check]:
-    """Whether CuPy and NumPy suit each other; nothing without CuPy."""
+def cupy_checks() -> Iterator[Check]:
+    """Check whether CuPy and NumPy work together; nothing without CuPy."""
     found = _installed_cupy()
     if len(found) > 1:
         names = " ".join(found)
@@ -110,11 +112,11 @@ def cupy_fits() -> Iterator[Check]:
         return
     numpy = _version("numpy")
     for name, version in found.items():
-        least, below = _NUMPY_OF_CUPY.get(_numbers(version)[0], ((0,), (1000,)))
-        if numpy is None or least <= _numbers(numpy) < below:
+        first, below = _NUMPY_OF_CUPY.get(_numbers(version)[0], ((0,), (1000,)))
+        if numpy is None or first <= _numbers(numpy) < below:
             yield Check("cupy's version", "ok", f"{name} {version}, for NumPy {numpy}")
             continue
-        text = f"{name} {version} needs NumPy {_dotted(least)} or newer, below {_dotted(below)}; {numpy} is installed: "
+        text = f"{name} {version} needs NumPy {_dotted(first)} or newer, below {_dotted(below)}; {numpy} is installed: "
         if _numbers(numpy) >= below:
             text += _older_numpy()
         elif name == "cupy-cuda13x":  # no version of it takes NumPy below 1.22, and 14 none below 2
@@ -129,7 +131,7 @@ def _dotted(version: Tuple[int, ...]) -> str:
 
 
 def _library_folders() -> List[Path]:
-    """Where CUDA's libraries lie: toolkit, system, `LD_LIBRARY_PATH`, environments and NVIDIA's wheels."""
+    """Folders with CUDA's libraries: toolkit, system, `LD_LIBRARY_PATH`, environments and NVIDIA's wheels."""
     patterns = ("usr/local/cuda*/lib64", "usr/local/cuda*/targets/*/lib", "usr/lib/*-linux-gnu", "usr/lib64")
     folders = [folder for pattern in patterns for folder in ROOT.glob(pattern)]
     folders += [Path(name) for name in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if name]
@@ -141,8 +143,8 @@ def _library_folders() -> List[Path]:
     return folders
 
 
-def cuda_libraries() -> Iterator[Check]:
-    """Whether the libraries that CuPy loads are there; nothing without a wheel of CuPy."""
+def cuda_library_checks() -> Iterator[Check]:
+    """Check whether the libraries that CuPy loads are installed; nothing without a wheel of CuPy."""
     for name, version in _installed_cupy().items():
         match = re.search(r"cuda(\d+)", name)
         if match is None:
@@ -182,14 +184,14 @@ def _board() -> str:
 
 def is_jetson() -> bool:
     """Whether this is a Jetson; in a container too, if it has NVIDIA's files."""
-    return "jetson" in _board().lower() or bool(read("etc/nv_tegra_release")) or bool(read("etc/nvpmodel.conf"))
+    return "jetson" in _board().lower() or bool(_read("etc/nv_tegra_release")) or bool(_read("etc/nvpmodel.conf"))
 
 
-def jetson() -> Iterator[Check]:
-    """Board, power mode and clocks of a Jetson, read without root; nothing elsewhere."""
+def jetson_checks() -> Iterator[Check]:
+    """Check board, power mode and clocks of a Jetson, without root; nothing on other machines."""
     if not is_jetson():
         return
-    release = re.match(r"# (R\d+) \(release\), REVISION: ([\d.]+)", read("etc/nv_tegra_release"))
+    release = re.match(r"# (R\d+) \(release\), REVISION: ([\d.]+)", _read("etc/nv_tegra_release"))
     linux = f", Jetson Linux {release.group(1)[1:]}.{release.group(2)}" if release else ""
     yield Check("jetson", "ok", (_board() or "model not visible here") + linux)
     yield _power_mode()
@@ -198,7 +200,7 @@ def jetson() -> Iterator[Check]:
 
 
 def _speed(name: str) -> Tuple[bool, bool, int, int]:
-    """What power modes are ranked by: without a limit first, then watts and cores, as in `MODE_15W_6CORE`."""
+    """Sort key of power modes, slowest first: unlimited modes last, else by watts and cores, as in `MODE_15W_6CORE`."""
     watts, cores = (re.search(rf"(\d+){unit}", name) for unit in ("W", "CORE"))
     return (
         name.startswith("MAXN"),
@@ -209,9 +211,9 @@ def _speed(name: str) -> Tuple[bool, bool, int, int]:
 
 
 def _power_mode() -> Check:
-    text = read("etc/nvpmodel.conf")
+    text = _read("etc/nvpmodel.conf")
     modes = {int(number): name for number, name in re.findall(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>", text)}
-    status = re.search(r"pmode:(\d+)", read("var/lib/nvpmodel/status"))
+    status = re.search(r"pmode:(\d+)", _read("var/lib/nvpmodel/status"))
     default = re.search(r"<\s*PM_CONFIG\s+DEFAULT=(\d+)\s*>", text)
     current = status or default
     if not modes or current is None:
@@ -224,9 +226,9 @@ def _power_mode() -> Check:
     return Check("power mode", "problem", f"{name}; {modes[fastest]} is faster: sudo nvpmodel -m {fastest}")
 
 
-def _is_fixed(folder: str, governor: str, least: str, most: str) -> Optional[bool]:
-    """Whether a clock stays at its highest; None if it cannot be read."""
-    texts = [read(f"{folder}/{name}") for name in (governor, least, most)]
+def _is_fixed(folder: str, governor: str, lowest: str, highest: str) -> Optional[bool]:
+    """Whether a clock stays at its highest frequency; None if it cannot be read."""
+    texts = [_read(f"{folder}/{name}") for name in (governor, lowest, highest)]
     if not all(texts):
         return None
     return texts[0] == "performance" or texts[1] == texts[2]
@@ -260,13 +262,13 @@ def _gpu_clock() -> Check:
 # ----------------------------------------------------------------------------------------------------------- transport
 
 
-def transport_memory() -> Iterator[Check]:
-    """Whether sockets and shared memory have room for frames; nothing without ROS."""
+def transport_memory_checks() -> Iterator[Check]:
+    """Check whether sockets and shared memory have room for frames; nothing without ROS."""
     if find_spec("rclpy") is None:
         return
     small = {}
     for name in ("net.core.rmem_max", "net.core.wmem_max"):
-        value = read(f"proc/sys/{name.replace('.', '/')}")
+        value = _read(f"proc/sys/{name.replace('.', '/')}")
         if value.isdigit() and int(value) < _SOCKET_BUFFER:
             small[name] = value
     if small:
@@ -274,7 +276,7 @@ def transport_memory() -> Iterator[Check]:
         command = " ".join(f"{name}={_SOCKET_BUFFER}" for name in small)
         text = f"{have}: too small for frames from or to other machines: sudo sysctl -w {command}"
         yield Check("socket buffers", "missing", text)
-    elif read("proc/sys/net/core/rmem_max"):
+    elif _read("proc/sys/net/core/rmem_max"):
         yield Check("socket buffers", "ok", f"at least {_SOCKET_BUFFER} bytes")
     else:
         yield Check("socket buffers", "missing", "not visible here: look with sysctl net.core.rmem_max on the host")

@@ -1,27 +1,29 @@
-"""The node's parameters: one table, and how their values become pipeline options. Imports no ROS.
+"""The node's parameters: the pipeline's options and the node's own in one table, and how their values become settings.
 
-`ros2 param describe` shows this table; the launch and YAML files are tested against it.
+Imports no ROS. `ros2 param describe` shows this table; the launch and YAML files are tested against it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from array import array
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Tuple, cast
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.display import MAX_GAIN, Display, make_display
-from polar_pipeline.options import CHOICES, LIMITS, Options, make_options
+from polar_pipeline.options import OPTIONS, Option, Options, Value, make_options
 from polar_pipeline.plan import expand
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.statistics import RANGES, QualityLimits, make_quality_limits
 
 #: Products that compare images, and so may need a reference.
 SSIM_PRODUCTS = tuple(name for name in PRODUCTS if "ssim_pair" in expand((name,)))
-#: Characters that a text may have, as many as a path.
+#: Longest text in characters, as long as a path can be.
 MAX_TEXT = 4096
-#: Values that a list may have; the longest of this package has three.
+#: Most values in a list; the longest list of this package has three.
 MAX_LIST = 1000
-#: Type of a value, or of each in a list -> it and several of it in words.
+#: Type of a value, or of each value of a list -> its name in error messages, singular and plural.
 _WORDS = {
     bool: ("true or false", "truth values"),
     int: ("a whole number", "whole numbers"),
@@ -30,8 +32,8 @@ _WORDS = {
 }
 
 
-def is_ros_value(value: Any) -> bool:
-    """Whether a parameter of ROS, and a file of parameters, can hold a value: one, or a tuple of one type."""
+def is_ros_value(value: object) -> bool:
+    """Whether a ROS parameter and a parameter file can hold a value: a single one, or a tuple of one type."""
     if isinstance(value, tuple):
         is_uniform = len({type(item) for item in value}) == 1 and not isinstance(value[0], tuple)
         return is_uniform and len(value) <= MAX_LIST and all(map(is_ros_value, value))
@@ -40,27 +42,16 @@ def is_ros_value(value: Any) -> bool:
     return isinstance(value, (bool, float)) or (isinstance(value, int) and -(2**63) <= value < 2**63)
 
 
-class Parameter(NamedTuple):
-    """One parameter of the node.
+@dataclass(frozen=True)
+class Parameter(Option):
+    """One parameter of the node: an option under its ROS name.
 
     Attributes:
-        name: ROS name.
-        default: Value unless one is given; its type is the parameter's.
-        text: What it does, for people.
-        option: The field of `Options` that it sets; "" for one that is the node's own.
-        choices: The values allowed, if few.
-        limits: (lowest, highest) value of a number.
-        read_only: Whether it is fixed once the node runs; every other one changes between two frames.
+        option: The argument of `Pipeline` that it sets; "" for a parameter that only the node has.
         dynamic: Whether values of other types are allowed too.
     """
 
-    name: str
-    default: Any
-    text: str
     option: str = ""
-    choices: Tuple[str, ...] = ()
-    limits: Optional[Tuple[float, float]] = None
-    read_only: bool = False
     dynamic: bool = False
 
     @property
@@ -75,8 +66,8 @@ class Parameter(NamedTuple):
         words = _WORDS[type(self.default)][0]
         return words if self.limits is None else f"{words} in [{self.limits[0]}, {self.limits[1]}]"
 
-    def checked(self, value: Any) -> Any:
-        """A value that is allowed by itself; a list as a tuple.
+    def checked(self, value: object) -> Value:
+        """The value, a list as a tuple, if it is allowed regardless of other parameters.
 
         Args:
             value: Of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
@@ -85,15 +76,15 @@ class Parameter(NamedTuple):
             ValueError: It is not allowed; the message says what is.
         """
         found = tuple(value) if isinstance(value, (list, array)) else value
-        if not (is_ros_value(found) and self._takes(found)):
+        if not (is_ros_value(found) and self._allows(found)):
             raise ValueError(f"{self.name} must be {self.allowed}, got {quoted(value)}")
-        return found
+        return cast(Value, found)
 
-    def _takes(self, value: Any) -> bool:
+    def _allows(self, value: Any) -> bool:
         items, defaults = (each if isinstance(each, tuple) else (each,) for each in (value, self.default))
         kind = type(defaults[0])
         kinds = (int, float, str) if self.dynamic else (int, float) if kind is float else (kind,)
-        # a bool is an int for Python
+        # bool is a subclass of int
         if not all(isinstance(item, kinds) and isinstance(item, bool) == (kind is bool) for item in items):
             return False
         if not self.dynamic and (isinstance(value, tuple), len(items)) != (
@@ -106,82 +97,80 @@ class Parameter(NamedTuple):
         return self.limits is None or bool(self.limits[0] <= value <= self.limits[1])  # NaN is refused too
 
 
-def _option(name: str, text: str, limits: Optional[Tuple[float, float]] = None) -> Parameter:
-    """A parameter that sets the pipeline option of the same name, with that option's default and choices."""
+def _pipeline_option(name: str) -> Parameter:
+    """The parameter that sets the pipeline's option of the same name; the name may have a prefix, as in `raw.flip`."""
     option = name.rsplit(".", 1)[-1]
-    limits = limits or LIMITS.get(option)
-    return Parameter(name, Options._field_defaults[option], text, option, CHOICES.get(option, ()), limits)
+    return Parameter(**{**vars(OPTIONS[option]), "name": name}, option=option)
 
 
-def _limit(name: str, text: str) -> Parameter:
+def _quality_limit(name: str, text: str, unit: str = "") -> Parameter:
     """A parameter that sets a limit of quality."""
-    return Parameter(f"quality.{name}", QualityLimits._field_defaults[name], text, limits=RANGES[name])
+    return Parameter(f"quality.{name}", getattr(QualityLimits(), name), text, limits=RANGES[name], unit=unit)
 
 
 _TABLE = (
-    Parameter("sensor", "IMX250MZR", "Mosaic: a sensor's name or its tile, such as '90 45 / 135 0'.", "sensor"),
-    _option("backend", "What computes: 'auto' takes the fastest that works here."),
+    _pipeline_option("sensor"),
+    _pipeline_option("backend"),
     Parameter(
         "on_device_error",
         "cpu",
-        "What follows a GPU that fails. 'cpu': the CPU takes over, and every 10 s the GPU is tried again. 'retry': the "
-        "next frame tries again. 'stop': the node ends with exit code 1, for a launch file that respawns it.",
-        choices=("cpu", "retry", "stop"),
+        "What follows when the GPU fails. 'cpu': the CPU takes over, and every 10 s the GPU is tried again. 'retry': "
+        "the next frame tries again. 'stop': the node ends with exit code 1, for a launch file that respawns it.",
+        ("cpu", "retry", "stop"),
     ),
-    _option("resolution", "'half': one output pixel per 2x2 superpixel. 'full': one per raw pixel."),
-    _option("precision", "Arithmetic; 'fp16' needs the CUDA backend."),
-    _option(
-        "demosaic",
-        "Interpolation. 'auto': bilinear at half resolution, adaptive at full. On a CPU adaptive takes longer than a "
-        "camera's frame period at full size; 'gradient' is several times faster.",
-    ),
-    _option("co_sited", "At half resolution, interpolate the four angles to the superpixel's centre."),
-    _option(
-        "ssim_mode",
-        "What SSIM compares: I0+I90 with I45+I135, S0 with the frame before, or S0/2 with topic 'reference'.",
-    ),
-    _option("ssim_stride", "SSIM compares images averaged over this many pixels each way: cheaper, and coarser."),
-    _option("ssim_window", "Taps of SSIM's Gaussian window each way, odd."),
-    _option("ssim_sigma", "Standard deviation of SSIM's window in (averaged) pixels."),
-    _option(
-        "min_intensity", "Smallest S0 (full scale 2, excluded) with a polarization; darker is invalid.", (0.0, 2.0)
-    ),
-    _option(
-        "raw.bit_depth",
-        "Significant bits of 16-bit pixels, 8 to 16; 0 takes the encoding's. Larger numbers mean full scale.",
-        (0, 16),
-    ),
-    _option("raw.alignment", "Where the significant bits of 16-bit pixels lie: 'lsb' or 'msb'."),
-    _option("raw.roi_offset", "[x, y] of the frame's first pixel in the sensor's own readout, before any flip."),
-    _option("raw.flip", "[ReverseX, ReverseY] as set in the camera."),
-    Parameter("threads", 0, "CPU threads; 0 for one per core.", limits=(0, 256), read_only=True),
+    _pipeline_option("resolution"),
+    _pipeline_option("precision"),
+    _pipeline_option("demosaic"),
+    _pipeline_option("co_sited"),
+    _pipeline_option("ssim_mode"),
+    _pipeline_option("ssim_stride"),
+    _pipeline_option("ssim_window"),
+    _pipeline_option("ssim_sigma"),
+    _pipeline_option("min_intensity"),
+    _pipeline_option("raw.bit_depth"),
+    _pipeline_option("raw.alignment"),
+    _pipeline_option("raw.roi_offset"),
+    _pipeline_option("raw.flip"),
+    _pipeline_option("threads"),
     Parameter(
         "queue_size",
         2,
-        "Frames that may wait while one is at work; the newest pushes out the oldest. 1: freshest under overload; "
-        "more: longer hiccups lose nothing.",
+        "Frames that can wait while one is processed; the newest replaces the oldest. 1: freshest frames under "
+        "overload; more: longer interruptions lose nothing.",
         limits=(1, 16),
+        unit="frames",
         read_only=True,
     ),
     Parameter(
         "output_depth",
         "float32",
         "Pixels of DoLP, AoLP and the SSIM map: physical values (32FC1) or the display encoding (mono8).",
-        choices=CHOICES["dtype"],
+        OPTIONS["dtype"].choices,
     ),
     Parameter(
         "quality.always",
         False,
-        "Compute SSIM, and DoLP for its count of dark pixels, even if nobody subscribes, for /diagnostics.",
+        "Compute SSIM, and DoLP for its count of dark pixels, for /diagnostics, even without any subscriber.",
     ),
-    _limit("ssim_warn", "Warn in /diagnostics if the lowest block's SSIM is below; -1: never."),
-    _limit("ssim_error", "The same for an error; at most quality.ssim_warn."),
-    _limit("saturated_warn", "Warn if a larger ratio of the pixels is saturated; 1: never."),
-    _limit("saturated_error", "The same for an error; at least quality.saturated_warn."),
-    _limit("dark_warn", "Warn if a larger ratio of the pixels is below min_intensity; 1: never."),
-    _limit("dark_error", "The same for an error; at least quality.dark_warn."),
-    _limit("hysteresis", "How far a value has to be back on the good side of a limit before the level falls."),
-    _limit("frozen_frames", "Identical raw frames in a row that are an error, at least 2; 0: never."),
+    _quality_limit("ssim_warn", "Warn in /diagnostics if the SSIM of the lowest block is below this; -1: never."),
+    _quality_limit(
+        "ssim_error",
+        "Report an error in /diagnostics if the SSIM of the lowest block is below this; at most quality.ssim_warn.",
+    ),
+    _quality_limit("saturated_warn", "Warn if more than this fraction of the pixels is saturated; 1: never."),
+    _quality_limit(
+        "saturated_error",
+        "Report an error if more than this fraction of the pixels is saturated; at least quality.saturated_warn.",
+    ),
+    _quality_limit("dark_warn", "Warn if more than this fraction of the pixels is below min_intensity; 1: never."),
+    _quality_limit(
+        "dark_error",
+        "Report an error if more than this fraction of the pixels is below min_intensity; at least quality.dark_warn.",
+    ),
+    _quality_limit(
+        "hysteresis", "How far a value must be back on the good side of a limit before the level in /diagnostics falls."
+    ),
+    _quality_limit("frozen_frames", "Identical raw frames in a row that are an error, at least 2; 0: never.", "frames"),
     Parameter("frame_id", "", "frame_id of every output; '' takes the input's."),
     Parameter("jpeg_quality", 90, "JPEG quality of the compressed topics.", limits=(1, 100)),
     Parameter(
@@ -193,7 +182,7 @@ _TABLE = (
     Parameter(
         "display.white_balance",
         "none",
-        "Of intensity/compressed of a colour sensor: 'none', 'auto', or the factors [red, green, blue].",
+        "White balance of intensity/compressed of a colour sensor: 'none', 'auto', or the factors [red, green, blue].",
         dynamic=True,
     ),
     Parameter(
@@ -207,6 +196,7 @@ _TABLE = (
         1024,
         "Megabytes that snapshots may take in their folder; the oldest are removed.",
         limits=(1, 1048576),
+        unit="MB",
         read_only=True,
     ),
 )
@@ -215,22 +205,23 @@ _TABLE = (
 PARAMETERS: Dict[str, Parameter] = {row.name: row for row in _TABLE}
 
 
-class Settings(NamedTuple):
-    """All parameters, valid together. Build it with `make_settings`.
+@dataclass(frozen=True)
+class Settings:
+    """The values of all parameters, checked against each other. Build it with `make_settings`.
 
     Attributes:
-        options: How every product would be computed.
+        options: Options with which any product would be computed.
         threads: CPU threads; 0 for one per core.
-        queue_size: Frames that may wait while one is at work.
-        output_depth: `float32` or `uint8`, for the products that leave a choice.
-        always: Whether quality is judged where nobody subscribes.
-        limits: From where on quality is bad.
-        frame_id: Replaces the input's unless empty.
-        jpeg_quality: 1 to 100.
-        display: How images for people are shown.
-        snapshot_folder: Where snapshots go; "" for ROS's own folder.
-        snapshot_quota_mb: Megabytes that they may take there.
-        on_device_error: `cpu`, `retry` or `stop`: what follows a GPU that fails.
+        queue_size: Frames that can wait while one is processed.
+        output_depth: `float32` or `uint8`, for the products that offer both.
+        always: Whether quality is judged without any subscriber.
+        limits: Where quality becomes bad.
+        frame_id: frame_id of every output; "" for the input's.
+        jpeg_quality: Quality of the compressed topics, 1 to 100.
+        display: Gain and white balance of the preview and of the compressed topics.
+        snapshot_folder: Folder of the snapshots; "" for ROS's own.
+        snapshot_quota_mb: Megabytes that they may take.
+        on_device_error: `cpu`, `retry` or `stop`: what follows when the GPU fails.
     """
 
     options: Options
@@ -247,22 +238,21 @@ class Settings(NamedTuple):
     on_device_error: str
 
     def on_cpu(self) -> Settings:
-        """The same for the CPU backend."""
+        """The same settings for the CPU backend."""
         precision = "auto" if self.options.precision == "fp16" else self.options.precision
-        return self._replace(options=self.options._replace(backend="cpu", precision=precision))
+        return dataclasses.replace(self, options=dataclasses.replace(self.options, backend="cpu", precision=precision))
 
     def arguments(self, products: Tuple[str, ...]) -> Dict[str, Any]:
-        """The arguments of the `Pipeline` that makes these products."""
-        arguments = self.options._asdict()
-        del arguments["dtypes"]
+        """Arguments of a `Pipeline` that makes these products."""
+        arguments = self.options.arguments()
         if not set(products) & set(SSIM_PRODUCTS):
-            del arguments["ssim_mode"]  # nothing compares, so nothing needs a reference
+            del arguments["ssim_mode"]  # without SSIM no reference is needed
         offered = {name: PRODUCTS[name].ros_types for name in products}
         dtype = {name: self.output_depth if len(types) > 1 else types[0] for name, types in offered.items()}
         return {**arguments, "products": products, "dtype": dtype, "threads": self.threads}
 
 
-def make_settings(values: Mapping[str, Any]) -> Settings:
+def make_settings(values: Mapping[str, object]) -> Settings:
     """Settings from the values of all parameters.
 
     Args:
@@ -274,18 +264,22 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
     missing = [name for name in PARAMETERS if name not in values]
     if missing:
         raise ValueError(f"no value for {', '.join(missing)}")
-    found = {name: row.checked(values[name]) for name, row in PARAMETERS.items()}
+    found: Dict[str, Any] = {name: row.checked(values[name]) for name, row in PARAMETERS.items()}
     chosen = {row.option: found[name] for name, row in PARAMETERS.items() if row.option}
+    threads = chosen.pop("threads")
     options = make_options(products=tuple(PRODUCTS), **chosen)
     limits = make_quality_limits(**{name: found[f"quality.{name}"] for name in RANGES})
-    own = {name: found[name] for name in ("threads", "queue_size", "output_depth", "frame_id", "jpeg_quality")}
     return Settings(
         options=options,
+        threads=threads,
+        queue_size=found["queue_size"],
+        output_depth=found["output_depth"],
         always=found["quality.always"],
         limits=limits,
+        frame_id=found["frame_id"],
+        jpeg_quality=found["jpeg_quality"],
         display=make_display(found["display.gain"], found["display.white_balance"]),
         snapshot_folder=found["snapshot.folder"],
         snapshot_quota_mb=found["snapshot.quota_mb"],
         on_device_error=found["on_device_error"],
-        **own,
     )

@@ -1,4 +1,4 @@
-"""Parameters as YAML that `--params-file` and the launch files take. Imports no ROS."""
+"""Parameter files: YAML that `--params-file` and the launch files take. Imports no ROS."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.ros.parameters import PARAMETERS, is_ros_value
 from polar_pipeline.ros.yamlfile import read_yaml
 
-#: Characters that the name of a node or of a parameter in a file may have.
+#: Longest name of a node or of a parameter in a file, in characters.
 MAX_NAME = 500
-#: How much a name has to be like one of this package's to be taken for it misspelled, as difflib counts.
-LIKENESS = 0.8
-#: Switches that rclpy gives every node; it has parameters below `qos_overrides` too.
+#: Similarity (difflib's ratio) from which a name counts as a misspelled one of this package.
+_MIN_SIMILARITY = 0.8
+#: Boolean parameters that rclpy gives every node; it also declares parameters below `qos_overrides`.
 _SWITCHES = ("use_sim_time", "start_type_description_service")
 _QOS = "qos_overrides."
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Lists on one line, as in the package's own files."""
+    """Writes lists on one line, as in the package's own files."""
 
 
-class _Text(str):
-    """A value, not a name."""
+class _QuotedText(str):
+    """Text that is written in quotes."""
 
 
 _Dumper.add_representer(list, lambda dumper, row: dumper.represent_sequence("tag:yaml.org,2002:seq", row, True))
-# in quotes: ROS's parser takes words for numbers or truth values that this one does not, such as y, nan or 1e3
-_Dumper.add_representer(_Text, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, '"'))
+# Quotes, because ROS's parser reads words such as y, nan or 1e3 as truth values or numbers, and this one does not.
+_Dumper.add_representer(_QuotedText, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, '"'))
 
 
-def plain(value: Any) -> Any:
-    """A parameter's value as YAML knows it: ROS hands arrays over as tuple, list or `array.array`.
+def plain(value: object) -> object:
+    """A parameter's value as YAML can hold it; ROS hands arrays over as tuple, list or `array.array`.
 
     Raises:
-        ValueError: A parameter cannot have it.
+        ValueError: No parameter can have this value.
     """
     if isinstance(value, (tuple, list, array)):
         value = tuple(value)
@@ -48,23 +48,23 @@ def plain(value: Any) -> Any:
         raise ValueError(f"no parameter can be {quoted(value)}")
     if isinstance(value, tuple):
         return [plain(item) for item in value]
-    return _Text(value) if isinstance(value, str) else value
+    return _QuotedText(value) if isinstance(value, str) else value
 
 
-def changed(values: Mapping[str, Any]) -> Dict[str, Any]:
-    """Those that differ from their defaults."""
+def changed(values: Mapping[str, object]) -> Dict[str, object]:
+    """The parameters that differ from their defaults."""
     return {name: value for name, value in values.items() if plain(value) != plain(PARAMETERS[name].default)}
 
 
-def to_yaml(values: Mapping[str, Any], title: str) -> str:
+def to_yaml(values: Mapping[str, object], title: str) -> str:
     """A parameter file for nodes of any name.
 
     Args:
         values: Name, with dots between its parts, -> value.
-        title: A comment above.
+        title: Comment in the first line.
 
     Raises:
-        ValueError: No file can hold a value; the message names the parameter.
+        ValueError: A file cannot hold a value; the message names the parameter.
     """
     tree: Dict[str, Any] = {}
     for name, value in values.items():
@@ -80,14 +80,14 @@ def to_yaml(values: Mapping[str, Any], title: str) -> str:
     return f"# {printable(title)}\n{text}"
 
 
-def from_yaml(path: Path) -> Dict[str, Any]:
-    """Every parameter's value by a file that `--params-file` takes; what it does not name has its default.
+def from_yaml(path: Path) -> Dict[str, object]:
+    """The value of every parameter according to a parameter file; those it does not name have their defaults.
 
-    Those of every node (`/**`) come first, then those of the only node that the file names.
+    The file's values for every node (`/**`) apply first, then those for the one node that it names.
 
     Raises:
-        ValueError: The file cannot be read, is no such file, names another parameter than this package's, or a value
-            that is not allowed; the message names the file.
+        ValueError: The file cannot be read, is not a parameter file, or has a parameter that this package does not
+            have or a value that is not allowed; the message names the file.
     """
     nodes = read_nodes(path)
     everyone = nodes.pop("/**", {})
@@ -95,17 +95,17 @@ def from_yaml(path: Path) -> Dict[str, Any]:
         raise _wrong(path, f"has parameters of several nodes: {', '.join(nodes)}")
     found = {**everyone, **next(iter(nodes.values()), {})}
     try:
-        check(found)
+        check_parameters(found)
     except ValueError as err:
         raise _wrong(path, f"says what no node takes: {err}") from err
     return {name: found.get(name, row.default) for name, row in PARAMETERS.items()}
 
 
-def check(values: Mapping[str, Any]) -> None:
-    """Refuse parameters that a node of this package has not, or cannot have the value of.
+def check_parameters(values: Mapping[str, object]) -> None:
+    """Refuse parameters that a node of this package does not have, and values that are not allowed.
 
     Raises:
-        ValueError: With the name of the parameter.
+        ValueError: The message names the parameter.
     """
     foreign = [name for name in values if not is_known(name)]
     if foreign:
@@ -137,23 +137,23 @@ def params_files(argv: Sequence[str]) -> List[Path]:
 
 
 def judge_unknown(names: Iterable[str], node: str, files: Iterable[Path]) -> Tuple[List[str], List[str]]:
-    """Which of the unknown parameters given to a node are mistakes, and which may be meant for other nodes.
+    """Sort the unknown parameters given to a node into mistakes and parameters that may be meant for other nodes.
 
-    Those of other nodes stand in a file below a pattern such as `/**`, not below this node's name, and are not like
-    any of this package's.
+    A parameter counts as another node's if a file has it below a pattern such as `/**`, not below this node's name,
+    and it does not resemble any parameter of this package.
 
     Args:
-        names: Of the parameters.
-        node: Its name, with its namespace.
-        files: Files of parameters that it was given.
+        names: Names of the unknown parameters.
+        node: Name of the node, with its namespace.
+        files: Parameter files that the node was given.
 
     Returns:
-        Mistakes, each with the name that it may have been meant to be; then those of other nodes.
+        The mistakes, each with the name it was probably meant to be, and the parameters of other nodes.
     """
     shared: Set[str] = set()
     own: Set[str] = set()
     for path in files:
-        with suppress(ValueError):  # of a file that ROS reads and this package does not, all is the node's own
+        with suppress(ValueError):  # what only ROS can read counts as the node's own
             for pattern, values in read_nodes(path).items():
                 if "*" in pattern:
                     shared.update(values)
@@ -162,7 +162,7 @@ def judge_unknown(names: Iterable[str], node: str, files: Iterable[Path]) -> Tup
     groups = {name.split(".")[0] for name in PARAMETERS if "." in name}
     wrong, foreign = [], []
     for name in names:
-        close = get_close_matches(name[:MAX_NAME], PARAMETERS, 1, LIKENESS)
+        close = get_close_matches(name[:MAX_NAME], PARAMETERS, 1, _MIN_SIMILARITY)
         if name in shared - own and not close and name.split(".")[0] not in groups:
             foreign.append(name)
         else:
@@ -170,14 +170,14 @@ def judge_unknown(names: Iterable[str], node: str, files: Iterable[Path]) -> Tup
     return wrong, foreign
 
 
-def read_nodes(path: Path) -> Dict[str, Dict[str, Any]]:
-    """A file of parameters, of nodes of any package: name of a node, as the file has it, -> its parameters.
+def read_nodes(path: Path) -> Dict[str, Dict[str, object]]:
+    """The parameters in a file, by the name of the node as the file has it; nodes of any package.
 
     Raises:
-        ValueError: The file cannot be read, or is none of parameters; the message names it.
+        ValueError: The file cannot be read, or is not a parameter file; the message names it.
     """
     document = read_yaml(path)
-    nodes: Dict[str, Dict[str, Any]] = {}
+    nodes: Dict[str, Dict[str, object]] = {}
     try:
         for name, parameters in _nodes(document):
             if name in nodes:
@@ -189,7 +189,7 @@ def read_nodes(path: Path) -> Dict[str, Dict[str, Any]]:
 
 
 def _nodes(tree: Any, folder: str = "") -> Iterator[Tuple[str, Mapping[Any, Any]]]:
-    """Names of nodes with their parameters; namespaces may be levels of their own."""
+    """Yield names of nodes with their parameters; a namespace may be a level of its own."""
     if not isinstance(tree, dict):
         raise ValueError(
             f"{printable(folder) or 'it'} must have names of nodes, then ros__parameters; got {quoted(tree)}"
@@ -206,7 +206,7 @@ def _nodes(tree: Any, folder: str = "") -> Iterator[Tuple[str, Mapping[Any, Any]
 
 
 def _short(name: str) -> str:
-    """A name of a length that a file of any size may repeat."""
+    """Refuse a name so long that a file could multiply it into gigabytes."""
     if len(name) > MAX_NAME:
         raise ValueError(f"a name has {len(name)} characters, more than {MAX_NAME}")
     return name
@@ -216,13 +216,13 @@ def _wrong(path: Path, reason: str) -> ValueError:
     return ValueError(f"{printable(str(path))} {printable(reason, 400)}")
 
 
-def flatten(tree: Mapping[Any, Any], prefix: str = "") -> Dict[str, Any]:
-    """Nested parameters by names with dots between their parts, the inverse of what `to_yaml` does.
+def flatten(tree: Mapping[object, object], prefix: str = "") -> Dict[str, object]:
+    """Nested parameters as a flat mapping, with dots in the names; the inverse of the nesting in `to_yaml`.
 
     Raises:
         ValueError: A name is too long, or occurs twice, such as `raw: {flip: ...}` beside `raw.flip: ...`.
     """
-    flat: Dict[str, Any] = {}
+    flat: Dict[str, object] = {}
     for key, value in tree.items():
         name = _short(f"{prefix}{key}")
         for each, inner in (flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value}).items():

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.ros.names import RULE, expand, is_name
-from polar_pipeline.ros.preset import check, flatten, read_nodes
+from polar_pipeline.ros.preset import check_parameters, flatten, read_nodes
 from polar_pipeline.ros.yamlfile import read_yaml
 
 #: How cameras are spread over processes: all in `one`, or `each` in one of its own.
@@ -115,7 +115,7 @@ def _camera(row: Any, folder: Path, namespace: str) -> Camera:
     if not isinstance(parameters, (dict, type(None))):
         raise ValueError(f"parameters must be names and values, got {quoted(parameters)}")
     values["parameters"] = flatten(parameters or {})
-    check(values["parameters"])
+    check_parameters(values["parameters"])
     camera = Camera(**values)
     if not is_name(camera.full_name) or "/" in camera.name:
         called = f"namespace {quoted(camera.namespace)} and name {quoted(camera.name)}"

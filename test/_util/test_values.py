@@ -14,8 +14,7 @@ import pytest
 
 from polar_pipeline import Pipeline
 from polar_pipeline.display import make_display
-from polar_pipeline.options import LIMITS, make_options
-from polar_pipeline.pipeline import THREADS
+from polar_pipeline.options import OPTIONS, THREADS, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS, get_products
 from polar_pipeline.quality.statistics import RANGES, make_quality_limits
@@ -119,10 +118,7 @@ def _option(name: str) -> Callable[[Any], Any]:
     return lambda value: make_options(**{name: value})
 
 
-OPTIONS = (
-    *("sensor", "products", "dtype", "backend", "resolution", "precision", "demosaic", "co_sited", "ssim_mode"),
-    *("ssim_stride", "ssim_window", "ssim_sigma", "min_intensity", "bit_depth", "alignment", "roi_offset", "flip"),
-)
+NAMES = [name for name in OPTIONS if name != "threads"]
 
 
 def _pipeline(name: str) -> Callable[[Any], Any]:
@@ -134,7 +130,7 @@ def _pipeline(name: str) -> Callable[[Any], Any]:
 
 
 TARGETS = [
-    *(Target(name, _option(name)) for name in OPTIONS),
+    *(Target(name, _option(name)) for name in NAMES),
     *(Target(name, _pipeline(name)) for name in ("threads", "sensor")),
     *(Target(name, lambda value, name=name: make_quality_limits(**{name: value})) for name in RANGES),
     Target("display gain", lambda value: make_display(gain=value)),
@@ -205,7 +201,7 @@ def test_what_only_looks_like_a_factor_is_none(gain: Any) -> None:
 def _types(options: Any) -> Dict[str, Tuple[type, ...]]:
     return {
         name: tuple(map(type, value)) if isinstance(value, tuple) else (type(value),)
-        for name, value in options._asdict().items()
+        for name, value in vars(options).items()
     }
 
 
@@ -243,8 +239,11 @@ def test_options_hold_plain_values_whatever_they_came_as() -> None:
 
 
 def test_limits_themselves_are_allowed() -> None:
-    for name, limits in LIMITS.items():
-        for value in limits:
+    limits = {name: row.limits for name, row in OPTIONS.items() if row.limits and name != "threads"}
+    assert limits.pop("min_intensity") == (0, 2)  # whose end is excluded
+    assert set(limits) == {"ssim_stride", "ssim_window", "ssim_sigma", "bit_depth"}
+    for name, ends in limits.items():
+        for value in ends:
             assert getattr(make_options(**{name: value}), name) == value
     for threads in THREADS:
         Pipeline(backend="cpu", threads=threads).close()

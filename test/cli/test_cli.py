@@ -12,7 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, List, Sequence
+from typing import Any, Dict, List, Sequence
 
 import cv2
 import numpy as np
@@ -21,7 +21,10 @@ from skimage.io import imread
 from support import on_cpu
 
 from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
+from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cuda.model.device import DEVICES
+from polar_pipeline.options import make_options
+from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.sensor.forward import expose
 
@@ -399,6 +402,12 @@ def test_defects_keep_their_traceback(capsys: Any, monkeypatch: Any) -> None:
     assert capsys.readouterr().err == "polar-pipeline: AttributeError: 7\n"
 
 
+def test_a_defect_anywhere_in_the_package_keeps_its_traceback(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("polar_pipeline.cli.doctor.run_checks", lambda: [None])
+    assert main(["doctor"]) == 1  # an AttributeError in polar_pipeline/doctor
+    assert "Traceback" in capsys.readouterr().err
+
+
 def _raise(error: Exception) -> None:
     raise error
 
@@ -437,10 +446,11 @@ def test_an_interrupted_replay_leaves_nothing(number: signal.Signals, code: int,
     script = (
         "import sys, time\n"
         "from polar_pipeline import cli\n"
+        "from polar_pipeline.cli import replay as command\n"
         "def slow(*_):\n"
         "    print('running', flush=True)\n"
         "    time.sleep(60)\n"
-        "cli.replay = slow\n"
+        "command.replay = slow\n"
         "sys.exit(cli.main(sys.argv[1:]))\n"
     )
     arguments = [sys.executable, "-c", script, "replay", "--backend", "cpu", str(bag), "-o", str(tmp_path / "out.mcap")]
@@ -544,6 +554,30 @@ def test_options_reach_the_pipeline(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "raw_intensity.npy"), want["intensity"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "changes"),
+    [
+        ([], {}),
+        (["--flip-x"], {"flip": (True, False)}),
+        (["--flip-y"], {"flip": (False, True)}),
+        (["--own-site"], {"co_sited": False}),
+        (["--roi-offset", "3", "2"], {"roi_offset": (3, 2)}),
+        (["--bit-depth", "12", "--alignment", "msb"], {"bit_depth": 12, "alignment": "msb"}),
+        (["--resolution", "full", "--demosaic", "gradient"], {"resolution": "full", "demosaic": "gradient"}),
+        (["--ssim-mode", "temporal", "--ssim-stride", "2"], {"ssim_mode": "temporal", "ssim_stride": 2}),
+        (["--ssim-window", "7", "--ssim-sigma", "2.5"], {"ssim_window": 7, "ssim_sigma": 2.5}),
+        (["--min-intensity", "0.5", "--precision", "fp32"], {"min_intensity": 0.5, "precision": "fp32"}),
+        (["--sensor", "IMX250MYR"], {"sensor": "IMX250MYR"}),
+        (["--products", "dolp,ssim", "--dtype", "uint8"], {"products": ("dolp", "ssim"), "dtype": "uint8"}),
+    ],
+)
+def test_arguments_become_options(arguments: List[str], changes: Dict[str, Any]) -> None:
+    products = changes.get("products", DEFAULT_PRODUCTS)
+    types = {name: PRODUCTS[name].ros_types[0] for name in products}  # as the live node publishes them
+    wanted = make_options(**{"products": products, "dtype": types, **changes})
+    assert requested_options(cli.make_parser("plan").parse_args(["plan", *arguments])) == wanted
+
+
 def test_doctor(capsys: Any) -> None:
     assert main(["doctor"]) == 0
     assert f"{__version__} in " in capsys.readouterr().out
@@ -561,6 +595,41 @@ def test_module_is_the_tool() -> None:
         text=True,
     )
     assert done.stdout.strip() == f"polar-pipeline {__version__}"
+
+
+COMMANDS = ("replay", "play", "params dump", "process", "layout", "plan", "tune", "kernels", "bench node", "doctor")
+
+
+def test_every_command_has_a_help(capsys: Any) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    assert re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE) == [name.split()[0] for name in COMMANDS]
+    for name in COMMANDS:
+        with pytest.raises(SystemExit) as stop:
+            main([*name.split(), "--help"])
+        assert stop.value.code == 0
+        assert capsys.readouterr().out.startswith(f"usage: polar-pipeline {name} ")
+
+
+def test_the_list_of_commands_comes_without_loading_them() -> None:
+    """Each command imports what it needs when it is used, so that `--help` is quick."""
+    script = (
+        "import sys\n"
+        "from polar_pipeline import cli\n"
+        "try:\n"
+        "    cli.main(['--help'])\n"
+        "finally:\n"
+        "    print(sorted({'numpy', 'cv2', 'rosbags'} & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=True,
+    )
+    assert done.stderr == b"[]\n"
 
 
 def test_plan_prints_what_was_fused_and_what_it_takes(capsys: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import cv2
@@ -54,7 +55,7 @@ def compare(frame: RawFrame, **options: Any) -> None:
     pipeline = Pipeline(products=tuple(PRODUCTS), **options, backend="cpu")
     sensor = pipeline.options.sensor.as_read_out(pipeline.options.roi_offset, pipeline.options.flip, frame.mosaic.shape)
     truth = reference.run(frame, sensor, pipeline.plan, pipeline.options)
-    floats = pipeline.options._replace(dtypes=("float32",) * len(PRODUCTS))
+    floats = replace(pipeline.options, dtypes=("float32",) * len(PRODUCTS))
     exact = reference.run(frame, sensor, pipeline.plan, floats)
     out = pipeline(frame)
     assert out.invalid == truth["invalid"]

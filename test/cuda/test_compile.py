@@ -350,7 +350,7 @@ def test_the_tool_names_the_architectures() -> None:
 @needs_nvrtc
 def test_the_table_for_people(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     rows = [kernels.KernelUsage("tile: this", 40, 1024, 0, 0.5), kernels.KernelUsage("tile: that", 255, 0, 16, 1.0)]
-    monkeypatch.setattr(cli, "usages", lambda _: rows)
+    monkeypatch.setattr("polar_pipeline.cli.kernels.usages", lambda _: rows)
     assert cli.main(["kernels"]) == 0
     head, first, second = capsys.readouterr().out.splitlines()
     assert head.split()[0] == "registers"

@@ -783,7 +783,9 @@ def test_errors_of_the_driver_say_what_happened(cupy: types.SimpleNamespace) -> 
     assert (driver.device.arch, driver.device.integrated) == ("sm_72", True)
     assert driver.malloc(10) == 4096
     cupy.status = 2
-    with pytest.raises(DeviceMemoryError, match=r"5000 bytes of device memory.*100 of the 1000 bytes of Xavier are free"):
+    with pytest.raises(
+        DeviceMemoryError, match=r"5000 bytes of device memory.*100 of the 1000 bytes of Xavier are free"
+    ):
         driver.malloc(5000)
     with pytest.raises(DeviceMemoryError, match=r"24 bytes of pinned host memory"):
         driver.host_array((2, 3), "float32")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import cv2
@@ -195,7 +196,7 @@ def truth_of(frame: RawFrame, work: PolarizationWork, options: Options) -> Truth
     """Every output of a work from one frame."""
     plan = make_plan(options.products)
     stored = reference.run(frame, work.sensor, plan, options)
-    everything = options._replace(products=ALL, dtypes=("float32",) * len(ALL))
+    everything = replace(options, products=ALL, dtypes=("float32",) * len(ALL))
     exact = reference.run(frame, work.sensor, make_plan(ALL), everything)
     angles = reference.demosaic(reference.normalise(frame), work.sensor, options)
     grey = reference.luma(angles) if work.sensor.is_color else angles

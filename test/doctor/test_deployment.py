@@ -178,18 +178,18 @@ def test_the_tool_says_so_where_it_cannot_start(tmp_path: Path) -> None:
 )
 def test_cupy_and_numpy(name: str, version: str, numpy: str, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, numpy=numpy, **{name: version})
-    (found,) = deployment.cupy_fits()
+    (found,) = deployment.cupy_checks()
     assert found.state == ("problem" if command else "ok")
     assert not command or found.text.endswith(f"python3 -m pip install --upgrade {command}")
 
 
 def test_two_cupys(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, numpy="1.26.4", cupy_cuda11x="12.3.0", cupy_cuda12x="12.3.0")
-    (found,) = deployment.cupy_fits()
+    (found,) = deployment.cupy_checks()
     assert found.state == "problem"
     assert "pip uninstall cupy-cuda11x cupy-cuda12x" in found.text
     installed(monkeypatch, numpy="1.26.4")
-    assert list(deployment.cupy_fits()) == []
+    assert list(deployment.cupy_checks()) == []
 
 
 def test_missing_cuda_libraries_are_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,23 +197,23 @@ def test_missing_cuda_libraries_are_named(root: Path, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "cupy", None)
     present = ("libcudart.so.12", "libcufft.so.11", "libcurand.so.10", "libnvrtc.so.12")
     plant(root, {f"usr/local/cuda-12.6/targets/aarch64-linux/lib/{name}": "" for name in present})
-    (found,) = deployment.cuda_libraries()
+    (found,) = deployment.cuda_library_checks()
     assert found.state == "problem"
     assert found.text.startswith("not found: libcublas.so.12, libcusparse.so.12 (no GPU then): ")
     assert "sudo apt install cuda-toolkit-12" in found.text
     installed(monkeypatch, numpy="2.2.6", cupy_cuda12x="14.2.0")
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())  # type: ignore[arg-type]
-    (found,) = deployment.cuda_libraries()
+    (found,) = deployment.cuda_library_checks()
     assert found.state == "missing"
     assert found.text.endswith("python3 -m pip install 'cupy-cuda12x[ctk]'")
     plant(root, ORIN)
-    (found,) = deployment.cuda_libraries()
+    (found,) = deployment.cuda_library_checks()
     assert found.text.endswith("sudo apt install nvidia-jetpack")
     plant(root, {f"elsewhere/{name}": "" for name in ("libcublas.so.12", "libcusparse.so.12")})
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{root}/nowhere:{root}/elsewhere")
-    assert by_topic(deployment.cuda_libraries())["cuda libraries"].state == "ok"
+    assert by_topic(deployment.cuda_library_checks())["cuda libraries"].state == "ok"
     installed(monkeypatch, numpy="2.2.6")
-    assert list(deployment.cuda_libraries()) == []
+    assert list(deployment.cuda_library_checks()) == []
 
 
 def test_the_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -232,9 +232,11 @@ def test_the_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_a_xavier_as_it_starts(root: Path) -> None:
     plant(root, XAVIER)
-    found = by_topic(deployment.jetson())
+    found = by_topic(deployment.jetson_checks())
     assert found["jetson"].text == "NVIDIA Jetson AGX Xavier Developer Kit, Jetson Linux 35.4.1"
-    assert found["power mode"] == ("power mode", "problem", "MODE_15W; MAXN is faster: sudo nvpmodel -m 0")
+    assert found["power mode"] == deployment.Check(
+        "power mode", "problem", "MODE_15W; MAXN is faster: sudo nvpmodel -m 0"
+    )
     for topic in ("cpu clocks", "gpu clock"):
         assert found[topic].state == "problem"
         assert "sudo jetson_clocks" in found[topic].text
@@ -243,12 +245,12 @@ def test_a_xavier_as_it_starts(root: Path) -> None:
 
 def test_an_orin_after_nvpmodel_and_jetson_clocks(root: Path) -> None:
     plant(root, ORIN)
-    found = by_topic(deployment.jetson())
+    found = by_topic(deployment.jetson_checks())
     assert {check.state for check in found.values()} == {"ok"}
     assert found["power mode"].text == "MAXN_SUPER"
     plant(root, {CPU.format(1, "scaling_governor"): "performance\n"})
     plant(root, {CPU.format(1, "scaling_min_freq"): "1\n", CPU.format(1, "scaling_max_freq"): "2\n"})
-    assert by_topic(deployment.jetson())["cpu clocks"].text == "2 cores at their highest"
+    assert by_topic(deployment.jetson_checks())["cpu clocks"].text == "2 cores at their highest"
 
 
 @pytest.mark.parametrize(
@@ -263,12 +265,12 @@ def test_an_orin_after_nvpmodel_and_jetson_clocks(root: Path) -> None:
 )
 def test_the_fastest_power_mode_is_recommended(root: Path, modes: str, mode: int, command: str) -> None:
     plant(root, {"etc/nvpmodel.conf": modes, "var/lib/nvpmodel/status": f"pmode:{mode:04}"})
-    assert by_topic(deployment.jetson())["power mode"].text == command
+    assert by_topic(deployment.jetson_checks())["power mode"].text == command
 
 
 def test_a_container_on_a_jetson_says_what_it_does_not_see(root: Path) -> None:
     plant(root, {"etc/nv_tegra_release": XAVIER["etc/nv_tegra_release"], "etc/nvpmodel.conf": "garbage"})
-    found = by_topic(deployment.jetson())
+    found = by_topic(deployment.jetson_checks())
     assert found["jetson"].text == "model not visible here, Jetson Linux 35.4.1"
     for topic in ("power mode", "cpu clocks", "gpu clock"):
         assert found[topic].state == "missing"
@@ -277,7 +279,7 @@ def test_a_container_on_a_jetson_says_what_it_does_not_see(root: Path) -> None:
 
 def test_a_pc_has_no_rows_of_a_jetson(root: Path) -> None:
     plant(root, PC)
-    assert list(deployment.jetson()) == []
+    assert list(deployment.jetson_checks()) == []
 
 
 # ----------------------------------------------------------------------------------------------------------- transport
@@ -286,18 +288,18 @@ def test_a_pc_has_no_rows_of_a_jetson(root: Path) -> None:
 def test_socket_buffers(root: Path) -> None:
     plant(root, XAVIER)
     (root / "dev/shm").mkdir(parents=True)
-    found = by_topic(deployment.transport_memory())["socket buffers"]
+    found = by_topic(deployment.transport_memory_checks())["socket buffers"]
     assert found.state == "missing"
     assert "net.core.rmem_max is 212992" in found.text
     assert found.text.endswith("sudo sysctl -w net.core.rmem_max=67108864 net.core.wmem_max=67108864")
     plant(root, PC)
-    found = by_topic(deployment.transport_memory())["socket buffers"]
+    found = by_topic(deployment.transport_memory_checks())["socket buffers"]
     assert found.text.endswith("sudo sysctl -w net.core.wmem_max=67108864")
     plant(root, ORIN)
-    assert by_topic(deployment.transport_memory())["socket buffers"].state == "ok"
+    assert by_topic(deployment.transport_memory_checks())["socket buffers"].state == "ok"
     for name in ("rmem_max", "wmem_max"):
         (root / "proc/sys/net/core" / name).unlink()
-    assert "not visible" in by_topic(deployment.transport_memory())["socket buffers"].text
+    assert "not visible" in by_topic(deployment.transport_memory_checks())["socket buffers"].text
 
 
 def test_shared_memory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +329,7 @@ def test_shared_memory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_ros_buffers_do_not_matter(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(root, XAVIER)
     monkeypatch.setitem(sys.modules, "rclpy", None)
-    assert list(deployment.transport_memory()) == []
+    assert list(deployment.transport_memory_checks()) == []
 
 
 def test_the_doctor_has_all_of_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def test_an_environment_that_makes_no_sense_is_said_not_raised(monkeypatch: pyte
 def test_a_cache_that_is_not_used_is_said_with_what_mends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "polar_pipeline"
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent))
-    assert doctor._cache() == ("kernel cache", "ok", str(folder))
+    assert doctor._cache() == doctor.Check("kernel cache", "ok", str(folder))
     folder.chmod(0o777)
     found = states()["kernel cache"]
     assert found.state == "problem"

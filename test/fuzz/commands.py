@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import io
 import json
 import os
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Set
 
@@ -24,7 +26,7 @@ from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.ros.preset import to_yaml
 
 #: Commands that take minutes, a GPU or a robot: their arguments are checked, and nothing is done.
-_LONG = ("_kernels", "_tune", "_bench_node", "_play", "_dump_params")
+_LONG = ("kernels", "tune", "bench", "play", "params")
 _FILES = words(
     r"""
     raw.png  raw16.png  raw.npy  bad.png  in.mcap  golden.mcap  bad.mcap  in.db3  params.yaml  none  pictures
@@ -75,7 +77,7 @@ class Commands(Target):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._options = _options(cli._parser())
+        self._options = _options(cli.make_parser())
         self._seed = folder / "seed"
         self._work = folder / "work"
         self._make_files()
@@ -149,21 +151,22 @@ class Commands(Target):
         words = json.loads(case.data)
         out, err = io.StringIO(), io.StringIO()
         before = Path.cwd()
-        names = {name: getattr(cli, name) for name in _LONG}
+        modules = [importlib.import_module(f"polar_pipeline.cli.{name}") for name in _LONG]
+        commands = [module.COMMAND for module in modules]
         os.chdir(str(self._work))
         locked = self._work / "locked"
         locked.mkdir(mode=0o500)
         try:
-            for name in _LONG:
-                setattr(cli, name, lambda _: 0)
+            for module in modules:
+                module.COMMAND = replace(module.COMMAND, run=lambda _: 0)
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 try:
                     code: Any = cli.main(words)
                 except SystemExit as end:
                     code = end.code
         finally:
-            for name, run in names.items():
-                setattr(cli, name, run)
+            for module, command in zip(modules, commands):
+                module.COMMAND = command
             os.chdir(str(before))
             changed = self._restore()
         _check(code, out.getvalue(), err.getvalue())
@@ -176,7 +179,7 @@ class Commands(Target):
 
     def _inputs(self, words: List[str]) -> Set[Path]:
         """What a command reads, below the folder, links followed."""
-        values = cli._parser().parse_args(words)
+        values = cli.make_parser().parse_args(words)
         given = [getattr(values, name, None) for name in ("source", "image", "compare", "reference", "params")]
         real = [(self._work / path).resolve() for path in given if path is not None]
         return {path.relative_to(self._work) for path in real if self._work in path.parents}

@@ -16,7 +16,7 @@ from fuzz.engine import Case, Target, WrongError, refused
 from fuzz.mutate import words
 from polar_pipeline import Pipeline
 from polar_pipeline.display import make_display
-from polar_pipeline.options import Options, make_options
+from polar_pipeline.options import OPTIONS, Options, make_options
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.statistics import RANGES, make_quality_limits
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
@@ -130,7 +130,7 @@ def _mapping(rng: random.Random, defaults: Dict[str, Any], changes: int, is_open
     return "{" + ", ".join(f"{name!r}: {value}" for name, value in chosen.items()) + "}"
 
 
-_OPTIONS: Dict[str, Any] = {name: value for name, value in Options._field_defaults.items() if value != ()}
+_OPTIONS: Dict[str, Any] = {name: row.default for name, row in OPTIONS.items() if name != "threads"}
 _ARRAYS = words(
     r"""
     frame('u1')  frame('u2')  frame('>u2')  frame('<u2')  frame('f4')  frame('i2')  frame('O')  frame('?')
@@ -238,8 +238,8 @@ class Parameters(Target):
     def _run_options(self, values: Dict[str, Any]) -> None:
         options = make_options(**values)
         _check_plain(options)
-        given = options._asdict()
-        types = dict(zip(given["products"], given.pop("dtypes")))
+        given: Dict[str, Any] = options.arguments()
+        types = dict(zip(options.products, options.dtypes))
         if make_options(**given, dtype=types) != options:
             raise WrongError(f"options do not make themselves again: {options}")
 
@@ -307,7 +307,7 @@ _PLAIN = (bool, int, float, str, tuple)
 
 def _check_plain(options: Options) -> None:
     """Options hold Python's own values, which can be keys, JSON and source code."""
-    for name, value in options._asdict().items():
+    for name, value in vars(options).items():
         items: List[Any] = list(value) if type(value) is tuple and name != "sensor" else [value]
         if name != "sensor" and not all(type(item) in _PLAIN for item in items):
             raise WrongError(f"{name} is {value!r}")

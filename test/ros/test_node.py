@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, ClassVar, Deque, Dict, Iterator, List, Optional, Set, Tuple
 from xml.etree import ElementTree as ET
@@ -43,7 +44,7 @@ from std_srvs.srv import Trigger
 from polar_pipeline import SENSORS, Pipeline, RawFrame, messages
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.driver import DeviceLostError
-from polar_pipeline.options import Options, make_options
+from polar_pipeline.options import OPTIONS, make_options
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.latency import ACCURACY
 from polar_pipeline.quality.statistics import measure
@@ -495,8 +496,8 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     held = PipelineCache()
 
     def get(*products: str, **changes: Any) -> SlowPipeline:
-        options = {name: changes.pop(name) for name in list(changes) if name in Options._fields}
-        wanted = settings._replace(options=settings.options._replace(**options), **changes)
+        options = {name: changes.pop(name) for name in list(changes) if name in OPTIONS}
+        wanted = replace(settings, options=replace(settings.options, **options), **changes)
         served = held.get(wanted, products, None)
         assert served.settings.options.resolution == served.pipeline.options.resolution
         get.frame_id = served.settings.frame_id

@@ -7,6 +7,7 @@ import contextlib
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -38,7 +39,7 @@ def test_every_parameter_is_documented() -> None:
 
 
 def test_defaults_are_those_of_the_library() -> None:
-    assert settings().options == Pipeline(products=tuple(PRODUCTS)).options._replace(dtypes=settings().options.dtypes)
+    assert settings().options == replace(Pipeline(products=tuple(PRODUCTS)).options, dtypes=settings().options.dtypes)
 
 
 def test_values_reach_the_pipeline() -> None:
@@ -63,15 +64,35 @@ def test_values_reach_the_pipeline() -> None:
     options = Pipeline(**changed.arguments(("dolp", "ssim"))).options
     assert options.sensor.name == "IMX250MYR"
     similarity = ("temporal", 2, 7, 1.0)
-    assert options[4:] == ("full", "auto", "adaptive", True, *similarity, 0.05, 12, "msb", (2, 4), (True, False))
+    values = ("full", "auto", "adaptive", True, *similarity, 0.05, 12, "msb", (2, 4), (True, False))
+    assert tuple(vars(options).values())[4:] == values
+
+
+@pytest.mark.parametrize(
+    ("parameter", "field", "value"),
+    [
+        ("threads", "threads", 3),
+        ("queue_size", "queue_size", 5),
+        ("output_depth", "output_depth", "uint8"),
+        ("quality.always", "always", True),
+        ("frame_id", "frame_id", "camera"),
+        ("jpeg_quality", "jpeg_quality", 70),
+        ("snapshot.folder", "snapshot_folder", "/data"),
+        ("snapshot.quota_mb", "snapshot_quota_mb", 5),
+        ("on_device_error", "on_device_error", "stop"),
+    ],
+)
+def test_values_reach_the_settings(parameter: str, field: str, value: Any) -> None:
+    assert settings(**{parameter: value}) == replace(settings(), **{field: value})
+    assert settings() != replace(settings(), **{field: value})
 
 
 def test_the_same_on_the_cpu() -> None:
     for asked in ({"precision": "fp16"}, {"resolution": "full"}, {"resolution": "full", "demosaic": "adaptive"}):
         wanted = settings(backend="cpu", **{key: value for key, value in asked.items() if key != "precision"})
-        with_gpu = settings()._replace(options=settings().options._replace(backend="cuda", **asked))
+        with_gpu = replace(settings(), options=replace(settings().options, backend="cuda", **asked))
         assert with_gpu.on_cpu().options == wanted.options
-        assert with_gpu.on_cpu()._replace(options=with_gpu.options) == with_gpu
+        assert replace(with_gpu.on_cpu(), options=with_gpu.options) == with_gpu
 
 
 def test_the_cpu_takes_over_for_a_while() -> None:
@@ -116,7 +137,7 @@ def test_parameters_mean_the_same_everywhere(
     expected = make_options(products=tuple(PRODUCTS), **chosen)
     for found in (settings(**chosen), settings(**chosen).on_cpu()):
         assert (found.options.interpolation, found.options.debayer) == (expected.interpolation, expected.debayer)
-        assert found.options._replace(backend=backend) == expected
+        assert replace(found.options, backend=backend) == expected
 
 
 def test_no_reference_without_ssim() -> None:

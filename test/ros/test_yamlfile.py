@@ -18,7 +18,7 @@ yaml = pytest.importorskip("yaml")
 
 from polar_pipeline._util.documents import MAX_BYTES, read_json
 from polar_pipeline.ros.parameters import MAX_TEXT, PARAMETERS
-from polar_pipeline.ros.preset import changed, check, flatten, from_yaml, read_nodes, to_yaml
+from polar_pipeline.ros.preset import changed, check_parameters, flatten, from_yaml, read_nodes, to_yaml
 from polar_pipeline.ros.rig import read_rig
 from polar_pipeline.ros.yamlfile import MAX_NODES, read_yaml
 
@@ -401,7 +401,7 @@ def test_no_file_can_hold_it(value: object) -> None:
     with pytest.raises(ValueError, match="no parameter can be"):
         changed({"frame_id": value})
     with pytest.raises(ValueError, match="frame_id must be text"):
-        check({"frame_id": value})
+        check_parameters({"frame_id": value})
 
 
 def test_a_title_stays_a_comment() -> None:

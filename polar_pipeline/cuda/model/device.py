@@ -131,7 +131,7 @@ def get_device(name: str) -> Device:
 
 
 def board_model(path: Path = Path("/proc/device-tree/model")) -> str:
-    """The model name that a board reports, such as `NVIDIA Jetson Orin NX Developer Kit`; "" on a PC and in most containers."""
+    """A board's name for itself, such as `NVIDIA Jetson Orin NX Developer Kit`; "" on PCs and in most containers."""
     try:
         return path.read_bytes().decode("utf-8", "replace").strip("\0\n ")
     except OSError:
@@ -185,8 +185,8 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
 def _orin_of_8(properties: Mapping[str, Any], model: str) -> str:
     """Name of the row of an Orin with 8 multiprocessors: Orin NX or Orin Nano 8GB.
 
-    The board's model says it. In a container that hides the model, memory identifies Orin NX 16GB, and the clock the others;
-    where the clock is not reported either, Orin Nano is assumed, so that no predicted time is too short.
+    The board's model identifies it. In a container that hides the model, memory identifies Orin NX 16GB, and the clock
+    the others; where the clock is not reported either, Orin Nano is assumed, so that no predicted time is too short.
     """
     for family in _ORIN_8GB_CLOCKS:
         if re.search(rf"\b{family.partition('-')[2]}\b", model.lower()):

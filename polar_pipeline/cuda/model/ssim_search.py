@@ -19,7 +19,8 @@ WINDOWS = {"registers": 0, "tensor": 1}
 _HALF_ERROR = 5e-4
 #: Threads of a block, with `registers`: more do not fit twice on a multiprocessor.
 _MAX_THREADS = 352
-#: Threads of a block, with `tensor`; and of one that has a multiprocessor for itself, where a few small ones would end up on one multiprocessor.
+#: Threads of a block, with `tensor`; and of a block that has a multiprocessor to itself, where a few small blocks would
+#: share one.
 _TENSOR_THREADS, _ALONE = (32, 64, 128), 352
 #: Rows that a strip can have: a part of a block of the map, or several.
 _ROWS = (16, 32, 64, 128, 256, 512)

@@ -1,0 +1,66 @@
+"""`polar-pipeline bench node`: rates and latencies of the live node on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from polar_pipeline import __version__
+from polar_pipeline.cli.argument_types import parse_products, parse_seconds, parse_size
+from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, show_error
+from polar_pipeline.cli.source_arguments import parse_rate
+from polar_pipeline.options import OPTIONS
+from polar_pipeline.products import DEFAULT_PRODUCTS
+from polar_pipeline.ros.bench_figures import format_figures
+from polar_pipeline.sensor.mosaic import get_sensor
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON; fields are named as in ros2_benchmark")
+    parser.add_argument(
+        "--seconds",
+        type=_parse_duration,
+        default=10.0,
+        help="of frames at --rate, and of frames at full speed (default: 10)",
+    )
+    parser.add_argument("--rate", type=parse_rate, default=24.0, metavar="HZ", help="the camera's (default: 24)")
+    parser.add_argument(
+        "--size", type=parse_size, default=(2448, 2048), metavar="WxH", help="of the raw frame (default: 2448x2048)"
+    )
+    parser.add_argument("--sensor", default="IMX250MZR", help="the camera's (default: %(default)s)")
+    row = OPTIONS["backend"]
+    parser.add_argument("--backend", choices=row.choices, default="auto", help=f"{row.text} (default: auto)")
+    parser.add_argument(
+        "--products", type=parse_products, default=DEFAULT_PRODUCTS, metavar="NAMES", help="subscribed to, with commas"
+    )
+
+
+def _parse_duration(text: str) -> float:
+    value = parse_seconds(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("expected more than 0 seconds")
+    return value
+
+
+def _run(values: argparse.Namespace) -> int:
+    try:
+        from polar_pipeline.ros.bench import measure
+    except ImportError as err:
+        raise FailureError(f"bench node needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
+    try:
+        get_sensor(values.sensor)
+    except ValueError as err:
+        raise UsageError(str(err)) from err
+    loads = measure(
+        values.backend, values.sensor, values.size, values.products, values.rate, values.seconds, show_error
+    )
+    if values.json:
+        given = {name: getattr(values, name) for name in ("backend", "sensor", "size", "products", "rate", "seconds")}
+        print(json.dumps({"version": __version__, **given, "loads": loads}, indent=2))
+    else:
+        print("\n\n".join(format_figures(name, figures) for name, figures in loads.items()))
+    return 0
+
+
+COMMAND = Command(_add_arguments, _run)

@@ -1,0 +1,26 @@
+"""`polar-pipeline doctor`: what is installed and works."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from polar_pipeline.cli.command import Command
+from polar_pipeline.doctor.checks import as_text, run_checks
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _run(values: argparse.Namespace) -> int:
+    checks = run_checks()
+    if values.json:
+        rows = [{"topic": check.topic, "state": check.state, "text": check.text} for check in checks]
+        print(json.dumps(rows, indent=2))
+    else:
+        print(as_text(checks), end="")
+    return 0
+
+
+COMMAND = Command(_add_arguments, _run)

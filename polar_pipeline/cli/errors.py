@@ -1,0 +1,29 @@
+"""Errors that end a command, and how they are printed."""
+
+from __future__ import annotations
+
+import sys
+
+from polar_pipeline._util.text import printable, printable_lines
+
+#: Characters of an error of one line that are shown; it may list what is allowed.
+MAX_SHOWN = 1000
+#: What to do where rclpy cannot be imported.
+GET_ROS = "source its setup file, or pip install polar_pipeline[ros]"
+
+
+class FailureError(Exception):
+    """Something that could not be done; the text says what and why. The exit code is 1."""
+
+
+class UsageError(Exception):
+    """Arguments that do not exist or do not fit together. The exit code is 2."""
+
+
+class TerminatedError(Exception):
+    """SIGTERM as an exception, so that no half-written output stays behind."""
+
+
+def show_error(text: str) -> None:
+    """Print an error to stderr, without control characters; one of a single line is cut to `MAX_SHOWN` characters."""
+    print(printable_lines(text) if "\n" in text else printable(text, MAX_SHOWN), file=sys.stderr)

@@ -1,0 +1,58 @@
+"""`polar-pipeline layout`: whether sensor, ROI offset and flips fit a picture."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from polar_pipeline._util.text import quoted
+from polar_pipeline.cli.argument_types import parse_real
+from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.errors import FailureError
+from polar_pipeline.cli.option_arguments import add_frame_option_arguments, requested_options
+from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument
+from polar_pipeline.quality.layout import check_layout, offsets_of_polarizer
+from polar_pipeline.replay.rawpicture import read_raw
+from polar_pipeline.sensor.frames import as_frame
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_picture_argument(parser)
+    parser.add_argument(
+        "--polarizer",
+        type=_parse_angle,
+        metavar="DEGREES",
+        help="direction that a sheet polarizer before the camera lets through, from the picture's x axis "
+        "counter-clockwise; best 0, 45, 90 or 135",
+    )
+    add_size_limit_argument(parser)
+    add_frame_option_arguments(parser)
+
+
+def _parse_angle(text: str) -> float:
+    value = parse_real(text)
+    if not -360 <= value <= 360:
+        raise argparse.ArgumentTypeError(f"expected degrees from -360 to 360, got {quoted(text)}")
+    return value
+
+
+def _run(values: argparse.Namespace) -> int:
+    options = requested_options(values, ("intensity",))
+    raw = read_raw(values.image, values.max_bytes)
+    frame = as_frame(raw, options.full_scale if raw.dtype == np.uint16 else 0)
+    found = check_layout(frame, options)
+    print(found.text)
+    if values.polarizer is None:
+        return int(found.fits is False)
+    try:
+        readings = offsets_of_polarizer(frame, options, values.polarizer)
+    except ValueError as err:
+        raise FailureError(f"{values.image}: {err}") from err
+    for row in readings:
+        fits = f"fits {values.polarizer:g} degrees" if row.fits else "does not fit"
+        print(f"--roi-offset {row.offset[0]} {row.offset[1]}: the sheet reads {row.angle:.1f} degrees, {fits}")
+    return int(found.fits is False or not readings[0].fits)
+
+
+COMMAND = Command(_add_arguments, _run)

@@ -1,0 +1,126 @@
+"""The options of a pipeline as arguments: added from the table of options, and read back."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Dict, Tuple
+
+from polar_pipeline.cli.argument_types import parse_integer, parse_products, parse_real
+from polar_pipeline.cli.errors import FailureError, UsageError
+from polar_pipeline.options import OPTIONS, Options, make_options
+from polar_pipeline.pipeline import Pipeline
+from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
+
+#: Options that say what the pixels of a frame are.
+_OF_FRAMES = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
+#: Options that say what to compute and how, on any machine.
+_OF_PRODUCTS = (
+    *("products", "resolution", "precision", "demosaic", "ssim_mode", "dtype", "ssim_stride", "ssim_window"),
+    *("ssim_sigma", "min_intensity", "co_sited"),
+)
+#: Defaults that differ from the library's, as `--help` shows them; "" where it depends on the command.
+_SHOWN_DEFAULTS = {"dtype": "as the live node publishes them", "products": "", "roi_offset": "0 0"}
+
+
+def add_pipeline_arguments(parser: argparse.ArgumentParser, is_single: bool = False) -> None:
+    """Add the options of `Pipeline`.
+
+    Args:
+        parser: The command's.
+        is_single: Whether the command processes a single frame, so that SSIM has no other to compare with.
+    """
+    names = ("backend", "threads", *_OF_FRAMES, *_OF_PRODUCTS)
+    _add_options(parser, *(name for name in names if not (is_single and name == "ssim_mode")))
+
+
+def add_option_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what to compute and how, without those of the machine."""
+    _add_options(parser, *_OF_FRAMES, *_OF_PRODUCTS)
+
+
+def add_frame_option_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what the pixels of a frame are."""
+    _add_options(parser, *_OF_FRAMES)
+
+
+def _add_options(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add options by their names in `OPTIONS`. Those that the command line does not name are not in its values."""
+    group = parser.add_argument_group("pipeline")
+    for name in names:
+        row = OPTIONS[name]
+        if name == "co_sited":
+            group.add_argument("--own-site", action="store_true", help=f"Turn co_sited off. {row.text}")
+        elif name == "flip":
+            group.add_argument("--flip-x", action="store_true", help=f"Turn ReverseX on. {row.text}")
+            group.add_argument("--flip-y", action="store_true", help=f"Turn ReverseY on. {row.text}")
+        else:
+            default = _SHOWN_DEFAULTS.get(name, row.default)
+            group.add_argument(
+                f"--{name.replace('_', '-')}",
+                default=argparse.SUPPRESS,
+                help=row.text if default == "" else f"{row.text} (default: {default})",
+                **_conversion(name),
+            )
+
+
+def _conversion(name: str) -> Dict[str, Any]:
+    """How argparse reads an option."""
+    row = OPTIONS[name]
+    if name == "products":
+        return {"type": parse_products, "metavar": "NAMES"}
+    if name == "roi_offset":
+        return {"type": parse_integer, "nargs": 2, "metavar": ("X", "Y")}
+    if row.choices:
+        return {"choices": row.choices}
+    if isinstance(row.default, str):
+        return {}
+    return {"type": parse_real if isinstance(row.default, float) else parse_integer, "metavar": row.unit.upper()}
+
+
+def requested_pipeline(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Pipeline:
+    """The pipeline that the command line asks for, with `products` if it names none.
+
+    Raises:
+        UsageError: An option is not allowed.
+    """
+    try:
+        return Pipeline(**_arguments(values, products))
+    except ValueError as err:
+        raise UsageError(str(err)) from err
+
+
+def requested_options(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Options:
+    """The options that the command line asks for, with `products` if it names none.
+
+    Raises:
+        UsageError: An option is not allowed.
+    """
+    try:
+        return make_options(**_arguments(values, products))
+    except ValueError as err:
+        raise UsageError(str(err)) from err
+
+
+def _arguments(values: argparse.Namespace, products: Tuple[str, ...]) -> Dict[str, Any]:
+    """The options that the command line names, else those of --params, and `products` if it names none."""
+    products = getattr(values, "products", products)
+    arguments: Dict[str, Any] = {"dtype": {name: PRODUCTS[name].ros_types[0] for name in products}}
+    if getattr(values, "params", None) is not None:
+        arguments = _node_arguments(values.params, products)
+    arguments.update({name: getattr(values, name) for name in OPTIONS if hasattr(values, name)})
+    if values.flip_x or values.flip_y:
+        arguments["flip"] = (values.flip_x, values.flip_y)
+    if getattr(values, "own_site", False):
+        arguments["co_sited"] = False
+    return {**arguments, "products": products}
+
+
+def _node_arguments(path: Path, products: Tuple[str, ...]) -> Dict[str, Any]:
+    """The arguments with which a live node with this file of parameters would make these products."""
+    try:
+        from polar_pipeline.ros.parameters import make_settings
+        from polar_pipeline.ros.preset import from_yaml
+    except ImportError as err:
+        raise FailureError(f"--params needs PyYAML: {err}") from err
+    return make_settings(from_yaml(path)).arguments(products)

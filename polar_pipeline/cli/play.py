@@ -1,0 +1,62 @@
+"""`polar-pipeline play`: publish a recording into ROS."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Dict
+
+from polar_pipeline._util.text import printable
+from polar_pipeline.cli.argument_types import parse_seconds
+from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.errors import GET_ROS, FailureError, show_error
+from polar_pipeline.cli.source_arguments import add_source_arguments, parse_rate
+from polar_pipeline.replay.source import DEFAULT_RATE
+from polar_pipeline.sensor.frames import FrameError
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_source_arguments(parser)
+    parser.add_argument(
+        "--rate",
+        type=parse_rate,
+        metavar="HZ",
+        help=f"frames per second (default: the recording's; {DEFAULT_RATE:g} for pictures)",
+    )
+    parser.add_argument("--to", default="image_raw", metavar="TOPIC", help="topic to publish on (default: %(default)s)")
+    parser.add_argument("--loop", action="store_true", help="start again at the end")
+    parser.add_argument("--restamp", action="store_true", help="stamp frames as they are published, as a camera does")
+    parser.add_argument(
+        "--wait", type=parse_seconds, default=0.0, metavar="SECONDS", help="how long to wait for a subscriber"
+    )
+
+
+def _run(values: argparse.Namespace) -> int:
+    try:
+        from polar_pipeline.ros.play import play
+    except ImportError as err:
+        raise FailureError(f"play needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
+
+    skipped: Dict[str, int] = {}
+
+    def warn(err: FrameError) -> None:
+        skipped[err.cause] = skipped.get(err.cause, 0) + 1
+        if skipped[err.cause] == 1:
+            show_error(f"skipped, and others like it: {err}")
+
+    count = play(
+        values.source,
+        values.to,
+        values.topic,
+        values.rate or 0.0,
+        values.loop,
+        values.restamp,
+        values.wait,
+        warn,
+        values.max_bytes,
+    )
+    causes = "".join(f", skipped {number} x {cause}" for cause, number in skipped.items())
+    print(f"published {count} frames on {printable(values.to)}{causes}")
+    return 0 if count else 1
+
+
+COMMAND = Command(_add_arguments, _run)

@@ -1,0 +1,58 @@
+"""`polar-pipeline process`: the products of one picture, as files."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from polar_pipeline._util.files import replacing
+from polar_pipeline._util.text import printable
+from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_pipeline
+from polar_pipeline.cli.outputs import check_output_files
+from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument
+from polar_pipeline.replay.picture import encode
+from polar_pipeline.replay.rawpicture import read_raw
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_picture_argument(parser)
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path(), metavar="FOLDER", help="where to write (default: here)"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("tiff", "npy"),
+        default="tiff",
+        help="of float products; 8-bit ones are PNG. Channels are S0, S1, S2 or red, green, blue in this order; "
+        "cv2.imread gives them the other way round (default: %(default)s)",
+    )
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    add_size_limit_argument(parser)
+    add_pipeline_arguments(parser, is_single=True)
+
+
+def _run(values: argparse.Namespace) -> int:
+    pipeline = requested_pipeline(values)
+    try:
+        paths = {}
+        for name in pipeline.options.products:
+            suffix = ".png" if pipeline.options.dtype_of(name) == "uint8" else f".{values.format}"
+            paths[name] = values.output / f"{values.image.stem}_{name}{suffix}"
+        check_output_files(paths.values(), [values.image])
+        result = pipeline(read_raw(values.image, values.max_bytes))
+    finally:
+        pipeline.close()
+    values.output.mkdir(parents=True, exist_ok=True)
+    for name, array in result.items():
+        if array.ndim == 0:
+            print(f"{name} {float(array):.6f}")
+            continue
+        with replacing(paths[name], values.force) as stream:
+            stream.write(encode(array, paths[name].suffix))
+        print(f"wrote {printable(str(paths[name]))}")
+    print(f"{result.invalid[0]} pixels saturated, {result.invalid[1]} dark")
+    return 0
+
+
+COMMAND = Command(_add_arguments, _run)

@@ -1,0 +1,61 @@
+"""Arguments of commands that read recordings or pictures."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from polar_pipeline._util.text import quoted
+from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative
+from polar_pipeline.replay.limits import MAX_BYTES
+from polar_pipeline.replay.source import RATES
+
+#: Largest --max-mb.
+_MAX_MB = 1 << 20
+
+
+def add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the recording that a command reads."""
+    parser.add_argument(
+        "source",
+        type=Path,
+        help="rosbag2 folder, .mcap, .db3, ROS 1 .bag, or a folder of raw PNG, TIFF, PGM or NPY files",
+    )
+    parser.add_argument("--topic", default="", help="topic of the raw images in the recording (default: the only one)")
+    add_size_limit_argument(parser)
+
+
+def add_picture_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the picture that a command reads."""
+    parser.add_argument("image", type=Path, help="raw mosaic: PNG, TIFF, PGM or NPY, 8 or 16 bit")
+
+
+def add_size_limit_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the limit of memory; it is `max_bytes` of the parsed arguments, in bytes."""
+    parser.add_argument(
+        "--max-mb",
+        type=_parse_megabytes,
+        default=MAX_BYTES,
+        dest="max_bytes",
+        metavar="MB",
+        help="most that one frame, and the chunks of a recording that are held at once, may take, uncompressed "
+        f"(default: {MAX_BYTES >> 20})",
+    )
+
+
+def parse_rate(text: str) -> float:
+    """Frames per second."""
+    value = parse_nonnegative(text)
+    if not RATES[0] <= value <= RATES[1]:
+        raise argparse.ArgumentTypeError(
+            f"expected a rate above 0, from {RATES[0]:g} to {RATES[1]:g} Hz, got {quoted(text)}"
+        )
+    return value
+
+
+def _parse_megabytes(text: str) -> int:
+    """Bytes of so many megabytes."""
+    value = parse_integer(text)
+    if not 1 <= value <= _MAX_MB:
+        raise argparse.ArgumentTypeError(f"expected megabytes from 1 to {_MAX_MB}, got {quoted(text)}")
+    return value << 20

@@ -1,0 +1,31 @@
+"""`polar-pipeline tune`: measure schedules on this machine's GPU."""
+
+from __future__ import annotations
+
+import argparse
+
+from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.errors import FailureError
+from polar_pipeline.cli.frame_arguments import add_frame_arguments, requested_raw_format
+from polar_pipeline.cli.option_arguments import requested_options
+from polar_pipeline.cuda.model.schedule import ScheduleError
+from polar_pipeline.cuda.tools.tune import tune
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", required=True, help="name of this machine's GPU, and of the file written")
+    add_frame_arguments(parser)
+
+
+def _run(values: argparse.Namespace) -> int:
+    options = requested_options(values)
+    try:
+        found = tune(options, values.device, requested_raw_format(values, options), values.size)
+    except ScheduleError as err:
+        raise FailureError(str(err)) from err
+    for name, best in found.items():
+        print(f"{best.us:.2f} us a frame with {best.schedule}: {name}")
+    return 0
+
+
+COMMAND = Command(_add_arguments, _run)

@@ -1,0 +1,126 @@
+"""The table of options of a pipeline."""
+
+from __future__ import annotations
+
+from typing import Dict, Tuple
+
+from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
+from polar_pipeline.options.option import Option
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.sensor.frames import ALIGNMENTS
+from polar_pipeline.sensor.mosaic import SENSORS
+
+#: Fewest and most CPU threads that can be asked for; 0 is one per core.
+THREADS = (0, 256)
+
+_TABLE = (
+    Option("sensor", "IMX250MZR", f"Mosaic of the sensor: {', '.join(SENSORS)}, or a tile such as '90 45 / 135 0'."),
+    Option(
+        "products",
+        ("intensity", "dolp", "aolp"),
+        f"Names of the products to compute, separated by commas; any of {', '.join(PRODUCTS)}.",
+    ),
+    Option(
+        "backend",
+        "auto",
+        "What computes: 'cpu', 'cuda', or 'auto' for the fastest one that works on this machine.",
+        ("auto", "cpu", "cuda"),
+    ),
+    Option(
+        "resolution",
+        "half",
+        "'half': one output pixel per 2x2 superpixel. 'full': one per raw pixel.",
+        ("half", "full"),
+    ),
+    Option(
+        "precision",
+        "auto",
+        "Arithmetic: 'fp32' is single precision, 'fp16' half precision (CUDA backend only), 'auto' half precision for "
+        "8-bit frames on a GPU and single precision everywhere else.",
+        ("auto", "fp32", "fp16"),
+    ),
+    Option(
+        "dtype",
+        "float32",
+        "Element type of the products that offer both: 'float32' (physical values) or 'uint8' (display encoding).",
+        ("float32", "uint8"),
+    ),
+    Option(
+        "demosaic",
+        "auto",
+        "Interpolation: 'bilinear', 'gradient', 'adaptive', or 'auto', which is bilinear (with Malvar-He-Cutler on a "
+        "colour lattice) at half resolution and adaptive at full. On a CPU adaptive takes longer than a camera's frame "
+        "period at full size; gradient is several times faster.",
+        ("auto", "bilinear", "gradient", "adaptive"),
+    ),
+    Option(
+        "co_sited",
+        True,
+        "At half resolution, interpolate the four angles to the superpixel's centre rather than take them where they "
+        "are.",
+    ),
+    Option(
+        "ssim_mode",
+        "consistency",
+        "What SSIM compares. 'consistency': I0+I90 with I45+I135. 'temporal': S0 with the previous frame. 'reference': "
+        "S0/2 with a reference image (the node's topic 'reference', replay's --reference, or the argument of a call).",
+        ("consistency", "temporal", "reference"),
+    ),
+    Option(
+        "ssim_stride",
+        1,
+        "SSIM compares images averaged over this many pixels in each direction, 1 to 8: cheaper, and coarser.",
+        limits=(1, 8),
+        unit="pixels",
+    ),
+    Option(
+        "ssim_window",
+        SSIM_WINDOW,
+        "Taps of SSIM's Gaussian window in each direction, odd, 3 to 15.",
+        limits=(3, 15),
+        unit="taps",
+    ),
+    Option(
+        "ssim_sigma",
+        SSIM_SIGMA,
+        "Standard deviation of SSIM's Gaussian window in (averaged) pixels, 0.5 to 5.",
+        limits=(0.5, 5.0),
+        unit="pixels",
+    ),
+    Option(
+        "min_intensity",
+        0.01,
+        "Smallest S0 that has a polarization, 0 to 2 (full scale, excluded); darker pixels are invalid.",
+        limits=(0.0, 2.0),
+        unit="S0",
+    ),
+    Option(
+        "bit_depth",
+        0,
+        "Significant bits of 16-bit pixels, 8 to 16; 0 takes those of the encoding, or 16 where it does not say. "
+        "Numbers above full scale mean full scale.",
+        limits=(0, 16),
+        unit="bits",
+    ),
+    Option("alignment", "lsb", "Where the significant bits of 16-bit pixels lie: 'lsb' or 'msb'.", ALIGNMENTS),
+    Option(
+        "roi_offset",
+        (0, 0),
+        "(x, y) of the frame's first pixel in the sensor's own readout, before any flip.",
+        unit="pixels",
+    ),
+    Option("flip", (False, False), "Mirrored readout: (ReverseX, ReverseY) as set in the camera."),
+    Option(
+        "threads",
+        0,
+        f"CPU threads, at most {THREADS[1]}; 0 for one per core.",
+        limits=THREADS,
+        unit="threads",
+        read_only=True,
+    ),
+)
+
+#: Every option of `Pipeline` by name, in the order of its arguments.
+OPTIONS: Dict[str, Option] = {row.name: row for row in _TABLE}
+#: Allowed words of every option that is a choice.
+CHOICES: Dict[str, Tuple[str, ...]] = {row.name: row.choices for row in _TABLE if row.choices}

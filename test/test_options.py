@@ -1,0 +1,128 @@
+"""One table of options: the library, the command line, the node and the documentation show the same."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import re
+import runpy
+from dataclasses import fields
+from pathlib import Path
+from typing import Dict, Iterator, Tuple
+
+import pytest
+
+from polar_pipeline import Pipeline, cli
+from polar_pipeline.options import OPTIONS, Options, make_options
+from polar_pipeline.ros.parameters import PARAMETERS
+
+ROOT = Path(__file__).parent.parent
+#: Options whose command line arguments have other names.
+ARGUMENTS: Dict[str, Tuple[str, ...]] = {"co_sited": ("--own-site",), "flip": ("--flip-x", "--flip-y")}
+#: Options of a frame that `polar-pipeline plan` and `tune` have no use for.
+OF_A_MACHINE = ("backend", "threads")
+
+
+def joined(text: str) -> str:
+    """Text with every run of whitespace as one space."""
+    return " ".join(text.split())
+
+
+def of_the_library() -> Dict[str, str]:
+    """Argument of `Pipeline` -> what `help(Pipeline)` says of it."""
+    text = inspect.getdoc(Pipeline) or ""
+    block = text[text.index("Args:\n") + 6 : text.index("Raises:\n")]
+    parts = re.split(r"^    (\w+): ", block, flags=re.MULTILINE)[1:]
+    return {name: joined(said) for name, said in zip(parts[::2], parts[1::2])}
+
+
+def of_the_command_line(*command: str) -> Dict[str, str]:
+    """Argument -> what `--help` says of it."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
+        cli.main([*command, "--help"])
+    text = out.getvalue()
+    parts = re.split(r"^  (?:-\w [\w.{},]+, )?(--[\w-]+)", text[text.index("show this help") :], flags=re.MULTILINE)[1:]
+    return {name: joined(said) for name, said in zip(parts[::2], parts[1::2])}
+
+
+def rows_of_the_documentation() -> Iterator[Tuple[str, str]]:
+    """Parameter, help text."""
+    tables = runpy.run_path(str(ROOT / "docs" / "tables.py"))
+    for line in tables["parameters"]().splitlines()[2:]:
+        cells = re.split(r"(?<!\\) ?\| ?", line.strip("|"))
+        yield cells[0].strip(" `"), joined(cells[-1])
+
+
+def test_the_library_takes_the_options_of_the_table() -> None:
+    arguments = inspect.signature(Pipeline).parameters
+    assert {name: row.default for name, row in arguments.items()} == {
+        name: row.default for name, row in OPTIONS.items()
+    }
+    assert list(arguments) == list(OPTIONS)
+
+
+def test_defaults_of_checked_options_are_those_of_the_table() -> None:
+    found = make_options()
+    assert {field.name for field in fields(Options)} == {*OPTIONS, "dtypes"} - {"dtype", "threads"}
+    for name, row in OPTIONS.items():
+        if name == "sensor":
+            assert found.sensor.name == row.default
+        elif name == "dtype":
+            assert set(found.dtypes) == {row.default}
+        elif name != "threads":
+            assert getattr(found, name) == row.default
+    assert make_options(**found.arguments()) == found
+
+
+def test_help_of_the_library() -> None:
+    said = of_the_library()
+    assert list(said) == list(OPTIONS)
+    for name, row in OPTIONS.items():
+        assert said[name].startswith(row.text), name
+
+
+@pytest.mark.parametrize("command", ["replay", "process", "plan", "tune", "layout"])
+def test_help_of_the_command_line(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "5000")  # lines are broken at hyphens too
+    said = of_the_command_line(command)
+    left_out = {
+        "replay": (),
+        "process": ("ssim_mode",),
+        "plan": OF_A_MACHINE,
+        "tune": OF_A_MACHINE,
+        "layout": set(OPTIONS) - {"sensor", "bit_depth", "alignment", "roi_offset", "flip"},
+    }[command]
+    for name, row in OPTIONS.items():
+        for argument in ARGUMENTS.get(name, (f"--{name.replace('_', '-')}",)):
+            if name in left_out:
+                assert argument not in said
+            else:
+                assert row.text in said[argument], name
+
+
+def test_help_of_the_node() -> None:
+    """`ros2 param describe` shows the text of `PARAMETERS`: see `test_parameters_are_described`."""
+    for name, row in PARAMETERS.items():
+        option = OPTIONS.get(row.option)
+        assert (option is None) == (name.rsplit(".", 1)[-1] not in OPTIONS)
+        if option is not None:
+            assert (row.text, row.default, row.choices) == (option.text, option.default, option.choices)
+            assert (row.limits, row.unit, row.read_only) == (option.limits, option.unit, option.read_only)
+    assert {row.option for row in PARAMETERS.values()} == {"", *OPTIONS} - {"products", "dtype"}
+
+
+def test_help_of_the_documentation() -> None:
+    said = dict(rows_of_the_documentation())
+    assert list(said) == list(PARAMETERS)
+    for name, row in PARAMETERS.items():
+        assert said[name] == row.text + (" Fixed at start." if row.read_only else "")
+
+
+def test_ranges_are_in_the_texts() -> None:
+    for name, row in OPTIONS.items():
+        if row.limits and name not in ("bit_depth", "threads"):
+            low, high = row.limits
+            assert f"{low:g} to {high:g}" in row.text
+        for word in row.choices:
+            assert f"'{word}'" in row.text, name
