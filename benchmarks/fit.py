@@ -1,13 +1,14 @@
-"""Fits the constants of the cost model to measured times, and tells by cross-validation how well it predicts.
+"""Fits the constants of the cost model to measured times, and shows by cross-validation how well it predicts.
 
     python benchmarks/fit.py [--keep NAME ...] [FILE]
 
 FILE is a result file of `model.py`; needs no GPU. The measured configurations belong to groups, by size, frames,
 sensor, method and format (`group_of`). For each group, the constants are fitted to all other groups, and predict that
-group. Least squares of the logarithm of predicted over measured, with less weight to what is far off, and each constant
-held near the value that the package has (`PRIOR`): a constant that only one group determines keeps that value, which
-was fitted with it, so that counts flatter a little. They are good to compare one form of the model with another.
-`--keep` leaves constants as they are, by the beginning of the names that the last part of the output shows.
+group. The fit is a least-squares one of the logarithm of predicted over measured, with less weight on rows that are far
+off, and each constant is held near its value in the package (`PRIOR`). A constant that only one group determines keeps
+that value, which was fitted with the group, so that the counts are a little too good. They serve to compare one form of
+the model with another. `--keep` leaves constants as they are; it takes the beginnings of the names that the last part
+of the output shows.
 """
 
 from __future__ import annotations
@@ -15,19 +16,26 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
+from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import common
 import numpy as np
-from model import KNOWN, Configuration, predicted_us
-from polar_pipeline.cuda.device import DEVICES, Device
-from polar_pipeline.cuda.schedule import KERNELS, OPERATIONS, Schedule
-from polar_pipeline.cuda.ssim import Similarity
+from configurations import KNOWN, Configuration
+from model import predicted_us
 
-from polar_pipeline.cuda import schedule as polarization
-from polar_pipeline.cuda import ssim
+import polar_pipeline.cuda
+from polar_pipeline.cuda.model import cost
+from polar_pipeline.cuda.model.device import DEVICES, Device
+from polar_pipeline.cuda.model.polarization_cost import OPERATIONS
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.specs import KERNELS
+from polar_pipeline.cuda.model.ssim_work import SsimWork
 from polar_pipeline.plan import MOSAIC
 
 #: Logarithm by which a constant may leave the package's value at the price of a row that is off by `SPREAD`.
@@ -55,45 +63,69 @@ class Constant:
     put: Callable[[float], None]
 
 
-def _attribute(module: Any, name: str) -> Constant:
-    return Constant(name, lambda: float(getattr(module, name)), lambda value: setattr(module, name, value))
+@lru_cache(maxsize=1)
+def _modules() -> Tuple[ModuleType, ...]:
+    """Every module of `polar_pipeline.cuda`; importing them needs no GPU."""
+    found = walk_packages(polar_pipeline.cuda.__path__, f"{polar_pipeline.cuda.__name__}.")
+    return tuple(import_module(module.name) for module in found)
+
+
+def _attribute(name: str) -> Constant:
+    """A module's constant, set in every module that defines it or imports it by name.
+
+    Raises:
+        ValueError: No module has it, or two modules have different values, so that they are different constants.
+    """
+    holders = [module for module in _modules() if name in vars(module)]
+    values = {float(vars(module)[name]) for module in holders}
+    if len(values) != 1:
+        raise ValueError(f"expected one value of {name}, got {sorted(values)}")
+
+    def put(value: float) -> None:
+        for module in holders:
+            setattr(module, name, value)
+
+    return Constant(name, lambda: float(vars(holders[0])[name]), put)
 
 
 def _entry(name: str, table: Dict[Any, Any], key: Any) -> Constant:
+    """An entry of a dictionary, which all modules share."""
     return Constant(f"{name} {key}", lambda: float(table[key]), lambda value: table.__setitem__(key, value))
 
 
-def _effort(kernel: str, k: int) -> Constant:
-    def put(value: float) -> None:
-        effort = list(KERNELS[kernel].effort)
-        effort[k] = value
-        KERNELS[kernel] = KERNELS[kernel]._replace(effort=tuple(effort))
+def _effort(kernel: str) -> Constant:
+    """The effort of a kernel with its first window."""
 
-    return Constant(f"effort {kernel}", lambda: KERNELS[kernel].effort[k], put)
+    def put(value: float) -> None:
+        spec = KERNELS[kernel]
+        KERNELS[kernel] = replace(spec, effort=(value, *spec.effort[1:]))
+
+    return Constant(f"effort {kernel}", lambda: KERNELS[kernel].effort[0], put)
+
+
+#: Fitted constants of `cost.py` and `polarization_cost.py`, and of `ssim_cost.py`. `BUSY_WARPS` is not among them: a
+#: field of `LaunchFootprint` has it as its default, so that setting it in the module changes nothing.
+COMMON = ("IDLE_SHARE", "REREAD_SHARE", "LATENCY_S", "TAIL_SHARE", "BLOCKS_PER_CLOCK")
+SSIM = ("_TENSOR_STEP", "_TENSOR_ENDS", "_COUNT_US", "_BUSY_WARPS", "_WAITING")
 
 
 def constants() -> List[Constant]:
-    """What is fitted; all are positive."""
-    own = ("IDLE_SHARE", "REREAD_SHARE", "LATENCY_S", "BUSY_WARPS", "TAIL_SHARE", "BLOCKS_PER_CLOCK")
+    """The constants that are fitted; all are positive."""
     return [
         *(_entry("operations", OPERATIONS, key) for key in OPERATIONS),
-        *(_entry("conflicts", polarization.CONFLICTS, key) for key in polarization.CONFLICTS),
-        *(_attribute(polarization, name) for name in own),
-        *(_effort(name, 0) for name in ("mono_half", "mono_full", "color_half")),
-        _entry("launch, integrated", polarization.LAUNCH_US, False),
-        *(_attribute(ssim, name) for name in SIMILARITY),
+        *(_entry("conflicts", cost.CONFLICTS, key) for key in cost.CONFLICTS),
+        *map(_attribute, COMMON),
+        *map(_effort, ("mono_half", "mono_full", "color_half")),
+        _entry("launch, integrated", cost.LAUNCH_US, False),
+        *map(_attribute, SSIM),
     ]
-
-
-#: Fitted constants of the second launch.
-SIMILARITY = ("_TENSOR_STEP", "_TENSOR_ENDS", "_COUNT_US", "_BUSY_WARPS", "_WAITING")
 
 
 def group_of(row: Row) -> str:
     """The group that a row is left out with."""
     work = row.configuration.work
-    if isinstance(work, Similarity):
-        return f"SSIM {_similarity_group(work, row.schedule)}"
+    if isinstance(work, SsimWork):
+        return f"SSIM {_ssim_group(work, row.schedule)}"
     if row.configuration.frames == 1:
         return "one frame"
     if (work.width, work.height) != (2448, 2048):
@@ -107,7 +139,7 @@ def group_of(row: Row) -> str:
     return f"{sensor} {'half' if work.half else 'full'}{bits}"
 
 
-def _similarity_group(work: Similarity, schedule: Schedule) -> str:
+def _ssim_group(work: SsimWork, schedule: Schedule) -> str:
     if schedule.window == "tensor":
         return "on tensor cores"
     if work.stride > 1:
@@ -119,7 +151,7 @@ def _similarity_group(work: Similarity, schedule: Schedule) -> str:
 
 def logarithms(rows: Sequence[Row], device: Device) -> np.ndarray:
     """Logarithm of predicted over measured, by row."""
-    polarization._weight.cache_clear()
+    cost._weight.cache_clear()
     return np.array(
         [
             math.log(predicted_us(r.configuration.work, r.schedule, device, r.configuration.frames) / r.measured_us)

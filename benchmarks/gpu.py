@@ -131,7 +131,7 @@ def frames(sensor: str, shape: Tuple[int, int] = SHAPE) -> np.ndarray:
     return np.stack([np.roll(raw, (8 * k, 16 * k), (0, 1)) for k in range(FRAMES)])
 
 
-class Buffers:
+class BatchBuffers:
     """Frames and outputs of a work on the GPU."""
 
     def __init__(self, work: PolarizationWork, raw: np.ndarray) -> None:
@@ -191,36 +191,37 @@ def _cubin(work: PolarizationWork, schedule: Schedule, arch: str) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def _driver() -> Driver:
+def driver() -> Driver:
+    """The GPU."""
     return Driver()
 
 
-class Kernel:
-    """A compiled schedule."""
+class TimedKernel:
+    """A compiled schedule of the polarization launch; calling it launches it once."""
 
     def __init__(self, work: PolarizationWork, schedule: Schedule, arch: str) -> None:
         cubin = _cubin(work, schedule, arch)
         self.usage = kernel_resources(cubin)
         self.shared = shared_bytes(work, schedule)
-        self._kernel = _driver().load(cubin, schedule.kernel, self.shared)
+        self._kernel = driver().load(cubin, schedule.kernel, self.shared)
         self._work, self._schedule = work, schedule
 
     def __call__(self, argument: np.ndarray, count: int = FRAMES) -> None:
         blocks, stream = grid(self._work, self._schedule, count), cupy.cuda.get_current_stream().ptr
-        _driver().launch(self._kernel, blocks, self._schedule.threads, self.shared, stream, argument)
+        driver().launch(self._kernel, blocks, self._schedule.threads, self.shared, stream, argument)
 
 
-class Second:
+class TimedSsim:
     """The second launch, SSIM on what the first one stored, by the schedule that the backend takes for one frame."""
 
-    def __init__(self, case: Case, buffers: Buffers, bench: Bench) -> None:
+    def __init__(self, case: Case, buffers: BatchBuffers, bench: Bench) -> None:
         options = options_of(case)
         plan = make_plan(options.products)
         task = make_ssim_work(work_of(case), plan, options)
         self.schedule = choose(launch_model(task, bench.device))
         flags = {**ssim_defines(task), **ssim_search.schedule_defines(self.schedule)}
         self._shared = ssim_search.shared_bytes(self.schedule)
-        self._kernel = _driver().load(compile_kernel("ssim", flags, bench.arch), "ssim", self._shared)
+        self._kernel = driver().load(compile_kernel("ssim", flags, bench.arch), "ssim", self._shared)
         self._grid = ssim_search.grid(task, self.schedule)
         self._buffers, self._plane = buffers, buffers.sizes["sums"] // 2
         self._arrays = {
@@ -238,7 +239,7 @@ class Second:
         for name, array in self._arrays.items():
             task[name] = array.data.ptr + frame * array[0].nbytes
         stream = cupy.cuda.get_current_stream().ptr
-        _driver().launch(self._kernel, self._grid, self.schedule.threads, self._shared, stream, task)
+        driver().launch(self._kernel, self._grid, self.schedule.threads, self._shared, stream, task)
 
     def mean(self, frame: int) -> float:
         """What was found last."""
@@ -264,22 +265,22 @@ class Bench:
     def batch(self, case: Case) -> Dict[str, Any]:
         """64 frames a launch, with the chosen schedule."""
         work = work_of(case)
-        return self.measure(work, choose(launch_model(work, self.device)), Buffers(work, frames(case.sensor)))
+        return self.measure(work, choose(launch_model(work, self.device)), BatchBuffers(work, frames(case.sensor)))
 
     def every_schedule(self, case: Case) -> List[Dict[str, Any]]:
         """Likewise with every schedule that the solver lists, fastest first."""
         work = work_of(case)
-        buffers, able = Buffers(work, frames(case.sensor)), candidates(work, self.device)
+        buffers, able = BatchBuffers(work, frames(case.sensor)), candidates(work, self.device)
         with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
             list(pool.map(lambda schedule: _cubin(work, schedule, self.arch), able))
         rows = [self.measure(work, schedule, buffers, 9) for schedule in able]
         return sorted(rows, key=lambda row: float(row["us_per_frame"]))
 
     def measure(
-        self, work: PolarizationWork, schedule: Schedule, buffers: Buffers, rounds: int = ROUNDS
+        self, work: PolarizationWork, schedule: Schedule, buffers: BatchBuffers, rounds: int = ROUNDS
     ) -> Dict[str, Any]:
         """64 frames a launch against the copy."""
-        kernel = Kernel(work, schedule, self.arch)
+        kernel = TimedKernel(work, schedule, self.arch)
         argument = buffers.argument()
         found = medians({"copy": self.copy, "kernel": lambda: kernel(argument)}, rounds)
         moved = FRAMES * (work.width * work.height + output_bytes(work))
@@ -299,8 +300,8 @@ class Bench:
     def single(self, case: Case) -> Dict[str, Any]:
         """One frame: 64 launches chained in a graph, and one alone between events."""
         work = work_of(case)
-        kernel = Kernel(work, choose(launch_model(work, self.device)), self.arch)
-        buffers = Buffers(work, frames(case.sensor))
+        kernel = TimedKernel(work, choose(launch_model(work, self.device)), self.arch)
+        buffers = BatchBuffers(work, frames(case.sensor))
         arguments = [buffers.argument(k) for k in range(FRAMES)]
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
@@ -317,8 +318,8 @@ class Bench:
     def with_ssim(self, case: Case) -> Dict[str, Any]:
         """One frame to all of a case's products, SSIM among them, in two launches: 64 frames chained in a graph."""
         work, raw = work_of(case), frames(case.sensor)
-        schedule, buffers = choose(launch_model(work, self.device)), Buffers(work, raw)
-        first, second = Kernel(work, schedule, self.arch), Second(case, buffers, self)
+        schedule, buffers = choose(launch_model(work, self.device)), BatchBuffers(work, raw)
+        first, second = TimedKernel(work, schedule, self.arch), TimedSsim(case, buffers, self)
         arguments = [buffers.argument(k) for k in range(FRAMES)]
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
@@ -342,7 +343,7 @@ class Bench:
     def error(self, case: Case) -> Dict[str, int]:
         """Largest difference to the CPU backend on the first frame, in levels; AoLP around the circle."""
         work, raw = work_of(case), frames(case.sensor)
-        kernel, buffers = Kernel(work, choose(launch_model(work, self.device)), self.arch), Buffers(work, raw)
+        kernel, buffers = TimedKernel(work, choose(launch_model(work, self.device)), self.arch), BatchBuffers(work, raw)
         kernel(buffers.argument(), 1)
         with closing(Pipeline(case.sensor, case.products, "cpu", dtype="uint8", **case.options)) as pipeline:
             expected = pipeline(raw[0])
@@ -377,7 +378,7 @@ class Bench:
                 debayer(planes[angle, frame].data.ptr, out[angle, frame].data.ptr, width, height)
 
         work = work_of(CASES["color_angles"])
-        kernel, buffers = Kernel(work, choose(launch_model(work, self.device)), self.arch), Buffers(work, raw)
+        kernel, buffers = TimedKernel(work, choose(launch_model(work, self.device)), self.arch), BatchBuffers(work, raw)
         argument = buffers.argument()
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:

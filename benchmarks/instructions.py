@@ -3,11 +3,11 @@
     NVDISASM=nvdisasm python benchmarks/instructions.py [--ssim]
 
 Needs no GPU, but NVRTC and NVIDIA's disassembler of CUDA 11 to 13.0 (later ones do not know sm_72). Every instruction
-of a kernel belongs to the functions that the compiler's line information names, and so to a stage. What only blocks at
-the border, or with saturated samples, come to is left out. Counts are static: loops have the same trips on every
-device, so that they cancel in the shares that `polar_pipeline/cuda/instructions.py` gets. With `--ssim` it writes
-nothing, and prints what a thread of SSIM in registers takes, by images, stride and window: what the constants of
-`polar_pipeline/cuda/ssim.py` are from.
+of a kernel belongs to the functions that the compiler's line information names, and so to a stage. Instructions that
+only blocks at the border, or with saturated samples, execute are left out. Counts are static: loops have the same trips
+on every device, so that they cancel in the shares that are written to `polar_pipeline/cuda/model/instructions.py`.
+`--ssim` writes nothing; it prints the instructions of a thread of SSIM in registers by images, stride and window, from
+which the constants of `polar_pipeline/cuda/model/ssim_cost.py` are taken.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
-from polar_pipeline.cuda.device import Slots
-from polar_pipeline.cuda.schedule import Schedule, schedule_defines
-from polar_pipeline.cuda.ssim import Similarity
-from polar_pipeline.cuda.work import defines, make_work
-
-from polar_pipeline.cuda import ssim
 from polar_pipeline.cuda.compile import compile_kernel
+from polar_pipeline.cuda.model import ssim_cost
+from polar_pipeline.cuda.model.device import DEVICES, Slots
+from polar_pipeline.cuda.model.launch_model import KernelWork, launch_model
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.ssim_work import SsimWork
+from polar_pipeline.cuda.model.work import PolarizationWork, make_work
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan
-from polar_pipeline.sensor import FULL_FRAME
+from polar_pipeline.sensor.frames import FULL_FRAME
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
-TARGET = KERNELS.parent / "polar_pipeline" / "cuda" / "instructions.py"
-ARCHS = ("sm_72", "sm_87", "sm_90")
+TARGET = KERNELS.parent / "polar_pipeline" / "cuda" / "model" / "instructions.py"
+#: Compute capability that kernels are compiled for -> a device that has it.
+DEVICE_OF = {device.arch: device for device in DEVICES.values()}
 #: Opcodes by pipe (Nsight Compute's documentation, "Pipelines"); those not named here are integer and logic operations.
 PIPES = {
     "half": "HADD2 HMUL2 HFMA2 HSET2 HSETP2 HMNMX2",
@@ -83,13 +85,28 @@ STAGES = {
 }
 
 
-class Sample(NamedTuple):
-    """A kernel to count, and what its stages are called in the model."""
+@dataclass(frozen=True)
+class CountedKernel:
+    """A kernel whose instructions are counted.
 
-    kernel: str
+    Attributes:
+        name: Its stage in the model, if it is counted as one stage.
+        arguments: The pipeline's options, and `raw_format`.
+        schedule: How it is executed.
+        stages: Stage of the kernel -> stage of the model; empty if it is counted as one stage.
+    """
+
+    name: str
     arguments: Dict[str, Any]
     schedule: Schedule
     stages: Dict[str, str]
+
+    def work(self, precision: str) -> PolarizationWork:
+        """What the kernel computes, in `fp16` or `fp32`."""
+        arguments = {"products": _POLAR, "dtype": "uint8", "precision": precision, **self.arguments}
+        raw_format = arguments.pop("raw_format", "u8")
+        options, full_scale = make_options(**arguments), 255 if raw_format == "u8" else 4095
+        return make_work(make_plan(options.products), options, raw_format, full_scale, FULL_FRAME)
 
 
 def _tile(threads: int, x: int, y: int, rows: int = 0) -> Schedule:
@@ -103,34 +120,38 @@ _FULL: Dict[str, Any] = {"resolution": "full"}
 _OWN: Dict[str, Any] = {**_COLOR, "co_sited": False, "products": _ANGLES}
 #: Counted in pairs of half and of float.
 TILES = (
-    Sample(
+    CountedKernel(
         "tile",
         {"products": _LIVE},
         _tile(128, 32, 16),
         {"load": "load u8", "angles": "co-site", "products": "products"},
     ),
     *(
-        Sample("tile", {"products": _LIVE, "raw_format": name}, _tile(128, 32, 16), {"load": f"load {name}"})
+        CountedKernel("tile", {"products": _LIVE, "raw_format": name}, _tile(128, 32, 16), {"load": f"load {name}"})
         for name in ("u16", "12p", "12packed")
     ),
-    Sample("tile", {**_FULL, "demosaic": "bilinear"}, _tile(128, 64, 32), {"angles": "mono bilinear"}),
-    Sample("tile", {**_FULL, "demosaic": "gradient"}, _tile(128, 64, 32), {"angles": "mono gradient"}),
-    Sample("tile", _FULL, _tile(128, 64, 32, 6), {"slide": "adaptive slide", "angles": "mono adaptive"}),
-    Sample("tile", {**_COLOR, **_FULL, "demosaic": "bilinear"}, _tile(128, 32, 16), {"colors": "color bilinear"}),
-    Sample("tile", _COLOR, _tile(128, 32, 16), {"colors": "color mhc"}),
-    Sample("tile", {**_COLOR, **_FULL}, _tile(128, 32, 16, 6), {"colors": "color weighted"}),
+    CountedKernel("tile", {**_FULL, "demosaic": "bilinear"}, _tile(128, 64, 32), {"angles": "mono bilinear"}),
+    CountedKernel("tile", {**_FULL, "demosaic": "gradient"}, _tile(128, 64, 32), {"angles": "mono gradient"}),
+    CountedKernel("tile", _FULL, _tile(128, 64, 32, 6), {"slide": "adaptive slide", "angles": "mono adaptive"}),
+    CountedKernel(
+        "tile", {**_COLOR, **_FULL, "demosaic": "bilinear"}, _tile(128, 32, 16), {"colors": "color bilinear"}
+    ),
+    CountedKernel("tile", _COLOR, _tile(128, 32, 16), {"colors": "color mhc"}),
+    CountedKernel("tile", {**_COLOR, **_FULL}, _tile(128, 32, 16, 6), {"colors": "color weighted"}),
 )
-#: Counted as a whole, in pairs of half.
-WHOLE = (
-    Sample("mono_half", {}, Schedule("mono_half", "registers", 64, 8, rows=2), {}),
-    Sample("mono_full", {**_FULL, "demosaic": "bilinear"}, Schedule("mono_full", "registers", 64, 16, rows=2), {}),
-    Sample("color_half angles", _OWN, Schedule("color_half", "registers", 64, 4, rows=2), {}),
-    Sample(
+#: Counted as one stage, in pairs of half.
+WINDOWS = (
+    CountedKernel("mono_half", {}, Schedule("mono_half", "registers", 64, 8, rows=2), {}),
+    CountedKernel(
+        "mono_full", {**_FULL, "demosaic": "bilinear"}, Schedule("mono_full", "registers", 64, 16, rows=2), {}
+    ),
+    CountedKernel("color_half angles", _OWN, Schedule("color_half", "registers", 64, 4, rows=2), {}),
+    CountedKernel(
         "color_half", {**_OWN, "products": (*_ANGLES, *_POLAR)}, Schedule("color_half", "registers", 64, 4, rows=2), {}
     ),
 )
-#: The second launch, by (window, what it reads).
-SECOND = (("registers", "float16"), ("registers", "float32"), ("registers", MOSAIC), ("tensor", "float16"))
+#: The SSIM launch, by (window, what it reads).
+SSIM_WINDOWS = (("registers", "float16"), ("registers", "float32"), ("registers", MOSAIC), ("tensor", "float16"))
 
 Chain = List[Tuple[str, int]]
 
@@ -195,10 +216,11 @@ def stage_of(chain: Chain, raw_format: str) -> Optional[str]:
     return next((stage for name, stage in STAGES.items() if name in names), "")
 
 
-def count(kernel: str, flags: Any, arch: str, raw_format: str = "u8") -> Dict[str, Counter]:
+def count(work: KernelWork, schedule: Schedule, arch: str) -> Dict[str, Counter[str]]:
     """Stage -> pipe -> instructions; those of memory once for each 32-bit word of a lane."""
-    found: Dict[str, Counter] = {}
-    for opcode, chain in instructions(disassembly(compile_kernel(kernel, flags, arch))):
+    found: Dict[str, Counter[str]] = {}
+    raw_format = work.raw_format if isinstance(work, PolarizationWork) else "u8"
+    for opcode, chain in instructions(disassembly(compiled(work, schedule, arch))):
         stage = stage_of(chain, raw_format)
         if stage is None:
             continue
@@ -211,66 +233,74 @@ def count(kernel: str, flags: Any, arch: str, raw_format: str = "u8") -> Dict[st
     return found
 
 
-def whole(counted: Dict[str, Counter]) -> Counter:
-    """All stages together."""
+def compiled(work: KernelWork, schedule: Schedule, arch: str) -> bytes:
+    """The cubin of a launch."""
+    return compile_kernel(schedule.kernel, launch_model(work, DEVICE_OF[arch]).defines(schedule), arch)
+
+
+def total(counted: Dict[str, Counter[str]]) -> Counter[str]:
+    """Pipe -> instructions of all stages."""
     return sum(counted.values(), Counter())
 
 
-def table() -> Dict[Tuple[str, str, str], Counter]:
+def table() -> Dict[Tuple[str, str, str], Counter[str]]:
     """(architecture, precision, stage) -> counts."""
-    found: Dict[Tuple[str, str, str], Counter] = {}
-    for arch in ARCHS:
-        for sample in (*TILES, *WHOLE):
-            arguments = dict(sample.arguments)
-            raw_format = arguments.pop("raw_format", "u8")
-            for precision in ("fp16", "fp32") if sample in TILES else ("fp16",):
-                options = make_options(**{"products": _POLAR, "dtype": "uint8", "precision": precision, **arguments})
-                full_scale = 255 if raw_format == "u8" else 4095
-                work = make_work(make_plan(options.products), options, raw_format, full_scale, FULL_FRAME)
-                flags = {**defines(work), **schedule_defines(work, sample.schedule)}
-                counted = count(sample.schedule.kernel, flags, arch, raw_format)
-                if sample.stages:
-                    for stage, name in sample.stages.items():
-                        found[arch, precision, name] = counted[stage]
-                else:
-                    found[arch, precision, sample.kernel] = whole(counted)
-        for window, source in SECOND:
+    found: Dict[Tuple[str, str, str], Counter[str]] = {}
+    for arch in DEVICE_OF:
+        for tile, precision in product(TILES, ("fp16", "fp32")):
+            counted = count(tile.work(precision), tile.schedule, arch)
+            found.update({(arch, precision, name): counted[stage] for stage, name in tile.stages.items()})
+        for kernel in WINDOWS:
+            found[arch, "fp16", kernel.name] = total(count(kernel.work("fp16"), kernel.schedule, arch))
+        for window, source in SSIM_WINDOWS:
             if window == "tensor" and arch == "sm_72":
                 continue
-            work = Similarity(1024, 1224, 1, 11, 1.5, source, "float32")
+            work = SsimWork(1024, 1224, 1, 11, 1.5, source, "float32")
             schedule = (
                 Schedule("ssim", "tensor", 128, 16, rows=64)
                 if window == "tensor"
                 else Schedule("ssim", "registers", 320, 308, rows=64)
             )
-            flags = {**ssim.defines(work), **ssim.schedule_defines(schedule)}
-            precision = "fp16" if source == "float16" else "fp32"
-            found[arch, "fp16", f"ssim {window} {source}"] = whole(count("ssim", flags, arch))
+            found[arch, "fp16", f"ssim {window} {source}"] = total(count(work, schedule, arch))
     return found
 
 
-#: Images and strides that `--ssim` counts: from a stride of 3 on there are loops in the loop.
-SLIDING = (("float16", 1), ("float32", 1), (MOSAIC, 1), ("float16", 2), ("float32", 2))
-#: Text of the first line of `ssim.cu`, and of the one after the last, of what only some turns of its loop come to.
-_SELDOM = (("next[i] = column.mirrored_at(", "}"), ("if ((y + BATCH) % PIECE_Y == 0", "add_up("))
+#: Images and strides that `--ssim` counts: with a stride of 3 and more the kernel's loop contains another loop.
+SSIM_INPUTS = (("float16", 1), ("float32", 1), (MOSAIC, 1), ("float16", 2), ("float32", 2))
+#: Code in the loop of SSIM in registers that only some iterations execute, as (text of its first line, text of the line
+#: after its last one): loads of rows beyond the border, and sums of a complete piece of the map.
+_NOT_EVERY_ITERATION = (("[i] = column.mirrored_at(", "}"), ("if ((y + BATCH) % PIECE_Y == 0", "(task, s.each)"))
+#: Rows of the map per iteration of that loop.
+_ROWS_PER_ITERATION = 4
 
 
-def sliding(work: Similarity, arch: str) -> Tuple[int, float]:
-    """Instructions of a thread of SSIM in registers: before its first row of the map, and for one row of the map.
+def lines_not_in_every_iteration() -> Set[Tuple[str, int]]:
+    """(file, line) of `_NOT_EVERY_ITERATION`.
 
-    Loads of rows beyond the border are left out in the loop, not before it, and so are sums of pieces of the map.
+    Raises:
+        ValueError: The kernels have no such line, or more than one.
     """
-    schedule = Schedule("ssim", "registers", 320, 308 if work.window < 15 else 304, rows=64)
-    lines = disassembly(compile_kernel("ssim", {**ssim.defines(work), **ssim.schedule_defines(schedule)}, arch))
-    source = (KERNELS / "ssim.cu").read_text(encoding="utf-8").splitlines()
-    seldom = set()
-    for begin, end in _SELDOM:
-        first = next(k for k, line in enumerate(source) if begin in line)
-        last = next(k for k in range(first + 1, len(source)) if end in source[k])
-        seldom.update(("ssim.cu", k + 1) for k in range(first, last))
-    # the loop is the longest way back that has a barrier
+    found = set()
+    for begin, end in _NOT_EVERY_ITERATION:
+        places = [
+            (path, lines, k)
+            for path in sorted(KERNELS.glob("ssim*.cu*"))
+            for lines in [path.read_text(encoding="utf-8").splitlines()]
+            for k, line in enumerate(lines)
+            if begin in line
+        ]
+        if len(places) != 1:
+            raise ValueError(f"expected one line of the kernels with {begin!r}, got {len(places)}")
+        path, lines, first = places[0]
+        last = next(k for k in range(first + 1, len(lines)) if end in lines[k])
+        found.update((path.name, k + 1) for k in range(first, last))
+    return found
+
+
+def longest_loop(lines: List[str]) -> Tuple[int, int]:
+    """Numbers of the first and the last instruction of the longest loop with a barrier in a disassembly."""
     labels: Dict[str, int] = {}
-    barriers, loops, number = [], [(0, 0, 0)], 0
+    barriers, longest, number = [], (0, 0), 0
     for line in lines:
         label, jump = re.match(r"\s*(\.L_x_\w+):", line), re.search(r"\bBRA\b.*(\.L_x_\w+)", line)
         if label:
@@ -278,21 +308,31 @@ def sliding(work: Similarity, arch: str) -> Tuple[int, float]:
         if re.match(r"\s*/\*[0-9a-f]+\*/\s+\S", line):
             if " BAR." in line:
                 barriers.append(number)
-            begin = labels.get(jump.group(1), number) if jump else number
-            if any(begin <= barrier < number for barrier in barriers):
-                loops.append((number - begin, begin, number))
+            target = labels.get(jump.group(1), number) if jump else number
+            if any(target <= barrier < number for barrier in barriers):
+                longest = max(longest, (target, number), key=lambda loop: (loop[1] - loop[0], loop))
             number += 1
-    _, begin, end = max(loops)
-    chains = [chain for _, chain in instructions(lines)]
-    return begin, sum(not seldom.intersection(chain) for chain in chains[begin : end + 1]) / 4  # four rows a turn
+    return longest
 
 
-def print_sliding() -> None:
-    """What SSIM takes in registers on sm_90, and what the model counts with."""
-    for (source, stride), window in product(SLIDING, range(3, 16, 2)):
-        work = Similarity(1024, 1224, stride, window, 1.5, source, "float32")
-        before, row = sliding(work, "sm_90")
-        model = ssim._strip_slots(work, 0), ssim._row_slots(work)
+def ssim_instructions(work: SsimWork, arch: str) -> Tuple[int, float]:
+    """Instructions of a thread of SSIM in registers: before its first row of the map, and per row of the map.
+
+    Loads of rows beyond the border are left out in the loop, but not before it; so are sums of pieces of the map.
+    """
+    schedule = Schedule("ssim", "registers", 320, 308 if work.window < 15 else 304, rows=64)
+    lines = disassembly(compiled(work, schedule, arch))
+    rare, chains = lines_not_in_every_iteration(), [chain for _, chain in instructions(lines)]
+    begin, end = longest_loop(lines)
+    return begin, sum(not rare.intersection(chain) for chain in chains[begin : end + 1]) / _ROWS_PER_ITERATION
+
+
+def print_ssim() -> None:
+    """Print the instructions of SSIM in registers on sm_90, and those that the model assumes."""
+    for (source, stride), window in product(SSIM_INPUTS, range(3, 16, 2)):
+        work = SsimWork(1024, 1224, stride, window, 1.5, source, "float32")
+        before, row = ssim_instructions(work, "sm_90")
+        model = ssim_cost._strip_slots(work, 0), ssim_cost._row_slots(work)
         print(f"{source} stride {stride} {window} taps: {before} before, {row:.1f} a row; model", *model, flush=True)
 
 
@@ -306,7 +346,7 @@ from __future__ import annotations
 
 from typing import Dict, Tuple
 
-from polar_pipeline.cuda.device import Slots
+from polar_pipeline.cuda.model.device import Slots
 
 #: (stage, in pairs of half, compute capability) -> shares of its issue slots.
 SHARES: Dict[Tuple[str, bool, int], Slots] = {
@@ -314,11 +354,13 @@ SHARES: Dict[Tuple[str, bool, int], Slots] = {
 
 
 def main() -> None:
-    """Count, print, write."""
+    """Count, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ssim", action="store_true", help="print what SSIM takes in registers; write nothing")
+    parser.add_argument(
+        "--ssim", action="store_true", help="print the instructions of SSIM in registers; write nothing"
+    )
     if parser.parse_args().ssim:
-        print_sliding()
+        print_ssim()
         return
     found = table()
     lines = []

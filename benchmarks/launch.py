@@ -3,105 +3,120 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import Any, Dict
 
+import cupy
+import gpu
 import numpy as np
-from polar_pipeline.cuda.choice import AnyWork
-from polar_pipeline.cuda.schedule import Schedule
-from polar_pipeline.cuda.ssim import Similarity
-from polar_pipeline.cuda.work import CAMERA_FORMATS, FRAME, OUTPUTS, Work, defines
 
-from polar_pipeline.cuda import schedule as polarization
-from polar_pipeline.cuda import ssim
+from polar_pipeline.cuda.compile import compile_kernel
+from polar_pipeline.cuda.model.geometry import output_bytes
+from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.ssim_search import piece_count
+from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork
+from polar_pipeline.cuda.model.work import CAMERA_FORMATS, OUTPUTS, POLARIZATION_ARGUMENT, PolarizationWork
 from polar_pipeline.plan import MOSAIC
-from polar_pipeline.sensor import pack
+from polar_pipeline.sensor.frames import pack
 
 ROUNDS = 15
 
 
-class Launch:
-    """A compiled schedule with frames and outputs on the GPU."""
+class TimedLaunch:
+    """A compiled schedule with inputs and outputs for a number of frames on the GPU; calling it launches it once.
 
-    def __init__(self, work: AnyWork, schedule: Schedule, frames: int, arch: str) -> None:
-        import cupy
-        import gpu
+    Args:
+        model: What the launch does.
+        schedule: How.
+        frames: Frames per launch.
+        arch: What to compile for, such as `sm_90`.
+    """
 
+    def __init__(self, model: LaunchModel, schedule: Schedule, frames: int, arch: str) -> None:
         self._arrays: Dict[str, Any] = {}
-        rng = np.random.default_rng(1)
-        if isinstance(work, Similarity):
-            flags = {**ssim.defines(work), **ssim.schedule_defines(schedule)}
-            self.shared, self.grid = ssim.shared_bytes(schedule), ssim.grid(work, schedule, frames)
-            if work.source == MOSAIC:
-                one = rng.integers(13, 204, (2 * work.height, 2 * work.width), np.uint8)
-            else:
-                base = rng.random((work.height, work.width)) * 0.8
-                one = np.stack([base, base + 0.02 * rng.random(base.shape)]).astype(work.source)
-            images = self._keep("images", cupy.stack([cupy.asarray(np.roll(one, 8 * k, -1)) for k in range(frames)]))
-            argument = np.zeros((), ssim.COMPARISON)
-            argument["first"] = images.data.ptr
-            argument["second"] = images.data.ptr + (0 if work.source == MOSAIC else images[0, 0].nbytes)
-            argument["first_stride"] = argument["second_stride"] = images[0].nbytes
-            sizes = {
-                "map": (work.map_size, work.map_dtype or "uint8"),
-                "pieces": ((ssim.pieces(work, schedule),), "float32"),
-                "done": ((), "uint32"),
-                "blocks": (work.block_size, "float32"),
-                "mean": ((), "float32"),
-            }
-            for name, (shape, dtype) in sizes.items():
-                argument[name] = self._keep(name, cupy.zeros((frames, *shape), dtype)).data.ptr
+        if isinstance(model, SsimModel):
+            self._argument = self._ssim_argument(model.work, schedule, frames)
+        elif isinstance(model, PolarizationModel):
+            self._argument = self._polarization_argument(model.work, frames)
         else:
-            flags = {**defines(work), **polarization.schedule_defines(work, schedule)}
-            self.shared = polarization.shared_bytes(work, schedule)
-            self.grid = polarization.grid(work, schedule, frames)
-            raw = self._keep("raw", _frames(work, frames))
-            argument = np.zeros((), FRAME)
-            argument["raw"] = raw.data.ptr
-            argument["counts"] = self._keep("counts", cupy.zeros((frames, 2), cupy.uint32)).data.ptr
-            for name, dtype in work.outputs:
-                size = polarization.output_bytes(work._replace(outputs=((name, dtype),)))
-                argument["out"][OUTPUTS.index(name)] = self._keep(name, cupy.zeros(frames * size, cupy.uint8)).data.ptr
-            argument["raw_stride"] = raw[0].nbytes
-            argument["step"] = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
-            argument["width"], argument["height"] = work.width, work.height
-            argument["full_scale"], argument["min_intensity"] = work.full_scale, 0.01
-        self._argument, self._threads, self._driver = argument, schedule.threads, gpu._driver()
-        self._kernel = self._driver.load(gpu.compile_kernel(schedule.kernel, flags, arch), schedule.kernel, self.shared)
+            raise TypeError(f"expected the model of a polarization or SSIM launch, got {type(model).__name__}")
+        self._shared, self._grid = model.shared_bytes(schedule), model.grid(schedule, frames)
+        self._threads, self._driver = schedule.threads, gpu.driver()
+        code = compile_kernel(schedule.kernel, model.defines(schedule), arch)
+        self._kernel = self._driver.load(code, schedule.kernel, self._shared)
 
     def _keep(self, name: str, array: Any) -> Any:
+        """The array, which now lives as long as the launch."""
         self._arrays[name] = array
         return array
 
+    def _ssim_argument(self, work: SsimWork, schedule: Schedule, frames: int) -> np.ndarray:
+        images = self._keep("images", _images(work, frames))
+        argument = np.zeros((), SSIM_ARGUMENT)
+        argument["first"] = images.data.ptr
+        argument["second"] = images.data.ptr + (0 if work.source == MOSAIC else images[0, 0].nbytes)
+        argument["first_stride"] = argument["second_stride"] = images[0].nbytes
+        sizes = {
+            "map": (work.map_size, work.map_dtype or "uint8"),
+            "pieces": ((piece_count(work, schedule),), "float32"),
+            "done": ((), "uint32"),
+            "blocks": (work.block_size, "float32"),
+            "mean": ((), "float32"),
+        }
+        for name, (shape, dtype) in sizes.items():
+            argument[name] = self._keep(name, cupy.zeros((frames, *shape), dtype)).data.ptr
+        return argument
+
+    def _polarization_argument(self, work: PolarizationWork, frames: int) -> np.ndarray:
+        raw = self._keep("raw", _raw_frames(work, frames))
+        argument = np.zeros((), POLARIZATION_ARGUMENT)
+        argument["raw"] = raw.data.ptr
+        argument["counts"] = self._keep("counts", cupy.zeros((frames, 2), cupy.uint32)).data.ptr
+        for name, dtype in work.outputs:
+            size = output_bytes(replace(work, outputs=((name, dtype),)))
+            argument["out"][OUTPUTS.index(name)] = self._keep(name, cupy.zeros(frames * size, cupy.uint8)).data.ptr
+        argument["raw_stride"] = raw[0].nbytes
+        argument["step"] = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
+        argument["width"], argument["height"] = work.width, work.height
+        argument["full_scale"], argument["min_intensity"] = work.full_scale, 0.01
+        return argument
+
     def __call__(self) -> None:
-        import cupy
-
         stream = cupy.cuda.get_current_stream().ptr
-        self._driver.launch(self._kernel, self.grid, self._threads, self.shared, stream, self._argument)
+        self._driver.launch(self._kernel, self._grid, self._threads, self._shared, stream, self._argument)
 
 
-def _frames(work: Work, frames: int) -> Any:
-    """(frames, bytes) on the GPU: a scene, moved by whole tiles from frame to frame."""
-    import cupy
-    import gpu
+def _images(work: SsimWork, frames: int) -> Any:
+    """Images on the GPU, noise moved by 8 columns from frame to frame.
 
+    Returns:
+        (frames, 2, height, width): the two images to compare; or (frames, 2 * height, 2 * width): the mosaic.
+    """
+    rng = np.random.default_rng(1)
+    if work.source == MOSAIC:
+        one = rng.integers(13, 204, (2 * work.height, 2 * work.width), np.uint8)
+    else:
+        base = rng.random((work.height, work.width)) * 0.8
+        one = np.stack([base, base + 0.02 * rng.random(base.shape)]).astype(work.source)
+    return cupy.stack([cupy.asarray(np.roll(one, 8 * k, -1)) for k in range(frames)])
+
+
+def _raw_frames(work: PolarizationWork, frames: int) -> Any:
+    """(frames, height, bytes of a row) uint8 on the GPU: a scene, moved from frame to frame."""
     raw = gpu.frames("IMX250MYR" if work.sensor.is_color else "IMX250MZR", (work.height, work.width))
-    if work.raw_format != "u8":
-        fine = raw[0].astype(np.uint16) * 16
-        packed = np.frombuffer(pack(fine, CAMERA_FORMATS[work.raw_format]), np.uint8)
-        if work.raw_format == "u16":
-            packed = np.frombuffer(fine.tobytes(), np.uint8)
-        step = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
-        one = cupy.asarray(packed).reshape(work.height, step)
-        return cupy.stack([cupy.roll(one, 8 * k, 0) for k in range(frames)])
-    return cupy.asarray(raw[:frames])
+    if work.raw_format == "u8":
+        return cupy.asarray(raw[:frames])
+    fine = raw[0].astype(np.uint16) * 16
+    packed = fine.tobytes() if work.raw_format == "u16" else pack(fine, CAMERA_FORMATS[work.raw_format])
+    step = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
+    one = cupy.asarray(np.frombuffer(packed, np.uint8)).reshape(work.height, step)
+    return cupy.stack([cupy.roll(one, 8 * k, 0) for k in range(frames)])
 
 
-def measure(work: AnyWork, schedule: Schedule, frames: int, arch: str) -> float:
-    """Microseconds a frame; the median of some launches."""
-    import cupy
-    import gpu
-
-    launch = Launch(work, schedule, frames, arch)
+def measure(model: LaunchModel, schedule: Schedule, frames: int, arch: str) -> float:
+    """Microseconds per frame; the median of `ROUNDS` launches."""
+    launch = TimedLaunch(model, schedule, frames, arch)
     launch()
     found = statistics.median(gpu.milliseconds(launch) for _ in range(ROUNDS))
     del launch
@@ -119,9 +134,7 @@ _PIPES = {
 
 
 def pipes() -> Dict[str, float]:
-    """Results a clock and multiprocessor, of 32-bit words, by pipe."""
-    import cupy
-
+    """Measured results per clock and multiprocessor, of 32-bit words, by pipe."""
     found = {}
     for name, text in _PIPES.items():
         kind, letter = ("float", "f") if ".f32" in text else ("unsigned", "r")

@@ -53,15 +53,18 @@ def test_what_is_held_out_was_expected_with_the_model_as_it_is() -> None:
     """Expectations that are stored but not yet measured belong to the configurations of today."""
     done = run(
         "-c",
-        "import json, common, model\n"
+        "import json, common\n"
+        "from configurations import HELD_OUT\n"
+        "from polar_pipeline.cuda.model.device import DEVICES\n"
+        "from polar_pipeline.cuda.model.launch_model import launch_model\n"
         "report = json.loads((common.RESULTS / 'model_nvidia_h200.json').read_text())\n"
-        "assert [row['name'] for row in report['expected']] == [each.name for each in model.HELD_OUT]\n"
+        "assert [row['name'] for row in report['expected']] == [each.name for each in HELD_OUT]\n"
         "keys = lambda rows: {(row['work'], *row['size'], row['frames']) for row in rows}\n"
         "others = [row for row in report['rows'] if row['list'] != 'held out']\n"
-        "assert len(keys(report['expected'])) == len(model.HELD_OUT) >= 30\n"
+        "assert len(keys(report['expected'])) == len(HELD_OUT) >= 30\n"
         "assert not keys(report['expected']) & keys(others)\n"
-        "for row, each in zip(report['expected'], model.HELD_OUT):\n"
-        "    assert row['work'] == model.work_key(each.work), row['name']\n",
+        "for row, each in zip(report['expected'], HELD_OUT):\n"
+        "    assert row['work'] == launch_model(each.work, DEVICES[report['model']]).key, row['name']\n",
     )
     assert done.returncode == 0, done.stderr
 
@@ -71,13 +74,15 @@ def test_a_constant_of_the_cost_model_is_found_again() -> None:
     done = run(
         "-c",
         "import fit, model\n"
+        "from configurations import FITTED, FORMERLY_HELD_OUT\n"
+        "from polar_pipeline.cuda.model.schedule import Schedule\n"
         "device = fit.DEVICES['h200']\n"
         "found = [each for each in fit.constants() if each.name in ('_WAITING', 'operations co-site')]\n"
         "start = [each.get() for each in found]\n"
-        "each = [c for c in (*model.FITTED, *model.FORMERLY_HELD_OUT) if c.name in "
+        "each = [c for c in (*FITTED, *FORMERLY_HELD_OUT) if c.name in "
         "('mono half, live', 'SSIM, float, 7 taps', 'SSIM, float, 13 taps', 'mono half, preview')]\n"
-        "plans = [fit.polarization.Schedule('tile', 'tile', 128, 32, 16) if 'half' in c.name else "
-        "fit.polarization.Schedule('ssim', 'registers', 128, 104, rows=16) for c in each]\n"
+        "plans = [Schedule('tile', 'tile', 128, 32, 16) if 'half' in c.name else "
+        "Schedule('ssim', 'registers', 128, 104, rows=16) for c in each]\n"
         "for constant, value in zip(found, start):\n"
         "    constant.put(1.1 * value)\n"
         "us = [model.predicted_us(c.work, plan, device, c.frames) for c, plan in zip(each, plans)]\n"
@@ -88,3 +93,65 @@ def test_a_constant_of_the_cost_model_is_found_again() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert [float(ratio) for ratio in done.stdout.split()] == pytest.approx([1.1, 1.1], abs=0.02)
+
+
+def test_every_constant_that_is_fitted_changes_a_prediction() -> None:
+    """A constant that a module imports by name, or that a record has as a default, must change there, too."""
+    done = run(
+        "-c",
+        "import common, fit\n"
+        "rows, device = fit.read(common.RESULTS / 'model_nvidia_h200.json')\n"
+        "start = fit.logarithms(rows, device)\n"
+        "for constant in fit.constants():\n"
+        "    value = constant.get()\n"
+        "    constant.put(3 * value)\n"
+        "    changed = fit.logarithms(rows, device)\n"
+        "    assert constant.get() == 3 * value, constant.name\n"
+        "    assert abs(changed - start).max() > 1e-6, constant.name\n"
+        "    constant.put(value)\n"
+        "    assert (fit.logarithms(rows, device) == start).all(), constant.name\n",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_constant_is_set_in_every_module_that_has_it() -> None:
+    done = run(
+        "-c",
+        "import fit\n"
+        "from polar_pipeline.cuda.model import cost, polarization_cost, ssim_cost\n"
+        "constant = next(each for each in fit.constants() if each.name == 'REREAD_SHARE')\n"
+        "constant.put(0.25)\n"
+        "print(cost.REREAD_SHARE, polarization_cost.REREAD_SHARE, ssim_cost.REREAD_SHARE)\n"
+        "ssim_cost.REREAD_SHARE = 0.5\n"
+        "fit.constants()\n",
+    )
+    assert done.stdout == "0.25 0.25 0.25\n"
+    assert "ValueError: expected one value of REREAD_SHARE, got [0.25, 0.5]" in done.stderr
+
+
+def test_predictions_in_the_result_file_are_those_of_the_model(tmp_path: Path) -> None:
+    """Predicted again, expectations included, the file keeps every byte."""
+    path = ROOT / "benchmarks" / "results" / "model_nvidia_h200.json"
+    copy = tmp_path / path.name
+    copy.write_bytes(path.read_bytes())
+    done = run("model.py", "--predict", str(copy), "--expect")
+    assert done.returncode == 0, done.stderr
+    assert copy.read_text() == path.read_text()
+
+
+def test_functions_that_instructions_are_counted_by_are_in_the_kernels() -> None:
+    """A function that was renamed would be counted with the wrong stage, or not at all."""
+    done = run(
+        "-c",
+        "import instructions\n"
+        "import re\n"
+        "text = ''.join(path.read_text() for path in sorted(instructions.KERNELS.glob('*.cu*')))\n"
+        "pairs = [name for pair in instructions.PIECEWISE for name in pair]\n"
+        "named = sorted({*instructions.RARE, *instructions.STAGES, *pairs})\n"
+        "print(*(name for name in named if not re.search(rf'\\b{name}\\(', text)))\n"
+        "print(len(instructions.lines_not_in_every_iteration()))\n",
+    )
+    assert done.returncode == 0, done.stderr
+    missing, lines = done.stdout.splitlines()
+    assert missing == ""
+    assert int(lines) > 5

@@ -14,7 +14,7 @@ from support import IS_EXHAUSTIVE
 
 from polar_pipeline.cuda.compile import CompileError, compile_kernel
 from polar_pipeline.cuda.model import cost as launch_cost
-from polar_pipeline.cuda.model import polarization_cost, ssim_search
+from polar_pipeline.cuda.model import polarization_cost, ssim_cost, ssim_search
 from polar_pipeline.cuda.model.cost import Cost, roofline
 from polar_pipeline.cuda.model.device import (
     DEVICES,
@@ -35,6 +35,7 @@ from polar_pipeline.cuda.model.registers import registers
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 from polar_pipeline.cuda.model.search import MIN_OCCUPANCY, candidates, check, expected_occupancy
 from polar_pipeline.cuda.model.specs import supports
+from polar_pipeline.cuda.model.ssim_search import piece_count
 from polar_pipeline.cuda.model.ssim_work import SsimWork, ssim_defines
 from polar_pipeline.cuda.model.tuned import choose
 from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork, make_work, polarization_defines
@@ -469,10 +470,10 @@ def test_instructions_of_similarity_are_those_of_the_compiled_kernel(
     source: str, stride: int, window: int, before: int, row: float
 ) -> None:
     """Counted on sm_90 by `benchmarks/instructions.py --ssim`: before the first row of the map, and for one row."""
-    work = Similarity(1024, 1224, stride, window, 1.5, source, "float32")
-    assert ssim._row_slots(work) == pytest.approx(row, rel=0.03)
+    work = SsimWork(1024, 1224, stride, window, 1.5, source, "float32")
+    assert ssim_cost._row_slots(work) == pytest.approx(row, rel=0.03)
     # the model counts 16 rows at once, and the end of a strip, of some 25 slots
-    assert ssim._strip_slots(work, 16) == pytest.approx(before + 25 + 16 * row, rel=0.05)
+    assert ssim_cost._strip_slots(work, 16) == pytest.approx(before + 25 + 16 * row, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -495,17 +496,17 @@ def test_predictions_of_similarity_are_near_what_was_measured(
     source: str, window: int, threads: int, tile_x: int, rows: int, measured: float
 ) -> None:
     """Microseconds a frame of 1224x1024 on an H200, with 64 frames in one launch, without tensor cores."""
-    work = Similarity(1024, 1224, 1, window, 1.5, source, "float32")
+    work = SsimWork(1024, 1224, 1, window, 1.5, source, "float32")
     schedule = Schedule("ssim", "registers", threads, tile_x, rows=rows)
-    assert ssim.predict(work, schedule, H200, 64).us / 64 == pytest.approx(measured, rel=0.15)
+    assert ssim_cost.predict(work, schedule, H200, 64).us / 64 == pytest.approx(measured, rel=0.15)
 
 
 def test_a_frame_alone_waits_for_its_sums() -> None:
     """As measured: strips of 16 rows have 19584 pieces, which the last block loads with the GPU to itself."""
-    work = Similarity(1024, 1224, 1, 11, 1.5, "float16", "float32")
+    work = SsimWork(1024, 1224, 1, 11, 1.5, "float16", "float32")
     schedule = Schedule("ssim", "registers", 320, 308, rows=16)
-    assert ssim.pieces(work, schedule) == 64 * 306
-    assert ssim.predict(work, schedule, H200).us == pytest.approx(18.94, rel=0.15)
+    assert piece_count(work, schedule) == 64 * 306
+    assert ssim_cost.predict(work, schedule, H200).us == pytest.approx(18.94, rel=0.15)
 
 
 @pytest.mark.parametrize("arch", ["sm_72", "sm_87", "sm_90"])
