@@ -13,8 +13,8 @@ typedef unsigned long long u64;
 #include "host.cuh"
 #else
 #define DEVICE __device__ __forceinline__
-#define CONSTANT __device__ constexpr  // a function that the compiler evaluates
-#define SHARED_MEMORY(name) extern __shared__ __align__(16) u8 name[]  // as many bytes as the launch asks for
+#define CONSTANT __device__ constexpr                                 // a function that the compiler evaluates
+#define SHARED_MEMORY(name) extern __shared__ __align__(16) u8 name[] // as many bytes as the launch asks for
 
 // ---- bits
 // byte k of the result is byte (selector nibble k) of the eight bytes b:a
@@ -22,6 +22,7 @@ DEVICE u32 permute(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, select
 DEVICE float as_float(u32 bits) { return __uint_as_float(bits); }
 DEVICE u32 as_bits(float value) { return __float_as_uint(value); }
 
+// clang-format off: one instruction a line
 // ---- a word of two halves, low lane first; every operation rounds to nearest even
 DEVICE u32 half2_add(u32 a, u32 b) { u32 d; asm("add.rn.f16x2 %0,%1,%2;" : "=r"(d) : "r"(a), "r"(b)); return d; }
 DEVICE u32 half2_sub(u32 a, u32 b) { u32 d; asm("sub.rn.f16x2 %0,%1,%2;" : "=r"(d) : "r"(a), "r"(b)); return d; }
@@ -66,29 +67,37 @@ DEVICE void store128(void* p, u32 a, u32 b, u32 c, u32 d) { *(uint4*)p = make_ui
 // what another block of the same launch may have stored (after `last_of_blocks`)
 DEVICE float load_fresh(const float* p) { float v; asm volatile("ld.global.cg.f32 %0,[%1];" : "=f"(v) : "l"(p) : "memory"); return v; }
 
+// clang-format on
+
 // ---- 16 bytes from global to shared memory that nobody waits for until async_wait<n>: n groups may still be under way
 #if __CUDA_ARCH__ >= 800
 #define HAS_ASYNC_COPY 1
-DEVICE void async_copy16(void* shared, const void* global) { asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(shared)), "l"(global) : "memory"); }
+DEVICE void async_copy16(void *shared, const void *global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(shared)), "l"(global)
+               : "memory");
+}
 DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEVICE void async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 #else
 #define HAS_ASYNC_COPY 0
-DEVICE void async_copy16(void* shared, const void* global) { *(uint4*)shared = load128(global); }
+DEVICE void async_copy16(void *shared, const void *global) { *(uint4 *)shared = load128(global); }
 DEVICE void async_commit() {}
 template <int N> DEVICE void async_wait() {}
 #endif
 
-// ---- from sm_90 on a launch may begin while those before it in its stream still work (`Driver.launch`). let_next_begin comes first: the
-// next one's blocks take the places that this one's blocks leave. wait_for_former comes before anything that the launch before may
-// still write is read. A kernel that reads raw frames only comes to it last: whoever waits for a launch has to have waited for those
-// before it. For that, a block that waits is enough: with end_after_former the others leave their places free. What such a
-// kernel stores may not be in use by launches before it.
+// ---- from sm_90 on a launch may begin while those before it in its stream still work (`Driver.launch`).
+// let_next_begin comes first: the next one's blocks take the places that this one's blocks leave. wait_for_former comes
+// before anything that the launch before may still write is read. A kernel that reads raw frames only comes to it last:
+// whoever waits for a launch has to have waited for those before it. For that, a block that waits is enough: with
+// end_after_former the others leave their places free. What such a kernel stores may not be in use by launches before
+// it.
 #if __CUDA_ARCH__ >= 900
 DEVICE void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 DEVICE void wait_for_former() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 // called, since in its place it makes color_half spill registers
-__device__ __noinline__ void end_after_former() { if (blockIdx.x == 0) wait_for_former(); }
+__device__ __noinline__ void end_after_former() {
+  if (blockIdx.x == 0) wait_for_former();
+}
 #else
 DEVICE void let_next_begin() {}
 DEVICE void wait_for_former() {}
@@ -109,31 +118,38 @@ DEVICE u32 shuffle(u32 value, int lane) { return __shfl_sync(0xffffffffu, value,
 DEVICE u32 shuffle_down(u32 value, int lanes) { return __shfl_down_sync(0xffffffffu, value, lanes); }
 DEVICE bool any_in_warp(bool flag) { return __any_sync(0xffffffffu, flag); }
 DEVICE bool any_in_block(bool flag) { return __syncthreads_or(flag); }
-DEVICE void count_add(u32* counter, u32 n) { atomicAdd(counter, n); }
-// Whether this block is the last one to come here of those that share the counter, which is 0 again then. It sees all that the others
-// stored before. Every thread of a block must come here.
-DEVICE bool last_of_blocks(u32* counter, u32 blocks) {
-    u32 before = 0;
-    __syncthreads();
-    if (threadIdx.x == 0)  // releases and acquires for the whole block, which has met before and meets again after
-        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0,[%1],%2;" : "=r"(before) : "l"(counter), "r"(blocks - 1) : "memory");
-    return __syncthreads_or(threadIdx.x == 0 && before == blocks - 1);
+DEVICE void count_add(u32 *counter, u32 n) { atomicAdd(counter, n); }
+// Whether this block is the last one to come here of those that share the counter, which is 0 again then. It sees all
+// that the others stored before. Every thread of a block must come here.
+DEVICE bool last_of_blocks(u32 *counter, u32 blocks) {
+  u32 before = 0;
+  __syncthreads();
+  if (threadIdx.x == 0) // releases and acquires for the whole block, which has met before and meets again after
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0,[%1],%2;"
+                 : "=r"(before)
+                 : "l"(counter), "r"(blocks - 1)
+                 : "memory");
+  return __syncthreads_or(threadIdx.x == 0 && before == blocks - 1);
 }
 
-// ---- tensor cores: out += a b, of 16x16 and 16x8 halves, in float. Lane = 4 g + t holds pairs of halves: of a, rows g and g + 8 at columns
-// 2t, 2t+1 (a[0], a[1]) and 2t+8, 2t+9 (a[2], a[3]); of b, column g at those same rows (b0, b1); of out, rows g (out[0], out[1]) and g + 8
-// (out[2], out[3]) at columns 2t, 2t+1. Every lane of the warp must come here.
+// ---- tensor cores: out += a b, of 16x16 and 16x8 halves, in float. Lane = 4 g + t holds pairs of halves: of a, rows g
+// and g + 8 at columns 2t, 2t+1 (a[0], a[1]) and 2t+8, 2t+9 (a[2], a[3]); of b, column g at those same rows (b0, b1);
+// of out, rows g (out[0], out[1]) and g + 8 (out[2], out[3]) at columns 2t, 2t+1. Every lane of the warp must come
+// here.
 #if __CUDA_ARCH__ >= 800
 #define HAS_TENSOR 1
 DEVICE void tensor_add(float (&out)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-        : "+f"(out[0]), "+f"(out[1]), "+f"(out[2]), "+f"(out[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(out[0]), "+f"(out[1]), "+f"(out[2]), "+f"(out[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 #else
 #define HAS_TENSOR 0
 #endif
-#endif  // POLAR_HOST
+#endif // POLAR_HOST
 
 // ---- what both have: a 16-bit lane of a word behind the exponent of 0.5, without a conversion: 0.5 + lane / 65536
-template <int HIGH> DEVICE float lane_as_float(u32 lanes) { return as_float(permute(lanes, 0x3F000000u, HIGH ? 0x7324 : 0x7104)); }
+template <int HIGH> DEVICE float lane_as_float(u32 lanes) {
+  return as_float(permute(lanes, 0x3F000000u, HIGH ? 0x7324 : 0x7104));
+}
 #endif
