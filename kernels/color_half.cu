@@ -8,7 +8,6 @@
 // flight. Angle images of a warp are staged in shared memory and leave in contiguous pieces.
 #include "products.cuh"
 #include "raw.cuh"
-#define PER_SCALE (1.0 / 255 / TINY) // samples here are bytes as subnormal halves
 #include "malvar.cuh"
 
 #define WINDOW_REGISTERS 0
@@ -63,6 +62,11 @@ static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little 
 
 // ------------------------------------------------------------------------------------------------------------- reading
 
+// Samples here are bytes as subnormal halves.
+struct ByteScale {
+  static constexpr double PER_SAMPLE = 1.0 / 255 / SUBNORMAL_UNIT;
+};
+
 struct Line {
   u32 w[4];
 }; // sites -2 -1, 0 1, 2 3, 4 5
@@ -77,8 +81,8 @@ DEVICE void unpack(Line line, bool first, bool last, Sites &v) {
   if (last) line.w[3] = permute(line.w[1], line.w[2], 0x3254);
 #pragma unroll
   for (int k = 0; k < 4; k++) {
-    v[2 * k] = tiny_bytes<0>(line.w[k]);
-    v[2 * k + 1] = tiny_bytes<1>(line.w[k]);
+    v[2 * k] = subnormal_bytes<0>(line.w[k]);
+    v[2 * k + 1] = subnormal_bytes<1>(line.w[k]);
   }
 }
 
@@ -106,7 +110,7 @@ struct Pieces {
   u32 to[3];
   bool inside[3];
 };
-DEVICE void flush(const u32 *stage, int lane, u8 *image, const Pieces &p) {
+DEVICE void store_staged(const u32 *stage, int lane, u8 *image, const Pieces &p) {
 #pragma unroll
   for (int i = 0; i < 3; i++) {
     const uint2 w = *(const uint2 *)(stage + 2 * (lane + 32 * i));
@@ -114,13 +118,13 @@ DEVICE void flush(const u32 *stage, int lane, u8 *image, const Pieces &p) {
     if (p.inside[i]) store64(to, w.x, w.y);
   }
 }
-DEVICE void put(u32 *stage, int lane, const u32 (&w)[3]) {
+DEVICE void stage_row(u32 *stage, int lane, const u32 (&w)[3]) {
 #pragma unroll
   for (int k = 0; k < 3; k++) stage[3 * lane + k] = w[k];
 }
 
 // A thread's place.
-struct Place {
+struct ThreadPosition {
   int lane, y, x; // first output row; first site
   int rows;       // output rows of the picture
   bool inside;    // whether the thread's sites are in the picture
@@ -133,13 +137,15 @@ constexpr bool EVEN_OUT = HEIGHT / 2 % ROWS == 0;
 #else
 constexpr bool EVEN_OUT = false;
 #endif
-DEVICE bool has_row(const Place &at, int r) { return EVEN_OUT || at.y + r < at.rows; }
+DEVICE bool has_row(const ThreadPosition &at, int r) { return EVEN_OUT || at.y + r < at.rows; }
 
-DEVICE size_t frame_pixels(const Frame &frame) { return (size_t)blockIdx.z * (out_height(frame) * out_width(frame)); }
+DEVICE size_t frame_pixels(const FrameArguments &frame) {
+  return (size_t)blockIdx.z * (out_height(frame) * out_width(frame));
+}
 
-DEVICE Place place(const Frame &frame, int y, int warp_x) {
+DEVICE ThreadPosition thread_position(const FrameArguments &frame, int y, int warp_x) {
   const int width = out_width(frame), lane = threadIdx.x % 32, bytes = min(SEGMENT, (width - warp_x) * 3);
-  Place at;
+  ThreadPosition at;
   at.lane = lane;
   at.y = y;
   at.x = min(warp_x + lane * SITES, width - SITES);
@@ -155,7 +161,7 @@ DEVICE Place place(const Frame &frame, int y, int warp_x) {
   return at;
 }
 // two rows further down
-DEVICE void move_down(const Frame &frame, Place &at) {
+DEVICE void move_down(const FrameArguments &frame, ThreadPosition &at) {
   const int width = out_width(frame);
   at.y += 2;
   at.pixel += 2 * width;
@@ -168,26 +174,26 @@ DEVICE void move_down(const Frame &frame, Place &at) {
 
 // two lines of both angles of a row parity
 template <int PARITY>
-DEVICE void store_angles(const Frame &frame, const Place &at, u32 (&stage)[2][2][SEGMENT / 4], const Colours &even,
-                         const Colours &odd) {
+DEVICE void store_angles(const FrameArguments &frame, const ThreadPosition &at, u32 (&stage)[2][2][SEGMENT / 4],
+                         const Colours &even, const Colours &odd) {
   constexpr int low_image = ANGLE_0 + angle_at(PARITY, 0), high_image = ANGLE_0 + angle_at(PARITY, 1);
   if (!out_type(low_image) && !out_type(high_image)) return;
   u32 l[3], h[3];
   pack<0>(even, l, h);
-  put(stage[0][0], at.lane, l);
-  put(stage[1][0], at.lane, h);
+  stage_row(stage[0][0], at.lane, l);
+  stage_row(stage[1][0], at.lane, h);
   pack<1>(odd, l, h);
-  put(stage[0][1], at.lane, l);
-  put(stage[1][1], at.lane, h);
+  stage_row(stage[0][1], at.lane, l);
+  stage_row(stage[1][1], at.lane, h);
   sync_warp();
   const size_t base = 3 * frame_pixels(frame);
-  if (out_type(low_image)) flush(stage[0][0], at.lane, (u8 *)frame.out[low_image] + base, at.pieces);
-  if (out_type(high_image)) flush(stage[1][0], at.lane, (u8 *)frame.out[high_image] + base, at.pieces);
+  if (out_type(low_image)) store_staged(stage[0][0], at.lane, (u8 *)frame.out[low_image] + base, at.pieces);
+  if (out_type(high_image)) store_staged(stage[1][0], at.lane, (u8 *)frame.out[high_image] + base, at.pieces);
   sync_warp();
 }
 
 // Rare: bytes of ones for those of four sites of which a sample is saturated. site: the first sample, read again.
-DEVICE u32 hot_sites(const Frame &frame, const u8 *site) {
+DEVICE u32 saturated_sites(const FrameArguments &frame, const u8 *site) {
   const uint2 upper = load64(site), lower = load64(site + step_of(frame));
   const u32 a = all_255(upper.x) | all_255(lower.x), b = all_255(upper.y) | all_255(lower.y); // two sites each
   return (permute(a | a << 8, b | b << 8, 0x7531) >> 7) * 255u;
@@ -201,7 +207,7 @@ template <int LINE> DEVICE void scale(Colours &v) {
   for (int i = 0; i < SITES; i++)
 #pragma unroll
     for (int c = 0; c < 3; c++)
-      if (is_sample(0, LINE, i, c)) v[i][c] = mul(v[i][c], PAIR(0.5 * PER_SCALE));
+      if (is_sample(0, LINE, i, c)) v[i][c] = mul(v[i][c], PAIR(0.5 * ByteScale::PER_SAMPLE));
 }
 
 // What the preview needs of four sites.
@@ -284,7 +290,7 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
 }
 
 // Rare: bytes of ones for those of four sites that are dark.
-template <int LINE> DEVICE u32 dark_sites(const Frame &frame, const Colours &even, const Colours &odd) {
+template <int LINE> DEVICE u32 dark_sites(const FrameArguments &frame, const Colours &even, const Colours &odd) {
   u32 dark = 0;
 #pragma unroll
   for (int i = 0; i < SITES; i++) {
@@ -299,23 +305,23 @@ template <int LINE> DEVICE u32 dark_sites(const Frame &frame, const Colours &eve
 
 // stage: of intensity and of the preview
 template <int R>
-DEVICE void store_row(const Frame &frame, const Place &at, u32 (&stage)[2][2][SEGMENT / 4], const Colours &even,
-                      const Colours &odd, const u8 *site, bool suspect, Count &count) {
-  u32 w[3], degree, turns, bad = 0;
+DEVICE void store_row(const FrameArguments &frame, const ThreadPosition &at, u32 (&stage)[2][2][SEGMENT / 4],
+                      const Colours &even, const Colours &odd, const u8 *site, bool suspect, InvalidCount &count) {
+  u32 w[3], degree, turns, invalid = 0;
   Hsv hsv;
   Compared compared;
   const float darkest = polarization<R>(even, odd, w, degree, turns, hsv, compared);
-  if (OUT_INTENSITY) put(stage[0][R], at.lane, w);
+  if (OUT_INTENSITY) stage_row(stage[0][R], at.lane, w);
   const bool inside = at.inside && has_row(at, R);
   if (!OUT_PREVIEW && !inside) return; // a preview is staged by the whole warp
   if (suspect && inside) {
-    bad = hot_sites(frame, site + 2 * R * step_of(frame));
-    count.saturated += __popc(bad) / 8;
+    invalid = saturated_sites(frame, site + 2 * R * step_of(frame));
+    count.saturated += __popc(invalid) / 8;
   }
   if (WANT_DARK && darkest < 2 * frame.min_intensity && inside) {
-    const u32 dark = dark_sites<R>(frame, even, odd) & ~bad;
+    const u32 dark = dark_sites<R>(frame, even, odd) & ~invalid;
     count.dark += __popc(dark) / 8;
-    bad |= dark;
+    invalid |= dark;
   }
   if (OUT_PREVIEW) {
     float hue[SITES];
@@ -323,15 +329,15 @@ DEVICE void store_row(const Frame &frame, const Place &at, u32 (&stage)[2][2][SE
 #pragma unroll
     for (int k = 0; k < SITES; k++) {
       hue[k] = half_turns(hsv.tangent[k], hsv.s1[k]);
-      if (bad >> (8 * k) & 1) hsv.saturation[k] = 0;
+      if (invalid >> (8 * k) & 1) hsv.saturation[k] = 0;
     }
     preview_words(hue, hsv.saturation, hsv.value, rgb);
     interleave(rgb[0], rgb[1], rgb[2], w);
-    put(stage[1][R], at.lane, w);
+    stage_row(stage[1][R], at.lane, w);
   }
   const u32 pixel = at.pixel + 4 * at.lane + R * (out_width(frame));
-  if (OUT_DOLP && inside) store32((u8 *)frame.out[DOLP] + frame_pixels(frame) + pixel, degree & ~bad);
-  if (OUT_AOLP && inside) store32((u8 *)frame.out[AOLP] + frame_pixels(frame) + pixel, turns & ~bad);
+  if (OUT_DOLP && inside) store32((u8 *)frame.out[DOLP] + frame_pixels(frame) + pixel, degree & ~invalid);
+  if (OUT_AOLP && inside) store32((u8 *)frame.out[AOLP] + frame_pixels(frame) + pixel, turns & ~invalid);
   if (OUT_S0 && inside)
     store64((u8 *)frame.out[S0] + 2 * (frame_pixels(frame) + pixel), compared.s0[0], compared.s0[1]);
 #pragma unroll
@@ -343,8 +349,9 @@ DEVICE void store_row(const Frame &frame, const Place &at, u32 (&stage)[2][2][SE
 }
 
 // Products of two lines. suspect: whether a raw sample of either line is saturated.
-DEVICE void store_products(const Frame &frame, const Place &at, u32 (&stage)[2][2][SEGMENT / 4], Colours (&even)[2],
-                           Colours (&odd)[2], const u8 *site, const bool (&suspect)[2], Count &count) {
+DEVICE void store_products(const FrameArguments &frame, const ThreadPosition &at, u32 (&stage)[2][2][SEGMENT / 4],
+                           Colours (&even)[2], Colours (&odd)[2], const u8 *site, const bool (&suspect)[2],
+                           InvalidCount &count) {
   scale<0>(even[0]);
   scale<0>(odd[0]);
   scale<1>(even[1]);
@@ -354,8 +361,8 @@ DEVICE void store_products(const Frame &frame, const Place &at, u32 (&stage)[2][
   if (OUT_INTENSITY || OUT_PREVIEW) {
     const size_t base = 3 * frame_pixels(frame);
     sync_warp();
-    if (OUT_INTENSITY) flush(stage[0][0], at.lane, (u8 *)frame.out[INTENSITY] + base, at.pieces);
-    if (OUT_PREVIEW) flush(stage[1][0], at.lane, (u8 *)frame.out[PREVIEW] + base, at.pieces);
+    if (OUT_INTENSITY) store_staged(stage[0][0], at.lane, (u8 *)frame.out[INTENSITY] + base, at.pieces);
+    if (OUT_PREVIEW) store_staged(stage[1][0], at.lane, (u8 *)frame.out[PREVIEW] + base, at.pieces);
     sync_warp();
   }
 }
@@ -364,22 +371,22 @@ DEVICE void store_products(const Frame &frame, const Place &at, u32 (&stage)[2][
 // ---------------------------------------------------------------------------------------------------- whole row
 // parities
 
-DEVICE bool saturated(const Line &line) { return (has_255(line.w[1]) | has_255(line.w[2])) & BYTES_255; }
+DEVICE bool has_saturated(const Line &line) { return (has_255(line.w[1]) | has_255(line.w[2])) & BYTES_255; }
 
 // two lines of one parity, from six
 DEVICE void debayer_lines(const Line (&line)[6], bool first, bool last, Colours &even, Colours &odd) {
   Sites v[6];
 #pragma unroll
   for (int k = 0; k < 6; k++) unpack(line[k], first, last, v[k]);
-  debayer<0, 0>(v[0], v[1], v[2], v[3], v[4], even);
-  debayer<0, 1>(v[1], v[2], v[3], v[4], v[5], odd);
+  debayer<ByteScale, 0, 0>(v[0], v[1], v[2], v[3], v[4], even);
+  debayer<ByteScale, 0, 1>(v[1], v[2], v[3], v[4], v[5], odd);
 }
 
 #if PARITIES == 2
 // Both parities of two output rows. read(parity, k): line k of six around them.
 template <class Read>
-DEVICE void both_parities(const Frame &frame, const Place &at, u32 (&stage)[2][2][SEGMENT / 4], const u8 *site,
-                          bool first, bool last, Read read, Count &count) {
+DEVICE void both_parities(const FrameArguments &frame, const ThreadPosition &at, u32 (&stage)[2][2][SEGMENT / 4],
+                          const u8 *site, bool first, bool last, Read read, InvalidCount &count) {
   bool suspect[2];
 #if FUSED
   Colours even[2], odd[2];
@@ -390,15 +397,15 @@ DEVICE void both_parities(const Frame &frame, const Place &at, u32 (&stage)[2][2
   Line upper[6], lower[6];
 #pragma unroll
   for (int k = 0; k < 6; k++) upper[k] = read(0, k);
-  suspect[0] = saturated(upper[2]);
-  suspect[1] = saturated(upper[3]);
+  suspect[0] = has_saturated(upper[2]);
+  suspect[1] = has_saturated(upper[3]);
   debayer_lines(upper, first, last, even[0], even[1]);
   store_angles<0>(frame, at, stage, even[0], even[1]);
-  in_order();
+  compiler_fence();
 #pragma unroll
   for (int k = 0; k < 6; k++) lower[k] = read(1, k);
-  suspect[0] |= saturated(lower[2]);
-  suspect[1] |= saturated(lower[3]);
+  suspect[0] |= has_saturated(lower[2]);
+  suspect[1] |= has_saturated(lower[3]);
   debayer_lines(lower, first, last, odd[0], odd[1]);
   store_angles<1>(frame, at, stage, odd[0], odd[1]);
 #if FUSED
@@ -407,7 +414,7 @@ DEVICE void both_parities(const Frame &frame, const Place &at, u32 (&stage)[2][2
 #pragma unroll
   for (int r = 0; r < 2; r++)
     if (suspect[r] && at.inside && has_row(at, r))
-      count.saturated += __popc(hot_sites(frame, site + 2 * r * step_of(frame))) / 8;
+      count.saturated += __popc(saturated_sites(frame, site + 2 * r * step_of(frame))) / 8;
 #endif
 }
 #else
@@ -415,7 +422,7 @@ DEVICE void both_parities(const Frame &frame, const Place &at, u32 (&stage)[2][2
 // parity.
 DEVICE u32 count_saturated(const Line &line, const u8 *other, int parity) {
   u32 n = 0;
-  if (saturated(line))
+  if (has_saturated(line))
     for (int i = 0; i < SITES; i++) {
       const u32 site = line.w[1 + i / 2] >> (16 * (i % 2));
       const bool here = (site & 255) == 255 || (site >> 8 & 255) == 255;
@@ -426,25 +433,25 @@ DEVICE u32 count_saturated(const Line &line, const u8 *other, int parity) {
 #endif
 
 // the raw row of a lattice line of a parity, reflected beyond the border
-DEVICE int raw_row(const Frame &frame, int line, int parity) {
+DEVICE int raw_row(const FrameArguments &frame, int line, int parity) {
   const int last = ((height_of(frame) - parity + 1) >> 1) - 1;
   return 2 * (line < 0 ? -line : line > last ? 2 * last - line : line) + parity;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const Frame frame) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const FrameArguments frame) {
   SHARED_MEMORY(memory);
   Shared &s = *(Shared *)memory;
-  let_next_begin();
+  launch_dependents();
   const int warp = threadIdx.x / 32, width = out_width(frame), rows = out_height(frame);
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
-  Count count = {0, 0};
+  InvalidCount count = {0, 0};
 
 #if WINDOW == WINDOW_REGISTERS
   const int segments = (width + 32 * SITES - 1) / (32 * SITES), across = (segments + WARPS - 1) / WARPS;
   const int segment = (blockIdx.x % across) * WARPS + warp, strip = blockIdx.x / across;
   if (segment >= segments) return; // a whole warp
 #if PARITIES == 2
-  Place at = place(frame, strip * ROWS, segment * 32 * SITES);
+  ThreadPosition at = thread_position(frame, strip * ROWS, segment * 32 * SITES);
   const bool first = at.x == 0, last = at.x == width - SITES;
   const u8 *own = raw + 2 * at.x;
   // All loads before the first use; the window moves down by two lines of each parity.
@@ -466,7 +473,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
 #else
   // the window of six lines rotates by compile-time index: three steps of two lines bring it back
   const int parity = strip % 2;
-  Place at = place(frame, strip / 2 * ROWS, segment * 32 * SITES);
+  ThreadPosition at = thread_position(frame, strip / 2 * ROWS, segment * 32 * SITES);
   const bool first = at.x == 0, last = at.x == width - SITES;
   const u8 *own = raw + 2 * at.x;
   auto read = [&](int line) {
@@ -503,8 +510,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
       next[1] = read(at.y + 5);
     }
     Colours even, odd;
-    debayer<0, 0>(LINE_AT(0), LINE_AT(1), LINE_AT(2), LINE_AT(3), LINE_AT(4), even);
-    debayer<0, 1>(LINE_AT(1), LINE_AT(2), LINE_AT(3), LINE_AT(4), LINE_AT(5), odd);
+    debayer<ByteScale, 0, 0>(LINE_AT(0), LINE_AT(1), LINE_AT(2), LINE_AT(3), LINE_AT(4), even);
+    debayer<ByteScale, 0, 1>(LINE_AT(1), LINE_AT(2), LINE_AT(3), LINE_AT(4), LINE_AT(5), odd);
     if (parity)
       store_angles<1>(frame, at, s.stage[warp], even, odd);
     else
@@ -516,7 +523,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
 
 #else // WINDOW_RING
   const int strips = (width + STRIP - 1) / STRIP, strip = blockIdx.x % strips, strip_x = strip * STRIP;
-  Place at = place(frame, blockIdx.x / strips * ROWS, strip_x + warp * 32 * SITES);
+  ThreadPosition at = thread_position(frame, blockIdx.x / strips * ROWS, strip_x + warp * 32 * SITES);
   const bool first = at.x == 0, last = at.x == width - SITES, idle = strip_x + warp * 32 * SITES >= width;
   // Lines come in fours: two of the lattice, both parities. The ring is of pointers to fours, as offsets: half the
   // registers.
@@ -565,5 +572,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_half(const F
   }
 #endif
   count_invalid(frame, count);
-  end_after_former();
+  grid_dependency_wait_in_one_block();
 }

@@ -7,7 +7,7 @@
 // (SUMS and S0 only).
 enum Output { INTENSITY, ANGLE_0, ANGLE_45, ANGLE_90, ANGLE_135, STOKES, DOLP, AOLP, PREVIEW, SUMS, S0, OUTPUTS };
 
-struct Frame {
+struct FrameArguments {
   const u8 *raw;       // (frames, height, step) bytes of RAW_FORMAT
   u32 *counts;         // (frames, 2): saturated, dark output pixels; added to
   void *out[OUTPUTS];  // (frames, out_height, out_width[, channels]); SUMS is (frames, 2, out_height, out_width)
@@ -88,18 +88,20 @@ CONSTANT int red_column(int r, int c) {
 // Kernels without a tile are compiled for one size, and rows without padding (WIDTH, HEIGHT): then lines are immediate
 // offsets in the load instructions. Without these, any size.
 #ifdef WIDTH
-DEVICE constexpr int width_of(const Frame &) { return WIDTH; }
-DEVICE constexpr int height_of(const Frame &) { return HEIGHT; }
-DEVICE constexpr int step_of(const Frame &) { return WIDTH; }
+DEVICE constexpr int width_of(const FrameArguments &) { return WIDTH; }
+DEVICE constexpr int height_of(const FrameArguments &) { return HEIGHT; }
+DEVICE constexpr int step_of(const FrameArguments &) { return WIDTH; }
 #else
-DEVICE int width_of(const Frame &frame) { return frame.width; }
-DEVICE int height_of(const Frame &frame) { return frame.height; }
-DEVICE int step_of(const Frame &frame) { return frame.step; }
+DEVICE int width_of(const FrameArguments &frame) { return frame.width; }
+DEVICE int height_of(const FrameArguments &frame) { return frame.height; }
+DEVICE int step_of(const FrameArguments &frame) { return frame.step; }
 #endif
 
 // Pixels of the outputs along x and y.
-DEVICE int out_width(const Frame &frame) { return HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame); }
-DEVICE int out_height(const Frame &frame) { return HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame); }
+DEVICE int out_width(const FrameArguments &frame) { return HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame); }
+DEVICE int out_height(const FrameArguments &frame) {
+  return HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame);
+}
 
 #ifndef OUT_INTENSITY
 #define OUT_INTENSITY 0

@@ -3,7 +3,7 @@
 #define POLAR_LANES_CUH
 #include "products.cuh"
 
-constexpr int WIDE = 16; // raw pixels a thread along x
+constexpr int THREAD_PIXELS = 16; // raw pixels a thread along x
 
 // One raw line of a thread: 16 bytes, and its neighbours on either side.
 struct Line {
@@ -16,10 +16,10 @@ DEVICE Line load_line(const u8 *p, const u8 *left, const u8 *right) {
 
 // The lines of a thread, y .. y + COUNT, and one more on either side: reflect-101. All loads come first. Inner lines
 // are at constant offsets from the first one where the size is a literal.
-template <int COUNT> DEVICE void load_lines(const Frame &frame, int y, int x, Line (&lines)[COUNT + 2]) {
+template <int COUNT> DEVICE void load_lines(const FrameArguments &frame, int y, int x, Line (&lines)[COUNT + 2]) {
   const int width = width_of(frame), height = height_of(frame), step = step_of(frame);
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
-  const int to_left = x == 0 ? 1 : -1, to_right = x == width - WIDE ? WIDE - 2 : WIDE;
+  const int to_left = x == 0 ? 1 : -1, to_right = x == width - THREAD_PIXELS ? THREAD_PIXELS - 2 : THREAD_PIXELS;
   const u8 *first = raw + (size_t)y * step + x;
   const u8 *first_left = first + to_left, *first_right = first + to_right;
 #pragma unroll
@@ -39,7 +39,7 @@ template <int COUNT> DEVICE void load_lines(const Frame &frame, int y, int x, Li
 // For the rare thread that met a saturated sample, which must not cost the others registers: bit 7 of every byte that
 // is 255 in rows first .. last within the picture, read again. full[1..4]: the thread's pixels; full[0] and full[5]:
 // the words around.
-DEVICE void saturated_bytes(const Frame &frame, int first, int last, int x, u32 (&full)[6]) {
+DEVICE void saturated_bytes(const FrameArguments &frame, int first, int last, int x, u32 (&full)[6]) {
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride + x;
   const int width = width_of(frame);
   for (int k = 0; k < 6; k++) full[k] = 0;
@@ -47,7 +47,7 @@ DEVICE void saturated_bytes(const Frame &frame, int first, int last, int x, u32 
     const u8 *p = raw + (size_t)row * step_of(frame);
 #pragma unroll
     for (int k = 0; k < 6; k++)
-      if ((k > 0 || x > 0) && (k < 5 || x + WIDE < width)) full[k] |= all_255(load32(p + 4 * (k - 1)));
+      if ((k > 0 || x > 0) && (k < 5 || x + THREAD_PIXELS < width)) full[k] |= all_255(load32(p + 4 * (k - 1)));
   }
 }
 

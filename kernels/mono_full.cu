@@ -43,7 +43,7 @@ DEVICE Columns columns(const Line &line) {
   return c;
 }
 
-// Two pixels at one place (R, J) of the tile, in quarters of a level times TINY. sum: of four angles.
+// Two pixels at one place (R, J) of the tile, in quarters of a level times SUBNORMAL_UNIT. sum: of four angles.
 struct Stokes {
   Pair sum, s1, s2;
 };
@@ -63,29 +63,29 @@ DEVICE Bytes encode(const Stokes &v) {
   const Polar l = polar(low(v.s1), low(v.s2), fmaf(low(v.sum), 0.5f, 1e-12f)),
               h = polar(high(v.s1), high(v.s2), fmaf(high(v.sum), 0.5f, 1e-12f));
   Bytes out;
-  out.mean = fma(mul(v.sum, PAIR(32768)), PAIR(1 / (16 * 32768 * TINY)), PAIR(1024));
+  out.mean = fma(mul(v.sum, PAIR(32768)), PAIR(1 / (16 * 32768 * SUBNORMAL_UNIT)), PAIR(1024));
   out.degree = fma(pair(l.degree, h.degree), PAIR(255), PAIR(1024));
   out.turns = turns_256(pair(l.tangent, h.tangent), (v.s1 & 0x80008000u) | PAIR(1));
   return out;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_full(const Frame frame) {
-  let_next_begin();
-  const int across = width_of(frame) / WIDE;
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_full(const FrameArguments frame) {
+  launch_dependents();
+  const int across = width_of(frame) / THREAD_PIXELS;
   const u32 id = blockIdx.x * THREADS + threadIdx.x, strip = id / across;
-  const int y0 = strip * ROWS, x = (id - strip * across) * WIDE;
+  const int y0 = strip * ROWS, x = (id - strip * across) * THREAD_PIXELS;
   Line lines[ROWS + 2];
   load_lines<ROWS>(frame, y0 < height_of(frame) ? y0 : 0, x, lines);
-  u32 hot = 0;
+  u32 saturated = 0;
 #pragma unroll
   for (int k = 0; k < ROWS + 2; k++) {
 #pragma unroll
-    for (int j = 0; j < 4; j++) hot |= has_255(lines[k].w[j]);
-    hot |= has_255(lines[k].left) | has_255(lines[k].right);
+    for (int j = 0; j < 4; j++) saturated |= has_255(lines[k].w[j]);
+    saturated |= has_255(lines[k].left) | has_255(lines[k].right);
   }
-  const float darkest = frame.min_intensity * (float)(8 * 255 * TINY); // as `sum`
+  const float darkest = frame.min_intensity * (float)(8 * 255 * SUBNORMAL_UNIT); // as `sum`
   const Pair threshold = pair(darkest, darkest);
-  Count count = {0, 0};
+  InvalidCount count = {0, 0};
   Columns above = columns(lines[0]), own = columns(lines[1]);
   const size_t base = (size_t)blockIdx.z * height_of(frame) * width_of(frame); // of this frame
   u32 index = y0 * width_of(frame) + x;
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_full(const Fr
       }
     }
     const bool inside = y0 + i < height_of(frame);
-    if (((hot | dark) & BYTES_255) && inside) { // rare: find out where
+    if (((saturated | dark) & BYTES_255) && inside) { // rare: find out where
       u32 full[6];
       saturated_bytes(frame, y0 + i - 1, y0 + i + 1, x, full);
 #pragma unroll
@@ -146,5 +146,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_full(const Fr
     own = under;
   }
   count_invalid(frame, count);
-  wait_for_former();
+  grid_dependency_wait();
 }

@@ -56,12 +56,12 @@ DEVICE void store_halves(u8 *p, u32 a, u32 b, u32 c, u32 d, float one) {
 }
 
 // A byte of ones for every lane whose lowest bit is clear.
-DEVICE u32 keep_bytes(u32 bad_first, u32 bad_second) {
-  return ~((permute(bad_first, bad_second, 0x6420) & 0x01010101u) * 255u);
+DEVICE u32 keep_bytes(u32 invalid_first, u32 invalid_second) {
+  return ~((permute(invalid_first, invalid_second, 0x6420) & 0x01010101u) * 255u);
 }
 
 // What to add to a word of sums (below 2^14) so that bit 15 of a lane is clear where the pixel is dark.
-DEVICE u32 dark_bias(const Frame &frame) {
+DEVICE u32 dark_bias(const FrameArguments &frame) {
   return 0x80008000u - min((u32)ceilf(frame.min_intensity * (32 * 255.0f)), 0x7fffu) * 0x10001u;
 }
 
@@ -83,16 +83,16 @@ DEVICE void odd_columns(const Columns &own, const Columns &other, u32 (&out)[4])
   for (int k = 1; k < 4; k++) out[k] = 3u * v[k] + permute(v[k - 1], v[k], 0x5432);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Frame frame) {
-  let_next_begin();
-  const int width = out_width(frame), height = out_height(frame), across = width_of(frame) / WIDE;
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const FrameArguments frame) {
+  launch_dependents();
+  const int width = out_width(frame), height = out_height(frame), across = width_of(frame) / THREAD_PIXELS;
   const u32 id = blockIdx.x * THREADS + threadIdx.x, strip = id / across;
   const int y0 = strip * ROWS;
-  const int x = (id - strip * across) * WIDE;
+  const int x = (id - strip * across) * THREAD_PIXELS;
   Line lines[2 * ROWS + 2];
   load_lines<2 * ROWS>(frame, y0 < height ? 2 * y0 : 0, x, lines);
   const u32 bias = dark_bias(frame);
-  Count count = {0, 0};
+  InvalidCount count = {0, 0};
   Columns c[4] = {columns(lines[0]), columns(lines[1]), {}, {}};  // odd row above, even row, odd row, even row below
   const size_t plane = height * width, base = blockIdx.z * plane; // of an image, and of this frame's
   u32 index = y0 * width + (x >> 1);
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
   for (int i = 0; i < ROWS; i++, index += width) {
     c[2] = columns(lines[2 * i + 2]);
     c[3] = columns(lines[2 * i + 3]);
-    u32 a[4][4], sum[4], hot = 0, light = ~0u, valid[2] = {~0u, ~0u}; // a: [angle][word]
+    u32 a[4][4], sum[4], saturated = 0, light = ~0u, valid[2] = {~0u, ~0u}; // a: [angle][word]
     even_columns(c[1], c[3], a[angle_at(0, 0)]);
     odd_columns(c[1], c[3], a[angle_at(0, 1)]);
     even_columns(c[2], c[0], a[angle_at(1, 0)]);
@@ -108,23 +108,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
 #pragma unroll
     for (int k = 0; k < 4; k++) {
       sum[k] = a[0][k] + a[1][k] + a[2][k] + a[3][k];
-      hot |= has_255(lines[2 * i + 1].w[k]) | has_255(lines[2 * i + 2].w[k]);
+      saturated |= has_255(lines[2 * i + 1].w[k]) | has_255(lines[2 * i + 2].w[k]);
       light &= sum[k] + bias;
     }
     const bool inside = y0 + i < height;
-    if (((hot & BYTES_255) || (WANT_DARK && (light & 0x80008000u) != 0x80008000u)) && inside) { // rare: find out where
-      u32 bad[4];
+    if (((saturated & BYTES_255) || (WANT_DARK && (light & 0x80008000u) != 0x80008000u)) &&
+        inside) { // rare: find out where
+      u32 invalid[4];
 #pragma unroll
       for (int k = 0; k < 4; k++) {
         const u32 one = 0x00010001u, full = all_255(lines[2 * i + 1].w[k]) | all_255(lines[2 * i + 2].w[k]);
-        const u32 hot_lanes = (full >> 7 | full >> 15) & one;
-        const u32 dark_lanes = WANT_DARK ? ~(sum[k] + bias) >> 15 & one & ~hot_lanes : 0;
-        count.saturated += __popc(hot_lanes);
+        const u32 saturated_lanes = (full >> 7 | full >> 15) & one;
+        const u32 dark_lanes = WANT_DARK ? ~(sum[k] + bias) >> 15 & one & ~saturated_lanes : 0;
+        count.saturated += __popc(saturated_lanes);
         count.dark += __popc(dark_lanes);
-        bad[k] = hot_lanes | dark_lanes;
+        invalid[k] = saturated_lanes | dark_lanes;
       }
-      valid[0] = keep_bytes(bad[0], bad[1]);
-      valid[1] = keep_bytes(bad[2], bad[3]);
+      valid[0] = keep_bytes(invalid[0], invalid[1]);
+      valid[1] = keep_bytes(invalid[2], invalid[3]);
     }
     c[0] = c[2];
     c[1] = c[3];
@@ -155,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
   }
   count_invalid(frame, count);
   if (OUT_SUMS || OUT_S0)
-    end_after_former(); // SSIM, which follows, gains by free places
+    grid_dependency_wait_in_one_block(); // SSIM, which follows, gains by free places
   else
-    wait_for_former();
+    grid_dependency_wait();
 }

@@ -44,8 +44,8 @@ DEVICE u32 bytes(Pair a, Pair b) { return low_bytes(fma(a, PAIR(32), PAIR(1024))
 // two bytes of a word, each behind the exponent of 1024: 1024 + byte
 template <int FIRST> DEVICE Pair bytes_1024(u32 word) { return permute(word, 0x64646464u, FIRST ? 0x4342 : 0x4140); }
 // two bytes of a word as subnormal halves: byte times 2^-24, exactly, and without arithmetic
-template <int FIRST> DEVICE Pair tiny_bytes(u32 word) { return permute(word, 0u, FIRST ? 0x4342 : 0x4140); }
-#define TINY (1.0 / 16777216)
+template <int FIRST> DEVICE Pair subnormal_bytes(u32 word) { return permute(word, 0u, FIRST ? 0x4342 : 0x4140); }
+#define SUBNORMAL_UNIT (1.0 / 16777216)
 // the bytes of a word times a scale, of which `offset` is -1024 times
 template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair offset) {
   return fma(bytes_1024<FIRST>(word), scale, offset);
@@ -70,11 +70,12 @@ DEVICE Pair lows(Pair a, Pair b) { return Pair{a.x, b.x}; }
 DEVICE Pair highs(Pair a, Pair b) { return Pair{a.y, b.y}; }
 DEVICE Pair join(Pair a, Pair b) { return Pair{a.x, b.y}; }
 DEVICE Pair straddle(Pair a, Pair b) { return Pair{a.y, b.x}; }
-DEVICE u32 whole(float value) {
+DEVICE u32 rounded_bits(float value) {
   return as_bits(fmaf(value, 32.0f, 8388608.0f));
 } // 2^23: the unit is the last bit of a float
 DEVICE u32 bytes(Pair a, Pair b) {
-  return permute(permute(whole(a.x), whole(a.y), 0x0040), permute(whole(b.x), whole(b.y), 0x0040), 0x5410);
+  return permute(permute(rounded_bits(a.x), rounded_bits(a.y), 0x0040),
+                 permute(rounded_bits(b.x), rounded_bits(b.y), 0x0040), 0x5410);
 }
 template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair) {
   return Pair{(float)(word >> (16 * FIRST) & 255) * scale.x, (float)(word >> (16 * FIRST + 8) & 255) * scale.y};

@@ -5,7 +5,6 @@
 #include "pair.cuh"
 
 #define CHANNELS (COLOR ? 3 : 1)
-#define NANV nan_value()
 
 // Bit 7 of some byte is set if and only if a byte of the word is 255: Mycroft's test for a zero byte, on ~w. To be
 // gathered by or, and masked with BYTES_255 in the end.
@@ -15,12 +14,12 @@ DEVICE u32 has_255(u32 w) { return (0xfefefefeu - w) & w; }
 DEVICE u32 all_255(u32 w) { return ((w & 0x7f7f7f7fu) + 0x01010101u) & w & BYTES_255; }
 
 // Invalid pixels met by a thread. Added to the frame's counters once, at the end.
-struct Count {
+struct InvalidCount {
   u32 saturated, dark;
 };
 
 // To the frame's counters, a warp at a time: for kernels without a block's sum. Every lane of the warp must come here.
-DEVICE void count_invalid(const Frame &frame, Count count) {
+DEVICE void count_invalid(const FrameArguments &frame, InvalidCount count) {
   if (!any_in_warp(count.saturated | count.dark)) return;
 #pragma unroll
   for (int lanes = 16; lanes; lanes /= 2) {
@@ -35,21 +34,21 @@ DEVICE void count_invalid(const Frame &frame, Count count) {
 // Four output pixels along x: [channel][angle][pair], angles 0, 45, 90, 135.
 typedef Pair Angles[CHANNELS][4][2];
 
-// Where four pixels go: pixel (y, x) of an output; `n` of them inside the picture. `whole`: all are, at an address for
-// words.
-struct Spot {
+// Where four pixels go: pixel (y, x) of an output; `n` of them inside the picture. `is_full`: all are, and they can be
+// stored as words.
+struct OutputPosition {
   size_t index;
   int n;
-  bool whole;
+  bool is_full;
 };
-DEVICE Spot spot(const Frame &frame, int y, int x) {
+DEVICE OutputPosition output_position(const FrameArguments &frame, int y, int x) {
   const int width = out_width(frame), height = out_height(frame);
   const int n = min(4, width - x);
-  return Spot{(size_t)blockIdx.z * (height * width) + (u32)(y * width + x), n, n == 4 && width % 4 == 0};
+  return OutputPosition{(size_t)blockIdx.z * (height * width) + (u32)(y * width + x), n, n == 4 && width % 4 == 0};
 }
-template <int VALUES> DEVICE void store_bytes(void *base, const Spot &at, const u32 (&w)[VALUES / 4]) {
+template <int VALUES> DEVICE void store_bytes(void *base, const OutputPosition &at, const u32 (&w)[VALUES / 4]) {
   u8 *p = (u8 *)base + at.index * (VALUES / 4);
-  if (at.whole) {
+  if (at.is_full) {
 #pragma unroll
     for (int k = 0; k < VALUES / 4; k++) store32(p + 4 * k, w[k]);
   } else {
@@ -58,9 +57,9 @@ template <int VALUES> DEVICE void store_bytes(void *base, const Spot &at, const 
       if (k < at.n * (VALUES / 4)) store8(p + k, w[k / 4] >> (8 * (k % 4)));
   }
 }
-template <int VALUES> DEVICE void store_floats(void *base, const Spot &at, const float (&v)[VALUES]) {
+template <int VALUES> DEVICE void store_floats(void *base, const OutputPosition &at, const float (&v)[VALUES]) {
   float *p = (float *)base + at.index * (VALUES / 4);
-  if (at.whole) {
+  if (at.is_full) {
 #pragma unroll
     for (int k = 0; k < VALUES; k += 4)
       store128(p + k, as_bits(v[k]), as_bits(v[k + 1]), as_bits(v[k + 2]), as_bits(v[k + 3]));
@@ -71,11 +70,11 @@ template <int VALUES> DEVICE void store_floats(void *base, const Spot &at, const
   }
 }
 // what SSIM reads: floats, or halves
-template <int TYPE> DEVICE void store_values(void *base, const Spot &at, const float (&v)[4]) {
+template <int TYPE> DEVICE void store_values(void *base, const OutputPosition &at, const float (&v)[4]) {
   if (TYPE == 2) return store_floats<4>(base, at, v);
   u8 *p = (u8 *)base + at.index * 2;
   const u32 w[2] = {half2_pack(v[0], v[1]), half2_pack(v[2], v[3])};
-  if (at.whole) {
+  if (at.is_full) {
     store64(p, w[0], w[1]);
   } else {
 #pragma unroll
@@ -95,7 +94,7 @@ DEVICE void interleave(u32 r, u32 g, u32 b, u32 (&w)[3]) {
 DEVICE u32 level_bytes(const Pair (&v)[2]) { return bytes(v[0], v[1]); }
 
 // an image of CHANNELS values a pixel, as uint8 (1) or float32 (2)
-template <int TYPE> DEVICE void store_image(void *base, const Spot &at, const Pair (&v)[CHANNELS][2]) {
+template <int TYPE> DEVICE void store_image(void *base, const OutputPosition &at, const Pair (&v)[CHANNELS][2]) {
   if (TYPE == 1) {
 #if COLOR
     u32 w[3];
@@ -119,7 +118,7 @@ template <int TYPE> DEVICE void store_image(void *base, const Spot &at, const Pa
 }
 
 DEVICE Pair luma(Pair r, Pair g, Pair b) { return fma(g, PAIR(LUMA_GREEN), mul(add(r, b), PAIR(LUMA_RED))); }
-template <int K> DEVICE Pair grey_of(const Pair (&v)[CHANNELS][2]) {
+template <int K> DEVICE Pair luma_of(const Pair (&v)[CHANNELS][2]) {
   return COLOR ? luma(v[0][K], v[COLOR ? 1 : 0][K], v[CHANNELS - 1][K]) : v[0][K];
 }
 DEVICE float lane(const Pair (&v)[2], int k) { return k & 1 ? high(v[k >> 1]) : low(v[k >> 1]); }
@@ -160,12 +159,13 @@ DEVICE void preview_words(const float (&hue)[4], const float (&saturation)[4], c
     rgb[c] = permute(permute(p[c][0], p[c][1], 0x0040), permute(p[c][2], p[c][3], 0x0040), 0x5410);
 }
 
-// Every product of four output pixels. hot: bit k says that a sample behind pixel k is saturated.
-DEVICE void products(const Frame &frame, const Angles &angle, u32 hot, int y, int x, Count &count) {
-  const Spot at = spot(frame, y, x);
+// Every product of four output pixels. saturated: bit k says that a sample behind pixel k is saturated.
+DEVICE void products(const FrameArguments &frame, const Angles &angle, u32 saturated, int y, int x,
+                     InvalidCount &count) {
+  const OutputPosition at = output_position(frame, y, x);
   const int n = at.n;
-  hot &= (1u << n) - 1;
-  count.saturated += __popc(hot);
+  saturated &= (1u << n) - 1;
+  count.saturated += __popc(saturated);
 
 #define STORE_ANGLE(K, NAME)                                                                                           \
   if (OUT_##NAME) {                                                                                                    \
@@ -202,13 +202,13 @@ DEVICE void products(const Frame &frame, const Angles &angle, u32 hot, int y, in
   if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, mean);
   if (!WANT_STOKES) return;
 
-  const Pair grey[2] = {grey_of<0>(mean), grey_of<1>(mean)};
+  const Pair grey[2] = {luma_of<0>(mean), luma_of<1>(mean)};
   if (OUT_S0) {
     float f[4];
     for (int k = 0; k < 4; k++) f[k] = lane(grey, k) * (1 / FULL);
     store_values<OUT_S0>(frame.out[S0], at, f);
   }
-  const Pair g1[2] = {grey_of<0>(s1), grey_of<1>(s1)}, g2[2] = {grey_of<0>(s2), grey_of<1>(s2)};
+  const Pair g1[2] = {luma_of<0>(s1), luma_of<1>(s1)}, g2[2] = {luma_of<0>(s2), luma_of<1>(s2)};
   const float darkest = frame.min_intensity * (FULL / 2);
   float tangent[4], dolp[4], turns[4], value[4];
   bool any_dark = false;
@@ -228,18 +228,18 @@ DEVICE void products(const Frame &frame, const Angles &angle, u32 hot, int y, in
   if (WANT_DARK && any_dark) {
 #pragma unroll
     for (int k = 0; k < 4; k++) dark |= (u32)(value[k] < darkest) << k;
-    dark &= ~hot & ((1u << n) - 1);
+    dark &= ~saturated & ((1u << n) - 1);
     count.dark += __popc(dark);
   }
-  const u32 bad = hot | dark;
+  const u32 invalid = saturated | dark;
   if (OUT_STOKES) {
     float stokes[12];
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-      const bool is_bad = bad >> k & 1;
-      stokes[3 * k] = is_bad ? NANV : value[k] * (2 / FULL);
-      stokes[3 * k + 1] = is_bad ? NANV : lane(g1, k) * (1 / FULL);
-      stokes[3 * k + 2] = is_bad ? NANV : lane(g2, k) * (1 / FULL);
+      const bool is_invalid = invalid >> k & 1;
+      stokes[3 * k] = is_invalid ? nan_value() : value[k] * (2 / FULL);
+      stokes[3 * k + 1] = is_invalid ? nan_value() : lane(g1, k) * (1 / FULL);
+      stokes[3 * k + 2] = is_invalid ? nan_value() : lane(g2, k) * (1 / FULL);
     }
     store_floats<12>(frame.out[STOKES], at, stokes);
   }
@@ -247,13 +247,13 @@ DEVICE void products(const Frame &frame, const Angles &angle, u32 hot, int y, in
     float saturation[4];
     u32 rgb[3], w[3];
 #pragma unroll
-    for (int k = 0; k < 4; k++) saturation[k] = bad >> k & 1 ? 0 : dolp[k];
+    for (int k = 0; k < 4; k++) saturation[k] = invalid >> k & 1 ? 0 : dolp[k];
     preview_words(turns, saturation, value, rgb);
     interleave(rgb[0], rgb[1], rgb[2], w);
     store_bytes<12>(frame.out[PREVIEW], at, w);
   }
   // a byte of ones for every valid pixel
-  const u32 valid = ~((bad * 0x00204081u & 0x01010101u) * 255u);
+  const u32 valid = ~((invalid * 0x00204081u & 0x01010101u) * 255u);
   if (OUT_DOLP == 1) {
 #if HALF_PRECISION
     const u32 d = low_bytes(fma(pair(dolp[0], dolp[1]), PAIR(255), PAIR(1024)),
@@ -277,15 +277,15 @@ DEVICE void products(const Frame &frame, const Angles &angle, u32 hot, int y, in
     store_bytes<4>(frame.out[AOLP], at, w);
   }
   if (OUT_DOLP == 2) {
-    for (int k = 0; k < 4; k++) dolp[k] = bad >> k & 1 ? NANV : dolp[k];
+    for (int k = 0; k < 4; k++) dolp[k] = invalid >> k & 1 ? nan_value() : dolp[k];
     store_floats<4>(frame.out[DOLP], at, dolp);
   }
   if (OUT_AOLP == 2) {
-    for (int k = 0; k < 4; k++) turns[k] = bad >> k & 1 ? NANV : fminf(turns[k] * 3.14159265f, 3.1415925f);
+    for (int k = 0; k < 4; k++) turns[k] = invalid >> k & 1 ? nan_value() : fminf(turns[k] * 3.14159265f, 3.1415925f);
     store_floats<4>(frame.out[AOLP], at, turns);
   }
   if (OUT_SUMS) {
-    const Pair o[2] = {grey_of<0>(axial), grey_of<1>(axial)}, e[2] = {grey_of<0>(diagonal), grey_of<1>(diagonal)};
+    const Pair o[2] = {luma_of<0>(axial), luma_of<1>(axial)}, e[2] = {luma_of<0>(diagonal), luma_of<1>(diagonal)};
     float f[4], g[4];
     for (int k = 0; k < 4; k++) {
       f[k] = lane(o, k) * (1 / FULL);

@@ -13,7 +13,7 @@ DEVICE int lattice_reflect(int i, int size) {
   int phase = i & 1, count = (size - phase + 1) >> 1;
   return 2 * reflect((i - phase) >> 1, count) + phase;
 }
-DEVICE int beyond(int i, int size) { return COLOR ? lattice_reflect(i, size) : reflect(i, size); }
+DEVICE int reflect_mosaic(int i, int size) { return COLOR ? lattice_reflect(i, size) : reflect(i, size); }
 
 // the number at one pixel; row: first byte of its raw row
 DEVICE u32 raw_pixel(const u8 *row, int x) {

@@ -5,7 +5,6 @@
 // that the tile positions of both lanes, and the Bayer column of each pair, are known at compile time.
 #include "products.cuh"
 #include "raw.cuh"
-#define PER_SCALE (1 / FULL)
 #include "malvar.cuh"
 
 #ifndef TILE_X
@@ -44,7 +43,7 @@ constexpr int RAW_Y = TILE_Y + 2 * EDGE_Y, RAW_P = (TILE_X + 2 * EDGE_X) / 2;
 constexpr int STAGE_Y = TILE_Y + 2,
               STAGE_P = TILE_X / 2 + 4; // two pairs on either side, of which the inner ones are used
 // Saturation, a nibble of bits per four pixels, with one pixel around.
-constexpr int HOT_Y = TILE_Y + 2, HOT_Q = TILE_X / 4 + 2;
+constexpr int SATURATED_Y = TILE_Y + 2, SATURATED_QUADS = TILE_X / 4 + 2;
 static_assert(TILE_X % 8 == 0 && TILE_Y % 4 == 0, "tiles hold whole colour tiles");
 
 struct Shared {
@@ -65,7 +64,7 @@ struct Shared {
 #endif
     u32 none;
   };
-  u8 hot[HOT_Y][HOT_Q];
+  u8 saturated[SATURATED_Y][SATURATED_QUADS];
   u32 counts[2];
 };
 #ifdef SHARED_BYTES
@@ -78,7 +77,7 @@ constexpr int QUADS = RAW_P / 2;
 
 // Raw pixels of the tile as values; whether any is saturated. (y0, x0): the tile's first pixel. The border of the
 // picture takes the slow way, and so do rows that are not aligned to words.
-DEVICE bool load_tile(const Frame &frame, int y0, int x0, Pair *tile) {
+DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
   const int top = y0 - EDGE_Y, left = x0 - EDGE_X, step = step_of(frame), width = width_of(frame),
             height = height_of(frame);
@@ -89,26 +88,26 @@ DEVICE bool load_tile(const Frame &frame, int y0, int x0, Pair *tile) {
   if (inner && full_scale == 255 && (((u64)raw | step) & 3) == 0) {
     const Pair by = pair(scale, scale), offset = pair(-1024 * scale, -1024 * scale);
     const u8 *first = raw + (size_t)top * step + left;
-    u32 hot = 0;
+    u32 saturated = 0;
     for (int i = threadIdx.x; i < RAW_Y * QUADS; i += THREADS) {
       const int r = i / QUADS, q = i - r * QUADS;
       const u32 w = load32(first + (u32)(r * step + 4 * q));
-      hot |= has_255(w);
+      saturated |= has_255(w);
       *(Quad *)(tile + 2 * i) = Quad{pair_of_bytes<0>(w, by, offset), pair_of_bytes<1>(w, by, offset)};
     }
-    return hot & BYTES_255;
+    return saturated & BYTES_255;
   }
 #endif
   bool any = false;
   for (int i = threadIdx.x; i < RAW_Y * QUADS; i += THREADS) {
     const int r = i / QUADS, x = left + 4 * (i - r * QUADS);
-    const u8 *row = raw + (size_t)(inner ? top + r : beyond(top + r, height)) * step;
+    const u8 *row = raw + (size_t)(inner ? top + r : reflect_mosaic(top + r, height)) * step;
     u32 v[4];
     if (inner || (x >= 0 && x + 4 <= width))
       raw_quad(row, x, v);
     else
 #pragma unroll
-      for (int k = 0; k < 4; k++) v[k] = raw_pixel(row, beyond(x + k, width));
+      for (int k = 0; k < 4; k++) v[k] = raw_pixel(row, reflect_mosaic(x + k, width));
     any |= v[0] >= full_scale || v[1] >= full_scale || v[2] >= full_scale || v[3] >= full_scale;
     if (EXCEEDS)
 #pragma unroll
@@ -120,15 +119,15 @@ DEVICE bool load_tile(const Frame &frame, int y0, int x0, Pair *tile) {
 }
 
 // Which pixels of the tile, and one around, are saturated: read again, by the rare block that met one.
-DEVICE void find_saturated(const Frame &frame, int y0, int x0, u8 (&hot)[HOT_Y][HOT_Q]) {
+DEVICE void find_saturated(const FrameArguments &frame, int y0, int x0, u8 (&saturated)[SATURATED_Y][SATURATED_QUADS]) {
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
-  for (int i = threadIdx.x; i < HOT_Y * HOT_Q; i += THREADS) {
-    const int r = i / HOT_Q, q = i - r * HOT_Q, y = y0 - 1 + r, x = x0 - 4 + 4 * q;
+  for (int i = threadIdx.x; i < SATURATED_Y * SATURATED_QUADS; i += THREADS) {
+    const int r = i / SATURATED_QUADS, q = i - r * SATURATED_QUADS, y = y0 - 1 + r, x = x0 - 4 + 4 * q;
     u32 bits = 0;
     for (int k = 0; k < 4; k++)
       if (y >= 0 && y < height_of(frame) && x + k >= 0 && x + k < width_of(frame))
         bits |= (u32)(raw_pixel(raw + (size_t)y * step_of(frame), x + k) >= (u32)frame.full_scale) << k;
-    hot[r][q] = bits;
+    saturated[r][q] = bits;
   }
 }
 
@@ -253,6 +252,10 @@ template <int COLUMN> DEVICE void complete(const Pair *p, const Pair *g, int i, 
 }
 
 #if DEBAYER == LATTICE_MHC
+struct LevelScale {
+  static constexpr float PER_SAMPLE = 1 / FULL;
+};
+
 // Two lines of one row parity's lattice and four sites (eight raw pixels) at a time, from six lines.
 template <int I, int FIRST>
 DEVICE void malvar_unit(Shared &s, int row, int k) { // row, k: of the mosaic's first line and pair
@@ -268,8 +271,8 @@ DEVICE void malvar_unit(Shared &s, int row, int k) { // row, k: of the mosaic's 
     }
   }
   Colours out[2];
-  debayer<I, FIRST>(v[0], v[1], v[2], v[3], v[4], out[0]);
-  debayer<I, 1 - FIRST>(v[1], v[2], v[3], v[4], v[5], out[1]);
+  debayer<LevelScale, I, FIRST>(v[0], v[1], v[2], v[3], v[4], out[0]);
+  debayer<LevelScale, I, 1 - FIRST>(v[1], v[2], v[3], v[4], v[5], out[1]);
 #pragma unroll
   for (int j = 0; j < 2; j++) {
     if (row + 2 * j >= MOSAIC_Y) break;
@@ -347,7 +350,7 @@ DEVICE void complete_colours(Shared &s, int y0) {
 }
 
 // Beyond the picture the completed mosaic is its own reflection. Only blocks at the border come here.
-DEVICE void reflect_border(const Frame &frame, Shared &s, int y0, int x0) {
+DEVICE void reflect_border(const FrameArguments &frame, Shared &s, int y0, int x0) {
 #if HALF_PRECISION
   typedef u16 Value;
 #else
@@ -400,15 +403,15 @@ DEVICE Smooth smooth_line(const Line &a, const Pair *p, int column) {
 }
 
 // Roughness towards an opposite pair of neighbours: g(d) = |z(d) - z(-d)| + |C - z(2d)| + 1 level.
-struct Rough {
+struct Roughness {
   Pair a, b;
 };
-DEVICE Rough rough(Pair c, Pair a, Pair b, Pair far_a, Pair far_b) {
+DEVICE Roughness roughness(Pair c, Pair a, Pair b, Pair far_a, Pair far_b) {
   const Pair across = add(absolute(sub(a, b)), PAIR(LEVEL));
-  return Rough{add(absolute(sub(c, far_a)), across), add(absolute(sub(c, far_b)), across)};
+  return Roughness{add(absolute(sub(c, far_a)), across), add(absolute(sub(c, far_b)), across)};
 }
 // the mean of two neighbours, weighted by 1/g, less the centre: differences are small, and lose least in half
-DEVICE Pair excess_of_two(Rough g, Pair c, Pair a, Pair b) {
+DEVICE Pair excess_of_two(Roughness g, Pair c, Pair a, Pair b) {
   return fma(mul(g.b, reciprocal(add(g.a, g.b))), sub(a, b), sub(b, c));
 }
 
@@ -433,8 +436,10 @@ DEVICE void stage_a(Shared &s, int channel, int first, int column) {
 #define SMOOTH(k) smooth[(i + (k) + 3) % 7]
     const Line &u2 = LINE(-2), &u1 = LINE(-1), &m = LINE(0), &d1 = LINE(1), &d2 = LINE(2);
     const Pair c = m.centre;
-    const Rough h = rough(c, m.l1, m.r1, m.left, m.right), v = rough(c, u1.centre, d1.centre, u2.centre, d2.centre);
-    const Rough e = rough(c, u1.l1, d1.r1, u2.left, d2.right), f = rough(c, u1.r1, d1.l1, u2.right, d2.left);
+    const Roughness h = roughness(c, m.l1, m.r1, m.left, m.right),
+                    v = roughness(c, u1.centre, d1.centre, u2.centre, d2.centre);
+    const Roughness e = roughness(c, u1.l1, d1.r1, u2.left, d2.right),
+                    f = roughness(c, u1.r1, d1.l1, u2.right, d2.left);
     // four diagonals with one division: every weight times the product of all roughnesses
     const Pair ea = mul(e.a, e.b), fa = mul(f.a, f.b);
     const Pair ne = fma(e.b, sub(u1.l1, c), mul(e.a, sub(d1.r1, c))),
@@ -597,7 +602,7 @@ template <int ROW> DEVICE void full_angles(const Shared &s, int y, int k, Angles
     Pair own[2], h[2], v[2], d[2];
     restore(s, c, y, k, own, h, v, d);
     by_angle<ROW>(own, h, v, d, angle[c]);
-    in_order();
+    compiler_fence();
   }
 }
 #else
@@ -640,7 +645,7 @@ DEVICE void half_angles(const Shared &s, int channel, int y, int k, Pair (&angle
   by_angle<0>(own, h, v, d, row);
 #pragma unroll
   for (int a = 0; a < 4; a++) angle[a] = add(lows(row[a][0], row[a][1]), highs(row[a][0], row[a][1])); // sums along x
-  in_order();
+  compiler_fence();
   restore(s, channel, y + 1, k, own, h, v, d);
   by_angle<1>(own, h, v, d, row);
 #pragma unroll
@@ -671,28 +676,28 @@ DEVICE void read_angles(const Shared &s, int channel, int y, int k, Pair (&angle
 #endif
 
 // saturation behind four outputs: full resolution looks at 3x3 pixels, half at the superpixel. (y, q): row and quad
-DEVICE u32 hot_outputs(const Shared &s, int y, int q) {
+DEVICE u32 saturated_outputs(const Shared &s, int y, int q) {
 #if HALF_RESOLUTION
-  u32 hot = 0;
+  u32 saturated = 0;
 #pragma unroll
   for (int k = 0; k < 2; k++) {
-    const u32 bits = s.hot[y + 1][q + 1 + k] | s.hot[y + 2][q + 1 + k];
-    hot |= (u32)((bits & 3) != 0) << (2 * k) | (u32)((bits & 12) != 0) << (2 * k + 1);
+    const u32 bits = s.saturated[y + 1][q + 1 + k] | s.saturated[y + 2][q + 1 + k];
+    saturated |= (u32)((bits & 3) != 0) << (2 * k) | (u32)((bits & 12) != 0) << (2 * k + 1);
   }
-  return hot;
+  return saturated;
 #else
   u32 bits = 0;
 #pragma unroll
   for (int k = 0; k < 3; k++)
-    bits |= (s.hot[y + k][q] >> 3) | s.hot[y + k][q + 1] << 1 | (s.hot[y + k][q + 2] & 1) << 5;
+    bits |= (s.saturated[y + k][q] >> 3) | s.saturated[y + k][q + 1] << 1 | (s.saturated[y + k][q + 2] & 1) << 5;
   return (bits | bits >> 1 | bits >> 2) & 15;
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const Frame frame) {
+extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const FrameArguments frame) {
   SHARED_MEMORY(memory);
   Shared &s = *(Shared *)memory;
-  let_next_begin();
+  launch_dependents();
   const int y0 = blockIdx.y * TILE_Y, x0 = blockIdx.x * TILE_X;
   if (threadIdx.x < 2) s.counts[threadIdx.x] = 0;
 #if COLOR
@@ -700,9 +705,9 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const Frame frame) {
 #else
   Pair *tile = &s.mosaic[0][0][0];
 #endif
-  const bool any_hot = any_in_block(load_tile(frame, y0, x0, tile));
-  if (any_hot) {
-    find_saturated(frame, y0, x0, s.hot);
+  const bool any_saturated = any_in_block(load_tile(frame, y0, x0, tile));
+  if (any_saturated) {
+    find_saturated(frame, y0, x0, s.saturated);
     sync_block();
   }
 #if COLOR
@@ -731,7 +736,7 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const Frame frame) {
   sync_block();
 #endif
 #endif
-  Count count = {0, 0};
+  InvalidCount count = {0, 0};
 #if HALF_RESOLUTION
   constexpr int UNITS_X = TILE_X / 8, UNITS_Y = TILE_Y / 2;
 #else
@@ -758,23 +763,23 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const Frame frame) {
         half_angles(s, c, 2 * r, 4 * u + 2 * k, a);
 #endif
         for (int j = 0; j < 4; j++) angle[c][j][k] = a[j];
-        in_order();
+        compiler_fence();
       }
 #endif
-    const u32 hot = any_hot ? hot_outputs(s, 2 * r, 2 * u) : 0;
+    const u32 saturated = any_saturated ? saturated_outputs(s, 2 * r, 2 * u) : 0;
 #else
     if (r & 1)
       full_angles<1>(s, r, 2 * u, angle);
     else
       full_angles<0>(s, r, 2 * u, angle);
-    const u32 hot = any_hot ? hot_outputs(s, r, u) : 0;
+    const u32 saturated = any_saturated ? saturated_outputs(s, r, u) : 0;
 #endif
-    products(frame, angle, hot, y, x, count);
+    products(frame, angle, saturated, y, x, count);
   }
   if (count.saturated) count_add(&s.counts[0], count.saturated);
   if (count.dark) count_add(&s.counts[1], count.dark);
   sync_block();
   if (threadIdx.x < 2 && s.counts[threadIdx.x])
     count_add(&frame.counts[2 * blockIdx.z + threadIdx.x], s.counts[threadIdx.x]);
-  end_after_former();
+  grid_dependency_wait_in_one_block();
 }

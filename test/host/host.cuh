@@ -51,13 +51,13 @@ void host_global(const void *pointer, size_t bytes, HostAccess access);
 void host_sync_warp();
 u32 host_sync_block(u32 flag);
 u32 host_shuffle(u32 value, int lane);
-void host_tensor_add(float (&out)[4], const u32 (&a)[4], u32 b0, u32 b1);
-bool host_last(u32 *counter, u32 blocks);
+void host_tensor_multiply_add(MatrixC &c, const MatrixA &a, const MatrixB &b);
+bool host_is_last_block(u32 *counter, u32 blocks);
 int host_lane();
 void host_async_copy(void *shared, const void *global);
 void host_async_commit();
 void host_async_wait(int groups);
-void host_wait_for_former();
+void host_grid_dependency_wait();
 void host_add(u32 *counter, u32 n);
 }
 #define threadIdx host_thread()
@@ -196,7 +196,7 @@ DEVICE void store16(void *p, u32 a) { host_store(p, (u16)a); }
 DEVICE void store32(void *p, u32 a) { host_store(p, a); }
 DEVICE void store64(void *p, u32 a, u32 b) { host_store(p, make_uint2(a, b)); }
 DEVICE void store128(void *p, u32 a, u32 b, u32 c, u32 d) { host_store(p, make_uint4(a, b, c, d)); }
-DEVICE float load_fresh(const float *p) { return host_load<float>(p); }
+DEVICE float load_bypassing_l1(const float *p) { return host_load<float>(p); }
 
 // ---- copies nobody may rely on before async_wait: that is when they happen here
 #ifndef HAS_ASYNC_COPY
@@ -212,12 +212,12 @@ DEVICE void async_commit() {}
 template <int N> DEVICE void async_wait() {}
 #endif
 
-DEVICE void let_next_begin() {}
-DEVICE void wait_for_former() { host_wait_for_former(); }
-DEVICE void end_after_former() { host_wait_for_former(); }
+DEVICE void launch_dependents() {}
+DEVICE void grid_dependency_wait() { host_grid_dependency_wait(); }
+DEVICE void grid_dependency_wait_in_one_block() { host_grid_dependency_wait(); }
 
 // ---- threads
-DEVICE void in_order() {}
+DEVICE void compiler_fence() {}
 DEVICE void sync_block() { host_sync_block(0); }
 DEVICE void sync_warp() { host_sync_warp(); }
 // A lane beyond the warp gives the own value back, as on the GPU.
@@ -232,12 +232,12 @@ DEVICE bool any_in_warp(bool flag) {
 }
 DEVICE bool any_in_block(bool flag) { return host_sync_block(flag) != 0; }
 DEVICE void count_add(u32 *counter, u32 n) { host_add(counter, n); }
-DEVICE bool last_of_blocks(u32 *counter, u32 blocks) {
+DEVICE bool is_last_block(u32 *counter, u32 blocks) {
   sync_block();
-  return any_in_block(threadIdx.x == 0 && host_last(counter, blocks));
+  return any_in_block(threadIdx.x == 0 && host_is_last_block(counter, blocks));
 }
 
 // ---- tensor cores; a GPU's sums lose somewhat more than one rounding to float
 #define HAS_TENSOR 1
-DEVICE void tensor_add(float (&out)[4], const u32 (&a)[4], u32 b0, u32 b1) { host_tensor_add(out, a, b0, b1); }
+DEVICE void tensor_multiply_add(MatrixC &c, const MatrixA &a, const MatrixB &b) { host_tensor_multiply_add(c, a, b); }
 #endif

@@ -75,7 +75,7 @@ struct Launch {
   u32 shuffled[2][MAX_THREADS];
   double gathered[2][MAX_THREADS][12];
   u32 any;
-  bool waited; // whether somebody of the block came to wait_for_former or end_after_former
+  bool waited; // whether somebody of the block came to grid_dependency_wait or grid_dependency_wait_in_one_block
   int poison;
   int current;  // thread that runs, -1: none
   void *caller; // in the kernel's code, of the last call to here
@@ -224,7 +224,7 @@ void run_block(bool reverse) {
     if (launch.fibers[t].state != DONE) return report_deadlock();
   if (!launch.waited) {
     launch.caller = nullptr;
-    fail("ended without wait_for_former or end_after_former");
+    fail("ended without grid_dependency_wait or grid_dependency_wait_in_one_block");
   }
 }
 
@@ -325,7 +325,7 @@ void host_fault(const char *format, ...) {
   _longjmp(scheduler, 1); // for good: nothing of this launch runs again
 }
 
-void host_wait_for_former() { launch.waited = true; }
+void host_grid_dependency_wait() { launch.waited = true; }
 uint3 host_thread() { return {(u32)launch.current, 0, 0}; }
 uint3 host_block() { return launch.block; }
 uint3 host_threads() { return launch.threads; }
@@ -363,10 +363,10 @@ u32 host_shuffle(u32 value, int lane) {
 }
 
 // Each lane's part of both matrices, and then its part of their product.
-void host_tensor_add(float (&out)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+void host_tensor_multiply_add(MatrixC &c, const MatrixA &a, const MatrixB &b) {
   HERE();
   int thread = launch.current, lane = thread % WARP, first = thread - lane, set = running().shuffles++ & 1;
-  const u32 words[6] = {a[0], a[1], a[2], a[3], b0, b1};
+  const u32 words[6] = {a.word[0], a.word[1], a.word[2], a.word[3], b.word[0], b.word[1]};
   for (int k = 0; k < 12; ++k) launch.gathered[set][thread][k] = host_from_half(words[k / 2] >> 16 * (k % 2) & 0xffffu);
   yield(AT_SHUFFLE);
   for (int t = first; t < first + WARP; ++t)
@@ -374,17 +374,17 @@ void host_tensor_add(float (&out)[4], const u32 (&a)[4], u32 b0, u32 b1) {
       host_fault("lane %d does not take part in a product of the whole warp", t - first);
   const double(*lanes)[12] = launch.gathered[set] + first;
   for (int k = 0; k < 4; ++k) {
-    double sum = out[k];
+    double sum = c.value[k];
     for (int inner = 0; inner < 16; ++inner) {
       int pair = inner / 2 % 4, third = inner / 8, which = inner % 2;
       int row = lane / 4, column = lane % 4 * 2 + k % 2;
       sum += lanes[4 * row + pair][2 * (2 * third + k / 2) + which] * lanes[4 * column + pair][2 * (4 + third) + which];
     }
-    out[k] = (float)sum;
+    c.value[k] = (float)sum;
   }
 }
 
-bool host_last(u32 *counter, u32 blocks) {
+bool host_is_last_block(u32 *counter, u32 blocks) {
   host_add(counter, 1);
   if (*counter != blocks) return false;
   *counter = 0;
