@@ -96,8 +96,8 @@ template <int LINE> DEVICE void pack(const Colours &v, u32 (&low_image)[3], u32 
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       const int n = 4 * k + j;
-      m[j] =
-          is_sample(0, LINE, n / 3, n % 3) ? v[n / 3][n % 3] : fma(v[n / 3][n % 3], PAIR(255), PAIR(1024)); // low bytes
+      m[j] = is_sample(0, LINE, n / 3, n % 3) ? v[n / 3][n % 3]
+                                              : fma(v[n / 3][n % 3], splat(255), splat(1024)); // low bytes
     }
     const u32 ab = permute(m[0], m[1], 0x6240), cd = permute(m[2], m[3], 0x6240);
     low_image[k] = permute(ab, cd, 0x5410);
@@ -201,13 +201,13 @@ DEVICE u32 saturated_sites(const FrameArguments &frame, const u8 *site) {
 
 #if FUSED
 // Own samples come to [0, 1/2], as far as one multiplication reaches; the weights below make up for it.
-#define RESTORED(line, site, channel, weight) (is_sample(0, line, site, channel) ? PAIR(2 * (weight)) : PAIR(weight))
+#define RESTORED(line, site, channel, weight) (is_sample(0, line, site, channel) ? splat(2 * (weight)) : splat(weight))
 template <int LINE> DEVICE void scale(Colours &v) {
 #pragma unroll
   for (int i = 0; i < SITES; i++)
 #pragma unroll
     for (int c = 0; c < 3; c++)
-      if (is_sample(0, LINE, i, c)) v[i][c] = mul(v[i][c], PAIR(0.5 * ByteScale::PER_SAMPLE));
+      if (is_sample(0, LINE, i, c)) v[i][c] = mul(v[i][c], splat(0.5 * ByteScale::PER_SAMPLE));
 }
 
 // What the preview needs of four sites.
@@ -236,7 +236,7 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
     for (int c = 0; c < 3; c++) {
       const Pair sa = add(e[a][c], o[a][c]), sb = add(e[b][c], o[b][c]);
       sum[c] = add(lows(sa, sb), highs(sa, sb));
-      level[k][c] = fma(sum[c], join(RESTORED(LINE, 0, c, 255 / 4.0), RESTORED(LINE, 1, c, 255 / 4.0)), PAIR(1024));
+      level[k][c] = fma(sum[c], join(RESTORED(LINE, 0, c, 255 / 4.0), RESTORED(LINE, 1, c, 255 / 4.0)), splat(1024));
       // differences before luma and before any rounding of sums: they are small, and lose least in half
       difference[0][c] = sub(e[a][c], straddle(o[a][c], o[a][c]));
       difference[1][c] = sub(e[b][c], straddle(o[b][c], o[b][c]));
@@ -246,7 +246,7 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
 #define WEIGHTS(c) join(WEIGHT(0, c), WEIGHT(1, c))
     const Pair total = fma(sum[1], WEIGHTS(1), fma(sum[0], WEIGHTS(0), mul(sum[2], WEIGHTS(2))));
     darkest = fminf(darkest, fminf(low(total), high(total)));
-    if (OUT_S0) compared.s0[k] = mul(total, PAIR(0.25));
+    if (OUT_S0) compared.s0[k] = mul(total, splat(0.25));
     if (OUT_SUMS) {
       Pair half_sum[2]; // by site; lanes as those of `difference`
 #pragma unroll
@@ -279,8 +279,8 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
         hsv.value[2 * k + i] = (i ? high(total) : low(total)) * (FULL / 4);
       }
     }
-    d[k] = fma(pair(dolp[0], dolp[1]), PAIR(255), PAIR(1024));
-    t[k] = turns_256(pair(tangent[0], tangent[1]), (pair(s1[0], s1[1]) & 0x80008000u) | PAIR(1));
+    d[k] = fma(pair(dolp[0], dolp[1]), splat(255), splat(1024));
+    t[k] = turns_256(pair(tangent[0], tangent[1]), (pair(s1[0], s1[1]) & 0x80008000u) | splat(1));
   }
   degree = low_bytes(d[0], d[1]);
   turns = low_bytes(t[0], t[1]);

@@ -30,12 +30,12 @@ DEVICE Pair fma_sat(Pair a, Pair b, Pair c) {
 template <class Scale, int I, int LINE>
 DEVICE void debayer(const Sites &a, const Sites &b, const Sites &c, const Sites &d, const Sites &e, Colours &out) {
   constexpr auto scale = Scale::PER_SAMPLE;
-  constexpr Pair green_near = PAIR(MHC_GREEN_NEAR * scale), green_far = PAIR(MHC_GREEN_FAR * scale);
-  constexpr Pair green_centre = PAIR(MHC_GREEN_CENTRE * scale), across_diagonal = PAIR(MHC_ACROSS_DIAGONAL * scale);
-  constexpr Pair across_far = PAIR(MHC_ACROSS_FAR * scale), across_centre = PAIR(MHC_ACROSS_CENTRE * scale);
-  constexpr Pair row_near = PAIR(MHC_ROW_NEAR * scale), row_far = PAIR(MHC_ROW_FAR * scale);
-  constexpr Pair row_side = PAIR(MHC_ROW_SIDE * scale), row_diagonal = PAIR(MHC_ROW_DIAGONAL * scale);
-  constexpr Pair row_centre = PAIR(MHC_ROW_CENTRE * scale);
+  constexpr Pair green_near = splat(MHC_GREEN_NEAR * scale), green_far = splat(MHC_GREEN_FAR * scale);
+  constexpr Pair green_centre = splat(MHC_GREEN_CENTRE * scale), across_diagonal = splat(MHC_ACROSS_DIAGONAL * scale);
+  constexpr Pair across_far = splat(MHC_ACROSS_FAR * scale), across_centre = splat(MHC_ACROSS_CENTRE * scale);
+  constexpr Pair row_near = splat(MHC_ROW_NEAR * scale), row_far = splat(MHC_ROW_FAR * scale);
+  constexpr Pair row_side = splat(MHC_ROW_SIDE * scale), row_diagonal = splat(MHC_ROW_DIAGONAL * scale);
+  constexpr Pair row_centre = splat(MHC_ROW_CENTRE * scale);
   constexpr int own = chroma(I, LINE), other = 2 - own;
   Pair near[6];
 #pragma unroll

@@ -50,10 +50,10 @@ struct Stokes {
 template <int R, int J> DEVICE Stokes stokes(Pair own, Pair row, Pair column, Pair diagonal) { // neighbours as sums
   constexpr int angle = angle_at(R, J), along = angle_at(R, 1 - J);
   const Pair p =
-      fma(own, PAIR(angle < 2 ? 4 : -4), angle < 2 ? mul(diagonal, PAIR(-1)) : diagonal); // I(angle) - I(angle + 90)
-  const Pair q = mul(sub(row, column), PAIR(along < 2 ? 2 : -2));                         // the row's angle likewise
-  constexpr bool straight = angle % 2 == 0;                                               // 0 or 90: p is S1
-  return Stokes{fma(add(row, column), PAIR(2), fma(own, PAIR(4), diagonal)), straight ? p : q, straight ? q : p};
+      fma(own, splat(angle < 2 ? 4 : -4), angle < 2 ? mul(diagonal, splat(-1)) : diagonal); // I(angle) - I(angle + 90)
+  const Pair q = mul(sub(row, column), splat(along < 2 ? 2 : -2));                          // the row's angle likewise
+  constexpr bool straight = angle % 2 == 0;                                                 // 0 or 90: p is S1
+  return Stokes{fma(add(row, column), splat(2), fma(own, splat(4), diagonal)), straight ? p : q, straight ? q : p};
 }
 
 struct Bytes {
@@ -63,9 +63,9 @@ DEVICE Bytes encode(const Stokes &v) {
   const Polar l = polar(low(v.s1), low(v.s2), fmaf(low(v.sum), 0.5f, 1e-12f)),
               h = polar(high(v.s1), high(v.s2), fmaf(high(v.sum), 0.5f, 1e-12f));
   Bytes out;
-  out.mean = fma(mul(v.sum, PAIR(32768)), PAIR(1 / (16 * 32768 * SUBNORMAL_UNIT)), PAIR(1024));
-  out.degree = fma(pair(l.degree, h.degree), PAIR(255), PAIR(1024));
-  out.turns = turns_256(pair(l.tangent, h.tangent), (v.s1 & 0x80008000u) | PAIR(1));
+  out.mean = fma(mul(v.sum, splat(32768)), splat(1 / (16 * 32768 * SUBNORMAL_UNIT)), splat(1024));
+  out.degree = fma(pair(l.degree, h.degree), splat(255), splat(1024));
+  out.turns = turns_256(pair(l.tangent, h.tangent), (v.s1 & 0x80008000u) | splat(1));
   return out;
 }
 

@@ -43,7 +43,7 @@ template <int HIGH> DEVICE Polar polar_of(u32 s1, u32 s2, u32 sum) {
                lane_as_float<HIGH>(sum) - 0.49999997f); // not quite 0 where all is black
 }
 // +-1 with the sign of S1; s1: as above
-DEVICE Pair sign_of(u32 s1) { return fma(s1 & 0x20002000u, PAIR(256), PAIR(-1)); } // as a half, 0x2000 is 1/128
+DEVICE Pair sign_of(u32 s1) { return fma(s1 & 0x20002000u, splat(256), splat(-1)); } // as a half, 0x2000 is 1/128
 
 // Two lanes as halves, of which `one` is 1.
 DEVICE Pair halves(u32 lanes, float one) {
@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
       const u32 s1 = a[0][k] - a[2][k] + 0x20002000u, s2 = a[1][k] - a[3][k] + 0x20002000u;
       const Polar l = polar_of<0>(s1, s2, sum[k]), h = polar_of<1>(s1, s2, sum[k]);
       mean[k] = sum[k] * 4u + 0x00800080u; // 256 levels, and a half to round
-      if (OUT_DOLP) degree[k] = fma(pair(l.degree, h.degree), PAIR(255), PAIR(1024));
+      if (OUT_DOLP) degree[k] = fma(pair(l.degree, h.degree), splat(255), splat(1024));
       if (OUT_AOLP) turns[k] = turns_256(pair(l.tangent, h.tangent), sign_of(s1));
     }
     if (!inside) break;

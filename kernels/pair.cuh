@@ -6,8 +6,8 @@
 #define POLAR_PAIR_CUH
 #include "frame.cuh"
 
-#define LEVEL (1.0f / 32)
-#define FULL (255 * LEVEL)
+constexpr float LEVEL = 1.0f / 32;  // one 8-bit level
+constexpr float FULL = 255 * LEVEL; // full scale
 
 #if HALF_PRECISION
 typedef u32 Pair;
@@ -21,7 +21,7 @@ CONSTANT u32 half_bits_of(double magnitude, int exponent) {
 CONSTANT u32 half_bits(double value) {
   return value == 0 ? 0u : value < 0 ? 0x8000u | half_bits_of(-value, 0) : half_bits_of(value, 0);
 }
-#define PAIR(value) (u32(half_bits(value) * 0x10001u))
+CONSTANT Pair splat(double value) { return u32(half_bits(value) * 0x10001u); }
 DEVICE Pair pair(float low, float high) { return half2_pack(low, high); }
 DEVICE float low(Pair a) { return half2_low(a); }
 DEVICE float high(Pair a) { return half2_high(a); }
@@ -40,12 +40,12 @@ DEVICE Pair straddle(Pair a, Pair b) { return permute(a, b, 0x5432); } // (a.hig
 // two pairs of bytes from their halves 1024 + byte, whose last bit is the unit
 DEVICE u32 low_bytes(u32 a, u32 b) { return permute(a, b, 0x6420); }
 // four values in [0, FULL], rounded to nearest even, as four bytes
-DEVICE u32 bytes(Pair a, Pair b) { return low_bytes(fma(a, PAIR(32), PAIR(1024)), fma(b, PAIR(32), PAIR(1024))); }
+DEVICE u32 bytes(Pair a, Pair b) { return low_bytes(fma(a, splat(32), splat(1024)), fma(b, splat(32), splat(1024))); }
 // two bytes of a word, each behind the exponent of 1024: 1024 + byte
 template <int FIRST> DEVICE Pair bytes_1024(u32 word) { return permute(word, 0x64646464u, FIRST ? 0x4342 : 0x4140); }
 // two bytes of a word as subnormal halves: byte times 2^-24, exactly, and without arithmetic
 template <int FIRST> DEVICE Pair subnormal_bytes(u32 word) { return permute(word, 0u, FIRST ? 0x4342 : 0x4140); }
-#define SUBNORMAL_UNIT (1.0 / 16777216)
+constexpr double SUBNORMAL_UNIT = 1.0 / 16777216;
 // the bytes of a word times a scale, of which `offset` is -1024 times
 template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair offset) {
   return fma(bytes_1024<FIRST>(word), scale, offset);
@@ -54,7 +54,7 @@ template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair offset
 struct Pair {
   float x, y;
 };
-#define PAIR(value) (Pair{(float)(value), (float)(value)})
+CONSTANT Pair splat(double value) { return Pair{(float)value, (float)value}; }
 DEVICE Pair pair(float low, float high) { return Pair{low, high}; }
 DEVICE float low(Pair a) { return a.x; }
 DEVICE float high(Pair a) { return a.y; }
@@ -86,6 +86,6 @@ template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair) {
 struct alignas(2 * sizeof(Pair)) Quad {
   Pair a, b;
 };
-DEVICE Pair clip(Pair a) { return maximum(minimum(a, PAIR(FULL)), PAIR(0)); }
+DEVICE Pair clip(Pair a) { return maximum(minimum(a, splat(FULL)), splat(0)); }
 DEVICE Pair reciprocal(Pair a) { return pair(fast_rcp(low(a)), fast_rcp(high(a))); }
 #endif

@@ -117,7 +117,7 @@ template <int TYPE> DEVICE void store_image(void *base, const OutputPosition &at
   }
 }
 
-DEVICE Pair luma(Pair r, Pair g, Pair b) { return fma(g, PAIR(LUMA_GREEN), mul(add(r, b), PAIR(LUMA_RED))); }
+DEVICE Pair luma(Pair r, Pair g, Pair b) { return fma(g, splat(LUMA_GREEN), mul(add(r, b), splat(LUMA_RED))); }
 template <int K> DEVICE Pair luma_of(const Pair (&v)[CHANNELS][2]) {
   return COLOR ? luma(v[0][K], v[COLOR ? 1 : 0][K], v[CHANNELS - 1][K]) : v[0][K];
 }
@@ -137,8 +137,8 @@ DEVICE float half_turns(float t, float s1) {
 // sign: +-1 with the sign of S1: folded + 0, or pi/2 - folded.
 DEVICE Pair turns_256(Pair t, Pair sign) {
   const Pair u = mul(t, t);
-  const Pair p = mul(t, fma(u, fma(u, PAIR(256 * ATAN_BYTE_5), PAIR(256 * ATAN_BYTE_3)), PAIR(256 * ATAN_BYTE_1)));
-  return fma(p, sign, fma(sign, PAIR(-64), PAIR(1344)));
+  const Pair p = mul(t, fma(u, fma(u, splat(256 * ATAN_BYTE_5), splat(256 * ATAN_BYTE_3)), splat(256 * ATAN_BYTE_1)));
+  return fma(p, sign, fma(sign, splat(-64), splat(1344)));
 }
 #endif
 
@@ -189,14 +189,14 @@ DEVICE void products(const FrameArguments &frame, const Angles &angle, u32 satur
 #pragma unroll
     for (int k = 0; k < 2; k++) {
       Pair a = add(angle[c][0][k], angle[c][2][k]), b = add(angle[c][1][k], angle[c][3][k]);
-      mean[c][k] = mul(add(a, b), PAIR(0.25));
+      mean[c][k] = mul(add(a, b), splat(0.25));
       if (WANT_STOKES) {
         s1[c][k] = sub(angle[c][0][k], angle[c][2][k]);
         s2[c][k] = sub(angle[c][1][k], angle[c][3][k]);
       }
       if (OUT_SUMS) {
-        axial[c][k] = mul(a, PAIR(0.5));
-        diagonal[c][k] = mul(b, PAIR(0.5));
+        axial[c][k] = mul(a, splat(0.5));
+        diagonal[c][k] = mul(b, splat(0.5));
       }
     }
   if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, mean);
@@ -256,8 +256,8 @@ DEVICE void products(const FrameArguments &frame, const Angles &angle, u32 satur
   const u32 valid = ~((invalid * 0x00204081u & 0x01010101u) * 255u);
   if (OUT_DOLP == 1) {
 #if HALF_PRECISION
-    const u32 d = low_bytes(fma(pair(dolp[0], dolp[1]), PAIR(255), PAIR(1024)),
-                            fma(pair(dolp[2], dolp[3]), PAIR(255), PAIR(1024)));
+    const u32 d = low_bytes(fma(pair(dolp[0], dolp[1]), splat(255), splat(1024)),
+                            fma(pair(dolp[2], dolp[3]), splat(255), splat(1024)));
 #else
     const u32 d = bytes(pair(dolp[0] * FULL, dolp[1] * FULL), pair(dolp[2] * FULL, dolp[3] * FULL));
 #endif
@@ -266,7 +266,7 @@ DEVICE void products(const FrameArguments &frame, const Angles &angle, u32 satur
   }
   if (OUT_AOLP == 1) {
 #if HALF_PRECISION
-    const Pair one = PAIR(1);
+    const Pair one = splat(1);
     const u32 t = low_bytes(turns_256(pair(tangent[0], tangent[1]), (g1[0] & 0x80008000u) | one),
                             turns_256(pair(tangent[2], tangent[3]), (g1[1] & 0x80008000u) | one));
 #else

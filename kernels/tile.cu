@@ -149,36 +149,36 @@ DEVICE Pair difference(const Pair *p, const Pair *g, int at) { return sub(p[at],
 DEVICE AtChroma at_chroma(const Pair *p, const Pair *g) {
   const Pair upper = add(difference(p, g, -DOWN - 1), difference(p, g, -DOWN + 1));
   const Pair lower = add(difference(p, g, DOWN - 1), difference(p, g, DOWN + 1));
-  return AtChroma{g[0], fma(add(upper, lower), PAIR(0.25), g[0])};
+  return AtChroma{g[0], fma(add(upper, lower), splat(0.25), g[0])};
 }
 DEVICE AtGreen at_green(const Pair *p, const Pair *g) {
-  return AtGreen{fma(add(difference(p, g, -1), difference(p, g, 1)), PAIR(0.5), g[0]),
-                 fma(add(difference(p, g, -DOWN), difference(p, g, DOWN)), PAIR(0.5), g[0])};
+  return AtGreen{fma(add(difference(p, g, -1), difference(p, g, 1)), splat(0.5), g[0]),
+                 fma(add(difference(p, g, -DOWN), difference(p, g, DOWN)), splat(0.5), g[0])};
 }
 #else
 DEVICE Pair diagonals(const Pair *p) { return add(add(p[-DOWN - 1], p[-DOWN + 1]), add(p[DOWN - 1], p[DOWN + 1])); }
 #if DEBAYER == LATTICE_BILINEAR
 DEVICE AtChroma at_chroma(const Pair *p, const Pair *) {
-  return AtChroma{mul(add(add(p[-1], p[1]), add(p[-DOWN], p[DOWN])), PAIR(0.25)), mul(diagonals(p), PAIR(0.25))};
+  return AtChroma{mul(add(add(p[-1], p[1]), add(p[-DOWN], p[DOWN])), splat(0.25)), mul(diagonals(p), splat(0.25))};
 }
 DEVICE AtGreen at_green(const Pair *p, const Pair *) {
-  return AtGreen{mul(add(p[-1], p[1]), PAIR(0.5)), mul(add(p[-DOWN], p[DOWN]), PAIR(0.5))};
+  return AtGreen{mul(add(p[-1], p[1]), splat(0.5)), mul(add(p[-DOWN], p[DOWN]), splat(0.5))};
 }
 #else // Malvar, He and Cutler, where an odd region of interest gave the lanes of a pair different phases (else
       // `malvar_lines`)
 DEVICE AtChroma at_chroma(const Pair *p, const Pair *) {
   const Pair near = add(add(p[-1], p[1]), add(p[-DOWN], p[DOWN])),
              far = add(add(p[-2], p[2]), add(p[-2 * DOWN], p[2 * DOWN]));
-  return AtChroma{
-      fma(near, PAIR(MHC_GREEN_NEAR), fma(far, PAIR(MHC_GREEN_FAR), mul(p[0], PAIR(MHC_GREEN_CENTRE)))),
-      fma(diagonals(p), PAIR(MHC_ACROSS_DIAGONAL), fma(far, PAIR(MHC_ACROSS_FAR), mul(p[0], PAIR(MHC_ACROSS_CENTRE))))};
+  return AtChroma{fma(near, splat(MHC_GREEN_NEAR), fma(far, splat(MHC_GREEN_FAR), mul(p[0], splat(MHC_GREEN_CENTRE)))),
+                  fma(diagonals(p), splat(MHC_ACROSS_DIAGONAL),
+                      fma(far, splat(MHC_ACROSS_FAR), mul(p[0], splat(MHC_ACROSS_CENTRE))))};
 }
 DEVICE AtGreen at_green(const Pair *p, const Pair *) {
   const Pair h1 = add(p[-1], p[1]), v1 = add(p[-DOWN], p[DOWN]), h2 = add(p[-2], p[2]),
              v2 = add(p[-2 * DOWN], p[2 * DOWN]);
-  const Pair flat = fma(diagonals(p), PAIR(MHC_ROW_DIAGONAL), mul(p[0], PAIR(MHC_ROW_CENTRE)));
-  return AtGreen{fma(h1, PAIR(MHC_ROW_NEAR), fma(h2, PAIR(MHC_ROW_FAR), fma(v2, PAIR(MHC_ROW_SIDE), flat))),
-                 fma(v1, PAIR(MHC_ROW_NEAR), fma(v2, PAIR(MHC_ROW_FAR), fma(h2, PAIR(MHC_ROW_SIDE), flat)))};
+  const Pair flat = fma(diagonals(p), splat(MHC_ROW_DIAGONAL), mul(p[0], splat(MHC_ROW_CENTRE)));
+  return AtGreen{fma(h1, splat(MHC_ROW_NEAR), fma(h2, splat(MHC_ROW_FAR), fma(v2, splat(MHC_ROW_SIDE), flat))),
+                 fma(v1, splat(MHC_ROW_NEAR), fma(v2, splat(MHC_ROW_FAR), fma(h2, splat(MHC_ROW_SIDE), flat)))};
 }
 #endif
 #endif
@@ -192,14 +192,14 @@ struct Estimate {
 }; // sum of value times the other's roughness, sum and product of roughnesses
 DEVICE Estimate estimate(const Pair *p, int step) {
   const Pair c = p[0], a = p[-step], b = p[step], to_a = sub(c, p[-2 * step]), to_b = sub(c, p[2 * step]);
-  const Pair across = add(absolute(sub(a, b)), PAIR(LEVEL)), ga = add(absolute(to_a), across),
+  const Pair across = add(absolute(sub(a, b)), splat(LEVEL)), ga = add(absolute(to_a), across),
              gb = add(absolute(to_b), across);
-  const Pair va = fma(to_a, PAIR(0.5), a), vb = fma(to_b, PAIR(0.5), b);
-  return Estimate{mul(fma(va, gb, mul(vb, ga)), PAIR(0.25)), add(ga, gb), mul(ga, gb)};
+  const Pair va = fma(to_a, splat(0.5), a), vb = fma(to_b, splat(0.5), b);
+  return Estimate{mul(fma(va, gb, mul(vb, ga)), splat(0.25)), add(ga, gb), mul(ga, gb)};
 }
 DEVICE Pair weighted_green(const Pair *p) {
   const Estimate h = estimate(p, 1), v = estimate(p, DOWN);
-  const Pair weights = mul(fma(h.weights, v.product, mul(v.weights, h.product)), PAIR(0.25));
+  const Pair weights = mul(fma(h.weights, v.product, mul(v.weights, h.product)), splat(0.25));
   return mul(fma(h.weighted, v.product, mul(v.weighted, h.product)), reciprocal(weights));
 }
 #endif
@@ -280,7 +280,7 @@ DEVICE void malvar_unit(Shared &s, int row, int k) { // row, k: of the mosaic's 
     for (int c = 0; c < 3; c++)
 #pragma unroll
       for (int i = 0; i < 4; i++)
-        out[j][i][c] = is_sample(I, j ? 1 - FIRST : FIRST, i, c) ? out[j][i][c] : mul(out[j][i][c], PAIR(FULL));
+        out[j][i][c] = is_sample(I, j ? 1 - FIRST : FIRST, i, c) ? out[j][i][c] : mul(out[j][i][c], splat(FULL));
 #pragma unroll
     for (int c = 0; c < 3; c++) {
       *(Quad *)&s.mosaic[c][row + 2 * j][k] = Quad{out[j][0][c], out[j][1][c]};
@@ -392,9 +392,9 @@ DEVICE Line read_line(const Pair *p) {
 struct Smooth {
   Pair same, other;
 };
-DEVICE Pair smooth_same(Pair a, Pair b, Pair c) { return fma(b, PAIR(ADR_SAME_0 * SAME), add(a, c)); }
+DEVICE Pair smooth_same(Pair a, Pair b, Pair c) { return fma(b, splat(ADR_SAME_0 * SAME), add(a, c)); }
 DEVICE Pair smooth_other(Pair a, Pair b, Pair c, Pair d) {
-  return fma(add(b, c), PAIR(ADR_OTHER_1 * OTHER), add(a, d));
+  return fma(add(b, c), splat(ADR_OTHER_1 * OTHER), add(a, d));
 }
 DEVICE Smooth smooth_line(const Line &a, const Pair *p, int column) {
   // the outer lanes of the outermost pairs lack a neighbour; stage B does not read them
@@ -407,7 +407,7 @@ struct Roughness {
   Pair a, b;
 };
 DEVICE Roughness roughness(Pair c, Pair a, Pair b, Pair far_a, Pair far_b) {
-  const Pair across = add(absolute(sub(a, b)), PAIR(LEVEL));
+  const Pair across = add(absolute(sub(a, b)), splat(LEVEL));
   return Roughness{add(absolute(sub(c, far_a)), across), add(absolute(sub(c, far_b)), across)};
 }
 // the mean of two neighbours, weighted by 1/g, less the centre: differences are small, and lose least in half
@@ -447,19 +447,19 @@ DEVICE void stage_a(Shared &s, int channel, int first, int column) {
     const Pair weights = fma(add(e.a, e.b), fa, mul(add(f.a, f.b), ea));
     const Pair diagonal = mul(fma(ne, fa, mul(nf, ea)), reciprocal(weights));
     const Pair axial = add(excess_of_two(h, c, m.l1, m.r1), excess_of_two(v, c, u1.centre, d1.centre));
-    const Pair excess = mul(add(axial, diagonal), PAIR(0.25)); // G - C
+    const Pair excess = mul(add(axial, diagonal), splat(0.25)); // G - C
     const Pair d0 = smooth_same(SMOOTH(-2).same, SMOOTH(0).same, SMOOTH(2).same);
     const Pair dr = smooth_same(SMOOTH(-2).other, SMOOTH(0).other, SMOOTH(2).other);
     const Pair dc = smooth_other(SMOOTH(-3).same, SMOOTH(-1).same, SMOOTH(1).same, SMOOTH(3).same);
     const Pair dd = smooth_other(SMOOTH(-3).other, SMOOTH(-1).other, SMOOTH(1).other, SMOOTH(3).other);
-    const Pair own = mul(d0, PAIR(1 / (SAME * SAME))); // D0
+    const Pair own = mul(d0, splat(1 / (SAME * SAME))); // D0
     // four times the mean of the four
     const Pair mean4 =
-        maximum(fma(dd, PAIR(1 / (OTHER * OTHER)), fma(add(dr, dc), PAIR(1 / (SAME * OTHER)), own)), PAIR(LEVEL));
+        maximum(fma(dd, splat(1 / (OTHER * OTHER)), fma(add(dr, dc), splat(1 / (SAME * OTHER)), own)), splat(LEVEL));
     // e = mean/max(D0, mean/4) (C - D0 G/mean), as differences
-    const Pair floor = maximum(own, mul(mean4, PAIR(1.0 / 16)));
-    const Pair detail = mul(sub(mul(c, fma(mean4, PAIR(0.25), negate(own))), mul(own, excess)), reciprocal(floor));
-    const Pair p1 = fma(dd, PAIR(-1 / (OTHER * OTHER)), own), p2 = mul(sub(dr, dc), PAIR(1 / (SAME * OTHER)));
+    const Pair floor = maximum(own, mul(mean4, splat(1.0 / 16)));
+    const Pair detail = mul(sub(mul(c, fma(mean4, splat(0.25), negate(own))), mul(own, excess)), reciprocal(floor));
+    const Pair p1 = fma(dd, splat(-1 / (OTHER * OTHER)), own), p2 = mul(sub(dr, dc), splat(1 / (SAME * OTHER)));
     s.stage[channel].excess[first + i][column] = excess;
     s.stage[channel].detail[first + i][column] = detail;
     s.stage[channel].energy[first + i][column] = fma(p1, p1, mul(p2, p2)); // 4 P2
@@ -525,19 +525,19 @@ DEVICE void stage_b(const Shared &s, int channel, int y, int k, Pair (&own)[2], 
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const Pair centre = e.own[i], c = z.own[i], more = g.own[i];
-    const Pair r0 = fma(squares.v[1 + i], PAIR(2), beside[i]);                                   // 16 R0
-    const Pair r1 = mul(fma(centre, e.diagonal[i], mul(e.row[i], e.column[i])), PAIR(16.0 / 8)); // 16 R1
-    const Pair r0n = add(r0, PAIR(16 * ADR_NOISE * LEVEL * LEVEL));
-    const Pair w = mul(r0, reciprocal(fma(i ? energy.b : energy.a, PAIR(16 * 2.0 / 4), r0n)));
-    Pair bias = fma(r1, reciprocal(r0n), PAIR(ADR_BIAS));
-    bias = maximum(minimum(bias, PAIR(ADR_LIMIT)), PAIR(-ADR_LIMIT));
-    const Pair alpha = fma(sub(PAIR(1), w), bias, w);
+    const Pair r0 = fma(squares.v[1 + i], splat(2), beside[i]);                                   // 16 R0
+    const Pair r1 = mul(fma(centre, e.diagonal[i], mul(e.row[i], e.column[i])), splat(16.0 / 8)); // 16 R1
+    const Pair r0n = add(r0, splat(16 * ADR_NOISE * LEVEL * LEVEL));
+    const Pair w = mul(r0, reciprocal(fma(i ? energy.b : energy.a, splat(16 * 2.0 / 4), r0n)));
+    Pair bias = fma(r1, reciprocal(r0n), splat(ADR_BIAS));
+    bias = maximum(minimum(bias, splat(ADR_LIMIT)), splat(-ADR_LIMIT));
+    const Pair alpha = fma(sub(splat(1), w), bias, w);
     // An angle from the sums of its neighbours, 1/SHARE of them: raw, G - z and e.
 #define RESTORE(SHARE, sx, sg, se)                                                                                     \
   [&]() {                                                                                                              \
-    const Pair x = mul(sx, PAIR(SHARE)),                                                                               \
-               gain = minimum(mul(x, reciprocal(maximum(fma(sg, PAIR(SHARE), x), PAIR(LEVEL / 4)))), PAIR(2));         \
-    const Pair missing = fma(alpha, fma(se, PAIR(-SHARE), centre), add(sub(c, x), fma(sg, PAIR(-SHARE), more)));       \
+    const Pair x = mul(sx, splat(SHARE)),                                                                              \
+               gain = minimum(mul(x, reciprocal(maximum(fma(sg, splat(SHARE), x), splat(LEVEL / 4)))), splat(2));      \
+    const Pair missing = fma(alpha, fma(se, splat(-SHARE), centre), add(sub(c, x), fma(sg, splat(-SHARE), more)));     \
     return clip(fma(gain, missing, x));                                                                                \
   }()
     own[i] = c;
@@ -567,12 +567,12 @@ DEVICE void restore(const Shared &s, int channel, int y, int k, Pair (&own)[2], 
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     own[i] = c[i + 1];
-    h[i] = mul(add(straddle(c[i], c[i + 1]), straddle(c[i + 1], c[i + 2])), PAIR(0.5));
-    v[i] = mul(n[i + 1], PAIR(0.5));
-    d[i] = mul(add(straddle(n[i], n[i + 1]), straddle(n[i + 1], n[i + 2])), PAIR(0.25));
+    h[i] = mul(add(straddle(c[i], c[i + 1]), straddle(c[i + 1], c[i + 2])), splat(0.5));
+    v[i] = mul(n[i + 1], splat(0.5));
+    d[i] = mul(add(straddle(n[i], n[i + 1]), straddle(n[i + 1], n[i + 2])), splat(0.25));
 #if DEMOSAIC == METHOD_GRADIENT
     const Pair axial = add(add(c[i], c[i + 2]), add(p[i - 2 * MOSAIC_P], p[i + 2 * MOSAIC_P]));
-    const Pair detail = fma(axial, PAIR(-BETA / 4), mul(own[i], PAIR(BETA)));
+    const Pair detail = fma(axial, splat(-BETA / 4), mul(own[i], splat(BETA)));
     h[i] = clip(add(h[i], detail));
     v[i] = clip(add(v[i], detail));
     d[i] = clip(add(d[i], detail));
@@ -617,11 +617,11 @@ DEVICE void half_angles(const Shared &s, int channel, int y, int k, Pair (&angle
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
       const Quad own = *(const Quad *)(p + j - 2), other = *(const Quad *)(p + j - 2 + (i ? -2 : 2) * MOSAIC_P);
-      n[j] = fma(own.a, PAIR(0.75), mul(other.a, PAIR(0.25)));
-      n[j + 1] = fma(own.b, PAIR(0.75), mul(other.b, PAIR(0.25)));
+      n[j] = fma(own.a, splat(0.75), mul(other.a, splat(0.25)));
+      n[j + 1] = fma(own.b, splat(0.75), mul(other.b, splat(0.25)));
     }
 #pragma unroll
-    for (int j = 0; j < 4; j++) m[j] = fma(n[j + 2], PAIR(0.75), mul(join(n[j + 3], n[j + 1]), PAIR(0.25)));
+    for (int j = 0; j < 4; j++) m[j] = fma(n[j + 2], splat(0.75), mul(join(n[j + 3], n[j + 1]), splat(0.25)));
 #pragma unroll
     for (int j = 0; j < 2; j++) {
       angle[angle_at(i, 0)][j] = lows(m[2 * j], m[2 * j + 1]);
@@ -650,7 +650,7 @@ DEVICE void half_angles(const Shared &s, int channel, int y, int k, Pair (&angle
   by_angle<1>(own, h, v, d, row);
 #pragma unroll
   for (int a = 0; a < 4; a++)
-    angle[a] = mul(add(angle[a], add(lows(row[a][0], row[a][1]), highs(row[a][0], row[a][1]))), PAIR(0.25));
+    angle[a] = mul(add(angle[a], add(lows(row[a][0], row[a][1]), highs(row[a][0], row[a][1]))), splat(0.25));
 #endif
 }
 #endif
