@@ -71,7 +71,7 @@ STAGES = {
     "complete_colours": "colors",
     "malvar_lines": "colors",
     "stage_a": "slide",
-    "products": "products",
+    "store_products": "products",
     "full_angles": "angles",
     "half_angles": "angles",
     "store_angles": "angles",
@@ -148,7 +148,7 @@ def functions(path: Path) -> Dict[int, str]:
 
 
 _FUNCTIONS = {path.name: functions(path) for path in (*KERNELS.glob("*.cu"), *KERNELS.glob("*.cuh"))}
-_SOURCE = (KERNELS / "tile.cu").read_text(encoding="utf-8").splitlines()
+_SOURCE = (KERNELS / "tile_load.cuh").read_text(encoding="utf-8").splitlines()
 #: Lines of the way that whole blocks of 8-bit pixels take.
 _FAST = _SOURCE.index("#if RAW_FORMAT == RAW_U8") + 1
 _SLOW = _SOURCE.index("#endif", _FAST) + 1

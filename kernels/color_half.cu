@@ -349,9 +349,9 @@ DEVICE void store_row(const FrameArguments &frame, const ThreadPosition &at, u32
 }
 
 // Products of two lines. suspect: whether a raw sample of either line is saturated.
-DEVICE void store_products(const FrameArguments &frame, const ThreadPosition &at, u32 (&stage)[2][2][SEGMENT / 4],
-                           Colours (&even)[2], Colours (&odd)[2], const u8 *site, const bool (&suspect)[2],
-                           InvalidCount &count) {
+DEVICE void store_line_products(const FrameArguments &frame, const ThreadPosition &at, u32 (&stage)[2][2][SEGMENT / 4],
+                                Colours (&even)[2], Colours (&odd)[2], const u8 *site, const bool (&suspect)[2],
+                                InvalidCount &count) {
   scale<0>(even[0]);
   scale<0>(odd[0]);
   scale<1>(even[1]);
@@ -409,7 +409,7 @@ DEVICE void both_parities(const FrameArguments &frame, const ThreadPosition &at,
   debayer_lines(lower, first, last, odd[0], odd[1]);
   store_angles<1>(frame, at, stage, odd[0], odd[1]);
 #if FUSED
-  store_products(frame, at, stage, even, odd, site, suspect, count);
+  store_line_products(frame, at, stage, even, odd, site, suspect, count);
 #else
 #pragma unroll
   for (int r = 0; r < 2; r++)

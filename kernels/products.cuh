@@ -1,24 +1,24 @@
-// From the four angle images to the products asked for: everything that looks at one output pixel only. What nobody
-// asked for is neither computed nor stored.
+// From the four angle images to the products: everything that depends on one output pixel only. A product that is not
+// asked for (OUT_...) is neither computed nor stored.
 #ifndef POLAR_PRODUCTS_CUH
 #define POLAR_PRODUCTS_CUH
 #include "pair.cuh"
 
-#define CHANNELS (COLOR ? 3 : 1)
+constexpr int CHANNELS = COLOR ? 3 : 1;
 
-// Bit 7 of some byte is set if and only if a byte of the word is 255: Mycroft's test for a zero byte, on ~w. To be
-// gathered by or, and masked with BYTES_255 in the end.
+constexpr u32 BYTES_255 = 0x80808080u;
+// Bit 7 of some byte is set if and only if a byte of the word is 255: Mycroft's test for a zero byte, on ~w. Results
+// are to be combined by or, and masked with BYTES_255 at the end.
 DEVICE u32 has_255(u32 w) { return (0xfefefefeu - w) & w; }
-#define BYTES_255 0x80808080u
 // bit 7 of exactly the bytes that are 255
 DEVICE u32 all_255(u32 w) { return ((w & 0x7f7f7f7fu) + 0x01010101u) & w & BYTES_255; }
 
-// Invalid pixels met by a thread. Added to the frame's counters once, at the end.
+// Invalid pixels that a thread has found. Added to the frame's counters once, at the end.
 struct InvalidCount {
   u32 saturated, dark;
 };
 
-// To the frame's counters, a warp at a time: for kernels without a block's sum. Every lane of the warp must come here.
+// Adds the counts of a warp to the frame's counters, in kernels that do not sum over blocks. Every lane must call it.
 DEVICE void count_invalid(const FrameArguments &frame, InvalidCount count) {
   if (!any_in_warp(count.saturated | count.dark)) return;
 #pragma unroll
@@ -159,143 +159,180 @@ DEVICE void preview_words(const float (&hue)[4], const float (&saturation)[4], c
     rgb[c] = permute(permute(p[c][0], p[c][1], 0x0040), permute(p[c][2], p[c][3], 0x0040), 0x5410);
 }
 
-// Every product of four output pixels. saturated: bit k says that a sample behind pixel k is saturated.
-DEVICE void products(const FrameArguments &frame, const Angles &angle, u32 saturated, int y, int x,
-                     InvalidCount &count) {
-  const OutputPosition at = output_position(frame, y, x);
-  const int n = at.n;
-  saturated &= (1u << n) - 1;
-  count.saturated += __popc(saturated);
-
-#define STORE_ANGLE(K, NAME)                                                                                           \
-  if (OUT_##NAME) {                                                                                                    \
-    Pair v[CHANNELS][2];                                                                                               \
-    for (int c = 0; c < CHANNELS; c++) {                                                                               \
-      v[c][0] = angle[c][K][0];                                                                                        \
-      v[c][1] = angle[c][K][1];                                                                                        \
-    }                                                                                                                  \
-    store_image<OUT_##NAME>(frame.out[NAME], at, v);                                                                   \
+template <int ANGLE>
+DEVICE void store_angle(const FrameArguments &frame, const OutputPosition &at, const Angles &angle) {
+  constexpr int TYPE = out_type(ANGLE_0 + ANGLE);
+  if (!TYPE) return;
+  Pair v[CHANNELS][2];
+  for (int c = 0; c < CHANNELS; c++) {
+    v[c][0] = angle[c][ANGLE][0];
+    v[c][1] = angle[c][ANGLE][1];
   }
-  STORE_ANGLE(0, ANGLE_0)
-  STORE_ANGLE(1, ANGLE_45)
-  STORE_ANGLE(2, ANGLE_90)
-  STORE_ANGLE(3, ANGLE_135)
-  if (!(OUT_INTENSITY || WANT_STOKES)) return;
+  store_image<TYPE>(frame.out[ANGLE_0 + ANGLE], at, v);
+}
 
-  // Differences before luma: they are small, and lose least in half.
+// Sums and differences of four pixels' angles: S0/2, S1, S2, (I0 + I90)/2, (I45 + I135)/2.
+struct Combinations {
   Pair mean[CHANNELS][2], s1[CHANNELS][2], s2[CHANNELS][2], axial[CHANNELS][2], diagonal[CHANNELS][2];
+};
+DEVICE void combine(const Angles &angle, Combinations &of) {
 #pragma unroll
   for (int c = 0; c < CHANNELS; c++)
 #pragma unroll
     for (int k = 0; k < 2; k++) {
       Pair a = add(angle[c][0][k], angle[c][2][k]), b = add(angle[c][1][k], angle[c][3][k]);
-      mean[c][k] = mul(add(a, b), splat(0.25));
+      of.mean[c][k] = mul(add(a, b), splat(0.25));
       if (WANT_STOKES) {
-        s1[c][k] = sub(angle[c][0][k], angle[c][2][k]);
-        s2[c][k] = sub(angle[c][1][k], angle[c][3][k]);
+        of.s1[c][k] = sub(angle[c][0][k], angle[c][2][k]);
+        of.s2[c][k] = sub(angle[c][1][k], angle[c][3][k]);
       }
       if (OUT_SUMS) {
-        axial[c][k] = mul(a, splat(0.5));
-        diagonal[c][k] = mul(b, splat(0.5));
+        of.axial[c][k] = mul(a, splat(0.5));
+        of.diagonal[c][k] = mul(b, splat(0.5));
       }
     }
-  if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, mean);
-  if (!WANT_STOKES) return;
+}
 
-  const Pair grey[2] = {luma_of<0>(mean), luma_of<1>(mean)};
-  if (OUT_S0) {
-    float f[4];
-    for (int k = 0; k < 4; k++) f[k] = lane(grey, k) * (1 / FULL);
-    store_values<OUT_S0>(frame.out[S0], at, f);
+// The polarization of four pixels' luma. Differences were taken before luma: they are small, and lose the least in
+// half.
+struct Polarization {
+  Pair s0[2], s1[2], s2[2];                    // s0: S0/2
+  float tangent[4], dolp[4], turns[4], s0f[4]; // tangent: of the folded AoLP; turns: AoLP/pi; s0f: S0/2
+};
+
+DEVICE void store_stokes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 invalid) {
+  float stokes[12];
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    const bool is_invalid = invalid >> k & 1;
+    stokes[3 * k] = is_invalid ? nan_value() : p.s0f[k] * (2 / FULL);
+    stokes[3 * k + 1] = is_invalid ? nan_value() : lane(p.s1, k) * (1 / FULL);
+    stokes[3 * k + 2] = is_invalid ? nan_value() : lane(p.s2, k) * (1 / FULL);
   }
-  const Pair g1[2] = {luma_of<0>(s1), luma_of<1>(s1)}, g2[2] = {luma_of<0>(s2), luma_of<1>(s2)};
-  const float darkest = frame.min_intensity * (FULL / 2);
-  float tangent[4], dolp[4], turns[4], value[4];
+  store_floats<12>(frame.out[STOKES], at, stokes);
+}
+
+DEVICE void store_preview(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 invalid) {
+  float saturation[4];
+  u32 rgb[3], w[3];
+#pragma unroll
+  for (int k = 0; k < 4; k++) saturation[k] = invalid >> k & 1 ? 0 : p.dolp[k];
+  preview_words(p.turns, saturation, p.s0f, rgb);
+  interleave(rgb[0], rgb[1], rgb[2], w);
+  store_bytes<12>(frame.out[PREVIEW], at, w);
+}
+
+// valid: a byte of ones for every valid pixel
+DEVICE void store_dolp_bytes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 valid) {
+#if HALF_PRECISION
+  const u32 d = low_bytes(fma(pair(p.dolp[0], p.dolp[1]), splat(255), splat(1024)),
+                          fma(pair(p.dolp[2], p.dolp[3]), splat(255), splat(1024)));
+#else
+  const u32 d = bytes(pair(p.dolp[0] * FULL, p.dolp[1] * FULL), pair(p.dolp[2] * FULL, p.dolp[3] * FULL));
+#endif
+  const u32 w[1] = {d & valid};
+  store_bytes<4>(frame.out[DOLP], at, w);
+}
+DEVICE void store_aolp_bytes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 valid) {
+#if HALF_PRECISION
+  const Pair one = splat(1);
+  const u32 t = low_bytes(turns_256(pair(p.tangent[0], p.tangent[1]), (p.s1[0] & 0x80008000u) | one),
+                          turns_256(pair(p.tangent[2], p.tangent[3]), (p.s1[1] & 0x80008000u) | one));
+#else
+  u32 t = 0;
+  for (int k = 0; k < 4; k++) t |= (as_bits(fmaf(p.turns[k], 256.0f, 8388608.0f)) & 255) << (8 * k);
+#endif
+  const u32 w[1] = {t & valid};
+  store_bytes<4>(frame.out[AOLP], at, w);
+}
+
+// What SSIM compares: two planes a frame.
+DEVICE void store_sums(const FrameArguments &frame, const OutputPosition &at, const float (&axial)[4],
+                       const float (&diagonal)[4]) {
+  constexpr int VALUE_BYTES = OUT_SUMS == 2 ? 4 : 2;
+  const size_t plane = (size_t)out_width(frame) * out_height(frame);
+  u8 *p = (u8 *)frame.out[SUMS] + blockIdx.z * plane * VALUE_BYTES;
+  store_values<OUT_SUMS>(p, at, axial);
+  store_values<OUT_SUMS>(p + plane * VALUE_BYTES, at, diagonal);
+}
+
+// Computes S0, DoLP and AoLP from the luma of S1 and S2; returns whether some pixel is dark.
+DEVICE bool polarize(Polarization &p, float darkest) {
   bool any_dark = false;
 #pragma unroll
   for (int k = 0; k < 4; k++) {
-    const float a = lane(g1, k), b = lane(g2, k);
-    value[k] = lane(grey, k);
-    any_dark |= value[k] < darkest;
+    const float a = lane(p.s1, k), b = lane(p.s2, k);
+    p.s0f[k] = lane(p.s0, k);
+    any_dark |= p.s0f[k] < darkest;
     if (WANT_POLAR) {
       const float length = fast_sqrt(fmaf(a, a, fmaf(b, b, 1e-30f)));
-      dolp[k] = saturate(length * fast_rcp(fmaxf(2 * value[k], 1e-6f)));
-      tangent[k] = b * fast_rcp(length + fabsf(a));
-      if (OUT_AOLP == 2 || OUT_PREVIEW || !HALF_PRECISION) turns[k] = half_turns(tangent[k], a);
+      p.dolp[k] = saturate(length * fast_rcp(fmaxf(2 * p.s0f[k], 1e-6f)));
+      p.tangent[k] = b * fast_rcp(length + fabsf(a));
+      if (OUT_AOLP == 2 || OUT_PREVIEW || !HALF_PRECISION) p.turns[k] = half_turns(p.tangent[k], a);
     }
   }
+  return any_dark;
+}
+
+// Every product of four output pixels. saturated: bit k says that a sample behind pixel k is saturated.
+DEVICE void store_products(const FrameArguments &frame, const Angles &angle, u32 saturated, int y, int x,
+                           InvalidCount &count) {
+  const OutputPosition at = output_position(frame, y, x);
+  const int n = at.n;
+  saturated &= (1u << n) - 1;
+  count.saturated += __popc(saturated);
+  store_angle<0>(frame, at, angle);
+  store_angle<1>(frame, at, angle);
+  store_angle<2>(frame, at, angle);
+  store_angle<3>(frame, at, angle);
+  if (!(OUT_INTENSITY || WANT_STOKES)) return;
+  Combinations of;
+  combine(angle, of);
+  if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, of.mean);
+  if (!WANT_STOKES) return;
+
+  Polarization p = {{luma_of<0>(of.mean), luma_of<1>(of.mean)}, {}, {}, {}, {}, {}, {}};
+  if (OUT_S0) {
+    float f[4];
+    for (int k = 0; k < 4; k++) f[k] = lane(p.s0, k) * (1 / FULL);
+    store_values<OUT_S0>(frame.out[S0], at, f);
+  }
+  p.s1[0] = luma_of<0>(of.s1);
+  p.s1[1] = luma_of<1>(of.s1);
+  p.s2[0] = luma_of<0>(of.s2);
+  p.s2[1] = luma_of<1>(of.s2);
+  const float darkest = frame.min_intensity * (FULL / 2);
   u32 dark = 0;
-  if (WANT_DARK && any_dark) {
+  if (polarize(p, darkest) && WANT_DARK) {
 #pragma unroll
-    for (int k = 0; k < 4; k++) dark |= (u32)(value[k] < darkest) << k;
+    for (int k = 0; k < 4; k++) dark |= (u32)(p.s0f[k] < darkest) << k;
     dark &= ~saturated & ((1u << n) - 1);
     count.dark += __popc(dark);
   }
   const u32 invalid = saturated | dark;
-  if (OUT_STOKES) {
-    float stokes[12];
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-      const bool is_invalid = invalid >> k & 1;
-      stokes[3 * k] = is_invalid ? nan_value() : value[k] * (2 / FULL);
-      stokes[3 * k + 1] = is_invalid ? nan_value() : lane(g1, k) * (1 / FULL);
-      stokes[3 * k + 2] = is_invalid ? nan_value() : lane(g2, k) * (1 / FULL);
-    }
-    store_floats<12>(frame.out[STOKES], at, stokes);
-  }
-  if (OUT_PREVIEW) {
-    float saturation[4];
-    u32 rgb[3], w[3];
-#pragma unroll
-    for (int k = 0; k < 4; k++) saturation[k] = invalid >> k & 1 ? 0 : dolp[k];
-    preview_words(turns, saturation, value, rgb);
-    interleave(rgb[0], rgb[1], rgb[2], w);
-    store_bytes<12>(frame.out[PREVIEW], at, w);
-  }
-  // a byte of ones for every valid pixel
-  const u32 valid = ~((invalid * 0x00204081u & 0x01010101u) * 255u);
-  if (OUT_DOLP == 1) {
-#if HALF_PRECISION
-    const u32 d = low_bytes(fma(pair(dolp[0], dolp[1]), splat(255), splat(1024)),
-                            fma(pair(dolp[2], dolp[3]), splat(255), splat(1024)));
-#else
-    const u32 d = bytes(pair(dolp[0] * FULL, dolp[1] * FULL), pair(dolp[2] * FULL, dolp[3] * FULL));
-#endif
-    const u32 w[1] = {d & valid};
-    store_bytes<4>(frame.out[DOLP], at, w);
-  }
-  if (OUT_AOLP == 1) {
-#if HALF_PRECISION
-    const Pair one = splat(1);
-    const u32 t = low_bytes(turns_256(pair(tangent[0], tangent[1]), (g1[0] & 0x80008000u) | one),
-                            turns_256(pair(tangent[2], tangent[3]), (g1[1] & 0x80008000u) | one));
-#else
-    u32 t = 0;
-    for (int k = 0; k < 4; k++) t |= (as_bits(fmaf(turns[k], 256.0f, 8388608.0f)) & 255) << (8 * k);
-#endif
-    const u32 w[1] = {t & valid};
-    store_bytes<4>(frame.out[AOLP], at, w);
-  }
+  if (OUT_STOKES) store_stokes(frame, at, p, invalid);
+  if (OUT_PREVIEW) store_preview(frame, at, p, invalid);
+  const u32 valid = ~((invalid * 0x00204081u & 0x01010101u) * 255u); // a byte of ones for every valid pixel
+  if (OUT_DOLP == 1) store_dolp_bytes(frame, at, p, valid);
+  if (OUT_AOLP == 1) store_aolp_bytes(frame, at, p, valid);
   if (OUT_DOLP == 2) {
-    for (int k = 0; k < 4; k++) dolp[k] = invalid >> k & 1 ? nan_value() : dolp[k];
-    store_floats<4>(frame.out[DOLP], at, dolp);
+    for (int k = 0; k < 4; k++) p.dolp[k] = invalid >> k & 1 ? nan_value() : p.dolp[k];
+    store_floats<4>(frame.out[DOLP], at, p.dolp);
   }
   if (OUT_AOLP == 2) {
-    for (int k = 0; k < 4; k++) turns[k] = invalid >> k & 1 ? nan_value() : fminf(turns[k] * 3.14159265f, 3.1415925f);
-    store_floats<4>(frame.out[AOLP], at, turns);
+    for (int k = 0; k < 4; k++)
+      p.turns[k] = invalid >> k & 1 ? nan_value() : fminf(p.turns[k] * 3.14159265f, 3.1415925f);
+    store_floats<4>(frame.out[AOLP], at, p.turns);
   }
   if (OUT_SUMS) {
-    const Pair o[2] = {luma_of<0>(axial), luma_of<1>(axial)}, e[2] = {luma_of<0>(diagonal), luma_of<1>(diagonal)};
+    const Pair axial[2] = {luma_of<0>(of.axial), luma_of<1>(of.axial)};
+    const Pair diagonal[2] = {luma_of<0>(of.diagonal), luma_of<1>(of.diagonal)};
     float f[4], g[4];
     for (int k = 0; k < 4; k++) {
-      f[k] = lane(o, k) * (1 / FULL);
-      g[k] = lane(e, k) * (1 / FULL);
+      f[k] = lane(axial, k) * (1 / FULL);
+      g[k] = lane(diagonal, k) * (1 / FULL);
     }
-    constexpr int VALUE_BYTES = OUT_SUMS == 2 ? 4 : 2;
-    const size_t plane = (size_t)out_width(frame) * out_height(frame);
-    u8 *p = (u8 *)frame.out[SUMS] + blockIdx.z * plane * VALUE_BYTES; // two planes a frame
-    store_values<OUT_SUMS>(p, at, f);
-    store_values<OUT_SUMS>(p + plane * VALUE_BYTES, at, g);
+    store_sums(frame, at, f, g);
   }
 }
 #endif

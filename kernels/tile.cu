@@ -774,7 +774,7 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const FrameArguments f
       full_angles<0>(s, r, 2 * u, angle);
     const u32 saturated = any_saturated ? saturated_outputs(s, r, u) : 0;
 #endif
-    products(frame, angle, saturated, y, x, count);
+    store_products(frame, angle, saturated, y, x, count);
   }
   if (count.saturated) count_add(&s.counts[0], count.saturated);
   if (count.dark) count_add(&s.counts[1], count.dark);
