@@ -3,8 +3,22 @@
 #define POLAR_COLOR_HALF_PRODUCTS_CUH
 #include "color_half_lines.cuh"
 
-// Own samples come to [0, 1/2], as far as one multiplication reaches; the weights below make up for it.
-#define RESTORED(line, site, channel, weight) (is_sample(0, line, site, channel) ? splat(2 * (weight)) : splat(weight))
+// Own samples are scaled to [0, 1/2], as far as one multiplication reaches, and therefore have twice the weight of the
+// other colours. First the weight of a level in a byte of intensity, then 1/DIVISOR of a colour's weight in luma.
+template <int LINE> DEVICE Pair level_weight(int site, int channel) {
+  constexpr Pair once = splat(255 / 4.0), twice = splat(2 * (255 / 4.0));
+  return is_sample(0, LINE, site, channel) ? twice : once;
+}
+template <int LINE, int CHANNEL, int DIVISOR = 1> DEVICE Pair luma_weight(int site) {
+  constexpr float weight = (CHANNEL == 1 ? LUMA_GREEN : LUMA_RED) / DIVISOR;
+  constexpr Pair once = splat(weight), twice = splat(2 * weight);
+  return is_sample(0, LINE, site, CHANNEL) ? twice : once;
+}
+// of two neighbouring sites
+template <int LINE, int CHANNEL> DEVICE Pair luma_weights() {
+  return join(luma_weight<LINE, CHANNEL>(0), luma_weight<LINE, CHANNEL>(1));
+}
+
 template <int LINE> DEVICE void scale(Colours &v) {
 #pragma unroll
   for (int i = 0; i < SITES; i++)
@@ -39,15 +53,13 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
     for (int c = 0; c < 3; c++) {
       const Pair sa = add(e[a][c], o[a][c]), sb = add(e[b][c], o[b][c]);
       sum[c] = add(lows(sa, sb), highs(sa, sb));
-      level[k][c] = fma(sum[c], join(RESTORED(LINE, 0, c, 255 / 4.0), RESTORED(LINE, 1, c, 255 / 4.0)), splat(1024));
+      level[k][c] = fma(sum[c], join(level_weight<LINE>(0, c), level_weight<LINE>(1, c)), splat(1024));
       // differences before luma and before any rounding of sums: they are small, and lose least in half
       difference[0][c] = sub(e[a][c], straddle(o[a][c], o[a][c]));
       difference[1][c] = sub(e[b][c], straddle(o[b][c], o[b][c]));
     }
-#define WEIGHT(i, c) RESTORED(LINE, i, c, c == 1 ? LUMA_GREEN : LUMA_RED)
-#define HALF_WEIGHT(i, c) RESTORED(LINE, i, c, (c == 1 ? LUMA_GREEN : LUMA_RED) / 2)
-#define WEIGHTS(c) join(WEIGHT(0, c), WEIGHT(1, c))
-    const Pair total = fma(sum[1], WEIGHTS(1), fma(sum[0], WEIGHTS(0), mul(sum[2], WEIGHTS(2))));
+    const Pair total = fma(sum[1], luma_weights<LINE, 1>(),
+                           fma(sum[0], luma_weights<LINE, 0>(), mul(sum[2], luma_weights<LINE, 2>())));
     darkest = fminf(darkest, fminf(low(total), high(total)));
     if (OUT_S0) compared.s0[k] = mul(total, splat(0.25));
     if (OUT_SUMS) {
@@ -57,7 +69,8 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
         Pair both[3];
 #pragma unroll
         for (int c = 0; c < 3; c++) both[c] = add(e[2 * k + i][c], straddle(o[2 * k + i][c], o[2 * k + i][c]));
-        half_sum[i] = fma(both[1], HALF_WEIGHT(i, 1), fma(both[0], HALF_WEIGHT(i, 0), mul(both[2], HALF_WEIGHT(i, 2))));
+        half_sum[i] = fma(both[1], luma_weight<LINE, 1, 2>(i),
+                          fma(both[0], luma_weight<LINE, 0, 2>(i), mul(both[2], luma_weight<LINE, 2, 2>(i))));
       }
       const Pair l = lows(half_sum[0], half_sum[1]), h = highs(half_sum[0], half_sum[1]);
       compared.sums[0][k] = angle_at(0, 0) % 2 == 0 ? l : h; // 0 and 90 degrees
@@ -67,7 +80,8 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const Pair p =
-          fma(difference[i][1], WEIGHT(i, 1), fma(difference[i][0], WEIGHT(i, 0), mul(difference[i][2], WEIGHT(i, 2))));
+          fma(difference[i][1], luma_weight<LINE, 1>(i),
+              fma(difference[i][0], luma_weight<LINE, 0>(i), mul(difference[i][2], luma_weight<LINE, 2>(i))));
       // the low lane is I(00) - I(11), the high one I(01) - I(10)
       const float x = angle_at(0, 0) % 2 == 0 ? low(p) : high(p), y = angle_at(0, 0) % 2 == 0 ? high(p) : low(p);
       s1[i] = (angle_at(0, 0) == 0 || angle_at(0, 1) == 0) ? x : -x;
@@ -100,7 +114,8 @@ template <int LINE> DEVICE u32 dark_sites(const FrameArguments &frame, const Col
     Pair sum[3];
     for (int c = 0; c < 3; c++) sum[c] = add(even[i][c], odd[i][c]);
     for (int c = 0; c < 3; c++) sum[c] = add(sum[c], straddle(sum[c], sum[c]));
-    const Pair total = fma(sum[1], WEIGHT(i, 1), fma(sum[0], WEIGHT(i, 0), mul(sum[2], WEIGHT(i, 2))));
+    const Pair total = fma(sum[1], luma_weight<LINE, 1>(i),
+                           fma(sum[0], luma_weight<LINE, 0>(i), mul(sum[2], luma_weight<LINE, 2>(i))));
     if (low(total) < 2 * frame.min_intensity) dark |= 0xffu << (8 * i);
   }
   return dark;
