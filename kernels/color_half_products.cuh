@@ -14,7 +14,12 @@ template <int LINE, int CHANNEL, int DIVISOR = 1> DEVICE Pair luma_weight(int si
   constexpr Pair once = splat(weight), twice = splat(2 * weight);
   return is_sample(0, LINE, site, CHANNEL) ? twice : once;
 }
-// of two neighbouring sites
+// the luma of a site, over DIVISOR
+template <int LINE, int DIVISOR = 1> DEVICE Pair luma_at(const Pair (&rgb)[3], int site) {
+  return fma(rgb[1], luma_weight<LINE, 1, DIVISOR>(site),
+             fma(rgb[0], luma_weight<LINE, 0, DIVISOR>(site), mul(rgb[2], luma_weight<LINE, 2, DIVISOR>(site))));
+}
+// the weights of a colour at two neighbouring sites
 template <int LINE, int CHANNEL> DEVICE Pair luma_weights() {
   return join(luma_weight<LINE, CHANNEL>(0), luma_weight<LINE, CHANNEL>(1));
 }
@@ -46,17 +51,16 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
   float darkest = 4;
 #pragma unroll
   for (int k = 0; k < 2; k++) {
-    const Colours &e = even, &o = odd;
-    const int a = 2 * k, b = 2 * k + 1;
-    Pair sum[3], difference[2][3]; // of all four angles, sites as lanes; of orthogonal angles, by site
+    const int a = 2 * k, b = 2 * k + 1; // sites
+    Pair sum[3], difference[2][3];      // of all four angles, sites as lanes; of orthogonal angles, by site
 #pragma unroll
     for (int c = 0; c < 3; c++) {
-      const Pair sa = add(e[a][c], o[a][c]), sb = add(e[b][c], o[b][c]);
+      const Pair sa = add(even[a][c], odd[a][c]), sb = add(even[b][c], odd[b][c]);
       sum[c] = add(lows(sa, sb), highs(sa, sb));
       level[k][c] = fma(sum[c], join(level_weight<LINE>(0, c), level_weight<LINE>(1, c)), splat(1024));
       // differences before luma and before any rounding of sums: they are small, and lose least in half
-      difference[0][c] = sub(e[a][c], straddle(o[a][c], o[a][c]));
-      difference[1][c] = sub(e[b][c], straddle(o[b][c], o[b][c]));
+      difference[0][c] = sub(even[a][c], straddle(odd[a][c], odd[a][c]));
+      difference[1][c] = sub(even[b][c], straddle(odd[b][c], odd[b][c]));
     }
     const Pair total = fma(sum[1], luma_weights<LINE, 1>(),
                            fma(sum[0], luma_weights<LINE, 0>(), mul(sum[2], luma_weights<LINE, 2>())));
@@ -68,9 +72,8 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
       for (int i = 0; i < 2; i++) {
         Pair both[3];
 #pragma unroll
-        for (int c = 0; c < 3; c++) both[c] = add(e[2 * k + i][c], straddle(o[2 * k + i][c], o[2 * k + i][c]));
-        half_sum[i] = fma(both[1], luma_weight<LINE, 1, 2>(i),
-                          fma(both[0], luma_weight<LINE, 0, 2>(i), mul(both[2], luma_weight<LINE, 2, 2>(i))));
+        for (int c = 0; c < 3; c++) both[c] = add(even[2 * k + i][c], straddle(odd[2 * k + i][c], odd[2 * k + i][c]));
+        half_sum[i] = luma_at<LINE, 2>(both, i);
       }
       const Pair l = lows(half_sum[0], half_sum[1]), h = highs(half_sum[0], half_sum[1]);
       compared.sums[0][k] = angle_at(0, 0) % 2 == 0 ? l : h; // 0 and 90 degrees
@@ -79,9 +82,7 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
     float tangent[2], dolp[2], s1[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-      const Pair p =
-          fma(difference[i][1], luma_weight<LINE, 1>(i),
-              fma(difference[i][0], luma_weight<LINE, 0>(i), mul(difference[i][2], luma_weight<LINE, 2>(i))));
+      const Pair p = luma_at<LINE>(difference[i], i);
       // the low lane is I(00) - I(11), the high one I(01) - I(10)
       const float x = angle_at(0, 0) % 2 == 0 ? low(p) : high(p), y = angle_at(0, 0) % 2 == 0 ? high(p) : low(p);
       s1[i] = (angle_at(0, 0) == 0 || angle_at(0, 1) == 0) ? x : -x;
@@ -114,8 +115,7 @@ template <int LINE> DEVICE u32 dark_sites(const FrameArguments &frame, const Col
     Pair sum[3];
     for (int c = 0; c < 3; c++) sum[c] = add(even[i][c], odd[i][c]);
     for (int c = 0; c < 3; c++) sum[c] = add(sum[c], straddle(sum[c], sum[c]));
-    const Pair total = fma(sum[1], luma_weight<LINE, 1>(i),
-                           fma(sum[0], luma_weight<LINE, 0>(i), mul(sum[2], luma_weight<LINE, 2>(i))));
+    const Pair total = luma_at<LINE>(sum, i);
     if (low(total) < 2 * frame.min_intensity) dark |= 0xffu << (8 * i);
   }
   return dark;

@@ -35,60 +35,19 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const FrameArguments f
   }
 #endif
 #if ADAPTIVE
-  constexpr int RUNS = (STAGE_Y + ROWS - 1) / ROWS;
-  constexpr int COLUMNS = STAGE_P - 2;
-  for (int i = threadIdx.x; i < CHANNELS * RUNS * COLUMNS; i += THREADS) {
-    const int rest = i / COLUMNS, column = i - rest * COLUMNS + 1;
-    stage_a(s, rest / RUNS, rest % RUNS * ROWS, column);
-  }
-  sync_block();
-#if HALF_RESOLUTION
-  constexpr int CENTRES_X = TILE_X / 4, CENTRES_Y = TILE_Y / 2; // pairs of superpixels
-  for (int i = threadIdx.x; i < CHANNELS * CENTRES_Y * CENTRES_X; i += THREADS) {
-    const int rest = i / CENTRES_X, k = i - rest * CENTRES_X;
-    store_angles(s, rest / CENTRES_Y, rest % CENTRES_Y * 2, 2 * k);
-  }
-  sync_block();
-#endif
+  interpolate_adaptively(s);
 #endif
   InvalidCount count = {0, 0};
-#if HALF_RESOLUTION
-  constexpr int UNITS_X = TILE_X / 8, UNITS_Y = TILE_Y / 2;
-#else
-  constexpr int UNITS_X = TILE_X / 4, UNITS_Y = TILE_Y;
-#endif
+  // a thread makes four outputs along x
+  constexpr int STEP = HALF_RESOLUTION ? 2 : 1, UNITS_X = TILE_X / (4 * STEP), UNITS_Y = TILE_Y / STEP;
   const int width = out_width(frame), height = out_height(frame);
   for (int i = threadIdx.x; i < UNITS_X * UNITS_Y; i += THREADS) {
     const int r = i / UNITS_X, u = i - r * UNITS_X;
     const int y = blockIdx.y * UNITS_Y + r, x = (blockIdx.x * UNITS_X + u) * 4;
     if (y >= height || x >= width) continue;
     Angles angle;
-#if HALF_RESOLUTION
-#pragma unroll
-    for (int c = 0; c < CHANNELS; c++)
-#if RESTORES && DEMOSAIC == METHOD_BILINEAR
-      half_angles(s, c, 2 * r, 4 * u, angle[c]);
-#else
-#pragma unroll
-      for (int k = 0; k < 2; k++) {
-        Pair a[4];
-#if ADAPTIVE
-        read_angles(s, c, 2 * r, 4 * u + 2 * k, a);
-#else
-        half_angles(s, c, 2 * r, 4 * u + 2 * k, a);
-#endif
-        for (int j = 0; j < 4; j++) angle[c][j][k] = a[j];
-        compiler_fence();
-      }
-#endif
-    const u32 saturated = any_saturated ? saturated_outputs(s, 2 * r, 2 * u) : 0;
-#else
-    if (r & 1)
-      full_angles<1>(s, r, 2 * u, angle);
-    else
-      full_angles<0>(s, r, 2 * u, angle);
-    const u32 saturated = any_saturated ? saturated_outputs(s, r, u) : 0;
-#endif
+    output_angles(s, r, u, angle);
+    const u32 saturated = any_saturated ? saturated_outputs(s, STEP * r, STEP * u) : 0;
     store_products(frame, angle, saturated, y, x, count);
   }
   if (count.saturated) count_add(&s.counts[0], count.saturated);

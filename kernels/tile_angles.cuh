@@ -128,6 +128,56 @@ DEVICE void read_angles(const Shared &s, int channel, int y, int k, Pair (&angle
 #endif
 #endif
 
+#if ADAPTIVE
+// ADR on the tile: stage A, and at half resolution also stage B, which at full resolution each thread does for its
+// outputs.
+DEVICE void interpolate_adaptively(Shared &s) {
+  constexpr int RUNS = (STAGE_Y + ROWS - 1) / ROWS;
+  constexpr int COLUMNS = STAGE_P - 2;
+  for (int i = threadIdx.x; i < CHANNELS * RUNS * COLUMNS; i += THREADS) {
+    const int rest = i / COLUMNS, column = i - rest * COLUMNS + 1;
+    stage_a(s, rest / RUNS, rest % RUNS * ROWS, column);
+  }
+  sync_block();
+#if HALF_RESOLUTION
+  constexpr int CENTRES_X = TILE_X / 4, CENTRES_Y = TILE_Y / 2; // pairs of superpixels
+  for (int i = threadIdx.x; i < CHANNELS * CENTRES_Y * CENTRES_X; i += THREADS) {
+    const int rest = i / CENTRES_X, k = i - rest * CENTRES_X;
+    store_angles(s, rest / CENTRES_Y, rest % CENTRES_Y * 2, 2 * k);
+  }
+  sync_block();
+#endif
+}
+#endif
+
+// The angles of the four outputs of unit u in row r.
+DEVICE void output_angles(const Shared &s, int r, int u, Angles &angle) {
+#if HALF_RESOLUTION
+#pragma unroll
+  for (int c = 0; c < CHANNELS; c++)
+#if RESTORES && DEMOSAIC == METHOD_BILINEAR
+    half_angles(s, c, 2 * r, 4 * u, angle[c]);
+#else
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      Pair a[4];
+#if ADAPTIVE
+      read_angles(s, c, 2 * r, 4 * u + 2 * k, a);
+#else
+      half_angles(s, c, 2 * r, 4 * u + 2 * k, a);
+#endif
+      for (int j = 0; j < 4; j++) angle[c][j][k] = a[j];
+      compiler_fence();
+    }
+#endif
+#else
+  if (r & 1)
+    full_angles<1>(s, r, 2 * u, angle);
+  else
+    full_angles<0>(s, r, 2 * u, angle);
+#endif
+}
+
 // saturation behind four outputs: full resolution looks at 3x3 pixels, half at the superpixel. (y, q): row and quad
 DEVICE u32 saturated_outputs(const Shared &s, int y, int q) {
 #if HALF_RESOLUTION
