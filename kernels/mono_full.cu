@@ -5,7 +5,7 @@
 // and order that depend on the place in the tile only, since diagonal neighbours are orthogonal. Even and odd columns
 // are kept apart, so that both lanes of a half2 lie at the same place. In quarters of a level, C - D and H - V are
 // exact in half.
-#include "lanes.cuh"
+#include "mono_lines.cuh"
 
 #ifndef THREADS
 #define THREADS 128

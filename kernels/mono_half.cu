@@ -3,7 +3,7 @@
 // A thread takes 8 superpixels along x and ROWS along y and loads all its lines first. Each of the four angles is moved
 // to the superpixel's centre by the weights 9 3 / 3 1, as 3a + b down and then along, on pairs of 16-bit lanes: the two
 // lanes of a word are neighbouring superpixels. Sums are 16 times a level, exact.
-#include "lanes.cuh"
+#include "mono_lines.cuh"
 
 #ifndef THREADS
 #define THREADS 128
@@ -65,6 +65,23 @@ DEVICE u32 dark_bias(const FrameArguments &frame) {
   return 0x80008000u - min((u32)ceilf(frame.min_intensity * (32 * 255.0f)), 0x7fffu) * 0x10001u;
 }
 
+// Counts invalid superpixels of a row; valid: a byte of ones for each of the others. upper, lower: their raw lines.
+DEVICE void find_invalid(const Line &upper, const Line &lower, const u32 (&sum)[4], u32 bias, InvalidCount &count,
+                         u32 (&valid)[2]) {
+  u32 invalid[4];
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    const u32 one = 0x00010001u, full = all_255(upper.w[k]) | all_255(lower.w[k]);
+    const u32 saturated_lanes = (full >> 7 | full >> 15) & one;
+    const u32 dark_lanes = WANT_DARK ? ~(sum[k] + bias) >> 15 & one & ~saturated_lanes : 0;
+    count.saturated += __popc(saturated_lanes);
+    count.dark += __popc(dark_lanes);
+    invalid[k] = saturated_lanes | dark_lanes;
+  }
+  valid[0] = keep_bytes(invalid[0], invalid[1]);
+  valid[1] = keep_bytes(invalid[2], invalid[3]);
+}
+
 // 3a + b down, then along: even columns lean on the right neighbour, odd ones on the left.
 DEVICE void even_columns(const Columns &own, const Columns &other, u32 (&out)[4]) {
   u32 v[5];
@@ -83,12 +100,23 @@ DEVICE void odd_columns(const Columns &own, const Columns &other, u32 (&out)[4])
   for (int k = 1; k < 4; k++) out[k] = 3u * v[k] + permute(v[k - 1], v[k], 0x5432);
 }
 
+// What SSIM compares, of eight superpixels from output pixel `at` on. a: [angle][word]; plane: pixels of an image.
+DEVICE void store_compared(const FrameArguments &frame, const u32 (&a)[4][4], const u32 (&sum)[4], size_t at,
+                           size_t plane) {
+  if (OUT_S0) store_halves((u8 *)frame.out[S0] + 2 * at, sum[0], sum[1], sum[2], sum[3], 4 * 16 * 255);
+#pragma unroll
+  for (int k = 0; k < (OUT_SUMS ? 2 : 0); k++) { // of orthogonal angles; two planes a frame
+    u8 *to = (u8 *)frame.out[SUMS] + 2 * (blockIdx.z * plane + k * plane + at);
+    store_halves(to, a[k][0] + a[k + 2][0], a[k][1] + a[k + 2][1], a[k][2] + a[k + 2][2], a[k][3] + a[k + 2][3],
+                 2 * 16 * 255);
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const FrameArguments frame) {
   launch_dependents();
   const int width = out_width(frame), height = out_height(frame), across = width_of(frame) / THREAD_PIXELS;
   const u32 id = blockIdx.x * THREADS + threadIdx.x, strip = id / across;
-  const int y0 = strip * ROWS;
-  const int x = (id - strip * across) * THREAD_PIXELS;
+  const int y0 = strip * ROWS, x = (id - strip * across) * THREAD_PIXELS;
   Line lines[2 * ROWS + 2];
   load_lines<2 * ROWS>(frame, y0 < height ? 2 * y0 : 0, x, lines);
   const u32 bias = dark_bias(frame);
@@ -114,18 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
     const bool inside = y0 + i < height;
     if (((saturated & BYTES_255) || (WANT_DARK && (light & 0x80008000u) != 0x80008000u)) &&
         inside) { // rare: find out where
-      u32 invalid[4];
-#pragma unroll
-      for (int k = 0; k < 4; k++) {
-        const u32 one = 0x00010001u, full = all_255(lines[2 * i + 1].w[k]) | all_255(lines[2 * i + 2].w[k]);
-        const u32 saturated_lanes = (full >> 7 | full >> 15) & one;
-        const u32 dark_lanes = WANT_DARK ? ~(sum[k] + bias) >> 15 & one & ~saturated_lanes : 0;
-        count.saturated += __popc(saturated_lanes);
-        count.dark += __popc(dark_lanes);
-        invalid[k] = saturated_lanes | dark_lanes;
-      }
-      valid[0] = keep_bytes(invalid[0], invalid[1]);
-      valid[1] = keep_bytes(invalid[2], invalid[3]);
+      find_invalid(lines[2 * i + 1], lines[2 * i + 2], sum, bias, count, valid);
     }
     c[0] = c[2];
     c[1] = c[3];
@@ -148,11 +165,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
     if (OUT_AOLP)
       store64((u8 *)frame.out[AOLP] + base + index, permute(turns[0], turns[1], 0x6420) & valid[0],
               permute(turns[2], turns[3], 0x6420) & valid[1]);
-    if (OUT_S0) store_halves((u8 *)frame.out[S0] + 2 * (base + index), sum[0], sum[1], sum[2], sum[3], 4 * 16 * 255);
-#pragma unroll
-    for (int k = 0; k < (OUT_SUMS ? 2 : 0); k++) // of orthogonal angles
-      store_halves((u8 *)frame.out[SUMS] + 2 * (2 * base + k * plane + index), a[k][0] + a[k + 2][0],
-                   a[k][1] + a[k + 2][1], a[k][2] + a[k + 2][2], a[k][3] + a[k + 2][3], 2 * 16 * 255);
+    store_compared(frame, a, sum, base + index, plane);
   }
   count_invalid(frame, count);
   if (OUT_SUMS || OUT_S0)

@@ -1,6 +1,6 @@
 // What the mono kernels share: a thread holds 16 raw pixels of every line it needs.
-#ifndef POLAR_LANES_CUH
-#define POLAR_LANES_CUH
+#ifndef POLAR_MONO_LINES_CUH
+#define POLAR_MONO_LINES_CUH
 #include "products.cuh"
 
 constexpr int THREAD_PIXELS = 16; // raw pixels a thread along x
