@@ -149,7 +149,7 @@ def functions(path: Path) -> Dict[int, str]:
 
 _FUNCTIONS = {path.name: functions(path) for path in (*KERNELS.glob("*.cu"), *KERNELS.glob("*.cuh"))}
 _SOURCE = (KERNELS / "tile_load.cuh").read_text(encoding="utf-8").splitlines()
-#: Lines of the way that whole blocks of 8-bit pixels take.
+#: Lines of `load_tile` for blocks of 8-bit pixels inside the picture.
 _FAST = _SOURCE.index("#if RAW_FORMAT == RAW_U8") + 1
 _SLOW = _SOURCE.index("#endif", _FAST) + 1
 

@@ -23,7 +23,7 @@
 #endif
 // Products need all four angles of a site, so both row parities in one thread; angle images alone do not.
 constexpr bool FUSED = OUT_INTENSITY || OUT_DOLP || OUT_AOLP || OUT_PREVIEW || OUT_SUMS || OUT_S0;
-#ifndef BLOCKS // per multiprocessor, that registers must leave room for
+#ifndef BLOCKS // of a multiprocessor, for which registers must suffice
 #if WINDOW == WINDOW_RING || __CUDA_ARCH__ < 900 || ROWS > 4 || OUT_SUMS
 #define BLOCKS (RESIDENT / THREADS)
 #else

@@ -28,7 +28,7 @@ DEVICE Line load_line(const u8 *p, bool first, bool last) {
   const uint2 w = load64(p);
   return Line{{first ? 0u : load32(p - 4), w.x, w.y, last ? 0u : load32(p + 8)}};
 }
-// beyond the border the lattice is its own reflection: sites -2 -1 are 2 1
+// v: sites -2 .. 5; beyond the border the lattice is reflected: sites -2 -1 are 2 1
 DEVICE void unpack(Line line, bool first, bool last, Sites &v) {
   if (first) line.w[0] = permute(line.w[1], line.w[2], 0x3254);
   if (last) line.w[3] = permute(line.w[1], line.w[2], 0x3254);
@@ -82,7 +82,7 @@ struct ThreadPosition {
   u32 pixel;      // the warp's first pixel in its frame's images
   Pieces pieces;  // of the warp's two rows
 };
-// whether row r of the place is in the picture; always, where the rows of a literal height come out even
+// whether row r of the thread is in the picture; always, where a height known at compile time is a multiple of ROWS
 #ifdef WIDTH
 constexpr bool EVEN_OUT = HEIGHT / 2 % ROWS == 0;
 #else
@@ -143,7 +143,7 @@ DEVICE void store_angles(const FrameArguments &frame, const ThreadPosition &at, 
   sync_warp();
 }
 
-// Rare: bytes of ones for those of four sites of which a sample is saturated. site: the first sample, read again.
+// A byte of ones for each of four sites that has a saturated sample. site: the first sample, read again: this is rare.
 DEVICE u32 saturated_sites(const FrameArguments &frame, const u8 *site) {
   const uint2 upper = load64(site), lower = load64(site + step_of(frame));
   const u32 a = all_255(upper.x) | all_255(lower.x), b = all_255(upper.y) | all_255(lower.y); // two sites each

@@ -58,7 +58,7 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
       const Pair sa = add(even[a][c], odd[a][c]), sb = add(even[b][c], odd[b][c]);
       sum[c] = add(lows(sa, sb), highs(sa, sb));
       level[k][c] = fma(sum[c], join(level_weight<LINE>(0, c), level_weight<LINE>(1, c)), splat(1024));
-      // differences before luma and before any rounding of sums: they are small, and lose least in half
+      // differences before luma and before any rounding of sums: they are small, and lose the least precision in half
       difference[0][c] = sub(even[a][c], straddle(odd[a][c], odd[a][c]));
       difference[1][c] = sub(even[b][c], straddle(odd[b][c], odd[b][c]));
     }
@@ -107,7 +107,7 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
   return darkest;
 }
 
-// Rare: bytes of ones for those of four sites that are dark.
+// A byte of ones for each of four sites that is dark.
 template <int LINE> DEVICE u32 dark_sites(const FrameArguments &frame, const Colours &even, const Colours &odd) {
   u32 dark = 0;
 #pragma unroll

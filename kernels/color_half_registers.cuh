@@ -41,8 +41,8 @@ DEVICE void make_products_in_registers(const FrameArguments &frame, Shared &s) {
   grid_dependency_wait_in_one_block();
 }
 
-// Saturated sites of a line: row parity 1 leaves to parity 0 what is saturated there too. other: the line of the other
-// parity.
+// Saturated sites of a line. A site with saturated samples in both row parities counts with parity 0. other: the line
+// of the other parity.
 DEVICE u32 count_saturated(const Line &line, const u8 *other, int parity) {
   u32 n = 0;
   if (has_saturated(line))

@@ -1,4 +1,4 @@
-// What every kernel is launched with, and what it was compiled for.
+// The argument of every kernel but `ssim`, and the definitions that it is compiled with, with their defaults.
 #ifndef POLAR_FRAME_CUH
 #define POLAR_FRAME_CUH
 #include "cuda.cuh"
@@ -77,8 +77,8 @@ CONSTANT int red_column(int r, int c) {
   return r ? (c ? RED_COLUMN_11 : RED_COLUMN_10) : (c ? RED_COLUMN_01 : RED_COLUMN_00);
 }
 
-// Threads of a multiprocessor that registers must leave room for: 30 % of what is resident at most, 96 registers a
-// thread on sm_72 and 128 on sm_87.
+// Threads of a multiprocessor for which registers must suffice: 30 % of the most that can be resident, at most 96
+// registers a thread on sm_72 and 128 on sm_87.
 #if __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 900
 #define RESIDENT 512
 #else

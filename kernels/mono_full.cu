@@ -2,9 +2,9 @@
 //
 // A thread takes 16 pixels along x and ROWS along y. With C the pixel's own sample, H, V and D the bilinear values of
 // the angles of its row, its column and the diagonals: S0/2 is their mean, and (S1, S2) is (C - D, H - V), up to signs
-// and order that depend on the place in the tile only, since diagonal neighbours are orthogonal. Even and odd columns
-// are kept apart, so that both lanes of a half2 lie at the same place. In quarters of a level, C - D and H - V are
-// exact in half.
+// and order that depend on the place in the 2x2 tile only, since diagonal neighbours are orthogonal. Even and odd
+// columns are kept apart, so that both lanes of a half2 lie at the same place. In quarters of a level, C - D and H - V
+// are exact in half.
 #include "mono_lines.cuh"
 
 #ifndef THREADS
@@ -13,7 +13,7 @@
 #ifndef ROWS
 #define ROWS 2 // rows a thread, even
 #endif
-#ifndef BLOCKS // per multiprocessor, that registers must leave room for
+#ifndef BLOCKS // of a multiprocessor, for which registers must suffice
 #if __CUDA_ARCH__ >= 900
 #define BLOCKS (1024 / THREADS) // 64 registers a thread; older assemblers spill there
 #else

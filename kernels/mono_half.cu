@@ -12,7 +12,7 @@
 #define ROWS 4 // rows of superpixels a thread
 #endif
 #ifndef BLOCKS
-#define BLOCKS (RESIDENT / THREADS) // per multiprocessor, that registers must leave room for
+#define BLOCKS (RESIDENT / THREADS) // of a multiprocessor, for which registers must suffice
 #endif
 static_assert(!COLOR && HALF_RESOLUTION && CO_SITED && DEMOSAIC == METHOD_BILINEAR && RAW_FORMAT == RAW_U8 &&
                   HALF_PRECISION,
@@ -82,7 +82,7 @@ DEVICE void find_invalid(const Line &upper, const Line &lower, const u32 (&sum)[
   valid[1] = keep_bytes(invalid[2], invalid[3]);
 }
 
-// 3a + b down, then along: even columns lean on the right neighbour, odd ones on the left.
+// 3a + b down, then along: with the right neighbour for even columns and the left one for odd ones.
 DEVICE void even_columns(const Columns &own, const Columns &other, u32 (&out)[4]) {
   u32 v[5];
 #pragma unroll
@@ -169,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
   }
   count_invalid(frame, count);
   if (OUT_SUMS || OUT_S0)
-    grid_dependency_wait_in_one_block(); // SSIM, which follows, gains by free places
+    grid_dependency_wait_in_one_block(); // SSIM follows, and starts earlier on free resources
   else
     grid_dependency_wait();
 }

@@ -1,4 +1,4 @@
-// What the mono kernels share: a thread holds 16 raw pixels of every line it needs.
+// What the mono kernels share: a thread holds 16 raw pixels of every line that it needs.
 #ifndef POLAR_MONO_LINES_CUH
 #define POLAR_MONO_LINES_CUH
 #include "products.cuh"
@@ -36,9 +36,9 @@ template <int COUNT> DEVICE void load_lines(const FrameArguments &frame, int y, 
   }
 }
 
-// For the rare thread that met a saturated sample, which must not cost the others registers: bit 7 of every byte that
-// is 255 in rows first .. last within the picture, read again. full[1..4]: the thread's pixels; full[0] and full[5]:
-// the words around.
+// Bit 7 of every byte that is 255 in rows first .. last within the picture, read again: threads seldom find a saturated
+// sample, and the others must not spend registers on it. full[1..4]: the thread's pixels; full[0] and full[5]: the
+// words on either side.
 DEVICE void saturated_bytes(const FrameArguments &frame, int first, int last, int x, u32 (&full)[6]) {
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride + x;
   const int width = width_of(frame);

@@ -148,7 +148,7 @@ DEVICE void preview_words(const float (&hue)[4], const float (&saturation)[4], c
 #pragma unroll
   for (int k = 0; k < 4; k++) {
     const float h = 6 * hue[k], v = 32 * value[k], depth = v * saturation[k];
-    // what the hue takes away of each colour
+    // what the hue subtracts from each colour
     const float less[3] = {saturate(2 - fabsf(h - 3)), saturate(fabsf(h - 2) - 1), saturate(fabsf(h - 4) - 1)};
 #pragma unroll
     for (int c = 0; c < 3; c++)
@@ -193,8 +193,8 @@ DEVICE void combine(const Angles &angle, Combinations &of) {
     }
 }
 
-// The polarization of four pixels' luma. Differences were taken before luma: they are small, and lose the least in
-// half.
+// The polarization of four pixels' luma. Differences were taken before luma: they are small, and lose the least
+// precision in half.
 struct Polarization {
   Pair s0[2], s1[2], s2[2];                    // s0: S0/2
   float tangent[4], dolp[4], turns[4], s0f[4]; // tangent: of the folded AoLP; turns: AoLP/pi; s0f: S0/2

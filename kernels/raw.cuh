@@ -1,9 +1,10 @@
-// Raw pixels: where they lie, how their bits are packed, what the picture looks like beyond its border.
+// Raw pixels: their addresses, how their bits are packed, and the reflection of the picture beyond its border.
 #ifndef POLAR_RAW_CUH
 #define POLAR_RAW_CUH
 #include "pair.cuh"
 
-// reflect-101: -1 is 1. Keeps the parity of a 2x2 tile. What lies further out than the picture is wide is never used.
+// reflect-101: -1 is 1. Keeps the parity of a 2x2 tile. Clamped where i is further out than the picture is wide: such
+// pixels are never used.
 DEVICE int reflect(int i, int size) {
   i = i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
   return max(0, min(i, size - 1));

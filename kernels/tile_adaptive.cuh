@@ -44,7 +44,8 @@ DEVICE Roughness roughness(Pair c, Pair a, Pair b, Pair far_a, Pair far_b) {
   const Pair across = add(absolute(sub(a, b)), splat(LEVEL));
   return Roughness{add(absolute(sub(c, far_a)), across), add(absolute(sub(c, far_b)), across)};
 }
-// the mean of two neighbours, weighted by 1/g, less the centre: differences are small, and lose least in half
+// the mean of two neighbours, weighted by 1/g, minus the centre: differences are small, and lose the least precision in
+// half
 DEVICE Pair excess_of_two(Roughness g, Pair c, Pair a, Pair b) {
   return fma(mul(g.b, reciprocal(add(g.a, g.b))), sub(a, b), sub(b, c));
 }
@@ -66,7 +67,7 @@ DEVICE void stage_a(Shared &s, int channel, int first, int column) {
     const Pair *p = z + (i + 3) * MOSAIC_P;
     const Line below = read_line(p);
     smooth[(i + 6) % 7] = smooth_line(below, p, column);
-    // the line k rows below the centre
+    // k: rows below the centre
     auto line_at = [&](int k) -> const Line & { return line[(i + k + 2) % 5]; };
     auto smooth_at = [&](int k) -> const Smooth & { return smooth[(i + k + 3) % 7]; };
     const Line &u2 = line_at(-2), &u1 = line_at(-1), &m = line_at(0), &d1 = line_at(1), &d2 = line_at(2);

@@ -108,8 +108,8 @@ DEVICE void half_angles(const Shared &s, int channel, int y, int k, Pair (&angle
 }
 #endif
 #if ADAPTIVE
-// The same through shared memory, for a thread that holds all channels would spill: the angles take the place of the
-// energies of the same pixels, which no other thread reads.
+// The same through shared memory: a thread that held all channels would spill. The angles overwrite the energies of the
+// same pixels, which no other thread reads.
 DEVICE void store_angles(Shared &s, int channel, int y, int k) {
   Pair angle[4];
   half_angles(s, channel, y, k, angle);

@@ -8,8 +8,8 @@
 
 #if COLOR
 
-// What a pixel lacks, from its own lattice (neighbours at a stride of two raw pixels). p: the pair in the raw tile; g:
-// the same place in the plane of greens (weighted only).
+// The colours that a pixel lacks, from its own lattice (neighbours at a stride of two raw pixels). p: the pair in the
+// raw tile; g: the same place in the plane of greens (weighted only).
 constexpr int DOWN = 2 * RAW_P; // one line of the lattice
 struct AtChroma {
   Pair green, across;
@@ -38,8 +38,8 @@ DEVICE AtChroma at_chroma(const Pair *p, const Pair *) {
 DEVICE AtGreen at_green(const Pair *p, const Pair *) {
   return AtGreen{mul(add(p[-1], p[1]), splat(0.5)), mul(add(p[-DOWN], p[DOWN]), splat(0.5))};
 }
-#else // Malvar, He and Cutler, where an odd region of interest gave the lanes of a pair different phases (else
-      // `malvar_lines`)
+#else // Malvar, He and Cutler where an odd region of interest shifts the lanes of a pair to different Bayer phases;
+      // otherwise `malvar_lines` is used
 DEVICE AtChroma at_chroma(const Pair *p, const Pair *) {
   const Pair near = add(add(p[-1], p[1]), add(p[-DOWN], p[DOWN])),
              far = add(add(p[-2], p[2]), add(p[-2 * DOWN], p[2 * DOWN]));
@@ -78,8 +78,8 @@ DEVICE Pair weighted_green(const Pair *p) {
 }
 #endif
 
-// Whether both lanes of a pair, in both rows of a tile, share their Bayer phase: true unless an odd region of interest
-// moved it.
+// Whether both lanes of a pair, in both rows of a tile, share their Bayer phase: false where an odd region of
+// interest shifts them.
 constexpr bool REGULAR = RED_ROW_00 == RED_ROW_01 && RED_COLUMN_00 == RED_COLUMN_01 && RED_ROW_10 == RED_ROW_11 &&
                          RED_COLUMN_10 == RED_COLUMN_11;
 
@@ -130,7 +130,7 @@ struct LevelScale {
   static constexpr float PER_SAMPLE = 1 / FULL;
 };
 
-// Two lines of one row parity's lattice and four sites (eight raw pixels) at a time, from six lines.
+// Completes four sites (eight raw pixels) of two lines of one row parity's lattice, from six lines.
 template <int I, int FIRST>
 DEVICE void malvar_unit(Shared &s, int row, int k) { // row, k: of the mosaic's first line and pair
   Sites v[6];
@@ -224,7 +224,7 @@ DEVICE void complete_colours(Shared &s, int y0) {
   }
 }
 
-// Beyond the picture the completed mosaic is its own reflection. Only blocks at the border come here.
+// Fills the completed mosaic beyond the picture with its reflection. Only for blocks at the border.
 DEVICE void reflect_border(const FrameArguments &frame, Shared &s, int y0, int x0) {
 #if HALF_PRECISION
   typedef u16 Value;

@@ -20,7 +20,7 @@
 #define REACH (!RESTORES ? 0 : DEMOSAIC == METHOD_BILINEAR ? 1 : DEMOSAIC == METHOD_GRADIENT ? 2 : 4)
 #define ADAPTIVE (RESTORES && DEMOSAIC == METHOD_ADAPTIVE)
 #define LATTICE_REACH (!COLOR ? 0 : DEBAYER == LATTICE_BILINEAR ? 2 : DEBAYER == LATTICE_MHC ? 4 : 6)
-// Launch bounds: threads of a block, and blocks that registers must leave room for. The Jetsons need it for 30 %
+// Launch bounds: threads of a block, and blocks for which registers must suffice. The Jetsons need it for 30 %
 // occupancy; from sm_90 on ADR takes a fifth longer with it.
 #if __CUDA_ARCH__ >= 900
 #define BOUNDS THREADS
@@ -35,10 +35,10 @@ constexpr int MOSAIC_Y = TILE_Y + 2 * HALO_Y, MOSAIC_P = (TILE_X + 2 * HALO_X) /
 // The raw tile, with the halo that completing the colours reads.
 constexpr int EDGE_Y = HALO_Y + LATTICE_REACH, EDGE_X = HALO_X + multiple_of_4(LATTICE_REACH);
 constexpr int RAW_Y = TILE_Y + 2 * EDGE_Y, RAW_P = (TILE_X + 2 * EDGE_X) / 2;
-// ADR's stage A, with the one pixel around that stage B reads.
+// ADR's stage A, with the border of one pixel that stage B reads.
 constexpr int STAGE_Y = TILE_Y + 2,
               STAGE_P = TILE_X / 2 + 4; // two pairs on either side, of which the inner ones are used
-// Saturation, a nibble of bits per four pixels, with one pixel around.
+// Saturation, four bits for four pixels, with a border of one pixel.
 constexpr int SATURATED_Y = TILE_Y + 2, SATURATED_QUADS = TILE_X / 4 + 2;
 static_assert(TILE_X % 8 == 0 && TILE_Y % 4 == 0, "tiles consist of complete colour tiles");
 

@@ -6,8 +6,8 @@
 
 constexpr int QUADS = RAW_P / 2;
 
-// Raw pixels of the tile as values; whether any is saturated. (y0, x0): the tile's first pixel. Tiles at
-// the picture's border, and rows that are not aligned to words, are loaded pixel by pixel.
+// Loads the raw pixels of the tile as values; returns whether any is saturated. (y0, x0): the tile's first pixel. Tiles
+// at the picture's border, and rows that are not aligned to words, are loaded pixel by pixel.
 DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
   const int top = y0 - EDGE_Y, left = x0 - EDGE_X, step = step_of(frame), width = width_of(frame),
@@ -49,7 +49,7 @@ DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
   return any;
 }
 
-// Which pixels of the tile, and one around, are saturated: read again, by the rare block that met one.
+// Which pixels of the tile, and of a border of one pixel, are saturated: read again, in the few blocks that found one.
 DEVICE void find_saturated(const FrameArguments &frame, int y0, int x0, u8 (&saturated)[SATURATED_Y][SATURATED_QUADS]) {
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
   for (int i = threadIdx.x; i < SATURATED_Y * SATURATED_QUADS; i += THREADS) {
