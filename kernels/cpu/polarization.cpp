@@ -1,8 +1,9 @@
-// The first pass on a CPU: from the mosaic, or from four angle images, to every product that looks at one output pixel.
+// The first pass on a CPU: from the mosaic, or from four angle images, to every product that depends on one output
+// pixel.
 //
 // Plain loops over short pieces of rows, all of whose values stay in the first-level cache, for the compiler to
-// vectorise; what nobody asked for is neither computed nor stored. `polar_pipeline/cpu/native.py` compiles it, and has
-// the same structures field by field.
+// vectorise; a product that is not asked for is neither computed nor stored. `polar_pipeline/cpu/native.py` compiles
+// it, and has the same structures field by field.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -11,7 +12,7 @@ namespace {
 
 const int PIECE = 512; // output pixels at a time: some twelve lines of floats in 32 KiB
 
-// Where a product goes; no data: nobody asked for it.
+// Where a product is stored; null data: it is not asked for.
 struct Image {
   void *data;    // (height, width[, 3]) without gaps
   int64_t bytes; // whether it is in the uint8 display encoding, rather than float32
@@ -20,18 +21,18 @@ struct Image {
 struct Products {
   Image angles[4]; // 0, 45, 90, 135 degrees
   Image intensity, stokes, dolp, aolp, preview;
-  void *one;     // what SSIM compares, (height, width) float32: (I0 + I90)/2, or S0/2 if `other` is null
-  void *other;   // (I45 + I135)/2
-  int64_t whole; // whether these two are uint16 instead: I0 + I90 and I45 + I135 in units of the angles
-  int64_t width; // output pixels of a row
-  float scale;   // what one unit of an angle's intensity is of full scale
-  float least;   // smallest sum of the four angles, in such units, that has a polarization; 0: nobody asks
+  void *first;       // what SSIM compares, (height, width) float32: (I0 + I90)/2, or S0/2 if `second` is null
+  void *second;      // (I45 + I135)/2
+  int64_t is_uint16; // whether these two are uint16 instead: I0 + I90 and I45 + I135 in units of the angles
+  int64_t width;     // output pixels of a row
+  float scale;       // what one unit of an angle's intensity is of full scale
+  float min_total;   // smallest sum of the four angles, in such units, that has a polarization; 0: no product needs it
 };
 
 struct Mosaic {
-  const void *raw; // uint8, or uint16 if `wide`
+  const void *raw; // uint8, or uint16 if `is_wide`
   int64_t step;    // bytes from one row to the next
-  int32_t wide;
+  int32_t is_wide;
   int32_t height, width; // raw pixels
   int32_t co_sited;      // every angle interpolated to the centre of its superpixel
   int32_t place[4];      // 2 row + column in the tile of 0, 45, 90, 135 degrees
@@ -41,10 +42,10 @@ struct Mosaic {
 
 // Four images of some rows of the output.
 struct Planes {
-  const float *angles[4]; // 0, 45, 90, 135 degrees
-  int64_t steps[4];       // floats from one row to the next
-  const uint8_t *hot;     // (end - first, width), not 0 where a pixel is saturated; null: none is
-  int32_t first, end;     // their rows
+  const float *angles[4];   // 0, 45, 90, 135 degrees
+  int64_t steps[4];         // floats from one row to the next
+  const uint8_t *saturated; // (end - first, width), not 0 where a pixel is saturated; null if no pixel is
+  int32_t first, end;       // their rows
 };
 
 struct Count {
@@ -56,7 +57,7 @@ struct Count {
 
 typedef float Line[PIECE];
 
-// A float within [0, 2^22) as its nearest integer, modulo 256, ties to even: added to 2^23 it stands in the lowest
+// A float within [0, 2^22) as its nearest integer, modulo 256, ties to even: after adding 2^23, it is in the lowest
 // bits.
 inline uint8_t low_byte(float value) {
   const float shifted = value + 8388608.0f;
@@ -79,16 +80,16 @@ void store(const Image &image, int64_t at, int n, const float *__restrict line, 
   }
 }
 
-// Invalid pixels become NaN, or 0 in the display encoding.
-void mask(const Image &image, int64_t at, int n, int channels, const int32_t *__restrict bad) {
+// Sets invalid pixels to NaN, or 0 in the display encoding.
+void mask(const Image &image, int64_t at, int n, int channels, const int32_t *__restrict invalid) {
   if (!image.data) return;
   if (image.bytes) {
     uint8_t *__restrict out = (uint8_t *)image.data + at;
-    for (int x = 0; x < n; x++) out[x] = bad[x] ? 0 : out[x];
+    for (int x = 0; x < n; x++) out[x] = invalid[x] ? 0 : out[x];
   } else {
     float *__restrict out = (float *)image.data + at * channels;
     for (int x = 0; x < n; x++)
-      for (int k = 0; k < channels; k++) out[channels * x + k] = bad[x] ? NAN : out[channels * x + k];
+      for (int k = 0; k < channels; k++) out[channels * x + k] = invalid[x] ? NAN : out[channels * x + k];
   }
 }
 
@@ -101,7 +102,7 @@ inline float half_direction(float s1, float s2) {
   part = b > a ? 0.5f - part : part;
   part = 0.5f * (s1 < 0 ? 1 - part : part);
   part = s2 < 0 ? 1 - part : part;
-  return part < 1 ? part : 0.0f; // a full turn is none
+  return part < 1 ? part : 0.0f; // a full turn is the same as 0
 }
 
 inline float unit_range(float value) { return value < 0 ? 0.0f : at_most(value, 1.0f); }
@@ -125,51 +126,51 @@ void preview(uint8_t *__restrict out, int n, const float *__restrict total, cons
   }
 }
 
-// What SSIM compares.
+// Stores what SSIM compares.
 void store_pair(const Products &to, int64_t at, int n, const float *__restrict straight,
                 const float *__restrict diagonal) {
-  if (to.whole) {
-    uint16_t *__restrict one = (uint16_t *)to.one + at, *__restrict other = (uint16_t *)to.other + at;
+  if (to.is_uint16) {
+    uint16_t *__restrict first = (uint16_t *)to.first + at, *__restrict second = (uint16_t *)to.second + at;
     for (int x = 0; x < n; x++) {
-      one[x] = (uint16_t)(int32_t)straight[x];
-      other[x] = (uint16_t)(int32_t)diagonal[x];
+      first[x] = (uint16_t)(int32_t)straight[x];
+      second[x] = (uint16_t)(int32_t)diagonal[x];
     }
-  } else if (to.other) {
-    float *__restrict one = (float *)to.one + at, *__restrict other = (float *)to.other + at;
+  } else if (to.second) {
+    float *__restrict first = (float *)to.first + at, *__restrict second = (float *)to.second + at;
     for (int x = 0; x < n; x++) {
-      one[x] = straight[x] * (0.5f * to.scale);
-      other[x] = diagonal[x] * (0.5f * to.scale);
+      first[x] = straight[x] * (0.5f * to.scale);
+      second[x] = diagonal[x] * (0.5f * to.scale);
     }
-  } else if (to.one) {
-    float *__restrict one = (float *)to.one + at;
-    for (int x = 0; x < n; x++) one[x] = (straight[x] + diagonal[x]) * (0.25f * to.scale);
+  } else if (to.first) {
+    float *__restrict first = (float *)to.first + at;
+    for (int x = 0; x < n; x++) first[x] = (straight[x] + diagonal[x]) * (0.25f * to.scale);
   }
 }
 
 // Counts saturated and dark pixels, and says whether there are any; only then `invalid` is filled.
-bool find_invalid(const float *__restrict total, const int32_t *hot, float least, int n, int32_t *__restrict invalid,
-                  Count &count) {
+bool find_invalid(const float *__restrict total, const int32_t *saturated, float min_total, int n,
+                  int32_t *__restrict invalid, Count &count) {
   int dark = 0;
-  for (int x = 0; x < n; x++) dark += total[x] < least;
-  if (!dark && !hot) return false;
-  int saturated = 0;
+  for (int x = 0; x < n; x++) dark += total[x] < min_total;
+  if (!dark && !saturated) return false;
+  int saturated_count = 0;
   dark = 0;
   for (int x = 0; x < n; x++) {
-    const int32_t is_hot = hot ? hot[x] != 0 : 0, is_dark = total[x] < least;
-    invalid[x] = is_hot | is_dark;
-    saturated += is_hot;
-    dark += is_dark & ~is_hot;
+    const int32_t is_saturated = saturated ? saturated[x] != 0 : 0, is_dark = total[x] < min_total;
+    invalid[x] = is_saturated | is_dark;
+    saturated_count += is_saturated;
+    dark += is_dark & ~is_saturated;
   }
-  count.saturated += saturated;
+  count.saturated += saturated_count;
   count.dark += dark;
   return true;
 }
 
 // Every product of `n` pixels.
 //
-// `at` is their index in the output, `angles` their four intensities, `hot` which of them are saturated (not 0); null
-// where none is.
-void polarimetry(const Products &to, int64_t at, int n, const float *const angles[4], const int32_t *hot,
+// `at` is their index in the output, `angles` their four intensities, `saturated` which of them are saturated (not 0);
+// null if no pixel is.
+void polarimetry(const Products &to, int64_t at, int n, const float *const angles[4], const int32_t *saturated,
                  Count &count) {
   for (int k = 0; k < 4; k++) store(to.angles[k], at, n, angles[k], to.scale);
   const float *__restrict i0 = angles[0], *__restrict i45 = angles[1], *__restrict i90 = angles[2],
@@ -211,7 +212,7 @@ void polarimetry(const Products &to, int64_t at, int n, const float *const angle
   }
 
   int32_t invalid[PIECE];
-  const bool any = find_invalid(total, hot, to.least, n, invalid, count);
+  const bool any = find_invalid(total, saturated, to.min_total, n, invalid, count);
   if (any) {
     mask(to.stokes, at, n, 3, invalid);
     mask(to.dolp, at, n, 1, invalid);
@@ -238,15 +239,15 @@ template <> struct Pair<uint16_t> {
   typedef uint32_t Sum;
 };
 
-// Row `y` as mirrored about the first and the last one, which keeps the parity.
+// Row `y` mirrored about the first and the last one, which keeps the parity.
 inline int mirrored(int y, int size) {
   y = y < 0 ? -y : y;
   return y < size ? y : 2 * (size - 1) - y;
 }
 
 // Sums down the columns, by their parity: 3 `near` + `far`, or `near` itself where `far` is null; of superpixels first
-// - 1 .. first + n, the first of which stands at index 0. Columns are mirrored about the first and the last one.
-// LIMITED: numbers can be above full scale, and are taken for it.
+// - 1 .. first + n, the first of which is at index 0. Columns are mirrored about the first and the last one.
+// LIMITED: numbers can be above full scale, and are limited to it.
 template <class Raw, bool LIMITED>
 void columns(const Raw *near, const Raw *far, int width, int first, int n, int32_t full_scale,
              typename Pair<Raw>::Sum *__restrict even, typename Pair<Raw>::Sum *__restrict odd) {
@@ -256,7 +257,7 @@ void columns(const Raw *near, const Raw *far, int width, int first, int n, int32
   const Sum full = (Sum)full_scale;
   const auto limited = [full](Sum value) -> Sum { return LIMITED && value > full ? full : value; };
   const Sum low = (Sum)((1ull << bits) - 1);
-  const int from = first == 0, to = n + 2 - (2 * (first + n) + 2 > width); // whole superpixels
+  const int from = first == 0, to = n + 2 - (2 * (first + n) + 2 > width); // complete superpixels
   const Word *a = (const Word *)(near + 2 * (first - 1 + from));
   if (far) {
     const Word *b = (const Word *)(far + 2 * (first - 1 + from));
@@ -299,10 +300,11 @@ void sites(const Sum *__restrict even, const Sum *__restrict odd, int n, float *
   }
 }
 
-// Which of `n` superpixels have a saturated sample, in `hot`; false, and nothing there, where none has: they are rare.
+// Sets `saturated` for each of `n` superpixels that has a saturated sample; returns false, and sets nothing, if there
+// is none, which is the usual case.
 template <class Raw>
 bool find_saturated(const Raw *__restrict a, const Raw *__restrict b, int n, int32_t full_scale,
-                    int32_t *__restrict hot) {
+                    int32_t *__restrict saturated) {
   Raw peak = 0;
   for (int x = 0; x < 2 * n; x++) {
     const Raw larger = a[x] > b[x] ? a[x] : b[x];
@@ -310,8 +312,8 @@ bool find_saturated(const Raw *__restrict a, const Raw *__restrict b, int n, int
   }
   if (peak < full_scale) return false;
   for (int x = 0; x < n; x++)
-    hot[x] = (a[2 * x] >= full_scale) | (a[2 * x + 1] >= full_scale) | (b[2 * x] >= full_scale) |
-             (b[2 * x + 1] >= full_scale);
+    saturated[x] = (a[2 * x] >= full_scale) | (a[2 * x + 1] >= full_scale) | (b[2 * x] >= full_scale) |
+                   (b[2 * x + 1] >= full_scale);
   return true;
 }
 
@@ -330,23 +332,23 @@ template <class Raw, bool LIMITED> void half_row(const Mosaic &from, const Produ
       columns<Raw, LIMITED>(rows[1 + row], far, from.width, first, n, from.full_scale, even, odd);
       (from.co_sited ? centres<Sum> : sites<Sum>)(even, odd, n, places[2 * row], places[2 * row + 1]);
     }
-    int32_t hot[PIECE];
-    const bool any = find_saturated(rows[1] + 2 * first, rows[2] + 2 * first, n, from.full_scale, hot);
+    int32_t saturated[PIECE];
+    const bool any = find_saturated(rows[1] + 2 * first, rows[2] + 2 * first, n, from.full_scale, saturated);
     const float *angles[4];
     for (int k = 0; k < 4; k++) angles[k] = places[from.place[k]];
-    polarimetry(to, (int64_t)y * width + first, n, angles, any ? hot : nullptr, count);
+    polarimetry(to, (int64_t)y * width + first, n, angles, any ? saturated : nullptr, count);
   }
 }
 
 } // namespace
 
-// Rows of the output that no other thread has taken, until none is left. Any number of threads may be here for one
-// mosaic; each has a count of its own.
+// Computes rows of the output that no other thread has taken, until all are taken. Any number of threads may work on
+// one mosaic at the same time; each has its own count.
 extern "C" void polarization_half(Mosaic *from, const Products *to, Count *count) {
   const int rows = 16, height = from->height / 2;
-  const bool limited = from->full_scale < (from->wide ? 65535 : 255);
-  const auto row = from->wide ? (limited ? half_row<uint16_t, true> : half_row<uint16_t, false>)
-                              : (limited ? half_row<uint8_t, true> : half_row<uint8_t, false>);
+  const bool limited = from->full_scale < (from->is_wide ? 65535 : 255);
+  const auto row = from->is_wide ? (limited ? half_row<uint16_t, true> : half_row<uint16_t, false>)
+                                 : (limited ? half_row<uint8_t, true> : half_row<uint8_t, false>);
   for (;;) {
     const int first = __atomic_fetch_add(&from->next, rows, __ATOMIC_RELAXED);
     if (first >= height) return;
@@ -354,7 +356,7 @@ extern "C" void polarization_half(Mosaic *from, const Products *to, Count *count
   }
 }
 
-// The rows of four images, by one thread.
+// Computes the rows of four images, in one thread.
 extern "C" void polarization_planes(const Planes *from, const Products *to, Count *count) {
   for (int y = from->first; y < from->end; y++) {
     const int64_t row = y - from->first;
@@ -362,10 +364,10 @@ extern "C" void polarization_planes(const Planes *from, const Products *to, Coun
       const int n = (int)(to->width - first < PIECE ? to->width - first : PIECE);
       const float *angles[4];
       for (int k = 0; k < 4; k++) angles[k] = from->angles[k] + row * from->steps[k] + first;
-      int32_t hot[PIECE];
-      if (from->hot)
-        for (int x = 0; x < n; x++) hot[x] = from->hot[row * to->width + first + x];
-      polarimetry(*to, y * to->width + first, n, angles, from->hot ? hot : nullptr, *count);
+      int32_t saturated[PIECE];
+      if (from->saturated)
+        for (int x = 0; x < n; x++) saturated[x] = from->saturated[row * to->width + first + x];
+      polarimetry(*to, y * to->width + first, n, angles, from->saturated ? saturated : nullptr, *count);
     }
   }
 }

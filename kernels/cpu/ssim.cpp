@@ -11,47 +11,47 @@ namespace {
 
 const int BLOCK = SSIM_BLOCK; // side of the blocks that are summed
 const int PIECE = 3 * BLOCK;  // columns of a tile
-const int MOST = 7;           // largest radius of the window
+const int MAX_RADIUS = 7;     // largest radius of the window
 const int AHEAD = 4;          // rows that are fetched before they are needed
-const int VECTOR = 16;        // floats: lines are computed in whole vectors, of the widest there are
+const int VECTOR = 16;        // floats: lines are computed in complete vectors, of the widest that exist
 const int LINE =
-    PIECE + 2 * VECTOR; // floats of a line: a tile's columns, the window's on both sides, up to whole vectors
+    PIECE + 2 * VECTOR; // floats of a line: a tile's columns, the window's on both sides, up to complete vectors
 
 struct Similarity {
-  const void *one, *other; // float32, or uint16 if `whole`; in [0, 1] when multiplied by `scale`
-  void *map;               // (height, width); null: nobody asked for it
-  int64_t bytes;           // whether it is in the uint8 display encoding, rather than float32
-  double *sums;            // (rows of blocks, columns of blocks)
-  int32_t whole;
+  const void *first, *second; // float32, or uint16 if `is_uint16`; in [0, 1] when multiplied by `scale`
+  void *map;                  // (height, width); null: it is not asked for
+  int64_t bytes;              // whether it is in the uint8 display encoding, rather than float32
+  double *sums;               // (rows of blocks, columns of blocks)
+  int32_t is_uint16;
   float scale;
-  int32_t step;          // values from one row of the images to the next
-  int32_t height, width; // of the map
-  int32_t stride;        // the images are averaged over this many pixels each way
-  int32_t radius;        // of the window, 1 to MOST
-  int32_t next;          // first tile that no thread has taken
-  float taps[MOST + 1];  // of the window: both pixels k away from its centre
+  int32_t step;               // values from one row of the images to the next
+  int32_t height, width;      // of the map
+  int32_t stride;             // the images are averaged over this many pixels each way
+  int32_t radius;             // of the window, 1 to MAX_RADIUS
+  int32_t next;               // first tile that no thread has taken
+  float taps[MAX_RADIUS + 1]; // of the window: both pixels k away from its centre
 };
 
 typedef float Line[LINE];
 
-// Index of the pixel shown at `at`, however far beyond the border: mirrored, the first and the last one repeated.
+// The index of the pixel at `at`, at any distance beyond the border: mirrored, the first and the last one repeated.
 inline int mirrored(int at, int size) {
   const int period = 2 * size;
   at = (at % period + period) % period;
   return at < size ? at : period - 1 - at;
 }
 
-inline int whole_vectors(int n) { return (n + VECTOR - 1) / VECTOR * VECTOR; }
+inline int round_up_to_vectors(int n) { return (n + VECTOR - 1) / VECTOR * VECTOR; }
 
-// p and q of one row of the (averaged) images, columns first .. first + n; up to whole vectors they are 0.
+// p and q of one row of the (averaged) images, columns first .. first + n, then 0 up to a complete vector.
 template <class Value>
-void load_row(const Value *one, const Value *other, const Similarity &of, int y, int first, int n, float *__restrict p,
-              float *__restrict q) {
-  for (int x = n; x < whole_vectors(n); x++) p[x] = q[x] = 0;
+void load_row(const Value *image_a, const Value *image_b, const Similarity &of, int y, int first, int n,
+              float *__restrict p, float *__restrict q) {
+  for (int x = n; x < round_up_to_vectors(n); x++) p[x] = q[x] = 0;
   const int64_t at = ((int64_t)y * of.step + first) * of.stride;
-  const Value *__restrict a = one + at, *__restrict b = other + at;
+  const Value *__restrict a = image_a + at, *__restrict b = image_b + at;
   if (of.stride == 1) {
-    // Short pieces of rows are not what the processor fetches by itself.
+    // The processor does not prefetch short pieces of rows by itself.
     const int64_t soon = y + AHEAD < of.height ? (int64_t)AHEAD * of.step : 0;
     for (int x = 0; x < n; x += 64 / (int)sizeof(Value)) {
       __builtin_prefetch(a + soon + x);
@@ -126,18 +126,19 @@ template <int R> void tile(const Similarity &of, int top, int left) {
   alignas(4 * VECTOR) Line moments[4], result, sum;
   const auto load = [&](int y) {
     const int row = mirrored(top - R + y, of.height);
-    if (of.whole)
-      load_row((const uint16_t *)of.one, (const uint16_t *)of.other, of, row, first, end - first, p + y * LINE,
+    if (of.is_uint16)
+      load_row((const uint16_t *)of.first, (const uint16_t *)of.second, of, row, first, end - first, p + y * LINE,
                q + y * LINE);
     else
-      load_row((const float *)of.one, (const float *)of.other, of, row, first, end - first, p + y * LINE, q + y * LINE);
+      load_row((const float *)of.first, (const float *)of.second, of, row, first, end - first, p + y * LINE,
+               q + y * LINE);
   };
   for (int y = 0; y < 2 * R; y++) load(y);
   std::memset(sum, 0, sizeof sum);
   for (int y = 0; y < rows; y++) {
     load(y + 2 * R);
-    columns<R>(taps, p + y * LINE, whole_vectors(end - first), moments[0] + skipped, moments[2] + skipped);
-    columns<R>(taps, q + y * LINE, whole_vectors(end - first), moments[1] + skipped, moments[3] + skipped);
+    columns<R>(taps, p + y * LINE, round_up_to_vectors(end - first), moments[0] + skipped, moments[2] + skipped);
+    columns<R>(taps, q + y * LINE, round_up_to_vectors(end - first), moments[1] + skipped, moments[3] + skipped);
     for (int k = 0; k < lines; k++) {
       if (k == skipped) k += end - first;
       if (k >= lines) break;
@@ -165,7 +166,7 @@ template <int R> void tile(const Similarity &of, int top, int left) {
 
 } // namespace
 
-// Tiles that no other thread has taken, until none is left. Any number of threads may be here for one similarity.
+// Computes tiles that no other thread has taken, until all are taken. Any number of threads may work on one similarity.
 extern "C" void similarity(Similarity *of) {
   typedef void (*Tile)(const Similarity &, int, int);
   static const Tile tiles[] = {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>, tile<7>};
