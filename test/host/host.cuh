@@ -198,7 +198,7 @@ DEVICE void store64(void *p, u32 a, u32 b) { host_store(p, make_uint2(a, b)); }
 DEVICE void store128(void *p, u32 a, u32 b, u32 c, u32 d) { host_store(p, make_uint4(a, b, c, d)); }
 DEVICE float load_bypassing_l1(const float *p) { return host_load<float>(p); }
 
-// ---- copies nobody may rely on before async_wait: that is when they happen here
+// ---- asynchronous copies happen at async_wait here, so that a kernel that reads too early fails
 #ifndef HAS_ASYNC_COPY
 #define HAS_ASYNC_COPY 1
 #endif

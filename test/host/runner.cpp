@@ -1,158 +1,20 @@
-// Runs a kernel's blocks one after another on the CPU, every CUDA thread a fiber that yields at barriers, and watches
-// what it does with memory.
+// Runs a kernel's blocks one after another on the CPU, every CUDA thread a fiber that yields at barriers (`fibers.h`),
+// and checks its accesses to memory.
 //
 // The kernel is compiled with -fsanitize=thread,alignment,... but linked without the sanitizers' libraries: their hooks
-// are the functions at the end of this file. So every access of a kernel, in whatever way it is written, is seen here:
+// are the functions at the end of this file. So every access of a kernel, however it is written, is checked
+// (`memory_checks.h`):
 // - it must lie in a registered buffer, in shared memory or in the thread's own stack, and be aligned;
 // - two threads may touch the same byte of shared memory, one of them writing, only with a barrier in between.
 // A fault ends the launch with a message; nothing aborts.
-
-// Fibers switch by _longjmp from one stack to another. glibc's checked _longjmp knows one stack only and aborts the
-// process; Ubuntu's compiler asks for it by default.
-#undef _FORTIFY_SOURCE
-#include <csetjmp>
-#include <cstdarg>
-#include <cstdio>
-#include <cstring>
-#include <dlfcn.h>
-#include <sys/mman.h>
-#include <ucontext.h>
-#include <vector>
-
-#include "cuda.cuh"
-
-extern "C" void host_entry(const void *frame);
+#include "fibers.h"
+#include "memory_checks.h"
 
 namespace {
 
-const int WARP = 32, MAX_THREADS = 1024;
-const size_t STACK = 1 << 16;
-
-struct Buffer {
-  u8 *begin;
-  u64 size;
-  int writable;
-  const char *name;
-};
-
-// One access to a byte of shared memory: by whom, and how many barriers of the block and of the warp before it.
-struct Access {
-  int thread = -1;
-  u32 block_epoch = 0, warp_epoch = 0;
-};
-// The last write, the last read, and the last read by another warp than that.
-struct Shadow {
-  Access write, read, other_read;
-};
-
-struct Copy {
-  u8 *shared;
-  const u8 *global;
-  int group;
-};
-
-enum State { READY, AT_WARP, AT_SHUFFLE, AT_BLOCK, DONE };
-const char *const PLACES[] = {"running", "sync_warp", "a shuffle", "sync_block", "done"};
-
-struct Fiber {
-  jmp_buf context;
-  bool started = false;
-  State state = DONE;
-  u32 flag = 0;
-  int shuffles = 0;
-  int groups = 0; // async groups committed
-  std::vector<Copy> copies;
-};
-
-struct Launch {
-  const void *frame;
-  uint3 blocks, threads, block;
-  std::vector<Buffer> buffers;
-  u8 *shared;
-  u32 shared_bytes;
-  std::vector<Shadow> shadow;
-  u32 block_epoch, warp_epochs[MAX_THREADS / WARP]; // barriers so far
-  u32 shuffled[2][MAX_THREADS];
-  double gathered[2][MAX_THREADS][12];
-  u32 any;
-  bool waited; // whether somebody of the block came to grid_dependency_wait or grid_dependency_wait_in_one_block
-  int poison;
-  int current;  // thread that runs, -1: none
-  void *caller; // in the kernel's code, of the last call to here
-  bool failed;
-  char message[1024];
-  u8 *stacks; // of STACK bytes a thread
-  std::vector<Fiber> fibers;
-};
-
-Launch launch;
-jmp_buf scheduler;
-
-int thread_count() { return (int)launch.threads.x; }
-u8 *stack_of(int thread) { return launch.stacks + thread * STACK; }
-Fiber &running() { return launch.fibers[launch.current]; }
-
-void fail(const char *format, va_list values) {
-  char text[768], thread[32] = "";
-  vsnprintf(text, sizeof text, format, values);
-  if (launch.current >= 0) snprintf(thread, sizeof thread, ", thread %d", launch.current);
-  const uint3 &b = launch.block;
-  int length = snprintf(launch.message, sizeof launch.message, "block (%u, %u, %u)%s: %s", b.x, b.y, b.z, thread, text);
-  Dl_info library;
-  if (launch.caller && dladdr(launch.caller, &library))
-    snprintf(launch.message + length, sizeof launch.message - length, " [+0x%llx]",
-             (u64)launch.caller - (u64)library.dli_fbase - 1);
-  launch.failed = true;
-}
-
-__attribute__((format(printf, 1, 2))) void fail(const char *format, ...) {
-  va_list values;
-  va_start(values, format);
-  fail(format, values);
-  va_end(values);
-}
-
-// A fault is reported with the place in the kernel that called.
-#define HERE() (launch.caller = __builtin_return_address(0))
-
-// -------------------------------------------------------------------------------------------------------------- fibers
-
-void yield(State state) {
-  Fiber &fiber = running();
-  fiber.state = state;
-  if (!_setjmp(fiber.context)) _longjmp(scheduler, 1);
-}
-
-void fiber_main() {
-  for (;;) { // one block after another
-    host_entry(launch.frame);
-    host_async_commit();
-    host_async_wait(0);
-    yield(DONE);
-  }
-}
-
-// The first time on a stack of its own; after that a switch is a jump, without ucontext's system calls.
-void resume(int thread) {
-  Fiber &fiber = launch.fibers[thread];
-  launch.current = thread;
-  if (!_setjmp(scheduler)) {
-    if (fiber.started) _longjmp(fiber.context, 1);
-    fiber.started = true;
-    ucontext_t context;
-    getcontext(&context);
-    context.uc_stack.ss_sp = stack_of(thread);
-    context.uc_stack.ss_size = STACK;
-    context.uc_link = nullptr;
-    makecontext(&context, fiber_main, 0);
-    setcontext(&context);
-  }
-  launch.current = -1;
-}
-
 // ------------------------------------------------------------------------------------------------------------ barriers
 
-// Everyone of [first, last) who has not ended waits at `place`; a thread that has ended is not waited for.
+// Whether all threads of [first, last) that have not ended wait at `place`, and at least one does.
 bool arrived(int first, int last, State place) {
   bool any = false;
   for (int t = first; t < last; ++t) {
@@ -228,89 +90,6 @@ void run_block(bool reverse) {
   }
 }
 
-// -------------------------------------------------------------------------------------------------------------- memory
-
-const char *verb(bool write) { return write ? "write" : "read"; }
-
-bool ordered(const Access &before, int thread) {
-  return before.thread < 0 || before.thread == thread || before.block_epoch != launch.block_epoch ||
-         (before.thread / WARP == thread / WARP && before.warp_epoch != launch.warp_epochs[thread / WARP]);
-}
-
-void check_race(u64 offset, u64 bytes, bool write) {
-  int thread = launch.current;
-  Access now;
-  now.thread = thread;
-  now.block_epoch = launch.block_epoch;
-  now.warp_epoch = launch.warp_epochs[thread / WARP];
-  for (u64 k = offset; k < offset + bytes; ++k) {
-    Shadow &shadow = launch.shadow[k];
-    const Access *before = !ordered(shadow.write, thread) ? &shadow.write : nullptr;
-    if (write && !ordered(shadow.read, thread)) before = &shadow.read;
-    if (write && !ordered(shadow.other_read, thread)) before = &shadow.other_read;
-    if (before)
-      host_fault("race: %s of shared byte %llu, which thread %d has %s without a barrier in between", verb(write), k,
-                 before->thread, before == &shadow.write ? "written" : "read");
-    if (write) {
-      shadow.write = now;
-    } else {
-      if (shadow.read.thread / WARP != thread / WARP) shadow.other_read = shadow.read;
-      shadow.read = now;
-    }
-  }
-}
-
-// The buffer nearest to an address says most about a wrong one.
-[[noreturn]] void report_outside(const u8 *p, u64 bytes, bool write) {
-  std::vector<Buffer> known = launch.buffers;
-  known.push_back({launch.shared, launch.shared_bytes, 1, "shared memory"});
-  auto distance = [&](const Buffer &b) {
-    return (u64)(p < b.begin ? b.begin - p : p < b.begin + b.size ? 0 : p - b.begin - b.size);
-  };
-  const Buffer *nearest = &known[0];
-  for (const Buffer &b : known)
-    if (distance(b) < distance(*nearest)) nearest = &b;
-  if (distance(*nearest) > 1 << 16)
-    host_fault("%s of %llu bytes at %p, outside of every buffer", verb(write), bytes, (const void *)p);
-  host_fault("%s of %llu bytes at offset %lld of %s, which has %llu", verb(write), bytes,
-             (long long)(p - nearest->begin), nearest->name, nearest->size);
-}
-
-bool in_shared(const void *p, u64 bytes) {
-  return (u8 *)p >= launch.shared && (u8 *)p + bytes <= launch.shared + launch.shared_bytes;
-}
-
-const Buffer *buffer_of(const u8 *p, u64 bytes) {
-  for (const Buffer &b : launch.buffers)
-    if (p >= b.begin && p + bytes <= b.begin + b.size) return &b;
-  return nullptr;
-}
-
-void check(const void *pointer, u64 bytes, bool write) {
-  const u8 *p = (const u8 *)pointer;
-  if (launch.current < 0) return;
-  if (p >= stack_of(launch.current) && p + bytes <= stack_of(launch.current) + STACK) return;
-  if (in_shared(p, bytes)) return check_race(p - launch.shared, bytes, write);
-  if (const Buffer *b = buffer_of(p, bytes)) {
-    if (write && !b->writable)
-      host_fault("write of %llu bytes at offset %llu of %s, an input", bytes, (u64)(p - b->begin), b->name);
-    return;
-  }
-  Dl_info mine, other; // a constant table of the kernel's?
-  if (!write && dladdr((void *)check, &mine) && dladdr(pointer, &other) && mine.dli_fbase == other.dli_fbase) return;
-  report_outside(p, bytes, write);
-}
-
-void check_aligned(const void *pointer, u64 bytes, bool write) {
-  if ((u64)pointer % bytes) host_fault("misaligned %s of %llu bytes at %p", verb(write), bytes, pointer);
-}
-
-// Unlike memcpy, not a hook's business.
-void copy16(const Copy &copy) {
-  check(copy.shared, 16, true);
-  memcpy(copy.shared, copy.global, 16);
-}
-
 } // namespace
 
 // ---------------------------------------------------------------------------------------------- what kernels call
@@ -322,7 +101,7 @@ void host_fault(const char *format, ...) {
   va_start(values, format);
   fail(format, values);
   va_end(values);
-  _longjmp(scheduler, 1); // for good: nothing of this launch runs again
+  _longjmp(scheduler, 1); // and never back: the launch has ended
 }
 
 void host_grid_dependency_wait() { launch.waited = true; }
