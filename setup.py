@@ -33,6 +33,7 @@ TEST = [
 ]
 TEST += ["setuptools", "wheel"]  # to build what they check
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
+LINT += ["clang-format==19.1.7"]  # each version formats somewhat differently; this one has wheels for Python 3.8
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.7", "mkdocstrings[python]>=1.0"]
 NVRTC = "nvidia-cuda-nvrtc-cu12"  # 12 is the last to know sm_72
 PC = "sys_platform == 'linux' and platform_machine == 'x86_64'"

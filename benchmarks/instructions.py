@@ -52,8 +52,8 @@ PIPE_OF = {opcode: pipe for pipe, opcodes in PIPES.items() for opcode in opcodes
 RARE = {
     "find_saturated",
     "reflect_border",
-    "hot_outputs",
-    "hot_sites",
+    "saturated_outputs",
+    "saturated_sites",
     "dark_sites",
     "count_saturated",
     "count_add",
@@ -61,14 +61,14 @@ RARE = {
     "raw_pixel",
     "reflect",
     "lattice_reflect",
-    "beyond",
+    "reflect_mosaic",
     "store8",
     "any_in_block",
     "any_in_warp",
     "sync_block",
-    "end_after_former",
-    "last_of_blocks",
-    "add_up",
+    "grid_dependency_wait_in_one_block",
+    "is_last_block",
+    "reduce_pieces",
     "mirrored_at",
 }
 #: Functions whose pieces at the picture's right border store one value at a time.
@@ -78,7 +78,7 @@ STAGES = {
     "complete_colours": "colors",
     "malvar_lines": "colors",
     "stage_a": "slide",
-    "products": "products",
+    "store_products": "products",
     "full_angles": "angles",
     "half_angles": "angles",
     "store_angles": "angles",
@@ -174,8 +174,8 @@ def functions(path: Path) -> Dict[int, str]:
 
 
 _FUNCTIONS = {path.name: functions(path) for path in (*KERNELS.glob("*.cu"), *KERNELS.glob("*.cuh"))}
-_SOURCE = (KERNELS / "tile.cu").read_text(encoding="utf-8").splitlines()
-#: Lines of the way that whole blocks of 8-bit pixels take.
+_SOURCE = (KERNELS / "tile_load.cuh").read_text(encoding="utf-8").splitlines()
+#: Lines of `load_tile` for blocks of 8-bit pixels inside the picture.
 _FAST = _SOURCE.index("#if RAW_FORMAT == RAW_U8") + 1
 _SLOW = _SOURCE.index("#endif", _FAST) + 1
 

@@ -1,25 +1,26 @@
-// What every kernel is launched with, and what it was compiled for.
+// The argument of every kernel but `ssim`, and the definitions that it is compiled with, with their defaults.
 #ifndef POLAR_FRAME_CUH
 #define POLAR_FRAME_CUH
 #include "cuda.cuh"
 
-// The outputs, in the order of `work.OUTPUTS`. OUT_<NAME>: 0 not wanted, 1 uint8 display encoding, 2 float32, 3 half (SUMS and S0 only).
+// The outputs, in the order of `work.OUTPUTS`. OUT_<NAME>: 0 not wanted, 1 uint8 display encoding, 2 float32, 3 half
+// (SUMS and S0 only).
 enum Output { INTENSITY, ANGLE_0, ANGLE_45, ANGLE_90, ANGLE_135, STOKES, DOLP, AOLP, PREVIEW, SUMS, S0, OUTPUTS };
 
-struct Frame {
-    const u8* raw;       // (frames, height, step) bytes of RAW_FORMAT
-    u32* counts;         // (frames, 2): saturated, dark output pixels; added to
-    void* out[OUTPUTS];  // (frames, out_height, out_width[, channels]); SUMS is (frames, 2, out_height, out_width)
-    u64 raw_stride;      // bytes from one frame to the next
-    int width, height;   // raw pixels
-    int step;            // bytes from one raw row to the next
-    int full_scale;      // raw number of a saturated pixel; larger ones mean this one
-    float min_intensity; // smallest S0 (full scale 2) that has a polarization
+struct FrameArguments {
+  const u8 *raw;       // (frames, height, step) bytes of RAW_FORMAT
+  u32 *counts;         // (frames, 2): saturated, dark output pixels; added to
+  void *out[OUTPUTS];  // (frames, out_height, out_width[, channels]); SUMS is (frames, 2, out_height, out_width)
+  u64 raw_stride;      // bytes from one frame to the next
+  int width, height;   // raw pixels
+  int step;            // bytes from one raw row to the next
+  int full_scale;      // raw number of a saturated pixel; larger ones mean this one
+  float min_intensity; // smallest S0 (full scale 2) that has a polarization
 };
 
 // ---- what the kernel is compiled for (polar_pipeline/cuda/work.py makes these defines)
 #ifndef COLOR
-#define COLOR 0          // 1: a Bayer lattice on each angle
+#define COLOR 0 // 1: a Bayer lattice on each angle
 #endif
 #ifndef HALF_RESOLUTION
 #define HALF_RESOLUTION 1
@@ -39,15 +40,15 @@ struct Frame {
 #ifndef DEBAYER
 #define DEBAYER LATTICE_MHC
 #endif
-#define RAW_U8 0         // one byte
-#define RAW_U16 1        // two bytes, little endian
-#define RAW_12P 2        // two pixels in three bytes, PFNC p: little-endian bit order
-#define RAW_12PACKED 3   // two pixels in three bytes, GigE Vision: high bytes outside, low nibbles in the middle
+#define RAW_U8 0       // one byte
+#define RAW_U16 1      // two bytes, little endian
+#define RAW_12P 2      // two pixels in three bytes, PFNC p: little-endian bit order
+#define RAW_12PACKED 3 // two pixels in three bytes, GigE Vision: high bytes outside, low nibbles in the middle
 #ifndef RAW_FORMAT
 #define RAW_FORMAT RAW_U8
 #endif
 #ifndef EXCEEDS
-#define EXCEEDS 0        // 1: the format holds numbers above full scale, which are taken for it as they are loaded
+#define EXCEEDS 0 // 1: the format holds numbers above full scale, which are taken for it as they are loaded
 #endif
 #ifndef HALF_PRECISION
 #define HALF_PRECISION 1 // 1: pairs of half, 0: pairs of float
@@ -72,10 +73,12 @@ struct Frame {
 #endif
 CONSTANT int angle_at(int r, int c) { return r ? (c ? ANGLE_AT_11 : ANGLE_AT_10) : (c ? ANGLE_AT_01 : ANGLE_AT_00); }
 CONSTANT int red_row(int r, int c) { return r ? (c ? RED_ROW_11 : RED_ROW_10) : (c ? RED_ROW_01 : RED_ROW_00); }
-CONSTANT int red_column(int r, int c) { return r ? (c ? RED_COLUMN_11 : RED_COLUMN_10) : (c ? RED_COLUMN_01 : RED_COLUMN_00); }
+CONSTANT int red_column(int r, int c) {
+  return r ? (c ? RED_COLUMN_11 : RED_COLUMN_10) : (c ? RED_COLUMN_01 : RED_COLUMN_00);
+}
 
-// Threads of a multiprocessor that registers must leave room for: 30 % of what is resident at most, 96 registers a thread on sm_72
-// and 128 on sm_87.
+// Threads of a multiprocessor for which registers must suffice: 30 % of the most that can be resident, at most 96
+// registers a thread on sm_72 and 128 on sm_87.
 #if __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 900
 #define RESIDENT 512
 #else
@@ -85,18 +88,20 @@ CONSTANT int red_column(int r, int c) { return r ? (c ? RED_COLUMN_11 : RED_COLU
 // Kernels without a tile are compiled for one size, and rows without padding (WIDTH, HEIGHT): then lines are immediate
 // offsets in the load instructions. Without these, any size.
 #ifdef WIDTH
-DEVICE constexpr int width_of(const Frame&) { return WIDTH; }
-DEVICE constexpr int height_of(const Frame&) { return HEIGHT; }
-DEVICE constexpr int step_of(const Frame&) { return WIDTH; }
+DEVICE constexpr int width_of(const FrameArguments &) { return WIDTH; }
+DEVICE constexpr int height_of(const FrameArguments &) { return HEIGHT; }
+DEVICE constexpr int step_of(const FrameArguments &) { return WIDTH; }
 #else
-DEVICE int width_of(const Frame& frame) { return frame.width; }
-DEVICE int height_of(const Frame& frame) { return frame.height; }
-DEVICE int step_of(const Frame& frame) { return frame.step; }
+DEVICE int width_of(const FrameArguments &frame) { return frame.width; }
+DEVICE int height_of(const FrameArguments &frame) { return frame.height; }
+DEVICE int step_of(const FrameArguments &frame) { return frame.step; }
 #endif
 
 // Pixels of the outputs along x and y.
-DEVICE int out_width(const Frame& frame) { return HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame); }
-DEVICE int out_height(const Frame& frame) { return HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame); }
+DEVICE int out_width(const FrameArguments &frame) { return HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame); }
+DEVICE int out_height(const FrameArguments &frame) {
+  return HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame);
+}
 
 #ifndef OUT_INTENSITY
 #define OUT_INTENSITY 0
@@ -126,21 +131,28 @@ DEVICE int out_height(const Frame& frame) { return HALF_RESOLUTION ? height_of(f
 #define OUT_PREVIEW 0
 #endif
 #ifndef OUT_SUMS
-#define OUT_SUMS 0       // (I0 + I90)/2 and (I45 + I135)/2 of the luma: what SSIM compares
+#define OUT_SUMS 0 // (I0 + I90)/2 and (I45 + I135)/2 of the luma: what SSIM compares
 #endif
 #ifndef OUT_S0
-#define OUT_S0 0         // S0/2 of the luma
+#define OUT_S0 0 // S0/2 of the luma
 #endif
 #define WANT_ANGLES (OUT_ANGLE_0 || OUT_ANGLE_45 || OUT_ANGLE_90 || OUT_ANGLE_135)
-#define WANT_MASKED (OUT_STOKES || OUT_DOLP || OUT_AOLP)          // products that invalid pixels are missing from
-#define WANT_DARK (WANT_MASKED || OUT_PREVIEW)                    // products for which darkness counts
+#define WANT_MASKED (OUT_STOKES || OUT_DOLP || OUT_AOLP) // products that invalid pixels are missing from
+#define WANT_DARK (WANT_MASKED || OUT_PREVIEW)           // products for which darkness counts
 #define WANT_POLAR (OUT_DOLP || OUT_AOLP || OUT_PREVIEW)
 #define WANT_STOKES (WANT_POLAR || OUT_STOKES || OUT_SUMS || OUT_S0)
 
 CONSTANT int out_type(int output) {
-    return output == INTENSITY ? OUT_INTENSITY : output == ANGLE_0 ? OUT_ANGLE_0 : output == ANGLE_45 ? OUT_ANGLE_45
-         : output == ANGLE_90 ? OUT_ANGLE_90 : output == ANGLE_135 ? OUT_ANGLE_135 : output == STOKES ? OUT_STOKES
-         : output == DOLP ? OUT_DOLP : output == AOLP ? OUT_AOLP : output == PREVIEW ? OUT_PREVIEW
-         : output == SUMS ? OUT_SUMS : OUT_S0;
+  return output == INTENSITY   ? OUT_INTENSITY
+         : output == ANGLE_0   ? OUT_ANGLE_0
+         : output == ANGLE_45  ? OUT_ANGLE_45
+         : output == ANGLE_90  ? OUT_ANGLE_90
+         : output == ANGLE_135 ? OUT_ANGLE_135
+         : output == STOKES    ? OUT_STOKES
+         : output == DOLP      ? OUT_DOLP
+         : output == AOLP      ? OUT_AOLP
+         : output == PREVIEW   ? OUT_PREVIEW
+         : output == SUMS      ? OUT_SUMS
+                               : OUT_S0;
 }
 #endif

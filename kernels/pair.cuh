@@ -1,26 +1,27 @@
 // Values of two neighbouring pixels, or of two neighbouring superpixels, as one number: a word of two halves, or two
-// floats with HALF_PRECISION 0. Intensities are in 32 levels: full scale is 255/32. A power of two, so that 8-bit samples and their
-// small sums are exact in half, and so chosen that ADR's squares and products of roughness stay within half's range.
+// floats with HALF_PRECISION 0. Intensities are in 32 levels: full scale is 255/32. A power of two, so that 8-bit
+// samples and their small sums are exact in half, and so chosen that ADR's squares and products of roughness stay
+// within half's range.
 #ifndef POLAR_PAIR_CUH
 #define POLAR_PAIR_CUH
 #include "frame.cuh"
 
-#define LEVEL (1.0f / 32)
-#define FULL (255 * LEVEL)
+constexpr float LEVEL = 1.0f / 32;  // one 8-bit level
+constexpr float FULL = 255 * LEVEL; // full scale
 
 #if HALF_PRECISION
 typedef u32 Pair;
 
 // bits of the half nearest to a number, at compile time: coefficients become literals in the instruction
 CONSTANT u32 half_bits_of(double magnitude, int exponent) {
-    return magnitude >= 2 ? half_bits_of(magnitude / 2, exponent + 1)
+  return magnitude >= 2  ? half_bits_of(magnitude / 2, exponent + 1)
          : magnitude < 1 ? (exponent > -14 ? half_bits_of(magnitude * 2, exponent - 1) : (u32)(magnitude * 1024 + 0.5))
-         : (u32)((exponent + 15) * 1024) + (u32)((magnitude - 1) * 1024 + 0.5);
+                         : (u32)((exponent + 15) * 1024) + (u32)((magnitude - 1) * 1024 + 0.5);
 }
 CONSTANT u32 half_bits(double value) {
-    return value == 0 ? 0u : value < 0 ? 0x8000u | half_bits_of(-value, 0) : half_bits_of(value, 0);
+  return value == 0 ? 0u : value < 0 ? 0x8000u | half_bits_of(-value, 0) : half_bits_of(value, 0);
 }
-#define PAIR(value) (u32(half_bits(value) * 0x10001u))
+CONSTANT Pair splat(double value) { return u32(half_bits(value) * 0x10001u); }
 DEVICE Pair pair(float low, float high) { return half2_pack(low, high); }
 DEVICE float low(Pair a) { return half2_low(a); }
 DEVICE float high(Pair a) { return half2_high(a); }
@@ -32,24 +33,28 @@ DEVICE Pair absolute(Pair a) { return half2_abs(a); }
 DEVICE Pair negate(Pair a) { return half2_neg(a); }
 DEVICE Pair minimum(Pair a, Pair b) { return half2_min(a, b); }
 DEVICE Pair maximum(Pair a, Pair b) { return half2_max(a, b); }
-DEVICE Pair lows(Pair a, Pair b) { return permute(a, b, 0x5410); }    // (a.low, b.low)
-DEVICE Pair highs(Pair a, Pair b) { return permute(a, b, 0x7632); }   // (a.high, b.high)
-DEVICE Pair join(Pair a, Pair b) { return permute(a, b, 0x7610); }    // (a.low, b.high)
+DEVICE Pair lows(Pair a, Pair b) { return permute(a, b, 0x5410); }     // (a.low, b.low)
+DEVICE Pair highs(Pair a, Pair b) { return permute(a, b, 0x7632); }    // (a.high, b.high)
+DEVICE Pair join(Pair a, Pair b) { return permute(a, b, 0x7610); }     // (a.low, b.high)
 DEVICE Pair straddle(Pair a, Pair b) { return permute(a, b, 0x5432); } // (a.high, b.low)
 // two pairs of bytes from their halves 1024 + byte, whose last bit is the unit
 DEVICE u32 low_bytes(u32 a, u32 b) { return permute(a, b, 0x6420); }
 // four values in [0, FULL], rounded to nearest even, as four bytes
-DEVICE u32 bytes(Pair a, Pair b) { return low_bytes(fma(a, PAIR(32), PAIR(1024)), fma(b, PAIR(32), PAIR(1024))); }
+DEVICE u32 bytes(Pair a, Pair b) { return low_bytes(fma(a, splat(32), splat(1024)), fma(b, splat(32), splat(1024))); }
 // two bytes of a word, each behind the exponent of 1024: 1024 + byte
 template <int FIRST> DEVICE Pair bytes_1024(u32 word) { return permute(word, 0x64646464u, FIRST ? 0x4342 : 0x4140); }
 // two bytes of a word as subnormal halves: byte times 2^-24, exactly, and without arithmetic
-template <int FIRST> DEVICE Pair tiny_bytes(u32 word) { return permute(word, 0u, FIRST ? 0x4342 : 0x4140); }
-#define TINY (1.0 / 16777216)
+template <int FIRST> DEVICE Pair subnormal_bytes(u32 word) { return permute(word, 0u, FIRST ? 0x4342 : 0x4140); }
+constexpr double SUBNORMAL_UNIT = 1.0 / 16777216;
 // the bytes of a word times a scale, of which `offset` is -1024 times
-template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair offset) { return fma(bytes_1024<FIRST>(word), scale, offset); }
+template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair offset) {
+  return fma(bytes_1024<FIRST>(word), scale, offset);
+}
 #else
-struct Pair { float x, y; };
-#define PAIR(value) (Pair{(float)(value), (float)(value)})
+struct Pair {
+  float x, y;
+};
+CONSTANT Pair splat(double value) { return Pair{(float)value, (float)value}; }
 DEVICE Pair pair(float low, float high) { return Pair{low, high}; }
 DEVICE float low(Pair a) { return a.x; }
 DEVICE float high(Pair a) { return a.y; }
@@ -65,13 +70,22 @@ DEVICE Pair lows(Pair a, Pair b) { return Pair{a.x, b.x}; }
 DEVICE Pair highs(Pair a, Pair b) { return Pair{a.y, b.y}; }
 DEVICE Pair join(Pair a, Pair b) { return Pair{a.x, b.y}; }
 DEVICE Pair straddle(Pair a, Pair b) { return Pair{a.y, b.x}; }
-DEVICE u32 whole(float value) { return as_bits(fmaf(value, 32.0f, 8388608.0f)); }  // 2^23: the unit is the last bit of a float
-DEVICE u32 bytes(Pair a, Pair b) { return permute(permute(whole(a.x), whole(a.y), 0x0040), permute(whole(b.x), whole(b.y), 0x0040), 0x5410); }
-template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair) { return Pair{(float)(word >> (16 * FIRST) & 255) * scale.x, (float)(word >> (16 * FIRST + 8) & 255) * scale.y}; }
+DEVICE u32 rounded_bits(float value) {
+  return as_bits(fmaf(value, 32.0f, 8388608.0f));
+} // 2^23: the unit is the last bit of a float
+DEVICE u32 bytes(Pair a, Pair b) {
+  return permute(permute(rounded_bits(a.x), rounded_bits(a.y), 0x0040),
+                 permute(rounded_bits(b.x), rounded_bits(b.y), 0x0040), 0x5410);
+}
+template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair) {
+  return Pair{(float)(word >> (16 * FIRST) & 255) * scale.x, (float)(word >> (16 * FIRST + 8) & 255) * scale.y};
+}
 #endif
 
 // two pairs that lie side by side, for one access of shared memory
-struct alignas(2 * sizeof(Pair)) Quad { Pair a, b; };
-DEVICE Pair clip(Pair a) { return maximum(minimum(a, PAIR(FULL)), PAIR(0)); }
+struct alignas(2 * sizeof(Pair)) Quad {
+  Pair a, b;
+};
+DEVICE Pair clip(Pair a) { return maximum(minimum(a, splat(FULL)), splat(0)); }
 DEVICE Pair reciprocal(Pair a) { return pair(fast_rcp(low(a)), fast_rcp(high(a))); }
 #endif

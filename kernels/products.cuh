@@ -1,279 +1,338 @@
-// From the four angle images to the products asked for: everything that looks at one output pixel only. What nobody asked
-// for is neither computed nor stored.
+// From the four angle images to the products: everything that depends on one output pixel only. A product that is not
+// asked for (OUT_...) is neither computed nor stored.
 #ifndef POLAR_PRODUCTS_CUH
 #define POLAR_PRODUCTS_CUH
 #include "pair.cuh"
 
-#define CHANNELS (COLOR ? 3 : 1)
-#define NANV nan_value()
+constexpr int CHANNELS = COLOR ? 3 : 1;
 
-// Bit 7 of some byte is set if and only if a byte of the word is 255: Mycroft's test for a zero byte, on ~w. To be gathered
-// by or, and masked with BYTES_255 in the end.
+constexpr u32 BYTES_255 = 0x80808080u;
+// Bit 7 of some byte is set if and only if a byte of the word is 255: Mycroft's test for a zero byte, on ~w. Results
+// are to be combined by or, and masked with BYTES_255 at the end.
 DEVICE u32 has_255(u32 w) { return (0xfefefefeu - w) & w; }
-#define BYTES_255 0x80808080u
 // bit 7 of exactly the bytes that are 255
 DEVICE u32 all_255(u32 w) { return ((w & 0x7f7f7f7fu) + 0x01010101u) & w & BYTES_255; }
 
-// Invalid pixels met by a thread. Added to the frame's counters once, at the end.
-struct Count { u32 saturated, dark; };
+// Invalid pixels that a thread has found. Added to the frame's counters once, at the end.
+struct InvalidCount {
+  u32 saturated, dark;
+};
 
-// To the frame's counters, a warp at a time: for kernels without a block's sum. Every lane of the warp must come here.
-DEVICE void count_invalid(const Frame& frame, Count count) {
-    if (!any_in_warp(count.saturated | count.dark)) return;
+// Adds the counts of a warp to the frame's counters, in kernels that do not sum over blocks. Every lane must call it.
+DEVICE void count_invalid(const FrameArguments &frame, InvalidCount count) {
+  if (!any_in_warp(count.saturated | count.dark)) return;
 #pragma unroll
-    for (int lanes = 16; lanes; lanes /= 2) {
-        count.saturated += shuffle_down(count.saturated, lanes);
-        count.dark += shuffle_down(count.dark, lanes);
-    }
-    if (threadIdx.x % 32) return;
-    if (count.saturated) count_add(&frame.counts[2 * blockIdx.z], count.saturated);
-    if (count.dark) count_add(&frame.counts[2 * blockIdx.z + 1], count.dark);
+  for (int lanes = 16; lanes; lanes /= 2) {
+    count.saturated += shuffle_down(count.saturated, lanes);
+    count.dark += shuffle_down(count.dark, lanes);
+  }
+  if (threadIdx.x % 32) return;
+  if (count.saturated) count_add(&frame.counts[2 * blockIdx.z], count.saturated);
+  if (count.dark) count_add(&frame.counts[2 * blockIdx.z + 1], count.dark);
 }
 
 // Four output pixels along x: [channel][angle][pair], angles 0, 45, 90, 135.
 typedef Pair Angles[CHANNELS][4][2];
 
-// Where four pixels go: pixel (y, x) of an output; `n` of them inside the picture. `whole`: all are, at an address for words.
-struct Spot {
-    size_t index;
-    int n;
-    bool whole;
+// Where four pixels go: pixel (y, x) of an output; `n` of them inside the picture. `is_full`: all are, and they can be
+// stored as words.
+struct OutputPosition {
+  size_t index;
+  int n;
+  bool is_full;
 };
-DEVICE Spot spot(const Frame& frame, int y, int x) {
-    const int width = out_width(frame), height = out_height(frame);
-    const int n = min(4, width - x);
-    return Spot{(size_t)blockIdx.z * (height * width) + (u32)(y * width + x), n, n == 4 && width % 4 == 0};
+DEVICE OutputPosition output_position(const FrameArguments &frame, int y, int x) {
+  const int width = out_width(frame), height = out_height(frame);
+  const int n = min(4, width - x);
+  return OutputPosition{(size_t)blockIdx.z * (height * width) + (u32)(y * width + x), n, n == 4 && width % 4 == 0};
 }
-template <int VALUES> DEVICE void store_bytes(void* base, const Spot& at, const u32 (&w)[VALUES / 4]) {
-    u8* p = (u8*)base + at.index * (VALUES / 4);
-    if (at.whole) {
+template <int VALUES> DEVICE void store_bytes(void *base, const OutputPosition &at, const u32 (&w)[VALUES / 4]) {
+  u8 *p = (u8 *)base + at.index * (VALUES / 4);
+  if (at.is_full) {
 #pragma unroll
-        for (int k = 0; k < VALUES / 4; k++) store32(p + 4 * k, w[k]);
-    } else {
+    for (int k = 0; k < VALUES / 4; k++) store32(p + 4 * k, w[k]);
+  } else {
 #pragma unroll
-        for (int k = 0; k < VALUES; k++)
-            if (k < at.n * (VALUES / 4)) store8(p + k, w[k / 4] >> (8 * (k % 4)));
-    }
+    for (int k = 0; k < VALUES; k++)
+      if (k < at.n * (VALUES / 4)) store8(p + k, w[k / 4] >> (8 * (k % 4)));
+  }
 }
-template <int VALUES> DEVICE void store_floats(void* base, const Spot& at, const float (&v)[VALUES]) {
-    float* p = (float*)base + at.index * (VALUES / 4);
-    if (at.whole) {
+template <int VALUES> DEVICE void store_floats(void *base, const OutputPosition &at, const float (&v)[VALUES]) {
+  float *p = (float *)base + at.index * (VALUES / 4);
+  if (at.is_full) {
 #pragma unroll
-        for (int k = 0; k < VALUES; k += 4) store128(p + k, as_bits(v[k]), as_bits(v[k + 1]), as_bits(v[k + 2]), as_bits(v[k + 3]));
-    } else {
+    for (int k = 0; k < VALUES; k += 4)
+      store128(p + k, as_bits(v[k]), as_bits(v[k + 1]), as_bits(v[k + 2]), as_bits(v[k + 3]));
+  } else {
 #pragma unroll
-        for (int k = 0; k < VALUES; k++)
-            if (k < at.n * (VALUES / 4)) store32(p + k, as_bits(v[k]));
-    }
+    for (int k = 0; k < VALUES; k++)
+      if (k < at.n * (VALUES / 4)) store32(p + k, as_bits(v[k]));
+  }
 }
 // what SSIM reads: floats, or halves
-template <int TYPE> DEVICE void store_values(void* base, const Spot& at, const float (&v)[4]) {
-    if (TYPE == 2) return store_floats<4>(base, at, v);
-    u8* p = (u8*)base + at.index * 2;
-    const u32 w[2] = {half2_pack(v[0], v[1]), half2_pack(v[2], v[3])};
-    if (at.whole) {
-        store64(p, w[0], w[1]);
-    } else {
+template <int TYPE> DEVICE void store_values(void *base, const OutputPosition &at, const float (&v)[4]) {
+  if (TYPE == 2) return store_floats<4>(base, at, v);
+  u8 *p = (u8 *)base + at.index * 2;
+  const u32 w[2] = {half2_pack(v[0], v[1]), half2_pack(v[2], v[3])};
+  if (at.is_full) {
+    store64(p, w[0], w[1]);
+  } else {
 #pragma unroll
-        for (int k = 0; k < 4; k++)
-            if (k < at.n) store16(p + 2 * k, w[k / 2] >> (16 * (k % 2)));
-    }
+    for (int k = 0; k < 4; k++)
+      if (k < at.n) store16(p + 2 * k, w[k / 2] >> (16 * (k % 2)));
+  }
 }
 
 // red, green and blue bytes of four pixels, interleaved
 DEVICE void interleave(u32 r, u32 g, u32 b, u32 (&w)[3]) {
-    u32 rg01 = permute(r, g, 0x5140), rg23 = permute(r, g, 0x7362);  // r0 g0 r1 g1, r2 g2 r3 g3
-    w[0] = permute(rg01, b, 0x2410);
-    w[1] = permute(permute(rg01, b, 0x0053), rg23, 0x5410);
-    w[2] = permute(rg23, b, 0x7326);
+  u32 rg01 = permute(r, g, 0x5140), rg23 = permute(r, g, 0x7362); // r0 g0 r1 g1, r2 g2 r3 g3
+  w[0] = permute(rg01, b, 0x2410);
+  w[1] = permute(permute(rg01, b, 0x0053), rg23, 0x5410);
+  w[2] = permute(rg23, b, 0x7326);
 }
 
 DEVICE u32 level_bytes(const Pair (&v)[2]) { return bytes(v[0], v[1]); }
 
 // an image of CHANNELS values a pixel, as uint8 (1) or float32 (2)
-template <int TYPE> DEVICE void store_image(void* base, const Spot& at, const Pair (&v)[CHANNELS][2]) {
-    if (TYPE == 1) {
+template <int TYPE> DEVICE void store_image(void *base, const OutputPosition &at, const Pair (&v)[CHANNELS][2]) {
+  if (TYPE == 1) {
 #if COLOR
-        u32 w[3];
-        interleave(level_bytes(v[0]), level_bytes(v[1]), level_bytes(v[CHANNELS - 1]), w);
-        store_bytes<12>(base, at, w);
+    u32 w[3];
+    interleave(level_bytes(v[0]), level_bytes(v[1]), level_bytes(v[CHANNELS - 1]), w);
+    store_bytes<12>(base, at, w);
 #else
-        u32 w[1] = {level_bytes(v[0])};
-        store_bytes<4>(base, at, w);
+    u32 w[1] = {level_bytes(v[0])};
+    store_bytes<4>(base, at, w);
 #endif
-    } else {
-        float f[4 * CHANNELS];
+  } else {
+    float f[4 * CHANNELS];
 #pragma unroll
-        for (int c = 0; c < CHANNELS; c++)
+    for (int c = 0; c < CHANNELS; c++)
 #pragma unroll
-            for (int k = 0; k < 2; k++) {
-                f[(2 * k) * CHANNELS + c] = low(v[c][k]) * (1 / FULL);
-                f[(2 * k + 1) * CHANNELS + c] = high(v[c][k]) * (1 / FULL);
-            }
-        store_floats<4 * CHANNELS>(base, at, f);
-    }
+      for (int k = 0; k < 2; k++) {
+        f[(2 * k) * CHANNELS + c] = low(v[c][k]) * (1 / FULL);
+        f[(2 * k + 1) * CHANNELS + c] = high(v[c][k]) * (1 / FULL);
+      }
+    store_floats<4 * CHANNELS>(base, at, f);
+  }
 }
 
-DEVICE Pair luma(Pair r, Pair g, Pair b) { return fma(g, PAIR(LUMA_GREEN), mul(add(r, b), PAIR(LUMA_RED))); }
-template <int K> DEVICE Pair grey_of(const Pair (&v)[CHANNELS][2]) { return COLOR ? luma(v[0][K], v[COLOR ? 1 : 0][K], v[CHANNELS - 1][K]) : v[0][K]; }
+DEVICE Pair luma(Pair r, Pair g, Pair b) { return fma(g, splat(LUMA_GREEN), mul(add(r, b), splat(LUMA_RED))); }
+template <int K> DEVICE Pair luma_of(const Pair (&v)[CHANNELS][2]) {
+  return COLOR ? luma(v[0][K], v[COLOR ? 1 : 0][K], v[CHANNELS - 1][K]) : v[0][K];
+}
 DEVICE float lane(const Pair (&v)[2], int k) { return k & 1 ? high(v[k >> 1]) : low(v[k >> 1]); }
 
-// AoLP/pi in [0, 1) from the tangent of the folded angle and S1. Since atan2(S2, S1)/2 = atan(S2 / (length + S1)), the half
-// angle comes free; folded into [-pi/4, pi/4] by the sign of S1.
+// AoLP/pi in [0, 1) from the tangent of the folded angle and S1. Since atan2(S2, S1)/2 = atan(S2 / (length + S1)), the
+// half angle comes free; folded into [-pi/4, pi/4] by the sign of S1.
 DEVICE float half_turns(float t, float s1) {
-    float u = t * t, p = t * fmaf(u, fmaf(u, fmaf(u, fmaf(u, ATAN_9, ATAN_7), ATAN_5), ATAN_3), ATAN_1);
-    p = s1 < 0 ? 0.5f - p : p;
-    p = p < 0 ? p + 1 : p;
-    return p < 1 ? p : 0;
+  float u = t * t, p = t * fmaf(u, fmaf(u, fmaf(u, fmaf(u, ATAN_9, ATAN_7), ATAN_5), ATAN_3), ATAN_1);
+  p = s1 < 0 ? 0.5f - p : p;
+  p = p < 0 ? p + 1 : p;
+  return p < 1 ? p : 0;
 }
 
 #if HALF_PRECISION
-// AoLP of two pixels in 256ths of pi, plus 1024 so that the low byte is the answer. t: tangents of the folded angle; sign: +-1
-// with the sign of S1: folded + 0, or pi/2 - folded.
+// AoLP of two pixels in 256ths of pi, plus 1024 so that the low byte is the answer. t: tangents of the folded angle;
+// sign: +-1 with the sign of S1: folded + 0, or pi/2 - folded.
 DEVICE Pair turns_256(Pair t, Pair sign) {
-    const Pair u = mul(t, t);
-    const Pair p = mul(t, fma(u, fma(u, PAIR(256 * ATAN_BYTE_5), PAIR(256 * ATAN_BYTE_3)), PAIR(256 * ATAN_BYTE_1)));
-    return fma(p, sign, fma(sign, PAIR(-64), PAIR(1344)));
+  const Pair u = mul(t, t);
+  const Pair p = mul(t, fma(u, fma(u, splat(256 * ATAN_BYTE_5), splat(256 * ATAN_BYTE_3)), splat(256 * ATAN_BYTE_1)));
+  return fma(p, sign, fma(sign, splat(-64), splat(1344)));
 }
 #endif
 
 // HSV to RGB (Smith 1978) of four pixels: words of red, green and blue bytes. hue: half turns.
 DEVICE void preview_words(const float (&hue)[4], const float (&saturation)[4], const float (&value)[4], u32 (&rgb)[3]) {
-    u32 p[3][4];
+  u32 p[3][4];
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-        const float h = 6 * hue[k], v = 32 * value[k], depth = v * saturation[k];
-        // what the hue takes away of each colour
-        const float less[3] = {saturate(2 - fabsf(h - 3)), saturate(fabsf(h - 2) - 1), saturate(fabsf(h - 4) - 1)};
+  for (int k = 0; k < 4; k++) {
+    const float h = 6 * hue[k], v = 32 * value[k], depth = v * saturation[k];
+    // what the hue subtracts from each colour
+    const float less[3] = {saturate(2 - fabsf(h - 3)), saturate(fabsf(h - 2) - 1), saturate(fabsf(h - 4) - 1)};
 #pragma unroll
-        for (int c = 0; c < 3; c++) p[c][k] = as_bits(fmaf(-depth, less[c], v) + 8388608.0f);  // 2^23: the unit is the last bit
-    }
+    for (int c = 0; c < 3; c++)
+      p[c][k] = as_bits(fmaf(-depth, less[c], v) + 8388608.0f); // 2^23: the unit is the last bit
+  }
 #pragma unroll
-    for (int c = 0; c < 3; c++) rgb[c] = permute(permute(p[c][0], p[c][1], 0x0040), permute(p[c][2], p[c][3], 0x0040), 0x5410);
+  for (int c = 0; c < 3; c++)
+    rgb[c] = permute(permute(p[c][0], p[c][1], 0x0040), permute(p[c][2], p[c][3], 0x0040), 0x5410);
 }
 
-// Every product of four output pixels. hot: bit k says that a sample behind pixel k is saturated.
-DEVICE void products(const Frame& frame, const Angles& angle, u32 hot, int y, int x, Count& count) {
-    const Spot at = spot(frame, y, x);
-    const int n = at.n;
-    hot &= (1u << n) - 1;
-    count.saturated += __popc(hot);
+template <int ANGLE>
+DEVICE void store_angle(const FrameArguments &frame, const OutputPosition &at, const Angles &angle) {
+  constexpr int TYPE = out_type(ANGLE_0 + ANGLE);
+  if (!TYPE) return;
+  Pair v[CHANNELS][2];
+  for (int c = 0; c < CHANNELS; c++) {
+    v[c][0] = angle[c][ANGLE][0];
+    v[c][1] = angle[c][ANGLE][1];
+  }
+  store_image<TYPE>(frame.out[ANGLE_0 + ANGLE], at, v);
+}
 
-#define STORE_ANGLE(K, NAME) \
-    if (OUT_##NAME) { \
-        Pair v[CHANNELS][2]; \
-        for (int c = 0; c < CHANNELS; c++) { v[c][0] = angle[c][K][0]; v[c][1] = angle[c][K][1]; } \
-        store_image<OUT_##NAME>(frame.out[NAME], at, v); \
+// Sums and differences of four pixels' angles: S0/2, S1, S2, (I0 + I90)/2, (I45 + I135)/2.
+struct Combinations {
+  Pair mean[CHANNELS][2], s1[CHANNELS][2], s2[CHANNELS][2], axial[CHANNELS][2], diagonal[CHANNELS][2];
+};
+DEVICE void combine(const Angles &angle, Combinations &of) {
+#pragma unroll
+  for (int c = 0; c < CHANNELS; c++)
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      Pair a = add(angle[c][0][k], angle[c][2][k]), b = add(angle[c][1][k], angle[c][3][k]);
+      of.mean[c][k] = mul(add(a, b), splat(0.25));
+      if (WANT_STOKES) {
+        of.s1[c][k] = sub(angle[c][0][k], angle[c][2][k]);
+        of.s2[c][k] = sub(angle[c][1][k], angle[c][3][k]);
+      }
+      if (OUT_SUMS) {
+        of.axial[c][k] = mul(a, splat(0.5));
+        of.diagonal[c][k] = mul(b, splat(0.5));
+      }
     }
-    STORE_ANGLE(0, ANGLE_0)
-    STORE_ANGLE(1, ANGLE_45)
-    STORE_ANGLE(2, ANGLE_90)
-    STORE_ANGLE(3, ANGLE_135)
-    if (!(OUT_INTENSITY || WANT_STOKES)) return;
+}
 
-    // Differences before luma: they are small, and lose least in half.
-    Pair mean[CHANNELS][2], s1[CHANNELS][2], s2[CHANNELS][2], axial[CHANNELS][2], diagonal[CHANNELS][2];
-#pragma unroll
-    for (int c = 0; c < CHANNELS; c++)
-#pragma unroll
-        for (int k = 0; k < 2; k++) {
-            Pair a = add(angle[c][0][k], angle[c][2][k]), b = add(angle[c][1][k], angle[c][3][k]);
-            mean[c][k] = mul(add(a, b), PAIR(0.25));
-            if (WANT_STOKES) { s1[c][k] = sub(angle[c][0][k], angle[c][2][k]); s2[c][k] = sub(angle[c][1][k], angle[c][3][k]); }
-            if (OUT_SUMS) { axial[c][k] = mul(a, PAIR(0.5)); diagonal[c][k] = mul(b, PAIR(0.5)); }
-        }
-    if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, mean);
-    if (!WANT_STOKES) return;
+// The polarization of four pixels' luma. Differences were taken before luma: they are small, and lose the least
+// precision in half.
+struct Polarization {
+  Pair s0[2], s1[2], s2[2];                    // s0: S0/2
+  float tangent[4], dolp[4], turns[4], s0f[4]; // tangent: of the folded AoLP; turns: AoLP/pi; s0f: S0/2
+};
 
-    const Pair grey[2] = {grey_of<0>(mean), grey_of<1>(mean)};
-    if (OUT_S0) {
-        float f[4];
-        for (int k = 0; k < 4; k++) f[k] = lane(grey, k) * (1 / FULL);
-        store_values<OUT_S0>(frame.out[S0], at, f);
+DEVICE void store_stokes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 invalid) {
+  float stokes[12];
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    const bool is_invalid = invalid >> k & 1;
+    stokes[3 * k] = is_invalid ? nan_value() : p.s0f[k] * (2 / FULL);
+    stokes[3 * k + 1] = is_invalid ? nan_value() : lane(p.s1, k) * (1 / FULL);
+    stokes[3 * k + 2] = is_invalid ? nan_value() : lane(p.s2, k) * (1 / FULL);
+  }
+  store_floats<12>(frame.out[STOKES], at, stokes);
+}
+
+DEVICE void store_preview(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 invalid) {
+  float saturation[4];
+  u32 rgb[3], w[3];
+#pragma unroll
+  for (int k = 0; k < 4; k++) saturation[k] = invalid >> k & 1 ? 0 : p.dolp[k];
+  preview_words(p.turns, saturation, p.s0f, rgb);
+  interleave(rgb[0], rgb[1], rgb[2], w);
+  store_bytes<12>(frame.out[PREVIEW], at, w);
+}
+
+// valid: a byte of ones for every valid pixel
+DEVICE void store_dolp_bytes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 valid) {
+#if HALF_PRECISION
+  const u32 d = low_bytes(fma(pair(p.dolp[0], p.dolp[1]), splat(255), splat(1024)),
+                          fma(pair(p.dolp[2], p.dolp[3]), splat(255), splat(1024)));
+#else
+  const u32 d = bytes(pair(p.dolp[0] * FULL, p.dolp[1] * FULL), pair(p.dolp[2] * FULL, p.dolp[3] * FULL));
+#endif
+  const u32 w[1] = {d & valid};
+  store_bytes<4>(frame.out[DOLP], at, w);
+}
+DEVICE void store_aolp_bytes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 valid) {
+#if HALF_PRECISION
+  const Pair one = splat(1);
+  const u32 t = low_bytes(turns_256(pair(p.tangent[0], p.tangent[1]), (p.s1[0] & 0x80008000u) | one),
+                          turns_256(pair(p.tangent[2], p.tangent[3]), (p.s1[1] & 0x80008000u) | one));
+#else
+  u32 t = 0;
+  for (int k = 0; k < 4; k++) t |= (as_bits(fmaf(p.turns[k], 256.0f, 8388608.0f)) & 255) << (8 * k);
+#endif
+  const u32 w[1] = {t & valid};
+  store_bytes<4>(frame.out[AOLP], at, w);
+}
+
+// What SSIM compares: two planes a frame.
+DEVICE void store_sums(const FrameArguments &frame, const OutputPosition &at, const float (&axial)[4],
+                       const float (&diagonal)[4]) {
+  constexpr int VALUE_BYTES = OUT_SUMS == 2 ? 4 : 2;
+  const size_t plane = (size_t)out_width(frame) * out_height(frame);
+  u8 *p = (u8 *)frame.out[SUMS] + blockIdx.z * plane * VALUE_BYTES;
+  store_values<OUT_SUMS>(p, at, axial);
+  store_values<OUT_SUMS>(p + plane * VALUE_BYTES, at, diagonal);
+}
+
+// Computes S0, DoLP and AoLP from the luma of S1 and S2; returns whether some pixel is dark.
+DEVICE bool polarize(Polarization &p, float darkest) {
+  bool any_dark = false;
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    const float a = lane(p.s1, k), b = lane(p.s2, k);
+    p.s0f[k] = lane(p.s0, k);
+    any_dark |= p.s0f[k] < darkest;
+    if (WANT_POLAR) {
+      const float length = fast_sqrt(fmaf(a, a, fmaf(b, b, 1e-30f)));
+      p.dolp[k] = saturate(length * fast_rcp(fmaxf(2 * p.s0f[k], 1e-6f)));
+      p.tangent[k] = b * fast_rcp(length + fabsf(a));
+      if (OUT_AOLP == 2 || OUT_PREVIEW || !HALF_PRECISION) p.turns[k] = half_turns(p.tangent[k], a);
     }
-    const Pair g1[2] = {grey_of<0>(s1), grey_of<1>(s1)}, g2[2] = {grey_of<0>(s2), grey_of<1>(s2)};
-    const float darkest = frame.min_intensity * (FULL / 2);
-    float tangent[4], dolp[4], turns[4], value[4];
-    bool any_dark = false;
+  }
+  return any_dark;
+}
+
+// Every product of four output pixels. saturated: bit k says that a sample behind pixel k is saturated.
+DEVICE void store_products(const FrameArguments &frame, const Angles &angle, u32 saturated, int y, int x,
+                           InvalidCount &count) {
+  const OutputPosition at = output_position(frame, y, x);
+  const int n = at.n;
+  saturated &= (1u << n) - 1;
+  count.saturated += __popc(saturated);
+  store_angle<0>(frame, at, angle);
+  store_angle<1>(frame, at, angle);
+  store_angle<2>(frame, at, angle);
+  store_angle<3>(frame, at, angle);
+  if (!(OUT_INTENSITY || WANT_STOKES)) return;
+  Combinations of;
+  combine(angle, of);
+  if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, of.mean);
+  if (!WANT_STOKES) return;
+
+  Polarization p = {{luma_of<0>(of.mean), luma_of<1>(of.mean)}, {}, {}, {}, {}, {}, {}};
+  if (OUT_S0) {
+    float f[4];
+    for (int k = 0; k < 4; k++) f[k] = lane(p.s0, k) * (1 / FULL);
+    store_values<OUT_S0>(frame.out[S0], at, f);
+  }
+  p.s1[0] = luma_of<0>(of.s1);
+  p.s1[1] = luma_of<1>(of.s1);
+  p.s2[0] = luma_of<0>(of.s2);
+  p.s2[1] = luma_of<1>(of.s2);
+  const float darkest = frame.min_intensity * (FULL / 2);
+  u32 dark = 0;
+  if (polarize(p, darkest) && WANT_DARK) {
 #pragma unroll
+    for (int k = 0; k < 4; k++) dark |= (u32)(p.s0f[k] < darkest) << k;
+    dark &= ~saturated & ((1u << n) - 1);
+    count.dark += __popc(dark);
+  }
+  const u32 invalid = saturated | dark;
+  if (OUT_STOKES) store_stokes(frame, at, p, invalid);
+  if (OUT_PREVIEW) store_preview(frame, at, p, invalid);
+  const u32 valid = ~((invalid * 0x00204081u & 0x01010101u) * 255u); // a byte of ones for every valid pixel
+  if (OUT_DOLP == 1) store_dolp_bytes(frame, at, p, valid);
+  if (OUT_AOLP == 1) store_aolp_bytes(frame, at, p, valid);
+  if (OUT_DOLP == 2) {
+    for (int k = 0; k < 4; k++) p.dolp[k] = invalid >> k & 1 ? nan_value() : p.dolp[k];
+    store_floats<4>(frame.out[DOLP], at, p.dolp);
+  }
+  if (OUT_AOLP == 2) {
+    for (int k = 0; k < 4; k++)
+      p.turns[k] = invalid >> k & 1 ? nan_value() : fminf(p.turns[k] * 3.14159265f, 3.1415925f);
+    store_floats<4>(frame.out[AOLP], at, p.turns);
+  }
+  if (OUT_SUMS) {
+    const Pair axial[2] = {luma_of<0>(of.axial), luma_of<1>(of.axial)};
+    const Pair diagonal[2] = {luma_of<0>(of.diagonal), luma_of<1>(of.diagonal)};
+    float f[4], g[4];
     for (int k = 0; k < 4; k++) {
-        const float a = lane(g1, k), b = lane(g2, k);
-        value[k] = lane(grey, k);
-        any_dark |= value[k] < darkest;
-        if (WANT_POLAR) {
-            const float length = fast_sqrt(fmaf(a, a, fmaf(b, b, 1e-30f)));
-            dolp[k] = saturate(length * fast_rcp(fmaxf(2 * value[k], 1e-6f)));
-            tangent[k] = b * fast_rcp(length + fabsf(a));
-            if (OUT_AOLP == 2 || OUT_PREVIEW || !HALF_PRECISION) turns[k] = half_turns(tangent[k], a);
-        }
+      f[k] = lane(axial, k) * (1 / FULL);
+      g[k] = lane(diagonal, k) * (1 / FULL);
     }
-    u32 dark = 0;
-    if (WANT_DARK && any_dark) {
-#pragma unroll
-        for (int k = 0; k < 4; k++) dark |= (u32)(value[k] < darkest) << k;
-        dark &= ~hot & ((1u << n) - 1);
-        count.dark += __popc(dark);
-    }
-    const u32 bad = hot | dark;
-    if (OUT_STOKES) {
-        float stokes[12];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const bool is_bad = bad >> k & 1;
-            stokes[3 * k] = is_bad ? NANV : value[k] * (2 / FULL);
-            stokes[3 * k + 1] = is_bad ? NANV : lane(g1, k) * (1 / FULL);
-            stokes[3 * k + 2] = is_bad ? NANV : lane(g2, k) * (1 / FULL);
-        }
-        store_floats<12>(frame.out[STOKES], at, stokes);
-    }
-    if (OUT_PREVIEW) {
-        float saturation[4];
-        u32 rgb[3], w[3];
-#pragma unroll
-        for (int k = 0; k < 4; k++) saturation[k] = bad >> k & 1 ? 0 : dolp[k];
-        preview_words(turns, saturation, value, rgb);
-        interleave(rgb[0], rgb[1], rgb[2], w);
-        store_bytes<12>(frame.out[PREVIEW], at, w);
-    }
-    // a byte of ones for every valid pixel
-    const u32 valid = ~((bad * 0x00204081u & 0x01010101u) * 255u);
-    if (OUT_DOLP == 1) {
-#if HALF_PRECISION
-        const u32 d = low_bytes(fma(pair(dolp[0], dolp[1]), PAIR(255), PAIR(1024)), fma(pair(dolp[2], dolp[3]), PAIR(255), PAIR(1024)));
-#else
-        const u32 d = bytes(pair(dolp[0] * FULL, dolp[1] * FULL), pair(dolp[2] * FULL, dolp[3] * FULL));
-#endif
-        const u32 w[1] = {d & valid};
-        store_bytes<4>(frame.out[DOLP], at, w);
-    }
-    if (OUT_AOLP == 1) {
-#if HALF_PRECISION
-        const Pair one = PAIR(1);
-        const u32 t = low_bytes(turns_256(pair(tangent[0], tangent[1]), (g1[0] & 0x80008000u) | one), turns_256(pair(tangent[2], tangent[3]), (g1[1] & 0x80008000u) | one));
-#else
-        u32 t = 0;
-        for (int k = 0; k < 4; k++) t |= (as_bits(fmaf(turns[k], 256.0f, 8388608.0f)) & 255) << (8 * k);
-#endif
-        const u32 w[1] = {t & valid};
-        store_bytes<4>(frame.out[AOLP], at, w);
-    }
-    if (OUT_DOLP == 2) {
-        for (int k = 0; k < 4; k++) dolp[k] = bad >> k & 1 ? NANV : dolp[k];
-        store_floats<4>(frame.out[DOLP], at, dolp);
-    }
-    if (OUT_AOLP == 2) {
-        for (int k = 0; k < 4; k++) turns[k] = bad >> k & 1 ? NANV : fminf(turns[k] * 3.14159265f, 3.1415925f);
-        store_floats<4>(frame.out[AOLP], at, turns);
-    }
-    if (OUT_SUMS) {
-        const Pair o[2] = {grey_of<0>(axial), grey_of<1>(axial)}, e[2] = {grey_of<0>(diagonal), grey_of<1>(diagonal)};
-        float f[4], g[4];
-        for (int k = 0; k < 4; k++) { f[k] = lane(o, k) * (1 / FULL); g[k] = lane(e, k) * (1 / FULL); }
-        constexpr int VALUE_BYTES = OUT_SUMS == 2 ? 4 : 2;
-        const size_t plane = (size_t)out_width(frame) * out_height(frame);
-        u8* p = (u8*)frame.out[SUMS] + blockIdx.z * plane * VALUE_BYTES;  // two planes a frame
-        store_values<OUT_SUMS>(p, at, f);
-        store_values<OUT_SUMS>(p + plane * VALUE_BYTES, at, g);
-    }
+    store_sums(frame, at, f, g);
+  }
 }
 #endif

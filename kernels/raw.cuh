@@ -1,67 +1,79 @@
-// Raw pixels: where they lie, how their bits are packed, what the picture looks like beyond its border.
+// Raw pixels: their addresses, how their bits are packed, and the reflection of the picture beyond its border.
 #ifndef POLAR_RAW_CUH
 #define POLAR_RAW_CUH
 #include "pair.cuh"
 
-// reflect-101: -1 is 1. Keeps the parity of a 2x2 tile. What lies further out than the picture is wide is never used.
+// reflect-101: -1 is 1. Keeps the parity of a 2x2 tile. Clamped where i is further out than the picture is wide: such
+// pixels are never used.
 DEVICE int reflect(int i, int size) {
-    i = i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
-    return max(0, min(i, size - 1));
+  i = i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
+  return max(0, min(i, size - 1));
 }
 // reflect-101 on each lattice of stride 2: -1 is 3, -2 is 2. Keeps the phase of a 4x4 colour tile.
 DEVICE int lattice_reflect(int i, int size) {
-    int phase = i & 1, count = (size - phase + 1) >> 1;
-    return 2 * reflect((i - phase) >> 1, count) + phase;
+  int phase = i & 1, count = (size - phase + 1) >> 1;
+  return 2 * reflect((i - phase) >> 1, count) + phase;
 }
-DEVICE int beyond(int i, int size) { return COLOR ? lattice_reflect(i, size) : reflect(i, size); }
+DEVICE int reflect_mosaic(int i, int size) { return COLOR ? lattice_reflect(i, size) : reflect(i, size); }
 
 // the number at one pixel; row: first byte of its raw row
-DEVICE u32 raw_pixel(const u8* row, int x) {
+DEVICE u32 raw_pixel(const u8 *row, int x) {
 #if RAW_FORMAT == RAW_U8
-    return load8(row + x);
+  return load8(row + x);
 #elif RAW_FORMAT == RAW_U16
-    return load8(row + 2 * x) | load8(row + 2 * x + 1) << 8;
+  return load8(row + 2 * x) | load8(row + 2 * x + 1) << 8;
 #else
-    const u8* p = row + (x >> 1) * 3;
-    u32 middle = load8(p + 1);
+  const u8 *p = row + (x >> 1) * 3;
+  u32 middle = load8(p + 1);
 #if RAW_FORMAT == RAW_12P
-    return x & 1 ? middle >> 4 | load8(p + 2) << 4 : load8(p) | (middle & 15) << 8;
+  return x & 1 ? middle >> 4 | load8(p + 2) << 4 : load8(p) | (middle & 15) << 8;
 #else
-    return x & 1 ? load8(p + 2) << 4 | middle >> 4 : load8(p) << 4 | (middle & 15);
+  return x & 1 ? load8(p + 2) << 4 | middle >> 4 : load8(p) << 4 | (middle & 15);
 #endif
 #endif
 }
 
 // the numbers at four pixels, x a multiple of 4, all inside the row
-DEVICE void raw_quad(const u8* row, int x, u32 (&v)[4]) {
+DEVICE void raw_quad(const u8 *row, int x, u32 (&v)[4]) {
 #if RAW_FORMAT == RAW_U8
-    const u8* p = row + x;
-    if (((u64)p & 3) == 0) {
-        u32 w = load32(p);
-        v[0] = w & 255; v[1] = w >> 8 & 255; v[2] = w >> 16 & 255; v[3] = w >> 24;
-        return;
-    }
+  const u8 *p = row + x;
+  if (((u64)p & 3) == 0) {
+    u32 w = load32(p);
+    v[0] = w & 255;
+    v[1] = w >> 8 & 255;
+    v[2] = w >> 16 & 255;
+    v[3] = w >> 24;
+    return;
+  }
 #elif RAW_FORMAT == RAW_U16
-    const u8* p = row + 2 * x;
-    if (((u64)p & 7) == 0) {
-        uint2 w = load64(p);
-        v[0] = w.x & 0xffff; v[1] = w.x >> 16; v[2] = w.y & 0xffff; v[3] = w.y >> 16;
-        return;
-    }
+  const u8 *p = row + 2 * x;
+  if (((u64)p & 7) == 0) {
+    uint2 w = load64(p);
+    v[0] = w.x & 0xffff;
+    v[1] = w.x >> 16;
+    v[2] = w.y & 0xffff;
+    v[3] = w.y >> 16;
+    return;
+  }
 #else
-    const u8* p = row + (x >> 1) * 3;
-    if (((u64)p & 1) == 0) {
-        u32 a = load16(p), b = load16(p + 2), c = load16(p + 4);
+  const u8 *p = row + (x >> 1) * 3;
+  if (((u64)p & 1) == 0) {
+    u32 a = load16(p), b = load16(p + 2), c = load16(p + 4);
 #if RAW_FORMAT == RAW_12P
-        v[0] = a & 0xfff; v[1] = a >> 12 | (b & 0xff) << 4; v[2] = b >> 8 | (c & 15) << 8; v[3] = c >> 4;
+    v[0] = a & 0xfff;
+    v[1] = a >> 12 | (b & 0xff) << 4;
+    v[2] = b >> 8 | (c & 15) << 8;
+    v[3] = c >> 4;
 #else
-        v[0] = (a & 0xff) << 4 | (a >> 8 & 15); v[1] = (b & 0xff) << 4 | a >> 12;
-        v[2] = b >> 8 << 4 | (c & 15); v[3] = c >> 8 << 4 | (c >> 4 & 15);
+    v[0] = (a & 0xff) << 4 | (a >> 8 & 15);
+    v[1] = (b & 0xff) << 4 | a >> 12;
+    v[2] = b >> 8 << 4 | (c & 15);
+    v[3] = c >> 8 << 4 | (c >> 4 & 15);
 #endif
-        return;
-    }
+    return;
+  }
 #endif
 #pragma unroll
-    for (int k = 0; k < 4; k++) v[k] = raw_pixel(row, x + k);
+  for (int k = 0; k < 4; k++) v[k] = raw_pixel(row, x + k);
 }
 #endif

@@ -23,7 +23,9 @@ harness.launch_on_host(
     harness.build(Path(sys.argv[1]), {}), lambda _: harness.np.zeros((), harness.FRAME), harness.Grid((1, 1, 1), 1), {}
 )
 """
-KERNEL = '#include "frame.cuh"\nextern "C" __global__ void nothing(const Frame frame) { wait_for_former(); }\n'
+KERNEL = """#include "frame.cuh"
+extern "C" __global__ void nothing(const FrameArguments frame) { grid_dependency_wait(); }
+"""
 
 
 def at_once(count: int, code: str, *arguments: str) -> List[str]:

@@ -1,175 +1,179 @@
 // The second pass on a CPU: structural similarity (Wang et al., 2004) of two images, and sums of its blocks.
 //
-// Works on the sum p and the difference q of the images: four moments suffice, and the small difference loses the least. Tiles
-// of 64 rows, whose sliding window of lines stays in the first-level cache: down the columns first, then along the line.
-// `polar_pipeline/cpu/native.py` compiles it, and has the same structure field by field.
+// Works on the sum p and the difference q of the images: four moments suffice, and the small difference loses the
+// least. Tiles of 64 rows, whose sliding window of lines stays in the first-level cache: down the columns first, then
+// along the line. `polar_pipeline/cpu/native.py` compiles it, and has the same structure field by field.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
 namespace {
 
-const int BLOCK = SSIM_BLOCK;            // side of the blocks that are summed
-const int PIECE = 3 * BLOCK;             // columns of a tile
-const int MOST = 7;                      // largest radius of the window
-const int AHEAD = 4;                     // rows that are fetched before they are needed
-const int VECTOR = 16;                   // floats: lines are computed in whole vectors, of the widest there are
-const int LINE = PIECE + 2 * VECTOR;     // floats of a line: a tile's columns, the window's on both sides, up to whole vectors
+const int BLOCK = SSIM_BLOCK; // side of the blocks that are summed
+const int PIECE = 3 * BLOCK;  // columns of a tile
+const int MAX_RADIUS = 7;     // largest radius of the window
+const int AHEAD = 4;          // rows that are fetched before they are needed
+const int VECTOR = 16;        // floats: lines are computed in complete vectors, of the widest that exist
+const int LINE =
+    PIECE + 2 * VECTOR; // floats of a line: a tile's columns, the window's on both sides, up to complete vectors
 
 struct Similarity {
-    const void *one, *other;   // float32, or uint16 if `whole`; in [0, 1] when multiplied by `scale`
-    void* map;                 // (height, width); null: nobody asked for it
-    int64_t bytes;             // whether it is in the uint8 display encoding, rather than float32
-    double* sums;              // (rows of blocks, columns of blocks)
-    int32_t whole;
-    float scale;
-    int32_t step;              // values from one row of the images to the next
-    int32_t height, width;     // of the map
-    int32_t stride;            // the images are averaged over this many pixels each way
-    int32_t radius;            // of the window, 1 to MOST
-    int32_t next;              // first tile that no thread has taken
-    float taps[MOST + 1];      // of the window: both pixels k away from its centre
+  const void *first, *second; // float32, or uint16 if `is_uint16`; in [0, 1] when multiplied by `scale`
+  void *map;                  // (height, width); null: it is not asked for
+  int64_t bytes;              // whether it is in the uint8 display encoding, rather than float32
+  double *sums;               // (rows of blocks, columns of blocks)
+  int32_t is_uint16;
+  float scale;
+  int32_t step;               // values from one row of the images to the next
+  int32_t height, width;      // of the map
+  int32_t stride;             // the images are averaged over this many pixels each way
+  int32_t radius;             // of the window, 1 to MAX_RADIUS
+  int32_t next;               // first tile that no thread has taken
+  float taps[MAX_RADIUS + 1]; // of the window: both pixels k away from its centre
 };
 
 typedef float Line[LINE];
 
-// Index of the pixel shown at `at`, however far beyond the border: mirrored, the first and the last one repeated.
+// The index of the pixel at `at`, at any distance beyond the border: mirrored, the first and the last one repeated.
 inline int mirrored(int at, int size) {
-    const int period = 2 * size;
-    at = (at % period + period) % period;
-    return at < size ? at : period - 1 - at;
+  const int period = 2 * size;
+  at = (at % period + period) % period;
+  return at < size ? at : period - 1 - at;
 }
 
-inline int whole_vectors(int n) { return (n + VECTOR - 1) / VECTOR * VECTOR; }
+inline int round_up_to_vectors(int n) { return (n + VECTOR - 1) / VECTOR * VECTOR; }
 
-// p and q of one row of the (averaged) images, columns first .. first + n; up to whole vectors they are 0.
+// p and q of one row of the (averaged) images, columns first .. first + n, then 0 up to a complete vector.
 template <class Value>
-void load_row(const Value* one, const Value* other, const Similarity& of, int y, int first, int n, float* __restrict p,
-              float* __restrict q) {
-    for (int x = n; x < whole_vectors(n); x++) p[x] = q[x] = 0;
-    const int64_t at = ((int64_t)y * of.step + first) * of.stride;
-    const Value *__restrict a = one + at, *__restrict b = other + at;
-    if (of.stride == 1) {
-        // Short pieces of rows are not what the processor fetches by itself.
-        const int64_t soon = y + AHEAD < of.height ? (int64_t)AHEAD * of.step : 0;
-        for (int x = 0; x < n; x += 64 / (int)sizeof(Value)) {
-            __builtin_prefetch(a + soon + x);
-            __builtin_prefetch(b + soon + x);
-        }
-        for (int x = 0; x < n; x++) {
-            p[x] = (float)(a[x] + b[x]) * of.scale;
-            q[x] = (float)(a[x] - b[x]) * of.scale;
-        }
-        return;
+void load_row(const Value *image_a, const Value *image_b, const Similarity &of, int y, int first, int n,
+              float *__restrict p, float *__restrict q) {
+  for (int x = n; x < round_up_to_vectors(n); x++) p[x] = q[x] = 0;
+  const int64_t at = ((int64_t)y * of.step + first) * of.stride;
+  const Value *__restrict a = image_a + at, *__restrict b = image_b + at;
+  if (of.stride == 1) {
+    // The processor does not prefetch short pieces of rows by itself.
+    const int64_t soon = y + AHEAD < of.height ? (int64_t)AHEAD * of.step : 0;
+    for (int x = 0; x < n; x += 64 / (int)sizeof(Value)) {
+      __builtin_prefetch(a + soon + x);
+      __builtin_prefetch(b + soon + x);
     }
-    const float share = of.scale / (float)(of.stride * of.stride);
     for (int x = 0; x < n; x++) {
-        float sum = 0, difference = 0;
-        for (int row = 0; row < of.stride; row++)
-            for (int column = 0; column < of.stride; column++) {
-                const int64_t place = (int64_t)row * of.step + x * of.stride + column;
-                sum += (float)(a[place] + b[place]);
-                difference += (float)(a[place] - b[place]);
-            }
-        p[x] = sum * share;
-        q[x] = difference * share;
+      p[x] = (float)(a[x] + b[x]) * of.scale;
+      q[x] = (float)(a[x] - b[x]) * of.scale;
     }
+    return;
+  }
+  const float share = of.scale / (float)(of.stride * of.stride);
+  for (int x = 0; x < n; x++) {
+    float sum = 0, difference = 0;
+    for (int row = 0; row < of.stride; row++)
+      for (int column = 0; column < of.stride; column++) {
+        const int64_t place = (int64_t)row * of.step + x * of.stride + column;
+        sum += (float)(a[place] + b[place]);
+        difference += (float)(a[place] - b[place]);
+      }
+    p[x] = sum * share;
+    q[x] = difference * share;
+  }
 }
 
 // Down the columns: means over 2 R + 1 lines of `p`, and of their squares.
 template <int R>
-void columns(const float* taps, const float* __restrict p, int n, float* __restrict mean, float* __restrict square) {
-    for (int x = 0; x < n; x++) {
-        const float centre = p[R * LINE + x];
-        float sum = taps[0] * centre, squares = taps[0] * (centre * centre);
+void columns(const float *taps, const float *__restrict p, int n, float *__restrict mean, float *__restrict square) {
+  for (int x = 0; x < n; x++) {
+    const float centre = p[R * LINE + x];
+    float sum = taps[0] * centre, squares = taps[0] * (centre * centre);
 #pragma GCC unroll 8
-        for (int k = 1; k <= R; k++) {
-            const float above = p[(R - k) * LINE + x], below = p[(R + k) * LINE + x];
-            sum += taps[k] * (above + below);
-            squares += taps[k] * (above * above + below * below);
-        }
-        mean[x] = sum;
-        square[x] = squares;
+    for (int k = 1; k <= R; k++) {
+      const float above = p[(R - k) * LINE + x], below = p[(R + k) * LINE + x];
+      sum += taps[k] * (above + below);
+      squares += taps[k] * (above * above + below * below);
     }
+    mean[x] = sum;
+    square[x] = squares;
+  }
 }
 
-template <int R> inline float along(const float* taps, const float* line) {
-    float sum = taps[0] * line[R];
+template <int R> inline float along(const float *taps, const float *line) {
+  float sum = taps[0] * line[R];
 #pragma GCC unroll 8
-    for (int k = 1; k <= R; k++) sum += taps[k] * (line[R - k] + line[R + k]);
-    return sum;
+  for (int k = 1; k <= R; k++) sum += taps[k] * (line[R - k] + line[R + k]);
+  return sum;
 }
 
 // Along the line: the similarity from the four moments.
 template <int R>
-void line(const float* taps, const float* __restrict a, const float* __restrict b, const float* __restrict v,
-          const float* __restrict u, int n, float* __restrict out) {
-    const float c1 = 2 * SSIM_C1, c2 = 2 * SSIM_C2;
-    for (int x = 0; x < n; x++) {
-        const float pm = along<R>(taps, a + x), qm = along<R>(taps, b + x);
-        const float pp = pm * pm, qq = qm * qm;
-        const float pv = along<R>(taps, v + x) - pp, qv = along<R>(taps, u + x) - qq;
-        // Numerator and denominator, both times 4.
-        out[x] = ((pp - qq + c1) * (pv - qv + c2)) / ((pp + qq + c1) * (pv + qv + c2));
-    }
+void line(const float *taps, const float *__restrict a, const float *__restrict b, const float *__restrict v,
+          const float *__restrict u, int n, float *__restrict out) {
+  const float c1 = 2 * SSIM_C1, c2 = 2 * SSIM_C2;
+  for (int x = 0; x < n; x++) {
+    const float pm = along<R>(taps, a + x), qm = along<R>(taps, b + x);
+    const float pp = pm * pm, qq = qm * qm;
+    const float pv = along<R>(taps, v + x) - pp, qv = along<R>(taps, u + x) - qq;
+    // Numerator and denominator, both times 4.
+    out[x] = ((pp - qq + c1) * (pv - qv + c2)) / ((pp + qq + c1) * (pv + qv + c2));
+  }
 }
 
-template <int R> void tile(const Similarity& of, int top, int left) {
-    const int rows = of.height - top < BLOCK ? of.height - top : BLOCK, n = of.width - left < PIECE ? of.width - left : PIECE;
-    const int first = left < R ? 0 : left - R, end = left + n + R < of.width ? left + n + R : of.width;
-    const int skipped = first - (left - R), lines = n + 2 * R;  // columns beyond the border; of a line
-    float taps[R + 1];
-    for (int k = 0; k <= R; k++) taps[k] = of.taps[k];
-    alignas(4 * VECTOR) float p[(BLOCK + 2 * R) * LINE], q[(BLOCK + 2 * R) * LINE];
-    alignas(4 * VECTOR) Line moments[4], result, sum;
-    const auto load = [&](int y) {
-        const int row = mirrored(top - R + y, of.height);
-        if (of.whole)
-            load_row((const uint16_t*)of.one, (const uint16_t*)of.other, of, row, first, end - first, p + y * LINE, q + y * LINE);
-        else
-            load_row((const float*)of.one, (const float*)of.other, of, row, first, end - first, p + y * LINE, q + y * LINE);
-    };
-    for (int y = 0; y < 2 * R; y++) load(y);
-    std::memset(sum, 0, sizeof sum);
-    for (int y = 0; y < rows; y++) {
-        load(y + 2 * R);
-        columns<R>(taps, p + y * LINE, whole_vectors(end - first), moments[0] + skipped, moments[2] + skipped);
-        columns<R>(taps, q + y * LINE, whole_vectors(end - first), moments[1] + skipped, moments[3] + skipped);
-        for (int k = 0; k < lines; k++) {
-            if (k == skipped) k += end - first;
-            if (k >= lines) break;
-            const int from = mirrored(left - R + k, of.width) - (left - R);
-            for (int m = 0; m < 4; m++) moments[m][k] = moments[m][from];
-        }
-        float* to = of.map && !of.bytes ? (float*)of.map + (int64_t)(top + y) * of.width + left : result;
-        line<R>(taps, moments[0], moments[1], moments[2], moments[3], n, to);
-        for (int x = 0; x < n; x++) sum[x] += to[x];
-        if (of.map && of.bytes) {
-            uint8_t* __restrict out = (uint8_t*)of.map + (int64_t)(top + y) * of.width + left;
-            for (int x = 0; x < n; x++) {
-                const float clipped = to[x] > 0 ? (to[x] < 1 ? to[x] : 1.0f) : 0.0f;  // NaN becomes 0
-                out[x] = (uint8_t)(int)(255 * clipped + 0.5f);
-            }
-        }
+template <int R> void tile(const Similarity &of, int top, int left) {
+  const int rows = of.height - top < BLOCK ? of.height - top : BLOCK,
+            n = of.width - left < PIECE ? of.width - left : PIECE;
+  const int first = left < R ? 0 : left - R, end = left + n + R < of.width ? left + n + R : of.width;
+  const int skipped = first - (left - R), lines = n + 2 * R; // columns beyond the border; of a line
+  float taps[R + 1];
+  for (int k = 0; k <= R; k++) taps[k] = of.taps[k];
+  alignas(4 * VECTOR) float p[(BLOCK + 2 * R) * LINE], q[(BLOCK + 2 * R) * LINE];
+  alignas(4 * VECTOR) Line moments[4], result, sum;
+  const auto load = [&](int y) {
+    const int row = mirrored(top - R + y, of.height);
+    if (of.is_uint16)
+      load_row((const uint16_t *)of.first, (const uint16_t *)of.second, of, row, first, end - first, p + y * LINE,
+               q + y * LINE);
+    else
+      load_row((const float *)of.first, (const float *)of.second, of, row, first, end - first, p + y * LINE,
+               q + y * LINE);
+  };
+  for (int y = 0; y < 2 * R; y++) load(y);
+  std::memset(sum, 0, sizeof sum);
+  for (int y = 0; y < rows; y++) {
+    load(y + 2 * R);
+    columns<R>(taps, p + y * LINE, round_up_to_vectors(end - first), moments[0] + skipped, moments[2] + skipped);
+    columns<R>(taps, q + y * LINE, round_up_to_vectors(end - first), moments[1] + skipped, moments[3] + skipped);
+    for (int k = 0; k < lines; k++) {
+      if (k == skipped) k += end - first;
+      if (k >= lines) break;
+      const int from = mirrored(left - R + k, of.width) - (left - R);
+      for (int m = 0; m < 4; m++) moments[m][k] = moments[m][from];
     }
-    double* to = of.sums + (int64_t)(top / BLOCK) * ((of.width + BLOCK - 1) / BLOCK) + left / BLOCK;
-    for (int x = 0; x < n; x += BLOCK) {
-        double block = 0;
-        for (int k = x; k < n && k < x + BLOCK; k++) block += sum[k];
-        to[x / BLOCK] = block;
+    float *to = of.map && !of.bytes ? (float *)of.map + (int64_t)(top + y) * of.width + left : result;
+    line<R>(taps, moments[0], moments[1], moments[2], moments[3], n, to);
+    for (int x = 0; x < n; x++) sum[x] += to[x];
+    if (of.map && of.bytes) {
+      uint8_t *__restrict out = (uint8_t *)of.map + (int64_t)(top + y) * of.width + left;
+      for (int x = 0; x < n; x++) {
+        const float clipped = to[x] > 0 ? (to[x] < 1 ? to[x] : 1.0f) : 0.0f; // NaN becomes 0
+        out[x] = (uint8_t)(int)(255 * clipped + 0.5f);
+      }
     }
+  }
+  double *to = of.sums + (int64_t)(top / BLOCK) * ((of.width + BLOCK - 1) / BLOCK) + left / BLOCK;
+  for (int x = 0; x < n; x += BLOCK) {
+    double block = 0;
+    for (int k = x; k < n && k < x + BLOCK; k++) block += sum[k];
+    to[x / BLOCK] = block;
+  }
 }
 
-}  // namespace
+} // namespace
 
-// Tiles that no other thread has taken, until none is left. Any number of threads may be here for one similarity.
-extern "C" void similarity(Similarity* of) {
-    typedef void (*Tile)(const Similarity&, int, int);
-    static const Tile tiles[] = {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>, tile<7>};
-    const int across = (of->width + PIECE - 1) / PIECE, down = (of->height + BLOCK - 1) / BLOCK;
-    for (;;) {
-        const int taken = __atomic_fetch_add(&of->next, 1, __ATOMIC_RELAXED);
-        if (taken >= across * down) return;
-        tiles[of->radius - 1](*of, taken / across * BLOCK, taken % across * PIECE);
-    }
+// Computes tiles that no other thread has taken, until all are taken. Any number of threads may work on one similarity.
+extern "C" void similarity(Similarity *of) {
+  typedef void (*Tile)(const Similarity &, int, int);
+  static const Tile tiles[] = {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>, tile<7>};
+  const int across = (of->width + PIECE - 1) / PIECE, down = (of->height + BLOCK - 1) / BLOCK;
+  for (;;) {
+    const int taken = __atomic_fetch_add(&of->next, 1, __ATOMIC_RELAXED);
+    if (taken >= across * down) return;
+    tiles[of->radius - 1](*of, taken / across * BLOCK, taken % across * PIECE);
+  }
 }

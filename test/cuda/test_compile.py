@@ -70,7 +70,9 @@ def test_every_shipped_kernel_has_a_source() -> None:
     stems = [path.stem for path in (ROOT / "kernels").glob("*.cu")]
     assert "tile" in stems
     for stem in stems:
-        assert re.search(rf"__global__ void\b.* {stem}\(const (Frame frame|Comparison task)\)", source(stem)), stem
+        assert re.search(
+            rf"__global__ void\b.* {stem}\(const (FrameArguments frame|Comparison task)\)", source(stem)
+        ), stem
         assert not re.search(r'^\s*#\s*include\s+"(?!host\.cuh)', source(stem), re.M)
 
 

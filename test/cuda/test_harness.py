@@ -23,14 +23,14 @@ Probe = Callable[..., np.ndarray]
 
 _SOURCE = """
 #include "frame.cuh"
-DEVICE u32 word(const Frame& frame, int k) { return load32(frame.raw + 4 * k); }
-extern "C" __global__ void probe(const Frame frame) {
+DEVICE u32 word(const FrameArguments& frame, int k) { return load32(frame.raw + 4 * k); }
+extern "C" __global__ void probe(const FrameArguments frame) {
     SHARED_MEMORY(shared);
     u32* const words = (u32*)shared;
     u32* const out = (u32*)frame.out[0];
     const int t = threadIdx.x;
     %s
-    wait_for_former();
+    grid_dependency_wait();
 }
 """
 
@@ -248,10 +248,9 @@ def test_tensor_cores_multiply_as_their_fragments_lie(probe: Probe) -> None:
     body = """
     u32 w[6];
     for (int k = 0; k < 6; k++) w[k] = word(frame, 6 * t + k);
-    float sum[4] = {0, 1, 2, 3};
-    const u32 a[4] = {w[0], w[1], w[2], w[3]};
-    tensor_add(sum, a, w[4], w[5]);
-    for (int k = 0; k < 4; k++) out[4 * t + k] = as_bits(sum[k]);
+    MatrixC c{{0, 1, 2, 3}};
+    tensor_multiply_add(c, MatrixA{{w[0], w[1], w[2], w[3]}}, MatrixB{{w[4], w[5]}});
+    for (int k = 0; k < 4; k++) out[4 * t + k] = as_bits(c.value[k]);
     """
     found = probe(body, words.reshape(-1), threads=32)[:128].view(np.float32).reshape(32, 4)
     want = left.astype(float) @ right.astype(float)
@@ -261,8 +260,8 @@ def test_tensor_cores_multiply_as_their_fragments_lie(probe: Probe) -> None:
 
 def test_the_last_of_a_launchs_blocks_knows(probe: Probe) -> None:
     body = """
-    const bool is_last = last_of_blocks(frame.counts, gridDim.x);
-    if (is_last) out[t] = 1 + blockIdx.x + (u32)load_fresh((float*)frame.counts);  // the counter is 0 again
+    const bool is_last = is_last_block(frame.counts, gridDim.x);
+    if (is_last) out[t] = 1 + blockIdx.x + (u32)load_bypassing_l1((float*)frame.counts);  // the counter is 0 again
     """
     for variant, last in zip(VARIANTS, (3, 1)):  # blocks run in reverse in the second one
         got = probe(body, blocks=(3, 1, 1), variant=variant)
@@ -306,7 +305,7 @@ def test_unwritten_shared_memory_is_poison_in_every_block(probe: Probe) -> None:
         ),
         ("if (t < 16) out[t] = shuffle_down(t, 16);", "shuffle from lane 16, which does not take part"),
         (
-            "float d[4]; const u32 a[4] = {}; if (t < 16) tensor_add(d, a, 0, 0);",
+            "MatrixC c; if (t < 16) tensor_multiply_add(c, MatrixA{}, MatrixB{});",
             "lane 16 does not take part in a product of the whole warp",
         ),
         ("out[t] = permute(t, t, 0x8000);", "permute with selector 0x8000"),
@@ -314,7 +313,7 @@ def test_unwritten_shared_memory_is_poison_in_every_block(probe: Probe) -> None:
         ("out[t] = 1u << word(frame, t);", "thread 32: probe.cu:9: shift by the type's width"),
         ("out[t] = (u32)(nan_value() * word(frame, t));", "probe.cu:9: float outside of the integer's range"),
         ("out[t] = 7 / (int)word(frame, t);", "probe.cu:9: division by zero"),
-        ("return;", "block .0, 0, 0.: ended without wait_for_former or end_after_former"),
+        ("return;", "block .0, 0, 0.: ended without grid_dependency_wait or grid_dependency_wait_in_one_block"),
     ],
 )
 def test_faults_are_found(body: str, message: str, probe: Probe) -> None:

@@ -102,7 +102,7 @@ class Fault(NamedTuple):
     report: Tuple[str, ...]
 
 
-_PIXELS = "x < n; x++) {\n                const float clipped"
+_PIXELS = "x < n; x++) {\n        const float clipped"
 FAULTS = {
     "reads one row too far": Fault(
         file="polarization.cpp",

@@ -1,474 +1,304 @@
-// Runs a kernel's blocks one after another on the CPU, every CUDA thread a fiber that yields at barriers, and watches
-// what it does with memory.
+// Runs a kernel's blocks one after another on the CPU, every CUDA thread a fiber that yields at barriers (`fibers.h`),
+// and checks its accesses to memory.
 //
 // The kernel is compiled with -fsanitize=thread,alignment,... but linked without the sanitizers' libraries: their hooks
-// are the functions at the end of this file. So every access of a kernel, in whatever way it is written, is seen here:
+// are the functions at the end of this file. So every access of a kernel, however it is written, is checked
+// (`memory_checks.h`):
 // - it must lie in a registered buffer, in shared memory or in the thread's own stack, and be aligned;
 // - two threads may touch the same byte of shared memory, one of them writing, only with a barrier in between.
 // A fault ends the launch with a message; nothing aborts.
-
-// Fibers switch by _longjmp from one stack to another. glibc's checked _longjmp knows one stack only and aborts the
-// process; Ubuntu's compiler asks for it by default.
-#undef _FORTIFY_SOURCE
-#include <csetjmp>
-#include <cstdarg>
-#include <cstdio>
-#include <cstring>
-#include <dlfcn.h>
-#include <sys/mman.h>
-#include <ucontext.h>
-#include <vector>
-
-#include "cuda.cuh"
-
-extern "C" void host_entry(const void* frame);
+#include "fibers.h"
+#include "memory_checks.h"
 
 namespace {
 
-const int WARP = 32, MAX_THREADS = 1024;
-const size_t STACK = 1 << 16;
-
-struct Buffer { u8* begin; u64 size; int writable; const char* name; };
-
-// One access to a byte of shared memory: by whom, and how many barriers of the block and of the warp before it.
-struct Access { int thread = -1; u32 block_epoch = 0, warp_epoch = 0; };
-// The last write, the last read, and the last read by another warp than that.
-struct Shadow { Access write, read, other_read; };
-
-struct Copy { u8* shared; const u8* global; int group; };
-
-enum State { READY, AT_WARP, AT_SHUFFLE, AT_BLOCK, DONE };
-const char* const PLACES[] = {"running", "sync_warp", "a shuffle", "sync_block", "done"};
-
-struct Fiber {
-    jmp_buf context;
-    bool started = false;
-    State state = DONE;
-    u32 flag = 0;
-    int shuffles = 0;
-    int groups = 0;  // async groups committed
-    std::vector<Copy> copies;
-};
-
-struct Launch {
-    const void* frame;
-    uint3 blocks, threads, block;
-    std::vector<Buffer> buffers;
-    u8* shared;
-    u32 shared_bytes;
-    std::vector<Shadow> shadow;
-    u32 block_epoch, warp_epochs[MAX_THREADS / WARP];  // barriers so far
-    u32 shuffled[2][MAX_THREADS];
-    double gathered[2][MAX_THREADS][12];
-    u32 any;
-    bool waited;  // whether somebody of the block came to wait_for_former or end_after_former
-    int poison;
-    int current;  // thread that runs, -1: none
-    void* caller; // in the kernel's code, of the last call to here
-    bool failed;
-    char message[1024];
-    u8* stacks;   // of STACK bytes a thread
-    std::vector<Fiber> fibers;
-};
-
-Launch launch;
-jmp_buf scheduler;
-
-int thread_count() { return (int)launch.threads.x; }
-u8* stack_of(int thread) { return launch.stacks + thread * STACK; }
-Fiber& running() { return launch.fibers[launch.current]; }
-
-void fail(const char* format, va_list values) {
-    char text[768], thread[32] = "";
-    vsnprintf(text, sizeof text, format, values);
-    if (launch.current >= 0) snprintf(thread, sizeof thread, ", thread %d", launch.current);
-    const uint3& b = launch.block;
-    int length = snprintf(launch.message, sizeof launch.message, "block (%u, %u, %u)%s: %s", b.x, b.y, b.z, thread, text);
-    Dl_info library;
-    if (launch.caller && dladdr(launch.caller, &library))
-        snprintf(launch.message + length, sizeof launch.message - length, " [+0x%llx]",
-                 (u64)launch.caller - (u64)library.dli_fbase - 1);
-    launch.failed = true;
-}
-
-__attribute__((format(printf, 1, 2))) void fail(const char* format, ...) {
-    va_list values;
-    va_start(values, format);
-    fail(format, values);
-    va_end(values);
-}
-
-// A fault is reported with the place in the kernel that called.
-#define HERE() (launch.caller = __builtin_return_address(0))
-
-// -------------------------------------------------------------------------------------------------------------- fibers
-
-void yield(State state) {
-    Fiber& fiber = running();
-    fiber.state = state;
-    if (!_setjmp(fiber.context)) _longjmp(scheduler, 1);
-}
-
-void fiber_main() {
-    for (;;) {  // one block after another
-        host_entry(launch.frame);
-        host_async_commit();
-        host_async_wait(0);
-        yield(DONE);
-    }
-}
-
-// The first time on a stack of its own; after that a switch is a jump, without ucontext's system calls.
-void resume(int thread) {
-    Fiber& fiber = launch.fibers[thread];
-    launch.current = thread;
-    if (!_setjmp(scheduler)) {
-        if (fiber.started) _longjmp(fiber.context, 1);
-        fiber.started = true;
-        ucontext_t context;
-        getcontext(&context);
-        context.uc_stack.ss_sp = stack_of(thread);
-        context.uc_stack.ss_size = STACK;
-        context.uc_link = nullptr;
-        makecontext(&context, fiber_main, 0);
-        setcontext(&context);
-    }
-    launch.current = -1;
-}
-
 // ------------------------------------------------------------------------------------------------------------ barriers
 
-// Everyone of [first, last) who has not ended waits at `place`; a thread that has ended is not waited for.
+// Whether all threads of [first, last) that have not ended wait at `place`, and at least one does.
 bool arrived(int first, int last, State place) {
-    bool any = false;
-    for (int t = first; t < last; ++t) {
-        if (launch.fibers[t].state != place && launch.fibers[t].state != DONE) return false;
-        any |= launch.fibers[t].state == place;
-    }
-    return any;
+  bool any = false;
+  for (int t = first; t < last; ++t) {
+    if (launch.fibers[t].state != place && launch.fibers[t].state != DONE) return false;
+    any |= launch.fibers[t].state == place;
+  }
+  return any;
 }
 
 void release(int first, int last) {
-    for (int t = first; t < last; ++t)
-        if (launch.fibers[t].state != DONE) launch.fibers[t].state = READY;
+  for (int t = first; t < last; ++t)
+    if (launch.fibers[t].state != DONE) launch.fibers[t].state = READY;
 }
 
 bool release_all() {
-    bool released = false;
-    int count = thread_count();
-    for (int first = 0; first < count; first += WARP) {
-        int last = first + WARP < count ? first + WARP : count;
-        for (State place : {AT_WARP, AT_SHUFFLE}) {
-            if (!arrived(first, last, place)) continue;
-            if (place == AT_WARP) ++launch.warp_epochs[first / WARP];
-            release(first, last);
-            released = true;
-        }
+  bool released = false;
+  int count = thread_count();
+  for (int first = 0; first < count; first += WARP) {
+    int last = first + WARP < count ? first + WARP : count;
+    for (State place : {AT_WARP, AT_SHUFFLE}) {
+      if (!arrived(first, last, place)) continue;
+      if (place == AT_WARP) ++launch.warp_epochs[first / WARP];
+      release(first, last);
+      released = true;
     }
-    if (!released && arrived(0, count, AT_BLOCK)) {
-        launch.any = 0;
-        for (int t = 0; t < count; ++t) launch.any |= launch.fibers[t].state == AT_BLOCK ? launch.fibers[t].flag : 0;
-        ++launch.block_epoch;
-        release(0, count);
-        released = true;
-    }
-    return released;
+  }
+  if (!released && arrived(0, count, AT_BLOCK)) {
+    launch.any = 0;
+    for (int t = 0; t < count; ++t) launch.any |= launch.fibers[t].state == AT_BLOCK ? launch.fibers[t].flag : 0;
+    ++launch.block_epoch;
+    release(0, count);
+    released = true;
+  }
+  return released;
 }
 
 void report_deadlock() {
-    char text[256] = "";
-    int length = 0, count = thread_count();
-    for (State place : {AT_WARP, AT_SHUFFLE, AT_BLOCK, DONE}) {
-        int first = -1, waiting = 0;
-        for (int t = 0; t < count; ++t)
-            if (launch.fibers[t].state == place && ++waiting == 1) first = t;
-        if (waiting)
-            length += snprintf(text + length, sizeof text - length, "%s%d at %s (first: %d)", length ? ", " : "", waiting,
-                               PLACES[place], first);
-    }
-    launch.caller = nullptr;
-    fail("threads wait for each other at different barriers: %s", text);
+  char text[256] = "";
+  int length = 0, count = thread_count();
+  for (State place : {AT_WARP, AT_SHUFFLE, AT_BLOCK, DONE}) {
+    int first = -1, waiting = 0;
+    for (int t = 0; t < count; ++t)
+      if (launch.fibers[t].state == place && ++waiting == 1) first = t;
+    if (waiting)
+      length += snprintf(text + length, sizeof text - length, "%s%d at %s (first: %d)", length ? ", " : "", waiting,
+                         PLACES[place], first);
+  }
+  launch.caller = nullptr;
+  fail("threads wait for each other at different barriers: %s", text);
 }
 
 void run_block(bool reverse) {
-    int count = thread_count();
-    memset(launch.shared, launch.poison, launch.shared_bytes);
-    launch.shadow.assign(launch.shared_bytes, Shadow());
-    launch.waited = false;
-    for (int t = 0; t < count; ++t) {
-        launch.fibers[t].state = READY;
-        launch.fibers[t].shuffles = launch.fibers[t].groups = 0;
+  int count = thread_count();
+  memset(launch.shared, launch.poison, launch.shared_bytes);
+  launch.shadow.assign(launch.shared_bytes, Shadow());
+  launch.waited = false;
+  for (int t = 0; t < count; ++t) {
+    launch.fibers[t].state = READY;
+    launch.fibers[t].shuffles = launch.fibers[t].groups = 0;
+  }
+  do {
+    for (int k = 0; k < count && !launch.failed; ++k) {
+      int t = reverse ? count - 1 - k : k;
+      if (launch.fibers[t].state == READY) resume(t);
     }
-    do {
-        for (int k = 0; k < count && !launch.failed; ++k) {
-            int t = reverse ? count - 1 - k : k;
-            if (launch.fibers[t].state == READY) resume(t);
-        }
-        if (launch.failed) return;
-    } while (release_all());
-    for (int t = 0; t < count; ++t)
-        if (launch.fibers[t].state != DONE) return report_deadlock();
-    if (!launch.waited) {
-        launch.caller = nullptr;
-        fail("ended without wait_for_former or end_after_former");
-    }
+    if (launch.failed) return;
+  } while (release_all());
+  for (int t = 0; t < count; ++t)
+    if (launch.fibers[t].state != DONE) return report_deadlock();
+  if (!launch.waited) {
+    launch.caller = nullptr;
+    fail("ended without grid_dependency_wait or grid_dependency_wait_in_one_block");
+  }
 }
 
-// -------------------------------------------------------------------------------------------------------------- memory
-
-const char* verb(bool write) { return write ? "write" : "read"; }
-
-bool ordered(const Access& before, int thread) {
-    return before.thread < 0 || before.thread == thread || before.block_epoch != launch.block_epoch ||
-           (before.thread / WARP == thread / WARP && before.warp_epoch != launch.warp_epochs[thread / WARP]);
-}
-
-void check_race(u64 offset, u64 bytes, bool write) {
-    int thread = launch.current;
-    Access now;
-    now.thread = thread;
-    now.block_epoch = launch.block_epoch;
-    now.warp_epoch = launch.warp_epochs[thread / WARP];
-    for (u64 k = offset; k < offset + bytes; ++k) {
-        Shadow& shadow = launch.shadow[k];
-        const Access* before = !ordered(shadow.write, thread) ? &shadow.write : nullptr;
-        if (write && !ordered(shadow.read, thread)) before = &shadow.read;
-        if (write && !ordered(shadow.other_read, thread)) before = &shadow.other_read;
-        if (before)
-            host_fault("race: %s of shared byte %llu, which thread %d has %s without a barrier in between", verb(write), k,
-                       before->thread, before == &shadow.write ? "written" : "read");
-        if (write) {
-            shadow.write = now;
-        } else {
-            if (shadow.read.thread / WARP != thread / WARP) shadow.other_read = shadow.read;
-            shadow.read = now;
-        }
-    }
-}
-
-// The buffer nearest to an address says most about a wrong one.
-[[noreturn]] void report_outside(const u8* p, u64 bytes, bool write) {
-    std::vector<Buffer> known = launch.buffers;
-    known.push_back({launch.shared, launch.shared_bytes, 1, "shared memory"});
-    auto distance = [&](const Buffer& b) { return (u64)(p < b.begin ? b.begin - p : p < b.begin + b.size ? 0 : p - b.begin - b.size); };
-    const Buffer* nearest = &known[0];
-    for (const Buffer& b : known)
-        if (distance(b) < distance(*nearest)) nearest = &b;
-    if (distance(*nearest) > 1 << 16) host_fault("%s of %llu bytes at %p, outside of every buffer", verb(write), bytes, (const void*)p);
-    host_fault("%s of %llu bytes at offset %lld of %s, which has %llu", verb(write), bytes, (long long)(p - nearest->begin),
-               nearest->name, nearest->size);
-}
-
-bool in_shared(const void* p, u64 bytes) {
-    return (u8*)p >= launch.shared && (u8*)p + bytes <= launch.shared + launch.shared_bytes;
-}
-
-const Buffer* buffer_of(const u8* p, u64 bytes) {
-    for (const Buffer& b : launch.buffers)
-        if (p >= b.begin && p + bytes <= b.begin + b.size) return &b;
-    return nullptr;
-}
-
-void check(const void* pointer, u64 bytes, bool write) {
-    const u8* p = (const u8*)pointer;
-    if (launch.current < 0) return;
-    if (p >= stack_of(launch.current) && p + bytes <= stack_of(launch.current) + STACK) return;
-    if (in_shared(p, bytes)) return check_race(p - launch.shared, bytes, write);
-    if (const Buffer* b = buffer_of(p, bytes)) {
-        if (write && !b->writable) host_fault("write of %llu bytes at offset %llu of %s, an input", bytes, (u64)(p - b->begin), b->name);
-        return;
-    }
-    Dl_info mine, other;  // a constant table of the kernel's?
-    if (!write && dladdr((void*)check, &mine) && dladdr(pointer, &other) && mine.dli_fbase == other.dli_fbase) return;
-    report_outside(p, bytes, write);
-}
-
-void check_aligned(const void* pointer, u64 bytes, bool write) {
-    if ((u64)pointer % bytes) host_fault("misaligned %s of %llu bytes at %p", verb(write), bytes, pointer);
-}
-
-// Unlike memcpy, not a hook's business.
-void copy16(const Copy& copy) {
-    check(copy.shared, 16, true);
-    memcpy(copy.shared, copy.global, 16);
-}
-
-}  // namespace
+} // namespace
 
 // ---------------------------------------------------------------------------------------------- what kernels call
 
 extern "C" {
 
-void host_fault(const char* format, ...) {
-    va_list values;
-    va_start(values, format);
-    fail(format, values);
-    va_end(values);
-    _longjmp(scheduler, 1);  // for good: nothing of this launch runs again
+void host_fault(const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  fail(format, values);
+  va_end(values);
+  _longjmp(scheduler, 1); // and never back: the launch has ended
 }
 
-void host_wait_for_former() { launch.waited = true; }
+void host_grid_dependency_wait() { launch.waited = true; }
 uint3 host_thread() { return {(u32)launch.current, 0, 0}; }
 uint3 host_block() { return launch.block; }
 uint3 host_threads() { return launch.threads; }
 uint3 host_blocks() { return launch.blocks; }
-u8* host_shared() { return launch.shared; }
+u8 *host_shared() { return launch.shared; }
 int host_lane() { return launch.current % WARP; }
 
-void host_global(const void* pointer, size_t bytes, HostAccess access) {
-    HERE();
-    bool write = access == HOST_STORE;
-    check_aligned(pointer, bytes, write);
-    if (in_shared(pointer, bytes)) host_fault("%s of %llu bytes of shared memory as global", verb(write), (u64)bytes);
-    if (!buffer_of((const u8*)pointer, bytes)) report_outside((const u8*)pointer, bytes, write);
+void host_global(const void *pointer, size_t bytes, HostAccess access) {
+  HERE();
+  bool write = access == HOST_STORE;
+  check_aligned(pointer, bytes, write);
+  if (in_shared(pointer, bytes)) host_fault("%s of %llu bytes of shared memory as global", verb(write), (u64)bytes);
+  if (!buffer_of((const u8 *)pointer, bytes)) report_outside((const u8 *)pointer, bytes, write);
 }
 
 void host_sync_warp() { yield(AT_WARP); }
 
 u32 host_sync_block(u32 flag) {
-    running().flag = flag;
-    yield(AT_BLOCK);
-    return launch.any;
+  running().flag = flag;
+  yield(AT_BLOCK);
+  return launch.any;
 }
 
 // Two sets of values in turn: a lane may reach its next shuffle before the others have read this one's.
 u32 host_shuffle(u32 value, int lane) {
-    HERE();
-    int thread = launch.current, set = running().shuffles++ & 1;
-    launch.shuffled[set][thread] = value;
-    yield(AT_SHUFFLE);
-    int source = thread / WARP * WARP + lane;
-    if (lane < 0 || lane >= WARP) return value;
-    if (source >= thread_count() || launch.fibers[source].shuffles < running().shuffles)
-        host_fault("shuffle from lane %d, which does not take part", lane);
-    return launch.shuffled[set][source];
+  HERE();
+  int thread = launch.current, set = running().shuffles++ & 1;
+  launch.shuffled[set][thread] = value;
+  yield(AT_SHUFFLE);
+  int source = thread / WARP * WARP + lane;
+  if (lane < 0 || lane >= WARP) return value;
+  if (source >= thread_count() || launch.fibers[source].shuffles < running().shuffles)
+    host_fault("shuffle from lane %d, which does not take part", lane);
+  return launch.shuffled[set][source];
 }
 
 // Each lane's part of both matrices, and then its part of their product.
-void host_tensor_add(float (&out)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    HERE();
-    int thread = launch.current, lane = thread % WARP, first = thread - lane, set = running().shuffles++ & 1;
-    const u32 words[6] = {a[0], a[1], a[2], a[3], b0, b1};
-    for (int k = 0; k < 12; ++k) launch.gathered[set][thread][k] = host_from_half(words[k / 2] >> 16 * (k % 2) & 0xffffu);
-    yield(AT_SHUFFLE);
-    for (int t = first; t < first + WARP; ++t)
-        if (t >= thread_count() || launch.fibers[t].shuffles < running().shuffles)
-            host_fault("lane %d does not take part in a product of the whole warp", t - first);
-    const double (*lanes)[12] = launch.gathered[set] + first;
-    for (int k = 0; k < 4; ++k) {
-        double sum = out[k];
-        for (int inner = 0; inner < 16; ++inner) {
-            int pair = inner / 2 % 4, third = inner / 8, which = inner % 2;
-            int row = lane / 4, column = lane % 4 * 2 + k % 2;
-            sum += lanes[4 * row + pair][2 * (2 * third + k / 2) + which] * lanes[4 * column + pair][2 * (4 + third) + which];
-        }
-        out[k] = (float)sum;
+void host_tensor_multiply_add(MatrixC &c, const MatrixA &a, const MatrixB &b) {
+  HERE();
+  int thread = launch.current, lane = thread % WARP, first = thread - lane, set = running().shuffles++ & 1;
+  const u32 words[6] = {a.word[0], a.word[1], a.word[2], a.word[3], b.word[0], b.word[1]};
+  for (int k = 0; k < 12; ++k) launch.gathered[set][thread][k] = host_from_half(words[k / 2] >> 16 * (k % 2) & 0xffffu);
+  yield(AT_SHUFFLE);
+  for (int t = first; t < first + WARP; ++t)
+    if (t >= thread_count() || launch.fibers[t].shuffles < running().shuffles)
+      host_fault("lane %d does not take part in a product of the whole warp", t - first);
+  const double(*lanes)[12] = launch.gathered[set] + first;
+  for (int k = 0; k < 4; ++k) {
+    double sum = c.value[k];
+    for (int inner = 0; inner < 16; ++inner) {
+      int pair = inner / 2 % 4, third = inner / 8, which = inner % 2;
+      int row = lane / 4, column = lane % 4 * 2 + k % 2;
+      sum += lanes[4 * row + pair][2 * (2 * third + k / 2) + which] * lanes[4 * column + pair][2 * (4 + third) + which];
     }
+    c.value[k] = (float)sum;
+  }
 }
 
-bool host_last(u32* counter, u32 blocks) {
-    host_add(counter, 1);
-    if (*counter != blocks) return false;
-    *counter = 0;
-    return true;
+bool host_is_last_block(u32 *counter, u32 blocks) {
+  host_add(counter, 1);
+  if (*counter != blocks) return false;
+  *counter = 0;
+  return true;
 }
 
-void host_async_copy(void* shared, const void* global) {
-    HERE();
-    check_aligned(shared, 16, true);
-    host_global(global, 16, HOST_LOAD);
-    if (!in_shared(shared, 16))
-        host_fault("async copy to offset %lld of shared memory, which has %u bytes", (long long)((u8*)shared - launch.shared),
-                   launch.shared_bytes);
-    check(shared, 16, true);
-    memset(shared, launch.poison, 16);
-    Fiber& fiber = running();
-    fiber.copies.push_back({(u8*)shared, (const u8*)global, fiber.groups});
+void host_async_copy(void *shared, const void *global) {
+  HERE();
+  check_aligned(shared, 16, true);
+  host_global(global, 16, HOST_LOAD);
+  if (!in_shared(shared, 16))
+    host_fault("async copy to offset %lld of shared memory, which has %u bytes",
+               (long long)((u8 *)shared - launch.shared), launch.shared_bytes);
+  check(shared, 16, true);
+  memset(shared, launch.poison, 16);
+  Fiber &fiber = running();
+  fiber.copies.push_back({(u8 *)shared, (const u8 *)global, fiber.groups});
 }
 
 void host_async_commit() { ++running().groups; }
 
 void host_async_wait(int groups) {
-    HERE();
-    Fiber& fiber = running();
-    size_t done = 0;
-    while (done < fiber.copies.size() && fiber.copies[done].group < fiber.groups - groups) copy16(fiber.copies[done++]);
-    fiber.copies.erase(fiber.copies.begin(), fiber.copies.begin() + done);
+  HERE();
+  Fiber &fiber = running();
+  size_t done = 0;
+  while (done < fiber.copies.size() && fiber.copies[done].group < fiber.groups - groups) copy16(fiber.copies[done++]);
+  fiber.copies.erase(fiber.copies.begin(), fiber.copies.begin() + done);
 }
 
-void host_add(u32* counter, u32 n) {
-    HERE();
-    check_aligned(counter, 4, true);
-    const Buffer* b = buffer_of((u8*)counter, 4);
-    if (!in_shared(counter, 4) && !(b && b->writable)) report_outside((u8*)counter, 4, true);
-    *counter += n;
+void host_add(u32 *counter, u32 n) {
+  HERE();
+  check_aligned(counter, 4, true);
+  const Buffer *b = buffer_of((u8 *)counter, 4);
+  if (!in_shared(counter, 4) && !(b && b->writable)) report_outside((u8 *)counter, 4, true);
+  *counter += n;
 }
 
 // ------------------------------------------------------------------------------------------------- what Python calls
 
 // 0, or 1 with a message in `message`.
-__attribute__((visibility("default"))) int host_launch(
-    const void* frame, u64 frame_bytes, const u32* blocks, u32 threads, u32 shared_bytes, const Buffer* buffers,
-    int buffer_count, int reverse, int poison, char* message, u64 message_bytes) {
-    static_assert(sizeof(u64) == sizeof(void*), "64-bit hosts only");
-    std::vector<u8> shared(shared_bytes + 1024);
-    launch.frame = frame;
-    launch.blocks = {blocks[0], blocks[1], blocks[2]};
-    launch.threads = {threads, 1, 1};
-    launch.buffers.assign(buffers, buffers + buffer_count);
-    launch.buffers.push_back({(u8*)frame, frame_bytes, 0, "the arguments"});
-    launch.shared = (u8*)(((u64)shared.data() + 1023) / 1024 * 1024);
-    launch.shared_bytes = shared_bytes;
-    launch.poison = poison;
-    launch.block_epoch = 0;
-    launch.failed = false;
-    launch.current = -1;
-    launch.fibers.assign(threads, Fiber());
-    launch.stacks = (u8*)mmap(nullptr, threads * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (launch.stacks == MAP_FAILED) fail("no memory for %u stacks", threads);
-    u32 count = blocks[0] * blocks[1] * blocks[2];
-    for (u32 k = 0; k < count && !launch.failed; ++k) {
-        u32 b = reverse ? count - 1 - k : k;
-        launch.block = {b % blocks[0], b / blocks[0] % blocks[1], b / blocks[0] / blocks[1]};
-        run_block(reverse);
-    }
-    if (launch.stacks != MAP_FAILED) munmap(launch.stacks, threads * STACK);
-    if (launch.failed) snprintf(message, message_bytes, "%s", launch.message);
-    return launch.failed;
+__attribute__((visibility("default"))) int host_launch(const void *frame, u64 frame_bytes, const u32 *blocks,
+                                                       u32 threads, u32 shared_bytes, const Buffer *buffers,
+                                                       int buffer_count, int reverse, int poison, char *message,
+                                                       u64 message_bytes) {
+  static_assert(sizeof(u64) == sizeof(void *), "64-bit hosts only");
+  std::vector<u8> shared(shared_bytes + 1024);
+  launch.frame = frame;
+  launch.blocks = {blocks[0], blocks[1], blocks[2]};
+  launch.threads = {threads, 1, 1};
+  launch.buffers.assign(buffers, buffers + buffer_count);
+  launch.buffers.push_back({(u8 *)frame, frame_bytes, 0, "the arguments"});
+  launch.shared = (u8 *)(((u64)shared.data() + 1023) / 1024 * 1024);
+  launch.shared_bytes = shared_bytes;
+  launch.poison = poison;
+  launch.block_epoch = 0;
+  launch.failed = false;
+  launch.current = -1;
+  launch.fibers.assign(threads, Fiber());
+  launch.stacks = (u8 *)mmap(nullptr, threads * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (launch.stacks == MAP_FAILED) fail("no memory for %u stacks", threads);
+  u32 count = blocks[0] * blocks[1] * blocks[2];
+  for (u32 k = 0; k < count && !launch.failed; ++k) {
+    u32 b = reverse ? count - 1 - k : k;
+    launch.block = {b % blocks[0], b / blocks[0] % blocks[1], b / blocks[0] / blocks[1]};
+    run_block(reverse);
+  }
+  if (launch.stacks != MAP_FAILED) munmap(launch.stacks, threads * STACK);
+  if (launch.failed) snprintf(message, message_bytes, "%s", launch.message);
+  return launch.failed;
 }
 
 // ------------------------------------------------------------------------------------- what the compiler's checks call
 
 void __tsan_init() {}
-void __tsan_func_entry(void*) {}
+void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}
-void __tsan_read_range(void* p, u64 bytes) { HERE(); check(p, bytes, false); }
-void __tsan_write_range(void* p, u64 bytes) { HERE(); check(p, bytes, true); }
-#define HOOKS(bytes) \
-    void __tsan_read##bytes(void* p) { HERE(); check(p, bytes, false); } \
-    void __tsan_write##bytes(void* p) { HERE(); check(p, bytes, true); } \
-    void __tsan_unaligned_read##bytes(void* p) { HERE(); check(p, bytes, false); } \
-    void __tsan_unaligned_write##bytes(void* p) { HERE(); check(p, bytes, true); }
+void __tsan_read_range(void *p, u64 bytes) {
+  HERE();
+  check(p, bytes, false);
+}
+void __tsan_write_range(void *p, u64 bytes) {
+  HERE();
+  check(p, bytes, true);
+}
+#define HOOKS(bytes)                                                                                                   \
+  void __tsan_read##bytes(void *p) {                                                                                   \
+    HERE();                                                                                                            \
+    check(p, bytes, false);                                                                                            \
+  }                                                                                                                    \
+  void __tsan_write##bytes(void *p) {                                                                                  \
+    HERE();                                                                                                            \
+    check(p, bytes, true);                                                                                             \
+  }                                                                                                                    \
+  void __tsan_unaligned_read##bytes(void *p) {                                                                         \
+    HERE();                                                                                                            \
+    check(p, bytes, false);                                                                                            \
+  }                                                                                                                    \
+  void __tsan_unaligned_write##bytes(void *p) {                                                                        \
+    HERE();                                                                                                            \
+    check(p, bytes, true);                                                                                             \
+  }
 HOOKS(1)
 HOOKS(2)
 HOOKS(4)
 HOOKS(8)
 HOOKS(16)
-void* __tsan_memcpy(void* to, const void* from, u64 bytes) { HERE(); check(from, bytes, false); check(to, bytes, true); return memcpy(to, from, bytes); }
-void* __tsan_memset(void* to, int value, u64 bytes) { HERE(); check(to, bytes, true); return memset(to, value, bytes); }
+void *__tsan_memcpy(void *to, const void *from, u64 bytes) {
+  HERE();
+  check(from, bytes, false);
+  check(to, bytes, true);
+  return memcpy(to, from, bytes);
+}
+void *__tsan_memset(void *to, int value, u64 bytes) {
+  HERE();
+  check(to, bytes, true);
+  return memset(to, value, bytes);
+}
 
 // Each hook's data begins with the place in the source.
-struct Place { const char* file; u32 line, column; };
-[[noreturn]] static void report(const void* data, const char* what) {
-    const Place& place = *(const Place*)data;
-    const char* slash = strrchr(place.file, '/');
-    launch.caller = nullptr;
-    host_fault("%s:%u: %s", slash ? slash + 1 : place.file, place.line, what);
+struct Place {
+  const char *file;
+  u32 line, column;
+};
+[[noreturn]] static void report(const void *data, const char *what) {
+  const Place &place = *(const Place *)data;
+  const char *slash = strrchr(place.file, '/');
+  launch.caller = nullptr;
+  host_fault("%s:%u: %s", slash ? slash + 1 : place.file, place.line, what);
 }
-void __ubsan_handle_type_mismatch_v1(void* data, void*) { report(data, "misaligned access"); }
-void __ubsan_handle_out_of_bounds(void* data, void*) { report(data, "index outside of the array"); }
-void __ubsan_handle_shift_out_of_bounds(void* data, void*, void*) { report(data, "shift by the type's width or more"); }
-void __ubsan_handle_float_cast_overflow(void* data, void*) { report(data, "float outside of the integer's range"); }
-void __ubsan_handle_divrem_overflow(void* data, void*, void*) { report(data, "division by zero"); }
+void __ubsan_handle_type_mismatch_v1(void *data, void *) { report(data, "misaligned access"); }
+void __ubsan_handle_out_of_bounds(void *data, void *) { report(data, "index outside of the array"); }
+void __ubsan_handle_shift_out_of_bounds(void *data, void *, void *) {
+  report(data, "shift by the type's width or more");
+}
+void __ubsan_handle_float_cast_overflow(void *data, void *) { report(data, "float outside of the integer's range"); }
+void __ubsan_handle_divrem_overflow(void *data, void *, void *) { report(data, "division by zero"); }
 
-}  // extern "C"
+} // extern "C"

@@ -36,8 +36,8 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
     """Measure every candidate of each launch and write the fastest into `config/tuned/<device>.json`.
 
     Kernels work on the kind of memory that the backend takes for these options on this machine. Where SSIM can start
-    from the mosaic, the launches of both partitions are measured. Before a configuration is timed, its outputs must equal
-    those of its kernel's first configuration.
+    from the mosaic, the launches of both partitions are measured. Before a configuration is timed, its outputs must
+    equal those of its kernel's first configuration.
 
     Args:
         options: What to compute and how.

@@ -1,0 +1,188 @@
+// SSIM of `ssim.cu` with sums along y in registers and along x from shared memory.
+//
+// A block slides down a strip of columns, a column for each thread. Rows come in batches of BATCH between two barriers,
+// alternately in two buffers of shared memory.
+#ifndef POLAR_SSIM_REGISTERS_CUH
+#define POLAR_SSIM_REGISTERS_CUH
+
+constexpr int BATCH = 4; // rows; also pixels of a thread along x
+constexpr int QUADS = TILE_X / BATCH;
+constexpr int PITCH = THREADS + 8;
+constexpr int RADIUS = Window::RADIUS;
+static_assert(TILE_X % BATCH == 0 && TILE_X + 2 * RADIUS <= THREADS && PIECE_X == BATCH,
+              "a column and a quad for each thread");
+
+struct Shared {
+  union {
+    float moment[2][4][BATCH][PITCH];
+    float each[THREADS];
+  };
+  float sum[BATCH][QUADS];
+};
+static_assert(sizeof(Shared) <= SHARED_BYTES, "the launch has less shared memory");
+
+#include "ssim_columns.cuh"
+
+// Full scale of the samples; variances and C1, C2 scale with its square.
+constexpr float FULL_SCALE = INPUT == INPUT_MOSAIC ? 2 * 16 * 255 / 65536.0f : 1.0f;
+
+// Similarity from the means of p = x + y, q = x - y and their squares, whose rounding errors are the same in numerator
+// and denominator: with v, u their variances, 2 xy is (p^2 - q^2) / 2 and x^2 + y^2 is (p^2 + q^2) / 2.
+DEVICE float similarity(float p, float q, float pp, float qq) {
+  const float v = fmaf(-p, p, pp) + 2 * SSIM_C2 * FULL_SCALE * FULL_SCALE, u = fmaf(-q, q, qq);
+  const float luminance = fmaf(p, p, 2 * SSIM_C1 * FULL_SCALE * FULL_SCALE);
+  return fmaf(-q, q, luminance) * (v - u) * fast_rcp(fmaf(q, q, luminance) * (v + u));
+}
+
+// The four moments of a column, along y.
+struct Moments {
+  Sliding<Window> p, q, pp, qq;
+  DEVICE void clear() {
+    p.clear();
+    q.clear();
+    pp.clear();
+    qq.clear();
+  }
+  DEVICE void push(Sample sample, float (&out)[4]) {
+    const float sum = sample.sum(), difference = sample.difference();
+    out[0] = p.push(sum);
+    out[1] = q.push(difference);
+    out[2] = pp.push(sum * sum);
+    out[3] = qq.push(difference * difference);
+  }
+};
+
+// The moments of the rows before the first result, which is at row y0.
+DEVICE void start_moments(Column &column, int y0, Moments &moments) {
+  moments.clear();
+  float unused[4];
+  Loaded above[2 * RADIUS];
+#pragma unroll
+  for (int k = 0; k < 2 * RADIUS; k++) above[k] = column.mirrored_at(y0 - RADIUS + k, y0);
+#pragma unroll
+  for (int k = 0; k < 2 * RADIUS; k++) moments.push(column.take(above[k], y0 - RADIUS + k), unused);
+}
+
+// Rows of the map from y on, RADIUS below the column's position, which moves down.
+DEVICE void load_batch(Column &column, int y, Loaded (&rows)[BATCH]) {
+  if (y + BATCH < MAP_HEIGHT) {
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) rows[i] = column.at(RADIUS + i);
+  } else {
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) rows[i] = column.mirrored_at(y + i, y - RADIUS);
+  }
+  column.advance(BATCH);
+}
+
+// Up to four pixels of a row of the map, of which `n` are inside.
+DEVICE void store_map(u8 *out, int n, const float (&s)[BATCH]) {
+#if OUT_MAP == 1
+  u32 bytes[BATCH];
+#pragma unroll
+  for (int k = 0; k < BATCH; k++) bytes[k] = map_byte(s[k]);
+  if (MAP_WIDTH % 4 == 0)
+    store32(out, bytes[0] | bytes[1] << 8 | bytes[2] << 16 | bytes[3] << 24);
+  else
+    for (int k = 0; k < BATCH; k++)
+      if (k < n) store8(out + k, bytes[k]);
+#elif OUT_MAP == 2
+  if (MAP_WIDTH % 4 == 0)
+    store128(out, as_bits(s[0]), as_bits(s[1]), as_bits(s[2]), as_bits(s[3]));
+  else
+    for (int k = 0; k < BATCH; k++)
+      if (k < n) store32(out + 4 * k, as_bits(s[k]));
+#endif
+}
+
+// Four pixels of the map from the moments along y in shared memory; adds those inside the map to `sum`.
+DEVICE void make_pixels(const float *moments, u8 *out, int x, float &sum) {
+  float moment[4][BATCH], found[BATCH];
+#pragma unroll
+  for (int m = 0; m < 4; m++) convolve<Window>(moments + m * BATCH * PITCH, moment[m]);
+#pragma unroll
+  for (int i = 0; i < BATCH; i++) {
+    found[i] = similarity(moment[0][i], moment[1][i], moment[2][i], moment[3][i]);
+    if (MAP_WIDTH % BATCH == 0 || x + i < MAP_WIDTH) sum += found[i];
+  }
+  store_map(out, MAP_WIDTH - x, found);
+}
+
+// Launch bound: each of four schedulers has registers for five warps of 96 registers a thread, or for four of 128,
+// which the partial sums of long windows take.
+constexpr int RESIDENT_WARPS = RADIUS > 5 ? 16 : 20;
+constexpr int RESIDENT_BLOCKS = THREADS / 32 > RESIDENT_WARPS ? 1 : RESIDENT_WARPS / (THREADS / 32);
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS) ssim(const Comparison task) {
+  SHARED_MEMORY(memory);
+  launch_dependents();
+  grid_dependency_wait();
+  Shared &s = *(Shared *)memory;
+  constexpr int STRIPS = (MAP_WIDTH + TILE_X - 1) / TILE_X;
+  const int t = threadIdx.x, strip = blockIdx.x % STRIPS, x0 = strip * TILE_X;
+  const int y0 = (int)(blockIdx.x / STRIPS) * ROWS, end = min(y0 + ROWS, MAP_HEIGHT);
+  Column column(task, mirrored<MAP_WIDTH>(min(x0 + t, MAP_WIDTH + 2 * RADIUS - 1) - RADIUS), y0);
+  Moments moments;
+  moments.clear();
+  {
+    float unused[4];
+    Loaded above[2 * RADIUS];
+#pragma unroll
+    for (int k = 0; k < 2 * RADIUS; k++) above[k] = column.mirrored_at(y0 - RADIUS + k, y0);
+#pragma unroll
+    for (int k = 0; k < 2 * RADIUS; k++) moments.push(column.take(above[k], y0 - RADIUS + k), unused);
+  }
+  Loaded next[BATCH];
+  load_batch(column, y0 + RADIUS, next);
+  // the thread's part along x: four pixels of a row of the batch
+  const int row = t / QUADS, quad = t - row * QUADS, x = x0 + BATCH * quad;
+  const bool takes_part = row < BATCH && x < MAP_WIDTH;
+  const size_t frame_pixel = (size_t)blockIdx.z * (MAP_WIDTH * MAP_HEIGHT);
+  u8 *out = (u8 *)task.map + (frame_pixel + (u32)((y0 + row) * MAP_WIDTH + x)) * MAP_BYTES;
+  float *const down = &s.moment[0][0][0][t];
+  const float *const across = &s.moment[0][0][min(row, BATCH - 1)][BATCH * quad];
+  float sum = 0;
+  int buffer = 0; // offset of the one in use
+#pragma unroll 1
+  for (int y = y0; y < end; y += BATCH) {
+    Sample now[BATCH];
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) now[i] = column.take(next[i], y + RADIUS + i);
+    if (y + BATCH < end) load_batch(column, y + BATCH + RADIUS, next);
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) {
+      float moment[4];
+      moments.push(now[i], moment);
+#pragma unroll
+      for (int m = 0; m < 4; m++) down[buffer + (m * BATCH + i) * PITCH] = moment[m];
+    }
+    sync_block();
+    if (takes_part && y + row < end) {
+      float moment[4][BATCH], found[BATCH];
+#pragma unroll
+      for (int m = 0; m < 4; m++) convolve<Window>(across + buffer + m * BATCH * PITCH, moment[m]);
+#pragma unroll
+      for (int i = 0; i < BATCH; i++) {
+        found[i] = similarity(moment[0][i], moment[1][i], moment[2][i], moment[3][i]);
+        if (MAP_WIDTH % BATCH == 0 || x + i < MAP_WIDTH) sum += found[i];
+      }
+      store_map(out, MAP_WIDTH - x, found);
+    }
+    out += BATCH * MAP_WIDTH * MAP_BYTES;
+    buffer = 4 * BATCH * PITCH - buffer;
+    if ((y + BATCH) % PIECE_Y == 0 || y + BATCH >= end) { // a piece is complete
+      if (row < BATCH) s.sum[row][quad] = sum;
+      sum = 0;
+      sync_block();
+      if (t < QUADS && x0 + BATCH * t < MAP_WIDTH) {
+        float piece = 0;
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) piece += s.sum[i][t];
+        float *pieces = task.pieces + (blockIdx.z * PIECES_Y + y / PIECE_Y) * (size_t)PIECES_X;
+        store32(pieces + x0 / BATCH + t, as_bits(piece));
+      }
+    }
+  }
+  reduce_pieces(task, s.each);
+}
+#endif

@@ -1,0 +1,199 @@
+// `tile`, fourth stage: the four angles at every output pixel, by the method that `tile` is compiled for.
+#ifndef POLAR_TILE_ANGLES_CUH
+#define POLAR_TILE_ANGLES_CUH
+#include "tile_adaptive.cuh"
+
+// Four pixels of row y (of the tile) at pair k: own sample and the three missing angles by place: of the row (h), of
+// the column (v), of the diagonals (d).
+DEVICE void restore(const Shared &s, int channel, int y, int k, Pair (&own)[2], Pair (&h)[2], Pair (&v)[2],
+                    Pair (&d)[2]) {
+#if ADAPTIVE
+  stage_b(s, channel, y, k, own, h, v, d);
+#elif RESTORES
+  const Pair *p = &s.mosaic[channel][y + HALO_Y][k + HALO_X / 2];
+  Pair c[4], n[4]; // columns of pairs -2, 0, 2, 4: this row; the sum of the rows above and below
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    c[i] = p[i - 1];
+    n[i] = add(p[i - 1 - MOSAIC_P], p[i - 1 + MOSAIC_P]);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    own[i] = c[i + 1];
+    h[i] = mul(add(straddle(c[i], c[i + 1]), straddle(c[i + 1], c[i + 2])), splat(0.5));
+    v[i] = mul(n[i + 1], splat(0.5));
+    d[i] = mul(add(straddle(n[i], n[i + 1]), straddle(n[i + 1], n[i + 2])), splat(0.25));
+#if DEMOSAIC == METHOD_GRADIENT
+    const Pair axial = add(add(c[i], c[i + 2]), add(p[i - 2 * MOSAIC_P], p[i + 2 * MOSAIC_P]));
+    const Pair detail = fma(axial, splat(-BETA / 4), mul(own[i], splat(BETA)));
+    h[i] = clip(add(h[i], detail));
+    v[i] = clip(add(v[i], detail));
+    d[i] = clip(add(d[i], detail));
+#endif
+  }
+#endif
+}
+
+// The angle images of a row's pixels, from what `restore` found; ROW: parity of the row.
+template <int ROW>
+DEVICE void by_angle(const Pair (&own)[2], const Pair (&h)[2], const Pair (&v)[2], const Pair (&d)[2],
+                     Pair (&angle)[4][2]) {
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    angle[angle_at(ROW, 0)][i] = join(own[i], h[i]);
+    angle[angle_at(ROW, 1)][i] = join(h[i], own[i]);
+    angle[angle_at(ROW ^ 1, 0)][i] = join(v[i], d[i]);
+    angle[angle_at(ROW ^ 1, 1)][i] = join(d[i], v[i]);
+  }
+}
+
+#if !HALF_RESOLUTION
+// four pixels of row y at pair k
+template <int ROW> DEVICE void full_angles(const Shared &s, int y, int k, Angles &angle) {
+#pragma unroll
+  for (int c = 0; c < CHANNELS; c++) {
+    Pair own[2], h[2], v[2], d[2];
+    restore(s, c, y, k, own, h, v, d);
+    by_angle<ROW>(own, h, v, d, angle[c]);
+    compiler_fence();
+  }
+}
+#else
+#if RESTORES && DEMOSAIC == METHOD_BILINEAR
+// Four superpixels, raw row y, pair k. The mean of an angle's four bilinear values is 9 3 / 3 1 on its own lattice,
+// towards the superpixel's centre.
+DEVICE void half_angles(const Shared &s, int channel, int y, int k, Pair (&angle)[4][2]) {
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const Pair *p = &s.mosaic[channel][y + i + HALO_Y][k + HALO_X / 2];
+    Pair n[8], m[4]; // pairs -2 .. 5; the outermost are not needed
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+      const Quad own = *(const Quad *)(p + j - 2), other = *(const Quad *)(p + j - 2 + (i ? -2 : 2) * MOSAIC_P);
+      n[j] = fma(own.a, splat(0.75), mul(other.a, splat(0.25)));
+      n[j + 1] = fma(own.b, splat(0.75), mul(other.b, splat(0.25)));
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) m[j] = fma(n[j + 2], splat(0.75), mul(join(n[j + 3], n[j + 1]), splat(0.25)));
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      angle[angle_at(i, 0)][j] = lows(m[2 * j], m[2 * j + 1]);
+      angle[angle_at(i, 1)][j] = highs(m[2 * j], m[2 * j + 1]);
+    }
+  }
+}
+#else
+// two superpixels in the lanes of one pair: raw row y, pair k
+DEVICE void half_angles(const Shared &s, int channel, int y, int k, Pair (&angle)[4]) {
+#if !RESTORES
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const Quad q = *(const Quad *)&s.mosaic[channel][y + i][k];
+    angle[angle_at(i, 0)] = lows(q.a, q.b);
+    angle[angle_at(i, 1)] = highs(q.a, q.b);
+  }
+#else
+  Pair own[2], h[2], v[2], d[2], row[4][2];
+  restore(s, channel, y, k, own, h, v, d);
+  by_angle<0>(own, h, v, d, row);
+#pragma unroll
+  for (int a = 0; a < 4; a++) angle[a] = add(lows(row[a][0], row[a][1]), highs(row[a][0], row[a][1])); // sums along x
+  compiler_fence();
+  restore(s, channel, y + 1, k, own, h, v, d);
+  by_angle<1>(own, h, v, d, row);
+#pragma unroll
+  for (int a = 0; a < 4; a++)
+    angle[a] = mul(add(angle[a], add(lows(row[a][0], row[a][1]), highs(row[a][0], row[a][1]))), splat(0.25));
+#endif
+}
+#endif
+#if ADAPTIVE
+// The same through shared memory: a thread that held all channels would spill. The angles overwrite the energies of the
+// same pixels, which no other thread reads.
+DEVICE void store_angles(Shared &s, int channel, int y, int k) {
+  Pair angle[4];
+  half_angles(s, channel, y, k, angle);
+  Pair *p = &s.stage[channel].energy[y + 1][k + 2];
+  *(Quad *)p = Quad{angle[0], angle[1]};
+  *(Quad *)(p + STAGE_P) = Quad{angle[2], angle[3]};
+}
+DEVICE void read_angles(const Shared &s, int channel, int y, int k, Pair (&angle)[4]) {
+  const Pair *p = &s.stage[channel].energy[y + 1][k + 2];
+  const Quad upper = *(const Quad *)p, lower = *(const Quad *)(p + STAGE_P);
+  angle[0] = upper.a;
+  angle[1] = upper.b;
+  angle[2] = lower.a;
+  angle[3] = lower.b;
+}
+#endif
+#endif
+
+#if ADAPTIVE
+// ADR on the tile: stage A, and at half resolution also stage B, which at full resolution each thread does for its
+// outputs.
+DEVICE void interpolate_adaptively(Shared &s) {
+  constexpr int RUNS = (STAGE_Y + ROWS - 1) / ROWS;
+  constexpr int COLUMNS = STAGE_P - 2;
+  for (int i = threadIdx.x; i < CHANNELS * RUNS * COLUMNS; i += THREADS) {
+    const int rest = i / COLUMNS, column = i - rest * COLUMNS + 1;
+    stage_a(s, rest / RUNS, rest % RUNS * ROWS, column);
+  }
+  sync_block();
+#if HALF_RESOLUTION
+  constexpr int CENTRES_X = TILE_X / 4, CENTRES_Y = TILE_Y / 2; // pairs of superpixels
+  for (int i = threadIdx.x; i < CHANNELS * CENTRES_Y * CENTRES_X; i += THREADS) {
+    const int rest = i / CENTRES_X, k = i - rest * CENTRES_X;
+    store_angles(s, rest / CENTRES_Y, rest % CENTRES_Y * 2, 2 * k);
+  }
+  sync_block();
+#endif
+}
+#endif
+
+// The angles of the four outputs of unit u in row r.
+DEVICE void output_angles(const Shared &s, int r, int u, Angles &angle) {
+#if HALF_RESOLUTION
+#pragma unroll
+  for (int c = 0; c < CHANNELS; c++)
+#if RESTORES && DEMOSAIC == METHOD_BILINEAR
+    half_angles(s, c, 2 * r, 4 * u, angle[c]);
+#else
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      Pair a[4];
+#if ADAPTIVE
+      read_angles(s, c, 2 * r, 4 * u + 2 * k, a);
+#else
+      half_angles(s, c, 2 * r, 4 * u + 2 * k, a);
+#endif
+      for (int j = 0; j < 4; j++) angle[c][j][k] = a[j];
+      compiler_fence();
+    }
+#endif
+#else
+  if (r & 1)
+    full_angles<1>(s, r, 2 * u, angle);
+  else
+    full_angles<0>(s, r, 2 * u, angle);
+#endif
+}
+
+// saturation behind four outputs: full resolution looks at 3x3 pixels, half at the superpixel. (y, q): row and quad
+DEVICE u32 saturated_outputs(const Shared &s, int y, int q) {
+#if HALF_RESOLUTION
+  u32 saturated = 0;
+#pragma unroll
+  for (int k = 0; k < 2; k++) {
+    const u32 bits = s.saturated[y + 1][q + 1 + k] | s.saturated[y + 2][q + 1 + k];
+    saturated |= (u32)((bits & 3) != 0) << (2 * k) | (u32)((bits & 12) != 0) << (2 * k + 1);
+  }
+  return saturated;
+#else
+  u32 bits = 0;
+#pragma unroll
+  for (int k = 0; k < 3; k++)
+    bits |= (s.saturated[y + k][q] >> 3) | s.saturated[y + k][q + 1] << 1 | (s.saturated[y + k][q + 2] & 1) << 5;
+  return (bits | bits >> 1 | bits >> 2) & 15;
+#endif
+}
+#endif

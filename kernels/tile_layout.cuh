@@ -1,0 +1,69 @@
+// What `tile` is compiled for, and what a block keeps in shared memory.
+#ifndef POLAR_TILE_LAYOUT_CUH
+#define POLAR_TILE_LAYOUT_CUH
+#include "products.cuh"
+
+#ifndef TILE_X
+#define TILE_X 64 // raw pixels of a block along x, a multiple of 8
+#endif
+#ifndef TILE_Y
+#define TILE_Y 16 // and along y, a multiple of 4
+#endif
+#ifndef THREADS
+#define THREADS 256
+#endif
+#ifndef ROWS
+#define ROWS 6 // rows that a thread computes one after the other in ADR's stage A
+#endif
+
+#define RESTORES (!HALF_RESOLUTION || CO_SITED) // whether missing angles are interpolated at all
+#define REACH (!RESTORES ? 0 : DEMOSAIC == METHOD_BILINEAR ? 1 : DEMOSAIC == METHOD_GRADIENT ? 2 : 4)
+#define ADAPTIVE (RESTORES && DEMOSAIC == METHOD_ADAPTIVE)
+#define LATTICE_REACH (!COLOR ? 0 : DEBAYER == LATTICE_BILINEAR ? 2 : DEBAYER == LATTICE_MHC ? 4 : 6)
+// Launch bounds: threads of a block, and blocks for which registers must suffice. The Jetsons need it for 30 %
+// occupancy; from sm_90 on ADR takes a fifth longer with it.
+#if __CUDA_ARCH__ >= 900
+#define BOUNDS THREADS
+#else
+#define BOUNDS THREADS, (RESIDENT + THREADS - 1) / THREADS
+#endif
+CONSTANT int multiple_of_4(int n) { return (n + 3) / 4 * 4; }
+
+// The completed mosaic, with the halo that interpolation reads; per channel.
+constexpr int HALO_Y = REACH, HALO_X = multiple_of_4(REACH);
+constexpr int MOSAIC_Y = TILE_Y + 2 * HALO_Y, MOSAIC_P = (TILE_X + 2 * HALO_X) / 2;
+// The raw tile, with the halo that completing the colours reads.
+constexpr int EDGE_Y = HALO_Y + LATTICE_REACH, EDGE_X = HALO_X + multiple_of_4(LATTICE_REACH);
+constexpr int RAW_Y = TILE_Y + 2 * EDGE_Y, RAW_P = (TILE_X + 2 * EDGE_X) / 2;
+// ADR's stage A, with the border of one pixel that stage B reads.
+constexpr int STAGE_Y = TILE_Y + 2,
+              STAGE_P = TILE_X / 2 + 4; // two pairs on either side, of which the inner ones are used
+// Saturation, four bits for four pixels, with a border of one pixel.
+constexpr int SATURATED_Y = TILE_Y + 2, SATURATED_QUADS = TILE_X / 4 + 2;
+static_assert(TILE_X % 8 == 0 && TILE_Y % 4 == 0, "tiles consist of complete colour tiles");
+
+struct Shared {
+  Pair mosaic[CHANNELS][MOSAIC_Y][MOSAIC_P];
+  union {
+#if COLOR
+    struct {
+      Pair raw[RAW_Y][RAW_P];
+#if DEBAYER == LATTICE_WEIGHTED
+      Pair green[RAW_Y][RAW_P];
+#endif
+    } lattice;
+#endif
+#if ADAPTIVE
+    struct {
+      Pair excess[STAGE_Y][STAGE_P], detail[STAGE_Y][STAGE_P], energy[STAGE_Y][STAGE_P];
+    } stage[CHANNELS];
+#endif
+    u32 unused; // so that the union is never empty
+  };
+  u8 saturated[SATURATED_Y][SATURATED_QUADS]; // a bit for each of four pixels
+  u32 counts[2];
+};
+#ifdef SHARED_BYTES
+static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
+#endif
+#endif

@@ -1,0 +1,64 @@
+// `tile`, first stage: raw pixels into shared memory, and which of them are saturated.
+#ifndef POLAR_TILE_LOAD_CUH
+#define POLAR_TILE_LOAD_CUH
+#include "raw.cuh"
+#include "tile_layout.cuh"
+
+constexpr int QUADS = RAW_P / 2;
+
+// Loads the raw pixels of the tile as values; returns whether any is saturated. (y0, x0): the tile's first pixel. Tiles
+// at the picture's border, and rows that are not aligned to words, are loaded pixel by pixel.
+DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
+  const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
+  const int top = y0 - EDGE_Y, left = x0 - EDGE_X, step = step_of(frame), width = width_of(frame),
+            height = height_of(frame);
+  const u32 full_scale = frame.full_scale;
+  const float scale = FULL / frame.full_scale;
+  const bool inner = top >= 0 && left >= 0 && top + RAW_Y <= height && left + 4 * QUADS <= width;
+#if RAW_FORMAT == RAW_U8
+  if (inner && full_scale == 255 && (((u64)raw | step) & 3) == 0) {
+    const Pair by = pair(scale, scale), offset = pair(-1024 * scale, -1024 * scale);
+    const u8 *first = raw + (size_t)top * step + left;
+    u32 saturated = 0;
+    for (int i = threadIdx.x; i < RAW_Y * QUADS; i += THREADS) {
+      const int r = i / QUADS, q = i - r * QUADS;
+      const u32 w = load32(first + (u32)(r * step + 4 * q));
+      saturated |= has_255(w);
+      *(Quad *)(tile + 2 * i) = Quad{pair_of_bytes<0>(w, by, offset), pair_of_bytes<1>(w, by, offset)};
+    }
+    return saturated & BYTES_255;
+  }
+#endif
+  bool any = false;
+  for (int i = threadIdx.x; i < RAW_Y * QUADS; i += THREADS) {
+    const int r = i / QUADS, x = left + 4 * (i - r * QUADS);
+    const u8 *row = raw + (size_t)(inner ? top + r : reflect_mosaic(top + r, height)) * step;
+    u32 v[4];
+    if (inner || (x >= 0 && x + 4 <= width))
+      raw_quad(row, x, v);
+    else
+#pragma unroll
+      for (int k = 0; k < 4; k++) v[k] = raw_pixel(row, reflect_mosaic(x + k, width));
+    any |= v[0] >= full_scale || v[1] >= full_scale || v[2] >= full_scale || v[3] >= full_scale;
+    if (EXCEEDS)
+#pragma unroll
+      for (int k = 0; k < 4; k++) v[k] = min(v[k], full_scale);
+    *(Quad *)(tile + 2 * i) =
+        Quad{pair((float)v[0] * scale, (float)v[1] * scale), pair((float)v[2] * scale, (float)v[3] * scale)};
+  }
+  return any;
+}
+
+// Which pixels of the tile, and of a border of one pixel, are saturated: read again, in the few blocks that found one.
+DEVICE void find_saturated(const FrameArguments &frame, int y0, int x0, u8 (&saturated)[SATURATED_Y][SATURATED_QUADS]) {
+  const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
+  for (int i = threadIdx.x; i < SATURATED_Y * SATURATED_QUADS; i += THREADS) {
+    const int r = i / SATURATED_QUADS, q = i - r * SATURATED_QUADS, y = y0 - 1 + r, x = x0 - 4 + 4 * q;
+    u32 bits = 0;
+    for (int k = 0; k < 4; k++)
+      if (y >= 0 && y < height_of(frame) && x + k >= 0 && x + k < width_of(frame))
+        bits |= (u32)(raw_pixel(raw + (size_t)y * step_of(frame), x + k) >= (u32)frame.full_scale) << k;
+    saturated[r][q] = bits;
+  }
+}
+#endif
