@@ -35,6 +35,7 @@ from polar_pipeline.messages import product_message
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.ros.bench import IN_FLIGHT, Contender, Load, Rig, isolate, own_node, raw_frames
 from polar_pipeline.ros.bench_figures import Block, summarize
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: What is asked for, run by run.
 RUNS = {
@@ -54,7 +55,7 @@ PACKAGES = ("numpy", "opencv-python-headless", "rclpy", "ros-fastdds", "rosbags"
 def message_sizes(products: Tuple[str, ...], size: Tuple[int, int]) -> Dict[str, int]:
     """Product -> bytes of its message at half resolution of a mono frame of (width, height)."""
     half = size[1] // 2, size[0] // 2
-    arrays = {name: np.zeros(PRODUCTS[name].shape(half, False), PRODUCTS[name].ros_types[0]) for name in products}
+    arrays = {name: np.zeros(PRODUCTS[name].shape(half, False), PRODUCT_TOPICS[name].dtypes[0]) for name in products}
     return {name: len(product_message(name, array, 0, "camera")[1]) for name, array in arrays.items()}
 
 

@@ -49,6 +49,7 @@ from polar_pipeline.replay.source import DEFAULT_RATE, RATES, is_recording, open
 from polar_pipeline.ros.bench_figures import format_figures
 from polar_pipeline.sensor.frames import MAX_PIXELS, MAX_SIDE, MIN_SIDE, FrameError, as_frame
 from polar_pipeline.sensor.mosaic import get_sensor
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Highest --wait and --seconds: a day. Beyond, clocks and timers overflow.
 DAY = 86400.0
@@ -406,7 +407,7 @@ def _add_option(group: Any, name: str, text: str, **how: Any) -> None:
 def _arguments(values: argparse.Namespace, products: Tuple[str, ...]) -> Dict[str, Any]:
     """The options that the command line names, else those of --params, and `products` if it names none."""
     products = getattr(values, "products", products)
-    arguments: Dict[str, Any] = {"dtype": {name: PRODUCTS[name].ros_types[0] for name in products}}
+    arguments: Dict[str, Any] = {"dtype": {name: PRODUCT_TOPICS[name].dtypes[0] for name in products}}
     if getattr(values, "params", None) is not None:
         arguments = _node_arguments(values.params, products)
     names = (*CHOICES, *LIMITS, "sensor", "min_intensity", "bit_depth", "roi_offset", "threads")

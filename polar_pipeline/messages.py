@@ -7,8 +7,9 @@ Messages are read and written serialized, because a typed rclpy message of a 5 M
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Dict, Iterable, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, Optional, Tuple, Union
 
 import numpy as np
 from rosbags.serde import SerdeError
@@ -16,14 +17,15 @@ from rosbags.typesys import Stores, get_typestore
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.backend import prepend_header
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import Frame, FrameError, frame_from_buffer, get_format
 
-IMAGE = "sensor_msgs/msg/Image"
-COMPRESSED = "sensor_msgs/msg/CompressedImage"
-CAMERA_INFO = "sensor_msgs/msg/CameraInfo"
-FLOAT32 = "std_msgs/msg/Float32"
-DIAGNOSTICS = "diagnostic_msgs/msg/DiagnosticArray"
+# the names of message types belong to this module's interface too
+from polar_pipeline.topics import CAMERA_INFO as CAMERA_INFO
+from polar_pipeline.topics import COMPRESSED as COMPRESSED
+from polar_pipeline.topics import DIAGNOSTICS as DIAGNOSTICS
+from polar_pipeline.topics import FLOAT32 as FLOAT32
+from polar_pipeline.topics import IMAGE as IMAGE
+from polar_pipeline.topics import image_encoding
 
 Cdr = Union[bytes, bytearray, memoryview]
 
@@ -37,7 +39,8 @@ _LAST_STAMP = (1 << 31) * 1_000_000_000 - 1
 _MALFORMED = (SerdeError, struct.error, ValueError, IndexError, AssertionError, TypeError, OverflowError, MemoryError)
 
 
-class ImageMessage(NamedTuple):
+@dataclass(frozen=True)
+class ImageMessage:
     """A `sensor_msgs/Image`; `data` is a view of the message's bytes."""
 
     stamp_ns: int
@@ -50,7 +53,8 @@ class ImageMessage(NamedTuple):
     data: np.ndarray
 
 
-class Status(NamedTuple):
+@dataclass(frozen=True)
+class Status:
     """One `diagnostic_msgs/DiagnosticStatus`; levels are 0 OK, 1 WARN, 2 ERROR, 3 STALE."""
 
     level: int
@@ -249,7 +253,7 @@ def product_message(name: str, array: np.ndarray, stamp_ns: int, frame_id: str) 
     """(message type, CDR) of one product of a `Result`."""
     if array.ndim == 0:
         return FLOAT32, encode_float32(float(array))
-    encoding = PRODUCTS[name].encoding(str(array.dtype), array.ndim == 3)
+    encoding = image_encoding(name, str(array.dtype), array.ndim == 3)
     return IMAGE, encode_image(stamp_ns, frame_id, encoding, array)
 
 

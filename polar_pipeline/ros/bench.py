@@ -38,6 +38,7 @@ from polar_pipeline.ros.bench_figures import Block, Usage, summarize
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import get_sensor
 from polar_pipeline.sensor.scene import SCENES, synthetic
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Different frames, sent in turn, so that caches do not help.
 FRAMES = 8
@@ -123,7 +124,7 @@ class Rig:
 
     def __init__(self, contenders: Sequence[Contender], products: Sequence[str], frames: Sequence[bytes]) -> None:
         self._products = tuple(products)
-        self._topics = {PRODUCTS[product].topic: product for product in products}
+        self._topics = {PRODUCT_TOPICS[product].name: product for product in products}
         self._frames = frames
         self._next = 0
         keep_freed_memory()  # the camera's cost is not the node's
