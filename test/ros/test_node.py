@@ -47,7 +47,6 @@ from polar_pipeline.options import Options, make_options
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.latency import ACCURACY
 from polar_pipeline.quality.statistics import measure
-from polar_pipeline.ros.drop_oldest_queue import DropOldestQueue
 from polar_pipeline.ros.exits import WRONG_USAGE
 from polar_pipeline.ros.frame import ReceivedImage
 from polar_pipeline.ros.main import spin_once
@@ -990,13 +989,6 @@ def test_newest_frames_win(rig: Any, monkeypatch: pytest.MonkeyPatch, size: int,
     values = node._diagnostics.statuses("", "")[0].values
     assert values["dropped: overload"] == str(4 - len(kept))
     assert values["received"] == "4"
-
-
-def test_queue_closes() -> None:
-    queue: DropOldestQueue[int] = DropOldestQueue(1)
-    queue.put(1)
-    queue.close()
-    assert queue.take() is None
 
 
 def test_qos(rig: Any) -> None:
