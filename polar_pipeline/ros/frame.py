@@ -1,4 +1,4 @@
-"""A frame's state on its way through the live node: received, submitted, finished. Imports no ROS."""
+"""The state of a frame in the live node: received, submitted, finished. Imports no ROS."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from polar_pipeline.ros.snapshot import Snapshot, write_snapshot
 
 #: Characters of a path in an answer.
 MAX_PATH = 4096
-#: Seconds between two snapshots, at least.
+#: Minimum seconds between two snapshots.
 SNAPSHOT_PERIOD = 1.0
 
 

@@ -38,11 +38,11 @@ def test_idle_is_ok(diagnostics: Diagnostics) -> None:
     assert status.values["rate [Hz]"] == "0.00"
     diagnostics.received()
     diagnostics.idled()
-    assert frames(diagnostics)[:3:2] == (Level.OK, "idle: nobody listens")
+    assert frames(diagnostics)[:3:2] == (Level.OK, "idle: no subscribers")
 
 
 def test_silence_is_a_warning_for_those_who_listen(diagnostics: Diagnostics, clock: HandClock) -> None:
-    """And is logged when it begins, then once a minute; a node that nobody listens to is idle."""
+    """And is logged when it begins, then once a minute; a node without subscribers is idle."""
     clock.now += 100
     assert diagnostics.listened(False) is None
     assert frames(diagnostics).level == Level.OK

@@ -177,7 +177,7 @@ def test_products_are_the_pipelines(rig: Any, sensor: str, resolution: str, dept
 def test_lazy(rig: Any) -> None:
     r = rig()
     r.frame()
-    wait_for(lambda: r.report()["unwanted"] == "1", "a frame that nobody wanted")
+    wait_for(lambda: r.report()["unwanted"] == "1", "a frame without subscribers")
     heard = r.listen(Image, "polarization/dolp")
     r.frame()
     wait_for(lambda: heard, "dolp")
@@ -597,7 +597,7 @@ def test_many_changes_wait_for_none(cache: Any) -> None:
 
 
 def test_what_stood_in_until_now_is_kept(cache: Any) -> None:
-    """Its frames may still be under way when what it stood in for serves, and the next change comes."""
+    """Its frames may still be in progress when the wanted pipeline serves, and the next change comes."""
     first = serving(cache)
     for k in range(1, 5):
         assert cache("dolp", min_intensity=k / 10) is first

@@ -221,6 +221,25 @@ def test_a_device_that_fails_gives_up_frames_in_progress(bench: Any, mode: str) 
     assert b.fallback.reason == "", "frame 4 was computed on the GPU"
 
 
+def test_the_cpu_serves_after_a_device_that_failed(bench: Any) -> None:
+    b = bench(backend="cuda")
+    b.settings = settings(backend="cuda")
+    b.pipeline.faults = {("submit", 0): DeviceLostError("the GPU was lost")}
+    b.processor.put(image(1))
+    wait_for(lambda: b.values().get("dropped: device") == "1", "the fault")
+    assert b.fallback.settings(b.settings).options.backend == "cpu"
+    assert b.fallback.problem(b.settings) == "the CPU took over: the GPU was lost"
+
+
+def test_the_age_is_that_at_receipt(bench: Any) -> None:
+    b = bench(queue_size=4)
+    for time_ns in (0, 5_000_000, 60_000_000_000):
+        b.processor.put(ReceivedImage(image(2_000_000).cdr, time.perf_counter(), time_ns))
+    wait_for(lambda: len(b.output.frames) == 3, "every frame")
+    ages = [frame.submitted.age for frame in b.output.frames]
+    assert ages == [None, pytest.approx(0.003), None], "no clock yet, 3 ms, and a stamp of another clock"
+
+
 def test_under_overload_the_oldest_frames_are_dropped(bench: Any) -> None:
     b = bench(queue_size=2)
     b.hold()
@@ -312,6 +331,10 @@ def test_products_are_the_pipelines() -> None:
     result = output.frames[1].result or {}
     np.testing.assert_array_equal(result["intensity"], intensity)
     assert float(result["ssim"]) == pytest.approx(1.0, abs=1e-3)  # the reference was rounded to 8 bit
+    processor.reference = bytes(messages.encode_image(0, "", "mono8", intensity[::-1]))
+    processor.put(image(3))
+    wait_for(lambda: len(output.frames) == 3, "a frame with another reference")
+    assert float((output.frames[2].result or {})["ssim"]) < 0.5
     processor.close()
     pipelines.close()
     assert diagnostics.statuses("", "")[0].values["refused: reference"] == "1"

@@ -22,6 +22,8 @@ from polar_pipeline.ros.problems import ProblemLog
 from polar_pipeline.ros.publisher import FramePublisher, OutputTopics
 from polar_pipeline.topics import CAMERA_INFO_TOPICS, COMPRESSED_TOPICS, PRODUCT_TOPICS
 
+#: Topics of images that are published as JPEG too.
+COMPRESSED_IMAGES = ("intensity", "polarization/preview")
 RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
 
 
@@ -151,6 +153,50 @@ def test_messages_are_those_demanded(bench: Bench) -> None:
     assert bench.publisher.last_frame == {"input": "48x32 mono8", "products": "intensity, dolp, ssim"}
 
 
+def test_display_settings_change_what_is_for_viewing_only(bench: Bench) -> None:
+    wanted = demand("intensity", "preview", compressed=["intensity", "preview"])
+    bench.submit(1, wanted, np.full((32, 48), 60, np.uint8), chosen=settings(display__gain=2.0))
+    wait_for(lambda: bench.sender.sent, "the messages")
+    (sent,) = bench.sender.sent
+    jpegs = {name: messages.decode(sent[f"{name}/compressed"], messages.COMPRESSED).data for name in COMPRESSED_IMAGES}
+    shown = {name: cv2.imdecode(jpeg, cv2.IMREAD_UNCHANGED) for name, jpeg in jpegs.items()}
+    # a constant picture survives JPEG but for the rounding of its colour space
+    assert all(np.abs(image.astype(int) - 120).max() <= 2 for image in shown.values())
+    assert (messages.to_array(messages.decode_image(sent["intensity"])) == 60).all(), "as measured"
+    assert (messages.to_array(messages.decode_image(sent["polarization/preview"])) == 120).all()
+
+
+def test_a_restart_begins_with_the_same_display(bench: Bench) -> None:
+    """`auto` follows the scene; a recording that loops looks the same in every round."""
+    chosen = settings(display__gain="auto")
+    dark, bright = (np.full((32, 48), level, np.uint8) for level in (20, 200))
+    for stamp, raw, is_restart in ((1, dark, False), (2, bright, False), (1, dark, True)):
+        bench.submit(stamp, demand("preview"), raw, chosen=chosen, is_restart=is_restart)
+    wait_for(lambda: len(bench.sender.sent) == 3, "every frame")
+    first, _, again = (row["polarization/preview"] for row in bench.sender.sent)
+    assert first == again
+
+
+def test_limits_of_quality_are_those_of_the_frame(bench: Bench) -> None:
+    levels = []
+    for stamp, lowest in ((1, -1.0), (2, 0.9)):
+        chosen = settings(quality__ssim_warn=lowest, quality__ssim_error=-1.0)
+        bench.submit(stamp, demand("ssim"), chosen=chosen)
+        wait_for(lambda: bench.publisher.quality._newest is not None, "the frame")
+        levels.append(bench.publisher.quality.report()[0].level)
+    assert levels == [0, 1], "random numbers resemble nothing"
+
+
+def test_the_layout_is_checked_now_and_then(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: List[int] = []
+    monkeypatch.setattr("polar_pipeline.ros.publisher.check_layout", lambda raw, _: checked.append(raw.shape[0]))
+    for stamp in (1, 2, 3):
+        bench.submit(stamp, demand("dolp"))
+    wait_for(lambda: len(bench.sender.sent) == 3, "every frame")
+    bench.publisher.close()
+    assert checked == [32], "the first frame, and the next one a second later"
+
+
 def test_frames_are_published_one_after_the_other(bench: Bench) -> None:
     """The frame after the one that is being published can be submitted; the next one has to wait."""
     bench.sender.gate.clear()
@@ -216,6 +262,8 @@ def test_times_and_quality_of_every_frame(bench: Bench) -> None:
     values = {pair.key: pair.value for pair in first.values}
     assert list(values) == ["queue", "handover", "encode", "publish", "total", "quality", "age"]
     assert values["age"] == "2.000"
+    stages = sum(float(values[name]) for name in ("handover", "encode", "publish"))
+    assert stages <= float(values["total"]) < 1000 * TIMEOUT, "since the image was received"
     assert (first.name, first.message, quality.name) == ("node: latency", "ms", "node: quality")
     bench.submit(2, demand(), age=None)
     wait_for(lambda: len(latency(bench)) == 2, "the times of a frame of which nothing is computed")
