@@ -1,6 +1,7 @@
 """The products of the pipeline: one table, read by every other module.
 
-A new product is a row here, a function of the same name in `reference.py`, and a stage in each backend.
+A new product is a row here, a function of the same name in `reference.py`, and a stage in each backend; `topics.py`
+derives how it is published.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far the frames of a benchmark have come while no frame is answered, and whether waiting longer can help.
+"""How far the frames of a benchmark have come while none is answered, and whether waiting longer can help.
 
 Imports no ROS.
 """
@@ -36,7 +36,7 @@ class WaitState:
 
 
 def waits_for(is_matched: bool, frames: int, report: Mapping[str, str]) -> WaitState:
-    """How far frames have come.
+    """The state of frames that are not answered.
 
     Args:
         is_matched: Whether camera and node have found each other.

@@ -41,12 +41,13 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
     Args:
         args: Command line, `sys.argv` by default.
         stop: Set by the handlers of SIGINT and SIGTERM.
-        cameras: One node for each; by default a single node as the command line says.
+        cameras: One node for each; by default one node, by the command line.
 
     Returns:
-        Exit code: 0, `FAILED` if a node could not start or had to end, `WRONG_USAGE` if it never can start so.
+        Exit code: 0, `FAILED` if a node could not start or had to end, `WRONG_USAGE` if its parameters or arguments are
+        wrong.
     """
-    keep_freed_memory()  # of messages that come in
+    keep_freed_memory()  # for incoming messages
     try:
         # rclpy's own handlers would raise wherever the main thread happens to be
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
@@ -79,9 +80,9 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
 
 
 def _exit_code(err: Exception) -> int:
-    """Exit code of a node that could not start: for wrong parameters and arguments, or for a machine that is not ready.
+    """Exit code of a node that could not start: `WRONG_USAGE` for parameters and arguments, else `FAILED`.
 
-    A backend that does not work here is the machine's: a GPU's driver may be loaded later.
+    A backend that does not work on this machine is `FAILED`: a GPU's driver may be loaded later.
     """
     if not isinstance(err, (RuntimeError, MemoryError)):
         return WRONG_USAGE
@@ -90,20 +91,20 @@ def _exit_code(err: Exception) -> int:
 
 
 def spin_once(executor: Any, nodes: Sequence[PolarNode]) -> None:
-    """Run the callbacks that are ready, or wait a moment.
+    """Run the callbacks that are ready, or wait for `STOP_PERIOD` at most.
 
-    Callbacks raise nothing; taking a message does when there is no memory for it.
+    Callbacks raise nothing, but taking a message does when there is no memory for it.
     """
     try:
         executor.spin_once(timeout_sec=STOP_PERIOD)
     except Exception as err:  # noqa: BLE001
         for node in nodes:
             node.refuse_error(err)
-        time.sleep(STOP_PERIOD)  # what it fails on may be there still
+        time.sleep(STOP_PERIOD)  # the cause may persist
 
 
 def _node_arguments(camera: Optional[Camera]) -> Dict[str, Any]:
-    """What makes a camera's node of a `PolarNode`; its own names win over those of the command line."""
+    """Arguments of a camera's `PolarNode`; its own names override those of the command line."""
     if camera is None:
         return {}
     names = [("__ns", camera.namespace), ("__node", camera.name), *camera.remappings]
@@ -127,8 +128,8 @@ def run_rig(args: Optional[List[str]], stop: threading.Event) -> int:
     parser = argparse.ArgumentParser(
         prog="polar_pipeline_rig", description="A node for every camera of a rig, in one process."
     )
-    parser.add_argument("rig", type=Path, metavar="RIG.yaml", help="the cameras; config/rig.yaml shows how")
-    parser.add_argument("--namespace", default="", help="in front of the cameras' own")
+    parser.add_argument("rig", type=Path, metavar="RIG.yaml", help="the cameras; config/rig.yaml is an example")
+    parser.add_argument("--namespace", default="", help="prefix of the cameras' namespaces")
     values = parser.parse_args(remove_ros_args(args)[1:])
     try:
         rig = read_rig(values.rig, values.namespace)

@@ -75,7 +75,7 @@ def read_rig(path: Path, namespace: str = "") -> Rig:
 
 
 def _rig(document: Any, folder: Path, namespace: str) -> Rig:
-    _check(document, ("processes", "cameras"))
+    _check_keys(document, ("processes", "cameras"))
     processes, rows = document.get("processes", PROCESSES[0]), document.get("cameras")
     if processes not in PROCESSES:
         raise ValueError(f"processes must be one of {', '.join(PROCESSES)}, got {quoted(processes)}")
@@ -99,21 +99,21 @@ def _rig(document: Any, folder: Path, namespace: str) -> Rig:
     return Rig(processes, tuple(cameras))
 
 
-def _check(row: Any, allowed: Tuple[str, ...]) -> None:
+def _check_keys(row: Any, allowed: Tuple[str, ...]) -> None:
     if not isinstance(row, dict) or not set(row) <= set(allowed):
         got = printable(", ".join(map(str, row))) if isinstance(row, dict) else quoted(row)
         raise ValueError(f"a mapping with keys among {', '.join(allowed)} is needed, got {got}")
 
 
 def _camera(row: Any, folder: Path, namespace: str) -> Camera:
-    _check(row, tuple(key.name for key in fields(Camera)))
+    _check_keys(row, tuple(key.name for key in fields(Camera)))
     for name, value in row.items():
         if name != "parameters" and not isinstance(value, str):
             raise ValueError(f"{name} must be text, got {quoted(value)}")
     values: Dict[str, Any] = dict(row)
     values["namespace"] = "/" + "/".join(filter(None, f"{namespace}/{row.get('namespace', '')}".split("/")))
     if "params_file" in row:
-        values["params_file"] = _beside(folder, row["params_file"])
+        values["params_file"] = _existing_file(folder, row["params_file"])
     parameters = row.get("parameters")
     if not isinstance(parameters, (dict, type(None))):
         raise ValueError(f"parameters must be names and values, got {quoted(parameters)}")
@@ -129,7 +129,7 @@ def _camera(row: Any, folder: Path, namespace: str) -> Camera:
     return camera
 
 
-def _beside(folder: Path, name: str) -> Path:
+def _existing_file(folder: Path, name: str) -> Path:
     """The path of a file named by a rig in this folder.
 
     Raises:
