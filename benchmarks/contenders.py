@@ -29,6 +29,7 @@ from std_msgs.msg import Float32
 
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline.products import PRODUCTS
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 
 def kind(product: str) -> type:
@@ -43,7 +44,7 @@ class Relay(Node):
         super().__init__("relay")
         keep_freed_memory()  # a floor without page faults
         self.outputs = [
-            (self.create_publisher(kind(name), PRODUCTS[name].topic, 10), size) for name, size in sizes.items()
+            (self.create_publisher(kind(name), PRODUCT_TOPICS[name].name, 10), size) for name, size in sizes.items()
         ]
         self.create_subscription(Image, "image_raw", self.on_image, qos_profile_sensor_data, raw=True)
 
@@ -63,7 +64,7 @@ class Usual(Node):
         self.polanalyser = polanalyser
         self.structural_similarity = structural_similarity
         self.angles = np.deg2rad([0, 45, 90, 135])
-        self.outputs = {name: self.create_publisher(kind(name), PRODUCTS[name].topic, 10) for name in products}
+        self.outputs = {name: self.create_publisher(kind(name), PRODUCT_TOPICS[name].name, 10) for name in products}
         self.create_subscription(Image, "image_raw", self.on_image, qos_profile_sensor_data)
 
     def on_image(self, message: Image) -> None:

@@ -33,8 +33,11 @@ from common import RESULTS, cpu_model, machine, slug, table, write
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.messages import product_message
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
-from polar_pipeline.ros.bench import IN_FLIGHT, Contender, Load, Rig, isolate, own_node, raw_frames
-from polar_pipeline.ros.bench_figures import Block, summarize
+from polar_pipeline.ros.bench import IN_FLIGHT, isolate, own_node, raw_frames
+from polar_pipeline.ros.bench_block import CameraLoad
+from polar_pipeline.ros.bench_figures import FrameBlock, summarize
+from polar_pipeline.ros.bench_rig import BenchRig, Contender
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: What is asked for, run by run.
 RUNS = {
@@ -54,7 +57,7 @@ PACKAGES = ("numpy", "opencv-python-headless", "rclpy", "ros-fastdds", "rosbags"
 def message_sizes(products: Tuple[str, ...], size: Tuple[int, int]) -> Dict[str, int]:
     """Product -> bytes of its message at half resolution of a mono frame of (width, height)."""
     half = size[1] // 2, size[0] // 2
-    arrays = {name: np.zeros(PRODUCTS[name].shape(half, False), PRODUCTS[name].ros_types[0]) for name in products}
+    arrays = {name: np.zeros(PRODUCTS[name].shape(half, False), PRODUCT_TOPICS[name].dtypes[0]) for name in products}
     return {name: len(product_message(name, array, 0, "camera")[1]) for name, array in arrays.items()}
 
 
@@ -71,13 +74,13 @@ def compare(
     rows: List[Contender],
     products: Tuple[str, ...],
     frames: List[bytes],
-    loads: Dict[str, Load],
+    loads: Dict[str, CameraLoad],
     rounds: int,
     seconds: float,
 ) -> Dict[str, Dict[str, Any]]:
     """Load -> node -> figures."""
-    blocks: Dict[str, Dict[str, List[Block]]] = {load: {row.name: [] for row in rows} for load in loads}
-    with Rig(rows, products, frames) as rig:
+    blocks: Dict[str, Dict[str, List[FrameBlock]]] = {load: {row.name: [] for row in rows} for load in loads}
+    with BenchRig(rows, products, frames) as rig:
         for row in rows:
             rig.wait_ready(row.name)
         for done in range(rounds):
@@ -123,7 +126,7 @@ def main() -> int:
 
     isolate()
     size = tuple(arguments.size)
-    every = {"alone": Load(), "fastest": Load(in_flight=IN_FLIGHT), "camera": Load(arguments.rate)}
+    every = {"alone": CameraLoad(), "fastest": CameraLoad(in_flight=IN_FLIGHT), "camera": CameraLoad(arguments.rate)}
     loads = {name: load for name, load in every.items() if name in arguments.loads}
     frames = raw_frames("IMX250MZR", size)
     load_before = os.getloadavg()[0]

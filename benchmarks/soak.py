@@ -97,6 +97,7 @@ class Viewer:
         from std_msgs.msg import Float32
 
         from polar_pipeline.products import PRODUCTS
+        from polar_pipeline.topics import PRODUCT_TOPICS
 
         self.node = Node("viewer", context=context)
         self.executor = SingleThreadedExecutor(context=context)
@@ -112,7 +113,7 @@ class Viewer:
             def arrived(_: bytes, name: str = name) -> None:
                 self._lacking.discard(name)
 
-            self.node.create_subscription(kind, PRODUCTS[name].topic, arrived, 10, raw=True)
+            self.node.create_subscription(kind, PRODUCT_TOPICS[name].name, arrived, 10, raw=True)
 
     def pass_frame(self, node: Optional[subprocess.Popen[bytes]] = None) -> int:
         """Send a frame until all of its products come; gives how often.

@@ -25,7 +25,6 @@ import numpy as np
 
 from polar_pipeline import __version__, messages
 from polar_pipeline.doctor.checks import transport_environment
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.picture import encode, picture
 from polar_pipeline.replay.report import Report, format_timings, render
 from polar_pipeline.replay.run import Sample
@@ -34,6 +33,7 @@ from polar_pipeline.replay.source import read_raw
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
 from polar_pipeline.sensor.scene import SCENES, synthetic
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 HERE = Path(__file__).parent
 OUTPUT = HERE / "output"
@@ -136,7 +136,7 @@ class Recorder:
         frame[topic] = message
         if len(frame) == len(IMAGES):
             arrays = {
-                name: messages.to_array(messages.decode_image(frame[PRODUCTS[name].topic].cdr)) for name in IMAGES
+                name: messages.to_array(messages.decode_image(frame[PRODUCT_TOPICS[name].name].cdr)) for name in IMAGES
             }
             self.samples[image.frame_id] = Sample(image.stamp_ns, arrays)
             self.recorded.extend(frame.values())
@@ -166,8 +166,8 @@ def run() -> Recorder:
     from sensor_msgs.msg import Image
     from std_msgs.msg import Float32
 
-    topics = {PRODUCTS[name].topic: (Image, messages.IMAGE) for name in IMAGES}
-    topics[PRODUCTS["ssim"].topic] = (Float32, messages.FLOAT32)
+    topics = {PRODUCT_TOPICS[name].name: (Image, messages.IMAGE) for name in IMAGES}
+    topics[PRODUCT_TOPICS["ssim"].name] = (Float32, messages.FLOAT32)
     topics["latency"] = topics["/diagnostics"] = (DiagnosticArray, messages.DIAGNOSTICS)
     recorder = Recorder()
     with ExitStack() as stack:
@@ -259,21 +259,20 @@ def summarise(recorder: Recorder, names: List[str]) -> None:
             if pair.value != "n/a":
                 timings.setdefault(pair.key, []).append(float(pair.value) / 1000)
     check(bool(stamps), f"no frame came through; in its diagnostics the node says: {node_says}")
-    missing = [topic for topic in (PRODUCTS[name].topic for name in IMAGES) if not recorder.counts.get(topic)]
+    missing = [topic for topic in (PRODUCT_TOPICS[name].name for name in IMAGES) if not recorder.counts.get(topic)]
     check(not missing, f"nothing arrived on {', '.join(missing)}; the node says: {node_says}")
     check(bool(recorder.samples), f"no frame arrived with all of its products; the node says: {node_says}")
     expected = round((stamps[-1] - stamps[0]) / 1e9 * RATE) + 1
     recorder.write()
     facts = {
         "frames": f"{len(stamps)} of {expected} at {RATE:g} Hz, {SHAPE[1]}x{SHAPE[0]} pixels",
-        "images received": ", ".join(f"{name} {recorder.counts[PRODUCTS[name].topic]}" for name in IMAGES),
+        "images received": ", ".join(f"{name} {recorder.counts[PRODUCT_TOPICS[name].name]}" for name in IMAGES),
         "the node says": node_says,
         "recording": RECORDING.name,
         "polar_pipeline": __version__,
     }
-    ssim = [
-        (time_ns / 1e9, float(row.data)) for time_ns, row in recorder.numbers(PRODUCTS["ssim"].topic, messages.FLOAT32)
-    ]
+    numbers = recorder.numbers(PRODUCT_TOPICS["ssim"].name, messages.FLOAT32)
+    ssim = [(time_ns / 1e9, float(row.data)) for time_ns, row in numbers]
     points = [(moment - ssim[0][0], value) for moment, value in ssim]
     samples = {name: recorder.samples[name] for name in names if name in recorder.samples}
     report = Report("polar_pipeline, live", facts, [], list(samples.values()), points, timings)

@@ -8,6 +8,7 @@ from typing import Dict, List, Sequence
 
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.ros.parameters import PARAMETERS, Parameter
+from polar_pipeline.topics import FLOAT32, PRODUCT_TOPICS, image_encoding
 
 DOCUMENT = Path(__file__).parent / "ros.md"
 
@@ -21,13 +22,14 @@ def topics() -> str:
     """One row per product: topic, type and encodings, content."""
     rows = []
     for row in PRODUCTS.values():
-        if row.channels == (0, 0):
+        topic = PRODUCT_TOPICS[row.name]
+        if topic.message_type == FLOAT32:
             kind = "Float32"
         else:
-            names = [row.encoding(dtype, is_color) for dtype in row.ros_types for is_color in (False, True)]
+            names = [image_encoding(row.name, dtype, is_color) for dtype in topic.dtypes for is_color in (False, True)]
             kind = f"Image ({', '.join(dict.fromkeys(names))})"
         unit = f", in {row.unit}" if row.unit in ("rad",) else ""
-        rows.append((f"`{row.topic}`", kind, f"`{row.name}`", row.text + unit))
+        rows.append((f"`{topic.name}`", kind, f"`{row.name}`", row.text + unit))
     return _table(("topic", "type (encodings)", "product", "what it is"), rows)
 
 

@@ -1,14 +1,15 @@
-"""ROS messages as bytes: the only room that knows CDR, through the `rosbags` library; needs no ROS.
+"""ROS messages as serialized bytes: the only module that knows CDR, through the `rosbags` library. Imports no ROS.
 
-Messages are read and written serialized, because a typed rclpy message of a 5 MB image costs nine times as much per hop
-(`docs/decisions.md`). Stamps are nanoseconds.
+The node reads and writes serialized messages, because a typed rclpy message of a 5 MB image costs nine times as much
+per hop (`docs/decisions.md`). Stamps are nanoseconds.
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Dict, Iterable, NamedTuple, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Optional, Tuple, Union
 
 import numpy as np
 from rosbags.serde import SerdeError
@@ -16,28 +17,36 @@ from rosbags.typesys import Stores, get_typestore
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.backend import prepend_header
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import Frame, FrameError, frame_from_buffer, get_format
 
-IMAGE = "sensor_msgs/msg/Image"
-COMPRESSED = "sensor_msgs/msg/CompressedImage"
-CAMERA_INFO = "sensor_msgs/msg/CameraInfo"
-FLOAT32 = "std_msgs/msg/Float32"
-DIAGNOSTICS = "diagnostic_msgs/msg/DiagnosticArray"
+# the names of message types belong to this module's interface too
+from polar_pipeline.topics import CAMERA_INFO as CAMERA_INFO
+from polar_pipeline.topics import COMPRESSED as COMPRESSED
+from polar_pipeline.topics import DIAGNOSTICS as DIAGNOSTICS
+from polar_pipeline.topics import FLOAT32 as FLOAT32
+from polar_pipeline.topics import IMAGE as IMAGE
+from polar_pipeline.topics import image_encoding
 
+if TYPE_CHECKING:
+    from rosbags.typesys.store import Typestore
+
+#: Bytes of a serialized message.
 Cdr = Union[bytes, bytearray, memoryview]
+#: A message object of rosbags, whose classes are made at run time from message definitions.
+RosMessage = Any
 
-#: Characters of a name in a message's header or calibration, numbers in a calibration, and characters of a value in a
-#: diagnostic. What is longer is no name, and every output would carry it.
+#: Limits: characters of a name in a header or a calibration, numbers in a calibration, and characters of a value in a
+#: diagnostic. Every output would carry longer ones.
 MAX_NAME, MAX_COEFFICIENTS, MAX_VALUE = 1024, 100, 1024
 #: The last stamp that a message's header can hold.
 _LAST_STAMP = (1 << 31) * 1_000_000_000 - 1
 
-#: What malformed bytes raise on their way through the library, which checks some lengths and trusts others.
+#: What the library raises for malformed bytes; it checks some lengths and trusts others.
 _MALFORMED = (SerdeError, struct.error, ValueError, IndexError, AssertionError, TypeError, OverflowError, MemoryError)
 
 
-class ImageMessage(NamedTuple):
+@dataclass(frozen=True)
+class ImageMessage:
     """A `sensor_msgs/Image`; `data` is a view of the message's bytes."""
 
     stamp_ns: int
@@ -50,7 +59,8 @@ class ImageMessage(NamedTuple):
     data: np.ndarray
 
 
-class Status(NamedTuple):
+@dataclass(frozen=True)
+class Status:
     """One `diagnostic_msgs/DiagnosticStatus`; levels are 0 OK, 1 WARN, 2 ERROR, 3 STALE."""
 
     level: int
@@ -61,22 +71,22 @@ class Status(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def typestore() -> Any:
+def typestore() -> Typestore:
     """The message definitions; those used here are the same in every ROS 2 release."""
     return get_typestore(Stores.ROS2_HUMBLE)
 
 
-def _new(name: str, *values: Any) -> Any:
+def _new(name: str, *values: Any) -> RosMessage:
     """A message from the values of its fields."""
     return typestore().types[name](*values)
 
 
-def _header(stamp_ns: int, frame_id: str) -> Any:
+def _header(stamp_ns: int, frame_id: str) -> RosMessage:
     seconds, nanoseconds = divmod(stamp_ns, 1_000_000_000)
     return _new("std_msgs/msg/Header", _new("builtin_interfaces/msg/Time", seconds, nanoseconds), frame_id)
 
 
-def stamp_of(message: Any) -> int:
+def stamp_of(message: RosMessage) -> int:
     """The header's stamp of a message in nanoseconds."""
     return int(message.header.stamp.sec) * 1_000_000_000 + int(message.header.stamp.nanosec)
 
@@ -95,16 +105,16 @@ def peek_stamp(cdr: Cdr) -> Optional[int]:
 
 
 def _stamp_layout(cdr: Cdr) -> struct.Struct:
-    """Of the eight bytes behind the first four: the byte order is in the second one."""
+    """Layout of the stamp, which is bytes 4 to 12; the second byte of a message says its byte order."""
     return struct.Struct("<iI" if bytes(cdr[1:2]) == b"\1" else ">iI")
 
 
-def encode(message: Any, name: str) -> memoryview:
+def encode(message: RosMessage, name: str) -> memoryview:
     """A message as little-endian CDR bytes."""
     return memoryview(typestore().serialize_cdr(message, name))
 
 
-def decode(cdr: Cdr, name: str) -> Any:
+def decode(cdr: Cdr, name: str) -> RosMessage:
     """CDR bytes as a message.
 
     Raises:
@@ -126,7 +136,7 @@ def _reason(err: Exception) -> str:
     return printable(f"{type(err).__name__} {err}")
 
 
-def from_ros1(data: Cdr, name: str) -> memoryview:
+def from_ros1(data: Union[bytes, memoryview], name: str) -> memoryview:
     """A serialized ROS 1 message as CDR bytes.
 
     Raises:
@@ -151,7 +161,7 @@ def restamp(cdr: Cdr, stamp_ns: int) -> bytes:
 _ARRAYS = {"mono8": ("u1", 1), "rgb8": ("u1", 3), "32FC1": ("f4", 1), "32FC3": ("f4", 3)}
 
 
-def image_fields(message: Any) -> ImageMessage:
+def image_fields(message: RosMessage) -> ImageMessage:
     """The fields of a `sensor_msgs/Image` object of any origin (this module, a bag of ROS 1 or 2)."""
     return ImageMessage(
         stamp_of(message),
@@ -176,11 +186,11 @@ def decode_image(cdr: Cdr) -> ImageMessage:
     return image_fields(message)
 
 
-def check_header(header: Any) -> None:
-    """Refuse a header that no outgoing message could carry on.
+def check_header(header: RosMessage) -> None:
+    """Refuse a header that cannot be copied into outgoing messages.
 
     Raises:
-        FrameError: Its nanoseconds are a second or more, or its frame_id is no name (cause `cdr`).
+        FrameError: Its nanoseconds are a second or more, or its frame_id is too long (cause `cdr`).
     """
     if header.stamp.nanosec >= 1_000_000_000:
         raise FrameError("cdr", f"nanoseconds of a stamp must be below 1000000000, got {header.stamp.nanosec}")
@@ -202,7 +212,7 @@ def to_array(message: ImageMessage) -> np.ndarray:
     """A product's image as (H, W) or (H, W, 3) uint8 or float32, the inverse of `product_message`.
 
     Raises:
-        FrameError: It is no image that a product is published as (causes `encoding`, `step`, `truncated`).
+        FrameError: No product is published as such an image (causes `encoding`, `step`, `truncated`).
     """
     if message.encoding not in _ARRAYS:
         raise FrameError("encoding", f"encoding must be one of {', '.join(_ARRAYS)}, got {quoted(message.encoding)}")
@@ -221,9 +231,9 @@ def to_array(message: ImageMessage) -> np.ndarray:
 def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray) -> Cdr:
     """A serialized `sensor_msgs/Image` of an (H, W) or (H, W, C) array of uint8, uint16 or float32.
 
-    The library serializes an image without pixels, which ends in their number. It is written in front of the pixels
-    where there is room, as with every product of a pipeline: then the message lies in the array's own memory, and holds
-    what the array holds. Else the pixels are copied once.
+    The library serializes an image without pixels, which ends in the number of their bytes. This header is written in
+    front of the pixels where there is space, as with every product of a pipeline: the message is then a view of the
+    array's own memory, and changes with the array. Otherwise the pixels are copied once.
     """
     data = np.ascontiguousarray(array)
     height, width = data.shape[:2]
@@ -231,8 +241,8 @@ def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray)
     nothing = np.zeros(0, np.uint8)
     empty = encode(_new(IMAGE, _header(stamp_ns, frame_id), height, width, encoding, 0, step, nothing), IMAGE)
     head = b"".join((empty[:-4], struct.pack("<I", data.nbytes)))
-    whole = prepend_header(head, data)
-    return b"".join((head, data.data)) if whole is None else whole
+    message = prepend_header(head, data)
+    return b"".join((head, data.data)) if message is None else message
 
 
 def encode_compressed(stamp_ns: int, frame_id: str, fmt: str, data: np.ndarray) -> memoryview:
@@ -249,18 +259,18 @@ def product_message(name: str, array: np.ndarray, stamp_ns: int, frame_id: str) 
     """(message type, CDR) of one product of a `Result`."""
     if array.ndim == 0:
         return FLOAT32, encode_float32(float(array))
-    encoding = PRODUCTS[name].encoding(str(array.dtype), array.ndim == 3)
+    encoding = image_encoding(name, str(array.dtype), array.ndim == 3)
     return IMAGE, encode_image(stamp_ns, frame_id, encoding, array)
 
 
 # --------------------------------------------------------------------------------------------------------- camera info
 
 
-def decode_camera_info(cdr: Cdr) -> Any:
+def decode_camera_info(cdr: Cdr) -> RosMessage:
     """A serialized `sensor_msgs/CameraInfo` as the library's message object.
 
     Raises:
-        FrameError: The bytes are no camera info, or describe no lens (cause `cdr`).
+        FrameError: The bytes are no camera info, or its numbers exceed the limits (cause `cdr`).
     """
     info = decode(cdr, CAMERA_INFO)
     if len(info.distortion_model) > MAX_NAME or len(info.d) > MAX_COEFFICIENTS:
@@ -272,18 +282,18 @@ def decode_camera_info(cdr: Cdr) -> Any:
     return info
 
 
-def encode_camera_info(info: Any, stamp_ns: int, frame_id: str) -> memoryview:
+def encode_camera_info(info: RosMessage, stamp_ns: int, frame_id: str) -> memoryview:
     """A serialized `sensor_msgs/CameraInfo` with another stamp and frame."""
     values = {name: getattr(info, name) for name in info.__dataclass_fields__ if not name.startswith("__")}
     values["header"] = _header(stamp_ns, frame_id)
     return encode(typestore().types[CAMERA_INFO](**values), CAMERA_INFO)
 
 
-def scale_camera_info(info: Any, scale: float, size: Tuple[int, int]) -> Any:
+def scale_camera_info(info: RosMessage, scale: float, size: Tuple[int, int]) -> RosMessage:
     """The calibration of an image shrunk by `scale`, whose (height, width) becomes `size`.
 
-    Pixel centres lie at whole numbers, so a coordinate x becomes (x + 0.5) * scale - 0.5. Region of interest and
-    binning stay: they speak of the sensor.
+    Pixel centres have integer coordinates, so a coordinate x becomes (x + 0.5) * scale - 0.5. Region of interest and
+    binning stay: they describe the sensor.
     """
     values = {name: getattr(info, name) for name in info.__dataclass_fields__ if not name.startswith("__")}
     values["height"], values["width"] = size

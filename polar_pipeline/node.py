@@ -25,7 +25,7 @@ def main(args: Optional[List[str]] = None) -> int:
         Exit code: 0, 1 if the node could not start or had to end, 2 for wrong parameters or arguments.
     """
     stop = _stop_on_signals()
-    from polar_pipeline.ros.node import run  # slow, so that a signal may arrive meanwhile
+    from polar_pipeline.ros.main import run  # slow, so that a signal may arrive meanwhile
 
     return run(args, stop)
 
@@ -40,7 +40,7 @@ def rig(args: Optional[List[str]] = None) -> int:
         Exit code: 0, 1 if a node could not start or had to end, 2 for wrong parameters or arguments.
     """
     stop = _stop_on_signals()
-    from polar_pipeline.ros.node import run_rig
+    from polar_pipeline.ros.main import run_rig
 
     return run_rig(args, stop)
 

@@ -1,35 +1,34 @@
-"""What can be asked for: one table of products, read by every other room.
+"""The products of the pipeline: one table, read by every other module.
 
-A new product is a row here, a function of the same name in `reference.py`, and a stage in each backend.
+A new product is a row here, a function of the same name in `reference.py`, and a stage in each backend; `topics.py`
+derives how it is published.
 """
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, NamedTuple, Tuple, Union
+from dataclasses import dataclass
+from typing import Dict, Iterable, Tuple, Union
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.sensor.mosaic import ANGLES
 
 
-class Product(NamedTuple):
+@dataclass(frozen=True)
+class Product:
     """One output of the pipeline.
 
     Attributes:
         name: Key in the result.
-        topic: ROS topic, relative to the node's namespace.
         channels: Values per pixel for a mono and for a colour sensor; 0 stands for one number per frame.
         types: Element types offered, the default first. `float32` holds physical values, `uint8` the display encoding.
-        ros_types: The types published in ROS, the default first; more than one leaves the choice to `output_depth`.
         unit: What one float step means.
-        text: One line for people.
+        text: One line of description.
         shrinks: Whether the option `ssim_stride` divides its height and width.
     """
 
     name: str
-    topic: str
     channels: Tuple[int, int]
     types: Tuple[str, ...]
-    ros_types: Tuple[str, ...]
     unit: str
     text: str
     shrinks: bool = False
@@ -45,43 +44,26 @@ class Product(NamedTuple):
         """The element type closest to the wanted one."""
         return wanted if wanted in self.types else self.types[0]
 
-    def encoding(self, dtype: str, is_color: bool) -> str:
-        """`sensor_msgs/Image` encoding for an element type."""
-        channels = self.channels[is_color]
-        if dtype == "uint8":
-            return {1: "mono8", 3: "rgb8"}[channels]
-        return f"32FC{channels}"
-
 
 _BOTH, _FLOAT, _BYTE = ("float32", "uint8"), ("float32",), ("uint8",)
 
 _TABLE = (
-    Product("intensity", "intensity", (1, 3), _BOTH, _BYTE, "full scale", "total intensity S0/2"),
+    Product("intensity", (1, 3), _BOTH, "full scale", "total intensity S0/2"),
     *(
-        Product(
-            f"angle_{angle}",
-            f"angles/angle_{angle:03d}",
-            (1, 3),
-            _BOTH,
-            _BYTE,
-            "full scale",
-            f"image behind the {angle} degree polarizer",
-        )
+        Product(f"angle_{angle}", (1, 3), _BOTH, "full scale", f"image behind the {angle} degree polarizer")
         for angle in ANGLES
     ),
-    Product("stokes", "polarization/stokes", (3, 3), _FLOAT, _FLOAT, "full scale", "linear Stokes vector S0, S1, S2"),
-    Product("dolp", "polarization/dolp", (1, 1), _BOTH, _BOTH, "1", "degree of linear polarization, 0 to 1"),
-    Product("aolp", "polarization/aolp", (1, 1), _BOTH, _BOTH, "rad", "angle of linear polarization, 0 to pi"),
-    Product("preview", "polarization/preview", (3, 3), _BYTE, _BYTE, "", "RGB: hue AoLP, saturation DoLP, value S0/2"),
-    Product(
-        "ssim_map", "quality/ssim_map", (1, 1), _BOTH, _BOTH, "1", "structural similarity per pixel, -1 to 1", True
-    ),
-    Product("ssim", "quality/ssim", (0, 0), _FLOAT, _FLOAT, "1", "mean of the similarity map"),
+    Product("stokes", (3, 3), _FLOAT, "full scale", "linear Stokes vector S0, S1, S2"),
+    Product("dolp", (1, 1), _BOTH, "1", "degree of linear polarization, 0 to 1"),
+    Product("aolp", (1, 1), _BOTH, "rad", "angle of linear polarization, 0 to pi"),
+    Product("preview", (3, 3), _BYTE, "", "RGB: hue AoLP, saturation DoLP, value S0/2"),
+    Product("ssim_map", (1, 1), _BOTH, "1", "structural similarity per pixel, -1 to 1", True),
+    Product("ssim", (0, 0), _FLOAT, "1", "mean of the similarity map"),
 )
 
 #: Every product by name, in the order in which they are listed and stored.
 PRODUCTS: Dict[str, Product] = {row.name: row for row in _TABLE}
-#: What the live node makes of a camera, and what people look at.
+#: The products that replay and the tools compute by default: what viewers usually show.
 DEFAULT_PRODUCTS = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
 
 

@@ -18,6 +18,7 @@ from std_msgs.msg import Float32
 
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.source import open_source
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 TIMEOUT = 60.0  # seconds; only how long a failing test takes
 
@@ -40,12 +41,18 @@ def main() -> None:
         row = PRODUCTS[name]
         kind = Float32 if row.channels == (0, 0) else Image
         node.create_subscription(
-            kind, row.topic, lambda cdr, name=name: heard.update({name: cdr}), QoSProfile(depth=5), raw=True
+            kind,
+            PRODUCT_TOPICS[name].name,
+            lambda cdr, name=name: heard.update({name: cdr}),
+            QoSProfile(depth=5),
+            raw=True,
         )
     camera = node.create_publisher(Image, "image_raw", QoSPresetProfiles.get_from_short_key("sensor_data"))
     wait_for(
         "the node",
-        lambda: camera.get_subscription_count() and all(node.count_publishers(PRODUCTS[name].topic) for name in names),
+        lambda: (
+            camera.get_subscription_count() and all(node.count_publishers(PRODUCT_TOPICS[name].name) for name in names)
+        ),
     )
     time.sleep(1.0)  # the node's side of the match lags behind ours
     with open_source(Path(source)) as recording:

@@ -36,7 +36,7 @@ from std_msgs.msg import Float32
 from support import ROOT, TIMEOUT, wait_for
 
 from polar_pipeline import Pipeline, messages
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.topics import PRODUCT_TOPICS, image_encoding
 
 #: Encoding and shape of a frame, by the last digits of its stamp.
 VARIANTS = (
@@ -78,8 +78,7 @@ def image(stamp_ns: int) -> bytes:
 def _pipeline(product: str, settings: Tuple[Tuple[str, Any], ...]) -> Pipeline:
     options = dict(settings)
     depth = options.pop("output_depth", "float32")
-    types = PRODUCTS[product].ros_types
-    dtype = depth if len(types) > 1 else types[0]
+    dtype = PRODUCT_TOPICS[product].dtype(depth)
     return Pipeline(products=product, backend="cpu", threads=1, dtype=dtype, **options)
 
 
@@ -114,7 +113,7 @@ def check(heard: Mapping[str, Deque[bytes]], levels: int = 0, **settings: Any) -
             wanted = product_of(stamp, name, **{"camera": {}, **settings}[message.header.frame_id])
             where = f"{name} of {stamp} as {message.header.frame_id!r}"
             channels = wanted.shape[2:]
-            assert message.encoding == PRODUCTS[name].encoding(str(wanted.dtype), bool(channels)), where
+            assert message.encoding == image_encoding(name, str(wanted.dtype), bool(channels)), where
             assert (message.height, message.width) == wanted.shape[:2], where
             array = np.frombuffer(message.data, wanted.dtype).reshape(wanted.shape)
             if levels:
@@ -203,7 +202,7 @@ class Peer:
             found.append(cdr)
 
         kind = Float32 if product == "ssim" else Image
-        return self.node.create_subscription(kind, PRODUCTS[product].topic, keep, QoSProfile(depth=100), raw=True)
+        return self.node.create_subscription(kind, PRODUCT_TOPICS[product].name, keep, QoSProfile(depth=100), raw=True)
 
     def listen(self, *products: str, nodes: int = 1) -> None:
         """Keep everything that comes of some products; returns when the nodes' publishers are there."""

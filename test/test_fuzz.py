@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import time
@@ -179,7 +180,7 @@ class Mistaken(Messages):
 
     def run(self, case: Case) -> str:
         before = messages.to_raw
-        messages.to_raw = lambda image, *rest: before(image._replace(is_bigendian=False), *rest)
+        messages.to_raw = lambda image, *rest: before(dataclasses.replace(image, is_bigendian=False), *rest)
         try:
             return super().run(case)
         finally:

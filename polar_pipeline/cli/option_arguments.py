@@ -10,7 +10,8 @@ from polar_pipeline.cli.argument_types import parse_integer, parse_products, par
 from polar_pipeline.cli.errors import FailureError, UsageError
 from polar_pipeline.options import OPTIONS, Options, make_options
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
+from polar_pipeline.products import DEFAULT_PRODUCTS
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Options that say what the pixels of a frame are.
 _OF_FRAMES = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
@@ -105,7 +106,7 @@ def requested_options(values: argparse.Namespace, products: Tuple[str, ...] = DE
 def _arguments(values: argparse.Namespace, products: Tuple[str, ...]) -> Dict[str, Any]:
     """The options that the command line names, else those of --params, and `products` if it names none."""
     products = getattr(values, "products", products)
-    arguments: Dict[str, Any] = {"dtype": {name: PRODUCTS[name].ros_types[0] for name in products}}
+    arguments: Dict[str, Any] = {"dtype": {name: PRODUCT_TOPICS[name].dtypes[0] for name in products}}
     if getattr(values, "params", None) is not None:
         arguments = _node_arguments(values.params, products)
     arguments.update({name: getattr(values, name) for name in OPTIONS if hasattr(values, name)})

@@ -20,6 +20,7 @@ from polar_pipeline.reference import luma
 from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, reading
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: AoLP counts where the golden DoLP reaches this, DoLP and AoLP where the golden intensity does: below, noise rules.
 MIN_DOLP = 0.05
@@ -66,7 +67,7 @@ class Golden:
         self._topics: Dict[str, str] = {}
         for topic in file.topics.values():
             # recorded in a namespace, a topic ends like the product's
-            name = next((row.name for row in PRODUCTS.values() if f"/{topic}".endswith(f"/{row.topic}")), None)
+            name = next((name for name, row in PRODUCT_TOPICS.items() if f"/{topic}".endswith(f"/{row.name}")), None)
             if name is not None and self._topics.setdefault(name, topic) != topic:
                 raise SourceError(f"{path} holds {name} twice: on {printable(self._topics[name])}, {printable(topic)}")
         names = {topic: name for name, topic in self._topics.items()}
@@ -130,7 +131,7 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
             stream = stack.enter_context(BoundedFile(path, max_bytes))
             golden = Golden(path, McapFile(path, stream, max_bytes))
         if not golden.places:
-            raise SourceError(f"{path} holds no products: {', '.join(row.topic for row in PRODUCTS.values())}")
+            raise SourceError(f"{path} holds no products: {', '.join(row.name for row in PRODUCT_TOPICS.values())}")
         yield golden
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality import statistics as quality
 from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
@@ -18,6 +17,7 @@ from polar_pipeline.replay.compare import Comparison, Golden
 from polar_pipeline.replay.sink import Sink
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Frames whose products are kept for the report.
 SAMPLES = 3
@@ -128,7 +128,7 @@ def replay(
         if sink is not None:
             for name, array in result.items():
                 kind, cdr = messages.product_message(name, array, image.stamp_ns, image.frame_id)
-                sink.write(f"/{PRODUCTS[name].topic}", kind, image.stamp_ns, cdr)
+                sink.write(f"/{PRODUCT_TOPICS[name].name}", kind, image.stamp_ns, cdr)
         stages = {"decode": decoded - started, **result.timings, "write": time.perf_counter() - computed}
         stages["total"] = sum(stages.values())
         late += deadline.missed(stages["total"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generator, Iterator, List, NamedTuple, Tuple, Union
 
@@ -84,7 +85,7 @@ class Recorded(NamedTuple):
             return image
         if not 0 <= self.time_ns < _END_OF_TIME:
             raise FrameError("cdr", f"stamped {image.stamp_ns} ns and recorded at {self.time_ns} ns, neither is a time")
-        return image._replace(stamp_ns=self.time_ns)
+        return replace(image, stamp_ns=self.time_ns)
 
     def cdr(self) -> bytes:
         """The image as a serialized `sensor_msgs/Image`: the recorded bytes where they are one.

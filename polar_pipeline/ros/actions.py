@@ -1,4 +1,4 @@
-"""What the launch files have in common: a process of this package, and what follows its end."""
+"""What the launch files share: the action for a process of this package, and for its end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def live_node(context: Any, executable: str, **arguments: Any) -> Any:
 
 
 def _after_end(event: Any, _: Any) -> List[Any]:
-    """Leave a process that ended for wrong parameters or arguments as it is: started again it would end again."""
+    """Do not start a process again that ended because of wrong parameters or arguments: it would end again."""
     if event.returncode != WRONG_USAGE:
         return []
     return [

@@ -1,4 +1,4 @@
-"""What a stream of frames through a node came to: rates, missed frames, latency and jitter. Needs no ROS.
+"""Figures of a stream of frames through a node: rates, missed frames, latency and jitter. Imports no ROS.
 
 Fields in capitals are named and defined as `BasicPerformanceMetrics` of ros2_benchmark, which isaac_ros_benchmark
 writes; a frame has arrived when its last product has. Rates and jitter are taken within blocks, never across the pause
@@ -8,36 +8,39 @@ between two. All times are milliseconds of one clock.
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, Sequence, TypedDict
 
 import numpy as np
 
 
-class Usage(NamedTuple):
-    """What a process took of the machine.
+@dataclass(frozen=True)
+class ProcessUsage:
+    """Resources that a process used.
 
     Attributes:
         cpu_ms: Time of all cores.
-        page_faults: Pages of memory that it was given; a fresh buffer of 5 MB takes 1224.
+        page_faults: Pages of memory mapped for it; a fresh buffer of 5 MB takes 1224.
     """
 
     cpu_ms: float
     page_faults: int
 
-    def since(self, before: Usage) -> Usage:
-        """What it took between two looks."""
-        return Usage(self.cpu_ms - before.cpu_ms, self.page_faults - before.page_faults)
+    def since(self, before: ProcessUsage) -> ProcessUsage:
+        """Resources used since an earlier look."""
+        return ProcessUsage(self.cpu_ms - before.cpu_ms, self.page_faults - before.page_faults)
 
 
-class Block(NamedTuple):
+@dataclass(frozen=True)
+class FrameBlock:
     """Frames that were sent without a pause.
 
     Attributes:
         sent: Stamp -> when the frame was given to the middleware, in nanoseconds, oldest first.
         arrived: Product -> stamp -> when it reached the viewer, in nanoseconds; every product asked for has an entry.
         unstamped: Product without a stamp -> how many arrived.
-        stages: What the node said of its own time, frame by frame: stage -> milliseconds.
-        usage: What the node's process took.
+        stages: Times that the node published, frame by frame: stage -> milliseconds.
+        usage: Resources that the node's process used.
         period_ms: From one frame to the next; infinite where the next one waits for an answer.
     """
 
@@ -45,14 +48,48 @@ class Block(NamedTuple):
     arrived: Dict[str, Dict[int, int]]
     unstamped: Dict[str, int]
     stages: List[Dict[str, float]]
-    usage: Usage
+    usage: ProcessUsage
     period_ms: float
 
     def complete(self) -> Dict[int, int]:
         """Stamp -> when the last product arrived, of frames whose products all did, in the order of arrival."""
-        whole = {stamp: [times.get(stamp) for times in self.arrived.values()] for stamp in self.sent}
-        ends = {stamp: max(t for t in times if t) for stamp, times in whole.items() if times and None not in times}
+        arrivals = {stamp: [times.get(stamp) for times in self.arrived.values()] for stamp in self.sent}
+        ends = {stamp: max(t for t in times if t) for stamp, times in arrivals.items() if times and None not in times}
         return dict(sorted(ends.items(), key=lambda item: item[1]))
+
+
+class LoadFigures(TypedDict, total=False):
+    """The figures of one node at one load; what nothing arrived for is left out.
+
+    Attributes:
+        missed: Product -> frames without it.
+        latency_ms: Product -> percentiles; `frame`: until the last product.
+        stages_ms: Stage -> percentiles, as the node itself measured them.
+        late: Frames that were in the node for longer than a frame period.
+        cpu_ms_per_frame: CPU time of the node's process.
+        page_faults_per_frame: Pages of memory mapped for it.
+        dropped: Cause -> frames that the node dropped.
+    """
+
+    NUM_FRAMES_SENT: int
+    NUM_MISSED_FRAMES: int
+    MEAN_PLAYBACK_FRAME_RATE: float
+    MEAN_FRAME_RATE: float
+    RECEIVED_DURATION: float
+    MEAN_LATENCY: float
+    MIN_LATENCY: float
+    MAX_LATENCY: float
+    MEAN_JITTER: float
+    STD_DEV_JITTER: float
+    MIN_JITTER: float
+    MAX_JITTER: float
+    missed: Dict[str, int]
+    latency_ms: Dict[str, Dict[str, float]]
+    stages_ms: Dict[str, Dict[str, float]]
+    late: int
+    cpu_ms_per_frame: float
+    page_faults_per_frame: float
+    dropped: Dict[str, int]
 
 
 def percentiles(values: Sequence[float]) -> Dict[str, float]:
@@ -61,13 +98,11 @@ def percentiles(values: Sequence[float]) -> Dict[str, float]:
     return {name: round(float(v), 3) for name, v in zip(names, np.percentile(values, (50, 95, 99, 100)))}
 
 
-def summarize(blocks: Sequence[Block]) -> Dict[str, Any]:
+def summarize(blocks: Sequence[FrameBlock]) -> LoadFigures:
     """The figures of all blocks of one node at one load; what nothing arrived for is left out.
 
     Returns:
-        ros2_benchmark's fields, and beside them `missed` per product, `latency_ms` per product and of whole frames,
-        `stages_ms` as the node itself measured them, `cpu_ms_per_frame` and `page_faults_per_frame`; of frames that
-        come at a rate also `late`, those that were longer than a frame period in the node.
+        Everything but `dropped`; `late` only of frames that come at a rate.
     """
     ends = [block.complete() for block in blocks]
     sent = [block.sent for block in blocks]
@@ -75,7 +110,7 @@ def summarize(blocks: Sequence[Block]) -> Dict[str, Any]:
     gaps = [np.diff(list(end.values())) / 1e6 for end in ends]
     jitter = np.concatenate([np.abs(np.diff(gap)) for gap in gaps]) if gaps else np.zeros(0)
     frames = sum(map(len, sent))
-    report: Dict[str, Any] = {
+    report: LoadFigures = {
         "NUM_FRAMES_SENT": frames,
         "NUM_MISSED_FRAMES": frames - len(latencies),
         "MEAN_PLAYBACK_FRAME_RATE": _rate([np.diff(list(times.values())) / 1e6 for times in sent]),
@@ -104,14 +139,14 @@ def summarize(blocks: Sequence[Block]) -> Dict[str, Any]:
     if rated:
         report["late"] = sum(times.get("total", 0.0) > block.period_ms for block in rated for times in block.stages)
     if latencies:
-        for name in Usage._fields:
-            used = sum(getattr(block.usage, name) for block in blocks)
-            report[f"{name}_per_frame"] = _round(used / len(latencies))
+        usages = [block.usage for block in blocks]
+        report["cpu_ms_per_frame"] = _round(sum(usage.cpu_ms for usage in usages) / len(latencies))
+        report["page_faults_per_frame"] = _round(sum(usage.page_faults for usage in usages) / len(latencies))
     return report
 
 
-def format_figures(load: str, figures: Mapping[str, Any]) -> str:
-    """The figures of one load, for people."""
+def format_figures(load: str, figures: LoadFigures) -> str:
+    """The figures of one load as text."""
     lines = [
         f"{load}: {figures['NUM_FRAMES_SENT']} frames sent, {figures['MEAN_PLAYBACK_FRAME_RATE']:.1f} Hz; "
         f"{figures['NUM_MISSED_FRAMES']} missed; {figures['MEAN_FRAME_RATE']:.1f} Hz answered"
@@ -130,7 +165,7 @@ def format_figures(load: str, figures: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _count(blocks: Iterable[Block]) -> Dict[str, int]:
+def _count(blocks: Iterable[FrameBlock]) -> Dict[str, int]:
     """Product -> how many arrived."""
     counts: Dict[str, int] = {}
     for block in blocks:

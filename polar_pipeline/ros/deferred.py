@@ -1,4 +1,4 @@
-"""Services whose answers come later, from another thread, while the executor goes on."""
+"""Services that are answered later, from another thread, while the executor goes on."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Callable
 def create_deferred_service(node: Any, kind: Any, name: str, callback: Callable[[Any, Any], Any]) -> Any:
     """A service whose callback may return a future of the response in its place.
 
-    A coroutine as callback would be rclpy's own way, but the events executor of Jazzy does not await it, and that of
-    Kilted crashes on what it raises. Every executor hands what the callback returns to the service's `send_response`,
-    with the header that says who asked; there the future is waited for.
+    rclpy provides coroutines as callbacks for this, but the events executor of Jazzy does not await them, and that of
+    Kilted crashes on what they raise. Every executor hands what the callback returns to the service's `send_response`,
+    with the header of the request; there the response is sent when the future is done.
 
     Args:
         node: The node that offers it.

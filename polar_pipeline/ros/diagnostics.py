@@ -1,7 +1,4 @@
-"""What the node knows about itself: rate, drops by cause, age and latency, as `/diagnostics` wants them (REP-107).
-
-Written to by the executor's thread (receipts, drops) and the worker's (frames done); imports no ROS.
-"""
+"""Counts and times of the node for `/diagnostics` (REP-107): rate, drops by cause, age and latency. Imports no ROS."""
 
 from __future__ import annotations
 
@@ -36,7 +33,10 @@ MAX_REASON = 1000
 
 
 class Diagnostics:
-    """Counts and times of one node.
+    """Counts and times of one node; any thread may call it.
+
+    The executor's thread notes receipts and makes reports; the worker and the publisher's thread note frames; all of
+    them note problems.
 
     Args:
         name: Name of the node, which starts every status.
@@ -78,7 +78,7 @@ class Diagnostics:
             return bool(self._receipts) and self._clock() - self._receipts[-1] < RATE_PERIOD
 
     def dropped(self, cause: str, count: int = 1) -> None:
-        """Frames were lost that nothing is wrong with: `overload` (a newer one was there), `transport`."""
+        """Good frames were lost: by `overload` (newer ones filled the queue) or in `transport`."""
         with self._lock:
             self._drops[cause] += count
 
@@ -124,10 +124,10 @@ class Diagnostics:
             self._ages = SlidingWindow(clock=self._clock)
 
     def published(self, timings: Mapping[str, float]) -> bool:
-        """A frame went out; seconds per stage.
+        """A frame was published; seconds per stage.
 
         Returns:
-            Whether the next frame was due before: `total` is longer than the time from one stamp to the next.
+            Whether the next frame was due before that: `total` is longer than the time from one stamp to the next.
         """
         with self._lock:
             self._counts["published"] += 1
@@ -137,7 +137,7 @@ class Diagnostics:
             return late
 
     def idled(self) -> None:
-        """A good frame came in and nobody listened."""
+        """A good frame came in, and no output had a subscriber."""
         with self._lock:
             self._counts["unwanted"] += 1
 
@@ -167,8 +167,8 @@ class Diagnostics:
         last = max([self._wanted_since, *list(self._receipts)[-1:]])
         period = self._deadline.period
         shortest, longest = SILENCE
-        patience = shortest if math.isinf(period) else min(max(shortest, 3 * period), longest)
-        return now - last >= patience
+        allowed = shortest if math.isinf(period) else min(max(shortest, 3 * period), longest)
+        return now - last >= allowed
 
     def statuses(self, hardware: str, topic: str) -> List[Status]:
         """The state since the start, and what happened since the last call, which sets level and message.
@@ -219,7 +219,7 @@ class Diagnostics:
                 return Level.WARN, f"nothing arrives on {topic}, although there are subscribers"
             return Level.OK, f"idle: nothing arrives on {topic}"
         if counts.get("unwanted") and not counts.get("published"):
-            return Level.OK, "idle: nobody listens"
+            return Level.OK, "idle: no subscribers"
         return Level.OK, f"{self._rate():.1f} Hz"
 
     def _rate(self) -> float:

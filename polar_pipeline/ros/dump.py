@@ -1,4 +1,4 @@
-"""Asks a running node for its parameters."""
+"""Reads the parameters of a running node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_parameters(name: str, wait: float) -> Dict[str, Any]:
         Name -> value, in the table's order; those that a node of another version lacks are left out.
 
     Raises:
-        RuntimeError: No such node answers, none can be called so, or it answers with what no file can hold.
+        RuntimeError: No such node answers, the name is not valid, or a value of the answer cannot be kept in a file.
     """
     full = f"/{name.strip('/')}"
     if not is_name(full):

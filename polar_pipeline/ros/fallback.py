@@ -1,4 +1,4 @@
-"""What a node does about a GPU that fails. Imports no ROS."""
+"""What a node does when the GPU fails. Imports no ROS."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Callable
 
 from polar_pipeline.ros.parameters import Settings
 
-#: Seconds that the CPU works in the place of a GPU before that one is tried again; each try may cost a frame.
+#: Seconds that the CPU works in place of the GPU before the GPU is tried again; each try may cost a frame.
 RETRY_PERIOD = 10.0
 
 
 class Fallback:
-    """Which settings hold: those asked for, or for a while after a failure the same on the CPU.
+    """Chooses the settings that hold: those asked for, or for a while after the GPU failed the same on the CPU.
 
-    The worker says what happened, other threads ask.
+    The worker calls `failed` and `worked`; any thread calls `settings` and `problem`.
 
     Args:
         clock: Seconds, never running backwards.
@@ -38,7 +38,14 @@ class Fallback:
         self.reason = ""
 
     def settings(self, wanted: Settings) -> Settings:
-        """What holds now in the place of the settings asked for."""
+        """The settings that hold now in place of those asked for."""
         if self.reason and wanted.on_device_error == "cpu" and self._clock() < self._until:
             return wanted.on_cpu()
         return wanted
+
+    def problem(self, wanted: Settings) -> str:
+        """What follows from a failure with the settings asked for, and its reason; "" while the GPU works."""
+        if not self.reason or wanted.options.backend == "cpu":
+            return ""
+        what = {"cpu": "the CPU took over", "retry": "the next frame tries again", "stop": "the node ends"}
+        return f"{what[wanted.on_device_error]}: {self.reason}"

@@ -1,4 +1,4 @@
-"""Counts the messages that the middleware lost on their way to a subscription."""
+"""Counts the messages that the middleware lost before they reached a subscription."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class LossCounter:
 
     rclpy would call back instead (`message_lost`), and with its events executor that is a deadlock: its thread takes
     the event and waits for the reader's lock, which the middleware's thread holds while it reports the next loss
-    (ros2/rmw_fastrtps #890). Whoever only asks is not reported to, so the second half of it never happens. For the same
-    reason the node's topics have no other callbacks for QoS events.
+    (ros2/rmw_fastrtps #890). Without a callback the middleware reports nothing, so the second half of it never happens.
+    For the same reason the node's topics have no other callbacks for QoS events.
 
     Not counted: what was sent before publisher and subscription found each other, and what a newer message replaced in
     the subscription's own queue.
@@ -31,7 +31,7 @@ class LossCounter:
         self._reported = 0
 
     def poll(self) -> int:
-        """Messages lost since the last call; 0 where the middleware does not tell."""
+        """Messages lost since the last call; 0 where the middleware does not count them."""
         if self._event is None:
             return 0
         with self._event:

@@ -1,4 +1,4 @@
-"""Names of nodes and topics by ROS's rules, checked where ROS itself would fail later. Imports no ROS."""
+"""ROS's rules for names of nodes and topics, checked here because ROS itself would fail later. Imports no ROS."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _FULL = re.compile(r"(/[A-Za-z_][A-Za-z0-9_]*)+")
 
 
 def is_name(full: str) -> bool:
-    """Whether a node or a topic can be called so from the root, such as `/front/polar_pipeline`."""
-    # two underscores in a row mark what remapping rules are about, such as __node
+    """Whether a text is a valid full name of a node or topic, such as `/front/polar_pipeline`."""
+    # names with two underscores in a row are keywords of remapping rules, such as __node
     return len(full) <= MAX_NAME and "__" not in full and _FULL.fullmatch(full) is not None
 
 

@@ -16,6 +16,7 @@ from polar_pipeline.options import OPTIONS, Option, Options, Value, make_options
 from polar_pipeline.plan import expand
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.statistics import RANGES, QualityLimits, make_quality_limits
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Products that compare images, and so may need a reference.
 SSIM_PRODUCTS = tuple(name for name in PRODUCTS if "ssim_pair" in expand((name,)))
@@ -247,8 +248,7 @@ class Settings:
         arguments = self.options.arguments()
         if not set(products) & set(SSIM_PRODUCTS):
             del arguments["ssim_mode"]  # without SSIM no reference is needed
-        offered = {name: PRODUCTS[name].ros_types for name in products}
-        dtype = {name: self.output_depth if len(types) > 1 else types[0] for name, types in offered.items()}
+        dtype = {name: PRODUCT_TOPICS[name].dtype(self.output_depth) for name in products}
         return {**arguments, "products": products, "dtype": dtype, "threads": self.threads}
 
 

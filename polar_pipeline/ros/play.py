@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, ContextManager, Iterable, Iterator, List, NamedTuple
+from typing import Callable, ContextManager, Iterable, Iterator, List
 
 import rclpy
 from rclpy.duration import Duration
@@ -33,7 +34,8 @@ _LONGEST_SLEEP = 3600.0
 _LINGER = 2.0
 
 
-class Frame(NamedTuple):
+@dataclass(frozen=True)
+class PlayableFrame:
     """A frame ready to publish: when it was recorded, and a serialized `sensor_msgs/Image`."""
 
     time_ns: int
@@ -51,7 +53,7 @@ def play(
     on_skip: Callable[[FrameError], None] = lambda _: None,
     max_bytes: int = MAX_BYTES,
 ) -> int:
-    """Publish a recording until its end, or for ever.
+    """Publish a recording until its end, or in a loop.
 
     Args:
         path: A recording or a folder of pictures; see `open_source`.
@@ -69,7 +71,7 @@ def play(
 
     Raises:
         SourceError: The recording cannot be read.
-        RuntimeError: There is no subscriber within `wait`, or no topic can be called so.
+        RuntimeError: There is no subscriber within `wait`, or `topic` is no valid name.
     """
     # signals stay with the caller, whose exceptions end the loop wherever it is
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
@@ -91,7 +93,7 @@ def play(
 
 
 def _publisher(node: Node, topic: str) -> Publisher:
-    """A reliable one, so that both kinds of subscribers match."""
+    """A reliable publisher, which both reliable and best-effort subscribers match."""
     try:
         return node.create_publisher(Image, topic, QoSProfile(depth=5, reliability=ReliabilityPolicy.RELIABLE))
     except NameValidationException as err:
@@ -100,17 +102,17 @@ def _publisher(node: Node, topic: str) -> Publisher:
 
 def _frames(
     opened: Callable[[], ContextManager[Source]], loop: bool, on_skip: Callable[[FrameError], None]
-) -> Iterator[Frame]:
-    """Every frame of every round; the beginning of the recording is read at once and kept for the next round."""
+) -> Iterator[PlayableFrame]:
+    """Every frame of every round; the beginning of the recording is read ahead and kept for the next round."""
 
-    def usable(records: Iterable[Recorded]) -> Iterator[Frame]:
+    def usable(records: Iterable[Recorded]) -> Iterator[PlayableFrame]:
         for record in records:
             try:
-                yield Frame(record.time_ns, record.cdr())
-            except FrameError as err:  # noqa: PERF203 - the next one gets its chance
+                yield PlayableFrame(record.time_ns, record.cdr())
+            except FrameError as err:  # noqa: PERF203 - the next one may be good
                 on_skip(err)
 
-    ahead: List[Frame] = []
+    ahead: List[PlayableFrame] = []
     taken = 0
     with opened() as source:
         size = 0
@@ -136,12 +138,12 @@ def _wait_for_subscriber(publisher: Publisher, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while seconds and not publisher.get_subscription_count():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"nobody subscribed to {publisher.topic_name} within {seconds:g} s")
+            raise RuntimeError(f"no subscriber to {publisher.topic_name} within {seconds:g} s")
         time.sleep(_POLL)
 
 
 def _wait_until(due: float) -> float:
-    """Sleep until a time of the monotonic clock, and give back how many seconds ago it was, 0 if it is now."""
+    """Sleep until a time of the monotonic clock; returns the seconds by which it was over already, else 0."""
     late = time.monotonic() - due
     while late < 0:
         time.sleep(min(-late, _LONGEST_SLEEP))
@@ -149,7 +151,7 @@ def _wait_until(due: float) -> float:
     return late
 
 
-def _publish(node: Node, publisher: Publisher, frames: Iterable[Frame], rate: float, restamp: bool) -> int:
+def _publish(node: Node, publisher: Publisher, frames: Iterable[PlayableFrame], rate: float, restamp: bool) -> int:
     """Publish frames when they are due."""
     count = 0
     gap = 0.0  # seconds to the frame before

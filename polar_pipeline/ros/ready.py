@@ -1,4 +1,4 @@
-"""Ends when a live node takes frames: what feeds it can start then.
+"""Waits until a live node takes frames, so that what feeds it can be started.
 
 `python3 -m polar_pipeline.ros.ready /front/polar_pipeline`, for launch files.
 """

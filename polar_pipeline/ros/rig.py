@@ -1,22 +1,24 @@
-"""Several cameras on one robot, as a YAML file says. Imports no ROS."""
+"""Several cameras on one robot, described by a YAML file. Imports no ROS."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.ros.names import RULE, expand, is_name
 from polar_pipeline.ros.preset import check_parameters, flatten, read_nodes
 from polar_pipeline.ros.yamlfile import read_yaml
 
-#: How cameras are spread over processes: all in `one`, or `each` in one of its own.
+#: How cameras are distributed over processes: all in `one`, or `each` in one of its own.
 PROCESSES = ("one", "each")
 #: More cameras than a robot has: a list of thousands is a mistake, and would start as many nodes.
 MAX_CAMERAS = 64
 
 
-class Camera(NamedTuple):
+@dataclass(frozen=True)
+class Camera:
     """One camera's node.
 
     Attributes:
@@ -25,7 +27,7 @@ class Camera(NamedTuple):
         image_topic: Where raw frames come from; relative to the namespace unless it begins with `/`.
         camera_info_topic: The same for the camera's calibration.
         params_file: The node's parameters as a YAML file.
-        parameters: More of them, which win: name with dots -> value.
+        parameters: More of them, which override the file's: name with dots -> value.
     """
 
     namespace: str
@@ -33,7 +35,7 @@ class Camera(NamedTuple):
     image_topic: str = "image_raw"
     camera_info_topic: str = "camera_info"
     params_file: Optional[Path] = None
-    parameters: Mapping[str, Any] = {}
+    parameters: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def full_name(self) -> str:
@@ -42,12 +44,13 @@ class Camera(NamedTuple):
 
     @property
     def remappings(self) -> List[Tuple[str, str]]:
-        """Names of the node's inputs, and the topics in their place."""
+        """Names of the node's inputs, and the topics that replace them."""
         return [("image_raw", self.image_topic), ("camera_info", self.camera_info_topic)]
 
 
-class Rig(NamedTuple):
-    """The cameras, and how they are spread over processes (`PROCESSES`)."""
+@dataclass(frozen=True)
+class Rig:
+    """The cameras, and how they are distributed over processes (`PROCESSES`)."""
 
     processes: str
     cameras: Tuple[Camera, ...]
@@ -61,8 +64,8 @@ def read_rig(path: Path, namespace: str = "") -> Rig:
         namespace: In front of the cameras' own namespaces.
 
     Raises:
-        ValueError: The file or a `params_file` cannot be read, or says something that no rig can be; the message
-            names the file, and the camera.
+        ValueError: The file or a `params_file` cannot be read, or does not describe a rig; the message names the file,
+            and the camera.
     """
     document = read_yaml(path)
     try:
@@ -72,14 +75,14 @@ def read_rig(path: Path, namespace: str = "") -> Rig:
 
 
 def _rig(document: Any, folder: Path, namespace: str) -> Rig:
-    _check(document, ("processes", "cameras"))
+    _check_keys(document, ("processes", "cameras"))
     processes, rows = document.get("processes", PROCESSES[0]), document.get("cameras")
     if processes not in PROCESSES:
         raise ValueError(f"processes must be one of {', '.join(PROCESSES)}, got {quoted(processes)}")
     if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_CAMERAS:
         raise ValueError(f"cameras must be a list of 1 to {MAX_CAMERAS} cameras, got {quoted(rows)}")
     cameras: List[Camera] = []
-    files: Set[Path] = set()  # that were looked at; cameras may share one
+    files: Set[Path] = set()  # checked already; cameras may share one
     for number, row in enumerate(rows, 1):
         try:
             camera = _camera(row, folder, namespace)
@@ -96,21 +99,21 @@ def _rig(document: Any, folder: Path, namespace: str) -> Rig:
     return Rig(processes, tuple(cameras))
 
 
-def _check(row: Any, allowed: Tuple[str, ...]) -> None:
+def _check_keys(row: Any, allowed: Tuple[str, ...]) -> None:
     if not isinstance(row, dict) or not set(row) <= set(allowed):
         got = printable(", ".join(map(str, row))) if isinstance(row, dict) else quoted(row)
         raise ValueError(f"a mapping with keys among {', '.join(allowed)} is needed, got {got}")
 
 
 def _camera(row: Any, folder: Path, namespace: str) -> Camera:
-    _check(row, Camera._fields)
+    _check_keys(row, tuple(key.name for key in fields(Camera)))
     for name, value in row.items():
         if name != "parameters" and not isinstance(value, str):
             raise ValueError(f"{name} must be text, got {quoted(value)}")
     values: Dict[str, Any] = dict(row)
     values["namespace"] = "/" + "/".join(filter(None, f"{namespace}/{row.get('namespace', '')}".split("/")))
     if "params_file" in row:
-        values["params_file"] = _beside(folder, row["params_file"])
+        values["params_file"] = _existing_file(folder, row["params_file"])
     parameters = row.get("parameters")
     if not isinstance(parameters, (dict, type(None))):
         raise ValueError(f"parameters must be names and values, got {quoted(parameters)}")
@@ -126,8 +129,12 @@ def _camera(row: Any, folder: Path, namespace: str) -> Camera:
     return camera
 
 
-def _beside(folder: Path, name: str) -> Path:
-    """A file that a rig in this folder names, which must be there."""
+def _existing_file(folder: Path, name: str) -> Path:
+    """The path of a file named by a rig in this folder.
+
+    Raises:
+        ValueError: There is no such file.
+    """
     try:
         path = folder / Path(name).expanduser()
         is_there = path.is_file()

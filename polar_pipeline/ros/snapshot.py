@@ -1,4 +1,4 @@
-"""A frame and all that made its products, in a folder for a bug report. Imports no ROS.
+"""Writes a frame and everything that made its products into a folder for a bug report. Imports no ROS.
 
 Everything is written under a temporary name that becomes the folder's when it is complete.
 """
@@ -12,8 +12,9 @@ import shutil
 import time
 import traceback
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -30,13 +31,14 @@ from polar_pipeline.ros.preset import to_yaml
 from polar_pipeline.sensor.frames import FrameError
 
 
-class Snapshot(NamedTuple):
-    """What a node knows about a frame.
+@dataclass(frozen=True)
+class Snapshot:
+    """A frame, and what a node knows about it.
 
     Attributes:
         node: The node's name.
         cdr: The frame as it came in.
-        received_ns: When, on the node's clock.
+        received_ns: Time of receipt on the node's clock.
         parameters: Every parameter's value.
         camera_info: Newest calibration as it came in.
         reference: Newest reference image as it came in.
@@ -70,9 +72,9 @@ def snapshot_folder(name: str) -> Path:
 
 
 def write_snapshot(name: str, quota: int, snapshot: Snapshot) -> Path:
-    """Write a snapshot into a new folder, whole or not at all; the oldest ones make room for it.
+    """Write a snapshot into a new folder, complete or not at all; the oldest ones are removed to keep the quota.
 
-    Products are computed anew by the parameters. Where that fails, `error.txt` says why.
+    Products are computed again with the snapshot's parameters. Where that fails, `error.txt` says why.
 
     Args:
         name: As `snapshot_folder` takes it.
@@ -143,7 +145,7 @@ def _write_frame(folder: Path, snapshot: Snapshot) -> None:
     """The frame as it came, as a picture, and its products."""
     try:
         image: Optional[ImageMessage] = messages.decode_image(snapshot.cdr)
-    except FrameError:  # of which `error.txt` will tell
+    except FrameError:  # `error.txt` says why
         image = None
     stamp_ns = snapshot.received_ns if image is None or image.stamp_ns < 0 else image.stamp_ns  # mcap's are unsigned
     with open_sink(folder / "raw.mcap", {"node": snapshot.node}) as sink:

@@ -1,4 +1,4 @@
-"""YAML files that people write, read within bounds. Imports no ROS."""
+"""Reads YAML files written by hand, with limits on size and depth. Imports no ROS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polar_pipeline._util.text import printable
 
 #: Values, lists and mappings that a file may have, each of them counted wherever an alias repeats it.
 MAX_NODES = 20_000
-#: How deeply they may lie in each other.
+#: Levels of nesting.
 MAX_DEPTH = 40
 _TEXT = "tag:yaml.org,2002:str"
 
@@ -32,7 +32,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         """As PyYAML's, which calls itself for every level."""
         self._count += 1
         self._depth += 1
-        _check_size(self._count, self._depth)
+        _check_counts(self._count, self._depth)
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
@@ -48,7 +48,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file holds, as `yaml.safe_load` reads it but for dates, which are text, and numbers such as 1e-3.
+    """The content of a YAML file, as `yaml.safe_load` reads it but for dates, which are text, and numbers such as 1e-3.
 
     Raises:
         ValueError: It cannot be read, is not one YAML document, names a key twice, or is too large: more than
@@ -82,7 +82,7 @@ def _reason(err: Exception) -> str:
     return f"a value does not fit its tag ({type(err).__name__})"
 
 
-def _check_size(count: int, depth: int) -> None:
+def _check_counts(count: int, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
     if count > MAX_NODES:
@@ -90,7 +90,7 @@ def _check_size(count: int, depth: int) -> None:
 
 
 def _check(root: yaml.Node) -> None:
-    """Refuse what would cost too much to construct, or would be read as something else than it says.
+    """Refuse what would cost too much to construct, or would be read differently from how it looks.
 
     Aliases are followed, so that one within itself is too deep, and a few that repeat each other are too many.
     """
@@ -99,7 +99,7 @@ def _check(root: yaml.Node) -> None:
     while todo:
         node, depth = todo.pop()
         count += 1
-        _check_size(count, depth)
+        _check_counts(count, depth)
         if isinstance(node, yaml.MappingNode):
             _check_keys(node)
             todo += [(child, depth + 1) for pair in node.value for child in pair]

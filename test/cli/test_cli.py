@@ -24,9 +24,10 @@ from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
 from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cuda.model.device import DEVICES
 from polar_pipeline.options import make_options
-from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
+from polar_pipeline.products import DEFAULT_PRODUCTS
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.sensor.forward import expose
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMES = [np.rint(110 + 80 * np.sin(np.mgrid[:32, :40].sum(0) / 9 + k)).astype(np.uint8) for k in range(3)]
@@ -573,7 +574,7 @@ def test_options_reach_the_pipeline(tmp_path: Path) -> None:
 )
 def test_arguments_become_options(arguments: List[str], changes: Dict[str, Any]) -> None:
     products = changes.get("products", DEFAULT_PRODUCTS)
-    types = {name: PRODUCTS[name].ros_types[0] for name in products}  # as the live node publishes them
+    types = {name: PRODUCT_TOPICS[name].dtypes[0] for name in products}  # as the live node publishes them
     wanted = make_options(**{"products": products, "dtype": types, **changes})
     assert requested_options(cli.make_parser("plan").parse_args(["plan", *arguments])) == wanted
 

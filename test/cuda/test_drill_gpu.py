@@ -25,7 +25,8 @@ from test_cuda import HostDriver
 from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.cuda.model.device import get_device
-from polar_pipeline.ros.node import PolarNode, run
+from polar_pipeline.ros.main import run
+from polar_pipeline.ros.node import PolarNode
 
 drill.own_domain()
 
@@ -84,7 +85,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingDriver]:
     monkeypatch.setattr(
         "polar_pipeline.cuda.launch.compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode()
     )
-    monkeypatch.setattr("polar_pipeline.ros.node.FULL_FRAME", drill.VARIANTS[0][1])  # what the node prepares for
+    monkeypatch.setattr("polar_pipeline.ros.processor.FULL_FRAME", drill.VARIANTS[0][1])  # what the node prepares for
     monkeypatch.setattr("polar_pipeline.ros.fallback.RETRY_PERIOD", 0.5)
     backend.problem.cache_clear()
     yield driver

@@ -21,9 +21,9 @@ from fuzz import containers
 from fuzz.engine import Case, Target, WrongError, is_out_of_memory
 from fuzz.mutate import words
 from polar_pipeline import cli, messages
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.ros.preset import to_yaml
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Commands that take minutes, a GPU or a robot: their arguments are checked, and nothing is done.
 _LONG = ("kernels", "tune", "bench", "play", "params")
@@ -105,7 +105,7 @@ class Commands(Target):
             for time_ns, _, _ in rows:
                 for name in ("dolp", "intensity"):
                     kind, data = messages.product_message(name, np.full((16, 18), 0.5, np.float32), time_ns, "cam")
-                    sink.write(f"/{PRODUCTS[name].topic}", kind, time_ns, data)
+                    sink.write(f"/{PRODUCT_TOPICS[name].name}", kind, time_ns, data)
         with open_sink(folder / "empty.mcap", {}):
             pass
         (folder / "params.yaml").write_text(to_yaml({"resolution": "full"}, "fuzz"), encoding="utf-8")

@@ -17,8 +17,8 @@ from support import FRAMES, REAL_FRAMES, ROOT, own_domain
 from polar_pipeline.cli import main
 from polar_pipeline.cuda.backend import problem
 from polar_pipeline.doctor.checks import transport_environment
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.source import open_source
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 pytest.importorskip("rclpy")
 mcap_reader = pytest.importorskip("mcap.reader")
@@ -72,7 +72,7 @@ def test_live_is_replay_bit_for_bit(frames: Path, tmp_path: Path, backend: str, 
     live = np.load(tmp_path / "live.npz")
     with open_source(frames) as source:
         stamps = [record.image().stamp_ns for record in source.records]
-    topics = {f"/{PRODUCTS[name].topic}": name for name in NAMES}
+    topics = {f"/{PRODUCT_TOPICS[name].name}": name for name in NAMES}
     seen = set()
     with golden.open("rb") as stream:
         for _, channel, message in mcap_reader.make_reader(stream).iter_messages():

@@ -25,6 +25,7 @@ from polar_pipeline.replay.report import Report, percentiles, render
 from polar_pipeline.replay.run import Sample, Summary, replay
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import Recorded, SourceError, open_source, read_raw
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 TOPIC = "/arena_camera_node/images"
 START = 1_700_000_000_000_000_000
@@ -344,7 +345,7 @@ def test_every_product_is_written_with_the_original_stamp(sensor: str, mcap: Pat
     for k, raw in enumerate(frames()):
         for name, array in pipeline(raw).items():
             _, cdr = messages.product_message(name, array, stamp(k), "cam")
-            assert written[f"/{PRODUCTS[name].topic}", stamp(k)] == bytes(cdr)
+            assert written[f"/{PRODUCT_TOPICS[name].name}", stamp(k)] == bytes(cdr)
 
 
 @pytest.mark.skipif(not MODERN, reason="this rosbags opens folders only")
@@ -501,7 +502,7 @@ def write_golden(path: Path, made: Dict[str, np.ndarray], count: int = 2) -> Pat
         for k in range(count):
             for name, array in made.items():
                 kind, cdr = messages.product_message(name, array, stamp(k), "cam")
-                sink.write(f"/robot/{PRODUCTS[name].topic}", kind, stamp(k), cdr)
+                sink.write(f"/robot/{PRODUCT_TOPICS[name].name}", kind, stamp(k), cdr)
     return path / "golden.mcap"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -18,7 +19,7 @@ from support import ROOT, wait_for
 
 from polar_pipeline import Pipeline, cli, messages
 from polar_pipeline.doctor import checks as doctor
-from polar_pipeline.ros.bench_figures import Block, Usage, format_figures, summarize
+from polar_pipeline.ros.bench_figures import FrameBlock, ProcessUsage, format_figures, summarize
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
 from polar_pipeline.sensor.scene import SCENES, synthetic
@@ -27,11 +28,11 @@ MS = 1_000_000
 TIMEOUT = 120  # seconds; only how long a failing test takes
 
 
-def make_block(start: int = 0) -> Block:
+def make_block(start: int = 0) -> FrameBlock:
     """Five frames 10 ms apart: answered in 5, 6, 5 and 9 ms, the last product last; of the third only one product."""
     sent = {stamp: start + 10 * MS * stamp for stamp in range(5)}
     dolp = {0: 5, 1: 6, 3: 5, 4: 9}
-    return Block(
+    return FrameBlock(
         sent=sent,
         arrived={
             "intensity": {stamp: sent[stamp] + 2 * MS for stamp in sent},
@@ -39,7 +40,7 @@ def make_block(start: int = 0) -> Block:
         },
         unstamped={"ssim": 4},
         stages=[{"queue": 1.0, "total": 4.0}, {"queue": 3.0, "total": 4.0}],
-        usage=Usage(cpu_ms=24.0, page_faults=8),
+        usage=ProcessUsage(cpu_ms=24.0, page_faults=8),
         period_ms=3.5,
     )
 
@@ -87,14 +88,14 @@ def test_pauses_between_blocks_count_for_nothing() -> None:
 
 
 def test_nothing_arrived() -> None:
-    found = summarize([make_block()._replace(arrived={"dolp": {}}, unstamped={}, stages=[])])
+    found = summarize([dataclasses.replace(make_block(), arrived={"dolp": {}}, unstamped={}, stages=[])])
     assert found["NUM_MISSED_FRAMES"] == found["NUM_FRAMES_SENT"] == 5
     assert found["MEAN_FRAME_RATE"] == 0.0
     assert found["latency_ms"] == {}
     assert "MEAN_LATENCY" not in found
     assert "late" not in found  # the node says nothing of its own
-    assert "late" not in summarize([make_block()._replace(period_ms=math.inf)])
-    assert summarize([make_block()._replace(period_ms=4.5)])["late"] == 0
+    assert "late" not in summarize([dataclasses.replace(make_block(), period_ms=math.inf)])
+    assert summarize([dataclasses.replace(make_block(), period_ms=4.5)])["late"] == 0
     assert "5 frames sent" in format_figures("camera", found)
 
 
@@ -116,7 +117,7 @@ def test_freed_memory_is_kept() -> None:
     """Buffers cost no page faults from the second round on, also where glibc would have its heap shrink in between."""
     code = """
 import resource
-from polar_pipeline.heap import keep_freed_memory
+from polar_pipeline._util.malloc import keep_freed_memory
 if not keep_freed_memory():
     raise SystemExit("no glibc")
 for k in range(5):
@@ -132,7 +133,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     if "no glibc" in run.stderr:
         pytest.skip("not glibc")
     assert run.returncode == 0, run.stderr
-    assert int(run.stdout) < 1000, "four rounds of buffers given back and mapped anew are 73728 pages"
+    assert int(run.stdout) < 1000, "four rounds of buffers returned and mapped again are 73728 pages"
 
 
 # ------------------------------------------------------------------------------------------------------------- the tool
@@ -257,11 +258,12 @@ rclpy.spin(node)
 #: Run in a process of its own, which may set its environment.
 WAIT = """
 import sys
-from polar_pipeline.ros.bench import Contender, Rig, isolate, raw_frames
+from polar_pipeline.ros.bench import isolate, raw_frames
+from polar_pipeline.ros.bench_rig import BenchRig, Contender
 
 if __name__ == "__main__":
     isolate()
-    with Rig([Contender("bench", tuple(sys.argv[1:]))], ("dolp",), raw_frames("IMX250MZR", (64, 48))) as rig:
+    with BenchRig([Contender("bench", tuple(sys.argv[1:]))], ("dolp",), raw_frames("IMX250MZR", (64, 48))) as rig:
         try:
             rig.wait_ready("bench", print)
         except RuntimeError as err:
@@ -313,7 +315,7 @@ def test_how_far_frames_have_come(
     is_matched: bool, frames: int, report: Dict[str, str], state: str, is_in_vain: bool
 ) -> None:
     pytest.importorskip("rclpy")
-    from polar_pipeline.ros.bench import waits_for
+    from polar_pipeline.ros.bench_progress import waits_for
 
     found = waits_for(is_matched, frames, report)
     assert (found.state, found.is_in_vain) == (state, is_in_vain)
@@ -354,17 +356,19 @@ COMPARISON = """
 import json, sys
 sys.path.insert(0, "benchmarks")
 import node
-from polar_pipeline.ros.bench import Contender, Load, isolate, raw_frames
+from polar_pipeline.ros.bench import isolate, raw_frames
+from polar_pipeline.ros.bench_block import CameraLoad
+from polar_pipeline.ros.bench_rig import Contender
 
 if __name__ == "__main__":
     isolate()
     products, size = ("intensity", "dolp", "ssim"), (64, 48)
     rows = [row for row in node.contenders(products, size, "cpu") if row.name != "usual"]
-    figures = node.compare(rows, products, raw_frames("IMX250MZR", size), {"alone": Load()}, 2, 0.5)
+    figures = node.compare(rows, products, raw_frames("IMX250MZR", size), {"alone": CameraLoad()}, 2, 0.5)
     print(json.dumps(figures["alone"]))
     try:
         broken = [Contender("broken", (sys.executable, "-c", "raise SystemExit(3)"))]
-        node.compare(broken, products, raw_frames("IMX250MZR", size), {"alone": Load()}, 1, 0.5)
+        node.compare(broken, products, raw_frames("IMX250MZR", size), {"alone": CameraLoad()}, 1, 0.5)
     except RuntimeError as err:
         print(err)
 """

@@ -34,6 +34,7 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
 from polar_pipeline.sensor.scene import synthetic
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 drill.own_domain()
 pytestmark = pytest.mark.ros
@@ -115,8 +116,8 @@ class Viewer:
         self._peer = drill.Peer()
         self._stamp = 0
         self._camera = self._peer.node.create_publisher(Image, "image_raw", 10)
-        topics = {PRODUCTS[name].topic: Image for name in IMAGES}
-        topics.update({f"{PRODUCTS[name].topic}/compressed": CompressedImage for name in COMPRESSED})
+        topics = {PRODUCT_TOPICS[name].name: Image for name in IMAGES}
+        topics.update({f"{PRODUCT_TOPICS[name].name}/compressed": CompressedImage for name in COMPRESSED})
         for topic, kind in topics.items():
 
             def keep(message: Any, topic: str = topic) -> None:
@@ -171,7 +172,7 @@ def test_cv_bridge_reads_every_image_topic_of_frames_that_it_made(
             heard = viewer.see(image_message(bridge, raw, encoding))
             expected = Pipeline(sensor, IMAGES, dtype=types, backend="cpu")(raw)
             for name in IMAGES:
-                message, wanted = heard[PRODUCTS[name].topic], expected[name]
+                message, wanted = heard[PRODUCT_TOPICS[name].name], expected[name]
                 where = f"{name} of {encoding}"
                 image = bridge.imgmsg_to_cv2(message)
                 channels = 1 if wanted.ndim == 2 else wanted.shape[2]
@@ -183,7 +184,7 @@ def test_cv_bridge_reads_every_image_topic_of_frames_that_it_made(
             for name in COMPRESSED:
                 wanted = expected[name][..., ::-1] if expected[name].ndim == 3 else expected[name]
                 _, jpeg = cv2.imencode(".jpg", np.ascontiguousarray(wanted), [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
-                image = bridge.compressed_imgmsg_to_cv2(heard[f"{PRODUCTS[name].topic}/compressed"])
+                image = bridge.compressed_imgmsg_to_cv2(heard[f"{PRODUCT_TOPICS[name].name}/compressed"])
                 np.testing.assert_array_equal(image, cv2.imdecode(jpeg, cv2.IMREAD_ANYCOLOR), f"{name} of {encoding}")
                 assert np.abs(image.astype(int) - wanted).mean() < 8, "JPEG, but still that picture"
         assert viewer.image_topics_of_the_node() == set(viewer.topics), "a topic that this test does not read"

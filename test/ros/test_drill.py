@@ -31,6 +31,7 @@ from soak import Footprint, footprint, frames, starts
 
 from polar_pipeline import messages
 from polar_pipeline.products import PRODUCTS
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 drill.own_domain()
 
@@ -160,7 +161,7 @@ def test_stamps_jump_both_ways(node: Any, peer: drill.Peer) -> None:
 
 def test_a_subscriber_that_never_reads(node: Any, peer: drill.Peer, start: Any) -> None:
     process = node()
-    topics = [PRODUCTS[name].topic for name in ("intensity", "dolp", "aolp", "stokes")]
+    topics = [PRODUCT_TOPICS[name].name for name in ("intensity", "dolp", "aolp", "stokes")]
     deaf = start(drill.__file__, "deaf", "5000", *topics)
     peer.listen("intensity", "dolp")
     wait_for(lambda: "subscribed" in deaf.text, "the subscriber")

@@ -49,11 +49,13 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.latency import ACCURACY
 from polar_pipeline.quality.statistics import measure
 from polar_pipeline.ros.exits import WRONG_USAGE
-from polar_pipeline.ros.mailbox import Frame, Mailbox
-from polar_pipeline.ros.node import INFO_TOPICS, PolarNode, _spin_once
+from polar_pipeline.ros.frame import ReceivedImage
+from polar_pipeline.ros.main import spin_once
+from polar_pipeline.ros.node import PolarNode
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 from polar_pipeline.ros.pipelines import PipelineCache
 from polar_pipeline.ros.preset import flatten, to_yaml
+from polar_pipeline.topics import CAMERA_INFO_TOPICS, PRODUCT_TOPICS
 
 pytestmark = pytest.mark.ros
 SHAPE = (48, 64)
@@ -157,10 +159,11 @@ def pixels(message: Any) -> np.ndarray:
 )
 def test_products_are_the_pipelines(rig: Any, sensor: str, resolution: str, depth: str) -> None:
     r = rig(sensor=sensor, resolution=resolution, output_depth=depth)
-    heard = {n: r.listen(Float32 if n == "ssim" else Image, row.topic) for n, row in PRODUCTS.items()}
+    heard = {n: r.listen(Float32 if n == "ssim" else Image, row.name) for n, row in PRODUCT_TOPICS.items()}
     raw = mosaic()
     stamp = r.frame(raw, "bayer_rggb8")  # a tag that must not matter
-    dtype = {name: depth if name in ("dolp", "aolp", "ssim_map") else PRODUCTS[name].ros_types[0] for name in PRODUCTS}
+    chosen = ("dolp", "aolp", "ssim_map")
+    dtype = {name: depth if name in chosen else row.dtypes[0] for name, row in PRODUCT_TOPICS.items()}
     expected = Pipeline(sensor, tuple(PRODUCTS), resolution=resolution, dtype=dtype, backend="cpu")(raw)
     for name, messages_heard in heard.items():
         wait_for(lambda found=messages_heard: found, name)
@@ -175,14 +178,14 @@ def test_products_are_the_pipelines(rig: Any, sensor: str, resolution: str, dept
 def test_lazy(rig: Any) -> None:
     r = rig()
     r.frame()
-    wait_for(lambda: r.report()["unwanted"] == "1", "a frame that nobody wanted")
+    wait_for(lambda: r.report()["unwanted"] == "1", "a frame without subscribers")
     heard = r.listen(Image, "polarization/dolp")
     r.frame()
     wait_for(lambda: heard, "dolp")
-    assert r.node._last_frame["products"] == "dolp"
+    assert r.node._publisher.last_frame["products"] == "dolp"
     r.listen(CompressedImage, "polarization/preview/compressed")
     r.frame()
-    wait_for(lambda: r.node._last_frame["products"] == "dolp, preview", "the preview behind the JPEG")
+    wait_for(lambda: r.node._publisher.last_frame["products"] == "dolp, preview", "the preview behind the JPEG")
     wait_for(lambda: r.report()["published"] == "2", "the second frame")
 
 
@@ -303,14 +306,14 @@ def test_changes_apply_to_the_next_frame(rig: Any) -> None:
 
 def test_camera_info(rig: Any) -> None:
     r = rig()
-    heard = [r.listen(CameraInfo, topic) for topic in INFO_TOPICS]
+    heard = [r.listen(CameraInfo, topic) for topic in CAMERA_INFO_TOPICS]
     info = CameraInfo(height=SHAPE[0], width=SHAPE[1], distortion_model="plumb_bob", d=[0.1, 0.0, 0.0, 0.0, 0.0])
     info.k = [100.0, 0.0, 31.5, 0.0, 100.0, 23.5, 0.0, 0.0, 1.0]
     info.p = [100.0, 0.0, 31.5, 0.0, 0.0, 100.0, 23.5, 0.0, 0.0, 0.0, 1.0, 0.0]
     r.send(serialize_message(info), "camera_info", CameraInfo)
-    wait_for(lambda: r.node._camera_info, "the calibration")
+    wait_for(lambda: r.node._publisher.camera_info, "the calibration")
     stamp = r.frame()
-    for topic, found in zip(INFO_TOPICS, heard):
+    for topic, found in zip(CAMERA_INFO_TOPICS, heard):
         scaled = wait_for(lambda f=found: f, topic)[0]
         assert (scaled.height, scaled.width, stamp_of(scaled), scaled.header.frame_id) == (24, 32, stamp, "camera")
         # the centre of 64x48 pixels, (31.5, 23.5), is the centre of 32x24: (15.5, 11.5)
@@ -319,13 +322,15 @@ def test_camera_info(rig: Any) -> None:
         assert list(scaled.d) == list(info.d)
     assert r.node.set_parameters_atomically([Parameter("ssim_stride", value=4)]).successful
     r.frame()
-    of_map = heard[INFO_TOPICS.index("quality/camera_info")]
+    of_map = heard[CAMERA_INFO_TOPICS.index("quality/camera_info")]
     wait_for(lambda: len(of_map) == 2, "the calibration of the similarity map")
     assert (of_map[1].height, of_map[1].width) == (6, 8)
     np.testing.assert_allclose(of_map[1].k, [12.5, 0, 3.5, 0, 12.5, 2.5, 0, 0, 1])
     info.width = 99
     r.send(serialize_message(info), "camera_info", CameraInfo)
-    wait_for(lambda: deserialize_message(r.node._camera_info, CameraInfo).width == 99, "the other calibration")
+    wait_for(
+        lambda: deserialize_message(r.node._publisher.camera_info, CameraInfo).width == 99, "the other calibration"
+    )
     r.frame()
     wait_for(lambda: r.report().get("refused: camera_info") == "1", "the mismatch")
 
@@ -406,14 +411,14 @@ def test_reference(rig: Any) -> None:
         **{f"step {step}": with_step(bytes(good), intensity.nbytes, step) for step in (0, 4, 4 * 32 - 1)},
     }
     for done, (name, cdr) in enumerate(bad.items(), 2):
-        r.node._reference = None
+        r.node._processor.reference = None
         r.send(cdr, "reference")
-        wait_for(lambda: r.node._reference, "the reference")
+        wait_for(lambda: r.node._processor.reference, "the reference")
         r.frame(raw)
         wait_for(lambda n=done: r.report()["refused: reference"] == str(n), name)
-    r.node._reference = None
+    r.node._processor.reference = None
     r.send(good, "reference")
-    wait_for(lambda: r.node._reference, "the reference")
+    wait_for(lambda: r.node._processor.reference, "the reference")
     r.frame(raw)
     wait_for(lambda: ssim, "the similarity")
     assert ssim[0].data == pytest.approx(1.0, abs=1e-6)  # float32 rounding of an image compared with itself
@@ -426,7 +431,7 @@ def test_mono8_reference(rig: Any) -> None:
     raw = mosaic()
     image = Pipeline(products="intensity", dtype="uint8", backend="cpu")(raw)["intensity"]
     r.send(messages.encode_image(0, "", "mono8", image), "reference")
-    wait_for(lambda: r.node._reference, "the reference")
+    wait_for(lambda: r.node._processor.reference, "the reference")
     r.frame(raw)
     wait_for(lambda: ssim, "the similarity")
     expected = Pipeline(products="ssim", ssim_mode="reference", backend="cpu")(
@@ -498,10 +503,10 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     def get(*products: str, **changes: Any) -> SlowPipeline:
         options = {name: changes.pop(name) for name in list(changes) if name in OPTIONS}
         wanted = replace(settings, options=replace(settings.options, **options), **changes)
-        served = held.get(wanted, products, None)
-        assert served.settings.options.resolution == served.pipeline.options.resolution
-        get.frame_id = served.settings.frame_id
-        return served.pipeline
+        active = held.get(wanted, products, None)
+        assert active.settings.options.resolution == active.pipeline.options.resolution
+        get.frame_id = active.settings.frame_id
+        return active.pipeline
 
     yield get
     for pipeline in SlowPipeline.made:
@@ -593,7 +598,7 @@ def test_many_changes_wait_for_none(cache: Any) -> None:
 
 
 def test_what_stood_in_until_now_is_kept(cache: Any) -> None:
-    """Its frames may still be under way when what it stood in for serves, and the next change comes."""
+    """Its frames may still be in progress when the wanted pipeline serves, and the next change comes."""
     first = serving(cache)
     for k in range(1, 5):
         assert cache("dolp", min_intensity=k / 10) is first
@@ -628,10 +633,10 @@ def test_every_message_is_of_one_setting(rig: Any, monkeypatch: pytest.MonkeyPat
         pipeline.prepare(raw)
         expected[row["frame_id"]] = pipeline(raw)
     r = rig(**TOGETHER[0])
-    heard = {name: r.listen(Image, PRODUCTS[name].topic) for name in names}
+    heard = {name: r.listen(Image, PRODUCT_TOPICS[name].name) for name in names}
     infos = r.listen(CameraInfo, "quality/camera_info")
     r.send(serialize_message(CameraInfo(height=96, width=128)), "camera_info", CameraInfo)
-    wait_for(lambda: r.node._camera_info, "the calibration")
+    wait_for(lambda: r.node._publisher.camera_info, "the calibration")
     for k in range(120):
         if k % 4 == 3:
             changes = [Parameter(name, value=value) for name, value in TOGETHER[k // 4 % 3].items()]
@@ -773,7 +778,7 @@ def test_quality_that_nobody_asks_for(rig: Any) -> None:
     reports = r.listen(DiagnosticArray, "/diagnostics")
     r.frame(np.zeros(SHAPE, np.uint8))
     assert "100.0 % of the pixels are dark" in heard_status(reports, "quality", "dark").message
-    assert r.node._last_frame["products"] == "dolp, ssim"
+    assert r.node._publisher.last_frame["products"] == "dolp, ssim"
 
 
 def take_snapshot(r: Rig) -> Any:
@@ -803,7 +808,7 @@ def test_snapshot(rig: Any, tmp_path: Path) -> None:
 
 
 def test_no_snapshot_where_nothing_can_be_written(rig: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polar_pipeline.ros.node.SNAPSHOT_PERIOD", 0)
+    monkeypatch.setattr("polar_pipeline.ros.snapshot_service.SNAPSHOT_PERIOD", 0)
     r = rig(**{"snapshot.folder": str(tmp_path / "folder")})
     heard = r.listen(Image, "intensity")
     r.frame()
@@ -849,7 +854,7 @@ def test_frames_go_on_during_a_snapshot(rig: Any, monkeypatch: pytest.MonkeyPatc
         assert go.wait(TIMEOUT)
         return Path("there")
 
-    monkeypatch.setattr("polar_pipeline.ros.node.write_snapshot", slow)
+    monkeypatch.setattr("polar_pipeline.ros.snapshot_service.write_snapshot", slow)
     r = rig()
     heard = r.listen(Image, "intensity")
     r.frame()
@@ -969,29 +974,22 @@ def test_newest_frames_win(rig: Any, monkeypatch: pytest.MonkeyPatch, size: int,
     node = rig(queue_size=size).node
     busy, go, seen = threading.Event(), threading.Event(), []
 
-    def process(frame: Frame) -> None:
+    def process(image: ReceivedImage, _: Any) -> None:
         busy.set()
         assert go.wait(TIMEOUT)
-        seen.append(frame.cdr)
+        seen.append(image.cdr)
 
-    monkeypatch.setattr(node, "_begin", process)
-    node._on_frame(b"1")
+    monkeypatch.setattr(node._processor, "_submit", process)
+    node._on_image(b"1")
     assert busy.wait(TIMEOUT)
     for cdr in (b"2", b"3", b"4"):
-        node._on_frame(cdr)
+        node._on_image(cdr)
     go.set()
     wait_for(lambda: len(seen) == len(kept), "the newest frames")
     assert seen == kept
     values = node._diagnostics.statuses("", "")[0].values
     assert values["dropped: overload"] == str(4 - len(kept))
     assert values["received"] == "4"
-
-
-def test_mailbox_closes() -> None:
-    box: Mailbox[int] = Mailbox(1)
-    box.put(1)
-    box.close()
-    assert box.take() is None
 
 
 def test_qos(rig: Any) -> None:
@@ -1051,20 +1049,20 @@ def test_cannot_start(option: str, said: str) -> None:
 def test_the_next_frame_is_computed_while_one_is_published(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     r = rig()
     heard = r.listen(Image, "intensity")
-    send, sending, go = r.node._outbox.send, threading.Event(), threading.Event()
+    send, sending, go = r.node._publisher._sender.send, threading.Event(), threading.Event()
     computed: List[np.ndarray] = []
     result = Pipeline.result
 
-    def slow(letters: Any) -> None:
+    def slow(outgoing: Any) -> None:
         sending.set()
         assert go.wait(TIMEOUT)
-        send(letters)
+        send(outgoing)
 
     def watched(pipeline: Pipeline, pending: Any) -> Any:
         computed.append(pending)
         return result(pipeline, pending)
 
-    monkeypatch.setattr(r.node._outbox, "send", slow)
+    monkeypatch.setattr(r.node._publisher._sender, "send", slow)
     monkeypatch.setattr(Pipeline, "result", watched)
     raws = [mosaic(seed) for seed in range(3)]
     stamps = [r.frame(raws[0])]
@@ -1084,7 +1082,7 @@ def test_the_next_frame_is_computed_while_one_is_published(rig: Any, monkeypatch
 def test_what_cannot_be_published_costs_one_frame(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     r = rig()
     heard = r.listen(Image, "intensity")
-    monkeypatch.setattr(r.node._outbox, "send", lambda _: 1 / 0)
+    monkeypatch.setattr(r.node._publisher._sender, "send", lambda _: 1 / 0)
     r.frame()
     wait_for(lambda: r.report().get("dropped: internal") == "1", "the division by zero")
     monkeypatch.undo()
@@ -1106,7 +1104,7 @@ def test_no_memory_is_a_cause_of_its_own(
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr("polar_pipeline.ros.node.messages.decode_image", fail)  # for the worker
+    monkeypatch.setattr("polar_pipeline.ros.processor.messages.decode_image", fail)  # for the worker
     r.frame()
     wait_for(lambda: r.report().get(f"dropped: {cause}") == "1", "a failure of the worker")
     monkeypatch.undo()
@@ -1119,7 +1117,7 @@ def test_no_memory_is_a_cause_of_its_own(
     class Executor:
         spin_once = fail
 
-    _spin_once(Executor(), [r.node])  # where a message is taken
+    spin_once(Executor(), [r.node])  # where a message is taken
     assert r.report()[f"dropped: {cause}"] == "3"
     r.frame()
     wait_for(lambda: heard, "the next good frame")

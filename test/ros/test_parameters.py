@@ -22,6 +22,7 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.statistics import QualityLimits
 from polar_pipeline.ros.fallback import RETRY_PERIOD, Fallback
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, is_ros_value, make_settings
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if path.stem != "rig")
@@ -321,7 +322,7 @@ def test_there_are_configs() -> None:
 
 def test_layouts_show_topics_that_exist() -> None:
     yaml = pytest.importorskip("yaml")
-    topics = {f"/{row.topic}" for row in PRODUCTS.values()}
+    topics = {f"/{row.name}" for row in PRODUCT_TOPICS.values()}
     folder = ROOT / "config"
     rviz = yaml.safe_load((folder / "polar_pipeline.rviz").read_text(encoding="utf-8"))
     shown = {f"/{display['Topic']['Value']}" for display in rviz["Visualization Manager"]["Displays"]}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -47,7 +48,7 @@ def test_cameras(tmp_path: Path) -> None:
     parameters = {"frame_id": "front", "raw.flip": [True, False]}
     front = Camera("/front", image_topic="/front_camera/images", params_file=tmp_path / "mono.yaml")
     rear = Camera("/rear/left", "eye", camera_info_topic="info", parameters={"backend": "cpu"})
-    assert read_rig(path) == Rig("one", (front._replace(parameters=parameters), rear))
+    assert read_rig(path) == Rig("one", (dataclasses.replace(front, parameters=parameters), rear))
     assert [camera.full_name for camera in read_rig(path).cameras] == ["/front/polar_pipeline", "/rear/left/eye"]
     assert [camera.namespace for camera in read_rig(path, "/robot/").cameras] == ["/robot/front", "/robot/rear/left"]
     lone = write(tmp_path, "processes: each\ncameras: [{}]")

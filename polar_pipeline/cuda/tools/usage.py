@@ -24,6 +24,7 @@ from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import FULL_FRAME
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 _VIEWED = ("intensity", "dolp", "aolp", "preview")
 #: Products that are requested together, and their `output_depth`: everything, what viewers show, what other algorithms
@@ -92,9 +93,7 @@ def works() -> Iterator[PolarizationWork]:
         for co_sited, (names, depth), raw_format in product(sites[resolution], REQUESTS, RAW_FORMATS):
             if raw_format != "u8" and (names, depth) != REQUESTS[0]:
                 continue
-            types = {
-                name: depth if len(PRODUCTS[name].ros_types) > 1 else PRODUCTS[name].ros_types[0] for name in names
-            }
+            types = {name: PRODUCT_TOPICS[name].dtype(depth) for name in names}
             chosen = {"resolution": resolution, "demosaic": demosaic, "precision": precision, "co_sited": co_sited}
             options = make_options(sensor, names, types, **chosen)
             work = make_work(make_plan(names), options, raw_format, _FULL_SCALE[raw_format], FULL_FRAME)

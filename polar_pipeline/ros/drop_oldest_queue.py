@@ -1,0 +1,43 @@
+"""A bounded queue between two threads that drops the oldest item when it is full. Imports no ROS."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Deque, Generic, Optional, TypeVar
+
+T = TypeVar("T")
+
+
+class DropOldestQueue(Generic[T]):
+    """A queue of a few items; when it is full, the newest item replaces the oldest.
+
+    Args:
+        size: Items that may wait.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._condition = threading.Condition()
+        self._items: Deque[T] = deque(maxlen=size)
+        self._closed = False
+
+    def put(self, item: T) -> bool:
+        """Append an item; True if that dropped the oldest one."""
+        with self._condition:
+            is_full = len(self._items) == self._items.maxlen
+            self._items.append(item)
+            self._condition.notify()
+            return is_full
+
+    def take(self, wait: bool = True) -> Optional[T]:
+        """The oldest item; None once closed, or if the queue is empty and `wait` is False."""
+        with self._condition:
+            if wait:
+                self._condition.wait_for(lambda: self._closed or self._items)
+            return self._items.popleft() if self._items and not self._closed else None
+
+    def close(self) -> None:
+        """Wake the thread that waits in `take`; no item is given out after this."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify()

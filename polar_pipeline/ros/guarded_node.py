@@ -1,0 +1,43 @@
+"""A node whose callbacks raise nothing."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+from rclpy.node import Node
+
+
+class GuardedNode(Node):  # type: ignore[misc]
+    """A node that passes what its callbacks raise to `refuse_error`; a service answers all the same.
+
+    rclpy would pass an exception on to the main loop, and leave undone what else was ready. rclpy's own subscriptions,
+    services and timers are created through these methods too.
+    """
+
+    def refuse_error(self, err: Exception) -> None:
+        """Count and log an exception of a callback."""
+        raise NotImplementedError
+
+    def create_subscription(self, msg_type: Any, topic: str, callback: Any, *arguments: Any, **options: Any) -> Any:
+        """As rclpy's, for rclpy's own subscriptions too (simulated time), with a callback that raises nothing."""
+        return super().create_subscription(msg_type, topic, self._guarded(callback), *arguments, **options)
+
+    def create_service(self, srv_type: Any, srv_name: str, callback: Any, *arguments: Any, **options: Any) -> Any:
+        """As rclpy's, for rclpy's own services too (parameters), with a callback that raises nothing."""
+        return super().create_service(srv_type, srv_name, self._guarded(callback), *arguments, **options)
+
+    def create_timer(self, timer_period_sec: float, callback: Any, *arguments: Any, **options: Any) -> Any:
+        """As rclpy's, with a callback that raises nothing."""
+        return super().create_timer(timer_period_sec, self._guarded(callback), *arguments, **options)
+
+    def _guarded(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(callback)  # rclpy looks at the signature
+        def guarded(*arguments: Any) -> Any:
+            try:
+                return callback(*arguments)
+            except Exception as err:  # noqa: BLE001
+                self.refuse_error(err)
+                return arguments[-1] if arguments else None  # a service's response as it is
+
+        return guarded

@@ -1,0 +1,138 @@
+"""Runs the live node, or one for every camera of a rig: arguments, start, main loop, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+import rclpy
+from rclpy.exceptions import ParameterException
+from rclpy.logging import get_logger
+from rclpy.parameter import Parameter as RosParameter
+from rclpy.signals import SignalHandlerOptions
+from rclpy.utilities import remove_ros_args
+
+from polar_pipeline._util.malloc import keep_freed_memory
+from polar_pipeline._util.text import printable, printable_lines
+from polar_pipeline.ros.diagnostics import MAX_REASON
+from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
+from polar_pipeline.ros.node import PolarNode
+from polar_pipeline.ros.rig import Camera, read_rig
+
+try:
+    from rclpy.experimental import EventsExecutor  # is notified of what is ready: half a millisecond a frame less
+except ImportError:  # before Jazzy
+    from rclpy.executors import SingleThreadedExecutor as EventsExecutor
+
+#: Seconds between two looks at the stop flag: Python runs a signal's handler only between two waits.
+STOP_PERIOD = 0.1
+#: What rclpy raises for ROS arguments that no node takes: classes, which are not public, and texts of `RuntimeError`.
+_ARGUMENT_ERRORS = ("RCLInvalidROSArgsError", "UnknownROSArgsError")
+_ARGUMENT_TEXTS = ("failed to initialize rcl:", "Unexpected QoS override")
+
+
+def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Camera] = ()) -> int:
+    """Run nodes in one executor until `stop` is set.
+
+    Args:
+        args: Command line, `sys.argv` by default.
+        stop: Set by the handlers of SIGINT and SIGTERM.
+        cameras: One node for each; by default one node, by the command line.
+
+    Returns:
+        Exit code: 0, `FAILED` if a node could not start or had to end, `WRONG_USAGE` if its parameters or arguments are
+        wrong.
+    """
+    keep_freed_memory()  # for incoming messages
+    try:
+        # rclpy's own handlers would raise wherever the main thread happens to be
+        rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    except RuntimeError as err:  # wrong ROS arguments, or no place for logs
+        print(printable_lines(f"polar_pipeline cannot start: {err}"), file=sys.stderr)
+        return _exit_code(err)
+    executor = EventsExecutor()
+    nodes: List[PolarNode] = []
+    try:
+        for camera in cameras or (None,):
+            if stop.is_set():
+                break
+            try:
+                nodes.append(PolarNode(args, **_node_arguments(camera)))
+            except (ValueError, RuntimeError, TypeError, OverflowError, MemoryError, ParameterException) as err:
+                who = f"{camera.full_name} " if camera else ""
+                get_logger("polar_pipeline").fatal(printable(f"{who}cannot start: {err}", MAX_REASON))
+                return _exit_code(err)
+            executor.add_node(nodes[-1])
+        while not stop.is_set() and not any(node.failure for node in nodes):
+            spin_once(executor, nodes)
+    finally:
+        for node in nodes:
+            node.close()
+        executor.shutdown()
+        for node in nodes:
+            node.destroy_node()
+        rclpy.shutdown()
+    return FAILED if any(node.failure for node in nodes) else 0
+
+
+def _exit_code(err: Exception) -> int:
+    """Exit code of a node that could not start: `WRONG_USAGE` for parameters and arguments, else `FAILED`.
+
+    A backend that does not work on this machine is `FAILED`: a GPU's driver may be loaded later.
+    """
+    if not isinstance(err, (RuntimeError, MemoryError)):
+        return WRONG_USAGE
+    is_of_arguments = type(err).__name__ in _ARGUMENT_ERRORS or any(text in str(err) for text in _ARGUMENT_TEXTS)
+    return WRONG_USAGE if is_of_arguments else FAILED
+
+
+def spin_once(executor: Any, nodes: Sequence[PolarNode]) -> None:
+    """Run the callbacks that are ready, or wait for `STOP_PERIOD` at most.
+
+    Callbacks raise nothing, but taking a message does when there is no memory for it.
+    """
+    try:
+        executor.spin_once(timeout_sec=STOP_PERIOD)
+    except Exception as err:  # noqa: BLE001
+        for node in nodes:
+            node.refuse_error(err)
+        time.sleep(STOP_PERIOD)  # the cause may persist
+
+
+def _node_arguments(camera: Optional[Camera]) -> Dict[str, Any]:
+    """Arguments of a camera's `PolarNode`; its own names override those of the command line."""
+    if camera is None:
+        return {}
+    names = [("__ns", camera.namespace), ("__node", camera.name), *camera.remappings]
+    arguments = ["--ros-args", *(word for name, value in names for word in ("-r", f"{name}:={value}"))]
+    if camera.params_file is not None:
+        arguments += ["--params-file", str(camera.params_file)]
+    overrides = [RosParameter(name, value=value) for name, value in camera.parameters.items()]
+    return {"cli_args": arguments, "parameter_overrides": overrides}
+
+
+def run_rig(args: Optional[List[str]], stop: threading.Event) -> int:
+    """Run a node for every camera of a rig until `stop` is set.
+
+    Args:
+        args: Command line, `sys.argv` by default.
+        stop: Set by the handlers of SIGINT and SIGTERM.
+
+    Returns:
+        Exit code: as for `run`; `WRONG_USAGE` too if the rig cannot be read.
+    """
+    parser = argparse.ArgumentParser(
+        prog="polar_pipeline_rig", description="A node for every camera of a rig, in one process."
+    )
+    parser.add_argument("rig", type=Path, metavar="RIG.yaml", help="the cameras; config/rig.yaml is an example")
+    parser.add_argument("--namespace", default="", help="prefix of the cameras' namespaces")
+    values = parser.parse_args(remove_ros_args(args)[1:])
+    try:
+        rig = read_rig(values.rig, values.namespace)
+    except ValueError as err:
+        parser.error(str(err))
+    return run(args, stop, rig.cameras)

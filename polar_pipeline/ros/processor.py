@@ -1,0 +1,287 @@
+"""The worker of the live node: received images in, computed products out. Imports no ROS."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Callable, Deque, Optional, Protocol, Tuple, TypeVar
+
+import numpy as np
+
+from polar_pipeline import messages
+from polar_pipeline._util.text import quoted
+from polar_pipeline.cuda.driver import DeviceError
+from polar_pipeline.pipeline import Raw, check_reference
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.quality.layout import check_layout
+from polar_pipeline.quality.statistics import Level
+from polar_pipeline.ros.diagnostics import Diagnostics
+from polar_pipeline.ros.drop_oldest_queue import DropOldestQueue
+from polar_pipeline.ros.fallback import Fallback
+from polar_pipeline.ros.frame import Computation, Demand, FinishedFrame, ReceivedImage, SubmittedFrame
+from polar_pipeline.ros.parameters import SSIM_PRODUCTS, Settings
+from polar_pipeline.ros.pipelines import ActivePipeline, PipelineCache
+from polar_pipeline.ros.problems import Logger, ProblemLog
+from polar_pipeline.sensor.frames import FULL_FRAME, FrameError, RawFrame
+
+T = TypeVar("T")
+
+#: Products that quality is judged by.
+JUDGED_PRODUCTS = ("dolp", "ssim")
+
+
+class FrameOutput(Protocol):
+    """What takes finished frames; the worker calls it."""
+
+    def demand(self) -> Demand:
+        """Outputs that have subscribers now."""
+
+    def is_latency_wanted(self) -> bool:
+        """Whether the times of frames have a subscriber now."""
+
+    def submit(self, frame: FinishedFrame) -> None:
+        """Take a frame, in order; waits while the frame before is being published."""
+
+
+class FrameProcessor:
+    """Computes those products of each frame that have subscribers, in a thread of its own: the worker.
+
+    Which thread does what:
+        - The executor's thread calls `put` and sets `reference`.
+        - The worker runs `_work` and what it calls. The pipelines, the decoded reference and the stamp of the frame
+          before are used by it alone.
+        - The main thread calls `warm_up` before `start`, and `close` at the end.
+        - `device` and `failure` are written by the worker; any thread may read them.
+
+    Args:
+        settings: Gives the settings asked for; read once per frame, so that a frame goes by one set of them.
+        pipelines: Keeps the pipelines; its owner closes it after `close`.
+        fallback: Which settings hold after a failure of the GPU.
+        diagnostics: Counts frames.
+        problems: Counts and logs what could not be used.
+        logger: Takes the first frame's format, and why the node has to end.
+
+    Attributes:
+        reference: Newest message of topic `reference`; None before the first.
+        device: Device that the last frame was computed on; "" where not known.
+        failure: Why the node has to end; "" while it works.
+    """
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        pipelines: PipelineCache,
+        fallback: Fallback,
+        diagnostics: Diagnostics,
+        problems: ProblemLog,
+        logger: Logger,
+    ) -> None:
+        self.reference: Optional[bytes] = None
+        self.device = ""
+        self.failure = ""
+        self._settings = settings
+        self._pipelines = pipelines
+        self._fallback = fallback
+        self._diagnostics = diagnostics
+        self._problems = problems
+        self._logger = logger
+        self._queue: DropOldestQueue[ReceivedImage] = DropOldestQueue(settings().queue_size)
+        self._thread: Optional[threading.Thread] = None
+        self._decoded_reference: Optional[Tuple[bytes, np.ndarray]] = None
+        self._is_first = True
+        self._last_stamp_ns = 0
+
+    # ---------------------------------------------------------------------------------------------- the main thread
+
+    def warm_up(self) -> None:
+        """Load and generate what frames need on first use, which would cost the first ones 150 ms.
+
+        Compiles every product but SSIM's for a camera's frame too: these serve until the products that are subscribed
+        to are ready.
+
+        Raises:
+            DeviceError: The GPU fails, and `on_device_error` is `stop`.
+        """
+        small, large = np.zeros((64, 64), np.uint8), np.full(FULL_FRAME, 99, np.uint8)
+        settings = self._settings()
+        products = tuple(name for name in PRODUCTS if name not in SSIM_PRODUCTS)
+        messages.decode_image(messages.encode_image(0, "", "mono8", small))
+        messages.encode_diagnostics(0, [messages.Status(Level.OK, "", "", "", {})])
+        check_layout(RawFrame(large, 255), settings.options)
+        try:
+            pipeline = self._pipelines.get(settings, products, small).pipeline
+            self.device = pipeline.device
+            for name, array in pipeline(small).items():
+                messages.product_message(name, array, 0, "")
+            pipeline.prepare(large)
+        except DeviceError as err:
+            if settings.on_device_error == "stop":
+                raise
+            self._on_device_error(str(err))
+
+    def start(self, output: FrameOutput) -> None:
+        """Start the worker, which hands finished frames to `output`."""
+        self._thread = threading.Thread(target=self._work, args=(output,), name="polar_pipeline_worker")
+        self._thread.start()
+
+    def close(self) -> None:
+        """Finish the frames that are being computed, drop those that wait, and end the worker; safe to call twice."""
+        self._queue.close()
+        if self._thread is not None:
+            self._thread.join()
+
+    # ----------------------------------------------------------------------------------------- the executor's thread
+
+    def put(self, image: ReceivedImage) -> None:
+        """Queue an image; if the queue is full, drop the oldest and count that."""
+        if self._queue.put(image):
+            self._diagnostics.dropped("overload")
+
+    # --------------------------------------------------------------------------------------------------- the worker
+
+    def _work(self, output: FrameOutput) -> None:
+        """Submit frames as they come, and hand over their results in order; while one is published, compute the next.
+
+        On a GPU the next frame, if there is one, is submitted before the result of the one before is taken.
+        """
+        in_progress: Deque[SubmittedFrame] = deque()
+        while True:
+            image = self._queue.take(wait=not in_progress)
+            if image is None and not in_progress:
+                return
+            if image is not None:
+                submitted = self._attempt(lambda item: self._submit(item, output), image, in_progress)
+                if submitted is not None:
+                    in_progress.append(submitted)
+                    if len(in_progress) < submitted.depth:
+                        continue
+            if in_progress:
+                self._attempt(lambda item: self._finish(item, output), in_progress.popleft(), in_progress)
+
+    def _attempt(
+        self, step: Callable[[T], Optional[SubmittedFrame]], item: T, in_progress: Deque[SubmittedFrame]
+    ) -> Optional[SubmittedFrame]:
+        """One step of one frame; an error costs this frame, one of the GPU those in progress too, but no later ones."""
+        try:
+            return step(item)
+        except FrameError as err:
+            self._problems.refuse(err.cause, str(err))
+        except DeviceError as err:
+            self._on_device_error(str(err), len(in_progress))
+            in_progress.clear()
+        except Exception as err:  # noqa: BLE001
+            self._problems.refuse_error(err)
+        return None
+
+    def _on_device_error(self, reason: str, others: int = 0) -> None:
+        """Give up the pipelines and the `others` in progress; the next frame starts with a new backend."""
+        self._pipelines.clear()
+        self._fallback.failed(reason)
+        for _ in range(1 + others):
+            self._problems.refuse("device", reason)
+        if self._settings().on_device_error == "stop":
+            self._logger.fatal(f"ends: {reason}")
+            self.failure = reason
+
+    def _submit(self, received: ReceivedImage, output: FrameOutput) -> Optional[SubmittedFrame]:
+        """Decode a frame and start on its products; None if nothing of it has a subscriber.
+
+        Where only `latency` has a subscriber, the frame is decoded and nothing is computed.
+        """
+        started = time.perf_counter()
+        timings = {"queue": started - received.received}
+        settings = self._fallback.settings(self._settings())
+        image = messages.decode_image(received.cdr)
+        is_restart = self._note(image)
+        age = self._diagnostics.aged((received.time_ns - image.stamp_ns) / 1e9) if received.time_ns else None
+
+        demand = output.demand()
+        needed = {*demand.products, *demand.compressed, *(JUDGED_PRODUCTS if settings.always else ())}
+        products = tuple(name for name in PRODUCTS if name in needed)
+        if not products and not demand.camera_infos and not output.is_latency_wanted():
+            self._diagnostics.idled()
+            return None
+        raw = messages.to_raw(image, settings.options.bit_depth, settings.options.alignment)
+        active, reference = self._choose_pipeline(settings, products, raw)
+        timings["decode"] = time.perf_counter() - started
+        computation = None
+        if active is not None:
+            computation = Computation(active.pipeline, active.pipeline.submit(raw, reference=reference))
+            settings = active.settings  # the former ones while a change is being compiled
+        return SubmittedFrame(received, image, raw, settings, demand, computation, timings, age, is_restart)
+
+    def _note(self, image: messages.ImageMessage) -> bool:
+        """Keep what the next frame needs to know; returns whether this one's stamp is below that of the one before."""
+        if self._is_first:
+            self._is_first = False
+            self._logger.info(f"first frame: {image.width}x{image.height} {quoted(image.encoding)}")
+        is_restart = image.stamp_ns < self._last_stamp_ns  # a bag that loops, a camera that starts again
+        if is_restart:
+            self._pipelines.reset()
+            self._diagnostics.restarted()
+        self._last_stamp_ns = image.stamp_ns
+        return is_restart
+
+    def _finish(self, frame: SubmittedFrame, output: FrameOutput) -> None:
+        """Take the products of a frame and hand them over."""
+        result = None
+        if frame.computation is not None:
+            pipeline = frame.computation.pipeline
+            result = pipeline.result(frame.computation.pending)
+            if pipeline.options.backend != "cpu":
+                self._fallback.worked()
+            self.device = pipeline.device
+            frame.timings.update(result.timings)
+        output.submit(FinishedFrame(frame, result))
+
+    def _choose_pipeline(
+        self, settings: Settings, products: Tuple[str, ...], raw: Raw
+    ) -> Tuple[Optional[ActivePipeline], Optional[np.ndarray]]:
+        """The pipeline for a frame, None for no products, and the image that SSIM compares with, if it needs one."""
+        if not products:
+            return None, None
+        active = self._pipelines.get(settings, products, raw)
+        if active.pipeline.options.ssim_mode != "reference":
+            return active, None
+        try:
+            return active, self._get_reference(active.pipeline.output_size(raw.shape))
+        except FrameError as err:  # the other products need none
+            self._problems.refuse(err.cause, str(err))
+            return self._choose_pipeline(settings, tuple(name for name in products if name not in SSIM_PRODUCTS), raw)
+
+    def _get_reference(self, size: Tuple[int, int]) -> np.ndarray:
+        """The newest image of topic `reference` as (h, w) float32, decoded once.
+
+        Raises:
+            FrameError: No image came in yet, or it does not fit (cause `reference`).
+        """
+        cdr = self.reference
+        if cdr is None:
+            raise FrameError("reference", f"ssim_mode 'reference' needs an image of {size[1]}x{size[0]} on 'reference'")
+        if self._decoded_reference is None or self._decoded_reference[0] is not cdr:
+            self._decoded_reference = (cdr, decode_reference(cdr))
+        reference = self._decoded_reference[1]
+        if reference.shape != size:
+            raise FrameError(
+                "reference", f"the reference must be {size[1]}x{size[0]}, got {reference.shape[1]}x{reference.shape[0]}"
+            )
+        return reference
+
+
+def decode_reference(cdr: bytes) -> np.ndarray:
+    """A serialized mono8 or 32FC1 image as (h, w) float32, full scale 1.
+
+    Raises:
+        FrameError: It cannot be decoded, or is of another encoding (cause `reference`).
+    """
+    try:
+        image = messages.decode_image(cdr)
+        if image.encoding not in ("mono8", "32FC1"):
+            raise FrameError("encoding", f"it must be mono8 or 32FC1, got {image.encoding!r}")
+        pixels = messages.to_array(image)
+    except FrameError as err:
+        raise FrameError("reference", f"the reference cannot be used: {err}") from err
+    reference = pixels.astype(np.float32) / np.float32(255 if image.encoding == "mono8" else 1)
+    check_reference(reference)
+    return reference

@@ -1,0 +1,340 @@
+"""The worker without ROS: order, errors, the GPU's faults, overload, and its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Tuple
+
+import numpy as np
+import pytest
+from support import TIMEOUT, wait_for
+
+from polar_pipeline import messages
+from polar_pipeline.cuda.driver import DeviceLostError
+from polar_pipeline.ros.diagnostics import Diagnostics
+from polar_pipeline.ros.fallback import Fallback
+from polar_pipeline.ros.frame import Demand, FinishedFrame, ReceivedImage
+from polar_pipeline.ros.parameters import PARAMETERS, Settings, make_settings
+from polar_pipeline.ros.pipelines import ActivePipeline, PipelineCache
+from polar_pipeline.ros.problems import ProblemLog
+from polar_pipeline.ros.processor import FrameProcessor
+
+RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
+
+
+def image(stamp_ns: int, raw: np.ndarray = RAW) -> ReceivedImage:
+    return ReceivedImage(bytes(messages.encode_image(stamp_ns, "camera", "mono8", raw)), time.perf_counter(), 0)
+
+
+def settings(**values: Any) -> Settings:
+    defaults = {name: row.default for name, row in PARAMETERS.items()}
+    return make_settings({**defaults, "backend": "cpu", **{key.replace("__", "."): v for key, v in values.items()}})
+
+
+class Log:
+    """Keeps what is logged, as (level, text)."""
+
+    def __init__(self) -> None:
+        self.lines: List[Tuple[str, str]] = []
+
+    def __getattr__(self, level: str) -> Callable[[str], None]:
+        return lambda text: self.lines.append((level, text))
+
+
+class StubPipeline:
+    """A pipeline that computes nothing and notes, in `steps`, what it is called for."""
+
+    def __init__(self, depth: int, backend: str = "cpu") -> None:
+        self.depth = depth
+        self.device = f"a {backend}"
+        self.options = SimpleNamespace(backend=backend, ssim_mode="consistency")
+        self.steps: List[Tuple[str, int]] = []
+        self.faults: Dict[Tuple[str, int], Exception] = {}
+
+    def _step(self, name: str, number: int) -> None:
+        self.steps.append((name, number))
+        if (name, number) in self.faults:
+            raise self.faults[name, number]
+
+    def submit(self, _: Any, reference: Any = None) -> int:
+        assert reference is None
+        number = sum(name == "submit" for name, _ in self.steps)
+        self._step("submit", number)
+        return number
+
+    def result(self, pending: int) -> Any:
+        self._step("result", pending)
+        return SimpleNamespace(timings={"polarization": 0.001}, number=pending)
+
+
+class StubPipelines:
+    """Gives the same pipeline for everything."""
+
+    def __init__(self, pipeline: StubPipeline) -> None:
+        self.pipeline = pipeline
+        self.asked: List[Tuple[str, ...]] = []
+        self.resets = self.clears = 0
+        self.former: Optional[Settings] = None
+
+    def get(self, wanted: Settings, products: Tuple[str, ...], _: Any) -> ActivePipeline:
+        self.asked.append(products)
+        return ActivePipeline(self.pipeline, self.former or wanted)  # type: ignore[arg-type]
+
+    def reset(self) -> None:
+        self.resets += 1
+
+    def clear(self) -> None:
+        self.clears += 1
+
+
+class Output:
+    """Keeps finished frames; `gate` holds the worker up as a publisher that is behind would."""
+
+    def __init__(self) -> None:
+        self.products: FrozenSet[str] = frozenset({"dolp"})
+        self.wants_latency = False
+        self.frames: List[FinishedFrame] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.busy = threading.Event()
+
+    def demand(self) -> Demand:
+        return Demand(self.products, frozenset(), ())
+
+    def is_latency_wanted(self) -> bool:
+        return self.wants_latency
+
+    def submit(self, frame: FinishedFrame) -> None:
+        self.busy.set()
+        assert self.gate.wait(TIMEOUT)
+        self.frames.append(frame)
+
+    @property
+    def stamps(self) -> List[int]:
+        return [frame.submitted.image.stamp_ns for frame in self.frames]
+
+
+class Bench:
+    """A processor, with everything around it in reach."""
+
+    def __init__(self, depth: int = 1, backend: str = "cpu", **values: Any) -> None:
+        self.settings = settings(**values)
+        self.pipeline = StubPipeline(depth, backend)
+        self.pipelines = StubPipelines(self.pipeline)
+        self.fallback = Fallback()
+        self.diagnostics = Diagnostics("node")
+        self.log = Log()
+        self.output = Output()
+        self.processor = FrameProcessor(
+            lambda: self.settings,
+            self.pipelines,  # type: ignore[arg-type]
+            self.fallback,
+            self.diagnostics,
+            ProblemLog(self.diagnostics, self.log),
+            self.log,
+        )
+        self.processor.start(self.output)
+
+    def values(self) -> Dict[str, str]:
+        return self.diagnostics.statuses("", "")[0].values
+
+    def hold(self) -> None:
+        """Let the worker wait in its output, with one frame."""
+        self.output.gate.clear()
+        self.processor.put(image(0))
+        assert self.output.busy.wait(TIMEOUT)
+
+
+@pytest.fixture
+def bench() -> Iterator[Callable[..., Bench]]:
+    made: List[Bench] = []
+
+    def make(**arguments: Any) -> Bench:
+        made.append(Bench(**arguments))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.output.gate.set()
+        each.processor.close()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_frames_stay_in_order(bench: Any, depth: int) -> None:
+    b = bench(depth=depth, queue_size=16)
+    b.hold()
+    for stamp in range(1, 10):
+        b.processor.put(image(stamp))
+    b.output.gate.set()
+    wait_for(lambda: len(b.output.frames) == 10, "every frame")
+    assert b.output.stamps == list(range(10))
+    assert [frame.result.number for frame in b.output.frames] == list(range(10))
+    steps = b.pipeline.steps
+    ahead = max(
+        sum(name == "submit" for name, _ in steps[:k]) - sum(name == "result" for name, _ in steps[:k])
+        for k in range(len(steps) + 1)
+    )
+    assert ahead == depth, "frames submitted and not finished"
+
+
+def test_a_frame_alone_is_finished_at_once(bench: Any) -> None:
+    b = bench(depth=3)
+    b.processor.put(image(5))
+    wait_for(lambda: b.output.stamps == [5], "the frame, although others could be submitted")
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_frames_that_fail_cost_themselves_only(bench: Any, depth: int) -> None:
+    b = bench(depth=depth, queue_size=16)
+    b.hold()
+    b.pipeline.faults = {("submit", 1): ValueError("a defect"), ("result", 2): MemoryError("no room")}
+    for stamp in range(1, 4):
+        b.processor.put(image(stamp))
+    b.processor.put(ReceivedImage(b"\0\1\0\0", time.perf_counter(), 0))
+    b.processor.put(image(5))
+    b.output.gate.set()
+    wait_for(lambda: len(b.output.frames) == 3, "the good frames")
+    assert b.output.stamps == [0, 3, 5]
+    values = b.values()
+    assert {key: values[f"dropped: {key}"] for key in ("internal", "memory", "cdr")} == dict.fromkeys(
+        ("internal", "memory", "cdr"), "1"
+    )
+    warnings = {text.split(",")[0]: "Traceback" in text for level, text in b.log.lines if level == "warning"}
+    assert warnings == {"internal": True, "memory": False, "cdr": False}
+
+
+@pytest.mark.parametrize("mode", ["cpu", "retry", "stop"])
+def test_a_device_that_fails_gives_up_frames_in_progress(bench: Any, mode: str) -> None:
+    b = bench(depth=3, backend="cuda", queue_size=16, on_device_error=mode)
+    b.hold()
+    b.pipeline.faults = {("result", 1): DeviceLostError("the GPU was lost")}
+    for stamp in range(1, 5):
+        b.processor.put(image(stamp))
+    b.output.gate.set()
+    wait_for(lambda: b.output.stamps == [0, 4], "the frame after the fault")
+    assert b.values()["dropped: device"] == "3", "frame 1, and the two that were submitted after it"
+    assert b.pipelines.clears == 1
+    assert b.processor.failure == ("the GPU was lost" if mode == "stop" else "")
+    assert [text for level, text in b.log.lines if level == "fatal"] == ["ends: the GPU was lost"] * (mode == "stop")
+    assert b.fallback.reason == "", "frame 4 was computed on the GPU"
+
+
+def test_the_cpu_serves_after_a_device_that_failed(bench: Any) -> None:
+    b = bench(backend="cuda")
+    b.settings = settings(backend="cuda")
+    b.pipeline.faults = {("submit", 0): DeviceLostError("the GPU was lost")}
+    b.processor.put(image(1))
+    wait_for(lambda: b.values().get("dropped: device") == "1", "the fault")
+    assert b.fallback.settings(b.settings).options.backend == "cpu"
+    assert b.fallback.problem(b.settings) == "the CPU took over: the GPU was lost"
+
+
+def test_the_age_is_that_at_receipt(bench: Any) -> None:
+    b = bench(queue_size=4)
+    for time_ns in (0, 5_000_000, 60_000_000_000):
+        b.processor.put(ReceivedImage(image(2_000_000).cdr, time.perf_counter(), time_ns))
+    wait_for(lambda: len(b.output.frames) == 3, "every frame")
+    ages = [frame.submitted.age for frame in b.output.frames]
+    assert ages == [None, pytest.approx(0.003), None], "no clock yet, 3 ms, and a stamp of another clock"
+
+
+def test_under_overload_the_oldest_frames_are_dropped(bench: Any) -> None:
+    b = bench(queue_size=2)
+    b.hold()
+    for stamp in range(1, 6):
+        b.processor.put(image(stamp))
+    b.output.gate.set()
+    wait_for(lambda: len(b.output.frames) == 3, "the newest frames")
+    assert b.output.stamps == [0, 4, 5]
+    assert b.values()["dropped: overload"] == "3"
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_closed_while_busy(bench: Any, depth: int) -> None:
+    """What is computed is handed over, what waits is dropped, and `close` returns after that."""
+    b = bench(depth=depth, queue_size=16)
+    b.hold()
+    b.processor.put(image(1))
+    closing = threading.Thread(target=b.processor.close)
+    closing.start()
+    wait_for(lambda: b.processor._queue._closed, "the end of the queue")
+    assert closing.is_alive(), "it waits for the frame at work"
+    b.output.gate.set()
+    closing.join(TIMEOUT)
+    assert not closing.is_alive()
+    assert b.output.stamps == [0]
+    b.processor.close()
+
+
+def test_closed_before_it_was_started() -> None:
+    log, diagnostics = Log(), Diagnostics("node")
+    problems = ProblemLog(diagnostics, log)
+    FrameProcessor(settings, PipelineCache(), Fallback(), diagnostics, problems, log).close()
+
+
+def test_what_has_no_subscriber_is_not_computed(bench: Any) -> None:
+    b = bench()
+    b.output.products = frozenset()
+    b.processor.put(image(1))
+    wait_for(lambda: b.values()["unwanted"] == "1", "a frame without subscribers")
+    b.output.wants_latency = True
+    b.processor.put(image(2))
+    wait_for(lambda: b.output.stamps == [2], "a frame of which the times are wanted")
+    assert (b.output.frames[0].result, b.pipeline.steps) == (None, [])
+    assert set(b.output.frames[0].submitted.timings) == {"queue", "decode"}
+    b.settings = settings(quality__always=True)
+    b.processor.put(image(3))
+    wait_for(lambda: b.output.stamps == [2, 3], "a frame whose quality is judged")
+    assert b.pipelines.asked == [("dolp", "ssim")]
+
+
+def test_outputs_go_by_the_settings_of_their_pipeline(bench: Any) -> None:
+    """While a change is compiled these are the former ones; without a pipeline those asked for."""
+    b = bench(frame_id="new")
+    b.pipelines.former = settings(frame_id="former")
+    b.processor.put(image(1))
+    wait_for(lambda: b.output.frames, "a frame")
+    b.output.products, b.output.wants_latency = frozenset(), True
+    b.processor.put(image(2))
+    wait_for(lambda: len(b.output.frames) == 2, "the next frame")
+    assert [frame.submitted.settings.frame_id for frame in b.output.frames] == ["former", "new"]
+
+
+def test_time_that_runs_backwards_is_a_restart(bench: Any) -> None:
+    b = bench(queue_size=16)
+    for stamp in (10, 20, 20, 10, 11):
+        b.processor.put(image(stamp))
+    wait_for(lambda: len(b.output.frames) == 5, "every frame")
+    assert [frame.submitted.is_restart for frame in b.output.frames] == [False, False, False, True, False]
+    assert (b.pipelines.resets, b.values()["restarts"]) == (1, "1")
+
+
+def test_products_are_the_pipelines() -> None:
+    """With real pipelines: warmed up, computed, and compared with a reference image where there is one."""
+    wanted = settings(ssim_mode="reference")
+    log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineCache()
+    problems = ProblemLog(diagnostics, log)
+    processor = FrameProcessor(lambda: wanted, pipelines, Fallback(), diagnostics, problems, log)
+    processor.warm_up()
+    assert processor.device.startswith("cpu")
+    output.products = frozenset({"intensity", "ssim"})
+    processor.start(output)
+    processor.put(image(1))
+    wait_for(lambda: len(output.frames) == 1, "a frame without a reference")
+    assert list(output.frames[0].result or ()) == ["intensity"]
+    intensity = (output.frames[0].result or {})["intensity"]
+    processor.reference = bytes(messages.encode_image(0, "", "32FC1", intensity.astype(np.float32) / 255))
+    processor.put(image(2))
+    wait_for(lambda: len(output.frames) == 2, "a frame with a reference")
+    result = output.frames[1].result or {}
+    np.testing.assert_array_equal(result["intensity"], intensity)
+    assert float(result["ssim"]) == pytest.approx(1.0, abs=1e-3)  # the reference was rounded to 8 bit
+    processor.reference = bytes(messages.encode_image(0, "", "mono8", intensity[::-1]))
+    processor.put(image(3))
+    wait_for(lambda: len(output.frames) == 3, "a frame with another reference")
+    assert float((output.frames[2].result or {})["ssim"]) < 0.5
+    processor.close()
+    pipelines.close()
+    assert diagnostics.statuses("", "")[0].values["refused: reference"] == "1"

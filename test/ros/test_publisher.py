@@ -1,0 +1,329 @@
+"""The publisher's thread without ROS: which messages, in which order, and what an error costs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Dict, List, Optional, Sequence
+
+import cv2
+import numpy as np
+import pytest
+from support import TIMEOUT, wait_for
+from test_processor import Log, settings
+
+from polar_pipeline import Pipeline, messages
+from polar_pipeline.pipeline import Pending
+from polar_pipeline.ros.diagnostics import Diagnostics
+from polar_pipeline.ros.frame import Computation, Demand, FinishedFrame, ReceivedImage, SubmittedFrame
+from polar_pipeline.ros.message_publisher import OutgoingMessage
+from polar_pipeline.ros.parameters import Settings
+from polar_pipeline.ros.problems import ProblemLog
+from polar_pipeline.ros.publisher import FramePublisher, OutputTopics
+from polar_pipeline.topics import CAMERA_INFO_TOPICS, COMPRESSED_TOPICS, PRODUCT_TOPICS
+
+#: Topics of images that are published as JPEG too.
+COMPRESSED_IMAGES = ("intensity", "polarization/preview")
+RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
+
+
+class Topic:
+    """A topic with a number of subscriptions; keeps what is published on it directly."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.subscriptions = 0
+        self.published: List[bytes] = []
+
+    def publish(self, cdr: bytes) -> None:
+        self.published.append(cdr)
+
+    def get_subscription_count(self) -> int:
+        return self.subscriptions
+
+
+class Sender:
+    """Keeps what is sent, as topic and bytes; `gate` holds it up, `fault` makes it fail."""
+
+    def __init__(self) -> None:
+        self.sent: List[Dict[str, bytes]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.busy = threading.Event()
+        self.fault: Optional[Exception] = None
+        self.is_closed = False
+
+    def send(self, outgoing: Sequence[OutgoingMessage]) -> None:
+        self.busy.set()
+        assert self.gate.wait(TIMEOUT)
+        fault, self.fault = self.fault, None
+        if fault is not None:
+            raise fault
+        self.sent.append({row.topic.name: bytes(row.cdr) for row in outgoing})  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Bench:
+    """A publisher, with everything around it in reach."""
+
+    def __init__(self) -> None:
+        self.topics = OutputTopics(
+            {name: Topic(row.name) for name, row in PRODUCT_TOPICS.items()},
+            {name: Topic(topic) for name, topic in COMPRESSED_TOPICS.items()},
+            {topic: Topic(topic) for topic in CAMERA_INFO_TOPICS},
+            Topic("latency"),
+        )
+        self.sender = Sender()
+        self.diagnostics = Diagnostics("node")
+        self.log = Log()
+        problems = ProblemLog(self.diagnostics, self.log)
+        limits = settings().limits
+        self.publisher = FramePublisher("node", self.topics, self.sender, self.diagnostics, problems, limits)
+
+    def values(self) -> Dict[str, str]:
+        return self.diagnostics.statuses("", "")[0].values
+
+    def submit(self, stamp_ns: int, demand: Demand, raw: np.ndarray = RAW, **changes: Any) -> None:
+        self.publisher.submit(finished(stamp_ns, demand, raw, **changes))
+
+
+def finished(
+    stamp_ns: int,
+    demand: Demand,
+    raw: np.ndarray = RAW,
+    chosen: Optional[Settings] = None,
+    age: Optional[float] = 0.002,
+    is_restart: bool = False,
+) -> FinishedFrame:
+    """A frame with those of its products that are demanded."""
+    chosen = chosen or settings()
+    received = ReceivedImage(bytes(messages.encode_image(stamp_ns, "camera", "mono8", raw)), time.perf_counter(), 0)
+    image = messages.decode_image(received.cdr)
+    names = tuple(name for name in PRODUCT_TOPICS if name in demand.products | demand.compressed)
+    computation, result = None, None
+    if names:
+        pipeline = Pipeline(**chosen.arguments(names))
+        result = pipeline(raw)
+        computation = Computation(pipeline, Pending(None, 0.0))
+    frame = SubmittedFrame(
+        received, image, messages.to_raw(image), chosen, demand, computation, {"queue": 0.001}, age, is_restart
+    )
+    return FinishedFrame(frame, result)
+
+
+def demand(*products: str, compressed: Sequence[str] = (), infos: Sequence[str] = ()) -> Demand:
+    return Demand(frozenset(products), frozenset(compressed), tuple(infos))
+
+
+@pytest.fixture
+def bench() -> Any:
+    made = Bench()
+    yield made
+    made.sender.gate.set()
+    made.publisher.close()
+
+
+def test_demand_is_what_has_subscribers(bench: Bench) -> None:
+    assert bench.publisher.demand() == demand()
+    assert not bench.topics.have_subscribers()
+    bench.topics.products["dolp"].subscriptions = 2  # type: ignore[attr-defined]
+    bench.topics.compressed["preview"].subscriptions = 1  # type: ignore[attr-defined]
+    bench.topics.camera_infos["camera_info_out"].subscriptions = 1  # type: ignore[attr-defined]
+    assert bench.publisher.demand() == demand("dolp", compressed=["preview"], infos=["camera_info_out"])
+    assert bench.topics.have_subscribers()
+    assert not bench.publisher.is_latency_wanted()
+
+
+def test_messages_are_those_demanded(bench: Bench) -> None:
+    chosen = settings(frame_id="front", jpeg_quality=95)
+    bench.submit(7, demand("dolp", "ssim", compressed=["intensity"]), chosen=chosen)
+    wait_for(lambda: bench.sender.sent, "the messages")
+    (sent,) = bench.sender.sent
+    assert list(sent) == ["intensity/compressed", "polarization/dolp", "quality/ssim"]
+    expected = Pipeline(products="dolp, intensity", dtype={"intensity": "uint8"}, backend="cpu")(RAW)
+    dolp = messages.decode_image(sent["polarization/dolp"])
+    assert (dolp.stamp_ns, dolp.frame_id) == (7, "front")
+    np.testing.assert_array_equal(messages.to_array(dolp), expected["dolp"])
+    jpeg = messages.decode(sent["intensity/compressed"], messages.COMPRESSED)
+    found = cv2.imdecode(jpeg.data, cv2.IMREAD_UNCHANGED)
+    assert np.abs(found.astype(int) - expected["intensity"]).mean() < 4
+    wait_for(lambda: bench.publisher.last_frame, "what the diagnostics say")
+    assert bench.publisher.last_frame == {"input": "48x32 mono8", "products": "intensity, dolp, ssim"}
+
+
+def test_display_settings_change_what_is_for_viewing_only(bench: Bench) -> None:
+    wanted = demand("intensity", "preview", compressed=["intensity", "preview"])
+    bench.submit(1, wanted, np.full((32, 48), 60, np.uint8), chosen=settings(display__gain=2.0))
+    wait_for(lambda: bench.sender.sent, "the messages")
+    (sent,) = bench.sender.sent
+    jpegs = {name: messages.decode(sent[f"{name}/compressed"], messages.COMPRESSED).data for name in COMPRESSED_IMAGES}
+    shown = {name: cv2.imdecode(jpeg, cv2.IMREAD_UNCHANGED) for name, jpeg in jpegs.items()}
+    # a constant picture survives JPEG but for the rounding of its colour space
+    assert all(np.abs(image.astype(int) - 120).max() <= 2 for image in shown.values())
+    assert (messages.to_array(messages.decode_image(sent["intensity"])) == 60).all(), "as measured"
+    assert (messages.to_array(messages.decode_image(sent["polarization/preview"])) == 120).all()
+
+
+def test_a_restart_begins_with_the_same_display(bench: Bench) -> None:
+    """`auto` follows the scene; a recording that loops looks the same in every round."""
+    chosen = settings(display__gain="auto")
+    dark, bright = (np.full((32, 48), level, np.uint8) for level in (20, 200))
+    for stamp, raw, is_restart in ((1, dark, False), (2, bright, False), (1, dark, True)):
+        bench.submit(stamp, demand("preview"), raw, chosen=chosen, is_restart=is_restart)
+    wait_for(lambda: len(bench.sender.sent) == 3, "every frame")
+    first, _, again = (row["polarization/preview"] for row in bench.sender.sent)
+    assert first == again
+
+
+def test_limits_of_quality_are_those_of_the_frame(bench: Bench) -> None:
+    levels = []
+    for stamp, lowest in ((1, -1.0), (2, 0.9)):
+        chosen = settings(quality__ssim_warn=lowest, quality__ssim_error=-1.0)
+        bench.submit(stamp, demand("ssim"), chosen=chosen)
+        wait_for(lambda: bench.publisher.quality._newest is not None, "the frame")
+        levels.append(bench.publisher.quality.report()[0].level)
+    assert levels == [0, 1], "random numbers resemble nothing"
+
+
+def test_the_layout_is_checked_now_and_then(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: List[int] = []
+    monkeypatch.setattr("polar_pipeline.ros.publisher.check_layout", lambda raw, _: checked.append(raw.shape[0]))
+    for stamp in (1, 2, 3):
+        bench.submit(stamp, demand("dolp"))
+    wait_for(lambda: len(bench.sender.sent) == 3, "every frame")
+    bench.publisher.close()
+    assert checked == [32], "the first frame, and the next one a second later"
+
+
+def test_frames_are_published_one_after_the_other(bench: Bench) -> None:
+    """The frame after the one that is being published can be submitted; the next one has to wait."""
+    bench.sender.gate.clear()
+    bench.submit(1, demand("dolp"))
+    assert bench.sender.busy.wait(TIMEOUT)
+    bench.sender.busy.clear()
+    frames = [finished(stamp, demand("dolp")) for stamp in (2, 3)]
+    submitted: List[int] = []
+
+    def submit() -> None:
+        for frame in frames:
+            bench.publisher.submit(frame)
+            submitted.append(frame.submitted.image.stamp_ns)
+
+    worker = threading.Thread(target=submit)
+    worker.start()
+    time.sleep(0.05)
+    assert submitted == [], "the frame before is not out"
+    bench.sender.gate.set()
+    worker.join(TIMEOUT)
+    wait_for(lambda: len(bench.sender.sent) == 3, "every frame")
+    assert [messages.peek_stamp(row["polarization/dolp"]) for row in bench.sender.sent] == [1, 2, 3]
+
+
+def test_a_frame_that_fails_costs_itself_only(bench: Bench) -> None:
+    bench.sender.fault = RuntimeError("the middleware refuses")
+    for stamp in (1, 2):
+        bench.submit(stamp, demand("dolp"))
+    wait_for(lambda: bench.sender.sent, "the second frame")
+    assert messages.peek_stamp(bench.sender.sent[0]["polarization/dolp"]) == 2
+    assert bench.values()["dropped: internal"] == "1"
+    ((level, text),) = bench.log.lines
+    assert level == "warning"
+    assert "the middleware refuses" in text
+
+
+def test_closed_while_busy(bench: Bench) -> None:
+    bench.sender.gate.clear()
+    bench.submit(1, demand("dolp"))
+    closing = threading.Thread(target=bench.publisher.close)
+    closing.start()
+    assert bench.sender.busy.wait(TIMEOUT)
+    assert closing.is_alive()
+    assert not bench.sender.is_closed
+    bench.sender.gate.set()
+    closing.join(TIMEOUT)
+    assert bench.sender.is_closed
+    assert len(bench.sender.sent) == 1, "the last frame is published"
+    bench.publisher.close()
+
+
+def latency(bench: Bench) -> List[Any]:
+    topic: Any = bench.topics.latency
+    return [messages.decode(cdr, messages.DIAGNOSTICS).status for cdr in topic.published]
+
+
+def test_times_and_quality_of_every_frame(bench: Bench) -> None:
+    topic: Any = bench.topics.latency
+    topic.subscriptions = 1
+    bench.submit(1, demand("ssim"))
+    wait_for(lambda: len(latency(bench)) == 1, "the times")
+    first, quality = latency(bench)[0]
+    values = {pair.key: pair.value for pair in first.values}
+    assert list(values) == ["queue", "handover", "encode", "publish", "total", "quality", "age"]
+    assert values["age"] == "2.000"
+    stages = sum(float(values[name]) for name in ("handover", "encode", "publish"))
+    assert stages <= float(values["total"]) < 1000 * TIMEOUT, "since the image was received"
+    assert (first.name, first.message, quality.name) == ("node: latency", "ms", "node: quality")
+    bench.submit(2, demand(), age=None)
+    wait_for(lambda: len(latency(bench)) == 2, "the times of a frame of which nothing is computed")
+    (second,) = latency(bench)[1]
+    values = {pair.key: pair.value for pair in second.values}
+    assert list(values) == ["queue", "handover", "publish", "total", "age"]
+    assert values["age"] == "n/a"
+    assert bench.publisher.last_frame["products"] == "ssim", "of the last frame that was computed"
+
+
+def test_late_frames_are_named(bench: Bench) -> None:
+    topic: Any = bench.topics.latency
+    topic.subscriptions = 1
+    bench.submit(0, demand())
+    wait_for(lambda: len(latency(bench)) == 1, "the first frame")
+    for stamp in range(100):
+        bench.diagnostics.received(stamp)  # a nanosecond from frame to frame
+    bench.submit(1, demand())
+    wait_for(lambda: len(latency(bench)) == 2, "the second frame")
+    found = [(row.level, row.message) for (row,) in latency(bench)]
+    assert found == [(0, "ms"), (1, "ms; late: the next frame was due before")]
+
+
+def calibration(width: int, height: int) -> bytes:
+    """A serialized `CameraInfo` whose principal point is the image's centre."""
+    types = messages.typestore().types
+    fields: Dict[str, Any] = {
+        "header": types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](0, 0), ""),
+        "height": height,
+        "width": width,
+        "distortion_model": "plumb_bob",
+        "d": np.zeros(5),
+        "k": np.array([100, 0, (width - 1) / 2, 0, 100, (height - 1) / 2, 0, 0, 1], np.float64),
+        "r": np.eye(3).reshape(-1),
+        "p": np.zeros(12),
+        "binning_x": 0,
+        "binning_y": 0,
+        "roi": types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False),
+    }
+    return bytes(messages.encode(types[messages.CAMERA_INFO](**fields), messages.CAMERA_INFO))
+
+
+def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
+    wanted = demand("dolp", infos=["camera_info_out", "quality/camera_info"])
+    for stamp, cdr in ((1, None), (2, calibration(48, 32)), (3, calibration(99, 32))):
+        bench.publisher.camera_info = cdr
+        bench.submit(stamp, wanted, chosen=settings(ssim_stride=4))
+        wait_for(lambda n=stamp: len(bench.sender.sent) == n, "the frame")
+    without, scaled, misfit = bench.sender.sent
+    assert list(without) == list(misfit) == ["polarization/dolp"]
+    infos = [messages.decode_camera_info(scaled[topic]) for topic in ("camera_info_out", "quality/camera_info")]
+    assert [(info.width, info.height, messages.stamp_of(info)) for info in infos] == [(24, 16, 2), (6, 4, 2)]
+    assert [tuple(info.k[[2, 5]]) for info in infos] == [(11.5, 7.5), (2.5, 1.5)], "the centres of 24x16 and 6x4 pixels"
+    assert bench.values()["refused: camera_info"] == "1"
+
+
+def test_quality_is_compared_with_no_frame_from_before_a_restart(bench: Bench) -> None:
+    chosen = settings(quality__frozen_frames=2)
+    for stamp, is_restart in ((5, False), (1, True)):
+        bench.submit(stamp, demand("dolp"), chosen=chosen, is_restart=is_restart)
+    wait_for(lambda: len(bench.sender.sent) == 2, "both frames")
+    bench.publisher.close()
+    assert "frozen" not in bench.publisher.quality.report()[0].text
