@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import random
@@ -37,6 +38,8 @@ _KEYS = words(
     """
 )
 _KEYS += ["x" * 600, "? [1]\n", "? {a: 1}\n"]
+
+_SCHEDULE_FIELDS = tuple(field.name for field in dataclasses.fields(Schedule))
 
 
 def _node(rng: random.Random, depth: int = 0) -> str:
@@ -138,8 +141,8 @@ def _json_text(rng: random.Random) -> str:
 def _tuned_text(rng: random.Random) -> str:
     rows: List[Dict[str, Any]] = []
     for _ in range(rng.randint(0, 3)):
-        values = {name: rng.choice((0, 1, 32, 1 << 20)) for name in Schedule._fields[2:]}
-        schedule = {**dict(zip(Schedule._fields, ("tile", "word"))), **values}
+        values = {name: rng.choice((0, 1, 32, 1 << 20)) for name in _SCHEDULE_FIELDS[2:]}
+        schedule = {**dict(zip(_SCHEDULE_FIELDS, ("tile", "word"))), **values}
         row = {"work": "mono half", "size": [2448, 2048], "schedule": schedule, "us": 1.5}
         if rng.random() < 0.3:
             place = rng.choice((row, schedule))

@@ -107,7 +107,7 @@ def test_one_that_cannot_be_sent_holds_up_no_other(post: Post, box: MessagePubli
 
 @pytest.mark.parametrize("names", [("large", "small", "last"), ("small", "large", "last")])
 def test_while_one_is_sent_the_others_go(monkeypatch: pytest.MonkeyPatch, names: Tuple[str, ...]) -> None:
-    monkeypatch.setattr(message_publisher, "cores", lambda: 2)
+    monkeypatch.setattr(message_publisher, "available_cores", lambda: 2)
     box, done, last = MessagePublisher(), [], threading.Event()
 
     def send(message: Any) -> None:
