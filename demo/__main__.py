@@ -26,9 +26,9 @@ import numpy as np
 from polar_pipeline import __version__, messages
 from polar_pipeline.doctor.checks import transport_environment
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.replay.picture import encode, picture
+from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.report import Report, format_timings, render
-from polar_pipeline.replay.run import Sample
+from polar_pipeline.replay.run import FrameProducts
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import read_raw
 from polar_pipeline.sensor.forward import expose
@@ -118,7 +118,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.recorded: List[Message] = []
-        self.samples: Dict[str, Sample] = {}
+        self.samples: Dict[str, FrameProducts] = {}
         self.counts: Dict[str, int] = {}
         self._pending: Dict[int, Dict[str, Message]] = {}
 
@@ -138,7 +138,7 @@ class Recorder:
             arrays = {
                 name: messages.to_array(messages.decode_image(frame[PRODUCTS[name].topic].cdr)) for name in IMAGES
             }
-            self.samples[image.frame_id] = Sample(image.stamp_ns, arrays)
+            self.samples[image.frame_id] = FrameProducts(image.stamp_ns, arrays)
             self.recorded.extend(frame.values())
             del self._pending[image.stamp_ns]
 
@@ -202,7 +202,7 @@ def check(condition: bool, reason: str) -> None:
 # ------------------------------------------------------------------------------------------------------------- results
 
 
-def contact_sheet(samples: Dict[str, Sample]) -> np.ndarray:
+def contact_sheet(samples: Dict[str, FrameProducts]) -> np.ndarray:
     """One row per frame, one column per product, as RGB."""
     rows = []
     for title, sample in samples.items():
@@ -278,7 +278,7 @@ def summarise(recorder: Recorder, names: List[str]) -> None:
     samples = {name: recorder.samples[name] for name in names if name in recorder.samples}
     report = Report("polar_pipeline, live", facts, [], list(samples.values()), points, timings)
     (HERE / "report.html").write_text(render(report), encoding="utf-8")
-    (HERE / "contact_sheet.png").write_bytes(encode(contact_sheet(samples), ".png"))
+    (HERE / "contact_sheet.png").write_bytes(encode_picture(contact_sheet(samples), ".png"))
     print(format_timings(timings))
     print(f"{len(stamps)} of {expected} frames came through; the node says: {node_says}")
     print("wrote demo/report.html, demo/contact_sheet.png and demo/output/recording.mcap")

@@ -38,9 +38,9 @@ from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.plan import LimitError
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS, get_products
 from polar_pipeline.quality.layout import check_layout, offsets_of_polarizer
-from polar_pipeline.replay.compare import Comparison, Golden, Row, format_rows, open_golden
+from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison, format_rows, open_golden
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError
-from polar_pipeline.replay.picture import encode
+from polar_pipeline.replay.picture import encode_picture
 from polar_pipeline.replay.rawpicture import read_raw
 from polar_pipeline.replay.report import Report, format_timings, render
 from polar_pipeline.replay.run import Summary, replay
@@ -621,7 +621,7 @@ def _metadata(options: Options) -> Dict[str, str]:
     return {"version": __version__, **texts, "dtypes": ", ".join(options.dtypes)}
 
 
-def _report(values: argparse.Namespace, options: Options, summary: Summary, rows: List[Row]) -> Report:
+def _report(values: argparse.Namespace, options: Options, summary: Summary, rows: List[ProductComparison]) -> Report:
     saturated, dark = summary.invalid
     first = summary.stamps[0]
     facts = {
@@ -722,7 +722,7 @@ def _process(values: argparse.Namespace) -> int:
             print(f"{name} {float(array):.6f}")
             continue
         with replacing(paths[name], values.force) as stream:
-            stream.write(encode(array, paths[name].suffix))
+            stream.write(encode_picture(array, paths[name].suffix))
         print(f"wrote {printable(str(paths[name]))}")
     print(f"{result.invalid[0]} pixels saturated, {result.invalid[1]} dark")
     return 0

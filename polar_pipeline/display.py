@@ -7,7 +7,8 @@ pictures do not flicker; a sequence that starts with a reset always gives the sa
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Optional, Sequence, Tuple
+from dataclasses import dataclass
+from typing import Any, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -33,7 +34,8 @@ SAMPLES = 4096
 SMOOTHING = 0.1
 
 
-class Display(NamedTuple):
+@dataclass(frozen=True)
+class Display:
     """How images for people are shown. Build it with `make_display`, which validates.
 
     Attributes:
@@ -94,7 +96,7 @@ def _refusal(text: str, value: Any) -> str:
     return f"{text} above 0, at most {MAX_GAIN:g}, got {quoted(value)}"
 
 
-def sample(image: np.ndarray) -> np.ndarray:
+def sample_pixels(image: np.ndarray) -> np.ndarray:
     """(n, channels) uint8: the pixels of an (h, w) or (h, w, 3) image that `auto` looks at, on a regular grid."""
     height, width = image.shape[:2]
     step = max(1, math.isqrt(height * width // SAMPLES))
@@ -186,7 +188,7 @@ class Viewer:
         """
         if display.is_plain:
             return image
-        pixels = sample(image)
+        pixels = sample_pixels(image)
         balance: Sequence[float] = (1.0,)
         if name == "intensity" and image.ndim == 3:
             balance = display.balance or self._balance.follow(grey_world(pixels), 3)

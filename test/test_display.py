@@ -20,7 +20,7 @@ from polar_pipeline.display import (
     exposure,
     grey_world,
     make_display,
-    sample,
+    sample_pixels,
     scale,
 )
 
@@ -55,7 +55,7 @@ def test_wrong_balance(balance: Any) -> None:
 def test_sample_is_small_and_from_everywhere(shape: Any) -> None:
     image = np.zeros(shape, np.uint8)
     image[shape[0] // 2 :] = 1
-    pixels = sample(image)
+    pixels = sample_pixels(image)
     assert min(SAMPLES, shape[0] * shape[1]) <= len(pixels) <= 4 * SAMPLES
     assert pixels.shape[1] == (shape[2] if len(shape) == 3 else 1)
     assert abs(pixels.mean() - image.mean()) < 0.02  # one row of the grid more or less

@@ -19,9 +19,10 @@ import stat
 import sys
 import tempfile
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 from polar_pipeline._util.files import PARTIAL, hold, remove_leftovers, temporary_folder
 from polar_pipeline._util.text import printable
@@ -40,7 +41,8 @@ class UntrustedError(PermissionError):
     """A place where others could have put programs; the text says which, why, and what mends it."""
 
 
-class Entry(NamedTuple):
+@dataclass(frozen=True)
+class CacheEntry:
     """An entry that was checked.
 
     Attributes:
@@ -60,7 +62,7 @@ def entry_name(depends_on: Any, suffix: str) -> str:
     return hashlib.sha256(json.dumps(depends_on).encode()).hexdigest() + suffix
 
 
-def open_entry(name: str) -> Optional[Entry]:
+def open_entry(name: str) -> Optional[CacheEntry]:
     """An entry with its file; None if it is not there, not whole, or could be somebody else's."""
     try:
         with _open_cache(make=False) as folder:
@@ -92,7 +94,7 @@ def write_entry(name: str, content: bytes) -> None:
         pass
 
 
-def _open_checked(folder: int, name: str) -> Optional[Entry]:
+def _open_checked(folder: int, name: str) -> Optional[CacheEntry]:
     # not blocking: a FIFO would wait for a writer
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     try:
@@ -106,7 +108,7 @@ def _open_checked(folder: int, name: str) -> Optional[Entry]:
             # The digest, which finds damage, stands at the end: loaders of programs do not look at what follows one.
             content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
             if hashlib.sha256(content).digest() == digest:
-                kept, descriptor = Entry(descriptor, content), -1
+                kept, descriptor = CacheEntry(descriptor, content), -1
                 return kept
     finally:
         if descriptor >= 0:

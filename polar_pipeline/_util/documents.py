@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Tuple
 from polar_pipeline._util.text import printable
 
 #: Bytes that a file may have; those of this package have some thousand.
-MAX_BYTES = 1 << 20
+MAX_DOCUMENT_BYTES = 1 << 20
 #: Characters that a number may have: Python needs minutes for one of a million digits.
 MAX_DIGITS = 1000
 
@@ -19,16 +19,16 @@ def read_limited(path: Path) -> bytes:
     """The bytes of a regular file.
 
     Raises:
-        ValueError: It is none (a folder, a pipe and a device are none), has more than `MAX_BYTES` or cannot be read;
-            the message names it.
+        ValueError: It is not a regular file (but a folder, a pipe or a device), has more than `MAX_DOCUMENT_BYTES`, or
+            cannot be read; the message names it.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer, a device may never end
             raise ValueError("it is no regular file")
         with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)  # the size that a file states may be wrong, as in /proc
-        if len(data) > MAX_BYTES:
-            raise ValueError(f"it has more than {MAX_BYTES} bytes")
+            data = stream.read(MAX_DOCUMENT_BYTES + 1)  # the size that a file states may be wrong, as in /proc
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise ValueError(f"it has more than {MAX_DOCUMENT_BYTES} bytes")
     except (OSError, ValueError) as err:  # ValueError also of a path that no file can have
         reason = err.strerror if isinstance(err, OSError) else err
         raise unreadable(path, str(reason)) from err

@@ -12,6 +12,7 @@ import collections
 import math
 import statistics
 import time
+from dataclasses import dataclass
 from typing import Callable, Counter, Deque, Dict, Mapping, NamedTuple, Optional
 
 from ddsketch import DDSketch
@@ -35,7 +36,8 @@ class Percentiles(NamedTuple):
     max: float
 
 
-class _Part(NamedTuple):
+@dataclass(frozen=True)
+class _Part:
     """A piece of a window: its number since the clock's zero, and what happened in it."""
 
     number: int

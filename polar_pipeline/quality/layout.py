@@ -8,9 +8,10 @@ mixes colours, and a shift by two exchanges green with red and blue.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from typing import List, NamedTuple, Optional, Tuple
+from typing import List, Optional, Tuple
 
 import numpy as np
 
@@ -35,7 +36,8 @@ _PAIRS, _TIMES_PAIRS = 0.03, 2.0
 _POLARIZED, _NEAR = 0.2, 15.0
 
 
-class LayoutCheck(NamedTuple):
+@dataclass(frozen=True)
+class LayoutCheck:
     """Whether a layout fits: None where the frame does not tell; and why, in words."""
 
     fits: Optional[bool]
@@ -53,7 +55,7 @@ def tile_means(frame: Frame) -> np.ndarray:
     step = max(1, min(height, width) // (_ALONG * REGION))
     bands = np.arange(height // REGION * REGION).reshape(height // REGION, REGION)[::step]
     if isinstance(frame, PackedFrame):
-        some = frame._replace(rows=frame.rows[bands.ravel()]).unpack().mosaic
+        some = replace(frame, rows=frame.rows[bands.ravel()]).unpack().mosaic
     else:
         some = frame.mosaic[bands.ravel()]
     if frame.full_scale < np.iinfo(some.dtype).max:
@@ -134,7 +136,8 @@ def _check_color(means: np.ndarray, shape: Tuple[int, int], options: Options) ->
     )
 
 
-class Reading(NamedTuple):
+@dataclass(frozen=True)
+class PolarizerReading:
     """What a sheet polarizer would read under an offset: its angle in degrees, 0 to 180, and whether that is right."""
 
     offset: Tuple[int, int]
@@ -142,7 +145,7 @@ class Reading(NamedTuple):
     fits: bool
 
 
-def offsets_of_polarizer(frame: Frame, options: Options, degrees: float) -> List[Reading]:
+def offsets_of_polarizer(frame: Frame, options: Options, degrees: float) -> List[PolarizerReading]:
     """Which parity of the offset fits a frame that a sheet polarizer of known direction fills, or most of it.
 
     Args:
@@ -170,5 +173,5 @@ def offsets_of_polarizer(frame: Frame, options: Options, degrees: float) -> List
             raise ValueError(f"no polarizer in view: the degree of polarization is {degree:.2f}, below {_POLARIZED}")
         angle = float(np.rad2deg(np.arctan2(i45 - i135, i0 - i90)) / 2 % 180)
         error = abs((angle - degrees + 90) % 180 - 90)
-        readings.append(Reading(offset, angle, error <= _NEAR))
+        readings.append(PolarizerReading(offset, angle, error <= _NEAR))
     return readings

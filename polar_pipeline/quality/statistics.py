@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import threading
 import zlib
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
@@ -38,7 +39,8 @@ class Level(enum.IntEnum):
     ERROR = 2
 
 
-class QualityLimits(NamedTuple):
+@dataclass(frozen=True)
+class QualityLimits:
     """From where on quality is bad. Build it with `make_quality_limits`, which validates.
 
     Attributes:
@@ -83,9 +85,7 @@ def make_quality_limits(**values: Any) -> QualityLimits:
         raise ValueError(f"unknown limit {quoted(unknown)}; limits are {', '.join(RANGES)}")
     checks: Dict[str, Callable[..., Any]] = dict.fromkeys(RANGES, number)
     checks["frozen_frames"] = whole_number
-    limits = QualityLimits()._replace(
-        **{name: checks[name](name, value, *RANGES[name]) for name, value in values.items()}
-    )
+    limits = QualityLimits(**{name: checks[name](name, value, *RANGES[name]) for name, value in values.items()})
     if limits.ssim_error > limits.ssim_warn:
         raise ValueError(f"ssim_error must be at most ssim_warn, got {limits.ssim_error} > {limits.ssim_warn}")
     for name in ("saturated", "dark"):
@@ -97,7 +97,8 @@ def make_quality_limits(**values: Any) -> QualityLimits:
     return limits
 
 
-class Spot(NamedTuple):
+@dataclass(frozen=True)
+class Spot:
     """The block of lowest similarity.
 
     Attributes:
@@ -113,7 +114,8 @@ class Spot(NamedTuple):
     place: str
 
 
-class FrameQuality(NamedTuple):
+@dataclass(frozen=True)
+class FrameQuality:
     """The quality of one frame.
 
     Attributes:
@@ -135,7 +137,7 @@ class FrameQuality(NamedTuple):
         spot = self.lowest
         return {
             "ssim": _text(self.ssim, 1, 4),
-            "lowest": _text(spot and spot.ssim, 1, 4),
+            "lowest": _text(spot.ssim if spot else None, 1, 4),
             "lowest x": str(spot.x) if spot else "n/a",
             "lowest y": str(spot.y) if spot else "n/a",
             "saturated [%]": _text(self.saturated, 100, 3),

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable
+from polar_pipeline.coefficients import LUMA
 from polar_pipeline.cpu.ssim import ssim_strip
 from polar_pipeline.messages import FLOAT32, IMAGE
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.reference import luma
 from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, reading
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.sensor.frames import FrameError
@@ -42,8 +43,14 @@ def unit_of(name: str, is_byte: bool) -> str:
     return "deg" if name == "aolp" else PRODUCTS[name].unit
 
 
-class Place(NamedTuple):
-    """Where a message is: its time in the recording, and how many of its topic and time come before it."""
+@dataclass(frozen=True)
+class MessageLocation:
+    """Where a message is.
+
+    Attributes:
+        time_ns: Its time in the recording.
+        before: How many messages of its topic and time come before it.
+    """
 
     time_ns: int
     before: int
@@ -61,7 +68,7 @@ class Golden:
 
     def __init__(self, path: Path, file: McapFile) -> None:
         self.path = path
-        self.places: Dict[str, Dict[int, List[Place]]] = {}
+        self.places: Dict[str, Dict[int, List[MessageLocation]]] = {}
         self._file = file
         self._topics: Dict[str, str] = {}
         for topic in file.topics.values():
@@ -75,7 +82,7 @@ class Golden:
             name, stamp = names[file.topics[row.connection]], row.time_ns
             if file.kinds[row.connection] == IMAGE:
                 stamp = messages.decode_image(row.data).stamp_ns
-            place = Place(row.time_ns, known[name, row.time_ns])
+            place = MessageLocation(row.time_ns, known[name, row.time_ns])
             known[name, row.time_ns] += 1
             self.places.setdefault(name, {}).setdefault(stamp, []).append(place)
 
@@ -134,8 +141,9 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
         yield golden
 
 
-class Row(NamedTuple):
-    """The figures of one product.
+@dataclass(frozen=True)
+class ProductComparison:
+    """How one product compares with the golden recording.
 
     Attributes:
         name: Product.
@@ -237,11 +245,11 @@ class Comparison:
         if got.ndim:
             tally.similarity.append(_similarity(name, got, expected))
 
-    def rows(self) -> List[Row]:
+    def rows(self) -> List[ProductComparison]:
         """One row per product."""
         return [self._row(name, tally) for name, tally in self._tallies.items()]
 
-    def _row(self, name: str, tally: _Tally) -> Row:
+    def _row(self, name: str, tally: _Tally) -> ProductComparison:
         expected = sum(map(len, self._golden.places.get(name, {}).values()))
         missing = tally.unmatched + expected - tally.frames
         tolerance = self._given.get(name, LEVELS if tally.is_byte else TOLERANCES[name])
@@ -250,13 +258,15 @@ class Comparison:
         psnr = 10 * (2 * math.log10(peak) - math.log10(mean)) if mean else math.inf
         similarity = float(np.mean(tally.similarity)) if tally.similarity else np.nan
         unit = unit_of(name, tally.is_byte)
-        return Row(name, tally.frames, missing, tally.error, tolerance, unit, psnr, similarity, tally.note)
+        return ProductComparison(
+            name, tally.frames, missing, tally.error, tolerance, unit, psnr, similarity, tally.note
+        )
 
 
 def _grey(image: np.ndarray) -> np.ndarray:
     """An intensity image as (h, w) float32 in [0, 1]."""
     values = image.astype(np.float32) / (255 if image.dtype == np.uint8 else 1)
-    return values if values.ndim == 2 else luma(values).astype(np.float32)
+    return values if values.ndim == 2 else (values @ np.array(LUMA)).astype(np.float32)
 
 
 def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.ndarray]]) -> np.ndarray:
@@ -298,8 +308,8 @@ def _similarity(name: str, got: np.ndarray, expected: np.ndarray) -> float:
     return float(np.mean([ssim_strip(x, y, 0, len(x)).mean() for x, y in pairs]))
 
 
-def format_rows(rows: List[Row]) -> str:
-    """The rows as a table for people."""
+def format_rows(rows: List[ProductComparison]) -> str:
+    """The rows as a plain-text table."""
     lines = [
         f"{'product':<10} {'frames':>6} {'missing':>7} {'max error':>10} {'tolerance':>10} {'unit':<10} "
         f"{'PSNR/dB':>8} {'SSIM':>8}  result"

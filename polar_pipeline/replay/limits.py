@@ -7,8 +7,9 @@ import heapq
 import io
 import os
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 import lz4.frame  # type: ignore[import-untyped]
 import zstandard
@@ -172,7 +173,8 @@ def inflated_pieces(source: Any, compression: str) -> Iterator[bytes]:
 # ----------------------------------------------------------------------------------------------------- messages in time
 
 
-class Message(NamedTuple):
+@dataclass(frozen=True)
+class RecordedMessage:
     """One message of a recording.
 
     Attributes:
@@ -186,7 +188,8 @@ class Message(NamedTuple):
     data: memoryview
 
 
-class Block(NamedTuple):
+@dataclass(frozen=True)
+class BlockLocation:
     """A chunk of a recording, or a message outside of any: the time of its first message, and where it lies."""
 
     time_ns: int
@@ -194,10 +197,10 @@ class Block(NamedTuple):
 
 
 #: Reads the block at an offset, of at most so many bytes: how many it takes, and its messages that are wanted.
-Load = Callable[[int, int], Tuple[int, Iterable[Message]]]
+BlockReader = Callable[[int, int], Tuple[int, Iterable[RecordedMessage]]]
 
 
-def in_order(path: Path, blocks: Iterable[Block], load: Load, limit: int) -> Iterator[Message]:
+def in_order(path: Path, blocks: Iterable[BlockLocation], load: BlockReader, limit: int) -> Iterator[RecordedMessage]:
     """The messages of a recording by time, those of one time by their place in the file.
 
     A block is read when its time has come and dropped behind its last message; blocks that overlap in time are held
@@ -213,7 +216,9 @@ def in_order(path: Path, blocks: Iterable[Block], load: Load, limit: int) -> Ite
         TooLargeError: They take more.
         SourceError: A block is named twice.
     """
-    heap: List[Tuple[int, int, int, Optional[Message]]] = [(row.time_ns, row.offset, -1, None) for row in blocks]
+    heap: List[Tuple[int, int, int, Optional[RecordedMessage]]] = [
+        (row.time_ns, row.offset, -1, None) for row in blocks
+    ]
     heapq.heapify(heap)
     held: Dict[int, Tuple[int, int]] = {}  # offset -> bytes of the block, its messages to come
     taken = 0

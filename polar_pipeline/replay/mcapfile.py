@@ -15,9 +15,9 @@ from mcap.stream_reader import StreamReader
 from polar_pipeline._util.text import quoted
 from polar_pipeline.replay.limits import (
     INDEX_PART,
-    Block,
+    BlockLocation,
     BoundedFile,
-    Message,
+    RecordedMessage,
     Section,
     SourceError,
     in_order,
@@ -66,7 +66,7 @@ class McapFile:
         self._stream = stream
         self._limit = limit
         self._chunks: List[ChunkIndex] = []
-        self._singles: Optional[List[Tuple[Block, int]]] = None
+        self._singles: Optional[List[Tuple[BlockLocation, int]]] = None
         self._start = self._read_index()
 
     def _read_index(self) -> int:
@@ -103,7 +103,7 @@ class McapFile:
         self._stream.seek(offset)
         return self._stream.read(size)
 
-    def messages(self, topics: Collection[str], time_ns: Optional[int] = None) -> Iterator[Message]:
+    def messages(self, topics: Collection[str], time_ns: Optional[int] = None) -> Iterator[RecordedMessage]:
         """The messages on these topics, by time.
 
         Args:
@@ -116,20 +116,20 @@ class McapFile:
         """
         wanted = {number for number, topic in self.topics.items() if topic in topics}
 
-        def load(offset: int, room: int) -> Tuple[int, Iterable[Message]]:
+        def load(offset: int, room: int) -> Tuple[int, Iterable[RecordedMessage]]:
             size, rows = self._load(offset, room)
             return size, (row for row in rows if row.connection in wanted and time_ns in (None, row.time_ns))
 
         return in_order(self._path, self._blocks(wanted, time_ns), load, self._limit)
 
-    def _blocks(self, wanted: Collection[int], time_ns: Optional[int]) -> Iterator[Block]:
+    def _blocks(self, wanted: Collection[int], time_ns: Optional[int]) -> Iterator[BlockLocation]:
         """Where messages of these channels and this time may be."""
         for row in self._chunks:
             # without an index of its own, a chunk may hold any channel
             if row.message_index_offsets and not any(number in row.message_index_offsets for number in wanted):
                 continue
             if time_ns is None or row.message_start_time <= time_ns <= row.message_end_time:
-                yield Block(row.message_start_time, row.chunk_start_offset)
+                yield BlockLocation(row.message_start_time, row.chunk_start_offset)
         if not self._chunks:
             if self._singles is None:
                 self._singles = list(self._scan())
@@ -137,7 +137,7 @@ class McapFile:
                 if time_ns is None or block.time_ns <= time_ns <= end_ns:
                     yield block
 
-    def _scan(self) -> Iterator[Tuple[Block, int]]:
+    def _scan(self) -> Iterator[Tuple[BlockLocation, int]]:
         """Chunks, and messages outside of any, with the last time, of a file whose index names no chunks."""
         offset = len(_MAGIC)
         while offset < self._start:
@@ -145,13 +145,13 @@ class McapFile:
             if offset + _RECORD.size + length > self._start:
                 raise SourceError(f"{self._path} is damaged: the record at byte {offset} is longer than the file")
             if opcode == Opcode.CHUNK:
-                yield Block(fields[0], offset), fields[1]
+                yield BlockLocation(fields[0], offset), fields[1]
             elif opcode == Opcode.MESSAGE:
                 _, _, time_ns, _ = _MESSAGE.unpack(self._at(offset + _RECORD.size, _MESSAGE.size))
-                yield Block(time_ns, offset), time_ns
+                yield BlockLocation(time_ns, offset), time_ns
             offset += _RECORD.size + length
 
-    def _load(self, offset: int, room: int) -> Tuple[int, Iterator[Message]]:
+    def _load(self, offset: int, room: int) -> Tuple[int, Iterator[RecordedMessage]]:
         opcode, length = _RECORD.unpack(self._at(offset, _RECORD.size))
         if opcode == Opcode.MESSAGE:
             if length > room:
@@ -179,7 +179,7 @@ class McapFile:
             raise SourceError(f"{self._path} is damaged: the checksum of the chunk at byte {offset} is wrong")
         return data
 
-    def _parse(self, data: bytes, offset: int) -> Iterator[Message]:
+    def _parse(self, data: bytes, offset: int) -> Iterator[RecordedMessage]:
         """The messages in the records of a chunk."""
         view, place = memoryview(data), 0
         while place < len(view):
@@ -191,4 +191,4 @@ class McapFile:
                 channel, _, time_ns, _ = _MESSAGE.unpack_from(view[start:place])
                 if channel not in self.topics:
                     raise SourceError(f"{self._path} is damaged: its index has no channel {channel}")
-                yield Message(time_ns, channel, view[start + _MESSAGE.size : place])
+                yield RecordedMessage(time_ns, channel, view[start + _MESSAGE.size : place])

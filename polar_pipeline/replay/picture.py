@@ -49,7 +49,7 @@ def _bytes(values: np.ndarray) -> np.ndarray:
     return np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
 
 
-def encode(rgb: np.ndarray, suffix: str = ".jpg") -> bytes:
+def encode_picture(rgb: np.ndarray, suffix: str = ".jpg") -> bytes:
     """(h, w, 3) RGB or (h, w) grey uint8 -> the bytes of a picture file; any array as `.npy`.
 
     Raises:

@@ -42,7 +42,7 @@ def read_raw(path: Path, max_bytes: int = MAX_BYTES) -> np.ndarray:
     try:
         with BoundedFile(path, max_bytes) as stream:
             is_npy = path.suffix.lower() == ".npy"
-            pixels = _read_npy(stream, max_bytes) if is_npy else decode(stream.read(), max_bytes)
+            pixels = _read_npy(stream, max_bytes) if is_npy else decode_picture(stream.read(), max_bytes)
     except FrameError as err:
         raise FrameError(err.cause, f"{path}: {err}") from err
     except TooLargeError as err:
@@ -80,7 +80,7 @@ def _read_npy(stream: BoundedFile, max_bytes: int) -> np.ndarray:
     return array
 
 
-def decode(data: Bytes, max_bytes: int = MAX_BYTES) -> np.ndarray:
+def decode_picture(data: Bytes, max_bytes: int = MAX_BYTES) -> np.ndarray:
     """The picture in the bytes of a PNG, TIFF, PGM or JPEG file, as it is: (H, W) or (H, W, C).
 
     Args:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import io
 import struct
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Collection, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Collection, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.replay.limits import (
     INDEX_PART,
-    Block,
+    BlockLocation,
     BoundedFile,
-    Message,
+    RecordedMessage,
     SourceError,
     in_order,
     inflate,
@@ -32,7 +33,8 @@ _COMPRESSIONS = ("none", "bz2", "lz4")
 Fields = Dict[bytes, bytes]
 
 
-class Connection(NamedTuple):
+@dataclass(frozen=True)
+class Connection:
     """A topic, and the type of its messages as in ROS 2."""
 
     topic: str
@@ -62,7 +64,7 @@ class Rosbag1:
         self._path = path
         self._stream = stream
         self._limit = limit
-        self._blocks: List[Block] = []
+        self._blocks: List[BlockLocation] = []
         self._held: Dict[int, Collection[int]] = {}  # where a chunk starts -> connections in it
         if stream.read(len(_MAGIC)) != _MAGIC:
             raise SourceError(f"{path} is no ROS 1 bag of format 2.0")
@@ -88,12 +90,12 @@ class Rosbag1:
             elif fields[b"op"][0] == _CHUNK_INFO:
                 counts = dict(struct.iter_unpack("<II", data))
                 (offset,) = struct.unpack("<Q", fields[b"chunk_pos"])
-                self._blocks.append(Block(_time(fields[b"start_time"]), offset))
+                self._blocks.append(BlockLocation(_time(fields[b"start_time"]), offset))
                 self._held[offset] = counts
                 for number, count in counts.items():
                     self.counts[number] = self.counts.get(number, 0) + count
 
-    def messages(self, wanted: Collection[int]) -> Iterator[Message]:
+    def messages(self, wanted: Collection[int]) -> Iterator[RecordedMessage]:
         """The messages of these connections, by time.
 
         Raises:
@@ -101,7 +103,7 @@ class Rosbag1:
             Exception: Whatever a decompressor raises on damaged bytes; see `limits.reading`.
         """
 
-        def load(offset: int, room: int) -> Tuple[int, Iterable[Message]]:
+        def load(offset: int, room: int) -> Tuple[int, Iterable[RecordedMessage]]:
             data = self._chunk(offset, room)
             return len(data), (row for row in _messages(data) if row.connection in wanted)
 
@@ -183,7 +185,7 @@ def _part(view: memoryview, place: int, longest: Optional[int] = None) -> memory
     return view[start : start + length]
 
 
-def _messages(data: bytes) -> Iterator[Message]:
+def _messages(data: bytes) -> Iterator[RecordedMessage]:
     for fields, body in _records(data):
         if fields[b"op"][0] == _MESSAGE:
-            yield Message(_time(fields[b"time"]), _number(fields[b"conn"]), body)
+            yield RecordedMessage(_time(fields[b"time"]), _number(fields[b"conn"]), body)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from ruamel.yaml import YAML
 
@@ -28,10 +29,11 @@ _DIGITS = 10
 #: Topic -> type and number of its messages.
 Topics = Dict[str, Tuple[str, int]]
 #: Time of recording, and the bytes of a message or why it cannot be read.
-Row = Tuple[int, Union[bytes, memoryview, FrameError]]
+TimedMessage = Tuple[int, Union[bytes, memoryview, FrameError]]
 
 
-class Metadata(NamedTuple):
+@dataclass(frozen=True)
+class BagMetadata:
     """What a rosbag2 folder says about itself.
 
     Attributes:
@@ -47,7 +49,7 @@ class Metadata(NamedTuple):
     compression: str
 
 
-def read_metadata(folder: Path) -> Metadata:
+def read_metadata(folder: Path) -> BagMetadata:
     """The `metadata.yaml` of a rosbag2 folder.
 
     Raises:
@@ -79,7 +81,7 @@ def read_metadata(folder: Path) -> Metadata:
             raise SourceError(f"{folder / 'metadata.yaml'} is damaged: a topic has no name, type or count")
         if topic["serialization_format"] == "cdr":
             topics[topic["name"]] = (topic["type"], count)
-    return Metadata(topics, files, storage, mode)
+    return BagMetadata(topics, files, storage, mode)
 
 
 def is_bag_file(path: Path) -> bool:
@@ -113,7 +115,7 @@ def _number(path: Path) -> int:
     return int(number) if number.isascii() and number.isdigit() and len(number) < _DIGITS else -1
 
 
-def scan_folder(folder: Path, limit: int) -> Metadata:
+def scan_folder(folder: Path, limit: int) -> BagMetadata:
     """What a rosbag2 folder without `metadata.yaml` holds, which a recorder that was killed leaves behind.
 
     Raises:
@@ -136,7 +138,7 @@ def scan_folder(folder: Path, limit: int) -> Metadata:
         for topic, (kind, count) in found.items():
             known, before = topics.get(topic, (kind, 0))
             topics[topic] = (known, before + (count if kind == known else 0))
-    return Metadata(topics, files, "sqlite3" if names[0].suffix == ".db3" else "mcap", "")
+    return BagMetadata(topics, files, "sqlite3" if names[0].suffix == ".db3" else "mcap", "")
 
 
 def mcap_topics(file: McapFile, path: Path) -> Topics:
@@ -154,7 +156,7 @@ def mcap_topics(file: McapFile, path: Path) -> Topics:
     return topics
 
 
-def folder_rows(meta: Metadata, topic: str, limit: int) -> Iterator[Row]:
+def folder_rows(meta: BagMetadata, topic: str, limit: int) -> Iterator[TimedMessage]:
     """The messages on a topic of a rosbag2 folder, file by file; in compression mode `message` still compressed."""
     kind, _ = meta.topics[topic]
     for path in meta.files:
@@ -187,7 +189,7 @@ def inflated(path: Path, limit: int) -> Iterator[Path]:
         yield copy
 
 
-def mcap_rows(file: McapFile, topic: str, kind: str) -> Iterator[Row]:
+def mcap_rows(file: McapFile, topic: str, kind: str) -> Iterator[TimedMessage]:
     """The messages of a type on a topic of an mcap file, by time; it raises what `McapFile.messages` does."""
     return ((row.time_ns, row.data) for row in file.messages([topic]) if file.kinds[row.connection] == kind)
 
@@ -213,7 +215,7 @@ def sqlite_topics(path: Path) -> Topics:
     return topics
 
 
-def sqlite_rows(path: Path, topic: str, kind: str, limit: int) -> Iterator[Row]:
+def sqlite_rows(path: Path, topic: str, kind: str, limit: int) -> Iterator[TimedMessage]:
     """The messages of a type on a topic of a `.db3` file, by time.
 
     Raises:

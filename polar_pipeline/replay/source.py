@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generator, Iterator, List, NamedTuple, Tuple, Union
+from typing import Any, Generator, Iterator, List, Tuple, Union
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import COMPRESSED, IMAGE, Cdr, ImageMessage
 from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, inflate, megabytes, reading
 from polar_pipeline.replay.mcapfile import McapFile
-from polar_pipeline.replay.rawpicture import decode, read_raw
+from polar_pipeline.replay.rawpicture import decode_picture, read_raw
 from polar_pipeline.replay.rosbag1 import Rosbag1
 from polar_pipeline.replay.rosbag2 import (
     Topics,
@@ -45,7 +46,8 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _LISTED = 20
 
 
-class Recorded(NamedTuple):
+@dataclass(frozen=True)
+class Recorded:
     """One raw image as recorded, not decoded yet.
 
     Attributes:
@@ -76,7 +78,7 @@ class Recorded(NamedTuple):
             compressed = messages.decode(self._message(), COMPRESSED)
             messages.check_header(compressed.header)
             try:
-                pixels = decode(compressed.data, self.max_bytes)
+                pixels = decode_picture(compressed.data, self.max_bytes)
             except FrameError as err:
                 raise FrameError(err.cause, f"a compressed image of format {quoted(compressed.format)}: {err}") from err
             image = _as_message(pixels, messages.stamp_of(compressed), compressed.header.frame_id)
@@ -123,7 +125,8 @@ class Recorded(NamedTuple):
         return message
 
 
-class Source(NamedTuple):
+@dataclass(frozen=True)
+class Source:
     """An open recording.
 
     Attributes:
@@ -204,14 +207,14 @@ def open_source(
                 opener = _open_mcap if plain.suffix == ".mcap" else _open_sqlite
                 source = opener(plain, topic, max_bytes, stack)
         with closing(_checked(path, source.records, max_bytes)) as records:
-            yield source._replace(records=records)
+            yield replace(source, records=records)
 
 
 def _checked(path: Path, records: Iterator[Recorded], max_bytes: int) -> Generator[Recorded, None, None]:
     """The records, with their limit, and with damage reported as `SourceError`."""
     with reading(path, "is damaged"):
         for record in records:
-            yield record._replace(max_bytes=max_bytes)
+            yield replace(record, max_bytes=max_bytes)
 
 
 def _choose(path: Path, topics: Topics, wanted: str) -> str:

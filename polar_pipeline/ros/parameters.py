@@ -115,7 +115,7 @@ def _option(name: str, text: str, limits: Optional[Tuple[float, float]] = None) 
 
 def _limit(name: str, text: str) -> Parameter:
     """A parameter that sets a limit of quality."""
-    return Parameter(f"quality.{name}", QualityLimits._field_defaults[name], text, limits=RANGES[name])
+    return Parameter(f"quality.{name}", getattr(QualityLimits(), name), text, limits=RANGES[name])
 
 
 _TABLE = (

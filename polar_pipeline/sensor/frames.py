@@ -7,7 +7,8 @@ A new pixel format is one row in :data:`FORMATS`. Packings are those of the GenI
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, NamedTuple, Tuple, Union
+from dataclasses import dataclass
+from typing import Any, Dict, Tuple, Union
 
 import numpy as np
 
@@ -30,7 +31,8 @@ class FrameError(ValueError):
         self.cause = cause
 
 
-class RawFrame(NamedTuple):
+@dataclass(frozen=True)
+class RawFrame:
     """A mosaic as numbers.
 
     A number above full scale means full scale: every backend takes it for that before it interpolates, so that such a
@@ -55,7 +57,8 @@ class RawFrame(NamedTuple):
         return self
 
 
-class RawFormat(NamedTuple):
+@dataclass(frozen=True)
+class RawFormat:
     """How a camera packs pixels into bytes.
 
     Attributes:
@@ -82,7 +85,8 @@ class RawFormat(NamedTuple):
         return (width * {"u8": 8, "u16": 16, "p": self.bits}[self.packing] + 7) // 8
 
 
-class PackedFrame(NamedTuple):
+@dataclass(frozen=True)
+class PackedFrame:
     """A mosaic as the camera packed it.
 
     Attributes:
@@ -313,7 +317,7 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     if isinstance(raw, PackedFrame):
         return raw
     if isinstance(raw, RawFrame):
-        mosaic, full_scale = raw
+        mosaic, full_scale = raw.mosaic, raw.full_scale
     else:
         mosaic = raw
     is_masked = isinstance(mosaic, np.ma.MaskedArray)
