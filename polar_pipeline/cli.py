@@ -28,6 +28,7 @@ from polar_pipeline._util.files import check_outputs, replacing
 from polar_pipeline._util.text import printable, printable_lines, quoted
 from polar_pipeline.cuda.model.device import DEVICES
 from polar_pipeline.cuda.model.schedule import ScheduleError
+from polar_pipeline.cuda.model.tuned import tuned_folder
 from polar_pipeline.cuda.model.work import RAW_FORMATS
 from polar_pipeline.cuda.tools.report import plan_json, plan_report, plan_text
 from polar_pipeline.cuda.tools.tune import tune
@@ -764,6 +765,7 @@ def _tune(values: argparse.Namespace) -> int:
         raise FailureError(str(err)) from err
     for name, best in found.items():
         print(f"{best.us:.2f} us a frame with {best.schedule}: {name}")
+    print(f"wrote {printable(str(tuned_folder() / values.device))}.json")
     return 0
 
 

@@ -113,7 +113,7 @@ def test_package_xml() -> None:
     assert package.findtext("export/build_type") == "ament_python"
     assert package.findtext("license") == "Apache-2.0"
     depends = {element.text for element in package.findall("exec_depend")}
-    assert {"python3-numpy", "python3-opencv", "rclpy", "std_srvs"} <= depends
+    assert {"python3-jinja2", "python3-numpy", "python3-opencv", "rclpy", "std_srvs"} <= depends
     used = {name.split(".")[0] for path in MODULES for name in imports_of(path)} & ROS
     assert used <= depends, "a ROS package is imported but not in package.xml"
     assert depends & ROS <= used | {"launch"}, (
@@ -203,7 +203,10 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     assert fields["Version"] == polar_pipeline.__version__
     required = {re.split(r"[ <>=;]", line)[0] for line in fields.get_all("Requires-Dist") if "extra ==" not in line}
     readers = {"rosbags", "mcap", "lz4", "zstandard", "ruamel.yaml"}
-    assert required == {"numpy", "opencv-python-headless", "tqdm", "ddsketch", *readers}
+    templates = {str(path.relative_to(ROOT)) for path in (PACKAGE / "replay" / "templates").iterdir()}
+    assert len(templates) >= 3
+    assert templates <= names
+    assert required == {"numpy", "opencv-python-headless", "tqdm", "ddsketch", "jinja2", *readers}
     assert {"ros", "cuda11", "cuda12", "cuda13", "dev", "tune"} == set(fields.get_all("Provides-Extra"))
     assert all(name in scripts for name in ("polar_pipeline_node", "polar_pipeline_rig", "polar-pipeline"))
 
@@ -219,6 +222,9 @@ def test_colcon_layout(source: Path, tmp_path: Path) -> None:
     share = tmp_path / "share" / "polar_pipeline"
     assert {str(path.relative_to(share)) for path in share.rglob("*") if path.is_file()} == shared_files()
     (site,) = tmp_path.glob("lib/python*/site-packages")
+    assert {path.name for path in (site / "polar_pipeline" / "replay" / "templates").iterdir()} == {
+        path.name for path in (PACKAGE / "replay" / "templates").iterdir()
+    }
     (requires,) = site.glob("*.egg-info/requires.txt")
     assert requires.read_text().lstrip().startswith("["), "pip's requirements would be looked up at every start"
     # -S: without the editable installation of the checkout

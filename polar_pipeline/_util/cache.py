@@ -25,6 +25,7 @@ from pathlib import Path, PurePath
 from typing import Any, Iterator, List, Optional, Tuple
 
 from polar_pipeline._util.files import PARTIAL, hold, remove_leftovers, temporary_folder
+from polar_pipeline._util.folders import cache_folder
 from polar_pipeline._util.text import printable
 
 _LOG = logging.getLogger(__name__)
@@ -142,22 +143,6 @@ def _warn(reason: str) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- folders
-
-
-def cache_folder() -> Path:
-    """Where compiled kernels are kept: `$XDG_CACHE_HOME/polar_pipeline`, by default `~/.cache/polar_pipeline`.
-
-    Raises:
-        FileNotFoundError: The user has no home.
-    """
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if named.is_absolute():  # the specification has relative paths ignored
-        return named / "polar_pipeline"
-    with suppress(RuntimeError, KeyError):  # the latter up to Python 3.8
-        home = Path.home()
-        if home.is_absolute():
-            return home / ".cache" / "polar_pipeline"
-    raise FileNotFoundError("this user has no home folder; set XDG_CACHE_HOME to a folder of your own")
 
 
 def check_cache() -> Path:

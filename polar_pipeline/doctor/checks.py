@@ -40,6 +40,7 @@ _LIBRARIES = (
     "ruamel.yaml",
     "tqdm",
     "ddsketch",
+    "jinja2",
     "skimage",
     "cupy",
 )
@@ -80,6 +81,7 @@ def _import(name: str, optional: str) -> Check:
 def _libraries() -> Iterator[Check]:
     lost = {
         "ddsketch": "no live node and no replay; the library works",
+        "jinja2": "no replay; the library and the live node work",
         "skimage": "nothing (tests compare with it)",
         "cupy": "no GPU",
     }

@@ -16,13 +16,16 @@ from polar_pipeline.cuda.model.partition import Partition, partitions
 from polar_pipeline.cuda.model.schedule import KERNELS, Schedule, ScheduleError
 from polar_pipeline.cuda.model.ssim import Similarity, similarity_of
 from polar_pipeline.cuda.model.tuned import (
+    TUNED_VARIABLE,
     AnyWork,
     Measured,
     candidates,
     choose,
     keep,
     predict,
+    shipped_path,
     tuned,
+    tuned_folder,
     tuned_path,
     work_key,
 )
@@ -109,6 +112,34 @@ def test_what_was_measured_before_is_kept(file: Path) -> None:
     found = [tuned(work, XAVIER) for work in rows]
     assert [row.us for row in found if row is not None] == [0, 1, 2]
     assert [path.name for path in file.parent.iterdir()] == [file.name]  # nothing half written is left
+
+
+def test_what_this_user_measured_comes_before_what_is_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TUNED_VARIABLE, str(tmp_path / "of" / "mine"))
+    shipped = json.loads(shipped_path(H200).read_text(encoding="utf-8"))
+    work = make(LIVE, sensor="IMX250MYR")
+    assert (work_key(work), [work.width, work.height]) in [(row["work"], row["size"]) for row in shipped]
+    other = slowest(work, H200)
+    assert choose(work, H200) != other
+    assert keep(work, H200, Measured(other, 1.0)) == tmp_path / "of" / "mine" / "h200.json" == tuned_path(H200)
+    assert choose(work, H200) == other
+    assert choose(make(), H200).rows == 4  # the others are still those that are shipped
+    assert json.loads(shipped_path(H200).read_text(encoding="utf-8")) == shipped
+    assert len(json.loads(tuned_path(H200).read_text(encoding="utf-8"))) == 1
+
+
+def test_where_tuned_schedules_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TUNED_VARIABLE, "")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert tuned_folder() == tmp_path / "polar_pipeline" / "tuned"
+    monkeypatch.setenv("XDG_DATA_HOME", "here")  # relative
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert tuned_folder() == tmp_path / ".local" / "share" / "polar_pipeline" / "tuned"
+    monkeypatch.setenv("HOME", "nowhere")
+    work = make(LIVE, sensor="IMX250MYR")
+    assert tuned(work, H200) is not None  # shipped
+    with pytest.raises(FileNotFoundError, match="no home folder; set XDG_DATA_HOME"):
+        keep(work, H200, Measured(slowest(work, H200), 1.0))
 
 
 def entry(**changes: Any) -> str:
@@ -204,7 +235,7 @@ def test_every_size_has_a_schedule_of_ssim(device: Device, window: int) -> None:
 
 
 def test_shipped_files_belong_to_devices() -> None:
-    folder = tuned_path(XAVIER).parent
+    folder = shipped_path(XAVIER).parent
     for path in folder.glob("*.json"):
         assert path.stem in DEVICES
         for entry in json.loads(path.read_text(encoding="utf-8")):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from polar_pipeline._util.documents import read_json
 from polar_pipeline._util.files import replacing
+from polar_pipeline._util.folders import data_folder
 from polar_pipeline._util.share import share_path
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.cuda.model import schedule as polarization
@@ -18,6 +20,9 @@ from polar_pipeline.cuda.model.schedule import Prediction, Schedule, ScheduleErr
 from polar_pipeline.cuda.model.ssim import Similarity
 from polar_pipeline.cuda.model.work import Work
 
+#: Environment variable that names the folder of the schedules that were measured here, in place of `tuned` in the
+#: user's data folder.
+TUNED_VARIABLE = "POLAR_PIPELINE_TUNED"
 #: What the first launch does, or the second.
 AnyWork = Union[Work, Similarity]
 #: More than any size in a schedule, or of an image.
@@ -84,9 +89,38 @@ def work_key(work: AnyWork) -> str:
     return " ".join(parts)
 
 
+def tuned_folder() -> Path:
+    """Where `polar-pipeline tune` writes: `$POLAR_PIPELINE_TUNED`, by default `tuned` in the user's data folder.
+
+    Raises:
+        FileNotFoundError: The user has no home, and the variable is not set.
+    """
+    named = os.environ.get(TUNED_VARIABLE)
+    return Path(named) if named else data_folder() / "tuned"
+
+
 def tuned_path(device: Device) -> Path:
-    """Where the tuned schedules of a device lie, or would."""
+    """Where the schedules of a device lie that this user measured, or would; it raises what `tuned_folder` does."""
+    return tuned_folder() / f"{device.name}.json"
+
+
+def shipped_path(device: Device) -> Path:
+    """Where the tuned schedules of a device lie that the package ships, if it ships any."""
     return share_path("config") / "tuned" / f"{device.name}.json"
+
+
+def _known(device: Device) -> Dict[Tuple[str, int, int], Measured]:
+    """The measured schedules of a device, those of this user in place of shipped ones.
+
+    Raises:
+        ScheduleError: A file of tuned schedules is broken.
+    """
+    shipped = _read(shipped_path(device))
+    try:
+        path = tuned_path(device)
+    except FileNotFoundError:  # no home: nothing was measured here
+        return shipped
+    return {**shipped, **_read(path)}
 
 
 def tuned(work: AnyWork, device: Device) -> Optional[Measured]:
@@ -95,7 +129,7 @@ def tuned(work: AnyWork, device: Device) -> Optional[Measured]:
     Raises:
         ScheduleError: The file of tuned schedules is broken.
     """
-    found = _read(tuned_path(device)).get((work_key(work), work.width, work.height))
+    found = _known(device).get((work_key(work), work.width, work.height))
     if found is None:
         return None
     try:
@@ -106,7 +140,7 @@ def tuned(work: AnyWork, device: Device) -> Optional[Measured]:
 
 
 def keep(work: AnyWork, device: Device, best: Measured) -> Path:
-    """Put a measured schedule into the device's file, in place of what it holds for that work and size.
+    """Put a measured schedule into this user's file of the device, in place of what it holds for that work and size.
 
     Returns:
         The file.
@@ -121,7 +155,7 @@ def keep(work: AnyWork, device: Device, best: Measured) -> Path:
         {"work": key, "size": [width, height], "schedule": row.schedule._asdict(), "us": round(row.us, 3)}
         for (key, width, height), row in sorted(rows.items())
     ]
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, force=True) as stream:
         stream.write((json.dumps(entries, indent=1) + "\n").encode())
     _read.cache_clear()
@@ -130,7 +164,7 @@ def keep(work: AnyWork, device: Device, best: Measured) -> Path:
 
 @lru_cache(maxsize=None)
 def _read(path: Path) -> Dict[Tuple[str, int, int], Measured]:
-    if not path.exists():
+    if not os.path.exists(str(path)):  # noqa: PTH110 - False too for a home that this user may not enter
         return {}
     try:
         rows = read_json(path)
