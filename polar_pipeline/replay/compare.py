@@ -22,11 +22,12 @@ from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, re
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.sensor.frames import FrameError
 
-#: AoLP counts where the golden DoLP reaches this, DoLP and AoLP where the golden intensity does: below, noise rules.
+#: AoLP is compared where the golden DoLP reaches the first, DoLP and AoLP where the golden intensity reaches the
+#: second: below them is mostly noise.
 MIN_DOLP = 0.05
 MIN_INTENSITY = 0.05
 #: Largest error allowed in 8-bit images, in levels.
-LEVELS = 1.0
+TOLERANCE_LEVELS = 1.0
 #: Largest error allowed in float products, in the unit of `unit_of`: the error bounds of every backend.
 TOLERANCES: Dict[str, float] = {
     **dict.fromkeys(PRODUCTS, 2e-3),
@@ -37,7 +38,7 @@ TOLERANCES: Dict[str, float] = {
 
 
 def unit_of(name: str, is_byte: bool) -> str:
-    """What the errors of a product are counted in."""
+    """The unit of a product's errors."""
     if is_byte:
         return "levels"
     return "deg" if name == "aolp" else PRODUCTS[name].unit
@@ -59,11 +60,11 @@ class MessageLocation:
 class Golden:
     """The products of a recording, by stamp; open it with `open_golden`.
 
-    Messages with a header go by its stamp; plain numbers, which have none, by the time at which they were recorded.
+    A message with a header is found by its stamp; a plain number, which has no header, by its time of recording.
 
     Attributes:
         path: The file.
-        places: Product -> stamp in nanoseconds -> where its messages are; one, as long as stamps differ.
+        places: Product -> stamp in nanoseconds -> its messages; there are several if frames have equal stamps.
     """
 
     def __init__(self, path: Path, file: McapFile) -> None:
@@ -127,7 +128,7 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
 
     Args:
         path: The file.
-        max_bytes: What its chunks held at once may have, uncompressed.
+        max_bytes: Largest size of the uncompressed chunks in memory at once.
 
     Raises:
         SourceError: It cannot be read or holds no products.
@@ -154,7 +155,7 @@ class ProductComparison:
         unit: Unit of both.
         psnr: In dB over all frames; infinite if equal.
         ssim: Mean over the frames; NaN for plain numbers.
-        note: What does not match, if something does not.
+        note: What does not match; empty if all does.
     """
 
     name: str
@@ -191,12 +192,12 @@ class Comparison:
     """Compares frame after frame with a golden recording.
 
     Args:
-        golden: What should come out.
+        golden: The expected products.
         products: The products to compare.
-        tolerances: Product -> largest error allowed, in place of `TOLERANCES` and `LEVELS`.
+        tolerances: Product -> largest error allowed, in place of `TOLERANCES` and `TOLERANCE_LEVELS`.
 
     Raises:
-        ValueError: A tolerance is for nothing that is compared, or negative.
+        ValueError: A tolerance is negative, or is for a product that is not compared.
     """
 
     def __init__(
@@ -252,7 +253,7 @@ class Comparison:
     def _row(self, name: str, tally: _Tally) -> ProductComparison:
         expected = sum(map(len, self._golden.places.get(name, {}).values()))
         missing = tally.unmatched + expected - tally.frames
-        tolerance = self._given.get(name, LEVELS if tally.is_byte else TOLERANCES[name])
+        tolerance = self._given.get(name, TOLERANCE_LEVELS if tally.is_byte else TOLERANCES[name])
         peak = (128.0 if name == "aolp" else 255.0) if tally.is_byte else 90.0 if name == "aolp" else 1.0
         mean = tally.squares / tally.pixels if tally.pixels else 0.0
         psnr = 10 * (2 * math.log10(peak) - math.log10(mean)) if mean else math.inf
@@ -270,7 +271,7 @@ def _grey(image: np.ndarray) -> np.ndarray:
 
 
 def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.ndarray]]) -> np.ndarray:
-    """Where the error of a product has a meaning: all but DoLP in the dark and AoLP of unpolarized light."""
+    """Mask of the pixels that are compared: all but DoLP in the dark and AoLP of dark or unpolarized light."""
     mask = np.ones(image.shape, bool)
     intensity, dolp = golden["intensity"], golden["dolp"]
     if name in ("dolp", "aolp") and intensity is not None and intensity.shape[:2] == image.shape:
