@@ -1,4 +1,4 @@
-"""`make demo`: a camera's frames through the real node, to a report that a person can look at.
+"""`make demo`: plays a camera's frames into the real node and writes a report.
 
 Records a sample, the real frames of the folder `frames` first, then scenes made with the forward model; starts the
 node; plays the sample into it at the camera's rate; records what it publishes: every number, and the images of each
@@ -52,7 +52,7 @@ IMAGES = ("intensity", "dolp", "aolp", "preview", "ssim_map")
 #: (width, height) in pixels of one picture of the contact sheet.
 CELL = (320, 268)
 #: Seconds that a process gets to start, or to stop.
-PATIENCE = 30.0
+TIMEOUT_S = 30.0
 
 
 class DemoError(Exception):
@@ -98,7 +98,7 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(PATIENCE)
+                process.wait(TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -178,14 +178,14 @@ def run() -> Recorder:
         for topic, (ros_type, kind) in topics.items():
             listener.create_subscription(ros_type, topic, partial(recorder.take, topic, kind), 10, raw=True)
         node = stack.enter_context(running("polar_pipeline.node", "--ros-args", "-p", "output_depth:=uint8"))
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while not all(listener.count_publishers(topic) for topic in topics):
             rclpy.spin_once(listener, timeout_sec=0.1)
             check(node.poll() is None, f"the node ended with exit code {node.poll()}")
-            check(time.monotonic() < deadline, f"the node did not start within {PATIENCE:g} s")
-        play = ("play", str(SAMPLE), "--rate", f"{RATE:g}", "--loop", "--restamp", "--wait", f"{PATIENCE:g}")
+            check(time.monotonic() < deadline, f"the node did not start within {TIMEOUT_S:g} s")
+        play = ("play", str(SAMPLE), "--rate", f"{RATE:g}", "--loop", "--restamp", "--wait", f"{TIMEOUT_S:g}")
         player = stack.enter_context(running("polar_pipeline", *play))
-        deadline = time.monotonic() + FRAMES / RATE + PATIENCE
+        deadline = time.monotonic() + FRAMES / RATE + TIMEOUT_S
         while recorder.counts.get("latency", 0) < FRAMES and time.monotonic() < deadline:
             rclpy.spin_once(listener, timeout_sec=0.1)
             for name, process in (("node", node), ("player", player)):

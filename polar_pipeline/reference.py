@@ -1,7 +1,7 @@
-"""Every operator once, in float64 NumPy, plain and slow: the oracle of all tests.
+"""Every operator in plain, slow float64 NumPy: the reference of all tests. Only tests and benchmarks import it.
 
 Intensities are normalised to full scale 1. Angle stacks have shape (4, H, W) for a mono sensor and (4, H, W, 3) for a
-colour one, first axis in the order of `sensor.ANGLES`, last axis RGB. `run` strings the operators together.
+colour one, first axis in the order of `sensor.ANGLES`, last axis RGB. `run` combines the operators.
 """
 
 from __future__ import annotations
@@ -304,10 +304,10 @@ def saturated(frame: RawFrame, half: bool) -> np.ndarray:
 
     Half resolution looks at the superpixel, full resolution at the 3x3 pixels that the bilinear interpolation reads.
     """
-    hot = frame.mosaic >= frame.full_scale
+    is_saturated = frame.mosaic >= frame.full_scale
     if half:
-        return co_site(hot[np.newaxis].astype(float))[0] > 0
-    z = reflect(hot, 1)
+        return co_site(is_saturated[np.newaxis].astype(float))[0] > 0
+    z = reflect(is_saturated, 1)
     return np.any([_shifted(z, dy, dx, 1) for dy in (-1, 0, 1) for dx in (-1, 0, 1)], axis=0)
 
 
@@ -339,8 +339,8 @@ def preview(value: np.ndarray, dolp_image: np.ndarray, aolp_image: np.ndarray) -
 def shrink(image: np.ndarray, stride: int) -> np.ndarray:
     """(H, W) -> (H // stride, W // stride): means of stride x stride pixels; the rest right and below is dropped."""
     height, width = image.shape[0] // stride, image.shape[1] // stride
-    whole = image[: height * stride, : width * stride]
-    return whole.reshape(height, stride, width, stride).mean((1, 3))
+    cropped = image[: height * stride, : width * stride]
+    return cropped.reshape(height, stride, width, stride).mean((1, 3))
 
 
 def ssim_map(
@@ -389,7 +389,7 @@ def display(name: str, values: np.ndarray) -> np.ndarray:
     return np.rint(255 * np.clip(clean, 0, 1)).astype(np.uint8)
 
 
-# ---------------------------------------------------------------------------------------------------------- the whole
+# ------------------------------------------------------------------------------------------------------- all products
 
 
 def run(
@@ -412,17 +412,17 @@ def run(
     grey = luma(angles) if sensor.is_color else angles
     vector = stokes(grey)
     value = intensity(grey)
-    hot = saturated(frame, options.resolution == "half")
-    dark = ~hot & (vector[..., 0] < options.min_intensity)
-    bad = hot | dark
+    too_bright = saturated(frame, options.resolution == "half")
+    dark = ~too_bright & (vector[..., 0] < options.min_intensity)
+    bad = too_bright | dark
     if options.ssim_mode == "consistency":
-        one, other = (grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2
+        first, other = (grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2
     else:
-        one = value
+        first = value
     if other is None:
         similarity = np.full(options.shape_of("ssim_map", value.shape), np.nan)
     else:
-        similarity = ssim_map(one, other, options.ssim_stride, options.ssim_window, options.ssim_sigma)
+        similarity = ssim_map(first, other, options.ssim_stride, options.ssim_window, options.ssim_sigma)
     degree, angle = np.where(bad, np.nan, dolp(vector)), np.where(bad, np.nan, aolp(vector))
     found: Dict[str, np.ndarray] = {
         "intensity": intensity(angles),
@@ -440,5 +440,5 @@ def run(
         as_bytes = options.dtype_of(name) == "uint8" and values.dtype != np.uint8
         out[name] = display(name, values) if as_bytes else values
     out["blocks"] = block_means(similarity) if plan.window else None
-    out["invalid"] = (int(hot.sum()), int(dark.sum()) if "invalid" in plan.pixel else 0)
+    out["invalid"] = (int(too_bright.sum()), int(dark.sum()) if "invalid" in plan.pixel else 0)
     return out

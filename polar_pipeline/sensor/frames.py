@@ -1,4 +1,4 @@
-"""Raw frames and their pixel formats: bytes of a camera or arrays in, checked mosaics out.
+"""Raw frames and their pixel formats: turns a camera's bytes, or arrays, into checked mosaics.
 
 A new pixel format is one row in :data:`FORMATS`. Packings are those of the GenICam pixel format naming convention
 (PFNC 2.4) and of GigE Vision.
@@ -35,8 +35,8 @@ class FrameError(ValueError):
 class RawFrame:
     """A mosaic as numbers.
 
-    A number above full scale means full scale: every backend takes it for that before it interpolates, so that such a
-    pixel is saturated and no brighter than white. `mosaic` keeps the numbers as they came.
+    A number above full scale means full scale: every backend clips it before it interpolates, so that such a pixel is
+    saturated and no brighter than white. `mosaic` itself is not clipped.
 
     Attributes:
         mosaic: (H, W) uint8 or native-endian uint16.
@@ -142,7 +142,7 @@ _POLARIZED = re.compile(
 def get_format(encoding: str, bit_depth: int = 0, alignment: str = "lsb") -> RawFormat:
     """The raw format behind a `sensor_msgs/Image` encoding or PFNC name.
 
-    The encoding tells only how pixels are packed, never the mosaic: a polarizer mosaic tagged `bayer_rggb8` is not a
+    The encoding says only how pixels are packed, not which mosaic it is: a polarizer mosaic tagged `bayer_rggb8` is no
     Bayer image.
 
     Args:
@@ -194,7 +194,7 @@ def unpack(
     step: int = 0,
     big_endian: bool = False,
 ) -> RawFrame:
-    """Raw bytes as numbers: `frame_from_buffer`, with packed pixels unpacked."""
+    """Raw bytes as numbers: `frame_from_buffer`, then packed pixels are unpacked."""
     return frame_from_buffer(data, fmt, height, width, step, big_endian).unpack()
 
 
