@@ -15,10 +15,11 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import cv2
 import numpy as np
@@ -104,7 +105,8 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
                 process.wait()
 
 
-class Message(NamedTuple):
+@dataclass(frozen=True)
+class Message:
     """A message as it came in, in nanoseconds since the epoch."""
 
     time_ns: int

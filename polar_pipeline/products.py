@@ -1,6 +1,6 @@
 """What can be asked for: one table of products, read by every other room.
 
-A new product is a row here, a function of the same name in `reference.py`, and a stage in each backend.
+A new product is a row here, a function of the same name in `reference/`, and a stage in each backend.
 """
 
 from __future__ import annotations
