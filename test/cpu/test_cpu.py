@@ -99,6 +99,16 @@ def test_matches_reference(
     compare(random_frame(shape, bits), sensor=sensor, resolution=resolution, demosaic=demosaic, dtype=dtype)
 
 
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+@pytest.mark.parametrize("resolution", ["half", "full"])
+def test_adaptive_demosaic_in_the_dark(sensor: str, resolution: str) -> None:
+    """Local means of 0, and of up to one 8-bit level, between which the method limits its divisors."""
+    raw = np.random.default_rng(5).integers(0, 17, (64, 60)).astype(np.uint16)  # 16 of 4095 are 1/256
+    raw[:24], raw[24:44] = 0, raw[24:44] // 8
+    for dtype in ("float32", "uint8"):
+        compare(RawFrame(raw, 4095), sensor=sensor, resolution=resolution, demosaic="adaptive", dtype=dtype)
+
+
 #: Bit depth, alignment and seed of random frames of 16-bit numbers.
 WORDS = {"bits": st.integers(8, 16), "alignment": st.sampled_from(["lsb", "msb"]), "seed": st.integers(0, 2**32)}
 
