@@ -201,6 +201,13 @@ def test_a_report_tells_the_worst_since_the_last() -> None:
     assert quality.report()[0].level == Level.OK
 
 
+def test_of_equal_levels_the_newest_is_reported() -> None:
+    quality = Quality(QualityLimits())
+    for ratio in (0.2, 0.3, 0.0):
+        quality.add(sample(saturated=ratio), "reference")
+    assert quality.report()[0].text == "30.0 % of the pixels are saturated"
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
