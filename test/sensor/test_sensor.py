@@ -240,9 +240,10 @@ def test_eight_and_sixteen_bit_pixels_are_views_where_memory_allows(start: int) 
 @pytest.mark.parametrize("key", ["12p", "12Packed"])
 def test_a_packed_name_on_two_bytes_per_pixel_is_the_drivers_unpacked_form(key: str) -> None:
     data = (np.full((16, 20), 0xABC, "<u2") << 4).tobytes()
-    frame = unpack(data, FORMATS[key], 16, 20, step=40)
-    assert (frame.mosaic == 0xABC0).all()
-    assert frame.full_scale == 0xFFF0
+    for step in (40, 0):  # as stated, or from the number of bytes
+        frame = unpack(data, FORMATS[key], 16, 20, step)
+        assert (frame.mosaic == 0xABC0).all()
+        assert frame.full_scale == 0xFFF0
 
 
 @pytest.mark.parametrize(
