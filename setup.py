@@ -15,6 +15,7 @@ if VERSION is None:
 REQUIRES = ["numpy>=1.17", "opencv-python-headless>=4.2", "rosbags>=0.9.23", "mcap>=1.6", "tqdm>=4.30", "ddsketch>=3.0"]
 REQUIRES += ["lz4", "zstandard", "ruamel.yaml"]  # as rosbags and mcap need them
 REQUIRES += ["pyelftools"]  # reads compiled kernels (`polar-pipeline kernels`)
+REQUIRES += ["jinja2>=2.10"]  # 2.10 is that of Ubuntu 20.04
 # colcon runs this file directly, and there package.xml names the dependencies. pip's names must stay out: apt's OpenCV
 # does not carry them, and the scripts that old setuptools writes (JetPack 5) look up every one of them at each start.
 if "setuptools.build_meta" not in sys.modules:
@@ -99,7 +100,7 @@ setup(
     license="Apache-2.0",
     classifiers=["Programming Language :: Python :: 3", "Topic :: Scientific/Engineering :: Image Processing"],
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
-    package_data={NAME: ["py.typed"]},
+    package_data={NAME: ["py.typed", "replay/templates/*"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         *shared("package.xml", "launch/*.py", "config/*", "config/tuned/*", "kernels/*", "kernels/cpu/*"),

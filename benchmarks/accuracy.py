@@ -32,7 +32,7 @@ import numpy as np
 from common import RESULTS, machine, table, write
 
 from polar_pipeline import Pipeline, reference
-from polar_pipeline.sensor.forward import sample
+from polar_pipeline.sensor.forward import sample_mosaic
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor
 from polar_pipeline.sensor.scene import SCENES, synthetic
 
@@ -151,7 +151,7 @@ def figures(angles: np.ndarray, truth: np.ndarray) -> List[float]:
 
 def record(angles: np.ndarray, sensor: Sensor, noise: bool, seed: int) -> np.ndarray:
     """Truth images -> the raw image, uint8."""
-    raw = sample(angles, sensor)
+    raw = sample_mosaic(angles, sensor)
     if not noise:
         return raw
     rng = np.random.default_rng(seed)

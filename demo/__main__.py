@@ -1,4 +1,4 @@
-"""`make demo`: a camera's frames through the real node, to a report that a person can look at.
+"""`make demo`: plays a camera's frames into the real node and writes a report.
 
 Records a sample, the real frames of the folder `frames` first, then scenes made with the forward model; starts the
 node; plays the sample into it at the camera's rate; records what it publishes: every number, and the images of each
@@ -15,19 +15,20 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import cv2
 import numpy as np
 
 from polar_pipeline import __version__, messages
 from polar_pipeline.doctor.checks import transport_environment
-from polar_pipeline.replay.picture import encode, picture
+from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.report import Report, format_timings, render
-from polar_pipeline.replay.run import Sample
+from polar_pipeline.replay.run import FrameProducts
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import read_raw
 from polar_pipeline.sensor.forward import expose
@@ -52,7 +53,7 @@ IMAGES = ("intensity", "dolp", "aolp", "preview", "ssim_map")
 #: (width, height) in pixels of one picture of the contact sheet.
 CELL = (320, 268)
 #: Seconds that a process gets to start, or to stop.
-PATIENCE = 30.0
+TIMEOUT_S = 30.0
 
 
 class DemoError(Exception):
@@ -98,13 +99,14 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(PATIENCE)
+                process.wait(TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
 
 
-class Message(NamedTuple):
+@dataclass(frozen=True)
+class Message:
     """A message as it came in, in nanoseconds since the epoch."""
 
     time_ns: int
@@ -118,7 +120,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.recorded: List[Message] = []
-        self.samples: Dict[str, Sample] = {}
+        self.samples: Dict[str, FrameProducts] = {}
         self.counts: Dict[str, int] = {}
         self._pending: Dict[int, Dict[str, Message]] = {}
 
@@ -138,7 +140,7 @@ class Recorder:
             arrays = {
                 name: messages.to_array(messages.decode_image(frame[PRODUCT_TOPICS[name].name].cdr)) for name in IMAGES
             }
-            self.samples[image.frame_id] = Sample(image.stamp_ns, arrays)
+            self.samples[image.frame_id] = FrameProducts(image.stamp_ns, arrays)
             self.recorded.extend(frame.values())
             del self._pending[image.stamp_ns]
 
@@ -178,14 +180,14 @@ def run() -> Recorder:
         for topic, (ros_type, kind) in topics.items():
             listener.create_subscription(ros_type, topic, partial(recorder.take, topic, kind), 10, raw=True)
         node = stack.enter_context(running("polar_pipeline.node", "--ros-args", "-p", "output_depth:=uint8"))
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while not all(listener.count_publishers(topic) for topic in topics):
             rclpy.spin_once(listener, timeout_sec=0.1)
             check(node.poll() is None, f"the node ended with exit code {node.poll()}")
-            check(time.monotonic() < deadline, f"the node did not start within {PATIENCE:g} s")
-        play = ("play", str(SAMPLE), "--rate", f"{RATE:g}", "--loop", "--restamp", "--wait", f"{PATIENCE:g}")
+            check(time.monotonic() < deadline, f"the node did not start within {TIMEOUT_S:g} s")
+        play = ("play", str(SAMPLE), "--rate", f"{RATE:g}", "--loop", "--restamp", "--wait", f"{TIMEOUT_S:g}")
         player = stack.enter_context(running("polar_pipeline", *play))
-        deadline = time.monotonic() + FRAMES / RATE + PATIENCE
+        deadline = time.monotonic() + FRAMES / RATE + TIMEOUT_S
         while recorder.counts.get("latency", 0) < FRAMES and time.monotonic() < deadline:
             rclpy.spin_once(listener, timeout_sec=0.1)
             for name, process in (("node", node), ("player", player)):
@@ -202,7 +204,7 @@ def check(condition: bool, reason: str) -> None:
 # ------------------------------------------------------------------------------------------------------------- results
 
 
-def contact_sheet(samples: Dict[str, Sample]) -> np.ndarray:
+def contact_sheet(samples: Dict[str, FrameProducts]) -> np.ndarray:
     """One row per frame, one column per product, as RGB."""
     rows = []
     for title, sample in samples.items():
@@ -277,7 +279,7 @@ def summarise(recorder: Recorder, names: List[str]) -> None:
     samples = {name: recorder.samples[name] for name in names if name in recorder.samples}
     report = Report("polar_pipeline, live", facts, [], list(samples.values()), points, timings)
     (HERE / "report.html").write_text(render(report), encoding="utf-8")
-    (HERE / "contact_sheet.png").write_bytes(encode(contact_sheet(samples), ".png"))
+    (HERE / "contact_sheet.png").write_bytes(encode_picture(contact_sheet(samples), ".png"))
     print(format_timings(timings))
     print(f"{len(stamps)} of {expected} frames came through; the node says: {node_says}")
     print("wrote demo/report.html, demo/contact_sheet.png and demo/output/recording.mcap")

@@ -1,4 +1,4 @@
-"""Coefficients of every method, once: reference, CPU backend and kernels (as literals) take them from here."""
+"""Coefficients of every method, shared by the reference, the CPU backend and the kernels (as literals)."""
 
 from __future__ import annotations
 

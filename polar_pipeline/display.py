@@ -1,13 +1,14 @@
-"""Brightness and white balance of images for people: the preview and the compressed intensity. Imports no ROS.
+"""Brightness and white balance of images to look at: the preview and the compressed intensity. Imports no ROS.
 
-Measurement products never come here. `auto` looks at some of the pixels and moves a tenth of the way per frame, so that
-pictures do not flicker; a sequence that starts with a reset always gives the same pictures.
+Measurement products are never changed. `auto` looks at some of the pixels and moves by a tenth of the difference per
+frame, so that pictures do not flicker; a sequence that starts with a reset always gives the same pictures.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Optional, Sequence, Tuple
+from dataclasses import dataclass
+from typing import Any, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -15,26 +16,27 @@ import numpy as np
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import real, sequence
 
-#: Largest gain for brightness; `auto` never darkens, since what is saturated would turn grey.
+#: Largest gain for brightness, and the range of `auto`, which never darkens, since saturated pixels would turn grey.
 MAX_GAIN = 64.0
 AUTO_GAIN = (1.0, 16.0)
-#: `auto` brings this share of the pixels below this level of 255.
+#: `auto` brings this fraction of the pixels to this level of 255 or below.
 AUTO_SHARE = 0.99
 AUTO_LEVEL = 230.0
-#: Largest ratio of two channels' gains that `auto` finds.
+#: Largest ratio of two channels' gains that `auto` chooses.
 AUTO_RATIO = 4.0
-#: Pixels that show the colour of the light have all channels in this range: neither noise nor clipped.
+#: Pixels count for the white balance if all channels are in this range: neither noise nor clipped.
 GREY_LEVELS = (16, 250)
-#: Fewer of them than this share of all say nothing.
+#: With a smaller fraction of such pixels, the white balance stays as it is.
 GREY_SHARE = 0.01
-#: Pixels looked at, at least, where there are as many: enough for a percentile, few enough for a fraction of a ms.
+#: Minimum number of pixels that `auto` looks at, if the image has as many: enough for a percentile, in under 1 ms.
 SAMPLES = 4096
-#: How far a frame's own figures count.
+#: Weight of a frame's own factors in the moving average.
 SMOOTHING = 0.1
 
 
-class Display(NamedTuple):
-    """How images for people are shown. Build it with `make_display`, which validates.
+@dataclass(frozen=True)
+class Display:
+    """How images to look at are shown. Build it with `make_display`, which validates.
 
     Attributes:
         gain: Factor of brightness; None for `auto`.
@@ -58,7 +60,7 @@ def make_display(gain: Any = 1.0, balance: Any = "none") -> Display:
         balance: `auto`, `none`, or three factors above 0 of red, green and blue, as numbers or as text.
 
     Raises:
-        ValueError: It is none of these; the message says what is allowed.
+        ValueError: A value is something else; the message says what is allowed.
     """
     return Display(
         None if _is_word(gain, "auto") else _factor("display gain must be auto or a number", gain, gain),
@@ -79,14 +81,14 @@ def _balance(value: Any) -> Tuple[float, ...]:
     return tuple(_factor(text, channel, value) for channel in channels)
 
 
-def _factor(text: str, value: Any, whole: Any) -> float:
-    """A number, or text of one, as a factor; an error begins with what it must be, and shows the whole value."""
+def _factor(text: str, value: Any, given: Any) -> float:
+    """A number, or text of one, as a factor; an error says what is allowed (`text`) and shows `given`."""
     try:
         factor = float(value) if isinstance(value, str) else real("factor", value)
     except ValueError:
         factor = 0.0
     if not 0 < factor <= MAX_GAIN:
-        raise ValueError(_refusal(text, whole))
+        raise ValueError(_refusal(text, given))
     return factor
 
 
@@ -94,7 +96,7 @@ def _refusal(text: str, value: Any) -> str:
     return f"{text} above 0, at most {MAX_GAIN:g}, got {quoted(value)}"
 
 
-def sample(image: np.ndarray) -> np.ndarray:
+def sample_pixels(image: np.ndarray) -> np.ndarray:
     """(n, channels) uint8: the pixels of an (h, w) or (h, w, 3) image that `auto` looks at, on a regular grid."""
     height, width = image.shape[:2]
     step = max(1, math.isqrt(height * width // SAMPLES))
@@ -132,9 +134,9 @@ def grey_world(pixels: np.ndarray) -> Optional[Tuple[float, ...]]:
 
 
 def brighten(rgb: np.ndarray, gain: float) -> np.ndarray:
-    """(h, w, 3) uint8 made brighter; where it would clip as bright as it can be, so that hue and saturation stay.
+    """(h, w, 3) uint8 times a gain, limited per pixel so that no channel clips: hue and saturation stay.
 
-    Of a preview that is its value in HSV, times the gain, at most 1.
+    For a preview, this multiplies the value in HSV by the gain, up to 1.
     """
     levels = np.arange(256, dtype=np.float32)
     factors = np.minimum(gain, 255 / np.maximum(levels, 1)).astype(np.float32)
@@ -152,7 +154,7 @@ def scale(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
 
 
 class Smoothed:
-    """Factors that follow frame after frame, the same relative step up as down; the first is taken as it is."""
+    """A moving average of factors, of their logarithms so that steps up and down are alike, from the first value."""
 
     def __init__(self) -> None:
         self._logs: Optional[np.ndarray] = None
@@ -165,28 +167,28 @@ class Smoothed:
         return (1.0,) * count if self._logs is None else tuple(math.exp(value) for value in self._logs)
 
     def reset(self) -> None:
-        """Forget the frames before."""
+        """Forget the previous frames."""
         self._logs = None
 
 
 class Viewer:
-    """Makes pictures for people out of one stream of 8-bit products."""
+    """Applies brightness and white balance to one stream of 8-bit products."""
 
     def __init__(self) -> None:
         self._gains = {"preview": Smoothed(), "intensity": Smoothed()}
         self._balance = Smoothed()
 
     def show(self, name: str, image: np.ndarray, display: Display) -> np.ndarray:
-        """A product as people see it.
+        """A product with brightness and white balance applied.
 
         Args:
             name: `preview`, which takes the gain alone, since its colours are angles, or `intensity`.
             image: (h, w) or (h, w, 3) RGB uint8.
-            display: How.
+            display: The settings.
         """
         if display.is_plain:
             return image
-        pixels = sample(image)
+        pixels = sample_pixels(image)
         balance: Sequence[float] = (1.0,)
         if name == "intensity" and image.ndim == 3:
             balance = display.balance or self._balance.follow(grey_world(pixels), 3)
@@ -196,6 +198,6 @@ class Viewer:
         return brighten(image, gain) if name == "preview" else scale(image, [factor * gain for factor in balance])
 
     def reset(self) -> None:
-        """Forget the frames before, as after a jump in time."""
+        """Forget the previous frames, as after a jump in time."""
         for smoothed in (*self._gains.values(), self._balance):
             smoothed.reset()

@@ -1,6 +1,6 @@
 """The products of the pipeline: one table, read by every other module.
 
-A new product is a row here, a function of the same name in `reference.py`, and a stage in each backend; `topics.py`
+A new product is a row here, a function of the same name in `reference/`, and a stage in each backend; `topics.py`
 derives how it is published.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import signal
 from typing import Iterator, List
 
@@ -12,6 +13,8 @@ from hypothesis import HealthCheck, settings
 from skips import pytest_terminal_summary  # noqa: F401 - pytest calls it
 from support import IS_EXHAUSTIVE
 
+#: No test depends on what was measured on this machine.
+os.environ["POLAR_PIPELINE_TUNED"] = os.devnull
 #: No test depends on the speed of the machine.
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")

@@ -10,6 +10,7 @@ import pytest
 
 from polar_pipeline.display import (
     AUTO_GAIN,
+    GREY_LEVELS,
     MAX_GAIN,
     SAMPLES,
     SMOOTHING,
@@ -20,7 +21,7 @@ from polar_pipeline.display import (
     exposure,
     grey_world,
     make_display,
-    sample,
+    sample_pixels,
     scale,
 )
 
@@ -55,7 +56,7 @@ def test_wrong_balance(balance: Any) -> None:
 def test_sample_is_small_and_from_everywhere(shape: Any) -> None:
     image = np.zeros(shape, np.uint8)
     image[shape[0] // 2 :] = 1
-    pixels = sample(image)
+    pixels = sample_pixels(image)
     assert min(SAMPLES, shape[0] * shape[1]) <= len(pixels) <= 4 * SAMPLES
     assert pixels.shape[1] == (shape[2] if len(shape) == 3 else 1)
     assert abs(pixels.mean() - image.mean()) < 0.02  # one row of the grid more or less
@@ -84,6 +85,14 @@ def test_grey_world() -> None:
     assert grey_world(mixed) == pytest.approx((2.0, 1.0, 1.5)), "clipped and dark pixels show no colour of light"
     assert grey_world(np.full((100, 3), 255, np.uint8)) is None
     assert grey_world(np.tile(np.array([20, 200, 200], np.uint8), (100, 1))) == pytest.approx((4.0, 1.0, 1.0))
+
+
+def test_the_levels_at_the_ends_show_the_colour_of_the_light() -> None:
+    low, high = GREY_LEVELS
+    ends = np.tile(np.array([high, low, 125], np.uint8), (100, 1))
+    assert grey_world(ends) == pytest.approx((1.0, 4.0, 2.0))
+    assert grey_world(ends + np.array([1, 0, 0], np.uint8)) is None
+    assert grey_world(ends - np.array([0, 1, 0], np.uint8)) is None
 
 
 def test_brighten_keeps_hue_and_saturation() -> None:

@@ -18,7 +18,7 @@ from polar_pipeline.coefficients import gaussian
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor.forward import sample
+from polar_pipeline.sensor.forward import sample_mosaic
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor, parse_tile
 
@@ -248,7 +248,7 @@ def test_flat_polarized_fields_are_exact_up_to_the_border(method: str, resolutio
         # Malus: behind a polarizer at theta, S0/2 (1 + DoLP cos 2(theta - AoLP)).
         passed = [light * (1 + degree * np.cos(2 * (np.deg2rad(theta) - direction))) for theta in ANGLES]
         truth = np.stack([np.broadcast_to(value, (18, 21, *light.shape)) for value in passed])
-        angles = reference.demosaic(sample(np.clip(truth, 0, 1), sensor), sensor, options)
+        angles = reference.demosaic(sample_mosaic(np.clip(truth, 0, 1), sensor), sensor, options)
         size = (9, 10) if resolution == "half" else (18, 21)
         assert angles.shape[1:3] == size
         expected = np.broadcast_to(np.clip(truth[:, :1, :1], 0, 1), angles.shape)

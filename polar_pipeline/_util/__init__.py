@@ -1,1 +1,1 @@
-"""Helpers that know nothing of polarization."""
+"""Helpers that have nothing to do with polarization: files, caches, text, values, processes."""

@@ -1,9 +1,9 @@
-"""What was compiled once, kept on disk by everything that it depends on.
+"""Compiled programs kept on disk, under a hash of everything that they depend on.
 
-An entry becomes part of the program that reads it, so it is used only if nobody but this user and root could have
-written it or put it there. Owner and mode of every folder on the way, and of the entry, are checked on open
-descriptors, and what was checked is what is read. Where this does not hold, nothing is read and nothing is kept: that
-costs the time to compile, and is logged once.
+An entry becomes part of the program that reads it, so it is used only if no user but this one and root could have
+written it or put it there. Owner and mode of every folder on the path, and of the entry, are checked on open
+descriptors, and the same descriptors are read. If a check fails, nothing is read and nothing is kept: that costs the
+time to compile, and is logged once.
 """
 
 from __future__ import annotations
@@ -19,33 +19,36 @@ import stat
 import sys
 import tempfile
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 from polar_pipeline._util.files import PARTIAL, hold, remove_leftovers, temporary_folder
+from polar_pipeline._util.folders import cache_folder
 from polar_pipeline._util.text import printable
 
 _LOG = logging.getLogger(__name__)
 _DIGEST_BYTES = 32
-#: Modes of what is made here.
+#: Modes of the folders and files made here.
 _FOLDER, _FILE = 0o700, 0o600
-#: What mends a place that is not this user's to change.
-_ELSEWHERE = "set XDG_CACHE_HOME to a folder of your own (with sudo: sudo -H)"
-#: Symbolic links on the way to the folder that are followed, as many as the kernel does.
-_MOST_LINKS = 40
+#: Advice where this user cannot change the folder.
+_USE_OWN_FOLDER = "set XDG_CACHE_HOME to a folder of your own (with sudo: sudo -H)"
+#: Symbolic links that are followed on the path to the folder: as many as the kernel follows.
+_MAX_LINKS = 40
 
 
 class UntrustedError(PermissionError):
-    """A place where others could have put programs; the text says which, why, and what mends it."""
+    """A folder or file that other users could have written; the text says which, why, and what to do about it."""
 
 
-class Entry(NamedTuple):
-    """An entry that was checked.
+@dataclass(frozen=True)
+class CacheEntry:
+    """An entry that passed all checks.
 
     Attributes:
         descriptor: Its file, open for reading; the caller closes it.
-        content: All of it.
+        content: The content of the file.
     """
 
     descriptor: int
@@ -56,12 +59,12 @@ class Entry(NamedTuple):
 
 
 def entry_name(depends_on: Any, suffix: str) -> str:
-    """The entry of what is made from `depends_on`: anything that JSON can write."""
+    """The name of the entry made from `depends_on`, which is anything that JSON can write."""
     return hashlib.sha256(json.dumps(depends_on).encode()).hexdigest() + suffix
 
 
-def open_entry(name: str) -> Optional[Entry]:
-    """An entry with its file; None if it is not there, not whole, or could be somebody else's."""
+def open_entry(name: str) -> Optional[CacheEntry]:
+    """An entry with its open file; None if it is absent or damaged, or if another user could have written it."""
     try:
         with _open_cache(make=False) as folder:
             return _open_checked(folder, name)
@@ -73,7 +76,7 @@ def open_entry(name: str) -> Optional[Entry]:
 
 
 def read_entry(name: str) -> Optional[bytes]:
-    """What an entry holds; None as for `open_entry`."""
+    """The content of an entry; None as for `open_entry`."""
     entry = open_entry(name)
     if entry is None:
         return None
@@ -82,7 +85,7 @@ def read_entry(name: str) -> Optional[bytes]:
 
 
 def write_entry(name: str, content: bytes) -> None:
-    """Keep an entry; other processes see it whole or not at all. A folder that cannot be written costs time only."""
+    """Keep an entry; other processes see all of it or nothing. Where it cannot be written, nothing is kept."""
     try:
         with _open_cache(make=True) as folder:
             _replace(folder, name, content + hashlib.sha256(content).digest())
@@ -92,7 +95,7 @@ def write_entry(name: str, content: bytes) -> None:
         pass
 
 
-def _open_checked(folder: int, name: str) -> Optional[Entry]:
+def _open_checked(folder: int, name: str) -> Optional[CacheEntry]:
     # not blocking: a FIFO would wait for a writer
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     try:
@@ -103,10 +106,10 @@ def _open_checked(folder: int, name: str) -> Optional[Entry]:
             _tighten(descriptor, info, _FILE)
             with os.fdopen(descriptor, "rb", closefd=False) as stream:
                 data = stream.read()
-            # The digest, which finds damage, stands at the end: loaders of programs do not look at what follows one.
+            # The digest, which reveals damage, is at the end: loaders ignore what follows a program.
             content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
             if hashlib.sha256(content).digest() == digest:
-                kept, descriptor = Entry(descriptor, content), -1
+                kept, descriptor = CacheEntry(descriptor, content), -1
                 return kept
     finally:
         if descriptor >= 0:
@@ -135,34 +138,18 @@ def _replace(folder: int, name: str, data: bytes) -> None:
 
 @lru_cache(maxsize=None)
 def _warn(reason: str) -> None:
-    """Say once in this process why the cache, or an entry, is not used."""
+    """Log once per process why the cache, or an entry, is not used."""
     _LOG.warning("compiled kernels on disk are not used: %s", reason)
 
 
 # -------------------------------------------------------------------------------------------------------------- folders
 
 
-def cache_folder() -> Path:
-    """Where compiled kernels are kept: `$XDG_CACHE_HOME/polar_pipeline`, by default `~/.cache/polar_pipeline`.
-
-    Raises:
-        FileNotFoundError: The user has no home.
-    """
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if named.is_absolute():  # the specification has relative paths ignored
-        return named / "polar_pipeline"
-    with suppress(RuntimeError, KeyError):  # the latter up to Python 3.8
-        home = Path.home()
-        if home.is_absolute():
-            return home / ".cache" / "polar_pipeline"
-    raise FileNotFoundError("this user has no home folder; set XDG_CACHE_HOME to a folder of your own")
-
-
 def check_cache() -> Path:
     """The folder, made if it was not there, if entries can be kept in it.
 
     Raises:
-        UntrustedError: Others could put programs there.
+        UntrustedError: Other users could put programs there.
         OSError: It cannot be made, read or written.
     """
     path = cache_folder()
@@ -177,13 +164,13 @@ def private_folder() -> Iterator[Path]:
     """A temporary folder that only this user can enter, removed at the end.
 
     Raises:
-        UntrustedError: Others could put theirs in its place.
+        UntrustedError: Other users could replace it.
         OSError: It cannot be made.
     """
     if os.name == "posix":
         parent = Path(tempfile.gettempdir())
         info = parent.stat()
-        # Inside a user namespace root's files may seem to be somebody else's: whoever has `/`.
+        # In a user namespace, root's files may appear to belong to another user: the owner of `/`.
         if info.st_uid not in (*_trusted(), Path("/").stat().st_uid):
             raise UntrustedError(f"{_belongs(parent, info)}; set TMPDIR to a folder of your own")
         if _others_write(info) and not info.st_mode & stat.S_ISVTX:
@@ -197,7 +184,7 @@ def _open_cache(make: bool) -> Iterator[int]:
     """The cache's folder as a descriptor, with `make` made if it is not there.
 
     Raises:
-        UntrustedError: Others could put programs there.
+        UntrustedError: Other users could put programs there.
         OSError: It cannot be opened or made.
     """
     path = cache_folder()
@@ -214,13 +201,13 @@ def _open_cache(make: bool) -> Iterator[int]:
 
 @contextmanager
 def _walk(path: Path, make: bool) -> Iterator[int]:
-    """A folder into which, or in whose place, nobody but this user and root can put anything: where it lies (O_PATH).
+    """A folder that only this user and root can write to or replace, as a descriptor of its place (O_PATH).
 
     Every step below `/` is checked. A symbolic link is followed if it is root's or this user's, and a folder that all
     may write to, such as `/tmp`, is passed if it is sticky.
 
     Raises:
-        UntrustedError: Somebody else could.
+        UntrustedError: Another user could.
         OSError: It cannot be reached or made.
     """
     opened: List[int] = [os.open("/", os.O_PATH)]
@@ -232,17 +219,17 @@ def _walk(path: Path, make: bool) -> Iterator[int]:
             opened.append(step)
             info = os.fstat(step)
             if info.st_uid not in _trusted():
-                raise UntrustedError(f"{_belongs(here, info)}; {_ELSEWHERE}")
+                raise UntrustedError(f"{_belongs(here, info)}; {_USE_OWN_FOLDER}")
             if not stat.S_ISLNK(info.st_mode):
                 if _others_write(info) and not (names and info.st_mode & stat.S_ISVTX):
                     # what already lies in the folder itself could be theirs
-                    mend = _command("chmod go-w" if names else "rm -r", here)
-                    mend = mend if info.st_uid == os.geteuid() else _ELSEWHERE
-                    raise UntrustedError(f"other users can write to {_shown(here)}; {mend}")
+                    advice = _command("chmod go-w" if names else "rm -r", here)
+                    advice = advice if info.st_uid == os.geteuid() else _USE_OWN_FOLDER
+                    raise UntrustedError(f"other users can write to {_shown(here)}; {advice}")
                 at, place = step, here
                 continue
             links += 1
-            if links > _MOST_LINKS:
+            if links > _MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
             target = PurePath(os.readlink(here.name, dir_fd=at))
             names += reversed(target.parts[1:] if target.is_absolute() else target.parts)
@@ -275,19 +262,19 @@ def _enter(parent: int, path: Path, make: bool) -> int:
 
 
 def _trusted() -> Tuple[int, int]:
-    """Users whose files may become part of this program: root, who can do anything anyway, and this one."""
+    """Users whose files may become part of this program: root, which can do anything anyway, and this one."""
     return (0, os.geteuid())
 
 
 def _others_write(info: os.stat_result) -> bool:
-    """Whether more than a file's owner may write to it, this user's own group left aside."""
+    """Whether users other than a file's owner may write to it; this user's own group does not count."""
     if info.st_mode & stat.S_IWOTH:
         return True
     return bool(info.st_mode & stat.S_IWGRP) and not _is_own_group(info.st_gid)
 
 
 def _is_own_group(number: int) -> bool:
-    """Whether a group is this user's alone. Ubuntu makes one for every user, and leaves it the right to write."""
+    """Whether this user is the only member of a group. Ubuntu makes one for every user, with the right to write."""
     import grp
     import pwd
 
@@ -299,9 +286,9 @@ def _is_own_group(number: int) -> bool:
 
 
 def _tighten(descriptor: int, info: os.stat_result, mode: int) -> None:
-    """Take from all others what earlier versions left them, if it is this user's."""
+    """Take away the permissions that earlier versions gave to other users, if the file belongs to this user."""
     if info.st_uid == os.geteuid() and stat.S_IMODE(info.st_mode) & ~mode:
-        with suppress(OSError):  # read-only: nobody can write there
+        with suppress(OSError):  # a read-only file system
             os.fchmod(descriptor, mode)
 
 

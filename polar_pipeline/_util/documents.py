@@ -1,4 +1,4 @@
-"""Files that people write, read within bounds: a wrong one is one short error that names it, never an endless wait."""
+"""Hand-written files, read within bounds: a bad file is a short error that names it, never an endless wait."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Dict, List, Tuple
 
 from polar_pipeline._util.text import printable
 
-#: Bytes that a file may have; those of this package have some thousand.
-MAX_BYTES = 1 << 20
-#: Characters that a number may have: Python needs minutes for one of a million digits.
+#: Largest size of a file in bytes; those of this package have a few thousand.
+MAX_DOCUMENT_BYTES = 1 << 20
+#: Largest number of digits: Python needs minutes to read a number of a million digits.
 MAX_DIGITS = 1000
 
 
@@ -19,16 +19,16 @@ def read_limited(path: Path) -> bytes:
     """The bytes of a regular file.
 
     Raises:
-        ValueError: It is none (a folder, a pipe and a device are none), has more than `MAX_BYTES` or cannot be read;
-            the message names it.
+        ValueError: It is not a regular file (but a folder, a pipe or a device), has more than `MAX_DOCUMENT_BYTES`, or
+            cannot be read; the message names it.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer, a device may never end
             raise ValueError("it is no regular file")
         with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)  # the size that a file states may be wrong, as in /proc
-        if len(data) > MAX_BYTES:
-            raise ValueError(f"it has more than {MAX_BYTES} bytes")
+            data = stream.read(MAX_DOCUMENT_BYTES + 1)  # the size that a file states may be wrong, as in /proc
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise ValueError(f"it has more than {MAX_DOCUMENT_BYTES} bytes")
     except (OSError, ValueError) as err:  # ValueError also of a path that no file can have
         reason = err.strerror if isinstance(err, OSError) else err
         raise unreadable(path, str(reason)) from err
@@ -36,15 +36,15 @@ def read_limited(path: Path) -> bytes:
 
 
 def unreadable(path: Path, reason: str) -> ValueError:
-    """The error for a file that is not what it should be, on one line."""
+    """The error for a file that cannot be used, as one line."""
     return ValueError(f"{printable(str(path))} cannot be read: {printable(reason)}")
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds.
+    """The content of a JSON file.
 
     Raises:
-        ValueError: It cannot be read, is no JSON, or names a key twice; the message names the file.
+        ValueError: It cannot be read, is not JSON, or has a key twice; the message names the file.
     """
     data = read_limited(path)
     try:

@@ -1,7 +1,8 @@
-"""Files that are there as a whole or not at all.
+"""Files that are either complete or absent.
 
 Until it is complete, a file or a folder has a temporary name, and the process that makes it holds a lock on it, which
-ends with the process. What has such a name and no lock was left by a process that was killed; the next one removes it.
+ends with the process. A file with such a name and no lock was left by a process that was killed; the next one removes
+it.
 """
 
 from __future__ import annotations
@@ -18,27 +19,28 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Iterable, Iterator, Optional, Set, Tuple, Union
 
-#: None on systems that do not have it: there nothing is locked, and nothing removed.
+#: None on systems without it, where nothing is locked and nothing is removed.
 fcntl: Any = import_module("fcntl") if os.name == "posix" else None
-#: End of the names of what is not complete, as a pattern; of earlier versions too, which had the process's number.
+#: End of the names of incomplete files, as a pattern; it also matches those of earlier versions, which had the number
+#: of the process.
 PARTIAL = r"\.[0-9a-f]+\.part"
 _PREFIX = "polar_pipeline_"
 
 
 class _File(io.FileIO):
-    """A file under a temporary name; what goes wrong with it tells the name that it is to have."""
+    """A file under a temporary name, whose errors name the final file."""
 
     def __init__(self, temporary: Path, path: Path) -> None:
         self._path = path
-        with self._telling():
+        with self._naming_the_final_file():
             super().__init__(str(temporary), "x")
 
     def write(self, data: Any) -> int:
-        with self._telling():
+        with self._naming_the_final_file():
             return super().write(data)
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _naming_the_final_file(self) -> Iterator[None]:
         try:
             yield
         except OSError as err:
@@ -46,7 +48,7 @@ class _File(io.FileIO):
 
 
 def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Refuse to write over what is read, whatever name, link or folder leads there. Call it before anything is opened.
+    """Refuse to overwrite an input, through whatever name, link or folder. Call it before anything is opened.
 
     Args:
         outputs: Files to write.
@@ -67,7 +69,7 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
 
 
 def _identities(paths: Iterable[Path]) -> Set[Tuple[int, int]]:
-    """Device and number of the files and folders that exist; the same for all names and links of one."""
+    """Device and inode of the files and folders that exist: equal for all names and links of a file."""
     found = set()
     for path in paths:
         with suppress(OSError):
@@ -95,14 +97,14 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
         force: Whether a file of that name may be replaced.
 
     Raises:
-        FileExistsError: There is one and it may not.
+        FileExistsError: There is one, and `force` is false.
         OSError: It cannot be written.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder, not a file to write")
-    if path.exists() and not path.is_file():  # /dev/null, for one, would be a plain file from then on
+    if path.exists() and not path.is_file():  # /dev/null, for example, would become a plain file
         raise OSError(f"{path} is no regular file")
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists already; --force replaces it")
@@ -171,7 +173,7 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
 
 
 def partial_path(path: Path) -> Path:
-    """A temporary name beside `path`, for what will be `path` when it is complete."""
+    """A temporary name beside `path`, for a file that becomes `path` when it is complete."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
 
 
@@ -179,12 +181,12 @@ def hold(descriptor: int, name: Union[str, Path], folder: Optional[int] = None) 
     """Lock a new file or folder for as long as its descriptor is open, so that `remove_leftovers` leaves it alone.
 
     Args:
-        descriptor: It, open.
+        descriptor: The open file or folder.
         name: Its name.
         folder: Descriptor of the folder that the name is in.
 
     Returns:
-        False if it was taken for a leftover before it was locked: make another one.
+        False if another process removed it as a leftover before it was locked: make another one.
     """
     if fcntl is None:
         return True
@@ -213,11 +215,11 @@ def _hold_folder(path: Path, stack: ExitStack) -> bool:
 
 
 def remove_leftovers(folder: Union[Path, int], pattern: str) -> None:
-    """Remove what processes left that were killed: this user's own, of these names, and locked by no process.
+    """Remove what killed processes left: files and folders of this user with these names that no process has locked.
 
     Args:
-        folder: Where to look; of a descriptor, only for files. What cannot be read or removed there stays.
-        pattern: Regular expression that the whole name matches.
+        folder: Where to look; in a folder given as a descriptor, only files are removed. Errors are ignored.
+        pattern: Regular expression that the full name matches.
     """
     if fcntl is None:
         return

@@ -1,4 +1,4 @@
-"""Where the files beside the Python code lie: kernels, configs and launch files."""
+"""The location of the files beside the Python code: kernels, configs and launch files."""
 
 from __future__ import annotations
 

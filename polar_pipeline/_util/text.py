@@ -1,4 +1,4 @@
-"""Text from outside (messages, files, parameters) as it may be shown: short, and without control characters.
+"""Makes text from outside (messages, files, parameters) safe to show: short, and without control characters.
 
 Logs, diagnostics, error messages and terminals show it only through these functions: an encoding of 8 MB must not
 become a log line of 8 MB, and an escape sequence in a topic's name must not reach a terminal.
@@ -16,7 +16,7 @@ SHOWN_LINES = 8000
 
 
 def printable(text: str, limit: int = SHOWN, keep: str = "") -> str:
-    """Text with everything that is no printable character escaped, cut after `limit` characters.
+    """Text with every character that is not printable escaped, cut after `limit` characters.
 
     Args:
         text: Any text.
@@ -37,16 +37,16 @@ def printable_lines(text: str) -> str:
 
 
 def quoted(value: Any) -> str:
-    """A value that was refused, as Python writes it, but short: it may be text, a number, or nested to any depth."""
+    """A rejected value as Python writes it, but short; it may be text, a number, or nested to any depth."""
     if isinstance(value, str):
         return _cut(repr(value[: SHOWN + 1]), SHOWN + 2, value)
     return printable(_BRIEF.repr(value))
 
 
 def _cut(shown: str, limit: int, text: str) -> str:
-    """At most `limit` characters of what is shown of a text, and if that is not all, how many the text has."""
-    is_whole = len(shown) <= limit and len(text) <= limit
-    return shown if is_whole else f"{shown[:limit]}... ({len(text)} characters)"
+    """At most `limit` characters of the escaped text, and if that is not all, how many the text has."""
+    is_complete = len(shown) <= limit and len(text) <= limit
+    return shown if is_complete else f"{shown[:limit]}... ({len(text)} characters)"
 
 
 class _Brief(reprlib.Repr):

@@ -1,6 +1,6 @@
-"""Checks of values that come from outside: options, parameters, settings. Each gives back the plain Python value.
+"""Checks of values that come from outside: options, parameters, settings. Each returns the plain Python value.
 
-What is refused is a `ValueError` of one line that names the value, what is allowed, and what came.
+A bad value is a `ValueError` of one line: the name of the value, what is allowed, and what was given.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 
-#: Types of what holds several values in an order; text, sets and mappings do not.
+#: Types of ordered sequences of values; text, sets and mappings are not among them.
 _SEQUENCES = (list, tuple, array, np.ndarray)
 
 
 def real(name: str, value: Any) -> float:
-    """A number of Python's or NumPy's types as the nearest float, NaN and infinity too; truth values are no numbers.
+    """A number of Python's or NumPy's types as the nearest float, NaN and infinity included; Booleans are not numbers.
 
     Integers and fractions beyond all floats become infinity, whatever their sign.
 
     Raises:
-        ValueError: It is no number.
+        ValueError: It is not a number.
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be a number, got {quoted(value)}")
@@ -38,7 +38,7 @@ def number(name: str, value: Any, low: float, high: float) -> float:
     """A real number in [low, high].
 
     Raises:
-        ValueError: It is no number, NaN, or out of range.
+        ValueError: It is not a number, NaN, or out of range.
     """
     found = real(name, value)
     if not low <= found <= high:  # NaN is refused too
@@ -50,7 +50,7 @@ def whole_number(name: str, value: Any, low: float = -math.inf, high: float = ma
     """A whole number in [low, high], given as an integer or as a float such as 2.0.
 
     Raises:
-        ValueError: It is no whole number, or out of range.
+        ValueError: It is not a whole number, or out of range.
     """
     found = real(name, value)
     if not (isinstance(value, Integral) or found % 1 == 0):  # of NaN and infinity it is NaN
@@ -61,10 +61,10 @@ def whole_number(name: str, value: Any, low: float = -math.inf, high: float = ma
 
 
 def truth(name: str, value: Any) -> bool:
-    """A truth value, also as NumPy's, or as the integers 0 and 1.
+    """A Boolean of Python or NumPy, or one of the integers 0 and 1.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is something else.
     """
     if not isinstance(value, (bool, np.bool_, Integral)) or value not in (0, 1):
         raise ValueError(f"{name} must be true or false, got {quoted(value)}")
@@ -75,7 +75,7 @@ def choice(name: str, value: Any, allowed: Tuple[str, ...]) -> str:
     """One of the words that are allowed.
 
     Raises:
-        ValueError: It is none of them.
+        ValueError: It is not one of them.
     """
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {quoted(value)}")
@@ -83,6 +83,6 @@ def choice(name: str, value: Any, allowed: Tuple[str, ...]) -> str:
 
 
 def sequence(value: Any, length: int) -> Tuple[Any, ...]:
-    """The values in a list, tuple or one-dimensional array of `length`; empty where it is none."""
-    is_one = isinstance(value, _SEQUENCES) and getattr(value, "ndim", 1) == 1 and len(value) == length
-    return tuple(value) if is_one else ()
+    """The values in a list, tuple or one-dimensional array of `length`; empty if it is something else."""
+    is_sequence = isinstance(value, _SEQUENCES) and getattr(value, "ndim", 1) == 1 and len(value) == length
+    return tuple(value) if is_sequence else ()

@@ -1,13 +1,13 @@
-"""Ends a process that was asked to end and does not, whatever it is stuck in, and one whose parent was killed.
+"""Kills a process that does not end when it is asked to, and one whose parent was killed.
 
 A Python process handles SIGINT and SIGTERM between two of its own instructions. Stuck in a C function that holds the
 interpreter's lock (a deadlock in a driver or in the middleware), it never does, and no thread of its own can help. So a
 small second process waits beside it: the interpreter's C handler writes the number of every signal into a pipe.
 
-A process that was killed cannot end those that it started. Of Linux they can ask to be sent a signal then; `tied`
-makes a command that asks and becomes the one wanted.
+A process that was killed cannot end those that it started. On Linux these can ask for a signal in that case; `tied`
+makes a command that asks for it and then becomes the command wanted.
 
-This file is both of these processes too, run as a script; it needs the standard library alone.
+This file is also the script that both of these processes run; it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from typing import List, Optional, Sequence
 GRACE = 10.0
 #: Seconds within which signals count as one: `timeout` and terminals send the same one twice.
 SAME_REQUEST = 0.2
-#: Seconds that a killed process gets to say where it was stuck.
-_LAST_WORDS = 2.0
+#: Seconds that a process gets to print where it is stuck before it is killed.
+_TRACEBACK_S = 2.0
 _TIE = "--tie"
 _REQUESTS = (signal.SIGINT, signal.SIGTERM)
 #: `prctl`'s number for the signal that a process gets when the one that started it ends.
 _PR_SET_PDEATHSIG = 1
-_started: List[subprocess.Popen[bytes]] = []  # kept, since an object that is forgotten complains
+_started: List[subprocess.Popen[bytes]] = []  # kept, since Popen warns when it is collected
 
 
 def start() -> None:
     """Start the second process. SIGINT and SIGTERM must have handlers in Python.
 
     The process that called is killed `GRACE` seconds after the first SIGINT or SIGTERM, or at once with the second one.
-    With it the second process ends. Where no process can be started, there is none.
+    The second process ends with it. If no process can be started, the watchdog is left out.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -53,15 +53,15 @@ def start() -> None:
 
 
 def tied(command: Sequence[str]) -> List[str]:
-    """A command as one that is sent SIGTERM when the thread that started it has ended, also by SIGKILL. Linux only.
+    """A command that is sent SIGTERM when the thread that started it ends, even by SIGKILL. Linux only.
 
-    It keeps its process number, and so do figures that are asked for by it.
+    Its process number stays the same, and with it figures that are looked up by that number.
     """
     return [sys.executable, "-I", "-S", __file__, _TIE, str(os.getpid()), *command]
 
 
 def _tie(parent: int, command: Sequence[str]) -> None:
-    """Ask for the signal, and become the command."""
+    """Ask for the signal, then become the command."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it ended before
         sys.exit(1)
@@ -84,7 +84,7 @@ def _watch(reader: int, watched: int) -> None:
     print(f"process {watched} is killed: {why}", file=sys.stderr, flush=True)
     if asked_twice is None:
         os.kill(watched, signal.SIGABRT)  # faulthandler then prints what every thread was doing
-        if select.select([reader], [], [], _LAST_WORDS)[0]:
+        if select.select([reader], [], [], _TRACEBACK_S)[0]:
             return
     os.kill(watched, signal.SIGKILL)
 

@@ -11,7 +11,7 @@ from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument
-from polar_pipeline.replay.picture import encode
+from polar_pipeline.replay.picture import encode_picture
 from polar_pipeline.replay.rawpicture import read_raw
 
 
@@ -49,7 +49,7 @@ def _run(values: argparse.Namespace) -> int:
             print(f"{name} {float(array):.6f}")
             continue
         with replacing(paths[name], values.force) as stream:
-            stream.write(encode(array, paths[name].suffix))
+            stream.write(encode_picture(array, paths[name].suffix))
         print(f"wrote {printable(str(paths[name]))}")
     print(f"{result.invalid[0]} pixels saturated, {result.invalid[1]} dark")
     return 0

@@ -23,7 +23,7 @@ from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_source_arguments, parse_rate
 from polar_pipeline.options import Options
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS, get_products
-from polar_pipeline.replay.compare import Comparison, Golden, Row, format_rows, open_golden
+from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison, format_rows, open_golden
 from polar_pipeline.replay.report import Report, format_timings, render
 from polar_pipeline.replay.run import Summary, replay
 from polar_pipeline.replay.sink import open_sink
@@ -145,7 +145,7 @@ def _show_findings(summary: Summary) -> None:
         show_error(f"layout: {summary.layout.text}")
 
 
-def _print_summary(summary: Summary, outputs: List[Path], rows: List[Row]) -> None:
+def _print_summary(summary: Summary, outputs: List[Path], rows: List[ProductComparison]) -> None:
     print(f"{len(summary.stamps)} frames on {summary.device}, {summary.rejected_count} could not be used")
     print(format_timings(summary.timings))
     print(f"late: {_late(summary)}")
@@ -169,7 +169,7 @@ def _metadata(options: Options) -> Dict[str, str]:
     return {"version": __version__, **texts, "dtypes": ", ".join(options.dtypes)}
 
 
-def _report(name: str, options: Options, summary: Summary, rows: List[Row]) -> Report:
+def _report(name: str, options: Options, summary: Summary, rows: List[ProductComparison]) -> Report:
     """What the report of the recording `name` shows."""
     first = summary.stamps[0]
     return Report(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 
+from polar_pipeline._util.text import printable
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import FailureError
 from polar_pipeline.cli.frame_arguments import add_frame_arguments, requested_raw_format
 from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cuda.model.schedule import ScheduleError
+from polar_pipeline.cuda.model.tuned import tuned_folder
 from polar_pipeline.cuda.tools.tune import tune
 
 
@@ -25,6 +27,7 @@ def _run(values: argparse.Namespace) -> int:
         raise FailureError(str(err)) from err
     for name, best in found.items():
         print(f"{best.us:.2f} us a frame with {best.schedule}: {name}")
+    print(f"wrote {printable(str(tuned_folder() / values.device))}.json")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Demosaicking of one strip: the twins of `reference.py`'s methods on float32 images that carry their halo.
+"""Demosaicking of one strip: the twins of the methods in `reference/` on float32 images that carry their halo.
 
 Which source a pixel takes follows from its place in the tile: cached masks and OpenCV's masked copy, which runs at the
 speed of memory where NumPy's boolean indexing takes forty times as long (`docs/optimization_log.md`).

@@ -41,6 +41,7 @@ _LIBRARIES = (
     "tqdm",
     "ddsketch",
     "elftools",
+    "jinja2",
     "skimage",
     "cupy",
 )
@@ -82,6 +83,7 @@ def _libraries() -> Iterator[Check]:
     lost = {
         "ddsketch": "no live node and no replay; the library works",
         "elftools": "no `polar-pipeline kernels` (pip install pyelftools)",
+        "jinja2": "no replay; the library and the live node work",
         "skimage": "nothing (tests compare with it)",
         "cupy": "no GPU",
     }

@@ -1,9 +1,9 @@
-"""How long frames take, over a sliding window: percentiles per stage, deadlines missed, events counted.
+"""Latency over a sliding window: percentiles per stage, missed deadlines, counted events.
 
 Percentiles come from DDSketch (Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with
-relative-error guarantees", VLDB 2019). A ring of the newest frames forgets the slow ones the sooner the faster frames
-come, and interpolates between the few that make up p99; a sketch holds every frame of the window in a few kilobytes,
-and what it says is a frame's time within `ACCURACY`. Nothing here locks.
+relative-error guarantees", VLDB 2019). A ring buffer of the newest frames would forget slow frames sooner at higher
+frame rates, and interpolate between the few that determine p99. A sketch holds every frame of the window in a few
+kilobytes, and its percentiles are times of frames within `ACCURACY`. Nothing here locks.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import collections
 import math
 import statistics
 import time
+from dataclasses import dataclass
 from typing import Callable, Counter, Deque, Dict, Mapping, NamedTuple, Optional
 
 from ddsketch import DDSketch
@@ -20,9 +21,9 @@ from ddsketch import DDSketch
 ACCURACY = 0.005
 #: The percentiles, as ratios.
 RANKS = (0.5, 0.95, 0.99)
-#: Pieces that a window moves by.
+#: Parts of a window; it moves by one part at a time.
 PARTS = 6
-#: Gaps between stamps that the frame period is the median of, and how many it takes.
+#: The frame period is the median gap between stamps: number of gaps needed, and number of newest gaps used.
 GAPS = (8, 64)
 
 
@@ -35,8 +36,9 @@ class Percentiles(NamedTuple):
     max: float
 
 
-class _Part(NamedTuple):
-    """A piece of a window: its number since the clock's zero, and what happened in it."""
+@dataclass(frozen=True)
+class _Part:
+    """A part of a window: its number since the clock's zero, and what happened in it."""
 
     number: int
     sketches: Dict[str, DDSketch]
@@ -58,7 +60,7 @@ class SlidingWindow:
         self._parts: Deque[_Part] = collections.deque()
 
     def add(self, timings: Mapping[str, float]) -> None:
-        """A frame is done; seconds per stage."""
+        """Add a processed frame: stage -> seconds."""
         part = self._part()
         for stage, seconds in timings.items():
             if stage not in part.sketches:
@@ -68,7 +70,7 @@ class SlidingWindow:
             part.largest[stage] = max(part.largest[stage], seconds)
 
     def count(self, event: str, number: int = 1) -> None:
-        """Something happened."""
+        """Count an event."""
         self._part().counts[event] += number
 
     def percentiles(self) -> Dict[str, Percentiles]:
@@ -87,7 +89,7 @@ class SlidingWindow:
         return found
 
     def counts(self) -> Counter[str]:
-        """Event -> how often."""
+        """Event -> number in the window."""
         self._forget()
         total: Counter[str] = collections.Counter()
         for part in self._parts:
@@ -95,7 +97,7 @@ class SlidingWindow:
         return total
 
     def _part(self) -> _Part:
-        """The piece of now."""
+        """The current part."""
         number = int(self._clock() // self._length)
         if not self._parts or self._parts[-1].number != number:
             self._parts.append(_Part(number, {}, {}, collections.Counter()))
@@ -109,14 +111,14 @@ class SlidingWindow:
 
 
 class Deadline:
-    """Whether frames are done before the next one is due; the camera's stamps tell when that is."""
+    """Whether a frame is done before the next one is due, by the frame period in the camera's stamps."""
 
     def __init__(self) -> None:
         self._gaps: Deque[int] = collections.deque(maxlen=GAPS[1])
         self._last: Optional[int] = None
 
     def arrived(self, stamp_ns: int) -> None:
-        """A frame came in. Say so of dropped ones too, or an overloaded node takes its own pace for the camera's."""
+        """Record the stamp of a received frame. Call it for dropped frames too, or the period is too long."""
         if self._last is not None and stamp_ns > self._last:  # else the camera started again
             self._gaps.append(stamp_ns - self._last)
         self._last = stamp_ns
@@ -127,5 +129,5 @@ class Deadline:
         return statistics.median(self._gaps) / 1e9 if len(self._gaps) >= GAPS[0] else math.inf
 
     def missed(self, seconds: float) -> bool:
-        """Whether a frame that took so long took more than a frame period."""
+        """Whether this processing time is longer than a frame period."""
         return seconds > self.period

@@ -1,16 +1,17 @@
-"""Does the mosaic that the parameters speak of fit the frames? What can be told from a frame, and what cannot. No ROS.
+"""Checks from a frame whether the sensor, offset and flips in the parameters are right. Imports no ROS.
 
 A mono frame fits every ROI offset and flip: read with the tile shifted by one column or row, it is the frame of a scene
-whose polarization is mirrored, and shifted by both, turned by 90 degrees. Nothing but knowledge of the scene tells them
+whose polarization is mirrored, and shifted by both, turned by 90 degrees. Only knowledge of the scene tells them
 apart (`offsets_of_polarizer`). A colour frame shows more: neighbours behind one colour filter, so that a shift by one
 mixes colours, and a shift by two exchanges green with red and blue.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from typing import List, NamedTuple, Optional, Tuple
+from typing import List, Optional, Tuple
 
 import numpy as np
 
@@ -18,10 +19,10 @@ from polar_pipeline.options import Options
 from polar_pipeline.sensor.frames import Frame, PackedFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Tile
 
-#: Side of the regions over which each place of the tile is averaged, so that detail of the scene cancels.
+#: Side in pixels of the regions over which each place of the tile is averaged, so that detail of the scene cancels.
 REGION = 64
-#: Regions wanted along the shorter side, and in all.
-_ALONG, _ENOUGH = 8, 8
+#: Regions along the shorter side, and the smallest number of usable regions.
+_REGIONS_ALONG, _MIN_REGIONS = 8, 8
 #: Means of a region, as a ratio of full scale, between which nothing is dark or saturated.
 _USABLE = (0.03, 0.95)
 #: A layout does not fit if its misfit (relative) is this large and that many times the best one's. Scenes without
@@ -31,12 +32,13 @@ _MISFIT, _TIMES = 0.012, 1.3
 _TIMES_MONO = 2.0
 #: The same for the pairs of a mono tile, whose gains differ by about 0.01.
 _PAIRS, _TIMES_PAIRS = 0.03, 2.0
-#: Smallest degree of polarization behind a sheet polarizer, and the largest error of its angle.
-_POLARIZED, _NEAR = 0.2, 15.0
+#: Smallest degree of polarization behind a sheet polarizer, and the largest error of its angle in degrees.
+_MIN_DEGREE, _MAX_ERROR_DEG = 0.2, 15.0
 
 
-class LayoutCheck(NamedTuple):
-    """Whether a layout fits: None where the frame does not tell; and why, in words."""
+@dataclass(frozen=True)
+class LayoutCheck:
+    """Whether a layout fits, None if the frame does not show it, and the reason in words."""
 
     fits: Optional[bool]
     text: str
@@ -50,10 +52,10 @@ def tile_means(frame: Frame) -> np.ndarray:
     height, width = frame.shape
     if min(height, width) < REGION:
         return np.empty((0, 4, 4), np.float32)
-    step = max(1, min(height, width) // (_ALONG * REGION))
+    step = max(1, min(height, width) // (_REGIONS_ALONG * REGION))
     bands = np.arange(height // REGION * REGION).reshape(height // REGION, REGION)[::step]
     if isinstance(frame, PackedFrame):
-        some = frame._replace(rows=frame.rows[bands.ravel()]).unpack().mosaic
+        some = replace(frame, rows=frame.rows[bands.ravel()]).unpack().mosaic
     else:
         some = frame.mosaic[bands.ravel()]
     if frame.full_scale < np.iinfo(some.dtype).max:
@@ -69,7 +71,7 @@ def tile_means(frame: Frame) -> np.ndarray:
 
 @lru_cache(maxsize=128)
 def _unexplained(colors: Optional[Tile]) -> np.ndarray:
-    """(16, 16): takes away from a tile's logarithms what a factor per polarizer and one per colour explain."""
+    """(16, 16): projects a tile's logarithms onto what a factor per polarizer and one per colour do not explain."""
     polarizer = [2 * (r % 2) + c % 2 for r in range(4) for c in range(4)]
     color = [colors[r][c] if colors else 0 for r in range(4) for c in range(4)]
     factors = np.concatenate([np.eye(4)[polarizer], np.eye(3)[color]], 1)
@@ -86,7 +88,7 @@ def check_layout(frame: Frame, options: Options) -> LayoutCheck:
     """Whether a frame can come from the sensor, offset and flips of the options, as far as it tells."""
     means = tile_means(frame)
     means = means[means.min((1, 2)) > _USABLE[0]]
-    if len(means) < _ENOUGH:
+    if len(means) < _MIN_REGIONS:
         return LayoutCheck(None, "too little in view that is neither dark nor saturated")
     return _check_color(means, frame.shape, options) if options.sensor.is_color else _check_mono(means, options)
 
@@ -134,16 +136,17 @@ def _check_color(means: np.ndarray, shape: Tuple[int, int], options: Options) ->
     )
 
 
-class Reading(NamedTuple):
-    """What a sheet polarizer would read under an offset: its angle in degrees, 0 to 180, and whether that is right."""
+@dataclass(frozen=True)
+class PolarizerReading:
+    """The angle of a sheet polarizer measured under an offset, in degrees, 0 to 180, and whether it is right."""
 
     offset: Tuple[int, int]
     angle: float
     fits: bool
 
 
-def offsets_of_polarizer(frame: Frame, options: Options, degrees: float) -> List[Reading]:
-    """Which parity of the offset fits a frame that a sheet polarizer of known direction fills, or most of it.
+def offsets_of_polarizer(frame: Frame, options: Options, degrees: float) -> List[PolarizerReading]:
+    """Which parity of the offset fits a frame that is mostly filled by a sheet polarizer of known direction.
 
     Args:
         frame: The raw frame.
@@ -151,13 +154,13 @@ def offsets_of_polarizer(frame: Frame, options: Options, degrees: float) -> List
         degrees: Direction of the light that the sheet lets through, counter-clockwise from the camera's x axis.
 
     Returns:
-        A reading for the offset of the options, and for it one further along x, y, and both.
+        Readings for the offset of the options, and for that offset plus one along x, along y, and along both.
 
     Raises:
         ValueError: There is too little in view, or it is hardly polarized.
     """
     means = tile_means(frame)
-    if len(means) < _ENOUGH:
+    if len(means) < _MIN_REGIONS:
         raise ValueError("too little in view that is neither dark nor saturated")
     readings = []
     for dx, dy in ((0, 0), (1, 0), (0, 1), (1, 1)):
@@ -166,9 +169,9 @@ def offsets_of_polarizer(frame: Frame, options: Options, degrees: float) -> List
         quad = means.mean(0).reshape(2, 2, 2, 2).mean((0, 2))
         i0, i45, i90, i135 = (float(quad[sensor.position(angle)]) for angle in ANGLES)
         degree = np.hypot(i0 - i90, i45 - i135) / (2 * quad.mean())
-        if degree < _POLARIZED:
-            raise ValueError(f"no polarizer in view: the degree of polarization is {degree:.2f}, below {_POLARIZED}")
+        if degree < _MIN_DEGREE:
+            raise ValueError(f"no polarizer in view: the degree of polarization is {degree:.2f}, below {_MIN_DEGREE}")
         angle = float(np.rad2deg(np.arctan2(i45 - i135, i0 - i90)) / 2 % 180)
         error = abs((angle - degrees + 90) % 180 - 90)
-        readings.append(Reading(offset, angle, error <= _NEAR))
+        readings.append(PolarizerReading(offset, angle, error <= _MAX_ERROR_DEG))
     return readings

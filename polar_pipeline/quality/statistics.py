@@ -1,7 +1,8 @@
-"""Image quality that a robot can act on: what a frame's figures mean, with limits that do not flutter. Imports no ROS.
+"""Image quality that a robot can act on: figures of a frame, judged by limits with hysteresis. Imports no ROS.
 
-Per frame come the mean similarity, the lowest block and where it lies, the saturated and dark ratios, and whether the
-camera repeats itself. What each fault does to which figure is in `docs/image_quality.md`, and in `test_faults.py`.
+The figures of a frame are the mean similarity, the lowest block and its place, the saturated and dark ratios, and
+whether the camera repeats a frame. The effect of each fault on each figure is in `docs/image_quality.md`, and in
+`test_faults.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import enum
 import threading
 import zlib
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
@@ -20,9 +22,9 @@ from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.pipeline import Pipeline, Result
 from polar_pipeline.sensor.frames import Frame, PackedFrame
 
-#: One row of so many goes into a frame's fingerprint: noise alone makes every row of a living camera new.
+#: Every 16th row goes into a frame's fingerprint; on a working camera, noise makes every row of every frame different.
 FINGERPRINT_ROWS = 16
-#: What lowers the similarity, by what is compared.
+#: SSIM mode -> what lowers the similarity.
 CAUSES = {
     "consistency": "noise, defective pixels or too fine detail",
     "temporal": "motion, fog, focus or a change of light",
@@ -38,8 +40,9 @@ class Level(enum.IntEnum):
     ERROR = 2
 
 
-class QualityLimits(NamedTuple):
-    """From where on quality is bad. Build it with `make_quality_limits`, which validates.
+@dataclass(frozen=True)
+class QualityLimits:
+    """Limits beyond which quality is bad. Build it with `make_quality_limits`, which validates.
 
     Attributes:
         ssim_warn: Warn if the lowest block's similarity is below; -1 for never.
@@ -48,7 +51,7 @@ class QualityLimits(NamedTuple):
         saturated_error: The same for an error.
         dark_warn: Warn if a larger ratio of the pixels is dark; 1 for never.
         dark_error: The same for an error.
-        hysteresis: How far a value has to be back on the good side of a limit before the level falls.
+        hysteresis: How far beyond a limit, on its good side, a value must be before the level falls.
         frozen_frames: Identical frames in a row that are an error; 0 for never.
     """
 
@@ -76,16 +79,14 @@ def make_quality_limits(**values: Any) -> QualityLimits:
     """Validated limits.
 
     Raises:
-        ValueError: One does not exist, is out of range, or an error would come before its warning.
+        ValueError: A limit does not exist, is out of range, or an error would come before its warning.
     """
     unknown = [name for name in values if name not in RANGES]
     if unknown:
         raise ValueError(f"unknown limit {quoted(unknown)}; limits are {', '.join(RANGES)}")
     checks: Dict[str, Callable[..., Any]] = dict.fromkeys(RANGES, number)
     checks["frozen_frames"] = whole_number
-    limits = QualityLimits()._replace(
-        **{name: checks[name](name, value, *RANGES[name]) for name, value in values.items()}
-    )
+    limits = QualityLimits(**{name: checks[name](name, value, *RANGES[name]) for name, value in values.items()})
     if limits.ssim_error > limits.ssim_warn:
         raise ValueError(f"ssim_error must be at most ssim_warn, got {limits.ssim_error} > {limits.ssim_warn}")
     for name in ("saturated", "dark"):
@@ -97,14 +98,15 @@ def make_quality_limits(**values: Any) -> QualityLimits:
     return limits
 
 
-class Spot(NamedTuple):
+@dataclass(frozen=True)
+class Spot:
     """The block of lowest similarity.
 
     Attributes:
         ssim: Its mean.
-        x: Its centre in pixels of the output.
-        y: The same, downwards.
-        place: Where that is, in words.
+        x: Column of its centre in pixels of the output.
+        y: Row of its centre.
+        place: The same in words, such as `lower left`.
     """
 
     ssim: float
@@ -113,14 +115,15 @@ class Spot(NamedTuple):
     place: str
 
 
-class FrameQuality(NamedTuple):
+@dataclass(frozen=True)
+class FrameQuality:
     """The quality of one frame.
 
     Attributes:
         ssim: Mean similarity; None if nothing was compared.
         lowest: The lowest block; None if nothing was compared.
-        saturated: Ratio of the output's pixels that are saturated.
-        dark: Ratio of dark ones; None if no product looked at that.
+        saturated: Ratio of the output's pixels that are saturated, 0 to 1.
+        dark: The same for dark ones; None if no product needs them.
         fingerprint: Equal for equal frames (`fingerprint`).
     """
 
@@ -135,7 +138,7 @@ class FrameQuality(NamedTuple):
         spot = self.lowest
         return {
             "ssim": _text(self.ssim, 1, 4),
-            "lowest": _text(spot and spot.ssim, 1, 4),
+            "lowest": _text(spot.ssim if spot else None, 1, 4),
             "lowest x": str(spot.x) if spot else "n/a",
             "lowest y": str(spot.y) if spot else "n/a",
             "saturated [%]": _text(self.saturated, 100, 3),
@@ -196,7 +199,7 @@ def graded(before: Level, value: float, warn: float, error: float, hysteresis: f
 
     Args:
         before: The level so far.
-        value: What is judged.
+        value: The value to judge.
         warn: Below is a warning.
         error: Below is an error.
         hysteresis: Width of the band in which the level stays.
@@ -211,7 +214,7 @@ def graded(before: Level, value: float, warn: float, error: float, hysteresis: f
 
 
 class Finding(NamedTuple):
-    """What one figure says."""
+    """The level of one figure, and a message; a tuple, so that it unpacks and compares as one."""
 
     level: Level
     text: str
@@ -221,10 +224,10 @@ _FINE = Finding(Level.OK, "")
 
 
 class Quality:
-    """Watches frame after frame; `report` gives the worst since the last one. Safe for one writer and one reader.
+    """Judges every frame; `report` returns the worst findings since the previous report. Thread-safe.
 
     Args:
-        limits: From where on quality is bad; may be replaced between two frames.
+        limits: Limits beyond which quality is bad; may be replaced between two frames.
     """
 
     def __init__(self, limits: QualityLimits) -> None:
@@ -237,7 +240,7 @@ class Quality:
         self._repeats = 1
 
     def add(self, sample: FrameQuality, mode: str) -> None:
-        """Judge a frame, whose similarity is of this `ssim_mode`."""
+        """Judge a frame whose similarity was computed in this `ssim_mode`."""
         with self._lock:
             limits, spot = self.limits, sample.lowest
             same = sample.fingerprint is not None and sample.fingerprint == self._fingerprint
@@ -267,7 +270,7 @@ class Quality:
             self._worst[name] = self._now[name]
 
     def restart(self) -> None:
-        """Forget the frames so far, as after a jump in time."""
+        """Forget the previous frames, as after a jump in time."""
         with self._lock:
             self._fingerprint, self._repeats = None, 1
 

@@ -5,28 +5,30 @@ from __future__ import annotations
 import math
 from collections import Counter
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable
+from polar_pipeline.coefficients import LUMA
 from polar_pipeline.cpu.ssim import ssim_strip
 from polar_pipeline.messages import FLOAT32, IMAGE
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.reference import luma
 from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, reading
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import PRODUCT_TOPICS
 
-#: AoLP counts where the golden DoLP reaches this, DoLP and AoLP where the golden intensity does: below, noise rules.
+#: AoLP is compared where the golden DoLP reaches the first, DoLP and AoLP where the golden intensity reaches the
+#: second: below them is mostly noise.
 MIN_DOLP = 0.05
 MIN_INTENSITY = 0.05
 #: Largest error allowed in 8-bit images, in levels.
-LEVELS = 1.0
+TOLERANCE_LEVELS = 1.0
 #: Largest error allowed in float products, in the unit of `unit_of`: the error bounds of every backend.
 TOLERANCES: Dict[str, float] = {
     **dict.fromkeys(PRODUCTS, 2e-3),
@@ -37,14 +39,20 @@ TOLERANCES: Dict[str, float] = {
 
 
 def unit_of(name: str, is_byte: bool) -> str:
-    """What the errors of a product are counted in."""
+    """The unit of a product's errors."""
     if is_byte:
         return "levels"
     return "deg" if name == "aolp" else PRODUCTS[name].unit
 
 
-class Place(NamedTuple):
-    """Where a message is: its time in the recording, and how many of its topic and time come before it."""
+@dataclass(frozen=True)
+class MessageLocation:
+    """Where a message is.
+
+    Attributes:
+        time_ns: Its time in the recording.
+        before: How many messages of its topic and time come before it.
+    """
 
     time_ns: int
     before: int
@@ -53,16 +61,16 @@ class Place(NamedTuple):
 class Golden:
     """The products of a recording, by stamp; open it with `open_golden`.
 
-    Messages with a header go by its stamp; plain numbers, which have none, by the time at which they were recorded.
+    A message with a header is found by its stamp; a plain number, which has no header, by its time of recording.
 
     Attributes:
         path: The file.
-        places: Product -> stamp in nanoseconds -> where its messages are; one, as long as stamps differ.
+        places: Product -> stamp in nanoseconds -> its messages; there are several if frames have equal stamps.
     """
 
     def __init__(self, path: Path, file: McapFile) -> None:
         self.path = path
-        self.places: Dict[str, Dict[int, List[Place]]] = {}
+        self.places: Dict[str, Dict[int, List[MessageLocation]]] = {}
         self._file = file
         self._topics: Dict[str, str] = {}
         for topic in file.topics.values():
@@ -76,7 +84,7 @@ class Golden:
             name, stamp = names[file.topics[row.connection]], row.time_ns
             if file.kinds[row.connection] == IMAGE:
                 stamp = messages.decode_image(row.data).stamp_ns
-            place = Place(row.time_ns, known[name, row.time_ns])
+            place = MessageLocation(row.time_ns, known[name, row.time_ns])
             known[name, row.time_ns] += 1
             self.places.setdefault(name, {}).setdefault(stamp, []).append(place)
 
@@ -121,7 +129,7 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
 
     Args:
         path: The file.
-        max_bytes: What its chunks held at once may have, uncompressed.
+        max_bytes: Largest size of the uncompressed chunks in memory at once.
 
     Raises:
         SourceError: It cannot be read or holds no products.
@@ -135,8 +143,9 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
         yield golden
 
 
-class Row(NamedTuple):
-    """The figures of one product.
+@dataclass(frozen=True)
+class ProductComparison:
+    """How one product compares with the golden recording.
 
     Attributes:
         name: Product.
@@ -147,7 +156,7 @@ class Row(NamedTuple):
         unit: Unit of both.
         psnr: In dB over all frames; infinite if equal.
         ssim: Mean over the frames; NaN for plain numbers.
-        note: What does not match, if something does not.
+        note: What does not match; empty if all does.
     """
 
     name: str
@@ -184,12 +193,12 @@ class Comparison:
     """Compares frame after frame with a golden recording.
 
     Args:
-        golden: What should come out.
+        golden: The expected products.
         products: The products to compare.
-        tolerances: Product -> largest error allowed, in place of `TOLERANCES` and `LEVELS`.
+        tolerances: Product -> largest error allowed, in place of `TOLERANCES` and `TOLERANCE_LEVELS`.
 
     Raises:
-        ValueError: A tolerance is for nothing that is compared, or negative.
+        ValueError: A tolerance is negative, or is for a product that is not compared.
     """
 
     def __init__(
@@ -238,30 +247,32 @@ class Comparison:
         if got.ndim:
             tally.similarity.append(_similarity(name, got, expected))
 
-    def rows(self) -> List[Row]:
+    def rows(self) -> List[ProductComparison]:
         """One row per product."""
         return [self._row(name, tally) for name, tally in self._tallies.items()]
 
-    def _row(self, name: str, tally: _Tally) -> Row:
+    def _row(self, name: str, tally: _Tally) -> ProductComparison:
         expected = sum(map(len, self._golden.places.get(name, {}).values()))
         missing = tally.unmatched + expected - tally.frames
-        tolerance = self._given.get(name, LEVELS if tally.is_byte else TOLERANCES[name])
+        tolerance = self._given.get(name, TOLERANCE_LEVELS if tally.is_byte else TOLERANCES[name])
         peak = (128.0 if name == "aolp" else 255.0) if tally.is_byte else 90.0 if name == "aolp" else 1.0
         mean = tally.squares / tally.pixels if tally.pixels else 0.0
         psnr = 10 * (2 * math.log10(peak) - math.log10(mean)) if mean else math.inf
         similarity = float(np.mean(tally.similarity)) if tally.similarity else np.nan
         unit = unit_of(name, tally.is_byte)
-        return Row(name, tally.frames, missing, tally.error, tolerance, unit, psnr, similarity, tally.note)
+        return ProductComparison(
+            name, tally.frames, missing, tally.error, tolerance, unit, psnr, similarity, tally.note
+        )
 
 
 def _grey(image: np.ndarray) -> np.ndarray:
     """An intensity image as (h, w) float32 in [0, 1]."""
     values = image.astype(np.float32) / (255 if image.dtype == np.uint8 else 1)
-    return values if values.ndim == 2 else luma(values).astype(np.float32)
+    return values if values.ndim == 2 else (values @ np.array(LUMA)).astype(np.float32)
 
 
 def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.ndarray]]) -> np.ndarray:
-    """Where the error of a product has a meaning: all but DoLP in the dark and AoLP of unpolarized light."""
+    """Mask of the pixels that are compared: all but DoLP in the dark and AoLP of dark or unpolarized light."""
     mask = np.ones(image.shape, bool)
     intensity, dolp = golden["intensity"], golden["dolp"]
     if name in ("dolp", "aolp") and intensity is not None and intensity.shape[:2] == image.shape:
@@ -299,8 +310,8 @@ def _similarity(name: str, got: np.ndarray, expected: np.ndarray) -> float:
     return float(np.mean([ssim_strip(x, y, 0, len(x)).mean() for x, y in pairs]))
 
 
-def format_rows(rows: List[Row]) -> str:
-    """The rows as a table for people."""
+def format_rows(rows: List[ProductComparison]) -> str:
+    """The rows as a plain-text table."""
     lines = [
         f"{'product':<10} {'frames':>6} {'missing':>7} {'max error':>10} {'tolerance':>10} {'unit':<10} "
         f"{'PSNR/dB':>8} {'SSIM':>8}  result"

@@ -7,24 +7,26 @@ import heapq
 import io
 import os
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 import lz4.frame  # type: ignore[import-untyped]
 import zstandard
 
 from polar_pipeline._util.text import printable
 
-#: Bytes of one frame, and of what is held of a recording at once, unless told otherwise: the most pixels that a frame
-#: may have, 2^28, of 16 bit. A sensor of 150 megapixels, larger than any with polarizers, takes 300 MB.
+#: Default limit in bytes of one frame, and of the parts of a recording held in memory at once: 2^28 pixels, the largest
+#: number in a frame, of 16 bit. A sensor of 150 megapixels, larger than any with polarizers, takes 300 MB.
 MAX_BYTES = 512 << 20
-#: Bytes of an index, as a part of the limit: read whole, its records take about ten times as much memory.
-INDEX_PART = 8
-#: Bytes that a message held takes beside its data, in Python's objects.
-_OVERHEAD = 512
-_PIECE = 1 << 20
-#: Characters of the longest line that is read.
-_LINE = 4096
+#: The limit of an index is the limit divided by this: its records take about ten times as much memory as the index.
+INDEX_DIVISOR = 8
+#: Bytes of Python objects per message held in memory, beside its data.
+_MESSAGE_OVERHEAD_BYTES = 512
+#: Bytes that are decompressed at a time.
+_PIECE_BYTES = 1 << 20
+#: Bytes of the longest line that is read.
+_LINE_BYTES = 4096
 
 
 class SourceError(Exception):
@@ -32,16 +34,16 @@ class SourceError(Exception):
 
 
 class TooLargeError(SourceError):
-    """A recording that needs more memory than it may take."""
+    """A recording that needs more memory than the limit."""
 
 
 def megabytes(size: int) -> str:
-    """A number of bytes, for people."""
+    """A number of bytes as text, in megabytes."""
     return f"{size / (1 << 20):.4g} MB"
 
 
 def described(err: BaseException) -> str:
-    """An error of a library: its class and what it says, short and printable; of the system's, the reason alone."""
+    """A library's error as short, printable text: class and message, or for an OSError the reason alone."""
     if isinstance(err, OSError) and err.strerror:
         return printable(err.strerror)
     return f"{type(err).__name__}: {printable(str(err))}"
@@ -49,9 +51,9 @@ def described(err: BaseException) -> str:
 
 @contextmanager
 def reading(path: Path, state: str = "cannot be read") -> Iterator[None]:
-    """Around what looks into a recording: whatever goes wrong there is a `SourceError` that names the file.
+    """A block that reads a recording: every error in it becomes a `SourceError` that names the file.
 
-    No library lists what damaged bytes make it raise. Beside errors of their own it has been struct.error, KeyError,
+    No library lists what it raises on damaged bytes. Besides errors of their own it has been struct.error, KeyError,
     TypeError, AttributeError, AssertionError, OverflowError, MemoryError, RecursionError, EOFError, StopIteration and
     UnicodeDecodeError, so every exception counts.
     """
@@ -64,7 +66,7 @@ def reading(path: Path, state: str = "cannot be read") -> Iterator[None]:
 
 
 class BoundedFile(io.BufferedReader):
-    """A regular file, open for reading, which allocates no more than it holds, whatever length it is asked for.
+    """A regular file, open for reading; a read never allocates more than the file holds, whatever length is requested.
 
     Args:
         path: The file.
@@ -96,7 +98,7 @@ class BoundedFile(io.BufferedReader):
 
     def readline(self, size: Optional[int] = -1, /) -> bytes:
         """At most 4096 bytes of a line."""
-        return super().readline(_LINE if size is None or size < 0 else min(size, _LINE))
+        return super().readline(_LINE_BYTES if size is None or size < 0 else min(size, _LINE_BYTES))
 
 
 def too_large(path: Path, what: str, limit: int) -> TooLargeError:
@@ -108,7 +110,7 @@ def too_large(path: Path, what: str, limit: int) -> TooLargeError:
 
 
 class Section:
-    """The next `length` bytes of a file, as a file."""
+    """The next `length` bytes of a file, with the `read` of a file."""
 
     def __init__(self, stream: IO[bytes], length: int) -> None:
         self._stream = stream
@@ -135,12 +137,12 @@ _OPENERS: Dict[str, Callable[[Any], Any]] = {
 
 
 def inflate(source: Any, compression: str, limit: int) -> Optional[bytes]:
-    """What a compressed file holds, read piece by piece: sizes that it states are not believed.
+    """Decompress a file piece by piece, without trusting the sizes that it states.
 
     Args:
         source: The file, open for reading.
         compression: `zstd`, `lz4`, `bz2`; "" or `none`.
-        limit: Bytes of the result.
+        limit: Largest size of the result in bytes.
 
     Returns:
         The bytes, or None if they are more than the limit.
@@ -149,21 +151,21 @@ def inflate(source: Any, compression: str, limit: int) -> Optional[bytes]:
         ValueError: An unknown compression.
         Exception: Whatever the decompressor raises on damaged bytes.
     """
-    whole = io.BytesIO()
+    result = io.BytesIO()
     for piece in inflated_pieces(source, compression):
-        if whole.tell() + len(piece) > limit:
+        if result.tell() + len(piece) > limit:
             return None
-        whole.write(piece)
-    return whole.getvalue()
+        result.write(piece)
+    return result.getvalue()
 
 
 def inflated_pieces(source: Any, compression: str) -> Iterator[bytes]:
-    """Like `inflate`, for results of any size."""
+    """The pieces of a decompressed file, for results of any size; otherwise like `inflate`."""
     if compression not in _OPENERS:
         raise ValueError(f"unknown compression {printable(compression)}")
     stream = _OPENERS[compression](source)
     while True:
-        piece = stream.read(_PIECE)
+        piece = stream.read(_PIECE_BYTES)
         if not piece:
             return
         yield piece
@@ -172,11 +174,12 @@ def inflated_pieces(source: Any, compression: str) -> Iterator[bytes]:
 # ----------------------------------------------------------------------------------------------------- messages in time
 
 
-class Message(NamedTuple):
+@dataclass(frozen=True)
+class RecordedMessage:
     """One message of a recording.
 
     Attributes:
-        time_ns: When it was recorded.
+        time_ns: Time of recording.
         connection: Number of its channel or connection.
         data: Its bytes, a view into the block that holds it.
     """
@@ -186,40 +189,44 @@ class Message(NamedTuple):
     data: memoryview
 
 
-class Block(NamedTuple):
-    """A chunk of a recording, or a message outside of any: the time of its first message, and where it lies."""
+@dataclass(frozen=True)
+class BlockLocation:
+    """A chunk of a recording, or a message outside of any: the time of its first message, and its offset in bytes."""
 
     time_ns: int
     offset: int
 
 
-#: Reads the block at an offset, of at most so many bytes: how many it takes, and its messages that are wanted.
-Load = Callable[[int, int], Tuple[int, Iterable[Message]]]
+#: (offset of a block, limit of its size in bytes) -> (its size in bytes, those of its messages that are wanted).
+BlockReader = Callable[[int, int], Tuple[int, Iterable[RecordedMessage]]]
 
 
-def in_order(path: Path, blocks: Iterable[Block], load: Load, limit: int) -> Iterator[Message]:
-    """The messages of a recording by time, those of one time by their place in the file.
+def in_order(path: Path, blocks: Iterable[BlockLocation], load: BlockReader, limit: int) -> Iterator[RecordedMessage]:
+    """The messages of a recording sorted by time; messages of equal time in the order of the file.
 
-    A block is read when its time has come and dropped behind its last message; blocks that overlap in time are held
-    together.
+    A block is read when the time of its first message is reached and released after its last message. Blocks that
+    overlap in time are in memory together.
 
     Args:
         path: The file, for errors.
-        blocks: Where the messages are.
+        blocks: The blocks that hold the messages.
         load: Reads a block.
-        limit: Bytes that blocks held together may take.
+        limit: Largest size in bytes of the blocks in memory together.
 
     Raises:
-        TooLargeError: They take more.
+        TooLargeError: They need more.
         SourceError: A block is named twice.
     """
-    heap: List[Tuple[int, int, int, Optional[Message]]] = [(row.time_ns, row.offset, -1, None) for row in blocks]
-    heapq.heapify(heap)
+    # (time, offset of the block, number of the message in it, the message); without a message: a block to be read
+    queue: List[Tuple[int, int, int, Optional[RecordedMessage]]] = [
+        (row.time_ns, row.offset, -1, None) for row in blocks
+    ]
+    heapq.heapify(queue)
     held: Dict[int, Tuple[int, int]] = {}  # offset -> bytes of the block, its messages to come
     taken = 0
     seen: Set[int] = set()
-    while heap:
-        _, offset, _, message = heapq.heappop(heap)
+    while queue:
+        _, offset, _, message = heapq.heappop(queue)
         if message is None:
             if offset in seen:
                 raise SourceError(f"{path} is damaged: its index names the chunk at byte {offset} twice")
@@ -227,10 +234,10 @@ def in_order(path: Path, blocks: Iterable[Block], load: Load, limit: int) -> Ite
             size, messages = load(offset, limit - taken)
             count = 0
             for count, row in enumerate(messages, 1):
-                size += _OVERHEAD
+                size += _MESSAGE_OVERHEAD_BYTES
                 if taken + size > limit:
                     raise too_large(path, "more at once than it may take", limit)
-                heapq.heappush(heap, (row.time_ns, offset, count, row))
+                heapq.heappush(queue, (row.time_ns, offset, count, row))
             if count:
                 held[offset] = (size, count)
                 taken += size

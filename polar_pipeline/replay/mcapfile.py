@@ -1,4 +1,4 @@
-"""Messages of mcap files, read in bounded memory: no length and no size that the file states is believed."""
+"""Messages of mcap files, read in bounded memory: lengths and sizes that the file states are not trusted."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mcap.stream_reader import StreamReader
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.replay.limits import (
-    INDEX_PART,
-    Block,
+    INDEX_DIVISOR,
+    BlockLocation,
     BoundedFile,
-    Message,
+    RecordedMessage,
     Section,
     SourceError,
     in_order,
@@ -50,11 +50,11 @@ class McapFile:
 
     Args:
         path: The file.
-        stream: It, open.
-        limit: Bytes that chunks held together may take, uncompressed.
+        stream: The open file.
+        limit: Largest size in bytes of the chunks in memory together, uncompressed.
 
     Raises:
-        SourceError: It is none, or was cut off.
+        SourceError: It is not an mcap file, or was cut off.
         Exception: Whatever damaged bytes make the mcap library raise; see `limits.reading`.
     """
 
@@ -66,11 +66,11 @@ class McapFile:
         self._stream = stream
         self._limit = limit
         self._chunks: List[ChunkIndex] = []
-        self._singles: Optional[List[Tuple[Block, int]]] = None
+        self._singles: Optional[List[Tuple[BlockLocation, int]]] = None
         self._start = self._read_index()
 
     def _read_index(self) -> int:
-        """Take in the index at the end of the file; where it starts."""
+        """Read the index at the end of the file; returns its offset."""
         footer = _RECORD.size + _FOOTER.size
         end = self._stream.length - footer - len(_MAGIC)
         if self._at(0, len(_MAGIC)) != _MAGIC:
@@ -81,8 +81,8 @@ class McapFile:
             raise SourceError(f"{self._path} has no index: the recording was cut off (`mcap recover` can repair it)")
         if not len(_MAGIC) <= start <= end:
             raise SourceError(f"{self._path} is damaged: its index would start at byte {start}")
-        if end - start > self._limit // INDEX_PART:
-            raise too_large(self._path, f"an index of {megabytes(end - start)}", self._limit // INDEX_PART)
+        if end - start > self._limit // INDEX_DIVISOR:
+            raise too_large(self._path, f"an index of {megabytes(end - start)}", self._limit // INDEX_DIVISOR)
         schemas: Dict[int, str] = {}
         channels: Dict[int, Channel] = {}
         index = io.BytesIO(self._at(start, end - start) + tail)
@@ -103,33 +103,33 @@ class McapFile:
         self._stream.seek(offset)
         return self._stream.read(size)
 
-    def messages(self, topics: Collection[str], time_ns: Optional[int] = None) -> Iterator[Message]:
+    def messages(self, topics: Collection[str], time_ns: Optional[int] = None) -> Iterator[RecordedMessage]:
         """The messages on these topics, by time.
 
         Args:
             topics: The topics.
-            time_ns: Only those of this time.
+            time_ns: If given, only messages of this time of recording.
 
         Raises:
-            SourceError: The file is damaged, or needs more memory than it may take.
+            SourceError: The file is damaged, or needs more memory than the limit.
             Exception: Whatever a decompressor raises on damaged bytes; see `limits.reading`.
         """
         wanted = {number for number, topic in self.topics.items() if topic in topics}
 
-        def load(offset: int, room: int) -> Tuple[int, Iterable[Message]]:
-            size, rows = self._load(offset, room)
+        def load(offset: int, limit: int) -> Tuple[int, Iterable[RecordedMessage]]:
+            size, rows = self._load(offset, limit)
             return size, (row for row in rows if row.connection in wanted and time_ns in (None, row.time_ns))
 
         return in_order(self._path, self._blocks(wanted, time_ns), load, self._limit)
 
-    def _blocks(self, wanted: Collection[int], time_ns: Optional[int]) -> Iterator[Block]:
-        """Where messages of these channels and this time may be."""
+    def _blocks(self, wanted: Collection[int], time_ns: Optional[int]) -> Iterator[BlockLocation]:
+        """The blocks that may hold messages of these channels and this time."""
         for row in self._chunks:
             # without an index of its own, a chunk may hold any channel
             if row.message_index_offsets and not any(number in row.message_index_offsets for number in wanted):
                 continue
             if time_ns is None or row.message_start_time <= time_ns <= row.message_end_time:
-                yield Block(row.message_start_time, row.chunk_start_offset)
+                yield BlockLocation(row.message_start_time, row.chunk_start_offset)
         if not self._chunks:
             if self._singles is None:
                 self._singles = list(self._scan())
@@ -137,7 +137,7 @@ class McapFile:
                 if time_ns is None or block.time_ns <= time_ns <= end_ns:
                     yield block
 
-    def _scan(self) -> Iterator[Tuple[Block, int]]:
+    def _scan(self) -> Iterator[Tuple[BlockLocation, int]]:
         """Chunks, and messages outside of any, with the last time, of a file whose index names no chunks."""
         offset = len(_MAGIC)
         while offset < self._start:
@@ -145,32 +145,32 @@ class McapFile:
             if offset + _RECORD.size + length > self._start:
                 raise SourceError(f"{self._path} is damaged: the record at byte {offset} is longer than the file")
             if opcode == Opcode.CHUNK:
-                yield Block(fields[0], offset), fields[1]
+                yield BlockLocation(fields[0], offset), fields[1]
             elif opcode == Opcode.MESSAGE:
                 _, _, time_ns, _ = _MESSAGE.unpack(self._at(offset + _RECORD.size, _MESSAGE.size))
-                yield Block(time_ns, offset), time_ns
+                yield BlockLocation(time_ns, offset), time_ns
             offset += _RECORD.size + length
 
-    def _load(self, offset: int, room: int) -> Tuple[int, Iterator[Message]]:
+    def _load(self, offset: int, limit: int) -> Tuple[int, Iterator[RecordedMessage]]:
         opcode, length = _RECORD.unpack(self._at(offset, _RECORD.size))
         if opcode == Opcode.MESSAGE:
-            if length > room:
+            if length > limit:
                 raise too_large(self._path, megabytes(length), self._limit)
             data = self._at(offset, _RECORD.size + length)
         elif opcode == Opcode.CHUNK:
-            data = self._chunk(offset, room)
+            data = self._chunk(offset, limit)
         else:
             raise SourceError(f"{self._path} is damaged: there is no chunk at byte {offset}")
         return len(data), self._parse(data, offset)
 
-    def _chunk(self, offset: int, room: int) -> bytes:
+    def _chunk(self, offset: int, limit: int) -> bytes:
         """The records in the chunk whose first field comes next."""
         _, _, size, checksum, length = _CHUNK.unpack(self._stream.read(_CHUNK.size))
         compression = self._stream.read(min(length, 64)).decode()
         if compression not in _COMPRESSIONS or len(compression) != length:
             raise SourceError(f"{self._path} is compressed by {quoted(compression)}; zstd and lz4 can be read")
-        if size > room:
-            raise too_large(self._path, f"chunks of {megabytes(self._limit - room + size)} at once", self._limit)
+        if size > limit:
+            raise too_large(self._path, f"chunks of {megabytes(self._limit - limit + size)} at once", self._limit)
         (length,) = struct.unpack("<Q", self._stream.read(8))
         data = inflate(Section(self._stream, length), compression, size)
         if data is None or len(data) != size:
@@ -179,7 +179,7 @@ class McapFile:
             raise SourceError(f"{self._path} is damaged: the checksum of the chunk at byte {offset} is wrong")
         return data
 
-    def _parse(self, data: bytes, offset: int) -> Iterator[Message]:
+    def _parse(self, data: bytes, offset: int) -> Iterator[RecordedMessage]:
         """The messages in the records of a chunk."""
         view, place = memoryview(data), 0
         while place < len(view):
@@ -191,4 +191,4 @@ class McapFile:
                 channel, _, time_ns, _ = _MESSAGE.unpack_from(view[start:place])
                 if channel not in self.topics:
                     raise SourceError(f"{self._path} is damaged: its index has no channel {channel}")
-                yield Message(time_ns, channel, view[start + _MESSAGE.size : place])
+                yield RecordedMessage(time_ns, channel, view[start + _MESSAGE.size : place])

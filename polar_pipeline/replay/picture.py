@@ -1,4 +1,4 @@
-"""Products as pictures for people: colour maps for DoLP, AoLP and similarity."""
+"""Products as pictures to look at: colour maps for DoLP, AoLP and similarity."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import io
 import cv2
 import numpy as np
 
-#: Lowest similarity that the colour map tells apart.
-SSIM_FLOOR = 0.8
+#: Similarity that is black in the picture, as are lower ones.
+SSIM_BLACK = 0.8
 
 
 def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
     """A product as (h, w, 3) uint8 RGB.
 
-    DoLP takes the map viridis, AoLP the circle of hues, similarity greys from `SSIM_FLOOR` to 1, Stokes vectors the
+    DoLP takes the map viridis, AoLP the circle of hues, similarity greys from `SSIM_BLACK` to 1, Stokes vectors the
     three colour channels. Invalid pixels are black, as they are 0 in 8-bit images.
 
     Args:
@@ -25,7 +25,7 @@ def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
     shrink = longest / max(array.shape) if longest and max(array.shape) > longest else 1.0
     size = (max(1, round(array.shape[1] * shrink)), max(1, round(array.shape[0] * shrink)))
     if shrink < 1:
-        # an angle has no mean of neighbours, so pixels are picked
+        # angles must not be averaged, so pixels are picked
         array = cv2.resize(array, size, interpolation=cv2.INTER_NEAREST if name == "aolp" else cv2.INTER_AREA)
     invalid = np.isnan(array)
     values = np.nan_to_num(array / 255 if array.dtype == np.uint8 else array).astype(np.float32)
@@ -36,7 +36,7 @@ def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
     elif name == "dolp":
         rgb = cv2.cvtColor(cv2.applyColorMap(_bytes(values), cv2.COLORMAP_VIRIDIS), cv2.COLOR_BGR2RGB)
     elif name == "ssim_map":
-        rgb = cv2.cvtColor(_bytes((values - SSIM_FLOOR) / (1 - SSIM_FLOOR)), cv2.COLOR_GRAY2RGB)
+        rgb = cv2.cvtColor(_bytes((values - SSIM_BLACK) / (1 - SSIM_BLACK)), cv2.COLOR_GRAY2RGB)
     elif name == "stokes":
         rgb = _bytes(values / 2 + np.array([0, 0.5, 0.5], np.float32))
     else:
@@ -49,14 +49,14 @@ def _bytes(values: np.ndarray) -> np.ndarray:
     return np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
 
 
-def encode(rgb: np.ndarray, suffix: str = ".jpg") -> bytes:
+def encode_picture(rgb: np.ndarray, suffix: str = ".jpg") -> bytes:
     """(h, w, 3) RGB or (h, w) grey uint8 -> the bytes of a picture file; any array as `.npy`.
 
     Raises:
         ValueError: OpenCV cannot write that format.
     """
     if suffix == ".npy":
-        stream = io.BytesIO()  # into a file, NumPy would write by itself, and not say why it cannot
+        stream = io.BytesIO()  # into a file, NumPy hides the reason of an error
         np.save(stream, rgb)
         return stream.getvalue()
     lossless = [cv2.IMWRITE_TIFF_COMPRESSION, 1] if suffix == ".tiff" else []  # OpenCV 4.2 rounds float TIFF otherwise

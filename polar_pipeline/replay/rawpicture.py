@@ -1,4 +1,4 @@
-"""Raw mosaics from picture files and compressed images, whose size is known before memory is taken for it."""
+"""Reads raw mosaics from picture files and compressed images; checks their size before memory is allocated."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ import numpy as np
 from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, TooLargeError, described, megabytes
 from polar_pipeline.sensor.frames import FrameError
 
-#: Bytes that the header of an NPY file may have; that of a raw mosaic has 118.
-_NPY_HEADER = 4096
+#: Largest size of an NPY file's header in bytes; that of a raw mosaic has 118.
+_MAX_NPY_HEADER_BYTES = 4096
 #: PNG: colour type -> channels that OpenCV makes of it.
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 4, 4: 4, 6: 4}
 #: TIFF: the tags for width, height, bits per sample, samples per pixel, width and height of a tile.
 _WIDTH, _HEIGHT, _BITS, _SAMPLES, _TILE_WIDTH, _TILE_HEIGHT = 256, 257, 258, 277, 322, 323
 _TIFF_TAGS = (_WIDTH, _HEIGHT, _BITS, _SAMPLES, _TILE_WIDTH, _TILE_HEIGHT)
-#: TIFF: type of a field -> how its values are written; the types of whole numbers.
+#: TIFF: type of a field -> format of its values; integer types only.
 _TIFF_TYPES = {1: "B", 3: "H", 4: "I", 6: "b", 8: "h", 9: "i", 16: "Q", 17: "q"}
-#: JPEG: markers of the frame's header; of the others between them, DHT, JPG and DAC.
+#: JPEG: markers of the frame's header, C0 to CF without DHT, JPG and DAC.
 _JPEG_FRAMES = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+#: Bytes in which the header of a PNM file is looked for.
+_MAX_PNM_HEADER_BYTES = 4096
 _PNM = re.compile(rb"P([2356])(?:\s|#[^\n]*\n)+?(\d+)(?:\s|#[^\n]*\n)+?(\d+)(?:\s|#[^\n]*\n)+?(\d+)\s")
 
 Bytes = Union[bytes, memoryview]
@@ -34,20 +36,20 @@ def read_raw(path: Path, max_bytes: int = MAX_BYTES) -> np.ndarray:
 
     Args:
         path: The file.
-        max_bytes: What the file and the image may have.
+        max_bytes: Largest size of the file and of the image.
 
     Raises:
-        FrameError: The file is no picture (cause `file`), not a raw mosaic (cause `type`), or too large (cause `size`).
+        FrameError: The file is no picture (cause `file`), no raw mosaic (cause `type`), or too large (cause `size`).
     """
     try:
         with BoundedFile(path, max_bytes) as stream:
             is_npy = path.suffix.lower() == ".npy"
-            pixels = _read_npy(stream, max_bytes) if is_npy else decode(stream.read(), max_bytes)
+            pixels = _read_npy(stream, max_bytes) if is_npy else decode_picture(stream.read(), max_bytes)
     except FrameError as err:
         raise FrameError(err.cause, f"{path}: {err}") from err
     except TooLargeError as err:
         raise FrameError("size", str(err)) from err
-    except Exception as err:  # what a damaged NPY file raises is not said anywhere; tokenize.TokenError, for one
+    except Exception as err:  # what a damaged NPY file raises is not documented; tokenize.TokenError, for example
         raise FrameError("file", f"{path} cannot be read: {described(err)}") from err
     if pixels.ndim != 2 or pixels.dtype not in (np.uint8, np.uint16):
         raise FrameError(
@@ -57,14 +59,14 @@ def read_raw(path: Path, max_bytes: int = MAX_BYTES) -> np.ndarray:
 
 
 def _read_npy(stream: BoundedFile, max_bytes: int) -> np.ndarray:
-    """The array in an NPY file; `np.load` would also take archives, and what they ask for."""
+    """The array in an NPY file. `np.load` would also accept archives, and allocate what they state."""
     version = np.lib.format.read_magic(stream)
     lengths = {(1, 0): "<H", (2, 0): "<I"}
     if version not in lengths:
         raise FrameError("file", f"NPY format {version}; 1.0 and 2.0 can be read")
     field = struct.Struct(lengths[version])
     (length,) = field.unpack(stream.read(field.size))
-    if length > _NPY_HEADER:
+    if length > _MAX_NPY_HEADER_BYTES:
         raise FrameError("file", f"an NPY header of {length} bytes")
     stream.seek(-field.size, 1)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -80,15 +82,15 @@ def _read_npy(stream: BoundedFile, max_bytes: int) -> np.ndarray:
     return array
 
 
-def decode(data: Bytes, max_bytes: int = MAX_BYTES) -> np.ndarray:
+def decode_picture(data: Bytes, max_bytes: int = MAX_BYTES) -> np.ndarray:
     """The picture in the bytes of a PNG, TIFF, PGM or JPEG file, as it is: (H, W) or (H, W, C).
 
     Args:
         data: The bytes.
-        max_bytes: What the picture may have.
+        max_bytes: Largest size of the picture.
 
     Raises:
-        FrameError: The bytes are no such picture (cause `file`), or it is too large (cause `size`).
+        FrameError: The bytes are not such a picture (cause `file`), or it is too large (cause `size`).
     """
     size = picture_bytes(data)
     if size is None:
@@ -109,7 +111,7 @@ def _check_size(size: int, limit: int) -> None:
 
 
 def picture_bytes(data: Bytes) -> Optional[int]:
-    """Bytes of the pixels of a PNG, TIFF, PNM or JPEG picture, by its header; None if it has none or is cut short."""
+    """Bytes of the pixels of a PNG, TIFF, PNM or JPEG picture by its header; None if that is missing or cut short."""
     head = bytes(data[:4])
     find = {
         b"\x89PNG": _png_bytes,
@@ -122,7 +124,7 @@ def picture_bytes(data: Bytes) -> Optional[int]:
         find = _jpeg_bytes if head[:2] == b"\xff\xd8" else _pnm_bytes
     try:
         return find(memoryview(data))
-    except (struct.error, OverflowError):  # it is cut short, or says that its parts lie beyond any file
+    except (struct.error, OverflowError):  # it is cut short, or has offsets beyond any file
         return None
 
 
@@ -131,7 +133,7 @@ def _png_bytes(data: memoryview) -> Optional[int]:
     if kind != b"IHDR" or color not in _PNG_CHANNELS:
         return None
     place = 8
-    while kind != b"IEND":  # OpenCV takes the memory that a part states before it looks for its bytes
+    while kind != b"IEND":  # OpenCV allocates what a chunk states before it reads it
         length, kind = struct.unpack_from(">I4s", data, place)
         if place + 12 + length > len(data) or (kind == b"IHDR" and place > 8):
             return None
@@ -140,7 +142,7 @@ def _png_bytes(data: memoryview) -> Optional[int]:
 
 
 def _pnm_bytes(data: memoryview) -> Optional[int]:
-    found = _PNM.match(bytes(data[:_NPY_HEADER]))
+    found = _PNM.match(bytes(data[:_MAX_PNM_HEADER_BYTES]))
     if found is None or max(map(len, found.groups())) > 20:
         return None
     kind, width, height, largest = map(int, found.groups())
@@ -152,7 +154,7 @@ def _jpeg_bytes(data: memoryview) -> Optional[int]:
     while True:
         (mark,) = struct.unpack_from("B", data, place)
         place += 1
-        if mark != 0xFF:  # libjpeg skips what is no marker
+        if mark != 0xFF:  # libjpeg skips bytes that are not markers
             continue
         while mark == 0xFF:
             (mark,) = struct.unpack_from("B", data, place)
@@ -162,16 +164,16 @@ def _jpeg_bytes(data: memoryview) -> Optional[int]:
             return int(width * height * channels)
         if mark == 0xDA:  # pixels without a header of the frame
             return None
-        if mark not in (0, 1) and not 0xD0 <= mark <= 0xD8:  # these are nothing but a marker
+        if mark not in (0, 1) and not 0xD0 <= mark <= 0xD8:  # these have no length
             (length,) = struct.unpack_from(">H", data, place)
             place += length
 
 
 def _tiff_bytes(data: memoryview) -> Optional[int]:
-    """Of the first picture in the file, and not less than OpenCV takes for one of its tiles."""
+    """Bytes of the first picture in the file, or of one of its tiles if that is larger: OpenCV allocates either."""
     largest: Dict[int, int] = {}
     for tag, value in _tiff_fields(data):
-        # of a tag that occurs twice, readers may take either
+        # if a tag occurs twice, readers may use either value
         largest[tag] = max(value, largest.get(tag, 0))
     if _WIDTH not in largest or _HEIGHT not in largest:
         return None
@@ -181,7 +183,7 @@ def _tiff_bytes(data: memoryview) -> Optional[int]:
 
 
 def _tiff_fields(data: memoryview) -> Iterator[Tuple[int, int]]:
-    """(tag, first value) of the fields in a file's first directory that tell sizes."""
+    """(tag, first value) of the fields in a file's first directory that determine sizes."""
     order = "<" if data[0] == ord("I") else ">"
     is_big = 43 in data[2:4]
     offset = struct.Struct(order + ("Q" if is_big else "I"))

@@ -1,18 +1,19 @@
-"""Messages of ROS 1 bags (format 2.0), read in bounded memory: no length that the file states is believed."""
+"""Messages of ROS 1 bags (format 2.0), read in bounded memory: lengths that the file states are not trusted."""
 
 from __future__ import annotations
 
 import io
 import struct
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Collection, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Collection, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.replay.limits import (
-    INDEX_PART,
-    Block,
+    INDEX_DIVISOR,
+    BlockLocation,
     BoundedFile,
-    Message,
+    RecordedMessage,
     SourceError,
     in_order,
     inflate,
@@ -23,16 +24,17 @@ from polar_pipeline.replay.limits import (
 _MAGIC = b"#ROSBAG V2.0\n"
 _LENGTH = struct.Struct("<I")
 _TIME = struct.Struct("<II")
-#: What records are, by their field `op`.
+#: Kinds of records: values of their field `op`.
 _MESSAGE, _BAG, _CHUNK, _CHUNK_INFO, _CONNECTION = 2, 3, 5, 6, 7
-#: Bytes that the header of a record may have; a connection's holds the names of a topic, a type and a node.
-_HEADER = 1 << 20
+#: Largest size of a record's header in bytes; a connection's holds the names of a topic, a type and a node.
+_MAX_HEADER_BYTES = 1 << 20
 _COMPRESSIONS = ("none", "bz2", "lz4")
 
 Fields = Dict[bytes, bytes]
 
 
-class Connection(NamedTuple):
+@dataclass(frozen=True)
+class Connection:
     """A topic, and the type of its messages as in ROS 2."""
 
     topic: str
@@ -48,11 +50,11 @@ class Rosbag1:
 
     Args:
         path: The file.
-        stream: It, open.
-        limit: Bytes that chunks held together may take, uncompressed.
+        stream: The open file.
+        limit: Largest size in bytes of the chunks in memory together, uncompressed.
 
     Raises:
-        SourceError: It is no bag, was cut off, or is encrypted.
+        SourceError: It is not a bag, was cut off, or is encrypted.
         Exception: struct.error, KeyError, ValueError on damaged bytes; see `limits.reading`.
     """
 
@@ -62,7 +64,7 @@ class Rosbag1:
         self._path = path
         self._stream = stream
         self._limit = limit
-        self._blocks: List[Block] = []
+        self._blocks: List[BlockLocation] = []
         self._held: Dict[int, Collection[int]] = {}  # where a chunk starts -> connections in it
         if stream.read(len(_MAGIC)) != _MAGIC:
             raise SourceError(f"{path} is no ROS 1 bag of format 2.0")
@@ -75,10 +77,10 @@ class Rosbag1:
         self._read_index(start)
 
     def _read_index(self, start: int) -> None:
-        """Take in the connections and the list of chunks at the end of the file."""
+        """Read the connections and the list of chunks at the end of the file."""
         size = self._stream.length - start
-        if size > self._limit // INDEX_PART:
-            raise too_large(self._path, f"an index of {megabytes(size)}", self._limit // INDEX_PART)
+        if size > self._limit // INDEX_DIVISOR:
+            raise too_large(self._path, f"an index of {megabytes(size)}", self._limit // INDEX_DIVISOR)
         self._stream.seek(start)
         for fields, data in _records(self._stream.read(max(0, size))):
             if fields[b"op"][0] == _CONNECTION:
@@ -88,36 +90,36 @@ class Rosbag1:
             elif fields[b"op"][0] == _CHUNK_INFO:
                 counts = dict(struct.iter_unpack("<II", data))
                 (offset,) = struct.unpack("<Q", fields[b"chunk_pos"])
-                self._blocks.append(Block(_time(fields[b"start_time"]), offset))
+                self._blocks.append(BlockLocation(_time(fields[b"start_time"]), offset))
                 self._held[offset] = counts
                 for number, count in counts.items():
                     self.counts[number] = self.counts.get(number, 0) + count
 
-    def messages(self, wanted: Collection[int]) -> Iterator[Message]:
+    def messages(self, wanted: Collection[int]) -> Iterator[RecordedMessage]:
         """The messages of these connections, by time.
 
         Raises:
-            SourceError: The file is damaged, or needs more memory than it may take.
+            SourceError: The file is damaged, or needs more memory than the limit.
             Exception: Whatever a decompressor raises on damaged bytes; see `limits.reading`.
         """
 
-        def load(offset: int, room: int) -> Tuple[int, Iterable[Message]]:
-            data = self._chunk(offset, room)
+        def load(offset: int, limit: int) -> Tuple[int, Iterable[RecordedMessage]]:
+            data = self._chunk(offset, limit)
             return len(data), (row for row in _messages(data) if row.connection in wanted)
 
         blocks = [row for row in self._blocks if any(number in self._held[row.offset] for number in wanted)]
         return in_order(self._path, blocks, load, self._limit)
 
     def _header(self, op: int) -> Fields:
-        """The header of the record that comes next."""
+        """The header of the next record."""
         length = _number(self._stream.read(_LENGTH.size))
-        data = self._stream.read(min(length, _HEADER))
+        data = self._stream.read(min(length, _MAX_HEADER_BYTES))
         fields = _fields(data) if len(data) == length else {}
         if fields.get(b"op") != bytes([op]):
             raise SourceError(f"{self._path} is damaged: there is no record of kind {op}")
         return fields
 
-    def _chunk(self, offset: int, room: int) -> bytes:
+    def _chunk(self, offset: int, limit: int) -> bytes:
         """The records in a chunk."""
         self._stream.seek(offset)
         fields = self._header(_CHUNK)
@@ -125,8 +127,8 @@ class Rosbag1:
         if compression not in _COMPRESSIONS:
             raise SourceError(f"{self._path} is compressed by {quoted(compression)}; bz2 and lz4 can be read")
         length, size = _number(self._stream.read(_LENGTH.size)), _number(fields[b"size"])
-        if max(size, length) > room:
-            at_once = megabytes(self._limit - room + max(size, length))
+        if max(size, length) > limit:
+            at_once = megabytes(self._limit - limit + max(size, length))
             raise too_large(self._path, f"chunks of {at_once} at once", self._limit)
         data = inflate(io.BytesIO(self._stream.read(length)), compression, size)
         if data is None or len(data) != size:
@@ -164,10 +166,10 @@ def _fields(data: Union[bytes, memoryview]) -> Fields:
 
 
 def _records(data: Union[bytes, memoryview]) -> Iterator[Tuple[Fields, memoryview]]:
-    """The records in a chunk or an index: fields of the header, and the data behind."""
+    """The records in a chunk or an index: (fields of the header, data)."""
     view, place = memoryview(data), 0
     while place < len(view):
-        header = _part(view, place, _HEADER)
+        header = _part(view, place, _MAX_HEADER_BYTES)
         place += _LENGTH.size + len(header)
         body = _part(view, place)
         place += _LENGTH.size + len(body)
@@ -175,7 +177,7 @@ def _records(data: Union[bytes, memoryview]) -> Iterator[Tuple[Fields, memoryvie
 
 
 def _part(view: memoryview, place: int, longest: Optional[int] = None) -> memoryview:
-    """The bytes behind their number."""
+    """The bytes after the length that precedes them."""
     (length,) = _LENGTH.unpack_from(view, place)
     start = place + _LENGTH.size
     if start + length > len(view) or (longest is not None and length > longest):
@@ -183,7 +185,7 @@ def _part(view: memoryview, place: int, longest: Optional[int] = None) -> memory
     return view[start : start + length]
 
 
-def _messages(data: bytes) -> Iterator[Message]:
+def _messages(data: bytes) -> Iterator[RecordedMessage]:
     for fields, body in _records(data):
         if fields[b"op"][0] == _MESSAGE:
-            yield Message(_time(fields[b"time"]), _number(fields[b"conn"]), body)
+            yield RecordedMessage(_time(fields[b"time"]), _number(fields[b"conn"]), body)

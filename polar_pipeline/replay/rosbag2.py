@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from ruamel.yaml import YAML
 
@@ -15,24 +16,25 @@ from polar_pipeline.replay.limits import BoundedFile, SourceError, inflated_piec
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.sensor.frames import FrameError
 
-#: Bytes that a recording's `metadata.yaml` may have: a few hundred for every file and topic.
-_METADATA = 1 << 20
-#: Bytes on disk that a compressed file may inflate to, in multiples of the limit: files of several gigabytes are usual.
-_DISK = 16
-#: Ends of the names of a recorder's files, and what is added where they are compressed.
+#: Largest size of `metadata.yaml` in bytes; each file and topic takes a few hundred.
+_MAX_METADATA_BYTES = 1 << 20
+#: A compressed file may take this many times the limit on disk when inflated: files of several gigabytes are common.
+_DISK_FACTOR = 16
+#: Suffixes of a recorder's files, and the one that is added to compressed files.
 _SUFFIXES = (".mcap", ".db3")
 _ZSTD = ".zstd"
-#: Digits that the number of a recorder's file has fewer of.
-_DIGITS = 10
+#: The number of a recorder's file has fewer digits than this.
+_MAX_DIGITS = 10
 
 #: Topic -> type and number of its messages.
 Topics = Dict[str, Tuple[str, int]]
 #: Time of recording, and the bytes of a message or why it cannot be read.
-Row = Tuple[int, Union[bytes, memoryview, FrameError]]
+TimedMessage = Tuple[int, Union[bytes, memoryview, FrameError]]
 
 
-class Metadata(NamedTuple):
-    """What a rosbag2 folder says about itself.
+@dataclass(frozen=True)
+class BagMetadata:
+    """The contents of a rosbag2 folder's `metadata.yaml`.
 
     Attributes:
         topics: Its topics.
@@ -47,18 +49,18 @@ class Metadata(NamedTuple):
     compression: str
 
 
-def read_metadata(folder: Path) -> Metadata:
+def read_metadata(folder: Path) -> BagMetadata:
     """The `metadata.yaml` of a rosbag2 folder.
 
     Raises:
         SourceError: A file is missing, or its storage or compression is unknown.
-        Exception: Whatever a damaged one makes the YAML library raise; see `limits.reading`.
+        Exception: What the YAML library raises on a damaged file; see `limits.reading`.
     """
-    with BoundedFile(folder / "metadata.yaml", _METADATA) as stream:
+    with BoundedFile(folder / "metadata.yaml", _MAX_METADATA_BYTES) as stream:
         text = stream.read().decode()
-    if "<<" in text:  # merging mappings again and again takes time and memory without end; nobody writes that here
+    if "<<" in text:  # nested merges take unlimited time and memory, and no recorder writes them
         raise SourceError(f"{folder / 'metadata.yaml'} merges mappings (<<), which no recorder writes")
-    # the parser in C ends the process where values are nested too deeply
+    # the parser in C crashes the process on deeply nested values
     info = YAML(typ="safe", pure=True).load(text)["rosbag2_bagfile_information"]
     storage = info["storage_identifier"]
     if storage not in ("sqlite3", "mcap"):
@@ -74,24 +76,24 @@ def read_metadata(folder: Path) -> Metadata:
     topics: Topics = {}
     for row in info["topics_with_message_count"]:
         topic, count = row["topic_metadata"], row["message_count"]
-        is_whole = isinstance(count, int) and 0 <= count < 1 << 63
-        if not (is_whole and isinstance(topic["name"], str) and isinstance(topic["type"], str)):
+        is_count = isinstance(count, int) and 0 <= count < 1 << 63
+        if not (is_count and isinstance(topic["name"], str) and isinstance(topic["type"], str)):
             raise SourceError(f"{folder / 'metadata.yaml'} is damaged: a topic has no name, type or count")
         if topic["serialization_format"] == "cdr":
             topics[topic["name"]] = (topic["type"], count)
-    return Metadata(topics, files, storage, mode)
+    return BagMetadata(topics, files, storage, mode)
 
 
 def is_bag_file(path: Path) -> bool:
-    """Whether a file is called as a recorder's: `.mcap` or `.db3`, or one of them compressed, `.mcap.zstd`."""
+    """Whether a file has the name of a recorder's file: `.mcap`, `.db3`, `.mcap.zstd` or `.db3.zstd`."""
     return PurePath(_plain_name(path)).suffix in _SUFFIXES
 
 
 def bag_files(folder: Path) -> List[Path]:
     """A recorder's files in a folder, in the order of recording: by the number that their names end in.
 
-    Of one that is there compressed and not compressed, the former is left out: a recorder that was killed had not
-    finished it.
+    If a file exists both compressed and uncompressed, the compressed one is left out: a recorder that was killed had
+    not finished it.
     """
     files = {path.name: path for path in folder.iterdir() if is_bag_file(path)}
     chosen = [path for name, path in files.items() if not (_is_zstd(path) and _plain_name(path) in files)]
@@ -110,14 +112,14 @@ def _plain_name(path: Path) -> str:
 def _number(path: Path) -> int:
     """The number behind the last `_` of a recorder's file, -1 if there is none."""
     number = PurePath(_plain_name(path)).stem.rpartition("_")[2]
-    return int(number) if number.isascii() and number.isdigit() and len(number) < _DIGITS else -1
+    return int(number) if number.isascii() and number.isdigit() and len(number) < _MAX_DIGITS else -1
 
 
-def scan_folder(folder: Path, limit: int) -> Metadata:
-    """What a rosbag2 folder without `metadata.yaml` holds, which a recorder that was killed leaves behind.
+def scan_folder(folder: Path, limit: int) -> BagMetadata:
+    """The metadata of a rosbag2 folder without `metadata.yaml`, as a recorder that was killed leaves it.
 
     Raises:
-        SourceError: Its files are of several recordings, or one was cut off.
+        SourceError: Its files belong to several recordings, or one was cut off.
         Exception: Whatever damaged bytes make the libraries raise; see `limits.reading`.
     """
     files = bag_files(folder)
@@ -136,14 +138,14 @@ def scan_folder(folder: Path, limit: int) -> Metadata:
         for topic, (kind, count) in found.items():
             known, before = topics.get(topic, (kind, 0))
             topics[topic] = (known, before + (count if kind == known else 0))
-    return Metadata(topics, files, "sqlite3" if names[0].suffix == ".db3" else "mcap", "")
+    return BagMetadata(topics, files, "sqlite3" if names[0].suffix == ".db3" else "mcap", "")
 
 
 def mcap_topics(file: McapFile, path: Path) -> Topics:
     """The topics of an mcap file.
 
     Raises:
-        SourceError: It does not say how many messages they have.
+        SourceError: The file does not say how many messages they have.
     """
     if file.counts is None:
         raise SourceError(f"{path} does not say how many messages it holds (`mcap recover` counts them)")
@@ -154,7 +156,7 @@ def mcap_topics(file: McapFile, path: Path) -> Topics:
     return topics
 
 
-def folder_rows(meta: Metadata, topic: str, limit: int) -> Iterator[Row]:
+def folder_rows(meta: BagMetadata, topic: str, limit: int) -> Iterator[TimedMessage]:
     """The messages on a topic of a rosbag2 folder, file by file; in compression mode `message` still compressed."""
     kind, _ = meta.topics[topic]
     for path in meta.files:
@@ -168,10 +170,10 @@ def folder_rows(meta: Metadata, topic: str, limit: int) -> Iterator[Row]:
 
 @contextmanager
 def inflated(path: Path, limit: int) -> Iterator[Path]:
-    """A recorder's file, or if its name says that it is compressed an inflated copy for as long as the block lasts.
+    """A recorder's file, or while the block lasts an inflated copy of it if its name says that it is compressed.
 
     Raises:
-        TooLargeError: It would take more on disk than it may.
+        TooLargeError: It would take more on disk than `_DISK_FACTOR` times the limit.
         Exception: Whatever the decompressor raises on damaged bytes.
     """
     if not _is_zstd(path):
@@ -181,13 +183,13 @@ def inflated(path: Path, limit: int) -> Iterator[Path]:
         copy = folder / _plain_name(path)
         with BoundedFile(path, limit) as source, copy.open("wb") as out:
             for piece in inflated_pieces(source, "zstd"):
-                if out.tell() + len(piece) > _DISK * limit:
-                    raise too_large(path, f"more than {megabytes(_DISK * limit)} on disk", limit)
+                if out.tell() + len(piece) > _DISK_FACTOR * limit:
+                    raise too_large(path, f"more than {megabytes(_DISK_FACTOR * limit)} on disk", limit)
                 out.write(piece)
         yield copy
 
 
-def mcap_rows(file: McapFile, topic: str, kind: str) -> Iterator[Row]:
+def mcap_rows(file: McapFile, topic: str, kind: str) -> Iterator[TimedMessage]:
     """The messages of a type on a topic of an mcap file, by time; it raises what `McapFile.messages` does."""
     return ((row.time_ns, row.data) for row in file.messages([topic]) if file.kinds[row.connection] == kind)
 
@@ -213,7 +215,7 @@ def sqlite_topics(path: Path) -> Topics:
     return topics
 
 
-def sqlite_rows(path: Path, topic: str, kind: str, limit: int) -> Iterator[Row]:
+def sqlite_rows(path: Path, topic: str, kind: str, limit: int) -> Iterator[TimedMessage]:
     """The messages of a type on a topic of a `.db3` file, by time.
 
     Raises:
@@ -238,7 +240,7 @@ def sqlite_rows(path: Path, topic: str, kind: str, limit: int) -> Iterator[Row]:
 
 @contextmanager
 def _database(path: Path) -> Iterator[sqlite3.Connection]:
-    """A `.db3` file, open for reading, whose tables hold what they say."""
+    """A `.db3` file, open for reading, whose tables are plain tables."""
     if not path.is_file():  # sqlite3 would wait for the writer of a pipe
         raise SourceError(f"{path} is no regular file")
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)) as base:
@@ -248,7 +250,7 @@ def _database(path: Path) -> Iterator[sqlite3.Connection]:
         if len(tables) != 2:
             raise SourceError(f"{path} has no tables of messages and topics")
         for name, sql in tables.items():
-            # a few bytes can compute gigabytes, and a virtual table anything
+            # a computed column can make gigabytes of a few bytes, and a virtual table anything
             computed = [row for row in base.execute(f"PRAGMA table_xinfo({name})") if row[-1] != 0]
             if computed or "virtual" in str(sql).lower().split()[:3]:
                 raise SourceError(f"{path} computes the values of its table {name}, which no recorder does")

@@ -4,52 +4,57 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 import numpy as np
 
 from polar_pipeline import messages
-from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.quality import statistics as quality
+from polar_pipeline.options import Options
+from polar_pipeline.pipeline import Pipeline, Result
 from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
+from polar_pipeline.quality.statistics import FrameQuality, measure
 from polar_pipeline.replay.compare import Comparison, Golden
 from polar_pipeline.replay.sink import Sink
 from polar_pipeline.replay.source import Recorded
-from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.sensor.frames import Frame, FrameError
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Frames whose products are kept for the report.
 SAMPLES = 3
 
 
-class Rejected(NamedTuple):
-    """Frames that could not be used, by cause: how many, and what the first one suffered from."""
+@dataclass(frozen=True)
+class Rejected:
+    """Frames that could not be used for one cause: how many, and the message of the first one's error."""
 
     frames: int
     reason: str
 
 
-class Sample(NamedTuple):
+@dataclass(frozen=True)
+class FrameProducts:
     """The products of one frame."""
 
     stamp_ns: int
     products: Mapping[str, np.ndarray]
 
 
-class Summary(NamedTuple):
+@dataclass(frozen=True)
+class Summary:
     """What a replay did.
 
     Attributes:
-        stamps: Stamp of every frame that came through, in nanoseconds.
-        rejected: Cause -> frames that did not.
+        stamps: Stamp of every processed frame, in nanoseconds.
+        rejected: Cause -> frames that could not be used.
         timings: Stage -> seconds per frame.
         late: Frames that took longer than the recording's frame period.
-        period: That, in seconds; infinite while not known.
+        period: Frame period of the recording in seconds; infinite while not known.
         ssim: Mean similarity per frame; empty unless asked for.
         invalid: Output pixels that are (saturated, dark), mean per frame, 0 to 1.
-        samples: A few frames, evenly spread.
-        quality: The figures of every frame.
+        samples: The products of a few frames, evenly spread.
+        quality: The quality figures of every frame.
         layout: Whether the first frame fits the sensor's parameters, as far as it tells.
         device: What the pipeline ran on.
     """
@@ -61,19 +66,19 @@ class Summary(NamedTuple):
     period: float
     ssim: List[float]
     invalid: Tuple[float, float]
-    samples: List[Sample]
-    quality: List[quality.FrameQuality]
+    samples: List[FrameProducts]
+    quality: List[FrameQuality]
     layout: LayoutCheck
     device: str
 
     @property
     def rejected_count(self) -> int:
-        """Frames that did not come through."""
+        """Frames that could not be used."""
         return sum(row.frames for row in self.rejected.values())
 
     @property
     def repeats(self) -> int:
-        """The most identical frames in a row; 0 where frames have nothing to tell them by."""
+        """The most identical frames in a row; 0 where frames have no fingerprint."""
         runs = itertools.groupby(row.fingerprint for row in self.quality)
         return max((len(list(run)) for mark, run in runs if mark is not None), default=0)
 
@@ -86,7 +91,7 @@ def replay(
     comparison: Optional[Comparison] = None,
     reference: Optional[Golden] = None,
 ) -> Summary:
-    """Process a recording. A frame that cannot be used is counted, and the next one gets its chance.
+    """Process a recording. A frame that cannot be used is counted, and replay goes on with the next one.
 
     Args:
         records: The raw images.
@@ -96,79 +101,129 @@ def replay(
         comparison: Compares every product.
         reference: Where SSIM mode `reference` finds the image of the same stamp.
     """
-    options = pipeline.options
-    stamps: List[int] = []
-    rejected: Dict[str, Rejected] = {}
-    timings: Dict[str, List[float]] = {}
-    invalid: List[Tuple[float, float]] = []
-    ssim: List[float] = []
-    samples: List[Sample] = []
-    figures: List[quality.FrameQuality] = []
-    layout = LayoutCheck(None, "no frame was looked at")
-    deadline, late = Deadline(), 0
-    wanted = {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}
+    figures = _Figures(pipeline, count)
+    deadline = Deadline()
     for index, record in enumerate(records):
         started = time.perf_counter()
         try:
             image = record.image()
             deadline.arrived(image.stamp_ns)
-            raw = messages.to_raw(image, options.bit_depth, options.alignment)
-            expected = None
-            if options.ssim_mode == "reference":
-                expected = _reference(reference, image.stamp_ns, options.output_size(raw.shape))
+            raw = messages.to_raw(image, pipeline.options.bit_depth, pipeline.options.alignment)
+            expected = _reference(pipeline.options, reference, image.stamp_ns, raw.shape)
             decoded = time.perf_counter()
-            if stamps and image.stamp_ns < stamps[-1]:
-                pipeline.reset()  # a camera that started again, as in the live node
+            if figures.is_restart(image.stamp_ns):
+                pipeline.reset()
             result = pipeline(raw, reference=expected)
         except FrameError as err:
-            before = rejected.get(err.cause, Rejected(0, str(err)))
-            rejected[err.cause] = before._replace(frames=before.frames + 1)
+            figures.reject(err)
             continue
         computed = time.perf_counter()
         if sink is not None:
-            for name, array in result.items():
-                kind, cdr = messages.product_message(name, array, image.stamp_ns, image.frame_id)
-                sink.write(f"/{PRODUCT_TOPICS[name].name}", kind, image.stamp_ns, cdr)
+            _write(sink, image, result)
         stages = {"decode": decoded - started, **result.timings, "write": time.perf_counter() - computed}
         stages["total"] = sum(stages.values())
-        late += deadline.missed(stages["total"])
-        for stage, seconds in stages.items():
-            timings.setdefault(stage, []).append(seconds)
+        figures.late += deadline.missed(stages["total"])
         if comparison is not None:
             comparison.add(image.stamp_ns, result)
-        if not stamps:
-            layout = check_layout(raw, options)
-        stamps.append(image.stamp_ns)
-        pixels = float(np.prod(options.output_size(raw.shape)))
-        invalid.append((result.invalid[0] / pixels, result.invalid[1] / pixels))
-        figures.append(quality.measure(pipeline, raw, result))
+        figures.add(index, image.stamp_ns, raw, result, stages)
+    return figures.summary(deadline.period)
+
+
+class _Figures:
+    """The running figures of a replay.
+
+    Args:
+        pipeline: What processes the frames.
+        count: Frames in the recording.
+    """
+
+    def __init__(self, pipeline: Pipeline, count: int) -> None:
+        self.late = 0
+        self._pipeline = pipeline
+        self._wanted: Set[int] = {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}
+        self._stamps: List[int] = []
+        self._rejected: Dict[str, Rejected] = {}
+        self._timings: Dict[str, List[float]] = {}
+        self._invalid: List[Tuple[float, float]] = []
+        self._ssim: List[float] = []
+        self._samples: List[FrameProducts] = []
+        self._quality: List[FrameQuality] = []
+        self._layout = LayoutCheck(None, "no frame was looked at")
+
+    def is_restart(self, stamp_ns: int) -> bool:
+        """Whether time runs backwards: the camera started again, and nothing before may be compared with."""
+        return bool(self._stamps) and stamp_ns < self._stamps[-1]
+
+    def reject(self, err: FrameError) -> None:
+        """Count a frame that could not be used."""
+        before = self._rejected.get(err.cause, Rejected(0, str(err)))
+        self._rejected[err.cause] = replace(before, frames=before.frames + 1)
+
+    def add(self, index: int, stamp_ns: int, raw: Frame, result: Result, stages: Mapping[str, float]) -> None:
+        """Take in a processed frame.
+
+        Args:
+            index: Its place in the recording.
+            stamp_ns: Its stamp.
+            raw: The mosaic.
+            result: Its products.
+            stages: Stage -> seconds.
+        """
+        for stage, seconds in stages.items():
+            self._timings.setdefault(stage, []).append(seconds)
+        if not self._stamps:
+            self._layout = check_layout(raw, self._pipeline.options)
+        self._stamps.append(stamp_ns)
+        pixels = float(np.prod(self._pipeline.options.output_size(raw.shape)))
+        self._invalid.append((result.invalid[0] / pixels, result.invalid[1] / pixels))
+        self._quality.append(measure(self._pipeline, raw, result))
         if "ssim" in result:
-            ssim.append(float(result["ssim"]))
-        if index in wanted:
-            samples.append(Sample(image.stamp_ns, result))
-    saturated, dark = np.mean(invalid, axis=0) if invalid else (0.0, 0.0)
-    mean_invalid = (float(saturated), float(dark))
-    return Summary(
-        stamps,
-        rejected,
-        timings,
-        late,
-        deadline.period,
-        ssim,
-        mean_invalid,
-        samples,
-        figures,
-        layout,
-        pipeline.device,
-    )
+            self._ssim.append(float(result["ssim"]))
+        if index in self._wanted:
+            self._samples.append(FrameProducts(stamp_ns, result))
+
+    def summary(self, period: float) -> Summary:
+        """All figures; `period` is the recording's frame period in seconds."""
+        saturated, dark = np.mean(self._invalid, axis=0) if self._invalid else (0.0, 0.0)
+        return Summary(
+            self._stamps,
+            self._rejected,
+            self._timings,
+            self.late,
+            period,
+            self._ssim,
+            (float(saturated), float(dark)),
+            self._samples,
+            self._quality,
+            self._layout,
+            self._pipeline.device,
+        )
 
 
-def _reference(golden: Optional[Golden], stamp_ns: int, size: Tuple[int, int]) -> np.ndarray:
-    """The reference image of a frame.
+def _write(sink: Sink, image: messages.ImageMessage, result: Result) -> None:
+    """Every product of a frame, with the frame's stamp and frame_id."""
+    for name, array in result.items():
+        kind, cdr = messages.product_message(name, array, image.stamp_ns, image.frame_id)
+        sink.write(f"/{PRODUCT_TOPICS[name].name}", kind, image.stamp_ns, cdr)
+
+
+def _reference(
+    options: Options, golden: Optional[Golden], stamp_ns: int, shape: Tuple[int, int]
+) -> Optional[np.ndarray]:
+    """The image that SSIM mode `reference` compares a frame with; None in the other modes.
+
+    Args:
+        options: Those of the pipeline.
+        golden: Where the image is.
+        stamp_ns: Stamp of the frame.
+        shape: (height, width) of the raw frame.
 
     Raises:
-        FrameError: There is none, or it has another size (cause `reference`).
+        FrameError: There is no such image, or it has another size (cause `reference`).
     """
+    if options.ssim_mode != "reference":
+        return None
+    size = options.output_size(shape)
     image = None if golden is None else golden.intensity(stamp_ns)
     if image is None or image.shape != size:
         got = "none" if image is None else f"{image.shape[1]}x{image.shape[0]}"

@@ -1,4 +1,4 @@
-"""Recordings out: one `.mcap` file that ROS 2 tools read, there as a whole or not at all."""
+"""Writes recordings: one `.mcap` file that ROS 2 tools read, either complete or absent."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from polar_pipeline.messages import Cdr, typestore
 
 
 class Sink:
-    """Messages into an mcap file; open it with `open_sink`.
+    """Writes messages to an mcap file; open it with `open_sink`.
 
-    The bytes depend on the messages alone, never on the clock: the same messages make the same file.
+    The content depends on the messages alone, not on the clock: the same messages make the same file.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -33,7 +33,7 @@ class Sink:
             self._channels[topic, kind] = self._writer.register_channel(
                 topic, "cdr", self._schemas[kind], {"offered_qos_profiles": ""}
             )
-        data = cast("bytes", cdr)  # a view will do for the writer, and copies nothing
+        data = cast("bytes", cdr)  # the writer also takes a view, which copies nothing
         self._writer.add_message(self._channels[topic, kind], stamp_ns, data, stamp_ns)
 
 
@@ -43,11 +43,11 @@ def open_sink(path: Path, metadata: Mapping[str, str], force: bool = False) -> I
 
     Args:
         path: The file to make.
-        metadata: How it came about: names and values kept in the file.
+        metadata: Names and values kept in the file, which say how it was made.
         force: Whether a file of that name may be replaced.
 
     Raises:
-        FileExistsError: There is one and it may not.
+        FileExistsError: There is one, and `force` is false.
         OSError: It cannot be written.
     """
     with replacing(path, force) as stream:

@@ -1,12 +1,12 @@
-"""Raw images from recordings: rosbag2 (sqlite3, mcap), ROS 1 bags, and folders of pictures."""
+"""Reads raw images from recordings: rosbag2 (sqlite3, mcap), ROS 1 bags, and folders of pictures."""
 
 from __future__ import annotations
 
 import io
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generator, Iterator, List, NamedTuple, Tuple, Union
+from typing import Any, Generator, Iterator, List, Tuple, Union
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import COMPRESSED, IMAGE, Cdr, ImageMessage
 from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, inflate, megabytes, reading
 from polar_pipeline.replay.mcapfile import McapFile
-from polar_pipeline.replay.rawpicture import decode, read_raw
+from polar_pipeline.replay.rawpicture import decode_picture, read_raw
 from polar_pipeline.replay.rosbag1 import Rosbag1
 from polar_pipeline.replay.rosbag2 import (
     Topics,
@@ -32,29 +32,30 @@ from polar_pipeline.replay.rosbag2 import (
 )
 from polar_pipeline.sensor.frames import FrameError
 
-#: Files of a folder that are taken for raw images.
+#: Suffixes of the files in a folder that are raw images.
 SUFFIXES = (".png", ".tif", ".tiff", ".pgm", ".npy")
 #: Frames per second of a folder unless a rate is given: the camera's.
 DEFAULT_RATE = 24.0
 #: Lowest and highest rate of a folder.
 RATES = (1e-3, 1e6)
-#: The first time, in nanoseconds, that a message's stamp cannot hold: its seconds have 32 bits and a sign.
-_END_OF_TIME = 2**31 * 1_000_000_000
-#: First bytes of what zstd compressed; CDR begins with 0. Without `metadata.yaml` nothing else says it of a message.
-_ZSTD = b"\x28\xb5\x2f\xfd"
-#: Topics that an error lists.
-_LISTED = 20
+#: End in nanoseconds of the times that a message's stamp can hold, whose seconds are a signed 32-bit integer.
+_STAMP_END_NS = 2**31 * 1_000_000_000
+#: First bytes of zstd data; CDR begins with 0. Without `metadata.yaml`, nothing else marks compressed messages.
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+#: Largest number of topics that an error lists.
+_MAX_LISTED = 20
 
 
-class Recorded(NamedTuple):
+@dataclass(frozen=True)
+class Recorded:
     """One raw image as recorded, not decoded yet.
 
     Attributes:
-        time_ns: When it was recorded.
+        time_ns: Time of recording.
         kind: Message type, or "" for a file.
         data: The message's bytes, the file, or why it cannot be read.
-        encoding: How the bytes are written: `cdr`, which may be compressed by zstd, `zstd`, which must be, or `ros1`.
-        max_bytes: What the image may have.
+        encoding: Encoding of the bytes: `cdr`, which may be compressed by zstd, `zstd`, which must be, or `ros1`.
+        max_bytes: Largest size of the image.
     """
 
     time_ns: int
@@ -77,13 +78,13 @@ class Recorded(NamedTuple):
             compressed = messages.decode(self._message(), COMPRESSED)
             messages.check_header(compressed.header)
             try:
-                pixels = decode(compressed.data, self.max_bytes)
+                pixels = decode_picture(compressed.data, self.max_bytes)
             except FrameError as err:
                 raise FrameError(err.cause, f"a compressed image of format {quoted(compressed.format)}: {err}") from err
             image = _as_message(pixels, messages.stamp_of(compressed), compressed.header.frame_id)
-        if 0 < image.stamp_ns < _END_OF_TIME:
+        if 0 < image.stamp_ns < _STAMP_END_NS:
             return image
-        if not 0 <= self.time_ns < _END_OF_TIME:
+        if not 0 <= self.time_ns < _STAMP_END_NS:
             raise FrameError("cdr", f"stamped {image.stamp_ns} ns and recorded at {self.time_ns} ns, neither is a time")
         return replace(image, stamp_ns=self.time_ns)
 
@@ -105,7 +106,7 @@ class Recorded(NamedTuple):
         """The message in CDR, uncompressed.
 
         Raises:
-            FrameError: It cannot be had (causes `cdr`, `size`).
+            FrameError: It cannot be read (causes `cdr`, `size`).
         """
         if isinstance(self.data, FrameError):
             raise self.data
@@ -113,7 +114,7 @@ class Recorded(NamedTuple):
             raise TypeError(f"{self.data} is a file, not a message")
         if self.encoding == "ros1":
             return messages.from_ros1(self.data, self.kind)
-        if self.encoding != "zstd" and bytes(self.data[:4]) != _ZSTD:
+        if self.encoding != "zstd" and bytes(self.data[:4]) != _ZSTD_MAGIC:
             return self.data
         try:
             message = inflate(io.BytesIO(self.data), "zstd", self.max_bytes)
@@ -124,13 +125,15 @@ class Recorded(NamedTuple):
         return message
 
 
-class Source(NamedTuple):
+@dataclass(frozen=True)
+class Source:
     """An open recording.
 
     Attributes:
         topic: Topic of the images; the path for a folder.
         total: Images in it.
-        records: They, once, in the order of recording. Raises `SourceError` where the recording is damaged.
+        records: The images in the order of recording; an iterator, which raises `SourceError` where the recording is
+            damaged.
     """
 
     topic: str
@@ -152,7 +155,7 @@ def is_recording(path: Path) -> bool:
     """Whether a source holds messages, which have times and a topic, and not pictures."""
     if path.suffix == ".bag" or is_bag_file(path) or (path / "metadata.yaml").exists():
         return True
-    return path.is_dir() and not _pictures(path) and bool(bag_files(path))  # of a recorder that was killed
+    return path.is_dir() and not _pictures(path) and bool(bag_files(path))  # left by a recorder that was killed
 
 
 def _pictures(folder: Path) -> List[Path]:
@@ -181,7 +184,7 @@ def open_source(
             are sorted by name.
         topic: Topic of the raw images; "" for the only one. Pictures have none.
         rate: Frames per second of pictures, in `RATES`; the first is stamped one period after 0.
-        max_bytes: What one frame may have, and what the chunks of a recording held at once may have, uncompressed.
+        max_bytes: Largest size of one frame, and of the uncompressed chunks in memory at once.
 
     Raises:
         SourceError: There is no such recording, it cannot be read, or the topic is not clear.
@@ -205,14 +208,14 @@ def open_source(
                 opener = _open_mcap if plain.suffix == ".mcap" else _open_sqlite
                 source = opener(plain, topic, max_bytes, stack)
         with closing(_checked(path, source.records, max_bytes)) as records:
-            yield source._replace(records=records)
+            yield replace(source, records=records)
 
 
 def _checked(path: Path, records: Iterator[Recorded], max_bytes: int) -> Generator[Recorded, None, None]:
     """The records, with their limit, and with damage reported as `SourceError`."""
     with reading(path, "is damaged"):
         for record in records:
-            yield record._replace(max_bytes=max_bytes)
+            yield replace(record, max_bytes=max_bytes)
 
 
 def _choose(path: Path, topics: Topics, wanted: str) -> str:
@@ -220,8 +223,8 @@ def _choose(path: Path, topics: Topics, wanted: str) -> str:
     images = {name: count for name, (kind, count) in topics.items() if kind in (IMAGE, COMPRESSED) and count}
     if wanted in images:
         return wanted
-    listed = ", ".join(map(printable, sorted(images)[:_LISTED])) or "none"
-    listed += ", ..." if len(images) > _LISTED else ""
+    listed = ", ".join(map(printable, sorted(images)[:_MAX_LISTED])) or "none"
+    listed += ", ..." if len(images) > _MAX_LISTED else ""
     if wanted:
         raise SourceError(f"{path} has no images on {printable(wanted)}; topics with images: {listed}")
     if len(images) != 1:

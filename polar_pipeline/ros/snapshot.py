@@ -24,7 +24,7 @@ from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.messages import CAMERA_INFO, IMAGE, ImageMessage, Status
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.replay.picture import encode
+from polar_pipeline.replay.picture import encode_picture
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.ros.parameters import SSIM_PRODUCTS, Settings, make_settings
 from polar_pipeline.ros.preset import to_yaml
@@ -163,7 +163,7 @@ def _write_frame(folder: Path, snapshot: Snapshot) -> None:
         return
     for name, array in arrays.items():
         suffix = ".npy" if array.dtype == np.float32 else ".png"
-        _write(folder / f"{name}{suffix}", encode(array, suffix))
+        _write(folder / f"{name}{suffix}", encode_picture(array, suffix))
 
 
 def _compute(snapshot: Snapshot, settings: Settings) -> Dict[str, np.ndarray]:

@@ -57,7 +57,7 @@ def expose(
     return np.clip(np.rint(signal * top), 0, top).astype(np.uint8 if bit_depth == 8 else np.uint16)
 
 
-def sample(angles: np.ndarray, sensor: Sensor) -> np.ndarray:
+def sample_mosaic(angles: np.ndarray, sensor: Sensor) -> np.ndarray:
     """Four full angle images -> the mosaic, for measuring a demosaic against truth.
 
     Args:

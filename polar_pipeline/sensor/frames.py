@@ -1,4 +1,4 @@
-"""Raw frames and their pixel formats: bytes of a camera or arrays in, checked mosaics out.
+"""Raw frames and their pixel formats: turns a camera's bytes, or arrays, into checked mosaics.
 
 A new pixel format is one row in :data:`FORMATS`. Packings are those of the GenICam pixel format naming convention
 (PFNC 2.4) and of GigE Vision.
@@ -7,7 +7,8 @@ A new pixel format is one row in :data:`FORMATS`. Packings are those of the GenI
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, NamedTuple, Tuple, Union
+from dataclasses import dataclass
+from typing import Any, Dict, Tuple, Union
 
 import numpy as np
 
@@ -30,11 +31,12 @@ class FrameError(ValueError):
         self.cause = cause
 
 
-class RawFrame(NamedTuple):
+@dataclass(frozen=True)
+class RawFrame:
     """A mosaic as numbers.
 
-    A number above full scale means full scale: every backend takes it for that before it interpolates, so that such a
-    pixel is saturated and no brighter than white. `mosaic` keeps the numbers as they came.
+    A number above full scale means full scale: every backend clips it before it interpolates, so that such a pixel is
+    saturated and no brighter than white. `mosaic` itself is not clipped.
 
     Attributes:
         mosaic: (H, W) uint8 or native-endian uint16.
@@ -55,7 +57,8 @@ class RawFrame(NamedTuple):
         return self
 
 
-class RawFormat(NamedTuple):
+@dataclass(frozen=True)
+class RawFormat:
     """How a camera packs pixels into bytes.
 
     Attributes:
@@ -82,7 +85,8 @@ class RawFormat(NamedTuple):
         return (width * {"u8": 8, "u16": 16, "p": self.bits}[self.packing] + 7) // 8
 
 
-class PackedFrame(NamedTuple):
+@dataclass(frozen=True)
+class PackedFrame:
     """A mosaic as the camera packed it.
 
     Attributes:
@@ -138,7 +142,7 @@ _POLARIZED = re.compile(
 def get_format(encoding: str, bit_depth: int = 0, alignment: str = "lsb") -> RawFormat:
     """The raw format behind a `sensor_msgs/Image` encoding or PFNC name.
 
-    The encoding tells only how pixels are packed, never the mosaic: a polarizer mosaic tagged `bayer_rggb8` is not a
+    The encoding says only how pixels are packed, not which mosaic it is: a polarizer mosaic tagged `bayer_rggb8` is no
     Bayer image.
 
     Args:
@@ -190,7 +194,7 @@ def unpack(
     step: int = 0,
     big_endian: bool = False,
 ) -> RawFrame:
-    """Raw bytes as numbers: `frame_from_buffer`, with packed pixels unpacked."""
+    """Raw bytes as numbers: `frame_from_buffer`, then packed pixels are unpacked."""
     return frame_from_buffer(data, fmt, height, width, step, big_endian).unpack()
 
 
@@ -313,7 +317,7 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     if isinstance(raw, PackedFrame):
         return raw
     if isinstance(raw, RawFrame):
-        mosaic, full_scale = raw
+        mosaic, full_scale = raw.mosaic, raw.full_scale
     else:
         mosaic = raw
     is_masked = isinstance(mosaic, np.ma.MaskedArray)

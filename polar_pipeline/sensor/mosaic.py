@@ -7,7 +7,8 @@ manuals.
 from __future__ import annotations
 
 import re
-from typing import Dict, NamedTuple, Optional, Tuple, Union
+from dataclasses import dataclass
+from typing import Dict, Optional, Tuple, Union
 
 from polar_pipeline._util.text import quoted
 
@@ -20,7 +21,8 @@ Tile = Tuple[Tuple[int, ...], ...]
 _TILE_TEXT = 1000
 
 
-class Sensor(NamedTuple):
+@dataclass(frozen=True)
+class Sensor:
     """One mosaic: which polarizer angle, and which colour, covers each pixel.
 
     Attributes:

@@ -196,28 +196,28 @@ def _print(size: Size, seed: int) -> np.ndarray:
 
 
 def _window(size: Size, seed: int, time: float, is_color: bool) -> np.ndarray:
-    """A window seen aslant: the room behind it, blinds, and the street mirrored in its panes about Brewster's angle."""
+    """A window seen at an angle: an interior, blinds, and the street mirrored in its panes near Brewster's angle."""
     x, y = _grid(size)
-    room = _matte(size, seed + 50, np.float32(0.75), is_color)
+    interior = _matte(size, seed + 50, np.float32(0.75), is_color)
     # Blinds in the upper left quarter, whose slats narrow to 2.5 pixels, near Nyquist, towards the top.
     slats = 0.5 + 0.5 * np.sin(2 * np.pi * np.cumsum(1 / (2.5 + 15 * np.clip(0.5 - y, 0, 1)), 0))
-    room *= np.where((x < -0.1) & (y > 0.05), 0.3 + 0.7 * slats, 1)[..., np.newaxis]
+    interior *= np.where((x < -0.1) & (y > 0.05), 0.3 + 0.7 * slats, 1)[..., np.newaxis]
     street = _channels(_leaves(size, seed + 60)[0], is_color)
     street = np.roll(street, int(np.rint(40 * time)), 1) * np.float32(1.6) + np.clip(2 * y, 0, 1)
     panes = np.floor(2.5 * x + 0.5) + 7 * np.floor(2.5 * y)
     incidence = np.deg2rad(30 + 40 * (x - x.min()) / np.ptp(x)) + 0.05 * np.sin(5 * panes)
     normal = np.float32(np.pi / 2) + 0.35 * np.sin(3 * panes) + 0.3 * y
     s, p = (2 * r / (1 + r) for r in _fresnel(np.cos(incidence)))
-    scene: np.ndarray = (1 - (s + p) / 2)[..., np.newaxis] * room
+    scene: np.ndarray = (1 - (s + p) / 2)[..., np.newaxis] * interior
     mirrored = street * (s + p) / 2
     scene += _polarized(mirrored, (s - p) / (s + p), normal)
-    # Light from the room leaves the glass polarized the other way.
-    scene[..., 1] -= room[..., 0] * (s - p) / 2 * np.cos(2 * normal)
-    scene[..., 2] -= room[..., 0] * (s - p) / 2 * np.sin(2 * normal)
+    # Light from the interior is polarized at right angles to the reflection when it leaves the glass.
+    scene[..., 1] -= interior[..., 0] * (s - p) / 2 * np.cos(2 * normal)
+    scene[..., 2] -= interior[..., 0] * (s - p) / 2 * np.sin(2 * normal)
     # Painted bars between the panes.
     to_bar = np.minimum(abs((2.5 * x) % 1 - 0.5), abs((2.5 * y + 0.5) % 1 - 0.5))
     bar = np.clip(0.5 + min(size) * (0.03 - to_bar) / 2.5, 0, 1)[..., np.newaxis]
-    paint = 0.55 * (1 + 0.06 * _texture(size, seed + 70)) * np.ones(room.shape[2], np.float32)
+    paint = 0.55 * (1 + 0.06 * _texture(size, seed + 70)) * np.ones(interior.shape[2], np.float32)
     scene += bar * (_polarized(paint, np.float32(0.04), np.float32(np.pi / 2)) - scene)
     return scene
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs locks of POSIX
 #: Makes something in the folder `here`; `pause()` while it is not complete.
 MAKERS = {
     "file": """
-from polar_pipeline.files import replacing
+from polar_pipeline._util.files import replacing
 with replacing(here / "out.mcap", force=True) as stream:
     stream.write(b"data")
     pause()
@@ -30,13 +30,13 @@ snapshot._write_frame = lambda *_: pause()
 snapshot.write_snapshot(str(here), 1 << 20, snapshot.Snapshot("robot/node", b"", 0, {}, None, None, ()))
 """,
     "compiled": """
-from polar_pipeline import cache
+from polar_pipeline._util import cache
 replace = os.replace
 os.replace = lambda *names, **folders: (pause(), replace(*names, **folders))
 cache.write_entry("entry", b"data")
 """,
     "private": """
-from polar_pipeline.cache import private_folder
+from polar_pipeline._util.cache import private_folder
 with private_folder() as folder:
     (folder / "source").write_text("text")
     pause()

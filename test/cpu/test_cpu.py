@@ -100,6 +100,30 @@ def test_matches_reference(
     compare(random_frame(shape, bits), sensor=sensor, resolution=resolution, demosaic=demosaic, dtype=dtype)
 
 
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+@pytest.mark.parametrize("resolution", ["half", "full"])
+def test_adaptive_demosaic_in_the_dark(sensor: str, resolution: str) -> None:
+    """Local means of 0, and of up to one 8-bit level, between which the method limits its divisors."""
+    raw = np.random.default_rng(5).integers(0, 17, (64, 60)).astype(np.uint16)  # 16 of 4095 are 1/256
+    raw[:24], raw[24:44] = 0, raw[24:44] // 8
+    for dtype in ("float32", "uint8"):
+        compare(RawFrame(raw, 4095), sensor=sensor, resolution=resolution, demosaic="adaptive", dtype=dtype)
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+@pytest.mark.parametrize(("resolution", "co_sited"), [("half", True), ("half", False), ("full", True)])
+@pytest.mark.parametrize("limit", [39.5, 40.0])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_dark_is_below_the_limit(sensor: str, resolution: str, co_sited: bool, limit: float, dtype: Any) -> None:
+    """Sums of four samples around the limit, in numbers that float32 holds exactly: multiples of 1/64 of full scale."""
+    raw = np.random.default_rng(6).integers(8, 13, (60, 70)).astype(dtype)
+    options: Dict[str, Any] = {"sensor": sensor, "resolution": resolution, "demosaic": "bilinear", "co_sited": co_sited}
+    options["min_intensity"] = limit / 2 / 64
+    compare(RawFrame(raw, 64), **options)
+    uniform = Pipeline(products="dolp", **options, backend="cpu")(RawFrame(np.full((60, 70), 10, dtype), 64))
+    assert uniform.invalid == (0, 0)  # the sum is 40, which is not below the limit
+
+
 #: Bit depth, alignment and seed of random frames of 16-bit numbers.
 WORDS = {"bits": st.integers(8, 16), "alignment": st.sampled_from(["lsb", "msb"]), "seed": st.integers(0, 2**32)}
 
@@ -399,6 +423,8 @@ def test_temporal_and_reference_modes() -> None:
     assert float(temporal(frames[1])["ssim"]) == pytest.approx(1.0, abs=1e-6)  # a frozen camera
     temporal.reset()
     assert np.isnan(temporal(frames[0])["ssim"])
+    assert np.isnan(temporal(RawFrame(frames[1].mosaic[:40], 255))["ssim"])  # another size
+    assert float(temporal(RawFrame(frames[1].mosaic[:40], 255))["ssim"]) == pytest.approx(1.0, abs=1e-6)
 
     against = Pipeline(products=("ssim_map", "ssim"), ssim_mode="reference", backend="cpu")
     out = against(frames[1], reference=value[0])

@@ -18,7 +18,16 @@ from polar_pipeline.cuda.model.partition import Partition, partitions
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 from polar_pipeline.cuda.model.specs import KERNELS
 from polar_pipeline.cuda.model.ssim_work import SsimWork, make_ssim_work
-from polar_pipeline.cuda.model.tuned import Measured, choose, keep, tuned, tuned_path
+from polar_pipeline.cuda.model.tuned import (
+    TUNED_VARIABLE,
+    Measured,
+    choose,
+    keep,
+    shipped_path,
+    tuned,
+    tuned_folder,
+    tuned_path,
+)
 from polar_pipeline.cuda.model.work import PolarizationWork, work_of
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
@@ -103,6 +112,34 @@ def test_what_was_measured_before_is_kept(file: Path) -> None:
     found = [tuned(launch_model(work, XAVIER)) for work in rows]
     assert [row.us for row in found if row is not None] == [0, 1, 2]
     assert [path.name for path in file.parent.iterdir()] == [file.name]  # nothing half written is left
+
+
+def test_what_this_user_measured_comes_before_what_is_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TUNED_VARIABLE, str(tmp_path / "of" / "mine"))
+    shipped = json.loads(shipped_path(H200).read_text(encoding="utf-8"))
+    model = launch_model(make(LIVE, sensor="IMX250MYR"), H200)
+    assert (model.key, list(model.size)) in [(row["work"], row["size"]) for row in shipped]
+    other = slowest(model.work, H200)
+    assert choose(model) != other
+    assert keep(model, Measured(other, 1.0)) == tmp_path / "of" / "mine" / "h200.json" == tuned_path(H200)
+    assert choose(model) == other
+    assert choose(launch_model(make(), H200)).rows == 4  # the others are still those that are shipped
+    assert json.loads(shipped_path(H200).read_text(encoding="utf-8")) == shipped
+    assert len(json.loads(tuned_path(H200).read_text(encoding="utf-8"))) == 1
+
+
+def test_where_tuned_schedules_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TUNED_VARIABLE, "")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert tuned_folder() == tmp_path / "polar_pipeline" / "tuned"
+    monkeypatch.setenv("XDG_DATA_HOME", "here")  # relative
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert tuned_folder() == tmp_path / ".local" / "share" / "polar_pipeline" / "tuned"
+    monkeypatch.setenv("HOME", "nowhere")
+    work = make(LIVE, sensor="IMX250MYR")
+    assert tuned(work, H200) is not None  # shipped
+    with pytest.raises(FileNotFoundError, match="no home folder; set XDG_DATA_HOME"):
+        keep(work, H200, Measured(slowest(work, H200), 1.0))
 
 
 def entry(**changes: Any) -> str:
@@ -198,7 +235,7 @@ def test_every_size_has_a_schedule_of_ssim(device: Device, window: int) -> None:
 
 
 def test_shipped_files_belong_to_devices() -> None:
-    folder = tuned_path(XAVIER).parent
+    folder = shipped_path(XAVIER).parent
     for path in folder.glob("*.json"):
         assert path.stem in DEVICES
         for entry in json.loads(path.read_text(encoding="utf-8")):

@@ -160,7 +160,7 @@ def case(
     words += [fmt + (f"<<{shift}" if shift else "")] * (fmt != "8") + ["+".join(products)] * (products != ALL)
     made = make_options(sensor, products, **options)
     chosen = pictures or (PICTURES if kernel == "tile" else WIDE_PICTURES)
-    return Case(" ".join(words), kernel, made, KNOWN[fmt]._replace(shift=shift), chosen)
+    return Case(" ".join(words), kernel, made, replace(KNOWN[fmt], shift=shift), chosen)
 
 
 # ------------------------------------------------------------------------------------------------------------- compare
@@ -482,7 +482,7 @@ def check_beyond(case: Case, launch: Launch, shape: Tuple[int, int], padding: in
     raw = np.clip(numbers, 0, 65535).astype(np.uint16)
     limited = RawFrame(np.minimum(raw, full_scale).astype(np.uint16), full_scale)
     assert (raw > full_scale).mean() > 0.005
-    data, step = raw_bytes(raw, case.fmt._replace(shift=0), padding)
+    data, step = raw_bytes(raw, replace(case.fmt, shift=0), padding)
     got = run(launch, work, plan, [data], step, case.options.min_intensity)
     # single white pixels: as 8-bit frames with the same ones, ADR in half is then beyond the bounds here and there
     steep = work.half_precision and work.demosaic == "adaptive"

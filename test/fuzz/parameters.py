@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from array import array
+from dataclasses import asdict
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -244,7 +245,7 @@ class Parameters(Target):
             raise WrongError(f"options do not make themselves again: {options}")
 
     def _run_limits(self, values: Dict[str, Any]) -> None:
-        for name, value in make_quality_limits(**values)._asdict().items():
+        for name, value in asdict(make_quality_limits(**values)).items():
             low, high = RANGES[name]
             if not low <= value <= high:
                 raise WrongError(f"{name} is {value}, out of {low} to {high}")

@@ -92,6 +92,14 @@ def test_period_is_the_cameras() -> None:
     assert deadline.missed(0.0401)
 
 
+def test_equal_stamps_are_no_period() -> None:
+    """A camera whose clock is coarser than its frames."""
+    deadline = Deadline()
+    for k in range(60):
+        deadline.arrived(k // 3 * 30_000_000)
+    assert deadline.period == 0.03
+
+
 def test_no_deadline_before_the_period_is_known() -> None:
     deadline = Deadline()
     for k in range(GAPS[0]):

@@ -47,9 +47,9 @@ def test_lowest_block_by_hand() -> None:
     # a map of 150 rows and 100 columns: blocks of 64, 64, 22 rows and 64, 36 columns
     blocks = np.array([[0.9, 0.8], [0.7, 0.95], [0.99, 0.62]], np.float32)
     # rows 128 to 150 have their centre at 139, columns 64 to 100 at 82; one pixel of the map is two of the output
-    assert lowest_block(blocks, (150, 100), 2) == (pytest.approx(0.62), 164, 278, "lower right")
+    assert lowest_block(blocks, (150, 100), 2) == Spot(pytest.approx(0.62), 164, 278, "lower right")
     blocks[2, 1] = 1
-    assert lowest_block(blocks, (150, 100)) == (pytest.approx(0.7), 32, 96, "middle left")
+    assert lowest_block(blocks, (150, 100)) == Spot(pytest.approx(0.7), 32, 96, "middle left")
 
 
 def test_places_have_names() -> None:
@@ -199,6 +199,13 @@ def test_a_report_tells_the_worst_since_the_last() -> None:
     assert quality.report()[0].level == Level.WARN
     quality.add(sample(), "reference")  # nobody asks any more: unknown is not bad
     assert quality.report()[0].level == Level.OK
+
+
+def test_of_equal_levels_the_newest_is_reported() -> None:
+    quality = Quality(QualityLimits())
+    for ratio in (0.2, 0.3, 0.0):
+        quality.add(sample(saturated=ratio), "reference")
+    assert quality.report()[0].text == "30.0 % of the pixels are saturated"
 
 
 @pytest.mark.parametrize(

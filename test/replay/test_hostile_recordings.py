@@ -32,8 +32,8 @@ from polar_pipeline import FrameError, Pipeline, cli, messages
 from polar_pipeline.messages import COMPRESSED, IMAGE
 from polar_pipeline.replay.compare import open_golden
 from polar_pipeline.replay.limits import BoundedFile, SourceError, TooLargeError
-from polar_pipeline.replay.picture import encode
-from polar_pipeline.replay.rawpicture import decode, picture_bytes, read_raw
+from polar_pipeline.replay.picture import encode_picture
+from polar_pipeline.replay.rawpicture import decode_picture, picture_bytes, read_raw
 from polar_pipeline.replay.run import Summary, replay
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import open_source
@@ -534,7 +534,7 @@ def tiff(width: int, height: int, order: str = "<", tile: Tuple[int, int] = (0, 
 
 
 def jpeg(width: int, height: int) -> bytes:
-    data = bytes(encode(np.zeros((16, 16), np.uint8), ".jpg"))
+    data = bytes(encode_picture(np.zeros((16, 16), np.uint8), ".jpg"))
     at = data.index(b"\xff\xc0") + 5
     return data[:at] + struct.pack(">HH", height, width) + data[at + 4 :]
 
@@ -554,7 +554,7 @@ HUGE: Dict[str, bytes] = {
 @pytest.mark.parametrize("name", HUGE)
 def test_pictures_that_state_a_huge_size(name: str, tmp_path: Path) -> None:
     with pytest.raises(FrameError, match=r"a picture of .* MB, the limit is 512 MB \(--max-mb\)") as caught:
-        decode(HUGE[name])
+        decode_picture(HUGE[name])
     assert caught.value.cause == "size"
     path = tmp_path / f"{name}.png"
     path.write_bytes(HUGE[name])
@@ -572,33 +572,33 @@ def test_sizes_in_headers(suffix: str, dtype: Any) -> None:
     for shape in ((20, 30), (31, 17, 3)):
         if suffix == "pgm" and len(shape) == 3:
             continue
-        data = encode(np.full(shape, 7, dtype), f".{suffix}")
-        pixels = decode(data)
+        data = encode_picture(np.full(shape, 7, dtype), f".{suffix}")
+        pixels = decode_picture(data)
         assert (pixels.shape, pixels.dtype) == (shape, dtype)
         assert picture_bytes(data) == pixels.nbytes
-        assert decode(data, pixels.nbytes).shape == shape
+        assert decode_picture(data, pixels.nbytes).shape == shape
         with pytest.raises(FrameError, match="--max-mb"):
-            decode(data, pixels.nbytes - 1)
+            decode_picture(data, pixels.nbytes - 1)
 
 
 @pytest.mark.parametrize("length", [1000, 1 << 30, (1 << 31) - 1, 1 << 31, (1 << 32) - 1])
 def test_png_parts_longer_than_the_file(length: int) -> None:
     """OpenCV 5 took 4 GB for a file of 3 kB."""
-    data = encode(frames(1)[0], ".png")
+    data = encode_picture(frames(1)[0], ".png")
     at = data.index(b"IDAT") - 4
     for changed in (data[:at] + struct.pack(">I", length) + data[at + 4 :], data[:-12], data[:33] + data[8:]):
         with pytest.raises(FrameError, match="or cut short") as caught:
-            decode(changed)
+            decode_picture(changed)
         assert caught.value.cause == "file"
 
 
 def test_other_pictures_are_refused() -> None:
     for suffix in (".bmp", ".webp"):
         with pytest.raises(FrameError, match="neither PNG, TIFF, PGM nor JPEG"):
-            decode(encode(np.zeros((20, 20), np.uint8), suffix))
+            decode_picture(encode_picture(np.zeros((20, 20), np.uint8), suffix))
     for data in (b"", b"\xff\xd8", b"\xff\xd8\xff", b"P5", b"P5 1", b"II*\0", b"MM\0*\xff\xff\xff\xff", b"\x89PNG"):
         with pytest.raises(FrameError) as caught:
-            decode(data)
+            decode_picture(data)
         assert caught.value.cause == "file"
 
 
@@ -642,7 +642,8 @@ def test_npy_files_of_every_order(tmp_path: Path) -> None:
 def test_one_huge_picture_in_a_recording_and_in_a_folder(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with open_sink(tmp_path / "in.mcap", {}) as sink:
-        for k, data in enumerate([encode(frames()[0], ".png"), HUGE["png"], b"nonsense", encode(frames()[1], ".png")]):
+        first, last = (encode_picture(frames()[k], ".png") for k in (0, 1))
+        for k, data in enumerate([first, HUGE["png"], b"nonsense", last]):
             (tmp_path / "folder" / f"{k}.png").write_bytes(data)
             cdr = messages.encode_compressed(stamp(k), "cam", ESCAPE, np.frombuffer(data, np.uint8))
             sink.write("/image/compressed", COMPRESSED, stamp(k), cdr)
@@ -659,7 +660,7 @@ def test_a_picture_without_memory_for_it_is_one_frame(tmp_path: Path, monkeypatc
         raise MemoryError
 
     np.save(tmp_path / "0.npy", frames()[0])
-    (tmp_path / "1.png").write_bytes(encode(frames()[1], ".png"))
+    (tmp_path / "1.png").write_bytes(encode_picture(frames()[1], ".png"))
     monkeypatch.setattr("polar_pipeline.replay.rawpicture.cv2.imdecode", exhausted)
     summary = run(tmp_path)
     assert (len(summary.stamps), summary.rejected["file"].frames) == (1, 1)
@@ -798,7 +799,9 @@ def broken_rosbag1(path: Path) -> Path:
 
 def broken_folder(path: Path) -> Path:
     (path / "folder").mkdir()
-    for k, data in enumerate([encode(frames()[0], ".png"), b"", HUGE["png"], encode(frames()[3], ".png")]):
+    for k, data in enumerate(
+        [encode_picture(frames()[0], ".png"), b"", HUGE["png"], encode_picture(frames()[3], ".png")]
+    ):
         (path / "folder" / f"{k}.png").write_bytes(data)
     return path / "folder"
 

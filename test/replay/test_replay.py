@@ -19,10 +19,11 @@ from skimage.metrics import structural_similarity
 from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages
 from polar_pipeline._util.files import replacing
 from polar_pipeline.messages import FLOAT32, IMAGE
-from polar_pipeline.replay.compare import Comparison, Row, format_rows, open_golden
-from polar_pipeline.replay.picture import encode, picture
-from polar_pipeline.replay.report import Report, percentiles, render
-from polar_pipeline.replay.run import Sample, Summary, replay
+from polar_pipeline.replay.charts import Axes, histogram, line_chart
+from polar_pipeline.replay.compare import Comparison, ProductComparison, format_rows, open_golden
+from polar_pipeline.replay.picture import encode_picture, picture
+from polar_pipeline.replay.report import Report, percentiles_ms, render
+from polar_pipeline.replay.run import FrameProducts, Summary, replay
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import Recorded, SourceError, open_source, read_raw
 from polar_pipeline.topics import PRODUCT_TOPICS
@@ -159,7 +160,7 @@ def test_a_compressed_image_with_an_impossible_header() -> None:
 
 def test_compressed_images(tmp_path: Path) -> None:
     raw = frames(1)[0]
-    data = np.frombuffer(encode(raw, ".png"), np.uint8)
+    data = np.frombuffer(encode_picture(raw, ".png"), np.uint8)
     with open_sink(tmp_path / "in.mcap", {}) as sink:
         for content in (data, data[:20], data[:0]):
             cdr = messages.encode_compressed(stamp(0), "cam", "png", content)
@@ -258,7 +259,9 @@ def test_files_of_several_recordings(tmp_path: Path) -> None:
         with pytest.raises(SourceError, match="files of several recordings: name one of them"), open_source(folder):
             pass
         (folder / name).unlink()
-    (folder / "frame.png").write_bytes(encode(frames(1)[0], ".png"))  # a folder of pictures, with a recording in it
+    (folder / "frame.png").write_bytes(
+        encode_picture(frames(1)[0], ".png")
+    )  # a folder of pictures, with a recording in it
     with open_source(folder) as source:
         assert source.topic == str(folder)
 
@@ -506,7 +509,9 @@ def write_golden(path: Path, made: Dict[str, np.ndarray], count: int = 2) -> Pat
     return path / "golden.mcap"
 
 
-def compare(path: Path, got: Dict[str, np.ndarray], count: int = 2, **tolerances: float) -> Dict[str, Row]:
+def compare(
+    path: Path, got: Dict[str, np.ndarray], count: int = 2, **tolerances: float
+) -> Dict[str, ProductComparison]:
     with open_golden(path) as golden:
         comparison = Comparison(golden, tuple(got), tolerances)
         for k in range(count):
@@ -685,7 +690,9 @@ def test_frames_of_one_stamp_are_matched_by_their_order(tmp_path: Path) -> None:
 
 
 def test_percentiles() -> None:
-    assert percentiles([k / 1000 for k in range(101)]) == pytest.approx({"p50": 50, "p95": 95, "p99": 99, "max": 100})
+    assert percentiles_ms([k / 1000 for k in range(101)]) == pytest.approx(
+        {"p50": 50, "p95": 95, "p99": 99, "max": 100}
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
@@ -702,9 +709,31 @@ def test_pictures(dtype: Any) -> None:
     assert picture("intensity", np.zeros((100, 50), dtype), longest=20).shape == (20, 10, 3)
 
 
+def test_line_charts() -> None:
+    """Drawn from (44, 160), the lower left corner, to (632, 10); the vertical axis ends at multiples of 0.02."""
+    chart = line_chart([(0.5, 0.905), (1.5, 0.97)])
+    assert chart.axes == Axes("0.50 s", "1.50 s", "0.90", "0.98")
+    np.testing.assert_allclose(chart.points, [(44, 160 - 150 * 0.005 / 0.08), (632, 160 - 150 * 0.07 / 0.08)])
+    assert chart.has_dots
+    single = line_chart([(3.0, 1.0)])  # neither axis has a length
+    assert single.axes == Axes("3.00 s", "3.00 s", "1.00", "1.00")
+    assert single.points == ((44, 160),)
+    assert line_chart([(k, 0.5) for k in range(60)]).has_dots
+    assert not line_chart([(k, 0.5) for k in range(61)]).has_dots
+
+
+def test_histograms() -> None:
+    chart = histogram(np.array([1.0, 3.0, 1.0, 1.0]))
+    assert chart.axes == Axes("1 ms", "3 ms", "0", "3")
+    width = (632 - 44) / 40 - 1  # 40 bins, with a gap of a pixel
+    assert [bar.count for bar in chart.bars] == [3, 1]
+    found = [(bar.x, bar.y, bar.width, bar.height) for bar in chart.bars]
+    np.testing.assert_allclose(found, [(44, 10, width, 150), (632 - width - 1, 110, width, 50)])
+
+
 def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     summary = run(mcap, Pipeline(products=tuple(PRODUCTS), backend="cpu"))
-    row = Row("dolp", 4, 1, 0.5, 0.002, "1", 20.0, 0.9, "3 pixels < 4")
+    row = ProductComparison("dolp", 4, 1, 0.5, 0.002, "1", 20.0, 0.9, "3 pixels < 4")
     report = Report(
         "Replay of <a>",
         {"frames": "4"},
@@ -728,6 +757,11 @@ def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     assert "nan" not in text
     # one frame, whose similarity is not known
     one = Report(
-        "t", {}, [], [Sample(1, {"ssim_map": np.full((4, 4), np.nan, np.float32)})], [(0.0, math.nan)], {"a": [0.1]}
+        "t",
+        {},
+        [],
+        [FrameProducts(1, {"ssim_map": np.full((4, 4), np.nan, np.float32)})],
+        [(0.0, math.nan)],
+        {"a": [0.1]},
     )
     assert render(one).count("<svg ") == 1

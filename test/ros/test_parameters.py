@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from polar_pipeline import Pipeline
 from polar_pipeline.options import CHOICES, make_options
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.quality.statistics import QualityLimits
+from polar_pipeline.quality.statistics import RANGES, QualityLimits
 from polar_pipeline.ros.fallback import RETRY_PERIOD, Fallback
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, is_ros_value, make_settings
 from polar_pipeline.topics import PRODUCT_TOPICS
@@ -116,7 +116,7 @@ def test_limits_of_quality() -> None:
     assert settings(**{"quality.ssim_warn": 0.9, "quality.frozen_frames": 3}).limits == QualityLimits(
         0.9, frozen_frames=3
     )
-    assert {f"quality.{name}" for name in QualityLimits._fields} < set(PARAMETERS)
+    assert {f"quality.{name}" for name in RANGES} < set(PARAMETERS)
 
 
 @pytest.mark.parametrize(("depth", "dolp"), [("float32", "float32"), ("uint8", "uint8")])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 yaml = pytest.importorskip("yaml")
 
-from polar_pipeline._util.documents import MAX_BYTES, read_json
+from polar_pipeline._util.documents import MAX_DOCUMENT_BYTES, read_json
 from polar_pipeline.ros.parameters import MAX_TEXT, PARAMETERS
 from polar_pipeline.ros.preset import changed, check_parameters, flatten, from_yaml, read_nodes, to_yaml
 from polar_pipeline.ros.rig import read_rig
@@ -66,7 +66,7 @@ BROKEN = {
     "no character": ('a: "\\U00110000"', "cannot be read"),
     "unknown alias": ("a: *b", "line 1, column 4: found undefined alias"),
     "open bracket": ("a: [", "line 1"),
-    "too large": (b"# " + b"x" * MAX_BYTES, f"more than {MAX_BYTES} bytes"),
+    "too large": (b"# " + b"x" * MAX_DOCUMENT_BYTES, f"more than {MAX_DOCUMENT_BYTES} bytes"),
 }
 
 
@@ -118,7 +118,7 @@ def test_what_is_no_file(tmp_path: Path, reader: Callable[[Path], Any]) -> None:
             reader(tmp_path / name)
     with (tmp_path / "huge.yaml").open("wb") as stream:
         stream.truncate(1 << 40)
-    assert f"more than {MAX_BYTES} bytes" in refused(reader, tmp_path / "huge.yaml")
+    assert f"more than {MAX_DOCUMENT_BYTES} bytes" in refused(reader, tmp_path / "huge.yaml")
 
 
 def test_yaml_as_pyyaml_reads_it(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_values_as_ros_reads_them(tmp_path: Path, text: str, value: object) -> N
         ('{"a": 1, "a": 2}', "the key 'a' occurs twice"),
         (b"\xff", "can't decode"),
         ("", "Expecting value"),
-        (b" " * (MAX_BYTES + 1), "more than"),
+        (b" " * (MAX_DOCUMENT_BYTES + 1), "more than"),
     ],
 )
 def test_broken_json(tmp_path: Path, text: Union[str, bytes], said: str) -> None:

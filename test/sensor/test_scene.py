@@ -9,7 +9,7 @@ import pytest
 
 from polar_pipeline import reference
 from polar_pipeline.sensor import scene
-from polar_pipeline.sensor.forward import sample
+from polar_pipeline.sensor.forward import sample_mosaic
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor
 
 
@@ -69,7 +69,7 @@ def test_adaptive_demosaic_beats_bilinear_on_every_figure(name: str, sensor: Sen
     truth = np.rint(255 * np.clip(np.stack(passed), 0, 1)) / 255
     found = {}
     for debayer, demosaic in (("bilinear", "bilinear"), ("weighted", "adaptive")):
-        mosaic = sample(truth, sensor)
+        mosaic = sample_mosaic(truth, sensor)
         method = reference.DEMOSAIC[demosaic]
         if sensor.is_color:
             rgb = reference.DEBAYER[debayer](mosaic, sensor)

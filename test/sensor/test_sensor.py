@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polar_pipeline.sensor.forward import expose, sample
+from polar_pipeline.sensor.forward import expose, sample_mosaic
 from polar_pipeline.sensor.frames import FORMATS, FrameError, RawFormat, RawFrame, as_frame, get_format, pack, unpack
 from polar_pipeline.sensor.mosaic import ANGLES, CHANNELS, SENSORS, Sensor, get_sensor, parse_tile
 
@@ -144,14 +144,14 @@ def test_a_mono_sensor_has_no_colours() -> None:
     ],
 )
 def test_encodings(encoding: str, expected: Tuple[int, str, int]) -> None:
-    assert get_format(encoding) == expected
+    assert get_format(encoding) == RawFormat(*expected)
 
 
 def test_bit_depth_and_alignment_of_16_bit_pixels() -> None:
-    assert get_format("mono16", 12) == (12, "u16", 0)
-    assert get_format("mono16", 12, "msb") == (12, "u16", 4)
-    assert get_format("Mono10", 0, "msb") == (10, "u16", 6)
-    assert get_format("mono8", 12, "msb") == (8, "u8", 0)
+    assert get_format("mono16", 12) == RawFormat(12, "u16", 0)
+    assert get_format("mono16", 12, "msb") == RawFormat(12, "u16", 4)
+    assert get_format("Mono10", 0, "msb") == RawFormat(10, "u16", 6)
+    assert get_format("mono8", 12, "msb") == RawFormat(8, "u8", 0)
     assert [RawFormat(8, "u8").full_scale, RawFormat(12, "p").full_scale] == [255, 4095]
     assert RawFormat(12, "u16", 4).full_scale == 0xFFF0
 
@@ -240,9 +240,10 @@ def test_eight_and_sixteen_bit_pixels_are_views_where_memory_allows(start: int) 
 @pytest.mark.parametrize("key", ["12p", "12Packed"])
 def test_a_packed_name_on_two_bytes_per_pixel_is_the_drivers_unpacked_form(key: str) -> None:
     data = (np.full((16, 20), 0xABC, "<u2") << 4).tobytes()
-    frame = unpack(data, FORMATS[key], 16, 20, step=40)
-    assert (frame.mosaic == 0xABC0).all()
-    assert frame.full_scale == 0xFFF0
+    for step in (40, 0):  # as stated, or from the number of bytes
+        frame = unpack(data, FORMATS[key], 16, 20, step)
+        assert (frame.mosaic == 0xABC0).all()
+        assert frame.full_scale == 0xFFF0
 
 
 @pytest.mark.parametrize(
@@ -354,4 +355,4 @@ def test_sample_takes_each_pixel_from_its_angle_and_colour(sensor: Sensor, heigh
     values = np.array(ANGLES)[:, np.newaxis, np.newaxis] * np.ones((1, height, width), int)
     if sensor.is_color:
         values = values[..., np.newaxis] + 1000 * np.arange(3)
-    assert np.array_equal(sample(values, sensor), labels(sensor, (height, width)))
+    assert np.array_equal(sample_mosaic(values, sensor), labels(sensor, (height, width)))

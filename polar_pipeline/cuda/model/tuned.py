@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,12 +11,16 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from polar_pipeline._util.documents import read_json
 from polar_pipeline._util.files import replacing
+from polar_pipeline._util.folders import data_folder
 from polar_pipeline._util.share import share_path
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.cuda.model.device import Device
 from polar_pipeline.cuda.model.launch_model import LaunchModel
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 
+#: Environment variable that names the folder of the schedules measured by this user, in place of `tuned` in the user's
+#: data folder.
+TUNED_VARIABLE = "POLAR_PIPELINE_TUNED"
 #: More than any size in a schedule, or of an image.
 MAX_SIZE = 1 << 20
 #: More microseconds than any frame takes.
@@ -48,9 +53,38 @@ def choose(model: LaunchModel) -> Schedule:
 # --------------------------------------------------------------------------------------------------------------- tuned
 
 
+def tuned_folder() -> Path:
+    """The folder that `polar-pipeline tune` writes to: `$POLAR_PIPELINE_TUNED`, else `tuned` in the user's data folder.
+
+    Raises:
+        FileNotFoundError: The user has no home, and the variable is not set.
+    """
+    named = os.environ.get(TUNED_VARIABLE)
+    return Path(named) if named else data_folder() / "tuned"
+
+
 def tuned_path(device: Device) -> Path:
-    """The file of a device's tuned schedules; it need not exist."""
+    """The file of the schedules that this user measured on a device; it need not exist. Raises as `tuned_folder`."""
+    return tuned_folder() / f"{device.name}.json"
+
+
+def shipped_path(device: Device) -> Path:
+    """The file of the tuned schedules that the package ships for a device; it need not exist."""
     return share_path("config") / "tuned" / f"{device.name}.json"
+
+
+def _known(device: Device) -> Dict[Tuple[str, int, int], Measured]:
+    """The measured schedules of a device; those of this user take precedence over shipped ones.
+
+    Raises:
+        ScheduleError: A file of tuned schedules is broken.
+    """
+    shipped = _read(shipped_path(device))
+    try:
+        path = tuned_path(device)
+    except FileNotFoundError:  # no home: this user measured nothing
+        return shipped
+    return {**shipped, **_read(path)}
 
 
 def tuned(model: LaunchModel) -> Optional[Measured]:
@@ -59,7 +93,7 @@ def tuned(model: LaunchModel) -> Optional[Measured]:
     Raises:
         ScheduleError: The file of tuned schedules is broken.
     """
-    found = _read(tuned_path(model.device)).get((model.key, *model.size))
+    found = _known(model.device).get((model.key, *model.size))
     if found is None:
         return None
     try:
@@ -70,7 +104,7 @@ def tuned(model: LaunchModel) -> Optional[Measured]:
 
 
 def keep(model: LaunchModel, best: Measured) -> Path:
-    """Write a measured schedule into the device's file, in place of the entry for that work and size.
+    """Write a measured schedule into this user's file of the device, in place of the entry for that work and size.
 
     Returns:
         The file.
@@ -85,7 +119,7 @@ def keep(model: LaunchModel, best: Measured) -> Path:
         {"work": key, "size": [width, height], "schedule": asdict(row.schedule), "us": round(row.us, 3)}
         for (key, width, height), row in sorted(rows.items())
     ]
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, force=True) as stream:
         stream.write((json.dumps(entries, indent=1) + "\n").encode())
     _read.cache_clear()
@@ -94,7 +128,7 @@ def keep(model: LaunchModel, best: Measured) -> Path:
 
 @lru_cache(maxsize=None)
 def _read(path: Path) -> Dict[Tuple[str, int, int], Measured]:
-    if not path.exists():
+    if not os.path.exists(str(path)):  # noqa: PTH110 - False too for a home that this user may not enter
         return {}
     try:
         rows = read_json(path)

@@ -33,7 +33,7 @@ _SUM_ERROR = 1e-5
 
 
 def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, int]) -> Dict[str, Measured]:
-    """Measure every candidate of each launch and write the fastest into `config/tuned/<device>.json`.
+    """Measure every candidate of each launch and write the fastest into this user's file of the device (`tuned_path`).
 
     Kernels work on the kind of memory that the backend takes for these options on this machine. Where SSIM can start
     from the mosaic, the launches of both partitions are measured. Before a configuration is timed, its outputs must

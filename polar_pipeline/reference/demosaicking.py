@@ -1,13 +1,9 @@
-"""Every operator once, in float64 NumPy, plain and slow: the oracle of all tests.
-
-Intensities are normalised to full scale 1. Angle stacks have shape (4, H, W) for a mono sensor and (4, H, W, 3) for a
-colour one, first axis in the order of `sensor.ANGLES`, last axis RGB. `run` strings the operators together.
-"""
+"""The demosaicking methods of the reference: colour lattice, polarizer mosaic, and what both need."""
 
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any, Dict, Iterable, Optional, Tuple
+from typing import Dict, Iterable, Tuple
 
 import numpy as np
 
@@ -18,26 +14,18 @@ from polar_pipeline.coefficients import (
     ADR_SAME,
     BETA,
     EPSILON,
-    LUMA,
     MHC_ACROSS,
     MHC_GREEN,
     MHC_ROW,
-    SSIM_BLOCK,
-    SSIM_C1,
-    SSIM_C2,
-    SSIM_SIGMA,
-    SSIM_WINDOW,
-    gaussian,
 )
 from polar_pipeline.options import Options
-from polar_pipeline.plan import Plan
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 # ------------------------------------------------------------------------------------------------------------- helpers
 
 
-def _shifted(image: np.ndarray, dy: int, dx: int, halo: int) -> np.ndarray:
+def shifted(image: np.ndarray, dy: int, dx: int, halo: int) -> np.ndarray:
     """`image` padded by `halo`, seen at an offset."""
     height, width = image.shape[0] - 2 * halo, image.shape[1] - 2 * halo
     return image[halo + dy : halo + dy + height, halo + dx : halo + dx + width]
@@ -113,20 +101,20 @@ def _assemble_rgb(
 def debayer_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     """(H, W) colour mosaic -> (H, W, 3): bilinear on each angle's Bayer lattice."""
     z = lattice_reflect(mosaic, 2)
-    row = (_shifted(z, 0, -2, 2) + _shifted(z, 0, 2, 2)) / 2
-    column = (_shifted(z, -2, 0, 2) + _shifted(z, 2, 0, 2)) / 2
-    across = _sum(_shifted(z, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
+    row = (shifted(z, 0, -2, 2) + shifted(z, 0, 2, 2)) / 2
+    column = (shifted(z, -2, 0, 2) + shifted(z, 2, 0, 2)) / 2
+    across = _sum(shifted(z, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
     return _assemble_rgb(sensor, mosaic, (row + column) / 2, row, column, across)
 
 
 def debayer_mhc(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     """(H, W) -> (H, W, 3): Malvar, He and Cutler (ICASSP 2004) on each angle's Bayer lattice, clipped to [0, 1]."""
     z = lattice_reflect(mosaic, 4)
-    h1 = _shifted(z, 0, -2, 4) + _shifted(z, 0, 2, 4)
-    v1 = _shifted(z, -2, 0, 4) + _shifted(z, 2, 0, 4)
-    h2 = _shifted(z, 0, -4, 4) + _shifted(z, 0, 4, 4)
-    v2 = _shifted(z, -4, 0, 4) + _shifted(z, 4, 0, 4)
-    diagonal = _sum(_shifted(z, dy, dx, 4) for dy in (-2, 2) for dx in (-2, 2))
+    h1 = shifted(z, 0, -2, 4) + shifted(z, 0, 2, 4)
+    v1 = shifted(z, -2, 0, 4) + shifted(z, 2, 0, 4)
+    h2 = shifted(z, 0, -4, 4) + shifted(z, 0, 4, 4)
+    v2 = shifted(z, -4, 0, 4) + shifted(z, 4, 0, 4)
+    diagonal = _sum(shifted(z, dy, dx, 4) for dy in (-2, 2) for dx in (-2, 2))
 
     def weigh(taps: Tuple[int, ...], *values: np.ndarray) -> np.ndarray:
         return _sum(tap * value for tap, value in zip(taps, values)) / 16
@@ -146,7 +134,7 @@ def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     z = lattice_reflect(mosaic, 4)
     total, weights = np.zeros_like(mosaic), np.zeros_like(mosaic)
     for dy, dx in ((-2, 0), (2, 0), (0, -2), (0, 2)):
-        near, opposite, far = (_shifted(z, k * dy, k * dx, 4) for k in (1, -1, 2))
+        near, opposite, far = (shifted(z, k * dy, k * dx, 4) for k in (1, -1, 2))
         weight = 1 / (np.abs(near - opposite) + np.abs(mosaic - far) + EPSILON)
         total = total + weight * (near + (mosaic - far) / 2)
         weights = weights + weight
@@ -154,9 +142,9 @@ def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     at = _bayer_sites(sensor, mosaic.shape)
     green = np.where(at["red"] | at["blue"], green, mosaic)
     difference = lattice_reflect(mosaic - green, 2)
-    row = green + (_shifted(difference, 0, -2, 2) + _shifted(difference, 0, 2, 2)) / 2
-    column = green + (_shifted(difference, -2, 0, 2) + _shifted(difference, 2, 0, 2)) / 2
-    across = green + _sum(_shifted(difference, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
+    row = green + (shifted(difference, 0, -2, 2) + shifted(difference, 0, 2, 2)) / 2
+    column = green + (shifted(difference, -2, 0, 2) + shifted(difference, 2, 0, 2)) / 2
+    across = green + _sum(shifted(difference, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
     return _assemble_rgb(sensor, mosaic, green, row, column, across)
 
 
@@ -166,7 +154,7 @@ def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 def _neighbour_mean(z: np.ndarray, halo: int, di: int, dj: int) -> np.ndarray:
     """Mean of the nearest pixels whose tile position differs by (di, dj) from the pixel's own."""
     rows, columns = (-1, 1) if di else (0,), (-1, 1) if dj else (0,)
-    return _sum(_shifted(z, dy, dx, halo) for dy in rows for dx in columns) / (len(rows) * len(columns))
+    return _sum(shifted(z, dy, dx, halo) for dy in rows for dx in columns) / (len(rows) * len(columns))
 
 
 def _assemble_angles(mosaic: np.ndarray, sensor: Sensor, missing: Dict[Tuple[int, int], np.ndarray]) -> np.ndarray:
@@ -193,7 +181,7 @@ def demosaic_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 def demosaic_gradient(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     """(H, W) -> (4, H, W): bilinear plus `BETA` of the centre's detail, free of the bias that MHC has on polarizers."""
     z = reflect(mosaic, 2)
-    axial = _shifted(z, 0, -2, 2) + _shifted(z, 0, 2, 2) + _shifted(z, -2, 0, 2) + _shifted(z, 2, 0, 2)
+    axial = shifted(z, 0, -2, 2) + shifted(z, 0, 2, 2) + shifted(z, -2, 0, 2) + shifted(z, 2, 0, 2)
     detail = BETA * (mosaic - axial / 4)
     missing = {d: np.clip(_neighbour_mean(z, 2, *d) + detail, 0, 1) for d in _MISSING}
     return _assemble_angles(mosaic, sensor, missing)
@@ -208,7 +196,7 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     def weighted_mean(offsets: Tuple[Tuple[int, int], ...]) -> np.ndarray:
         total, weights = np.zeros_like(c), np.zeros_like(c)
         for dy, dx in offsets:
-            near, opposite, far = (_shifted(z, k * dy, k * dx, 3) for k in (1, -1, 2))
+            near, opposite, far = (shifted(z, k * dy, k * dx, 3) for k in (1, -1, 2))
             weight = 1 / (np.abs(near - opposite) + np.abs(c - far) + EPSILON)
             total, weights = total + weight * near, weights + weight
         return total / weights
@@ -225,21 +213,21 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
     def low_pass(horizontal: np.ndarray, vertical: np.ndarray) -> np.ndarray:
         return _sum(
-            vertical[dy + 3] * horizontal[dx + 3] * _shifted(z, dy, dx, 3) for dy in range(-3, 4) for dx in range(-3, 4)
+            vertical[dy + 3] * horizontal[dx + 3] * shifted(z, dy, dx, 3) for dy in range(-3, 4) for dx in range(-3, 4)
         )
 
     d0, dr, dc, dd = low_pass(same, same), low_pass(other, same), low_pass(same, other), low_pass(other, other)
     mean = np.maximum((d0 + dr + dc + dd) / 4, EPSILON / 4)
     e = mean / np.maximum(d0, mean / 4) * (c - d0 * g / mean)
-    p2 = _shifted((d0 - dd) ** 2 + (dr - dc) ** 2, 0, 0, 1) / 4
+    p2 = shifted((d0 - dd) ** 2 + (dr - dc) ** 2, 0, 0, 1) / 4
 
     # Stage B.
     kernel = ((1, 2, 1), (2, 4, 2), (1, 2, 1))
-    r0 = _sum(kernel[dy + 1][dx + 1] * _shifted(e, dy, dx, 1) ** 2 for dy in (-1, 0, 1) for dx in (-1, 0, 1)) / 16
-    corners = _sum(_shifted(e, dy, dx, 1) for dy in (-1, 1) for dx in (-1, 1))
-    sides = _shifted(e, 0, -1, 1) + _shifted(e, 0, 1, 1)
-    poles = _shifted(e, -1, 0, 1) + _shifted(e, 1, 0, 1)
-    centre_e, centre_g = _shifted(e, 0, 0, 1), _shifted(g, 0, 0, 1)
+    r0 = _sum(kernel[dy + 1][dx + 1] * shifted(e, dy, dx, 1) ** 2 for dy in (-1, 0, 1) for dx in (-1, 0, 1)) / 16
+    corners = _sum(shifted(e, dy, dx, 1) for dy in (-1, 1) for dx in (-1, 1))
+    sides = shifted(e, 0, -1, 1) + shifted(e, 0, 1, 1)
+    poles = shifted(e, -1, 0, 1) + shifted(e, 1, 0, 1)
+    centre_e, centre_g = shifted(e, 0, 0, 1), shifted(g, 0, 0, 1)
     r1 = (centre_e * corners + sides * poles) / 8
     noise = 4 * EPSILON**2
     w = r0 / (r0 + 2 * p2 + noise)
@@ -281,167 +269,3 @@ def demosaic(mosaic: np.ndarray, sensor: Sensor, options: Options) -> np.ndarray
     else:
         angles = method(mosaic, sensor)
     return co_site(angles) if options.resolution == "half" else angles
-
-
-# ------------------------------------------------------------------------------------------------------- polarimetry
-
-
-def luma(angles: np.ndarray) -> np.ndarray:
-    """(..., 3) RGB -> (...): weights 1/4, 1/2, 1/4."""
-    return angles @ np.array(LUMA)
-
-
-def stokes(angles: np.ndarray) -> np.ndarray:
-    """(4, ...) -> (..., 3): S0 = sum/2, S1 = I0 - I90, S2 = I45 - I135."""
-    i0, i45, i90, i135 = angles
-    return np.stack([(i0 + i45 + i90 + i135) / 2, i0 - i90, i45 - i135], -1)
-
-
-def intensity(angles: np.ndarray) -> np.ndarray:
-    """(4, ...) -> (...): S0/2, the mean of the four angles."""
-    return angles.mean(0)
-
-
-def saturated(frame: RawFrame, half: bool) -> np.ndarray:
-    """Where one of the four samples behind an output pixel is saturated.
-
-    Half resolution looks at the superpixel, full resolution at the 3x3 pixels that the bilinear interpolation reads.
-    """
-    hot = frame.mosaic >= frame.full_scale
-    if half:
-        return co_site(hot[np.newaxis].astype(float))[0] > 0
-    z = reflect(hot, 1)
-    return np.any([_shifted(z, dy, dx, 1) for dy in (-1, 0, 1) for dx in (-1, 0, 1)], axis=0)
-
-
-def dolp(stokes_vector: np.ndarray) -> np.ndarray:
-    """(..., 3) -> (...): sqrt(S1^2 + S2^2)/S0, clipped to [0, 1] as noise can exceed it; 0 at S0 = 0."""
-    s0, s1, s2 = np.moveaxis(stokes_vector, -1, 0)
-    return np.clip(np.hypot(s1, s2) / np.where(s0 > 0, s0, np.inf), 0, 1)
-
-
-def aolp(stokes_vector: np.ndarray) -> np.ndarray:
-    """(..., 3) -> (...): atan2(S2, S1)/2 in [0, pi), counter-clockwise from +x."""
-    angle = np.arctan2(stokes_vector[..., 2], stokes_vector[..., 1]) / 2 % np.pi
-    return np.where(angle >= np.pi, 0.0, angle)
-
-
-def preview(value: np.ndarray, dolp_image: np.ndarray, aolp_image: np.ndarray) -> np.ndarray:
-    """HSV (hue AoLP, saturation DoLP, value S0/2) -> (..., 3) RGB uint8; the hexagonal model of Smith (1978)."""
-    saturation, hue = np.nan_to_num(dolp_image), np.nan_to_num(aolp_image) / np.pi * 6
-    rgb = []
-    for n in (5, 3, 1):
-        k = (n + hue) % 6
-        rgb.append(value * (1 - saturation * np.clip(np.minimum(k, 4 - k), 0, 1)))
-    return display("preview", np.stack(rgb, -1))
-
-
-# --------------------------------------------------------------------------------------------------------------- SSIM
-
-
-def shrink(image: np.ndarray, stride: int) -> np.ndarray:
-    """(H, W) -> (H // stride, W // stride): means of stride x stride pixels; the rest right and below is dropped."""
-    height, width = image.shape[0] // stride, image.shape[1] // stride
-    whole = image[: height * stride, : width * stride]
-    return whole.reshape(height, stride, width, stride).mean((1, 3))
-
-
-def ssim_map(
-    x: np.ndarray, y: np.ndarray, stride: int = 1, window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA
-) -> np.ndarray:
-    """(H, W), (H, W) -> (H // stride, W // stride): structural similarity, Wang et al. (2004).
-
-    A Gaussian window, K1 = 0.01, K2 = 0.03, data range 1, population covariance, symmetric border. Images are averaged
-    over stride x stride pixels first, as Wang's own code does with large ones.
-    """
-    x, y = shrink(x, stride), shrink(y, stride)
-    taps, radius = np.array(gaussian(window, sigma)), window // 2
-
-    def blur(image: np.ndarray) -> np.ndarray:
-        for axis in (0, 1):
-            padded = np.pad(image, [(radius, radius) if a == axis else (0, 0) for a in range(2)], "symmetric")
-            windows = np.lib.stride_tricks.sliding_window_view(padded, window, axis)
-            image = windows @ taps
-        return image
-
-    mx, my = blur(x), blur(y)
-    vx, vy, vxy = blur(x * x) - mx * mx, blur(y * y) - my * my, blur(x * y) - mx * my
-    c1, c2 = SSIM_C1, SSIM_C2
-    return (2 * mx * my + c1) * (2 * vxy + c2) / ((mx**2 + my**2 + c1) * (vx + vy + c2))
-
-
-def block_means(similarity: np.ndarray) -> np.ndarray:
-    """(H, W) -> (ceil(H / SSIM_BLOCK), ceil(W / SSIM_BLOCK)): means of blocks; those right and below are partial."""
-    height, width = similarity.shape
-    return np.array(
-        [
-            [similarity[i : i + SSIM_BLOCK, j : j + SSIM_BLOCK].mean() for j in range(0, width, SSIM_BLOCK)]
-            for i in range(0, height, SSIM_BLOCK)
-        ]
-    )
-
-
-# ------------------------------------------------------------------------------------------------------------ display
-
-
-def display(name: str, values: np.ndarray) -> np.ndarray:
-    """A float product as uint8: AoLP wraps at 256, everything else spans [0, 1]; NaN becomes 0."""
-    clean = np.nan_to_num(values)
-    if name == "aolp":
-        return (np.rint(256 * clean / np.pi) % 256).astype(np.uint8)
-    return np.rint(255 * np.clip(clean, 0, 1)).astype(np.uint8)
-
-
-# ---------------------------------------------------------------------------------------------------------- the whole
-
-
-def run(
-    frame: RawFrame, sensor: Sensor, plan: Plan, options: Options, other: Optional[np.ndarray] = None
-) -> Dict[str, Any]:
-    """Every product of a plan from one frame.
-
-    Args:
-        frame: The mosaic.
-        sensor: Its layout as seen in the frame.
-        plan: The products wanted.
-        options: How to compute them.
-        other: Image to compare with in the SSIM modes `temporal` and `reference`: S0/2, luma.
-
-    Returns:
-        Product name -> array, `"invalid"` -> (saturated, dark) pixel counts, and `"blocks"` -> mean similarity of
-        blocks, None where no product compares.
-    """
-    angles = demosaic(normalise(frame), sensor, options)
-    grey = luma(angles) if sensor.is_color else angles
-    vector = stokes(grey)
-    value = intensity(grey)
-    hot = saturated(frame, options.resolution == "half")
-    dark = ~hot & (vector[..., 0] < options.min_intensity)
-    bad = hot | dark
-    if options.ssim_mode == "consistency":
-        one, other = (grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2
-    else:
-        one = value
-    if other is None:
-        similarity = np.full(options.shape_of("ssim_map", value.shape), np.nan)
-    else:
-        similarity = ssim_map(one, other, options.ssim_stride, options.ssim_window, options.ssim_sigma)
-    degree, angle = np.where(bad, np.nan, dolp(vector)), np.where(bad, np.nan, aolp(vector))
-    found: Dict[str, np.ndarray] = {
-        "intensity": intensity(angles),
-        "stokes": np.where(bad[..., np.newaxis], np.nan, vector),
-        "dolp": degree,
-        "aolp": angle,
-        "preview": preview(value, degree, angle),
-        "ssim_map": similarity,
-        "ssim": np.asarray(similarity.mean()),
-    }
-    found.update({f"angle_{degrees}": angles[k] for k, degrees in enumerate(ANGLES)})
-    out: Dict[str, Any] = {}
-    for name in plan.products:
-        values = found[name]
-        as_bytes = options.dtype_of(name) == "uint8" and values.dtype != np.uint8
-        out[name] = display(name, values) if as_bytes else values
-    out["blocks"] = block_means(similarity) if plan.window else None
-    out["invalid"] = (int(hot.sum()), int(dark.sum()) if "invalid" in plan.pixel else 0)
-    return out

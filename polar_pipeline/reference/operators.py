@@ -1,0 +1,185 @@
+"""The operators of the reference that follow demosaicking, and `run`, which makes every product of a frame."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+import numpy as np
+
+from polar_pipeline.coefficients import (
+    LUMA,
+    SSIM_BLOCK,
+    SSIM_C1,
+    SSIM_C2,
+    SSIM_SIGMA,
+    SSIM_WINDOW,
+    gaussian,
+)
+from polar_pipeline.options import Options
+from polar_pipeline.plan import Plan
+from polar_pipeline.reference.demosaicking import co_site, demosaic, normalise, reflect, shifted
+from polar_pipeline.sensor.frames import RawFrame
+from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+
+# ------------------------------------------------------------------------------------------------------- polarimetry
+
+
+def luma(angles: np.ndarray) -> np.ndarray:
+    """(..., 3) RGB -> (...): weights 1/4, 1/2, 1/4."""
+    return angles @ np.array(LUMA)
+
+
+def stokes(angles: np.ndarray) -> np.ndarray:
+    """(4, ...) -> (..., 3): S0 = sum/2, S1 = I0 - I90, S2 = I45 - I135."""
+    i0, i45, i90, i135 = angles
+    return np.stack([(i0 + i45 + i90 + i135) / 2, i0 - i90, i45 - i135], -1)
+
+
+def intensity(angles: np.ndarray) -> np.ndarray:
+    """(4, ...) -> (...): S0/2, the mean of the four angles."""
+    return angles.mean(0)
+
+
+def saturated(frame: RawFrame, half: bool) -> np.ndarray:
+    """Where one of the four samples behind an output pixel is saturated.
+
+    Half resolution looks at the superpixel, full resolution at the 3x3 pixels that the bilinear interpolation reads.
+    """
+    is_saturated = frame.mosaic >= frame.full_scale
+    if half:
+        return co_site(is_saturated[np.newaxis].astype(float))[0] > 0
+    z = reflect(is_saturated, 1)
+    return np.any([shifted(z, dy, dx, 1) for dy in (-1, 0, 1) for dx in (-1, 0, 1)], axis=0)
+
+
+def dolp(stokes_vector: np.ndarray) -> np.ndarray:
+    """(..., 3) -> (...): sqrt(S1^2 + S2^2)/S0, clipped to [0, 1] as noise can exceed it; 0 at S0 = 0."""
+    s0, s1, s2 = np.moveaxis(stokes_vector, -1, 0)
+    return np.clip(np.hypot(s1, s2) / np.where(s0 > 0, s0, np.inf), 0, 1)
+
+
+def aolp(stokes_vector: np.ndarray) -> np.ndarray:
+    """(..., 3) -> (...): atan2(S2, S1)/2 in [0, pi), counter-clockwise from +x."""
+    angle = np.arctan2(stokes_vector[..., 2], stokes_vector[..., 1]) / 2 % np.pi
+    return np.where(angle >= np.pi, 0.0, angle)
+
+
+def preview(value: np.ndarray, dolp_image: np.ndarray, aolp_image: np.ndarray) -> np.ndarray:
+    """HSV (hue AoLP, saturation DoLP, value S0/2) -> (..., 3) RGB uint8; the hexagonal model of Smith (1978)."""
+    saturation, hue = np.nan_to_num(dolp_image), np.nan_to_num(aolp_image) / np.pi * 6
+    rgb = []
+    for n in (5, 3, 1):
+        k = (n + hue) % 6
+        rgb.append(value * (1 - saturation * np.clip(np.minimum(k, 4 - k), 0, 1)))
+    return display("preview", np.stack(rgb, -1))
+
+
+# --------------------------------------------------------------------------------------------------------------- SSIM
+
+
+def shrink(image: np.ndarray, stride: int) -> np.ndarray:
+    """(H, W) -> (H // stride, W // stride): means of stride x stride pixels; the rest right and below is dropped."""
+    height, width = image.shape[0] // stride, image.shape[1] // stride
+    cropped = image[: height * stride, : width * stride]
+    return cropped.reshape(height, stride, width, stride).mean((1, 3))
+
+
+def ssim_map(
+    x: np.ndarray, y: np.ndarray, stride: int = 1, window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA
+) -> np.ndarray:
+    """(H, W), (H, W) -> (H // stride, W // stride): structural similarity, Wang et al. (2004).
+
+    A Gaussian window, K1 = 0.01, K2 = 0.03, data range 1, population covariance, symmetric border. Images are averaged
+    over stride x stride pixels first, as Wang's own code does with large ones.
+    """
+    x, y = shrink(x, stride), shrink(y, stride)
+    taps, radius = np.array(gaussian(window, sigma)), window // 2
+
+    def blur(image: np.ndarray) -> np.ndarray:
+        for axis in (0, 1):
+            padded = np.pad(image, [(radius, radius) if a == axis else (0, 0) for a in range(2)], "symmetric")
+            windows = np.lib.stride_tricks.sliding_window_view(padded, window, axis)
+            image = windows @ taps
+        return image
+
+    mx, my = blur(x), blur(y)
+    vx, vy, vxy = blur(x * x) - mx * mx, blur(y * y) - my * my, blur(x * y) - mx * my
+    c1, c2 = SSIM_C1, SSIM_C2
+    return (2 * mx * my + c1) * (2 * vxy + c2) / ((mx**2 + my**2 + c1) * (vx + vy + c2))
+
+
+def block_means(similarity: np.ndarray) -> np.ndarray:
+    """(H, W) -> (ceil(H / SSIM_BLOCK), ceil(W / SSIM_BLOCK)): means of blocks; those right and below are partial."""
+    height, width = similarity.shape
+    return np.array(
+        [
+            [similarity[i : i + SSIM_BLOCK, j : j + SSIM_BLOCK].mean() for j in range(0, width, SSIM_BLOCK)]
+            for i in range(0, height, SSIM_BLOCK)
+        ]
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ display
+
+
+def display(name: str, values: np.ndarray) -> np.ndarray:
+    """A float product as uint8: AoLP wraps at 256, everything else spans [0, 1]; NaN becomes 0."""
+    clean = np.nan_to_num(values)
+    if name == "aolp":
+        return (np.rint(256 * clean / np.pi) % 256).astype(np.uint8)
+    return np.rint(255 * np.clip(clean, 0, 1)).astype(np.uint8)
+
+
+# ------------------------------------------------------------------------------------------------------- all products
+
+
+def run(
+    frame: RawFrame, sensor: Sensor, plan: Plan, options: Options, other: Optional[np.ndarray] = None
+) -> Dict[str, Any]:
+    """Every product of a plan from one frame.
+
+    Args:
+        frame: The mosaic.
+        sensor: Its layout as seen in the frame.
+        plan: The products wanted.
+        options: How to compute them.
+        other: Image to compare with in the SSIM modes `temporal` and `reference`: S0/2, luma.
+
+    Returns:
+        Product name -> array, `"invalid"` -> (saturated, dark) pixel counts, and `"blocks"` -> mean similarity of
+        blocks, None where no product compares.
+    """
+    angles = demosaic(normalise(frame), sensor, options)
+    grey = luma(angles) if sensor.is_color else angles
+    vector = stokes(grey)
+    value = intensity(grey)
+    too_bright = saturated(frame, options.resolution == "half")
+    dark = ~too_bright & (vector[..., 0] < options.min_intensity)
+    bad = too_bright | dark
+    if options.ssim_mode == "consistency":
+        first, other = (grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2
+    else:
+        first = value
+    if other is None:
+        similarity = np.full(options.shape_of("ssim_map", value.shape), np.nan)
+    else:
+        similarity = ssim_map(first, other, options.ssim_stride, options.ssim_window, options.ssim_sigma)
+    degree, angle = np.where(bad, np.nan, dolp(vector)), np.where(bad, np.nan, aolp(vector))
+    found: Dict[str, np.ndarray] = {
+        "intensity": intensity(angles),
+        "stokes": np.where(bad[..., np.newaxis], np.nan, vector),
+        "dolp": degree,
+        "aolp": angle,
+        "preview": preview(value, degree, angle),
+        "ssim_map": similarity,
+        "ssim": np.asarray(similarity.mean()),
+    }
+    found.update({f"angle_{degrees}": angles[k] for k, degrees in enumerate(ANGLES)})
+    out: Dict[str, Any] = {}
+    for name in plan.products:
+        values = found[name]
+        as_bytes = options.dtype_of(name) == "uint8" and values.dtype != np.uint8
+        out[name] = display(name, values) if as_bytes else values
+    out["blocks"] = block_means(similarity) if plan.window else None
+    out["invalid"] = (int(too_bright.sum()), int(dark.sum()) if "invalid" in plan.pixel else 0)
+    return out
