@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -52,7 +52,7 @@ class Display:
         return self == Display()
 
 
-def make_display(gain: Any = 1.0, balance: Any = "none") -> Display:
+def make_display(gain: object = 1.0, balance: object = "none") -> Display:
     """Validated settings.
 
     Args:
@@ -68,11 +68,11 @@ def make_display(gain: Any = 1.0, balance: Any = "none") -> Display:
     )
 
 
-def _is_word(value: Any, word: str) -> bool:
+def _is_word(value: object, word: str) -> bool:
     return isinstance(value, str) and value == word
 
 
-def _balance(value: Any) -> Tuple[float, ...]:
+def _balance(value: object) -> Tuple[float, ...]:
     """Three factors, or text of them."""
     text = "white balance must be auto, none or 'red green blue'"
     channels = sequence(value.split() if isinstance(value, str) else value, 3)
@@ -81,7 +81,7 @@ def _balance(value: Any) -> Tuple[float, ...]:
     return tuple(_factor(text, channel, value) for channel in channels)
 
 
-def _factor(text: str, value: Any, given: Any) -> float:
+def _factor(text: str, value: object, given: object) -> float:
     """A number, or text of one, as a factor; an error says what is allowed (`text`) and shows `given`."""
     try:
         factor = float(value) if isinstance(value, str) else real("factor", value)
@@ -92,7 +92,7 @@ def _factor(text: str, value: Any, given: Any) -> float:
     return factor
 
 
-def _refusal(text: str, value: Any) -> str:
+def _refusal(text: str, value: object) -> str:
     return f"{text} above 0, at most {MAX_GAIN:g}, got {quoted(value)}"
 
 

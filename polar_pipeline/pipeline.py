@@ -6,13 +6,14 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
+from typing import Deque, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.use_guard import UseGuard
 from polar_pipeline._util.values import whole_number
+from polar_pipeline.backend import Backend, Ticket
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.backend import CudaBackend
@@ -71,11 +72,11 @@ class Pending:
     """A frame that was submitted and whose result was not taken yet.
 
     Attributes:
-        ticket: What the backend returned for it.
+        ticket: What the backend returned for the frame.
         seconds: Time spent before it was submitted.
     """
 
-    ticket: Any
+    ticket: Ticket
     seconds: float
 
 
@@ -318,7 +319,7 @@ class Pipeline:
             self._guard.is_closed = True
 
 
-def _make_backend(plan: Plan, options: Options, threads: int) -> Union[CpuBackend, CudaBackend]:
+def _make_backend(plan: Plan, options: Options, threads: int) -> Backend:
     """The backend that the options name; for `auto` CUDA if it works here.
 
     Raises:

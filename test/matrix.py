@@ -41,7 +41,7 @@ _KILTED = (
 #: Flags that Ubuntu's compilers set by themselves.
 _UBUNTU_FLAGS = "-D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection -fcf-protection"
 #: Files that test kernels through a C++ compiler; neither Python's version nor ROS matters to them.
-_KERNEL_FILES = ("test_kernels.py", "test_ssim_kernel.py", "test_cuda.py", "test_harness.py", "test_sanitizers.py")
+_KERNEL_FILES = ("test_kernels.py", "test_ssim_kernel.py", "test_backend.py", "test_harness.py", "test_sanitizers.py")
 #: And those that only try the same code on more inputs.
 _LONG_FILES = ("test_fuzz.py", "test_corpus.py", "test_compile.py", "test_package.py")
 
@@ -214,7 +214,7 @@ def without(*names: str) -> List[str]:
 
 def run_exhaustive(log: Path) -> int:
     """Products of parameters, and inputs, of which `make test` tries a part; what pip finds for each JetPack."""
-    chosen = files("test_kernels.py", "test_cuda.py", "test_fuzz.py", "test_extras.py", "test_schedule.py")
+    chosen = files("test_kernels.py", "test_backend.py", "test_fuzz.py", "test_extras.py", "test_schedule.py")
     return tests(here(), log, "-m", "not gpu", *chosen, POLAR_PIPELINE_MATRIX="1")
 
 

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple
 
 from polar_pipeline._util.files import PARTIAL, hold, remove_leftovers, temporary_folder
 from polar_pipeline._util.folders import cache_folder
@@ -58,7 +58,7 @@ class CacheEntry:
 # -------------------------------------------------------------------------------------------------------------- entries
 
 
-def entry_name(depends_on: Any, suffix: str) -> str:
+def entry_name(depends_on: object, suffix: str) -> str:
     """The name of the entry made from `depends_on`, which is anything that JSON can write."""
     return hashlib.sha256(json.dumps(depends_on).encode()).hexdigest() + suffix
 

@@ -35,7 +35,7 @@ class _File(io.FileIO):
         with self._naming_the_final_file():
             super().__init__(str(temporary), "x")
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Any) -> int:  # what `io.FileIO` takes differs between Python versions
         with self._naming_the_final_file():
             return super().write(data)
 

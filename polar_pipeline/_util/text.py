@@ -7,7 +7,6 @@ become a log line of 8 MB, and an escape sequence in a topic's name must not rea
 from __future__ import annotations
 
 import reprlib
-from typing import Any
 
 #: Characters of foreign text that are shown.
 SHOWN = 200
@@ -36,7 +35,7 @@ def printable_lines(text: str) -> str:
     return printable(text, SHOWN_LINES, keep="\n")
 
 
-def quoted(value: Any) -> str:
+def quoted(value: object) -> str:
     """A rejected value as Python writes it, but short; it may be text, a number, or nested to any depth."""
     if isinstance(value, str):
         return _cut(repr(value[: SHOWN + 1]), SHOWN + 2, value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from numbers import Integral, Real
-from typing import Any, Tuple
+from typing import Tuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from polar_pipeline._util.text import quoted
 _SEQUENCES = (list, tuple, array, np.ndarray)
 
 
-def real(name: str, value: Any) -> float:
+def real(name: str, value: object) -> float:
     """A number of Python's or NumPy's types as the nearest float, NaN and infinity included; Booleans are not numbers.
 
     Integers and fractions beyond all floats become infinity, whatever their sign.
@@ -34,7 +34,7 @@ def real(name: str, value: Any) -> float:
         return math.inf
 
 
-def number(name: str, value: Any, low: float, high: float) -> float:
+def number(name: str, value: object, low: float, high: float) -> float:
     """A real number in [low, high].
 
     Raises:
@@ -46,7 +46,7 @@ def number(name: str, value: Any, low: float, high: float) -> float:
     return found
 
 
-def whole_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf) -> int:
+def whole_number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> int:
     """A whole number in [low, high], given as an integer or as a float such as 2.0.
 
     Raises:
@@ -57,10 +57,10 @@ def whole_number(name: str, value: Any, low: float = -math.inf, high: float = ma
         raise ValueError(f"{name} must be a whole number, got {quoted(value)}")
     if not low <= found <= high:
         raise ValueError(f"{name} must be in [{low}, {high}], got {quoted(value)}")
-    return int(value)
+    return int(value) if isinstance(value, Integral) else int(found)
 
 
-def truth(name: str, value: Any) -> bool:
+def truth(name: str, value: object) -> bool:
     """A Boolean of Python or NumPy, or one of the integers 0 and 1.
 
     Raises:
@@ -71,7 +71,7 @@ def truth(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def choice(name: str, value: Any, allowed: Tuple[str, ...]) -> str:
+def choice(name: str, value: object, allowed: Tuple[str, ...]) -> str:
     """One of the words that are allowed.
 
     Raises:
@@ -82,7 +82,8 @@ def choice(name: str, value: Any, allowed: Tuple[str, ...]) -> str:
     return str(value)
 
 
-def sequence(value: Any, length: int) -> Tuple[Any, ...]:
+def sequence(value: object, length: int) -> Tuple[object, ...]:
     """The values in a list, tuple or one-dimensional array of `length`; empty if it is something else."""
-    is_sequence = isinstance(value, _SEQUENCES) and getattr(value, "ndim", 1) == 1 and len(value) == length
-    return tuple(value) if is_sequence else ()
+    if isinstance(value, _SEQUENCES) and getattr(value, "ndim", 1) == 1 and len(value) == length:
+        return tuple(value)
+    return ()

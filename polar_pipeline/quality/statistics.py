@@ -75,7 +75,7 @@ RANGES: Dict[str, Tuple[float, float]] = {
 }
 
 
-def make_quality_limits(**values: Any) -> QualityLimits:
+def make_quality_limits(**values: object) -> QualityLimits:
     """Validated limits.
 
     Raises:

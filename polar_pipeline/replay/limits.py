@@ -9,7 +9,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Protocol, Set, Tuple
 
 import lz4.frame  # type: ignore[import-untyped]
 import zstandard
@@ -109,6 +109,13 @@ def too_large(path: Path, what: str, limit: int) -> TooLargeError:
 # ------------------------------------------------------------------------------------------------------- decompression
 
 
+class Readable(Protocol):
+    """What can be read piece by piece."""
+
+    def read(self, size: int = -1) -> bytes:
+        """At most `size` bytes, or all that are left."""
+
+
 class Section:
     """The next `length` bytes of a file, with the `read` of a file."""
 
@@ -123,7 +130,7 @@ class Section:
         return data
 
 
-def _zstd(source: IO[bytes]) -> Any:
+def _zstd(source: Any) -> Any:
     return zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
 
 
@@ -136,7 +143,7 @@ _OPENERS: Dict[str, Callable[[Any], Any]] = {
 }
 
 
-def inflate(source: Any, compression: str, limit: int) -> Optional[bytes]:
+def inflate(source: Readable, compression: str, limit: int) -> Optional[bytes]:
     """Decompress a file piece by piece, without trusting the sizes that it states.
 
     Args:
@@ -159,7 +166,7 @@ def inflate(source: Any, compression: str, limit: int) -> Optional[bytes]:
     return result.getvalue()
 
 
-def inflated_pieces(source: Any, compression: str) -> Iterator[bytes]:
+def inflated_pieces(source: Readable, compression: str) -> Iterator[bytes]:
     """The pieces of a decompressed file, for results of any size; otherwise like `inflate`."""
     if compression not in _OPENERS:
         raise ValueError(f"unknown compression {printable(compression)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, Tuple, Union
+from typing import Dict, Tuple, Union
 
 import numpy as np
 
@@ -174,7 +174,7 @@ def get_format(encoding: str, bit_depth: int = 0, alignment: str = "lsb") -> Raw
     return RawFormat(bits, "u16", 16 - bits if alignment == "msb" else 0)
 
 
-def check_bit_depth(bit_depth: Any) -> int:
+def check_bit_depth(bit_depth: object) -> int:
     """The significant bits of 16-bit pixels: 8 to 16, or 0 for those of the encoding or the type.
 
     Raises:

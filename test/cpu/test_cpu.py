@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import cv2
 import numpy as np
 import pytest
+from cpu_comparison import SSIM_BOUND, compare
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import REAL_FRAMES, real_frame
@@ -35,53 +35,12 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-#: float32 planes carry about seven digits; sums of some thirty terms near 1 stay within this.
-FLOAT_NOISE = 2e-5
-DOLP_BOUND = 2e-3
-AOLP_BOUND = np.deg2rad(0.5)
-SSIM_BOUND = 1e-3
-
-
 def random_frame(shape: Tuple[int, int], bits: int, seed: int = 0) -> RawFrame:
     """Smooth noise over the whole range, so that some pixels are black, some saturated."""
     image = cv2.GaussianBlur(np.random.default_rng(seed).random(shape), (5, 5), 1.0)
     image = (image - image.min()) / (image.max() - image.min())
     top = (1 << bits) - 1
     return RawFrame(np.rint(image * top).astype(np.uint8 if bits == 8 else np.uint16), top)
-
-
-def compare(frame: RawFrame, **options: Any) -> None:
-    """Every product of the CPU backend lies within the error bounds around the reference's."""
-    pipeline = Pipeline(products=tuple(PRODUCTS), **options, backend="cpu")
-    sensor = pipeline.options.sensor.as_read_out(pipeline.options.roi_offset, pipeline.options.flip, frame.mosaic.shape)
-    truth = reference.run(frame, sensor, pipeline.plan, pipeline.options)
-    floats = replace(pipeline.options, dtypes=("float32",) * len(PRODUCTS))
-    exact = reference.run(frame, sensor, pipeline.plan, floats)
-    out = pipeline(frame)
-    assert out.invalid == truth["invalid"]
-    np.testing.assert_allclose(out.blocks, truth["blocks"], rtol=0, atol=SSIM_BOUND)
-    for name, got in out.items():
-        want = truth[name]
-        assert got.shape == want.shape, name
-        if got.dtype == np.uint8:
-            error = np.abs(got.astype(int) - want.astype(int))
-            if name == "aolp":
-                error = np.minimum(error, 256 - error)
-                error = error[exact["dolp"] >= 0.05]  # below, the angle is noise
-            assert error.max(initial=0) <= 1, name
-            continue
-        assert np.array_equal(np.isnan(got), np.isnan(want)), name
-        error = np.abs(got - want)
-        if name == "aolp":
-            error = np.minimum(error, np.pi - error)[exact["dolp"] >= 0.05]
-            assert got[~np.isnan(got)].min(initial=0) >= 0
-            assert got[~np.isnan(got)].max(initial=0) < np.pi
-            bound = AOLP_BOUND
-        elif name == "dolp":
-            error, bound = error[exact["stokes"][..., 0] >= 0.1], DOLP_BOUND
-        else:
-            bound = SSIM_BOUND if name.startswith("ssim") else FLOAT_NOISE
-        assert np.nan_to_num(error).max(initial=0) <= bound, name
 
 
 CASES = list(

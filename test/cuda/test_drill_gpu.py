@@ -1,6 +1,6 @@
 """The fault drill for GPUs: a stand-in for the driver fails under the real node, over real rclpy and DDS.
 
-The stand-in runs the real kernels through the host harness (`test_cuda.HostDriver`), so no GPU is needed.
+The stand-in runs the real kernels through the host harness (`test_backend.HostDriver`), so no GPU is needed.
 """
 # ruff: noqa: E402 - rclpy may be missing
 
@@ -20,7 +20,7 @@ import drill
 from harness import COMPILER
 from rclpy.parameter import Parameter
 from support import wait_for
-from test_cuda import HostDriver
+from test_backend import HostDriver
 
 from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.driver import DeviceError

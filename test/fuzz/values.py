@@ -83,7 +83,7 @@ class Values(Target):
         return Case("json", json.dumps(case, indent=1).encode())
 
     def run(self, case: Case) -> str:
-        from test_cpu import compare
+        from cpu_comparison import compare
 
         given = json.loads(case.data)
         options = {**given["options"]}
