@@ -12,9 +12,17 @@ from support import ROOT
 PACKAGE = ROOT / "polar_pipeline"
 MODULES = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 MAX_FILE, MAX_CLASS, MAX_FUNCTION = 400, 250, 60
-#: Where `Any` may stand in a public signature: messages and nodes of rclpy, values of JSON and YAML files, modules of
-#: CuPy and Kernel Tuner, and the oracle of the tests.
-UNTYPED = ("ros/", "_util/documents.py", "cuda/driver.py", "cuda/tools/tune.py", "cuda/model/device.py", "reference/")
+#: Where `Any` may stand in a public signature: messages and nodes of rclpy, values of JSON and YAML files, buffers that
+#: `io` takes, modules of CuPy and Kernel Tuner, and the oracle of the tests.
+UNTYPED = (
+    "ros/",
+    "_util/documents.py",
+    "_util/files.py",
+    "cuda/driver.py",
+    "cuda/tools/tune.py",
+    "cuda/model/device.py",
+    "reference/",
+)
 
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
