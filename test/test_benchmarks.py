@@ -43,6 +43,16 @@ def test_what_is_compared_with_must_be_there(tmp_path: Path) -> None:
     assert not (tmp_path / "cpu.json").exists()
 
 
+@pytest.mark.parametrize("name", ["gpu.py", "ssim.py", "model.py"])
+def test_without_cupy_nothing_is_measured_on_a_gpu(name: str, tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text("raise ImportError('not on this machine')\n")
+    output = tmp_path / "result.json"
+    done = run(name, "--output", str(output), PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    assert done.returncode == 1
+    assert done.stderr.startswith("needs a GPU to measure on: CuPy cannot be imported (not on this machine)")
+    assert not output.exists()
+
+
 def test_growth_needs_frames_to_grow_in() -> None:
     done = run("soak.py", "--frames", "30")
     assert done.returncode == 2
