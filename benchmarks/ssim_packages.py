@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from types import MappingProxyType
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
 
 import numpy as np
@@ -41,7 +40,7 @@ class Implementation:
     map_of: Callable[[int], np.ndarray]
     recorded: bool = False
     mirrored: bool = True
-    facts: Mapping[str, Any] = MappingProxyType({})
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def torch_implementation(

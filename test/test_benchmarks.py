@@ -43,6 +43,13 @@ def test_what_is_compared_with_must_be_there(tmp_path: Path) -> None:
     assert not (tmp_path / "cpu.json").exists()
 
 
+def test_benchmarks_on_a_gpu_can_be_imported_without_one(tmp_path: Path) -> None:
+    """They name much of the package, and no other test on a machine without a GPU executes them."""
+    (tmp_path / "cupy.py").touch()
+    done = run("-c", "import gpu, launch, npp, ssim", PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", ["gpu.py", "ssim.py", "model.py"])
 def test_without_cupy_nothing_is_measured_on_a_gpu(name: str, tmp_path: Path) -> None:
     (tmp_path / "cupy.py").write_text("raise ImportError('not on this machine')\n")
