@@ -15,9 +15,9 @@ import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import common
 import numpy as np
@@ -42,7 +42,8 @@ POLAR = ("intensity", "dolp", "aolp")
 ANGLES = ("angle_0", "angle_45", "angle_90", "angle_135")
 
 
-class Case(NamedTuple):
+@dataclass(frozen=True)
+class Case:
     """What is measured: options, and what the project asks of the result."""
 
     text: str

@@ -15,11 +15,11 @@ import json
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import common
 import numpy as np
@@ -171,7 +171,8 @@ def _predictions(schedules: Sequence[Schedule], frames: int) -> List[float]:
 # ------------------------------------------------------------------------------------------------------------ the study
 
 
-class Shape(NamedTuple):
+@dataclass(frozen=True)
+class Shape:
     """How a variant is launched.
 
     Attributes:

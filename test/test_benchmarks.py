@@ -105,7 +105,7 @@ def test_a_constant_of_the_cost_model_is_found_again() -> None:
         "us = [model.predicted_us(c.work, plan, device, c.frames) for c, plan in zip(each, plans)]\n"
         "for constant, value in zip(found, start):\n"
         "    constant.put(value)\n"
-        "fit.fit(100 * [fit.Row(*row) for row in zip(each, plans, us)], device, found)\n"
+        "fit.fit(100 * [fit.MeasuredRow(*row) for row in zip(each, plans, us)], device, found)\n"
         "print(*(constant.get() / value for constant, value in zip(found, start)))\n",
     )
     assert done.returncode == 0, done.stderr
