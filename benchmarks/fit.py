@@ -46,7 +46,7 @@ STEPS = 8
 
 
 @dataclass(frozen=True)
-class Row:
+class MeasuredRow:
     """A measured configuration."""
 
     configuration: Configuration
@@ -121,7 +121,7 @@ def constants() -> List[Constant]:
     ]
 
 
-def group_of(row: Row) -> str:
+def group_of(row: MeasuredRow) -> str:
     """The group that a row is left out with."""
     work = row.configuration.work
     if isinstance(work, SsimWork):
@@ -149,7 +149,7 @@ def _ssim_group(work: SsimWork, schedule: Schedule) -> str:
     return "up to 9 taps" if work.window <= 9 else "11 taps" if work.window == 11 else "13 and 15 taps"
 
 
-def logarithms(rows: Sequence[Row], device: Device) -> np.ndarray:
+def logarithms(rows: Sequence[MeasuredRow], device: Device) -> np.ndarray:
     """Logarithm of predicted over measured, by row."""
     cost._weight.cache_clear()
     return np.array(
@@ -160,7 +160,7 @@ def logarithms(rows: Sequence[Row], device: Device) -> np.ndarray:
     )
 
 
-def fit(rows: Sequence[Row], device: Device, found: Sequence[Constant]) -> None:
+def fit(rows: Sequence[MeasuredRow], device: Device, found: Sequence[Constant]) -> None:
     """Fit the constants, from what they are, to rows."""
     start = np.log([constant.get() for constant in found])
     at, step = start.copy(), 1e-3
@@ -191,14 +191,16 @@ def fit(rows: Sequence[Row], device: Device, found: Sequence[Constant]) -> None:
     off(at)
 
 
-def read(path: Path) -> Tuple[List[Row], Device]:
+def read(path: Path) -> Tuple[List[MeasuredRow], Device]:
     """Rows of a result file, and their device."""
     report = json.loads(path.read_text(encoding="utf-8"))
-    rows = [Row(KNOWN[row["name"]], Schedule(**row["schedule"]), row["measured_us"]) for row in report["rows"]]
+    rows = [MeasuredRow(KNOWN[row["name"]], Schedule(**row["schedule"]), row["measured_us"]) for row in report["rows"]]
     return rows, DEVICES[report["model"]]
 
 
-def left_out(rows: Sequence[Row], device: Device, found: Sequence[Constant]) -> Iterator[Tuple[str, List[Row], Any]]:
+def left_out(
+    rows: Sequence[MeasuredRow], device: Device, found: Sequence[Constant]
+) -> Iterator[Tuple[str, List[MeasuredRow], Any]]:
     """(group, its rows, logarithms) with constants fitted to the other groups."""
     start = [constant.get() for constant in found]
     groups = [group_of(row) for row in rows]

@@ -10,56 +10,40 @@ every schedule that the solver lists for a case instead of the chosen one.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import ctypes.util
 import json
-import site
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, replace
-from functools import lru_cache
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import common
-import cupy
 import numpy as np
+from npp import find_debayer
+from timing import FRAMES, ROUNDS, SHAPE, cupy, driver, frames, medians
 
 from polar_pipeline import Pipeline
 from polar_pipeline.cuda.compile import compile_kernel
-from polar_pipeline.cuda.driver import Driver
-from polar_pipeline.cuda.model import ssim_search
 from polar_pipeline.cuda.model.device import from_properties, occupancy
-from polar_pipeline.cuda.model.geometry import grid, output_bytes, schedule_defines, shared_bytes
-from polar_pipeline.cuda.model.launch_model import launch_model
+from polar_pipeline.cuda.model.geometry import output_bytes
+from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.search import candidates
 from polar_pipeline.cuda.model.ssim_search import piece_count
-from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, make_ssim_work, ssim_defines
+from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, make_ssim_work
 from polar_pipeline.cuda.model.tuned import choose
-from polar_pipeline.cuda.model.work import (
-    OUTPUTS,
-    POLARIZATION_ARGUMENT,
-    PolarizationWork,
-    make_work,
-    polarization_defines,
-)
+from polar_pipeline.cuda.model.work import OUTPUTS, POLARIZATION_ARGUMENT, PolarizationWork, make_work
 from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
-from polar_pipeline.sensor.forward import expose
-from polar_pipeline.sensor.scene import synthetic
 
-SHAPE = (2048, 2448)
-FRAMES = 64
-ROUNDS = 25
 POLAR = ("intensity", "dolp", "aolp")
 ANGLES = ("angle_0", "angle_45", "angle_90", "angle_135")
 
 
-class Case(NamedTuple):
+@dataclass(frozen=True)
+class Case:
     """What is measured: options, and what the project asks of the result."""
 
     text: str
@@ -98,7 +82,7 @@ CASES: Dict[str, Case] = {
     "mono_fp32": Case("mono half in fp32, intensity dolp aolp", "IMX250MZR", POLAR, {"precision": "fp32"}, ""),
 }
 #: The same with SSIM, which takes a second launch.
-WHOLE: Dict[str, Case] = {
+WITH_SSIM: Dict[str, Case] = {
     "color_everything": Case(
         "colour half own site: four RGB angles, intensity dolp aolp, SSIM map and mean",
         "IMX250MYR",
@@ -121,14 +105,6 @@ def work_of(case: Case, shape: Tuple[int, int] = SHAPE) -> PolarizationWork:
     """The case's launch on 8-bit frames."""
     options = options_of(case)
     return make_work(make_plan(options.products), options, "u8", 255, shape)
-
-
-@lru_cache(maxsize=2)
-def frames(sensor: str, shape: Tuple[int, int] = SHAPE) -> np.ndarray:
-    """(FRAMES, H, W) uint8: a scene, moved by whole tiles from frame to frame."""
-    seen = make_options(sensor).sensor
-    raw = expose(synthetic("window", shape, is_color=seen.is_color), seen)
-    return np.stack([np.roll(raw, (8 * k, 16 * k), (0, 1)) for k in range(FRAMES)])
 
 
 class BatchBuffers:
@@ -154,92 +130,55 @@ class BatchBuffers:
         return frame
 
 
-#: Clocks that the device is kept busy while the host queues what is measured: some 200 us, longer than that takes.
-_HEAD_START = 400_000
-
-
-@lru_cache(maxsize=1)
-def _spin() -> Callable[..., None]:
-    code = 'extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n); }'
-    return cupy.RawKernel(code, "spin")
-
-
-def milliseconds(run: Callable[[], Any]) -> float:
-    """Between two events around a run, which the host has queued before the first one is due."""
-    start, end = cupy.cuda.Event(), cupy.cuda.Event()
-    _spin()((1,), (1,), (np.int64(_HEAD_START),))
-    start.record()
-    run()
-    end.record()
-    end.synchronize()
-    return float(cupy.cuda.get_elapsed_time(start, end))
-
-
-def medians(runs: Dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> Dict[str, float]:
-    """Median milliseconds of several things, measured in turns."""
-    for run in runs.values():
-        run()
-    times: Dict[str, List[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            times[name].append(milliseconds(run))
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
-def _cubin(work: PolarizationWork, schedule: Schedule, arch: str) -> bytes:
-    return compile_kernel(schedule.kernel, {**polarization_defines(work), **schedule_defines(work, schedule)}, arch)
-
-
-@lru_cache(maxsize=1)
-def driver() -> Driver:
-    """The GPU."""
-    return Driver()
+def compiled(model: LaunchModel, schedule: Schedule, arch: str) -> bytes:
+    """The cubin of a launch."""
+    return compile_kernel(schedule.kernel, model.defines(schedule), arch)
 
 
 class TimedKernel:
     """A compiled schedule of the polarization launch; calling it launches it once."""
 
-    def __init__(self, work: PolarizationWork, schedule: Schedule, arch: str) -> None:
-        cubin = _cubin(work, schedule, arch)
+    def __init__(self, model: PolarizationModel, schedule: Schedule, arch: str) -> None:
+        cubin = compiled(model, schedule, arch)
         self.usage = kernel_resources(cubin)
-        self.shared = shared_bytes(work, schedule)
+        self.shared = model.shared_bytes(schedule)
         self._kernel = driver().load(cubin, schedule.kernel, self.shared)
-        self._work, self._schedule = work, schedule
+        self._model, self._schedule = model, schedule
 
     def __call__(self, argument: np.ndarray, count: int = FRAMES) -> None:
-        blocks, stream = grid(self._work, self._schedule, count), cupy.cuda.get_current_stream().ptr
+        blocks, stream = self._model.grid(self._schedule, count), cupy.cuda.get_current_stream().ptr
         driver().launch(self._kernel, blocks, self._schedule.threads, self.shared, stream, argument)
 
 
 class TimedSsim:
-    """The second launch, SSIM on what the first one stored, by the schedule that the backend takes for one frame."""
+    """The SSIM launch of one frame, on what the first launch stored, by the schedule that the backend uses."""
 
     def __init__(self, case: Case, buffers: BatchBuffers, bench: Bench) -> None:
         options = options_of(case)
         plan = make_plan(options.products)
-        task = make_ssim_work(work_of(case), plan, options)
-        self.schedule = choose(launch_model(task, bench.device))
-        flags = {**ssim_defines(task), **ssim_search.schedule_defines(self.schedule)}
-        self._shared = ssim_search.shared_bytes(self.schedule)
-        self._kernel = driver().load(compile_kernel("ssim", flags, bench.arch), "ssim", self._shared)
-        self._grid = ssim_search.grid(task, self.schedule)
+        work = make_ssim_work(work_of(case), plan, options)
+        model = SsimModel(work, bench.device)
+        self.schedule = choose(model)
+        self._shared = model.shared_bytes(self.schedule)
+        self._kernel = driver().load(compiled(model, self.schedule, bench.arch), "ssim", self._shared)
+        self._grid = model.grid(self.schedule)
         self._buffers, self._plane = buffers, buffers.sizes["sums"] // 2
         self._arrays = {
-            "map": cupy.empty((FRAMES, *task.map_size), task.map_dtype),
-            "pieces": cupy.empty((FRAMES, piece_count(task, self.schedule)), np.float32),
+            "map": cupy.empty((FRAMES, *work.map_size), work.map_dtype),
+            "pieces": cupy.empty((FRAMES, piece_count(work, self.schedule)), np.float32),
             "done": cupy.zeros(FRAMES, np.uint32),
-            "blocks": cupy.empty((FRAMES, *task.block_size), np.float32),
+            "blocks": cupy.empty((FRAMES, *work.block_size), np.float32),
             "mean": cupy.empty(FRAMES, np.float32),
         }
 
     def __call__(self, frame: int) -> None:
-        task = np.zeros((), SSIM_ARGUMENT)
-        task["first"] = self._buffers.out["sums"].data.ptr + frame * self._buffers.sizes["sums"]
-        task["second"] = task["first"] + self._plane
+        argument = np.zeros((), SSIM_ARGUMENT)
+        argument["first"] = self._buffers.out["sums"].data.ptr + frame * self._buffers.sizes["sums"]
+        argument["second"] = argument["first"] + self._plane
         for name, array in self._arrays.items():
-            task[name] = array.data.ptr + frame * array[0].nbytes
+            argument[name] = array.data.ptr + frame * array[0].nbytes
         stream = cupy.cuda.get_current_stream().ptr
-        driver().launch(self._kernel, self._grid, self.schedule.threads, self._shared, stream, task)
+        driver().launch(self._kernel, self._grid, self.schedule.threads, self._shared, stream, argument)
 
     def mean(self, frame: int) -> float:
         """What was found last."""
@@ -256,6 +195,10 @@ class Bench:
         self.arch = f"sm_{properties['major']}{properties['minor']}"
         self._from, self._to = (cupy.zeros(512 << 20, cupy.uint8) for _ in range(2))
 
+    def model(self, case: Case) -> PolarizationModel:
+        """The case's launch on this GPU."""
+        return PolarizationModel(work_of(case), self.device)
+
     def copy(self) -> None:
         """A plain copy of 512 MiB."""
         cupy.cuda.runtime.memcpyAsync(
@@ -264,23 +207,23 @@ class Bench:
 
     def batch(self, case: Case) -> Dict[str, Any]:
         """64 frames a launch, with the chosen schedule."""
-        work = work_of(case)
-        return self.measure(work, choose(launch_model(work, self.device)), BatchBuffers(work, frames(case.sensor)))
+        model = self.model(case)
+        return self.measure(model, choose(model), BatchBuffers(model.work, frames(case.sensor)))
 
     def every_schedule(self, case: Case) -> List[Dict[str, Any]]:
         """Likewise with every schedule that the solver lists, fastest first."""
-        work = work_of(case)
-        buffers, able = BatchBuffers(work, frames(case.sensor)), candidates(work, self.device)
+        model = self.model(case)
+        buffers, able = BatchBuffers(model.work, frames(case.sensor)), model.candidates()
         with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
-            list(pool.map(lambda schedule: _cubin(work, schedule, self.arch), able))
-        rows = [self.measure(work, schedule, buffers, 9) for schedule in able]
+            list(pool.map(lambda schedule: compiled(model, schedule, self.arch), able))
+        rows = [self.measure(model, schedule, buffers, 9) for schedule in able]
         return sorted(rows, key=lambda row: float(row["us_per_frame"]))
 
     def measure(
-        self, work: PolarizationWork, schedule: Schedule, buffers: BatchBuffers, rounds: int = ROUNDS
+        self, model: PolarizationModel, schedule: Schedule, buffers: BatchBuffers, rounds: int = ROUNDS
     ) -> Dict[str, Any]:
         """64 frames a launch against the copy."""
-        kernel = TimedKernel(work, schedule, self.arch)
+        work, kernel = model.work, TimedKernel(model, schedule, self.arch)
         argument = buffers.argument()
         found = medians({"copy": self.copy, "kernel": lambda: kernel(argument)}, rounds)
         moved = FRAMES * (work.width * work.height + output_bytes(work))
@@ -299,9 +242,9 @@ class Bench:
 
     def single(self, case: Case) -> Dict[str, Any]:
         """One frame: 64 launches chained in a graph, and one alone between events."""
-        work = work_of(case)
-        kernel = TimedKernel(work, choose(launch_model(work, self.device)), self.arch)
-        buffers = BatchBuffers(work, frames(case.sensor))
+        model = self.model(case)
+        kernel = TimedKernel(model, choose(model), self.arch)
+        buffers = BatchBuffers(model.work, frames(case.sensor))
         arguments = [buffers.argument(k) for k in range(FRAMES)]
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
@@ -317,9 +260,9 @@ class Bench:
 
     def with_ssim(self, case: Case) -> Dict[str, Any]:
         """One frame to all of a case's products, SSIM among them, in two launches: 64 frames chained in a graph."""
-        work, raw = work_of(case), frames(case.sensor)
-        schedule, buffers = choose(launch_model(work, self.device)), BatchBuffers(work, raw)
-        first, second = TimedKernel(work, schedule, self.arch), TimedSsim(case, buffers, self)
+        model, raw = self.model(case), frames(case.sensor)
+        schedule, buffers = choose(model), BatchBuffers(model.work, raw)
+        first, second = TimedKernel(model, schedule, self.arch), TimedSsim(case, buffers, self)
         arguments = [buffers.argument(k) for k in range(FRAMES)]
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
@@ -342,8 +285,8 @@ class Bench:
 
     def error(self, case: Case) -> Dict[str, int]:
         """Largest difference to the CPU backend on the first frame, in levels; AoLP around the circle."""
-        work, raw = work_of(case), frames(case.sensor)
-        kernel, buffers = TimedKernel(work, choose(launch_model(work, self.device)), self.arch), BatchBuffers(work, raw)
+        model, raw = self.model(case), frames(case.sensor)
+        kernel, buffers = TimedKernel(model, choose(model), self.arch), BatchBuffers(model.work, raw)
         kernel(buffers.argument(), 1)
         with closing(Pipeline(case.sensor, case.products, "cpu", dtype="uint8", **case.options)) as pipeline:
             expected = pipeline(raw[0])
@@ -365,7 +308,7 @@ class Bench:
 
         NPP gets the angles ready split, and its calls chained in a graph, so that launching costs little.
         """
-        debayer = _npp()
+        debayer = find_debayer()
         if debayer is None:
             return None
         height, width = SHAPE[0] // 2, SHAPE[1] // 2
@@ -377,8 +320,8 @@ class Bench:
             for angle in range(4):
                 debayer(planes[angle, frame].data.ptr, out[angle, frame].data.ptr, width, height)
 
-        work = work_of(CASES["color_angles"])
-        kernel, buffers = TimedKernel(work, choose(launch_model(work, self.device)), self.arch), BatchBuffers(work, raw)
+        model = self.model(CASES["color_angles"])
+        kernel, buffers = TimedKernel(model, choose(model), self.arch), BatchBuffers(model.work, raw)
         argument = buffers.argument()
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
@@ -405,67 +348,6 @@ class Bench:
                 times.append(time.perf_counter() - start)
         cpu = 1e6 * statistics.median(times[2:])
         return {"cpu": device, "cpu_us": round(cpu), "kernel_us": us, "times_faster": round(cpu / us)}
-
-
-def _npp() -> Optional[Callable[[int, int, int, int], None]]:
-    """NPP's colour filter array to RGB, bilinear, 8 bit; None where NPP is not installed."""
-    libraries = []
-    for name in ("nppicc", "nppc"):
-        folders = [Path("/usr/local/cuda/lib64"), *(Path(p) for p in site.getsitepackages())]
-        paths = [str(p) for folder in folders for p in sorted(folder.rglob(f"lib{name}.so*"))]
-        found = paths[:1] or [ctypes.util.find_library(name)]
-        if not found[0]:
-            return None
-        libraries.append(ctypes.CDLL(found[0]))
-
-    class Size(ctypes.Structure):
-        _fields_ = [("width", ctypes.c_int), ("height", ctypes.c_int)]
-
-    class Rect(ctypes.Structure):
-        _fields_ = [(name, ctypes.c_int) for name in ("x", "y", "width", "height")]
-
-    class Context(ctypes.Structure):
-        _fields_ = [
-            ("stream", ctypes.c_void_p),
-            *((name, ctypes.c_int) for name in ("device", "multiprocessors", "threads_per_sm", "threads_per_block")),
-            ("shared_per_block", ctypes.c_size_t),
-            *((name, ctypes.c_int) for name in ("major", "minor")),
-            ("flags", ctypes.c_uint),
-            ("reserved", ctypes.c_int),
-        ]
-
-    function = libraries[0].nppiCFAToRGB_8u_C1C3R_Ctx
-    properties = cupy.cuda.runtime.getDeviceProperties(0)
-    context = Context(
-        None,
-        0,
-        properties["multiProcessorCount"],
-        properties["maxThreadsPerMultiProcessor"],
-        properties["maxThreadsPerBlock"],
-        properties["sharedMemPerBlock"],
-        properties["major"],
-        properties["minor"],
-        0,
-        0,
-    )
-
-    def debayer(source: int, target: int, width: int, height: int) -> None:
-        context.stream = cupy.cuda.get_current_stream().ptr
-        status = function(
-            ctypes.c_void_p(source),
-            width,
-            Size(width, height),
-            Rect(0, 0, width, height),
-            ctypes.c_void_p(target),
-            3 * width,
-            1,  # NPPI_BAYER_RGGB
-            0,  # NPPI_INTER_UNDEFINED: the only one it takes, bilinear
-            context,
-        )
-        if status != 0:
-            raise RuntimeError(f"nppiCFAToRGB_8u_C1C3R_Ctx returned {status}")
-
-    return debayer
 
 
 def main() -> None:
@@ -495,7 +377,7 @@ def main() -> None:
             rows.append((case.text, *(found[column] for column in columns)))
             print(name, json.dumps(found), flush=True)
         if not values.cases:
-            report["with_ssim"] = {name: bench.with_ssim(case) for name, case in WHOLE.items()}
+            report["with_ssim"] = {name: bench.with_ssim(case) for name, case in WITH_SSIM.items()}
             print("with SSIM:", json.dumps(report["with_ssim"]))
         report["npp"] = bench.npp()
         report["cpu"] = bench.against_cpu(CASES["mono_half"])

@@ -280,7 +280,7 @@ def lines_not_in_every_iteration() -> Set[Tuple[str, int]]:
     Raises:
         ValueError: The kernels have no such line, or more than one.
     """
-    found = set()
+    found: Set[Tuple[str, int]] = set()
     for begin, end in _NOT_EVERY_ITERATION:
         places = [
             (path, lines, k)

@@ -6,9 +6,8 @@ import statistics
 from dataclasses import replace
 from typing import Any, Dict
 
-import cupy
-import gpu
 import numpy as np
+from timing import cupy, driver, frames, milliseconds
 
 from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.cuda.model.geometry import output_bytes
@@ -42,7 +41,7 @@ class TimedLaunch:
         else:
             raise TypeError(f"expected the model of a polarization or SSIM launch, got {type(model).__name__}")
         self._shared, self._grid = model.shared_bytes(schedule), model.grid(schedule, frames)
-        self._threads, self._driver = schedule.threads, gpu.driver()
+        self._threads, self._driver = schedule.threads, driver()
         code = compile_kernel(schedule.kernel, model.defines(schedule), arch)
         self._kernel = self._driver.load(code, schedule.kernel, self._shared)
 
@@ -102,23 +101,23 @@ def _images(work: SsimWork, frames: int) -> Any:
     return cupy.stack([cupy.asarray(np.roll(one, 8 * k, -1)) for k in range(frames)])
 
 
-def _raw_frames(work: PolarizationWork, frames: int) -> Any:
+def _raw_frames(work: PolarizationWork, count: int) -> Any:
     """(frames, height, bytes of a row) uint8 on the GPU: a scene, moved from frame to frame."""
-    raw = gpu.frames("IMX250MYR" if work.sensor.is_color else "IMX250MZR", (work.height, work.width))
+    raw = frames("IMX250MYR" if work.sensor.is_color else "IMX250MZR", (work.height, work.width))
     if work.raw_format == "u8":
-        return cupy.asarray(raw[:frames])
+        return cupy.asarray(raw[:count])
     fine = raw[0].astype(np.uint16) * 16
     packed = fine.tobytes() if work.raw_format == "u16" else pack(fine, CAMERA_FORMATS[work.raw_format])
     step = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
     one = cupy.asarray(np.frombuffer(packed, np.uint8)).reshape(work.height, step)
-    return cupy.stack([cupy.roll(one, 8 * k, 0) for k in range(frames)])
+    return cupy.stack([cupy.roll(one, 8 * k, 0) for k in range(count)])
 
 
 def measure(model: LaunchModel, schedule: Schedule, frames: int, arch: str) -> float:
     """Microseconds per frame; the median of `ROUNDS` launches."""
     launch = TimedLaunch(model, schedule, frames, arch)
     launch()
-    found = statistics.median(gpu.milliseconds(launch) for _ in range(ROUNDS))
+    found = statistics.median(milliseconds(launch) for _ in range(ROUNDS))
     del launch
     cupy.get_default_memory_pool().free_all_blocks()
     return 1000 * found / frames

@@ -2,9 +2,9 @@
 
     python benchmarks/ssim.py [--output FILE]
 
-Map and mean of 64 different pairs of 1224x1024 images a run, CUDA events, medians, everything in turns. Each
-contender's maps of two frames are compared with the float64 reference before anything is timed; without the border
-where a package takes what is beyond it for black. Packages that are not installed are reported as absent. Writes
+Map and mean of 64 different pairs of 1224x1024 images per run, CUDA events, medians, everything in turns. The maps of
+two frames are compared with the float64 reference before anything is timed; without the border where a package takes
+the pixels outside the image as black. Packages that are not installed are reported as absent. Writes
 `benchmarks/results/ssim_<device>.json`.
 """
 
@@ -15,30 +15,27 @@ import json
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import common
-import cupy
-import gpu
 import numpy as np
+from ssim_packages import OTHERS, WANG, Images, Implementation, installed
+from timing import FRAMES, cupy, driver, frames, medians
 
 from polar_pipeline._util.share import share_path
-from polar_pipeline.coefficients import SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW, ssim_literals
-from polar_pipeline.cuda.compile import OPTIONS, Resources, compile_kernel, find_library
-from polar_pipeline.cuda.driver import Driver
-from polar_pipeline.cuda.model import ssim_cost, ssim_search
+from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW, ssim_literals
+from polar_pipeline.cuda.compile import OPTIONS, compile_kernel, find_library
+from polar_pipeline.cuda.model.launch_model import SsimModel
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_search import piece_count
-from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, ssim_defines
-from polar_pipeline.cuda.resource_usage import kernel_resources
+from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork
+from polar_pipeline.cuda.resource_usage import KernelResources, kernel_resources
 from polar_pipeline.reference import ssim_map
 
-FRAMES = gpu.FRAMES
 HEIGHT, WIDTH = SHAPE = (1024, 1224)
 SOURCE = Path(__file__).resolve().parent / "ssim_variants.cu"
 PACKAGES = ("cucim-cu12", "cucim-cu13", "cupy-cuda12x", "cupy-cuda13x", "fused-ssim", "fussim", "scikit-image", "torch")
@@ -65,49 +62,14 @@ VARIANTS: Tuple[Tuple[str, Dict[str, int]], ...] = (
 )
 
 
-class Images(NamedTuple):
-    """(FRAMES, H, W) float16 in [0, 1]: what is compared, here and on the GPU."""
-
-    x: np.ndarray
-    y: np.ndarray
-    gpu_x: Any
-    gpu_y: Any
-
-
-class Contender(NamedTuple):
-    """What is measured.
-
-    Attributes:
-        batch: Map and mean of all frames, those of each or of all; what it returns is not looked at.
-        one: The same of one frame.
-        map_of: The map of a frame.
-        recorded: Whether it goes into a graph: it does if it launches in the current stream.
-        mirrored: Whether the picture goes on as a mirror image beyond its border.
-        facts: For the report.
-    """
-
-    batch: Callable[[], Any]
-    one: Callable[[int], Any]
-    map_of: Callable[[int], np.ndarray]
-    recorded: bool = False
-    mirrored: bool = True
-    facts: Mapping[str, Any] = MappingProxyType({})
-
-
 def make_images() -> Images:
     """The two images of each frame whose likeness the consistency mode measures, the second with noise."""
-    raw = gpu.frames("IMX250MZR").astype(np.uint16)
+    raw = frames("IMX250MZR").astype(np.uint16)
     noise = np.random.default_rng(0).normal(0, 0.02, SHAPE).astype(np.float32)
     x = (raw[:, ::2, ::2] + raw[:, 1::2, 1::2]) / np.float32(510)
     y = np.clip((raw[:, ::2, 1::2] + raw[:, 1::2, ::2]) / np.float32(510) + noise, 0, 1)
     x, y = x.astype(np.float16), y.astype(np.float16)
     return Images(x, y, cupy.asarray(x), cupy.asarray(y))
-
-
-@lru_cache(maxsize=1)
-def driver() -> Driver:
-    """The GPU."""
-    return Driver()
 
 
 def capture(one: Callable[[int], Any]) -> Callable[[], Any]:
@@ -126,19 +88,24 @@ def capture(one: Callable[[int], Any]) -> Callable[[], Any]:
 WORK = SsimWork(HEIGHT, WIDTH, 1, SSIM_WINDOW, SSIM_SIGMA, "float16", "float32")
 
 
+@lru_cache(maxsize=1)
+def model() -> SsimModel:
+    """The launch on this GPU."""
+    return SsimModel(WORK, driver().device)
+
+
 def product_cubin(schedule: Schedule) -> bytes:
     """The kernel by a schedule."""
-    definitions = {**ssim_defines(WORK), **ssim_search.schedule_defines(schedule)}
-    return compile_kernel("ssim", definitions, driver().device.arch)
+    return compile_kernel("ssim", model().defines(schedule), driver().device.arch)
 
 
-class Product:
+class PackageKernel:
     """`kernels/ssim.cu` by one of its schedules."""
 
     def __init__(self, images: Images, out: Any, schedule: Schedule) -> None:
         self._images, self._out, self.schedule = images, out, schedule
         cubin = product_cubin(schedule)
-        self._shared = ssim_search.shared_bytes(schedule)
+        self._shared = model().shared_bytes(schedule)
         self._kernel = driver().load(cubin, "ssim", self._shared)
         self.facts = {**_usage(kernel_resources(cubin), self._shared), "schedule": asdict(schedule)}
         blocks = WORK.block_size
@@ -155,11 +122,11 @@ class Product:
         for name, array in arrays.items():
             task[name] = array.data.ptr + first * array[0].nbytes
         task["first_stride"] = task["second_stride"] = self._images.gpu_x[0].nbytes
-        grid, stream = ssim_search.grid(WORK, self.schedule, count), cupy.cuda.get_current_stream().ptr
+        grid, stream = model().grid(self.schedule, count), cupy.cuda.get_current_stream().ptr
         driver().launch(self._kernel, grid, self.schedule.threads, self._shared, stream, task)
 
     def map_of(self, frame: int) -> np.ndarray:
-        """A map of the batch, written anew."""
+        """A map of the batch, computed again."""
         self._out.fill(np.nan)
         self()
         return _checked_map(self._out[frame], self._scratch["mean"][frame])
@@ -173,14 +140,14 @@ def _checked_map(image: Any, mean: Any) -> np.ndarray:
     return image.get()
 
 
-def product(images: Images, out: Any) -> Dict[str, Contender]:
+def product(images: Images, out: Any) -> Dict[str, Implementation]:
     """On CUDA cores and on tensor cores, by the schedules that are fastest here and by those predicted to be."""
     found = {}
     for name, window in (("CUDA cores", "registers"), ("tensor cores", "tensor")):
-        able = [each for each in ssim_search.candidates(WORK, driver().device) if each.window == window]
+        able = [each for each in model().candidates() if each.window == window]
         with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
             list(pool.map(product_cubin, able))
-        every = [Product(images, out, schedule) for schedule in able]
+        every = [PackageKernel(images, out, schedule) for schedule in able]
         batch = _times(every)
         single = _times([capture(partial(run, count=1)) for run in every])
         for row, many, one in (
@@ -189,22 +156,23 @@ def product(images: Images, out: Any) -> Dict[str, Contender]:
         ):
             run, run_one = every[many.index(min(many))], every[one.index(min(one))]
             facts = {**run.facts, "schedule_of_one": asdict(run_one.schedule)}
-            found[row] = Contender(run, partial(run_one, count=1), run.map_of, recorded=True, facts=facts)
+            found[row] = Implementation(run, partial(run_one, count=1), run.map_of, recorded=True, facts=facts)
     return found
 
 
 def _times(runs: Sequence[Callable[[], Any]]) -> List[float]:
-    return list(gpu.medians({str(k): run for k, run in enumerate(runs)}, 5).values())
+    return list(medians({str(k): run for k, run in enumerate(runs)}, 5).values())
 
 
 def _predictions(schedules: Sequence[Schedule], frames: int) -> List[float]:
-    return [ssim_cost.predict(WORK, schedule, driver().device, frames).us for schedule in schedules]
+    return [model().predict(schedule, frames).us for schedule in schedules]
 
 
 # ------------------------------------------------------------------------------------------------------------ the study
 
 
-class Shape(NamedTuple):
+@dataclass(frozen=True)
+class Shape:
     """How a variant is launched.
 
     Attributes:
@@ -269,13 +237,13 @@ class Variant:
         self._mean((count,), (32,), (self._parts[seen], self.means[seen], np.int32(self._blocks)))
 
     def map_of(self, frame: int) -> np.ndarray:
-        """A map of the batch, written anew."""
+        """A map of the batch, computed again."""
         self._out.fill(np.nan)
         self()
         return _checked_map(self._out[frame], self.means[frame])
 
 
-def study(images: Images, out: Any) -> Dict[str, Contender]:
+def study(images: Images, out: Any) -> Dict[str, Implementation]:
     """The steps of the study, and their variations."""
 
     def build(row: Tuple[str, Dict[str, int]]) -> Tuple[Shape, bytes]:
@@ -292,111 +260,12 @@ def study(images: Images, out: Any) -> Dict[str, Contender]:
         run, usage = Variant(images, out, shape, cubin, mean), kernel_resources(cubin)
         facts = {**_usage(usage, shape.shared), "threads": shape.threads}
         name = " ".join([step, *(f"{key.lower()}={value}" for key, value in more.items())])
-        found[name] = Contender(run, partial(run, count=1), run.map_of, recorded=True, facts=facts)
+        found[name] = Implementation(run, partial(run, count=1), run.map_of, recorded=True, facts=facts)
     return found
 
 
-def _usage(usage: Resources, shared: int) -> Dict[str, int]:
+def _usage(usage: KernelResources, shared: int) -> Dict[str, int]:
     return {"registers": usage.registers, "spill_bytes": usage.spill_bytes, "shared_bytes": shared}
-
-
-# ------------------------------------------------------------------------------------------------------- other packages
-
-
-def torch_contender(mean: Callable[[Any, Any], Any], maps: Callable[[Any, Any], Any], images: Images) -> Contender:
-    """A package of PyTorch.
-
-    Args:
-        mean: What its users call: from two (N, 1, H, W) tensors to the mean of all, by way of the map.
-        maps: The map alone.
-        images: In the element type that the package takes.
-    """
-    torch = import_module("torch")
-    x, y = (torch.as_tensor(image, device="cuda")[:, None] for image in images[:2])
-
-    def run(first: int = 0, count: int = FRAMES) -> Any:
-        with torch.no_grad():
-            return mean(x[first : first + count], y[first : first + count])
-
-    def map_of(frame: int) -> np.ndarray:
-        with torch.no_grad():
-            return maps(x[frame : frame + 1], y[frame : frame + 1])[0, 0].float().cpu().numpy()
-
-    return Contender(run, partial(run, count=1), map_of, mirrored=False)
-
-
-def as_float(images: Images) -> Images:
-    """The same images as float32."""
-    return Images(*(image.astype(np.float32) for image in images))
-
-
-def fused_ssim(images: Images) -> Contender:
-    """https://github.com/rahul-goel/fused-ssim, inference."""
-    package = import_module("fused_ssim")
-    return torch_contender(
-        lambda x, y: package.fused_ssim(x, y, train=False),
-        lambda x, y: package.FusedSSIMMap.apply(SSIM_C1, SSIM_C2, x, y, "same", False),
-        as_float(images),
-    )
-
-
-def fussim_float(images: Images) -> Contender:
-    """https://github.com/OpsiClear/fussim, inference."""
-    package = import_module("fussim")
-    return torch_contender(
-        lambda x, y: package.fused_ssim(x, y, train=False),
-        lambda x, y: package.FusedSSIMMap.apply(SSIM_C1, SSIM_C2, x, y, "same", False, SSIM_WINDOW),
-        as_float(images),
-    )
-
-
-def fussim_half(images: Images) -> Contender:
-    """The same on halves, as under autocast; its kernels give the map, its functions do not."""
-    package, torch = import_module("fussim"), import_module("torch")
-
-    def mean(x: Any, y: Any) -> Any:
-        with torch.autocast("cuda"):
-            return package.fused_ssim(x, y, train=False)
-
-    kernels = package._ensure_cuda_extension()
-    return torch_contender(mean, lambda x, y: kernels.fusedssim_fp16(SSIM_WINDOW, SSIM_C1, SSIM_C2, x, y), images)
-
-
-_WANG = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "data_range": 1.0, "full": True}
-
-
-def cucim(images: Images) -> Contender:
-    """https://github.com/rapidsai/cucim: a call a frame."""
-    function = import_module("cucim.skimage.metrics").structural_similarity
-    x, y = as_float(images)[2:]
-
-    def run(frame: int) -> Any:
-        return function(x[frame], y[frame], **_WANG)
-
-    def batch() -> None:
-        for frame in range(FRAMES):
-            run(frame)
-
-    def map_of(frame: int) -> np.ndarray:
-        return run(frame)[1].get()
-
-    return Contender(batch, run, map_of)
-
-
-OTHERS: Dict[str, Callable[[Images], Contender]] = {
-    "fused-ssim": fused_ssim,
-    "fussim": fussim_float,
-    "fussim half": fussim_half,
-    "cucim": cucim,
-}
-
-
-def installed(make: Callable[[Images], Contender], images: Images) -> Optional[Contender]:
-    """The contender, None if its package is not there."""
-    try:
-        return make(images)
-    except ImportError:
-        return None
 
 
 def scikit_image(images: Images, wanted: Dict[int, np.ndarray]) -> Optional[Dict[str, Any]]:
@@ -410,7 +279,7 @@ def scikit_image(images: Images, wanted: Dict[int, np.ndarray]) -> Optional[Dict
     def map_of(frame: int) -> np.ndarray:
         x, y = images.x[frame].astype(np.float32), images.y[frame].astype(np.float32)
         start = time.perf_counter()
-        found = function(x, y, **_WANG)[1]
+        found = function(x, y, **WANG)[1]
         times.append(time.perf_counter() - start)
         return found
 
@@ -431,7 +300,7 @@ def _check(map_of: Callable[[int], np.ndarray], wanted: Dict[int, np.ndarray], m
     return {"max_error": float(f"{worst:.3g}"), "correct": worst <= TOLERANCE}
 
 
-def measure(contenders: Dict[str, Contender], wanted: Dict[int, np.ndarray]) -> Dict[str, Dict[str, Any]]:
+def measure(implementations: Dict[str, Implementation], wanted: Dict[int, np.ndarray]) -> Dict[str, Dict[str, Any]]:
     """Check all, then time all."""
     report = {
         name: {
@@ -439,15 +308,15 @@ def measure(contenders: Dict[str, Contender], wanted: Dict[int, np.ndarray]) -> 
             "border": "mirrored" if each.mirrored else "black",
             **each.facts,
         }
-        for name, each in contenders.items()
+        for name, each in implementations.items()
     }
     runs: Dict[str, Dict[str, Callable[[], Any]]] = {
-        "us_per_frame": {name: each.batch for name, each in contenders.items()},
-        "us_in_graph_of_64": {name: capture(each.one) for name, each in contenders.items() if each.recorded},
-        "us_alone": {name: partial(each.one, 0) for name, each in contenders.items()},
+        "us_per_frame": {name: each.batch for name, each in implementations.items()},
+        "us_in_graph_of_64": {name: capture(each.one) for name, each in implementations.items() if each.recorded},
+        "us_alone": {name: partial(each.one, 0) for name, each in implementations.items()},
     }
     for what, calls in runs.items():
-        for name, milliseconds in gpu.medians(calls).items():
+        for name, milliseconds in medians(calls).items():
             report[name][what] = round(1000 * milliseconds / (1 if what == "us_alone" else FRAMES), 3)
     return report
 
@@ -470,12 +339,12 @@ def main() -> None:
     wanted = {frame: ssim_map(images.x[frame].astype(float), images.y[frame].astype(float)) for frame in CHECKED}
     packages = {name: installed(make, images) for name, make in OTHERS.items()}
     out = cupy.empty((FRAMES, *SHAPE), np.float32)
-    contenders = {
+    implementations = {
         **product(images, out),
         **study(images, out),
         **{name: found for name, found in packages.items() if found is not None},
     }
-    results = measure(contenders, wanted)
+    results = measure(implementations, wanted)
     absent = [name for name, found in packages.items() if found is None]
     on_cpu = scikit_image(images, wanted)
     if on_cpu is None:

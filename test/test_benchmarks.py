@@ -43,6 +43,23 @@ def test_what_is_compared_with_must_be_there(tmp_path: Path) -> None:
     assert not (tmp_path / "cpu.json").exists()
 
 
+def test_benchmarks_on_a_gpu_can_be_imported_without_one(tmp_path: Path) -> None:
+    """They name much of the package, and no other test on a machine without a GPU executes them."""
+    (tmp_path / "cupy.py").touch()
+    done = run("-c", "import gpu, launch, npp, ssim", PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["gpu.py", "ssim.py", "model.py"])
+def test_without_cupy_nothing_is_measured_on_a_gpu(name: str, tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text("raise ImportError('not on this machine')\n")
+    output = tmp_path / "result.json"
+    done = run(name, "--output", str(output), PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    assert done.returncode == 1
+    assert done.stderr.startswith("needs a GPU to measure on: CuPy cannot be imported (not on this machine)")
+    assert not output.exists()
+
+
 def test_growth_needs_frames_to_grow_in() -> None:
     done = run("soak.py", "--frames", "30")
     assert done.returncode == 2
@@ -88,7 +105,7 @@ def test_a_constant_of_the_cost_model_is_found_again() -> None:
         "us = [model.predicted_us(c.work, plan, device, c.frames) for c, plan in zip(each, plans)]\n"
         "for constant, value in zip(found, start):\n"
         "    constant.put(value)\n"
-        "fit.fit(100 * [fit.Row(*row) for row in zip(each, plans, us)], device, found)\n"
+        "fit.fit(100 * [fit.MeasuredRow(*row) for row in zip(each, plans, us)], device, found)\n"
         "print(*(constant.get() / value for constant, value in zip(found, start)))\n",
     )
     assert done.returncode == 0, done.stderr

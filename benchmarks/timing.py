@@ -1,0 +1,72 @@
+"""What the benchmarks on a GPU share: the driver, frames to work on, and times between CUDA events."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from functools import lru_cache
+from typing import Any, Callable, Dict, List, Tuple
+
+import numpy as np
+
+from polar_pipeline.cuda.driver import Driver, import_cupy
+from polar_pipeline.options import make_options
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.scene import synthetic
+
+try:
+    cupy = import_cupy()
+except RuntimeError as err:
+    sys.exit(f"needs a GPU to measure on: {err}")
+
+#: (height, width) of raw frames.
+SHAPE = (2048, 2448)
+#: Different frames, so that caches do not help.
+FRAMES = 64
+ROUNDS = 25
+
+
+@lru_cache(maxsize=1)
+def driver() -> Driver:
+    """The GPU."""
+    return Driver()
+
+
+@lru_cache(maxsize=2)
+def frames(sensor: str, shape: Tuple[int, int] = SHAPE) -> np.ndarray:
+    """(FRAMES, H, W) uint8: a scene, moved by whole tiles from frame to frame."""
+    seen = make_options(sensor).sensor
+    raw = expose(synthetic("window", shape, is_color=seen.is_color), seen)
+    return np.stack([np.roll(raw, (8 * k, 16 * k), (0, 1)) for k in range(FRAMES)])
+
+
+#: Clocks that the device is kept busy while the host queues what is measured: some 200 us, longer than that takes.
+_HEAD_START = 400_000
+
+
+@lru_cache(maxsize=1)
+def _spin() -> Callable[..., None]:
+    code = 'extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n); }'
+    return cupy.RawKernel(code, "spin")
+
+
+def milliseconds(run: Callable[[], Any]) -> float:
+    """Between two events around a run, which the host has queued before the first one is due."""
+    start, end = cupy.cuda.Event(), cupy.cuda.Event()
+    _spin()((1,), (1,), (np.int64(_HEAD_START),))
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(cupy.cuda.get_elapsed_time(start, end))
+
+
+def medians(runs: Dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> Dict[str, float]:
+    """Median milliseconds of several things, measured in turns."""
+    for run in runs.values():
+        run()
+    times: Dict[str, List[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            times[name].append(milliseconds(run))
+    return {name: statistics.median(values) for name, values in times.items()}
