@@ -49,6 +49,20 @@ def test_at_most_three_bytes_follow_a_message(byte_order: str) -> None:
         assert cause_of(error) == "cdr"
 
 
+@pytest.mark.parametrize("length", [255, 257, (1 << 31) - 1, 1 << 31, (1 << 32) - 16, (1 << 32) - 1])
+def test_a_wrong_number_of_pixels_is_no_image(length: int) -> None:
+    """In rosbags 0.9, the last for Python 3.8, lengths above 2^31 are negative."""
+    cdr = bytearray(image())
+    assert struct.unpack_from("<I", cdr, len(cdr) - 260) == (256,)
+    struct.pack_into("<I", cdr, len(cdr) - 260, length)
+    if length == 255:  # one byte of padding behind the pixels
+        assert messages.decode_image(bytes(cdr)).data.size == 255
+        return
+    with pytest.raises(FrameError, match=r"bytes are no sensor_msgs/msg/Image") as error:
+        messages.decode_image(bytes(cdr))
+    assert cause_of(error) == "cdr"
+
+
 def test_rows_of_a_product_are_complete() -> None:
     """Each of the rows has four bytes of padding."""
     data = np.arange(16 * 20, dtype=np.uint32).astype(np.uint8)

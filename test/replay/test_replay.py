@@ -586,6 +586,66 @@ def test_noise_of_dark_and_unpolarized_pixels_does_not_count(tmp_path: Path) -> 
     assert compare(path, {**made, "aolp": put(0.1, 6, 6)(made["aolp"])})["aolp"].error > 1
 
 
+def byte_products(rows: int = 24, **levels: Any) -> Dict[str, np.ndarray]:
+    """8-bit products of one frame, each of one level; intensity may have a level per channel."""
+    made = {"intensity": 100, "dolp": 128, "aolp": 0, **levels}
+    return {
+        name: np.full((rows, 30, len(level)) if isinstance(level, tuple) else (rows, 30), level, np.uint8)
+        for name, level in made.items()
+    }
+
+
+@pytest.mark.parametrize(("level", "error"), [(255, 1), (1, 1), (128, 128), (254, 2)])
+def test_angles_in_bytes_wrap(level: int, error: int, tmp_path: Path) -> None:
+    row = compare(write_golden(tmp_path, byte_products()), byte_products(aolp=level))["aolp"]
+    assert (row.error, row.unit, row.passed) == (error, "levels", error <= 1)
+    assert row.psnr == pytest.approx(20 * math.log10(128 / error))  # half a turn is the largest error
+
+
+@pytest.mark.parametrize(("dolp", "error"), [(12, 0), (13, 100)])
+def test_unpolarized_bytes_do_not_count(dolp: int, error: int, tmp_path: Path) -> None:
+    """A DoLP of 0.05 is 12.75 of 255."""
+    path = write_golden(tmp_path, byte_products(dolp=dolp))
+    assert compare(path, byte_products(dolp=dolp, aolp=100))["aolp"].error == error
+
+
+@pytest.mark.parametrize(("color", "error"), [((0, 31, 0), 28), ((0, 25, 0), 0), ((31, 0, 0), 0), ((26, 13, 0), 28)])
+def test_dark_colours_do_not_count(color: Tuple[int, int, int], error: int, tmp_path: Path) -> None:
+    """Luma is a quarter of red and of blue and half of green; 0.05 is 12.75 of 255."""
+    path = write_golden(tmp_path, byte_products(intensity=color))
+    assert compare(path, byte_products(intensity=color, dolp=100))["dolp"].error == error
+
+
+def test_nothing_compared_is_not_passed(tmp_path: Path) -> None:
+    """Neither of the two has the product."""
+    with open_golden(write_golden(tmp_path, byte_products())) as golden:
+        (row,) = Comparison(golden, ("stokes",)).rows()
+    assert (row.frames, row.missing, row.passed) == (0, 0, False)
+
+
+def test_similarity_of_angles_and_of_stokes_vectors(tmp_path: Path) -> None:
+    """Angles that are apart by a turn are alike; Stokes vectors are compared with negative numbers moved into range."""
+    rng = np.random.default_rng(8)
+    turn, stokes = rng.integers(0, 256, (24, 30)), rng.uniform(-1, 1, (24, 30, 3)).astype(np.float32)
+    stokes[..., 0] = abs(stokes[..., 0]) + 1
+    golden = {
+        "aolp": turn.astype(np.uint8),
+        "stokes": stokes,
+        "dolp": np.full((24, 30), 0.5, np.float32),
+    }
+    path = write_golden(tmp_path, golden)
+    near = compare(path, {"aolp": ((turn + 1) % 256).astype(np.uint8)})["aolp"].ssim
+    across = compare(path, {"aolp": ((turn + 128) % 256).astype(np.uint8)})["aolp"].ssim
+    assert near > 0.99
+    assert across < -0.9
+    noise = rng.normal(0, 0.05, stokes.shape).astype(np.float32)
+    got = compare(path, {"stokes": stokes + noise})["stokes"].ssim
+    planes = [image / 2 + np.array([0, 0.5, 0.5], np.float32) for image in (stokes, stokes + noise)]
+    options = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "data_range": 1, "full": True}
+    want = [structural_similarity(*(plane[..., k] for plane in planes), **options)[1].mean() for k in range(3)]
+    assert got == pytest.approx(np.mean(want), abs=1e-4)
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("value", [math.inf, -math.inf, 3e38])
 def test_golden_recordings_of_any_numbers(value: float, tmp_path: Path) -> None:
