@@ -410,6 +410,43 @@ def test_temporal_similarity_starts_again_when_time_runs_backwards(tmp_path: Pat
     assert [math.isnan(value) for value in summary.ssim] == [True, False, True, False]
 
 
+def write_frames(path: Path, raws: List[np.ndarray], stamps: Optional[List[int]] = None) -> Path:
+    with open_sink(path / "in.mcap", {}) as sink:
+        for k, raw in enumerate(raws):
+            stamp_ns = stamps[k] if stamps else stamp(k)
+            sink.write(TOPIC, IMAGE, stamp_ns, messages.encode_image(stamp_ns, "cam", "mono8", raw))
+    return path / "in.mcap"
+
+
+def test_equal_stamps_are_no_restart(tmp_path: Path) -> None:
+    """As of a camera whose clock is coarser than its frames."""
+    path = write_frames(tmp_path, frames(4), [7, 7, 8, 8])
+    summary = run(path, Pipeline(products="ssim", ssim_mode="temporal", backend="cpu"))
+    assert [math.isnan(value) for value in summary.ssim] == [True, False, False, False]
+
+
+def test_saturated_and_dark_pixels_are_counted_apart(tmp_path: Path) -> None:
+    raw = np.full((32, 40), 100, np.uint8)
+    raw[:8], raw[8:10] = 255, 0  # a quarter of the superpixels, and a sixteenth
+    summary = run(write_frames(tmp_path, [raw]), Pipeline(products="dolp", co_sited=False, backend="cpu"))
+    assert summary.invalid == (1 / 4, 1 / 16)
+
+
+def test_identical_frames_in_a_row(tmp_path: Path) -> None:
+    """Frames of one value, as of a covered lens, do not count."""
+    covered = np.full((32, 40), 5, np.uint8)
+    first, second = frames(2)
+    pipeline = Pipeline(products="dolp", backend="cpu")
+    for raws, repeats in (
+        ([first, second, second, first], 2),
+        ([first, first, first, second, second], 3),
+        ([covered] * 4 + [first], 1),
+        ([covered] * 4, 0),
+    ):
+        assert run(write_frames(tmp_path, raws), pipeline).repeats == repeats
+        (tmp_path / "in.mcap").unlink()
+
+
 def test_reference_similarity_matches_by_stamp(mcap: Path, tmp_path: Path) -> None:
     run(mcap, Pipeline(products="intensity", dtype="float32", backend="cpu"), tmp_path / "golden.mcap")
     with open_golden(tmp_path / "golden.mcap") as golden:
@@ -561,6 +598,13 @@ def test_tolerances(name: str, change: Any, error: float, passed: bool, tmp_path
     assert row.error == pytest.approx(error, rel=1e-3)  # float32 sums of 0.9 and 0.0009 are good to 1e-4
     assert row.passed is passed
     assert bool(row.note) is math.isinf(error)
+
+
+def test_equal_numbers_of_another_type_do_not_pass(tmp_path: Path) -> None:
+    made = {"intensity": np.ones((24, 30), np.float32)}
+    row = compare(write_golden(tmp_path, made), {"intensity": np.ones((24, 30), np.uint8)})["intensity"]
+    assert (row.error, row.passed) == (math.inf, False)
+    assert row.note == "uint8 (24, 30), golden float32 (24, 30)"
 
 
 def test_a_tolerance_can_be_set(tmp_path: Path) -> None:
