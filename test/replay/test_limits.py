@@ -15,22 +15,27 @@ Blocks = Dict[int, List[int]]
 DATA, MESSAGE = 1000, 512
 
 
-def read(blocks: Blocks, limit: int) -> Tuple[List[Tuple[int, int]], List[int]]:
-    """(time, offset of the block) of every message, and the room that each block was read with, in that order."""
+def read(blocks: Blocks, limit: int) -> Tuple[List[Tuple[int, int, int]], List[int]]:
+    """(time, offset of the block, index in it) of every message, and the room that each block was read with."""
     rooms = []
 
     def load(offset: int, room: int) -> Tuple[int, Iterable[RecordedMessage]]:
         rooms.append(room)
-        return DATA, (RecordedMessage(time, offset, memoryview(b"")) for time in blocks[offset])
+        rows = enumerate(blocks[offset])
+        return DATA, (RecordedMessage(time, offset, memoryview(bytes([index]))) for index, time in rows)
 
     places = [BlockLocation(min(times), offset) for offset, times in blocks.items()]
-    return [(row.time_ns, row.connection) for row in in_order(Path("bag"), places, load, limit)], rooms
+    found = in_order(Path("bag"), places, load, limit)
+    return [(row.time_ns, row.connection, row.data[0]) for row in found], rooms
 
 
 def test_messages_come_by_time_and_then_by_their_place() -> None:
     blocks = {300: [5, 6, 9], 100: [1, 9, 5], 200: [5, 5, 12]}
     found, _ = read(blocks, 1 << 20)
-    assert found == [(1, 100), (5, 100), (5, 200), (5, 200), (5, 300), (6, 300), (9, 100), (9, 300), (12, 200)]
+    assert found == [
+        *((1, 100, 0), (5, 100, 2), (5, 200, 0), (5, 200, 1), (5, 300, 0)),
+        *((6, 300, 1), (9, 100, 1), (9, 300, 2), (12, 200, 2)),
+    ]
 
 
 def test_blocks_are_held_from_their_first_message_to_their_last() -> None:
