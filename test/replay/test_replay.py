@@ -411,6 +411,43 @@ def test_temporal_similarity_starts_again_when_time_runs_backwards(tmp_path: Pat
     assert [math.isnan(value) for value in summary.ssim] == [True, False, True, False]
 
 
+def write_frames(path: Path, raws: List[np.ndarray], stamps: Optional[List[int]] = None) -> Path:
+    with open_sink(path / "in.mcap", {}) as sink:
+        for k, raw in enumerate(raws):
+            stamp_ns = stamps[k] if stamps else stamp(k)
+            sink.write(TOPIC, IMAGE, stamp_ns, messages.encode_image(stamp_ns, "cam", "mono8", raw))
+    return path / "in.mcap"
+
+
+def test_equal_stamps_are_no_restart(tmp_path: Path) -> None:
+    """As of a camera whose clock is coarser than its frames."""
+    path = write_frames(tmp_path, frames(4), [7, 7, 8, 8])
+    summary = run(path, Pipeline(products="ssim", ssim_mode="temporal", backend="cpu"))
+    assert [math.isnan(value) for value in summary.ssim] == [True, False, False, False]
+
+
+def test_saturated_and_dark_pixels_are_counted_apart(tmp_path: Path) -> None:
+    raw = np.full((32, 40), 100, np.uint8)
+    raw[:8], raw[8:10] = 255, 0  # a quarter of the superpixels, and a sixteenth
+    summary = run(write_frames(tmp_path, [raw]), Pipeline(products="dolp", co_sited=False, backend="cpu"))
+    assert summary.invalid == (1 / 4, 1 / 16)
+
+
+def test_identical_frames_in_a_row(tmp_path: Path) -> None:
+    """Frames of one value, as of a covered lens, do not count."""
+    covered = np.full((32, 40), 5, np.uint8)
+    first, second = frames(2)
+    pipeline = Pipeline(products="dolp", backend="cpu")
+    for raws, repeats in (
+        ([first, second, second, first], 2),
+        ([first, first, first, second, second], 3),
+        ([covered] * 4 + [first], 1),
+        ([covered] * 4, 0),
+    ):
+        assert run(write_frames(tmp_path, raws), pipeline).repeats == repeats
+        (tmp_path / "in.mcap").unlink()
+
+
 def test_reference_similarity_matches_by_stamp(mcap: Path, tmp_path: Path) -> None:
     run(mcap, Pipeline(products="intensity", dtype="float32", backend="cpu"), tmp_path / "golden.mcap")
     with open_golden(tmp_path / "golden.mcap") as golden:
@@ -564,6 +601,13 @@ def test_tolerances(name: str, change: Any, error: float, passed: bool, tmp_path
     assert bool(row.note) is math.isinf(error)
 
 
+def test_equal_numbers_of_another_type_do_not_pass(tmp_path: Path) -> None:
+    made = {"intensity": np.ones((24, 30), np.float32)}
+    row = compare(write_golden(tmp_path, made), {"intensity": np.ones((24, 30), np.uint8)})["intensity"]
+    assert (row.error, row.passed) == (math.inf, False)
+    assert row.note == "uint8 (24, 30), golden float32 (24, 30)"
+
+
 def test_a_tolerance_can_be_set(tmp_path: Path) -> None:
     path = write_golden(tmp_path, products())
     got = products({"intensity": lambda a: a + np.uint8(2)})
@@ -585,6 +629,66 @@ def test_noise_of_dark_and_unpolarized_pixels_does_not_count(tmp_path: Path) -> 
     assert rows["aolp"].error == 0
     assert rows["dolp"].error == 0
     assert compare(path, {**made, "aolp": put(0.1, 6, 6)(made["aolp"])})["aolp"].error > 1
+
+
+def byte_products(rows: int = 24, **levels: Any) -> Dict[str, np.ndarray]:
+    """8-bit products of one frame, each of one level; intensity may have a level per channel."""
+    made = {"intensity": 100, "dolp": 128, "aolp": 0, **levels}
+    return {
+        name: np.full((rows, 30, len(level)) if isinstance(level, tuple) else (rows, 30), level, np.uint8)
+        for name, level in made.items()
+    }
+
+
+@pytest.mark.parametrize(("level", "error"), [(255, 1), (1, 1), (128, 128), (254, 2)])
+def test_angles_in_bytes_wrap(level: int, error: int, tmp_path: Path) -> None:
+    row = compare(write_golden(tmp_path, byte_products()), byte_products(aolp=level))["aolp"]
+    assert (row.error, row.unit, row.passed) == (error, "levels", error <= 1)
+    assert row.psnr == pytest.approx(20 * math.log10(128 / error))  # half a turn is the largest error
+
+
+@pytest.mark.parametrize(("dolp", "error"), [(12, 0), (13, 100)])
+def test_unpolarized_bytes_do_not_count(dolp: int, error: int, tmp_path: Path) -> None:
+    """A DoLP of 0.05 is 12.75 of 255."""
+    path = write_golden(tmp_path, byte_products(dolp=dolp))
+    assert compare(path, byte_products(dolp=dolp, aolp=100))["aolp"].error == error
+
+
+@pytest.mark.parametrize(("color", "error"), [((0, 31, 0), 28), ((0, 25, 0), 0), ((31, 0, 0), 0), ((26, 13, 0), 28)])
+def test_dark_colours_do_not_count(color: Tuple[int, int, int], error: int, tmp_path: Path) -> None:
+    """Luma is a quarter of red and of blue and half of green; 0.05 is 12.75 of 255."""
+    path = write_golden(tmp_path, byte_products(intensity=color))
+    assert compare(path, byte_products(intensity=color, dolp=100))["dolp"].error == error
+
+
+def test_nothing_compared_is_not_passed(tmp_path: Path) -> None:
+    """Neither of the two has the product."""
+    with open_golden(write_golden(tmp_path, byte_products())) as golden:
+        (row,) = Comparison(golden, ("stokes",)).rows()
+    assert (row.frames, row.missing, row.passed) == (0, 0, False)
+
+
+def test_similarity_of_angles_and_of_stokes_vectors(tmp_path: Path) -> None:
+    """Angles that are apart by a turn are alike; Stokes vectors are compared with negative numbers moved into range."""
+    rng = np.random.default_rng(8)
+    turn, stokes = rng.integers(0, 256, (24, 30)), rng.uniform(-1, 1, (24, 30, 3)).astype(np.float32)
+    stokes[..., 0] = abs(stokes[..., 0]) + 1
+    golden = {
+        "aolp": turn.astype(np.uint8),
+        "stokes": stokes,
+        "dolp": np.full((24, 30), 0.5, np.float32),
+    }
+    path = write_golden(tmp_path, golden)
+    near = compare(path, {"aolp": ((turn + 1) % 256).astype(np.uint8)})["aolp"].ssim
+    across = compare(path, {"aolp": ((turn + 128) % 256).astype(np.uint8)})["aolp"].ssim
+    assert near > 0.99
+    assert across < -0.9
+    noise = rng.normal(0, 0.05, stokes.shape).astype(np.float32)
+    got = compare(path, {"stokes": stokes + noise})["stokes"].ssim
+    planes = [image / 2 + np.array([0, 0.5, 0.5], np.float32) for image in (stokes, stokes + noise)]
+    options = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "data_range": 1, "full": True}
+    want = [structural_similarity(*(plane[..., k] for plane in planes), **options)[1].mean() for k in range(3)]
+    assert got == pytest.approx(np.mean(want), abs=1e-4)
 
 
 @pytest.mark.filterwarnings("error")
