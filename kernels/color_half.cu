@@ -31,7 +31,7 @@ constexpr bool FUSED = OUT_INTENSITY || OUT_DOLP || OUT_AOLP || OUT_PREVIEW || O
 #endif
 #endif
 static_assert(COLOR && HALF_RESOLUTION && !CO_SITED && DEBAYER == LATTICE_MHC && RAW_FORMAT == RAW_U8 && HALF_PRECISION,
-              "see supports() in schedule.py");
+              "see supports() in specs.py");
 static_assert(OUT_INTENSITY < 2 && OUT_ANGLE_0 < 2 && OUT_ANGLE_45 < 2 && OUT_ANGLE_90 < 2 && OUT_ANGLE_135 < 2 &&
                   OUT_DOLP < 2 && OUT_AOLP < 2,
               "uint8 outputs only");

@@ -18,7 +18,7 @@ struct FrameArguments {
   float min_intensity; // smallest S0 (full scale 2) that has a polarization
 };
 
-// ---- what the kernel is compiled for (polar_pipeline/cuda/work.py makes these defines)
+// ---- what the kernel is compiled for (polar_pipeline/cuda/model/work.py makes these defines)
 #ifndef COLOR
 #define COLOR 0 // 1: a Bayer lattice on each angle
 #endif

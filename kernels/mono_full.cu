@@ -22,7 +22,7 @@
 #endif
 static_assert(ROWS % 2 == 0, "the parity of a row must be known at compile time");
 static_assert(!COLOR && !HALF_RESOLUTION && DEMOSAIC == METHOD_BILINEAR && RAW_FORMAT == RAW_U8 && HALF_PRECISION,
-              "see supports() in schedule.py");
+              "see supports() in specs.py");
 static_assert(OUT_INTENSITY < 2 && OUT_DOLP < 2 && OUT_AOLP < 2 && !WANT_ANGLES && !OUT_STOKES && !OUT_PREVIEW &&
                   !OUT_SUMS && !OUT_S0,
               "uint8 intensity, dolp and aolp only");

@@ -16,7 +16,7 @@
 #endif
 static_assert(!COLOR && HALF_RESOLUTION && CO_SITED && DEMOSAIC == METHOD_BILINEAR && RAW_FORMAT == RAW_U8 &&
                   HALF_PRECISION,
-              "see supports() in schedule.py");
+              "see supports() in specs.py");
 static_assert(OUT_INTENSITY < 2 && OUT_DOLP < 2 && OUT_AOLP < 2 && !WANT_ANGLES && !OUT_STOKES && !OUT_PREVIEW,
               "uint8 intensity, dolp and aolp only");
 static_assert(OUT_SUMS % 3 == 0 && OUT_S0 % 3 == 0, "what SSIM compares as half only");

@@ -10,7 +10,7 @@
 // adds up, always in the same order.
 #include "convolution.cuh"
 
-// The kernel's argument: `COMPARISON` of polar_pipeline/cuda/ssim.py, field by field.
+// The kernel's argument: `SSIM_ARGUMENT` of polar_pipeline/cuda/model/ssim_work.py, field by field.
 struct Comparison {
   const u8 *first;  // (frames, HEIGHT, WIDTH) as INPUT, in [0, 1]; or the mosaic, (frames, 2 HEIGHT, 2 WIDTH) of uint8
   const u8 *second; // as the first; not read with INPUT_MOSAIC
@@ -23,7 +23,8 @@ struct Comparison {
   float *mean;   // (frames)
 };
 
-// ---- what the kernel is compiled for (polar_pipeline/cuda/ssim.py makes these definitions, and those of the window)
+// ---- what the kernel is compiled for (polar_pipeline/cuda/model/ssim_work.py makes these definitions, and those of
+// the window)
 #ifndef WIDTH
 #define WIDTH 1224  // pixels of an image along x
 #define HEIGHT 1024 // and along y

@@ -112,7 +112,7 @@ def test_imports_run_downwards(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_imports_by_name_keep_to_the_layers(path: Path) -> None:
-    """Three modules may import others by name: the package its public names, the doctor libraries, the tool commands."""
+    """Three modules import by name: the package its public names, the doctor libraries, and the tool its commands."""
     own = name_of(path)
     if not own or own.startswith("doctor.") or own == "cli.entry":
         return
