@@ -180,6 +180,16 @@ def test_a_missing_stamp_becomes_the_time_of_recording(tmp_path: Path) -> None:
         assert next(source.records).image().stamp_ns == 77
 
 
+def test_times_beyond_a_stamp_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "raw.npy", frames(1)[0])
+    end = (1 << 31) * 10**9  # the seconds of a stamp have 32 bits and a sign
+    assert Recorded(end - 1, "", tmp_path / "raw.npy").image().stamp_ns == end - 1
+    for time_ns in (end, -1):
+        with pytest.raises(FrameError, match="neither is a time") as caught:
+            Recorded(time_ns, "", tmp_path / "raw.npy").image()
+        assert caught.value.cause == "cdr"
+
+
 def test_the_topic_must_be_clear(tmp_path: Path) -> None:
     with open_sink(tmp_path / "in.mcap", {}) as sink:
         for topic in ("/left", "/right"):
