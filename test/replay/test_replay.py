@@ -181,6 +181,16 @@ def test_a_missing_stamp_becomes_the_time_of_recording(tmp_path: Path) -> None:
         assert next(source.records).image().stamp_ns == 77
 
 
+def test_times_beyond_a_stamp_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "raw.npy", frames(1)[0])
+    end = (1 << 31) * 10**9  # the seconds of a stamp have 32 bits and a sign
+    assert Recorded(end - 1, "", tmp_path / "raw.npy").image().stamp_ns == end - 1
+    for time_ns in (end, -1):
+        with pytest.raises(FrameError, match="neither is a time") as caught:
+            Recorded(time_ns, "", tmp_path / "raw.npy").image()
+        assert caught.value.cause == "cdr"
+
+
 def test_the_topic_must_be_clear(tmp_path: Path) -> None:
     with open_sink(tmp_path / "in.mcap", {}) as sink:
         for topic in ("/left", "/right"):
@@ -193,6 +203,30 @@ def test_the_topic_must_be_clear(tmp_path: Path) -> None:
         pass
     with open_source(tmp_path / "in.mcap", "/right") as source:
         assert source.topic == "/right"
+
+
+def test_topics_without_messages_do_not_count(tmp_path: Path) -> None:
+    store = get_typestore(Stores.ROS1_NOETIC)
+    with rosbag1.Writer(tmp_path / "in.bag") as writer:
+        write_bag(writer, store, store.serialize_ros1)
+        writer.add_connection("/empty", IMAGE, typestore=store)
+    with open_source(tmp_path / "in.bag") as source:
+        assert (source.topic, source.total) == (TOPIC, 4)
+
+
+def test_two_publishers_of_a_topic(tmp_path: Path) -> None:
+    store = get_typestore(Stores.ROS1_NOETIC)
+    with rosbag1.Writer(tmp_path / "in.bag") as writer:
+        write_bag(writer, store, store.serialize_ros1)
+        second = writer.add_connection(TOPIC, IMAGE, typestore=store, callerid="/second")
+        types = store.types
+        header = types["std_msgs/msg/Header"](0, types["builtin_interfaces/msg/Time"](*divmod(stamp(4), 10**9)), "cam")
+        raw = frames(5)[4]
+        message = types[IMAGE](header, *raw.shape, "mono8", 0, raw.shape[1], raw.reshape(-1))
+        writer.write(second, stamp(4), store.serialize_ros1(message, IMAGE))
+    with open_source(tmp_path / "in.bag") as source:
+        assert source.total == 5
+        assert [record.image().stamp_ns for record in source.records] == [stamp(k) for k in range(5)]
 
 
 def killed_recorder(path: Path, parts: int = 12) -> Path:
