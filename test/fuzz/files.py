@@ -220,7 +220,7 @@ def _read_tuned(path: Path) -> Any:
     choice._read.cache_clear()
     found = choice._read(path)
     for (work, width, height), row in found.items():
-        sizes = (width, height, *row.schedule[2:])
+        sizes = (width, height, *dataclasses.astuple(row.schedule)[2:])
         if not isinstance(work, str) or not all(type(size) is int and size >= 0 for size in sizes) or not row.us >= 0:
             raise WrongError(f"a schedule of {work[:50]!r}, {sizes}, {row.us}")
     return found

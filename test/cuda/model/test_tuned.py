@@ -137,9 +137,9 @@ def test_where_tuned_schedules_are_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert tuned_folder() == tmp_path / ".local" / "share" / "polar_pipeline" / "tuned"
     monkeypatch.setenv("HOME", "nowhere")
     work = make(LIVE, sensor="IMX250MYR")
-    assert tuned(work, H200) is not None  # shipped
+    assert tuned(launch_model(work, H200)) is not None  # shipped
     with pytest.raises(FileNotFoundError, match="no home folder; set XDG_DATA_HOME"):
-        keep(work, H200, Measured(slowest(work, H200), 1.0))
+        keep(launch_model(work, H200), Measured(slowest(work, H200), 1.0))
 
 
 def entry(**changes: Any) -> str:
