@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
+import sqlite3
 import struct
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
@@ -212,6 +214,33 @@ def test_topics_without_messages_do_not_count(tmp_path: Path) -> None:
         writer.add_connection("/empty", IMAGE, typestore=store)
     with open_source(tmp_path / "in.bag") as source:
         assert (source.topic, source.total) == (TOPIC, 4)
+
+
+def test_messages_go_by_the_time_of_recording(tmp_path: Path) -> None:
+    """Of mcap files not by that of publishing; of databases not by their place in the table."""
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        sink.write(TOPIC, IMAGE, 50, serialized(0, frames(1)[0]))
+        for recorded, published in ((20, 90), (30, 80)):
+            sink._writer.add_message(1, recorded, serialized(0, frames(1)[0]), published)
+    with open_source(tmp_path / "in.mcap") as source:
+        assert [record.time_ns for record in source.records] == [20, 30, 50]
+    folder = make_rosbag2(tmp_path)
+    (file,) = folder.glob("*.db3")
+    with closing(sqlite3.connect(str(file))) as base, base:
+        base.execute("UPDATE messages SET timestamp = 2 * (SELECT max(timestamp) FROM messages) - timestamp")
+    with open_source(folder) as source:
+        times = [record.time_ns for record in source.records]
+    assert len(times) == 4
+    assert times == sorted(times)
+
+
+def test_messages_in_several_chunks_are_counted(tmp_path: Path) -> None:
+    store = get_typestore(Stores.ROS1_NOETIC)
+    with rosbag1.Writer(tmp_path / "in.bag") as writer:
+        writer.chunk_threshold = 1
+        write_bag(writer, store, store.serialize_ros1)
+    with open_source(tmp_path / "in.bag") as source:
+        assert source.total == len(list(source.records)) == 4
 
 
 def test_two_publishers_of_a_topic(tmp_path: Path) -> None:
