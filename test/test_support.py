@@ -20,7 +20,10 @@ print("ready", flush=True)
 input()
 harness.prune_cache()
 harness.launch_on_host(
-    harness.build(Path(sys.argv[1]), {}), lambda _: harness.np.zeros((), harness.POLARIZATION_ARGUMENT), harness.Grid((1, 1, 1), 1), {}
+    harness.build(Path(sys.argv[1]), {}),
+    lambda _: harness.np.zeros((), harness.POLARIZATION_ARGUMENT),
+    harness.Grid((1, 1, 1), 1),
+    {},
 )
 """
 KERNEL = """#include "frame.cuh"
