@@ -79,7 +79,7 @@ def measured(wanted: Iterable[Dict[str, Any]], device: Device, arch: str) -> Ite
     Raises:
         SystemExit: A row is of a launch that its configuration no longer describes.
     """
-    from launch import measure
+    from timed_launch import measure
 
     for row in wanted:
         model = launch_model(KNOWN[row["name"]].work, device)
@@ -143,7 +143,7 @@ def measure_all(report: Dict[str, Any], values: argparse.Namespace) -> Device:
         report.update(device=bench.name, model=bench.device.name, rows=[])
         wanted = list(asked_for(values.names, bench.device))
     if values.pipes:
-        from launch import pipes
+        from timed_launch import pipes
 
         report["results_a_clock"] = pipes()
         print(report["results_a_clock"], flush=True)

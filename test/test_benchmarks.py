@@ -46,7 +46,7 @@ def test_what_is_compared_with_must_be_there(tmp_path: Path) -> None:
 def test_benchmarks_on_a_gpu_can_be_imported_without_one(tmp_path: Path) -> None:
     """They name much of the package, and no other test on a machine without a GPU executes them."""
     (tmp_path / "cupy.py").touch()
-    done = run("-c", "import gpu, launch, npp, ssim", PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    done = run("-c", "import gpu, npp, ssim, timed_launch", PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
     assert done.returncode == 0, done.stderr
 
 
