@@ -186,23 +186,28 @@ _IMAGES = (*(f"angle_{angle}" for angle in ANGLES), "intensity", "stokes", "dolp
 
 
 class Products(ctypes.Structure):
-    """Where the products go. Build it with `make_products`, and keep the arrays while it is used."""
+    """The arrays that products are written to. Build it with `make_products`, and keep the arrays while it is used."""
 
     _fields_ = [
         *((name, _Image) for name in _IMAGES),
-        ("one", ctypes.c_void_p),
-        ("other", ctypes.c_void_p),
-        ("whole", ctypes.c_int64),
+        ("first", ctypes.c_void_p),
+        ("second", ctypes.c_void_p),
+        ("is_uint16", ctypes.c_int64),
         ("width", ctypes.c_int64),
         ("scale", ctypes.c_float),
-        ("least", ctypes.c_float),
+        ("min_total", ctypes.c_float),
     ]
 
 
 def make_products(
-    out: Dict[str, np.ndarray], names: Iterable[str], pair: Sequence[np.ndarray], width: int, scale: float, least: float
+    out: Dict[str, np.ndarray],
+    names: Iterable[str],
+    pair: Sequence[np.ndarray],
+    width: int,
+    scale: float,
+    min_total: float,
 ) -> Products:
-    """Where products go, and what their angles mean.
+    """The arrays that products are written to, and the scale of the angles.
 
     Args:
         out: Arrays by product.
@@ -210,16 +215,16 @@ def make_products(
         pair: (h, w) arrays for what SSIM compares: none, S0/2, or both estimates of it, as float32; or as uint16 both
             sums of two angles, in units of an angle's intensity.
         width: Output pixels per row.
-        scale: What one unit of an angle's intensity is of full scale.
-        least: Smallest I0 + I45 + I90 + I135, in such units, that has a polarization; 0 if no product asks for it.
+        scale: One unit of an angle's intensity as a share of full scale.
+        min_total: Smallest I0 + I45 + I90 + I135, in such units, that has a polarization; 0 if no product asks for it.
     """
-    products = Products(width=width, scale=scale, least=least)
+    products = Products(width=width, scale=scale, min_total=min_total)
     for name in names:
         if name in _IMAGES:
             setattr(products, name, _image(out[name]))
-    for field, image in zip(("one", "other"), pair):
+    for field, image in zip(("first", "second"), pair):
         setattr(products, field, image.ctypes.data)
-        products.whole = image.dtype == np.uint16
+        products.is_uint16 = image.dtype == np.uint16
     return products
 
 
@@ -241,7 +246,7 @@ class _Planes(ctypes.Structure):
     _fields_ = [
         ("angles", ctypes.c_void_p * 4),
         ("steps", ctypes.c_int64 * 4),
-        ("hot", ctypes.c_void_p),
+        ("saturated", ctypes.c_void_p),
         ("first", ctypes.c_int32),
         ("end", ctypes.c_int32),
     ]
@@ -249,11 +254,11 @@ class _Planes(ctypes.Structure):
 
 class _Similarity(ctypes.Structure):
     _fields_ = [
-        ("one", ctypes.c_void_p),
-        ("other", ctypes.c_void_p),
+        ("first", ctypes.c_void_p),
+        ("second", ctypes.c_void_p),
         ("map", _Image),
         ("sums", ctypes.c_void_p),
-        ("whole", ctypes.c_int32),
+        ("is_uint16", ctypes.c_int32),
         ("scale", ctypes.c_float),
         ("step", ctypes.c_int32),
         ("height", ctypes.c_int32),
@@ -316,15 +321,15 @@ class Kernels(NamedTuple):
         return sum(count.saturated for count in counts), sum(count.dark for count in counts)
 
     def planes(
-        self, angles: Sequence[np.ndarray], hot: Optional[np.ndarray], rows: Tuple[int, int], to: Products
+        self, angles: Sequence[np.ndarray], saturated: Optional[np.ndarray], rows: Tuple[int, int], to: Products
     ) -> Tuple[int, int]:
         """Products of four angle images, by the calling thread.
 
         Args:
             angles: Four (rows, w) float32.
-            hot: (rows, w) uint8, not 0 where a pixel is saturated; None if none is.
+            saturated: (rows, w) uint8, not 0 where a pixel is saturated; None if no pixel is.
             rows: (first, end) row of the output that they are.
-            to: Where the products go.
+            to: The arrays that the products are written to.
 
         Returns:
             (saturated, dark) pixels.
@@ -332,7 +337,7 @@ class Kernels(NamedTuple):
         planes = _Planes(
             (ctypes.c_void_p * 4)(*(image.ctypes.data for image in angles)),
             (ctypes.c_int64 * 4)(*(image.strides[0] // image.itemsize for image in angles)),
-            None if hot is None else hot.ctypes.data,
+            None if saturated is None else saturated.ctypes.data,
             *rows,
         )
         count = _Count()
@@ -346,20 +351,20 @@ class Kernels(NamedTuple):
 
         Args:
             pair: (h, w) float32 or uint16, twice.
-            scale: What brings them to [0, 1].
-            out: (h // stride, w // stride) float32 or uint8: the map; None if nobody asked for it.
-            window: What similarity is taken over.
+            scale: Factor that brings them to [0, 1].
+            out: (h // stride, w // stride) float32 or uint8: the map; None if it is not wanted.
+            window: The window of SSIM.
 
         Returns:
             Float64 sums of the map's blocks.
         """
-        one, other = (np.require(image, requirements=["C", "A"]) for image in pair)
-        height, width = one.shape
+        first, second = (np.require(image, requirements=["C", "A"]) for image in pair)
+        height, width = first.shape
         size = (height // window.stride, width // window.stride)
         sums = np.empty(block_pixels(*size).shape)
         job = _Similarity(
-            *(one.ctypes.data, other.ctypes.data, _image(out), sums.ctypes.data),
-            *(one.dtype == np.uint16, scale, width, *size, window.stride, window.radius),
+            *(first.ctypes.data, second.ctypes.data, _image(out), sums.ctypes.data),
+            *(first.dtype == np.uint16, scale, width, *size, window.stride, window.radius),
             taps=(ctypes.c_float * 8)(*gaussian(window.size, window.sigma)[window.radius :]),
         )
         self._on_all(lambda: self.library.similarity(ctypes.byref(job)))
@@ -372,5 +377,5 @@ class Kernels(NamedTuple):
 
 
 def mosaic_scale(full_scale: int, co_sited: bool) -> float:
-    """What one unit of an angle's intensity is of full scale: sixteenths of a raw number, or raw numbers."""
+    """One unit of an angle's intensity as a share of full scale: a sixteenth of a raw number, or a raw number."""
     return 1 / (full_scale * (16 if co_sited else 1))

@@ -41,7 +41,7 @@ class Device:
     """One GPU.
 
     Attributes:
-        name: Key of its row, and of its tuned schedules (`config/tuned/<name>.json`).
+        name: Key of its row, and of its tuned schedules (`<name>.json`).
         arch: Compute capability as the compiler calls it: `sm_72`; `compute_72` for PTX.
         multiprocessors: How many it has.
         shared_per_block: Shared memory that a block may have, opt-in included, bytes.
