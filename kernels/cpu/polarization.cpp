@@ -300,8 +300,8 @@ void sites(const Sum *__restrict even, const Sum *__restrict odd, int n, float *
   }
 }
 
-// Sets `saturated` for each of `n` superpixels that has a saturated sample; returns false, and sets nothing, if there
-// is none, which is the usual case.
+// Sets `saturated` for each of `n` superpixels that has a saturated sample; returns false, and sets nothing, if no
+// sample is saturated, which is the usual case.
 template <class Raw>
 bool find_saturated(const Raw *__restrict a, const Raw *__restrict b, int n, int32_t full_scale,
                     int32_t *__restrict saturated) {

@@ -63,6 +63,13 @@ class PreparedPlan:
         self._work = work = partition.polarization.model.work
         self._mode = options.ssim_mode
         self._ssim_from_mosaic = partition.ssim_from_mosaic
+        self._row_bytes = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
+        #: What SSIM reads and the first launch stores -> bytes of one image.
+        self._plane_bytes = {
+            name: int(np.prod(work.output_size)) * np.dtype(dtype).itemsize
+            for name, dtype in work.outputs
+            if name in PAIRS
+        }
         self._polarization = CompiledLaunch(driver, partition.polarization)
         self._ssim: Optional[SsimLaunch] = None
         self._outputs: Dict[str, ArrayType] = {
@@ -76,11 +83,10 @@ class PreparedPlan:
         except RuntimeError:
             self._unload()
             raise
-        row_bytes = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
         self._argument = np.zeros((), POLARIZATION_ARGUMENT)
-        self._argument["raw_stride"] = work.height * row_bytes
+        self._argument["raw_stride"] = work.height * self._row_bytes
         self._argument["width"], self._argument["height"] = work.width, work.height
-        self._argument["step"] = row_bytes
+        self._argument["step"] = self._row_bytes
         self._argument["full_scale"] = work.full_scale
         self._argument["min_intensity"] = options.min_intensity
         self._previous: Optional[Slot] = None  # of the previous frame, in mode `temporal`
@@ -90,19 +96,14 @@ class PreparedPlan:
 
     def _sizes(self) -> Sizes:
         """Bytes that a frame takes."""
-        work, scratch, reference = self._work, {}, 0
-        if self._ssim is not None:
-            scratch = dict(self._ssim.scratch)
-            for name, dtype in work.outputs:
-                if name in PAIRS:
-                    self._plane_bytes = int(np.prod(work.output_size)) * np.dtype(dtype).itemsize
-                    scratch[name] = self._plane_bytes * (2 if name == "sums" else 1)
-                    reference = self._plane_bytes if self._mode == "reference" else 0
+        scratch = {} if self._ssim is None else dict(self._ssim.scratch)
+        for name, plane in self._plane_bytes.items():
+            scratch[name] = plane * (2 if name == "sums" else 1)
+        reference = self._plane_bytes["s0"] if self._mode == "reference" and self._plane_bytes else 0
         outputs = {
             name: int(np.prod(shape)) * np.dtype(dtype).itemsize for name, (shape, dtype) in self._outputs.items()
         }
-        raw = work.height * CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
-        return Sizes(raw, outputs, scratch, reference)
+        return Sizes(self._work.height * self._row_bytes, outputs, scratch, reference)
 
     def submit(self, rows: np.ndarray, buffers: Buffers, reference: Optional[np.ndarray] = None) -> FrameInFlight:
         """Start computing a frame.
@@ -190,7 +191,7 @@ class PreparedPlan:
             first = addresses["sums" if self._mode == "consistency" else "s0"]
         second: Optional[int] = first
         if self._mode == "consistency" and not self._ssim_from_mosaic:
-            second = first + self._plane_bytes
+            second = first + self._plane_bytes["sums"]
         elif self._mode == "reference":
             second = slot.reference_pointer
         elif self._mode == "temporal":

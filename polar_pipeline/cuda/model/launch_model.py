@@ -11,7 +11,7 @@ from typing import Dict, List, NoReturn, Tuple, Union
 
 from polar_pipeline.cuda.model import geometry, polarization_cost, registers, search, ssim_cost, ssim_search
 from polar_pipeline.cuda.model.cost import Cost, Prediction
-from polar_pipeline.cuda.model.device import Device, occupancy
+from polar_pipeline.cuda.model.device import Device
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_work import SsimWork, ssim_defines, ssim_key
 from polar_pipeline.cuda.model.work import PolarizationWork, polarization_defines, polarization_key
@@ -81,10 +81,6 @@ class LaunchModel(ABC):
     def predict(self, schedule: Schedule, frames: int = 1) -> Prediction:
         """Predicted time of a launch."""
 
-    def occupancy(self, schedule: Schedule) -> float:
-        """Expected share of a multiprocessor's warps that are resident, 0 to 1."""
-        return occupancy(self.device, schedule.threads, self.registers(schedule), self.shared_bytes(schedule))
-
 
 class PolarizationModel(LaunchModel):
     """The polarization launch: from the mosaic to every product but SSIM's.
@@ -127,6 +123,10 @@ class PolarizationModel(LaunchModel):
 
     def predict(self, schedule: Schedule, frames: int = 1) -> Prediction:
         return polarization_cost.predict(self.work, schedule, self.device, frames)
+
+    def occupancy(self, schedule: Schedule) -> float:
+        """Expected share of a multiprocessor's warps that are resident, 0 to 1."""
+        return search.expected_occupancy(self.work, schedule, self.device)
 
 
 class SsimModel(LaunchModel):

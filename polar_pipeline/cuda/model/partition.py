@@ -15,7 +15,7 @@ from polar_pipeline.cuda.model.launch_model import PolarizationModel, SsimModel
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.specs import supports
 from polar_pipeline.cuda.model.ssim_work import make_ssim_work
-from polar_pipeline.cuda.model.tuned import choose, tuned
+from polar_pipeline.cuda.model.tuned import predicted_fastest, tuned
 from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork
 from polar_pipeline.options import Options
 from polar_pipeline.plan import MOSAIC, Plan, Stage
@@ -140,5 +140,6 @@ def _partition(work: PolarizationWork, plan: Plan, options: Options, device: Dev
 
 
 def _planned(stage: Stage, model: _ModelT) -> PlannedLaunch[_ModelT]:
-    schedule, measured = choose(model), tuned(model)
-    return PlannedLaunch(stage, model, schedule, model.predict(schedule), measured.us if measured else None)
+    measured = tuned(model)
+    schedule = predicted_fastest(model) if measured is None else measured.schedule
+    return PlannedLaunch(stage, model, schedule, model.predict(schedule), None if measured is None else measured.us)

@@ -42,8 +42,15 @@ def choose(model: LaunchModel) -> Schedule:
         ScheduleError: None fits the device; the message gives what is needed and the limit.
     """
     found = tuned(model)
-    if found is not None:
-        return found.schedule
+    return predicted_fastest(model) if found is None else found.schedule
+
+
+def predicted_fastest(model: LaunchModel) -> Schedule:
+    """The schedule with the shortest predicted time.
+
+    Raises:
+        ScheduleError: None fits the device; the message gives what is needed and the limit.
+    """
     able = model.candidates()
     if not able:
         model.refuse()
