@@ -204,7 +204,7 @@ class _Trial:
             grid_div_x=[],
             grid_div_y=[],
             grid_div_z=[],
-            polarization_defines={},
+            defines={},
             smem_args={"size": lambda values: self.model.shared_bytes(schedules[values["choice"]])},
             observers=[Prepare()],
             answer=[None],

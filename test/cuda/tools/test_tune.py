@@ -23,7 +23,7 @@ from polar_pipeline.options import make_options
 
 XAVIER = get_device("xavier")
 SIZE = (128, 64)
-#: On 8-bit frames at half resolution there are two ways, of two launches each.
+#: On 8-bit frames at half resolution there are two partitions, of two launches each.
 OPTIONS = make_options(products="dolp,ssim_map,ssim", dtype="uint8")
 LAUNCHES = {
     "mono half bilinear u8 fp16 dolp:uint8",
@@ -58,17 +58,42 @@ class Tuner:
     def __init__(self) -> None:
         self.calls: List[Tuple[str, int, int]] = []
 
-    def tune_kernel(self, kernel: str, text: Any, grid: Any, arguments: List[Any], space: Any, **more: Any) -> Any:
+    def tune_kernel(
+        self,
+        kernel: str,
+        text: Any,
+        grid: Any,
+        arguments: List[Any],
+        space: Any,
+        *,
+        grid_div_x: List[str],
+        grid_div_y: List[str],
+        grid_div_z: List[str],
+        answer: List[Any],
+        verify: Any,
+        lang: str,
+        smem_args: Dict[str, Any],
+        compiler_options: List[str],
+        defines: Dict[str, Any],
+        iterations: int,
+        observers: List[Any],
+    ) -> Any:
+        assert (grid_div_x, grid_div_y, grid_div_z, defines) == ([], [], [], {}), "text and grid have them all"
+        assert len(answer) == len(arguments) == 1
+        assert lang == "CUPY"
+        assert "--std=c++14" in compiler_options
+        assert iterations > 0
+        assert len(observers) == 1
         rows = []
         (threads,) = space["block_size_x"]
         self.calls.append((kernel, threads, len(space["choice"])))
         for number in space["choice"]:
             values = {"block_size_x": threads, "choice": number}
             assert f"#define THREADS {threads}\n" in text(values)
-            assert f"#define SHARED_BYTES {more['smem_args']['size'](values)}\n" in text(values)
+            assert f"#define SHARED_BYTES {smem_args['size'](values)}\n" in text(values)
             assert min(grid(values)) > 0
             assert arguments[0].nbytes > 0
-            assert more["verify"](None, None, None)
+            assert verify(None, None, None)
             failed = number == 1
             rows.append({**values, "time": "RuntimeFailedConfig" if failed else 1.0 + 1.0 / (threads + number)})
         return rows, {}
@@ -89,7 +114,7 @@ def fixture_tuner(monkeypatch: pytest.MonkeyPatch) -> Tuner:
     return tuner
 
 
-def test_every_launch_of_both_ways_is_measured_and_kept(tuner: Tuner, folder: Path) -> None:
+def test_every_launch_of_both_partitions_is_measured_and_kept(tuner: Tuner, folder: Path) -> None:
     found = tune(OPTIONS, "xavier", "u8", SIZE)
     assert set(found) == LAUNCHES
     rows = json.loads((folder / "xavier.json").read_text(encoding="utf-8"))
