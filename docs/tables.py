@@ -1,16 +1,20 @@
-"""Writes the tables of topics and parameters in docs/ros.md from the code: `python docs/tables.py`."""
+"""Writes what is made from the code's tables: `python docs/tables.py`.
+
+These are the topics and parameters in docs/ros.md, and the topics that config/sros2_policy.xml allows the node to
+publish.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Callable, Dict, List, Sequence
 
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.ros.parameters import PARAMETERS, Parameter
-from polar_pipeline.topics import FLOAT32, PRODUCT_TOPICS, image_encoding
+from polar_pipeline.topics import CAMERA_INFO_TOPICS, COMPRESSED_TOPICS, FLOAT32, PRODUCT_TOPICS, image_encoding
 
-DOCUMENT = Path(__file__).parent / "ros.md"
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def _table(head: Sequence[str], rows: List[Sequence[str]]) -> str:
@@ -61,14 +65,36 @@ def parameters() -> str:
     return _table(("parameter", "default", "allowed", "what it does"), rows)
 
 
-def fill(text: str) -> str:
-    """The text of the document with its tables up to date."""
-    tables: Dict[str, str] = {"topics": topics(), "parameters": parameters()}
-    for name, table in tables.items():
-        mark = f"<!-- {name} -->"
-        text = re.sub(f"{mark}.*?{mark}", lambda _, t=table, m=mark: f"{m}\n{t}\n{m}", text, flags=re.DOTALL)
+def policy() -> str:
+    """One line per topic of a product, or of the calibration beside it."""
+    topics = [
+        topic
+        for product, row in PRODUCT_TOPICS.items()
+        for topic in (row.name, COMPRESSED_TOPICS.get(product))
+        if topic is not None
+    ]
+    return "\n".join(f"{12 * ' '}<topic>{topic}</topic>" for topic in (*topics, *CAMERA_INFO_TOPICS))
+
+
+#: File -> what it has between two comments of a name, by that name.
+TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
+    "docs/ros.md": {"topics": topics, "parameters": parameters},
+    "config/sros2_policy.xml": {"products": policy},
+}
+
+
+def fill(name: str) -> str:
+    """The text of a file with its tables up to date."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for title, table in TABLES[name].items():
+        mark = f"<!-- {title} -->"
+        found = re.search(f"{mark}\n(.*?)\n *{mark}", text, re.DOTALL)
+        if found is None:
+            raise ValueError(f"{name} must have {mark} twice, on lines of their own")
+        text = text[: found.start(1)] + table() + text[found.end(1) :]
     return text
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(fill(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    for document in TABLES:
+        (ROOT / document).write_text(fill(document), encoding="utf-8")

@@ -127,8 +127,8 @@ DEVICE void move_down(const FrameArguments &frame, ThreadPosition &at) {
 template <int PARITY>
 DEVICE void store_angles(const FrameArguments &frame, const ThreadPosition &at, Stage &stage, const Colours &even,
                          const Colours &odd) {
-  constexpr int low_image = ANGLE_0 + angle_at(PARITY, 0), high_image = ANGLE_0 + angle_at(PARITY, 1);
-  if (!out_type(low_image) && !out_type(high_image)) return;
+  constexpr int low_angle = angle_at(PARITY, 0), high_angle = angle_at(PARITY, 1);
+  if (!angle_type(low_angle) && !angle_type(high_angle)) return;
   u32 l[3], h[3];
   pack<0>(even, l, h);
   stage_row(stage[0][0], at.lane, l);
@@ -138,8 +138,9 @@ DEVICE void store_angles(const FrameArguments &frame, const ThreadPosition &at, 
   stage_row(stage[1][1], at.lane, h);
   sync_warp();
   const size_t base = 3 * frame_pixels(frame);
-  if (out_type(low_image)) store_staged(stage[0][0], at.lane, (u8 *)frame.out[low_image] + base, at.pieces);
-  if (out_type(high_image)) store_staged(stage[1][0], at.lane, (u8 *)frame.out[high_image] + base, at.pieces);
+  if (angle_type(low_angle)) store_staged(stage[0][0], at.lane, (u8 *)frame.out[ANGLE_0 + low_angle] + base, at.pieces);
+  if (angle_type(high_angle))
+    store_staged(stage[1][0], at.lane, (u8 *)frame.out[ANGLE_0 + high_angle] + base, at.pieces);
   sync_warp();
 }
 

@@ -3,9 +3,13 @@
 #define POLAR_FRAME_CUH
 #include "cuda.cuh"
 
-// The outputs, in the order of `work.OUTPUTS`. OUT_<NAME>: 0 not wanted, 1 uint8 display encoding, 2 float32, 3 half
-// (SUMS and S0 only).
-enum Output { INTENSITY, ANGLE_0, ANGLE_45, ANGLE_90, ANGLE_135, STOKES, DOLP, AOLP, PREVIEW, SUMS, S0, OUTPUTS };
+// The outputs, in the order of `OUTPUTS` in polar_pipeline/cuda/model/work.py, which defines their names in capitals as
+// OUTPUT_NAMES, and for each of them OUT_<NAME>: 0 not wanted, 1 uint8 display encoding, 2 float32, 3 half (SUMS and S0
+// only). SUMS are (I0 + I90)/2 and (I45 + I135)/2 of the luma, S0 is S0/2 of the luma: what SSIM compares.
+#ifndef OUTPUT_NAMES
+#error "OUTPUT_NAMES and OUT_<NAME> are missing: work.output_defines() makes them"
+#endif
+enum Output { OUTPUT_NAMES, OUTPUTS };
 
 struct FrameArguments {
   const u8 *raw;       // (frames, height, step) bytes of RAW_FORMAT
@@ -101,58 +105,5 @@ DEVICE int step_of(const FrameArguments &frame) { return frame.step; }
 DEVICE int out_width(const FrameArguments &frame) { return HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame); }
 DEVICE int out_height(const FrameArguments &frame) {
   return HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame);
-}
-
-#ifndef OUT_INTENSITY
-#define OUT_INTENSITY 0
-#endif
-#ifndef OUT_ANGLE_0
-#define OUT_ANGLE_0 0
-#endif
-#ifndef OUT_ANGLE_45
-#define OUT_ANGLE_45 0
-#endif
-#ifndef OUT_ANGLE_90
-#define OUT_ANGLE_90 0
-#endif
-#ifndef OUT_ANGLE_135
-#define OUT_ANGLE_135 0
-#endif
-#ifndef OUT_STOKES
-#define OUT_STOKES 0
-#endif
-#ifndef OUT_DOLP
-#define OUT_DOLP 0
-#endif
-#ifndef OUT_AOLP
-#define OUT_AOLP 0
-#endif
-#ifndef OUT_PREVIEW
-#define OUT_PREVIEW 0
-#endif
-#ifndef OUT_SUMS
-#define OUT_SUMS 0 // (I0 + I90)/2 and (I45 + I135)/2 of the luma: what SSIM compares
-#endif
-#ifndef OUT_S0
-#define OUT_S0 0 // S0/2 of the luma
-#endif
-#define WANT_ANGLES (OUT_ANGLE_0 || OUT_ANGLE_45 || OUT_ANGLE_90 || OUT_ANGLE_135)
-#define WANT_MASKED (OUT_STOKES || OUT_DOLP || OUT_AOLP) // products that invalid pixels are missing from
-#define WANT_DARK (WANT_MASKED || OUT_PREVIEW)           // products for which darkness counts
-#define WANT_POLAR (OUT_DOLP || OUT_AOLP || OUT_PREVIEW)
-#define WANT_STOKES (WANT_POLAR || OUT_STOKES || OUT_SUMS || OUT_S0)
-
-CONSTANT int out_type(int output) {
-  return output == INTENSITY   ? OUT_INTENSITY
-         : output == ANGLE_0   ? OUT_ANGLE_0
-         : output == ANGLE_45  ? OUT_ANGLE_45
-         : output == ANGLE_90  ? OUT_ANGLE_90
-         : output == ANGLE_135 ? OUT_ANGLE_135
-         : output == STOKES    ? OUT_STOKES
-         : output == DOLP      ? OUT_DOLP
-         : output == AOLP      ? OUT_AOLP
-         : output == PREVIEW   ? OUT_PREVIEW
-         : output == SUMS      ? OUT_SUMS
-                               : OUT_S0;
 }
 #endif

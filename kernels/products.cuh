@@ -4,7 +4,18 @@
 #define POLAR_PRODUCTS_CUH
 #include "pair.cuh"
 
+#define WANT_ANGLES (OUT_ANGLE_0 || OUT_ANGLE_45 || OUT_ANGLE_90 || OUT_ANGLE_135)
+#define WANT_MASKED (OUT_STOKES || OUT_DOLP || OUT_AOLP) // products that invalid pixels are missing from
+#define WANT_DARK (WANT_MASKED || OUT_PREVIEW)           // products for which darkness counts
+#define WANT_POLAR (OUT_DOLP || OUT_AOLP || OUT_PREVIEW)
+#define WANT_STOKES (WANT_POLAR || OUT_STOKES || OUT_SUMS || OUT_S0)
+
 constexpr int CHANNELS = COLOR ? 3 : 1;
+
+// OUT_... of the angle image with an index, 0 to 3
+CONSTANT int angle_type(int angle) {
+  return angle == 0 ? OUT_ANGLE_0 : angle == 1 ? OUT_ANGLE_45 : angle == 2 ? OUT_ANGLE_90 : OUT_ANGLE_135;
+}
 
 constexpr u32 BYTES_255 = 0x80808080u;
 // Bit 7 of some byte is set if and only if a byte of the word is 255: Mycroft's test for a zero byte, on ~w. Results
@@ -161,7 +172,7 @@ DEVICE void preview_words(const float (&hue)[4], const float (&saturation)[4], c
 
 template <int ANGLE>
 DEVICE void store_angle(const FrameArguments &frame, const OutputPosition &at, const Angles &angle) {
-  constexpr int TYPE = out_type(ANGLE_0 + ANGLE);
+  constexpr int TYPE = angle_type(ANGLE);
   if (!TYPE) return;
   Pair v[CHANNELS][2];
   for (int c = 0; c < CHANNELS; c++) {

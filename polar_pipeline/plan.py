@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Dict, Iterable, List, Tuple
 
-from polar_pipeline.products import get_products
-from polar_pipeline.sensor.mosaic import ANGLES
+from polar_pipeline.products import PRODUCTS, get_products
 
 #: The input: what every operator starts from.
 MOSAIC = "mosaic"
@@ -33,24 +32,21 @@ class Operator:
     window: bool = False
 
 
-#: Every operator by the name of the value it makes; `mosaic` is the input. Listed so that needs come first.
-OPERATORS: Dict[str, Operator] = {
+#: Operators whose values are not products. Listed so that needs come first.
+_INNER: Dict[str, Operator] = {
     "angles": Operator((MOSAIC,), "demosaic to four angle images, on a colour sensor in RGB", window=True),
     "grey": Operator(("angles",), "luma of the four angle images; the images themselves on a mono sensor"),
     "sums": Operator(("grey",), "I0 + I90 and I45 + I135, shared by S0 and by SSIM's consistency mode"),
     "stokes_planes": Operator(("grey", "sums"), "S0, S1, S2"),
     "saturated": Operator((MOSAIC,), "saturated pixels, counted", window=True),
     "invalid": Operator(("saturated", "stokes_planes"), "saturated and dark pixels, the latter counted too"),
-    **{f"angle_{angle}": Operator(("angles",), f"angle image {angle}") for angle in ANGLES},
-    "intensity": Operator(("angles",), "S0/2, on a colour sensor per channel"),
-    "stokes": Operator(("stokes_planes", "invalid"), "Stokes vector"),
     "polar": Operator(("stokes_planes",), "length and direction of (S1, S2), shared by DoLP, AoLP and preview"),
-    "dolp": Operator(("polar", "stokes_planes", "invalid"), "degree of linear polarization"),
-    "aolp": Operator(("polar", "invalid"), "angle of linear polarization"),
-    "preview": Operator(("polar", "stokes_planes", "invalid"), "HSV display of AoLP, DoLP and intensity"),
     "ssim_pair": Operator(("sums", "stokes_planes"), "the two images that SSIM compares"),
-    "ssim_map": Operator(("ssim_pair",), "structural similarity", window=True),
-    "ssim": Operator(("ssim_map",), "mean similarity, one sum per block"),
+}
+#: Every operator by the name of the value it makes; `mosaic` is the input. Needs come first.
+OPERATORS: Dict[str, Operator] = {
+    **_INNER,
+    **{row.name: Operator(row.needs, row.text, row.window) for row in PRODUCTS.values()},
 }
 #: Counted in every frame, whatever the products.
 _ALWAYS = ("saturated",)
@@ -174,7 +170,9 @@ def _make_stages(products: Tuple[str, ...], recompute: bool) -> Tuple[Stage, ...
     stages = []
     for index, group in enumerate(groups):
         read_later = {need for name in every - set(group.operators) for need in OPERATORS[name].needs}
-        writes = tuple(name for name in group.operators if name in products or (name in read_later and not recompute))
+        stored = tuple(name for name in group.operators if name in products)
+        shared = () if recompute else tuple(name for name in group.operators if name in read_later - {*products})
+        writes = (*stored, *shared)
         recomputes = bool(index) and recompute
         needed = expand((*writes, *(() if index else _ALWAYS)))
         live = simplify(name for name in needed if recomputes or name in group.operators)

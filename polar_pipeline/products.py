@@ -1,7 +1,7 @@
 """The products of the pipeline: one table, read by every other module.
 
-A new product is a row here, a function of the same name in `reference/`, and a stage in each backend; `topics.py`
-derives how it is published.
+A new product is a row here, a function in `reference/`, and a stage in each backend; `plan.py` takes its operator from
+the row, `topics.py` derives how it is published.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ class Product:
         types: Element types offered, the default first. `float32` holds physical values, `uint8` the display encoding.
         unit: What one float step means.
         text: One line of description.
+        needs: The values it is computed from: operators in `plan.py`, or products.
+        window: Whether it looks at neighbours of what it needs, rather than at the same pixel only.
         shrinks: Whether the option `ssim_stride` divides its height and width.
     """
 
@@ -31,6 +33,8 @@ class Product:
     types: Tuple[str, ...]
     unit: str
     text: str
+    needs: Tuple[str, ...]
+    window: bool = False
     shrinks: bool = False
 
     def shape(self, size: Tuple[int, int], is_color: bool, stride: int = 1) -> Tuple[int, ...]:
@@ -46,19 +50,31 @@ class Product:
 
 
 _BOTH, _FLOAT, _BYTE = ("float32", "uint8"), ("float32",), ("uint8",)
+_SCALE = "full scale"
 
 _TABLE = (
-    Product("intensity", (1, 3), _BOTH, "full scale", "total intensity S0/2"),
+    Product("intensity", (1, 3), _BOTH, _SCALE, "total intensity S0/2", ("angles",)),
     *(
-        Product(f"angle_{angle}", (1, 3), _BOTH, "full scale", f"image behind the {angle} degree polarizer")
+        Product(f"angle_{angle}", (1, 3), _BOTH, _SCALE, f"image behind the {angle} degree polarizer", ("angles",))
         for angle in ANGLES
     ),
-    Product("stokes", (3, 3), _FLOAT, "full scale", "linear Stokes vector S0, S1, S2"),
-    Product("dolp", (1, 1), _BOTH, "1", "degree of linear polarization, 0 to 1"),
-    Product("aolp", (1, 1), _BOTH, "rad", "angle of linear polarization, 0 to pi"),
-    Product("preview", (3, 3), _BYTE, "", "RGB: hue AoLP, saturation DoLP, value S0/2"),
-    Product("ssim_map", (1, 1), _BOTH, "1", "structural similarity per pixel, -1 to 1", True),
-    Product("ssim", (0, 0), _FLOAT, "1", "mean of the similarity map"),
+    Product("stokes", (3, 3), _FLOAT, _SCALE, "linear Stokes vector S0, S1, S2", ("stokes_planes", "invalid")),
+    Product(
+        *("dolp", (1, 1), _BOTH, "1", "degree of linear polarization, 0 to 1"),
+        needs=("polar", "stokes_planes", "invalid"),
+    ),
+    Product("aolp", (1, 1), _BOTH, "rad", "angle of linear polarization, 0 to pi", ("polar", "invalid")),
+    Product(
+        *("preview", (3, 3), _BYTE, "", "RGB: hue AoLP, saturation DoLP, value S0/2"),
+        needs=("polar", "stokes_planes", "invalid"),
+    ),
+    Product(
+        *("ssim_map", (1, 1), _BOTH, "1", "structural similarity per pixel, -1 to 1"),
+        needs=("ssim_pair",),
+        window=True,
+        shrinks=True,
+    ),
+    Product("ssim", (0, 0), _FLOAT, "1", "mean of the similarity map", ("ssim_map",)),
 )
 
 #: Every product by name, in the order in which they are listed and stored.

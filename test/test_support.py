@@ -15,12 +15,13 @@ OWN_DOMAINS = "import support; print(*[support.own_domain() for _ in range(9)], 
 BUILD = """
 import sys, harness
 from pathlib import Path
+from polar_pipeline.cuda.model.work import output_defines
 harness.CACHE = Path(sys.argv[2])
 print("ready", flush=True)
 input()
 harness.prune_cache()
 harness.launch_on_host(
-    harness.build(Path(sys.argv[1]), {}),
+    harness.build(Path(sys.argv[1]), output_defines({})),
     lambda _: harness.np.zeros((), harness.POLARIZATION_ARGUMENT),
     harness.Grid((1, 1, 1), 1),
     {},

@@ -11,10 +11,11 @@ import numpy as np
 
 from polar_pipeline.backend import Buffers
 from polar_pipeline.cpu import demosaic as dm
-from polar_pipeline.cpu.native import Kernels, make_products, mosaic_scale
+from polar_pipeline.cpu.native import KERNEL_PRODUCTS, Kernels, make_products, mosaic_scale
 from polar_pipeline.cpu.strips import display
 from polar_pipeline.options import Options
-from polar_pipeline.plan import Plan
+from polar_pipeline.plan import Plan, expand
+from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES
 
@@ -84,12 +85,15 @@ class FrameJob:
         self.out = {
             name: buffers.get(options.shape_of(name, self.size), options.dtype_of(name)) for name in plan.products
         }
-        own = _MOSAIC_OPERATORS | (_COLOR_OPERATORS if self.sensor.is_color else set())
+        # Products that the compiled kernels do not know, and what those need, are left to `Strip`.
+        unknown = expand(name for name in plan.pixel if name in PRODUCTS and name not in KERNEL_PRODUCTS)
+        own = _MOSAIC_OPERATORS | (_COLOR_OPERATORS if self.sensor.is_color else set()) | {*unknown}
         #: Operators of the first stage that the compiled kernels compute.
         self.kernel_operators = [name for name in plan.pixel if name not in own] if kernels else []
         #: Whether they compute all of it, from the mosaic.
         self.is_from_mosaic = (
             kernels is not None
+            and not unknown
             and self.half
             and not self.sensor.is_color
             and (options.interpolation == "bilinear" or not options.co_sited)

@@ -182,14 +182,15 @@ def _image(array: Optional[np.ndarray]) -> _Image:
     return _Image() if array is None else _Image(array.ctypes.data, array.dtype == np.uint8)
 
 
-_IMAGES = (*(f"angle_{angle}" for angle in ANGLES), "intensity", "stokes", "dolp", "aolp", "preview")
+#: Products that the kernels compute, SSIM's aside, in the order of `struct Products` in `kernels/cpu/polarization.cpp`.
+KERNEL_PRODUCTS = (*(f"angle_{angle}" for angle in ANGLES), "intensity", "stokes", "dolp", "aolp", "preview")
 
 
 class Products(ctypes.Structure):
     """The arrays that products are written to. Build it with `make_products`, and keep the arrays while it is used."""
 
     _fields_ = [
-        *((name, _Image) for name in _IMAGES),
+        *((name, _Image) for name in KERNEL_PRODUCTS),
         ("first", ctypes.c_void_p),
         ("second", ctypes.c_void_p),
         ("is_uint16", ctypes.c_int64),
@@ -220,7 +221,7 @@ def make_products(
     """
     products = Products(width=width, scale=scale, min_total=min_total)
     for name in names:
-        if name in _IMAGES:
+        if name in KERNEL_PRODUCTS:
             setattr(products, name, _image(out[name]))
     for field, image in zip(("first", "second"), pair):
         setattr(products, field, image.ctypes.data)

@@ -7,6 +7,7 @@ on a GPU.
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -182,10 +183,10 @@ class HostDriver:
         assert self._passed[second] > self._passed[first]
         return (self._passed[second] - self._passed[first]) / 1000
 
-    def load(self, cubin: bytes, name: str, shared: int) -> LoadedKernel:
+    def load(self, code: bytes, name: str, shared: int) -> LoadedKernel:
         self._check()
         assert shared <= self.device.shared_per_block
-        self._kernels.append(build(KERNELS / f"{name}.cu", json.loads(cubin)))
+        self._kernels.append(build(KERNELS / f"{name}.cu", json.loads(code)))
         return LoadedKernel(len(self._kernels) - 1, 0)
 
     def unload(self, kernel: LoadedKernel) -> None:
@@ -215,6 +216,13 @@ class HostDriver:
             launch_on_host(self._kernels[kernel.module], lambda _: frame, Grid(grid, threads, shared), memory)
 
         self._enqueue(stream, start)
+
+
+def test_the_stand_in_has_the_methods_of_the_driver() -> None:
+    for name, method in vars(Driver).items():
+        if callable(method) and not name.startswith("_") and name != "free_host":  # arrays of the stand-in are NumPy's
+            wanted = list(inspect.signature(method).parameters)
+            assert list(inspect.signature(getattr(HostDriver, name)).parameters) == wanted, name
 
 
 #: Devices with one kind of memory each, so that it is not chosen by a measurement.

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Tuple, Union
+from typing import Dict, Mapping, Tuple, Union
 
 import numpy as np
 
 from polar_pipeline.coefficients import literals
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan, make_plan
+from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import FORMATS
-from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+from polar_pipeline.sensor.mosaic import Sensor
 
-#: Outputs a kernel can store, in the order of `Output` in `kernels/frame.cuh`: products but for SSIM's, then what SSIM
-#: reads.
-OUTPUTS = (
-    "intensity",
-    *(f"angle_{angle}" for angle in ANGLES),
-    "stokes",
-    "dolp",
-    "aolp",
-    "preview",
-    "sums",
-    "s0",
-)
-#: Those of them that the second launch reads: both images to compare, or one.
+#: What the second launch compares: both sums of two angles, or S0/2.
 PAIRS = ("sums", "s0")
+#: What the kernels can store: the products of the plan's first stage, and what SSIM compares.
+OUTPUTS = (*(name for name in PRODUCTS if len(make_plan((name,)).stages) == 1), *PAIRS)
 #: Raw formats as the kernels read them; the values are RAW_* in `kernels/frame.cuh`.
 RAW_FORMATS = {"u8": 0, "u16": 1, "12p": 2, "12packed": 3}
 #: The same -> as cameras call them.
@@ -37,7 +28,7 @@ LATTICES = {"bilinear": 0, "mhc": 1, "weighted": 2}
 #: Element types of outputs, as the kernels read them.
 TYPES = {"uint8": 1, "float32": 2, "float16": 3}
 
-#: `struct Frame` of `kernels/frame.cuh`.
+#: `struct FrameArguments` of `kernels/frame.cuh`.
 POLARIZATION_ARGUMENT = np.dtype(
     [
         ("raw", np.uint64),
@@ -163,10 +154,17 @@ def red_sites(sensor: Sensor) -> Dict[Tuple[int, int], Tuple[int, int]]:
     }
 
 
+def output_defines(dtypes: Mapping[str, str]) -> Dict[str, Union[int, str]]:
+    """The definitions of every output, for those that are stored by their element types."""
+    types = {f"OUT_{name.upper()}": TYPES[dtypes[name]] if name in dtypes else 0 for name in OUTPUTS}
+    return {"OUTPUT_NAMES": ",".join(name.upper() for name in OUTPUTS), **types}
+
+
 def polarization_defines(work: PolarizationWork) -> Dict[str, Union[int, str]]:
     """The preprocessor definitions that make a kernel do this work (`kernels/frame.cuh`), coefficients as literals."""
     found: Dict[str, Union[int, str]] = {
         **literals(),
+        **output_defines(work.dtypes),
         "COLOR": int(work.sensor.is_color),
         "HALF_RESOLUTION": int(work.half),
         "CO_SITED": int(work.co_sited),
@@ -181,8 +179,6 @@ def polarization_defines(work: PolarizationWork) -> Dict[str, Union[int, str]]:
             found[f"ANGLE_AT_{i}{j}"] = work.sensor.angle_index(i, j)
     for (i, j), (row, column) in red_sites(work.sensor).items():
         found[f"RED_ROW_{i}{j}"], found[f"RED_COLUMN_{i}{j}"] = row, column
-    for name, dtype in work.outputs:
-        found[f"OUT_{name.upper()}"] = TYPES[dtype]
     return found
 
 
