@@ -15,7 +15,6 @@ from polar_pipeline.cuda.model.ssim_work import SsimWork
 from polar_pipeline.cuda.model.work import make_work
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import FULL_FRAME
 
 #: Frames of a launch, unless a configuration says otherwise.
@@ -24,7 +23,8 @@ MONO, COLOR = "IMX250MZR", "IMX250MYR"
 POLAR = "intensity,dolp,aolp"
 LIVE = f"{POLAR},preview"
 ANGLES = "angle_0,angle_45,angle_90,angle_135"
-ALL = ",".join(PRODUCTS)
+#: Every product of version 0.1; a later one would change what configurations of the result files mean.
+ALL = f"intensity,{ANGLES},stokes,dolp,aolp,preview,ssim_map,ssim"
 #: (height, width) of frames.
 SMALL, LARGE, THREE, HD = (1024, 1232), (3000, 4096), (1536, 2048), (1080, 1920)
 _FULL_SCALE = {"u8": 255, "u16": 4095, "12p": 4095, "12packed": 4095}

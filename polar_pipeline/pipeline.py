@@ -93,8 +93,8 @@ class Pipeline:
 
     Args:
         sensor: Mosaic of the sensor: IMX250MZR, IMX250MYR, or a tile such as '90 45 / 135 0'. Or a `Sensor`.
-        products: Names of the products to compute, separated by commas; any of intensity, angle_0, angle_45, angle_90,
-            angle_135, stokes, dolp, aolp, preview, ssim_map, ssim. Or a sequence of names.
+        products: Names of the products to compute, separated by commas; `polar_pipeline.PRODUCTS` holds them all. Or a
+            sequence of names.
         backend: What computes: 'cpu', 'cuda', or 'auto' for the fastest one that works on this machine. A GPU that is
             full or lost for the moment counts as one that works: frames then raise a `RuntimeError` that says so.
         resolution: 'half': one output pixel per 2x2 superpixel. 'full': one per raw pixel.

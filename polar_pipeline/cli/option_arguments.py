@@ -10,7 +10,7 @@ from polar_pipeline.cli.argument_types import parse_integer, parse_products, par
 from polar_pipeline.cli.errors import FailureError, UsageError
 from polar_pipeline.options import OPTIONS, Options, make_options
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.products import DEFAULT_PRODUCTS
+from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Options that say what the pixels of a frame are.
@@ -57,10 +57,11 @@ def _add_options(parser: argparse.ArgumentParser, *names: str) -> None:
             group.add_argument("--flip-y", action="store_true", help=f"Turn ReverseY on. {row.text}")
         else:
             default = _SHOWN_DEFAULTS.get(name, row.default)
+            text = f"{row.text} Any of {', '.join(PRODUCTS)}." if name == "products" else row.text
             group.add_argument(
                 f"--{name.replace('_', '-')}",
                 default=argparse.SUPPRESS,
-                help=row.text if default == "" else f"{row.text} (default: {default})",
+                help=text if default == "" else f"{text} (default: {default})",
                 **_conversion(name),
             )
 

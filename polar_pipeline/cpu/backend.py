@@ -93,9 +93,11 @@ class CpuBackend:
 
     def _pixel_pass(self, job: FrameJob) -> Tuple[int, int]:
         """The first stage; returns (saturated, dark) counts."""
+        counts = []
+        if job.strip_operators:
+            counts = list(self._pool.map(partial(compute_strip, job), strips(job.size)))
         if self._kernels and job.is_from_mosaic:
             return self._kernels.mosaic(job.frame, job.sensor, self._options.co_sited, job.target)
-        counts = list(self._pool.map(partial(compute_strip, job), strips(job.size)))
         return sum(saturated for saturated, _ in counts), sum(dark for _, dark in counts)
 
     def reset(self) -> None:

@@ -85,19 +85,15 @@ class FrameJob:
         self.out = {
             name: buffers.get(options.shape_of(name, self.size), options.dtype_of(name)) for name in plan.products
         }
-        # Products that the compiled kernels do not know, and what those need, are left to `Strip`.
-        unknown = expand(name for name in plan.pixel if name in PRODUCTS and name not in KERNEL_PRODUCTS)
-        own = _MOSAIC_OPERATORS | (_COLOR_OPERATORS if self.sensor.is_color else set()) | {*unknown}
-        #: Operators of the first stage that the compiled kernels compute.
-        self.kernel_operators = [name for name in plan.pixel if name not in own] if kernels else []
-        #: Whether they compute all of it, from the mosaic.
+        #: Whether the compiled kernels start from the mosaic, rather than from angle images.
         self.is_from_mosaic = (
             kernels is not None
-            and not unknown
             and self.half
             and not self.sensor.is_color
             and (options.interpolation == "bilinear" or not options.co_sited)
         )
+        #: Operators of the first stage that the compiled kernels compute, and those that `Strip` computes.
+        self.kernel_operators, self.strip_operators = self._divide()
         scale = mosaic_scale(self.full_scale, options.co_sited) if self.is_from_mosaic else 1.0
         pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
         # Sums of two angles of an 8-bit frame are integers below 2^13: half the bytes to store and to read.
@@ -108,6 +104,16 @@ class FrameJob:
         if self.is_from_mosaic:  # sums are integers there, and float32 holds them all
             min_sum = math.ceil(min_sum)
         self.target = make_products(self.out, self.kernel_operators, self.pair, self.size[1], scale, min_sum)
+
+    def _divide(self) -> Tuple[List[str], List[str]]:
+        """The operators of the first stage that compiled kernels compute, and the others."""
+        pixel = self.plan.pixel
+        if self.kernels is None:
+            return [], [*pixel]
+        left = {*expand(name for name in pixel if name in PRODUCTS and name not in KERNEL_PRODUCTS)}
+        if not self.is_from_mosaic:
+            left |= _MOSAIC_OPERATORS | (_COLOR_OPERATORS if self.sensor.is_color else set())
+        return [name for name in pixel if name not in left], [name for name in pixel if name in left]
 
     def store(
         self, name: str, rows: Tuple[int, int], planes: List[np.ndarray], invalid_mask: Optional[np.ndarray] = None

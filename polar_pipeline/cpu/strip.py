@@ -11,6 +11,8 @@ import numpy as np
 from polar_pipeline.coefficients import LUMA
 from polar_pipeline.cpu import demosaic as dm
 from polar_pipeline.cpu.frame_job import FrameJob
+from polar_pipeline.plan import make_plan
+from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.mosaic import ANGLES
 
 _F = np.float32
@@ -193,32 +195,15 @@ class Strip:
             np.multiply(self.s0, _F(0.5), out=self.job.pair[0][top:bottom])
 
 
-#: Operator of the plan -> the method of `Strip` that computes it.
+#: Operator of the plan's first stage -> the method of `Strip` that computes it.
 _METHODS: Dict[str, Callable[[Strip], None]] = {
-    **{
-        name: getattr(Strip, name)
-        for name in (
-            "angles",
-            "grey",
-            "sums",
-            "stokes_planes",
-            "saturated",
-            "invalid",
-            "intensity",
-            "stokes",
-            "polar",
-            "dolp",
-            "aolp",
-            "preview",
-            "ssim_pair",
-        )
-    },
+    **{name: getattr(Strip, name) for name in make_plan(PRODUCTS).pixel if not name.startswith("angle_")},
     **{f"angle_{angle}": partial(Strip.angle, index=index) for index, angle in enumerate(ANGLES)},
 }
 
 
 def compute_strip(job: FrameJob, rows: Tuple[int, int]) -> Tuple[int, int]:
-    """Run every operator of the first stage on one strip.
+    """Run the operators of the first stage on one strip, but for those that a compiled kernel computes from the mosaic.
 
     Args:
         job: The frame.
@@ -228,10 +213,9 @@ def compute_strip(job: FrameJob, rows: Tuple[int, int]) -> Tuple[int, int]:
         Pixels that are (saturated, dark).
     """
     strip = Strip(job, *rows)
-    for name in job.plan.pixel:
-        if name not in job.kernel_operators:
-            _METHODS[name](strip)
-    if job.kernels and job.kernel_operators:
+    for name in job.strip_operators:
+        _METHODS[name](strip)
+    if job.kernels and job.kernel_operators and not job.is_from_mosaic:
         planes = strip.luma if job.sensor.is_color else strip.images[0]
         return job.kernels.planes(planes, strip.saturation_mask, rows, job.target)
     return strip.counts

@@ -6,7 +6,6 @@ from typing import Dict, Tuple
 
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.options.option import Option
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import ALIGNMENTS
 from polar_pipeline.sensor.mosaic import SENSORS
 
@@ -18,7 +17,7 @@ _TABLE = (
     Option(
         "products",
         ("intensity", "dolp", "aolp"),
-        f"Names of the products to compute, separated by commas; any of {', '.join(PRODUCTS)}.",
+        "Names of the products to compute, separated by commas; `polar_pipeline.PRODUCTS` holds them all.",
     ),
     Option(
         "backend",
