@@ -43,8 +43,6 @@ PAUSE = 0.5
 IMAGES = [name for name in PRODUCTS if name != "ssim"]
 #: What the node publishes as JPEG too.
 COMPRESSED = ("intensity", "preview")
-#: Products whose type `output_depth` chooses; the others are 8 bit, but for the Stokes vector.
-CHOSEN = ("dolp", "aolp", "ssim_map")
 JPEG_QUALITY = 90  # the node's default
 #: Encoding of an image message, by element type and channels.
 ENCODINGS = {("uint8", 1): "mono8", ("uint8", 3): "rgb8", ("float32", 1): "32FC1", ("float32", 3): "32FC3"}
@@ -164,7 +162,7 @@ def viewer() -> Iterator[Viewer]:
 def test_cv_bridge_reads_every_image_topic_of_frames_that_it_made(
     sensor: str, depth: str, bridge: CvBridge, viewer: Viewer, tmp_path: Path
 ) -> None:
-    types = {name: "float32" if name == "stokes" else depth if name in CHOSEN else "uint8" for name in IMAGES}
+    types = {name: PRODUCT_TOPICS[name].dtype(depth) for name in IMAGES}
     node = drill.start_node(tmp_path / "node", "-p", f"sensor:={sensor}", "-p", f"output_depth:={depth}")
     try:
         for encoding in ("mono8", "mono16", "bayer_rggb8"):

@@ -162,8 +162,7 @@ def test_products_are_the_pipelines(rig: Any, sensor: str, resolution: str, dept
     heard = {n: r.listen(Float32 if n == "ssim" else Image, row.name) for n, row in PRODUCT_TOPICS.items()}
     raw = mosaic()
     stamp = r.frame(raw, "bayer_rggb8")  # a tag that must not matter
-    chosen = ("dolp", "aolp", "ssim_map")
-    dtype = {name: depth if name in chosen else row.dtypes[0] for name, row in PRODUCT_TOPICS.items()}
+    dtype = {name: row.dtype(depth) for name, row in PRODUCT_TOPICS.items()}
     expected = Pipeline(sensor, tuple(PRODUCTS), resolution=resolution, dtype=dtype, backend="cpu")(raw)
     for name, messages_heard in heard.items():
         wait_for(lambda found=messages_heard: found, name)
