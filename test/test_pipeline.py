@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from polar_pipeline import PRODUCTS, FrameError, Pipeline, RawFrame
+from polar_pipeline import PRODUCTS, SENSORS, FrameError, Pipeline, RawFrame
 from polar_pipeline.pipeline import check_reference
 
 RAW = (np.arange(32 * 40).reshape(32, 40) % 251).astype(np.uint8)
@@ -42,7 +42,7 @@ def test_shapes_and_types_follow_the_table(sensor: str, resolution: str) -> None
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"sensor": "IMX999"}, "IMX250MZR, IMX250MYR or a tile.*IMX999"),
+        ({"sensor": "IMX999"}, f"{', '.join(SENSORS)} or a tile.*IMX999"),
         ({"products": ("dop",)}, "among intensity.*'dop'"),
         ({"products": ()}, "got none"),
         ({"backend": "opencl"}, "auto, cpu, cuda.*'opencl'"),

@@ -19,7 +19,7 @@ from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS, get_products
 from polar_pipeline.quality.statistics import RANGES, make_quality_limits
 from polar_pipeline.sensor.frames import FrameError, get_format
-from polar_pipeline.sensor.mosaic import get_sensor, parse_tile
+from polar_pipeline.sensor.mosaic import SENSORS, get_sensor, parse_tile
 
 #: Characters of the longest message: it may be a log line, or what a service answers.
 LONGEST = 500
@@ -254,7 +254,7 @@ def test_limits_themselves_are_allowed() -> None:
 
 def test_a_sensor_that_is_none_says_what_one_is() -> None:
     for value in (None, 5, ["IMX250MZR"], b"IMX250MZR"):
-        with pytest.raises(ValueError, match=r"sensor must be one of IMX250MZR, IMX250MYR or a tile: .*got") as caught:
+        with pytest.raises(ValueError, match=f"sensor must be one of {', '.join(SENSORS)} or a tile: .*got") as caught:
             Pipeline(sensor=value)
         assert type(caught.value) is ValueError
 

@@ -158,7 +158,7 @@ def test_replay_with_a_reference(bag: Path, tmp_path: Path, capsys: Any) -> None
         (["replay", "in.mcap"], "needs -o OUT.mcap"),
         (["replay", "in.mcap", "-o", "out.bag"], "an .mcap file, got out.bag"),
         (["replay", "in.mcap", "-o", "out.mcap", "--products", "dop"], "intensity, .*got .*'dop'"),
-        (["replay", "in.mcap", "-o", "out.mcap", "--sensor", "IMX9"], "IMX250MZR, IMX250MYR or a tile"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--sensor", "IMX9"], f"{', '.join(SENSORS)} or a tile"),
         (["replay", "in.mcap", "-o", "out.mcap", "--min-intensity", "nan"], r"min_intensity must be in \[0, 2\)"),
         (["replay", "in.mcap", "-o", "out.mcap", "--rate", "0"], "above 0"),
         (["replay", "in.mcap", "-o", "out.mcap", "--rate", "fast"], "expected a number >= 0, got 'fast'"),

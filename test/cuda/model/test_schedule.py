@@ -34,7 +34,7 @@ from polar_pipeline.cuda.model.polarization_cost import cost, predict
 from polar_pipeline.cuda.model.registers import registers
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 from polar_pipeline.cuda.model.search import MIN_OCCUPANCY, candidates, check, expected_occupancy
-from polar_pipeline.cuda.model.specs import supports
+from polar_pipeline.cuda.model.specs import KERNELS, supports
 from polar_pipeline.cuda.model.ssim_search import piece_count
 from polar_pipeline.cuda.model.ssim_work import SsimWork, ssim_defines
 from polar_pipeline.cuda.model.tuned import choose
@@ -439,6 +439,11 @@ def test_half_binds_on_a_xavier() -> None:
     assert launch_cost._weight("adaptive slide", True, 72) / SHARES["adaptive slide", True, 72].issue == pytest.approx(
         1882 / 1447, rel=0.03
     )
+
+
+def test_every_kernel_was_counted() -> None:
+    counted = {name.split()[0] for name, _, _ in SHARES}
+    assert set(KERNELS) - {"tile"} <= counted, "run benchmarks/instructions.py"
 
 
 def test_every_stage_was_counted() -> None:
