@@ -1,6 +1,6 @@
 """How close every demosaic method comes to four-angle truth images: the tables of `docs/adaptive_demosaic.md`.
 
-    python benchmarks/accuracy.py                  # the synthetic scenes
+    python benchmarks/accuracy.py                  # the synthetic scenes, and patterns with sharp edges
     python benchmarks/accuracy.py FOLDER           # truth images, see below
 
 Truth images: one picture per polarizer angle, all of one size, named `<scene>_0`, `_45`, `_90`, `_135` (or `_000`,
@@ -15,7 +15,8 @@ value that each can have with full scale 1 (2 for S0 = (I0+I45+I90+I135)/2, 1 fo
 the angle between result and truth, at most 90 degrees; all pixels count, unpolarized ones too, whose AoLP is noise.
 A scene's figures are averaged over the scenes. Each table comes twice: without noise, and with shot and read noise in
 the raw image. In colour, `gradient` debayers by Malvar-He-Cutler, `adaptive` by edge-weighted differences, and `EARI`
-is CEARI.
+is CEARI. Patterns are mono and without noise, each with two widths of the lens's point spread function; every case has
+a line of its own, because a mean would hide where a method fails.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ import re
 import sys
 from collections import defaultdict
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import cv2
 import numpy as np
 from common import RESULTS, machine, table, write
 
 from polar_pipeline import Pipeline, reference
+from polar_pipeline.sensor.edges import EDGES, edge_pattern
 from polar_pipeline.sensor.forward import sample_mosaic
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor
 from polar_pipeline.sensor.scene import SCENES, synthetic
@@ -42,6 +44,8 @@ FIGURES = ("I", "S0", "S1", "S2", "DoLP", "AoLP")
 #: The noise of one exposure: electrons at full scale and read noise, about those of the IMX250.
 FULL_WELL, READ_NOISE = 10_000, 2.5
 OURS = ("bilinear", "gradient", "adaptive")
+#: Standard deviations of the point spread functions of patterns, and their size, in pixels.
+SPREADS, PATTERN_SIZE = (0.35, 0.6), (256, 320)
 
 Method = Callable[[np.ndarray], np.ndarray]
 
@@ -53,13 +57,17 @@ class Scene(NamedTuple):
     angles: np.ndarray
 
 
+def behind_polarizers(stokes: np.ndarray) -> np.ndarray:
+    """(..., 3) Stokes -> (4, ...) uint8, what passes each of `ANGLES`."""
+    theta = 2 * np.deg2rad(ANGLES)
+    passed = [(stokes @ np.array([1, np.cos(t), np.sin(t)])) / 2 for t in theta]
+    return np.rint(255 * np.clip(np.stack(passed), 0, 1)).astype(np.uint8)
+
+
 def synthetic_scenes(size: Tuple[int, int]) -> Iterator[Scene]:
     """The scenes of this package, in colour."""
     for name in SCENES:
-        stokes = synthetic(name, size, is_color=True)
-        theta = 2 * np.deg2rad(ANGLES)
-        passed = [(stokes @ np.array([1, np.cos(t), np.sin(t)])) / 2 for t in theta]
-        yield Scene(name, np.rint(255 * np.clip(np.stack(passed), 0, 1)).astype(np.uint8))
+        yield Scene(name, behind_polarizers(synthetic(name, size, is_color=True)))
 
 
 def load_scenes(folder: Path) -> Iterator[Scene]:
@@ -159,6 +167,32 @@ def record(angles: np.ndarray, sensor: Sensor, noise: bool, seed: int) -> np.nda
     return np.clip(np.rint(electrons / FULL_WELL * 255), 0, 255).astype(np.uint8)
 
 
+def chosen_methods(parser: argparse.ArgumentParser, is_color: bool, wanted: Optional[List[str]]) -> Dict[str, Method]:
+    """The methods to measure; ends the program if one is unknown."""
+    available = methods(is_color)
+    unknown = set(wanted or ()) - set(available)
+    if unknown:
+        parser.error(f"methods must be among {', '.join(available)}, got {', '.join(sorted(unknown))}")
+    return {name: available[name] for name in wanted or available}
+
+
+def measure_edges(made: Dict[str, Method]) -> Dict[str, Dict[str, Dict[str, Dict[str, float]]]]:
+    """Every pattern by every method: spread -> pattern -> method -> figures; prints I and AoLP."""
+    found: Dict[str, Dict[str, Dict[str, Dict[str, float]]]] = {}
+    for spread in SPREADS:
+        rows = found[f"{spread} px"] = {}
+        for name in EDGES:
+            truth = behind_polarizers(edge_pattern(name, PATTERN_SIZE, spread))
+            raw = sample_mosaic(truth, SENSORS["IMX250MZR"])
+            each = {method: figures(run(raw), truth) for method, run in made.items()}
+            rows[name] = {method: dict(zip(FIGURES, np.round(row, 3).tolist())) for method, row in each.items()}
+        for figure, unit in (("I", "dB"), ("AoLP", "deg")):
+            title = f"{figure} {unit}, patterns, spread {spread} px"
+            lines = [(name, *(row[method][figure] for method in made)) for name, row in rows.items()]
+            print("\n" + table((title, *made), lines), flush=True)
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="truth images; the synthetic scenes by default")
@@ -171,7 +205,7 @@ def main() -> int:
         scenes = list(load_scenes(arguments.folder) if arguments.folder else synthetic_scenes(arguments.size))
     except ValueError as err:
         parser.error(str(err))
-    report = {
+    report: Dict[str, Any] = {
         "scenes": {scene.name: list(scene.angles.shape[1:]) for scene in scenes},
         "definition": " ".join((__doc__ or "").partition("Definitions. ")[2].split()),
         "machine": machine(["numpy", "opencv-python", "opencv-python-headless", "eari-demosaic", "polanalyser"]),
@@ -185,11 +219,7 @@ def main() -> int:
         ]
         if not truths:
             continue
-        available = methods(sensor.is_color)
-        unknown = set(arguments.methods or ()) - set(available)
-        if unknown:
-            parser.error(f"methods must be among {', '.join(available)}, got {', '.join(sorted(unknown))}")
-        chosen = {name: available[name] for name in arguments.methods or available}
+        chosen = chosen_methods(parser, sensor.is_color, arguments.methods)
         for noise in (False, True):
             rows = {}
             for name, method in chosen.items():
@@ -205,6 +235,8 @@ def main() -> int:
             report["tables"][title] = rows
             units = (title, *(f"{figure} {'deg' if figure == 'AoLP' else 'dB'}" for figure in FIGURES))
             print("\n" + table(units, [(name, *row["mean"].values()) for name, row in rows.items()]), flush=True)
+    if not arguments.folder:
+        report["patterns"] = measure_edges(chosen_methods(parser, False, arguments.methods))
     output = arguments.output or (None if arguments.folder else RESULTS / "accuracy.json")
     if output:
         write(output, report)
