@@ -95,6 +95,14 @@ def test_the_levels_at_the_ends_show_the_colour_of_the_light() -> None:
     assert grey_world(ends - np.array([0, 1, 0], np.uint8)) is None
 
 
+def test_one_usable_pixel_in_a_hundred_is_enough_for_the_balance() -> None:
+    pixels = np.full((1000, 3), 255, np.uint8)
+    pixels[:10] = (60, 120, 80)
+    assert grey_world(pixels) == pytest.approx((2.0, 1.0, 1.5))
+    pixels[9] = 255
+    assert grey_world(pixels) is None
+
+
 def test_brighten_keeps_hue_and_saturation() -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (40, 50, 3)).astype(np.uint8)
     bright = brighten(rgb, 3.0)
@@ -142,6 +150,13 @@ def test_preview_keeps_its_colours() -> None:
     image = np.tile(np.array([20, 40, 30], np.uint8), (64, 64, 1))
     shown = Viewer().show("preview", image, make_display("auto", "auto"))
     np.testing.assert_array_equal(shown[0, 0], [115, 230, 172])  # times 5.75, 172.5 rounded to even
+
+
+def test_the_balance_of_colours_does_not_change_the_gain_of_a_preview() -> None:
+    image = np.tile(np.array([20, 40, 30], np.uint8), (64, 64, 1))
+    image[:, ::4] = (60, 10, 30)
+    shown = Viewer().show("preview", image, make_display("auto", "auto"))
+    np.testing.assert_array_equal(shown[0, 0], [230, 38, 115])  # times 230 / 60
 
 
 def test_plain_is_untouched() -> None:

@@ -140,6 +140,7 @@ def test_restamp_changes_the_stamp_alone() -> None:
     np.testing.assert_array_equal(image.data, RAW.reshape(-1))
     assert messages.restamp(cdr, STAMP) == cdr
     assert messages.peek_stamp(cdr) == STAMP
+    assert messages.peek_stamp(bytes(cdr)[:12]) == STAMP
     assert messages.peek_stamp(bytes(cdr)[:11]) is None
     big = get_typestore(Stores.ROS2_HUMBLE).serialize_cdr(
         messages.decode(cdr, messages.IMAGE), messages.IMAGE, little_endian=False

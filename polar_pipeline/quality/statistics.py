@@ -272,7 +272,7 @@ class Quality:
     def restart(self) -> None:
         """Forget the previous frames, as after a jump in time."""
         with self._lock:
-            self._fingerprint, self._repeats = None, 1
+            self._fingerprint = None
 
     def report(self) -> Tuple[Finding, Dict[str, str]]:
         """The worst since the last report, and the newest frame's figures."""
