@@ -6,10 +6,11 @@ import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Optional, Tuple
+from typing import Optional, Set, Tuple
 
 import numpy as np
 
+from polar_pipeline._util.address_space import require_address_space
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.backend import Buffers, Output, Ticket
 from polar_pipeline.cpu.frame_job import FrameJob
@@ -20,6 +21,9 @@ from polar_pipeline.cpu.strips import compare, strips
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
 from polar_pipeline.sensor.frames import Frame
+
+#: Bytes beside those of the strips: threads' own memory, SSIM's temporaries.
+_SPARE = 16 << 20
 
 
 class CpuBackend:
@@ -43,8 +47,9 @@ class CpuBackend:
         except NativeError:  # `polar-pipeline doctor` says why
             self._kernels = None
         self._previous: Optional[np.ndarray] = None
+        self._computed: Set[Tuple[Tuple[int, int], np.dtype]] = set()
 
-    #: Frames that can be under method.
+    #: Frames that can be in flight.
     depth = 1
 
     @property
@@ -77,6 +82,9 @@ class CpuBackend:
         plan, mode = self._plan, self._options.ssim_mode
         marks = [("", time.perf_counter())]
         job = FrameJob(frame.unpack(), plan, self._options, self._buffers, self._kernels)
+        kind = (job.raw_size, job.mosaic.dtype)
+        if kind not in self._computed:  # once it was enough, it stays with the process
+            require_address_space(_SPARE + self._threads * job.strip_bytes, "a frame of this size")
         invalid = self._pixel_pass(job)
         marks.append(("polarization", time.perf_counter()))
         blocks = None
@@ -88,6 +96,7 @@ class CpuBackend:
             blocks = compare(self._pool, first, second, job.out, self._window, self._kernels, job.pair_scale)
             marks.append(("ssim", time.perf_counter()))
             self._previous = first if mode == "temporal" else None
+        self._computed.add(kind)
         timings = {name: now - before for (_, before), (name, now) in zip(marks, marks[1:])}
         return Output({name: job.out[name] for name in plan.products}, timings, invalid, blocks)
 

@@ -12,7 +12,7 @@ import numpy as np
 from polar_pipeline.backend import Buffers
 from polar_pipeline.cpu import demosaic as dm
 from polar_pipeline.cpu.native import KERNEL_PRODUCTS, Kernels, make_products, mosaic_scale
-from polar_pipeline.cpu.strips import display
+from polar_pipeline.cpu.strips import display, strips
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan, expand
 from polar_pipeline.products import PRODUCTS
@@ -22,6 +22,8 @@ from polar_pipeline.sensor.mosaic import ANGLES
 #: Operators that make the angle images and masks from the mosaic, and those that need more than luma.
 _MOSAIC_OPERATORS = {"angles", "grey", "saturated"}
 _COLOR_OPERATORS = {"intensity", *(f"angle_{angle}" for angle in ANGLES)}
+#: Float images of a strip's size that exist at once, as measured with ADR in mono and with all methods in colour.
+_TEMPORARIES = 24
 
 
 @lru_cache(maxsize=8)
@@ -104,6 +106,16 @@ class FrameJob:
         if self.is_from_mosaic:  # sums are integers there, and float32 holds them all
             min_sum = math.ceil(min_sum)
         self.target = make_products(self.out, self.kernel_operators, self.pair, self.size[1], scale, min_sum)
+
+    @property
+    def strip_bytes(self) -> int:
+        """Memory that a strip takes at most while it is computed; 0 where the compiled kernels do everything."""
+        if not self.strip_operators:
+            return 0
+        first, end = strips(self.size)[0]
+        step = 2 if self.half else 1
+        height, width = step * (end - first) + 2 * self.halo, self.raw_size[1] + 2 * self.halo
+        return _TEMPORARIES * 4 * height * width
 
     def _divide(self) -> Tuple[List[str], List[str]]:
         """The operators of the first stage that compiled kernels compute, and the others."""

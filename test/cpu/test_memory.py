@@ -1,0 +1,51 @@
+"""A limit on the process's memory: frames that do not fit are refused as a whole, and the next ones work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+import resource, sys
+import numpy as np
+from polar_pipeline import Pipeline
+from polar_pipeline._util.address_space import address_space_left
+
+MB = 1 << 20
+assert address_space_left() is None
+
+
+def limit(spare):
+    pages = int(open("/proc/self/statm").read().split()[0])
+    size = pages * resource.getpagesize() + spare if spare else resource.RLIM_INFINITY
+    resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+
+
+pipeline = Pipeline(resolution="full", backend="cpu", threads=2, products="intensity")
+small, large = np.full((48, 64), 100, np.uint8), np.full((600, 1000), 100, np.uint8)
+pipeline(small)
+limit(20 * MB)
+assert 15 * MB < address_space_left() <= 20 * MB
+for _ in range(20):
+    try:
+        pipeline(large)
+    except MemoryError as error:
+        print(error)
+    else:
+        sys.exit("20 MB are not enough")
+pipeline(small)  # as before
+limit(300 * MB)
+assert pipeline(large)["intensity"].shape == large.shape
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit that Linux keeps")
+def test_a_frame_that_does_not_fit_is_refused_as_a_whole() -> None:
+    """NumPy and OpenCV crash where some of their allocations fail: seen in one of some hundred frames."""
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert len(said) == 20
+    assert all(line.startswith("a frame of this size may take ") for line in said)
