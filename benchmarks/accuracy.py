@@ -26,7 +26,7 @@ import re
 import sys
 from collections import defaultdict
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 import cv2
 import numpy as np
@@ -167,15 +167,6 @@ def record(angles: np.ndarray, sensor: Sensor, noise: bool, seed: int) -> np.nda
     return np.clip(np.rint(electrons / FULL_WELL * 255), 0, 255).astype(np.uint8)
 
 
-def chosen_methods(parser: argparse.ArgumentParser, is_color: bool, wanted: Optional[List[str]]) -> Dict[str, Method]:
-    """The methods to measure; ends the program if one is unknown."""
-    available = methods(is_color)
-    unknown = set(wanted or ()) - set(available)
-    if unknown:
-        parser.error(f"methods must be among {', '.join(available)}, got {', '.join(sorted(unknown))}")
-    return {name: available[name] for name in wanted or available}
-
-
 def measure_edges(made: Dict[str, Method]) -> Dict[str, Dict[str, Dict[str, Dict[str, float]]]]:
     """Every pattern by every method: spread -> pattern -> method -> figures; prints I and AoLP."""
     found: Dict[str, Dict[str, Dict[str, Dict[str, float]]]] = {}
@@ -219,7 +210,11 @@ def main() -> int:
         ]
         if not truths:
             continue
-        chosen = chosen_methods(parser, sensor.is_color, arguments.methods)
+        available = methods(sensor.is_color)
+        unknown = set(arguments.methods or ()) - set(available)
+        if unknown:
+            parser.error(f"methods must be among {', '.join(available)}, got {', '.join(sorted(unknown))}")
+        chosen = {name: available[name] for name in arguments.methods or available}
         for noise in (False, True):
             rows = {}
             for name, method in chosen.items():
@@ -235,8 +230,8 @@ def main() -> int:
             report["tables"][title] = rows
             units = (title, *(f"{figure} {'deg' if figure == 'AoLP' else 'dB'}" for figure in FIGURES))
             print("\n" + table(units, [(name, *row["mean"].values()) for name, row in rows.items()]), flush=True)
-    if not arguments.folder:
-        report["patterns"] = measure_edges(chosen_methods(parser, False, arguments.methods))
+        if not (arguments.folder or sensor.is_color):
+            report["patterns"] = measure_edges(chosen)
     output = arguments.output or (None if arguments.folder else RESULTS / "accuracy.json")
     if output:
         write(output, report)

@@ -67,13 +67,13 @@ def parameters() -> str:
 
 def policy() -> str:
     """One line per topic of a product, or of the calibration beside it."""
-    topics = [
+    names = [
         topic
         for product, row in PRODUCT_TOPICS.items()
         for topic in (row.name, COMPRESSED_TOPICS.get(product))
         if topic is not None
     ]
-    return "\n".join(f"{12 * ' '}<topic>{topic}</topic>" for topic in (*topics, *CAMERA_INFO_TOPICS))
+    return "\n".join(f"{12 * ' '}<topic>{topic}</topic>" for topic in (*names, *CAMERA_INFO_TOPICS))
 
 
 #: File -> what it has between two comments of a name, by that name.

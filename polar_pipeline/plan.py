@@ -170,9 +170,8 @@ def _make_stages(products: Tuple[str, ...], recompute: bool) -> Tuple[Stage, ...
     stages = []
     for index, group in enumerate(groups):
         read_later = {need for name in every - set(group.operators) for need in OPERATORS[name].needs}
-        stored = tuple(name for name in group.operators if name in products)
-        shared = () if recompute else tuple(name for name in group.operators if name in read_later - {*products})
-        writes = (*stored, *shared)
+        kept = (name for name in group.operators if name in products or (name in read_later and not recompute))
+        writes = tuple(sorted(kept, key=lambda name: name not in products))  # products first
         recomputes = bool(index) and recompute
         needed = expand((*writes, *(() if index else _ALWAYS)))
         live = simplify(name for name in needed if recomputes or name in group.operators)

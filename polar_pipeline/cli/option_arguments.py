@@ -22,6 +22,8 @@ _OF_PRODUCTS = (
 )
 #: Defaults that differ from the library's, as `--help` shows them; "" where it depends on the command.
 _SHOWN_DEFAULTS = {"dtype": "as the live node publishes them", "products": "", "roi_offset": "0 0"}
+#: What `--help` says beyond the option's own text.
+_ADDED_TEXTS = {"products": f" Any of {', '.join(PRODUCTS)}."}
 
 
 def add_pipeline_arguments(parser: argparse.ArgumentParser, is_single: bool = False) -> None:
@@ -57,7 +59,7 @@ def _add_options(parser: argparse.ArgumentParser, *names: str) -> None:
             group.add_argument("--flip-y", action="store_true", help=f"Turn ReverseY on. {row.text}")
         else:
             default = _SHOWN_DEFAULTS.get(name, row.default)
-            text = f"{row.text} Any of {', '.join(PRODUCTS)}." if name == "products" else row.text
+            text = row.text + _ADDED_TEXTS.get(name, "")
             group.add_argument(
                 f"--{name.replace('_', '-')}",
                 default=argparse.SUPPRESS,

@@ -6,19 +6,19 @@ counterpart: what polarizes is cut out sharply, as on liquid-crystal displays, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Callable, Dict, List, Tuple
 
 import cv2
 import numpy as np
 
 from polar_pipeline._util.text import quoted
+from polar_pipeline.sensor.scene import polarized
 
 #: Subpixels along each side of a pixel, in which patterns are painted.
 _FINE = 8
 #: Fixed-point bits of coordinates that OpenCV draws at.
 _SHIFT = 4
-_HALF_TURN = np.pi
 
 Size = Tuple[int, int]
 
@@ -36,12 +36,6 @@ class Material:
     light: float
     degree: float
     angle: float
-
-    @property
-    def stokes(self) -> Tuple[float, float, float]:
-        """S0, S1, S2."""
-        polarized = 2 * self.light * self.degree
-        return 2 * self.light, polarized * float(np.cos(2 * self.angle)), polarized * float(np.sin(2 * self.angle))
 
 
 #: Number of a material for every subpixel, (H, W) uint8, and the materials.
@@ -64,19 +58,19 @@ def _lcd_text(size: Size, rng: np.random.Generator) -> Painting:
         cv2.putText(canvas, text, start, cv2.FONT_HERSHEY_SIMPLEX, scale, 1, stroke)
         line += 1.6 * height
         height = 9.0 if height > 30 else 1.3 * height
-    angle = rng.uniform(0, _HALF_TURN)
-    return canvas, [Material(0.45, 0.98, angle), Material(0.45, 0.98, angle + _HALF_TURN / 2)]
+    angle = rng.uniform(0, np.pi)
+    return canvas, [Material(0.45, 0.98, angle), Material(0.45, 0.98, angle + np.pi / 2)]
 
 
 def _tape(size: Size, rng: np.random.Generator) -> Painting:
     """Strips of tape across a polarized screen: each is clear, and turns the polarization."""
-    canvas, materials = _canvas(size), [Material(0.45, 0.95, rng.uniform(0, _HALF_TURN))]
+    canvas, materials = _canvas(size), [Material(0.45, 0.95, rng.uniform(0, np.pi))]
     for _ in range(10):
         centre = rng.uniform(0, 1, 2) * (size[1], size[0]) * _FINE
         strip = (tuple(centre), (3 * max(size) * _FINE, rng.uniform(12, 40) * _FINE), rng.uniform(0, 180))
         corners = np.rint(cv2.boxPoints(strip) * (1 << _SHIFT)).astype(np.int32)
         cv2.fillConvexPoly(canvas, corners, len(materials), cv2.LINE_8, _SHIFT)
-        materials.append(Material(0.43, 0.93, rng.uniform(0, _HALF_TURN)))
+        materials.append(Material(0.43, 0.93, rng.uniform(0, np.pi)))
     return canvas, materials
 
 
@@ -87,15 +81,15 @@ def _discs(size: Size, rng: np.random.Generator) -> Painting:
         centre = rng.uniform(0, 1, 2) * (size[1], size[0]) * _FINE * (1 << _SHIFT)
         radius = rng.uniform(4, 24) * _FINE * (1 << _SHIFT)
         cv2.circle(canvas, tuple(np.rint(centre).astype(int)), round(radius), len(materials), -1, cv2.LINE_8, _SHIFT)
-        materials.append(Material(0.45, 0.95, 2 * rng.uniform(0, _HALF_TURN)))
+        materials.append(Material(0.45, 0.95, 2 * rng.uniform(0, np.pi)))
     return canvas, materials
 
 
 def _kinds(rng: np.random.Generator) -> Dict[str, List[Material]]:
     """Two materials that differ in polarization only, and two that differ in intensity only."""
-    angle = rng.uniform(0, _HALF_TURN)
+    angle = rng.uniform(0, np.pi)
     return {
-        "polarization": [Material(0.45, 0.9, angle), Material(0.45, 0.9, angle + _HALF_TURN / 2)],
+        "polarization": [Material(0.45, 0.9, angle), Material(0.45, 0.9, angle + np.pi / 2)],
         "intensity": [Material(0.15, 0.3, angle), Material(0.75, 0.3, angle)],
     }
 
@@ -113,7 +107,7 @@ def _star(kind: str) -> Callable[[Size, np.random.Generator], Painting]:
 
     def paint(size: Size, rng: np.random.Generator) -> Painting:
         x, y = _coordinates(size)
-        sectors = np.floor(36 * (np.arctan2(y, x) / (2 * _HALF_TURN) + 0.5))
+        sectors = np.floor(36 * (np.arctan2(y, x) / (2 * np.pi) + 0.5))
         return (sectors % 2).astype(np.uint8), _kinds(rng)[kind]
 
     return paint
@@ -169,9 +163,9 @@ def edge_pattern(name: str, shape: Size, spread: float, seed: int = 0) -> np.nda
         raise ValueError(f"pattern must be one of {'; '.join(EDGES)}; got {quoted(name)}")
     size = (int(shape[0]), int(shape[1]))
     numbers, materials = _PAINT[name](size, np.random.default_rng(seed))
+    stokes = polarized(*np.array([astuple(material) for material in materials]).T).astype(np.float32)
     planes = []
-    for component in range(3):
-        fine = np.array([material.stokes[component] for material in materials], np.float32)[numbers]
-        blurred = cv2.GaussianBlur(fine, (0, 0), spread * _FINE, borderType=cv2.BORDER_REFLECT)
+    for component in stokes.T:
+        blurred = cv2.GaussianBlur(component[numbers], (0, 0), spread * _FINE, borderType=cv2.BORDER_REFLECT)
         planes.append(cv2.resize(blurred, size[::-1], interpolation=cv2.INTER_AREA))
     return np.dstack(planes)

@@ -24,13 +24,13 @@ Size = Tuple[int, int]
 
 
 def _stokes(light: np.ndarray, q: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Light S0/2 (H, W, C), and what broadcasts to it: q = S1/S0, u = S2/S0 -> (H, W, C, 3) Stokes."""
+    """Light S0/2, and what broadcasts to it: q = S1/S0, u = S2/S0 -> (..., 3) Stokes."""
     field: np.ndarray = 2 * np.stack([light, light * q, light * u], -1)
     return field
 
 
-def _polarized(light: np.ndarray, degree: np.ndarray, angle: np.ndarray) -> np.ndarray:
-    """Light S0/2 (H, W, C), and what broadcasts to it: DoLP, AoLP in rad -> (H, W, C, 3) Stokes."""
+def polarized(light: np.ndarray, degree: np.ndarray, angle: np.ndarray) -> np.ndarray:
+    """Light S0/2, and what broadcasts to it: DoLP, AoLP in rad -> (..., 3) Stokes."""
     return _stokes(light, degree * np.cos(2 * angle), degree * np.sin(2 * angle))
 
 
@@ -119,7 +119,7 @@ def _spheres(size: Size, seed: int, time: float, is_color: bool) -> np.ndarray:
     # Wet ground under a grey sky, seen flatter towards the top of the picture.
     s, p = _fresnel(np.cos(np.deg2rad(52 + 30 * y)))
     sky = (0.8 + 0.1 * _texture(size, seed + 40)) * (s + p) / 2
-    scene += _polarized(sky * np.ones(scene.shape[2], np.float32), (s - p) / (s + p), 0.2 * x)
+    scene += polarized(sky * np.ones(scene.shape[2], np.float32), (s - p) / (s + p), 0.2 * x)
     albedo, _ = _leaves(size, seed + 20)
     for _ in range(7):
         radius, speed, start = rng.uniform(0.1, 0.24), rng.uniform(-0.3, 0.3), rng.uniform(0, 2 * np.pi, 2)
@@ -133,13 +133,13 @@ def _spheres(size: Size, seed: int, time: float, is_color: bool) -> np.ndarray:
         azimuth = np.arctan2(dy, dx)
         shade = np.clip(0.3 + 0.55 * cosine + 0.35 * dy - 0.2 * dx, 0.05, 1)
         paint = color.astype(np.float32) * (0.85 + 0.3 * albedo)
-        ball = _polarized(shade * _channels(paint, is_color), _diffuse_degree(sine), azimuth)
+        ball = polarized(shade * _channels(paint, is_color), _diffuse_degree(sine), azimuth)
         # The surroundings mirrored in the varnish: a bright ceiling above, a lamp as a hard-edged square.
         s, p = _fresnel(cosine)
         ceiling = 0.8 + 0.7 * np.tanh(6 * dy * cosine + 0.4 * _texture(size, seed + 30))
         lamp = 8 * np.clip(0.5 + radius * min(size) * (0.13 - np.maximum(abs(dx + 0.3), abs(dy - 0.35))), 0, 1)
         mirrored = np.broadcast_to((ceiling + lamp) * (s + p) / 2, (*size, scene.shape[2]))
-        ball += _polarized(mirrored, (s - p) / (s + p), azimuth + np.float32(np.pi / 2))
+        ball += polarized(mirrored, (s - p) / (s + p), azimuth + np.float32(np.pi / 2))
         cover = np.clip(0.5 + radius * min(size) * (1 - distance), 0, 1)[..., np.newaxis]
         scene += cover * (ball - scene)
     return scene
@@ -210,7 +210,7 @@ def _window(size: Size, seed: int, time: float, is_color: bool) -> np.ndarray:
     s, p = (2 * r / (1 + r) for r in _fresnel(np.cos(incidence)))
     scene: np.ndarray = (1 - (s + p) / 2)[..., np.newaxis] * interior
     mirrored = street * (s + p) / 2
-    scene += _polarized(mirrored, (s - p) / (s + p), normal)
+    scene += polarized(mirrored, (s - p) / (s + p), normal)
     # Light from the interior is polarized at right angles to the reflection when it leaves the glass.
     scene[..., 1] -= interior[..., 0] * (s - p) / 2 * np.cos(2 * normal)
     scene[..., 2] -= interior[..., 0] * (s - p) / 2 * np.sin(2 * normal)
@@ -218,7 +218,7 @@ def _window(size: Size, seed: int, time: float, is_color: bool) -> np.ndarray:
     to_bar = np.minimum(abs((2.5 * x) % 1 - 0.5), abs((2.5 * y + 0.5) % 1 - 0.5))
     bar = np.clip(0.5 + min(size) * (0.03 - to_bar) / 2.5, 0, 1)[..., np.newaxis]
     paint = 0.55 * (1 + 0.06 * _texture(size, seed + 70)) * np.ones(interior.shape[2], np.float32)
-    scene += bar * (_polarized(paint, np.float32(0.04), np.float32(np.pi / 2)) - scene)
+    scene += bar * (polarized(paint, np.float32(0.04), np.float32(np.pi / 2)) - scene)
     return scene
 
 

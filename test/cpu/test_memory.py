@@ -19,8 +19,7 @@ assert address_space_left() is None
 
 def limit(spare):
     pages = int(open("/proc/self/statm").read().split()[0])
-    size = pages * resource.getpagesize() + spare if spare else resource.RLIM_INFINITY
-    resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + spare, resource.RLIM_INFINITY))
 
 
 pipeline = Pipeline(resolution="full", backend="cpu", threads=2, products="intensity")

@@ -118,8 +118,8 @@ def test_camera_killed_and_started_again(node: Any, peer: drill.Peer, start: Any
 
     hour = 3600 * 10**9
     for number in (3, 2, 1):
-        # Each clock is an hour behind the former one, more than a camera sends before the node has discovered it. Then
-        # stamps always fall, and say which camera a frame is of: one of the former may come after that was killed.
+        # Each clock is an hour behind the previous one. So stamps always decrease, however many frames a camera sends
+        # before the node discovers it, and tell the cameras apart: frames of a killed one may still arrive.
         lens = camera(start, number * hour)
         wait_for(
             lambda n=number: sum(messages.peek_stamp(cdr) // hour == n for cdr in list(peer.heard["dolp"])) > 20,
