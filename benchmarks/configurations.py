@@ -1,7 +1,7 @@
 """The configurations that `model.py` predicts and measures: launches on frames of several sensors, sizes and formats.
 
-A configuration is in one of three lists. The constants of the cost model are fitted to `FITTED`; its form was chosen
-with the times of `FITTED` and `FORMERLY_HELD_OUT` known. `HELD_OUT` is measured only once, after it was predicted.
+A configuration is in one of two lists. The constants of the cost model are fitted to `FITTED`, and its form was chosen
+with those times known. `HELD_OUT` is measured only once, after it was predicted.
 """
 
 from __future__ import annotations
@@ -158,10 +158,6 @@ FITTED = (
     second("SSIM, stride 4, float", "float32", stride=4),
     second("SSIM, float, full resolution", "float32", shape=FULL_FRAME),
     second("SSIM from the mosaic, 7 taps", MOSAIC, 7, map_dtype="uint8"),
-)
-#: No constant was fitted to these. They are no longer a proof: their times were known when the form of SSIM's cost was
-#: chosen.
-FORMERLY_HELD_OUT = (
     first("mono half, preview", MONO, "preview"),
     first("mono half, angles, small", MONO, ANGLES, shape=SMALL),
     first("mono half, float, DoLP", MONO, "dolp", dtype="float32", precision="fp32"),
@@ -193,10 +189,6 @@ FORMERLY_HELD_OUT = (
     first("colour full ADR, one frame", COLOR, POLAR, frames=1, **_FULL),
     second("SSIM, large", shape=(1500, 2048)),
     second("SSIM, float, 13 taps", "float32", 13),
-)
-#: These differ from all of the above in size, format, products, method, window or stride. They are predicted, and then
-#: measured once.
-HELD_OUT = (
     first("mono half, 2048x1536", MONO, POLAR, shape=THREE),
     first("mono half, live, 1920x1080", MONO, LIVE, shape=HD),
     first("mono half, angles", MONO, ANGLES),
@@ -238,8 +230,82 @@ HELD_OUT = (
     second("SSIM from the mosaic, 5 taps", MOSAIC, 5),
     second("SSIM from the mosaic, 7 taps, large", MOSAIC, 7, shape=(1500, 2048)),
     second("SSIM from the mosaic, 15 taps, means only, large", MOSAIC, 15, map_dtype="", shape=(1500, 2048)),
+    first("mono half, AoLP, 2048x1536", MONO, "aolp", shape=THREE),
+    first("mono half, live, 12p, 1920x1080", MONO, LIVE, "12p", shape=HD),
+    first("mono half, angles and polar", MONO, f"{ANGLES},{POLAR}"),
+    first("mono half, intensity as float", MONO, "intensity", dtype="float32"),
+    first("mono half, 12Packed, DoLP, large", MONO, "dolp", "12packed", shape=LARGE),
+    first("mono half, preview, small", MONO, "preview", shape=SMALL),
+    first("mono half gradient, angles", MONO, ANGLES, demosaic="gradient"),
+    first("mono half gradient, float, large", MONO, POLAR, shape=LARGE, demosaic="gradient", precision="fp32"),
+    first("mono half ADR, angles, 1920x1080", MONO, ANGLES, shape=HD, demosaic="adaptive"),
+    first("mono half ADR, 12p", MONO, POLAR, "12p", demosaic="adaptive"),
+    first("mono half, live, 2048x1536, one frame", MONO, LIVE, shape=THREE, frames=1),
+    first("mono full bilinear, 2048x1536", MONO, POLAR, shape=THREE, demosaic="bilinear", **_FULL),
+    first("mono full bilinear, preview", MONO, "preview", demosaic="bilinear", **_FULL),
+    first("mono full bilinear, 12p, angles", MONO, ANGLES, "12p", demosaic="bilinear", **_FULL),
+    first("mono full gradient, angles, 2048x1536", MONO, ANGLES, shape=THREE, demosaic="gradient", **_FULL),
+    first("mono full gradient, float, large", MONO, POLAR, shape=LARGE, demosaic="gradient", precision="fp32", **_FULL),
+    first("mono full ADR, preview", MONO, "preview", **_FULL),
+    first("mono full ADR, angles and polar, small", MONO, f"{ANGLES},{POLAR}", shape=SMALL, **_FULL),
+    first("mono full ADR, float, live", MONO, LIVE, precision="fp32", **_FULL),
+    first("colour own site, live, 1920x1080", COLOR, LIVE, shape=HD, **_OWN),
+    first("colour own site, preview", COLOR, "preview", **_OWN),
+    first("colour half, DoLP and AoLP", COLOR, "dolp,aolp"),
+    first("colour half, intensity, large", COLOR, "intensity", shape=LARGE),
+    first("colour half, 12p, live, small", COLOR, LIVE, "12p", shape=SMALL),
+    first("colour half gradient, angles, large", COLOR, ANGLES, shape=LARGE, demosaic="gradient"),
+    first("colour half ADR, live", COLOR, LIVE, demosaic="adaptive"),
+    first("colour full bilinear, 2048x1536", COLOR, POLAR, shape=THREE, demosaic="bilinear", **_FULL),
+    first("colour full gradient, 12 bit in 16, angles", COLOR, ANGLES, "u16", demosaic="gradient", **_FULL),
+    first("colour full ADR, live, 1920x1080", COLOR, LIVE, shape=HD, **_FULL),
+    first("colour full ADR, float, small", COLOR, POLAR, shape=SMALL, precision="fp32", **_FULL),
+    first("colour full gradient, one frame", COLOR, POLAR, demosaic="gradient", frames=1, **_FULL),
+    second("SSIM, 13 taps, means only", window=13, map_dtype=""),
+    second("SSIM, 3 taps, 1024x768", window=3, shape=(768, 1024)),
+    second("SSIM, float, 11 taps, large", "float32", shape=(1500, 2048)),
+    second("SSIM, float, 5 taps, means only, one frame", "float32", 5, map_dtype="", frames=1),
+    second("SSIM, 7 taps, stride 2", window=7, stride=2),
+    second("SSIM, float, 11 taps, stride 2, full resolution", "float32", stride=2, shape=FULL_FRAME),
+    second("SSIM from the mosaic, 9 taps", MOSAIC, 9),
+    second("SSIM from the mosaic, one frame", MOSAIC, frames=1),
+    second("SSIM, full resolution, 7 taps", window=7, shape=FULL_FRAME, map_dtype="uint8"),
+)
+#: These differ from all of the above in size, format, products, method, window or stride. They are predicted, and then
+#: measured once.
+HELD_OUT = (
+    first("mono half, DoLP and AoLP, 1920x1080", MONO, "dolp,aolp", shape=HD),
+    first("mono half, 12 bit in 16, preview", MONO, "preview", "u16"),
+    first("mono half, intensity and preview, large", MONO, "intensity,preview", shape=LARGE),
+    first("mono half, AoLP as float, 2048x1536", MONO, "aolp", shape=THREE, dtype="float32"),
+    first("mono half gradient, 12Packed, small", MONO, POLAR, "12packed", shape=SMALL, demosaic="gradient"),
+    first("mono half gradient, DoLP, large", MONO, "dolp", shape=LARGE, demosaic="gradient"),
+    first("mono half ADR, 12 bit in 16, live", MONO, LIVE, "u16", demosaic="adaptive"),
+    first("mono half, live, large, one frame", MONO, LIVE, shape=LARGE, frames=1),
+    first("mono full bilinear, DoLP, small", MONO, "dolp", shape=SMALL, demosaic="bilinear", **_FULL),
+    first("mono full bilinear, live, 1920x1080", MONO, LIVE, shape=HD, demosaic="bilinear", **_FULL),
+    first("mono full gradient, 12 bit in 16, live", MONO, LIVE, "u16", demosaic="gradient", **_FULL),
+    first("mono full gradient, angles and polar", MONO, f"{ANGLES},{POLAR}", demosaic="gradient", **_FULL),
+    first("mono full ADR, intensity, large", MONO, "intensity", shape=LARGE, **_FULL),
+    first("mono full ADR, 12p, angles, 2048x1536", MONO, ANGLES, "12p", shape=THREE, **_FULL),
+    first("colour own site, polar, 2048x1536", COLOR, POLAR, shape=THREE, **_OWN),
+    first("colour own site, angles, 1920x1080", COLOR, ANGLES, shape=HD, **_OWN),
+    first("colour half, AoLP, small", COLOR, "aolp", shape=SMALL),
+    first("colour half, live, 1920x1080", COLOR, LIVE, shape=HD),
+    first("colour half, 12 bit in 16, DoLP, 2048x1536", COLOR, "dolp", "u16", shape=THREE),
+    first("colour half gradient, polar, small", COLOR, POLAR, shape=SMALL, demosaic="gradient"),
+    first("colour half ADR, intensity", COLOR, "intensity", demosaic="adaptive"),
+    first("colour full bilinear, 12p", COLOR, POLAR, "12p", demosaic="bilinear", **_FULL),
+    first("colour full gradient, preview, large", COLOR, "preview", shape=LARGE, demosaic="gradient", **_FULL),
+    first("colour full ADR, DoLP and AoLP, 2048x1536", COLOR, "dolp,aolp", shape=THREE, **_FULL),
+    second("SSIM, 9 taps", window=9),
+    second("SSIM, 11 taps, 1920x1080", shape=(1080, 1920)),
+    second("SSIM, float, 9 taps, full resolution", "float32", 9, shape=FULL_FRAME),
+    second("SSIM, float, 5 taps, 1024x768", "float32", 5, shape=(768, 1024)),
+    second("SSIM from the mosaic, 13 taps", MOSAIC, 13),
+    second("SSIM from the mosaic, 1024x768, one frame", MOSAIC, shape=(768, 1024), frames=1),
 )
 #: The lists by the name that result files give them.
-LISTS = {"fitted": FITTED, "formerly held out": FORMERLY_HELD_OUT, "held out": HELD_OUT}
+LISTS = {"fitted": FITTED, "held out": HELD_OUT}
 #: All configurations by name.
 KNOWN = {configuration.name: configuration for configurations in LISTS.values() for configuration in configurations}

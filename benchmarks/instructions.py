@@ -124,7 +124,7 @@ TILES = (
         "tile",
         {"products": _LIVE},
         _tile(128, 32, 16),
-        {"load": "load u8", "angles": "co-site", "products": "products"},
+        {"load": "load u8", "angles": "co-site", "products": "products", "": "thread"},
     ),
     *(
         CountedKernel("tile", {"products": _LIVE, "raw_format": name}, _tile(128, 32, 16), {"load": f"load {name}"})

@@ -91,12 +91,12 @@ def test_a_constant_of_the_cost_model_is_found_again() -> None:
     done = run(
         "-c",
         "import fit, model\n"
-        "from configurations import FITTED, FORMERLY_HELD_OUT\n"
+        "from configurations import FITTED\n"
         "from polar_pipeline.cuda.model.schedule import Schedule\n"
         "device = fit.DEVICES['h200']\n"
         "found = [each for each in fit.constants() if each.name in ('_WAITING', 'operations co-site')]\n"
         "start = [each.get() for each in found]\n"
-        "each = [c for c in (*FITTED, *FORMERLY_HELD_OUT) if c.name in "
+        "each = [c for c in FITTED if c.name in "
         "('mono half, live', 'SSIM, float, 7 taps', 'SSIM, float, 13 taps', 'mono half, preview')]\n"
         "plans = [Schedule('tile', 'tile', 128, 32, 16) if 'half' in c.name else "
         "Schedule('ssim', 'registers', 128, 104, rows=16) for c in each]\n"

@@ -1,9 +1,12 @@
-"""The structure of the package: sizes of files, classes and functions; one meaning for each class name."""
+"""The structure of the package: sizes of files, classes and functions; one meaning for each class name; imports."""
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Dict, Iterator, List, Tuple, Union
 
 import pytest
@@ -79,3 +82,32 @@ def test_public_signatures_are_typed(module: str) -> None:
 def test_untyped_signatures_are_found() -> None:
     source = "def f(x: Dict[str, Any]): ...\ndef g(**k: Any): ...\ndef h() -> Any: ...\ndef _i(x: Any): ...\n"
     assert list(untyped(source)) == ["f", "g", "h"]
+
+
+def imports_of_strings(source: str) -> Iterator[Tuple[str, str]]:
+    """(module of this package, name) that programs written as strings import; those run in processes of their own."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or "polar_pipeline" not in node.value:
+            continue
+        for line in node.value.splitlines():
+            try:
+                tree = ast.parse(line.strip())
+            except SyntaxError:  # a sentence, or a part of a statement
+                continue
+            for each in ast.walk(tree):
+                if isinstance(each, ast.ImportFrom) and str(each.module).split(".")[0] == "polar_pipeline":
+                    yield from ((str(each.module), alias.name) for alias in each.names if alias.name != "*")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "test").rglob("*.py")), ids=lambda path: path.stem)
+def test_programs_in_strings_import_what_there_is(path: Path) -> None:
+    """Also those that only run where there is a GPU."""
+    for module, name in imports_of_strings(path.read_text(encoding="utf-8")):
+        found = import_module(module)
+        is_module = hasattr(found, "__path__") and find_spec(f"{module}.{name}") is not None
+        assert hasattr(found, name) or is_module, f"{module} has no {name}"
+
+
+def test_imports_of_strings_are_found() -> None:
+    source = 'CODE = """\nfrom {}.sensor import a, b\nx = 1\n"""\n'.format(PACKAGE.name)
+    assert list(imports_of_strings(source)) == [("polar_pipeline.sensor", "a"), ("polar_pipeline.sensor", "b")]

@@ -1103,7 +1103,7 @@ from polar_pipeline.cuda.compile import OPTIONS, find_library
 from polar_pipeline.cuda.driver import DeviceLostError, Driver
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
-from polar_pipeline.sensor import RawFrame
+from polar_pipeline.sensor.frames import RawFrame
 driver, options = Driver(), make_options(products=("intensity",))
 made = CudaBackend(make_plan(options.products), options, driver)
 frame = RawFrame(np.full((32, 32), 100, np.uint8), 255)

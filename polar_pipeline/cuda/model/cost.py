@@ -12,11 +12,11 @@ from polar_pipeline.cuda.model.instructions import SHARES
 
 #: Clocks that a word of shared memory takes a bank in float, by stage, as several lanes ask for one bank at a time.
 #: Fitted; an H200's counters say 2.4 (mono) and 3 (colour) for whole kernels at half resolution, in half 0.9.
-CONFLICTS = {"load": 2.8, "co-site": 2.1, "color mhc": 2.1, "adaptive slide": 2.2, "mono adaptive": 2.2}
+CONFLICTS = {"load": 1.8, "co-site": 2.0, "color mhc": 2.3, "adaptive slide": 2.2, "mono adaptive": 1.6}
 #: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
 COPY_SHARE = 0.85
 #: Time of a byte that was read before, and so comes from the cache, against one from memory.
-REREAD_SHARE = 0.6
+REREAD_SHARE = 0.63
 #: Seconds from a load to its value under traffic; so much of the bandwidth must be in flight at any time.
 LATENCY_S = 0.7e-6
 #: Issue slots of a multiprocessor per clock: four schedulers of a warp each, on every device since Volta.
@@ -26,9 +26,11 @@ BUSY_WARPS = 22
 #: Microseconds from one launch to the next, by `integrated`: measured on an H200; assumed for Jetsons.
 LAUNCH_US = {False: 2.6, True: 5.0}
 #: Share of the time of a round of blocks that passes while a launch begins and ends with fewer than all of them.
-TAIL_SHARE = 0.3
+TAIL_SHARE = 0.31
+#: Memory and arithmetic that take about as long hide each other only in part: a launch takes this norm of the two.
+OVERLAP_NORM = 5
 #: Blocks a clock that a device starts at most, as measured with blocks of a warp.
-BLOCKS_PER_CLOCK = 0.41
+BLOCKS_PER_CLOCK = 0.42
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ def predict_launch(taken: Cost, footprint: LaunchFootprint, device: Device, fram
     slack = footprint.busy_warps * WARP / (min(fitting, busiest) * footprint.threads)
     arithmetic = ideal.arithmetic_us * busiest / mean * hypot(1, slack)
     waiting = footprint.exposed * min(memory, arithmetic) / fitting
-    busy = max(memory, arithmetic, blocks / (BLOCKS_PER_CLOCK * device.clock_mhz))
+    overlapped = (memory**OVERLAP_NORM + arithmetic**OVERLAP_NORM) ** (1 / OVERLAP_NORM)
+    busy = max(overlapped, blocks / (BLOCKS_PER_CLOCK * device.clock_mhz))
     waiting += busy - max(memory, arithmetic) + TAIL_SHARE * busy * min(1.0, fitting / mean)
     return Prediction(memory, arithmetic, waiting, ideal.launch_us)

@@ -31,27 +31,28 @@ from polar_pipeline.cuda.model.work import PolarizationWork
 #: formats, tiles and numbers of resident warps (`benchmarks/model.py`). Demosaicking counts per raw pixel (and channel,
 #: where so said). `SHARES` says which pipes take them, and how many more a device needs.
 OPERATIONS = {
-    "load u8": 16.3,  # load, unpack, scale, look for saturation, store to shared memory
-    "load u16": 24.7,
-    "load 12p": 25.7,
-    "load 12packed": 24,
-    "mono bilinear": 4.6,  # per channel
-    "mono gradient": 9.9,  # per channel
-    "adaptive slide": 40,  # per channel: first stage
-    "mono adaptive": 44.9,  # per channel: second stage
-    "color bilinear": 17.2,
-    "color mhc": 10.4,
-    "color weighted": 56.6,
-    "co-site": 8.2,  # per output pixel and channel
-    "stokes": 20,  # per output pixel: S0, S1, S2, length and direction
-    "intensity": 5,  # per output pixel and channel
-    "preview": 24,  # per output pixel
-    "store": 4.9,  # per output pixel and channel stored
+    "load u8": 12.1,  # load, unpack, scale, look for saturation, store to shared memory
+    "load u16": 22.6,
+    "load 12p": 24.6,
+    "load 12packed": 26.9,
+    "mono bilinear": 5.9,  # per channel
+    "mono gradient": 8.3,  # per channel
+    "adaptive slide": 39.2,  # per channel: first stage
+    "mono adaptive": 50.7,  # per channel: second stage
+    "color bilinear": 26.1,
+    "color mhc": 12.1,
+    "color weighted": 62.6,
+    "co-site": 7.0,  # per output pixel and channel
+    "stokes": 20.5,  # per output pixel: S0, S1, S2, length and direction
+    "intensity": 4.9,  # per output pixel and channel
+    "preview": 17,  # per output pixel
+    "store": 4.5,  # per output pixel and channel stored
+    "thread": 171,  # per thread of a block, for what it does before and after its pixels
 }
 #: Rows of the mosaic that a run of ADR's first stage reads before its first result, in work for rows.
 _ADAPTIVE_START = 2
 #: What an idle thread costs of a busy one: a block waits for its slowest thread, and other blocks fill the gap.
-IDLE_SHARE = 0.55
+IDLE_SHARE = 0.46
 
 
 def _stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
@@ -89,7 +90,7 @@ def _stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
     per_pixel += OPERATIONS["stokes"] * any(name not in ("intensity", *ANGLE_IMAGES) for name in names)
     per_pixel += OPERATIONS["intensity"] * channels * ("intensity" in names)
     per_pixel += OPERATIONS["preview"] * ("preview" in names)
-    return {**found, "products": per_pixel * made}
+    return {**found, "products": per_pixel * made, "thread": OPERATIONS["thread"] * units * schedule.threads}
 
 
 def cost(work: PolarizationWork, schedule: Schedule, device: Device) -> Cost:
@@ -99,7 +100,7 @@ def cost(work: PolarizationWork, schedule: Schedule, device: Device) -> Cost:
     if schedule.kernel != "tile":
         effort = kernel.effort[kernel.windows.index(schedule.window)]
         name = schedule.kernel + (" angles" if work.sensor.is_color and not needs_all_angles(work) else "")
-        stages = {name: effort * sum(stages.values())}
+        stages = {name: effort * (sum(stages.values()) - stages["thread"])}
     return Cost(
         raw_bytes(work, work.width * work.height),
         raw_bytes(work, unit_count(work, schedule) * loaded_pixels(work, schedule)),

@@ -59,7 +59,7 @@ KERNELS: Dict[str, KernelSpec] = {
         8,
         (64, 128, 160),
         ((2, 4), (2, 4)),
-        (0.3,),
+        (0.25,),
         (
             *_BYTES_IN,
             _MONO,
@@ -75,7 +75,7 @@ KERNELS: Dict[str, KernelSpec] = {
         16,
         (32, 64, 128),
         ((2,), (2,)),
-        (0.36,),
+        (0.46,),
         (
             *_BYTES_IN,
             _MONO,
@@ -88,7 +88,7 @@ KERNELS: Dict[str, KernelSpec] = {
         4,
         (32, 64, 96, 160),
         ((2, 4, 6), (2,)),
-        (0.38, 0.32),
+        (0.47, 0.4),
         (
             *_BYTES_IN,
             ("a colour sensor with red at the same place of all four lattices", _regular),

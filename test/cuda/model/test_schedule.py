@@ -394,13 +394,14 @@ def test_a_device_that_is_too_small_is_an_error_with_need_and_limit() -> None:
 
 
 def test_cost_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch_cost, "SHARES", {(name, True, 90): EVEN for name in ("load u8", "co-site", "products")})
+    stages = ("load u8", "co-site", "products", "thread")
+    monkeypatch.setattr(launch_cost, "SHARES", {(name, True, 90): EVEN for name in stages})
     launch_cost._weight.cache_clear()
     work = make("intensity,dolp", shape=(64, 128))  # one block of 64x32 output pixels
     taken = cost(work, Schedule("tile", "tile", 128, 64, 32), H200)
     launch_cost._weight.cache_clear()
     assert taken.operations == pytest.approx(
-        16.3 * (66 * 136 + 0.55 * 240) + 32 * 64 * (8.2 + 20 + 5 + 2 * 4.9)
+        12.1 * (66 * 136 + 0.46 * 240) + 32 * 64 * (7.0 + 20.5 + 4.9 + 2 * 4.5) + 128 * 171
     )  # 66 * 136 pixels keep 128 threads with four each busy for 18 rounds, but for 240 pixels in the last one
     assert taken.read == 64 * 128
     assert taken.reread == 66 * 136
