@@ -77,6 +77,9 @@ PIECEWISE = {("store_floats", "store32"), ("store_values", "store16")}
 STAGES = {
     "complete_colours": "colors",
     "malvar_lines": "colors",
+    "gradients": "gradients",
+    "find_edges": "edges",
+    "finish_stage_a": "slide",
     "stage_a": "slide",
     "store_products": "products",
     "full_angles": "angles",
@@ -132,7 +135,17 @@ TILES = (
     ),
     CountedKernel("tile", {**_FULL, "demosaic": "bilinear"}, _tile(128, 64, 32), {"angles": "mono bilinear"}),
     CountedKernel("tile", {**_FULL, "demosaic": "gradient"}, _tile(128, 64, 32), {"angles": "mono gradient"}),
-    CountedKernel("tile", _FULL, _tile(128, 64, 32, 6), {"slide": "adaptive slide", "angles": "mono adaptive"}),
+    CountedKernel(
+        "tile",
+        _FULL,
+        _tile(128, 64, 32, 6),
+        {
+            "gradients": "adaptive gradients",
+            "edges": "adaptive edges",
+            "slide": "adaptive slide",
+            "angles": "mono adaptive",
+        },
+    ),
     CountedKernel(
         "tile", {**_COLOR, **_FULL, "demosaic": "bilinear"}, _tile(128, 32, 16), {"colors": "color bilinear"}
     ),

@@ -108,11 +108,11 @@ def with_predictions(found: List[Dict[str, Any]], device: Device) -> List[Dict[s
 def summary(found: List[Dict[str, Any]]) -> Dict[str, Any]:
     """Errors by list: number of rows, how many are within 15 %, the largest, and the root mean square.
 
-    Rows that are held out count with the prediction stored before they were measured.
+    Rows that were held out count with the prediction stored before they were measured.
     """
     made = {}
     for group in LISTS:
-        key = "expected_to_measured" if group == "held out" else "predicted_to_measured"
+        key = "predicted_to_measured" if group == "fitted" else "expected_to_measured"
         ratios = [row[key] for row in found if row["list"] == group and key in row]
         if ratios:
             off = [abs(ratio - 1) for ratio in ratios]

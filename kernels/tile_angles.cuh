@@ -113,13 +113,13 @@ DEVICE void half_angles(const Shared &s, int channel, int y, int k, Pair (&angle
 DEVICE void store_angles(Shared &s, int channel, int y, int k) {
   Pair angle[4];
   half_angles(s, channel, y, k, angle);
-  Pair *p = &s.stage[channel].energy[y + 1][k + 2];
+  Pair *p = &s.adaptive.stage[channel].energy[y][k];
   *(Quad *)p = Quad{angle[0], angle[1]};
-  *(Quad *)(p + STAGE_P) = Quad{angle[2], angle[3]};
+  *(Quad *)(p + TILE_P) = Quad{angle[2], angle[3]};
 }
 DEVICE void read_angles(const Shared &s, int channel, int y, int k, Pair (&angle)[4]) {
-  const Pair *p = &s.stage[channel].energy[y + 1][k + 2];
-  const Quad upper = *(const Quad *)p, lower = *(const Quad *)(p + STAGE_P);
+  const Pair *p = &s.adaptive.stage[channel].energy[y][k];
+  const Quad upper = *(const Quad *)p, lower = *(const Quad *)(p + TILE_P);
   angle[0] = upper.a;
   angle[1] = upper.b;
   angle[2] = lower.a;
@@ -129,16 +129,36 @@ DEVICE void read_angles(const Shared &s, int channel, int y, int k, Pair (&angle
 #endif
 
 #if ADAPTIVE
-// ADR on the tile: stage A, and at half resolution also stage B, which at full resolution each thread does for its
-// outputs.
+// ADR on the tile: the switch, stage A, and at half resolution also stage B, which at full resolution each thread does
+// for its outputs.
 DEVICE void interpolate_adaptively(Shared &s) {
-  constexpr int RUNS = (STAGE_Y + ROWS - 1) / ROWS;
-  constexpr int COLUMNS = STAGE_P - 2;
-  for (int i = threadIdx.x; i < CHANNELS * RUNS * COLUMNS; i += THREADS) {
-    const int rest = i / COLUMNS, column = i - rest * COLUMNS + 1;
-    stage_a(s, rest / RUNS, rest % RUNS * ROWS, column);
+  constexpr int COLUMNS = PLANE_P - 2; // of the planes, without the outermost pairs
+  for (int i = threadIdx.x; i < RUNS * COLUMNS; i += THREADS) {
+    const int run = i / COLUMNS, column = i - run * COLUMNS + 1;
+    gradients(s, run * GRADIENT_ROWS, column);
+    if (RUNS * COLUMNS <= THREADS) break; // no register for the counter
   }
   sync_block();
+  for (int i = threadIdx.x; i < RUNS * TILE_P; i += THREADS) {
+    const int run = i / TILE_P, k = i - run * TILE_P;
+    find_edges(s, run * EDGE_ROWS, k);
+    if (RUNS * TILE_P <= THREADS) break;
+  }
+  sync_block();
+  for (int i = threadIdx.x; i < CHANNELS * RUNS * COLUMNS; i += THREADS) {
+    const int rest = i / COLUMNS, column = i - rest * COLUMNS + 1;
+    stage_a(s, rest / RUNS, 1 + rest % RUNS * STAGE_ROWS, column); // one row beyond the tile
+    if (CHANNELS * RUNS * COLUMNS <= THREADS) break;
+  }
+  sync_block();
+#if !HALF_PRECISION
+  for (int i = threadIdx.x; i < CHANNELS * RUNS * TILE_P; i += THREADS) {
+    const int rest = i / TILE_P, k = i - rest * TILE_P;
+    finish_stage_a(s, rest / RUNS, rest % RUNS * EDGE_ROWS, k);
+    if (CHANNELS * RUNS * TILE_P <= THREADS) break;
+  }
+  sync_block();
+#endif
 #if HALF_RESOLUTION
   constexpr int CENTRES_X = TILE_X / 4, CENTRES_Y = TILE_Y / 2; // pairs of superpixels
   for (int i = threadIdx.x; i < CHANNELS * CENTRES_Y * CENTRES_X; i += THREADS) {

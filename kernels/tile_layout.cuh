@@ -35,9 +35,10 @@ constexpr int MOSAIC_Y = TILE_Y + 2 * HALO_Y, MOSAIC_P = (TILE_X + 2 * HALO_X) /
 // The raw tile, with the halo that completing the colours reads.
 constexpr int EDGE_Y = HALO_Y + LATTICE_REACH, EDGE_X = HALO_X + multiple_of_4(LATTICE_REACH);
 constexpr int RAW_Y = TILE_Y + 2 * EDGE_Y, RAW_P = (TILE_X + 2 * EDGE_X) / 2;
-// ADR's stage A, with the border of one pixel that stage B reads.
-constexpr int STAGE_Y = TILE_Y + 2,
-              STAGE_P = TILE_X / 2 + 4; // two pairs on either side, of which the inner ones are used
+// ADR's planes that neighbours are read from. Stage A reaches one pixel beyond the tile, gradients two.
+constexpr int PLANE_Y = TILE_Y + 4,
+              PLANE_P = TILE_X / 2 + 4; // two pairs on either side, of which the inner ones are used
+constexpr int TILE_P = TILE_X / 2;
 // Saturation, four bits for four pixels, with a border of one pixel.
 constexpr int SATURATED_Y = TILE_Y + 2, SATURATED_QUADS = TILE_X / 4 + 2;
 static_assert(TILE_X % 8 == 0 && TILE_Y % 4 == 0, "tiles consist of complete colour tiles");
@@ -55,8 +56,18 @@ struct Shared {
 #endif
 #if ADAPTIVE
     struct {
-      Pair excess[STAGE_Y][STAGE_P], detail[STAGE_Y][STAGE_P], energy[STAGE_Y][STAGE_P];
-    } stage[CHANNELS];
+      Pair interpolated[TILE_Y][TILE_P]; // 1 - switch
+      union {
+        struct {
+          Pair energy[PLANE_Y][PLANE_P], difference[PLANE_Y][PLANE_P];
+        } gradient; // until the switch is known
+        struct {
+          Pair excess[PLANE_Y][PLANE_P], detail[PLANE_Y][PLANE_P];
+          Pair energy[TILE_Y][TILE_P];                                                // of the polarization
+          Pair row[TILE_Y][TILE_P], column[TILE_Y][TILE_P], diagonal[TILE_Y][TILE_P]; // what each missing angle gets
+        } stage[CHANNELS];
+      };
+    } adaptive;
 #endif
     u32 unused; // so that the union is never empty
   };

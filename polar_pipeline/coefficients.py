@@ -22,6 +22,13 @@ EPSILON = 1 / 255
 ADR_SAME, ADR_OTHER = (8, 4), (7, 1)
 #: ADR's alpha: bias towards intensity detail, and the limit of its correlation term.
 ADR_BIAS, ADR_LIMIT = 0.1, 0.3
+#: ADR's switch: share of the gradients' energy that counts as polarization without correlation, weight of second
+#: differences, and the gain of the ratio of means.
+ADR_UNCORRELATED, ADR_CURVED, ADR_GAIN = 0.3, 0.2, 2.0
+#: Energy of gradients that is noise: that of 16 levels of 255.
+ADR_GRADIENT_NOISE = 256 * EPSILON**2
+#: Largest secant step, in distances of two pixels; and ADR's share of the weighted mean where it interpolates.
+ADR_STEP, ADR_WEIGHTED = 0.25, 0.1
 #: atan(t)/pi = t (a1 + a3 t^2 + a5 t^4 + ...) on [-1, 1], minimax: largest error 0.0007 degrees; for 8-bit AoLP
 #: 0.05 levels of 256.
 ATAN = (0.31826735, -0.10513928, 0.05734648, -0.02710611, 0.0066352026)
@@ -60,6 +67,9 @@ def literals() -> Dict[str, str]:
         numbers.update({f"{name}_{place}": tap / 16 for place, tap in zip(places, taps)})
     noise = 4 * (255 * EPSILON) ** 2
     numbers.update({"ADR_NOISE": noise, "ADR_BIAS": ADR_BIAS, "ADR_LIMIT": ADR_LIMIT})
+    numbers.update({"ADR_UNCORRELATED": ADR_UNCORRELATED, "ADR_CURVED": ADR_CURVED, "ADR_GAIN": ADR_GAIN})
+    numbers.update({"ADR_STEP": ADR_STEP, "ADR_WEIGHTED": ADR_WEIGHTED})
+    numbers["ADR_GRADIENT_NOISE"] = 255**2 * ADR_GRADIENT_NOISE
     for name, series in (("ATAN", ATAN), ("ATAN_BYTE", ATAN_BYTE)):
         numbers.update({f"{name}_{2 * k + 1}": value for k, value in enumerate(series)})
     return _written(numbers)

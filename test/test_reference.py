@@ -126,19 +126,56 @@ def adr_by_loops(raw: np.ndarray, sensor: Sensor) -> np.ndarray:
         y, x = abs(y), abs(x)
         return float(raw[min(y, 2 * (height - 1) - y), min(x, 2 * (width - 1) - x)])
 
+    def wavg(y: int, x: int, *offsets: Tuple[int, int]) -> float:
+        c, top, bottom = z(y, x), 0.0, 0.0
+        for dy, dx in offsets:
+            gradient = abs(z(y + dy, x + dx) - z(y - dy, x - dx)) + abs(c - z(y + 2 * dy, x + 2 * dx)) + eps
+            top += z(y + dy, x + dx) / gradient
+            bottom += 1 / gradient
+        return top / bottom
+
+    row_sites, column_sites = ((0, -1), (0, 1)), ((-1, 0), (1, 0))
+    diagonal_sites = ((-1, -1), (-1, 1), (1, -1), (1, 1))
+
+    def change(y: int, x: int, dy: int, dx: int, reach: int) -> float:
+        """Of one angle per two pixels along (dy, dx), from samples `reach` on either side."""
+        return (z(y + reach * dy, x + reach * dx) - z(y - reach * dy, x - reach * dx)) / reach
+
+    def bend(y: int, x: int, dy: int, dx: int) -> float:
+        return z(y, x) - (z(y + 2 * dy, x + 2 * dx) + z(y - 2 * dy, x - 2 * dx)) / 2
+
+    def gradients(y: int, x: int, dy: int, dx: int) -> Tuple[float, ...]:
+        """Along one axis: of the own angle, that of the lines beside, that in line, the orthogonal one; two bends."""
+        sides = [(y + dx, x + dy), (y - dx, x - dy)]
+        return (
+            change(y, x, dy, dx, 2),
+            sum(change(*side, dy, dx, 2) for side in sides) / 2,
+            change(y, x, dy, dx, 1),
+            sum(change(*side, dy, dx, 1) for side in sides) / 2,
+            bend(y, x, dy, dx),
+            sum(bend(*side, dy, dx) for side in sides) / 2,
+        )
+
+    def edge(y: int, x: int) -> Tuple[float, float]:
+        """By how much polarization explains the gradients (m), and their energy (p)."""
+        p = q = bends = 0.0
+        for dy, dx in ((0, 1), (1, 0)):
+            own, beside, line, across, own_bend, beside_bend = gradients(y, x, dy, dx)
+            p += (own**2 + beside**2 + line**2 + across**2) / 2
+            q += own * across + line * beside
+            bends += own_bend**2 + beside_bend**2
+        return 0.3 * p - q - 0.2 * bends, p
+
+    def step(y: int, x: int, dy: int, dx: int) -> float:
+        own, beside, _, _, own_bend, beside_bend = gradients(y, x, dy, dx)
+        return min(
+            max((own * own_bend + beside * beside_bend) / 2 / (own**2 + beside**2 + 256 * eps**2), -1 / 4), 1 / 4
+        )
+
     def stage_a(y: int, x: int) -> Tuple[float, float, float]:
         """G, e and P2 of a pixel, which may lie outside of the image."""
         c = z(y, x)
-
-        def wavg(*offsets: Tuple[int, int]) -> float:
-            top = bottom = 0.0
-            for dy, dx in offsets:
-                gradient = abs(z(y + dy, x + dx) - z(y - dy, x - dx)) + abs(c - z(y + 2 * dy, x + 2 * dx)) + eps
-                top += z(y + dy, x + dx) / gradient
-                bottom += 1 / gradient
-            return top / bottom
-
-        g = (c + wavg((0, -1), (0, 1)) + wavg((-1, 0), (1, 0)) + wavg((-1, -1), (-1, 1), (1, -1), (1, 1))) / 4
+        g = (c + wavg(y, x, *row_sites) + wavg(y, x, *column_sites) + wavg(y, x, *diagonal_sites)) / 4
         s = {-2: 4 / 16, 0: 8 / 16, 2: 4 / 16}
         o = {-3: 1 / 16, -1: 7 / 16, 1: 7 / 16, 3: 1 / 16}
 
@@ -151,6 +188,7 @@ def adr_by_loops(raw: np.ndarray, sensor: Sensor) -> np.ndarray:
         return g, e, ((d0 - dd) ** 2 + (dr - dc) ** 2) / 4
 
     grid = {(y, x): stage_a(y, x) for y in range(-1, height + 1) for x in range(-1, width + 1)}
+    edges = {(y, x): edge(y, x) for y in range(-2, height + 2) for x in range(-2, width + 2)}
     out = np.empty((4, height, width))
     for y, x in itertools.product(range(height), range(width)):
         g, e, p2 = grid[y, x]
@@ -160,6 +198,10 @@ def adr_by_loops(raw: np.ndarray, sensor: Sensor) -> np.ndarray:
         r1 = (e * corners + (near[0, -1] + near[0, 1]) * (near[-1, 0] + near[1, 0])) / 8
         w = r0 / (r0 + 2 * p2 + n)
         alpha = w + (1 - w) * min(max(0.1 + r1 / (r0 + n), -0.3), 0.3)
+        window = [edges[y + dy, x + dx] for dy in range(-2, 3) for dx in range(-2, 3)]
+        m, p = (sum(values) / 25 for values in zip(*window))
+        s = min(max(2 * m / (p + 256 * eps**2), 0), 1)
+        tx, ty = step(y, x, 0, 1), step(y, x, 1, 0)
         for k, angle in enumerate(ANGLES):
             i, j = sensor.position(angle)
             rows = (-1, 1) if i != y % 2 else (0,)
@@ -172,7 +214,14 @@ def adr_by_loops(raw: np.ndarray, sensor: Sensor) -> np.ndarray:
             mean_g = sum(grid[site][0] for site in sites) / len(sites)
             gamma = mean_g + alpha * sum(grid[site][1] for site in sites) / len(sites)
             gain = min(mean_raw / max(mean_g, eps / 4), 2)
-            out[k, y, x] = min(max(mean_raw + gain * (g + alpha * e - gamma), 0), 1)
+            offsets = [(site_y - y, site_x - x) for site_y, site_x in sites]
+            a = gain * (g + alpha * e - gamma) + 0.1 * (wavg(y, x, *offsets) - mean_raw)
+            along_x, along_y = gradients(y, x, 0, 1), gradients(y, x, 1, 0)
+            if len(sites) == 4:
+                secant = along_x[3] * tx + along_y[3] * ty
+            else:
+                secant = along_x[2] * tx if len(rows) == 1 else along_y[2] * ty
+            out[k, y, x] = min(max(mean_raw + (1 - s) * a + s * secant, 0), 1)
     return out
 
 
@@ -187,6 +236,17 @@ def test_adaptive_demosaic_by_loops(tile: str, darkness: float) -> None:
     # Divisions by the dark means amplify the rounding of float64 by no more than 1/(eps/4)^2.
     np.testing.assert_allclose(result, adr_by_loops(mosaic, sensor), rtol=0, atol=1e-10)
     assert not np.array_equal(result, reference.demosaic_bilinear(mosaic, sensor))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_a_turned_mosaic_gives_turned_angles(method: str, turns: int) -> None:
+    mosaic, text = random_mosaic((20, 26), 4), "90 45 / 135 0"
+    tile = np.rot90(np.array([row.split() for row in text.split("/")]), turns)
+    turned = parse_tile(" / ".join(" ".join(row) for row in tile))
+    demosaic = reference.DEMOSAIC[method]
+    expected = np.rot90(demosaic(mosaic, parse_tile(text)), turns, (1, 2))
+    np.testing.assert_allclose(demosaic(np.rot90(mosaic, turns), turned), expected, rtol=0, atol=EXACT)
 
 
 def weighted_by_loops(raw: np.ndarray, pattern: str) -> np.ndarray:

@@ -109,5 +109,5 @@ def test_programs_in_strings_import_what_there_is(path: Path) -> None:
 
 
 def test_imports_of_strings_are_found() -> None:
-    source = 'CODE = """\nfrom {}.sensor import a, b\nx = 1\n"""\n'.format(PACKAGE.name)
+    source = f'CODE = """\nfrom {PACKAGE.name}.sensor import a, b\nx = 1\n"""\n'
     assert list(imports_of_strings(source)) == [("polar_pipeline.sensor", "a"), ("polar_pipeline.sensor", "b")]

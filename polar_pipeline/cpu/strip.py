@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
 
 from polar_pipeline.coefficients import LUMA
 from polar_pipeline.cpu import demosaic as dm
+from polar_pipeline.cpu.adaptive import polarization_switch
 from polar_pipeline.cpu.frame_job import FrameJob
+from polar_pipeline.cpu.images import inner
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.mosaic import ANGLES
 
 _F = np.float32
 _BELOW_PI = float(np.nextafter(_F(np.pi), _F(0)))
+
+
+def luma(colors: Sequence[np.ndarray]) -> np.ndarray:
+    """Red, green and blue -> luma."""
+    red, green, blue = colors
+    return cv2.scaleAdd(blue, LUMA[2], cv2.addWeighted(red, LUMA[0], green, LUMA[1], 0))
 
 
 class Strip:
@@ -44,16 +52,26 @@ class Strip:
         """`images[channel][angle]`."""
         job = self.job
         if not job.sensor.is_color:
-            z = dm.inner(self.raw, job.halo - job.mono_halo)
+            z = inner(self.raw, job.halo - job.mono_halo)
             self.images = [self._four(z, job.scale)]
             return
+        channels = self.mosaics()
+        is_adaptive = job.options.interpolation == "adaptive" and not (job.half and not job.options.co_sited)
+        switch = polarization_switch(luma(channels)) if is_adaptive else None
+        self.images = [self._four(channel, 1.0, switch) for channel in channels]
+
+    def mosaics(self) -> List[np.ndarray]:
+        """The mosaic of each colour, with `mono_halo`: float32, full scale 1."""
+        job = self.job
         z = self.raw.astype(_F)
         z *= _F(job.scale)
+        if not job.sensor.is_color:
+            return [inner(z, job.halo - job.mono_halo)]
         channels = dm.debayer(job.options.debayer, z, job.sensor)
         halo = job.halo - job.color_halo
         for channel in channels:
             self._reflect(channel, halo)
-        self.images = [self._four(dm.inner(channel, halo - job.mono_halo), 1.0) for channel in channels]
+        return [inner(channel, halo - job.mono_halo) for channel in channels]
 
     def _reflect(self, image: np.ndarray, halo: int) -> None:
         """Overwrite what lies beyond the frame by reflect-101 of what lies within; `image` carries `halo`."""
@@ -63,7 +81,7 @@ class Strip:
                 place = k + first
                 view[k] = view[(-place if place < 0 else 2 * (size - 1) - place) - first]
 
-    def _four(self, z: np.ndarray, scale: float) -> List[np.ndarray]:
+    def _four(self, z: np.ndarray, scale: float, switch: Optional[np.ndarray] = None) -> List[np.ndarray]:
         """One colour's mosaic with `mono_halo` -> its four angle images at the output's resolution."""
         job = self.job
         method = job.options.interpolation
@@ -73,7 +91,7 @@ class Strip:
             z = z.astype(_F)
             z *= _F(scale)
             scale = 1.0
-        images = dm.demosaic(method, z, job.sensor, scale)
+        images = dm.demosaic(method, z, job.sensor, scale, switch)
         if not job.half:
             return images
         size = (job.size[1], self.rows[1] - self.rows[0])
@@ -84,10 +102,7 @@ class Strip:
         if len(self.images) == 1:
             self.luma = self.images[0]
             return
-        self.luma = []
-        for red, green, blue in zip(*self.images):
-            plane = cv2.addWeighted(red, LUMA[0], green, LUMA[1], 0)
-            self.luma.append(cv2.scaleAdd(blue, LUMA[2], plane))
+        self.luma = [luma(colors) for colors in zip(*self.images)]
 
     # -- polarimetry -----------------------------------------------------------------------------------------------
 
@@ -108,13 +123,13 @@ class Strip:
         if not self.has_saturated:
             return
         if job.half:
-            raw = dm.even(dm.inner(self.raw, job.halo))
+            raw = dm.even(inner(self.raw, job.halo))
             peak = np.maximum(raw[0::2], raw[1::2])
             peak = np.maximum(peak[:, 0::2], peak[:, 1::2])
         else:
-            around = dm.inner(self.raw, job.halo - 1).copy()
+            around = inner(self.raw, job.halo - 1).copy()
             self._reflect(around, 1)
-            peak = dm.inner(cv2.dilate(around, np.ones((3, 3), np.uint8)), 1)
+            peak = inner(cv2.dilate(around, np.ones((3, 3), np.uint8)), 1)
         self.saturation_mask = cv2.compare(peak, float(job.full_scale), cv2.CMP_GE)
         self.counts = (cv2.countNonZero(self.saturation_mask), 0)
 

@@ -17,6 +17,7 @@ from polar_pipeline.reference.demosaicking import (
     demosaic_gradient,
     normalise,
     own_site,
+    polarization_switch,
 )
 from polar_pipeline.reference.operators import (
     aolp,
@@ -52,6 +53,7 @@ __all__ = [
     "luma",
     "normalise",
     "own_site",
+    "polarization_switch",
     "preview",
     "run",
     "saturated",

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import Dict, Iterable, Tuple
+from functools import partial, reduce
+from typing import Dict, Iterable, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from polar_pipeline.coefficients import (
     ADR_BIAS,
+    ADR_CURVED,
+    ADR_GAIN,
+    ADR_GRADIENT_NOISE,
     ADR_LIMIT,
     ADR_OTHER,
     ADR_SAME,
+    ADR_STEP,
+    ADR_UNCORRELATED,
+    ADR_WEIGHTED,
     BETA,
     EPSILON,
+    LUMA,
     MHC_ACROSS,
     MHC_GREEN,
     MHC_ROW,
@@ -187,13 +194,14 @@ def demosaic_gradient(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     return _assemble_angles(mosaic, sensor, missing)
 
 
-def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) -> (4, H, W): adaptive detail restoration, the method of this package (`docs/adaptive_demosaic.md`)."""
-    # Stage A over the frame and one pixel around it, which stage B needs; radius 3 (diagonal weights reach 2).
-    c = reflect(mosaic, 1)
-    z = reflect(mosaic, 4)
+#: Pixels around the frame for which ADR's gradients are computed: half of the switch's window.
+_RIM = 2
 
-    def weighted_mean(offsets: Tuple[Tuple[int, int], ...]) -> np.ndarray:
+
+def _weighted_means(z: np.ndarray, c: np.ndarray) -> Dict[Tuple[int, int], np.ndarray]:
+    """Weighted means of the neighbours of each missing angle; `z` has 3 pixels more on every side than `c`."""
+
+    def mean(offsets: Tuple[Tuple[int, int], ...]) -> np.ndarray:
         total, weights = np.zeros_like(c), np.zeros_like(c)
         for dy, dx in offsets:
             near, opposite, far = (shifted(z, k * dy, k * dx, 3) for k in (1, -1, 2))
@@ -201,12 +209,109 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
             total, weights = total + weight * near, weights + weight
         return total / weights
 
-    g = (
-        c
-        + weighted_mean(((0, -1), (0, 1)))
-        + weighted_mean(((-1, 0), (1, 0)))
-        + weighted_mean(((-1, -1), (-1, 1), (1, -1), (1, 1)))
-    ) / 4
+    return {
+        (0, 1): mean(((0, -1), (0, 1))),
+        (1, 0): mean(((-1, 0), (1, 0))),
+        (1, 1): mean(((-1, -1), (-1, 1), (1, -1), (1, 1))),
+    }
+
+
+class _Differences(NamedTuple):
+    """Differences between samples of one angle, `_RIM` pixels beyond the mosaic on every side.
+
+    c is the pixel's own angle, r that of its row, v that of its column, d the orthogonal one; x and y are directions.
+    """
+
+    cx: np.ndarray
+    cy: np.ndarray
+    rx: np.ndarray
+    ry: np.ndarray
+    vx: np.ndarray
+    vy: np.ndarray
+    dx: np.ndarray
+    dy: np.ndarray
+    second_cx: np.ndarray
+    second_cy: np.ndarray
+    second_vx: np.ndarray
+    second_ry: np.ndarray
+
+
+def _gradients(mosaic: np.ndarray) -> _Differences:
+    z = reflect(mosaic, 2 * _RIM)
+
+    def at(dy: int, dx: int) -> np.ndarray:
+        return shifted(z, dy, dx, _RIM)
+
+    centre = at(0, 0)
+    left, right, up, down = at(0, -2), at(0, 2), at(-2, 0), at(2, 0)
+    v_left, v_right = (at(-1, -2) + at(1, -2)) / 2, (at(-1, 2) + at(1, 2)) / 2
+    r_up, r_down = (at(-2, -1) + at(-2, 1)) / 2, (at(2, -1) + at(2, 1)) / 2
+    falling, rising = at(1, 1) - at(-1, -1), at(1, -1) - at(-1, 1)
+    return _Differences(
+        cx=(right - left) / 2,
+        cy=(down - up) / 2,
+        rx=at(0, 1) - at(0, -1),
+        ry=(r_down - r_up) / 2,
+        vx=(v_right - v_left) / 2,
+        vy=at(1, 0) - at(-1, 0),
+        dx=(falling - rising) / 2,
+        dy=(falling + rising) / 2,
+        second_cx=centre - (right + left) / 2,
+        second_cy=centre - (down + up) / 2,
+        second_vx=(at(-1, 0) + at(1, 0)) / 2 - (v_right + v_left) / 2,
+        second_ry=(at(0, -1) + at(0, 1)) / 2 - (r_down + r_up) / 2,
+    )
+
+
+def polarization_switch(mosaic: np.ndarray) -> np.ndarray:
+    """(H, W) -> (H, W): where edges are of polarization, 0 to 1; the switch of `demosaic_adaptive`.
+
+    At an edge of intensity all angles change alike, at one of polarization orthogonal angles change in opposite
+    directions.
+    """
+    g = _gradients(mosaic)
+    energy = _sum(one**2 for one in (g.cx, g.vx, g.cy, g.ry, g.dx, g.dy, g.rx, g.vy)) / 2
+    correlation = g.cx * g.dx + g.cy * g.dy + g.rx * g.vx + g.ry * g.vy
+    curvature = _sum(second**2 for second in (g.second_cx, g.second_cy, g.second_vx, g.second_ry))
+    difference = ADR_UNCORRELATED * energy - correlation - ADR_CURVED * curvature
+
+    def box(image: np.ndarray) -> np.ndarray:
+        offsets = range(-_RIM, _RIM + 1)
+        return _sum(shifted(image, dy, dx, _RIM) for dy in offsets for dx in offsets) / len(offsets) ** 2
+
+    return np.clip(ADR_GAIN * box(difference) / (box(energy) + ADR_GRADIENT_NOISE), 0, 1)
+
+
+def _secant_steps(mosaic: np.ndarray) -> Dict[Tuple[int, int], np.ndarray]:
+    """By missing angle, (H, W): what a secant step adds to its bilinear value."""
+    g = _gradients(mosaic)
+
+    def step(gradients: Tuple[np.ndarray, np.ndarray], seconds: Tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """How far the pixel lies from the middle of its neighbours, by the angles known on both sides."""
+        share = _sum(one * two for one, two in zip(gradients, seconds)) / 2
+        return np.clip(share / (_sum(one**2 for one in gradients) + ADR_GRADIENT_NOISE), -ADR_STEP, ADR_STEP)
+
+    tx, ty = step((g.cx, g.vx), (g.second_cx, g.second_vx)), step((g.cy, g.ry), (g.second_cy, g.second_ry))
+    steps = {(0, 1): g.rx * tx, (1, 0): g.vy * ty, (1, 1): g.dx * tx + g.dy * ty}
+    return {d: shifted(image, 0, 0, _RIM) for d, image in steps.items()}
+
+
+def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.ndarray] = None) -> np.ndarray:
+    """(H, W) -> (4, H, W): adaptive detail restoration, the method of this package (`docs/adaptive_demosaic.md`).
+
+    Args:
+        mosaic: Of one colour.
+        sensor: Its tile of polarizers.
+        switch: (H, W) where edges are of polarization; by default `polarization_switch` of the mosaic. In colour, all
+            channels share that of their luma.
+    """
+    if switch is None:
+        switch = polarization_switch(mosaic)
+    # Stage A over the frame and one pixel around it, which stage B needs; radius 3 (diagonal weights reach 2).
+    c = reflect(mosaic, 1)
+    z = reflect(mosaic, 4)
+    weighted = _weighted_means(z, c)
+    g = (c + _sum(weighted.values())) / 4
     (centre, outer), (inner, rim) = ADR_SAME, ADR_OTHER
     same = np.array([0, outer, 0, centre, 0, outer, 0]) / 16
     other = np.array([rim, 0, inner, 0, inner, 0, rim]) / 16
@@ -232,11 +337,14 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     noise = 4 * EPSILON**2
     w = r0 / (r0 + 2 * p2 + noise)
     alpha = w + (1 - w) * np.clip(ADR_BIAS + r1 / (r0 + noise), -ADR_LIMIT, ADR_LIMIT)
+    steps = _secant_steps(mosaic)
     missing = {}
     for d in _MISSING:
         x, bg, be = (_neighbour_mean(image, 1, *d) for image in (c, g, e))
         gain = np.minimum(x / np.maximum(bg, EPSILON / 4), 2)
-        missing[d] = np.clip(x + gain * (centre_g + alpha * centre_e - (bg + alpha * be)), 0, 1)
+        detail = gain * (centre_g + alpha * centre_e - (bg + alpha * be))
+        detail = detail + ADR_WEIGHTED * (shifted(weighted[d], 0, 0, 1) - x)
+        missing[d] = np.clip(x + detail + switch * (steps[d] - detail), 0, 1)
     return _assemble_angles(mosaic, sensor, missing)
 
 
@@ -265,6 +373,8 @@ def demosaic(mosaic: np.ndarray, sensor: Sensor, options: Options) -> np.ndarray
         return own_site(mosaic, sensor)
     method = DEMOSAIC[options.interpolation]
     if sensor.is_color:
+        if options.interpolation == "adaptive":
+            method = partial(demosaic_adaptive, switch=polarization_switch(mosaic @ np.array(LUMA)))
         angles = np.stack([method(mosaic[..., k], sensor) for k in range(3)], -1)
     else:
         angles = method(mosaic, sensor)

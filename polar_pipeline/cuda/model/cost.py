@@ -12,7 +12,7 @@ from polar_pipeline.cuda.model.instructions import SHARES
 
 #: Clocks that a word of shared memory takes a bank in float, by stage, as several lanes ask for one bank at a time.
 #: Fitted; an H200's counters say 2.4 (mono) and 3 (colour) for whole kernels at half resolution, in half 0.9.
-CONFLICTS = {"load": 1.8, "co-site": 2.0, "color mhc": 2.3, "adaptive slide": 2.2, "mono adaptive": 1.6}
+CONFLICTS = {"load": 1.8, "co-site": 2.0, "color mhc": 2.3, "adaptive slide": 1.8, "mono adaptive": 1.2}
 #: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
 COPY_SHARE = 0.85
 #: Time of a byte that was read before, and so comes from the cache, against one from memory.

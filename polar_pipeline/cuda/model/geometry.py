@@ -103,7 +103,7 @@ def _shared_tile(work: PolarizationWork, schedule: Schedule) -> int:
     edge = round_up(mono, 4) + round_up(color, 4)
     mosaic = channels * (y + 2 * mono) * (x + 2 * round_up(mono, 4))
     raw = (y + 2 * (mono + color)) * (x + 2 * edge) * (0 if not color else 2 if work.debayer == "weighted" else 1)
-    stage = 3 * channels * (y + 2) * (x + 8) if is_adaptive(work) else 0
+    stage = channels * (2 * (y + 4) * (x + 8) + 4 * y * x) + y * x if is_adaptive(work) else 0
     saturated = round_up((y + 2) * (x // 4 + 2), 4)
     return round_up(pixel * mosaic + max(4, pixel * max(raw, stage)) + saturated + 8, 16)
 

@@ -12,12 +12,24 @@ from polar_pipeline.cuda.model.device import Slots
 
 #: (stage, in pairs of half, compute capability) -> shares of its issue slots.
 SHARES: Dict[Tuple[str, bool, int], Slots] = {
-    ("adaptive slide", True, 72): Slots(1.07, 0.71, 0.01, 0.12, 0.12, 0.10),  # 864
-    ("adaptive slide", True, 87): Slots(1.00, 0.71, 0.02, 0.10, 0.06, 0.10),  # 807
-    ("adaptive slide", True, 90): Slots(1.00, 0.72, 0.00, 0.11, 0.06, 0.10),  # 807
-    ("adaptive slide", False, 72): Slots(1.47, 0.00, 1.25, 0.05, 0.06, 0.16),  # 1183
-    ("adaptive slide", False, 87): Slots(1.47, 0.00, 1.25, 0.05, 0.06, 0.16),  # 1184
-    ("adaptive slide", False, 90): Slots(1.47, 0.00, 1.25, 0.05, 0.06, 0.16),  # 1184
+    ("adaptive edges", True, 72): Slots(1.07, 0.52, 0.04, 0.20, 0.08, 0.21),  # 335
+    ("adaptive edges", True, 87): Slots(0.99, 0.52, 0.04, 0.17, 0.04, 0.21),  # 310
+    ("adaptive edges", True, 90): Slots(1.00, 0.52, 0.01, 0.20, 0.04, 0.21),  # 313
+    ("adaptive edges", False, 72): Slots(1.21, 0.00, 0.89, 0.04, 0.04, 0.42),  # 379
+    ("adaptive edges", False, 87): Slots(1.20, 0.00, 0.89, 0.04, 0.04, 0.42),  # 377
+    ("adaptive edges", False, 90): Slots(1.21, 0.00, 0.89, 0.04, 0.04, 0.42),  # 380
+    ("adaptive gradients", True, 72): Slots(1.00, 0.76, 0.03, 0.07, 0.00, 0.12),  # 358
+    ("adaptive gradients", True, 87): Slots(1.00, 0.76, 0.03, 0.07, 0.00, 0.12),  # 356
+    ("adaptive gradients", True, 90): Slots(1.00, 0.76, 0.00, 0.10, 0.00, 0.12),  # 357
+    ("adaptive gradients", False, 72): Slots(1.67, 0.00, 1.52, 0.02, 0.00, 0.22),  # 595
+    ("adaptive gradients", False, 87): Slots(1.67, 0.00, 1.52, 0.02, 0.00, 0.22),  # 595
+    ("adaptive gradients", False, 90): Slots(1.68, 0.00, 1.52, 0.03, 0.00, 0.22),  # 600
+    ("adaptive slide", True, 72): Slots(1.09, 0.75, 0.02, 0.11, 0.11, 0.08),  # 1431
+    ("adaptive slide", True, 87): Slots(1.00, 0.75, 0.02, 0.08, 0.05, 0.08),  # 1308
+    ("adaptive slide", True, 90): Slots(1.00, 0.75, 0.00, 0.10, 0.05, 0.08),  # 1314
+    ("adaptive slide", False, 72): Slots(1.61, 0.00, 1.32, 0.08, 0.05, 0.22),  # 2122
+    ("adaptive slide", False, 87): Slots(1.61, 0.00, 1.32, 0.09, 0.05, 0.22),  # 2114
+    ("adaptive slide", False, 90): Slots(1.61, 0.00, 1.32, 0.08, 0.05, 0.22),  # 2114
     ("co-site", True, 72): Slots(0.94, 0.57, 0.03, 0.23, 0.00, 0.46),  # 66
     ("co-site", True, 87): Slots(0.96, 0.57, 0.04, 0.23, 0.00, 0.46),  # 67
     ("co-site", True, 90): Slots(1.00, 0.57, 0.04, 0.26, 0.00, 0.46),  # 70
@@ -72,12 +84,12 @@ SHARES: Dict[Tuple[str, bool, int], Slots] = {
     ("load u8", False, 72): Slots(1.03, 0.00, 0.33, 0.40, 0.14, 0.17),  # 148
     ("load u8", False, 87): Slots(1.03, 0.00, 0.35, 0.40, 0.14, 0.17),  # 148
     ("load u8", False, 90): Slots(1.10, 0.01, 0.33, 0.45, 0.14, 0.17),  # 158
-    ("mono adaptive", True, 72): Slots(1.21, 0.64, 0.04, 0.26, 0.16, 0.15),  # 311
-    ("mono adaptive", True, 87): Slots(1.00, 0.64, 0.02, 0.16, 0.08, 0.15),  # 258
-    ("mono adaptive", True, 90): Slots(1.00, 0.64, 0.01, 0.17, 0.08, 0.15),  # 257
-    ("mono adaptive", False, 72): Slots(1.33, 0.00, 0.85, 0.29, 0.08, 0.23),  # 342
-    ("mono adaptive", False, 87): Slots(1.26, 0.00, 0.85, 0.23, 0.08, 0.23),  # 325
-    ("mono adaptive", False, 90): Slots(1.28, 0.00, 0.86, 0.24, 0.08, 0.23),  # 329
+    ("mono adaptive", True, 72): Slots(1.19, 0.64, 0.04, 0.25, 0.15, 0.17),  # 328
+    ("mono adaptive", True, 87): Slots(1.00, 0.64, 0.02, 0.15, 0.07, 0.17),  # 276
+    ("mono adaptive", True, 90): Slots(1.00, 0.64, 0.01, 0.16, 0.07, 0.17),  # 275
+    ("mono adaptive", False, 72): Slots(1.35, 0.00, 0.88, 0.28, 0.07, 0.27),  # 372
+    ("mono adaptive", False, 87): Slots(1.29, 0.00, 0.88, 0.22, 0.07, 0.27),  # 356
+    ("mono adaptive", False, 90): Slots(1.31, 0.00, 0.89, 0.23, 0.07, 0.27),  # 360
     ("mono bilinear", True, 72): Slots(1.19, 0.33, 0.26, 0.38, 0.00, 0.29),  # 50
     ("mono bilinear", True, 87): Slots(1.00, 0.33, 0.07, 0.38, 0.00, 0.29),  # 42
     ("mono bilinear", True, 90): Slots(1.00, 0.33, 0.07, 0.38, 0.00, 0.29),  # 42

@@ -37,8 +37,10 @@ OPERATIONS = {
     "load 12packed": 26.9,
     "mono bilinear": 5.9,  # per channel
     "mono gradient": 8.3,  # per channel
-    "adaptive slide": 39.2,  # per channel: first stage
-    "mono adaptive": 50.7,  # per channel: second stage
+    "adaptive gradients": 31.9,  # of one channel: gradients for the switch
+    "adaptive edges": 20.9,  # of one channel: the switch
+    "adaptive slide": 85.3,  # per channel: first stage
+    "mono adaptive": 46,  # per channel: second stage
     "color bilinear": 26.1,
     "color mhc": 12.1,
     "color weighted": 62.6,
@@ -49,8 +51,8 @@ OPERATIONS = {
     "store": 4.5,  # per output pixel and channel stored
     "thread": 171,  # per thread of a block, for what it does before and after its pixels
 }
-#: Rows of the mosaic that a run of ADR's first stage reads before its first result, in work for rows.
-_ADAPTIVE_START = 2
+#: What a run of rows of ADR costs before its first result, in rows, by stage: it fills its window.
+_ADAPTIVE_START = {"adaptive gradients": 0.7, "adaptive edges": 1.8, "adaptive slide": 1.1}
 #: What an idle thread costs of a busy one: a block waits for its slowest thread, and other blocks fill the gap.
 IDLE_SHARE = 0.46
 
@@ -75,10 +77,16 @@ def _stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
     if work.sensor.is_color:
         name = f"color {work.debayer}"
         found[name] = OPERATIONS[name] * waited(mosaic, 16 if work.debayer == "mhc" else 4)
-    if is_adaptive(work):  # in runs of rows, which begin by filling a window of nine
-        runs = -(-(step * y + 2) // schedule.rows) * (schedule.rows + _ADAPTIVE_START)
-        columns = waited(channels * (step * x + 8) * runs, 2 * schedule.rows)
-        found["adaptive slide"] = OPERATIONS["adaptive slide"] * columns
+    if is_adaptive(work):  # in runs of rows, as many in every stage
+        width, height, runs = step * x, step * y, -(-(step * y + 2) // schedule.rows)
+        passes = {
+            "adaptive gradients": (width + 4, height + 4, 1),
+            "adaptive edges": (width, height, 1),
+            "adaptive slide": (width + 4, height + 2, channels),
+        }
+        for name, (across, down, images) in passes.items():
+            rows = -(-down // runs) + _ADAPTIVE_START[name]
+            found[name] = OPERATIONS[name] * 2 * rows * waited(images * runs * across // 2, 1)
     # adaptive at half resolution takes two pixels of one channel to a thread, all else four of all channels
     values = waited(channels * x * y, 2) if is_adaptive(work) and work.half else channels * made
     if not work.half or (work.co_sited and work.demosaic != "bilinear"):  # else moving to the centre is all

@@ -83,7 +83,7 @@ def _rows(work: PolarizationWork, schedule: Schedule) -> Tuple[int, ...]:
 
 #: Raw pixels of tiles that are no powers of two: one that divides 2448x2048, and those that suit the adaptive method's
 #: halo and rows.
-_MORE_TILES = ((72, 32), (64, 60), (64, 40), (64, 28), (56, 32), (56, 28))
+_MORE_TILES = ((80, 32), (72, 32), (64, 60), (64, 40), (64, 28), (56, 32), (56, 28))
 
 
 def search_space(work: PolarizationWork) -> Iterator[Schedule]:
@@ -97,10 +97,11 @@ def search_space(work: PolarizationWork) -> Iterator[Schedule]:
         for threads in sorted({round_up(-(-work.output_size[1] // (4 * strips)), WARP) for strips in range(1, 11)}):
             for rows, lines in product(_RING_ROWS, _RING_LINES):
                 yield Schedule("color_half", "ring", threads, 4 * threads, rows=rows, lines=lines)
-    slides = (5, 6, 9, 10) if is_adaptive(work) else (0,)
+    slides = (5, 6, 7, 9, 12) if is_adaptive(work) else (0,)
+    threads_of_tiles = (128, 160, 192, 224, 256, 288, 320) if is_adaptive(work) else (128, 160, 192, 256, 320)
     step = output_step(work)
     tiles = [*product((16, 32, 64, 128), (4, 8, 16, 32)), *((x // step, y // step) for x, y in _MORE_TILES)]
-    for (x, y), threads, rows in product(tiles, (128, 160, 192, 256, 320), slides):
+    for (x, y), threads, rows in product(tiles, threads_of_tiles, slides):
         schedule = Schedule("tile", "tile", threads, x, y, rows)
         if loaded_pixels(work, schedule) >= 4 * threads:
             yield schedule

@@ -436,9 +436,9 @@ def test_the_slowest_pipe_counts(capability: int, slots: Slots, expected: float)
 
 
 def test_half_binds_on_a_xavier() -> None:
-    """From its code, by hand: the first stage of ADR takes 1882 clocks for what schedulers could start in 1447."""
+    """From its code: the first stage of ADR has 986 instructions of half in 1431, and half takes 64 lanes of 128."""
     assert launch_cost._weight("adaptive slide", True, 72) / SHARES["adaptive slide", True, 72].issue == pytest.approx(
-        1882 / 1447, rel=0.03
+        2 * 986 / 1431, rel=0.03
     )
 
 
@@ -617,8 +617,8 @@ def test_best_time_grows_with_size() -> None:
         ({"products": LIVE, "sensor": "IMX250MYR"}, Schedule("tile", "tile", 128, 32, 16), 18.2),
         ({"products": LIVE, "sensor": "IMX250MYR"}, Schedule("tile", "tile", 128, 16, 16), 23.5),
         ({"resolution": "full", "demosaic": "gradient"}, Schedule("tile", "tile", 128, 64, 60), 13.5),
-        ({"resolution": "full"}, Schedule("tile", "tile", 128, 64, 60, 9), 37.6),
-        ({"resolution": "full", "sensor": "IMX250MYR"}, Schedule("tile", "tile", 256, 64, 40, 6), 115.1),
+        ({"resolution": "full"}, Schedule("tile", "tile", 256, 64, 60, 9), 63.2),
+        ({"resolution": "full", "sensor": "IMX250MYR"}, Schedule("tile", "tile", 320, 72, 32, 7), 176.6),
     ],
 )
 def test_predictions_are_near_what_was_measured(options: Dict[str, Any], schedule: Schedule, measured: float) -> None:
@@ -639,8 +639,8 @@ def test_time_follows_the_resident_warps(warps: int, measured: float) -> None:
 
 def test_no_candidate_spills() -> None:
     adaptive = make(resolution="full", sensor="IMX250MYR", precision="fp32")
-    assert {plan.threads for plan in candidates(adaptive, ORIN)} == {128, 160, 192, 256, 320}
-    float_half = make(demosaic="adaptive", precision="fp32")  # 88 registers, of which 192 and 256 threads leave 80
+    assert {plan.threads for plan in candidates(adaptive, ORIN)} == {128, 256}  # 104 registers; others leave 96
+    float_half = make(demosaic="adaptive", precision="fp32")  # 96 registers; others leave 80 or 72
     assert {plan.threads for plan in candidates(float_half, XAVIER)} == {128, 160, 320}
     assert {plan.rows for plan in candidates(make(), ORIN) if plan.kernel == "mono_half"} == {2, 4}
     assert {plan.rows for plan in candidates(make(), XAVIER) if plan.kernel == "mono_half"} == {2}

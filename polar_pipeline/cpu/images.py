@@ -1,0 +1,52 @@
+"""Views of images that carry a halo, and masks of the sites of a tile."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Sequence, Tuple
+
+import cv2
+import numpy as np
+
+from polar_pipeline.sensor.mosaic import Sensor
+
+Image = np.ndarray
+
+
+def at(image: Image, dy: int, dx: int, halo: int) -> Image:
+    """`image` without `halo` pixels on each side, seen at an offset; a view."""
+    height, width = image.shape[0] - 2 * halo, image.shape[1] - 2 * halo
+    return image[halo + dy : halo + dy + height, halo + dx : halo + dx + width]
+
+
+def inner(image: Image, halo: int) -> Image:
+    """`image` without `halo` pixels on each side; a view."""
+    return at(image, 0, 0, halo)
+
+
+@lru_cache(maxsize=64)
+def site_mask(sites: Tuple[Tuple[bool, ...], ...], shape: Tuple[int, int], dtype: str) -> Image:
+    """(H, W) of `dtype`, read-only: all bits set at the chosen sites of a tile, none elsewhere."""
+    period = len(sites)
+    mask = np.zeros(shape, f"u{np.dtype(dtype).itemsize}")
+    for row in range(period):
+        for column in range(period):
+            if sites[row][column]:
+                mask[row::period, column::period] = np.iinfo(mask.dtype).max
+    mask.flags.writeable = False
+    return mask.view(dtype)
+
+
+def angle_mask(sensor: Sensor, angle: int, shape: Tuple[int, int], dtype: str) -> Image:
+    """The mask of the pixels behind one polarizer, in degrees."""
+    return site_mask(tuple(tuple(cell == angle for cell in row) for row in sensor.angles), shape, dtype)
+
+
+def select(sources: Sequence[Sequence[Image]]) -> Image:
+    """One (H, W) float32 image whose pixel (y, x) comes from `sources[y % n][x % n]`, each (H, W)."""
+    distinct = list({id(source): source for row in sources for source in row}.values())
+    out: Image = distinct[0].copy()
+    for source in distinct[1:]:
+        sites = tuple(tuple(cell is source for cell in row) for row in sources)
+        cv2.copyTo(source, site_mask(sites, out.shape, "u1"), out)
+    return out
