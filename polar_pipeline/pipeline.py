@@ -297,6 +297,19 @@ class Pipeline:
             output = self._backend.result(pending.ticket)
         return Result(output.products, {"prepare": pending.seconds, **output.timings}, output.invalid, output.blocks)
 
+    def debug(self, raw: Raw) -> Dict[str, np.ndarray]:
+        """Diagnostic images of a frame, by name; slow, and the same for every backend.
+
+        `polarization_switch`: (H, W) float32, 0 where `adaptive` restores detail, up to 1 at edges of polarization.
+
+        Raises:
+            ValueError: The options do not use the adaptive demosaic. Frames are refused as by a call.
+        """
+        from polar_pipeline.cpu.diagnostics import diagnostics  # here: nothing else in a pipeline needs it
+
+        self._guard.check()
+        return diagnostics(self._frame(raw).unpack(), self.options)
+
     def reset(self) -> None:
         """Forget the previous frame (SSIM mode `temporal`), as after a jump in time.
 

@@ -1,0 +1,43 @@
+"""Diagnostic images of a frame: what `Pipeline.debug` returns. No product needs them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Dict
+
+import numpy as np
+
+from polar_pipeline.backend import Buffers
+from polar_pipeline.cpu.adaptive import polarization_switch
+from polar_pipeline.cpu.frame_job import FrameJob
+from polar_pipeline.cpu.strip import Strip, luma
+from polar_pipeline.options import Options
+from polar_pipeline.plan import make_plan
+from polar_pipeline.sensor.frames import RawFrame
+
+
+def diagnostics(frame: RawFrame, options: Options) -> Dict[str, np.ndarray]:
+    """Diagnostic images by name.
+
+    Returns:
+        `polarization_switch`: (H, W) float32, 0 where `adaptive` restores detail, up to 1 at edges of polarization.
+
+    Raises:
+        ValueError: The options do not use the adaptive demosaic; the message says what to set.
+    """
+    _check(options)
+    job = FrameJob(frame, make_plan(("intensity",)), replace(options, resolution="full"), Buffers(), None)
+    mosaics = Strip(job, 0, job.size[0]).mosaics()
+    return {"polarization_switch": polarization_switch(luma(mosaics) if job.sensor.is_color else mosaics[0])}
+
+
+def _check(options: Options) -> None:
+    """Refuse options without a polarization switch."""
+    if options.resolution == "half" and not options.co_sited:
+        reason = "with co_sited=False at half resolution no angle is interpolated: set co_sited=True and"
+    elif options.interpolation != "adaptive":
+        given = f", here demosaic={options.demosaic!r}" if options.demosaic != options.interpolation else ""
+        reason = f"this pipeline uses {options.interpolation!r}{given}: set"
+    else:
+        return
+    raise ValueError(f"polarization_switch belongs to the adaptive demosaic; {reason} demosaic='adaptive'")
