@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Iterator, Set, Tuple
 from xml.etree import ElementTree as ET
 
+import cv2
+import numpy as np
 import pytest
 
 import polar_pipeline
@@ -189,6 +191,17 @@ def test_tables_are_up_to_date() -> None:
     tables = runpy.run_path(str(ROOT / "docs" / "tables.py"))
     for name in tables["TABLES"]:
         assert tables["fill"](name) == (ROOT / name).read_text(encoding="utf-8"), "run `python docs/tables.py`"
+
+
+def test_pictures_are_up_to_date() -> None:
+    """By most of their pixels: labels may differ. OpenCV before 5 has other letters, which the patterns have too."""
+    figures = runpy.run_path(str(ROOT / "docs" / "figures.py"))
+    for name, paint in figures["PICTURES"].items():
+        painted, stored = paint().astype(int), cv2.imread(str(figures["IMAGES"] / name))[..., ::-1]
+        assert painted.shape == stored.shape, f"{name}: run `python docs/figures.py`"
+        if int(cv2.__version__.split(".")[0]) >= 5:
+            difference = np.abs(painted - stored)
+            assert (difference > 1).mean() < 0.05, f"{name}: run `python docs/figures.py`"
 
 
 def test_every_cause_is_documented() -> None:

@@ -1,0 +1,110 @@
+"""Writes the pictures of docs/adaptive_demosaic.md into docs/images: `python docs/figures.py`.
+
+Run it by hand when the adaptive method changes. Everything is computed by the float64 reference from the patterns of
+`sensor.edges`, 8 bit, point spread function of 0.6 pixels, so the pictures show what the tables measure. Cutouts are
+enlarged without interpolation: one square is one pixel of the sensor.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Callable, Dict, List, Tuple
+
+import cv2
+import numpy as np
+
+from polar_pipeline import reference
+from polar_pipeline.sensor.edges import edge_pattern
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
+
+IMAGES = Path(__file__).resolve().parent / "images"
+SENSOR = SENSORS["IMX250MZR"]
+#: (height, width) of the patterns in pixels, and the spread of the lens, as in benchmarks/accuracy.py.
+SIZE, SPREAD = (256, 320), 0.6
+#: Pixels of the picture around a cell, and height of its label.
+GAP, LABEL = 4, 22
+
+Cell = Tuple[str, np.ndarray]
+
+
+def grey(image: np.ndarray) -> np.ndarray:
+    """(H, W) in [0, 1] -> RGB."""
+    return np.repeat(reference.display("intensity", image)[..., np.newaxis], 3, -1)
+
+
+def colour(stokes: np.ndarray) -> np.ndarray:
+    """The product `preview` of (H, W, 3) Stokes vectors."""
+    return reference.preview(stokes[..., 0] / 2, reference.dolp(stokes), reference.aolp(stokes))
+
+
+def polarization_colour(stokes: np.ndarray) -> np.ndarray:
+    """AoLP as hue and DoLP as saturation, as bright everywhere, so that only polarization changes the picture."""
+    return reference.preview(np.ones(stokes.shape[:2]), reference.dolp(stokes), reference.aolp(stokes))
+
+
+def behind_polarizers(stokes: np.ndarray) -> np.ndarray:
+    """(H, W, 3) Stokes -> (4, H, W), what passes each of `ANGLES`."""
+    theta = 2 * np.deg2rad(ANGLES)
+    return np.stack([stokes @ np.array([1, np.cos(t), np.sin(t)]) / 2 for t in theta])
+
+
+def sheet(rows: List[List[Cell]], scale: int) -> np.ndarray:
+    """Labelled cells in rows, each enlarged `scale` times."""
+    painted = []
+    for row in rows:
+        cells = []
+        for label, image in row:
+            large = np.repeat(np.repeat(image, scale, 0), scale, 1)
+            framed = np.full((large.shape[0] + LABEL + GAP, large.shape[1] + 2 * GAP, 3), 255, np.uint8)
+            framed[LABEL:-GAP, GAP:-GAP] = large
+            cv2.putText(framed, label, (GAP, LABEL - 7), cv2.FONT_HERSHEY_SIMPLEX, 0.45, (0, 0, 0), 1, cv2.LINE_AA)
+            cells.append(framed)
+        painted.append(np.hstack(cells))
+    return np.vstack(painted)
+
+
+def switches() -> np.ndarray:
+    """Raw mosaic, truth and switch, at edges of polarization and of intensity."""
+    rows = []
+    for name, (top, left) in {"tape": (88, 120), "lcd text": (96, 64), "intensity star": (92, 124)}.items():
+        truth = edge_pattern(name, SIZE, SPREAD).astype(np.float64)
+        raw = expose(truth, SENSOR) / 255
+        cut = (slice(top, top + 72), slice(left, left + 72))
+        rows.append(
+            [
+                (f"{name}: raw mosaic", grey(raw)[cut]),
+                ("truth: S0/2", grey(reference.intensity(behind_polarizers(truth)))[cut]),
+                ("truth: AoLP and DoLP", polarization_colour(truth)[cut]),
+                ("switch: 0 black, 1 white", grey(reference.polarization_switch(raw))[cut]),
+            ]
+        )
+    return sheet(rows, 4)
+
+
+def edges() -> np.ndarray:
+    """Text on a display by several methods, and the truth."""
+    truth = edge_pattern("lcd text", SIZE, SPREAD).astype(np.float64)
+    raw = expose(truth, SENSOR) / 255
+    results: Dict[str, np.ndarray] = {
+        "truth": behind_polarizers(truth),
+        "bilinear": reference.demosaic_bilinear(raw, SENSOR),
+        "ADR without the switch": reference.demosaic_adaptive(raw, SENSOR, switch=np.zeros(SIZE)),
+        "ADR": reference.demosaic_adaptive(raw, SENSOR),
+    }
+    cut = (slice(96, 126), slice(88, 130))
+    rows: List[List[Cell]] = [[], [], []]
+    for name, angles in results.items():
+        stokes = reference.stokes(angles)
+        rows[0].append((f"{name}: {ANGLES[0]} deg", grey(angles[0])[cut]))
+        rows[1].append((f"{name}: S0/2", grey(reference.intensity(angles))[cut]))
+        rows[2].append((f"{name}: preview", colour(stokes)[cut]))
+    return sheet(rows, 7)
+
+
+#: File in docs/images -> what paints it, as RGB.
+PICTURES: Dict[str, Callable[[], np.ndarray]] = {"adaptive_switch.png": switches, "adaptive_edges.png": edges}
+
+if __name__ == "__main__":
+    for file, paint in PICTURES.items():
+        cv2.imwrite(str(IMAGES / file), paint()[..., ::-1], [cv2.IMWRITE_PNG_COMPRESSION, 9])
