@@ -406,7 +406,7 @@ def features(case: Case) -> Tuple[Any, ...]:
         return ((sensor, options.ssim_mode, len(options.products) > 3), (sensor, options.roi_offset))
     return (
         (sensor, work.half, work.co_sited, work.demosaic),
-        (sensor, work.half, work.half_precision),
+        (sensor, work.half, work.half_precision, work.demosaic),
         (sensor, case.fmt),
         (case.kernel, options.products),
         (case.kernel, options.ssim_mode, tuple(sorted(set(work.dtypes.values())))),
