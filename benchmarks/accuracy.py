@@ -34,7 +34,7 @@ from common import RESULTS, machine, table, write
 
 from polar_pipeline import Pipeline, reference
 from polar_pipeline.sensor.edges import EDGES, edge_pattern
-from polar_pipeline.sensor.forward import sample_mosaic
+from polar_pipeline.sensor.forward import behind_polarizers, sample_mosaic
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor
 from polar_pipeline.sensor.scene import SCENES, synthetic
 
@@ -57,17 +57,15 @@ class Scene(NamedTuple):
     angles: np.ndarray
 
 
-def behind_polarizers(stokes: np.ndarray) -> np.ndarray:
+def angle_images(stokes: np.ndarray) -> np.ndarray:
     """(..., 3) Stokes -> (4, ...) uint8, what passes each of `ANGLES`."""
-    theta = 2 * np.deg2rad(ANGLES)
-    passed = [(stokes @ np.array([1, np.cos(t), np.sin(t)])) / 2 for t in theta]
-    return np.rint(255 * np.clip(np.stack(passed), 0, 1)).astype(np.uint8)
+    return np.rint(255 * np.clip(behind_polarizers(stokes), 0, 1)).astype(np.uint8)
 
 
 def synthetic_scenes(size: Tuple[int, int]) -> Iterator[Scene]:
     """The scenes of this package, in colour."""
     for name in SCENES:
-        yield Scene(name, behind_polarizers(synthetic(name, size, is_color=True)))
+        yield Scene(name, angle_images(synthetic(name, size, is_color=True)))
 
 
 def load_scenes(folder: Path) -> Iterator[Scene]:
@@ -173,7 +171,7 @@ def measure_edges(made: Dict[str, Method]) -> Dict[str, Dict[str, Dict[str, Dict
     for spread in SPREADS:
         rows = found[f"{spread} px"] = {}
         for name in EDGES:
-            truth = behind_polarizers(edge_pattern(name, PATTERN_SIZE, spread))
+            truth = angle_images(edge_pattern(name, PATTERN_SIZE, spread))
             raw = sample_mosaic(truth, SENSORS["IMX250MZR"])
             each = {method: figures(run(raw), truth) for method, run in made.items()}
             rows[name] = {method: dict(zip(FIGURES, np.round(row, 3).tolist())) for method, row in each.items()}

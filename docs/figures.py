@@ -15,7 +15,7 @@ import numpy as np
 
 from polar_pipeline import reference
 from polar_pipeline.sensor.edges import edge_pattern
-from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.forward import behind_polarizers, expose
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
 
 IMAGES = Path(__file__).resolve().parent / "images"
@@ -33,20 +33,9 @@ def grey(image: np.ndarray) -> np.ndarray:
     return np.repeat(reference.display("intensity", image)[..., np.newaxis], 3, -1)
 
 
-def colour(stokes: np.ndarray) -> np.ndarray:
-    """The product `preview` of (H, W, 3) Stokes vectors."""
-    return reference.preview(stokes[..., 0] / 2, reference.dolp(stokes), reference.aolp(stokes))
-
-
-def polarization_colour(stokes: np.ndarray) -> np.ndarray:
-    """AoLP as hue and DoLP as saturation, as bright everywhere, so that only polarization changes the picture."""
-    return reference.preview(np.ones(stokes.shape[:2]), reference.dolp(stokes), reference.aolp(stokes))
-
-
-def behind_polarizers(stokes: np.ndarray) -> np.ndarray:
-    """(H, W, 3) Stokes -> (4, H, W), what passes each of `ANGLES`."""
-    theta = 2 * np.deg2rad(ANGLES)
-    return np.stack([stokes @ np.array([1, np.cos(t), np.sin(t)]) / 2 for t in theta])
+def colour(stokes: np.ndarray, intensity: np.ndarray) -> np.ndarray:
+    """AoLP of (H, W, 3) Stokes vectors as hue, DoLP as saturation, and an intensity, as in the product `preview`."""
+    return reference.preview(intensity, reference.dolp(stokes), reference.aolp(stokes))
 
 
 def sheet(rows: List[List[Cell]], scale: int) -> np.ndarray:
@@ -75,7 +64,7 @@ def switches() -> np.ndarray:
             [
                 (f"{name}: raw mosaic", grey(raw)[cut]),
                 ("truth: S0/2", grey(reference.intensity(behind_polarizers(truth)))[cut]),
-                ("truth: AoLP and DoLP", polarization_colour(truth)[cut]),
+                ("truth: AoLP and DoLP", colour(truth, np.ones(SIZE))[cut]),
                 ("switch: 0 black, 1 white", grey(reference.polarization_switch(raw))[cut]),
             ]
         )
@@ -98,7 +87,7 @@ def edges() -> np.ndarray:
         stokes = reference.stokes(angles)
         rows[0].append((f"{name}: {ANGLES[0]} deg", grey(angles[0])[cut]))
         rows[1].append((f"{name}: S0/2", grey(reference.intensity(angles))[cut]))
-        rows[2].append((f"{name}: preview", colour(stokes)[cut]))
+        rows[2].append((f"{name}: preview", colour(stokes, stokes[..., 0] / 2)[cut]))
     return sheet(rows, 7)
 
 

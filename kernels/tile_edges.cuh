@@ -16,28 +16,17 @@ struct Line {
   Pair left, centre, right, l1, r1;
 }; // pairs at -2, 0, +2, then -1 and +1
 
-DEVICE Line read_line(const Pair *p) {
-  Line a;
-  a.left = p[-1];
-  a.centre = p[0];
-  a.right = p[1];
-  a.l1 = straddle(a.left, a.centre);
-  a.r1 = straddle(a.centre, a.right);
-  return a;
+DEVICE Line make_line(Pair left, Pair centre, Pair right) {
+  return Line{left, centre, right, straddle(left, centre), straddle(centre, right)};
 }
+DEVICE Line read_line(const Pair *p) { return make_line(p[-1], p[0], p[1]); }
 
 // A line of the mosaic whose edges are looked for: in colour, of luma.
 DEVICE Line read_luma(const Shared &s, int y, int k) {
 #if COLOR
   const Line r = read_line(&s.mosaic[0][y][k]), g = read_line(&s.mosaic[COLOR][y][k]),
              b = read_line(&s.mosaic[2 * COLOR][y][k]);
-  Line a;
-  a.left = luma(r.left, g.left, b.left);
-  a.centre = luma(r.centre, g.centre, b.centre);
-  a.right = luma(r.right, g.right, b.right);
-  a.l1 = straddle(a.left, a.centre);
-  a.r1 = straddle(a.centre, a.right);
-  return a;
+  return make_line(luma(r.left, g.left, b.left), luma(r.centre, g.centre, b.centre), luma(r.right, g.right, b.right));
 #else
   return read_line(&s.mosaic[0][y][k]);
 #endif

@@ -80,7 +80,7 @@ def test_switch_tells_edges_apart(sensor: str) -> None:
 def test_every_form_of_a_frame() -> None:
     """12 bits in 16, as a record with its scale, and packed as cameras send them."""
     raw = pattern("tape", bit_depth=12)
-    expected = reference.polarization_switch(raw / 4095).astype(np.float32)
+    expected = reference.polarization_switch(raw / 4095)
     packed = frame_from_buffer(pack(raw, FORMATS["12p"]), FORMATS["12p"], *SHAPE)
     for given, options in ((raw, {"bit_depth": 12}), (RawFrame(raw, 4095), {}), (packed, {})):
         np.testing.assert_allclose(switch(given, **options), expected, rtol=0, atol=ROUNDING)

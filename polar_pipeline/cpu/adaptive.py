@@ -209,9 +209,14 @@ def _gradients_of_both_axes(z: Image) -> Tuple[_Gradients, _Gradients]:
 
 
 def _edges(z: Image, switch: Optional[Image]) -> Tuple[Image, List[Image]]:
-    """The switch, if it is not given, and the secant steps; the gradients of both go before stage B needs the cache."""
+    """The given switch or the mosaic's own, and the secant steps.
+
+    A function, so that the gradients are freed before stage B needs the cache.
+    """
     gradients = _gradients_of_both_axes(z)
-    return _switch(*gradients) if switch is None else switch, _secant_steps(*gradients)
+    if switch is None:
+        switch = _switch(*gradients)
+    return switch, _secant_steps(*gradients)
 
 
 def polarization_switch(z: Image) -> Image:

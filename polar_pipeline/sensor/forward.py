@@ -57,6 +57,12 @@ def expose(
     return np.clip(np.rint(signal * top), 0, top).astype(np.uint8 if bit_depth == 8 else np.uint16)
 
 
+def behind_polarizers(stokes: np.ndarray) -> np.ndarray:
+    """(..., 3) Stokes vectors -> (4, ...), what passes each of `ANGLES`."""
+    theta = 2 * np.deg2rad(ANGLES)
+    return np.stack([(stokes @ np.array([1, np.cos(t), np.sin(t)])) / 2 for t in theta])
+
+
 def sample_mosaic(angles: np.ndarray, sensor: Sensor) -> np.ndarray:
     """Four full angle images -> the mosaic, for measuring a demosaic against truth.
 
