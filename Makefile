@@ -31,7 +31,7 @@ lint: $(INSTALLED)
 	$(RUN) ruff check .; \
 	$(RUN) mypy; \
 	.venv/bin/vermin -q -t=3.8- --violations --no-tips --eval-annotations --exclude str.decode polar_pipeline launch setup.py; \
-	.venv/bin/clang-format --dry-run --Werror kernels/*.cu kernels/*.cuh kernels/cpu/*.cpp test/host/*; \
+	.venv/bin/clang-format --dry-run --Werror kernels/*.cu kernels/*.cuh kernels/cpu/* test/host/*; \
 	else echo "lint: skipped on Python $(VERSION); it needs 3.10 or newer"; fi
 
 demo: $(INSTALLED)

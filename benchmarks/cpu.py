@@ -10,6 +10,7 @@ medians. Each works on the same frame or pair and returns what its users get. Wr
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import sys
 import time
@@ -32,6 +33,8 @@ from polar_pipeline.sensor.scene import synthetic
 SETTLE = 0.05
 #: Calls that do not count: caches, buffers and threads warm up.
 WARM_UP = 2
+#: Raw frame of a real camera, 8 bit.
+REAL_FRAME = Path(__file__).resolve().parents[1] / "frames" / "imx250mzr_fruits.png"
 ANGLE_NAMES = tuple(f"angle_{angle}" for angle in ANGLES)
 PACKAGES = ("polar-pipeline", "numpy", "opencv-python", "opencv-python-headless", "polanalyser", "scikit-image")
 
@@ -60,23 +63,24 @@ def rmse(difference: np.ndarray) -> float:
     return float(f"{np.sqrt(np.mean(difference**2)):.4g}")
 
 
-def polarimetry(shape: Tuple[int, int], repeats: int, scene: str = "plastic") -> Dict[str, Any]:
-    """Full-resolution Stokes, DoLP and AoLP of a mono frame, both bilinear, float."""
+def polanalyser_polarimetry(raw: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Its Stokes vector, DoLP and AoLP."""
     import polanalyser
 
+    vector = polanalyser.calcStokes(polanalyser.demosaicing(raw), np.deg2rad(ANGLES))
+    return vector, polanalyser.cvtStokesToDoLP(vector), polanalyser.cvtStokesToAoLP(vector)
+
+
+def polarimetry(shape: Tuple[int, int], repeats: int, scene: str = "plastic") -> Dict[str, Any]:
+    """Full-resolution Stokes, DoLP and AoLP of a mono frame, both bilinear, float."""
     truth = synthetic(scene, shape).astype(float)
     raw = expose(truth, SENSORS["IMX250MZR"])
     pipeline = Pipeline("IMX250MZR", ("stokes", "dolp", "aolp"), "cpu", "full", demosaic="bilinear")
-    directions = np.deg2rad(ANGLES)
-
-    def theirs() -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-        vector = polanalyser.calcStokes(polanalyser.demosaicing(raw), directions)
-        return vector, polanalyser.cvtStokesToDoLP(vector), polanalyser.cvtStokesToAoLP(vector)
-
-    times = interleaved({"polar_pipeline": lambda: pipeline(raw), "polanalyser": theirs}, repeats)
+    contenders = {"polar_pipeline": lambda: pipeline(raw), "polanalyser": lambda: polanalyser_polarimetry(raw)}
+    times = interleaved(contenders, repeats)
     out = pipeline(raw)
     valid = ~np.isnan(out["dolp"])
-    vector, degree, angle = theirs()
+    vector, degree, angle = polanalyser_polarimetry(raw)
     for name, (s, d, a) in {
         "polar_pipeline": (out["stokes"], out["dolp"], out["aolp"]),
         "polanalyser": (vector / 255, degree, angle),
@@ -93,6 +97,37 @@ def polarimetry(shape: Tuple[int, int], repeats: int, scene: str = "plastic") ->
 def saturated(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
     """The same with a frame that has saturated pixels, which this package finds and marks."""
     return polarimetry(shape, repeats, "spheres")
+
+
+def methods(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
+    """Full-resolution Stokes, DoLP and AoLP of a real mono frame by every method; polanalyser's is bilinear."""
+    frame = cv2.imread(str(REAL_FRAME), cv2.IMREAD_UNCHANGED)
+    if frame is None:
+        sys.exit(f"{REAL_FRAME} cannot be read")
+    raw = np.ascontiguousarray(frame[: shape[0], : shape[1]])
+    contenders: Dict[str, Callable[[], Any]] = {"polanalyser": lambda: polanalyser_polarimetry(raw)}
+    for method in ("bilinear", "gradient", "adaptive"):
+        pipeline = Pipeline("IMX250MZR", ("stokes", "dolp", "aolp"), "cpu", "full", demosaic=method)
+        contenders[method] = lambda pipeline=pipeline: pipeline(raw)
+    return interleaved(contenders, repeats)
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+def busy(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
+    """The same next to two processes that are always busy: robots share their cores."""
+    others = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(2)]
+    for other in others:
+        other.start()
+    try:
+        return methods(shape, repeats)
+    finally:
+        for other in others:
+            other.terminate()
+            other.join()
 
 
 def similarity(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
@@ -184,6 +219,11 @@ def main() -> int:
         "mono, half resolution: all of it": (kernels, "compiled", "opencv", 1.0),
         "mono, half resolution: polarization": (kernels, "compiled, polarization", "opencv, polarization", 1.0),
         "mono, half resolution: SSIM": (kernels, "compiled, ssim", "opencv, ssim", 1.0),
+        **{
+            f"mono, real frame{title}: {method}": (run, method, "polanalyser", target)
+            for run, title in ((methods, ""), (busy, " and two busy processes"))
+            for method, target in (("bilinear", 8.0), ("gradient", 8.0), ("adaptive", 3.0))
+        },
         "SSIM: map and mean": (similarity, "polar_pipeline", "scikit-image", 4.0),
         "colour: four RGB images, bilinear": (color, "polar_pipeline bilinear", "polanalyser", 1.0),
         "colour: four RGB images, gradient": (color, "polar_pipeline gradient", "polanalyser", 1.0),
@@ -197,7 +237,7 @@ def main() -> int:
         sys.exit(f"needs polanalyser to compare with ({err}); `make bench` installs it")
     measured = {
         run: run(tuple(arguments.shape), arguments.repeats)
-        for run in (kernels, polarimetry, saturated, similarity, color)
+        for run in (kernels, polarimetry, saturated, methods, busy, similarity, color)
     }
     ratios = {}
     for title, (run, ours, theirs, target) in parts.items():

@@ -18,17 +18,23 @@ import numpy as np
 
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.cpu import native
-from polar_pipeline.cpu.native import Kernels, make_products, mosaic_scale
+from polar_pipeline.cpu.images import MONO_HALO
+from polar_pipeline.cpu.kernels import Kernels, is_by_superpixel, make_products, mosaic_scale
 from polar_pipeline.cpu.ssim import SsimWindow
 from polar_pipeline.options import make_options
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor.mosaic import SENSORS
+from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
 
 Results = Dict[str, np.ndarray]
-#: Odd ones, the smallest, and rows of one piece (512 output pixels), of one more, and of several.
-SHAPES = ((16, 16), (17, 19), (35, 38), (18, 1024), (16, 1027), (20, 2075))
+#: Odd ones, the smallest, rows of one piece (512 output pixels), of one more, and of several; of several tiles.
+SHAPES = ((16, 16), (17, 19), (35, 38), (18, 1024), (16, 1027), (20, 2075), (131, 259))
 #: Types of a mosaic, and what is full scale; numbers above it occur.
 FORMATS = (("uint8", 255), ("uint8", 200), ("uint16", 1023), ("uint16", 65535))
+#: Methods that the kernels know, and whether at half resolution.
+METHODS = (
+    ("own_site", True),
+    *((method, half) for method in ("bilinear", "gradient", "adaptive") for half in (True, False)),
+)
 #: Nothing, everything, and parts.
 CHOICES: Tuple[Tuple[str, ...], ...] = ((), tuple(PRODUCTS), ("dolp",), ("aolp",), ("preview",), ("angle_45", "stokes"))
 
@@ -78,11 +84,15 @@ def mosaics(kernels: Kernels) -> Results:
     """Every product of mosaics of each shape, type and layout in memory."""
     results: Results = {}
 
-    def take(key: str, raw: np.ndarray, full_scale: int, co_sited: bool, names: Tuple[str, ...], dtype: str) -> None:
-        size = (raw.shape[0] // 2, raw.shape[1] // 2)
+    def take(
+        key: str, raw: np.ndarray, full_scale: int, way: Tuple[str, bool], names: Tuple[str, ...], dtype: str
+    ) -> None:
+        size = (raw.shape[0] // 2, raw.shape[1] // 2) if way[1] else raw.shape
         odd = len(results) % 2
         out = outputs(key, names, dtype, size, odd)
-        kind = "uint16" if raw.dtype == np.uint8 and dtype == "uint8" else "float32"
+        is_uint16 = is_by_superpixel(*way) and raw.dtype == np.uint8 and dtype == "uint8"
+        kind = "uint16" if is_uint16 else "float32"
+        scale = mosaic_scale(full_scale, *way)
         count = (0, 1, 2)[len(results) % 3] if kind == "float32" else 2
         pair = [memory(size, kind, offset=odd * np.dtype(kind).itemsize) for _ in range(count)]
         to = make_products(
@@ -90,25 +100,25 @@ def mosaics(kernels: Kernels) -> Results:
             [name.split()[-1] for name in out],
             pair,
             size[1],
-            mosaic_scale(full_scale, co_sited),
-            float(full_scale // 20) if {"dolp", "aolp", "stokes", "preview"} & set(names) else 0.0,
+            scale,
+            0.05 / scale if {"dolp", "aolp", "stokes", "preview"} & set(names) else 0.0,
         )
-        counts = kernels.mosaic(RawFrame(raw, full_scale), SENSORS["IMX250MZR"], co_sited, to)
+        counts = kernels.mosaic(RawFrame(raw, full_scale), SENSORS["IMX250MZR"], *way, to)
         results.update(out)
         results.update({f"{key} pair {k}": image for k, image in enumerate(pair)})
         results[f"{key} counts"] = np.array(counts)
 
     for shape in SHAPES:
         for kind, full_scale in FORMATS:
-            for co_sited in (True, False):
+            for way in METHODS:
                 for dtype in ("float32", "uint8"):
-                    key = f"mosaic {shape} {kind} {full_scale} {co_sited} {dtype}"
+                    key = f"mosaic {shape} {kind} {full_scale} {way} {dtype}"
                     raw = noise(key, memory(shape, kind), np.iinfo(kind).max + 0.9)
-                    take(key, raw, full_scale, co_sited, tuple(PRODUCTS), dtype)
+                    take(key, raw, full_scale, way, tuple(PRODUCTS), dtype)
     for names in CHOICES:
         for full_scale in (255, 256):  # some saturated, or none
             key = f"products {names} {full_scale}"
-            take(key, noise(key, memory((33, 50), "uint8"), 255.9), full_scale, True, names, "float32")
+            take(key, noise(key, memory((33, 50), "uint8"), 255.9), full_scale, ("bilinear", True), names, "float32")
     for kind in ("uint8", "uint16"):
         size = np.dtype(kind).itemsize
         layouts: List[Tuple[str, np.ndarray]] = [
@@ -119,9 +129,27 @@ def mosaics(kernels: Kernels) -> Results:
             ("every second column", memory((20, 78), kind)[:, ::2]),
         ]
         for layout, raw in layouts:
-            for co_sited in (True, False):
-                key = f"layout {layout} {kind} {co_sited}"
-                take(key, noise(key, raw, 255.9), 255, co_sited, ("stokes", "preview"), "float32")
+            for way in METHODS:
+                key = f"layout {layout} {kind} {way}"
+                take(key, noise(key, raw, 255.9), 255, way, ("stokes", "preview"), "float32")
+    return results
+
+
+def colors(kernels: Kernels) -> Results:
+    """Angles of one colour's mosaic with its halo, and the switch that the colours share."""
+    results: Results = {}
+    for shape in ((16, 16), (17, 19), (131, 259), (64, 512)):
+        halo = MONO_HALO["adaptive"]
+        key = f"colors {shape}"
+        z = noise(key, memory((shape[0] + 2 * halo, shape[1] + 2 * halo), "float32", offset=4), 1.0)
+        switch = results[f"{key} switch"] = kernels.polarization_switch(z)
+        for method, half in METHODS[1:]:
+            inside = halo - MONO_HALO[method]
+            part = z[inside:-inside, inside:-inside] if inside else z
+            for given in (None, switch) if method == "adaptive" else (None,):
+                images = kernels.color(part, SENSORS["IMX250MYR"], method, half, given)
+                name = f"{key} {method} {half} {given is None}"
+                results.update({f"{name} {angle}": image for angle, image in zip(ANGLES, images)})
     return results
 
 
@@ -198,6 +226,7 @@ def pipelines(kernels: Kernels) -> Results:
 
 PARTS: Dict[str, Callable[[Kernels], Results]] = {
     "mosaics": mosaics,
+    "colors": colors,
     "planes": planes,
     "similarities": similarities,
     "pipelines": pipelines,
@@ -211,7 +240,7 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, help="only this one")
     values = parser.parse_args()
     if values.kernels:
-        native.share_path = lambda *parts: values.kernels / parts[-1]
+        native.share_path = lambda *_: values.kernels
     results: Results = {}
     with ThreadPoolExecutor(3) as pool:
         kernels = Kernels(native.find_library(), pool, 3)

@@ -2,7 +2,7 @@
 //
 // Works on the sum p and the difference q of the images: four moments suffice, and the small difference loses the
 // least. Tiles of 64 rows, whose sliding window of lines stays in the first-level cache: down the columns first, then
-// along the line. `polar_pipeline/cpu/native.py` compiles it, and has the same structure field by field.
+// along the line. `polar_pipeline/cpu/kernels.py` compiles it, and has the same structure field by field.
 #include <cmath>
 #include <cstdint>
 #include <cstring>

@@ -14,7 +14,8 @@ from polar_pipeline._util.address_space import require_address_space
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.backend import Buffers, Output, Ticket
 from polar_pipeline.cpu.frame_job import FrameJob
-from polar_pipeline.cpu.native import Kernels, NativeError, find_library
+from polar_pipeline.cpu.kernels import Kernels
+from polar_pipeline.cpu.native import NativeError, find_library
 from polar_pipeline.cpu.ssim import SsimWindow
 from polar_pipeline.cpu.strip import compute_strip
 from polar_pipeline.cpu.strips import compare, strips
@@ -106,7 +107,7 @@ class CpuBackend:
         if job.strip_operators:
             counts = list(self._pool.map(partial(compute_strip, job), strips(job.size)))
         if self._kernels and job.is_from_mosaic:
-            return self._kernels.mosaic(job.frame, job.sensor, self._options.co_sited, job.target)
+            return self._kernels.mosaic(job.frame, job.sensor, job.method, job.half, job.target)
         return sum(saturated for saturated, _ in counts), sum(dark for _, dark in counts)
 
     def reset(self) -> None:

@@ -17,8 +17,7 @@ from polar_pipeline.cpu.adaptive import adaptive
 from polar_pipeline.cpu.images import Image, angle_mask, at, inner, select
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
-#: Raw pixels that a method reads beyond its own, rounded up to a multiple of two.
-MONO_HALO = {"bilinear": 2, "gradient": 2, "adaptive": 4}
+#: Raw pixels that a method on the colour lattice reads beyond its own, rounded up to a multiple of two.
 COLOR_HALO = {"bilinear": 2, "mhc": 4, "weighted": 6}
 
 _F = np.float32

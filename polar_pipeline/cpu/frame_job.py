@@ -11,7 +11,8 @@ import numpy as np
 
 from polar_pipeline.backend import Buffers
 from polar_pipeline.cpu import demosaic as dm
-from polar_pipeline.cpu.native import KERNEL_PRODUCTS, Kernels, make_products, mosaic_scale
+from polar_pipeline.cpu.images import MONO_HALO
+from polar_pipeline.cpu.kernels import KERNEL_PRODUCTS, Kernels, is_by_superpixel, make_products, mosaic_scale
 from polar_pipeline.cpu.strips import display, strips
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan, expand
@@ -76,7 +77,7 @@ class FrameJob:
         self.half = options.resolution == "half"
         self.raw_size: Tuple[int, int] = mosaic.shape
         self.size = options.output_size(self.raw_size)
-        self.mono_halo = dm.MONO_HALO[options.interpolation]
+        self.mono_halo = MONO_HALO[options.interpolation]
         self.color_halo = dm.COLOR_HALO[options.debayer] if self.sensor.is_color else 0
         period = self.sensor.period
         self.halo = -(-(self.mono_halo + self.color_halo) // period) * period
@@ -87,23 +88,21 @@ class FrameJob:
         self.out = {
             name: buffers.get(options.shape_of(name, self.size), options.dtype_of(name)) for name in plan.products
         }
+        #: How the angles that a pixel lacks are found, of the kernels' `METHODS`.
+        self.method = "own_site" if self.half and not options.co_sited else options.interpolation
         #: Whether the compiled kernels start from the mosaic, rather than from angle images.
-        self.is_from_mosaic = (
-            kernels is not None
-            and self.half
-            and not self.sensor.is_color
-            and (options.interpolation == "bilinear" or not options.co_sited)
-        )
+        self.is_from_mosaic = kernels is not None and not self.sensor.is_color
         #: Operators of the first stage that the compiled kernels compute, and those that `Strip` computes.
         self.kernel_operators, self.strip_operators = self._divide()
-        scale = mosaic_scale(self.full_scale, options.co_sited) if self.is_from_mosaic else 1.0
+        scale = mosaic_scale(self.full_scale, self.method, self.half) if self.is_from_mosaic else 1.0
         pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
+        has_integers = self.is_from_mosaic and is_by_superpixel(self.method, self.half)
         # Sums of two angles of an 8-bit frame are integers below 2^13: half the bytes to store and to read.
-        is_integer = self.is_from_mosaic and pairs == 2 and mosaic.dtype == np.uint8
-        self.pair_scale = scale / 2 if is_integer else 1.0
-        self.pair = [buffers.get(self.size, "uint16" if is_integer else "float32") for _ in range(pairs)]
+        is_uint16 = has_integers and pairs == 2 and mosaic.dtype == np.uint8
+        self.pair_scale = scale / 2 if is_uint16 else 1.0
+        self.pair = [buffers.get(self.size, "uint16" if is_uint16 else "float32") for _ in range(pairs)]
         min_sum = 2 * options.min_intensity / scale if "invalid" in plan.pixel else 0.0
-        if self.is_from_mosaic:  # sums are integers there, and float32 holds them all
+        if has_integers:  # and float32 holds them all
             min_sum = math.ceil(min_sum)
         self.target = make_products(self.out, self.kernel_operators, self.pair, self.size[1], scale, min_sum)
 

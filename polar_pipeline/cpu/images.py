@@ -11,6 +11,8 @@ import numpy as np
 from polar_pipeline.sensor.mosaic import Sensor
 
 Image = np.ndarray
+#: Raw pixels that a method on the polarizer mosaic reads beyond its own, rounded up to a multiple of two.
+MONO_HALO = {"bilinear": 2, "gradient": 2, "adaptive": 4}
 
 
 def at(image: Image, dy: int, dx: int, halo: int) -> Image:

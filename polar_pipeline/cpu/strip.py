@@ -13,6 +13,7 @@ from polar_pipeline.cpu import demosaic as dm
 from polar_pipeline.cpu.adaptive import polarization_switch
 from polar_pipeline.cpu.frame_job import FrameJob
 from polar_pipeline.cpu.images import inner
+from polar_pipeline.cpu.kernels import is_by_superpixel
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.mosaic import ANGLES
@@ -56,8 +57,9 @@ class Strip:
             self.images = [self._four(z, job.scale)]
             return
         channels = self.mosaics()
-        is_adaptive = job.options.interpolation == "adaptive" and not (job.half and not job.options.co_sited)
-        switch = polarization_switch(luma(channels)) if is_adaptive else None
+        switch = None
+        if job.method == "adaptive":
+            switch = (job.kernels.polarization_switch if job.kernels else polarization_switch)(luma(channels))
         self.images = [self._four(channel, 1.0, switch) for channel in channels]
 
     def mosaics(self) -> List[np.ndarray]:
@@ -84,13 +86,15 @@ class Strip:
     def _four(self, z: np.ndarray, scale: float, switch: Optional[np.ndarray] = None) -> List[np.ndarray]:
         """One colour's mosaic with `mono_halo` -> its four angle images at the output's resolution."""
         job = self.job
-        method = job.options.interpolation
-        if job.half and (method == "bilinear" or not job.options.co_sited):
+        method = job.method
+        if is_by_superpixel(method, job.half):
             return dm.superpixels(z, job.sensor, job.mono_halo, scale, job.options.co_sited)
-        if method != "bilinear" and z.dtype != np.float32:
+        if (job.kernels or method != "bilinear") and z.dtype != np.float32:
             z = z.astype(_F)
             z *= _F(scale)
             scale = 1.0
+        if job.kernels:
+            return job.kernels.color(z, job.sensor, method, job.half, switch)
         images = dm.demosaic(method, z, job.sensor, scale, switch)
         if not job.half:
             return images

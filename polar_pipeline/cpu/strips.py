@@ -11,7 +11,7 @@ import numpy as np
 
 from polar_pipeline.backend import block_pixels
 from polar_pipeline.coefficients import SSIM_BLOCK
-from polar_pipeline.cpu.native import Kernels
+from polar_pipeline.cpu.kernels import Kernels
 from polar_pipeline.cpu.ssim import WANG, SsimWindow, block_sums, ssim_strip
 
 #: Output pixels per strip: with its temporaries a strip of this size stays within a core's share of the cache.

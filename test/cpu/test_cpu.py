@@ -17,6 +17,7 @@ from support import REAL_FRAMES, real_frame
 
 from polar_pipeline import Pipeline, RawFrame, reference
 from polar_pipeline.cpu import demosaic, native, strips
+from polar_pipeline.cpu.kernels import Kernels
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
@@ -43,6 +44,8 @@ def random_frame(shape: Tuple[int, int], bits: int, seed: int = 0) -> RawFrame:
     return RawFrame(np.rint(image * top).astype(np.uint8 if bits == 8 else np.uint16), top)
 
 
+#: Resolution and demosaic of the ways that a frame can take.
+WAYS = (("half", "bilinear"), ("half", "adaptive"), ("full", "bilinear"), ("full", "gradient"), ("full", "adaptive"))
 CASES = list(
     itertools.product(
         ("IMX250MZR", "IMX250MYR"), ("half", "full"), ("bilinear", "gradient", "adaptive", "auto"), ("float32", "uint8")
@@ -155,12 +158,15 @@ def test_matches_reference_for_any_layout(sensor: str, offset: Tuple[int, int], 
 
 @pytest.mark.parametrize("bits", [8, 10, 16])
 @pytest.mark.parametrize("products", [(name,) for name in PRODUCTS] + [("intensity", "dolp", "aolp"), ("dolp", "ssim")])
-def test_products_alone_equal_products_together(products: Tuple[str, ...], bits: int) -> None:
+@pytest.mark.parametrize(("resolution", "demosaic"), WAYS)
+def test_products_alone_equal_products_together(
+    products: Tuple[str, ...], bits: int, resolution: str, demosaic: str
+) -> None:
     """What is computed does not depend on what else is; rows of several pieces, of odd length."""
     frame = random_frame((34, 2075), bits)
     together, alone = (
-        Pipeline(products=tuple(PRODUCTS), backend="cpu")(frame),
-        Pipeline(products=products, backend="cpu")(frame),
+        Pipeline(products=names, resolution=resolution, demosaic=demosaic, backend="cpu")(frame)
+        for names in (tuple(PRODUCTS), products)
     )
     for name in products:
         np.testing.assert_array_equal(alone[name], together[name], err_msg=name)
@@ -176,8 +182,37 @@ def test_matches_reference_on_long_rows(shape: Tuple[int, int], bits: int, full_
     compare(frame, dtype=dtype, co_sited=False, min_intensity=0.0)
 
 
+@pytest.mark.parametrize("shape", [(66, 515), (150, 259), (16, 257)])
+@pytest.mark.parametrize(("bits", "full_scale"), [(8, 255), (8, 200), (12, 4095)])
+@pytest.mark.parametrize(("resolution", "demosaic"), WAYS[1:])
+def test_matches_reference_in_several_tiles(
+    shape: Tuple[int, int], bits: int, full_scale: int, resolution: str, demosaic: str
+) -> None:
+    compare(RawFrame(random_frame(shape, bits).mosaic, full_scale), resolution=resolution, demosaic=demosaic)
+
+
+@pytest.mark.parametrize(("resolution", "demosaic"), WAYS)
+def test_tiles_do_not_show(way: str, resolution: str, demosaic: str) -> None:
+    """A frame without its first rows and columns gives the same, away from the new border.
+
+    The same bits where columns keep their place in a tile of 256. Elsewhere some come from the end of a line, where no
+    complete vector is left, and products are fused with sums differently: a few units in the last place.
+    """
+    frame, border = random_frame((140, 560), 8), 16
+    pipeline = Pipeline("IMX250MZR", ("stokes", "intensity"), "cpu", resolution, demosaic=demosaic)
+    complete = pipeline(frame)
+    step = 2 if resolution == "half" else 1
+    for top, left in ((4, 8), (60, 252), (64, 256), (72, 300)):
+        part = pipeline(RawFrame(frame.mosaic[top:, left:], frame.full_scale))
+        for name, image in part.items():
+            want = complete[name][(top + border) // step :, (left + border) // step :]
+            tolerance = 0 if left == 256 and way == "compiled" else 1e-6
+            np.testing.assert_allclose(image[border // step :, border // step :], want, 0, tolerance, err_msg=name)
+
+
 @pytest.mark.parametrize("layout", ["padded rows", "every second column", "upside down", "odd address"])
-def test_frames_of_any_layout_in_memory(layout: str) -> None:
+@pytest.mark.parametrize(("resolution", "demosaic"), WAYS)
+def test_frames_of_any_layout_in_memory(layout: str, resolution: str, demosaic: str) -> None:
     mosaic = random_frame((40, 50), 12).mosaic
     if layout == "padded rows":
         view = np.full((40, 64), 9999, np.uint16)[:, 3:53]
@@ -188,7 +223,7 @@ def test_frames_of_any_layout_in_memory(layout: str) -> None:
     else:
         view = np.empty(mosaic.nbytes + 1, np.uint8)[1:].view(np.uint16).reshape(40, 50)
     view[...] = mosaic
-    compare(RawFrame(view, 4095))
+    compare(RawFrame(view, 4095), resolution=resolution, demosaic=demosaic)
 
 
 def test_error_of_the_arctangent(way: str) -> None:
@@ -397,7 +432,7 @@ def test_what_has_no_similarity_is_0_in_bytes(way: str) -> None:
     other[20, 30] = np.nan
     floats, got = np.empty((64, 80), np.float32), np.empty((64, 80), np.uint8)
     with ThreadPoolExecutor(1) as pool:
-        kernels = native.Kernels(native.find_library(), pool, 1) if way == "compiled" else None
+        kernels = Kernels(native.find_library(), pool, 1) if way == "compiled" else None
         for image in (floats, got):
             strips.compare(pool, one, other, {"ssim_map": image}, kernels=kernels)
     unknown = np.isnan(floats)

@@ -37,11 +37,10 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Kernels that are quickly compiled, in a folder of their own."""
     folder = tmp_path / "kernels"
     folder.mkdir()
-    (folder / "polarization.cpp").write_text(
-        'extern "C" void polarization_half() {}\nextern "C" void polarization_planes() {}\n'
-    )
-    (folder / "ssim.cpp").write_text('extern "C" void similarity() {}\nextern "C" int answer() { return ANSWER; }\n')
-    monkeypatch.setattr(native, "share_path", lambda *parts: folder / parts[-1])
+    functions = "".join(f'extern "C" void {name}() {{}}\n' for name in native._FUNCTIONS)
+    (folder / "kernels.cpp").write_text(f'#include "answer.hpp"\n{functions}')
+    (folder / "answer.hpp").write_text('extern "C" int answer() { return ANSWER; }\n')
+    monkeypatch.setattr(native, "share_path", lambda *_: folder)
     monkeypatch.setattr(native, "literals", lambda: {"ANSWER": "42"})
     return folder
 
@@ -88,7 +87,7 @@ def test_compiled_once_per_source_number_and_compiler(
     assert compiler.compilations == 1
     monkeypatch.setattr(native, "literals", lambda: {"ANSWER": "43"})
     assert compile_library(compiler.command).answer() == 43
-    source = small / "ssim.cpp"
+    source = small / "answer.hpp"
     source.write_text(source.read_text().replace("ANSWER", "44"))
     assert compile_library(compiler.command).answer() == 44
     assert compile_library((*compiler.command, "-DUNUSED")).answer() == 44
@@ -297,9 +296,12 @@ def test_a_broken_compiler(text: str, words: str, monkeypatch: pytest.MonkeyPatc
 @needs_compiler
 @pytest.mark.usefixtures("small")
 def test_a_library_without_the_kernels_is_refused(small: Path, compiler: Compiler) -> None:
-    (small / "ssim.cpp").write_text("")
-    with pytest.raises(NativeError, match="similarity"):
-        compile_library(compiler.command)
+    source = small / "kernels.cpp"
+    text = source.read_text()
+    for name in native._FUNCTIONS:
+        source.write_text(text.replace(f"{name}(", "another("))
+        with pytest.raises(NativeError, match=name):
+            compile_library(compiler.command)
 
 
 # ----------------------------------------------------------------------------------------------------------- the choice

@@ -227,6 +227,7 @@ def test_stamps_that_no_clock_has(node: Any, peer: drill.Peer, tmp_path: Path) -
         peer.send(cdr=with_stamp(*stamp))
         peer.says("frames", f"dropped: cdr={count}")
     peer.says("frames", "last error=cdr: nanoseconds of a stamp must be below 1000000000, got")
+
     def came(seconds: int) -> bool:
         peer.send(cdr=with_stamp(seconds, 5))
         stamps = [deserialize_message(cdr, Image).header.stamp for cdr in list(peer.heard["intensity"])]

@@ -1,16 +1,16 @@
-// The first pass on a CPU: from the mosaic, or from four angle images, to every product that depends on one output
-// pixel.
+// From the four intensities of output pixels to every product that depends on one output pixel.
 //
 // Plain loops over short pieces of rows, all of whose values stay in the first-level cache, for the compiler to
-// vectorise; a product that is not asked for is neither computed nor stored. `polar_pipeline/cpu/native.py` compiles
-// it, and has the same structures field by field.
+// vectorise; a product that is not asked for is neither computed nor stored. `polar_pipeline/cpu/kernels.py` has the
+// same structures field by field.
+#pragma once
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
 namespace {
 
-const int PIECE = 512; // output pixels at a time: some twelve lines of floats in 32 KiB
+const int PIECE = 512; // most output pixels at a time: some twelve lines of floats in 32 KiB
 
 // Where a product is stored; null data: it is not asked for.
 struct Image {
@@ -27,25 +27,6 @@ struct Products {
   int64_t width;     // output pixels of a row
   float scale;       // what one unit of an angle's intensity is of full scale
   float min_total;   // smallest sum of the four angles, in such units, that has a polarization; 0: no product needs it
-};
-
-struct Mosaic {
-  const void *raw; // uint8, or uint16 if `is_wide`
-  int64_t step;    // bytes from one row to the next
-  int32_t is_wide;
-  int32_t height, width; // raw pixels
-  int32_t co_sited;      // every angle interpolated to the centre of its superpixel
-  int32_t place[4];      // 2 row + column in the tile of 0, 45, 90, 135 degrees
-  int32_t full_scale;    // of a saturated pixel; larger numbers mean this one
-  int32_t next;          // first row of the output that no thread has taken
-};
-
-// Four images of some rows of the output.
-struct Planes {
-  const float *angles[4];   // 0, 45, 90, 135 degrees
-  int64_t steps[4];         // floats from one row to the next
-  const uint8_t *saturated; // (end - first, width), not 0 where a pixel is saturated; null if no pixel is
-  int32_t first, end;       // their rows
 };
 
 struct Count {
@@ -225,149 +206,4 @@ void polarimetry(const Products &to, int64_t at, int n, const float *const angle
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// mosaic
-
-// Two raw pixels side by side, at any address; the first one is the low half (little endian).
-template <class Raw> struct Pair;
-template <> struct Pair<uint8_t> {
-  typedef uint16_t __attribute__((aligned(1), may_alias)) Word;
-  typedef uint16_t Sum;
-};
-template <> struct Pair<uint16_t> {
-  typedef uint32_t __attribute__((aligned(2), may_alias)) Word;
-  typedef uint32_t Sum;
-};
-
-// Row `y` mirrored about the first and the last one, which keeps the parity.
-inline int mirrored(int y, int size) {
-  y = y < 0 ? -y : y;
-  return y < size ? y : 2 * (size - 1) - y;
-}
-
-// Sums down the columns, by their parity: 3 `near` + `far`, or `near` itself where `far` is null; of superpixels first
-// - 1 .. first + n, the first of which is at index 0. Columns are mirrored about the first and the last one.
-// LIMITED: numbers can be above full scale, and are limited to it.
-template <class Raw, bool LIMITED>
-void columns(const Raw *near, const Raw *far, int width, int first, int n, int32_t full_scale,
-             typename Pair<Raw>::Sum *__restrict even, typename Pair<Raw>::Sum *__restrict odd) {
-  typedef typename Pair<Raw>::Word Word;
-  typedef typename Pair<Raw>::Sum Sum;
-  const int bits = 8 * sizeof(Raw);
-  const Sum full = (Sum)full_scale;
-  const auto limited = [full](Sum value) -> Sum { return LIMITED && value > full ? full : value; };
-  const Sum low = (Sum)((1ull << bits) - 1);
-  const int from = first == 0, to = n + 2 - (2 * (first + n) + 2 > width); // complete superpixels
-  const Word *a = (const Word *)(near + 2 * (first - 1 + from));
-  if (far) {
-    const Word *b = (const Word *)(far + 2 * (first - 1 + from));
-    for (int x = 0; x < to - from; x++) {
-      const Sum p = a[x], q = b[x];
-      even[from + x] = (Sum)(3 * limited(p & low) + limited(q & low));
-      odd[from + x] = (Sum)(3 * limited((Sum)(p >> bits)) + limited((Sum)(q >> bits)));
-    }
-  } else {
-    for (int x = 0; x < to - from; x++) {
-      even[from + x] = limited(a[x] & low);
-      odd[from + x] = limited((Sum)(a[x] >> bits));
-    }
-  }
-  if (from) odd[0] = odd[1];
-  if (to < n + 2) {
-    const int last = width - 1;
-    const Sum own = limited(near[last]);
-    even[n + 1] = width % 2 ? (Sum)(far ? 3 * own + limited(far[last]) : own) : even[n];
-  }
-}
-
-// Co-sited: 3/4 and 1/4 of the two nearest samples along x, both times 4, as `columns` does it along y.
-template <class Sum>
-void centres(const Sum *__restrict even, const Sum *__restrict odd, int n, float *__restrict left,
-             float *__restrict right) {
-  for (int x = 0; x < n; x++) {
-    left[x] = (float)(int32_t)(3 * (uint32_t)even[x + 1] + even[x + 2]);
-    right[x] = (float)(int32_t)(3 * (uint32_t)odd[x + 1] + odd[x]);
-  }
-}
-
-// Each sample at its own site.
-template <class Sum>
-void sites(const Sum *__restrict even, const Sum *__restrict odd, int n, float *__restrict left,
-           float *__restrict right) {
-  for (int x = 0; x < n; x++) {
-    left[x] = (float)(int32_t)even[x + 1];
-    right[x] = (float)(int32_t)odd[x + 1];
-  }
-}
-
-// Sets `saturated` for each of `n` superpixels that has a saturated sample; returns false, and sets nothing, if no
-// sample is saturated, which is the usual case.
-template <class Raw>
-bool find_saturated(const Raw *__restrict a, const Raw *__restrict b, int n, int32_t full_scale,
-                    int32_t *__restrict saturated) {
-  Raw peak = 0;
-  for (int x = 0; x < 2 * n; x++) {
-    const Raw larger = a[x] > b[x] ? a[x] : b[x];
-    peak = larger > peak ? larger : peak;
-  }
-  if (peak < full_scale) return false;
-  for (int x = 0; x < n; x++)
-    saturated[x] = (a[2 * x] >= full_scale) | (a[2 * x + 1] >= full_scale) | (b[2 * x] >= full_scale) |
-                   (b[2 * x + 1] >= full_scale);
-  return true;
-}
-
-template <class Raw, bool LIMITED> void half_row(const Mosaic &from, const Products &to, int y, Count &count) {
-  typedef typename Pair<Raw>::Sum Sum;
-  const Raw *rows[4]; // 2y - 1 .. 2y + 2
-  for (int k = 0; k < 4; k++)
-    rows[k] = (const Raw *)((const char *)from.raw + mirrored(2 * y - 1 + k, from.height) * from.step);
-  const int width = (int)to.width;
-  for (int first = 0; first < width; first += PIECE) {
-    const int n = width - first < PIECE ? width - first : PIECE;
-    Sum even[PIECE + 2], odd[PIECE + 2];
-    Line places[4];
-    for (int row = 0; row < 2; row++) {
-      const Raw *far = from.co_sited ? rows[row ? 0 : 3] : nullptr;
-      columns<Raw, LIMITED>(rows[1 + row], far, from.width, first, n, from.full_scale, even, odd);
-      (from.co_sited ? centres<Sum> : sites<Sum>)(even, odd, n, places[2 * row], places[2 * row + 1]);
-    }
-    int32_t saturated[PIECE];
-    const bool any = find_saturated(rows[1] + 2 * first, rows[2] + 2 * first, n, from.full_scale, saturated);
-    const float *angles[4];
-    for (int k = 0; k < 4; k++) angles[k] = places[from.place[k]];
-    polarimetry(to, (int64_t)y * width + first, n, angles, any ? saturated : nullptr, count);
-  }
-}
-
 } // namespace
-
-// Computes rows of the output that no other thread has taken, until all are taken. Any number of threads may work on
-// one mosaic at the same time; each has its own count.
-extern "C" void polarization_half(Mosaic *from, const Products *to, Count *count) {
-  const int rows = 16, height = from->height / 2;
-  const bool limited = from->full_scale < (from->is_wide ? 65535 : 255);
-  const auto row = from->is_wide ? (limited ? half_row<uint16_t, true> : half_row<uint16_t, false>)
-                                 : (limited ? half_row<uint8_t, true> : half_row<uint8_t, false>);
-  for (;;) {
-    const int first = __atomic_fetch_add(&from->next, rows, __ATOMIC_RELAXED);
-    if (first >= height) return;
-    for (int y = first; y < height && y < first + rows; y++) row(*from, *to, y, *count);
-  }
-}
-
-// Computes the rows of four images, in one thread.
-extern "C" void polarization_planes(const Planes *from, const Products *to, Count *count) {
-  for (int y = from->first; y < from->end; y++) {
-    const int64_t row = y - from->first;
-    for (int64_t first = 0; first < to->width; first += PIECE) {
-      const int n = (int)(to->width - first < PIECE ? to->width - first : PIECE);
-      const float *angles[4];
-      for (int k = 0; k < 4; k++) angles[k] = from->angles[k] + row * from->steps[k] + first;
-      int32_t saturated[PIECE];
-      if (from->saturated)
-        for (int x = 0; x < n; x++) saturated[x] = from->saturated[row * to->width + first + x];
-      polarimetry(*to, y * to->width + first, n, angles, from->saturated ? saturated : nullptr, *count);
-    }
-  }
-}

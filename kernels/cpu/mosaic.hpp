@@ -1,0 +1,28 @@
+// A raw mosaic of one colour.
+#pragma once
+#include <cstdint>
+
+namespace {
+
+// How the angles that a pixel lacks are found; the numbers are those of `METHODS` in `polar_pipeline/cpu/kernels.py`.
+enum Method { OWN_SITE, BILINEAR, GRADIENT, ADAPTIVE };
+
+struct Mosaic {
+  const void *raw; // uint8, or uint16 if `is_wide`
+  int64_t step;    // bytes from one row to the next
+  int32_t is_wide;
+  int32_t height, width; // raw pixels
+  int32_t method;        // Method
+  int32_t half;          // the output has a pixel for each superpixel
+  int32_t place[4];      // 2 row + column in the tile of 0, 45, 90, 135 degrees
+  int32_t full_scale;    // of a saturated pixel; larger numbers mean this one
+  int32_t next;          // first row, or tile, of the output that no thread has taken
+};
+
+// Index `at` mirrored about the first and the last one, which keeps the parity; at most `size - 1` beyond either.
+inline int mirrored(int at, int size) {
+  at = at < 0 ? -at : at;
+  return at < size ? at : 2 * (size - 1) - at;
+}
+
+} // namespace

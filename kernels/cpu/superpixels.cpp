@@ -1,0 +1,128 @@
+// From a mono mosaic to every product at half resolution: each angle at its own site, or bilinear.
+#include "mosaic.hpp"
+#include "polarimetry.hpp"
+
+namespace {
+
+// Two raw pixels side by side, at any address; the first one is the low half (little endian).
+template <class Raw> struct Pair;
+template <> struct Pair<uint8_t> {
+  typedef uint16_t __attribute__((aligned(1), may_alias)) Word;
+  typedef uint16_t Sum;
+};
+template <> struct Pair<uint16_t> {
+  typedef uint32_t __attribute__((aligned(2), may_alias)) Word;
+  typedef uint32_t Sum;
+};
+
+// Sums down the columns, by their parity: 3 `near` + `far`, or `near` itself where `far` is null; of superpixels first
+// - 1 .. first + n, the first of which is at index 0. Columns are mirrored about the first and the last one.
+// LIMITED: numbers can be above full scale, and are limited to it.
+template <class Raw, bool LIMITED>
+void columns(const Raw *near, const Raw *far, int width, int first, int n, int32_t full_scale,
+             typename Pair<Raw>::Sum *__restrict even, typename Pair<Raw>::Sum *__restrict odd) {
+  typedef typename Pair<Raw>::Word Word;
+  typedef typename Pair<Raw>::Sum Sum;
+  const int bits = 8 * sizeof(Raw);
+  const Sum full = (Sum)full_scale;
+  const auto limited = [full](Sum value) -> Sum { return LIMITED && value > full ? full : value; };
+  const Sum low = (Sum)((1ull << bits) - 1);
+  const int from = first == 0, to = n + 2 - (2 * (first + n) + 2 > width); // complete superpixels
+  const Word *a = (const Word *)(near + 2 * (first - 1 + from));
+  if (far) {
+    const Word *b = (const Word *)(far + 2 * (first - 1 + from));
+    for (int x = 0; x < to - from; x++) {
+      const Sum p = a[x], q = b[x];
+      even[from + x] = (Sum)(3 * limited(p & low) + limited(q & low));
+      odd[from + x] = (Sum)(3 * limited((Sum)(p >> bits)) + limited((Sum)(q >> bits)));
+    }
+  } else {
+    for (int x = 0; x < to - from; x++) {
+      even[from + x] = limited(a[x] & low);
+      odd[from + x] = limited((Sum)(a[x] >> bits));
+    }
+  }
+  if (from) odd[0] = odd[1];
+  if (to < n + 2) {
+    const int last = width - 1;
+    const Sum own = limited(near[last]);
+    even[n + 1] = width % 2 ? (Sum)(far ? 3 * own + limited(far[last]) : own) : even[n];
+  }
+}
+
+// Co-sited: 3/4 and 1/4 of the two nearest samples along x, both times 4, as `columns` does it along y.
+template <class Sum>
+void centres(const Sum *__restrict even, const Sum *__restrict odd, int n, float *__restrict left,
+             float *__restrict right) {
+  for (int x = 0; x < n; x++) {
+    left[x] = (float)(int32_t)(3 * (uint32_t)even[x + 1] + even[x + 2]);
+    right[x] = (float)(int32_t)(3 * (uint32_t)odd[x + 1] + odd[x]);
+  }
+}
+
+// Each sample at its own site.
+template <class Sum>
+void sites(const Sum *__restrict even, const Sum *__restrict odd, int n, float *__restrict left,
+           float *__restrict right) {
+  for (int x = 0; x < n; x++) {
+    left[x] = (float)(int32_t)even[x + 1];
+    right[x] = (float)(int32_t)odd[x + 1];
+  }
+}
+
+// Sets `saturated` for each of `n` superpixels that has a saturated sample; returns false, and sets nothing, if no
+// sample is saturated, which is the usual case.
+template <class Raw>
+bool find_saturated(const Raw *__restrict a, const Raw *__restrict b, int n, int32_t full_scale,
+                    int32_t *__restrict saturated) {
+  Raw peak = 0;
+  for (int x = 0; x < 2 * n; x++) {
+    const Raw larger = a[x] > b[x] ? a[x] : b[x];
+    peak = larger > peak ? larger : peak;
+  }
+  if (peak < full_scale) return false;
+  for (int x = 0; x < n; x++)
+    saturated[x] = (a[2 * x] >= full_scale) | (a[2 * x + 1] >= full_scale) | (b[2 * x] >= full_scale) |
+                   (b[2 * x + 1] >= full_scale);
+  return true;
+}
+
+template <class Raw, bool LIMITED> void half_row(const Mosaic &from, const Products &to, int y, Count &count) {
+  typedef typename Pair<Raw>::Sum Sum;
+  const Raw *rows[4]; // 2y - 1 .. 2y + 2
+  for (int k = 0; k < 4; k++)
+    rows[k] = (const Raw *)((const char *)from.raw + mirrored(2 * y - 1 + k, from.height) * from.step);
+  const bool co_sited = from.method == BILINEAR;
+  const int width = (int)to.width;
+  for (int first = 0; first < width; first += PIECE) {
+    const int n = width - first < PIECE ? width - first : PIECE;
+    Sum even[PIECE + 2], odd[PIECE + 2];
+    Line places[4];
+    for (int row = 0; row < 2; row++) {
+      const Raw *far = co_sited ? rows[row ? 0 : 3] : nullptr;
+      columns<Raw, LIMITED>(rows[1 + row], far, from.width, first, n, from.full_scale, even, odd);
+      (co_sited ? centres<Sum> : sites<Sum>)(even, odd, n, places[2 * row], places[2 * row + 1]);
+    }
+    int32_t saturated[PIECE];
+    const bool any = find_saturated(rows[1] + 2 * first, rows[2] + 2 * first, n, from.full_scale, saturated);
+    const float *angles[4];
+    for (int k = 0; k < 4; k++) angles[k] = places[from.place[k]];
+    polarimetry(to, (int64_t)y * width + first, n, angles, any ? saturated : nullptr, count);
+  }
+}
+
+} // namespace
+
+// Computes rows of the output that no other thread has taken, until all are taken. Any number of threads may work on
+// one mosaic at the same time; each has its own count.
+extern "C" void polarization_superpixels(Mosaic *from, const Products *to, Count *count) {
+  const int rows = 16, height = from->height / 2;
+  const bool limited = from->full_scale < (from->is_wide ? 65535 : 255);
+  const auto row = from->is_wide ? (limited ? half_row<uint16_t, true> : half_row<uint16_t, false>)
+                                 : (limited ? half_row<uint8_t, true> : half_row<uint8_t, false>);
+  for (;;) {
+    const int first = __atomic_fetch_add(&from->next, rows, __ATOMIC_RELAXED);
+    if (first >= height) return;
+    for (int y = first; y < height && y < first + rows; y++) row(*from, *to, y, *count);
+  }
+}

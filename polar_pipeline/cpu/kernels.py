@@ -1,0 +1,303 @@
+"""The CPU kernels (`kernels/cpu/`) as Python calls: their arguments, field by field, and the threads that run them."""
+
+from __future__ import annotations
+
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+
+import numpy as np
+
+from polar_pipeline.backend import block_pixels
+from polar_pipeline.coefficients import gaussian
+from polar_pipeline.cpu.images import MONO_HALO
+from polar_pipeline.cpu.ssim import SsimWindow
+from polar_pipeline.sensor.frames import RawFrame
+from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+
+_T = TypeVar("_T")
+
+# --------------------------------------------------------------------------------------------- arguments of the kernels
+
+
+class _Image(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("is_bytes", ctypes.c_int64)]
+
+
+def _image(array: Optional[np.ndarray]) -> _Image:
+    return _Image() if array is None else _Image(array.ctypes.data, array.dtype == np.uint8)
+
+
+#: How the angles that a pixel lacks are found, in the order of `enum Method` in `kernels/cpu/mosaic.hpp`.
+METHODS = ("own_site", "bilinear", "gradient", "adaptive")
+#: Products that the kernels compute, SSIM's aside, in the order of `struct Products` in `kernels/cpu/polarimetry.hpp`.
+KERNEL_PRODUCTS = (*(f"angle_{angle}" for angle in ANGLES), "intensity", "stokes", "dolp", "aolp", "preview")
+
+
+class Products(ctypes.Structure):
+    """The arrays that products are written to. Build it with `make_products`, and keep the arrays while it is used."""
+
+    _fields_ = [
+        *((name, _Image) for name in KERNEL_PRODUCTS),
+        ("first", ctypes.c_void_p),
+        ("second", ctypes.c_void_p),
+        ("is_uint16", ctypes.c_int64),
+        ("width", ctypes.c_int64),
+        ("scale", ctypes.c_float),
+        ("min_total", ctypes.c_float),
+    ]
+
+
+def make_products(
+    out: Dict[str, np.ndarray],
+    names: Iterable[str],
+    pair: Sequence[np.ndarray],
+    width: int,
+    scale: float,
+    min_total: float,
+) -> Products:
+    """The arrays that products are written to, and the scale of the angles.
+
+    Args:
+        out: Arrays by product.
+        names: Those of them to compute.
+        pair: (h, w) arrays for what SSIM compares: none, S0/2, or both estimates of it, as float32; or as uint16 both
+            sums of two angles, in units of an angle's intensity.
+        width: Output pixels per row.
+        scale: One unit of an angle's intensity as a share of full scale.
+        min_total: Smallest I0 + I45 + I90 + I135, in such units, that has a polarization; 0 if no product asks for it.
+    """
+    products = Products(width=width, scale=scale, min_total=min_total)
+    for name in names:
+        if name in KERNEL_PRODUCTS:
+            setattr(products, name, _image(out[name]))
+    for field, image in zip(("first", "second"), pair):
+        setattr(products, field, image.ctypes.data)
+        products.is_uint16 = image.dtype == np.uint16
+    return products
+
+
+class _Mosaic(ctypes.Structure):
+    _fields_ = [
+        ("raw", ctypes.c_void_p),
+        ("step", ctypes.c_int64),
+        ("is_wide", ctypes.c_int32),
+        ("height", ctypes.c_int32),
+        ("width", ctypes.c_int32),
+        ("method", ctypes.c_int32),
+        ("half", ctypes.c_int32),
+        ("place", ctypes.c_int32 * 4),
+        ("full_scale", ctypes.c_int32),
+        ("next", ctypes.c_int32),
+    ]
+
+
+class _Color(ctypes.Structure):
+    _fields_ = [
+        ("plane", ctypes.c_void_p),
+        ("step", ctypes.c_int64),
+        ("height", ctypes.c_int32),
+        ("width", ctypes.c_int32),
+        ("method", ctypes.c_int32),
+        ("half", ctypes.c_int32),
+        ("place", ctypes.c_int32 * 4),
+        ("edges", ctypes.c_void_p),
+        ("angles", ctypes.c_void_p * 4),
+    ]
+
+
+class _Planes(ctypes.Structure):
+    _fields_ = [
+        ("angles", ctypes.c_void_p * 4),
+        ("steps", ctypes.c_int64 * 4),
+        ("saturated", ctypes.c_void_p),
+        ("first", ctypes.c_int32),
+        ("end", ctypes.c_int32),
+    ]
+
+
+class _Similarity(ctypes.Structure):
+    _fields_ = [
+        ("first", ctypes.c_void_p),
+        ("second", ctypes.c_void_p),
+        ("map", _Image),
+        ("sums", ctypes.c_void_p),
+        ("is_uint16", ctypes.c_int32),
+        ("scale", ctypes.c_float),
+        ("step", ctypes.c_int32),
+        ("height", ctypes.c_int32),
+        ("width", ctypes.c_int32),
+        ("stride", ctypes.c_int32),
+        ("radius", ctypes.c_int32),
+        ("next", ctypes.c_int32),
+        ("taps", ctypes.c_float * 8),
+    ]
+
+
+class _Count(ctypes.Structure):
+    _fields_ = [("saturated", ctypes.c_int64), ("dark", ctypes.c_int64)]
+
+
+# -------------------------------------------------------------------------------------------------------------- kernels
+
+
+class Kernels(NamedTuple):
+    """The compiled kernels, and who runs them.
+
+    Attributes:
+        library: As loaded.
+        pool: Threads to work on.
+        threads: How many, the caller's included.
+    """
+
+    library: ctypes.CDLL
+    pool: ThreadPoolExecutor
+    threads: int
+
+    def mosaic(self, frame: RawFrame, sensor: Sensor, method: str, half: bool, to: Products) -> Tuple[int, int]:
+        """Products of a mono mosaic.
+
+        Args:
+            frame: The mosaic.
+            sensor: Its layout as seen in the frame.
+            method: How the angles are interpolated, of `METHODS`.
+            half: Whether the output has half the resolution; at its own site, each angle has.
+            to: Where the products go, in units of `mosaic_scale`.
+
+        Returns:
+            (saturated, dark) pixels.
+        """
+        raw = frame.mosaic
+        if raw.strides[1] != raw.itemsize or not raw.flags.aligned:
+            raw = raw.copy()
+        mosaic = _Mosaic(
+            *(raw.ctypes.data, raw.strides[0], raw.itemsize == 2, *raw.shape, METHODS.index(method), half),
+            _places(sensor),
+            frame.full_scale,
+        )
+        compute = self.library.polarization_demosaiced
+        if is_by_superpixel(method, half):
+            compute = self.library.polarization_superpixels
+
+        def work() -> _Count:
+            count = _Count()
+            compute(ctypes.byref(mosaic), ctypes.byref(to), ctypes.byref(count))
+            return count
+
+        counts = self._on_all(work)
+        return sum(count.saturated for count in counts), sum(count.dark for count in counts)
+
+    def color(
+        self, z: np.ndarray, sensor: Sensor, method: str, half: bool, switch: Optional[np.ndarray] = None
+    ) -> List[np.ndarray]:
+        """The four angle images of one colour, by the calling thread.
+
+        Args:
+            z: (H + 2n, W + 2n) float32 mosaic of full scale 1, n = `MONO_HALO[method]`; rows without gaps.
+            sensor: Its tile of polarizers.
+            method: `bilinear`, `gradient` or `adaptive`.
+            half: Whether to average the angles over superpixels.
+            switch: (H, W) `polarization_switch` for `adaptive`, by default that of `z`.
+
+        Returns:
+            (H, W) float32 images, or (H // 2, W // 2), of 0, 45, 90 and 135 degrees.
+        """
+        color = _color(z, MONO_HALO[method])
+        color.method, color.half, color.place = METHODS.index(method), half, _places(sensor)
+        step = 2 if half else 1
+        images = [np.empty((color.height // step, color.width // step), np.float32) for _ in ANGLES]
+        color.angles = (ctypes.c_void_p * 4)(*(image.ctypes.data for image in images))
+        if switch is not None:
+            switch = np.ascontiguousarray(switch)
+            color.edges = switch.ctypes.data
+        self.library.demosaic_color(ctypes.byref(color))
+        return images
+
+    def polarization_switch(self, z: np.ndarray) -> np.ndarray:
+        """(H + 8, W + 8) float32 mosaic of one colour, or luma -> (H, W) `adaptive.polarization_switch`."""
+        color = _color(z, MONO_HALO["adaptive"])
+        out = np.empty((color.height, color.width), np.float32)
+        self.library.polarization_switch(ctypes.byref(color), ctypes.c_void_p(out.ctypes.data))
+        return out
+
+    def planes(
+        self, angles: Sequence[np.ndarray], saturated: Optional[np.ndarray], rows: Tuple[int, int], to: Products
+    ) -> Tuple[int, int]:
+        """Products of four angle images, by the calling thread.
+
+        Args:
+            angles: Four (rows, w) float32.
+            saturated: (rows, w) uint8, not 0 where a pixel is saturated; None if no pixel is.
+            rows: (first, end) row of the output that they are.
+            to: The arrays that the products are written to.
+
+        Returns:
+            (saturated, dark) pixels.
+        """
+        planes = _Planes(
+            (ctypes.c_void_p * 4)(*(image.ctypes.data for image in angles)),
+            (ctypes.c_int64 * 4)(*(image.strides[0] // image.itemsize for image in angles)),
+            None if saturated is None else saturated.ctypes.data,
+            *rows,
+        )
+        count = _Count()
+        self.library.polarization_planes(ctypes.byref(planes), ctypes.byref(to), ctypes.byref(count))
+        return count.saturated, count.dark
+
+    def similarity(
+        self, pair: Tuple[np.ndarray, np.ndarray], scale: float, out: Optional[np.ndarray], window: SsimWindow
+    ) -> np.ndarray:
+        """The similarity of two images.
+
+        Args:
+            pair: (h, w) float32 or uint16, twice.
+            scale: Factor that brings them to [0, 1].
+            out: (h // stride, w // stride) float32 or uint8: the map; None if it is not wanted.
+            window: The window of SSIM.
+
+        Returns:
+            Float64 sums of the map's blocks.
+        """
+        first, second = (np.require(image, requirements=["C", "A"]) for image in pair)
+        height, width = first.shape
+        size = (height // window.stride, width // window.stride)
+        sums = np.empty(block_pixels(*size).shape)
+        job = _Similarity(
+            *(first.ctypes.data, second.ctypes.data, _image(out), sums.ctypes.data),
+            *(first.dtype == np.uint16, scale, width, *size, window.stride, window.radius),
+            taps=(ctypes.c_float * 8)(*gaussian(window.size, window.sigma)[window.radius :]),
+        )
+        self._on_all(lambda: self.library.similarity(ctypes.byref(job)))
+        return sums
+
+    def _on_all(self, work: Callable[[], _T]) -> List[_T]:
+        """The same work by every thread."""
+        others = [self.pool.submit(work) for _ in range(self.threads - 1)]
+        return [work(), *(other.result() for other in others)]
+
+
+def _places(sensor: Sensor) -> Tuple[int, ...]:
+    """2 row + column in the tile of each angle."""
+    return tuple(2 * row + column for row, column in map(sensor.position, ANGLES))
+
+
+def _color(z: np.ndarray, halo: int) -> _Color:
+    """The argument for a mosaic of one colour that carries `halo`."""
+    step = z.strides[0] // z.itemsize
+    start = z.ctypes.data + halo * (z.strides[0] + z.itemsize)
+    return _Color(start, step, z.shape[0] - 2 * halo, z.shape[1] - 2 * halo)
+
+
+def is_by_superpixel(method: str, half: bool) -> bool:
+    """Whether the samples of a superpixel and beside it suffice, so that nothing is computed at full resolution."""
+    return half and method in ("own_site", "bilinear")
+
+
+def mosaic_scale(full_scale: int, method: str, half: bool) -> float:
+    """One unit of an angle's intensity in `Kernels.mosaic`, as a share of full scale.
+
+    A raw number at its own site, and a sixteenth of it in means over superpixels; elsewhere one level of 255.
+    """
+    if not is_by_superpixel(method, half):
+        return 1 / 255
+    return 1 / (full_scale * (16 if method == "bilinear" else 1))
