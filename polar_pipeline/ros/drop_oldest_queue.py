@@ -36,8 +36,13 @@ class DropOldestQueue(Generic[T]):
                 self._condition.wait_for(lambda: self._closed or self._items)
             return self._items.popleft() if self._items and not self._closed else None
 
+    def wait(self, timeout: float) -> bool:
+        """Wait for an item for so many seconds at most; whether there is one, or the queue is closed."""
+        with self._condition:
+            return self._condition.wait_for(lambda: self._closed or bool(self._items), timeout)
+
     def close(self) -> None:
-        """Wake the thread that waits in `take`; no item is given out after this."""
+        """Wake the threads that wait; no item is given out after this."""
         with self._condition:
             self._closed = True
-            self._condition.notify()
+            self._condition.notify_all()

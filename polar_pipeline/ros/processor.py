@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Callable, Deque, Optional, Protocol, Tuple, TypeVar
+from typing import Callable, Deque, List, Optional, Protocol, Tuple, TypeVar
 
 import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cuda.driver import DeviceError
-from polar_pipeline.pipeline import Raw, check_reference
+from polar_pipeline.pipeline import Raw, Result, check_reference
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.layout import check_layout
 from polar_pipeline.quality.statistics import Level
@@ -27,6 +27,10 @@ from polar_pipeline.sensor.frames import FULL_FRAME, FrameError, RawFrame
 
 T = TypeVar("T")
 
+#: Seconds between two looks at the subscribers while no frame has come in.
+IDLE_PERIOD = 0.2
+#: Frames whose products exist at once: computed, being published, and kept until the next one.
+FRAMES_AT_ONCE = 3
 #: Products that quality is judged by.
 JUDGED_PRODUCTS = ("dolp", "ssim")
 
@@ -145,6 +149,7 @@ class FrameProcessor:
 
         On a GPU the next frame, if there is one, is submitted before the result of the one before is taken.
         """
+        self._prepare_for_subscribers(output)
         in_progress: Deque[SubmittedFrame] = deque()
         while True:
             image = self._queue.take(wait=not in_progress)
@@ -158,6 +163,29 @@ class FrameProcessor:
                         continue
             if in_progress:
                 self._attempt(lambda item: self._finish(item, output), in_progress.popleft(), in_progress)
+
+    def _prepare_for_subscribers(self, output: FrameOutput) -> None:
+        """Until the first frame comes in, compute for every new set of subscribers what they would get of a frame.
+
+        Otherwise the first frames would wait for the memory of their products: on a CPU for fresh pages, on a GPU for
+        pinned ones.
+        """
+        prepared: Tuple[str, ...] = ()
+        while not self._queue.wait(IDLE_PERIOD):
+            settings = self._fallback.settings(self._settings())
+            products = needed_products(output.demand(), settings)
+            if settings.options.ssim_mode == "reference":  # which may not have come in either
+                products = tuple(name for name in products if name not in SSIM_PRODUCTS)
+            if not products or products == prepared:
+                continue
+            try:
+                if not rehearse(self._pipelines, settings, products, lambda: self._queue.wait(0)):
+                    continue
+            except DeviceError as err:
+                self._on_device_error(str(err))
+            except Exception:  # noqa: BLE001, S110 - frames that come in will show it
+                pass
+            prepared = products
 
     def _attempt(
         self, step: Callable[[T], Optional[SubmittedFrame]], item: T, in_progress: Deque[SubmittedFrame]
@@ -197,8 +225,7 @@ class FrameProcessor:
         age = self._diagnostics.aged((received.time_ns - image.stamp_ns) / 1e9) if received.time_ns else None
 
         demand = output.demand()
-        needed = {*demand.products, *demand.compressed, *(JUDGED_PRODUCTS if settings.always else ())}
-        products = tuple(name for name in PRODUCTS if name in needed)
+        products = needed_products(demand, settings)
         if not products and not demand.camera_infos and not output.is_latency_wanted():
             self._diagnostics.idled()
             return None
@@ -267,6 +294,31 @@ class FrameProcessor:
                 "reference", f"the reference must be {size[1]}x{size[0]}, got {reference.shape[1]}x{reference.shape[0]}"
             )
         return reference
+
+
+def needed_products(demand: Demand, settings: Settings) -> Tuple[str, ...]:
+    """The products to compute for a frame, in the order of `PRODUCTS`."""
+    needed = {*demand.products, *demand.compressed, *(JUDGED_PRODUCTS if settings.always else ())}
+    return tuple(name for name in PRODUCTS if name in needed)
+
+
+def rehearse(
+    pipelines: PipelineCache, settings: Settings, products: Tuple[str, ...], is_interrupted: Callable[[], bool]
+) -> bool:
+    """Compute the products of a camera's frame as often as they exist at once, unless interrupted.
+
+    Returns:
+        Whether their pipeline is ready; it may be compiled in another thread.
+    """
+    frame = np.full(FULL_FRAME, 99, np.uint8)
+    pipeline = pipelines.get(settings, products, frame).pipeline
+    if pipeline.plan.products != products:
+        return False
+    results: List[Result] = []
+    while len(results) < FRAMES_AT_ONCE and not is_interrupted():
+        results.append(pipeline(frame))
+    pipeline.reset()
+    return True
 
 
 def decode_reference(cdr: bytes) -> np.ndarray:

@@ -19,7 +19,8 @@ from polar_pipeline.ros.frame import Demand, FinishedFrame, ReceivedImage
 from polar_pipeline.ros.parameters import PARAMETERS, Settings, make_settings
 from polar_pipeline.ros.pipelines import ActivePipeline, PipelineCache
 from polar_pipeline.ros.problems import ProblemLog
-from polar_pipeline.ros.processor import FrameProcessor
+from polar_pipeline.ros.processor import FRAMES_AT_ONCE, IDLE_PERIOD, FrameProcessor
+from polar_pipeline.sensor.frames import FULL_FRAME
 
 RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
 
@@ -50,6 +51,9 @@ class StubPipeline:
         self.depth = depth
         self.device = f"a {backend}"
         self.options = SimpleNamespace(backend=backend, ssim_mode="consistency")
+        self.plan = SimpleNamespace(products=())
+        self.shapes: List[Tuple[int, ...]] = []  # of complete frames in one call
+        self.resets = 0
         self.steps: List[Tuple[str, int]] = []
         self.faults: Dict[Tuple[str, int], Exception] = {}
 
@@ -57,6 +61,14 @@ class StubPipeline:
         self.steps.append((name, number))
         if (name, number) in self.faults:
             raise self.faults[name, number]
+
+    def __call__(self, raw: np.ndarray) -> Any:
+        self.shapes.append(raw.shape)
+        self._step("call", len(self.shapes))
+        return SimpleNamespace()
+
+    def reset(self) -> None:
+        self.resets += 1
 
     def submit(self, _: Any, reference: Any = None) -> int:
         assert reference is None
@@ -77,9 +89,11 @@ class StubPipelines:
         self.asked: List[Tuple[str, ...]] = []
         self.resets = self.clears = 0
         self.former: Optional[Settings] = None
+        self.is_compiling = False
 
     def get(self, wanted: Settings, products: Tuple[str, ...], _: Any) -> ActivePipeline:
         self.asked.append(products)
+        self.pipeline.plan.products = ("stokes",) if self.is_compiling else products
         return ActivePipeline(self.pipeline, self.former or wanted)  # type: ignore[arg-type]
 
     def reset(self) -> None:
@@ -288,6 +302,63 @@ def test_what_has_no_subscriber_is_not_computed(bench: Any) -> None:
     b.processor.put(image(3))
     wait_for(lambda: b.output.stamps == [2, 3], "a frame whose quality is judged")
     assert b.pipelines.asked == [("dolp", "ssim")]
+
+
+def test_memory_is_there_before_the_first_frame(bench: Any) -> None:
+    """As many frames of a camera's size as there can be at once, for every new set of subscribers."""
+    b = bench()
+    wait_for(lambda: b.pipeline.resets == 1, "the products of subscribers")
+    b.output.products = frozenset({"dolp", "ssim"})
+    wait_for(lambda: b.pipeline.resets == 2, "those of others")
+    time.sleep(3 * IDLE_PERIOD)
+    assert b.pipeline.shapes == 2 * FRAMES_AT_ONCE * [FULL_FRAME], "once for each set"
+    assert b.pipelines.asked == [("dolp",), ("dolp", "ssim")]
+    b.processor.put(image(1))
+    wait_for(lambda: b.output.stamps == [1], "the first frame")
+    b.output.products = frozenset({"aolp"})
+    time.sleep(2 * IDLE_PERIOD)
+    assert len(b.pipeline.shapes) == 2 * FRAMES_AT_ONCE, "no more once frames come in"
+
+
+def test_memory_waits_for_kernels_that_are_compiled(bench: Any) -> None:
+    b = bench()
+    b.pipelines.is_compiling = True
+    wait_for(lambda: len(b.pipelines.asked) > 2, "questions whether they are")
+    assert not b.pipeline.shapes
+    b.pipelines.is_compiling = False
+    wait_for(lambda: b.pipeline.resets == 1, "the memory")
+
+
+@pytest.mark.parametrize("fault", [ValueError("a defect"), MemoryError("no room"), DeviceLostError("the GPU was lost")])
+def test_a_fault_before_the_first_frame_costs_no_frame(bench: Any, fault: Exception) -> None:
+    b = bench(backend="cuda")
+    b.settings = settings(backend="cuda")
+    b.pipeline.faults = {("call", 2): fault}
+    wait_for(lambda: b.pipelines.asked, "the products of subscribers")
+    time.sleep(2 * IDLE_PERIOD)
+    assert len(b.pipeline.shapes) == 2, "not tried again and again"
+    assert (b.fallback.reason != "") == isinstance(fault, DeviceLostError), "the CPU takes over"
+    b.processor.put(image(1))
+    wait_for(lambda: b.output.stamps == [1], "the first frame")
+
+
+def test_the_first_frame_has_none_before_it() -> None:
+    """With real pipelines: SSIM compares with the frame before, which the first one has not."""
+    wanted = settings(ssim_mode="temporal", resolution="full")
+    log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineCache()
+    processor = FrameProcessor(lambda: wanted, pipelines, Fallback(), diagnostics, ProblemLog(diagnostics, log), log)
+    output.products = frozenset({"ssim"})
+    processor.start(output)
+    wait_for(lambda: pipelines._last is not None, "a pipeline for the subscriber")
+    try:
+        for stamp in range(2):
+            processor.put(image(stamp, np.full(FULL_FRAME, 99, np.uint8)))
+            wait_for(lambda stamp=stamp: len(output.frames) == stamp + 1, "a frame")
+        first, second = (float((frame.result or {})["ssim"]) for frame in output.frames)
+        assert (np.isnan(first), second) == (True, 1.0)
+    finally:
+        processor.close()
+        pipelines.close()
 
 
 def test_outputs_go_by_the_settings_of_their_pipeline(bench: Any) -> None:
