@@ -1,14 +1,14 @@
-"""rcl, the C library below rclpy, through ctypes: publishes a serialized message from the memory that it lies in.
+"""rcl, the C library below rclpy, through ctypes: publishes and takes serialized messages without a copy in Python.
 
-rclpy copies the bytes of a serialized message into a string first and holds the interpreter's lock until the middleware
-is done with them: a millisecond for 5 MB in which no other thread of the node gets on. The C function that rclpy itself
-ends in takes the message's own memory and leaves the lock free. No other module of `ros/` uses ctypes. Imports no ROS.
+rclpy copies the bytes of a serialized message once more, and holds the interpreter's lock until the middleware is done
+with them: a millisecond for 5 MB in which no other thread of the node gets on. The C functions that rclpy itself calls
+work on the message's own memory and leave the lock free. No other module of `ros/` uses ctypes. Imports no ROS.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Optional
+from typing import Any, Callable, Dict, Optional
 
 import numpy as np
 
@@ -26,26 +26,58 @@ class _SerializedMessage(ctypes.Structure):
     ]
 
 
+class _Allocator(ctypes.Structure):
+    """rcutils_allocator_t."""
+
+    _fields_ = [("functions", ctypes.c_void_p * 5)]
+
+
 class _ErrorString(ctypes.Structure):
     """rcutils_error_string_t."""
 
     _fields_ = [("text", ctypes.c_char * 1024)]
 
 
+class _TakenMessage:
+    """A message in memory of the middleware's allocator, for as long as this object or an array of it exists."""
+
+    def __init__(self, allocator: _Allocator, free: Callable[[Any], int]) -> None:
+        self.fields = _SerializedMessage(allocator=allocator.functions)
+        self._free = free
+
+    @property
+    def __array_interface__(self) -> Dict[str, Any]:
+        return {"shape": (self.fields.length,), "typestr": "|u1", "data": (self.fields.buffer, False), "version": 3}
+
+    def __del__(self) -> None:
+        self._free(ctypes.byref(self.fields))
+
+
+#: rcl_ret_t: there was no message, and there is no memory for it.
+_TAKE_FAILED, _BAD_ALLOC = 401, 10
+
+
 class Rcl:
-    """The functions of rcl that publish.
+    """The functions of rcl that publish and take.
 
     Raises:
         AttributeError, OSError: A library or a function of it cannot be found.
     """
 
     def __init__(self) -> None:
-        self._publish = ctypes.CDLL("librcl.so").rcl_publish_serialized_message
+        rcl = ctypes.CDLL("librcl.so")
+        self._take = rcl.rcl_take_serialized_message
+        self._take.argtypes = (ctypes.c_void_p, ctypes.POINTER(_SerializedMessage), ctypes.c_void_p, ctypes.c_void_p)
+        self._take.restype = ctypes.c_int
+        self._publish = rcl.rcl_publish_serialized_message
         self._publish.argtypes = (ctypes.c_void_p, ctypes.POINTER(_SerializedMessage), ctypes.c_void_p)
         self._publish.restype = ctypes.c_int
         utilities = ctypes.CDLL("librcutils.so")
         self._get_error, self._reset_error = utilities.rcutils_get_error_string, utilities.rcutils_reset_error
         self._get_error.argtypes, self._get_error.restype = (), _ErrorString
+        self._free = utilities.rcutils_uint8_array_fini
+        utilities.rcutils_get_default_allocator.restype = _Allocator
+        self._allocator = utilities.rcutils_get_default_allocator()
 
     def publish(self, publisher: Any, cdr: Cdr) -> None:
         """Publish serialized bytes; they may change as soon as this returns.
@@ -62,9 +94,34 @@ class Rcl:
         with publisher.handle:  # keeps it from being destroyed meanwhile
             failed = self._publish(publisher.handle.pointer, ctypes.byref(message), None)
         if failed:
-            reason = self._get_error().text.decode(errors="replace")
-            self._reset_error()
-            raise RuntimeError(f"{publisher.topic_name} cannot be published: {reason} ({failed})")
+            raise RuntimeError(f"{publisher.topic_name} cannot be published: {self._pop_error()} ({failed})")
+
+    def take(self, subscription: Any) -> Optional[memoryview]:
+        """The next message of a subscription, None if there is none.
+
+        Args:
+            subscription: `rclpy.subscription.Subscription`, with `raw=True`.
+
+        Raises:
+            MemoryError: There is no memory for it.
+            RuntimeError: The middleware cannot give it.
+        """
+        message = _TakenMessage(self._allocator, self._free)
+        with subscription.handle:  # keeps it from being destroyed meanwhile
+            failed = self._take(subscription.handle.pointer, ctypes.byref(message.fields), None, None)
+        if not failed:
+            return np.asarray(message).data if message.fields.length else memoryview(b"")
+        reason = self._pop_error()
+        if failed == _TAKE_FAILED:
+            return None
+        text = f"{subscription.topic_name} cannot be taken from: {reason} ({failed})"
+        raise MemoryError(text) if failed == _BAD_ALLOC else RuntimeError(text)
+
+    def _pop_error(self) -> str:
+        """Why the last call failed."""
+        reason: str = self._get_error().text.decode(errors="replace")
+        self._reset_error()
+        return reason
 
 
 def load_rcl() -> Optional[Rcl]:

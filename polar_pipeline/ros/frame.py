@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, FrozenSet, Optional, Tuple
 
-from polar_pipeline.messages import ImageMessage
+from polar_pipeline.messages import Cdr, ImageMessage
 from polar_pipeline.pipeline import Pending, Pipeline, Result
 from polar_pipeline.ros.parameters import Settings
 from polar_pipeline.sensor.frames import Frame
@@ -21,7 +21,7 @@ class ReceivedImage:
         time_ns: Time of receipt on the node's clock; 0 while a simulated clock has not started.
     """
 
-    cdr: bytes
+    cdr: Cdr
     received: float
     time_ns: int
 

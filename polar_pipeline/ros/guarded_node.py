@@ -21,17 +21,19 @@ class GuardedNode(Node):  # type: ignore[misc]
 
     def create_subscription(self, msg_type: Any, topic: str, callback: Any, *arguments: Any, **options: Any) -> Any:
         """As rclpy's, for rclpy's own subscriptions too (simulated time), with a callback that raises nothing."""
-        return super().create_subscription(msg_type, topic, self._guarded(callback), *arguments, **options)
+        return super().create_subscription(msg_type, topic, self.guarded(callback), *arguments, **options)
 
     def create_service(self, srv_type: Any, srv_name: str, callback: Any, *arguments: Any, **options: Any) -> Any:
         """As rclpy's, for rclpy's own services too (parameters), with a callback that raises nothing."""
-        return super().create_service(srv_type, srv_name, self._guarded(callback), *arguments, **options)
+        return super().create_service(srv_type, srv_name, self.guarded(callback), *arguments, **options)
 
     def create_timer(self, timer_period_sec: float, callback: Any, *arguments: Any, **options: Any) -> Any:
         """As rclpy's, with a callback that raises nothing."""
-        return super().create_timer(timer_period_sec, self._guarded(callback), *arguments, **options)
+        return super().create_timer(timer_period_sec, self.guarded(callback), *arguments, **options)
 
-    def _guarded(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that passes what `callback` raises to `refuse_error`, and then returns its last argument."""
+
         @functools.wraps(callback)  # rclpy looks at the signature
         def guarded(*arguments: Any) -> Any:
             try:

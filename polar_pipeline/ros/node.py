@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
@@ -20,9 +20,11 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.statistics import Level
+from polar_pipeline.ros._rcl import load_rcl
 from polar_pipeline.ros.deferred import create_deferred_service
 from polar_pipeline.ros.descriptor import make_descriptor
 from polar_pipeline.ros.diagnostics import MAX_REASON, Diagnostics
+from polar_pipeline.ros.direct_input import DirectInput
 from polar_pipeline.ros.endpoints import create_input, create_output, create_outputs
 from polar_pipeline.ros.fallback import Fallback
 from polar_pipeline.ros.frame import ReceivedImage
@@ -57,6 +59,8 @@ class PolarNode(GuardedNode):
         ValueError: The parameters do not fit each other, or one is unknown.
         RuntimeError: The backend cannot work on this machine.
     """
+
+    _direct_input: Optional[DirectInput] = None  # rclpy looks at `subscriptions` early
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
         super().__init__("polar_pipeline", **arguments)
@@ -98,6 +102,10 @@ class PolarNode(GuardedNode):
     def _connect_inputs(self) -> None:
         """Subscribe, offer the service, and start the timer; from here on callbacks run."""
         self._input = create_input(self, topics.IMAGE, topics.IMAGE_INPUT, self._on_image)
+        rcl = load_rcl()
+        if rcl is not None:
+            self._direct_input = DirectInput(self, self._input, rcl)
+            self.add_waitable(self._direct_input)
         self._losses = LossCounter(self._input)
         create_input(self, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info)
         create_input(self, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference)
@@ -107,6 +115,11 @@ class PolarNode(GuardedNode):
         self.add_on_set_parameters_callback(self._on_set_parameters)
         if hasattr(self, "add_post_set_parameters_callback"):  # Iron and later
             self.add_post_set_parameters_callback(self._apply_parameters)
+
+    @property
+    def subscriptions(self) -> Iterator[Any]:
+        """Those whose messages the executor takes."""
+        return (row for row in super().subscriptions if self._direct_input is None or row is not self._input)
 
     def _check_names(self, argv: Sequence[str]) -> None:
         """Refuse parameters given to this node that it does not have; those meant for other nodes are only logged.
@@ -143,7 +156,7 @@ class PolarNode(GuardedNode):
 
     # ------------------------------------------------------------------------------------------- messages and services
 
-    def _on_image(self, cdr: bytes) -> None:
+    def _on_image(self, cdr: messages.Cdr) -> None:
         self._diagnostics.received(messages.peek_stamp(cdr))
         self._newest = ReceivedImage(cdr, time.perf_counter(), self.get_clock().now().nanoseconds)
         self._processor.put(self._newest)

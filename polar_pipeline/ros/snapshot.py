@@ -21,7 +21,7 @@ import numpy as np
 from polar_pipeline import __version__, messages
 from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing, replacing_folder
 from polar_pipeline.doctor import checks as doctor
-from polar_pipeline.messages import CAMERA_INFO, IMAGE, ImageMessage, Status
+from polar_pipeline.messages import CAMERA_INFO, IMAGE, Cdr, ImageMessage, Status
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.picture import encode_picture
@@ -46,7 +46,7 @@ class Snapshot:
     """
 
     node: str
-    cdr: bytes
+    cdr: Cdr
     received_ns: int
     parameters: Mapping[str, Any]
     camera_info: Optional[bytes]
