@@ -18,8 +18,8 @@ import numpy as np
 
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.cpu import native
-from polar_pipeline.cpu.images import MONO_HALO
-from polar_pipeline.cpu.kernels import Kernels, is_by_superpixel, make_products, mosaic_scale
+from polar_pipeline.cpu.images import COLOR_HALO, MONO_HALO
+from polar_pipeline.cpu.kernels import DEBAYERS, Kernels, is_by_superpixel, make_products, mosaic_scale
 from polar_pipeline.cpu.ssim import SsimWindow
 from polar_pipeline.options import make_options
 from polar_pipeline.products import PRODUCTS
@@ -136,13 +136,19 @@ def mosaics(kernels: Kernels) -> Results:
 
 
 def colors(kernels: Kernels) -> Results:
-    """Angles of one colour's mosaic with its halo, and the switch that the colours share."""
+    """Colours of a mosaic with its halo, the angles of one of them, and the switch that they share."""
     results: Results = {}
     for shape in ((16, 16), (17, 19), (131, 259), (64, 512)):
         halo = MONO_HALO["adaptive"]
         key = f"colors {shape}"
         z = noise(key, memory((shape[0] + 2 * halo, shape[1] + 2 * halo), "float32", offset=4), 1.0)
         switch = results[f"{key} switch"] = kernels.polarization_switch(z)
+        for method in DEBAYERS:
+            halo_of_color = COLOR_HALO[method]
+            size = (shape[0] + 2 * halo_of_color, shape[1] + 2 * halo_of_color)
+            raw = noise(f"{key} {method}", memory(size, "float32", offset=4), 1.0)
+            channels = kernels.debayer(method, raw, SENSORS["IMX250MYR"])
+            results.update({f"{key} {method} {channel}": image for channel, image in enumerate(channels)})
         for method, half in METHODS[1:]:
             inside = halo - MONO_HALO[method]
             part = z[inside:-inside, inside:-inside] if inside else z

@@ -199,6 +199,30 @@ template <class Method> void color_tiles(const Color &of) {
     }
 }
 
+// Bilinear means over superpixels: 3/4 and 1/4 of the two nearest samples of an angle, along y and along x.
+void color_superpixels(const Color &of) {
+  const int height = of.height / 2, width = of.width / 2;
+  for (int y = 0; y < height; y++) {
+    const float *upper = of.plane + 2 * y * of.step, *lower = upper + of.step;
+    const float *near[2] = {upper, lower}, *far[2] = {lower + of.step, upper - of.step};
+    for (int left = 0; left < width; left += COLUMNS / 2) {
+      const int n = width - left < COLUMNS / 2 ? width - left : COLUMNS / 2;
+      OneLine rows[2];
+      for (int row = 0; row < 2; row++) {
+        const float *__restrict a = near[row] + 2 * left, *__restrict b = far[row] + 2 * left;
+        float *__restrict sum = rows[row][0];
+        for (int x = -2; x < 2 * n + 2; x++) sum[x] = 0.75f * a[x] + 0.25f * b[x];
+      }
+      for (int k = 0; k < 4; k++) {
+        const int column = of.place[k] & 1, beyond = column ? -1 : 2;
+        const float *__restrict sum = rows[of.place[k] >> 1][0];
+        float *__restrict out = of.angles[k] + (int64_t)y * width + left;
+        for (int x = 0; x < n; x++) out[x] = 0.75f * sum[2 * x + column] + 0.25f * sum[2 * x + beyond];
+      }
+    }
+  }
+}
+
 } // namespace
 
 // Every product of a mono mosaic. Any number of threads may work on one mosaic at the same time; each has its own
@@ -209,7 +233,9 @@ extern "C" void polarization_demosaiced(Mosaic *frame, const Products *to, Count
 
 // The angles of one colour, in one thread.
 extern "C" void demosaic_color(const Color *of) {
-  if (of->method == BILINEAR)
+  if (of->method == BILINEAR && of->half)
+    color_superpixels(*of);
+  else if (of->method == BILINEAR)
     color_tiles<Bilinear>(*of);
   else if (of->method == GRADIENT)
     color_tiles<Gradient>(*of);

@@ -14,11 +14,8 @@ import numpy as np
 
 from polar_pipeline.coefficients import BETA, EPSILON
 from polar_pipeline.cpu.adaptive import adaptive
-from polar_pipeline.cpu.images import Image, angle_mask, at, inner, select
+from polar_pipeline.cpu.images import COLOR_HALO, Image, angle_mask, at, color_sources, inner, select
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
-
-#: Raw pixels that a method on the colour lattice reads beyond its own, rounded up to a multiple of two.
-COLOR_HALO = {"bilinear": 2, "mhc": 4, "weighted": 6}
 
 _F = np.float32
 _BILINEAR = np.array([0.5, 1, 0.5], _F)
@@ -44,20 +41,10 @@ def debayer(method: str, z: Image, sensor: Sensor) -> List[Image]:
         green, row, column, across = _lattice_weighted(z, sensor)
     else:
         green, row, column, across = (inner(image, n) for image in _filter_lattice(z, _LATTICE_KERNELS[method]))
-    sources: List[List[List[Image]]] = [[], [], []]
-    for r in range(n, n + 4):
-        for channel in sources:
-            channel.append([])
-        for c in range(n, n + 4):
-            own = sensor.color_index(r, c)
-            of_row = own if own != 1 else sensor.color_index(r, c + 2)
-            sources[1][-1].append(centre if own == 1 else green)
-            for color in (0, 2):
-                source = centre if own == color else across if own != 1 else row if of_row == color else column
-                sources[color][-1].append(source)
+    planes = (centre, green, row, column, across)
     out = []
-    for channel in sources:
-        image = select(channel)
+    for channel in color_sources(sensor, n):
+        image = select([[planes[source] for source in sources] for sources in channel])
         out.append(np.clip(image, 0, 1, out=image))
     return out
 

@@ -10,8 +10,7 @@ import cv2
 import numpy as np
 
 from polar_pipeline.backend import Buffers
-from polar_pipeline.cpu import demosaic as dm
-from polar_pipeline.cpu.images import MONO_HALO
+from polar_pipeline.cpu.images import COLOR_HALO, MONO_HALO
 from polar_pipeline.cpu.kernels import KERNEL_PRODUCTS, Kernels, is_by_superpixel, make_products, mosaic_scale
 from polar_pipeline.cpu.strips import display, strips
 from polar_pipeline.options import Options
@@ -78,7 +77,7 @@ class FrameJob:
         self.raw_size: Tuple[int, int] = mosaic.shape
         self.size = options.output_size(self.raw_size)
         self.mono_halo = MONO_HALO[options.interpolation]
-        self.color_halo = dm.COLOR_HALO[options.debayer] if self.sensor.is_color else 0
+        self.color_halo = COLOR_HALO[options.debayer] if self.sensor.is_color else 0
         period = self.sensor.period
         self.halo = -(-(self.mono_halo + self.color_halo) // period) * period
         self.mosaic = mosaic

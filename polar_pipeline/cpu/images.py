@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -13,6 +13,8 @@ from polar_pipeline.sensor.mosaic import Sensor
 Image = np.ndarray
 #: Raw pixels that a method on the polarizer mosaic reads beyond its own, rounded up to a multiple of two.
 MONO_HALO = {"bilinear": 2, "gradient": 2, "adaptive": 4}
+#: Raw pixels that a method on the colour lattice reads beyond its own, rounded up to a multiple of two.
+COLOR_HALO = {"bilinear": 2, "mhc": 4, "weighted": 6}
 
 
 def at(image: Image, dy: int, dx: int, halo: int) -> Image:
@@ -52,3 +54,24 @@ def select(sources: Sequence[Sequence[Image]]) -> Image:
         sites = tuple(tuple(cell is source for cell in row) for row in sources)
         cv2.copyTo(source, site_mask(sites, out.shape, "u1"), out)
     return out
+
+
+#: Where a channel of a pixel comes from: its own sample, green at red or blue, at green the colour of its row and that
+#: of its column, red at blue and blue at red. The order is that of `enum Source` in `kernels/cpu/debayer.cpp`.
+OWN, GREEN, ROW, COLUMN, ACROSS = range(5)
+
+
+def color_sources(sensor: Sensor, start: int) -> List[List[List[int]]]:
+    """Where red, green and blue of a pixel come from, by channel, row and column modulo 4 from `start` on."""
+    sources: List[List[List[int]]] = [[], [], []]
+    for row in range(start, start + 4):
+        for channel in sources:
+            channel.append([])
+        for column in range(start, start + 4):
+            own = sensor.color_index(row, column)
+            of_row = own if own != 1 else sensor.color_index(row, column + 2)
+            sources[1][-1].append(OWN if own == 1 else GREEN)
+            for color in (0, 2):
+                missing = ACROSS if own != 1 else ROW if of_row == color else COLUMN
+                sources[color][-1].append(OWN if own == color else missing)
+    return sources

@@ -10,7 +10,7 @@ import numpy as np
 
 from polar_pipeline.backend import block_pixels
 from polar_pipeline.coefficients import gaussian
-from polar_pipeline.cpu.images import MONO_HALO
+from polar_pipeline.cpu.images import COLOR_HALO, MONO_HALO, color_sources
 from polar_pipeline.cpu.ssim import SsimWindow
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
@@ -30,6 +30,8 @@ def _image(array: Optional[np.ndarray]) -> _Image:
 
 #: How the angles that a pixel lacks are found, in the order of `enum Method` in `kernels/cpu/mosaic.hpp`.
 METHODS = ("own_site", "bilinear", "gradient", "adaptive")
+#: Methods on the colour lattice, in the order of `enum Debayer` in `kernels/cpu/debayer.cpp`.
+DEBAYERS = ("bilinear", "mhc", "weighted")
 #: Products that the kernels compute, SSIM's aside, in the order of `struct Products` in `kernels/cpu/polarimetry.hpp`.
 KERNEL_PRODUCTS = (*(f"angle_{angle}" for angle in ANGLES), "intensity", "stokes", "dolp", "aolp", "preview")
 
@@ -103,6 +105,18 @@ class _Color(ctypes.Structure):
         ("place", ctypes.c_int32 * 4),
         ("edges", ctypes.c_void_p),
         ("angles", ctypes.c_void_p * 4),
+    ]
+
+
+class _Lattice(ctypes.Structure):
+    _fields_ = [
+        ("plane", ctypes.c_void_p),
+        ("step", ctypes.c_int64),
+        ("height", ctypes.c_int32),
+        ("width", ctypes.c_int32),
+        ("method", ctypes.c_int32),
+        ("source", ctypes.c_int32 * 48),
+        ("channels", ctypes.c_void_p * 3),
     ]
 
 
@@ -202,7 +216,7 @@ class Kernels(NamedTuple):
         Returns:
             (H, W) float32 images, or (H // 2, W // 2), of 0, 45, 90 and 135 degrees.
         """
-        color = _color(z, MONO_HALO[method])
+        color = _Color(*_inside(z, MONO_HALO[method]))
         color.method, color.half, color.place = METHODS.index(method), half, _places(sensor)
         step = 2 if half else 1
         images = [np.empty((color.height // step, color.width // step), np.float32) for _ in ANGLES]
@@ -213,9 +227,29 @@ class Kernels(NamedTuple):
         self.library.demosaic_color(ctypes.byref(color))
         return images
 
+    def debayer(self, method: str, z: np.ndarray, sensor: Sensor) -> List[np.ndarray]:
+        """Red, green and blue of a colour mosaic, by the calling thread.
+
+        Args:
+            method: Of `DEBAYERS`.
+            z: (H + 2n, W + 2n) float32 mosaic of full scale 1, n = `COLOR_HALO[method]`, from the tile's (0, 0) on;
+                rows without gaps.
+            sensor: Its layout.
+
+        Returns:
+            Three (H, W) float32 images in [0, 1].
+        """
+        halo = COLOR_HALO[method]
+        lattice = _Lattice(*_inside(z, halo), DEBAYERS.index(method))
+        lattice.source[:] = [source for rows in color_sources(sensor, halo) for row in rows for source in row]
+        images = [np.empty((lattice.height, lattice.width), np.float32) for _ in range(3)]
+        lattice.channels[:] = [image.ctypes.data for image in images]
+        self.library.debayer(ctypes.byref(lattice))
+        return images
+
     def polarization_switch(self, z: np.ndarray) -> np.ndarray:
         """(H + 8, W + 8) float32 mosaic of one colour, or luma -> (H, W) `adaptive.polarization_switch`."""
-        color = _color(z, MONO_HALO["adaptive"])
+        color = _Color(*_inside(z, MONO_HALO["adaptive"]))
         out = np.empty((color.height, color.width), np.float32)
         self.library.polarization_switch(ctypes.byref(color), ctypes.c_void_p(out.ctypes.data))
         return out
@@ -281,11 +315,10 @@ def _places(sensor: Sensor) -> Tuple[int, ...]:
     return tuple(2 * row + column for row, column in map(sensor.position, ANGLES))
 
 
-def _color(z: np.ndarray, halo: int) -> _Color:
-    """The argument for a mosaic of one colour that carries `halo`."""
-    step = z.strides[0] // z.itemsize
+def _inside(z: np.ndarray, halo: int) -> Tuple[int, int, int, int]:
+    """(address of its first pixel, floats from one row to the next, height, width) of an image that carries `halo`."""
     start = z.ctypes.data + halo * (z.strides[0] + z.itemsize)
-    return _Color(start, step, z.shape[0] - 2 * halo, z.shape[1] - 2 * halo)
+    return start, z.strides[0] // z.itemsize, z.shape[0] - 2 * halo, z.shape[1] - 2 * halo
 
 
 def is_by_superpixel(method: str, half: bool) -> bool:

@@ -30,6 +30,7 @@ _FUNCTIONS = (
     "polarization_superpixels",
     "polarization_demosaiced",
     "polarization_planes",
+    "debayer",
     "demosaic_color",
     "polarization_switch",
     "similarity",

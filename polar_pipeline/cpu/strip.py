@@ -13,7 +13,6 @@ from polar_pipeline.cpu import demosaic as dm
 from polar_pipeline.cpu.adaptive import polarization_switch
 from polar_pipeline.cpu.frame_job import FrameJob
 from polar_pipeline.cpu.images import inner
-from polar_pipeline.cpu.kernels import is_by_superpixel
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.mosaic import ANGLES
@@ -69,7 +68,8 @@ class Strip:
         z *= _F(job.scale)
         if not job.sensor.is_color:
             return [inner(z, job.halo - job.mono_halo)]
-        channels = dm.debayer(job.options.debayer, z, job.sensor)
+        debayer = job.kernels.debayer if job.kernels else dm.debayer
+        channels = debayer(job.options.debayer, z, job.sensor)
         halo = job.halo - job.color_halo
         for channel in channels:
             self._reflect(channel, halo)
@@ -87,7 +87,7 @@ class Strip:
         """One colour's mosaic with `mono_halo` -> its four angle images at the output's resolution."""
         job = self.job
         method = job.method
-        if is_by_superpixel(method, job.half):
+        if method == "own_site" or (method == "bilinear" and job.half and not job.kernels):
             return dm.superpixels(z, job.sensor, job.mono_halo, scale, job.options.co_sited)
         if (job.kernels or method != "bilinear") and z.dtype != np.float32:
             z = z.astype(_F)

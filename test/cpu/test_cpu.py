@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support import REAL_FRAMES, real_frame
 
 from polar_pipeline import Pipeline, RawFrame, reference
-from polar_pipeline.cpu import demosaic, native, strips
+from polar_pipeline.cpu import demosaic, images, native, strips
 from polar_pipeline.cpu.kernels import Kernels
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.forward import expose
@@ -368,16 +368,20 @@ def test_strips_and_threads_do_not_show_for_any_options(
 
 @pytest.mark.usefixtures("_optimized")
 @pytest.mark.parametrize("method", ["bilinear", "mhc", "weighted"])
-@pytest.mark.parametrize("shape", [(48, 60), (51, 63)])
+@pytest.mark.parametrize("shape", [(48, 60), (51, 63), (40, 600)])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_colours_do_not_depend_on_pixels_beyond_the_halo(method: str, shape: Tuple[int, int], axis: int) -> None:
+def test_colours_do_not_depend_on_pixels_beyond_the_halo(
+    way: str, method: str, shape: Tuple[int, int], axis: int
+) -> None:
     """Another scene from row or column 24 on changes not one bit of what is farther than `COLOR_HALO` from it."""
     mosaic, changed = np.random.default_rng(5).random((2, *shape)).astype(np.float32)
     changed.swapaxes(0, axis)[:24] = mosaic.swapaxes(0, axis)[:24]
-    end = 24 - 2 * demosaic.COLOR_HALO[method]
-    for one, other in zip(*(demosaic.debayer(method, z, SENSORS["IMX250MYR"]) for z in (mosaic, changed))):
-        np.testing.assert_array_equal(one.swapaxes(0, axis)[:end], other.swapaxes(0, axis)[:end])
-        assert not np.array_equal(one, other)
+    end = 24 - 2 * images.COLOR_HALO[method]
+    with ThreadPoolExecutor(1) as pool:
+        debayer = Kernels(native.find_library(), pool, 1).debayer if way == "compiled" else demosaic.debayer
+        for one, other in zip(*(debayer(method, z, SENSORS["IMX250MYR"]) for z in (mosaic, changed))):
+            np.testing.assert_array_equal(one.swapaxes(0, axis)[:end], other.swapaxes(0, axis)[:end])
+            assert not np.array_equal(one, other)
 
 
 def test_output_arrays_are_reused_only_when_dropped() -> None:

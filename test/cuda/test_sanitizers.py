@@ -105,6 +105,7 @@ class Fault(NamedTuple):
 
 _PIXELS = "x < n; x++) {\n        const float clipped"
 _ANGLES = "x < n; x++) out[x] = line[x] * (1.0f / 255)"
+_GREEN = "line < of.height + 2"
 FAULTS = {
     "reads one row too far": Fault(
         file="superpixels.cpp",
@@ -118,6 +119,13 @@ FAULTS = {
         text="mirrored(y, frame.height)",
         becomes="y",
         part="mosaics",
+        report=("heap-buffer-overflow", "READ of size"),
+    ),
+    "reads one line too many": Fault(
+        file="debayer.cpp",
+        text=_GREEN,
+        becomes=_GREEN.replace("2", "4"),
+        part="colors",
         report=("heap-buffer-overflow", "READ of size"),
     ),
     "writes one angle too far": Fault(
