@@ -334,7 +334,7 @@ def test_a_fault_before_the_first_frame_costs_no_frame(bench: Any, fault: Except
     b = bench(backend="cuda")
     b.settings = settings(backend="cuda")
     b.pipeline.faults = {("call", 2): fault}
-    wait_for(lambda: b.pipelines.asked, "the products of subscribers")
+    wait_for(lambda: len(b.pipeline.shapes) == 2, "the fault")
     time.sleep(2 * IDLE_PERIOD)
     assert len(b.pipeline.shapes) == 2, "not tried again and again"
     assert (b.fallback.reason != "") == isinstance(fault, DeviceLostError), "the CPU takes over"
