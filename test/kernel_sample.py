@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -68,7 +69,9 @@ def noise(key: str, array: np.ndarray, end: float) -> np.ndarray:
     return array
 
 
-def outputs(key: str, names: Tuple[str, ...], dtype: str, size: Tuple[int, int], offset: int) -> Results:
+def outputs(
+    key: str, names: Tuple[str, ...], dtype: str, size: Tuple[int, int], offset: int, is_color: bool = False
+) -> Results:
     """Where the products go, by the name of the result."""
     found = {}
     for name in names:
@@ -76,7 +79,7 @@ def outputs(key: str, names: Tuple[str, ...], dtype: str, size: Tuple[int, int],
         kind = product.dtype(dtype)
         if product.channels[0] and not product.shrinks:
             start = offset * np.dtype(kind).itemsize
-            found[f"{key} {name}"] = memory(product.shape(size, is_color=False), kind, offset=start)
+            found[f"{key} {name}"] = memory(product.shape(size, is_color), kind, offset=start)
     return found
 
 
@@ -160,30 +163,29 @@ def colors(kernels: Kernels) -> Results:
 
 
 def planes(kernels: Kernels) -> Results:
-    """Products of rows of four angle images, with and without saturated pixels."""
+    """Products of rows of the angle images of one colour and of three, with and without saturated pixels."""
     results: Results = {}
-    for width in (8, 511, 512, 1037):
-        for dtype in ("float32", "uint8"):
-            for is_hot in (True, False):
-                key = f"planes {width} {dtype} {is_hot}"
-                out = outputs(key, tuple(PRODUCTS), dtype, (9, width), 1)
-                pair = [memory((9, width), "float32") for _ in range(2)]
-                to = make_products(
-                    *({name.split()[-1]: array for name, array in out.items()}, [name.split()[-1] for name in out]),
-                    *(pair, width, 1.0, 0.05),
-                )
-                counts = []
-                for rows in ((0, 4), (4, 9)):
-                    height = rows[1] - rows[0]
-                    steps = (4 * width, 4 * width + 4, 4 * width, 4 * width + 64)
-                    angles = [memory((height, width), "float32", step, 4) for step in steps]
-                    for k, image in enumerate(angles):
-                        noise(f"{key} {rows} {k}", image, 1.0)
-                    hot = noise(f"{key} {rows}", memory((height, width), "uint8"), 1.1) if is_hot else None
-                    counts.append(kernels.planes(angles, hot, rows, to))
-                results.update(out)
-                results.update({f"{key} pair {k}": image for k, image in enumerate(pair)})
-                results[f"{key} counts"] = np.array(counts)
+    cases = itertools.product((8, 511, 512, 1037), ("float32", "uint8"), (True, False), (True, False))
+    for width, dtype, is_hot, is_color in cases:
+        key = f"planes {width} {dtype} {is_hot} {is_color}"
+        out = outputs(key, tuple(PRODUCTS), dtype, (9, width), 1, is_color)
+        pair = [memory((9, width), "float32") for _ in range(2)]
+        to = make_products(
+            *({name.split()[-1]: array for name, array in out.items()}, [name.split()[-1] for name in out]),
+            *(pair, width, 1.0, 0.05),
+        )
+        counts = []
+        for rows in ((0, 4), (4, 9)):
+            height = rows[1] - rows[0]
+            steps = (4 * width, 4 * width + 4, 4 * width, 4 * width + 64) * (3 if is_color else 1)
+            angles = [memory((height, width), "float32", step, 4) for step in steps]
+            for k, image in enumerate(angles):
+                noise(f"{key} {rows} {k}", image, 1.0)
+            hot = noise(f"{key} {rows}", memory((height, width), "uint8"), 1.1) if is_hot else None
+            counts.append(kernels.planes(angles, hot, rows, to))
+        results.update(out)
+        results.update({f"{key} pair {k}": image for k, image in enumerate(pair)})
+        results[f"{key} counts"] = np.array(counts)
     return results
 
 

@@ -1,30 +1,89 @@
-// From four angle images to every product: for what is demosaiced elsewhere, and luma.
+// From the angle images of one colour, or of three, to every product.
 #include "polarimetry.hpp"
 
 namespace {
 
-// Four images of some rows of the output.
+// Images of some rows of the output.
 struct Planes {
-  const float *angles[4];   // 0, 45, 90, 135 degrees
-  int64_t steps[4];         // floats from one row to the next
-  const uint8_t *saturated; // (end - first, width), not 0 where a pixel is saturated; null if no pixel is
-  int32_t first, end;       // their rows
+  const float *angles[3][4]; // by channel: 0, 45, 90, 135 degrees
+  int64_t steps[3][4];       // floats from one row to the next
+  int64_t channels;          // 1, or 3: red, green, blue
+  const uint8_t *saturated;  // (end - first, width), not 0 where a pixel is saturated; null if no pixel is
+  int32_t first, end;        // their rows
 };
+
+// The pixels of three lines in [0, 1] into an RGB image.
+void store_color(const Image &image, int64_t at, int n, const float *__restrict red, const float *__restrict green,
+                 const float *__restrict blue) {
+  if (!image.data) return;
+  if (image.bytes) {
+    uint8_t *__restrict out = (uint8_t *)image.data + 3 * at;
+    for (int x = 0; x < n; x++) {
+      out[3 * x] = low_byte(at_most(255 * red[x], 255.0f));
+      out[3 * x + 1] = low_byte(at_most(255 * green[x], 255.0f));
+      out[3 * x + 2] = low_byte(at_most(255 * blue[x], 255.0f));
+    }
+  } else {
+    float *__restrict out = (float *)image.data + 3 * at;
+    for (int x = 0; x < n; x++) {
+      out[3 * x] = red[x];
+      out[3 * x + 1] = green[x];
+      out[3 * x + 2] = blue[x];
+    }
+  }
+}
+
+void mean(const float *const angles[4], int n, float *__restrict out) {
+  const float *__restrict i0 = angles[0], *__restrict i45 = angles[1], *__restrict i90 = angles[2],
+                          *__restrict i135 = angles[3];
+  for (int x = 0; x < n; x++) out[x] = 0.25f * ((i0[x] + i90[x]) + (i45[x] + i135[x]));
+}
+
+void luma(const float *__restrict red, const float *__restrict green, const float *__restrict blue, int n,
+          float *__restrict out) {
+  for (int x = 0; x < n; x++) out[x] = LUMA_RED * (red[x] + blue[x]) + LUMA_GREEN * green[x];
+}
+
+// The images in colour of a piece of a row.
+void color_images(const Products &to, int64_t at, int n, const float *const angles[3][4]) {
+  for (int k = 0; k < 4; k++) store_color(to.angles[k], at, n, angles[0][k], angles[1][k], angles[2][k]);
+  if (!to.intensity.data) return;
+  Line means[3];
+  for (int channel = 0; channel < 3; channel++) mean(angles[channel], n, means[channel]);
+  store_color(to.intensity, at, n, means[0], means[1], means[2]);
+}
 
 } // namespace
 
-// Computes the rows of four images, in one thread.
+// Computes the rows of the images, in one thread.
 extern "C" void polarization_planes(const Planes *from, const Products *to, Count *count) {
+  Products of_luma = *to;
+  if (from->channels == 3) {
+    of_luma.intensity = Image();
+    for (Image &angle : of_luma.angles) angle = Image();
+  }
   for (int y = from->first; y < from->end; y++) {
     const int64_t row = y - from->first;
     for (int64_t first = 0; first < to->width; first += PIECE) {
       const int n = (int)(to->width - first < PIECE ? to->width - first : PIECE);
-      const float *angles[4];
-      for (int k = 0; k < 4; k++) angles[k] = from->angles[k] + row * from->steps[k] + first;
+      const int64_t at = y * to->width + first;
+      const float *angles[3][4] = {};
+      for (int channel = 0; channel < from->channels; channel++)
+        for (int k = 0; k < 4; k++)
+          angles[channel][k] = from->angles[channel][k] + row * from->steps[channel][k] + first;
+      Line lumas[4];
+      const float *lines[4] = {angles[0][0], angles[0][1], angles[0][2], angles[0][3]};
+      if (from->channels == 3) {
+        color_images(*to, at, n, angles);
+        for (int k = 0; k < 4; k++) {
+          luma(angles[0][k], angles[1][k], angles[2][k], n, lumas[k]);
+          lines[k] = lumas[k];
+        }
+      }
       int32_t saturated[PIECE];
       if (from->saturated)
         for (int x = 0; x < n; x++) saturated[x] = from->saturated[row * to->width + first + x];
-      polarimetry(*to, y * to->width + first, n, angles, from->saturated ? saturated : nullptr, *count);
+      polarimetry(of_luma, at, n, lines, from->saturated ? saturated : nullptr, *count);
     }
   }
 }

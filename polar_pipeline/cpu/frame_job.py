@@ -17,11 +17,9 @@ from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan, expand
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import RawFrame
-from polar_pipeline.sensor.mosaic import ANGLES
 
-#: Operators that make the angle images and masks from the mosaic, and those that need more than luma.
-_MOSAIC_OPERATORS = {"angles", "grey", "saturated"}
-_COLOR_OPERATORS = {"intensity", *(f"angle_{angle}" for angle in ANGLES)}
+#: Operators that make angle images and masks from the mosaic.
+_MOSAIC_OPERATORS = {"angles", "saturated"}
 #: Float images of a strip's size that exist at once, as measured with ADR in mono and with all methods in colour.
 _TEMPORARIES = 24
 
@@ -122,7 +120,7 @@ class FrameJob:
             return [], [*pixel]
         left = {*expand(name for name in pixel if name in PRODUCTS and name not in KERNEL_PRODUCTS)}
         if not self.is_from_mosaic:
-            left |= _MOSAIC_OPERATORS | (_COLOR_OPERATORS if self.sensor.is_color else set())
+            left |= _MOSAIC_OPERATORS
         return [name for name in pixel if name not in left], [name for name in pixel if name in left]
 
     def store(

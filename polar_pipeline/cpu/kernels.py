@@ -122,8 +122,9 @@ class _Lattice(ctypes.Structure):
 
 class _Planes(ctypes.Structure):
     _fields_ = [
-        ("angles", ctypes.c_void_p * 4),
-        ("steps", ctypes.c_int64 * 4),
+        ("angles", ctypes.c_void_p * 12),
+        ("steps", ctypes.c_int64 * 12),
+        ("channels", ctypes.c_int64),
         ("saturated", ctypes.c_void_p),
         ("first", ctypes.c_int32),
         ("end", ctypes.c_int32),
@@ -257,10 +258,10 @@ class Kernels(NamedTuple):
     def planes(
         self, angles: Sequence[np.ndarray], saturated: Optional[np.ndarray], rows: Tuple[int, int], to: Products
     ) -> Tuple[int, int]:
-        """Products of four angle images, by the calling thread.
+        """Products of angle images, by the calling thread.
 
         Args:
-            angles: Four (rows, w) float32.
+            angles: (rows, w) float32: the four of one colour; or twelve, those of red first, then of green and of blue.
             saturated: (rows, w) uint8, not 0 where a pixel is saturated; None if no pixel is.
             rows: (first, end) row of the output that they are.
             to: The arrays that the products are written to.
@@ -269,8 +270,9 @@ class Kernels(NamedTuple):
             (saturated, dark) pixels.
         """
         planes = _Planes(
-            (ctypes.c_void_p * 4)(*(image.ctypes.data for image in angles)),
-            (ctypes.c_int64 * 4)(*(image.strides[0] // image.itemsize for image in angles)),
+            tuple(image.ctypes.data for image in angles),
+            tuple(image.strides[0] // image.itemsize for image in angles),
+            len(angles) // len(ANGLES),
             None if saturated is None else saturated.ctypes.data,
             *rows,
         )

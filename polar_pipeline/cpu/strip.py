@@ -235,6 +235,6 @@ def compute_strip(job: FrameJob, rows: Tuple[int, int]) -> Tuple[int, int]:
     for name in job.strip_operators:
         _METHODS[name](strip)
     if job.kernels and job.kernel_operators and not job.is_from_mosaic:
-        planes = strip.luma if job.sensor.is_color else strip.images[0]
-        return job.kernels.planes(planes, strip.saturation_mask, rows, job.target)
+        angles = [image for channel in strip.images for image in channel]
+        return job.kernels.planes(angles, strip.saturation_mask, rows, job.target)
     return strip.counts
