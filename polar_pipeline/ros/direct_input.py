@@ -27,14 +27,17 @@ class DirectInput(Waitable):  # type: ignore[misc]
         self._subscription = subscription
         self._rcl = rcl
         self._index: Optional[int] = None
+        self._uses = 0
         self._guarded_take = node.guarded(self._take)
 
     def __enter__(self) -> None:
         self._subscription.handle.__enter__()
+        self._uses += 1
 
     def __exit__(
         self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
+        self._uses -= 1
         self._subscription.handle.__exit__(kind, value, trace)
 
     def get_num_entities(self) -> NumberOfEntities:
@@ -42,8 +45,8 @@ class DirectInput(Waitable):  # type: ignore[misc]
         return NumberOfEntities(1, 0, 0, 0, 0, 0)
 
     def add_to_wait_set(self, wait_set: Any) -> None:
-        """Wait for messages."""
-        self._index = wait_set.add_subscription(self._subscription.handle)
+        """Wait for messages; of a subscription that is gone there are none, and executors call this all the same."""
+        self._index = wait_set.add_subscription(self._subscription.handle) if self._uses else None
 
     def is_ready(self, wait_set: Any) -> bool:
         """Whether there is a message."""

@@ -147,3 +147,21 @@ def test_the_node_takes_every_frame(executor: Any, way: str, monkeypatch: pytest
         polar.destroy_node()
         peer.destroy_node()
         context.try_shutdown()
+
+
+@pytest.mark.parametrize("executor", [EventsExecutor, SingleThreadedExecutor])
+def test_an_executor_outlives_the_subscription(executor: Any) -> None:
+    """A node may be destroyed while its executor still waits."""
+    context = rclpy.Context()
+    context.init()
+    polar = PolarNode(context=context, parameter_overrides=[rclpy.Parameter("backend", value="cpu")])
+    spinning = executor(context=context)
+    spinning.add_node(polar)
+    spinning.spin_once(timeout_sec=0.1)
+    polar.destroy_subscription(polar._input)
+    for _ in range(3):
+        spinning.spin_once(timeout_sec=0.1)
+    spinning.shutdown()
+    polar.close()
+    polar.destroy_node()
+    context.try_shutdown()
