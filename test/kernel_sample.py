@@ -163,12 +163,12 @@ def colors(kernels: Kernels) -> Results:
 
 
 def planes(kernels: Kernels) -> Results:
-    """Products of rows of the angle images of one colour and of three, with and without saturated pixels."""
+    """Products of rows of the angle images of three colours, with and without saturated pixels."""
     results: Results = {}
-    cases = itertools.product((8, 511, 512, 1037), ("float32", "uint8"), (True, False), (True, False))
-    for width, dtype, is_hot, is_color in cases:
-        key = f"planes {width} {dtype} {is_hot} {is_color}"
-        out = outputs(key, tuple(PRODUCTS), dtype, (9, width), 1, is_color)
+    cases = itertools.product((8, 511, 512, 1037), ("float32", "uint8"), (True, False))
+    for width, dtype, is_hot in cases:
+        key = f"planes {width} {dtype} {is_hot}"
+        out = outputs(key, tuple(PRODUCTS), dtype, (9, width), 1, is_color=True)
         pair = [memory((9, width), "float32") for _ in range(2)]
         to = make_products(
             *({name.split()[-1]: array for name, array in out.items()}, [name.split()[-1] for name in out]),
@@ -177,7 +177,7 @@ def planes(kernels: Kernels) -> Results:
         counts = []
         for rows in ((0, 4), (4, 9)):
             height = rows[1] - rows[0]
-            steps = (4 * width, 4 * width + 4, 4 * width, 4 * width + 64) * (3 if is_color else 1)
+            steps = (4 * width, 4 * width + 4, 4 * width, 4 * width + 64) * 3
             angles = [memory((height, width), "float32", step, 4) for step in steps]
             for k, image in enumerate(angles):
                 noise(f"{key} {rows} {k}", image, 1.0)

@@ -5,8 +5,6 @@
 
 namespace {
 
-inline float clipped(float value, float low, float high) { return value > low ? (value < high ? value : high) : low; }
-
 // The gradients of all four angles: the switch between detail of intensity and edges of polarization, and the secant
 // steps, which replace the detail at the latter. SWITCH and STEPS say which of them is wanted.
 template <bool SWITCH, bool STEPS> struct Edges {

@@ -44,7 +44,7 @@ struct Gradient {
     }
   }
 
-  static float in_range(float value) { return value > 0 ? (value < 255 ? value : 255.0f) : 0.0f; }
+  static float in_range(float value) { return clipped(value, 0.0f, 255.0f); }
 };
 
 } // namespace

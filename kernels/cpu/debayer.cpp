@@ -12,9 +12,7 @@ enum Source { OWN, GREEN, ROW, COLUMN, ACROSS, SOURCES };
 enum Debayer { BILINEAR_DEBAYER, MALVAR, WEIGHTED };
 
 struct Lattice {
-  const float *plane; // at (0, 0), with its halo around it; in [0, 1]
-  int64_t step;       // floats from one row to the next
-  int32_t height, width;
+  PlaneLines from;
   int32_t method;          // Debayer
   int32_t source[3][4][4]; // Source, by channel, row and column modulo 4
   float *channels[3];      // (height, width), without gaps
@@ -57,8 +55,7 @@ inline float pick(const float *a, const float *b, const float *c, const float *d
 void choose(const float *const from[4], int n, float *__restrict out) {
   const float *__restrict a = from[0], *__restrict b = from[1], *__restrict c = from[2], *__restrict d = from[3];
   for (int x = 0; x < n; x++) {
-    const float value = pick(a, b, c, d, x);
-    out[x] = value > 0 ? (value < 1 ? value : 1.0f) : 0.0f;
+    out[x] = clipped(pick(a, b, c, d, x), 0.0f, 1.0f);
   }
 }
 
@@ -108,19 +105,20 @@ void store(const Lattice &of, int y, int left, int n, const float *const found[S
   for (int channel = 0; channel < 3; channel++) {
     const float *from[4];
     for (int x = 0; x < 4; x++) from[x] = found[of.source[channel][y & 3][x]];
-    choose(from, n, of.channels[channel] + (int64_t)y * of.width + left);
+    choose(from, n, of.channels[channel] + (int64_t)y * of.from.width + left);
   }
 }
 
 void by_filters(const Lattice &of, int left, int n) {
   OneLine green, row, column, across;
-  for (int y = 0; y < of.height; y++) {
-    const float *here = of.plane + y * of.step + left, *above = here - 2 * of.step, *below = here + 2 * of.step;
+  for (int y = 0; y < of.from.height; y++) {
+    const float *here = of.from.plane + y * of.from.step + left, *above = here - 2 * of.from.step,
+                *below = here + 2 * of.from.step;
     if (of.method == BILINEAR_DEBAYER)
       bilinear_line(above, here, below, n, green[0], row[0], column[0], across[0]);
     else
-      malvar_line(above - 2 * of.step, above, here, below, below + 2 * of.step, n, green[0], row[0], column[0],
-                  across[0]);
+      malvar_line(above - 2 * of.from.step, above, here, below, below + 2 * of.from.step, n, green[0], row[0],
+                  column[0], across[0]);
     const float *found[SOURCES] = {here, green[0], row[0], column[0], across[0]};
     store(of, y, left, n, found);
   }
@@ -129,14 +127,15 @@ void by_filters(const Lattice &of, int left, int n) {
 void by_weights(const Lattice &of, int left, int n) {
   Ring<8> green, difference;
   OneLine weighted, row, column, across;
-  for (int line = -2; line < of.height + 2; line++) {
-    const float *here = of.plane + line * of.step + left;
-    weigh(here - 4 * of.step, here - 2 * of.step, here, here + 2 * of.step, here + 4 * of.step, n, weighted[0]);
+  for (int line = -2; line < of.from.height + 2; line++) {
+    const float *here = of.from.plane + line * of.from.step + left;
+    weigh(here - 4 * of.from.step, here - 2 * of.from.step, here, here + 2 * of.from.step, here + 4 * of.from.step, n,
+          weighted[0]);
     find_green(here, weighted[0], of.source[1][line & 3], n, green[line], difference[line]);
     const int y = line - 2;
     if (y < 0) continue;
     weighted_line(green[y], difference[y - 2], difference[y], difference[y + 2], n, row[0], column[0], across[0]);
-    const float *found[SOURCES] = {of.plane + y * of.step + left, green[y], row[0], column[0], across[0]};
+    const float *found[SOURCES] = {of.from.plane + y * of.from.step + left, green[y], row[0], column[0], across[0]};
     store(of, y, left, n, found);
   }
 }
@@ -145,8 +144,8 @@ void by_weights(const Lattice &of, int left, int n) {
 
 // The three colours, in one thread.
 extern "C" void debayer(const Lattice *of) {
-  for (int left = 0; left < of->width; left += COLUMNS) {
-    const int n = of->width - left < COLUMNS ? of->width - left : COLUMNS;
+  for (int left = 0; left < of->from.width; left += COLUMNS) {
+    const int n = of->from.width - left < COLUMNS ? of->from.width - left : COLUMNS;
     (of->method == WEIGHTED ? by_weights : by_filters)(*of, left, n);
   }
 }

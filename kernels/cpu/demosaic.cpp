@@ -34,22 +34,29 @@ Tile tile_at(int top, int left, int height, int width) {
   return {top, left, height - top < ROWS ? height - top : ROWS, width - left < COLUMNS ? width - left : COLUMNS};
 }
 
-// Gives the angles of every row of a tile to `to.row(y, angles)`. `top` and `left` are even.
-template <class Method, class Source, class Output>
-void demosaic(Method &method, const Source &from, const int32_t place[4], const Tile &tile, Output &to) {
+// Loads the lines of a tile into a method, and calls `done(y)` for every row that has all the lines it needs.
+template <class Method, class Source, class Done>
+void load_tile(Method &method, const Source &from, const Tile &tile, Done done) {
   const int halo = Method::HALO, n = tile.columns;
-  OneLine row, column, diagonal;
-  Angles angles;
   for (int y = -halo; y < tile.rows + halo; y++) {
     from.load(tile.top + y, tile.left - halo, n + 2 * halo, method.z[y] - halo);
     method.advance(y, n);
-    const int done = y - halo;
-    if (done < 0) continue;
-    method.restore(done, n, row[0], column[0], diagonal[0]);
-    const float *sites[4] = {method.z[done], row[0], column[0], diagonal[0]};
-    sort_by_angle(done, n, place, sites, angles);
-    to.row(done, angles);
+    if (y >= halo) done(y - halo);
   }
+}
+
+// Gives the angles of every row of a tile to `to.row(y, angles)`. `top` and `left` are even.
+template <class Method, class Source, class Output>
+void demosaic(Method &method, const Source &from, const int32_t place[4], const Tile &tile, Output &to) {
+  const int n = tile.columns;
+  OneLine row, column, diagonal;
+  Angles angles;
+  load_tile(method, from, tile, [&](int y) {
+    method.restore(y, n, row[0], column[0], diagonal[0]);
+    const float *sites[4] = {method.z[y], row[0], column[0], diagonal[0]};
+    sort_by_angle(y, n, place, sites, angles);
+    to.row(y, angles);
+  });
 }
 
 // Means over superpixels: keeps even rows, and replaces odd ones.
@@ -72,7 +79,7 @@ struct Halves {
 
 // ---------------------------------------------------------------------------------------------- products of a frame
 
-// Whether a raw sample of rows first .. first + height is saturated, at columns x .. x + width for each output pixel x.
+// Whether a raw sample of rows first .. first + height and columns left .. left + n is saturated.
 template <class Raw> bool any_saturated(const RawLines<Raw> &from, int first, int height, int left, int n) {
   Raw peak = 0;
   for (int k = 0; k < height; k++) {
@@ -152,9 +159,7 @@ template <class Raw> void frame_tiles_of(Mosaic &frame, const Products &to, Coun
 
 // One colour's mosaic, and where its angles are stored.
 struct Color {
-  const float *plane; // at (0, 0), with its halo around it; in [0, 1]
-  int64_t step;       // floats from one row to the next
-  int32_t height, width;
+  PlaneLines from;
   int32_t method;     // Method, without OWN_SITE
   int32_t half;       // store means over superpixels
   int32_t place[4];   // 2 row + column in the tile of 0, 45, 90, 135 degrees
@@ -171,7 +176,7 @@ struct ToAngles {
     const int step = of.half ? 2 : 1, n = tile.columns / step;
     const Angles *angles = of.half ? halves.add(y, n, full) : &full;
     if (!angles) return;
-    const int64_t at = (int64_t)(tile.top + y) / step * (of.width / step) + tile.left / step;
+    const int64_t at = (int64_t)(tile.top + y) / step * (of.from.width / step) + tile.left / step;
     for (int k = 0; k < 4; k++) {
       const float *__restrict line = angles->lines[k][0];
       float *__restrict out = of.angles[k] + at;
@@ -183,28 +188,28 @@ struct ToAngles {
 // Only ADR can take a switch.
 template <class Method> void give_switch(Method &, const Color &, const Tile &) {}
 void give_switch(Adaptive<false> &method, const Color &of, const Tile &tile) {
-  method.given = {of.edges + (int64_t)tile.top * of.width + tile.left, of.width};
+  method.given = {of.edges + (int64_t)tile.top * of.from.width + tile.left, of.from.width};
 }
 
 template <class Method> void color_tiles(const Color &of) {
-  const PlaneLines from = {of.plane, of.step};
-  const int height = of.half ? of.height & ~1 : of.height, width = of.half ? of.width & ~1 : of.width;
+  const int height = of.half ? of.from.height & ~1 : of.from.height;
+  const int width = of.half ? of.from.width & ~1 : of.from.width;
   for (int top = 0; top < height; top += ROWS)
     for (int left = 0; left < width; left += COLUMNS) {
       const Tile tile = tile_at(top, left, height, width);
       Method method;
       give_switch(method, of, tile);
       ToAngles rows = {of, tile, {}};
-      demosaic(method, from, of.place, tile, rows);
+      demosaic(method, of.from, of.place, tile, rows);
     }
 }
 
 // Bilinear means over superpixels: 3/4 and 1/4 of the two nearest samples of an angle, along y and along x.
 void color_superpixels(const Color &of) {
-  const int height = of.height / 2, width = of.width / 2;
+  const int height = of.from.height / 2, width = of.from.width / 2;
   for (int y = 0; y < height; y++) {
-    const float *upper = of.plane + 2 * y * of.step, *lower = upper + of.step;
-    const float *near[2] = {upper, lower}, *far[2] = {lower + of.step, upper - of.step};
+    const float *upper = of.from.plane + 2 * y * of.from.step, *lower = upper + of.from.step;
+    const float *near[2] = {upper, lower}, *far[2] = {lower + of.from.step, upper - of.from.step};
     for (int left = 0; left < width; left += COLUMNS / 2) {
       const int n = width - left < COLUMNS / 2 ? width - left : COLUMNS / 2;
       OneLine rows[2];
@@ -246,17 +251,13 @@ extern "C" void demosaic_color(const Color *of) {
 }
 
 // ADR's switch of a mosaic, or luma, with a halo of 4 pixels; into `out`, (height, width), in one thread.
-extern "C" void polarization_switch(const Color *of, float *out) {
-  const PlaneLines from = {of->plane, of->step};
-  for (int top = 0; top < of->height; top += ROWS)
-    for (int left = 0; left < of->width; left += COLUMNS) {
-      const Tile tile = tile_at(top, left, of->height, of->width);
+extern "C" void polarization_switch(const PlaneLines *from, float *out) {
+  for (int top = 0; top < from->height; top += ROWS)
+    for (int left = 0; left < from->width; left += COLUMNS) {
+      const Tile tile = tile_at(top, left, from->height, from->width);
       PolarizationSwitch method;
-      for (int y = -4; y < tile.rows + 4; y++) {
-        from.load(tile.top + y, tile.left - 4, tile.columns + 8, method.z[y] - 4);
-        method.advance(y, tile.columns);
-        if (y >= 4)
-          method.edges.get_switch(y - 4, tile.columns, out + (int64_t)(tile.top + y - 4) * of->width + tile.left);
-      }
+      load_tile(method, *from, tile, [&](int y) {
+        method.edges.get_switch(y, tile.columns, out + (int64_t)(top + y) * from->width + left);
+      });
     }
 }

@@ -18,6 +18,8 @@ template <int COUNT> struct Ring {
 };
 typedef Ring<1> OneLine;
 
+inline float clipped(float value, float low, float high) { return value > low ? (value < high ? value : high) : low; }
+
 // The raw frame in levels: 255 is full scale.
 template <class Raw> struct RawLines {
   const Mosaic &frame;
@@ -34,22 +36,19 @@ template <class Raw> struct RawLines {
     const Raw *__restrict from = row(y);
     const int32_t full = frame.full_scale;
     const float scale = levels;
+    const auto level = [=](int32_t value) { return (float)(value < full ? value : full) * scale; };
     const int left = first < 0 ? -first : 0, right = first + n > frame.width ? frame.width - first : n;
-    for (int x = left; x < right; x++) {
-      const int32_t value = from[first + x];
-      out[x] = (float)(value < full ? value : full) * scale;
-    }
-    for (int x = 0; x < left; x++) out[x] = (float)limited(from[mirrored(first + x, frame.width)]) * scale;
-    for (int x = right; x < n; x++) out[x] = (float)limited(from[mirrored(first + x, frame.width)]) * scale;
+    for (int x = left; x < right; x++) out[x] = level(from[first + x]);
+    for (int x = 0; x < left; x++) out[x] = level(from[mirrored(first + x, frame.width)]);
+    for (int x = right; x < n; x++) out[x] = level(from[mirrored(first + x, frame.width)]);
   }
-
-  int32_t limited(int32_t value) const { return value < frame.full_scale ? value : frame.full_scale; }
 };
 
-// One colour's mosaic with its halo, in [0, 1]: rows and columns from -halo on.
+// A mosaic in [0, 1] with a halo: rows and columns from -halo on.
 struct PlaneLines {
-  const float *plane; // at (0, 0)
-  int64_t step;       // floats from one row to the next
+  const float *plane;    // at (0, 0)
+  int64_t step;          // floats from one row to the next
+  int32_t height, width; // without the halo
 
   void load(int y, int first, int n, float *__restrict out) const {
     const float *__restrict from = plane + y * step + first;

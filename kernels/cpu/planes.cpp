@@ -1,13 +1,12 @@
-// From the angle images of one colour, or of three, to every product.
+// From the angle images of three colours to every product.
 #include "polarimetry.hpp"
 
 namespace {
 
 // Images of some rows of the output.
 struct Planes {
-  const float *angles[3][4]; // by channel: 0, 45, 90, 135 degrees
+  const float *angles[3][4]; // red, green, blue: 0, 45, 90, 135 degrees
   int64_t steps[3][4];       // floats from one row to the next
-  int64_t channels;          // 1, or 3: red, green, blue
   const uint8_t *saturated;  // (end - first, width), not 0 where a pixel is saturated; null if no pixel is
   int32_t first, end;        // their rows
 };
@@ -58,28 +57,21 @@ void color_images(const Products &to, int64_t at, int n, const float *const angl
 // Computes the rows of the images, in one thread.
 extern "C" void polarization_planes(const Planes *from, const Products *to, Count *count) {
   Products of_luma = *to;
-  if (from->channels == 3) {
-    of_luma.intensity = Image();
-    for (Image &angle : of_luma.angles) angle = Image();
-  }
+  of_luma.intensity = Image();
+  for (Image &angle : of_luma.angles) angle = Image();
   for (int y = from->first; y < from->end; y++) {
     const int64_t row = y - from->first;
     for (int64_t first = 0; first < to->width; first += PIECE) {
       const int n = (int)(to->width - first < PIECE ? to->width - first : PIECE);
       const int64_t at = y * to->width + first;
-      const float *angles[3][4] = {};
-      for (int channel = 0; channel < from->channels; channel++)
+      const float *angles[3][4];
+      for (int channel = 0; channel < 3; channel++)
         for (int k = 0; k < 4; k++)
           angles[channel][k] = from->angles[channel][k] + row * from->steps[channel][k] + first;
+      color_images(*to, at, n, angles);
       Line lumas[4];
-      const float *lines[4] = {angles[0][0], angles[0][1], angles[0][2], angles[0][3]};
-      if (from->channels == 3) {
-        color_images(*to, at, n, angles);
-        for (int k = 0; k < 4; k++) {
-          luma(angles[0][k], angles[1][k], angles[2][k], n, lumas[k]);
-          lines[k] = lumas[k];
-        }
-      }
+      for (int k = 0; k < 4; k++) luma(angles[0][k], angles[1][k], angles[2][k], n, lumas[k]);
+      const float *lines[4] = {lumas[0], lumas[1], lumas[2], lumas[3]};
       int32_t saturated[PIECE];
       if (from->saturated)
         for (int x = 0; x < n; x++) saturated[x] = from->saturated[row * to->width + first + x];

@@ -94,12 +94,18 @@ class _Mosaic(ctypes.Structure):
     ]
 
 
-class _Color(ctypes.Structure):
+class _Plane(ctypes.Structure):
     _fields_ = [
         ("plane", ctypes.c_void_p),
         ("step", ctypes.c_int64),
         ("height", ctypes.c_int32),
         ("width", ctypes.c_int32),
+    ]
+
+
+class _Color(ctypes.Structure):
+    _fields_ = [
+        ("plane", _Plane),
         ("method", ctypes.c_int32),
         ("half", ctypes.c_int32),
         ("place", ctypes.c_int32 * 4),
@@ -110,10 +116,7 @@ class _Color(ctypes.Structure):
 
 class _Lattice(ctypes.Structure):
     _fields_ = [
-        ("plane", ctypes.c_void_p),
-        ("step", ctypes.c_int64),
-        ("height", ctypes.c_int32),
-        ("width", ctypes.c_int32),
+        ("plane", _Plane),
         ("method", ctypes.c_int32),
         ("source", ctypes.c_int32 * 48),
         ("channels", ctypes.c_void_p * 3),
@@ -124,7 +127,6 @@ class _Planes(ctypes.Structure):
     _fields_ = [
         ("angles", ctypes.c_void_p * 12),
         ("steps", ctypes.c_int64 * 12),
-        ("channels", ctypes.c_int64),
         ("saturated", ctypes.c_void_p),
         ("first", ctypes.c_int32),
         ("end", ctypes.c_int32),
@@ -217,10 +219,10 @@ class Kernels(NamedTuple):
         Returns:
             (H, W) float32 images, or (H // 2, W // 2), of 0, 45, 90 and 135 degrees.
         """
-        color = _Color(*_inside(z, MONO_HALO[method]))
+        color = _Color(_inside(z, MONO_HALO[method]))
         color.method, color.half, color.place = METHODS.index(method), half, _places(sensor)
         step = 2 if half else 1
-        images = [np.empty((color.height // step, color.width // step), np.float32) for _ in ANGLES]
+        images = [np.empty((color.plane.height // step, color.plane.width // step), np.float32) for _ in ANGLES]
         color.angles = (ctypes.c_void_p * 4)(*(image.ctypes.data for image in images))
         if switch is not None:
             switch = np.ascontiguousarray(switch)
@@ -241,27 +243,27 @@ class Kernels(NamedTuple):
             Three (H, W) float32 images in [0, 1].
         """
         halo = COLOR_HALO[method]
-        lattice = _Lattice(*_inside(z, halo), DEBAYERS.index(method))
+        lattice = _Lattice(_inside(z, halo), DEBAYERS.index(method))
         lattice.source[:] = [source for rows in color_sources(sensor, halo) for row in rows for source in row]
-        images = [np.empty((lattice.height, lattice.width), np.float32) for _ in range(3)]
+        images = [np.empty((lattice.plane.height, lattice.plane.width), np.float32) for _ in range(3)]
         lattice.channels[:] = [image.ctypes.data for image in images]
         self.library.debayer(ctypes.byref(lattice))
         return images
 
     def polarization_switch(self, z: np.ndarray) -> np.ndarray:
         """(H + 8, W + 8) float32 mosaic of one colour, or luma -> (H, W) `adaptive.polarization_switch`."""
-        color = _Color(*_inside(z, MONO_HALO["adaptive"]))
-        out = np.empty((color.height, color.width), np.float32)
-        self.library.polarization_switch(ctypes.byref(color), ctypes.c_void_p(out.ctypes.data))
+        plane = _inside(z, MONO_HALO["adaptive"])
+        out = np.empty((plane.height, plane.width), np.float32)
+        self.library.polarization_switch(ctypes.byref(plane), ctypes.c_void_p(out.ctypes.data))
         return out
 
     def planes(
         self, angles: Sequence[np.ndarray], saturated: Optional[np.ndarray], rows: Tuple[int, int], to: Products
     ) -> Tuple[int, int]:
-        """Products of angle images, by the calling thread.
+        """Products of the angle images of three colours, by the calling thread.
 
         Args:
-            angles: (rows, w) float32: the four of one colour; or twelve, those of red first, then of green and of blue.
+            angles: Twelve (rows, w) float32: the four of red, then of green and of blue.
             saturated: (rows, w) uint8, not 0 where a pixel is saturated; None if no pixel is.
             rows: (first, end) row of the output that they are.
             to: The arrays that the products are written to.
@@ -272,7 +274,6 @@ class Kernels(NamedTuple):
         planes = _Planes(
             tuple(image.ctypes.data for image in angles),
             tuple(image.strides[0] // image.itemsize for image in angles),
-            len(angles) // len(ANGLES),
             None if saturated is None else saturated.ctypes.data,
             *rows,
         )
@@ -317,10 +318,10 @@ def _places(sensor: Sensor) -> Tuple[int, ...]:
     return tuple(2 * row + column for row, column in map(sensor.position, ANGLES))
 
 
-def _inside(z: np.ndarray, halo: int) -> Tuple[int, int, int, int]:
-    """(address of its first pixel, floats from one row to the next, height, width) of an image that carries `halo`."""
+def _inside(z: np.ndarray, halo: int) -> _Plane:
+    """What an image that carries `halo` has inside it; rows without gaps."""
     start = z.ctypes.data + halo * (z.strides[0] + z.itemsize)
-    return start, z.strides[0] // z.itemsize, z.shape[0] - 2 * halo, z.shape[1] - 2 * halo
+    return _Plane(start, z.strides[0] // z.itemsize, z.shape[0] - 2 * halo, z.shape[1] - 2 * halo)
 
 
 def is_by_superpixel(method: str, half: bool) -> bool:

@@ -105,7 +105,7 @@ class Fault(NamedTuple):
 
 _PIXELS = "x < n; x++) {\n        const float clipped"
 _ANGLES = "x < n; x++) out[x] = line[x] * (1.0f / 255)"
-_GREEN = "line < of.height + 2"
+_GREEN = "line < of.from.height + 2"
 FAULTS = {
     "reads one row too far": Fault(
         file="superpixels.cpp",
