@@ -11,7 +11,7 @@ import pytest
 from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu
 from hypothesis import HealthCheck, settings
 from skips import pytest_terminal_summary  # noqa: F401 - pytest calls it
-from support import IS_EXHAUSTIVE
+from support import IS_EXHAUSTIVE, own_domain
 
 #: No test depends on what was measured on this machine.
 os.environ["POLAR_PIPELINE_TUNED"] = os.devnull
@@ -48,6 +48,18 @@ def _gpu_memory(request: pytest.FixtureRequest) -> Iterator[None]:
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "gpu.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _ros_domain(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test with ROS runs in a domain of its own, apart from other machines and from what ran before it."""
+    if not request.node.get_closest_marker("ros"):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as environment:  # not the test's own, which it may undo
+        environment.setenv("ROS_DOMAIN_ID", own_domain())
+        environment.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
         yield
 
 

@@ -24,7 +24,6 @@ from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple, U
 
 import numpy as np
 import rclpy
-import support
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.srv import SetParametersAtomically
 from rclpy.parameter import Parameter
@@ -50,12 +49,6 @@ VARIANTS = (
 BIG = len(VARIANTS) - 1
 #: Nanoseconds between two stamps.
 STEP = 1_000_000
-
-
-def own_domain() -> None:
-    """A domain of its own, so that nothing else on the network takes part."""
-    os.environ["ROS_DOMAIN_ID"] = support.own_domain()
-    os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 
 
 # -------------------------------------------------------------------------------------------------------------- frames

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import socket
 import time
+from collections import deque
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, List, Sequence, Set, Tuple, TypeVar
+from typing import Any, Callable, Deque, Iterable, List, Sequence, Set, Tuple, TypeVar
 
 import cv2
 import numpy as np
 import pytest
+
+from polar_pipeline.ros.domain import DomainClaim
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Seconds that a test waits for another thread or process; only how long a failing test takes.
@@ -55,30 +56,17 @@ def representative(rows: Sequence[Row], features: Callable[[Row], Iterable[Any]]
     return found
 
 
-#: ROS domains that a process of tests takes in turn: what one test leaves behind does not meet the next one.
-_DOMAINS = 2
-#: Open for as long as the process lives.
-_CLAIMS: List[socket.socket] = []
-
-
-@lru_cache(maxsize=None)
-def _domains() -> Iterator[int]:
-    """This process's own domains, in turn. 1 to 100 are what Linux's ports allow."""
-    for first in range(1, 101, _DOMAINS):
-        claim = socket.socket(socket.AF_UNIX)
-        try:
-            claim.bind(f"\0polar_pipeline tests in ROS domain {first}")  # no file; free again when the process ends
-        except OSError:
-            claim.close()
-            continue
-        _CLAIMS.append(claim)
-        return itertools.cycle(range(first, first + _DOMAINS))
-    raise RuntimeError("every ROS domain is taken by other tests on this machine")
+#: This process's newest ROS domains. What a test leaves behind has time to end before its domain is used again.
+_CLAIMS: Deque[DomainClaim] = deque()
+_KEPT_DOMAINS = 6
 
 
 def own_domain() -> str:
-    """A `ROS_DOMAIN_ID` that no other process of these tests has on this machine: pytest's workers, other checkouts."""
-    return str(next(_domains()))
+    """A `ROS_DOMAIN_ID` that is new to this process, and that no other process has or uses on this machine."""
+    _CLAIMS.append(DomainClaim(_CLAIMS[-1].number if _CLAIMS else os.getpid()))
+    if len(_CLAIMS) > _KEPT_DOMAINS:
+        _CLAIMS.popleft().close()
+    return str(_CLAIMS[-1].number)
 
 
 def on_cpu(arguments: Sequence[str]) -> List[str]:

@@ -14,6 +14,7 @@ from polar_pipeline.doctor.checks import transport_checks, transport_environment
 from polar_pipeline.ros.bench_block import CameraLoad, has_stamp
 from polar_pipeline.ros.bench_figures import LoadFigures, summarize
 from polar_pipeline.ros.bench_rig import BenchRig, Contender
+from polar_pipeline.ros.domain import DomainClaim
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import get_sensor
 from polar_pipeline.sensor.scene import SCENES, synthetic
@@ -22,6 +23,8 @@ from polar_pipeline.sensor.scene import SCENES, synthetic
 FRAMES = 8
 #: Frames unanswered at once when the camera goes as fast as the node: one at work, and the next.
 IN_FLIGHT = 2
+#: Domains that this process works in, kept from others.
+_CLAIMS: List[DomainClaim] = []
 
 
 def own_node(name: str, backend: str, sensor: str = "IMX250MZR") -> Contender:
@@ -34,10 +37,13 @@ def isolate() -> None:
     """Keep this process and its children apart from other nodes, with transport for large frames.
 
     Call it before `rclpy.init`; it changes the environment.
+
+    Raises:
+        RuntimeError: Every ROS domain is in use on this machine.
     """
-    in_use = os.environ.get("ROS_DOMAIN_ID", "0")
-    free = [domain for domain in range(1, 102) if str(domain) != in_use]  # 101: the last that Linux's ports allow
-    os.environ["ROS_DOMAIN_ID"] = str(free[os.getpid() % len(free)])
+    claim = DomainClaim(avoid=os.environ.get("ROS_DOMAIN_ID"))
+    _CLAIMS.append(claim)
+    os.environ["ROS_DOMAIN_ID"] = str(claim.number)
     # by what is installed: wheels set no ROS_DISTRO. Iron's rclpy has both, the method and the range.
     knows_range = hasattr(Node, "add_post_set_parameters_callback")
     os.environ.update({"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"} if knows_range else {"ROS_LOCALHOST_ONLY": "1"})

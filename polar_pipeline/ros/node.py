@@ -263,9 +263,10 @@ class PolarNode(GuardedNode):
         ]
 
     def _judge_pipeline(self) -> Tuple[Level, str]:
-        """A warning and its reason, or OK and the device."""
-        problem = self._find_namesake() or self._find_mismatch() or self._fallback.problem(self._settings)
-        return (Level.WARN, problem) if problem else (Level.OK, self._processor.device)
+        """A warning and its reasons, or OK and the device."""
+        found = [self._find_namesake(), self._find_mismatch(), self._fallback.problem(self._settings)]
+        problems = "; ".join(filter(None, found))
+        return (Level.WARN, problems) if problems else (Level.OK, self._processor.device)
 
     def _find_namesake(self) -> str:
         """That other nodes have this one's name; "" where none has."""

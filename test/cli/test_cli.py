@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import signal
 import subprocess
@@ -718,19 +717,16 @@ def test_play_to_what_is_no_topic(topic: str, pictures: Path, capsys: Any) -> No
 
 @pytest.mark.ros
 @pytest.mark.parametrize("kind", ["bag", "pictures"])
-def test_play_publishes_into_ros(kind: str, request: Any, monkeypatch: Any) -> None:
+def test_play_publishes_into_ros(kind: str, request: Any) -> None:
     """A player in its own process, a plain subscriber here."""
     rclpy = pytest.importorskip("rclpy")
     from rclpy.executors import SingleThreadedExecutor
     from rclpy.qos import QoSProfile, ReliabilityPolicy
     from sensor_msgs.msg import Image
 
-    domain = random.randint(1, 100)
-    monkeypatch.setenv("ROS_DOMAIN_ID", str(domain))
-    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     source = request.getfixturevalue(kind)
     context = rclpy.Context()
-    rclpy.init(context=context, domain_id=domain)
+    rclpy.init(context=context)
     got: List[messages.ImageMessage] = []
     try:
         node = rclpy.create_node("listener", context=context)

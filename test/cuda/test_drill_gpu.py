@@ -28,8 +28,6 @@ from polar_pipeline.cuda.model.device import get_device
 from polar_pipeline.ros.main import run
 from polar_pipeline.ros.node import PolarNode
 
-drill.own_domain()
-
 pytestmark = pytest.mark.ros
 #: What may be wrong with the GPU, and what is said about it.
 FAULTS = {"memory": "cannot be had", "lost": "the GPU was lost", "launch": "LAUNCH_OUT_OF_RESOURCES"}

@@ -12,7 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from support import FRAMES, REAL_FRAMES, ROOT, own_domain
+from support import FRAMES, REAL_FRAMES, ROOT
 
 from polar_pipeline.cli import main
 from polar_pipeline.cuda.backend import problem
@@ -53,8 +53,6 @@ def test_live_is_replay_bit_for_bit(frames: Path, tmp_path: Path, backend: str, 
 
     environment = dict(
         os.environ,
-        ROS_DOMAIN_ID=own_domain(),
-        ROS_AUTOMATIC_DISCOVERY_RANGE="LOCALHOST",
         PYTHONPATH=str(ROOT),
         **transport_environment(),
     )

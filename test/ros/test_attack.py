@@ -32,7 +32,6 @@ from polar_pipeline import messages
 from polar_pipeline.doctor.checks import profile_variables
 from polar_pipeline.products import PRODUCTS
 
-drill.own_domain()
 os.environ.update({name: str(ROOT / "config" / "fastdds_large_frames.xml") for name in profile_variables()})
 
 pytestmark = [
@@ -141,9 +140,11 @@ def test_endpoints_that_do_not_fit(node: Any, peer: drill.Peer) -> None:
 def test_a_publisher_that_is_not_heard_is_named(node: Any, peer: drill.Peer) -> None:
     node("-p", "qos_overrides./image_raw.subscription.reliability:=reliable")
     peer.node.create_publisher(Image, "image_raw", QoSProfile(depth=1, reliability=QoSReliabilityPolicy.BEST_EFFORT))
-    peer.says(
-        "pipeline", "a publisher on /image_raw is not heard: ERROR: Best effort publisher and reliable subscription"
-    )
+    reason = "a publisher on /image_raw is not heard: ERROR: Best effort publisher and reliable subscription"
+    peer.says("pipeline", reason)
+    node("-p", "qos_overrides./image_raw.subscription.reliability:=reliable")
+    namesake = "2 nodes are called /polar_pipeline: all of them publish, and all take its parameters"
+    peer.says("pipeline", f"{namesake}; {reason}")
 
 
 @pytest.mark.parametrize("field", ["encoding", "frame_id"])

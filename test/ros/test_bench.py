@@ -211,7 +211,7 @@ def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {"ROS_DOMAIN_ID": "7"})
     isolate()
     assert os.environ["ROS_DOMAIN_ID"] != "7"
-    assert 1 <= int(os.environ["ROS_DOMAIN_ID"]) <= 101
+    assert 1 <= int(os.environ["ROS_DOMAIN_ID"]) <= 100
     assert os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] == "LOCALHOST"
     assert os.environ[profile].endswith("fastdds_large_frames.xml")
     assert "ROS_LOCALHOST_ONLY" not in os.environ, "newer ROS complains of it"

@@ -36,7 +36,6 @@ from polar_pipeline.sensor.mosaic import SENSORS
 from polar_pipeline.sensor.scene import synthetic
 from polar_pipeline.topics import PRODUCT_TOPICS
 
-drill.own_domain()
 pytestmark = pytest.mark.ros
 #: Sends of one frame do not follow each other faster than this, in seconds.
 PAUSE = 0.5

@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 import gc
-import os
 from typing import Any, Iterator, List
 
 import numpy as np
 import pytest
-from support import own_domain, wait_for
+from support import wait_for
 
 rclpy = pytest.importorskip("rclpy")
-os.environ["ROS_DOMAIN_ID"] = own_domain()
-os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 
 from rclpy.executors import SingleThreadedExecutor
 from sensor_msgs.msg import Image

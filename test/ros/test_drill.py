@@ -33,8 +33,6 @@ from polar_pipeline import messages
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.topics import PRODUCT_TOPICS
 
-drill.own_domain()
-
 pytestmark = [
     pytest.mark.ros,
     pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at processes through /proc"),

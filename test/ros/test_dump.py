@@ -16,7 +16,7 @@ from rcl_interfaces.msg import ParameterValue
 from rcl_interfaces.srv import GetParameters
 from rclpy.parameter import Parameter
 from spinner import Spinner
-from support import ROOT, TIMEOUT, own_domain
+from support import ROOT, TIMEOUT
 
 from polar_pipeline.ros.dump import read_parameters
 from polar_pipeline.ros.parameters import PARAMETERS
@@ -27,10 +27,8 @@ DEFAULTS = {name: Parameter(name, value=row.default).get_parameter_value() for n
 
 
 @pytest.fixture(name="forge")
-def fixture_forge(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[List[Any]], None]]:
+def fixture_forge() -> Iterator[Callable[[List[Any]], None]]:
     """Starts a program under the node's name, which gives these values."""
-    monkeypatch.setenv("ROS_DOMAIN_ID", own_domain())
-    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     context = rclpy.Context()
     context.init()
     node = rclpy.create_node("front", context=context, start_parameter_services=False)

@@ -23,7 +23,7 @@ from launch.utilities import perform_substitutions
 from rcl_interfaces.srv import GetParameters
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image
-from support import ROOT, TIMEOUT, own_domain, wait_for
+from support import ROOT, TIMEOUT, wait_for
 
 from launch import LaunchContext
 from polar_pipeline import messages
@@ -71,16 +71,12 @@ def environment(tmp_path: Path) -> Dict[str, str]:
         "AMENT_PREFIX_PATH": os.pathsep.join(filter(None, [str(tmp_path), own.get("AMENT_PREFIX_PATH", "")])),
         "PATH": os.pathsep.join([str(tmp_path / "bin"), own["PATH"]]),
         "PYTHONPATH": os.pathsep.join([str(ROOT), own.get("PYTHONPATH", "")]),
-        "ROS_DOMAIN_ID": own_domain(),
-        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
         "ROS_LOG_DIR": str(tmp_path / "log"),
     }
 
 
 @pytest.fixture
-def peer(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name in ("ROS_DOMAIN_ID", "ROS_AUTOMATIC_DISCOVERY_RANGE"):
-        monkeypatch.setenv(name, environment[name])
+def peer() -> Iterator[Any]:
     context = rclpy.Context()
     context.init()
     node = rclpy.create_node("peer", context=context)

@@ -4,18 +4,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 import pytest
-from support import TIMEOUT, own_domain, wait_for
+from support import TIMEOUT, wait_for
 
 rclpy = pytest.importorskip("rclpy")
-os.environ["ROS_DOMAIN_ID"] = own_domain()
-os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 
 from sensor_msgs.msg import Image
 from spinner import Spinner

@@ -21,13 +21,11 @@ from xml.etree import ElementTree as ET
 import cv2
 import numpy as np
 import pytest
-from support import ROOT, TIMEOUT, own_domain, wait_for
+from support import ROOT, TIMEOUT, wait_for
 
 yaml = pytest.importorskip("yaml")
 rclpy = pytest.importorskip("rclpy")
 # a domain of its own, so that nothing else on the network takes part
-os.environ["ROS_DOMAIN_ID"] = own_domain()
-os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import ParameterType

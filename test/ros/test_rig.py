@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 yaml = pytest.importorskip("yaml")
-from support import ROOT, TIMEOUT, own_domain, wait_for
+from support import ROOT, TIMEOUT, wait_for
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.ros.names import expand
@@ -174,11 +174,8 @@ def test_the_longest_name_is_one_for_ros(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def peer() -> Iterator[Any]:
     rclpy = pytest.importorskip("rclpy")
-    # a domain of its own, so that nothing else on the network takes part
-    monkeypatch.setenv("ROS_DOMAIN_ID", own_domain())
-    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     context = rclpy.Context()
     context.init()
     node = rclpy.create_node("peer", context=context)

@@ -18,7 +18,6 @@ from support import wait_for
 from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
 from polar_pipeline.ros.preset import judge_unknown, params_files
 
-drill.own_domain()
 pytestmark = pytest.mark.ros
 
 
