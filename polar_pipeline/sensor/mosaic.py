@@ -60,6 +60,14 @@ class Sensor:
         """(row, column) of a polarizer angle, in degrees, within the 2x2 tile."""
         return next((i, j) for i in range(2) for j in range(2) if self.angles[i][j] == angle)
 
+    def tile(self) -> str:
+        """The mosaic as `parse_tile` reads it."""
+        cells = range(self.period)
+        return " / ".join(" ".join(f"{self._color(r, c)}{self.angles[r % 2][c % 2]}" for c in cells) for r in cells)
+
+    def _color(self, row: int, column: int) -> str:
+        return CHANNELS[self.color_index(row, column)] if self.is_color else ""
+
     def as_read_out(
         self,
         offset: Tuple[int, int] = (0, 0),

@@ -1,0 +1,16 @@
+"""The calibration of a sensor: four parameters of every pixel, their file, and what of them a frame needs.
+
+A pixel behind a polarizer of nominal angle t measures ``I = d + g/2 (S0 + c S1 + s S2)``, as a share of full scale,
+with ``c = m cos 2T`` and ``s = m sin 2T`` for its own angle T and ``m = (r - 1)/(r + 1)`` for its extinction ratio r.
+What an ideal pixel would have measured is, to first order in the deviations,
+
+    z = (I - d) u          (S1, S2) from z of the four pixels of its superpixel          I' = z + e1 S1 + e2 S2
+
+with the black level d, ``u = 1/g``, ``e1 = (cos 2t - c)/2`` and ``e2 = (sin 2t - s)/2``.
+"""
+
+from polar_pipeline.calibration.calibration import Calibration, PixelParameters
+from polar_pipeline.calibration.correction import Correction
+from polar_pipeline.calibration.file import load_calibration, save_calibration
+
+__all__ = ["Calibration", "Correction", "PixelParameters", "load_calibration", "save_calibration"]

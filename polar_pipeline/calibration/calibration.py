@@ -1,0 +1,149 @@
+"""The calibration of one sensor: the parameters of its pixels, and how they were measured."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from polar_pipeline.calibration.quantization import Scale, Scales, dequantize, quantize
+from polar_pipeline.sensor.mosaic import Sensor
+
+#: Most of a sensor's pixels that can be defective: with more, something else is wrong.
+MAX_DEFECTS = 0.02
+
+
+class PixelParameters(NamedTuple):
+    """Images of the four parameters, each (H, W); see the package's description.
+
+    Attributes:
+        black: Black level d, as a share of full scale.
+        gain: What the signal is multiplied by, u = 1/g.
+        e1: Correction by S1.
+        e2: Correction by S2.
+    """
+
+    black: np.ndarray
+    gain: np.ndarray
+    e1: np.ndarray
+    e2: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """The parameters of every pixel of a region of a sensor, in the order of the sensor's own readout.
+
+    Build it with `from_parameters`. Calibrations with the same digest are equal.
+
+    Attributes:
+        sensor: The mosaic.
+        offset: (x, y) of the first pixel in the sensor's own readout.
+        codes: (H, W) uint32, the parameters of a pixel by `quantization.FIELDS`; read-only.
+        scales: What the codes mean.
+        defects: (n, 2) int32, read-only: row and column of the pixels that cannot be used, in rising order.
+        bit_depth: Of the frames that it was measured from.
+        facts: How it was measured, and the sensor's noise: what JSON can hold.
+        digest: SHA-256 of everything else, as hexadecimal digits.
+    """
+
+    sensor: Sensor
+    offset: Tuple[int, int]
+    codes: np.ndarray
+    scales: Scales
+    defects: np.ndarray
+    bit_depth: int
+    facts: Dict[str, Any] = field(default_factory=dict)
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.codes.flags.writeable = self.defects.flags.writeable = False
+        found = hashlib.sha256(json.dumps(self.header(), sort_keys=True).encode())
+        for array in (self.codes, self.defects):
+            found.update(np.ascontiguousarray(array).data)
+        object.__setattr__(self, "digest", found.hexdigest())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Calibration) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Calibration({self.describe()})"
+
+    @staticmethod
+    def from_parameters(
+        parameters: PixelParameters,
+        sensor: Sensor,
+        offset: Tuple[int, int] = (0, 0),
+        defects: Optional[np.ndarray] = None,
+        bit_depth: int = 12,
+        facts: Optional[Dict[str, Any]] = None,
+    ) -> Calibration:
+        """The calibration with these parameters, rounded to 32 bits a pixel.
+
+        Args:
+            parameters: Of every pixel, in the order of the sensor's own readout.
+            sensor: The mosaic.
+            offset: (x, y) of the first pixel in that readout.
+            defects: (H, W) bool: pixels that cannot be used; their parameters do not count. None if there are none.
+            bit_depth: Of the frames that it was measured from.
+            facts: How it was measured.
+
+        Raises:
+            ValueError: Parameters are not finite, or too many pixels are defective.
+        """
+        shape = parameters.black.shape
+        used = np.ones(shape, bool) if defects is None else ~defects
+        broken = used.size - np.count_nonzero(used)
+        if broken > MAX_DEFECTS * used.size:
+            raise ValueError(f"at most {MAX_DEFECTS:.0%} of the pixels can be defective, got {broken / used.size:.1%}")
+        for name, image in parameters._asdict().items():
+            if image.shape != shape or not np.isfinite(image[used]).all():
+                raise ValueError(f"{name} must be finite numbers of {shape[1]}x{shape[0]} pixels")
+        clean = tuple(np.where(used, image, 0) for image in parameters)
+        codes, scales = quantize(clean, used)
+        places = np.argwhere(~used).astype(np.int32)
+        return Calibration(sensor, offset, codes, scales, places, bit_depth, dict(facts or {}))
+
+    @property
+    def shape(self) -> Tuple[int, int]:
+        """(height, width) of the region."""
+        height, width = self.codes.shape
+        return height, width
+
+    def parameters(self) -> PixelParameters:
+        """The parameters as float64 images; those of defective pixels mean nothing."""
+        return PixelParameters(*dequantize(self.codes, self.scales))
+
+    def header(self) -> Dict[str, Any]:
+        """Everything but the arrays, as JSON can hold it."""
+        return {
+            "sensor": self.sensor.name,
+            "tile": self.sensor.tile(),
+            "offset": list(self.offset),
+            "scales": [[float(number) for number in scale] for scale in self.scales],
+            "bit_depth": self.bit_depth,
+            "facts": self.facts,
+        }
+
+    def describe(self) -> str:
+        """Sensor, size and digest in a few words."""
+        height, width = self.shape
+        return f"{self.sensor.name}, {width}x{height} pixels from {self.offset}, sha256 {self.digest[:12]}"
+
+
+def scales_of(numbers: Any) -> Scales:
+    """Scales from four pairs of numbers.
+
+    Raises:
+        ValueError: They are something else.
+    """
+    pairs = [Scale(float(lowest), float(step)) for lowest, step in numbers]
+    if len(pairs) != 4 or not np.isfinite(pairs).all() or min(pair.step for pair in pairs) < 0:
+        raise ValueError("scales must be four pairs of finite numbers")
+    black, gain, e1, e2 = pairs
+    return black, gain, e1, e2

@@ -1,0 +1,136 @@
+"""What a frame needs of a calibration: the parameters of its region, in the order of its pixels."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import List, NamedTuple, Optional, Set, Tuple
+
+import numpy as np
+
+from polar_pipeline.calibration.calibration import Calibration, PixelParameters
+from polar_pipeline.calibration.quantization import Scales, dequantize
+from polar_pipeline.sensor.frames import FrameError, RawFrame
+from polar_pipeline.sensor.mosaic import Sensor
+
+#: Places among the neighbours of a defective pixel are tried in rings up to this many pixels away.
+_NEAR = 16
+
+
+class Correction(NamedTuple):
+    """The parameters of a frame's pixels, and which of its pixels others replace.
+
+    Attributes:
+        codes: (H, W) uint32, C-contiguous, by `quantization.FIELDS`; those of a replaced pixel are the other one's.
+        scales: What the codes mean.
+        phase: (row, column), 0 or 1 each: pixels (y, x) of one superpixel have the same ``(y + row) // 2`` and
+            ``(x + column) // 2``.
+        defects: (rows, columns) of the pixels that are replaced.
+        sources: (rows, columns) of those that replace them.
+    """
+
+    codes: np.ndarray
+    scales: Scales
+    phase: Tuple[int, int]
+    defects: Tuple[np.ndarray, np.ndarray]
+    sources: Tuple[np.ndarray, np.ndarray]
+
+    def parameters(self, dtype: str = "float64") -> PixelParameters:
+        """The parameters as images of the frame's size."""
+        return PixelParameters(*dequantize(self.codes, self.scales, dtype))
+
+    def replace_defects(self, frame: RawFrame) -> RawFrame:
+        """The frame with its defective pixels replaced; itself if there are none."""
+        if not self.defects[0].size:
+            return frame
+        mosaic = frame.mosaic.copy()
+        mosaic[self.defects] = frame.mosaic[self.sources]
+        return RawFrame(mosaic, frame.full_scale)
+
+
+@lru_cache(maxsize=4)
+def correction_for(
+    calibration: Calibration, offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tuple[int, int]
+) -> Correction:
+    """The correction of frames of one region and readout.
+
+    Args:
+        calibration: Of the sensor.
+        offset: (x, y) of the frame's first pixel in the sensor's own readout, before any flip.
+        flip: (ReverseX, ReverseY).
+        shape: (height, width) of the frame.
+
+    Raises:
+        FrameError: The frame has pixels that the calibration lacks (cause `calibration`).
+    """
+    x, y = offset[0] - calibration.offset[0], offset[1] - calibration.offset[1]
+    height, width = shape
+    if min(x, y) < 0 or y + height > calibration.shape[0] or x + width > calibration.shape[1]:
+        rows, columns = calibration.shape
+        raise FrameError(
+            "calibration",
+            f"the calibration is of {columns}x{rows} pixels from {calibration.offset}, the frame has {width}x{height} "
+            f"from {tuple(offset)}",
+        )
+    way = (slice(None, None, -1 if flip[1] else 1), slice(None, None, -1 if flip[0] else 1))
+    region = (slice(y, y + height), slice(x, x + width))
+    codes = np.ascontiguousarray(calibration.codes[region][way])
+    defects = _places(calibration.defects, (y, x), shape, flip)
+    sensor = calibration.sensor.as_read_out(offset, flip, shape)
+    sources = _replacements(defects, sensor, shape)
+    if len(defects):
+        codes = codes.copy() if codes.base is not None else codes
+        codes[tuple(defects.T)] = codes[tuple(sources.T)]
+    codes.flags.writeable = False
+    phase = tuple((start + size if reverse else start) % 2 for start, size, reverse in zip(offset, shape[::-1], flip))
+    return Correction(
+        codes, calibration.scales, (phase[1], phase[0]), (defects[:, 0], defects[:, 1]), (sources[:, 0], sources[:, 1])
+    )
+
+
+def _places(places: np.ndarray, start: Tuple[int, int], shape: Tuple[int, int], flip: Tuple[bool, bool]) -> np.ndarray:
+    """(n, 2) rows and columns of a calibration's region -> those within the frame, in its order."""
+    found = places.astype(np.intp) - start
+    found = found[((found >= 0) & (found < shape)).all(1)]
+    for axis, reverse in ((0, flip[1]), (1, flip[0])):
+        if reverse:
+            found[:, axis] = shape[axis] - 1 - found[:, axis]
+    return found
+
+
+def _replacements(defects: np.ndarray, sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
+    """For each defective pixel the nearest good one with the same polarizer and colour.
+
+    Raises:
+        FrameError: There is none near one of them (cause `calibration`).
+    """
+    bad = set(map(tuple, defects.tolist()))
+    found = np.empty_like(defects)
+    for k, (row, column) in enumerate(defects.tolist()):
+        source = _nearest(row, column, sensor, shape, bad)
+        if source is None:
+            raise FrameError(
+                "calibration", f"no good pixel within {_NEAR} pixels of the defective one at row {row}, column {column}"
+            )
+        found[k] = source
+    return found
+
+
+def _nearest(
+    row: int, column: int, sensor: Sensor, shape: Tuple[int, int], bad: Set[Tuple[int, ...]]
+) -> Optional[Tuple[int, int]]:
+    own = sensor.color_index(row, column) if sensor.is_color else 0
+    for dy, dx in _steps():
+        y, x = row + dy, column + dx
+        if not (0 <= y < shape[0] and 0 <= x < shape[1]) or (y, x) in bad:
+            continue
+        if not sensor.is_color or sensor.color_index(y, x) == own:
+            return y, x
+    return None
+
+
+@lru_cache(maxsize=1)
+def _steps() -> List[Tuple[int, int]]:
+    """Steps to pixels of the same polarizer, the shortest first; rows before columns, up before down."""
+    reach = range(-_NEAR, _NEAR + 1, 2)
+    steps = [(dy, dx) for dy in reach for dx in reach if dy or dx]
+    return sorted(steps, key=lambda step: (step[0] ** 2 + step[1] ** 2, abs(step[1]), step))

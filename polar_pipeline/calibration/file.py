@@ -1,0 +1,115 @@
+"""Calibrations as files: NumPy's `npz`, with a header in JSON."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any, Dict, Tuple
+
+import numpy as np
+
+from polar_pipeline._util.documents import unreadable
+from polar_pipeline._util.files import replacing
+from polar_pipeline.calibration.calibration import MAX_DEFECTS, Calibration, scales_of
+from polar_pipeline.sensor.frames import MAX_PIXELS, MIN_SIDE
+from polar_pipeline.sensor.mosaic import parse_tile
+
+#: Version of the format that is written; files of later versions are refused.
+VERSION = 1
+#: Longest header in bytes.
+_MAX_HEADER = 1 << 20
+_MEMBERS = ("header", "codes", "defects")
+
+
+def save_calibration(path: Path, calibration: Calibration, force: bool = False) -> None:
+    """Write a calibration: complete, or not at all.
+
+    Args:
+        path: Of the file.
+        calibration: What to write.
+        force: Whether to replace a file that exists.
+
+    Raises:
+        OSError: It cannot be written; `FileExistsError` if there is one already.
+    """
+    header = {"version": VERSION, "digest": calibration.digest, **calibration.header()}
+    data = np.frombuffer(json.dumps(header, sort_keys=True).encode(), np.uint8)
+    with replacing(path, force) as stream:
+        np.savez_compressed(stream, header=data, codes=calibration.codes, defects=calibration.defects)
+
+
+def load_calibration(path: Path) -> Calibration:
+    """Read a calibration.
+
+    Raises:
+        ValueError: The file cannot be read, is no calibration, of a later version, or damaged; the message names it.
+    """
+    try:
+        with zipfile.ZipFile(str(path)) as archive:
+            _check_sizes(archive)
+        with np.load(str(path), allow_pickle=False) as found:
+            return _decode({name: found[name] for name in _MEMBERS})
+    except FileNotFoundError:
+        raise unreadable(path, "there is no such file") from None
+    except (OSError, EOFError, KeyError, TypeError, RuntimeError, NotImplementedError, zipfile.BadZipFile) as err:
+        raise unreadable(path, f"no calibration ({err})") from None
+    except ValueError as err:
+        raise unreadable(path, str(err)) from None
+
+
+def _check_sizes(archive: zipfile.ZipFile) -> None:
+    """Refuse an archive whose members are not those of a calibration, or larger than any.
+
+    Raises:
+        ValueError: They are.
+    """
+    sizes = {row.filename: row.file_size for row in archive.infolist()}
+    if sorted(sizes) != sorted(f"{name}.npy" for name in _MEMBERS):
+        raise ValueError("no calibration: it holds other things")
+    limits = {"header": _MAX_HEADER, "codes": 4 * MAX_PIXELS, "defects": 8 * MAX_DEFECTS * MAX_PIXELS}
+    for name, limit in limits.items():
+        if sizes[f"{name}.npy"] > limit + 1024:
+            raise ValueError(f"{name} has {sizes[f'{name}.npy']} bytes, at most {limit:.0f} are allowed")
+
+
+def _decode(arrays: Dict[str, np.ndarray]) -> Calibration:
+    """The calibration in a file's arrays.
+
+    Raises:
+        ValueError: They are no calibration.
+    """
+    header = json.loads(arrays["header"].tobytes())
+    version = header.get("version") if isinstance(header, dict) else None
+    if not isinstance(version, int) or version < 1:
+        raise ValueError("no calibration: its header has no version")
+    if version > VERSION:
+        raise ValueError(f"its format has version {version}, this release reads up to {VERSION}")
+    codes, defects = arrays["codes"], arrays["defects"]
+    if codes.ndim != 2 or codes.dtype != np.uint32 or min(codes.shape) < MIN_SIDE:
+        raise ValueError(f"codes must be (H, W) uint32, got {codes.dtype} {codes.shape}")
+    if defects.shape != (len(defects), 2) or defects.dtype != np.int32 or _is_outside(defects, codes.shape):
+        raise ValueError("defects must be places within the image")
+    found = Calibration(
+        parse_tile(header["tile"], str(header["sensor"])),
+        _offset(header["offset"]),
+        codes,
+        scales_of(header["scales"]),
+        defects,
+        int(header["bit_depth"]),
+        dict(header["facts"]),
+    )
+    if found.digest != header["digest"]:
+        raise ValueError("it is damaged: its digest does not fit its content")
+    return found
+
+
+def _is_outside(places: np.ndarray, shape: Any) -> bool:
+    return bool(((places < 0) | (places >= shape)).any())
+
+
+def _offset(value: Any) -> Tuple[int, int]:
+    x, y = (int(number) for number in value)
+    if min(x, y) < 0:
+        raise ValueError(f"offset must be >= 0, got {value}")
+    return x, y
