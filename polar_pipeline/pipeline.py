@@ -6,6 +6,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Deque, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
 
 import numpy as np
@@ -14,6 +15,7 @@ from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.use_guard import UseGuard
 from polar_pipeline._util.values import whole_number
 from polar_pipeline.backend import Backend, Ticket
+from polar_pipeline.calibration import Calibration
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.backend import CudaBackend
@@ -120,6 +122,8 @@ class Pipeline:
         alignment: Where the significant bits of 16-bit pixels lie: 'lsb' or 'msb'.
         roi_offset: (x, y) of the frame's first pixel in the sensor's own readout, before any flip.
         flip: Mirrored readout: (ReverseX, ReverseY) as set in the camera.
+        calibration: File with the calibration of this very sensor (`polar-pipeline calibrate`), by which every pixel is
+            corrected before anything else; '' for none. Or a `Calibration`.
         threads: CPU threads, at most 256; 0 for one per core.
 
     Raises:
@@ -147,6 +151,7 @@ class Pipeline:
         alignment: str = "lsb",
         roi_offset: Tuple[int, int] = (0, 0),
         flip: Tuple[bool, bool] = (False, False),
+        calibration: Union[str, Path, Calibration] = "",
         threads: int = 0,
     ) -> None:
         self.options: Options = make_options(
@@ -167,6 +172,7 @@ class Pipeline:
             alignment=alignment,
             roi_offset=roi_offset,
             flip=flip,
+            calibration=calibration,
         )
         self._guard = UseGuard()
         self.plan = make_plan(self.options.products)
@@ -242,25 +248,7 @@ class Pipeline:
         Raises:
             FrameError: A frame of the wrong type, shape or size.
         """
-        pending: Deque[Pending] = deque()
-        try:
-            try:
-                for raw in frames:
-                    pending.append(self.submit(raw))
-                    if len(pending) == self.depth:
-                        yield self.result(pending.popleft())
-            except Exception:
-                yield from self._results(pending)
-                raise
-            yield from self._results(pending)
-        finally:
-            for unused in pending:  # the caller stopped early: free their places in the backend
-                with suppress(RuntimeError):
-                    self.result(unused)
-
-    def _results(self, pending: Deque[Pending]) -> Iterator[Result]:
-        while pending:
-            yield self.result(pending.popleft())
+        return _stream(self, frames)
 
     def _frame(self, raw: Raw) -> Frame:
         is_wide = isinstance(raw, np.ndarray) and raw.dtype == np.uint16
@@ -330,6 +318,27 @@ class Pipeline:
         with self._guard.exclusive():
             self._backend.close()
             self._guard.is_closed = True
+
+
+def _stream(pipeline: Pipeline, frames: Iterable[Raw]) -> Iterator[Result]:
+    """`Pipeline.stream`."""
+    pending: Deque[Pending] = deque()
+    try:
+        try:
+            for raw in frames:
+                pending.append(pipeline.submit(raw))
+                if len(pending) == pipeline.depth:
+                    yield pipeline.result(pending.popleft())
+        except Exception:
+            while pending:
+                yield pipeline.result(pending.popleft())
+            raise
+        while pending:
+            yield pipeline.result(pending.popleft())
+    finally:
+        for unused in pending:  # the caller stopped early: free their places in the backend
+            with suppress(RuntimeError):
+                pipeline.result(unused)
 
 
 def _make_backend(plan: Plan, options: Options, threads: int) -> Backend:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, Tuple
 
@@ -56,6 +57,21 @@ def load_calibration(path: Path) -> Calibration:
         raise unreadable(path, f"no calibration ({err})") from None
     except ValueError as err:
         raise unreadable(path, str(err)) from None
+
+
+def load_calibration_once(path: Path) -> Calibration:
+    """`load_calibration`, which reads a file again only once it has changed."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as err:  # ValueError: NUL in the name
+        reason = "there is no such file" if isinstance(err, FileNotFoundError) else str(err)
+        raise unreadable(path, reason) from None
+    return _load(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _load(path: Path, *_: int) -> Calibration:
+    return load_calibration(path)
 
 
 def _check_sizes(archive: zipfile.ZipFile) -> None:

@@ -110,6 +110,12 @@ _TABLE = (
     ),
     Option("flip", (False, False), "Mirrored readout: (ReverseX, ReverseY) as set in the camera."),
     Option(
+        "calibration",
+        "",
+        "File with the calibration of this very sensor (`polar-pipeline calibrate`), by which every pixel is corrected "
+        "before anything else; '' for none.",
+    ),
+    Option(
         "threads",
         0,
         f"CPU threads, at most {THREADS[1]}; 0 for one per core.",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Callable, Dict, Iterable, Mapping, Tuple, TypeVar, Union
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, TypeVar, Union
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import choice, number, real, sequence, truth, whole_number
+from polar_pipeline.calibration import Calibration, Correction
+from polar_pipeline.calibration.correction import correction_for
+from polar_pipeline.calibration.file import load_calibration_once
 from polar_pipeline.options.option import Value
 from polar_pipeline.options.table import OPTIONS
 from polar_pipeline.products import PRODUCTS, get_products
@@ -29,6 +33,7 @@ class Options:
         sensor: The mosaic in the sensor's own readout.
         products: Product names, in the table's order.
         dtypes: Element type of each product: `float32` or `uint8`.
+        calibration: Of the sensor; None if its pixels are taken for ideal.
     """
 
     sensor: Sensor
@@ -48,6 +53,7 @@ class Options:
     alignment: str
     roi_offset: Tuple[int, int]
     flip: Tuple[bool, bool]
+    calibration: Optional[Calibration]
 
     def dtype_of(self, product: str) -> str:
         """Element type of a product: `float32` or `uint8`."""
@@ -61,9 +67,24 @@ class Options:
         """Shape of a product's array where the output is `size` = (height, width)."""
         return PRODUCTS[product].shape(size, self.sensor.is_color, self.ssim_stride)
 
-    def arguments(self) -> Dict[str, Union[Value, Sensor]]:
+    def arguments(self) -> Dict[str, Union[Value, Sensor, Calibration]]:
         """Arguments that make these options again, for `make_options` and `Pipeline`; `dtype` is not among them."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "dtypes"}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "dtypes"}
+        return {**values, "calibration": self.calibration or ""}
+
+    def read_out(self, shape: Tuple[int, int]) -> Sensor:
+        """The mosaic as a frame of (height, width) shows it."""
+        return self.sensor.as_read_out(self.roi_offset, self.flip, shape)
+
+    def correction(self, shape: Tuple[int, int]) -> Optional[Correction]:
+        """What a frame of (height, width) needs of the calibration; None without one.
+
+        Raises:
+            FrameError: The frame has pixels that the calibration lacks (cause `calibration`).
+        """
+        if self.calibration is None:
+            return None
+        return correction_for(self.calibration, self.roi_offset, self.flip, shape)
 
     @property
     def interpolation(self) -> str:
@@ -117,8 +138,23 @@ def make_options(
     if unknown:
         known = ("sensor", "products", "dtype", *_OTHERS)
         raise ValueError(f"unknown option {quoted(unknown)}; options are {', '.join(known)}")
-    checked = {name: _check(name, value) for name, value in values.items()}
-    return Options(sensor=get_sensor(sensor), products=names, dtypes=tuple(types), **{**_OTHERS, **checked})
+    checked = {**_OTHERS, **{name: _check(name, value) for name, value in values.items()}}
+    mosaic = get_sensor(sensor)
+    _check_calibration(checked["calibration"], mosaic)
+    return Options(sensor=mosaic, products=names, dtypes=tuple(types), **checked)
+
+
+def _check_calibration(calibration: Optional[Calibration], sensor: Sensor) -> None:
+    """Refuse the calibration of another sensor.
+
+    Raises:
+        ValueError: It is one.
+    """
+    if calibration is not None and calibration.sensor.tile() != sensor.tile():
+        raise ValueError(
+            f"calibration is of a {calibration.sensor.name} ({calibration.sensor.tile()}), sensor is {sensor.name} "
+            f"({sensor.tile()})"
+        )
 
 
 def _check(name: str, value: object) -> Any:
@@ -161,6 +197,15 @@ def _offset(name: str, value: object) -> int:
     return pixels
 
 
+def _calibration(name: str, value: object) -> Optional[Calibration]:
+    """A calibration as it is, or from a file; None for ""."""
+    if isinstance(value, Calibration) or value == "":
+        return value if isinstance(value, Calibration) else None
+    if not isinstance(value, (str, Path)):
+        raise ValueError(f"{name} must be a path or a Calibration, got {quoted(value)}")
+    return load_calibration_once(Path(value))
+
+
 #: Checks of options that have other rules than a range or a choice.
 _SPECIAL: Dict[str, Callable[[str, Any], Any]] = {
     "ssim_window": _ssim_window,
@@ -168,8 +213,11 @@ _SPECIAL: Dict[str, Callable[[str, Any], Any]] = {
     "bit_depth": lambda _, value: check_bit_depth(value),
     "roi_offset": lambda name, value: _pair(name, value, _offset),
     "flip": lambda name, value: _pair(name, value, truth),
+    "calibration": _calibration,
 }
 #: Defaults of the options that `make_options` has no argument for.
 _OTHERS: Dict[str, Any] = {
-    name: row.default for name, row in OPTIONS.items() if name not in ("sensor", "products", "dtype", "threads")
+    name: _check(name, row.default)
+    for name, row in OPTIONS.items()
+    if name not in ("sensor", "products", "dtype", "threads")
 }

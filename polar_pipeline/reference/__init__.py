@@ -4,6 +4,7 @@ Intensities are normalised to full scale 1. Angle stacks have shape (4, H, W) fo
 colour one, first axis in the order of `sensor.mosaic.ANGLES`, last axis RGB. `run` combines the operators.
 """
 
+from polar_pipeline.reference.correction import correct
 from polar_pipeline.reference.demosaicking import (
     DEBAYER,
     DEMOSAIC,
@@ -40,6 +41,7 @@ __all__ = [
     "aolp",
     "block_means",
     "co_site",
+    "correct",
     "debayer_bilinear",
     "debayer_mhc",
     "debayer_weighted",

@@ -17,6 +17,7 @@ from polar_pipeline.coefficients import (
 )
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
+from polar_pipeline.reference.correction import correct
 from polar_pipeline.reference.demosaicking import co_site, demosaic, normalise, reflect, shifted
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
@@ -139,7 +140,7 @@ def run(
     """Every product of a plan from one frame.
 
     Args:
-        frame: The mosaic.
+        frame: The mosaic, with its defective pixels replaced (`Correction.replace_defects`).
         sensor: Its layout as seen in the frame.
         plan: The products wanted.
         options: How to compute them.
@@ -149,7 +150,11 @@ def run(
         Product name -> array, `"invalid"` -> (saturated, dark) pixel counts, and `"blocks"` -> mean similarity of
         blocks, None where no product compares.
     """
-    angles = demosaic(normalise(frame), sensor, options)
+    z = normalise(frame)
+    correction = options.correction(frame.shape)
+    if correction is not None:
+        z = correct(z, correction.parameters(), sensor, correction.phase)
+    angles = demosaic(z, sensor, options)
     grey = luma(angles) if sensor.is_color else angles
     vector = stokes(grey)
     value = intensity(grey)

@@ -105,7 +105,7 @@ def make_work(
         pair = PAIRS[options.ssim_mode != "consistency"]
         outputs.append((pair, "float16" if half_precision else "float32"))
     return PolarizationWork(
-        options.sensor.as_read_out(options.roi_offset, options.flip, shape),
+        options.read_out(shape),
         options.resolution == "half",
         options.co_sited,
         options.interpolation,

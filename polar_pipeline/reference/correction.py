@@ -1,0 +1,38 @@
+"""The correction of the reference: what an ideal sensor would have measured."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+import numpy as np
+
+from polar_pipeline.calibration import PixelParameters
+from polar_pipeline.reference.demosaicking import lattice_reflect, reflect
+from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+
+
+def correct(
+    mosaic: np.ndarray, parameters: PixelParameters, sensor: Sensor, phase: Tuple[int, int] = (0, 0)
+) -> np.ndarray:
+    """A mosaic without the deviations of its pixels' gains, angles, extinction ratios and black levels.
+
+    Superpixels that the frame cuts are completed by mirroring: about the outermost pixel, in colour about the outermost
+    of every second one.
+
+    Args:
+        mosaic: (H, W) of full scale 1.
+        parameters: Of its pixels.
+        sensor: Its layout as seen in the frame.
+        phase: Where superpixels lie (`Correction.phase`).
+    """
+    z = (mosaic - parameters.black) * parameters.gain
+    around = (lattice_reflect if sensor.is_color else reflect)(z, 2)
+    height, width = mosaic.shape
+    rows, columns = (2 * ((np.arange(size) + start) // 2) - start for size, start in zip((height, width), phase))
+    four = {}
+    for dy in range(2):
+        for dx in range(2):
+            angle = ANGLES[sensor.angle_index(dy - phase[0], dx - phase[1])]
+            four[angle] = around[np.ix_(rows + dy + 2, columns + dx + 2)]
+    s1, s2 = four[0] - four[90], four[45] - four[135]
+    return z + parameters.e1 * s1 + parameters.e2 * s2
