@@ -70,6 +70,8 @@ def test_defaults_of_checked_options_are_those_of_the_table() -> None:
             assert found.sensor.name == row.default
         elif name == "dtype":
             assert set(found.dtypes) == {row.default}
+        elif name == "calibration":
+            assert (found.calibration, row.default) == (None, "")
         elif name != "threads":
             assert getattr(found, name) == row.default
     assert make_options(**found.arguments()) == found

@@ -36,10 +36,10 @@ LAYERS = (
     ("quality",),
     ("", "pipeline"),
     ("cpu", "cuda"),
-    ("reference", "backend"),
+    ("reference", "backend", "reference_image"),
     ("plan", "options"),
     ("topics",),
-    ("products",),
+    ("products", "calibration"),
     ("sensor", "coefficients", "display"),
     ("_util",),
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from polar_pipeline import PRODUCTS, SENSORS, FrameError, Pipeline, RawFrame
-from polar_pipeline.pipeline import check_reference
+from polar_pipeline.reference_image import check_reference
 
 RAW = (np.arange(32 * 40).reshape(32, 40) % 251).astype(np.uint8)
 

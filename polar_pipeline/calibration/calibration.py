@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Calibration:
     scales: Scales
     defects: np.ndarray
     bit_depth: int
-    facts: Dict[str, Any] = field(default_factory=dict)
+    facts: Dict[str, object] = field(default_factory=dict)
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Calibration:
         offset: Tuple[int, int] = (0, 0),
         defects: Optional[np.ndarray] = None,
         bit_depth: int = 12,
-        facts: Optional[Dict[str, Any]] = None,
+        facts: Optional[Mapping[str, object]] = None,
     ) -> Calibration:
         """The calibration with these parameters, rounded to 32 bits a pixel.
 
@@ -119,7 +119,7 @@ class Calibration:
         """The parameters as float64 images; those of defective pixels mean nothing."""
         return PixelParameters(*dequantize(self.codes, self.scales))
 
-    def header(self) -> Dict[str, Any]:
+    def header(self) -> Dict[str, object]:
         """Everything but the arrays, as JSON can hold it."""
         return {
             "sensor": self.sensor.name,
@@ -136,7 +136,7 @@ class Calibration:
         return f"{self.sensor.name}, {width}x{height} pixels from {self.offset}, sha256 {self.digest[:12]}"
 
 
-def scales_of(numbers: Any) -> Scales:
+def scales_of(numbers: Sequence[Tuple[float, float]]) -> Scales:
     """Scales from four pairs of numbers.
 
     Raises:

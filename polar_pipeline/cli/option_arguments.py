@@ -18,10 +18,10 @@ _OF_FRAMES = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
 #: Options that say what to compute and how, on any machine.
 _OF_PRODUCTS = (
     *("products", "resolution", "precision", "demosaic", "ssim_mode", "dtype", "ssim_stride", "ssim_window"),
-    *("ssim_sigma", "min_intensity", "co_sited"),
+    *("ssim_sigma", "min_intensity", "co_sited", "calibration"),
 )
 #: Defaults that differ from the library's, as `--help` shows them; "" where it depends on the command.
-_SHOWN_DEFAULTS = {"dtype": "as the live node publishes them", "products": "", "roi_offset": "0 0"}
+_SHOWN_DEFAULTS = {"dtype": "as the live node publishes them", "products": "", "roi_offset": "0 0", "calibration": ""}
 #: What `--help` says beyond the option's own text.
 _ADDED_TEXTS = {"products": f" Any of {', '.join(PRODUCTS)}."}
 
@@ -77,6 +77,8 @@ def _conversion(name: str) -> Dict[str, Any]:
         return {"type": parse_integer, "nargs": 2, "metavar": ("X", "Y")}
     if row.choices:
         return {"choices": row.choices}
+    if name == "calibration":
+        return {"metavar": "FILE"}
     if isinstance(row.default, str):
         return {}
     return {"type": parse_real if isinstance(row.default, float) else parse_integer, "metavar": row.unit.upper()}

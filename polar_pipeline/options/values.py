@@ -203,7 +203,10 @@ def _calibration(name: str, value: object) -> Optional[Calibration]:
         return value if isinstance(value, Calibration) else None
     if not isinstance(value, (str, Path)):
         raise ValueError(f"{name} must be a path or a Calibration, got {quoted(value)}")
-    return load_calibration_once(Path(value))
+    try:
+        return load_calibration_once(Path(value))
+    except ValueError as err:
+        raise ValueError(f"{name}: {err}") from None
 
 
 #: Checks of options that have other rules than a range or a choice.

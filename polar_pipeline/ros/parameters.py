@@ -132,6 +132,7 @@ _TABLE = (
     _pipeline_option("raw.alignment"),
     _pipeline_option("raw.roi_offset"),
     _pipeline_option("raw.flip"),
+    _pipeline_option("calibration"),
     _pipeline_option("threads"),
     Parameter(
         "queue_size",

@@ -12,10 +12,11 @@ import numpy as np
 from polar_pipeline import messages
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cuda.driver import DeviceError
-from polar_pipeline.pipeline import Raw, Result, check_reference
+from polar_pipeline.pipeline import Raw, Result
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.layout import check_layout
 from polar_pipeline.quality.statistics import Level
+from polar_pipeline.reference_image import check_reference
 from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.drop_oldest_queue import DropOldestQueue
 from polar_pipeline.ros.fallback import Fallback

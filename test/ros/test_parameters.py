@@ -65,7 +65,7 @@ def test_values_reach_the_pipeline() -> None:
     options = Pipeline(**changed.arguments(("dolp", "ssim"))).options
     assert options.sensor.name == "IMX250MYR"
     similarity = ("temporal", 2, 7, 1.0)
-    values = ("full", "auto", "adaptive", True, *similarity, 0.05, 12, "msb", (2, 4), (True, False))
+    values = ("full", "auto", "adaptive", True, *similarity, 0.05, 12, "msb", (2, 4), (True, False), None)
     assert tuple(vars(options).values())[4:] == values
 
 
