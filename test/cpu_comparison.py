@@ -20,10 +20,11 @@ SSIM_BOUND = 1e-3
 def compare(frame: RawFrame, **options: Any) -> None:
     """Every product of the CPU backend lies within the error bounds around the reference's."""
     pipeline = Pipeline(products=tuple(PRODUCTS), **options, backend="cpu")
-    sensor = pipeline.options.sensor.as_read_out(pipeline.options.roi_offset, pipeline.options.flip, frame.mosaic.shape)
-    truth = reference.run(frame, sensor, pipeline.plan, pipeline.options)
+    sensor, correction = pipeline.options.read_out(frame.shape), pipeline.options.correction(frame.shape)
+    seen = frame if correction is None else correction.replace_defects(frame)
+    truth = reference.run(seen, sensor, pipeline.plan, pipeline.options)
     floats = replace(pipeline.options, dtypes=("float32",) * len(PRODUCTS))
-    exact = reference.run(frame, sensor, pipeline.plan, floats)
+    exact = reference.run(seen, sensor, pipeline.plan, floats)
     out = pipeline(frame)
     assert out.invalid == truth["invalid"]
     np.testing.assert_allclose(out.blocks, truth["blocks"], rtol=0, atol=SSIM_BOUND)

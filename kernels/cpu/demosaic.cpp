@@ -3,6 +3,7 @@
 // A tile is computed from top to bottom: each line is loaded once, and the method keeps what it needs of former ones.
 #include "adaptive.hpp"
 #include "bilinear.hpp"
+#include "correct.hpp"
 #include "lines.hpp"
 #include "polarimetry.hpp"
 
@@ -36,7 +37,7 @@ Tile tile_at(int top, int left, int height, int width) {
 
 // Loads the lines of a tile into a method, and calls `done(y)` for every row that has all the lines it needs.
 template <class Method, class Source, class Done>
-void load_tile(Method &method, const Source &from, const Tile &tile, Done done) {
+void load_tile(Method &method, Source &from, const Tile &tile, Done done) {
   const int halo = Method::HALO, n = tile.columns;
   for (int y = -halo; y < tile.rows + halo; y++) {
     from.load(tile.top + y, tile.left - halo, n + 2 * halo, method.z[y] - halo);
@@ -47,7 +48,7 @@ void load_tile(Method &method, const Source &from, const Tile &tile, Done done) 
 
 // Gives the angles of every row of a tile to `to.row(y, angles)`. `top` and `left` are even.
 template <class Method, class Source, class Output>
-void demosaic(Method &method, const Source &from, const int32_t place[4], const Tile &tile, Output &to) {
+void demosaic(Method &method, Source &from, const int32_t place[4], const Tile &tile, Output &to) {
   const int n = tile.columns;
   OneLine row, column, diagonal;
   Angles angles;
@@ -109,19 +110,19 @@ bool find_saturated(const RawLines<Raw> &from, int y, int left, int n, int32_t *
 
 // Rows of a tile to products.
 template <class Raw> struct ToProducts {
-  const RawLines<Raw> &from;
+  const RawLines<Raw> &raw;
   const Products &to;
   const Tile &tile;
   Count &count;
   Halves halves;
 
   void row(int y, const Angles &full) {
-    const bool half = from.frame.half != 0;
+    const bool half = raw.frame.half != 0;
     const int n = half ? tile.columns / 2 : tile.columns;
     const Angles *angles = half ? halves.add(y, n, full) : &full;
     if (!angles) return;
     int32_t saturated[PIECE];
-    const bool any = find_saturated(from, tile.top + y, tile.left, n, saturated);
+    const bool any = find_saturated(raw, tile.top + y, tile.left, n, saturated);
     const float *lines[4];
     for (int k = 0; k < 4; k++) lines[k] = angles->lines[k][0];
     const int64_t at = (int64_t)(tile.top + y) / (half ? 2 : 1) * to.width + tile.left / (half ? 2 : 1);
@@ -129,30 +130,57 @@ template <class Raw> struct ToProducts {
   }
 };
 
-// Tiles that no other thread has taken, until all are taken.
-template <class Method, class Raw> void frame_tiles(Mosaic &frame, const Products &to, Count &count) {
+// Calls `work(tile)` for tiles that no other thread has taken, until all are taken.
+template <class Work> void take_tiles(Mosaic &frame, Work work) {
   const int height = frame.half ? frame.height & ~1 : frame.height;
   const int width = frame.half ? frame.width & ~1 : frame.width;
   const int across = (width + COLUMNS - 1) / COLUMNS, down = (height + ROWS - 1) / ROWS;
-  const RawLines<Raw> from(frame);
   for (;;) {
     const int taken = __atomic_fetch_add(&frame.next, 1, __ATOMIC_RELAXED);
     if (taken >= across * down) return;
-    const int top = taken / across * ROWS, left = taken % across * COLUMNS;
-    const Tile tile = tile_at(top, left, height, width);
-    Method method;
-    ToProducts<Raw> rows = {from, to, tile, count, {}};
-    demosaic(method, from, frame.place, tile, rows);
+    work(tile_at(taken / across * ROWS, taken % across * COLUMNS, height, width));
   }
 }
 
-template <class Raw> void frame_tiles_of(Mosaic &frame, const Products &to, Count &count) {
+template <class Method, class Raw, class Source> void frame_tiles(Mosaic &frame, const Products &to, Count &count) {
+  const RawLines<Raw> raw(frame);
+  Source from(frame);
+  take_tiles(frame, [&](const Tile &tile) {
+    Method method;
+    ToProducts<Raw> rows = {raw, to, tile, count, {}};
+    demosaic(method, from, frame.place, tile, rows);
+  });
+}
+
+template <class Raw, class Source> void frame_tiles_of(Mosaic &frame, const Products &to, Count &count) {
   if (frame.method == ADAPTIVE)
-    frame_tiles<Adaptive<true>, Raw>(frame, to, count);
+    frame_tiles<Adaptive<true>, Raw, Source>(frame, to, count);
   else if (frame.method == GRADIENT)
-    frame_tiles<Gradient, Raw>(frame, to, count);
+    frame_tiles<Gradient, Raw, Source>(frame, to, count);
   else
-    frame_tiles<Bilinear, Raw>(frame, to, count);
+    frame_tiles<Bilinear, Raw, Source>(frame, to, count);
+}
+
+template <class Raw> void products_of(Mosaic &frame, const Products &to, Count &count) {
+  if (frame.codes)
+    frame_tiles_of<Raw, CorrectedLines<Raw>>(frame, to, count);
+  else
+    frame_tiles_of<Raw, const RawLines<Raw>>(frame, to, count);
+}
+
+// Rows of superpixels that a thread takes at a time in `correct_frame`.
+const int BAND = 16;
+
+template <class Raw> void correct_bands(Mosaic &frame, float *out) {
+  CorrectedLines<Raw> from(frame, 1.0f);
+  for (;;) {
+    const int first = __atomic_fetch_add(&frame.next, 2 * BAND, __ATOMIC_RELAXED);
+    if (first >= frame.height) return;
+    for (int left = 0; left < frame.width; left += COLUMNS)
+      for (int y = first; y < frame.height && y < first + 2 * BAND; y++)
+        from.load(y, left, frame.width - left < COLUMNS ? frame.width - left : COLUMNS,
+                  out + (int64_t)y * frame.width + left);
+  }
 }
 
 // ------------------------------------------------------------------------------------------------------ one colour
@@ -233,7 +261,12 @@ void color_superpixels(const Color &of) {
 // Every product of a mono mosaic. Any number of threads may work on one mosaic at the same time; each has its own
 // count.
 extern "C" void polarization_demosaiced(Mosaic *frame, const Products *to, Count *count) {
-  (frame->is_wide ? frame_tiles_of<uint16_t> : frame_tiles_of<uint8_t>)(*frame, *to, *count);
+  (frame->is_wide ? products_of<uint16_t> : products_of<uint8_t>)(*frame, *to, *count);
+}
+
+// What ideal pixels would have measured, (height, width) from 0 to 1; by any number of threads.
+extern "C" void correct_frame(Mosaic *frame, float *out) {
+  (frame->is_wide ? correct_bands<uint16_t> : correct_bands<uint8_t>)(*frame, out);
 }
 
 // The angles of one colour, in one thread.

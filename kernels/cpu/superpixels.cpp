@@ -1,6 +1,8 @@
 // From a mono mosaic to every product at half resolution: each angle at its own site, or bilinear.
+#include "correct.hpp"
 #include "mosaic.hpp"
 #include "polarimetry.hpp"
+#include <vector>
 
 namespace {
 
@@ -111,11 +113,109 @@ template <class Raw, bool LIMITED> void half_row(const Mosaic &from, const Produ
   }
 }
 
+// ------------------------------------------------------------------------------------------------- corrected pixels
+
+// Even and odd columns of a row of the frame; at -1 and behind the last one what is mirrored there.
+struct ColumnLines {
+  const float *even, *odd;
+};
+
+// The last four rows of superpixels of a corrected frame: complete rows, since codes are read fastest in their order.
+template <class Raw> class CorrectedRows {
+public:
+  explicit CorrectedRows(const Mosaic &frame)
+      : frame(frame), superpixels(frame, 255.0f), count((frame.width + frame.phase[1] + 1) >> 1), pitch(count + 3),
+        lines(16 * (size_t)pitch) {
+    for (int k = 0; k < 4; k++) held[k] = -1;
+  }
+
+  // Row `y`, which may lie beyond the border: then mirrored about its last pixel.
+  ColumnLines get(int y) {
+    y = mirrored(y, frame.height);
+    const int row = (y + frame.phase[0]) >> 1;
+    if (held[row & 3] != row) correct(row);
+    return columns(row, (y + frame.phase[0]) & 1);
+  }
+
+private:
+  const Mosaic &frame;
+  const CorrectedSuperpixels<Raw> superpixels;
+  const int count, pitch; // superpixels of a row; floats of a line
+  std::vector<float> lines;
+  int held[4]; // which rows of superpixels
+
+  float *line(int row, int place) { return &lines[(size_t)(4 * (row & 3) + place) * pitch + 1]; }
+
+  ColumnLines columns(int row, int below) {
+    const int phase = frame.phase[1];
+    return {line(row, 2 * below + phase), line(row, 2 * below + !phase) + phase};
+  }
+
+  void correct(int row) {
+    float *const to[4] = {line(row, 0), line(row, 1), line(row, 2), line(row, 3)};
+    superpixels.get(row, 0, count, to);
+    held[row & 3] = row;
+    const int width = frame.width / 2;
+    for (int below = 0; below < 2; below++) {
+      const ColumnLines found = columns(row, below);
+      const_cast<float *>(found.odd)[-1] = found.odd[0];
+      if (frame.width % 2 == 0) const_cast<float *>(found.even)[width] = found.even[width - 1];
+    }
+  }
+};
+
+// Bilinear means over superpixels: 3/4 and 1/4 of the two nearest samples of an angle, along y and along x.
+void corrected_centres(const ColumnLines near, const ColumnLines far, int first, int n, float *__restrict left,
+                       float *__restrict right) {
+  const float *__restrict even = near.even + first, *__restrict even_far = far.even + first;
+  const float *__restrict odd = near.odd + first, *__restrict odd_far = far.odd + first;
+  for (int x = 0; x < n; x++) {
+    left[x] = 0.75f * (0.75f * even[x] + 0.25f * even_far[x]) + 0.25f * (0.75f * even[x + 1] + 0.25f * even_far[x + 1]);
+    right[x] = 0.75f * (0.75f * odd[x] + 0.25f * odd_far[x]) + 0.25f * (0.75f * odd[x - 1] + 0.25f * odd_far[x - 1]);
+  }
+}
+
+// Rows of the output that a thread takes at a time.
+const int BAND = 32;
+
+template <class Raw> void corrected_bands(Mosaic &frame, const Products &to, Count &count) {
+  const int height = frame.height / 2, width = (int)to.width;
+  CorrectedRows<Raw> rows(frame);
+  for (;;) {
+    const int begin = __atomic_fetch_add(&frame.next, BAND, __ATOMIC_RELAXED);
+    if (begin >= height) return;
+    for (int y = begin; y < height && y < begin + BAND; y++) {
+      const Raw *raw = (const Raw *)((const char *)frame.raw + 2 * y * frame.step);
+      const Raw *below = (const Raw *)((const char *)raw + frame.step);
+      const ColumnLines near[2] = {rows.get(2 * y), rows.get(2 * y + 1)};
+      const ColumnLines far[2] = {rows.get(2 * y + 2), rows.get(2 * y - 1)};
+      for (int first = 0; first < width; first += PIECE) {
+        const int n = width - first < PIECE ? width - first : PIECE;
+        Line means[4];
+        const float *places[4], *angles[4];
+        for (int row = 0; row < 2; row++) {
+          places[2 * row] = near[row].even + first;
+          places[2 * row + 1] = near[row].odd + first;
+          if (frame.method != BILINEAR) continue;
+          corrected_centres(near[row], far[row], first, n, means[2 * row], means[2 * row + 1]);
+          places[2 * row] = means[2 * row];
+          places[2 * row + 1] = means[2 * row + 1];
+        }
+        for (int k = 0; k < 4; k++) angles[k] = places[frame.place[k]];
+        int32_t saturated[PIECE];
+        const bool any = find_saturated(raw + 2 * first, below + 2 * first, n, frame.full_scale, saturated);
+        polarimetry(to, (int64_t)y * width + first, n, angles, any ? saturated : nullptr, count);
+      }
+    }
+  }
+}
+
 } // namespace
 
 // Computes rows of the output that no other thread has taken, until all are taken. Any number of threads may work on
 // one mosaic at the same time; each has its own count.
 extern "C" void polarization_superpixels(Mosaic *from, const Products *to, Count *count) {
+  if (from->codes) return (from->is_wide ? corrected_bands<uint16_t> : corrected_bands<uint8_t>)(*from, *to, *count);
   const int rows = 16, height = from->height / 2;
   const bool limited = from->full_scale < (from->is_wide ? 65535 : 255);
   const auto row = from->is_wide ? (limited ? half_row<uint16_t, true> : half_row<uint16_t, false>)

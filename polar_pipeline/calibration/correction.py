@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, List, NamedTuple, Optional, Set, Tuple
 
 import numpy as np
 
@@ -38,11 +38,19 @@ class Correction(NamedTuple):
         """The parameters as images of the frame's size."""
         return PixelParameters(*dequantize(self.codes, self.scales, dtype))
 
-    def replace_defects(self, frame: RawFrame) -> RawFrame:
-        """The frame with its defective pixels replaced; itself if there are none."""
+    def replace_defects(
+        self, frame: RawFrame, make: Callable[[Tuple[int, ...], str], np.ndarray] = np.empty
+    ) -> RawFrame:
+        """A copy of the frame with its defective pixels replaced; the frame itself if there are none.
+
+        Args:
+            frame: The mosaic.
+            make: Makes an array of a shape and type, for the copy.
+        """
         if not self.defects[0].size:
             return frame
-        mosaic = frame.mosaic.copy()
+        mosaic = make(frame.mosaic.shape, frame.mosaic.dtype.name)
+        mosaic[...] = frame.mosaic
         mosaic[self.defects] = frame.mosaic[self.sources]
         return RawFrame(mosaic, frame.full_scale)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import struct
 import zipfile
+import zlib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, Tuple
@@ -20,6 +22,11 @@ from polar_pipeline.sensor.mosaic import parse_tile
 VERSION = 1
 #: Longest header in bytes.
 _MAX_HEADER = 1 << 20
+#: What NumPy and its libraries raise of a file that is something else, or damaged.
+_NOT_READABLE = (
+    *(OSError, EOFError, KeyError, TypeError, RuntimeError, NotImplementedError, MemoryError, OverflowError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
 _MEMBERS = ("header", "codes", "defects")
 
 
@@ -53,8 +60,8 @@ def load_calibration(path: Path) -> Calibration:
             return _decode({name: found[name] for name in _MEMBERS})
     except FileNotFoundError:
         raise unreadable(path, "there is no such file") from None
-    except (OSError, EOFError, KeyError, TypeError, RuntimeError, NotImplementedError, zipfile.BadZipFile) as err:
-        raise unreadable(path, f"no calibration ({err})") from None
+    except _NOT_READABLE as err:
+        raise unreadable(path, f"no calibration ({type(err).__name__}: {err})") from None
     except ValueError as err:
         raise unreadable(path, str(err)) from None
 

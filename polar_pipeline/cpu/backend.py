@@ -85,7 +85,8 @@ class CpuBackend:
         job = FrameJob(frame.unpack(), plan, self._options, self._buffers, self._kernels)
         kind = (job.raw_size, job.mosaic.dtype)
         if kind not in self._computed:  # once it was enough, it stays with the process
-            require_address_space(_SPARE + self._threads * job.strip_bytes, "a frame of this size")
+            needed = _SPARE + job.correction_bytes + self._threads * job.strip_bytes
+            require_address_space(needed, "a frame of this size")
         invalid = self._pixel_pass(job)
         marks.append(("polarization", time.perf_counter()))
         blocks = None
@@ -105,9 +106,10 @@ class CpuBackend:
         """The first stage; returns (saturated, dark) counts."""
         counts = []
         if job.strip_operators:
+            job.correct()
             counts = list(self._pool.map(partial(compute_strip, job), strips(job.size)))
         if self._kernels and job.is_from_mosaic:
-            return self._kernels.mosaic(job.frame, job.sensor, job.method, job.half, job.target)
+            return self._kernels.mosaic(job.frame, job.sensor, job.method, job.half, job.target, job.correction)
         return sum(saturated for saturated, _ in counts), sum(dark for _, dark in counts)
 
     def reset(self) -> None:

@@ -27,6 +27,7 @@ def diagnostics(frame: RawFrame, options: Options) -> Dict[str, np.ndarray]:
     """
     _check(options)
     job = FrameJob(frame, make_plan(("intensity",)), replace(options, resolution="full"), Buffers(), None)
+    job.correct()
     mosaics = Strip(job, 0, job.size[0]).mosaics()
     return {"polarization_switch": polarization_switch(luma(mosaics) if job.sensor.is_color else mosaics[0])}
 

@@ -10,7 +10,8 @@ import cv2
 import numpy as np
 
 from polar_pipeline.backend import Buffers
-from polar_pipeline.cpu.images import COLOR_HALO, MONO_HALO
+from polar_pipeline.cpu.correction import correct
+from polar_pipeline.cpu.images import COLOR_HALO, MONO_HALO, reflected
 from polar_pipeline.cpu.kernels import KERNEL_PRODUCTS, Kernels, is_by_superpixel, make_products, mosaic_scale
 from polar_pipeline.cpu.strips import display, strips
 from polar_pipeline.options import Options
@@ -22,17 +23,6 @@ from polar_pipeline.sensor.frames import RawFrame
 _MOSAIC_OPERATORS = {"angles", "saturated"}
 #: Float images of a strip's size that exist at once, as measured with ADR in mono and with all methods in colour.
 _TEMPORARIES = 24
-
-
-@lru_cache(maxsize=8)
-def reflected(size: int, halo: int, stride: int) -> np.ndarray:
-    """Index of the pixel shown at -halo .. size + halo - 1: reflect-101 on each lattice of `stride`."""
-    index = np.arange(-halo, size + halo)
-    phase = index % stride
-    count = (size - phase + stride - 1) // stride
-    period = 2 * (count - 1)
-    step = (index // stride) % period
-    return np.minimum(step, period - step) * stride + phase
 
 
 class Border(NamedTuple):
@@ -63,14 +53,17 @@ class FrameJob:
     def __init__(
         self, frame: RawFrame, plan: Plan, options: Options, buffers: Buffers, kernels: Optional[Kernels]
     ) -> None:
+        correction = options.correction(frame.shape)
+        if correction is not None:
+            frame = correction.replace_defects(frame, buffers.get)
         mosaic = frame.mosaic
         self.frame = frame
+        self.correction = correction
         self.kernels = kernels
         self.plan = plan
         self.options = options
         self.full_scale = frame.full_scale
-        self.scale = 1 / frame.full_scale
-        self.sensor = options.sensor.as_read_out(options.roi_offset, options.flip, mosaic.shape)
+        self.sensor = options.read_out(mosaic.shape)
         self.half = options.resolution == "half"
         self.raw_size: Tuple[int, int] = mosaic.shape
         self.size = options.output_size(self.raw_size)
@@ -91,9 +84,10 @@ class FrameJob:
         self.is_from_mosaic = kernels is not None and not self.sensor.is_color
         #: Operators of the first stage that the compiled kernels compute, and those that `Strip` computes.
         self.kernel_operators, self.strip_operators = self._divide()
-        scale = mosaic_scale(self.full_scale, self.method, self.half) if self.is_from_mosaic else 1.0
+        is_corrected = correction is not None
+        scale = mosaic_scale(self.full_scale, self.method, self.half, is_corrected) if self.is_from_mosaic else 1.0
         pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
-        has_integers = self.is_from_mosaic and is_by_superpixel(self.method, self.half)
+        has_integers = self.is_from_mosaic and is_by_superpixel(self.method, self.half) and not is_corrected
         # Sums of two angles of an 8-bit frame are integers below 2^13: half the bytes to store and to read.
         is_uint16 = has_integers and pairs == 2 and mosaic.dtype == np.uint8
         self.pair_scale = scale / 2 if is_uint16 else 1.0
@@ -102,6 +96,21 @@ class FrameJob:
         if has_integers:  # and float32 holds them all
             min_sum = math.ceil(min_sum)
         self.target = make_products(self.out, self.kernel_operators, self.pair, self.size[1], scale, min_sum)
+        #: What strips interpolate, and what one unit of it is of full scale; `correct` changes both.
+        self.values, self.scale = mosaic, 1 / frame.full_scale
+
+    def correct(self) -> None:
+        """Correct the frame by its calibration, if it has one; before any strip is computed."""
+        if self.correction is not None:
+            compute = self.kernels.correct if self.kernels else correct
+            self.values, self.scale = compute(self.frame, self.sensor, self.correction), 1.0
+
+    @property
+    def correction_bytes(self) -> int:
+        """Memory that `correct` takes: the result, and without compiled kernels one image for each parameter."""
+        if self.correction is None or not self.strip_operators:
+            return 0
+        return 4 * self.mosaic.size * (1 if self.kernels else 8)
 
     @property
     def strip_bytes(self) -> int:

@@ -28,6 +28,17 @@ def inner(image: Image, halo: int) -> Image:
     return at(image, 0, 0, halo)
 
 
+@lru_cache(maxsize=8)
+def reflected(size: int, halo: int, stride: int) -> np.ndarray:
+    """Index of the pixel shown at -halo .. size + halo - 1: reflect-101 on each lattice of `stride`."""
+    index = np.arange(-halo, size + halo)
+    phase = index % stride
+    count = (size - phase + stride - 1) // stride
+    period = 2 * (count - 1)
+    step = (index // stride) % period
+    return np.minimum(step, period - step) * stride + phase
+
+
 @lru_cache(maxsize=64)
 def site_mask(sites: Tuple[Tuple[bool, ...], ...], shape: Tuple[int, int], dtype: str) -> Image:
     """(H, W) of `dtype`, read-only: all bits set at the chosen sites of a tile, none elsewhere."""

@@ -9,6 +9,7 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 import numpy as np
 
 from polar_pipeline.backend import block_pixels
+from polar_pipeline.calibration import Correction
 from polar_pipeline.coefficients import gaussian
 from polar_pipeline.cpu.images import COLOR_HALO, MONO_HALO, color_sources
 from polar_pipeline.cpu.ssim import SsimWindow
@@ -91,6 +92,11 @@ class _Mosaic(ctypes.Structure):
         ("place", ctypes.c_int32 * 4),
         ("full_scale", ctypes.c_int32),
         ("next", ctypes.c_int32),
+        ("is_color", ctypes.c_int32),
+        ("phase", ctypes.c_int32 * 2),
+        ("codes", ctypes.c_void_p),
+        ("lowest", ctypes.c_float * 4),
+        ("steps", ctypes.c_float * 4),
     ]
 
 
@@ -171,7 +177,15 @@ class Kernels(NamedTuple):
     pool: ThreadPoolExecutor
     threads: int
 
-    def mosaic(self, frame: RawFrame, sensor: Sensor, method: str, half: bool, to: Products) -> Tuple[int, int]:
+    def mosaic(
+        self,
+        frame: RawFrame,
+        sensor: Sensor,
+        method: str,
+        half: bool,
+        to: Products,
+        correction: Optional[Correction] = None,
+    ) -> Tuple[int, int]:
         """Products of a mono mosaic.
 
         Args:
@@ -180,18 +194,14 @@ class Kernels(NamedTuple):
             method: How the angles are interpolated, of `METHODS`.
             half: Whether the output has half the resolution; at its own site, each angle has.
             to: Where the products go, in units of `mosaic_scale`.
+            correction: By which pixels are corrected first; None if they are ideal.
 
         Returns:
             (saturated, dark) pixels.
         """
-        raw = frame.mosaic
-        if raw.strides[1] != raw.itemsize or not raw.flags.aligned:
-            raw = raw.copy()
-        mosaic = _Mosaic(
-            *(raw.ctypes.data, raw.strides[0], raw.itemsize == 2, *raw.shape, METHODS.index(method), half),
-            _places(sensor),
-            frame.full_scale,
-        )
+        raw = _rows(frame)
+        mosaic = _mosaic(raw, frame.full_scale, sensor, correction)
+        mosaic.method, mosaic.half = METHODS.index(method), half
         compute = self.library.polarization_demosaiced
         if is_by_superpixel(method, half):
             compute = self.library.polarization_superpixels
@@ -203,6 +213,20 @@ class Kernels(NamedTuple):
 
         counts = self._on_all(work)
         return sum(count.saturated for count in counts), sum(count.dark for count in counts)
+
+    def correct(self, frame: RawFrame, sensor: Sensor, correction: Correction) -> np.ndarray:
+        """What ideal pixels would have measured: (H, W) float32 in [0, 1].
+
+        Args:
+            frame: The mosaic, with its defective pixels replaced.
+            sensor: Its layout as seen in the frame.
+            correction: Of its pixels.
+        """
+        raw = _rows(frame)
+        mosaic = _mosaic(raw, frame.full_scale, sensor, correction)
+        out = np.empty(raw.shape, np.float32)
+        self._on_all(lambda: self.library.correct_frame(ctypes.byref(mosaic), ctypes.c_void_p(out.ctypes.data)))
+        return out
 
     def color(
         self, z: np.ndarray, sensor: Sensor, method: str, half: bool, switch: Optional[np.ndarray] = None
@@ -313,6 +337,22 @@ class Kernels(NamedTuple):
         return [work(), *(other.result() for other in others)]
 
 
+def _rows(frame: RawFrame) -> np.ndarray:
+    """The mosaic as the kernels read it: its pixels side by side, at addresses for their type."""
+    raw = frame.mosaic
+    return raw.copy() if raw.strides[1] != raw.itemsize or not raw.flags.aligned else raw
+
+
+def _mosaic(raw: np.ndarray, full_scale: int, sensor: Sensor, correction: Optional[Correction]) -> _Mosaic:
+    """A mosaic as the kernels take it, without a method."""
+    found = _Mosaic(raw.ctypes.data, raw.strides[0], raw.itemsize == 2, *raw.shape)
+    found.place, found.full_scale, found.is_color = _places(sensor), full_scale, sensor.is_color
+    if correction is not None:
+        found.phase, found.codes = correction.phase, correction.codes.ctypes.data
+        found.lowest, found.steps = zip(*correction.scales)
+    return found
+
+
 def _places(sensor: Sensor) -> Tuple[int, ...]:
     """2 row + column in the tile of each angle."""
     return tuple(2 * row + column for row, column in map(sensor.position, ANGLES))
@@ -329,11 +369,12 @@ def is_by_superpixel(method: str, half: bool) -> bool:
     return half and method in ("own_site", "bilinear")
 
 
-def mosaic_scale(full_scale: int, method: str, half: bool) -> float:
+def mosaic_scale(full_scale: int, method: str, half: bool, is_corrected: bool = False) -> float:
     """One unit of an angle's intensity in `Kernels.mosaic`, as a share of full scale.
 
-    A raw number at its own site, and a sixteenth of it in means over superpixels; elsewhere one level of 255.
+    A raw number at its own site, and a sixteenth of it in means over superpixels; elsewhere, and of corrected pixels,
+    one level of 255.
     """
-    if not is_by_superpixel(method, half):
+    if is_corrected or not is_by_superpixel(method, half):
         return 1 / 255
     return 1 / (full_scale * (16 if method == "bilinear" else 1))

@@ -29,6 +29,7 @@ VARIABLE = "POLAR_PIPELINE_CPU"
 _FUNCTIONS = (
     "polarization_superpixels",
     "polarization_demosaiced",
+    "correct_frame",
     "polarization_planes",
     "debayer",
     "demosaic_color",

@@ -39,6 +39,7 @@ class Strip:
         self.has_saturated = int(self.raw.max()) >= job.full_scale
         if self.has_saturated and job.full_scale < np.iinfo(self.raw.dtype).max:
             np.minimum(self.raw, self.raw.dtype.type(job.full_scale), out=self.raw)  # numbers above it mean full scale
+        self.values = self.raw if job.correction is None else job.border.strip(job.values, *self.raw_rows)
         self.counts = (0, 0)
         self.saturation_mask: Optional[np.ndarray] = None
         self.invalid_mask: Optional[np.ndarray] = None
@@ -52,7 +53,7 @@ class Strip:
         """`images[channel][angle]`."""
         job = self.job
         if not job.sensor.is_color:
-            z = inner(self.raw, job.halo - job.mono_halo)
+            z = inner(self.values, job.halo - job.mono_halo)
             self.images = [self._four(z, job.scale)]
             return
         channels = self.mosaics()
@@ -64,7 +65,7 @@ class Strip:
     def mosaics(self) -> List[np.ndarray]:
         """The mosaic of each colour, with `mono_halo`: float32, full scale 1."""
         job = self.job
-        z = self.raw.astype(_F)
+        z = self.values.astype(_F)
         z *= _F(job.scale)
         if not job.sensor.is_color:
             return [inner(z, job.halo - job.mono_halo)]

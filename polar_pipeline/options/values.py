@@ -199,10 +199,12 @@ def _offset(name: str, value: object) -> int:
 
 def _calibration(name: str, value: object) -> Optional[Calibration]:
     """A calibration as it is, or from a file; None for ""."""
-    if isinstance(value, Calibration) or value == "":
-        return value if isinstance(value, Calibration) else None
+    if isinstance(value, Calibration):
+        return value
     if not isinstance(value, (str, Path)):
         raise ValueError(f"{name} must be a path or a Calibration, got {quoted(value)}")
+    if value == "":
+        return None
     try:
         return load_calibration_once(Path(value))
     except ValueError as err:

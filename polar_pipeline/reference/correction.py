@@ -14,7 +14,7 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 def correct(
     mosaic: np.ndarray, parameters: PixelParameters, sensor: Sensor, phase: Tuple[int, int] = (0, 0)
 ) -> np.ndarray:
-    """A mosaic without the deviations of its pixels' gains, angles, extinction ratios and black levels.
+    """A mosaic without the deviations of its pixels' gains, angles, extinction ratios and black levels, in [0, 1].
 
     Superpixels that the frame cuts are completed by mirroring: about the outermost pixel, in colour about the outermost
     of every second one.
@@ -35,4 +35,4 @@ def correct(
             angle = ANGLES[sensor.angle_index(dy - phase[0], dx - phase[1])]
             four[angle] = around[np.ix_(rows + dy + 2, columns + dx + 2)]
     s1, s2 = four[0] - four[90], four[45] - four[135]
-    return z + parameters.e1 * s1 + parameters.e2 * s2
+    return np.clip(z + parameters.e1 * s1 + parameters.e2 * s2, 0, 1)

@@ -1,0 +1,34 @@
+"""Calibrations of sensors whose pixels deviate, for tests."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+import numpy as np
+
+from polar_pipeline.calibration import Calibration, PixelParameters
+from polar_pipeline.sensor.mosaic import Sensor
+
+#: (height, width) of the calibrated region, more than any frame of the tests.
+REGION = (96, 112)
+
+
+def some_calibration(
+    sensor: Sensor,
+    shape: Tuple[int, int] = REGION,
+    offset: Tuple[int, int] = (0, 0),
+    seed: int = 0,
+    defects: float = 0.01,
+) -> Calibration:
+    """A sensor with deviations several times those of real ones, so that what is wrong shows."""
+    rng = np.random.default_rng(seed)
+    parameters = PixelParameters(
+        rng.normal(0.01, 0.004, shape), rng.normal(1, 0.05, shape), *rng.normal(0, 0.05, (2, *shape))
+    )
+    return Calibration.from_parameters(parameters, sensor, offset, rng.random(shape) < defects)
+
+
+def ideal_calibration(sensor: Sensor, shape: Tuple[int, int] = REGION) -> Calibration:
+    """A sensor without deviations."""
+    zero = np.zeros(shape)
+    return Calibration.from_parameters(PixelParameters(zero, zero + 1, zero, zero), sensor)

@@ -1,0 +1,161 @@
+"""The correction by a calibration in the CPU backend, against the float64 reference."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Dict, Tuple
+
+import numpy as np
+import pytest
+from calibrations import ideal_calibration, some_calibration
+from cpu_comparison import compare
+from support import representative
+
+from polar_pipeline import Pipeline, RawFrame
+from polar_pipeline.cpu import native
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.mosaic import SENSORS
+from polar_pipeline.sensor.scene import SCENES, synthetic
+
+
+@pytest.fixture(autouse=True, params=["compiled", "opencv"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways of the CPU backend: its own compiled kernels, and OpenCV."""
+    monkeypatch.setenv(native.VARIABLE, request.param)
+    if request.param == "compiled":
+        try:
+            native.find_compiler()
+        except native.NativeError as err:
+            pytest.skip(str(err))
+    return str(request.param)
+
+
+def scene(sensor: str, shape: Tuple[int, int], bits: int) -> RawFrame:
+    """A synthetic scene with noise, some of it saturated and some dark."""
+    rng = np.random.default_rng(3)
+    stokes = synthetic(SCENES[0], shape, is_color=SENSORS[sensor].is_color)
+    raw = expose(1.4 * stokes, SENSORS[sensor], bits, 10_000, 2.0, rng)
+    raw[: shape[0] // 4, : shape[1] // 4] //= 64
+    return RawFrame(raw, (1 << bits) - 1)
+
+
+_CASES = list(
+    itertools.product(
+        ("IMX250MZR", "IMX250MYR"),
+        (("half", False), ("half", True), ("full", True)),
+        ("bilinear", "gradient", "adaptive"),
+        (8, 12),
+        ((0, 0), (1, 0), (2, 3), (5, 5)),
+        ((False, False), (True, False), (False, True), (True, True)),
+        ((64, 48), (67, 53)),
+    )
+)
+
+
+def _features(case: Tuple[Any, ...]) -> Tuple[Any, ...]:
+    sensor, resolution, method, bits, offset, flip, shape = case
+    parity = (offset[0] % 2, offset[1] % 2, flip, shape)
+    return (sensor, resolution, method), (sensor, bits, resolution), (sensor, parity, resolution[0]), (offset,)
+
+
+@pytest.mark.parametrize(
+    ("sensor", "resolution", "demosaic", "bits", "offset", "flip", "shape"), representative(_CASES, _features)
+)
+def test_matches_reference(
+    sensor: str,
+    resolution: Tuple[str, bool],
+    demosaic: str,
+    bits: int,
+    offset: Tuple[int, int],
+    flip: Tuple[bool, bool],
+    shape: Tuple[int, int],
+) -> None:
+    compare(
+        scene(sensor, shape, bits),
+        sensor=sensor,
+        calibration=some_calibration(SENSORS[sensor]),
+        resolution=resolution[0],
+        co_sited=resolution[1],
+        demosaic=demosaic,
+        roi_offset=offset,
+        flip=flip,
+    )
+
+
+@pytest.mark.parametrize("sensor", list(SENSORS))
+@pytest.mark.parametrize("resolution", ["half", "full"])
+def test_frames_wider_than_a_tile(sensor: str, resolution: str) -> None:
+    """Tiles have 64x256 raw pixels: borders between them, and a last one of two columns."""
+    calibration = some_calibration(SENSORS[sensor], (140, 530))
+    for method in ("bilinear", "adaptive"):
+        compare(
+            scene(sensor, (130, 514), 8),
+            sensor=sensor,
+            calibration=calibration,
+            resolution=resolution,
+            demosaic=method,
+        )
+
+
+def _outputs(frame: Any, **options: Any) -> Dict[str, np.ndarray]:
+    with Pipeline(products=tuple(PRODUCTS), backend="cpu", **options) as pipeline:
+        return dict(pipeline(frame))
+
+
+@pytest.mark.parametrize("sensor", list(SENSORS))
+@pytest.mark.parametrize("resolution", ["half", "full"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_an_ideal_sensor_is_not_changed(sensor: str, resolution: str, dtype: str) -> None:
+    """Within one level; floats by the rounding of float32, and angles of pixels with little light more."""
+    frame = scene(sensor, (64, 48), 12)
+    options: Dict[str, Any] = {"sensor": sensor, "resolution": resolution, "dtype": dtype, "min_intensity": 0.05}
+    plain, corrected = (
+        _outputs(frame, **options, calibration=calibration) for calibration in ("", ideal_calibration(SENSORS[sensor]))
+    )
+    for name, image in plain.items():
+        error = np.abs(image.astype(float) - corrected[name])
+        if name == "aolp":
+            turn = 256 if image.dtype == np.uint8 else np.pi
+            error = np.minimum(error, turn - error)
+        assert np.array_equal(np.isnan(image), np.isnan(corrected[name])), name
+        assert np.nan_to_num(error).max() <= (1 if image.dtype == np.uint8 else 2e-3 if name == "aolp" else 1e-4), name
+
+
+def test_saturation_is_judged_on_raw_numbers() -> None:
+    """A gain below 1 makes no saturated pixel valid, one above 1 no bright pixel invalid."""
+    calibration = some_calibration(SENSORS["IMX250MZR"], defects=0)
+    raw = np.full((32, 32), 250, np.uint8)  # times 1.05 it is above full scale
+    raw[8, 8] = 255
+    with Pipeline(products="dolp", calibration=calibration, backend="cpu") as pipeline:
+        out = pipeline(raw)
+    assert out.invalid == (1, 0)
+    assert np.argwhere(np.isnan(out["dolp"])).tolist() == [[4, 4]]
+
+
+@pytest.mark.parametrize("sensor", list(SENSORS))
+def test_defects_are_replaced(sensor: str) -> None:
+    """Whatever a defective pixel says, saturated or black, the result is the same; the given frame is not changed."""
+    calibration = some_calibration(SENSORS[sensor])
+    frame = scene(sensor, (64, 48), 8)
+    raws = []
+    for stuck in (0, 255):
+        raw = frame.mosaic.copy()
+        places = calibration.defects[(calibration.defects < raw.shape).all(1)]
+        raw[tuple(places.T)] = stuck
+        raw.flags.writeable = False
+        raws.append(raw)
+    assert len(places) > 10
+    first, second = (_outputs(raw, sensor=sensor, calibration=calibration) for raw in raws)
+    for name, image in first.items():
+        np.testing.assert_array_equal(image, second[name], err_msg=name)
+
+
+@pytest.mark.parametrize("sensor", list(SENSORS))
+def test_strips_and_threads_do_not_show(sensor: str) -> None:
+    frame = scene(sensor, (128, 130), 8)
+    calibration = some_calibration(SENSORS[sensor], (128, 130))
+    options: Dict[str, Any] = {"sensor": sensor, "calibration": calibration, "resolution": "full"}
+    one, three = (_outputs(frame, **options, threads=threads) for threads in (1, 3))
+    for name, image in one.items():
+        np.testing.assert_array_equal(image, three[name], err_msg=name)
