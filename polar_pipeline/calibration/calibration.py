@@ -131,9 +131,9 @@ class Calibration:
         }
 
     def describe(self) -> str:
-        """Sensor, size and digest in a few words."""
+        """Sensor, size and digest in a line."""
         height, width = self.shape
-        return f"{self.sensor.name}, {width}x{height} pixels from {self.offset}, sha256 {self.digest[:12]}"
+        return f"{self.sensor.name}, {width}x{height} pixels from {self.offset}, sha256 {self.digest}"
 
 
 def scales_of(numbers: Sequence[Tuple[float, float]]) -> Scales:

@@ -166,6 +166,7 @@ def _metadata(options: Options) -> Dict[str, str]:
     """The options as text: what the recording says about itself."""
     texts = {field.name: str(getattr(options, field.name)) for field in dataclasses.fields(options)}
     texts.update(sensor=options.sensor.name, tile=str(options.sensor.angles), products=", ".join(options.products))
+    texts["calibration"] = options.calibration.digest if options.calibration else ""
     return {"version": __version__, **texts, "dtypes": ", ".join(options.dtypes)}
 
 
@@ -190,6 +191,7 @@ def _facts(options: Options, summary: Summary) -> Dict[str, str]:
         "frames": f"{len(summary.stamps)}, and {summary.rejected_count} that could not be used",
         "sensor": options.sensor.name,
         "resolution": f"{options.resolution}, demosaic {options.interpolation}",
+        "calibration": options.calibration.describe() if options.calibration else "none",
         "products": ", ".join(options.products),
         "computed on": summary.device,
         "late": _late(summary),

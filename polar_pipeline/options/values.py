@@ -14,7 +14,7 @@ from polar_pipeline.calibration.file import load_calibration_once
 from polar_pipeline.options.option import Value
 from polar_pipeline.options.table import OPTIONS
 from polar_pipeline.products import PRODUCTS, get_products
-from polar_pipeline.sensor.frames import MAX_SIDE, check_bit_depth
+from polar_pipeline.sensor.frames import FULL_FRAME, MAX_SIDE, MIN_SIDE, check_bit_depth
 from polar_pipeline.sensor.mosaic import Sensor, get_sensor
 
 #: Demosaic method -> the colour-lattice method that goes with it.
@@ -71,6 +71,13 @@ class Options:
         """Arguments that make these options again, for `make_options` and `Pipeline`; `dtype` is not among them."""
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "dtypes"}
         return {**values, "calibration": self.calibration or ""}
+
+    def largest_frame(self) -> Tuple[int, int]:
+        """(height, width) of a known sensor's frame; of what the calibration has from the ROI's offset on, if less."""
+        if self.calibration is None:
+            return FULL_FRAME
+        height, width = _left(self.calibration, self.roi_offset)
+        return min(FULL_FRAME[0], height), min(FULL_FRAME[1], width)
 
     def read_out(self, shape: Tuple[int, int]) -> Sensor:
         """The mosaic as a frame of (height, width) shows it."""
@@ -140,21 +147,37 @@ def make_options(
         raise ValueError(f"unknown option {quoted(unknown)}; options are {', '.join(known)}")
     checked = {**_OTHERS, **{name: _check(name, value) for name, value in values.items()}}
     mosaic = get_sensor(sensor)
-    _check_calibration(checked["calibration"], mosaic)
+    _check_calibration(checked["calibration"], mosaic, checked["roi_offset"])
     return Options(sensor=mosaic, products=names, dtypes=tuple(types), **checked)
 
 
-def _check_calibration(calibration: Optional[Calibration], sensor: Sensor) -> None:
-    """Refuse the calibration of another sensor.
+def _check_calibration(calibration: Optional[Calibration], sensor: Sensor, offset: Tuple[int, int]) -> None:
+    """Refuse the calibration of another sensor, and one that has no pixels of the region of interest.
 
     Raises:
         ValueError: It is one.
     """
-    if calibration is not None and calibration.sensor.tile() != sensor.tile():
+    if calibration is None:
+        return
+    if calibration.sensor.tile() != sensor.tile():
         raise ValueError(
             f"calibration is of a {calibration.sensor.name} ({calibration.sensor.tile()}), sensor is {sensor.name} "
             f"({sensor.tile()})"
         )
+    if min(offset[0] - calibration.offset[0], offset[1] - calibration.offset[1]) < 0 or (
+        min(_left(calibration, offset)) < MIN_SIDE
+    ):
+        height, width = calibration.shape
+        raise ValueError(
+            f"roi_offset {offset} lies outside the calibration, which is of {width}x{height} pixels from "
+            f"{calibration.offset}"
+        )
+
+
+def _left(calibration: Calibration, offset: Tuple[int, int]) -> Tuple[int, int]:
+    """(rows, columns) of a calibration from an (x, y) of the sensor's own readout on."""
+    height, width = calibration.shape
+    return height + calibration.offset[1] - offset[1], width + calibration.offset[0] - offset[0]
 
 
 def _check(name: str, value: object) -> Any:

@@ -178,7 +178,11 @@ class PolarNode(GuardedNode):
             return response
         values = {name: self.get_parameter(name).value for name in PARAMETERS}
         camera_info, reference = self._publisher.camera_info, self._processor.reference
-        snapshot = Snapshot(self._name, newest.cdr, newest.time_ns, values, camera_info, reference, self._statuses)
+        calibration = self._settings.options.calibration
+        digest = calibration.digest if calibration else ""
+        snapshot = Snapshot(
+            self._name, newest.cdr, newest.time_ns, values, camera_info, reference, self._statuses, digest
+        )
         return self._snapshots.take(self._settings, snapshot)
 
     # ------------------------------------------------------------------------------------------------------ parameters
@@ -249,6 +253,7 @@ class PolarNode(GuardedNode):
             "resolution": options.resolution,
             "demosaic": options.interpolation,
             "ssim_mode": options.ssim_mode,
+            "calibration": options.calibration.describe() if options.calibration else "none",
             **self._publisher.last_frame,
         }
         level, text = self._judge_pipeline()

@@ -24,7 +24,7 @@ from polar_pipeline.ros.frame import Computation, Demand, FinishedFrame, Receive
 from polar_pipeline.ros.parameters import SSIM_PRODUCTS, Settings
 from polar_pipeline.ros.pipelines import ActivePipeline, PipelineCache
 from polar_pipeline.ros.problems import Logger, ProblemLog
-from polar_pipeline.sensor.frames import FULL_FRAME, FrameError, RawFrame
+from polar_pipeline.sensor.frames import FrameError, RawFrame
 
 T = TypeVar("T")
 
@@ -108,8 +108,9 @@ class FrameProcessor:
         Raises:
             DeviceError: The GPU fails, and `on_device_error` is `stop`.
         """
-        small, large = np.zeros((64, 64), np.uint8), np.full(FULL_FRAME, 99, np.uint8)
         settings = self._settings()
+        height, width = settings.options.largest_frame()
+        small, large = np.zeros((min(64, height), min(64, width)), np.uint8), np.full((height, width), 99, np.uint8)
         products = tuple(name for name in PRODUCTS if name not in SSIM_PRODUCTS)
         messages.decode_image(messages.encode_image(0, "", "mono8", small))
         messages.encode_diagnostics(0, [messages.Status(Level.OK, "", "", "", {})])
@@ -311,7 +312,7 @@ def rehearse(
     Returns:
         Whether their pipeline is ready; it may be compiled in another thread.
     """
-    frame = np.full(FULL_FRAME, 99, np.uint8)
+    frame = np.full(settings.options.largest_frame(), 99, np.uint8)
     pipeline = pipelines.get(settings, products, frame).pipeline
     if pipeline.plan.products != products:
         return False

@@ -43,6 +43,7 @@ class Snapshot:
         camera_info: Newest calibration as it came in.
         reference: Newest reference image as it came in.
         statuses: Newest diagnostics.
+        calibration: Digest of the sensor's calibration; "" without one.
     """
 
     node: str
@@ -52,6 +53,7 @@ class Snapshot:
     camera_info: Optional[bytes]
     reference: Optional[bytes]
     statuses: Sequence[Status]
+    calibration: str = ""
 
 
 #: Names of snapshots: of the node, and when it was taken.
@@ -148,16 +150,15 @@ def _write_frame(folder: Path, snapshot: Snapshot) -> None:
     except FrameError:  # `error.txt` says why
         image = None
     stamp_ns = snapshot.received_ns if image is None or image.stamp_ns < 0 else image.stamp_ns  # mcap's are unsigned
-    with open_sink(folder / "raw.mcap", {"node": snapshot.node}) as sink:
+    with open_sink(folder / "raw.mcap", {"node": snapshot.node, "calibration": snapshot.calibration}) as sink:
         sink.write("/image_raw", IMAGE, stamp_ns, snapshot.cdr)
         if snapshot.camera_info is not None:
             sink.write("/camera_info", CAMERA_INFO, stamp_ns, snapshot.camera_info)
-    settings = make_settings(snapshot.parameters)
-    if snapshot.reference is not None and settings.options.ssim_mode == "reference":
+    if snapshot.reference is not None and snapshot.parameters["ssim_mode"] == "reference":
         with open_sink(folder / "reference.mcap", {"node": snapshot.node}) as sink:
             sink.write("/intensity", IMAGE, stamp_ns, messages.restamp(snapshot.reference, stamp_ns))
     try:
-        arrays = _compute(snapshot, settings)
+        arrays = _compute(snapshot, make_settings(snapshot.parameters))
     except Exception:  # noqa: BLE001 - it may be what the report is about
         _write(folder / "error.txt", traceback.format_exc().encode())
         return

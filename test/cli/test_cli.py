@@ -16,15 +16,20 @@ from typing import Any, Dict, List, Sequence
 import cv2
 import numpy as np
 import pytest
+from calibrations import some_calibration
+from mcap.reader import make_reader
 from skimage.io import imread
 from support import on_cpu
 
 from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
+from polar_pipeline.calibration import save_calibration
 from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cuda.model.device import DEVICES
 from polar_pipeline.options import make_options
 from polar_pipeline.products import DEFAULT_PRODUCTS
+from polar_pipeline.replay.compare import open_golden
 from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.replay.source import open_source
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.topics import PRODUCT_TOPICS
 
@@ -66,6 +71,24 @@ def test_replay_writes_a_recording_and_a_report(bag: Path, tmp_path: Path, capsy
     assert "polarization" in text
     assert names(tmp_path) == ["in.mcap", "out.html", "out.mcap"]
     assert "Replay of in.mcap" in (tmp_path / "out.html").read_text(encoding="utf-8")
+
+
+def test_replay_names_the_calibration(bag: Path, tmp_path: Path) -> None:
+    """In the recording's metadata and in the report; results are those of the library."""
+    with open_source(bag) as source:
+        raws = [messages.to_raw(record.image()) for record in source.records]
+    calibration = some_calibration(SENSORS["IMX250MZR"], raws[0].shape)
+    path, out = tmp_path / "sensor.npz", tmp_path / "out.mcap"
+    save_calibration(path, calibration)
+    assert main(on_cpu(["replay", str(bag), "-o", str(out), "--calibration", str(path), "--products", "dolp"])) == 0
+    with out.open("rb") as stream:
+        (row,) = make_reader(stream).iter_metadata()
+    assert row.metadata["calibration"] == calibration.digest
+    assert f"sha256 {calibration.digest}" in (tmp_path / "out.html").read_text(encoding="utf-8")
+    with open_golden(out) as golden, Pipeline(products="dolp", calibration=calibration, backend="cpu") as pipeline:
+        for stamp, raw in zip(golden.places["dolp"], raws):
+            np.testing.assert_array_equal(golden.load("dolp", stamp), pipeline(raw)["dolp"])
+    assert main(on_cpu(["replay", str(bag), "-o", str(out), "--force", "--calibration", "none.npz"])) == 2
 
 
 def test_replay_compares_in_one_line(bag: Path, tmp_path: Path, capsys: Any) -> None:
