@@ -147,8 +147,8 @@ def about_pixels(causes: Dict[str, float], light: Dict[str, FrameSums], shade: f
     if shade < _UNIFORM:
         advice = "the flat field would take the lamp for the lens" if is_flat else "pixels in the dark have more noise"
         found.append(
-            f"the light falls to {shade:.0%} of its highest across the sensor, and {advice}: use an integrating sphere, "
-            "or a diffuser close to the polarizer"
+            f"the light falls to {shade:.0%} of its highest across the sensor, and {advice}: use an integrating "
+            "sphere, or a diffuser close to the polarizer"
         )
     return found
 

@@ -12,7 +12,7 @@ from polar_pipeline.calibrate.defects import CAUSES, early_defects, find_defects
 from polar_pipeline.calibrate.errors import ExpectedError, expected_errors
 from polar_pipeline.calibrate.illumination import smooth_light
 from polar_pipeline.calibrate.noise import Noise, fit_noise
-from polar_pipeline.calibrate.pixels import Design, PixelFits, designs, fit_pixels, site_means
+from polar_pipeline.calibrate.pixels import PixelFits, designs, fit_pixels, site_means
 from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn
 from polar_pipeline.calibrate.sums import SessionSums
 from polar_pipeline.calibration import Calibration, PixelParameters
@@ -148,11 +148,7 @@ def calibrate(sums: SessionSums, angles: Mapping[str, Optional[float]], facts: S
         fits.residual,
         fits.excess,
         tuple(names),
-        tuple(
-            np.rad2deg(polarizer.angles).tolist()
-            if None not in known
-            else (np.rad2deg(polarizer.angles) % 180).tolist()
-        ),
+        polarizer.degrees(),
         tuple(polarizer.lamp.tolist()),
         tuple(frames.tolist()),
         dark.count,
@@ -234,8 +230,8 @@ def _calibration(
     if share > MAX_DEFECTS:
         listed = ", ".join(f"{name} {value:.1%}" for name, value in shares.items() if value)
         raise ValueError(
-            f"{share:.1%} of the pixels cannot be used ({listed}), at most {MAX_DEFECTS:.0%} are allowed: check that the "
-            "light is uniform and that dark frames are dark"
+            f"{share:.1%} of the pixels cannot be used ({listed}), at most {MAX_DEFECTS:.0%} are allowed: check that "
+            "the light is uniform and that dark frames are dark"
         )
     return Calibration.from_parameters(parameters, facts.sensor, facts.offset, defects, facts.bit_depth, texts)
 
@@ -253,7 +249,7 @@ def _facts(
         "settings": len(names),
         "frames": sum(one.count for one in sums.light.values()),
         "dark_frames": sums.dark.count,
-        "angles": [round(float(angle), 3) for angle in np.rad2deg(polarizer.angles)],
+        "angles": [round(angle, 3) for angle in polarizer.degrees()],
         "angles_known": all(angle is not None for angle in known),
         "lamp": [round(float(factor), 5) for factor in polarizer.lamp],
         "flat_field": facts.is_flat_field,
@@ -265,6 +261,3 @@ def _facts(
     if facts.exposure is not None:
         found["exposure"] = facts.exposure
     return found
-
-
-__all__ = ["CalibrationResult", "Design", "SessionFacts", "calibrate"]

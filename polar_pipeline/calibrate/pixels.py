@@ -119,7 +119,7 @@ def designs(
 def fit_pixels(sums: SessionSums, settings: List[FrameSums], black: np.ndarray, by_angle: List[Design]) -> PixelFits:
     """A, B and C of every pixel, in blocks of rows."""
     height, width = sums.shape
-    terms = np.zeros((3, height, width))
+    terms, every = np.zeros((3, height, width)), (slice(None),)
     residual, excess = np.zeros((height, width)), np.zeros((height, width))
     free = max(1, len(settings) - 3)
     step = max(2, _BLOCK_PIXELS // width // 2 * 2)
@@ -130,9 +130,9 @@ def fit_pixels(sums: SessionSums, settings: List[FrameSums], black: np.ndarray, 
             for c in range(2):
                 design = by_angle[sums.sensor.angle_index(r, c)]
                 at = (slice(r, None, 2), slice(c, None, 2))
-                found = np.tensordot(design.solver, values[(slice(None), *at)], 1)
-                left = values[(slice(None), *at)] - np.tensordot(design.basis, found, 1)
-                terms[(slice(None), rows)][(slice(None), *at)] = found
+                found = np.tensordot(design.solver, values[every + at], 1)
+                left = values[every + at] - np.tensordot(design.basis, found, 1)
+                terms[:, rows][every + at] = found
                 residual[rows][at] = np.sqrt(np.mean(left**2, 0))
                 scale = 1 / (design.variance * free)
                 excess[rows][at] = np.sqrt(np.tensordot(scale, left**2, 1))

@@ -31,7 +31,7 @@ class Polarizer:
     """The settings of a session.
 
     Attributes:
-        angles: (K,) angles in rad; the given ones where all were known.
+        angles: (K,) angles in rad; the given ones where all were known, else in [0, pi).
         lamp: (K,) brightness, 1 on average.
         terms: (J, 3), A, B and C of each site, as shares of full scale.
         residuals: (J, K), the means minus the model, as shares of full scale.
@@ -41,6 +41,10 @@ class Polarizer:
     lamp: np.ndarray
     terms: np.ndarray
     residuals: np.ndarray
+
+    def degrees(self) -> Tuple[float, ...]:
+        """The angles in degrees."""
+        return tuple(np.rad2deg(self.angles).tolist())
 
     def basis(self) -> np.ndarray:
         """(K, 3), the lamp factor times (1, cos 2a, sin 2a)."""
@@ -73,6 +77,7 @@ def fit_polarizer(means: np.ndarray, sensor: Sensor, known: Sequence[Optional[fl
         )
     fit = _Fit(means / scale, nominal, _relative(means, sensor), known, is_known)
     angles, lamp, terms = fit.solve(angles, lamp)
+    angles = angles if is_known else angles % np.pi
     model = terms @ _basis(angles, lamp).T
     return Polarizer(angles, lamp, terms * scale, means - model * scale)
 
