@@ -12,7 +12,7 @@ from polar_pipeline.calibrate.defects import CAUSES, early_defects, find_defects
 from polar_pipeline.calibrate.errors import ExpectedError, expected_errors
 from polar_pipeline.calibrate.illumination import smooth_light
 from polar_pipeline.calibrate.noise import Noise, fit_noise
-from polar_pipeline.calibrate.pixels import PixelFits, designs, fit_pixels, site_means
+from polar_pipeline.calibrate.pixels import Design, PixelFits, designs, fit_pixels, site_means
 from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn
 from polar_pipeline.calibrate.sums import SessionSums
 from polar_pipeline.calibration import Calibration, PixelParameters
@@ -103,46 +103,29 @@ def calibrate(sums: SessionSums, angles: Mapping[str, Optional[float]], facts: S
         ValueError: Dark frames or enough angles are missing, there is no light, or too many pixels are unusable; the
             message says what helps.
     """
-    light, dark = sums.light, sums.dark
-    names, settings = list(light), list(light.values())
-    if not names:
-        raise ValueError("a session needs frames of a rotated polarizer, best at 18 angles; got dark frames only")
-    level = 1 / sums.full_scale
-    black, dark_noise = dark.mean(), np.sqrt(dark.variance())
-    saturated = np.any([one.saturated for one in sums.settings.values()], axis=0)
-    _check_saturation(saturated)
-    early = early_defects(black, dark_noise, saturated, level)
-    means, reacts = site_means(sums, settings, black, ~early)
-    points = [point for one in sums.settings.values() for point in one.points]
-    middle = float(np.median(black))
-    noise = fit_noise(points, middle, sums.full_scale)
-    known = [angles[name] for name in names]
-    polarizer = fit_polarizer(means, sums.sensor, known)
-    frames = np.array([one.count for one in settings])
-    by_angle = designs(sums.sensor, polarizer, frames, noise, sums.full_scale)
-    fits = fit_pixels(sums, settings, black, by_angle)
-    found = _interpret(sums.sensor, fits, reacts)
-    unusable = {"saturated": saturated, "no reaction": ~reacts & ~early}
-    looked_at = {"black level": black, "dark noise": dark_noise, "fit": fits.excess / _usual(fits.excess, reacts)}
-    causes = find_defects({**looked_at, **found.images()}, unusable, level)
+    fitted = _fit(sums, angles)
+    sensor, fits, polarizer = sums.sensor, fitted.fits, fitted.polarizer
+    found = _interpret(sensor, fits, fitted.reacts)
+    causes = _causes(fitted, found, 1 / sums.full_scale)
     defects = causes > 0
     shares = {name: float(np.mean(causes >> k & 1)) for k, name in enumerate(CAUSES)}
-    parameters = _parameters(sums.sensor, fits, black, found, facts.is_flat_field, ~defects)
-    calibration = _calibration(parameters, facts, defects, shares, _facts(sums, facts, noise, polarizer, names, known))
-    brightest = float(np.percentile(np.max([one.mean()[::4, ::4] for one in settings], axis=0), 99))
+    parameters = _parameters(sensor, fits, fitted.black, found, facts.is_flat_field, ~defects)
+    calibration = _calibration(parameters, facts, defects, shares, _texts(sums, facts, fitted))
     shade = float(np.percentile(found.light / found.light.max(), 1))
+    names = list(sums.light)
     warnings = [
-        *about_frames(light, dark, middle, brightest, noise),
-        *about_pixels(shares, light, shade, facts.is_flat_field),
-        *about_polarizer(polarizer, means, sums.sensor, names, known),
+        *about_frames(sums.light, sums.dark, float(np.median(fitted.black)), fitted.brightest, fitted.noise),
+        *about_pixels(shares, sums.light, shade, facts.is_flat_field),
+        *about_polarizer(polarizer, fitted.means, sensor, names, fitted.known),
     ]
+    black_variance = _black_variance(sums, fitted.dark_noise)
     return CalibrationResult(
         calibration,
         found.gain,
         found.angle,
         found.extinction,
-        black,
-        dark_noise,
+        fitted.black,
+        fitted.dark_noise,
         found.light,
         causes,
         fits.residual,
@@ -150,11 +133,71 @@ def calibrate(sums: SessionSums, angles: Mapping[str, Optional[float]], facts: S
         tuple(names),
         polarizer.degrees(),
         tuple(polarizer.lamp.tolist()),
-        tuple(frames.tolist()),
-        dark.count,
-        noise,
-        expected_errors(calibration, sums.sensor, by_angle, _black_variance(sums, dark_noise), ~defects),
+        tuple(one.count for one in sums.light.values()),
+        sums.dark.count,
+        fitted.noise,
+        expected_errors(calibration, sensor, fitted.designs, black_variance, ~defects),
         warnings,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """What the sums say before any pixel is judged.
+
+    Attributes:
+        black: (H, W) mean black level.
+        dark_noise: (H, W) standard deviation in the dark.
+        saturated: (H, W) bool: in any frame.
+        reacts: (H, W) bool: pixels whose signal follows the polarizer.
+        early: (H, W) bool: pixels that were left out from the start.
+        means: (J, K) of the sites.
+        known: Angle of each setting in degrees, or None.
+        noise: Of the sensor.
+        polarizer: The settings.
+        designs: Least squares of each polarizer angle.
+        fits: Of the pixels.
+        brightest: Value that 1 % of the pixels exceed at their brightest setting, as a share of full scale.
+    """
+
+    black: np.ndarray
+    dark_noise: np.ndarray
+    saturated: np.ndarray
+    reacts: np.ndarray
+    early: np.ndarray
+    means: np.ndarray
+    known: List[Optional[float]]
+    noise: Optional[Noise]
+    polarizer: Polarizer
+    designs: List[Design]
+    fits: PixelFits
+    brightest: float
+
+
+def _fit(sums: SessionSums, angles: Mapping[str, Optional[float]]) -> _Fitted:
+    """Fit noise, polarizer, lamp and pixels.
+
+    Raises:
+        ValueError: The sums do not allow it.
+    """
+    black, dark_noise = sums.dark.mean(), np.sqrt(sums.dark.variance())
+    settings = list(sums.light.values())
+    if not settings:
+        raise ValueError("a session needs frames of a rotated polarizer, best at 18 angles; got dark frames only")
+    saturated = np.any([one.saturated for one in sums.settings.values()], axis=0)
+    _check_saturation(saturated)
+    early = early_defects(black, dark_noise, saturated, 1 / sums.full_scale)
+    means, reacts = site_means(sums, settings, black, ~early)
+    points = [point for one in sums.settings.values() for point in one.points]
+    noise = fit_noise(points, float(np.median(black)), sums.full_scale)
+    known = [angles[name] for name in sums.light]
+    polarizer = fit_polarizer(means, sums.sensor, known)
+    frames = np.array([one.count for one in settings])
+    by_angle = designs(sums.sensor, polarizer, frames, noise, sums.full_scale)
+    fits = fit_pixels(sums, settings, black, by_angle)
+    brightest = float(np.percentile(np.max([one.mean(slice(None, None, 3)) for one in settings], axis=0), 99))
+    return _Fitted(
+        black, dark_noise, saturated, reacts, early, means, known, noise, polarizer, by_angle, fits, brightest
     )
 
 
@@ -183,6 +226,15 @@ def _interpret(sensor: Sensor, fits: PixelFits, reacts: np.ndarray) -> _Found:
     return _Found(a / light, angle, (1 + m) / (1 - m), light)
 
 
+def _causes(fitted: _Fitted, found: _Found, level: float) -> np.ndarray:
+    """(H, W) uint8: what is wrong with each pixel."""
+    unusable = {"saturated": fitted.saturated, "no reaction": ~fitted.reacts & ~fitted.early}
+    excess = fitted.fits.excess
+    usual = max(float(np.median(excess[fitted.reacts])), 1e-6) if fitted.reacts.any() else 1.0
+    images = {"black level": fitted.black, "dark noise": fitted.dark_noise, "fit": excess / usual, **found.images()}
+    return find_defects(images, unusable, level)
+
+
 def _parameters(
     sensor: Sensor, fits: PixelFits, black: np.ndarray, found: _Found, is_flat: bool, used: np.ndarray
 ) -> PixelParameters:
@@ -196,10 +248,6 @@ def _parameters(
             gain[channel] /= gain[channel & used].mean()
     angle = 2 * nominal_angles(sensor, a.shape)
     return PixelParameters(black, 1 / gain, (np.cos(angle) - b / a) / 2, (np.sin(angle) - c / a) / 2)
-
-
-def _usual(excess: np.ndarray, reacts: np.ndarray) -> float:
-    return max(float(np.median(excess[reacts])), 1e-6) if reacts.any() else 1.0
 
 
 def _check_saturation(saturated: np.ndarray) -> None:
@@ -236,22 +284,16 @@ def _calibration(
     return Calibration.from_parameters(parameters, facts.sensor, facts.offset, defects, facts.bit_depth, texts)
 
 
-def _facts(
-    sums: SessionSums,
-    facts: SessionFacts,
-    noise: Optional[Noise],
-    polarizer: Polarizer,
-    names: List[str],
-    known: List[Optional[float]],
-) -> Dict[str, Any]:
+def _texts(sums: SessionSums, facts: SessionFacts, fitted: _Fitted) -> Dict[str, Any]:
     """How the calibration was measured, as JSON can hold it."""
+    noise = fitted.noise
     found: Dict[str, Any] = {
-        "settings": len(names),
+        "settings": len(sums.light),
         "frames": sum(one.count for one in sums.light.values()),
         "dark_frames": sums.dark.count,
-        "angles": [round(angle, 3) for angle in polarizer.degrees()],
-        "angles_known": all(angle is not None for angle in known),
-        "lamp": [round(float(factor), 5) for factor in polarizer.lamp],
+        "angles": [round(angle, 3) for angle in fitted.polarizer.degrees()],
+        "angles_known": None not in fitted.known,
+        "lamp": [round(float(factor), 5) for factor in fitted.polarizer.lamp],
         "flat_field": facts.is_flat_field,
     }
     if noise is not None:
