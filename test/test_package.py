@@ -31,6 +31,7 @@ LAYERS = (
     ("__main__", "node"),
     ("cli",),
     ("ros", "doctor"),
+    ("calibrate",),
     ("replay",),
     ("messages",),
     ("quality",),
@@ -40,6 +41,7 @@ LAYERS = (
     ("plan", "options"),
     ("topics",),
     ("products",),
+    ("calibration",),
     ("sensor", "coefficients", "display"),
     ("_util",),
 )

@@ -189,13 +189,13 @@ def _fit(sums: SessionSums, angles: Mapping[str, Optional[float]]) -> _Fitted:
     early = early_defects(black, dark_noise, saturated, 1 / sums.full_scale)
     means, reacts = site_means(sums, settings, black, ~early)
     points = [point for one in sums.settings.values() for point in one.points]
-    noise = fit_noise(points, float(np.median(black)), sums.full_scale)
+    noise = fit_noise(points, float(black.mean()), sums.full_scale)  # with the same defects as the points' means
     known = [angles[name] for name in sums.light]
     polarizer = fit_polarizer(means, sums.sensor, known)
     frames = np.array([one.count for one in settings])
     by_angle = designs(sums.sensor, polarizer, frames, noise, sums.full_scale)
     fits = fit_pixels(sums, settings, black, by_angle)
-    brightest = float(np.percentile(np.max([one.mean(slice(None, None, 3)) for one in settings], axis=0), 99))
+    brightest = float(np.percentile(np.max([one.mean(slice(None, None, 9)) for one in settings], axis=0), 99))
     return _Fitted(
         black, dark_noise, saturated, reacts, early, means, known, noise, polarizer, by_angle, fits, brightest
     )

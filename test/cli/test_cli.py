@@ -597,7 +597,10 @@ def test_module_is_the_tool() -> None:
     assert done.stdout.strip() == f"polar-pipeline {__version__}"
 
 
-COMMANDS = ("replay", "play", "params dump", "process", "layout", "plan", "tune", "kernels", "bench node", "doctor")
+COMMANDS = (
+    *("replay", "play", "params dump", "process", "calibrate", "simulate", "layout", "plan", "tune", "kernels"),
+    *("bench node", "doctor"),
+)
 
 
 def test_every_command_has_a_help(capsys: Any) -> None:
