@@ -39,7 +39,7 @@ def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndar
 
 
 def _blocks(level: np.ndarray, used: np.ndarray, period: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Means over blocks, their pixels, and their centres (x, y) in [-1, 1]; blocks without pixels are left out."""
+    """Means over blocks, their pixels, and the centres (x, y) of these in [-1, 1]; blocks without any are left out."""
     size = period * max(2, -(-max(level.shape) // (_BLOCKS * period)))
     tops, lefts = (np.arange(0, side, size) for side in level.shape)
 
@@ -47,11 +47,11 @@ def _blocks(level: np.ndarray, used: np.ndarray, period: int) -> Tuple[np.ndarra
         return np.add.reduceat(np.add.reduceat(image, tops, 0), lefts, 1)
 
     counts = summed(used.astype(np.float64))
-    centres = [(np.minimum(starts + size, side) + starts - 1) / 2 for starts, side in zip((tops, lefts), level.shape)]
-    y, x = (2 * centre / max(1, side - 1) - 1 for centre, side in zip(centres, level.shape))
-    places = np.stack([np.broadcast_to(x, counts.shape), np.broadcast_to(y[:, np.newaxis], counts.shape)], -1)
+    y, x = (np.linspace(-1, 1, side) for side in level.shape)
+    centres = [summed(used * x), summed(used * y[:, np.newaxis])]
     keep = counts > 0
-    return summed(np.where(used, level, 0))[keep] / counts[keep], counts[keep], places[keep]
+    places = np.stack([centre[keep] / counts[keep] for centre in centres], -1)
+    return summed(np.where(used, level, 0))[keep] / counts[keep], counts[keep], places
 
 
 def _fitted(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shape: Tuple[int, ...]) -> np.ndarray:

@@ -607,7 +607,9 @@ def test_every_command_has_a_help(capsys: Any) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["--help"])
     assert stop.value.code == 0
-    assert re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE) == [name.split()[0] for name in COMMANDS]
+    assert re.findall(r"^    (\w+)(?: |$)", capsys.readouterr().out, re.MULTILINE) == [
+        name.split()[0] for name in COMMANDS
+    ]
     for name in COMMANDS:
         with pytest.raises(SystemExit) as stop:
             main([*name.split(), "--help"])
