@@ -8,6 +8,8 @@ import numpy as np
 
 #: Why a pixel cannot be used, in the order of the bits of `find_defects`.
 CAUSES = ("saturated", "no reaction", "black level", "dark noise", "gain", "angle", "extinction", "fit")
+#: Causes that are also looked for in pixels that are unusable in light.
+_DARK = ("black level", "dark noise")
 #: A value this many robust standard deviations from the median is an outlier; sensors have spreads of their own.
 OUTLIER = 8.0
 #: Lowest extinction ratio that counts as a polarizer's.
@@ -38,10 +40,12 @@ def find_defects(images: Dict[str, np.ndarray], unusable: Dict[str, np.ndarray],
         if name == "extinction":
             found = ~(image >= MIN_EXTINCTION)
         else:
-            least = _LEAST[name] * (level if name in ("black level", "dark noise") else 1.0)
+            least = _LEAST[name] * (level if name in _DARK else 1.0)
             lowest, highest = limits(image[~bad], least)
             found = ~((image >= lowest) & (image <= highest))
-        causes |= (found & ~bad).astype(np.uint8) << np.uint8(CAUSES.index(name))
+        if name not in _DARK:
+            found &= ~bad
+        causes |= found.astype(np.uint8) << np.uint8(CAUSES.index(name))
     return causes
 
 

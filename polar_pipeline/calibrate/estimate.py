@@ -109,6 +109,7 @@ def calibrate(sums: SessionSums, angles: Mapping[str, Optional[float]], facts: S
     causes = _causes(fitted, found, 1 / sums.full_scale)
     defects = causes > 0
     shares = {name: float(np.mean(causes >> k & 1)) for k, name in enumerate(CAUSES)}
+    shares["saturated"] = float(np.mean(causes == 1))  # by light alone
     parameters = _parameters(sensor, fits, fitted.black, found, facts.is_flat_field, ~defects)
     calibration = _calibration(parameters, facts, defects, shares, _texts(sums, facts, fitted))
     shade = float(np.percentile(found.light / found.light.max(), 1))

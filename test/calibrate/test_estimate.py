@@ -167,7 +167,7 @@ def test_one_pixel_with_a_bad_polarizer_is_found() -> None:
 def test_saturation_is_reported() -> None:
     """Pixels that saturate are defects; many of them end the calibration with advice."""
     camera = simulate_sensor(MONO, SHAPE, 10)
-    camera.gain[20:24, 30:40] *= 1.3
+    camera.gain[20:24, 30:40] *= 1.35
     camera.shade[:] = np.where(camera.gain > 1.2, 1, 0.95)
     result = estimate(camera, replace(SHORT, light=0.85))
     assert (result.causes[20:24, 30:40] & 1).all()
