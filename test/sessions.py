@@ -54,7 +54,7 @@ def superpixels(mosaic: np.ndarray, camera: SimulatedSensor) -> Tuple[np.ndarray
 
 
 def corrected(light: np.ndarray, parameters: PixelParameters, camera: SimulatedSensor) -> np.ndarray:
-    """The light by z = (I - d) u, then z + e1 S1 + e2 S2 with S1 and S2 from z of the pixel's own superpixel; float64."""
+    """The light by z = (I - d) u, then z + e1 S1 + e2 S2 with S1 and S2 from z of its own superpixel; float64."""
     z = (light - parameters.black) * parameters.gain
     _, s1, s2 = (np.repeat(np.repeat(image, 2, 0), 2, 1) for image in superpixels(z, camera))
     return z + parameters.e1 * s1 + parameters.e2 * s2

@@ -57,9 +57,10 @@ class Bench:
         angle = 2 * (np.arctan2(across, along) + np.deg2rad(self.tilt_axis))
         inside = np.cos(np.arcsin(np.sin(tilt) / _INDEX))
         outside = np.cos(tilt)
+        straight = 1 - ((_INDEX - 1) / (_INDEX + 1)) ** 2
         s = 1 - ((outside - _INDEX * inside) / (outside + _INDEX * inside)) ** 2
         p = 1 - ((_INDEX * outside - inside) / (_INDEX * outside + inside)) ** 2
-        through = np.hypot(s * along, p * np.sin(turned)) ** 2 * self.light * self.lamp()[setting]
+        through = np.hypot(s * along, p * np.sin(turned)) ** 2 / straight**2 * self.light * self.lamp()[setting]
         stokes: np.ndarray = through * np.array([1, np.cos(angle), np.sin(angle)])
         return stokes
 
