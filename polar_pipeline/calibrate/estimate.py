@@ -106,7 +106,7 @@ def calibrate(sums: SessionSums, angles: Mapping[str, Optional[float]], facts: S
     fitted = _fit(sums, angles)
     sensor, fits, polarizer = sums.sensor, fitted.fits, fitted.polarizer
     found = _interpret(sensor, fits, fitted.reacts)
-    causes = _causes(fitted, found, 1 / sums.full_scale)
+    causes = _causes(fitted, found, sums.level)
     defects = causes > 0
     shares = {name: float(np.mean(causes >> k & 1)) for k, name in enumerate(CAUSES)}
     shares["saturated"] = float(np.mean(causes == 1))  # by light alone
@@ -187,14 +187,14 @@ def _fit(sums: SessionSums, angles: Mapping[str, Optional[float]]) -> _Fitted:
         raise ValueError("a session needs frames of a rotated polarizer, best at 18 angles; got dark frames only")
     saturated = np.any([one.saturated for one in sums.settings.values()], axis=0)
     _check_saturation(saturated)
-    early = early_defects(black, dark_noise, saturated, 1 / sums.full_scale)
+    early = early_defects(black, dark_noise, saturated, sums.level)
     means, reacts = site_means(sums, settings, black, ~early)
     points = [point for one in sums.settings.values() for point in one.points]
-    noise = fit_noise(points, float(black.mean()), sums.full_scale)  # with the same defects as the points' means
+    noise = fit_noise(points, float(black.mean()), sums.level)  # with the same defects as the points' means
     known = [angles[name] for name in sums.light]
     polarizer = fit_polarizer(means, sums.sensor, known)
     frames = np.array([one.count for one in settings])
-    by_angle = designs(sums.sensor, polarizer, frames, noise, sums.full_scale)
+    by_angle = designs(sums.sensor, polarizer, frames, noise, sums.level)
     fits = fit_pixels(sums, settings, black, by_angle)
     brightest = float(np.percentile(np.max([one.mean(slice(None, None, 9)) for one in settings], axis=0), 99))
     return _Fitted(
@@ -262,7 +262,7 @@ def _check_saturation(saturated: np.ndarray) -> None:
 
 def _black_variance(sums: SessionSums, dark_noise: np.ndarray) -> float:
     """Variance of the mean black level of a pixel, in squares of full scale."""
-    level = 1 / sums.full_scale
+    level = sums.level
     usual = float(np.median(dark_noise)) ** 2
     rounding = level**2 / 12 if usual < level**2 / 4 else 0.0  # without noise, frames round alike
     return usual / sums.dark.count + rounding

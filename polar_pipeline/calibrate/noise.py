@@ -33,18 +33,18 @@ class Noise(NamedTuple):
         return variance
 
 
-def fit_noise(points: List[NoisePoint], black: float, full_scale: int) -> Optional[Noise]:
+def fit_noise(points: List[NoisePoint], black: float, level: float) -> Optional[Noise]:
     """Full well and read noise from the line ``variance = (signal - black) / full_well + (read noise/full_well)^2``.
 
     Args:
         points: From pairs of frames, dark ones among them.
         black: Mean black level as a share of full scale.
-        full_scale: Value of a saturated pixel; rounding to whole levels adds 1/12 of a level's square to the variance.
+        level: One level as a share of full scale; rounding to it adds 1/12 of its square to the variance.
 
     Returns:
         None where the points do not determine a line: no pairs, or no light.
     """
-    rounding = 1 / (12 * full_scale**2)
+    rounding = level**2 / 12
     dithered = 3 * rounding  # half a level: below it, rounding is no noise of its own
     used = [point for point in points if point.signal < _HIGHEST and point.variance > dithered and point.pixels > 1]
     if len(used) < 2:

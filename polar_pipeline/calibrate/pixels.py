@@ -87,7 +87,7 @@ def site_means(
 
 
 def designs(
-    sensor: Sensor, polarizer: Polarizer, frames: np.ndarray, noise: Optional[Noise], full_scale: int
+    sensor: Sensor, polarizer: Polarizer, frames: np.ndarray, noise: Optional[Noise], level: float
 ) -> List[Design]:
     """The least squares of each angle in `ANGLES`, weighted by the noise of its pixels at each setting.
 
@@ -96,7 +96,7 @@ def designs(
         polarizer: The settings.
         frames: (K,) number of frames.
         noise: Of the sensor; None if it is not known.
-        full_scale: Value of a saturated pixel.
+        level: One level as a share of full scale.
     """
     basis = polarizer.basis()
     angles = site_angles(sensor)
@@ -108,7 +108,7 @@ def designs(
         if noise is None:
             variance = (signal + _FLOOR * signal.max()) / frames
         else:
-            variance = (noise.variance(signal) + 1 / (12 * full_scale**2)) / frames
+            variance = (noise.variance(signal) + level**2 / 12) / frames
             variance = np.maximum(variance, 1e-4 * variance.max())  # models are not exact
         root = 1 / np.sqrt(variance)
         solver = np.linalg.pinv(basis * root[:, np.newaxis]) * root

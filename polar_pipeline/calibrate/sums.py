@@ -51,16 +51,14 @@ class FrameSums:
         self._waiting: Optional[np.ndarray] = None
 
     def add(self, frame: RawFrame) -> None:
-        """Add a frame.
+        """Add a frame; all must have the same full scale.
 
         Raises:
-            ValueError: It has another size or full scale than the frames before, or there are too many.
+            ValueError: It has another size than the frames before, or there are too many.
         """
         if frame.shape != self._sums.shape:
             (height, width), (rows, columns) = frame.shape, self._sums.shape
             raise ValueError(f"all frames must have {columns}x{rows} pixels, got {width}x{height}")
-        if self._full_scale not in (0, frame.full_scale):
-            raise ValueError(f"all frames must have full scale {self._full_scale}, got {frame.full_scale}")
         if self.count == MAX_FRAMES:
             raise ValueError(f"a setting has at most {MAX_FRAMES} frames")
         self._full_scale = frame.full_scale
@@ -158,3 +156,8 @@ class SessionSums:
     def full_scale(self) -> int:
         """Value of a saturated pixel."""
         return next(iter(self.settings.values())).full_scale
+
+    @property
+    def level(self) -> float:
+        """The step between the values of pixels, as a share of full scale."""
+        return (self.full_scale & -self.full_scale) / self.full_scale
