@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Documents outside `docs/` that are pages.
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "kernels/README.md", "frames/README.md")
 _LINK = re.compile(r"(\]\()([^)#\s]+)")
-_COMMAND = re.compile(r"^ {4}([a-z]+) ", re.MULTILINE)
+_COMMAND = re.compile(r"^ {4}([a-z]+)(?: |$)", re.MULTILINE)
 
 
 def site_path(path: str) -> str:

@@ -31,6 +31,7 @@ LAYERS = (
     ("__main__", "node"),
     ("cli",),
     ("ros", "doctor"),
+    ("calibrate",),
     ("replay",),
     ("messages",),
     ("quality",),
@@ -39,7 +40,8 @@ LAYERS = (
     ("reference", "backend", "reference_image"),
     ("plan", "options"),
     ("topics",),
-    ("products", "calibration"),
+    ("products",),
+    ("calibration",),
     ("sensor", "coefficients", "display"),
     ("_util",),
 )

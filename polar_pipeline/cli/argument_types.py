@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from typing import Tuple
@@ -30,6 +31,14 @@ def parse_real(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a number, got {quoted(text)}") from None
+
+
+def parse_finite(text: str) -> float:
+    """A finite number."""
+    value = parse_real(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"expected a finite number, got {quoted(text)}")
+    return value
 
 
 def parse_nonnegative(text: str, highest: float = sys.float_info.max) -> float:

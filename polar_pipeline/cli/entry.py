@@ -48,6 +48,8 @@ _COMMANDS = (
     _Entry(("play",), "Publish a recording into ROS."),
     _Entry(("params", "dump"), "Save the parameters of a running node as a YAML file."),
     _Entry(("process",), "Process one picture."),
+    _Entry(("calibrate",), "Measure the calibration of a sensor with a rotated polarizer."),
+    _Entry(("simulate",), "Write a synthetic calibration session, to try calibration without a laboratory."),
     _Entry(("layout",), "Check whether sensor, ROI offset and flips fit a picture."),
     _Entry(("plan",), "Show what a GPU would compute, in which launches, and how long it would take."),
     _Entry(("tune",), "Measure every schedule on this machine's GPU and keep the fastest."),

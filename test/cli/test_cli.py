@@ -620,14 +620,19 @@ def test_module_is_the_tool() -> None:
     assert done.stdout.strip() == f"polar-pipeline {__version__}"
 
 
-COMMANDS = ("replay", "play", "params dump", "process", "layout", "plan", "tune", "kernels", "bench node", "doctor")
+COMMANDS = (
+    *("replay", "play", "params dump", "process", "calibrate", "simulate", "layout", "plan", "tune", "kernels"),
+    *("bench node", "doctor"),
+)
 
 
 def test_every_command_has_a_help(capsys: Any) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["--help"])
     assert stop.value.code == 0
-    assert re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE) == [name.split()[0] for name in COMMANDS]
+    assert re.findall(r"^    (\w+)(?: |$)", capsys.readouterr().out, re.MULTILINE) == [
+        name.split()[0] for name in COMMANDS
+    ]
     for name in COMMANDS:
         with pytest.raises(SystemExit) as stop:
             main([*name.split(), "--help"])

@@ -1,0 +1,306 @@
+"""From the sums over a session's frames to the calibration of the sensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+import numpy as np
+
+from polar_pipeline.calibrate.advice import about_frames, about_pixels, about_polarizer
+from polar_pipeline.calibrate.defects import CAUSES, early_defects, find_defects
+from polar_pipeline.calibrate.errors import ExpectedError, expected_errors
+from polar_pipeline.calibrate.illumination import smooth_light
+from polar_pipeline.calibrate.noise import Noise, fit_noise
+from polar_pipeline.calibrate.pixels import Design, PixelFits, designs, fit_pixels, site_means
+from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn
+from polar_pipeline.calibrate.sums import SessionSums
+from polar_pipeline.calibration import Calibration, PixelParameters
+from polar_pipeline.calibration.calibration import MAX_DEFECTS
+from polar_pipeline.sensor.forward import color_indices, nominal_angles
+from polar_pipeline.sensor.mosaic import Sensor
+
+#: Highest extinction ratio that is stated: beyond it noise decides.
+_MAX_EXTINCTION = 10_000.0
+
+
+@dataclass(frozen=True)
+class SessionFacts:
+    """What the frames of a session do not say.
+
+    Attributes:
+        sensor: The mosaic in the sensor's own readout.
+        offset: (x, y) of the frames' first pixel in that readout.
+        bit_depth: Of the frames.
+        is_flat_field: Whether the gain is to correct the lens shading and the lamp too.
+        temperature: Of the sensor in degrees Celsius, if known.
+        exposure: Exposure time in ms, if known.
+    """
+
+    sensor: Sensor
+    offset: Tuple[int, int] = (0, 0)
+    bit_depth: int = 12
+    is_flat_field: bool = False
+    temperature: Optional[float] = None
+    exposure: Optional[float] = None
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationResult:
+    """A calibration, and what was found on the way; images are (H, W) in the order of the sensor's own readout.
+
+    Attributes:
+        calibration: The calibration.
+        gain: Of each pixel relative to the light nearby; 1 on average.
+        angle: By how much the polarizer of each pixel is turned from its nominal angle, in degrees.
+        extinction: Extinction ratio, at most 10 000.
+        black: Black level as a share of full scale.
+        dark_noise: Standard deviation of each pixel in the dark, as a share of full scale.
+        light: The smooth part of the signal, as a share of full scale: lamp and lens.
+        causes: uint8, why a pixel is defective: bit k for `defects.CAUSES[k]`; 0 if it is not.
+        residual: Root mean square of what the fit of each pixel leaves, as a share of full scale.
+        excess: The same relative to the noise of the frames: 1 where that explains it.
+        settings: Names of the settings of the polarizer, in order.
+        angles: Their angles in degrees: those given, or the estimated ones.
+        lamp: Their lamp factors, 1 on average.
+        frames: Number of their frames.
+        dark_frames: Number of dark frames.
+        noise: Full well and read noise; None if the frames do not tell.
+        errors: Expected errors of DoLP and AoLP.
+        warnings: What was not as it should be, with advice.
+    """
+
+    calibration: Calibration
+    gain: np.ndarray
+    angle: np.ndarray
+    extinction: np.ndarray
+    black: np.ndarray
+    dark_noise: np.ndarray
+    light: np.ndarray
+    causes: np.ndarray
+    residual: np.ndarray
+    excess: np.ndarray
+    settings: Tuple[str, ...]
+    angles: Tuple[float, ...]
+    lamp: Tuple[float, ...]
+    frames: Tuple[int, ...]
+    dark_frames: int
+    noise: Optional[Noise]
+    errors: List[ExpectedError]
+    warnings: List[str]
+
+
+def calibrate(sums: SessionSums, angles: Mapping[str, Optional[float]], facts: SessionFacts) -> CalibrationResult:
+    """Estimate the calibration of a sensor.
+
+    Args:
+        sums: Of the frames, in the order of the sensor's own readout.
+        angles: Angle of each setting in degrees, in the convention of AoLP; None where it is unknown. If any is, all
+            are estimated, and those given only fix the rotation of all.
+        facts: Of the session.
+
+    Raises:
+        ValueError: Dark frames or enough angles are missing, there is no light, or too many pixels are unusable; the
+            message says what helps.
+    """
+    fitted = _fit(sums, angles)
+    sensor, fits, polarizer = sums.sensor, fitted.fits, fitted.polarizer
+    found = _interpret(sensor, fits, fitted.reacts)
+    causes = _causes(fitted, found, sums.level)
+    defects = causes > 0
+    shares = {name: float(np.mean(causes >> k & 1)) for k, name in enumerate(CAUSES)}
+    shares["saturated"] = float(np.mean(causes == 1))  # by light alone
+    parameters = _parameters(sensor, fits, fitted.black, found, facts.is_flat_field, ~defects)
+    calibration = _calibration(parameters, facts, defects, shares, _texts(sums, facts, fitted))
+    shade = float(np.percentile(found.light / found.light.max(), 1))
+    names = list(sums.light)
+    warnings = [
+        *about_frames(sums.light, sums.dark, float(np.median(fitted.black)), fitted.brightest, fitted.noise),
+        *about_pixels(shares, sums.light, shade, facts.is_flat_field),
+        *about_polarizer(polarizer, fitted.means, sensor, names, fitted.known),
+    ]
+    black_variance = _black_variance(sums, fitted.dark_noise)
+    return CalibrationResult(
+        calibration,
+        found.gain,
+        found.angle,
+        found.extinction,
+        fitted.black,
+        fitted.dark_noise,
+        found.light,
+        causes,
+        fits.residual,
+        fits.excess,
+        tuple(names),
+        polarizer.degrees(),
+        tuple(polarizer.lamp.tolist()),
+        tuple(one.count for one in sums.light.values()),
+        sums.dark.count,
+        fitted.noise,
+        expected_errors(calibration, sensor, fitted.designs, black_variance, ~defects),
+        warnings,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """What the sums say before any pixel is judged.
+
+    Attributes:
+        black: (H, W) mean black level.
+        dark_noise: (H, W) standard deviation in the dark.
+        saturated: (H, W) bool: in any frame.
+        reacts: (H, W) bool: pixels whose signal follows the polarizer.
+        early: (H, W) bool: pixels that were left out from the start.
+        means: (J, K) of the sites.
+        known: Angle of each setting in degrees, or None.
+        noise: Of the sensor.
+        polarizer: The settings.
+        designs: Least squares of each polarizer angle.
+        fits: Of the pixels.
+        brightest: Value that 1 % of the pixels exceed at their brightest setting, as a share of full scale.
+    """
+
+    black: np.ndarray
+    dark_noise: np.ndarray
+    saturated: np.ndarray
+    reacts: np.ndarray
+    early: np.ndarray
+    means: np.ndarray
+    known: List[Optional[float]]
+    noise: Optional[Noise]
+    polarizer: Polarizer
+    designs: List[Design]
+    fits: PixelFits
+    brightest: float
+
+
+def _fit(sums: SessionSums, angles: Mapping[str, Optional[float]]) -> _Fitted:
+    """Fit noise, polarizer, lamp and pixels.
+
+    Raises:
+        ValueError: The sums do not allow it.
+    """
+    black, dark_noise = sums.dark.mean(), np.sqrt(sums.dark.variance())
+    settings = list(sums.light.values())
+    if not settings:
+        raise ValueError("a session needs frames of a rotated polarizer, best at 18 angles; got dark frames only")
+    saturated = np.any([one.saturated for one in sums.settings.values()], axis=0)
+    _check_saturation(saturated)
+    early = early_defects(black, dark_noise, saturated, sums.level)
+    means, reacts = site_means(sums, settings, black, ~early)
+    points = [point for one in sums.settings.values() for point in one.points]
+    noise = fit_noise(points, float(black.mean()), sums.level)  # with the same defects as the points' means
+    known = [angles[name] for name in sums.light]
+    polarizer = fit_polarizer(means, sums.sensor, known)
+    frames = np.array([one.count for one in settings])
+    by_angle = designs(sums.sensor, polarizer, frames, noise, sums.level)
+    fits = fit_pixels(sums, settings, black, by_angle)
+    brightest = float(np.percentile(np.max([one.mean(slice(None, None, 9)) for one in settings], axis=0), 99))
+    return _Fitted(
+        black, dark_noise, saturated, reacts, early, means, known, noise, polarizer, by_angle, fits, brightest
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What the terms of the pixels mean; see `CalibrationResult`."""
+
+    gain: np.ndarray
+    angle: np.ndarray
+    extinction: np.ndarray
+    light: np.ndarray
+
+    def images(self) -> Dict[str, np.ndarray]:
+        """By name in `CAUSES`."""
+        return {"gain": self.gain, "angle": self.angle, "extinction": self.extinction}
+
+
+def _interpret(sensor: Sensor, fits: PixelFits, reacts: np.ndarray) -> _Found:
+    """Gain, angle and extinction ratio of each pixel, and the light."""
+    a, b, c = fits.terms
+    light = smooth_light(a, reacts, sensor)
+    angle = np.rad2deg(half_turn(np.arctan2(c, b) / 2 - nominal_angles(sensor, a.shape)))
+    m = np.hypot(b, c) / np.maximum(a, 1e-9)
+    highest = (_MAX_EXTINCTION - 1) / (_MAX_EXTINCTION + 1)
+    m = np.minimum(m, highest)
+    return _Found(a / light, angle, (1 + m) / (1 - m), light)
+
+
+def _causes(fitted: _Fitted, found: _Found, level: float) -> np.ndarray:
+    """(H, W) uint8: what is wrong with each pixel."""
+    unusable = {"saturated": fitted.saturated, "no reaction": ~fitted.reacts & ~fitted.early}
+    excess = fitted.fits.excess
+    usual = max(float(np.median(excess[fitted.reacts])), 1e-6) if fitted.reacts.any() else 1.0
+    images = {"black level": fitted.black, "dark noise": fitted.dark_noise, "fit": excess / usual, **found.images()}
+    return find_defects(images, unusable, level)
+
+
+def _parameters(
+    sensor: Sensor, fits: PixelFits, black: np.ndarray, found: _Found, is_flat: bool, used: np.ndarray
+) -> PixelParameters:
+    """The parameters of the correction; those of pixels that are not used are of an ideal pixel."""
+    a, b, c = (np.where(used, term, start) for term, start in zip(fits.terms, (1.0, 0.0, 0.0)))
+    gain = np.where(used, a if is_flat else found.gain, 1.0)
+    colors = color_indices(sensor, a.shape)
+    for color in np.unique(colors):
+        channel = colors == color
+        if (channel & used).any():
+            gain[channel] /= gain[channel & used].mean()
+    angle = 2 * nominal_angles(sensor, a.shape)
+    return PixelParameters(black, 1 / gain, (np.cos(angle) - b / a) / 2, (np.sin(angle) - c / a) / 2)
+
+
+def _check_saturation(saturated: np.ndarray) -> None:
+    share = float(saturated.mean())
+    if share > MAX_DEFECTS:
+        raise ValueError(
+            f"{share:.1%} of the pixels are saturated in some frames, at most {MAX_DEFECTS:.0%} are allowed: shorten "
+            "the exposure until the brightest are below 85 % of full scale"
+        )
+
+
+def _black_variance(sums: SessionSums, dark_noise: np.ndarray) -> float:
+    """Variance of the mean black level of a pixel, in squares of full scale."""
+    level = sums.level
+    usual = float(np.median(dark_noise)) ** 2
+    rounding = level**2 / 12 if usual < level**2 / 4 else 0.0  # without noise, frames round alike
+    return usual / sums.dark.count + rounding
+
+
+def _calibration(
+    parameters: PixelParameters,
+    facts: SessionFacts,
+    defects: np.ndarray,
+    shares: Dict[str, float],
+    texts: Dict[str, Any],
+) -> Calibration:
+    share = float(defects.mean())
+    if share > MAX_DEFECTS:
+        listed = ", ".join(f"{name} {value:.1%}" for name, value in shares.items() if value)
+        raise ValueError(
+            f"{share:.1%} of the pixels cannot be used ({listed}), at most {MAX_DEFECTS:.0%} are allowed: check that "
+            "the light is uniform and that dark frames are dark"
+        )
+    return Calibration.from_parameters(parameters, facts.sensor, facts.offset, defects, facts.bit_depth, texts)
+
+
+def _texts(sums: SessionSums, facts: SessionFacts, fitted: _Fitted) -> Dict[str, Any]:
+    """How the calibration was measured, as JSON can hold it."""
+    noise = fitted.noise
+    found: Dict[str, Any] = {
+        "settings": len(sums.light),
+        "frames": sum(one.count for one in sums.light.values()),
+        "dark_frames": sums.dark.count,
+        "angles": [round(angle, 3) for angle in fitted.polarizer.degrees()],
+        "angles_known": None not in fitted.known,
+        "lamp": [round(float(factor), 5) for factor in fitted.polarizer.lamp],
+        "flat_field": facts.is_flat_field,
+    }
+    if noise is not None:
+        found["noise"] = {"full_well": round(noise.full_well, 1), "read_noise": round(noise.read_noise, 3)}
+    if facts.temperature is not None:
+        found["temperature"] = facts.temperature
+    if facts.exposure is not None:
+        found["exposure"] = facts.exposure
+    return found

@@ -1,0 +1,74 @@
+"""The smooth part of the light on the sensor: the lamp's and the lens's, which a calibration keeps."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+import numpy as np
+
+from polar_pipeline.sensor.forward import color_indices
+from polar_pipeline.sensor.mosaic import CHANNELS, Sensor
+
+#: Highest sum of the exponents of x and y in the polynomial.
+_DEGREE = 4
+#: Blocks along the longer side, of which the polynomial fits the means.
+_BLOCKS = 64
+#: Fits; each leaves out the blocks that deviate by more than `_OUTLIER` robust standard deviations from the last.
+_ROUNDS, _OUTLIER = 4, 4.0
+
+
+def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """A polynomial of degree 4 in x and y through the levels, for each colour on its own.
+
+    Args:
+        level: (H, W), mean signal of each pixel.
+        used: (H, W) bool, pixels that count.
+        sensor: The mosaic.
+
+    Returns:
+        (H, W), what `level` is without what differs from pixel to pixel.
+    """
+    colors = color_indices(sensor, level.shape)
+    light = np.zeros(level.shape)
+    for color in range(len(CHANNELS) if sensor.is_color else 1):
+        channel = colors == color
+        # Every block holds complete superpixels, since the levels of the four angles need not be equal.
+        values, counts, places = _blocks(level, channel & used, sensor.period)
+        light[channel] = _fitted(values, counts, places, level.shape)[channel]
+    return light
+
+
+def _blocks(level: np.ndarray, used: np.ndarray, period: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means over blocks, their pixels, and the centres (x, y) of these in [-1, 1]; blocks without any are left out."""
+    size = period * max(2, -(-max(level.shape) // (_BLOCKS * period)))
+    tops, lefts = (np.arange(0, side, size) for side in level.shape)
+
+    def summed(image: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(np.add.reduceat(image, tops, 0), lefts, 1)
+
+    counts = summed(used.astype(np.float64))
+    y, x = (np.linspace(-1, 1, side) for side in level.shape)
+    centres = [summed(used * x), summed(used * y[:, np.newaxis])]
+    keep = counts > 0
+    places = np.stack([centre[keep] / counts[keep] for centre in centres], -1)
+    return summed(np.where(used, level, 0))[keep] / counts[keep], counts[keep], places
+
+
+def _fitted(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shape: Tuple[int, ...]) -> np.ndarray:
+    """(H, W), the polynomial through block means, robustly."""
+    if not values.size:
+        return np.ones(shape)
+    degree = _DEGREE if len(values) >= 60 else 1 if len(values) >= 8 else 0
+    powers = [(i, j) for i in range(degree + 1) for j in range(degree + 1 - i)]
+    design = np.stack([places[:, 0] ** i * places[:, 1] ** j for i, j in powers], 1)
+    weights = np.sqrt(counts)
+    for _ in range(_ROUNDS):
+        terms = np.linalg.lstsq(design * weights[:, np.newaxis], values * weights, rcond=None)[0]
+        errors = values - design @ terms
+        limit = _OUTLIER * 1.4826 * float(np.median(np.abs(errors))) + 1e-12
+        weights = np.where(np.abs(errors) <= limit, np.sqrt(counts), 0)
+    y, x = (np.linspace(-1, 1, side) for side in shape)
+    light = np.zeros(shape)
+    for term, (i, j) in zip(terms, powers):
+        light += term * np.outer(y**j, x**i)
+    return np.maximum(light, 1e-6 * float(values.max()))

@@ -1,0 +1,139 @@
+"""Least squares of every pixel: what it makes of the light behind the polarizer."""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from polar_pipeline.calibrate.noise import Noise
+from polar_pipeline.calibrate.polarizer import Polarizer, site_angles
+from polar_pipeline.calibrate.sums import FrameSums, SessionSums
+from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+
+#: Pixels whose values of all settings are in memory at once.
+_BLOCK_PIXELS = 1 << 18
+#: Without measured noise, the variance of a value is proportional to the signal plus this share of its highest.
+_FLOOR = 0.02
+#: A pixel whose values differ by less than this share of what is usual between the settings is dead or stuck.
+_LEAST_CONTRAST = 0.2
+
+
+class Design(NamedTuple):
+    """The least squares of the pixels behind one polarizer angle.
+
+    Attributes:
+        solver: (3, K), from a pixel's values to its A, B and C.
+        basis: (K, 3), from A, B and C to the values.
+        variance: (K,) of the mean of each setting's frames, in squares of full scale, of a pixel in average light.
+        level: Mean A of these pixels.
+    """
+
+    solver: np.ndarray
+    basis: np.ndarray
+    variance: np.ndarray
+    level: float
+
+    def covariance(self) -> np.ndarray:
+        """(3, 3), of A, B and C by the noise of the frames."""
+        return (self.solver * self.variance) @ self.solver.T
+
+
+class PixelFits(NamedTuple):
+    """Images of (H, W) float64, as shares of full scale.
+
+    Attributes:
+        terms: A, B and C, where the model of a value is ``lamp (A + B cos 2a + C sin 2a)``.
+        residual: Root mean square of what the model leaves.
+        excess: The same relative to the noise that is expected, 1 where noise explains it.
+    """
+
+    terms: Tuple[np.ndarray, np.ndarray, np.ndarray]
+    residual: np.ndarray
+    excess: np.ndarray
+
+
+def site_means(
+    sums: SessionSums, settings: List[FrameSums], black: np.ndarray, used: np.ndarray
+) -> Tuple[np.ndarray, np.ndarray]:
+    """Mean signal of the sites of the mosaic at each setting, and the pixels that react to the polarizer.
+
+    Args:
+        sums: Of the session.
+        settings: Of the polarizer.
+        black: (H, W), black level.
+        used: (H, W) bool: pixels that count.
+
+    Returns:
+        (J, K) means, and (H, W) bool: those of the pixels that count whose signal follows the polarizer.
+    """
+    lowest, highest = np.full(sums.shape, np.inf), np.full(sums.shape, -np.inf)
+    for one in settings:
+        mean = one.mean()
+        np.minimum(lowest, mean, out=lowest)
+        np.maximum(highest, mean, out=highest)
+    contrast = highest - lowest
+    limit = _LEAST_CONTRAST * float(np.median(contrast[used])) if used.any() else 0.0
+    reacts = used & (contrast >= limit)
+    period = sums.sensor.period
+    means = np.zeros((period**2, len(settings)))
+    for k, one in enumerate(settings):
+        signal = one.mean() - black
+        for site in range(period**2):
+            at = (slice(site // period, None, period), slice(site % period, None, period))
+            count = np.count_nonzero(reacts[at])
+            means[site, k] = signal[at].sum(where=reacts[at]) / max(1, count)
+    return means, reacts
+
+
+def designs(
+    sensor: Sensor, polarizer: Polarizer, frames: np.ndarray, noise: Optional[Noise], level: float
+) -> List[Design]:
+    """The least squares of each angle in `ANGLES`, weighted by the noise of its pixels at each setting.
+
+    Args:
+        sensor: The mosaic.
+        polarizer: The settings.
+        frames: (K,) number of frames.
+        noise: Of the sensor; None if it is not known.
+        level: One level as a share of full scale.
+    """
+    basis = polarizer.basis()
+    angles = site_angles(sensor)
+    found = []
+    for angle in ANGLES:
+        sites = np.isclose(angles, np.deg2rad(angle))
+        terms = polarizer.terms[sites].mean(0)
+        signal = np.maximum(basis @ terms, 0)
+        if noise is None:
+            variance = (signal + _FLOOR * signal.max()) / frames
+        else:
+            variance = (noise.variance(signal) + level**2 / 12) / frames
+            variance = np.maximum(variance, 1e-4 * variance.max())  # models are not exact
+        root = 1 / np.sqrt(variance)
+        solver = np.linalg.pinv(basis * root[:, np.newaxis]) * root
+        found.append(Design(solver, basis, variance, float(terms[0])))
+    return found
+
+
+def fit_pixels(sums: SessionSums, settings: List[FrameSums], black: np.ndarray, by_angle: List[Design]) -> PixelFits:
+    """A, B and C of every pixel, in blocks of rows."""
+    height, width = sums.shape
+    terms, every = np.zeros((3, height, width)), (slice(None),)
+    residual, excess = np.zeros((height, width)), np.zeros((height, width))
+    free = max(1, len(settings) - 3)
+    step = max(2, _BLOCK_PIXELS // width // 2 * 2)
+    for top in range(0, height, step):
+        rows = slice(top, top + step)
+        values = np.stack([one.mean(rows) for one in settings]) - black[rows]
+        for r in range(2):
+            for c in range(2):
+                design = by_angle[sums.sensor.angle_index(r, c)]
+                at = (slice(r, None, 2), slice(c, None, 2))
+                found = np.tensordot(design.solver, values[every + at], 1)
+                left = values[every + at] - np.tensordot(design.basis, found, 1)
+                terms[:, rows][every + at] = found
+                residual[rows][at] = np.sqrt(np.mean(left**2, 0))
+                scale = 1 / (design.variance * free)
+                excess[rows][at] = np.sqrt(np.tensordot(scale, left**2, 1))
+    return PixelFits((terms[0], terms[1], terms[2]), residual, excess)

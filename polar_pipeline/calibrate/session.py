@@ -1,0 +1,266 @@
+"""Reads the frames of a calibration session: a folder of pictures, or a recording with a table of its angles."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from polar_pipeline import messages
+from polar_pipeline._util.text import printable, quoted
+from polar_pipeline.calibrate.anglefile import AngleTable, read_angles
+from polar_pipeline.calibrate.sums import DARK, SessionSums
+from polar_pipeline.options import Options
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError
+from polar_pipeline.replay.rawpicture import read_raw
+from polar_pipeline.replay.source import SUFFIXES, Source, is_recording, open_source
+from polar_pipeline.sensor.frames import FrameError, RawFrame, as_frame
+
+#: Name of the table of angles in a folder of pictures.
+ANGLE_FILE = "angles.csv"
+#: Folders whose names say nothing about the angle, and one whose pictures are no part of a session.
+_PLAIN, _LEFT_OUT = ("light", "frames"), "test"
+#: Levels of folders that are searched, and most pictures.
+_DEPTH, _MAX_PICTURES = 3, 100_000
+_ANGLE = re.compile(r"(?:angle|polarizer|pol)?[_ -]?([-+]?[0-9]{1,3}(?:\.[0-9]{1,6})?)(?:_?deg)?", re.IGNORECASE)
+
+
+class SessionFrame(NamedTuple):
+    """A frame of a session.
+
+    Attributes:
+        setting: Of the polarizer, or `DARK`.
+        name: Where it is, for messages.
+        frame: The mosaic as recorded.
+    """
+
+    setting: str
+    name: str
+    frame: RawFrame
+
+
+@dataclass(frozen=True)
+class Session:
+    """An open session.
+
+    Attributes:
+        angles: Angle of each setting in degrees; None where it is unknown.
+        total: Number of frames.
+        frames: The frames; an iterator, which raises `FrameError` and `SourceError` for those that cannot be read.
+    """
+
+    angles: Dict[str, Optional[float]]
+    total: int
+    frames: Iterator[SessionFrame]
+
+
+@contextmanager
+def open_session(
+    path: Path,
+    options: Options,
+    table: Optional[Path] = None,
+    are_unknown: bool = False,
+    topic: str = "",
+    max_bytes: int = MAX_BYTES,
+) -> Iterator[Session]:
+    """Open a session.
+
+    Args:
+        path: A folder with pictures of dark frames in `dark`, and of the others in folders or files named by the angle
+            in degrees (`045.0/3.png`, `angle_045/3.png`, `light/045.0_3.png`); or a recording.
+        options: Of the frames: bit depth and alignment.
+        table: File of angles (`anglefile`); for a folder by default its `angles.csv`, if there is one. A recording
+            needs one.
+        are_unknown: Whether the names of files and folders only say which frames belong together.
+        topic: Topic of the images in a recording.
+        max_bytes: Largest size of a frame.
+
+    Raises:
+        SourceError: The session cannot be read.
+        ValueError: A name or the table holds no angles.
+    """
+    if not path.exists():
+        raise SourceError(f"{path} does not exist")
+    if is_recording(path) or path.is_file():
+        if table is None:
+            raise ValueError(f"{path} is a recording: give a table of its angles, --angles FILE.csv")
+        with ExitStack() as stack:
+            source = stack.enter_context(open_source(path, topic, max_bytes=max_bytes))
+            yield _of_recording(source, read_angles(table), options, are_unknown)
+        return
+    if table is None and (path / ANGLE_FILE).exists():
+        table = path / ANGLE_FILE
+    pictures = _listed(path, read_angles(table)) if table is not None else _named(path)
+    if are_unknown:
+        angles: Dict[str, Optional[float]] = dict.fromkeys(setting for setting, _, _ in pictures)
+    else:
+        angles = {setting: angle for setting, angle, _ in pictures}
+        if table is None:
+            _check_names(angles)
+    yield Session(
+        {setting: angle for setting, angle in angles.items() if setting != DARK},
+        len(pictures),
+        (_picture(setting, file, options, max_bytes) for setting, _, file in pictures),
+    )
+
+
+def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
+    """The sums over the frames of a session, in the order of the sensor's own readout.
+
+    Args:
+        frames: Of the session.
+        options: Sensor, offset and flips of the frames.
+
+    Raises:
+        FrameError: A frame does not fit the others, or cannot be read.
+        ValueError: There are none.
+    """
+    sums = SessionSums(options.sensor.as_read_out(options.roi_offset))
+    turn = (slice(None, None, -1 if options.flip[1] else 1), slice(None, None, -1 if options.flip[0] else 1))
+    for row in frames:
+        _add(sums, row._replace(frame=RawFrame(row.frame.mosaic[turn], row.frame.full_scale)))
+    if not sums.settings:
+        raise ValueError("the session holds no frames")
+    return sums
+
+
+def _add(sums: SessionSums, row: SessionFrame) -> None:
+    """Add a frame.
+
+    Raises:
+        FrameError: It does not fit the others (cause `size`); the message names it.
+    """
+    try:
+        sums.add(row.setting, row.frame)
+    except ValueError as err:
+        raise FrameError("size", f"{row.name}: {err}") from err
+
+
+def bits_of(full_scale: int) -> int:
+    """Significant bits of a pixel whose saturated value is `full_scale`."""
+    return bin(full_scale).count("1")
+
+
+def _picture(setting: str, file: Path, options: Options, max_bytes: int) -> SessionFrame:
+    raw = read_raw(file, max_bytes)
+    frame = as_frame(raw, options.full_scale if raw.dtype == np.uint16 else 0).unpack()
+    return SessionFrame(setting, str(file), frame)
+
+
+Pictures = List[Tuple[str, Optional[float], Path]]
+
+
+def _pictures(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
+    """Pictures in a folder and those below it, by name."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and depth > 1:
+            yield from _pictures(path, depth - 1)
+        elif path.suffix.lower() in SUFFIXES and path.is_file():
+            yield path
+
+
+def _named(folder: Path) -> Pictures:
+    """(setting, angle, file) of the pictures in a folder, by their names.
+
+    Raises:
+        SourceError: There are none, or too many.
+    """
+    found: Pictures = []
+    for file in _pictures(folder):
+        parts = [part.lower() for part in file.relative_to(folder).parts[:-1]]
+        if _LEFT_OUT in parts:
+            continue
+        if len(found) == _MAX_PICTURES:
+            raise SourceError(f"{folder} holds more than {_MAX_PICTURES} pictures")
+        if DARK in parts or file.stem.lower().startswith(DARK):
+            found.append((DARK, None, file))
+        else:
+            setting = _setting(file, folder)
+            found.append((setting, _angle(setting), file))
+    if not found:
+        raise SourceError(
+            f"{folder} holds no pictures ({', '.join(SUFFIXES)}), neither in dark nor in folders of angles"
+        )
+    return found
+
+
+def _setting(file: Path, folder: Path) -> str:
+    """What frames of one setting share: the folder's name, or the part of the file's name before the last `_`."""
+    if file.parent != folder and file.parent.name.lower() not in _PLAIN:
+        return file.parent.name
+    return file.stem.rpartition("_")[0] or file.stem
+
+
+def _angle(setting: str) -> Optional[float]:
+    found = _ANGLE.fullmatch(setting)
+    return float(found.group(1)) if found else None
+
+
+def _check_names(angles: Dict[str, Optional[float]]) -> None:
+    """Refuse names without an angle.
+
+    Raises:
+        ValueError: One has none.
+    """
+    nameless = [setting for setting, angle in angles.items() if angle is None and setting != DARK]
+    if nameless:
+        raise ValueError(
+            f"{quoted(nameless[0])} names no angle: name folders or files by it, as in 045.0_3.png, list the files in "
+            f"{ANGLE_FILE}, or give --angles unknown"
+        )
+
+
+def _listed(folder: Path, table: AngleTable) -> Pictures:
+    """(setting, angle, file) of the pictures that a table lists, and of those in `dark` if it lists no dark ones.
+
+    Raises:
+        ValueError: The table is one of a recording.
+        SourceError: A file does not exist.
+    """
+    if not table.files:
+        raise ValueError("the table of angles of a folder of pictures has columns file and angle")
+    found: Pictures = []
+    for name, is_dark, angle in table.files:
+        path = folder / name
+        if not path.exists():
+            raise SourceError(f"{printable(str(path))}, in the table of angles, does not exist")
+        files = list(_pictures(path)) if path.is_dir() else [path]
+        for file in files:
+            own = path.name if path.is_dir() else _setting(file, folder)
+            found.append((DARK if is_dark else own if angle is None else f"{angle:g}", angle, file))
+    if not any(setting == DARK for setting, _, _ in found) and (folder / DARK).is_dir():
+        found = [(DARK, None, file) for file in _pictures(folder / DARK)] + found
+    return found
+
+
+def _of_recording(source: Source, table: AngleTable, options: Options, are_unknown: bool) -> Session:
+    """The frames of a recording that a table gives a setting.
+
+    Raises:
+        ValueError: The table is one of pictures.
+    """
+    if not table.spans:
+        raise ValueError(
+            "the table of angles of a recording has columns first, last and angle, or start, end and angle"
+        )
+    angles: Dict[str, Optional[float]] = {}
+    for span in table.spans:
+        if not span.is_dark:
+            angles[span.setting] = None if are_unknown else span.angle
+    return Session(angles, source.total, _recorded(source, table, options))
+
+
+def _recorded(source: Source, table: AngleTable, options: Options) -> Iterator[SessionFrame]:
+    start: Optional[int] = None
+    for index, record in enumerate(source.records):
+        image = record.image() if table.is_in_seconds else None
+        start = image.stamp_ns if start is None and image is not None else start
+        place = (image.stamp_ns - (start or 0)) / 1e9 if image is not None else float(index)
+        span = next((span for span in table.spans if span.first <= place <= span.last), None)
+        if span is not None:
+            frame = messages.to_raw(image or record.image(), options.bit_depth, options.alignment).unpack()
+            yield SessionFrame(DARK if span.is_dark else span.setting, f"frame {index} of {source.topic}", frame)

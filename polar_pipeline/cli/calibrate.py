@@ -1,0 +1,122 @@
+"""`polar-pipeline calibrate`: the calibration of a sensor from frames of a rotated polarizer."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Iterator, Optional
+
+import numpy as np
+from tqdm import tqdm
+
+from polar_pipeline._util.text import printable
+from polar_pipeline.calibrate.defects import CAUSES
+from polar_pipeline.calibrate.estimate import CalibrationResult, SessionFacts, calibrate
+from polar_pipeline.calibrate.session import add_frames, bits_of, open_session
+from polar_pipeline.calibration import save_calibration
+from polar_pipeline.cli.argument_types import parse_finite, parse_nonnegative
+from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.errors import FailureError, UsageError, show_error
+from polar_pipeline.cli.option_arguments import add_frame_option_arguments, requested_options
+from polar_pipeline.cli.outputs import check_output_files
+from polar_pipeline.cli.source_arguments import add_size_limit_argument
+from polar_pipeline.options import Options
+from polar_pipeline.sensor.frames import FrameError
+
+#: Value of --angles for which names are no angles.
+_UNKNOWN = "unknown"
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source",
+        type=Path,
+        metavar="FOLDER",
+        help="pictures: dark frames in 'dark', others in folders or files named by the polarizer's angle in degrees "
+        "(045.0_3.png); or a recording, with --angles",
+    )
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.npz", help="calibration to write")
+    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    parser.add_argument(
+        "--angles",
+        metavar="FILE.csv",
+        help="table of the polarizer's angles: lines of file,angle, or for a recording of first,last,angle (numbers of "
+        "frames) or start,end,angle (seconds), with 'dark' and 'unknown' as angles; or the word 'unknown': names say "
+        "only which frames belong together (default: the folder's angles.csv, or its names)",
+    )
+    parser.add_argument(
+        "--flat-field", action="store_true", help="correct the lens shading and the lamp's unevenness too"
+    )
+    parser.add_argument("--temperature", type=parse_finite, metavar="C", help="of the sensor, to note in the file")
+    parser.add_argument("--exposure", type=parse_nonnegative, metavar="MS", help="exposure time, to note in the file")
+    parser.add_argument("--topic", default="", help="topic of the raw images in a recording (default: the only one)")
+    add_size_limit_argument(parser)
+    add_frame_option_arguments(parser)
+
+
+def _run(values: argparse.Namespace) -> int:
+    if values.output.suffix != ".npz":
+        raise UsageError(f"the output is an .npz file, got {values.output}")
+    options = requested_options(values, ("intensity",))
+    table = Path(values.angles) if values.angles not in (None, _UNKNOWN) else None
+    check_output_files([values.output], [path for path in (values.source, table) if path is not None])
+    if values.output.exists() and not values.force:  # before minutes of work
+        raise FileExistsError(f"{values.output} exists already; --force replaces it")
+    try:
+        result = _result(values, options, table)
+    except FrameError:
+        raise
+    except ValueError as err:
+        raise FailureError(str(err)) from err
+    save_calibration(values.output, result.calibration, values.force)
+    for text in result.warnings:
+        show_error(f"warning: {text}")
+    for line in summary(result):
+        print(line)
+    print(f"wrote {printable(str(values.output))}: {result.calibration.describe()}")
+    return 0
+
+
+def _result(values: argparse.Namespace, options: Options, table: Optional[Path]) -> CalibrationResult:
+    is_unknown = values.angles == _UNKNOWN
+    with open_session(values.source, options, table, is_unknown, values.topic, values.max_bytes) as session:
+        with tqdm(session.frames, total=session.total, unit="frame", disable=None) as bar:
+            sums = add_frames(bar, options)
+        facts = SessionFacts(
+            options.sensor,
+            options.roi_offset,
+            bits_of(sums.full_scale),
+            values.flat_field,
+            values.temperature,
+            values.exposure,
+        )
+        return calibrate(sums, session.angles, facts)
+
+
+def summary(result: CalibrationResult) -> Iterator[str]:
+    """The result in a few lines."""
+    height, width = result.calibration.shape
+    used = result.causes == 0
+    yield (
+        f"{len(result.settings)} settings of the polarizer with {sum(result.frames)} frames, {result.dark_frames} dark "
+        f"frames, {width}x{height} pixels, {result.calibration.bit_depth} bit"
+    )
+    yield (
+        f"pixels: gain +-{np.std(result.gain[used]):.2%}, angle {np.mean(result.angle[used]):+.2f} "
+        f"+-{np.std(result.angle[used]):.2f} degrees, extinction ratio {np.median(result.extinction[used]):.0f}, "
+        f"black level {np.mean(result.black[used]):.2%} +-{np.std(result.black[used]):.2%} of full scale"
+    )
+    if result.noise is not None:
+        yield f"noise: full well {result.noise.full_well:.0f} electrons, read noise {result.noise.read_noise:.1f}"
+    counts = {name: np.count_nonzero(result.causes >> k & 1) for k, name in enumerate(CAUSES)}
+    listed = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+    yield f"defective pixels: {np.count_nonzero(~used)}" + (f" ({listed})" if listed else "")
+    yield f"lamp: {min(result.lamp) - 1:+.2%} to {max(result.lamp) - 1:+.2%}"
+    for row in result.errors:
+        yield (
+            f"at DoLP {row.dolp:g}: error of DoLP {row.dolp_before:.4f} -> {row.dolp_error:.4f}, of AoLP "
+            f"{row.aolp_before:.2f} -> {row.aolp_error:.2f} degrees"
+        )
+
+
+COMMAND = Command(_add_arguments, _run)

@@ -1,0 +1,123 @@
+"""`polar-pipeline simulate`: a synthetic calibration session, to try calibration without a laboratory."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Callable, Tuple
+
+import numpy as np
+from tqdm import tqdm
+
+from polar_pipeline._util.files import replacing_folder
+from polar_pipeline._util.text import printable, quoted
+from polar_pipeline.calibrate.polarizer import MIN_ANGLES
+from polar_pipeline.calibrate.synthetic import TEST_LIGHT, Bench, picture_name, sample_frames, synthetic_session
+from polar_pipeline.calibration.simulation import Deviations, simulate_sensor
+from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative, parse_size
+from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.errors import FailureError, UsageError
+from polar_pipeline.replay.picture import encode_picture
+from polar_pipeline.sensor.mosaic import SENSORS, get_sensor
+
+#: Most settings and frames that can be asked for.
+_MOST = 1000
+#: How much the lamp drifts in the session.
+_LAMP_DRIFT = 0.01
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="to write; it must not exist")
+    parser.add_argument(
+        "--sensor",
+        default="IMX250MZR",
+        help=f"{', '.join(SENSORS)}, or a tile such as '90 45 / 135 0' (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--angles", type=_whole(MIN_ANGLES), default=18, metavar="N", help="settings of the polarizer (default: 18)"
+    )
+    parser.add_argument("--frames", type=_whole(1), default=16, metavar="N", help="of each setting (default: 16)")
+    parser.add_argument("--dark-frames", type=_whole(1), default=64, metavar="N", help="(default: 64)")
+    parser.add_argument(
+        "--size", type=parse_size, default=(320, 256), metavar="WxH", help="of the frames (default: 320x256)"
+    )
+    parser.add_argument(
+        "--bit-depth", type=_whole(8, 16), default=12, metavar="BITS", help="of the pixels (default: 12)"
+    )
+    parser.add_argument(
+        "--seed", type=_whole(0, 2**31 - 1), default=0, metavar="N", help="of all that is random (default: 0)"
+    )
+    parser.add_argument(
+        "--defects",
+        type=_share,
+        default=5e-4,
+        metavar="SHARE",
+        help="defective pixels, 0 to 0.5 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--shading",
+        type=_share,
+        default=0.1,
+        metavar="SHARE",
+        help="how much darker corners are (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--unknown-angles", action="store_true", help="names of files number the settings, whose angles are at random"
+    )
+
+
+def _whole(lowest: int, highest: int = _MOST) -> Callable[[str], int]:
+    """A conversion to whole numbers in a range."""
+
+    def convert(text: str) -> int:
+        value = parse_integer(text)
+        if not lowest <= value <= highest:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {lowest} to {highest}, got {quoted(text)}")
+        return value
+
+    return convert
+
+
+def _share(text: str) -> float:
+    return parse_nonnegative(text, 0.5)
+
+
+def _run(values: argparse.Namespace) -> int:
+    try:
+        sensor = get_sensor(values.sensor)
+    except ValueError as err:
+        raise UsageError(str(err)) from err
+    if values.folder.exists():
+        raise FailureError(f"{values.folder} exists already; name a new folder")
+    deviations = Deviations(defects=values.defects, shading=values.shading)
+    camera = simulate_sensor(sensor, values.size[::-1], values.seed, deviations)
+    bench = Bench(_angles(values), values.frames, values.dark_frames, drift=_LAMP_DRIFT)
+    total = values.dark_frames + values.angles * values.frames
+    with replacing_folder(values.folder) as folder:
+        for name in ("dark", "light", "test"):
+            (folder / name).mkdir()
+        frames = synthetic_session(camera, bench, values.bit_depth, values.seed)
+        with tqdm(frames, total=total, unit="frame", disable=None) as bar:
+            for frame in bar:
+                path = folder / picture_name(bench, frame, not values.unknown_angles)
+                path.write_bytes(encode_picture(frame.mosaic, ".png"))
+        for name, mosaic in sample_frames(camera, values.bit_depth, values.seed):
+            (folder / "test" / name).write_bytes(encode_picture(mosaic, ".png"))
+    print(f"wrote {total} frames and {len(TEST_LIGHT)} in 'test' to {printable(str(values.folder))}")
+    unknown = " --angles unknown" if values.unknown_angles else ""
+    print(
+        f"next: polar-pipeline calibrate {printable(str(values.folder))} -o sensor.npz "
+        f"--sensor {quoted(values.sensor)} --bit-depth {values.bit_depth}{unknown}"
+    )
+    return 0
+
+
+def _angles(values: argparse.Namespace) -> Tuple[float, ...]:
+    """The settings of the polarizer in degrees: even ones, or near those."""
+    even = 180 / values.angles * np.arange(values.angles)
+    if values.unknown_angles:
+        even = even + np.random.default_rng(values.seed).uniform(-0.3, 0.3, len(even)) * 180 / values.angles
+    return tuple(even.tolist())
+
+
+COMMAND = Command(_add_arguments, _run)

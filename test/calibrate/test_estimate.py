@@ -1,0 +1,243 @@
+"""The estimator against the simulator's truth, and what it says about sessions that are not as they should be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sessions import BENCH, electrons, estimate, record
+
+from polar_pipeline.calibrate.defects import CAUSES
+from polar_pipeline.calibrate.estimate import CalibrationResult, SessionFacts, calibrate
+from polar_pipeline.calibrate.synthetic import Bench
+from polar_pipeline.calibration.simulation import DEAD, HOT, STUCK, Deviations, SimulatedSensor, simulate_sensor
+from polar_pipeline.sensor.mosaic import SENSORS
+
+MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
+#: A short session: 9 angles, 4 frames each.
+SHORT = Bench(tuple(range(0, 180, 20)), 4, 16)
+#: Pixels of the simulated sensors.
+SHAPE = (64, 96)
+
+
+def rms(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def check_parameters(camera: SimulatedSensor, result: CalibrationResult, bench: Bench, bits: int) -> None:
+    """Found parameters minus true ones, each at most 1.2 times what theory says.
+
+    Black level: read noise over the root of the dark frames, and rounding to codes; where rounding to levels exceeds
+    the read noise, its 1/sqrt(12) of a level, which no number of frames takes away. Gain: 1/sqrt(N) of N electrons,
+    that black level over the signal, and 15 terms of the smooth light from pixels of 1 %. e1 and e2: half the error
+    of c and s, which for evenly weighted least squares is sqrt(2/N); weights make it smaller, a turn by the mean
+    deviation of unknown angles larger.
+    """
+    good = camera.defects == 0
+    truth, found = camera.parameters(), result.calibration.parameters()
+    codes = np.array([scale.step for scale in result.calibration.scales]) / np.sqrt(12)
+    level = 1 / ((1 << bits) - 1)
+    read = camera.read_noise / camera.full_well
+    rounding = level / np.sqrt(12) if read < level / 2 else level / np.sqrt(12 * bench.dark_frames)
+    black = np.sqrt(read**2 / bench.dark_frames + rounding**2)
+    count = electrons(camera, bench)
+    pixels = good.sum() / (3 if camera.sensor.is_color else 1)
+    signal = bench.light / 2 * (0.7 if camera.sensor.is_color else 1)
+    dim = signal / (bench.light / 2)
+    gain = np.sqrt(1 / (count * dim) + (black / signal) ** 2 + 15 * 0.01**2 / pixels)
+    turn = np.sqrt(2 / (count * dim) + (black / signal) ** 2) / 2 + np.deg2rad(0.8) / np.sqrt(good.sum())
+    for name, limit, code in zip(found._fields, (black, gain, turn, turn), codes):
+        error = (getattr(found, name) - getattr(truth, name))[good]
+        assert rms(error) < 1.2 * np.hypot(limit, code), name
+
+
+@pytest.mark.parametrize("are_known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize("bits", [8, 12])
+@pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)
+def test_parameters_are_recovered(sensor, bits: int, are_known: bool) -> None:
+    camera = simulate_sensor(sensor, SHAPE, 3)
+    result = estimate(camera, SHORT, bits, None if are_known else dict.fromkeys(range(9)))
+    check_parameters(camera, result, SHORT, bits)
+    assert not result.causes.any()
+    assert result.warnings == []
+
+
+def test_maps_are_recovered() -> None:
+    """Angle and extinction ratio; m is known to sqrt(2/N), its mean over the pixels to a 78th of that."""
+    camera = simulate_sensor(MONO, SHAPE, 4)
+    result = estimate(camera)
+    count = electrons(camera, BENCH)
+    assert rms(result.angle - camera.deviation) < np.rad2deg(np.sqrt(2 / count) / 2)
+    assert rms(result.gain / camera.gain - 1) < 1.2 * np.sqrt(1 / count + 15 * 0.01**2 / camera.gain.size)
+    lost, truth = (2 / (1 + ratio) for ratio in (result.extinction, camera.extinction))  # 1 - m
+    assert rms(lost - truth) < np.sqrt(2 / count)
+    assert abs((lost - truth).mean()) < 4 * np.sqrt(2 / count / lost.size) + 2e-4  # black levels are rounded
+    assert rms(result.black - camera.black) < 1.1 * np.sqrt((2.5e-4**2 + (1 / 4095) ** 2 / 12) / 64)
+    # 15 degrees of freedom in 18 settings; noise explains what is left
+    assert np.median(result.excess) == pytest.approx(1, rel=0.05)
+
+
+def test_noise_is_measured() -> None:
+    """To 1 % and 3 %: 18 x 8 pairs of 6144 pixels give a slope to about 0.2 %, and 32 dark pairs their noise to 1 %."""
+    camera = simulate_sensor(MONO, SHAPE, 5, Deviations(full_well=6000.0, read_noise=6.0, defects=2e-3))
+    result = estimate(camera)
+    assert result.noise is not None
+    assert result.noise.full_well == pytest.approx(6000, rel=0.01)
+    assert result.noise.read_noise == pytest.approx(6, rel=0.03)
+    assert result.calibration.facts["noise"]["full_well"] == pytest.approx(6000, rel=0.01)
+
+
+def test_unknown_angles_are_found() -> None:
+    """Up to what the sensor itself tells: the mean of 6144 deviations of 0.8 degrees, 0.01, and gains of 1 %."""
+    camera = simulate_sensor(MONO, SHAPE, 6)
+    angles = (3.0, 11.0, 29.5, 50.0, 71.0, 85.0, 99.0, 118.0, 133.0, 151.0, 177.0)
+    bench = replace(SHORT, angles=angles, drift=0.04)
+    result = estimate(camera, bench, angles=dict.fromkeys(range(11)))
+    errors = (np.array(result.angles) - angles + 90) % 180 - 90
+    assert np.abs(errors).max() < 0.06
+    np.testing.assert_allclose(result.lamp, bench.lamp() / bench.lamp().mean(), rtol=0, atol=2e-3)
+
+
+def test_one_known_angle_fixes_the_rotation() -> None:
+    camera = simulate_sensor(MONO, SHAPE, 6)
+    unknown = dict.fromkeys(range(9))
+    result = estimate(camera, SHORT, angles={**unknown, 2: 47.0})
+    assert result.angles[2] == pytest.approx(47, abs=1e-6)
+    errors = (np.array(result.angles) - SHORT.angles - 7 + 90) % 180 - 90
+    assert np.abs(errors).max() < 0.06
+    assert result.angle.mean() == pytest.approx(7, abs=0.1)
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.03, 0.3])
+def test_lamp_drift_is_recovered(drift: float) -> None:
+    """Site means of 1536 pixels have a relative noise of 1/sqrt(1536 x 4 x 4000), 2e-4."""
+    camera = simulate_sensor(MONO, SHAPE, 7)
+    bench = replace(SHORT, drift=drift)
+    result = estimate(camera, bench)
+    np.testing.assert_allclose(result.lamp, bench.lamp() / bench.lamp().mean(), rtol=0, atol=8e-4)
+    check_parameters(camera, result, replace(bench, light=bench.light * (1 - drift / 2)), 12)
+    assert result.warnings == []
+
+
+@pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)
+def test_vignetting_is_kept_unless_asked_for(sensor) -> None:
+    """A lens that darkens corners to 60 %: the correction leaves it, or with the flat field removes it."""
+    camera = simulate_sensor(sensor, SHAPE, 8, Deviations(shading=0.4))
+    good = np.ones(SHAPE, bool)
+    for is_flat in (False, True):
+        result = estimate(camera, is_flat_field=is_flat)
+        found, truth = result.calibration.parameters().gain, camera.parameters(is_flat).gain
+        ratio = found / truth
+        # corners have 0.6 of the electrons; the colour with the least light 0.7
+        noise = np.sqrt(1 / (0.5 * electrons(camera, BENCH)) + 15 * 0.01**2 / (good.sum() / 3))
+        rounding = result.calibration.scales[1].step / np.sqrt(12)
+        assert rms(ratio / ratio.mean() - 1) < 1.3 * np.hypot(noise, rounding)
+        span = np.percentile(found, 99.9) / np.percentile(found, 0.1)
+        assert (span > 1.5) == is_flat
+
+
+def test_defects_are_found() -> None:
+    """Every one whose reading shows it; and no other pixel, since the limits are eight standard deviations."""
+    camera = simulate_sensor(MONO, (96, 128), 9, Deviations(defects=0.01))
+    result = estimate(camera, SHORT)
+    found, truth = result.causes > 0, camera.defects > 0
+    assert truth.sum() > 80
+    assert not (found & ~truth).any()
+    np.testing.assert_array_equal(found[np.isin(camera.defects, (HOT, DEAD, STUCK))], True)
+    assert sorted(map(tuple, result.calibration.defects)) == sorted(map(tuple, np.argwhere(truth)))
+    check_parameters(camera, result, SHORT, 12)
+    (warning,) = result.warnings
+    assert "defective pixels" in warning
+
+
+def test_one_pixel_with_a_bad_polarizer_is_found() -> None:
+    camera = simulate_sensor(MONO, SHAPE, 9)
+    camera.extinction[10, 20] = 5.0
+    camera.deviation[30, 41] = 15.0
+    camera.gain[50, 60] = 0.8
+    camera.black[3, 4] = 0.04
+    result = estimate(camera, SHORT)
+    named = {place: result.causes[place] for place in ((10, 20), (30, 41), (50, 60), (3, 4))}
+    for place, cause in zip(named, ("extinction", "angle", "gain", "black level")):
+        assert named[place] >> CAUSES.index(cause) & 1
+    assert np.count_nonzero(result.causes) == 4
+
+
+def test_saturation_is_reported() -> None:
+    """Pixels that saturate are defects; many of them end the calibration with advice."""
+    camera = simulate_sensor(MONO, SHAPE, 10)
+    camera.gain[20:24, 30:40] *= 1.35
+    camera.shade[:] = np.where(camera.gain > 1.2, 1, 0.95)
+    result = estimate(camera, replace(SHORT, light=0.85))
+    assert (result.causes[20:24, 30:40] & 1).all()
+    assert np.count_nonzero(result.causes) == 40
+    assert any("saturated" in text and "shorten" in text for text in result.warnings)
+    with pytest.raises(ValueError, match="saturated in some frames, at most 2% are allowed: shorten"):
+        estimate(camera, replace(SHORT, light=1.05))
+
+
+@pytest.mark.parametrize("tilt_axis", [0.0, 30.0])
+@pytest.mark.parametrize("are_known", [True, False], ids=["known", "unknown"])
+def test_a_tilted_polarizer_is_reported(tilt_axis: float, are_known: bool) -> None:
+    """At 30 degrees the simulated sheet's light changes by 4 %, and its angle by 4 degrees."""
+    camera = simulate_sensor(MONO, SHAPE, 11)
+    bench = Bench(tuple(range(0, 360, 20)), 2, 16, tilt=30.0, tilt_axis=tilt_axis, drift=0.02)
+    result = estimate(camera, bench, angles=None if are_known else dict.fromkeys(range(18)))
+    assert any("tilted" in text and "parallel" in text for text in result.warnings)
+    level = estimate(camera, replace(bench, tilt=0.0), angles=None if are_known else dict.fromkeys(range(18)))
+    assert not any("tilted" in text for text in level.warnings)
+
+
+def test_a_wrong_reading_is_reported() -> None:
+    camera = simulate_sensor(MONO, SHAPE, 12)
+    result = estimate(camera, angles={7: 75.0})
+    (warning,) = [text for text in result.warnings if "deviates" in text]
+    assert "setting 7 deviates by +5.0 degrees" in warning
+
+
+@pytest.mark.parametrize(
+    ("bench", "text"),
+    [
+        (replace(SHORT, angles=(0.0, 45.0, 90.0, 135.0)), "only 4 settings"),
+        (replace(SHORT, frames=2), "only 2 frames of setting 0"),
+        (replace(SHORT, frames=1), "full well and read noise are unknown"),
+        (replace(SHORT, dark_frames=4), "only 4 dark frames"),
+        (replace(SHORT, light=0.2), "reach 2"),
+        (replace(SHORT, angles=(0.0, 5.0, 10.0, 15.0, 20.0, 90.0, 95.0, 100.0, 105.0)), "spread the angles evenly"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_poor_sessions_bring_advice(bench: Bench, text: str) -> None:
+    result = estimate(simulate_sensor(MONO, SHAPE, 13), bench)
+    assert any(text in warning for warning in result.warnings), result.warnings
+
+
+def test_light_that_is_not_uniform_brings_advice() -> None:
+    result = estimate(simulate_sensor(MONO, SHAPE, 14, Deviations(shading=0.7)), SHORT)
+    assert any("integrating sphere" in warning for warning in result.warnings)
+
+
+def test_dark_frames_that_are_not_dark_bring_advice() -> None:
+    camera = simulate_sensor(MONO, SHAPE, 14, Deviations(black=(0.2, 0.002)))
+    result = estimate(camera, replace(SHORT, light=0.6))
+    assert any("cover the lens" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize("angles", [(0.0, 60.0, 120.0), (0.0, 45.0, 90.0, 180.0, 225.0), (10.0, 10.0, 10.0, 10.0)])
+@pytest.mark.parametrize("are_known", [True, False], ids=["known", "unknown"])
+def test_too_few_angles_are_refused(angles, are_known: bool) -> None:
+    bench = replace(SHORT, angles=angles)
+    with pytest.raises(ValueError, match="at least 4 polarizer angles that differ modulo 180 degrees are needed"):
+        estimate(simulate_sensor(MONO, SHAPE), bench, angles=None if are_known else dict.fromkeys(range(len(angles))))
+
+
+def test_sessions_without_dark_or_light_are_refused() -> None:
+    camera = simulate_sensor(MONO, SHAPE)
+    facts = SessionFacts(MONO)
+    with pytest.raises(ValueError, match="needs dark frames"):
+        calibrate(record(camera, replace(SHORT, dark_frames=0)), {str(k): 20.0 * k for k in range(9)}, facts)
+    with pytest.raises(ValueError, match="needs frames of a rotated polarizer"):
+        calibrate(record(camera, replace(SHORT, angles=())), {}, facts)
+    with pytest.raises(ValueError, match="as dark as the dark frames"):
+        estimate(camera, replace(SHORT, light=0.0))

@@ -1,0 +1,142 @@
+"""The commands `simulate` and `calibrate`, one after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, List
+
+import cv2
+import numpy as np
+import pytest
+
+from polar_pipeline import SENSORS, cli
+from polar_pipeline.calibration import load_calibration
+from polar_pipeline.calibration.simulation import Deviations, simulate_sensor
+
+SHORT = ["--size", "96x64", "--angles", "9", "--frames", "4", "--dark-frames", "16", "--shading", "0"]
+
+
+def simulate(folder: Path, *more: str) -> List[str]:
+    command = ["simulate", str(folder), *SHORT, *more]
+    assert cli.main(command) == 0
+    return command
+
+
+@pytest.mark.parametrize("sensor", list(SENSORS))
+@pytest.mark.parametrize(("bits", "unknown"), [(8, False), (12, True), (12, False)])
+def test_from_a_session_to_a_file(sensor: str, bits: int, unknown: bool, tmp_path: Path, capsys: Any) -> None:
+    folder, out = tmp_path / "session", tmp_path / "sensor.npz"
+    simulate(folder, "--sensor", sensor, "--bit-depth", str(bits), *(["--unknown-angles"] if unknown else []))
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == f"wrote 52 frames and 5 in 'test' to {folder}"
+    # what it says comes next works as it is, up to the name of the file
+    words = shown[1].partition("polar-pipeline ")[2].replace("'", "").replace("sensor.npz", str(out)).split()
+    notes = ["--temperature", "21.5", "--exposure", "8"]
+    assert cli.main([*words, *notes]) == 0
+    text = capsys.readouterr()
+    assert f"wrote {out}: {sensor}, 96x64 pixels from (0, 0), sha256 " in text.out
+    assert "9 settings of the polarizer with 36 frames, 16 dark frames, 96x64 pixels" in text.out
+    assert f", {bits} bit" in text.out
+    assert "warning" not in text.err
+    found = load_calibration(out)
+    assert (found.sensor, found.shape, found.bit_depth) == (SENSORS[sensor], (64, 96), bits)
+    assert (found.facts["temperature"], found.facts["exposure"]) == (21.5, 8.0)
+    assert found.facts["noise"]["full_well"] == pytest.approx(10_000, rel=0.05)
+    camera = simulate_sensor(SENSORS[sensor], (64, 96), 0, Deviations(defects=5e-4, shading=0.0))
+    good = camera.defects == 0
+    np.testing.assert_array_equal(found.defects, np.argwhere(~good))
+    # 18 frames' worth of electrons of 1/4 of those of the issue: gains to 0.3 %, in dim colours to 0.4 %
+    error = (found.parameters().gain - camera.parameters().gain)[good]
+    assert np.sqrt(np.mean(error**2)) < (0.0045 if bits == 12 else 0.0065)
+
+
+def test_the_frames_to_try_it_on(tmp_path: Path) -> None:
+    simulate(tmp_path / "session")
+    names = sorted(path.name for path in (tmp_path / "session" / "test").iterdir())
+    assert len(names) == 5
+    assert "dolp_0.30_aolp_070.png" in names
+    raw = cv2.imread(str(tmp_path / "session" / "test" / "dolp_0.90_aolp_115.png"), cv2.IMREAD_UNCHANGED) / 4095
+    seen = [raw[r::2, c::2].mean() - 0.008 for r, c in ((1, 1), (0, 1), (0, 0), (1, 0))]  # 0, 45, 90, 135 degrees
+    s0, s1, s2 = sum(seen) / 2, seen[0] - seen[2], seen[1] - seen[3]
+    # means of 1536 pixels of 1 % and 0.5 % noise, and an extinction ratio of 300, which lowers DoLP by 0.7 %
+    assert np.hypot(s1, s2) / s0 == pytest.approx(0.9 * 299 / 301, abs=0.004)
+    assert np.rad2deg(np.arctan2(s2, s1) / 2) % 180 == pytest.approx(115, abs=0.2)
+
+
+def test_sessions_are_the_same_for_the_same_seed(tmp_path: Path) -> None:
+    few = ["--angles", "4", "--frames", "1", "--dark-frames", "1"]
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        simulate(tmp_path / name, *few, "--seed", seed)
+    a, b, c = ((tmp_path / name / "light" / "045.000_000.png").read_bytes() for name in "abc")
+    assert a == b
+    assert a != c
+
+
+def test_a_flat_field(tmp_path: Path) -> None:
+    simulate(tmp_path / "session", "--shading", "0.5")
+    for name, more in (("kept", []), ("flat", ["--flat-field"])):
+        out = tmp_path / f"{name}.npz"
+        assert cli.main(["calibrate", str(tmp_path / "session"), "-o", str(out), "--bit-depth", "12", *more]) == 0
+        gain = load_calibration(out).parameters().gain
+        corners, middle = gain[:8, :8].mean(), gain[28:36, 44:52].mean()
+        # a corner block lies at 0.92 of the way in x and 0.87 in y on average: 1 - 0.25 (0.92^2 + 0.87^2) = 0.60
+        assert corners / middle == pytest.approx(1 / 0.60 if more else 1, rel=0.03)
+
+
+def test_warnings_are_shown(tmp_path: Path, capsys: Any) -> None:
+    simulate(tmp_path / "session", "--angles", "4")
+    command = ["calibrate", str(tmp_path / "session"), "-o", str(tmp_path / "a.npz"), "--bit-depth", "12"]
+    assert cli.main(command) == 0
+    assert "warning: only 4 settings of the polarizer: take 18" in capsys.readouterr().err
+
+
+def test_files_that_exist(tmp_path: Path, capsys: Any) -> None:
+    command = simulate(tmp_path / "session", "--frames", "2")
+    capsys.readouterr()
+    assert cli.main(command) == 1
+    assert "exists already; name a new folder" in capsys.readouterr().err
+    out = tmp_path / "sensor.npz"
+    out.write_bytes(b"precious")
+    command = ["calibrate", str(tmp_path / "session"), "-o", str(out), "--bit-depth", "12"]
+    assert cli.main(command) == 1
+    assert "--force replaces it" in capsys.readouterr().err
+    assert out.read_bytes() == b"precious"
+    assert cli.main([*command, "--force"]) == 0
+    assert load_calibration(out).shape == (64, 96)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["calibrate", "nothing", "-o", "a.npz"], 1, "nothing does not exist"),
+        (["calibrate", ".", "-o", "a.npz"], 2, "lies in an input"),
+        (["calibrate", "session", "-o", "a.txt"], 2, "the output is an .npz file, got a.txt"),
+        (["calibrate", "session", "-o", "a.npz", "--bit-depth", "7"], 2, "bit_depth must be 0"),
+        (["calibrate", "session", "-o", "a.npz", "--angles", "none.csv"], 1, "none.csv cannot be read"),
+        (["calibrate", "empty", "-o", "a.npz"], 1, "empty holds no pictures"),
+        (["calibrate", "three", "-o", "a.npz", "--bit-depth", "12"], 1, "at least 4 polarizer angles"),
+        (["simulate", "a", "--sensor", "IMX"], 2, "sensor must be one of"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_done_is_said(
+    arguments: List[str], code: int, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for name in ("session", "three"):
+        simulate(Path(name), "--angles", "4", "--frames", "1", "--dark-frames", "1")
+    (tmp_path / "three" / "light" / "045.000_000.png").unlink()
+    capsys.readouterr()
+    assert cli.main(arguments) == code
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--angles", "3"], ["--frames", "0"], ["--bit-depth", "17"], ["--defects", "0.6"], ["--size", "8x8"]]
+)
+def test_arguments_out_of_range_are_refused(arguments: List[str], tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["simulate", str(tmp_path / "a"), *arguments])
+    assert stop.value.code == 2
+    assert "expected" in capsys.readouterr().err
