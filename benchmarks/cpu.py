@@ -23,6 +23,8 @@ from common import RESULTS, cpu_model, machine, slug, table, write
 from skimage.metrics import structural_similarity
 
 from polar_pipeline import Pipeline, reference
+from polar_pipeline.calibration import Calibration
+from polar_pipeline.calibration.simulation import simulate_sensor
 from polar_pipeline.cpu.native import VARIABLE
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
@@ -179,6 +181,24 @@ def kernels(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
     return times
 
 
+def calibrated(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
+    """8-bit intensity, DoLP and AoLP of a real frame, as it is and corrected; some pixels are defective."""
+    raw = cv2.imread(str(REAL_FRAME), cv2.IMREAD_UNCHANGED)[: shape[0], : shape[1]]
+    sensor = simulate_sensor(SENSORS["IMX250MZR"], raw.shape, seed=0)
+    calibration = Calibration.from_parameters(sensor.parameters(), sensor.sensor, defects=sensor.defects > 0)
+    contenders: Dict[str, Callable[[], Any]] = {}
+    for resolution, method in (("half", "bilinear"), ("full", "bilinear"), ("full", "gradient"), ("full", "adaptive")):
+        for title, used in (("", None), (", corrected", calibration)):
+            pipeline = Pipeline(
+                *("IMX250MZR", ("intensity", "dolp", "aolp"), "cpu", resolution),
+                demosaic=method,
+                dtype="uint8",
+                calibration=used or "",
+            )
+            contenders[f"{resolution}, {method}{title}"] = lambda pipeline=pipeline: pipeline(raw)
+    return interleaved(contenders, repeats)
+
+
 def color(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
     """Four full-resolution RGB angle images, 8 bit, of a colour frame."""
     import polanalyser
@@ -224,6 +244,10 @@ def main() -> int:
             for run, title in ((methods, ""), (busy, " and two busy processes"))
             for method, target in (("bilinear", 8.0), ("gradient", 8.0), ("adaptive", 3.0))
         },
+        **{
+            f"corrected, {way}": (calibrated, f"{way}, corrected", way, 0.67)
+            for way in ("half, bilinear", "full, bilinear", "full, gradient", "full, adaptive")
+        },
         "SSIM: map and mean": (similarity, "polar_pipeline", "scikit-image", 4.0),
         "colour: four RGB images, bilinear": (color, "polar_pipeline bilinear", "polanalyser", 1.0),
         "colour: four RGB images, gradient": (color, "polar_pipeline gradient", "polanalyser", 1.0),
@@ -237,7 +261,7 @@ def main() -> int:
         sys.exit(f"needs polanalyser to compare with ({err}); `make bench` installs it")
     measured = {
         run: run(tuple(arguments.shape), arguments.repeats)
-        for run in (kernels, polarimetry, saturated, methods, busy, similarity, color)
+        for run in (kernels, polarimetry, saturated, methods, busy, calibrated, similarity, color)
     }
     ratios = {}
     for title, (run, ours, theirs, target) in parts.items():

@@ -17,6 +17,8 @@ _FEW_ANGLES, _FEW_FRAMES, _FEW_DARK = 8, 4, 16
 _GAP = 2.5
 #: Share of full scale below which the brightest pixels are too dark, and above which dark frames are not dark.
 _LOW_EXPOSURE, _DARK_LIMIT = 0.3, 0.1
+#: Full scale of 16 bits, which numbers of fewer bits seem to have too; and the share of it that 12 bits reach.
+_LARGEST, _FEW_BITS = 65535, 1 / 16
 #: Darkest relative to the brightest light on the sensor.
 _UNIFORM = 0.5
 #: Change of the light as the polarizer turns: amplitude, and its multiple of what chance explains.
@@ -89,7 +91,12 @@ def reading_errors(means: np.ndarray, sensor: Sensor, known: Sequence[float]) ->
 
 
 def about_frames(
-    light: Dict[str, FrameSums], dark: FrameSums, black: float, brightest: float, noise: Optional[Noise]
+    light: Dict[str, FrameSums],
+    dark: FrameSums,
+    black: float,
+    brightest: float,
+    noise: Optional[Noise],
+    full_scale: int = 255,
 ) -> List[str]:
     """Warnings about numbers of frames and their exposure.
 
@@ -99,6 +106,7 @@ def about_frames(
         black: Mean black level as a share of full scale.
         brightest: Value that 1 % of the pixels exceed at their brightest setting, as a share of full scale.
         noise: Of the sensor.
+        full_scale: Raw number of a saturated pixel.
     """
     found = []
     if len(light) < _FEW_ANGLES:
@@ -112,7 +120,12 @@ def about_frames(
         found.append(f"only {dark.count} dark frames: take 64, black levels are as noisy as their mean")
     if black > _DARK_LIMIT:
         found.append(f"dark frames read {black:.1%} of full scale: cover the lens, or lower the camera's black level")
-    if brightest < _LOW_EXPOSURE:
+    if full_scale == _LARGEST and brightest < _FEW_BITS:
+        found.append(
+            f"the brightest pixels reach {brightest * full_scale:.0f} of {full_scale}: name the camera's number of "
+            "bits with --bit-depth; only if it is 16, expose longer"
+        )
+    elif brightest < _LOW_EXPOSURE:
         found.append(
             f"the brightest pixels reach {brightest:.0%} of full scale: expose longer, to between 60 % and 85 %"
         )

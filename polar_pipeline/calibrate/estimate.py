@@ -115,7 +115,10 @@ def calibrate(sums: SessionSums, angles: Mapping[str, Optional[float]], facts: S
     shade = float(np.percentile(found.light / found.light.max(), 1))
     names = list(sums.light)
     warnings = [
-        *about_frames(sums.light, sums.dark, float(np.median(fitted.black)), fitted.brightest, fitted.noise),
+        *about_frames(
+            *(sums.light, sums.dark, float(np.median(fitted.black))),
+            *(fitted.brightest, fitted.noise, sums.full_scale),
+        ),
         *about_pixels(shares, sums.light, shade, facts.is_flat_field),
         *about_polarizer(polarizer, fitted.means, sensor, names, fitted.known),
     ]
