@@ -35,8 +35,8 @@ Cdr = Union[bytes, bytearray, memoryview]
 #: A message object of rosbags, whose classes are made at run time from message definitions.
 RosMessage = Any
 
-#: Limits: characters of a name in a header or a calibration, numbers in a calibration, and characters of a value in a
-#: diagnostic. Every output would carry longer ones.
+#: Limits: characters of a name in a header or a lens calibration, numbers in a lens calibration, and characters of a
+#: value in a diagnostic. Every output would carry longer ones.
 MAX_NAME, MAX_COEFFICIENTS, MAX_VALUE = 1024, 100, 1024
 #: The last stamp that a message's header can hold.
 _LAST_STAMP = (1 << 31) * 1_000_000_000 - 1
@@ -276,7 +276,7 @@ def decode_camera_info(cdr: Cdr) -> RosMessage:
     if len(info.distortion_model) > MAX_NAME or len(info.d) > MAX_COEFFICIENTS:
         raise FrameError(
             "cdr",
-            f"a calibration must have at most {MAX_COEFFICIENTS} coefficients of a model of at most {MAX_NAME} "
+            f"a lens calibration must have at most {MAX_COEFFICIENTS} coefficients of a model of at most {MAX_NAME} "
             f"characters, got {len(info.d)} and {len(info.distortion_model)}",
         )
     return info
@@ -290,7 +290,7 @@ def encode_camera_info(info: RosMessage, stamp_ns: int, frame_id: str) -> memory
 
 
 def scale_camera_info(info: RosMessage, scale: float, size: Tuple[int, int]) -> RosMessage:
-    """The calibration of an image shrunk by `scale`, whose (height, width) becomes `size`.
+    """The lens calibration of an image shrunk by `scale`, whose (height, width) becomes `size`.
 
     Pixel centres have integer coordinates, so a coordinate x becomes (x + 0.5) * scale - 0.5. Region of interest and
     binning stay: they describe the sensor.

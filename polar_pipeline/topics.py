@@ -18,7 +18,7 @@ CAMERA_INFO = "sensor_msgs/msg/CameraInfo"
 FLOAT32 = "std_msgs/msg/Float32"
 DIAGNOSTICS = "diagnostic_msgs/msg/DiagnosticArray"
 
-#: The node's inputs: raw frames, their calibration, and what SSIM compares with in mode `reference`.
+#: The node's inputs: raw frames, their lens calibration, and what SSIM compares with in mode `reference`.
 IMAGE_INPUT, CAMERA_INFO_INPUT, REFERENCE_INPUT = "image_raw", "camera_info", "reference"
 #: Times and quality of every frame, and the node's report at 1 Hz.
 LATENCY, REPORT = "latency", "/diagnostics"
@@ -60,8 +60,8 @@ def _product_topic(product: Product) -> ProductTopic:
 PRODUCT_TOPICS: Dict[str, ProductTopic] = {name: _product_topic(product) for name, product in PRODUCTS.items()}
 #: Products published as JPEG too -> topic.
 COMPRESSED_TOPICS = {name: f"{PRODUCT_TOPICS[name].name}/compressed" for name in ("intensity", "preview")}
-#: Topics of the calibration scaled to the outputs: beside `intensity`, where `camera_info` is the input's, and in each
-#: folder of images, where viewers look for it.
+#: Topics of the lens calibration scaled to the outputs: beside `intensity`, where `camera_info` is the input's, and in
+#: each folder of images, where viewers look for it.
 CAMERA_INFO_TOPICS = (
     "camera_info_out",
     *sorted({f"{row.name.rsplit('/', 1)[0]}/camera_info" for row in PRODUCT_TOPICS.values() if "/" in row.name}),

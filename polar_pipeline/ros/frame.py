@@ -33,7 +33,7 @@ class Demand:
     Attributes:
         products: Products to publish as they are.
         compressed: Products to publish as JPEG.
-        camera_infos: Topics on which to publish the calibration.
+        camera_infos: Topics on which to publish the lens calibration.
     """
 
     products: FrozenSet[str]
@@ -59,7 +59,7 @@ class SubmittedFrame:
         raw: Its pixels.
         settings: Settings by which its outputs are made.
         demand: Outputs that had subscribers when it was submitted.
-        computation: How its products are computed; None if only calibrations or times are to be published.
+        computation: How its products are computed; None if only lens calibrations or times are to be published.
         timings: Stage -> seconds; later stages are added as they end.
         age: Seconds from its stamp to its receipt; None if the stamp is of another clock.
         is_restart: Whether its stamp is below that of the frame before.

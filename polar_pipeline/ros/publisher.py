@@ -33,7 +33,7 @@ class OutputTopics:
     Attributes:
         products: By product.
         compressed: JPEG, by product.
-        camera_infos: Calibrations, by topic.
+        camera_infos: Lens calibrations, by topic.
         latency: Times and quality of every frame.
     """
 
@@ -199,7 +199,7 @@ class FramePublisher:
         return outgoing
 
     def _camera_info_messages(self, frame: SubmittedFrame) -> List[OutgoingMessage]:
-        """The camera's calibration, scaled to the outputs and stamped as the frame; none if it does not fit."""
+        """The lens calibration, scaled to the outputs and stamped as the frame; none if it does not fit."""
         if self.camera_info is None or not frame.demand.camera_infos:
             return []
         image = frame.image

@@ -25,7 +25,7 @@ class Camera:
         namespace: Of the node and of its topics, from the root: `/front`.
         name: Of the node.
         image_topic: Where raw frames come from; relative to the namespace unless it begins with `/`.
-        camera_info_topic: The same for the camera's calibration.
+        camera_info_topic: The same for the lens calibration.
         params_file: The node's parameters as a YAML file.
         parameters: More of them, which override the file's: name with dots -> value.
     """

@@ -40,7 +40,7 @@ class Snapshot:
         cdr: The frame as it came in.
         received_ns: Time of receipt on the node's clock.
         parameters: Every parameter's value.
-        camera_info: Newest calibration as it came in.
+        camera_info: Newest lens calibration as it came in.
         reference: Newest reference image as it came in.
         statuses: Newest diagnostics.
         calibration: Digest of the sensor's calibration; "" without one.

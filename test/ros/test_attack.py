@@ -185,7 +185,7 @@ def test_a_calibration_of_megabytes(node: Any, peer: drill.Peer) -> None:
         lens.publish(info)
         peer.advance("intensity")
         rows = [row for report in list(peer.reports) for row in report.status if row.name == "polar_pipeline: frames"]
-        return any("camera_info: a calibration must have" in pair.value for row in rows for pair in row.values)
+        return any("camera_info: a lens calibration must have" in pair.value for row in rows for pair in row.values)
 
     for info in (CameraInfo(d=[0.1] * MB), CameraInfo(distortion_model="x" * MB)):
         peer.reports.clear()
