@@ -75,7 +75,7 @@ def fit_polarizer(means: np.ndarray, sensor: Sensor, known: Sequence[Optional[fl
         raise ValueError(
             f"at least {MIN_ANGLES} polarizer angles that differ modulo 180 degrees are needed, best 18, got {count}"
         )
-    fit = _Fit(means / scale, nominal, _relative(means, sensor), known, is_known)
+    fit = _Fit(means / scale, nominal, known, is_known)
     angles, lamp, terms = fit.solve(angles, lamp)
     angles = angles if is_known else angles % np.pi
     model = terms @ _basis(angles, lamp).T
@@ -89,13 +89,11 @@ class _Fit:
         self,
         means: np.ndarray,
         nominal: np.ndarray,
-        relative: np.ndarray,
         known: Sequence[Optional[float]],
         is_known: bool,
     ) -> None:
         self._means = means
         self._nominal = nominal
-        self._relative = relative
         self._known = known
         self._is_known = is_known
 
@@ -143,7 +141,7 @@ class _Fit:
         place = settings + 3 * np.arange(sites)
         for factor in (np.cos(2 * self._nominal), np.sin(2 * self._nominal)):
             row = np.zeros(columns)
-            row[place] = factor / self._relative
+            row[place] = factor
             found.append((row, -float(row[place] @ terms[:, 0])))
         row = np.zeros(columns)
         given = [k for k, angle in enumerate(self._known) if angle is not None]
@@ -152,8 +150,8 @@ class _Fit:
             aim = np.deg2rad([float(self._known[k] or 0.0) for k in given])
             found.append((row, float(np.mean(half_turn(aim - angles[given])))))
         else:
-            row[place + 1] = -np.sin(2 * self._nominal) / self._relative
-            row[place + 2] = np.cos(2 * self._nominal) / self._relative
+            row[place + 1] = -np.sin(2 * self._nominal)
+            row[place + 2] = np.cos(2 * self._nominal)
             found.append((row, -float(row[place + 1] @ terms[:, 1] + row[place + 2] @ terms[:, 2])))
         return found
 
@@ -179,17 +177,6 @@ def distinct_angles(degrees: np.ndarray) -> int:
 
 def _basis(angles: np.ndarray, lamp: np.ndarray) -> np.ndarray:
     return np.stack([lamp, lamp * np.cos(2 * angles), lamp * np.sin(2 * angles)], 1)
-
-
-def _relative(means: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(J,) brightness of the colour of each site, relative to the mean of all."""
-    if not sensor.is_color:
-        return np.ones(len(means))
-    cells = range(sensor.period)
-    colors = np.array([sensor.color_index(r, c) for r in cells for c in cells])
-    level = means.mean(1)
-    found: np.ndarray = np.array([level[colors == color].mean() for color in colors]) / level.mean()
-    return found
 
 
 def _measured(means: np.ndarray, nominal: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
