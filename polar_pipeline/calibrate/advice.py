@@ -7,7 +7,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from polar_pipeline.calibrate.noise import Noise
-from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn, site_angles
+from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn, orientations, site_angles
 from polar_pipeline.calibrate.sums import FrameSums
 from polar_pipeline.sensor.mosaic import Sensor
 
@@ -27,6 +27,8 @@ _FOURTH = 0.003
 _PAIR = 0.01
 #: Deviation of a given angle from the one that the frames say, in degrees.
 _READING = 0.7
+#: Mean turn of all pixels from their nominal angles, in degrees.
+_TURNED = 2.0
 #: Share of the pixels saturated or defective that is worth mentioning.
 _MANY = 1e-3
 
@@ -193,6 +195,12 @@ def about_polarizer(
         found.append(
             f"{fourth:.1%} of the signal follows 4 times the polarizer's angle: the response seems not linear. Turn "
             "the camera's gamma off, and keep the brightest pixels below 85 % of full scale"
+        )
+    turned = float(np.mean(orientations(polarizer, sensor)))
+    if abs(turned) > _TURNED:
+        found.append(
+            f"all pixels are turned by {turned:+.1f} degrees, as if the polarizer's scale had another zero than the "
+            "camera's x axis: turn its scale, or take the angles as unknown"
         )
     if is_known and len(given) > 4:
         errors = reading_errors(means, sensor, given)

@@ -22,6 +22,8 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 MIN_ANGLES = 4
 #: Angles closer than this, in degrees, count as one.
 _DISTINCT = 1.0
+#: Degrees by which the pixels of a site can be turned from their nominal angle on average.
+_MOST_TURNED = 12.0
 #: Steps of the fit; it ends before where it changes nothing.
 _STEPS, _CONVERGED = 50, 1e-12
 
@@ -160,6 +162,25 @@ def site_angles(sensor: Sensor) -> np.ndarray:
     """(J,) nominal angles in rad of the sites of the mosaic, row by row."""
     cells = range(sensor.period)
     return np.deg2rad([float(ANGLES[sensor.angle_index(r, c)]) for r in cells for c in cells])
+
+
+def orientations(polarizer: Polarizer, sensor: Sensor) -> np.ndarray:
+    """(J,) by how much the pixels of each site are turned from their nominal angle on average, in degrees.
+
+    Raises:
+        ValueError: By so much that the mosaic cannot be the right one; the message says what may be wrong.
+    """
+    nominal = site_angles(sensor)
+    measured = np.arctan2(polarizer.terms[:, 2], polarizer.terms[:, 1]) / 2
+    turned = np.rad2deg(half_turn(measured - nominal))
+    worst = int(np.argmax(np.abs(turned)))
+    if abs(turned[worst]) > _MOST_TURNED:
+        raise ValueError(
+            f"pixels with a polarizer of {np.rad2deg(nominal[worst]):.0f} degrees react as at "
+            f"{np.rad2deg(measured[worst]) % 180:.0f}: sensor, ROI offset or flips do not fit the frames, or the "
+            "polarizer's angles are counted from another axis or clockwise; --angles unknown takes none"
+        )
+    return turned
 
 
 def half_turn(angle: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Tuple
+from typing import Callable, Tuple
 
 import numpy as np
 import pytest
@@ -121,6 +121,27 @@ def test_one_known_angle_fixes_the_rotation() -> None:
     errors = (np.array(result.angles) - SHORT.angles - 7 + 90) % 180 - 90
     assert np.abs(errors).max() < 0.06
     assert result.angle.mean() == pytest.approx(7, abs=0.1)
+    (warning,) = result.warnings
+    assert warning.startswith("all pixels are turned by +7.0 degrees")
+
+
+@pytest.mark.parametrize("offset", [(1, 0), (0, 1), (1, 1)])
+def test_a_wrong_readout_is_refused(offset: Tuple[int, int]) -> None:
+    """Frames that start at another pixel of the tile than they are said to."""
+    camera = simulate_sensor(MONO, SHAPE, 6)
+    shifted = replace(camera, sensor=MONO.as_read_out(offset))
+    sums = record(shifted, SHORT)
+    sums.sensor = MONO
+    angles = {str(k): angle for k, angle in enumerate(SHORT.angles)}
+    with pytest.raises(ValueError, match="ROI offset or flips do not fit the frames"):
+        calibrate(sums, angles, SessionFacts(MONO))
+
+
+@pytest.mark.parametrize("wrong", [lambda angle: -angle, lambda angle: angle + 45], ids=["clockwise", "another zero"])
+def test_angles_counted_otherwise_are_refused(wrong: Callable[[float], float]) -> None:
+    camera = simulate_sensor(MONO, SHAPE, 6)
+    with pytest.raises(ValueError, match="from another axis or clockwise; --angles unknown takes none"):
+        estimate(camera, SHORT, angles={k: wrong(angle) for k, angle in enumerate(SHORT.angles)})
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.03, 0.3])

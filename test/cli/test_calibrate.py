@@ -115,6 +115,8 @@ def test_files_that_exist(tmp_path: Path, capsys: Any) -> None:
         (["calibrate", "session", "-o", "a.npz", "--angles", "none.csv"], 1, "none.csv cannot be read"),
         (["calibrate", "empty", "-o", "a.npz"], 1, "empty holds no pictures"),
         (["calibrate", "three", "-o", "a.npz", "--bit-depth", "12"], 1, "at least 4 polarizer angles"),
+        (["calibrate", "session", "-o", "a.npz", "--bit-depth", "12", "--flip-x"], 1, "flips do not fit the frames"),
+        (["simulate", "a", "--size", "10000x10000"], 2, "at most 16777216 pixels, got 10000x10000"),
         (["simulate", "a", "--sensor", "IMX"], 2, "sensor must be one of"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
