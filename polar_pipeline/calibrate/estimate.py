@@ -47,7 +47,7 @@ class SessionFacts:
 
 @dataclass(frozen=True, eq=False)
 class CalibrationResult:
-    """A calibration, and what was found on the way; images are (H, W) in the order of the sensor's own readout.
+    """A calibration, and what was found with it; images are (H, W) in the order of the sensor's own readout.
 
     Attributes:
         calibration: The calibration.

@@ -69,7 +69,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _whole(lowest: int, highest: int = _MOST) -> Callable[[str], int]:
-    """A conversion to whole numbers in a range."""
+    """A conversion to integers in a range."""
 
     def convert(text: str) -> int:
         value = parse_integer(text)

@@ -13,7 +13,7 @@ from polar_pipeline.calibrate.defects import CAUSES
 from polar_pipeline.calibrate.estimate import CalibrationResult, SessionFacts, calibrate
 from polar_pipeline.calibrate.sums import DARK, SessionSums
 from polar_pipeline.calibrate.synthetic import Bench, synthetic_session
-from polar_pipeline.calibration.simulation import DEAD, HOT, STUCK, Deviations, SimulatedSensor, simulate_sensor
+from polar_pipeline.calibration.simulation import DEAD, LEAKY, STUCK, Deviations, SimulatedSensor, simulate_sensor
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
@@ -179,7 +179,7 @@ def test_defects_are_found() -> None:
     found, truth = result.causes > 0, camera.defects > 0
     assert truth.sum() > 80
     assert not (found & ~truth).any()
-    np.testing.assert_array_equal(found[np.isin(camera.defects, (HOT, DEAD, STUCK))], True)
+    np.testing.assert_array_equal(found[np.isin(camera.defects, (LEAKY, DEAD, STUCK))], True)
     assert sorted(map(tuple, result.calibration.defects)) == sorted(map(tuple, np.argwhere(truth)))
     check_parameters(camera, result, SHORT, 12)
     (warning,) = result.warnings

@@ -79,7 +79,7 @@ def test_a_flat_field(tmp_path: Path) -> None:
         assert cli.main(["calibrate", str(tmp_path / "session"), "-o", str(out), "--bit-depth", "12", *more]) == 0
         gain = load_calibration(out).parameters().gain
         corners, middle = gain[:8, :8].mean(), gain[28:36, 44:52].mean()
-        # a corner block lies at 0.92 of the way in x and 0.87 in y on average: 1 - 0.25 (0.92^2 + 0.87^2) = 0.60
+        # a corner block lies at 0.92 of half the side in x and 0.87 in y on average: 1 - 0.25 (0.92^2 + 0.87^2) = 0.60
         assert corners / middle == pytest.approx(1 / 0.60 if more else 1, rel=0.03)
 
 
