@@ -7,7 +7,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from polar_pipeline.calibrate.noise import Noise
-from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn, site_angles
+from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn, orientations, site_angles
 from polar_pipeline.calibrate.sums import FrameSums
 from polar_pipeline.sensor.mosaic import Sensor
 
@@ -23,12 +23,14 @@ _LARGEST, _FEW_BITS = 65535, 1 / 16
 _UNIFORM = 0.5
 #: Change of the light as the polarizer turns: amplitude, and its multiple of what chance explains.
 _TURNING, _CHANCE = 0.005, 4.0
-#: Amplitude of what is left at twice the polarizer's frequency, relative to the signal's own.
+#: Amplitude of what is left at 4 times the polarizer's angle, relative to the signal's own, at twice the angle.
 _FOURTH = 0.003
 #: Difference between the gains of orthogonal polarizers.
 _PAIR = 0.01
 #: Deviation of a given angle from the one that the frames say, in degrees.
 _READING = 0.7
+#: Mean turn of all pixels from their nominal angles, in degrees.
+_TURNED = 2.0
 #: Share of the pixels saturated or defective that is worth mentioning.
 _MANY = 1e-3
 
@@ -60,7 +62,10 @@ def turning_amplitudes(angles: np.ndarray, lamp: np.ndarray) -> Dict[int, Tuple[
 
 
 def fourth_amplitude(polarizer: Polarizer) -> float:
-    """Amplitude of cos 4a and sin 4a in what the model leaves of the means, relative to the modulation."""
+    """Amplitude of cos 4a and sin 4a in what the model leaves of the means, relative to the modulation.
+
+    A response with a square has it, with another sign for each second polarizer angle, so that no lamp explains it.
+    """
     waves = np.stack([np.cos(4 * polarizer.angles), np.sin(4 * polarizer.angles)], 1)
     if len(waves) < 6:
         return 0.0
@@ -190,9 +195,6 @@ def about_polarizer(
     for multiple, (amplitude, chance) in turning_amplitudes(angles, polarizer.lamp).items():
         if amplitude > max(_TURNING, _CHANCE * chance):
             signs.append(f"the light changes by {amplitude:.1%} with {multiple} times its angle")
-    fourth = fourth_amplitude(polarizer)
-    if fourth > _FOURTH:
-        signs.append(f"{fourth:.1%} of the signal follows 4 times its angle")
     pair = pair_difference(polarizer, sensor)
     if pair > _PAIR:
         signs.append(f"the gains of orthogonal pixels differ by {pair:.1%} on average")
@@ -200,6 +202,18 @@ def about_polarizer(
         found.append(
             f"the polarizer seems tilted, or the lamp polarized: {', '.join(signs)}. Mount it parallel to the sensor, "
             "with a diffuser between lamp and polarizer"
+        )
+    fourth = fourth_amplitude(polarizer)
+    if fourth > _FOURTH:
+        found.append(
+            f"{fourth:.1%} of the signal follows 4 times the polarizer's angle: the response seems not linear. Turn "
+            "the camera's gamma off, and keep the brightest pixels below 85 % of full scale"
+        )
+    turned = float(np.mean(orientations(polarizer, sensor)))
+    if abs(turned) > _TURNED:
+        found.append(
+            f"all pixels are turned by {turned:+.1f} degrees, as if the polarizer's scale had another zero than the "
+            "camera's x axis: turn its scale, or take the angles as unknown"
         )
     if is_known and len(given) > 4:
         errors = reading_errors(means, sensor, given)

@@ -34,7 +34,10 @@ class ListedFile(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A row of a table of a recording: frames from `first` to `last`, by number or in seconds."""
+    """A row of a table of a recording: frames from `first` to `last`, by number or in seconds.
+
+    `setting` names those of one angle, unless they are dark.
+    """
 
     first: float
     last: float
@@ -84,7 +87,7 @@ def read_angles(path: Path) -> AngleTable:
                 files.append(ListedFile(row["file"], is_dark, angle))
             else:
                 first, last = (_number(row[name]) for name in names[:2])
-                setting = DARK if is_dark else f"{row[names[0]]} to {row[names[1]]}" if angle is None else f"{angle:g}"
+                setting = f"{row[names[0]]} to {row[names[1]]}" if angle is None else f"{angle:g}"
                 spans.append(Span(first, last, is_dark, angle, setting))
         except ValueError as err:
             raise unreadable(path, f"line {number}: {err}") from err

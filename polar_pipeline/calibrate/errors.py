@@ -54,7 +54,7 @@ def expected_errors(
     for degree in DEGREES:
         variances = np.array(
             [
-                _stokes_error(
+                polarization_variances(
                     degree,
                     psi,
                     [
@@ -87,8 +87,14 @@ def _pixel_variance(
     return float(slope @ design.covariance() @ slope) + by_black**2 * black_variance + rounding
 
 
-def _stokes_error(degree: float, psi: float, pixels: List[float]) -> Tuple[float, float]:
-    """Variances of DoLP and AoLP (rad) from those of the four pixels of a superpixel, where S0 is 1."""
+def polarization_variances(degree: float, psi: float, pixels: List[float]) -> Tuple[float, float]:
+    """Variances of DoLP and AoLP (rad) of a superpixel where S0 is 1, from those of its pixels.
+
+    Args:
+        degree: DoLP.
+        psi: AoLP in rad.
+        pixels: Variances of the pixels in the order of `ANGLES`.
+    """
     c, s = np.cos(2 * psi), np.sin(2 * psi)
     # dS0 = sum/2, dS1 = d0 - d90, dS2 = d45 - d135; the derivative of each output by each pixel
     signs = np.array([[1, 0, -1, 0], [0, 1, 0, -1]])

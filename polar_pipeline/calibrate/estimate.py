@@ -13,7 +13,7 @@ from polar_pipeline.calibrate.errors import ExpectedError, expected_errors
 from polar_pipeline.calibrate.illumination import smooth_light
 from polar_pipeline.calibrate.noise import Noise, fit_noise
 from polar_pipeline.calibrate.pixels import Design, PixelFits, designs, fit_pixels, site_means
-from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn
+from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn, orientations
 from polar_pipeline.calibrate.sums import SessionSums
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.calibration.calibration import MAX_DEFECTS
@@ -47,7 +47,7 @@ class SessionFacts:
 
 @dataclass(frozen=True, eq=False)
 class CalibrationResult:
-    """A calibration, and what was found on the way; images are (H, W) in the order of the sensor's own readout.
+    """A calibration, and what was found with it; images are (H, W) in the order of the sensor's own readout.
 
     Attributes:
         calibration: The calibration.
@@ -196,6 +196,7 @@ def _fit(sums: SessionSums, angles: Mapping[str, Optional[float]]) -> _Fitted:
     noise = fit_noise(points, float(black.mean()), sums.level)  # with the same defects as the points' means
     known = [angles[name] for name in sums.light]
     polarizer = fit_polarizer(means, sums.sensor, known)
+    orientations(polarizer, sums.sensor)
     frames = np.array([one.count for one in settings])
     by_angle = designs(sums.sensor, polarizer, frames, noise, sums.level)
     fits = fit_pixels(sums, settings, black, by_angle)

@@ -22,6 +22,8 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 MIN_ANGLES = 4
 #: Angles closer than this, in degrees, count as one.
 _DISTINCT = 1.0
+#: Degrees by which the pixels of a site can be turned from their nominal angle on average.
+_MOST_TURNED = 12.0
 #: Steps of the fit; it ends before where it changes nothing.
 _STEPS, _CONVERGED = 50, 1e-12
 
@@ -75,7 +77,7 @@ def fit_polarizer(means: np.ndarray, sensor: Sensor, known: Sequence[Optional[fl
         raise ValueError(
             f"at least {MIN_ANGLES} polarizer angles that differ modulo 180 degrees are needed, best 18, got {count}"
         )
-    fit = _Fit(means / scale, nominal, _relative(means, sensor), known, is_known)
+    fit = _Fit(means / scale, nominal, known, is_known)
     angles, lamp, terms = fit.solve(angles, lamp)
     angles = angles if is_known else angles % np.pi
     model = terms @ _basis(angles, lamp).T
@@ -89,13 +91,11 @@ class _Fit:
         self,
         means: np.ndarray,
         nominal: np.ndarray,
-        relative: np.ndarray,
         known: Sequence[Optional[float]],
         is_known: bool,
     ) -> None:
         self._means = means
         self._nominal = nominal
-        self._relative = relative
         self._known = known
         self._is_known = is_known
 
@@ -143,7 +143,7 @@ class _Fit:
         place = settings + 3 * np.arange(sites)
         for factor in (np.cos(2 * self._nominal), np.sin(2 * self._nominal)):
             row = np.zeros(columns)
-            row[place] = factor / self._relative
+            row[place] = factor
             found.append((row, -float(row[place] @ terms[:, 0])))
         row = np.zeros(columns)
         given = [k for k, angle in enumerate(self._known) if angle is not None]
@@ -152,8 +152,8 @@ class _Fit:
             aim = np.deg2rad([float(self._known[k] or 0.0) for k in given])
             found.append((row, float(np.mean(half_turn(aim - angles[given])))))
         else:
-            row[place + 1] = -np.sin(2 * self._nominal) / self._relative
-            row[place + 2] = np.cos(2 * self._nominal) / self._relative
+            row[place + 1] = -np.sin(2 * self._nominal)
+            row[place + 2] = np.cos(2 * self._nominal)
             found.append((row, -float(row[place + 1] @ terms[:, 1] + row[place + 2] @ terms[:, 2])))
         return found
 
@@ -162,6 +162,25 @@ def site_angles(sensor: Sensor) -> np.ndarray:
     """(J,) nominal angles in rad of the sites of the mosaic, row by row."""
     cells = range(sensor.period)
     return np.deg2rad([float(ANGLES[sensor.angle_index(r, c)]) for r in cells for c in cells])
+
+
+def orientations(polarizer: Polarizer, sensor: Sensor) -> np.ndarray:
+    """(J,) by how much the pixels of each site are turned from their nominal angle on average, in degrees.
+
+    Raises:
+        ValueError: By so much that the mosaic cannot be the right one; the message says what may be wrong.
+    """
+    nominal = site_angles(sensor)
+    measured = np.arctan2(polarizer.terms[:, 2], polarizer.terms[:, 1]) / 2
+    turned = np.rad2deg(half_turn(measured - nominal))
+    worst = int(np.argmax(np.abs(turned)))
+    if abs(turned[worst]) > _MOST_TURNED:
+        raise ValueError(
+            f"pixels with a polarizer of {np.rad2deg(nominal[worst]):.0f} degrees react as at "
+            f"{np.rad2deg(measured[worst]) % 180:.0f}: sensor, ROI offset or flips do not fit the frames, or the "
+            "polarizer's angles are counted from another axis or clockwise; --angles unknown takes none"
+        )
+    return turned
 
 
 def half_turn(angle: np.ndarray) -> np.ndarray:
@@ -179,17 +198,6 @@ def distinct_angles(degrees: np.ndarray) -> int:
 
 def _basis(angles: np.ndarray, lamp: np.ndarray) -> np.ndarray:
     return np.stack([lamp, lamp * np.cos(2 * angles), lamp * np.sin(2 * angles)], 1)
-
-
-def _relative(means: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(J,) brightness of the colour of each site, relative to the mean of all."""
-    if not sensor.is_color:
-        return np.ones(len(means))
-    cells = range(sensor.period)
-    colors = np.array([sensor.color_index(r, c) for r in cells for c in cells])
-    level = means.mean(1)
-    found: np.ndarray = np.array([level[colors == color].mean() for color in colors]) / level.mean()
-    return found
 
 
 def _measured(means: np.ndarray, nominal: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:

@@ -15,11 +15,11 @@ from polar_pipeline.sensor.forward import analysed, color_indices, digitise, nom
 from polar_pipeline.sensor.mosaic import CHANNELS, Sensor
 
 #: What can be wrong with a pixel, in `SimulatedSensor.defects`; 0 if nothing is.
-HOT, DEAD, STUCK = 1, 2, 3
+LEAKY, DEAD, STUCK = 1, 2, 3
 #: Lowest extinction ratio that is drawn.
 _MIN_EXTINCTION = 50.0
 #: Range of the dark signal of defective pixels that have one, as a share of full scale.
-_HOT_SIGNAL = (0.05, 0.5)
+_LEAKAGE = (0.05, 0.5)
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class SimulatedSensor:
         black: (H, W), black level as a share of full scale.
         drift: (H, W), rise of the black level per kelvin.
         shade: (H, W), what the lens lets through, 1 at the centre.
-        defects: (H, W) uint8: 0, `HOT`, `DEAD` or `STUCK`.
-        level: (H, W), dark signal of `HOT` pixels and reading of `STUCK` ones, as a share of full scale.
+        defects: (H, W) uint8: 0, `LEAKY`, `DEAD` or `STUCK`.
+        level: (H, W), dark signal of `LEAKY` pixels and reading of `STUCK` ones, as a share of full scale.
         full_well: Electrons at full scale.
         read_noise: Standard deviation in electrons.
     """
@@ -110,7 +110,7 @@ class SimulatedSensor:
         axes = (3, 3) if self.sensor.is_color else (3,)
         field = np.broadcast_to(stokes, (*self.shape, *axes))
         light = exposure * self.shade * self.gain * analysed(field, self.sensor, *self._terms())
-        light = light + np.where(self.defects == HOT, self.level, 0)
+        light = light + np.where(self.defects == LEAKY, self.level, 0)
         full_well = self.full_well if rng is not None else 0.0
         black = self.black + self.drift * temperature_offset
         levels = digitise(light, bit_depth, full_well, self.read_noise, rng, black)
@@ -168,8 +168,8 @@ def simulate_sensor(
     y, x = (np.linspace(-1, 1, size) for size in shape)
     shade = 1 - spread.shading * (y[:, np.newaxis] ** 2 + x**2) / 2
     is_bad = rng.random(shape) < spread.defects
-    defects = np.where(is_bad, rng.integers(HOT, STUCK + 1, shape), 0).astype(np.uint8)
-    level = np.where(defects == HOT, rng.uniform(*_HOT_SIGNAL, shape), rng.random(shape))
+    defects = np.where(is_bad, rng.integers(LEAKY, STUCK + 1, shape), 0).astype(np.uint8)
+    level = np.where(defects == LEAKY, rng.uniform(*_LEAKAGE, shape), rng.random(shape))
     gain = np.where(defects == DEAD, 0, gain / gain.mean())
     return SimulatedSensor(
         sensor, gain, deviation, extinction, black, drift, shade, defects, level, spread.full_well, spread.read_noise

@@ -22,6 +22,8 @@ from polar_pipeline.sensor.mosaic import SENSORS, get_sensor
 
 #: Most settings and frames that can be asked for.
 _MOST = 1000
+#: Most pixels of a frame: in memory the simulated sensor takes about 100 bytes for each.
+_MAX_PIXELS = 1 << 24
 #: How much the lamp drifts in the session.
 _LAMP_DRIFT = 0.01
 
@@ -67,7 +69,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _whole(lowest: int, highest: int = _MOST) -> Callable[[str], int]:
-    """A conversion to whole numbers in a range."""
+    """A conversion to integers in a range."""
 
     def convert(text: str) -> int:
         value = parse_integer(text)
@@ -87,6 +89,8 @@ def _run(values: argparse.Namespace) -> int:
         sensor = get_sensor(values.sensor)
     except ValueError as err:
         raise UsageError(str(err)) from err
+    if values.size[0] * values.size[1] > _MAX_PIXELS:
+        raise UsageError(f"a simulated frame has at most {_MAX_PIXELS} pixels, got {values.size[0]}x{values.size[1]}")
     if values.folder.exists():
         raise FailureError(f"{values.folder} exists already; name a new folder")
     deviations = Deviations(defects=values.defects, shading=values.shading)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Callable, Tuple
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ from sessions import BENCH, electrons, estimate, record
 
 from polar_pipeline.calibrate.defects import CAUSES
 from polar_pipeline.calibrate.estimate import CalibrationResult, SessionFacts, calibrate
-from polar_pipeline.calibrate.synthetic import Bench
-from polar_pipeline.calibration.simulation import DEAD, HOT, STUCK, Deviations, SimulatedSensor, simulate_sensor
-from polar_pipeline.sensor.mosaic import SENSORS
+from polar_pipeline.calibrate.sums import DARK, SessionSums
+from polar_pipeline.calibrate.synthetic import Bench, synthetic_session
+from polar_pipeline.calibration.simulation import DEAD, LEAKY, STUCK, Deviations, SimulatedSensor, simulate_sensor
+from polar_pipeline.sensor.frames import RawFrame
+from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
 MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
 #: A short session: 9 angles, 4 frames each.
@@ -55,7 +58,7 @@ def check_parameters(camera: SimulatedSensor, result: CalibrationResult, bench: 
 @pytest.mark.parametrize("are_known", [True, False], ids=["known", "unknown"])
 @pytest.mark.parametrize("bits", [8, 12])
 @pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)
-def test_parameters_are_recovered(sensor, bits: int, are_known: bool) -> None:
+def test_parameters_are_recovered(sensor: Sensor, bits: int, are_known: bool) -> None:
     camera = simulate_sensor(sensor, SHAPE, 3)
     result = estimate(camera, SHORT, bits, None if are_known else dict.fromkeys(range(9)))
     check_parameters(camera, result, SHORT, bits)
@@ -88,6 +91,17 @@ def test_noise_is_measured() -> None:
     assert result.calibration.facts["noise"]["full_well"] == pytest.approx(6000, rel=0.01)
 
 
+@pytest.mark.parametrize("read_noise", [30.0, 90.0])
+def test_rounding_is_no_noise_of_the_sensor(read_noise: float) -> None:
+    """At 8 bits and 40 000 electrons rounding has 1/12 of a level's square, a read noise of 45 electrons."""
+    camera = simulate_sensor(MONO, SHAPE, 5, Deviations(full_well=40_000.0, read_noise=read_noise))
+    result = estimate(camera, bit_depth=8)
+    assert result.noise is not None
+    assert result.noise.full_well == pytest.approx(40_000, rel=0.02)
+    assert result.noise.read_noise == pytest.approx(read_noise, rel=0.1)
+    assert np.median(result.excess) == pytest.approx(1, rel=0.03)
+
+
 def test_unknown_angles_are_found() -> None:
     """Up to what the sensor itself tells: the mean of 6144 deviations of 0.8 degrees, 0.01, and gains of 1 %."""
     camera = simulate_sensor(MONO, SHAPE, 6)
@@ -107,6 +121,27 @@ def test_one_known_angle_fixes_the_rotation() -> None:
     errors = (np.array(result.angles) - SHORT.angles - 7 + 90) % 180 - 90
     assert np.abs(errors).max() < 0.06
     assert result.angle.mean() == pytest.approx(7, abs=0.1)
+    (warning,) = result.warnings
+    assert warning.startswith("all pixels are turned by +7.0 degrees")
+
+
+@pytest.mark.parametrize("offset", [(1, 0), (0, 1), (1, 1)])
+def test_a_wrong_readout_is_refused(offset: Tuple[int, int]) -> None:
+    """Frames that start at another pixel of the tile than they are said to."""
+    camera = simulate_sensor(MONO, SHAPE, 6)
+    shifted = replace(camera, sensor=MONO.as_read_out(offset))
+    sums = record(shifted, SHORT)
+    sums.sensor = MONO
+    angles = {str(k): angle for k, angle in enumerate(SHORT.angles)}
+    with pytest.raises(ValueError, match="ROI offset or flips do not fit the frames"):
+        calibrate(sums, angles, SessionFacts(MONO))
+
+
+@pytest.mark.parametrize("wrong", [lambda angle: -angle, lambda angle: angle + 45], ids=["clockwise", "another zero"])
+def test_angles_counted_otherwise_are_refused(wrong: Callable[[float], float]) -> None:
+    camera = simulate_sensor(MONO, SHAPE, 6)
+    with pytest.raises(ValueError, match="from another axis or clockwise; --angles unknown takes none"):
+        estimate(camera, SHORT, angles={k: wrong(angle) for k, angle in enumerate(SHORT.angles)})
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.03, 0.3])
@@ -121,7 +156,7 @@ def test_lamp_drift_is_recovered(drift: float) -> None:
 
 
 @pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)
-def test_vignetting_is_kept_unless_asked_for(sensor) -> None:
+def test_vignetting_is_kept_unless_asked_for(sensor: Sensor) -> None:
     """A lens that darkens corners to 60 %: the correction leaves it, or with the flat field removes it."""
     camera = simulate_sensor(sensor, SHAPE, 8, Deviations(shading=0.4))
     good = np.ones(SHAPE, bool)
@@ -144,11 +179,15 @@ def test_defects_are_found() -> None:
     found, truth = result.causes > 0, camera.defects > 0
     assert truth.sum() > 80
     assert not (found & ~truth).any()
-    np.testing.assert_array_equal(found[np.isin(camera.defects, (HOT, DEAD, STUCK))], True)
+    np.testing.assert_array_equal(found[np.isin(camera.defects, (LEAKY, DEAD, STUCK))], True)
     assert sorted(map(tuple, result.calibration.defects)) == sorted(map(tuple, np.argwhere(truth)))
     check_parameters(camera, result, SHORT, 12)
     (warning,) = result.warnings
     assert "defective pixels" in warning
+    # those without a reaction, unless their dark frames alone exclude them
+    fixed = np.isin(camera.defects, (DEAD, STUCK)) & (result.causes >> CAUSES.index("black level") & 1 == 0)
+    assert fixed.sum() > 20
+    assert (result.causes[fixed] >> CAUSES.index("no reaction") & 1).all()
 
 
 def test_one_pixel_with_a_bad_polarizer_is_found() -> None:
@@ -184,9 +223,23 @@ def test_a_tilted_polarizer_is_reported(tilt_axis: float, are_known: bool) -> No
     camera = simulate_sensor(MONO, SHAPE, 11)
     bench = Bench(tuple(range(0, 360, 20)), 2, 16, tilt=30.0, tilt_axis=tilt_axis, drift=0.02)
     result = estimate(camera, bench, angles=None if are_known else dict.fromkeys(range(18)))
-    assert any("tilted" in text and "parallel" in text for text in result.warnings)
+    (warning,) = [text for text in result.warnings if "tilted" in text and "parallel" in text]
+    assert ("the light changes by" if not are_known else "the gains of orthogonal pixels differ by") in warning
     level = estimate(camera, replace(bench, tilt=0.0), angles=None if are_known else dict.fromkeys(range(18)))
     assert not any("tilted" in text for text in level.warnings)
+
+
+def test_a_response_that_is_not_linear_is_reported() -> None:
+    """A square of 4 % at full scale: cos^2 has half of it at twice the frequency."""
+    camera = simulate_sensor(MONO, SHAPE, 12)
+    for square in (0.0, 0.04):
+        sums = SessionSums(MONO)
+        for frame in synthetic_session(camera, SHORT, 12, 1):
+            share = frame.mosaic / 4095
+            bent = np.rint(4095 * (share - square * share**2)).astype(np.uint16)
+            sums.add(DARK if frame.setting < 0 else str(frame.setting), RawFrame(bent, 4095))
+        result = calibrate(sums, {str(k): angle for k, angle in enumerate(SHORT.angles)}, SessionFacts(MONO))
+        assert [("gamma" in text) for text in result.warnings] == ([True] if square else [])
 
 
 def test_a_wrong_reading_is_reported() -> None:
@@ -226,7 +279,7 @@ def test_dark_frames_that_are_not_dark_bring_advice() -> None:
 
 @pytest.mark.parametrize("angles", [(0.0, 60.0, 120.0), (0.0, 45.0, 90.0, 180.0, 225.0), (10.0, 10.0, 10.0, 10.0)])
 @pytest.mark.parametrize("are_known", [True, False], ids=["known", "unknown"])
-def test_too_few_angles_are_refused(angles, are_known: bool) -> None:
+def test_too_few_angles_are_refused(angles: Tuple[float, ...], are_known: bool) -> None:
     bench = replace(SHORT, angles=angles)
     with pytest.raises(ValueError, match="at least 4 polarizer angles that differ modulo 180 degrees are needed"):
         estimate(simulate_sensor(MONO, SHAPE), bench, angles=None if are_known else dict.fromkeys(range(len(angles))))

@@ -204,9 +204,9 @@ def test_flipped_frames_of_a_region(
     """The calibration is in the order of the sensor's readout, and fits frames in that of the camera's."""
     sensor = SENSORS[name]
     camera = simulate_sensor(sensor.as_read_out(offset), SHAPE, 2, Deviations(defects=0.005))
-    way = (slice(None, None, -1 if flip[1] else 1), slice(None, None, -1 if flip[0] else 1))
+    turn = (slice(None, None, -1 if flip[1] else 1), slice(None, None, -1 if flip[0] else 1))
     for frame in synthetic_session(camera, BENCH, 12, 1):
-        write(tmp_path / LAYOUTS["files"](frame.setting, frame.number), frame.mosaic[way])
+        write(tmp_path / LAYOUTS["files"](frame.setting, frame.number), frame.mosaic[turn])
     found, _ = calibrated(tmp_path, sensor=name, roi_offset=offset, flip=flip)
     assert (found.sensor, found.offset, found.shape) == (sensor, offset, SHAPE)
     bench_angles: Dict[str, Optional[float]] = {str(k): a for k, a in enumerate(BENCH.angles)}
@@ -216,7 +216,7 @@ def test_flipped_frames_of_a_region(
     used = correction_for(found, offset, flip, SHAPE)
     good = np.ones(SHAPE, bool)
     good[used.defects] = False
-    mirrored = camera.parameters().black[way]
+    mirrored = camera.parameters().black[turn]
     assert np.abs(used.parameters().black - mirrored)[good].max() < 0.001  # black levels deviate by up to 0.006
 
 

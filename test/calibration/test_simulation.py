@@ -8,7 +8,7 @@ from typing import Tuple
 import numpy as np
 import pytest
 
-from polar_pipeline.calibration.simulation import DEAD, HOT, STUCK, Deviations, SimulatedSensor, simulate_sensor
+from polar_pipeline.calibration.simulation import DEAD, LEAKY, STUCK, Deviations, SimulatedSensor, simulate_sensor
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
@@ -64,7 +64,7 @@ def test_statistics_are_those_asked_for() -> None:
     assert camera.black.std() == pytest.approx(0.0015, rel=0.03)
     # 0.03 of 24576 are 737, with a standard deviation of 27; a third of each kind
     assert 737 - 5 * 27 < (~good).sum() < 737 + 5 * 27
-    for kind in (HOT, DEAD, STUCK):
+    for kind in (LEAKY, DEAD, STUCK):
         assert 246 - 5 * 16 < (camera.defects == kind).sum() < 246 + 5 * 16
 
 
@@ -78,10 +78,10 @@ def test_noise_is_of_shot_and_read_noise() -> None:
 def test_defective_pixels() -> None:
     camera = simulate_sensor(MONO, (64, 96), 0, Deviations(defects=0.05))
     dark, bright = (camera.expose(np.array([s0, 0.0, 0.0]), 16) / 65535.0 for s0 in (0.0, 0.5))
-    dead, stuck, hot = (camera.defects == kind for kind in (DEAD, STUCK, HOT))
+    dead, stuck, leaky = (camera.defects == kind for kind in (DEAD, STUCK, LEAKY))
     np.testing.assert_array_equal(dark[dead | stuck], bright[dead | stuck])
-    assert (bright - dark)[hot].min() > 0.2
-    assert (dark - camera.black)[hot].min() > 0.04
+    assert (bright - dark)[leaky].min() > 0.2
+    assert (dark - camera.black)[leaky].min() > 0.04
     assert np.abs((dark - camera.black)[camera.defects == 0]).max() <= 0.51 / 65535
 
 

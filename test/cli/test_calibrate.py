@@ -79,7 +79,7 @@ def test_a_flat_field(tmp_path: Path) -> None:
         assert cli.main(["calibrate", str(tmp_path / "session"), "-o", str(out), "--bit-depth", "12", *more]) == 0
         gain = load_calibration(out).parameters().gain
         corners, middle = gain[:8, :8].mean(), gain[28:36, 44:52].mean()
-        # a corner block lies at 0.92 of the way in x and 0.87 in y on average: 1 - 0.25 (0.92^2 + 0.87^2) = 0.60
+        # a corner block lies at 0.92 of half the side in x and 0.87 in y on average: 1 - 0.25 (0.92^2 + 0.87^2) = 0.60
         assert corners / middle == pytest.approx(1 / 0.60 if more else 1, rel=0.03)
 
 
@@ -115,6 +115,8 @@ def test_files_that_exist(tmp_path: Path, capsys: Any) -> None:
         (["calibrate", "session", "-o", "a.npz", "--angles", "none.csv"], 1, "none.csv cannot be read"),
         (["calibrate", "empty", "-o", "a.npz"], 1, "empty holds no pictures"),
         (["calibrate", "three", "-o", "a.npz", "--bit-depth", "12"], 1, "at least 4 polarizer angles"),
+        (["calibrate", "session", "-o", "a.npz", "--bit-depth", "12", "--flip-x"], 1, "flips do not fit the frames"),
+        (["simulate", "a", "--size", "10000x10000"], 2, "at most 16777216 pixels, got 10000x10000"),
         (["simulate", "a", "--sensor", "IMX"], 2, "sensor must be one of"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

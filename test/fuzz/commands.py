@@ -26,7 +26,7 @@ from polar_pipeline.ros.preset import to_yaml
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Commands that take minutes, a GPU or a robot: their arguments are checked, and nothing is done.
-_LONG = ("kernels", "tune", "bench", "play", "params")
+_LONG = ("kernels", "tune", "bench", "play", "params", "simulate")
 _FILES = words(
     r"""
     raw.png  raw16.png  raw.npy  bad.png  in.mcap  golden.mcap  bad.mcap  in.db3  params.yaml  none  pictures
@@ -49,7 +49,8 @@ _COMMANDS = (
     + ["process"] * 4
     + ["layout"] * 2
     + ["plan"] * 2
-    + ["play", "tune", "kernels", "bench node", "params dump", "doctor"]
+    + ["calibrate"] * 2
+    + ["simulate", "play", "tune", "kernels", "bench node", "params dump", "doctor"]
 )
 
 
@@ -126,6 +127,8 @@ class Commands(Target):
                 )
         if command == "replay" and rng.random() < 0.7:
             words += ["-o", rng.choice(("out.mcap", "out.mcap", rng.choice(_FILES)))]
+        if command == "calibrate" and rng.random() < 0.9:
+            words += ["-o", rng.choice(("out.npz", "out.npz", rng.choice(_FILES)))]
         if command == "process" and rng.random() < 0.7:
             words += ["-o", rng.choice(("out", rng.choice(_FILES)))]
         named = [row for row in rows if row.option_strings]

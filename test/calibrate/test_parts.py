@@ -1,0 +1,112 @@
+"""Parts of the estimator on their own: sums over frames, the smooth light, limits of outliers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polar_pipeline.calibrate.defects import CAUSES, find_defects, limits
+from polar_pipeline.calibrate.illumination import smooth_light
+from polar_pipeline.calibrate.sums import DARK, FrameSums, SessionSums
+from polar_pipeline.sensor.frames import RawFrame
+from polar_pipeline.sensor.mosaic import SENSORS, Sensor
+
+MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
+
+
+def test_sums_are_those_of_numpy() -> None:
+    frames = np.random.default_rng(0).integers(0, 4095, (7, 16, 20)).astype(np.uint16)
+    sums = FrameSums((16, 20), 2, has_squares=True)
+    for frame in frames:
+        sums.add(RawFrame(frame, 4095))
+    np.testing.assert_allclose(sums.mean(), frames.mean(0) / 4095, rtol=1e-12)
+    np.testing.assert_allclose(sums.mean(slice(4, 6)), frames.mean(0)[4:6] / 4095, rtol=1e-12)
+    np.testing.assert_allclose(sums.variance(), frames.var(0, ddof=1) / 4095**2, rtol=1e-9)
+    assert not sums.saturated.any()
+
+
+def test_sums_of_the_brightest_frames_do_not_overflow() -> None:
+    sums = FrameSums((16, 16), 2, has_squares=True)
+    for _ in range(300):
+        sums.add(RawFrame(np.full((16, 16), 65535, np.uint16), 65535))
+    np.testing.assert_array_equal(sums.mean(), 1)
+    np.testing.assert_array_equal(sums.variance(), 0)
+    assert sums.saturated.all()
+
+
+def test_numbers_above_full_scale_mean_full_scale() -> None:
+    frame = np.full((16, 16), 1000, np.uint16)
+    frame[3, 5] = 60_000
+    sums = FrameSums((16, 16), 2)
+    sums.add(RawFrame(frame, 4095))
+    assert sums.mean()[3, 5] == 1
+    np.testing.assert_array_equal(np.argwhere(sums.saturated), [[3, 5]])
+
+
+def test_noise_of_a_pair_is_not_what_the_lamp_changes() -> None:
+    """Two frames with a variance of 100 squares of a level, the second brighter by 50; 4096 pixels, so to 10 %."""
+    rng = np.random.default_rng(1)
+    sums = FrameSums((128, 128), 2)
+    for level in (1000, 1050):
+        sums.add(RawFrame(np.rint(rng.normal(level, 10, (128, 128))).astype(np.uint16), 4095))
+    assert len(sums.points) == 4
+    for point in sums.points:
+        assert point.signal * 4095 == pytest.approx(1025, abs=1)
+        assert point.variance * 4095**2 == pytest.approx(100, rel=0.1)
+
+
+def test_frames_of_another_kind_are_refused() -> None:
+    sums = SessionSums(MONO)
+    sums.add(DARK, RawFrame(np.zeros((16, 20), np.uint16), 4095))
+    with pytest.raises(ValueError, match="must have 20x16 pixels, got 16x20"):
+        sums.add("0", RawFrame(np.zeros((20, 16), np.uint16), 4095))
+    with pytest.raises(ValueError, match="full scale 4095, got 255"):
+        sums.add("0", RawFrame(np.zeros((16, 20), np.uint8), 255))
+
+
+@pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)
+def test_the_smooth_light_is_a_polynomial_without_its_spots(sensor: Sensor) -> None:
+    """Of the fourth degree, for each colour its own, with a dark spot that it must leave out.
+
+    Block means of the terms differ from the terms at the block's centre by the square of half its size, of 1/50 in x.
+    """
+    y, x = np.meshgrid(np.linspace(-1, 1, 160), np.linspace(-1, 1, 200), indexing="ij")
+    shapes = [1 - 0.2 * x**2 + 0.1 * x * y**3 + 0.05 * y, 0.6 + 0.1 * y**2 - 0.05 * x, 0.4 + 0.1 * x**4]
+    rows, columns = np.indices(x.shape)
+    colors = np.array(sensor.colors)[rows % 4, columns % 4] if sensor.is_color else np.zeros(x.shape, int)
+    expected = np.choose(colors, shapes)
+    level = expected * (1 + 0.001 * np.random.default_rng(0).standard_normal(x.shape))
+    level[60:76, 80:96] *= 0.5
+    used = np.ones(x.shape, bool)
+    used[10:14, 10:14] = False
+    level[10:14, 10:14] = 100
+    np.testing.assert_allclose(smooth_light(level, used, sensor), expected, rtol=2e-3)
+
+
+def test_limits_are_eight_standard_deviations() -> None:
+    """Of a normal distribution, by the median absolute deviation, whose standard error here is 1 %."""
+    values = np.random.default_rng(0).normal(5, 0.1, 20_000)
+    values[:100] = 1000
+    assert limits(values, 0.0) == pytest.approx((4.2, 5.8), abs=0.04)
+    assert limits(values, 3.0) == pytest.approx((2, 8), abs=0.01)
+
+
+def test_every_cause_is_told_apart() -> None:
+    shape = (16, 16)
+    rng = np.random.default_rng(0)
+    middles = {"black level": 0.01, "dark noise": 1e-3, "gain": 1.0, "angle": 0.0, "extinction": 300.0, "fit": 1.0}
+    images = {name: middle + 1e-5 * rng.standard_normal(shape) for name, middle in middles.items()}
+    wrong = {"black level": 0.1, "dark noise": 0.1, "gain": 0.9, "angle": -5.0, "extinction": 9.0, "fit": 5.0}
+    for k, (name, value) in enumerate(wrong.items()):
+        images[name][k, k] = value
+    images["gain"][9, 9] = np.nan
+    unusable = {name: np.zeros(shape, bool) for name in ("saturated", "no reaction")}
+    unusable["saturated"][12, 12] = unusable["no reaction"][13, 13] = True
+    images["gain"][12, 12] = 0.0
+    found = find_defects(images, unusable, 1 / 4095)
+    expected = np.zeros(shape, np.uint8)
+    for k, name in enumerate(wrong):
+        expected[k, k] = 1 << CAUSES.index(name)
+    expected[9, 9] = 1 << CAUSES.index("gain")
+    expected[12, 12], expected[13, 13] = 1, 2
+    np.testing.assert_array_equal(found, expected)
