@@ -20,6 +20,10 @@ struct FrameArguments {
   int step;            // bytes from one raw row to the next
   int full_scale;      // raw number of a saturated pixel; larger ones mean this one
   float min_intensity; // smallest S0 (full scale 2) that has a polarization
+  // ---- read with CALIBRATED only; polar_pipeline/cuda/correction.py fills them
+  int phase_y, phase_x;     // superpixels begin where y + phase_y and x + phase_x are even
+  const u32 *codes;         // (height, width): the four numbers by which a pixel is corrected; the same for all frames
+  float slope[4], base[4];  // what the codes of the black level, the gain, e1 and e2 mean (`tile_correct.cuh`)
 };
 
 // ---- what the kernel is compiled for (polar_pipeline/cuda/model/work.py makes these defines)
@@ -53,6 +57,9 @@ struct FrameArguments {
 #endif
 #ifndef EXCEEDS
 #define EXCEEDS 0 // 1: the format holds numbers above full scale, which are taken for it as they are loaded
+#endif
+#ifndef CALIBRATED
+#define CALIBRATED 0 // 1: pixels are corrected by `codes` as they are loaded; values may then lie outside [0, FULL]
 #endif
 #ifndef HALF_PRECISION
 #define HALF_PRECISION 1 // 1: pairs of half, 0: pairs of float

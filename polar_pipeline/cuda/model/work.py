@@ -7,6 +7,7 @@ from typing import Dict, Mapping, Tuple, Union
 
 import numpy as np
 
+from polar_pipeline.calibration.quantization import FIELDS
 from polar_pipeline.coefficients import literals
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan, make_plan
@@ -40,6 +41,11 @@ POLARIZATION_ARGUMENT = np.dtype(
         ("step", np.int32),
         ("full_scale", np.int32),
         ("min_intensity", np.float32),
+        ("phase_y", np.int32),
+        ("phase_x", np.int32),
+        ("codes", np.uint64),
+        ("slope", np.float32, (len(FIELDS),)),
+        ("base", np.float32, (len(FIELDS),)),
     ],
     align=True,
 )
@@ -61,6 +67,7 @@ class PolarizationWork:
         outputs: (name in `OUTPUTS`, `uint8` or `float32`) of what is stored; what SSIM reads can be `float16`.
         width: Raw pixels along x.
         height: Raw pixels along y.
+        calibrated: Whether pixels are corrected by a calibration as they are loaded.
     """
 
     sensor: Sensor
@@ -74,6 +81,7 @@ class PolarizationWork:
     outputs: Tuple[Tuple[str, str], ...]
     width: int
     height: int
+    calibrated: bool = False
 
     @property
     def output_size(self) -> Tuple[int, int]:
@@ -116,6 +124,7 @@ def make_work(
         tuple(outputs),
         shape[1],
         shape[0],
+        options.calibration is not None,
     )
 
 
@@ -173,6 +182,7 @@ def polarization_defines(work: PolarizationWork) -> Dict[str, Union[int, str]]:
         "RAW_FORMAT": RAW_FORMATS[work.raw_format],
         "EXCEEDS": int(work.full_scale < CAMERA_FORMATS[work.raw_format].full_scale),
         "HALF_PRECISION": int(work.half_precision),
+        "CALIBRATED": int(work.calibrated),
     }
     for i in range(2):
         for j in range(2):
@@ -192,5 +202,7 @@ def polarization_key(work: PolarizationWork) -> str:
     if work.sensor.is_color:
         parts.append(work.debayer)
     parts += [work.raw_format, "fp16" if work.half_precision else "fp32"]
+    if work.calibrated:
+        parts.append("calibrated")
     parts.append("+".join(f"{name}:{dtype}" for name, dtype in work.outputs))
     return " ".join(parts)
