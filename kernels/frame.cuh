@@ -20,10 +20,11 @@ struct FrameArguments {
   int step;            // bytes from one raw row to the next
   int full_scale;      // raw number of a saturated pixel; larger ones mean this one
   float min_intensity; // smallest S0 (full scale 2) that has a polarization
-  // ---- read with CALIBRATED only; polar_pipeline/cuda/correction.py fills them
-  int phase_y, phase_x;     // superpixels begin where y + phase_y and x + phase_x are even
-  const u32 *codes;         // (height, width): the four numbers by which a pixel is corrected; the same for all frames
-  float slope[4], base[4];  // what the codes of the black level, the gain, e1 and e2 mean (`tile_correct.cuh`)
+  // ---- read with CALIBRATED only (`tile_correct.cuh`); polar_pipeline/cuda/correction.py fills them
+  int phase_y, phase_x;    // superpixels begin where y + phase_y and x + phase_x are even
+  const u32 *codes;        // (height, width): the four numbers by which a pixel is corrected; the same for all frames
+  float slope[4], base[4]; // what they mean: of minus the black level in raw numbers, the gain to values, e1 and e2
+  u32 one;                 // the bits of 1.0f: a literal would cost an instruction wherever it meets another one
 };
 
 // ---- what the kernel is compiled for (polar_pipeline/cuda/model/work.py makes these defines)

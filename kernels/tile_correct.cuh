@@ -8,65 +8,105 @@
 
 #if CALIBRATED
 
-// The numbers of a pixel from its 32 bits, of which d has the lowest 8, u 10, e1 and e2 7 each. The bits of a number
-// become those of a float between 1 and 2, to which `slope` and `base` belong: no integer is converted.
-constexpr u32 ONE = 0x3f800000;
-DEVICE float number(const FrameArguments &frame, int k, u32 bits) {
-  return fmaf(as_float(bits), frame.slope[k], frame.base[k]);
-}
-DEVICE float black_of(const FrameArguments &frame, u32 code) { return number(frame, 0, permute(code, ONE, 0x7604)); }
-DEVICE float gain_of(const FrameArguments &frame, u32 code) { return number(frame, 1, (code & 0x3ff00) | ONE); }
-DEVICE float e1_of(const FrameArguments &frame, u32 code) { return number(frame, 2, (code >> 2 & 0x7f0000) | ONE); }
-DEVICE float e2_of(const FrameArguments &frame, u32 code) { return number(frame, 3, (code >> 9 & 0x7f0000) | ONE); }
+// A pixel's 32 bits hold d in the lowest 8, u in 10, e1 and e2 in 7 each. The bits of a number become those of a float
+// between 1 and 2, to which `slope` and `base` belong: no integer is converted.
+DEVICE float black_bits(const FrameArguments &frame, u32 code) { return as_float(permute(code, frame.one, 0x7604)); }
+DEVICE float gain_bits(const FrameArguments &frame, u32 code) { return as_float((code & 0x3ff00) | frame.one); }
+DEVICE float e1_bits(const FrameArguments &frame, u32 code) { return as_float((code >> 2 & 0x7f0000) | frame.one); }
+DEVICE float e2_bits(const FrameArguments &frame, u32 code) { return as_float((code >> 9 & 0x7f0000) | frame.one); }
 
-// z of a raw number, in the units of the tile. scale: what the raw number is multiplied by
-DEVICE float balanced(const FrameArguments &frame, u32 raw, u32 code, float scale) {
+// z of a raw number
+DEVICE float balanced(const FrameArguments &frame, float number, u32 code) {
+  const float bright = number + fmaf(black_bits(frame, code), frame.slope[0], frame.base[0]);
+  return bright * fmaf(gain_bits(frame, code), frame.slope[1], frame.base[1]);
+}
+DEVICE float raw_number(const FrameArguments &frame, u32 raw) {
   if (EXCEEDS) raw = min(raw, (u32)frame.full_scale);
-  const float value = as_float(raw | 0x4b000000) - 8388608.0f; // 2^23: the unit is the last bit
-  return fmaf(value, scale, -FULL * black_of(frame, code)) * gain_of(frame, code);
-}
-// what an ideal pixel would have measured: from z, and the z of its superpixel by angle
-DEVICE float ideal(const FrameArguments &frame, float z, u32 code, const float (&of)[4]) {
-  return fmaf(e1_of(frame, code), of[0] - of[2], fmaf(e2_of(frame, code), of[1] - of[3], z));
+  return as_float(raw | 0x4b000000) - 8388608.0f; // 2^23: the unit is the last bit
 }
 
-// Four pixels of a row: what is loaded, and z.
-struct LoadedQuad {
-  u32 raw[4], code[4];
-  float z[4];
+// e1 S1 + e2 S2 of the pixels of a superpixel: a e1_bits + b e2_bits + c
+struct Terms {
+  float a, b, c;
 };
-DEVICE void load_quad(const FrameArguments &frame, const u8 *raw, int y, int x, LoadedQuad &quad) {
-  const uint4 w = load128(frame.codes + (u32)(y * width_of(frame) + x));
-  aligned_quad(raw_address(raw + (size_t)y * step_of(frame), x), quad.raw);
+DEVICE Terms terms_of(const FrameArguments &frame, const float (&z)[4]) { // z by angle
+  const float s1 = z[0] - z[2], s2 = z[1] - z[3];
+  return Terms{frame.slope[2] * s1, frame.slope[3] * s2, fmaf(frame.base[2], s1, frame.base[3] * s2)};
+}
+// what an ideal pixel would have measured
+DEVICE float ideal(const FrameArguments &frame, float z, u32 code, const Terms &of) {
+  return fmaf(e1_bits(frame, code), of.a, fmaf(e2_bits(frame, code), of.b, z + of.c));
+}
+
+// Four raw pixels of a row, as words, and what they are corrected by.
+struct LoadedQuad {
+#if RAW_FORMAT == RAW_U8
+  u32 raw;
+#else
+  u32 raw[4];
+#endif
+  u32 code[4];
+};
+// raw: their first byte, at a multiple of QUAD_BYTES; codes: theirs, at a multiple of 16 bytes
+DEVICE void load_quad(const u8 *raw, const u32 *codes, LoadedQuad &quad) {
+  const uint4 w = load128(codes);
+#if RAW_FORMAT == RAW_U8
+  quad.raw = load32(raw);
+#else
+  aligned_quad(raw, quad.raw);
+#endif
   quad.code[0] = w.x;
   quad.code[1] = w.y;
   quad.code[2] = w.z;
   quad.code[3] = w.w;
 }
-DEVICE void store_quad(const FrameArguments &frame, const LoadedQuad &quad, const float (&of)[2][4], Pair *p) {
+// The z of the four; returns whether one is saturated.
+DEVICE bool balance_quad(const FrameArguments &frame, const LoadedQuad &quad, float (&z)[4]) {
+#if RAW_FORMAT == RAW_U8 && !EXCEEDS
+#pragma unroll
+  for (int k = 0; k < 4; k++) // 2^15 + byte
+    z[k] = balanced(frame, as_float(permute(quad.raw, 0x47000000u, 0x7404 + 16 * k)) - 32768.0f, quad.code[k]);
+  return has_255(quad.raw) & BYTES_255;
+#else
+  bool any = false;
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+#if RAW_FORMAT == RAW_U8
+    const u32 number = quad.raw >> 8 * k & 255;
+#else
+    const u32 number = quad.raw[k];
+#endif
+    z[k] = balanced(frame, raw_number(frame, number), quad.code[k]);
+    any |= number >= (u32)frame.full_scale;
+  }
+  return any;
+#endif
+}
+DEVICE void store_quad(const FrameArguments &frame, const LoadedQuad &quad, const float (&z)[4], const Terms (&of)[2],
+                       Pair *p) {
   float v[4];
 #pragma unroll
-  for (int k = 0; k < 4; k++) v[k] = ideal(frame, quad.z[k], quad.code[k], of[k / 2]);
+  for (int k = 0; k < 4; k++) v[k] = ideal(frame, z[k], quad.code[k], of[k / 2]);
   *(Quad *)p = Quad{pair(v[0], v[1]), pair(v[2], v[3])};
 }
 
 // One pixel alone, with its superpixel completed by mirroring where the picture cuts it. (y, x): inside the picture.
-DEVICE float ideal_pixel(const FrameArguments &frame, int y, int x, float scale, bool &any_saturated) {
+DEVICE float ideal_pixel(const FrameArguments &frame, int y, int x, bool &any_saturated) {
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
   const int first_y = ((y + frame.phase_y) & ~1) - frame.phase_y, first_x = ((x + frame.phase_x) & ~1) - frame.phase_x;
-  float of[4];
+  float z[4];
 #pragma unroll
   for (int k = 0; k < 4; k++) { // by parities of row and column
     const int i = k / 2, j = k % 2;
     const int my = reflect_mosaic(first_y + ((first_y ^ i) & 1), height_of(frame));
     const int mx = reflect_mosaic(first_x + ((first_x ^ j) & 1), width_of(frame));
-    of[angle_at(i, j)] = balanced(frame, raw_pixel(raw + (size_t)my * step_of(frame), mx),
-                                  load32(frame.codes + (u32)(my * width_of(frame) + mx)), scale);
+    z[angle_at(i, j)] = balanced(frame, raw_number(frame, raw_pixel(raw + (size_t)my * step_of(frame), mx)),
+                                 load32(frame.codes + (u32)(my * width_of(frame) + mx)));
   }
   const u32 own = raw_pixel(raw + (size_t)y * step_of(frame), x);
   const u32 code = load32(frame.codes + (u32)(y * width_of(frame) + x));
   any_saturated |= own >= (u32)frame.full_scale;
-  return ideal(frame, balanced(frame, own, code, scale), code, of);
+  return ideal(frame, balanced(frame, raw_number(frame, own), code), code, terms_of(frame, z));
 }
 
 #if HALF_PRECISION
@@ -82,38 +122,38 @@ DEVICE Single single(float value) { return value; }
 // are not aligned to words.
 DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
-  const int top = y0 - EDGE_Y, left = x0 - EDGE_X, width = width_of(frame), height = height_of(frame);
+  const int top = y0 - EDGE_Y, left = x0 - EDGE_X, step = step_of(frame), width = width_of(frame),
+            height = height_of(frame);
   const int start = -((top + frame.phase_y) & 1); // of the first superpixels, which can begin above the tile
-  const u32 full_scale = frame.full_scale;
-  const float scale = FULL / frame.full_scale;
-  const bool is_aligned = !frame.phase_x && (((u64)raw | step_of(frame)) & (QUAD_BYTES - 1)) == 0 && width % 4 == 0;
+  const bool is_aligned = !frame.phase_x && (((u64)raw | step) & (QUAD_BYTES - 1)) == 0 && width % 4 == 0;
   bool any = false;
   for (int i = threadIdx.x; i < (RAW_Y / 2 + 1) * QUADS; i += THREADS) {
     const int p = i / QUADS, q = i - p * QUADS, r = start + 2 * p, y = top + r, x = left + 4 * q;
     if (r >= RAW_Y) break;
     if (is_aligned && y >= 0 && y + 1 < height && x >= 0 && x + 4 <= width) {
-      const int rows[2] = {r + frame.phase_y, r + 1 - frame.phase_y}; // the even one and the odd one of the picture
-      LoadedQuad quad[2];
-      float of[2][4];
+      LoadedQuad quad[2]; // of the picture's even row, and of its odd one
+      float z[2][4], by_angle[2][4];
+      const int rows[2] = {r + frame.phase_y, r + 1 - frame.phase_y};
 #pragma unroll
-      for (int k = 0; k < 2; k++) load_quad(frame, raw, top + rows[k], x, quad[k]);
-#pragma unroll
-      for (int k = 0; k < 8; k++) {
-        LoadedQuad &own = quad[k / 4];
-        own.z[k % 4] = balanced(frame, own.raw[k % 4], own.code[k % 4], scale);
-        of[k / 2 % 2][angle_at(k / 4, k % 2)] = own.z[k % 4];
-        any |= own.raw[k % 4] >= full_scale;
+      for (int k = 0; k < 2; k++) {
+        const int line = top + rows[k];
+        load_quad(raw_address(raw, x) + (u32)(line * step), frame.codes + (u32)(line * width + x), quad[k]);
       }
 #pragma unroll
+      for (int k = 0; k < 2; k++) any |= balance_quad(frame, quad[k], z[k]);
+#pragma unroll
+      for (int k = 0; k < 8; k++) by_angle[k / 2 % 2][angle_at(k / 4, k % 2)] = z[k / 4][k % 4];
+      const Terms of[2] = {terms_of(frame, by_angle[0]), terms_of(frame, by_angle[1])};
+#pragma unroll
       for (int k = 0; k < 2; k++)
-        if ((u32)rows[k] < RAW_Y) store_quad(frame, quad[k], of, tile + 2 * (rows[k] * QUADS + q));
+        if ((u32)rows[k] < RAW_Y) store_quad(frame, quad[k], z[k], of, tile + 2 * (rows[k] * QUADS + q));
     } else {
 #pragma unroll 1
       for (int k = 0; k < 8; k++) {
         const int row = r + k / 4, column = 4 * q + k % 4;
         if ((u32)row >= RAW_Y) continue;
         const int my = reflect_mosaic(top + row, height), mx = reflect_mosaic(left + column, width);
-        ((Single *)(tile + row * RAW_P))[column] = single(ideal_pixel(frame, my, mx, scale, any));
+        ((Single *)(tile + row * RAW_P))[column] = single(ideal_pixel(frame, my, mx, any));
       }
     }
   }

@@ -10,9 +10,13 @@ from polar_pipeline.calibration import Correction
 from polar_pipeline.calibration.quantization import FIELDS
 from polar_pipeline.cuda.driver import DeviceError, Driver
 
+#: Raw formats of one number a pixel -> its type.
+_NUMBERS = {"u8": np.uint8, "u16": np.uint16}
+#: Full scale of the kernels' values (`FULL` of `kernels/pair.cuh`).
+_FULL = 255 / 32
 #: Bits of a float's mantissa.
 _MANTISSA = 23
-#: Bit of the mantissa that the kernel moves the first bit of a field to (`kernels/tile_correct.cuh`).
+#: Bit of the mantissa that the kernel moves the first bit of a field to (`..._bits` of `kernels/tile_correct.cuh`).
 _PLACES = (8, 8, 16, 16)
 
 
@@ -20,19 +24,21 @@ def fill_argument(argument: np.ndarray, correction: Correction, codes: int) -> N
     """Tell a kernel what to correct pixels by.
 
     Args:
-        argument: A `POLARIZATION_ARGUMENT`.
+        argument: A `POLARIZATION_ARGUMENT` that has its full scale.
         correction: Of the frame.
         codes: Address of its codes on the device.
     """
-    argument["codes"] = codes
+    argument["codes"], argument["one"] = codes, 1
     argument["phase_y"], argument["phase_x"] = correction.phase
-    for k, (scale, place) in enumerate(zip(correction.scales, _PLACES)):
+    full_scale = float(argument["full_scale"])
+    units = (-full_scale, _FULL / full_scale, 1, 1)  # minus the black level in raw numbers, the gain to the kernel's
+    for k, (scale, place, unit) in enumerate(zip(correction.scales, _PLACES, units)):
         slope = scale.step * (1 << _MANTISSA - place)
-        argument["slope"][k], argument["base"][k] = slope, scale.lowest - slope
+        argument["slope"][k], argument["base"][k] = unit * slope, unit * (scale.lowest - slope)
 
 
 class DeviceCorrection:
-    """A correction whose codes are in device memory.
+    """A correction of frames, whose codes are in device memory.
 
     Args:
         driver: The device.
@@ -63,6 +69,23 @@ class DeviceCorrection:
             if stream:
                 driver.free_stream(stream)
 
+    def replace_defects(self, raw: np.ndarray, raw_format: str) -> None:
+        """Replace the defective pixels of a frame, in place.
+
+        Args:
+            raw: The bytes of the frame, row by row without padding.
+            raw_format: A key of `RAW_FORMATS`.
+        """
+        defects, sources = self._correction.defects, self._correction.sources
+        if not defects[0].size:
+            return
+        shape = self._correction.codes.shape
+        if raw_format in _NUMBERS:
+            mosaic = raw.view(_NUMBERS[raw_format]).reshape(shape)
+            mosaic[defects] = mosaic[sources]
+        else:
+            _copy_packed(raw.reshape(shape[0], -1), defects, sources)
+
     def fill(self, argument: np.ndarray) -> None:
         """Tell a kernel what to correct pixels by; see `fill_argument`."""
         fill_argument(argument, self._correction, self._pointer)
@@ -70,3 +93,18 @@ class DeviceCorrection:
     def close(self) -> None:
         """Release the device memory."""
         self._driver.free(self._pointer)
+
+
+def _copy_packed(rows: np.ndarray, to: Tuple[np.ndarray, np.ndarray], source: Tuple[np.ndarray, np.ndarray]) -> None:
+    """Copy pixels of 12 bits, two in three bytes; every pixel has a byte of its own and half of the middle one.
+
+    Args:
+        rows: (H, row bytes) uint8, changed in place.
+        to: (rows, columns) of the pixels to overwrite; none of them is a source.
+        source: (rows, columns) of the pixels to copy, each in an even column if the other one is.
+    """
+    for odd, mask in ((0, 0x0F), (1, 0xF0)):  # one after the other: two pixels share a byte
+        chosen = to[1] % 2 == odd
+        (y, x), (from_y, from_x) = ((pixels[0][chosen], pixels[1][chosen] // 2 * 3) for pixels in (to, source))
+        rows[y, x + 2 * odd] = rows[from_y, from_x + 2 * odd]
+        rows[y, x + 1] = rows[y, x + 1] & (0xFF ^ mask) | rows[from_y, from_x + 1] & mask

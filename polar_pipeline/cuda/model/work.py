@@ -46,6 +46,7 @@ POLARIZATION_ARGUMENT = np.dtype(
         ("codes", np.uint64),
         ("slope", np.float32, (len(FIELDS),)),
         ("base", np.float32, (len(FIELDS),)),
+        ("one", np.float32),
     ],
     align=True,
 )
@@ -135,7 +136,11 @@ def work_of(options: Options, raw_format: str, size: Tuple[int, int]) -> Polariz
         options: What to compute and how.
         raw_format: A key of `RAW_FORMATS`.
         size: (width, height) of the frame.
+
+    Raises:
+        FrameError: The frame has pixels that the calibration lacks.
     """
+    options.correction((size[1], size[0]))
     full_scale = options.full_scale if raw_format == "u16" else CAMERA_FORMATS[raw_format].full_scale
     return make_work(make_plan(options.products), options, raw_format, full_scale, (size[1], size[0]))
 
