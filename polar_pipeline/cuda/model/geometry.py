@@ -139,6 +139,11 @@ def read_bytes(work: PolarizationWork, pixels: int) -> float:
     return raw_bytes(work, pixels) + (CORRECTION_BYTES * pixels if work.calibrated else 0)
 
 
+def correction_bytes(work: PolarizationWork) -> int:
+    """Bytes of the calibration for one frame; 0 without one."""
+    return CORRECTION_BYTES * work.width * work.height if work.calibrated else 0
+
+
 def output_bytes(work: PolarizationWork) -> int:
     """Bytes that a launch stores for one frame."""
     height, width = work.output_size

@@ -56,6 +56,8 @@ _TILE_REGISTERS = {
 }
 #: What ADR needs there in colour and in float from sm_80 on: with 96, one of eight kernels spills 8 bytes.
 _ADAPTIVE_COLOR_FLOAT = 104
+#: What `tile` takes at most where it corrects pixels as it loads them, if the rows above have less.
+_CALIBRATED_REGISTERS = 72
 #: Those of `tile` from sm_90 on, where it has no launch bound, at most in pairs of half.
 _HOPPER_REGISTERS = 80
 #: Registers of a window in registers, where its launch bound leaves as many.
@@ -85,6 +87,8 @@ def _tile_registers(work: PolarizationWork, schedule: Schedule, device: Device) 
     rows = _TILE_REGISTERS["adaptive" if is_adaptive(work) else "plain", "both rows" if both_rows else "one row"]
     row = rows[2 * work.sensor.is_color + (not work.half_precision)]
     asked = row.everything if "stokes" in work.dtypes and len(work.outputs) > 1 else row.taken
+    if work.calibrated:
+        asked = max(asked, _CALIBRATED_REGISTERS)
     if work.half_precision and device.capability >= 90:
         asked = min(asked, _HOPPER_REGISTERS)
     need = row.need

@@ -84,7 +84,8 @@ def device_of_arch(arch: str) -> Device:
 def works() -> Iterator[PolarizationWork]:
     """What the node and the tool can ask of the kernels, with every choice of every parameter.
 
-    How pixels are loaded and what is stored hardly meet: formats beside 8 bit are combined with the first request only.
+    How pixels are loaded and what is stored hardly meet: formats beside 8 bit are combined with the first request only,
+    a calibration with what viewers show and with those formats.
     """
     sites = {"half": (True, False), "full": (True,)}  # where the angles are interpolated to matters at half resolution
     for sensor, resolution, demosaic, precision in product(
@@ -98,7 +99,10 @@ def works() -> Iterator[PolarizationWork]:
             options = make_options(sensor, names, types, **chosen)
             work = make_work(make_plan(names), options, raw_format, _FULL_SCALE[raw_format], FULL_FRAME)
             # own sites take no interpolation, whatever the method
-            yield work if co_sited else replace(work, demosaic="bilinear")
+            work = work if co_sited else replace(work, demosaic="bilinear")
+            yield work
+            if raw_format != "u8" or (names, depth) == REQUESTS[2]:
+                yield replace(work, calibrated=True)
 
 
 def ssim_works() -> Iterator[SsimWork]:
