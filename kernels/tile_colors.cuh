@@ -158,7 +158,8 @@ DEVICE void malvar_unit(Shared &s, int row, int k) { // row, k: of the mosaic's 
     for (int c = 0; c < 3; c++)
 #pragma unroll
       for (int i = 0; i < 4; i++)
-        out[j][i][c] = is_sample(I, j ? 1 - FIRST : FIRST, i, c) ? sample(out[j][i][c]) : mul(out[j][i][c], splat(FULL));
+        out[j][i][c] =
+            is_sample(I, j ? 1 - FIRST : FIRST, i, c) ? sample(out[j][i][c]) : mul(out[j][i][c], splat(FULL));
 #pragma unroll
     for (int c = 0; c < 3; c++) {
       *(Quad *)&s.mosaic[c][row + 2 * j][k] = Quad{out[j][0][c], out[j][1][c]};

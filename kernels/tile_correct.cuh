@@ -1,7 +1,7 @@
 // `tile`, first stage with a calibration: raw pixels into shared memory as an ideal sensor would have measured them.
 //
-// A pixel has four numbers: black level d, gain u, e1 and e2. From its raw value I follows z = (I - d) u; with S1 and S2
-// from the z of its superpixel, it becomes z + e1 S1 + e2 S2.
+// A pixel has four numbers: black level d, gain u, e1 and e2. From its raw value I follows z = (I - d) u; with S1 and
+// S2 from the z of its superpixel, it becomes z + e1 S1 + e2 S2.
 #ifndef POLAR_TILE_CORRECT_CUH
 #define POLAR_TILE_CORRECT_CUH
 #include "tile_load.cuh"

@@ -7,7 +7,6 @@ from typing import Tuple
 import numpy as np
 
 from polar_pipeline.calibration import Correction
-from polar_pipeline.calibration.quantization import FIELDS
 from polar_pipeline.cuda.driver import DeviceError, Driver
 
 #: Raw formats of one number a pixel -> its type.

@@ -1140,8 +1140,7 @@ def test_prepare_makes_ready() -> None:
 
 
 def test_the_frame_structure_is_packed_as_in_c() -> None:
-    """Offsets by hand: two pointers, eleven pointers, a 64-bit stride, four ints and a float; then two ints, padding to 8
-    bytes, a pointer, nine numbers of 4 bytes, and padding to 8 bytes."""
+    """Offsets by hand: 13 pointers, a 64-bit stride, 4 ints and a float; 2 ints, a pointer, 9 words; padding."""
     fields = POLARIZATION_ARGUMENT.fields
     assert fields is not None
     offsets = {name: fields[name][1] for name in fields}

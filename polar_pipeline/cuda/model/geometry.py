@@ -92,7 +92,7 @@ def grid(work: PolarizationWork, schedule: Schedule, frames: int = 1) -> Tuple[i
 
 
 def loaded_pixels(work: PolarizationWork, schedule: Schedule) -> int:
-    """Raw pixels that a unit loads; along x, halos are whole quads of pixels; along y, corrected ones whole superpixels."""
+    """Raw pixels that a unit loads; halos are whole quads along x, and with a correction superpixels along y."""
     (x, y), reach, step = unit_size(schedule), halos(work), output_step(work)
     halo_y = round_up(sum(reach), 2) if work.calibrated else sum(reach)
     return (step * x + 2 * sum(round_up(halo, 4) for halo in reach)) * (step * y + 2 * halo_y)
