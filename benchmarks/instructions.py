@@ -18,7 +18,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
@@ -29,7 +29,7 @@ from polar_pipeline.cuda.model.device import DEVICES, Slots
 from polar_pipeline.cuda.model.launch_model import KernelWork, launch_model
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_work import SsimWork
-from polar_pipeline.cuda.model.work import PolarizationWork, make_work
+from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork, make_work
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan
 from polar_pipeline.sensor.frames import FULL_FRAME
@@ -51,6 +51,7 @@ PIPE_OF = {opcode: pipe for pipe, opcodes in PIPES.items() for opcode in opcodes
 #: Functions that few blocks or threads come to.
 RARE = {
     "find_saturated",
+    "ideal_pixel",
     "reflect_border",
     "saturated_outputs",
     "saturated_sites",
@@ -94,7 +95,7 @@ class CountedKernel:
 
     Attributes:
         name: Its stage in the model, if it is counted as one stage.
-        arguments: The pipeline's options, and `raw_format`.
+        arguments: The pipeline's options, `raw_format`, and `calibrated`.
         schedule: How it is executed.
         stages: Stage of the kernel -> stage of the model; empty if it is counted as one stage.
     """
@@ -107,9 +108,10 @@ class CountedKernel:
     def work(self, precision: str) -> PolarizationWork:
         """What the kernel computes, in `fp16` or `fp32`."""
         arguments = {"products": _POLAR, "dtype": "uint8", "precision": precision, **self.arguments}
-        raw_format = arguments.pop("raw_format", "u8")
+        raw_format, calibrated = arguments.pop("raw_format", "u8"), arguments.pop("calibrated", False)
         options, full_scale = make_options(**arguments), 255 if raw_format == "u8" else 4095
-        return make_work(make_plan(options.products), options, raw_format, full_scale, FULL_FRAME)
+        work = make_work(make_plan(options.products), options, raw_format, full_scale, FULL_FRAME)
+        return replace(work, calibrated=calibrated)
 
 
 def _tile(threads: int, x: int, y: int, rows: int = 0) -> Schedule:
@@ -132,6 +134,15 @@ TILES = (
     *(
         CountedKernel("tile", {"products": _LIVE, "raw_format": name}, _tile(128, 32, 16), {"load": f"load {name}"})
         for name in ("u16", "12p", "12packed")
+    ),
+    *(
+        CountedKernel(
+            "tile",
+            {"products": _LIVE, "raw_format": name, "calibrated": True},
+            _tile(128, 32, 16),
+            {"load": f"load {name} calibrated"},
+        )
+        for name in RAW_FORMATS
     ),
     CountedKernel("tile", {**_FULL, "demosaic": "bilinear"}, _tile(128, 64, 32), {"angles": "mono bilinear"}),
     CountedKernel("tile", {**_FULL, "demosaic": "gradient"}, _tile(128, 64, 32), {"angles": "mono gradient"}),
@@ -224,6 +235,8 @@ def stage_of(chain: Chain, raw_format: str) -> Optional[str]:
     if RARE.intersection(names) or any(a in names and b in names for a, b in PIECEWISE):
         return None
     if "load_tile" in names:
+        if chain[names.index("load_tile")][0] == "tile_correct.cuh":
+            return "load"
         line = chain[names.index("load_tile")][1]
         return "load" if (_FAST <= line < _SLOW) == (raw_format == "u8") else None
     return next((stage for name, stage in STAGES.items() if name in names), "")

@@ -20,6 +20,11 @@ struct FrameArguments {
   int step;            // bytes from one raw row to the next
   int full_scale;      // raw number of a saturated pixel; larger ones mean this one
   float min_intensity; // smallest S0 (full scale 2) that has a polarization
+  // ---- read with CALIBRATED only (`tile_correct.cuh`); polar_pipeline/cuda/correction.py fills them
+  int phase_y, phase_x;    // superpixels begin where y + phase_y and x + phase_x are even
+  const u32 *codes;        // (height, width): the four numbers by which a pixel is corrected; the same for all frames
+  float slope[4], base[4]; // what they mean: of minus the black level in raw numbers, the gain to values, e1 and e2
+  u32 one;                 // the bits of 1.0f: a literal would cost an instruction wherever it meets another one
 };
 
 // ---- what the kernel is compiled for (polar_pipeline/cuda/model/work.py makes these defines)
@@ -53,6 +58,9 @@ struct FrameArguments {
 #endif
 #ifndef EXCEEDS
 #define EXCEEDS 0 // 1: the format holds numbers above full scale, which are taken for it as they are loaded
+#endif
+#ifndef CALIBRATED
+#define CALIBRATED 0 // 1: pixels are corrected by `codes` as they are loaded; values may then lie outside [0, FULL]
 #endif
 #ifndef HALF_PRECISION
 #define HALF_PRECISION 1 // 1: pairs of half, 0: pairs of float

@@ -33,46 +33,54 @@ DEVICE u32 raw_pixel(const u8 *row, int x) {
 #endif
 }
 
+// What the address of four pixels must be a multiple of, so that they can be loaded as words.
+constexpr int QUAD_BYTES = RAW_FORMAT == RAW_U8 ? 4 : RAW_FORMAT == RAW_U16 ? 8 : 2;
+
+// first byte of the pixel at x, which is even, of a row
+DEVICE const u8 *raw_address(const u8 *row, int x) {
+#if RAW_FORMAT == RAW_U8
+  return row + x;
+#elif RAW_FORMAT == RAW_U16
+  return row + 2 * x;
+#else
+  return row + (x >> 1) * 3;
+#endif
+}
+
+// the numbers at four pixels at a multiple of QUAD_BYTES
+DEVICE void aligned_quad(const u8 *p, u32 (&v)[4]) {
+#if RAW_FORMAT == RAW_U8
+  u32 w = load32(p);
+  v[0] = w & 255;
+  v[1] = w >> 8 & 255;
+  v[2] = w >> 16 & 255;
+  v[3] = w >> 24;
+#elif RAW_FORMAT == RAW_U16
+  uint2 w = load64(p);
+  v[0] = w.x & 0xffff;
+  v[1] = w.x >> 16;
+  v[2] = w.y & 0xffff;
+  v[3] = w.y >> 16;
+#else
+  u32 a = load16(p), b = load16(p + 2), c = load16(p + 4);
+#if RAW_FORMAT == RAW_12P
+  v[0] = a & 0xfff;
+  v[1] = a >> 12 | (b & 0xff) << 4;
+  v[2] = b >> 8 | (c & 15) << 8;
+  v[3] = c >> 4;
+#else
+  v[0] = (a & 0xff) << 4 | (a >> 8 & 15);
+  v[1] = (b & 0xff) << 4 | a >> 12;
+  v[2] = b >> 8 << 4 | (c & 15);
+  v[3] = c >> 8 << 4 | (c >> 4 & 15);
+#endif
+#endif
+}
+
 // the numbers at four pixels, x a multiple of 4, all inside the row
 DEVICE void raw_quad(const u8 *row, int x, u32 (&v)[4]) {
-#if RAW_FORMAT == RAW_U8
-  const u8 *p = row + x;
-  if (((u64)p & 3) == 0) {
-    u32 w = load32(p);
-    v[0] = w & 255;
-    v[1] = w >> 8 & 255;
-    v[2] = w >> 16 & 255;
-    v[3] = w >> 24;
-    return;
-  }
-#elif RAW_FORMAT == RAW_U16
-  const u8 *p = row + 2 * x;
-  if (((u64)p & 7) == 0) {
-    uint2 w = load64(p);
-    v[0] = w.x & 0xffff;
-    v[1] = w.x >> 16;
-    v[2] = w.y & 0xffff;
-    v[3] = w.y >> 16;
-    return;
-  }
-#else
-  const u8 *p = row + (x >> 1) * 3;
-  if (((u64)p & 1) == 0) {
-    u32 a = load16(p), b = load16(p + 2), c = load16(p + 4);
-#if RAW_FORMAT == RAW_12P
-    v[0] = a & 0xfff;
-    v[1] = a >> 12 | (b & 0xff) << 4;
-    v[2] = b >> 8 | (c & 15) << 8;
-    v[3] = c >> 4;
-#else
-    v[0] = (a & 0xff) << 4 | (a >> 8 & 15);
-    v[1] = (b & 0xff) << 4 | a >> 12;
-    v[2] = b >> 8 << 4 | (c & 15);
-    v[3] = c >> 8 << 4 | (c >> 4 & 15);
-#endif
-    return;
-  }
-#endif
+  const u8 *p = raw_address(row, x);
+  if (((u64)p & (QUAD_BYTES - 1)) == 0) return aligned_quad(p, v);
 #pragma unroll
   for (int k = 0; k < 4; k++) v[k] = raw_pixel(row, x + k);
 }

@@ -1,11 +1,11 @@
 // Every sensor, resolution, method, format and product in one launch. A block loads a tile of the mosaic with its halo
-// into shared memory (`tile_load.cuh`), completes the colours there (`tile_colors.cuh`), interpolates the missing
-// angles
-// (`tile_adaptive.cuh`, `tile_angles.cuh`), and stores the products (`products.cuh`).
+// into shared memory (`tile_load.cuh`; with a calibration `tile_correct.cuh`), completes the colours there
+// (`tile_colors.cuh`), interpolates the missing angles (`tile_adaptive.cuh`, `tile_angles.cuh`), and stores the
+// products (`products.cuh`).
 //
 // Values are pairs of neighbouring pixels along x (`pair.cuh`). Tile and picture start at multiples of four pixels, so
 // that the tile positions of both lanes, and the Bayer column of each pair, are known at compile time.
-#include "tile_load.cuh"
+#include "tile_correct.cuh"
 #include "tile_colors.cuh"
 #include "tile_angles.cuh"
 

@@ -6,6 +6,7 @@
 
 constexpr int QUADS = RAW_P / 2;
 
+#if !CALIBRATED // else `tile_correct.cuh`
 // Loads the raw pixels of the tile as values; returns whether any is saturated. (y0, x0): the tile's first pixel. Tiles
 // at the picture's border, and rows that are not aligned to words, are loaded pixel by pixel.
 DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
@@ -48,6 +49,7 @@ DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
   }
   return any;
 }
+#endif
 
 // Which pixels of the tile, and of a border of one pixel, are saturated: read again, in the few blocks that found one.
 DEVICE void find_saturated(const FrameArguments &frame, int y0, int x0, u8 (&saturated)[SATURATED_Y][SATURATED_QUADS]) {

@@ -19,7 +19,9 @@ from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tupl
 import numpy as np
 from support import ROOT
 
+from polar_pipeline.calibration import Correction
 from polar_pipeline.cuda.compile import compile_kernel, find_library
+from polar_pipeline.cuda.correction import fill_argument
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.model import geometry
 from polar_pipeline.cuda.model.device import Device, get_device
@@ -419,6 +421,7 @@ def run(
     raws: Sequence[bytes],
     step: int,
     min_intensity: float = 0.01,
+    correction: Optional[Correction] = None,
 ) -> Outputs:
     """Run a work on frames, in every order of `VARIANTS`.
 
@@ -429,6 +432,7 @@ def run(
         raws: The frames, each of `step` bytes a row; the last row may be shorter.
         step: Bytes from one row to the next.
         min_intensity: Smallest S0 with a polarization.
+        correction: Of the frames, for a calibrated work.
 
     Raises:
         KernelError: A fault, outputs that differ between two orders or that hold what memory held before, or a write to
@@ -440,6 +444,11 @@ def run(
     for k, data in enumerate(raws):
         raw[k * stride : k * stride + len(data)] = np.frombuffer(data, np.uint8)
     raw.flags.writeable = False
+    inputs = {"raw": raw}
+    if correction is not None:
+        inputs["codes"] = aligned(correction.codes.nbytes)
+        inputs["codes"][:] = correction.codes.reshape(-1).view(np.uint8)
+        inputs["codes"].flags.writeable = False
     shapes = {name: output_shape(work, name, frames) for name in OUTPUTS}
 
     def make_frame(addresses: Mapping[str, int]) -> np.ndarray:
@@ -449,13 +458,15 @@ def run(
         frame["raw_stride"], frame["step"] = stride, step
         frame["width"], frame["height"] = work.width, work.height
         frame["full_scale"], frame["min_intensity"] = work.full_scale, min_intensity
+        if correction is not None:
+            fill_argument(frame, correction, addresses["codes"])
         return frame
 
     program = program_of(work, plan)
     grid = Grid(geometry.grid(work, plan, frames), plan.threads, geometry.shared_bytes(work, plan))
     found = []
     for reverse, poison in VARIANTS:
-        buffers = {"raw": raw, "counts": aligned(8 * frames)}
+        buffers = {**inputs, "counts": aligned(8 * frames)}
         for name, shape in shapes.items():
             size = np.dtype(work.dtypes.get(name, "float32")).itemsize
             buffers[name] = aligned(size * int(np.prod(shape)), poison)

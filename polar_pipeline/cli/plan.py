@@ -11,6 +11,7 @@ from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cuda.model.device import DEVICES
 from polar_pipeline.cuda.model.schedule import ScheduleError
 from polar_pipeline.cuda.tools.report import plan_json, plan_report, plan_text
+from polar_pipeline.sensor.frames import FrameError
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +24,7 @@ def _run(values: argparse.Namespace) -> int:
     options = requested_options(values)
     try:
         report = plan_report(options, DEVICES[values.device], requested_raw_format(values, options), values.size)
-    except ScheduleError as err:
+    except (FrameError, ScheduleError) as err:
         raise FailureError(str(err)) from err
     print(plan_json(report) if values.json else plan_text(report))
     return 0

@@ -12,6 +12,7 @@ from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cuda.model.schedule import ScheduleError
 from polar_pipeline.cuda.model.tuned import tuned_folder
 from polar_pipeline.cuda.tools.tune import tune
+from polar_pipeline.sensor.frames import FrameError
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +24,7 @@ def _run(values: argparse.Namespace) -> int:
     options = requested_options(values)
     try:
         found = tune(options, values.device, requested_raw_format(values, options), values.size)
-    except ScheduleError as err:
+    except (FrameError, ScheduleError) as err:
         raise FailureError(str(err)) from err
     for name, best in found.items():
         print(f"{best.us:.2f} us a frame with {best.schedule}: {name}")

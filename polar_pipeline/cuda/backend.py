@@ -11,6 +11,7 @@ from typing import Dict, Optional, Tuple
 import numpy as np
 
 from polar_pipeline.backend import Buffers, Output, Ticket
+from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver
 from polar_pipeline.cuda.memory import SLOTS
 from polar_pipeline.cuda.model.partition import partitions
@@ -27,7 +28,12 @@ _FormatKey = Tuple[str, int, Tuple[int, int]]
 
 
 def prepare_plan(
-    driver: Driver, work: PolarizationWork, plan: Plan, options: Options, buffers: Buffers
+    driver: Driver,
+    work: PolarizationWork,
+    plan: Plan,
+    options: Options,
+    buffers: Buffers,
+    correction: Optional[DeviceCorrection] = None,
 ) -> PreparedPlan:
     """Make a plan ready for frames of a format; on an integrated GPU with the kind of memory that is measured faster.
 
@@ -40,6 +46,7 @@ def prepare_plan(
         plan: What to compute.
         options: How.
         buffers: Where pinned arrays for the outputs come from.
+        correction: Of the frames, with a calibration; it has to outlive the plan.
 
     Raises:
         CompileError: A kernel does not compile.
@@ -49,7 +56,7 @@ def prepare_plan(
 
     def make(maps_host: bool) -> PreparedPlan:
         best = partitions(work, plan, options, replace(driver.device, maps_host=maps_host))[0]
-        return PreparedPlan(driver, best, options, maps_host)
+        return PreparedPlan(driver, best, options, maps_host, correction)
 
     if not driver.device.integrated:
         return make(driver.device.maps_host)
@@ -91,6 +98,7 @@ class CudaBackend:
         self._options = options
         self._driver = driver or Driver()
         self._prepared: Dict[_FormatKey, PreparedPlan] = {}
+        self._corrections: Dict[Tuple[int, int], DeviceCorrection] = {}  # by the frame's shape
         self._pinned = Buffers(self._driver.host_array)
         self._latest: Optional[PreparedPlan] = None  # of the previous frame
 
@@ -114,6 +122,7 @@ class CudaBackend:
             CompileError: A kernel does not compile.
             DeviceMemoryError: The device is too small.
             DeviceLostError: The device stopped working.
+            FrameError: The frame has pixels that the calibration lacks.
         """
         with self._driver.selected():
             self._prepare(_readable(frame))
@@ -122,14 +131,32 @@ class CudaBackend:
         key = _key(frame)
         prepared = self._prepared.pop(key, None)
         if prepared is None:
-            work = make_work(self._plan, self._options, *key)
-            prepared = prepare_plan(self._driver, work, self._plan, self._options, self._pinned)
+            prepared = self._make_prepared(key)
         if len(self._prepared) >= _MAX_PREPARED:
             idle = next((key for key, row in self._prepared.items() if not row.is_busy), None)
             if idle is not None:
                 self._prepared.pop(idle).close()
         self._prepared[key] = prepared  # last: the others are older
+        self._release_corrections()
         return prepared
+
+    def _make_prepared(self, key: _FormatKey) -> PreparedPlan:
+        work, shape = make_work(self._plan, self._options, *key), key[2]
+        correction = self._options.correction(shape)
+        if correction is not None and shape not in self._corrections:
+            self._corrections[shape] = DeviceCorrection(self._driver, correction)
+        try:
+            return prepare_plan(
+                self._driver, work, self._plan, self._options, self._pinned, self._corrections.get(shape)
+            )
+        except BaseException:
+            self._release_corrections()
+            raise
+
+    def _release_corrections(self) -> None:
+        """Release the corrections of shapes that no plan is prepared for."""
+        for shape in set(self._corrections) - {key[2] for key in self._prepared}:
+            self._corrections.pop(shape).close()
 
     def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
         """Start computing a frame, without waiting for it; at most `depth` can be in flight.
@@ -142,6 +169,7 @@ class CudaBackend:
             CompileError: Its kernel does not compile.
             DeviceMemoryError: The device is too small.
             DeviceLostError: The device stopped working.
+            FrameError: The frame has pixels that the calibration lacks.
             RuntimeError: `depth` frames are in flight.
         """
         frame = _readable(frame)
@@ -178,7 +206,8 @@ class CudaBackend:
         with self._driver.selected():
             for prepared in self._prepared.values():
                 prepared.close()
-        self._prepared.clear()
+            self._prepared.clear()
+            self._release_corrections()
         self._latest = None
 
 

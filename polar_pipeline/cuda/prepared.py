@@ -10,6 +10,7 @@ from typing import Dict, Mapping, Optional
 import numpy as np
 
 from polar_pipeline.backend import Buffers
+from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.launch import ArrayType, CompiledLaunch, SsimLaunch
 from polar_pipeline.cuda.memory import FrameBuffers, Sizes, Slot
@@ -48,6 +49,7 @@ class PreparedPlan:
         partition: The launches.
         options: How to compute.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
+        correction: Of the frames, with a calibration; it has to outlive this.
 
     Attributes:
         maps_host: The same.
@@ -57,8 +59,16 @@ class PreparedPlan:
         DeviceMemoryError: The device is too small.
     """
 
-    def __init__(self, driver: Driver, partition: Partition, options: Options, maps_host: bool) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        partition: Partition,
+        options: Options,
+        maps_host: bool,
+        correction: Optional[DeviceCorrection] = None,
+    ) -> None:
         self._driver = driver
+        self._correction = correction
         self.maps_host = maps_host
         self._work = work = partition.polarization.model.work
         self._mode = options.ssim_mode
@@ -89,6 +99,8 @@ class PreparedPlan:
         self._argument["step"] = self._row_bytes
         self._argument["full_scale"] = work.full_scale
         self._argument["min_intensity"] = options.min_intensity
+        if correction is not None:
+            correction.fill(self._argument)
         self._previous: Optional[Slot] = None  # of the previous frame, in mode `temporal`
         self._is_first = True  # nothing to compare the next frame with
         self._reference = np.empty(0, np.float32)
@@ -120,6 +132,8 @@ class PreparedPlan:
         slot = self._buffers.take()
         start = time.perf_counter()
         np.copyto(slot.raw.view(rows.dtype).reshape(rows.shape), rows)
+        if self._correction is not None:
+            self._correction.replace_defects(slot.raw, self._work.raw_format)
         is_new = reference is not None and self._stage_reference(slot, reference)
         staging_s = time.perf_counter() - start
         slot.hold = {name: buffers.get(*array_type) for name, array_type in self._outputs.items()}

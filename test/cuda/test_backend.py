@@ -23,6 +23,7 @@ from harness import COMPILER, GPUS, KERNELS, Grid, aligned, build, gpu_driver, l
 from support import representative
 
 from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline, reference
+from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.cuda import backend, prepared
 from polar_pipeline.cuda import launch as launch_module
 from polar_pipeline.cuda.backend import CudaBackend
@@ -39,6 +40,7 @@ from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor.frames import FORMATS, frame_from_buffer, pack
+from polar_pipeline.sensor.mosaic import get_sensor
 
 SHAPE = (32, 48)
 #: What an argument of the SSIM kernel points to.
@@ -203,7 +205,8 @@ class HostDriver:
     ) -> None:
         frame = argument.copy()  # by value
         if frame.dtype == POLARIZATION_ARGUMENT:
-            places = [int(frame["raw"]), int(frame["counts"]), *(int(place) for place in frame["out"] if place)]
+            given = (frame["raw"], frame["counts"], frame["codes"], *frame["out"])
+            places = [int(place) for place in given if place]
         else:
             places = [int(frame[name]) for name in POINTERS if frame[name]]
 
@@ -424,6 +427,141 @@ def test_stages_are_timed(driver: Any) -> None:
     found = run(make(driver, "intensity, ssim"), FRAMES["u8"])
     assert list(found.timings) == ["upload", "polarization", "ssim", "download"]
     assert all(seconds > 0 for seconds in found.timings.values())
+
+
+# --------------------------------------------------------------------------------------------------------- calibration
+
+
+def calibration_of(sensor: str = "IMX250MZR", seed: int = 0, defects: int = 12) -> Calibration:
+    """A calibration of a region that holds the frames at offset (2, 1), with defects, of which two are neighbours."""
+    rng, shape = np.random.default_rng(seed), (SHAPE[0] + 4, SHAPE[1] + 4)
+    numbers = [rng.normal(mean, sigma, shape) for mean, sigma in ((0.01, 0.002), (1, 0.01), (0, 0.01), (0, 0.01))]
+    bad = np.zeros(shape, bool)
+    bad[tuple(rng.integers(2, size, defects) for size in SHAPE)] = defects > 0
+    bad[10, 12:14] = defects > 0
+    return Calibration.from_parameters(PixelParameters(*numbers), get_sensor(sensor), defects=bad)
+
+
+CALIBRATION = calibration_of()
+CALIBRATED: Dict[str, Any] = {"calibration": CALIBRATION, "roi_offset": (2, 1), "precision": "fp32"}
+
+
+def corrected(frame: RawFrame, products: Any = ("intensity", "dolp"), **options: Any) -> Dict[str, np.ndarray]:
+    """What the float64 reference makes of a frame with a calibration."""
+    chosen = make_options(products=products, **{**CALIBRATED, **options})
+    correction = chosen.correction(frame.shape)
+    assert correction is not None
+    patched = correction.replace_defects(frame)
+    return reference.run(patched, chosen.read_out(frame.shape), make_plan(chosen.products), chosen)
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_frames_of_every_format_are_corrected(driver: Any, name: str) -> None:
+    """Defects are replaced, and not in the caller's array; every one of them would show in the image."""
+    frame = FRAMES[name].unpack()
+    correction = make_options(**CALIBRATED).correction(SHAPE)
+    assert correction is not None
+    broken = frame.mosaic.copy()
+    broken[correction.defects] = np.where(np.arange(len(correction.defects[0])) % 2, frame.full_scale, 0)
+    fmt = getattr(FRAMES[name], "fmt", None)
+    given: Any = RawFrame(broken, frame.full_scale)
+    if fmt is not None:
+        given = frame_from_buffer(pack(broken, fmt), fmt, *SHAPE)
+    before = (given.mosaic if fmt is None else given.rows).copy()
+    made = make(driver, **CALIBRATED)
+    made.prepare(given)
+    assert made.is_ready(given)
+    for _ in range(SLOTS + 1):
+        found, wanted = run(made, given), corrected(RawFrame(broken, frame.full_scale))
+        assert found.invalid == wanted["invalid"]
+        np.testing.assert_allclose(found.products["intensity"], wanted["intensity"], atol=2e-5)
+        np.testing.assert_allclose(found.products["dolp"], wanted["dolp"], atol=2e-3)
+    np.testing.assert_array_equal(given.mosaic if fmt is None else given.rows, before)
+    made.close()
+
+
+def test_codes_are_uploaded_once_for_a_shape(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Formats of one shape share them; those of another shape, and another calibration, have their own."""
+    sizes: List[int] = []
+    upload = driver.upload
+    monkeypatch.setattr(driver, "upload", lambda *call: (sizes.append(call[1].nbytes), upload(*call)))
+    made = make(driver, "intensity", **CALIBRATED)
+    codes = 4 * SHAPE[0] * SHAPE[1]
+    for name in ("u8", "12p", "u8"):
+        run(made, FRAMES[name])
+    assert sizes.count(codes) == 1
+    small = RawFrame(np.ascontiguousarray(FRAMES["u8"].mosaic[:24, :40]), 255)
+    wanted = corrected(small, "intensity")["intensity"]
+    np.testing.assert_allclose(run(made, small).products["intensity"], wanted, atol=2e-5)
+    assert sizes.count(4 * 24 * 40) == 1
+    other = {**CALIBRATED, "calibration": calibration_of(seed=1)}
+    changed = make(driver, "intensity", **other)
+    found = run(changed, FRAMES["u8"]).products["intensity"]
+    np.testing.assert_allclose(found, corrected(FRAMES["u8"], "intensity", **other)["intensity"], atol=2e-5)
+    assert np.abs(found - run(made, FRAMES["u8"]).products["intensity"]).max() > 1e-3
+    assert sizes.count(codes) == 2
+    for each in (made, changed):
+        each.close()
+    if isinstance(driver, HostDriver):
+        assert not driver.on_device
+
+
+def test_codes_of_a_shape_that_is_no_longer_prepared_are_released(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "_MAX_PREPARED", 1)
+    freed: List[int] = []
+    free = driver.free
+    monkeypatch.setattr(driver, "free", lambda pointer: (freed.append(pointer), free(pointer)))
+    made = make(driver, "intensity", **CALIBRATED)
+    made.prepare(FRAMES["u8"])
+    (first,) = made._corrections.values()
+    made.prepare(FRAMES["12p"])
+    assert first._pointer not in freed
+    made.prepare(RawFrame(np.zeros((24, 40), np.uint8), 255))
+    assert first._pointer in freed
+    made.close()
+
+
+def test_a_frame_beyond_the_calibration_is_refused_and_leaves_nothing(driver: Any) -> None:
+    made = make(driver, **{**CALIBRATED, "roi_offset": (6, 0)})
+    with pytest.raises(FrameError, match=r"the calibration is of 52x36 pixels from \(0, 0\), the frame has 48x32"):
+        made.submit(FRAMES["u8"])
+    assert not made.is_ready(FRAMES["u8"])
+    made.close()
+    if isinstance(driver, HostDriver):
+        assert not driver.on_device
+
+
+def test_a_plan_without_room_beside_its_calibration_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = stand_in(monkeypatch, COPIED)
+    driver.capacity = 4 * SHAPE[0] * SHAPE[1] + 100
+    made = make(driver, "intensity", **CALIBRATED)
+    with pytest.raises(DeviceMemoryError, match="3 frames need"):
+        made.prepare(FRAMES["u8"])
+    assert not driver.on_device
+    driver.capacity = 100
+    with pytest.raises(DeviceMemoryError, match=f"{4 * SHAPE[0] * SHAPE[1]} bytes"):
+        made.prepare(FRAMES["u8"])
+    assert not driver.on_device
+
+
+def test_both_kinds_of_memory_are_tried_with_a_calibration(integrated: HostDriver) -> None:
+    for slow in ("host", "device"):
+        integrated.slow = slow
+        made = make(integrated, "intensity", **CALIBRATED)
+        found = run(made, FRAMES["u8"]).products["intensity"]
+        np.testing.assert_allclose(found, corrected(FRAMES["u8"], "intensity")["intensity"], atol=2e-5)
+        assert made.device.endswith("copies in device memory)" if slow == "host" else "host memory mapped)")
+        made.close()
+        assert not integrated.on_device
+
+
+def test_similarity_of_corrected_frames(driver: Any) -> None:
+    """It reads what the first launch stored: the kernel that starts from the mosaic would not correct it."""
+    options = {**CALIBRATED, "precision": "auto", "dtype": "uint8"}
+    made = make(driver, "intensity, ssim_map, ssim", **options)
+    found = run(made, FRAMES["u8"])
+    assert_similarity(found, corrected(FRAMES["u8"], "intensity, ssim_map, ssim", **options))
+    made.close()
 
 
 # ---------------------------------------------------------------------------------------------------------------- SSIM
@@ -1002,7 +1140,7 @@ def test_prepare_makes_ready() -> None:
 
 
 def test_the_frame_structure_is_packed_as_in_c() -> None:
-    """Offsets by hand: two pointers, eleven pointers, a 64-bit stride, four ints and a float, padded to 8 bytes."""
+    """Offsets by hand: 13 pointers, a 64-bit stride, 4 ints and a float; 2 ints, a pointer, 9 words; padding."""
     fields = POLARIZATION_ARGUMENT.fields
     assert fields is not None
     offsets = {name: fields[name][1] for name in fields}
@@ -1010,7 +1148,11 @@ def test_the_frame_structure_is_packed_as_in_c() -> None:
     assert offsets["raw_stride"] == 16 + 8 * len(OUTPUTS)
     assert offsets["width"] == offsets["raw_stride"] + 8
     assert offsets["min_intensity"] == offsets["width"] + 16
-    assert POLARIZATION_ARGUMENT.itemsize == offsets["min_intensity"] + 8
+    assert offsets["phase_y"] == offsets["min_intensity"] + 4
+    assert offsets["codes"] == offsets["min_intensity"] + 16
+    assert offsets["codes"] % 8 == 0
+    assert offsets["one"] == offsets["codes"] + 8 + 2 * 16
+    assert POLARIZATION_ARGUMENT.itemsize == offsets["one"] + 8
 
 
 # ------------------------------------------------------------------------------------------------- on a real GPU alone

@@ -23,6 +23,8 @@ VALUES_PER_PIXEL = {
     "s0": (1, 1),
     **{name: PRODUCTS[name].channels for name in OUTPUTS if name in PRODUCTS},
 }
+#: Bytes of a calibration for a raw pixel.
+CORRECTION_BYTES = 4
 #: Raw lines in use in the ring: six of each row parity, for Malvar-He-Cutler on two rows; it moves on by four.
 WINDOW_LINES = 12
 RING_STEP = 4
@@ -90,9 +92,10 @@ def grid(work: PolarizationWork, schedule: Schedule, frames: int = 1) -> Tuple[i
 
 
 def loaded_pixels(work: PolarizationWork, schedule: Schedule) -> int:
-    """Raw pixels that a unit loads; along x, halos are whole quads of pixels."""
+    """Raw pixels that a unit loads; halos are whole quads along x, and with a correction superpixels along y."""
     (x, y), reach, step = unit_size(schedule), halos(work), output_step(work)
-    return (step * x + 2 * sum(round_up(halo, 4) for halo in reach)) * (step * y + 2 * sum(reach))
+    halo_y = round_up(sum(reach), 2) if work.calibrated else sum(reach)
+    return (step * x + 2 * sum(round_up(halo, 4) for halo in reach)) * (step * y + 2 * halo_y)
 
 
 def _shared_tile(work: PolarizationWork, schedule: Schedule) -> int:
@@ -129,6 +132,16 @@ def shared_bytes(work: PolarizationWork, schedule: Schedule) -> int:
 def raw_bytes(work: PolarizationWork, pixels: int) -> float:
     """Bytes of raw pixels; not rounded, so that predicted times grow with size."""
     return pixels * {"u8": 1, "u16": 2}.get(work.raw_format, 1.5)
+
+
+def read_bytes(work: PolarizationWork, pixels: int) -> float:
+    """Bytes of raw pixels and of what they are corrected by; likewise."""
+    return raw_bytes(work, pixels) + (CORRECTION_BYTES * pixels if work.calibrated else 0)
+
+
+def correction_bytes(work: PolarizationWork) -> int:
+    """Bytes of the calibration for one frame; 0 without one."""
+    return CORRECTION_BYTES * work.width * work.height if work.calibrated else 0
 
 
 def output_bytes(work: PolarizationWork) -> int:

@@ -56,7 +56,10 @@ _TILE_REGISTERS = {
 }
 #: What ADR needs there in colour and in float from sm_80 on: with 96, one of eight kernels spills 8 bytes.
 _ADAPTIVE_COLOR_FLOAT = 104
-#: Those of `tile` from sm_90 on, where it has no launch bound, at most in pairs of half.
+#: What `tile` without ADR takes at most where it corrects pixels as it loads them, if the rows above have less; and how
+#: many more than those where it brings the angles of two rows together.
+_CALIBRATED_REGISTERS, _CALIBRATED_BOTH_ROWS = 72, 8
+#: Those of `tile` from sm_90 on, without a launch bound, at most in pairs of half, and by ADR in mono on both rows.
 _HOPPER_REGISTERS = 80
 #: Registers of a window in registers, where its launch bound leaves as many.
 _WINDOW_REGISTERS = 96
@@ -85,7 +88,10 @@ def _tile_registers(work: PolarizationWork, schedule: Schedule, device: Device) 
     rows = _TILE_REGISTERS["adaptive" if is_adaptive(work) else "plain", "both rows" if both_rows else "one row"]
     row = rows[2 * work.sensor.is_color + (not work.half_precision)]
     asked = row.everything if "stokes" in work.dtypes and len(work.outputs) > 1 else row.taken
-    if work.half_precision and device.capability >= 90:
+    if work.calibrated and not is_adaptive(work):
+        asked = max(asked + _CALIBRATED_BOTH_ROWS * both_rows, _CALIBRATED_REGISTERS)
+    mono_rows = is_adaptive(work) and both_rows and not work.sensor.is_color
+    if (work.half_precision or mono_rows) and device.capability >= 90:
         asked = min(asked, _HOPPER_REGISTERS)
     need = row.need
     if is_adaptive(work) and work.sensor.is_color and not work.half_precision and device.capability >= 80:

@@ -23,6 +23,7 @@ def _regular(work: PolarizationWork) -> bool:
 
 ANGLE_IMAGES = tuple(name for name in OUTPUTS if name.startswith("angle_"))
 _BYTES_IN = (
+    ("pixels without a calibration", _has(calibrated=False)),
     ("8-bit pixels of full scale 255", _has(raw_format="u8", full_scale=255)),
     ("a width that is a multiple of 16", lambda work: work.width % 16 == 0),
     ("half precision", _has(half_precision=True)),

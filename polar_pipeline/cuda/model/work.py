@@ -7,6 +7,7 @@ from typing import Dict, Mapping, Tuple, Union
 
 import numpy as np
 
+from polar_pipeline.calibration.quantization import FIELDS
 from polar_pipeline.coefficients import literals
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan, make_plan
@@ -40,6 +41,12 @@ POLARIZATION_ARGUMENT = np.dtype(
         ("step", np.int32),
         ("full_scale", np.int32),
         ("min_intensity", np.float32),
+        ("phase_y", np.int32),
+        ("phase_x", np.int32),
+        ("codes", np.uint64),
+        ("slope", np.float32, (len(FIELDS),)),
+        ("base", np.float32, (len(FIELDS),)),
+        ("one", np.float32),
     ],
     align=True,
 )
@@ -61,6 +68,7 @@ class PolarizationWork:
         outputs: (name in `OUTPUTS`, `uint8` or `float32`) of what is stored; what SSIM reads can be `float16`.
         width: Raw pixels along x.
         height: Raw pixels along y.
+        calibrated: Whether pixels are corrected by a calibration as they are loaded.
     """
 
     sensor: Sensor
@@ -74,6 +82,7 @@ class PolarizationWork:
     outputs: Tuple[Tuple[str, str], ...]
     width: int
     height: int
+    calibrated: bool = False
 
     @property
     def output_size(self) -> Tuple[int, int]:
@@ -116,6 +125,7 @@ def make_work(
         tuple(outputs),
         shape[1],
         shape[0],
+        options.calibration is not None,
     )
 
 
@@ -126,7 +136,11 @@ def work_of(options: Options, raw_format: str, size: Tuple[int, int]) -> Polariz
         options: What to compute and how.
         raw_format: A key of `RAW_FORMATS`.
         size: (width, height) of the frame.
+
+    Raises:
+        FrameError: The frame has pixels that the calibration lacks.
     """
+    options.correction((size[1], size[0]))
     full_scale = options.full_scale if raw_format == "u16" else CAMERA_FORMATS[raw_format].full_scale
     return make_work(make_plan(options.products), options, raw_format, full_scale, (size[1], size[0]))
 
@@ -173,6 +187,7 @@ def polarization_defines(work: PolarizationWork) -> Dict[str, Union[int, str]]:
         "RAW_FORMAT": RAW_FORMATS[work.raw_format],
         "EXCEEDS": int(work.full_scale < CAMERA_FORMATS[work.raw_format].full_scale),
         "HALF_PRECISION": int(work.half_precision),
+        "CALIBRATED": int(work.calibrated),
     }
     for i in range(2):
         for j in range(2):
@@ -192,5 +207,7 @@ def polarization_key(work: PolarizationWork) -> str:
     if work.sensor.is_color:
         parts.append(work.debayer)
     parts += [work.raw_format, "fp16" if work.half_precision else "fp32"]
+    if work.calibrated:
+        parts.append("calibrated")
     parts.append("+".join(f"{name}:{dtype}" for name, dtype in work.outputs))
     return " ".join(parts)

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 from polar_pipeline.cuda.model.cost import COPY_SHARE, ISSUE_SLOTS, REREAD_SHARE, roofline
 from polar_pipeline.cuda.model.device import Device
+from polar_pipeline.cuda.model.geometry import CORRECTION_BYTES, correction_bytes
 from polar_pipeline.cuda.model.launch_model import PolarizationModel, SsimModel
 from polar_pipeline.cuda.model.partition import (
     AnyLaunch,
@@ -50,6 +51,7 @@ def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[i
         size: (width, height) of the frame.
 
     Raises:
+        FrameError: The frame has pixels that the calibration lacks.
         ScheduleError: No schedule fits the device.
     """
     work, plan = work_of(options, raw_format, size), make_plan(options.products)
@@ -82,11 +84,16 @@ def plan_json(report: PlanReport) -> str:
         "device": asdict(report.device),
         "work": first.model.key,
         "size": list(first.model.size),
-        "operators": list(report.plan.pixel + report.plan.window),
+        "operators": [*(row for row, _ in _correction(report)), *report.plan.pixel, *report.plan.window],
         "shared": {name: list(users) for name, users in shared_values(report.plan.products).items()},
         "launches": [vars(launch.stage) for launch in report.partition.launches],
         "schedule": {**_schedule(first), "occupancy": round(first.model.occupancy(first.schedule), 3)},
-        "bytes": {"read": ceil(taken.read), "reread": ceil(taken.reread), "written": taken.written},
+        "bytes": {
+            "read": ceil(taken.read),
+            "reread": ceil(taken.reread),
+            "written": taken.written,
+            "correction": correction_bytes(first.model.work),
+        },
         "operations": round(taken.operations),
         "predicted": _predicted(first),
     }
@@ -98,6 +105,15 @@ def plan_json(report: PlanReport) -> str:
             "choice": report.choice,
         }
     return json.dumps(shown, indent=2)
+
+
+def _correction(report: PlanReport) -> List[Tuple[str, str]]:
+    """(name, text) of the operator before all others, with a calibration."""
+    work = report.partition.polarization.model.work
+    if not work.calibrated:
+        return []
+    size = f"{CORRECTION_BYTES} bytes a pixel, {correction_bytes(work)} in all"
+    return [("correction", f"every raw pixel as an ideal one would have measured it: {size}")]
 
 
 def _schedule(launch: AnyLaunch) -> Dict[str, Any]:
@@ -129,6 +145,8 @@ def _plan_lines(report: PlanReport) -> Iterator[str]:
     yield first.model.key
     yield f"{width}x{height} on {device.name} ({device.arch}, {device.multiprocessors} multiprocessors)"
     yield "\noperators"
+    for name, text in _correction(report):
+        yield f"  {name:<14} {text}"
     users = shared_values(plan.products)
     for name in plan.pixel + plan.window:
         yield f"  {name:<14} {OPERATORS[name].text}"
@@ -166,6 +184,8 @@ def _polarization_lines(launch: PlannedLaunch[PolarizationModel]) -> Iterator[st
     yield f"  occupancy  {model.occupancy(schedule):.0%} with {model.registers(schedule)} registers a thread"
     again = ceil(max(0, taken.reread - taken.read))
     yield f"  reads      {ceil(taken.read)} bytes, and {again} again for halos at {REREAD_SHARE:g} of the cost"
+    if model.work.calibrated:
+        yield f"  correction {correction_bytes(model.work)} of the bytes read: {CORRECTION_BYTES} a pixel"
     yield f"  writes     {taken.written} bytes"
     yield f"  memory     {predicted.memory_us:.1f} us at {COPY_SHARE:.0%} of {device.bandwidth_gbs} GB/s"
     slots = device.multiprocessors * ISSUE_SLOTS

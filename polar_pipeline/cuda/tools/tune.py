@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
 from polar_pipeline.backend import Buffers
 from polar_pipeline.cuda.backend import prepare_plan
 from polar_pipeline.cuda.compile import OPTIONS, source
+from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.model.geometry import output_bytes
 from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
@@ -50,6 +51,7 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
 
     Raises:
         RuntimeError: Kernel Tuner, CuPy or the device is missing, or two schedules give different results.
+        FrameError: The frame has pixels that the calibration lacks.
         OSError: The file cannot be written.
         ScheduleError: It is broken, or no schedule fits the device.
     """
@@ -65,19 +67,24 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
     if driver.device.name != device_name:
         raise RuntimeError(f"the GPU of this machine is {driver.device.name}, not {device_name}")
     asked, plan = work_of(options, raw_format, size), make_plan(options.products)
-    prepared = prepare_plan(driver, asked, plan, options, Buffers(driver.host_array))
+    found = options.correction((asked.height, asked.width))
+    correction = None if found is None else DeviceCorrection(driver, found)
+    prepared = prepare_plan(driver, asked, plan, options, Buffers(driver.host_array), correction)
     prepared.close()
     memory = _Memory(cupy, driver, prepared.maps_host)
     device = replace(driver.device, maps_host=prepared.maps_host)
-    found = {}
+    fastest = {}
     for partition in partitions(asked, plan, options, device):
-        trials: List[_Trial] = [_PolarizationTrial(memory, partition.polarization.model, options.min_intensity)]
+        first = partition.polarization.model
+        trials: List[_Trial] = [_PolarizationTrial(memory, first, options.min_intensity, correction)]
         if partition.ssim is not None:
             trials.append(_SsimTrial(memory, partition.ssim.model))
         for trial in trials:
-            best = found[trial.model.key] = trial.measure(tuner)
+            best = fastest[trial.model.key] = trial.measure(tuner)
             keep(trial.model, best)
-    return found
+    if correction is not None:
+        correction.close()
+    return fastest
 
 
 class _Memory:
@@ -223,7 +230,13 @@ class _PolarizationTrial(_Trial):
 
     frames = _FRAMES
 
-    def __init__(self, memory: _Memory, model: PolarizationModel, min_intensity: float) -> None:
+    def __init__(
+        self,
+        memory: _Memory,
+        model: PolarizationModel,
+        min_intensity: float,
+        correction: Optional[DeviceCorrection] = None,
+    ) -> None:
         super().__init__(memory, model)
         work = model.work
         raw = noise_frames(work, _FRAMES, _SEED)
@@ -242,6 +255,8 @@ class _PolarizationTrial(_Trial):
         frame["raw_stride"], frame["step"] = work.height * step, step
         frame["width"], frame["height"] = work.width, work.height
         frame["full_scale"], frame["min_intensity"] = work.full_scale, min_intensity
+        if correction is not None:
+            correction.fill(frame)
         self.argument = frame[()]
 
     def family(self, schedule: Schedule) -> str:

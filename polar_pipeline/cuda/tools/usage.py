@@ -84,7 +84,9 @@ def device_of_arch(arch: str) -> Device:
 def works() -> Iterator[PolarizationWork]:
     """What the node and the tool can ask of the kernels, with every choice of every parameter.
 
-    How pixels are loaded and what is stored hardly meet: formats beside 8 bit are combined with the first request only.
+    How pixels are loaded and what is stored hardly meet: formats beside 8 bit are combined with the first request only,
+    a calibration with those formats, and in half with what viewers show of 8 bit. (In float, colour by the adaptive
+    method at full resolution spills 8 bytes on sm_72.)
     """
     sites = {"half": (True, False), "full": (True,)}  # where the angles are interpolated to matters at half resolution
     for sensor, resolution, demosaic, precision in product(
@@ -98,7 +100,10 @@ def works() -> Iterator[PolarizationWork]:
             options = make_options(sensor, names, types, **chosen)
             work = make_work(make_plan(names), options, raw_format, _FULL_SCALE[raw_format], FULL_FRAME)
             # own sites take no interpolation, whatever the method
-            yield work if co_sited else replace(work, demosaic="bilinear")
+            work = work if co_sited else replace(work, demosaic="bilinear")
+            yield work
+            if raw_format != "u8" or ((names, depth) == REQUESTS[2] and precision == "fp16"):
+                yield replace(work, calibrated=True)
 
 
 def ssim_works() -> Iterator[SsimWork]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, List, Optional, Tuple
 
+import numpy as np
 import pytest
 
+from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.cuda.compile import CompileError, compile_kernel
 from polar_pipeline.cuda.model.device import DEVICES, get_device
 from polar_pipeline.cuda.model.partition import Partition, not_from_mosaic, partitions
@@ -15,8 +17,12 @@ from polar_pipeline.cuda.model.work import PAIRS, make_work
 from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, STAGES, make_plan
+from polar_pipeline.sensor.mosaic import get_sensor
 
 SHAPE = (2048, 2448)
+IDEAL = Calibration.from_parameters(
+    PixelParameters(*(np.full((16, 16), value) for value in (0.0, 1.0, 0.0, 0.0))), get_sensor("IMX250MZR")
+)
 VIEWED = "intensity, dolp, aolp, ssim_map, ssim"
 
 
@@ -50,6 +56,7 @@ def ways(
         ({"ssim_mode": "temporal"}, "ssim_mode consistency"),
         ({"ssim_mode": "reference"}, "ssim_mode consistency"),
         ({"ssim_stride": 2}, "ssim_stride 1"),
+        ({"calibration": IDEAL}, "pixels without a calibration"),
     ],
 )
 def test_what_keeps_ssim_from_the_mosaic_is_said(changes: Any, reason: str) -> None:

@@ -7,11 +7,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import IS_EXHAUSTIVE
 
+from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.cuda.compile import CompileError, compile_kernel
 from polar_pipeline.cuda.model import cost as launch_cost
 from polar_pipeline.cuda.model import polarization_cost, ssim_cost, ssim_search
@@ -38,7 +40,13 @@ from polar_pipeline.cuda.model.specs import KERNELS, supports
 from polar_pipeline.cuda.model.ssim_search import piece_count
 from polar_pipeline.cuda.model.ssim_work import SsimWork, ssim_defines
 from polar_pipeline.cuda.model.tuned import choose
-from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork, make_work, polarization_defines
+from polar_pipeline.cuda.model.work import (
+    RAW_FORMATS,
+    PolarizationWork,
+    make_work,
+    polarization_defines,
+    polarization_key,
+)
 from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.cuda.tools import usage as kernels
 from polar_pipeline.options import CHOICES, make_options
@@ -47,6 +55,9 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.mosaic import SENSORS
 
 XAVIER, ORIN, H200 = (get_device(name) for name in ("xavier", "orin", "h200"))
+IDEAL = Calibration.from_parameters(
+    PixelParameters(*(np.full((16, 16), value) for value in (0.0, 1.0, 0.0, 0.0))), SENSORS["IMX250MZR"]
+)
 SHAPE = (2048, 2448)
 
 
@@ -65,7 +76,7 @@ def make(
 @st.composite
 def works(draw: Any) -> PolarizationWork:
     raw_format = draw(st.sampled_from(list(RAW_FORMATS)))
-    return make(
+    work = make(
         draw(st.lists(st.sampled_from(list(PRODUCTS)), min_size=1, unique=True).map(",".join)),
         raw_format,
         255 if raw_format == "u8" else 4095,
@@ -78,6 +89,7 @@ def works(draw: Any) -> PolarizationWork:
         co_sited=draw(st.booleans()),
         roi_offset=(draw(st.integers(0, 3)), draw(st.integers(0, 3))),
     )
+    return replace(work, calibrated=draw(st.booleans()))
 
 
 # -------------------------------------------------------------------------------------------------------------- device
@@ -244,6 +256,8 @@ def test_the_model_of_a_board_is_read_without_the_zero_that_ends_it(tmp_path: Pa
         ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "products": "preview"}, None),
         ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "products": "stokes"}, "and preview as uint8"),
         ("tile", {"sensor": "IMX250MYR", "resolution": "full", "precision": "fp32", "products": "stokes,ssim"}, None),
+        ("mono_half", {"calibration": IDEAL}, "pixels without a calibration"),
+        ("tile", {"calibration": IDEAL}, None),
     ],
 )
 def test_supports(kernel: str, options: Dict[str, Any], reason: Any) -> None:
@@ -548,6 +562,21 @@ def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
 def test_bytes_read_follow_the_packing(raw_format: str, bytes_read: int) -> None:
     work = make(raw_format=raw_format, full_scale=255, shape=(64, 128))
     assert cost(work, Schedule("tile", "tile", 128, 64, 32), H200).read == bytes_read
+
+
+def test_bytes_read_are_those_of_the_calibration_too() -> None:
+    """Four a pixel; a block that begins at an odd row loads complete superpixels."""
+    work, tile = make(calibration=IDEAL, shape=(64, 128)), Schedule("tile", "tile", 128, 64, 32)
+    assert cost(work, tile, H200).read == 5 * 64 * 128
+    assert cost(work, tile, H200).reread == 5 * 68 * 136
+    assert cost(replace(work, co_sited=False), tile, H200).reread == 5 * 64 * 128
+    packed = make(raw_format="12p", full_scale=4095, calibration=IDEAL, shape=(64, 128))
+    assert cost(packed, tile, H200).read == 5.5 * 64 * 128
+
+
+def test_a_calibration_is_part_of_the_key() -> None:
+    plain, calibrated = (polarization_key(make(**options)) for options in ({}, {"calibration": IDEAL}))
+    assert calibrated == plain.replace("fp16 ", "fp16 calibrated ")
 
 
 def test_output_bytes_count_channels_and_types() -> None:

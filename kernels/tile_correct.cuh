@@ -1,0 +1,163 @@
+// `tile`, first stage with a calibration: raw pixels into shared memory as an ideal sensor would have measured them.
+//
+// A pixel has four numbers: black level d, gain u, e1 and e2. From its raw value I follows z = (I - d) u; with S1 and
+// S2 from the z of its superpixel, it becomes z + e1 S1 + e2 S2.
+#ifndef POLAR_TILE_CORRECT_CUH
+#define POLAR_TILE_CORRECT_CUH
+#include "tile_load.cuh"
+
+#if CALIBRATED
+
+// A pixel's 32 bits hold d in the lowest 8, u in 10, e1 and e2 in 7 each. The bits of a number become those of a float
+// between 1 and 2, to which `slope` and `base` belong: no integer is converted.
+DEVICE float black_bits(const FrameArguments &frame, u32 code) { return as_float(permute(code, frame.one, 0x7604)); }
+DEVICE float gain_bits(const FrameArguments &frame, u32 code) { return as_float((code & 0x3ff00) | frame.one); }
+DEVICE float e1_bits(const FrameArguments &frame, u32 code) { return as_float((code >> 2 & 0x7f0000) | frame.one); }
+DEVICE float e2_bits(const FrameArguments &frame, u32 code) { return as_float((code >> 9 & 0x7f0000) | frame.one); }
+
+// z of a raw number
+DEVICE float balanced(const FrameArguments &frame, float number, u32 code) {
+  const float bright = number + fmaf(black_bits(frame, code), frame.slope[0], frame.base[0]);
+  return bright * fmaf(gain_bits(frame, code), frame.slope[1], frame.base[1]);
+}
+DEVICE float raw_number(const FrameArguments &frame, u32 raw) {
+  if (EXCEEDS) raw = min(raw, (u32)frame.full_scale);
+  return as_float(raw | 0x4b000000) - 8388608.0f; // 2^23: the unit is the last bit
+}
+
+// e1 S1 + e2 S2 of the pixels of a superpixel: a e1_bits + b e2_bits + c
+struct Terms {
+  float a, b, c;
+};
+DEVICE Terms terms_of(const FrameArguments &frame, const float (&z)[4]) { // z by angle
+  const float s1 = z[0] - z[2], s2 = z[1] - z[3];
+  return Terms{frame.slope[2] * s1, frame.slope[3] * s2, fmaf(frame.base[2], s1, frame.base[3] * s2)};
+}
+// what an ideal pixel would have measured
+DEVICE float ideal(const FrameArguments &frame, float z, u32 code, const Terms &of) {
+  return fmaf(e1_bits(frame, code), of.a, fmaf(e2_bits(frame, code), of.b, z + of.c));
+}
+
+// Four raw pixels of a row, as words, and what they are corrected by.
+struct LoadedQuad {
+#if RAW_FORMAT == RAW_U8
+  u32 raw;
+#else
+  u32 raw[4];
+#endif
+  u32 code[4];
+};
+// raw: their first byte, at a multiple of QUAD_BYTES; codes: theirs, at a multiple of 16 bytes
+DEVICE void load_quad(const u8 *raw, const u32 *codes, LoadedQuad &quad) {
+  const uint4 w = load128(codes);
+#if RAW_FORMAT == RAW_U8
+  quad.raw = load32(raw);
+#else
+  aligned_quad(raw, quad.raw);
+#endif
+  quad.code[0] = w.x;
+  quad.code[1] = w.y;
+  quad.code[2] = w.z;
+  quad.code[3] = w.w;
+}
+// The z of the four; returns whether one is saturated.
+DEVICE bool balance_quad(const FrameArguments &frame, const LoadedQuad &quad, float (&z)[4]) {
+#if RAW_FORMAT == RAW_U8 && !EXCEEDS
+#pragma unroll
+  for (int k = 0; k < 4; k++) // 2^15 + byte
+    z[k] = balanced(frame, as_float(permute(quad.raw, 0x47000000u, 0x7404 + 16 * k)) - 32768.0f, quad.code[k]);
+  return has_255(quad.raw) & BYTES_255;
+#else
+  bool any = false;
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+#if RAW_FORMAT == RAW_U8
+    const u32 number = quad.raw >> 8 * k & 255;
+#else
+    const u32 number = quad.raw[k];
+#endif
+    z[k] = balanced(frame, raw_number(frame, number), quad.code[k]);
+    any |= number >= (u32)frame.full_scale;
+  }
+  return any;
+#endif
+}
+DEVICE void store_quad(const FrameArguments &frame, const LoadedQuad &quad, const float (&z)[4], const Terms (&of)[2],
+                       Pair *p) {
+  float v[4];
+#pragma unroll
+  for (int k = 0; k < 4; k++) v[k] = ideal(frame, z[k], quad.code[k], of[k / 2]);
+  *(Quad *)p = Quad{pair(v[0], v[1]), pair(v[2], v[3])};
+}
+
+// One pixel alone, with its superpixel completed by mirroring where the picture cuts it. (y, x): inside the picture.
+DEVICE float ideal_pixel(const FrameArguments &frame, int y, int x, bool &any_saturated) {
+  const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
+  const int first_y = ((y + frame.phase_y) & ~1) - frame.phase_y, first_x = ((x + frame.phase_x) & ~1) - frame.phase_x;
+  float z[4];
+#pragma unroll
+  for (int k = 0; k < 4; k++) { // by parities of row and column
+    const int i = k / 2, j = k % 2;
+    const int my = reflect_mosaic(first_y + ((first_y ^ i) & 1), height_of(frame));
+    const int mx = reflect_mosaic(first_x + ((first_x ^ j) & 1), width_of(frame));
+    z[angle_at(i, j)] = balanced(frame, raw_number(frame, raw_pixel(raw + (size_t)my * step_of(frame), mx)),
+                                 load32(frame.codes + (u32)(my * width_of(frame) + mx)));
+  }
+  const u32 own = raw_pixel(raw + (size_t)y * step_of(frame), x);
+  const u32 code = load32(frame.codes + (u32)(y * width_of(frame) + x));
+  any_saturated |= own >= (u32)frame.full_scale;
+  return ideal(frame, balanced(frame, raw_number(frame, own), code), code, terms_of(frame, z));
+}
+
+#if HALF_PRECISION
+typedef u16 Single; // one of a pair
+DEVICE Single single(float value) { return (Single)half2_pack(value, value); }
+#else
+typedef float Single;
+DEVICE Single single(float value) { return value; }
+#endif
+
+// As `load_tile`; saturation is that of the raw pixels. A thread corrects two rows of four pixels, which hold two
+// superpixels. Pixel by pixel at the picture's border; and everywhere where superpixels begin at odd columns, or rows
+// are not aligned to words.
+DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
+  const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
+  const int top = y0 - EDGE_Y, left = x0 - EDGE_X, step = step_of(frame), width = width_of(frame),
+            height = height_of(frame);
+  const int start = -((top + frame.phase_y) & 1); // of the first superpixels, which can begin above the tile
+  const bool is_aligned = !frame.phase_x && (((u64)raw | step) & (QUAD_BYTES - 1)) == 0 && width % 4 == 0;
+  bool any = false;
+  for (int i = threadIdx.x; i < (RAW_Y / 2 + 1) * QUADS; i += THREADS) {
+    const int p = i / QUADS, q = i - p * QUADS, r = start + 2 * p, y = top + r, x = left + 4 * q;
+    if (r >= RAW_Y) break;
+    if (is_aligned && y >= 0 && y + 1 < height && x >= 0 && x + 4 <= width) {
+      LoadedQuad quad[2]; // of the picture's even row, and of its odd one
+      float z[2][4], by_angle[2][4];
+      const int rows[2] = {r + frame.phase_y, r + 1 - frame.phase_y};
+#pragma unroll
+      for (int k = 0; k < 2; k++) {
+        const int line = top + rows[k];
+        load_quad(raw_address(raw, x) + (u32)(line * step), frame.codes + (u32)(line * width + x), quad[k]);
+      }
+#pragma unroll
+      for (int k = 0; k < 2; k++) any |= balance_quad(frame, quad[k], z[k]);
+#pragma unroll
+      for (int k = 0; k < 8; k++) by_angle[k / 2 % 2][angle_at(k / 4, k % 2)] = z[k / 4][k % 4];
+      const Terms of[2] = {terms_of(frame, by_angle[0]), terms_of(frame, by_angle[1])};
+#pragma unroll
+      for (int k = 0; k < 2; k++)
+        if ((u32)rows[k] < RAW_Y) store_quad(frame, quad[k], z[k], of, tile + 2 * (rows[k] * QUADS + q));
+    } else {
+#pragma unroll 1
+      for (int k = 0; k < 8; k++) {
+        const int row = r + k / 4, column = 4 * q + k % 4;
+        if ((u32)row >= RAW_Y) continue;
+        const int my = reflect_mosaic(top + row, height), mx = reflect_mosaic(left + column, width);
+        ((Single *)(tile + row * RAW_P))[column] = single(ideal_pixel(frame, my, mx, any));
+      }
+    }
+  }
+  return any;
+}
+#endif
+#endif

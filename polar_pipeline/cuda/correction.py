@@ -1,0 +1,109 @@
+"""A calibration's correction of frames of one size, on the device."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+import numpy as np
+
+from polar_pipeline.calibration import Correction
+from polar_pipeline.cuda.driver import DeviceError, Driver
+
+#: Raw formats of one number a pixel -> its type.
+_NUMBERS = {"u8": np.uint8, "u16": np.uint16}
+#: Full scale of the kernels' values (`FULL` of `kernels/pair.cuh`).
+_FULL = 255 / 32
+#: Bits of a float's mantissa.
+_MANTISSA = 23
+#: Bit of the mantissa that the kernel moves the first bit of a field to (`..._bits` of `kernels/tile_correct.cuh`).
+_PLACES = (8, 8, 16, 16)
+
+
+def fill_argument(argument: np.ndarray, correction: Correction, codes: int) -> None:
+    """Tell a kernel what to correct pixels by.
+
+    Args:
+        argument: A `POLARIZATION_ARGUMENT` that has its full scale.
+        correction: Of the frame.
+        codes: Address of its codes on the device.
+    """
+    argument["codes"], argument["one"] = codes, 1
+    argument["phase_y"], argument["phase_x"] = correction.phase
+    full_scale = float(argument["full_scale"])
+    units = (-full_scale, _FULL / full_scale, 1, 1)  # minus the black level in raw numbers, the gain to the kernel's
+    for k, (scale, place, unit) in enumerate(zip(correction.scales, _PLACES, units)):
+        slope = scale.step * (1 << _MANTISSA - place)
+        argument["slope"][k], argument["base"][k] = unit * slope, unit * (scale.lowest - slope)
+
+
+class DeviceCorrection:
+    """A correction of frames, whose codes are in device memory.
+
+    Args:
+        driver: The device.
+        correction: Of the frames.
+
+    Raises:
+        DeviceMemoryError: The device is too small.
+    """
+
+    def __init__(self, driver: Driver, correction: Correction) -> None:
+        self._driver = driver
+        self._correction = correction
+        pinned = driver.host_array(correction.codes.shape, correction.codes.dtype.str)
+        np.copyto(pinned, correction.codes)
+        self._pointer = driver.malloc(pinned.nbytes)
+        stream, event = 0, 0
+        try:
+            stream, event = driver.make_stream(), driver.make_event()
+            driver.upload(self._pointer, pinned, stream)
+            driver.record(event, stream)
+            driver.wait(event)  # kernels of every stream read it
+        except DeviceError:
+            self.close()
+            raise
+        finally:
+            if event:
+                driver.free_event(event)
+            if stream:
+                driver.free_stream(stream)
+
+    def replace_defects(self, raw: np.ndarray, raw_format: str) -> None:
+        """Replace the defective pixels of a frame, in place.
+
+        Args:
+            raw: The bytes of the frame, row by row without padding.
+            raw_format: A key of `RAW_FORMATS`.
+        """
+        defects, sources = self._correction.defects, self._correction.sources
+        if not defects[0].size:
+            return
+        shape = self._correction.codes.shape
+        if raw_format in _NUMBERS:
+            mosaic = raw.view(_NUMBERS[raw_format]).reshape(shape)
+            mosaic[defects] = mosaic[sources]
+        else:
+            _copy_packed(raw.reshape(shape[0], -1), defects, sources)
+
+    def fill(self, argument: np.ndarray) -> None:
+        """Tell a kernel what to correct pixels by; see `fill_argument`."""
+        fill_argument(argument, self._correction, self._pointer)
+
+    def close(self) -> None:
+        """Release the device memory."""
+        self._driver.free(self._pointer)
+
+
+def _copy_packed(rows: np.ndarray, to: Tuple[np.ndarray, np.ndarray], source: Tuple[np.ndarray, np.ndarray]) -> None:
+    """Copy pixels of 12 bits, two in three bytes; every pixel has a byte of its own and half of the middle one.
+
+    Args:
+        rows: (H, row bytes) uint8, changed in place.
+        to: (rows, columns) of the pixels to overwrite; none of them is a source.
+        source: (rows, columns) of the pixels to copy, each in an even column if the other one is.
+    """
+    for odd, mask in ((0, 0x0F), (1, 0xF0)):  # one after the other: two pixels share a byte
+        chosen = to[1] % 2 == odd
+        (y, x), (from_y, from_x) = ((pixels[0][chosen], pixels[1][chosen] // 2 * 3) for pixels in (to, source))
+        rows[y, x + 2 * odd] = rows[from_y, from_x + 2 * odd]
+        rows[y, x + 1] = rows[y, x + 1] & (0xFF ^ mask) | rows[from_y, from_x + 1] & mask
