@@ -60,7 +60,7 @@ struct FrameArguments {
 #define EXCEEDS 0 // 1: the format holds numbers above full scale, which are taken for it as they are loaded
 #endif
 #ifndef CALIBRATED
-#define CALIBRATED 0 // 1: pixels are corrected by `codes` as they are loaded; values may then lie outside [0, FULL]
+#define CALIBRATED 0 // 1: pixels are corrected by `codes` as they are loaded
 #endif
 #ifndef HALF_PRECISION
 #define HALF_PRECISION 1 // 1: pairs of half, 0: pairs of float

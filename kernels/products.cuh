@@ -102,7 +102,7 @@ DEVICE void interleave(u32 r, u32 g, u32 b, u32 (&w)[3]) {
   w[2] = permute(rg23, b, 0x7326);
 }
 
-DEVICE u32 level_bytes(const Pair (&v)[2]) { return CALIBRATED ? bytes(clip(v[0]), clip(v[1])) : bytes(v[0], v[1]); }
+DEVICE u32 level_bytes(const Pair (&v)[2]) { return bytes(v[0], v[1]); }
 
 // an image of CHANNELS values a pixel, as uint8 (1) or float32 (2)
 template <int TYPE> DEVICE void store_image(void *base, const OutputPosition &at, const Pair (&v)[CHANNELS][2]) {
@@ -158,14 +158,12 @@ DEVICE void preview_words(const float (&hue)[4], const float (&saturation)[4], c
   u32 p[3][4];
 #pragma unroll
   for (int k = 0; k < 4; k++) {
-    const float h = 6 * hue[k], v = (CALIBRATED ? 1 / FULL : 32) * value[k], depth = v * saturation[k];
+    const float h = 6 * hue[k], v = 32 * value[k], depth = v * saturation[k];
     // what the hue subtracts from each colour
     const float less[3] = {saturate(2 - fabsf(h - 3)), saturate(fabsf(h - 2) - 1), saturate(fabsf(h - 4) - 1)};
 #pragma unroll
-    for (int c = 0; c < 3; c++) { // 2^23: the unit is the last bit
-      const float level = fmaf(-depth, less[c], v);
-      p[c][k] = as_bits(CALIBRATED ? fmaf(saturate(level), 255.0f, 8388608.0f) : level + 8388608.0f);
-    }
+    for (int c = 0; c < 3; c++)
+      p[c][k] = as_bits(fmaf(-depth, less[c], v) + 8388608.0f); // 2^23: the unit is the last bit
   }
 #pragma unroll
   for (int c = 0; c < 3; c++)

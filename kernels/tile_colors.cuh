@@ -88,9 +88,6 @@ DEVICE Pair choose(bool low_first, bool high_first, Pair a, Pair b) {
   return low_first ? (high_first ? a : join(a, b)) : (high_first ? join(b, a) : b);
 }
 
-// A pixel's own colour: corrected ones can lie outside of the range.
-DEVICE Pair sample(Pair a) { return CALIBRATED ? clip(a) : a; }
-
 // Completes one pair. i: parity of its row; line, COLUMN: parities on the lattice.
 template <int COLUMN> DEVICE void complete(const Pair *p, const Pair *g, int i, int line, Pair (&rgb)[3]) {
   bool red_line[2], chroma[2]; // per lane: on a red line? at a red or blue site?
@@ -99,7 +96,7 @@ template <int COLUMN> DEVICE void complete(const Pair *p, const Pair *g, int i, 
     red_line[j] = line == (i ? red_row(1, j) : red_row(0, j));
     chroma[j] = red_line[j] == (COLUMN == (i ? red_column(1, j) : red_column(0, j)));
   }
-  const Pair c = sample(p[0]);
+  const Pair c = p[0];
   Pair own, other; // the colour of the line, and the third one
   if (REGULAR) {
     if (chroma[0]) {
@@ -158,8 +155,7 @@ DEVICE void malvar_unit(Shared &s, int row, int k) { // row, k: of the mosaic's 
     for (int c = 0; c < 3; c++)
 #pragma unroll
       for (int i = 0; i < 4; i++)
-        out[j][i][c] =
-            is_sample(I, j ? 1 - FIRST : FIRST, i, c) ? sample(out[j][i][c]) : mul(out[j][i][c], splat(FULL));
+        out[j][i][c] = is_sample(I, j ? 1 - FIRST : FIRST, i, c) ? out[j][i][c] : mul(out[j][i][c], splat(FULL));
 #pragma unroll
     for (int c = 0; c < 3; c++) {
       *(Quad *)&s.mosaic[c][row + 2 * j][k] = Quad{out[j][0][c], out[j][1][c]};

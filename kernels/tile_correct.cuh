@@ -1,7 +1,7 @@
 // `tile`, first stage with a calibration: raw pixels into shared memory as an ideal sensor would have measured them.
 //
 // A pixel has four numbers: black level d, gain u, e1 and e2. From its raw value I follows z = (I - d) u; with S1 and
-// S2 from the z of its superpixel, it becomes z + e1 S1 + e2 S2.
+// S2 from the z of its superpixel, it becomes z + e1 S1 + e2 S2, limited to the range of values.
 #ifndef POLAR_TILE_CORRECT_CUH
 #define POLAR_TILE_CORRECT_CUH
 #include "tile_load.cuh"
@@ -33,9 +33,10 @@ DEVICE Terms terms_of(const FrameArguments &frame, const float (&z)[4]) { // z b
   const float s1 = z[0] - z[2], s2 = z[1] - z[3];
   return Terms{frame.slope[2] * s1, frame.slope[3] * s2, fmaf(frame.base[2], s1, frame.base[3] * s2)};
 }
-// what an ideal pixel would have measured
+// what an ideal pixel would have measured, from 0 to full scale
 DEVICE float ideal(const FrameArguments &frame, float z, u32 code, const Terms &of) {
-  return fmaf(e1_bits(frame, code), of.a, fmaf(e2_bits(frame, code), of.b, z + of.c));
+  const float found = fmaf(e1_bits(frame, code), of.a, fmaf(e2_bits(frame, code), of.b, z + of.c));
+  return fminf(fmaxf(found, 0.0f), FULL);
 }
 
 // Four raw pixels of a row, as words, and what they are corrected by.

@@ -14,7 +14,7 @@ from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Options that say what the pixels of a frame are.
-_OF_FRAMES = ("sensor", "bit_depth", "alignment", "roi_offset", "flip", "calibration")
+_OF_FRAMES = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
 #: Options that say what to compute and how, on any machine.
 _OF_PRODUCTS = (
     *("products", "resolution", "precision", "demosaic", "ssim_mode", "dtype", "ssim_stride", "ssim_window"),

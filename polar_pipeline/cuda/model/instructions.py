@@ -66,48 +66,48 @@ SHARES: Dict[Tuple[str, bool, int], Slots] = {
     ("load 12p", False, 72): Slots(1.03, 0.00, 0.34, 0.44, 0.05, 0.08),  # 121
     ("load 12p", False, 87): Slots(0.89, 0.00, 0.30, 0.44, 0.01, 0.06),  # 105
     ("load 12p", False, 90): Slots(1.02, 0.01, 0.26, 0.50, 0.01, 0.13),  # 120
-    ("load 12p calibrated", True, 72): Slots(1.02, 0.00, 0.38, 0.50, 0.03, 0.06),  # 319
-    ("load 12p calibrated", True, 87): Slots(1.02, 0.00, 0.40, 0.51, 0.00, 0.06),  # 318
-    ("load 12p calibrated", True, 90): Slots(1.00, 0.00, 0.36, 0.45, 0.00, 0.12),  # 312
-    ("load 12p calibrated", False, 72): Slots(1.00, 0.00, 0.40, 0.48, 0.00, 0.08),  # 312
-    ("load 12p calibrated", False, 87): Slots(1.00, 0.00, 0.40, 0.49, 0.00, 0.07),  # 311
-    ("load 12p calibrated", False, 90): Slots(0.98, 0.00, 0.35, 0.44, 0.00, 0.14),  # 307
+    ("load 12p calibrated", True, 72): Slots(1.02, 0.00, 0.37, 0.52, 0.03, 0.06),  # 335
+    ("load 12p calibrated", True, 87): Slots(1.02, 0.00, 0.38, 0.53, 0.00, 0.06),  # 334
+    ("load 12p calibrated", True, 90): Slots(1.00, 0.00, 0.34, 0.48, 0.00, 0.12),  # 328
+    ("load 12p calibrated", False, 72): Slots(1.00, 0.00, 0.38, 0.51, 0.00, 0.08),  # 328
+    ("load 12p calibrated", False, 87): Slots(1.00, 0.00, 0.38, 0.52, 0.00, 0.07),  # 327
+    ("load 12p calibrated", False, 90): Slots(0.98, 0.00, 0.33, 0.48, 0.00, 0.13),  # 323
     ("load 12packed", True, 72): Slots(1.01, 0.00, 0.33, 0.44, 0.08, 0.05),  # 125
     ("load 12packed", True, 87): Slots(0.90, 0.00, 0.28, 0.46, 0.01, 0.04),  # 112
     ("load 12packed", True, 90): Slots(1.00, 0.00, 0.26, 0.51, 0.01, 0.09),  # 124
     ("load 12packed", False, 72): Slots(1.02, 0.00, 0.33, 0.46, 0.05, 0.07),  # 127
     ("load 12packed", False, 87): Slots(0.90, 0.00, 0.30, 0.45, 0.01, 0.06),  # 111
     ("load 12packed", False, 90): Slots(0.96, 0.01, 0.26, 0.47, 0.01, 0.11),  # 119
-    ("load 12packed calibrated", True, 72): Slots(1.01, 0.00, 0.38, 0.50, 0.03, 0.06),  # 331
-    ("load 12packed calibrated", True, 87): Slots(1.01, 0.00, 0.39, 0.51, 0.00, 0.06),  # 331
-    ("load 12packed calibrated", True, 90): Slots(1.00, 0.00, 0.36, 0.45, 0.00, 0.12),  # 328
-    ("load 12packed calibrated", False, 72): Slots(0.99, 0.00, 0.39, 0.48, 0.00, 0.08),  # 324
-    ("load 12packed calibrated", False, 87): Slots(0.98, 0.00, 0.39, 0.49, 0.00, 0.07),  # 323
-    ("load 12packed calibrated", False, 90): Slots(0.98, 0.00, 0.34, 0.45, 0.00, 0.13),  # 320
+    ("load 12packed calibrated", True, 72): Slots(1.01, 0.00, 0.36, 0.52, 0.03, 0.06),  # 347
+    ("load 12packed calibrated", True, 87): Slots(1.01, 0.00, 0.38, 0.53, 0.00, 0.06),  # 347
+    ("load 12packed calibrated", True, 90): Slots(1.00, 0.00, 0.34, 0.48, 0.00, 0.11),  # 344
+    ("load 12packed calibrated", False, 72): Slots(0.99, 0.00, 0.38, 0.51, 0.00, 0.07),  # 340
+    ("load 12packed calibrated", False, 87): Slots(0.99, 0.00, 0.37, 0.52, 0.00, 0.07),  # 339
+    ("load 12packed calibrated", False, 90): Slots(0.98, 0.00, 0.33, 0.47, 0.00, 0.12),  # 336
     ("load u16", True, 72): Slots(0.91, 0.00, 0.25, 0.41, 0.09, 0.03),  # 106
     ("load u16", True, 87): Slots(0.91, 0.00, 0.27, 0.47, 0.01, 0.03),  # 106
     ("load u16", True, 90): Slots(1.00, 0.01, 0.23, 0.51, 0.01, 0.09),  # 116
     ("load u16", False, 72): Slots(0.85, 0.00, 0.24, 0.39, 0.05, 0.05),  # 99
     ("load u16", False, 87): Slots(0.91, 0.00, 0.31, 0.44, 0.01, 0.05),  # 105
     ("load u16", False, 90): Slots(1.00, 0.00, 0.26, 0.49, 0.01, 0.11),  # 116
-    ("load u16 calibrated", True, 72): Slots(1.00, 0.00, 0.38, 0.50, 0.03, 0.06),  # 310
-    ("load u16 calibrated", True, 87): Slots(1.01, 0.00, 0.39, 0.53, 0.00, 0.06),  # 313
-    ("load u16 calibrated", True, 90): Slots(1.00, 0.00, 0.36, 0.46, 0.00, 0.12),  # 309
-    ("load u16 calibrated", False, 72): Slots(0.98, 0.00, 0.39, 0.49, 0.00, 0.07),  # 303
-    ("load u16 calibrated", False, 87): Slots(0.99, 0.00, 0.39, 0.50, 0.00, 0.07),  # 306
-    ("load u16 calibrated", False, 90): Slots(0.97, 0.00, 0.35, 0.44, 0.00, 0.13),  # 299
+    ("load u16 calibrated", True, 72): Slots(1.00, 0.00, 0.36, 0.52, 0.03, 0.06),  # 326
+    ("load u16 calibrated", True, 87): Slots(1.01, 0.00, 0.37, 0.55, 0.00, 0.05),  # 329
+    ("load u16 calibrated", True, 90): Slots(1.00, 0.00, 0.33, 0.50, 0.00, 0.11),  # 325
+    ("load u16 calibrated", False, 72): Slots(0.98, 0.00, 0.37, 0.52, 0.00, 0.07),  # 320
+    ("load u16 calibrated", False, 87): Slots(0.99, 0.00, 0.36, 0.54, 0.00, 0.06),  # 322
+    ("load u16 calibrated", False, 90): Slots(0.97, 0.00, 0.32, 0.48, 0.00, 0.13),  # 315
     ("load u8", True, 72): Slots(0.95, 0.07, 0.22, 0.50, 0.01, 0.10),  # 137
     ("load u8", True, 87): Slots(0.91, 0.07, 0.22, 0.49, 0.00, 0.10),  # 131
     ("load u8", True, 90): Slots(1.00, 0.07, 0.22, 0.53, 0.00, 0.10),  # 144
     ("load u8", False, 72): Slots(1.03, 0.00, 0.33, 0.40, 0.14, 0.17),  # 148
     ("load u8", False, 87): Slots(1.03, 0.00, 0.35, 0.40, 0.14, 0.17),  # 148
     ("load u8", False, 90): Slots(1.10, 0.01, 0.33, 0.45, 0.14, 0.17),  # 158
-    ("load u8 calibrated", True, 72): Slots(1.02, 0.00, 0.43, 0.45, 0.03, 0.06),  # 302
-    ("load u8 calibrated", True, 87): Slots(1.02, 0.00, 0.43, 0.48, 0.00, 0.05),  # 304
-    ("load u8 calibrated", True, 90): Slots(1.00, 0.00, 0.38, 0.41, 0.00, 0.12),  # 297
-    ("load u8 calibrated", False, 72): Slots(0.96, 0.00, 0.43, 0.43, 0.00, 0.07),  # 286
-    ("load u8 calibrated", False, 87): Slots(1.00, 0.00, 0.42, 0.46, 0.00, 0.06),  # 297
-    ("load u8 calibrated", False, 90): Slots(0.98, 0.00, 0.37, 0.40, 0.00, 0.13),  # 290
+    ("load u8 calibrated", True, 72): Slots(1.02, 0.00, 0.41, 0.48, 0.03, 0.05),  # 318
+    ("load u8 calibrated", True, 87): Slots(1.02, 0.00, 0.41, 0.50, 0.00, 0.05),  # 320
+    ("load u8 calibrated", True, 90): Slots(1.00, 0.00, 0.35, 0.45, 0.00, 0.11),  # 313
+    ("load u8 calibrated", False, 72): Slots(0.96, 0.00, 0.41, 0.46, 0.00, 0.07),  # 302
+    ("load u8 calibrated", False, 87): Slots(1.00, 0.00, 0.40, 0.49, 0.00, 0.06),  # 313
+    ("load u8 calibrated", False, 90): Slots(0.98, 0.00, 0.35, 0.43, 0.00, 0.12),  # 306
     ("mono adaptive", True, 72): Slots(1.19, 0.64, 0.04, 0.25, 0.15, 0.17),  # 328
     ("mono adaptive", True, 87): Slots(1.00, 0.64, 0.02, 0.15, 0.07, 0.17),  # 276
     ("mono adaptive", True, 90): Slots(1.00, 0.64, 0.01, 0.16, 0.07, 0.17),  # 275

@@ -37,10 +37,10 @@ OPERATIONS = {
     "load 12p": 24.6,
     "load 12packed": 26.9,
     # counted in the code for sm_90, times what was fitted of the counts above; not measured
-    "load u8 calibrated": 31,
-    "load u16 calibrated": 32,
-    "load 12p calibrated": 33,
-    "load 12packed calibrated": 34,
+    "load u8 calibrated": 33,
+    "load u16 calibrated": 34,
+    "load 12p calibrated": 35,
+    "load 12packed calibrated": 36,
     "mono bilinear": 5.9,  # per channel
     "mono gradient": 8.3,  # per channel
     "adaptive gradients": 31.9,  # of one channel: gradients for the switch
