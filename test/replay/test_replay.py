@@ -20,8 +20,8 @@ from skimage.metrics import structural_similarity
 
 from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages
 from polar_pipeline._util.files import replacing
+from polar_pipeline.html.charts import Axes, histogram, line_chart
 from polar_pipeline.messages import FLOAT32, IMAGE
-from polar_pipeline.replay.charts import Axes, histogram, line_chart
 from polar_pipeline.replay.compare import Comparison, ProductComparison, format_rows, open_golden
 from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.report import Report, percentiles_ms, render
