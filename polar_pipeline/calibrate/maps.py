@@ -57,7 +57,7 @@ def map_picture(values: np.ndarray, ends: Tuple[float, float]) -> np.ndarray:
         ends: Values of the first and the last colour; what lies beyond takes the colour of the nearer one.
 
     Returns:
-        (h', w', 3) uint8 RGB, enlarged by a whole factor if it is small.
+        (h', w', 3) uint8 RGB, enlarged by an integer factor if it is small.
     """
     low, high = ends
     rgb = viridis(np.nan_to_num((values - low) / ((high - low) or 1)))

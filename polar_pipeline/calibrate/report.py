@@ -223,7 +223,7 @@ def _facts(result: CalibrationResult) -> Dict[str, str]:
 
 def _number(value: float, decimals: int) -> str:
     """A number for a table; empty where there is none."""
-    return f"{value:.{decimals}f}" if np.isfinite(value) else ""
+    return f"{round(value, decimals) + 0.0:.{decimals}f}" if np.isfinite(value) else ""  # + 0.0: no "-0.00"
 
 
 def _error_row(row: ExpectedError) -> Tuple[str, ...]:
