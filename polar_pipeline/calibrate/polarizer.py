@@ -22,6 +22,8 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 MIN_ANGLES = 4
 #: Angles closer than this, in degrees, count as one.
 _DISTINCT = 1.0
+#: By how much angles must fit better with the other sign, from 0 to 1, to be refused.
+_CLEARLY = 0.1
 #: Steps of the fit; it ends before where it changes nothing.
 _STEPS, _CONVERGED = 50, 1e-12
 
@@ -61,7 +63,8 @@ def fit_polarizer(means: np.ndarray, sensor: Sensor, known: Sequence[Optional[fl
             rotation of all: it is such that their mean deviation is 0.
 
     Raises:
-        ValueError: Fewer than four angles that are distinct modulo 180 degrees, or no light.
+        ValueError: Fewer than four angles that are distinct modulo 180 degrees, angles that turn the wrong direction,
+            or no light.
     """
     nominal = site_angles(sensor)
     scale = float(means.mean())
@@ -75,11 +78,27 @@ def fit_polarizer(means: np.ndarray, sensor: Sensor, known: Sequence[Optional[fl
         raise ValueError(
             f"at least {MIN_ANGLES} polarizer angles that differ modulo 180 degrees are needed, best 18, got {count}"
         )
+    if is_known:
+        _check_direction(angles, guess)
     fit = _Fit(means / scale, nominal, _relative(means, sensor), known, is_known)
     angles, lamp, terms = fit.solve(angles, lamp)
     angles = angles if is_known else angles % np.pi
     model = terms @ _basis(angles, lamp).T
     return Polarizer(angles, lamp, terms * scale, means - model * scale)
+
+
+def _check_direction(angles: np.ndarray, measured: np.ndarray) -> None:
+    """Refuse angles that rise where those fall that ideal pixels would measure.
+
+    Raises:
+        ValueError: They do.
+    """
+    along, against = (abs(np.mean(np.exp(2j * (angles - sign * measured)))) for sign in (1, -1))
+    if against > along + _CLEARLY:
+        raise ValueError(
+            "the angles turn the wrong direction for this sensor: they count counter-clockwise, as the camera sees the "
+            "polarizer in its unmirrored image; change their sign, or take them as unknown"
+        )
 
 
 class _Fit:
