@@ -97,7 +97,7 @@ def _check_direction(angles: np.ndarray, measured: np.ndarray) -> None:
     if against > along + _CLEARLY:
         raise ValueError(
             "the angles turn the wrong direction for this sensor: they count counter-clockwise, as the camera sees the "
-            "polarizer in its unmirrored image; change their sign, say how the readout is flipped, or take them as unknown"
+            "polarizer in its unmirrored image; change their sign, name the flips, or take them as unknown"
         )
 
 
