@@ -100,7 +100,7 @@ setup(
     license="Apache-2.0",
     classifiers=["Programming Language :: Python :: 3", "Topic :: Scientific/Engineering :: Image Processing"],
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
-    package_data={NAME: ["py.typed", "replay/templates/*"]},
+    package_data={NAME: ["py.typed", "*/templates/*"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         *shared("package.xml", "launch/*.py", "config/*", "config/tuned/*", "kernels/*", "kernels/cpu/*"),

@@ -26,6 +26,7 @@ from polar_pipeline.doctor import checks as doctor
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "polar_pipeline"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+TEMPLATES = sorted(PACKAGE.glob("*/templates/*"))
 #: Modules and subpackages by layer, highest first: a module imports from its own layer and from those below it.
 LAYERS = (
     ("__main__", "node"),
@@ -33,7 +34,7 @@ LAYERS = (
     ("ros", "doctor"),
     ("calibrate",),
     ("replay",),
-    ("messages",),
+    ("html", "messages"),
     ("quality",),
     ("", "pipeline"),
     ("cpu", "cuda"),
@@ -277,8 +278,8 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     assert fields["Version"] == polar_pipeline.__version__
     required = {re.split(r"[ <>=;]", line)[0] for line in fields.get_all("Requires-Dist") if "extra ==" not in line}
     readers = {"rosbags", "mcap", "lz4", "zstandard", "ruamel.yaml"}
-    templates = {str(path.relative_to(ROOT)) for path in (PACKAGE / "replay" / "templates").iterdir()}
-    assert len(templates) >= 3
+    templates = {str(path.relative_to(ROOT)) for path in TEMPLATES}
+    assert {path.relative_to(PACKAGE).parts[0] for path in TEMPLATES} == {"calibrate", "html", "replay"}
     assert templates <= names
     assert required == {"numpy", "opencv-python-headless", "tqdm", "ddsketch", "jinja2", "pyelftools", *readers}
     assert {"ros", "cuda11", "cuda12", "cuda13", "dev", "docs", "tune"} == set(fields.get_all("Provides-Extra"))
@@ -297,7 +298,7 @@ def test_colcon_layout(source: Path, tmp_path: Path) -> None:
     assert {str(path.relative_to(share)) for path in share.rglob("*") if path.is_file()} == shared_files()
     (site,) = tmp_path.glob("lib/python*/site-packages")
     installed = {str(path.relative_to(site)) for path in (site / "polar_pipeline").rglob("*") if path.is_file()}
-    shipped = {str(path.relative_to(ROOT)) for path in (*MODULES, *(PACKAGE / "replay" / "templates").iterdir())}
+    shipped = {str(path.relative_to(ROOT)) for path in (*MODULES, *TEMPLATES)}
     assert {path for path in installed if "__pycache__" not in path} == shipped | {"polar_pipeline/py.typed"}
     (requires,) = site.glob("*.egg-info/requires.txt")
     assert requires.read_text().lstrip().startswith("["), "pip's requirements would be looked up at every start"

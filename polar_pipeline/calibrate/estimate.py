@@ -14,7 +14,7 @@ from polar_pipeline.calibrate.illumination import smooth_light
 from polar_pipeline.calibrate.noise import Noise, fit_noise
 from polar_pipeline.calibrate.pixels import Design, PixelFits, designs, fit_pixels, site_means
 from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn, orientations
-from polar_pipeline.calibrate.sums import SessionSums
+from polar_pipeline.calibrate.sums import NoisePoint, SessionSums
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.calibration.calibration import MAX_DEFECTS
 from polar_pipeline.sensor.forward import color_indices, nominal_angles
@@ -61,11 +61,14 @@ class CalibrationResult:
         residual: Root mean square of what the fit of each pixel leaves, as a share of full scale.
         excess: The same relative to the noise of the frames: 1 where that explains it.
         settings: Names of the settings of the polarizer, in order.
+        given: Their angles as given, in degrees; None where unknown.
         angles: Their angles in degrees: those given, or the estimated ones.
         lamp: Their lamp factors, 1 on average.
+        deviations: Root mean square of what the fit leaves of their means over the sensor, as shares of full scale.
         frames: Number of their frames.
         dark_frames: Number of dark frames.
         noise: Full well and read noise; None if the frames do not tell.
+        points: Of the photon transfer curve, which `noise` was fitted to.
         errors: Expected errors of DoLP and AoLP.
         warnings: What was not as it should be, with advice.
     """
@@ -81,11 +84,14 @@ class CalibrationResult:
     residual: np.ndarray
     excess: np.ndarray
     settings: Tuple[str, ...]
+    given: Tuple[Optional[float], ...]
     angles: Tuple[float, ...]
     lamp: Tuple[float, ...]
+    deviations: Tuple[float, ...]
     frames: Tuple[int, ...]
     dark_frames: int
     noise: Optional[Noise]
+    points: Tuple[NoisePoint, ...]
     errors: List[ExpectedError]
     warnings: List[str]
 
@@ -135,11 +141,14 @@ def calibrate(sums: SessionSums, angles: Mapping[str, Optional[float]], facts: S
         fits.residual,
         fits.excess,
         tuple(names),
+        tuple(fitted.known),
         polarizer.degrees(),
         tuple(polarizer.lamp.tolist()),
+        tuple(np.sqrt(np.mean(polarizer.residuals**2, 0)).tolist()),
         tuple(one.count for one in sums.light.values()),
         sums.dark.count,
         fitted.noise,
+        tuple(fitted.points),
         expected_errors(calibration, sensor, fitted.designs, black_variance, ~defects),
         warnings,
     )
@@ -158,6 +167,7 @@ class _Fitted:
         means: (J, K) of the sites.
         known: Angle of each setting in degrees, or None.
         noise: Of the sensor.
+        points: That it was fitted to.
         polarizer: The settings.
         designs: Least squares of each polarizer angle.
         fits: Of the pixels.
@@ -172,6 +182,7 @@ class _Fitted:
     means: np.ndarray
     known: List[Optional[float]]
     noise: Optional[Noise]
+    points: List[NoisePoint]
     polarizer: Polarizer
     designs: List[Design]
     fits: PixelFits
@@ -202,7 +213,7 @@ def _fit(sums: SessionSums, angles: Mapping[str, Optional[float]]) -> _Fitted:
     fits = fit_pixels(sums, settings, black, by_angle)
     brightest = float(np.percentile(np.max([one.mean(slice(None, None, 9)) for one in settings], axis=0), 99))
     return _Fitted(
-        black, dark_noise, saturated, reacts, early, means, known, noise, polarizer, by_angle, fits, brightest
+        black, dark_noise, saturated, reacts, early, means, known, noise, points, polarizer, by_angle, fits, brightest
     )
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Iterator, Optional
 
 import numpy as np
 from tqdm import tqdm
 
+from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
 from polar_pipeline.calibrate.defects import CAUSES
 from polar_pipeline.calibrate.estimate import CalibrationResult, SessionFacts, calibrate
+from polar_pipeline.calibrate.report import render_calibration
 from polar_pipeline.calibrate.session import add_frames, bits_of, open_session
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.cli.argument_types import parse_finite, parse_nonnegative
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import FailureError, UsageError, show_error
 from polar_pipeline.cli.option_arguments import add_frame_option_arguments, requested_options
-from polar_pipeline.cli.outputs import check_output_files
+from polar_pipeline.cli.outputs import check_output_files, report_path
 from polar_pipeline.cli.source_arguments import add_size_limit_argument
 from polar_pipeline.options import Options
 from polar_pipeline.sensor.frames import FrameError
@@ -36,7 +39,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "(045.0_3.png); or a recording, with --angles",
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.npz", help="calibration to write")
-    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE.html",
+        help="report to write (default: FILE.html beside FILE.npz; - for none)",
+    )
     parser.add_argument(
         "--angles",
         metavar="FILE.csv",
@@ -59,22 +68,35 @@ def _run(values: argparse.Namespace) -> int:
         raise UsageError(f"the output is an .npz file, got {values.output}")
     options = requested_options(values, ("intensity",))
     table = Path(values.angles) if values.angles not in (None, _UNKNOWN) else None
-    check_output_files([values.output], [path for path in (values.source, table) if path is not None])
+    report = report_path(values.report, values.output)
+    outputs = [path for path in (values.output, report) if path is not None]
+    check_output_files(outputs, [path for path in (values.source, table) if path is not None])
     if values.output.exists() and not values.force:  # before minutes of work
         raise FileExistsError(f"{values.output} exists already; --force replaces it")
-    try:
-        result = _result(values, options, table)
-    except FrameError:
-        raise
-    except ValueError as err:
-        raise FailureError(str(err)) from err
-    save_calibration(values.output, result.calibration, values.force)
+    with ExitStack() as stack:
+        html = stack.enter_context(replacing(report, values.force)) if report is not None else None
+        try:
+            result = _result(values, options, table)
+        except FrameError:
+            raise
+        except ValueError as err:
+            raise FailureError(str(err)) from err
+        if html is not None:
+            html.write(render_calibration(result, values.source.resolve().name).encode())
+            html.flush()  # a disk that is full leaves neither file
+        save_calibration(values.output, result.calibration, values.force)
+    _show(result)
+    for path in outputs:
+        print(f"wrote {printable(str(path))}" + (f": {result.calibration.describe()}" if path != report else ""))
+    return 0
+
+
+def _show(result: CalibrationResult) -> None:
+    """Print the warnings to stderr, and what was found."""
     for text in result.warnings:
         show_error(f"warning: {text}")
     for line in summary(result):
         print(line)
-    print(f"wrote {printable(str(values.output))}: {result.calibration.describe()}")
-    return 0
 
 
 def _result(values: argparse.Namespace, options: Options, table: Optional[Path]) -> CalibrationResult:

@@ -19,7 +19,7 @@ from polar_pipeline.cli.argument_types import parse_nonnegative
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import MAX_SHOWN, FailureError, UsageError, show_error
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_pipeline
-from polar_pipeline.cli.outputs import check_output_files
+from polar_pipeline.cli.outputs import check_output_files, report_path
 from polar_pipeline.cli.source_arguments import add_source_arguments, parse_rate
 from polar_pipeline.options import Options
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS, get_products
@@ -74,8 +74,8 @@ def _parse_tolerance(text: str) -> Tuple[str, float]:
 
 def _run(values: argparse.Namespace) -> int:
     _check_usage(values)
-    report_path = _report_path(values)
-    outputs = [path for path in (values.output, report_path) if path is not None]
+    report = report_path(values.report, values.output)
+    outputs = [path for path in (values.output, report) if path is not None]
     inputs = [recording_of(values.source), values.compare, values.reference, values.params]
     check_output_files(outputs, [path for path in inputs if path is not None])
     limit = values.max_bytes
@@ -89,7 +89,7 @@ def _run(values: argparse.Namespace) -> int:
             raise UsageError("--ssim-mode reference and --reference FILE.mcap go together")
         comparison = _comparison(golden, options, dict(values.tolerance)) if golden else None
         source = stack.enter_context(open_source(values.source, values.topic, values.rate or DEFAULT_RATE, limit))
-        html = stack.enter_context(replacing(report_path, values.force)) if report_path is not None else None
+        html = stack.enter_context(replacing(report, values.force)) if report is not None else None
         sink = None
         if values.output is not None:
             sink = stack.enter_context(open_sink(values.output, _metadata(options), values.force))
@@ -116,18 +116,6 @@ def _check_usage(values: argparse.Namespace) -> None:
         raise UsageError("--tolerance is for --compare GOLDEN.mcap")
     if values.rate is not None and is_recording(values.source):
         raise UsageError(f"--rate is for pictures; {values.source} has times of its own")
-
-
-def _report_path(values: argparse.Namespace) -> Optional[Path]:
-    """Where the report goes; None without one."""
-    path: Optional[Path] = values.report
-    if path is None and values.output is not None:
-        path = values.output.with_suffix(".html")
-    if path is None or str(path) == "-":
-        return None
-    if values.output is not None and path.resolve() == values.output.resolve():
-        raise UsageError(f"-o and --report are the same file, {path}")
-    return path
 
 
 def _comparison(golden: Golden, options: Options, tolerances: Dict[str, float]) -> Comparison:

@@ -34,7 +34,7 @@ def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
         hsv = np.stack([turn * 360 % 360, np.ones_like(turn), np.ones_like(turn)], -1).astype(np.float32)
         rgb = _bytes(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))
     elif name == "dolp":
-        rgb = cv2.cvtColor(cv2.applyColorMap(_bytes(values), cv2.COLORMAP_VIRIDIS), cv2.COLOR_BGR2RGB)
+        rgb = viridis(values)
     elif name == "ssim_map":
         rgb = cv2.cvtColor(_bytes((values - SSIM_BLACK) / (1 - SSIM_BLACK)), cv2.COLOR_GRAY2RGB)
     elif name == "stokes":
@@ -42,6 +42,12 @@ def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
     else:
         rgb = _bytes(values) if values.ndim == 3 else cv2.cvtColor(_bytes(values), cv2.COLOR_GRAY2RGB)
     rgb[invalid if invalid.ndim == 2 else invalid.any(-1)] = 0
+    return rgb
+
+
+def viridis(values: np.ndarray) -> np.ndarray:
+    """(h, w) numbers as (h, w, 3) uint8 RGB by the map viridis: from 0 to 1, others as the nearer of these."""
+    rgb: np.ndarray = cv2.cvtColor(cv2.applyColorMap(_bytes(values), cv2.COLORMAP_VIRIDIS), cv2.COLOR_BGR2RGB)
     return rgb
 
 

@@ -6,17 +6,15 @@ pictures.
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
-import jinja2
 import numpy as np
 
+from polar_pipeline.html import charts
+from polar_pipeline.html.page import GREYS, HUES, VIRIDIS, ColorBar, data_url, page_template
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.replay import charts
 from polar_pipeline.replay.compare import ProductComparison
 from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.run import FrameProducts
@@ -24,20 +22,10 @@ from polar_pipeline.replay.run import FrameProducts
 #: Longest side of the pictures in the report, in pixels.
 PICTURE_SIDE = 480
 
-
-@dataclass(frozen=True)
-class ColorBar:
-    """The colour bar below a picture: a CSS gradient and the labels of its ends."""
-
-    gradient: str
-    low: str
-    high: str
-
-
 _COLOR_BARS = {
-    "dolp": ColorBar("linear-gradient(90deg,#440154,#3b528b,#21918c,#5ec962,#fde725)", "0", "1"),
-    "aolp": ColorBar("linear-gradient(90deg,red,yellow,lime,cyan,blue,magenta,red)", "0", "pi rad"),
-    "ssim_map": ColorBar("linear-gradient(90deg,#000,#fff)", "≤ 0.8", "1"),
+    "dolp": ColorBar(VIRIDIS, "0", "1"),
+    "aolp": ColorBar(HUES, "0", "pi rad"),
+    "ssim_map": ColorBar(GREYS, "≤ 0.8", "1"),
 }
 
 
@@ -70,7 +58,7 @@ class _Picture:
 
     name: str
     text: str
-    jpeg: str
+    url: str
     bar: Optional[ColorBar]
 
 
@@ -109,31 +97,13 @@ def format_timings(timings: Mapping[str, Sequence[float]]) -> str:
 def render(report: Report) -> str:
     """The report as HTML; the same report makes the same text."""
     known = [(seconds, value) for seconds, value in report.ssim if np.isfinite(value)]
-    html: str = _template().render(
+    html: str = page_template(Path(__file__).parent / "templates").render(
         report=report,
         frames=[_frame(sample) for sample in report.samples],
         similarity=charts.line_chart(known) if known else None,
         stages=[_stage(name, seconds) for name, seconds in report.timings.items()],
-        width=charts.WIDTH,
-        height=charts.HEIGHT,
-        margin=charts.MARGIN,
     )
     return html
-
-
-@lru_cache(maxsize=1)
-def _template() -> jinja2.Template:
-    # by its folder: the loader for packages needs setuptools in Jinja 2.10, the one of Ubuntu 20.04
-    loader = jinja2.FileSystemLoader(str(Path(__file__).parent / "templates"))
-    environment = jinja2.Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("report.html.j2")
 
 
 def _frame(sample: FrameProducts) -> _Frame:
@@ -143,8 +113,8 @@ def _frame(sample: FrameProducts) -> _Frame:
 
 
 def _picture(name: str, array: np.ndarray) -> _Picture:
-    data = base64.b64encode(encode_picture(picture(name, array, PICTURE_SIDE))).decode()
-    return _Picture(name, PRODUCTS[name].text, data, _COLOR_BARS.get(name))
+    url = data_url(encode_picture(picture(name, array, PICTURE_SIDE)))
+    return _Picture(name, PRODUCTS[name].text, url, _COLOR_BARS.get(name))
 
 
 def _stage(name: str, seconds: Sequence[float]) -> _Stage:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Dict, List
 
 import cv2
 import numpy as np
@@ -142,3 +145,115 @@ def test_arguments_out_of_range_are_refused(arguments: List[str], tmp_path: Path
         cli.main(["simulate", str(tmp_path / "a"), *arguments])
     assert stop.value.code == 2
     assert "expected" in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------------------------------------------------- report
+
+
+def files(folder: Path) -> Dict[str, bytes]:
+    """Content of the files in a folder by name; hidden ones, which may be half written, are among them."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def calibrate(folder: Path, *more: str) -> int:
+    return cli.main(["calibrate", str(folder), "--bit-depth", "12", *more])
+
+
+def test_where_the_report_goes(tmp_path: Path, capsys: Any) -> None:
+    simulate(tmp_path / "session")
+    out = ["-o", str(tmp_path / "sensor.npz")]
+    assert calibrate(tmp_path / "session", *out) == 0
+    assert set(files(tmp_path)) == {"sensor.npz", "sensor.html"}
+    assert f"wrote {tmp_path / 'sensor.html'}\n" in capsys.readouterr().out
+    text = (tmp_path / "sensor.html").read_text(encoding="utf-8")
+    assert "<h1>Calibration of IMX250MZR from session</h1>" in text
+    assert load_calibration(tmp_path / "sensor.npz").digest in text
+    # the same session makes the same report, under any name
+    assert calibrate(tmp_path / "session", *out, "--force", "--report", str(tmp_path / "other.html")) == 0
+    assert (tmp_path / "other.html").read_text(encoding="utf-8") == text
+
+
+def test_no_report(tmp_path: Path) -> None:
+    simulate(tmp_path / "session")
+    assert calibrate(tmp_path / "session", "-o", str(tmp_path / "sensor.npz"), "--report", "-") == 0
+    assert set(files(tmp_path)) == {"sensor.npz"}
+
+
+def test_warnings_are_in_the_report(tmp_path: Path) -> None:
+    simulate(tmp_path / "session", "--angles", "4")
+    assert calibrate(tmp_path / "session", "-o", str(tmp_path / "sensor.npz")) == 0
+    assert "<li>only 4 settings of the polarizer: take 18" in (tmp_path / "sensor.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("report", "code", "text"),
+    [
+        ("old.html", 1, "old.html exists already; --force replaces it"),
+        ("no/where.html", 1, "there is no folder no"),
+        ("session/a.html", 2, "lies in an input"),
+        ("./sensor.npz", 2, "-o and --report are the same file"),
+        ("", 1, ". is a folder, not a file to write"),
+    ],
+)
+def test_reports_that_cannot_be_written(
+    report: str, code: int, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """It is said before the work begins, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    simulate(Path("session"), "--frames", "1", "--angles", "4", "--dark-frames", "1")
+    Path("old.html").write_bytes(b"precious")
+    capsys.readouterr()
+    assert calibrate(Path("session"), "-o", "sensor.npz", "--report", report) == code
+    shown = capsys.readouterr()
+    assert text in shown.err
+    assert "settings of the polarizer" not in shown.out
+    assert files(tmp_path) == {"old.html": b"precious"}
+    assert not list((tmp_path / "session").glob("*.html"))
+
+
+def test_force_replaces_the_report(tmp_path: Path) -> None:
+    simulate(tmp_path / "session")
+    (tmp_path / "sensor.html").write_bytes(b"an older one")
+    assert calibrate(tmp_path / "session", "-o", str(tmp_path / "sensor.npz"), "--force") == 0
+    assert "<h1>Calibration" in (tmp_path / "sensor.html").read_text(encoding="utf-8")
+
+
+def test_a_session_that_fails_leaves_no_report(tmp_path: Path) -> None:
+    simulate(tmp_path / "session", "--angles", "4")
+    for path in (tmp_path / "session" / "light").glob("045*"):
+        path.unlink()
+    assert calibrate(tmp_path / "session", "-o", str(tmp_path / "sensor.npz")) == 1
+    assert files(tmp_path) == {}
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """The report has 200 kB; neither it nor the calibration is written, and older files stay."""
+    simulate(tmp_path / "session", "--frames", "2")
+    before = {"sensor.npz": b"an older calibration", "sensor.html": b"an older report"}
+    for name, data in before.items():
+        (tmp_path / name).write_bytes(data)
+    words = ["calibrate", str(tmp_path / "session"), "-o", str(tmp_path / "sensor.npz"), "--bit-depth", "12", "--force"]
+    done = subprocess.run(
+        [sys.executable, "-m", "polar_pipeline", *words],
+        text=True,
+        capture_output=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, 64 << 10)),
+        check=False,
+    )
+    assert done.returncode == 1, done
+    assert f"File too large: '{tmp_path / 'sensor.html'}'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert files(tmp_path) == before
+
+
+def test_names_in_the_report_are_escaped(tmp_path: Path) -> None:
+    folder, name = tmp_path / "<img src=x>", "<script>alert(1)"
+    simulate(folder)
+    for path in (folder / "light").glob("020.000_*"):
+        path.rename(path.with_name(path.name.replace("020.000", name)))
+    assert calibrate(folder, "-o", str(tmp_path / "a.npz"), "--angles", "unknown") == 0
+    text = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "<img src=x" not in text
+    assert "<h1>Calibration of IMX250MZR from &lt;img src=x&gt;</h1>" in text
+    assert "<td>&lt;script&gt;alert(1)</td>" in text

@@ -21,7 +21,6 @@ from skimage.metrics import structural_similarity
 from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages
 from polar_pipeline._util.files import replacing
 from polar_pipeline.messages import FLOAT32, IMAGE
-from polar_pipeline.replay.charts import Axes, histogram, line_chart
 from polar_pipeline.replay.compare import Comparison, ProductComparison, format_rows, open_golden
 from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.report import Report, percentiles_ms, render
@@ -874,28 +873,6 @@ def test_pictures(dtype: Any) -> None:
     if dtype == np.float32:
         assert not picture("aolp", np.array([[np.nan]], np.float32)).any()
     assert picture("intensity", np.zeros((100, 50), dtype), longest=20).shape == (20, 10, 3)
-
-
-def test_line_charts() -> None:
-    """Drawn from (44, 160), the lower left corner, to (632, 10); the vertical axis ends at multiples of 0.02."""
-    chart = line_chart([(0.5, 0.905), (1.5, 0.97)])
-    assert chart.axes == Axes("0.50 s", "1.50 s", "0.90", "0.98")
-    np.testing.assert_allclose(chart.points, [(44, 160 - 150 * 0.005 / 0.08), (632, 160 - 150 * 0.07 / 0.08)])
-    assert chart.has_dots
-    single = line_chart([(3.0, 1.0)])  # neither axis has a length
-    assert single.axes == Axes("3.00 s", "3.00 s", "1.00", "1.00")
-    assert single.points == ((44, 160),)
-    assert line_chart([(k, 0.5) for k in range(60)]).has_dots
-    assert not line_chart([(k, 0.5) for k in range(61)]).has_dots
-
-
-def test_histograms() -> None:
-    chart = histogram(np.array([1.0, 3.0, 1.0, 1.0]))
-    assert chart.axes == Axes("1 ms", "3 ms", "0", "3")
-    width = (632 - 44) / 40 - 1  # 40 bins, with a gap of a pixel
-    assert [bar.count for bar in chart.bars] == [3, 1]
-    found = [(bar.x, bar.y, bar.width, bar.height) for bar in chart.bars]
-    np.testing.assert_allclose(found, [(44, 10, width, 150), (632 - width - 1, 110, width, 50)])
 
 
 def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
