@@ -12,23 +12,12 @@ from cpu_comparison import compare
 from support import representative
 
 from polar_pipeline import Pipeline, RawFrame
-from polar_pipeline.cpu import native
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
 from polar_pipeline.sensor.scene import SCENES, synthetic
 
-
-@pytest.fixture(autouse=True, params=["compiled", "opencv"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of the CPU backend: its own compiled kernels, and OpenCV."""
-    monkeypatch.setenv(native.VARIABLE, request.param)
-    if request.param == "compiled":
-        try:
-            native.find_compiler()
-        except native.NativeError as err:
-            pytest.skip(str(err))
-    return str(request.param)
+pytestmark = pytest.mark.usefixtures("way")
 
 
 def scene(sensor: str, shape: Tuple[int, int], bits: int) -> RawFrame:

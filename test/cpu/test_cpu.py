@@ -22,18 +22,7 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
 
-
-@pytest.fixture(autouse=True, params=["compiled", "opencv"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of the CPU backend: its own compiled kernels, and OpenCV."""
-    monkeypatch.setenv(native.VARIABLE, request.param)
-    if request.param == "compiled":
-        try:
-            native.find_compiler()
-        except native.NativeError as err:
-            pytest.skip(str(err))
-        native.find_library()  # raises what the backend would be silent about
-    return str(request.param)
+pytestmark = pytest.mark.usefixtures("way")
 
 
 def random_frame(shape: Tuple[int, int], bits: int, seed: int = 0) -> RawFrame:
