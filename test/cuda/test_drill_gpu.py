@@ -83,7 +83,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingDriver]:
     monkeypatch.setattr(
         "polar_pipeline.cuda.launch.compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode()
     )
-    monkeypatch.setattr("polar_pipeline.ros.processor.FULL_FRAME", drill.VARIANTS[0][1])  # what the node prepares for
+    monkeypatch.setattr("polar_pipeline.options.values.FULL_FRAME", drill.VARIANTS[0][1])  # what the node prepares for
     monkeypatch.setattr("polar_pipeline.ros.fallback.RETRY_PERIOD", 0.5)
     backend.problem.cache_clear()
     yield driver
