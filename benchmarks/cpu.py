@@ -41,12 +41,14 @@ ANGLE_NAMES = tuple(f"angle_{angle}" for angle in ANGLES)
 PACKAGES = ("polar-pipeline", "numpy", "opencv-python", "opencv-python-headless", "polanalyser", "scikit-image")
 
 
-def interleaved(contenders: Dict[str, Callable[[], Any]], repeats: int) -> Dict[str, Dict[str, float]]:
+def interleaved(
+    contenders: Dict[str, Callable[[], Any]], repeats: int, settle: float = SETTLE
+) -> Dict[str, Dict[str, float]]:
     """Milliseconds per contender: median, and quartiles as the spread."""
     times: Dict[str, List[float]] = {name: [] for name in contenders}
     for repeat in range(WARM_UP + repeats):
         for name, call in contenders.items():
-            time.sleep(SETTLE)
+            time.sleep(settle)
             start = time.perf_counter()
             call()
             if repeat >= WARM_UP:
@@ -186,8 +188,9 @@ def calibrated(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
     raw = cv2.imread(str(REAL_FRAME), cv2.IMREAD_UNCHANGED)[: shape[0], : shape[1]]
     sensor = simulate_sensor(SENSORS["IMX250MZR"], raw.shape, seed=0)
     calibration = Calibration.from_parameters(sensor.parameters(), sensor.sensor, defects=sensor.defects > 0)
-    contenders: Dict[str, Callable[[], Any]] = {}
+    times: Dict[str, Any] = {}
     for resolution, method in (("half", "bilinear"), ("full", "bilinear"), ("full", "gradient"), ("full", "adaptive")):
+        contenders: Dict[str, Callable[[], Any]] = {}
         for title, used in (("", None), (", corrected", calibration)):
             pipeline = Pipeline(
                 *("IMX250MZR", ("intensity", "dolp", "aolp"), "cpu", resolution),
@@ -196,7 +199,8 @@ def calibrated(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
                 calibration=used or "",
             )
             contenders[f"{resolution}, {method}{title}"] = lambda pipeline=pipeline: pipeline(raw)
-    return interleaved(contenders, repeats)
+        times.update(interleaved(contenders, 4 * repeats, settle=0))  # no threads of others that must settle
+    return times
 
 
 def color(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
