@@ -79,9 +79,9 @@ def correction_for(
             f"the calibration is of {columns}x{rows} pixels from {calibration.offset}, the frame has {width}x{height} "
             f"from {tuple(offset)}",
         )
-    way = (slice(None, None, -1 if flip[1] else 1), slice(None, None, -1 if flip[0] else 1))
+    order = (slice(None, None, -1 if flip[1] else 1), slice(None, None, -1 if flip[0] else 1))
     region = (slice(y, y + height), slice(x, x + width))
-    codes = np.ascontiguousarray(calibration.codes[region][way])
+    codes = np.ascontiguousarray(calibration.codes[region][order])
     defects = _places(calibration.defects, (y, x), shape, flip)
     sensor = calibration.sensor.as_read_out(offset, flip, shape)
     sources = _replacements(defects, sensor, shape)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import struct
 import zipfile
 import zlib
@@ -14,6 +16,7 @@ import numpy as np
 
 from polar_pipeline._util.documents import unreadable
 from polar_pipeline._util.files import replacing
+from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.calibration.calibration import MAX_DEFECTS, Calibration, scales_of
 from polar_pipeline.sensor.frames import MAX_PIXELS, MIN_SIDE
 from polar_pipeline.sensor.mosaic import parse_tile
@@ -53,13 +56,12 @@ def load_calibration(path: Path) -> Calibration:
     Raises:
         ValueError: The file cannot be read, is no calibration, of a later version, or damaged; the message names it.
     """
+    _status(path)
     try:
         with zipfile.ZipFile(str(path)) as archive:
             _check_sizes(archive)
         with np.load(str(path), allow_pickle=False) as found:
             return _decode({name: found[name] for name in _MEMBERS})
-    except FileNotFoundError:
-        raise unreadable(path, "there is no such file") from None
     except _NOT_READABLE as err:
         raise unreadable(path, f"no calibration ({type(err).__name__}: {err})") from None
     except ValueError as err:
@@ -68,12 +70,25 @@ def load_calibration(path: Path) -> Calibration:
 
 def load_calibration_once(path: Path) -> Calibration:
     """`load_calibration`, which reads a file again only once it has changed."""
+    status = _status(path)
+    return _load(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _status(path: Path) -> os.stat_result:
+    """The status of a regular file.
+
+    Raises:
+        ValueError: There is none, or it is a folder, a pipe, which would have to wait for a writer, or a device.
+    """
     try:
         status = path.stat()
-    except (OSError, ValueError) as err:  # ValueError: NUL in the name
-        reason = "there is no such file" if isinstance(err, FileNotFoundError) else str(err)
-        raise unreadable(path, reason) from None
-    return _load(path, status.st_ino, status.st_size, status.st_mtime_ns)
+    except FileNotFoundError:
+        raise unreadable(path, "there is no such file") from None
+    except (OSError, ValueError) as err:  # the latter for NUL in the name
+        raise unreadable(path, str(err)) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise unreadable(path, "it is no regular file")
+    return status
 
 
 @lru_cache(maxsize=4)
@@ -113,8 +128,11 @@ def _decode(arrays: Dict[str, np.ndarray]) -> Calibration:
         raise ValueError(f"codes must be (H, W) uint32, got {codes.dtype} {codes.shape}")
     if defects.shape != (len(defects), 2) or defects.dtype != np.int32 or _is_outside(defects, codes.shape):
         raise ValueError("defects must be places within the image")
+    name = str(header["sensor"])
+    if printable(name) != name:
+        raise ValueError(f"its sensor's name must be short and printable, got {quoted(name)}")
     found = Calibration(
-        parse_tile(header["tile"], str(header["sensor"])),
+        parse_tile(header["tile"], name),
         _offset(header["offset"]),
         codes,
         scales_of(header["scales"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any, Dict, Tuple
 
@@ -198,6 +199,8 @@ def rewrite(path: Path, **changes: Any) -> None:
         ({"scales": [["x", 1]] * 4}, "cannot be read"),
         ({"offset": [-1, 0]}, "offset must be >= 0"),
         ({"offset": 3}, "cannot be read"),
+        ({"sensor": "\x1b[2J"}, r"its sensor's name must be short and printable, got '.x1b\[2J'"),
+        ({"sensor": "x" * 5000}, "its sensor's name must be short and printable, got 'xxx"),
         ({"tile": "90 45 / 0 135"}, "diagonal neighbours must be orthogonal"),
         ({"header": np.frombuffer(b"[1]", np.uint8)}, "its header has no version"),
         ({"header": np.frombuffer(b"{", np.uint8)}, "cannot be read"),
@@ -260,6 +263,15 @@ def test_no_file(tmp_path: Path) -> None:
                 load(path)
     with pytest.raises(ValueError, match="cannot be read"):
         load_calibration_once(Path("a\0b"))
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    """A pipe would wait for a writer, and the node with it."""
+    os.mkfifo(str(tmp_path / "pipe.npz"))
+    for path in (tmp_path / "pipe.npz", Path(os.devnull), tmp_path):
+        for load in (load_calibration, load_calibration_once):
+            with pytest.raises(ValueError, match="cannot be read: it is no regular file"):
+                load(path)
 
 
 def test_members_are_not_unpacked_without_limit(tmp_path: Path) -> None:
