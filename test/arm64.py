@@ -31,7 +31,13 @@ from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequ
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".matrix" / "arm64"
 #: What is run without arguments.
-FILES = ("cpu/test_cpu.py", "cpu/test_native.py", "test_display.py", "quality/test_statistics.py")
+FILES = (
+    "cpu/test_cpu.py",
+    "cpu/test_calibrated.py",
+    "cpu/test_native.py",
+    "test_display.py",
+    "quality/test_statistics.py",
+)
 #: Exit status for what cannot be tested here, as in automake.
 SKIPPED = 77
 #: The processor that kernels are compiled for, a Jetson Orin's; a cross compiler knows no `native`.

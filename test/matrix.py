@@ -238,7 +238,8 @@ def run_hardened(log: Path) -> int:
     wrapper = temporary(log) / "c++"
     wrapper.write_text(f'#!/bin/sh\nexec {compiler} {_UBUNTU_FLAGS} "$@"\n', encoding="utf-8")
     wrapper.chmod(0o755)
-    chosen = files("test_harness.py", "test_native.py", "test_cpu.py", "test_ssim_kernel.py", "test_kernels.py")
+    names = ("test_native.py", "test_cpu.py", "test_calibrated.py", "test_ssim_kernel.py", "test_kernels.py")
+    chosen = files("test_harness.py", *names)
     return tests(here(), log, "-m", "not gpu", *chosen, CXX=str(wrapper))
 
 
