@@ -61,6 +61,8 @@ _ADAPTIVE_COLOR_FLOAT = 104
 _CALIBRATED_REGISTERS, _CALIBRATED_BOTH_ROWS = 72, 8
 #: Those of `tile` from sm_90 on, without a launch bound, at most in pairs of half, and by ADR in mono on both rows.
 _HOPPER_REGISTERS = 80
+#: Those of `color_half` for images of angles on Jetsons, and 8 more for each row.
+_IMAGE_REGISTERS = 48
 #: Registers of a window in registers, where its launch bound leaves as many.
 _WINDOW_REGISTERS = 96
 _REGISTERS_PER_SCHEDULER = 16384
@@ -114,11 +116,11 @@ def registers(work: PolarizationWork, schedule: Schedule, device: Device) -> int
     elif device.capability >= 90 and schedule.kernel == "color_half" and schedule.window == "registers":
         stores_pair = "sums" in work.dtypes
         resident = 640 if schedule.rows > 4 or stores_pair else 768 if needs_all_angles(work) else 1024
-    return (
-        register_bound(schedule.threads, resident // schedule.threads)
-        if schedule.threads <= resident
-        else _WINDOW_REGISTERS
-    )
+    if schedule.threads > resident:
+        return _WINDOW_REGISTERS
+    bound = register_bound(schedule.threads, resident // schedule.threads)
+    is_images = schedule.kernel == "color_half" and schedule.window == "registers" and not needs_all_angles(work)
+    return min(bound, _IMAGE_REGISTERS + 8 * schedule.rows) if is_images and device.capability < 90 else bound
 
 
 def spills(work: PolarizationWork, schedule: Schedule, device: Device) -> bool:
