@@ -85,8 +85,8 @@ def works() -> Iterator[PolarizationWork]:
     """What the node and the tool can ask of the kernels, with every choice of every parameter.
 
     How pixels are loaded and what is stored hardly meet: formats beside 8 bit are combined with the first request only,
-    a calibration with those formats, and in half with what viewers show of 8 bit. (In float, colour by the adaptive
-    method at full resolution spills 8 bytes on sm_72.)
+    a calibration with two of those formats, and in half with what viewers show of 8 bit. (In float, colour by the
+    adaptive method at full resolution spills 8 bytes on sm_72.)
     """
     sites = {"half": (True, False), "full": (True,)}  # where the angles are interpolated to matters at half resolution
     for sensor, resolution, demosaic, precision in product(
@@ -102,7 +102,8 @@ def works() -> Iterator[PolarizationWork]:
             # own sites take no interpolation, whatever the method
             work = work if co_sited else replace(work, demosaic="bilinear")
             yield work
-            if raw_format != "u8" or ((names, depth) == REQUESTS[2] and precision == "fp16"):
+            is_shown = raw_format == "u8" and (names, depth) == REQUESTS[2] and precision == "fp16"
+            if is_shown or raw_format in ("u16", "12p"):
                 yield replace(work, calibrated=True)
 
 
