@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
@@ -15,6 +16,19 @@ MAX_DOCUMENT_BYTES = 1 << 20
 MAX_DIGITS = 1000
 
 
+def regular_status(path: Path) -> os.stat_result:
+    """The status of a regular file: opening a pipe would wait for a writer, and a device may never end.
+
+    Raises:
+        OSError: There is no such file, or it cannot be looked at.
+        ValueError: It is a folder, a pipe or a device, or no file can have such a name.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("it is no regular file")
+    return status
+
+
 def read_limited(path: Path) -> bytes:
     """The bytes of a regular file.
 
@@ -23,8 +37,7 @@ def read_limited(path: Path) -> bytes:
             cannot be read; the message names it.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer, a device may never end
-            raise ValueError("it is no regular file")
+        regular_status(path)
         with path.open("rb") as stream:
             data = stream.read(MAX_DOCUMENT_BYTES + 1)  # the size that a file states may be wrong, as in /proc
         if len(data) > MAX_DOCUMENT_BYTES:

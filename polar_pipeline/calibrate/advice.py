@@ -9,6 +9,7 @@ import numpy as np
 from polar_pipeline.calibrate.noise import Noise
 from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn, orientations, site_angles
 from polar_pipeline.calibrate.sums import FrameSums
+from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.mosaic import Sensor
 
 #: Fewer settings or frames than these bring a warning.
@@ -77,8 +78,7 @@ def fourth_amplitude(polarizer: Polarizer) -> float:
 def pair_difference(polarizer: Polarizer, sensor: Sensor) -> float:
     """Largest relative difference between the mean gains of orthogonal pixels of one colour."""
     nominal = np.rint(np.rad2deg(site_angles(sensor))).astype(int)
-    cells = range(sensor.period)
-    colors = np.array([sensor.color_index(r, c) if sensor.is_color else 0 for r in cells for c in cells])
+    colors = color_indices(sensor, (sensor.period, sensor.period)).ravel()
     gains = polarizer.terms[:, 0]
     worst = 0.0
     for color in np.unique(colors):

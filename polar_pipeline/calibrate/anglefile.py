@@ -65,7 +65,7 @@ def read_angles(path: Path) -> AngleTable:
     """Read a table.
 
     Raises:
-        ValueError: It cannot be read or is none; the message names the file and the line.
+        ValueError: It cannot be read, or is no table of angles; the message names the file and the line.
     """
     try:
         rows = list(csv.reader(read_limited(path).decode("utf-8-sig").splitlines(), skipinitialspace=True))

@@ -6,6 +6,8 @@ from typing import Dict, Tuple
 
 import numpy as np
 
+from polar_pipeline.calibrate.reductions import robust_deviation
+
 #: Why a pixel cannot be used, in the order of the bits of `find_defects`.
 CAUSES = ("saturated", "no reaction", "black level", "dark noise", "gain", "angle", "extinction", "fit")
 #: Causes that are also looked for in pixels that are unusable in light.
@@ -55,7 +57,7 @@ def limits(values: np.ndarray, least: float) -> Tuple[float, float]:
     if not values.size:
         return -np.inf, np.inf
     middle = float(np.median(values))
-    reach = max(OUTLIER * 1.4826 * float(np.median(np.abs(values - middle))), least)
+    reach = max(OUTLIER * robust_deviation(values - middle), least)
     return middle - reach, middle + reach
 
 

@@ -6,6 +6,7 @@ from typing import Tuple
 
 import numpy as np
 
+from polar_pipeline.calibrate.reductions import reduce_blocks, robust_deviation
 from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.mosaic import CHANNELS, Sensor
 
@@ -41,17 +42,13 @@ def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndar
 def _blocks(level: np.ndarray, used: np.ndarray, period: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Means over blocks, their pixels, and the centres (x, y) of these in [-1, 1]; blocks without any are left out."""
     size = period * max(2, -(-max(level.shape) // (_BLOCKS * period)))
-    tops, lefts = (np.arange(0, side, size) for side in level.shape)
-
-    def summed(image: np.ndarray) -> np.ndarray:
-        return np.add.reduceat(np.add.reduceat(image, tops, 0), lefts, 1)
-
-    counts = summed(used.astype(np.float64))
+    counts = reduce_blocks(np.add, used.astype(np.float64), size)
     y, x = (np.linspace(-1, 1, side) for side in level.shape)
-    centres = [summed(used * x), summed(used * y[:, np.newaxis])]
+    centres = [reduce_blocks(np.add, used * along, size) for along in (x, y[:, np.newaxis])]
     keep = counts > 0
     places = np.stack([centre[keep] / counts[keep] for centre in centres], -1)
-    return summed(np.where(used, level, 0))[keep] / counts[keep], counts[keep], places
+    sums = reduce_blocks(np.add, np.where(used, level, 0), size)
+    return sums[keep] / counts[keep], counts[keep], places
 
 
 def _fitted(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shape: Tuple[int, ...]) -> np.ndarray:
@@ -65,7 +62,7 @@ def _fitted(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shape: T
     for _ in range(_ROUNDS):
         terms = np.linalg.lstsq(design * weights[:, np.newaxis], values * weights, rcond=None)[0]
         errors = values - design @ terms
-        limit = _OUTLIER * 1.4826 * float(np.median(np.abs(errors))) + 1e-12
+        limit = _OUTLIER * robust_deviation(errors) + 1e-12
         weights = np.where(np.abs(errors) <= limit, np.sqrt(counts), 0)
     y, x = (np.linspace(-1, 1, side) for side in shape)
     light = np.zeros(shape)

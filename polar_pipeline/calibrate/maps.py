@@ -7,6 +7,7 @@ from typing import Tuple
 import cv2
 import numpy as np
 
+from polar_pipeline.calibrate.reductions import reduce_blocks
 from polar_pipeline.replay.picture import viridis
 
 #: Longest side of a picture in pixels.
@@ -38,8 +39,8 @@ def block_means(image: np.ndarray, used: np.ndarray, side: int) -> np.ndarray:
     Returns:
         (h, w) float64.
     """
-    counts = _block_sums(used.astype(np.float64), side)
-    sums = _block_sums(np.where(used, image, 0.0), side)
+    counts = reduce_blocks(np.add, used.astype(np.float64), side)
+    sums = reduce_blocks(np.add, np.where(used, image, 0.0), side)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
@@ -75,17 +76,10 @@ def defect_picture(causes: np.ndarray) -> np.ndarray:
         (h, w, 3) uint8 RGB, in `GOOD` and `BAD`; a block of pixels is `BAD` if any of its pixels is.
     """
     side = block_side(causes.shape, 1, 1)
-    tops, lefts = (np.arange(0, length, side) for length in causes.shape)
-    bad = np.maximum.reduceat(np.maximum.reduceat((causes > 0).astype(np.uint8), tops, 0), lefts, 1)
+    bad = reduce_blocks(np.maximum, (causes > 0).astype(np.uint8), side)
     if max(bad.shape) > SIDE // 2:  # one pixel of the picture may be lost on a screen
         bad = cv2.dilate(bad, np.ones((3, 3), np.uint8))
     return _enlarged(np.array([GOOD, BAD], np.uint8)[bad])
-
-
-def _block_sums(image: np.ndarray, side: int) -> np.ndarray:
-    tops, lefts = (np.arange(0, length, side) for length in image.shape)
-    sums: np.ndarray = np.add.reduceat(np.add.reduceat(image, tops, 0), lefts, 1)
-    return sums
 
 
 def _enlarged(rgb: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import List, NamedTuple, Optional
 
 import numpy as np
 
+from polar_pipeline.calibrate.reductions import robust_deviation
 from polar_pipeline.calibrate.sums import NoisePoint
 
 #: Points of the curve above this share of full scale do not count: clipping narrows their noise.
@@ -62,7 +63,7 @@ def fit_noise(points: List[NoisePoint], black: float, level: float) -> Optional[
         root = np.sqrt(weights)
         slope, base = np.linalg.lstsq(design * root[:, np.newaxis], (measured - rounding) / sigma * root, rcond=None)[0]
         distance = np.abs((measured - rounding - slope * signal - base) / sigma)
-        scale = max(1.0, 1.4826 * float(np.median(distance)))
+        scale = max(1.0, robust_deviation(distance))
         weights = np.minimum(1, _HUBER * scale / np.maximum(distance, 1e-12))
     if slope <= 0:
         return None

@@ -16,7 +16,8 @@ from typing import List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+from polar_pipeline.sensor.forward import nominal_angles
+from polar_pipeline.sensor.mosaic import Sensor
 
 #: Fewest settings that determine pixels and lamp.
 MIN_ANGLES = 4
@@ -160,8 +161,7 @@ class _Fit:
 
 def site_angles(sensor: Sensor) -> np.ndarray:
     """(J,) nominal angles in rad of the sites of the mosaic, row by row."""
-    cells = range(sensor.period)
-    return np.deg2rad([float(ANGLES[sensor.angle_index(r, c)]) for r in cells for c in cells])
+    return nominal_angles(sensor, (sensor.period, sensor.period)).ravel()
 
 
 def orientations(polarizer: Polarizer, sensor: Sensor) -> np.ndarray:

@@ -222,7 +222,7 @@ def _facts(result: CalibrationResult) -> Dict[str, str]:
 
 
 def _number(value: float, decimals: int) -> str:
-    """A number for a table; empty where there is none."""
+    """A number for a table; NaN and infinity leave the cell empty."""
     return f"{round(value, decimals) + 0.0:.{decimals}f}" if np.isfinite(value) else ""  # + 0.0: no "-0.00"
 
 

@@ -19,6 +19,7 @@ from polar_pipeline.replay.limits import MAX_BYTES, SourceError
 from polar_pipeline.replay.rawpicture import read_raw
 from polar_pipeline.replay.source import SUFFIXES, Source, is_recording, open_source
 from polar_pipeline.sensor.frames import FrameError, RawFrame, as_frame
+from polar_pipeline.sensor.mosaic import readout_order
 
 #: Name of the table of angles in a folder of pictures.
 ANGLE_FILE = "angles.csv"
@@ -120,9 +121,9 @@ def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
         ValueError: There are none.
     """
     sums = SessionSums(options.sensor.as_read_out(options.roi_offset))
-    turn = (slice(None, None, -1 if options.flip[1] else 1), slice(None, None, -1 if options.flip[0] else 1))
+    order = readout_order(options.flip)
     for row in frames:
-        _add(sums, row._replace(frame=RawFrame(row.frame.mosaic[turn], row.frame.full_scale)))
+        _add(sums, row._replace(frame=RawFrame(row.frame.mosaic[order], row.frame.full_scale)))
     if not sums.settings:
         raise ValueError("the session holds no frames")
     return sums

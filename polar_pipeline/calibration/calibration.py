@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -47,6 +47,7 @@ class Calibration:
         bit_depth: Of the frames that it was measured from.
         facts: How it was measured, and the sensor's noise: what JSON can hold.
         digest: SHA-256 of everything else, as hexadecimal digits.
+        corrections: Those in use; of `correction.correction_for` alone.
     """
 
     sensor: Sensor
@@ -57,6 +58,7 @@ class Calibration:
     bit_depth: int
     facts: Dict[str, object] = field(default_factory=dict)
     digest: str = field(init=False)
+    corrections: Dict[object, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.codes.flags.writeable = self.defects.flags.writeable = False

@@ -10,10 +10,12 @@ import numpy as np
 from polar_pipeline.calibration.calibration import Calibration, PixelParameters
 from polar_pipeline.calibration.quantization import Scales, dequantize
 from polar_pipeline.sensor.frames import FrameError, RawFrame
-from polar_pipeline.sensor.mosaic import Sensor
+from polar_pipeline.sensor.mosaic import Sensor, readout_order
 
 #: Places among the neighbours of a defective pixel are tried in rings up to this many pixels away.
 _NEAR = 16
+#: Corrections that a calibration keeps.
+_KEPT = 4
 
 
 class Correction(NamedTuple):
@@ -55,11 +57,10 @@ class Correction(NamedTuple):
         return RawFrame(mosaic, frame.full_scale)
 
 
-@lru_cache(maxsize=4)
 def correction_for(
     calibration: Calibration, offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tuple[int, int]
 ) -> Correction:
-    """The correction of frames of one region and readout.
+    """The correction of frames of one region and readout. Its calibration keeps it: cameras of a rig have their own.
 
     Args:
         calibration: Of the sensor.
@@ -70,6 +71,19 @@ def correction_for(
     Raises:
         FrameError: The frame has pixels that the calibration lacks (cause `calibration`).
     """
+    kept, key = calibration.corrections, (offset, flip, shape)
+    found = kept.get(key)
+    if found is None:
+        found = kept[key] = _make_correction(calibration, offset, flip, shape)
+        for oldest in list(kept)[:-_KEPT]:
+            kept.pop(oldest, None)  # another thread may have done so
+    return found
+
+
+def _make_correction(
+    calibration: Calibration, offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tuple[int, int]
+) -> Correction:
+    """See `correction_for`."""
     x, y = offset[0] - calibration.offset[0], offset[1] - calibration.offset[1]
     height, width = shape
     if min(x, y) < 0 or y + height > calibration.shape[0] or x + width > calibration.shape[1]:
@@ -79,9 +93,8 @@ def correction_for(
             f"the calibration is of {columns}x{rows} pixels from {calibration.offset}, the frame has {width}x{height} "
             f"from {tuple(offset)}",
         )
-    order = (slice(None, None, -1 if flip[1] else 1), slice(None, None, -1 if flip[0] else 1))
     region = (slice(y, y + height), slice(x, x + width))
-    codes = np.ascontiguousarray(calibration.codes[region][order])
+    codes = np.ascontiguousarray(calibration.codes[region][readout_order(flip)])
     defects = _places(calibration.defects, (y, x), shape, flip)
     sensor = calibration.sensor.as_read_out(offset, flip, shape)
     sources = _replacements(defects, sensor, shape)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import struct
 import zipfile
 import zlib
@@ -14,7 +13,7 @@ from typing import Any, Dict, Tuple
 
 import numpy as np
 
-from polar_pipeline._util.documents import unreadable
+from polar_pipeline._util.documents import regular_status, unreadable
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.calibration.calibration import MAX_DEFECTS, Calibration, scales_of
@@ -78,17 +77,14 @@ def _status(path: Path) -> os.stat_result:
     """The status of a regular file.
 
     Raises:
-        ValueError: There is none, or it is a folder, a pipe, which would have to wait for a writer, or a device.
+        ValueError: There is none of that name; the message names it.
     """
     try:
-        status = path.stat()
+        return regular_status(path)
     except FileNotFoundError:
         raise unreadable(path, "there is no such file") from None
-    except (OSError, ValueError) as err:  # the latter for NUL in the name
+    except (OSError, ValueError) as err:
         raise unreadable(path, str(err)) from None
-    if not stat.S_ISREG(status.st_mode):
-        raise unreadable(path, "it is no regular file")
-    return status
 
 
 @lru_cache(maxsize=4)

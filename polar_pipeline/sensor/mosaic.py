@@ -99,6 +99,15 @@ class Sensor:
         return Sensor(self.name, angles, colors)
 
 
+def readout_order(flip: Tuple[bool, bool]) -> Tuple[slice, slice]:
+    """Rows and columns of a frame in the order of the sensor's own readout, and the other direction.
+
+    Args:
+        flip: (ReverseX, ReverseY) of the frame.
+    """
+    return slice(None, None, -1 if flip[1] else 1), slice(None, None, -1 if flip[0] else 1)
+
+
 def parse_tile(text: str, name: str = "custom") -> Sensor:
     """A sensor from its tile, written as in the manuals.
 

@@ -13,7 +13,7 @@ import pytest
 from calibrations import ideal_calibration, some_calibration
 
 from polar_pipeline import Pipeline, reference
-from polar_pipeline.calibration import Calibration, PixelParameters, load_calibration, save_calibration
+from polar_pipeline.calibration import Calibration, PixelParameters, correction, load_calibration, save_calibration
 from polar_pipeline.calibration.correction import correction_for
 from polar_pipeline.calibration.file import load_calibration_once
 from polar_pipeline.calibration.quantization import FIELDS, Scale, dequantize, quantize
@@ -311,6 +311,22 @@ def test_parameters_of_a_region(
                 left = offset[0] + (shape[1] - x if flip[0] else x - 1)
                 assert (pair[0] == before[0]) == (row // 2 == above // 2)
                 assert (pair[1] == before[1]) == (column // 2 == left // 2)
+
+
+def test_corrections_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cameras of a rig take turns, each with its own calibration; and one whose frames change keeps the newest only."""
+    made = []
+    make = correction._make_correction
+    monkeypatch.setattr(correction, "_make_correction", lambda *given: made.append(given) or make(*given))
+    rig = [some_calibration(MONO, (40, 40), seed=seed) for seed in range(9)]
+    for _ in range(3):
+        for calibration in rig:
+            correction_for(calibration, (0, 0), (False, False), (32, 32))
+    assert len(made) == 9
+    shapes = [(height, 32) for height in range(20, 30)]
+    for shape in shapes:
+        assert correction_for(rig[0], (0, 0), (False, False), shape).codes.shape == shape
+    assert [shape for _, _, shape in rig[0].corrections] == shapes[-4:]
 
 
 @pytest.mark.parametrize(

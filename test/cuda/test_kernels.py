@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 import cv2
 import numpy as np
 import pytest
+from calibrations import ideal_calibration
 from harness import COMPILER, Launch, Outputs, program_of, prune_cache, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -373,23 +374,16 @@ FAST_CASES = [
 ]
 
 
-def calibration_of(name: str, gain: float = 0.01, angle: float = 0.8, black: float = 0.0015) -> Calibration:
-    """A calibration of 110x150 pixels of a sensor that deviate as those of real ones do, or as far as is said.
-
-    Args:
-        name: Of the sensor.
-        gain: Standard deviation of gains.
-        angle: Of the polarizers' angles, in degrees; extinction ratios deviate where angles do.
-        black: Of the black level, whose mean is five times that.
-    """
+def calibration_of(name: str) -> Calibration:
+    """A calibration of 110x150 pixels of a sensor that deviate as those of real ones do."""
     sensor, rng, shape = get_sensor(name), np.random.default_rng(5), (110, 150)
     nominal = 2 * np.deg2rad([[ANGLES[sensor.angle_index(y, x)] for x in range(shape[1])] for y in range(shape[0])])
-    found = nominal + 2 * np.deg2rad(rng.normal(0, angle, shape)) if angle else nominal
-    ratio = rng.normal(300, 80, shape).clip(80, 600) if angle else np.full(shape, np.inf)
+    found = nominal + 2 * np.deg2rad(rng.normal(0, 0.8, shape))
+    ratio = rng.normal(300, 80, shape).clip(80, 600)
     contrast = 1 - 2 / (ratio + 1)
     parameters = PixelParameters(
-        rng.normal(5 * black, black, shape),
-        1 / rng.normal(1, gain, shape),
+        rng.normal(0.0075, 0.0015, shape),
+        1 / rng.normal(1, 0.01, shape),
         (np.cos(nominal) - contrast * np.cos(found)) / 2,
         (np.sin(nominal) - contrast * np.sin(found)) / 2,
     )
@@ -602,7 +596,7 @@ IDENTITY_CASES = [
 
 @cases(IDENTITY_CASES)
 def test_an_identity_changes_nothing(case: Case, launch: Launch) -> None:
-    ideal = replace(case.options, calibration=calibration_of(case.options.sensor.name, 0, 0, 0))
+    ideal = replace(case.options, calibration=ideal_calibration(case.options.sensor, (110, 150)))
     plain = replace(case.options, calibration=None)
     (plan,) = case.schedules(1)
     for picture in case.pictures:

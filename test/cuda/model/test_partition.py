@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, List, Optional, Tuple
 
-import numpy as np
 import pytest
+from calibrations import ideal_calibration
 
-from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.cuda.compile import CompileError, compile_kernel
 from polar_pipeline.cuda.model.device import DEVICES, get_device
 from polar_pipeline.cuda.model.partition import Partition, not_from_mosaic, partitions
@@ -20,9 +19,7 @@ from polar_pipeline.plan import MOSAIC, STAGES, make_plan
 from polar_pipeline.sensor.mosaic import get_sensor
 
 SHAPE = (2048, 2448)
-IDEAL = Calibration.from_parameters(
-    PixelParameters(*(np.full((16, 16), value) for value in (0.0, 1.0, 0.0, 0.0))), get_sensor("IMX250MZR")
-)
+IDEAL = ideal_calibration(get_sensor("IMX250MZR"), (16, 16))
 VIEWED = "intensity, dolp, aolp, ssim_map, ssim"
 
 

@@ -7,13 +7,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
-import numpy as np
 import pytest
+from calibrations import ideal_calibration
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import IS_EXHAUSTIVE
 
-from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.cuda.compile import CompileError, compile_kernel
 from polar_pipeline.cuda.model import cost as launch_cost
 from polar_pipeline.cuda.model import polarization_cost, ssim_cost, ssim_search
@@ -55,9 +54,7 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.mosaic import SENSORS
 
 XAVIER, ORIN, H200 = (get_device(name) for name in ("xavier", "orin", "h200"))
-IDEAL = Calibration.from_parameters(
-    PixelParameters(*(np.full((16, 16), value) for value in (0.0, 1.0, 0.0, 0.0))), SENSORS["IMX250MZR"]
-)
+IDEAL = ideal_calibration(SENSORS["IMX250MZR"], (16, 16))
 SHAPE = (2048, 2448)
 
 

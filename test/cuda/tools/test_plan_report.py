@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
+from calibrations import ideal_calibration
 
 from polar_pipeline import cli
-from polar_pipeline.calibration import Calibration, PixelParameters, save_calibration
+from polar_pipeline.calibration import save_calibration
 from polar_pipeline.sensor.mosaic import get_sensor
 
 
 @pytest.fixture(name="file")
 def fixture_file(tmp_path: Path) -> str:
     """A calibration of 64x48 pixels."""
-    parameters = PixelParameters(*(np.full((48, 64), value) for value in (0.0, 1.0, 0.0, 0.0)))
-    save_calibration(tmp_path / "sensor.npz", Calibration.from_parameters(parameters, get_sensor("IMX250MZR")))
+    save_calibration(tmp_path / "sensor.npz", ideal_calibration(get_sensor("IMX250MZR"), (48, 64)))
     return str(tmp_path / "sensor.npz")
 
 

@@ -1,0 +1,20 @@
+"""Reductions of images and of errors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def reduce_blocks(operation: np.ufunc, image: np.ndarray, side: int) -> np.ndarray:
+    """(H, W) -> (ceil(H / side), ceil(W / side)): blocks of `side` x `side` pixels, reduced by `np.add` or the like.
+
+    Those at the right and the bottom may be smaller.
+    """
+    tops, lefts = (np.arange(0, length, side) for length in image.shape)
+    reduced: np.ndarray = operation.reduceat(operation.reduceat(image, tops, 0), lefts, 1)
+    return reduced
+
+
+def robust_deviation(errors: np.ndarray) -> float:
+    """Standard deviation of errors, of which fewer than half may be outliers: by the median of their amounts."""
+    return 1.4826 * float(np.median(np.abs(errors)))
