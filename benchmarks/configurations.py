@@ -66,7 +66,7 @@ def first(
 
 def second(
     name: str,
-    source: str = "float16",
+    source: str = "uint16",
     window: int = 11,
     stride: int = 1,
     map_dtype: str = "float32",
@@ -298,10 +298,6 @@ PREDICTED = (
     second("SSIM, float, 5 taps, 1024x768", "float32", 5, shape=(768, 1024)),
     second("SSIM from the mosaic, 13 taps", MOSAIC, 13),
     second("SSIM from the mosaic, 1024x768, one frame", MOSAIC, shape=(768, 1024), frames=1),
-)
-#: These differ from all of the above in size, format, products, method, window or stride. They are predicted, and then
-#: measured once.
-HELD_OUT = (
     first("mono half ADR, 12 bit in 16, live", MONO, LIVE, "u16", demosaic="adaptive"),
     first("mono full ADR, intensity, large", MONO, "intensity", shape=LARGE, **_FULL),
     first("mono full ADR, 12p, angles, 2048x1536", MONO, ANGLES, "12p", shape=THREE, **_FULL),
@@ -332,6 +328,40 @@ HELD_OUT = (
     second("SSIM, float, 7 taps, 1920x1080", "float32", 7, shape=(1080, 1920)),
     second("SSIM, float, 15 taps, one frame", "float32", 15, frames=1),
     second("SSIM from the mosaic, 5 taps, 1024x768", MOSAIC, 5, shape=(768, 1024)),
+)
+#: These differ from all of the above in size, format, products, method, window or stride. They are predicted, and then
+#: measured once.
+HELD_OUT = (
+    first("mono half, live as float, 2048x1536", MONO, LIVE, shape=THREE, dtype="float32"),
+    first("mono half, 12 bit in 16, live, 1920x1080", MONO, LIVE, "u16", shape=HD),
+    first("mono half, what SSIM compares too, 12p", MONO, f"{POLAR},ssim", "12p"),
+    first("mono half own site, live, large", MONO, LIVE, shape=LARGE, **_OWN),
+    first("mono half gradient, preview, 1920x1080", MONO, "preview", shape=HD, demosaic="gradient"),
+    first("mono full bilinear, AoLP, 2048x1536", MONO, "aolp", shape=THREE, demosaic="bilinear", **_FULL),
+    first("mono full gradient, DoLP, large", MONO, "dolp", shape=LARGE, demosaic="gradient", **_FULL),
+    first("mono full gradient, live as float", MONO, LIVE, dtype="float32", demosaic="gradient", **_FULL),
+    first("mono full ADR, live, 2048x1536", MONO, LIVE, shape=THREE, **_FULL),
+    first("mono full ADR, 12 bit in 16, AoLP, small", MONO, "aolp", "u16", shape=SMALL, precision="fp16", **_FULL),
+    first("colour own site, 12p, live", COLOR, LIVE, "12p", **_OWN),
+    first("colour half, live, 2048x1536", COLOR, LIVE, shape=THREE),
+    first("colour half, angles, large", COLOR, ANGLES, shape=LARGE),
+    first("colour half, 12 bit in 16, AoLP, large", COLOR, "aolp", "u16", shape=LARGE),
+    first("colour full gradient, AoLP, 1920x1080", COLOR, "aolp", shape=HD, demosaic="gradient", **_FULL),
+    first("colour full ADR, preview, 2048x1536", COLOR, "preview", shape=THREE, **_FULL),
+    second("SSIM, 7 taps, 1920x1080", window=7, shape=(1080, 1920)),
+    second("SSIM, float, 13 taps, 1920x1080", "float32", 13, shape=(1080, 1920)),
+    second("SSIM from the mosaic, 7 taps, 1920x1080", MOSAIC, 7, shape=(540, 960)),
+    first("mono half, AoLP and preview, small", MONO, "aolp,preview", shape=SMALL),
+    first("mono half, 12Packed, Stokes", MONO, "stokes", "12packed", dtype="float32"),
+    first("mono half ADR, preview, 2048x1536", MONO, "preview", shape=THREE, demosaic="adaptive"),
+    first("mono full bilinear, 12p, live, small", MONO, LIVE, "12p", SMALL, demosaic="bilinear", **_FULL),
+    first("colour own site, intensity, 2048x1536", COLOR, "intensity", shape=THREE, **_OWN),
+    first("colour half, DoLP, large", COLOR, "dolp", shape=LARGE),
+    first("colour half gradient, 12p, angles", COLOR, ANGLES, "12p", demosaic="gradient"),
+    first("colour half ADR, AoLP, 1920x1080", COLOR, "aolp", shape=HD, demosaic="adaptive"),
+    first("colour full bilinear, preview, 2048x1536", COLOR, "preview", shape=THREE, demosaic="bilinear", **_FULL),
+    first("colour full ADR, intensity, large", COLOR, "intensity", shape=LARGE, **_FULL),
+    second("SSIM, 9 taps, full resolution", window=9, shape=FULL_FRAME),
 )
 #: The lists by the name that result files give them.
 LISTS = {"fitted": FITTED, "predicted": PREDICTED, "held out": HELD_OUT}

@@ -109,13 +109,22 @@ COMMON = ("IDLE_SHARE", "REREAD_SHARE", "LATENCY_S", "TAIL_SHARE", "BLOCKS_PER_C
 SSIM = ("_TENSOR_STEP", "_TENSOR_ENDS", "_COUNT_US", "_BUSY_WARPS", "_WAITING")
 
 
+def _is_unmeasured(stage: str) -> bool:
+    """Whether a stage is of a calibration or of noise, of which nothing was measured yet."""
+    return stage.endswith(" calibrated") or stage.startswith("noise")
+
+
 def constants() -> List[Constant]:
-    """The constants that are fitted; all are positive. Nothing was measured with a calibration yet."""
+    """The constants that are fitted; all are positive."""
     return [
-        *(_entry("operations", OPERATIONS, key) for key in OPERATIONS if not key.endswith(" calibrated")),
+        *(
+            _entry("operations", OPERATIONS, key)
+            for key in OPERATIONS
+            if not (key.endswith(" calibrated") or key.startswith("noise"))
+        ),
         *(_entry("conflicts", cost.CONFLICTS, key) for key in cost.CONFLICTS),
         *map(_attribute, COMMON),
-        *map(_effort, ("mono_half", "mono_full", "color_half")),
+        *map(_effort, ("mono_half_bytes", "mono_full", "color_half")),  # nothing was measured of color_strip yet
         _entry("launch, integrated", cost.LAUNCH_US, False),
         *map(_attribute, SSIM),
     ]

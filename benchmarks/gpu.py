@@ -2,9 +2,10 @@
 
     python benchmarks/gpu.py [--output FILE] [--candidates] [case ...]
 
-Every case runs on 64 different frames per launch, so that caches do not help; CUDA events, medians. `share` is the part
-of the copy's bandwidth that is reached, counting each input byte and each output byte once. `--candidates` measures
-every schedule that the solver lists for a case instead of the chosen one.
+Every case (`gpu_cases.py`) runs on 64 different frames per launch, so that caches do not help; CUDA events, medians.
+Before it is timed, every product is compared with the float64 reference, invalid pixels among them. `share` is the part
+of the copy's bandwidth that is reached, counting each input byte, each byte of a calibration and each output byte once.
+`--candidates` measures every schedule that the solver lists for a case instead of the chosen one.
 """
 
 from __future__ import annotations
@@ -15,124 +16,33 @@ import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 import common
 import numpy as np
+from batches import BatchBuffers, calibration, check
+from gpu_cases import CASES, TWO_LAUNCHES, Case, options_of, work_of
 from npp import find_debayer
+from timed_launch import compiled
 from timing import FRAMES, ROUNDS, SHAPE, cupy, driver, frames, medians
 
 from polar_pipeline import Pipeline
-from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.cuda.model.device import from_properties, occupancy
-from polar_pipeline.cuda.model.geometry import output_bytes
-from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
+from polar_pipeline.cuda.model.launch_model import PolarizationModel, SsimModel
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_search import piece_count
 from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, make_ssim_work
 from polar_pipeline.cuda.model.tuned import choose
-from polar_pipeline.cuda.model.work import OUTPUTS, POLARIZATION_ARGUMENT, PolarizationWork, make_work
 from polar_pipeline.cuda.resource_usage import kernel_resources
-from polar_pipeline.options import Options, make_options
+from polar_pipeline.options import Options
 from polar_pipeline.plan import make_plan
 
-POLAR = ("intensity", "dolp", "aolp")
-ANGLES = ("angle_0", "angle_45", "angle_90", "angle_135")
 
-
-@dataclass(frozen=True)
-class Case:
-    """What is measured: options, and what the project asks of the result."""
-
-    text: str
-    sensor: str
-    products: Tuple[str, ...]
-    options: Dict[str, Any]
-    goal: str = ""
-
-
-_OWN = {"co_sited": False}
-CASES: Dict[str, Case] = {
-    "mono_half": Case("mono half, intensity dolp aolp", "IMX250MZR", POLAR, {}, "share 0.88"),
-    "color_angles": Case("colour half own site MHC, four RGB angles", "IMX250MYR", ANGLES, _OWN, "share 0.82"),
-    "color_fused": Case("the same, and intensity dolp aolp", "IMX250MYR", ANGLES + POLAR, _OWN, "share 0.75"),
-    "mono_full": Case(
-        "mono full bilinear, intensity dolp aolp",
-        "IMX250MZR",
-        POLAR,
-        {"resolution": "full", "demosaic": "bilinear"},
-        "share 0.70",
-    ),
-    "mono_gradient": Case(
-        "mono full gradient, intensity dolp aolp", "IMX250MZR", POLAR, {"resolution": "full", "demosaic": "gradient"}
-    ),
-    "mono_adaptive": Case(
-        "mono full ADR, intensity dolp aolp", "IMX250MZR", POLAR, {"resolution": "full"}, "at most 40 us"
-    ),
-    "color_adaptive": Case(
-        "colour full ADR, intensity dolp aolp", "IMX250MYR", POLAR, {"resolution": "full"}, "at most 120 us"
-    ),
-    "color_default": Case(
-        "colour half co-sited MHC, intensity dolp aolp preview", "IMX250MYR", (*POLAR, "preview"), {}, ""
-    ),
-    "color_co_sited": Case("colour half co-sited MHC, four RGB angles", "IMX250MYR", ANGLES, {}, ""),
-    "mono_stokes": Case("mono half, stokes float", "IMX250MZR", ("stokes",), {}, ""),
-    "mono_fp32": Case("mono half in fp32, intensity dolp aolp", "IMX250MZR", POLAR, {"precision": "fp32"}, ""),
-}
-#: The same with SSIM, which takes a second launch.
-WITH_SSIM: Dict[str, Case] = {
-    "color_everything": Case(
-        "colour half own site: four RGB angles, intensity dolp aolp, SSIM map and mean",
-        "IMX250MYR",
-        (*ANGLES, *POLAR, "ssim_map", "ssim"),
-        _OWN,
-        "at most 18 us",
-    ),
-    "mono_everything": Case(
-        "mono half: intensity dolp aolp, SSIM map and mean", "IMX250MZR", (*POLAR, "ssim_map", "ssim"), {}
-    ),
-}
-
-
-def options_of(case: Case) -> Options:
-    """The case's options, 8 bit out."""
-    return make_options(case.sensor, case.products, "uint8", **case.options)
-
-
-def work_of(case: Case, shape: Tuple[int, int] = SHAPE) -> PolarizationWork:
-    """The case's launch on 8-bit frames."""
-    options = options_of(case)
-    return make_work(make_plan(options.products), options, "u8", 255, shape)
-
-
-class BatchBuffers:
-    """Frames and outputs of a work on the GPU."""
-
-    def __init__(self, work: PolarizationWork, raw: np.ndarray) -> None:
-        self.raw = cupy.asarray(raw)
-        self.counts = cupy.zeros((FRAMES, 2), cupy.uint32)
-        self.sizes = {name: output_bytes(replace(work, outputs=((name, dtype),))) for name, dtype in work.outputs}
-        self.out = {name: cupy.zeros((FRAMES, size), cupy.uint8) for name, size in self.sizes.items()}
-        self._work = work
-
-    def argument(self, first: int = 0) -> np.ndarray:
-        """The kernel's argument, for the batch that begins at a frame."""
-        frame = np.zeros((), POLARIZATION_ARGUMENT)
-        frame["raw"] = self.raw.data.ptr + first * self.raw[0].nbytes
-        frame["counts"] = self.counts.data.ptr + 8 * first
-        for name, array in self.out.items():
-            frame["out"][OUTPUTS.index(name)] = array.data.ptr + first * self.sizes[name]
-        frame["raw_stride"], frame["step"] = self.raw[0].nbytes, self._work.width
-        frame["width"], frame["height"] = self._work.width, self._work.height
-        frame["full_scale"], frame["min_intensity"] = 255, 0.01
-        return frame
-
-
-def compiled(model: LaunchModel, schedule: Schedule, arch: str) -> bytes:
-    """The cubin of a launch."""
-    return compile_kernel(schedule.kernel, model.defines(schedule), arch)
+def options_at(case: Case) -> Options:
+    """The case's options on frames of `SHAPE`, with its calibration."""
+    return options_of(case, calibration=calibration(case.sensor, SHAPE)) if case.calibrated else options_of(case)
 
 
 class TimedKernel:
@@ -156,7 +66,7 @@ class TimedSsim:
     def __init__(self, case: Case, buffers: BatchBuffers, bench: Bench) -> None:
         options = options_of(case)
         plan = make_plan(options.products)
-        work = make_ssim_work(work_of(case), plan, options)
+        work = make_ssim_work(work_of(options, case, SHAPE), plan, options)
         model = SsimModel(work, bench.device)
         self.schedule = choose(model)
         self._shared = model.shared_bytes(self.schedule)
@@ -197,7 +107,7 @@ class Bench:
 
     def model(self, case: Case) -> PolarizationModel:
         """The case's launch on this GPU."""
-        return PolarizationModel(work_of(case), self.device)
+        return PolarizationModel(work_of(options_at(case), case, SHAPE), self.device)
 
     def copy(self) -> None:
         """A plain copy of 512 MiB."""
@@ -206,14 +116,17 @@ class Bench:
         )
 
     def batch(self, case: Case) -> Dict[str, Any]:
-        """64 frames a launch, with the chosen schedule."""
+        """64 frames a launch, with the chosen schedule: errors, then times."""
         model = self.model(case)
-        return self.measure(model, choose(model), BatchBuffers(model.work, frames(case.sensor)))
+        schedule, buffers = choose(model), BatchBuffers(model.work, FRAMES)
+        TimedKernel(model, schedule, self.arch)(buffers.argument())
+        worst = check(buffers, model.work, options_at(case))
+        return {**self.measure(model, schedule, buffers), "levels_off_reference": worst}
 
     def every_schedule(self, case: Case) -> List[Dict[str, Any]]:
         """Likewise with every schedule that the solver lists, fastest first."""
         model = self.model(case)
-        buffers, able = BatchBuffers(model.work, frames(case.sensor)), model.candidates()
+        buffers, able = BatchBuffers(model.work, FRAMES), model.candidates()
         with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
             list(pool.map(lambda schedule: compiled(model, schedule, self.arch), able))
         rows = [self.measure(model, schedule, buffers, 9) for schedule in able]
@@ -223,10 +136,10 @@ class Bench:
         self, model: PolarizationModel, schedule: Schedule, buffers: BatchBuffers, rounds: int = ROUNDS
     ) -> Dict[str, Any]:
         """64 frames a launch against the copy."""
-        work, kernel = model.work, TimedKernel(model, schedule, self.arch)
+        kernel = TimedKernel(model, schedule, self.arch)
         argument = buffers.argument()
         found = medians({"copy": self.copy, "kernel": lambda: kernel(argument)}, rounds)
-        moved = FRAMES * (work.width * work.height + output_bytes(work))
+        moved = buffers.nbytes
         copied = 2 * self._from.nbytes / found["copy"]
         return {
             "schedule": asdict(schedule),
@@ -244,7 +157,7 @@ class Bench:
         """One frame: 64 launches chained in a graph, and one alone between events."""
         model = self.model(case)
         kernel = TimedKernel(model, choose(model), self.arch)
-        buffers = BatchBuffers(model.work, frames(case.sensor))
+        buffers = BatchBuffers(model.work, FRAMES)
         arguments = [buffers.argument(k) for k in range(FRAMES)]
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
@@ -261,7 +174,7 @@ class Bench:
     def with_ssim(self, case: Case) -> Dict[str, Any]:
         """One frame to all of a case's products, SSIM among them, in two launches: 64 frames chained in a graph."""
         model, raw = self.model(case), frames(case.sensor)
-        schedule, buffers = choose(model), BatchBuffers(model.work, raw)
+        schedule, buffers = choose(model), BatchBuffers(model.work, FRAMES)
         first, second = TimedKernel(model, schedule, self.arch), TimedSsim(case, buffers, self)
         arguments = [buffers.argument(k) for k in range(FRAMES)]
         stream = cupy.cuda.Stream(non_blocking=True)
@@ -283,26 +196,6 @@ class Bench:
             "ssim_off_cpu": float(np.abs(np.subtract(got, wanted)).max()),
         }
 
-    def error(self, case: Case) -> Dict[str, int]:
-        """Largest difference to the CPU backend on the first frame, in levels; AoLP around the circle."""
-        model, raw = self.model(case), frames(case.sensor)
-        kernel, buffers = TimedKernel(model, choose(model), self.arch), BatchBuffers(model.work, raw)
-        kernel(buffers.argument(), 1)
-        with closing(Pipeline(case.sensor, case.products, "cpu", dtype="uint8", **case.options)) as pipeline:
-            expected = pipeline(raw[0])
-        worst: Dict[str, int] = {}
-        for name, wanted in expected.items():
-            if wanted.dtype != np.uint8:
-                continue
-            got = buffers.out[name][0].get().reshape(wanted.shape).astype(int)
-            difference = np.abs(got - wanted.astype(int))
-            if name == "aolp":
-                difference = np.minimum(difference, 256 - difference)
-                if "dolp" in expected:
-                    difference = difference[expected["dolp"] >= 13]
-            worst[name] = int(difference.max())
-        return worst
-
     def npp(self) -> Optional[Dict[str, Any]]:
         """The four-angle colour demosaic against four calls of NPP's bilinear debayer a frame.
 
@@ -321,7 +214,7 @@ class Bench:
                 debayer(planes[angle, frame].data.ptr, out[angle, frame].data.ptr, width, height)
 
         model = self.model(CASES["color_angles"])
-        kernel, buffers = TimedKernel(model, choose(model), self.arch), BatchBuffers(model.work, raw)
+        kernel, buffers = TimedKernel(model, choose(model), self.arch), BatchBuffers(model.work, FRAMES)
         argument = buffers.argument()
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
@@ -369,7 +262,7 @@ def main() -> None:
         rows = []
         for name in names:
             case = CASES[name]
-            found = {"text": case.text, "goal": case.goal, **bench.batch(case), "levels_off_cpu": bench.error(case)}
+            found = {"text": case.text, "goal": case.goal, **bench.batch(case)}
             if name in ("mono_half", "color_fused", "color_angles", "color_default"):
                 found["single_frame"] = bench.single(case)
             report["cases"][name] = found
@@ -377,7 +270,7 @@ def main() -> None:
             rows.append((case.text, *(found[column] for column in columns)))
             print(name, json.dumps(found), flush=True)
         if not values.cases:
-            report["with_ssim"] = {name: bench.with_ssim(case) for name, case in WITH_SSIM.items()}
+            report["with_ssim"] = {name: bench.with_ssim(case) for name, case in TWO_LAUNCHES.items()}
             print("with SSIM:", json.dumps(report["with_ssim"]))
         report["npp"] = bench.npp()
         report["cpu"] = bench.against_cpu(CASES["mono_half"])

@@ -52,10 +52,19 @@ PIPE_OF = {opcode: pipe for pipe, opcodes in PIPES.items() for opcode in opcodes
 RARE = {
     "find_saturated",
     "ideal_pixel",
+    "load_any_halves",
     "reflect_border",
     "saturated_outputs",
     "saturated_sites",
+    "replace_invalid",
+    "number_again",
+    "most_again",
+    "sum_again",
+    "store_unpolarized",
+    "limit",
     "dark_sites",
+    "drop_invalid",
+    "saturated_bytes",
     "count_saturated",
     "count_add",
     "count_invalid",
@@ -80,6 +89,11 @@ STAGES = {
     "malvar_lines": "colors",
     "gradients": "gradients",
     "find_edges": "edges",
+    "find_gradients": "gradients",
+    "find_detail": "slide",
+    "find_angles": "angles",
+    "load_halves": "load",
+    "store_tile": "products",
     "finish_stage_a": "slide",
     "stage_a": "slide",
     "store_products": "products",
@@ -163,19 +177,29 @@ TILES = (
     CountedKernel("tile", _COLOR, _tile(128, 32, 16), {"colors": "color mhc"}),
     CountedKernel("tile", {**_COLOR, **_FULL}, _tile(128, 32, 16, 6), {"colors": "color weighted"}),
 )
-#: Counted as one stage, in pairs of half.
+_STRIP = Schedule("color_strip", "strip", 64, 2, rows=16)
+#: Counted as one stage, in pairs of half, and in strips also of float.
 WINDOWS = (
-    CountedKernel("mono_half", {}, Schedule("mono_half", "registers", 64, 8, rows=2), {}),
+    CountedKernel("mono_half_bytes", {}, Schedule("mono_half_bytes", "registers", 64, 8, rows=2), {}),
+    CountedKernel("mono_half", {"products": _LIVE}, Schedule("mono_half", "registers", 64, 8, rows=2), {}),
     CountedKernel(
         "mono_full", {**_FULL, "demosaic": "bilinear"}, Schedule("mono_full", "registers", 64, 16, rows=2), {}
+    ),
+    CountedKernel(
+        "mono_adaptive",
+        _FULL,
+        Schedule("mono_adaptive", "tile", 128, 60, 40, 6),
+        {stage: f"mono_adaptive {stage}" for stage in ("load", "gradients", "edges", "slide", "angles", "products")},
     ),
     CountedKernel("color_half angles", _OWN, Schedule("color_half", "registers", 64, 4, rows=2), {}),
     CountedKernel(
         "color_half", {**_OWN, "products": (*_ANGLES, *_POLAR)}, Schedule("color_half", "registers", 64, 4, rows=2), {}
     ),
+    CountedKernel("color_strip angles", {**_COLOR, "products": _ANGLES}, _STRIP, {}),
+    CountedKernel("color_strip", {**_COLOR, "products": _LIVE}, _STRIP, {}),
 )
 #: The SSIM launch, by (window, what it reads).
-SSIM_WINDOWS = (("registers", "float16"), ("registers", "float32"), ("registers", MOSAIC), ("tensor", "float16"))
+SSIM_WINDOWS = (("registers", "uint16"), ("registers", "float32"), ("registers", MOSAIC), ("tensor", "uint16"))
 
 Chain = List[Tuple[str, int]]
 
@@ -277,7 +301,12 @@ def table() -> Dict[Tuple[str, str, str], Counter[str]]:
             counted = count(tile.work(precision), tile.schedule, arch)
             found.update({(arch, precision, name): counted[stage] for stage, name in tile.stages.items()})
         for kernel in WINDOWS:
-            found[arch, "fp16", kernel.name] = total(count(kernel.work("fp16"), kernel.schedule, arch))
+            for precision in ("fp16", "fp32") if kernel.schedule.window == "strip" else ("fp16",):
+                counted = count(kernel.work(precision), kernel.schedule, arch)
+                if not kernel.stages:
+                    counted = {kernel.name: total(counted)}
+                names = kernel.stages or {kernel.name: kernel.name}
+                found.update({(arch, precision, name): counted[stage] for stage, name in names.items()})
         for window, source in SSIM_WINDOWS:
             if window == "tensor" and arch == "sm_72":
                 continue
@@ -292,7 +321,7 @@ def table() -> Dict[Tuple[str, str, str], Counter[str]]:
 
 
 #: Images and strides that `--ssim` counts: with a stride of 3 and more the kernel's loop contains another loop.
-SSIM_INPUTS = (("float16", 1), ("float32", 1), (MOSAIC, 1), ("float16", 2), ("float32", 2))
+SSIM_INPUTS = (("uint16", 1), ("float32", 1), (MOSAIC, 1), ("uint16", 2), ("float32", 2))
 #: Code in the loop of SSIM in registers that only some iterations execute, as (text of its first line, text of the line
 #: after its last one): loads of rows beyond the border, and sums of a complete piece of the map.
 _NOT_EVERY_ITERATION = (("[i] = column.mirrored_at(", "}"), ("if ((y + BATCH) % PIECE_Y == 0", "(task, s.each)"))

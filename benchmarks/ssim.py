@@ -32,7 +32,7 @@ from polar_pipeline.cuda.compile import OPTIONS, compile_kernel, find_library
 from polar_pipeline.cuda.model.launch_model import SsimModel
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_search import piece_count
-from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork
+from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, as_compared
 from polar_pipeline.cuda.resource_usage import KernelResources, kernel_resources
 from polar_pipeline.reference import ssim_map
 
@@ -85,7 +85,8 @@ def capture(one: Callable[[int], Any]) -> Callable[[], Any]:
 
 # ---------------------------------------------------------------------------------------------------------- the product
 
-WORK = SsimWork(HEIGHT, WIDTH, 1, SSIM_WINDOW, SSIM_SIGMA, "float16", "float32")
+#: As in mode `consistency`.
+WORK = SsimWork(HEIGHT, WIDTH, 1, SSIM_WINDOW, SSIM_SIGMA, "uint16", "float32", alike=True)
 
 
 @lru_cache(maxsize=1)
@@ -100,10 +101,10 @@ def product_cubin(schedule: Schedule) -> bytes:
 
 
 class PackageKernel:
-    """`kernels/ssim.cu` by one of its schedules."""
+    """`kernels/ssim.cu` by one of its schedules; `x`, `y`: (FRAMES, H, W) uint16 on the GPU."""
 
-    def __init__(self, images: Images, out: Any, schedule: Schedule) -> None:
-        self._images, self._out, self.schedule = images, out, schedule
+    def __init__(self, x: Any, y: Any, out: Any, schedule: Schedule) -> None:
+        self._x, self._y, self._out, self.schedule = x, y, out, schedule
         cubin = product_cubin(schedule)
         self._shared = model().shared_bytes(schedule)
         self._kernel = driver().load(cubin, "ssim", self._shared)
@@ -118,10 +119,10 @@ class PackageKernel:
 
     def __call__(self, first: int = 0, count: int = FRAMES) -> None:
         task = np.zeros((), SSIM_ARGUMENT)
-        arrays = {"first": self._images.gpu_x, "second": self._images.gpu_y, "map": self._out, **self._scratch}
+        arrays = {"first": self._x, "second": self._y, "map": self._out, **self._scratch}
         for name, array in arrays.items():
             task[name] = array.data.ptr + first * array[0].nbytes
-        task["first_stride"] = task["second_stride"] = self._images.gpu_x[0].nbytes
+        task["first_stride"] = task["second_stride"] = self._x[0].nbytes
         grid, stream = model().grid(self.schedule, count), cupy.cuda.get_current_stream().ptr
         driver().launch(self._kernel, grid, self.schedule.threads, self._shared, stream, task)
 
@@ -143,11 +144,12 @@ def _checked_map(image: Any, mean: Any) -> np.ndarray:
 def product(images: Images, out: Any) -> Dict[str, Implementation]:
     """On CUDA cores and on tensor cores, by the schedules that are fastest here and by those predicted to be."""
     found = {}
+    x, y = (cupy.asarray(as_compared(image.astype(np.float32), WORK.source)) for image in (images.x, images.y))
     for name, window in (("CUDA cores", "registers"), ("tensor cores", "tensor")):
         able = [each for each in model().candidates() if each.window == window]
         with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
             list(pool.map(product_cubin, able))
-        every = [PackageKernel(images, out, schedule) for schedule in able]
+        every = [PackageKernel(x, y, out, schedule) for schedule in able]
         batch = _times(every)
         single = _times([capture(partial(run, count=1)) for run in every])
         for row, many, one in (

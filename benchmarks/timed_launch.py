@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
 from typing import Any, Dict
 
 import numpy as np
-from timing import cupy, driver, frames, milliseconds
+from batches import BatchBuffers
+from timing import cupy, driver, milliseconds
 
 from polar_pipeline.cuda.compile import compile_kernel
-from polar_pipeline.cuda.model.geometry import output_bytes
 from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_search import piece_count
-from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork
-from polar_pipeline.cuda.model.work import CAMERA_FORMATS, OUTPUTS, POLARIZATION_ARGUMENT, PolarizationWork
+from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, as_compared
 from polar_pipeline.plan import MOSAIC
-from polar_pipeline.sensor.frames import pack
 
 ROUNDS = 15
+
+
+def compiled(model: LaunchModel, schedule: Schedule, arch: str) -> bytes:
+    """The machine code of a launch for an architecture such as `sm_90`."""
+    return compile_kernel(schedule.kernel, model.defines(schedule), arch)
 
 
 class TimedLaunch:
@@ -37,13 +39,13 @@ class TimedLaunch:
         if isinstance(model, SsimModel):
             self._argument = self._ssim_argument(model.work, schedule, frames)
         elif isinstance(model, PolarizationModel):
-            self._argument = self._polarization_argument(model.work, frames)
+            self._buffers = BatchBuffers(model.work, frames)
+            self._argument = self._buffers.argument()
         else:
             raise TypeError(f"expected the model of a polarization or SSIM launch, got {type(model).__name__}")
         self._shared, self._grid = model.shared_bytes(schedule), model.grid(schedule, frames)
         self._threads, self._driver = schedule.threads, driver()
-        code = compile_kernel(schedule.kernel, model.defines(schedule), arch)
-        self._kernel = self._driver.load(code, schedule.kernel, self._shared)
+        self._kernel = self._driver.load(compiled(model, schedule, arch), schedule.kernel, self._shared)
 
     def _keep(self, name: str, array: Any) -> Any:
         """The array, which now lives as long as the launch."""
@@ -67,20 +69,6 @@ class TimedLaunch:
             argument[name] = self._keep(name, cupy.zeros((frames, *shape), dtype)).data.ptr
         return argument
 
-    def _polarization_argument(self, work: PolarizationWork, frames: int) -> np.ndarray:
-        raw = self._keep("raw", _raw_frames(work, frames))
-        argument = np.zeros((), POLARIZATION_ARGUMENT)
-        argument["raw"] = raw.data.ptr
-        argument["counts"] = self._keep("counts", cupy.zeros((frames, 2), cupy.uint32)).data.ptr
-        for name, dtype in work.outputs:
-            size = output_bytes(replace(work, outputs=((name, dtype),)))
-            argument["out"][OUTPUTS.index(name)] = self._keep(name, cupy.zeros(frames * size, cupy.uint8)).data.ptr
-        argument["raw_stride"] = raw[0].nbytes
-        argument["step"] = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
-        argument["width"], argument["height"] = work.width, work.height
-        argument["full_scale"], argument["min_intensity"] = work.full_scale, 0.01
-        return argument
-
     def __call__(self) -> None:
         stream = cupy.cuda.get_current_stream().ptr
         self._driver.launch(self._kernel, self._grid, self._threads, self._shared, stream, self._argument)
@@ -97,20 +85,8 @@ def _images(work: SsimWork, frames: int) -> Any:
         one = rng.integers(13, 204, (2 * work.height, 2 * work.width), np.uint8)
     else:
         base = rng.random((work.height, work.width)) * 0.8
-        one = np.stack([base, base + 0.02 * rng.random(base.shape)]).astype(work.source)
+        one = as_compared(np.stack([base, base + 0.02 * rng.random(base.shape)]), work.source)
     return cupy.stack([cupy.asarray(np.roll(one, 8 * k, -1)) for k in range(frames)])
-
-
-def _raw_frames(work: PolarizationWork, count: int) -> Any:
-    """(frames, height, bytes of a row) uint8 on the GPU: a scene, moved from frame to frame."""
-    raw = frames("IMX250MYR" if work.sensor.is_color else "IMX250MZR", (work.height, work.width))
-    if work.raw_format == "u8":
-        return cupy.asarray(raw[:count])
-    fine = raw[0].astype(np.uint16) * 16
-    packed = fine.tobytes() if work.raw_format == "u16" else pack(fine, CAMERA_FORMATS[work.raw_format])
-    step = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
-    one = cupy.asarray(np.frombuffer(packed, np.uint8)).reshape(work.height, step)
-    return cupy.stack([cupy.roll(one, 8 * k, 0) for k in range(count)])
 
 
 def measure(model: LaunchModel, schedule: Schedule, frames: int, arch: str) -> float:

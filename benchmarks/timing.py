@@ -32,12 +32,33 @@ def driver() -> Driver:
     return Driver()
 
 
-@lru_cache(maxsize=2)
-def frames(sensor: str, shape: Tuple[int, int] = SHAPE) -> np.ndarray:
-    """(FRAMES, H, W) uint8: a scene, moved by whole tiles from frame to frame."""
+@lru_cache(maxsize=16)
+def scene(sensor: str, shape: Tuple[int, int] = SHAPE) -> np.ndarray:
+    """(H, W) uint8: a raw frame with some saturated and dark pixels."""
     seen = make_options(sensor).sensor
     raw = expose(synthetic("window", shape, is_color=seen.is_color), seen)
-    return np.stack([np.roll(raw, (8 * k, 16 * k), (0, 1)) for k in range(FRAMES)])
+    raw[40:60, 100:140], raw[90:130, 200:220] = 255, 0
+    raw[64:128:6, 16:256:10] = 255
+    return raw
+
+
+def moved(raw: Any, frame: int, elements: int) -> Any:
+    """A raw frame, moved by 8 rows and 16 pixels, which are whole tiles, for each frame number.
+
+    Args:
+        raw: (H, elements of a row), in host or device memory.
+        frame: Number of the frame; 0 is the frame itself.
+        elements: Elements of 16 pixels.
+    """
+    library = np if isinstance(raw, np.ndarray) else cupy
+    return library.roll(raw, (8 * frame, elements * frame), (0, 1))
+
+
+@lru_cache(maxsize=2)
+def frames(sensor: str, shape: Tuple[int, int] = SHAPE) -> np.ndarray:
+    """(FRAMES, H, W) uint8: a scene, moved from frame to frame."""
+    raw = scene(sensor, shape)
+    return np.stack([moved(raw, k, 16) for k in range(FRAMES)])
 
 
 #: Clocks that the device is kept busy while the host queues what is measured: some 200 us, longer than that takes.

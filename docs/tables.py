@@ -1,11 +1,12 @@
 """Writes what is made from the code's tables: `python docs/tables.py`.
 
-These are the topics and parameters in docs/ros.md, and the topics that config/sros2_policy.xml allows the node to
-publish.
+These are the topics and parameters in docs/ros.md, the topics that config/sros2_policy.xml allows the node to publish,
+and the times of kernels in docs/performance.md, from their result file.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Callable, Dict, List, Sequence
@@ -76,9 +77,24 @@ def policy() -> str:
     return "\n".join(f"{12 * ' '}<topic>{topic}</topic>" for topic in (*names, *CAMERA_INFO_TOPICS))
 
 
+def kernel_times() -> str:
+    """One row per case of `benchmarks/gpu.py`: kernel, schedule, time, share of a copy, and what is asked."""
+    report = json.loads((ROOT / "benchmarks" / "results" / "gpu_nvidia_h200.json").read_text(encoding="utf-8"))
+    rows = []
+    for case in report["cases"].values():
+        schedule = case["schedule"]
+        tile = f"{schedule['tile_x']}x{schedule['tile_y']}, " if schedule["kernel"] == "tile" else ""
+        height = f", {schedule['rows']} rows" if schedule["rows"] else ""
+        how = f"{tile}{schedule['threads']} threads{height}"
+        times = f"{case['us_per_frame']:.2f}", f"{case['share']:.2f}"
+        rows.append((case["text"], f"`{schedule['kernel']}`", how, *times, case["goal"]))
+    return _table(("work", "kernel", "schedule", "us per frame", "of copy", "goal"), rows)
+
+
 #: File -> what it has between two comments of a name, by that name.
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     "docs/ros.md": {"topics": topics, "parameters": parameters},
+    "docs/performance.md": {"h200": kernel_times},
     "config/sros2_policy.xml": {"products": policy},
 }
 

@@ -35,7 +35,7 @@ static_assert(COLOR && HALF_RESOLUTION && !CO_SITED && DEBAYER == LATTICE_MHC &&
 static_assert(OUT_INTENSITY < 2 && OUT_ANGLE_0 < 2 && OUT_ANGLE_45 < 2 && OUT_ANGLE_90 < 2 && OUT_ANGLE_135 < 2 &&
                   OUT_DOLP < 2 && OUT_AOLP < 2,
               "uint8 outputs only");
-static_assert(!OUT_STOKES && OUT_SUMS % 3 == 0 && OUT_S0 % 3 == 0, "no Stokes vector; what SSIM compares as half only");
+static_assert(!OUT_STOKES && OUT_SUMS % 3 == 0 && OUT_S0 % 3 == 0, "no Stokes vector; SSIM's images as uint16 only");
 static_assert(ROWS % 2 == 0, "two lines of the lattice at a time");
 static_assert(LINES % 4 == 0 && LINES >= 16, "twelve lines in use and four in flight");
 

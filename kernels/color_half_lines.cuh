@@ -20,6 +20,9 @@ struct ByteScale {
   static constexpr double PER_SAMPLE = 1.0 / 255 / SUBNORMAL_UNIT;
 };
 
+typedef Pair Sites[8];      // sites -2 .. 5 of a line around four
+typedef Pair Colours[4][3]; // [site][red, green, blue]
+
 struct Line {
   u32 w[4];
 }; // sites -2 -1, 0 1, 2 3, 4 5

@@ -37,10 +37,42 @@ struct Hsv {
   float tangent[SITES], s1[SITES], saturation[SITES], value[SITES];
 };
 
-// What SSIM compares, of four sites as half.
+// What SSIM compares, of four sites.
 struct Compared {
-  Pair sums[2][2], s0[2];
+  u32 sums[2][2], s0[2];
 };
+
+// S0/2 of a site, in [0, 1]. In float: it is compared with another frame's, and sums of halves would be rounded.
+template <int LINE> DEVICE float s0_of(const Pair (&even)[3], const Pair (&odd)[3], int site) {
+  float sum = 0;
+#pragma unroll
+  for (int c = 0; c < 3; c++) {
+    const float both = (low(even[c]) + high(even[c])) + (low(odd[c]) + high(odd[c]));
+    sum = fmaf(both, (is_sample(0, LINE, site, c) ? 0.5f : 0.25f) * (c == 1 ? LUMA_GREEN : LUMA_RED), sum);
+  }
+  return sum;
+}
+
+// The means of orthogonal angles of sites 2k and 2k + 1, from their sum `total` in halves, whose rounding both share,
+// and their difference, which is small: both means are compared with each other.
+template <int LINE>
+DEVICE void compare_sums(const Colours &even, const Colours &odd, Pair total, int k, Compared &compared) {
+  Pair difference[3];
+#pragma unroll
+  for (int c = 0; c < 3; c++) {
+    const Pair a = sub(even[2 * k][c], odd[2 * k][c]), b = sub(even[2 * k + 1][c], odd[2 * k + 1][c]);
+    difference[c] = sub(lows(a, b), highs(a, b)); // I(00) - I(10) - I(01) + I(11)
+  }
+  const Pair q = fma(difference[1], luma_weights<LINE, 1>(),
+                     fma(difference[0], luma_weights<LINE, 0>(), mul(difference[2], luma_weights<LINE, 2>())));
+  constexpr float quarter = angle_at(0, 0) % 2 == 0 ? 0.25f : -0.25f; // 0 and 90 degrees come first
+  const float a = 0.25f * low(total), b = 0.25f * high(total);
+#pragma unroll
+  for (int plane = 0; plane < 2; plane++) {
+    const float sign = plane ? -quarter : quarter;
+    compared.sums[plane][k] = compared_pair(saturate(fmaf(low(q), sign, a)), saturate(fmaf(high(q), sign, b)));
+  }
+}
 
 // Intensity, DoLP and AoLP of four sites of a line; returns the smallest sum of the four angles' luma. even, odd: by
 // raw row parity.
@@ -65,20 +97,8 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
     const Pair total = fma(sum[1], luma_weights<LINE, 1>(),
                            fma(sum[0], luma_weights<LINE, 0>(), mul(sum[2], luma_weights<LINE, 2>())));
     darkest = fminf(darkest, fminf(low(total), high(total)));
-    if (OUT_S0) compared.s0[k] = mul(total, splat(0.25));
-    if (OUT_SUMS) {
-      Pair half_sum[2]; // by site; lanes as those of `difference`
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        Pair both[3];
-#pragma unroll
-        for (int c = 0; c < 3; c++) both[c] = add(even[2 * k + i][c], straddle(odd[2 * k + i][c], odd[2 * k + i][c]));
-        half_sum[i] = luma_at<LINE, 2>(both, i);
-      }
-      const Pair l = lows(half_sum[0], half_sum[1]), h = highs(half_sum[0], half_sum[1]);
-      compared.sums[0][k] = angle_at(0, 0) % 2 == 0 ? l : h; // 0 and 90 degrees
-      compared.sums[1][k] = angle_at(0, 0) % 2 == 0 ? h : l;
-    }
+    if (OUT_S0) compared.s0[k] = compared_pair(s0_of<LINE>(even[a], odd[a], 0), s0_of<LINE>(even[b], odd[b], 1));
+    if (OUT_SUMS) compare_sums<LINE>(even, odd, total, k, compared);
     float tangent[2], dolp[2], s1[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {

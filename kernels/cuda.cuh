@@ -27,7 +27,8 @@ struct MatrixC { // 16 x 8 floats: row g at columns 2t, 2t + 1 (values 0, 1), ro
 #include "host.cuh"
 #else
 #define DEVICE __device__ __forceinline__
-#define CONSTANT __device__ constexpr                                 // a function that the compiler evaluates
+#define CONSTANT __device__ constexpr // a function that the compiler evaluates
+#define CONSTANT_MEMORY __constant__ const
 #define SHARED_MEMORY(name) extern __shared__ __align__(16) u8 name[] // as many bytes as the launch asks for
 
 // ---- bits
@@ -70,6 +71,7 @@ DEVICE u32 half2_max(u32 a, u32 b) { u32 m = half2_less(a, b); return (b & m) | 
 DEVICE float fast_rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float fast_rsqrt(float x) { float y; asm("rsqrt.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float fast_sqrt(float x) { float y; asm("sqrt.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float fast_exp2(float x) { float y; asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float saturate(float x) { return __saturatef(x); }  // NaN becomes 0
 DEVICE float nan_value() { return __uint_as_float(0x7fc00000u); }
 
@@ -142,6 +144,7 @@ DEVICE void sync_warp() { __syncwarp(); }
 DEVICE u32 shuffle(u32 value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
 DEVICE u32 shuffle_down(u32 value, int lanes) { return __shfl_down_sync(0xffffffffu, value, lanes); }
 DEVICE bool any_in_warp(bool flag) { return __any_sync(0xffffffffu, flag); }
+DEVICE u32 lanes_with(bool flag) { return __ballot_sync(0xffffffffu, flag); } // a bit for each
 DEVICE bool any_in_block(bool flag) { return __syncthreads_or(flag); }
 DEVICE void count_add(u32 *counter, u32 n) { atomicAdd(counter, n); }
 // Whether this block is the last of `blocks` blocks to call it with a counter, which it sets to 0 again. The last block

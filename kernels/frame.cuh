@@ -25,6 +25,9 @@ struct FrameArguments {
   const u32 *codes;        // (height, width): the four numbers by which a pixel is corrected; the same for all frames
   float slope[4], base[4]; // what they mean: of minus the black level in raw numbers, the gain to values, e1 and e2
   u32 one;                 // the bits of 1.0f: a literal would cost an instruction wherever it meets another one
+  // ---- read with NOISE only (`noise.cuh`)
+  float shot, dark;     // variance of a raw pixel, as a share of full scale: over its intensity, and in the dark
+  float max_aolp_sigma; // in rad, read with LIMITS_AOLP: beyond it AoLP is invalid
 };
 
 // ---- what the kernel is compiled for (polar_pipeline/cuda/model/work.py makes these defines)
@@ -61,6 +64,17 @@ struct FrameArguments {
 #endif
 #ifndef CALIBRATED
 #define CALIBRATED 0 // 1: pixels are corrected by `codes` as they are loaded
+#endif
+#ifndef NOISE
+// 1: outputs depend on noise; with NOISE_PERIOD, NOISE_GAINS (`stokes_gains` of polar_pipeline/noise, row by row), and
+// NOISE_MOST, NOISE_LESS, NOISE_SHARE and NOISE_STEEP (`NOISE_LINEAR` of polar_pipeline/coefficients.py)
+#define NOISE 0
+#endif
+#ifndef DEBIAS
+#define DEBIAS 0 // 1: DoLP gets rid of its bias
+#endif
+#ifndef LIMITS_AOLP
+#define LIMITS_AOLP 0 // 1: AoLP is invalid beyond a standard deviation
 #endif
 #ifndef HALF_PRECISION
 #define HALF_PRECISION 1 // 1: pairs of half, 0: pairs of float
@@ -102,7 +116,7 @@ CONSTANT int red_column(int r, int c) {
 #ifdef WIDTH
 DEVICE constexpr int width_of(const FrameArguments &) { return WIDTH; }
 DEVICE constexpr int height_of(const FrameArguments &) { return HEIGHT; }
-DEVICE constexpr int step_of(const FrameArguments &) { return WIDTH; }
+DEVICE constexpr int step_of(const FrameArguments &frame) { return RAW_FORMAT == RAW_U8 ? WIDTH : frame.step; }
 #else
 DEVICE int width_of(const FrameArguments &frame) { return frame.width; }
 DEVICE int height_of(const FrameArguments &frame) { return frame.height; }

@@ -1,10 +1,7 @@
-// Malvar, He and Cutler's debayering (ICASSP 2004) of one line of a Bayer lattice, four sites at a time.
+// Malvar, He and Cutler's debayering (ICASSP 2004) of one line of a Bayer lattice, several sites at a time.
 #ifndef POLAR_MALVAR_CUH
 #define POLAR_MALVAR_CUH
 #include "pair.cuh"
-
-typedef Pair Sites[8];      // sites -2 .. 5 of a line around the four
-typedef Pair Colours[4][3]; // [site][red, green, blue]
 
 // The column parity of the red or blue sites on a line of the lattice, and which of the two colours they have (0 or 2).
 // i: parity of the raw row.
@@ -24,11 +21,13 @@ DEVICE Pair fma_sat(Pair a, Pair b, Pair c) {
 }
 #endif
 
-// Debayers four sites of line `c`; a, b are the two lines above it, d, e the two below. `Scale::PER_SAMPLE` is what a
-// sample is multiplied with to be 1 at full scale. A site's own sample is stored as it is, the other two colours scaled
-// and clamped to [0, 1]. I: parity of the raw row; LINE: parity of the lattice's line.
-template <class Scale, int I, int LINE>
-DEVICE void debayer(const Sites &a, const Sites &b, const Sites &c, const Sites &d, const Sites &e, Colours &out) {
+// Debayers N sites, of which the first is even, of line `c`; a, b are the two lines above it, d, e the two below, each
+// from two sites to the left on. `Scale::PER_SAMPLE` is what a sample is multiplied with to be 1 at full scale. A
+// site's own sample is stored as it is, the other two colours scaled and clamped to [0, 1]: [site][red, green, blue].
+// I: parity of the raw row; LINE: parity of the lattice's line.
+template <class Scale, int I, int LINE, int N>
+DEVICE void debayer(const Pair (&a)[N + 4], const Pair (&b)[N + 4], const Pair (&c)[N + 4], const Pair (&d)[N + 4],
+                    const Pair (&e)[N + 4], Pair (&out)[N][3]) {
   constexpr auto scale = Scale::PER_SAMPLE;
   constexpr Pair green_near = splat(MHC_GREEN_NEAR * scale), green_far = splat(MHC_GREEN_FAR * scale);
   constexpr Pair green_centre = splat(MHC_GREEN_CENTRE * scale), across_diagonal = splat(MHC_ACROSS_DIAGONAL * scale);
@@ -37,11 +36,11 @@ DEVICE void debayer(const Sites &a, const Sites &b, const Sites &c, const Sites 
   constexpr Pair row_side = splat(MHC_ROW_SIDE * scale), row_diagonal = splat(MHC_ROW_DIAGONAL * scale);
   constexpr Pair row_centre = splat(MHC_ROW_CENTRE * scale);
   constexpr int own = chroma(I, LINE), other = 2 - own;
-  Pair near[6];
+  Pair near[N + 2];
 #pragma unroll
-  for (int k = 0; k < 6; k++) near[k] = add(b[k + 1], d[k + 1]);
+  for (int k = 0; k < N + 2; k++) near[k] = add(b[k + 1], d[k + 1]);
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < N; i++) {
     const Pair centre = c[i + 2], h1 = add(c[i + 1], c[i + 3]), h2 = add(c[i], c[i + 4]);
     const Pair v1 = near[i + 1], v2 = add(a[i + 2], e[i + 2]), diagonal = add(near[i], near[i + 2]);
     if (i % 2 == chroma_column(I, LINE)) {

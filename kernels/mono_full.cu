@@ -1,11 +1,13 @@
-// Mono, full resolution, bilinear, 8 bit in and out: intensity, DoLP and AoLP.
+// Mono, full resolution, bilinear or gradient, 8 bit in: intensity, DoLP, AoLP and preview.
 //
-// A thread takes 16 pixels along x and ROWS along y. With C the pixel's own sample, H, V and D the bilinear values of
+// A thread takes 16 pixels along x and ROWS along y. With C the pixel's own sample, H, V and D the restored values of
 // the angles of its row, its column and the diagonals: S0/2 is their mean, and (S1, S2) is (C - D, H - V), up to signs
 // and order that depend on the place in the 2x2 tile only, since diagonal neighbours are orthogonal. Even and odd
-// columns are kept apart, so that both lanes of a half2 lie at the same place. In quarters of a level, C - D and H - V
-// are exact in half.
-#include "mono_lines.cuh"
+// columns are kept apart, so that both lanes of a half2 lie at the same place. Bilinear, C - D and H - V are exact in
+// quarters of a level. The gradient adds the pixel's detail to H, V and D, each limited to full scale.
+#include "mono_full_lines.cuh"
+#include "malvar.cuh"
+#include "polar.cuh"
 
 #ifndef THREADS
 #define THREADS 128
@@ -13,137 +15,253 @@
 #ifndef ROWS
 #define ROWS 2 // rows a thread, even
 #endif
+constexpr bool IS_GRADIENT = DEMOSAIC == METHOD_GRADIENT;
+constexpr bool STAGES = OUT_INTENSITY == 2 || OUT_DOLP == 2 || OUT_AOLP == 2 || OUT_PREVIEW;
 #ifndef BLOCKS // of a multiprocessor, for which registers must suffice
 #if __CUDA_ARCH__ >= 900
-#define BLOCKS (1024 / THREADS) // 64 registers a thread; older assemblers spill there
+#define BLOCKS ((IS_GRADIENT || STAGES ? 768 : 1024) / THREADS) // 80, 64 registers a thread
 #else
 #define BLOCKS (RESIDENT / THREADS)
 #endif
 #endif
 static_assert(ROWS % 2 == 0, "the parity of a row must be known at compile time");
-static_assert(!COLOR && !HALF_RESOLUTION && DEMOSAIC == METHOD_BILINEAR && RAW_FORMAT == RAW_U8 && HALF_PRECISION,
+static_assert(!COLOR && !HALF_RESOLUTION && (DEMOSAIC == METHOD_BILINEAR || IS_GRADIENT) && RAW_FORMAT == RAW_U8 &&
+                  HALF_PRECISION && !CALIBRATED,
               "see supports() in specs.py");
-static_assert(OUT_INTENSITY < 2 && OUT_DOLP < 2 && OUT_AOLP < 2 && !WANT_ANGLES && !OUT_STOKES && !OUT_PREVIEW &&
-                  !OUT_SUMS && !OUT_S0,
-              "uint8 intensity, dolp and aolp only");
+static_assert(!WANT_ANGLES && !OUT_STOKES && !OUT_SUMS && !OUT_S0, "see supports() in specs.py");
 
-// The even and odd columns of a line, two a word, and the neighbours outside, as subnormal halves.
-struct Columns {
-  Pair even[4], odd[4], left, right;
+// A warp's row of each output that is staged.
+constexpr int DOLP_STAGE = OUT_INTENSITY == 2, AOLP_STAGE = DOLP_STAGE + (OUT_DOLP == 2);
+constexpr int FLOAT_STAGES = AOLP_STAGE + (OUT_AOLP == 2);
+constexpr int WARP_BYTES = FLOAT_STAGES * sizeof(StagedFloats) + (OUT_PREVIEW ? sizeof(StagedColours) : 0);
+struct Stages {
+  u8 *memory; // of the warp
+  DEVICE StagedFloats &floats(int place) const { return *((StagedFloats *)memory + place); }
+  DEVICE StagedColours &preview() const { return *(StagedColours *)(memory + FLOAT_STAGES * sizeof(StagedFloats)); }
 };
-DEVICE Columns columns(const Line &line) {
-  Columns c;
-#pragma unroll
-  for (int k = 0; k < 4; k++) {
-    c.even[k] = permute(line.w[k], 0u, 0x4240);
-    c.odd[k] = permute(line.w[k], 0u, 0x4341);
-  }
-  c.left = line.left << 16;
-  c.right = line.right;
-  return c;
-}
+#ifdef SHARED_BYTES
+static_assert(THREADS / 32 * WARP_BYTES <= SHARED_BYTES, "the schedule reserves too little shared memory");
+#endif
 
-// Two pixels at one place (R, J) of the tile, in quarters of a level times SUBNORMAL_UNIT. sum: of four angles.
+// Two pixels at one place of the tile. sum: of four angles, FOUR_FULL at full scale; s1, s2 in the same unit.
 struct Stokes {
   Pair sum, s1, s2;
 };
-template <int R, int J> DEVICE Stokes stokes(Pair own, Pair row, Pair column, Pair diagonal) { // neighbours as sums
+constexpr double FOUR_FULL = IS_GRADIENT ? 4 : 4 * 4 * 255 * SUBNORMAL_UNIT;
+// What surrounds two pixels, as sums: of the row's two neighbours, the column's two, the four diagonal ones, and the
+// four of the same angle.
+struct Around {
+  Pair row, column, diagonal, axial;
+};
+// R, J: the place in the tile
+template <int R, int J> DEVICE Stokes stokes(Pair own, const Around &n) {
   constexpr int angle = angle_at(R, J), along = angle_at(R, 1 - J);
-  const Pair p =
-      fma(own, splat(angle < 2 ? 4 : -4), angle < 2 ? mul(diagonal, splat(-1)) : diagonal); // I(angle) - I(angle + 90)
-  const Pair q = mul(sub(row, column), splat(along < 2 ? 2 : -2));                          // the row's angle likewise
-  constexpr bool straight = angle % 2 == 0;                                                 // 0 or 90: p is S1
-  return Stokes{fma(add(row, column), splat(2), fma(own, splat(4), diagonal)), straight ? p : q, straight ? q : p};
+  constexpr bool straight = angle % 2 == 0; // 0 or 90: p is S1
+  Pair p, q, sum;                           // I(angle) - I(angle + 90); the row's angle likewise
+  if (IS_GRADIENT) {
+    constexpr double one = 1 / (255 * SUBNORMAL_UNIT); // beyond half's range
+    const Pair detail = fma(own, splat(BETA * one), mul(n.axial, splat(-BETA / 4 * one)));
+    const Pair h = fma_sat(n.row, splat(one / 2), detail), v = fma_sat(n.column, splat(one / 2), detail);
+    const Pair d = fma_sat(n.diagonal, splat(one / 4), detail), half = mul(own, splat(one / 2));
+    p = fma(half, splat(angle < 2 ? 2 : -2), angle < 2 ? negate(d) : d);
+    q = along < 2 ? sub(h, v) : sub(v, h);
+    sum = fma(half, splat(2), add(add(h, v), d));
+  } else {
+    p = fma(own, splat(angle < 2 ? 4 : -4), angle < 2 ? mul(n.diagonal, splat(-1)) : n.diagonal);
+    q = mul(sub(n.row, n.column), splat(along < 2 ? 2 : -2));
+    sum = fma(add(n.row, n.column), splat(2), fma(own, splat(4), n.diagonal));
+  }
+  return Stokes{sum, straight ? p : q, straight ? q : p};
 }
 
-struct Bytes {
-  u32 mean, degree, turns;
-}; // of two pixels, in the low byte of each lane
-DEVICE Bytes encode(const Stokes &v) {
-  const Polar l = polar(low(v.s1), low(v.s2), fmaf(low(v.sum), 0.5f, 1e-12f)),
-              h = polar(high(v.s1), high(v.s2), fmaf(high(v.sum), 0.5f, 1e-12f));
-  Bytes out;
-  out.mean = fma(mul(v.sum, splat(32768)), splat(1 / (16 * 32768 * SUBNORMAL_UNIT)), splat(1024));
-  out.degree = fma(pair(l.degree, h.degree), splat(255), splat(1024));
-  out.turns = turns_256(pair(l.tangent, h.tangent), (v.s1 & 0x80008000u) | splat(1));
+// What two pixels become. mean, degree, turns: in the low byte of each lane.
+struct Encoded {
+  u32 mean, degree, turns, red, green, blue;
+  float means[2], degrees[2], radians[2];
+};
+DEVICE Encoded encode(const Stokes &v) {
+  Encoded out;
+  const u32 sign = (v.s1 & 0x80008000u) | splat(1);
+  u32 saturation = 0, folded = 0;
+  float tangent[2];
+#pragma unroll
+  for (int k = 0; k < 2; k++) {
+    const float s1 = k ? high(v.s1) : low(v.s1), s2 = k ? high(v.s2) : low(v.s2), sum = k ? high(v.sum) : low(v.sum);
+    const float length = fast_sqrt(fmaf(s1, s1, fmaf(s2, s2, 1e-30f)));
+    tangent[k] = s2 * fast_rcp(length + fabsf(s1));
+    out.degrees[k] = saturate(length * fast_rcp(fmaf(sum, 0.5f, 1e-12f)));
+    out.means[k] = sum * (float)(1 / FOUR_FULL);
+    if (OUT_AOLP == 2) {
+      out.radians[k] = folded_radians(tangent[k]);
+      tangent[k] = out.radians[k];
+      out.radians[k] = unfolded_radians(out.radians[k], s1);
+    }
+  }
+  const Pair value = IS_GRADIENT ? v.sum : mul(v.sum, splat(32768));
+  constexpr u32 scale = splat(255 / (IS_GRADIENT ? FOUR_FULL : 32768 * FOUR_FULL));
+  saturation = pair(out.degrees[0], out.degrees[1]);
+  folded = OUT_AOLP == 2 ? folded_256_of(tangent[0], tangent[1]) : folded_256(pair(tangent[0], tangent[1]));
+  out.mean = fma(value, scale, splat(1024));
+  out.degree = fma(saturation, splat(255), splat(1024));
+  out.turns = unfolded_256(folded, sign);
+  if (OUT_PREVIEW) preview_levels(folded, sign, saturation, value, scale, out.red, out.green, out.blue);
   return out;
 }
 
+// Sums over a row's neighbours, of 16 pixels. above, under: next to the row; above2, under2: the lines beyond these.
+struct RowSums {
+  Around even[4], odd[4];
+};
+DEVICE void surround(const Columns &above2, const Columns &above, const Columns &own, const Columns &under,
+                     const Columns &under2, RowSums &out) {
+  Pair even[5], odd[5], before[5], after[5], before2[5],
+      after2[5]; // own row, and rows above and below, one to the left
+#pragma unroll
+  for (int k = 0; k < 5; k++) { // before: the odd pixel to the left of each even one; after: the even one to the left
+    before[k] = straddle(k ? own.odd[k - 1] : own.odd_left, k < 4 ? own.odd[k] : own.odd_right);
+    after[k] = straddle(k ? own.even[k - 1] : own.even_left, k < 4 ? own.even[k] : own.even_right);
+    even[k] = k < 4 ? add(above.even[k], under.even[k]) : add(above.even_right, under.even_right);
+    odd[k] = k ? add(above.odd[k - 1], under.odd[k - 1]) : add(above.odd_left, under.odd_left);
+  }
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    before2[k] = straddle(odd[k], odd[k + 1]);
+    after2[k] = straddle(even[k], even[k + 1]);
+    out.even[k].row = add(before[k], own.odd[k]);
+    out.odd[k].row = add(own.even[k], after[k + 1]);
+    out.even[k].column = even[k];
+    out.odd[k].column = odd[k + 1];
+    out.even[k].diagonal = add(before2[k], odd[k + 1]);
+    out.odd[k].diagonal = add(even[k], after2[k]);
+    if (IS_GRADIENT) {
+      out.even[k].axial = add(add(after[k], after[k + 1]), add(above2.even[k], under2.even[k]));
+      out.odd[k].axial = add(add(before[k], before[k + 1]), add(above2.odd[k], under2.odd[k]));
+    }
+  }
+}
+
+// The bytes of a row of 16 pixels.
+struct RowBytes {
+  u32 mean[4], degree[4], turns[4];
+  u32 low[4]; // bit 7 of a byte: dark
+};
+// Computes and stages four pixels: two even ones and the odd ones beside them.
+DEVICE void make_four(const Stokes &e, const Stokes &o, Pair threshold, int k, int lane, const Stages &stages,
+                      RowBytes &row) {
+  const Encoded a = encode(e), b = encode(o);
+  row.mean[k] = permute(a.mean, b.mean, 0x6240);
+  row.degree[k] = permute(a.degree, b.degree, 0x6240);
+  row.turns[k] = permute(a.turns, b.turns, 0x6240);
+  if (WANT_DARK) row.low[k] = permute(sub(e.sum, threshold), sub(o.sum, threshold), 0x7351);
+  auto stage = [&](int place, const float(&even)[2], const float(&odd)[2]) {
+    stages.floats(place)[unit_place(lane, k)] =
+        make_uint4(as_bits(even[0]), as_bits(odd[0]), as_bits(even[1]), as_bits(odd[1]));
+  };
+  if (OUT_INTENSITY == 2) stage(0, a.means, b.means);
+  if (OUT_DOLP == 2) stage(DOLP_STAGE, a.degrees, b.degrees);
+  if (OUT_AOLP == 2) stage(AOLP_STAGE, a.radians, b.radians);
+  if (OUT_PREVIEW) {
+    u32 words[3];
+    interleave(permute(a.red, b.red, 0x6240), permute(a.green, b.green, 0x6240), permute(a.blue, b.blue, 0x6240),
+               words);
+#pragma unroll
+    for (int j = 0; j < 3; j++) stages.preview()[12 * lane + 3 * k + j] = words[j];
+  }
+}
+
+// Takes what invalid pixels do not have: this is rare. invalid: bit 7 of their bytes.
+DEVICE void drop_invalid(const u32 (&invalid)[4], int lane, const Stages &stages, RowBytes &row) {
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    const u32 keep = ~((invalid[k] >> 7) * 255u);
+    row.degree[k] &= keep;
+    row.turns[k] &= keep;
+    for (int i = 0; i < 4; i++) {
+      if (!(invalid[k] >> (8 * i + 7) & 1)) continue;
+      if (OUT_DOLP == 2) ((float *)&stages.floats(DOLP_STAGE)[unit_place(lane, k)])[i] = nan_value();
+      if (OUT_AOLP == 2) ((float *)&stages.floats(AOLP_STAGE)[unit_place(lane, k)])[i] = nan_value();
+      if (OUT_PREVIEW)
+        for (int c = 0; c < 3; c++)
+          ((u8 *)stages.preview())[48 * lane + 12 * k + 3 * i + c] = (u8)(row.mean[k] >> (8 * i));
+    }
+  }
+}
+
+// index: of the thread's first pixel in the frame, or NOWHERE
+DEVICE void store_row(const FrameArguments &frame, const RowBytes &row, const Stages &stages, int lane, u32 index) {
+  const size_t base = (size_t)blockIdx.z * height_of(frame) * width_of(frame); // of this frame
+  auto store_bytes = [&](int output, const u32(&w)[4]) {
+    if (index != NOWHERE) store128((u8 *)frame.out[output] + base + index, w[0], w[1], w[2], w[3]);
+  };
+  if (OUT_INTENSITY == 1) store_bytes(INTENSITY, row.mean);
+  if (OUT_DOLP == 1) store_bytes(DOLP, row.degree);
+  if (OUT_AOLP == 1) store_bytes(AOLP, row.turns);
+  if (!STAGES) return;
+  sync_warp();
+  if (OUT_INTENSITY == 2) store_floats_staged((float *)frame.out[INTENSITY] + base, stages.floats(0), lane, index);
+  if (OUT_DOLP == 2) store_floats_staged((float *)frame.out[DOLP] + base, stages.floats(DOLP_STAGE), lane, index);
+  if (OUT_AOLP == 2) store_floats_staged((float *)frame.out[AOLP] + base, stages.floats(AOLP_STAGE), lane, index);
+  if (OUT_PREVIEW) store_colours_staged((u8 *)frame.out[PREVIEW] + 3 * base, stages.preview(), lane, index);
+  sync_warp();
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_full(const FrameArguments frame) {
+  SHARED_MEMORY(memory);
   launch_dependents();
-  const int across = width_of(frame) / THREAD_PIXELS;
+  const int across = width_of(frame) / THREAD_PIXELS, lane = threadIdx.x % 32;
+  const Stages stages = {memory + threadIdx.x / 32 * WARP_BYTES};
   const u32 id = blockIdx.x * THREADS + threadIdx.x, strip = id / across;
   const int y0 = strip * ROWS, x = (id - strip * across) * THREAD_PIXELS;
-  Line lines[ROWS + 2];
+  Line lines[ROWS + 2 * REACH];
   load_lines<ROWS>(frame, y0 < height_of(frame) ? y0 : 0, x, lines);
   u32 saturated = 0;
 #pragma unroll
-  for (int k = 0; k < ROWS + 2; k++) {
+  for (int k = REACH - 1; k <= ROWS + REACH; k++) {
 #pragma unroll
     for (int j = 0; j < 4; j++) saturated |= has_255(lines[k].w[j]);
     saturated |= has_255(lines[k].left) | has_255(lines[k].right);
   }
-  const float darkest = frame.min_intensity * (float)(8 * 255 * SUBNORMAL_UNIT); // as `sum`
+  const float darkest = frame.min_intensity * (float)(FOUR_FULL / 2); // as `sum`
   const Pair threshold = pair(darkest, darkest);
   InvalidCount count = {0, 0};
-  Columns above = columns(lines[0]), own = columns(lines[1]);
-  const size_t base = (size_t)blockIdx.z * height_of(frame) * width_of(frame); // of this frame
+  Columns window[5]; // from two lines above the row on; bilinear, the outermost two are not used
+#pragma unroll
+  for (int k = 0; k < 4; k++) window[k] = k >= 2 - REACH && k < 2 + REACH ? columns(lines[k - 2 + REACH]) : Columns();
   u32 index = y0 * width_of(frame) + x;
 #pragma unroll
   for (int i = 0; i < ROWS; i++, index += width_of(frame)) {
-    const Columns under = columns(lines[i + 2]);
-    Pair even[4], odd[4]; // sums of the rows above and below
+    window[2 + REACH] = columns(lines[i + 2 * REACH]);
+    RowSums sums;
+    surround(window[0], window[1], window[2], window[3], window[4], sums);
+    RowBytes row;
+    u32 dark = 0;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-      even[k] = add(above.even[k], under.even[k]);
-      odd[k] = add(above.odd[k], under.odd[k]);
-    }
-    const Pair left = add(above.left, under.left), right = add(above.right, under.right);
-    u32 mean[4], degree[4], turns[4], low[4], dark = 0;
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-      const Pair before = straddle(k ? own.odd[k - 1] : own.left, own.odd[k]),
-                 before2 = straddle(k ? odd[k - 1] : left, odd[k]);
-      const Pair after = straddle(own.even[k], k < 3 ? own.even[k + 1] : own.right),
-                 after2 = straddle(even[k], k < 3 ? even[k + 1] : right);
-      const Pair row_even = add(before, own.odd[k]), row_odd = add(own.even[k], after),
-                 across_even = add(before2, odd[k]), across_odd = add(even[k], after2);
-      const Stokes e = i % 2 ? stokes<1, 0>(own.even[k], row_even, even[k], across_even)
-                             : stokes<0, 0>(own.even[k], row_even, even[k], across_even);
-      const Stokes o = i % 2 ? stokes<1, 1>(own.odd[k], row_odd, odd[k], across_odd)
-                             : stokes<0, 1>(own.odd[k], row_odd, odd[k], across_odd);
-      const Bytes be = encode(e), bo = encode(o);
-      mean[k] = permute(be.mean, bo.mean, 0x6240);
-      degree[k] = permute(be.degree, bo.degree, 0x6240);
-      turns[k] = permute(be.turns, bo.turns, 0x6240);
-      if (WANT_DARK) {
-        low[k] = permute(sub(e.sum, threshold), sub(o.sum, threshold), 0x7351); // bit 7 of a byte: dark
-        dark |= low[k];
-      }
+      const Stokes e =
+          i % 2 ? stokes<1, 0>(window[2].even[k], sums.even[k]) : stokes<0, 0>(window[2].even[k], sums.even[k]);
+      const Stokes o =
+          i % 2 ? stokes<1, 1>(window[2].odd[k], sums.odd[k]) : stokes<0, 1>(window[2].odd[k], sums.odd[k]);
+      make_four(e, o, threshold, k, lane, stages, row);
+      if (WANT_DARK) dark |= row.low[k];
     }
     const bool inside = y0 + i < height_of(frame);
     if (((saturated | dark) & BYTES_255) && inside) { // rare: find out where
-      u32 full[6];
+      u32 full[6], invalid[4];
       saturated_bytes(frame, y0 + i - 1, y0 + i + 1, x, full);
 #pragma unroll
       for (int k = 0; k < 4; k++) {
         const u32 around =
             full[k + 1] | permute(full[k], full[k + 1], 0x6543) | permute(full[k + 1], full[k + 2], 0x4321);
-        const u32 only_dark = WANT_DARK ? low[k] & BYTES_255 & ~around : 0;
+        const u32 only_dark = WANT_DARK ? row.low[k] & BYTES_255 & ~around : 0;
         count.saturated += __popc(around);
         count.dark += __popc(only_dark);
-        const u32 keep = ~(((around | only_dark) >> 7) * 255u);
-        degree[k] &= keep;
-        turns[k] &= keep;
+        invalid[k] = around | only_dark;
       }
+      drop_invalid(invalid, lane, stages, row);
     }
-    if (inside) {
-      if (OUT_INTENSITY) store128((u8 *)frame.out[INTENSITY] + base + index, mean[0], mean[1], mean[2], mean[3]);
-      if (OUT_DOLP) store128((u8 *)frame.out[DOLP] + base + index, degree[0], degree[1], degree[2], degree[3]);
-      if (OUT_AOLP) store128((u8 *)frame.out[AOLP] + base + index, turns[0], turns[1], turns[2], turns[3]);
-    }
-    above = own;
-    own = under;
+    store_row(frame, row, stages, lane, inside ? index : NOWHERE);
+#pragma unroll
+    for (int k = 0; k < 4; k++) window[k] = window[k + 1];
   }
   count_invalid(frame, count);
   grid_dependency_wait();

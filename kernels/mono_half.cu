@@ -1,172 +1,172 @@
-// Mono, half resolution, co-sited bilinear, 8 bit in and out: intensity, DoLP and AoLP in integers, bound by memory.
+// Mono, half resolution: every format, product and width; angles co-sited (bilinear), or each at its own site.
 //
-// A thread takes 8 superpixels along x and ROWS along y and loads all its lines first. Each of the four angles is moved
-// to the superpixel's centre by the weights 9 3 / 3 1, as 3a + b down and then along, on pairs of 16-bit lanes: the two
-// lanes of a word are neighbouring superpixels. Sums are 16 times a level, exact.
-#include "mono_lines.cuh"
+// A thread takes PIXELS superpixels along x and ROWS along y and loads all its lines first. The two numbers of a
+// superpixel on a line are the lanes of a word (`mono_half_lines.cuh`). Each of the four angles is moved to the
+// superpixel's centre by the weights 9 3 / 3 1, as 3a + b down and then along, which is exact in integers. Sums and
+// differences of the angles are exact too; products are floats, and pairs of half where they become bytes
+// (`mono_half_products.cuh`), whatever the precision.
+//
+// Where a width is no multiple of a thread's, the last thread of a row ends with the row: it computes some superpixels
+// that the thread before it also has, and both store the same.
+#undef HALF_PRECISION
+#define HALF_PRECISION 1 // what pairs are here
+#include "mono_half_products.cuh"
 
 #ifndef THREADS
 #define THREADS 128
 #endif
 #ifndef ROWS
-#define ROWS 4 // rows of superpixels a thread
+#define ROWS 2 // rows of superpixels a thread
 #endif
 #ifndef BLOCKS
-#define BLOCKS (RESIDENT / THREADS) // of a multiprocessor, for which registers must suffice
+#define BLOCKS (640 / THREADS) // of a multiprocessor: 96 registers a thread
 #endif
-static_assert(!COLOR && HALF_RESOLUTION && CO_SITED && DEMOSAIC == METHOD_BILINEAR && RAW_FORMAT == RAW_U8 &&
-                  HALF_PRECISION,
+static_assert(!COLOR && HALF_RESOLUTION && !CALIBRATED && (!CO_SITED || DEMOSAIC == METHOD_BILINEAR),
               "see supports() in specs.py");
-static_assert(OUT_INTENSITY < 2 && OUT_DOLP < 2 && OUT_AOLP < 2 && !WANT_ANGLES && !OUT_STOKES && !OUT_PREVIEW,
-              "uint8 intensity, dolp and aolp only");
-static_assert(OUT_SUMS % 3 == 0 && OUT_S0 % 3 == 0, "what SSIM compares as half only");
 
-// The even and odd columns of a line, each as four words of two 16-bit lanes.
-struct Columns {
-  u32 even[4], odd[4], left, right;
+// Interleaved pixels of a warp on a row, on their way from lanes to contiguous pieces.
+constexpr int STAGE_BYTES = 32 * PIXELS * (OUT_STOKES ? 12 : OUT_PREVIEW ? 3 : 0);
+struct Shared {
+  u8 stage[THREADS / 32][STAGE_BYTES ? STAGE_BYTES : 1];
 };
-DEVICE Columns columns(const Line &line) {
-  Columns c;
+#ifdef SHARED_BYTES
+static_assert(STAGE_BYTES == 0 || sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
+#endif
+
+// Few threads have a number above full scale.
+template <int COUNT> DEVICE void limit_lines(Line (&lines)[COUNT]) {
+  u32 excess = 0;
 #pragma unroll
-  for (int k = 0; k < 4; k++) {
-    c.even[k] = line.w[k] & 0x00ff00ffu;
-    c.odd[k] = permute(line.w[k], 0u, 0x4341);
-  }
-  c.left = line.left;
-  c.right = line.right;
-  return c;
-}
-
-// One lane. s1, s2: 16 levels each, plus 8192; sum: 16 levels of all four angles.
-template <int HIGH> DEVICE Polar polar_of(u32 s1, u32 s2, u32 sum) {
-  return polar(fmaf(lane_as_float<HIGH>(s1), 2.0f, -1.25f), fmaf(lane_as_float<HIGH>(s2), 2.0f, -1.25f),
-               lane_as_float<HIGH>(sum) - 0.49999997f); // not quite 0 where all is black
-}
-// +-1 with the sign of S1; s1: as above
-DEVICE Pair sign_of(u32 s1) { return fma(s1 & 0x20002000u, splat(256), splat(-1)); } // as a half, 0x2000 is 1/128
-
-// Two lanes as halves, of which `one` is 1.
-DEVICE Pair halves(u32 lanes, float one) {
-  const float scale = 65536 / one;
-  return pair(fmaf(lane_as_float<0>(lanes), scale, -0.5f * scale), fmaf(lane_as_float<1>(lanes), scale, -0.5f * scale));
-}
-
-DEVICE void store_halves(u8 *p, u32 a, u32 b, u32 c, u32 d, float one) {
-  store128(p, halves(a, one), halves(b, one), halves(c, one), halves(d, one));
-}
-
-// A byte of ones for every lane whose lowest bit is clear.
-DEVICE u32 keep_bytes(u32 invalid_first, u32 invalid_second) {
-  return ~((permute(invalid_first, invalid_second, 0x6420) & 0x01010101u) * 255u);
-}
-
-// What to add to a word of sums (below 2^14) so that bit 15 of a lane is clear where the pixel is dark.
-DEVICE u32 dark_bias(const FrameArguments &frame) {
-  return 0x80008000u - min((u32)ceilf(frame.min_intensity * (32 * 255.0f)), 0x7fffu) * 0x10001u;
-}
-
-// Counts invalid superpixels of a row; valid: a byte of ones for each of the others. upper, lower: their raw lines.
-DEVICE void find_invalid(const Line &upper, const Line &lower, const u32 (&sum)[4], u32 bias, InvalidCount &count,
-                         u32 (&valid)[2]) {
-  u32 invalid[4];
+  for (int k = 0; k < COUNT; k++) excess |= excess_line(lines[k]);
+  if (!(excess & EXCESS)) return;
 #pragma unroll
-  for (int k = 0; k < 4; k++) {
-    const u32 one = 0x00010001u, full = all_255(upper.w[k]) | all_255(lower.w[k]);
-    const u32 saturated_lanes = (full >> 7 | full >> 15) & one;
-    const u32 dark_lanes = WANT_DARK ? ~(sum[k] + bias) >> 15 & one & ~saturated_lanes : 0;
-    count.saturated += __popc(saturated_lanes);
-    count.dark += __popc(dark_lanes);
-    invalid[k] = saturated_lanes | dark_lanes;
-  }
-  valid[0] = keep_bytes(invalid[0], invalid[1]);
-  valid[1] = keep_bytes(invalid[2], invalid[3]);
+  for (int k = 0; k < COUNT; k++) limit(lines[k]);
 }
 
-// 3a + b down, then along: with the right neighbour for even columns and the left one for odd ones.
-DEVICE void even_columns(const Columns &own, const Columns &other, u32 (&out)[4]) {
-  u32 v[5];
+// The superpixels of a line, moved to their centres: 3a + b towards the other line, then along.
+DEVICE void co_site(const Line &own, const Line &other, Site (&out)[PIXELS]) {
+  Site down[PIXELS + 2]; // and the neighbours
 #pragma unroll
-  for (int k = 0; k < 4; k++) v[k] = 3u * own.even[k] + other.even[k];
-  v[4] = 3u * own.right + other.right;
+  for (int k = 0; k < PIXELS; k++) down[k + 1] = three_to_one(site_of(own, k), site_of(other, k));
+  set_odd(down[0], 3u * own.left + other.left);
+  set_even(down[PIXELS + 1], 3u * own.right + other.right);
 #pragma unroll
-  for (int k = 0; k < 4; k++) out[k] = 3u * v[k] + permute(v[k], v[k + 1], 0x5432);
-}
-DEVICE void odd_columns(const Columns &own, const Columns &other, u32 (&out)[4]) {
-  u32 v[4];
-#pragma unroll
-  for (int k = 0; k < 4; k++) v[k] = 3u * own.odd[k] + other.odd[k];
-  out[0] = 3u * v[0] + permute(3u * own.left + other.left, v[0], 0x5410);
-#pragma unroll
-  for (int k = 1; k < 4; k++) out[k] = 3u * v[k] + permute(v[k - 1], v[k], 0x5432);
+  for (int k = 0; k < PIXELS; k++) out[k] = three_to_one(down[k + 1], beside(down[k], down[k + 2]));
 }
 
-// What SSIM compares, of eight superpixels from output pixel `at` on. a: [angle][word]; plane: pixels of an image.
-DEVICE void store_compared(const FrameArguments &frame, const u32 (&a)[4][4], const u32 (&sum)[4], size_t at,
-                           size_t plane) {
-  if (OUT_S0) store_halves((u8 *)frame.out[S0] + 2 * at, sum[0], sum[1], sum[2], sum[3], 4 * 16 * 255);
+// Where a thread works: its first superpixel, and the first one along x that no other thread counts.
+struct Place {
+  int y, x, begin;
+};
+DEVICE Place place_of(u32 id) {
+  constexpr int ACROSS = (OUT_WIDTH + PIXELS - 1) / PIXELS;
+  const int strip = id / ACROSS, begin = (id - strip * ACROSS) * PIXELS;
+  return Place{strip * ROWS, min(begin, OUT_WIDTH - PIXELS), begin};
+}
+
+// Read again: a number; the largest one of a superpixel; the sum of its angles.
+DEVICE u32 number_again(const FrameArguments &frame, int y, int x) {
+  const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
+  const u32 number = number_at(raw + (size_t)reflect(y, HEIGHT) * ROW_BYTES, reflect(x, WIDTH));
+  return EXCEEDS ? min(number, (u32)FULL_SCALE) : number;
+}
+DEVICE u32 most_again(const FrameArguments &frame, int y, int x) {
+  u32 most = 0;
 #pragma unroll
-  for (int k = 0; k < (OUT_SUMS ? 2 : 0); k++) { // of orthogonal angles; two planes a frame
-    u8 *to = (u8 *)frame.out[SUMS] + 2 * (blockIdx.z * plane + k * plane + at);
-    store_halves(to, a[k][0] + a[k + 2][0], a[k][1] + a[k + 2][1], a[k][2] + a[k + 2][2], a[k][3] + a[k + 2][3],
-                 2 * 16 * 255);
+  for (int k = 0; k < 4; k++) most = max(most, number_again(frame, 2 * y + k / 2, 2 * x + k % 2));
+  return most;
+}
+DEVICE u32 sum_again(const FrameArguments &frame, int y, int x) {
+  u32 sum = 0;
+#pragma unroll
+  for (int i = -REACH_Y; i < 2 + REACH_Y; i++)
+#pragma unroll
+    for (int j = -REACH_Y; j < 2 + REACH_Y; j++) { // 1 3 3 1 down and along
+      const u32 weight = CO_SITED ? (i == 0 || i == 1 ? 3 : 1) * (j == 0 || j == 1 ? 3 : 1) : 1;
+      sum += weight * number_again(frame, 2 * y + i, 2 * x + j);
+    }
+  return sum;
+}
+
+// Finds and counts invalid superpixels, and replaces what was stored of them, for all threads of the warp that have
+// found that there are some: lanes share those of one thread after the other. Few warps come here, and the others must
+// not spend registers on it. has_bright, has_low: whether the thread has saturated ones, dark or black ones; darkest:
+// the smallest sum that is not dark.
+DEVICE void replace_invalid(const FrameArguments &frame, u32 id, bool has_bright, bool has_low, u32 darkest,
+                            InvalidCount &count) {
+  constexpr int SHARE = PIXELS * ROWS; // superpixels of a thread
+  const int lane = threadIdx.x % 32;
+  sync_warp(); // after what other lanes have stored
+  const u32 low_lanes = lanes_with(has_low);
+#pragma unroll 1
+  for (u32 lanes = low_lanes | lanes_with(has_bright); lanes; lanes &= lanes - 1) {
+    const int owner = __popc(~lanes & (lanes - 1)); // the lowest bit
+    const Place place = place_of(id - lane + owner);
+#pragma unroll 1
+    for (int k = lane; k < SHARE; k += 32) {
+      const int y = place.y + k / PIXELS, x = place.x + k % PIXELS;
+      if (y >= OUT_HEIGHT) break;
+      const bool is_saturated = most_again(frame, y, x) >= FULL_SCALE, is_counted = x >= place.begin;
+      u32 sum = max(darkest, 1u); // where it does not matter: neither dark nor black
+      if (is_saturated ? OUT_PREVIEW : WANT_DARK && low_lanes >> owner & 1) sum = sum_again(frame, y, x);
+      const bool is_dark = !is_saturated && WANT_DARK && sum < darkest;
+      if (is_saturated || is_dark || (WANT_DARK && sum == 0))
+        store_unpolarized(frame, (size_t)blockIdx.z * (OUT_WIDTH * OUT_HEIGHT) + y * OUT_WIDTH + x,
+                          !is_saturated && !is_dark, sum);
+      count.saturated += is_saturated && is_counted;
+      count.dark += is_dark && is_counted;
+    }
   }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const FrameArguments frame) {
+  SHARED_MEMORY(memory);
   launch_dependents();
-  const int width = out_width(frame), height = out_height(frame), across = width_of(frame) / THREAD_PIXELS;
-  const u32 id = blockIdx.x * THREADS + threadIdx.x, strip = id / across;
-  const int y0 = strip * ROWS, x = (id - strip * across) * THREAD_PIXELS;
-  Line lines[2 * ROWS + 2];
-  load_lines<2 * ROWS>(frame, y0 < height ? 2 * y0 : 0, x, lines);
-  const u32 bias = dark_bias(frame);
-  InvalidCount count = {0, 0};
-  Columns c[4] = {columns(lines[0]), columns(lines[1]), {}, {}};  // odd row above, even row, odd row, even row below
-  const size_t plane = height * width, base = blockIdx.z * plane; // of an image, and of this frame's
-  u32 index = y0 * width + (x >> 1);
+  const u32 id = blockIdx.x * THREADS + threadIdx.x;
+  const Place place = place_of(id);
+  u8 *stage = memory + threadIdx.x / 32 * STAGE_BYTES;
+  Line lines[2 * ROWS + 2 * REACH_Y];
+  load_lines(frame, place.y < OUT_HEIGHT ? 2 * place.y : 0, 2 * place.x, lines);
+  if (EXCEEDS) limit_lines(lines);
+  const u32 darkest = (u32)ceilf(frame.min_intensity * (2 * WHITE)); // as a sum
+  const u32 rare = sum_bits_of(max(darkest, 1u));                    // sums below are dark or black
+  const u32 index = place.y * OUT_WIDTH + place.x;
+  const size_t at = (size_t)blockIdx.z * (OUT_WIDTH * OUT_HEIGHT) + index;
+  u32 bright = 0, lowest = ~0u;
 #pragma unroll
-  for (int i = 0; i < ROWS; i++, index += width) {
-    c[2] = columns(lines[2 * i + 2]);
-    c[3] = columns(lines[2 * i + 3]);
-    u32 a[4][4], sum[4], saturated = 0, light = ~0u, valid[2] = {~0u, ~0u}; // a: [angle][word]
-    even_columns(c[1], c[3], a[angle_at(0, 0)]);
-    odd_columns(c[1], c[3], a[angle_at(0, 1)]);
-    even_columns(c[2], c[0], a[angle_at(1, 0)]);
-    odd_columns(c[2], c[0], a[angle_at(1, 1)]);
+  for (int i = 0; i < ROWS; i++) {
+    const Line &upper = lines[2 * i + REACH_Y], &lower = lines[2 * i + 1 + REACH_Y];
+    Site even_row[PIXELS], odd_row[PIXELS];
+    if (CO_SITED) {
+      co_site(upper, lines[2 * i + 3 * REACH_Y], even_row);
+      co_site(lower, lines[2 * i], odd_row);
+    } else {
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-      sum[k] = a[0][k] + a[1][k] + a[2][k] + a[3][k];
-      saturated |= has_255(lines[2 * i + 1].w[k]) | has_255(lines[2 * i + 2].w[k]);
-      light &= sum[k] + bias;
+      for (int k = 0; k < PIXELS; k++) {
+        even_row[k] = site_of(upper, k);
+        odd_row[k] = site_of(lower, k);
+      }
     }
-    const bool inside = y0 + i < height;
-    if (((saturated & BYTES_255) || (WANT_DARK && (light & 0x80008000u) != 0x80008000u)) &&
-        inside) { // rare: find out where
-      find_invalid(lines[2 * i + 1], lines[2 * i + 2], sum, bias, count, valid);
-    }
-    c[0] = c[2];
-    c[1] = c[3];
-    u32 mean[4], degree[4], turns[4];
+    Superpixel superpixels[PIXELS];
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-      const u32 s1 = a[0][k] - a[2][k] + 0x20002000u, s2 = a[1][k] - a[3][k] + 0x20002000u;
-      const Polar l = polar_of<0>(s1, s2, sum[k]), h = polar_of<1>(s1, s2, sum[k]);
-      mean[k] = sum[k] * 4u + 0x00800080u; // 256 levels, and a half to round
-      if (OUT_DOLP) degree[k] = fma(pair(l.degree, h.degree), splat(255), splat(1024));
-      if (OUT_AOLP) turns[k] = turns_256(pair(l.tangent, h.tangent), sign_of(s1));
+    for (int k = 0; k < PIXELS; k++) superpixels[k] = superpixel(even_row[k], odd_row[k]);
+    const bool inside = place.y + (OUT_HEIGHT % ROWS ? i : 0) < OUT_HEIGHT;
+    if (WANT_ANGLES && inside) {
+      store_angle_image<0>(frame, superpixels, at + i * OUT_WIDTH);
+      store_angle_image<1>(frame, superpixels, at + i * OUT_WIDTH);
+      store_angle_image<2>(frame, superpixels, at + i * OUT_WIDTH);
+      store_angle_image<3>(frame, superpixels, at + i * OUT_WIDTH);
     }
-    if (!inside) break;
-    if (OUT_INTENSITY)
-      store64((u8 *)frame.out[INTENSITY] + base + index, permute(mean[0], mean[1], 0x7531),
-              permute(mean[2], mean[3], 0x7531));
-    if (OUT_DOLP)
-      store64((u8 *)frame.out[DOLP] + base + index, permute(degree[0], degree[1], 0x6420) & valid[0],
-              permute(degree[2], degree[3], 0x6420) & valid[1]);
-    if (OUT_AOLP)
-      store64((u8 *)frame.out[AOLP] + base + index, permute(turns[0], turns[1], 0x6420) & valid[0],
-              permute(turns[2], turns[3], 0x6420) & valid[1]);
-    store_compared(frame, a, sum, base + index, plane);
+    RowProducts row;
+#pragma unroll
+    for (int j = 0; j < PIXELS / 2; j++) make_pair(superpixels, j, row, lowest);
+    bright |= bright_line(upper) | bright_line(lower);
+    if (inside) store_row(frame, row, at + i * OUT_WIDTH);
+    store_staged_row(frame, row, stage, index + i * OUT_WIDTH);
   }
+  InvalidCount count = {0, 0};
+  const bool has_bright = bright & BRIGHT, has_low = WANT_DARK && lowest < rare;
+  if (any_in_warp(has_bright || has_low)) replace_invalid(frame, id, has_bright, has_low, darkest, count);
   count_invalid(frame, count);
   if (OUT_SUMS || OUT_S0)
     grid_dependency_wait_in_one_block(); // SSIM follows, and starts earlier on free resources

@@ -1,4 +1,4 @@
-// What the mono kernels share: a thread holds 16 raw pixels of every line that it needs.
+// What `mono_half_bytes` reads: a thread holds 16 raw pixels of every line that it needs.
 #ifndef POLAR_MONO_LINES_CUH
 #define POLAR_MONO_LINES_CUH
 #include "products.cuh"
@@ -34,29 +34,5 @@ template <int COUNT> DEVICE void load_lines(const FrameArguments &frame, int y, 
     if (k > 0 && may_end && y + k - 1 >= height) at = (height - 1 - ((height - 1 - (y + k - 1)) & 1) - y) * step;
     lines[k] = load_line(first + at, first_left + at, first_right + at);
   }
-}
-
-// Bit 7 of every byte that is 255 in rows first .. last within the picture, read again: threads seldom find a saturated
-// sample, and the others must not spend registers on it. full[1..4]: the thread's pixels; full[0] and full[5]: the
-// words on either side.
-DEVICE void saturated_bytes(const FrameArguments &frame, int first, int last, int x, u32 (&full)[6]) {
-  const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride + x;
-  const int width = width_of(frame);
-  for (int k = 0; k < 6; k++) full[k] = 0;
-  for (int row = max(first, 0); row <= min(last, height_of(frame) - 1); row++) {
-    const u8 *p = raw + (size_t)row * step_of(frame);
-#pragma unroll
-    for (int k = 0; k < 6; k++)
-      if ((k > 0 || x > 0) && (k < 5 || x + THREAD_PIXELS < width)) full[k] |= all_255(load32(p + 4 * (k - 1)));
-  }
-}
-
-// tan of the folded AoLP, and DoLP, of one pixel. s1, s2, s0 in one unit.
-struct Polar {
-  float tangent, degree;
-};
-DEVICE Polar polar(float s1, float s2, float s0) {
-  const float length = fast_sqrt(fmaf(s1, s1, fmaf(s2, s2, 1e-30f)));
-  return Polar{s2 * fast_rcp(length + fabsf(s1)), saturate(length * fast_rcp(s0))};
 }
 #endif

@@ -1,8 +1,9 @@
 // Structural similarity of two images (Wang et al., 2004): map, means of blocks of the map, and mean of all, in one
 // launch.
 //
-// Four moments suffice, since only the sum of the two variances is needed. Samples may be half; moments are float,
-// since a variance is the small difference of two of them.
+// Works on the sum p = x + y and the difference q = x - y of the images: four moments suffice, since only the sum of
+// the two variances is needed, and what makes images differ, q, is small and loses the least in rounding. Moments are
+// float, since a variance is the small difference of two of them.
 //
 // WINDOW chooses one of two implementations: `ssim_registers.cuh` slides down strips of columns, with sums along y in
 // registers and along x from shared memory; it can also read the mosaic and compute both images itself, which are never
@@ -12,7 +13,7 @@
 
 // The kernel's argument: `SSIM_ARGUMENT` of polar_pipeline/cuda/model/ssim_work.py, field by field.
 struct Comparison {
-  const u8 *first;  // (frames, HEIGHT, WIDTH) as INPUT, in [0, 1]; or the mosaic, (frames, 2 HEIGHT, 2 WIDTH) of uint8
+  const u8 *first;  // (frames, HEIGHT, WIDTH) as INPUT; or the mosaic, (frames, 2 HEIGHT, 2 WIDTH) of uint8
   const u8 *second; // as the first; not read with INPUT_MOSAIC
   u64 first_stride; // bytes from one frame to the next
   u64 second_stride;
@@ -32,13 +33,16 @@ struct Comparison {
 #ifndef STRIDE
 #define STRIDE 1 // images are averaged over STRIDE x STRIDE pixels; incomplete ones at the right and below are dropped
 #endif
-#define INPUT_HALF 0
-#define INPUT_FLOAT 1
+#define INPUT_FIXED 0 // 16-bit integers of full scale SSIM_FULL
+#define INPUT_FLOAT 1 // in [0, 1]
 // Mono, 8 bit of full scale 255: the sums of the two pairs of orthogonal angles are compared, interpolated to the
 // superpixel's centre.
 #define INPUT_MOSAIC 2
 #ifndef INPUT
-#define INPUT INPUT_HALF
+#define INPUT INPUT_FIXED
+#endif
+#ifndef ALIKE
+#define ALIKE 0 // whether the images are of one frame, and so similar that their sum may be rounded to half
 #endif
 #ifndef OUT_MAP
 #define OUT_MAP 2 // 0 not wanted, 1 uint8 display encoding, 2 float32
@@ -81,6 +85,21 @@ struct Window {
   }
 };
 static_assert(Window::RADIUS >= 1 && Window::RADIUS <= 7, "windows of 3 to 15 taps");
+
+// Full scale of an image in the units in which its samples are computed with. Integers: of the registers' samples, the
+// upper bits of a float's mantissa; on tensor cores, 256.
+constexpr float FULL_SCALE = INPUT == INPUT_FLOAT      ? 1.0f
+                             : WINDOW == WINDOW_TENSOR ? SSIM_FULL / 256
+                             : INPUT == INPUT_MOSAIC   ? 2 * 16 * 255 / 65536.0f
+                                                       : SSIM_FULL / 65536.0f;
+
+// Similarity from the means of p, q and their squares, in units of which FULL_SCALE are full scale: with v, u their
+// variances, 2 xy is (p^2 - q^2) / 2 and x^2 + y^2 is (p^2 + q^2) / 2.
+DEVICE float similarity(float p, float q, float pp, float qq) {
+  const float v = fmaf(-p, p, pp) + 2 * SSIM_C2 * FULL_SCALE * FULL_SCALE, u = fmaf(-q, q, qq);
+  const float luminance = fmaf(p, p, 2 * SSIM_C1 * FULL_SCALE * FULL_SCALE);
+  return fmaf(-q, q, luminance) * (v - u) * fast_rcp(fmaf(q, q, luminance) * (v + u));
+}
 
 // A similarity in the uint8 display encoding. 2^23: the last bit of the float is the unit.
 DEVICE u32 map_byte(float s) { return as_bits(fmaf(saturate(s), 255.0f, 8388608.0f)) & 255; }

@@ -73,17 +73,21 @@ struct Column {
 };
 
 #else // stored images
-constexpr int SAMPLE_BYTES = INPUT == INPUT_HALF ? 2 : 4;
+constexpr int SAMPLE_BYTES = INPUT == INPUT_FIXED ? 2 : 4;
 constexpr int ROW_BYTES = STRIDE * WIDTH * SAMPLE_BYTES; // from one row of the map to the next
 
-DEVICE float value_of(u32 loaded) { return INPUT == INPUT_HALF && STRIDE == 1 ? half2_low(loaded) : as_float(loaded); }
-DEVICE u32 load_value(const u8 *p) { return INPUT == INPUT_HALF ? load16(p) : load32(p); }
+// Integers are computed with as 0.5 + value / 65536 (`lane_as_float`).
+DEVICE float value_of(u32 loaded) {
+  return INPUT == INPUT_FIXED && STRIDE == 1 ? lane_as_float<0>(loaded) : as_float(loaded);
+}
+DEVICE u32 load_value(const u8 *p) { return INPUT == INPUT_FIXED ? load16(p) : load32(p); }
 // a pixel as it lies in memory, or the mean of STRIDE x STRIDE pixels as float
 DEVICE u32 load_pixel(const u8 *p) {
 #if STRIDE == 1
   return load_value(p);
 #else
-  float sum = 0;
+  u32 integers = 0;
+  float floats = 0;
 #if STRIDE > 2
 #pragma unroll 1
 #else
@@ -93,15 +97,17 @@ DEVICE u32 load_pixel(const u8 *p) {
 #pragma unroll
     for (int j = 0; j < STRIDE; j++) {
       const u32 value = load_value(p + (i * WIDTH + j) * SAMPLE_BYTES);
-      sum += INPUT == INPUT_HALF ? half2_low(value) : as_float(value);
+      integers += value;
+      floats += as_float(value);
     }
-  return as_bits(sum * (1.0f / (STRIDE * STRIDE)));
+  constexpr float share = 1.0f / (STRIDE * STRIDE);
+  return as_bits(INPUT == INPUT_FIXED ? fmaf((float)integers, share / 65536, 0.5f) : floats * share);
 #endif
 }
 
 struct Sample {
   u32 first, second;
-  DEVICE float sum() const { return value_of(first) + value_of(second); }
+  DEVICE float sum() const { return value_of(first) + value_of(second) - (INPUT == INPUT_FIXED ? 1.0f : 0.0f); }
   DEVICE float difference() const { return value_of(first) - value_of(second); }
 };
 typedef Sample Loaded;

@@ -23,17 +23,6 @@ static_assert(sizeof(Shared) <= SHARED_BYTES, "the launch has less shared memory
 
 #include "ssim_columns.cuh"
 
-// Full scale of the samples; variances and C1, C2 scale with its square.
-constexpr float FULL_SCALE = INPUT == INPUT_MOSAIC ? 2 * 16 * 255 / 65536.0f : 1.0f;
-
-// Similarity from the means of p = x + y, q = x - y and their squares, whose rounding errors are the same in numerator
-// and denominator: with v, u their variances, 2 xy is (p^2 - q^2) / 2 and x^2 + y^2 is (p^2 + q^2) / 2.
-DEVICE float similarity(float p, float q, float pp, float qq) {
-  const float v = fmaf(-p, p, pp) + 2 * SSIM_C2 * FULL_SCALE * FULL_SCALE, u = fmaf(-q, q, qq);
-  const float luminance = fmaf(p, p, 2 * SSIM_C1 * FULL_SCALE * FULL_SCALE);
-  return fmaf(-q, q, luminance) * (v - u) * fast_rcp(fmaf(q, q, luminance) * (v + u));
-}
-
 // The four moments of a column, along y.
 struct Moments {
   Sliding<Window> p, q, pp, qq;

@@ -5,44 +5,53 @@
 
 constexpr int STAGES = 3;         // of the ring; as many as there are tiles in use
 constexpr int STAGE_BYTES = 1024; // of two images, 16 of each a lane
-static_assert(HAS_TENSOR && INPUT == INPUT_HALF && STRIDE == 1 && WIDTH % 8 == 0, "pairs of half in words of eight");
+static_assert(HAS_TENSOR && INPUT == INPUT_FIXED && STRIDE == 1 && WIDTH % 8 == 0, "integers in words of eight");
 static_assert(THREADS / 32 * STAGES * STAGE_BYTES <= SHARED_BYTES, "the launch has less shared memory");
 
 __constant__ HalfTaps<Window> HALF_TAPS = HalfTaps<Window>();
 
-// Similarity from the means of x, y, x^2 + y^2 and xy: sums of two samples would not fit a half.
-DEVICE float similarity(float x, float y, float squares, float product) {
-  const float means = fmaf(x, y, SSIM_C1 / 2), luminance = fmaf(x, x, fmaf(y, y, SSIM_C1));
-  // the added C1 / 2 and C1 cancel here
-  const float covariance = fmaf(4, product - means, 2 * (SSIM_C1 + SSIM_C2));
-  const float variances = squares - luminance + (SSIM_C1 + SSIM_C2);
-  return means * covariance * fast_rcp(luminance * variances); // 2 (x y + C1/2) (2 cov + C2) / ...
-}
-
-// Moments of x, y, x^2 + y^2, xy: 16 columns x 8 rows a warp.
+// Moments of p, q and their squares: 16 columns x 8 rows a warp.
 typedef MatrixC Tile[4];
 
+// Two 16-bit lanes over 256, less ZERO: halves, and what their rounding lost.
+struct Halves {
+  u32 value, rest;
+};
+template <int ZERO> DEVICE Halves halves(u32 lanes) {
+  constexpr u32 offset = 0x6400 + 4 + ZERO; // 1024 + 4 + ZERO as a half
+  // an upper byte behind the exponent of 1024, a lower one behind that of 4
+  const u32 high = half2_sub(permute(lanes, 0x64646464u, 0x4341), offset << 16 | offset);
+  const u32 low = permute(lanes, 0x44444444u, 0x4240);
+  const u32 value = half2_add(high, low); // the others are exact
+  return Halves{value, half2_sub(low, half2_sub(value, high))};
+}
+
 // Adds eight rows of both images. They complete the tile above, add to the one at their place, and start the one below.
-// A product of halves is represented by two halves: rounded, and the rounding error.
+// A square is represented by two halves: rounded, and the rounding error. So is p, whose rounding, times twice its
+// covariance with p, would enter the variance v; that matters less the smaller u is.
 DEVICE void add_rows(const Bands &bands, uint4 first, uint4 second, Tile &above, Tile &same, Tile &below) {
   const u32 x[4] = {first.x, first.y, first.z, first.w}, y[4] = {second.x, second.y, second.z, second.w};
-  u32 xx[4], yy[4], xy[4], error_squares[4], error_product[4];
+  u32 p[4], p_rest[4], q[4], pp[4], pp_rest[4], qq[4], qq_rest[4];
 #pragma unroll
   for (int k = 0; k < 4; k++) {
-    xx[k] = half2_mul(x[k], x[k]);
-    yy[k] = half2_mul(y[k], y[k]);
-    xy[k] = half2_mul(x[k], y[k]);
-    error_squares[k] = half2_add(half2_fma(x[k], x[k], half2_neg(xx[k])), half2_fma(y[k], y[k], half2_neg(yy[k])));
-    error_product[k] = half2_fma(x[k], y[k], half2_neg(xy[k]));
+    const Halves sum = halves<0>(x[k] + y[k]); // lanes up to 2 SSIM_FULL do not carry
+    p[k] = sum.value;
+    p_rest[k] = sum.rest;
+    q[k] = halves<128>(x[k] - y[k] + 0x80008000u).value;
+    pp[k] = half2_mul(p[k], p[k]);
+    qq[k] = half2_mul(q[k], q[k]);
+    pp_rest[k] = half2_fma(p[k], p[k], half2_neg(pp[k]));
+    qq_rest[k] = half2_fma(q[k], q[k], half2_neg(qq[k]));
+    if (!ALIKE) pp_rest[k] = half2_fma(half2_add(p[k], p[k]), p_rest[k], pp_rest[k]);
   }
   Tile mean = {};
-  convolve_x(bands, x, mean[0]);
-  convolve_x(bands, y, mean[1]);
-  convolve_x(bands, error_squares, mean[2]);
-  convolve_x(bands, xx, mean[2]);
-  convolve_x(bands, yy, mean[2]);
-  convolve_x(bands, error_product, mean[3]);
-  convolve_x(bands, xy, mean[3]);
+  if (!ALIKE) convolve_x(bands, p_rest, mean[0]);
+  convolve_x(bands, p, mean[0]);
+  convolve_x(bands, q, mean[1]);
+  convolve_x(bands, pp_rest, mean[2]);
+  convolve_x(bands, pp, mean[2]);
+  convolve_x(bands, qq_rest, mean[3]);
+  convolve_x(bands, qq, mean[3]);
 #pragma unroll
   for (int m = 0; m < 4; m++) convolve_y(bands, mean[m], above[m], same[m], below[m]);
 }

@@ -47,13 +47,9 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const FrameArguments f
     if (y >= height || x >= width) continue;
     Angles angle;
     output_angles(s, r, u, angle);
-    const u32 saturated = any_saturated ? saturated_outputs(s, STEP * r, STEP * u) : 0;
+    const u32 saturated = any_saturated ? saturated_outputs(s.saturated, STEP * r, STEP * u) : 0;
     store_products(frame, angle, saturated, y, x, count);
   }
-  if (count.saturated) count_add(&s.counts[0], count.saturated);
-  if (count.dark) count_add(&s.counts[1], count.dark);
-  sync_block();
-  if (threadIdx.x < 2 && s.counts[threadIdx.x])
-    count_add(&frame.counts[2 * blockIdx.z + threadIdx.x], s.counts[threadIdx.x]);
+  count_invalid_of_block(frame, count, s.counts);
   grid_dependency_wait_in_one_block();
 }

@@ -34,7 +34,7 @@ DEVICE Roughness roughness(Pair c, Pair a, Pair b, Pair far_a, Pair far_b) {
 // the mean of two neighbours, weighted by 1/g, minus the centre: differences are small, and lose the least precision in
 // half
 DEVICE Pair excess_of_two(Roughness g, Pair c, Pair a, Pair b) {
-  return fma(mul(g.b, reciprocal(add(g.a, g.b))), sub(a, b), sub(b, c));
+  return fma(mul(g.b, reciprocal_by_fma(add(g.a, g.b))), sub(a, b), sub(b, c));
 }
 
 // What is added to the missing angles at a pixel of the tile: a share of the weighted mean instead of the bilinear one,
@@ -90,7 +90,7 @@ DEVICE void stage_a(Shared &s, int channel, int first, int column) {
     const Pair ne = fma(e.b, sub(u1.l1, c), mul(e.a, sub(d1.r1, c))),
                nf = fma(f.b, sub(u1.r1, c), mul(f.a, sub(d1.l1, c)));
     const Pair weights = fma(add(e.a, e.b), fa, mul(add(f.a, f.b), ea));
-    const Pair diagonal = mul(fma(ne, fa, mul(nf, ea)), reciprocal(weights));
+    const Pair diagonal = mul(fma(ne, fa, mul(nf, ea)), reciprocal_by_fma(weights));
     const Pair two_h = excess_of_two(h, c, m.l1, m.r1), two_v = excess_of_two(v, c, u1.centre, d1.centre);
     const Pair excess = mul(add(add(two_h, two_v), diagonal), splat(0.25)); // G - C
     const bool inside = (u32)(first + i - 2) < (u32)TILE_Y && (u32)(column - 2) < (u32)TILE_P;
@@ -115,7 +115,8 @@ DEVICE void stage_a(Shared &s, int channel, int first, int column) {
         maximum(fma(dd, splat(1 / (OTHER * OTHER)), fma(add(dr, dc), splat(1 / (SAME * OTHER)), own)), splat(LEVEL));
     // e = mean/max(D0, mean/4) (C - D0 G/mean), as differences
     const Pair floor = maximum(own, mul(mean4, splat(1.0 / 16)));
-    const Pair detail = mul(sub(mul(c, fma(mean4, splat(0.25), negate(own))), mul(own, excess)), reciprocal(floor));
+    const Pair detail =
+        mul(sub(mul(c, fma(mean4, splat(0.25), negate(own))), mul(own, excess)), reciprocal_by_fma(floor));
     const Pair p1 = fma(dd, splat(-1 / (OTHER * OTHER)), own), p2 = mul(sub(dr, dc), splat(1 / (SAME * OTHER)));
     s.adaptive.stage[channel].excess[first + i][column] = excess;
     s.adaptive.stage[channel].detail[first + i][column] = detail;
@@ -190,7 +191,7 @@ struct Own {
     constexpr double share = 1.0 / N;
     const Pair mean = mul(sum_z, splat(share));
     const Pair total = maximum(fma(sum_g, splat(share), mean), splat(LEVEL / 4));
-    const Pair gain = minimum(mul(mean, reciprocal(total)), splat(2));
+    const Pair gain = minimum(mul(mean, reciprocal_by_fma(total)), splat(2));
     const Pair missing = fma(alpha, fma(sum_e, splat(-share), e), add(sub(z, mean), fma(sum_g, splat(-share), g)));
     return clip(add(fma(mul(gain, missing), interpolated, more), mean));
   }
@@ -221,8 +222,8 @@ DEVICE void stage_b(const Shared &s, int channel, int y, int k, Pair (&own)[2], 
     const Pair r0 = fma(squares.v[1 + i], splat(2), beside[i]);                                   // 16 R0
     const Pair r1 = mul(fma(centre, e.diagonal[i], mul(e.row[i], e.column[i])), splat(16.0 / 8)); // 16 R1
     const Pair r0n = add(r0, splat(16 * ADR_NOISE * LEVEL * LEVEL));
-    const Pair w = mul(r0, reciprocal(fma(i ? energy.b : energy.a, splat(16 * 2.0 / 4), r0n)));
-    Pair bias = fma(r1, reciprocal(r0n), splat(ADR_BIAS));
+    const Pair w = mul(r0, reciprocal_by_fma(fma(i ? energy.b : energy.a, splat(16 * 2.0 / 4), r0n)));
+    Pair bias = fma(r1, reciprocal_by_fma(r0n), splat(ADR_BIAS));
     bias = maximum(minimum(bias, splat(ADR_LIMIT)), splat(-ADR_LIMIT));
     const Pair alpha = fma(sub(splat(1), w), bias, w);
     const Own pixel = {alpha, c, more, centre, i ? interpolated.b : interpolated.a};

@@ -20,15 +20,19 @@ DEVICE void restore(const Shared &s, int channel, int y, int k, Pair (&own)[2], 
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     own[i] = c[i + 1];
-    h[i] = mul(add(straddle(c[i], c[i + 1]), straddle(c[i + 1], c[i + 2])), splat(0.5));
-    v[i] = mul(n[i + 1], splat(0.5));
-    d[i] = mul(add(straddle(n[i], n[i + 1]), straddle(n[i + 1], n[i + 2])), splat(0.25));
+    h[i] = add(straddle(c[i], c[i + 1]), straddle(c[i + 1], c[i + 2]));
+    v[i] = n[i + 1];
+    d[i] = add(straddle(n[i], n[i + 1]), straddle(n[i + 1], n[i + 2]));
 #if DEMOSAIC == METHOD_GRADIENT
     const Pair axial = add(add(c[i], c[i + 2]), add(p[i - 2 * MOSAIC_P], p[i + 2 * MOSAIC_P]));
     const Pair detail = fma(axial, splat(-BETA / 4), mul(own[i], splat(BETA)));
-    h[i] = clip(add(h[i], detail));
-    v[i] = clip(add(v[i], detail));
-    d[i] = clip(add(d[i], detail));
+    h[i] = clip(fma(h[i], splat(0.5), detail));
+    v[i] = clip(fma(v[i], splat(0.5), detail));
+    d[i] = clip(fma(d[i], splat(0.25), detail));
+#else
+    h[i] = mul(h[i], splat(0.5));
+    v[i] = mul(v[i], splat(0.5));
+    d[i] = mul(d[i], splat(0.25));
 #endif
   }
 #endif
@@ -195,25 +199,6 @@ DEVICE void output_angles(const Shared &s, int r, int u, Angles &angle) {
     full_angles<1>(s, r, 2 * u, angle);
   else
     full_angles<0>(s, r, 2 * u, angle);
-#endif
-}
-
-// saturation behind four outputs: full resolution looks at 3x3 pixels, half at the superpixel. (y, q): row and quad
-DEVICE u32 saturated_outputs(const Shared &s, int y, int q) {
-#if HALF_RESOLUTION
-  u32 saturated = 0;
-#pragma unroll
-  for (int k = 0; k < 2; k++) {
-    const u32 bits = s.saturated[y + 1][q + 1 + k] | s.saturated[y + 2][q + 1 + k];
-    saturated |= (u32)((bits & 3) != 0) << (2 * k) | (u32)((bits & 12) != 0) << (2 * k + 1);
-  }
-  return saturated;
-#else
-  u32 bits = 0;
-#pragma unroll
-  for (int k = 0; k < 3; k++)
-    bits |= (s.saturated[y + k][q] >> 3) | s.saturated[y + k][q + 1] << 1 | (s.saturated[y + k][q + 2] & 1) << 5;
-  return (bits | bits >> 1 | bits >> 2) & 15;
 #endif
 }
 #endif

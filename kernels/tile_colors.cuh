@@ -126,6 +126,9 @@ template <int COLUMN> DEVICE void complete(const Pair *p, const Pair *g, int i, 
 }
 
 #if DEBAYER == LATTICE_MHC
+typedef Pair Sites[8];      // sites -2 .. 5 of a line around four
+typedef Pair Colours[4][3]; // [site][red, green, blue]
+
 struct LevelScale {
   static constexpr float PER_SAMPLE = 1 / FULL;
 };

@@ -101,10 +101,13 @@ DEVICE void find_edges(Shared &s, int first, int k) {
     if (first + i >= TILE_Y) break;
     e[(i + 4) % 5] = sum_of_5(energy + (i + 4) * PLANE_P);
     d[(i + 4) % 5] = sum_of_5(difference + (i + 4) * PLANE_P);
-    const Pair of_energy = add(add(add(e[0], e[1]), add(e[2], e[3])), e[4]);
-    const Pair of_difference = add(add(add(d[0], d[1]), add(d[2], d[3])), d[4]);
+    // from the first line to the last, wherever the run began, or rows of a run would show in the rounding
+    auto sum = [&](const Pair(&v)[5]) {
+      return add(add(add(v[i % 5], v[(i + 1) % 5]), add(v[(i + 2) % 5], v[(i + 3) % 5])), v[(i + 4) % 5]);
+    };
+    const Pair of_energy = sum(e), of_difference = sum(d);
     const Pair noisy = add(of_energy, splat(25 * ADR_GRADIENT_NOISE * LEVEL * LEVEL));
-    const Pair ratio = mul(mul(of_difference, splat(ADR_GAIN)), reciprocal(noisy));
+    const Pair ratio = mul(mul(of_difference, splat(ADR_GAIN)), reciprocal_by_fma(noisy));
     s.adaptive.interpolated[first + i][k] = sub(splat(1), maximum(minimum(ratio, splat(1)), splat(0)));
   }
 }
@@ -113,7 +116,7 @@ DEVICE void find_edges(Shared &s, int first, int k) {
 // are known on both sides.
 DEVICE Pair secant_step(Pair own, Pair own_second, Pair other, Pair other_second) {
   const Pair square = fma(own, own, fma(other, other, splat(ADR_GRADIENT_NOISE * LEVEL * LEVEL)));
-  const Pair step = mul(mul(fma(own, own_second, mul(other, other_second)), splat(0.5)), reciprocal(square));
+  const Pair step = mul(mul(fma(own, own_second, mul(other, other_second)), splat(0.5)), reciprocal_by_fma(square));
   return maximum(minimum(step, splat(ADR_STEP)), splat(-ADR_STEP));
 }
 DEVICE Pair secant_step_x(const Line &above, const Line &own, const Line &under) {

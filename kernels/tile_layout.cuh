@@ -2,16 +2,8 @@
 #ifndef POLAR_TILE_LAYOUT_CUH
 #define POLAR_TILE_LAYOUT_CUH
 #include "products.cuh"
+#include "saturation.cuh"
 
-#ifndef TILE_X
-#define TILE_X 64 // raw pixels of a block along x, a multiple of 8
-#endif
-#ifndef TILE_Y
-#define TILE_Y 16 // and along y, a multiple of 4
-#endif
-#ifndef THREADS
-#define THREADS 256
-#endif
 #ifndef ROWS
 #define ROWS 6 // rows that a thread computes one after the other in ADR's stage A
 #endif
@@ -39,8 +31,6 @@ constexpr int RAW_Y = TILE_Y + 2 * EDGE_Y, RAW_P = (TILE_X + 2 * EDGE_X) / 2;
 constexpr int PLANE_Y = TILE_Y + 4,
               PLANE_P = TILE_X / 2 + 4; // two pairs on either side, of which the inner ones are used
 constexpr int TILE_P = TILE_X / 2;
-// Saturation, four bits for four pixels, with a border of one pixel.
-constexpr int SATURATED_Y = TILE_Y + 2, SATURATED_QUADS = TILE_X / 4 + 2;
 static_assert(TILE_X % 8 == 0 && TILE_Y % 4 == 0, "tiles consist of complete colour tiles");
 
 struct Shared {
@@ -71,7 +61,7 @@ struct Shared {
 #endif
     u32 unused; // so that the union is never empty
   };
-  u8 saturated[SATURATED_Y][SATURATED_QUADS]; // a bit for each of four pixels
+  Saturation saturated;
   u32 counts[2];
 };
 #ifdef SHARED_BYTES

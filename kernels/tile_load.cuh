@@ -1,4 +1,4 @@
-// `tile`, first stage: raw pixels into shared memory, and which of them are saturated.
+// `tile`, first stage: raw pixels into shared memory.
 #ifndef POLAR_TILE_LOAD_CUH
 #define POLAR_TILE_LOAD_CUH
 #include "raw.cuh"
@@ -50,17 +50,4 @@ DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
   return any;
 }
 #endif
-
-// Which pixels of the tile, and of a border of one pixel, are saturated: read again, in the few blocks that found one.
-DEVICE void find_saturated(const FrameArguments &frame, int y0, int x0, u8 (&saturated)[SATURATED_Y][SATURATED_QUADS]) {
-  const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
-  for (int i = threadIdx.x; i < SATURATED_Y * SATURATED_QUADS; i += THREADS) {
-    const int r = i / SATURATED_QUADS, q = i - r * SATURATED_QUADS, y = y0 - 1 + r, x = x0 - 4 + 4 * q;
-    u32 bits = 0;
-    for (int k = 0; k < 4; k++)
-      if (y >= 0 && y < height_of(frame) && x + k >= 0 && x + k < width_of(frame))
-        bits |= (u32)(raw_pixel(raw + (size_t)y * step_of(frame), x + k) >= (u32)frame.full_scale) << k;
-    saturated[r][q] = bits;
-  }
-}
 #endif

@@ -72,6 +72,12 @@ class Backend(Protocol):
             RuntimeError: A kernel does not compile, or the device is too small or was lost.
         """
 
+    def frame_memory(self, size: int) -> Optional[np.ndarray]:
+        """(size,) uint8 to put a frame into that is submitted later, which saves a copy; None where any will do.
+
+        Its content is free once nothing refers to it. May be called from any thread.
+        """
+
     def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
         """Accept a frame, without waiting for its results.
 

@@ -36,6 +36,20 @@ ATAN_BYTE = (0.31683227, -0.091892943, 0.025254387)
 #: SSIM (Wang et al., 2004): taps and sigma of its Gaussian window, and K1 = 0.01, K2 = 0.03 at data range 1.
 SSIM_WINDOW, SSIM_SIGMA = 11, 1.5
 SSIM_C1, SSIM_C2 = 0.01**2, 0.03**2
+#: Full scale of the images that a GPU stores for SSIM as 16-bit integers: 128 a level. Sums of two angles, interpolated
+#: with quarters, sixteenths or not at all, are exact; the sum of two images fits 16 bits.
+SSIM_FULL = 128 * 255
+#: What noise gains of a method in a flat field leave out (`polar_pipeline/noise`), a, b, c, d: with a signal-to-noise
+#: ratio t of (S1, S2), standard deviations are ``a - b/(1 + t^2/c)`` of what gains say; along (S1, S2), ``1 - d p^4``
+#: of that. ADR averages more where it sees no polarization, and restores less of weak angles at high DoLP; simulated.
+NOISE_LINEAR = (1.0, 0.0, 1.0, 0.0)
+NOISE_WEIGHTED = (0.985, 0.0, 1.0, 0.0)
+NOISE_ADAPTIVE = {"half": (1.015, 0.24, 1.6, 0.1), "full": (1.015, 0.25, 1.5, 0.16)}
+#: With a signal-to-noise ratio t, the standard deviation of DoLP is 1 - 0.4/(1 + t^4)^2 of that of a component, so that
+#: 68 % of the errors of a length, which is never negative, lie within it. That of AoLP is (1 + 1.5/t^4)/(2 t), at most
+#: that of angles of any direction.
+SIGMA_LENGTH, SIGMA_ANGLE = 0.4, 1.5
+AOLP_SIGMA_MAX = math.pi / math.sqrt(12)
 #: Side in pixels of the blocks of the similarity map whose means are given beside the mean of all.
 SSIM_BLOCK = 64
 
@@ -49,7 +63,12 @@ def gaussian(window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA) -> Tuple[floa
 def ssim_literals(window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA) -> Dict[str, str]:
     """SSIM's constants and window as preprocessor definitions; tap k stands for both pixels k away from the centre."""
     taps = gaussian(window, sigma)[window // 2 :]
-    numbers = {"SSIM_C1": SSIM_C1, "SSIM_C2": SSIM_C2, **{f"SSIM_TAP_{k}": tap for k, tap in enumerate(taps)}}
+    numbers = {
+        "SSIM_C1": SSIM_C1,
+        "SSIM_C2": SSIM_C2,
+        "SSIM_FULL": SSIM_FULL,
+        **{f"SSIM_TAP_{k}": tap for k, tap in enumerate(taps)},
+    }
     sizes = {"SSIM_RADIUS": window // 2, "SSIM_BLOCK": SSIM_BLOCK}
     return {**{name: str(size) for name, size in sizes.items()}, **_written(numbers)}
 
@@ -70,12 +89,19 @@ def literals() -> Dict[str, str]:
     numbers.update({"ADR_UNCORRELATED": ADR_UNCORRELATED, "ADR_CURVED": ADR_CURVED, "ADR_GAIN": ADR_GAIN})
     numbers.update({"ADR_STEP": ADR_STEP, "ADR_WEIGHTED": ADR_WEIGHTED})
     numbers["ADR_GRADIENT_NOISE"] = 255**2 * ADR_GRADIENT_NOISE
+    numbers["SSIM_FULL"] = SSIM_FULL
+    numbers.update(SIGMA_LENGTH=SIGMA_LENGTH, SIGMA_ANGLE=SIGMA_ANGLE, AOLP_SIGMA_MAX=AOLP_SIGMA_MAX)
     for name, series in (("ATAN", ATAN), ("ATAN_BYTE", ATAN_BYTE)):
         numbers.update({f"{name}_{2 * k + 1}": value for k, value in enumerate(series)})
     return _written(numbers)
 
 
+def c_float(number: float) -> str:
+    """A number as C's float literal."""
+    text = f"{number:.9g}"
+    return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
+
+
 def _written(numbers: Dict[str, float]) -> Dict[str, str]:
     """Numbers as C's float literals."""
-    texts = {name: f"{value:.9g}" for name, value in numbers.items()}
-    return {name: f"{text}f" if "." in text or "e" in text else f"{text}.0f" for name, text in texts.items()}
+    return {name: c_float(value) for name, value in numbers.items()}

@@ -228,19 +228,22 @@ def to_array(message: ImageMessage) -> np.ndarray:
     return array if channels == 1 else array.reshape(height, message.width, channels)
 
 
+@lru_cache(maxsize=64)
+def _image_head(frame_id: str, encoding: str, size: Tuple[int, int], nbytes: int) -> bytes:
+    """A serialized image of (height, width) up to its pixels, of `nbytes` in all; the stamp is 0."""
+    nothing = np.zeros(0, np.uint8)
+    empty = encode(_new(IMAGE, _header(0, frame_id), *size, encoding, 0, nbytes // size[0], nothing), IMAGE)
+    return b"".join((empty[:-4], struct.pack("<I", nbytes)))  # it ends in the number of its bytes
+
+
 def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray) -> Cdr:
     """A serialized `sensor_msgs/Image` of an (H, W) or (H, W, C) array of uint8, uint16 or float32.
 
-    The library serializes an image without pixels, which ends in the number of their bytes. This header is written in
-    front of the pixels where there is space, as with every product of a pipeline: the message is then a view of the
-    array's own memory, and changes with the array. Otherwise the pixels are copied once.
+    The header is written in front of the pixels where there is space, as with every product of a pipeline: the message
+    is then a view of the array's own memory, and changes with the array. Otherwise the pixels are copied once.
     """
     data = np.ascontiguousarray(array)
-    height, width = data.shape[:2]
-    step = data.nbytes // height
-    nothing = np.zeros(0, np.uint8)
-    empty = encode(_new(IMAGE, _header(stamp_ns, frame_id), height, width, encoding, 0, step, nothing), IMAGE)
-    head = b"".join((empty[:-4], struct.pack("<I", data.nbytes)))
+    head = restamp(_image_head(frame_id, encoding, data.shape[:2], data.nbytes), stamp_ns)
     message = prepend_header(head, data)
     return b"".join((head, data.data)) if message is None else message
 

@@ -35,8 +35,9 @@ class Result(Mapping[str, np.ndarray]):
 
     Attributes:
         timings: Seconds per stage, in the order of the stages.
-        invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones. Dark ones
-            are counted only with a product that depends on them: stokes, dolp, aolp or preview.
+        invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones, 255 in
+            those of standard deviations. Dark ones are counted only with a product that depends on them: stokes, dolp,
+            aolp, dolp_sigma, aolp_sigma or preview.
         blocks: (rows, columns) float32, mean similarity of the map's blocks of `SSIM_BLOCK` x `SSIM_BLOCK` pixels; None
             unless `ssim` or `ssim_map` is a product.
     """
@@ -118,6 +119,10 @@ class Pipeline:
         ssim_window: Taps of SSIM's Gaussian window in each direction, odd, 3 to 15.
         ssim_sigma: Standard deviation of SSIM's Gaussian window in (averaged) pixels, 0.5 to 5.
         min_intensity: Smallest S0 that has a polarization, 0 to 2 (full scale, excluded); darker pixels are invalid.
+        camera_gain: Gain in dB, -48 to 48, above the one at which full well and read noise hold; for the noise only.
+        debias: Subtract from DoLP what noise adds to it on average (Plaszczynski et al., 2014).
+        max_aolp_sigma: Largest standard deviation by noise of an AoLP that is shown, 0 to 90 degrees: above it AoLP is
+            invalid, and the preview grey. 0 shows all.
         bit_depth: Significant bits of 16-bit pixels, 8 to 16; 0 takes those of the encoding, or 16 where it does not
             say. Numbers above full scale mean full scale. A `RawFrame` brings its own scale.
         alignment: Where the significant bits of 16-bit pixels lie: 'lsb' or 'msb'.
@@ -148,6 +153,9 @@ class Pipeline:
         ssim_window: int = SSIM_WINDOW,
         ssim_sigma: float = SSIM_SIGMA,
         min_intensity: float = 0.01,
+        camera_gain: float = 0.0,
+        debias: bool = False,
+        max_aolp_sigma: float = 0.0,
         bit_depth: int = 0,
         alignment: str = "lsb",
         roi_offset: Tuple[int, int] = (0, 0),
@@ -169,6 +177,9 @@ class Pipeline:
             ssim_window=ssim_window,
             ssim_sigma=ssim_sigma,
             min_intensity=min_intensity,
+            camera_gain=camera_gain,
+            debias=debias,
+            max_aolp_sigma=max_aolp_sigma,
             bit_depth=bit_depth,
             alignment=alignment,
             roi_offset=roi_offset,
@@ -207,7 +218,7 @@ class Pipeline:
 
     def is_ready(self, raw: Raw) -> bool:
         """Whether a frame of this one's shape and type can be processed without preparation."""
-        return self._backend.is_ready(self._frame(raw))
+        return self._backend.is_ready(_as_frame(raw, self.options))
 
     def prepare(self, raw: Raw) -> None:
         """Prepare for frames of this one's shape and type: on a GPU, compile and load the kernels.
@@ -219,7 +230,7 @@ class Pipeline:
             RuntimeError: A kernel does not compile, or the device is too small or was lost; or the pipeline is closed.
         """
         self._guard.check()
-        self._backend.prepare(self._frame(raw))
+        self._backend.prepare(_as_frame(raw, self.options))
 
     def __call__(self, raw: Raw, *, reference: Optional[np.ndarray] = None) -> Result:
         """Process one frame.
@@ -251,9 +262,13 @@ class Pipeline:
         """
         return _stream(self, frames)
 
-    def _frame(self, raw: Raw) -> Frame:
-        is_wide = isinstance(raw, np.ndarray) and raw.dtype == np.uint16
-        return as_frame(raw, self.options.full_scale if is_wide else 0)
+    def frame_memory(self, size: int) -> Optional[np.ndarray]:
+        """(size,) uint8 to receive a frame in, from which a GPU takes it without a copy; None where any memory does.
+
+        The frame may lie anywhere in it. Once nothing refers to the memory, nor to a part of it, it is given out again.
+        May be called from any thread.
+        """
+        return self._backend.frame_memory(size)
 
     @property
     def depth(self) -> int:
@@ -270,7 +285,7 @@ class Pipeline:
                 a frame when its result is taken, accepts any number. Or as for a call.
         """
         start = time.perf_counter()
-        frame = self._frame(raw)
+        frame = _as_frame(raw, self.options)
         check_reference_argument(reference, self.options, self.output_size(frame.shape))
         checked = time.perf_counter()
         with self._guard.exclusive():
@@ -297,7 +312,7 @@ class Pipeline:
         from polar_pipeline.cpu.diagnostics import diagnostics  # here: nothing else in a pipeline needs it
 
         self._guard.check()
-        return diagnostics(self._frame(raw).unpack(), self.options)
+        return diagnostics(_as_frame(raw, self.options).unpack(), self.options)
 
     def reset(self) -> None:
         """Forget the previous frame (SSIM mode `temporal`), as after a jump in time.
@@ -319,6 +334,11 @@ class Pipeline:
         with self._guard.exclusive():
             self._backend.close()
             self._guard.is_closed = True
+
+
+def _as_frame(raw: Raw, options: Options) -> Frame:
+    is_wide = isinstance(raw, np.ndarray) and raw.dtype == np.uint16
+    return as_frame(raw, options.full_scale if is_wide else 0)
 
 
 def _stream(pipeline: Pipeline, frames: Iterable[Raw]) -> Iterator[Result]:

@@ -41,6 +41,9 @@ _INNER: Dict[str, Operator] = {
     "saturated": Operator((MOSAIC,), "saturated pixels, counted", window=True),
     "invalid": Operator(("saturated", "stokes_planes"), "saturated and dark pixels, the latter counted too"),
     "polar": Operator(("stokes_planes",), "length and direction of (S1, S2), shared by DoLP, AoLP and preview"),
+    "noise": Operator(
+        ("angles", "polar"), "standard deviations of DoLP and AoLP; `debias` and `max_aolp_sigma` use them"
+    ),
     "ssim_pair": Operator(("sums", "stokes_planes"), "the two images that SSIM compares"),
 }
 #: Every operator by the name of the value it makes; `mosaic` is the input. Needs come first.

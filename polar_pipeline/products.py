@@ -64,6 +64,10 @@ _TABLE = (
         needs=("polar", "stokes_planes", "invalid"),
     ),
     Product("aolp", (1, 1), _BOTH, "rad", "angle of linear polarization, 0 to pi", ("polar", "invalid")),
+    Product("dolp_sigma", (1, 1), _BOTH, "1", "standard deviation of dolp by noise, 0 to 1", ("noise", "invalid")),
+    Product(
+        "aolp_sigma", (1, 1), _BOTH, "rad", "standard deviation of aolp by noise, 0 to 0.907", ("noise", "invalid")
+    ),
     Product(
         *("preview", (3, 3), _BYTE, "", "RGB: hue AoLP, saturation DoLP, value S0/2"),
         needs=("polar", "stokes_planes", "invalid"),
@@ -79,6 +83,8 @@ _TABLE = (
 
 #: Every product by name, in the order in which they are listed and stored.
 PRODUCTS: Dict[str, Product] = {row.name: row for row in _TABLE}
+#: Of what invalid pixels hold in the display encoding, where it is not 0: that would be the smallest deviation.
+INVALID_BYTES = {"dolp_sigma": 255, "aolp_sigma": 255}
 #: The products that replay and the tools compute by default: what viewers usually show.
 DEFAULT_PRODUCTS = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
 

@@ -26,7 +26,14 @@ from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.model import geometry
 from polar_pipeline.cuda.model.device import Device, get_device
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.work import OUTPUTS, POLARIZATION_ARGUMENT, PolarizationWork, polarization_defines
+from polar_pipeline.cuda.model.work import (
+    OUTPUTS,
+    POLARIZATION_ARGUMENT,
+    PolarizationWork,
+    fill_noise,
+    polarization_defines,
+)
+from polar_pipeline.options import Options
 from polar_pipeline.products import PRODUCTS
 
 HOST = Path(__file__).resolve().parent / "host"
@@ -422,6 +429,7 @@ def run(
     step: int,
     min_intensity: float = 0.01,
     correction: Optional[Correction] = None,
+    options: Optional[Options] = None,
 ) -> Outputs:
     """Run a work on frames, in every order of `VARIANTS`.
 
@@ -433,6 +441,7 @@ def run(
         step: Bytes from one row to the next.
         min_intensity: Smallest S0 with a polarization.
         correction: Of the frames, for a calibrated work.
+        options: What says how noisy frames are, for a work that uses noise.
 
     Raises:
         KernelError: A fault, outputs that differ between two orders or that hold what memory held before, or a write to
@@ -460,6 +469,8 @@ def run(
         frame["full_scale"], frame["min_intensity"] = work.full_scale, min_intensity
         if correction is not None:
             fill_argument(frame, correction, addresses["codes"])
+        if options is not None:
+            fill_noise(frame, options, work.full_scale)
         return frame
 
     program = program_of(work, plan)

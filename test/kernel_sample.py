@@ -20,8 +20,10 @@ import numpy as np
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.cpu import native
 from polar_pipeline.cpu.images import COLOR_HALO, MONO_HALO
-from polar_pipeline.cpu.kernels import DEBAYERS, Kernels, is_by_superpixel, make_products, mosaic_scale
+from polar_pipeline.cpu.kernel_products import KernelNoise, make_noise, make_products
+from polar_pipeline.cpu.kernels import DEBAYERS, Kernels, is_by_superpixel, mosaic_scale
 from polar_pipeline.cpu.ssim import SsimWindow
+from polar_pipeline.noise import noise_model
 from polar_pipeline.options import make_options
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
@@ -83,6 +85,22 @@ def outputs(
     return found
 
 
+def noise_of(sensor: str, method: str, half: bool, scale: float) -> KernelNoise:
+    """Noise of frames of a method, of which DoLP's bias and the less certain angles are taken out."""
+    options = make_options(
+        sensor,
+        resolution="half" if half else "full",
+        co_sited=method != "own_site",
+        demosaic="auto" if method == "own_site" else method,
+        debias=True,
+        max_aolp_sigma=5.0,
+    )
+    model = noise_model(options, SENSORS[sensor], 255)
+    found = make_noise(model, options, scale)
+    found.model = model  # holds the gains that it points to
+    return found
+
+
 def mosaics(kernels: Kernels) -> Results:
     """Every product of mosaics of each shape, type and layout in memory."""
     results: Results = {}
@@ -105,6 +123,7 @@ def mosaics(kernels: Kernels) -> Results:
             size[1],
             scale,
             0.05 / scale if {"dolp", "aolp", "stokes", "preview"} & set(names) else 0.0,
+            noise_of("IMX250MZR", *way, scale) if "dolp_sigma" in names else None,
         )
         counts = kernels.mosaic(RawFrame(raw, full_scale), SENSORS["IMX250MZR"], *way, to)
         results.update(out)
@@ -172,7 +191,7 @@ def planes(kernels: Kernels) -> Results:
         pair = [memory((9, width), "float32") for _ in range(2)]
         to = make_products(
             *({name.split()[-1]: array for name, array in out.items()}, [name.split()[-1] for name in out]),
-            *(pair, width, 1.0, 0.05),
+            *(pair, width, 1.0, 0.05, noise_of("IMX250MYR", "adaptive", False, 1.0)),
         )
         counts = []
         for rows in ((0, 4), (4, 9)):

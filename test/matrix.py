@@ -212,10 +212,15 @@ def without(*names: str) -> List[str]:
 # ---------------------------------------------------------------------------------------------------------------- rows
 
 
+#: Tests of kernels that are compiled for a frame's size, which takes longest: `make test` has the representative ones,
+#: and a GPU tries all.
+_NOT_BY_SIZE = ("-k", "not (fast_kernels or schedules_do_not_show)")
+
+
 def run_exhaustive(log: Path) -> int:
     """Products of parameters, and inputs, of which `make test` tries a part; what pip finds for each JetPack."""
     chosen = files("test_kernels.py", "test_backend.py", "test_fuzz.py", "test_extras.py", "test_schedule.py")
-    return tests(here(), log, "-m", "not gpu", *chosen, POLAR_PIPELINE_MATRIX="1")
+    return tests(here(), log, "-m", "not gpu", *_NOT_BY_SIZE, *chosen, POLAR_PIPELINE_MATRIX="1")
 
 
 def run_library(version: str, log: Path) -> int:
@@ -240,11 +245,11 @@ def run_hardened(log: Path) -> int:
     wrapper.chmod(0o755)
     names = ("test_native.py", "test_cpu.py", "test_calibrated.py", "test_ssim_kernel.py", "test_kernels.py")
     chosen = files("test_harness.py", *names)
-    return tests(here(), log, "-m", "not gpu", *chosen, CXX=str(wrapper))
+    return tests(here(), log, "-m", "not gpu", *_NOT_BY_SIZE, *chosen, CXX=str(wrapper))
 
 
 def run_nvrtc(package: str, log: Path) -> int:
-    """Every kernel for both Jetsons by one version of NVIDIA's compiler."""
+    """Every third kernel for both Jetsons by one version of NVIDIA's compiler."""
     folder = FOLDER / log.stem
     if not folder.exists():
         part = folder.with_name(f"{folder.name}.part")
@@ -273,8 +278,8 @@ LEGS = (
     Leg("jazzy", "ROS 2 Jazzy, Python 3.12: every ROS test", partial(run_ros, "3.12", _JAZZY)),
     Leg("exhaustive", "whole products of parameters; pip on JetPack 5, 6, 7", run_exhaustive),
     Leg("kilted", "ROS 2 Kilted, Python 3.13: every ROS test", partial(run_ros, "3.13", _KILTED)),
-    Leg("nvrtc-11.7", "every kernel, sm_72 and sm_87", partial(run_nvrtc, "nvidia-cuda-nvrtc-cu11==11.7.99")),
-    Leg("nvrtc-12.9", "every kernel, sm_72 and sm_87", partial(run_nvrtc, "nvidia-cuda-nvrtc-cu12==12.9.86")),
+    Leg("nvrtc-11.7", "every third kernel, sm_72 and sm_87", partial(run_nvrtc, "nvidia-cuda-nvrtc-cu11==11.7.99")),
+    Leg("nvrtc-12.9", "every third kernel, sm_72 and sm_87", partial(run_nvrtc, "nvidia-cuda-nvrtc-cu12==12.9.86")),
     Leg("ubuntu-flags", "kernels and CPU backend with Ubuntu's compiler flags", run_hardened),
     Leg("python3.8", "library and tool (JetPack 5)", partial(run_library, "3.8")),
     Leg("python3.10", "library and tool (JetPack 6)", partial(run_library, "3.10")),

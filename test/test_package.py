@@ -39,6 +39,7 @@ LAYERS = (
     ("", "pipeline"),
     ("cpu", "cuda"),
     ("reference", "backend", "reference_image"),
+    ("noise",),
     ("plan", "options"),
     ("topics",),
     ("products",),

@@ -14,6 +14,8 @@ IMAGES = {
     "stokes": ("polarization/stokes", ["32FC3"], ["32FC3"]),
     "dolp": ("polarization/dolp", ["32FC1", "mono8"], ["32FC1", "mono8"]),
     "aolp": ("polarization/aolp", ["32FC1", "mono8"], ["32FC1", "mono8"]),
+    "dolp_sigma": ("polarization/dolp_sigma", ["32FC1", "mono8"], ["32FC1", "mono8"]),
+    "aolp_sigma": ("polarization/aolp_sigma", ["32FC1", "mono8"], ["32FC1", "mono8"]),
     "preview": ("polarization/preview", ["rgb8"], ["rgb8"]),
     "ssim_map": ("quality/ssim_map", ["32FC1", "mono8"], ["32FC1", "mono8"]),
 }

@@ -75,7 +75,7 @@ extern "C" void polarization_planes(const Planes *from, const Products *to, Coun
       int32_t saturated[PIECE];
       if (from->saturated)
         for (int x = 0; x < n; x++) saturated[x] = from->saturated[row * to->width + first + x];
-      polarimetry(of_luma, at, n, lines, from->saturated ? saturated : nullptr, *count);
+      polarimetry(of_luma, at, n, lines, from->saturated ? saturated : nullptr, *count, angles);
     }
   }
 }

@@ -4,13 +4,9 @@
 // vectorise; a product that is not asked for is neither computed nor stored. `polar_pipeline/cpu/kernels.py` has the
 // same structures field by field.
 #pragma once
-#include <cmath>
-#include <cstdint>
-#include <cstring>
+#include "noise.hpp"
 
 namespace {
-
-const int PIECE = 512; // most output pixels at a time: some twelve lines of floats in 32 KiB
 
 // Where a product is stored; null data: it is not asked for.
 struct Image {
@@ -20,13 +16,14 @@ struct Image {
 
 struct Products {
   Image angles[4]; // 0, 45, 90, 135 degrees
-  Image intensity, stokes, dolp, aolp, preview;
-  void *first;       // what SSIM compares, (height, width) float32: (I0 + I90)/2, or S0/2 if `second` is null
-  void *second;      // (I45 + I135)/2
-  int64_t is_uint16; // whether these two are uint16 instead: I0 + I90 and I45 + I135 in units of the angles
-  int64_t width;     // output pixels of a row
-  float scale;       // what one unit of an angle's intensity is of full scale
-  float min_total;   // smallest sum of the four angles, in such units, that has a polarization; 0: no product needs it
+  Image intensity, stokes, dolp, aolp, preview, dolp_sigma, aolp_sigma;
+  void *first;        // what SSIM compares, (height, width) float32: (I0 + I90)/2, or S0/2 if `second` is null
+  void *second;       // (I45 + I135)/2
+  int64_t is_uint16;  // whether these two are uint16 instead: I0 + I90 and I45 + I135 in units of the angles
+  int64_t width;      // output pixels of a row
+  float scale;        // what one unit of an angle's intensity is of full scale
+  float min_total;    // smallest sum of the four angles, in such units, that has a polarization; 0: no product needs it
+  const Noise *noise; // null: no product depends on it
 };
 
 struct Count {
@@ -35,8 +32,6 @@ struct Count {
 
 // ----------------------------------------------------------------------------------------------------------
 // polarimetry
-
-typedef float Line[PIECE];
 
 // A float within [0, 2^22) as its nearest integer, modulo 256, ties to even: after adding 2^23, it is in the lowest
 // bits.
@@ -61,12 +56,12 @@ void store(const Image &image, int64_t at, int n, const float *__restrict line, 
   }
 }
 
-// Sets invalid pixels to NaN, or 0 in the display encoding.
-void mask(const Image &image, int64_t at, int n, int channels, const int32_t *__restrict invalid) {
+// Sets invalid pixels to NaN, or `byte` in the display encoding.
+void mask(const Image &image, int64_t at, int n, int channels, const int32_t *__restrict invalid, uint8_t byte = 0) {
   if (!image.data) return;
   if (image.bytes) {
     uint8_t *__restrict out = (uint8_t *)image.data + at;
-    for (int x = 0; x < n; x++) out[x] = invalid[x] ? 0 : out[x];
+    for (int x = 0; x < n; x++) out[x] = invalid[x] ? byte : out[x];
   } else {
     float *__restrict out = (float *)image.data + at * channels;
     for (int x = 0; x < n; x++)
@@ -147,12 +142,35 @@ bool find_invalid(const float *__restrict total, const int32_t *saturated, float
   return true;
 }
 
+// Stores the standard deviations of `n` pixels, takes the bias from DoLP if that is asked for, and says whether there
+// are pixels whose AoLP is not certain enough; only then `uncertain` is filled. Not inlined: most calls need none of
+// it.
+__attribute__((noinline)) bool noise_products(const Products &to, int64_t at, int n, const float *const (*colors)[4],
+                                              const float *total, const float *s1, const float *s2, float *degree,
+                                              int32_t *__restrict uncertain) {
+  const Noise &noise = *to.noise;
+  Covariances covariances;
+  Deviations deviations;
+  find_covariances(noise, at / to.width, at % to.width, n, colors, covariances);
+  find_deviations(noise, covariances, n, total, s1, s2, degree, deviations);
+  store(to.dolp_sigma, at, n, deviations.dolp, 1.0f);
+  store(to.aolp_sigma, at, n, deviations.aolp, to.aolp_sigma.bytes ? (float)(256 / 3.14159265358979 / 255) : 1.0f);
+  if (noise.debiases) debias(n, deviations.component, degree);
+  int any = 0;
+  for (int x = 0; x < n; x++) {
+    uncertain[x] = deviations.aolp[x] > noise.max_aolp_sigma;
+    any += uncertain[x];
+  }
+  return any != 0;
+}
+
 // Every product of `n` pixels.
 //
 // `at` is their index in the output, `angles` their four intensities, `saturated` which of them are saturated (not 0);
-// null if no pixel is.
+// null if no pixel is. `colors`: the intensities of red, green and blue, whose luma the angles are; null: there are
+// none.
 void polarimetry(const Products &to, int64_t at, int n, const float *const angles[4], const int32_t *saturated,
-                 Count &count) {
+                 Count &count, const float *const (*colors)[4] = nullptr) {
   for (int k = 0; k < 4; k++) store(to.angles[k], at, n, angles[k], to.scale);
   const float *__restrict i0 = angles[0], *__restrict i45 = angles[1], *__restrict i90 = angles[2],
                           *__restrict i135 = angles[3];
@@ -175,12 +193,17 @@ void polarimetry(const Products &to, int64_t at, int n, const float *const angle
     }
   }
   Line degree, turn;
-  if (to.dolp.data || to.preview.data) {
+  int32_t uncertain[PIECE];
+  bool any_uncertain = false;
+  if (to.dolp.data || to.preview.data || to.noise) {
     const float tiny = 1e-9f / to.scale;
     for (int x = 0; x < n; x++) {
       const float s0 = 0.5f * total[x];
       degree[x] = at_most(std::sqrt(s1[x] * s1[x] + s2[x] * s2[x]) / (s0 > tiny ? s0 : tiny), 1.0f);
     }
+    if (to.noise)
+      any_uncertain = noise_products(to, at, n, colors ? colors : (const float *const(*)[4])angles, total, s1, s2,
+                                     degree, uncertain);
     store(to.dolp, at, n, degree, 1.0f);
   }
   if (to.aolp.data || to.preview.data)
@@ -198,6 +221,12 @@ void polarimetry(const Products &to, int64_t at, int n, const float *const angle
     mask(to.stokes, at, n, 3, invalid);
     mask(to.dolp, at, n, 1, invalid);
     mask(to.aolp, at, n, 1, invalid);
+    mask(to.dolp_sigma, at, n, 1, invalid, 255);
+    mask(to.aolp_sigma, at, n, 1, invalid, 255);
+  }
+  if (any_uncertain) {
+    mask(to.aolp, at, n, 1, uncertain);
+    for (int x = 0; x < n; x++) degree[x] = uncertain[x] ? 0.0f : degree[x];
   }
   if (to.preview.data) {
     if (any)

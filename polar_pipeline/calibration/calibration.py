@@ -9,6 +9,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
+from polar_pipeline._util.text import quoted
 from polar_pipeline.calibration.quantization import Scale, Scales, dequantize, quantize
 from polar_pipeline.sensor.mosaic import Sensor
 
@@ -120,6 +121,23 @@ class Calibration:
     def parameters(self) -> PixelParameters:
         """The parameters as float64 images; those of defective pixels mean nothing."""
         return PixelParameters(*dequantize(self.codes, self.scales))
+
+    @property
+    def noise(self) -> Optional[Tuple[float, float]]:
+        """(electrons at full scale, read noise in electrons) as measured; None if they were not.
+
+        Raises:
+            ValueError: The facts have something else in their place.
+        """
+        found = self.facts.get("noise")
+        if found is None:
+            return None
+        names = ("full_well", "read_noise")
+        values = [found.get(name) for name in names] if isinstance(found, Mapping) else []
+        numbers = [float(value) for value in values if isinstance(value, (int, float)) and np.isfinite(value)]
+        if len(numbers) != len(names) or numbers[0] <= 0 or numbers[1] < 0:
+            raise ValueError(f"noise must be a full_well above 0 and a read_noise of 0 or more, got {quoted(found)}")
+        return numbers[0], numbers[1]
 
     def header(self) -> Dict[str, object]:
         """Everything but the arrays, as JSON can hold it."""

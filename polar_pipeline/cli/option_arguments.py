@@ -18,7 +18,7 @@ _OF_FRAMES = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
 #: Options that say what to compute and how, on any machine.
 _OF_PRODUCTS = (
     *("products", "resolution", "precision", "demosaic", "ssim_mode", "dtype", "ssim_stride", "ssim_window"),
-    *("ssim_sigma", "min_intensity", "co_sited", "calibration"),
+    *("ssim_sigma", "min_intensity", "camera_gain", "debias", "max_aolp_sigma", "co_sited", "calibration"),
 )
 #: Defaults that differ from the library's, as `--help` shows them; "" where it depends on the command.
 _SHOWN_DEFAULTS = {"dtype": "as the live node publishes them", "products": "", "roi_offset": "0 0", "calibration": ""}
@@ -54,6 +54,8 @@ def _add_options(parser: argparse.ArgumentParser, *names: str) -> None:
         row = OPTIONS[name]
         if name == "co_sited":
             group.add_argument("--own-site", action="store_true", help=f"Turn co_sited off. {row.text}")
+        elif name == "debias":
+            group.add_argument("--debias", action="store_true", default=argparse.SUPPRESS, help=row.text)
         elif name == "flip":
             group.add_argument("--flip-x", action="store_true", help=f"Turn ReverseX on. {row.text}")
             group.add_argument("--flip-y", action="store_true", help=f"Turn ReverseY on. {row.text}")

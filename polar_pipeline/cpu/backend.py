@@ -66,6 +66,9 @@ class CpuBackend:
     def prepare(self, _: Frame) -> None:
         """Get ready for frames like this one: nothing to do."""
 
+    def frame_memory(self, _: int) -> None:
+        """None: any memory will do."""
+
     def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
         """Accept a frame, which is computed when its result is asked for.
 

@@ -12,11 +12,13 @@ import numpy as np
 from polar_pipeline.backend import Buffers
 from polar_pipeline.cpu.correction import correct
 from polar_pipeline.cpu.images import COLOR_HALO, MONO_HALO, reflected
-from polar_pipeline.cpu.kernels import KERNEL_PRODUCTS, Kernels, is_by_superpixel, make_products, mosaic_scale
+from polar_pipeline.cpu.kernel_products import KERNEL_PRODUCTS, make_noise, make_products
+from polar_pipeline.cpu.kernels import Kernels, is_by_superpixel, mosaic_scale
 from polar_pipeline.cpu.strips import display, strips
+from polar_pipeline.noise import noise_model, uses_noise
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan, expand
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.products import INVALID_BYTES, PRODUCTS
 from polar_pipeline.sensor.frames import RawFrame
 
 #: Operators that make angle images and masks from the mosaic.
@@ -85,6 +87,8 @@ class FrameJob:
         #: Operators of the first stage that the compiled kernels compute, and those that `Strip` computes.
         self.kernel_operators, self.strip_operators = self._divide()
         is_corrected = correction is not None
+        #: The noise of the frame; None if no product depends on it.
+        self.noise = noise_model(options, self.sensor, self.full_scale) if uses_noise(options) else None
         scale = mosaic_scale(self.full_scale, self.method, self.half, is_corrected) if self.is_from_mosaic else 1.0
         pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
         has_integers = self.is_from_mosaic and is_by_superpixel(self.method, self.half) and not is_corrected
@@ -95,7 +99,8 @@ class FrameJob:
         min_sum = 2 * options.min_intensity / scale if "invalid" in plan.pixel else 0.0
         if has_integers:  # and float32 holds them all
             min_sum = math.ceil(min_sum)
-        self.target = make_products(self.out, self.kernel_operators, self.pair, self.size[1], scale, min_sum)
+        noise = None if self.noise is None else make_noise(self.noise, options, scale)
+        self.target = make_products(self.out, self.kernel_operators, self.pair, self.size[1], scale, min_sum, noise)
         #: What strips interpolate, and what one unit of it is of full scale; `correct` changes both.
         self.values, self.scale = mosaic, 1 / frame.full_scale
 
@@ -126,7 +131,9 @@ class FrameJob:
         """The operators of the first stage that compiled kernels compute, and the others."""
         pixel = self.plan.pixel
         if self.kernels is None:
-            return [], [*pixel]
+            has_noise = uses_noise(self.options) and "noise" not in pixel  # only the options ask for it
+            places = [(name, "noise") if has_noise and name == "polar" else (name,) for name in pixel]
+            return [], [name for place in places for name in place]
         left = {*expand(name for name in pixel if name in PRODUCTS and name not in KERNEL_PRODUCTS)}
         if not self.is_from_mosaic:
             left |= _MOSAIC_OPERATORS
@@ -146,12 +153,13 @@ class FrameJob:
         else:
             cv2.merge(planes, target)
         if invalid_mask is not None:
-            cv2.copyTo(_constant(target.shape, target.dtype.str), invalid_mask, target)
+            byte = INVALID_BYTES.get(name, 0)
+            cv2.copyTo(_constant(target.shape, target.dtype.str, byte), invalid_mask, target)
 
 
 @lru_cache(maxsize=8)
-def _constant(shape: Tuple[int, ...], dtype: str) -> np.ndarray:
-    """What invalid pixels hold: NaN, or 0 in the display encoding; read-only."""
-    image = np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 0, dtype)
+def _constant(shape: Tuple[int, ...], dtype: str, byte: int) -> np.ndarray:
+    """What invalid pixels hold: NaN, or `byte` in the display encoding; read-only."""
+    image = np.full(shape, np.nan if np.dtype(dtype).kind == "f" else byte, dtype)
     image.flags.writeable = False
     return image

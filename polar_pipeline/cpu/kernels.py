@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from polar_pipeline.backend import block_pixels
 from polar_pipeline.calibration import Correction
 from polar_pipeline.coefficients import gaussian
 from polar_pipeline.cpu.images import COLOR_HALO, MONO_HALO, color_sources
+from polar_pipeline.cpu.kernel_products import KernelImage, Products, kernel_image
 from polar_pipeline.cpu.ssim import SsimWindow
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
@@ -21,63 +22,10 @@ _T = TypeVar("_T")
 # --------------------------------------------------------------------------------------------- arguments of the kernels
 
 
-class _Image(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("is_bytes", ctypes.c_int64)]
-
-
-def _image(array: Optional[np.ndarray]) -> _Image:
-    return _Image() if array is None else _Image(array.ctypes.data, array.dtype == np.uint8)
-
-
 #: How the angles that a pixel lacks are found, in the order of `enum Method` in `kernels/cpu/mosaic.hpp`.
 METHODS = ("own_site", "bilinear", "gradient", "adaptive")
 #: Methods on the colour lattice, in the order of `enum Debayer` in `kernels/cpu/debayer.cpp`.
 DEBAYERS = ("bilinear", "mhc", "weighted")
-#: Products that the kernels compute, SSIM's aside, in the order of `struct Products` in `kernels/cpu/polarimetry.hpp`.
-KERNEL_PRODUCTS = (*(f"angle_{angle}" for angle in ANGLES), "intensity", "stokes", "dolp", "aolp", "preview")
-
-
-class Products(ctypes.Structure):
-    """The arrays that products are written to. Build it with `make_products`, and keep the arrays while it is used."""
-
-    _fields_ = [
-        *((name, _Image) for name in KERNEL_PRODUCTS),
-        ("first", ctypes.c_void_p),
-        ("second", ctypes.c_void_p),
-        ("is_uint16", ctypes.c_int64),
-        ("width", ctypes.c_int64),
-        ("scale", ctypes.c_float),
-        ("min_total", ctypes.c_float),
-    ]
-
-
-def make_products(
-    out: Dict[str, np.ndarray],
-    names: Iterable[str],
-    pair: Sequence[np.ndarray],
-    width: int,
-    scale: float,
-    min_total: float,
-) -> Products:
-    """The arrays that products are written to, and the scale of the angles.
-
-    Args:
-        out: Arrays by product.
-        names: Those of them to compute.
-        pair: (h, w) arrays for what SSIM compares: none, S0/2, or both estimates of it, as float32; or as uint16 both
-            sums of two angles, in units of an angle's intensity.
-        width: Output pixels per row.
-        scale: One unit of an angle's intensity as a share of full scale.
-        min_total: Smallest I0 + I45 + I90 + I135, in such units, that has a polarization; 0 if no product asks for it.
-    """
-    products = Products(width=width, scale=scale, min_total=min_total)
-    for name in names:
-        if name in KERNEL_PRODUCTS:
-            setattr(products, name, _image(out[name]))
-    for field, image in zip(("first", "second"), pair):
-        setattr(products, field, image.ctypes.data)
-        products.is_uint16 = image.dtype == np.uint16
-    return products
 
 
 class _Mosaic(ctypes.Structure):
@@ -143,7 +91,7 @@ class _Similarity(ctypes.Structure):
     _fields_ = [
         ("first", ctypes.c_void_p),
         ("second", ctypes.c_void_p),
-        ("map", _Image),
+        ("map", KernelImage),
         ("sums", ctypes.c_void_p),
         ("is_uint16", ctypes.c_int32),
         ("scale", ctypes.c_float),
@@ -324,7 +272,7 @@ class Kernels(NamedTuple):
         size = (height // window.stride, width // window.stride)
         sums = np.empty(block_pixels(*size).shape)
         job = _Similarity(
-            *(first.ctypes.data, second.ctypes.data, _image(out), sums.ctypes.data),
+            *(first.ctypes.data, second.ctypes.data, kernel_image(out), sums.ctypes.data),
             *(first.dtype == np.uint16, scale, width, *size, window.stride, window.radius),
             taps=(ctypes.c_float * 8)(*gaussian(window.size, window.sigma)[window.radius :]),
         )

@@ -13,6 +13,7 @@ from polar_pipeline.cpu import demosaic as dm
 from polar_pipeline.cpu.adaptive import polarization_switch
 from polar_pipeline.cpu.frame_job import FrameJob
 from polar_pipeline.cpu.images import inner
+from polar_pipeline.cpu.noise import debiased, deviations
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.mosaic import ANGLES
@@ -43,6 +44,7 @@ class Strip:
         self.counts = (0, 0)
         self.saturation_mask: Optional[np.ndarray] = None
         self.invalid_mask: Optional[np.ndarray] = None
+        self.uncertain_mask: Optional[np.ndarray] = None
 
     def _store(self, name: str, planes: List[np.ndarray], bad: Optional[np.ndarray] = None) -> None:
         self.job.store(name, self.rows, planes, bad)
@@ -153,6 +155,24 @@ class Strip:
         length /= limit
         self.degree = np.clip(length, 0, 1, out=length)
 
+    def noise(self) -> None:
+        """Standard deviations of DoLP and AoLP; DoLP without its bias, and pixels without an AoLP, if asked for."""
+        model, options = self.job.noise, self.job.options
+        if model is None:
+            return
+        self.deviations = deviations(self.images, (self.s0, self.s1, self.s2), self.degree, model)
+        if options.debias:
+            self.degree = debiased(self.degree, self.deviations.component)
+        if options.max_aolp_sigma:
+            self.uncertain_mask = cv2.compare(
+                self.deviations.aolp, float(np.deg2rad(options.max_aolp_sigma)), cv2.CMP_GT
+            )
+
+    def _without(self, *masks: Optional[np.ndarray]) -> Optional[np.ndarray]:
+        """Where one of the masks is set; None if there is none."""
+        given = [mask for mask in masks if mask is not None]
+        return cv2.bitwise_or(*given) if len(given) == 2 else given[0] if given else None
+
     # -- products --------------------------------------------------------------------------------------------------
 
     def angle(self, index: int) -> None:
@@ -182,13 +202,22 @@ class Strip:
         """Angle of linear polarization in [0, pi)."""
         angle = self.direction * _F(np.pi / 360)
         angle = cv2.threshold(angle, _BELOW_PI, 0, cv2.THRESH_TOZERO_INV)[1]  # a full turn is 0
-        self._store("aolp", [angle], self.invalid_mask)
+        self._store("aolp", [angle], self._without(self.invalid_mask, self.uncertain_mask))
+
+    def dolp_sigma(self) -> None:
+        """Standard deviation of DoLP."""
+        self._store("dolp_sigma", [self.deviations.dolp], self.invalid_mask)
+
+    def aolp_sigma(self) -> None:
+        """Standard deviation of AoLP."""
+        self._store("aolp_sigma", [self.deviations.aolp], self.invalid_mask)
 
     def preview(self) -> None:
         """Hue AoLP, saturation DoLP, value S0/2."""
         saturation = self.degree
-        if self.invalid_mask is not None:
-            saturation = cv2.copyTo(saturation, cv2.bitwise_not(self.invalid_mask))
+        grey = self._without(self.invalid_mask, self.uncertain_mask)
+        if grey is not None:
+            saturation = cv2.copyTo(saturation, cv2.bitwise_not(grey))
         value = self.s0 * _F(0.5)
         color = value * saturation
         white = value - color

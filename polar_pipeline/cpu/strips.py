@@ -37,6 +37,9 @@ def display(name: str, image: np.ndarray, out: np.ndarray) -> None:
         bits = cv2.addWeighted(image, 256 / np.pi, image, 0, 2.0**23)
         cv2.extractChannel(bits.view(np.uint8).reshape(*image.shape, 4), _LOW_BYTE, out)
         return
+    if name == "aolp_sigma":
+        cv2.convertScaleAbs(image, out, alpha=256 / np.pi)
+        return
     if name == "ssim_map":
         image = np.clip(image, 0, 1)
     cv2.convertScaleAbs(image, out, alpha=255)

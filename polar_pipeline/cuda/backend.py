@@ -13,7 +13,7 @@ import numpy as np
 from polar_pipeline.backend import Buffers, Output, Ticket
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver
-from polar_pipeline.cuda.memory import SLOTS
+from polar_pipeline.cuda.memory import SLOTS, FrameMemory
 from polar_pipeline.cuda.model.partition import partitions
 from polar_pipeline.cuda.model.work import PolarizationWork, make_work
 from polar_pipeline.cuda.prepared import FrameInFlight, PreparedPlan
@@ -100,6 +100,7 @@ class CudaBackend:
         self._prepared: Dict[_FormatKey, PreparedPlan] = {}
         self._corrections: Dict[Tuple[int, int], DeviceCorrection] = {}  # by the frame's shape
         self._pinned = Buffers(self._driver.host_array)
+        self._frames = FrameMemory(self._driver)
         self._latest: Optional[PreparedPlan] = None  # of the previous frame
 
     @property
@@ -158,6 +159,10 @@ class CudaBackend:
         for shape in set(self._corrections) - {key[2] for key in self._prepared}:
             self._corrections.pop(shape).close()
 
+    def frame_memory(self, size: int) -> Optional[np.ndarray]:
+        """(size,) uint8, pinned; see `Backend`. None where no more can be had."""
+        return self._frames.get(size)
+
     def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
         """Start computing a frame, without waiting for it; at most `depth` can be in flight.
 
@@ -179,7 +184,8 @@ class CudaBackend:
             if prepared is not self._latest:  # the frame it had last is not the previous frame
                 prepared.forget()
                 self._latest = prepared
-            return Ticket(partial(self._finish, prepared, prepared.submit(rows, self._pinned, reference)))
+            is_pinned = self._frames.holds(rows)
+            return Ticket(partial(self._finish, prepared, prepared.submit(rows, self._pinned, reference, is_pinned)))
 
     def result(self, ticket: Ticket) -> Output:
         """Wait for a frame; frames come back in the order in which they were submitted.

@@ -19,8 +19,9 @@ from polar_pipeline._util.cache import entry_name, read_entry, write_entry
 from polar_pipeline._util.share import share_path
 from polar_pipeline._util.text import printable_lines, quoted
 
-#: Options of every compilation; NVRTC 11.4 knows them all. Line numbers serve the profilers and cost nothing.
-OPTIONS = ("--std=c++14", "--generate-line-info")
+#: Options of every compilation; NVRTC 11.4 knows them all. Line numbers serve the profilers and cost nothing. Products
+#: and sums are fused only where the source says `fma`: otherwise the compiler chooses, and schedules differ by a bit.
+OPTIONS = ("--std=c++14", "--generate-line-info", "--fmad=false")
 
 _INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 

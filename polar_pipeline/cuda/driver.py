@@ -22,8 +22,6 @@ from polar_pipeline.cuda.model.device import Device, board_model, from_propertie
 #: unknown (999).
 _LOST = (46, 100, 101, 201, 214, 220, 700, 702, 709, 710, *range(714, 720), 999)
 _OUT_OF_MEMORY = 2
-#: Number of the first GPU.
-_FIRST = 0
 _TO_DEVICE, _TO_HOST = 1, 2
 _NON_BLOCKING = 1
 _HOST_MAPPED = 2
@@ -94,12 +92,13 @@ def import_cupy() -> Any:
 
 
 class Driver:
-    """The first GPU that this process may see (`CUDA_VISIBLE_DEVICES`).
+    """A GPU of those that this process may see (`CUDA_VISIBLE_DEVICES`).
 
     Args:
         device: The device to treat it as; by default the one that it is. Treated as a Jetson with PTX for its `arch`
             (`compute_72`), a larger GPU runs the Jetson's code: its branches, schedules and launches, and its use of
             host memory.
+        index: Which of the GPUs it is; the first by default.
 
     Attributes:
         name: The manufacturer's name of the GPU.
@@ -110,14 +109,15 @@ class Driver:
         RuntimeError: CuPy cannot be imported.
     """
 
-    def __init__(self, device: Optional[Device] = None) -> None:
+    def __init__(self, device: Optional[Device] = None, index: int = 0) -> None:
         cupy = import_cupy()
+        self._index = index
         self._runtime, self._driver = cupy.cuda.runtime, cupy.cuda.driver
         self._errors = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError)
         try:
-            properties = self._runtime.getDeviceProperties(_FIRST)
+            properties = self._runtime.getDeviceProperties(index)
         except self._errors as err:
-            raise DeviceError(f"no GPU: {err}") from err
+            raise DeviceError(f"no GPU{f' {index}' if index else ''}: {err}") from err
         self.name: str = properties["name"].decode()
         self.device: Device = device or from_properties(properties, board_model())
         # CuPy has no call for launches with attributes.
@@ -143,15 +143,15 @@ class Driver:
 
         Memory, streams, events and modules belong to the GPU that is current when they are made.
         """
-        previous = _FIRST
+        previous = self._index
         with suppress(*self._errors):  # the next call reports what is wrong
             previous = self._runtime.getDevice()
-            if previous != _FIRST:
-                self._runtime.setDevice(_FIRST)
+            if previous != self._index:
+                self._runtime.setDevice(self._index)
         try:
             yield
         finally:
-            if previous != _FIRST:
+            if previous != self._index:
                 self._release(self._runtime.setDevice, previous)
 
     def _allocate(self, where: str, size: int, function: Any, *arguments: Any) -> int:

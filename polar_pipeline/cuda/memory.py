@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from typing import Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Optional
+from weakref import WeakValueDictionary
 
 import numpy as np
 
+from polar_pipeline.backend import Buffers
 from polar_pipeline.cuda.driver import DeviceError, DeviceMemoryError, Driver
 
 #: Frames that can be in flight: one uploaded, one computed, one downloaded.
@@ -43,6 +46,43 @@ def device_bytes(sizes: Sizes, maps_host: bool) -> int:
     return SLOTS * (shared + sum(sizes.scratch.values()) + COUNTERS * 4)
 
 
+class FrameMemory:
+    """Pinned memory that frames are received in, of one size at a time; any thread may use it.
+
+    Args:
+        driver: The device.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._lock = threading.Lock()
+        self._size = 0
+        self._buffers = Buffers(driver.host_array)
+        self._given: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()  # by address
+
+    def get(self, size: int) -> Optional[np.ndarray]:
+        """(size,) uint8 that nothing refers to; None where the device has no more of it."""
+        with self._lock, self._driver.selected():
+            if size != self._size:  # frames of the former size are still in use, or never come again
+                self._size, self._buffers = size, Buffers(self._driver.host_array)
+            try:
+                memory = self._buffers.get((size,), "uint8")
+            except DeviceError:
+                return None
+            block: Any = memory.base
+            self._given[block.ctypes.data] = block
+            return memory
+
+    def holds(self, array: np.ndarray) -> bool:
+        """Whether an array without gaps lies in memory that was given out here."""
+        if not array.flags.c_contiguous:
+            return False
+        begin = array.ctypes.data
+        with self._lock:
+            given = list(self._given.items())
+        return any(at <= begin and begin + array.nbytes <= at + block.nbytes for at, block in given)
+
+
 class Slot:
     """Memory for one frame: its raw bytes on host and device, its outputs on the device, its own stream and events.
 
@@ -55,8 +95,8 @@ class Slot:
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
 
     Attributes:
-        raw: (raw,) uint8, pinned: the raw bytes of the frame.
-        raw_pointer: The address that kernels read them from.
+        raw: (raw,) uint8, pinned: the raw bytes of a frame that lies elsewhere.
+        raw_pointer: The address that kernels read the frame from.
         outputs: The address that kernels write each output to.
         scratch: The address of each array that only kernels use; zeros at first.
         reference: (reference,) uint8, pinned: the image that SSIM compares with.
@@ -67,6 +107,7 @@ class Slot:
         stream: The slot's stream.
         marks: Events at the start, and after upload, polarization launch, SSIM launch and download.
         hold: The arrays that the frame in flight fills; empty once its result was taken.
+        source: What the frame in flight is read from: `raw`, or the caller's array.
     """
 
     def __init__(self, driver: Driver, sizes: Sizes, maps_host: bool = False) -> None:
@@ -75,6 +116,7 @@ class Slot:
         self.stream = driver.make_stream()
         self.marks = [driver.make_event() for _ in range(5)]
         self.hold: Dict[str, np.ndarray] = {}
+        self.source: Optional[np.ndarray] = None
         self.version = 0
         try:
             self.raw: np.ndarray = driver.host_array((sizes.raw,), "uint8")
@@ -108,7 +150,11 @@ class Slot:
         for event in self.marks:
             self._driver.free_event(event)
         self._driver.free_stream(self.stream)
-        self.hold = {}
+        self.release()
+
+    def release(self) -> None:
+        """Be free for the next frame."""
+        self.hold, self.source = {}, None
 
 
 class FrameBuffers:

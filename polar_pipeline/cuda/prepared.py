@@ -15,13 +15,23 @@ from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.launch import ArrayType, CompiledLaunch, SsimLaunch
 from polar_pipeline.cuda.memory import FrameBuffers, Sizes, Slot
 from polar_pipeline.cuda.model.partition import Partition
-from polar_pipeline.cuda.model.work import CAMERA_FORMATS, OUTPUTS, PAIRS, POLARIZATION_ARGUMENT, noise_frames
+from polar_pipeline.cuda.model.ssim_work import as_compared
+from polar_pipeline.cuda.model.work import (
+    CAMERA_FORMATS,
+    OUTPUTS,
+    PAIRS,
+    POLARIZATION_ARGUMENT,
+    fill_noise,
+    noise_frames,
+)
 from polar_pipeline.options import Options
 
 #: Frames whose times count where kinds of memory are compared, and frames before them that fill caches.
 _MEASURED_FRAMES, _WARM_UP_FRAMES = 5, 2
 #: Index of an event in `Slot.marks`.
 _COMPUTED = 3
+#: Alignment of the first row that kernels rely on, bytes.
+ROW_ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,8 @@ class PreparedPlan:
         self._argument["step"] = self._row_bytes
         self._argument["full_scale"] = work.full_scale
         self._argument["min_intensity"] = options.min_intensity
+        if work.uses_noise:
+            fill_noise(self._argument, options, work.full_scale)
         if correction is not None:
             correction.fill(self._argument)
         self._previous: Optional[Slot] = None  # of the previous frame, in mode `temporal`
@@ -117,13 +129,16 @@ class PreparedPlan:
         }
         return Sizes(self._work.height * self._row_bytes, outputs, scratch, reference)
 
-    def submit(self, rows: np.ndarray, buffers: Buffers, reference: Optional[np.ndarray] = None) -> FrameInFlight:
+    def submit(
+        self, rows: np.ndarray, buffers: Buffers, reference: Optional[np.ndarray] = None, is_pinned: bool = False
+    ) -> FrameInFlight:
         """Start computing a frame.
 
         Args:
             rows: (H, ...) pixels or packed bytes.
             buffers: Where pinned arrays for the outputs come from.
             reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
+            is_pinned: Whether the device can read `rows` where they lie.
 
         Raises:
             DeviceLostError: The device stopped working.
@@ -131,26 +146,36 @@ class PreparedPlan:
         """
         slot = self._buffers.take()
         start = time.perf_counter()
-        np.copyto(slot.raw.view(rows.dtype).reshape(rows.shape), rows)
-        if self._correction is not None:
-            self._correction.replace_defects(slot.raw, self._work.raw_format)
+        slot.source = rows if is_pinned and self._reads_in_place(rows) else self._staged(slot, rows)
         is_new = reference is not None and self._stage_reference(slot, reference)
         staging_s = time.perf_counter() - start
         slot.hold = {name: buffers.get(*array_type) for name, array_type in self._outputs.items()}
         try:
-            is_compared = self._enqueue(slot, is_new)
+            is_compared = self._enqueue(slot, slot.source, is_new)
         except BaseException:
             self._release(slot)
             raise
         return FrameInFlight(slot, slot.hold, staging_s, is_compared)
 
-    def _enqueue(self, slot: Slot, has_new_reference: bool) -> bool:
+    def _reads_in_place(self, rows: np.ndarray) -> bool:
+        """Whether pinned rows can stay where they are: they are not corrected, and kernels could load them."""
+        return self._correction is None and not (self.maps_host and rows.ctypes.data % ROW_ALIGNMENT)
+
+    def _staged(self, slot: Slot, rows: np.ndarray) -> np.ndarray:
+        """Rows in the slot's pinned memory, without padding and defective pixels."""
+        np.copyto(slot.raw.view(rows.dtype).reshape(rows.shape), rows)
+        if self._correction is not None:
+            self._correction.replace_defects(slot.raw, self._work.raw_format)
+        return slot.raw
+
+    def _enqueue(self, slot: Slot, source: np.ndarray, has_new_reference: bool) -> bool:
         """Put a frame's copies and launches into its stream; returns whether SSIM compares it with something."""
         driver, stream = self._driver, slot.stream
+        raw_pointer = source.ctypes.data if self.maps_host else slot.raw_pointer
         start, uploaded, polarized, computed, done = slot.marks
         driver.record(start, stream)
         if not self.maps_host:
-            driver.upload(slot.raw_pointer, slot.raw, stream)
+            driver.upload(raw_pointer, source, stream)
             if has_new_reference:
                 driver.upload(slot.reference_pointer, slot.reference, stream)
         driver.clear(slot.counts_pointer, slot.counts.nbytes, stream)
@@ -159,12 +184,12 @@ class PreparedPlan:
             driver.follow(stream, self._previous.marks[_COMPUTED])
         held = {name: array.ctypes.data for name, array in slot.hold.items()}
         addresses = {**(held if self.maps_host else slot.outputs), **slot.scratch}
-        self._argument["raw"], self._argument["counts"] = slot.raw_pointer, slot.counts_pointer
+        self._argument["raw"], self._argument["counts"] = raw_pointer, slot.counts_pointer
         for name in self._work.dtypes:
             self._argument["out"][OUTPUTS.index(name)] = addresses[name]
         self._polarization.launch(stream, self._argument)
         driver.record(polarized, stream)
-        is_compared = self._compare(slot, addresses)
+        is_compared = self._compare(slot, raw_pointer, addresses)
         driver.record(computed, stream)
         if not self.maps_host:
             for name, array in slot.hold.items():
@@ -179,7 +204,8 @@ class PreparedPlan:
         with suppress(DeviceError):
             self._driver.record(slot.marks[-1], slot.stream)
             self._driver.wait(slot.marks[-1])
-        slot.hold, slot.version = {}, 0
+        slot.release()
+        slot.version = 0
         self.forget()
 
     def _stage_reference(self, slot: Slot, reference: np.ndarray) -> bool:
@@ -190,19 +216,17 @@ class PreparedPlan:
         if slot.version == self._reference_version:
             return False
         slot.version = self._reference_version
-        staged = slot.reference.view(self._work.dtypes["s0"]).reshape(reference.shape)
-        np.copyto(staged, reference, casting="same_kind")
+        dtype = self._work.dtypes["s0"]
+        slot.reference.view(dtype).reshape(reference.shape)[...] = as_compared(reference, dtype)
         return True
 
-    def _compare(self, slot: Slot, addresses: Mapping[str, int]) -> bool:
+    def _compare(self, slot: Slot, raw_pointer: int, addresses: Mapping[str, int]) -> bool:
         """Start the SSIM launch, if there is one and it has something to compare with."""
         if self._ssim is None:
             return False
         previous = self._previous
-        if self._ssim_from_mosaic:
-            first = slot.raw_pointer
-        else:
-            first = addresses["sums" if self._mode == "consistency" else "s0"]
+        stored = "sums" if self._mode == "consistency" else "s0"
+        first = raw_pointer if self._ssim_from_mosaic else addresses[stored]
         second: Optional[int] = first
         if self._mode == "consistency" and not self._ssim_from_mosaic:
             second = first + self._plane_bytes["sums"]
@@ -235,7 +259,7 @@ class PreparedPlan:
             raise RuntimeError("the frame is not in flight: its result was taken, or its pipeline closed")
         start, uploaded, polarized, computed, done = frame.slot.marks
         self._driver.wait(done)
-        frame.slot.hold = {}
+        frame.slot.release()
         if self._ssim is not None and not frame.is_compared:
             for name in self._ssim.outputs:
                 frame.arrays[name].fill(0 if frame.arrays[name].dtype == np.uint8 else np.nan)

@@ -94,6 +94,26 @@ _TABLE = (
         unit="S0",
     ),
     Option(
+        "camera_gain",
+        0.0,
+        "Gain in dB, -48 to 48, above the one at which full well and read noise hold; for the noise only.",
+        limits=(-48.0, 48.0),
+        unit="dB",
+    ),
+    Option(
+        "debias",
+        False,
+        "Subtract from DoLP what noise adds to it on average (Plaszczynski et al., 2014).",
+    ),
+    Option(
+        "max_aolp_sigma",
+        0.0,
+        "Largest standard deviation by noise of an AoLP that is shown, 0 to 90 degrees: above it AoLP is invalid, and "
+        "the preview grey. 0 shows all.",
+        limits=(0.0, 90.0),
+        unit="degrees",
+    ),
+    Option(
         "bit_depth",
         0,
         "Significant bits of 16-bit pixels, 8 to 16; 0 takes those of the encoding, or 16 where it does not say. "

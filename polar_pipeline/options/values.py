@@ -49,6 +49,9 @@ class Options:
     ssim_window: int
     ssim_sigma: float
     min_intensity: float
+    camera_gain: float
+    debias: bool
+    max_aolp_sigma: float
     bit_depth: int
     alignment: str
     roi_offset: Tuple[int, int]
@@ -164,6 +167,10 @@ def _check_calibration(calibration: Optional[Calibration], sensor: Sensor, offse
             f"calibration is of a {calibration.sensor.name} ({calibration.sensor.tile()}), sensor is {sensor.name} "
             f"({sensor.tile()})"
         )
+    try:
+        _ = calibration.noise
+    except ValueError as err:
+        raise ValueError(f"calibration: {err}") from None
     if min(offset[0] - calibration.offset[0], offset[1] - calibration.offset[1]) < 0 or (
         min(_left(calibration, offset)) < MIN_SIDE
     ):

@@ -20,6 +20,7 @@ from polar_pipeline._util.values import number, whole_number
 from polar_pipeline.backend import block_pixels
 from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.pipeline import Pipeline, Result
+from polar_pipeline.quality.expected import expected_similarity
 from polar_pipeline.sensor.frames import Frame, PackedFrame
 
 #: Every 16th row goes into a frame's fingerprint; on a working camera, noise makes every row of every frame different.
@@ -125,6 +126,8 @@ class FrameQuality:
         saturated: Ratio of the output's pixels that are saturated, 0 to 1.
         dark: The same for dark ones; None if no product needs them.
         fingerprint: Equal for equal frames (`fingerprint`).
+        expected: The similarity that noise alone leaves in the lowest block (`expected_similarity`): that of the block
+            is judged relative to it; 1 in other modes than `consistency`.
     """
 
     ssim: Optional[float]
@@ -132,6 +135,7 @@ class FrameQuality:
     saturated: float
     dark: Optional[float]
     fingerprint: Optional[int]
+    expected: float = 1.0
 
     def values(self) -> Dict[str, str]:
         """The figures as text, by name."""
@@ -141,6 +145,7 @@ class FrameQuality:
             "lowest": _text(spot.ssim if spot else None, 1, 4),
             "lowest x": str(spot.x) if spot else "n/a",
             "lowest y": str(spot.y) if spot else "n/a",
+            "lowest with noise alone": _text(self.expected if spot else None, 1, 4),
             "saturated [%]": _text(self.saturated, 100, 3),
             "dark [%]": _text(self.dark, 100, 3),
         }
@@ -167,7 +172,10 @@ def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
         spot = lowest_block(result.blocks, (height, width), options.ssim_stride)
     saturated, dark = (count / (size[0] * size[1]) for count in result.invalid)
     counts_dark = "invalid" in pipeline.plan.pixel
-    return FrameQuality(mean, spot, saturated, dark if counts_dark else None, fingerprint(frame))
+    expected = 1.0
+    if spot is not None and options.ssim_mode == "consistency":
+        expected = expected_similarity(options, frame, spot.x, spot.y)
+    return FrameQuality(mean, spot, saturated, dark if counts_dark else None, fingerprint(frame), expected)
 
 
 def lowest_block(blocks: np.ndarray, size: Tuple[int, int], stride: int = 1) -> Spot:
@@ -251,8 +259,9 @@ class Quality:
             if spot is None:
                 self._note("ssim", Level.OK, "")
             else:
-                text = f"image quality low: SSIM {spot.ssim:.2f} in the {spot.place}: {CAUSES[mode]}"
-                self._judge("ssim", spot.ssim, limits.ssim_warn, limits.ssim_error, text)
+                noise = f", with noise alone {sample.expected:.2f}" if sample.expected < 0.995 else ""
+                text = f"image quality low: SSIM {spot.ssim:.2f} in the {spot.place}{noise}: {CAUSES[mode]}"
+                self._judge("ssim", spot.ssim / sample.expected, limits.ssim_warn, limits.ssim_error, text)
             for name, ratio, warn, error in (
                 ("saturated", sample.saturated, limits.saturated_warn, limits.saturated_error),
                 ("dark", sample.dark or 0.0, limits.dark_warn, limits.dark_error),

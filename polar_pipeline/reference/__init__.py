@@ -20,6 +20,7 @@ from polar_pipeline.reference.demosaicking import (
     own_site,
     polarization_switch,
 )
+from polar_pipeline.reference.noise import debiased, impulse_gains, uncertainty
 from polar_pipeline.reference.operators import (
     aolp,
     block_means,
@@ -45,12 +46,14 @@ __all__ = [
     "debayer_bilinear",
     "debayer_mhc",
     "debayer_weighted",
+    "debiased",
     "demosaic",
     "demosaic_adaptive",
     "demosaic_bilinear",
     "demosaic_gradient",
     "display",
     "dolp",
+    "impulse_gains",
     "intensity",
     "luma",
     "normalise",
@@ -62,4 +65,5 @@ __all__ = [
     "shrink",
     "ssim_map",
     "stokes",
+    "uncertainty",
 ]

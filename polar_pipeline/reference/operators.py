@@ -19,6 +19,7 @@ from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
 from polar_pipeline.reference.correction import correct
 from polar_pipeline.reference.demosaicking import co_site, demosaic, normalise, reflect, shifted
+from polar_pipeline.reference.noise import debiased, uncertainty
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
@@ -124,14 +125,42 @@ def block_means(similarity: np.ndarray) -> np.ndarray:
 
 
 def display(name: str, values: np.ndarray) -> np.ndarray:
-    """A float product as uint8: AoLP wraps at 256, everything else spans [0, 1]; NaN becomes 0."""
-    clean = np.nan_to_num(values)
+    """A float product as uint8: AoLP wraps at 256, everything else spans [0, 1]; NaN becomes 0, of a deviation 255."""
+    clean = np.nan_to_num(values, nan=np.pi if name in ("dolp_sigma", "aolp_sigma") else 0)
+    if name == "aolp_sigma":
+        return np.rint(np.clip(256 * clean / np.pi, 0, 255)).astype(np.uint8)
     if name == "aolp":
         return (np.rint(256 * clean / np.pi) % 256).astype(np.uint8)
     return np.rint(255 * np.clip(clean, 0, 1)).astype(np.uint8)
 
 
 # ------------------------------------------------------------------------------------------------------- all products
+
+
+def polarization(
+    angles: np.ndarray, vector: np.ndarray, bad: np.ndarray, sensor: Sensor, options: Options, full_scale: int
+) -> Dict[str, np.ndarray]:
+    """The products that have invalid pixels.
+
+    Args:
+        angles: (4, H, W), of a colour sensor (4, H, W, 3).
+        vector: (H, W, 3) Stokes vectors of their luma.
+        bad: (H, W) saturated and dark pixels.
+        sensor: The mosaic as the frame shows it.
+        options: How to compute them.
+        full_scale: Raw number of a saturated pixel.
+    """
+    found: Dict[str, np.ndarray] = {"stokes": np.where(bad[..., np.newaxis], np.nan, vector)}
+    degree, angle, uncertain = dolp(vector), aolp(vector), bad
+    if options.debias or options.max_aolp_sigma or {"dolp_sigma", "aolp_sigma"} & {*options.products}:
+        noise = uncertainty(angles, vector, sensor, options, full_scale)
+        found.update(dolp_sigma=np.where(bad, np.nan, noise.dolp), aolp_sigma=np.where(bad, np.nan, noise.aolp))
+        degree = debiased(degree, noise.component) if options.debias else degree
+        if options.max_aolp_sigma:
+            uncertain = bad | (noise.aolp > np.deg2rad(options.max_aolp_sigma))
+    angle = np.where(uncertain, np.nan, angle)
+    shown = preview(vector[..., 0] / 2, np.where(uncertain, np.nan, degree), angle)
+    return {**found, "dolp": np.where(bad, np.nan, degree), "aolp": angle, "preview": shown}
 
 
 def run(
@@ -169,16 +198,8 @@ def run(
         similarity = np.full(options.shape_of("ssim_map", value.shape), np.nan)
     else:
         similarity = ssim_map(first, other, options.ssim_stride, options.ssim_window, options.ssim_sigma)
-    degree, angle = np.where(bad, np.nan, dolp(vector)), np.where(bad, np.nan, aolp(vector))
-    found: Dict[str, np.ndarray] = {
-        "intensity": intensity(angles),
-        "stokes": np.where(bad[..., np.newaxis], np.nan, vector),
-        "dolp": degree,
-        "aolp": angle,
-        "preview": preview(value, degree, angle),
-        "ssim_map": similarity,
-        "ssim": np.asarray(similarity.mean()),
-    }
+    found = polarization(angles, vector, bad, sensor, options, frame.full_scale)
+    found.update(intensity=intensity(angles), ssim_map=similarity, ssim=np.asarray(similarity.mean()))
     found.update({f"angle_{degrees}": angles[k] for k, degrees in enumerate(ANGLES)})
     out: Dict[str, Any] = {}
     for name in plan.products:

@@ -275,9 +275,13 @@ def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.n
     """Mask of the pixels that are compared: all but DoLP in the dark and AoLP of dark or unpolarized light."""
     mask = np.ones(image.shape, bool)
     intensity, dolp = golden["intensity"], golden["dolp"]
-    if name in ("dolp", "aolp") and intensity is not None and intensity.shape[:2] == image.shape:
+    if (
+        name in ("dolp", "aolp", "dolp_sigma", "aolp_sigma")
+        and intensity is not None
+        and intensity.shape[:2] == image.shape
+    ):
         mask &= _grey(intensity) >= MIN_INTENSITY
-    if name == "aolp" and dolp is not None and dolp.shape == image.shape:
+    if name in ("aolp", "aolp_sigma") and dolp is not None and dolp.shape == image.shape:
         mask &= ~(dolp < MIN_DOLP * (255 if dolp.dtype == np.uint8 else 1))
     return mask
 

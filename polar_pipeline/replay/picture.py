@@ -7,6 +7,10 @@ import io
 import cv2
 import numpy as np
 
+from polar_pipeline.coefficients import AOLP_SIGMA_MAX
+
+#: Standard deviations that have the map's last colour, as do higher ones, and what they are in 8-bit images.
+SIGMA_TOP = {"dolp_sigma": (0.1, 0.1 * 255), "aolp_sigma": (AOLP_SIGMA_MAX, AOLP_SIGMA_MAX * 256 / np.pi)}
 #: Similarity that is black in the picture, as are lower ones.
 SSIM_BLACK = 0.8
 
@@ -14,8 +18,9 @@ SSIM_BLACK = 0.8
 def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
     """A product as (h, w, 3) uint8 RGB.
 
-    DoLP takes the map viridis, AoLP the circle of hues, similarity greys from `SSIM_BLACK` to 1, Stokes vectors the
-    three colour channels. Invalid pixels are black, as they are 0 in 8-bit images.
+    DoLP takes the map viridis, and so do standard deviations up to `SIGMA_TOP`; AoLP the circle of hues, similarity
+    greys from `SSIM_BLACK` to 1, Stokes vectors the three colour channels. Invalid pixels are black, as they are 0 in
+    8-bit images of all but standard deviations.
 
     Args:
         name: Product.
@@ -27,7 +32,7 @@ def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
     if shrink < 1:
         # angles must not be averaged, so pixels are picked
         array = cv2.resize(array, size, interpolation=cv2.INTER_NEAREST if name == "aolp" else cv2.INTER_AREA)
-    invalid = np.isnan(array)
+    invalid = array == 255 if name in SIGMA_TOP and array.dtype == np.uint8 else np.isnan(array)
     values = np.nan_to_num(array / 255 if array.dtype == np.uint8 else array).astype(np.float32)
     if name == "aolp":
         turn = array / 256 if array.dtype == np.uint8 else values / np.pi
@@ -35,6 +40,8 @@ def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
         rgb = _bytes(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))
     elif name == "dolp":
         rgb = viridis(values)
+    elif name in SIGMA_TOP:
+        rgb = viridis(np.nan_to_num(array).astype(np.float32) / np.float32(SIGMA_TOP[name][array.dtype == np.uint8]))
     elif name == "ssim_map":
         rgb = cv2.cvtColor(_bytes((values - SSIM_BLACK) / (1 - SSIM_BLACK)), cv2.COLOR_GRAY2RGB)
     elif name == "stokes":

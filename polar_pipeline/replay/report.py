@@ -16,7 +16,7 @@ from polar_pipeline.html import charts
 from polar_pipeline.html.page import GREYS, HUES, VIRIDIS, ColorBar, data_url, page_template
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.compare import ProductComparison
-from polar_pipeline.replay.picture import encode_picture, picture
+from polar_pipeline.replay.picture import SIGMA_TOP, encode_picture, picture
 from polar_pipeline.replay.run import FrameProducts
 
 #: Longest side of the pictures in the report, in pixels.
@@ -25,6 +25,8 @@ PICTURE_SIDE = 480
 _COLOR_BARS = {
     "dolp": ColorBar(VIRIDIS, "0", "1"),
     "aolp": ColorBar(HUES, "0", "pi rad"),
+    "dolp_sigma": ColorBar(VIRIDIS, "0", f"≥ {SIGMA_TOP['dolp_sigma'][0]}"),
+    "aolp_sigma": ColorBar(VIRIDIS, "0", f"{SIGMA_TOP['aolp_sigma'][0]:.2f} rad"),
     "ssim_map": ColorBar(GREYS, "≤ 0.8", "1"),
 }
 

@@ -39,20 +39,38 @@ class _ErrorString(ctypes.Structure):
 
 
 class _TakenMessage:
-    """A message in memory of the middleware's allocator, for as long as this object or an array of it exists."""
+    """A message in memory of the middleware's allocator, for as long as this object or an array of it exists.
 
-    def __init__(self, allocator: _Allocator, free: Callable[[Any], int]) -> None:
-        self.fields = _SerializedMessage(allocator=allocator.functions)
+    Args:
+        allocator: What allocates.
+        free: Frees the memory of a message.
+        memory: (N,) uint8 to take the message into if it fits; it is then not this object's.
+    """
+
+    def __init__(self, allocator: _Allocator, free: Callable[[Any], int], memory: Optional[np.ndarray]) -> None:
+        self._address = None if memory is None else memory.ctypes.data
+        size = 0 if memory is None else memory.nbytes
+        self.fields = _SerializedMessage(self._address, 0, size, allocator.functions)
         self._free = free
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the message lies in memory of this object."""
+        return bool(self.fields.buffer != self._address)
 
     @property
     def __array_interface__(self) -> Dict[str, Any]:
         return {"shape": (self.fields.length,), "typestr": "|u1", "data": (self.fields.buffer, False), "version": 3}
 
     def __del__(self) -> None:
-        self._free(ctypes.byref(self.fields))
+        if self.is_own:
+            self._free(ctypes.byref(self.fields))
 
 
+#: allocate(size, state), reallocate(pointer, size, state) of an rcutils_allocator_t, and the place of the latter.
+_ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_REPLACE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_REALLOCATE = 2
 #: rcl_ret_t: there was no message, and there is no memory for it.
 _TAKE_FAILED, _BAD_ALLOC = 401, 10
 
@@ -78,6 +96,11 @@ class Rcl:
         self._free = utilities.rcutils_uint8_array_fini
         utilities.rcutils_get_default_allocator.restype = _Allocator
         self._allocator = utilities.rcutils_get_default_allocator()
+        # A message that does not fit into the memory given comes into new memory; what was given must not be freed.
+        allocate = _ALLOCATE(self._allocator.functions[0])
+        self._replace = _REPLACE(lambda _, size, __: allocate(size, None))
+        self._replacing = _Allocator(self._allocator.functions)
+        self._replacing.functions[_REALLOCATE] = ctypes.cast(self._replace, ctypes.c_void_p).value
 
     def publish(self, publisher: Any, cdr: Cdr) -> None:
         """Publish serialized bytes; they may change as soon as this returns.
@@ -96,21 +119,26 @@ class Rcl:
         if failed:
             raise RuntimeError(f"{publisher.topic_name} cannot be published: {self._pop_error()} ({failed})")
 
-    def take(self, subscription: Any) -> Optional[memoryview]:
+    def take(self, subscription: Any, memory: Optional[np.ndarray] = None) -> Optional[memoryview]:
         """The next message of a subscription, None if there is none.
 
         Args:
             subscription: `rclpy.subscription.Subscription`, with `raw=True`.
+            memory: (N,) uint8 to take it into, with `N` of at least 1; what does not fit comes into new memory.
 
         Raises:
             MemoryError: There is no memory for it.
             RuntimeError: The middleware cannot give it.
         """
-        message = _TakenMessage(self._allocator, self._free)
+        message = _TakenMessage(self._allocator if memory is None else self._replacing, self._free, memory)
         with subscription.handle:  # keeps it from being destroyed meanwhile
             failed = self._take(subscription.handle.pointer, ctypes.byref(message.fields), None, None)
+        if not failed and not message.fields.length:
+            return memoryview(b"")
         if not failed:
-            return np.asarray(message).data if message.fields.length else memoryview(b"")
+            return (
+                np.asarray(message).data if memory is None or message.is_own else memory[: message.fields.length].data
+            )
         reason = self._pop_error()
         if failed == _TAKE_FAILED:
             return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Optional, Type
+from typing import Any, Callable, Optional, Type
 
+import numpy as np
 from rclpy.waitable import NumberOfEntities, Waitable
 
 from polar_pipeline.ros._rcl import Rcl
@@ -20,12 +21,14 @@ class DirectInput(Waitable):  # type: ignore[misc]
         node: Of the subscription.
         subscription: Of rclpy, with `raw=True` and a callback that raises nothing.
         rcl: The functions of rcl.
+        memory: Gives memory to take the next message into, or None.
     """
 
-    def __init__(self, node: Any, subscription: Any, rcl: Rcl) -> None:
+    def __init__(self, node: Any, subscription: Any, rcl: Rcl, memory: Callable[[], Optional[np.ndarray]]) -> None:
         super().__init__(node.default_callback_group)
         self._subscription = subscription
         self._rcl = rcl
+        self._memory = memory
         self._index: Optional[int] = None
         self._uses = 0
         self._guarded_take = node.guarded(self._take)
@@ -60,6 +63,6 @@ class DirectInput(Waitable):  # type: ignore[misc]
         """Nothing: `take_data` has done it."""
 
     def _take(self) -> None:
-        message = self._rcl.take(self._subscription)
+        message = self._rcl.take(self._subscription, self._memory())
         if message is not None:
             self._subscription.callback(message)

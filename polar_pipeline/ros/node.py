@@ -104,7 +104,7 @@ class PolarNode(GuardedNode):
         self._input = create_input(self, topics.IMAGE, topics.IMAGE_INPUT, self._on_image)
         rcl = load_rcl()
         if rcl is not None:
-            self._direct_input = DirectInput(self, self._input, rcl)
+            self._direct_input = DirectInput(self, self._input, rcl, self._processor.message_memory)
             self.add_waitable(self._direct_input)
         self._losses = LossCounter(self._input)
         create_input(self, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info)

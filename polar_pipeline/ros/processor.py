@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Callable, Deque, List, Optional, Protocol, Tuple, TypeVar
+from typing import Callable, Deque, Optional, Protocol, Tuple, TypeVar
 
 import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cuda.driver import DeviceError
-from polar_pipeline.pipeline import Raw, Result
+from polar_pipeline.pipeline import Raw
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.layout import check_layout
 from polar_pipeline.quality.statistics import Level
@@ -24,14 +24,13 @@ from polar_pipeline.ros.frame import Computation, Demand, FinishedFrame, Receive
 from polar_pipeline.ros.parameters import SSIM_PRODUCTS, Settings
 from polar_pipeline.ros.pipelines import ActivePipeline, PipelineCache
 from polar_pipeline.ros.problems import Logger, ProblemLog
+from polar_pipeline.ros.rehearsal import ExpectedMessage, rehearsable, rehearse
 from polar_pipeline.sensor.frames import FrameError, RawFrame
 
 T = TypeVar("T")
 
 #: Seconds between two looks at the subscribers while no frame has come in.
 IDLE_PERIOD = 0.2
-#: Frames whose products exist at once: computed, being published, and kept until the next one.
-FRAMES_AT_ONCE = 3
 #: Products that quality is judged by.
 JUDGED_PRODUCTS = ("dolp", "ssim")
 
@@ -53,7 +52,7 @@ class FrameProcessor:
     """Computes those products of each frame that have subscribers, in a thread of its own: the worker.
 
     Which thread does what:
-        - The executor's thread calls `put` and sets `reference`.
+        - The executor's thread calls `put` and `message_memory`, and sets `reference`.
         - The worker runs `_work` and what it calls. The pipelines, the decoded reference and the stamp of the frame
           before are used by it alone.
         - The main thread calls `warm_up` before `start`, and `close` at the end.
@@ -96,6 +95,7 @@ class FrameProcessor:
         self._decoded_reference: Optional[Tuple[bytes, np.ndarray]] = None
         self._is_first = True
         self._last_stamp_ns = 0
+        self._expected: Optional[ExpectedMessage] = None
 
     # ---------------------------------------------------------------------------------------------- the main thread
 
@@ -139,6 +139,10 @@ class FrameProcessor:
 
     # ----------------------------------------------------------------------------------------- the executor's thread
 
+    def message_memory(self) -> Optional[np.ndarray]:
+        """Memory for the next message, from which its frame need not be copied; None where any will do."""
+        return self._expected.memory() if self._expected else None
+
     def put(self, image: ReceivedImage) -> None:
         """Queue an image; if the queue is full, drop the oldest and count that."""
         if self._queue.put(image):
@@ -167,22 +171,18 @@ class FrameProcessor:
                 self._attempt(lambda item: self._finish(item, output), in_progress.popleft(), in_progress)
 
     def _prepare_for_subscribers(self, output: FrameOutput) -> None:
-        """Until the first frame comes in, compute for every new set of subscribers what they would get of a frame.
-
-        Otherwise the first frames would wait for the memory of their products: on a CPU for fresh pages, on a GPU for
-        pinned ones.
-        """
+        """Until the first frame comes in, rehearse what every new set of subscribers would get."""
         prepared: Tuple[str, ...] = ()
         while not self._queue.wait(IDLE_PERIOD):
             settings = self._fallback.settings(self._settings())
-            products = needed_products(output.demand(), settings)
-            if settings.options.ssim_mode == "reference":  # which may not have come in either
-                products = tuple(name for name in products if name not in SSIM_PRODUCTS)
+            products = rehearsable(needed_products(output.demand(), settings), settings)
             if not products or products == prepared:
                 continue
             try:
-                if not rehearse(self._pipelines, settings, products, lambda: self._queue.wait(0)):
+                expected = rehearse(self._pipelines, settings, products, lambda: self._queue.wait(0))
+                if expected is None:
                     continue
+                self._expected = expected
             except DeviceError as err:
                 self._on_device_error(str(err))
             except Exception:  # noqa: BLE001, S110 - frames that come in will show it
@@ -237,6 +237,7 @@ class FrameProcessor:
         computation = None
         if active is not None:
             computation = Computation(active.pipeline, active.pipeline.submit(raw, reference=reference))
+            self._expected = ExpectedMessage.like(active.pipeline, received.cdr, image.data)
             settings = active.settings  # the former ones while a change is being compiled
         return SubmittedFrame(received, image, raw, settings, demand, computation, timings, age, is_restart)
 
@@ -302,25 +303,6 @@ def needed_products(demand: Demand, settings: Settings) -> Tuple[str, ...]:
     """The products to compute for a frame, in the order of `PRODUCTS`."""
     needed = {*demand.products, *demand.compressed, *(JUDGED_PRODUCTS if settings.always else ())}
     return tuple(name for name in PRODUCTS if name in needed)
-
-
-def rehearse(
-    pipelines: PipelineCache, settings: Settings, products: Tuple[str, ...], is_interrupted: Callable[[], bool]
-) -> bool:
-    """Compute the products of a camera's frame as often as they exist at once, unless interrupted.
-
-    Returns:
-        Whether their pipeline is ready; it may be compiled in another thread.
-    """
-    frame = np.full(settings.options.largest_frame(), 99, np.uint8)
-    pipeline = pipelines.get(settings, products, frame).pipeline
-    if pipeline.plan.products != products:
-        return False
-    results: List[Result] = []
-    while len(results) < FRAMES_AT_ONCE and not is_interrupted():
-        results.append(pipeline(frame))
-    pipeline.reset()
-    return True
 
 
 def decode_reference(cdr: bytes) -> np.ndarray:

@@ -7,7 +7,7 @@ manuals.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, Optional, Tuple, Union
 
 from polar_pipeline._util.text import quoted
@@ -17,6 +17,9 @@ ANGLES = (0, 45, 90, 135)
 #: Colour channels, in the order of every colour axis of this package.
 CHANNELS = "RGB"
 Tile = Tuple[Tuple[int, ...], ...]
+#: Electrons at full scale and read noise in electrons of an IMX250 at a gain of 0 dB, as the EMVA 1288 data sheets of
+#: cameras with this sensor have them: 10.3 to 10.6 thousand, and 2.3 to 2.5.
+IMX250_NOISE = (10_500.0, 2.4)
 #: Characters of the longest text that is taken for a tile.
 _TILE_TEXT = 1000
 
@@ -30,11 +33,15 @@ class Sensor:
         angles: 2x2 polarizer angles in degrees, row-major.
         colors: 4x4 indices into `CHANNELS`, row-major, whose four stride-2 lattices are Bayer patterns; None for a
             monochrome sensor.
+        full_well: Electrons of a pixel at full scale, at a gain of 0 dB.
+        read_noise: Standard deviation of a pixel in the dark, in electrons.
     """
 
     name: str
     angles: Tile
     colors: Optional[Tile] = None
+    full_well: float = IMX250_NOISE[0]
+    read_noise: float = IMX250_NOISE[1]
 
     @property
     def is_color(self) -> bool:
@@ -96,7 +103,7 @@ class Sensor:
         columns = [place(c, shape[1], offset[0], flip[0]) for c in range(4)]
         angles = tuple(tuple(self.angles[r % 2][c % 2] for c in columns[:2]) for r in rows[:2])
         colors = None if self.colors is None else tuple(tuple(self.colors[r % 4][c % 4] for c in columns) for r in rows)
-        return Sensor(self.name, angles, colors)
+        return replace(self, angles=angles, colors=colors)
 
 
 def readout_order(flip: Tuple[bool, bool]) -> Tuple[slice, slice]:

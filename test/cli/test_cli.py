@@ -684,7 +684,7 @@ def test_plan_prints_what_was_fused_and_what_it_takes(capsys: Any) -> None:
 def test_plan_says_what_ssim_reads_and_why(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["plan", "--products", "intensity,dolp,aolp,ssim", "--dtype", "uint8", "--device"]
     assert main([*arguments, "xavier"]) == 0
-    said = r"source +float16; .*stored and read: [\d.]+ us, from the mosaic.*; xavier does not cache host memory, so it"
+    said = r"source +uint16; .*stored and read: [\d.]+ us, from the mosaic.*; xavier does not cache host memory, so it"
     assert re.search(said, capsys.readouterr().out)
     monkeypatch.setitem(DEVICES, "xavier", replace(DEVICES["xavier"], maps_host=False))
     assert main([*arguments, "xavier"]) == 0
@@ -693,9 +693,9 @@ def test_plan_says_what_ssim_reads_and_why(capsys: Any, monkeypatch: pytest.Monk
     assert re.search(r"launch ssim\n +computes +angles.*\n +together +it starts from the mosaic again", text)
     assert re.search(r"mosaic -> ssim\n +source +mosaic; .*stored nowhere: [\d.]+ us, stored and read: [\d.]+ us", text)
     assert main([*arguments, "orin"]) == 0
-    assert re.search(r"source +float16; .*stored and read: [\d.]+ us, from the mosaic", capsys.readouterr().out)
+    assert re.search(r"source +uint16; .*stored and read: [\d.]+ us, from the mosaic", capsys.readouterr().out)
     assert main([*arguments, "xavier", "--ssim-mode", "temporal"]) == 0
-    assert "source     float16; ssim from the mosaic needs ssim_mode consistency" in capsys.readouterr().out
+    assert "source     uint16; ssim from the mosaic needs ssim_mode consistency" in capsys.readouterr().out
 
 
 def test_plan_for_programs(capsys: Any) -> None:
@@ -715,10 +715,10 @@ def test_plan_for_programs(capsys: Any) -> None:
 
 
 def test_plan_says_what_does_not_fit(capsys: Any, monkeypatch: Any) -> None:
-    small = replace(DEVICES["xavier"], shared_per_block=1000)
+    small = replace(DEVICES["xavier"], shared_per_block=500)
     monkeypatch.setitem(DEVICES, "xavier", small)
     assert main(["plan", "--device", "xavier"]) == 1
-    assert re.search(r"needs \d+ bytes of shared memory, a block has 1000", capsys.readouterr().err)
+    assert re.search(r"needs \d+ bytes of shared memory, a block has 500", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("missing", ["cupy", "kernel_tuner"])

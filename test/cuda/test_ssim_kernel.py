@@ -22,17 +22,18 @@ from harness import (
 )
 
 from polar_pipeline import reference
-from polar_pipeline.coefficients import gaussian
+from polar_pipeline.coefficients import SSIM_FULL, gaussian
 from polar_pipeline.cuda.model import ssim_search
 from polar_pipeline.cuda.model.device import get_device
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_search import piece_count
-from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, half_taps, ssim_defines
+from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, as_compared, half_taps, ssim_defines
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.mosaic import get_sensor
 
 #: Distance to the reference. Registers: squares of up to 4 in float, 2.4e-7 the last place, against 2 C2 = 1.8e-3 where
-#: variances vanish. Tensor cores: taps are halves, and so are sums of two samples; the bound of every backend.
+#: variances vanish. Tensor cores: taps are halves, and so are sum and difference of two samples; the bound of every
+#: backend.
 BOUND = {"registers": 2e-4, "tensor": 1e-3}
 ORIN = get_device("orin")
 
@@ -55,7 +56,7 @@ def plan_of(work: SsimWork, window: str, rows: int = 16, strips: int = 1) -> Sch
 
 def run(launch: Launch, work: SsimWork, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
     """Compare (frames, h, w) images, in every order of `VARIANTS`."""
-    return run_on(launch, work, plan, {"first": x.astype(work.source), "second": y.astype(work.source)})
+    return run_on(launch, work, plan, {"first": as_compared(x, work.source), "second": as_compared(y, work.source)})
 
 
 def run_on(launch: Launch, work: SsimWork, plan: Schedule, inputs: Mapping[str, np.ndarray]) -> Found:
@@ -106,8 +107,14 @@ def run_on(launch: Launch, work: SsimWork, plan: Schedule, inputs: Mapping[str, 
 def check(launch: Launch, work: SsimWork, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
     """The same, and that it is what the reference says of these images."""
     found = run(launch, work, plan, x, y)
-    assert_similar(found, work, BOUND[plan.window], x.astype(work.source), y.astype(work.source))
+    assert_similar(found, work, BOUND[plan.window], seen(x, work), seen(y, work))
     return found
+
+
+def seen(image: np.ndarray, work: SsimWork) -> np.ndarray:
+    """An image in [0, 1] as the kernel sees it, rounded to what it is stored as."""
+    stored = as_compared(image, work.source)
+    return stored / SSIM_FULL if work.source == "uint16" else stored.astype(float)
 
 
 def assert_similar(found: Found, work: SsimWork, bound: float, x: np.ndarray, y: np.ndarray) -> None:
@@ -131,7 +138,7 @@ def texture(height: int, width: int, frames: int = 1, seed: int = 0) -> Tuple[np
     return x, np.clip(x + rng.normal(0, 0.2, x.shape), 0, 1)
 
 
-def work_of(height: int, width: int, dtype: str = "float16", map_dtype: str = "float32", **more: float) -> SsimWork:
+def work_of(height: int, width: int, dtype: str = "uint16", map_dtype: str = "float32", **more: float) -> SsimWork:
     """Wang's window, unless told otherwise."""
     return SsimWork(
         height, width, int(more.get("stride", 1)), int(more.get("window", 11)), more.get("sigma", 1.5), dtype, map_dtype
@@ -217,7 +224,7 @@ def test_as_scikit_image(launch: Launch, plan: str) -> None:
     metrics = pytest.importorskip("skimage.metrics")
     work, (x, y) = work_of(50, 56), texture(50, 56)
     found = run(launch, work, plan_of(work, plan), x, y)
-    images = [image[0].astype(np.float16).astype(np.float64) for image in (x, y)]
+    images = [seen(image[0], work) for image in (x, y)]
     _, expected = metrics.structural_similarity(
         *images, gaussian_weights=True, sigma=1.5, use_sample_covariance=False, data_range=1.0, full=True
     )
@@ -267,7 +274,7 @@ def test_map_as_bytes_or_not_at_all(launch: Launch, plan: str, map_dtype: str) -
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 8])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dtype", ["uint16", "float32"])
 def test_strides_and_inputs(launch: Launch, stride: int, dtype: str) -> None:
     height, width = 20 * stride + stride - 1, 30 * stride + stride // 2  # what is left over is dropped
     work = work_of(height, width, dtype, stride=stride)
@@ -334,3 +341,31 @@ def test_a_mosaic_is_compared_as_its_images_are(launch: Launch) -> None:
     assert found.map is not None
     assert stored.map is not None
     np.testing.assert_allclose(found.map, stored.map, rtol=0, atol=BOUND["registers"])
+
+
+# ------------------------------------------------------------------------------------------------------- alike or not
+
+
+def scene(contrast: float, seed: int = 0) -> np.ndarray:
+    """(1, 64, 72) in [0, 1]: waves around a bright grey, with noise of a tenth."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:64, :72]
+    waves = np.sin(0.7 * x + 0.2 * y) + np.sin(0.5 * y) + 0.1 * rng.standard_normal((64, 72))
+    return np.clip(0.7 + contrast * waves, 0, 1)[None]
+
+
+@pytest.mark.parametrize("contrast", [0.005, 0.02, 0.1])
+def test_images_of_two_frames_are_summed_exactly(launch: Launch, contrast: float) -> None:
+    """Moved by two pixels: similarities from below 0 to 1, where a rounded sum shows most."""
+    work = work_of(64, 72)
+    x = scene(contrast)
+    check(launch, work, plan_of(work, "tensor"), x, np.roll(x, 2, 2))
+
+
+@pytest.mark.parametrize("contrast", [0.005, 0.02, 0.1])
+def test_images_that_are_alike(launch: Launch, contrast: float) -> None:
+    """Less noise than the picture has contrast: within the same bound, with less to compute."""
+    work = replace(work_of(64, 72), alike=True)
+    x = scene(contrast)
+    y = np.clip(x + 0.2 * contrast * np.random.default_rng(7).standard_normal(x.shape), 0, 1)
+    check(launch, work, plan_of(work, "tensor"), x, y)

@@ -8,6 +8,7 @@
 #define DEVICE                                                                                                         \
   inline __attribute__((always_inline)) // a fault is then at a line of the kernel, also without optimisation
 #define CONSTANT constexpr
+#define CONSTANT_MEMORY static const
 #define __device__
 #define __host__
 #define __global__
@@ -166,6 +167,7 @@ DEVICE float host_flush(float x) { return std::fabs(x) < 1.17549435e-38f ? std::
 DEVICE float fast_rcp(float x) { return host_flush(1.0f / host_flush(x)); }
 DEVICE float fast_rsqrt(float x) { return 1.0f / std::sqrt(host_flush(x)); }
 DEVICE float fast_sqrt(float x) { return std::sqrt(host_flush(x)); }
+DEVICE float fast_exp2(float x) { return host_flush(std::exp2(x)); }
 DEVICE float saturate(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }
 DEVICE float nan_value() { return as_float(0x7fc00000u); }
 #define HOST_MIN_MAX(type)                                                                                             \
@@ -229,6 +231,11 @@ DEVICE bool any_in_warp(bool flag) {
   u32 any = flag;
   for (int lanes = 1; lanes < 32; lanes *= 2) any |= shuffle_xor(any, lanes);
   return any != 0;
+}
+DEVICE u32 lanes_with(bool flag) {
+  u32 lanes = (u32)flag << host_lane();
+  for (int k = 1; k < 32; k *= 2) lanes |= shuffle_xor(lanes, k);
+  return lanes;
 }
 DEVICE bool any_in_block(bool flag) { return host_sync_block(flag) != 0; }
 DEVICE void count_add(u32 *counter, u32 n) { host_add(counter, n); }

@@ -83,6 +83,7 @@ def test_figures_as_text() -> None:
         "lowest": "-0.9877",
         "lowest x": "12",
         "lowest y": "34",
+        "lowest with noise alone": "1.0000",
         "saturated [%]": "12.346",
         "dark [%]": "50.000",
     }

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import gc
-from typing import Any, Iterator, List
+from typing import Any, Iterator, List, Optional
 
 import numpy as np
 import pytest
@@ -53,9 +53,13 @@ def line() -> Iterator[Line]:
     made.close()
 
 
-def taken(rcl: Rcl, line: Line) -> memoryview:
-    found: memoryview = wait_for(lambda: rcl.take(line.subscription), "a message")
+def taken(rcl: Rcl, line: Line, memory: Optional[np.ndarray] = None) -> memoryview:
+    found: memoryview = wait_for(lambda: rcl.take(line.subscription, memory), "a message")
     return found
+
+
+def address(view: memoryview) -> int:
+    return int(np.frombuffer(view, np.uint8).ctypes.data)
 
 
 def test_messages_are_taken_as_they_were_sent(line: Line) -> None:
@@ -95,6 +99,36 @@ def test_memory_of_messages_is_freed(line: Line) -> None:
         assert len(freed) == calls + 1
 
 
+def test_a_message_comes_into_the_memory_given(line: Line) -> None:
+    rcl, cdr = Rcl(), image(1)
+    for spare in (0, 1, 1000):
+        memory = np.full(len(cdr) + spare, 0xEE, np.uint8)
+        assert rcl.take(line.subscription, memory) is None
+        line.publisher.publish(cdr)
+        found = taken(rcl, line, memory)
+        assert bytes(found) == cdr
+        assert address(found) == memory.ctypes.data
+        assert (memory[len(cdr) :] == 0xEE).all()
+
+
+def test_a_message_that_does_not_fit_comes_into_memory_of_its_own(line: Line) -> None:
+    rcl, freed = Rcl(), []
+    free = rcl._free
+    rcl._free = lambda message: freed.append(message) or free(message)
+    cdr = image(1)
+    for size in (1, 64, len(cdr) - 1):
+        memory = np.full(size, 0xEE, np.uint8)
+        line.publisher.publish(cdr)
+        found = taken(rcl, line, memory)
+        assert bytes(found) == cdr
+        assert (memory == 0xEE).all(), "not freed, not written to"
+        calls = len(freed)
+        del found
+        assert len(freed) == calls + 1
+    assert rcl.take(line.subscription, memory) is None
+    assert len(freed) == 3, "memory that was given is not freed"
+
+
 def test_a_subscription_that_is_gone(line: Line) -> None:
     line.node.destroy_subscription(line.subscription)
     with pytest.raises(Exception, match=r"(?i)destroy"):
@@ -121,6 +155,8 @@ def test_the_node_takes_every_frame(executor: Any, way: str, monkeypatch: pytest
     heard: List[Any] = []
     received = PolarNode._on_image
     monkeypatch.setattr(node.PolarNode, "_on_image", lambda self, cdr: heard.append(cdr) or received(self, cdr))
+    given: List[np.ndarray] = []
+    monkeypatch.setattr(node.FrameProcessor, "message_memory", lambda _: given.append(np.empty(100, np.uint8)))
     polar = PolarNode(context=context, parameter_overrides=[rclpy.Parameter("backend", value="cpu")])
     monkeypatch.undo()
     peer = rclpy.create_node("peer", context=context)
@@ -135,6 +171,7 @@ def test_the_node_takes_every_frame(executor: Any, way: str, monkeypatch: pytest
             wait_for(lambda count=count: spinning.spin_once(timeout_sec=0.1) or len(heard) == count, "the message")
         assert [bytes(cdr) for cdr in heard[1::2]] == sent[1::2]
         assert {type(cdr) for cdr in heard} == {memoryview if way == "direct" else bytes}
+        assert (len(given) >= len(sent)) == (way == "direct"), "asked for memory"
         assert (polar._input in polar.subscriptions) == (way == "rclpy")
         values = polar._diagnostics.statuses("", "")[0].values
         assert values["received"] == "4"

@@ -58,6 +58,9 @@ def test_values_reach_the_pipeline() -> None:
             "ssim_window": 7,
             "ssim_sigma": 1.0,
             "min_intensity": 0.05,
+            "camera_gain": 6.0,
+            "debias": True,
+            "max_aolp_sigma": 5.0,
             "threads": 1,
             "backend": "cpu",
         }
@@ -65,7 +68,8 @@ def test_values_reach_the_pipeline() -> None:
     options = Pipeline(**changed.arguments(("dolp", "ssim"))).options
     assert options.sensor.name == "IMX250MYR"
     similarity = ("temporal", 2, 7, 1.0)
-    values = ("full", "auto", "adaptive", True, *similarity, 0.05, 12, "msb", (2, 4), (True, False), None)
+    noise = (6.0, True, 5.0)
+    values = ("full", "auto", "adaptive", True, *similarity, 0.05, *noise, 12, "msb", (2, 4), (True, False), None)
     assert tuple(vars(options).values())[4:] == values
 
 

@@ -19,7 +19,8 @@ from polar_pipeline.ros.frame import Demand, FinishedFrame, ReceivedImage
 from polar_pipeline.ros.parameters import PARAMETERS, Settings, make_settings
 from polar_pipeline.ros.pipelines import ActivePipeline, PipelineCache
 from polar_pipeline.ros.problems import ProblemLog
-from polar_pipeline.ros.processor import FRAMES_AT_ONCE, IDLE_PERIOD, FrameProcessor
+from polar_pipeline.ros.processor import IDLE_PERIOD, FrameProcessor
+from polar_pipeline.ros.rehearsal import ALIGNMENT, FRAMES_AT_ONCE, MESSAGES_A_FRAME, SIZE_STEP
 from polar_pipeline.sensor.frames import FULL_FRAME
 
 RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
@@ -54,6 +55,7 @@ class StubPipeline:
         self.plan = SimpleNamespace(products=())
         self.shapes: List[Tuple[int, ...]] = []  # of complete frames in one call
         self.resets = 0
+        self.memory: List[int] = []  # sizes of what was asked for
         self.steps: List[Tuple[str, int]] = []
         self.faults: Dict[Tuple[str, int], Exception] = {}
 
@@ -66,6 +68,10 @@ class StubPipeline:
         self.shapes.append(raw.shape)
         self._step("call", len(self.shapes))
         return SimpleNamespace()
+
+    def frame_memory(self, size: int) -> np.ndarray:
+        self.memory.append(size)
+        return np.empty(size, np.uint8)
 
     def reset(self) -> None:
         self.resets += 1
@@ -318,6 +324,24 @@ def test_memory_is_there_before_the_first_frame(bench: Any) -> None:
     b.output.products = frozenset({"aolp"})
     time.sleep(2 * IDLE_PERIOD)
     assert len(b.pipeline.shapes) == 2 * FRAMES_AT_ONCE, "no more once frames come in"
+    assert len(b.pipeline.memory) == 2 * FRAMES_AT_ONCE * MESSAGES_A_FRAME, "for messages too"
+    assert len(set(b.pipeline.memory)) == 1
+    assert b.pipeline.memory[0] > FULL_FRAME[0] * FULL_FRAME[1]
+
+
+@pytest.mark.parametrize("frame_id", ["", "camera", "a longer one, of another camera"])
+def test_memory_for_messages_is_of_the_last_ones_size(bench: Any, frame_id: str) -> None:
+    b = bench()
+    assert b.processor.message_memory() is None
+    cdr = bytes(messages.encode_image(1, frame_id, "mono8", RAW))
+    b.processor.put(ReceivedImage(cdr, time.perf_counter(), 0))
+    wait_for(lambda: b.output.stamps == [1], "the first frame")
+    memory = b.processor.message_memory()
+    assert memory.nbytes >= len(cdr)
+    memory[: len(cdr)] = np.frombuffer(cdr, np.uint8)
+    pixels = messages.decode_image(memory[: len(cdr)].data).data
+    assert pixels.ctypes.data % ALIGNMENT == 0
+    assert b.pipeline.memory == [SIZE_STEP], "the same for every name"
 
 
 def test_memory_waits_for_kernels_that_are_compiled(bench: Any) -> None:

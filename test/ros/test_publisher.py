@@ -96,10 +96,12 @@ def finished(
     chosen: Optional[Settings] = None,
     age: Optional[float] = 0.002,
     is_restart: bool = False,
+    is_early: bool = False,
 ) -> FinishedFrame:
-    """A frame with those of its products that are demanded."""
+    """A frame with those of its products that are demanded, which came in now, or before all others."""
     chosen = chosen or settings()
-    received = ReceivedImage(bytes(messages.encode_image(stamp_ns, "camera", "mono8", raw)), time.perf_counter(), 0)
+    came = -1.0 if is_early else time.perf_counter()
+    received = ReceivedImage(bytes(messages.encode_image(stamp_ns, "camera", "mono8", raw)), came, 0)
     image = messages.decode_image(received.cdr)
     names = tuple(name for name in PRODUCT_TOPICS if name in demand.products | demand.compressed)
     computation, result = None, None
@@ -197,13 +199,34 @@ def test_the_layout_is_checked_now_and_then(bench: Bench, monkeypatch: pytest.Mo
     assert checked == [32], "the first frame, and the next one a second later"
 
 
+def hold_up(bench: Bench, stamp_ns: int) -> None:
+    """Submit a frame that came in before the one before was out, and is now being published."""
+    bench.submit(0, demand("dolp"))
+    bench.sender.gate.clear()
+    bench.sender.busy.clear()
+    bench.submit(stamp_ns, demand("dolp"), is_early=True)
+    assert bench.sender.busy.wait(TIMEOUT)
+
+
+def test_a_frame_that_finds_nothing_to_wait_for_is_out_at_once(bench: Bench) -> None:
+    for stamp in range(3):
+        bench.submit(stamp, demand("dolp"))
+        assert len(bench.sender.sent) == stamp + 1
+    hold_up(bench, 3)
+    later = threading.Thread(target=lambda: bench.submit(4, demand("dolp")))
+    later.start()
+    time.sleep(0.05)
+    assert later.is_alive(), "the frame before is not out"
+    bench.sender.gate.set()
+    later.join(TIMEOUT)
+    wait_for(lambda: len(bench.sender.sent) == 6, "every frame")
+
+
 def test_frames_are_published_one_after_the_other(bench: Bench) -> None:
     """The frame after the one that is being published can be submitted; the next one has to wait."""
-    bench.sender.gate.clear()
-    bench.submit(1, demand("dolp"))
-    assert bench.sender.busy.wait(TIMEOUT)
+    hold_up(bench, 1)
     bench.sender.busy.clear()
-    frames = [finished(stamp, demand("dolp")) for stamp in (2, 3)]
+    frames = [finished(stamp, demand("dolp"), is_early=True) for stamp in (2, 3)]
     submitted: List[int] = []
 
     def submit() -> None:
@@ -217,8 +240,8 @@ def test_frames_are_published_one_after_the_other(bench: Bench) -> None:
     assert submitted == [], "the frame before is not out"
     bench.sender.gate.set()
     worker.join(TIMEOUT)
-    wait_for(lambda: len(bench.sender.sent) == 3, "every frame")
-    assert [messages.peek_stamp(row["polarization/dolp"]) for row in bench.sender.sent] == [1, 2, 3]
+    wait_for(lambda: len(bench.sender.sent) == 4, "every frame")
+    assert [messages.peek_stamp(row["polarization/dolp"]) for row in bench.sender.sent] == [0, 1, 2, 3]
 
 
 def test_a_frame_that_fails_costs_itself_only(bench: Bench) -> None:
@@ -234,17 +257,16 @@ def test_a_frame_that_fails_costs_itself_only(bench: Bench) -> None:
 
 
 def test_closed_while_busy(bench: Bench) -> None:
-    bench.sender.gate.clear()
-    bench.submit(1, demand("dolp"))
+    hold_up(bench, 1)
     closing = threading.Thread(target=bench.publisher.close)
     closing.start()
-    assert bench.sender.busy.wait(TIMEOUT)
+    time.sleep(0.05)
     assert closing.is_alive()
     assert not bench.sender.is_closed
     bench.sender.gate.set()
     closing.join(TIMEOUT)
     assert bench.sender.is_closed
-    assert len(bench.sender.sent) == 1, "the last frame is published"
+    assert len(bench.sender.sent) == 2, "the last frame is published"
     bench.publisher.close()
 
 

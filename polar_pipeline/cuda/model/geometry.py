@@ -13,7 +13,7 @@ from polar_pipeline.cuda.model.work import OUTPUTS, PolarizationWork
 from polar_pipeline.products import PRODUCTS
 
 #: WINDOW as the kernels read it.
-WINDOWS = {"registers": 0, "ring": 1, "tile": 2}
+WINDOWS = {"registers": 0, "ring": 1, "tile": 2, "strip": 3}
 #: Reach of a method beyond a pixel, in raw pixels.
 _MONO_HALO = {"bilinear": 1, "gradient": 2, "adaptive": 4}
 _COLOR_HALO = {"bilinear": 2, "mhc": 4, "weighted": 6}
@@ -28,6 +28,8 @@ CORRECTION_BYTES = 4
 #: Raw lines in use in the ring: six of each row parity, for Malvar-He-Cutler on two rows; it moves on by four.
 WINDOW_LINES = 12
 RING_STEP = 4
+#: Lanes of a warp of `color_strip` that store what they make, by pixels of a lane along x; the others are neighbours.
+STRIP_LANES = {4: 30, 2: 28}
 
 
 def round_up(number: int, step: int) -> int:
@@ -60,23 +62,38 @@ def unit_size(schedule: Schedule) -> Tuple[int, int]:
     """Output pixels along x and along y of what shares its loads: a block, or a warp with a register window."""
     if schedule.window == "tile":
         return schedule.tile_x, schedule.tile_y
-    return schedule.tile_x * (WARP if schedule.window == "registers" else 1), schedule.rows
+    return schedule.tile_x * _lanes(schedule), schedule.rows
+
+
+def _lanes(schedule: Schedule) -> int:
+    """Threads that share their loads and store what they make; 1 where a block counts as one."""
+    return {"registers": WARP, "strip": STRIP_LANES.get(schedule.tile_x, WARP)}.get(schedule.window, 1)
+
+
+def _is_numbered_on(work: PolarizationWork, schedule: Schedule) -> bool:
+    """Whether threads follow each other from row to row, so that warps begin anywhere in one."""
+    return schedule.window == "strip" or (schedule.window == "registers" and not work.sensor.is_color)
 
 
 def unit_count(work: PolarizationWork, schedule: Schedule) -> int:
     """How many of those an output has."""
     height, width = work.output_size
     x, y = unit_size(schedule)
-    if schedule.window == "registers" and not work.sensor.is_color:  # threads follow each other from row to row
-        return -(-(-(-width // schedule.tile_x) * -(-height // y)) // WARP)
+    if _is_numbered_on(work, schedule):
+        return -(-(-(-width // schedule.tile_x) * -(-height // y)) // _lanes(schedule))
     return -(-width // x) * -(-height // y)
+
+
+def run_units(schedule: Schedule) -> int:
+    """Pairs of columns times runs of rows of a block of `mono_adaptive`; 0 without rows."""
+    return (schedule.tile_x // 2 + 2) * -(-(schedule.tile_y // 2 + 2) // schedule.rows) if schedule.rows > 0 else 0
 
 
 def grid(work: PolarizationWork, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
     """Blocks along x, y and z; z is the frame. Where not a tile, they are numbered along x, row by row.
 
-    Threads of a mono kernel follow each other from row to row. Warps of a colour kernel stand on strips; without
-    products of all four angles, each on the lines of one row parity.
+    Threads of a mono kernel and of `color_strip` follow each other from row to row. Warps of `color_half` stand on
+    strips; without products of all four angles, each on the lines of one row parity.
     """
     height, width = work.output_size
     x, y = unit_size(schedule)
@@ -86,7 +103,7 @@ def grid(work: PolarizationWork, schedule: Schedule, frames: int = 1) -> Tuple[i
     if schedule.window == "ring":
         return across * down, 1, frames
     warps = schedule.threads // WARP
-    if work.sensor.is_color:
+    if not _is_numbered_on(work, schedule):
         return -(-across // warps) * down * (1 if needs_all_angles(work) else 2), 1, frames
     return -(-unit_count(work, schedule) // warps), 1, frames
 
@@ -111,9 +128,28 @@ def _shared_tile(work: PolarizationWork, schedule: Schedule) -> int:
     return round_up(pixel * mosaic + max(4, pixel * max(raw, stage)) + saturated + 8, 16)
 
 
+def _shared_mono_adaptive(schedule: Schedule) -> int:
+    """`struct Shared` of `kernels/mono_adaptive.cu`, which asserts that it fits."""
+    x, y = schedule.tile_x, schedule.tile_y // 2
+    pairs = (y + 8) * (x + 8) + 8 + 2 * (y + 4) * (x + 4) + 5 * y * x
+    saturated = round_up((schedule.tile_y + 2) * (x // 4 + 2), 4)
+    return round_up(4 * pairs + saturated + 12, 16)
+
+
 def _shared_staging(work: PolarizationWork, schedule: Schedule) -> int:
-    """Staging memory for two rows of two RGB images, 128 pixels a warp (`kernels/color_half.cu`)."""
-    return schedule.threads // WARP * 4 * 3 * 128 if work.sensor.is_color else 0
+    """Staging memory of each warp.
+
+    `kernels/color_half.cu`: two rows of two RGB images, 128 pixels. `kernels/mono_full.cu`: a row of 512 pixels of
+    every output of more than a byte a pixel. `kernels/mono_half.cu`: a row of interleaved pixels.
+    """
+    if work.sensor.is_color:
+        return schedule.threads // WARP * 4 * 3 * 128
+    if schedule.kernel == "mono_full":
+        values = sum(4 * (dtype == "float32") + 3 * (name == "preview") for name, dtype in work.outputs)
+        return schedule.threads // WARP * 512 * values
+    interleaved = {"preview", "stokes"}.intersection(work.dtypes)
+    sizes = (3 * np.dtype(work.dtypes[name]).itemsize for name in interleaved)
+    return schedule.threads * schedule.tile_x * max(sizes, default=0)
 
 
 def _shared_ring(work: PolarizationWork, schedule: Schedule) -> int:
@@ -121,11 +157,22 @@ def _shared_ring(work: PolarizationWork, schedule: Schedule) -> int:
     return schedule.lines * (2 * schedule.tile_x + 32) + _shared_staging(work, schedule)
 
 
-_SHARED = {"tile": _shared_tile, "registers": _shared_staging, "ring": _shared_ring}
+def _shared_strip(work: PolarizationWork, schedule: Schedule) -> int:
+    """`struct Shared` of `kernels/color_strip.cu`: a ring of lines for each warp, and images of bytes of two rows."""
+    pair = 4 if work.half_precision else 8
+    ring = round_up(16 + WINDOW_LINES * WARP * schedule.tile_x * pair + 2 * pair, 16)
+    angles = 4 * any(name in ANGLE_IMAGES for name in work.dtypes)
+    staged = max(1, angles + (work.dtypes.get("intensity") == "uint8") + ("preview" in work.dtypes))
+    return schedule.threads // WARP * round_up(ring + staged * 2 * {4: 392, 2: 192}[schedule.tile_x], 16)
+
+
+_SHARED = {"tile": _shared_tile, "registers": _shared_staging, "ring": _shared_ring, "strip": _shared_strip}
 
 
 def shared_bytes(work: PolarizationWork, schedule: Schedule) -> int:
     """Dynamic shared memory of a block, in bytes."""
+    if schedule.kernel == "mono_adaptive":
+        return _shared_mono_adaptive(schedule)
     return _SHARED[schedule.window](work, schedule)
 
 
@@ -168,5 +215,5 @@ def schedule_defines(work: PolarizationWork, schedule: Schedule) -> Dict[str, in
     }
     window = {"WINDOW": WINDOWS[schedule.window], "SHARED_BYTES": shared_bytes(work, schedule)}
     if schedule.kernel != "tile":  # compiled for one size: lines become immediate offsets
-        window.update(WIDTH=work.width, HEIGHT=work.height)
+        window.update(WIDTH=work.width, HEIGHT=work.height, FULL_SCALE=work.full_scale)
     return {**window, **{name: size for name, size in sizes.items() if size}}

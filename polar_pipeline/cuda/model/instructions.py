@@ -12,24 +12,24 @@ from polar_pipeline.cuda.model.device import Slots
 
 #: (stage, in pairs of half, compute capability) -> shares of its issue slots.
 SHARES: Dict[Tuple[str, bool, int], Slots] = {
-    ("adaptive edges", True, 72): Slots(1.07, 0.52, 0.04, 0.20, 0.08, 0.21),  # 335
-    ("adaptive edges", True, 87): Slots(0.99, 0.52, 0.04, 0.17, 0.04, 0.21),  # 310
-    ("adaptive edges", True, 90): Slots(1.00, 0.52, 0.01, 0.20, 0.04, 0.21),  # 313
-    ("adaptive edges", False, 72): Slots(1.21, 0.00, 0.89, 0.04, 0.04, 0.42),  # 379
-    ("adaptive edges", False, 87): Slots(1.20, 0.00, 0.89, 0.04, 0.04, 0.42),  # 377
-    ("adaptive edges", False, 90): Slots(1.21, 0.00, 0.89, 0.04, 0.04, 0.42),  # 380
+    ("adaptive edges", True, 72): Slots(1.03, 0.56, 0.03, 0.21, 0.00, 0.21),  # 322
+    ("adaptive edges", True, 87): Slots(0.99, 0.56, 0.03, 0.17, 0.00, 0.21),  # 308
+    ("adaptive edges", True, 90): Slots(1.00, 0.56, 0.01, 0.20, 0.00, 0.21),  # 312
+    ("adaptive edges", False, 72): Slots(1.24, 0.00, 0.93, 0.03, 0.04, 0.43),  # 388
+    ("adaptive edges", False, 87): Slots(1.24, 0.00, 0.93, 0.03, 0.04, 0.42),  # 386
+    ("adaptive edges", False, 90): Slots(1.25, 0.00, 0.93, 0.04, 0.04, 0.42),  # 389
     ("adaptive gradients", True, 72): Slots(1.00, 0.76, 0.03, 0.07, 0.00, 0.12),  # 358
     ("adaptive gradients", True, 87): Slots(1.00, 0.76, 0.03, 0.07, 0.00, 0.12),  # 356
     ("adaptive gradients", True, 90): Slots(1.00, 0.76, 0.00, 0.10, 0.00, 0.12),  # 357
     ("adaptive gradients", False, 72): Slots(1.67, 0.00, 1.52, 0.02, 0.00, 0.22),  # 595
     ("adaptive gradients", False, 87): Slots(1.67, 0.00, 1.52, 0.02, 0.00, 0.22),  # 595
     ("adaptive gradients", False, 90): Slots(1.68, 0.00, 1.52, 0.03, 0.00, 0.22),  # 600
-    ("adaptive slide", True, 72): Slots(1.09, 0.75, 0.02, 0.11, 0.11, 0.08),  # 1431
-    ("adaptive slide", True, 87): Slots(1.00, 0.75, 0.02, 0.08, 0.05, 0.08),  # 1308
-    ("adaptive slide", True, 90): Slots(1.00, 0.75, 0.00, 0.10, 0.05, 0.08),  # 1314
-    ("adaptive slide", False, 72): Slots(1.61, 0.00, 1.32, 0.08, 0.05, 0.22),  # 2122
-    ("adaptive slide", False, 87): Slots(1.61, 0.00, 1.32, 0.09, 0.05, 0.22),  # 2114
-    ("adaptive slide", False, 90): Slots(1.61, 0.00, 1.32, 0.08, 0.05, 0.22),  # 2114
+    ("adaptive slide", True, 72): Slots(1.03, 0.80, 0.02, 0.11, 0.00, 0.08),  # 1320
+    ("adaptive slide", True, 87): Slots(1.00, 0.80, 0.02, 0.08, 0.00, 0.08),  # 1277
+    ("adaptive slide", True, 90): Slots(1.00, 0.80, 0.00, 0.10, 0.00, 0.08),  # 1277
+    ("adaptive slide", False, 72): Slots(1.63, 0.00, 1.35, 0.09, 0.06, 0.24),  # 2085
+    ("adaptive slide", False, 87): Slots(1.63, 0.00, 1.35, 0.09, 0.06, 0.24),  # 2083
+    ("adaptive slide", False, 90): Slots(1.64, 0.00, 1.35, 0.09, 0.06, 0.24),  # 2091
     ("co-site", True, 72): Slots(0.94, 0.57, 0.03, 0.23, 0.00, 0.46),  # 66
     ("co-site", True, 87): Slots(0.96, 0.57, 0.04, 0.23, 0.00, 0.46),  # 67
     ("co-site", True, 90): Slots(1.00, 0.57, 0.04, 0.26, 0.00, 0.46),  # 70
@@ -60,6 +60,18 @@ SHARES: Dict[Tuple[str, bool, int], Slots] = {
     ("color_half angles", True, 72): Slots(0.92, 0.25, 0.17, 0.35, 0.00, 0.16),  # 461
     ("color_half angles", True, 87): Slots(0.96, 0.25, 0.18, 0.35, 0.00, 0.16),  # 479
     ("color_half angles", True, 90): Slots(1.00, 0.25, 0.19, 0.35, 0.00, 0.18),  # 499
+    ("color_strip", True, 72): Slots(1.02, 0.32, 0.15, 0.37, 0.02, 0.16),  # 1298
+    ("color_strip", True, 87): Slots(1.02, 0.32, 0.15, 0.37, 0.01, 0.16),  # 1296
+    ("color_strip", True, 90): Slots(1.00, 0.32, 0.10, 0.40, 0.01, 0.17),  # 1276
+    ("color_strip", False, 72): Slots(1.54, 0.04, 0.65, 0.59, 0.03, 0.34),  # 1959
+    ("color_strip", False, 87): Slots(1.46, 0.04, 0.65, 0.57, 0.01, 0.27),  # 1860
+    ("color_strip", False, 90): Slots(1.43, 0.04, 0.64, 0.55, 0.01, 0.28),  # 1825
+    ("color_strip angles", True, 72): Slots(1.01, 0.27, 0.14, 0.40, 0.00, 0.20),  # 1170
+    ("color_strip angles", True, 87): Slots(1.00, 0.27, 0.13, 0.40, 0.00, 0.20),  # 1167
+    ("color_strip angles", True, 90): Slots(1.00, 0.27, 0.10, 0.41, 0.00, 0.21),  # 1162
+    ("color_strip angles", False, 72): Slots(1.51, 0.00, 0.63, 0.61, 0.01, 0.39),  # 1758
+    ("color_strip angles", False, 87): Slots(1.48, 0.01, 0.63, 0.62, 0.00, 0.31),  # 1717
+    ("color_strip angles", False, 90): Slots(1.44, 0.01, 0.61, 0.60, 0.00, 0.33),  # 1674
     ("load 12p", True, 72): Slots(1.01, 0.00, 0.33, 0.42, 0.08, 0.05),  # 119
     ("load 12p", True, 87): Slots(0.92, 0.00, 0.29, 0.45, 0.01, 0.05),  # 108
     ("load 12p", True, 90): Slots(1.00, 0.00, 0.25, 0.50, 0.01, 0.09),  # 118
@@ -108,12 +120,12 @@ SHARES: Dict[Tuple[str, bool, int], Slots] = {
     ("load u8 calibrated", False, 72): Slots(0.96, 0.00, 0.41, 0.46, 0.00, 0.07),  # 302
     ("load u8 calibrated", False, 87): Slots(1.00, 0.00, 0.40, 0.49, 0.00, 0.06),  # 313
     ("load u8 calibrated", False, 90): Slots(0.98, 0.00, 0.35, 0.43, 0.00, 0.12),  # 306
-    ("mono adaptive", True, 72): Slots(1.19, 0.64, 0.04, 0.25, 0.15, 0.17),  # 328
-    ("mono adaptive", True, 87): Slots(1.00, 0.64, 0.02, 0.15, 0.07, 0.17),  # 276
-    ("mono adaptive", True, 90): Slots(1.00, 0.64, 0.01, 0.16, 0.07, 0.17),  # 275
-    ("mono adaptive", False, 72): Slots(1.35, 0.00, 0.88, 0.28, 0.07, 0.27),  # 372
-    ("mono adaptive", False, 87): Slots(1.29, 0.00, 0.88, 0.22, 0.07, 0.27),  # 356
-    ("mono adaptive", False, 90): Slots(1.31, 0.00, 0.89, 0.23, 0.07, 0.27),  # 360
+    ("mono adaptive", True, 72): Slots(1.12, 0.70, 0.05, 0.26, 0.00, 0.17),  # 299
+    ("mono adaptive", True, 87): Slots(0.98, 0.70, 0.01, 0.15, 0.00, 0.17),  # 261
+    ("mono adaptive", True, 90): Slots(1.00, 0.70, 0.01, 0.17, 0.00, 0.17),  # 266
+    ("mono adaptive", False, 72): Slots(1.40, 0.00, 0.91, 0.29, 0.08, 0.28),  # 372
+    ("mono adaptive", False, 87): Slots(1.34, 0.00, 0.91, 0.23, 0.08, 0.28),  # 356
+    ("mono adaptive", False, 90): Slots(1.35, 0.00, 0.92, 0.24, 0.08, 0.28),  # 359
     ("mono bilinear", True, 72): Slots(1.19, 0.33, 0.26, 0.38, 0.00, 0.29),  # 50
     ("mono bilinear", True, 87): Slots(1.00, 0.33, 0.07, 0.38, 0.00, 0.29),  # 42
     ("mono bilinear", True, 90): Slots(1.00, 0.33, 0.07, 0.38, 0.00, 0.29),  # 42
@@ -126,29 +138,50 @@ SHARES: Dict[Tuple[str, bool, int], Slots] = {
     ("mono gradient", False, 72): Slots(1.41, 0.00, 0.92, 0.34, 0.00, 0.39),  # 100
     ("mono gradient", False, 87): Slots(1.20, 0.00, 0.69, 0.35, 0.00, 0.39),  # 85
     ("mono gradient", False, 90): Slots(1.20, 0.00, 0.69, 0.35, 0.00, 0.39),  # 85
-    ("mono_full", True, 72): Slots(0.99, 0.28, 0.18, 0.35, 0.12, 0.06),  # 1493
-    ("mono_full", True, 87): Slots(0.97, 0.27, 0.19, 0.35, 0.07, 0.06),  # 1468
-    ("mono_full", True, 90): Slots(1.00, 0.28, 0.15, 0.41, 0.07, 0.06),  # 1506
-    ("mono_half", True, 72): Slots(1.02, 0.08, 0.29, 0.49, 0.11, 0.06),  # 903
-    ("mono_half", True, 87): Slots(1.01, 0.07, 0.29, 0.49, 0.07, 0.05),  # 893
-    ("mono_half", True, 90): Slots(1.00, 0.07, 0.30, 0.49, 0.07, 0.06),  # 883
+    ("mono_adaptive angles", True, 72): Slots(1.07, 0.72, 0.09, 0.14, 0.00, 0.16),  # 527
+    ("mono_adaptive angles", True, 87): Slots(1.00, 0.72, 0.10, 0.07, 0.00, 0.16),  # 494
+    ("mono_adaptive angles", True, 90): Slots(1.00, 0.72, 0.00, 0.16, 0.00, 0.16),  # 492
+    ("mono_adaptive edges", True, 72): Slots(1.00, 0.55, 0.18, 0.07, 0.00, 0.36),  # 215
+    ("mono_adaptive edges", True, 87): Slots(1.00, 0.54, 0.19, 0.07, 0.00, 0.36),  # 215
+    ("mono_adaptive edges", True, 90): Slots(1.00, 0.54, 0.00, 0.25, 0.00, 0.36),  # 214
+    ("mono_adaptive gradients", True, 72): Slots(0.97, 0.66, 0.17, 0.06, 0.00, 0.13),  # 374
+    ("mono_adaptive gradients", True, 87): Slots(1.00, 0.65, 0.21, 0.06, 0.00, 0.13),  # 387
+    ("mono_adaptive gradients", True, 90): Slots(1.00, 0.65, 0.01, 0.26, 0.00, 0.13),  # 386
+    ("mono_adaptive load", True, 72): Slots(0.96, 0.11, 0.20, 0.49, 0.00, 0.15),  # 188
+    ("mono_adaptive load", True, 87): Slots(0.95, 0.10, 0.20, 0.50, 0.00, 0.15),  # 186
+    ("mono_adaptive load", True, 90): Slots(1.00, 0.12, 0.09, 0.59, 0.00, 0.17),  # 195
+    ("mono_adaptive products", True, 72): Slots(1.03, 0.20, 0.26, 0.35, 0.10, 0.10),  # 226
+    ("mono_adaptive products", True, 87): Slots(0.98, 0.19, 0.28, 0.36, 0.06, 0.09),  # 215
+    ("mono_adaptive products", True, 90): Slots(1.00, 0.21, 0.15, 0.46, 0.06, 0.10),  # 219
+    ("mono_adaptive slide", True, 72): Slots(1.02, 0.73, 0.13, 0.06, 0.00, 0.14),  # 732
+    ("mono_adaptive slide", True, 87): Slots(1.01, 0.73, 0.14, 0.04, 0.00, 0.14),  # 728
+    ("mono_adaptive slide", True, 90): Slots(1.00, 0.73, 0.00, 0.17, 0.00, 0.14),  # 719
+    ("mono_full", True, 72): Slots(0.99, 0.35, 0.19, 0.27, 0.15, 0.04),  # 1192
+    ("mono_full", True, 87): Slots(0.98, 0.35, 0.19, 0.29, 0.09, 0.04),  # 1177
+    ("mono_full", True, 90): Slots(1.00, 0.35, 0.17, 0.32, 0.09, 0.05),  # 1198
+    ("mono_half", True, 72): Slots(1.00, 0.16, 0.30, 0.39, 0.09, 0.08),  # 954
+    ("mono_half", True, 87): Slots(1.01, 0.15, 0.31, 0.40, 0.05, 0.08),  # 960
+    ("mono_half", True, 90): Slots(1.00, 0.15, 0.29, 0.41, 0.05, 0.08),  # 952
+    ("mono_half_bytes", True, 72): Slots(1.02, 0.08, 0.29, 0.49, 0.11, 0.06),  # 903
+    ("mono_half_bytes", True, 87): Slots(1.01, 0.07, 0.29, 0.49, 0.07, 0.05),  # 893
+    ("mono_half_bytes", True, 90): Slots(1.00, 0.07, 0.30, 0.49, 0.07, 0.06),  # 883
     ("products", True, 72): Slots(1.02, 0.13, 0.39, 0.37, 0.06, 0.02),  # 353
     ("products", True, 87): Slots(0.99, 0.12, 0.40, 0.37, 0.04, 0.02),  # 341
     ("products", True, 90): Slots(1.00, 0.12, 0.40, 0.37, 0.04, 0.02),  # 346
     ("products", False, 72): Slots(0.99, 0.00, 0.51, 0.38, 0.04, 0.02),  # 344
     ("products", False, 87): Slots(0.97, 0.00, 0.50, 0.37, 0.04, 0.02),  # 335
     ("products", False, 90): Slots(0.98, 0.00, 0.49, 0.37, 0.04, 0.03),  # 338
-    ("ssim registers float16", True, 72): Slots(0.99, 0.02, 0.58, 0.26, 0.00, 0.11),  # 1227
-    ("ssim registers float16", True, 87): Slots(1.01, 0.03, 0.58, 0.26, 0.00, 0.11),  # 1252
-    ("ssim registers float16", True, 90): Slots(1.00, 0.03, 0.58, 0.26, 0.00, 0.11),  # 1244
+    ("ssim registers uint16", True, 72): Slots(0.98, 0.00, 0.58, 0.29, 0.00, 0.11),  # 1251
+    ("ssim registers uint16", True, 87): Slots(1.02, 0.00, 0.58, 0.29, 0.00, 0.11),  # 1292
+    ("ssim registers uint16", True, 90): Slots(1.00, 0.00, 0.58, 0.29, 0.00, 0.11),  # 1272
     ("ssim registers float32", True, 72): Slots(0.99, 0.00, 0.59, 0.28, 0.00, 0.11),  # 1211
     ("ssim registers float32", True, 87): Slots(1.01, 0.00, 0.59, 0.27, 0.00, 0.11),  # 1228
     ("ssim registers float32", True, 90): Slots(1.00, 0.00, 0.59, 0.27, 0.00, 0.11),  # 1220
     ("ssim registers mosaic", True, 72): Slots(1.01, 0.00, 0.50, 0.38, 0.00, 0.11),  # 1722
     ("ssim registers mosaic", True, 87): Slots(1.02, 0.00, 0.50, 0.38, 0.00, 0.11),  # 1741
     ("ssim registers mosaic", True, 90): Slots(1.00, 0.00, 0.50, 0.37, 0.00, 0.11),  # 1710
-    ("ssim tensor float16", True, 87): Slots(0.96, 0.07, 0.30, 0.32, 0.01, 0.07),  # 1234
-    ("ssim tensor float16", True, 90): Slots(1.00, 0.07, 0.27, 0.38, 0.01, 0.09),  # 1286
+    ("ssim tensor uint16", True, 87): Slots(0.99, 0.10, 0.32, 0.33, 0.01, 0.06),  # 1426
+    ("ssim tensor uint16", True, 90): Slots(1.00, 0.10, 0.25, 0.39, 0.01, 0.08),  # 1438
     ("thread", True, 72): Slots(0.94, 0.00, 0.27, 0.36, 0.02, 0.03),  # 169
     ("thread", True, 87): Slots(1.01, 0.00, 0.26, 0.36, 0.01, 0.01),  # 181
     ("thread", True, 90): Slots(1.00, 0.00, 0.22, 0.40, 0.01, 0.04),  # 179

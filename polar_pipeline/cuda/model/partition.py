@@ -13,7 +13,7 @@ from polar_pipeline.cuda.model.cost import Prediction
 from polar_pipeline.cuda.model.device import Device
 from polar_pipeline.cuda.model.launch_model import PolarizationModel, SsimModel
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.specs import supports
+from polar_pipeline.cuda.model.specs import SSIM_FROM_MOSAIC
 from polar_pipeline.cuda.model.ssim_work import make_ssim_work
 from polar_pipeline.cuda.model.tuned import predicted_fastest, tuned
 from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork
@@ -90,14 +90,13 @@ class Partition:
 def not_from_mosaic(work: PolarizationWork, options: Options) -> Optional[str]:
     """Why the SSIM launch cannot start from the mosaic, None if it can."""
     needs = (
+        *((text, met(work)) for text, met in SSIM_FROM_MOSAIC),
         ("ssim_mode consistency", options.ssim_mode == "consistency"),
         ("ssim_stride 1", options.ssim_stride == 1),
         ("an even height", work.height % 2 == 0),
         (f"{_MIN_ROWS} rows of the map", work.output_size[0] >= _MIN_ROWS),
     )
-    # a mosaic is read as mono_half reads it
-    unsupported = supports("mono_half", replace(work, outputs=()))
-    return unsupported or next((f"ssim from the mosaic needs {text}" for text, met in needs if not met), None)
+    return next((f"ssim from the mosaic needs {text}" for text, met in needs if not met), None)
 
 
 def partitions(work: PolarizationWork, plan: Plan, options: Options, device: Device) -> List[Partition]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Dict
+from dataclasses import replace
+from typing import Callable, Dict
 
 from polar_pipeline.cuda.model.cost import REREAD_SHARE, Cost, LaunchFootprint, Prediction, predict_launch, weigh
-from polar_pipeline.cuda.model.device import Device
+from polar_pipeline.cuda.model.device import WARP, Device
 from polar_pipeline.cuda.model.geometry import (
+    RING_STEP,
     VALUES_PER_PIXEL,
     WINDOW_LINES,
     grid,
@@ -19,10 +21,12 @@ from polar_pipeline.cuda.model.geometry import (
     raw_bytes,
     read_bytes,
     round_up,
+    run_units,
     shared_bytes,
     unit_count,
     unit_size,
 )
+from polar_pipeline.cuda.model.half_cost import half_slots
 from polar_pipeline.cuda.model.registers import registers
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, KERNELS
@@ -43,10 +47,10 @@ OPERATIONS = {
     "load 12packed calibrated": 36,
     "mono bilinear": 5.9,  # per channel
     "mono gradient": 8.3,  # per channel
-    "adaptive gradients": 31.9,  # of one channel: gradients for the switch
-    "adaptive edges": 20.9,  # of one channel: the switch
-    "adaptive slide": 85.3,  # per channel: first stage
-    "mono adaptive": 46,  # per channel: second stage
+    "adaptive gradients": 31.4,  # of one channel: gradients for the switch
+    "adaptive edges": 18.5,  # of one channel: the switch
+    "adaptive slide": 77,  # per channel: first stage
+    "mono adaptive": 41,  # per channel: second stage
     "color bilinear": 26.1,
     "color mhc": 12.1,
     "color weighted": 62.6,
@@ -54,13 +58,23 @@ OPERATIONS = {
     "stokes": 20.5,  # per output pixel: S0, S1, S2, length and direction
     "intensity": 4.9,  # per output pixel and channel
     "preview": 17,  # per output pixel
+    # counted in the code for sm_87, not measured: standard deviations, and the gains that they need for each channel
+    "noise": 70,
+    "noise gains": 50,
     "store": 4.5,  # per output pixel and channel stored
     "thread": 171,  # per thread of a block, for what it does before and after its pixels
 }
 #: What a run of rows of ADR costs before its first result, in rows, by stage: it fills its window.
 _ADAPTIVE_START = {"adaptive gradients": 0.7, "adaptive edges": 1.8, "adaptive slide": 1.1}
+#: Issue slots of an H200 in passes of `mono_adaptive`, for a row of two columns of both halves of a tile, and for those
+#: that a run of rows begins with; counted in the code for sm_90. Loading: of four columns of both halves; products: per
+#: pixel.
+_MONO_ADAPTIVE = {"gradients": (149, 95), "edges": (60, 95), "slide": (286, 175), "angles": (222, 65)}
+_MONO_ADAPTIVE_LOAD, _MONO_ADAPTIVE_PRODUCTS = 32, 38
 #: What an idle thread costs of a busy one: a block waits for its slowest thread, and other blocks fill the gap.
 IDLE_SHARE = 0.46
+#: What a sector of memory costs that is stored in two pieces, against reading it again: 1 to 2 % of a launch.
+_PARTED_SHARE = 0.06
 
 
 def _stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
@@ -103,29 +117,61 @@ def _stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
     per_pixel += OPERATIONS["stokes"] * any(name not in ("intensity", *ANGLE_IMAGES) for name in names)
     per_pixel += OPERATIONS["intensity"] * channels * ("intensity" in names)
     per_pixel += OPERATIONS["preview"] * ("preview" in names)
+    per_pixel += (OPERATIONS["noise"] + OPERATIONS["noise gains"] * channels) * work.uses_noise
     return {**found, "products": per_pixel * made, "thread": OPERATIONS["thread"] * units * schedule.threads}
+
+
+def _mono_adaptive_stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
+    """Issue slots of an H200 by stage of `mono_adaptive`."""
+    x, y, units = schedule.tile_x, schedule.tile_y // 2, unit_count(work, schedule)
+    runs = -(-(y + 2) // schedule.rows)
+    rows = {"gradients": y + 4, "edges": y, "slide": y + 2, "angles": y}
+    threads = round_up(run_units(schedule), WARP)  # with those that have no pair of columns
+    slots = {name: threads * (row * rows[name] / runs + start) for name, (row, start) in _MONO_ADAPTIVE.items()}
+    slots["load"] = _MONO_ADAPTIVE_LOAD * (x + 8) * (y + 8) / 4
+    slots["products"] = _MONO_ADAPTIVE_PRODUCTS * 2 * x * y
+    (effort,) = KERNELS["mono_adaptive"].effort
+    return {f"mono_adaptive {name}": effort * units * number for name, number in slots.items()}
+
+
+#: Kernel -> its own stages, where they are not those of `tile`.
+_STAGES: Dict[str, Callable[[PolarizationWork, Schedule], Dict[str, float]]] = {
+    "mono_half": lambda work, schedule: {"mono_half": half_slots(work, schedule)},
+    "mono_adaptive": _mono_adaptive_stages,
+}
 
 
 def cost(work: PolarizationWork, schedule: Schedule, device: Device) -> Cost:
     """What a schedule moves and computes for one frame."""
-    stages = _stages(work, schedule)
     kernel = KERNELS[schedule.kernel]
-    if schedule.kernel != "tile":
+    stages = _STAGES.get(schedule.kernel, _stages)(work, schedule)
+    if schedule.kernel not in ("tile", *_STAGES):
         effort = kernel.effort[kernel.windows.index(schedule.window)]
         name = schedule.kernel + (" angles" if work.sensor.is_color and not needs_all_angles(work) else "")
         stages = {name: effort * (sum(stages.values()) - stages["thread"])}
     return Cost(
         read_bytes(work, work.width * work.height),
-        read_bytes(work, unit_count(work, schedule) * loaded_pixels(work, schedule)),
+        read_bytes(work, unit_count(work, schedule) * loaded_pixels(work, schedule)) + _parted_bytes(work, schedule),
         output_bytes(work),
-        weigh(stages, work.half_precision, device),
+        weigh(stages, work.half_precision or schedule.kernel == "mono_half", device),
     )
+
+
+def _parted_bytes(work: PolarizationWork, schedule: Schedule) -> float:
+    """Bytes that count as moved again since threads of `mono_half` store 32 bytes of a float image as two pieces."""
+    floats = tuple(row for row in work.outputs if row[1] == "float32" and row[0] != "stokes")
+    is_parted = schedule.kernel == "mono_half" and schedule.tile_x == 8
+    return _PARTED_SHARE * output_bytes(replace(work, outputs=floats)) if is_parted else 0.0
 
 
 def _in_flight(work: PolarizationWork, schedule: Schedule) -> float:
     """Bytes that a block has on their way at a time."""
     if schedule.window == "ring":  # the lines that the window does not use
         return (schedule.lines - WINDOW_LINES) * raw_bytes(work, 2 * schedule.tile_x)
+    if schedule.window == "strip":  # the lines of the next step, and the two rows that this one stores
+        height, width = work.output_size
+        stored = 2 * output_bytes(work) / (height * width)
+        return schedule.threads * schedule.tile_x * (raw_bytes(work, 2 * RING_STEP) + stored)
     if schedule.window == "registers":  # the rows of the next step, 16 bytes a load
         return schedule.threads * 16 * min(4, 2 * schedule.rows)
     return schedule.threads * 32
@@ -140,7 +186,7 @@ def predict(work: PolarizationWork, schedule: Schedule, device: Device, frames: 
         registers(work, schedule, device),
         shared_bytes(work, schedule),
         _in_flight(work, schedule),
-        float(schedule.window != "registers"),
+        float(schedule.window not in ("registers", "strip")),
         whole_tile_bytes=_whole_tile_bytes(work, schedule),
     )
     return predict_launch(cost(work, schedule, device), footprint, device, frames)

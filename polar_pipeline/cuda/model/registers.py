@@ -8,6 +8,7 @@ from typing import Tuple
 from polar_pipeline.cuda.model.device import WARP, Device
 from polar_pipeline.cuda.model.geometry import is_adaptive, needs_all_angles
 from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.specs import ANGLE_IMAGES
 from polar_pipeline.cuda.model.work import PolarizationWork
 
 
@@ -59,10 +60,17 @@ _ADAPTIVE_COLOR_FLOAT = 104
 #: What `tile` without ADR takes at most where it corrects pixels as it loads them, if the rows above have less; and how
 #: many more than those where it brings the angles of two rows together.
 _CALIBRATED_REGISTERS, _CALIBRATED_BOTH_ROWS = 72, 8
+#: What `tile` takes at least, if it has them, where outputs depend on noise: four covariance matrices at once. Second,
+#: from sm_90 on for mono at half resolution, where gains are literals: without ADR; with it, in half, and in float.
+_NOISE_REGISTERS, _NOISE_LITERAL_REGISTERS = 112, (72, 80, 96)
 #: Those of `tile` from sm_90 on, without a launch bound, at most in pairs of half, and by ADR in mono on both rows.
 _HOPPER_REGISTERS = 80
+#: Those of `color_strip` with two sites a thread in half, of angles at their own sites, for products of luma.
+_OWN_SITE_STRIP_REGISTERS = 96
 #: Those of `color_half` for images of angles on Jetsons, and 8 more for each row.
 _IMAGE_REGISTERS = 48
+#: What `mono_adaptive` needs without spilling: on sm_72, and from sm_80 on.
+_MONO_ADAPTIVE_REGISTERS = (96, 104)
 #: Registers of a window in registers, where its launch bound leaves as many.
 _WINDOW_REGISTERS = 96
 _REGISTERS_PER_SCHEDULER = 16384
@@ -95,6 +103,10 @@ def _tile_registers(work: PolarizationWork, schedule: Schedule, device: Device) 
     mono_rows = is_adaptive(work) and both_rows and not work.sensor.is_color
     if (work.half_precision or mono_rows) and device.capability >= 90:
         asked = min(asked, _HOPPER_REGISTERS)
+    if work.uses_noise:
+        has_literals = work.half and not work.sensor.is_color and device.capability >= 90
+        literal = _NOISE_LITERAL_REGISTERS[is_adaptive(work) * (2 - work.half_precision)]
+        asked = max(asked, literal if has_literals else _NOISE_REGISTERS)
     need = row.need
     if is_adaptive(work) and work.sensor.is_color and not work.half_precision and device.capability >= 80:
         need = _ADAPTIVE_COLOR_FLOAT
@@ -106,25 +118,73 @@ def _tile_bound(schedule: Schedule, device: Device) -> int:
     return register_bound(schedule.threads, -(-_resident(device) // schedule.threads) if device.capability < 90 else 1)
 
 
+def _mono_adaptive_bound(schedule: Schedule, device: Device) -> int:
+    """Registers that the launch bound of `mono_adaptive` leaves a thread."""
+    enough = _resident(device) if device.capability < 90 else 512
+    return register_bound(schedule.threads, -(-enough // schedule.threads))
+
+
 def registers(work: PolarizationWork, schedule: Schedule, device: Device) -> int:
     """Registers of a thread that the solver counts with: never fewer than the compiled kernel takes on a Jetson."""
     if schedule.kernel == "tile":
         return _tile_registers(work, schedule, device)[1]
-    resident = _resident(device)
+    if schedule.kernel == "mono_adaptive":
+        return _mono_adaptive_bound(schedule, device)
+    resident = 640 if schedule.kernel == "mono_half" else _resident(device)
     if device.capability >= 90 and schedule.kernel == "mono_full":
-        resident = 1024
+        is_plain = (
+            work.demosaic == "bilinear" and set(work.dtypes.values()) == {"uint8"} and "preview" not in work.dtypes
+        )
+        resident = 1024 if is_plain else 768
     elif device.capability >= 90 and schedule.kernel == "color_half" and schedule.window == "registers":
         stores_pair = "sums" in work.dtypes
         resident = 640 if schedule.rows > 4 or stores_pair else 768 if needs_all_angles(work) else 1024
+    elif device.capability >= 90 and schedule.kernel == "color_strip":
+        resident = 512
     if schedule.threads > resident:
         return _WINDOW_REGISTERS
     bound = register_bound(schedule.threads, resident // schedule.threads)
+    has_angles = any(name in ANGLE_IMAGES or name == "stokes" for name in work.dtypes)
+    is_narrow = schedule.kernel == "color_strip" and schedule.tile_x == 2
+    if is_narrow and not (work.co_sited or has_angles) and work.half_precision:
+        return min(bound, _OWN_SITE_STRIP_REGISTERS)
     is_images = schedule.kernel == "color_half" and schedule.window == "registers" and not needs_all_angles(work)
     return min(bound, _IMAGE_REGISTERS + 8 * schedule.rows) if is_images and device.capability < 90 else bound
+
+
+def _half_spills(work: PolarizationWork, schedule: Schedule, device: Device) -> bool:
+    """Whether `mono_half` spills, as compiled for the Jetsons; on sm_90 8 bytes of a few works are not counted."""
+    is_wide, is_bytes = work.full_scale > 4095, work.raw_format == "u8"
+    has_many, has_floats = len(work.outputs) > 5, "float32" in work.dtypes.values()
+    has_pair, has_preview = bool({"sums", "s0"}.intersection(work.dtypes)), "preview" in work.dtypes
+    if schedule.tile_x == 4:
+        is_large = is_wide or has_many or (has_preview and work.raw_format == "u16")
+        return (schedule.rows > 2 and is_large) or (is_wide and has_many and device.capability < 80)
+    if has_many or is_wide or (has_floats and has_preview and has_pair):
+        return True
+    if schedule.rows > 2:
+        return not is_bytes or has_floats or has_pair or has_preview
+    return not is_bytes and (has_floats or has_pair)
 
 
 def spills(work: PolarizationWork, schedule: Schedule, device: Device) -> bool:
     """Whether its launch bound leaves too few registers."""
     if schedule.kernel == "tile":
         return _tile_registers(work, schedule, device)[0] > _tile_bound(schedule, device)
-    return schedule.kernel == "mono_half" and schedule.rows > 2 and device.capability < 80
+    if schedule.kernel == "mono_adaptive":
+        return _MONO_ADAPTIVE_REGISTERS[device.capability >= 80] > _mono_adaptive_bound(schedule, device)
+    if schedule.kernel == "color_strip":
+        return _strip_spills(work, schedule, device)
+    if schedule.kernel == "mono_half_bytes":
+        return schedule.rows > 2 and device.capability < 80
+    return schedule.kernel == "mono_half" and _half_spills(work, schedule, device)
+
+
+def _strip_spills(work: PolarizationWork, schedule: Schedule, device: Device) -> bool:
+    """Whether `color_strip` spills, as compiled: on sm_90 a few bytes of it are worth their warps."""
+    if device.capability >= 90:
+        return schedule.tile_x > 2 and not work.half_precision
+    if schedule.tile_x > 2 or (not work.half_precision and device.capability < 80):
+        return True
+    with_angles = needs_all_angles(work) and any(name in ANGLE_IMAGES for name in work.dtypes)
+    return work.co_sited and with_angles and (not work.half_precision or device.capability < 80)

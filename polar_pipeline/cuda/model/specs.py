@@ -13,23 +13,52 @@ def _has(**fields: Any) -> Callable[[PolarizationWork], bool]:
 
 
 def _stores(*images: str, pairs: bool = False) -> Callable[[PolarizationWork], bool]:
-    able = {(name, "uint8") for name in images} | {(name, "float16") for name in (PAIRS if pairs else ())}
+    able = {(name, "uint8") for name in images} | {(name, "uint16") for name in (PAIRS if pairs else ())}
     return lambda work: able.issuperset(work.outputs)
+
+
+def _within(*images: str) -> Callable[[PolarizationWork], bool]:
+    return lambda work: set(images).issuperset(work.dtypes)
 
 
 def _regular(work: PolarizationWork) -> bool:
     return len(set(red_sites(work.sensor).values())) == 1
 
 
+def _beyond_color_half(work: PolarizationWork) -> bool:
+    """Whether `color_half`, which is faster with images of angles at their own sites, leaves a work to others."""
+    return not any(name in ANGLE_IMAGES for name in work.dtypes) or supports("color_half", work) is not None
+
+
 ANGLE_IMAGES = tuple(name for name in OUTPUTS if name.startswith("angle_"))
+_UNCALIBRATED = ("pixels without a calibration", _has(calibrated=False))
+_WITHOUT_NOISE = (
+    "neither standard deviations, debias nor max_aolp_sigma",
+    lambda work: not work.uses_noise,
+)
+_BYTES_OF_255 = ("full scale 255 of 8-bit pixels", lambda work: work.raw_format != "u8" or work.full_scale == 255)
+_HALF_PRECISION = ("half precision", _has(half_precision=True))
 _BYTES_IN = (
-    ("pixels without a calibration", _has(calibrated=False)),
+    _UNCALIBRATED,
+    _WITHOUT_NOISE,
     ("8-bit pixels of full scale 255", _has(raw_format="u8", full_scale=255)),
     ("a width that is a multiple of 16", lambda work: work.width % 16 == 0),
-    ("half precision", _has(half_precision=True)),
+    _HALF_PRECISION,
 )
 _MONO = ("a mono sensor", lambda work: not work.sensor.is_color)
 _PIXELS = ("intensity", "dolp", "aolp")
+#: What the SSIM launch needs of a mosaic that it starts from: (in words, whether a work has it).
+SSIM_FROM_MOSAIC = (
+    *_BYTES_IN,
+    _MONO,
+    ("half resolution, bilinear, co-sited", _has(half=True, demosaic="bilinear", co_sited=True)),
+)
+
+
+_PLAIN_HALF = (
+    "half resolution, bilinear or every angle at its own site",
+    lambda work: work.half and (not work.co_sited or work.demosaic == "bilinear"),
+)
 
 
 @dataclass(frozen=True)
@@ -38,15 +67,16 @@ class KernelSpec:
 
     Attributes:
         windows: Where its lines can live.
-        pixels: Output pixels of a thread along x with a register window; 0 without.
-        threads: Numbers of threads to try with a register window.
-        rows: Rows that it can march down with a register window without spilling; for angle images alone, and others.
-        effort: Issue slots against those of `tile` (`OPERATIONS`), per window, as measured.
+        pixels: Output pixels that a thread can make along x with a register window, or in strips; empty in tiles.
+        threads: Numbers of threads to try with a register window or in strips.
+        rows: Rows that it can march down there without spilling; for angle images alone, and others.
+        effort: Issue slots against those of `tile` (`OPERATIONS`), per window, as measured; empty where `half_cost`
+            counts them; of `mono_adaptive`, against those counted in its code (`polarization_cost.py`).
         needs: (what it needs in words, whether a work has it).
     """
 
     windows: Tuple[str, ...]
-    pixels: int
+    pixels: Tuple[int, ...]
     threads: Tuple[int, ...]
     rows: Tuple[Tuple[int, ...], Tuple[int, ...]]
     effort: Tuple[float, ...]
@@ -57,36 +87,52 @@ class KernelSpec:
 KERNELS: Dict[str, KernelSpec] = {
     "mono_half": KernelSpec(
         ("registers",),
-        8,
+        (4, 8),
+        (64, 128, 160),
+        ((2, 4), (2, 4)),
+        (),
+        (
+            _UNCALIBRATED,
+            _WITHOUT_NOISE,
+            _BYTES_OF_255,
+            _MONO,
+            _PLAIN_HALF,
+            ("at least 16x2 pixels", lambda work: work.width >= 16 and work.height >= 2),
+        ),
+    ),
+    "mono_half_bytes": KernelSpec(
+        ("registers",),
+        (8,),
         (64, 128, 160),
         ((2, 4), (2, 4)),
         (0.25,),
         (
-            *_BYTES_IN,
-            _MONO,
-            ("half resolution, bilinear, co-sited", _has(half=True, demosaic="bilinear", co_sited=True)),
+            *SSIM_FROM_MOSAIC,
             (
-                "intensity, dolp and aolp as uint8, and what SSIM compares as float16, only",
+                "intensity, dolp and aolp as uint8, and what SSIM compares as uint16, only",
                 _stores(*_PIXELS, pairs=True),
             ),
         ),
     ),
     "mono_full": KernelSpec(
         ("registers",),
-        16,
+        (16,),
         (32, 64, 128),
         ((2,), (2,)),
         (0.46,),
         (
             *_BYTES_IN,
             _MONO,
-            ("full resolution, bilinear", _has(half=False, demosaic="bilinear")),
-            ("intensity, dolp and aolp as uint8 only", _stores(*_PIXELS)),
+            (
+                "full resolution, bilinear or gradient",
+                lambda work: not work.half and work.demosaic in ("bilinear", "gradient"),
+            ),
+            ("intensity, dolp, aolp and preview only", _within(*_PIXELS, "preview")),
         ),
     ),
     "color_half": KernelSpec(
         ("registers", "ring"),
-        4,
+        (4,),
         (32, 64, 96, 160),
         ((2, 4, 6), (2,)),
         (0.47, 0.4),
@@ -96,12 +142,43 @@ KERNELS: Dict[str, KernelSpec] = {
             ("half resolution, every angle at its own site", _has(half=True, co_sited=False)),
             ("Malvar-He-Cutler", _has(debayer="mhc")),
             (
-                "intensity, angle images, dolp, aolp and preview as uint8, and what SSIM compares as float16, only",
+                "intensity, angle images, dolp, aolp and preview as uint8, and what SSIM compares as uint16, only",
                 _stores(*_PIXELS, *ANGLE_IMAGES, "preview", pairs=True),
             ),
         ),
     ),
-    "tile": KernelSpec(("tile",), 0, (), ((), ()), (1.0,)),
+    "color_strip": KernelSpec(
+        ("strip",),
+        (4, 2),
+        (32, 64, 128),
+        ((4, 8, 16), (4, 8, 16)),
+        (0.51,),
+        (
+            _UNCALIBRATED,
+            _WITHOUT_NOISE,
+            _BYTES_OF_255,
+            ("a width that is a multiple of 8", lambda work: work.width % 8 == 0),
+            ("a colour sensor with red at the same place of all four lattices", _regular),
+            _PLAIN_HALF,
+            ("Malvar-He-Cutler", _has(debayer="mhc")),
+            ("images of angles that color_half cannot make", _beyond_color_half),
+        ),
+    ),
+    "mono_adaptive": KernelSpec(
+        ("tile",),
+        (),
+        (),
+        ((), ()),
+        (0.76,),
+        (
+            _UNCALIBRATED,
+            _WITHOUT_NOISE,
+            _HALF_PRECISION,
+            _MONO,
+            ("full resolution, adaptive", _has(half=False, demosaic="adaptive")),
+        ),
+    ),
+    "tile": KernelSpec(("tile",), (), (), ((), ()), (1.0,)),
 }
 
 

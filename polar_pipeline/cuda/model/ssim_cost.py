@@ -26,7 +26,7 @@ from polar_pipeline.cuda.model.ssim_work import SsimWork
 from polar_pipeline.plan import MOSAIC
 
 #: Bytes of both images' pixel, or of the superpixel that they are made of.
-_PIXEL_BYTES = {"float16": 4, "float32": 8, MOSAIC: 4}
+_PIXEL_BYTES = {"uint16": 4, "float32": 8, MOSAIC: 4}
 #: Issue slots of a thread of `registers`, counted in the code that sm_90 gets (`benchmarks/instructions.py --ssim`):
 #: beginning and end of a strip; a row above its first row of the map, and a row of the map, both without taps and
 #: loads; a tap of a row of the map, along y and x, for four moments; loading both samples of a row from the mosaic.
@@ -65,11 +65,10 @@ def _load_slots(work: SsimWork) -> int:
     """Issue slots in which a thread of `registers` loads, converts and averages both samples of a row."""
     if work.source == MOSAIC:
         return _LOAD_MOSAIC
-    value = 2 if work.source == "float16" else 1  # load and conversion
     if work.stride == 1:
-        return 2 * value
+        return 8 if work.source == "uint16" else 2  # with their conversion
     loop = 16 if work.stride > 2 else 0  # of a row of the pixel: addresses, comparison and jump
-    return 2 * work.stride * ((value + 1) * work.stride + loop) + 2
+    return 2 * work.stride * (2 * work.stride + loop) + 2
 
 
 def _row_slots(work: SsimWork) -> float:

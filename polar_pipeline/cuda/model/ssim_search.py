@@ -88,7 +88,7 @@ def supports(window: str, work: SsimWork, device: Device) -> Optional[str]:
         return None
     needs = (
         ("compute capability 8.0", device.capability >= 80),
-        ("images in half without a stride", work.source == "float16" and work.stride == 1),
+        ("images of 16 bit without a stride", work.source == "uint16" and work.stride == 1),
         ("a width that is a multiple of 8", work.width % 8 == 0),
         ("a Gaussian that halves can hold", half_taps(work.window, work.sigma).error <= _HALF_ERROR),
     )

@@ -9,7 +9,7 @@ from typing import Dict, Tuple, Union
 
 import numpy as np
 
-from polar_pipeline.coefficients import SSIM_BLOCK, SSIM_C2, gaussian, ssim_literals
+from polar_pipeline.coefficients import SSIM_BLOCK, SSIM_C2, SSIM_FULL, gaussian, ssim_literals
 from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork
 from polar_pipeline.options import Options
 from polar_pipeline.plan import MOSAIC, Plan
@@ -30,7 +30,7 @@ SSIM_ARGUMENT = np.dtype(
     align=True,
 )
 #: What the images come as: of a type, or within the raw mosaic, whose launch makes them itself; types of the map.
-INPUTS = {"float16": 0, "float32": 1, MOSAIC: 2}
+INPUTS = {"uint16": 0, "float32": 1, MOSAIC: 2}
 MAPS = {"": 0, "uint8": 1, "float32": 2}
 
 
@@ -46,6 +46,8 @@ class SsimWork:
         sigma: Its standard deviation in averaged pixels.
         source: Element type of the images, or `mosaic`: a key of `INPUTS`.
         map_dtype: Element type of the map, empty if it is not wanted: a key of `MAPS`.
+        alike: Whether the images are of one frame. Tensor cores then may round their sum to half, which is quicker: it
+            shows in the map only as far as the images differ.
     """
 
     height: int
@@ -55,6 +57,7 @@ class SsimWork:
     sigma: float
     source: str
     map_dtype: str
+    alike: bool = False
 
     @property
     def map_size(self) -> Tuple[int, int]:
@@ -72,7 +75,22 @@ def make_ssim_work(work: PolarizationWork, plan: Plan, options: Options) -> Ssim
     """The SSIM launch of a plan, on the images that the first launch stores; if it stores none, on the mosaic."""
     source = next((dtype for name, dtype in work.outputs if name in PAIRS), MOSAIC)
     map_dtype = options.dtype_of("ssim_map") if "ssim_map" in plan.products else ""
-    return SsimWork(*work.output_size, options.ssim_stride, options.ssim_window, options.ssim_sigma, source, map_dtype)
+    return SsimWork(
+        *work.output_size,
+        options.ssim_stride,
+        options.ssim_window,
+        options.ssim_sigma,
+        source,
+        map_dtype,
+        options.ssim_mode == "consistency",
+    )
+
+
+def as_compared(image: np.ndarray, dtype: str) -> np.ndarray:
+    """An image in [0, 1] as the SSIM launch reads it: `uint16` of full scale `SSIM_FULL`, limited; or `float32`."""
+    if dtype == "uint16":
+        return np.rint(np.clip(image, 0, 1) * np.float32(SSIM_FULL)).astype(np.uint16)
+    return image.astype(dtype)
 
 
 def ssim_key(work: SsimWork) -> str:
@@ -131,4 +149,5 @@ def ssim_defines(work: SsimWork) -> Dict[str, Union[int, str]]:
         "STRIDE": work.stride,
         "INPUT": INPUTS[work.source],
         "OUT_MAP": MAPS[work.map_dtype],
+        "ALIKE": int(work.alike),
     }

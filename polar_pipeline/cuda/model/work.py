@@ -8,7 +8,8 @@ from typing import Dict, Mapping, Tuple, Union
 import numpy as np
 
 from polar_pipeline.calibration.quantization import FIELDS
-from polar_pipeline.coefficients import literals
+from polar_pipeline.coefficients import c_float, literals
+from polar_pipeline.noise import method_constants, raw_noise, stokes_gains
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan, make_plan
 from polar_pipeline.products import PRODUCTS
@@ -27,7 +28,7 @@ METHODS = {"bilinear": 0, "gradient": 1, "adaptive": 2}
 LATTICES = {"bilinear": 0, "mhc": 1, "weighted": 2}
 
 #: Element types of outputs, as the kernels read them.
-TYPES = {"uint8": 1, "float32": 2, "float16": 3}
+TYPES = {"uint8": 1, "float32": 2, "uint16": 3}
 
 #: `struct FrameArguments` of `kernels/frame.cuh`.
 POLARIZATION_ARGUMENT = np.dtype(
@@ -47,6 +48,9 @@ POLARIZATION_ARGUMENT = np.dtype(
         ("slope", np.float32, (len(FIELDS),)),
         ("base", np.float32, (len(FIELDS),)),
         ("one", np.float32),
+        ("shot", np.float32),
+        ("dark", np.float32),
+        ("max_aolp_sigma", np.float32),
     ],
     align=True,
 )
@@ -65,10 +69,12 @@ class PolarizationWork:
         raw_format: A key of `RAW_FORMATS`.
         full_scale: Raw number of a saturated pixel.
         half_precision: Whether the kernel computes in pairs of half.
-        outputs: (name in `OUTPUTS`, `uint8` or `float32`) of what is stored; what SSIM reads can be `float16`.
+        outputs: (name in `OUTPUTS`, `uint8` or `float32`) of what is stored; what SSIM reads can be `uint16`.
         width: Raw pixels along x.
         height: Raw pixels along y.
         calibrated: Whether pixels are corrected by a calibration as they are loaded.
+        debias: Whether DoLP gets rid of its bias.
+        limits_aolp: Whether AoLP is invalid beyond a standard deviation.
     """
 
     sensor: Sensor
@@ -83,6 +89,8 @@ class PolarizationWork:
     width: int
     height: int
     calibrated: bool = False
+    debias: bool = False
+    limits_aolp: bool = False
 
     @property
     def output_size(self) -> Tuple[int, int]:
@@ -93,6 +101,11 @@ class PolarizationWork:
     def dtypes(self) -> Dict[str, str]:
         """Element type per output."""
         return dict(self.outputs)
+
+    @property
+    def uses_noise(self) -> bool:
+        """Whether an output depends on the noise."""
+        return self.debias or self.limits_aolp or not {"dolp_sigma", "aolp_sigma"}.isdisjoint(self.dtypes)
 
 
 def make_work(
@@ -112,7 +125,7 @@ def make_work(
     outputs = [(name, options.dtype_of(name)) for name in plan.products if name in OUTPUTS]
     if plan.window:
         pair = PAIRS[options.ssim_mode != "consistency"]
-        outputs.append((pair, "float16" if half_precision else "float32"))
+        outputs.append((pair, "uint16" if half_precision else "float32"))
     return PolarizationWork(
         options.read_out(shape),
         options.resolution == "half",
@@ -126,6 +139,8 @@ def make_work(
         shape[1],
         shape[0],
         options.calibration is not None,
+        options.debias and not {"dolp", "preview"}.isdisjoint(plan.products),
+        options.max_aolp_sigma > 0 and not {"aolp", "preview"}.isdisjoint(plan.products),
     )
 
 
@@ -189,12 +204,41 @@ def polarization_defines(work: PolarizationWork) -> Dict[str, Union[int, str]]:
         "HALF_PRECISION": int(work.half_precision),
         "CALIBRATED": int(work.calibrated),
     }
+    if work.uses_noise:
+        found.update(_noise_defines(work))
     for i in range(2):
         for j in range(2):
             found[f"ANGLE_AT_{i}{j}"] = work.sensor.angle_index(i, j)
     for (i, j), (row, column) in red_sites(work.sensor).items():
         found[f"RED_ROW_{i}{j}"], found[f"RED_COLUMN_{i}{j}"] = row, column
     return found
+
+
+def _noise_defines(work: PolarizationWork) -> Dict[str, Union[int, str]]:
+    """The definitions of what depends on the noise."""
+    method = (work.sensor, work.half, work.co_sited, work.demosaic, work.debayer)
+    gains = stokes_gains(*method)
+    constants = zip(("MOST", "LESS", "SHARE", "STEEP"), method_constants(*method))
+    return {
+        "NOISE": 1,
+        "NOISE_PERIOD": len(gains),
+        "NOISE_GAINS": "{" + ",".join(c_float(float(gain)) for gain in gains.reshape(-1)) + "}",
+        **{f"NOISE_{name}": c_float(value) for name, value in constants},
+        "DEBIAS": int(work.debias),
+        "LIMITS_AOLP": int(work.limits_aolp),
+    }
+
+
+def fill_noise(argument: np.ndarray, options: Options, full_scale: int) -> None:
+    """Tell a kernel the noise of frames.
+
+    Args:
+        argument: A `POLARIZATION_ARGUMENT`.
+        options: How they are computed.
+        full_scale: Raw number of a saturated pixel.
+    """
+    argument["shot"], argument["dark"] = raw_noise(options, full_scale)
+    argument["max_aolp_sigma"] = np.deg2rad(options.max_aolp_sigma)
 
 
 def polarization_key(work: PolarizationWork) -> str:
@@ -209,5 +253,6 @@ def polarization_key(work: PolarizationWork) -> str:
     parts += [work.raw_format, "fp16" if work.half_precision else "fp32"]
     if work.calibrated:
         parts.append("calibrated")
+    parts += ["debias"] * work.debias + ["limits-aolp"] * work.limits_aolp
     parts.append("+".join(f"{name}:{dtype}" for name, dtype in work.outputs))
     return " ".join(parts)

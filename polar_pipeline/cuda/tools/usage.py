@@ -26,12 +26,14 @@ from polar_pipeline.sensor.frames import FULL_FRAME
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
 from polar_pipeline.topics import PRODUCT_TOPICS
 
+#: Standard deviations are left out: `tile` makes them, and in colour it spills up to 56 bytes for them.
+_WITHOUT_NOISE = tuple(name for name in PRODUCTS if not name.endswith("_sigma"))
 _VIEWED = ("intensity", "dolp", "aolp", "preview")
 #: Products that are requested together, and their `output_depth`: everything, what viewers show, what other algorithms
 #: start from.
 REQUESTS = (
-    (tuple(PRODUCTS), "float32"),
-    (tuple(PRODUCTS), "uint8"),
+    (_WITHOUT_NOISE, "float32"),
+    (_WITHOUT_NOISE, "uint8"),
     (_VIEWED, "uint8"),
     (_VIEWED[:3], "uint8"),
     (tuple(f"angle_{angle}" for angle in ANGLES), "uint8"),

@@ -56,9 +56,9 @@ def compared(products: str = "ssim_map,ssim", size: Tuple[int, int] = SIZE, **va
             make("stokes", "12p", sensor="IMX250MYR", co_sited=False),
             "color half own-site mhc 12p fp32 stokes:float32",
         ),
-        (make("ssim", resolution="full"), "mono full adaptive u8 fp16 sums:float16"),
-        (compared(), "ssim float16 to uint8, 11 taps"),
-        (compared("ssim", ssim_stride=2, ssim_window=7), "ssim float16 to means only, 7 taps, stride 2"),
+        (make("ssim", resolution="full"), "mono full adaptive u8 fp16 sums:uint16"),
+        (compared(), "ssim uint16 to uint8, 11 taps"),
+        (compared("ssim", ssim_stride=2, ssim_window=7), "ssim uint16 to means only, 7 taps, stride 2"),
     ],
 )
 def test_work_key(work: KernelWork, key: str) -> None:
@@ -245,7 +245,7 @@ def test_shipped_files_belong_to_devices() -> None:
 
 def test_the_solver_takes_what_was_measured_on_an_h200() -> None:
     work = make(LIVE, sensor="IMX250MYR")
-    assert choose(launch_model(work, H200)) == Schedule("tile", "tile", 96, 32, 16)
+    assert choose(launch_model(work, H200)) == Schedule("color_strip", "strip", 64, 4, rows=16)
     assert choose(launch_model(make(), H200)).rows == 4  # the model itself prefers 2 for a frame alone
 
 

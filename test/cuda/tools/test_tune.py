@@ -27,9 +27,9 @@ SIZE = (128, 64)
 OPTIONS = make_options(products="dolp,ssim_map,ssim", dtype="uint8")
 LAUNCHES = {
     "mono half bilinear u8 fp16 dolp:uint8",
-    "mono half bilinear u8 fp16 dolp:uint8+sums:float16",
+    "mono half bilinear u8 fp16 dolp:uint8+sums:uint16",
     "ssim mosaic to uint8, 11 taps",
-    "ssim float16 to uint8, 11 taps",
+    "ssim uint16 to uint8, 11 taps",
 }
 
 

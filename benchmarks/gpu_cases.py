@@ -1,0 +1,100 @@
+"""What `gpu.py` measures: launches with what the project asks of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, Mapping, Tuple, Union
+
+from polar_pipeline.cuda.model.work import PolarizationWork
+from polar_pipeline.cuda.model.work import work_of as launch_of
+from polar_pipeline.options import Options, make_options
+
+POLAR = ("intensity", "dolp", "aolp")
+#: What the live node publishes by default, but for SSIM.
+LIVE = (*POLAR, "preview")
+WITH_SSIM = (*LIVE, "ssim_map", "ssim")
+ANGLES = ("angle_0", "angle_45", "angle_90", "angle_135")
+#: The live node's types.
+FLOAT: Mapping[str, str] = {"intensity": "uint8", "preview": "uint8", "dolp": "float32", "aolp": "float32"}
+MONO, COLOR = "IMX250MZR", "IMX250MYR"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured, and what the project asks of the result.
+
+    Attributes:
+        text: The case in words.
+        sensor: Name of the sensor.
+        products: What is computed. With SSIM, `batch` measures the first launch, which stores what SSIM compares.
+        goal: What is asked of it, in words; empty: nothing.
+        dtype: Element type of all products, or product -> type.
+        raw_format: A key of `RAW_FORMATS`; 16-bit words have 12 bits.
+        calibrated: Whether a calibration corrects the pixels.
+        options: Of the pipeline.
+    """
+
+    text: str
+    sensor: str
+    products: Tuple[str, ...]
+    goal: str = ""
+    dtype: Union[str, Mapping[str, str]] = "uint8"
+    raw_format: str = "u8"
+    calibrated: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+_OWN = {"co_sited": False}
+_FULL = {"resolution": "full"}
+_BILINEAR = {**_FULL, "demosaic": "bilinear"}
+_GRADIENT = {**_FULL, "demosaic": "gradient"}
+CASES: Dict[str, Case] = {
+    "mono_half": Case("mono half, intensity dolp aolp", MONO, POLAR, "share 0.88"),
+    "color_angles": Case("colour half own site MHC, four RGB angles", COLOR, ANGLES, "share 0.82", options=_OWN),
+    "color_fused": Case("the same, and intensity dolp aolp", COLOR, ANGLES + POLAR, "share 0.75", options=_OWN),
+    "mono_live_float_ssim": Case("mono half, live, float, SSIM's inputs", MONO, WITH_SSIM, "7.3 us", FLOAT),
+    "mono_live_float": Case("mono half, live, float", MONO, LIVE, "5.7 us", FLOAT),
+    "mono_live_ssim": Case("mono half, live, SSIM's inputs", MONO, WITH_SSIM, "5.3 us"),
+    "mono_live": Case("mono half, live", MONO, LIVE, "3.8 us"),
+    "mono_live_float_12": Case(
+        "mono half, live, float, SSIM's inputs, 12 bit", MONO, WITH_SSIM, "8.6 us", FLOAT, "u16"
+    ),
+    "mono_live_12": Case("mono half, live, SSIM's inputs, 12 bit", MONO, WITH_SSIM, "6.5 us", raw_format="u16"),
+    "color_live_float": Case("colour half, live, float", COLOR, LIVE, "9.3 us", FLOAT),
+    "color_default": Case("colour half, live", COLOR, LIVE, "8.7 us"),
+    "color_co_sited": Case("colour half, four RGB angles", COLOR, ANGLES, "7.5 us"),
+    "color_live_float_12": Case("colour half, live, float, 12 bit", COLOR, LIVE, "18 us", FLOAT, "u16"),
+    "mono_full": Case("mono full bilinear, intensity dolp aolp", MONO, POLAR, "6.7 us", options=_BILINEAR),
+    "mono_gradient": Case("mono full gradient, intensity dolp aolp", MONO, POLAR, "9.5 us", options=_GRADIENT),
+    "mono_adaptive": Case("mono full ADR, intensity dolp aolp", MONO, POLAR, "45 us", options=_FULL),
+    "color_adaptive": Case("colour full ADR, intensity dolp aolp", COLOR, POLAR, "135 us", options=_FULL),
+    "mono_stokes": Case("mono half, stokes float", MONO, ("stokes",), dtype="float32"),
+    "mono_fp32": Case("mono half in fp32, intensity dolp aolp", MONO, POLAR, options={"precision": "fp32"}),
+    "mono_calibrated": Case("mono half, calibrated, intensity dolp aolp", MONO, POLAR, "8.3 us", calibrated=True),
+    "color_calibrated": Case("colour half, calibrated, live", COLOR, LIVE, calibrated=True),
+    "mono_full_calibrated": Case(
+        "mono full bilinear, calibrated, intensity dolp aolp", MONO, POLAR, calibrated=True, options=_BILINEAR
+    ),
+}
+#: One frame at a time with SSIM, which takes a second launch.
+TWO_LAUNCHES: Dict[str, Case] = {
+    "color_everything": Case(
+        "colour half own site: four RGB angles, intensity dolp aolp, SSIM map and mean",
+        COLOR,
+        (*ANGLES, *POLAR, "ssim_map", "ssim"),
+        "at most 18 us",
+        options=_OWN,
+    ),
+    "mono_everything": Case("mono half: intensity dolp aolp, SSIM map and mean", MONO, (*POLAR, "ssim_map", "ssim")),
+}
+
+
+def options_of(case: Case, **more: Any) -> Options:
+    """The case's options, without its calibration; `more` options take precedence."""
+    depth = {"bit_depth": 12} if case.raw_format == "u16" else {}
+    return make_options(case.sensor, case.products, case.dtype, **{**depth, **case.options, **more})
+
+
+def work_of(options: Options, case: Case, shape: Tuple[int, int]) -> PolarizationWork:
+    """A case's launch on frames of (height, width), by its options."""
+    return launch_of(options, case.raw_format, (shape[1], shape[0]))

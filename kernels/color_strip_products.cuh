@@ -1,0 +1,278 @@
+// `color_strip`: from the values of one output row to its products.
+#ifndef POLAR_COLOR_STRIP_PRODUCTS_CUH
+#define POLAR_COLOR_STRIP_PRODUCTS_CUH
+#include "color_strip_rows.cuh"
+#include "polar.cuh"
+
+// ---- bytes
+
+// Two values as bytes, in the low bytes of two lanes.
+#if HALF_PRECISION
+DEVICE u32 level(Pair value, Pair scale) { return fma(value, scale, splat(1024)); }
+#else
+DEVICE u32 level(Pair value, Pair scale) { // 2^23: the unit is the last bit
+  return permute(as_bits(fmaf(value.x, scale.x, 8388608.0f)), as_bits(fmaf(value.y, scale.y, 8388608.0f)), 0x0400);
+}
+#endif
+
+// Bytes of red, green and blue, two sites a word, in the order of an image.
+DEVICE RowBytes interleaved(const u32 (&r)[SITES / 2], const u32 (&g)[SITES / 2], const u32 (&b)[SITES / 2]) {
+  RowBytes row;
+  const u32 first = permute(r[0], g[0], 0x6240), rest = permute(first, b[0], 0x0063); // r0 g0 r1 g1; g1 b1
+  row.word[0] = permute(first, b[0], 0x2410);
+  if (SITES == 2) {
+    row.word[1] = rest;
+  } else {
+    const u32 second = permute(r[SITES / 2 - 1], g[SITES / 2 - 1], 0x6240);
+    row.word[1] = permute(rest, second, 0x5410);
+    row.word[(CHUNK_BYTES + 3) / 4 - 1] = permute(second, b[SITES / 2 - 1], 0x6324);
+  }
+  return row;
+}
+
+// The images of both angles of a row parity.
+template <int LINE> DEVICE void angle_bytes(const Colours &v, RowBytes &low_image, RowBytes &high_image) {
+  constexpr Weight full = weight(255.0 / SAMPLES);
+  u32 m[3 * SITES];
+#pragma unroll
+  for (int n = 0; n < 3 * SITES; n++) m[n] = level(v[n / 3][n % 3], times(full, row_unit<LINE>(n / 3, n % 3), 1));
+#pragma unroll
+  for (int k = 0; k < (CHUNK_BYTES + 3) / 4; k++) {
+    const u32 ab = permute(m[4 * k], m[4 * k + 1], 0x6240);
+    const u32 cd = 4 * k + 2 < 3 * SITES ? permute(m[4 * k + 2], m[4 * k + 3], 0x6240) : 0;
+    low_image.word[k] = permute(ab, cd, 0x5410);
+    high_image.word[k] = permute(ab, cd, 0x7632);
+  }
+}
+
+// ---- floats
+
+template <int COUNT> DEVICE void store_lane_floats(void *base, size_t index, const float (&v)[COUNT]) {
+  float *p = (float *)base + index;
+#pragma unroll
+  for (int k = 0; k < COUNT; k += SITES)
+    if (SITES == 4)
+      store128(p + k, as_bits(v[k]), as_bits(v[k + 1]), as_bits(v[k + SITES / 2]), as_bits(v[k + SITES - 1]));
+    else
+      store64(p + k, as_bits(v[k]), as_bits(v[k + 1]));
+}
+// what SSIM compares: 16-bit integers, or floats
+template <int TYPE> DEVICE void store_compared(void *base, size_t index, const float (&v)[SITES]) {
+  if (TYPE == 2) return store_lane_floats<SITES>(base, index, v);
+  u8 *p = (u8 *)base + 2 * index;
+  if (SITES == 4)
+    store64(p, compared_pair(v[0], v[1]), compared_pair(v[SITES / 2], v[SITES - 1]));
+  else
+    store32(p, compared_pair(v[0], v[1]));
+}
+DEVICE void store_lane_bytes(void *base, size_t index, const u32 (&pairs)[SITES / 2]) {
+  u8 *p = (u8 *)base + index;
+  if (SITES == 4)
+    store32(p, low_bytes(pairs[0], pairs[SITES / 2 - 1]));
+  else
+    store16(p, low_bytes(pairs[0], 0));
+}
+
+// ---- polarization
+
+// What the four angles of a row's sites give. s0, s1, s2: times LUMA_UNIT.
+struct LanePolarization {
+  float s0[SITES], s1[SITES], s2[SITES], dolp[SITES], tangent[SITES];
+};
+DEVICE float lane_of(const Luma &v, int site, bool is_high) { return is_high ? high(v[site]) : low(v[site]); }
+DEVICE void polarization(const Luma &difference, LanePolarization &p) {
+  // the low lane is I(00) - I(11), the high one I(01) - I(10)
+  constexpr bool swapped = angle_at(0, 0) % 2 == 1;
+  constexpr bool s1_positive = angle_at(0, 0) == 0 || angle_at(0, 1) == 0;
+  constexpr bool s2_positive = angle_at(0, 0) == 1 || angle_at(0, 1) == 1;
+#pragma unroll
+  for (int k = 0; k < SITES; k++) {
+    const float x = lane_of(difference, k, swapped), y = lane_of(difference, k, !swapped);
+    p.s1[k] = s1_positive ? x : -x;
+    p.s2[k] = s2_positive ? y : -y;
+    const float length = fast_sqrt(fmaf(x, x, fmaf(y, y, 1e-30f)));
+    p.dolp[k] = saturate(length * fast_rcp(p.s0[k]));
+    p.tangent[k] = p.s2[k] * fast_rcp(length + fabsf(x));
+  }
+}
+
+// What SSIM compares, as sums of orthogonal angles: two planes a frame. sum: low lanes of I(00) + I(11).
+DEVICE void store_sums_of(const FrameArguments &frame, size_t index, const Luma &sum) {
+  constexpr bool swapped = angle_at(0, 0) % 2 == 1;
+  constexpr size_t PLANE = WIDTH_OUT * HEIGHT_OUT;
+  float axial[SITES], diagonal[SITES];
+#pragma unroll
+  for (int k = 0; k < SITES; k++) {
+    axial[k] = lane_of(sum, k, swapped) * (0.5f / LUMA_UNIT);
+    diagonal[k] = lane_of(sum, k, !swapped) * (0.5f / LUMA_UNIT);
+  }
+  store_compared<OUT_SUMS>(frame.out[SUMS], index + blockIdx.z * PLANE, axial);
+  store_compared<OUT_SUMS>(frame.out[SUMS], index + blockIdx.z * PLANE + PLANE, diagonal);
+}
+
+// Counts the invalid sites of a row, and overwrites what they do not have: this is rare, and comes last, so that valid
+// sites need no more than a test. s0: times LUMA_UNIT; saturated: bit k of site k.
+template <int LINE>
+DEVICE void drop_invalid(const Strip &strip, size_t index, const float (&s0)[SITES], float threshold, u32 saturated,
+                         InvalidCount &count) {
+  const FrameArguments &frame = strip.frame;
+  const u32 missing = as_bits(nan_value());
+  count.saturated += __popc(saturated);
+#pragma unroll
+  for (int k = 0; k < SITES; k++) {
+    const bool is_saturated = saturated >> k & 1, is_dark = WANT_DARK && !is_saturated && s0[k] < threshold;
+    count.dark += is_dark;
+    if (!is_saturated && !is_dark) continue;
+    const size_t at = index + k;
+    if (OUT_STOKES)
+      for (int c = 0; c < 3; c++) store32((float *)frame.out[STOKES] + 3 * at + c, missing);
+    if (OUT_DOLP == 2) store32((float *)frame.out[DOLP] + at, missing);
+    if (OUT_AOLP == 2) store32((float *)frame.out[AOLP] + at, missing);
+    if (OUT_DOLP == 1) store8((u8 *)frame.out[DOLP] + at, 0);
+    if (OUT_AOLP == 1) store8((u8 *)frame.out[AOLP] + at, 0);
+    if (OUT_PREVIEW) { // grey
+      u8 *staged = (u8 *)strip.shared.stage[PREVIEW_STAGE] + staged_byte(LINE, strip.at) + 3 * k;
+      const u32 grey = as_bits(fmaf(s0[k], 255 / (2 * LUMA_UNIT), 8388608.0f)); // 2^23: the unit is the last bit
+      for (int c = 0; c < 3; c++) staged[c] = (u8)grey;
+    }
+  }
+}
+
+// Products of the polarization of a row, as if all its sites were valid.
+template <int LINE>
+DEVICE void put_polarization(const Strip &strip, size_t index, LanePolarization &p, bool is_inside) {
+  const FrameArguments &frame = strip.frame;
+  constexpr int PAIRS = SITES / 2;
+  float radians[SITES];
+  u32 saturation[PAIRS], folded[PAIRS], sign[PAIRS];
+#pragma unroll
+  for (int k = 0; k < SITES; k++) radians[k] = folded_radians(p.tangent[k]);
+#pragma unroll
+  for (int k = 0; k < PAIRS; k++) {
+    const int a = 2 * k, b = 2 * k + 1;
+    saturation[k] = half2_pack(p.dolp[a], p.dolp[b]);
+    sign[k] = (half2_pack(p.s1[a], p.s1[b]) & 0x80008000u) | half2_splat(1);
+    folded[k] =
+        OUT_AOLP == 2 ? folded_256_of(radians[a], radians[b]) : folded_256(half2_pack(p.tangent[a], p.tangent[b]));
+  }
+  if (OUT_PREVIEW) {
+    u32 rgb[3][PAIRS];
+#pragma unroll
+    for (int k = 0; k < PAIRS; k++) {
+      preview_levels(folded[k], sign[k], saturation[k], half2_pack(p.s0[2 * k], p.s0[2 * k + 1]),
+                     half2_splat(255 / (2 * LUMA_UNIT)), rgb[0][k], rgb[1][k], rgb[2][k]);
+    }
+    stage_row(strip.shared.stage[PREVIEW_STAGE], LINE, strip.at, interleaved(rgb[0], rgb[1], rgb[2]));
+  }
+  if (OUT_DOLP == 1) {
+    u32 level[PAIRS];
+#pragma unroll
+    for (int k = 0; k < PAIRS; k++) level[k] = half2_fma(saturation[k], half2_splat(255), half2_splat(1024));
+    if (is_inside) store_lane_bytes(frame.out[DOLP], index, level);
+  }
+  if (OUT_AOLP == 1) {
+    u32 turns[PAIRS];
+#pragma unroll
+    for (int k = 0; k < PAIRS; k++) turns[k] = unfolded_256(folded[k], sign[k]);
+    if (is_inside) store_lane_bytes(frame.out[AOLP], index, turns);
+  }
+  float stokes[3 * SITES];
+#pragma unroll
+  for (int k = 0; k < SITES; k++) {
+    stokes[3 * k] = p.s0[k] * (1 / LUMA_UNIT);
+    stokes[3 * k + 1] = p.s1[k] * (1 / LUMA_UNIT);
+    stokes[3 * k + 2] = p.s2[k] * (1 / LUMA_UNIT);
+    radians[k] = unfolded_radians(radians[k], p.s1[k]);
+  }
+  if (OUT_STOKES && is_inside) store_lane_floats<3 * SITES>(frame.out[STOKES], 3 * index, stokes);
+  if (OUT_DOLP == 2 && is_inside) store_lane_floats<SITES>(frame.out[DOLP], index, p.dolp);
+  if (OUT_AOLP == 2 && is_inside) store_lane_floats<SITES>(frame.out[AOLP], index, radians);
+}
+
+// ---- a row
+
+// One image of an angle, staged or, as floats, stored.
+template <int ANGLE, int LINE>
+DEVICE void put_angle(const Strip &strip, size_t index, const Colours &v, bool is_high, const RowBytes &bytes,
+                      bool inside) {
+  if (angle_type(ANGLE) == 1) stage_row(strip.shared.stage[ANGLE], LINE, strip.at, bytes);
+  if (angle_type(ANGLE) != 2 || !inside) return;
+  float f[3 * SITES];
+#pragma unroll
+  for (int n = 0; n < 3 * SITES; n++)
+    f[n] = (is_high ? high(v[n / 3][n % 3]) : low(v[n / 3][n % 3])) * (row_unit<LINE>(n / 3, n % 3) / (float)SAMPLES);
+  store_lane_floats<3 * SITES>(strip.frame.out[ANGLE_0 + ANGLE], 3 * index, f);
+}
+// The images of both angles of a row parity.
+template <int PARITY, int LINE>
+DEVICE void put_angles(const Strip &strip, size_t index, const Colours &from, bool inside) {
+  constexpr int low_angle = angle_at(PARITY, 0), high_angle = angle_at(PARITY, 1);
+  if (!angle_type(low_angle) && !angle_type(high_angle)) return;
+  Colours v;
+  co_site<LINE>(strip.at, from, v);
+  RowBytes bytes[2];
+  angle_bytes<LINE>(v, bytes[0], bytes[1]);
+  put_angle<low_angle, LINE>(strip, index, v, false, bytes[0], inside);
+  put_angle<high_angle, LINE>(strip, index, v, true, bytes[1], inside);
+}
+
+// The products of one row: images of bytes staged, others stored. LINE: parity of its line on the lattice; index: the
+// lane's first pixel in the batch; saturated: bit k of site k.
+template <int LINE>
+DEVICE void put_products(const Strip &strip, size_t index, const RowValues &values, bool is_inside, u32 saturated,
+                         InvalidCount &count) {
+  const FrameArguments &frame = strip.frame;
+  constexpr int PAIRS = SITES / 2;
+  constexpr Weight full = weight(255.0 / (4 * SAMPLES));
+  if (!WANT_STOKES && is_inside) count.saturated += __popc(saturated);
+  if (!PRODUCTS) return;
+  Colours all;
+  co_site<LINE>(strip.at, values.all, all);
+  Pair sum[3][PAIRS]; // of all angles, sites as lanes
+#pragma unroll
+  for (int n = 0; n < 3 * PAIRS; n++) {
+    const Pair a = all[n / 3 * 2][n % 3], b = all[n / 3 * 2 + 1][n % 3];
+    sum[n % 3][n / 3] = add(lows(a, b), highs(a, b));
+  }
+  if (OUT_INTENSITY == 1) {
+    u32 rgb[3][PAIRS];
+#pragma unroll
+    for (int c = 0; c < 3; c++)
+#pragma unroll
+      for (int k = 0; k < PAIRS; k++)
+        rgb[c][k] = level(sum[c][k], join(times(full, row_unit<LINE>(0, c), 1), times(full, row_unit<LINE>(1, c), 1)));
+    stage_row(strip.shared.stage[INTENSITY_STAGE], LINE, strip.at, interleaved(rgb[0], rgb[1], rgb[2]));
+  }
+  auto colour = [&](int c, int k) { return k % 2 ? high(sum[c][k / 2]) : low(sum[c][k / 2]); };
+  if (OUT_INTENSITY == 2 && is_inside) {
+    float f[3 * SITES];
+#pragma unroll
+    for (int n = 0; n < 3 * SITES; n++) f[n] = colour(n % 3, n / 3) * (row_unit<LINE>(n / 3, n % 3) / (4.0f * SAMPLES));
+    store_lane_floats<3 * SITES>(frame.out[INTENSITY], 3 * index, f);
+  }
+  if (!WANT_STOKES) return;
+  LanePolarization p;
+  float darkest = 4 * LUMA_UNIT;
+#pragma unroll
+  for (int k = 0; k < SITES; k++) {
+    constexpr float RED = LUMA_RED * LUMA_UNIT / (2 * SAMPLES), GREEN = LUMA_GREEN * LUMA_UNIT / (2 * SAMPLES);
+    p.s0[k] =
+        fmaf(colour(1, k), row_unit<LINE>(k, 1) * GREEN, // not quite 0 where all is black
+             fmaf(colour(0, k), row_unit<LINE>(k, 0) * RED, fmaf(colour(2, k), row_unit<LINE>(k, 2) * RED, 1e-6f)));
+    darkest = fminf(darkest, p.s0[k]);
+  }
+  if (OUT_S0 && is_inside) {
+    float mean[SITES];
+#pragma unroll
+    for (int k = 0; k < SITES; k++) mean[k] = p.s0[k] * (0.5f / LUMA_UNIT);
+    store_compared<OUT_S0>(frame.out[S0], index, mean);
+  }
+  if (DIFFERENCES) {
+    polarization(values.difference, p);
+    put_polarization<LINE>(strip, index, p, is_inside);
+  }
+  const float threshold = frame.min_intensity * LUMA_UNIT;
+  if ((saturated || (WANT_DARK && darkest < threshold)) && is_inside)
+    drop_invalid<LINE>(strip, index, p.s0, threshold, saturated, count);
+}
+#endif

@@ -1,0 +1,69 @@
+// `mono_adaptive`, first stage: raw pixels into shared memory.
+#ifndef POLAR_MONO_ADAPTIVE_LOAD_CUH
+#define POLAR_MONO_ADAPTIVE_LOAD_CUH
+#include "mono_adaptive_layout.cuh"
+
+constexpr int MOSAIC_QUADS = MOSAIC_X / 4; // a thread loads four pixels of a row of both halves
+
+// two bytes of a word
+template <int FIRST> DEVICE Pair levels(u32 word) {
+  return pair_of_bytes<FIRST>(word, splat(LEVEL), splat(-1024 * LEVEL));
+}
+
+// The mosaic of any format, size and alignment, at the picture's border too; returns whether a pixel is saturated.
+// (top, left): the pixel of the picture that comes first.
+DEVICE bool load_any_halves(const FrameArguments &frame, int top, int left, Pair *mosaic) {
+  const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
+  const int width = width_of(frame);
+  const u32 full_scale = frame.full_scale;
+  const float scale = FULL / frame.full_scale;
+  bool any = false;
+  for (int i = threadIdx.x; i < MOSAIC_Y * MOSAIC_QUADS; i += THREADS) {
+    const int r = i / MOSAIC_QUADS, x = left + 4 * (i - r * MOSAIC_QUADS);
+    u32 v[2][4];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      const u8 *row = raw + (size_t)reflect(top + r + j * HALF_Y, height_of(frame)) * step_of(frame);
+      if (x >= 0 && x + 4 <= width)
+        raw_quad(row, x, v[j]);
+      else
+#pragma unroll
+        for (int k = 0; k < 4; k++) v[j][k] = raw_pixel(row, reflect(x + k, width));
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        any |= v[j][k] >= full_scale;
+        if (EXCEEDS) v[j][k] = min(v[j][k], full_scale);
+      }
+    }
+    FourWords words;
+#pragma unroll
+    for (int k = 0; k < 4; k++) words.v[k] = pair((float)v[0][k] * scale, (float)v[1][k] * scale);
+    *(FourWords *)(mosaic + 4 * i) = words;
+  }
+  return any;
+}
+
+// The same; bytes inside of the picture in rows of whole words are loaded as words.
+DEVICE bool load_halves(const FrameArguments &frame, int top, int left, Pair *mosaic) {
+#if RAW_FORMAT == RAW_U8
+  const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
+  const int step = step_of(frame);
+  const bool inner =
+      top >= 0 && left >= 0 && top + MOSAIC_Y + HALF_Y <= height_of(frame) && left + MOSAIC_X <= width_of(frame);
+  if (inner && frame.full_scale == 255 && (((u64)raw | step) & 3) == 0) {
+    const u8 *first = raw + (size_t)top * step + left;
+    u32 saturated = 0;
+    for (int i = threadIdx.x; i < MOSAIC_Y * MOSAIC_QUADS; i += THREADS) {
+      const int r = i / MOSAIC_QUADS;
+      const u8 *p = first + (u32)(r * step + 4 * (i - r * MOSAIC_QUADS));
+      const u32 upper = load32(p), lower = load32(p + HALF_Y * step);
+      saturated |= has_255(upper) | has_255(lower);
+      const u32 a = permute(upper, lower, 0x5140), b = permute(upper, lower, 0x7362);
+      *(FourWords *)(mosaic + 4 * i) = FourWords{{levels<0>(a), levels<1>(a), levels<0>(b), levels<1>(b)}};
+    }
+    return saturated & BYTES_255;
+  }
+#endif
+  return load_any_halves(frame, top, left, mosaic);
+}
+#endif

@@ -1,0 +1,267 @@
+// What `mono_half` makes of the superpixels of a row, and how a thread and its warp store it.
+#ifndef POLAR_MONO_HALF_PRODUCTS_CUH
+#define POLAR_MONO_HALF_PRODUCTS_CUH
+#include "mono_half_lines.cuh"
+
+constexpr int OUT_WIDTH = WIDTH / 2, OUT_HEIGHT = HEIGHT / 2;
+constexpr float UNIT = CO_SITED ? 16 : 1;  // of the values of sites, in raw numbers
+constexpr float WHITE = UNIT * FULL_SCALE; // full scale in these
+constexpr float HALF_TURN = 3.14159265f;
+constexpr float BYTE_OFFSET = 8388608 + 25600; // the low 16 bits of a float are then the half 1024 + byte
+
+constexpr float TWO_62 = 1ull << 62;
+// Sums of such bits are bits of floats, too: COUNT numbers, of which the sum has to stay below OFFSET, give a float of
+// another exponent, in whose mantissa the sum is. The sum times a factor:
+template <int COUNT> DEVICE float scaled(u32 bits, float factor) {
+  constexpr float BACK = COUNT == 1 ? 1.0f : COUNT == 2 ? -TWO_62 * (1ull << 44) : TWO_62; // to OFFSET
+  static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4, "angles of a sum");
+  return fmaf(as_float(bits), factor * BACK, -OFFSET * factor);
+}
+// two floats above BYTE_OFFSET as a pair of halves 1024 + byte
+DEVICE Pair byte_pair(float low, float high) { return lows(as_bits(low), as_bits(high)); }
+
+// The angles of a superpixel, as bits of floats above OFFSET.
+struct Superpixel {
+  u32 angle[4];
+};
+DEVICE Superpixel superpixel(Site even_row, Site odd_row) {
+  Superpixel s;
+  s.angle[angle_at(0, 0)] = offset_bits<0>(even_row);
+  s.angle[angle_at(0, 1)] = offset_bits<1>(even_row);
+  s.angle[angle_at(1, 0)] = offset_bits<0>(odd_row);
+  s.angle[angle_at(1, 1)] = offset_bits<1>(odd_row);
+  return s;
+}
+// Bits of the sum of all four, which are ordered as the sums are; and those of sums.
+DEVICE u32 sum_bits(const Superpixel &s) { return (s.angle[0] + s.angle[2]) + (s.angle[1] + s.angle[3]); }
+CONSTANT u32 sum_bits_of(u32 sum) { return 4 * OFFSET_BITS + sum; }
+
+// The products of a thread's superpixels on one row, as they are stored: floats, and pairs of halves 1024 + byte.
+struct RowProducts {
+  float intensity[PIXELS], dolp[PIXELS], aolp[PIXELS], stokes[PIXELS][3], axial[PIXELS], diagonal[PIXELS], s0[PIXELS];
+  Pair level[PIXELS / 2], degree[PIXELS / 2], turns[PIXELS / 2], rgb[3][PIXELS / 2];
+  u32 signs[PIXELS / 2]; // of S1, in bit 15 of a lane
+};
+
+// Hue of two superpixels from the folded angle in sixths of a turn, by the sign of S1: what it leaves out of each
+// colour, in shares of DoLP and level. Folded: -1.5 to 1.5; hue is 0 + folded, or 3 - folded.
+DEVICE void colour_pair(Pair folded, Pair sign, Pair degree, Pair level, RowProducts &row, int j) {
+  const Pair centre = fma(sign, splat(0.5), splat(0.5));
+  const Pair depth = mul(sub(splat(1024), level), degree);
+  const Pair less[3] = {half2_fma_sat(absolute(folded), sign, fma(sign, splat(-1.5), splat(0.5))),
+                        half2_fma_sat(folded, splat(-1), centre), half2_fma_sat(folded, splat(1), centre)};
+#pragma unroll
+  for (int c = 0; c < 3; c++) row.rgb[c][j] = fma(less[c], depth, level);
+}
+
+// Products of the superpixels 2j and 2j + 1. lowest: of all sums, as bits.
+DEVICE void make_pair(const Superpixel (&superpixels)[PIXELS], int j, RowProducts &row, u32 &lowest) {
+  float level[2], tangent[2], degree[2], s1[2], folded[2];
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const int k = 2 * j + h;
+    const Superpixel &s = superpixels[k];
+    const float half_sum = scaled<4>(sum_bits(s), 0.5f), s2 = as_float(s.angle[1]) - as_float(s.angle[3]);
+    if (WANT_DARK) lowest = min(lowest, sum_bits(s));
+    s1[h] = as_float(s.angle[0]) - as_float(s.angle[2]);
+    level[h] = fmaf(half_sum, 255 / (2 * WHITE), BYTE_OFFSET);
+    row.intensity[k] = row.s0[k] = half_sum * (1 / (2 * WHITE));
+    row.axial[k] = scaled<2>(s.angle[0] + s.angle[2], 1 / (2 * WHITE));
+    row.diagonal[k] = scaled<2>(s.angle[1] + s.angle[3], 1 / (2 * WHITE));
+    row.stokes[k][0] = half_sum * (1 / WHITE);
+    row.stokes[k][1] = s1[h] * (1 / WHITE);
+    row.stokes[k][2] = s2 * (1 / WHITE);
+    const Polar p = polar(s1[h], s2, half_sum);
+    degree[h] = row.dolp[k] = p.degree;
+    tangent[h] = p.tangent;
+    if (OUT_AOLP == 2) {
+      folded[h] = folded_turns(p.tangent);
+      const float turned = s1[h] < 0 ? fmaf(folded[h], -HALF_TURN, 0.5f * HALF_TURN) : folded[h] * HALF_TURN;
+      row.aolp[k] = turned < 0 ? turned + 3.1415925f : turned;
+    }
+  }
+  row.signs[j] = permute(as_bits(s1[0]), as_bits(s1[1]), 0x7632);
+  const Pair sign = (row.signs[j] & 0x80008000u) | splat(1);
+  row.level[j] = byte_pair(level[0], level[1]);
+  if (!OUT_PREVIEW && OUT_DOLP != 1 && OUT_AOLP != 1) return;
+  const Pair degrees = pair(degree[0], degree[1]);
+  row.degree[j] = fma(degrees, splat(255), splat(1024));
+  if (!OUT_PREVIEW && OUT_AOLP != 1) return;
+  // in 256ths of a half turn, unless there it is in half turns already
+  const Pair angle = OUT_AOLP == 2 ? pair(folded[0], folded[1]) : folded_256(pair(tangent[0], tangent[1]));
+  // the byte is folded + 0, or 128 - folded; without the preview's signs at hand, store_turns adds the 128
+  row.turns[j] = OUT_PREVIEW ? unfolded_256(angle, sign) : add(angle ^ (row.signs[j] & 0x80008000u), splat(1280));
+  if (OUT_PREVIEW)
+    colour_pair(mul(angle, OUT_AOLP == 2 ? splat(6) : splat(6.0 / 256)), sign, degrees, row.level[j], row, j);
+}
+
+// How pixels of some bytes can be stored: rows and threads begin at multiples of it.
+CONSTANT int store_alignment(int pixel_bytes) { return alignment_of(OUT_WIDTH * pixel_bytes, PIXELS * pixel_bytes); }
+
+template <int PIECE> DEVICE void store_piece(u8 *p, const u32 *w) {
+  if (PIECE == 16) store128(p, w[0], w[1], w[2], w[3]);
+  if (PIECE == 8) store64(p, w[0], w[1]);
+  if (PIECE == 4) store32(p, w[0]);
+}
+// The pixels of a thread. at: its first pixel.
+template <int PIXEL_BYTES, int WORDS> DEVICE void store_pixels(void *image, size_t at, const u32 (&w)[WORDS]) {
+  constexpr int PIECE = store_alignment(PIXEL_BYTES);
+  static_assert(WORDS * 4 == PIXELS * PIXEL_BYTES, "as many words as the pixels have");
+  u8 *p = (u8 *)image + at * PIXEL_BYTES;
+  if (PIECE >= 4) {
+#pragma unroll
+    for (int k = 0; k < WORDS; k += PIECE / 4) store_piece<PIECE>(p + 4 * k, w + k);
+  } else {
+#pragma unroll
+    for (int k = 0; k < WORDS * 4; k += PIECE)
+      if (PIECE == 2)
+        store16(p + k, w[k / 4] >> 8 * (k % 4));
+      else
+        store8(p + k, w[k / 4] >> 8 * (k % 4));
+  }
+}
+DEVICE void store_float_pixels(void *image, size_t at, const float (&v)[PIXELS]) {
+  u32 w[PIXELS];
+#pragma unroll
+  for (int k = 0; k < PIXELS; k++) w[k] = as_bits(v[k]);
+  store_pixels<4>(image, at, w);
+}
+DEVICE void store_byte_pixels(void *image, size_t at, const Pair (&v)[PIXELS / 2]) {
+  u32 w[PIXELS / 4];
+#pragma unroll
+  for (int k = 0; k < PIXELS / 4; k++) w[k] = low_bytes(v[2 * k], v[2 * k + 1]);
+  store_pixels<1>(image, at, w);
+}
+DEVICE void store_turns(void *image, size_t at, const RowProducts &row) {
+  u32 w[PIXELS / 4];
+#pragma unroll
+  for (int k = 0; k < PIXELS / 4; k++) {
+    w[k] = low_bytes(row.turns[2 * k], row.turns[2 * k + 1]);
+    if (!OUT_PREVIEW) w[k] ^= permute(row.signs[2 * k], row.signs[2 * k + 1], 0x7531) & 0x80808080u;
+  }
+  store_pixels<1>(image, at, w);
+}
+// what SSIM compares: floats (2) or 16-bit integers
+template <int TYPE> DEVICE void store_compared(void *image, size_t at, const float (&v)[PIXELS]) {
+  if (TYPE == 2) return store_float_pixels(image, at, v);
+  u32 w[PIXELS / 2];
+#pragma unroll
+  for (int k = 0; k < PIXELS / 2; k++) w[k] = compared_pair(v[2 * k], v[2 * k + 1]);
+  store_pixels<2>(image, at, w);
+}
+
+// Pixels of three values of a warp, through shared memory: lanes then store pieces that follow each other. at: the
+// thread's first pixel in its frame's image; beyond the picture nothing is stored. Every lane must call it.
+template <int PIXEL_BYTES, int WORDS> DEVICE void store_staged(u8 *stage, u8 *image, u32 at, const u32 (&w)[WORDS]) {
+  constexpr int LANE = 4 * WORDS, PIECE = store_alignment(PIXEL_BYTES), COUNT = LANE / PIECE;
+  constexpr int WRITTEN = LANE % 16 == 0 ? 4 : LANE % 8 == 0 ? 2 : 1; // words at a time
+  const u32 lane = threadIdx.x % 32;
+#pragma unroll
+  for (int k = 0; k < WORDS; k += WRITTEN) {
+    u8 *p = stage + lane * LANE + 4 * k;
+    if (WRITTEN == 4)
+      *(uint4 *)p = make_uint4(w[k], w[k + 1], w[k + 2], w[k + 3]);
+    else if (WRITTEN == 2)
+      *(uint2 *)p = make_uint2(w[k], w[k + 1]);
+    else
+      *(u32 *)p = w[k];
+  }
+  sync_warp();
+#pragma unroll
+  for (int k = 0; k < COUNT; k++) {
+    const u32 piece = lane + 32 * k, owner = piece / COUNT, first = shuffle(at, owner);
+    const u8 *p = stage + piece * PIECE;
+    u8 *to = image + first * PIXEL_BYTES + (piece - owner * COUNT) * PIECE;
+    if (first >= (u32)(OUT_WIDTH * OUT_HEIGHT)) continue;
+    if (PIECE == 16) {
+      const uint4 v = *(const uint4 *)p;
+      store128(to, v.x, v.y, v.z, v.w);
+    } else if (PIECE == 8) {
+      const uint2 v = *(const uint2 *)p;
+      store64(to, v.x, v.y);
+    } else if (PIECE == 4) {
+      store32(to, *(const u32 *)p);
+    } else if (PIECE == 2) {
+      store16(to, *(const u16 *)p);
+    } else {
+      store8(to, *p);
+    }
+  }
+  sync_warp();
+}
+
+// Four superpixels' colours as three words.
+DEVICE void interleave_pairs(const RowProducts &row, int j, u32 *w) {
+  const u32 a = permute(row.rgb[0][j], row.rgb[1][j], 0x6240),
+            b = permute(row.rgb[0][j + 1], row.rgb[1][j + 1], 0x6240);
+  w[0] = permute(a, row.rgb[2][j], 0x2410);
+  w[1] = permute(permute(a, row.rgb[2][j], 0x0063), b, 0x5410);
+  w[2] = permute(b, row.rgb[2][j + 1], 0x6324);
+}
+
+template <int ANGLE>
+DEVICE void store_angle_image(const FrameArguments &frame, const Superpixel (&superpixels)[PIXELS], size_t at) {
+  constexpr int TYPE = angle_type(ANGLE);
+  if (!TYPE) return;
+  float v[PIXELS];
+  Pair bytes[PIXELS / 2];
+#pragma unroll
+  for (int k = 0; k < PIXELS; k++) {
+    const u32 bits = superpixels[k].angle[ANGLE];
+    v[k] = TYPE == 2 ? scaled<1>(bits, 1 / WHITE) : fmaf(as_float(bits) - OFFSET, 255 / WHITE, BYTE_OFFSET);
+  }
+  if (TYPE == 2) return store_float_pixels(frame.out[ANGLE_0 + ANGLE], at, v);
+#pragma unroll
+  for (int k = 0; k < PIXELS / 2; k++) bytes[k] = byte_pair(v[2 * k], v[2 * k + 1]);
+  store_byte_pixels(frame.out[ANGLE_0 + ANGLE], at, bytes);
+}
+
+// Stores the images of a row that do not go through shared memory; at: its first pixel, counted from the first frame.
+DEVICE void store_row(const FrameArguments &frame, const RowProducts &row, size_t at) {
+  constexpr size_t PLANE = (size_t)OUT_WIDTH * OUT_HEIGHT;
+  if (OUT_INTENSITY == 1) store_byte_pixels(frame.out[INTENSITY], at, row.level);
+  if (OUT_INTENSITY == 2) store_float_pixels(frame.out[INTENSITY], at, row.intensity);
+  if (OUT_DOLP == 1) store_byte_pixels(frame.out[DOLP], at, row.degree);
+  if (OUT_DOLP == 2) store_float_pixels(frame.out[DOLP], at, row.dolp);
+  if (OUT_AOLP == 1) store_turns(frame.out[AOLP], at, row);
+  if (OUT_AOLP == 2) store_float_pixels(frame.out[AOLP], at, row.aolp);
+  if (OUT_S0) store_compared<OUT_S0>(frame.out[S0], at, row.s0);
+  if (OUT_SUMS) { // two planes a frame
+    store_compared<OUT_SUMS>(frame.out[SUMS], at + blockIdx.z * PLANE, row.axial);
+    store_compared<OUT_SUMS>(frame.out[SUMS], at + blockIdx.z * PLANE + PLANE, row.diagonal);
+  }
+}
+// The others. index: the row's first pixel in its frame's image, beyond its end where the thread has none; stage: its
+// warp's shared memory. Every lane must call it.
+DEVICE void store_staged_row(const FrameArguments &frame, const RowProducts &row, u8 *stage, u32 index) {
+  const size_t base = (size_t)blockIdx.z * (OUT_WIDTH * OUT_HEIGHT);
+  if (OUT_PREVIEW) {
+    u32 w[3 * PIXELS / 4];
+#pragma unroll
+    for (int j = 0; j < PIXELS / 2; j += 2) interleave_pairs(row, j, w + 3 * j / 2);
+    store_staged<3>(stage, (u8 *)frame.out[PREVIEW] + base * 3, index, w);
+  }
+  if (OUT_STOKES) {
+    u32 w[3 * PIXELS];
+#pragma unroll
+    for (int k = 0; k < 3 * PIXELS; k++) w[k] = as_bits(row.stokes[k / 3][k % 3]);
+    store_staged<12>(stage, (u8 *)frame.out[STOKES] + base * 12, index, w);
+  }
+}
+// Replaces the products of one pixel that has no polarization. is_black: no light at all, where darkness is allowed: no
+// DoLP only. sum: of its angles.
+DEVICE void store_unpolarized(const FrameArguments &frame, size_t at, bool is_black, u32 sum) {
+  if (OUT_DOLP == 1) store8((u8 *)frame.out[DOLP] + at, 0);
+  if (OUT_DOLP == 2) store32((float *)frame.out[DOLP] + at, is_black ? 0 : as_bits(nan_value()));
+  if (OUT_PREVIEW) {
+    const u32 level = as_bits(fmaf(0.5f * sum, 255 / (2 * WHITE), BYTE_OFFSET));
+#pragma unroll
+    for (int c = 0; c < 3; c++) store8((u8 *)frame.out[PREVIEW] + 3 * at + c, level);
+  }
+  if (is_black) return;
+  if (OUT_AOLP == 1) store8((u8 *)frame.out[AOLP] + at, 0);
+  if (OUT_AOLP == 2) store32((float *)frame.out[AOLP] + at, as_bits(nan_value()));
+#pragma unroll
+  for (int c = 0; c < (OUT_STOKES ? 3 : 0); c++) store32((float *)frame.out[STOKES] + 3 * at + c, as_bits(nan_value()));
+}
+#endif

@@ -1,0 +1,48 @@
+"""Issue slots of `mono_half`, counted in its code."""
+
+from __future__ import annotations
+
+from typing import Dict
+
+from polar_pipeline.cuda.model.device import WARP
+from polar_pipeline.cuda.model.geometry import unit_count
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.specs import ANGLE_IMAGES
+from polar_pipeline.cuda.model.work import PolarizationWork
+
+#: What was fitted of the counts below.
+_FITTED = 0.8
+#: Issue slots of a lane on sm_90: of a thread; of each of its rows, and of those whose pixels go through shared memory.
+_THREAD, _ROW, _STAGED_ROW = 60.0, 40.0, 45.0
+#: The same per superpixel: loading, unpacking and finding what is saturated, with halo; from numbers above 12 bits.
+_LOAD = {"u8": 3.0, "u16": 8.0, "12p": 16.0, "12packed": 22.0}
+_WIDE = 7.0
+#: Moving the angles to the centre; their sum; their differences; length; tangent of the angle.
+_CO_SITE, _SUM, _DIFFERENCES, _LENGTH, _TANGENT = 10.0, 4.0, 2.0, 8.0, 4.0
+#: An output as uint8, and as float.
+_OUTPUTS: Dict[str, Dict[str, float]] = {
+    "uint8": {"intensity": 2.0, "dolp": 1.0, "aolp": 4.5, "preview": 8.0, **dict.fromkeys(ANGLE_IMAGES, 4.0)},
+    "float32": {
+        "intensity": 1.0,
+        "stokes": 3.0,
+        "dolp": 0.0,
+        "aolp": 12.0,
+        "sums": 6.0,
+        "s0": 2.0,
+        **dict.fromkeys(ANGLE_IMAGES, 2.0),
+    },
+    "uint16": {"sums": 7.0, "s0": 3.0},
+}
+
+
+def half_slots(work: PolarizationWork, schedule: Schedule) -> float:
+    """Issue slots of an H200 for one frame; in either precision."""
+    names = set(work.dtypes)
+    polar = names & {"dolp", "aolp", "preview"}
+    per_pixel = _LOAD[work.raw_format] + _SUM + sum(_OUTPUTS[dtype][name] for name, dtype in work.outputs)
+    per_pixel += _WIDE * (work.full_scale > 4095) + _CO_SITE * work.co_sited
+    per_pixel += _DIFFERENCES * bool(polar or "stokes" in names) + _LENGTH * bool(polar)
+    per_pixel += _TANGENT * bool(polar & {"aolp", "preview"})
+    per_row = _ROW + _STAGED_ROW * len(names & {"preview", "stokes"})
+    threads = WARP * unit_count(work, schedule)
+    return _FITTED * threads * (_THREAD + schedule.rows * (per_row + schedule.tile_x * per_pixel))

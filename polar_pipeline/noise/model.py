@@ -1,0 +1,83 @@
+"""The noise of frames: that of their raw pixels, and what the method makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Tuple
+
+import numpy as np
+
+from polar_pipeline.coefficients import NOISE_ADAPTIVE, NOISE_LINEAR, NOISE_WEIGHTED
+from polar_pipeline.noise.gains import stokes_gains
+from polar_pipeline.options import Options
+from polar_pipeline.sensor.mosaic import Sensor
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseModel:
+    """The noise of frames of one format.
+
+    Attributes:
+        gains: `stokes_gains` of the method.
+        shot: Variance of a raw pixel over its intensity, a share of full scale.
+        floor: Variance of a raw pixel in the dark.
+        method: Constants of the method (`coefficients.NOISE_LINEAR`).
+    """
+
+    gains: np.ndarray
+    shot: float
+    floor: float
+    method: Tuple[float, float, float, float]
+
+
+def noise_model(options: Options, sensor: Sensor, full_scale: int) -> NoiseModel:
+    """The noise of frames.
+
+    Args:
+        options: How they are computed.
+        sensor: The mosaic as they show it.
+        full_scale: Raw number of a saturated pixel.
+    """
+    is_half = options.resolution == "half"
+    method = (sensor, is_half, options.co_sited, options.interpolation, options.debayer)
+    return NoiseModel(stokes_gains(*method), *raw_noise(options, full_scale), method_constants(*method))
+
+
+def uses_noise(options: Options) -> bool:
+    """Whether a product depends on the noise."""
+    has_dolp = bool({"dolp", "preview"} & set(options.products))
+    has_aolp = bool({"aolp", "preview"} & set(options.products))
+    return (
+        bool({"dolp_sigma", "aolp_sigma"} & set(options.products))
+        or (options.debias and has_dolp)
+        or (options.max_aolp_sigma > 0 and has_aolp)
+    )
+
+
+def raw_noise(options: Options, full_scale: int) -> Tuple[float, float]:
+    """(variance over intensity, variance in the dark) of a raw pixel, intensities as shares of full scale.
+
+    Full well and read noise are the calibration's where it has measured them, and else the sensor's; rounding to levels
+    is noise too.
+    """
+    full_well, read_noise = options.sensor.full_well, options.sensor.read_noise
+    if options.calibration is not None and options.calibration.noise is not None:
+        full_well, read_noise = options.calibration.noise
+    electrons = full_well / 10 ** (options.camera_gain / 20)
+    return 1 / electrons, (read_noise / electrons) ** 2 + _level(full_scale) ** 2 / 12
+
+
+def _level(full_scale: int) -> float:
+    """The step between neighbouring numbers as a share of full scale; bits below those of an MSB-aligned one are 0."""
+    lowest = full_scale & -full_scale
+    is_shifted = (full_scale // lowest) & (full_scale // lowest + 1) == 0
+    return (lowest if is_shifted else 1) / full_scale
+
+
+def method_constants(
+    sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, debayer: str
+) -> Tuple[float, float, float, float]:
+    """Those of a method: what its gains in a flat field leave out. Arguments are those of `stokes_gains`."""
+    if is_half and not co_sited:
+        return NOISE_WEIGHTED if sensor.is_color and debayer == "weighted" else NOISE_LINEAR
+    return NOISE_ADAPTIVE["half" if is_half else "full"] if demosaic == "adaptive" else NOISE_LINEAR

@@ -1,0 +1,44 @@
+"""The similarity that noise alone leaves between I0+I90 and I45+I135: what a consistent frame can have at most."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from polar_pipeline.coefficients import SSIM_BLOCK, SSIM_C2, gaussian
+from polar_pipeline.noise import pair_gains, raw_noise
+from polar_pipeline.options import Options
+from polar_pipeline.sensor.frames import Frame, PackedFrame
+
+
+def expected_similarity(options: Options, frame: Frame, x: int, y: int) -> float:
+    """The similarity of a flat block of unpolarized light, in mode `consistency`.
+
+    Args:
+        options: How the frame was processed.
+        frame: The raw frame, for the brightness of the block.
+        x: Column of the block's centre in pixels of the output.
+        y: Row of the block's centre.
+    """
+    is_half = options.resolution == "half"
+    method = (options.sensor, is_half, options.co_sited, options.interpolation, options.debayer)
+    variance, covariance = pair_gains(*method, options.ssim_stride)
+    shot, floor = raw_noise(options, frame.full_scale)
+    raw = shot * _brightness(frame, x, y, options.ssim_stride, 2 if is_half else 1) + floor
+    # a window's own mean is subtracted from its pixels
+    taps = gaussian(options.ssim_window, options.ssim_sigma)
+    seen = raw * (1 - math.fsum(tap**2 for tap in taps) ** 2)
+    return (2 * covariance * seen + SSIM_C2) / (2 * variance * seen + SSIM_C2)
+
+
+def _brightness(frame: Frame, x: int, y: int, stride: int, step: int) -> float:
+    """Mean of a block's raw pixels as a share of full scale."""
+    reach = SSIM_BLOCK * stride * step // 2
+    rows = slice(max(0, step * y - reach), step * y + reach)
+    if isinstance(frame, PackedFrame):
+        frame = replace(frame, rows=frame.rows[rows]).unpack()
+        rows = slice(None)
+    columns = slice(max(0, step * x - reach), step * x + reach)
+    return min(float(np.mean(frame.mosaic[rows, columns])) / frame.full_scale, 1.0)

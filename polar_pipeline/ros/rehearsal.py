@@ -1,0 +1,81 @@
+"""What the next message will be like, and the memory of the first ones, there before a frame comes. Imports no ROS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, List, Optional, Tuple
+
+import numpy as np
+
+from polar_pipeline import messages
+from polar_pipeline.pipeline import Pipeline, Result
+from polar_pipeline.ros.parameters import SSIM_PRODUCTS, Settings
+from polar_pipeline.ros.pipelines import PipelineCache
+
+#: Frames whose products exist at once: computed, being published, and kept until the next one.
+FRAMES_AT_ONCE = 3
+#: Messages that exist at once for each of them: in queues, and the newest, which a snapshot may want.
+MESSAGES_A_FRAME = 2
+#: Alignment in bytes of the pixels in memory that a message is taken into: a cache line.
+ALIGNMENT = 64
+#: Bytes that the size of such memory is a multiple of, so that names of any length in a header find the same.
+SIZE_STEP = 1 << 16
+
+
+@dataclass(frozen=True)
+class ExpectedMessage:
+    """What the next message will probably be like, and the pipeline that will take its frame.
+
+    Attributes:
+        pipeline: It gives the memory.
+        size: Bytes of the message.
+        header: Bytes in front of the pixels.
+    """
+
+    pipeline: Pipeline
+    size: int
+    header: int
+
+    @classmethod
+    def like(cls, pipeline: Pipeline, cdr: messages.Cdr, pixels: np.ndarray) -> ExpectedMessage:
+        """A message like this one; its pixels are a view of it."""
+        return cls(pipeline, len(cdr), pixels.ctypes.data - np.frombuffer(cdr, np.uint8).ctypes.data)
+
+    def memory(self) -> Optional[np.ndarray]:
+        """Memory for it in which its pixels are aligned; None where any will do."""
+        memory = self.pipeline.frame_memory(-(-(self.size + ALIGNMENT) // SIZE_STEP) * SIZE_STEP)
+        return None if memory is None else memory[(-self.header - memory.ctypes.data) % ALIGNMENT :]
+
+
+def rehearsable(products: Tuple[str, ...], settings: Settings) -> Tuple[str, ...]:
+    """Those products that a frame alone suffices for: the image of mode `reference` may not have come in yet."""
+    if settings.options.ssim_mode != "reference":
+        return products
+    return tuple(name for name in products if name not in SSIM_PRODUCTS)
+
+
+def rehearse(
+    pipelines: PipelineCache, settings: Settings, products: Tuple[str, ...], is_interrupted: Callable[[], bool]
+) -> Optional[ExpectedMessage]:
+    """Compute the products of a camera's frame as often as they exist at once, unless interrupted.
+
+    Otherwise the first frames would wait for memory: on a CPU for fresh pages, on a GPU for pinned ones. Frames of 8
+    bit are taken for granted; the memory of other messages is allocated as they come.
+
+    Returns:
+        The message that was rehearsed; None if the pipeline is not ready, but compiled in another thread.
+    """
+    shape = settings.options.largest_frame()
+    cdr = messages.encode_image(0, "camera", "mono8", np.full(shape, 99, np.uint8))
+    image = messages.decode_image(cdr)
+    pipeline = pipelines.get(settings, products, messages.to_raw(image)).pipeline
+    if pipeline.plan.products != products:
+        return None
+    expected = ExpectedMessage.like(pipeline, cdr, image.data)
+    results: List[Result] = []
+    received: List[Optional[np.ndarray]] = []
+    while len(results) < FRAMES_AT_ONCE and not is_interrupted():
+        received += [expected.memory() for _ in range(MESSAGES_A_FRAME)]
+        results.append(pipeline(messages.to_raw(image)))
+    pipeline.reset()
+    return expected

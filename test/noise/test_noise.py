@@ -1,0 +1,273 @@
+"""Standard deviations by noise: gains against the reference's impulses, and simulated errors against them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Dict, Tuple
+
+import numpy as np
+import pytest
+
+from polar_pipeline import Pipeline, RawFrame, reference
+from polar_pipeline.calibration import Calibration, PixelParameters
+from polar_pipeline.noise import TERMS, noise_model, stokes_gains, uses_noise
+from polar_pipeline.options import make_options
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor
+
+MONO, COLOR = "IMX250MZR", "IMX250MYR"
+#: Every method: sensor and options.
+METHODS: Tuple[Tuple[str, Dict[str, Any]], ...] = (
+    *(
+        (sensor, {"co_sited": False, "demosaic": method})
+        for sensor, methods in ((MONO, ("auto",)), (COLOR, ("auto", "bilinear", "adaptive")))
+        for method in methods
+    ),
+    *(
+        (sensor, {"resolution": resolution, "demosaic": method})
+        for sensor in (MONO, COLOR)
+        for resolution, methods in (
+            ("half", ("auto", "bilinear", "gradient", "adaptive")),
+            ("full", ("bilinear", "gradient", "adaptive")),
+        )
+        for method in methods
+        if (sensor, resolution, method) != (MONO, "half", "auto")  # on a mono sensor that is bilinear
+    ),
+)
+IDS = [" ".join([sensor, *map(str, options.values())]) for sensor, options in METHODS]
+#: One standard deviation of a normal distribution.
+SIGMA = 0.6827
+#: Read noise in electrons.
+READ_NOISE = 2.4
+
+
+@lru_cache(maxsize=64)
+def flat_field(sensor: str, full_well: float, degree: float, angle: float, bits: int = 12) -> np.ndarray:
+    """384x384 raw pixels of light of one polarization, with noise; at a DoLP of 0.95 none is saturated."""
+    s0 = 1.0 if degree < 0.9 else 0.9
+    vector = s0 * np.array([1, degree * np.cos(2 * angle), degree * np.sin(2 * angle)])
+    shape = (384, 384, 3, 3) if SENSORS[sensor].is_color else (384, 384, 3)
+    rng = np.random.default_rng(round(1000 * degree + full_well))
+    raw = expose(np.broadcast_to(vector, shape), SENSORS[sensor], bits, full_well, READ_NOISE, rng)
+    raw.flags.writeable = False
+    return raw
+
+
+def with_noise(sensor: str, full_well: float) -> Sensor:
+    """A sensor with other figures of noise."""
+    return replace(SENSORS[sensor], full_well=full_well, read_noise=READ_NOISE)
+
+
+def inside(image: np.ndarray) -> np.ndarray:
+    """Without the border, where mirrored pixels count twice."""
+    return image[8:-8, 8:-8]
+
+
+class Errors:
+    """Simulated errors of a method on a flat field, and what it says of them.
+
+    Attributes:
+        sigma: Median of what it says of DoLP.
+        ratio: The DoLP over that.
+        dolp: Share of the pixels whose DoLP lies within its standard deviation of the true one.
+        aolp: Likewise of AoLP.
+        debiased: Likewise of DoLP with the option `debias`.
+        bias: Mean error of DoLP with the option `debias`, over `sigma`.
+    """
+
+    def __init__(
+        self, sensor: str, options: Dict[str, Any], full_well: float, degree: float, angle: float, bits: int = 12
+    ) -> None:
+        raw = RawFrame(flat_field(sensor, full_well, degree, angle, bits), (1 << bits) - 1)
+        products = ("dolp", "aolp", "dolp_sigma", "aolp_sigma")
+        with Pipeline(with_noise(sensor, full_well), products, "cpu", **options) as pipeline:
+            out = {name: inside(image).astype(float) for name, image in pipeline(raw).items()}
+        with Pipeline(with_noise(sensor, full_well), "dolp", "cpu", debias=True, **options) as pipeline:
+            debiased = inside(pipeline(raw)["dolp"]).astype(float) - degree
+        assert not np.isnan(out["dolp"]).any()
+        error = out["dolp"] - degree
+        turn = np.abs(out["aolp"] - angle)
+        self.sigma = float(np.median(out["dolp_sigma"]))
+        self.dolp = float(np.mean(np.abs(error) <= out["dolp_sigma"]))
+        self.aolp = float(np.mean(np.minimum(turn, np.pi - turn) <= out["aolp_sigma"]))
+        self.debiased = float(np.mean(np.abs(debiased) <= out["dolp_sigma"]))
+        self.bias = float(debiased.mean()) / self.sigma
+        self.ratio = degree / self.sigma
+
+
+# ---------------------------------------------------------------------------------------------------------------- gains
+
+
+@pytest.mark.parametrize(("sensor", "options"), METHODS, ids=IDS)
+def test_gains_are_those_of_the_references_impulses(sensor: str, options: Dict[str, Any]) -> None:
+    """Impulses of 1e-8 in doubles near 1 have errors of some 1e-8, and ADR's weights see them by some 1e-6."""
+    chosen = make_options(sensor, **options)
+    method = (chosen.resolution == "half", chosen.co_sited, chosen.interpolation, chosen.debayer)
+    got = stokes_gains(chosen.sensor, *method)
+    want = reference.impulse_gains(chosen.sensor, chosen.resolution, chosen.co_sited, chosen.demosaic)
+    for color in range(got.shape[2]):
+        for angle in range(len(ANGLES)):
+            for term, (row, column) in enumerate(TERMS):
+                np.testing.assert_allclose(
+                    got[:, :, color, angle, term], want[color, angle][..., row, column], rtol=0, atol=1e-6
+                )
+
+
+def test_gains_by_hand() -> None:
+    """Own site: each pixel once. Co-sited: 9 3 3 1 sixteenths. Full: itself, two halves, four quarters."""
+    sensor = SENSORS[MONO]
+    own = stokes_gains(sensor, True, False, "bilinear", "mhc")[0, 0, 0]
+    assert own[:, 0].tolist() == [1, 0, 1, 0]
+    assert own[:, 2].tolist() == [0, 1, 0, 1]
+    assert own[:, 5].tolist() == [0.25] * 4
+    assert own[:, 3].tolist() == [0.5, 0, -0.5, 0]
+    co_sited = stokes_gains(sensor, True, True, "bilinear", "mhc")[0, 0, 0]
+    np.testing.assert_allclose(co_sited, own * (0.75**2 + 0.25**2) ** 2, rtol=1e-6)
+    full = stokes_gains(sensor, False, True, "bilinear", "mhc")
+    at_90 = full[0, 0, 0]  # the tile is 90 45 / 135 0
+    assert at_90[:, 0].tolist() == [0.25, 0, 1, 0]
+    assert at_90[:, 2].tolist() == [0, 0.5, 0, 0.5]
+
+
+@pytest.mark.parametrize("degree", [0.1, 0.5, 0.9])
+def test_variance_of_dolp_in_closed_form(degree: float) -> None:
+    """Each angle at its own site: var p = (Q (1 + p^2/2) - p^2 S0/F)/S0^2, Q = S0/F + 2 r^2/F^2."""
+    electrons, s0, angle = 10_000.0, 0.8, 0.4
+    sensor = with_noise(MONO, electrons)
+    options = make_options(sensor, products=("dolp_sigma", "aolp_sigma"), co_sited=False, bit_depth=16)
+    vector = s0 * np.array([[[1, degree * np.cos(2 * angle), degree * np.sin(2 * angle)]]])
+    theta = 2 * np.deg2rad(ANGLES)
+    angles = (
+        vector[..., 0] + vector[..., 1] * np.cos(theta)[:, None, None] + vector[..., 2] * np.sin(theta)[:, None, None]
+    ) / 2
+    found = reference.uncertainty(angles, vector, sensor, options, 65535)
+    q = s0 / electrons + 2 * ((READ_NOISE / electrons) ** 2 + 1 / 65535**2 / 12)
+    variance = (q * (1 + degree**2 / 2) - degree**2 * s0 / electrons) / s0**2
+    np.testing.assert_allclose(found.component, np.sqrt(variance), rtol=1e-3)  # (S1, S2) has a direction
+    np.testing.assert_allclose(found.aolp, np.sqrt(q / (4 * degree**2 * s0**2)), rtol=1e-3)
+
+
+# ----------------------------------------------------------------------------------------------------------- simulation
+
+
+@pytest.mark.parametrize("full_well", [10_000.0, 1000.0])
+@pytest.mark.parametrize(("sensor", "options"), METHODS, ids=IDS)
+def test_two_thirds_of_the_errors_lie_within_a_standard_deviation(
+    sensor: str, options: Dict[str, Any], full_well: float
+) -> None:
+    """68 +- 2 %, from a DoLP of 0.02 to 0.95.
+
+    The share of a single field has a standard error of up to 0.5 %, as neighbours share raw pixels: so 3 % for each,
+    and 2 % for their mean. Angles that are mostly noise have less (docs/noise.md has the shares).
+    """
+    every = [Errors(sensor, options, full_well, degree, 0.3 + degree) for degree in (0.02, 0.05, 0.1, 0.3, 0.6, 0.95)]
+    assert min(errors.ratio for errors in every) > 0.6
+    shares = {
+        "dolp": [errors.dolp for errors in every],
+        "aolp": [errors.aolp for errors in every if errors.ratio > 1.4],
+        "debiased": [errors.debiased for errors in every if errors.ratio > 1.4],
+    }
+    for name, found in shares.items():
+        assert abs(np.mean(found) - SIGMA) <= 0.02, (name, found)
+        assert np.abs(np.array(found) - SIGMA).max() <= 0.03, (name, found)
+    assert all(errors.aolp > 0.56 for errors in every)
+    assert all(0.65 < errors.debiased < 0.79 for errors in every)  # a length that is mostly noise becomes half of it
+    assert all(abs(errors.bias) < 0.1 for errors in every if errors.ratio >= 2)
+
+
+@pytest.mark.parametrize(("sensor", "options"), METHODS[::4], ids=IDS[::4])
+def test_rounding_to_8_bits_is_noise(sensor: str, options: Dict[str, Any]) -> None:
+    """At 10 000 electrons a level is 39 of them, and rounding has 11: a seventh of the variance of a dark pixel."""
+    errors = Errors(sensor, options, 10_000.0, 0.3, 0.7, bits=8)
+    assert abs(errors.dolp - SIGMA) <= 0.03
+    assert abs(errors.aolp - SIGMA) <= 0.03
+
+
+# -------------------------------------------------------------------------------------------------------------- figures
+
+
+def test_the_figures_of_a_calibration_take_precedence() -> None:
+    shape = (16, 16)
+    zero, one = np.zeros(shape), np.ones(shape)
+    parameters = PixelParameters(zero, one, zero, zero)
+    facts = {"noise": {"full_well": 2500.0, "read_noise": 5.0}}
+    calibration = Calibration.from_parameters(parameters, SENSORS[MONO], facts=facts)
+    options = make_options(MONO, "dolp_sigma", calibration=calibration)
+    model = noise_model(options, SENSORS[MONO], 4095)
+    assert model.shot == pytest.approx(1 / 2500)
+    assert model.floor == pytest.approx((5 / 2500) ** 2 + 1 / 4095**2 / 12)
+    without = Calibration.from_parameters(parameters, SENSORS[MONO])
+    assert noise_model(make_options(MONO, calibration=without), SENSORS[MONO], 4095).shot == pytest.approx(1 / 10_500)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [5, {"full_well": 1000}, {"full_well": 0, "read_noise": 1}, {"full_well": 9, "read_noise": -1}, {"full_well": "x"}],
+)
+def test_a_calibration_with_other_figures_is_refused(noise: object) -> None:
+    zero, one = np.zeros((16, 16)), np.ones((16, 16))
+    parameters = PixelParameters(zero, one, zero, zero)
+    calibration = Calibration.from_parameters(parameters, SENSORS[MONO], facts={"noise": noise})
+    with pytest.raises(ValueError, match="calibration: noise must be a full_well above 0 and a read_noise"):
+        make_options(MONO, calibration=calibration)
+
+
+def test_gain_of_the_camera_and_lowest_bits() -> None:
+    plain, amplified = (noise_model(make_options(MONO, camera_gain=gain), SENSORS[MONO], 255) for gain in (0, 20.0))
+    assert amplified.shot == pytest.approx(10 * plain.shot)
+    assert amplified.floor - 1 / 255**2 / 12 == pytest.approx(100 * (plain.floor - 1 / 255**2 / 12))
+    shifted = noise_model(make_options(MONO), SENSORS[MONO], 4095 << 4)
+    assert shifted.floor == pytest.approx(noise_model(make_options(MONO), SENSORS[MONO], 4095).floor)
+
+
+def test_sensors_read_out_otherwise_keep_their_figures() -> None:
+    sensor = with_noise(COLOR, 5000.0).as_read_out((1, 2), (True, False), (32, 48))
+    assert (sensor.full_well, sensor.read_noise) == (5000.0, READ_NOISE)
+
+
+def test_what_depends_on_noise() -> None:
+    def uses(products: str, **options: Any) -> bool:
+        return uses_noise(make_options(MONO, products, **options))
+
+    assert uses("dolp_sigma")
+    assert uses("aolp_sigma,intensity")
+    assert not uses("dolp,aolp,preview,stokes")
+    assert uses("dolp", debias=True)
+    assert not uses("aolp", debias=True)
+    assert uses("preview", max_aolp_sigma=5.0)
+    assert not uses("dolp", max_aolp_sigma=5.0)
+
+
+# ------------------------------------------------------------------------------------------------------------- products
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_invalid_pixels_have_no_standard_deviation(dtype: str) -> None:
+    raw = np.full((16, 16), 100, np.uint8)
+    raw[4, 4], raw[8:12, 8:12] = 255, 0
+    with Pipeline(MONO, ("dolp_sigma", "aolp_sigma"), "cpu", dtype=dtype, co_sited=False) as pipeline:
+        out = pipeline(raw)
+    assert out.invalid == (1, 4)
+    for image in out.values():
+        bad = np.isnan(image) if dtype == "float32" else image == 255
+        assert bad[2, 2]
+        assert bad[4:6, 4:6].all()
+        assert bad.sum() == 5
+
+
+def test_uncertain_angles_are_masked_and_grey() -> None:
+    raw = flat_field(MONO, 1000.0, 0.1, 0.4)
+    sensor, products = with_noise(MONO, 1000.0), ("aolp", "aolp_sigma", "dolp", "preview")
+    with Pipeline(sensor, products, "cpu", bit_depth=12) as pipeline:
+        plain = pipeline(raw)
+    limit = float(np.rad2deg(np.median(plain["aolp_sigma"])))
+    with Pipeline(sensor, products, "cpu", bit_depth=12, max_aolp_sigma=limit) as pipeline:
+        out = pipeline(raw)
+    masked = np.isnan(out["aolp"])
+    np.testing.assert_array_equal(masked, np.rad2deg(out["aolp_sigma"]) > np.float32(limit))
+    assert 0.4 < masked.mean() < 0.6
+    np.testing.assert_array_equal(out["dolp"], plain["dolp"])
+    assert (np.ptp(out["preview"][masked], axis=-1) == 0).all()
+    np.testing.assert_array_equal(out["preview"][~masked], plain["preview"][~masked])
+    assert out.invalid == plain.invalid == (0, 0)
