@@ -15,9 +15,11 @@ from support import IS_EXHAUSTIVE, own_domain
 
 #: No test depends on what was measured on this machine.
 os.environ["POLAR_PIPELINE_TUNED"] = os.devnull
-#: No test depends on the speed of the machine.
-settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any speed")
+#: No test depends on the speed of the machine, nor on chance: the same examples in every run. Others are found with
+#: `pytest --hypothesis-profile random`.
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=1000)
+settings.register_profile("same examples", settings.get_profile("random"), max_examples=100, derandomize=True)
+settings.load_profile("same examples")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,7 +6,7 @@ from typing import Any, List, Tuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from polar_pipeline.sensor.forward import expose, sample_mosaic
@@ -16,9 +16,6 @@ from polar_pipeline.sensor.mosaic import ANGLES, CHANNELS, SENSORS, Sensor, get_
 MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
 #: The eight valid 2x2 tiles: an angle, its row neighbour, and below them what is orthogonal to their diagonals.
 TILES = [f"{a} {b} / {(b + 90) % 180} {(a + 90) % 180}" for a in ANGLES for b in ANGLES if (a - b) % 90]
-
-settings.register_profile("few", max_examples=40, deadline=None, derandomize=True)
-settings.load_profile("few")
 
 sides = st.integers(16, 37)
 tiles = st.sampled_from([MONO, COLOR, *map(parse_tile, TILES)])

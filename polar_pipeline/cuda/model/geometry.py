@@ -76,11 +76,12 @@ def _is_numbered_on(work: PolarizationWork, schedule: Schedule) -> bool:
 
 
 def unit_count(work: PolarizationWork, schedule: Schedule) -> int:
-    """How many of those an output has."""
+    """How many of those an output has; where warps begin anywhere in a row, those of complete blocks."""
     height, width = work.output_size
     x, y = unit_size(schedule)
     if _is_numbered_on(work, schedule):
-        return -(-(-(-width // schedule.tile_x) * -(-height // y)) // _lanes(schedule))
+        warps = -(-(-(-width // schedule.tile_x) * -(-height // y)) // _lanes(schedule))
+        return round_up(warps, schedule.threads // WARP)
     return -(-width // x) * -(-height // y)
 
 
@@ -105,7 +106,7 @@ def grid(work: PolarizationWork, schedule: Schedule, frames: int = 1) -> Tuple[i
     warps = schedule.threads // WARP
     if not _is_numbered_on(work, schedule):
         return -(-across // warps) * down * (1 if needs_all_angles(work) else 2), 1, frames
-    return -(-unit_count(work, schedule) // warps), 1, frames
+    return unit_count(work, schedule) // warps, 1, frames
 
 
 def loaded_pixels(work: PolarizationWork, schedule: Schedule) -> int:

@@ -271,7 +271,7 @@ def test_the_model_of_a_board_is_read_without_the_zero_that_ends_it(tmp_path: Pa
         ("color_strip", {"sensor": "IMX250MYR", "raw_format": "12p", "full_scale": 4095, "co_sited": False}, None),
         ("color_strip", {"sensor": "IMX250MYR", "shape": (2047, 2440)}, None),
         ("color_strip", {"sensor": "IMX250MYR", "shape": (2048, 2444)}, "multiple of 8"),
-        ("color_strip", {"sensor": "IMX250MYR", "demosaic": "gradient"}, "bilinear and co-sited"),
+        ("color_strip", {"sensor": "IMX250MYR", "demosaic": "gradient"}, "bilinear or every angle at its own site"),
         ("color_strip", {"sensor": "IMX250MYR", "co_sited": False, "demosaic": "bilinear"}, "Malvar"),
         ("color_strip", {"sensor": "IMX250MYR", "resolution": "full"}, "half resolution"),
         ("color_strip", {}, "colour sensor"),
