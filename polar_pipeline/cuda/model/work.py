@@ -125,7 +125,7 @@ def make_work(
     outputs = [(name, options.dtype_of(name)) for name in plan.products if name in OUTPUTS]
     if plan.window:
         pair = PAIRS[options.ssim_mode != "consistency"]
-        outputs.append((pair, "uint16" if half_precision else "float32"))
+        outputs.append((pair, "float32" if options.precision == "fp32" else "uint16"))
     return PolarizationWork(
         options.read_out(shape),
         options.resolution == "half",

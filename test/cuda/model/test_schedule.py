@@ -650,6 +650,7 @@ def test_output_bytes_count_channels_and_types() -> None:
     assert output_bytes(make("intensity,ssim", sensor="IMX250MYR")) == pixels * (3 + 4)  # two halves
     assert output_bytes(make("ssim", ssim_mode="temporal")) == pixels * 2
     assert output_bytes(make("ssim", precision="fp32")) == pixels * 8
+    assert output_bytes(make("ssim", raw_format="u16", full_scale=4095)) == pixels * 4
 
 
 def test_roofline_by_hand() -> None:
