@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Tuple
 
@@ -19,9 +20,11 @@ from polar_pipeline.cpu import native
 from polar_pipeline.cpu.native import NativeError, find_compiler
 
 SAMPLE = Path(__file__).parents[1] / "kernel_sample.py"
+OBJECTS = Path(__file__).parents[1] / "kept_objects.py"
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
 #: Without it, how many products are rounded with their sum depends on how far the compiler optimises.
 SAME_BITS = "-ffp-contract=off"
+WATCHED = (*SANITIZERS, SAME_BITS)
 #: What Ubuntu's packages are built with.
 HARDENED = ["-D_FORTIFY_SOURCE=3", "-O2", "-fstack-protector-strong", "-fstack-clash-protection"]
 if platform.machine() == "x86_64":
@@ -36,10 +39,14 @@ def compiler() -> List[str]:
 
 
 def compiler_with(folder: Path, *flags: str) -> str:
-    """A compiler's command for `CXX`, whose flags come last: the kernels' own would win against those in `CXX`."""
+    """A compiler's command for `CXX`, whose flags come last: the kernels' own would win against those in `CXX`.
+
+    Objects are kept in the folder's parent, for other libraries of the same sources.
+    """
     script = folder / "compiler"
-    # what is preloaded is meant for Python, not for the compiler
-    script.write_text(f'#!/bin/sh\nunset LD_PRELOAD\nexec {shlex.join(compiler())} "$@" {shlex.join(flags)}\n')
+    command = shlex.join([sys.executable, str(OBJECTS), str(folder.parent), *compiler()])
+    # what is preloaded is meant for the kernels, not for the compiler
+    script.write_text(f'#!/bin/sh\nunset LD_PRELOAD\nexec {command} "$@" {shlex.join(flags)}\n')
     script.chmod(0o755)
     return shlex.quote(str(script))
 
@@ -84,12 +91,17 @@ def sanitizers(tmp_path_factory: pytest.TempPathFactory) -> Dict[str, str]:
     }
 
 
-def test_kernels_read_and_write_only_what_is_theirs(tmp_path: Path, sanitizers: Dict[str, str]) -> None:
+@pytest.fixture
+def folder(sanitizers: Dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Beside those of the other tests of this file."""
+    return Path(tempfile.mkdtemp(dir=str(tmp_path_factory.getbasetemp())))
+
+
+def test_kernels_read_and_write_only_what_is_theirs(folder: Path, sanitizers: Dict[str, str]) -> None:
     """No finding in the whole sample, and the bits that come out without the sanitizers."""
-    for name in ("watched", "plain"):
-        (tmp_path / name).mkdir()
-    watched = results(tmp_path / "watched", compiler_with(tmp_path / "watched", *SANITIZERS, SAME_BITS), **sanitizers)
-    plain = results(tmp_path / "plain", compiler_with(tmp_path / "plain", SAME_BITS))
+    watched = results(folder, compiler_with(folder, *WATCHED), **sanitizers)
+    (folder / "plain").mkdir()
+    plain = results(folder / "plain", compiler_with(folder / "plain", SAME_BITS))
     assert not differences(watched, plain)
 
 
@@ -160,14 +172,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_broken_kernel_is_found(fault: Fault, tmp_path: Path, sanitizers: Dict[str, str]) -> None:
-    kernels = tmp_path / "kernels"
+def test_a_broken_kernel_is_found(fault: Fault, folder: Path, sanitizers: Dict[str, str]) -> None:
+    kernels = folder / "kernels"
     shutil.copytree(str(ROOT / "kernels" / "cpu"), str(kernels))
     source = (kernels / fault.file).read_text(encoding="utf-8")
     assert fault.text in source, "the kernel has changed: break it elsewhere"
     (kernels / fault.file).write_text(source.replace(fault.text, fault.becomes), encoding="utf-8")
-    command = compiler_with(tmp_path, *SANITIZERS)
-    done = sample(tmp_path, command, "--kernels", str(kernels), "--part", fault.part, **sanitizers)
+    command = compiler_with(folder, *WATCHED)
+    done = sample(folder, command, "--kernels", str(kernels), "--part", fault.part, **sanitizers)
     assert done.returncode != 0
     for words in (fault.file, *fault.report):
         assert words in done.stdout, done.stdout[-8000:]
