@@ -95,8 +95,11 @@ class RemoteStore:
             limit = import_module("aiohttp").ClientTimeout(total=None, sock_connect=STALL_S, sock_read=STALL_S)
             ours: Dict[str, Any] = {"timeout": limit, "trust_env": True}
             return {"client_kwargs": {**ours, **fsspec.config.conf.get(scheme, {}).get("client_kwargs", {})}}
-        if scheme in ("s3", "s3a") and "max_concurrency" not in fsspec.config.conf.get(scheme, {}):
-            return {"max_concurrency": 1}  # the default of ten pieces of 50 MB would all be in memory
+        if scheme in ("s3", "s3a"):
+            theirs = fsspec.config.conf.get(scheme, {})
+            # one stream: the default of ten pieces of 50 MB would all be in memory. botocore's own retries multiply
+            own = {"retries": {"total_max_attempts": 1}, **theirs.get("config_kwargs", {})}
+            return {"max_concurrency": theirs.get("max_concurrency", 1), "config_kwargs": own}
         return {}
 
     # --------------------------------------------------------------------------------------------------------- listing
@@ -148,8 +151,16 @@ class RemoteStore:
 
     def _folder(self, url: str) -> List[RemoteFile]:
         path = self._fs._strip_protocol(url)
-        rows = self._fs.ls(f"{path.rstrip('/')}/" if self._is_web else path, detail=True)
+        rows = self._ls(f"{path.rstrip('/')}/" if self._is_web else path)
         return self._files(row for row in rows if row.get("type") != "directory")
+
+    def _ls(self, folder: str) -> List[Dict[str, Any]]:
+        try:
+            return self._fs.ls(folder, detail=True)
+        except FileNotFoundError as err:
+            if _is_absent(err):
+                return []
+            raise
 
     def _info(self, path: str) -> Optional[Dict[str, Any]]:
         if self._is_web and not is_file_name(path_of(path)):
@@ -157,7 +168,7 @@ class RemoteStore:
         try:
             return self._fs.info(path)
         except FileNotFoundError as err:
-            if _reason(err) is err or _status(_reason(err)) in (404, 410):
+            if _is_absent(err):
                 return None
             raise
 
@@ -172,7 +183,7 @@ class RemoteStore:
     def _links(self, folder: str, seen: Set[str]) -> Iterator[Dict[str, Any]]:
         """What is below a folder of a web server, by the links in its index. fsspec's own search reads all files."""
         seen.add(folder)
-        for row in self._fs.ls(folder, detail=True):
+        for row in self._ls(folder):
             name = row["name"]
             if name in seen or not name.startswith(folder) or "?" in name or not _is_visible(name[len(folder) :]):
                 continue
@@ -306,6 +317,11 @@ def _reason(err: BaseException) -> BaseException:
     return err
 
 
+def _is_absent(err: FileNotFoundError) -> bool:
+    reason = _reason(err)
+    return isinstance(reason, FileNotFoundError) or _status(reason) in (404, 410)
+
+
 def _status(err: BaseException) -> int:
     """The HTTP state in an error of aiohttp, botocore or gcsfs; 0 if there is none."""
     response = getattr(err, "response", None)
@@ -321,6 +337,8 @@ def _is_final(err: BaseException) -> bool:
     if status:
         return 400 <= status < 500 and status not in _PASSING
     if isinstance(err, OSError) and err.errno in (*_DISK, errno.EINVAL):
+        return True
+    if type(err).__name__ == "NoCredentialsError":  # of botocore
         return True
     return isinstance(err, (FileNotFoundError, PermissionError, NotImplementedError, ValueError, TypeError))
 
