@@ -92,7 +92,8 @@ class RemoteStore:
         """What is set here; fsspec's configuration of the user comes first."""
         if self._is_web:
             # aiohttp limits a request to five minutes, whatever the size, and ignores proxies unless told
-            limit = import_module("aiohttp").ClientTimeout(total=None, sock_connect=STALL_S, sock_read=STALL_S)
+            # twice: while a file is fetched, the check of `_receive` comes first
+            limit = import_module("aiohttp").ClientTimeout(total=None, sock_connect=STALL_S, sock_read=2 * STALL_S)
             ours: Dict[str, Any] = {"timeout": limit, "trust_env": True}
             return {"client_kwargs": {**ours, **fsspec.config.conf.get(scheme, {}).get("client_kwargs", {})}}
         if scheme in ("s3", "s3a"):

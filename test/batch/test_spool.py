@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import List
@@ -97,9 +98,8 @@ def test_reservations_wait_in_order(tmp_path: Path) -> None:
         threads[-1].start()
         wait_for(lambda count=count: len(entries(tmp_path)) == count, "the request")
     wait_for(lambda: granted, "the first one")
-    with pytest.raises(AssertionError), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("support.TIMEOUT", 0.3)
-        wait_for(lambda: len(granted) > 1, "one that would pass")
+    time.sleep(0.3)  # for what must not happen; a slow machine makes this test weaker, not wrong
+    assert granted == ["first"]
     events[0].set()
     wait_for(lambda: len(granted) == 3, "the others, which fit together")
     for event in events:
@@ -131,7 +131,7 @@ def test_errors(tmp_path: Path) -> None:
 
 
 def test_an_error_in_the_block_is_passed_on(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="own"), Spool(tmp_path, 1).reserve(1, "x") as entry:
-        (entry / "data").write_bytes(b"x")
-        raise OSError("own")
+    spool = Spool(tmp_path, 1)
+    with pytest.raises(ZeroDivisionError), spool.reserve(1, "x") as entry:
+        (entry / "data").write_bytes(bytes([1 // len(entries(tmp_path)[1:])]))
     assert entries(tmp_path) == []

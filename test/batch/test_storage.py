@@ -41,7 +41,7 @@ def fleet(tmp_path: Path) -> Path:
 
 
 def test_folders_files_and_patterns(fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bag, frames = ("bag", str(fleet / "bag"), 39), ("frames", str(fleet / "frames"), 24)
+    bag, frames = ("bag", str(fleet / "bag"), 43), ("frames", str(fleet / "frames"), 24)
     one, two = ("r1_drive", str(fleet / "r1/drive.mcap"), 13), ("r2_drive", str(fleet / "r2/drive.mcap"), 13)
     old = ("old", str(fleet / "r2/old.bag"), 10)
     assert listed(fleet) == [bag, frames, one, two, old]
