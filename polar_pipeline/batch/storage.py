@@ -62,7 +62,7 @@ class Recording:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Listed:
     location: str
     size: int
     token: str
@@ -84,7 +84,7 @@ def list_recordings(
         StorageError: A source holds no recording, cannot be read, or is not understood.
     """
     excluded = {os.path.realpath(str(path)) for path in exclude}
-    found: Dict[str, _Found] = {}
+    found: Dict[str, _Listed] = {}
     for source in _expanded(sources):
         scheme = scheme_of(source)
         path = unquote(urlsplit(source).path) if scheme == "file" else source
@@ -111,7 +111,7 @@ def _expanded(sources: Iterable[str]) -> Iterator[str]:
 # --------------------------------------------------------------------------------------------------------------- local
 
 
-def _local(source: str, excluded: Set[str]) -> List[_Found]:
+def _local(source: str, excluded: Set[str]) -> List[_Listed]:
     if Path(source).exists():
         matches = [source]
     elif has_wildcard(source):
@@ -148,7 +148,7 @@ def _below(folder: Path, excluded: Set[str]) -> Iterator[Path]:
             yield Path(place, name)
 
 
-def _identified(location: str) -> _Found:
+def _identified(location: str) -> _Listed:
     """A local recording as it is at this time.
 
     Raises:
@@ -163,7 +163,7 @@ def _identified(location: str) -> _Found:
         rows = [(file, file.stat()) for file in files]
         if not all(stat.S_ISREG(info.st_mode) for _, info in rows):  # a FIFO would wait for its writer
             raise StorageError(f"{quoted(location)} is no regular file")
-        return _Found(location, sum(info.st_size for _, info in rows), _token(rows, path.is_dir()))
+        return _Listed(location, sum(info.st_size for _, info in rows), _token(rows, path.is_dir()))
     except OSError as err:
         raise StorageError(f"{quoted(str(err.filename or location))} cannot be read: {err.strerror}") from err
 
@@ -199,7 +199,7 @@ def _pieces(rows: Sequence[_Opened], offset: int, length: int) -> Iterator[bytes
 # -------------------------------------------------------------------------------------------------------------- remote
 
 
-def _remote(source: str) -> List[_Found]:
+def _remote(source: str) -> List[_Listed]:
     store = RemoteStore(source)
     found = store.find(source)
     if found is None:
@@ -208,7 +208,7 @@ def _remote(source: str) -> List[_Found]:
     return [*_matched(store, named), *_grouped(below)]
 
 
-def _grouped(files: Iterable[RemoteFile]) -> List[_Found]:
+def _grouped(files: Iterable[RemoteFile]) -> List[_Listed]:
     """The recordings among all files of some folders."""
     folders: Dict[str, Dict[str, RemoteFile]] = {}
     for file in files:
@@ -220,9 +220,9 @@ def _grouped(files: Iterable[RemoteFile]) -> List[_Found]:
     ]
 
 
-def _matched(store: RemoteStore, files: Iterable[RemoteFile]) -> List[_Found]:
+def _matched(store: RemoteStore, files: Iterable[RemoteFile]) -> List[_Listed]:
     """Recordings among files that are named; a `.db3` file stands for the rosbag2 folder that it is in."""
-    found: Dict[str, _Found] = {}
+    found: Dict[str, _Listed] = {}
     for file in files:
         folder = parent_of(file.url)
         if file.name.endswith((".db3", ".db3.zstd")) and folder not in found:
@@ -234,9 +234,9 @@ def _matched(store: RemoteStore, files: Iterable[RemoteFile]) -> List[_Found]:
     return list(found.values())
 
 
-def _described(location: str, files: Sequence[RemoteFile], is_folder: bool) -> _Found:
+def _described(location: str, files: Sequence[RemoteFile], is_folder: bool) -> _Listed:
     rows = sorted([file.name if is_folder else "", file.size, file.version] for file in files)
-    return _Found(location, sum(file.size for file in files), hashlib.sha256(json.dumps(rows).encode()).hexdigest())
+    return _Listed(location, sum(file.size for file in files), hashlib.sha256(json.dumps(rows).encode()).hexdigest())
 
 
 # -------------------------------------------------------------------------------------------------------------- copies
@@ -280,7 +280,7 @@ def _make(folder: Path) -> None:
         raise StorageError(f"the spool cannot take {folder.name}: {err.strerror}") from err
 
 
-def _remote_now(store: RemoteStore, location: str) -> Tuple[_Found, List[RemoteFile]]:
+def _remote_now(store: RemoteStore, location: str) -> Tuple[_Listed, List[RemoteFile]]:
     """A remote recording as it is at this time, and its files."""
     file = store.file(location)
     if file is not None:
@@ -293,6 +293,6 @@ def _remote_now(store: RemoteStore, location: str) -> Tuple[_Found, List[RemoteF
     return _described(location, files, True), files
 
 
-def _check_unchanged(recording: Recording, now: _Found) -> None:
+def _check_unchanged(recording: Recording, now: _Listed) -> None:
     if now.token != recording.token:
         raise StorageError(f"{shown(recording.location)} changed since it was listed; run again")
