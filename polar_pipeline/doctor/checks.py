@@ -44,6 +44,8 @@ _LIBRARIES = (
     "jinja2",
     "skimage",
     "cupy",
+    "fsspec",
+    "aiohttp",
 )
 _ROS = (
     *("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces", "yaml"),
@@ -86,6 +88,8 @@ def _libraries() -> Iterator[Check]:
         "jinja2": "no replay; the library and the live node work",
         "skimage": "nothing (tests compare with it)",
         "cupy": "no GPU",
+        "fsspec": "no recordings from object storage and web servers",
+        "aiohttp": "no recordings from web servers",
     }
     for name in _LIBRARIES:
         yield _import(name, lost.get(name, ""))
