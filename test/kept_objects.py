@@ -1,4 +1,4 @@
-"""A compiler's command that compiles each source apart, and only where it was not compiled before:
+"""A compiler's command that compiles each source apart, and only where it was not compiled before.
 
     kept_objects.py FOLDER COMPILER [ARGUMENT ...]
 

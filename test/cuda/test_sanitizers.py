@@ -92,7 +92,7 @@ def sanitizers(tmp_path_factory: pytest.TempPathFactory) -> Dict[str, str]:
 
 
 @pytest.fixture
-def folder(sanitizers: Dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Beside those of the other tests of this file."""
     return Path(tempfile.mkdtemp(dir=str(tmp_path_factory.getbasetemp())))
 
