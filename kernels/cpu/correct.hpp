@@ -23,12 +23,13 @@ struct Correction {
   float black, gain, term[2]; // at code 0, or at the fraction 0
   float black_step, gain_step, term_step[2];
   int32_t term_shift[2]; // that brings the code of a term to the highest bits of a fraction
-  float share, full;     // of full scale that one raw number is; what full scale becomes
+  float share;           // of full scale that one raw number is
+  float zero, full;      // what black and full scale become; a constant 0 becomes a mask instead of a maximum
   int32_t full_scale;
 
   Correction(const Mosaic &frame, float full)
       : black(frame.lowest[0]), black_step(frame.steps[0]), gain_step(frame.steps[1] * full * 32768),
-        share(1.0f / (float)frame.full_scale), full(full), full_scale(frame.full_scale) {
+        share(1.0f / (float)frame.full_scale), zero(0), full(full), full_scale(frame.full_scale) {
     // From the rounded step, so that its rounding counts only for the bits, not for the 1.
     gain = (float)((double)frame.lowest[1] * full - gain_step);
     const int start = 2 * frame.phase[0] + frame.phase[1];
@@ -53,7 +54,7 @@ struct Correction {
   // The fraction of a term, by the diagonal that it belongs to.
   float of_term(uint32_t code, int diagonal) const { return fraction(code >> term_shift[diagonal], 0x7f0000); }
   float corrected(float z, uint32_t code, float both, float falling, float rising) const {
-    return clipped(z + both + falling * of_term(code, 0) + rising * of_term(code, 1), 0.0f, full);
+    return clipped(z + both + falling * of_term(code, 0) + rising * of_term(code, 1), zero, full);
   }
 };
 
