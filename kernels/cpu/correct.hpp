@@ -15,7 +15,7 @@ inline float fraction(uint32_t bits, uint32_t mask) {
 }
 
 // What the codes of pixels mean, as `polar_pipeline/calibration/quantization.py` has it; and `full`, what full scale
-// becomes, by which gains are multiplied. All but the black level are of `fraction`.
+// becomes, by which gains are multiplied. Steps are of the code itself for the black level, else of its `fraction`.
 //
 // Pixels opposite each other have orthogonal polarizers, so that S1 and S2 are the differences of the two diagonals of
 // a superpixel, 00 - 11 and 01 - 10, in either order and with either sign. The terms are in the order of the diagonals.
