@@ -184,7 +184,7 @@ def kernels(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
 
 
 def calibrated(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
-    """8-bit intensity, DoLP and AoLP of a real frame, as it is and corrected; some pixels are defective."""
+    """8-bit intensity, DoLP and AoLP of a real frame, as it is and corrected; no pixel is defective."""
     raw = cv2.imread(str(REAL_FRAME), cv2.IMREAD_UNCHANGED)[: shape[0], : shape[1]]
     sensor = simulate_sensor(SENSORS["IMX250MZR"], raw.shape, seed=0)
     calibration = Calibration.from_parameters(sensor.parameters(), sensor.sensor, defects=sensor.defects > 0)

@@ -1,60 +1,119 @@
 // What ideal pixels would have measured: `polar_pipeline/calibration/__init__.py` has the model.
 #pragma once
 #include "lines.hpp"
+#include <cstring>
 
 namespace {
 
+// The bits `mask` of `bits` as a share of the highest of them, doubled, plus 1: they become those of a float in [1, 2).
+// One instruction where a processor has one for two logical operations; a conversion would need two more.
+inline float fraction(uint32_t bits, uint32_t mask) {
+  const uint32_t word = (bits & mask) | 0x3f800000;
+  float found;
+  std::memcpy(&found, &word, sizeof found);
+  return found;
+}
+
 // What the codes of pixels mean, as `polar_pipeline/calibration/quantization.py` has it; and `full`, what full scale
-// becomes, by which gains are multiplied.
+// becomes, by which gains are multiplied. Steps are of the code itself for the black level, else of its `fraction`.
+//
+// Pixels opposite each other have orthogonal polarizers, so that S1 and S2 are the differences of the two diagonals of
+// a superpixel, 00 - 11 and 01 - 10, in either order and with either sign. The terms are in the order of the diagonals.
 struct Correction {
-  float black, gain, first, second; // lowest numbers: black level, gain, what corrects by S1 and by S2
-  float black_step, gain_step, first_step, second_step;
-  float share, full; // of full scale that one raw number is; what full scale becomes
+  float black, gain, term[2]; // at code 0, or at the fraction 0
+  float black_step, gain_step, term_step[2];
+  int32_t term_shift[2]; // that brings the code of a term to the highest bits of a fraction
+  float share;           // of full scale that one raw number is
+  float zero, full;      // what black and full scale become; a constant 0 becomes a mask instead of a maximum
   int32_t full_scale;
-  // Pixels opposite each other have orthogonal polarizers, so that S1 and S2 are the differences of the two diagonals
-  // of a superpixel, 00 - 11 and 01 - 10, in either order and with either sign: factors 1, -1 and 0.
-  float s1[2], s2[2];
 
   Correction(const Mosaic &frame, float full)
-      : black(frame.lowest[0]), gain(frame.lowest[1] * full), first(frame.lowest[2]), second(frame.lowest[3]),
-        black_step(frame.steps[0]), gain_step(frame.steps[1] * full), first_step(frame.steps[2]),
-        second_step(frame.steps[3]), share(1.0f / (float)frame.full_scale), full(full), full_scale(frame.full_scale),
-        s1(), s2() {
+      : black(frame.lowest[0]), black_step(frame.steps[0]), gain_step(frame.steps[1] * full * 32768),
+        share(1.0f / (float)frame.full_scale), zero(0), full(full), full_scale(frame.full_scale) {
+    // From the rounded step, so that its rounding counts only for the bits, not for the 1.
+    gain = (float)((double)frame.lowest[1] * full - gain_step);
     const int start = 2 * frame.phase[0] + frame.phase[1];
-    const int zero = frame.place[0] ^ start, diagonal = frame.place[1] ^ start; // 2 row + column in a superpixel
-    s1[zero == 1 || zero == 2] = zero < 2 ? 1.0f : -1.0f;
-    s2[diagonal == 1 || diagonal == 2] = diagonal < 2 ? 1.0f : -1.0f;
+    for (int k = 0; k < 2; k++) {                                                    // S1 = I0 - I90, S2 = I45 - I135
+      const int place = frame.place[k] ^ start, diagonal = place == 1 || place == 2; // 2 row + column in a superpixel
+      const float sign = place < 2 ? 1.0f : -1.0f;
+      term_step[diagonal] = sign * 128 * frame.steps[2 + k];
+      term[diagonal] = (float)((double)sign * frame.lowest[2 + k] - term_step[diagonal]);
+      term_shift[diagonal] = k ? 9 : 2;
+    }
   }
 
-  // A raw number without black level, and of equal gain.
-  template <class Raw> float normalised(Raw number, uint32_t code) const {
-    const Raw full = (Raw)full_scale, limited = number < full ? number : full;
-    return ((float)(int32_t)limited * share - (black + black_step * (float)(int32_t)(code & 255))) *
-           (gain + gain_step * (float)(int32_t)(code >> 8 & 1023));
+  // A raw number without the lowest black level, as a share of full scale.
+  template <class Number> float light(Number number) const {
+    const Number full = (Number)full_scale, limited = number < full ? number : full;
+    return (float)(int32_t)limited * share - black;
   }
-  float corrected(float z, uint32_t code, float by_s1, float by_s2) const {
-    const float e1 = first + first_step * (float)(int32_t)(code >> 18 & 127);
-    const float e2 = second + second_step * (float)(int32_t)(code >> 25);
-    return clipped(z + e1 * by_s1 + e2 * by_s2, 0.0f, full);
+  // The same without its own black level, and of equal gain.
+  float normalised(float light, uint32_t code) const {
+    return (light - black_step * (float)(int32_t)(code & 255)) * (gain + gain_step * fraction(code, 0x3ff00));
+  }
+  // The fraction of a term, by the diagonal that it belongs to.
+  float of_term(uint32_t code, int diagonal) const { return fraction(code >> term_shift[diagonal], 0x7f0000); }
+  float corrected(float z, uint32_t code, float both, float falling, float rising) const {
+    return clipped(z + both + falling * of_term(code, 0) + rising * of_term(code, 1), zero, full);
   }
 };
 
-// A row of superpixels: two raw rows and their codes, to even and odd columns of both rows.
+const int PART = 256; // superpixels corrected at a time: four lines of floats, and twice as many bytes of codes
+typedef float Part[PART];
+
+// `Correction::light` of even and odd columns.
 template <class Raw>
-void correct(const Raw *__restrict upper, const Raw *__restrict lower, const uint32_t *__restrict upper_codes,
-             const uint32_t *__restrict lower_codes, int n, const Correction by, float *__restrict out00,
-             float *__restrict out01, float *__restrict out10, float *__restrict out11) {
+void lights(const Raw *raw, int n, const Correction by, float *__restrict even, float *__restrict odd) {
+  typedef typename Pair<Raw>::Sum Number;
+  const typename Pair<Raw>::Word *pairs = (const typename Pair<Raw>::Word *)raw;
+  const int bits = 8 * sizeof(Raw);
+  const Number low = (Number)((1ull << bits) - 1);
+  for (int x = 0; x < n; x++) {
+    const Number pair = pairs[x];
+    even[x] = by.light((Number)(pair & low));
+    odd[x] = by.light((Number)(pair >> bits));
+  }
+}
+
+// The other numbers of a superpixel are in four lines by 2 row + column: `light`, and what is stored.
+inline void correct_part(const Part light[4], const uint32_t *__restrict upper_codes,
+                         const uint32_t *__restrict lower_codes, int n, const Correction by, float *__restrict out00,
+                         float *__restrict out01, float *__restrict out10, float *__restrict out11) {
+  const float *__restrict light00 = light[0], *__restrict light01 = light[1];
+  const float *__restrict light10 = light[2], *__restrict light11 = light[3];
   for (int x = 0; x < n; x++) {
     const uint32_t c00 = upper_codes[2 * x], c01 = upper_codes[2 * x + 1];
     const uint32_t c10 = lower_codes[2 * x], c11 = lower_codes[2 * x + 1];
-    const float z00 = by.normalised(upper[2 * x], c00), z01 = by.normalised(upper[2 * x + 1], c01);
-    const float z10 = by.normalised(lower[2 * x], c10), z11 = by.normalised(lower[2 * x + 1], c11);
+    const float z00 = by.normalised(light00[x], c00), z01 = by.normalised(light01[x], c01);
+    const float z10 = by.normalised(light10[x], c10), z11 = by.normalised(light11[x], c11);
     const float falling = z00 - z11, rising = z01 - z10;
-    const float s1 = by.s1[0] * falling + by.s1[1] * rising, s2 = by.s2[0] * falling + by.s2[1] * rising;
-    out00[x] = by.corrected(z00, c00, s1, s2);
-    out01[x] = by.corrected(z01, c01, s1, s2);
-    out10[x] = by.corrected(z10, c10, s1, s2);
-    out11[x] = by.corrected(z11, c11, s1, s2);
+    const float both = by.term[0] * falling + by.term[1] * rising;
+    const float by_falling = by.term_step[0] * falling, by_rising = by.term_step[1] * rising;
+    out00[x] = by.corrected(z00, c00, both, by_falling, by_rising);
+    out01[x] = by.corrected(z01, c01, both, by_falling, by_rising);
+    out10[x] = by.corrected(z10, c10, both, by_falling, by_rising);
+    out11[x] = by.corrected(z11, c11, both, by_falling, by_rising);
+  }
+}
+
+// Has bytes loaded into the second-level cache that are needed later; they may lie anywhere.
+inline void prefetch(const void *from, int bytes) {
+  for (int k = 0; k < bytes; k += 64) __builtin_prefetch((const char *)from + k, 0, 2);
+}
+
+// A row of superpixels: two raw rows and their codes, to even and odd columns of both rows.
+// `ahead`: codes that are needed later, as many of each of two rows; null: none.
+template <class Raw>
+void correct(const Raw *const raw[2], const uint32_t *const codes[2], const uint32_t *const ahead[2], int n,
+             const Correction &by, float *const to[4]) {
+  alignas(64) Part light[4];
+  for (int x = 0; x < n; x += PART) {
+    const int count = n - x < PART ? n - x : PART;
+    for (int k = 0; k < 2; k++) {
+      if (ahead[k]) prefetch(ahead[k] + 2 * x, 8 * count);
+      lights(raw[k] + 2 * x, count, by, light[2 * k], light[2 * k + 1]);
+    }
+    correct_part(light, codes[0] + 2 * x, codes[1] + 2 * x, count, by, to[0] + x, to[1] + x, to[2] + x, to[3] + x);
   }
 }
 
@@ -72,13 +131,21 @@ public:
     for (int k = 0; k < 2; k++) rows[k] = inside(2 * row - frame.phase[0] + k, frame.height);
     const int left = 2 * first - frame.phase[1], cut = left < 0, begin = left + 2 * cut;
     const int complete = left + 2 * count > frame.width ? count - 1 : count;
-    correct_part(raw(rows[0]) + begin, raw(rows[1]) + begin, codes(rows[0]) + begin, codes(rows[1]) + begin,
-                 complete - cut, to, cut);
+    const Raw *const raws[2] = {raw(rows[0]) + begin, raw(rows[1]) + begin};
+    const uint32_t *const of[2] = {codes(rows[0]) + begin, codes(rows[1]) + begin};
+    const uint32_t *ahead[2];
+    for (int k = 0; k < 2; k++)
+      ahead[k] = rows[k] + AHEAD < frame.height ? of[k] + (int64_t)AHEAD * frame.width : nullptr;
+    float *const lines[4] = {to[0] + cut, to[1] + cut, to[2] + cut, to[3] + cut};
+    correct(raws, of, ahead, complete - cut, by, lines);
     if (cut) get_cut(rows, left, to, 0);
     if (complete < count) get_cut(rows, left + 2 * complete, to, complete);
   }
 
 private:
+  // Raw rows from those that are corrected to those whose codes are loaded: pages of codes are left often, and the
+  // processor's own prefetching ends with each.
+  static const int AHEAD = 4;
   const Correction by;
 
   // A row or column, one of which may lie beyond the border.
@@ -96,12 +163,10 @@ private:
       pixels[k >> 1][k & 1] = raw(y)[x];
       of[k >> 1][k & 1] = codes(y)[x];
     }
-    correct_part(pixels[0], pixels[1], of[0], of[1], 1, to, at);
-  }
-
-  void correct_part(const Raw *upper, const Raw *lower, const uint32_t *upper_codes, const uint32_t *lower_codes, int n,
-                    float *const to[4], int at) const {
-    correct(upper, lower, upper_codes, lower_codes, n, by, to[0] + at, to[1] + at, to[2] + at, to[3] + at);
+    const Raw *const raws[2] = {pixels[0], pixels[1]};
+    const uint32_t *const of_rows[2] = {of[0], of[1]}, *const none[2] = {nullptr, nullptr};
+    float *const lines[4] = {to[0] + at, to[1] + at, to[2] + at, to[3] + at};
+    correct(raws, of_rows, none, 1, by, lines);
   }
 
   const Raw *raw(int y) const { return (const Raw *)((const char *)frame.raw + y * frame.step); }

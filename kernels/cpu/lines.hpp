@@ -18,7 +18,11 @@ template <int COUNT> struct Ring {
 };
 typedef Ring<1> OneLine;
 
-inline float clipped(float value, float low, float high) { return value > low ? (value < high ? value : high) : low; }
+// As one maximum and one minimum: choices within each other become masks.
+inline float clipped(float value, float low, float high) {
+  const float raised = value > low ? value : low;
+  return raised < high ? raised : high;
+}
 
 // The raw frame in levels: 255 is full scale.
 template <class Raw> struct RawLines {

@@ -23,6 +23,17 @@ struct Mosaic {
   float lowest[4], steps[4]; // what the codes mean
 };
 
+// Two raw pixels side by side, at any address; the first one is the low half (little endian).
+template <class Raw> struct Pair;
+template <> struct Pair<uint8_t> {
+  typedef uint16_t __attribute__((aligned(1), may_alias)) Word;
+  typedef uint16_t Sum;
+};
+template <> struct Pair<uint16_t> {
+  typedef uint32_t __attribute__((aligned(2), may_alias)) Word;
+  typedef uint32_t Sum;
+};
+
 // Index `at` mirrored about the first and the last one, which keeps the parity; at most `size - 1` beyond either.
 inline int mirrored(int at, int size) {
   at = at < 0 ? -at : at;

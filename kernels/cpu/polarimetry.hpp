@@ -164,24 +164,33 @@ __attribute__((noinline)) bool noise_products(const Products &to, int64_t at, in
   return any != 0;
 }
 
-// Every product of `n` pixels.
-//
-// `at` is their index in the output, `angles` their four intensities, `saturated` which of them are saturated (not 0);
-// null if no pixel is. `colors`: the intensities of red, green and blue, whose luma the angles are; null: there are
-// none.
-void polarimetry(const Products &to, int64_t at, int n, const float *const angles[4], const int32_t *saturated,
-                 Count &count, const float *const (*colors)[4] = nullptr) {
-  for (int k = 0; k < 4; k++) store(to.angles[k], at, n, angles[k], to.scale);
-  const float *__restrict i0 = angles[0], *__restrict i45 = angles[1], *__restrict i90 = angles[2],
-                          *__restrict i135 = angles[3];
+// Sums and differences of the four angles.
+struct Sums {
   Line straight, diagonal, total, s1, s2; // total: 2 S0
+};
+
+// Sums of pixels 0 .. n, whose angles `angle(k, x)` says: 0, 45, 90, 135 degrees.
+template <class Angle> inline void find_sums(int n, const Angle angle, Sums &sums) {
+  float *__restrict straight = sums.straight, *__restrict diagonal = sums.diagonal, *__restrict total = sums.total;
+  float *__restrict s1 = sums.s1, *__restrict s2 = sums.s2;
   for (int x = 0; x < n; x++) {
-    straight[x] = i0[x] + i90[x];
-    diagonal[x] = i45[x] + i135[x];
+    const float i0 = angle(0, x), i45 = angle(1, x), i90 = angle(2, x), i135 = angle(3, x);
+    straight[x] = i0 + i90;
+    diagonal[x] = i45 + i135;
     total[x] = straight[x] + diagonal[x];
-    s1[x] = i0[x] - i90[x];
-    s2[x] = i45[x] - i135[x];
+    s1[x] = i0 - i90;
+    s2[x] = i45 - i135;
   }
+}
+
+// Every product of `n` pixels but the angle images themselves.
+//
+// `at` is their index in the output; `saturated` says which of them are saturated (not 0), null if no pixel is.
+// `colors`: the intensities that the noise of S1 and S2 depends on, of each colour; null where no product needs them.
+void products_of_sums(const Products &to, int64_t at, int n, const Sums &sums, const int32_t *saturated, Count &count,
+                      const float *const (*colors)[4]) {
+  const float *__restrict straight = sums.straight, *__restrict diagonal = sums.diagonal;
+  const float *__restrict total = sums.total, *__restrict s1 = sums.s1, *__restrict s2 = sums.s2;
   store(to.intensity, at, n, total, 0.25f * to.scale);
   store_pair(to, at, n, straight, diagonal);
   if (to.stokes.data) {
@@ -201,9 +210,7 @@ void polarimetry(const Products &to, int64_t at, int n, const float *const angle
       const float s0 = 0.5f * total[x];
       degree[x] = at_most(std::sqrt(s1[x] * s1[x] + s2[x] * s2[x]) / (s0 > tiny ? s0 : tiny), 1.0f);
     }
-    if (to.noise)
-      any_uncertain = noise_products(to, at, n, colors ? colors : (const float *const(*)[4])angles, total, s1, s2,
-                                     degree, uncertain);
+    if (to.noise) any_uncertain = noise_products(to, at, n, colors, total, s1, s2, degree, uncertain);
     store(to.dolp, at, n, degree, 1.0f);
   }
   if (to.aolp.data || to.preview.data)
@@ -233,6 +240,21 @@ void polarimetry(const Products &to, int64_t at, int n, const float *const angle
       for (int x = 0; x < n; x++) degree[x] = invalid[x] ? 0.0f : degree[x];
     preview((uint8_t *)to.preview.data + 3 * at, n, total, degree, turn, 255 * 0.25f * to.scale);
   }
+}
+
+// Every product of `n` pixels.
+//
+// `at` is their index in the output, `angles` their four intensities, `saturated` which of them are saturated (not 0);
+// null if no pixel is. `colors`: the intensities of red, green and blue, whose luma the angles are; null: there are
+// none.
+void polarimetry(const Products &to, int64_t at, int n, const float *const angles[4], const int32_t *saturated,
+                 Count &count, const float *const (*colors)[4] = nullptr) {
+  for (int k = 0; k < 4; k++) store(to.angles[k], at, n, angles[k], to.scale);
+  const float *__restrict i0 = angles[0], *__restrict i45 = angles[1], *__restrict i90 = angles[2],
+                          *__restrict i135 = angles[3];
+  Sums sums;
+  find_sums(n, [=](int k, int x) { return k < 2 ? (k ? i45[x] : i0[x]) : (k > 2 ? i135[x] : i90[x]); }, sums);
+  products_of_sums(to, at, n, sums, saturated, count, colors ? colors : (const float *const(*)[4])angles);
 }
 
 } // namespace

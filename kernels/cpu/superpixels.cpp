@@ -6,17 +6,6 @@
 
 namespace {
 
-// Two raw pixels side by side, at any address; the first one is the low half (little endian).
-template <class Raw> struct Pair;
-template <> struct Pair<uint8_t> {
-  typedef uint16_t __attribute__((aligned(1), may_alias)) Word;
-  typedef uint16_t Sum;
-};
-template <> struct Pair<uint16_t> {
-  typedef uint32_t __attribute__((aligned(2), may_alias)) Word;
-  typedef uint32_t Sum;
-};
-
 // Sums down the columns, by their parity: 3 `near` + `far`, or `near` itself where `far` is null; of superpixels first
 // - 1 .. first + n, the first of which is at index 0. Columns are mirrored about the first and the last one.
 // LIMITED: numbers can be above full scale, and are limited to it.
@@ -124,8 +113,9 @@ struct ColumnLines {
 template <class Raw> class CorrectedRows {
 public:
   explicit CorrectedRows(const Mosaic &frame)
-      : frame(frame), superpixels(frame, 255.0f), count((frame.width + frame.phase[1] + 1) >> 1), pitch(count + 3),
-        lines(16 * (size_t)pitch) {
+      : frame(frame), superpixels(frame, 255.0f), count((frame.width + frame.phase[1] + 1) >> 1),
+        pitch((count + 2 * MARGIN) & ~15), lines(16 * (size_t)pitch + 2 * MARGIN),
+        aligned((float *)(((uintptr_t)lines.data() + 63) & ~(uintptr_t)63)) {
     for (int k = 0; k < 4; k++) held[k] = -1;
   }
 
@@ -142,9 +132,10 @@ private:
   const CorrectedSuperpixels<Raw> superpixels;
   const int count, pitch; // superpixels of a row; floats of a line
   std::vector<float> lines;
-  int held[4]; // which rows of superpixels
+  float *const aligned; // to 64 bytes: the first line
+  int held[4];          // which rows of superpixels
 
-  float *line(int row, int place) { return &lines[(size_t)(4 * (row & 3) + place) * pitch + 1]; }
+  float *line(int row, int place) { return aligned + (size_t)(4 * (row & 3) + place) * pitch + MARGIN; }
 
   ColumnLines columns(int row, int below) {
     const int phase = frame.phase[1];
@@ -164,15 +155,63 @@ private:
   }
 };
 
-// Bilinear means over superpixels: 3/4 and 1/4 of the two nearest samples of an angle, along y and along x.
-void corrected_centres(const ColumnLines near, const ColumnLines far, int first, int n, float *__restrict left,
-                       float *__restrict right) {
-  const float *__restrict even = near.even + first, *__restrict even_far = far.even + first;
-  const float *__restrict odd = near.odd + first, *__restrict odd_far = far.odd + first;
-  for (int x = 0; x < n; x++) {
-    left[x] = 0.75f * (0.75f * even[x] + 0.25f * even_far[x]) + 0.25f * (0.75f * even[x + 1] + 0.25f * even_far[x + 1]);
-    right[x] = 0.75f * (0.75f * odd[x] + 0.25f * odd_far[x]) + 0.25f * (0.75f * odd[x - 1] + 0.25f * odd_far[x - 1]);
+// The samples of an angle: its own line of pixels, and the next one; both also from the next pixel of this angle on.
+struct Samples {
+  const float *own, *far, *own_beyond, *far_beyond;
+};
+
+// Co-sited, times 16: 3/4 and 1/4 of the two nearest samples, along y and along x.
+inline float centre(const float *__restrict own, const float *__restrict far, const float *__restrict own_beyond,
+                    const float *__restrict far_beyond, int x) {
+  return 3.0f * (3.0f * own[x] + far[x]) + (3.0f * own_beyond[x] + far_beyond[x]);
+}
+
+// The sums of co-sited angles, without storing these.
+void centre_sums(const Samples angles[4], int n, Sums &sums) {
+  const Samples i0 = angles[0], i45 = angles[1], i90 = angles[2], i135 = angles[3];
+  find_sums(
+      n,
+      [=](int k, int x) {
+        const Samples &of = k < 2 ? (k ? i45 : i0) : (k > 2 ? i135 : i90);
+        return centre(of.own, of.far, of.own_beyond, of.far_beyond, x);
+      },
+      sums);
+}
+
+void centres_of(const Samples &of, int n, float *__restrict out) {
+  for (int x = 0; x < n; x++) out[x] = centre(of.own, of.far, of.own_beyond, of.far_beyond, x);
+}
+
+// Whether a product needs the angles themselves, not only their sums.
+bool needs_angles(const Products &to) {
+  bool found = to.noise != nullptr;
+  for (const Image &angle : to.angles) found = found || angle.data;
+  return found;
+}
+
+// The samples of the angle at a place, from the output pixel `first` of a row on.
+inline Samples samples(int place, const ColumnLines near[2], const ColumnLines far[2], int first) {
+  const int row = place >> 1, beyond = place & 1 ? -1 : 1;
+  const float *own = (place & 1 ? near[row].odd : near[row].even) + first;
+  const float *other = (place & 1 ? far[row].odd : far[row].even) + first;
+  return {own, other, own + beyond, other + beyond};
+}
+
+// Every product of a piece of a row.
+void corrected_products(const Products &to, int64_t at, int n, int32_t method, const Samples angles[4],
+                        const int32_t *saturated, Count &count) {
+  if (method == BILINEAR && !needs_angles(to)) {
+    Sums sums;
+    centre_sums(angles, n, sums);
+    return products_of_sums(to, at, n, sums, saturated, count, nullptr);
   }
+  Line means[4];
+  const float *lines[4];
+  for (int k = 0; k < 4; k++) {
+    lines[k] = method == BILINEAR ? means[k] : angles[k].own;
+    if (method == BILINEAR) centres_of(angles[k], n, means[k]);
+  }
+  polarimetry(to, at, n, lines, saturated, count);
 }
 
 // Rows of the output that a thread takes at a time.
@@ -191,20 +230,11 @@ template <class Raw> void corrected_bands(Mosaic &frame, const Products &to, Cou
       const ColumnLines far[2] = {rows.get(2 * y + 2), rows.get(2 * y - 1)};
       for (int first = 0; first < width; first += PIECE) {
         const int n = width - first < PIECE ? width - first : PIECE;
-        Line means[4];
-        const float *places[4], *angles[4];
-        for (int row = 0; row < 2; row++) {
-          places[2 * row] = near[row].even + first;
-          places[2 * row + 1] = near[row].odd + first;
-          if (frame.method != BILINEAR) continue;
-          corrected_centres(near[row], far[row], first, n, means[2 * row], means[2 * row + 1]);
-          places[2 * row] = means[2 * row];
-          places[2 * row + 1] = means[2 * row + 1];
-        }
-        for (int k = 0; k < 4; k++) angles[k] = places[frame.place[k]];
+        Samples angles[4];
+        for (int k = 0; k < 4; k++) angles[k] = samples(frame.place[k], near, far, first);
         int32_t saturated[PIECE];
         const bool any = find_saturated(raw + 2 * first, below + 2 * first, n, frame.full_scale, saturated);
-        polarimetry(to, (int64_t)y * width + first, n, angles, any ? saturated : nullptr, count);
+        corrected_products(to, (int64_t)y * width + first, n, frame.method, angles, any ? saturated : nullptr, count);
       }
     }
   }

@@ -321,8 +321,9 @@ def mosaic_scale(full_scale: int, method: str, half: bool, is_corrected: bool = 
     """One unit of an angle's intensity in `Kernels.mosaic`, as a share of full scale.
 
     A raw number at its own site, and a sixteenth of it in means over superpixels; elsewhere, and of corrected pixels,
-    one level of 255.
+    one level of 255 in its place.
     """
-    if is_corrected or not is_by_superpixel(method, half):
+    if not is_by_superpixel(method, half):
         return 1 / 255
+    full_scale = 255 if is_corrected else full_scale
     return 1 / (full_scale * (16 if method == "bilinear" else 1))

@@ -87,8 +87,8 @@ def test_frames_wider_than_a_tile(sensor: str, resolution: str) -> None:
         )
 
 
-def _outputs(frame: Any, **options: Any) -> Dict[str, np.ndarray]:
-    with Pipeline(products=tuple(PRODUCTS), backend="cpu", **options) as pipeline:
+def _outputs(frame: Any, products: Tuple[str, ...] = tuple(PRODUCTS), **options: Any) -> Dict[str, np.ndarray]:
+    with Pipeline(products=products, backend="cpu", **options) as pipeline:
         return dict(pipeline(frame))
 
 
@@ -141,10 +141,28 @@ def test_defects_are_replaced(sensor: str) -> None:
 
 
 @pytest.mark.parametrize("sensor", list(SENSORS))
-def test_strips_and_threads_do_not_show(sensor: str) -> None:
-    frame = scene(sensor, (128, 130), 8)
-    calibration = some_calibration(SENSORS[sensor], (128, 130))
-    options: Dict[str, Any] = {"sensor": sensor, "calibration": calibration, "resolution": "full"}
-    one, three = (_outputs(frame, **options, threads=threads) for threads in (1, 3))
-    for name, image in one.items():
-        np.testing.assert_array_equal(image, three[name], err_msg=name)
+@pytest.mark.parametrize("resolution", ["half", "full"])
+def test_strips_and_threads_do_not_show(sensor: str, resolution: str) -> None:
+    frame = scene(sensor, (132, 130), 8)
+    calibration = some_calibration(SENSORS[sensor], (132, 130))
+    options: Dict[str, Any] = {"sensor": sensor, "calibration": calibration, "resolution": resolution}
+    for products in (tuple(PRODUCTS), ("intensity", "dolp", "aolp")):
+        one, three = (_outputs(frame, products, **options, threads=threads) for threads in (1, 3))
+        for name, image in one.items():
+            np.testing.assert_array_equal(image, three[name], err_msg=name)
+
+
+@pytest.mark.parametrize("bits", [8, 12])
+@pytest.mark.parametrize(("offset", "shape"), [((0, 0), (64, 48)), ((1, 0), (67, 53)), ((2, 3), (64, 53))])
+def test_products_do_not_depend_on_others(bits: int, offset: Tuple[int, int], shape: Tuple[int, int]) -> None:
+    """Compiled kernels add up means over superpixels without storing them where no product needs these."""
+    frame = scene("IMX250MZR", shape, bits)
+    options: Dict[str, Any] = {"calibration": some_calibration(SENSORS["IMX250MZR"]), "roi_offset": offset}
+    few = _outputs(frame, ("intensity", "stokes", "dolp", "aolp", "ssim_map"), **options)
+    every = _outputs(frame, tuple(PRODUCTS), **options)
+    for name, image in few.items():
+        assert np.array_equal(np.isnan(image), np.isnan(every[name])), name
+        error = np.abs(image - every[name])
+        if name == "aolp":  # its own error is that of S1 and S2, over their size
+            error = np.minimum(error, np.pi - error) * few["dolp"] * few["intensity"]
+        assert np.nan_to_num(error).max() <= (1e-4 if name == "ssim_map" else 1e-5), name
