@@ -155,7 +155,7 @@ FAULTS = {
         report=("heap-buffer-overflow", "WRITE of size"),
     ),
     "reads aligned words from any address": Fault(
-        file="superpixels.cpp",
+        file="mosaic.hpp",
         text="__attribute__((aligned(1), may_alias)) Word",
         becomes="__attribute__((may_alias)) Word",
         part="mosaics",
