@@ -35,8 +35,8 @@ _OUTPUTS: Dict[str, Dict[str, float]] = {
 }
 #: `mono_half_calibrated`, per lane: loading, correcting and looking for saturation in a row of four superpixels; how
 #: many times as much it takes in float; co-siting them; and what a lane does before and after its rows.
-_CORRECT = {"u8": 183.0, "u16": 185.0, "12p": 210.0, "12packed": 240.0}
-_IN_FLOAT, _CO_SITE_ROW, _LANE = 1.8, 32.0, 120.0
+_CORRECT = {"u8": 199.0, "u16": 202.0, "12p": 228.0, "12packed": 255.0}
+_IN_FLOAT, _CO_SITE_ROW, _LANE = 1.7, 32.0, 120.0
 
 
 def half_slots(work: PolarizationWork, schedule: Schedule) -> float:
