@@ -64,6 +64,7 @@ RARE = {
     "limit",
     "dark_sites",
     "drop_invalid",
+    "which_are_saturated",
     "saturated_bytes",
     "count_saturated",
     "count_add",
@@ -182,6 +183,12 @@ _STRIP = Schedule("color_strip", "strip", 64, 2, rows=16)
 WINDOWS = (
     CountedKernel("mono_half_bytes", {}, Schedule("mono_half_bytes", "registers", 64, 8, rows=2), {}),
     CountedKernel("mono_half", {"products": _LIVE}, Schedule("mono_half", "registers", 64, 8, rows=2), {}),
+    CountedKernel(
+        "mono_half_calibrated",
+        {"calibrated": True},
+        Schedule("mono_half_calibrated", "strip", 128, 4, rows=16),
+        {"": "mono_half_calibrated"},
+    ),
     CountedKernel(
         "mono_full", {**_FULL, "demosaic": "bilinear"}, Schedule("mono_full", "registers", 64, 16, rows=2), {}
     ),

@@ -34,6 +34,12 @@ struct MatrixC { // 16 x 8 floats: row g at columns 2t, 2t + 1 (values 0, 1), ro
 // ---- bits
 // byte k of the result is byte (selector nibble k) of the eight bytes b:a
 DEVICE u32 permute(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
+// a & b | c as one instruction, which the compiler does not always make of it
+DEVICE u32 and_or(u32 a, u32 b, u32 c) {
+  u32 d;
+  asm("lop3.b32 %0,%1,%2,%3,0xEA;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
 DEVICE float as_float(u32 bits) { return __uint_as_float(bits); }
 DEVICE u32 as_bits(float value) { return __float_as_uint(value); }
 
@@ -143,6 +149,7 @@ DEVICE void sync_block() { __syncthreads(); }
 DEVICE void sync_warp() { __syncwarp(); }
 DEVICE u32 shuffle(u32 value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
 DEVICE u32 shuffle_down(u32 value, int lanes) { return __shfl_down_sync(0xffffffffu, value, lanes); }
+DEVICE u32 shuffle_up(u32 value, int lanes) { return __shfl_up_sync(0xffffffffu, value, lanes); }
 DEVICE bool any_in_warp(bool flag) { return __any_sync(0xffffffffu, flag); }
 DEVICE u32 lanes_with(bool flag) { return __ballot_sync(0xffffffffu, flag); } // a bit for each
 DEVICE bool any_in_block(bool flag) { return __syncthreads_or(flag); }

@@ -28,6 +28,9 @@ struct FrameArguments {
   // ---- read with NOISE only (`noise.cuh`)
   float shot, dark;     // variance of a raw pixel, as a share of full scale: over its intensity, and in the dark
   float max_aolp_sigma; // in rad, read with LIMITS_AOLP: beyond it AoLP is invalid
+  // ---- read by `mono_half_calibrated` where it corrects in halves: as `slope` and `base`, in its units, twice in a
+  // word
+  u32 half_slope[4], half_base[4];
 };
 
 // ---- what the kernel is compiled for (polar_pipeline/cuda/model/work.py makes these defines)

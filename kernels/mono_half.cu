@@ -33,16 +33,6 @@ struct Shared {
 static_assert(STAGE_BYTES == 0 || sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
 #endif
 
-// Few threads have a number above full scale.
-template <int COUNT> DEVICE void limit_lines(Line (&lines)[COUNT]) {
-  u32 excess = 0;
-#pragma unroll
-  for (int k = 0; k < COUNT; k++) excess |= excess_line(lines[k]);
-  if (!(excess & EXCESS)) return;
-#pragma unroll
-  for (int k = 0; k < COUNT; k++) limit(lines[k]);
-}
-
 // The superpixels of a line, moved to their centres: 3a + b towards the other line, then along.
 DEVICE void co_site(const Line &own, const Line &other, Site (&out)[PIXELS]) {
   Site down[PIXELS + 2]; // and the neighbours

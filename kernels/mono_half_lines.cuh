@@ -1,4 +1,5 @@
-// What a thread of `mono_half` reads: raw lines of PIXELS superpixels, of every format, at every alignment of rows.
+// What a thread of `mono_half` or `mono_half_calibrated` reads: raw lines of PIXELS superpixels, of every format, at
+// every alignment of rows.
 #ifndef POLAR_MONO_HALF_LINES_CUH
 #define POLAR_MONO_HALF_LINES_CUH
 #include "products.cuh"
@@ -185,5 +186,14 @@ DEVICE void limit(Line &line) {
 #pragma unroll
   for (int k = 0; k < LINE_WORDS; k++)
     line.w[k] = min(line.w[k] & 0xffff, (u32)FULL_SCALE) | min(line.w[k] >> 16, (u32)FULL_SCALE) << 16;
+}
+// Few threads have a number above full scale.
+template <int COUNT> DEVICE void limit_lines(Line (&lines)[COUNT]) {
+  u32 excess = 0;
+#pragma unroll
+  for (int k = 0; k < COUNT; k++) excess |= excess_line(lines[k]);
+  if (!(excess & EXCESS)) return;
+#pragma unroll
+  for (int k = 0; k < COUNT; k++) limit(lines[k]);
 }
 #endif

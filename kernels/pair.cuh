@@ -6,8 +6,11 @@
 #define POLAR_PAIR_CUH
 #include "frame.cuh"
 
-constexpr float LEVEL = 1.0f / 32;  // one 8-bit level
-constexpr float FULL = 255 * LEVEL; // full scale
+#ifndef UNIT_LEVELS
+#define UNIT_LEVELS 32.0f
+#endif
+constexpr float LEVEL = 1 / UNIT_LEVELS;  // one 8-bit level
+constexpr float FULL = 255 / UNIT_LEVELS; // full scale
 
 // bits of the half nearest to a number, at compile time: coefficients become literals in the instruction
 CONSTANT u32 half_bits_of(double magnitude, int exponent) {
@@ -47,7 +50,9 @@ DEVICE Pair highs(Pair a, Pair b) { return permute(a, b, 0x7632); }    // (a.hig
 DEVICE Pair join(Pair a, Pair b) { return permute(a, b, 0x7610); }     // (a.low, b.high)
 DEVICE Pair straddle(Pair a, Pair b) { return permute(a, b, 0x5432); } // (a.high, b.low)
 // four values in [0, FULL], rounded to nearest even, as four bytes
-DEVICE u32 bytes(Pair a, Pair b) { return low_bytes(fma(a, splat(32), splat(1024)), fma(b, splat(32), splat(1024))); }
+DEVICE u32 bytes(Pair a, Pair b) {
+  return low_bytes(fma(a, splat(UNIT_LEVELS), splat(1024)), fma(b, splat(UNIT_LEVELS), splat(1024)));
+}
 // two bytes of a word, each behind the exponent of 1024: 1024 + byte
 template <int FIRST> DEVICE Pair bytes_1024(u32 word) { return permute(word, 0x64646464u, FIRST ? 0x4342 : 0x4140); }
 // two bytes of a word as subnormal halves: byte times 2^-24, exactly, and without arithmetic
@@ -77,7 +82,7 @@ DEVICE Pair highs(Pair a, Pair b) { return Pair{a.y, b.y}; }
 DEVICE Pair join(Pair a, Pair b) { return Pair{a.x, b.y}; }
 DEVICE Pair straddle(Pair a, Pair b) { return Pair{a.y, b.x}; }
 DEVICE u32 rounded_bits(float value) {
-  return as_bits(fmaf(value, 32.0f, 8388608.0f));
+  return as_bits(fmaf(value, UNIT_LEVELS, 8388608.0f));
 } // 2^23: the unit is the last bit of a float
 DEVICE u32 bytes(Pair a, Pair b) {
   return permute(permute(rounded_bits(a.x), rounded_bits(a.y), 0x0040),

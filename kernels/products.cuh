@@ -193,7 +193,7 @@ DEVICE void preview_words(const float (&hue)[4], const float (&saturation)[4], c
   u32 p[3][4];
 #pragma unroll
   for (int k = 0; k < 4; k++) {
-    const float h = 6 * hue[k], v = 32 * value[k], depth = v * saturation[k];
+    const float h = 6 * hue[k], v = UNIT_LEVELS * value[k], depth = v * saturation[k];
     // what the hue subtracts from each colour
     const float less[3] = {saturate(2 - fabsf(h - 3)), saturate(fabsf(h - 2) - 1), saturate(fabsf(h - 4) - 1)};
 #pragma unroll

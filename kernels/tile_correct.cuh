@@ -4,16 +4,10 @@
 // S2 from the z of its superpixel, it becomes z + e1 S1 + e2 S2, limited to the range of values.
 #ifndef POLAR_TILE_CORRECT_CUH
 #define POLAR_TILE_CORRECT_CUH
+#include "correction.cuh"
 #include "tile_load.cuh"
 
 #if CALIBRATED
-
-// A pixel's 32 bits hold d in the lowest 8, u in 10, e1 and e2 in 7 each. The bits of a number become those of a float
-// between 1 and 2, to which `slope` and `base` belong: no integer is converted.
-DEVICE float black_bits(const FrameArguments &frame, u32 code) { return as_float(permute(code, frame.one, 0x7604)); }
-DEVICE float gain_bits(const FrameArguments &frame, u32 code) { return as_float((code & 0x3ff00) | frame.one); }
-DEVICE float e1_bits(const FrameArguments &frame, u32 code) { return as_float((code >> 2 & 0x7f0000) | frame.one); }
-DEVICE float e2_bits(const FrameArguments &frame, u32 code) { return as_float((code >> 9 & 0x7f0000) | frame.one); }
 
 // z of a raw number
 DEVICE float balanced(const FrameArguments &frame, float number, u32 code) {

@@ -10,7 +10,7 @@ with the black level d, ``u = 1/g``, ``e1 = (cos 2t - c)/2`` and ``e2 = (sin 2t 
 """
 
 from polar_pipeline.calibration.calibration import Calibration, PixelParameters
-from polar_pipeline.calibration.correction import Correction
+from polar_pipeline.calibration.correction import Correction, superpixel_phase
 from polar_pipeline.calibration.file import load_calibration, save_calibration
 
-__all__ = ["Calibration", "Correction", "PixelParameters", "load_calibration", "save_calibration"]
+__all__ = ["Calibration", "Correction", "PixelParameters", "load_calibration", "save_calibration", "superpixel_phase"]

@@ -102,10 +102,19 @@ def _make_correction(
         codes = codes.copy() if codes.base is not None else codes
         codes[tuple(defects.T)] = codes[tuple(sources.T)]
     codes.flags.writeable = False
-    phase = tuple((start + size if reverse else start) % 2 for start, size, reverse in zip(offset, shape[::-1], flip))
     return Correction(
-        codes, calibration.scales, (phase[1], phase[0]), (defects[:, 0], defects[:, 1]), (sources[:, 0], sources[:, 1])
+        codes,
+        calibration.scales,
+        superpixel_phase(offset, flip, shape),
+        (defects[:, 0], defects[:, 1]),
+        (sources[:, 0], sources[:, 1]),
     )
+
+
+def superpixel_phase(offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tuple[int, int]) -> Tuple[int, int]:
+    """Where the sensor's superpixels lie in a frame: `Correction.phase`; arguments as of `correction_for`."""
+    x, y = ((start + size if reverse else start) % 2 for start, size, reverse in zip(offset, shape[::-1], flip))
+    return y, x
 
 
 def _places(places: np.ndarray, start: Tuple[int, int], shape: Tuple[int, int], flip: Tuple[bool, bool]) -> np.ndarray:

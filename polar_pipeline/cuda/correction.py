@@ -11,12 +11,17 @@ from polar_pipeline.cuda.driver import DeviceError, Driver
 
 #: Raw formats of one number a pixel -> its type.
 _NUMBERS = {"u8": np.uint8, "u16": np.uint16}
-#: Full scale of the kernels' values (`FULL` of `kernels/pair.cuh`).
+#: Full scale of the values of `tile` (`FULL` of `kernels/pair.cuh`).
 _FULL = 255 / 32
+#: What a raw byte of 1 becomes, as `kernels/mono_half_correct_halves.cuh` multiplies it.
+_BYTE = 65504 / 2**24
 #: Bits of a float's mantissa.
 _MANTISSA = 23
-#: Bit of the mantissa that the kernel moves the first bit of a field to (`..._bits` of `kernels/tile_correct.cuh`).
-_PLACES = (8, 8, 16, 16)
+#: Bit of the mantissa that a kernel moves the first bit of a field to: `..._bits` of `kernels/correction.cuh`, and
+#: `number_of` of `kernels/mono_half_correct_halves.cuh`.
+_PLACES, _HALF_PLACES = (8, 8, 16, 16), (0, 0, 2, 2)
+#: Bits of a half's mantissa.
+_HALF_MANTISSA = 10
 
 
 def fill_argument(argument: np.ndarray, correction: Correction, codes: int) -> None:
@@ -34,6 +39,17 @@ def fill_argument(argument: np.ndarray, correction: Correction, codes: int) -> N
     for k, (scale, place, unit) in enumerate(zip(correction.scales, _PLACES, units)):
         slope = scale.step * (1 << _MANTISSA - place)
         argument["slope"][k], argument["base"][k] = unit * slope, unit * (scale.lowest - slope)
+    half_units = (-255 * _BYTE, 1 / (255 * _BYTE), 1, 1)
+    for k, (scale, place, unit) in enumerate(zip(correction.scales, _HALF_PLACES, half_units)):
+        slope = scale.step * (1 << _HALF_MANTISSA - place)
+        base = unit * (scale.lowest - slope) - (k == 1)  # the gain, less 1
+        argument["half_slope"][k], argument["half_base"][k] = _in_both_lanes(unit * slope), _in_both_lanes(base)
+
+
+def _in_both_lanes(value: float) -> int:
+    """The bits of the nearest half, twice in a word; infinite where it is beyond them."""
+    with np.errstate(over="ignore"):
+        return int(np.array(value).astype(np.float16).view(np.uint16)) * 0x10001
 
 
 class DeviceCorrection:

@@ -1217,7 +1217,7 @@ def test_prepare_makes_ready() -> None:
 
 
 def test_the_frame_structure_is_packed_as_in_c() -> None:
-    """Offsets by hand: 15 pointers, a 64-bit stride, 4 ints and a float; 2 ints, a pointer, 9 words; 3 floats."""
+    """Offsets by hand: 15 pointers, a 64-bit stride, 4 ints, a float; 2 ints, a pointer, 9 words; 3 floats, 8 words."""
     fields = POLARIZATION_ARGUMENT.fields
     assert fields is not None
     offsets = {name: fields[name][1] for name in fields}
@@ -1230,7 +1230,8 @@ def test_the_frame_structure_is_packed_as_in_c() -> None:
     assert offsets["codes"] % 8 == 0
     assert offsets["one"] == offsets["codes"] + 8 + 2 * 16
     assert [offsets[name] - offsets["one"] for name in ("shot", "dark", "max_aolp_sigma")] == [4, 8, 12]
-    assert POLARIZATION_ARGUMENT.itemsize == offsets["one"] + 16
+    assert [offsets[name] - offsets["one"] for name in ("half_slope", "half_base")] == [16, 32]
+    assert POLARIZATION_ARGUMENT.itemsize == offsets["one"] + 48
 
 
 # ------------------------------------------------------------------------------------------------- on a real GPU alone

@@ -509,9 +509,18 @@ CALIBRATIONS = {name: calibration_of(name) for name in (MONO, COLOR, _TILE)}
 CALIBRATED_PICTURES = (Picture(smooth, (37, 60), frames=2), Picture(patches, (32, 51), 6), Picture(scene, (23, 24)))
 
 
-def calibrated(sensor: str, fmt: str = "8", **options: Any) -> Case:
+#: For `mono_half_calibrated`: one, two and many rows of lanes in a warp, the last strip complete or not.
+CALIBRATED_HALF_PICTURES = (
+    Picture(smooth, (38, 144), frames=2),
+    Picture(noise, (22, 24)),
+    *((Picture(patches, (32, 56)), Picture(scene, (16, 16))) if IS_EXHAUSTIVE else ()),
+)
+
+
+def calibrated(sensor: str, fmt: str = "8", kernel: str = "tile", **options: Any) -> Case:
     """A case with a calibration."""
-    return case(sensor, fmt, pictures=CALIBRATED_PICTURES, calibration=CALIBRATIONS[sensor], **options)
+    pictures = CALIBRATED_PICTURES if kernel == "tile" else CALIBRATED_HALF_PICTURES
+    return case(sensor, fmt, kernel=kernel, pictures=pictures, calibration=CALIBRATIONS[sensor], **options)
 
 
 CALIBRATED_CASES = [
@@ -543,6 +552,26 @@ CALIBRATED_CASES = [
         )
     ),
     *(calibrated(sensor, products=("intensity", "ssim"), ssim_mode="temporal") for sensor in (MONO, COLOR)),
+    *(
+        calibrated(MONO, fmt, "mono_half_calibrated", shift=shift, co_sited=co_sited, dtype=dtype, precision=precision)
+        for fmt, shift, co_sited, dtype, precision in (
+            ("8", 0, True, "float32", "fp16"),
+            ("8", 0, True, "uint8", "fp16"),
+            ("8", 0, False, "float32", "fp16"),
+            ("8", 0, True, "float32", "fp32"),
+            ("10", 0, True, "uint8", "fp16"),
+            ("12", 4, True, "float32", "fp32"),
+            ("12", 0, False, "uint8", "auto"),
+            ("16", 0, True, "float32", "auto"),
+            ("12p", 0, True, "float32", "fp32"),
+            ("12Packed", 0, True, "uint8", "fp32"),
+        )
+    ),
+    calibrated(MONO, kernel="mono_half_calibrated", products=_POLAR, min_intensity=0.0, dtype="uint8"),
+    calibrated(MONO, kernel="mono_half_calibrated", products=("intensity", "ssim"), ssim_mode="temporal"),
+    calibrated(
+        _TILE, kernel="mono_half_calibrated", products=_POLAR, roi_offset=(2, 4), flip=(True, False), dtype="uint8"
+    ),
 ]
 
 
@@ -576,8 +605,13 @@ BEYOND_CASES = [
     )
 ]
 CALIBRATED_BEYOND_CASES = [
-    calibrated(sensor, fmt, resolution=resolution)
-    for sensor, fmt, resolution in ((MONO, "12", "half"), (COLOR, "12", "full"), (MONO, "8 in 16", "full"))
+    calibrated(sensor, fmt, kernel, resolution=resolution)
+    for sensor, fmt, resolution, kernel in (
+        (MONO, "12", "half", "tile"),
+        (COLOR, "12", "full", "tile"),
+        (MONO, "8 in 16", "full", "tile"),
+        (MONO, "12", "half", "mono_half_calibrated"),
+    )
 ]
 
 
@@ -606,6 +640,9 @@ def features(case: Case) -> Tuple[Any, ...]:
     sensor = (case.kernel, work.sensor.is_color)
     if work.calibrated:  # what follows the loading is that of other works
         way, precision = (work.half, work.co_sited, work.demosaic), (work.sensor.is_color, work.half_precision)
+        if case.kernel != "tile":  # compiled for one size, and so the longest to compile
+            in_halves = work.half_precision and work.raw_format == "u8"
+            return (case.kernel, work.co_sited, in_halves), (case.kernel, work.raw_format)
         return way, precision, case.fmt, (options.roi_offset, options.flip), (work.sensor.is_color, work.half)
     if case.kernel != "tile":  # compiled for one size, and so the longest to compile
         method = (case.kernel, work.co_sited, work.demosaic)
@@ -719,7 +756,7 @@ def test_calibrated_match_reference(case: Case, launch: Launch) -> None:
 
 @cases(CALIBRATED_BEYOND_CASES)
 def test_numbers_above_full_scale_are_limited_before_the_correction(case: Case, launch: Launch) -> None:
-    for shape, padding in (((34, 68), 0), ((23, 18), 2)):
+    for shape, padding in (((34, 68), 0), ((23, 18), 2)) if case.kernel == "tile" else (((34, 72), 0), ((22, 24), 0)):
         check_beyond(case, launch, shape, padding, seed=shape[0])
 
 
@@ -750,7 +787,7 @@ def test_an_identity_changes_nothing(case: Case, launch: Launch) -> None:
             )
 
 
-@cases(IDENTITY_CASES[:1])
+@cases([IDENTITY_CASES[0], calibrated(MONO, kernel="mono_half_calibrated", dtype="uint8")])
 def test_saturation_is_that_of_the_raw_pixels(case: Case, launch: Launch) -> None:
     """A bright pixel that the correction lifts above full scale is valid, a saturated one that it lowers is not."""
     work, (plan,), shape = case.work((32, 48)), case.schedules(1), (32, 48)
@@ -784,6 +821,7 @@ SCHEDULED = [
     case(COLOR, co_sited=False, dtype="uint8"),
     case(COLOR, resolution="full", precision="fp32"),
     calibrated(MONO, dtype="uint8"),
+    calibrated(MONO, kernel="mono_half_calibrated", dtype="uint8"),
     *(
         fast
         for fast in FAST_CASES

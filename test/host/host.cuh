@@ -86,6 +86,7 @@ DEVICE u32 permute(u32 a, u32 b, u32 selector) {
   return result;
 }
 
+DEVICE u32 and_or(u32 a, u32 b, u32 c) { return (a & b) | c; }
 DEVICE int __popc(u32 a) { return __builtin_popcount(a); }
 
 // ---- one half

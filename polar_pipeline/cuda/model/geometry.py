@@ -167,11 +167,15 @@ def _shared_strip(work: PolarizationWork, schedule: Schedule) -> int:
     return schedule.threads // WARP * round_up(ring + staged * 2 * {4: 392, 2: 192}[schedule.tile_x], 16)
 
 
+#: Kernels without shared memory.
+_WITHOUT_SHARED = ("mono_half_calibrated",)
 _SHARED = {"tile": _shared_tile, "registers": _shared_staging, "ring": _shared_ring, "strip": _shared_strip}
 
 
 def shared_bytes(work: PolarizationWork, schedule: Schedule) -> int:
     """Dynamic shared memory of a block, in bytes."""
+    if schedule.kernel in _WITHOUT_SHARED:
+        return 0
     if schedule.kernel == "mono_adaptive":
         return _shared_mono_adaptive(schedule)
     return _SHARED[schedule.window](work, schedule)

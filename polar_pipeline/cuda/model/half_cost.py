@@ -1,4 +1,4 @@
-"""Issue slots of `mono_half`, counted in its code."""
+"""Issue slots of `mono_half` and `mono_half_calibrated`, counted in their code."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ _OUTPUTS: Dict[str, Dict[str, float]] = {
     },
     "uint16": {"sums": 7.0, "s0": 3.0},
 }
+#: `mono_half_calibrated`, per lane: loading, correcting and looking for saturation in a row of four superpixels; how
+#: many times as much it takes in float; co-siting them; and what a lane does before and after its rows.
+_CORRECT = {"u8": 199.0, "u16": 202.0, "12p": 228.0, "12packed": 255.0}
+_IN_FLOAT, _CO_SITE_ROW, _LANE = 1.7, 32.0, 120.0
 
 
 def half_slots(work: PolarizationWork, schedule: Schedule) -> float:
@@ -46,3 +50,12 @@ def half_slots(work: PolarizationWork, schedule: Schedule) -> float:
     per_row = _ROW + _STAGED_ROW * len(names & {"preview", "stokes"})
     threads = WARP * unit_count(work, schedule)
     return _FITTED * threads * (_THREAD + schedule.rows * (per_row + schedule.tile_x * per_pixel))
+
+
+def calibrated_half_slots(work: PolarizationWork, schedule: Schedule) -> float:
+    """Issue slots of an H200 for one frame up to the products, in pairs of half; not measured yet."""
+    correct = _CORRECT[work.raw_format]
+    if work.half_precision and work.raw_format != "u8":
+        correct *= _IN_FLOAT
+    slots = (schedule.rows + 2 * work.co_sited) * correct + schedule.rows * _CO_SITE_ROW * work.co_sited + _LANE
+    return _FITTED * WARP * unit_count(work, schedule) * slots

@@ -165,6 +165,12 @@ SHARES: Dict[Tuple[str, bool, int], Slots] = {
     ("mono_half_bytes", True, 72): Slots(1.02, 0.08, 0.29, 0.49, 0.11, 0.06),  # 903
     ("mono_half_bytes", True, 87): Slots(1.01, 0.07, 0.29, 0.49, 0.07, 0.05),  # 893
     ("mono_half_bytes", True, 90): Slots(1.00, 0.07, 0.30, 0.49, 0.07, 0.06),  # 883
+    ("mono_half_calibrated", True, 72): Slots(1.00, 0.33, 0.07, 0.48, 0.00, 0.16),  # 769
+    ("mono_half_calibrated", True, 87): Slots(1.05, 0.33, 0.10, 0.48, 0.00, 0.14),  # 807
+    ("mono_half_calibrated", True, 90): Slots(1.00, 0.33, 0.07, 0.47, 0.00, 0.17),  # 771
+    ("mono_half_calibrated", False, 72): Slots(1.34, 0.00, 0.69, 0.58, 0.00, 0.11),  # 1033
+    ("mono_half_calibrated", False, 87): Slots(1.36, 0.00, 0.66, 0.59, 0.00, 0.11),  # 1050
+    ("mono_half_calibrated", False, 90): Slots(1.37, 0.01, 0.65, 0.60, 0.00, 0.13),  # 1053
     ("products", True, 72): Slots(1.02, 0.13, 0.39, 0.37, 0.06, 0.02),  # 353
     ("products", True, 87): Slots(0.99, 0.12, 0.40, 0.37, 0.04, 0.02),  # 341
     ("products", True, 90): Slots(1.00, 0.12, 0.40, 0.37, 0.04, 0.02),  # 346

@@ -26,7 +26,7 @@ from polar_pipeline.cuda.model.geometry import (
     unit_count,
     unit_size,
 )
-from polar_pipeline.cuda.model.half_cost import half_slots
+from polar_pipeline.cuda.model.half_cost import calibrated_half_slots, half_slots
 from polar_pipeline.cuda.model.registers import registers
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, KERNELS
@@ -112,13 +112,24 @@ def _stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
         found[f"mono {work.demosaic}"] = OPERATIONS[f"mono {work.demosaic}"] * step**2 * values
     if work.half and work.co_sited:
         found["co-site"] = OPERATIONS["co-site"] * values
-    names = work.dtypes
+    products = _product_slots(work) * made
+    return {**found, "products": products, "thread": OPERATIONS["thread"] * units * schedule.threads}
+
+
+def _product_slots(work: PolarizationWork) -> float:
+    """Issue slots of an H200 per output pixel in `store_products`, in pairs of half."""
+    names, channels = work.dtypes, 3 if work.sensor.is_color else 1
     per_pixel = OPERATIONS["store"] * sum(VALUES_PER_PIXEL[name][work.sensor.is_color] for name in names)
     per_pixel += OPERATIONS["stokes"] * any(name not in ("intensity", *ANGLE_IMAGES) for name in names)
     per_pixel += OPERATIONS["intensity"] * channels * ("intensity" in names)
     per_pixel += OPERATIONS["preview"] * ("preview" in names)
-    per_pixel += (OPERATIONS["noise"] + OPERATIONS["noise gains"] * channels) * work.uses_noise
-    return {**found, "products": per_pixel * made, "thread": OPERATIONS["thread"] * units * schedule.threads}
+    return per_pixel + (OPERATIONS["noise"] + OPERATIONS["noise gains"] * channels) * work.uses_noise
+
+
+def _calibrated_half_stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
+    """Issue slots of an H200 by stage of `mono_half_calibrated`, with the lanes that store nothing."""
+    made = WARP * unit_count(work, schedule) * schedule.tile_x * schedule.rows
+    return {"mono_half_calibrated": calibrated_half_slots(work, schedule), "products": _product_slots(work) * made}
 
 
 def _mono_adaptive_stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
@@ -137,6 +148,7 @@ def _mono_adaptive_stages(work: PolarizationWork, schedule: Schedule) -> Dict[st
 #: Kernel -> its own stages, where they are not those of `tile`.
 _STAGES: Dict[str, Callable[[PolarizationWork, Schedule], Dict[str, float]]] = {
     "mono_half": lambda work, schedule: {"mono_half": half_slots(work, schedule)},
+    "mono_half_calibrated": _calibrated_half_stages,
     "mono_adaptive": _mono_adaptive_stages,
 }
 
@@ -168,6 +180,8 @@ def _in_flight(work: PolarizationWork, schedule: Schedule) -> float:
     """Bytes that a block has on their way at a time."""
     if schedule.window == "ring":  # the lines that the window does not use
         return (schedule.lines - WINDOW_LINES) * raw_bytes(work, 2 * schedule.tile_x)
+    if schedule.kernel == "mono_half_calibrated":  # the next row of superpixels
+        return schedule.threads * read_bytes(work, 4 * schedule.tile_x)
     if schedule.window == "strip":  # the lines of the next step, and the two rows that this one stores
         height, width = work.output_size
         stored = 2 * output_bytes(work) / (height * width)

@@ -114,6 +114,25 @@ KERNELS: Dict[str, KernelSpec] = {
             ),
         ),
     ),
+    "mono_half_calibrated": KernelSpec(
+        ("strip",),
+        (4,),
+        (32, 64, 128),
+        ((4, 8, 16, 32), (4, 8, 16, 32)),
+        (),
+        (
+            ("pixels with a calibration", _has(calibrated=True)),
+            ("superpixels of the calibration that begin at even rows and columns", _has(phase=(0, 0))),
+            _WITHOUT_NOISE,
+            _BYTES_OF_255,
+            _MONO,
+            _PLAIN_HALF,
+            (
+                "a width that is a multiple of 8, and an even height",
+                lambda work: work.width % 8 == 0 and work.height % 2 == 0,
+            ),
+        ),
+    ),
     "mono_full": KernelSpec(
         ("registers",),
         (16,),

@@ -7,6 +7,7 @@ from typing import Dict, Mapping, Tuple, Union
 
 import numpy as np
 
+from polar_pipeline.calibration import superpixel_phase
 from polar_pipeline.calibration.quantization import FIELDS
 from polar_pipeline.coefficients import c_float, literals
 from polar_pipeline.noise import method_constants, raw_noise, stokes_gains
@@ -51,6 +52,8 @@ POLARIZATION_ARGUMENT = np.dtype(
         ("shot", np.float32),
         ("dark", np.float32),
         ("max_aolp_sigma", np.float32),
+        ("half_slope", np.uint32, (len(FIELDS),)),
+        ("half_base", np.uint32, (len(FIELDS),)),
     ],
     align=True,
 )
@@ -75,6 +78,7 @@ class PolarizationWork:
         calibrated: Whether pixels are corrected by a calibration as they are loaded.
         debias: Whether DoLP gets rid of its bias.
         limits_aolp: Whether AoLP is invalid beyond a standard deviation.
+        phase: Where the calibration's superpixels lie (`Correction.phase`).
     """
 
     sensor: Sensor
@@ -91,6 +95,7 @@ class PolarizationWork:
     calibrated: bool = False
     debias: bool = False
     limits_aolp: bool = False
+    phase: Tuple[int, int] = (0, 0)
 
     @property
     def output_size(self) -> Tuple[int, int]:
@@ -141,6 +146,7 @@ def make_work(
         options.calibration is not None,
         options.debias and not {"dolp", "preview"}.isdisjoint(plan.products),
         options.max_aolp_sigma > 0 and not {"aolp", "preview"}.isdisjoint(plan.products),
+        superpixel_phase(options.roi_offset, options.flip, shape) if options.calibration is not None else (0, 0),
     )
 
 
@@ -252,7 +258,7 @@ def polarization_key(work: PolarizationWork) -> str:
         parts.append(work.debayer)
     parts += [work.raw_format, "fp16" if work.half_precision else "fp32"]
     if work.calibrated:
-        parts.append("calibrated")
+        parts.append("calibrated" + "-odd" * any(work.phase))
     parts += ["debias"] * work.debias + ["limits-aolp"] * work.limits_aolp
     parts.append("+".join(f"{name}:{dtype}" for name, dtype in work.outputs))
     return " ".join(parts)

@@ -54,7 +54,7 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.mosaic import SENSORS
 
 XAVIER, ORIN, H200 = (get_device(name) for name in ("xavier", "orin", "h200"))
-IDEAL = ideal_calibration(SENSORS["IMX250MZR"], (16, 16))
+IDEAL = ideal_calibration(SENSORS["IMX250MZR"], (32, 32))
 SHAPE = (2048, 2448)
 FOUR = "angle_0,angle_45,angle_90,angle_135"
 LIVE = "intensity,dolp,aolp,preview"
@@ -279,6 +279,21 @@ def test_the_model_of_a_board_is_read_without_the_zero_that_ends_it(tmp_path: Pa
         ("color_strip", {"sensor": "IMX250MYR", "co_sited": False, "products": "preview"}, None),
         ("tile", {"sensor": "IMX250MYR", "resolution": "full", "precision": "fp32", "products": "stokes,ssim"}, None),
         ("mono_half", {"calibration": IDEAL}, "pixels without a calibration"),
+        ("mono_half_calibrated", {"calibration": IDEAL}, None),
+        (
+            "mono_half_calibrated",
+            {"calibration": IDEAL, "co_sited": False, "products": "angle_45,stokes,preview,ssim"},
+            None,
+        ),
+        ("mono_half_calibrated", {"calibration": IDEAL, "raw_format": "12p", "full_scale": 4095}, None),
+        ("mono_half_calibrated", {}, "pixels with a calibration"),
+        ("mono_half_calibrated", {"calibration": IDEAL, "roi_offset": (2, 4), "flip": (True, True)}, None),
+        ("mono_half_calibrated", {"calibration": IDEAL, "roi_offset": (1, 0)}, "even rows and columns"),
+        ("mono_half_calibrated", {"calibration": IDEAL, "roi_offset": (0, 3)}, "even rows and columns"),
+        ("mono_half_calibrated", {"calibration": IDEAL, "shape": (2048, 2444)}, "multiple of 8"),
+        ("mono_half_calibrated", {"calibration": IDEAL, "shape": (2047, 2448)}, "an even height"),
+        ("mono_half_calibrated", {"calibration": IDEAL, "debias": True}, "debias"),
+        ("mono_half_calibrated", {"calibration": IDEAL, "resolution": "full"}, "half resolution"),
         ("tile", {"calibration": IDEAL}, None),
     ],
 )
@@ -642,6 +657,8 @@ def test_bytes_read_are_those_of_the_calibration_too() -> None:
 def test_a_calibration_is_part_of_the_key() -> None:
     plain, calibrated = (polarization_key(make(**options)) for options in ({}, {"calibration": IDEAL}))
     assert calibrated == plain.replace("fp16 ", "fp16 calibrated ")
+    odd = polarization_key(make(calibration=IDEAL, roi_offset=(0, 1)))  # not every kernel that does the other can do it
+    assert odd == polarization_key(make(roi_offset=(0, 1))).replace("fp16 ", "fp16 calibrated-odd ")
 
 
 def test_output_bytes_count_channels_and_types() -> None:
