@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass, replace
-from typing import Dict, Iterable, List, Mapping, Optional, Set, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 import numpy as np
 
@@ -41,6 +41,18 @@ class FrameProducts:
     products: Mapping[str, np.ndarray]
 
 
+class Arrival(NamedTuple):
+    """What became of one record.
+
+    Attributes:
+        stamp_ns: Its stamp in nanoseconds; None where it could not be decoded.
+        seconds: How long it took; None where it could not be used.
+    """
+
+    stamp_ns: Optional[int]
+    seconds: Optional[float]
+
+
 @dataclass(frozen=True)
 class Summary:
     """What a replay did.
@@ -57,6 +69,7 @@ class Summary:
         quality: The quality figures of every frame.
         layout: Whether the first frame fits the sensor's parameters, as far as it tells.
         device: What the pipeline ran on.
+        arrivals: What became of every record, in their order.
     """
 
     stamps: List[int]
@@ -70,6 +83,7 @@ class Summary:
     quality: List[FrameQuality]
     layout: LayoutCheck
     device: str
+    arrivals: List[Arrival] = field(default_factory=list)
 
     @property
     def rejected_count(self) -> int:
@@ -90,6 +104,7 @@ def replay(
     sink: Optional[Sink] = None,
     comparison: Optional[Comparison] = None,
     reference: Optional[Golden] = None,
+    previous: Optional[int] = None,
 ) -> Summary:
     """Process a recording. A frame that cannot be used is counted, and replay goes on with the next one.
 
@@ -100,22 +115,24 @@ def replay(
         sink: Takes every product, with the stamp of its frame.
         comparison: Compares every product.
         reference: Where SSIM mode `reference` finds the image of the same stamp.
+        previous: Stamp of the frame before the first, which the pipeline has processed; None without one.
     """
-    figures = _Figures(pipeline, count)
+    figures = _Figures(pipeline, count, previous)
     deadline = Deadline()
     for index, record in enumerate(records):
         started = time.perf_counter()
+        stamp_ns: Optional[int] = None
         try:
             image = record.image()
-            deadline.arrived(image.stamp_ns)
-            raw = messages.to_raw(image, pipeline.options.bit_depth, pipeline.options.alignment)
-            expected = _reference(pipeline.options, reference, image.stamp_ns, raw.shape)
+            stamp_ns = image.stamp_ns
+            deadline.arrived(stamp_ns)
+            raw, expected = prepared(image, pipeline, reference)
             decoded = time.perf_counter()
-            if figures.is_restart(image.stamp_ns):
+            if figures.is_restart(stamp_ns):
                 pipeline.reset()
             result = pipeline(raw, reference=expected)
         except FrameError as err:
-            figures.reject(err)
+            figures.reject(err, stamp_ns)
             continue
         computed = time.perf_counter()
         if sink is not None:
@@ -124,9 +141,26 @@ def replay(
         stages["total"] = sum(stages.values())
         figures.late += deadline.missed(stages["total"])
         if comparison is not None:
-            comparison.add(image.stamp_ns, result)
-        figures.add(index, image.stamp_ns, raw, result, stages)
+            comparison.add(stamp_ns, result)
+        figures.add(index, stamp_ns, raw, result, stages)
     return figures.summary(deadline.period)
+
+
+def prepared(
+    image: messages.ImageMessage, pipeline: Pipeline, reference: Optional[Golden]
+) -> Tuple[Frame, Optional[np.ndarray]]:
+    """The raw frame of a message, and what SSIM mode `reference` compares it with.
+
+    Raises:
+        FrameError: The message holds no raw frame, or the reference is missing.
+    """
+    raw = messages.to_raw(image, pipeline.options.bit_depth, pipeline.options.alignment)
+    return raw, _reference(pipeline.options, reference, image.stamp_ns, raw.shape)
+
+
+def sampled(count: int) -> Set[int]:
+    """Places of the frames whose products the report of a recording of `count` frames shows."""
+    return {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}
 
 
 class _Figures:
@@ -135,12 +169,15 @@ class _Figures:
     Args:
         pipeline: What processes the frames.
         count: Frames in the recording.
+        previous: Stamp of the frame before the first; None without one.
     """
 
-    def __init__(self, pipeline: Pipeline, count: int) -> None:
+    def __init__(self, pipeline: Pipeline, count: int, previous: Optional[int] = None) -> None:
         self.late = 0
+        self._newest = previous
+        self._arrivals: List[Arrival] = []
         self._pipeline = pipeline
-        self._wanted: Set[int] = {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}
+        self._wanted = sampled(count)
         self._stamps: List[int] = []
         self._rejected: Dict[str, Rejected] = {}
         self._timings: Dict[str, List[float]] = {}
@@ -152,10 +189,11 @@ class _Figures:
 
     def is_restart(self, stamp_ns: int) -> bool:
         """Whether time runs backwards: the camera started again, and nothing before may be compared with."""
-        return bool(self._stamps) and stamp_ns < self._stamps[-1]
+        return self._newest is not None and stamp_ns < self._newest
 
-    def reject(self, err: FrameError) -> None:
-        """Count a frame that could not be used."""
+    def reject(self, err: FrameError, stamp_ns: Optional[int]) -> None:
+        """Count a frame that could not be used; its stamp is None where it could not be decoded."""
+        self._arrivals.append(Arrival(stamp_ns, None))
         before = self._rejected.get(err.cause, Rejected(0, str(err)))
         self._rejected[err.cause] = replace(before, frames=before.frames + 1)
 
@@ -174,6 +212,8 @@ class _Figures:
         if not self._stamps:
             self._layout = check_layout(raw, self._pipeline.options)
         self._stamps.append(stamp_ns)
+        self._newest = stamp_ns
+        self._arrivals.append(Arrival(stamp_ns, stages["total"]))
         pixels = float(np.prod(self._pipeline.options.output_size(raw.shape)))
         self._invalid.append((result.invalid[0] / pixels, result.invalid[1] / pixels))
         self._quality.append(measure(self._pipeline, raw, result))
@@ -197,6 +237,7 @@ class _Figures:
             self._quality,
             self._layout,
             self._pipeline.device,
+            self._arrivals,
         )
 
 
