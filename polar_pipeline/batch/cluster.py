@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import subprocess
@@ -23,6 +24,8 @@ from polar_pipeline.replay.job import metadata
 
 #: Memory in bytes that a worker on this machine has at least; fewer workers are started where it does not suffice.
 WORKER_BYTES = 1 << 30
+#: Of Dask: what a lost worker makes it say is said by the outcomes.
+_LOG_LEVEL = logging.CRITICAL
 #: Seconds that the closing of a client or cluster may take.
 _CLOSING_S = 10
 #: Prints the number of GPUs that work with this package, in a process of its own, so that CUDA starts only there.
@@ -72,7 +75,14 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
     for index in range(jobs):
         # set before the process starts, so that CUDA sees one GPU from the first moment on
         environment = {"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} if gpus else {}
-        options = {"nthreads": 1, "memory_limit": limit, "env": environment, "host": "127.0.0.1", "dashboard": False}
+        options = {
+            "nthreads": 1,
+            "memory_limit": limit,
+            "env": environment,
+            "host": "127.0.0.1",
+            "dashboard": False,
+            "silence_logs": _LOG_LEVEL,
+        }
         workers[index] = {"cls": Nanny, "options": options}
     has_dashboard = find_spec("bokeh") is not None
     scheduler = {
@@ -80,7 +90,7 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
         "options": {"host": "127.0.0.1", "port": 0, "dashboard": has_dashboard, "dashboard_address": "127.0.0.1:0"},
     }
     with dask.config.set({"distributed.scheduler.allowed-failures": retries}):
-        cluster = SpecCluster(workers=workers, scheduler=scheduler, name="polar_pipeline", silence_logs=50)
+        cluster = SpecCluster(workers=workers, scheduler=scheduler, name="polar_pipeline", silence_logs=_LOG_LEVEL)
         try:
             with _client(cluster) as client:
                 yield client

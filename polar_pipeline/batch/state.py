@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence, Type, TypeVar, Union, cast, get_type_hints
+from typing import Any, Callable, Dict, List, Sequence, Tuple, Type, TypeVar, Union, cast, get_type_hints
 
 from polar_pipeline.replay.compare import Tally
 from polar_pipeline.replay.run import Summary
@@ -16,19 +16,20 @@ PRODUCTS, STATE = "products.mcap", "segment.json"
 Value = TypeVar("Value")
 
 
-def write_part(folder: Path, part: Part) -> None:
-    """Write what was found in a segment, without its samples.
+def write_part(folder: Path, part: Part, thumbnail: str) -> None:
+    """Write what was found in a segment, without its samples, and a picture as text.
 
     Raises:
         OSError: It cannot be written.
     """
     summary = {row.name: _plain(getattr(part.summary, row.name)) for row in fields(Summary) if row.name != "samples"}
-    text = json.dumps({"summary": summary, "tallies": _plain(dict(part.tallies))}, default=float)
+    values = {"summary": summary, "tallies": _plain(dict(part.tallies)), "thumbnail": thumbnail}
+    text = json.dumps(values, default=float)
     (folder / STATE).write_text(text, encoding="utf-8")
 
 
-def read_part(folder: Path) -> Part:
-    """A segment that `write_part` wrote.
+def read_part(folder: Path) -> Tuple[Part, str]:
+    """A segment that `write_part` wrote, and the picture.
 
     Raises:
         OSError: It is not there.
@@ -38,10 +39,11 @@ def read_part(folder: Path) -> Part:
         values = json.loads((folder / STATE).read_text(encoding="utf-8"))
         summary = _made(Summary, {**values["summary"], "samples": []})
         tallies = _made(Dict[str, Tally], values["tallies"])
+        thumbnail = str(values["thumbnail"])
     except (KeyError, TypeError, ValueError, AttributeError) as err:
         raise ValueError(f"{folder / STATE} is damaged: {err}") from err
     products = folder / PRODUCTS
-    return Part(summary, tallies, products if products.exists() else None)
+    return Part(summary, tallies, products if products.exists() else None), thumbnail
 
 
 def _plain(value: Any) -> Any:

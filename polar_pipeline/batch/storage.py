@@ -41,7 +41,7 @@ def list_recordings(sources: Sequence[str]) -> List[Recording]:
         if not path.exists():
             raise SourceError(f"{path} does not exist")
         inner = [path]
-        if path.is_dir() and not is_recording(path):
+        if path.is_dir() and not (path / "metadata.yaml").exists():
             inner = [row for row in sorted(path.iterdir()) if row.is_dir() or is_recording(row)]
         for row in map(recording_of, inner):
             files = [row] if row.is_file() else sorted(part for part in row.rglob("*") if part.is_file())

@@ -120,7 +120,7 @@ def segment_unit(task: Task, span: Span, unit: str) -> Outcome:
             if task.settings.writes_products:
                 job = replace(job, products=partial / PRODUCTS)
             part = process_segment(job, span, pipeline, _watch(task))
-            write_part(partial, part)
+            write_part(partial, part, _thumbnail(part.summary.samples))
         return _segment_outcome(task, part.summary)
 
     known = completed(task.folder, task.recording.name, task.unit)
@@ -140,10 +140,13 @@ def merge_unit(task: Task, plan: Plan, units: Sequence[str]) -> Outcome:
     name = task.recording.name
 
     def work(pipeline: Pipeline) -> Outcome:
-        parts = [read_part(segment_folder(task.folder, name, unit)) for unit in units]
+        found = [read_part(segment_folder(task.folder, name, unit)) for unit in units]
+        parts = [part for part, _ in found]
+        thumbnail = next((text for _, text in found if text), "")
         path = Path(task.recording.location)
         if can_merge(parts):
-            return _published(task, path, lambda job: merge_segments(job, parts, plan.total, pipeline.options))
+            options = pipeline.options
+            return _published(task, path, lambda job: merge_segments(job, parts, plan.total, options), thumbnail)
         return _published(task, path, lambda job: process_recording(job, pipeline, _watch(task)))
 
     known = completed(task.folder, name, task.unit)
@@ -184,8 +187,16 @@ def _published(
     task: Task,
     path: Path,
     process: Callable[[Job], Tuple[Summary, List[ProductComparison]]],
+    thumbnail: str = "",
 ) -> Outcome:
-    """Make the results of a recording, and put them in place of older ones when all are complete."""
+    """Make the results of a recording, and put them in place of older ones when all are complete.
+
+    Args:
+        task: The recording.
+        path: Where it is on this machine.
+        process: Writes products and report.
+        thumbnail: Its picture where `process` returns no samples.
+    """
     name, started = task.recording.name, time.monotonic()
     folder = result_folder(task.folder, name)
     with replacing_folder(folder, force=True) as partial, ExitStack() as stack:
@@ -193,7 +204,8 @@ def _published(
         if task.settings.writes_products:
             job = replace(job, products=partial / "products.mcap", report=partial / "report.html")
         summary, rows = process(job)
-        outcome = _outcome(task, summary, rows, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        outcome = _outcome(task, summary, rows, seconds, _thumbnail(summary.samples) or thumbnail)
         (partial / RESULT).write_bytes(outcome.encoded())
         older = completed(task.folder, name, None)
         if older is not None and older.unit != task.unit:
@@ -224,7 +236,9 @@ def _job(task: Task, path: Path, stack: ExitStack) -> Job:
     )
 
 
-def _outcome(task: Task, summary: Summary, rows: Sequence[ProductComparison], seconds: float) -> Outcome:
+def _outcome(
+    task: Task, summary: Summary, rows: Sequence[ProductComparison], seconds: float, thumbnail: str
+) -> Outcome:
     differing = [row for row in rows if not row.passed]
     return Outcome(
         task.recording.name,
@@ -235,7 +249,7 @@ def _outcome(task: Task, summary: Summary, rows: Sequence[ProductComparison], se
         summary.rejected_count,
         summary.device,
         seconds,
-        _thumbnail(summary.samples),
+        thumbnail,
         task.settings.writes_products,
     )
 
