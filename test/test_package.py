@@ -33,6 +33,7 @@ LAYERS = (
     ("cli",),
     ("ros", "doctor"),
     ("calibrate",),
+    ("batch",),
     ("replay",),
     ("html", "messages"),
     ("quality",),
@@ -283,7 +284,8 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     assert {path.relative_to(PACKAGE).parts[0] for path in TEMPLATES} == {"calibrate", "html", "replay"}
     assert templates <= names
     assert required == {"numpy", "opencv-python-headless", "tqdm", "ddsketch", "jinja2", "pyelftools", *readers}
-    assert {"ros", "cuda11", "cuda12", "cuda13", "dev", "docs", "tune"} == set(fields.get_all("Provides-Extra"))
+    extras = {"ros", "batch", "cuda11", "cuda12", "cuda13", "dev", "docs", "tune"}
+    assert extras == set(fields.get_all("Provides-Extra"))
     assert all(name in scripts for name in ("polar_pipeline_node", "polar_pipeline_rig", "polar-pipeline"))
 
 

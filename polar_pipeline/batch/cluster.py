@@ -17,6 +17,7 @@ from distributed import Client, Nanny, Scheduler, SpecCluster
 from distributed.system import MEMORY_LIMIT
 
 from polar_pipeline._util.cpus import available_cores
+from polar_pipeline.batch import worker_setup
 from polar_pipeline.batch.settings import Settings
 from polar_pipeline.batch.units import differences
 from polar_pipeline.pipeline import Pipeline
@@ -82,6 +83,7 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
             "host": "127.0.0.1",
             "dashboard": False,
             "silence_logs": _LOG_LEVEL,
+            "preload": [worker_setup.__name__],
         }
         workers[index] = {"cls": Nanny, "options": options}
     has_dashboard = find_spec("bokeh") is not None
@@ -122,12 +124,26 @@ def remote_client(scheduler: Optional[str]) -> Iterator[Client]:
 
 @contextmanager
 def _client(address: Any) -> Iterator[Client]:
-    client = Client(address, set_as_default=False)
+    with _quiet():
+        client = Client(address, set_as_default=False)
+        try:
+            yield client
+        finally:
+            with suppress(Exception):  # of a scheduler that is gone
+                client.close(timeout=_CLOSING_S)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hides what Dask logs in this process: what goes wrong is raised, too."""
+    handlers = [(handler, handler.level) for handler in logging.getLogger("distributed").handlers]
+    for handler, _ in handlers:
+        handler.setLevel(_LOG_LEVEL)
     try:
-        yield client
+        yield
     finally:
-        with suppress(Exception):  # of a scheduler that is gone
-            client.close(timeout=_CLOSING_S)
+        for handler, level in handlers:
+            handler.setLevel(level)
 
 
 def dashboard_of(client: Client) -> str:

@@ -42,6 +42,10 @@ _LIBRARIES = (
     "ddsketch",
     "elftools",
     "jinja2",
+    "dask",
+    "distributed",
+    "fsspec",
+    "pyarrow",
     "skimage",
     "cupy",
 )
@@ -84,6 +88,7 @@ def _libraries() -> Iterator[Check]:
         "ddsketch": "no live node and no replay; the library works",
         "elftools": "no `polar-pipeline kernels` (pip install pyelftools)",
         "jinja2": "no replay; the library and the live node work",
+        **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch` (pip extra batch)"),
         "skimage": "nothing (tests compare with it)",
         "cupy": "no GPU",
     }

@@ -109,8 +109,9 @@ def in_segments(
 @pytest.mark.parametrize("mode", ["temporal", "consistency"])
 def test_the_same_as_unsplit(make: Callable[[Path], Path], length: int, mode: str, tmp_path: Path) -> None:
     path = make(tmp_path)
+    names = ("complete", "merged")
     complete, merged = (
-        Job(path, products=tmp_path / f"{name}.mcap", report=tmp_path / f"{name}.html") for name in ("complete", "merged")
+        Job(path, products=tmp_path / f"{name}.mcap", report=tmp_path / f"{name}.html") for name in names
     )
     with Pipeline(products="dolp,aolp,ssim,ssim_map", ssim_mode=mode, backend="cpu", threads=1) as pipeline:
         expected, _ = process_recording(complete, pipeline)
