@@ -75,7 +75,9 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
     workers: Dict[int, Dict[str, Any]] = {}
     for index in range(jobs):
         # set before the process starts, so that CUDA sees one GPU from the first moment on
-        environment = {"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} if gpus else {}
+        environment = {worker_setup.THREADS_VARIABLE: str(threads_of_each(jobs))}
+        if gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = gpus[index % len(gpus)]
         options = {
             "nthreads": 1,
             "memory_limit": limit,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import queue
 import time
 from collections import deque
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Tuple
 
@@ -116,18 +118,22 @@ class Loop:
 
     def _results(self, futures: List[Future]) -> Iterator[Tuple[Unit, Any]]:
         futures = [future for future in futures if future in self._active]
-        finished = [future for future in futures if future.status == "finished"]
-        found = dict(zip(finished, self._client.gather(finished, errors="skip"))) if finished else {}
-        if len(found) < len(finished):  # a worker died with its results
-            raise LostSchedulerError("results were lost with the workers that held them")
+        done = [future for future in futures if future.status == "finished"]
+        found: Dict[Future, Any] = {}
+        with suppress(Exception):  # then one by one, which says whose fault it is
+            found = dict(zip(done, self._client.gather(done) if done else ()))
         for future in futures:
             unit = self._active.pop(future)
-            if future in found:
-                yield unit, found[future]
-                continue
+            yield unit, found[future] if future in found else self._result(future)
+
+    def _result(self, future: Future) -> Any:
+        """The result of a unit, or the error that it ended with."""
+        self._check()
+        try:
+            return future.result()
+        except (Exception, CancelledError) as err:  # noqa: BLE001 - handed on
             self._check()
-            error = future.exception() if future.status == "error" else RuntimeError("cancelled by the scheduler")
-            yield unit, error
+            return err
 
     def _check(self) -> None:
         """Make sure that the scheduler still answers.

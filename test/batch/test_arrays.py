@@ -7,10 +7,9 @@ from typing import Any, Dict, Tuple
 import numpy as np
 import pytest
 
-da = pytest.importorskip("dask.array")
 pytest.importorskip("distributed")
-
 import dask
+import dask.array as da
 
 from polar_pipeline import Pipeline
 from polar_pipeline.batch.arrays import map_frames
