@@ -12,8 +12,8 @@ from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Tuple
 
 from distributed import Client, Future
 
-#: Units in flight per thread of the cluster: one that runs, and the next ones.
-UNITS_PER_THREAD = 3
+#: Units in flight per thread of the cluster: one that runs, and the next ones, so that no thread waits for this process.
+UNITS_PER_THREAD = 8
 #: Seconds between two looks at the cluster's size and connection.
 _LOOK_S = 1.0
 

@@ -14,6 +14,7 @@ from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import FailureError, UsageError, show_error
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_arguments
+from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.replay import parse_tolerance
 from polar_pipeline.cli.source_arguments import add_size_limit_argument, parse_rate
 from polar_pipeline.products import DEFAULT_PRODUCTS, get_products
@@ -175,10 +176,8 @@ def _check_usage(values: argparse.Namespace) -> None:
     for folder in (values.compare, values.reference):
         if folder is not None and folder.resolve() == values.output.resolve():
             raise UsageError(f"the results would replace those that they are compared with, {folder}")
-    for source in values.sources:
-        path = Path(source)
-        if "://" not in source and path.is_dir() and values.output.resolve() == path.resolve():
-            raise UsageError(f"{values.output} lies in an input, the folder {path}")
+    inputs = [Path(source) for source in values.sources if "://" not in source]
+    check_output_files([values.output / "index.html"], [path for path in inputs if path.exists()])
 
 
 def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Settings:

@@ -131,6 +131,12 @@ def test_wrong_usage(words: List[str], said: str, tmp_path: Path, capsys: Any) -
     assert not (tmp_path / "out").exists()
 
 
+def test_results_do_not_lie_among_the_recordings(tmp_path: Path, capsys: Any) -> None:
+    source = record(tmp_path / "in" / "short.mcap", 4)
+    assert cli.main(["batch", str(source.parent), "-o", str(source.parent / "deep" / "out")]) == 2
+    assert "lies in an input" in capsys.readouterr().err
+
+
 def test_results_do_not_replace_what_they_are_compared_with(tmp_path: Path, capsys: Any) -> None:
     source = record(tmp_path / "in" / "short.mcap", 4)
     words = ["batch", str(source), "-o", str(tmp_path / "out"), "--compare", str(tmp_path / "out")]
