@@ -12,7 +12,7 @@ from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Tuple
 
 from distributed import Client, Future
 
-#: Units in flight per thread of the cluster: one that runs, and the next ones, so that no thread waits for this process.
+#: Units in flight per thread of the cluster: one that runs, and the next ones, so that no thread waits.
 UNITS_PER_THREAD = 8
 #: Seconds between two looks at the cluster's size and connection.
 _LOOK_S = 1.0
@@ -54,7 +54,7 @@ class Loop:
     def __init__(self, client: Client, idle: Callable[[], None] = lambda: None) -> None:
         self._client = client
         self._idle = idle
-        self._done: queue.SimpleQueue[Future] = queue.SimpleQueue()
+        self._done: Any = queue.SimpleQueue()
         self._active: Dict[Future, Unit] = {}
         self._next: Deque[Unit] = deque()
 
