@@ -29,7 +29,7 @@ from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.batch.cluster import gpu_names, local_client
 from polar_pipeline.batch.loop import Loop, Unit
 from polar_pipeline.batch.run import Batch
-from polar_pipeline.batch.settings import Settings
+from polar_pipeline.batch.settings import BatchSettings
 from polar_pipeline.batch.storage import list_recordings
 from polar_pipeline.messages import IMAGE
 from polar_pipeline.replay.job import Job, process_recording
@@ -69,7 +69,7 @@ def batch_seconds(sources: Sequence[str], folder: Path, jobs: int, threads: int,
     out = folder / "out"
     arguments = {**ARGUMENTS, "backend": "cuda" if gpus else "cpu", "threads": threads}
     with local_client(jobs, gpus, 0) as client:
-        settings = Settings(arguments)
+        settings = BatchSettings(arguments)
         # the first one makes the pipelines
         Batch(client, replace(settings, topic="/image_raw"), list_recordings(sources[:jobs]), folder / "first").run()
         batch = Batch(client, settings, list_recordings(sources), out)

@@ -9,14 +9,14 @@ import numpy as np
 from dask import delayed
 
 from polar_pipeline.batch.pipelines import kept_pipeline
-from polar_pipeline.options import Options, make_options
+from polar_pipeline.options import Options, Value, make_options
 from polar_pipeline.pipeline import Pipeline
 
 #: Sides of the frame that shows what shape a product has.
 _SMALL = 64
 
 
-def map_frames(array: da.Array, product: str = "dolp", **options: Any) -> da.Array:
+def map_frames(array: da.Array, product: str = "dolp", **options: Value) -> da.Array:
     """A product of every raw frame, computed when Dask computes it.
 
     A worker makes its pipeline once for each thread, and keeps it. With SSIM mode `temporal` every block is given the
@@ -34,7 +34,7 @@ def map_frames(array: da.Array, product: str = "dolp", **options: Any) -> da.Arr
         ValueError: An option or the array is not allowed, or its sizes are unknown; mode `reference`, which needs a
             second stream of frames, is refused.
     """
-    arguments = {"threads": 1, **options, "products": product}
+    arguments: Dict[str, Any] = {"threads": 1, **options, "products": product}
     checked = make_options(**{name: value for name, value in arguments.items() if name != "threads"})
     if checked.products != (product,):
         raise ValueError(f"one product is computed, got {', '.join(checked.products)}")

@@ -18,7 +18,8 @@ from distributed.system import MEMORY_LIMIT
 
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.batch import worker_setup
-from polar_pipeline.batch.settings import Settings
+from polar_pipeline.batch.pipelines import Arguments
+from polar_pipeline.batch.settings import BatchSettings
 from polar_pipeline.batch.units import differences
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.replay.job import metadata
@@ -158,13 +159,13 @@ def dashboard_of(client: Client) -> str:
     return str(link) if link and has_one else "none (pip install bokeh)"
 
 
-def check_workers(client: Client, settings: Settings, described: Mapping[str, str], folder: Path) -> None:
+def check_workers(client: Client, settings: BatchSettings, described: Mapping[str, str], folder: Path) -> None:
     """Make sure that every worker has the same version, Python and options as this process, and sees the folder.
 
     Args:
         client: Of the cluster.
         settings: Those of the batch.
-        described: `Settings.described` of this process.
+        described: `BatchSettings.described` of this process.
         folder: Of the batch.
 
     Raises:
@@ -182,7 +183,7 @@ def check_workers(client: Client, settings: Settings, described: Mapping[str, st
             raise WorkerError(f"worker {address} differs: {difference}")
 
 
-def worker_facts(arguments: Dict[str, Any], folder: str) -> Dict[str, str]:
+def worker_facts(arguments: Arguments, folder: str) -> Dict[str, str]:
     """What `check_workers` compares of a worker."""
     seen = "seen" if Path(folder).is_dir() else "missing"
     with Pipeline(**arguments) as pipeline:  # not kept: this runs in the thread of the worker's messages

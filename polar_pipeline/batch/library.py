@@ -10,13 +10,13 @@ from distributed import Client, Future
 
 from polar_pipeline.batch.cluster import check_workers
 from polar_pipeline.batch.results import make_folders
-from polar_pipeline.batch.settings import Settings, unit_of
+from polar_pipeline.batch.settings import BatchSettings, unit_of
 from polar_pipeline.batch.storage import Recording, list_recordings
 from polar_pipeline.batch.units import Task, recording_unit
 
 
 def process(
-    recordings: Sequence[Union[str, Path, Recording]], folder: Path, client: Client, settings: Settings
+    recordings: Sequence[Union[str, Path, Recording]], folder: Path, client: Client, settings: BatchSettings
 ) -> List[Future]:
     """Process recordings on a cluster; each is processed as one.
 

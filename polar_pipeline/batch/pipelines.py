@@ -8,12 +8,14 @@ from typing import Any, Dict, Mapping, Tuple
 
 from polar_pipeline.pipeline import Pipeline
 
+#: Arguments of `Pipeline`, by name.
+Arguments = Mapping[str, Any]
 #: Thread -> the arguments of its pipeline, and the pipeline.
 _KEPT: Dict[int, Tuple[Dict[str, Any], Pipeline]] = {}
 _LOCK = threading.Lock()
 
 
-def kept_pipeline(arguments: Mapping[str, Any]) -> Pipeline:
+def kept_pipeline(arguments: Arguments) -> Pipeline:
     """This thread's pipeline with these arguments: the one of the last call, if it has the same.
 
     The caller must not close it. It remembers the previous frame: call `reset` before another stream of frames.

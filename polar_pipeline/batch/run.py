@@ -20,9 +20,9 @@ from polar_pipeline.batch.loop import Loop, LostSchedulerError, Unit
 from polar_pipeline.batch.overview import RecordingResult, write_overview
 from polar_pipeline.batch.progress import Progress
 from polar_pipeline.batch.results import Outcome, clean, completed, make_folders
-from polar_pipeline.batch.settings import Settings, unit_of
+from polar_pipeline.batch.settings import BatchSettings, unit_of
 from polar_pipeline.batch.storage import Recording
-from polar_pipeline.batch.units import Plan, Task, merge_unit, plan_unit, recording_unit, segment_unit
+from polar_pipeline.batch.units import Division, Task, merge_unit, plan_unit, recording_unit, segment_unit
 from polar_pipeline.replay.limits import SourceError
 
 #: Seconds that workers get to stop after a run was cancelled.
@@ -46,7 +46,7 @@ class _State:
 
     task: Task
     place: int
-    plan: Optional[Plan] = None
+    plan: Optional[Division] = None
     units: List[str] = field(default_factory=list)
     left: int = 0
     reason: str = ""
@@ -70,7 +70,7 @@ class Batch:
         OSError: The folder cannot be made.
     """
 
-    def __init__(self, client: Client, settings: Settings, recordings: Sequence[Recording], folder: Path) -> None:
+    def __init__(self, client: Client, settings: BatchSettings, recordings: Sequence[Recording], folder: Path) -> None:
         self.outcomes: Dict[str, Outcome] = {}
         self.skipped = 0
         self._client = client
@@ -137,7 +137,7 @@ class Batch:
         state: _State = unit.tag
         if isinstance(result, BaseException):
             reason = f"could not be run: {type(result).__name__}: {result}"
-            result = Plan([], 0, reason) if unit.function is plan_unit else state.task.failed(reason)
+            result = Division([], 0, reason) if unit.function is plan_unit else state.task.failed(reason)
         if unit.function is plan_unit:
             return self._planned(state, result)
         if unit.function is not segment_unit:
@@ -152,7 +152,7 @@ class Batch:
             return []
         return [self._unit(merge_unit, (state.task, state.plan, state.units), state)]
 
-    def _planned(self, state: _State, plan: Plan) -> Iterable[Unit]:
+    def _planned(self, state: _State, plan: Division) -> Iterable[Unit]:
         """The units of a recording that was looked at."""
         task = state.task
         if plan.reason:

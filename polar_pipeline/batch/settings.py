@@ -21,7 +21,7 @@ _END_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Settings:
+class BatchSettings:
     """How the recordings of a batch are processed.
 
     Attributes:
@@ -76,12 +76,14 @@ def golden_of(folder: Path, name: str) -> Path:
     raise SourceError(f"there is no golden recording {paths[0]}, nor {paths[1]}")
 
 
-def unit_of(settings: Settings, described: Mapping[str, str], recording: Recording, span: Optional[Span] = None) -> str:
+def unit_of(
+    settings: BatchSettings, described: Mapping[str, str], recording: Recording, span: Optional[Span] = None
+) -> str:
     """What identifies a unit: all that its result depends on, as 64 hexadecimal digits.
 
     Args:
         settings: Those of the batch.
-        described: `Settings.described`.
+        described: `BatchSettings.described`.
         recording: The recording.
         span: The segment; None for the complete recording, which is the same however it is divided.
 

@@ -23,7 +23,7 @@ from polar_pipeline.batch.results import (
     segment_folder,
     table_path,
 )
-from polar_pipeline.batch.settings import Settings, golden_of
+from polar_pipeline.batch.settings import BatchSettings, golden_of
 from polar_pipeline.batch.state import PRODUCTS, STATE, read_part, write_part
 from polar_pipeline.batch.storage import Recording, local_copy
 from polar_pipeline.batch.table import frame_table, write_table
@@ -49,14 +49,14 @@ class Task:
 
     Attributes:
         settings: Those of the batch.
-        described: `Settings.described` of the machine that runs the batch: every worker must have the same.
+        described: `BatchSettings.described` of the machine that runs the batch: every worker must have the same.
         recording: The recording.
         folder: Of the batch.
         unit: What identifies the result (`unit_of`).
         run: Identifies this run of the batch.
     """
 
-    settings: Settings
+    settings: BatchSettings
     described: Mapping[str, str]
     recording: Recording
     folder: Path
@@ -69,7 +69,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Division:
     """How a recording is divided.
 
     Attributes:
@@ -83,15 +83,15 @@ class Plan:
     reason: str = ""
 
 
-def plan_unit(task: Task) -> Plan:
+def plan_unit(task: Task) -> Division:
     """Divide a recording into segments."""
     settings = task.settings
     try:
         path = Path(task.recording.location)
         with open_source(path, settings.topic, settings.rate, settings.max_bytes) as source:
-            return Plan(segments(source, settings.split_ns), source.total)
+            return Division(segments(source, settings.split_ns), source.total)
     except Exception as err:  # noqa: BLE001 - told to the one who runs the batch
-        return Plan([], 0, _reason(err))
+        return Division([], 0, _reason(err))
 
 
 def recording_unit(task: Task) -> Outcome:
@@ -129,7 +129,7 @@ def segment_unit(task: Task, span: Span, unit: str) -> Outcome:
     return _small(known or _guarded(task, work))
 
 
-def merge_unit(task: Task, plan: Plan, units: Sequence[str]) -> Outcome:
+def merge_unit(task: Task, plan: Division, units: Sequence[str]) -> Outcome:
     """Merge the segments of a recording, unless its result is complete; then the segments are removed.
 
     Args:

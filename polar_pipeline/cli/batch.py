@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # needs the extra `batch`, without which --help works too
     from distributed import Client
 
     from polar_pipeline.batch.run import Batch
-    from polar_pipeline.batch.settings import Settings
+    from polar_pipeline.batch.settings import BatchSettings
     from polar_pipeline.batch.storage import Recording
 
 #: Workers that may be lost with a unit.
@@ -180,19 +180,19 @@ def _check_usage(values: argparse.Namespace) -> None:
     check_output_files([values.output / "index.html"], [path for path in inputs if path.exists()])
 
 
-def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Settings:
+def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> BatchSettings:
     """What the command line asks for.
 
     Raises:
         UsageError: An option is not allowed.
     """
-    from polar_pipeline.batch.settings import Settings
+    from polar_pipeline.batch.settings import BatchSettings
 
     products = DEFAULT_PRODUCTS if values.compare is None else _golden_products(values.compare, recordings)
     arguments = requested_arguments(values, products)
     if isinstance(arguments.get("calibration"), str) and arguments["calibration"]:
         arguments["calibration"] = str(Path(arguments["calibration"]).resolve())
-    settings = Settings(
+    settings = BatchSettings(
         arguments,
         values.topic,
         values.rate,
@@ -227,7 +227,7 @@ def _golden_products(folder: Path, recordings: Sequence[Recording]) -> Tuple[str
     return get_products([name for name, row in PRODUCT_TOPICS.items() if f"/{row.name}" in topics])
 
 
-def _open_client(values: argparse.Namespace, settings: Settings, stack: ExitStack) -> Tuple[Client, Settings]:
+def _open_client(values: argparse.Namespace, settings: BatchSettings, stack: ExitStack) -> Tuple[Client, BatchSettings]:
     """The cluster, and the settings with the number of threads that its workers have."""
     import dask
 

@@ -13,6 +13,8 @@ from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.topics import PRODUCT_TOPICS
 
+#: Arguments of `Pipeline`, by name.
+Arguments = Dict[str, Any]
 #: Options that say what the pixels of a frame are.
 _OF_FRAMES = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
 #: Options that say what to compute and how, on any machine.
@@ -110,7 +112,7 @@ def requested_options(values: argparse.Namespace, products: Tuple[str, ...] = DE
         raise UsageError(str(err)) from err
 
 
-def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Dict[str, Any]:
+def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Arguments:
     """The arguments of `Pipeline` that the command line names, else those of --params; `products` if it names none."""
     products = getattr(values, "products", products)
     arguments: Dict[str, Any] = {"dtype": {name: PRODUCT_TOPICS[name].dtypes[0] for name in products}}

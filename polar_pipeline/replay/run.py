@@ -41,7 +41,7 @@ class FrameProducts:
     products: Mapping[str, np.ndarray]
 
 
-class Arrival(NamedTuple):
+class ReplayedRecord(NamedTuple):
     """What became of one record.
 
     Attributes:
@@ -83,7 +83,7 @@ class Summary:
     quality: List[FrameQuality]
     layout: LayoutCheck
     device: str
-    arrivals: List[Arrival] = field(default_factory=list)
+    arrivals: List[ReplayedRecord] = field(default_factory=list)
 
     @property
     def rejected_count(self) -> int:
@@ -175,7 +175,7 @@ class _Figures:
     def __init__(self, pipeline: Pipeline, count: int, previous: Optional[int] = None) -> None:
         self.late = 0
         self._newest = previous
-        self._arrivals: List[Arrival] = []
+        self._arrivals: List[ReplayedRecord] = []
         self._pipeline = pipeline
         self._wanted = sampled(count)
         self._stamps: List[int] = []
@@ -193,7 +193,7 @@ class _Figures:
 
     def reject(self, err: FrameError, stamp_ns: Optional[int]) -> None:
         """Count a frame that could not be used; its stamp is None where it could not be decoded."""
-        self._arrivals.append(Arrival(stamp_ns, None))
+        self._arrivals.append(ReplayedRecord(stamp_ns, None))
         before = self._rejected.get(err.cause, Rejected(0, str(err)))
         self._rejected[err.cause] = replace(before, frames=before.frames + 1)
 
@@ -213,7 +213,7 @@ class _Figures:
             self._layout = check_layout(raw, self._pipeline.options)
         self._stamps.append(stamp_ns)
         self._newest = stamp_ns
-        self._arrivals.append(Arrival(stamp_ns, stages["total"]))
+        self._arrivals.append(ReplayedRecord(stamp_ns, stages["total"]))
         pixels = float(np.prod(self._pipeline.options.output_size(raw.shape)))
         self._invalid.append((result.invalid[0] / pixels, result.invalid[1] / pixels))
         self._quality.append(measure(self._pipeline, raw, result))

@@ -21,7 +21,7 @@ from polar_pipeline.replay.job import Job, Watch, check_usable, make_report, met
 from polar_pipeline.replay.limits import BoundedFile, Span, reading
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.replay.report import render
-from polar_pipeline.replay.run import Arrival, FrameProducts, Rejected, Summary, prepared, replay, sampled
+from polar_pipeline.replay.run import FrameProducts, Rejected, ReplayedRecord, Summary, prepared, replay, sampled
 from polar_pipeline.replay.sink import Sink, open_sink
 from polar_pipeline.replay.source import Recorded, Source, open_source
 from polar_pipeline.sensor.frames import FrameError
@@ -200,7 +200,7 @@ def _merged(summaries: Sequence[Summary]) -> Summary:
     )
 
 
-def _deadlines(arrivals: Sequence[Arrival]) -> Tuple[int, float]:
+def _deadlines(arrivals: Sequence[ReplayedRecord]) -> Tuple[int, float]:
     """How many frames were late, and the frame period in seconds."""
     deadline, late = Deadline(), 0
     for row in arrivals:

@@ -22,7 +22,7 @@ from polar_pipeline import Pipeline, cli
 from polar_pipeline.batch.cluster import check_workers, local_client
 from polar_pipeline.batch.library import process
 from polar_pipeline.batch.run import Batch
-from polar_pipeline.batch.settings import Settings
+from polar_pipeline.batch.settings import BatchSettings
 from polar_pipeline.batch.storage import list_recordings
 from polar_pipeline.replay.job import Job, process_recording
 
@@ -32,7 +32,7 @@ ARGUMENTS: Dict[str, Any] = {
     "backend": "cpu",
     "threads": 1,
 }
-SETTINGS = Settings(ARGUMENTS)
+SETTINGS = BatchSettings(ARGUMENTS)
 
 
 @pytest.fixture(name="client", scope="module")
@@ -46,7 +46,7 @@ def fixture_sources(tmp_path: Path) -> List[str]:
     return [str(record(tmp_path / "in" / f"r{seed}.mcap", 12 + seed, seed=seed)) for seed in range(3)]
 
 
-def run(client: Client, sources: List[str], folder: Path, settings: Settings = SETTINGS) -> Batch:
+def run(client: Client, sources: List[str], folder: Path, settings: BatchSettings = SETTINGS) -> Batch:
     batch = Batch(client, settings, list_recordings(sources), folder)
     batch.run()
     return batch

@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow")
 from recordings import START, record
 
 from polar_pipeline import Pipeline
-from polar_pipeline.batch.settings import Settings, unit_of
+from polar_pipeline.batch.settings import BatchSettings, unit_of
 from polar_pipeline.batch.state import read_part, write_part
 from polar_pipeline.batch.storage import Recording
 from polar_pipeline.replay.compare import Tally
@@ -41,13 +41,13 @@ def test_a_segment_on_disk(tmp_path: Path) -> None:
 
 def test_what_identifies_a_unit(tmp_path: Path) -> None:
     recording = Recording("a", "a.mcap", 1, "content")
-    settings = Settings(ARGUMENTS)
+    settings = BatchSettings(ARGUMENTS)
     golden = record(tmp_path / "golden" / "a.mcap", 2)
 
-    def unit(settings: Settings = settings, recording: Recording = recording) -> str:
+    def unit(settings: BatchSettings = settings, recording: Recording = recording) -> str:
         return unit_of(settings, settings.described(), recording)
 
-    assert unit(Settings({**ARGUMENTS, "threads": 7}, split_ns=5, spool=tmp_path)) == unit()
+    assert unit(BatchSettings({**ARGUMENTS, "threads": 7}, split_ns=5, spool=tmp_path)) == unit()
     assert unit(recording=replace(recording, location="elsewhere")) == unit()
     compared = replace(settings, compare=golden.parent)
     before = unit(compared)
@@ -58,7 +58,7 @@ def test_what_identifies_a_unit(tmp_path: Path) -> None:
         unit(compared),
         unit(recording=replace(recording, token="other")),
         unit(recording=replace(recording, name="b")),
-        unit(Settings({**ARGUMENTS, "debias": True})),
+        unit(BatchSettings({**ARGUMENTS, "debias": True})),
         unit(replace(settings, topic="/raw")),
         unit(replace(settings, rate=5.0)),
         unit(replace(settings, max_bytes=1)),

@@ -621,7 +621,19 @@ def test_module_is_the_tool() -> None:
 
 
 COMMANDS = (
-    *("replay", "play", "params dump", "process", "calibrate", "simulate", "layout", "plan", "tune", "kernels"),
+    *(
+        "replay",
+        "batch",
+        "play",
+        "params dump",
+        "process",
+        "calibrate",
+        "simulate",
+        "layout",
+        "plan",
+        "tune",
+        "kernels",
+    ),
     *("bench node", "doctor"),
 )
 
