@@ -1,0 +1,1 @@
+"""Batch processing of many recordings: tables of frames, and an overview page."""
