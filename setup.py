@@ -32,6 +32,7 @@ TEST = [
     "pyyaml",
     "cv-bridge",  # pure Python; reads images as the nodes of others do
 ]
+TEST += ["pyarrow>=8", "pandas", "duckdb"]  # tables of frames, and what reads them
 TEST += ["setuptools", "wheel"]  # to build what they check
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
 LINT += ["clang-format==19.1.7"]  # each version formats somewhat differently; this one has wheels for Python 3.8

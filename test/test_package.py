@@ -32,7 +32,7 @@ LAYERS = (
     ("__main__", "node"),
     ("cli",),
     ("ros", "doctor"),
-    ("calibrate",),
+    ("calibrate", "batch"),
     ("replay",),
     ("html", "messages"),
     ("quality",),
@@ -280,7 +280,7 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     required = {re.split(r"[ <>=;]", line)[0] for line in fields.get_all("Requires-Dist") if "extra ==" not in line}
     readers = {"rosbags", "mcap", "lz4", "zstandard", "ruamel.yaml"}
     templates = {str(path.relative_to(ROOT)) for path in TEMPLATES}
-    assert {path.relative_to(PACKAGE).parts[0] for path in TEMPLATES} == {"calibrate", "html", "replay"}
+    assert {path.relative_to(PACKAGE).parts[0] for path in TEMPLATES} == {"batch", "calibrate", "html", "replay"}
     assert templates <= names
     assert required == {"numpy", "opencv-python-headless", "tqdm", "ddsketch", "jinja2", "pyelftools", *readers}
     assert {"ros", "cuda11", "cuda12", "cuda13", "dev", "docs", "tune"} == set(fields.get_all("Provides-Extra"))

@@ -6,7 +6,7 @@ The page is `templates/overview.html.j2`. Jinja escapes every text that goes int
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -16,7 +16,7 @@ import numpy as np
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
-from polar_pipeline.batch.statistics import (
+from polar_pipeline.batch.frame_statistics import (
     RANKINGS,
     Latency,
     Minute,
@@ -133,8 +133,8 @@ def write_overview(folder: Path, results: Sequence[RecordingResult], facts: Mapp
     frames = dropped = 0
     duration = 0.0
     for place, result in enumerate(results):
-        found, result = _statistics(folder, result)
-        rows.append(_row(result, found))
+        found, final = _statistics(folder, result)
+        rows.append(_row(final, found))
         if found is None:
             continue
         frames, dropped, duration = frames + found.frames, dropped + found.dropped, duration + found.duration
@@ -238,7 +238,7 @@ def _at(x: int, y: int, place: str) -> str:
 
 
 def _utc(seconds: int, form: str) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime(form)
+    return dt.datetime.fromtimestamp(seconds, dt.timezone.utc).strftime(form)
 
 
 def _text(value: Optional[float], decimals: int, scale: float = 1.0) -> str:

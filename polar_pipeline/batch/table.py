@@ -15,30 +15,34 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from polar_pipeline._util.files import replacing
+from polar_pipeline.quality.statistics import FrameQuality, Spot
 from polar_pipeline.replay.run import ReplayedFrame, Summary
 
 #: Stages of both backends, in their order; each has a column `NAME_ms`.
 STAGES = ("decode", "prepare", "upload", "polarization", "ssim", "download", "write", "total")
 #: Rows of a row group: queries read a column of at least so many rows at once, or skip them by their extremes.
 GROUP_ROWS = 65_536
-_WORD = pa.string()
+_TEXT = pa.string()
 _RATIO = pa.float32()
+#: A longer gap between two stamps, in seconds, is a pause of the recording: nothing is known to be lost.
+LONGEST_GAP_S = 60.0
 #: The columns.
 FRAME_SCHEMA = pa.schema(
     [
-        pa.field("recording", _WORD, nullable=False),
+        pa.field("recording", _TEXT, nullable=False),
         pa.field("index", pa.int64(), nullable=False),
         pa.field("stamp", pa.timestamp("ns", tz="UTC")),
         pa.field("rejected", pa.bool_(), nullable=False),
-        pa.field("cause", _WORD),
+        pa.field("cause", _TEXT),
         pa.field("lost", pa.int32()),
         *(pa.field(f"{stage}_ms", _RATIO) for stage in STAGES),
         pa.field("late", pa.bool_(), nullable=False),
         pa.field("ssim", _RATIO),
         pa.field("lowest", _RATIO),
+        pa.field("expected", _RATIO),
         pa.field("lowest_x", pa.int32()),
         pa.field("lowest_y", pa.int32()),
-        pa.field("lowest_place", _WORD),
+        pa.field("lowest_place", _TEXT),
         pa.field("saturated", _RATIO),
         pa.field("dark", _RATIO),
         pa.field("intensity", _RATIO),
@@ -123,9 +127,10 @@ def _rows(recording: str, summary: Summary, first: int) -> Iterator[Dict[str, An
 
 def _lost(before: Optional[int], stamp: Optional[int], period: float) -> Optional[int]:
     """Frames that could lie between two stamps; None where that is not known, as before the first one."""
-    if before is None or stamp is None or stamp < before or not 0 < period < math.inf:
+    if before is None or stamp is None or not 0 < period < math.inf:
         return None
-    return min(max(0, round((stamp - before) / 1e9 / period) - 1), 2**31 - 1)
+    gap = (stamp - before) / 1e9
+    return max(0, round(gap / period) - 1) if 0 <= gap <= LONGEST_GAP_S else None
 
 
 def _figures(frame: ReplayedFrame) -> Dict[str, Any]:
@@ -137,10 +142,16 @@ def _figures(frame: ReplayedFrame) -> Dict[str, Any]:
     return {
         **{f"{stage}_ms": 1000 * seconds for stage, seconds in frame.timings.items()},
         "ssim": quality.ssim,
-        **({"lowest": spot.ssim, "lowest_x": spot.x, "lowest_y": spot.y, "lowest_place": spot.place} if spot else {}),
+        **(_lowest(quality, spot) if spot else {}),
         "saturated": quality.saturated,
         "dark": quality.dark,
         "intensity": frame.intensity,
         "dolp": frame.dolp,
         "fingerprint": quality.fingerprint,
     }
+
+
+def _lowest(quality: FrameQuality, spot: Spot) -> Dict[str, Any]:
+    """What is known of the lowest block by column."""
+    place = {"lowest_x": spot.x, "lowest_y": spot.y, "lowest_place": spot.place}
+    return {"lowest": spot.ssim, "expected": quality.expected, **place}

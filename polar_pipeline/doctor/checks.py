@@ -42,6 +42,7 @@ _LIBRARIES = (
     "ddsketch",
     "elftools",
     "jinja2",
+    "pyarrow",
     "skimage",
     "cupy",
 )
@@ -84,6 +85,7 @@ def _libraries() -> Iterator[Check]:
         "ddsketch": "no live node and no replay; the library works",
         "elftools": "no `polar-pipeline kernels` (pip install pyelftools)",
         "jinja2": "no replay; the library and the live node work",
+        "pyarrow": "no tables of many recordings",
         "skimage": "nothing (tests compare with it)",
         "cupy": "no GPU",
     }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from pathlib import Path
-from typing import List
+from typing import Any, List
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from polar_pipeline.replay.source import Recorded  # noqa: E402
 
 #: Names that a folder or a reader could take for something else.
 NAMES = ["run.mcap", "robot 7/run=1%2F*[a]?.mcap", 'it\'s "é" #1 {b}.mcap']
-AT = datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.timezone.utc)
+AT = dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.timezone.utc)
 
 
 def some_frames() -> List[ReplayedFrame]:
@@ -50,6 +50,7 @@ def test_every_value_of_a_row() -> None:
         "late": False,
         "ssim": 0.875,
         "lowest": 0.75,
+        "expected": 1.0,
         "lowest_x": 16,
         "lowest_y": 48,
         "lowest_place": "lower left",
@@ -64,7 +65,7 @@ def test_every_value_of_a_row() -> None:
     known = {"recording": "run", "rejected": True, "late": False, "layout_fits": True, "repeated": False}
     nothing = dict.fromkeys(FRAME_SCHEMA.names)
     assert rows[1] == {**nothing, **known, "index": 101, "cause": "cdr"}
-    stamp = AT + datetime.timedelta(milliseconds=120)
+    stamp = AT + dt.timedelta(milliseconds=120)
     assert rows[3] == {**nothing, **known, "index": 103, "stamp": stamp, "cause": "size", "lost": 0}
     assert [row["index"] for row in rows] == list(range(100, 107))
     # the second frame has no stamp, and stands for what lies between its neighbours; frames 4 to 6 are not there
@@ -80,9 +81,14 @@ def test_without_a_period_lost_frames_are_not_known() -> None:
     assert [(row["lost"], row["layout_fits"]) for row in rows] == [(None, None)] * 2
 
 
+def test_a_pause_is_no_loss() -> None:
+    rows = frame_table("run", summary([frame(0), frame(25 * 60), frame(25 * 60 + 25 * 60 + 1)])).to_pylist()
+    assert [row["lost"] for row in rows] == [None, 25 * 60 - 1, None]
+
+
 def test_rows_of_a_real_replay() -> None:
     """Means against NumPy over the products, and a rejected frame between others."""
-    y, x = np.mgrid[:70, :80]
+    x = np.mgrid[:70, :80][1]
     raws = [np.rint(110 + 80 * np.sin((x + k) / 9) + 9 * (x % 2)).astype(np.uint8) for k in range(3)]
     raws[2][:, :20] = 255  # saturated
     records = [
@@ -129,8 +135,8 @@ def test_a_table_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, mo
     write_table(frame_table("run", summary(some_frames())), path)
     before = path.read_bytes()
 
-    def fail(table: object, stream: object, **_: object) -> None:
-        stream.write(b"half")  # type: ignore[attr-defined]
+    def fail(_table: Any, stream: Any, **_: Any) -> None:
+        stream.write(b"half")
         raise OSError("no space left")
 
     monkeypatch.setattr(pq, "write_table", fail)

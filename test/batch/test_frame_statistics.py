@@ -11,7 +11,7 @@ from batch_samples import PERIOD, START, frame, summary
 
 pytest.importorskip("pyarrow")
 
-from polar_pipeline.batch.statistics import (  # noqa: E402
+from polar_pipeline.batch.frame_statistics import (
     RANKINGS,
     Latency,
     Minute,
@@ -19,13 +19,13 @@ from polar_pipeline.batch.statistics import (  # noqa: E402
     sketch_of,
     worst,
 )
-from polar_pipeline.batch.table import frame_table, write_table  # noqa: E402
-from polar_pipeline.quality.latency import ACCURACY  # noqa: E402
-from polar_pipeline.quality.statistics import Spot  # noqa: E402
-from polar_pipeline.replay.run import ReplayedFrame  # noqa: E402
+from polar_pipeline.batch.table import frame_table, write_table
+from polar_pipeline.quality.latency import ACCURACY
+from polar_pipeline.quality.statistics import Spot
+from polar_pipeline.replay.run import ReplayedFrame
 
 
-def within(values: np.ndarray, rank: float) -> "tuple[float, float]":
+def within(values: np.ndarray, rank: float) -> tuple[float, float]:
     """The bounds of a percentile by a sketch: the values next to its rank, and the relative accuracy."""
     low, high = (float(np.percentile(values, 100 * rank, method=method)) for method in ("lower", "higher"))
     return (1 - ACCURACY) * low * (1 - 1e-9), (1 + ACCURACY) * high * (1 + 1e-9)
@@ -84,7 +84,7 @@ def test_figures_of_a_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Also where minutes, and rows without a stamp, are cut by the batches in which rows are read."""
     frames = many_frames()
     write_table(frame_table("run", summary(frames)), tmp_path / "table.parquet")
-    monkeypatch.setattr("polar_pipeline.batch.statistics.GROUP_ROWS", 97)
+    monkeypatch.setattr("polar_pipeline.batch.frame_statistics.GROUP_ROWS", 97)
     found = read_statistics(tmp_path / "table.parquet", minutes=1)
     good = [row for row in frames if not row.cause]
     assert (found.frames, found.counts["rejected"], found.counts["lost"]) == (len(frames), 15, 30)

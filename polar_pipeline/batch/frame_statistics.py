@@ -155,13 +155,18 @@ def read_statistics(path: Path, minutes: int = 3) -> RecordingStatistics:
         raise FileNotFoundError(f"no table in {path}")
     reader = _Reader()
     for each in files:
-        try:
-            with pq.ParquetFile(str(each)) as file:
-                for batch in file.iter_batches(GROUP_ROWS, columns=list(_COLUMNS)):
-                    reader.add(batch)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as err:
-            raise OSError(f"{each} is no table of frames: {err}") from err
+        _read(each, reader)
     return reader.statistics(minutes)
+
+
+def _read(path: Path, reader: _Reader) -> None:
+    """Put the rows of a file into a reader."""
+    try:
+        with pq.ParquetFile(str(path)) as file:
+            for batch in file.iter_batches(GROUP_ROWS, columns=list(_COLUMNS)):
+                reader.add(batch)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as err:
+        raise OSError(f"{path} is no table of frames: {err}") from err
 
 
 class _Sums:
