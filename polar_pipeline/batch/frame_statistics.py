@@ -163,7 +163,7 @@ def _read(path: Path, reader: _Reader) -> None:
     """Put the rows of a file into a reader."""
     try:
         with pq.ParquetFile(str(path)) as file:
-            for batch in file.iter_batches(GROUP_ROWS, columns=list(_COLUMNS)):
+            for batch in file.iter_batches(GROUP_ROWS, columns=list(_COLUMNS), use_threads=False):
                 reader.add(batch)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as err:
         raise OSError(f"{path} is no table of frames: {err}") from err
