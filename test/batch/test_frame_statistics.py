@@ -113,6 +113,20 @@ def test_figures_of_a_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (dirty.frames, dirty.dropped, missing.frames, missing.dropped) == (1500, 0, 1470, 45)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 100])
+def test_frames_without_a_stamp_belong_to_the_minute_before(
+    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those before the first stamp to the first minute, if they are read together with it."""
+    bad = ReplayedFrame(None, "cdr", "")
+    frames = [bad, frame(0), bad, bad, frame(25 * 60), bad]  # a minute later
+    write_table(frame_table("run", summary(frames)), tmp_path / "table.parquet")
+    monkeypatch.setattr("polar_pipeline.batch.frame_statistics.GROUP_ROWS", rows)
+    found = read_statistics(tmp_path / "table.parquet")
+    assert [minute.frames for minute in found.minutes] == [4 if rows > 1 else 3, 2]
+    assert (found.frames, found.counts["rejected"]) == (6, 4)
+
+
 def test_parts_are_read_as_one(tmp_path: Path) -> None:
     frames = many_frames()
     write_table(frame_table("run", summary(frames)), tmp_path / "all.parquet")
