@@ -35,8 +35,8 @@ STATUSES = ("failed", "differs", "ok")
 THUMBNAIL_SIDE, THUMBNAIL_STEP = 96, 16
 #: Products that a thumbnail may show, the preferred first.
 THUMBNAIL_PRODUCTS = ("preview", "intensity", "dolp", "aolp")
-#: Minutes of all recordings that are listed for each ranking.
-WORST_MINUTES = 10
+#: Minutes that are listed for each ranking: of all recordings, and of one of them, there and with itself.
+WORST_MINUTES, WORST_OF_RECORDING = 10, 3
 #: Longest reason that is shown, in characters.
 _MAX_REASON = 500
 
@@ -140,11 +140,7 @@ def write_overview(folder: Path, results: Sequence[RecordingResult], facts: Mapp
         frames, dropped, duration = frames + found.frames, dropped + found.dropped, duration + found.duration
         latency.merge(found.latency)
         for ranking, kept in minutes.items():
-            owners = {id(minute): owner for owner, minute in kept}
-            candidates = [*(minute for _, minute in kept), *found.minutes]
-            minutes[ranking] = [
-                (owners.get(id(minute), place), minute) for minute in worst(candidates, ranking, WORST_MINUTES)
-            ]
+            minutes[ranking] = _with_worst(kept, place, found.minutes, ranking)
     counts = {status: sum(row["status"] == status for row in rows) for status in STATUSES}
     totals = {
         "recordings": f"{len(rows)}: " + ", ".join(f"{counts[status]} {status}" for status in reversed(STATUSES)),
@@ -158,6 +154,7 @@ def write_overview(folder: Path, results: Sequence[RecordingResult], facts: Mapp
             {"heading": _HEADINGS[ranking], "minutes": [(rows[place]["name"], _minute(row)) for place, row in kept]}
             for ranking, kept in minutes.items()
         ],
+        most=WORST_OF_RECORDING,
         columns=_COLUMNS,
         statuses=STATUSES,
         data={"columns": [(row.key, row.decimals) for row in _COLUMNS], "statuses": STATUSES, "rows": rows},
@@ -171,11 +168,21 @@ def _statistics(folder: Path, result: RecordingResult) -> Tuple[Optional[Recordi
     if result.table is None:
         return None, result
     try:
-        return read_statistics(folder / result.table), result
+        return read_statistics(folder / result.table, WORST_OF_RECORDING), result
     except OSError as err:
         reason = "; ".join(filter(None, (result.reason, str(err))))
         values = (result.report, None, result.thumbnail, result.device, result.seconds)
         return None, RecordingResult(result.name, "failed", reason, *values)
+
+
+def _with_worst(
+    kept: List[Tuple[int, Minute]], place: int, minutes: Sequence[Minute], ranking: str
+) -> List[Tuple[int, Minute]]:
+    """The worst minutes of a ranking so far, with those of a recording at a place among them."""
+    both = [*kept, *((place, minute) for minute in worst(minutes, ranking, WORST_OF_RECORDING))]
+    owners = {id(minute): owner for owner, minute in both}
+    found = worst((minute for _, minute in both), ranking, WORST_MINUTES)
+    return [(owners[id(minute)], minute) for minute in found]
 
 
 def _stages(percentiles: Mapping[str, Percentiles]) -> List[Tuple[str, List[str]]]:

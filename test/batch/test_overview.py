@@ -98,6 +98,16 @@ def test_worst_minutes_of_all_recordings(tmp_path: Path) -> None:
     assert "Most frames dropped" not in text  # none is
 
 
+def test_one_bad_recording_does_not_fill_the_list(tmp_path: Path) -> None:
+    """Six minutes of one, and two of another, which are less bad."""
+    for name, minutes, lowest in (("bad", 6, 0.1), ("fair", 2, 0.8)):
+        frames = [frame(0, stamp=START + k * 60 * 10**9, lowest=lowest + k / 100) for k in range(minutes)]
+        write_table(frame_table(name, summary(frames)), tmp_path / f"{name}.parquet")
+    write_overview(tmp_path, [result(name, table=f"{name}.parquet") for name in ("fair", "bad")], {})
+    text = (tmp_path / "index.html").read_text(encoding="utf-8").partition("Most frames dropped")[0]
+    assert re.findall(r'data-recording="(\w+)"', text) == ["bad"] * 3 + ["fair"] * 2
+
+
 def test_a_batch_without_recordings(tmp_path: Path) -> None:
     write_overview(tmp_path, [], {})
     assert data_of(tmp_path / "index.html")["rows"] == []
