@@ -12,6 +12,7 @@ from typing import Optional
 from polar_pipeline._util.documents import read_json
 from polar_pipeline._util.files import PARTIAL, remove_leftovers
 from polar_pipeline.batch.overview import RecordingResult
+from polar_pipeline.batch.table import table_path
 
 #: Folders of a batch: results by recording, their tables, and segments that were not merged yet.
 RECORDINGS, FRAMES, SEGMENTS = "recordings", "frames", "segments"
@@ -69,11 +70,6 @@ class Outcome:
 def result_folder(folder: Path, name: str) -> Path:
     """Where the results of a recording are."""
     return folder / RECORDINGS / name
-
-
-def table_path(folder: Path, name: str) -> Path:
-    """Where the table of a recording's frames is."""
-    return folder / FRAMES / f"recording={name}" / "part-0.parquet"
 
 
 def segment_folder(folder: Path, name: str, unit: str) -> Path:

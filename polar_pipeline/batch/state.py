@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence, Tuple, Type, TypeVar, Union, cast, get_type_hints
@@ -70,7 +71,7 @@ def _make(kind: Any, value: Any) -> Any:
         return None if value is None else _make(next(row for row in inner if row is not type(None)), value)
     if origin in (list, List):
         return [_make(inner[0], row) for row in value]
-    if origin in (dict, Dict):
+    if origin in (dict, Dict, Mapping):
         return {name: _make(inner[1], row) for name, row in value.items()}
     if origin is tuple:
         return tuple(_make(row, part) for row, part in zip(inner, value))

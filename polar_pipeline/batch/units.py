@@ -13,6 +13,7 @@ from typing import Callable, Iterable, List, Mapping, Sequence, Tuple
 from polar_pipeline._util.files import discard_folder, replacing_folder
 from polar_pipeline._util.text import printable
 from polar_pipeline.batch import messaging
+from polar_pipeline.batch.overview import thumbnail
 from polar_pipeline.batch.pipelines import forget_pipeline, kept_pipeline
 from polar_pipeline.batch.results import (
     RESULT,
@@ -21,24 +22,20 @@ from polar_pipeline.batch.results import (
     completed,
     result_folder,
     segment_folder,
-    table_path,
 )
 from polar_pipeline.batch.settings import BatchSettings, golden_of
 from polar_pipeline.batch.state import PRODUCTS, STATE, read_part, write_part
 from polar_pipeline.batch.storage import Recording, local_copy
-from polar_pipeline.batch.table import frame_table, write_table
+from polar_pipeline.batch.table import frame_table, table_path, write_table
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.replay.compare import ProductComparison, open_golden
 from polar_pipeline.replay.job import Job, metadata, process_recording
 from polar_pipeline.replay.limits import SourceError, Span, described
-from polar_pipeline.replay.picture import encode_picture, picture
-from polar_pipeline.replay.run import FrameProducts, Summary
+from polar_pipeline.replay.run import Summary
 from polar_pipeline.replay.segment import can_merge, merge_segments, process_segment, segments
 from polar_pipeline.replay.source import Recorded, open_source
 from polar_pipeline.sensor.frames import FrameError
 
-#: Longest side in pixels of a recording's picture in the overview.
-THUMBNAIL_SIDE = 160
 #: What is expected of data and machines; anything else is a defect of this package, and reported with its class.
 _EXPECTED = (SourceError, OSError, RuntimeError, FrameError, MemoryError, ValueError)
 
@@ -120,7 +117,7 @@ def segment_unit(task: Task, span: Span, unit: str) -> Outcome:
             if task.settings.writes_products:
                 job = replace(job, products=partial / PRODUCTS)
             part = process_segment(job, span, pipeline, _watch(task))
-            write_part(partial, part, _thumbnail(part.summary.samples))
+            write_part(partial, part, _thumbnail(part.summary))
         return _segment_outcome(task, part.summary)
 
     known = completed(task.folder, task.recording.name, task.unit)
@@ -142,11 +139,11 @@ def merge_unit(task: Task, plan: Division, units: Sequence[str]) -> Outcome:
     def work(pipeline: Pipeline) -> Outcome:
         found = [read_part(segment_folder(task.folder, name, unit)) for unit in units]
         parts = [part for part, _ in found]
-        thumbnail = next((text for _, text in found if text), "")
+        picture = next((text for _, text in found if text), "")
         path = Path(task.recording.location)
         if can_merge(parts):
             options = pipeline.options
-            return _published(task, path, lambda job: merge_segments(job, parts, plan.total, options), thumbnail)
+            return _published(task, path, lambda job: merge_segments(job, parts, plan.total, options), picture)
         return _published(task, path, lambda job: process_recording(job, pipeline, _watch(task)))
 
     known = completed(task.folder, name, task.unit)
@@ -187,7 +184,7 @@ def _published(
     task: Task,
     path: Path,
     process: Callable[[Job], Tuple[Summary, List[ProductComparison]]],
-    thumbnail: str = "",
+    picture: str = "",
 ) -> Outcome:
     """Make the results of a recording, and put them in place of older ones when all are complete.
 
@@ -195,7 +192,7 @@ def _published(
         task: The recording.
         path: Where it is on this machine.
         process: Writes products and report.
-        thumbnail: Its picture where `process` returns no samples.
+        picture: Its picture where `process` returns no samples.
     """
     name, started = task.recording.name, time.monotonic()
     folder = result_folder(task.folder, name)
@@ -205,13 +202,12 @@ def _published(
             job = replace(job, products=partial / "products.mcap", report=partial / "report.html")
         summary, rows = process(job)
         seconds = time.monotonic() - started
-        outcome = _outcome(task, summary, rows, seconds, _thumbnail(summary.samples) or thumbnail)
+        outcome = _outcome(task, summary, rows, seconds, _thumbnail(summary) or picture)
         (partial / RESULT).write_bytes(outcome.encoded())
         older = completed(task.folder, name, None)
         if older is not None and older.unit != task.unit:
             discard_folder(folder)  # first: its table is about to be replaced
         table = table_path(task.folder, name)
-        table.parent.mkdir(parents=True, exist_ok=True)
         write_table(frame_table(name, summary), table)
     return outcome
 
@@ -236,9 +232,7 @@ def _job(task: Task, path: Path, stack: ExitStack) -> Job:
     )
 
 
-def _outcome(
-    task: Task, summary: Summary, rows: Sequence[ProductComparison], seconds: float, thumbnail: str
-) -> Outcome:
+def _outcome(task: Task, summary: Summary, rows: Sequence[ProductComparison], seconds: float, picture: str) -> Outcome:
     differing = [row for row in rows if not row.passed]
     return Outcome(
         task.recording.name,
@@ -249,7 +243,7 @@ def _outcome(
         summary.rejected_count,
         summary.device,
         seconds,
-        thumbnail,
+        picture,
         task.settings.writes_products,
     )
 
@@ -258,13 +252,9 @@ def _segment_outcome(task: Task, summary: Summary) -> Outcome:
     return Outcome(task.recording.name, task.unit, "ok", "", len(summary.stamps), summary.rejected_count)
 
 
-def _thumbnail(samples: Sequence[FrameProducts]) -> str:
-    """A picture of the first sample that has one, as PNG in Base64; "" without any."""
-    for sample in samples:
-        for name, array in sample.products.items():
-            if array.ndim:
-                return base64.b64encode(encode_picture(picture(name, array, THUMBNAIL_SIDE))).decode()
-    return ""
+def _thumbnail(summary: Summary) -> str:
+    """A picture of a recording as PNG in Base64; "" without any."""
+    return base64.b64encode(thumbnail(summary)).decode()
 
 
 def _watch(task: Task) -> Callable[[Iterable[Recorded], int], Iterable[Recorded]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from polar_pipeline.replay.job import Job, Watch, check_usable, make_report, met
 from polar_pipeline.replay.limits import BoundedFile, Span, reading
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.replay.report import render
-from polar_pipeline.replay.run import FrameProducts, Rejected, ReplayedRecord, Summary, prepared, replay, sampled
+from polar_pipeline.replay.run import FrameProducts, ReplayedFrame, Summary, prepared, replay, sampled
 from polar_pipeline.replay.sink import Sink, open_sink
 from polar_pipeline.replay.source import Recorded, Source, open_source
 from polar_pipeline.sensor.frames import FrameError
@@ -171,50 +171,20 @@ def merge_segments(
 
 def _merged(summaries: Sequence[Summary]) -> Summary:
     """The summary of a recording from those of its segments, in their order; samples are those of the first frame."""
-    lists: Dict[str, List[Any]] = {}
-    rejected: Dict[str, Rejected] = {}
-    timings: Dict[str, List[float]] = {}
-    for row in summaries:
-        for name in (column.name for column in fields(row)):
-            if isinstance(getattr(row, name), list):
-                lists.setdefault(name, []).extend(getattr(row, name))
-        for cause, more in row.rejected.items():
-            before = rejected.get(cause, Rejected(0, more.reason))
-            rejected[cause] = replace(before, frames=before.frames + more.frames)
-        for stage, seconds in row.timings.items():
-            timings.setdefault(stage, []).extend(seconds)
+    deadline = Deadline()
+    frames: List[ReplayedFrame] = []
+    for frame in (frame for row in summaries for frame in row.frames):
+        if frame.stamp_ns is not None:
+            deadline.arrived(frame.stamp_ns)
+        frames.append(frame if frame.cause else replace(frame, late=deadline.missed(frame.timings["total"])))
     first = next((row for row in summaries if row.stamps), summaries[0])
-    late, period = _deadlines(lists["arrivals"])
-    quality = lists["quality"]
-    invalid = np.mean([(row.saturated, row.dark or 0.0) for row in quality], axis=0) if quality else (0.0, 0.0)
-    lists["samples"] = first.samples
-    merged: Dict[str, Any] = {**lists}
-    return replace(
-        first,
-        **merged,
-        rejected=rejected,
-        timings=timings,
-        late=late,
-        period=period,
-        invalid=(float(invalid[0]), float(invalid[1])),
-    )
-
-
-def _deadlines(arrivals: Sequence[ReplayedRecord]) -> Tuple[int, float]:
-    """How many frames were late, and the frame period in seconds."""
-    deadline, late = Deadline(), 0
-    for row in arrivals:
-        if row.stamp_ns is not None:
-            deadline.arrived(row.stamp_ns)
-        if row.seconds is not None:
-            late += deadline.missed(row.seconds)
-    return late, deadline.period
+    return replace(first, frames=frames, period=deadline.period)
 
 
 def _sampled_frames(summary: Summary, total: int) -> Set[int]:
     """The places, among the frames that were processed, of those that the report shows."""
     places = sampled(total)
-    used = (place for place, row in enumerate(summary.arrivals) if row.seconds is not None)
+    used = (place for place, row in enumerate(summary.frames) if not row.cause)
     return {frame for frame, place in enumerate(used) if place in places}
 
 

@@ -73,7 +73,8 @@ def check(sources: List[str], folder: Path, tmp_path: Path) -> None:
         assert sorted(path.name for path in found.iterdir()) == ["products.mcap", "report.html", "result.json"]
         assert (found / "products.mcap").read_bytes() == expected_products(source, tmp_path)
         table = parquet.read_table(folder / "frames" / f"recording={name}" / "part-0.parquet")
-        assert table.num_rows == json.loads((found / "result.json").read_text())["frames"]
+        result = json.loads((found / "result.json").read_text())
+        assert table.num_rows == result["frames"] + result["rejected"]
     assert len(list((folder / "recordings").iterdir())) == len(sources)
     assert partial_files(folder) == []
     assert list((folder / "segments").iterdir()) == []
