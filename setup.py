@@ -32,7 +32,7 @@ TEST = [
     "pyyaml",
     "cv-bridge",  # pure Python; reads images as the nodes of others do
 ]
-BATCH = ["dask[distributed]>=2023.5", "fsspec", "pyarrow>=10"]
+BATCH = ["dask[distributed]>=2023.5", "fsspec[http]>=2023.1", "pyarrow>=10"]
 TEST += BATCH
 TEST += ["pandas", "duckdb"]  # read tables of frames
 TEST += ["setuptools", "wheel"]  # to build what they check

@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Dict, Optional
 
 from polar_pipeline._util.documents import read_json
 from polar_pipeline._util.files import PARTIAL, remove_leftovers
@@ -16,6 +16,8 @@ from polar_pipeline.batch.table import table_path
 
 #: Folders of a batch: results by recording, their tables, and segments that were not merged yet.
 RECORDINGS, FRAMES, SEGMENTS = "recordings", "frames", "segments"
+#: File of a batch's folder with its settings, and the names of its recordings.
+SETTINGS = "batch.json"
 #: File of a result's folder that says which unit it is of.
 RESULT = "result.json"
 
@@ -92,6 +94,15 @@ def completed(folder: Path, name: str, unit: Optional[str]) -> Optional[Outcome]
         return None
     is_wanted = unit in (None, outcome.unit) and outcome.name == name
     return outcome if is_wanted and table_path(folder, name).is_file() else None
+
+
+def known_names(folder: Path) -> Dict[str, str]:
+    """Location of a recording -> its name in the last run into a folder; empty where there was none."""
+    try:
+        names = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))["names"]
+        return {str(location): str(name) for location, name in names.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 def make_folders(folder: Path) -> None:

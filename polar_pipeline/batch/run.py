@@ -19,7 +19,7 @@ from polar_pipeline.batch.cluster import check_workers
 from polar_pipeline.batch.loop import Loop, LostSchedulerError, Unit
 from polar_pipeline.batch.overview import RecordingResult, write_overview
 from polar_pipeline.batch.progress import Progress
-from polar_pipeline.batch.results import Outcome, clean, completed, make_folders
+from polar_pipeline.batch.results import SETTINGS, Outcome, clean, completed, known_names, make_folders
 from polar_pipeline.batch.settings import BatchSettings, unit_of
 from polar_pipeline.batch.storage import Recording
 from polar_pipeline.batch.units import Division, Task, merge_unit, plan_unit, recording_unit, segment_unit
@@ -196,8 +196,9 @@ class Batch:
             "reference": str(self._settings.reference or ""),
             "tolerances": dict(self._settings.tolerances),
             "split_s": self._settings.split_ns / 1e9,
+            "names": {**known_names(self._folder), **{row.location: row.name for row in self._recordings}},
         }
-        with replacing(self._folder / "batch.json", force=True) as stream:
+        with replacing(self._folder / SETTINGS, force=True) as stream:
             stream.write(json.dumps(settings, indent=1).encode())
 
     def _write_overview(self) -> None:

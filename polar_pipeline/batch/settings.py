@@ -34,7 +34,7 @@ class BatchSettings:
         tolerances: Product -> largest error, in place of the defaults.
         reference: Folder of the recordings that SSIM mode `reference` compares with; None in other modes.
         split_ns: Length of the segments that a recording is processed in; 0 for none.
-        spool: Folder for copies of recordings from other machines; None for one in the batch's folder.
+        spool: Folder for copies of recordings from other machines; None for one among each machine's temporary files.
         spool_bytes: Most that these copies may take together.
     """
 

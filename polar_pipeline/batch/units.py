@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import os
 import shutil
+import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Iterable, List, Mapping, Sequence, Tuple
+from typing import Callable, ContextManager, Iterable, List, Mapping, Sequence, Tuple
 
 from polar_pipeline._util.files import discard_folder, replacing_folder
 from polar_pipeline._util.text import printable
@@ -24,6 +26,7 @@ from polar_pipeline.batch.results import (
     segment_folder,
 )
 from polar_pipeline.batch.settings import BatchSettings, golden_of
+from polar_pipeline.batch.sources import StorageError
 from polar_pipeline.batch.state import PRODUCTS, STATE, read_part, write_part
 from polar_pipeline.batch.storage import Recording, local_copy
 from polar_pipeline.batch.table import frame_table, table_path, write_table
@@ -37,7 +40,7 @@ from polar_pipeline.replay.source import Recorded, open_source
 from polar_pipeline.sensor.frames import FrameError
 
 #: What is expected of data and machines; anything else is a defect of this package, and reported with its class.
-_EXPECTED = (SourceError, OSError, RuntimeError, FrameError, MemoryError, ValueError)
+_EXPECTED = (SourceError, StorageError, OSError, RuntimeError, FrameError, MemoryError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,7 @@ def plan_unit(task: Task) -> Division:
     """Divide a recording into segments."""
     settings = task.settings
     try:
-        path = Path(task.recording.location)
-        with open_source(path, settings.topic, settings.rate, settings.max_bytes) as source:
+        with _local(task) as path, open_source(path, settings.topic, settings.rate, settings.max_bytes) as source:
             return Division(segments(source, settings.split_ns), source.total)
     except Exception as err:  # noqa: BLE001 - told to the one who runs the batch
         return Division([], 0, _reason(err))
@@ -95,7 +97,7 @@ def recording_unit(task: Task) -> Outcome:
     """Process a recording, unless its result is complete."""
 
     def work(pipeline: Pipeline) -> Outcome:
-        with local_copy(task.recording, _spool(task), task.settings.spool_bytes) as path:
+        with _local(task) as path:
             return _published(task, path, lambda job: process_recording(job, pipeline, _watch(task)))
 
     return _small(completed(task.folder, task.recording.name, task.unit) or _guarded(task, work))
@@ -113,7 +115,7 @@ def segment_unit(task: Task, span: Span, unit: str) -> Outcome:
 
     def work(pipeline: Pipeline) -> Outcome:
         with replacing_folder(folder, force=True) as partial, ExitStack() as stack:
-            job = _job(task, Path(task.recording.location), stack)
+            job = _job(task, stack.enter_context(_local(task)), stack)
             if task.settings.writes_products:
                 job = replace(job, products=partial / PRODUCTS)
             part = process_segment(job, span, pipeline, _watch(task))
@@ -140,11 +142,11 @@ def merge_unit(task: Task, plan: Division, units: Sequence[str]) -> Outcome:
         found = [read_part(segment_folder(task.folder, name, unit)) for unit in units]
         parts = [part for part, _ in found]
         picture = next((text for _, text in found if text), "")
-        path = Path(task.recording.location)
-        if can_merge(parts):
-            options = pipeline.options
-            return _published(task, path, lambda job: merge_segments(job, parts, plan.total, options), picture)
-        return _published(task, path, lambda job: process_recording(job, pipeline, _watch(task)))
+        with _local(task) as path:
+            if can_merge(parts):
+                options = pipeline.options
+                return _published(task, path, lambda job: merge_segments(job, parts, plan.total, options), picture)
+            return _published(task, path, lambda job: process_recording(job, pipeline, _watch(task)))
 
     known = completed(task.folder, name, task.unit)
     outcome = known or _guarded(task, work)
@@ -175,7 +177,7 @@ def _guarded(task: Task, work: Callable[[Pipeline], Outcome]) -> Outcome:
     except messaging.CancelledError:
         return task.failed("cancelled")
     except Exception as err:  # noqa: BLE001 - the others must go on
-        if not isinstance(err, (SourceError, OSError)):
+        if not isinstance(err, (SourceError, StorageError, OSError)):
             forget_pipeline()
         return task.failed(_reason(err))
 
@@ -262,8 +264,14 @@ def _watch(task: Task) -> Callable[[Iterable[Recorded], int], Iterable[Recorded]
     return lambda records, total: messaging.counted(records, task.run, task.recording.name, total)
 
 
+def _local(task: Task) -> ContextManager[Path]:
+    """The recording on this machine, as it was when it was listed."""
+    return local_copy(task.recording, _spool(task), task.settings.spool_bytes)
+
+
 def _spool(task: Task) -> Path:
-    return task.settings.spool or task.folder / "spool"
+    """Folder for copies of remote recordings, on a disk of this machine."""
+    return task.settings.spool or Path(tempfile.gettempdir()) / f"polar_pipeline_spool_{os.getuid()}"
 
 
 def differences(expected: Mapping[str, str], got: Mapping[str, str]) -> str:

@@ -14,7 +14,6 @@ from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import FailureError, UsageError, show_error
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_arguments
-from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.replay import parse_tolerance
 from polar_pipeline.cli.source_arguments import add_size_limit_argument, parse_rate
 from polar_pipeline.products import DEFAULT_PRODUCTS, get_products
@@ -109,7 +108,7 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         "has its own setting, distributed.scheduler.allowed-failures)",
     )
     parser.add_argument(
-        "--spool", type=Path, metavar="DIR", help="folder for recordings that are fetched (default: in the output)"
+        "--spool", type=Path, metavar="DIR", help="folder for recordings that are fetched (default: a temporary one)"
     )
     parser.add_argument(
         "--spool-gb",
@@ -147,13 +146,16 @@ def _run(values: argparse.Namespace) -> int:
     try:
         from polar_pipeline.batch import run as batches
         from polar_pipeline.batch.cluster import dashboard_of
+        from polar_pipeline.batch.results import known_names
+        from polar_pipeline.batch.sources import StorageError
         from polar_pipeline.batch.storage import list_recordings
     except ImportError as err:
         raise FailureError(f"needs Dask, fsspec and PyArrow ({err}); pip install polar_pipeline[batch]") from err
     _check_usage(values)
-    recordings = list_recordings(values.sources)
-    if not recordings:
-        raise FailureError("the sources hold no recordings")
+    try:
+        recordings = list_recordings(values.sources, [values.output], known_names(values.output))
+    except StorageError as err:
+        raise FailureError(str(err)) from err
     settings = _settings(values, recordings)
     with ExitStack() as stack:
         client, settings = _open_client(values, settings, stack)
@@ -176,8 +178,9 @@ def _check_usage(values: argparse.Namespace) -> None:
     for folder in (values.compare, values.reference):
         if folder is not None and folder.resolve() == values.output.resolve():
             raise UsageError(f"the results would replace those that they are compared with, {folder}")
-    inputs = [Path(source) for source in values.sources if "://" not in source]
-    check_output_files([values.output / "index.html"], [path for path in inputs if path.exists()])
+    for source in values.sources:
+        if "://" not in source and Path(source).resolve() == values.output.resolve():
+            raise UsageError(f"{values.output} is an input")
 
 
 def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> BatchSettings:

@@ -48,6 +48,8 @@ _LIBRARIES = (
     "pyarrow",
     "skimage",
     "cupy",
+    "fsspec",
+    "aiohttp",
 )
 _ROS = (
     *("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces", "yaml"),
@@ -91,6 +93,8 @@ def _libraries() -> Iterator[Check]:
         **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch` (pip extra batch)"),
         "skimage": "nothing (tests compare with it)",
         "cupy": "no GPU",
+        "fsspec": "no recordings from object storage and web servers",
+        "aiohttp": "no recordings from web servers",
     }
     for name in _LIBRARIES:
         yield _import(name, lost.get(name, ""))

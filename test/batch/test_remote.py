@@ -1,0 +1,277 @@
+"""Recordings on real servers of this machine, over HTTP and S3: listing, fetching, and what faults lead to."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Dict, Iterator, Tuple
+
+import pytest
+
+pytest.importorskip("aiohttp")
+pytest.importorskip("fsspec")
+
+from servers import SLOW_PIECES, SLOW_S, S3Storage, Storage, WebStorage
+
+from polar_pipeline.batch import remote
+from polar_pipeline.batch.remote import RemoteFile, RemoteStore
+from polar_pipeline.batch.sources import StorageError
+from polar_pipeline.batch.storage import Recording, list_recordings, local_copy
+
+DATA = random.Random(0).randbytes(300_001) if sys.version_info >= (3, 9) else bytes(range(251)) * 1200
+LIMIT = 10 << 20
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[Tuple[str, int]]:
+    """The address of a server of S3."""
+    moto = pytest.importorskip("moto.server", reason="needs pip install 'moto[s3]' flask flask-cors s3fs")
+    pytest.importorskip("s3fs", reason="needs pip install s3fs")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield server.get_host_and_port()
+    server.stop()
+
+
+@pytest.fixture(params=["http", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setattr(remote, "BACKOFF_S", 0.001)
+    with ExitStack() as stack:
+        if request.param == "s3":
+            yield S3Storage(request.getfixturevalue("s3"), monkeypatch, stack)
+        else:
+            yield WebStorage(tmp_path / "served", stack)
+
+
+def listed(*sources: str) -> Dict[str, int]:
+    return {row.location: row.size for row in list_recordings(sources)}
+
+
+def only(source: str) -> Recording:
+    (found,) = list_recordings([source])
+    return found
+
+
+def copied(recording: Recording, spool: Path) -> Dict[str, bytes]:
+    """What is fetched, by path in the spool's entry; checks that nothing else is there, and nothing afterwards."""
+    with local_copy(recording, spool, LIMIT) as path:
+        entry = path.parent
+        found = {str(each.relative_to(entry)): each.read_bytes() for each in entry.rglob("*") if each.is_file()}
+        assert path.exists()
+    assert_empty(spool)
+    return found
+
+
+def assert_empty(spool: Path) -> None:
+    assert [path.name for path in spool.iterdir()] == [".lock"]
+
+
+# ------------------------------------------------------------------------------------------------------------- listing
+
+
+def test_files_folders_and_patterns(storage: Storage) -> None:
+    put, root = storage.put, storage.root
+    files = ["a/x.mcap", "a/drive/metadata.yaml", "a/drive/drive_0.db3", "a/drive/drive_1.db3", "b/x.bag"]
+    for name in [*files, "a/.hidden.mcap", "c/1.png", "c/2.png", "README.md", "b/deep/er/y.mcap.zstd"]:
+        put(name, name.encode())
+    drive = {f"{root}/a/drive": sum(len(name) for name in files[1:4])}
+    x, bag = {f"{root}/a/x.mcap": 8}, {f"{root}/b/x.bag": 7}
+    pictures, deep = {f"{root}/c": 14}, {f"{root}/b/deep/er/y.mcap.zstd": 21}
+    assert listed(root) == {**drive, **x, **bag, **pictures, **deep}
+    assert listed(f"{root}/a") == listed(f"{root}/a/") == {**drive, **x}
+    assert listed(f"{root}/a/x.mcap", f"{root}/a/*.mcap", f"{root}/a/x.mcap") == x
+    assert listed(f"{root}/**/*.mcap") == x
+    assert listed(f"{root}/*/*.bag", f"{root}/b/deep/**") == {**bag, **deep}
+    assert listed(f"{root}/a/drive/drive_1.db3") == drive, "a file of a rosbag2 folder stands for the folder"
+    assert listed(f"{root}/*") == {**drive, **x, **bag, **pictures, **deep}
+    assert [row.name for row in list_recordings([root])] == ["drive", "a_x", "y", "b_x", "c"]
+
+
+def test_what_is_not_there(storage: Storage) -> None:
+    storage.put("a/README.md", b"no recording")
+    for source in ("a/README.md", "a", "a/*.mcap"):
+        with pytest.raises(StorageError, match=r"holds no recording; expected \.mcap, \.db3, \.bag"):
+            listed(f"{storage.root}/{source}")
+    with pytest.raises(StorageError, match=r"/a/x\.mcap does not exist"):
+        listed(f"{storage.root}/a/x.mcap")
+
+
+def test_passwords_and_signatures_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "BACKOFF_S", 0.001)
+    for url in ("http://me:secret@127.0.0.1:9/x.mcap?Signature=secret", "http://127.0.0.1:9/secret.mcap?k=s"):
+        with pytest.raises(StorageError) as error:
+            listed(url)
+        assert "Signature" not in str(error.value)
+        assert "me:" not in str(error.value)
+        assert "k=s" not in str(error.value)
+        assert "127.0.0.1" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("nothing://x/y.mcap", "nothing:// is unknown; expected a path, s3://, gs://, https://"),
+        ("s3://b/x.mcap", "s3:// needs a package that is not installed: pip install s3fs"),
+    ],
+)
+def test_unknown_schemes_and_missing_packages(source: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = pytest.importorskip("fsspec.registry")
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.delitem(registry._registry, "s3", raising=False)
+    with pytest.raises(StorageError) as error:
+        listed(source)
+    assert text in str(error.value)
+
+
+def test_without_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(StorageError, match=r"s3:// needs fsspec: pip install 'polar_pipeline\[batch\]'"):
+        listed("s3://b/x.mcap")
+
+
+# ------------------------------------------------------------------------------------------------------------ fetching
+
+
+def test_files_and_folders_are_fetched(storage: Storage, tmp_path: Path) -> None:
+    inside = {"metadata.yaml": b"files: []", "drive_0.db3": DATA, "drive_1.db3": DATA[:1000]}
+    for name, data in {**inside, "notes.txt": b"not fetched"}.items():
+        storage.put(f"drive/{name}", data)
+    file = only(storage.put("a b/x.mcap.zstd", DATA).replace(" ", "%20" if "http" in storage.root else " "))
+    assert copied(file, tmp_path / "spool") == {"x.mcap.zstd": DATA}
+    folder = only(f"{storage.root}/drive")
+    assert copied(folder, tmp_path / "spool") == {f"drive/{name}": data for name, data in inside.items()}
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "429", "break", "reset", "short", "long", "stall"])
+def test_faults_that_pass(fault: str, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "STALL_S", 0.5)
+    recording = only(storage.put("x.mcap", DATA))
+    storage.proxy.faults["GET"].append(fault)
+    assert copied(recording, tmp_path / "spool") == {"x.mcap": DATA}
+    assert storage.proxy.fetched() == 2
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "429"])
+def test_faults_while_listing(fault: str, storage: Storage) -> None:
+    url = storage.put("x.mcap", DATA)
+    storage.proxy.faults["HEAD"].append(fault)
+    storage.proxy.faults["GET"].append(fault)  # where a web server refuses HEAD, fsspec asks by GET
+    assert listed(url) == {url: len(DATA)}
+
+
+@pytest.mark.parametrize(
+    ("fault", "requests", "text"),
+    [
+        ("500", 4, "4 times"),
+        ("short", 4, f"4 times: .*({len(DATA) // 2} of {len(DATA)} bytes|[Cc]hecksum)"),
+        ("long", 4, f"4 times: .*more than {len(DATA)} bytes"),
+        ("stall", 4, "4 times: .*nothing was received for 0.2 s"),
+        ("403", 1, "read: access is refused"),
+        ("404", 1, "read: there is nothing of this name"),
+    ],
+)
+def test_faults_that_stay(
+    fault: str, requests: int, text: str, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "STALL_S", 0.2)
+    recording = only(storage.put("x.mcap", DATA))
+    storage.proxy.always = fault
+    with pytest.raises(StorageError, match=text), local_copy(recording, tmp_path / "spool", LIMIT):
+        raise AssertionError("there is no copy")
+    assert storage.proxy.fetched() == requests
+    assert_empty(tmp_path / "spool")
+
+
+def test_slow_responses_are_waited_for(storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take twice the time after which one without a byte counts as failed."""
+    monkeypatch.setattr(remote, "STALL_S", SLOW_S * SLOW_PIECES / 2)
+    recording = only(storage.put("x.mcap", DATA))
+    storage.proxy.always = "slow"
+    assert copied(recording, tmp_path / "spool") == {"x.mcap": DATA}
+
+
+def test_changes_between_listing_and_fetching(storage: Storage, tmp_path: Path) -> None:
+    file, other = only(storage.put("x.mcap", DATA)), only(storage.put("y.mcap", DATA))
+    storage.put("bag/metadata.yaml", b"files: []")
+    storage.put("bag/bag_0.db3", DATA)
+    folder = only(f"{storage.root}/bag")
+    storage.put("x.mcap", DATA + b"more")
+    storage.remove("y.mcap")
+    storage.put("bag/bag_1.db3", b"a further file")
+    for recording, text in ((file, "changed since"), (other, "does not exist any more"), (folder, "changed since")):
+        with pytest.raises(StorageError, match=text), local_copy(recording, tmp_path / "spool", LIMIT):
+            raise AssertionError("there is no copy")
+        assert_empty(tmp_path / "spool")
+    assert not any(method == "GET" and "x.mcap" in path for method, path in storage.proxy.seen)
+
+
+def test_changes_while_fetching(storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same size; at 1 s, the resolution of times over HTTP, only the test's server is told of them."""
+    recording = only(storage.put("x.mcap", DATA))
+    fetch = RemoteStore.fetch
+
+    def and_change(store: RemoteStore, file: RemoteFile, target: Path) -> None:
+        fetch(store, file, target)
+        storage.put("x.mcap", DATA[::-1])
+        storage.age("x.mcap")
+
+    monkeypatch.setattr(RemoteStore, "fetch", and_change)
+    with pytest.raises(StorageError, match="changed since"), local_copy(recording, tmp_path / "spool", LIMIT):
+        raise AssertionError("there is no copy")
+    assert_empty(tmp_path / "spool")
+
+
+def test_tokens_say_whether_the_content_is_the_same(storage: Storage) -> None:
+    first = only(storage.put("x.mcap", DATA))
+    assert only(first.location) == first
+    storage.put("x.mcap", DATA[::-1])
+    storage.age("x.mcap")
+    assert only(first.location).token != first.token
+
+
+def test_larger_than_the_spool(storage: Storage, tmp_path: Path) -> None:
+    recording = only(storage.put("x.mcap", DATA))
+    with pytest.raises(StorageError, match=r"x has 0\.2\d+ MB, and the spool takes 0\.0\d+ MB"), local_copy(
+        recording, tmp_path / "spool", len(DATA) // 4
+    ):
+        raise AssertionError("there is no copy")
+    assert storage.proxy.fetched() == 0
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from polar_pipeline.batch.storage import list_recordings, local_copy
+(recording,) = list_recordings(sys.argv[1:2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+with local_copy(recording, Path(sys.argv[2]), 1 << 20):
+    pass
+"""
+
+
+def test_full_disk(storage: Storage, tmp_path: Path) -> None:
+    """Files that must not grow fail as writes on a full disk do."""
+    if not isinstance(storage, WebStorage):
+        pytest.skip("the settings of S3 are those of this process")
+    url = storage.put("x.mcap", DATA)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, url, str(tmp_path / "spool")], text=True, capture_output=True, check=False
+    )
+    error = done.stderr.splitlines()[-1]
+    assert error.endswith("x.mcap cannot be read: the spool cannot take it: File too large")
+    assert storage.proxy.fetched() == 1, "another attempt would not help"
+    assert_empty(tmp_path / "spool")
+
+
+def test_errors_in_the_block_remove_the_copy(storage: Storage, tmp_path: Path) -> None:
+    recording = only(storage.put("x.mcap", DATA))
+    interrupted = pytest.raises(KeyboardInterrupt)
+    with interrupted, local_copy(recording, tmp_path / "spool", LIMIT) as path:
+        raise KeyboardInterrupt(path.read_bytes() == DATA)
+    assert_empty(tmp_path / "spool")
