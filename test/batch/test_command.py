@@ -42,10 +42,10 @@ def completed(out: Path) -> List[str]:
 
 def test_an_interrupted_batch(tmp_path: Path) -> None:
     """Ctrl-C reaches every process of the terminal."""
-    sources = [record(tmp_path / "in" / "short.mcap", 4), record(tmp_path / "in" / "long.mcap", LONG, SIDE)]
+    sources = [record(tmp_path / "in" / "first.mcap", 4), record(tmp_path / "in" / "second.mcap", LONG, SIDE)]
     out = tmp_path / "out"
     with start(sources, out, "--jobs", "1") as process:
-        wait_for(lambda: completed(out) == ["short"] and is_writing(out), "second recording")
+        wait_for(lambda: completed(out) == ["first"] and is_writing(out), "second recording")
         children = psutil.Process(process.pid).children(recursive=True)
         assert children
         os.killpg(process.pid, signal.SIGINT)
@@ -53,21 +53,21 @@ def test_an_interrupted_batch(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "Traceback" not in said
     assert psutil.wait_procs(children, timeout=10)[1] == []
-    assert completed(out) == ["short"]
+    assert completed(out) == ["first"]
     assert partial_files(out) == []
 
 
 def test_a_lost_scheduler(tmp_path: Path) -> None:
-    sources = [record(tmp_path / "in" / "short.mcap", 4), record(tmp_path / "in" / "long.mcap", LONG, SIDE)]
+    sources = [record(tmp_path / "in" / "first.mcap", 4), record(tmp_path / "in" / "second.mcap", LONG, SIDE)]
     out = tmp_path / "out"
     with scheduler_and_worker() as (scheduler, address, _), start(sources, out, "--scheduler", address) as process:
-        wait_for(lambda: completed(out) == ["short"] and is_writing(out), "second recording")
+        wait_for(lambda: completed(out) == ["first"] and is_writing(out), "second recording")
         scheduler.kill()
         _, said = process.communicate(timeout=60)
         assert process.returncode == 1
         assert f"the scheduler {address} no longer answers" in said
         assert "Traceback" not in said
-    assert "short" in completed(out)
+    assert "first" in completed(out)
     make_folders(out)  # as the next run does, when the worker is gone
     assert partial_files(out) == []
 
