@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
@@ -17,7 +17,7 @@ from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requeste
 from polar_pipeline.cli.replay import parse_tolerance
 from polar_pipeline.cli.source_arguments import add_size_limit_argument, parse_rate
 from polar_pipeline.products import DEFAULT_PRODUCTS, get_products
-from polar_pipeline.replay.limits import BoundedFile, reading
+from polar_pipeline.replay.limits import BoundedFile, SourceError, reading
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.replay.source import DEFAULT_RATE
 from polar_pipeline.topics import PRODUCT_TOPICS
@@ -221,10 +221,20 @@ def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Ba
 
 
 def _golden_products(folder: Path, recordings: Sequence[Recording]) -> Tuple[str, ...]:
-    """The products of the first golden recording."""
+    """The products of the first golden recording that is there.
+
+    Raises:
+        SourceError: There is none.
+    """
     from polar_pipeline.batch.settings import golden_of
 
-    path = golden_of(folder, recordings[0].name)
+    path = None
+    for recording in recordings:
+        with suppress(SourceError):
+            path = golden_of(folder, recording.name)
+            break
+    if path is None:
+        raise SourceError(f"{folder} has no golden recording of any of the {len(recordings)} recordings")
     with reading(path), BoundedFile(path, 1 << 30) as stream:
         topics = set(McapFile(path, stream, 1 << 30).topics.values())
     return get_products([name for name, row in PRODUCT_TOPICS.items() if f"/{row.name}" in topics])

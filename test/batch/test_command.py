@@ -142,3 +142,11 @@ def test_results_do_not_replace_what_they_are_compared_with(tmp_path: Path, caps
     words = ["batch", str(source), "-o", str(tmp_path / "out"), "--compare", str(tmp_path / "out")]
     assert cli.main(words) == 2
     assert "would replace those that they are compared with" in capsys.readouterr().err
+
+
+def test_no_golden_recording(tmp_path: Path, capsys: Any) -> None:
+    source = record(tmp_path / "in" / "short.mcap", 4)
+    (tmp_path / "golden").mkdir()
+    words = ["batch", str(source), "-o", str(tmp_path / "out"), "--compare", str(tmp_path / "golden")]
+    assert cli.main(words) == 1
+    assert "has no golden recording of any of the 1 recordings" in capsys.readouterr().err
