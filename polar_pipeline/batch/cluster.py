@@ -76,7 +76,7 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
     workers: Dict[int, Dict[str, Any]] = {}
     for index in range(jobs):
         # set before the process starts, so that CUDA sees one GPU from the first moment on
-        environment = {worker_setup.THREADS_VARIABLE: str(threads_of_each(jobs))}
+        environment = {worker_setup.THREADS_VARIABLE: str(threads_of_each(jobs)), **worker_setup.MALLOC}
         if gpus:
             environment["CUDA_VISIBLE_DEVICES"] = gpus[index % len(gpus)]
         options = {
