@@ -32,8 +32,10 @@ TEST = [
     "pyyaml",
     "cv-bridge",  # pure Python; reads images as the nodes of others do
 ]
+BATCH = ["dask[distributed]>=2023.5", "fsspec[http]>=2023.1", "pyarrow>=10"]
+TEST += BATCH
+TEST += ["pandas", "duckdb"]  # read tables of frames
 TEST += ["setuptools", "wheel"]  # to build what they check
-TEST += ["fsspec[http]>=2023.1"]
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
 LINT += ["clang-format==19.1.7"]  # each version formats somewhat differently; this one has wheels for Python 3.8
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.7", "mkdocstrings[python]>=1.0"]
@@ -69,7 +71,8 @@ EXTRAS = {
     "cuda11": [*cupy("cupy-cuda11x", ">=12.3,<13"), f"nvidia-cuda-nvrtc-cu11; {PC}"],
     "cuda12": [*cupy("cupy-cuda12x", ">=12.3,<13"), f"{NVRTC}; {PC}"],
     "cuda13": [*cupy("cupy-cuda13x", ">=13.6,<14"), f"nvidia-cuda-nvrtc>=13; {PC}"],
-    "batch": ["fsspec[http]>=2023.1"],
+    # Many recordings on many cores, GPUs or machines (`polar-pipeline batch`).
+    "batch": BATCH,
     # Measures schedules on the GPU of this machine (`polar-pipeline tune`).
     "tune": ["kernel-tuner>=1.0"],
     # ptxas of the toolkit is the oracle of what a kernel takes of a device

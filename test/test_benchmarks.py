@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -172,3 +173,17 @@ def test_functions_that_instructions_are_counted_by_are_in_the_kernels() -> None
     missing, lines = done.stdout.splitlines()
     assert missing == ""
     assert int(lines) > 5
+
+
+def test_queries_of_tables_agree(tmp_path: Path) -> None:
+    """With NumPy's answer, which the benchmark checks itself before it measures anything."""
+    for name in ("pyarrow", "duckdb", "pandas"):
+        pytest.importorskip(name)
+    output = tmp_path / "table.json"
+    few = ("--rows", "20000", "--recordings", "2", "--repeats", "1", "--output", str(output))
+    done = run("table.py", *few)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(output.read_text(encoding="utf-8"))
+    assert (report["rows"], report["recordings"]) == (20000, 2)
+    assert report["minutes_found"] > 0
+    assert set(report["seconds"]) == {"DuckDB", "pandas"}

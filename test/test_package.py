@@ -281,11 +281,11 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     required = {re.split(r"[ <>=;]", line)[0] for line in fields.get_all("Requires-Dist") if "extra ==" not in line}
     readers = {"rosbags", "mcap", "lz4", "zstandard", "ruamel.yaml"}
     templates = {str(path.relative_to(ROOT)) for path in TEMPLATES}
-    assert {path.relative_to(PACKAGE).parts[0] for path in TEMPLATES} == {"calibrate", "html", "replay"}
+    assert {path.relative_to(PACKAGE).parts[0] for path in TEMPLATES} == {"batch", "calibrate", "html", "replay"}
     assert templates <= names
     assert required == {"numpy", "opencv-python-headless", "tqdm", "ddsketch", "jinja2", "pyelftools", *readers}
     extras = {"ros", "batch", "cuda11", "cuda12", "cuda13", "dev", "docs", "tune"}
-    assert set(fields.get_all("Provides-Extra")) == extras
+    assert extras == set(fields.get_all("Provides-Extra"))
     assert all(name in scripts for name in ("polar_pipeline_node", "polar_pipeline_rig", "polar-pipeline"))
 
 

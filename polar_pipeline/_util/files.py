@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -132,8 +133,12 @@ def _open_partial(path: Path) -> Tuple[_File, Path]:
 
 
 @contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
+def replacing_folder(path: Path, force: bool = False) -> Iterator[Path]:
     """A new folder under a temporary name beside `path`, which becomes `path` when the block ends without an error.
+
+    Args:
+        path: The folder to make.
+        force: Whether a folder of that name may be replaced; with several that replace it, the last one remains.
 
     Raises:
         OSError: It cannot be made, or `path` is there already.
@@ -146,7 +151,21 @@ def replacing_folder(path: Path) -> Iterator[Path]:
                 break
         stack.callback(shutil.rmtree, partial, ignore_errors=True)
         yield partial
-        partial.rename(path)
+        while True:
+            try:
+                partial.rename(path)
+                return
+            except OSError as err:
+                if not force or err.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            discard_folder(path)
+
+
+def discard_folder(path: Path) -> None:
+    """Remove a folder, which is gone at once under its name; another process may do the same."""
+    with suppress(FileNotFoundError):
+        old = path.rename(partial_path(path))
+        shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager

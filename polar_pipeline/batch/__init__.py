@@ -1,1 +1,1 @@
-"""Batch processing: many recordings, from local folders or object storage, computed by many processes."""
+"""Recordings and arrays of frames on Dask: many processes, GPUs or machines. Needs the extra `batch`."""

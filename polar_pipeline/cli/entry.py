@@ -45,6 +45,7 @@ class _Entry:
 
 _COMMANDS = (
     _Entry(("replay",), "Process a recording, offline and deterministic."),
+    _Entry(("batch",), "Process many recordings on all cores, GPUs or a cluster of Dask."),
     _Entry(("play",), "Publish a recording into ROS."),
     _Entry(("params", "dump"), "Save the parameters of a running node as a YAML file."),
     _Entry(("process",), "Process one picture."),

@@ -20,8 +20,8 @@ class UsageError(Exception):
     """Arguments that do not exist or do not fit together. The exit code is 2."""
 
 
-class TerminatedError(Exception):
-    """SIGTERM as an exception, so that no half-written output stays behind."""
+class TerminatedError(BaseException):
+    """SIGTERM as an exception, so that no half-written output stays behind; like Ctrl-C, it is no failure to handle."""
 
 
 def show_error(text: str) -> None:

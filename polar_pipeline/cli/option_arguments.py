@@ -13,6 +13,8 @@ from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.topics import PRODUCT_TOPICS
 
+#: Arguments of `Pipeline`, by name.
+Arguments = Dict[str, Any]
 #: Options that say what the pixels of a frame are.
 _OF_FRAMES = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
 #: Options that say what to compute and how, on any machine.
@@ -93,7 +95,7 @@ def requested_pipeline(values: argparse.Namespace, products: Tuple[str, ...] = D
         UsageError: An option is not allowed.
     """
     try:
-        return Pipeline(**_arguments(values, products))
+        return Pipeline(**requested_arguments(values, products))
     except ValueError as err:
         raise UsageError(str(err)) from err
 
@@ -105,13 +107,13 @@ def requested_options(values: argparse.Namespace, products: Tuple[str, ...] = DE
         UsageError: An option is not allowed.
     """
     try:
-        return make_options(**_arguments(values, products))
+        return make_options(**requested_arguments(values, products))
     except ValueError as err:
         raise UsageError(str(err)) from err
 
 
-def _arguments(values: argparse.Namespace, products: Tuple[str, ...]) -> Dict[str, Any]:
-    """The options that the command line names, else those of --params, and `products` if it names none."""
+def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Arguments:
+    """The arguments of `Pipeline` that the command line names, else those of --params; `products` if it names none."""
     products = getattr(values, "products", products)
     arguments: Dict[str, Any] = {"dtype": {name: PRODUCT_TOPICS[name].dtypes[0] for name in products}}
     if getattr(values, "params", None) is not None:

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import math
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
-import numpy as np
 from tqdm import tqdm
 
-from polar_pipeline import __version__
-from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.cli.argument_types import parse_nonnegative
 from polar_pipeline.cli.command import Command
-from polar_pipeline.cli.errors import MAX_SHOWN, FailureError, UsageError, show_error
+from polar_pipeline.cli.errors import UsageError, show_error
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files, report_path
 from polar_pipeline.cli.source_arguments import add_source_arguments, parse_rate
-from polar_pipeline.options import Options
+from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS, get_products
-from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison, format_rows, open_golden
-from polar_pipeline.replay.report import Report, format_timings, render
-from polar_pipeline.replay.run import Summary, replay
-from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import DEFAULT_RATE, is_recording, open_source, recording_of
+from polar_pipeline.replay.compare import Golden, ProductComparison, format_rows, open_golden
+from polar_pipeline.replay.job import Job, UnusableError, late, process_recording
+from polar_pipeline.replay.report import format_timings
+from polar_pipeline.replay.run import Summary
+from polar_pipeline.replay.source import DEFAULT_RATE, is_recording, recording_of
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +42,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tolerance",
         action="append",
         default=[],
-        type=_parse_tolerance,
+        type=parse_tolerance,
         metavar="PRODUCT=VALUE",
         help="largest error allowed in --compare; AoLP in degrees, 8-bit images in levels",
     )
@@ -63,7 +58,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pipeline_arguments(parser)
 
 
-def _parse_tolerance(text: str) -> Tuple[str, float]:
+def parse_tolerance(text: str) -> Tuple[str, float]:
+    """A product and its tolerance from `PRODUCT=VALUE`."""
     name, separator, value = text.partition("=")
     if not separator or name not in PRODUCTS:
         raise argparse.ArgumentTypeError(
@@ -84,26 +80,36 @@ def _run(values: argparse.Namespace) -> int:
         reference = stack.enter_context(open_golden(values.reference, limit)) if values.reference else None
         pipeline = requested_pipeline(values, DEFAULT_PRODUCTS if golden is None else get_products(golden.places))
         stack.callback(pipeline.close)
-        options = pipeline.options
-        if (options.ssim_mode == "reference") != (reference is not None):
+        if (pipeline.options.ssim_mode == "reference") != (reference is not None):
             raise UsageError("--ssim-mode reference and --reference FILE.mcap go together")
-        comparison = _comparison(golden, options, dict(values.tolerance)) if golden else None
-        source = stack.enter_context(open_source(values.source, values.topic, values.rate or DEFAULT_RATE, limit))
-        html = stack.enter_context(replacing(report, values.force)) if report is not None else None
-        sink = None
-        if values.output is not None:
-            sink = stack.enter_context(open_sink(values.output, _metadata(options), values.force))
-        bar = tqdm(source.records, total=source.total, unit="frame", disable=None)
-        with bar:
-            summary = replay(bar, source.total, pipeline, sink, comparison, reference)
-        _show_findings(summary)
-        if not summary.stamps:
-            raise FailureError(f"none of the {source.total} frames of {values.source} could be used; nothing written")
-        rows = comparison.rows() if comparison else []
-        if html is not None:
-            html.write(render(_report(values.source.name, options, summary, rows)).encode())
+        job = Job(
+            values.source,
+            values.topic,
+            values.rate or DEFAULT_RATE,
+            limit,
+            values.output,
+            report,
+            values.force,
+            golden,
+            reference,
+            dict(values.tolerance),
+        )
+        _check_tolerances(job, pipeline)
+        summary, rows = _process(job, pipeline)
+    _show_findings(summary)
     _print_summary(summary, outputs, rows)
     return 0 if all(row.passed for row in rows) else 1
+
+
+def _process(job: Job, pipeline: Pipeline) -> Tuple[Summary, List[ProductComparison]]:
+    """Process the recording, with a bar in a terminal."""
+    try:
+        return process_recording(
+            job, pipeline, lambda records, total: tqdm(records, total=total, unit="frame", disable=None)
+        )
+    except UnusableError as err:
+        _show_findings(err.summary)
+        raise
 
 
 def _check_usage(values: argparse.Namespace) -> None:
@@ -118,9 +124,10 @@ def _check_usage(values: argparse.Namespace) -> None:
         raise UsageError(f"--rate is for pictures; {values.source} has times of its own")
 
 
-def _comparison(golden: Golden, options: Options, tolerances: Dict[str, float]) -> Comparison:
+def _check_tolerances(job: Job, pipeline: Pipeline) -> None:
+    """Refuse tolerances that are not allowed, before anything is read."""
     try:
-        return Comparison(golden, options.products, tolerances)
+        job.comparison(pipeline.options)
     except ValueError as err:
         raise UsageError(str(err)) from err
 
@@ -136,66 +143,11 @@ def _show_findings(summary: Summary) -> None:
 def _print_summary(summary: Summary, outputs: List[Path], rows: List[ProductComparison]) -> None:
     print(f"{len(summary.stamps)} frames on {summary.device}, {summary.rejected_count} could not be used")
     print(format_timings(summary.timings))
-    print(f"late: {_late(summary)}")
+    print(f"late: {late(summary)}")
     for path in outputs:
         print(f"wrote {printable(str(path))}")
     if rows:
         print(format_rows(rows))
-
-
-def _late(summary: Summary) -> str:
-    """Missed deadlines, as in the live node's diagnostics."""
-    if math.isinf(summary.period):
-        return "n/a, the recording is too short to tell its frame period"
-    return f"{summary.late} frames took longer than the {1000 * summary.period:.2f} ms to the next one"
-
-
-def _metadata(options: Options) -> Dict[str, str]:
-    """The options as text: what the recording says about itself."""
-    texts = {field.name: str(getattr(options, field.name)) for field in dataclasses.fields(options)}
-    texts.update(sensor=options.sensor.name, tile=str(options.sensor.angles), products=", ".join(options.products))
-    texts["calibration"] = options.calibration.digest if options.calibration else ""
-    return {"version": __version__, **texts, "dtypes": ", ".join(options.dtypes)}
-
-
-def _report(name: str, options: Options, summary: Summary, rows: List[ProductComparison]) -> Report:
-    """What the report of the recording `name` shows."""
-    first = summary.stamps[0]
-    return Report(
-        f"Replay of {printable(name)}",
-        _facts(options, summary),
-        [(cause, row.frames, printable(row.reason, MAX_SHOWN)) for cause, row in summary.rejected.items()],
-        summary.samples,
-        [((stamp - first) / 1e9, value) for stamp, value in zip(summary.stamps, summary.ssim)],
-        summary.timings,
-        rows,
-    )
-
-
-def _facts(options: Options, summary: Summary) -> Dict[str, str]:
-    """The report's list of facts, by name."""
-    saturated, dark = summary.invalid
-    facts = {
-        "frames": f"{len(summary.stamps)}, and {summary.rejected_count} that could not be used",
-        "sensor": options.sensor.name,
-        "resolution": f"{options.resolution}, demosaic {options.interpolation}",
-        "calibration": options.calibration.describe() if options.calibration else "none",
-        "products": ", ".join(options.products),
-        "computed on": summary.device,
-        "late": _late(summary),
-        "saturated, dark": f"{100 * saturated:.2f} %, {100 * dark:.2f} % of the pixels",
-        "polar_pipeline": __version__,
-    }
-    known = [value for value in summary.ssim if not np.isnan(value)]  # a first frame has nothing to compare with
-    if known:
-        lowest = min((row.lowest for row in summary.quality if row.lowest), key=lambda spot: spot.ssim)
-        facts["lowest block"] = f"{lowest.ssim:.4f} in the {lowest.place}, at x {lowest.x}, y {lowest.y}"
-        facts["similarity"] = f"mean {np.mean(known):.4f}, lowest {min(known):.4f} ({options.ssim_mode})"
-    if summary.repeats > 1:
-        facts["frozen"] = f"{summary.repeats} identical frames in a row"
-    if summary.layout.fits is not None:
-        facts["layout"] = summary.layout.text
-    return facts
 
 
 COMMAND = Command(_add_arguments, _run)

@@ -91,6 +91,14 @@ def import_cupy() -> Any:
         raise RuntimeError(f"CuPy cannot be imported ({cause(err)}); pip extras cuda11, cuda12, cuda13") from err
 
 
+def device_count() -> int:
+    """How many GPUs this process may see; 0 where there is none, or no CuPy. Starts CUDA in this process."""
+    try:
+        return int(import_cupy().cuda.runtime.getDeviceCount())
+    except RuntimeError:  # CuPy's own errors are such errors too
+        return 0
+
+
 class Driver:
     """A GPU of those that this process may see (`CUDA_VISIBLE_DEVICES`).
 

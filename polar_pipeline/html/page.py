@@ -31,8 +31,8 @@ GREYS = "linear-gradient(90deg,#000,#fff)"
 
 
 @lru_cache(maxsize=4)
-def page_template(folder: Path) -> jinja2.Template:
-    """The template `report.html.j2` of a folder; it can extend and import the templates of this package."""
+def page_template(folder: Path, name: str = "report.html.j2") -> jinja2.Template:
+    """A template of a folder; it can extend and import the templates of this package."""
     # by their folders: the loader for packages needs setuptools in Jinja 2.10, the one of Ubuntu 20.04
     folders = [str(folder), str(Path(__file__).parent / "templates")]
     environment = jinja2.Environment(
@@ -44,7 +44,7 @@ def page_template(folder: Path) -> jinja2.Template:
         keep_trailing_newline=True,
     )
     environment.globals.update(width=charts.WIDTH, height=charts.HEIGHT, margin=charts.MARGIN)
-    return environment.get_template("report.html.j2")
+    return environment.get_template(name)
 
 
 def data_url(picture: bytes, kind: str = "jpeg") -> str:

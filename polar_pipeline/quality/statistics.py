@@ -13,6 +13,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
+import cv2
 import numpy as np
 
 from polar_pipeline._util.text import quoted
@@ -25,6 +26,8 @@ from polar_pipeline.sensor.frames import Frame, PackedFrame
 
 #: Every 16th row goes into a frame's fingerprint; on a working camera, noise makes every row of every frame different.
 FINGERPRINT_ROWS = 16
+#: Rows that `mean_value` sums at once: those with NaN take longer.
+_MEAN_ROWS = 32
 #: SSIM mode -> what lowers the similarity.
 CAUSES = {
     "consistency": "noise, defective pixels or too fine detail",
@@ -176,6 +179,25 @@ def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
     if spot is not None and options.ssim_mode == "consistency":
         expected = expected_similarity(options, frame, spot.x, spot.y)
     return FrameQuality(mean, spot, saturated, dark if counts_dark else None, fingerprint(frame), expected)
+
+
+def mean_value(result: Result, name: str) -> Optional[float]:
+    """Mean of `intensity` or `dolp` over all pixels and channels, 0 to 1; None if no pixel is valid, or without it.
+
+    Args:
+        result: The products of a frame.
+        name: The product. Of `dolp`, saturated and dark pixels do not count, which are NaN, or 0 in 8-bit images.
+    """
+    if name not in result:
+        return None
+    array = result[name].reshape(result[name].shape[0], -1)
+    count = array.size - (sum(result.invalid) if name == "dolp" else 0)
+    total = 0.0
+    for first in range(0, len(array), _MEAN_ROWS):
+        rows = array[first : first + _MEAN_ROWS]
+        part = cv2.sumElems(rows)[0]
+        total += float(np.nansum(rows, dtype=np.float64)) if np.isnan(part) else part
+    return total / count / (255 if array.dtype == np.uint8 else 1) if count else None
 
 
 def lowest_block(blocks: np.ndarray, size: Tuple[int, int], stride: int = 1) -> Spot:

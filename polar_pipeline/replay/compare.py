@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional, Tuple
@@ -104,7 +104,7 @@ class Golden:
             return None
         place = places[before]
         with reading(self.path, f"is damaged: {name} of stamp {stamp_ns} cannot be read"):
-            rows = self._file.messages([self._topics[name]], place.time_ns)
+            rows = self._file.messages([self._topics[name]], (place.time_ns, place.time_ns + 1))
             row = next(islice(rows, place.before, None))
             if self._file.kinds[row.connection] == FLOAT32:
                 return np.array(messages.decode(row.data, FLOAT32).data, np.float32)
@@ -175,22 +175,47 @@ class ProductComparison:
         return self.frames > 0 and self.missing == 0 and self.error <= self.tolerance
 
 
-class _Tally:
-    """The running figures of one product."""
+@dataclass
+class Tally:
+    """The running figures of one product.
 
-    def __init__(self) -> None:
-        self.frames = 0
-        self.unmatched = 0
-        self.error = 0.0
-        self.squares = 0.0
-        self.pixels = 0
-        self.similarity: List[float] = []
-        self.is_byte = False
-        self.note = ""
+    Attributes:
+        frames: Frames compared.
+        unmatched: Frames that the golden recording lacks.
+        error: Largest error.
+        squares: Sum of the squared errors of each frame.
+        pixels: Pixels compared.
+        similarity: Mean SSIM of each frame.
+        is_byte: Whether the newest frame has 8 bits a pixel.
+        note: What does not match; empty if all does.
+    """
+
+    frames: int = 0
+    unmatched: int = 0
+    error: float = 0.0
+    squares: List[float] = field(default_factory=list)
+    pixels: int = 0
+    similarity: List[float] = field(default_factory=list)
+    is_byte: bool = False
+    note: str = ""
+
+    def add(self, later: Tally) -> None:
+        """Take in the figures of later frames."""
+        self.frames += later.frames
+        self.unmatched += later.unmatched
+        self.error = max(self.error, later.error)
+        self.squares += later.squares
+        self.pixels += later.pixels
+        self.similarity += later.similarity
+        self.is_byte = later.is_byte if later.frames else self.is_byte
+        self.note = later.note or self.note
 
 
 class Comparison:
     """Compares frame after frame with a golden recording.
+
+    Attributes:
+        tallies: Product -> its figures so far.
 
     Args:
         golden: The expected products.
@@ -211,15 +236,15 @@ class Comparison:
                 raise ValueError(f"a tolerance is for what is compared, {', '.join(products)}; got {name!r}")
             if not value >= 0:
                 raise ValueError(f"the tolerance of {name} must be >= 0, got {value}")
-        self._tallies = {name: _Tally() for name in products}
+        self.tallies = {name: Tally() for name in products}
         self._known: Dict[int, int] = Counter()  # frames by stamp
 
     def add(self, stamp_ns: int, products: Mapping[str, np.ndarray]) -> None:
         """Compare the products of one frame; frames of one stamp in their order."""
         before = self._known[stamp_ns]
         self._known[stamp_ns] += 1
-        cache = {name: self._golden.load(name, stamp_ns, before) for name in {*self._tallies, "dolp", "intensity"}}
-        for name, tally in self._tallies.items():
+        cache = {name: self._golden.load(name, stamp_ns, before) for name in {*self.tallies, "dolp", "intensity"}}
+        for name, tally in self.tallies.items():
             expected, got = cache[name], products[name]
             if expected is None:
                 tally.unmatched += 1
@@ -233,7 +258,7 @@ class Comparison:
             with np.errstate(all="ignore"):  # the recording may hold any numbers
                 self._compare(name, tally, got, expected, _meaningful(name, expected, cache))
 
-    def _compare(self, name: str, tally: _Tally, got: np.ndarray, expected: np.ndarray, mask: np.ndarray) -> None:
+    def _compare(self, name: str, tally: Tally, got: np.ndarray, expected: np.ndarray, mask: np.ndarray) -> None:
         known = np.isfinite(got) & np.isfinite(expected)
         differing = int(np.count_nonzero(~known & ~(np.isnan(got) & np.isnan(expected))))
         if differing:
@@ -242,21 +267,21 @@ class Comparison:
         error = _errors(name, got, expected)[mask & known]
         if error.size:
             tally.error = max(tally.error, float(error.max()))
-            tally.squares += float(np.square(error).sum())
+            tally.squares.append(float(np.square(error).sum()))
             tally.pixels += error.size
         if got.ndim:
             tally.similarity.append(_similarity(name, got, expected))
 
     def rows(self) -> List[ProductComparison]:
         """One row per product."""
-        return [self._row(name, tally) for name, tally in self._tallies.items()]
+        return [self._row(name, tally) for name, tally in self.tallies.items()]
 
-    def _row(self, name: str, tally: _Tally) -> ProductComparison:
+    def _row(self, name: str, tally: Tally) -> ProductComparison:
         expected = sum(map(len, self._golden.places.get(name, {}).values()))
         missing = tally.unmatched + expected - tally.frames
         tolerance = self._given.get(name, TOLERANCE_LEVELS if tally.is_byte else TOLERANCES[name])
         peak = (128.0 if name == "aolp" else 255.0) if tally.is_byte else 90.0 if name == "aolp" else 1.0
-        mean = tally.squares / tally.pixels if tally.pixels else 0.0
+        mean = sum(tally.squares) / tally.pixels if tally.pixels else 0.0
         psnr = 10 * (2 * math.log10(peak) - math.log10(mean)) if mean else math.inf
         similarity = float(np.mean(tally.similarity)) if tally.similarity else np.nan
         unit = unit_of(name, tally.is_byte)

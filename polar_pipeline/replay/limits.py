@@ -204,6 +204,20 @@ class BlockLocation:
     offset: int
 
 
+#: Times of recording in nanoseconds: the first, and the end, which is not in it.
+Span = Tuple[int, int]
+
+
+def is_within(time_ns: int, span: Optional[Span]) -> bool:
+    """Whether a time is in a span; every time is where there is none."""
+    return span is None or span[0] <= time_ns < span[1]
+
+
+def overlaps(start_ns: int, end_ns: int, span: Optional[Span]) -> bool:
+    """Whether a block with these first and last times may hold messages of a span."""
+    return span is None or (start_ns < span[1] and end_ns >= span[0])
+
+
 #: (offset of a block, limit of its size in bytes) -> (its size in bytes, those of its messages that are wanted).
 BlockReader = Callable[[int, int], Tuple[int, Iterable[RecordedMessage]]]
 

@@ -20,9 +20,12 @@ from polar_pipeline.replay.limits import (
     RecordedMessage,
     Section,
     SourceError,
+    Span,
     in_order,
     inflate,
+    is_within,
     megabytes,
+    overlaps,
     too_large,
 )
 
@@ -103,12 +106,12 @@ class McapFile:
         self._stream.seek(offset)
         return self._stream.read(size)
 
-    def messages(self, topics: Collection[str], time_ns: Optional[int] = None) -> Iterator[RecordedMessage]:
+    def messages(self, topics: Collection[str], span: Optional[Span] = None) -> Iterator[RecordedMessage]:
         """The messages on these topics, by time.
 
         Args:
             topics: The topics.
-            time_ns: If given, only messages of this time of recording.
+            span: If given, only messages of these times of recording.
 
         Raises:
             SourceError: The file is damaged, or needs more memory than the limit.
@@ -118,24 +121,38 @@ class McapFile:
 
         def load(offset: int, limit: int) -> Tuple[int, Iterable[RecordedMessage]]:
             size, rows = self._load(offset, limit)
-            return size, (row for row in rows if row.connection in wanted and time_ns in (None, row.time_ns))
+            return size, (row for row in rows if row.connection in wanted and is_within(row.time_ns, span))
 
-        return in_order(self._path, self._blocks(wanted, time_ns), load, self._limit)
+        blocks = (block for block, end_ns in self._blocks(wanted) if overlaps(block.time_ns, end_ns, span))
+        return in_order(self._path, blocks, load, self._limit)
 
-    def _blocks(self, wanted: Collection[int], time_ns: Optional[int]) -> Iterator[BlockLocation]:
-        """The blocks that may hold messages of these channels and this time."""
+    def as_written(self) -> Iterator[RecordedMessage]:
+        """All messages, in the order of the file; it raises what `messages` does."""
+        blocks = self._blocks(self.topics)
+        for offset in sorted({block.offset for block, _ in blocks}):
+            yield from self._load(offset, self._limit)[1]
+
+    def span(self, topics: Collection[str]) -> Optional[Span]:
+        """The times of recording between which the messages on these topics lie; None where there are none.
+
+        The times are those that the index states, and may be wider.
+        """
+        blocks = list(self._blocks({number for number, topic in self.topics.items() if topic in topics}))
+        if not blocks:
+            return None
+        return min(block.time_ns for block, _ in blocks), max(end_ns for _, end_ns in blocks) + 1
+
+    def _blocks(self, wanted: Collection[int]) -> Iterator[Tuple[BlockLocation, int]]:
+        """The blocks that may hold messages of these channels, with their last times."""
         for row in self._chunks:
             # without an index of its own, a chunk may hold any channel
             if row.message_index_offsets and not any(number in row.message_index_offsets for number in wanted):
                 continue
-            if time_ns is None or row.message_start_time <= time_ns <= row.message_end_time:
-                yield BlockLocation(row.message_start_time, row.chunk_start_offset)
+            yield BlockLocation(row.message_start_time, row.chunk_start_offset), row.message_end_time
         if not self._chunks:
             if self._singles is None:
                 self._singles = list(self._scan())
-            for block, end_ns in self._singles:
-                if time_ns is None or block.time_ns <= time_ns <= end_ns:
-                    yield block
+            yield from self._singles
 
     def _scan(self) -> Iterator[Tuple[BlockLocation, int]]:
         """Chunks, and messages outside of any, with the last time, of a file whose index names no chunks."""

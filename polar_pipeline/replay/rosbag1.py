@@ -15,9 +15,12 @@ from polar_pipeline.replay.limits import (
     BoundedFile,
     RecordedMessage,
     SourceError,
+    Span,
     in_order,
     inflate,
+    is_within,
     megabytes,
+    overlaps,
     too_large,
 )
 
@@ -64,7 +67,7 @@ class Rosbag1:
         self._path = path
         self._stream = stream
         self._limit = limit
-        self._blocks: List[BlockLocation] = []
+        self._blocks: List[Tuple[BlockLocation, int]] = []  # with the time of the last message
         self._held: Dict[int, Collection[int]] = {}  # where a chunk starts -> connections in it
         if stream.read(len(_MAGIC)) != _MAGIC:
             raise SourceError(f"{path} is no ROS 1 bag of format 2.0")
@@ -90,13 +93,23 @@ class Rosbag1:
             elif fields[b"op"][0] == _CHUNK_INFO:
                 counts = dict(struct.iter_unpack("<II", data))
                 (offset,) = struct.unpack("<Q", fields[b"chunk_pos"])
-                self._blocks.append(BlockLocation(_time(fields[b"start_time"]), offset))
+                block = BlockLocation(_time(fields[b"start_time"]), offset)
+                self._blocks.append((block, _time(fields[b"end_time"])))
                 self._held[offset] = counts
                 for number, count in counts.items():
                     self.counts[number] = self.counts.get(number, 0) + count
 
-    def messages(self, wanted: Collection[int]) -> Iterator[RecordedMessage]:
+    def span(self, wanted: Collection[int]) -> Optional[Span]:
+        """The times between which the messages of these connections lie, as the index states; None without any."""
+        blocks = [row for row in self._blocks if any(number in self._held[row[0].offset] for number in wanted)]
+        return (min(row.time_ns for row, _ in blocks), max(end for _, end in blocks) + 1) if blocks else None
+
+    def messages(self, wanted: Collection[int], span: Optional[Span] = None) -> Iterator[RecordedMessage]:
         """The messages of these connections, by time.
+
+        Args:
+            wanted: Numbers of the connections.
+            span: If given, only messages of these times of recording.
 
         Raises:
             SourceError: The file is damaged, or needs more memory than the limit.
@@ -105,9 +118,11 @@ class Rosbag1:
 
         def load(offset: int, limit: int) -> Tuple[int, Iterable[RecordedMessage]]:
             data = self._chunk(offset, limit)
-            return len(data), (row for row in _messages(data) if row.connection in wanted)
+            rows = _messages(data)
+            return len(data), (row for row in rows if row.connection in wanted and is_within(row.time_ns, span))
 
-        blocks = [row for row in self._blocks if any(number in self._held[row.offset] for number in wanted)]
+        some = [row for row, end_ns in self._blocks if overlaps(row.time_ns, end_ns, span)]
+        blocks = [row for row in some if any(number in self._held[row.offset] for number in wanted)]
         return in_order(self._path, blocks, load, self._limit)
 
     def _header(self, op: int) -> Fields:

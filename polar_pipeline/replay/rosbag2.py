@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from polar_pipeline._util.files import temporary_folder
 from polar_pipeline._util.text import quoted
-from polar_pipeline.replay.limits import BoundedFile, SourceError, inflated_pieces, megabytes, too_large
+from polar_pipeline.replay.limits import BoundedFile, SourceError, Span, inflated_pieces, megabytes, too_large
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.sensor.frames import FrameError
 
@@ -156,16 +156,31 @@ def mcap_topics(file: McapFile, path: Path) -> Topics:
     return topics
 
 
-def folder_rows(meta: BagMetadata, topic: str, limit: int) -> Iterator[TimedMessage]:
+def folder_rows(meta: BagMetadata, topic: str, limit: int, span: Optional[Span] = None) -> Iterator[TimedMessage]:
     """The messages on a topic of a rosbag2 folder, file by file; in compression mode `message` still compressed."""
     kind, _ = meta.topics[topic]
     for path in meta.files:
         with inflated(path, limit) as plain:
             if meta.storage == "sqlite3":
-                yield from sqlite_rows(plain, topic, kind, limit)
+                yield from sqlite_rows(plain, topic, kind, limit, span)
             else:
                 with BoundedFile(plain, limit) as stream:
-                    yield from mcap_rows(McapFile(plain, stream, limit), topic, kind)
+                    yield from mcap_rows(McapFile(plain, stream, limit), topic, kind, span)
+
+
+def folder_spans(meta: BagMetadata, topic: str, limit: int) -> Optional[List[Span]]:
+    """The times of each file of a rosbag2 folder that has messages on a topic; None where files are compressed."""
+    if any(map(_is_zstd, meta.files)):
+        return None
+    spans: List[Span] = []
+    for path in meta.files:
+        if meta.storage == "sqlite3":
+            found = sqlite_span(path, topic)
+        else:
+            with BoundedFile(path, limit) as stream:
+                found = McapFile(path, stream, limit).span([topic])
+        spans += [] if found is None else [found]
+    return spans
 
 
 @contextmanager
@@ -189,9 +204,9 @@ def inflated(path: Path, limit: int) -> Iterator[Path]:
         yield copy
 
 
-def mcap_rows(file: McapFile, topic: str, kind: str) -> Iterator[TimedMessage]:
+def mcap_rows(file: McapFile, topic: str, kind: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
     """The messages of a type on a topic of an mcap file, by time; it raises what `McapFile.messages` does."""
-    return ((row.time_ns, row.data) for row in file.messages([topic]) if file.kinds[row.connection] == kind)
+    return ((row.time_ns, row.data) for row in file.messages([topic], span) if file.kinds[row.connection] == kind)
 
 
 # ------------------------------------------------------------------------------------------------------------- sqlite3
@@ -215,7 +230,17 @@ def sqlite_topics(path: Path) -> Topics:
     return topics
 
 
-def sqlite_rows(path: Path, topic: str, kind: str, limit: int) -> Iterator[TimedMessage]:
+def sqlite_span(path: Path, topic: str) -> Optional[Span]:
+    """The times between which the messages on a topic of a `.db3` file lie; None without any."""
+    query = (
+        "SELECT min(timestamp), max(timestamp) FROM messages WHERE topic_id IN (SELECT id FROM topics WHERE name = ?)"
+    )
+    with _database(path) as base:
+        ((first, last),) = base.execute(query, (topic,))
+    return (first, last + 1) if isinstance(first, int) and isinstance(last, int) else None
+
+
+def sqlite_rows(path: Path, topic: str, kind: str, limit: int, span: Optional[Span] = None) -> Iterator[TimedMessage]:
     """The messages of a type on a topic of a `.db3` file, by time.
 
     Raises:
@@ -224,10 +249,11 @@ def sqlite_rows(path: Path, topic: str, kind: str, limit: int) -> Iterator[Timed
     """
     query = (
         "SELECT timestamp, typeof(data), length(data), CASE WHEN typeof(data) = 'blob' AND length(data) <= ? THEN data"
-        " END FROM messages WHERE topic_id IN (SELECT id FROM topics WHERE name = ? AND type = ?) ORDER BY timestamp"
+        " END FROM messages WHERE topic_id IN (SELECT id FROM topics WHERE name = ? AND type = ?)"
     )
+    query += " ORDER BY timestamp" if span is None else " AND timestamp >= ? AND timestamp < ? ORDER BY timestamp"
     with _database(path) as base:
-        for time_ns, stored, size, data in base.execute(query, (limit, topic, kind)):
+        for time_ns, stored, size, data in base.execute(query, (limit, topic, kind, *(span or ()))):
             if not isinstance(time_ns, int):
                 raise SourceError(f"{path} is damaged: the time of a message is {quoted(time_ns)}")
             if data is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from polar_pipeline.options import Options
 from polar_pipeline.pipeline import Pipeline, Result
 from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
-from polar_pipeline.quality.statistics import FrameQuality, measure
+from polar_pipeline.quality.statistics import FrameQuality, mean_value, measure
 from polar_pipeline.replay.compare import Comparison, Golden
 from polar_pipeline.replay.sink import Sink
 from polar_pipeline.replay.source import Recorded
@@ -42,39 +43,100 @@ class FrameProducts:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """What a replay did.
+class ReplayedFrame:
+    """One frame of a recording.
 
     Attributes:
-        stamps: Stamp of every processed frame, in nanoseconds.
-        rejected: Cause -> frames that could not be used.
-        timings: Stage -> seconds per frame.
-        late: Frames that took longer than the recording's frame period.
+        stamp_ns: Its stamp in nanoseconds; None if it could not be decoded.
+        cause: Why it could not be used, as of `FrameError`; "" if it was processed. If it was not, the rest is empty.
+        reason: The error's message.
+        timings: Stage -> seconds.
+        late: Whether it took longer than the recording's frame period.
+        ssim: The product of that name; None unless asked for.
+        quality: Its quality figures.
+        intensity: Mean of the product, 0 to 1; None unless asked for.
+        dolp: The same, without invalid pixels.
+    """
+
+    stamp_ns: Optional[int]
+    cause: str = ""
+    reason: str = ""
+    timings: Mapping[str, float] = field(default_factory=dict)
+    late: bool = False
+    ssim: Optional[float] = None
+    quality: Optional[FrameQuality] = None
+    intensity: Optional[float] = None
+    dolp: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a replay did. Figures per frame are those of processed frames, in the recording's order.
+
+    Attributes:
+        frames: Every frame of the recording, in its order.
         period: Frame period of the recording in seconds; infinite while not known.
-        ssim: Mean similarity per frame; empty unless asked for.
-        invalid: Output pixels that are (saturated, dark), mean per frame, 0 to 1.
         samples: The products of a few frames, evenly spread.
-        quality: The quality figures of every frame.
         layout: Whether the first frame fits the sensor's parameters, as far as it tells.
         device: What the pipeline ran on.
     """
 
-    stamps: List[int]
-    rejected: Dict[str, Rejected]
-    timings: Dict[str, List[float]]
-    late: int
+    frames: List[ReplayedFrame]
     period: float
-    ssim: List[float]
-    invalid: Tuple[float, float]
     samples: List[FrameProducts]
-    quality: List[FrameQuality]
     layout: LayoutCheck
     device: str
+
+    @cached_property
+    def stamps(self) -> List[int]:
+        """Stamp of every processed frame, in nanoseconds."""
+        return [row.stamp_ns for row in self.frames if row.stamp_ns is not None and not row.cause]
+
+    @cached_property
+    def rejected(self) -> Dict[str, Rejected]:
+        """Cause -> frames that could not be used."""
+        found: Dict[str, Rejected] = {}
+        for row in self.frames:
+            if row.cause:
+                before = found.get(row.cause, Rejected(0, row.reason))
+                found[row.cause] = replace(before, frames=before.frames + 1)
+        return found
 
     @property
     def rejected_count(self) -> int:
         """Frames that could not be used."""
         return sum(row.frames for row in self.rejected.values())
+
+    @cached_property
+    def timings(self) -> Dict[str, List[float]]:
+        """Stage -> seconds per frame."""
+        found: Dict[str, List[float]] = {}
+        for row in self.frames:
+            for stage, seconds in row.timings.items():
+                found.setdefault(stage, []).append(seconds)
+        return found
+
+    @property
+    def late(self) -> int:
+        """Frames that took longer than the recording's frame period."""
+        return sum(row.late for row in self.frames)
+
+    @property
+    def ssim(self) -> List[float]:
+        """Mean similarity per frame; empty unless asked for."""
+        return [row.ssim for row in self.frames if row.ssim is not None]
+
+    @property
+    def quality(self) -> List[FrameQuality]:
+        """The quality figures per frame."""
+        return [row.quality for row in self.frames if row.quality is not None]
+
+    @property
+    def invalid(self) -> Tuple[float, float]:
+        """Output pixels that are (saturated, dark), mean per frame, 0 to 1."""
+        rows = [(row.saturated, row.dark or 0.0) for row in self.quality]
+        saturated, dark = np.mean(rows, axis=0) if rows else (0.0, 0.0)
+        return float(saturated), float(dark)
 
     @property
     def repeats(self) -> int:
@@ -90,6 +152,7 @@ def replay(
     sink: Optional[Sink] = None,
     comparison: Optional[Comparison] = None,
     reference: Optional[Golden] = None,
+    previous: Optional[int] = None,
 ) -> Summary:
     """Process a recording. A frame that cannot be used is counted, and replay goes on with the next one.
 
@@ -100,33 +163,52 @@ def replay(
         sink: Takes every product, with the stamp of its frame.
         comparison: Compares every product.
         reference: Where SSIM mode `reference` finds the image of the same stamp.
+        previous: Stamp of the frame before the first, which the pipeline has processed; None without one.
     """
-    figures = _Figures(pipeline, count)
+    figures = _Figures(pipeline, count, previous)
     deadline = Deadline()
-    for index, record in enumerate(records):
+    for record in records:
         started = time.perf_counter()
+        stamp_ns = None
         try:
             image = record.image()
-            deadline.arrived(image.stamp_ns)
-            raw = messages.to_raw(image, pipeline.options.bit_depth, pipeline.options.alignment)
-            expected = _reference(pipeline.options, reference, image.stamp_ns, raw.shape)
+            stamp_ns = image.stamp_ns
+            deadline.arrived(stamp_ns)
+            raw, expected = prepared(image, pipeline, reference)
             decoded = time.perf_counter()
-            if figures.is_restart(image.stamp_ns):
+            if figures.is_restart(stamp_ns):
                 pipeline.reset()
             result = pipeline(raw, reference=expected)
         except FrameError as err:
-            figures.reject(err)
+            figures.reject(stamp_ns, err)
             continue
         computed = time.perf_counter()
         if sink is not None:
             _write(sink, image, result)
         stages = {"decode": decoded - started, **result.timings, "write": time.perf_counter() - computed}
         stages["total"] = sum(stages.values())
-        figures.late += deadline.missed(stages["total"])
+        is_late = deadline.missed(stages["total"])
         if comparison is not None:
-            comparison.add(image.stamp_ns, result)
-        figures.add(index, image.stamp_ns, raw, result, stages)
+            comparison.add(stamp_ns, result)
+        figures.add(stamp_ns, raw, result, stages, is_late)
     return figures.summary(deadline.period)
+
+
+def prepared(
+    image: messages.ImageMessage, pipeline: Pipeline, reference: Optional[Golden]
+) -> Tuple[Frame, Optional[np.ndarray]]:
+    """The raw frame of a message, and what SSIM mode `reference` compares it with.
+
+    Raises:
+        FrameError: The message holds no raw frame, or the reference is missing.
+    """
+    raw = messages.to_raw(image, pipeline.options.bit_depth, pipeline.options.alignment)
+    return raw, _reference(pipeline.options, reference, image.stamp_ns, raw.shape)
+
+
+def sampled(count: int) -> Set[int]:
+    """Places of the frames whose products the report of a recording of `count` frames shows."""
+    return {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}
 
 
 class _Figures:
@@ -135,69 +217,50 @@ class _Figures:
     Args:
         pipeline: What processes the frames.
         count: Frames in the recording.
+        previous: Stamp of the frame before the first; None without one.
     """
 
-    def __init__(self, pipeline: Pipeline, count: int) -> None:
-        self.late = 0
+    def __init__(self, pipeline: Pipeline, count: int, previous: Optional[int] = None) -> None:
         self._pipeline = pipeline
-        self._wanted: Set[int] = {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}
-        self._stamps: List[int] = []
-        self._rejected: Dict[str, Rejected] = {}
-        self._timings: Dict[str, List[float]] = {}
-        self._invalid: List[Tuple[float, float]] = []
-        self._ssim: List[float] = []
+        self._wanted = sampled(count)
+        self._frames: List[ReplayedFrame] = []
+        self._newest = previous
+        self._is_first = True
         self._samples: List[FrameProducts] = []
-        self._quality: List[FrameQuality] = []
         self._layout = LayoutCheck(None, "no frame was looked at")
 
     def is_restart(self, stamp_ns: int) -> bool:
         """Whether time runs backwards: the camera started again, and nothing before may be compared with."""
-        return bool(self._stamps) and stamp_ns < self._stamps[-1]
+        return self._newest is not None and stamp_ns < self._newest
 
-    def reject(self, err: FrameError) -> None:
-        """Count a frame that could not be used."""
-        before = self._rejected.get(err.cause, Rejected(0, str(err)))
-        self._rejected[err.cause] = replace(before, frames=before.frames + 1)
+    def reject(self, stamp_ns: Optional[int], err: FrameError) -> None:
+        """Take in a frame that could not be used; its stamp, if it is known."""
+        self._frames.append(ReplayedFrame(stamp_ns, err.cause, str(err)))
 
-    def add(self, index: int, stamp_ns: int, raw: Frame, result: Result, stages: Mapping[str, float]) -> None:
+    def add(self, stamp_ns: int, raw: Frame, result: Result, stages: Mapping[str, float], late: bool) -> None:
         """Take in a processed frame.
 
         Args:
-            index: Its place in the recording.
             stamp_ns: Its stamp.
             raw: The mosaic.
             result: Its products.
             stages: Stage -> seconds.
+            late: Whether it took longer than a frame period.
         """
-        for stage, seconds in stages.items():
-            self._timings.setdefault(stage, []).append(seconds)
-        if not self._stamps:
+        if self._is_first:
             self._layout = check_layout(raw, self._pipeline.options)
-        self._stamps.append(stamp_ns)
-        pixels = float(np.prod(self._pipeline.options.output_size(raw.shape)))
-        self._invalid.append((result.invalid[0] / pixels, result.invalid[1] / pixels))
-        self._quality.append(measure(self._pipeline, raw, result))
-        if "ssim" in result:
-            self._ssim.append(float(result["ssim"]))
-        if index in self._wanted:
+            self._is_first = False
+        self._newest = stamp_ns
+        if len(self._frames) in self._wanted:
             self._samples.append(FrameProducts(stamp_ns, result))
+        ssim = float(result["ssim"]) if "ssim" in result else None
+        means = (mean_value(result, name) for name in ("intensity", "dolp"))
+        quality = measure(self._pipeline, raw, result)
+        self._frames.append(ReplayedFrame(stamp_ns, "", "", stages, late, ssim, quality, *means))
 
     def summary(self, period: float) -> Summary:
         """All figures; `period` is the recording's frame period in seconds."""
-        saturated, dark = np.mean(self._invalid, axis=0) if self._invalid else (0.0, 0.0)
-        return Summary(
-            self._stamps,
-            self._rejected,
-            self._timings,
-            self.late,
-            period,
-            self._ssim,
-            (float(saturated), float(dark)),
-            self._samples,
-            self._quality,
-            self._layout,
-            self._pipeline.device,
-        )
+        return Summary(self._frames, period, self._samples, self._layout, self._pipeline.device)
 
 
 def _write(sink: Sink, image: messages.ImageMessage, result: Result) -> None:

@@ -6,14 +6,23 @@ import io
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generator, Iterator, List, Tuple, Union
+from typing import Any, Callable, Generator, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import COMPRESSED, IMAGE, Cdr, ImageMessage
-from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, inflate, megabytes, reading
+from polar_pipeline.replay.limits import (
+    MAX_BYTES,
+    BoundedFile,
+    SourceError,
+    Span,
+    inflate,
+    is_within,
+    megabytes,
+    reading,
+)
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.replay.rawpicture import decode_picture, read_raw
 from polar_pipeline.replay.rosbag1 import Rosbag1
@@ -21,6 +30,7 @@ from polar_pipeline.replay.rosbag2 import (
     Topics,
     bag_files,
     folder_rows,
+    folder_spans,
     inflated,
     is_bag_file,
     mcap_rows,
@@ -28,6 +38,7 @@ from polar_pipeline.replay.rosbag2 import (
     read_metadata,
     scan_folder,
     sqlite_rows,
+    sqlite_span,
     sqlite_topics,
 )
 from polar_pipeline.sensor.frames import FrameError
@@ -134,11 +145,14 @@ class Source:
         total: Images in it.
         records: The images in the order of recording; an iterator, which raises `SourceError` where the recording is
             damaged.
+        spans: Finds the times of recording that each of its files takes, as their indexes state; None where they are
+            not known without reading all of it.
     """
 
     topic: str
     total: int
     records: Iterator[Recorded]
+    spans: Callable[[], Optional[List[Span]]]
 
 
 def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessage:
@@ -171,7 +185,11 @@ def recording_of(path: Path) -> Path:
 
 @contextmanager
 def open_source(
-    path: Path, topic: str = "", rate: float = DEFAULT_RATE, max_bytes: int = MAX_BYTES
+    path: Path,
+    topic: str = "",
+    rate: float = DEFAULT_RATE,
+    max_bytes: int = MAX_BYTES,
+    span: Optional[Span] = None,
 ) -> Iterator[Source]:
     """Open a recording.
 
@@ -185,6 +203,7 @@ def open_source(
         topic: Topic of the raw images; "" for the only one. Pictures have none.
         rate: Frames per second of pictures, in `RATES`; the first is stamped one period after 0.
         max_bytes: Largest size of one frame, and of the uncompressed chunks in memory at once.
+        span: If given, only the images of these times of recording; what else there is, is not read.
 
     Raises:
         SourceError: There is no such recording, it cannot be read, or the topic is not clear.
@@ -198,15 +217,15 @@ def open_source(
     with ExitStack() as stack:
         with reading(path):
             if not is_recording(path):
-                source = _open_folder(path, topic, rate)
+                source = _open_folder(path, topic, rate, span)
             elif path.is_dir():
-                source = _open_rosbag2(path, topic, max_bytes)
+                source = _open_rosbag2(path, topic, max_bytes, span)
             elif path.suffix == ".bag":
-                source = _open_rosbag1(path, topic, max_bytes, stack)
+                source = _open_rosbag1(path, topic, max_bytes, stack, span)
             else:
                 plain = stack.enter_context(inflated(path, max_bytes))
                 opener = _open_mcap if plain.suffix == ".mcap" else _open_sqlite
-                source = opener(plain, topic, max_bytes, stack)
+                source = opener(plain, topic, max_bytes, stack, span)
         with closing(_checked(path, source.records, max_bytes)) as records:
             yield replace(source, records=records)
 
@@ -232,34 +251,46 @@ def _choose(path: Path, topics: Topics, wanted: str) -> str:
     return next(iter(images))
 
 
-def _source(topics: Topics, topic: str, rows: Iterator[Tuple[int, Any]], encoding: str = "cdr") -> Source:
+def _source(
+    topics: Topics,
+    topic: str,
+    rows: Iterator[Tuple[int, Any]],
+    spans: Callable[[], Optional[List[Span]]],
+    encoding: str = "cdr",
+) -> Source:
     """The messages on a topic, as a source."""
     kind, count = topics[topic]
-    return Source(topic, count, (Recorded(time_ns, kind, data, encoding) for time_ns, data in rows))
+    return Source(topic, count, (Recorded(time_ns, kind, data, encoding) for time_ns, data in rows), spans)
 
 
-def _open_mcap(path: Path, wanted: str, max_bytes: int, stack: ExitStack) -> Source:
+def _one(span: Optional[Span]) -> List[Span]:
+    """The times of the files of a recording of one file."""
+    return [] if span is None else [span]
+
+
+def _open_mcap(path: Path, wanted: str, max_bytes: int, stack: ExitStack, span: Optional[Span]) -> Source:
     file = McapFile(path, stack.enter_context(BoundedFile(path, max_bytes)), max_bytes)
     topics = mcap_topics(file, path)
     topic = _choose(path, topics, wanted)
-    return _source(topics, topic, mcap_rows(file, topic, topics[topic][0]))
+    return _source(topics, topic, mcap_rows(file, topic, topics[topic][0], span), lambda: _one(file.span([topic])))
 
 
-def _open_sqlite(path: Path, wanted: str, max_bytes: int, _: ExitStack) -> Source:
+def _open_sqlite(path: Path, wanted: str, max_bytes: int, _: ExitStack, span: Optional[Span]) -> Source:
     topics = sqlite_topics(path)
     topic = _choose(path, topics, wanted)
-    return _source(topics, topic, sqlite_rows(path, topic, topics[topic][0], max_bytes))
+    rows = sqlite_rows(path, topic, topics[topic][0], max_bytes, span)
+    return _source(topics, topic, rows, lambda: _one(sqlite_span(path, topic)))
 
 
-def _open_rosbag2(path: Path, wanted: str, max_bytes: int) -> Source:
+def _open_rosbag2(path: Path, wanted: str, max_bytes: int, span: Optional[Span]) -> Source:
     meta = read_metadata(path) if (path / "metadata.yaml").exists() else scan_folder(path, max_bytes)
     topic = _choose(path, meta.topics, wanted)
-    return _source(
-        meta.topics, topic, folder_rows(meta, topic, max_bytes), "zstd" if meta.compression == "message" else "cdr"
-    )
+    rows = folder_rows(meta, topic, max_bytes, span)
+    encoding = "zstd" if meta.compression == "message" else "cdr"
+    return _source(meta.topics, topic, rows, lambda: folder_spans(meta, topic, max_bytes), encoding)
 
 
-def _open_rosbag1(path: Path, wanted: str, max_bytes: int, stack: ExitStack) -> Source:
+def _open_rosbag1(path: Path, wanted: str, max_bytes: int, stack: ExitStack, span: Optional[Span]) -> Source:
     file = Rosbag1(path, stack.enter_context(BoundedFile(path, max_bytes)), max_bytes)
     topics: Topics = {}
     for number, row in file.connections.items():
@@ -267,11 +298,11 @@ def _open_rosbag1(path: Path, wanted: str, max_bytes: int, stack: ExitStack) -> 
         topics[row.topic] = (row.kind, before + file.counts.get(number, 0))
     topic = _choose(path, topics, wanted)
     chosen = [number for number, row in file.connections.items() if (row.topic, row.kind) == (topic, topics[topic][0])]
-    rows = ((row.time_ns, row.data) for row in file.messages(chosen))
-    return _source(topics, topic, rows, "ros1")
+    rows = ((row.time_ns, row.data) for row in file.messages(chosen, span))
+    return _source(topics, topic, rows, lambda: _one(file.span(chosen)), "ros1")
 
 
-def _open_folder(path: Path, wanted: str, rate: float) -> Source:
+def _open_folder(path: Path, wanted: str, rate: float, span: Optional[Span]) -> Source:
     if path.is_file() and path.suffix.lower() not in SUFFIXES:
         raise SourceError(
             f"{path} is no recording: expected .mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
@@ -281,5 +312,6 @@ def _open_folder(path: Path, wanted: str, rate: float) -> Source:
         raise SourceError(f"{path} holds neither a rosbag2 recording nor pictures ({', '.join(SUFFIXES)})")
     if wanted:
         raise SourceError(f"{path} holds pictures, which have no topic; got {printable(wanted)}")
-    records = (Recorded(round((index + 1) * 1e9 / rate), "", file) for index, file in enumerate(files))
-    return Source(str(path), len(files), records)
+    times = [round((index + 1) * 1e9 / rate) for index in range(len(files))]
+    records = (Recorded(time_ns, "", file) for time_ns, file in zip(times, files) if is_within(time_ns, span))
+    return Source(str(path), len(files), records, lambda: [(times[0], times[-1] + 1)])

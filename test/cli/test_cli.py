@@ -469,11 +469,11 @@ def test_an_interrupted_replay_leaves_nothing(number: signal.Signals, code: int,
     script = (
         "import sys, time\n"
         "from polar_pipeline import cli\n"
-        "from polar_pipeline.cli import replay as command\n"
+        "from polar_pipeline.replay import job\n"
         "def slow(*_):\n"
         "    print('running', flush=True)\n"
         "    time.sleep(60)\n"
-        "command.replay = slow\n"
+        "job.replay = slow\n"
         "sys.exit(cli.main(sys.argv[1:]))\n"
     )
     arguments = [sys.executable, "-c", script, "replay", "--backend", "cpu", str(bag), "-o", str(tmp_path / "out.mcap")]
@@ -621,7 +621,19 @@ def test_module_is_the_tool() -> None:
 
 
 COMMANDS = (
-    *("replay", "play", "params dump", "process", "calibrate", "simulate", "layout", "plan", "tune", "kernels"),
+    *(
+        "replay",
+        "batch",
+        "play",
+        "params dump",
+        "process",
+        "calibrate",
+        "simulate",
+        "layout",
+        "plan",
+        "tune",
+        "kernels",
+    ),
     *("bench node", "doctor"),
 )
 

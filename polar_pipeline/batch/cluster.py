@@ -1,0 +1,195 @@
+"""Clusters: workers on this machine, or a scheduler that runs already; and the check of every worker."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional
+
+import dask
+from distributed import Client, Nanny, Scheduler, SpecCluster
+from distributed.system import MEMORY_LIMIT
+
+from polar_pipeline._util.cpus import available_cores
+from polar_pipeline.batch import worker_setup
+from polar_pipeline.batch.pipelines import Arguments
+from polar_pipeline.batch.settings import BatchSettings
+from polar_pipeline.batch.units import differences
+from polar_pipeline.pipeline import Pipeline
+from polar_pipeline.replay.job import metadata
+
+#: Memory in bytes that a worker on this machine has at least; fewer workers are started where it does not suffice.
+WORKER_BYTES = 1 << 30
+#: Of Dask: what a lost worker makes it say is said by the outcomes.
+_LOG_LEVEL = logging.CRITICAL
+#: Seconds that the closing of a client or cluster may take.
+_CLOSING_S = 10
+#: Prints the number of GPUs that work with this package, in a process of its own, so that CUDA starts only there.
+_COUNT_GPUS = (
+    "from polar_pipeline.cuda import driver\n"
+    "from polar_pipeline.pipeline import backend_problem\n"
+    "print(0 if backend_problem('cuda') else driver.device_count())"
+)
+
+
+class WorkerError(RuntimeError):
+    """A worker that cannot take part."""
+
+
+def gpu_names(backend: str) -> List[str]:
+    """The GPUs to use, as `CUDA_VISIBLE_DEVICES` names them; none for the CPU's backend or without one that works."""
+    if backend == "cpu" or find_spec("cupy") is None:
+        return []
+    done = subprocess.run([sys.executable, "-c", _COUNT_GPUS], capture_output=True, text=True, check=False)
+    count = int(done.stdout) if done.returncode == 0 and done.stdout.strip().isdigit() else 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [name.strip() for name in visible.split(",")] if visible else [str(index) for index in range(count)]
+    return names[:count]
+
+
+def default_jobs(gpus: List[str]) -> int:
+    """Workers on this machine: one per GPU; without one, one per core as far as memory suffices."""
+    return len(gpus) or max(1, min(available_cores(), int(MEMORY_LIMIT // WORKER_BYTES)))
+
+
+def threads_of_each(jobs: int) -> int:
+    """CPU threads of each of so many workers on this machine."""
+    return max(1, available_cores() // jobs)
+
+
+@contextmanager
+def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
+    """A client of a new cluster on this machine, which ends with the block.
+
+    Args:
+        jobs: Worker processes, each of one thread.
+        gpus: Names of the GPUs that they share; empty for none.
+        retries: How many workers may be lost with a unit before it counts as failed.
+    """
+    limit = int(MEMORY_LIMIT // jobs)
+    workers: Dict[int, Dict[str, Any]] = {}
+    for index in range(jobs):
+        # set before the process starts, so that CUDA sees one GPU from the first moment on
+        environment = {worker_setup.THREADS_VARIABLE: str(threads_of_each(jobs)), **worker_setup.MALLOC}
+        if gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = gpus[index % len(gpus)]
+        options = {
+            "nthreads": 1,
+            "memory_limit": limit,
+            "env": environment,
+            "host": "127.0.0.1",
+            "dashboard": False,
+            "silence_logs": _LOG_LEVEL,
+            "preload": [worker_setup.__name__],
+        }
+        workers[index] = {"cls": Nanny, "options": options}
+    has_dashboard = find_spec("bokeh") is not None
+    scheduler = {
+        "cls": Scheduler,
+        "options": {"host": "127.0.0.1", "port": 0, "dashboard": has_dashboard, "dashboard_address": "127.0.0.1:0"},
+    }
+    with dask.config.set({"distributed.scheduler.allowed-failures": retries}):
+        cluster = SpecCluster(workers=workers, scheduler=scheduler, name="polar_pipeline", silence_logs=_LOG_LEVEL)
+        try:
+            with _client(cluster) as client:
+                yield client
+        finally:
+            cluster.close(timeout=_CLOSING_S)
+
+
+@contextmanager
+def remote_client(scheduler: Optional[str]) -> Iterator[Client]:
+    """A client of a cluster that runs already.
+
+    Args:
+        scheduler: Address of its scheduler; None for the one in Dask's configuration (`scheduler-address`).
+
+    Raises:
+        WorkerError: It does not answer, or has no workers.
+    """
+    try:
+        with _client(scheduler) as client:
+            if not client.nthreads():
+                raise WorkerError(f"the scheduler {client.scheduler.address} has no workers")
+            yield client
+    except (OSError, TimeoutError) as err:
+        if isinstance(err, OSError) and err.filename is not None:
+            raise
+        address = scheduler or dask.config.get("scheduler-address", None)
+        raise WorkerError(f"the scheduler {address} does not answer: {err}") from err
+
+
+@contextmanager
+def _client(address: Any) -> Iterator[Client]:
+    with _quiet():
+        client = Client(address, set_as_default=False)
+        try:
+            yield client
+        finally:
+            with suppress(Exception):  # of a scheduler that is gone
+                client.close(timeout=_CLOSING_S)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hides what Dask logs in this process: what goes wrong is raised, too."""
+    handlers = [(handler, handler.level) for handler in logging.getLogger("distributed").handlers]
+    for handler, _ in handlers:
+        handler.setLevel(_LOG_LEVEL)
+    try:
+        yield
+    finally:
+        for handler, level in handlers:
+            handler.setLevel(level)
+
+
+def dashboard_of(client: Client) -> str:
+    """Address of the cluster's dashboard, or how to get one."""
+    try:
+        link = client.dashboard_link
+    except (KeyError, AttributeError):
+        link = None
+    has_one = "dashboard" in client.scheduler_info().get("services", {})
+    return str(link) if link and has_one else "none (pip install bokeh)"
+
+
+def check_workers(client: Client, settings: BatchSettings, described: Mapping[str, str], folder: Path) -> None:
+    """Make sure that every worker has the same version, Python and options as this process, and sees the folder.
+
+    Args:
+        client: Of the cluster.
+        settings: Those of the batch.
+        described: `BatchSettings.described` of this process.
+        folder: Of the batch.
+
+    Raises:
+        WorkerError: One does not; the message names it.
+    """
+    expected = {**described, "Python": _python()}
+    found = client.run(worker_facts, dict(settings.arguments), str(folder), on_error="return")
+    for address, facts in sorted(found.items()):
+        if isinstance(facts, BaseException):
+            raise WorkerError(f"worker {address} cannot take part: {type(facts).__name__}: {facts}")
+        if facts.pop("folder") != "seen":
+            raise WorkerError(f"worker {address} does not see the folder {folder}; it must be on a shared file system")
+        difference = differences(expected, facts)
+        if difference:
+            raise WorkerError(f"worker {address} differs: {difference}")
+
+
+def worker_facts(arguments: Arguments, folder: str) -> Dict[str, str]:
+    """What `check_workers` compares of a worker."""
+    seen = "seen" if Path(folder).is_dir() else "missing"
+    with Pipeline(**arguments) as pipeline:  # not kept: this runs in the thread of the worker's messages
+        return {**metadata(pipeline.options), "Python": _python(), "folder": seen}
+
+
+def _python() -> str:
+    """The version of Python without its last part, whose change breaks nothing."""
+    return ".".join(platform.python_version_tuple()[:2])

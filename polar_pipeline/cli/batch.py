@@ -1,0 +1,283 @@
+"""`polar-pipeline batch`: process many recordings on all cores, GPUs or a cluster of Dask."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+
+from polar_pipeline._util.text import printable
+from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative
+from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.errors import FailureError, UsageError, show_error
+from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_arguments
+from polar_pipeline.cli.replay import parse_tolerance
+from polar_pipeline.cli.source_arguments import add_size_limit_argument, parse_rate
+from polar_pipeline.products import DEFAULT_PRODUCTS, get_products
+from polar_pipeline.replay.limits import BoundedFile, SourceError, reading
+from polar_pipeline.replay.mcapfile import McapFile
+from polar_pipeline.replay.source import DEFAULT_RATE
+from polar_pipeline.topics import PRODUCT_TOPICS
+
+if TYPE_CHECKING:  # needs the extra `batch`, without which --help works too
+    from distributed import Client
+
+    from polar_pipeline.batch.run import Batch
+    from polar_pipeline.batch.settings import BatchSettings
+    from polar_pipeline.batch.storage import Recording
+
+#: Workers that may be lost with a unit.
+DEFAULT_RETRIES = 3
+#: Largest --jobs and --retries.
+_MAX_JOBS, _MAX_RETRIES = 1024, 1000
+#: Recordings that failed, or differ, of which the reasons are shown.
+_SHOWN = 50
+#: Default of --spool-gb.
+_SPOOL_GB = 64.0
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "sources", nargs="+", metavar="SOURCE", help="recordings, folders of them, patterns, lists, URLs"
+    )
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder of the results")
+    parser.add_argument("--topic", default="", help="topic of the raw images in the recordings (default: the only one)")
+    parser.add_argument(
+        "--rate",
+        type=parse_rate,
+        default=DEFAULT_RATE,
+        metavar="HZ",
+        help=f"frames per second of pictures (default: {DEFAULT_RATE:g})",
+    )
+    add_size_limit_argument(parser)
+    _add_cluster_arguments(parser)
+    parser.add_argument(
+        "--split",
+        type=_parse_seconds,
+        default=0,
+        metavar="SECONDS",
+        help="process recordings in segments, such as 60s, which workers share; the results are the same",
+    )
+    parser.add_argument(
+        "--no-products", action="store_true", help="write no products and reports: only the table and the overview"
+    )
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar="GOLDEN_DIR",
+        help="compare with the results of an earlier batch, or with a folder of NAME.mcap; exit 1 on a difference",
+    )
+    parser.add_argument(
+        "--tolerance",
+        action="append",
+        default=[],
+        type=parse_tolerance,
+        metavar="PRODUCT=VALUE",
+        help="largest error allowed in --compare; AoLP in degrees, 8-bit images in levels",
+    )
+    parser.add_argument(
+        "--reference", type=Path, metavar="DIR", help="like GOLDEN_DIR: the 'intensity' for --ssim-mode reference"
+    )
+    parser.add_argument(
+        "--params",
+        type=Path,
+        metavar="FILE.yaml",
+        help="parameters of the live node, such as a snapshot's, for all options that the command line does not name",
+    )
+    add_pipeline_arguments(parser)
+
+
+def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--jobs", type=_parse_jobs, metavar="N", help="worker processes on this machine (default: one per GPU, or core)"
+    )
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="use the cluster of this Dask scheduler, such as tcp://host:8786 (default: that of Dask's configuration, "
+        "or else processes on this machine)",
+    )
+    parser.add_argument(
+        "--retries",
+        type=_parse_retries,
+        metavar="N",
+        help=f"how many workers may be lost with a recording before it fails (default: {DEFAULT_RETRIES}; a cluster "
+        "has its own setting, distributed.scheduler.allowed-failures)",
+    )
+    parser.add_argument(
+        "--spool", type=Path, metavar="DIR", help="folder for recordings that are fetched (default: a temporary one)"
+    )
+    parser.add_argument(
+        "--spool-gb",
+        type=parse_nonnegative,
+        default=_SPOOL_GB,
+        metavar="GB",
+        help=f"most that fetched recordings take there (default: {_SPOOL_GB:g})",
+    )
+
+
+def _parse_jobs(text: str) -> int:
+    return _between(text, 1, _MAX_JOBS)
+
+
+def _parse_retries(text: str) -> int:
+    return _between(text, 0, _MAX_RETRIES)
+
+
+def _between(text: str, lowest: int, highest: int) -> int:
+    value = parse_integer(text)
+    if not lowest <= value <= highest:
+        raise argparse.ArgumentTypeError(f"expected a number from {lowest} to {highest}, got {value}")
+    return value
+
+
+def _parse_seconds(text: str) -> int:
+    """Nanoseconds from seconds, with or without `s`."""
+    seconds = parse_nonnegative(text[:-1] if text.endswith("s") else text, 1e6)
+    if seconds < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1 second, got {printable(text)}")
+    return round(seconds * 1e9)
+
+
+def _run(values: argparse.Namespace) -> int:
+    try:
+        from polar_pipeline.batch import run as batches
+        from polar_pipeline.batch.cluster import dashboard_of
+        from polar_pipeline.batch.results import known_names
+        from polar_pipeline.batch.sources import StorageError
+        from polar_pipeline.batch.storage import list_recordings
+    except ImportError as err:
+        raise FailureError(f"needs Dask, fsspec and PyArrow ({err}); pip install polar_pipeline[batch]") from err
+    _check_usage(values)
+    try:
+        recordings = list_recordings(values.sources, [values.output], known_names(values.output))
+    except StorageError as err:
+        raise FailureError(str(err)) from err
+    settings = _settings(values, recordings)
+    with ExitStack() as stack:
+        client, settings = _open_client(values, settings, stack)
+        show_error(f"dashboard: {dashboard_of(client)}")
+        batch = batches.Batch(client, settings, recordings, values.output)
+        batch.run()
+    return _print_summary(batch, recordings, values.output)
+
+
+def _check_usage(values: argparse.Namespace) -> None:
+    """Refuse arguments that do not fit together."""
+    if values.scheduler is not None:
+        for name in ("jobs", "retries"):
+            if getattr(values, name) is not None:
+                raise UsageError(f"--{name} is for processes on this machine, not for --scheduler")
+    if values.tolerance and values.compare is None:
+        raise UsageError("--tolerance is for --compare GOLDEN_DIR")
+    if values.output.exists() and not values.output.is_dir():
+        raise UsageError(f"{values.output} is no folder")
+    for folder in (values.compare, values.reference):
+        if folder is not None and folder.resolve() == values.output.resolve():
+            raise UsageError(f"the results would replace those that they are compared with, {folder}")
+    for source in values.sources:
+        if "://" not in source and Path(source).resolve() == values.output.resolve():
+            raise UsageError(f"{values.output} is an input")
+
+
+def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> BatchSettings:
+    """What the command line asks for.
+
+    Raises:
+        UsageError: An option is not allowed.
+    """
+    from polar_pipeline.batch.settings import BatchSettings
+
+    products = DEFAULT_PRODUCTS if values.compare is None else _golden_products(values.compare, recordings)
+    arguments = requested_arguments(values, products)
+    if isinstance(arguments.get("calibration"), str) and arguments["calibration"]:
+        arguments["calibration"] = str(Path(arguments["calibration"]).resolve())
+    settings = BatchSettings(
+        arguments,
+        values.topic,
+        values.rate,
+        values.max_bytes,
+        not values.no_products,
+        values.compare and values.compare.resolve(),
+        dict(values.tolerance),
+        values.reference and values.reference.resolve(),
+        values.split,
+        values.spool and values.spool.resolve(),
+        int(values.spool_gb * 1e9),
+    )
+    try:
+        options = settings.options()
+    except ValueError as err:
+        raise UsageError(str(err)) from err
+    if (options.ssim_mode == "reference") != (values.reference is not None):
+        raise UsageError("--ssim-mode reference and --reference DIR go together")
+    unknown = [name for name in settings.tolerances if name not in options.products]
+    if unknown:
+        raise UsageError(f"a tolerance is for what is compared, {', '.join(options.products)}; got {unknown[0]!r}")
+    return settings
+
+
+def _golden_products(folder: Path, recordings: Sequence[Recording]) -> Tuple[str, ...]:
+    """The products of the first golden recording that is there.
+
+    Raises:
+        SourceError: There is none.
+    """
+    from polar_pipeline.batch.settings import golden_of
+
+    path = None
+    for recording in recordings:
+        with suppress(SourceError):
+            path = golden_of(folder, recording.name)
+            break
+    if path is None:
+        raise SourceError(f"{folder} has no golden recording of any of the {len(recordings)} recordings")
+    with reading(path), BoundedFile(path, 1 << 30) as stream:
+        topics = set(McapFile(path, stream, 1 << 30).topics.values())
+    return get_products([name for name, row in PRODUCT_TOPICS.items() if f"/{row.name}" in topics])
+
+
+def _open_client(values: argparse.Namespace, settings: BatchSettings, stack: ExitStack) -> Tuple[Client, BatchSettings]:
+    """The cluster, and the settings with the number of threads that its workers have."""
+    import dask
+
+    from polar_pipeline.batch import cluster
+
+    threads = settings.arguments.get("threads", 0)
+    configured: Optional[str] = dask.config.get("scheduler-address", None)
+    if values.scheduler is not None or (configured and values.jobs is None):
+        client = stack.enter_context(cluster.remote_client(values.scheduler))
+        threads = threads or 1  # a thread of a Dask worker is a core
+    else:
+        gpus = cluster.gpu_names(settings.options().backend)
+        jobs = values.jobs or cluster.default_jobs(gpus)
+        retries = DEFAULT_RETRIES if values.retries is None else values.retries
+        client = stack.enter_context(cluster.local_client(jobs, gpus, retries))
+        threads = threads or cluster.threads_of_each(jobs)
+    return client, replace(settings, arguments={**settings.arguments, "threads": threads})
+
+
+def _print_summary(batch: Batch, recordings: Sequence[Recording], folder: Path) -> int:
+    """Print what came of the recordings; returns the exit code."""
+    outcomes = [batch.outcomes[row.name] for row in recordings]
+    bad = [row for row in outcomes if row.status != "ok"]
+    lines: List[str] = [f"{row.name}: {row.status}: {row.reason}" for row in bad[:_SHOWN]]
+    if len(bad) > _SHOWN:
+        lines.append(f"... and {len(bad) - _SHOWN} more")
+    for line in lines:
+        show_error(line)
+    count = {status: sum(row.status == status for row in outcomes) for status in ("ok", "differs", "failed")}
+    frames = sum(row.frames for row in outcomes)
+    print(
+        f"{len(outcomes)} recordings: {count['ok']} ok, {count['differs']} differ, {count['failed']} failed; "
+        f"{batch.skipped} were complete already; {frames} frames"
+    )
+    print(f"wrote {printable(str(folder / 'index.html'))}")
+    sys.stdout.flush()
+    return 1 if bad else 0
+
+
+COMMAND = Command(_add_arguments, _run)

@@ -1,0 +1,178 @@
+"""A recording processed into products, a report and a comparison: what `replay` and `batch` share."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+
+import numpy as np
+
+from polar_pipeline import __version__
+from polar_pipeline._util.files import replacing
+from polar_pipeline._util.text import printable
+from polar_pipeline.options import Options
+from polar_pipeline.pipeline import Pipeline
+from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError
+from polar_pipeline.replay.report import Report, render
+from polar_pipeline.replay.run import Summary, replay
+from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source
+
+#: Takes the records and their number, and yields the records: shows how far a replay is.
+Watch = Callable[[Iterable[Recorded], int], Iterable[Recorded]]
+#: Characters of a frame's error in a report.
+MAX_REASON = 1000
+
+
+class UnusableError(SourceError):
+    """A recording none of whose frames could be used.
+
+    Attributes:
+        summary: What the replay found.
+    """
+
+    def __init__(self, text: str, summary: Summary) -> None:
+        super().__init__(text)
+        self.summary = summary
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recording, and what is made of it.
+
+    Attributes:
+        source: The recording.
+        topic: Topic of the raw images; "" for the only one.
+        rate: Frames per second of pictures.
+        max_bytes: Largest size of one frame, and of the uncompressed chunks in memory at once.
+        products: The recording to write; None for none.
+        report: The report to write; None for none.
+        force: Whether files of these names may be replaced.
+        golden: What the products are compared with; None for nothing.
+        reference: Where SSIM mode `reference` finds its images.
+        tolerances: Product -> largest error, in place of the defaults.
+    """
+
+    source: Path
+    topic: str = ""
+    rate: float = DEFAULT_RATE
+    max_bytes: int = MAX_BYTES
+    products: Optional[Path] = None
+    report: Optional[Path] = None
+    force: bool = False
+    golden: Optional[Golden] = None
+    reference: Optional[Golden] = None
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+
+    def comparison(self, options: Options) -> Optional[Comparison]:
+        """A new comparison with the golden recording; None without one.
+
+        Raises:
+            ValueError: A tolerance is negative, or is for a product that is not compared.
+        """
+        return Comparison(self.golden, options.products, self.tolerances) if self.golden else None
+
+
+def _unwatched(records: Iterable[Recorded], _: int) -> Iterable[Recorded]:
+    return records
+
+
+def process_recording(
+    job: Job, pipeline: Pipeline, watch: Watch = _unwatched
+) -> Tuple[Summary, List[ProductComparison]]:
+    """Process a recording; the outputs are there when this returns, or not at all.
+
+    Returns:
+        What was found, and how each product compares with the golden recording: nothing without one.
+
+    Raises:
+        SourceError: The recording cannot be read, or none of its frames could be used (`UnusableError`).
+        OSError: An output cannot be written.
+        ValueError: A tolerance is not allowed.
+    """
+    options = pipeline.options
+    comparison = job.comparison(options)
+    pipeline.reset()
+    with ExitStack() as stack:
+        source = stack.enter_context(open_source(job.source, job.topic, job.rate, job.max_bytes))
+        html = stack.enter_context(replacing(job.report, job.force)) if job.report is not None else None
+        sink = None
+        if job.products is not None:
+            sink = stack.enter_context(open_sink(job.products, metadata(options), job.force))
+        records = watch(source.records, source.total)
+        summary = replay(records, source.total, pipeline, sink, comparison, job.reference)
+        check_usable(summary, source.total, job.source)
+        rows = comparison.rows() if comparison else []
+        if html is not None:
+            html.write(render(make_report(job.source.name, options, summary, rows)).encode())
+    return summary, rows
+
+
+def check_usable(summary: Summary, total: int, source: Path) -> None:
+    """Refuse a recording none of whose `total` frames could be used.
+
+    Raises:
+        UnusableError: None could.
+    """
+    if not summary.stamps:
+        raise UnusableError(f"none of the {total} frames of {source} could be used; nothing written", summary)
+
+
+def late(summary: Summary) -> str:
+    """Missed deadlines, as in the live node's diagnostics."""
+    if math.isinf(summary.period):
+        return "n/a, the recording is too short to tell its frame period"
+    return f"{summary.late} frames took longer than the {1000 * summary.period:.2f} ms to the next one"
+
+
+def metadata(options: Options) -> Dict[str, str]:
+    """The options as text: what the recording says about itself."""
+    texts = {row.name: str(getattr(options, row.name)) for row in dataclasses.fields(options)}
+    texts.update(sensor=options.sensor.name, tile=str(options.sensor.angles), products=", ".join(options.products))
+    texts["calibration"] = options.calibration.digest if options.calibration else ""
+    return {"version": __version__, **texts, "dtypes": ", ".join(options.dtypes)}
+
+
+def make_report(name: str, options: Options, summary: Summary, rows: List[ProductComparison]) -> Report:
+    """What the report of the recording `name` shows."""
+    first = summary.stamps[0]
+    return Report(
+        f"Replay of {printable(name)}",
+        _facts(options, summary),
+        [(cause, row.frames, printable(row.reason, MAX_REASON)) for cause, row in summary.rejected.items()],
+        summary.samples,
+        [((stamp - first) / 1e9, value) for stamp, value in zip(summary.stamps, summary.ssim)],
+        summary.timings,
+        rows,
+    )
+
+
+def _facts(options: Options, summary: Summary) -> Dict[str, str]:
+    """The report's list of facts, by name."""
+    saturated, dark = summary.invalid
+    facts = {
+        "frames": f"{len(summary.stamps)}, and {summary.rejected_count} that could not be used",
+        "sensor": options.sensor.name,
+        "resolution": f"{options.resolution}, demosaic {options.interpolation}",
+        "calibration": options.calibration.describe() if options.calibration else "none",
+        "products": ", ".join(options.products),
+        "computed on": summary.device,
+        "late": late(summary),
+        "saturated, dark": f"{100 * saturated:.2f} %, {100 * dark:.2f} % of the pixels",
+        "polar_pipeline": __version__,
+    }
+    known = [value for value in summary.ssim if not np.isnan(value)]  # a first frame has nothing to compare with
+    if known:
+        lowest = min((row.lowest for row in summary.quality if row.lowest), key=lambda spot: spot.ssim)
+        facts["lowest block"] = f"{lowest.ssim:.4f} in the {lowest.place}, at x {lowest.x}, y {lowest.y}"
+        facts["similarity"] = f"mean {np.mean(known):.4f}, lowest {min(known):.4f} ({options.ssim_mode})"
+    if summary.repeats > 1:
+        facts["frozen"] = f"{summary.repeats} identical frames in a row"
+    if summary.layout.fits is not None:
+        facts["layout"] = summary.layout.text
+    return facts

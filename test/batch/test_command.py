@@ -1,0 +1,152 @@
+"""`polar-pipeline batch` as a process: interruption, a lost scheduler, a full disk, workers that differ."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+
+pytest.importorskip("distributed")
+pytest.importorskip("pyarrow")
+import dask
+import psutil
+from recordings import is_writing, partial_files, record, scheduler_and_worker, wait_for
+
+from polar_pipeline import cli
+from polar_pipeline.batch.results import make_folders
+
+#: Of the command, and for each recording of a few seconds of work.
+COMMAND = [sys.executable, "-m", "polar_pipeline", "batch", "--backend", "cpu", "--products", "dolp,ssim"]
+LONG, SIDE = 150, 512
+
+
+def start(sources: List[Path], out: Path, *more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *map(str, sources), "-o", str(out), *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def completed(out: Path) -> List[str]:
+    return sorted(path.parent.name for path in out.glob("recordings/*/result.json"))
+
+
+def test_an_interrupted_batch(tmp_path: Path) -> None:
+    """Ctrl-C reaches every process of the terminal."""
+    sources = [record(tmp_path / "in" / "first.mcap", 4), record(tmp_path / "in" / "second.mcap", LONG, SIDE)]
+    out = tmp_path / "out"
+    with start(sources, out, "--jobs", "1") as process:
+        wait_for(lambda: completed(out) == ["first"] and is_writing(out), "second recording")
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert children
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert psutil.wait_procs(children, timeout=10)[1] == []
+    assert completed(out) == ["first"]
+    assert partial_files(out) == []
+
+
+def test_a_lost_scheduler(tmp_path: Path) -> None:
+    sources = [record(tmp_path / "in" / "first.mcap", 4), record(tmp_path / "in" / "second.mcap", LONG, SIDE)]
+    out = tmp_path / "out"
+    with scheduler_and_worker() as (scheduler, address, _), start(sources, out, "--scheduler", address) as process:
+        wait_for(lambda: completed(out) == ["first"] and is_writing(out), "second recording")
+        scheduler.kill()
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert f"the scheduler {address} no longer answers" in said
+        assert "Traceback" not in said
+    assert "first" in completed(out)
+    make_folders(out)  # as the next run does, when the worker is gone
+    assert partial_files(out) == []
+
+
+def test_a_worker_of_another_version(tmp_path: Path, capsys: Any) -> None:
+    source = record(tmp_path / "in" / "short.mcap", 4)
+    before = "import polar_pipeline; polar_pipeline.__version__ = '0.0.1'"
+    with scheduler_and_worker(before) as (_, address, worker):
+        assert cli.main(["batch", str(source), "-o", str(tmp_path / "out"), "--scheduler", address]) == 1
+    assert f"worker {worker} differs: version is '0.0.1', not " in capsys.readouterr().err
+    assert completed(tmp_path / "out") == []
+
+
+def test_no_scheduler(tmp_path: Path, capsys: Any) -> None:
+    source = record(tmp_path / "in" / "short.mcap", 4)
+    with dask.config.set({"distributed.comm.timeouts.connect": "100ms"}):
+        code = cli.main(["batch", str(source), "-o", str(tmp_path / "out"), "--scheduler", "tcp://127.0.0.1:9"])
+    assert (code, "the scheduler tcp://127.0.0.1:9 does not answer" in capsys.readouterr().err) == (1, True)
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """The recording that does not fit is named, the other is complete; with more space only the first is processed."""
+    sources = [record(tmp_path / "in" / "large.mcap", 20, SIDE), record(tmp_path / "in" / "small.mcap", 4)]
+    disk, copy = tmp_path / "disk", tmp_path / "copy"
+    disk.mkdir()
+    script = (
+        'disk=$1 copy=$2; shift 2; mount -t tmpfs -o size=2m tmpfs "$disk" || exit 99; '
+        '"$@"; code=$?; cp -r "$disk" "$copy"; exit $code'
+    )
+    words = [*COMMAND, *map(str, sources), "-o", str(disk), "--jobs", "1"]
+    isolated = ["unshare", "-rm", "sh", "-c", script, "sh", str(disk), str(copy)]
+    if shutil.which("unshare") is None:
+        pytest.skip("no file system can be mounted: no unshare")
+    done = subprocess.run([*isolated, *words], text=True, capture_output=True, check=False)
+    if done.returncode == 99 or "unshare:" in done.stderr:
+        pytest.skip(f"no file system can be mounted: {done.stderr}")
+    assert done.returncode == 1, done.stderr
+    assert "large: failed: [Errno 28] No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert completed(copy) == ["small"]
+    assert partial_files(copy) == []
+    words[words.index(str(disk))] = str(copy)
+    done = subprocess.run(words, text=True, capture_output=True, check=True)
+    assert "2 ok, 0 differ, 0 failed; 1 were complete already" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--scheduler", "tcp://a:1", "--jobs", "2"], "--jobs is for processes on this machine"),
+        (["--scheduler", "tcp://a:1", "--retries", "2"], "--retries is for processes on this machine"),
+        (["--tolerance", "dolp=1"], "--tolerance is for --compare"),
+        (["--ssim-mode", "reference"], "--ssim-mode reference and --reference DIR go together"),
+        (["--ssim-stride", "99"], "ssim_stride"),
+    ],
+)
+def test_wrong_usage(words: List[str], said: str, tmp_path: Path, capsys: Any) -> None:
+    source = record(tmp_path / "in" / "short.mcap", 4)
+    assert cli.main(["batch", str(source), "-o", str(tmp_path / "out"), *words]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_results_do_not_lie_among_the_recordings(tmp_path: Path, capsys: Any) -> None:
+    source = record(tmp_path / "in" / "short.mcap", 4)
+    assert cli.main(["batch", str(source.parent), "-o", str(source.parent)]) == 2
+    assert "is an input" in capsys.readouterr().err
+
+
+def test_results_do_not_replace_what_they_are_compared_with(tmp_path: Path, capsys: Any) -> None:
+    source = record(tmp_path / "in" / "short.mcap", 4)
+    words = ["batch", str(source), "-o", str(tmp_path / "out"), "--compare", str(tmp_path / "out")]
+    assert cli.main(words) == 2
+    assert "would replace those that they are compared with" in capsys.readouterr().err
+
+
+def test_no_golden_recording(tmp_path: Path, capsys: Any) -> None:
+    source = record(tmp_path / "in" / "short.mcap", 4)
+    (tmp_path / "golden").mkdir()
+    words = ["batch", str(source), "-o", str(tmp_path / "out"), "--compare", str(tmp_path / "golden")]
+    assert cli.main(words) == 1
+    assert "has no golden recording of any of the 1 recordings" in capsys.readouterr().err

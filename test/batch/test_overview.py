@@ -1,0 +1,280 @@
+"""The page of a batch: what it says, that names cannot inject anything, and a real browser with 1,000 recordings."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+import cv2
+import numpy as np
+import pytest
+from batch_samples import START, frame, summary
+
+pytest.importorskip("pyarrow")
+
+from polar_pipeline.batch.overview import (
+    THUMBNAIL_SIDE,
+    RecordingResult,
+    thumbnail,
+    write_overview,
+)
+from polar_pipeline.batch.table import frame_table, write_table
+from polar_pipeline.replay.run import FrameProducts, ReplayedFrame, Summary
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+HOSTILE = (
+    "</script><script>document.title='taken'</script>\"'><img src=x onerror=\"document.title='taken'\">&lt;{{7*7}}"
+)
+RECORDINGS = 1000
+#: Tables that the recordings of the large page share.
+TABLES = 20
+
+
+def result(name: str, **values: Any) -> RecordingResult:
+    given = {"status": "ok", "reason": "", "report": None, "table": None, "thumbnail": b"", "device": "cpu: test"}
+    return RecordingResult(name, **{**given, "seconds": 1.5, **values})
+
+
+def data_of(page: Path) -> Dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(encoding="utf-8"))
+    assert found
+    return json.loads(found.group(1))
+
+
+# ------------------------------------------------------------------------------------------------------------ the page
+
+
+def test_what_the_page_says(tmp_path: Path) -> None:
+    frames = [frame(k, lowest=0.25 + k / 100, x=8, saturated=0.5, total=0.01) for k in range(50)]
+    write_table(frame_table("a", summary([*frames, ReplayedFrame(None, "cdr", "")])), tmp_path / "a" / "t.parquet")
+    results = [
+        result("a", table="a/t.parquet", report="a b/ü#?.html", thumbnail=b"\x89PNG"),
+        result("b", status="differs", reason="dolp: 0.3", table="none.parquet"),
+        result("c", status="failed", reason="cut\x1b[0m off", device=""),
+    ]
+    write_overview(tmp_path, results, {"options": "<half>"})
+    first, second, third = data_of(tmp_path / "index.html")["rows"]
+    assert [first[key] for key in ("name", "status", "frames", "dropped", "late")] == ["a", "ok", 51, 1, 0]
+    assert (first["duration"], first["rate"]) == (49 / 25, pytest.approx(50 / (49 / 25), rel=1e-5))
+    for name in ("p50", "p95", "p99", "max"):
+        assert first[name] == pytest.approx(10, rel=0.005)
+    assert (first["ssim"], first["lowest"], first["at"]) == (0.875, 0.25, "lower left (8, 48)")
+    assert (first["saturated"], first["dark"], first["dolp"]) == (50, 12.5, 0.0625)
+    assert (first["report"], first["table"]) == ("./a%20b/%C3%BC%23%3F.html", "./a/t.parquet")
+    assert first["thumbnail"] == "data:image/png;base64,iVBORw=="
+    (minute,) = first["minutes"]
+    assert minute["at"] == "lower left (8, 48), 100 %"
+    assert [minute[key] for key in ("start", "frames", "lowest", "dropped", "saturated")] == [
+        *("2023-11-14 22:13", "51", "0.4950", "1", "50.000")
+    ]
+    assert (second["status"], second["table"]) == ("failed", "")
+    assert second["reason"].startswith("dolp: 0.3; no table in ")
+    assert (third["status"], third["reason"], third["seconds"]) == ("failed", "cut\\x1b[0m off", None)
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert '<td>options</td><td class="text">&lt;half&gt;</td>' in text
+    assert "3: 1 ok, 0 differs, 2 failed" in text
+    assert "51, and 1 dropped; 0.00 hours" in text
+    assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//|@import|url\(""", text)  # nothing from elsewhere
+
+
+def test_worst_minutes_of_all_recordings(tmp_path: Path) -> None:
+    results = []
+    for k in range(30):
+        frames = [frame(i, lowest=(k * 7 % 30) / 30) for i in range(2)]
+        write_table(frame_table(f"r{k}", summary(frames)), tmp_path / f"{k}.parquet")
+        results.append(result(f"r{k}", table=f"{k}.parquet"))
+    write_overview(tmp_path, results, {})
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    listed = re.findall(r'data-recording="(r\d+)"', text.partition("Most saturated")[0])
+    assert listed == [f"r{next(k for k in range(30) if k * 7 % 30 == rank)}" for rank in range(10)]
+    assert "Most frames dropped" not in text  # none is
+
+
+def test_one_bad_recording_does_not_fill_the_list(tmp_path: Path) -> None:
+    """Six minutes of one, and two of another, which are less bad."""
+    for name, minutes, lowest in (("bad", 6, 0.1), ("fair", 2, 0.8)):
+        frames = [frame(0, stamp=START + k * 60 * 10**9, lowest=lowest + k / 100) for k in range(minutes)]
+        write_table(frame_table(name, summary(frames)), tmp_path / f"{name}.parquet")
+    write_overview(tmp_path, [result(name, table=f"{name}.parquet") for name in ("fair", "bad")], {})
+    text = (tmp_path / "index.html").read_text(encoding="utf-8").partition("Most frames dropped")[0]
+    assert re.findall(r'data-recording="(\w+)"', text) == ["bad"] * 3 + ["fair"] * 2
+
+
+def test_a_batch_without_recordings(tmp_path: Path) -> None:
+    write_overview(tmp_path, [], {})
+    assert data_of(tmp_path / "index.html")["rows"] == []
+
+
+class _Elements(HTMLParser):
+    """The elements of a page, with those attributes that run code or lead elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: List[str] = []
+        self.active: List[Tuple[str, Optional[str]]] = []
+
+    def handle_starttag(self, tag: str, attrs: List[Tuple[str, Optional[str]]]) -> None:
+        self.names.append(tag)
+        self.active += [(name, value) for name, value in attrs if name.startswith("on") or name in ("href", "src")]
+
+
+def test_names_cannot_inject(tmp_path: Path) -> None:
+    write_table(frame_table("x", summary([frame(0)])), tmp_path / "t.parquet")
+    reports = ["javascript:alert(1)", "//host/x.html", "\"onclick='alert(1)'"]
+    results = [
+        result(HOSTILE, table="t.parquet", report=report, reason=HOSTILE, device=HOSTILE, status="differs")
+        for report in reports
+    ]
+    write_overview(tmp_path, results, {HOSTILE: HOSTILE})
+    parser = _Elements()
+    parser.feed((tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert parser.names.count("script") == 2
+    assert "img" not in parser.names
+    assert parser.active == [("href", "#recordings")]
+    rows = data_of(tmp_path / "index.html")["rows"]
+    assert [row["report"] for row in rows] == [
+        "./javascript%3Aalert%281%29",
+        "./host/x.html",
+        "./%22onclick%3D%27alert%281%29%27",
+    ]
+    assert rows[0]["reason"] == HOSTILE
+
+
+# ---------------------------------------------------------------------------------------------------------- thumbnails
+
+
+def sample(**products: np.ndarray) -> Summary:
+    return replace(summary([]), samples=[FrameProducts(START, products)])
+
+
+@pytest.mark.parametrize("shape", [(1024, 1224), (40, 60), (10, 900), (900, 10)])
+def test_thumbnails_are_small_and_look_like_the_product(shape: Tuple[int, int]) -> None:
+    x = np.mgrid[: shape[0], : shape[1]][1]
+    image = (x * 255 // shape[1]).astype(np.uint8)
+    png = thumbnail(sample(dolp=np.zeros(shape, np.float32), intensity=image, ssim=np.float32(1)))
+    assert png.startswith(b"\x89PNG")
+    got = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert got.ndim == 2
+    assert max(got.shape) <= THUMBNAIL_SIDE <= 160
+    want = cv2.resize(image, got.shape[::-1], interpolation=cv2.INTER_AREA)
+    assert np.abs(got.astype(int) - want).max() <= 24
+    noise = np.random.default_rng(1).integers(0, 256, (*shape, 3), np.uint8)
+    assert len(thumbnail(sample(preview=noise))) < 20_000
+
+
+def test_without_a_picture_there_is_no_thumbnail() -> None:
+    assert thumbnail(replace(summary([]), samples=[])) == b""
+    assert thumbnail(sample(ssim=np.float32(1))) == b""
+
+
+# --------------------------------------------------------------------------------------------------------- the browser
+
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome to show the page in")
+
+
+def browse(page: Path, fragment: str, *more: str) -> str:
+    """The page's elements as a real browser has them after its script ran."""
+    assert BROWSER
+    profile = page.parent / "profile"
+    options = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
+    done = subprocess.run(
+        [BROWSER, *options, f"--user-data-dir={profile}", *more, "--dump-dom", f"{page.as_uri()}#{fragment}"],
+        capture_output=True,
+        timeout=120,
+        check=True,
+        env={**os.environ, "HOME": str(page.parent)},
+    )
+    return done.stdout.decode()
+
+
+def shown(dom: str) -> List[str]:
+    """Names of the recordings that are shown, in their order."""
+    lines = re.findall(r"<tr( hidden=\"\")?>(<td class=\"first text\">.*?)</tr>", dom, re.DOTALL)
+    names = [re.search(r'class="name">(.*?)</span>', line) for hidden, line in lines if not hidden]
+    assert all(names)
+    return [html.unescape(name.group(1)) for name in names if name]
+
+
+@pytest.fixture(name="large", scope="module")
+def fixture_large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of 1,000 recordings, the last with a hostile name."""
+    folder = tmp_path_factory.mktemp("large")
+    for k in range(TABLES):
+        frames = [frame(i, lowest=0.9 - (k * 7 % TABLES) / 25, total=0.01 * (k + 1)) for i in range(5)]
+        write_table(frame_table("", summary(frames)), folder / f"{k}.parquet")
+    png = thumbnail(summary([]))
+    results = []
+    for k in range(RECORDINGS):
+        name = f"robot {k % 7} run {k}.mcap" if k < RECORDINGS - 1 else HOSTILE
+        status = "failed" if k % 50 == 7 else "ok"
+        table = None if status == "failed" else f"{k % TABLES}.parquet"
+        reason = "cut off" if status == "failed" else ""
+        seconds = float((k * 389) % RECORDINGS)
+        results.append(result(name, status=status, reason=reason, table=table, thumbnail=png, seconds=seconds))
+    write_overview(folder, results, {})
+    return folder / "index.html"
+
+
+def name_of(k: int) -> str:
+    return f"robot {k % 7} run {k}.mcap" if k < RECORDINGS - 1 else HOSTILE
+
+
+@needs_browser
+def test_a_browser_shows_every_recording_in_the_order_asked_for(large: Path) -> None:
+    dom = browse(large, "sort=seconds&order=descending")
+    assert shown(dom) == [name_of(k) for k in sorted(range(RECORDINGS), key=lambda k: -(k * 389 % RECORDINGS))]
+    assert f"{RECORDINGS} of {RECORDINGS} recordings" in dom
+    assert dom.count('aria-sort="descending"') == 1
+    assert "<title>Batch of 1000 recordings</title>" in dom  # which the hostile name would have changed
+    assert dom.count('<img loading="lazy"') == RECORDINGS
+
+
+#: Notes what is shown by the address alone. Then does what a reader would: type a filter, choose a status, sort by two
+#: columns, the second twice, and open minutes.
+ACTIONS = """<script>
+document.body.dataset.before = document.querySelectorAll("#table tbody tr:not([hidden])").length;
+document.body.dataset.first = document.querySelector("#table tbody tr:not([hidden]) .name").textContent;
+const press = (selector) => document.querySelector(selector).click();
+const put = (id, value, event) => {
+  document.getElementById(id).value = value;
+  document.getElementById(id).dispatchEvent(new Event(event, { bubbles: true }));
+};
+put("filter", "ROBOT 3 lowest<0.5", "input");
+put("status", "ok", "change");
+press("button[data-key=name]");
+press("button[data-key=seconds]");
+press("button[data-key=seconds]");
+press("tr:not([hidden]) button[aria-expanded]");
+document.body.dataset.address = location.hash;
+document.body.dataset.focusable = document.querySelectorAll("th button").length;
+</script>"""
+
+
+@needs_browser
+def test_a_browser_sorts_and_filters(large: Path) -> None:
+    page = large.with_name("actions.html")
+    page.write_text(large.read_text(encoding="utf-8").replace("</body>", f"{ACTIONS}</body>"), encoding="utf-8")
+    dom = browse(page, "sort=name&order=descending&filter=cut+seconds%3E%3D500&status=failed")
+    failed = [k for k in range(RECORDINGS) if k % 50 == 7 and k * 389 % RECORDINGS >= 500]
+    assert f'data-before="{len(failed)}"' in dom
+    # numbers in names are sorted as numbers
+    assert f'data-first="{name_of(max(failed, key=lambda k: (k % 7, k)))}"' in dom
+    lowest = [0.9 - (k * 7 % TABLES) / 25 for k in range(TABLES)]
+    want = [k for k in range(RECORDINGS - 1) if "3" in name_of(k) and lowest[k % TABLES] < 0.5 and k % 50 != 7]
+    want.sort(key=lambda k: -(k * 389 % RECORDINGS))
+    assert shown(dom) == [name_of(k) for k in want]
+    assert f"{len(want)} of {RECORDINGS} recordings" in dom
+    address = html.unescape(re.findall(r'data-address="(.*?)"', dom)[0])
+    assert address == "#sort=seconds&order=descending&filter=ROBOT+3+lowest%3C0.5&status=ok"
+    assert 'data-focusable="16"' in dom
+    assert dom.count('aria-expanded="true"') == 1
+    listed = dom.count("data-recording=")  # worst minutes of all recordings
+    assert dom.count("2023-11-14 22:13</td>") == listed + 1

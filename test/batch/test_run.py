@@ -1,0 +1,234 @@
+"""A batch on a real cluster of two processes: the results of `replay`, whatever happens to a worker or a recording."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+import pytest
+
+pytest.importorskip("distributed")
+pytest.importorskip("pyarrow")
+from distributed import Client
+from pyarrow import parquet
+from recordings import PERIOD, is_writing, partial_files, record, wait_for
+
+from polar_pipeline import Pipeline, cli
+from polar_pipeline.batch.cluster import check_workers, local_client
+from polar_pipeline.batch.library import process
+from polar_pipeline.batch.run import Batch
+from polar_pipeline.batch.settings import BatchSettings
+from polar_pipeline.batch.storage import list_recordings
+from polar_pipeline.replay.job import Job, process_recording
+
+ARGUMENTS: Dict[str, Any] = {
+    "products": ("dolp", "aolp", "ssim"),
+    "ssim_mode": "temporal",
+    "backend": "cpu",
+    "threads": 1,
+}
+SETTINGS = BatchSettings(ARGUMENTS)
+
+
+@pytest.fixture(name="client", scope="module")
+def fixture_client() -> Iterator[Client]:
+    with local_client(2, [], 3) as client:
+        yield client
+
+
+@pytest.fixture(name="sources")
+def fixture_sources(tmp_path: Path) -> List[str]:
+    return [str(record(tmp_path / "in" / f"r{seed}.mcap", 12 + seed, seed=seed)) for seed in range(3)]
+
+
+def run(client: Client, sources: List[str], folder: Path, settings: BatchSettings = SETTINGS) -> Batch:
+    batch = Batch(client, settings, list_recordings(sources), folder)
+    batch.run()
+    return batch
+
+
+def statuses(batch: Batch) -> List[str]:
+    """In the order of names."""
+    return [batch.outcomes[name].status for name in sorted(batch.outcomes)]
+
+
+def expected_products(source: str, tmp_path: Path, **more: Any) -> bytes:
+    """What `replay` writes."""
+    path = tmp_path / "expected.mcap"
+    with Pipeline(**{**ARGUMENTS, **more}) as pipeline:
+        process_recording(Job(Path(source), products=path, force=True), pipeline)
+    return path.read_bytes()
+
+
+def check(sources: List[str], folder: Path, tmp_path: Path) -> None:
+    """Every result is that of `replay`, complete, and there is nothing else."""
+    for source in sources:
+        name = Path(source).stem
+        found = folder / "recordings" / name
+        assert sorted(path.name for path in found.iterdir()) == ["products.mcap", "report.html", "result.json"]
+        assert (found / "products.mcap").read_bytes() == expected_products(source, tmp_path)
+        table = parquet.read_table(folder / "frames" / f"recording={name}" / "part-0.parquet")
+        result = json.loads((found / "result.json").read_text())
+        assert table.num_rows == result["frames"] + result["rejected"]
+    assert len(list((folder / "recordings").iterdir())) == len(sources)
+    assert partial_files(folder) == []
+    assert list((folder / "segments").iterdir()) == []
+
+
+@pytest.mark.parametrize("split", [0, 5])
+def test_the_results_of_replay(client: Client, sources: List[str], split: int, tmp_path: Path) -> None:
+    batch = run(client, sources, tmp_path / "out", replace(SETTINGS, split_ns=split * PERIOD))
+    assert statuses(batch) == ["ok", "ok", "ok"]
+    found = {name: (row.frames, row.rejected) for name, row in batch.outcomes.items()}
+    assert found == {"r0": (11, 1), "r1": (12, 1), "r2": (13, 1)}
+    check(sources, tmp_path / "out", tmp_path)
+    words = ["replay", sources[0], "-o", str(tmp_path / "of_replay.mcap"), "--products", "dolp,aolp,ssim"]
+    assert cli.main([*words, "--ssim-mode", "temporal", "--backend", "cpu"]) == 0
+    of_batch = (tmp_path / "out" / "recordings" / "r0" / "products.mcap").read_bytes()
+    assert (tmp_path / "of_replay.mcap").read_bytes() == of_batch
+    assert (tmp_path / "out" / "index.html").stat().st_size > 0
+
+
+def test_a_second_run_does_what_is_missing(client: Client, sources: List[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(client, sources[:2], out).skipped == 0
+    times = {path: path.stat().st_mtime_ns for path in out.glob("recordings/*/*")}
+    assert run(client, sources, out).skipped == 2
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    (out / "frames" / "recording=r1" / "part-0.parquet").unlink()
+    assert run(client, sources, out, replace(SETTINGS, split_ns=5 * PERIOD)).skipped == 2
+    check(sources, out, tmp_path)
+    record(Path(sources[0]), 9, seed=7)  # another content
+    assert run(client, sources, out).skipped == 2
+    assert run(client, sources, out, replace(SETTINGS, max_bytes=1 << 20)).skipped == 0
+    check(sources, out, tmp_path)
+
+
+def test_completed_segments_are_kept(client: Client, sources: List[str], tmp_path: Path) -> None:
+    """A segment that cannot be written fails its recording; the others are not computed again."""
+    out, settings = tmp_path / "out", replace(SETTINGS, split_ns=5 * PERIOD)
+    blocked = out / "recordings" / "r0"
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("no folder")  # what is merged cannot be put here
+    batch = run(client, sources[:1], out, settings)
+    assert batch.outcomes["r0"].status == "failed"
+    kept = {path: path.stat().st_ino for path in out.glob("segments/r0/*")}
+    assert len(kept) == 3
+    blocked.unlink()
+    table = out / "frames" / "recording=r0" / "part-0.parquet"
+    for path in kept:
+        state = json.loads((path / "segment.json").read_text())
+        state["summary"]["device"] = "kept"
+        (path / "segment.json").write_text(json.dumps(state))
+    assert run(client, sources[:1], out, settings).outcomes["r0"].device == "kept"
+    assert table.exists()
+    check(sources[:1], out, tmp_path)
+
+
+@pytest.mark.parametrize("split", [0, 5])
+def test_a_corrupt_recording_does_not_stop_others(
+    client: Client, sources: List[str], split: int, tmp_path: Path
+) -> None:
+    data = Path(sources[1]).read_bytes()
+    Path(sources[1]).write_bytes(data[: len(data) // 2])
+    batch = run(client, sources, tmp_path / "out", replace(SETTINGS, split_ns=split * PERIOD))
+    assert statuses(batch) == ["ok", "failed", "ok"]
+    assert "cut off" in batch.outcomes["r1"].reason
+    check([sources[0], sources[2]], tmp_path / "out", tmp_path)
+    Path(sources[1]).write_bytes(data)
+    assert run(client, sources, tmp_path / "out").skipped == 2
+    check(sources, tmp_path / "out", tmp_path)
+
+
+def test_a_recording_without_usable_frames(client: Client, tmp_path: Path) -> None:
+    source = record(tmp_path / "in" / "none.mcap", 4, side=8)
+    for split in (0, PERIOD):
+        batch = run(client, [str(source)], tmp_path / "out", replace(SETTINGS, split_ns=split))
+        assert "none of the 4 frames" in batch.outcomes["none"].reason
+
+
+def test_comparison(client: Client, sources: List[str], tmp_path: Path) -> None:
+    """With an earlier batch and with a folder of recordings; a difference stays one in a second run."""
+    run(client, sources[:2], tmp_path / "golden")
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    (flat / "r0.mcap").write_bytes((tmp_path / "golden" / "recordings" / "r0" / "products.mcap").read_bytes())
+    compared = replace(SETTINGS, compare=tmp_path / "golden")
+    batch = run(client, sources, tmp_path / "same", compared)
+    assert statuses(batch) == ["ok", "ok", "failed"]
+    assert "no golden recording" in batch.outcomes["r2"].reason
+    other = replace(compared, arguments={**ARGUMENTS, "co_sited": False}, compare=flat)
+    for split, skipped in ((5 * PERIOD, 0), (0, 1)):
+        batch = run(client, sources[:1], tmp_path / "other", replace(other, split_ns=split))
+        assert batch.outcomes["r0"].status == "differs"
+        assert "dolp: error" in batch.outcomes["r0"].reason
+        assert batch.skipped == skipped
+
+
+def test_only_the_table(client: Client, sources: List[str], tmp_path: Path) -> None:
+    for split in (0, 5):
+        out = tmp_path / f"out{split}"
+        settings = replace(SETTINGS, writes_products=False, split_ns=split * PERIOD)
+        assert run(client, sources[:1], out, settings).outcomes["r0"].status == "ok"
+        assert [path.name for path in out.glob("recordings/r0/*")] == ["result.json"]
+        assert json.loads((out / "recordings" / "r0" / "result.json").read_text())["thumbnail"]
+        assert (out / "frames" / "recording=r0" / "part-0.parquet").exists()
+
+
+def test_two_runs_at_once(client: Client, sources: List[str], tmp_path: Path) -> None:
+    out, errors = tmp_path / "out", []
+
+    def second() -> None:
+        try:
+            with Client(client.scheduler.address, set_as_default=False) as other:
+                run(other, sources, out, replace(SETTINGS, split_ns=5 * PERIOD))
+        except BaseException as err:  # noqa: BLE001 - shown by the test
+            errors.append(err)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    batch = run(client, sources, out, replace(SETTINGS, split_ns=5 * PERIOD))
+    thread.join()
+    assert errors == []
+    assert {row.status for row in batch.outcomes.values()} == {"ok"}
+    check(sources, out, tmp_path)
+    assert run(client, sources, out).skipped == 3
+
+
+def test_a_worker_is_killed(client: Client, sources: List[str], tmp_path: Path) -> None:
+    long = str(record(tmp_path / "in" / "long.mcap", 40, side=768))
+    out, pids = tmp_path / "out", client.run(os.getpid)
+
+    def kill() -> None:
+        wait_for(lambda: is_writing(out), "worker that writes")
+        for pid in pids.values():
+            os.kill(pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    batch = run(client, [long, *sources], out)
+    thread.join()
+    client.wait_for_workers(2)
+    assert not set(pids.values()) & set(client.run(os.getpid).values())
+    assert {row.status for row in batch.outcomes.values()} == {"ok"}
+    check([long, *sources], out, tmp_path)
+
+
+def test_futures(client: Client, sources: List[str], tmp_path: Path) -> None:
+    futures = process([*sources, *list_recordings(sources[:1])][:3], tmp_path / "out", client, SETTINGS)
+    assert [row.frames for row in client.gather(futures)] == [11, 12, 13]
+    check(sources, tmp_path / "out", tmp_path)
+
+
+def test_workers_are_checked(client: Client, tmp_path: Path) -> None:
+    described = SETTINGS.described()
+    check_workers(client, SETTINGS, described, tmp_path)
+    with pytest.raises(RuntimeError, match=r"worker tcp://\S+ differs: version is '.*', not '0'"):
+        check_workers(client, SETTINGS, {**described, "version": "0"}, tmp_path)
+    with pytest.raises(RuntimeError, match=r"worker tcp://\S+ does not see the folder"):
+        check_workers(client, SETTINGS, described, tmp_path / "none")

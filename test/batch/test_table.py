@@ -1,0 +1,190 @@
+"""Tables of frames: every value against those that were put in, and what other libraries read from the files."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any, List
+
+import numpy as np
+import pytest
+from batch_samples import PERIOD, START, frame, summary
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+from polar_pipeline import FrameError, Pipeline, messages  # noqa: E402
+from polar_pipeline.batch.table import FRAME_SCHEMA, STAGES, frame_table, table_path, write_table  # noqa: E402
+from polar_pipeline.messages import IMAGE  # noqa: E402
+from polar_pipeline.replay.run import ReplayedFrame, replay  # noqa: E402
+from polar_pipeline.replay.source import Recorded  # noqa: E402
+
+#: Names that a folder or a reader could take for something else.
+NAMES = ["run.mcap", "robot 7/run=1%2F*[a]?.mcap", 'it\'s "é" #1 {b}.mcap']
+AT = dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.timezone.utc)
+
+
+def some_frames() -> List[ReplayedFrame]:
+    return [
+        frame(0, mark=7),
+        ReplayedFrame(None, "cdr", "cut off"),
+        frame(2, mark=7, late=True, ssim=None, lowest=None, dark=None, intensity=None, dolp=None),
+        ReplayedFrame(START + 3 * PERIOD, "size", "another size"),
+        frame(7, mark=None, lowest=-0.5, x=1200, y=8, place="upper right"),
+        frame(1, mark=None),  # the camera started again
+        frame(2, mark=7),
+    ]
+
+
+def test_every_value_of_a_row() -> None:
+    rows = frame_table("run", summary(some_frames()), first=100).to_pylist()
+    assert rows[0] == {
+        **dict.fromkeys(FRAME_SCHEMA.names),
+        "recording": "run",
+        "index": 100,
+        "stamp": AT,
+        "rejected": False,
+        "decode_ms": 1.0,
+        "polarization_ms": pytest.approx(9.0),
+        "total_ms": 10.0,
+        "late": False,
+        "ssim": 0.875,
+        "lowest": 0.75,
+        "expected": 1.0,
+        "lowest_x": 16,
+        "lowest_y": 48,
+        "lowest_place": "lower left",
+        "saturated": 0.25,
+        "dark": 0.125,
+        "intensity": 0.5,
+        "dolp": 0.0625,
+        "layout_fits": True,
+        "fingerprint": 7,
+        "repeated": False,
+    }
+    known = {"recording": "run", "rejected": True, "late": False, "layout_fits": True, "repeated": False}
+    nothing = dict.fromkeys(FRAME_SCHEMA.names)
+    assert rows[1] == {**nothing, **known, "index": 101, "cause": "cdr"}
+    stamp = AT + dt.timedelta(milliseconds=120)
+    assert rows[3] == {**nothing, **known, "index": 103, "stamp": stamp, "cause": "size", "lost": 0}
+    assert [row["index"] for row in rows] == list(range(100, 107))
+    # the second frame has no stamp, and stands for what lies between its neighbours; frames 4 to 6 are not there
+    assert [row["lost"] for row in rows] == [None, None, 0, 0, 3, None, 0]
+    assert [row["repeated"] for row in rows] == [False, False, True, False, False, False, False]
+    assert [row["late"] for row in rows] == [False, False, True, False, False, False, False]
+    assert [rows[2][name] for name in ("ssim", "lowest", "lowest_place", "dark", "intensity", "dolp")] == [None] * 6
+    assert (rows[4]["lowest"], rows[4]["lowest_x"], rows[4]["lowest_place"]) == (-0.5, 1200, "upper right")
+
+
+def test_without_a_period_lost_frames_are_not_known() -> None:
+    rows = frame_table("run", summary([frame(0), frame(9)], period=float("inf"), fits=None)).to_pylist()
+    assert [(row["lost"], row["layout_fits"]) for row in rows] == [(None, None)] * 2
+
+
+def test_a_pause_is_no_loss() -> None:
+    rows = frame_table("run", summary([frame(0), frame(25 * 60), frame(25 * 60 + 25 * 60 + 1)])).to_pylist()
+    assert [row["lost"] for row in rows] == [None, 25 * 60 - 1, None]
+
+
+def test_rows_of_a_real_replay() -> None:
+    """Means against NumPy over the products, and a rejected frame between others."""
+    x = np.mgrid[:70, :80][1]
+    raws = [np.rint(110 + 80 * np.sin((x + k) / 9) + 9 * (x % 2)).astype(np.uint8) for k in range(3)]
+    raws[2][:, :20] = 255  # saturated
+    records = [
+        Recorded(START + k * PERIOD, IMAGE, bytes(messages.encode_image(START + k * PERIOD, "", "mono8", raw)))
+        for k, raw in enumerate(raws)
+    ]
+    records.insert(1, Recorded(START + 1, IMAGE, FrameError("size", "of no use")))
+    for dtype, scale in (("float32", 1), ("uint8", 255)):
+        with Pipeline(products="intensity, dolp, ssim", backend="cpu", dtype=dtype) as pipeline:
+            done = replay(records, len(records), pipeline)
+            results = [pipeline(raw) for raw in raws]
+        rows = frame_table("run", done).to_pylist()
+        assert [row["cause"] for row in rows] == [None, "size", None, None]
+        assert set(done.timings) <= set(STAGES)
+        for row, result in zip([rows[0], *rows[2:]], results):
+            dolp = result["dolp"].astype(float) / scale
+            valid = dolp[~np.isnan(dolp)] if dtype == "float32" else dolp[dolp > 0]
+            assert row["intensity"] == pytest.approx(float(np.mean(result["intensity"] / scale)), rel=1e-5)
+            assert row["dolp"] == pytest.approx(float(valid.mean()), rel=1e-5)
+            assert row["ssim"] == pytest.approx(float(result["ssim"]), abs=1e-6)
+            assert row["lowest"] == pytest.approx(float(result.blocks.min()), abs=1e-6)
+            assert row["saturated"] == pytest.approx(result.invalid[0] / result["dolp"].size)
+        assert rows[3]["saturated"] > 0.2
+
+
+def test_files_keep_every_value(tmp_path: Path) -> None:
+    table = frame_table("run", summary(some_frames()))
+    write_table(table, tmp_path / "some" / "table.parquet")
+    write_table(table, tmp_path / "some" / "table.parquet")  # replaced
+    assert [path.name for path in (tmp_path / "some").iterdir()] == ["table.parquet"]
+    assert pq.ParquetFile(str(tmp_path / "some" / "table.parquet")).read().equals(table)
+    path = table_path(tmp_path, "run", 3)
+    assert path.relative_to(tmp_path).as_posix() == "frames/recording=run/part-3.parquet"
+    write_table(table, path)
+    file = pq.ParquetFile(str(path))
+    assert file.schema_arrow.names == FRAME_SCHEMA.names[1:]
+    column = file.metadata.row_group(0).column(3)
+    assert (column.path_in_schema, column.compression) == ("cause", "ZSTD")
+    assert "RLE_DICTIONARY" in column.encodings
+
+
+def test_a_table_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = table_path(tmp_path, "run")
+    write_table(frame_table("run", summary(some_frames())), path)
+    before = path.read_bytes()
+
+    def fail(_table: Any, stream: Any, **_: Any) -> None:
+        stream.write(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(pq, "write_table", fail)
+    with pytest.raises(OSError, match="no space"):
+        write_table(frame_table("run", summary([])), path)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == before
+
+
+@pytest.fixture(name="batch", scope="module")
+def fixture_batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables of several recordings, one of them in two parts."""
+    folder = tmp_path_factory.mktemp("batch")
+    for k, name in enumerate(NAMES):
+        frames = [frame(i, lowest=0.5 + k / 4) for i in range(3)]
+        write_table(frame_table(name, summary([*frames, ReplayedFrame(None, "cdr", "")])), table_path(folder, name))
+    write_table(frame_table(NAMES[0], summary([frame(9, lowest=0.0)]), 9), table_path(folder, NAMES[0], 1))
+    return folder / "frames"
+
+
+#: Lowest block and rows of each of `NAMES`.
+WANTED = {NAMES[0]: (0.0, 5), NAMES[1]: (0.75, 4), NAMES[2]: (1.0, 4)}
+
+
+def test_pandas_reads_partitions(batch: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.read_parquet(batch)
+    groups = table.groupby("recording", observed=True)
+    assert {name: (rows["lowest"].min(), len(rows)) for name, rows in groups} == WANTED
+    only = pandas.read_parquet(batch, filters=[("recording", "=", NAMES[1])], columns=["recording", "stamp"])
+    assert set(only["recording"]) == {NAMES[1]}
+    assert only["stamp"].min() == pandas.Timestamp(AT)
+    assert set(table["cause"].dropna()) == {"cdr"}
+
+
+def test_duckdb_reads_partitions(batch: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    source = f"read_parquet('{batch}/*/*.parquet', hive_partitioning = true)"
+    query = f"select recording, min(lowest), count(*) from {source} group by recording"
+    assert {name: (lowest, rows) for name, lowest, rows in duckdb.sql(query).fetchall()} == WANTED
+    ((first,),) = duckdb.sql(f"select epoch_ns(min(stamp)) from {source}").fetchall()
+    assert first == START
+
+
+def test_dask_reads_partitions(batch: Path) -> None:
+    dataframe = pytest.importorskip("dask.dataframe", reason="needs dask[dataframe]")
+    dask = pytest.importorskip("dask")
+    with dask.config.set(scheduler="synchronous"):
+        table = dataframe.read_parquet(batch).compute()
+    groups = table.groupby("recording", observed=True)
+    assert {name: (rows["lowest"].min(), len(rows)) for name, rows in groups} == WANTED
