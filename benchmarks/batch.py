@@ -124,7 +124,7 @@ def scheduling(count: int, jobs: int) -> str:
         if isinstance(result, BaseException):
             raise result
         done += 1
-        if done % WARM_UNITS == 0:
+        if done in (min(WARM_UNITS, count), count):
             memory.append(resident_mb())
         return []
 
@@ -135,7 +135,7 @@ def scheduling(count: int, jobs: int) -> str:
         seconds = time.perf_counter() - started
     return (
         f"{count} units that do nothing: {1000 * seconds / count:.2f} ms a unit; resident memory "
-        f"{memory[0]:.0f} MB after {WARM_UNITS}, {memory[-1]:.0f} MB at the end"
+        f"{memory[0]:.0f} MB after {min(WARM_UNITS, count)}, {memory[-1]:.0f} MB at the end"
     )
 
 

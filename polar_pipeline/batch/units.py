@@ -89,7 +89,7 @@ def plan_unit(task: Task) -> Division:
     try:
         with _local(task) as path, open_source(path, settings.topic, settings.rate, settings.max_bytes) as source:
             return Division(segments(source, settings.split_ns), source.total)
-    except Exception as err:  # noqa: BLE001 - told to the one who runs the batch
+    except Exception as err:  # noqa: BLE001 - reported to the one who runs the batch
         return Division([], 0, _reason(err))
 
 
