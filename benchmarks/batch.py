@@ -1,6 +1,7 @@
 """What `polar-pipeline batch` gains and costs, measured side by side in one run.
 
-1. Two worker processes against one, each of one CPU thread: frames per second of both.
+1. Two worker processes against one, each of one CPU thread; and two processes against one that replay the same
+   recordings without Dask, which is what the machine's cores and memory allow.
 2. A batch with one worker against `replay` of the same recordings, one after the other, with all cores.
 3. Units that do nothing: milliseconds a unit, and the memory of the scheduler.
 
@@ -16,8 +17,10 @@ import shutil
 import statistics
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Sequence
 
@@ -79,6 +82,22 @@ def batch_seconds(sources: Sequence[str], folder: Path, jobs: int, threads: int,
     if any(row.status != "ok" for row in batch.outcomes.values()):
         raise RuntimeError(next(row.reason for row in batch.outcomes.values() if row.reason))
     for path in (out, folder / "first"):
+        shutil.rmtree(path)
+    return seconds
+
+
+def replays_at_once(sources: Sequence[str], folder: Path, processes: int) -> float:
+    """Seconds that so many processes take, each with its share of the recordings and one CPU thread."""
+    shares = [sources[number::processes] for number in range(processes)]
+    folders = [folder / f"process{number}" for number in range(processes)]
+    for path in folders:
+        path.mkdir()
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        list(pool.map(replay_seconds, [share[:1] for share in shares], folders, [1] * processes))  # starts them
+        started = time.perf_counter()
+        list(pool.map(replay_seconds, shares, folders, [1] * processes))
+        seconds = time.perf_counter() - started
+    for path in folders:
         shutil.rmtree(path)
     return seconds
 
@@ -163,6 +182,11 @@ def main() -> None:
             print(f"workers: {label}: {value:.2f} s, {frames / value:.1f} frames/s")
         one, two = seconds.values()
         print(f"two workers are {one / two:.2f} times as fast as one (target 1.8)")
+        seconds = alternate(
+            {str(count): lambda count=count: replays_at_once(sources, folder, count) for count in (1, 2)},
+            values.repeats,
+        )
+        print(f"two processes of replay without Dask are {seconds['1'] / seconds['2']:.2f} times as fast as one")
         cores = available_cores()
         seconds = alternate(
             {

@@ -295,8 +295,11 @@ def test_snapshots(node: Any, peer: drill.Peer, tmp_path: Path, monkeypatch: pyt
     nothing = call(peer, Trigger, "snapshot", Trigger.Request())
     assert (nothing.success, nothing.message) == (False, "no frame came in on /image_raw yet")
     peer.advance("intensity")
-    answer = call(peer, Trigger, "snapshot", Trigger.Request())
-    again = call(peer, Trigger, "snapshot", Trigger.Request())
+    client = peer.node.create_client(Trigger, "/polar_pipeline/snapshot")
+    assert client.wait_for_service(TIMEOUT)
+    answers = [client.call_async(Trigger.Request()) for _ in range(2)]  # at once: within the second
+    wait_for(lambda: all(row.done() for row in answers), "both answers of snapshot")
+    answer, again = (row.result() for row in answers)
     assert not again.success
     assert "less than 1 s ago" in again.message or "is being written" in again.message
     assert answer.success == (home != b"file/folder"), answer.message
