@@ -34,7 +34,7 @@ TEST = [
 ]
 BATCH = ["dask[distributed]>=2023.5", "fsspec[http]>=2023.1", "pyarrow>=10"]
 TEST += BATCH
-TEST += ["pandas", "duckdb"]  # read tables of frames
+TEST += ["pandas", "duckdb; python_version >= '3.9'"]  # read tables of frames; DuckDB has no wheels for 3.8
 TEST += ["setuptools", "wheel"]  # to build what they check
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
 LINT += ["clang-format==19.1.7"]  # each version formats somewhat differently; this one has wheels for Python 3.8
