@@ -226,7 +226,9 @@ def run_exhaustive(log: Path) -> int:
 def run_library(version: str, log: Path) -> int:
     """The library and the tool without ROS."""
     python = environment(f"python{version}", version, log)
-    return tests(python, log, "-m", "not gpu and not ros", *without(*_KERNEL_FILES, *_LONG_FILES))
+    # batches do not run on robots; the last fsspec for 3.8 does not know what changed on a web server
+    batches = ["--ignore=test/batch"] if version == "3.8" else []
+    return tests(python, log, "-m", "not gpu and not ros", *without(*_KERNEL_FILES, *_LONG_FILES), *batches)
 
 
 def run_ros(version: str, packages: Tuple[str, ...], log: Path) -> int:

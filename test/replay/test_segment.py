@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from contextlib import ExitStack
+from inspect import signature
 from pathlib import Path
 from typing import Any, Callable, List, Tuple
 
@@ -69,7 +70,9 @@ def _write(writer: Any, store: Any, serialize: Callable[[Any, str], Any]) -> Non
 
 def make_rosbag2(folder: Path) -> Path:
     store = get_typestore(Stores.ROS2_HUMBLE)
-    with rosbag2.Writer(folder / "in", version=8) as writer:
+    # rosbags 0.9 of Python 3.8 knows one version only
+    version = {"version": 8} if "version" in signature(rosbag2.Writer.__init__).parameters else {}
+    with rosbag2.Writer(folder / "in", **version) as writer:
         _write(writer, store, store.serialize_cdr)
     return folder / "in"
 
