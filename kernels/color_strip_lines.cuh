@@ -142,7 +142,7 @@ constexpr int PIECES = (2 * STAGED / PIECE + 31) / 32; // of a lane, in two rows
 // Every lane stages, so that no branch parts what computes from what stages; the first byte that is stored is aligned.
 constexpr int STAGE_START = SITES == 4 ? 16 : 12, STAGE_PITCH = SITES == 4 ? 392 : 192; // bytes
 static_assert(STAGE_START >= BEYOND * CHUNK_BYTES && STAGE_PITCH >= STAGE_START + (LANES + BEYOND) * CHUNK_BYTES,
-              "room");
+              "a staged row is longer than its memory");
 typedef u32 StagedImage[2 * STAGE_PITCH / 4]; // two rows, one after the other
 
 // Images of angles first, by angle, if there are any.

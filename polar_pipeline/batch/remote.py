@@ -91,7 +91,7 @@ class RemoteStore:
     def _settings(self, fsspec: Any, scheme: str) -> Dict[str, Any]:
         """What is set here; fsspec's configuration of the user comes first."""
         if self._is_web:
-            # aiohttp limits a request to five minutes, whatever the size, and ignores proxies unless told
+            # aiohttp limits a request to five minutes, whatever the size, and ignores proxies by default
             # twice: while a file is fetched, the check of `_receive` comes first
             limit = import_module("aiohttp").ClientTimeout(total=None, sock_connect=STALL_S, sock_read=2 * STALL_S)
             ours: Dict[str, Any] = {"timeout": limit, "trust_env": True}

@@ -21,6 +21,7 @@ from polar_pipeline.batch.overview import RecordingResult, write_overview
 from polar_pipeline.batch.progress import Progress
 from polar_pipeline.batch.results import SETTINGS, Outcome, clean, completed, known_names, make_folders
 from polar_pipeline.batch.settings import BatchSettings, unit_of
+from polar_pipeline.batch.sources import scheme_of
 from polar_pipeline.batch.storage import Recording
 from polar_pipeline.batch.units import Division, Task, merge_unit, plan_unit, recording_unit, segment_unit
 from polar_pipeline.replay.limits import SourceError
@@ -126,7 +127,7 @@ class Batch:
                 continue
             task = Task(self._settings, self._described, recording, self._folder, unit, self._run)
             # a recording from another machine is fetched once, by one worker
-            is_split = self._settings.split_ns and "://" not in recording.location
+            is_split = self._settings.split_ns > 0 and not scheme_of(recording.location)
             yield self._unit(plan_unit if is_split else recording_unit, (task,), _State(task, place))
 
     def _unit(self, function: Any, arguments: Tuple[Any, ...], state: _State) -> Unit:

@@ -13,8 +13,12 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import FailureError, UsageError, show_error
-from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_arguments
-from polar_pipeline.cli.replay import parse_tolerance
+from polar_pipeline.cli.option_arguments import (
+    add_params_argument,
+    add_pipeline_arguments,
+    add_tolerance_argument,
+    requested_arguments,
+)
 from polar_pipeline.cli.source_arguments import add_size_limit_argument, parse_rate
 from polar_pipeline.products import DEFAULT_PRODUCTS, get_products
 from polar_pipeline.replay.limits import BoundedFile, SourceError, reading
@@ -70,23 +74,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GOLDEN_DIR",
         help="compare with the results of an earlier batch, or with a folder of NAME.mcap; exit 1 on a difference",
     )
-    parser.add_argument(
-        "--tolerance",
-        action="append",
-        default=[],
-        type=parse_tolerance,
-        metavar="PRODUCT=VALUE",
-        help="largest error allowed in --compare; AoLP in degrees, 8-bit images in levels",
-    )
+    add_tolerance_argument(parser)
     parser.add_argument(
         "--reference", type=Path, metavar="DIR", help="like GOLDEN_DIR: the 'intensity' for --ssim-mode reference"
     )
-    parser.add_argument(
-        "--params",
-        type=Path,
-        metavar="FILE.yaml",
-        help="parameters of the live node, such as a snapshot's, for all options that the command line does not name",
-    )
+    add_params_argument(parser)
     add_pipeline_arguments(parser)
 
 
@@ -167,6 +159,8 @@ def _run(values: argparse.Namespace) -> int:
 
 def _check_usage(values: argparse.Namespace) -> None:
     """Refuse arguments that do not fit together."""
+    from polar_pipeline.batch.sources import scheme_of
+
     if values.scheduler is not None:
         for name in ("jobs", "retries"):
             if getattr(values, name) is not None:
@@ -179,7 +173,7 @@ def _check_usage(values: argparse.Namespace) -> None:
         if folder is not None and folder.resolve() == values.output.resolve():
             raise UsageError(f"the results would replace those that they are compared with, {folder}")
     for source in values.sources:
-        if "://" not in source and Path(source).resolve() == values.output.resolve():
+        if not scheme_of(source) and Path(source).resolve() == values.output.resolve():
             raise UsageError(f"{values.output} is an input")
 
 

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any, Dict, Tuple
 
-from polar_pipeline.cli.argument_types import parse_integer, parse_products, parse_real
+from polar_pipeline._util.text import quoted
+from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative, parse_products, parse_real
 from polar_pipeline.cli.errors import FailureError, UsageError
 from polar_pipeline.options import OPTIONS, Options, make_options
 from polar_pipeline.pipeline import Pipeline
@@ -37,6 +38,38 @@ def add_pipeline_arguments(parser: argparse.ArgumentParser, is_single: bool = Fa
     """
     names = ("backend", "threads", *_OF_FRAMES, *_OF_PRODUCTS)
     _add_options(parser, *(name for name in names if not (is_single and name == "ssim_mode")))
+
+
+def add_tolerance_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the tolerances of a comparison; parsed, they are pairs of a product and its largest error."""
+    parser.add_argument(
+        "--tolerance",
+        action="append",
+        default=[],
+        type=_parse_tolerance,
+        metavar="PRODUCT=VALUE",
+        help="largest error allowed in --compare; AoLP in degrees, 8-bit images in levels",
+    )
+
+
+def add_params_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the file of the live node's parameters, which `requested_arguments` reads."""
+    parser.add_argument(
+        "--params",
+        type=Path,
+        metavar="FILE.yaml",
+        help="parameters of the live node, such as a snapshot's, for all options that the command line does not name",
+    )
+
+
+def _parse_tolerance(text: str) -> Tuple[str, float]:
+    """A product and its tolerance from `PRODUCT=VALUE`."""
+    name, separator, value = text.partition("=")
+    if not separator or name not in PRODUCTS:
+        raise argparse.ArgumentTypeError(
+            f"expected PRODUCT=VALUE with a product among {', '.join(PRODUCTS)}, got {quoted(text)}"
+        )
+    return name, parse_nonnegative(value)
 
 
 def add_option_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,15 +9,19 @@ from typing import List, Optional, Tuple
 
 from tqdm import tqdm
 
-from polar_pipeline._util.text import printable, quoted
-from polar_pipeline.cli.argument_types import parse_nonnegative
+from polar_pipeline._util.text import printable
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import UsageError, show_error
-from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_pipeline
+from polar_pipeline.cli.option_arguments import (
+    add_params_argument,
+    add_pipeline_arguments,
+    add_tolerance_argument,
+    requested_pipeline,
+)
 from polar_pipeline.cli.outputs import check_output_files, report_path
 from polar_pipeline.cli.source_arguments import add_source_arguments, parse_rate
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS, get_products
+from polar_pipeline.products import DEFAULT_PRODUCTS, get_products
 from polar_pipeline.replay.compare import Golden, ProductComparison, format_rows, open_golden
 from polar_pipeline.replay.job import Job, UnusableError, late, process_recording
 from polar_pipeline.replay.report import format_timings
@@ -38,34 +42,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare", type=Path, metavar="GOLDEN.mcap", help="compare with a recording; exit 1 on a difference"
     )
-    parser.add_argument(
-        "--tolerance",
-        action="append",
-        default=[],
-        type=parse_tolerance,
-        metavar="PRODUCT=VALUE",
-        help="largest error allowed in --compare; AoLP in degrees, 8-bit images in levels",
-    )
+    add_tolerance_argument(parser)
     parser.add_argument(
         "--reference", type=Path, metavar="FILE.mcap", help="recording of 'intensity' for --ssim-mode reference"
     )
-    parser.add_argument(
-        "--params",
-        type=Path,
-        metavar="FILE.yaml",
-        help="parameters of the live node, such as a snapshot's, for all options that the command line does not name",
-    )
+    add_params_argument(parser)
     add_pipeline_arguments(parser)
-
-
-def parse_tolerance(text: str) -> Tuple[str, float]:
-    """A product and its tolerance from `PRODUCT=VALUE`."""
-    name, separator, value = text.partition("=")
-    if not separator or name not in PRODUCTS:
-        raise argparse.ArgumentTypeError(
-            f"expected PRODUCT=VALUE with a product among {', '.join(PRODUCTS)}, got {quoted(text)}"
-        )
-    return name, parse_nonnegative(value)
 
 
 def _run(values: argparse.Namespace) -> int:

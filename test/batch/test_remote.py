@@ -212,7 +212,7 @@ def test_changes_between_listing_and_fetching(storage: Storage, tmp_path: Path) 
 
 
 def test_changes_while_fetching(storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the same size; at 1 s, the resolution of times over HTTP, only the test's server is told of them."""
+    """Of the same size; at 1 s, the resolution of times over HTTP, only the test's server shows them."""
     recording = only(storage.put("x.mcap", DATA))
     fetch = RemoteStore.fetch
 
