@@ -171,7 +171,7 @@ struct LanePosition {
 DEVICE LanePosition lane_position(int first_chunk) {
   LanePosition at;
   at.lane = threadIdx.x % 32;
-  const int chunk = max(0, min(first_chunk + at.lane - BEYOND, CHUNKS * STRIPS - 1)), strip = chunk / CHUNKS;
+  const int chunk = nearest_index(first_chunk + at.lane - BEYOND, CHUNKS * STRIPS), strip = chunk / CHUNKS;
   at.x = (chunk - strip * CHUNKS) * SITES;
   at.y = strip * ROWS;
   at.first = at.x == 0;

@@ -180,6 +180,10 @@ DEVICE void tensor_multiply_add(MatrixC &c, const MatrixA &a, const MatrixB &b) 
 #endif
 #endif // POLAR_HOST
 
+// The nearest to i of 0 .. size - 1. The lower limit first: where the result of max(0, min(i, size - 1)) is compared
+// with size - 1, ptxas for sm_90 takes it to be equal always.
+DEVICE int nearest_index(int i, int size) { return min(max(0, i), size - 1); }
+
 // ---- on the device and on the host: 0.5 + lane / 65536 for one 16-bit lane of a word, without a conversion: the lane
 // becomes the upper mantissa bits of a float whose exponent is that of 0.5
 template <int HIGH> DEVICE float lane_as_float(u32 lanes) {

@@ -41,7 +41,7 @@ struct LanePosition {
 };
 DEVICE LanePosition lane_position() {
   const int lane = threadIdx.x % 32, number = (blockIdx.x * (THREADS / 32) + threadIdx.x / 32) * LANES + lane - 1;
-  const int chunk = max(0, min(number, CHUNKS - 1)), strip = chunk / ACROSS, column = chunk - strip * ACROSS;
+  const int chunk = nearest_index(number, CHUNKS), strip = chunk / ACROSS, column = chunk - strip * ACROSS;
   return LanePosition{strip * ROWS, column * PIXELS, lane > 0 && lane <= LANES && number < CHUNKS,
                       column == 0 ? MIRRORED_LEFT : BESIDE, column == ACROSS - 1 ? MIRRORED_RIGHT : BESIDE};
 }

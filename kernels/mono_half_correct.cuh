@@ -20,7 +20,7 @@ struct CorrectedRow {
 // Row y of superpixels from the raw column x on; beyond the picture its outermost row, whose pixels are those that
 // reflection puts there.
 DEVICE void load_row(const FrameArguments &frame, int y, int x, LoadedRow &row) {
-  const u32 first = 2 * max(0, min(y, OUT_HEIGHT - 1));
+  const u32 first = 2 * nearest_index(y, OUT_HEIGHT);
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride + bytes_of(x) + first * ROW_BYTES;
   const u32 *codes = frame.codes + (first * WIDTH + x);
 #pragma unroll

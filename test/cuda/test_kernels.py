@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import pytest
 from calibrations import ideal_calibration
-from harness import COMPILER, Launch, Outputs, program_of, prune_cache, run
+from harness import COMPILER, Launch, Outputs, host, program_of, prune_cache, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import IS_EXHAUSTIVE, representative
@@ -808,7 +808,9 @@ def test_saturation_is_that_of_the_raw_pixels(case: Case, launch: Launch) -> Non
 
 @cases(FAST_CASES)
 def test_fast_kernels_match_reference(case: Case, launch: Launch) -> None:
-    for plan in case.schedules(COUNTS["test_fast_kernels_match_reference"]):
+    # a GPU compiles in no time, and so it always tries the largest tile, too: small frames have one strip then
+    count = COUNTS["test_fast_kernels_match_reference"] if launch is host else 2
+    for plan in case.schedules(count):
         check_case(case, launch, plan)
 
 
