@@ -79,21 +79,29 @@ DEVICE u32 sum_again(const FrameArguments &frame, int y, int x) {
 }
 
 // Finds and counts invalid superpixels, and replaces what was stored of them, for all threads of the warp that have
-// found that there are some: lanes share those of one thread after the other. Few warps come here, and the others must
-// not spend registers on it. has_bright, has_low: whether the thread has saturated ones, dark or black ones; darkest:
-// the smallest sum that is not dark.
+// found that there are some: the lanes share those of a few threads at a time. Few warps come here, and the others must
+// not spend registers on it; but a launch of one frame lasts until the slowest of them is done. has_bright, has_low:
+// whether the thread has saturated ones, dark or black ones; darkest: the smallest sum that is not dark.
 DEVICE void replace_invalid(const FrameArguments &frame, u32 id, bool has_bright, bool has_low, u32 darkest,
                             InvalidCount &count) {
-  constexpr int SHARE = PIXELS * ROWS; // superpixels of a thread
+  constexpr int SHARE = PIXELS * ROWS, AT_A_TIME = SHARE < 32 ? 32 / SHARE : 1; // superpixels of a thread; threads
   const int lane = threadIdx.x % 32;
   sync_warp(); // after what other lanes have stored
   const u32 low_lanes = lanes_with(has_low);
+  u32 lanes = low_lanes | lanes_with(has_bright);
 #pragma unroll 1
-  for (u32 lanes = low_lanes | lanes_with(has_bright); lanes; lanes &= lanes - 1) {
-    const int owner = __popc(~lanes & (lanes - 1)); // the lowest bit
+  while (lanes) {
+    u32 rest = lanes; // begins with the thread that is this lane's turn, if there are so many
+#pragma unroll
+    for (int i = 0; i < AT_A_TIME; i++) {
+      lanes &= lanes - 1;
+      if ((i + 1) * SHARE <= lane) rest = lanes;
+    }
+    if (!rest) break;
+    const int owner = __popc(~rest & (rest - 1)); // the lowest bit
     const Place place = place_of(id - lane + owner);
 #pragma unroll 1
-    for (int k = lane; k < SHARE; k += 32) {
+    for (int k = lane % SHARE; k < SHARE; k += 32) {
       const int y = place.y + k / PIXELS, x = place.x + k % PIXELS;
       if (y >= OUT_HEIGHT) break;
       const bool is_saturated = most_again(frame, y, x) >= FULL_SCALE, is_counted = x >= place.begin;
