@@ -1,7 +1,7 @@
 """The configurations that `model.py` predicts and measures: launches on frames of several sensors, sizes and formats.
 
-A configuration is in one of three lists. Constants of the cost model are fitted to `FITTED`, and its form was chosen
-with those times known. `PREDICTED` was measured once, after it was predicted, and `HELD_OUT` will be.
+A configuration is in one of two lists. Constants of the cost model are fitted to `FITTED`, and its form was chosen with
+those times known; `HELD_OUT` is predicted before it is measured, and no constant is fitted to it.
 """
 
 from __future__ import annotations
@@ -270,9 +270,6 @@ FITTED = (
     second("SSIM from the mosaic, 9 taps", MOSAIC, 9),
     second("SSIM from the mosaic, one frame", MOSAIC, frames=1),
     second("SSIM, full resolution, 7 taps", window=7, shape=FULL_FRAME, map_dtype="uint8"),
-)
-#: No constant was fitted to these either. They were predicted, and then measured once.
-PREDICTED = (
     first("mono half, DoLP and AoLP, 1920x1080", MONO, "dolp,aolp", shape=HD),
     first("mono half, 12 bit in 16, preview", MONO, "preview", "u16"),
     first("mono half, intensity and preview, large", MONO, "intensity,preview", shape=LARGE),
@@ -329,8 +326,7 @@ PREDICTED = (
     second("SSIM, float, 15 taps, one frame", "float32", 15, frames=1),
     second("SSIM from the mosaic, 5 taps, 1024x768", MOSAIC, 5, shape=(768, 1024)),
 )
-#: These differ from all of the above in size, format, products, method, window or stride. They are predicted, and then
-#: measured once.
+#: These differ from all of the above in size, format, products, method, window or stride.
 HELD_OUT = (
     first("mono half, live as float, 2048x1536", MONO, LIVE, shape=THREE, dtype="float32"),
     first("mono half, 12 bit in 16, live, 1920x1080", MONO, LIVE, "u16", shape=HD),
@@ -364,6 +360,6 @@ HELD_OUT = (
     second("SSIM, 9 taps, full resolution", window=9, shape=FULL_FRAME),
 )
 #: The lists by the name that result files give them.
-LISTS = {"fitted": FITTED, "predicted": PREDICTED, "held out": HELD_OUT}
+LISTS = {"fitted": FITTED, "held out": HELD_OUT}
 #: All configurations by name.
 KNOWN = {configuration.name: configuration for configurations in LISTS.values() for configuration in configurations}

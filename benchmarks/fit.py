@@ -30,7 +30,7 @@ from configurations import KNOWN, Configuration
 from model import predicted_us
 
 import polar_pipeline.cuda
-from polar_pipeline.cuda.model import cost
+from polar_pipeline.cuda.model import cost, half_cost
 from polar_pipeline.cuda.model.device import DEVICES, Device
 from polar_pipeline.cuda.model.polarization_cost import OPERATIONS
 from polar_pipeline.cuda.model.schedule import Schedule
@@ -124,7 +124,9 @@ def constants() -> List[Constant]:
         ),
         *(_entry("conflicts", cost.CONFLICTS, key) for key in cost.CONFLICTS),
         *map(_attribute, COMMON),
-        *map(_effort, ("mono_half_bytes", "mono_full", "color_half")),  # nothing was measured of color_strip yet
+        *map(_effort, ("mono_half_bytes", "mono_full", "color_half", "color_strip", "mono_adaptive")),
+        *(_entry("outputs", half_cost._OUTPUTS["uint8"], name) for name in ("preview", "aolp")),
+        *map(_attribute, ("_COUNTED_SHARE", "_NARROW_STRIP", "_INVALID_ROW_US")),
         _entry("launch, integrated", cost.LAUNCH_US, False),
         *map(_attribute, SSIM),
     ]

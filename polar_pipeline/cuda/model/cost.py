@@ -12,21 +12,21 @@ from polar_pipeline.cuda.model.instructions import SHARES
 
 #: Clocks that a word of shared memory takes a bank in float, by stage, as several lanes ask for one bank at a time.
 #: Fitted; an H200's counters say 2.4 (mono) and 3 (colour) for whole kernels at half resolution, in half 0.9.
-CONFLICTS = {"load": 1.8, "co-site": 2.0, "color mhc": 2.3, "adaptive slide": 1.8, "mono adaptive": 1.2}
+CONFLICTS = {"load": 1.7, "co-site": 1.8, "color mhc": 2.2, "adaptive slide": 1.7, "mono adaptive": 1.2}
 #: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
 COPY_SHARE = 0.85
 #: Time of a byte that was read before, and so comes from the cache, against one from memory.
-REREAD_SHARE = 0.63
+REREAD_SHARE = 0.67
 #: Seconds from a load to its value under traffic; so much of the bandwidth must be in flight at any time.
-LATENCY_S = 0.7e-6
+LATENCY_S = 0.66e-6
 #: Issue slots of a multiprocessor per clock: four schedulers of a warp each, on every device since Volta.
 ISSUE_SLOTS = 4 * WARP
 #: Resident warps of a multiprocessor with which waiting takes as long as issuing; measured with 12 to 40 warps.
 BUSY_WARPS = 22
 #: Microseconds from one launch to the next, by `integrated`: measured on an H200; assumed for Jetsons.
-LAUNCH_US = {False: 2.6, True: 5.0}
+LAUNCH_US = {False: 3.1, True: 5.0}
 #: Share of the time of a round of blocks that passes while a launch begins and ends with fewer than all of them.
-TAIL_SHARE = 0.31
+TAIL_SHARE = 0.18
 #: Memory and arithmetic that take about as long hide each other only in part: a launch takes this norm of the two.
 OVERLAP_NORM = 5
 #: Blocks a clock that a device starts at most, as measured with blocks of a warp.

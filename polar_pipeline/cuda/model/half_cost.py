@@ -11,7 +11,7 @@ from polar_pipeline.cuda.model.specs import ANGLE_IMAGES
 from polar_pipeline.cuda.model.work import PolarizationWork
 
 #: What was fitted of the counts below.
-_FITTED = 0.8
+_COUNTED_SHARE = 0.85
 #: Issue slots of a lane on sm_90: of a thread; of each of its rows, and of those whose pixels go through shared memory.
 _THREAD, _ROW, _STAGED_ROW = 60.0, 40.0, 45.0
 #: The same per superpixel: loading, unpacking and finding what is saturated, with halo; from numbers above 12 bits.
@@ -21,7 +21,7 @@ _WIDE = 7.0
 _CO_SITE, _SUM, _DIFFERENCES, _LENGTH, _TANGENT = 10.0, 4.0, 2.0, 8.0, 4.0
 #: An output as uint8, and as float.
 _OUTPUTS: Dict[str, Dict[str, float]] = {
-    "uint8": {"intensity": 2.0, "dolp": 1.0, "aolp": 4.5, "preview": 8.0, **dict.fromkeys(ANGLE_IMAGES, 4.0)},
+    "uint8": {"intensity": 2.0, "dolp": 1.0, "aolp": 3.6, "preview": 11.0, **dict.fromkeys(ANGLE_IMAGES, 4.0)},
     "float32": {
         "intensity": 1.0,
         "stokes": 3.0,
@@ -49,7 +49,7 @@ def half_slots(work: PolarizationWork, schedule: Schedule) -> float:
     per_pixel += _TANGENT * bool(polar & {"aolp", "preview"})
     per_row = _ROW + _STAGED_ROW * len(names & {"preview", "stokes"})
     threads = WARP * unit_count(work, schedule)
-    return _FITTED * threads * (_THREAD + schedule.rows * (per_row + schedule.tile_x * per_pixel))
+    return _COUNTED_SHARE * threads * (_THREAD + schedule.rows * (per_row + schedule.tile_x * per_pixel))
 
 
 def calibrated_half_slots(work: PolarizationWork, schedule: Schedule) -> float:
@@ -58,4 +58,4 @@ def calibrated_half_slots(work: PolarizationWork, schedule: Schedule) -> float:
     if work.half_precision and work.raw_format != "u8":
         correct *= _IN_FLOAT
     slots = (schedule.rows + 2 * work.co_sited) * correct + schedule.rows * _CO_SITE_ROW * work.co_sited + _LANE
-    return _FITTED * WARP * unit_count(work, schedule) * slots
+    return _COUNTED_SHARE * WARP * unit_count(work, schedule) * slots

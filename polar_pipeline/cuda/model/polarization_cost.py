@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Callable, Dict
 
-from polar_pipeline.cuda.model.cost import REREAD_SHARE, Cost, LaunchFootprint, Prediction, predict_launch, weigh
+from polar_pipeline.cuda.model.cost import BUSY_WARPS, REREAD_SHARE, Cost, LaunchFootprint, Prediction, predict_launch, weigh
 from polar_pipeline.cuda.model.device import WARP, Device
 from polar_pipeline.cuda.model.geometry import (
     RING_STEP,
@@ -36,33 +36,33 @@ from polar_pipeline.cuda.model.work import PolarizationWork
 #: formats, tiles and numbers of resident warps (`benchmarks/model.py`). Demosaicking counts per raw pixel (and channel,
 #: where so said). `SHARES` says which pipes take them, and how many more a device needs.
 OPERATIONS = {
-    "load u8": 12.1,  # load, unpack, scale, look for saturation, store to shared memory
-    "load u16": 22.6,
-    "load 12p": 24.6,
-    "load 12packed": 26.9,
+    "load u8": 13.5,  # load, unpack, scale, look for saturation, store to shared memory
+    "load u16": 21.4,
+    "load 12p": 27.2,
+    "load 12packed": 24.5,
     # counted in the code for sm_90, times what was fitted of the counts above; not measured
     "load u8 calibrated": 33,
     "load u16 calibrated": 34,
     "load 12p calibrated": 35,
     "load 12packed calibrated": 36,
-    "mono bilinear": 5.9,  # per channel
-    "mono gradient": 8.3,  # per channel
-    "adaptive gradients": 31.4,  # of one channel: gradients for the switch
-    "adaptive edges": 18.5,  # of one channel: the switch
-    "adaptive slide": 77,  # per channel: first stage
-    "mono adaptive": 41,  # per channel: second stage
-    "color bilinear": 26.1,
-    "color mhc": 12.1,
-    "color weighted": 62.6,
-    "co-site": 7.0,  # per output pixel and channel
-    "stokes": 20.5,  # per output pixel: S0, S1, S2, length and direction
-    "intensity": 4.9,  # per output pixel and channel
-    "preview": 17,  # per output pixel
+    "mono bilinear": 6.5,  # per channel
+    "mono gradient": 8.42,  # per channel
+    "adaptive gradients": 27.5,  # of one channel: gradients for the switch
+    "adaptive edges": 17,  # of one channel: the switch
+    "adaptive slide": 81.6,  # per channel: first stage
+    "mono adaptive": 45.7,  # per channel: second stage
+    "color bilinear": 22.4,
+    "color mhc": 11.6,
+    "color weighted": 87.8,
+    "co-site": 9.27,  # per output pixel and channel
+    "stokes": 21.4,  # per output pixel: S0, S1, S2, length and direction
+    "intensity": 3.51,  # per output pixel and channel
+    "preview": 16.7,  # per output pixel
     # counted in the code for sm_87, not measured: standard deviations, and the gains that they need for each channel
     "noise": 70,
     "noise gains": 50,
-    "store": 4.5,  # per output pixel and channel stored
-    "thread": 171,  # per thread of a block, for what it does before and after its pixels
+    "store": 6.22,  # per output pixel and channel stored
+    "thread": 127,  # per thread of a block, for what it does before and after its pixels
 }
 #: What a run of rows of ADR costs before its first result, in rows, by stage: it fills its window.
 _ADAPTIVE_START = {"adaptive gradients": 0.7, "adaptive edges": 1.8, "adaptive slide": 1.1}
@@ -72,7 +72,14 @@ _ADAPTIVE_START = {"adaptive gradients": 0.7, "adaptive edges": 1.8, "adaptive s
 _MONO_ADAPTIVE = {"gradients": (149, 95), "edges": (60, 95), "slide": (286, 175), "angles": (222, 65)}
 _MONO_ADAPTIVE_LOAD, _MONO_ADAPTIVE_PRODUCTS = 32, 38
 #: What an idle thread costs of a busy one: a block waits for its slowest thread, and other blocks fill the gap.
-IDLE_SHARE = 0.46
+IDLE_SHARE = 0.28
+#: Issue slots of a site of `color_strip` where a lane takes two of them, against four, in pairs of half.
+_NARROW_STRIP = 1.24
+#: Resident warps with which waiting takes as long as issuing, by kernel, if not `cost.BUSY_WARPS`.
+_BUSY_WARPS_OF = {"color_strip": 14.0}
+#: Microseconds that the slowest warp of a launch of `mono_half` takes for invalid superpixels when all others are done,
+#: by row of a thread; measured on pictures with highlights.
+_INVALID_ROW_US = 0.84
 #: What a sector of memory costs that is stored in two pieces, against reading it again: 1 to 2 % of a launch.
 _PARTED_SHARE = 0.06
 
@@ -159,6 +166,8 @@ def cost(work: PolarizationWork, schedule: Schedule, device: Device) -> Cost:
     stages = _STAGES.get(schedule.kernel, _stages)(work, schedule)
     if schedule.kernel not in ("tile", *_STAGES):
         effort = kernel.effort[kernel.windows.index(schedule.window)]
+        if schedule.kernel == "color_strip" and schedule.tile_x == 2 and work.half_precision:
+            effort *= _NARROW_STRIP
         name = schedule.kernel + (" angles" if work.sensor.is_color and not needs_all_angles(work) else "")
         stages = {name: effort * (sum(stages.values()) - stages["thread"])}
     return Cost(
@@ -201,9 +210,13 @@ def predict(work: PolarizationWork, schedule: Schedule, device: Device, frames: 
         shared_bytes(work, schedule),
         _in_flight(work, schedule),
         float(schedule.window not in ("registers", "strip")),
+        busy_warps=_BUSY_WARPS_OF.get(schedule.kernel, BUSY_WARPS),
         whole_tile_bytes=_whole_tile_bytes(work, schedule),
     )
-    return predict_launch(cost(work, schedule, device), footprint, device, frames)
+    found = predict_launch(cost(work, schedule, device), footprint, device, frames)
+    if schedule.kernel != "mono_half":
+        return found
+    return replace(found, waiting_us=found.waiting_us + _INVALID_ROW_US * schedule.rows)
 
 
 def _whole_tile_bytes(work: PolarizationWork, schedule: Schedule) -> float:

@@ -105,7 +105,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (8,),
         (64, 128, 160),
         ((2, 4), (2, 4)),
-        (0.25,),
+        (0.18,),
         (
             *SSIM_FROM_MOSAIC,
             (
@@ -138,7 +138,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (16,),
         (32, 64, 128),
         ((2,), (2,)),
-        (0.46,),
+        (0.4,),
         (
             *_BYTES_IN,
             _MONO,
@@ -154,7 +154,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (4,),
         (32, 64, 96, 160),
         ((2, 4, 6), (2,)),
-        (0.47, 0.4),
+        (0.38, 0.5),
         (
             *_BYTES_IN,
             ("a colour sensor with red at the same place of all four lattices", _regular),
@@ -171,7 +171,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (4, 2),
         (32, 64, 128),
         ((4, 8, 16), (4, 8, 16)),
-        (0.51,),
+        (0.61,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,
@@ -188,7 +188,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (),
         (),
         ((), ()),
-        (0.76,),
+        (0.83,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,

