@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Callable, Dict
 
-from polar_pipeline.cuda.model.cost import BUSY_WARPS, REREAD_SHARE, Cost, LaunchFootprint, Prediction, predict_launch, weigh
+from polar_pipeline.cuda.model.cost import (
+    BUSY_WARPS,
+    REREAD_SHARE,
+    Cost,
+    LaunchFootprint,
+    Prediction,
+    predict_launch,
+    weigh,
+)
 from polar_pipeline.cuda.model.device import WARP, Device
 from polar_pipeline.cuda.model.geometry import (
     RING_STEP,
