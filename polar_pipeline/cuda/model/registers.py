@@ -63,8 +63,8 @@ _CALIBRATED_REGISTERS, _CALIBRATED_BOTH_ROWS = 72, 8
 #: What `tile` takes at least, if it has them, where outputs depend on noise: four covariance matrices at once. Second,
 #: from sm_90 on for mono at half resolution, where gains are literals: without ADR; with it, in half, and in float.
 _NOISE_REGISTERS, _NOISE_LITERAL_REGISTERS = 112, (72, 80, 96)
-#: What `tile` needs on a colour sensor where outputs depend on noise, and in float from sm_80 on. On sm_72, in float, 8 to
-#: 16 bytes are spilled with what 30 % occupancy leaves.
+#: What `tile` needs on a colour sensor where outputs depend on noise, and in float from sm_80 on. On sm_72, in float, 8
+#: to 16 bytes are spilled with what 30 % occupancy leaves.
 _NOISE_COLOR_NEED = (96, 112)
 #: Those of `tile` from sm_90 on, without a launch bound, at most in pairs of half, and by ADR in mono on both rows.
 _HOPPER_REGISTERS = 80
