@@ -28,8 +28,8 @@ from polar_pipeline.replay.limits import SourceError
 
 #: Seconds that workers get to stop after a run was cancelled.
 STOPPING_S = 15.0
-#: Added to the priority of what ends a recording, so that it comes before the segments of the next ones.
-_LAST = 0.5
+#: Function of a unit -> its priority: what is begun is completed before further recordings are.
+_PRIORITIES = {plan_unit: 0, recording_unit: 0, segment_unit: 1, merge_unit: 2}
 
 
 @dataclass
@@ -38,7 +38,6 @@ class _State:
 
     Attributes:
         task: The recording.
-        place: Its place in the batch.
         plan: Its segments; None while it is not divided.
         units: What identifies each segment.
         left: Segments that are not done.
@@ -46,7 +45,6 @@ class _State:
     """
 
     task: Task
-    place: int
     plan: Optional[Division] = None
     units: List[str] = field(default_factory=list)
     left: int = 0
@@ -115,7 +113,7 @@ class Batch:
 
     def _units(self) -> Iterator[Unit]:
         """The first unit of every recording that is to be processed, in their order."""
-        for place, recording in enumerate(self._recordings):
+        for recording in self._recordings:
             try:
                 unit = unit_of(self._settings, self._described, recording)
             except (SourceError, OSError) as err:
@@ -128,11 +126,10 @@ class Batch:
             task = Task(self._settings, self._described, recording, self._folder, unit, self._run)
             # a recording from another machine is fetched once, by one worker
             is_split = self._settings.split_ns > 0 and not scheme_of(recording.location)
-            yield self._unit(plan_unit if is_split else recording_unit, (task,), _State(task, place))
+            yield self._unit(plan_unit if is_split else recording_unit, (task,), _State(task))
 
     def _unit(self, function: Any, arguments: Tuple[Any, ...], state: _State) -> Unit:
-        last = _LAST if function in (merge_unit, recording_unit) else 0.0
-        return Unit(function, arguments, last - state.place, state)
+        return Unit(function, arguments, _PRIORITIES[function], state)
 
     def _finished(self, unit: Unit, result: Any) -> Iterable[Unit]:
         state: _State = unit.tag

@@ -52,7 +52,7 @@ def test_a_bounded_number_is_in_flight(client: Client) -> None:
         for number in range(60):
             taken.append(number)
             most = max(most, len(taken) - len(done))
-            yield Unit(double, (number,), -number)
+            yield Unit(double, (number,))
 
     def finished(unit: Unit, result: Any) -> List[Unit]:
         done.append((unit.arguments[0], result))
