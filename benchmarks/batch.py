@@ -101,10 +101,11 @@ def batch_cost(sources: Sequence[str], folder: Path, jobs: int, threads: int, gp
 
         settings = BatchSettings(arguments)
         # the first one makes the pipelines
-        Batch(client, replace(settings, topic="/image_raw"), list_recordings(sources[:jobs]), folder / "first").run()
+        Batch(replace(settings, topic="/image_raw"), list_recordings(sources[:jobs]), folder / "first").run(client)
         before, started = used(), time.perf_counter()
-        batch = Batch(client, settings, list_recordings(sources), folder / "out")
-        batch.run()
+        batch = Batch(settings, list_recordings(sources), folder / "out")
+        batch.run(client)
+        batch.write_overview()
         cost = Cost(time.perf_counter() - started, used() - before)
     if any(row.status != "ok" for row in batch.outcomes.values()):
         raise RuntimeError(next(row.reason for row in batch.outcomes.values() if row.reason))

@@ -86,8 +86,8 @@ def test_progress(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line a minute where there is no terminal; frames to come are estimated from sizes."""
     now = [0.0]
     monkeypatch.setattr("polar_pipeline.batch.progress.time.monotonic", lambda: now[0])
-    progress = Progress(4, 400)
-    progress.recording_done(True, 100)
+    progress = Progress(4, 300, 1)
+    progress.start()
     progress.advance("a", 10, 20, 100)
     now[0] = 30.0
     progress.show()
