@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count, groupby, islice
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Tuple
 
-from distributed import Client, Future
+from distributed import Client, Future, KilledWorker
 
 #: Units in flight per thread of the cluster: one that runs, and the next ones, so that no thread waits. New ones are
 #: submitted when half of them are done: a message with many units costs little more than one with a single unit.
@@ -62,16 +62,21 @@ class Loop:
         self._done: Any = queue.SimpleQueue()
         self._active: Dict[Future, Unit] = {}
         self._next: Deque[Unit] = deque()
+        self._suspects: Deque[Unit] = deque()
+        self._is_alone = False
         self._name = secrets.token_hex(4)
         self._numbers = count()
 
     def run(self, units: Iterator[Unit], finished: Finished) -> None:
         """Run all units, and those that follow them.
 
+        A worker that is lost takes with it the unit that it ran, and those that waited at it. Units for which this
+        happened too often are run again one at a time at the end, which shows whose fault it was.
+
         Args:
             units: Taken one by one, as places become free.
             finished: Called in this thread with every unit and its result, or the exception of a unit that could not
-                be run, as when too many workers died with it.
+                be run, as when too many workers were lost with it alone.
 
         Raises:
             LostSchedulerError: The scheduler no longer answers; units in flight may be complete or not.
@@ -79,8 +84,11 @@ class Loop:
         limit = self._limit()
         looked = time.monotonic()
         is_left = True
-        while is_left or self._active or self._next:
-            if self._next or len(self._active) <= limit // 2:
+        while is_left or self._active or self._next or self._suspects:
+            self._is_alone = not (is_left or self._active or self._next)
+            if self._is_alone:
+                self._submit([self._suspects.popleft()])
+            elif self._next or len(self._active) <= limit // 2:
                 free = max(0, limit - len(self._active))
                 taken = [self._next.popleft() for _ in range(min(free, len(self._next)))]
                 if is_left:
@@ -88,7 +96,10 @@ class Loop:
                     is_left = len(taken) == free
                 self._submit(taken)
             for unit, result in self._results(self._take()):
-                self._next.extend(finished(unit, result))
+                if isinstance(result, KilledWorker) and not self._is_alone:
+                    self._suspects.append(unit)
+                else:
+                    self._next.extend(finished(unit, result))
             if time.monotonic() - looked >= _LOOK_S:
                 self._check()
                 limit = self._limit()

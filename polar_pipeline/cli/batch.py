@@ -44,7 +44,11 @@ _GB = 1 << 30
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "sources", nargs="+", metavar="SOURCE", help="recordings, folders of them, patterns, lists, URLs"
+        "sources",
+        nargs="+",
+        metavar="SOURCE",
+        help="recordings, folders that hold some, patterns such as 'drives/**/*.mcap', "
+        "@FILE with one source per line, or URLs of these (s3://, gs://, https://)",
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder of the results")
     parser.add_argument("--topic", default="", help="topic of the raw images in the recordings (default: the only one)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from typing import Any, Dict, Iterator, List
 
 import pytest
@@ -11,7 +12,7 @@ pytest.importorskip("distributed")
 import cv2
 from distributed import Client
 
-from polar_pipeline.batch.cluster import gpu_names, local_client, threads_of_each
+from polar_pipeline.batch.cluster import dashboard_of, gpu_names, local_client, threads_of_each
 from polar_pipeline.batch.loop import UNITS_PER_THREAD, Loop, Unit
 from polar_pipeline.batch.progress import Progress
 
@@ -72,10 +73,14 @@ def test_a_unit_that_kills_its_worker_does_not_stop_others(client: Client) -> No
         results[unit.arguments[0]] = result
         return []
 
-    Loop(client).run(iter([Unit(double, (77,)), Unit(double, (1,))]), finished)
-    assert results[1] == 2
-    assert type(results[77]).__name__ == "KilledWorker"
+    Loop(client).run(iter([Unit(double, (number,)) for number in (77, 1, 2, 3, 4, 5)]), finished)
+    assert type(results.pop(77)).__name__ == "KilledWorker"
+    assert results == {number: 2 * number for number in range(1, 6)}
     client.wait_for_workers(2)
+
+
+def test_a_dashboard_is_named_where_there_is_one(client: Client) -> None:
+    assert dashboard_of(client).startswith("http://" if find_spec("bokeh") else "none (")
 
 
 def test_no_gpus_for_the_cpu() -> None:
