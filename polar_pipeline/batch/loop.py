@@ -85,8 +85,8 @@ class Loop:
         looked = time.monotonic()
         is_left = True
         while is_left or self._active or self._next or self._suspects:
-            self._is_alone = not (is_left or self._active or self._next)
-            if self._is_alone:
+            if not (is_left or self._active or self._next):
+                self._is_alone = True
                 self._submit([self._suspects.popleft()])
             elif self._next or len(self._active) <= limit // 2:
                 free = max(0, limit - len(self._active))
@@ -94,6 +94,7 @@ class Loop:
                 if is_left:
                     taken += islice(units, free - len(taken))
                     is_left = len(taken) == free
+                self._is_alone = self._is_alone and not taken
                 self._submit(taken)
             for unit, result in self._results(self._take()):
                 if isinstance(result, KilledWorker) and not self._is_alone:

@@ -66,7 +66,8 @@ def test_a_bounded_number_is_in_flight(client: Client) -> None:
     assert most <= 2 * UNITS_PER_THREAD + 1
 
 
-def test_a_unit_that_kills_its_worker_does_not_stop_others(client: Client) -> None:
+def test_a_unit_that_kills_its_worker_does_not_stop_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polar_pipeline.batch.loop._LOOK_S", 0.001)  # it waits for every unit several times
     results: Dict[int, Any] = {}
 
     def finished(unit: Unit, result: Any) -> List[Unit]:
