@@ -2,16 +2,18 @@
 
 1. Two worker processes against one, each of one CPU thread; and two processes against one that replay the same
    recordings without Dask, which is what the machine's cores and memory allow.
-2. A batch with one worker against `replay` of the same recordings, one after the other, with all cores.
-3. Units that do nothing: milliseconds a unit, and the memory of the scheduler.
+2. A batch with one worker against a process that replays the same recordings: wall-clock time, and CPU time of all
+   processes together, which other programs on the machine disturb less; with one thread, and with all cores.
+3. Units that do nothing, with the arguments of real ones: milliseconds a unit, and the memory of the scheduler.
 
-The runs of a comparison alternate, and the median is reported. Recordings are those of a real camera's frame, 24 a
-second, in a temporary folder (`--folder` for another).
+All runs of 1 and 2 are made once in every round; ratios are those of runs of one round, and the median is reported.
+Recordings are those of a real camera's frame, 24 a second, in a temporary folder (`--folder` for another).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import shutil
 import statistics
@@ -19,21 +21,25 @@ import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Sequence
 
+import common
 import cv2
 import numpy as np
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline._util.cpus import available_cores
+from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline.batch.cluster import gpu_names, local_client
 from polar_pipeline.batch.loop import Loop, Unit
+from polar_pipeline.batch.results import Outcome
 from polar_pipeline.batch.run import Batch
 from polar_pipeline.batch.settings import BatchSettings
-from polar_pipeline.batch.storage import list_recordings
+from polar_pipeline.batch.storage import Recording, list_recordings
+from polar_pipeline.batch.units import Task
 from polar_pipeline.messages import IMAGE
 from polar_pipeline.replay.job import Job, process_recording
 from polar_pipeline.replay.sink import open_sink
@@ -43,6 +49,18 @@ RATE = 24
 ARGUMENTS = {"products": ("dolp", "aolp"), "dtype": "uint8"}
 #: Resident memory is looked at after so many units, and at the end.
 WARM_UNITS = 1000
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a run by the clock, and of CPU time in all its processes."""
+
+    wall: float
+    cpu: float
+
+
+#: Name of a run -> its cost in every round.
+Costs = Dict[str, List[Cost]]
 
 
 def record(path: Path, seconds: float, scale: int) -> None:
@@ -56,70 +74,82 @@ def record(path: Path, seconds: float, scale: int) -> None:
             sink.write("/image_raw", IMAGE, stamp, messages.encode_image(stamp, "camera", "mono8", frame))
 
 
-def alternate(runs: Dict[str, Callable[[], float]], repeats: int) -> Dict[str, float]:
-    """The median seconds of each run; each is made once before, and not counted."""
-    found: Dict[str, List[float]] = {name: [] for name in runs}
-    for repeat in range(repeats + 1):
+def alternate(runs: Dict[str, Callable[[], Cost]], rounds: int) -> Costs:
+    """The cost of each run in every round; one more round is made before, and not counted."""
+    found: Costs = {name: [] for name in runs}
+    for number in range(rounds + 1):
         for name, run in runs.items():
-            seconds = run()
-            if repeat:
-                found[name].append(seconds)
-    return {name: statistics.median(times) for name, times in found.items()}
+            cost = run()
+            if number:
+                found[name].append(cost)
+    return found
 
 
-def batch_seconds(sources: Sequence[str], folder: Path, jobs: int, threads: int, gpus: List[str]) -> float:
-    """Seconds that a batch takes on a cluster that is there."""
-    out = folder / "out"
+def cpu_seconds() -> float:
+    """CPU time of this process."""
+    used = os.times()
+    return used.user + used.system
+
+
+def batch_cost(sources: Sequence[str], folder: Path, jobs: int, threads: int, gpus: List[str]) -> Cost:
+    """What a batch costs on a cluster that is there, scheduler and client included."""
     arguments = {**ARGUMENTS, "backend": "cuda" if gpus else "cpu", "threads": threads}
     with local_client(jobs, gpus, 0) as client:
+
+        def used() -> float:
+            return cpu_seconds() + sum(client.run(cpu_seconds).values())
+
         settings = BatchSettings(arguments)
         # the first one makes the pipelines
-        Batch(client, replace(settings, topic="/image_raw"), list_recordings(sources[:jobs]), folder / "first").run()
-        batch = Batch(client, settings, list_recordings(sources), out)
-        started = time.perf_counter()
-        batch.run()
-        seconds = time.perf_counter() - started
+        Batch(replace(settings, topic="/image_raw"), list_recordings(sources[:jobs]), folder / "first").run(client)
+        before, started = used(), time.perf_counter()
+        batch = Batch(settings, list_recordings(sources), folder / "out")
+        batch.run(client)
+        batch.write_overview()
+        cost = Cost(time.perf_counter() - started, used() - before)
     if any(row.status != "ok" for row in batch.outcomes.values()):
         raise RuntimeError(next(row.reason for row in batch.outcomes.values() if row.reason))
-    for path in (out, folder / "first"):
-        shutil.rmtree(path)
-    return seconds
+    for name in ("out", "first"):
+        shutil.rmtree(folder / name)
+    return cost
 
 
-def replays_at_once(sources: Sequence[str], folder: Path, processes: int) -> float:
-    """Seconds that so many processes take, each with its share of the recordings and one CPU thread."""
+def replay_cost(sources: Sequence[str], folder: Path, processes: int, threads: int) -> Cost:
+    """What so many processes cost, each of which replays its share of the recordings, without Dask."""
     shares = [sources[number::processes] for number in range(processes)]
     folders = [folder / f"process{number}" for number in range(processes)]
-    for path in folders:
-        path.mkdir()
+    each = [threads] * processes
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        list(pool.map(replay_seconds, [share[:1] for share in shares], folders, [1] * processes))  # starts them
+        list(pool.map(replay_all, [share[:1] for share in shares], folders, each))  # starts them
         started = time.perf_counter()
-        list(pool.map(replay_seconds, shares, folders, [1] * processes))
-        seconds = time.perf_counter() - started
-    for path in folders:
-        shutil.rmtree(path)
-    return seconds
+        cpu = sum(pool.map(replay_all, shares, folders, each))
+        return Cost(time.perf_counter() - started, cpu)
 
 
-def replay_seconds(sources: Sequence[str], folder: Path, threads: int) -> float:
-    """Seconds that the same recordings take in this process, one after the other, as `replay` processes them."""
-    out = folder / "replayed"
-    out.mkdir()
+def replay_all(sources: Sequence[str], folder: Path, threads: int) -> float:
+    """Process recordings one after the other, as `polar-pipeline replay` does; seconds of CPU time."""
+    before = cpu_seconds()
+    keep_freed_memory()
+    cv2.setNumThreads(threads)
+    folder.mkdir()
     with Pipeline(**{**ARGUMENTS, "backend": "cpu", "threads": threads}) as pipeline:
-        pipeline(np.zeros((64, 64), np.uint8))
-        started = time.perf_counter()
         for number, source in enumerate(sources):
-            paths = (out / f"{number}.{suffix}" for suffix in ("mcap", "html"))
+            paths = (folder / f"{number}.{suffix}" for suffix in ("mcap", "html"))
             process_recording(Job(Path(source), products=next(paths), report=next(paths)), pipeline)
-        seconds = time.perf_counter() - started
-    shutil.rmtree(out)
-    return seconds
+    used = cpu_seconds() - before
+    shutil.rmtree(folder)
+    return used
 
 
-def stand_in(number: int) -> int:
-    """A unit that does nothing."""
-    return number
+def ratio(costs: Costs, name: str, other: str, kind: str = "wall") -> float:
+    """The cost of a run, divided by that of another one of the same round; the median of the rounds."""
+    pairs = zip(costs[name], costs[other])
+    return statistics.median(getattr(one, kind) / getattr(two, kind) for one, two in pairs)
+
+
+def stand_in(task: Task) -> Outcome:
+    """A unit that does nothing, with the argument and the result of a real one."""
+    return Outcome(task.recording.name, task.unit, "ok", "", 240, 0, "cpu", 1.0, "", True)
 
 
 def resident_mb() -> float:
@@ -130,13 +160,17 @@ def resident_mb() -> float:
     return float("nan")
 
 
-def scheduling(count: int, jobs: int) -> str:
+def scheduling(count: int, jobs: int) -> Dict[str, Any]:
     """What `count` units cost that do nothing."""
-    memory: List[float] = []
-    done = 0
+    memory: Dict[int, float] = {}
+    settings, done = BatchSettings(ARGUMENTS), 0
+    described, folder = settings.described(), Path("/data/results")
 
-    def units() -> Iterator[Unit]:
-        return (Unit(stand_in, (number,), -number) for number in range(count))
+    def units(first: int, last: int) -> Iterator[Unit]:
+        for number in range(first, last):
+            name = f"robot7_drive_{number:05d}"
+            recording = Recording(name, f"/data/drives/{name}.mcap", 10**9, f"{number:064x}")
+            yield Unit(stand_in, (Task(settings, described, recording, folder, f"{number:064x}", "0" * 16),))
 
     def finished(_: Unit, result: object) -> List[Unit]:
         nonlocal done
@@ -144,18 +178,51 @@ def scheduling(count: int, jobs: int) -> str:
             raise result
         done += 1
         if done in (min(WARM_UNITS, count), count):
-            memory.append(resident_mb())
+            memory[done] = round(resident_mb(), 1)
         return []
 
     with local_client(jobs, [], 0) as client:
-        Loop(client).run(iter([Unit(stand_in, (0,))] * 100), lambda *_: [])
+        Loop(client).run(units(count, count + 100), lambda *_: [])
+        before = cpu_seconds() + sum(client.run(cpu_seconds).values())
         started = time.perf_counter()
-        Loop(client).run(units(), finished)
-        seconds = time.perf_counter() - started
-    return (
-        f"{count} units that do nothing: {1000 * seconds / count:.2f} ms a unit; resident memory "
-        f"{memory[0]:.0f} MB after {min(WARM_UNITS, count)}, {memory[-1]:.0f} MB at the end"
-    )
+        Loop(client).run(units(0, count), finished)
+        wall = time.perf_counter() - started
+        cpu = cpu_seconds() + sum(client.run(cpu_seconds).values()) - before
+    each = {"wall_ms": round(1000 * wall / count, 3), "cpu_ms": round(1000 * cpu / count, 3)}
+    return {"units": count, "workers": jobs, **each, "memory_mb": memory}
+
+
+def processing(sources: Sequence[str], folder: Path, rounds: int) -> Dict[str, Any]:
+    """Workers against processes without Dask, and two of each against one."""
+    cores, gpus = available_cores(), gpu_names("auto")
+    runs: Dict[str, Callable[[], Cost]] = {}
+    for count in (1, 2):
+        runs[f"batch, {count} of 1 thread"] = lambda count=count: batch_cost(sources, folder, count, 1, [])
+        runs[f"replay, {count} of 1 thread"] = lambda count=count: replay_cost(sources, folder, count, 1)
+    runs["batch, all cores"] = lambda: batch_cost(sources, folder, 1, cores, [])
+    runs["replay, all cores"] = lambda: replay_cost(sources, folder, 1, cores)
+    if len(gpus) > 1:
+        for count in (1, 2):
+            runs[f"batch, {count} GPUs"] = lambda count=count: batch_cost(sources, folder, count, 1, gpus[:count])
+    costs = alternate(runs, rounds)
+    figures = {
+        f"two {what} against one": ratio(costs, f"{what}, 1 of 1 thread", f"{what}, 2 of 1 thread")
+        for what in ("batch", "replay")
+    }
+    for name in ("1 of 1 thread", "all cores"):
+        for kind in ("wall", "cpu"):
+            figures[f"overhead, {name}, {kind} [%]"] = (
+                100 * ratio(costs, f"batch, {name}", f"replay, {name}", kind) - 100
+            )
+    if len(gpus) > 1:
+        figures["two GPUs against one"] = ratio(costs, "batch, 1 GPUs", "batch, 2 GPUs")
+    return {
+        "figures": {name: round(value, 2) for name, value in figures.items()},
+        "seconds": {
+            name: [{kind: round(value, 3) for kind, value in asdict(row).items()} for row in rows]
+            for name, rows in costs.items()
+        },
+    }
 
 
 def main() -> None:
@@ -163,55 +230,29 @@ def main() -> None:
     parser.add_argument("--recordings", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each recording")
     parser.add_argument("--scale", type=int, default=2, help="divides the sides of the camera's 2448x2048 pixels")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--units", type=int, default=10_000)
     parser.add_argument("--folder", type=Path, help="where recordings and results are made")
+    name = f"batch_{common.slug(common.cpu_model())}.json"
+    parser.add_argument("--output", type=Path, default=common.RESULTS / name)
     values = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=values.folder) as name:
-        folder = Path(name)
+    report: Dict[str, Any] = {
+        "machine": common.machine(["dask", "distributed", "numpy", "pyarrow"]),
+        "recordings": {"count": values.recordings, "seconds": values.seconds, "scale": values.scale, "rate": RATE},
+        "load_before": [round(value, 2) for value in os.getloadavg()],
+        "scheduling": scheduling(values.units, 2),  # first, in a process that is as small as that of a batch
+    }
+    print(report["scheduling"], "(target 2 ms, flat memory)", flush=True)
+    with tempfile.TemporaryDirectory(dir=values.folder) as temporary:
+        folder = Path(temporary)
         sources = [str(folder / f"r{number}.mcap") for number in range(values.recordings)]
         for source in sources:
             record(Path(source), values.seconds, values.scale)
-        frames = values.recordings * round(values.seconds * RATE)
-        print(f"{values.recordings} recordings of {values.seconds:g} s, {frames} frames, {available_cores()} cores")
-        seconds = alternate(
-            {f"{jobs} of 1 thread": lambda jobs=jobs: batch_seconds(sources, folder, jobs, 1, []) for jobs in (1, 2)},
-            values.repeats,
-        )
-        for label, value in seconds.items():
-            print(f"workers: {label}: {value:.2f} s, {frames / value:.1f} frames/s")
-        one, two = seconds.values()
-        print(f"two workers are {one / two:.2f} times as fast as one (target 1.8)")
-        seconds = alternate(
-            {str(count): lambda count=count: replays_at_once(sources, folder, count) for count in (1, 2)},
-            values.repeats,
-        )
-        print(f"two processes of replay without Dask are {seconds['1'] / seconds['2']:.2f} times as fast as one")
-        cores = available_cores()
-        seconds = alternate(
-            {
-                "replay": lambda: replay_seconds(sources, folder, cores),
-                "batch": lambda: batch_seconds(sources, folder, 1, cores, []),
-            },
-            values.repeats,
-        )
-        overhead = seconds["batch"] / seconds["replay"] - 1
-        print(
-            f"replay {seconds['replay']:.2f} s, batch of one worker {seconds['batch']:.2f} s: "
-            f"overhead {100 * overhead:+.1f} % (target at most 5 %)"
-        )
-        gpus = gpu_names("auto")
-        if len(gpus) > 1:
-            seconds = alternate(
-                {
-                    f"{jobs} GPUs": lambda jobs=jobs: batch_seconds(sources, folder, jobs, 1, gpus[:jobs])
-                    for jobs in (1, 2)
-                },
-                values.repeats,
-            )
-            one, two = seconds.values()
-            print(f"two GPUs are {one / two:.2f} times as fast as one (target 1.8)")
-    print(scheduling(values.units, 2) + " (target 2 ms, flat)")
+        report.update(processing(sources, folder, values.rounds))
+    report["load_after"] = [round(value, 2) for value in os.getloadavg()]
+    common.write(values.output, report)
+    print(common.table(["figure", "value"], list(report["figures"].items())))
+    print("targets: two against one 1.8, where two of replay reach that; overhead at most 5 %")
 
 
 if __name__ == "__main__":

@@ -19,21 +19,26 @@ class Progress:
 
     Args:
         recordings: How many there are.
-        size: Bytes of all of them.
+        size: Bytes of those that are to be processed.
+        done: Recordings that are complete already.
     """
 
-    def __init__(self, recordings: int, size: int) -> None:
+    def __init__(self, recordings: int, size: int, done: int = 0) -> None:
         self._total = recordings
         self._size = size
-        self._started = self._shown = time.monotonic()
-        self._done = 0
+        self._started = self._shown = 0.0
+        self._done = done
         self._frames = 0
         self._known: Dict[str, int] = {}  # recording -> images in it
         self._known_size = 0
         self._bars: Optional[Any] = None
+
+    def start(self) -> None:
+        """Work begins now."""
+        self._started = self._shown = time.monotonic()
         if sys.stderr is not None and sys.stderr.isatty():
             self._bars = (
-                tqdm(total=recordings, unit="recording", position=0),
+                tqdm(total=self._total, initial=self._done, unit="recording", position=0),
                 tqdm(total=0, unit="frame", position=1),
             )
 
@@ -51,11 +56,9 @@ class Progress:
             self._known_size += size
         self._frames += frames
 
-    def recording_done(self, was_skipped: bool, size: int) -> None:
-        """A recording of so many bytes is done, or was complete already."""
+    def recording_done(self) -> None:
+        """A recording is done."""
         self._done += 1
-        if was_skipped:
-            self._size -= size
         self.show()
 
     def show(self) -> None:

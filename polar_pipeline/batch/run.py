@@ -7,7 +7,7 @@ import secrets
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, overload
 
@@ -28,8 +28,8 @@ from polar_pipeline.replay.limits import SourceError
 
 #: Seconds that workers get to stop after a run was cancelled.
 STOPPING_S = 15.0
-#: Added to the priority of what ends a recording, so that it comes before the segments of the next ones.
-_LAST = 0.5
+#: Function of a unit -> its priority: what is begun is completed before further recordings are.
+_PRIORITIES = {plan_unit: 0, recording_unit: 0, segment_unit: 1, merge_unit: 2}
 
 
 @dataclass
@@ -38,7 +38,6 @@ class _State:
 
     Attributes:
         task: The recording.
-        place: Its place in the batch.
         plan: Its segments; None while it is not divided.
         units: What identifies each segment.
         left: Segments that are not done.
@@ -46,7 +45,6 @@ class _State:
     """
 
     task: Task
-    place: int
     plan: Optional[Division] = None
     units: List[str] = field(default_factory=list)
     left: int = 0
@@ -54,14 +52,14 @@ class _State:
 
 
 class Batch:
-    """Processes recordings on a cluster into a folder.
+    """Processes recordings on a cluster into a folder: `run`, if any are `left`, then `write_overview`.
 
     Attributes:
         outcomes: Name of a recording -> what came of it.
         skipped: Recordings that were complete already.
+        left: Recordings that are to be processed, and what identifies the result of each (`unit_of`).
 
     Args:
-        client: Of the cluster.
         settings: How to process them.
         recordings: The recordings.
         folder: Where results go; every worker sees it.
@@ -71,68 +69,79 @@ class Batch:
         OSError: The folder cannot be made.
     """
 
-    def __init__(self, client: Client, settings: BatchSettings, recordings: Sequence[Recording], folder: Path) -> None:
+    def __init__(self, settings: BatchSettings, recordings: Sequence[Recording], folder: Path) -> None:
         self.outcomes: Dict[str, Outcome] = {}
-        self.skipped = 0
-        self._client = client
+        self.left: List[Tuple[Recording, str]] = []
         self._settings = settings
         self._described = settings.described()
         self._recordings = recordings
         self._folder = folder.resolve()
         self._run = secrets.token_hex(8)
-        self._sizes = {row.name: row.size for row in recordings}
-        self._progress = Progress(len(recordings), sum(self._sizes.values()))
         make_folders(self._folder)
+        self._write_settings()
+        self._look_up()
+        self.skipped = sum(row.status != "failed" for row in self.outcomes.values())
+        self._sizes = {recording.name: recording.size for recording, _ in self.left}
+        self._progress = Progress(len(recordings), sum(self._sizes.values()), len(self.outcomes))
 
-    def run(self) -> None:
-        """Process every recording whose result is not complete, then write the overview.
+    def _look_up(self) -> None:
+        """Take the results that are complete, and find what is left."""
+        for recording in self._recordings:
+            try:
+                unit = unit_of(self._settings, self._described, recording)
+            except (SourceError, OSError) as err:
+                self.outcomes[recording.name] = Outcome(recording.name, "", "failed", str(err))
+                continue
+            known = completed(self._folder, recording.name, unit)
+            if known is None:
+                self.left.append((recording, unit))
+            else:
+                self.outcomes[recording.name] = known
+
+    def run(self, client: Client, threads: int = 1) -> None:
+        """Process what is left.
+
+        Args:
+            client: Of the cluster.
+            threads: CPU threads of each pipeline, where the settings name no number.
 
         Raises:
             WorkerError: A worker differs from this process.
             LostSchedulerError: The scheduler no longer answers.
-            OSError: The overview cannot be written.
+            OSError: The folder cannot be written to.
         """
-        self._write_settings()
-        check_workers(self._client, self._settings, self._described, self._folder)
+        arguments = self._settings.arguments
+        settings = replace(self._settings, arguments={**arguments, "threads": arguments.get("threads") or threads})
+        check_workers(client, settings, self._described, self._folder)
         topic = messaging.topic_of(self._run)
-        loop = Loop(self._client, self._progress.show)
+        self._progress.start()
+        loop = Loop(client, self._progress.show)
         try:
-            self._client.subscribe_topic(topic, self._count)
-            loop.run(self._units(), self._finished)
+            client.subscribe_topic(topic, self._count)
+            loop.run(self._units(settings), self._finished)
         except LostSchedulerError:
             raise
         except BaseException:
-            self._stop(loop)
+            self._stop(client, loop)
             raise
         finally:
             self._progress.close()
             with suppress(Exception):  # of a scheduler that is gone
-                self._client.unsubscribe_topic(topic)
+                client.unsubscribe_topic(topic)
             clean(self._folder)
-        self._write_overview()
 
     # --------------------------------------------------------------------------------------------------------- units
 
-    def _units(self) -> Iterator[Unit]:
-        """The first unit of every recording that is to be processed, in their order."""
-        for place, recording in enumerate(self._recordings):
-            try:
-                unit = unit_of(self._settings, self._described, recording)
-            except (SourceError, OSError) as err:
-                self._end(Outcome(recording.name, "", "failed", str(err)))
-                continue
-            known = completed(self._folder, recording.name, unit)
-            if known is not None:
-                self._end(known, was_skipped=True)
-                continue
-            task = Task(self._settings, self._described, recording, self._folder, unit, self._run)
+    def _units(self, settings: BatchSettings) -> Iterator[Unit]:
+        """The first unit of every recording that is left, in their order."""
+        for recording, unit in self.left:
+            task = Task(settings, self._described, recording, self._folder, unit, self._run)
             # a recording from another machine is fetched once, by one worker
-            is_split = self._settings.split_ns > 0 and not scheme_of(recording.location)
-            yield self._unit(plan_unit if is_split else recording_unit, (task,), _State(task, place))
+            is_split = settings.split_ns > 0 and not scheme_of(recording.location)
+            yield self._unit(plan_unit if is_split else recording_unit, (task,), _State(task))
 
     def _unit(self, function: Any, arguments: Tuple[Any, ...], state: _State) -> Unit:
-        last = _LAST if function in (merge_unit, recording_unit) else 0.0
-        return Unit(function, arguments, last - state.place, state)
+        return Unit(function, arguments, _PRIORITIES[function], state)
 
     def _finished(self, unit: Unit, result: Any) -> Iterable[Unit]:
         state: _State = unit.tag
@@ -166,11 +175,10 @@ class Batch:
         pairs = zip(plan.spans, state.units)
         return [self._unit(segment_unit, (task, span, unit), state) for span, unit in pairs]
 
-    def _end(self, outcome: Outcome, was_skipped: bool = False) -> None:
+    def _end(self, outcome: Outcome) -> None:
         """A recording is done."""
         self.outcomes[outcome.name] = outcome
-        self.skipped += was_skipped
-        self._progress.recording_done(was_skipped, self._sizes[outcome.name])
+        self._progress.recording_done()
 
     def _count(self, event: Tuple[float, Mapping[str, Any]]) -> None:
         """A worker reports frames."""
@@ -178,13 +186,13 @@ class Batch:
         name = message["name"]
         self._progress.advance(name, message["frames"], message["total"], self._sizes.get(name, 0))
 
-    def _stop(self, loop: Loop) -> None:
+    def _stop(self, client: Client, loop: Loop) -> None:
         """Stop the units of this run, and wait until they are."""
         with suppress(Exception):  # the cause is raised, not what follows from it
-            self._client.run(messaging.cancel, self._run, on_error="return")
+            client.run(messaging.cancel, self._run, on_error="return")
             loop.cancel()
             end = time.monotonic() + STOPPING_S
-            while any(self._client.run(messaging.is_running, self._run).values()) and time.monotonic() < end:
+            while any(client.run(messaging.is_running, self._run).values()) and time.monotonic() < end:
                 time.sleep(0.05)
 
     # ----------------------------------------------------------------------------------------------------- documents
@@ -202,7 +210,12 @@ class Batch:
         with replacing(self._folder / SETTINGS, force=True) as stream:
             stream.write(json.dumps(settings, indent=1).encode())
 
-    def _write_overview(self) -> None:
+    def write_overview(self) -> None:
+        """Write the page with all recordings.
+
+        Raises:
+            OSError: It cannot be written.
+        """
         counts = Counter(outcome.status for outcome in self.outcomes.values())
         names = ("version", "sensor", "products", "resolution", "calibration")
         facts = {

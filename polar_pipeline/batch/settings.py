@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
+from polar_pipeline.batch.spool import SPOOL_BYTES
 from polar_pipeline.batch.storage import Recording
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.replay.job import metadata
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span
 from polar_pipeline.replay.source import DEFAULT_RATE
 
-#: Most bytes of recordings that are fetched from other machines and lie in the spool at once.
-SPOOL_BYTES = 64 << 30
 #: Bytes of each end of a golden recording that identify it, beside its size and time.
 _END_BYTES = 1 << 16
 

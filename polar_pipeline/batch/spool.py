@@ -20,6 +20,8 @@ from polar_pipeline._util.files import fcntl, hold, remove_leftovers
 from polar_pipeline.batch.sources import StorageError
 from polar_pipeline.replay.limits import megabytes
 
+#: Most that copies of recordings take together, unless another limit is given.
+SPOOL_BYTES = 64 << 30
 _LOG = logging.getLogger(__name__)
 _ENTRY = r"copy_(\d+)_(\d+)_[0-9a-f]{8}"
 _LOCK = ".lock"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from polar_pipeline._util.text import printable
+from polar_pipeline.batch.spool import SPOOL_BYTES
 from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import FailureError, UsageError, show_error
@@ -20,11 +20,10 @@ from polar_pipeline.cli.option_arguments import (
     requested_arguments,
 )
 from polar_pipeline.cli.source_arguments import add_size_limit_argument, parse_rate
-from polar_pipeline.products import DEFAULT_PRODUCTS, get_products
-from polar_pipeline.replay.limits import BoundedFile, SourceError, reading
-from polar_pipeline.replay.mcapfile import McapFile
+from polar_pipeline.products import DEFAULT_PRODUCTS
+from polar_pipeline.replay.compare import golden_products
+from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.source import DEFAULT_RATE
-from polar_pipeline.topics import PRODUCT_TOPICS
 
 if TYPE_CHECKING:  # needs the extra `batch`, without which --help works too
     from distributed import Client
@@ -39,13 +38,17 @@ DEFAULT_RETRIES = 3
 _MAX_JOBS, _MAX_RETRIES = 1024, 1000
 #: Recordings that failed, or differ, of which the reasons are shown.
 _SHOWN = 50
-#: Default of --spool-gb.
-_SPOOL_GB = 64.0
+#: Bytes of a gigabyte in --spool-gb.
+_GB = 1 << 30
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "sources", nargs="+", metavar="SOURCE", help="recordings, folders of them, patterns, lists, URLs"
+        "sources",
+        nargs="+",
+        metavar="SOURCE",
+        help="recordings, folders that hold some, patterns such as 'drives/**/*.mcap', "
+        "@FILE with one source per line, or URLs of these (s3://, gs://, https://)",
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder of the results")
     parser.add_argument("--topic", default="", help="topic of the raw images in the recordings (default: the only one)")
@@ -105,9 +108,9 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--spool-gb",
         type=parse_nonnegative,
-        default=_SPOOL_GB,
+        default=SPOOL_BYTES / _GB,
         metavar="GB",
-        help=f"most that fetched recordings take there (default: {_SPOOL_GB:g})",
+        help=f"most that fetched recordings take there (default: {SPOOL_BYTES / _GB:g})",
     )
 
 
@@ -149,11 +152,13 @@ def _run(values: argparse.Namespace) -> int:
     except StorageError as err:
         raise FailureError(str(err)) from err
     settings = _settings(values, recordings)
+    batch = batches.Batch(settings, recordings, values.output)
     with ExitStack() as stack:
-        client, settings = _open_client(values, settings, stack)
-        show_error(f"dashboard: {dashboard_of(client)}")
-        batch = batches.Batch(client, settings, recordings, values.output)
-        batch.run()
+        if batch.left:
+            client, threads = _open_client(values, settings, stack)
+            show_error(f"dashboard: {dashboard_of(client)}")
+            batch.run(client, threads)
+    batch.write_overview()
     return _print_summary(batch, recordings, values.output)
 
 
@@ -185,24 +190,24 @@ def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Ba
     """
     from polar_pipeline.batch.settings import BatchSettings
 
-    products = DEFAULT_PRODUCTS if values.compare is None else _golden_products(values.compare, recordings)
-    arguments = requested_arguments(values, products)
-    if isinstance(arguments.get("calibration"), str) and arguments["calibration"]:
-        arguments["calibration"] = str(Path(arguments["calibration"]).resolve())
-    settings = BatchSettings(
-        arguments,
-        values.topic,
-        values.rate,
-        values.max_bytes,
-        not values.no_products,
-        values.compare and values.compare.resolve(),
-        dict(values.tolerance),
-        values.reference and values.reference.resolve(),
-        values.split,
-        values.spool and values.spool.resolve(),
-        int(values.spool_gb * 1e9),
-    )
+    products = DEFAULT_PRODUCTS if values.compare is None else _golden_products(values, recordings)
     try:
+        arguments = requested_arguments(values, products)
+        if isinstance(arguments.get("calibration"), str) and arguments["calibration"]:
+            arguments["calibration"] = str(Path(arguments["calibration"]).resolve())
+        settings = BatchSettings(
+            arguments,
+            values.topic,
+            values.rate,
+            values.max_bytes,
+            not values.no_products,
+            values.compare and values.compare.resolve(),
+            dict(values.tolerance),
+            values.reference and values.reference.resolve(),
+            values.split,
+            values.spool and values.spool.resolve(),
+            int(values.spool_gb * _GB),
+        )
         options = settings.options()
     except ValueError as err:
         raise UsageError(str(err)) from err
@@ -214,44 +219,37 @@ def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Ba
     return settings
 
 
-def _golden_products(folder: Path, recordings: Sequence[Recording]) -> Tuple[str, ...]:
+def _golden_products(values: argparse.Namespace, recordings: Sequence[Recording]) -> Tuple[str, ...]:
     """The products of the first golden recording that is there.
 
     Raises:
-        SourceError: There is none.
+        SourceError: There is none, or it cannot be read.
     """
     from polar_pipeline.batch.settings import golden_of
 
-    path = None
     for recording in recordings:
         with suppress(SourceError):
-            path = golden_of(folder, recording.name)
+            path = golden_of(values.compare, recording.name)
             break
-    if path is None:
-        raise SourceError(f"{folder} has no golden recording of any of the {len(recordings)} recordings")
-    with reading(path), BoundedFile(path, 1 << 30) as stream:
-        topics = set(McapFile(path, stream, 1 << 30).topics.values())
-    return get_products([name for name, row in PRODUCT_TOPICS.items() if f"/{row.name}" in topics])
+    else:
+        raise SourceError(f"{values.compare} has no golden recording of any of the {len(recordings)} recordings")
+    return golden_products(path, values.max_bytes)
 
 
-def _open_client(values: argparse.Namespace, settings: BatchSettings, stack: ExitStack) -> Tuple[Client, BatchSettings]:
-    """The cluster, and the settings with the number of threads that its workers have."""
+def _open_client(values: argparse.Namespace, settings: BatchSettings, stack: ExitStack) -> Tuple[Client, int]:
+    """The cluster, and the CPU threads of each of its workers' pipelines."""
     import dask
 
     from polar_pipeline.batch import cluster
 
-    threads = settings.arguments.get("threads", 0)
     configured: Optional[str] = dask.config.get("scheduler-address", None)
     if values.scheduler is not None or (configured and values.jobs is None):
         client = stack.enter_context(cluster.remote_client(values.scheduler))
-        threads = threads or 1  # a thread of a Dask worker is a core
-    else:
-        gpus = cluster.gpu_names(settings.options().backend)
-        jobs = values.jobs or cluster.default_jobs(gpus)
-        retries = DEFAULT_RETRIES if values.retries is None else values.retries
-        client = stack.enter_context(cluster.local_client(jobs, gpus, retries))
-        threads = threads or cluster.threads_of_each(jobs)
-    return client, replace(settings, arguments={**settings.arguments, "threads": threads})
+        return client, 1  # a thread of a Dask worker is a core
+    gpus = cluster.gpu_names(settings.options().backend)
+    jobs = values.jobs or cluster.default_jobs(gpus)
+    retries = DEFAULT_RETRIES if values.retries is None else values.retries
+    return stack.enter_context(cluster.local_client(jobs, gpus, retries)), cluster.threads_of_each(jobs)
 
 
 def _print_summary(batch: Batch, recordings: Sequence[Recording], folder: Path) -> int:

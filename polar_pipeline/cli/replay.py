@@ -9,6 +9,7 @@ from typing import List, Optional, Tuple
 
 from tqdm import tqdm
 
+from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import UsageError, show_error
@@ -57,6 +58,7 @@ def _run(values: argparse.Namespace) -> int:
     inputs = [recording_of(values.source), values.compare, values.reference, values.params]
     check_output_files(outputs, [path for path in inputs if path is not None])
     limit = values.max_bytes
+    keep_freed_memory()
     with ExitStack() as stack:
         golden: Optional[Golden] = stack.enter_context(open_golden(values.compare, limit)) if values.compare else None
         reference = stack.enter_context(open_golden(values.reference, limit)) if values.reference else None

@@ -17,7 +17,7 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.coefficients import LUMA
 from polar_pipeline.cpu.ssim import ssim_strip
 from polar_pipeline.messages import FLOAT32, IMAGE
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.products import PRODUCTS, get_products
 from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, reading
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.sensor.frames import FrameError
@@ -72,12 +72,7 @@ class Golden:
         self.path = path
         self.places: Dict[str, Dict[int, List[MessageLocation]]] = {}
         self._file = file
-        self._topics: Dict[str, str] = {}
-        for topic in file.topics.values():
-            # recorded in a namespace, a topic ends like the product's
-            name = next((name for name, row in PRODUCT_TOPICS.items() if f"/{topic}".endswith(f"/{row.name}")), None)
-            if name is not None and self._topics.setdefault(name, topic) != topic:
-                raise SourceError(f"{path} holds {name} twice: on {printable(self._topics[name])}, {printable(topic)}")
+        self._topics = _product_topics(path, file)
         names = {topic: name for name, topic in self._topics.items()}
         known: Dict[Tuple[str, int], int] = Counter()
         for row in file.messages(names) if names else ():
@@ -123,6 +118,42 @@ class Golden:
         return None if image is None else _grey(image)
 
 
+def _product_topics(path: Path, file: McapFile) -> Dict[str, str]:
+    """Product -> the topic of a recording that it is on.
+
+    Raises:
+        SourceError: A product is on several.
+    """
+    found: Dict[str, str] = {}
+    for topic in file.topics.values():
+        # recorded in a namespace, a topic ends like the product's
+        name = next((name for name, row in PRODUCT_TOPICS.items() if f"/{topic}".endswith(f"/{row.name}")), None)
+        if name is not None and found.setdefault(name, topic) != topic:
+            raise SourceError(f"{path} holds {name} twice: on {printable(found[name])}, {printable(topic)}")
+    return found
+
+
+def golden_products(path: Path, max_bytes: int = MAX_BYTES) -> Tuple[str, ...]:
+    """The products for which a recording has topics, in the order of `PRODUCTS`; it is not read to its end.
+
+    Args:
+        path: The file.
+        max_bytes: Largest size of the uncompressed chunks in memory at once.
+
+    Raises:
+        SourceError: It cannot be read, holds no products, or holds one twice.
+    """
+    with reading(path), BoundedFile(path, max_bytes) as stream:
+        found = _product_topics(path, McapFile(path, stream, max_bytes))
+    if not found:
+        raise _no_products(path)
+    return get_products(found)
+
+
+def _no_products(path: Path) -> SourceError:
+    return SourceError(f"{path} holds no products: {', '.join(row.name for row in PRODUCT_TOPICS.values())}")
+
+
 @contextmanager
 def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
     """Open a recording of products, such as one that replay wrote.
@@ -139,7 +170,7 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
             stream = stack.enter_context(BoundedFile(path, max_bytes))
             golden = Golden(path, McapFile(path, stream, max_bytes))
         if not golden.places:
-            raise SourceError(f"{path} holds no products: {', '.join(row.name for row in PRODUCT_TOPICS.values())}")
+            raise _no_products(path)
         yield golden
 
 

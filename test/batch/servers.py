@@ -176,7 +176,10 @@ class S3Storage(Storage):
         self.proxy = Proxy(server)
         host, port = stack.enter_context(served(self.proxy))
         stack.callback(self.proxy.released.set)
-        patch.setitem(config.conf, "s3", {"key": "k", "secret": "s", "endpoint_url": f"http://{host}:{port}"})
+        settings = {"key": "k", "secret": "s", "endpoint_url": f"http://{host}:{port}"}
+        patch.setitem(config.conf, "s3", settings)
+        for name, value in settings.items():  # of processes that are started later
+            patch.setenv(f"FSSPEC_S3_{name.upper()}", value)
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         self._bucket = f"fleet{port}"  # the server keeps what earlier tests stored
         self._fs = fsspec.filesystem("s3", endpoint_url=f"http://{server[0]}:{server[1]}")

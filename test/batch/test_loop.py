@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from typing import Any, Dict, Iterator, List
 
 import pytest
@@ -11,7 +12,7 @@ pytest.importorskip("distributed")
 import cv2
 from distributed import Client
 
-from polar_pipeline.batch.cluster import gpu_names, local_client, threads_of_each
+from polar_pipeline.batch.cluster import dashboard_of, gpu_names, local_client, threads_of_each
 from polar_pipeline.batch.loop import UNITS_PER_THREAD, Loop, Unit
 from polar_pipeline.batch.progress import Progress
 
@@ -52,7 +53,7 @@ def test_a_bounded_number_is_in_flight(client: Client) -> None:
         for number in range(60):
             taken.append(number)
             most = max(most, len(taken) - len(done))
-            yield Unit(double, (number,), -number)
+            yield Unit(double, (number,))
 
     def finished(unit: Unit, result: Any) -> List[Unit]:
         done.append((unit.arguments[0], result))
@@ -65,17 +66,22 @@ def test_a_bounded_number_is_in_flight(client: Client) -> None:
     assert most <= 2 * UNITS_PER_THREAD + 1
 
 
-def test_a_unit_that_kills_its_worker_does_not_stop_others(client: Client) -> None:
+def test_a_unit_that_kills_its_worker_does_not_stop_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polar_pipeline.batch.loop._LOOK_S", 0.001)  # it waits for every unit several times
     results: Dict[int, Any] = {}
 
     def finished(unit: Unit, result: Any) -> List[Unit]:
         results[unit.arguments[0]] = result
         return []
 
-    Loop(client).run(iter([Unit(double, (77,)), Unit(double, (1,))]), finished)
-    assert results[1] == 2
-    assert type(results[77]).__name__ == "KilledWorker"
+    Loop(client).run(iter([Unit(double, (number,)) for number in (77, 1, 2, 3, 4, 5)]), finished)
+    assert type(results.pop(77)).__name__ == "KilledWorker"
+    assert results == {number: 2 * number for number in range(1, 6)}
     client.wait_for_workers(2)
+
+
+def test_a_dashboard_is_named_where_there_is_one(client: Client) -> None:
+    assert dashboard_of(client).startswith("http://" if find_spec("bokeh") else "none (")
 
 
 def test_no_gpus_for_the_cpu() -> None:
@@ -86,8 +92,8 @@ def test_progress(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line a minute where there is no terminal; frames to come are estimated from sizes."""
     now = [0.0]
     monkeypatch.setattr("polar_pipeline.batch.progress.time.monotonic", lambda: now[0])
-    progress = Progress(4, 400)
-    progress.recording_done(True, 100)
+    progress = Progress(4, 300, 1)
+    progress.start()
     progress.advance("a", 10, 20, 100)
     now[0] = 30.0
     progress.show()

@@ -14,8 +14,10 @@ import pytest
 pytest.importorskip("aiohttp")
 pytest.importorskip("fsspec")
 
+from recordings import record
 from servers import SLOW_PIECES, SLOW_S, S3Storage, Storage, WebStorage
 
+from polar_pipeline import cli
 from polar_pipeline.batch import remote
 from polar_pipeline.batch.remote import RemoteFile, RemoteStore
 from polar_pipeline.batch.sources import StorageError
@@ -244,6 +246,28 @@ def test_larger_than_the_spool(storage: Storage, tmp_path: Path) -> None:
     assert storage.proxy.fetched() == 0
 
 
+def test_a_batch_from_storage_with_faults(storage: Storage, tmp_path: Path) -> None:
+    """The command's results are those of the same recordings on disk; a second run fetches only what is new."""
+    pytest.importorskip("distributed")
+    pytest.importorskip("pyarrow")
+    paths = [record(tmp_path / "in" / f"r{seed}.mcap", 6, seed=seed) for seed in range(3)]
+    words = ["-o", str(tmp_path / "out"), "--jobs", "1", "--backend", "cpu", "--spool", str(tmp_path / "spool")]
+    for path in paths[:2]:
+        storage.put(f"drives/{path.name}", path.read_bytes())
+    storage.proxy.faults["GET"].extend(["500", "reset", "short", "", "break"])
+    assert cli.main(["batch", f"{storage.root}/drives", *words]) == 0
+    storage.put(f"drives/{paths[2].name}", paths[2].read_bytes())
+    before = storage.proxy.fetched()
+    assert before == 2 + 4
+    assert cli.main(["batch", f"{storage.root}/drives", *words]) == 0
+    assert storage.proxy.fetched() == before + 1
+    for path in paths:
+        expected = tmp_path / f"{path.stem}.mcap"
+        assert cli.main(["replay", str(path), "-o", str(expected), "--report", "-", "--backend", "cpu"]) == 0
+        assert (tmp_path / "out" / "recordings" / path.stem / "products.mcap").read_bytes() == expected.read_bytes()
+    assert_empty(tmp_path / "spool")
+
+
 FULL = """
 import resource, sys
 from pathlib import Path
@@ -257,8 +281,6 @@ with local_copy(recording, Path(sys.argv[2]), 1 << 20):
 
 def test_full_disk(storage: Storage, tmp_path: Path) -> None:
     """Files that must not grow fail as writes on a full disk do."""
-    if not isinstance(storage, WebStorage):
-        pytest.skip("the settings of S3 are those of this process")
     url = storage.put("x.mcap", DATA)
     done = subprocess.run(
         [sys.executable, "-c", FULL, url, str(tmp_path / "spool")], text=True, capture_output=True, check=False

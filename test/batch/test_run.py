@@ -47,8 +47,9 @@ def fixture_sources(tmp_path: Path) -> List[str]:
 
 
 def run(client: Client, sources: List[str], folder: Path, settings: BatchSettings = SETTINGS) -> Batch:
-    batch = Batch(client, settings, list_recordings(sources), folder)
-    batch.run()
+    batch = Batch(settings, list_recordings(sources), folder)
+    batch.run(client)
+    batch.write_overview()
     return batch
 
 
