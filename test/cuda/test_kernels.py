@@ -627,12 +627,8 @@ COUNTS = {
     "test_an_identity_changes_nothing": 1,
     "test_saturation_is_that_of_the_raw_pixels": 1,
     "test_fast_kernels_match_reference": 2 if IS_EXHAUSTIVE else 1,
-    "test_schedules_do_not_show": 6 if IS_EXHAUSTIVE else 2,
+    "test_schedules_do_not_show": 6 if IS_EXHAUSTIVE else 3,
 }
-
-
-#: Frames that hypothesis makes per case.
-EXAMPLES = 8 if IS_EXHAUSTIVE else 3
 
 
 def features(case: Case) -> Tuple[Any, ...]:
@@ -675,19 +671,22 @@ def beyond_features(case: Case) -> Tuple[Any, ...]:
 def cases(every: Sequence[Case], special: Callable[[Case], Tuple[Any, ...]] = features) -> Any:
     """Parametrizes a test by cases, of which those run always that have something special about them.
 
-    A kernel that is compiled for one size gets half of its pictures in each of these cases, by turns, as compiling
-    takes longest.
+    A kernel that is compiled for one size, which takes longest, always gets half of its pictures, by turns.
     """
     turns: Counter[str] = Counter()
-    rows = representative([(case,) for case in every], lambda row: special(*row))
-    for index, row in enumerate(rows):
+    rows: List[Any] = []
+    for row in representative([(case,) for case in every], lambda row: special(*row)):
         (case,) = row.values
-        if case.kernel != "tile" and not IS_EXHAUSTIVE and not row.marks:
-            first, count = turns[case.kernel], len(case.pictures)
-            half = -(-count // 2)
-            turns[case.kernel] += half
-            pictures = tuple(case.pictures[(first + k) % count] for k in range(half))
-            rows[index] = pytest.param(case._replace(pictures=pictures))
+        if case.kernel == "tile" or row.marks:
+            rows.append(row)
+            continue
+        count = len(case.pictures)
+        half = -(-count // 2)
+        order = [case.pictures[(turns[case.kernel] + k) % count] for k in range(count)]
+        turns[case.kernel] += half
+        rows.append(pytest.param(case._replace(pictures=order[:half])))
+        others = case._replace(name=f"{case.name} other_pictures", pictures=order[half:])
+        rows.append(pytest.param(others, marks=pytest.mark.exhaustive))
     return pytest.mark.parametrize("case", rows, ids=lambda case: case.name)
 
 
@@ -741,6 +740,7 @@ def test_numbers_above_full_scale_in_strips(case: Case, launch: Launch) -> None:
 
 
 @cases([case for case in BEYOND_CASES if case.fmt == KNOWN["12"] and case.kernel == "tile"], beyond_features)
+@pytest.mark.scaled
 @settings(
     max_examples=8 if IS_EXHAUSTIVE else 3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
