@@ -226,7 +226,7 @@ def without(*names: str) -> List[str]:
 #: Tests of kernels that are compiled for a frame's size, which takes longest: `make test` and the row `exhaustive` have
 #: the representative ones, each with a part of their pictures, and a GPU tries all.
 _NOT_BY_SIZE = ("-k", "not (fast_kernels or schedules_do_not_show)")
-_OTHERS_BY_SIZE = ("-k", f"{_NOT_BY_SIZE[1]} or other_pictures")
+_OTHERS_BY_SIZE = ("-k", "not fast_kernels or other_pictures")
 #: For tests that mostly wait.
 _TWO_AT_ONCE = ("-n", "2", "--dist", "loadfile")
 
@@ -286,7 +286,7 @@ def run_nvrtc(package: str, log: Path) -> int:
     check = f"from polar_pipeline.cuda.compile import find_library as find; assert find('sm_72').version == {version}"
     if call([here(), "-c", check], log, PYTHONPATH=path):
         return 1
-    chosen = ["test/cuda/test_compile.py", "-k", "fit_the_jetsons"]
+    chosen = ["test/cuda/test_compile.py", "-m", "exhaustive", "-k", "fit_the_jetsons"]
     return tests(here(), log, *chosen, PYTHONPATH=path, POLAR_PIPELINE_MATRIX="1")
 
 
