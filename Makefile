@@ -11,6 +11,8 @@ VERSION := $(shell $(PYTHON) -c 'import platform; print(platform.python_version(
 # WORKERS=0: no process but one.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)' 2>/dev/null || echo auto)
 RUN := .venv/bin/python -m
+# The tests start some hundred Python processes: compiled once, each takes a third less time.
+unexport PYTHONDONTWRITEBYTECODE
 # The extra for this machine's GPU, by the CUDA version of its driver: cuda11, cuda12 or cuda13; none without a GPU.
 GPU := $(shell $(PYTHON) -c 'import ctypes; cuda, version = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(); \
 	cuda.cuInit(0) or cuda.cuDriverGetVersion(ctypes.byref(version)) or print(f"cuda{version.value // 1000}")' 2>/dev/null)
@@ -71,3 +73,4 @@ $(INSTALLED): setup.py pyproject.toml
 clean:
 	rm -rf .venv .matrix build dist install log site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf demo/*.html demo/*.png demo/output
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -31,13 +31,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item]) -> None:
-    """Products of many parameters, of which a part runs always, run as a whole where they are asked for."""
+    """Long files first; products of many parameters, of which a part runs always, complete where they are asked for."""
+    order = {name: index for index, name in enumerate(LONGEST_FILES)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
     if IS_EXHAUSTIVE:
         return
-    left = [item for item in items if item.get_closest_marker("exhaustive")]
+    left = {item for item in items if item.get_closest_marker("exhaustive")}
     if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in set(left)]
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
+
+
+#: Files that take longest, which start first: of several processes none is left with one at the end. By the third, the
+#: CPU's kernels are compiled for all others.
+LONGEST_FILES = (
+    *("test_kernels.py", "test_sanitizers.py", "test_cpu.py", "test_drill.py", "test_attack.py", "test_backend.py"),
+    *("test_bench.py", "test_start.py", "test_node.py", "test_command.py", "test_ssim_kernel.py", "test_compile.py"),
+    *("test_similarity_of_real_frames.py", "test_fuzz.py", "test_rig.py", "test_hostile_recordings.py"),
+)
 
 
 @pytest.fixture(autouse=True)

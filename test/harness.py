@@ -58,6 +58,8 @@ _COMMON = (
 _CHECKED = (
     "-O0",  # compiles in half the time of -O1, which matters more here than how fast the kernels run
     "-fsanitize=thread,alignment,bounds,shift-exponent,float-cast-overflow,integer-divide-by-zero",
+    "-fno-exceptions",  # nothing unwinds: a tenth less to compile
+    "-fno-asynchronous-unwind-tables",
     "-fno-optimize-sibling-calls",  # or a hook's return address would be its caller's caller
     "-Wno-unknown-pragmas",
 )

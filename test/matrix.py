@@ -41,9 +41,16 @@ _KILTED = (
 #: Flags that Ubuntu's compilers set by themselves.
 _UBUNTU_FLAGS = "-D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection -fcf-protection"
 #: Files that test kernels through a C++ compiler; neither Python's version nor ROS matters to them.
-_KERNEL_FILES = ("test_kernels.py", "test_ssim_kernel.py", "test_backend.py", "test_harness.py", "test_sanitizers.py")
+_KERNEL_FILES = (
+    *("test_kernels.py", "test_ssim_kernel.py", "test_backend.py", "test_harness.py", "test_sanitizers.py"),
+    "test_similarity_of_real_frames.py",
+)
 #: And those that only try the same code on more inputs.
-_LONG_FILES = ("test_fuzz.py", "test_corpus.py", "test_compile.py", "test_package.py")
+_LONG_FILES = ("test_fuzz.py", "test_corpus.py", "test_compile.py", "test_schedule.py")
+#: And those that look at sources, or at the tests themselves.
+_SOURCE_FILES = ("test_package.py", "test_structure.py", "test_skips.py", "test_support.py", "test_benchmarks.py")
+#: What storages of S3 are tested with.
+_S3 = ("moto[s3]", "flask", "flask-cors", "s3fs")
 
 
 class SkipError(Exception):
@@ -83,7 +90,7 @@ def call(command: Sequence[object], log: Path, **environment: str) -> int:
     with log.open("ab") as stream:
         stream.write(f"$ {' '.join(map(str, command))}\n".encode())
         stream.flush()
-        own = {"PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(temporary(log)), **environment}
+        own = {"TMPDIR": str(temporary(log)), **environment}
         try:
             return subprocess.run(
                 [str(word) for word in command],
@@ -101,8 +108,12 @@ def call(command: Sequence[object], log: Path, **environment: str) -> int:
 
 
 def inherited() -> Dict[str, str]:
-    """This process's environment variables without those that ROS's wheels set for their own Python."""
-    left = {name: value for name, value in os.environ.items() if name != "_ROS_WHEELS_BOOTSTRAP_COMPLETE"}
+    """This process's environment variables without those that ROS's wheels set for their own Python.
+
+    Bytecode is kept: the tests start some hundred processes.
+    """
+    left_out = ("_ROS_WHEELS_BOOTSTRAP_COMPLETE", "PYTHONDONTWRITEBYTECODE")
+    left = {name: value for name, value in os.environ.items() if name not in left_out}
     paths = left.pop("LD_LIBRARY_PATH", "").split(os.pathsep)
     kept = [path for path in paths if path and not path.startswith(sys.prefix)]
     return {**left, "LD_LIBRARY_PATH": os.pathsep.join(kept)} if kept else left
@@ -212,15 +223,18 @@ def without(*names: str) -> List[str]:
 # ---------------------------------------------------------------------------------------------------------------- rows
 
 
-#: Tests of kernels that are compiled for a frame's size, which takes longest: `make test` has the representative ones,
-#: and a GPU tries all.
+#: Tests of kernels that are compiled for a frame's size, which takes longest: `make test` and the row `exhaustive` have
+#: the representative ones, each with a part of their pictures, and a GPU tries all.
 _NOT_BY_SIZE = ("-k", "not (fast_kernels or schedules_do_not_show)")
+_OTHERS_BY_SIZE = ("-k", "not fast_kernels or other_pictures")
+#: For tests that mostly wait.
+_TWO_AT_ONCE = ("-n", "2", "--dist", "loadfile")
 
 
 def run_exhaustive(log: Path) -> int:
     """Products of parameters, and inputs, of which `make test` tries a part; what pip finds for each JetPack."""
-    chosen = files("test_kernels.py", "test_backend.py", "test_fuzz.py", "test_extras.py", "test_schedule.py")
-    return tests(here(), log, "-m", "not gpu", *_NOT_BY_SIZE, *chosen, POLAR_PIPELINE_MATRIX="1")
+    chosen = ["-m", "(exhaustive or scaled) and not gpu and not ros", *without("test_compile.py")]  # rows of their own
+    return tests(here(), log, *_OTHERS_BY_SIZE, *chosen, POLAR_PIPELINE_MATRIX="1")
 
 
 def run_library(version: str, log: Path) -> int:
@@ -228,13 +242,22 @@ def run_library(version: str, log: Path) -> int:
     python = environment(f"python{version}", version, log)
     # batches do not run on robots; the last fsspec for 3.8 does not know what changed on a web server
     batches = ["--ignore=test/batch"] if version == "3.8" else []
-    return tests(python, log, "-m", "not gpu and not ros", *without(*_KERNEL_FILES, *_LONG_FILES), *batches)
+    chosen = without(*_KERNEL_FILES, *_LONG_FILES, *_SOURCE_FILES)
+    return tests(python, log, "-m", "not gpu and not ros", *chosen, *batches)
 
 
 def run_ros(version: str, packages: Tuple[str, ...], log: Path) -> int:
-    """Every test with ROS."""
+    """Every test with ROS; they mostly wait."""
     python = environment(log.stem, version, log, *packages)
-    return tests(python, log, "-m", "ros and not gpu", POLAR_PIPELINE_MATRIX="1")
+    return tests(python, log, *_TWO_AT_ONCE, "-m", "ros and not gpu", POLAR_PIPELINE_MATRIX="1")
+
+
+def run_s3(log: Path) -> int:
+    """Recordings in storages of S3."""
+    python = environment("s3", "3.12", log, *_S3)
+    if call([python, "-c", "import moto.server, s3fs"], log):  # without which the tests are skipped
+        return 1
+    return tests(python, log, "-k", "s3 and not missing_packages", *files("test_remote.py"))
 
 
 def run_hardened(log: Path) -> int:
@@ -263,7 +286,7 @@ def run_nvrtc(package: str, log: Path) -> int:
     check = f"from polar_pipeline.cuda.compile import find_library as find; assert find('sm_72').version == {version}"
     if call([here(), "-c", check], log, PYTHONPATH=path):
         return 1
-    chosen = ["test/cuda/test_compile.py", "-k", "fit_the_jetsons"]
+    chosen = ["test/cuda/test_compile.py", "-m", "exhaustive", "-k", "fit_the_jetsons"]
     return tests(here(), log, *chosen, PYTHONPATH=path, POLAR_PIPELINE_MATRIX="1")
 
 
@@ -275,16 +298,18 @@ def run_arm64(log: Path) -> int:
     return status
 
 
+#: Those that take longest first; two that mostly wait are apart.
 LEGS = (
     Leg("arm64", "CPU backend, emulated: QEMU, the distribution's NumPy and OpenCV", run_arm64),
     Leg("jazzy", "ROS 2 Jazzy, Python 3.12: every ROS test", partial(run_ros, "3.12", _JAZZY)),
     Leg("exhaustive", "whole products of parameters; pip on JetPack 5, 6, 7", run_exhaustive),
     Leg("kilted", "ROS 2 Kilted, Python 3.13: every ROS test", partial(run_ros, "3.13", _KILTED)),
+    Leg("python3.10", "library and tool (JetPack 6)", partial(run_library, "3.10")),
+    Leg("python3.8", "library and tool (JetPack 5)", partial(run_library, "3.8")),
+    Leg("ubuntu-flags", "kernels and CPU backend with Ubuntu's compiler flags", run_hardened),
     Leg("nvrtc-11.7", "every third kernel, sm_72 and sm_87", partial(run_nvrtc, "nvidia-cuda-nvrtc-cu11==11.7.99")),
     Leg("nvrtc-12.9", "every third kernel, sm_72 and sm_87", partial(run_nvrtc, "nvidia-cuda-nvrtc-cu12==12.9.86")),
-    Leg("ubuntu-flags", "kernels and CPU backend with Ubuntu's compiler flags", run_hardened),
-    Leg("python3.8", "library and tool (JetPack 5)", partial(run_library, "3.8")),
-    Leg("python3.10", "library and tool (JetPack 6)", partial(run_library, "3.10")),
+    Leg("s3", "batches of recordings in storages of S3 (moto)", run_s3),
 )
 
 
@@ -336,7 +361,8 @@ def main() -> int:
     """Run the rows that are asked for, or all."""
     parser = argparse.ArgumentParser(description="Runs the tests on the systems that users have.")
     parser.add_argument("name", nargs="*", help="rows to run; all by default")
-    parser.add_argument("--jobs", type=int, default=2, help="rows at a time (default: 2)")
+    jobs = (os.cpu_count() or 1) + 1  # some mostly wait
+    parser.add_argument("--jobs", type=int, default=jobs, help="rows at a time (default: one more than cores)")
     parser.add_argument("--list", action="store_true", help="names the rows")
     arguments = parser.parse_args()
     if arguments.list:

@@ -24,6 +24,7 @@ INPUTS = {"messages": 4000, "values": 60, "recordings": 2000, "parameters": 4000
 INPUTS = INPUTS if IS_EXHAUSTIVE else {name: count // 4 for name, count in INPUTS.items()}
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("name", TARGETS)
 def test_nothing_is_found(name: str) -> None:
     tally = fuzz(load(name), seed=1, seconds=120, inputs=INPUTS[name])

@@ -9,7 +9,7 @@ from typing import List
 
 import pytest
 from harness import COMPILER
-from support import ROOT
+from support import IS_EXHAUSTIVE, ROOT
 
 OWN_DOMAINS = "import support; print(*[support.own_domain() for _ in range(9)], flush=True); input()"
 BUILD = """
@@ -55,11 +55,12 @@ def test_ros_domains_of_processes_differ() -> None:
     assert len(set.union(*kept)) == 18, "no other process has one of the newest"
 
 
+@pytest.mark.scaled
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler (c++, or what CXX names)")
 def test_processes_build_one_kernel_at_once(tmp_path: Path) -> None:
     kernel = tmp_path / "nothing.cu"
     kernel.write_text(KERNEL)
-    for k in range(3):
+    for k in range(3 if IS_EXHAUSTIVE else 1):
         at_once(2, BUILD, str(kernel), str(tmp_path / f"cache {k}"))
         left = sorted(path.suffix for path in (tmp_path / f"cache {k}").iterdir())
         assert left == [".o", ".so"], "the runner and the library"

@@ -13,7 +13,7 @@ import pytest
 from cpu_comparison import SSIM_BOUND, compare
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import REAL_FRAMES, real_frame
+from support import REAL_FRAMES, real_frame, representative
 
 from polar_pipeline import Pipeline, RawFrame, reference
 from polar_pipeline.cpu import demosaic, images, native, strips
@@ -35,16 +35,19 @@ def random_frame(shape: Tuple[int, int], bits: int, seed: int = 0) -> RawFrame:
 
 #: Resolution and demosaic of the ways that a frame can take.
 WAYS = (("half", "bilinear"), ("half", "adaptive"), ("full", "bilinear"), ("full", "gradient"), ("full", "adaptive"))
+#: Sensor, resolution, demosaic, dtype, shape, bits.
 CASES = list(
     itertools.product(
-        ("IMX250MZR", "IMX250MYR"), ("half", "full"), ("bilinear", "gradient", "adaptive", "auto"), ("float32", "uint8")
+        *(("IMX250MZR", "IMX250MYR"), ("half", "full"), ("bilinear", "gradient", "adaptive", "auto")),
+        *(("float32", "uint8"), ((64, 48), (67, 53), (16, 16)), (8, 12)),
     )
 )
 
 
-@pytest.mark.parametrize(("sensor", "resolution", "demosaic", "dtype"), CASES)
-@pytest.mark.parametrize("shape", [(64, 48), (67, 53), (16, 16)])
-@pytest.mark.parametrize("bits", [8, 12])
+@pytest.mark.parametrize(
+    ("sensor", "resolution", "demosaic", "dtype", "shape", "bits"),
+    representative(CASES, lambda row: [(row[:3], row[4]), (row[:3], row[3], row[5])]),
+)
 def test_matches_reference(
     sensor: str, resolution: str, demosaic: str, dtype: str, shape: Tuple[int, int], bits: int
 ) -> None:
@@ -145,9 +148,19 @@ def test_matches_reference_for_any_layout(sensor: str, offset: Tuple[int, int], 
         compare(frame, sensor=sensor, resolution=resolution, co_sited=co_sited, roi_offset=offset, flip=flip)
 
 
-@pytest.mark.parametrize("bits", [8, 10, 16])
-@pytest.mark.parametrize("products", [(name,) for name in PRODUCTS] + [("intensity", "dolp", "aolp"), ("dolp", "ssim")])
-@pytest.mark.parametrize(("resolution", "demosaic"), WAYS)
+#: Products, bits, resolution, demosaic.
+CHOICES = [
+    (products, bits, *way)
+    for products in [*((name,) for name in PRODUCTS), ("intensity", "dolp", "aolp"), ("dolp", "ssim")]
+    for bits in (8, 10, 16)
+    for way in WAYS
+]
+
+
+@pytest.mark.parametrize(
+    ("products", "bits", "resolution", "demosaic"),
+    representative(CHOICES, lambda row: [(row[0], row[1]), (row[0], row[2:]), row[1:]]),
+)
 def test_products_alone_equal_products_together(
     products: Tuple[str, ...], bits: int, resolution: str, demosaic: str
 ) -> None:

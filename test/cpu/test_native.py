@@ -206,6 +206,7 @@ def test_a_temporary_folder_where_others_can_replace_ours_is_not_used(
 
 
 @needs_compiler
+@pytest.mark.usefixtures("small")
 def test_a_cache_that_is_refused_does_not_keep_a_pipeline_from_working(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache").chmod(0o777)
@@ -316,6 +317,7 @@ def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_compiler
+@pytest.mark.usefixtures("small")
 def test_the_backend_and_the_doctor_say_what_is_used() -> None:
     assert Pipeline(backend="cpu").device.endswith("compiled)")
     (check,) = (check for check in doctor.run_checks() if check.topic == "cpu kernels")

@@ -317,7 +317,7 @@ def flat(values: Mapping[str, object], prefix: str = "") -> Dict[str, object]:
 
 @needs_nvrtc
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("step", [pytest.param(3, marks=pytest.mark.exhaustive), 25])
+@pytest.mark.parametrize("step", [pytest.param(3, marks=pytest.mark.exhaustive), 60])
 @pytest.mark.parametrize(("arch", "limit"), [("sm_72", 48 << 10), ("sm_87", 163 << 10)])
 def test_kernels_fit_the_jetsons(
     arch: str, limit: int, step: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
@@ -328,7 +328,7 @@ def test_kernels_fit_the_jetsons(
     monkeypatch.setattr(kernels, "_builds", lambda device: islice(every(device), 0, None, step))
     assert cli.main(["kernels", "--arch", arch, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert len(rows) > (100 if step == 3 else 10)
+    assert len(rows) > (100 if step == 3 else 4)
     stems = {path.stem for path in (ROOT / "kernels").glob("*.cu")} - {"mono_half_bytes"}  # faster on other GPUs only
     assert step > 3 or {row["name"].split(":")[0] for row in rows} - {"mono_half_bytes"} == stems
     misfits = [

@@ -341,7 +341,9 @@ def test_compiler_messages_are_shown(probe: Probe) -> None:
     "flags",
     [
         ("-D_FORTIFY_SOURCE=3", "-O2"),  # its checks exist from -O1 on
-        ("-fstack-protector-strong", "-fstack-clash-protection", "-fcf-protection"),
+        pytest.param(
+            ("-fstack-protector-strong", "-fstack-clash-protection", "-fcf-protection"), marks=pytest.mark.exhaustive
+        ),
     ],
     ids=lambda flags: flags[0],
 )

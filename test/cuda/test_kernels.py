@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -615,23 +615,45 @@ CALIBRATED_BEYOND_CASES = [
 ]
 
 
-#: Schedules that a test tries per case.
-COUNTS = {
-    "test_matches_reference": 1,
-    "test_numbers_above_full_scale_mean_full_scale": 1,
-    "test_numbers_above_full_scale_in_strips": 1,
-    "test_any_bit_depth_and_alignment": 1,
-    "test_calibrated_match_reference": 1,
-    "test_numbers_above_full_scale_are_limited_before_the_correction": 1,
-    "test_an_identity_changes_nothing": 1,
-    "test_saturation_is_that_of_the_raw_pixels": 1,
-    "test_fast_kernels_match_reference": 2 if IS_EXHAUSTIVE else 1,
-    "test_schedules_do_not_show": 6 if IS_EXHAUSTIVE else 3,
+Shape = Tuple[int, int]
+
+
+def picture_shapes(case: Case) -> Sequence[Shape]:
+    return [picture.shape for picture in case.pictures]
+
+
+def beyond_shapes(case: Case) -> Sequence[Shape]:
+    if not case.work((32, 48)).calibrated:
+        return (70, 130), (23, 18)
+    return ((34, 68), (23, 18)) if case.kernel == "tile" else ((34, 72), (22, 24))
+
+
+def strip_shapes(_: Case) -> Sequence[Shape]:
+    return ((38, 64),)  # the last strip ends between two rows
+
+
+def schedule_shapes(case: Case) -> Sequence[Shape]:
+    return ((38, 139 if case.kernel == "mono_half" else 144),)
+
+
+class Trial(NamedTuple):
+    """What a test compiles of a case: so many schedules, for these shapes."""
+
+    schedules: int
+    shapes: Callable[[Case], Sequence[Shape]]
+
+
+#: By the name of the test.
+TRIALS = {
+    "test_matches_reference": Trial(1, picture_shapes),
+    "test_numbers_above_full_scale_mean_full_scale": Trial(1, beyond_shapes),
+    "test_numbers_above_full_scale_in_strips": Trial(1, strip_shapes),
+    "test_calibrated_match_reference": Trial(1, picture_shapes),
+    "test_numbers_above_full_scale_are_limited_before_the_correction": Trial(1, beyond_shapes),
+    "test_an_identity_changes_nothing": Trial(1, picture_shapes),
+    "test_fast_kernels_match_reference": Trial(2 if IS_EXHAUSTIVE else 1, picture_shapes),
+    "test_schedules_do_not_show": Trial(6 if IS_EXHAUSTIVE else 3, schedule_shapes),
 }
-
-
-#: Frames that hypothesis makes per case.
-EXAMPLES = 8 if IS_EXHAUSTIVE else 3
 
 
 def features(case: Case) -> Tuple[Any, ...]:
@@ -655,27 +677,67 @@ def features(case: Case) -> Tuple[Any, ...]:
         )
     return (
         (sensor, work.half, work.co_sited, work.demosaic),
-        (sensor, work.half, work.half_precision, work.demosaic),
-        (sensor, case.fmt),
+        (sensor, work.half, work.half_precision),
+        (work.half, work.half_precision, work.demosaic),
+        (case.kernel, case.fmt),
         (case.kernel, options.products),
         (case.kernel, options.ssim_mode, tuple(sorted(set(work.dtypes.values())))),
         (sensor, options.roi_offset, options.flip),
     )
 
 
-def cases(every: Sequence[Case]) -> Any:
+def beyond_features(case: Case) -> Tuple[Any, ...]:
+    """What is special about a case of numbers that are limited as they are read, before a method sees them."""
+    work = case.work((32, 48))
+    reading = (case.kernel, work.sensor.is_color, work.half)
+    return (case.kernel, work.co_sited, work.demosaic), (*reading, work.half_precision), (*reading, case.fmt)
+
+
+def schedule_features(case: Case) -> Tuple[Any, ...]:
+    """What is special about a case as to how its work may be divided among blocks and threads."""
+    work = case.work((32, 48))
+    way = (case.kernel, work.calibrated, work.sensor.is_color, work.half, work.co_sited, work.demosaic)
+    return way, (case.kernel, "ssim" in case.options.products)
+
+
+def cases(every: Sequence[Case], special: Callable[[Case], Tuple[Any, ...]] = features) -> Any:
     """Parametrizes a test by cases, of which those run always that have something special about them."""
-    rows = [(case,) for case in every]
-    return pytest.mark.parametrize("case", representative(rows, lambda row: features(*row)), ids=lambda case: case.name)
+    return as_parameters(representative([(case,) for case in every], lambda row: special(*row)))
 
 
-def compile_case(case: Case, count: int) -> None:
+def as_parameters(rows: Sequence[Any]) -> Any:
+    return pytest.mark.parametrize("case", rows, ids=lambda case: case.name)
+
+
+def cases_by_pictures(every: Sequence[Case]) -> Any:
+    """The same; a kernel that is compiled for one size, which takes longest, gets a part of its pictures, by turns."""
+    rows: List[Any] = []
+    by_size: Dict[str, List[Case]] = {}
+    for row in representative([(case,) for case in every], lambda row: features(*row)):
+        (case,) = row.values
+        if case.kernel == "tile" or row.marks:
+            rows.append(row)
+        else:
+            by_size.setdefault(case.kernel, []).append(case)
+    for chosen in by_size.values():
+        for index, case in enumerate(chosen):
+            share = -(-len(case.pictures) // len(chosen))
+            first = index * share % len(case.pictures)
+            pictures = [*case.pictures[first:], *case.pictures[:first]]
+            rows.append(pytest.param(case._replace(pictures=pictures[:share])))
+            if pictures[share:]:
+                others = case._replace(name=f"{case.name} other_pictures", pictures=pictures[share:])
+                rows.append(pytest.param(others, marks=pytest.mark.exhaustive))
+    return as_parameters(rows)
+
+
+def compile_case(case: Case, trial: Trial) -> None:
     """Every library that a test of a case needs."""
     works = {}
-    for picture in case.pictures:  # most of them compile alike
-        work = case.work(picture.shape)
+    for shape in trial.shapes(case):  # most of them compile alike
+        work = case.work(shape)
         works[tuple(sorted(polarization_defines(work).items()))] = work
-    for plan in case.schedules(count):
+    for plan in case.schedules(trial.schedules):
         for work in works.values():
             program_of(work, plan).library()
 
@@ -689,9 +751,10 @@ def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
     prune_cache()
     pool = ThreadPoolExecutor(os.cpu_count())
     ahead = [
-        pool.submit(compile_case, item.callspec.params["case"], COUNTS[item.originalname])
+        pool.submit(compile_case, item.callspec.params["case"], TRIALS[item.originalname])
         for item in request.session.items
         if item.module is request.module and item.callspec.params.get("launch") == "host"
+        if item.originalname in TRIALS
     ]
     yield
     for build in ahead:
@@ -701,13 +764,13 @@ def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @cases(CASES)
 def test_matches_reference(case: Case, launch: Launch) -> None:
-    (plan,) = case.schedules(COUNTS["test_matches_reference"])
+    (plan,) = case.schedules(1)
     check_case(case, launch, plan)
 
 
-@cases(BEYOND_CASES)
+@cases(BEYOND_CASES, beyond_features)
 def test_numbers_above_full_scale_mean_full_scale(case: Case, launch: Launch) -> None:
-    for shape, padding in (((70, 130), 0), ((23, 18), 2)):
+    for shape, padding in zip(beyond_shapes(case), (0, 2)):
         check_beyond(case, launch, shape, padding if case.kernel == "tile" else 0, seed=shape[0])
 
 
@@ -715,10 +778,12 @@ def test_numbers_above_full_scale_mean_full_scale(case: Case, launch: Launch) ->
     [case(COLOR, fmt, _LIVE, "color_strip", dtype=dtype) for fmt, dtype in (("12", "float32"), ("8 in 16", "uint8"))]
 )
 def test_numbers_above_full_scale_in_strips(case: Case, launch: Launch) -> None:
-    check_beyond(case, launch, (38, 64), 0, seed=38)  # the last strip ends between two rows
+    for shape in strip_shapes(case):
+        check_beyond(case, launch, shape, 0, seed=38)
 
 
-@cases([case for case in BEYOND_CASES if case.fmt == KNOWN["12"] and case.kernel == "tile"])
+@cases([case for case in BEYOND_CASES if case.fmt == KNOWN["12"] and case.kernel == "tile"], beyond_features)
+@pytest.mark.scaled
 @settings(
     max_examples=8 if IS_EXHAUSTIVE else 3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
@@ -748,16 +813,16 @@ def check_beyond(case: Case, launch: Launch, shape: Tuple[int, int], padding: in
     check(got, 0, truth, work, case.options, where, STEEP if steep else STRICT)
 
 
-@cases(CALIBRATED_CASES)
+@cases_by_pictures(CALIBRATED_CASES)
 def test_calibrated_match_reference(case: Case, launch: Launch) -> None:
-    (plan,) = case.schedules(COUNTS["test_calibrated_match_reference"])
+    (plan,) = case.schedules(1)
     check_case(case, launch, plan)
 
 
 @cases(CALIBRATED_BEYOND_CASES)
 def test_numbers_above_full_scale_are_limited_before_the_correction(case: Case, launch: Launch) -> None:
-    for shape, padding in (((34, 68), 0), ((23, 18), 2)) if case.kernel == "tile" else (((34, 72), 0), ((22, 24), 0)):
-        check_beyond(case, launch, shape, padding, seed=shape[0])
+    for shape, padding in zip(beyond_shapes(case), (0, 2)):
+        check_beyond(case, launch, shape, padding if case.kernel == "tile" else 0, seed=shape[0])
 
 
 #: Works whose corrected pixels are compared with those of the same work without a calibration.
@@ -769,7 +834,7 @@ IDENTITY_CASES = [
 ]
 
 
-@cases(IDENTITY_CASES)
+@cases(IDENTITY_CASES, lambda case: (case.options.sensor, case.options.resolution, case.fmt))
 def test_an_identity_changes_nothing(case: Case, launch: Launch) -> None:
     ideal = replace(case.options, calibration=ideal_calibration(case.options.sensor, (110, 150)))
     plain = replace(case.options, calibration=None)
@@ -806,10 +871,10 @@ def test_saturation_is_that_of_the_raw_pixels(case: Case, launch: Launch) -> Non
     assert abs(int(intensity[4, 18]) - 200) <= 1
 
 
-@cases(FAST_CASES)
+@cases_by_pictures(FAST_CASES)
 def test_fast_kernels_match_reference(case: Case, launch: Launch) -> None:
     # a GPU compiles in no time, and so it always tries the largest tile, too: small frames have one strip then
-    count = COUNTS["test_fast_kernels_match_reference"] if launch is host else 2
+    count = TRIALS["test_fast_kernels_match_reference"].schedules if launch is host else 2
     for plan in case.schedules(count):
         check_case(case, launch, plan)
 
@@ -838,13 +903,13 @@ SCHEDULED = [
 ]
 
 
-@cases(SCHEDULED)
+@cases(SCHEDULED, schedule_features)
 def test_schedules_do_not_show(case: Case, launch: Launch) -> None:
-    shape = (38, 139 if case.kernel == "mono_half" else 144)
+    (shape,) = schedule_shapes(case)
     work = case.work(shape)
     mosaic = make_frames(Picture(noise, shape), work.sensor, case.fmt)[0]  # sums whose order matters
     raw, step = raw_bytes(mosaic, case.fmt, 0)
-    first, *others = case.schedules(COUNTS["test_schedules_do_not_show"])
+    first, *others = case.schedules(TRIALS["test_schedules_do_not_show"].schedules)
     correction = case.options.correction(mosaic.shape)
     want = run(launch, work, first, [raw], step, correction=correction)
     assert others, "one schedule alone tells nothing"

@@ -20,6 +20,7 @@ from harness import (
     Program,
     aligned,
 )
+from support import representative
 
 from polar_pipeline import reference
 from polar_pipeline.coefficients import SSIM_FULL, gaussian
@@ -304,8 +305,10 @@ def mosaics_of(height: int, width: int, frames: int = 1) -> np.ndarray:
     return np.random.default_rng(5).integers(0, 256, (frames, 2 * height, 2 * width), np.uint8)
 
 
-@pytest.mark.parametrize("map_dtype", ["float32", "uint8", ""])
-@pytest.mark.parametrize("window", range(3, 16, 2))
+@pytest.mark.parametrize(
+    ("window", "map_dtype"),
+    representative(list(product(range(3, 16, 2), ("float32", "uint8", ""))), lambda row: row),
+)
 def test_every_window_on_a_mosaic(launch: Launch, window: int, map_dtype: str) -> None:
     work = work_of(37, 40, "mosaic", map_dtype, window=window)
     check_mosaics(launch, work, plan_of(work, "registers"), mosaics_of(37, 40))

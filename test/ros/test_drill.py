@@ -253,7 +253,11 @@ def test_two_nodes_of_one_name(node: Any, peer: drill.Peer) -> None:
     assert first.is_alive()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive), signal.SIGTERM, signal.SIGKILL],
+    ids=lambda n: n.name,
+)
 def test_ended_while_publishing(node: Any, peer: drill.Peer, start: Any, number: signal.Signals) -> None:
     start(drill.__file__, "camera", str(10**9))
     for _ in range(2):  # the second one finds what the first one left

@@ -609,12 +609,13 @@ def test_a_frame_alone_waits_for_its_sums() -> None:
     assert ssim_cost.predict(work, schedule, H200).us == pytest.approx(18.94, rel=0.15)
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("arch", ["sm_72", "sm_87", "sm_90"])
 def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
     """Never fewer than are used; no more than a quarter above, unless the warps that it costs hardly count."""
     device = next(device for device in DEVICES.values() if device.arch == arch)
     jobs: List[Tuple[str, Any, Any, int, int, int]] = []
-    for work in list(dict.fromkeys(kernels.works()))[:: (23 if arch != "sm_90" else 47) * (1 if IS_EXHAUSTIVE else 3)]:
+    for work in list(dict.fromkeys(kernels.works()))[:: (23 if arch != "sm_90" else 47) * (1 if IS_EXHAUSTIVE else 6)]:
         plan = choose(launch_model(work, device))
         flags: Dict[str, Any] = {**polarization_defines(work), **schedule_defines(work, plan)}
         jobs.append((plan.kernel, plan, flags, plan.threads, registers(work, plan, device), shared_bytes(work, plan)))
