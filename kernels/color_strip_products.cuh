@@ -79,15 +79,15 @@ DEVICE void store_lane_bytes(void *base, size_t index, const u32 (&pairs)[SITES 
 struct LanePolarization {
   float s0[SITES], s1[SITES], s2[SITES], dolp[SITES], tangent[SITES];
 };
-DEVICE float lane_of(const Luma &v, int site, bool is_high) { return is_high ? high(v[site]) : low(v[site]); }
 DEVICE void polarization(const Luma &difference, LanePolarization &p) {
-  // the low lane is I(00) - I(11), the high one I(01) - I(10)
+  // the first is I(00) - I(11), the second I(01) - I(10)
   constexpr bool swapped = angle_at(0, 0) % 2 == 1;
   constexpr bool s1_positive = angle_at(0, 0) == 0 || angle_at(0, 1) == 0;
   constexpr bool s2_positive = angle_at(0, 0) == 1 || angle_at(0, 1) == 1;
 #pragma unroll
   for (int k = 0; k < SITES; k++) {
-    const float x = lane_of(difference, k, swapped), y = lane_of(difference, k, !swapped);
+    const float first = low(difference[k]), second = second_luma(difference[k]);
+    const float x = swapped ? second : first, y = swapped ? first : second;
     p.s1[k] = s1_positive ? x : -x;
     p.s2[k] = s2_positive ? y : -y;
     const float length = fast_sqrt(fmaf(x, x, fmaf(y, y, 1e-30f)));
@@ -96,15 +96,16 @@ DEVICE void polarization(const Luma &difference, LanePolarization &p) {
   }
 }
 
-// What SSIM compares, as sums of orthogonal angles: two planes a frame. sum: low lanes of I(00) + I(11).
+// What SSIM compares, as sums of orthogonal angles: two planes a frame. sum: first of I(00) + I(11).
 DEVICE void store_sums_of(const FrameArguments &frame, size_t index, const Luma &sum) {
   constexpr bool swapped = angle_at(0, 0) % 2 == 1;
   constexpr size_t PLANE = WIDTH_OUT * HEIGHT_OUT;
   float axial[SITES], diagonal[SITES];
 #pragma unroll
   for (int k = 0; k < SITES; k++) {
-    axial[k] = lane_of(sum, k, swapped) * (0.5f / LUMA_UNIT);
-    diagonal[k] = lane_of(sum, k, !swapped) * (0.5f / LUMA_UNIT);
+    const float first = low(sum[k]), second = RELATIVE ? fmaxf(second_luma(sum[k]), 0) : high(sum[k]);
+    axial[k] = (swapped ? second : first) * (0.5f / LUMA_UNIT);
+    diagonal[k] = (swapped ? first : second) * (0.5f / LUMA_UNIT);
   }
   store_compared<OUT_SUMS>(frame.out[SUMS], index + blockIdx.z * PLANE, axial);
   store_compared<OUT_SUMS>(frame.out[SUMS], index + blockIdx.z * PLANE + PLANE, diagonal);

@@ -55,6 +55,11 @@ DEVICE u32 half2_fma_sat(u32 a, u32 b, u32 c) { u32 d; asm("fma.rn.sat.f16x2 %0,
     : "=r"(d) : "r"(a), "r"(b), "r"(c)); return d; }
 DEVICE u32 half2_abs(u32 a) { u32 d; asm("abs.f16x2 %0,%1;" : "=r"(d) : "r"(a)); return d; }
 DEVICE u32 half2_neg(u32 a) { u32 d; asm("neg.f16x2 %0,%1;" : "=r"(d) : "r"(a)); return d; }
+// one lane as both: no instruction, but part of the one that reads it
+DEVICE u32 half2_low_twice(u32 a) { u32 d; asm("{.reg .b16 l,h; mov.b32 {l,h}, %1; mov.b32 %0, {l,l};}"
+    : "=r"(d) : "r"(a)); return d; }
+DEVICE u32 half2_high_twice(u32 a) { u32 d; asm("{.reg .b16 l,h; mov.b32 {l,h}, %1; mov.b32 %0, {h,h};}"
+    : "=r"(d) : "r"(a)); return d; }
 DEVICE float half2_low(u32 a) { float f; asm("{.reg .f16 l,h; mov.b32 {l,h}, %1; cvt.f32.f16 %0, l;}"
     : "=f"(f) : "r"(a)); return f; }
 DEVICE float half2_high(u32 a) { float f; asm("{.reg .f16 l,h; mov.b32 {l,h}, %1; cvt.f32.f16 %0, h;}"

@@ -40,8 +40,6 @@ SENSORS = {"mono": "IMX250MZR", "colour": "IMX250MYR"}
 BOUND = 1e-3
 #: The same, where colours are interpolated in half and then stay as they are: off by up to 1/16 level.
 BOUNDS = {("colour", "half, own site"): 1.5e-3, ("colour", "full, gradient"): 1.5e-3}
-#: Of `color_strip`, which rounds the luma of each angle, and both sums, to half.
-COLOR_STRIP_BOUND = 3e-3
 
 
 def crops(bits: int = 8) -> List[RawFrame]:
@@ -115,7 +113,7 @@ def test_mono_integers(driver: Any, monkeypatch: pytest.MonkeyPatch, from_mosaic
 def test_colour_in_strips(driver: Any, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """The kernel of a colour camera's whole frames."""
     choose(monkeypatch, False, "color_strip")
-    assert max(errors(driver, options_of("colour", way), crops())) <= COLOR_STRIP_BOUND
+    assert max(errors(driver, options_of("colour", way), crops())) <= BOUNDS.get(("colour", way), BOUND)
 
 
 @pytest.mark.parametrize("sensor", SENSORS)
@@ -152,9 +150,8 @@ def test_a_complete_frame_on_a_gpu(sensor: str, name: str) -> None:
     """As the node computes it, against the float CPU backend."""
     real_driver("gpu")
     raw = real_frame(f"imx250mzr_{name}.png")
-    bound = BOUND if sensor == "mono" else COLOR_STRIP_BOUND
     maps = []
     for device in ("cuda", "cpu"):
         with Pipeline(SENSORS[sensor], PRODUCTS, device, dtype=DTYPES) as pipeline:
             maps.append(pipeline(raw)["ssim_map"].copy())
-    assert np.abs(maps[0] - maps[1]).max() <= bound
+    assert np.abs(maps[0] - maps[1]).max() <= BOUND

@@ -153,6 +153,8 @@ DEVICE u32 half2_fma_sat(u32 a, u32 b, u32 c) {
 }
 DEVICE u32 half2_abs(u32 a) { return a & 0x7fff7fffu; }
 DEVICE u32 half2_neg(u32 a) { return a ^ 0x80008000u; }
+DEVICE u32 half2_low_twice(u32 a) { return permute(a, a, 0x1010); }
+DEVICE u32 half2_high_twice(u32 a) { return permute(a, a, 0x3232); }
 DEVICE float half2_low(u32 a) { return (float)host_from_half(a & 0xffffu); }
 DEVICE float half2_high(u32 a) { return (float)host_from_half(a >> 16); }
 DEVICE u32 half2_pack(float low, float high) { return host_to_half(low) | host_to_half(high) << 16; }
