@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from contextlib import ExitStack, suppress
 from typing import Any, Iterator
 
@@ -45,17 +47,27 @@ def test_a_domain_with_a_participant_is_passed_over(place: int, held: ExitStack)
     assert next_to(claim, held) == claim.number
 
 
+NODE = """
+import rclpy, sys
+rclpy.init(domain_id=int(sys.argv[1]))
+node = rclpy.create_node("any")
+print("ready", flush=True)
+input()
+"""
+
+
 @pytest.mark.ros
 def test_a_domain_with_a_node_is_passed_over(held: ExitStack) -> None:
-    rclpy = pytest.importorskip("rclpy")
+    """In a process of its own: Fast DDS numbers a process's participants, and their ports, across domains."""
+    pytest.importorskip("rclpy")
     claim = DomainClaim()
     claim.close()
-    context = rclpy.Context()
-    context.init(domain_id=claim.number)
-    node = rclpy.create_node("any", context=context)
-    assert next_to(claim, held) != claim.number
-    node.destroy_node()
-    context.shutdown()
+    command = [sys.executable, "-c", NODE, str(claim.number)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as node:
+        assert node.stdout is not None
+        assert node.stdout.readline() == "ready\n"
+        assert next_to(claim, held) != claim.number
+        node.communicate("\n")
 
 
 def test_an_unwanted_domain_is_passed_over(held: ExitStack) -> None:
