@@ -54,7 +54,6 @@ RARE = {
     "ideal_pixel",
     "load_any_halves",
     "reflect_border",
-    "saturated_in_halves",
     "saturated_outputs",
     "saturated_sites",
     "replace_invalid",
@@ -95,9 +94,10 @@ STAGES = {
     "find_detail": "slide",
     "find_angles": "angles",
     "load_halves": "load",
+    "store_tile": "products",
     "finish_stage_a": "slide",
     "stage_a": "slide",
-    "store_products": "products",  # of `mono_adaptive` part of the angles, in whose loop it is
+    "store_products": "products",
     "full_angles": "angles",
     "half_angles": "angles",
     "store_angles": "angles",
@@ -196,7 +196,7 @@ WINDOWS = (
         "mono_adaptive",
         _FULL,
         Schedule("mono_adaptive", "tile", 128, 60, 40, 6),
-        {stage: f"mono_adaptive {stage}" for stage in ("load", "gradients", "edges", "slide", "angles")},
+        {stage: f"mono_adaptive {stage}" for stage in ("load", "gradients", "edges", "slide", "angles", "products")},
     ),
     CountedKernel("color_half angles", _OWN, Schedule("color_half", "registers", 64, 4, rows=2), {}),
     CountedKernel(

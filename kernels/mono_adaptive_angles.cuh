@@ -1,9 +1,8 @@
-// `mono_adaptive`, fourth stage: stage B of ADR (docs/adaptive_demosaic.md): the kind of detail, the missing angles,
-// and the products of them.
+// `mono_adaptive`, fourth stage: stage B of ADR (docs/adaptive_demosaic.md): the kind of detail, and the missing
+// angles.
 #ifndef POLAR_MONO_ADAPTIVE_ANGLES_CUH
 #define POLAR_MONO_ADAPTIVE_ANGLES_CUH
-#include "adaptive.cuh"
-#include "mono_adaptive_products.cuh"
+#include "mono_adaptive_layout.cuh"
 
 typedef Pair Four[4]; // columns -1 .. 2 around two pixels
 // p: at the first pixel, an even column
@@ -15,65 +14,70 @@ DEVICE void read_around(const Pair *p, Four &v) {
   v[3] = p[2];
 }
 
-// One line of a plane around two pixels: their own values, and the sums of those beside them.
-struct Beside {
-  Pair own[2], sum[2];
+// What a pixel's own sample contributes to its missing angles: z, alpha, G - z + alpha e; and 2 (1 - switch).
+struct OwnShare {
+  Pair z, alpha, detail, interpolated;
+  // an angle, from the sums of z, G - z and e over the N neighbours that have it, and what stage A adds to it
+  template <int N> DEVICE Pair restore(Pair sum_z, Pair sum_g, Pair sum_e, Pair more) const {
+    constexpr double share = 1.0 / N;
+    const Pair mean = mul(sum_z, splat(share));
+    // twice the total, which is at least a quarter of a level; half the gain, which is 2 at most
+    const Pair total = N == 2 ? add(sum_z, sum_g) : mul(add(sum_z, sum_g), splat(2 * share));
+    const Pair gain = fma_saturate(mean, reciprocal_by_fma(maximum(total, splat(LEVEL / 2))), splat(0));
+    const Pair beside = fma(alpha, sum_e, sum_g);
+    const Pair missing = fma(beside, splat(-share), add(sub(z, mean), detail));
+    return clip(add(fma(mul(gain, missing), interpolated, more), mean));
+  }
 };
-DEVICE Beside beside(const Four &v) { return Beside{{v[1], v[2]}, {add(v[0], v[2]), add(v[1], v[3])}}; }
-// z, G and e; and e^2 with weights 1 2 1 along x.
+
+// alpha: how much of a pixel's detail is intensity. r0: 16 R0; r1: 8 R1; energy: four times that of the polarization
+DEVICE Pair share_of_intensity(Pair r0, Pair r1, Pair energy) {
+  const Pair r0n = add(r0, splat(16 * ADR_NOISE * LEVEL * LEVEL));
+  const Pair w = mul(r0, reciprocal_by_fma(fma(energy, splat(16 * 2.0 / 4), r0n)));
+  // the bias, from -ADR_LIMIT to ADR_LIMIT, as a number from 0 to 1
+  const Pair bias = fma_saturate(r1, reciprocal_by_fma(mul(r0n, splat(ADR_LIMIT))),
+                                 splat((ADR_BIAS + ADR_LIMIT) / (2.0 * ADR_LIMIT)));
+  return fma(w, fma(bias, splat(-2 * ADR_LIMIT), splat(1 + ADR_LIMIT)),
+             fma(bias, splat(2 * ADR_LIMIT), splat(-ADR_LIMIT)));
+}
+
+// Three planes around two pixels in one line, and the squares of the detail.
 struct Around {
-  Beside z, g, e;
-  Pair square[2];
+  Four z, g, e, square;
 };
 DEVICE void read_around(const Pair *z, const Pair *g, const Pair *e, Around &line) {
-  Four v;
-  read_around(z, v);
-  line.z = beside(v);
-  read_around(g, v);
-  line.g = beside(v);
-  read_around(e, v);
-  line.e = beside(v);
-  const Pair left = mul(v[1], v[1]), right = mul(v[2], v[2]), both = add(left, right);
-  line.square[0] = fma(v[0], v[0], add(both, left));
-  line.square[1] = fma(v[3], v[3], add(both, right));
-}
-
-// The four angles of two columns in a row of parity ROW, by place in the tile.
-template <int ROW>
-DEVICE void by_angle(const Pair (&own)[2], const Pair (&row)[2], const Pair (&column)[2], const Pair (&diagonal)[2],
-                     Angles &angle) {
+  read_around(z, line.z);
+  read_around(g, line.g);
+  read_around(e, line.e);
 #pragma unroll
-  for (int k = 0; k < 2; k++) {
-    angle[0][angle_at(ROW, k)][k] = own[k];
-    angle[0][angle_at(ROW, 1 - k)][k] = row[k];
-    angle[0][angle_at(1 - ROW, k)][k] = column[k];
-    angle[0][angle_at(1 - ROW, 1 - k)][k] = diagonal[k];
-  }
+  for (int k = 0; k < 4; k++) line.square[k] = mul(line.e[k], line.e[k]);
 }
 
-// Stage B and products on one pair of columns, in rows first .. last of the tile. Bodies of the loop begin at even
-// rows, so that the place of every row in the mosaic is known at compile time.
-DEVICE void find_angles(const FrameArguments &frame, const Shared &s, int first, int last, int x, InvalidCount &count) {
-  constexpr int U = ANGLE_UNROLL;
-  static_assert(U % 2 == 0, "bodies of even and odd rows");
-  const int left = blockIdx.x * TILE_X + x, top = blockIdx.y * TILE_Y, begin = first & ~1;
-  last = min(last, out_height(frame) - top);
-  if (left >= out_width(frame)) return;
-  const bool any_saturated = s.any_saturated;
-  const Pair *z = mosaic_at(s.mosaic, begin, x);
-  const Pair *g = &s.stage.total[begin + 2][x + 2], *e = &s.stage.detail[begin + 2][x + 2];
+// Stage B on one pair of columns, from row `first` of the tile on; the angles take the places of what stage A adds.
+DEVICE void find_angles(Shared &s, int first, int x) {
+  constexpr int U = UNROLL;
+  const Pair *z = mosaic_at(s.mosaic, first, x);
+  const Pair *g = &s.stage.excess[first + 2][x + 2], *e = &s.stage.detail[first + 2][x + 2];
   Around line[2 + U];
 #pragma unroll
   for (int i = 0; i < 2; i++)
     read_around(z + (i - 1) * MOSAIC_X, g + (i - 1) * PLANE_X, e + (i - 1) * PLANE_X, line[i]);
+  const int last = min(first + run_rows(HALF_Y), HALF_Y);
 #pragma unroll 1
-  for (int y = begin; y < last; y += U, z += U * MOSAIC_X, g += U * PLANE_X, e += U * PLANE_X) {
+  for (int y = first; y < last; y += U, z += U * MOSAIC_X, g += U * PLANE_X, e += U * PLANE_X) {
 #pragma unroll
     for (int i = 0; i < U; i++) {
-      if (i && y + i >= last) break;
+      if (i && !is_even(HALF_Y) && y + i >= last) break;
       read_around(z + (i + 1) * MOSAIC_X, g + (i + 1) * PLANE_X, e + (i + 1) * PLANE_X, line[i + 2]);
-      if (i == 0 && y < first) continue;
       const Around &u = line[i], &m = line[i + 1], &d = line[i + 2];
+      Four square, sum_z, sum_g, sum_e; // down columns
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        square[k] = add(fma(m.square[k], splat(2), u.square[k]), d.square[k]);
+        sum_z[k] = add(u.z[k], d.z[k]);
+        sum_g[k] = add(u.g[k], d.g[k]);
+        sum_e[k] = add(u.e[k], d.e[k]);
+      }
       Pair energy[2], interpolated[2], row[2], column[2], diagonal[2];
       read(&s.energy[y + i][x], energy);
       read(&s.interpolated[y + i][x], interpolated);
@@ -82,25 +86,61 @@ DEVICE void find_angles(const FrameArguments &frame, const Shared &s, int first,
       read(&s.diagonal[y + i][x], diagonal);
 #pragma unroll
       for (int k = 0; k < 2; k++) {
-        const Pair corners = add(u.e.sum[k], d.e.sum[k]), upright = add(u.e.own[k], d.e.own[k]), own_e = m.e.own[k];
-        const Pair r0 = add(fma(m.square[k], splat(2), u.square[k]), d.square[k]);
-        const Pair r1 = fma(own_e, corners, mul(m.e.sum[k], upright));
+        const Pair beside = add(m.e[k], m.e[k + 2]), corners = add(sum_e[k], sum_e[k + 2]), own_e = m.e[k + 1];
+        const Pair r0 = add(fma(square[k + 1], splat(2), square[k]), square[k + 2]);
+        const Pair r1 = fma(own_e, corners, mul(beside, sum_e[k + 1]));
         const Pair alpha = share_of_intensity(r0, r1, energy[k]);
-        const OwnShare own = {alpha, m.g.own[k], own_e, interpolated[k]};
-        row[k] = own.restore<2>(m.z.sum[k], m.g.sum[k], m.e.sum[k], row[k]);
-        column[k] = own.restore<2>(add(u.z.own[k], d.z.own[k]), add(u.g.own[k], d.g.own[k]), upright, column[k]);
-        diagonal[k] = own.restore<4>(add(u.z.sum[k], d.z.sum[k]), add(u.g.sum[k], d.g.sum[k]), corners, diagonal[k]);
+        const OwnShare own = {m.z[k + 1], alpha, fma(alpha, own_e, m.g[k + 1]), interpolated[k]};
+        row[k] = own.restore<2>(add(m.z[k], m.z[k + 2]), add(m.g[k], m.g[k + 2]), beside, row[k]);
+        column[k] = own.restore<2>(sum_z[k + 1], sum_g[k + 1], sum_e[k + 1], column[k]);
+        diagonal[k] = own.restore<4>(add(sum_z[k], sum_z[k + 2]), add(sum_g[k], sum_g[k + 2]), corners, diagonal[k]);
       }
-      Angles angle;
-      if (i % 2)
-        by_angle<1>(m.z.own, row, column, diagonal, angle);
-      else
-        by_angle<0>(m.z.own, row, column, diagonal, angle);
-      const u32 saturated = any_saturated ? saturated_in_halves(s.saturated, y + i, x) : 0;
-      store_products(frame, angle, saturated, halves_position(frame, top + y + i, left), top + y + i, count);
+      write(&s.row[y + i][x], row[0], row[1]);
+      write(&s.column[y + i][x], column[0], column[1]);
+      write(&s.diagonal[y + i][x], diagonal[0], diagonal[1]);
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) line[i] = line[i + U];
   }
 }
+
+// Where four columns of a row have their angles, by places in the 2x2 tile: in its upper and its lower row, at even and
+// at odd columns. In an odd row of the picture, the own angle is one of the lower row.
+struct Places {
+  const Pair *upper_own, *upper_other, *lower_own, *lower_other;
+  int upper_step, lower_step; // words from row to row
+  // (y, x): row of a half, and the first column
+  DEVICE Places(const Shared &s, int y, int x) {
+    const Pair *own = mosaic_at(s.mosaic, y, x);
+    const bool odd = y & 1;
+    upper_own = odd ? &s.column[y][x] : own;
+    upper_other = odd ? &s.diagonal[y][x] : &s.row[y][x];
+    lower_own = odd ? own : &s.column[y][x];
+    lower_other = odd ? &s.row[y][x] : &s.diagonal[y][x];
+    upper_step = odd ? TILE_X : MOSAIC_X;
+    lower_step = odd ? MOSAIC_X : TILE_X;
+  }
+  DEVICE void advance(int rows) { // an even number of rows down
+    upper_own += rows * upper_step;
+    lower_own += rows * lower_step;
+    upper_other += rows * TILE_X;
+    lower_other += rows * TILE_X;
+  }
+  // the angles of one half, whose lanes are then neighbours along x
+  DEVICE void angles(int half, Angles &angle) const {
+    const u32 selector = half ? 0x7632 : 0x5410;
+    Pair a[4], b[4], d[4], e[4];
+    read(upper_own, a);
+    read(upper_other, b);
+    read(lower_own, d);
+    read(lower_other, e);
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      angle[0][angle_at(0, 0)][k] = permute(a[2 * k], b[2 * k + 1], selector);
+      angle[0][angle_at(0, 1)][k] = permute(b[2 * k], a[2 * k + 1], selector);
+      angle[0][angle_at(1, 0)][k] = permute(d[2 * k], e[2 * k + 1], selector);
+      angle[0][angle_at(1, 1)][k] = permute(e[2 * k], d[2 * k + 1], selector);
+    }
+  }
+};
 #endif

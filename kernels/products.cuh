@@ -62,7 +62,6 @@ struct OutputPosition {
   size_t index;
   int n;
   bool is_full;
-  DEVICE u32 inside() const { return (1u << n) - 1; } // a bit for each pixel
 };
 DEVICE OutputPosition output_position(const FrameArguments &frame, int y, int x) {
   const int width = out_width(frame), height = out_height(frame);
@@ -123,8 +122,7 @@ DEVICE void interleave(u32 r, u32 g, u32 b, u32 (&w)[3]) {
 DEVICE u32 level_bytes(const Pair (&v)[2]) { return bytes(v[0], v[1]); }
 
 // an image of CHANNELS values a pixel, as uint8 (1) or float32 (2)
-template <int TYPE, typename Position>
-DEVICE void store_image(void *base, const Position &at, const Pair (&v)[CHANNELS][2]) {
+template <int TYPE> DEVICE void store_image(void *base, const OutputPosition &at, const Pair (&v)[CHANNELS][2]) {
   if (TYPE == 1) {
 #if COLOR
     u32 w[3];
@@ -207,8 +205,8 @@ DEVICE void preview_words(const float (&hue)[4], const float (&saturation)[4], c
     rgb[c] = permute(permute(p[c][0], p[c][1], 0x0040), permute(p[c][2], p[c][3], 0x0040), 0x5410);
 }
 
-template <int ANGLE, typename Position>
-DEVICE void store_angle(const FrameArguments &frame, const Position &at, const Angles &angle) {
+template <int ANGLE>
+DEVICE void store_angle(const FrameArguments &frame, const OutputPosition &at, const Angles &angle) {
   constexpr int TYPE = angle_type(ANGLE);
   if (!TYPE) return;
   Pair v[CHANNELS][2];
@@ -243,12 +241,11 @@ DEVICE void combine(const Angles &angle, Combinations &of) {
 // The polarization of four pixels' luma. Differences were taken before luma: they are small, and lose the least
 // precision in half.
 struct Polarization {
-  Pair s0[2], s1[2], s2[2], tangents[2];       // s0: S0/2; tangents: of the folded AoLP
-  float tangent[4], dolp[4], turns[4], s0f[4]; // the same in float; turns: AoLP/pi; s0f: S0/2
+  Pair s0[2], s1[2], s2[2];                    // s0: S0/2
+  float tangent[4], dolp[4], turns[4], s0f[4]; // tangent: of the folded AoLP; turns: AoLP/pi; s0f: S0/2
 };
 
-template <typename Position>
-DEVICE void store_stokes(const FrameArguments &frame, const Position &at, const Polarization &p, u32 invalid) {
+DEVICE void store_stokes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 invalid) {
   float stokes[12];
 #pragma unroll
   for (int k = 0; k < 4; k++) {
@@ -260,8 +257,7 @@ DEVICE void store_stokes(const FrameArguments &frame, const Position &at, const 
   store_floats<12>(frame.out[STOKES], at, stokes);
 }
 
-template <typename Position>
-DEVICE void store_preview(const FrameArguments &frame, const Position &at, const Polarization &p, u32 invalid) {
+DEVICE void store_preview(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 invalid) {
   float saturation[4];
   u32 rgb[3], w[3];
 #pragma unroll
@@ -272,8 +268,7 @@ DEVICE void store_preview(const FrameArguments &frame, const Position &at, const
 }
 
 // valid: a byte of ones for every valid pixel
-template <typename Position>
-DEVICE void store_dolp_bytes(const FrameArguments &frame, const Position &at, const Polarization &p, u32 valid) {
+DEVICE void store_dolp_bytes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 valid) {
 #if HALF_PRECISION
   const u32 d = low_bytes(fma(pair(p.dolp[0], p.dolp[1]), splat(255), splat(1024)),
                           fma(pair(p.dolp[2], p.dolp[3]), splat(255), splat(1024)));
@@ -283,14 +278,11 @@ DEVICE void store_dolp_bytes(const FrameArguments &frame, const Position &at, co
   const u32 w[1] = {d & valid};
   store_bytes<4>(frame.out[DOLP], at, w);
 }
-template <typename Position>
-DEVICE void store_aolp_bytes(const FrameArguments &frame, const Position &at, const Polarization &p, u32 valid) {
+DEVICE void store_aolp_bytes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 valid) {
 #if HALF_PRECISION
-  // where S1 is negative, pi/2 minus the folded angle: 128 is the highest bit of a byte, which wraps around
-  const Pair folded[2] = {folded_256(p.tangents[0]) ^ (p.s1[0] & 0x80008000u),
-                          folded_256(p.tangents[1]) ^ (p.s1[1] & 0x80008000u)};
-  const u32 t = low_bytes(half2_add(folded[0], half2_splat(1280)), half2_add(folded[1], half2_splat(1280))) ^
-                (permute(p.s1[0], p.s1[1], 0x7531) & 0x80808080u);
+  const Pair one = splat(1);
+  const u32 t = low_bytes(turns_256(pair(p.tangent[0], p.tangent[1]), (p.s1[0] & 0x80008000u) | one),
+                          turns_256(pair(p.tangent[2], p.tangent[3]), (p.s1[1] & 0x80008000u) | one));
 #else
   u32 t = 0;
   for (int k = 0; k < 4; k++) t |= (as_bits(fmaf(p.turns[k], 256.0f, 8388608.0f)) & 255) << (8 * k);
@@ -300,8 +292,7 @@ DEVICE void store_aolp_bytes(const FrameArguments &frame, const Position &at, co
 }
 
 // What SSIM compares across frames: the luma of S0/2. In float, since sums of halves would be rounded.
-template <typename Position>
-DEVICE void store_s0(const FrameArguments &frame, const Position &at, const Angles &angle) {
+DEVICE void store_s0(const FrameArguments &frame, const OutputPosition &at, const Angles &angle) {
   float s0[4];
 #pragma unroll
   for (int k = 0; k < 4; k++) {
@@ -316,8 +307,7 @@ DEVICE void store_s0(const FrameArguments &frame, const Position &at, const Angl
 
 // What SSIM compares within a frame: means of orthogonal angles, two planes a frame. From their own mean, whose
 // rounding both share, and from the small difference to it: rounded differently, equal images would differ.
-template <typename Position>
-DEVICE void store_sums(const FrameArguments &frame, const Position &at, const Pair (&mean)[2],
+DEVICE void store_sums(const FrameArguments &frame, const OutputPosition &at, const Pair (&mean)[2],
                        const Pair (&excess)[2]) {
   float axial[4], diagonal[4];
 #pragma unroll
@@ -354,8 +344,8 @@ DEVICE void find_noise(const FrameArguments &frame, const Angles &angle, const P
 }
 
 // Standard deviations: 255 where there are none
-template <int TYPE, typename Position>
-DEVICE void store_deviations(void *base, const Position &at, float (&v)[4], float scale, u32 invalid, u32 valid) {
+template <int TYPE>
+DEVICE void store_deviations(void *base, const OutputPosition &at, float (&v)[4], float scale, u32 invalid, u32 valid) {
   if (TYPE == 1) {
     u32 w[1] = {0};
     for (int k = 0; k < 4; k++) w[0] |= (as_bits(fmaf(v[k], scale, 8388608.0f)) & 255) << (8 * k);
@@ -368,53 +358,34 @@ DEVICE void store_deviations(void *base, const Position &at, float (&v)[4], floa
 }
 #endif
 
-// Computes S0, DoLP and AoLP from the luma of S0/2, S1 and S2; returns whether some pixel may be dark.
+// Computes S0, DoLP and AoLP from the luma of S1 and S2; returns whether some pixel is dark.
 DEVICE bool polarize(Polarization &p, float darkest) {
-  // S0, and so little more that only 0 is changed; black has no length either
-  const Pair s0[2] = {fma(p.s0[0], splat(2), splat(SUBNORMAL_UNIT)), fma(p.s0[1], splat(2), splat(SUBNORMAL_UNIT))};
-  float least = lane(s0, 0);
-#if HALF_PRECISION
-  // squares of less than a quarter of a level have few bits; of pairs in other units, too few
-  const bool in_floats = OUT_DOLP == 2 || OUT_AOLP == 2 || OUT_PREVIEW || NOISE || UNIT_LEVELS != 32;
-#else
-  const bool in_floats = true;
-#endif
-  float length[4];
-  Pair square[2] = {};
-  if (!in_floats)
-#pragma unroll
-    for (int k = 0; k < 2; k++) square[k] = fma(p.s1[k], p.s1[k], mul(p.s2[k], p.s2[k]));
+  bool any_dark = false;
 #pragma unroll
   for (int k = 0; k < 4; k++) {
-    const float twice = lane(s0, k);
-    if (OUT_STOKES || OUT_PREVIEW || NOISE) p.s0f[k] = lane(p.s0, k);
-    least = fminf(least, twice);
-    if (!WANT_POLAR) continue;
     const float a = lane(p.s1, k), b = lane(p.s2, k);
-    length[k] = fast_sqrt(in_floats ? fmaf(a, a, fmaf(b, b, 1e-30f)) : lane(square, k));
-    p.dolp[k] = saturate(length[k] * fast_rcp(twice));
-    if (in_floats) p.tangent[k] = b * fast_rcp(length[k] + fabsf(a));
-    if (OUT_AOLP == 2 || OUT_PREVIEW || !HALF_PRECISION) p.turns[k] = half_turns(p.tangent[k], a);
+    p.s0f[k] = lane(p.s0, k);
+    any_dark |= p.s0f[k] < darkest;
+    if (WANT_POLAR) {
+      const float length = fast_sqrt(fmaf(a, a, fmaf(b, b, 1e-30f)));
+      p.dolp[k] = saturate(length * fast_rcp(fmaxf(2 * p.s0f[k], 1e-6f)));
+      p.tangent[k] = b * fast_rcp(length + fabsf(a));
+      if (OUT_AOLP == 2 || OUT_PREVIEW || !HALF_PRECISION) p.turns[k] = half_turns(p.tangent[k], a);
+    }
   }
-  if (WANT_POLAR && HALF_PRECISION)
-#pragma unroll
-    for (int k = 0; k < 2; k++)
-      p.tangents[k] =
-          in_floats ? pair(p.tangent[2 * k], p.tangent[2 * k + 1])
-                    : mul(p.s2[k], reciprocal_by_fma(add(pair(length[2 * k], length[2 * k + 1]), absolute(p.s1[k]))));
-  return least < fmaf(2, darkest, 1e-7f);
+  return any_dark;
 }
 
 // a byte of ones for every valid pixel
 DEVICE u32 valid_bytes(u32 invalid) { return ~((invalid * 0x00204081u & 0x01010101u) * 255u); }
 
-// Every product of four output pixels, the first of them in row y. saturated: bit k says that a sample behind pixel k
-// is saturated.
-template <typename Position>
-DEVICE void store_products(const FrameArguments &frame, const Angles &angle, u32 saturated, const Position &at, int y,
+// Every product of four output pixels. saturated: bit k says that a sample behind pixel k is saturated.
+DEVICE void store_products(const FrameArguments &frame, const Angles &angle, u32 saturated, int y, int x,
                            InvalidCount &count) {
+  const OutputPosition at = output_position(frame, y, x);
+  const int n = at.n;
   if (saturated) {
-    saturated &= at.inside();
+    saturated &= (1u << n) - 1;
     count.saturated += __popc(saturated);
   }
   store_angle<0>(frame, at, angle);
@@ -427,7 +398,7 @@ DEVICE void store_products(const FrameArguments &frame, const Angles &angle, u32
   if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, of.mean);
   if (!WANT_STOKES) return;
 
-  Polarization p = {{luma_of<0>(of.mean), luma_of<1>(of.mean)}, {}, {}, {}, {}, {}, {}, {}};
+  Polarization p = {{luma_of<0>(of.mean), luma_of<1>(of.mean)}, {}, {}, {}, {}, {}, {}};
   if (OUT_S0) store_s0(frame, at, angle);
   if (OUT_SUMS) {
     const Pair excess[2] = {luma_of<0>(of.excess), luma_of<1>(of.excess)};
@@ -442,8 +413,8 @@ DEVICE void store_products(const FrameArguments &frame, const Angles &angle, u32
   if ((polarize(p, darkest) && WANT_DARK) || saturated) {
     u32 dark = 0;
 #pragma unroll
-    for (int k = 0; k < 4; k++) dark |= (u32)(lane(p.s0, k) < darkest) << k;
-    dark &= WANT_DARK ? ~saturated & at.inside() : 0;
+    for (int k = 0; k < 4; k++) dark |= (u32)(p.s0f[k] < darkest) << k;
+    dark &= WANT_DARK ? ~saturated & ((1u << n) - 1) : 0;
     count.dark += __popc(dark);
     invalid |= dark;
     valid = valid_bytes(invalid);
@@ -474,10 +445,5 @@ DEVICE void store_products(const FrameArguments &frame, const Angles &angle, u32
       p.turns[k] = without_angle >> k & 1 ? nan_value() : fminf(p.turns[k] * 3.14159265f, 3.1415925f);
     store_floats<4>(frame.out[AOLP], at, p.turns);
   }
-}
-// The same of four pixels along x.
-DEVICE void store_products(const FrameArguments &frame, const Angles &angle, u32 saturated, int y, int x,
-                           InvalidCount &count) {
-  store_products(frame, angle, saturated, output_position(frame, y, x), y, count);
 }
 #endif

@@ -46,13 +46,13 @@ struct Shared {
 #endif
 #if ADAPTIVE
     struct {
-      Pair interpolated[TILE_Y][TILE_P]; // 2 (1 - switch)
+      Pair interpolated[TILE_Y][TILE_P]; // 1 - switch
       union {
         struct {
           Pair energy[PLANE_Y][PLANE_P], difference[PLANE_Y][PLANE_P];
         } gradient; // until the switch is known
         struct {
-          Pair total[PLANE_Y][PLANE_P], detail[PLANE_Y][PLANE_P];
+          Pair excess[PLANE_Y][PLANE_P], detail[PLANE_Y][PLANE_P];
           Pair energy[TILE_Y][TILE_P];                                                // of the polarization
           Pair row[TILE_Y][TILE_P], column[TILE_Y][TILE_P], diagonal[TILE_Y][TILE_P]; // what each missing angle gets
         } stage[CHANNELS];

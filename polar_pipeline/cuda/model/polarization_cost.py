@@ -75,10 +75,10 @@ OPERATIONS = {
 #: What a run of rows of ADR costs before its first result, in rows, by stage: it fills its window.
 _ADAPTIVE_START = {"adaptive gradients": 0.7, "adaptive edges": 1.8, "adaptive slide": 1.1}
 #: Issue slots of an H200 in passes of `mono_adaptive`, for a row of two columns of both halves of a tile, and for those
-#: that a run of rows begins with; counted in the code for sm_90; angles with products. Loading: of four columns of both
-#: halves.
-_MONO_ADAPTIVE = {"gradients": (123, 90), "edges": (49, 99), "slide": (262, 181), "angles": (323, 81)}
-_MONO_ADAPTIVE_LOAD = 32
+#: that a run of rows begins with; counted in the code for sm_90. Loading: of four columns of both halves; products: per
+#: pixel.
+_MONO_ADAPTIVE = {"gradients": (149, 95), "edges": (60, 95), "slide": (286, 175), "angles": (222, 65)}
+_MONO_ADAPTIVE_LOAD, _MONO_ADAPTIVE_PRODUCTS = 32, 38
 #: What an idle thread costs of a busy one: a block waits for its slowest thread, and other blocks fill the gap.
 IDLE_SHARE = 0.28
 #: Issue slots of a site of `color_strip` where a lane takes two of them, against four, in pairs of half.
@@ -155,6 +155,7 @@ def _mono_adaptive_stages(work: PolarizationWork, schedule: Schedule) -> Dict[st
     threads = round_up(run_units(schedule), WARP)  # with those that have no pair of columns
     slots = {name: threads * (row * rows[name] / runs + start) for name, (row, start) in _MONO_ADAPTIVE.items()}
     slots["load"] = _MONO_ADAPTIVE_LOAD * (x + 8) * (y + 8) / 4
+    slots["products"] = _MONO_ADAPTIVE_PRODUCTS * 2 * x * y
     (effort,) = KERNELS["mono_adaptive"].effort
     return {f"mono_adaptive {name}": effort * units * number for name, number in slots.items()}
 

@@ -73,7 +73,7 @@ _OWN_SITE_STRIP_REGISTERS = 96
 #: Those of `color_half` for images of angles on Jetsons, and 8 more for each row.
 _IMAGE_REGISTERS = 48
 #: What `mono_adaptive` needs without spilling: on sm_72, and from sm_80 on.
-_MONO_ADAPTIVE_REGISTERS = (96, 112)
+_MONO_ADAPTIVE_REGISTERS = (96, 104)
 #: Registers of a window in registers, where its launch bound leaves as many.
 _WINDOW_REGISTERS = 96
 _REGISTERS_PER_SCHEDULER = 16384
