@@ -29,6 +29,7 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence
 import common
 import cv2
 import numpy as np
+from distributed import Client
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline._util.cpus import available_cores
@@ -91,22 +92,23 @@ def cpu_seconds() -> float:
     return used.user + used.system
 
 
+def cluster_seconds(client: Client) -> float:
+    """CPU time of the workers and of this process, in which scheduler and client run."""
+    return cpu_seconds() + sum(client.run(cpu_seconds).values())
+
+
 def batch_cost(sources: Sequence[str], folder: Path, jobs: int, threads: int, gpus: List[str]) -> Cost:
     """What a batch costs on a cluster that is there, scheduler and client included."""
     arguments = {**ARGUMENTS, "backend": "cuda" if gpus else "cpu", "threads": threads}
     with local_client(jobs, gpus, 0) as client:
-
-        def used() -> float:
-            return cpu_seconds() + sum(client.run(cpu_seconds).values())
-
         settings = BatchSettings(arguments)
         # the first one makes the pipelines
         Batch(replace(settings, topic="/image_raw"), list_recordings(sources[:jobs]), folder / "first").run(client)
-        before, started = used(), time.perf_counter()
+        before, started = cluster_seconds(client), time.perf_counter()
         batch = Batch(settings, list_recordings(sources), folder / "out")
         batch.run(client)
         batch.write_overview()
-        cost = Cost(time.perf_counter() - started, used() - before)
+        cost = Cost(time.perf_counter() - started, cluster_seconds(client) - before)
     if any(row.status != "ok" for row in batch.outcomes.values()):
         raise RuntimeError(next(row.reason for row in batch.outcomes.values() if row.reason))
     for name in ("out", "first"):
@@ -183,11 +185,9 @@ def scheduling(count: int, jobs: int) -> Dict[str, Any]:
 
     with local_client(jobs, [], 0) as client:
         Loop(client).run(units(count, count + 100), lambda *_: [])
-        before = cpu_seconds() + sum(client.run(cpu_seconds).values())
-        started = time.perf_counter()
+        before, started = cluster_seconds(client), time.perf_counter()
         Loop(client).run(units(0, count), finished)
-        wall = time.perf_counter() - started
-        cpu = cpu_seconds() + sum(client.run(cpu_seconds).values()) - before
+        wall, cpu = time.perf_counter() - started, cluster_seconds(client) - before
     each = {"wall_ms": round(1000 * wall / count, 3), "cpu_ms": round(1000 * cpu / count, 3)}
     return {"units": count, "workers": jobs, **each, "memory_mb": memory}
 

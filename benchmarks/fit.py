@@ -110,18 +110,14 @@ SSIM = ("_TENSOR_STEP", "_TENSOR_ENDS", "_COUNT_US", "_BUSY_WARPS", "_WAITING")
 
 
 def _is_unmeasured(stage: str) -> bool:
-    """Whether a stage is of a calibration or of noise, of which nothing was measured yet."""
+    """Whether a stage is of a calibration or of noise, of which no fitted row is."""
     return stage.endswith(" calibrated") or stage.startswith("noise")
 
 
 def constants() -> List[Constant]:
     """The constants that are fitted; all are positive."""
     return [
-        *(
-            _entry("operations", OPERATIONS, key)
-            for key in OPERATIONS
-            if not (key.endswith(" calibrated") or key.startswith("noise"))
-        ),
+        *(_entry("operations", OPERATIONS, key) for key in OPERATIONS if not _is_unmeasured(key)),
         *(_entry("conflicts", cost.CONFLICTS, key) for key in cost.CONFLICTS),
         *map(_attribute, COMMON),
         *map(_effort, ("mono_half_bytes", "mono_full", "color_half", "color_strip", "mono_adaptive")),

@@ -308,8 +308,10 @@ struct RowValues {
   Luma difference, sum;
 };
 
-// Both rows of a step, co-sited. LATE_LUMA: of a line that is kept anyway, for fewer registers in between.
+// Whether the luma of a line that is kept anyway is computed late, for fewer registers in between.
 constexpr bool LATE_LUMA = RELATIVE && SITES == 4;
+
+// Both rows of a step, co-sited.
 DEVICE void find_co_sited(const Strip &strip, int row, Carried &carried, RowValues (&out)[2]) {
   constexpr int UPPER_LINES = (HEIGHT + 1) / 2;
   Colours upper[2], lower[2]; // of the upper one, those below the rows

@@ -223,7 +223,7 @@ def _golden_products(values: argparse.Namespace, recordings: Sequence[Recording]
     """The products of the first golden recording that is there.
 
     Raises:
-        SourceError: There is none, or it cannot be read.
+        SourceError: No recording has a golden one, or the first cannot be read.
     """
     from polar_pipeline.batch.settings import golden_of
 

@@ -23,7 +23,7 @@ LATENCY_S = 0.66e-6
 ISSUE_SLOTS = 4 * WARP
 #: Resident warps of a multiprocessor with which waiting takes as long as issuing; measured with 12 to 40 warps.
 BUSY_WARPS = 22
-#: Microseconds from one launch to the next, by `integrated`: measured on an H200; assumed for Jetsons.
+#: Microseconds from one launch to the next, by `integrated`: fitted to an H200's times; assumed for Jetsons.
 LAUNCH_US = {False: 3.1, True: 5.0}
 #: Share of the time of a round of blocks that passes while a launch begins and ends with fewer than all of them.
 TAIL_SHARE = 0.18

@@ -10,7 +10,7 @@ from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.specs import ANGLE_IMAGES
 from polar_pipeline.cuda.model.work import PolarizationWork
 
-#: What was fitted of the counts below.
+#: Share of the counts below that an H200's times need.
 _COUNTED_SHARE = 0.85
 #: Issue slots of a lane on sm_90: of a thread; of each of its rows, and of those whose pixels go through shared memory.
 _THREAD, _ROW, _STAGED_ROW = 60.0, 40.0, 45.0
@@ -53,7 +53,7 @@ def half_slots(work: PolarizationWork, schedule: Schedule) -> float:
 
 
 def calibrated_half_slots(work: PolarizationWork, schedule: Schedule) -> float:
-    """Issue slots of an H200 for one frame up to the products, in pairs of half; not measured yet."""
+    """Issue slots of an H200 for one frame up to the products, in pairs of half; counted, not fitted to its times."""
     correct = _CORRECT[work.raw_format]
     if work.half_precision and work.raw_format != "u8":
         correct *= _IN_FLOAT
