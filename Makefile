@@ -20,8 +20,11 @@ INSTALLED := .venv/installed-$(VERSION)$(GPU:%=-%)
 
 .PHONY: test test-matrix lint demo bench docs fuzz clean
 
-test: lint
-	$(RUN) pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile $(TESTS)
+# The linters run beside the tests, on one core for a minute; what they find is shown at the end.
+test: $(INSTALLED)
+	@$(MAKE) --no-print-directory lint >.venv/lint.log 2>&1 & lint=$$!; \
+	$(RUN) pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile $(TESTS); tests=$$?; \
+	wait $$lint && { grep '^lint: ' .venv/lint.log; exit $$tests; } || { cat .venv/lint.log; exit 1; }
 
 test-matrix: $(INSTALLED)
 	$(PYTHON) test/matrix.py $(LEGS)
@@ -34,6 +37,7 @@ lint: $(INSTALLED)
 	$(RUN) mypy; \
 	.venv/bin/vermin -q -t=3.8- --violations --no-tips --eval-annotations --exclude str.decode polar_pipeline launch setup.py; \
 	.venv/bin/clang-format --dry-run --Werror kernels/*.cu kernels/*.cuh kernels/cpu/* test/host/*; \
+	echo "lint: passed"; \
 	else echo "lint: skipped on Python $(VERSION); it needs 3.10 or newer"; fi
 
 demo: $(INSTALLED)

@@ -39,8 +39,15 @@ TEST += ["setuptools", "wheel"]  # to build what they check
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
 LINT += ["clang-format==19.1.7"]  # each version formats somewhat differently; this one has wheels for Python 3.8
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.7", "mkdocstrings[python]>=1.0"]
+NVIMGCODEC = "nvidia-nvimgcodec"  # 0.9 is the version that was tried
 NVRTC = "nvidia-cuda-nvrtc-cu12"  # 12 is the last to know sm_72
 PC = "sys_platform == 'linux' and platform_machine == 'x86_64'"
+
+
+#: Python and machine of JetPack 7, whose OpenCV and ROS are built against NumPy 1.
+JETPACK7 = "python_version >= '3.11' and python_version < '3.13' and platform_machine == 'aarch64'"
+#: All later systems and PCs.
+LATER = "python_version >= '3.13' or (python_version >= '3.11' and platform_machine != 'aarch64')"
 
 
 def cupy(name, oldest):
@@ -53,15 +60,27 @@ def cupy(name, oldest):
         name: Of the wheel.
         oldest: Versions for Python up to 3.10.
     """
-    jetpack7 = "python_version >= '3.11' and python_version < '3.13' and platform_machine == 'aarch64'"
-    rest = "python_version >= '3.13' or (python_version >= '3.11' and platform_machine != 'aarch64')"
     return [
         f"{name}{oldest}; python_version < '3.11'",
         "numpy>=1.20,<2; python_version < '3.11'",
-        f"{name}>=13.6,<14; {jetpack7}",
-        f"numpy>=1.22,<2; {jetpack7}",
-        f"{name}>=12.3; {rest}",
+        f"{name}>=13.6,<14; {JETPACK7}",
+        f"numpy>=1.22,<2; {JETPACK7}",
+        f"{name}>=12.3; {LATER}",
     ]
+
+
+# Rerun 0.23 brings NumPy 2, with which OpenCV and ROS of older systems cannot be imported; 0.22 takes 1.23 to 1.26. It
+# cannot be imported on Python 3.8.
+VIEW = [
+    "rerun-sdk>=0.21,<0.22; python_version < '3.9'",
+    "rerun-sdk>=0.22,<0.23; python_version >= '3.9' and python_version < '3.11'",
+    "numpy>=1.23,<2; python_version < '3.11'",
+    "pyarrow<26; python_version < '3.11'",  # later ones need NumPy 2
+    f"rerun-sdk>=0.22,<0.23; {JETPACK7}",
+    f"numpy>=1.26,<2; {JETPACK7}",
+    f"pyarrow<26; {JETPACK7}",
+    f"rerun-sdk>=0.41; {LATER}",
+]
 
 
 EXTRAS = {
@@ -71,12 +90,18 @@ EXTRAS = {
     "cuda11": [*cupy("cupy-cuda11x", ">=12.3,<13"), f"nvidia-cuda-nvrtc-cu11; {PC}"],
     "cuda12": [*cupy("cupy-cuda12x", ">=12.3,<13"), f"{NVRTC}; {PC}"],
     "cuda13": [*cupy("cupy-cuda13x", ">=13.6,<14"), f"nvidia-cuda-nvrtc>=13; {PC}"],
+    # JPEG by the GPU, for the compressed topics of the live node.
+    "jpeg-cuda12": [f"{NVIMGCODEC}-cu12[nvjpeg]>=0.9; python_version >= '3.9'"],
+    "jpeg-cuda13": [f"{NVIMGCODEC}-cu13[nvjpeg]>=0.9; python_version >= '3.9'"],
     # Many recordings on many cores, GPUs or machines (`polar-pipeline batch`).
     "batch": BATCH,
+    # Products in the Rerun viewer (`polar-pipeline view`).
+    "view": VIEW,
     # Measures schedules on the GPU of this machine (`polar-pipeline tune`).
     "tune": ["kernel-tuner>=1.0"],
     # ptxas of the toolkit is the oracle of what a kernel takes of a device
-    "dev": [*TEST, f"{NVRTC}; {PC}", f"nvidia-cuda-nvcc-cu12; {PC}"]
+    "dev": [*TEST, *VIEW, f"{NVRTC}; {PC}", f"nvidia-cuda-nvcc-cu12; {PC}"]
+    + [f"{NVIMGCODEC}-cu12>=0.9; python_version >= '3.9' and {PC}"]  # encodes without a GPU too
     + [f"{tool}; python_version >= '3.10'" for tool in LINT],
     # Builds the documentation site (`make docs`).
     "docs": [f"{tool}; python_version >= '3.10'" for tool in DOCS],

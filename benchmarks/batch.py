@@ -6,7 +6,8 @@
    processes together, which other programs on the machine disturb less; with one thread, and with all cores.
 3. Units that do nothing, with the arguments of real ones: milliseconds a unit, and the memory of the scheduler.
 
-All runs of 1 and 2 are made once in every round; ratios are those of runs of one round, and the median is reported.
+All runs of 1 and 2 are made once in every round, by processes that stay; ratios are those of runs of one round, and the
+median is reported.
 Recordings are those of a real camera's frame, 24 a second, in a temporary folder (`--folder` for another).
 """
 
@@ -20,11 +21,11 @@ import statistics
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Sequence
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Sequence
 
 import common
 import cv2
@@ -60,6 +61,8 @@ class Cost:
     cpu: float
 
 
+#: Makes a run, and says what it cost.
+Run = Callable[[], Cost]
 #: Name of a run -> its cost in every round.
 Costs = Dict[str, List[Cost]]
 
@@ -75,12 +78,15 @@ def record(path: Path, seconds: float, scale: int) -> None:
             sink.write("/image_raw", IMAGE, stamp, messages.encode_image(stamp, "camera", "mono8", frame))
 
 
-def alternate(runs: Dict[str, Callable[[], Cost]], rounds: int) -> Costs:
-    """The cost of each run in every round; one more round is made before, and not counted."""
+def alternate(runs: Dict[str, Run], rounds: int) -> Costs:
+    """The cost of each run in every round; one more round is made before, and not counted.
+
+    Every other round is in reverse order: on a virtual machine, the first run to touch a page of memory pays for it.
+    """
     found: Costs = {name: [] for name in runs}
     for number in range(rounds + 1):
-        for name, run in runs.items():
-            cost = run()
+        for name in list(runs)[:: -1 if number % 2 else 1]:
+            cost = runs[name]()
             if number:
                 found[name].append(cost)
     return found
@@ -97,35 +103,44 @@ def cluster_seconds(client: Client) -> float:
     return cpu_seconds() + sum(client.run(cpu_seconds).values())
 
 
-def batch_cost(sources: Sequence[str], folder: Path, jobs: int, threads: int, gpus: List[str]) -> Cost:
-    """What a batch costs on a cluster that is there, scheduler and client included."""
-    arguments = {**ARGUMENTS, "backend": "cuda" if gpus else "cpu", "threads": threads}
-    with local_client(jobs, gpus, 0) as client:
-        settings = BatchSettings(arguments)
-        # the first one makes the pipelines
-        Batch(replace(settings, topic="/image_raw"), list_recordings(sources[:jobs]), folder / "first").run(client)
+@contextmanager
+def batches(sources: Sequence[str], folder: Path, jobs: int, threads: int, gpus: List[str]) -> Iterator[Run]:
+    """Runs batches on a cluster of its own: what each costs, scheduler and client included."""
+    settings = BatchSettings({**ARGUMENTS, "backend": "cuda" if gpus else "cpu", "threads": threads})
+
+    def run() -> Cost:
+        os.sync()  # what was written before is not written during the measurement
         before, started = cluster_seconds(client), time.perf_counter()
-        batch = Batch(settings, list_recordings(sources), folder / "out")
+        batch = Batch(settings, list_recordings(sources), folder)
         batch.run(client)
         batch.write_overview()
         cost = Cost(time.perf_counter() - started, cluster_seconds(client) - before)
-    if any(row.status != "ok" for row in batch.outcomes.values()):
-        raise RuntimeError(next(row.reason for row in batch.outcomes.values() if row.reason))
-    for name in ("out", "first"):
-        shutil.rmtree(folder / name)
-    return cost
+        if any(row.status != "ok" for row in batch.outcomes.values()):
+            raise RuntimeError(next(row.reason for row in batch.outcomes.values() if row.reason))
+        shutil.rmtree(folder)
+        return cost
+
+    with local_client(jobs, gpus, 0) as client:
+        yield run
 
 
-def replay_cost(sources: Sequence[str], folder: Path, processes: int, threads: int) -> Cost:
-    """What so many processes cost, each of which replays its share of the recordings, without Dask."""
+@contextmanager
+def replays(sources: Sequence[str], folder: Path, processes: int, threads: int) -> Iterator[Run]:
+    """Runs processes that replay their share of the recordings, without Dask: what they cost together."""
     shares = [sources[number::processes] for number in range(processes)]
     folders = [folder / f"process{number}" for number in range(processes)]
-    each = [threads] * processes
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        list(pool.map(replay_all, [share[:1] for share in shares], folders, each))  # starts them
+
+    def run() -> Cost:
+        folder.mkdir()
+        os.sync()
         started = time.perf_counter()
-        cpu = sum(pool.map(replay_all, shares, folders, each))
-        return Cost(time.perf_counter() - started, cpu)
+        cpu = sum(pool.map(replay_all, shares, folders, [threads] * processes))
+        cost = Cost(time.perf_counter() - started, cpu)
+        shutil.rmtree(folder)
+        return cost
+
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        yield run
 
 
 def replay_all(sources: Sequence[str], folder: Path, threads: int) -> float:
@@ -138,9 +153,7 @@ def replay_all(sources: Sequence[str], folder: Path, threads: int) -> float:
         for number, source in enumerate(sources):
             paths = (folder / f"{number}.{suffix}" for suffix in ("mcap", "html"))
             process_recording(Job(Path(source), products=next(paths), report=next(paths)), pipeline)
-    used = cpu_seconds() - before
-    shutil.rmtree(folder)
-    return used
+    return cpu_seconds() - before
 
 
 def ratio(costs: Costs, name: str, other: str, kind: str = "wall") -> float:
@@ -195,16 +208,18 @@ def scheduling(count: int, jobs: int) -> Dict[str, Any]:
 def processing(sources: Sequence[str], folder: Path, rounds: int) -> Dict[str, Any]:
     """Workers against processes without Dask, and two of each against one."""
     cores, gpus = available_cores(), gpu_names("auto")
-    runs: Dict[str, Callable[[], Cost]] = {}
-    for count in (1, 2):
-        runs[f"batch, {count} of 1 thread"] = lambda count=count: batch_cost(sources, folder, count, 1, [])
-        runs[f"replay, {count} of 1 thread"] = lambda count=count: replay_cost(sources, folder, count, 1)
-    runs["batch, all cores"] = lambda: batch_cost(sources, folder, 1, cores, [])
-    runs["replay, all cores"] = lambda: replay_cost(sources, folder, 1, cores)
-    if len(gpus) > 1:
-        for count in (1, 2):
-            runs[f"batch, {count} GPUs"] = lambda count=count: batch_cost(sources, folder, count, 1, gpus[:count])
-    costs = alternate(runs, rounds)
+    with ExitStack() as stack:
+        runs: Dict[str, Run] = {}
+
+        def add(name: str, runner: ContextManager[Run]) -> None:
+            runs[name] = stack.enter_context(runner)
+
+        for name, count, threads in (("1 of 1 thread", 1, 1), ("2 of 1 thread", 2, 1), ("all cores", 1, cores)):
+            add(f"batch, {name}", batches(sources, folder / f"batch {name}", count, threads, []))
+            add(f"replay, {name}", replays(sources, folder / f"replay {name}", count, threads))
+        for count in (1, 2) if len(gpus) > 1 else ():
+            add(f"batch, {count} GPUs", batches(sources, folder / f"{count} GPUs", count, 1, gpus[:count]))
+        costs = alternate(runs, rounds)
     figures = {
         f"two {what} against one": ratio(costs, f"{what}, 1 of 1 thread", f"{what}, 2 of 1 thread")
         for what in ("batch", "replay")

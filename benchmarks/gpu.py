@@ -23,7 +23,8 @@ from typing import Any, Dict, List, Optional
 import common
 import numpy as np
 from batches import BatchBuffers, calibration, check
-from gpu_cases import CASES, TWO_LAUNCHES, Case, options_of, work_of
+from geometry_launches import GeometryLaunches
+from gpu_cases import CASES, GEOMETRIES, TWO_LAUNCHES, Case, options_of, work_of
 from npp import find_debayer
 from timed_launch import compiled
 from timing import FRAMES, ROUNDS, SHAPE, cupy, driver, frames, medians
@@ -196,6 +197,13 @@ class Bench:
             "ssim_off_cpu": float(np.abs(np.subtract(got, wanted)).max()),
         }
 
+    def with_geometry(self, case: Case) -> Dict[str, Any]:
+        """One frame to the products of a geometry, in two launches; and how many times that of `mono_half` it takes."""
+        found = GeometryLaunches(case, self.device, self.arch).measure()
+        us, plain = found["us_per_frame_by_frames_a_launch"], CASES["mono_half"]
+        without = {"1": self.single(plain)["us_in_graph_of_64"], str(FRAMES): self.batch(plain)["us_per_frame"]}
+        return {**found, "times_mono_half": {name: round(us[name] / time, 2) for name, time in without.items()}}
+
     def npp(self) -> Optional[Dict[str, Any]]:
         """The four-angle colour demosaic against four calls of NPP's bilinear debayer a frame.
 
@@ -246,13 +254,14 @@ class Bench:
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all by default")
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join((*CASES, *GEOMETRIES))}; all by default")
     parser.add_argument("--output", type=Path, help="result file; a run of all cases writes one in results/")
     parser.add_argument("--candidates", action="store_true", help="measure every schedule of every case")
     values = parser.parse_args()
     bench = Bench()
     report: Dict[str, Any] = {"device": bench.name, "frames": FRAMES, "size": list(SHAPE[::-1]), "cases": {}}
-    names = values.cases or list(CASES)
+    asked = values.cases or [*CASES, *GEOMETRIES]
+    names, geometries = ([name for name in asked if name in table] for table in (CASES, GEOMETRIES))
     if values.candidates:
         for name in names:
             report["cases"][name] = bench.every_schedule(CASES[name])
@@ -269,6 +278,8 @@ def main() -> None:
             columns = ("us_per_frame", "share", "goal", "registers")
             rows.append((case.text, *(found[column] for column in columns)))
             print(name, json.dumps(found), flush=True)
+        report["with_geometry"] = {name: bench.with_geometry(GEOMETRIES[name]) for name in geometries}
+        print("with a geometry:", json.dumps(report["with_geometry"]))
         if not values.cases:
             report["with_ssim"] = {name: bench.with_ssim(case) for name, case in TWO_LAUNCHES.items()}
             print("with SSIM:", json.dumps(report["with_ssim"]))

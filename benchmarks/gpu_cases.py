@@ -7,6 +7,7 @@ from typing import Any, Dict, Mapping, Tuple, Union
 
 from polar_pipeline.cuda.model.work import PolarizationWork
 from polar_pipeline.cuda.model.work import work_of as launch_of
+from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import Options, make_options
 
 POLAR = ("intensity", "dolp", "aolp")
@@ -86,6 +87,26 @@ TWO_LAUNCHES: Dict[str, Case] = {
         options=_OWN,
     ),
     "mono_everything": Case("mono half: intensity dolp aolp, SSIM map and mean", MONO, (*POLAR, "ssim_map", "ssim")),
+}
+#: A wide lens in front of frames of `timing.SHAPE`.
+LENS = make_lens(
+    (2048, 2448),
+    "plumb_bob",
+    (-0.12, 0.05, 0.0005, -0.0003, 0.0),
+    (2000.0, 0.0, 1220.0, 0.0, 2000.0, 1030.0, 0.0, 0.0, 1.0),
+    (0.0,) * 9,
+    (0.0,) * 12,
+)
+#: With a geometry, which takes a second launch; `goal`: times that of the case of `CASES` with the same products.
+GEOMETRIES: Dict[str, Case] = {
+    "mono_rectified": Case(
+        "mono half, rectified, intensity dolp aolp",
+        MONO,
+        POLAR,
+        "at most 3 times mono_half",
+        options={"rectify": LENS},
+    ),
+    "mono_rotated": Case("mono half, rotated by 90 degrees, intensity dolp aolp", MONO, POLAR, options={"rotate": 90}),
 }
 
 

@@ -29,6 +29,7 @@ from polar_pipeline.cuda.model.device import DEVICES, Slots
 from polar_pipeline.cuda.model.launch_model import KernelWork, launch_model
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_work import SsimWork
+from polar_pipeline.cuda.model.transform_work import TransformWork
 from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork, make_work
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan
@@ -81,6 +82,9 @@ RARE = {
     "is_last_block",
     "reduce_pieces",
     "mirrored_at",
+    "mark",
+    "erase",
+    "erase_light",
 }
 #: Functions whose pieces at the picture's right border store one value at a time.
 PIECEWISE = {("store_floats", "store32"), ("store_values", "store16")}
@@ -101,6 +105,7 @@ STAGES = {
     "full_angles": "angles",
     "half_angles": "angles",
     "store_angles": "angles",
+    "take": "take",
 }
 
 
@@ -207,6 +212,9 @@ WINDOWS = (
 )
 #: The SSIM launch, by (window, what it reads).
 SSIM_WINDOWS = (("registers", "uint16"), ("registers", "float32"), ("registers", MOSAIC), ("tensor", "uint16"))
+
+#: Samples of the launch of a geometry, in pairs of half and in float.
+SAMPLES = {"transform between": True, "transform pixels": False}
 
 Chain = List[Tuple[str, int]]
 
@@ -324,7 +332,16 @@ def table() -> Dict[Tuple[str, str, str], Counter[str]]:
                 else Schedule("ssim", "registers", 320, 308, rows=64)
             )
             found[arch, "fp16", f"ssim {window} {source}"] = total(count(work, schedule, arch))
+        for (name, positions), precision in product(SAMPLES.items(), ("fp16", "fp32")):
+            samples = transform_work(positions, precision)
+            found[arch, precision, name] = count(samples, Schedule("transform", "tile", 256, 64, 16), arch)["take"]
     return found
+
+
+def transform_work(positions: bool, precision: str) -> TransformWork:
+    """Samples of a mono sensor's planes of half."""
+    size, outputs = (FULL_FRAME[0] // 2, FULL_FRAME[1] // 2), tuple((name, "uint8") for name in _POLAR)
+    return TransformWork(size, *size, 1, positions, False, False, precision == "fp16", "float16", outputs)
 
 
 #: Images and strides that `--ssim` counts: with a stride of 3 and more the kernel's loop contains another loop.

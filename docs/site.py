@@ -1,4 +1,4 @@
-"""MkDocs hook: documents from outside `docs/`, and the help of the command line, as pages of the site (`make docs`).
+"""MkDocs hook: documents from outside `docs/`, the help of the command line and pictures, on the site (`make docs`).
 
 The site has the folders of the repository, except that the files of `docs/` are at the top, and `README.md` is the
 start page. Links in the documents are those of the repository; this hook rewrites them for the site.
@@ -16,11 +16,15 @@ from typing import Any, List
 
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
+from pictures import PICTURES, painted  # beside this file
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Documents outside `docs/` that are pages.
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "kernels/README.md", "frames/README.md")
 _LINK = re.compile(r"(\]\()([^)#\s]+)")
+_PICTURE = re.compile(r"^<!-- picture: (\S+) -->$", re.MULTILINE)
+#: Folder of the site that painted pictures are in.
+_IMAGES = "images"
 _COMMAND = re.compile(r"^ {4}([a-z]+)(?: |$)", re.MULTILINE)
 
 
@@ -47,16 +51,18 @@ def linked_files(page: str) -> List[str]:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages from outside `docs/`, and the files outside it that pages link to."""
+    """Add the pages from outside `docs/`, the files outside it that pages link to, and the painted pictures."""
     pages = [*PAGES, *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
     outside = {path for page in pages for path in linked_files(page) if not path.startswith("docs/")}
     for path in sorted({*PAGES, *outside}):
         files.append(File.generated(config, site_path(path), abs_src_path=str(ROOT / path)))
+    for name, data in painted().items():
+        files.append(File.generated(config, f"{_IMAGES}/{name}", content=data))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Rewrite a page's links from the repository's folders to those of the site, and fill in the help texts."""
+    """Rewrite a page's links from the repository's folders to those of the site; fill in help texts and pictures."""
     here = page.file.src_uri
     folder = posixpath.dirname(repository_path(here))
 
@@ -69,7 +75,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     if "<!-- commands -->" in markdown:
         markdown = markdown.replace("<!-- commands -->", commands())
-    return _LINK.sub(rewritten, markdown)
+
+    def shown(match: Any) -> str:
+        name = match.group(1)
+        path = posixpath.relpath(f"{_IMAGES}/{name}", posixpath.dirname(here) or ".")
+        return f"![{PICTURES[name].alt}]({path})\n\n*{PICTURES[name].caption}*"
+
+    return _PICTURE.sub(shown, _LINK.sub(rewritten, markdown))
 
 
 def commands() -> str:

@@ -13,7 +13,14 @@ from typing import Callable, Dict, List, Sequence
 
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.ros.parameters import PARAMETERS, Parameter
-from polar_pipeline.topics import CAMERA_INFO_TOPICS, COMPRESSED_TOPICS, FLOAT32, PRODUCT_TOPICS, image_encoding
+from polar_pipeline.topics import (
+    CAMERA_INFO_TOPICS,
+    COMPRESSED_TOPICS,
+    FLOAT32,
+    NUMBER_TOPICS,
+    PRODUCT_TOPICS,
+    image_encoding,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,7 +39,7 @@ def topics() -> str:
             kind = "Float32"
         else:
             names = [image_encoding(row.name, dtype, is_color) for dtype in topic.dtypes for is_color in (False, True)]
-            kind = f"Image ({', '.join(dict.fromkeys(names))})"
+            kind = f"Image ({', '.join(dict.fromkeys(names))})" + (", JPEG" if row.name in COMPRESSED_TOPICS else "")
         unit = f", in {row.unit}" if row.unit in ("rad",) else ""
         rows.append((f"`{topic.name}`", kind, f"`{row.name}`", row.text + unit))
     return _table(("topic", "type (encodings)", "product", "what it is"), rows)
@@ -67,14 +74,16 @@ def parameters() -> str:
 
 
 def policy() -> str:
-    """One line per topic of a product, or of the calibration beside it."""
+    """One line per topic of a product, of the calibration beside it, or of a number."""
     names = [
         topic
         for product, row in PRODUCT_TOPICS.items()
         for topic in (row.name, COMPRESSED_TOPICS.get(product))
         if topic is not None
     ]
-    return "\n".join(f"{12 * ' '}<topic>{topic}</topic>" for topic in (*names, *CAMERA_INFO_TOPICS))
+    return "\n".join(
+        f"{12 * ' '}<topic>{topic}</topic>" for topic in (*names, *CAMERA_INFO_TOPICS, *NUMBER_TOPICS.values())
+    )
 
 
 def kernel_times() -> str:

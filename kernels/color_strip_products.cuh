@@ -56,14 +56,31 @@ template <int COUNT> DEVICE void store_lane_floats(void *base, size_t index, con
     else
       store64(p + k, as_bits(v[k]), as_bits(v[k + 1]));
 }
+// two 16-bit integers a word
+template <int WORDS> DEVICE void store_lane_pairs(void *base, size_t index, const u32 (&w)[WORDS]) {
+  u8 *p = (u8 *)base + 2 * index;
+#pragma unroll
+  for (int k = 0; k < WORDS; k += SITES / 2)
+    if (SITES == 4)
+      store64(p + 4 * k, w[k], w[k + SITES / 2 - 1]);
+    else
+      store32(p + 4 * k, w[k]);
+}
 // what SSIM compares: 16-bit integers, or floats
 template <int TYPE> DEVICE void store_compared(void *base, size_t index, const float (&v)[SITES]) {
   if (TYPE == 2) return store_lane_floats<SITES>(base, index, v);
-  u8 *p = (u8 *)base + 2 * index;
-  if (SITES == 4)
-    store64(p, compared_pair(v[0], v[1]), compared_pair(v[SITES / 2], v[SITES - 1]));
-  else
-    store32(p, compared_pair(v[0], v[1]));
+  u32 w[SITES / 2];
+#pragma unroll
+  for (int k = 0; k < SITES / 2; k++) w[k] = compared_pair(v[2 * k], v[2 * k + 1]);
+  store_lane_pairs(base, index, w);
+}
+// values from 0 to 1 as floats (2) or 16-bit levels (3)
+template <int TYPE, int COUNT> DEVICE void store_lane_values(void *base, size_t index, const float (&v)[COUNT]) {
+  if (TYPE == 2) return store_lane_floats<COUNT>(base, index, v);
+  u32 w[COUNT / 2];
+#pragma unroll
+  for (int k = 0; k < COUNT / 2; k++) w[k] = level_pair(v[2 * k], v[2 * k + 1]);
+  store_lane_pairs(base, index, w);
 }
 DEVICE void store_lane_bytes(void *base, size_t index, const u32 (&pairs)[SITES / 2]) {
   u8 *p = (u8 *)base + index;
@@ -131,6 +148,8 @@ DEVICE void drop_invalid(const Strip &strip, size_t index, const float (&s0)[SIT
     if (OUT_AOLP == 2) store32((float *)frame.out[AOLP] + at, missing);
     if (OUT_DOLP == 1) store8((u8 *)frame.out[DOLP] + at, 0);
     if (OUT_AOLP == 1) store8((u8 *)frame.out[AOLP] + at, 0);
+    if (OUT_DOLP == 3) store16((u16 *)frame.out[DOLP] + at, 0);
+    if (OUT_AOLP == 3) store16((u16 *)frame.out[AOLP] + at, 0);
     if (OUT_PREVIEW) { // grey
       u8 *staged = (u8 *)strip.shared.stage[PREVIEW_STAGE] + staged_byte(LINE, strip.at) + 3 * k;
       const u32 grey = as_bits(fmaf(s0[k], 255 / (2 * LUMA_UNIT), 8388608.0f)); // 2^23: the unit is the last bit
@@ -186,23 +205,31 @@ DEVICE void put_polarization(const Strip &strip, size_t index, LanePolarization 
     radians[k] = unfolded_radians(radians[k], p.s1[k]);
   }
   if (OUT_STOKES && is_inside) store_lane_floats<3 * SITES>(frame.out[STOKES], 3 * index, stokes);
-  if (OUT_DOLP == 2 && is_inside) store_lane_floats<SITES>(frame.out[DOLP], index, p.dolp);
+  if (OUT_DOLP >= 2 && is_inside) store_lane_values<OUT_DOLP>(frame.out[DOLP], index, p.dolp);
+  if (OUT_AOLP == 3 && is_inside) {
+    u32 turns[PAIRS];
+#pragma unroll
+    for (int k = 0; k < PAIRS; k++)
+      turns[k] = low_halves(turns_65536(folded_turns(p.tangent[2 * k]), p.s1[2 * k]),
+                            turns_65536(folded_turns(p.tangent[2 * k + 1]), p.s1[2 * k + 1]));
+    store_lane_pairs(frame.out[AOLP], index, turns);
+  }
   if (OUT_AOLP == 2 && is_inside) store_lane_floats<SITES>(frame.out[AOLP], index, radians);
 }
 
 // ---- a row
 
-// One image of an angle, staged or, as floats, stored.
+// One image of an angle: bytes are staged, others stored.
 template <int ANGLE, int LINE>
 DEVICE void put_angle(const Strip &strip, size_t index, const Colours &v, bool is_high, const RowBytes &bytes,
                       bool inside) {
   if (angle_type(ANGLE) == 1) stage_row(strip.shared.stage[ANGLE], LINE, strip.at, bytes);
-  if (angle_type(ANGLE) != 2 || !inside) return;
+  if (angle_type(ANGLE) < 2 || !inside) return;
   float f[3 * SITES];
 #pragma unroll
   for (int n = 0; n < 3 * SITES; n++)
     f[n] = (is_high ? high(v[n / 3][n % 3]) : low(v[n / 3][n % 3])) * (row_unit<LINE>(n / 3, n % 3) / (float)SAMPLES);
-  store_lane_floats<3 * SITES>(strip.frame.out[ANGLE_0 + ANGLE], 3 * index, f);
+  store_lane_values<angle_type(ANGLE)>(strip.frame.out[ANGLE_0 + ANGLE], 3 * index, f);
 }
 // The images of both angles of a row parity.
 template <int PARITY, int LINE>
@@ -245,11 +272,11 @@ DEVICE void put_products(const Strip &strip, size_t index, const RowValues &valu
     stage_row(strip.shared.stage[INTENSITY_STAGE], LINE, strip.at, interleaved(rgb[0], rgb[1], rgb[2]));
   }
   auto colour = [&](int c, int k) { return k % 2 ? high(sum[c][k / 2]) : low(sum[c][k / 2]); };
-  if (OUT_INTENSITY == 2 && is_inside) {
+  if (OUT_INTENSITY >= 2 && is_inside) {
     float f[3 * SITES];
 #pragma unroll
     for (int n = 0; n < 3 * SITES; n++) f[n] = colour(n % 3, n / 3) * (row_unit<LINE>(n / 3, n % 3) / (4.0f * SAMPLES));
-    store_lane_floats<3 * SITES>(frame.out[INTENSITY], 3 * index, f);
+    store_lane_values<OUT_INTENSITY>(frame.out[INTENSITY], 3 * index, f);
   }
   if (!WANT_STOKES) return;
   LanePolarization p;
@@ -268,7 +295,7 @@ DEVICE void put_products(const Strip &strip, size_t index, const RowValues &valu
     for (int k = 0; k < SITES; k++) mean[k] = p.s0[k] * (0.5f / LUMA_UNIT);
     store_compared<OUT_S0>(frame.out[S0], index, mean);
   }
-  if (DIFFERENCES) {
+  if (LUMA_BY_ANGLE) {
     polarization(values.difference, p);
     put_polarization<LINE>(strip, index, p, is_inside);
   }

@@ -3,11 +3,11 @@
 #define POLAR_COLOR_STRIP_ROWS_CUH
 #include "color_strip_lines.cuh"
 
-constexpr bool PRODUCTS = OUT_INTENSITY || WANT_STOKES;            // anything but images of single angles
-constexpr bool DIFFERENCES = WANT_POLAR || OUT_STOKES || OUT_SUMS; // luma by angle
-constexpr int SAMPLES = CO_SITED ? 16 : 1;                         // weight of an angle's samples in `Colours` of a row
-constexpr float LUMA_UNIT = SAMPLES / LUMA_RED;                    // likewise, of luma in a row's sums and differences
-typedef Pair Luma[SITES];                                          // of a line's sites, over LUMA_RED; lanes are angles
+constexpr bool PRODUCTS = OUT_INTENSITY || WANT_STOKES;              // anything but images of single angles
+constexpr bool LUMA_BY_ANGLE = WANT_POLAR || OUT_STOKES || OUT_SUMS; // luma by angle
+constexpr int SAMPLES = CO_SITED ? 16 : 1;      // weight of an angle's samples in `Colours` of a row
+constexpr float LUMA_UNIT = SAMPLES / LUMA_RED; // likewise, of luma in a row's sums and differences
+typedef Pair Luma[SITES];                       // of a line's sites, over LUMA_RED; lanes are angles
 
 // ---- constants, by the units of what they meet (`unit_of`)
 
@@ -287,7 +287,7 @@ DEVICE void begin(const Strip &strip, Carried &carried) {
   strip.read<1>(1, v);
   debayer<SampleScale, 0, 1>(v[1], v[2], v[3], v[4], v[5], carried.lower);
   Strip::scale<1>(carried.lower);
-  if (DIFFERENCES) {
+  if (LUMA_BY_ANGLE) {
     luma_of_line<0, 0>(carried.upper, upper);
     luma_of_line<1, 1>(carried.lower, lower);
   }
@@ -295,10 +295,10 @@ DEVICE void begin(const Strip &strip, Carried &carried) {
     Colours first;
     debayer<SampleScale, 0, 0>(v[2], v[3], v[4], v[5], v[2], first);
     Strip::scale<0>(first);
-    if (DIFFERENCES) luma_of_line<1, 0>(first, lower);
+    if (LUMA_BY_ANGLE) luma_of_line<1, 0>(first, lower);
     reflect_line<0>(first, carried.lower);
   }
-  if (DIFFERENCES) arrange(strip.at, upper, lower, carried.upper_luma, carried.lower_luma);
+  if (LUMA_BY_ANGLE) arrange(strip.at, upper, lower, carried.upper_luma, carried.lower_luma);
 }
 
 // What a step finds of one row: sums over all angles, sums by row parity for images of angles, and luma of differences
@@ -319,7 +319,7 @@ DEVICE void find_co_sited(const Strip &strip, int row, Carried &carried, RowValu
   Colours row_itself;
   if (UPPER_LINES % 2) reflect_line<0>(carried.upper, row_itself); // or else the picture does not end behind it
   strip.debayer_two<0>(1, lower[0], lower[1]);
-  if (DIFFERENCES) {
+  if (LUMA_BY_ANGLE) {
     luma_of_line<1, 0>(lower[0], lower_luma[0]);
     if (!LATE_LUMA) luma_of_line<1, 1>(lower[1], lower_luma[1]);
   }
@@ -354,7 +354,7 @@ DEVICE void find_co_sited(const Strip &strip, int row, Carried &carried, RowValu
     out[1].all[i][c] = add(below, out[1].lower[i][c]);
     carried.upper[i][c] = upper[1][i][c];
   }
-  if (!DIFFERENCES) return;
+  if (!LUMA_BY_ANGLE) return;
   if (LATE_LUMA) luma_of_line<1, 1>(carried.lower, lower_luma[1]);
   luma_of_line<0, 1>(upper[0], upper_luma[0]);
   luma_of_line<0, 0>(upper[1], upper_luma[1]);
@@ -379,7 +379,7 @@ DEVICE void find_at_own_sites(const Strip &strip, RowValues (&out)[2]) {
 #pragma unroll
     for (int n = 0; n < 3 * SITES; n++)
       out[r].all[n / 3][n % 3] = add(out[r].upper[n / 3][n % 3], out[r].lower[n / 3][n % 3]);
-  if (!DIFFERENCES) return;
+  if (!LUMA_BY_ANGLE) return;
   luma_of_line<0, 0>(out[0].upper, upper[0]);
   luma_of_line<1, 0>(out[0].lower, lower[0]);
   luma_of_line<0, 1>(out[1].upper, upper[1]);

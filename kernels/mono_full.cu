@@ -16,7 +16,7 @@
 #define ROWS 2 // rows a thread, even
 #endif
 constexpr bool IS_GRADIENT = DEMOSAIC == METHOD_GRADIENT;
-constexpr bool STAGES = OUT_INTENSITY == 2 || OUT_DOLP == 2 || OUT_AOLP == 2 || OUT_PREVIEW;
+constexpr bool STAGES = OUT_INTENSITY >= 2 || OUT_DOLP >= 2 || OUT_AOLP >= 2 || OUT_PREVIEW;
 #ifndef BLOCKS // of a multiprocessor, for which registers must suffice
 #if __CUDA_ARCH__ >= 900
 #define BLOCKS ((IS_GRADIENT || STAGES ? 768 : 1024) / THREADS) // 80, 64 registers a thread
@@ -33,11 +33,17 @@ static_assert(!WANT_ANGLES && !OUT_STOKES && !OUT_SUMS && !OUT_S0, "see supports
 // A warp's row of each output that is staged.
 constexpr int DOLP_STAGE = OUT_INTENSITY == 2, AOLP_STAGE = DOLP_STAGE + (OUT_DOLP == 2);
 constexpr int FLOAT_STAGES = AOLP_STAGE + (OUT_AOLP == 2);
-constexpr int WARP_BYTES = FLOAT_STAGES * sizeof(StagedFloats) + (OUT_PREVIEW ? sizeof(StagedColours) : 0);
+constexpr int DOLP_LEVELS = OUT_INTENSITY == 3, AOLP_LEVELS = DOLP_LEVELS + (OUT_DOLP == 3);
+constexpr int LEVEL_STAGES = AOLP_LEVELS + (OUT_AOLP == 3);
+constexpr int PREVIEW_BYTE = FLOAT_STAGES * sizeof(StagedFloats) + LEVEL_STAGES * sizeof(StagedLevels);
+constexpr int WARP_BYTES = PREVIEW_BYTE + (OUT_PREVIEW ? sizeof(StagedColours) : 0);
 struct Stages {
   u8 *memory; // of the warp
   DEVICE StagedFloats &floats(int place) const { return *((StagedFloats *)memory + place); }
-  DEVICE StagedColours &preview() const { return *(StagedColours *)(memory + FLOAT_STAGES * sizeof(StagedFloats)); }
+  DEVICE StagedLevels &levels(int place) const {
+    return *((StagedLevels *)(memory + FLOAT_STAGES * sizeof(StagedFloats)) + place);
+  }
+  DEVICE StagedColours &preview() const { return *(StagedColours *)(memory + PREVIEW_BYTE); }
 };
 #ifdef SHARED_BYTES
 static_assert(THREADS / 32 * WARP_BYTES <= SHARED_BYTES, "the schedule reserves too little shared memory");
@@ -78,6 +84,7 @@ template <int R, int J> DEVICE Stokes stokes(Pair own, const Around &n) {
 struct Encoded {
   u32 mean, degree, turns, red, green, blue;
   float means[2], degrees[2], radians[2];
+  u32 angles[2]; // AoLP in 65536ths of pi, in the low 16 bits
 };
 DEVICE Encoded encode(const Stokes &v) {
   Encoded out;
@@ -91,6 +98,10 @@ DEVICE Encoded encode(const Stokes &v) {
     tangent[k] = s2 * fast_rcp(length + fabsf(s1));
     out.degrees[k] = saturate(length * fast_rcp(fmaf(sum, 0.5f, 1e-12f)));
     out.means[k] = sum * (float)(1 / FOUR_FULL);
+    if (OUT_AOLP == 3) {
+      tangent[k] = folded_turns(tangent[k]);
+      out.angles[k] = turns_65536(tangent[k], s1);
+    }
     if (OUT_AOLP == 2) {
       out.radians[k] = folded_radians(tangent[k]);
       tangent[k] = out.radians[k];
@@ -100,7 +111,9 @@ DEVICE Encoded encode(const Stokes &v) {
   const Pair value = IS_GRADIENT ? v.sum : mul(v.sum, splat(32768));
   constexpr u32 scale = splat(255 / (IS_GRADIENT ? FOUR_FULL : 32768 * FOUR_FULL));
   saturation = pair(out.degrees[0], out.degrees[1]);
-  folded = OUT_AOLP == 2 ? folded_256_of(tangent[0], tangent[1]) : folded_256(pair(tangent[0], tangent[1]));
+  folded = OUT_AOLP == 2   ? folded_256_of(tangent[0], tangent[1])
+           : OUT_AOLP == 3 ? mul(pair(tangent[0], tangent[1]), splat(256))
+                           : folded_256(pair(tangent[0], tangent[1]));
   out.mean = fma(value, scale, splat(1024));
   out.degree = fma(saturation, splat(255), splat(1024));
   out.turns = unfolded_256(folded, sign);
@@ -160,6 +173,14 @@ DEVICE void make_four(const Stokes &e, const Stokes &o, Pair threshold, int k, i
   if (OUT_INTENSITY == 2) stage(0, a.means, b.means);
   if (OUT_DOLP == 2) stage(DOLP_STAGE, a.degrees, b.degrees);
   if (OUT_AOLP == 2) stage(AOLP_STAGE, a.radians, b.radians);
+  auto stage_levels = [&](int place, u32 first, u32 second) {
+    ((uint2 *)&stages.levels(place)[level_place(lane, k / 2)])[k % 2] = make_uint2(first, second);
+  };
+  if (OUT_INTENSITY == 3) stage_levels(0, level_pair(a.means[0], b.means[0]), level_pair(a.means[1], b.means[1]));
+  if (OUT_DOLP == 3)
+    stage_levels(DOLP_LEVELS, level_pair(a.degrees[0], b.degrees[0]), level_pair(a.degrees[1], b.degrees[1]));
+  if (OUT_AOLP == 3)
+    stage_levels(AOLP_LEVELS, low_halves(a.angles[0], b.angles[0]), low_halves(a.angles[1], b.angles[1]));
   if (OUT_PREVIEW) {
     u32 words[3];
     interleave(permute(a.red, b.red, 0x6240), permute(a.green, b.green, 0x6240), permute(a.blue, b.blue, 0x6240),
@@ -180,6 +201,8 @@ DEVICE void drop_invalid(const u32 (&invalid)[4], int lane, const Stages &stages
       if (!(invalid[k] >> (8 * i + 7) & 1)) continue;
       if (OUT_DOLP == 2) ((float *)&stages.floats(DOLP_STAGE)[unit_place(lane, k)])[i] = nan_value();
       if (OUT_AOLP == 2) ((float *)&stages.floats(AOLP_STAGE)[unit_place(lane, k)])[i] = nan_value();
+      if (OUT_DOLP == 3) ((u16 *)&stages.levels(DOLP_LEVELS)[level_place(lane, k / 2)])[k % 2 * 4 + i] = 0;
+      if (OUT_AOLP == 3) ((u16 *)&stages.levels(AOLP_LEVELS)[level_place(lane, k / 2)])[k % 2 * 4 + i] = 0;
       if (OUT_PREVIEW)
         for (int c = 0; c < 3; c++)
           ((u8 *)stages.preview())[48 * lane + 12 * k + 3 * i + c] = (u8)(row.mean[k] >> (8 * i));
@@ -201,6 +224,9 @@ DEVICE void store_row(const FrameArguments &frame, const RowBytes &row, const St
   if (OUT_INTENSITY == 2) store_floats_staged((float *)frame.out[INTENSITY] + base, stages.floats(0), lane, index);
   if (OUT_DOLP == 2) store_floats_staged((float *)frame.out[DOLP] + base, stages.floats(DOLP_STAGE), lane, index);
   if (OUT_AOLP == 2) store_floats_staged((float *)frame.out[AOLP] + base, stages.floats(AOLP_STAGE), lane, index);
+  if (OUT_INTENSITY == 3) store_levels_staged((u16 *)frame.out[INTENSITY] + base, stages.levels(0), lane, index);
+  if (OUT_DOLP == 3) store_levels_staged((u16 *)frame.out[DOLP] + base, stages.levels(DOLP_LEVELS), lane, index);
+  if (OUT_AOLP == 3) store_levels_staged((u16 *)frame.out[AOLP] + base, stages.levels(AOLP_LEVELS), lane, index);
   if (OUT_PREVIEW) store_colours_staged((u8 *)frame.out[PREVIEW] + 3 * base, stages.preview(), lane, index);
   sync_warp();
 }

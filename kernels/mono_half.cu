@@ -1,4 +1,5 @@
-// Mono, half resolution: every format, product and width; angles co-sited (bilinear), or each at its own site.
+// Mono, half resolution: every format and width, every product but colours by maps; angles co-sited (bilinear), or each
+// at its own site.
 //
 // A thread takes PIXELS superpixels along x and ROWS along y and loads all its lines first. The two numbers of a
 // superpixel on a line are the lanes of a word (`mono_half_lines.cuh`). Each of the four angles is moved to the
@@ -110,7 +111,7 @@ DEVICE void replace_invalid(const FrameArguments &frame, u32 id, bool has_bright
       const bool is_dark = !is_saturated && WANT_DARK && sum < darkest;
       if (is_saturated || is_dark || (WANT_DARK && sum == 0))
         store_unpolarized(frame, (size_t)blockIdx.z * (OUT_WIDTH * OUT_HEIGHT) + y * OUT_WIDTH + x,
-                          !is_saturated && !is_dark, sum);
+                          !is_saturated && !is_dark, sum, is_saturated);
       count.saturated += is_saturated && is_counted;
       count.dark += is_dark && is_counted;
     }
@@ -157,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
     }
     RowProducts row;
 #pragma unroll
-    for (int j = 0; j < PIXELS / 2; j++) make_pair(superpixels, j, row, lowest);
+    for (int j = 0; j < PIXELS / 2; j++) make_pair(frame, superpixels, j, row, lowest);
     bright |= bright_line(upper) | bright_line(lower);
     if (inside) store_row(frame, row, at + i * OUT_WIDTH);
     store_staged_row(frame, row, stage, index + i * OUT_WIDTH);
@@ -166,8 +167,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
   const bool has_bright = bright & BRIGHT, has_low = WANT_DARK && lowest < rare;
   if (any_in_warp(has_bright || has_low)) replace_invalid(frame, id, has_bright, has_low, darkest, count);
   count_invalid(frame, count);
-  if (OUT_SUMS || OUT_S0)
-    grid_dependency_wait_in_one_block(); // SSIM follows, and starts earlier on free resources
+  if (OUT_SUMS || OUT_S0 || WANT_PLANES)
+    grid_dependency_wait_in_one_block(); // another launch follows, and starts earlier on free resources
   else
     grid_dependency_wait();
 }

@@ -39,8 +39,12 @@ CONSTANT u32 sum_bits_of(u32 sum) { return 4 * OFFSET_BITS + sum; }
 // The products of a thread's superpixels on one row, as they are stored: floats, and pairs of halves 1024 + byte.
 struct RowProducts {
   float intensity[PIXELS], dolp[PIXELS], aolp[PIXELS], stokes[PIXELS][3], axial[PIXELS], diagonal[PIXELS], s0[PIXELS];
+  u32 angle[PIXELS];          // AoLP in 65536ths of pi, in the low 16 bits
+  float component[3][PIXELS]; // of the light, as it is stored: with bytes, above BYTE_OFFSET
   Pair level[PIXELS / 2], degree[PIXELS / 2], turns[PIXELS / 2], rgb[3][PIXELS / 2];
   u32 signs[PIXELS / 2]; // of S1, in bit 15 of a lane
+  // what `transform` interpolates, in the units of pairs; S1 and S2 of each pixel one after the other
+  float difference[PIXELS][2], mean[PIXELS], excess[PIXELS];
 };
 
 // Hue of two superpixels from the folded angle in sixths of a turn, by the sign of S1: what it leaves out of each
@@ -54,8 +58,18 @@ DEVICE void colour_pair(Pair folded, Pair sign, Pair degree, Pair level, RowProd
   for (int c = 0; c < 3; c++) row.rgb[c][j] = fma(less[c], depth, level);
 }
 
+// A component of the light of superpixel k, whose S0, S1 and S2 are in raw numbers times UNIT.
+template <int COMPONENT, int TYPE>
+DEVICE void make_component(const FrameArguments &frame, float s0, float s1, float s2, RowProducts &row, int k) {
+  if (!TYPE) return;
+  const float v = component<COMPONENT>(frame, 0.5f * s0, s1, s2);
+  row.component[COMPONENT - UNPOLARIZED][k] =
+      TYPE == 1 ? fmaf(fminf(v, WHITE), 255 / WHITE, BYTE_OFFSET) : v * (1 / WHITE);
+}
+
 // Products of the superpixels 2j and 2j + 1. lowest: of all sums, as bits.
-DEVICE void make_pair(const Superpixel (&superpixels)[PIXELS], int j, RowProducts &row, u32 &lowest) {
+DEVICE void make_pair(const FrameArguments &frame, const Superpixel (&superpixels)[PIXELS], int j, RowProducts &row,
+                      u32 &lowest) {
   float level[2], tangent[2], degree[2], s1[2], folded[2];
 #pragma unroll
   for (int h = 0; h < 2; h++) {
@@ -71,6 +85,13 @@ DEVICE void make_pair(const Superpixel (&superpixels)[PIXELS], int j, RowProduct
     row.stokes[k][0] = half_sum * (1 / WHITE);
     row.stokes[k][1] = s1[h] * (1 / WHITE);
     row.stokes[k][2] = s2 * (1 / WHITE);
+    row.difference[k][0] = s1[h] * (FULL / WHITE);
+    row.difference[k][1] = s2 * (FULL / WHITE);
+    row.mean[k] = half_sum * (FULL / (2 * WHITE));
+    row.excess[k] = (row.axial[k] - row.diagonal[k]) * (FULL / 2);
+    make_component<UNPOLARIZED, OUT_UNPOLARIZED>(frame, half_sum, s1[h], s2, row, k);
+    make_component<POLARIZED, OUT_POLARIZED>(frame, half_sum, s1[h], s2, row, k);
+    make_component<POLARIZER, OUT_POLARIZER>(frame, half_sum, s1[h], s2, row, k);
     const Polar p = polar(s1[h], s2, half_sum);
     degree[h] = row.dolp[k] = p.degree;
     tangent[h] = p.tangent;
@@ -79,6 +100,7 @@ DEVICE void make_pair(const Superpixel (&superpixels)[PIXELS], int j, RowProduct
       const float turned = s1[h] < 0 ? fmaf(folded[h], -HALF_TURN, 0.5f * HALF_TURN) : folded[h] * HALF_TURN;
       row.aolp[k] = turned < 0 ? turned + 3.1415925f : turned;
     }
+    if (OUT_AOLP == 3) row.angle[k] = turns_65536(folded_turns(p.tangent), s1[h]);
   }
   row.signs[j] = permute(as_bits(s1[0]), as_bits(s1[1]), 0x7632);
   const Pair sign = (row.signs[j] & 0x80008000u) | splat(1);
@@ -141,6 +163,19 @@ DEVICE void store_turns(void *image, size_t at, const RowProducts &row) {
   }
   store_pixels<1>(image, at, w);
 }
+// values from 0 to 1 as 16-bit levels
+DEVICE void store_level_pixels(void *image, size_t at, const float (&v)[PIXELS]) {
+  u32 w[PIXELS / 2];
+#pragma unroll
+  for (int k = 0; k < PIXELS / 2; k++) w[k] = level_pair(v[2 * k], v[2 * k + 1]);
+  store_pixels<2>(image, at, w);
+}
+DEVICE void store_angle_levels(void *image, size_t at, const RowProducts &row) {
+  u32 w[PIXELS / 2];
+#pragma unroll
+  for (int k = 0; k < PIXELS / 2; k++) w[k] = low_halves(row.angle[2 * k], row.angle[2 * k + 1]);
+  store_pixels<2>(image, at, w);
+}
 // what SSIM compares: floats (2) or 16-bit integers
 template <int TYPE> DEVICE void store_compared(void *image, size_t at, const float (&v)[PIXELS]) {
   if (TYPE == 2) return store_float_pixels(image, at, v);
@@ -199,6 +234,11 @@ DEVICE void interleave_pairs(const RowProducts &row, int j, u32 *w) {
   w[2] = permute(b, row.rgb[2][j + 1], 0x6324);
 }
 
+// floats above BYTE_OFFSET as pairs of halves 1024 + byte
+DEVICE void byte_pairs(const float (&v)[PIXELS], Pair (&bytes)[PIXELS / 2]) {
+#pragma unroll
+  for (int k = 0; k < PIXELS / 2; k++) bytes[k] = byte_pair(v[2 * k], v[2 * k + 1]);
+}
 template <int ANGLE>
 DEVICE void store_angle_image(const FrameArguments &frame, const Superpixel (&superpixels)[PIXELS], size_t at) {
   constexpr int TYPE = angle_type(ANGLE);
@@ -208,12 +248,56 @@ DEVICE void store_angle_image(const FrameArguments &frame, const Superpixel (&su
 #pragma unroll
   for (int k = 0; k < PIXELS; k++) {
     const u32 bits = superpixels[k].angle[ANGLE];
-    v[k] = TYPE == 2 ? scaled<1>(bits, 1 / WHITE) : fmaf(as_float(bits) - OFFSET, 255 / WHITE, BYTE_OFFSET);
+    v[k] = TYPE == 1 ? fmaf(as_float(bits) - OFFSET, 255 / WHITE, BYTE_OFFSET) : scaled<1>(bits, 1 / WHITE);
   }
   if (TYPE == 2) return store_float_pixels(frame.out[ANGLE_0 + ANGLE], at, v);
-#pragma unroll
-  for (int k = 0; k < PIXELS / 2; k++) bytes[k] = byte_pair(v[2 * k], v[2 * k + 1]);
+  if (TYPE == 3) return store_level_pixels(frame.out[ANGLE_0 + ANGLE], at, v);
+  byte_pairs(v, bytes);
   store_byte_pixels(frame.out[ANGLE_0 + ANGLE], at, bytes);
+}
+
+template <int COMPONENT, int TYPE>
+DEVICE void store_component_row(const FrameArguments &frame, const RowProducts &row, size_t at) {
+  const float(&v)[PIXELS] = row.component[COMPONENT - UNPOLARIZED];
+  if (TYPE == 2) store_float_pixels(frame.out[COMPONENT], at, v);
+  if (TYPE == 3) store_level_pixels(frame.out[COMPONENT], at, v);
+  if (TYPE != 1) return;
+  Pair bytes[PIXELS / 2];
+  byte_pairs(v, bytes);
+  store_byte_pixels(frame.out[COMPONENT], at, bytes);
+}
+
+// What `transform` interpolates: floats (2) or halves
+DEVICE void store_plane_rows(const FrameArguments &frame, const RowProducts &row, size_t at) {
+  if (OUT_DIFFERENCES == 2) {
+    u32 w[2 * PIXELS];
+#pragma unroll
+    for (int k = 0; k < 2 * PIXELS; k++) w[k] = as_bits(row.difference[k / 2][k % 2]) & ~1u;
+    store_pixels<8>(frame.out[DIFFERENCES], at, w);
+    store_float_pixels(frame.out[MEANS], at, row.mean);
+    if (OUT_EXCESSES) store_float_pixels(frame.out[EXCESSES], at, row.excess);
+    return;
+  }
+  u32 both[PIXELS], mean[PIXELS / 2], excess[PIXELS / 2];
+#pragma unroll
+  for (int k = 0; k < PIXELS; k++) both[k] = without_last_bits(half2_pack(row.difference[k][0], row.difference[k][1]));
+#pragma unroll
+  for (int k = 0; k < PIXELS / 2; k++) {
+    mean[k] = half2_pack(row.mean[2 * k], row.mean[2 * k + 1]);
+    excess[k] = half2_pack(row.excess[2 * k], row.excess[2 * k + 1]);
+  }
+  store_pixels<4>(frame.out[DIFFERENCES], at, both);
+  store_pixels<2>(frame.out[MEANS], at, mean);
+  if (OUT_EXCESSES) store_pixels<2>(frame.out[EXCESSES], at, excess);
+}
+// Marks a pixel that was stored as saturated or dark.
+DEVICE void mark_invalid(const FrameArguments &frame, size_t at, bool is_saturated) {
+  constexpr bool IS_HALF = OUT_DIFFERENCES == 3;
+  u32 *numbers = (u32 *)frame.out[DIFFERENCES] + at * (IS_HALF ? 1 : 2);
+  if (IS_HALF)
+    numbers[0] |= is_saturated ? 1u : 0x10000u;
+  else
+    numbers[is_saturated ? 0 : 1] |= 1u;
 }
 
 // Stores the images of a row that do not go through shared memory; at: its first pixel, counted from the first frame.
@@ -221,10 +305,17 @@ DEVICE void store_row(const FrameArguments &frame, const RowProducts &row, size_
   constexpr size_t PLANE = (size_t)OUT_WIDTH * OUT_HEIGHT;
   if (OUT_INTENSITY == 1) store_byte_pixels(frame.out[INTENSITY], at, row.level);
   if (OUT_INTENSITY == 2) store_float_pixels(frame.out[INTENSITY], at, row.intensity);
+  if (OUT_INTENSITY == 3) store_level_pixels(frame.out[INTENSITY], at, row.intensity);
+  store_component_row<UNPOLARIZED, OUT_UNPOLARIZED>(frame, row, at);
+  store_component_row<POLARIZED, OUT_POLARIZED>(frame, row, at);
+  store_component_row<POLARIZER, OUT_POLARIZER>(frame, row, at);
   if (OUT_DOLP == 1) store_byte_pixels(frame.out[DOLP], at, row.degree);
   if (OUT_DOLP == 2) store_float_pixels(frame.out[DOLP], at, row.dolp);
+  if (OUT_DOLP == 3) store_level_pixels(frame.out[DOLP], at, row.dolp);
   if (OUT_AOLP == 1) store_turns(frame.out[AOLP], at, row);
   if (OUT_AOLP == 2) store_float_pixels(frame.out[AOLP], at, row.aolp);
+  if (OUT_AOLP == 3) store_angle_levels(frame.out[AOLP], at, row);
+  if (WANT_PLANES) store_plane_rows(frame, row, at);
   if (OUT_S0) store_compared<OUT_S0>(frame.out[S0], at, row.s0);
   if (OUT_SUMS) { // two planes a frame
     store_compared<OUT_SUMS>(frame.out[SUMS], at + blockIdx.z * PLANE, row.axial);
@@ -249,18 +340,21 @@ DEVICE void store_staged_row(const FrameArguments &frame, const RowProducts &row
   }
 }
 // Replaces the products of one pixel that has no polarization. is_black: no light at all, where darkness is allowed: no
-// DoLP only. sum: of its angles.
-DEVICE void store_unpolarized(const FrameArguments &frame, size_t at, bool is_black, u32 sum) {
+// DoLP only. sum: of its angles; is_saturated: else it is dark or black.
+DEVICE void store_unpolarized(const FrameArguments &frame, size_t at, bool is_black, u32 sum, bool is_saturated) {
   if (OUT_DOLP == 1) store8((u8 *)frame.out[DOLP] + at, 0);
   if (OUT_DOLP == 2) store32((float *)frame.out[DOLP] + at, is_black ? 0 : as_bits(nan_value()));
+  if (OUT_DOLP == 3) store16((u16 *)frame.out[DOLP] + at, 0);
   if (OUT_PREVIEW) {
     const u32 level = as_bits(fmaf(0.5f * sum, 255 / (2 * WHITE), BYTE_OFFSET));
 #pragma unroll
     for (int c = 0; c < 3; c++) store8((u8 *)frame.out[PREVIEW] + 3 * at + c, level);
   }
   if (is_black) return;
+  if (WANT_PLANES) mark_invalid(frame, at, is_saturated);
   if (OUT_AOLP == 1) store8((u8 *)frame.out[AOLP] + at, 0);
   if (OUT_AOLP == 2) store32((float *)frame.out[AOLP] + at, as_bits(nan_value()));
+  if (OUT_AOLP == 3) store16((u16 *)frame.out[AOLP] + at, 0);
 #pragma unroll
   for (int c = 0; c < (OUT_STOKES ? 3 : 0); c++) store32((float *)frame.out[STOKES] + 3 * at + c, as_bits(nan_value()));
 }

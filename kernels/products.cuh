@@ -6,11 +6,15 @@
 #include "pair.cuh"
 
 #define WANT_ANGLES (OUT_ANGLE_0 || OUT_ANGLE_45 || OUT_ANGLE_90 || OUT_ANGLE_135)
+#define WANT_COMPONENTS (OUT_UNPOLARIZED || OUT_POLARIZED || OUT_POLARIZER) // of the light of each colour
 #define WANT_SIGMA (OUT_DOLP_SIGMA || OUT_AOLP_SIGMA)
-#define WANT_MASKED (OUT_STOKES || OUT_DOLP || OUT_AOLP || WANT_SIGMA) // products that invalid pixels are missing from
-#define WANT_DARK (WANT_MASKED || OUT_PREVIEW)                         // products for which darkness counts
-#define WANT_POLAR (OUT_DOLP || OUT_AOLP || OUT_PREVIEW || WANT_SIGMA)
-#define WANT_STOKES (WANT_POLAR || OUT_STOKES || OUT_SUMS || OUT_S0)
+#define WANT_COLORS (OUT_AOLP_COLOR || OUT_DOLP_COLOR) // by maps: AOLP_COLOR_MAP, DOLP_COLOR_MAP, 256 words 0xbbggrr
+#define WANT_MASKED                                                                                                    \
+  (OUT_STOKES || OUT_DOLP || OUT_AOLP || WANT_SIGMA || WANT_COLORS) // products that invalid pixels are missing from
+#define WANT_PLANES (OUT_DIFFERENCES || OUT_MEANS || OUT_EXCESSES)  // what `transform` interpolates
+#define WANT_DARK (WANT_MASKED || OUT_PREVIEW || WANT_PLANES)       // products for which darkness counts
+#define WANT_POLAR (OUT_DOLP || OUT_AOLP || OUT_PREVIEW || WANT_SIGMA || WANT_COLORS)
+#define WANT_STOKES (WANT_POLAR || OUT_STOKES || OUT_SUMS || OUT_S0 || WANT_PLANES)
 
 constexpr int CHANNELS = COLOR ? 3 : 1;
 
@@ -92,24 +96,41 @@ template <int VALUES> DEVICE void store_floats(void *base, const OutputPosition 
       if (k < at.n * (VALUES / 4)) store32(p + k, as_bits(v[k]));
   }
 }
-// Two pixels of what SSIM reads, from [0, 1] to 16-bit integers of full scale SSIM_FULL. 2^23: the last bit is the
-// unit.
-DEVICE u32 compared_pair(float first, float second) {
-  return permute(as_bits(fmaf(first, SSIM_FULL, 8388608.0f)), as_bits(fmaf(second, SSIM_FULL, 8388608.0f)), 0x5410);
+// Two values times a scale as 16-bit integers. 2^23: the last bit is the unit.
+DEVICE u32 integer_pair(float first, float second, float scale) {
+  return permute(as_bits(fmaf(first, scale, 8388608.0f)), as_bits(fmaf(second, scale, 8388608.0f)), 0x5410);
 }
+// 16-bit values, two a word
+template <int VALUES> DEVICE void store_pairs(void *base, const OutputPosition &at, const u32 (&w)[VALUES / 2]) {
+  u8 *p = (u8 *)base + at.index * (VALUES / 2);
+  if (at.is_full) {
+#pragma unroll
+    for (int k = 0; k < VALUES / 2; k += 2) store64(p + 4 * k, w[k], w[k + 1]);
+  } else {
+#pragma unroll
+    for (int k = 0; k < VALUES; k++)
+      if (k < at.n * (VALUES / 4)) store16(p + 2 * k, w[k / 2] >> (16 * (k % 2)));
+  }
+}
+// Two pixels of what SSIM reads, from [0, 1] to full scale SSIM_FULL.
+DEVICE u32 compared_pair(float first, float second) { return integer_pair(first, second, SSIM_FULL); }
 // what SSIM reads: floats, or 16-bit integers
 template <int TYPE> DEVICE void store_values(void *base, const OutputPosition &at, const float (&v)[4]) {
   if (TYPE == 2) return store_floats<4>(base, at, v);
-  u8 *p = (u8 *)base + at.index * 2;
   const u32 w[2] = {compared_pair(v[0], v[1]), compared_pair(v[2], v[3])};
-  if (at.is_full) {
-    store64(p, w[0], w[1]);
-  } else {
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-      if (k < at.n) store16(p + 2 * k, w[k / 2] >> (16 * (k % 2)));
-  }
+  store_pairs<4>(base, at, w);
 }
+
+// ---- products as 16-bit integers: what they are as floats, rounded to nearest even
+
+// Two values as levels: 65535 is 1; limited.
+DEVICE u32 level_pair(float first, float second) { return integer_pair(saturate(first), saturate(second), 65535.0f); }
+// AoLP of a pixel in 65536ths of pi, which wrap, in the low 16 bits; folded: over pi (`folded_turns`).
+DEVICE u32 turns_65536(float folded, float s1) {
+  constexpr float ZERO = 8388608.0f + 65536.0f; // angles below 0 have the same low bits as above pi
+  return as_bits(s1 < 0 ? fmaf(folded, -65536.0f, ZERO + 32768.0f) : fmaf(folded, 65536.0f, ZERO));
+}
+DEVICE u32 low_halves(u32 first, u32 second) { return permute(first, second, 0x5410); }
 
 // red, green and blue bytes of four pixels, interleaved
 DEVICE void interleave(u32 r, u32 g, u32 b, u32 (&w)[3]) {
@@ -121,7 +142,7 @@ DEVICE void interleave(u32 r, u32 g, u32 b, u32 (&w)[3]) {
 
 DEVICE u32 level_bytes(const Pair (&v)[2]) { return bytes(v[0], v[1]); }
 
-// an image of CHANNELS values a pixel, as uint8 (1) or float32 (2)
+// an image of CHANNELS values a pixel, as uint8 (1), float32 (2) or uint16 (3)
 template <int TYPE> DEVICE void store_image(void *base, const OutputPosition &at, const Pair (&v)[CHANNELS][2]) {
   if (TYPE == 1) {
 #if COLOR
@@ -141,7 +162,11 @@ template <int TYPE> DEVICE void store_image(void *base, const OutputPosition &at
         f[(2 * k) * CHANNELS + c] = low(v[c][k]) * (1 / FULL);
         f[(2 * k + 1) * CHANNELS + c] = high(v[c][k]) * (1 / FULL);
       }
-    store_floats<4 * CHANNELS>(base, at, f);
+    if (TYPE == 2) return store_floats<4 * CHANNELS>(base, at, f);
+    u32 w[2 * CHANNELS];
+#pragma unroll
+    for (int k = 0; k < 2 * CHANNELS; k++) w[k] = level_pair(f[2 * k], f[2 * k + 1]);
+    store_pairs<4 * CHANNELS>(base, at, w);
   }
 }
 
@@ -228,14 +253,36 @@ DEVICE void combine(const Angles &angle, Combinations &of) {
     for (int k = 0; k < 2; k++) {
       Pair a = add(angle[c][0][k], angle[c][2][k]), b = add(angle[c][1][k], angle[c][3][k]);
       of.mean[c][k] = mul(add(a, b), splat(0.25));
-      if (WANT_STOKES) {
+      if (WANT_STOKES || WANT_COMPONENTS) {
         of.s1[c][k] = sub(angle[c][0][k], angle[c][2][k]);
         of.s2[c][k] = sub(angle[c][1][k], angle[c][3][k]);
       }
-      if (OUT_SUMS)
+      if (OUT_SUMS || OUT_EXCESSES)
         of.excess[c][k] =
             mul(add(sub(angle[c][0][k], angle[c][1][k]), sub(angle[c][2][k], angle[c][3][k])), splat(0.25));
     }
+}
+
+// The components of light, from S0/2, S1 and S2 in one unit; UNPOLARIZED and POLARIZER at least 0.
+template <int COMPONENT> DEVICE float component(const FrameArguments &frame, float mean, float s1, float s2) {
+  if (COMPONENT == POLARIZER) return fmaxf(fmaf(0.5f, fmaf(s1, frame.polarizer[0], s2 * frame.polarizer[1]), mean), 0);
+  const float length = fast_sqrt(fmaf(s1, s1, s2 * s2));
+  return COMPONENT == POLARIZED ? length : fmaxf(fmaf(-0.5f, length, mean), 0);
+}
+template <int COMPONENT, int TYPE>
+DEVICE void store_component(const FrameArguments &frame, const OutputPosition &at, const Combinations &of) {
+  if (!TYPE) return;
+  Pair v[CHANNELS][2];
+#pragma unroll
+  for (int c = 0; c < CHANNELS; c++)
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const Pair mean = of.mean[c][k], s1 = of.s1[c][k], s2 = of.s2[c][k];
+      const float first = component<COMPONENT>(frame, low(mean), low(s1), low(s2)),
+                  second = component<COMPONENT>(frame, high(mean), high(s1), high(s2));
+      v[c][k] = TYPE == 1 ? pair(fminf(first, FULL), fminf(second, FULL)) : pair(first, second);
+    }
+  store_image<TYPE>(frame.out[COMPONENT], at, v);
 }
 
 // The polarization of four pixels' luma. Differences were taken before luma: they are small, and lose the least
@@ -265,6 +312,52 @@ DEVICE void store_preview(const FrameArguments &frame, const OutputPosition &at,
   preview_words(p.turns, saturation, p.s0f, rgb);
   interleave(rgb[0], rgb[1], rgb[2], w);
   store_bytes<12>(frame.out[PREVIEW], at, w);
+}
+
+#if OUT_AOLP_COLOR
+CONSTANT_MEMORY u32 aolp_color_map[256] = AOLP_COLOR_MAP;
+#endif
+#if OUT_DOLP_COLOR
+CONSTANT_MEMORY u32 dolp_color_map[256] = DOLP_COLOR_MAP;
+#endif
+// Stores the colours of four pixels, 0xbbggrr; invalid ones are black.
+DEVICE void store_colors(void *base, const OutputPosition &at, u32 (&color)[4], u32 invalid) {
+#pragma unroll
+  for (int k = 0; k < 4; k++) color[k] = invalid >> k & 1 ? 0 : color[k];
+  const u32 r = permute(permute(color[0], color[1], 0x0040), permute(color[2], color[3], 0x0040), 0x5410),
+            g = permute(permute(color[0], color[1], 0x0051), permute(color[2], color[3], 0x0051), 0x5410),
+            b = permute(permute(color[0], color[1], 0x0062), permute(color[2], color[3], 0x0062), 0x5410);
+  u32 w[3];
+  interleave(r, g, b, w);
+  store_bytes<12>(base, at, w);
+}
+// the nearest byte of a float from 0 to 256, which wraps there
+DEVICE u32 low_byte(float value) { return as_bits(value + 8388608.0f) & 255; }
+// AoLP by its map, mixed with a grey level
+DEVICE void store_aolp_color(const FrameArguments &frame, const OutputPosition &at, const Polarization &p,
+                             u32 invalid) {
+#if OUT_AOLP_COLOR
+  u32 color[4];
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    const u32 full = aolp_color_map[low_byte(256 * p.turns[k])];
+    const float grey = frame.fading[0], share = fmaxf(p.dolp[k], frame.fading[1]);
+    color[k] = 0;
+#pragma unroll
+    for (int c = 0; c < 3; c++)
+      color[k] |= low_byte(fmaf(share, (float)(full >> (8 * c) & 255) - grey, grey)) << (8 * c);
+  }
+  store_colors(frame.out[AOLP_COLOR], at, color, invalid);
+#endif
+}
+DEVICE void store_dolp_color(const FrameArguments &frame, const OutputPosition &at, const Polarization &p,
+                             u32 invalid) {
+#if OUT_DOLP_COLOR
+  u32 color[4];
+#pragma unroll
+  for (int k = 0; k < 4; k++) color[k] = dolp_color_map[low_byte(255 * p.dolp[k])];
+  store_colors(frame.out[DOLP_COLOR], at, color, invalid);
+#endif
 }
 
 // valid: a byte of ones for every valid pixel
@@ -323,6 +416,58 @@ DEVICE void store_sums(const FrameArguments &frame, const OutputPosition &at, co
   store_values<OUT_SUMS>(p + plane * VALUE_BYTES, at, diagonal);
 }
 
+// ---- what `transform` interpolates (`transform.cuh`): S1 and S2, S0/2, and `excess`, in the units of pairs, as halves
+// or floats. Why a pixel is invalid is in the last bits of S1 and S2 of its first colour: saturated, and dark.
+constexpr u32 LAST_BITS = 0x00010001u;
+// two halves with both bits 0: the nearest such halves, of two the even one
+DEVICE u32 without_last_bits(u32 halves) { return (halves + (halves >> 1 & LAST_BITS)) & ~LAST_BITS; }
+#if HALF_PRECISION
+DEVICE u32 half_word(Pair a) { return a; }
+#else
+DEVICE u32 half_word(Pair a) { return half2_pack(low(a), high(a)); }
+#endif
+
+template <int TYPE>
+DEVICE void store_differences(void *base, const OutputPosition &at, const Pair (&s1)[2], const Pair (&s2)[2],
+                              u32 saturated, u32 dark) {
+  float v[TYPE == 2 ? 8 : 4];
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    const u32 is_saturated = saturated >> k & 1, is_dark = dark >> k & 1;
+    if (TYPE == 2) {
+      v[TYPE == 2 ? 2 * k : 0] = as_float((as_bits(lane(s1, k)) & ~1u) | is_saturated);
+      v[TYPE == 2 ? 2 * k + 1 : 0] = as_float((as_bits(lane(s2, k)) & ~1u) | is_dark);
+    } else {
+      const u32 both = permute(half_word(s1[k / 2]), half_word(s2[k / 2]), k % 2 ? 0x7632 : 0x5410);
+      v[k] = as_float(without_last_bits(both) | is_saturated | is_dark << 16);
+    }
+  }
+  store_floats<TYPE == 2 ? 8 : 4>(base, at, v);
+}
+template <int TYPE> DEVICE void store_plane(void *base, const OutputPosition &at, const Pair (&v)[2]) {
+  if (TYPE == 2) {
+    const float f[4] = {low(v[0]), high(v[0]), low(v[1]), high(v[1])};
+    store_floats<4>(base, at, f);
+  } else {
+    const u32 w[2] = {half_word(v[0]), half_word(v[1])};
+    store_pairs<4>(base, at, w);
+  }
+}
+// The planes of each colour, one after the other.
+DEVICE void store_planes(const FrameArguments &frame, const OutputPosition &at, const Combinations &of, u32 saturated,
+                         u32 dark) {
+  const size_t plane = (size_t)out_width(frame) * out_height(frame);
+#pragma unroll
+  for (int c = 0; c < CHANNELS; c++) {
+    const size_t before = (blockIdx.z * (CHANNELS - 1) + c) * plane;
+    store_differences<OUT_DIFFERENCES>((u8 *)frame.out[DIFFERENCES] + before * (OUT_DIFFERENCES == 2 ? 8 : 4), at,
+                                       of.s1[c], of.s2[c], c ? 0 : saturated, c ? 0 : dark);
+    store_plane<OUT_MEANS>((u8 *)frame.out[MEANS] + before * (OUT_MEANS == 2 ? 4 : 2), at, of.mean[c]);
+    if (OUT_EXCESSES)
+      store_plane<OUT_EXCESSES>((u8 *)frame.out[EXCESSES] + before * (OUT_EXCESSES == 2 ? 4 : 2), at, of.excess[c]);
+  }
+}
+
 #if NOISE
 // Standard deviations of four pixels in row y.
 DEVICE void find_noise(const FrameArguments &frame, const Angles &angle, const Polarization &p, int y,
@@ -343,14 +488,19 @@ DEVICE void find_noise(const FrameArguments &frame, const Angles &angle, const P
                     to.dolp[k], to.aolp[k]);
 }
 
-// Standard deviations: 255 where there are none
+// Standard deviations: the highest level where there are none. bytes, words: what 1 is in levels of uint8 and uint16.
 template <int TYPE>
-DEVICE void store_deviations(void *base, const OutputPosition &at, float (&v)[4], float scale, u32 invalid, u32 valid) {
+DEVICE void store_deviations(void *base, const OutputPosition &at, float (&v)[4], float bytes, float words, u32 invalid,
+                             u32 valid) {
   if (TYPE == 1) {
     u32 w[1] = {0};
-    for (int k = 0; k < 4; k++) w[0] |= (as_bits(fmaf(v[k], scale, 8388608.0f)) & 255) << (8 * k);
+    for (int k = 0; k < 4; k++) w[0] |= (as_bits(fmaf(v[k], bytes, 8388608.0f)) & 255) << (8 * k);
     w[0] |= ~valid;
     store_bytes<4>(base, at, w);
+  } else if (TYPE == 3) {
+    u32 w[2] = {integer_pair(v[0], v[1], words), integer_pair(v[2], v[3], words)};
+    for (int k = 0; k < 4; k++) w[k / 2] |= (invalid >> k & 1) * 0xffffu << (16 * (k % 2));
+    store_pairs<4>(base, at, w);
   } else {
     for (int k = 0; k < 4; k++) v[k] = invalid >> k & 1 ? nan_value() : v[k];
     store_floats<4>(base, at, v);
@@ -370,14 +520,65 @@ DEVICE bool polarize(Polarization &p, float darkest) {
       const float length = fast_sqrt(fmaf(a, a, fmaf(b, b, 1e-30f)));
       p.dolp[k] = saturate(length * fast_rcp(fmaxf(2 * p.s0f[k], 1e-6f)));
       p.tangent[k] = b * fast_rcp(length + fabsf(a));
-      if (OUT_AOLP == 2 || OUT_PREVIEW || !HALF_PRECISION) p.turns[k] = half_turns(p.tangent[k], a);
+      if (OUT_AOLP >= 2 || OUT_PREVIEW || OUT_AOLP_COLOR || !HALF_PRECISION) p.turns[k] = half_turns(p.tangent[k], a);
     }
   }
   return any_dark;
 }
 
+// two 16-bit lanes of ones for valid pixels; invalid: bit 0 of the first, bit 1 of the second
+DEVICE u32 valid_halves(u32 invalid) { return low_halves((invalid & 1) - 1, (invalid >> 1 & 1) - 1); }
+// DoLP and AoLP as 16-bit integers, 0 where they are invalid.
+DEVICE void store_polarization_levels(const FrameArguments &frame, const OutputPosition &at, const Polarization &p,
+                                      u32 invalid, u32 without_angle) {
+  u32 degrees[2], turns[2];
+#pragma unroll
+  for (int k = 0; k < 2; k++) {
+    degrees[k] = level_pair(p.dolp[2 * k], p.dolp[2 * k + 1]) & valid_halves(invalid >> 2 * k);
+    turns[k] = integer_pair(p.turns[2 * k], p.turns[2 * k + 1], 65536.0f) & valid_halves(without_angle >> 2 * k);
+  }
+  if (OUT_DOLP == 3) store_pairs<4>(frame.out[DOLP], at, degrees);
+  if (OUT_AOLP == 3) store_pairs<4>(frame.out[AOLP], at, turns);
+}
+
 // a byte of ones for every valid pixel
 DEVICE u32 valid_bytes(u32 invalid) { return ~((invalid * 0x00204081u & 0x01010101u) * 255u); }
+
+// The products of the Stokes vector of four pixels. y: their row; invalid: bit k says that pixel k has no polarization;
+// valid: a byte of ones for every other pixel.
+DEVICE void store_polarization(const FrameArguments &frame, const OutputPosition &at, const Angles &angle, int y,
+                               Polarization &p, u32 invalid, u32 valid) {
+  u32 without_angle = invalid;
+#if NOISE
+  NoiseDeviations sigma;
+  find_noise(frame, angle, p, y, sigma);
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    if (DEBIAS) p.dolp[k] = debiased(p.dolp[k], sigma.component[k]);
+    if (LIMITS_AOLP) without_angle |= (u32)(sigma.aolp[k] > frame.max_aolp_sigma) << k;
+  }
+  if (OUT_DOLP_SIGMA)
+    store_deviations<OUT_DOLP_SIGMA>(frame.out[DOLP_SIGMA], at, sigma.dolp, 255, 65535, invalid, valid);
+  if (OUT_AOLP_SIGMA) // 256 / pi and 65536 / pi
+    store_deviations<OUT_AOLP_SIGMA>(frame.out[AOLP_SIGMA], at, sigma.aolp, 81.4873309f, 20860.7567f, invalid, valid);
+#endif
+  if (OUT_STOKES) store_stokes(frame, at, p, invalid);
+  if (OUT_PREVIEW) store_preview(frame, at, p, without_angle);
+  store_aolp_color(frame, at, p, without_angle);
+  store_dolp_color(frame, at, p, invalid);
+  if (OUT_DOLP == 1) store_dolp_bytes(frame, at, p, valid);
+  if (OUT_AOLP == 1) store_aolp_bytes(frame, at, p, LIMITS_AOLP ? valid_bytes(without_angle) : valid);
+  if (OUT_DOLP == 2) {
+    for (int k = 0; k < 4; k++) p.dolp[k] = invalid >> k & 1 ? nan_value() : p.dolp[k];
+    store_floats<4>(frame.out[DOLP], at, p.dolp);
+  }
+  if (OUT_AOLP == 2) {
+    for (int k = 0; k < 4; k++)
+      p.turns[k] = without_angle >> k & 1 ? nan_value() : fminf(p.turns[k] * 3.14159265f, 3.1415925f);
+    store_floats<4>(frame.out[AOLP], at, p.turns);
+  }
+  if (OUT_DOLP == 3 || OUT_AOLP == 3) store_polarization_levels(frame, at, p, invalid, without_angle);
+}
 
 // Every product of four output pixels. saturated: bit k says that a sample behind pixel k is saturated.
 DEVICE void store_products(const FrameArguments &frame, const Angles &angle, u32 saturated, int y, int x,
@@ -392,10 +593,13 @@ DEVICE void store_products(const FrameArguments &frame, const Angles &angle, u32
   store_angle<1>(frame, at, angle);
   store_angle<2>(frame, at, angle);
   store_angle<3>(frame, at, angle);
-  if (!(OUT_INTENSITY || WANT_STOKES)) return;
+  if (!(OUT_INTENSITY || WANT_COMPONENTS || WANT_STOKES)) return;
   Combinations of;
   combine(angle, of);
   if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, of.mean);
+  store_component<UNPOLARIZED, OUT_UNPOLARIZED>(frame, at, of);
+  store_component<POLARIZED, OUT_POLARIZED>(frame, at, of);
+  store_component<POLARIZER, OUT_POLARIZER>(frame, at, of);
   if (!WANT_STOKES) return;
 
   Polarization p = {{luma_of<0>(of.mean), luma_of<1>(of.mean)}, {}, {}, {}, {}, {}, {}};
@@ -409,9 +613,8 @@ DEVICE void store_products(const FrameArguments &frame, const Angles &angle, u32
   p.s2[0] = luma_of<0>(of.s2);
   p.s2[1] = luma_of<1>(of.s2);
   const float darkest = frame.min_intensity * (FULL / 2);
-  u32 invalid = saturated, valid = 0xffffffffu; // valid: a byte of ones for every valid pixel
+  u32 invalid = saturated, valid = 0xffffffffu, dark = 0; // valid: a byte of ones for every valid pixel
   if ((polarize(p, darkest) && WANT_DARK) || saturated) {
-    u32 dark = 0;
 #pragma unroll
     for (int k = 0; k < 4; k++) dark |= (u32)(p.s0f[k] < darkest) << k;
     dark &= WANT_DARK ? ~saturated & ((1u << n) - 1) : 0;
@@ -419,31 +622,7 @@ DEVICE void store_products(const FrameArguments &frame, const Angles &angle, u32
     invalid |= dark;
     valid = valid_bytes(invalid);
   }
-  u32 without_angle = invalid;
-#if NOISE
-  NoiseDeviations sigma;
-  find_noise(frame, angle, p, y, sigma);
-#pragma unroll
-  for (int k = 0; k < 4; k++) {
-    if (DEBIAS) p.dolp[k] = debiased(p.dolp[k], sigma.component[k]);
-    if (LIMITS_AOLP) without_angle |= (u32)(sigma.aolp[k] > frame.max_aolp_sigma) << k;
-  }
-  if (OUT_DOLP_SIGMA) store_deviations<OUT_DOLP_SIGMA>(frame.out[DOLP_SIGMA], at, sigma.dolp, 255, invalid, valid);
-  if (OUT_AOLP_SIGMA)
-    store_deviations<OUT_AOLP_SIGMA>(frame.out[AOLP_SIGMA], at, sigma.aolp, 81.4873309f, invalid, valid); // 256 / pi
-#endif
-  if (OUT_STOKES) store_stokes(frame, at, p, invalid);
-  if (OUT_PREVIEW) store_preview(frame, at, p, without_angle);
-  if (OUT_DOLP == 1) store_dolp_bytes(frame, at, p, valid);
-  if (OUT_AOLP == 1) store_aolp_bytes(frame, at, p, LIMITS_AOLP ? valid_bytes(without_angle) : valid);
-  if (OUT_DOLP == 2) {
-    for (int k = 0; k < 4; k++) p.dolp[k] = invalid >> k & 1 ? nan_value() : p.dolp[k];
-    store_floats<4>(frame.out[DOLP], at, p.dolp);
-  }
-  if (OUT_AOLP == 2) {
-    for (int k = 0; k < 4; k++)
-      p.turns[k] = without_angle >> k & 1 ? nan_value() : fminf(p.turns[k] * 3.14159265f, 3.1415925f);
-    store_floats<4>(frame.out[AOLP], at, p.turns);
-  }
+  if (WANT_PLANES) store_planes(frame, at, of, saturated, dark);
+  store_polarization(frame, at, angle, y, p, invalid, valid);
 }
 #endif

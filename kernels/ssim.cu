@@ -22,6 +22,9 @@ struct Comparison {
   u32 *done;     // (frames): blocks that have stored their pieces; 0 before and after the launch
   float *blocks; // (frames, BLOCKS_Y, BLOCKS_X): mean of blocks of BLOCK x BLOCK pixels of the map
   float *mean;   // (frames)
+  // ---- read with MASKED only
+  const u8 *mask; // (MAP_HEIGHT, MAP_WIDTH), of all frames: not 0 where the map has no value, and no mean takes one
+  const float *inside; // (BLOCKS_Y * BLOCKS_X + 1): pixels of each block that have one, and of the map
 };
 
 // ---- what the kernel is compiled for (polar_pipeline/cuda/model/ssim_work.py makes these definitions, and those of
@@ -41,11 +44,14 @@ struct Comparison {
 #ifndef INPUT
 #define INPUT INPUT_FIXED
 #endif
+#ifndef MASKED
+#define MASKED 0
+#endif
 #ifndef ALIKE
 #define ALIKE 0 // whether the images are of one frame, and so similar that their sum may be rounded to half
 #endif
 #ifndef OUT_MAP
-#define OUT_MAP 2 // 0 not wanted, 1 uint8 display encoding, 2 float32
+#define OUT_MAP 2 // 0 not wanted, 1 uint8 display encoding, 2 float32, 3 uint16: the same with 65535 for 255
 #endif
 #define WINDOW_REGISTERS 0
 #define WINDOW_TENSOR 1
@@ -62,7 +68,7 @@ struct Comparison {
 #define ROWS 128 // and along y: 16, 32, or a multiple of SSIM_BLOCK
 #endif
 
-constexpr int MAP_BYTES = OUT_MAP == 2 ? 4 : 1; // of a pixel
+constexpr int MAP_BYTES = OUT_MAP == 2 ? 4 : OUT_MAP == 3 ? 2 : 1; // of a pixel
 constexpr int MAP_WIDTH = WIDTH / STRIDE, MAP_HEIGHT = HEIGHT / STRIDE;
 constexpr int BLOCK = SSIM_BLOCK;
 constexpr int BLOCKS_X = (MAP_WIDTH + BLOCK - 1) / BLOCK, BLOCKS_Y = (MAP_HEIGHT + BLOCK - 1) / BLOCK;
@@ -101,8 +107,13 @@ DEVICE float similarity(float p, float q, float pp, float qq) {
   return fmaf(-q, q, luminance) * (v - u) * fast_rcp(fmaf(q, q, luminance) * (v + u));
 }
 
-// A similarity in the uint8 display encoding. 2^23: the last bit of the float is the unit.
+// A similarity as a level of uint8 or uint16. 2^23: the last bit of the float is the unit.
 DEVICE u32 map_byte(float s) { return as_bits(fmaf(saturate(s), 255.0f, 8388608.0f)) & 255; }
+DEVICE u32 map_half(float s) { return as_bits(fmaf(saturate(s), 65535.0f, 8388608.0f)) & 65535; }
+
+// A similarity as it is stored, and what the sums take of it. is_masked: the map has no value there.
+DEVICE float stored(float s, bool is_masked) { return is_masked ? nan_value() : s; }
+DEVICE float summed(float s, bool is_masked) { return is_masked ? 0.0f : s; }
 
 // The sum over a warp's lanes, in lane 0.
 DEVICE float warp_sum(float value) {
@@ -134,8 +145,9 @@ DEVICE void reduce_pieces(const Comparison &task, float *shared) {
     for (int r = 0; r < DOWN; r++)
 #pragma unroll
       for (int c = 0; c < ALONG; c++) sum += piece[r][c];
-    const int pixels = min(BLOCK, MAP_HEIGHT - y * BLOCK) * min(BLOCK, MAP_WIDTH - x * BLOCK);
-    store32(task.blocks + (size_t)frame * (BLOCKS_X * BLOCKS_Y) + i, as_bits(sum / (float)pixels));
+    float pixels = (float)(min(BLOCK, MAP_HEIGHT - y * BLOCK) * min(BLOCK, MAP_WIDTH - x * BLOCK));
+    if (MASKED) pixels = as_float(load32(task.inside + i));
+    store32(task.blocks + (size_t)frame * (BLOCKS_X * BLOCKS_Y) + i, as_bits(sum / pixels));
     all += sum;
   }
   shared[threadIdx.x] = all;
@@ -145,7 +157,8 @@ DEVICE void reduce_pieces(const Comparison &task, float *shared) {
 #pragma unroll
   for (int k = 0; k < THREADS / 32; k++) sum += shared[32 * k + threadIdx.x];
   sum = warp_sum(sum);
-  if (threadIdx.x == 0) store32(task.mean + frame, as_bits(sum / ((float)MAP_WIDTH * MAP_HEIGHT)));
+  const float pixels = MASKED ? as_float(load32(task.inside + BLOCKS_X * BLOCKS_Y)) : (float)MAP_WIDTH * MAP_HEIGHT;
+  if (threadIdx.x == 0) store32(task.mean + frame, as_bits(sum / pixels));
 }
 
 // Each of them has the entry point `ssim`.

@@ -75,6 +75,15 @@ DEVICE void store_map(u8 *out, int n, const float (&s)[BATCH]) {
   else
     for (int k = 0; k < BATCH; k++)
       if (k < n) store8(out + k, bytes[k]);
+#elif OUT_MAP == 3
+  u32 halves[BATCH];
+#pragma unroll
+  for (int k = 0; k < BATCH; k++) halves[k] = map_half(s[k]);
+  if (MAP_WIDTH % 4 == 0)
+    store64(out, halves[0] | halves[1] << 16, halves[2] | halves[3] << 16);
+  else
+    for (int k = 0; k < BATCH; k++)
+      if (k < n) store16(out + 2 * k, halves[k]);
 #elif OUT_MAP == 2
   if (MAP_WIDTH % 4 == 0)
     store128(out, as_bits(s[0]), as_bits(s[1]), as_bits(s[2]), as_bits(s[3]));
@@ -153,7 +162,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS) ssim(cons
 #pragma unroll
       for (int i = 0; i < BATCH; i++) {
         found[i] = similarity(moment[0][i], moment[1][i], moment[2][i], moment[3][i]);
-        if (MAP_WIDTH % BATCH == 0 || x + i < MAP_WIDTH) sum += found[i];
+        if (MAP_WIDTH % BATCH == 0 || x + i < MAP_WIDTH) {
+          const bool is_masked = MASKED && load8(task.mask + (u32)((y + row) * MAP_WIDTH + x + i));
+          sum += summed(found[i], is_masked);
+          found[i] = stored(found[i], is_masked);
+        }
       }
       store_map(out, MAP_WIDTH - x, found);
     }

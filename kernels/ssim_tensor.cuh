@@ -78,7 +78,8 @@ struct MapWriter {
   u8 *out;
   int row; // of the map, the lane's first one
   bool is_inside;
-  float sum; // of the piece
+  float sum;      // of the piece
+  const u8 *mask; // as `out`; with MASKED only
 
   DEVICE void store(const Tile &tile) {
     float found[4]; // (column, row): (0, 0), (0, 1), (1, 0), (1, 1)
@@ -88,11 +89,15 @@ struct MapWriter {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       if (!is_inside || (MAP_HEIGHT % 8 && row + i >= MAP_HEIGHT)) continue;
-      if (OUT_MAP == 1) store16(out + i * MAP_WIDTH, map_byte(found[i]) | map_byte(found[2 + i]) << 8);
-      if (OUT_MAP == 2) store64(out + i * MAP_WIDTH * 4, as_bits(found[i]), as_bits(found[2 + i]));
-      sum += found[i] + found[2 + i];
+      const u32 masked = MASKED ? load16(mask + i * MAP_WIDTH) : 0;
+      const float left = stored(found[i], masked & 255), right = stored(found[2 + i], masked >> 8);
+      if (OUT_MAP == 1) store16(out + i * MAP_WIDTH, map_byte(left) | map_byte(right) << 8);
+      if (OUT_MAP == 3) store32(out + i * MAP_WIDTH * 2, map_half(left) | map_half(right) << 16);
+      if (OUT_MAP == 2) store64(out + i * MAP_WIDTH * 4, as_bits(left), as_bits(right));
+      sum += summed(found[i], masked & 255) + summed(found[2 + i], masked >> 8);
     }
     row += 8;
+    if (MASKED) mask += 8 * MAP_WIDTH;
     out += 8 * MAP_WIDTH * MAP_BYTES;
   }
 };
@@ -117,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 640 / THREADS) ssim(const 
     const size_t frame_pixel = (size_t)blockIdx.z * (MAP_WIDTH * MAP_HEIGHT);
     u8 *out = (u8 *)task.map + (frame_pixel + (u32)(row * MAP_WIDTH + x0 + 2 * g)) * MAP_BYTES;
     float *pieces = task.pieces + (blockIdx.z * PIECES_Y + y0 / PIECE_Y) * (size_t)PIECES_X + x0 / PIECE_X;
-    MapWriter writer = {out, row, is_inside, 0};
+    MapWriter writer = {out, row, is_inside, 0, MASKED ? task.mask + (u32)(row * MAP_WIDTH + x0 + 2 * g) : nullptr};
     // step k adds the rows of tile k - 1, and completes tile k - 2
     auto step = [&](int k, int stage, Tile &above, Tile &same, Tile &below) {
       async_wait<STAGES - 2>();

@@ -25,6 +25,7 @@ ARGUMENTS = {
     "camera_info_topic": ("camera_info", "Topic of the camera's calibration."),
     "use_sim_time": ("false", "Take time from /clock."),
     "log_level": ("info", "debug, info, warn, error or fatal."),
+    "lifecycle": ("false", "Be a managed node, which takes frames once it is configured and activated."),
     "respawn": (
         "false",
         "Start the node again when it ends by itself, as by on_device_error: stop, unless its parameters are wrong.",

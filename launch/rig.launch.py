@@ -19,6 +19,7 @@ ARGUMENTS = {
     "namespace": ("", "In front of the cameras' own namespaces."),
     "use_sim_time": ("false", "Take time from /clock."),
     "log_level": ("info", "debug, info, warn, error or fatal."),
+    "lifecycle": ("false", "Be managed nodes, each of which takes frames once it is configured and activated."),
     "respawn": (
         "false",
         "Start a node again when it ends by itself, as by on_device_error: stop, unless its parameters are wrong.",
@@ -31,8 +32,8 @@ def nodes(context):
     rig = read_rig(Path(path), namespace)
     clock = {"use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)}
     if rig.processes == "one":
-        arguments = [path, "--namespace", namespace]
-        return [live_node(context, "polar_pipeline_rig", arguments=arguments, parameters=[clock])]
+        words = [path, "--namespace", namespace]
+        return [live_node(context, "polar_pipeline_rig", words, parameters=[clock])]
     return [
         live_node(
             context,

@@ -29,7 +29,8 @@ class Output:
 
     Attributes:
         products: Arrays by product.
-        timings: Seconds per stage, in order: `polarization` and `ssim`; on a GPU also `upload` and `download`.
+        timings: Seconds per stage, in order: `polarization`, `geometry` where there is one, and `ssim`; on a GPU also
+            `upload` and `download`.
         invalid: Pixels that are (saturated, dark).
         blocks: (ceil(h / SSIM_BLOCK), ceil(w / SSIM_BLOCK)) float32, mean of the similarity map over blocks, those at
             the right and at the bottom partial; NaN with nothing to compare with; None where SSIM is not computed.
@@ -60,7 +61,7 @@ class Backend(Protocol):
 
     @property
     def device(self) -> str:
-        """What it runs on, as text."""
+        """What it runs on, as text that starts with `cpu` or `cuda`."""
 
     def is_ready(self, frame: Frame) -> bool:
         """Whether a frame like this one needs no preparation."""

@@ -1,4 +1,4 @@
-"""Brightness and white balance of images to look at: the preview and the compressed intensity. Imports no ROS.
+"""Brightness and white balance of images to look at: the preview and JPEGs of light. Imports no ROS.
 
 Measurement products are never changed. `auto` looks at some of the pixels and moves by a tenth of the difference per
 frame, so that pictures do not flicker; a sequence that starts with a reset always gives the same pictures.
@@ -7,8 +7,9 @@ frame, so that pictures do not flicker; a sequence that starts with a reset alwa
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import Optional, Sequence, Tuple
+from typing import DefaultDict, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -166,23 +167,20 @@ class Smoothed:
             self._logs = logs if self._logs is None else self._logs + SMOOTHING * (logs - self._logs)
         return (1.0,) * count if self._logs is None else tuple(math.exp(value) for value in self._logs)
 
-    def reset(self) -> None:
-        """Forget the previous frames."""
-        self._logs = None
-
 
 class Viewer:
     """Applies brightness and white balance to one stream of 8-bit products."""
 
     def __init__(self) -> None:
-        self._gains = {"preview": Smoothed(), "intensity": Smoothed()}
-        self._balance = Smoothed()
+        self._gains: DefaultDict[str, Smoothed] = defaultdict(Smoothed)  # by product
+        self._balances: DefaultDict[str, Smoothed] = defaultdict(Smoothed)
 
     def show(self, name: str, image: np.ndarray, display: Display) -> np.ndarray:
         """A product with brightness and white balance applied.
 
         Args:
-            name: `preview`, which takes the gain alone, since its colours are angles, or `intensity`.
+            name: `preview`, which takes the gain alone, since its colours are angles, or a product of light. `auto`
+                looks at each product by itself.
             image: (h, w) or (h, w, 3) RGB uint8.
             display: The settings.
         """
@@ -190,8 +188,8 @@ class Viewer:
             return image
         pixels = sample_pixels(image)
         balance: Sequence[float] = (1.0,)
-        if name == "intensity" and image.ndim == 3:
-            balance = display.balance or self._balance.follow(grey_world(pixels), 3)
+        if name != "preview" and image.ndim == 3:
+            balance = display.balance or self._balances[name].follow(grey_world(pixels), 3)
         gain = display.gain
         if gain is None:
             (gain,) = self._gains[name].follow([exposure(pixels * np.asarray(balance))], 1)
@@ -199,5 +197,5 @@ class Viewer:
 
     def reset(self) -> None:
         """Forget the previous frames, as after a jump in time."""
-        for smoothed in (*self._gains.values(), self._balance):
-            smoothed.reset()
+        self._gains.clear()
+        self._balances.clear()

@@ -17,6 +17,7 @@ from rosbags.typesys import Stores, get_typestore
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.backend import prepend_header
+from polar_pipeline.geometry import CameraNumbers, Geometry, LensCalibration, make_lens, of_the_frame, of_the_output
 from polar_pipeline.sensor.frames import Frame, FrameError, frame_from_buffer, get_format
 
 # the names of message types belong to this module's interface too
@@ -158,7 +159,11 @@ def restamp(cdr: Cdr, stamp_ns: int) -> bytes:
 # --------------------------------------------------------------------------------------------------------------- image
 
 #: Encodings of the products: element type and channels.
-_ARRAYS = {"mono8": ("u1", 1), "rgb8": ("u1", 3), "32FC1": ("f4", 1), "32FC3": ("f4", 3)}
+_ARRAYS = {
+    "mono8": ("u1", 1),
+    "rgb8": ("u1", 3),
+    **{f"{kind}C{channels}": (code, channels) for kind, code in (("16U", "u2"), ("32F", "f4")) for channels in (1, 3)},
+}
 
 
 def image_fields(message: RosMessage) -> ImageMessage:
@@ -209,7 +214,7 @@ def to_raw(message: ImageMessage, bit_depth: int = 0, alignment: str = "lsb") ->
 
 
 def to_array(message: ImageMessage) -> np.ndarray:
-    """A product's image as (H, W) or (H, W, 3) uint8 or float32, the inverse of `product_message`.
+    """A product's image as (H, W) or (H, W, 3) uint8, uint16 or float32, the inverse of `product_message`.
 
     Raises:
         FrameError: No product is published as such an image (causes `encoding`, `step`, `truncated`).
@@ -246,6 +251,12 @@ def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray)
     head = restamp(_image_head(frame_id, encoding, data.shape[:2], data.nbytes), stamp_ns)
     message = prepend_header(head, data)
     return b"".join((head, data.data)) if message is None else message
+
+
+def encode_message(image: ImageMessage) -> memoryview:
+    """A serialized `sensor_msgs/Image` of fields as they are, the inverse of `decode_image`."""
+    fields = image.height, image.width, image.encoding, int(image.is_bigendian), image.step, image.data
+    return encode(_new(IMAGE, _header(image.stamp_ns, image.frame_id), *fields), IMAGE)
 
 
 def encode_compressed(stamp_ns: int, frame_id: str, fmt: str, data: np.ndarray) -> memoryview:
@@ -292,20 +303,56 @@ def encode_camera_info(info: RosMessage, stamp_ns: int, frame_id: str) -> memory
     return encode(typestore().types[CAMERA_INFO](**values), CAMERA_INFO)
 
 
-def scale_camera_info(info: RosMessage, scale: float, size: Tuple[int, int]) -> RosMessage:
-    """The lens calibration of an image shrunk by `scale`, whose (height, width) becomes `size`.
+def camera_numbers(info: RosMessage) -> CameraNumbers:
+    """The calibration of the frame that a `sensor_msgs/CameraInfo` belongs to, binned and cut as it says."""
+    shapes = {"k": (3, 3), "d": (-1,), "r": (3, 3), "p": (3, 4)}
+    arrays = (np.array(getattr(info, name), np.float64).reshape(shape) for name, shape in shapes.items())
+    offset = int(info.roi.x_offset), int(info.roi.y_offset)
+    return of_the_frame(CameraNumbers(*arrays), (int(info.binning_x), int(info.binning_y)), offset)
 
-    Pixel centres have integer coordinates, so a coordinate x becomes (x + 0.5) * scale - 0.5. Region of interest and
-    binning stay: they describe the sensor.
+
+def frame_size(info: RosMessage) -> Tuple[int, int]:
+    """(height, width) of the frames that a `sensor_msgs/CameraInfo` belongs to; zeros where it does not say."""
+    is_cut = info.roi.height and info.roi.width
+    height, width = (info.roi.height, info.roi.width) if is_cut else (info.height, info.width)
+    return int(height) // (int(info.binning_y) or 1), int(width) // (int(info.binning_x) or 1)
+
+
+def lens_of(info: RosMessage) -> LensCalibration:
+    """The lens calibration in a `sensor_msgs/CameraInfo`.
+
+    Raises:
+        FrameError: The camera is not calibrated, or its model is unknown (cause `camera_info`).
+    """
+    numbers = (matrix.reshape(-1) for matrix in camera_numbers(info))
+    k, d, r, p = (tuple(map(float, row)) for row in numbers)
+    try:
+        return make_lens(frame_size(info), info.distortion_model, d, k, r, p)
+    except ValueError as err:
+        raise FrameError("camera_info", str(err)) from err
+
+
+def transform_camera_info(
+    info: RosMessage, geometry: Geometry, source: Tuple[int, int], size: Tuple[int, int], stride: int = 1
+) -> RosMessage:
+    """The lens calibration of an output of (height, width) `size`, with neither binning nor region of interest left.
+
+    The other arguments are those of `of_the_output`.
+
+    Raises:
+        FrameError: It cannot be rotated (cause `camera_info`).
     """
     values = {name: getattr(info, name) for name in info.__dataclass_fields__ if not name.startswith("__")}
-    values["height"], values["width"] = size
-    for name, columns in (("k", 3), ("p", 4)):
-        matrix = np.array(values[name], np.float64).reshape(3, columns)
-        if matrix.any():
-            matrix[:2] *= scale
-            matrix[:2, 2] += 0.5 * scale - 0.5
-        values[name] = matrix.reshape(-1)
+    try:
+        camera = camera_numbers(info) if geometry.lens is None else geometry.lens.numbers()
+        found = of_the_output(camera, info.distortion_model, geometry, source, stride)
+    except ValueError as err:
+        raise FrameError("camera_info", str(err)) from err
+    values.update({name: matrix.reshape(-1) for name, matrix in found._asdict().items()})
+    if geometry.lens is not None:
+        values["distortion_model"] = "plumb_bob"
+    roi = _new("sensor_msgs/msg/RegionOfInterest", 0, 0, 0, 0, False)
+    values.update(height=size[0], width=size[1], binning_x=0, binning_y=0, roi=roi)
     return typestore().types[CAMERA_INFO](**values)
 
 

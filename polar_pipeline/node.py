@@ -1,7 +1,7 @@
 """Entry points of the live node, for one camera and for a rig.
 
 `ros2 run polar_pipeline polar_pipeline_node` or `python -m polar_pipeline.node`;
-`ros2 run polar_pipeline polar_pipeline_rig RIG.yaml`.
+`ros2 run polar_pipeline polar_pipeline_rig RIG.yaml`. With `--lifecycle` they are managed nodes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def main(args: Optional[List[str]] = None) -> int:
         Exit code: 0, 1 if the node could not start or had to end, 2 for wrong parameters or arguments.
     """
     stop = _stop_on_signals()
-    from polar_pipeline.ros.main import run  # slow, so that a signal may arrive meanwhile
+    from polar_pipeline.ros.main import run_node  # slow, so that a signal may arrive meanwhile
 
-    return run(args, stop)
+    return run_node(args, stop)
 
 
 def rig(args: Optional[List[str]] = None) -> int:

@@ -20,7 +20,8 @@ from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.backend import problem as cuda_problem
-from polar_pipeline.options import THREADS, Options, make_options
+from polar_pipeline.geometry import LensCalibration
+from polar_pipeline.options import OPTIONS, THREADS, Options, make_options
 from polar_pipeline.plan import Plan, make_plan
 from polar_pipeline.reference_image import check_reference_argument
 from polar_pipeline.sensor.frames import Frame, as_frame
@@ -37,7 +38,7 @@ class Result(Mapping[str, np.ndarray]):
         timings: Seconds per stage, in the order of the stages.
         invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones, 255 in
             those of standard deviations. Dark ones are counted only with a product that depends on them: stokes, dolp,
-            aolp, dolp_sigma, aolp_sigma or preview.
+            aolp, dolp_sigma, aolp_sigma, preview, aolp_color or dolp_color.
         blocks: (rows, columns) float32, mean similarity of the map's blocks of `SSIM_BLOCK` x `SSIM_BLOCK` pixels; None
             unless `ssim` or `ssim_map` is a product.
     """
@@ -103,9 +104,11 @@ class Pipeline:
             full or lost for the moment counts as one that works: frames then raise a `RuntimeError` that says so.
         resolution: 'half': one output pixel per 2x2 superpixel. 'full': one per raw pixel.
         precision: Arithmetic: 'fp32' is single precision, 'fp16' half precision (CUDA backend only), 'auto' half
-            precision for 8-bit frames on a GPU and single precision everywhere else.
-        dtype: Element type of the products that offer both: 'float32' (physical values) or 'uint8' (display encoding).
-            Or a mapping product -> type. `stokes` and `ssim` are always float32, `preview` always uint8.
+            precision for 8-bit frames on a GPU, 16-bit integers where a CPU corrects 8-bit frames by a calibration at
+            half resolution, and single precision everywhere else.
+        dtype: Element type of the products that offer a choice: 'float32' (physical values), 'uint8' (display encoding)
+            or 'uint16' (the same with 256 times as fine levels). Or a mapping product -> type. `stokes` and `ssim` are
+            always float32; `preview`, `aolp_color` and `dolp_color` always uint8.
         demosaic: Interpolation: 'bilinear', 'gradient', 'adaptive', or 'auto', which is bilinear (with
             Malvar-He-Cutler on a colour lattice) at half resolution and adaptive at full. On a CPU adaptive takes
             longer than a camera's frame period at full size; gradient is several times faster.
@@ -123,6 +126,10 @@ class Pipeline:
         debias: Subtract from DoLP what noise adds to it on average (Plaszczynski et al., 2014).
         max_aolp_sigma: Largest standard deviation by noise of an AoLP that is shown, 0 to 90 degrees: above it AoLP is
             invalid, and the preview grey. 0 shows all.
+        polarizer_angle: Angle of the polarizer of the product `polarizer`, 0 to 180 degrees: of the light that it lets
+            through, as in AoLP. 90 takes away reflections off level ground where the camera is upright.
+        color_style: Colours of the product `aolp_color`: 'plain', or the less DoLP the more faded, to white ('light'),
+            to black ('dark'), or to a grey as bright as the colours ('faded').
         bit_depth: Significant bits of 16-bit pixels, 8 to 16; 0 takes those of the encoding, or 16 where it does not
             say. Numbers above full scale mean full scale. A `RawFrame` brings its own scale.
         alignment: Where the significant bits of 16-bit pixels lie: 'lsb' or 'msb'.
@@ -130,6 +137,14 @@ class Pipeline:
         flip: Mirrored readout: (ReverseX, ReverseY) as set in the camera.
         calibration: File with the calibration of this very sensor (`polar-pipeline calibrate`), by which every pixel is
             corrected before anything else; '' for none. Or a `Calibration`.
+        scale: Outputs are means of the Stokes vector over this many pixels in each direction, 1 to 8: 1, 2, 4 or 8.
+        rotate: Turns outputs counter-clockwise by 0 to 270 degrees in steps of 90, after scale; AoLP turns with the
+            image.
+        roi: (x, y, width, height) of the part of the outputs that is computed, after scale and rotate; a width or
+            height of 0 reaches to the border.
+        rectify: Lens calibration by which outputs are rectified, before scale: a YAML file of ROS's camera_calibration;
+            'camera_info' for the one that comes with the frames (the node's topic, replay's recording); '' for none. Or
+            a `LensCalibration`.
         threads: CPU threads, at most 256; 0 for one per core.
 
     Raises:
@@ -156,36 +171,21 @@ class Pipeline:
         camera_gain: float = 0.0,
         debias: bool = False,
         max_aolp_sigma: float = 0.0,
+        polarizer_angle: float = 90.0,
+        color_style: str = "plain",
         bit_depth: int = 0,
         alignment: str = "lsb",
         roi_offset: Tuple[int, int] = (0, 0),
         flip: Tuple[bool, bool] = (False, False),
         calibration: Union[str, Path, Calibration] = "",
+        scale: int = 1,
+        rotate: int = 0,
+        roi: Tuple[int, int, int, int] = (0, 0, 0, 0),
+        rectify: Union[str, Path, LensCalibration] = "",
         threads: int = 0,
     ) -> None:
-        self.options: Options = make_options(
-            sensor,
-            products,
-            dtype,
-            backend=backend,
-            resolution=resolution,
-            precision=precision,
-            demosaic=demosaic,
-            co_sited=co_sited,
-            ssim_mode=ssim_mode,
-            ssim_stride=ssim_stride,
-            ssim_window=ssim_window,
-            ssim_sigma=ssim_sigma,
-            min_intensity=min_intensity,
-            camera_gain=camera_gain,
-            debias=debias,
-            max_aolp_sigma=max_aolp_sigma,
-            bit_depth=bit_depth,
-            alignment=alignment,
-            roi_offset=roi_offset,
-            flip=flip,
-            calibration=calibration,
-        )
+        given = {name: value for name, value in locals().items() if name in OPTIONS and name != "threads"}
+        self.options: Options = make_options(**given)
         self._guard = UseGuard()
         self.plan = make_plan(self.options.products)
         self._backend = _make_backend(self.plan, self.options, whole_number("threads", threads, *THREADS))
@@ -369,10 +369,11 @@ def _make_backend(plan: Plan, options: Options, threads: int) -> Backend:
         RuntimeError: CUDA was asked for and cannot work here.
         ValueError: The precision needs CUDA.
     """
-    reason = None if options.backend == "cpu" else backend_problem("cuda")
+    on_cpu = options.backend == "cpu"
+    reason = None if on_cpu else backend_problem("cuda")
     if reason and options.backend == "cuda":
         raise RuntimeError(f"backend 'cuda' cannot work here: {reason}")
-    if options.backend != "cpu" and not reason:
+    if not on_cpu and not reason:
         return CudaBackend(plan, options)
     if options.precision == "fp16":
         raise ValueError(

@@ -57,6 +57,10 @@ _ALWAYS = ("saturated",)
 _RECOMPUTES = "it starts from the mosaic again: recomputing what it needs takes less time than storing and reading it"
 #: The stages, in order: a backend reports its time under these names.
 STAGES = ("polarization", "ssim")
+#: The stage between them where outputs have a geometry.
+GEOMETRY = "geometry"
+#: What the stage before it computes.
+_BEFORE_GEOMETRY = ("angles", "grey", "sums", "stokes_planes", "saturated", "invalid")
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,23 @@ def _make_stages(products: Tuple[str, ...], recompute: bool) -> Tuple[Stage, ...
         reads = tuple(name for name in (MOSAIC, *OPERATORS) if name in inputs)
         stages.append(Stage(STAGES[index], live, reads, writes, _RECOMPUTES if recomputes else group.reason))
     return tuple(stages)
+
+
+def geometry_stages(stage: Stage, planes: Iterable[str]) -> Tuple[Stage, Stage]:
+    """The first stage of a plan where outputs have a geometry: as one that stores planes, and one that interpolates.
+
+    Args:
+        stage: The plan's first stage.
+        planes: Names of the planes.
+    """
+    reads = tuple(planes)
+    writes = stage.writes
+    before = Stage(stage.name, _BEFORE_GEOMETRY, stage.reads, reads, stage.reason)
+    left = tuple(name for name in stage.operators if name not in _BEFORE_GEOMETRY or name in writes)
+    reason = "a pixel of the output depends on several of the Stokes image, which other blocks store; " + (
+        "what follows looks at the same pixel only, so that it stays on chip"
+    )
+    return before, Stage(GEOMETRY, (GEOMETRY, *left), reads, writes, reason)
 
 
 @lru_cache(maxsize=64)

@@ -1,7 +1,7 @@
 """ROS topics: names, message types, encodings and element types, as the node publishes and replay records them.
 
 Imports no ROS. Names are relative to the node's namespace. A product that is named nowhere here is published as
-`polarization/NAME`, with every element type that it offers.
+`polarization/NAME`, with every element type that it offers; products of light as integers only, by default in 8 bit.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, Tuple
 
-from polar_pipeline.products import PRODUCTS, Product
+from polar_pipeline.products import LIGHT_PRODUCTS, PRODUCTS, Product
 from polar_pipeline.sensor.mosaic import ANGLES
 
 IMAGE = "sensor_msgs/msg/Image"
@@ -22,11 +22,13 @@ DIAGNOSTICS = "diagnostic_msgs/msg/DiagnosticArray"
 IMAGE_INPUT, CAMERA_INFO_INPUT, REFERENCE_INPUT = "image_raw", "camera_info", "reference"
 #: Times and quality of every frame, and the node's report at 1 Hz.
 LATENCY, REPORT = "latency", "/diagnostics"
+#: Numbers of every frame for plotting, beside the product `ssim` -> topic, as `FLOAT32`: milliseconds from receipt to
+#: publication (`total` in `latency`), and the ratio of the output's pixels that are saturated, 0 to 1, as in the limits
+#: `quality.saturated_warn` and `quality.saturated_error`.
+NUMBER_TOPICS = {"total_ms": "latency/total_ms", "saturated": "quality/saturated"}
 
 _ANGLE_TOPICS = {f"angle_{angle}": f"angles/angle_{angle:03d}" for angle in ANGLES}
 _NAMES = {"intensity": "intensity", **_ANGLE_TOPICS, "ssim_map": "quality/ssim_map", "ssim": "quality/ssim"}
-#: Products published in 8 bit only, although they are offered as float32 too.
-_ONLY_8_BIT = ("intensity", *_ANGLE_TOPICS)
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class ProductTopic:
     Attributes:
         name: Topic.
         message_type: `IMAGE`, or `FLOAT32` for one number per frame.
-        dtypes: Element types published, the default first; of more than one the parameter `output_depth` chooses.
+        dtypes: Element types published, the default first; the parameter `output_depth` chooses among them.
     """
 
     name: str
@@ -44,22 +46,27 @@ class ProductTopic:
     dtypes: Tuple[str, ...]
 
     def dtype(self, output_depth: str) -> str:
-        """The element type published with the parameter `output_depth`."""
-        return output_depth if len(self.dtypes) > 1 else self.dtypes[0]
+        """The element type published with the parameter `output_depth`; the default where it is not among `dtypes`."""
+        return output_depth if output_depth in self.dtypes else self.dtypes[0]
 
 
 def _product_topic(product: Product) -> ProductTopic:
     return ProductTopic(
         _NAMES.get(product.name, f"polarization/{product.name}"),
         FLOAT32 if product.channels == (0, 0) else IMAGE,
-        ("uint8",) if product.name in _ONLY_8_BIT else product.types,
+        tuple(dtype for dtype in product.types if dtype != "float32" or product.name not in LIGHT_PRODUCTS),
     )
 
 
 #: Product -> how it is published.
 PRODUCT_TOPICS: Dict[str, ProductTopic] = {name: _product_topic(product) for name, product in PRODUCTS.items()}
-#: Products published as JPEG too -> topic.
-COMPRESSED_TOPICS = {name: f"{PRODUCT_TOPICS[name].name}/compressed" for name in ("intensity", "preview")}
+#: Products to look at, which are published as JPEG of their display encoding too.
+_VIEWED = (
+    *("intensity", "unpolarized", "polarized", "polarizer", "dolp", "aolp"),
+    *("preview", "aolp_color", "dolp_color", "ssim_map"),
+)
+#: Product -> topic of its JPEG: where image_transport looks for it.
+COMPRESSED_TOPICS = {name: f"{PRODUCT_TOPICS[name].name}/compressed" for name in _VIEWED}
 #: Topics of the lens calibration scaled to the outputs: beside `intensity`, where `camera_info` is the input's, and in
 #: each folder of images, where viewers look for it.
 CAMERA_INFO_TOPICS = (
@@ -69,8 +76,17 @@ CAMERA_INFO_TOPICS = (
 
 
 def image_encoding(product: str, dtype: str, is_color: bool) -> str:
-    """`sensor_msgs/Image` encoding of a product with elements of type `uint8` or `float32`, for a kind of sensor."""
+    """`sensor_msgs/Image` encoding of a product with elements of a type, for a kind of sensor."""
     channels = PRODUCTS[product].channels[is_color]
     if dtype == "uint8":
         return {1: "mono8", 3: "rgb8"}[channels]
-    return f"32FC{channels}"
+    return f"{'16U' if dtype == 'uint16' else '32F'}C{channels}"
+
+
+def jpeg_format(product: str, is_color: bool) -> str:
+    """`format` of the `sensor_msgs/CompressedImage` with a product's JPEG, as image_transport writes and reads it.
+
+    It names the encoding of the image, and in colour what decoders of the JPEG give.
+    """
+    encoding = image_encoding(product, "uint8", is_color)
+    return f"{encoding}; jpeg compressed {'bgr8' if encoding == 'rgb8' else ''}"

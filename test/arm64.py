@@ -7,8 +7,8 @@ QEMU's user-mode emulation. The package under test compiles its kernels by a cro
 Both come from the distribution's packages, too, if they are not installed. The first run downloads 320 MB and takes
 1.3 GB of disk. Nothing outside `.matrix` is changed.
 
-Without arguments it runs `FILES`. Ends with pytest's exit status, or with 77 after a line that says what is missing. An
-arm64 machine runs the same tests without emulation.
+Without arguments it runs `CHOSEN` of `FILES`. Ends with pytest's exit status, or with 77 after a line that says what is
+missing. An arm64 machine runs the same tests without emulation.
 """
 
 from __future__ import annotations
@@ -35,9 +35,12 @@ FILES = (
     "cpu/test_cpu.py",
     "cpu/test_calibrated.py",
     "cpu/test_native.py",
+    *("cpu/test_geometry.py", "cpu/test_rectify.py"),
     "test_display.py",
     "quality/test_statistics.py",
 )
+#: Without compiled kernels, what `cpu/test_cpu.py` tests has to do: OpenCV is the distribution's.
+CHOSEN = "not opencv or not (test_calibrated or test_geometry or test_rectify)"
 #: Exit status for what cannot be tested here, as in automake.
 SKIPPED = 77
 #: The processor that kernels are compiled for, a Jetson Orin's; a cross compiler knows no `native`.
@@ -369,7 +372,7 @@ def main(arguments: Sequence[str]) -> int:
             return SKIPPED
     started = time.monotonic()
     workers = min(4, os.cpu_count() or 1)
-    chosen = arguments or ["-q", f"-n{workers}", *(f"test/{name}" for name in FILES)]
+    chosen = arguments or ["-q", f"-n{workers}", *(f"test/{name}" for name in FILES), "-k", CHOSEN]
     options = ["-p", "no:cacheprovider", f"--timeout={PATIENCE}"]
     status = subprocess.run([str(python), "-m", "pytest", *options, *chosen], cwd=ROOT, env=env, check=False).returncode
     say(f"pytest took {time.monotonic() - started:.0f} s, exit status {status}")

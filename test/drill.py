@@ -47,6 +47,7 @@ VARIANTS = (
     ("mono8", (480, 640)),
 )
 BIG = len(VARIANTS) - 1
+NARROW = 3
 #: Nanoseconds between two stamps.
 STEP = 1_000_000
 

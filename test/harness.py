@@ -28,9 +28,10 @@ from polar_pipeline.cuda.model.device import Device, get_device
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.work import (
     OUTPUTS,
+    PLANES,
     POLARIZATION_ARGUMENT,
     PolarizationWork,
-    fill_noise,
+    fill_options,
     polarization_defines,
 )
 from polar_pipeline.options import Options
@@ -127,8 +128,8 @@ def _key(*parts: object) -> str:
     return hashlib.sha256(_sources() + repr(parts).encode()).hexdigest()[:24]
 
 
-@lru_cache(maxsize=None)
 def _runner() -> Path:
+    """The part that all kernels share. Used for each, so that it is never among those used longest ago."""
     target = CACHE / f"runner-{_key(_COMMON)}.o"
     with _ONE_EACH[target]:
         return target if _is_kept(target) else _compile(target, *_COMMON, "-O2", "-c", str(HOST / "runner.cpp"))
@@ -420,6 +421,8 @@ def output_shape(work: PolarizationWork, name: str, frames: int) -> Tuple[int, .
         return (frames, 2, *work.output_size)
     if name == "s0":
         return (frames, *work.output_size)
+    if name in PLANES:
+        return (frames, 3 if work.sensor.is_color else 1, *work.output_size, 2 if name == "differences" else 1)
     return (frames, *PRODUCTS[name].shape(work.output_size, work.sensor.is_color))
 
 
@@ -472,7 +475,7 @@ def run(
         if correction is not None:
             fill_argument(frame, correction, addresses["codes"])
         if options is not None:
-            fill_noise(frame, options, work.full_scale)
+            fill_options(frame, options, work.full_scale)
         return frame
 
     program = program_of(work, plan)

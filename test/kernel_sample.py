@@ -38,6 +38,8 @@ METHODS = (
     ("own_site", True),
     *((method, half) for method in ("bilinear", "gradient", "adaptive") for half in (True, False)),
 )
+#: Those that only the products `polarizer` and `aolp_color` depend on.
+SHOWN = make_options("IMX250MZR", polarizer_angle=150.0)
 #: Nothing, everything, and parts.
 CHOICES: Tuple[Tuple[str, ...], ...] = ((), tuple(PRODUCTS), ("dolp",), ("aolp",), ("preview",), ("angle_45", "stokes"))
 
@@ -123,6 +125,7 @@ def mosaics(kernels: Kernels) -> Results:
             size[1],
             scale,
             0.05 / scale if {"dolp", "aolp", "stokes", "preview"} & set(names) else 0.0,
+            SHOWN,
             noise_of("IMX250MZR", *way, scale) if "dolp_sigma" in names else None,
         )
         counts = kernels.mosaic(RawFrame(raw, full_scale), SENSORS["IMX250MZR"], *way, to)
@@ -133,7 +136,7 @@ def mosaics(kernels: Kernels) -> Results:
     for shape in SHAPES:
         for kind, full_scale in FORMATS:
             for way in METHODS:
-                for dtype in ("float32", "uint8"):
+                for dtype in ("float32", "uint8", "uint16"):
                     key = f"mosaic {shape} {kind} {full_scale} {way} {dtype}"
                     raw = noise(key, memory(shape, kind), np.iinfo(kind).max + 0.9)
                     take(key, raw, full_scale, way, tuple(PRODUCTS), dtype)
@@ -184,14 +187,14 @@ def colors(kernels: Kernels) -> Results:
 def planes(kernels: Kernels) -> Results:
     """Products of rows of the angle images of three colours, with and without saturated pixels."""
     results: Results = {}
-    cases = itertools.product((8, 511, 512, 1037), ("float32", "uint8"), (True, False))
+    cases = itertools.product((8, 511, 512, 1037), ("float32", "uint8", "uint16"), (True, False))
     for width, dtype, is_hot in cases:
         key = f"planes {width} {dtype} {is_hot}"
         out = outputs(key, tuple(PRODUCTS), dtype, (9, width), 1, is_color=True)
         pair = [memory((9, width), "float32") for _ in range(2)]
         to = make_products(
             *({name.split()[-1]: array for name, array in out.items()}, [name.split()[-1] for name in out]),
-            *(pair, width, 1.0, 0.05, noise_of("IMX250MYR", "adaptive", False, 1.0)),
+            *(pair, width, 1.0, 0.05, SHOWN, noise_of("IMX250MYR", "adaptive", False, 1.0)),
         )
         counts = []
         for rows in ((0, 4), (4, 9)):
@@ -214,7 +217,7 @@ def similarities(kernels: Kernels) -> Results:
     for shape in ((8, 8), (9, 11), (64, 128), (65, 203), (131, 389)):
         for stride in (1, 2, 3, 8):
             for size in (3, 5, 7, 9, 11, 13, 15):
-                for kind, dtype in (("float32", "float32"), ("uint16", "uint8"), ("uint16", "")):
+                for kind, dtype in (("float32", "float32"), ("uint16", "uint8"), ("float32", "uint16"), ("uint16", "")):
                     key = f"similarity {shape} {stride} {size} {kind} {dtype}"
                     pair = (memory(shape, kind, offset=4), memory(shape, kind))
                     end = 1.0 if kind == "float32" else 8160.0

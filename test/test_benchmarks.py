@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from harness import COMPILER
 from support import ROOT
@@ -187,3 +189,17 @@ def test_queries_of_tables_agree(tmp_path: Path) -> None:
     assert (report["rows"], report["recordings"]) == (20000, 2)
     assert report["minutes_found"] > 0
     assert set(report["seconds"]) == {"DuckDB", "pandas"}
+
+
+def test_compressed_mosaics_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = importlib.import_module("raw_compression")
+    small = np.array([0, -1, 1, -2, 2, 127, -128], np.int8).view(np.uint8)
+    assert module.folded(small).tolist() == [0, 1, 2, 3, 4, 254, 255]
+    random = np.random.default_rng(0)
+    for dtype in (np.uint8, np.uint16):
+        raw = random.integers(0, np.iinfo(dtype).max, (30, 44), dtype, endpoint=True)
+        for name, way in module.ways({np.uint8: "mono8", np.uint16: "mono16"}[dtype]).items():
+            again = way.decode(way.encode(raw), raw.shape, raw.dtype)
+            assert again.dtype == raw.dtype, name
+            np.testing.assert_array_equal(again, raw, err_msg=name)

@@ -129,8 +129,6 @@ def test_smoothing() -> None:
     for _ in range(100):
         found = smoothed.follow([2.0], 1)
     assert found == pytest.approx([2.0], rel=1e-4)  # 0.9 to the 100th of the way is left
-    smoothed.reset()
-    assert smoothed.follow([8.0], 1) == pytest.approx([8.0])
 
 
 def test_view_of_a_colour_sensor() -> None:
@@ -139,6 +137,14 @@ def test_view_of_a_colour_sensor() -> None:
     np.testing.assert_array_equal(shown, np.full_like(image, 230))
     by_hand = Viewer().show("intensity", image, make_display(2, [2, 1, 1]))
     np.testing.assert_array_equal(by_hand[0, 0], [80, 80, 60])
+
+
+def test_each_product_follows_itself() -> None:
+    viewer, display = Viewer(), make_display("auto", "auto")
+    dark, bright = (np.full((64, 64, 3), level, np.uint8) for level in (23, 230))
+    for _ in range(2):
+        assert np.all(viewer.show("polarized", dark, display) == 230)
+        assert np.all(viewer.show("unpolarized", bright, display) == 230)
 
 
 def test_view_of_a_mono_sensor() -> None:

@@ -1,4 +1,4 @@
-"""The GPU extras: what they ask for on each system that users have, and that pip finds it.
+"""The extras for GPUs and the viewer: what they ask for on each system that users have, and that pip finds it.
 
 The second half asks a package index, which takes a minute: it is part of `make test-matrix` only.
 """
@@ -54,6 +54,26 @@ def test_cupy_of_a_system_leaves_its_numpy(
     assert bool(found) == (machine == "x86_64"), "a Jetson has NVRTC in its CUDA toolkit"
 
 
+@pytest.mark.parametrize(
+    ("python", "machine", "rerun", "numpy"),
+    [
+        ("3.8", "aarch64", {">=0.21", "<0.22"}, {">=1.23", "<2"}),  # JetPack 5; 0.22 cannot be imported there
+        ("3.10", "aarch64", {">=0.22", "<0.23"}, {">=1.23", "<2"}),  # JetPack 6
+        ("3.10", "x86_64", {">=0.22", "<0.23"}, {">=1.23", "<2"}),  # a PC with Ubuntu 22.04 and Humble
+        ("3.12", "aarch64", {">=0.22", "<0.23"}, {">=1.26", "<2"}),  # JetPack 7
+        ("3.12", "x86_64", {">=0.41"}, None),
+        ("3.13", "aarch64", {">=0.41"}, None),
+    ],
+)
+def test_rerun_of_a_system_leaves_numpy_1_where_its_opencv_needs_it(
+    python: str, machine: str, rerun: set, numpy: set, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = required(monkeypatch, "view", python, machine)
+    assert set(found.pop("rerun-sdk").split(",")) == rerun
+    assert set(found.pop("numpy").split(",")) == numpy if numpy else "numpy" not in found
+    assert found == ({"pyarrow": "<26"} if numpy else {}), "pyarrow 26 needs NumPy 2"
+
+
 # ------------------------------------------------------------------------------------------------------ package index
 
 
@@ -104,3 +124,23 @@ def test_pip_finds_what_a_jetson_needs(
     assert found[f"cupy-{extra}x"].startswith(cupy)
     assert found["numpy"].startswith(systems_numpy or "1.")
     assert int(resolved(rows, python)["numpy"].partition(".")[0]) < 2, "also where no NumPy is installed"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    ("python", "rerun", "numpy"),
+    [
+        pytest.param("3.8", "0.21.", "1.", id="JetPack 5"),
+        pytest.param("3.10", "0.22.", "1.", id="JetPack 6"),
+        pytest.param("3.12", "0.22.", "1.", id="JetPack 7"),
+        pytest.param("3.13", "0.", "2.", id="later"),
+    ],
+)
+def test_pip_finds_the_viewer(python: str, rerun: str, numpy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f"{name}{version}" for name, version in required(monkeypatch, "view", python, "aarch64").items()]
+    monkeypatch.setitem(sys.modules, "setuptools.build_meta", None)  # setup.py then takes itself to be run by pip
+    rows += runpy.run_path(str(ROOT / "setup.py"))["REQUIRES"]
+    found = resolved(rows, python)
+    assert found["rerun-sdk"].startswith(rerun)
+    assert found["numpy"].startswith(numpy)

@@ -11,6 +11,7 @@ import pytest
 from rosbags.typesys import Stores, get_typestore
 
 from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages
+from polar_pipeline.geometry import Geometry
 from polar_pipeline.sensor.frames import FORMATS, pack
 
 STAMP = 1_700_000_000_123_456_789
@@ -96,7 +97,7 @@ def test_raw_pixels_come_back_from_a_message(name: str, big_endian: bool) -> Non
 
 
 @pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "uint16"])
 def test_every_product_survives_its_message(sensor: str, dtype: str) -> None:
     result = Pipeline(sensor, tuple(PRODUCTS), dtype=dtype, backend="cpu")(RAW)
     for name, array in result.items():
@@ -113,6 +114,9 @@ def test_every_product_survives_its_message(sensor: str, dtype: str) -> None:
 
 def test_product_images_read_elsewhere() -> None:
     """Big-endian pixels and padded rows, as other writers make them."""
+    words = np.array([[1, 0xABCD]], np.uint16)
+    image = messages.ImageMessage(STAMP, "", 1, 2, "16UC1", True, 4, words.astype(">u2").view(np.uint8).reshape(-1))
+    np.testing.assert_array_equal(messages.to_array(image), words)
     want = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
     rows = np.zeros((2, 28), np.uint8)
     rows[:, :24] = want.astype(">f4").view(np.uint8).reshape(2, 24)
@@ -161,20 +165,21 @@ def camera_info() -> Any:
 
 
 def test_camera_info_at_half_resolution() -> None:
-    """The first superpixel covers pixels 0 and 1, so its centre 0.5 becomes 0, and 611.5 becomes 305.5."""
-    info = messages.scale_camera_info(camera_info(), 0.5, (512, 612))
-    assert (info.height, info.width) == (512, 612)
-    np.testing.assert_array_equal(info.k, [500, 0, 305.5, 0, 550, 255.5, 0, 0, 1])
-    np.testing.assert_array_equal(info.p, [500, 0, 305.5, -100, 0, 550, 255.5, 0, 0, 0, 1, 0])
+    """The first superpixel covers pixels 0 and 1, so its centre 0.5 becomes 0, and 611.5 - 8 becomes 301.5."""
+    info = messages.transform_camera_info(camera_info(), Geometry(step=2), (512, 612), (512, 612))
+    assert (info.height, info.width, info.distortion_model) == (512, 612, "plumb_bob")
+    np.testing.assert_array_equal(info.k, [500, 0, 301.5, 0, 550, 247.5, 0, 0, 1])
+    np.testing.assert_array_equal(info.p, [500, 0, 301.5, -100, 0, 550, 247.5, 0, 0, 0, 1, 0])
     np.testing.assert_array_equal(info.d, [0.1, 0, 0, 0, 0])
-    same = messages.scale_camera_info(camera_info(), 1.0, (1024, 1224))
-    np.testing.assert_array_equal(same.k, camera_info().k)
+    assert (info.roi.x_offset, info.roi.y_offset) == (0, 0), "applied"
+    same = messages.transform_camera_info(camera_info(), Geometry(), (1024, 1224), (1024, 1224))
+    np.testing.assert_array_equal(same.k, [1000, 0, 603.5, 0, 1100, 495.5, 0, 0, 1])
 
 
 def test_uncalibrated_camera_info_stays_uncalibrated() -> None:
     info = camera_info()
     info.k, info.p = np.zeros(9), np.zeros(12)
-    scaled = messages.scale_camera_info(info, 0.5, (512, 612))
+    scaled = messages.transform_camera_info(info, Geometry(step=2), (512, 612), (512, 612))
     assert not scaled.k.any()
     assert not scaled.p.any()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import email
+import importlib
 import importlib.util
 import re
 import runpy
@@ -33,7 +34,7 @@ LAYERS = (
     ("cli",),
     ("ros", "doctor"),
     ("calibrate",),
-    ("batch",),
+    ("batch", "view"),
     ("replay",),
     ("html", "messages"),
     ("quality",),
@@ -44,8 +45,8 @@ LAYERS = (
     ("plan", "options"),
     ("topics",),
     ("products",),
-    ("calibration",),
-    ("sensor", "coefficients", "display"),
+    ("calibration", "geometry"),
+    ("sensor", "coefficients", "colormaps", "display"),
     ("_util",),
 )
 ROS = {"rclpy", "rcl_interfaces", "sensor_msgs", "std_msgs", "std_srvs", "diagnostic_msgs", "cv_bridge", "launch"}
@@ -99,6 +100,7 @@ def test_the_doctor_looks_for_everything_that_is_imported() -> None:
     foreign = imported - set(sys.stdlib_module_names) - {"polar_pipeline"}
     assert {"numpy", "jinja2", "cupy", "rclpy"} <= foreign, "the search for imports finds too few"
     foreign.remove("kernel_tuner")  # an extra, which `tune` itself asks for
+    foreign.remove("nvidia")  # nvImageCodec, which the check `jpeg` tries
     assert foreign <= {check.topic.partition(".")[0] for check in doctor.run_checks()}
 
 
@@ -209,6 +211,24 @@ def test_pictures_are_up_to_date() -> None:
             assert (difference > 1).mean() < 0.05, f"{name}: run `python docs/figures.py`"
 
 
+def test_the_site_gets_the_pictures_that_its_pages_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages name each painted picture once; what is painted is a picture of the size of a page, not of one colour."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    pictures = importlib.import_module("pictures")
+    named = [
+        name
+        for path in (ROOT / "docs").rglob("*.md")
+        for name in re.findall(r"^<!-- picture: (.+) -->$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert sorted(named) == sorted(pictures.PICTURES)
+    for name, data in pictures.painted().items():
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+        height, width, channels = image.shape
+        assert (800 < width < 1300, 400 < height < 1100, channels) == (True, True, 3), name
+        assert len(data) < 300_000, name
+        assert image.std() > 20, name
+
+
 def test_every_cause_is_documented() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in MODULES)
     pairs = re.findall(r'FrameError\(\s*"(\w+)"|(?:refuse|dropped)\("(\w+)"', code)
@@ -284,7 +304,7 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     assert {path.relative_to(PACKAGE).parts[0] for path in TEMPLATES} == {"batch", "calibrate", "html", "replay"}
     assert templates <= names
     assert required == {"numpy", "opencv-python-headless", "tqdm", "ddsketch", "jinja2", "pyelftools", *readers}
-    extras = {"ros", "batch", "cuda11", "cuda12", "cuda13", "dev", "docs", "tune"}
+    extras = {"ros", "batch", "cuda11", "cuda12", "cuda13", "dev", "docs", "jpeg-cuda12", "jpeg-cuda13", "tune", "view"}
     assert extras == set(fields.get_all("Provides-Extra"))
     assert all(name in scripts for name in ("polar_pipeline_node", "polar_pipeline_rig", "polar-pipeline"))
 

@@ -508,12 +508,25 @@ def test_display_of_aolp_wraps() -> None:
     degrees = np.array([0, 45, 90, 135, 179, 179.6, 179.7, np.nan])
     # One level is 180/256 = 0.703 degrees; from 179.65 on, the nearest is 180 = 0.
     assert reference.display("aolp", np.deg2rad(degrees)).tolist() == [0, 64, 128, 192, 255, 255, 0, 0]
+    # one level of 65536 is 0.00275 degrees; from 179.99863 on, the nearest is 180
+    degrees = np.array([0, 45, 90, 135, 179.9986, 179.9987, 180, np.nan])
+    want = [0, 16384, 32768, 49152, 65535, 0, 0, 0]
+    assert reference.display("aolp", np.deg2rad(degrees), "uint16").tolist() == want
 
 
 def test_display_of_everything_else_is_a_percentage() -> None:
     values = np.array([-0.1, 0, 0.2, 0.4999, 1, 1.5, np.nan])
     for name in ("intensity", "angle_0", "dolp", "ssim_map"):
         assert reference.display(name, values).tolist() == [0, 0, 51, 127, 255, 255, 0]
+        assert reference.display(name, values, "uint16").tolist() == [0, 0, 13107, 32761, 65535, 65535, 0]
+
+
+def test_display_of_deviations_is_highest_where_invalid() -> None:
+    values = np.array([0, 0.5, np.nan])
+    for dtype, top in (("uint8", 255), ("uint16", 65535)):
+        assert reference.display("dolp_sigma", values, dtype).tolist() == [0, top // 2 + 1, top]
+        half = round((top + 1) * 0.5 / np.pi)
+        assert reference.display("aolp_sigma", values, dtype).tolist() == [0, half, top]
 
 
 def test_preview_is_the_hsv_of_colorsys() -> None:

@@ -21,6 +21,7 @@ UNTYPED = (
     "ros/",
     "_util/documents.py",
     "_util/files.py",
+    "_util/yamlfile.py",
     "cuda/driver.py",
     "cuda/tools/tune.py",
     "cuda/model/device.py",

@@ -121,14 +121,18 @@ void correct(const Raw *const raw[2], const uint32_t *const codes[2], const uint
 // mirroring about its last pixel, or, with a colour lattice, about the last one of that colour.
 template <class Raw> class CorrectedSuperpixels {
 public:
+  typedef float Value;
   const Mosaic &frame;
 
-  CorrectedSuperpixels(const Mosaic &frame, float full) : frame(frame), by(frame, full) {}
+  explicit CorrectedSuperpixels(const Mosaic &frame, float full = 255.0f) : frame(frame), by(frame, full) {}
+
+  // All superpixels of a row of them.
+  void get(int row, float *const to[4]) const { get(row, 0, superpixel_columns(frame), to); }
 
   // `count` superpixels of a row of them, from the superpixel `first` on, to a line for each place: 2 row + column.
   void get(int row, int first, int count, float *const to[4]) const {
     int rows[2];
-    for (int k = 0; k < 2; k++) rows[k] = inside(2 * row - frame.phase[0] + k, frame.height);
+    for (int k = 0; k < 2; k++) rows[k] = inside(2 * row - frame.phase[0] + k, frame.height, frame.is_color);
     const int left = 2 * first - frame.phase[1], cut = left < 0, begin = left + 2 * cut;
     const int complete = left + 2 * count > frame.width ? count - 1 : count;
     const Raw *const raws[2] = {raw(rows[0]) + begin, raw(rows[1]) + begin};
@@ -148,18 +152,12 @@ private:
   static const int AHEAD = 4;
   const Correction by;
 
-  // A row or column, one of which may lie beyond the border.
-  int inside(int at, int size) const {
-    const int period = frame.is_color ? 4 : 2;
-    return at < 0 ? at + period : at < size ? at : at - period;
-  }
-
   // The superpixel at a column, one of whose two columns lies beyond the border.
   void get_cut(const int rows[2], int left, float *const to[4], int at) const {
     Raw pixels[2][2];
     uint32_t of[2][2];
     for (int k = 0; k < 4; k++) {
-      const int y = rows[k >> 1], x = inside(left + (k & 1), frame.width);
+      const int y = rows[k >> 1], x = inside(left + (k & 1), frame.width, frame.is_color);
       pixels[k >> 1][k & 1] = raw(y)[x];
       of[k >> 1][k & 1] = codes(y)[x];
     }

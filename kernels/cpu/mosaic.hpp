@@ -21,6 +21,7 @@ struct Mosaic {
   int32_t phase[2];          // added to a row and a column, it makes those even that superpixels begin with
   const uint32_t *codes;     // (height, width) parameters by which pixels are corrected; null: they are ideal
   float lowest[4], steps[4]; // what the codes mean
+  const void *words;         // instead of the codes, for 8-bit frames at half resolution: `WordBlock`s; null: none
 };
 
 // Two raw pixels side by side, at any address; the first one is the low half (little endian).
@@ -33,6 +34,16 @@ template <> struct Pair<uint16_t> {
   typedef uint32_t __attribute__((aligned(2), may_alias)) Word;
   typedef uint32_t Sum;
 };
+
+// Superpixels in a row, those that the border cuts included.
+inline int superpixel_columns(const Mosaic &frame) { return (frame.width + frame.phase[1] + 1) >> 1; }
+
+// Index `at`, or where it is beyond the border the nearest one inside whose pixel has the same polarizer, and with a
+// colour lattice the same colour; at most 2 beyond.
+inline int inside(int at, int size, bool is_color) {
+  const int period = is_color ? 4 : 2;
+  return at < 0 ? at + period : at < size ? at : at - period;
+}
 
 // Index `at` mirrored about the first and the last one, which keeps the parity; at most `size - 1` beyond either.
 inline int mirrored(int at, int size) {

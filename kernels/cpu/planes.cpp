@@ -11,17 +11,24 @@ struct Planes {
   int32_t first, end;        // their rows
 };
 
+template <class Level>
+void store_color_levels(Level *__restrict out, int n, const float *__restrict red, const float *__restrict green,
+                        const float *__restrict blue) {
+  const float top = top_level<Level>();
+  for (int x = 0; x < n; x++) {
+    out[3 * x] = nearest_level<Level>(top * red[x]);
+    out[3 * x + 1] = nearest_level<Level>(top * green[x]);
+    out[3 * x + 2] = nearest_level<Level>(top * blue[x]);
+  }
+}
 // The pixels of three lines in [0, 1] into an RGB image.
 void store_color(const Image &image, int64_t at, int n, const float *__restrict red, const float *__restrict green,
                  const float *__restrict blue) {
   if (!image.data) return;
-  if (image.bytes) {
-    uint8_t *__restrict out = (uint8_t *)image.data + 3 * at;
-    for (int x = 0; x < n; x++) {
-      out[3 * x] = low_byte(at_most(255 * red[x], 255.0f));
-      out[3 * x + 1] = low_byte(at_most(255 * green[x], 255.0f));
-      out[3 * x + 2] = low_byte(at_most(255 * blue[x], 255.0f));
-    }
+  if (image.itemsize == 1) {
+    store_color_levels((uint8_t *)image.data + 3 * at, n, red, green, blue);
+  } else if (image.itemsize == 2) {
+    store_color_levels((uint16_t *)image.data + 3 * at, n, red, green, blue);
   } else {
     float *__restrict out = (float *)image.data + 3 * at;
     for (int x = 0; x < n; x++) {
@@ -46,10 +53,20 @@ void luma(const float *__restrict red, const float *__restrict green, const floa
 // The images in colour of a piece of a row.
 void color_images(const Products &to, int64_t at, int n, const float *const angles[3][4]) {
   for (int k = 0; k < 4; k++) store_color(to.angles[k], at, n, angles[0][k], angles[1][k], angles[2][k]);
-  if (!to.intensity.data) return;
-  Line means[3];
-  for (int channel = 0; channel < 3; channel++) mean(angles[channel], n, means[channel]);
-  store_color(to.intensity, at, n, means[0], means[1], means[2]);
+  Line lines[3];
+  if (to.intensity.data) {
+    for (int channel = 0; channel < 3; channel++) mean(angles[channel], n, lines[channel]);
+    store_color(to.intensity, at, n, lines[0], lines[1], lines[2]);
+  }
+  for (int k = 0; k < 3; k++) {
+    if (!to.components[k].data) continue;
+    for (int channel = 0; channel < 3; channel++) {
+      Sums sums;
+      sums_of_angles(angles[channel], n, sums);
+      find_component(to, k, n, sums, lines[channel]);
+    }
+    store_color(to.components[k], at, n, lines[0], lines[1], lines[2]);
+  }
 }
 
 } // namespace
@@ -59,6 +76,7 @@ extern "C" void polarization_planes(const Planes *from, const Products *to, Coun
   Products of_luma = *to;
   of_luma.intensity = Image();
   for (Image &angle : of_luma.angles) angle = Image();
+  for (Image &component : of_luma.components) component = Image();
   for (int y = from->first; y < from->end; y++) {
     const int64_t row = y - from->first;
     for (int64_t first = 0; first < to->width; first += PIECE) {

@@ -8,15 +8,19 @@
 
 namespace {
 
+// Why a pixel is invalid: its flags.
+const uint8_t SATURATED = 1, DARK = 2, OUTSIDE = 4;
+
 // Where a product is stored; null data: it is not asked for.
 struct Image {
-  void *data;    // (height, width[, 3]) without gaps
-  int64_t bytes; // whether it is in the uint8 display encoding, rather than float32
+  void *data;       // (height, width[, 3]) without gaps
+  int64_t itemsize; // bytes of an element: 4 of float32, 1 or 2 of a level (uint8, uint16)
 };
 
 struct Products {
-  Image angles[4]; // 0, 45, 90, 135 degrees
-  Image intensity, stokes, dolp, aolp, preview, dolp_sigma, aolp_sigma;
+  Image angles[4];     // 0, 45, 90, 135 degrees
+  Image components[3]; // of the light, by `enum Component`
+  Image intensity, stokes, dolp, aolp, preview, dolp_sigma, aolp_sigma, aolp_color, dolp_color;
   void *first;        // what SSIM compares, (height, width) float32: (I0 + I90)/2, or S0/2 if `second` is null
   void *second;       // (I45 + I135)/2
   int64_t is_uint16;  // whether these two are uint16 instead: I0 + I90 and I45 + I135 in units of the angles
@@ -24,7 +28,16 @@ struct Products {
   float scale;        // what one unit of an angle's intensity is of full scale
   float min_total;    // smallest sum of the four angles, in such units, that has a polarization; 0: no product needs it
   const Noise *noise; // null: no product depends on it
+  float polarizer[2]; // by what POLARIZER multiplies S1 and S2: cosine and sine of its angle, doubled
+  float fading[2];    // grey level that colours of AoLP fade to, and the least share of colour; else DoLP is the share
+  const uint8_t *maps[2]; // (256, 3) RGB: of AoLP in 256ths of pi, and of DoLP in 255ths
+  float *linear;          // (height, width, 4): I0 + I90, I45 + I135, S1, S2 in units of the angles; null: not wanted
+  uint8_t *flags;         // (height, width), with `linear`: SATURATED, DARK or 0
 };
+
+// Of the light of a pixel: what a polarizer leaves at the angle that lets least through; what is polarized; and what a
+// polarizer at one angle leaves.
+enum Component { UNPOLARIZED, POLARIZED, POLARIZER };
 
 struct Count {
   int64_t saturated, dark;
@@ -33,35 +46,57 @@ struct Count {
 // ----------------------------------------------------------------------------------------------------------
 // polarimetry
 
-// A float within [0, 2^22) as its nearest integer, modulo 256, ties to even: after adding 2^23, it is in the lowest
-// bits.
-inline uint8_t low_byte(float value) {
+// The highest level of a type.
+template <class Level> constexpr float top_level() { return (float)(Level)-1; }
+// A float within [0, 2^22) as its nearest integer, modulo 256 or 65536, ties to even: after adding 2^23, it is in the
+// lowest bits.
+template <class Level> inline Level low_bits(float value) {
   const float shifted = value + 8388608.0f;
   uint32_t bits;
   std::memcpy(&bits, &shifted, sizeof bits);
-  return (uint8_t)bits;
+  return (Level)bits;
 }
+inline uint8_t low_byte(float value) { return low_bits<uint8_t>(value); }
 inline float at_most(float value, float limit) { return value < limit ? value : limit; }
+// The nearest level. Light can be less than 0 where geometry turned the Stokes vector of noise: limited as an integer,
+// since of two comparisons of floats GCC makes much more.
+template <class Level> inline Level nearest_level(float value) {
+  const float shifted = at_most(value, top_level<Level>()) + 8388608.0f;
+  int32_t bits;
+  std::memcpy(&bits, &shifted, sizeof bits);
+  return (Level)(bits > 0x4b000000 ? bits : 0x4b000000); // 2^23
+}
 
+template <class Level> void store_levels(Level *__restrict out, int n, const float *__restrict line, float scale) {
+  const float levels = top_level<Level>() * scale;
+  for (int x = 0; x < n; x++) out[x] = nearest_level<Level>(line[x] * levels);
+}
 // `scale` times a line into one channel of an image of full scale 1.
 void store(const Image &image, int64_t at, int n, const float *__restrict line, float scale) {
   if (!image.data) return;
-  if (image.bytes) {
-    uint8_t *__restrict out = (uint8_t *)image.data + at;
-    const float levels = 255 * scale;
-    for (int x = 0; x < n; x++) out[x] = low_byte(at_most(line[x] * levels, 255.0f));
+  if (image.itemsize == 1) {
+    store_levels((uint8_t *)image.data + at, n, line, scale);
+  } else if (image.itemsize == 2) {
+    store_levels((uint16_t *)image.data + at, n, line, scale);
   } else {
     float *__restrict out = (float *)image.data + at;
     for (int x = 0; x < n; x++) out[x] = line[x] * scale;
   }
 }
 
-// Sets invalid pixels to NaN, or `byte` in the display encoding.
-void mask(const Image &image, int64_t at, int n, int channels, const int32_t *__restrict invalid, uint8_t byte = 0) {
+template <class Level>
+void mask_levels(Level *__restrict out, int n, const int32_t *__restrict invalid, bool is_highest) {
+  const Level level = is_highest ? (Level)-1 : 0;
+  for (int x = 0; x < n; x++) out[x] = invalid[x] ? level : out[x];
+}
+// Sets invalid pixels to NaN, or of levels to 0, or the highest.
+void mask(const Image &image, int64_t at, int n, int channels, const int32_t *__restrict invalid,
+          bool is_highest = false) {
   if (!image.data) return;
-  if (image.bytes) {
-    uint8_t *__restrict out = (uint8_t *)image.data + at;
-    for (int x = 0; x < n; x++) out[x] = invalid[x] ? byte : out[x];
+  if (image.itemsize == 1) {
+    mask_levels((uint8_t *)image.data + at, n, invalid, is_highest);
+  } else if (image.itemsize == 2) {
+    mask_levels((uint16_t *)image.data + at, n, invalid, is_highest);
   } else {
     float *__restrict out = (float *)image.data + at * channels;
     for (int x = 0; x < n; x++)
@@ -83,6 +118,19 @@ inline float half_direction(float s1, float s2) {
 
 inline float unit_range(float value) { return value < 0 ? 0.0f : at_most(value, 1.0f); }
 
+template <class Level> void store_turn_levels(Level *__restrict out, int n, const float *__restrict turn) {
+  for (int x = 0; x < n; x++) out[x] = low_bits<Level>((top_level<Level>() + 1) * turn[x]);
+}
+// AoLP/pi as AoLP: in levels it wraps.
+void store_turns(const Image &image, int64_t at, int n, const float *__restrict turn) {
+  if (image.itemsize == 1)
+    store_turn_levels((uint8_t *)image.data + at, n, turn);
+  else if (image.itemsize == 2)
+    store_turn_levels((uint16_t *)image.data + at, n, turn);
+  else
+    store(image, at, n, turn, 3.14159265f);
+}
+
 // Hue `turn`, saturation `degree`, value `total` as RGB, by the pure hues of HSV's hexagon: red falls off around cyan,
 // green and blue rise around their own corners.
 void preview(uint8_t *__restrict out, int n, const float *__restrict total, const float *__restrict degree,
@@ -99,6 +147,44 @@ void preview(uint8_t *__restrict out, int n, const float *__restrict total, cons
     out[3 * x] = red[x];
     out[3 * x + 1] = green[x];
     out[3 * x + 2] = blue[x];
+  }
+}
+
+// Colours of a map, by an index from 0 to 256 that wraps there, mixed with a grey level: `share` of it is colour.
+void store_colors(const Image &image, int64_t at, int n, const uint8_t *map, const float *__restrict index, float grey,
+                  const float *__restrict share) {
+  uint8_t *__restrict out = (uint8_t *)image.data + 3 * at;
+  for (int x = 0; x < n; x++) {
+    const uint8_t *color = map + 3 * low_byte(index[x]);
+    for (int k = 0; k < 3; k++) out[3 * x + k] = low_byte(grey + share[x] * (color[k] - grey));
+  }
+}
+
+// Makes pixels of an image of colours black.
+void blacken(const Image &image, int64_t at, int n, const int32_t *__restrict where) {
+  if (!image.data) return;
+  uint8_t *__restrict out = (uint8_t *)image.data + 3 * at;
+  for (int x = 0; x < n; x++)
+    for (int k = 0; k < 3; k++) out[3 * x + k] = where[x] ? 0 : out[3 * x + k];
+}
+
+// AoLP and DoLP in colour, from AoLP/pi and DoLP.
+void color_products(const Products &to, int64_t at, int n, const float *__restrict turn,
+                    const float *__restrict degree) {
+  Line index, share;
+  if (to.aolp_color.data) {
+    for (int x = 0; x < n; x++) {
+      index[x] = 256 * turn[x];
+      share[x] = degree[x] < to.fading[1] ? to.fading[1] : degree[x];
+    }
+    store_colors(to.aolp_color, at, n, to.maps[0], index, to.fading[0], share);
+  }
+  if (to.dolp_color.data) {
+    for (int x = 0; x < n; x++) {
+      index[x] = 255 * degree[x];
+      share[x] = 1;
+    }
+    store_colors(to.dolp_color, at, n, to.maps[1], index, 0, share);
   }
 }
 
@@ -142,6 +228,32 @@ bool find_invalid(const float *__restrict total, const int32_t *saturated, float
   return true;
 }
 
+// Sums and differences of the four angles.
+struct Sums {
+  Line straight, diagonal, total, s1, s2; // total: 2 S0
+};
+
+// Stores what geometry.cpp interpolates.
+void store_linear(const Products &to, int64_t at, int n, const Sums &sums) {
+  const float *__restrict straight = sums.straight, *__restrict diagonal = sums.diagonal;
+  const float *__restrict s1 = sums.s1, *__restrict s2 = sums.s2;
+  float *__restrict out = to.linear + 4 * at;
+  for (int x = 0; x < n; x++) {
+    out[4 * x] = straight[x];
+    out[4 * x + 1] = diagonal[x];
+    out[4 * x + 2] = s1[x];
+    out[4 * x + 3] = s2[x];
+  }
+}
+
+// Stores why pixels are invalid; `invalid` is null if none is.
+void store_flags(const Products &to, int64_t at, int n, const int32_t *saturated, const int32_t *invalid) {
+  uint8_t *__restrict out = to.flags + at;
+  for (int x = 0; x < n; x++) out[x] = 0;
+  if (!invalid) return;
+  for (int x = 0; x < n; x++) out[x] = (uint8_t)(invalid[x] ? (saturated && saturated[x] ? SATURATED : DARK) : 0);
+}
+
 // Stores the standard deviations of `n` pixels, takes the bias from DoLP if that is asked for, and says whether there
 // are pixels whose AoLP is not certain enough; only then `uncertain` is filled. Not inlined: most calls need none of
 // it.
@@ -154,7 +266,9 @@ __attribute__((noinline)) bool noise_products(const Products &to, int64_t at, in
   find_covariances(noise, at / to.width, at % to.width, n, colors, covariances);
   find_deviations(noise, covariances, n, total, s1, s2, degree, deviations);
   store(to.dolp_sigma, at, n, deviations.dolp, 1.0f);
-  store(to.aolp_sigma, at, n, deviations.aolp, to.aolp_sigma.bytes ? (float)(256 / 3.14159265358979 / 255) : 1.0f);
+  const double steps = to.aolp_sigma.itemsize == 1 ? 256 : 65536; // of levels to pi
+  const bool is_float = to.aolp_sigma.itemsize == 4;
+  store(to.aolp_sigma, at, n, deviations.aolp, is_float ? 1.0f : (float)(steps / 3.14159265358979 / (steps - 1)));
   if (noise.debiases) debias(n, deviations.component, degree);
   int any = 0;
   for (int x = 0; x < n; x++) {
@@ -164,22 +278,47 @@ __attribute__((noinline)) bool noise_products(const Products &to, int64_t at, in
   return any != 0;
 }
 
-// Sums and differences of the four angles.
-struct Sums {
-  Line straight, diagonal, total, s1, s2; // total: 2 S0
-};
-
-// Sums of pixels 0 .. n, whose angles `angle(k, x)` says: 0, 45, 90, 135 degrees.
-template <class Angle> inline void find_sums(int n, const Angle angle, Sums &sums) {
+// Sums of pixels 0 .. n, whose angles `angle(k, x)` says: 0, 45, 90, 135 degrees. HAS_PAIR: else `straight` and
+// `diagonal` are not wanted.
+template <bool HAS_PAIR, class Angle> inline void find_sums(int n, const Angle angle, Sums &sums) {
   float *__restrict straight = sums.straight, *__restrict diagonal = sums.diagonal, *__restrict total = sums.total;
   float *__restrict s1 = sums.s1, *__restrict s2 = sums.s2;
   for (int x = 0; x < n; x++) {
     const float i0 = angle(0, x), i45 = angle(1, x), i90 = angle(2, x), i135 = angle(3, x);
-    straight[x] = i0 + i90;
-    diagonal[x] = i45 + i135;
-    total[x] = straight[x] + diagonal[x];
+    const float first = i0 + i90, second = i45 + i135;
+    if (HAS_PAIR) {
+      straight[x] = first;
+      diagonal[x] = second;
+    }
+    total[x] = first + second;
     s1[x] = i0 - i90;
     s2[x] = i45 - i135;
+  }
+}
+
+// Sums of `n` pixels from their four intensities.
+void sums_of_angles(const float *const angles[4], int n, Sums &sums) {
+  const float *__restrict i0 = angles[0], *__restrict i45 = angles[1], *__restrict i90 = angles[2],
+                          *__restrict i135 = angles[3];
+  find_sums<true>(n, [=](int k, int x) { return k < 2 ? (k ? i45[x] : i0[x]) : (k > 2 ? i135[x] : i90[x]); }, sums);
+}
+
+// A component of the light of `n` pixels, at least 0.
+void find_component(const Products &to, int component, int n, const Sums &sums, float *__restrict out) {
+  const float *__restrict total = sums.total, *__restrict s1 = sums.s1, *__restrict s2 = sums.s2;
+  if (component == POLARIZER) {
+    const float cosine = 0.5f * to.polarizer[0], sine = 0.5f * to.polarizer[1];
+    for (int x = 0; x < n; x++) {
+      const float light = 0.25f * total[x] + (cosine * s1[x] + sine * s2[x]);
+      out[x] = light > 0 ? light : 0;
+    }
+  } else if (component == POLARIZED) {
+    for (int x = 0; x < n; x++) out[x] = std::sqrt(s1[x] * s1[x] + s2[x] * s2[x]);
+  } else {
+    for (int x = 0; x < n; x++) {
+      const float light = 0.25f * total[x] - 0.5f * std::sqrt(s1[x] * s1[x] + s2[x] * s2[x]);
+      out[x] = light > 0 ? light : 0;
+    }
   }
 }
 
@@ -193,6 +332,13 @@ void products_of_sums(const Products &to, int64_t at, int n, const Sums &sums, c
   const float *__restrict total = sums.total, *__restrict s1 = sums.s1, *__restrict s2 = sums.s2;
   store(to.intensity, at, n, total, 0.25f * to.scale);
   store_pair(to, at, n, straight, diagonal);
+  for (int k = 0; k < 3; k++) {
+    if (!to.components[k].data) continue;
+    Line component;
+    find_component(to, k, n, sums, component);
+    store(to.components[k], at, n, component, to.scale);
+  }
+  if (to.linear) store_linear(to, at, n, sums);
   if (to.stokes.data) {
     float *__restrict out = (float *)to.stokes.data + 3 * at;
     for (int x = 0; x < n; x++) {
@@ -204,7 +350,8 @@ void products_of_sums(const Products &to, int64_t at, int n, const Sums &sums, c
   Line degree, turn;
   int32_t uncertain[PIECE];
   bool any_uncertain = false;
-  if (to.dolp.data || to.preview.data || to.noise) {
+  const bool has_colors = to.aolp_color.data || to.dolp_color.data;
+  if (to.dolp.data || to.preview.data || has_colors || to.noise) {
     const float tiny = 1e-9f / to.scale;
     for (int x = 0; x < n; x++) {
       const float s0 = 0.5f * total[x];
@@ -213,26 +360,26 @@ void products_of_sums(const Products &to, int64_t at, int n, const Sums &sums, c
     if (to.noise) any_uncertain = noise_products(to, at, n, colors, total, s1, s2, degree, uncertain);
     store(to.dolp, at, n, degree, 1.0f);
   }
-  if (to.aolp.data || to.preview.data)
+  if (to.aolp.data || to.preview.data || to.aolp_color.data)
     for (int x = 0; x < n; x++) turn[x] = half_direction(s1[x], s2[x]);
-  if (to.aolp.data && to.aolp.bytes) {
-    uint8_t *__restrict out = (uint8_t *)to.aolp.data + at;
-    for (int x = 0; x < n; x++) out[x] = low_byte(256 * turn[x]);
-  } else if (to.aolp.data) {
-    store(to.aolp, at, n, turn, 3.14159265f);
-  }
+  if (to.aolp.data) store_turns(to.aolp, at, n, turn);
+  if (has_colors) color_products(to, at, n, turn, degree);
 
   int32_t invalid[PIECE];
   const bool any = find_invalid(total, saturated, to.min_total, n, invalid, count);
+  if (to.flags) store_flags(to, at, n, saturated, any ? invalid : nullptr);
   if (any) {
     mask(to.stokes, at, n, 3, invalid);
     mask(to.dolp, at, n, 1, invalid);
     mask(to.aolp, at, n, 1, invalid);
-    mask(to.dolp_sigma, at, n, 1, invalid, 255);
-    mask(to.aolp_sigma, at, n, 1, invalid, 255);
+    mask(to.dolp_sigma, at, n, 1, invalid, true);
+    mask(to.aolp_sigma, at, n, 1, invalid, true);
+    blacken(to.aolp_color, at, n, invalid);
+    blacken(to.dolp_color, at, n, invalid);
   }
   if (any_uncertain) {
     mask(to.aolp, at, n, 1, uncertain);
+    blacken(to.aolp_color, at, n, uncertain);
     for (int x = 0; x < n; x++) degree[x] = uncertain[x] ? 0.0f : degree[x];
   }
   if (to.preview.data) {
@@ -250,10 +397,8 @@ void products_of_sums(const Products &to, int64_t at, int n, const Sums &sums, c
 void polarimetry(const Products &to, int64_t at, int n, const float *const angles[4], const int32_t *saturated,
                  Count &count, const float *const (*colors)[4] = nullptr) {
   for (int k = 0; k < 4; k++) store(to.angles[k], at, n, angles[k], to.scale);
-  const float *__restrict i0 = angles[0], *__restrict i45 = angles[1], *__restrict i90 = angles[2],
-                          *__restrict i135 = angles[3];
   Sums sums;
-  find_sums(n, [=](int k, int x) { return k < 2 ? (k ? i45[x] : i0[x]) : (k > 2 ? i135[x] : i90[x]); }, sums);
+  sums_of_angles(angles, n, sums);
   products_of_sums(to, at, n, sums, saturated, count, colors ? colors : (const float *const(*)[4])angles);
 }
 

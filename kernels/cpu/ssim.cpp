@@ -20,7 +20,7 @@ const int LINE =
 struct Similarity {
   const void *first, *second; // float32, or uint16 if `is_uint16`; in [0, 1] when multiplied by `scale`
   void *map;                  // (height, width); null: it is not asked for
-  int64_t bytes;              // whether it is in the uint8 display encoding, rather than float32
+  int64_t itemsize;           // bytes of its elements: 4 of float32, 1 or 2 of a level (uint8, uint16)
   double *sums;               // (rows of blocks, columns of blocks)
   int32_t is_uint16;
   float scale;
@@ -115,6 +115,15 @@ void line(const float *taps, const float *__restrict a, const float *__restrict 
   }
 }
 
+// Similarities as levels: negative ones and NaN become 0.
+template <class Level> void store_levels(Level *__restrict out, int n, const float *__restrict from) {
+  const float top = (float)(Level)-1;
+  for (int x = 0; x < n; x++) {
+    const float clipped = from[x] > 0 ? (from[x] < 1 ? from[x] : 1.0f) : 0.0f;
+    out[x] = (Level)(int)(top * clipped + 0.5f);
+  }
+}
+
 template <int R> void tile(const Similarity &of, int top, int left) {
   const int rows = of.height - top < BLOCK ? of.height - top : BLOCK,
             n = of.width - left < PIECE ? of.width - left : PIECE;
@@ -145,16 +154,12 @@ template <int R> void tile(const Similarity &of, int top, int left) {
       const int from = mirrored(left - R + k, of.width) - (left - R);
       for (int m = 0; m < 4; m++) moments[m][k] = moments[m][from];
     }
-    float *to = of.map && !of.bytes ? (float *)of.map + (int64_t)(top + y) * of.width + left : result;
+    const int64_t at = (int64_t)(top + y) * of.width + left;
+    float *to = of.map && of.itemsize == 4 ? (float *)of.map + at : result;
     line<R>(taps, moments[0], moments[1], moments[2], moments[3], n, to);
     for (int x = 0; x < n; x++) sum[x] += to[x];
-    if (of.map && of.bytes) {
-      uint8_t *__restrict out = (uint8_t *)of.map + (int64_t)(top + y) * of.width + left;
-      for (int x = 0; x < n; x++) {
-        const float clipped = to[x] > 0 ? (to[x] < 1 ? to[x] : 1.0f) : 0.0f; // NaN becomes 0
-        out[x] = (uint8_t)(int)(255 * clipped + 0.5f);
-      }
-    }
+    if (of.map && of.itemsize == 1) store_levels((uint8_t *)of.map + at, n, to);
+    if (of.map && of.itemsize == 2) store_levels((uint16_t *)of.map + at, n, to);
   }
   double *to = of.sums + (int64_t)(top / BLOCK) * ((of.width + BLOCK - 1) / BLOCK) + left / BLOCK;
   for (int x = 0; x < n; x += BLOCK) {

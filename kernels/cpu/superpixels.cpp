@@ -1,5 +1,5 @@
 // From a mono mosaic to every product at half resolution: each angle at its own site, or bilinear.
-#include "correct.hpp"
+#include "correct_bytes.hpp"
 #include "mosaic.hpp"
 #include "polarimetry.hpp"
 #include <vector>
@@ -105,22 +105,24 @@ template <class Raw, bool LIMITED> void half_row(const Mosaic &from, const Produ
 // ------------------------------------------------------------------------------------------------- corrected pixels
 
 // Even and odd columns of a row of the frame; at -1 and behind the last one what is mirrored there.
-struct ColumnLines {
-  const float *even, *odd;
+template <class Value> struct ColumnLines {
+  const Value *even, *odd;
 };
 
 // The last four rows of superpixels of a corrected frame: complete rows, since codes are read fastest in their order.
-template <class Raw> class CorrectedRows {
+// `Superpixels` corrects them.
+template <class Superpixels> class CorrectedRows {
 public:
+  typedef typename Superpixels::Value Value;
+
   explicit CorrectedRows(const Mosaic &frame)
-      : frame(frame), superpixels(frame, 255.0f), count((frame.width + frame.phase[1] + 1) >> 1),
-        pitch((count + 2 * MARGIN) & ~15), lines(16 * (size_t)pitch + 2 * MARGIN),
-        aligned((float *)(((uintptr_t)lines.data() + 63) & ~(uintptr_t)63)) {
+      : frame(frame), superpixels(frame), count(superpixel_columns(frame)), pitch((count + 3 * MARGIN) & ~31),
+        lines(16 * (size_t)pitch + 2 * MARGIN), aligned((Value *)(((uintptr_t)lines.data() + 63) & ~(uintptr_t)63)) {
     for (int k = 0; k < 4; k++) held[k] = -1;
   }
 
   // Row `y`, which may lie beyond the border: then mirrored about its last pixel.
-  ColumnLines get(int y) {
+  ColumnLines<Value> get(int y) {
     y = mirrored(y, frame.height);
     const int row = (y + frame.phase[0]) >> 1;
     if (held[row & 3] != row) correct(row);
@@ -129,35 +131,35 @@ public:
 
 private:
   const Mosaic &frame;
-  const CorrectedSuperpixels<Raw> superpixels;
-  const int count, pitch; // superpixels of a row; floats of a line
-  std::vector<float> lines;
-  float *const aligned; // to 64 bytes: the first line
+  const Superpixels superpixels;
+  const int count, pitch; // superpixels of a row; values of a line
+  std::vector<Value> lines;
+  Value *const aligned; // to 64 bytes: the first line
   int held[4];          // which rows of superpixels
 
-  float *line(int row, int place) { return aligned + (size_t)(4 * (row & 3) + place) * pitch + MARGIN; }
+  Value *line(int row, int place) { return aligned + (size_t)(4 * (row & 3) + place) * pitch + MARGIN; }
 
-  ColumnLines columns(int row, int below) {
+  ColumnLines<Value> columns(int row, int below) {
     const int phase = frame.phase[1];
     return {line(row, 2 * below + phase), line(row, 2 * below + !phase) + phase};
   }
 
   void correct(int row) {
-    float *const to[4] = {line(row, 0), line(row, 1), line(row, 2), line(row, 3)};
-    superpixels.get(row, 0, count, to);
+    Value *const to[4] = {line(row, 0), line(row, 1), line(row, 2), line(row, 3)};
+    superpixels.get(row, to);
     held[row & 3] = row;
     const int width = frame.width / 2;
     for (int below = 0; below < 2; below++) {
-      const ColumnLines found = columns(row, below);
-      const_cast<float *>(found.odd)[-1] = found.odd[0];
-      if (frame.width % 2 == 0) const_cast<float *>(found.even)[width] = found.even[width - 1];
+      const ColumnLines<Value> found = columns(row, below);
+      const_cast<Value *>(found.odd)[-1] = found.odd[0];
+      if (frame.width % 2 == 0) const_cast<Value *>(found.even)[width] = found.even[width - 1];
     }
   }
 };
 
 // The samples of an angle: its own line of pixels, and the next one; both also from the next pixel of this angle on.
-struct Samples {
-  const float *own, *far, *own_beyond, *far_beyond;
+template <class Value> struct Samples {
+  const Value *own, *far, *own_beyond, *far_beyond;
 };
 
 // Co-sited, times 16: 3/4 and 1/4 of the two nearest samples, along y and along x.
@@ -165,21 +167,32 @@ inline float centre(const float *__restrict own, const float *__restrict far, co
                     const float *__restrict far_beyond, int x) {
   return 3.0f * (3.0f * own[x] + far[x]) + (3.0f * own_beyond[x] + far_beyond[x]);
 }
+inline float centre(const uint16_t *__restrict own, const uint16_t *__restrict far,
+                    const uint16_t *__restrict own_beyond, const uint16_t *__restrict far_beyond, int x) {
+  static_assert(4 * 255 * UNITS < 1 << 16, "sums down the columns are 16-bit integers");
+  const uint16_t near = (uint16_t)(3 * own[x] + far[x]), beyond = (uint16_t)(3 * own_beyond[x] + far_beyond[x]);
+  return 3.0f * (float)near + (float)beyond;
+}
 
 // The sums of co-sited angles, without storing these.
-void centre_sums(const Samples angles[4], int n, Sums &sums) {
-  const Samples i0 = angles[0], i45 = angles[1], i90 = angles[2], i135 = angles[3];
-  find_sums(
+template <bool HAS_PAIR, class Value> void centre_sums(const Samples<Value> angles[4], int n, Sums &sums) {
+  const Samples<Value> i0 = angles[0], i45 = angles[1], i90 = angles[2], i135 = angles[3];
+  find_sums<HAS_PAIR>(
       n,
       [=](int k, int x) {
-        const Samples &of = k < 2 ? (k ? i45 : i0) : (k > 2 ? i135 : i90);
+        const Samples<Value> &of = k < 2 ? (k ? i45 : i0) : (k > 2 ? i135 : i90);
         return centre(of.own, of.far, of.own_beyond, of.far_beyond, x);
       },
       sums);
 }
 
-void centres_of(const Samples &of, int n, float *__restrict out) {
-  for (int x = 0; x < n; x++) out[x] = centre(of.own, of.far, of.own_beyond, of.far_beyond, x);
+// One angle of a piece of a row: co-sited, or each sample at its own site.
+template <class Value> void angle_of(const Samples<Value> &of, bool co_sited, int n, float *__restrict out) {
+  const Value *__restrict own = of.own;
+  if (co_sited)
+    for (int x = 0; x < n; x++) out[x] = centre(own, of.far, of.own_beyond, of.far_beyond, x);
+  else
+    for (int x = 0; x < n; x++) out[x] = (float)own[x];
 }
 
 // Whether a product needs the angles themselves, not only their sums.
@@ -190,26 +203,28 @@ bool needs_angles(const Products &to) {
 }
 
 // The samples of the angle at a place, from the output pixel `first` of a row on.
-inline Samples samples(int place, const ColumnLines near[2], const ColumnLines far[2], int first) {
+template <class Value>
+Samples<Value> samples(int place, const ColumnLines<Value> near[2], const ColumnLines<Value> far[2], int first) {
   const int row = place >> 1, beyond = place & 1 ? -1 : 1;
-  const float *own = (place & 1 ? near[row].odd : near[row].even) + first;
-  const float *other = (place & 1 ? far[row].odd : far[row].even) + first;
+  const Value *own = (place & 1 ? near[row].odd : near[row].even) + first;
+  const Value *other = (place & 1 ? far[row].odd : far[row].even) + first;
   return {own, other, own + beyond, other + beyond};
 }
 
 // Every product of a piece of a row.
-void corrected_products(const Products &to, int64_t at, int n, int32_t method, const Samples angles[4],
+template <class Value>
+void corrected_products(const Products &to, int64_t at, int n, int32_t method, const Samples<Value> angles[4],
                         const int32_t *saturated, Count &count) {
   if (method == BILINEAR && !needs_angles(to)) {
     Sums sums;
-    centre_sums(angles, n, sums);
+    to.first || to.linear ? centre_sums<true>(angles, n, sums) : centre_sums<false>(angles, n, sums);
     return products_of_sums(to, at, n, sums, saturated, count, nullptr);
   }
   Line means[4];
   const float *lines[4];
   for (int k = 0; k < 4; k++) {
-    lines[k] = method == BILINEAR ? means[k] : angles[k].own;
-    if (method == BILINEAR) centres_of(angles[k], n, means[k]);
+    lines[k] = means[k];
+    angle_of(angles[k], method == BILINEAR, n, means[k]);
   }
   polarimetry(to, at, n, lines, saturated, count);
 }
@@ -217,20 +232,21 @@ void corrected_products(const Products &to, int64_t at, int n, int32_t method, c
 // Rows of the output that a thread takes at a time.
 const int BAND = 32;
 
-template <class Raw> void corrected_bands(Mosaic &frame, const Products &to, Count &count) {
+template <class Raw, class Superpixels> void corrected_bands(Mosaic &frame, const Products &to, Count &count) {
+  typedef typename Superpixels::Value Value;
   const int height = frame.height / 2, width = (int)to.width;
-  CorrectedRows<Raw> rows(frame);
+  CorrectedRows<Superpixels> rows(frame);
   for (;;) {
     const int begin = __atomic_fetch_add(&frame.next, BAND, __ATOMIC_RELAXED);
     if (begin >= height) return;
     for (int y = begin; y < height && y < begin + BAND; y++) {
       const Raw *raw = (const Raw *)((const char *)frame.raw + 2 * y * frame.step);
       const Raw *below = (const Raw *)((const char *)raw + frame.step);
-      const ColumnLines near[2] = {rows.get(2 * y), rows.get(2 * y + 1)};
-      const ColumnLines far[2] = {rows.get(2 * y + 2), rows.get(2 * y - 1)};
+      const ColumnLines<Value> near[2] = {rows.get(2 * y), rows.get(2 * y + 1)};
+      const ColumnLines<Value> far[2] = {rows.get(2 * y + 2), rows.get(2 * y - 1)};
       for (int first = 0; first < width; first += PIECE) {
         const int n = width - first < PIECE ? width - first : PIECE;
-        Samples angles[4];
+        Samples<Value> angles[4];
         for (int k = 0; k < 4; k++) angles[k] = samples(frame.place[k], near, far, first);
         int32_t saturated[PIECE];
         const bool any = find_saturated(raw + 2 * first, below + 2 * first, n, frame.full_scale, saturated);
@@ -245,7 +261,10 @@ template <class Raw> void corrected_bands(Mosaic &frame, const Products &to, Cou
 // Computes rows of the output that no other thread has taken, until all are taken. Any number of threads may work on
 // one mosaic at the same time; each has its own count.
 extern "C" void polarization_superpixels(Mosaic *from, const Products *to, Count *count) {
-  if (from->codes) return (from->is_wide ? corrected_bands<uint16_t> : corrected_bands<uint8_t>)(*from, *to, *count);
+  if (from->words) return corrected_bands<uint8_t, CorrectedBytes>(*from, *to, *count);
+  if (from->codes)
+    return (from->is_wide ? corrected_bands<uint16_t, CorrectedSuperpixels<uint16_t>>
+                          : corrected_bands<uint8_t, CorrectedSuperpixels<uint8_t>>)(*from, *to, *count);
   const int rows = 16, height = from->height / 2;
   const bool limited = from->full_scale < (from->is_wide ? 65535 : 255);
   const auto row = from->is_wide ? (limited ? half_row<uint16_t, true> : half_row<uint16_t, false>)

@@ -1,8 +1,9 @@
-"""Tune glibc malloc to retain freed memory: a new buffer of several megabytes costs a page fault every 4 KB."""
+"""Have glibc malloc retain freed memory, or return it: a new buffer of megabytes costs a page fault every 4 KB."""
 
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
 #: Unused bytes at the end of the heap that are retained, and the size from which a buffer gets a mapping of its own.
@@ -29,3 +30,9 @@ def keep_freed_memory() -> bool:
         return False
     is_mapped_late = mallopt(_M_MMAP_THRESHOLD, RETAINED_BYTES) or mallopt(_M_MMAP_THRESHOLD, OLD_MMAP_LIMIT_BYTES)
     return bool(is_mapped_late and mallopt(_M_TRIM_THRESHOLD, RETAINED_BYTES) and mallopt(_M_TOP_PAD, GROWTH_BYTES))
+
+
+def release_freed_memory() -> None:
+    """Return freed memory to the system, also what `keep_freed_memory` has retained; only glibc can."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -58,7 +58,9 @@ def map_frames(array: da.Array, product: str = "dolp", **options: Value) -> da.A
 def _form(arguments: Mapping[str, Any], options: Options, array: da.Array) -> Tuple[Tuple[int, ...], np.dtype[Any]]:
     """Shape and type of the product of one frame."""
     name = options.products[0]
-    with Pipeline(**{**arguments, "backend": "cpu", "precision": "fp32", "calibration": ""}) as pipeline:
+    plain = {"backend": "cpu", "precision": "fp32", "calibration": "", "scale": 1, "rotate": 0, "roi": (0, 0, 0, 0)}
+    plain["rectify"] = ""
+    with Pipeline(**{**arguments, **plain}) as pipeline:
         small = pipeline(np.zeros((_SMALL, _SMALL), array.dtype))[name]
     own = pipeline.output_size((_SMALL, _SMALL))
     if small.ndim < 2:

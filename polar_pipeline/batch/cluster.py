@@ -35,6 +35,7 @@ _SETTINGS = {
     "distributed.admin.tick.interval": "1s",
     "distributed.worker.memory.monitor-interval": "250ms",
     "distributed.admin.low-level-log-length": 100,
+    "distributed.diagnostics.nvml": False,  # a worker does not start where pynvml cannot find the GPU that it is given
 }
 #: Seconds that the closing of a client or cluster may take.
 _CLOSING_S = 10

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Callable, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, List, Optional, Set, Tuple
 
 import numpy as np
 
@@ -18,8 +19,11 @@ _NEAR = 16
 _KEPT = 4
 
 
-class Correction(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Correction:
     """The parameters of a frame's pixels, and which of its pixels others replace.
+
+    Equal only to itself, so that backends can keep what they make of it.
 
     Attributes:
         codes: (H, W) uint32, C-contiguous, by `quantization.FIELDS`; those of a replaced pixel are the other one's.

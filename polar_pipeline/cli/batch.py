@@ -20,6 +20,7 @@ from polar_pipeline.cli.option_arguments import (
     requested_arguments,
 )
 from polar_pipeline.cli.source_arguments import add_size_limit_argument, parse_rate
+from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.products import DEFAULT_PRODUCTS
 from polar_pipeline.replay.compare import golden_products
 from polar_pipeline.replay.limits import SourceError
@@ -193,8 +194,11 @@ def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Ba
     products = DEFAULT_PRODUCTS if values.compare is None else _golden_products(values, recordings)
     try:
         arguments = requested_arguments(values, products)
-        if isinstance(arguments.get("calibration"), str) and arguments["calibration"]:
-            arguments["calibration"] = str(Path(arguments["calibration"]).resolve())
+        if arguments.get("rectify") == FROM_FRAMES:
+            raise UsageError(f"a batch is rectified by one lens calibration: name its YAML file, not {FROM_FRAMES}")
+        for name in ("calibration", "rectify"):
+            if isinstance(arguments.get(name), str) and arguments[name]:
+                arguments[name] = str(Path(arguments[name]).resolve())
         settings = BatchSettings(
             arguments,
             values.topic,

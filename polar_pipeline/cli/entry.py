@@ -46,7 +46,10 @@ class _Entry:
 _COMMANDS = (
     _Entry(("replay",), "Process a recording, offline and deterministic."),
     _Entry(("batch",), "Process many recordings on all cores, GPUs or a cluster of Dask."),
+    _Entry(("compress",), "Compress the raw images of a recording without loss; replay reads them as they are."),
+    _Entry(("decompress",), "Make a recording of raw images of one that `compress` wrote."),
     _Entry(("play",), "Publish a recording into ROS."),
+    _Entry(("view",), "Show a recording, pictures or a live topic in the Rerun viewer, or write a file for it."),
     _Entry(("params", "dump"), "Save the parameters of a running node as a YAML file."),
     _Entry(("process",), "Process one picture."),
     _Entry(("calibrate",), "Measure the calibration of a sensor with a rotated polarizer."),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative, parse_products, parse_real
 from polar_pipeline.cli.errors import FailureError, UsageError
-from polar_pipeline.options import OPTIONS, Options, make_options
+from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options, make_options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
+from polar_pipeline.replay.source import recorded_lens
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Arguments of `Pipeline`, by name.
@@ -21,10 +22,18 @@ _OF_FRAMES = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
 #: Options that say what to compute and how, on any machine.
 _OF_PRODUCTS = (
     *("products", "resolution", "precision", "demosaic", "ssim_mode", "dtype", "ssim_stride", "ssim_window"),
-    *("ssim_sigma", "min_intensity", "camera_gain", "debias", "max_aolp_sigma", "co_sited", "calibration"),
+    *("ssim_sigma", "min_intensity", "camera_gain", "debias", "max_aolp_sigma", "polarizer_angle", "color_style"),
+    *("co_sited", "calibration", "scale", "rotate", "roi", "rectify"),
 )
 #: Defaults that differ from the library's, as `--help` shows them; "" where it depends on the command.
-_SHOWN_DEFAULTS = {"dtype": "as the live node publishes them", "products": "", "roi_offset": "0 0", "calibration": ""}
+_SHOWN_DEFAULTS = {
+    "dtype": "as the live node publishes them",
+    "products": "",
+    "roi_offset": "0 0",
+    "calibration": "",
+    "roi": "all",
+    "rectify": "",
+}
 #: What `--help` says beyond the option's own text.
 _ADDED_TEXTS = {"products": f" Any of {', '.join(PRODUCTS)}."}
 
@@ -112,23 +121,36 @@ def _conversion(name: str) -> Dict[str, Any]:
         return {"type": parse_products, "metavar": "NAMES"}
     if name == "roi_offset":
         return {"type": parse_integer, "nargs": 2, "metavar": ("X", "Y")}
+    if name == "roi":
+        return {"type": parse_integer, "nargs": 4, "metavar": ("X", "Y", "WIDTH", "HEIGHT")}
     if row.choices:
         return {"choices": row.choices}
-    if name == "calibration":
+    if name in ("calibration", "rectify"):
         return {"metavar": "FILE"}
     if isinstance(row.default, str):
         return {}
     return {"type": parse_real if isinstance(row.default, float) else parse_integer, "metavar": row.unit.upper()}
 
 
-def requested_pipeline(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Pipeline:
-    """The pipeline that the command line asks for, with `products` if it names none.
+def requested_pipeline(
+    values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS, recording: Optional[Path] = None
+) -> Pipeline:
+    """The pipeline that the command line asks for.
+
+    Args:
+        values: The command line.
+        products: Those to compute if it names none.
+        recording: Where a lens calibration that comes with the frames is; None for nowhere.
 
     Raises:
         UsageError: An option is not allowed.
+        SourceError: The recording has no lens calibration that can be used.
     """
     try:
-        return Pipeline(**requested_arguments(values, products))
+        arguments = requested_arguments(values, products)
+        if recording is not None and arguments.get("rectify") == FROM_FRAMES:
+            arguments["rectify"] = recorded_lens(recording, values.max_bytes)
+        return Pipeline(**arguments)
     except ValueError as err:
         raise UsageError(str(err)) from err
 

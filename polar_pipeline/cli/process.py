@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import numpy as np
+
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument
-from polar_pipeline.replay.picture import encode_picture
+from polar_pipeline.replay.picture import encode_picture, legend
 from polar_pipeline.replay.rawpicture import read_raw
 
 
@@ -24,8 +26,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=("tiff", "npy"),
         default="tiff",
-        help="of float products; 8-bit ones are PNG. Channels are S0, S1, S2 or red, green, blue in this order; "
-        "cv2.imread gives them the other way round (default: %(default)s)",
+        help="of float products; others are PNG of 8 or 16 bit. Channels are S0, S1, S2 or red, green, blue in this "
+        "order; cv2.imread gives them the other way round (default: %(default)s)",
     )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     add_size_limit_argument(parser)
@@ -37,9 +39,14 @@ def _run(values: argparse.Namespace) -> int:
     try:
         paths = {}
         for name in pipeline.options.products:
-            suffix = ".png" if pipeline.options.dtype_of(name) == "uint8" else f".{values.format}"
+            suffix = f".{values.format}" if pipeline.options.dtype_of(name) == "float32" else ".png"
             paths[name] = values.output / f"{values.image.stem}_{name}{suffix}"
-        check_output_files(paths.values(), [values.image])
+        legends = {
+            values.output / f"{values.image.stem}_{name}_legend.png": picture
+            for name, picture in ((name, legend(name, pipeline.options.color_style)) for name in paths)
+            if picture is not None
+        }
+        check_output_files([*paths.values(), *legends], [values.image])
         result = pipeline(read_raw(values.image, values.max_bytes))
     finally:
         pipeline.close()
@@ -48,11 +55,17 @@ def _run(values: argparse.Namespace) -> int:
         if array.ndim == 0:
             print(f"{name} {float(array):.6f}")
             continue
-        with replacing(paths[name], values.force) as stream:
-            stream.write(encode_picture(array, paths[name].suffix))
-        print(f"wrote {printable(str(paths[name]))}")
+        _write(paths[name], array, values.force)
+    for path, picture in legends.items():
+        _write(path, picture, values.force)
     print(f"{result.invalid[0]} pixels saturated, {result.invalid[1]} dark")
     return 0
+
+
+def _write(path: Path, picture: np.ndarray, force: bool) -> None:
+    with replacing(path, force) as stream:
+        stream.write(encode_picture(picture, path.suffix))
+    print(f"wrote {printable(str(path))}")
 
 
 COMMAND = Command(_add_arguments, _run)

@@ -12,7 +12,8 @@ from tqdm import tqdm
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.command import Command
-from polar_pipeline.cli.errors import UsageError, show_error
+from polar_pipeline.cli.errors import UsageError
+from polar_pipeline.cli.findings import show_findings
 from polar_pipeline.cli.option_arguments import (
     add_params_argument,
     add_pipeline_arguments,
@@ -20,7 +21,8 @@ from polar_pipeline.cli.option_arguments import (
     requested_pipeline,
 )
 from polar_pipeline.cli.outputs import check_output_files, report_path
-from polar_pipeline.cli.source_arguments import add_source_arguments, parse_rate
+from polar_pipeline.cli.reference_argument import add_reference_argument, check_reference, open_reference
+from polar_pipeline.cli.source_arguments import add_picture_rate_argument, add_source_arguments
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, get_products
 from polar_pipeline.replay.compare import Golden, ProductComparison, format_rows, open_golden
@@ -32,9 +34,7 @@ from polar_pipeline.replay.source import DEFAULT_RATE, is_recording, recording_o
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser)
-    parser.add_argument(
-        "--rate", type=parse_rate, metavar="HZ", help=f"frames per second of pictures (default: {DEFAULT_RATE:g})"
-    )
+    add_picture_rate_argument(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="OUT.mcap", help="recording to write")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.add_argument(
@@ -44,9 +44,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compare", type=Path, metavar="GOLDEN.mcap", help="compare with a recording; exit 1 on a difference"
     )
     add_tolerance_argument(parser)
-    parser.add_argument(
-        "--reference", type=Path, metavar="FILE.mcap", help="recording of 'intensity' for --ssim-mode reference"
-    )
+    add_reference_argument(parser)
     add_params_argument(parser)
     add_pipeline_arguments(parser)
 
@@ -61,11 +59,11 @@ def _run(values: argparse.Namespace) -> int:
     keep_freed_memory()
     with ExitStack() as stack:
         golden: Optional[Golden] = stack.enter_context(open_golden(values.compare, limit)) if values.compare else None
-        reference = stack.enter_context(open_golden(values.reference, limit)) if values.reference else None
-        pipeline = requested_pipeline(values, DEFAULT_PRODUCTS if golden is None else get_products(golden.places))
+        reference = open_reference(values, stack)
+        products = DEFAULT_PRODUCTS if golden is None else get_products(golden.places)
+        pipeline = requested_pipeline(values, products, values.source)
         stack.callback(pipeline.close)
-        if (pipeline.options.ssim_mode == "reference") != (reference is not None):
-            raise UsageError("--ssim-mode reference and --reference FILE.mcap go together")
+        check_reference(pipeline, reference)
         job = Job(
             values.source,
             values.topic,
@@ -80,7 +78,7 @@ def _run(values: argparse.Namespace) -> int:
         )
         _check_tolerances(job, pipeline)
         summary, rows = _process(job, pipeline)
-    _show_findings(summary)
+    show_findings(summary)
     _print_summary(summary, outputs, rows)
     return 0 if all(row.passed for row in rows) else 1
 
@@ -92,7 +90,7 @@ def _process(job: Job, pipeline: Pipeline) -> Tuple[Summary, List[ProductCompari
             job, pipeline, lambda records, total: tqdm(records, total=total, unit="frame", disable=None)
         )
     except UnusableError as err:
-        _show_findings(err.summary)
+        show_findings(err.summary)
         raise
 
 
@@ -114,14 +112,6 @@ def _check_tolerances(job: Job, pipeline: Pipeline) -> None:
         job.comparison(pipeline.options)
     except ValueError as err:
         raise UsageError(str(err)) from err
-
-
-def _show_findings(summary: Summary) -> None:
-    """Print to stderr what is wrong with the recording."""
-    for cause, row in summary.rejected.items():
-        show_error(f"not usable: {row.frames} x {cause}; the first: {row.reason}")
-    if summary.layout.fits is False:
-        show_error(f"layout: {summary.layout.text}")
 
 
 def _print_summary(summary: Summary, outputs: List[Path], rows: List[ProductComparison]) -> None:

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import cv2
 import numpy as np
 
 from polar_pipeline.backend import Buffers
 from polar_pipeline.cpu.correction import correct
+from polar_pipeline.cpu.correction_words import correction_words
 from polar_pipeline.cpu.images import COLOR_HALO, MONO_HALO, reflected
 from polar_pipeline.cpu.kernel_products import KERNEL_PRODUCTS, make_noise, make_products
+from polar_pipeline.cpu.kernel_transform import LinearPlanes
 from polar_pipeline.cpu.kernels import Kernels, is_by_superpixel, mosaic_scale
 from polar_pipeline.cpu.strips import display, strips
 from polar_pipeline.noise import noise_model, uses_noise
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan, expand
-from polar_pipeline.products import INVALID_BYTES, PRODUCTS
+from polar_pipeline.products import LIGHT_PRODUCTS, PRODUCTS, invalid_level
 from polar_pipeline.sensor.frames import RawFrame
 
 #: Operators that make angle images and masks from the mosaic.
 _MOSAIC_OPERATORS = {"angles", "saturated"}
+#: Products whose floats are exact to some 1e-5 of full scale, which a correction in 16-bit integers is not.
+_EXACT = {*LIGHT_PRODUCTS, "stokes"}
+#: Operators that make the linear planes, and find invalid pixels.
+_LINEAR_OPERATORS = ("angles", "grey", "sums", "stokes_planes", "saturated", "invalid")
 #: Float images of a strip's size that exist at once, as measured with ADR in mono and with all methods in colour.
 _TEMPORARIES = 24
 
@@ -49,18 +55,81 @@ class Border(NamedTuple):
         return out
 
 
-class FrameJob:
-    """One frame being computed: its padded mosaic, its outputs, and what its strips share."""
+def make_border(shape: Tuple[int, int], reach: int, period: int) -> Border:
+    """The border of a frame whose pixels need others up to `reach` away, in complete tiles of `period` pixels."""
+    halo = -(-reach // period) * period
+    rows, columns = (reflected(size, halo, period // 2) for size in shape)
+    return Border(halo, rows, columns)
+
+
+class OutputArrays:
+    """The arrays that products are written to.
+
+    Args:
+        products: What to compute.
+        size: Output pixels (height, width).
+        options: Those of the products.
+        buffers: Where the arrays come from.
+
+    Attributes:
+        out: Arrays by product.
+    """
+
+    def __init__(self, products: Iterable[str], size: Tuple[int, int], options: Options, buffers: Buffers) -> None:
+        self.out: Dict[str, np.ndarray] = {
+            name: buffers.get(options.shape_of(name, size), options.dtype_of(name)) for name in products
+        }
+
+    def store(
+        self, name: str, rows: Tuple[int, int], planes: List[np.ndarray], invalid_mask: Optional[np.ndarray] = None
+    ) -> None:
+        """Write the planes of a product, one per channel, into its rows; `invalid_mask` pixels hold `invalid_level`."""
+        if name not in self.out:
+            return
+        target = self.out[name][rows[0] : rows[1]]
+        if target.dtype != np.float32:
+            display(name, planes[0] if len(planes) == 1 else cv2.merge(planes), target)
+        elif len(planes) == 1:
+            target[...] = planes[0]
+        else:
+            cv2.merge(planes, target)
+        if invalid_mask is not None:
+            dtype = str(target.dtype)
+            cv2.copyTo(_constant(target.shape, dtype, invalid_level(name, dtype)), invalid_mask, target)
+
+
+def compared_images(plan: Plan, options: Options) -> int:
+    """The number of images that SSIM needs of a frame: none, S0/2, or both estimates of it."""
+    return (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
+
+
+class FrameJob(OutputArrays):
+    """One frame being computed: its padded mosaic, its outputs, and what its strips share.
+
+    Args:
+        frame: The mosaic.
+        plan: What to compute.
+        options: How.
+        buffers: Where its arrays come from.
+        kernels: The compiled ones; None to use OpenCV.
+        is_linear: Whether to compute `linear`, the planes that geometry interpolates, in place of the plan's products
+            and of what SSIM compares.
+    """
 
     def __init__(
-        self, frame: RawFrame, plan: Plan, options: Options, buffers: Buffers, kernels: Optional[Kernels]
+        self,
+        frame: RawFrame,
+        plan: Plan,
+        options: Options,
+        buffers: Buffers,
+        kernels: Optional[Kernels],
+        is_linear: bool = False,
     ) -> None:
         correction = options.correction(frame.shape)
         if correction is not None:
             frame = correction.replace_defects(frame, buffers.get)
         mosaic = frame.mosaic
-        self.frame = frame
-        self.correction = correction
+        self.frame, self.correction = frame, correction
         self.kernels = kernels
         self.plan = plan
         self.options = options
@@ -68,30 +137,26 @@ class FrameJob:
         self.sensor = options.read_out(mosaic.shape)
         self.half = options.resolution == "half"
         self.raw_size: Tuple[int, int] = mosaic.shape
-        self.size = options.output_size(self.raw_size)
+        self.size = options.stokes_size(self.raw_size)
         self.mono_halo = MONO_HALO[options.interpolation]
         self.color_halo = COLOR_HALO[options.debayer] if self.sensor.is_color else 0
-        period = self.sensor.period
-        self.halo = -(-(self.mono_halo + self.color_halo) // period) * period
         self.mosaic = mosaic
-        height, width = mosaic.shape
-        stride = period // 2
-        self.border = Border(self.halo, reflected(height, self.halo, stride), reflected(width, self.halo, stride))
-        self.out = {
-            name: buffers.get(options.shape_of(name, self.size), options.dtype_of(name)) for name in plan.products
-        }
+        self.border = make_border(mosaic.shape, self.mono_halo + self.color_halo, self.sensor.period)
+        self.halo = self.border.halo
+        super().__init__(() if is_linear else plan.products, self.size, options, buffers)
         #: How the angles that a pixel lacks are found, of the kernels' `METHODS`.
         self.method = "own_site" if self.half and not options.co_sited else options.interpolation
         #: Whether the compiled kernels start from the mosaic, rather than from angle images.
         self.is_from_mosaic = kernels is not None and not self.sensor.is_color
         #: Operators of the first stage that the compiled kernels compute, and those that `Strip` computes.
-        self.kernel_operators, self.strip_operators = self._divide()
-        is_corrected = correction is not None
+        self.kernel_operators, self.strip_operators = self._divide_linear() if is_linear else self._divide()
         #: The noise of the frame; None if no product depends on it.
         self.noise = noise_model(options, self.sensor, self.full_scale) if uses_noise(options) else None
-        scale = mosaic_scale(self.full_scale, self.method, self.half, is_corrected) if self.is_from_mosaic else 1.0
-        pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
-        has_integers = self.is_from_mosaic and is_by_superpixel(self.method, self.half) and not is_corrected
+        #: The correction for frames of one byte a pixel; None where it does not suit.
+        self.words = self._find_words()
+        scale = self._find_scale()
+        pairs = 0 if is_linear else compared_images(plan, options)
+        has_integers = self.is_from_mosaic and is_by_superpixel(self.method, self.half) and correction is None
         # Sums of two angles of an 8-bit frame are integers below 2^13: half the bytes to store and to read.
         is_uint16 = has_integers and pairs == 2 and mosaic.dtype == np.uint8
         self.pair_scale = scale / 2 if is_uint16 else 1.0
@@ -100,9 +165,26 @@ class FrameJob:
         if has_integers:  # and float32 holds them all
             min_sum = math.ceil(min_sum)
         noise = None if self.noise is None else make_noise(self.noise, options, scale)
-        self.target = make_products(self.out, self.kernel_operators, self.pair, self.size[1], scale, min_sum, noise)
+        self.target = make_products(
+            self.out, self.kernel_operators, self.pair, self.size[1], scale, min_sum, options, noise
+        )
+        #: What geometry interpolates; None where the products are computed directly.
+        self.linear = self._make_linear(buffers, scale) if is_linear else None
         #: What strips interpolate, and what one unit of it is of full scale; `correct` changes both.
         self.values, self.scale = mosaic, 1 / frame.full_scale
+
+    def _make_linear(self, buffers: Buffers, scale: float) -> LinearPlanes:
+        """Arrays for the linear planes, which become the kernels' target."""
+        count = 3 if self.sensor.is_color else 1
+        channels = [buffers.get((*self.size, 4), "float32") for _ in range(count)]
+        linear = LinearPlanes(channels, buffers.get(self.size, "uint8"), scale)
+        self.target.linear, self.target.flags = channels[0].ctypes.data, linear.flags.ctypes.data
+        return linear
+
+    def _divide_linear(self) -> Tuple[List[str], List[str]]:
+        """The operators of the linear planes that compiled kernels compute, and the others."""
+        pixel = [name for name in self.plan.pixel if name in _LINEAR_OPERATORS]
+        return ([], []) if self.is_from_mosaic else ([], [*pixel, "linear"])
 
     def correct(self) -> None:
         """Correct the frame by its calibration, if it has one; before any strip is computed."""
@@ -127,6 +209,24 @@ class FrameJob:
         height, width = step * (end - first) + 2 * self.halo, self.raw_size[1] + 2 * self.halo
         return _TEMPORARIES * 4 * height * width
 
+    def _find_scale(self) -> float:
+        """What one unit of an angle's intensity is of full scale, where the compiled kernels start."""
+        if not self.is_from_mosaic:
+            return 1.0
+        is_corrected, by_words = self.correction is not None, self.words is not None
+        return mosaic_scale(self.full_scale, self.method, self.half, is_corrected, by_words)
+
+    def _find_words(self) -> Optional[np.ndarray]:
+        """The correction in 16-bit integers, where its rounding is within the error bounds of every product."""
+        if self.correction is None or not self.is_from_mosaic or not is_by_superpixel(self.method, self.half):
+            return None
+        if self.options.precision == "fp32":
+            return None
+        is_exact = any(name in _EXACT and self.options.dtype_of(name) != "uint8" for name in self.plan.products)
+        if self.mosaic.dtype != np.uint8 or self.full_scale != 255 or self.noise is not None or is_exact:
+            return None
+        return correction_words(self.correction, self.sensor)
+
     def _divide(self) -> Tuple[List[str], List[str]]:
         """The operators of the first stage that compiled kernels compute, and the others."""
         pixel = self.plan.pixel
@@ -139,27 +239,10 @@ class FrameJob:
             left |= _MOSAIC_OPERATORS
         return [name for name in pixel if name not in left], [name for name in pixel if name in left]
 
-    def store(
-        self, name: str, rows: Tuple[int, int], planes: List[np.ndarray], invalid_mask: Optional[np.ndarray] = None
-    ) -> None:
-        """Write the planes of a product, one per channel, into its rows; `invalid_mask` pixels become NaN or 0."""
-        if name not in self.out:
-            return
-        target = self.out[name][rows[0] : rows[1]]
-        if target.dtype == np.uint8:
-            display(name, planes[0] if len(planes) == 1 else cv2.merge(planes), target)
-        elif len(planes) == 1:
-            target[...] = planes[0]
-        else:
-            cv2.merge(planes, target)
-        if invalid_mask is not None:
-            byte = INVALID_BYTES.get(name, 0)
-            cv2.copyTo(_constant(target.shape, target.dtype.str, byte), invalid_mask, target)
-
 
 @lru_cache(maxsize=8)
-def _constant(shape: Tuple[int, ...], dtype: str, byte: int) -> np.ndarray:
-    """What invalid pixels hold: NaN, or `byte` in the display encoding; read-only."""
-    image = np.full(shape, np.nan if np.dtype(dtype).kind == "f" else byte, dtype)
+def _constant(shape: Tuple[int, ...], dtype: str, value: float) -> np.ndarray:
+    """An image of one value; read-only."""
+    image = np.full(shape, value, dtype)
     image.flags.writeable = False
     return image

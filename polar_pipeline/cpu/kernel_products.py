@@ -7,26 +7,28 @@ from typing import Dict, Iterable, Optional, Sequence
 
 import numpy as np
 
+from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.noise import NoiseModel
 from polar_pipeline.options import Options
 from polar_pipeline.sensor.mosaic import ANGLES
 
 
 class KernelImage(ctypes.Structure):
-    """Where an image is stored, and whether it is uint8 rather than float32."""
+    """Where an image is stored, and the bytes of an element, which is float32, uint16 or uint8."""
 
-    _fields_ = [("data", ctypes.c_void_p), ("is_bytes", ctypes.c_int64)]
+    _fields_ = [("data", ctypes.c_void_p), ("itemsize", ctypes.c_int64)]
 
 
 def kernel_image(array: Optional[np.ndarray]) -> KernelImage:
     """An array as the kernels take it; None for one that is not wanted."""
-    return KernelImage() if array is None else KernelImage(array.ctypes.data, array.dtype == np.uint8)
+    return KernelImage() if array is None else KernelImage(array.ctypes.data, array.itemsize)
 
 
 #: Products that the kernels compute, SSIM's aside, in the order of `struct Products` in `kernels/cpu/polarimetry.hpp`.
 KERNEL_PRODUCTS = (
     *(f"angle_{angle}" for angle in ANGLES),
-    *("intensity", "stokes", "dolp", "aolp", "preview", "dolp_sigma", "aolp_sigma"),
+    *("unpolarized", "polarized", "polarizer"),
+    *("intensity", "stokes", "dolp", "aolp", "preview", "dolp_sigma", "aolp_sigma", "aolp_color", "dolp_color"),
 )
 
 
@@ -71,6 +73,11 @@ class Products(ctypes.Structure):
         ("scale", ctypes.c_float),
         ("min_total", ctypes.c_float),
         ("noise", ctypes.POINTER(KernelNoise)),
+        ("polarizer_shares", ctypes.c_float * 2),
+        ("fading", ctypes.c_float * 2),
+        ("maps", ctypes.c_void_p * 2),
+        ("linear", ctypes.c_void_p),
+        ("flags", ctypes.c_void_p),
     ]
 
 
@@ -81,6 +88,7 @@ def make_products(
     width: int,
     scale: float,
     min_total: float,
+    options: Options,
     noise: Optional[KernelNoise] = None,
 ) -> Products:
     """The arrays that products are written to, and the scale of the angles.
@@ -93,9 +101,12 @@ def make_products(
         width: Output pixels per row.
         scale: One unit of an angle's intensity as a share of full scale.
         min_total: Smallest I0 + I45 + I90 + I135, in such units, that has a polarization; 0 if no product asks for it.
+        options: Those of the products.
         noise: That of the frame; None if nothing depends on it.
     """
     products = Products(width=width, scale=scale, min_total=min_total)
+    products.polarizer_shares, products.fading = options.polarizer, options.fading
+    products.maps[:] = AOLP_MAP.ctypes.data, DOLP_MAP.ctypes.data
     if noise is not None:
         products.noise = ctypes.pointer(noise)
     for name in names:

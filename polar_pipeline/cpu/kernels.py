@@ -11,9 +11,12 @@ import numpy as np
 from polar_pipeline.backend import block_pixels
 from polar_pipeline.calibration import Correction
 from polar_pipeline.coefficients import gaussian
+from polar_pipeline.cpu.correction_words import WORD_FULL_SCALE
 from polar_pipeline.cpu.images import COLOR_HALO, MONO_HALO, color_sources
 from polar_pipeline.cpu.kernel_products import KernelImage, Products, kernel_image
+from polar_pipeline.cpu.kernel_transform import InvalidPixels, LinearPlanes, kernel_transform
 from polar_pipeline.cpu.ssim import SsimWindow
+from polar_pipeline.geometry import SamplingMap
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
@@ -45,6 +48,7 @@ class _Mosaic(ctypes.Structure):
         ("codes", ctypes.c_void_p),
         ("lowest", ctypes.c_float * 4),
         ("steps", ctypes.c_float * 4),
+        ("words", ctypes.c_void_p),
     ]
 
 
@@ -133,6 +137,7 @@ class Kernels(NamedTuple):
         half: bool,
         to: Products,
         correction: Optional[Correction] = None,
+        words: Optional[np.ndarray] = None,
     ) -> Tuple[int, int]:
         """Products of a mono mosaic.
 
@@ -143,6 +148,7 @@ class Kernels(NamedTuple):
             half: Whether the output has half the resolution; at its own site, each angle has.
             to: Where the products go, in units of `mosaic_scale`.
             correction: By which pixels are corrected first; None if they are ideal.
+            words: The same as `correction_words`, for frames of one byte a pixel and `is_by_superpixel`.
 
         Returns:
             (saturated, dark) pixels.
@@ -150,17 +156,12 @@ class Kernels(NamedTuple):
         raw = _rows(frame)
         mosaic = _mosaic(raw, frame.full_scale, sensor, correction)
         mosaic.method, mosaic.half = METHODS.index(method), half
+        if words is not None:
+            mosaic.words = words.ctypes.data
         compute = self.library.polarization_demosaiced
         if is_by_superpixel(method, half):
             compute = self.library.polarization_superpixels
-
-        def work() -> _Count:
-            count = _Count()
-            compute(ctypes.byref(mosaic), ctypes.byref(to), ctypes.byref(count))
-            return count
-
-        counts = self._on_all(work)
-        return sum(count.saturated for count in counts), sum(count.dark for count in counts)
+        return self._count(compute, mosaic, to)
 
     def correct(self, frame: RawFrame, sensor: Sensor, correction: Correction) -> np.ndarray:
         """What ideal pixels would have measured: (H, W) float32 in [0, 1].
@@ -253,6 +254,48 @@ class Kernels(NamedTuple):
         self.library.polarization_planes(ctypes.byref(planes), ctypes.byref(to), ctypes.byref(count))
         return count.saturated, count.dark
 
+    def transformed(
+        self, planes: LinearPlanes, invalid: Optional[InvalidPixels], sampling: SamplingMap, to: Products
+    ) -> Tuple[int, int]:
+        """Products of a mono frame in another geometry.
+
+        Args:
+            planes: Of the frame.
+            invalid: Its invalid pixels; None where there are none.
+            sampling: The map of the output.
+            to: The arrays that the products are written to.
+
+        Returns:
+            (saturated, dark) pixels.
+        """
+        transform = kernel_transform(planes.channels[0], invalid, sampling)
+        return self._count(self.library.polarization_transformed, transform, to)
+
+    def transform_angles(
+        self, channel: np.ndarray, invalid: Optional[InvalidPixels], sampling: SamplingMap, rows: Tuple[int, int]
+    ) -> Tuple[List[np.ndarray], np.ndarray, Tuple[int, int]]:
+        """The four angle images of one colour in another geometry, by the calling thread.
+
+        Args:
+            channel: (H, W, 4) float32 of `LinearPlanes`.
+            invalid: Its invalid pixels; None where there are none.
+            sampling: The map of the output.
+            rows: (first, end) row of the output.
+
+        Returns:
+            (rows, w) float32 images, (rows, w) uint8 flags, and (saturated, dark) pixels.
+        """
+        size = (rows[1] - rows[0], sampling.size[1])
+        images, found, count = [np.empty(size, np.float32) for _ in ANGLES], np.empty(size, np.uint8), _Count()
+        self.library.transform_angles(
+            ctypes.byref(kernel_transform(channel, invalid, sampling)),
+            (ctypes.c_void_p * 4)(*(image.ctypes.data for image in images)),
+            ctypes.c_void_p(found.ctypes.data),
+            *rows,
+            ctypes.byref(count),
+        )
+        return images, found, (count.saturated, count.dark)
+
     def similarity(
         self, pair: Tuple[np.ndarray, np.ndarray], scale: float, out: Optional[np.ndarray], window: SsimWindow
     ) -> np.ndarray:
@@ -261,7 +304,7 @@ class Kernels(NamedTuple):
         Args:
             pair: (h, w) float32 or uint16, twice.
             scale: Factor that brings them to [0, 1].
-            out: (h // stride, w // stride) float32 or uint8: the map; None if it is not wanted.
+            out: (h // stride, w // stride) float32, uint8 or uint16: the map; None if it is not wanted.
             window: The window of SSIM.
 
         Returns:
@@ -278,6 +321,17 @@ class Kernels(NamedTuple):
         )
         self._on_all(lambda: self.library.similarity(ctypes.byref(job)))
         return sums
+
+    def _count(self, compute: Callable[..., None], source: ctypes.Structure, to: Products) -> Tuple[int, int]:
+        """(saturated, dark) pixels that a kernel finds while every thread computes products with it."""
+
+        def work() -> _Count:
+            count = _Count()
+            compute(ctypes.byref(source), ctypes.byref(to), ctypes.byref(count))
+            return count
+
+        counts = self._on_all(work)
+        return sum(count.saturated for count in counts), sum(count.dark for count in counts)
 
     def _on_all(self, work: Callable[[], _T]) -> List[_T]:
         """The same work by every thread."""
@@ -317,13 +371,13 @@ def is_by_superpixel(method: str, half: bool) -> bool:
     return half and method in ("own_site", "bilinear")
 
 
-def mosaic_scale(full_scale: int, method: str, half: bool, is_corrected: bool = False) -> float:
+def mosaic_scale(full_scale: int, method: str, half: bool, is_corrected: bool = False, by_words: bool = False) -> float:
     """One unit of an angle's intensity in `Kernels.mosaic`, as a share of full scale.
 
     A raw number at its own site, and a sixteenth of it in means over superpixels; elsewhere, and of corrected pixels,
-    one level of 255 in its place.
+    one level of 255 in its place, or a unit of `correction_words`.
     """
     if not is_by_superpixel(method, half):
         return 1 / 255
-    full_scale = 255 if is_corrected else full_scale
+    full_scale = WORD_FULL_SCALE if by_words else 255 if is_corrected else full_scale
     return 1 / (full_scale * (16 if method == "bilinear" else 1))

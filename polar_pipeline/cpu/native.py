@@ -31,6 +31,8 @@ _FUNCTIONS = (
     "polarization_demosaiced",
     "correct_frame",
     "polarization_planes",
+    "polarization_transformed",
+    "transform_angles",
     "debayer",
     "demosaic_color",
     "polarization_switch",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -11,8 +11,10 @@ import numpy as np
 from polar_pipeline.coefficients import LUMA
 from polar_pipeline.cpu import demosaic as dm
 from polar_pipeline.cpu.adaptive import polarization_switch
+from polar_pipeline.cpu.display_colors import aolp_colors, dolp_colors
 from polar_pipeline.cpu.frame_job import FrameJob
 from polar_pipeline.cpu.images import inner
+from polar_pipeline.cpu.kernel_transform import DARK, SATURATED
 from polar_pipeline.cpu.noise import debiased, deviations
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
@@ -26,6 +28,27 @@ def luma(colors: Sequence[np.ndarray]) -> np.ndarray:
     """Red, green and blue -> luma."""
     red, green, blue = colors
     return cv2.scaleAdd(blue, LUMA[2], cv2.addWeighted(red, LUMA[0], green, LUMA[1], 0))
+
+
+def _length(s1: np.ndarray, s2: np.ndarray) -> np.ndarray:
+    """sqrt(S1^2 + S2^2)."""
+    length: np.ndarray = np.sqrt(s1 * s1 + s2 * s2)
+    return length
+
+
+def _union(*masks: Optional[np.ndarray]) -> Optional[np.ndarray]:
+    """Where one of the masks is set; None if there is none."""
+    given = [mask for mask in masks if mask is not None]
+    return cv2.bitwise_or(*given) if len(given) == 2 else given[0] if given else None
+
+
+def _reflect(image: np.ndarray, halo: int, raw_size: Tuple[int, int], first_row: int) -> None:
+    """Overwrite what lies beyond the frame by reflect-101 of what lies within; `image` carries `halo`."""
+    height, width = raw_size
+    for view, first, size in ((image, first_row - halo, height), (image.T, -halo, width)):
+        for k in (*range(-first), *range(size - first, len(view))):
+            place = k + first
+            view[k] = view[(-place if place < 0 else 2 * (size - 1) - place) - first]
 
 
 class Strip:
@@ -75,16 +98,8 @@ class Strip:
         channels = debayer(job.options.debayer, z, job.sensor)
         halo = job.halo - job.color_halo
         for channel in channels:
-            self._reflect(channel, halo)
+            _reflect(channel, halo, self.job.raw_size, self.raw_rows[0])
         return [inner(channel, halo - job.mono_halo) for channel in channels]
-
-    def _reflect(self, image: np.ndarray, halo: int) -> None:
-        """Overwrite what lies beyond the frame by reflect-101 of what lies within; `image` carries `halo`."""
-        height, width = self.job.raw_size
-        for view, first, size in ((image, self.raw_rows[0] - halo, height), (image.T, -halo, width)):
-            for k in (*range(-first), *range(size - first, len(view))):
-                place = k + first
-                view[k] = view[(-place if place < 0 else 2 * (size - 1) - place) - first]
 
     def _four(self, z: np.ndarray, scale: float, switch: Optional[np.ndarray] = None) -> List[np.ndarray]:
         """One colour's mosaic with `mono_halo` -> its four angle images at the output's resolution."""
@@ -135,7 +150,7 @@ class Strip:
             peak = np.maximum(peak[:, 0::2], peak[:, 1::2])
         else:
             around = inner(self.raw, job.halo - 1).copy()
-            self._reflect(around, 1)
+            _reflect(around, 1, self.job.raw_size, self.raw_rows[0])
             peak = inner(cv2.dilate(around, np.ones((3, 3), np.uint8)), 1)
         self.saturation_mask = cv2.compare(peak, float(job.full_scale), cv2.CMP_GE)
         self.counts = (cv2.countNonZero(self.saturation_mask), 0)
@@ -168,10 +183,21 @@ class Strip:
                 self.deviations.aolp, float(np.deg2rad(options.max_aolp_sigma)), cv2.CMP_GT
             )
 
-    def _without(self, *masks: Optional[np.ndarray]) -> Optional[np.ndarray]:
-        """Where one of the masks is set; None if there is none."""
-        given = [mask for mask in masks if mask is not None]
-        return cv2.bitwise_or(*given) if len(given) == 2 else given[0] if given else None
+    # -- geometry --------------------------------------------------------------------------------------------------
+
+    def linear(self) -> None:
+        """The planes that geometry interpolates, and which pixels are invalid."""
+        top, bottom = self.rows
+        linear = self.job.linear
+        assert linear is not None
+        for (i0, i45, i90, i135), channel in zip(self.images, linear.channels):
+            planes = [cv2.add(i0, i90), cv2.add(i45, i135), cv2.subtract(i0, i90), cv2.subtract(i45, i135)]
+            cv2.merge(planes, channel[top:bottom])
+        flags = linear.flags[top:bottom]
+        flags[...] = 0
+        for mask, flag in ((self.invalid_mask, DARK), (self.saturation_mask, SATURATED)):
+            if mask is not None:
+                flags[mask != 0] = flag
 
     # -- products --------------------------------------------------------------------------------------------------
 
@@ -190,6 +216,26 @@ class Strip:
             planes.append(total)
         self._store("intensity", planes)
 
+    def _store_component(
+        self, name: str, component: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+    ) -> None:
+        """A value of 2 S0, S1 and S2 per channel, at least 0."""
+        planes = [component(i0 + i90 + (i45 + i135), i0 - i90, i45 - i135) for i0, i45, i90, i135 in self.images]
+        self._store(name, [np.maximum(plane, 0, out=plane) for plane in planes])
+
+    def unpolarized(self) -> None:
+        """What a polarizer leaves at the angle that lets least through, per channel."""
+        self._store_component("unpolarized", lambda total, s1, s2: _F(0.25) * total - _F(0.5) * _length(s1, s2))
+
+    def polarized(self) -> None:
+        """The polarized light, per channel."""
+        self._store_component("polarized", lambda _, s1, s2: _length(s1, s2))
+
+    def polarizer(self) -> None:
+        """The image behind a polarizer, per channel."""
+        cosine, sine = (_F(0.5 * share) for share in self.job.options.polarizer)
+        self._store_component("polarizer", lambda total, s1, s2: _F(0.25) * total + (cosine * s1 + sine * s2))
+
     def stokes(self) -> None:
         """The Stokes vector."""
         self._store("stokes", [self.s0, self.s1, self.s2], self.invalid_mask)
@@ -198,11 +244,23 @@ class Strip:
         """Degree of linear polarization."""
         self._store("dolp", [self.degree], self.invalid_mask)
 
+    def _aolp(self) -> np.ndarray:
+        """AoLP in [0, pi)."""
+        angle = self.direction * _F(np.pi / 360)
+        return cv2.threshold(angle, _BELOW_PI, 0, cv2.THRESH_TOZERO_INV)[1]  # a full turn is 0
+
     def aolp(self) -> None:
         """Angle of linear polarization in [0, pi)."""
-        angle = self.direction * _F(np.pi / 360)
-        angle = cv2.threshold(angle, _BELOW_PI, 0, cv2.THRESH_TOZERO_INV)[1]  # a full turn is 0
-        self._store("aolp", [angle], self._without(self.invalid_mask, self.uncertain_mask))
+        self._store("aolp", [self._aolp()], _union(self.invalid_mask, self.uncertain_mask))
+
+    def aolp_color(self) -> None:
+        """AoLP on its colour map, faded by DoLP."""
+        planes = aolp_colors(self._aolp(), self.degree, self.job.options.fading)
+        self._store("aolp_color", planes, _union(self.invalid_mask, self.uncertain_mask))
+
+    def dolp_color(self) -> None:
+        """DoLP on its colour map."""
+        self._store("dolp_color", dolp_colors(self.degree), self.invalid_mask)
 
     def dolp_sigma(self) -> None:
         """Standard deviation of DoLP."""
@@ -215,7 +273,7 @@ class Strip:
     def preview(self) -> None:
         """Hue AoLP, saturation DoLP, value S0/2."""
         saturation = self.degree
-        grey = self._without(self.invalid_mask, self.uncertain_mask)
+        grey = _union(self.invalid_mask, self.uncertain_mask)
         if grey is not None:
             saturation = cv2.copyTo(saturation, cv2.bitwise_not(grey))
         value = self.s0 * _F(0.5)
@@ -248,7 +306,14 @@ class Strip:
 _METHODS: Dict[str, Callable[[Strip], None]] = {
     **{name: getattr(Strip, name) for name in make_plan(PRODUCTS).pixel if not name.startswith("angle_")},
     **{f"angle_{angle}": partial(Strip.angle, index=index) for index, angle in enumerate(ANGLES)},
+    "linear": Strip.linear,
 }
+
+
+def run_operators(strip: Strip, names: Iterable[str]) -> None:
+    """Run operators on a strip, in order."""
+    for name in names:
+        _METHODS[name](strip)
 
 
 def compute_strip(job: FrameJob, rows: Tuple[int, int]) -> Tuple[int, int]:
@@ -262,8 +327,7 @@ def compute_strip(job: FrameJob, rows: Tuple[int, int]) -> Tuple[int, int]:
         Pixels that are (saturated, dark).
     """
     strip = Strip(job, *rows)
-    for name in job.strip_operators:
-        _METHODS[name](strip)
+    run_operators(strip, job.strip_operators)
     if job.kernels and job.kernel_operators and not job.is_from_mosaic:
         angles = [image for channel in strip.images for image in channel]
         return job.kernels.planes(angles, strip.saturation_mask, rows, job.target)

@@ -13,11 +13,10 @@ from polar_pipeline.backend import block_pixels
 from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.cpu.kernels import Kernels
 from polar_pipeline.cpu.ssim import WANG, SsimWindow, block_sums, ssim_strip
+from polar_pipeline.products import full_level, invalid_level, level_scale
 
 #: Output pixels per strip: with its temporaries a strip of this size stays within a core's share of the cache.
 STRIP_PIXELS = 160_000
-
-_LOW_BYTE = 0 if sys.byteorder == "little" else 3
 
 
 def strips(size: Tuple[int, int], unit: int = 4) -> List[Tuple[int, int]]:
@@ -31,18 +30,20 @@ def strips(size: Tuple[int, int], unit: int = 4) -> List[Tuple[int, int]]:
 
 
 def display(name: str, image: np.ndarray, out: np.ndarray) -> None:
-    """A float image into a uint8 one: AoLP wraps at 256, everything else spans [0, 1]."""
+    """A float image into one of uint8 or uint16: AoLP wraps at pi, everything else spans [0, 1]."""
+    dtype = str(out.dtype)
+    scale = level_scale(name, dtype)
     if name == "aolp":
-        # Added to 2^23, a float32 holds the rounded number in its lowest bits: its low byte is the value modulo 256.
-        bits = cv2.addWeighted(image, 256 / np.pi, image, 0, 2.0**23)
-        cv2.extractChannel(bits.view(np.uint8).reshape(*image.shape, 4), _LOW_BYTE, out)
+        # Added to 2^23, a float32 holds the rounded number in its lowest bits: they are the value modulo 256, or 65536.
+        bits = cv2.addWeighted(image, scale, image, 0, 2.0**23).view(out.dtype).reshape(*image.shape, -1)
+        cv2.extractChannel(bits, 0 if sys.byteorder == "little" else bits.shape[-1] - 1, out)
         return
-    if name == "aolp_sigma":
-        cv2.convertScaleAbs(image, out, alpha=256 / np.pi)
-        return
-    if name == "ssim_map":
-        image = np.clip(image, 0, 1)
-    cv2.convertScaleAbs(image, out, alpha=255)
+    image = np.fmax(image, np.float32(0))  # NaN becomes 0, too
+    if dtype == "uint8":
+        cv2.convertScaleAbs(image, out, alpha=scale)
+    else:
+        image *= np.float32(scale)
+        np.copyto(out, np.rint(np.minimum(image, np.float32(full_level(dtype)))), casting="unsafe")
 
 
 def compare(
@@ -53,6 +54,7 @@ def compare(
     window: SsimWindow = WANG,
     kernels: Optional[Kernels] = None,
     scale: float = 1.0,
+    outside: Optional[np.ndarray] = None,
 ) -> np.ndarray:
     """The SSIM stage: write the similarity of two images into `ssim_map` and `ssim`, if they are in `out`.
 
@@ -64,6 +66,8 @@ def compare(
         window: What similarity is taken over.
         kernels: The compiled ones, None to use OpenCV.
         scale: Factor that brings the images to [0, 1].
+        outside: (h, w) uint8, not 0 where the images have no values: invalid in the map, and in no mean; None where
+            there are none.
 
     Returns:
         The mean of each block (`Output.blocks`).
@@ -73,14 +77,17 @@ def compare(
     if second is None:
         for name in ("ssim_map", "ssim"):
             if name in out:
-                out[name].fill(0 if out[name].dtype == np.uint8 else np.nan)
+                out[name].fill(invalid_level(name, str(out[name].dtype)))
         return np.full(pixels.shape, np.nan, np.float32)
+
+    if outside is not None:
+        return _compare_inside(pool, (first, second), out, window, kernels, scale, outside)
 
     def strip(rows: Tuple[int, int]) -> np.ndarray:
         similarity = ssim_strip(first, second, *rows, window)
         if "ssim_map" in out:
             target = out["ssim_map"][rows[0] : rows[1]]
-            if target.dtype == np.uint8:
+            if target.dtype != np.float32:
                 display("ssim_map", similarity, target)
             else:
                 target[...] = similarity
@@ -93,4 +100,34 @@ def compare(
     if "ssim" in out:
         out["ssim"][...] = np.sum(sums) / np.sum(pixels)  # in a fixed order
     blocks: np.ndarray = (sums / pixels).astype(np.float32)
+    return blocks
+
+
+def _compare_inside(
+    pool: ThreadPoolExecutor,
+    pair: Tuple[np.ndarray, np.ndarray],
+    out: Dict[str, np.ndarray],
+    window: SsimWindow,
+    kernels: Optional[Kernels],
+    scale: float,
+    outside: np.ndarray,
+) -> np.ndarray:
+    """`compare` where some pixels are outside the input; blocks of nothing else are NaN."""
+    size = (outside.shape[0] // window.stride, outside.shape[1] // window.stride)
+    found = {"ssim_map": np.empty(size, np.float32)}
+    compare(pool, *pair, found, window, kernels, scale)
+    cut = outside[: size[0] * window.stride, : size[1] * window.stride]
+    is_outside = cut.reshape(size[0], window.stride, size[1], window.stride).max((1, 3)) > 0
+    similarity: np.ndarray = np.where(is_outside, np.float32(0), found["ssim_map"])
+    sums, pixels = block_sums(similarity), block_sums(np.where(is_outside, 0, 1).astype(np.float32))
+    if "ssim_map" in out:
+        target = out["ssim_map"]
+        if target.dtype != np.float32:
+            display("ssim_map", similarity, target)
+        else:
+            target[...] = np.where(is_outside, np.float32(np.nan), similarity)
+    with np.errstate(invalid="ignore"):
+        if "ssim" in out:
+            out["ssim"][...] = np.sum(sums) / np.sum(pixels)
+        blocks: np.ndarray = (sums / pixels).astype(np.float32)
     return blocks

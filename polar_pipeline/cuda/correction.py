@@ -7,7 +7,8 @@ from typing import Tuple
 import numpy as np
 
 from polar_pipeline.calibration import Correction
-from polar_pipeline.cuda.driver import DeviceError, Driver
+from polar_pipeline.cuda.device_array import DeviceArray
+from polar_pipeline.cuda.driver import Driver
 
 #: Raw formats of one number a pixel -> its type.
 _NUMBERS = {"u8": np.uint8, "u16": np.uint16}
@@ -64,25 +65,8 @@ class DeviceCorrection:
     """
 
     def __init__(self, driver: Driver, correction: Correction) -> None:
-        self._driver = driver
         self._correction = correction
-        pinned = driver.host_array(correction.codes.shape, correction.codes.dtype.str)
-        np.copyto(pinned, correction.codes)
-        self._pointer = driver.malloc(pinned.nbytes)
-        stream, event = 0, 0
-        try:
-            stream, event = driver.make_stream(), driver.make_event()
-            driver.upload(self._pointer, pinned, stream)
-            driver.record(event, stream)
-            driver.wait(event)  # kernels of every stream read it
-        except DeviceError:
-            self.close()
-            raise
-        finally:
-            if event:
-                driver.free_event(event)
-            if stream:
-                driver.free_stream(stream)
+        self._codes = DeviceArray(driver, correction.codes)
 
     def replace_defects(self, raw: np.ndarray, raw_format: str) -> None:
         """Replace the defective pixels of a frame, in place.
@@ -103,11 +87,11 @@ class DeviceCorrection:
 
     def fill(self, argument: np.ndarray) -> None:
         """Tell a kernel what to correct pixels by; see `fill_argument`."""
-        fill_argument(argument, self._correction, self._pointer)
+        fill_argument(argument, self._correction, self._codes.pointer)
 
     def close(self) -> None:
         """Release the device memory."""
-        self._driver.free(self._pointer)
+        self._codes.close()
 
 
 def _copy_packed(rows: np.ndarray, to: Tuple[np.ndarray, np.ndarray], source: Tuple[np.ndarray, np.ndarray]) -> None:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, Tuple
+from dataclasses import replace
+from typing import Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
+from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.cuda.compile import compile_kernel
-from polar_pipeline.cuda.driver import Driver
-from polar_pipeline.cuda.model.launch_model import SsimModel
+from polar_pipeline.cuda.device_array import DeviceArray
+from polar_pipeline.cuda.driver import DeviceError, Driver
+from polar_pipeline.cuda.memory import COUNTERS
+from polar_pipeline.cuda.model.launch_model import SsimModel, TransformModel
 from polar_pipeline.cuda.model.partition import AnyLaunch, PlannedLaunch
 from polar_pipeline.cuda.model.ssim_search import piece_count
-from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT
+from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork
+from polar_pipeline.cuda.model.transform_cost import plane_bytes
+from polar_pipeline.cuda.model.transform_work import TRANSFORM_ARGUMENT
+from polar_pipeline.cuda.model.work import OUTPUTS, fill_options
+from polar_pipeline.cuda.sampling import DeviceMap
+from polar_pipeline.geometry import make_map
+from polar_pipeline.options import Options
 
 #: Shape and element type of an array.
 ArrayType = Tuple[Tuple[int, ...], str]
+#: Counters of the launch before that of a geometry, which counts pixels of the output itself.
+UNUSED_COUNTS = "unused counts"
 
 
 class CompiledLaunch:
@@ -51,12 +63,73 @@ class CompiledLaunch:
         self._driver.unload(self._kernel)
 
 
+class TransformLaunch:
+    """The launch of a geometry, with its map.
+
+    Args:
+        driver: The device.
+        planned: What the kernel does and how.
+        options: How to compute, with a geometry.
+        full_scale: Raw number of a saturated pixel.
+
+    Attributes:
+        outside: (height, width) uint8, 1 where a sample is outside the Stokes image; None where there are none.
+        scratch: Bytes of each array that it needs on the device, by name: the planes, and counters that are not read.
+
+    Raises:
+        CompileError: The kernel does not compile.
+        DeviceMemoryError: The device is too small.
+    """
+
+    def __init__(
+        self, driver: Driver, planned: PlannedLaunch[TransformModel], options: Options, full_scale: int
+    ) -> None:
+        work, device = planned.model.work, planned.model.device
+        assert options.geometry is not None
+        sampling = make_map(options.geometry, work.source)
+        self.outside = sampling.outside
+        self._map = DeviceMap(driver, sampling, work, planned.schedule)
+        try:
+            model = TransformModel(replace(work, fraction=self._map.fraction), device)
+            self._compiled = CompiledLaunch(driver, replace(planned, model=model))
+        except BaseException:
+            self._map.close()
+            raise
+        self._outputs, self._planes = work.dtypes, work.plane_names
+        self.scratch = {**plane_bytes(work), UNUSED_COUNTS: 4 * COUNTERS}
+        self._argument = np.zeros((), TRANSFORM_ARGUMENT)
+        fill_options(self._argument["frame"], options, full_scale)
+        self._map.fill(self._argument)
+
+    def launch(self, stream: int, counts: int, addresses: Mapping[str, int]) -> None:
+        """Make the products of the planes, in the stream's order.
+
+        Args:
+            stream: Handle of the stream.
+            counts: Address of the counters of saturated and dark pixels.
+            addresses: Address of every plane and output.
+        """
+        frame = self._argument["frame"]
+        frame["counts"] = counts
+        for name in self._outputs:
+            frame["out"][OUTPUTS.index(name)] = addresses[name]
+        for name in self._planes:
+            self._argument[name] = addresses[name]
+        self._compiled.launch(stream, self._argument)
+
+    def close(self) -> None:
+        """Unload the kernel and release the map."""
+        self._compiled.close()
+        self._map.close()
+
+
 class SsimLaunch:
     """The SSIM launch, with the arrays that it fills.
 
     Args:
         driver: The device.
         planned: What the kernel does and how.
+        outside: (height, width) uint8, not 0 where the images have no values; None where there are no such pixels.
 
     Attributes:
         outputs: Type of each array that it fills for the host, by name: `ssim_map` if it is wanted, `ssim`, `blocks`.
@@ -66,9 +139,16 @@ class SsimLaunch:
         CompileError: The kernel does not compile.
     """
 
-    def __init__(self, driver: Driver, planned: PlannedLaunch[SsimModel]) -> None:
+    def __init__(self, driver: Driver, planned: PlannedLaunch[SsimModel], outside: Optional[np.ndarray] = None) -> None:
         work = planned.model.work
         self._compiled = CompiledLaunch(driver, planned)
+        self._masks: Dict[str, DeviceArray] = {}
+        try:
+            for name, array in (_masks(work, outside) if work.masked else {}).items():
+                self._masks[name] = DeviceArray(driver, array)
+        except DeviceError:
+            self.close()
+            raise
         self.outputs: Dict[str, ArrayType] = {"ssim": ((), "float32"), "blocks": (work.block_size, "float32")}
         if work.map_dtype:
             self.outputs["ssim_map"] = (work.map_size, work.map_dtype)
@@ -89,8 +169,30 @@ class SsimLaunch:
         argument["map"] = addresses.get("ssim_map", 0)
         for name in ("blocks", *self.scratch):
             argument[name] = addresses[name]
+        for name, array in self._masks.items():
+            argument[name] = array.pointer
         self._compiled.launch(stream, argument)
 
     def close(self) -> None:
-        """Unload the kernel."""
+        """Unload the kernel and release the masks."""
         self._compiled.close()
+        for array in self._masks.values():
+            array.close()
+        self._masks.clear()
+
+
+def _masks(work: SsimWork, outside: Optional[np.ndarray]) -> Dict[str, np.ndarray]:
+    """The mask of the map, and how many pixels of its blocks and of all of it have a value.
+
+    Args:
+        work: What the launch does.
+        outside: (height, width), not 0 where the images have no values; None where there are no such pixels.
+    """
+    (height, width), stride = work.map_size, work.stride
+    mask = np.zeros((height, width), np.uint8)
+    if outside is not None:
+        cut = outside[: height * stride, : width * stride].reshape(height, stride, width, stride)
+        mask[...] = cut.max((1, 3)) > 0
+    rows, columns = np.arange(0, height, SSIM_BLOCK), np.arange(0, width, SSIM_BLOCK)
+    inside = np.add.reduceat(np.add.reduceat(1 - mask.astype(np.float64), rows, 0), columns, 1).reshape(-1)
+    return {"mask": mask, "inside": np.append(inside, inside.sum()).astype(np.float32)}

@@ -105,7 +105,7 @@ class Slot:
         counts: (2,) uint32, pinned: saturated, dark.
         counts_pointer: The address that kernels add to.
         stream: The slot's stream.
-        marks: Events at the start, and after upload, polarization launch, SSIM launch and download.
+        marks: Events at the start, and after upload, polarization launch, geometry launch, SSIM launch and download.
         hold: The arrays that the frame in flight fills; empty once its result was taken.
         source: What the frame in flight is read from: `raw`, or the caller's array.
     """
@@ -114,7 +114,7 @@ class Slot:
         self._driver = driver
         self._pointers: List[int] = []
         self.stream = driver.make_stream()
-        self.marks = [driver.make_event() for _ in range(5)]
+        self.marks = [driver.make_event() for _ in range(6)]
         self.hold: Dict[str, np.ndarray] = {}
         self.source: Optional[np.ndarray] = None
         self.version = 0

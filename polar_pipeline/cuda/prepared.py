@@ -12,7 +12,7 @@ import numpy as np
 from polar_pipeline.backend import Buffers
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceError, Driver
-from polar_pipeline.cuda.launch import ArrayType, CompiledLaunch, SsimLaunch
+from polar_pipeline.cuda.launch import UNUSED_COUNTS, ArrayType, CompiledLaunch, SsimLaunch, TransformLaunch
 from polar_pipeline.cuda.memory import FrameBuffers, Sizes, Slot
 from polar_pipeline.cuda.model.partition import Partition
 from polar_pipeline.cuda.model.ssim_work import as_compared
@@ -21,15 +21,17 @@ from polar_pipeline.cuda.model.work import (
     OUTPUTS,
     PAIRS,
     POLARIZATION_ARGUMENT,
-    fill_noise,
+    fill_options,
     noise_frames,
 )
 from polar_pipeline.options import Options
+from polar_pipeline.plan import GEOMETRY
+from polar_pipeline.products import invalid_level
 
 #: Frames whose times count where kinds of memory are compared, and frames before them that fill caches.
 _MEASURED_FRAMES, _WARM_UP_FRAMES = 5, 2
 #: Index of an event in `Slot.marks`.
-_COMPUTED = 3
+_COMPUTED = 4
 #: Alignment of the first row that kernels rely on, bytes.
 ROW_ALIGNMENT = 16
 
@@ -49,6 +51,30 @@ class FrameInFlight:
     arrays: Dict[str, np.ndarray]
     staging_s: float
     is_compared: bool
+
+
+class _Reference:
+    """The image that SSIM compares with in mode `reference`; a slot takes it over when it has changed.
+
+    Args:
+        dtype: As what SSIM reads it.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+        self._image = np.empty(0, np.float32)
+        self._version = 0
+
+    def stage(self, slot: Slot, image: np.ndarray) -> bool:
+        """Put an image into the slot's pinned memory; returns whether it differs from the one there."""
+        if not np.array_equal(image, self._image):
+            self._image = image.copy()
+            self._version += 1
+        if slot.version == self._version:
+            return False
+        slot.version = self._version
+        slot.reference.view(self._dtype).reshape(image.shape)[...] = as_compared(image, self._dtype)
+        return True
 
 
 class PreparedPlan:
@@ -83,21 +109,29 @@ class PreparedPlan:
         self._work = work = partition.polarization.model.work
         self._mode = options.ssim_mode
         self._ssim_from_mosaic = partition.ssim_from_mosaic
+        products = partition.products.model.work
+        self._output_size = products.output_size
         self._row_bytes = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
-        #: What SSIM reads and the first launch stores -> bytes of one image.
+        #: What SSIM reads and the launch before it stores -> bytes of one image.
         self._plane_bytes = {
-            name: int(np.prod(work.output_size)) * np.dtype(dtype).itemsize
-            for name, dtype in work.outputs
+            name: int(np.prod(self._output_size)) * np.dtype(dtype).itemsize
+            for name, dtype in products.outputs
             if name in PAIRS
         }
         self._polarization = CompiledLaunch(driver, partition.polarization)
         self._ssim: Optional[SsimLaunch] = None
+        self._transform: Optional[TransformLaunch] = None
         self._outputs: Dict[str, ArrayType] = {
-            name: (options.shape_of(name, work.output_size), dtype) for name, dtype in work.outputs if name not in PAIRS
+            name: (options.shape_of(name, self._output_size), dtype)
+            for name, dtype in products.outputs
+            if name not in PAIRS
         }
         try:
+            if partition.transform is not None:
+                self._transform = TransformLaunch(driver, partition.transform, options, work.full_scale)
             if partition.ssim is not None:
-                self._ssim = SsimLaunch(driver, partition.ssim)
+                outside = None if self._transform is None else self._transform.outside
+                self._ssim = SsimLaunch(driver, partition.ssim, outside)
                 self._outputs.update(self._ssim.outputs)
             self._buffers = FrameBuffers(driver, self._sizes(), maps_host)
         except RuntimeError:
@@ -107,20 +141,18 @@ class PreparedPlan:
         self._argument["raw_stride"] = work.height * self._row_bytes
         self._argument["width"], self._argument["height"] = work.width, work.height
         self._argument["step"] = self._row_bytes
-        self._argument["full_scale"] = work.full_scale
-        self._argument["min_intensity"] = options.min_intensity
-        if work.uses_noise:
-            fill_noise(self._argument, options, work.full_scale)
+        fill_options(self._argument, options, work.full_scale)
         if correction is not None:
             correction.fill(self._argument)
         self._previous: Optional[Slot] = None  # of the previous frame, in mode `temporal`
         self._is_first = True  # nothing to compare the next frame with
-        self._reference = np.empty(0, np.float32)
-        self._reference_version = 0
+        self._reference = _Reference(products.dtypes.get("s0", ""))
 
     def _sizes(self) -> Sizes:
         """Bytes that a frame takes."""
         scratch = {} if self._ssim is None else dict(self._ssim.scratch)
+        if self._transform is not None:
+            scratch.update(self._transform.scratch)
         for name, plane in self._plane_bytes.items():
             scratch[name] = plane * (2 if name == "sums" else 1)
         reference = self._plane_bytes["s0"] if self._mode == "reference" and self._plane_bytes else 0
@@ -147,7 +179,7 @@ class PreparedPlan:
         slot = self._buffers.take()
         start = time.perf_counter()
         slot.source = rows if is_pinned and self._reads_in_place(rows) else self._staged(slot, rows)
-        is_new = reference is not None and self._stage_reference(slot, reference)
+        is_new = reference is not None and self._reference.stage(slot, reference)
         staging_s = time.perf_counter() - start
         slot.hold = {name: buffers.get(*array_type) for name, array_type in self._outputs.items()}
         try:
@@ -172,7 +204,7 @@ class PreparedPlan:
         """Put a frame's copies and launches into its stream; returns whether SSIM compares it with something."""
         driver, stream = self._driver, slot.stream
         raw_pointer = source.ctypes.data if self.maps_host else slot.raw_pointer
-        start, uploaded, polarized, computed, done = slot.marks
+        start, uploaded, polarized, transformed, computed, done = slot.marks
         driver.record(start, stream)
         if not self.maps_host:
             driver.upload(raw_pointer, source, stream)
@@ -184,11 +216,15 @@ class PreparedPlan:
             driver.follow(stream, self._previous.marks[_COMPUTED])
         held = {name: array.ctypes.data for name, array in slot.hold.items()}
         addresses = {**(held if self.maps_host else slot.outputs), **slot.scratch}
-        self._argument["raw"], self._argument["counts"] = raw_pointer, slot.counts_pointer
+        self._argument["raw"] = raw_pointer
+        self._argument["counts"] = slot.counts_pointer if self._transform is None else addresses[UNUSED_COUNTS]
         for name in self._work.dtypes:
             self._argument["out"][OUTPUTS.index(name)] = addresses[name]
         self._polarization.launch(stream, self._argument)
         driver.record(polarized, stream)
+        if self._transform is not None:
+            self._transform.launch(stream, slot.counts_pointer, addresses)
+            driver.record(transformed, stream)
         is_compared = self._compare(slot, raw_pointer, addresses)
         driver.record(computed, stream)
         if not self.maps_host:
@@ -207,18 +243,6 @@ class PreparedPlan:
         slot.release()
         slot.version = 0
         self.forget()
-
-    def _stage_reference(self, slot: Slot, reference: np.ndarray) -> bool:
-        """Put the reference into the slot's pinned memory; returns whether it differs from the one there."""
-        if not np.array_equal(reference, self._reference):
-            self._reference = reference.copy()
-            self._reference_version += 1
-        if slot.version == self._reference_version:
-            return False
-        slot.version = self._reference_version
-        dtype = self._work.dtypes["s0"]
-        slot.reference.view(dtype).reshape(reference.shape)[...] = as_compared(reference, dtype)
-        return True
 
     def _compare(self, slot: Slot, raw_pointer: int, addresses: Mapping[str, int]) -> bool:
         """Start the SSIM launch, if there is one and it has something to compare with."""
@@ -257,20 +281,22 @@ class PreparedPlan:
         """
         if frame.slot.hold is not frame.arrays:
             raise RuntimeError("the frame is not in flight: its result was taken, or its pipeline closed")
-        start, uploaded, polarized, computed, done = frame.slot.marks
+        start, uploaded, polarized, transformed, computed, done = frame.slot.marks
         self._driver.wait(done)
         frame.slot.release()
         if self._ssim is not None and not frame.is_compared:
             for name in self._ssim.outputs:
-                frame.arrays[name].fill(0 if frame.arrays[name].dtype == np.uint8 else np.nan)
+                frame.arrays[name].fill(invalid_level(name, str(frame.arrays[name].dtype)))
         timings = {
             "upload": frame.staging_s + self._driver.elapsed(start, uploaded),
             "polarization": self._driver.elapsed(uploaded, polarized),
-            "ssim": self._driver.elapsed(polarized, computed),
-            "download": self._driver.elapsed(computed, done),
         }
-        if self._ssim is None:
-            del timings["ssim"]
+        if self._transform is not None:
+            timings[GEOMETRY] = self._driver.elapsed(polarized, transformed)
+            polarized = transformed
+        if self._ssim is not None:
+            timings["ssim"] = self._driver.elapsed(polarized, computed)
+        timings["download"] = self._driver.elapsed(computed, done)
         return timings
 
     def measure(self, buffers: Buffers) -> float:
@@ -284,7 +310,7 @@ class PreparedPlan:
             DeviceLostError: The device stopped working.
         """
         (rows,) = noise_frames(self._work, 1)
-        reference = np.zeros(self._work.output_size, np.float32) if self._mode == "reference" else None
+        reference = np.zeros(self._output_size, np.float32) if self._mode == "reference" else None
         count = _WARM_UP_FRAMES + _MEASURED_FRAMES
         try:
             frames = [self.collect(self.submit(rows, buffers, reference)) for _ in range(count)]
@@ -298,6 +324,6 @@ class PreparedPlan:
         self._unload()
 
     def _unload(self) -> None:
-        self._polarization.close()
-        if self._ssim is not None:
-            self._ssim.close()
+        for launch in (self._polarization, self._transform, self._ssim):
+            if launch is not None:
+                launch.close()

@@ -23,6 +23,7 @@ from polar_pipeline.cuda.driver import cause, import_cupy
 from polar_pipeline.doctor import deployment
 from polar_pipeline.doctor.deployment import Check
 from polar_pipeline.pipeline import Pipeline, backend_problem
+from polar_pipeline.ros.jpeg import make_gpu_encoder
 
 #: Environment variables that name Fast DDS's profile. Fast DDS 3, from Kilted on, reads the first, and for now also
 #: the second; Fast DDS 2 reads only the second.
@@ -50,6 +51,7 @@ _LIBRARIES = (
     "cupy",
     "fsspec",
     "aiohttp",
+    "rerun",
 )
 _ROS = (
     *("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces", "yaml"),
@@ -77,7 +79,8 @@ def _import(name: str, optional: str) -> Check:
     """Check whether a module can be imported; `optional` says what does not work without it, "" if nothing does."""
     try:
         module = importlib.import_module(name)
-    except (ImportError, AttributeError, RuntimeError, ValueError) as err:  # the others: built for another NumPy
+    # the others: built for another NumPy, or TypeError for another Python
+    except (ImportError, AttributeError, RuntimeError, ValueError, TypeError) as err:
         # the message tells a library that is missing from one that is broken, as without a shared object
         remedy = deployment.remedy(err)
         text = "; ".join(filter(None, (cause(err), remedy, optional and f"without it: {optional}")))
@@ -95,6 +98,7 @@ def _libraries() -> Iterator[Check]:
         "cupy": "no GPU",
         "fsspec": "no recordings from object storage and web servers",
         "aiohttp": "no recordings from web servers",
+        "rerun": "no `polar-pipeline view` (pip extra view)",
     }
     for name in _LIBRARIES:
         yield _import(name, lost.get(name, ""))
@@ -121,6 +125,7 @@ def _backends() -> Iterator[Check]:
     yield _gpu()
     yield from deployment.cuda_library_checks()
     yield _nvrtc()
+    yield _jpeg()
 
 
 def _compiler() -> Check:
@@ -174,6 +179,21 @@ def _nvrtc() -> Check:
     found = [f"{library.version[0]}.{library.version[1]} ({library.path})" for library in compilers()]
     missing = "not installed; it comes with the CUDA toolkit and the pip extras cuda11, cuda12, cuda13"
     return Check("nvrtc", "ok" if found else "missing", ", ".join(found) or missing)
+
+
+def _jpeg() -> Check:
+    """Say what encodes the live node's JPEGs where `backend` is `auto`."""
+    if backend_problem("cuda"):
+        return Check("jpeg", "ok", "OpenCV, as no GPU computes")
+    try:
+        make_gpu_encoder()(np.zeros((32, 32), np.uint8), 90)
+    except ImportError:
+        return Check(
+            "jpeg", "ok", "OpenCV on the CPU; nvImageCodec (pip extras jpeg-cuda12, jpeg-cuda13) is not installed"
+        )
+    except Exception as err:  # noqa: BLE001 - the node goes on with OpenCV too
+        return Check("jpeg", "missing", f"OpenCV on the CPU, as nvImageCodec does not work: {cause(err)}")
+    return Check("jpeg", "ok", "nvImageCodec on the GPU")
 
 
 def _ros() -> Iterator[Check]:

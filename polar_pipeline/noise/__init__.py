@@ -8,9 +8,19 @@ a gain that depends on the method and on the output pixel's place in the mosaic 
 """
 
 from polar_pipeline.noise.gains import TERMS, pair_gains, stokes_gains
-from polar_pipeline.noise.model import NoiseModel, method_constants, noise_model, raw_noise, uses_noise
+from polar_pipeline.noise.model import (
+    SHOWS_AOLP,
+    SHOWS_DOLP,
+    NoiseModel,
+    method_constants,
+    noise_model,
+    raw_noise,
+    uses_noise,
+)
 
 __all__ = [
+    "SHOWS_AOLP",
+    "SHOWS_DOLP",
     "TERMS",
     "NoiseModel",
     "method_constants",

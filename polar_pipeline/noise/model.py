@@ -43,10 +43,15 @@ def noise_model(options: Options, sensor: Sensor, full_scale: int) -> NoiseModel
     return NoiseModel(stokes_gains(*method), *raw_noise(options, full_scale), method_constants(*method))
 
 
+#: Products that `debias` changes, and those that `max_aolp_sigma` changes.
+SHOWS_DOLP = frozenset(("dolp", "preview", "aolp_color", "dolp_color"))
+SHOWS_AOLP = frozenset(("aolp", "preview", "aolp_color"))
+
+
 def uses_noise(options: Options) -> bool:
     """Whether a product depends on the noise."""
-    has_dolp = bool({"dolp", "preview"} & set(options.products))
-    has_aolp = bool({"aolp", "preview"} & set(options.products))
+    has_dolp = bool(SHOWS_DOLP & set(options.products))
+    has_aolp = bool(SHOWS_AOLP & set(options.products))
     return (
         bool({"dolp_sigma", "aolp_sigma"} & set(options.products))
         or (options.debias and has_dolp)

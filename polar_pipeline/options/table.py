@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Dict, Tuple
 
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
+from polar_pipeline.colormaps import COLOR_STYLES
 from polar_pipeline.options.option import Option
 from polar_pipeline.sensor.frames import ALIGNMENTS
 from polar_pipeline.sensor.mosaic import SENSORS
@@ -35,14 +36,16 @@ _TABLE = (
         "precision",
         "auto",
         "Arithmetic: 'fp32' is single precision, 'fp16' half precision (CUDA backend only), 'auto' half precision for "
-        "8-bit frames on a GPU and single precision everywhere else.",
+        "8-bit frames on a GPU, 16-bit integers where a CPU corrects 8-bit frames by a calibration at half resolution, "
+        "and single precision everywhere else.",
         ("auto", "fp32", "fp16"),
     ),
     Option(
         "dtype",
         "float32",
-        "Element type of the products that offer both: 'float32' (physical values) or 'uint8' (display encoding).",
-        ("float32", "uint8"),
+        "Element type of the products that offer a choice: 'float32' (physical values), 'uint8' (display encoding) or "
+        "'uint16' (the same with 256 times as fine levels).",
+        ("float32", "uint8", "uint16"),
     ),
     Option(
         "demosaic",
@@ -114,6 +117,21 @@ _TABLE = (
         unit="degrees",
     ),
     Option(
+        "polarizer_angle",
+        90.0,
+        "Angle of the polarizer of the product `polarizer`, 0 to 180 degrees: of the light that it lets through, as in "
+        "AoLP. 90 takes away reflections off level ground where the camera is upright.",
+        limits=(0.0, 180.0),
+        unit="degrees",
+    ),
+    Option(
+        "color_style",
+        "plain",
+        "Colours of the product `aolp_color`: 'plain', or the less DoLP the more faded, to white ('light'), to black "
+        "('dark'), or to a grey as bright as the colours ('faded').",
+        tuple(COLOR_STYLES),
+    ),
+    Option(
         "bit_depth",
         0,
         "Significant bits of 16-bit pixels, 8 to 16; 0 takes those of the encoding, or 16 where it does not say. "
@@ -134,6 +152,33 @@ _TABLE = (
         "",
         "File with the calibration of this very sensor (`polar-pipeline calibrate`), by which every pixel is corrected "
         "before anything else; '' for none.",
+    ),
+    Option(
+        "scale",
+        1,
+        "Outputs are means of the Stokes vector over this many pixels in each direction, 1 to 8: 1, 2, 4 or 8.",
+        limits=(1, 8),
+        unit="pixels",
+    ),
+    Option(
+        "rotate",
+        0,
+        "Turns outputs counter-clockwise by 0 to 270 degrees in steps of 90, after scale; AoLP turns with the image.",
+        limits=(0, 270),
+        unit="degrees",
+    ),
+    Option(
+        "roi",
+        (0, 0, 0, 0),
+        "(x, y, width, height) of the part of the outputs that is computed, after scale and rotate; a width or height "
+        "of 0 reaches to the border.",
+        unit="pixels",
+    ),
+    Option(
+        "rectify",
+        "",
+        "Lens calibration by which outputs are rectified, before scale: a YAML file of ROS's camera_calibration; "
+        "'camera_info' for the one that comes with the frames (the node's topic, replay's recording); '' for none.",
     ),
     Option(
         "threads",

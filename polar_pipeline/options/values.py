@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, TypeVar, Union
@@ -11,15 +12,20 @@ from polar_pipeline._util.values import choice, number, real, sequence, truth, w
 from polar_pipeline.calibration import Calibration, Correction
 from polar_pipeline.calibration.correction import correction_for
 from polar_pipeline.calibration.file import load_calibration_once
+from polar_pipeline.colormaps import COLOR_STYLES
+from polar_pipeline.geometry import ROTATIONS, SCALES, Geometry, LensCalibration
+from polar_pipeline.geometry.file import load_lens
 from polar_pipeline.options.option import Value
 from polar_pipeline.options.table import OPTIONS
-from polar_pipeline.products import PRODUCTS, get_products
-from polar_pipeline.sensor.frames import FULL_FRAME, MAX_SIDE, MIN_SIDE, check_bit_depth
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, get_products
+from polar_pipeline.sensor.frames import FULL_FRAME, MAX_SIDE, MIN_SIDE, FrameError, check_bit_depth
 from polar_pipeline.sensor.mosaic import Sensor, get_sensor
 
 #: Demosaic method -> the colour-lattice method that goes with it.
 _DEBAYER = {"bilinear": "bilinear", "gradient": "mhc", "adaptive": "weighted"}
 _T = TypeVar("_T")
+#: Value of `rectify` for the lens calibration that comes with the frames.
+FROM_FRAMES = "camera_info"
 
 
 @dataclass(frozen=True)
@@ -32,8 +38,9 @@ class Options:
     Attributes:
         sensor: The mosaic in the sensor's own readout.
         products: Product names, in the table's order.
-        dtypes: Element type of each product: `float32` or `uint8`.
+        dtypes: Element type of each product: `float32`, `uint8` or `uint16`.
         calibration: Of the sensor; None if its pixels are taken for ideal.
+        rectify: Of the lens; `FROM_FRAMES` as long as it is to come with the frames, "" for none.
     """
 
     sensor: Sensor
@@ -52,19 +59,55 @@ class Options:
     camera_gain: float
     debias: bool
     max_aolp_sigma: float
+    polarizer_angle: float
+    color_style: str
     bit_depth: int
     alignment: str
     roi_offset: Tuple[int, int]
     flip: Tuple[bool, bool]
     calibration: Optional[Calibration]
+    scale: int
+    rotate: int
+    roi: Tuple[int, int, int, int]
+    rectify: Union[str, LensCalibration]
 
     def dtype_of(self, product: str) -> str:
-        """Element type of a product: `float32` or `uint8`."""
+        """Element type of a product: `float32`, `uint8` or `uint16`."""
         return self.dtypes[self.products.index(product)]
 
-    def output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
-        """(height, width) of the products of a frame of (height, width)."""
+    def stokes_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
+        """(height, width) of the Stokes image of a frame of (height, width)."""
         return (shape[0] // 2, shape[1] // 2) if self.resolution == "half" else (shape[0], shape[1])
+
+    def output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
+        """(height, width) of the products of a frame of (height, width).
+
+        Raises:
+            FrameError: Nothing is left by `scale`, `roi` reaches beyond it, or the lens calibration is missing or of
+                frames of another size (cause `output`).
+        """
+        size, geometry = self.stokes_size(shape), self.geometry
+        if geometry is None:
+            return size
+        if self.rectify == FROM_FRAMES:
+            raise FrameError(
+                "output", f"rectify {FROM_FRAMES!r} needs a lens calibration, and none came with the frames"
+            )
+        lens = geometry.lens
+        if lens is not None and (lens.height, lens.width) not in ((0, 0), tuple(shape)):
+            raise FrameError(
+                "output",
+                f"the lens calibration is of {lens.width}x{lens.height} pixels, the frame has {shape[1]}x{shape[0]}",
+            )
+        return geometry.output_size(size)
+
+    @property
+    def geometry(self) -> Optional[Geometry]:
+        """How the products lie over the Stokes image; None where they are the same pixels."""
+        if (self.scale, self.rotate, self.roi, self.rectify) == (1, 0, (0, 0, 0, 0), ""):
+            return None
+        lens = None if isinstance(self.rectify, str) else self.rectify
+        return Geometry(self.scale, self.rotate, self.roi, lens, 2 if self.resolution == "half" else 1)
 
     def shape_of(self, product: str, size: Tuple[int, int]) -> Tuple[int, ...]:
         """Shape of a product's array where the output is `size` = (height, width)."""
@@ -111,6 +154,17 @@ class Options:
         return _DEBAYER[self.interpolation]
 
     @property
+    def polarizer(self) -> Tuple[float, float]:
+        """By what the polarizer of `polarizer` multiplies S1 and S2: cosine and sine of its angle, doubled."""
+        turn = 2 * math.radians(self.polarizer_angle)
+        return math.cos(turn), math.sin(turn)
+
+    @property
+    def fading(self) -> Tuple[float, float]:
+        """The grey level that `aolp_color` fades to, and the least share of colour; else DoLP is the share."""
+        return COLOR_STYLES[self.color_style]
+
+    @property
     def full_scale(self) -> int:
         """Value of a saturated pixel in a 16-bit array; larger ones mean this one."""
         bits = self.bit_depth or 16
@@ -128,7 +182,7 @@ def make_options(
     Args:
         sensor: A name in `SENSORS`, a tile (see `parse_tile`) or a `Sensor`.
         products: Names in `PRODUCTS`.
-        dtype: `float32` or `uint8` for all products that offer it, or a mapping product -> type.
+        dtype: `float32`, `uint8` or `uint16` for all products that offer it, or a mapping product -> type.
         values: Other options in `OPTIONS`, except `threads`; those left out have the table's defaults.
 
     Raises:
@@ -151,7 +205,26 @@ def make_options(
     checked = {**_OTHERS, **{name: _check(name, value) for name, value in values.items()}}
     mosaic = get_sensor(sensor)
     _check_calibration(checked["calibration"], mosaic, checked["roi_offset"])
-    return Options(sensor=mosaic, products=names, dtypes=tuple(types), **checked)
+    options = Options(sensor=mosaic, products=names, dtypes=tuple(types), **checked)
+    _check_geometry(options)
+    return options
+
+
+def _check_geometry(options: Options) -> None:
+    """Refuse what is computed from the noise of raw pixels where outputs are not pixels of the mosaic.
+
+    Raises:
+        ValueError: It is asked for.
+    """
+    if options.geometry is None:
+        return
+    wanted = [name for name in options.products if name in NOISE_PRODUCTS]
+    wanted += [name for name in ("debias", "max_aolp_sigma") if getattr(options, name)]
+    if wanted:
+        raise ValueError(
+            f"{', '.join(wanted)}: the noise of a pixel is known in the mosaic's own geometry only; set scale=1, "
+            "rotate=0, roi=(0, 0, 0, 0) and rectify='', or leave them out"
+        )
 
 
 def _check_calibration(calibration: Optional[Calibration], sensor: Sensor, offset: Tuple[int, int]) -> None:
@@ -227,6 +300,34 @@ def _offset(name: str, value: object) -> int:
     return pixels
 
 
+def _one_of(name: str, value: object, allowed: Tuple[int, ...]) -> int:
+    found = whole_number(name, value)
+    if found not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {quoted(value)}")
+    return found
+
+
+def _roi(name: str, value: object) -> Tuple[int, int, int, int]:
+    sides = tuple(_offset(name, side) for side in sequence(value, 4))
+    if len(sides) != 4:
+        raise ValueError(f"{name} must be (x, y, width, height), got {quoted(value)}")
+    return sides
+
+
+def _lens(name: str, value: Any) -> Union[str, LensCalibration]:
+    """A lens calibration as it is, or from a file; "" and `FROM_FRAMES` stay."""
+    if isinstance(value, LensCalibration):
+        return value
+    if not isinstance(value, (str, Path)):
+        raise ValueError(f"{name} must be a path, {FROM_FRAMES!r} or a LensCalibration, got {quoted(value)}")
+    if value in ("", FROM_FRAMES):
+        return str(value)
+    try:
+        return load_lens(Path(value))
+    except ValueError as err:
+        raise ValueError(f"{name}: {err}") from None
+
+
 def _calibration(name: str, value: object) -> Optional[Calibration]:
     """A calibration as it is, or from a file; None for ""."""
     if isinstance(value, Calibration):
@@ -249,6 +350,10 @@ _SPECIAL: Dict[str, Callable[[str, Any], Any]] = {
     "roi_offset": lambda name, value: _pair(name, value, _offset),
     "flip": lambda name, value: _pair(name, value, truth),
     "calibration": _calibration,
+    "scale": lambda name, value: _one_of(name, value, SCALES),
+    "rotate": lambda name, value: _one_of(name, value, ROTATIONS),
+    "roi": _roi,
+    "rectify": _lens,
 }
 #: Defaults of the options that `make_options` has no argument for.
 _OTHERS: Dict[str, Any] = {

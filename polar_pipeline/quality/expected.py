@@ -19,7 +19,7 @@ def expected_similarity(options: Options, frame: Frame, x: int, y: int) -> float
     Args:
         options: How the frame was processed.
         frame: The raw frame, for the brightness of the block.
-        x: Column of the block's centre in pixels of the output.
+        x: Column of the block's centre in pixels of the Stokes image.
         y: Row of the block's centre.
     """
     is_half = options.resolution == "half"

@@ -21,6 +21,7 @@ from polar_pipeline._util.values import number, whole_number
 from polar_pipeline.backend import block_pixels
 from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.pipeline import Pipeline, Result
+from polar_pipeline.products import full_level
 from polar_pipeline.quality.expected import expected_similarity
 from polar_pipeline.sensor.frames import Frame, PackedFrame
 
@@ -170,15 +171,26 @@ def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
     size = options.output_size(frame.shape)
     height, width = size[0] // options.ssim_stride, size[1] // options.ssim_stride
     mean, spot = None, None
-    if result.blocks is not None and not np.isnan(result.blocks).any():
-        mean = float(np.average(result.blocks, weights=block_pixels(height, width)))
+    if result.blocks is not None and not np.isnan(result.blocks).all():
+        known = ~np.isnan(result.blocks)  # of a rectified image, blocks can lie outside the frame
+        mean = float(np.average(result.blocks[known], weights=block_pixels(height, width)[known]))
         spot = lowest_block(result.blocks, (height, width), options.ssim_stride)
-    saturated, dark = (count / (size[0] * size[1]) for count in result.invalid)
+    saturated, dark = invalid_ratios(pipeline, frame, result)
     counts_dark = "invalid" in pipeline.plan.pixel
     expected = 1.0
     if spot is not None and options.ssim_mode == "consistency":
-        expected = expected_similarity(options, frame, spot.x, spot.y)
+        x, y = spot.x, spot.y
+        if options.geometry is not None:
+            x, y, _ = map(int, options.geometry.matrix(options.stokes_size(frame.shape)) @ (x, y, 1))
+        expected = expected_similarity(options, frame, x, y)
     return FrameQuality(mean, spot, saturated, dark if counts_dark else None, fingerprint(frame), expected)
+
+
+def invalid_ratios(pipeline: Pipeline, frame: Frame, result: Result) -> Tuple[float, float]:
+    """Ratios of the output's pixels that are (saturated, dark), 0 to 1; arguments as of `measure`."""
+    height, width = pipeline.options.output_size(frame.shape)
+    saturated, dark = (count / (height * width) for count in result.invalid)
+    return saturated, dark
 
 
 def mean_value(result: Result, name: str) -> Optional[float]:
@@ -186,7 +198,7 @@ def mean_value(result: Result, name: str) -> Optional[float]:
 
     Args:
         result: The products of a frame.
-        name: The product. Of `dolp`, saturated and dark pixels do not count, which are NaN, or 0 in 8-bit images.
+        name: The product. Of `dolp`, saturated and dark pixels do not count, which are NaN or level 0.
     """
     if name not in result:
         return None
@@ -197,12 +209,12 @@ def mean_value(result: Result, name: str) -> Optional[float]:
         rows = array[first : first + _MEAN_ROWS]
         part = cv2.sumElems(rows)[0]
         total += float(np.nansum(rows, dtype=np.float64)) if np.isnan(part) else part
-    return total / count / (255 if array.dtype == np.uint8 else 1) if count else None
+    return total / count / full_level(str(array.dtype)) if count else None
 
 
 def lowest_block(blocks: np.ndarray, size: Tuple[int, int], stride: int = 1) -> Spot:
     """The lowest of the blocks of a similarity map of `size` = (height, width)."""
-    row, column = np.unravel_index(int(np.argmin(blocks)), blocks.shape)
+    row, column = np.unravel_index(int(np.nanargmin(blocks)), blocks.shape)
     # the last block of a row or column may be partial
     y, x = ((first * SSIM_BLOCK + min((first + 1) * SSIM_BLOCK, end)) / 2 for first, end in zip((row, column), size))
     return Spot(float(blocks[row, column]), int(x * stride), int(y * stride), place(x / size[1], y / size[0]))

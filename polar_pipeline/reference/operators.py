@@ -15,10 +15,12 @@ from polar_pipeline.coefficients import (
     SSIM_WINDOW,
     gaussian,
 )
+from polar_pipeline.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
 from polar_pipeline.reference.correction import correct
 from polar_pipeline.reference.demosaicking import co_site, demosaic, normalise, reflect, shifted
+from polar_pipeline.reference.geometry import transform
 from polar_pipeline.reference.noise import debiased, uncertainty
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
@@ -40,6 +42,22 @@ def stokes(angles: np.ndarray) -> np.ndarray:
 def intensity(angles: np.ndarray) -> np.ndarray:
     """(4, ...) -> (...): S0/2, the mean of the four angles."""
     return angles.mean(0)
+
+
+def polarized(stokes_vector: np.ndarray) -> np.ndarray:
+    """(..., 3) -> (...): sqrt(S1^2 + S2^2)."""
+    return np.hypot(stokes_vector[..., 1], stokes_vector[..., 2])
+
+
+def unpolarized(stokes_vector: np.ndarray) -> np.ndarray:
+    """(..., 3) -> (...): (S0 - sqrt(S1^2 + S2^2))/2, at least 0: the least that a polarizer lets through."""
+    return np.maximum(stokes_vector[..., 0] - polarized(stokes_vector), 0) / 2
+
+
+def polarizer(stokes_vector: np.ndarray, degrees: float) -> np.ndarray:
+    """(..., 3) -> (...): (S0 + S1 cos 2a + S2 sin 2a)/2, at least 0: behind a polarizer at an angle a (Malus)."""
+    turn = 2 * np.deg2rad(degrees)
+    return np.maximum(stokes_vector @ np.array([1, np.cos(turn), np.sin(turn)]), 0) / 2
 
 
 def saturated(frame: RawFrame, half: bool) -> np.ndarray:
@@ -76,6 +94,19 @@ def preview(value: np.ndarray, dolp_image: np.ndarray, aolp_image: np.ndarray) -
     return display("preview", np.stack(rgb, -1))
 
 
+def aolp_color(aolp_image: np.ndarray, dolp_image: np.ndarray, style: str) -> np.ndarray:
+    """(...), (...) -> (..., 3) RGB uint8 by `AOLP_MAP`, mixed with a grey level as a style says; NaN is black."""
+    grey, least = COLOR_STYLES[style]
+    share = np.maximum(np.nan_to_num(dolp_image), least)[..., np.newaxis]
+    mixed = grey + share * (AOLP_MAP[display("aolp", aolp_image)] - grey)
+    return np.where(np.isnan(aolp_image)[..., np.newaxis], 0, np.rint(mixed)).astype(np.uint8)
+
+
+def dolp_color(dolp_image: np.ndarray) -> np.ndarray:
+    """(...) -> (..., 3) RGB uint8 by `DOLP_MAP`; NaN is black."""
+    return np.where(np.isnan(dolp_image)[..., np.newaxis], 0, DOLP_MAP[display("dolp", dolp_image)]).astype(np.uint8)
+
+
 # --------------------------------------------------------------------------------------------------------------- SSIM
 
 
@@ -110,12 +141,18 @@ def ssim_map(
     return (2 * mx * my + c1) * (2 * vxy + c2) / ((mx**2 + my**2 + c1) * (vx + vy + c2))
 
 
+def _mean(values: np.ndarray) -> float:
+    """The mean of all values but NaN; NaN where there are no others."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else np.nan
+
+
 def block_means(similarity: np.ndarray) -> np.ndarray:
-    """(H, W) -> (ceil(H / SSIM_BLOCK), ceil(W / SSIM_BLOCK)): means of blocks; those right and below are partial."""
+    """(H, W) -> (ceil(H / SSIM_BLOCK), ceil(W / SSIM_BLOCK)): means of blocks without NaN; the last are partial."""
     height, width = similarity.shape
     return np.array(
         [
-            [similarity[i : i + SSIM_BLOCK, j : j + SSIM_BLOCK].mean() for j in range(0, width, SSIM_BLOCK)]
+            [_mean(similarity[i : i + SSIM_BLOCK, j : j + SSIM_BLOCK]) for j in range(0, width, SSIM_BLOCK)]
             for i in range(0, height, SSIM_BLOCK)
         ]
     )
@@ -124,14 +161,18 @@ def block_means(similarity: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------------------ display
 
 
-def display(name: str, values: np.ndarray) -> np.ndarray:
-    """A float product as uint8: AoLP wraps at 256, everything else spans [0, 1]; NaN becomes 0, of a deviation 255."""
+def display(name: str, values: np.ndarray, dtype: str = "uint8") -> np.ndarray:
+    """A float product as levels of `uint8` or `uint16`, with 255 or 65535 as the highest.
+
+    AoLP wraps at one level more, everything else spans [0, 1]; NaN becomes 0, of a deviation the highest level.
+    """
+    top = int(np.iinfo(dtype).max)
     clean = np.nan_to_num(values, nan=np.pi if name in ("dolp_sigma", "aolp_sigma") else 0)
     if name == "aolp_sigma":
-        return np.rint(np.clip(256 * clean / np.pi, 0, 255)).astype(np.uint8)
+        return np.rint(np.clip((top + 1) * clean / np.pi, 0, top)).astype(dtype)
     if name == "aolp":
-        return (np.rint(256 * clean / np.pi) % 256).astype(np.uint8)
-    return np.rint(255 * np.clip(clean, 0, 1)).astype(np.uint8)
+        return (np.rint((top + 1) * clean / np.pi) % (top + 1)).astype(dtype)
+    return np.rint(top * np.clip(clean, 0, 1)).astype(dtype)
 
 
 # ------------------------------------------------------------------------------------------------------- all products
@@ -160,7 +201,9 @@ def polarization(
             uncertain = bad | (noise.aolp > np.deg2rad(options.max_aolp_sigma))
     angle = np.where(uncertain, np.nan, angle)
     shown = preview(vector[..., 0] / 2, np.where(uncertain, np.nan, degree), angle)
-    return {**found, "dolp": np.where(bad, np.nan, degree), "aolp": angle, "preview": shown}
+    found.update(aolp_color=aolp_color(angle, degree, options.color_style), preview=shown)
+    degree = np.where(bad, np.nan, degree)
+    return {**found, "dolp": degree, "aolp": angle, "dolp_color": dolp_color(degree)}
 
 
 def run(
@@ -190,6 +233,12 @@ def run(
     too_bright = saturated(frame, options.resolution == "half")
     dark = ~too_bright & (vector[..., 0] < options.min_intensity)
     bad = too_bright | dark
+    if options.geometry is not None:
+        if "invalid" not in plan.pixel:
+            dark = np.zeros_like(dark)
+        angles, too_bright, dark, outside = transform(angles, too_bright, dark, options.geometry)
+        grey = luma(angles) if sensor.is_color else angles
+        vector, value, bad = stokes(grey), intensity(grey), too_bright | dark | outside
     if options.ssim_mode == "consistency":
         first, other = (grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2
     else:
@@ -198,14 +247,21 @@ def run(
         similarity = np.full(options.shape_of("ssim_map", value.shape), np.nan)
     else:
         similarity = ssim_map(first, other, options.ssim_stride, options.ssim_window, options.ssim_sigma)
+    if options.geometry is not None and outside.any():
+        similarity = np.where(shrink(outside.astype(float), options.ssim_stride) > 0, np.nan, similarity)
     found = polarization(angles, vector, bad, sensor, options, frame.full_scale)
-    found.update(intensity=intensity(angles), ssim_map=similarity, ssim=np.asarray(similarity.mean()))
-    found.update({f"angle_{degrees}": angles[k] for k, degrees in enumerate(ANGLES)})
+    found.update(ssim_map=similarity, ssim=np.asarray(_mean(similarity)))
+    if options.geometry is not None:
+        angles = np.where(outside.reshape(outside.shape + (1,) * (angles.ndim - 3)), np.nan, angles)
+    found.update({f"angle_{degrees}": angles[k] for k, degrees in enumerate(ANGLES)}, intensity=intensity(angles))
+    colors = stokes(angles)
+    found.update(unpolarized=unpolarized(colors), polarized=polarized(colors))
+    found.update(polarizer=polarizer(colors, options.polarizer_angle))
     out: Dict[str, Any] = {}
     for name in plan.products:
         values = found[name]
-        as_bytes = options.dtype_of(name) == "uint8" and values.dtype != np.uint8
-        out[name] = display(name, values) if as_bytes else values
+        is_encoded = options.dtype_of(name) != "float32" and values.dtype != np.uint8
+        out[name] = display(name, values, options.dtype_of(name)) if is_encoded else values
     out["blocks"] = block_means(similarity) if plan.window else None
     out["invalid"] = (int(too_bright.sum()), int(dark.sum()) if "invalid" in plan.pixel else 0)
     return out

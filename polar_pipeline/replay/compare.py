@@ -17,7 +17,7 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.coefficients import LUMA
 from polar_pipeline.cpu.ssim import ssim_strip
 from polar_pipeline.messages import FLOAT32, IMAGE
-from polar_pipeline.products import PRODUCTS, get_products
+from polar_pipeline.products import PRODUCTS, full_level, get_products, level_scale
 from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, reading
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.sensor.frames import FrameError
@@ -29,7 +29,9 @@ MIN_DOLP = 0.05
 MIN_INTENSITY = 0.05
 #: Largest error allowed in 8-bit images, in levels.
 TOLERANCE_LEVELS = 1.0
-#: Largest error allowed in float products, in the unit of `unit_of`: the error bounds of every backend.
+#: The same of products whose levels are colours of a map: two steps of it, as an angle may differ by 0.5 degrees.
+TOLERANCES_OF_COLORS = {"aolp_color": 9.0, "dolp_color": 5.0}
+#: Largest error allowed in float and 16-bit products, in the unit of `unit_of`: the error bounds of every backend.
 TOLERANCES: Dict[str, float] = {
     **dict.fromkeys(PRODUCTS, 2e-3),
     "aolp": 0.5,
@@ -286,8 +288,9 @@ class Comparison:
                 tally.error = np.inf
                 tally.note = f"{got.dtype} {got.shape}, golden {expected.dtype} {expected.shape}"
                 continue
+            pair = (_physical(name, got), _physical(name, expected)) if got.dtype == np.uint16 else (got, expected)
             with np.errstate(all="ignore"):  # the recording may hold any numbers
-                self._compare(name, tally, got, expected, _meaningful(name, expected, cache))
+                self._compare(name, tally, *pair, _meaningful(name, expected, cache))
 
     def _compare(self, name: str, tally: Tally, got: np.ndarray, expected: np.ndarray, mask: np.ndarray) -> None:
         known = np.isfinite(got) & np.isfinite(expected)
@@ -310,7 +313,9 @@ class Comparison:
     def _row(self, name: str, tally: Tally) -> ProductComparison:
         expected = sum(map(len, self._golden.places.get(name, {}).values()))
         missing = tally.unmatched + expected - tally.frames
-        tolerance = self._given.get(name, TOLERANCE_LEVELS if tally.is_byte else TOLERANCES[name])
+        tolerance = self._given.get(
+            name, TOLERANCES_OF_COLORS.get(name, TOLERANCE_LEVELS) if tally.is_byte else TOLERANCES[name]
+        )
         peak = (128.0 if name == "aolp" else 255.0) if tally.is_byte else 90.0 if name == "aolp" else 1.0
         mean = sum(tally.squares) / tally.pixels if tally.pixels else 0.0
         psnr = 10 * (2 * math.log10(peak) - math.log10(mean)) if mean else math.inf
@@ -321,24 +326,30 @@ class Comparison:
         )
 
 
+def _physical(name: str, image: np.ndarray) -> np.ndarray:
+    """A product's image as float32, in the unit of the float product."""
+    return image.astype(np.float32) / np.float32(level_scale(name, str(image.dtype)))
+
+
 def _grey(image: np.ndarray) -> np.ndarray:
     """An intensity image as (h, w) float32 in [0, 1]."""
-    values = image.astype(np.float32) / (255 if image.dtype == np.uint8 else 1)
+    values = _physical("intensity", image)
     return values if values.ndim == 2 else (values @ np.array(LUMA)).astype(np.float32)
 
 
 def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.ndarray]]) -> np.ndarray:
     """Mask of the pixels that are compared: all but DoLP in the dark and AoLP of dark or unpolarized light."""
     mask = np.ones(image.shape, bool)
+    pixels = mask.reshape(*image.shape[:2], -1)  # a view: one mask for all channels
     intensity, dolp = golden["intensity"], golden["dolp"]
     if (
-        name in ("dolp", "aolp", "dolp_sigma", "aolp_sigma")
+        name in ("dolp", "aolp", "dolp_sigma", "aolp_sigma", "aolp_color", "dolp_color")
         and intensity is not None
-        and intensity.shape[:2] == image.shape
+        and intensity.shape[:2] == image.shape[:2]
     ):
-        mask &= _grey(intensity) >= MIN_INTENSITY
-    if name in ("aolp", "aolp_sigma") and dolp is not None and dolp.shape == image.shape:
-        mask &= ~(dolp < MIN_DOLP * (255 if dolp.dtype == np.uint8 else 1))
+        pixels &= (_grey(intensity) >= MIN_INTENSITY)[..., np.newaxis]
+    if name in ("aolp", "aolp_sigma", "aolp_color") and dolp is not None and dolp.shape == image.shape[:2]:
+        pixels &= ~(dolp < MIN_DOLP * full_level(str(dolp.dtype)))[..., np.newaxis]
     return mask
 
 

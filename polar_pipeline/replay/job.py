@@ -149,6 +149,7 @@ def make_report(name: str, options: Options, summary: Summary, rows: List[Produc
         [((stamp - first) / 1e9, value) for stamp, value in zip(summary.stamps, summary.ssim)],
         summary.timings,
         rows,
+        options.color_style,
     )
 
 
@@ -166,6 +167,8 @@ def _facts(options: Options, summary: Summary) -> Dict[str, str]:
         "saturated, dark": f"{100 * saturated:.2f} %, {100 * dark:.2f} % of the pixels",
         "polar_pipeline": __version__,
     }
+    if options.geometry is not None:
+        facts["geometry"] = options.geometry.describe()
     known = [value for value in summary.ssim if not np.isnan(value)]  # a first frame has nothing to compare with
     if known:
         lowest = min((row.lowest for row in summary.quality if row.lowest), key=lambda spot: spot.ssim)

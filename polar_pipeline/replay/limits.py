@@ -189,11 +189,15 @@ class RecordedMessage:
         time_ns: Time of recording.
         connection: Number of its channel or connection.
         data: Its bytes, a view into the block that holds it.
+        published_ns: Time of publishing, of mcap.
+        sequence: Its number among its publisher's messages, of mcap.
     """
 
     time_ns: int
     connection: int
     data: memoryview
+    published_ns: int = 0
+    sequence: int = 0
 
 
 @dataclass(frozen=True)

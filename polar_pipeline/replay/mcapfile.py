@@ -6,10 +6,19 @@ import io
 import struct
 import zlib
 from pathlib import Path
-from typing import Collection, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Collection, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from mcap.opcode import Opcode
-from mcap.records import Channel, ChunkIndex, Schema, Statistics
+from mcap.records import (
+    Attachment,
+    AttachmentIndex,
+    Channel,
+    ChunkIndex,
+    Metadata,
+    MetadataIndex,
+    Schema,
+    Statistics,
+)
 from mcap.stream_reader import StreamReader
 
 from polar_pipeline._util.text import quoted
@@ -47,6 +56,8 @@ class McapFile:
     """An open mcap file that has an index.
 
     Attributes:
+        channels: Number of a channel -> its record.
+        schemas: Number of a schema -> its record.
         topics: Number of a channel -> its topic.
         kinds: Number of a channel -> type of its messages; "" where the file does not say.
         counts: Number of a channel -> its messages; None where the file does not say.
@@ -62,6 +73,8 @@ class McapFile:
     """
 
     def __init__(self, path: Path, stream: BoundedFile, limit: int) -> None:
+        self.channels: Dict[int, Channel] = {}
+        self.schemas: Dict[int, Schema] = {}
         self.topics: Dict[int, str] = {}
         self.kinds: Dict[int, str] = {}
         self.counts: Optional[Dict[int, int]] = None
@@ -69,6 +82,7 @@ class McapFile:
         self._stream = stream
         self._limit = limit
         self._chunks: List[ChunkIndex] = []
+        self._extras: List[Tuple[int, int]] = []
         self._singles: Optional[List[Tuple[BlockLocation, int]]] = None
         self._start = self._read_index()
 
@@ -86,20 +100,21 @@ class McapFile:
             raise SourceError(f"{self._path} is damaged: its index would start at byte {start}")
         if end - start > self._limit // INDEX_DIVISOR:
             raise too_large(self._path, f"an index of {megabytes(end - start)}", self._limit // INDEX_DIVISOR)
-        schemas: Dict[int, str] = {}
-        channels: Dict[int, Channel] = {}
         index = io.BytesIO(self._at(start, end - start) + tail)
         for record in StreamReader(index, skip_magic=True, emit_chunks=True).records:
             if isinstance(record, Schema):
-                schemas[record.id] = record.name
+                self.schemas[record.id] = record
             elif isinstance(record, Channel):
-                channels[record.id] = record
+                self.channels[record.id] = record
             elif isinstance(record, ChunkIndex):
                 self._chunks.append(record)
+            elif isinstance(record, (AttachmentIndex, MetadataIndex)):
+                self._extras.append((record.offset, record.length))
             elif isinstance(record, Statistics):
                 self.counts = record.channel_message_counts
-        self.topics = {number: row.topic for number, row in channels.items()}
-        self.kinds = {number: schemas.get(row.schema_id, "") for number, row in channels.items()}
+        names = {number: row.name for number, row in self.schemas.items()}
+        self.topics = {number: row.topic for number, row in self.channels.items()}
+        self.kinds = {number: names.get(row.schema_id, "") for number, row in self.channels.items()}
         return int(start)
 
     def _at(self, offset: int, size: int) -> bytes:
@@ -125,6 +140,18 @@ class McapFile:
 
         blocks = (block for block, end_ns in self._blocks(wanted) if overlaps(block.time_ns, end_ns, span))
         return in_order(self._path, blocks, load, self._limit)
+
+    @property
+    def compression(self) -> str:
+        """How its chunks are compressed: `zstd`, `lz4` or "", as the index states for the first one."""
+        return self._chunks[0].compression if self._chunks else ""
+
+    def extras(self) -> Iterator[Union[Attachment, Metadata]]:
+        """What it holds beside messages, as its index lists it."""
+        for offset, length in self._extras:
+            record = next(StreamReader(io.BytesIO(self._at(offset, length)), skip_magic=True).records)
+            if isinstance(record, (Attachment, Metadata)):
+                yield record
 
     def as_written(self) -> Iterator[RecordedMessage]:
         """All messages, in the order of the file; it raises what `messages` does."""
@@ -205,7 +232,8 @@ class McapFile:
             if place > len(view):
                 raise SourceError(f"{self._path} is damaged: a record in the chunk at byte {offset} is cut short")
             if opcode == Opcode.MESSAGE:
-                channel, _, time_ns, _ = _MESSAGE.unpack_from(view[start:place])
+                channel, sequence, time_ns, published_ns = _MESSAGE.unpack_from(view[start:place])
                 if channel not in self.topics:
                     raise SourceError(f"{self._path} is damaged: its index has no channel {channel}")
-                yield RecordedMessage(time_ns, channel, view[start + _MESSAGE.size : place])
+                body = view[start + _MESSAGE.size : place]
+                yield RecordedMessage(time_ns, channel, body, published_ns, sequence)

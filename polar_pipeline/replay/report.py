@@ -16,7 +16,7 @@ from polar_pipeline.html import charts
 from polar_pipeline.html.page import GREYS, HUES, VIRIDIS, ColorBar, data_url, page_template
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.compare import ProductComparison
-from polar_pipeline.replay.picture import SIGMA_TOP, encode_picture, picture
+from polar_pipeline.replay.picture import SIGMA_TOP, encode_picture, legend, picture
 from polar_pipeline.replay.run import FrameProducts
 
 #: Longest side of the pictures in the report, in pixels.
@@ -25,8 +25,9 @@ PICTURE_SIDE = 480
 _COLOR_BARS = {
     "dolp": ColorBar(VIRIDIS, "0", "1"),
     "aolp": ColorBar(HUES, "0", "pi rad"),
-    "dolp_sigma": ColorBar(VIRIDIS, "0", f"≥ {SIGMA_TOP['dolp_sigma'][0]}"),
-    "aolp_sigma": ColorBar(VIRIDIS, "0", f"{SIGMA_TOP['aolp_sigma'][0]:.2f} rad"),
+    "dolp_color": ColorBar(VIRIDIS, "0", "1"),
+    "dolp_sigma": ColorBar(VIRIDIS, "0", f"≥ {SIGMA_TOP['dolp_sigma']}"),
+    "aolp_sigma": ColorBar(VIRIDIS, "0", f"{SIGMA_TOP['aolp_sigma']:.2f} rad"),
     "ssim_map": ColorBar(GREYS, "≤ 0.8", "1"),
 }
 
@@ -43,6 +44,7 @@ class Report:
         ssim: (seconds since the first frame, mean similarity) over the run.
         timings: Stage -> seconds per frame.
         comparisons: Each product's comparison with a golden recording; empty without one.
+        color_style: Of `aolp_color`: the option of this name.
     """
 
     title: str
@@ -52,16 +54,18 @@ class Report:
     ssim: Sequence[Tuple[float, float]]
     timings: Mapping[str, Sequence[float]]
     comparisons: Sequence[ProductComparison] = ()
+    color_style: str = "plain"
 
 
 @dataclass(frozen=True)
 class _Picture:
-    """A product as the template shows it."""
+    """A product as the template shows it; `wheel` is the address of a picture of what its colours mean, or ""."""
 
     name: str
     text: str
     url: str
     bar: Optional[ColorBar]
+    wheel: str
 
 
 @dataclass(frozen=True)
@@ -101,22 +105,25 @@ def render(report: Report) -> str:
     known = [(seconds, value) for seconds, value in report.ssim if np.isfinite(value)]
     html: str = page_template(Path(__file__).parent / "templates").render(
         report=report,
-        frames=[_frame(sample) for sample in report.samples],
+        frames=[_frame(sample, report.color_style) for sample in report.samples],
         similarity=charts.line_chart(known) if known else None,
         stages=[_stage(name, seconds) for name, seconds in report.timings.items()],
     )
     return html
 
 
-def _frame(sample: FrameProducts) -> _Frame:
+def _frame(sample: FrameProducts, style: str) -> _Frame:
     """The pictures of a frame; products that are a number have none."""
-    pictures = (_picture(name, array) for name, array in sample.products.items() if array.ndim)
+    pictures = (_picture(name, array, style) for name, array in sample.products.items() if array.ndim)
     return _Frame(sample.stamp_ns / 1e9, tuple(pictures))
 
 
-def _picture(name: str, array: np.ndarray) -> _Picture:
+def _picture(name: str, array: np.ndarray, style: str) -> _Picture:
     url = data_url(encode_picture(picture(name, array, PICTURE_SIDE)))
-    return _Picture(name, PRODUCTS[name].text, url, _COLOR_BARS.get(name))
+    bar = _COLOR_BARS.get(name)
+    wheel = None if bar else legend(name, style)
+    address = "" if wheel is None else data_url(encode_picture(wheel, ".png"), "png")
+    return _Picture(name, PRODUCTS[name].text, url, bar, address)
 
 
 def _stage(name: str, seconds: Sequence[float]) -> _Stage:

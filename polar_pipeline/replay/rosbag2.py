@@ -26,6 +26,9 @@ _ZSTD = ".zstd"
 #: The number of a recorder's file has fewer digits than this.
 _MAX_DIGITS = 10
 
+#: Names and definitions of a database's tables.
+_TABLES = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
+
 #: Topic -> type and number of its messages.
 Topics = Dict[str, Tuple[str, int]]
 #: Time of recording, and the bytes of a message or why it cannot be read.
@@ -47,6 +50,27 @@ class BagMetadata:
     files: List[Path]
     storage: str
     compression: str
+
+
+@dataclass(frozen=True)
+class RecordedTopic:
+    """A topic as a file describes it.
+
+    Attributes:
+        name: The topic.
+        kind: Type of its messages; "" where the file does not say.
+        encoding: How they are serialized.
+        definition_encoding: Language of the type's definition, such as `ros2msg`; "" without one.
+        definition: The definition of the type; empty without one.
+        metadata: Names and values, such as the `offered_qos_profiles`.
+    """
+
+    name: str
+    kind: str
+    encoding: str
+    definition_encoding: str
+    definition: bytes
+    metadata: Tuple[Tuple[str, str], ...]
 
 
 def read_metadata(folder: Path) -> BagMetadata:
@@ -115,26 +139,26 @@ def _number(path: Path) -> int:
     return int(number) if number.isascii() and number.isdigit() and len(number) < _MAX_DIGITS else -1
 
 
-def scan_folder(folder: Path, limit: int) -> BagMetadata:
-    """The metadata of a rosbag2 folder without `metadata.yaml`, as a recorder that was killed leaves it.
+def scan(path: Path, limit: int) -> BagMetadata:
+    """The metadata of a recorder's file, or of a folder without `metadata.yaml`, which a killed recorder leaves.
 
     Raises:
-        SourceError: Its files belong to several recordings, or one was cut off.
+        SourceError: The files of the folder belong to several recordings, or one was cut off.
         Exception: Whatever damaged bytes make the libraries raise; see `limits.reading`.
     """
-    files = bag_files(folder)
-    names = [PurePath(_plain_name(path)) for path in files]
+    files = bag_files(path) if path.is_dir() else [path]
+    names = [PurePath(_plain_name(file)) for file in files]
     kinds = {(name.suffix, name.stem.rpartition("_")[0]) for name in names}
-    if len(files) > 1 and (len(kinds) > 1 or len({_number(path) for path in files}) < len(files)):
-        raise SourceError(f"{folder} has no metadata.yaml, and files of several recordings: name one of them")
+    if len(files) > 1 and (len(kinds) > 1 or len({_number(file) for file in files}) < len(files)):
+        raise SourceError(f"{path} has no metadata.yaml, and files of several recordings: name one of them")
     topics: Topics = {}
-    for path in files:
-        with inflated(path, limit) as plain:
+    for file in files:
+        with inflated(file, limit) as plain:
             if plain.suffix == ".db3":
                 found = sqlite_topics(plain)
             else:
                 with BoundedFile(plain, limit) as stream:
-                    found = mcap_topics(McapFile(plain, stream, limit), path)
+                    found = mcap_topics(McapFile(plain, stream, limit), file)
         for topic, (kind, count) in found.items():
             known, before = topics.get(topic, (kind, 0))
             topics[topic] = (known, before + (count if kind == known else 0))
@@ -230,6 +254,32 @@ def sqlite_topics(path: Path) -> Topics:
     return topics
 
 
+def sqlite_topic_records(path: Path) -> List[RecordedTopic]:
+    """The topics of a `.db3` file as it describes them; it raises what `sqlite_topics` does."""
+    with _database(path) as base:
+        rows = _rows(base, "topics")
+        definitions = {row["topic_type"]: row for row in _rows(base, "message_definitions")}  # since ROS 2 Iron
+    topics = []
+    for row in rows:
+        known = definitions.get(row["type"], {"encoding": "", "encoded_message_definition": ""})
+        qos = row.get("offered_qos_profiles", "")
+        values = (row["name"], row["type"], row["serialization_format"], known["encoding"], qos)
+        text = known["encoded_message_definition"]
+        if not all(isinstance(value, str) for value in (*values, text)):
+            raise SourceError(f"{path} is damaged: a topic is not described by texts")
+        topics.append(RecordedTopic(*values[:4], text.encode(), (("offered_qos_profiles", qos),)))
+    return topics
+
+
+def _rows(base: sqlite3.Connection, table: str) -> List[Dict[str, Any]]:
+    """The rows of a table by column; nothing without such a table."""
+    if not base.execute(f"{_TABLES} AND name = '{table}'").fetchall():
+        return []
+    found = base.execute(f"SELECT * FROM {table}")
+    names = [column[0] for column in found.description]
+    return [dict(zip(names, row)) for row in found]
+
+
 def sqlite_span(path: Path, topic: str) -> Optional[Span]:
     """The times between which the messages on a topic of a `.db3` file lie; None without any."""
     query = (
@@ -271,9 +321,9 @@ def _database(path: Path) -> Iterator[sqlite3.Connection]:
         raise SourceError(f"{path} is no regular file")
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)) as base:
         tables: Dict[str, Optional[Any]] = dict(
-            base.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name IN ('messages', 'topics')")
+            base.execute(_TABLES + " AND name IN ('messages', 'topics', 'message_definitions')")
         )
-        if len(tables) != 2:
+        if not {"messages", "topics"} <= set(tables):
             raise SourceError(f"{path} has no tables of messages and topics")
         for name, sql in tables.items():
             # a computed column can make gigabytes of a few bytes, and a virtual table anything

@@ -6,7 +6,7 @@ import itertools
 import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Dict, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Protocol, Set, Tuple
 
 import numpy as np
 
@@ -15,12 +15,12 @@ from polar_pipeline.options import Options
 from polar_pipeline.pipeline import Pipeline, Result
 from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
-from polar_pipeline.quality.statistics import FrameQuality, mean_value, measure
+from polar_pipeline.quality.statistics import FrameQuality, invalid_ratios, mean_value, measure
 from polar_pipeline.replay.compare import Comparison, Golden
 from polar_pipeline.replay.sink import Sink
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import Frame, FrameError
-from polar_pipeline.topics import PRODUCT_TOPICS
+from polar_pipeline.topics import NUMBER_TOPICS, PRODUCT_TOPICS
 
 #: Frames whose products are kept for the report.
 SAMPLES = 3
@@ -145,6 +145,13 @@ class Summary:
         return max((len(list(run)) for mark, run in runs if mark is not None), default=0)
 
 
+class FrameViewer(Protocol):
+    """Shows processed frames as they come."""
+
+    def show(self, stamp_ns: int, result: Result, frame: ReplayedFrame) -> None:
+        """Take the products and the figures of a frame."""
+
+
 def replay(
     records: Iterable[Recorded],
     count: int,
@@ -153,6 +160,7 @@ def replay(
     comparison: Optional[Comparison] = None,
     reference: Optional[Golden] = None,
     previous: Optional[int] = None,
+    viewer: Optional[FrameViewer] = None,
 ) -> Summary:
     """Process a recording. A frame that cannot be used is counted, and replay goes on with the next one.
 
@@ -164,6 +172,7 @@ def replay(
         comparison: Compares every product.
         reference: Where SSIM mode `reference` finds the image of the same stamp.
         previous: Stamp of the frame before the first, which the pipeline has processed; None without one.
+        viewer: Is shown every frame; its time is not that of a stage.
     """
     figures = _Figures(pipeline, count, previous)
     deadline = Deadline()
@@ -184,13 +193,15 @@ def replay(
             continue
         computed = time.perf_counter()
         if sink is not None:
-            _write(sink, image, result)
+            _write(sink, image, result, invalid_ratios(pipeline, raw, result)[0])
         stages = {"decode": decoded - started, **result.timings, "write": time.perf_counter() - computed}
         stages["total"] = sum(stages.values())
         is_late = deadline.missed(stages["total"])
         if comparison is not None:
             comparison.add(stamp_ns, result)
-        figures.add(stamp_ns, raw, result, stages, is_late)
+        frame = figures.add(stamp_ns, raw, result, stages, is_late)
+        if viewer is not None:
+            viewer.show(stamp_ns, result, frame)
     return figures.summary(deadline.period)
 
 
@@ -237,8 +248,8 @@ class _Figures:
         """Take in a frame that could not be used; its stamp, if it is known."""
         self._frames.append(ReplayedFrame(stamp_ns, err.cause, str(err)))
 
-    def add(self, stamp_ns: int, raw: Frame, result: Result, stages: Mapping[str, float], late: bool) -> None:
-        """Take in a processed frame.
+    def add(self, stamp_ns: int, raw: Frame, result: Result, stages: Mapping[str, float], late: bool) -> ReplayedFrame:
+        """Take in a processed frame; returns its figures.
 
         Args:
             stamp_ns: Its stamp.
@@ -257,17 +268,19 @@ class _Figures:
         means = (mean_value(result, name) for name in ("intensity", "dolp"))
         quality = measure(self._pipeline, raw, result)
         self._frames.append(ReplayedFrame(stamp_ns, "", "", stages, late, ssim, quality, *means))
+        return self._frames[-1]
 
     def summary(self, period: float) -> Summary:
         """All figures; `period` is the recording's frame period in seconds."""
         return Summary(self._frames, period, self._samples, self._layout, self._pipeline.device)
 
 
-def _write(sink: Sink, image: messages.ImageMessage, result: Result) -> None:
-    """Every product of a frame, with the frame's stamp and frame_id."""
+def _write(sink: Sink, image: messages.ImageMessage, result: Result, saturated: float) -> None:
+    """Every product of a frame, with the frame's stamp and frame_id, and then the ratio of saturated pixels."""
     for name, array in result.items():
         kind, cdr = messages.product_message(name, array, image.stamp_ns, image.frame_id)
         sink.write(f"/{PRODUCT_TOPICS[name].name}", kind, image.stamp_ns, cdr)
+    sink.write(f"/{NUMBER_TOPICS['saturated']}", messages.FLOAT32, image.stamp_ns, messages.encode_float32(saturated))
 
 
 def _reference(

@@ -199,6 +199,8 @@ def _copy(
     for path in (part.products for part in parts if part.products is not None):
         for message in _written(path, job.max_bytes):
             sink.write(message.topic, message.kind, message.time_ns, message.data)
+            if message.topic not in names:  # a number beside the products
+                continue
             frame, place = divmod(count, len(products))
             count += 1
             if frame in wanted:

@@ -12,7 +12,8 @@ import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
-from polar_pipeline.messages import COMPRESSED, IMAGE, Cdr, ImageMessage
+from polar_pipeline.geometry import LensCalibration
+from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMessage
 from polar_pipeline.replay.limits import (
     MAX_BYTES,
     BoundedFile,
@@ -25,6 +26,7 @@ from polar_pipeline.replay.limits import (
 )
 from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.replay.rawpicture import decode_picture, read_raw
+from polar_pipeline.replay.rawzstd import TRANSPORT, decompress_raw, is_raw_zstd
 from polar_pipeline.replay.rosbag1 import Rosbag1
 from polar_pipeline.replay.rosbag2 import (
     Topics,
@@ -36,13 +38,15 @@ from polar_pipeline.replay.rosbag2 import (
     mcap_rows,
     mcap_topics,
     read_metadata,
-    scan_folder,
+    scan,
     sqlite_rows,
     sqlite_span,
     sqlite_topics,
 )
 from polar_pipeline.sensor.frames import FrameError
 
+#: Types of the messages that are raw images.
+IMAGES = (IMAGE, COMPRESSED)
 #: Suffixes of the files in a folder that are raw images.
 SUFFIXES = (".png", ".tif", ".tiff", ".pgm", ".npy")
 #: Frames per second of a folder unless a rate is given: the camera's.
@@ -84,20 +88,22 @@ class Recorded:
         if isinstance(self.data, Path):
             image = _as_message(read_raw(self.data, self.max_bytes), self.time_ns, self.data.stem)
         elif self.kind == IMAGE:
-            image = messages.decode_image(self._message())
+            image = messages.decode_image(self.message())
         else:
-            compressed = messages.decode(self._message(), COMPRESSED)
-            messages.check_header(compressed.header)
-            try:
-                pixels = decode_picture(compressed.data, self.max_bytes)
-            except FrameError as err:
-                raise FrameError(err.cause, f"a compressed image of format {quoted(compressed.format)}: {err}") from err
-            image = _as_message(pixels, messages.stamp_of(compressed), compressed.header.frame_id)
+            image = decompress_image(self.message(), self.max_bytes)
         if 0 < image.stamp_ns < _STAMP_END_NS:
             return image
         if not 0 <= self.time_ns < _STAMP_END_NS:
             raise FrameError("cdr", f"stamped {image.stamp_ns} ns and recorded at {self.time_ns} ns, neither is a time")
         return replace(image, stamp_ns=self.time_ns)
+
+    def lens(self) -> LensCalibration:
+        """The lens calibration in a recorded `sensor_msgs/CameraInfo`.
+
+        Raises:
+            FrameError: It cannot be decoded, or the camera is not calibrated (causes `cdr`, `camera_info`, `size`).
+        """
+        return messages.lens_of(messages.decode_camera_info(self.message()))
 
     def cdr(self) -> bytes:
         """The image as a serialized `sensor_msgs/Image`: the recorded bytes where they are one.
@@ -106,14 +112,14 @@ class Recorded:
             FrameError: It cannot be decoded.
         """
         if self.kind == IMAGE:
-            message = self._message()
+            message = self.message()
             messages.decode_image(message)
             return bytes(message)
-        image = self.image()
-        pixels = messages.to_raw(image).unpack().mosaic
-        return bytes(messages.encode_image(image.stamp_ns, image.frame_id, image.encoding, pixels))
+        if self.kind == COMPRESSED:
+            return bytes(messages.encode_message(decompress_image(self.message(), self.max_bytes)))
+        return bytes(messages.encode_message(self.image()))
 
-    def _message(self) -> Cdr:
+    def message(self) -> Cdr:
         """The message in CDR, uncompressed.
 
         Raises:
@@ -155,6 +161,24 @@ class Source:
     spans: Callable[[], Optional[List[Span]]]
 
 
+def decompress_image(message: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
+    """The image in a serialized `sensor_msgs/CompressedImage`.
+
+    Raises:
+        FrameError: It cannot be decoded (causes `cdr`, `file`, `size`, `type`).
+    """
+    compressed = messages.decode(message, COMPRESSED)
+    messages.check_header(compressed.header)
+    stamp_ns, frame_id = messages.stamp_of(compressed), compressed.header.frame_id
+    try:
+        if is_raw_zstd(compressed.format):
+            return decompress_raw(compressed.data.data, stamp_ns, frame_id, max_bytes)
+        pixels = decode_picture(compressed.data, max_bytes)
+    except FrameError as err:
+        raise FrameError(err.cause, f"a compressed image of format {quoted(compressed.format)}: {err}") from err
+    return _as_message(pixels, stamp_ns, frame_id)
+
+
 def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessage:
     """A picture as an image message."""
     encoding = {("uint8", 2): "mono8", ("uint16", 2): "mono16"}.get((str(pixels.dtype), pixels.ndim))
@@ -190,6 +214,7 @@ def open_source(
     rate: float = DEFAULT_RATE,
     max_bytes: int = MAX_BYTES,
     span: Optional[Span] = None,
+    kinds: Tuple[str, ...] = IMAGES,
 ) -> Iterator[Source]:
     """Open a recording.
 
@@ -200,10 +225,12 @@ def open_source(
         path: A rosbag2 folder, also one without `metadata.yaml`, as a recorder that was killed leaves it; an `.mcap` or
             `.db3` file, compressed as `.mcap.zstd` or not; a ROS 1 `.bag`, a picture, or a folder of pictures, which
             are sorted by name.
-        topic: Topic of the raw images; "" for the only one. Pictures have none.
+        topic: Topic of the raw images, or that of what was compressed from them (`rawzstd`); "" for the only one.
+            Pictures have none.
         rate: Frames per second of pictures, in `RATES`; the first is stamped one period after 0.
         max_bytes: Largest size of one frame, and of the uncompressed chunks in memory at once.
         span: If given, only the images of these times of recording; what else there is, is not read.
+        kinds: Types of the messages that are read.
 
     Raises:
         SourceError: There is no such recording, it cannot be read, or the topic is not clear.
@@ -219,13 +246,13 @@ def open_source(
             if not is_recording(path):
                 source = _open_folder(path, topic, rate, span)
             elif path.is_dir():
-                source = _open_rosbag2(path, topic, max_bytes, span)
+                source = _open_rosbag2(path, topic, max_bytes, span, kinds)
             elif path.suffix == ".bag":
-                source = _open_rosbag1(path, topic, max_bytes, stack, span)
+                source = _open_rosbag1(path, topic, max_bytes, stack, span, kinds)
             else:
                 plain = stack.enter_context(inflated(path, max_bytes))
                 opener = _open_mcap if plain.suffix == ".mcap" else _open_sqlite
-                source = opener(plain, topic, max_bytes, stack, span)
+                source = opener(plain, topic, max_bytes, stack, span, kinds)
         with closing(_checked(path, source.records, max_bytes)) as records:
             yield replace(source, records=records)
 
@@ -237,15 +264,19 @@ def _checked(path: Path, records: Iterator[Recorded], max_bytes: int) -> Generat
             yield replace(record, max_bytes=max_bytes)
 
 
-def _choose(path: Path, topics: Topics, wanted: str) -> str:
-    """The topic of the raw images among topic -> (message type, count)."""
-    images = {name: count for name, (kind, count) in topics.items() if kind in (IMAGE, COMPRESSED) and count}
+def choose_topic(path: Path, topics: Topics, wanted: str, kinds: Tuple[str, ...]) -> str:
+    """The topic of the raw images, or of messages of other kinds, among topic -> (message type, count)."""
+    images = {name: count for name, (kind, count) in topics.items() if kind in kinds and count}
     if wanted in images:
         return wanted
+    if wanted and f"{wanted}/{TRANSPORT}" in images:
+        return f"{wanted}/{TRANSPORT}"
     listed = ", ".join(map(printable, sorted(images)[:_MAX_LISTED])) or "none"
     listed += ", ..." if len(images) > _MAX_LISTED else ""
     if wanted:
         raise SourceError(f"{path} has no images on {printable(wanted)}; topics with images: {listed}")
+    if len(images) != 1 and kinds == (CAMERA_INFO,):
+        raise SourceError(f"{path} must hold one topic of {' or '.join(kinds)}; it has: {listed}")
     if len(images) != 1:
         raise SourceError(f"{path} must hold one topic of images, or --topic say which; it has: {listed}")
     return next(iter(images))
@@ -268,35 +299,41 @@ def _one(span: Optional[Span]) -> List[Span]:
     return [] if span is None else [span]
 
 
-def _open_mcap(path: Path, wanted: str, max_bytes: int, stack: ExitStack, span: Optional[Span]) -> Source:
+def _open_mcap(
+    path: Path, wanted: str, max_bytes: int, stack: ExitStack, span: Optional[Span], kinds: Tuple[str, ...]
+) -> Source:
     file = McapFile(path, stack.enter_context(BoundedFile(path, max_bytes)), max_bytes)
     topics = mcap_topics(file, path)
-    topic = _choose(path, topics, wanted)
+    topic = choose_topic(path, topics, wanted, kinds)
     return _source(topics, topic, mcap_rows(file, topic, topics[topic][0], span), lambda: _one(file.span([topic])))
 
 
-def _open_sqlite(path: Path, wanted: str, max_bytes: int, _: ExitStack, span: Optional[Span]) -> Source:
+def _open_sqlite(
+    path: Path, wanted: str, max_bytes: int, _: ExitStack, span: Optional[Span], kinds: Tuple[str, ...]
+) -> Source:
     topics = sqlite_topics(path)
-    topic = _choose(path, topics, wanted)
+    topic = choose_topic(path, topics, wanted, kinds)
     rows = sqlite_rows(path, topic, topics[topic][0], max_bytes, span)
     return _source(topics, topic, rows, lambda: _one(sqlite_span(path, topic)))
 
 
-def _open_rosbag2(path: Path, wanted: str, max_bytes: int, span: Optional[Span]) -> Source:
-    meta = read_metadata(path) if (path / "metadata.yaml").exists() else scan_folder(path, max_bytes)
-    topic = _choose(path, meta.topics, wanted)
+def _open_rosbag2(path: Path, wanted: str, max_bytes: int, span: Optional[Span], kinds: Tuple[str, ...]) -> Source:
+    meta = read_metadata(path) if (path / "metadata.yaml").exists() else scan(path, max_bytes)
+    topic = choose_topic(path, meta.topics, wanted, kinds)
     rows = folder_rows(meta, topic, max_bytes, span)
     encoding = "zstd" if meta.compression == "message" else "cdr"
     return _source(meta.topics, topic, rows, lambda: folder_spans(meta, topic, max_bytes), encoding)
 
 
-def _open_rosbag1(path: Path, wanted: str, max_bytes: int, stack: ExitStack, span: Optional[Span]) -> Source:
+def _open_rosbag1(
+    path: Path, wanted: str, max_bytes: int, stack: ExitStack, span: Optional[Span], kinds: Tuple[str, ...]
+) -> Source:
     file = Rosbag1(path, stack.enter_context(BoundedFile(path, max_bytes)), max_bytes)
     topics: Topics = {}
     for number, row in file.connections.items():
         _, before = topics.get(row.topic, ("", 0))
         topics[row.topic] = (row.kind, before + file.counts.get(number, 0))
-    topic = _choose(path, topics, wanted)
+    topic = choose_topic(path, topics, wanted, kinds)
     chosen = [number for number, row in file.connections.items() if (row.topic, row.kind) == (topic, topics[topic][0])]
     rows = ((row.time_ns, row.data) for row in file.messages(chosen, span))
     return _source(topics, topic, rows, lambda: _one(file.span(chosen)), "ros1")
@@ -315,3 +352,21 @@ def _open_folder(path: Path, wanted: str, rate: float, span: Optional[Span]) -> 
     times = [round((index + 1) * 1e9 / rate) for index in range(len(files))]
     records = (Recorded(time_ns, "", file) for time_ns, file in zip(times, files) if is_within(time_ns, span))
     return Source(str(path), len(files), records, lambda: [(times[0], times[-1] + 1)])
+
+
+def recorded_lens(path: Path, max_bytes: int = MAX_BYTES) -> LensCalibration:
+    """The first lens calibration of a recording.
+
+    Raises:
+        SourceError: It has none, of more than one topic, or one that cannot be used.
+    """
+    if not path.exists() or not is_recording(recording_of(path)):
+        raise SourceError(f"{path} is no recording with a lens calibration: name a YAML file")
+    with open_source(path, max_bytes=max_bytes, kinds=(CAMERA_INFO,)) as source:
+        record = next(source.records, None)
+        try:
+            if record is None:
+                raise FrameError("camera_info", "there is no message")
+            return record.lens()
+        except FrameError as err:
+            raise SourceError(f"the lens calibration on {printable(source.topic)} of {path}: {err}") from err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import Any, List, Sequence
 
 from launch.actions import EmitEvent, LogInfo  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from launch.conditions import IfCondition  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -17,18 +17,22 @@ from polar_pipeline.ros.exits import WRONG_USAGE
 RESPAWN_DELAY = 1.0
 
 
-def live_node(context: Any, executable: str, **arguments: Any) -> Any:
-    """The action that starts a node of this package, by the launch arguments `log_level` and `respawn`.
+def live_node(context: Any, executable: str, words: Sequence[str] = (), **arguments: Any) -> Any:
+    """The action that starts a node of this package, by the launch arguments `log_level`, `respawn` and `lifecycle`.
 
     Args:
         context: Launch's.
         executable: `polar_pipeline_node` or `polar_pipeline_rig`.
+        words: Its command line.
         arguments: More arguments of `launch_ros.actions.Node`.
     """
-    is_respawned = IfCondition(LaunchConfiguration("respawn")).evaluate(context)
+    is_respawned, is_managed = (
+        IfCondition(LaunchConfiguration(name)).evaluate(context) for name in ("respawn", "lifecycle")
+    )
     return Node(
         package="polar_pipeline",
         executable=executable,
+        arguments=[*words, *(["--lifecycle"] if is_managed else [])],
         output="screen",
         ros_arguments=["--log-level", LaunchConfiguration("log_level")],
         respawn=is_respawned,

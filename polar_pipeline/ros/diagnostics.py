@@ -26,8 +26,8 @@ RATE_PERIOD = 5.0
 SILENCE = (5.0, 60.0)
 #: Seconds between two log lines that nothing arrives.
 SILENCE_LOG_PERIOD = 60.0
-#: Causes for which what is refused is a change of parameters or a message beside the frames: no frame is lost.
-BESIDE_FRAMES = ("parameter", "camera_info", "reference")
+#: Causes for which what is refused is a parameter, a message beside the frames or a product: no frame is lost.
+BESIDE_FRAMES = ("parameter", "camera_info", "reference", "product")
 #: Characters of a reason that are logged and reported.
 MAX_REASON = 1000
 
@@ -170,19 +170,19 @@ class Diagnostics:
         allowed = shortest if math.isinf(period) else min(max(shortest, 3 * period), longest)
         return now - last >= allowed
 
-    def statuses(self, hardware: str, topic: str) -> List[Status]:
+    def statuses(self, hardware: str, silence: str) -> List[Status]:
         """The state since the start, and what happened since the last call, which sets level and message.
 
         Args:
             hardware: What the camera is.
-            topic: Where frames come from.
+            silence: What no frame since the last call means, in words.
         """
         with self._lock:
             counts, drops = self._counts - self._reported_counts, self._drops - self._reported_drops
             refusals = self._refusals - self._reported_refusals
             self._reported_counts, self._reported_drops = self._counts.copy(), self._drops.copy()
             self._reported_refusals = self._refusals.copy()
-            level, message = self._judge(counts, drops, refusals, topic)
+            level, message = self._judge(counts, drops, refusals, silence)
             period = self._deadline.period
             frames = {
                 "rate [Hz]": f"{self._rate():.2f}",
@@ -207,7 +207,7 @@ class Diagnostics:
         return describe(known["age"]) if known else "n/a"
 
     def _judge(
-        self, counts: Mapping[str, int], drops: Mapping[str, int], refusals: Mapping[str, int], topic: str
+        self, counts: Mapping[str, int], drops: Mapping[str, int], refusals: Mapping[str, int], silence: str
     ) -> Tuple[Level, str]:
         """Level and message of what happened since the last report."""
         used = counts.get("published", 0) + counts.get("unwanted", 0)
@@ -216,8 +216,8 @@ class Diagnostics:
             return (Level.ERROR if drops and not used else Level.WARN), "; ".join(said)
         if not counts.get("received"):
             if self._silent:
-                return Level.WARN, f"nothing arrives on {topic}, although there are subscribers"
-            return Level.OK, f"idle: nothing arrives on {topic}"
+                return Level.WARN, f"{silence}, although there are subscribers"
+            return Level.OK, f"idle: {silence}"
         if counts.get("unwanted") and not counts.get("published"):
             return Level.OK, "idle: no subscribers"
         return Level.OK, f"{self._rate():.1f} Hz"

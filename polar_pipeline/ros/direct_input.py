@@ -31,6 +31,7 @@ class DirectInput(Waitable):  # type: ignore[misc]
         self._memory = memory
         self._index: Optional[int] = None
         self._uses = 0
+        self._is_closed = False
         self._guarded_take = node.guarded(self._take)
 
     def __enter__(self) -> None:
@@ -62,7 +63,13 @@ class DirectInput(Waitable):  # type: ignore[misc]
     async def execute(self, _: Any) -> None:
         """Nothing: `take_data` has done it."""
 
+    def close(self) -> None:
+        """Take no more: before the subscription is destroyed, an executor may have seen a message already."""
+        self._is_closed = True
+
     def _take(self) -> None:
+        if self._is_closed:
+            return
         message = self._rcl.take(self._subscription, self._memory())
         if message is not None:
             self._subscription.callback(message)

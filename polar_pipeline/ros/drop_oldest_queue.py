@@ -22,8 +22,10 @@ class DropOldestQueue(Generic[T]):
         self._closed = False
 
     def put(self, item: T) -> bool:
-        """Append an item; True if that dropped the oldest one."""
+        """Append an item, unless the queue is closed; True if that dropped the oldest one."""
         with self._condition:
+            if self._closed:
+                return False
             is_full = len(self._items) == self._items.maxlen
             self._items.append(item)
             self._condition.notify()
@@ -42,7 +44,8 @@ class DropOldestQueue(Generic[T]):
             return self._condition.wait_for(lambda: self._closed or bool(self._items), timeout)
 
     def close(self) -> None:
-        """Wake the threads that wait; no item is given out after this."""
+        """Wake the threads that wait, and drop all items; none is given out after this."""
         with self._condition:
             self._closed = True
+            self._items.clear()
             self._condition.notify_all()

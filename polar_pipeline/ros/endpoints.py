@@ -1,4 +1,4 @@
-"""How the node subscribes and publishes: message classes and QoS of its topics."""
+"""How the node subscribes and publishes: message classes and QoS of its topics, and who else is there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.node import Node
 from rclpy.publisher import Publisher
-from rclpy.qos import QoSPolicyKind, QoSPresetProfiles
+from rclpy.qos import QoSCompatibility, QoSPolicyKind, QoSPresetProfiles, qos_check_compatible
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Float32
@@ -62,10 +62,45 @@ def create_input(node: Node, message_type: str, name: str, callback: Any) -> Any
 
 
 def create_outputs(node: Node) -> OutputTopics:
-    """Publishers of every output of a node but its report."""
-    return OutputTopics(
-        {name: create_output(node, row.message_type, row.name) for name, row in topics.PRODUCT_TOPICS.items()},
-        {name: create_output(node, topics.COMPRESSED, topic) for name, topic in topics.COMPRESSED_TOPICS.items()},
-        {topic: create_output(node, topics.CAMERA_INFO, topic) for topic in topics.CAMERA_INFO_TOPICS},
-        create_output(node, topics.DIAGNOSTICS, topics.LATENCY),
-    )
+    """Publishers of every output of a node but its report.
+
+    Raises:
+        RuntimeError: A parameter `qos_overrides.*` is wrong; then no publisher is left.
+    """
+    others = set(node.publishers)
+    try:
+        return OutputTopics(
+            {name: create_output(node, row.message_type, row.name) for name, row in topics.PRODUCT_TOPICS.items()},
+            {name: create_output(node, topics.COMPRESSED, topic) for name, topic in topics.COMPRESSED_TOPICS.items()},
+            {topic: create_output(node, topics.CAMERA_INFO, topic) for topic in topics.CAMERA_INFO_TOPICS},
+            {name: create_output(node, topics.FLOAT32, topic) for name, topic in topics.NUMBER_TOPICS.items()},
+            create_output(node, topics.DIAGNOSTICS, topics.LATENCY),
+        )
+    except BaseException:
+        for publisher in set(node.publishers) - others:
+            node.destroy_publisher(publisher)
+        raise
+
+
+def destroy_outputs(node: Node, outputs: OutputTopics) -> None:
+    """Destroy the publishers of `create_outputs`."""
+    for publisher in outputs.all():
+        node.destroy_publisher(publisher)
+
+
+def find_namesake(node: Node) -> str:
+    """That other nodes have this one's name; "" where none has."""
+    nodes = node.get_node_names_and_namespaces().count((node.get_name(), node.get_namespace()))
+    if nodes < 2:
+        return ""
+    name = node.get_fully_qualified_name()
+    return f"{nodes} nodes are called {name}: all of them publish, and all take its parameters"
+
+
+def find_mismatch(node: Node, subscription: Any) -> str:
+    """A publisher whose QoS does not fit a subscription's; "" where there is none."""
+    for publisher in node.get_publishers_info_by_topic(subscription.topic_name):
+        found, reason = qos_check_compatible(publisher.qos_profile, subscription.qos_profile)
+        if found == QoSCompatibility.ERROR:
+            return f"a publisher on {subscription.topic_name} is not heard: {reason}"
+    return ""

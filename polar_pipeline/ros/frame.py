@@ -34,11 +34,13 @@ class Demand:
         products: Products to publish as they are.
         compressed: Products to publish as JPEG.
         camera_infos: Topics on which to publish the lens calibration.
+        numbers: Keys of `NUMBER_TOPICS`.
     """
 
     products: FrozenSet[str]
     compressed: FrozenSet[str]
     camera_infos: Tuple[str, ...]
+    numbers: FrozenSet[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from rclpy.node import Node
 
@@ -13,7 +13,17 @@ class GuardedNode(Node):  # type: ignore[misc]
 
     rclpy would pass an exception on to the main loop, and leave undone what else was ready. rclpy's own subscriptions,
     services and timers are created through these methods too.
+
+    Attributes:
+        hidden_subscription: The one whose messages a `DirectInput` takes in place of the executor; None for no such.
     """
+
+    hidden_subscription: Any = None  # rclpy looks at `subscriptions` early
+
+    @property
+    def subscriptions(self) -> Iterator[Any]:
+        """Those whose messages the executor takes."""
+        return (row for row in super().subscriptions if row is not self.hidden_subscription)
 
     def refuse_error(self, err: Exception) -> None:
         """Count and log an exception of a callback."""

@@ -7,10 +7,10 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
 
 import rclpy
-from rclpy.exceptions import ParameterException
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.logging import get_logger
 from rclpy.parameter import Parameter as RosParameter
 from rclpy.signals import SignalHandlerOptions
@@ -20,13 +20,13 @@ from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.text import printable, printable_lines
 from polar_pipeline.ros.diagnostics import MAX_REASON
 from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
-from polar_pipeline.ros.node import PolarNode
+from polar_pipeline.ros.node import START_ERRORS, LiveNode, PolarNode
 from polar_pipeline.ros.rig import Camera, read_rig
 
 try:
     from rclpy.experimental import EventsExecutor  # is notified of what is ready: half a millisecond a frame less
 except ImportError:  # before Jazzy
-    from rclpy.executors import SingleThreadedExecutor as EventsExecutor
+    EventsExecutor = SingleThreadedExecutor
 
 #: Seconds between two looks at the stop flag: Python runs a signal's handler only between two waits.
 STOP_PERIOD = 0.1
@@ -35,13 +35,19 @@ _ARGUMENT_ERRORS = ("RCLInvalidROSArgsError", "UnknownROSArgsError")
 _ARGUMENT_TEXTS = ("failed to initialize rcl:", "Unexpected QoS override")
 
 
-def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Camera] = ()) -> int:
+def run(
+    args: Optional[List[str]],
+    stop: threading.Event,
+    cameras: Sequence[Camera] = (),
+    node_class: Type[LiveNode] = PolarNode,
+) -> int:
     """Run nodes in one executor until `stop` is set.
 
     Args:
         args: Command line, `sys.argv` by default.
         stop: Set by the handlers of SIGINT and SIGTERM.
         cameras: One node for each; by default one node, by the command line.
+        node_class: What the nodes are.
 
     Returns:
         Exit code: 0, `FAILED` if a node could not start or had to end, `WRONG_USAGE` if its parameters or arguments are
@@ -52,17 +58,17 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
         # rclpy's own handlers would raise wherever the main thread happens to be
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     except RuntimeError as err:  # wrong ROS arguments, or no place for logs
-        print(printable_lines(f"polar_pipeline cannot start: {err}"), file=sys.stderr)
-        return _exit_code(err)
-    executor = EventsExecutor()
-    nodes: List[PolarNode] = []
+        return _refused(err)
+    # the events executor crashes where a subscription is destroyed of which messages wait, as when one is deactivated
+    executor = EventsExecutor() if node_class is PolarNode else SingleThreadedExecutor()
+    nodes: List[LiveNode] = []
     try:
         for camera in cameras or (None,):
             if stop.is_set():
                 break
             try:
-                nodes.append(PolarNode(args, **_node_arguments(camera)))
-            except (ValueError, RuntimeError, TypeError, OverflowError, MemoryError, ParameterException) as err:
+                nodes.append(node_class(args, **_node_arguments(camera)))
+            except START_ERRORS as err:
                 who = f"{camera.full_name} " if camera else ""
                 get_logger("polar_pipeline").fatal(printable(f"{who}cannot start: {err}", MAX_REASON))
                 return _exit_code(err)
@@ -79,6 +85,12 @@ def run(args: Optional[List[str]], stop: threading.Event, cameras: Sequence[Came
     return FAILED if any(node.failure for node in nodes) else 0
 
 
+def _refused(err: Exception) -> int:
+    """Say why ROS itself refuses to start, which has no log yet; gives the exit code."""
+    print(printable_lines(f"polar_pipeline cannot start: {err}"), file=sys.stderr)
+    return _exit_code(err)
+
+
 def _exit_code(err: Exception) -> int:
     """Exit code of a node that could not start: `WRONG_USAGE` for parameters and arguments, else `FAILED`.
 
@@ -90,7 +102,7 @@ def _exit_code(err: Exception) -> int:
     return WRONG_USAGE if is_of_arguments else FAILED
 
 
-def spin_once(executor: Any, nodes: Sequence[PolarNode]) -> None:
+def spin_once(executor: Any, nodes: Sequence[LiveNode]) -> None:
     """Run the callbacks that are ready, or wait for `STOP_PERIOD` at most.
 
     Callbacks raise nothing, but taking a message does when there is no memory for it.
@@ -104,7 +116,7 @@ def spin_once(executor: Any, nodes: Sequence[PolarNode]) -> None:
 
 
 def _node_arguments(camera: Optional[Camera]) -> Dict[str, Any]:
-    """Arguments of a camera's `PolarNode`; its own names override those of the command line."""
+    """Arguments of a camera's node; its own names override those of the command line."""
     if camera is None:
         return {}
     names = [("__ns", camera.namespace), ("__node", camera.name), *camera.remappings]
@@ -113,6 +125,21 @@ def _node_arguments(camera: Optional[Camera]) -> Dict[str, Any]:
         arguments += ["--params-file", str(camera.params_file)]
     overrides = [RosParameter(name, value=value) for name, value in camera.parameters.items()]
     return {"cli_args": arguments, "parameter_overrides": overrides}
+
+
+def run_node(args: Optional[List[str]], stop: threading.Event) -> int:
+    """Run the live node until `stop` is set.
+
+    Args:
+        args: Command line, `sys.argv` by default.
+        stop: Set by the handlers of SIGINT and SIGTERM.
+
+    Returns:
+        Exit code: as for `run`.
+    """
+    parser = argparse.ArgumentParser(prog="polar_pipeline_node", description="The live node.", allow_abbrev=False)
+    node_class = _parse(parser, args)[0]
+    return run(args, stop, node_class=node_class)
 
 
 def run_rig(args: Optional[List[str]], stop: threading.Event) -> int:
@@ -126,13 +153,32 @@ def run_rig(args: Optional[List[str]], stop: threading.Event) -> int:
         Exit code: as for `run`; `WRONG_USAGE` too if the rig cannot be read.
     """
     parser = argparse.ArgumentParser(
-        prog="polar_pipeline_rig", description="A node for every camera of a rig, in one process."
+        prog="polar_pipeline_rig", description="A node for every camera of a rig, in one process.", allow_abbrev=False
     )
     parser.add_argument("rig", type=Path, metavar="RIG.yaml", help="the cameras; config/rig.yaml is an example")
     parser.add_argument("--namespace", default="", help="prefix of the cameras' namespaces")
-    values = parser.parse_args(remove_ros_args(args)[1:])
+    node_class, values = _parse(parser, args)
     try:
         rig = read_rig(values.rig, values.namespace)
     except ValueError as err:
         parser.error(str(err))
-    return run(args, stop, rig.cameras)
+    return run(args, stop, rig.cameras, node_class)
+
+
+def _parse(parser: argparse.ArgumentParser, args: Optional[List[str]]) -> Tuple[Type[LiveNode], argparse.Namespace]:
+    """What nodes are to be, and all values, of a command line with ROS arguments; ends the process if it is wrong."""
+    parser.add_argument(
+        "--lifecycle", action="store_true", help="be a managed node: take frames once configured and activated"
+    )
+    try:
+        words = remove_ros_args(args)[1:]
+    except RuntimeError as err:
+        sys.exit(_refused(err))
+    values = parser.parse_args(words)
+    if not values.lifecycle:
+        return PolarNode, values
+    try:
+        from polar_pipeline.ros.managed_node import ManagedNode
+    except ImportError as err:
+        parser.error(f"--lifecycle needs the ROS package lifecycle_msgs: {err}")
+    return ManagedNode, values

@@ -1,4 +1,4 @@
-"""The ROS side of the live node: declares parameters, topics and services, and connects them.
+"""The ROS side of the live node: declares parameters and outputs, and starts and ends what takes frames.
 
 The executor's thread takes messages, answers services and reports. `FrameProcessor` computes and `FramePublisher`
 publishes, each in a thread of its own.
@@ -7,109 +7,72 @@ publishes, each in a thread of its own.
 from __future__ import annotations
 
 import sys
-import time
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
-from rclpy.qos import QoSCompatibility, qos_check_compatible
-from std_srvs.srv import Trigger
+from rclpy.exceptions import ParameterException
 
 from polar_pipeline import messages, topics
+from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline._util.text import printable
+from polar_pipeline.calibration.file import forget_calibrations
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.statistics import Level
-from polar_pipeline.ros._rcl import load_rcl
-from polar_pipeline.ros.deferred import create_deferred_service
 from polar_pipeline.ros.descriptor import make_descriptor
 from polar_pipeline.ros.diagnostics import MAX_REASON, Diagnostics
-from polar_pipeline.ros.direct_input import DirectInput
-from polar_pipeline.ros.endpoints import create_input, create_output, create_outputs
+from polar_pipeline.ros.endpoints import create_output, create_outputs, destroy_outputs, find_mismatch, find_namesake
 from polar_pipeline.ros.fallback import Fallback
-from polar_pipeline.ros.frame import ReceivedImage
 from polar_pipeline.ros.guarded_node import GuardedNode
-from polar_pipeline.ros.losses import LossCounter
-from polar_pipeline.ros.message_publisher import MessagePublisher
-from polar_pipeline.ros.parameters import PARAMETERS, Settings, make_settings
-from polar_pipeline.ros.pipelines import PipelineCache
+from polar_pipeline.ros.operation import Operation
+from polar_pipeline.ros.parameters import PARAMETERS, Parameter, Settings, make_settings
 from polar_pipeline.ros.preset import is_known, judge_unknown, params_files
 from polar_pipeline.ros.problems import ProblemLog
-from polar_pipeline.ros.processor import FrameProcessor
-from polar_pipeline.ros.publisher import FramePublisher
-from polar_pipeline.ros.snapshot import Snapshot
-from polar_pipeline.ros.snapshot_service import SnapshotService
+from polar_pipeline.ros.publisher import OutputTopics
 
 #: Seconds between two reports in `/diagnostics`.
 REPORT_PERIOD = 1.0
+#: What `configure` and `activate` raise where the node cannot work with its parameters, or on this machine.
+START_ERRORS = (ValueError, RuntimeError, TypeError, OverflowError, MemoryError, ParameterException)
 
 
-class PolarNode(GuardedNode):
+class LiveNode(GuardedNode):
     """The node `polar_pipeline`: topics, parameters and diagnostics as in `docs/ros.md`.
 
+    `configure` checks the parameters and creates the outputs, `activate` starts to take frames; `deactivate` and
+    `cleanup` undo them. Parameters can be set at any time, and `/diagnostics` reports always.
+
     Callbacks run in the executor's thread, and the attributes of this class are used there only. What it shares with
-    the other threads is in `FrameProcessor`, `FramePublisher`, `Diagnostics` and `Fallback`; the processor reads
-    `_settings` once per frame.
+    the other threads is in `Operation`, `Diagnostics` and `Fallback`; the processor reads `settings` once per frame.
 
     Args:
         argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.
         arguments: Passed to `rclpy.node.Node`, such as `parameter_overrides` or `context`.
 
-    Raises:
-        ValueError: The parameters do not fit each other, or one is unknown.
-        RuntimeError: The backend cannot work on this machine.
+    Attributes:
+        state: `unconfigured`, `inactive` or `active`.
+        operation: What takes frames while the node is active; None otherwise.
+        problem: Why the last step failed; "" if it did not.
     """
-
-    _direct_input: Optional[DirectInput] = None  # rclpy looks at `subscriptions` early
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
         super().__init__("polar_pipeline", **arguments)
-        self._check_names([*(sys.argv if argv is None else argv), *(arguments.get("cli_args") or ())])
+        self.state = "unconfigured"
+        self.operation: Optional[Operation] = None
+        self.problem = ""
+        self._failure = ""  # of the last operation
+        self._argv = [*(sys.argv if argv is None else argv), *(arguments.get("cli_args") or ())]
+        self._wrong_values: Dict[str, str] = {}
         for row in PARAMETERS.values():
-            self.declare_parameter(row.name, row.default, make_descriptor(row))
-        self._fallback = Fallback()
-        self._settings = self._validate({})
-        self._candidate = self._settings
+            self._declare(row)
         self._name = self.get_fully_qualified_name().lstrip("/")
-        self._newest: Optional[ReceivedImage] = None
-        self._statuses: List[messages.Status] = []
+        self._settings: Optional[Settings] = None
+        self._candidate: Optional[Settings] = None
+        self._outputs: Optional[OutputTopics] = None
+        self._fallback = Fallback()
         self._diagnostics = Diagnostics(self._name)
         self._problems = ProblemLog(self._diagnostics, self.get_logger())
-        self._pipelines = PipelineCache()
-        self._processor = FrameProcessor(
-            lambda: self._settings,
-            self._pipelines,
-            self._fallback,
-            self._diagnostics,
-            self._problems,
-            self.get_logger(),
-        )
-        self._processor.warm_up()
-        self._outputs = create_outputs(self)
         self._report = create_output(self, topics.DIAGNOSTICS, topics.REPORT)
-        self._publisher = FramePublisher(
-            self._name, self._outputs, MessagePublisher(), self._diagnostics, self._problems, self._settings.limits
-        )
-        self._snapshots = SnapshotService(self.get_logger())
-        self._connect_inputs()
-        options = self._fallback.settings(self._settings).options
-        self.get_logger().info(
-            f"waits for frames on {self._input.topic_name}; sensor {printable(options.sensor.name)}, "
-            f"backend {options.backend}, device {printable(self._processor.device or 'unknown')}"
-        )
-        self._processor.start(self._publisher)  # last, so that a node that cannot start leaves no thread
-
-    def _connect_inputs(self) -> None:
-        """Subscribe, offer the service, and start the timer; from here on callbacks run."""
-        self._input = create_input(self, topics.IMAGE, topics.IMAGE_INPUT, self._on_image)
-        rcl = load_rcl()
-        if rcl is not None:
-            self._direct_input = DirectInput(self, self._input, rcl, self._processor.message_memory)
-            self.add_waitable(self._direct_input)
-        self._losses = LossCounter(self._input)
-        create_input(self, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info)
-        create_input(self, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference)
-        create_deferred_service(self, Trigger, "~/snapshot", self._on_snapshot)
         # a steady clock: a simulated one may stand still or jump
         self.create_timer(REPORT_PERIOD, self._on_report, clock=Clock(clock_type=ClockType.STEADY_TIME))
         self.add_on_set_parameters_callback(self._on_set_parameters)
@@ -117,11 +80,90 @@ class PolarNode(GuardedNode):
             self.add_post_set_parameters_callback(self._apply_parameters)
 
     @property
-    def subscriptions(self) -> Iterator[Any]:
-        """Those whose messages the executor takes."""
-        return (row for row in super().subscriptions if self._direct_input is None or row is not self._input)
+    def failure(self) -> str:
+        """Why the node has to end; "" while it works."""
+        return self.operation.processor.failure if self.operation else self._failure
 
-    def _check_names(self, argv: Sequence[str]) -> None:
+    def refuse_error(self, err: Exception) -> None:
+        """Count and log an unexpected error; for any thread."""
+        self._problems.refuse_error(err)
+
+    # ---------------------------------------------------------------------------------------------------------- states
+
+    def configure(self) -> None:
+        """Check the parameters against each other and the machine, and create the outputs.
+
+        Raises:
+            ValueError: The parameters do not fit each other, or one is unknown.
+            RuntimeError: The backend cannot work on this machine.
+        """
+        self._check_names()
+        if self._wrong_values:
+            raise ValueError("; ".join(self._wrong_values.values()))
+        settings = self._validate({})
+        self._outputs = create_outputs(self)
+        self._settings = settings
+        self.state = "inactive"
+
+    def activate(self) -> None:
+        """Take frames from now on.
+
+        Raises:
+            RuntimeError: The backend cannot work on this machine.
+        """
+        if self._outputs is None:
+            raise RuntimeError("the node is not configured")
+        self.operation = Operation(
+            self, self._outputs, self._current_settings, self._fallback, self._diagnostics, self._problems
+        )
+        self.state = "active"
+        options = self._fallback.settings(self._current_settings()).options
+        self.get_logger().info(
+            f"waits for frames on {self.operation.input.topic_name}; sensor {printable(options.sensor.name)}, "
+            f"backend {options.backend}, device {printable(self.operation.processor.device or 'unknown')}"
+        )
+
+    def deactivate(self) -> None:
+        """Finish the frame at work and take no more; releases threads, subscriptions, and memory of frames."""
+        if self.operation is None:
+            return
+        self.operation.close()
+        self._failure = self.operation.processor.failure
+        self.operation = None
+        self.state = "inactive"
+        release_freed_memory()
+
+    def cleanup(self) -> None:
+        """Release the outputs, and what the parameters stand for, such as a calibration."""
+        self.deactivate()
+        if self._outputs is not None:
+            destroy_outputs(self, self._outputs)
+        self._outputs = self._settings = self._candidate = None
+        self.state = "unconfigured"
+        forget_calibrations()
+        release_freed_memory()
+
+    def close(self) -> None:
+        """Finish the frame and the snapshot at work, end all threads and release the pipelines; safe to call twice."""
+        self.deactivate()
+
+    def _current_settings(self) -> Settings:
+        """The settings asked for, of a node that is configured."""
+        if self._settings is None:
+            raise RuntimeError("the node is not configured")
+        return self._settings
+
+    # ------------------------------------------------------------------------------------------------------ parameters
+
+    def _declare(self, row: Parameter) -> None:
+        """Declare a parameter, with its default where the value given is refused; `configure` then says why."""
+        try:
+            self.declare_parameter(row.name, row.default, make_descriptor(row))
+        except (ValueError, TypeError, OverflowError, ParameterException) as err:
+            self._wrong_values[row.name] = str(err)
+            self.declare_parameter(row.name, row.default, make_descriptor(row), ignore_override=True)
+
+    def _check_names(self) -> None:
         """Refuse parameters given to this node that it does not have; those meant for other nodes are only logged.
 
         Raises:
@@ -131,61 +173,11 @@ class PolarNode(GuardedNode):
         given = [name for name in getattr(self, "_parameter_overrides", {}) if not is_known(name)]
         if not given:
             return
-        wrong, foreign = judge_unknown(given, self.get_fully_qualified_name(), params_files(argv))
+        wrong, foreign = judge_unknown(given, self.get_fully_qualified_name(), params_files(self._argv))
         if wrong:
             raise ValueError(f"no parameter of this package is called {'; '.join(wrong)}")
         names = printable(", ".join(foreign), MAX_REASON)
         self.get_logger().warning(f"parameters of every node (/**) that this one has not: {names}")
-
-    @property
-    def failure(self) -> str:
-        """Why the node has to end; "" while it works."""
-        return self._processor.failure
-
-    def refuse_error(self, err: Exception) -> None:
-        """Count and log an unexpected error; for any thread."""
-        self._problems.refuse_error(err)
-
-    def close(self) -> None:
-        """Finish the frame and the snapshot at work, end all threads and release the pipelines; safe to call twice."""
-        self._processor.close()
-        self._publisher.close()
-        self._snapshots.close()
-        self._pipelines.close()
-        self._losses.close()
-
-    # ------------------------------------------------------------------------------------------- messages and services
-
-    def _on_image(self, cdr: messages.Cdr) -> None:
-        self._diagnostics.received(messages.peek_stamp(cdr))
-        self._newest = ReceivedImage(cdr, time.perf_counter(), self.get_clock().now().nanoseconds)
-        self._processor.put(self._newest)
-
-    def _on_camera_info(self, cdr: bytes) -> None:
-        self._publisher.camera_info = cdr
-
-    def _on_reference(self, cdr: bytes) -> None:
-        self._processor.reference = cdr
-
-    def _on_snapshot(self, _: Trigger.Request, response: Trigger.Response) -> Any:
-        """Have the newest frame written for a bug report; gives a response, or a future of it."""
-        newest = self._newest
-        if newest is None:
-            response.message = f"no frame came in on {self._input.topic_name} yet"
-            return response
-        response.message = self._snapshots.refusal()
-        if response.message:
-            return response
-        values = {name: self.get_parameter(name).value for name in PARAMETERS}
-        camera_info, reference = self._publisher.camera_info, self._processor.reference
-        calibration = self._settings.options.calibration
-        digest = calibration.digest if calibration else ""
-        snapshot = Snapshot(
-            self._name, newest.cdr, newest.time_ns, values, camera_info, reference, self._statuses, digest
-        )
-        return self._snapshots.take(self._settings, snapshot)
-
-    # ------------------------------------------------------------------------------------------------------ parameters
 
     def set_parameters(self, parameter_list: List[Any]) -> List[SetParametersResult]:
         """As rclpy's; refused changes, also those that rclpy refuses by type or range, show in the diagnostics."""
@@ -205,9 +197,14 @@ class PolarNode(GuardedNode):
             self._problems.refuse("parameter", result.reason)
 
     def _on_set_parameters(self, changes: List[Any]) -> SetParametersResult:
-        """Accept or refuse all of a change."""
+        """Accept or refuse all of a change; of a node that is not configured, without regard to other parameters."""
+        values = {change.name: change.value for change in changes if change.name in PARAMETERS}
         try:
-            self._candidate = self._validate({change.name: change.value for change in changes})
+            if self._settings is None:
+                for name, value in values.items():
+                    PARAMETERS[name].checked(value)
+            elif values:
+                self._candidate = self._validate(values)
         except (ValueError, RuntimeError) as err:
             return SetParametersResult(successful=False, reason=printable(str(err), MAX_REASON))
         except Exception as err:  # noqa: BLE001 - no exception leaves a callback
@@ -217,75 +214,88 @@ class PolarNode(GuardedNode):
             self._apply_parameters(changes)
         return SetParametersResult(successful=True)
 
-    def _apply_parameters(self, _: List[Any]) -> None:
+    def _apply_parameters(self, changes: List[Any]) -> None:
         """Replace the settings by one assignment, which the worker sees between two frames."""
-        self._settings = self._candidate
+        for change in changes:
+            self._wrong_values.pop(change.name, None)
+        if self._candidate is not None:
+            self._settings, self._candidate = self._candidate, None
 
     def _validate(self, changes: Dict[str, Any]) -> Settings:
         """Settings with some parameters changed, proven by building their pipeline."""
         values = {name: changes.get(name, self.get_parameter(name).value) for name in PARAMETERS}
         settings = make_settings(values)
-        Pipeline(**self._fallback.settings(settings).arguments(tuple(PRODUCTS))).close()
+        Pipeline(**self._fallback.settings(settings).arguments(settings.options.products)).close()
         return settings
 
     # ---------------------------------------------------------------------------------------------------- diagnostics
 
     def _on_report(self) -> None:
-        lost = self._losses.poll()
+        operation = self.operation
+        if operation is not None and self._outputs is not None:
+            self._look(operation, self._outputs)
+        else:
+            self._diagnostics.listened(False)
+        now = messages.stamp_within_range(self.get_clock().now().nanoseconds)  # a simulated clock may show any time
+        statuses = self._make_statuses(operation)
+        if operation is not None:
+            operation.statuses = statuses
+        self._report.publish(bytes(messages.encode_diagnostics(now, statuses)))
+
+    def _look(self, operation: Operation, outputs: OutputTopics) -> None:
+        """Count lost frames, and log when frames stay away."""
+        lost = operation.lost()
         if lost:
             self._diagnostics.dropped("transport", lost)
-        line = self._diagnostics.listened(self._outputs.have_subscribers())
+        line = self._diagnostics.listened(outputs.have_subscribers())
         if line is not None:
-            topic = self._input.topic_name
+            topic = operation.input.topic_name
             self.get_logger().warning(f"{line}; {topic} has {self.count_publishers(topic)} publishers")
-        self._statuses = self._make_statuses()
-        now = messages.stamp_within_range(self.get_clock().now().nanoseconds)  # a simulated clock may show any time
-        self._report.publish(bytes(messages.encode_diagnostics(now, self._statuses)))
 
-    def _make_statuses(self) -> List[messages.Status]:
-        """The state of frames, latency, pipeline, quality and layout."""
+    def _make_statuses(self, operation: Optional[Operation]) -> List[messages.Status]:
+        """The state of frames, latency and pipeline; of quality and layout too while frames are taken."""
+        if self._settings is None or operation is None:
+            reason = self.problem or find_namesake(self)
+            level = Level.ERROR if self.problem else Level.WARN if reason else Level.OK
+            text = f"{self.state}: {reason}" if reason else self.state
+            return [
+                *self._diagnostics.statuses("", f"the node is {self.state}"),
+                messages.Status(level, f"{self._name}: pipeline", text, "", {}),
+            ]
         options = self._fallback.settings(self._settings).options
-        sensor = options.sensor.name
-        statuses = self._diagnostics.statuses(sensor, self._input.topic_name)
+        sensor, topic = options.sensor.name, operation.input.topic_name
         values = {
             "backend": options.backend,
-            "device": self._processor.device,
+            "device": operation.processor.device,
             "resolution": options.resolution,
             "demosaic": options.interpolation,
             "ssim_mode": options.ssim_mode,
             "calibration": options.calibration.describe() if options.calibration else "none",
-            **self._publisher.last_frame,
+            **operation.publisher.last_frame,
         }
-        level, text = self._judge_pipeline()
-        statuses.append(messages.Status(level, f"{self._name}: pipeline", text, sensor, values))
-        found, figures = self._publisher.quality.report()
-        layout = self._publisher.layout
+        mismatch = "" if self._diagnostics.is_receiving else find_mismatch(self, operation.input)
+        problems = "; ".join(filter(None, [find_namesake(self), mismatch, self._fallback.problem(self._settings)]))
+        level, text = (Level.WARN, problems) if problems else (Level.OK, operation.processor.device)
+        found, figures = operation.publisher.quality.report()
+        layout = operation.publisher.layout
         layout_level = Level.WARN if layout.fits is False else Level.OK
         return [
-            *statuses,
+            *self._diagnostics.statuses(sensor, f"nothing arrives on {topic}"),
+            messages.Status(level, f"{self._name}: pipeline", text, sensor, values),
             messages.Status(found.level, f"{self._name}: quality", found.text, sensor, figures),
             messages.Status(layout_level, f"{self._name}: layout", layout.text, sensor, {}),
         ]
 
-    def _judge_pipeline(self) -> Tuple[Level, str]:
-        """A warning and its reasons, or OK and the device."""
-        found = [self._find_namesake(), self._find_mismatch(), self._fallback.problem(self._settings)]
-        problems = "; ".join(filter(None, found))
-        return (Level.WARN, problems) if problems else (Level.OK, self._processor.device)
 
-    def _find_namesake(self) -> str:
-        """That other nodes have this one's name; "" where none has."""
-        nodes = self.get_node_names_and_namespaces().count((self.get_name(), self.get_namespace()))
-        if nodes < 2:
-            return ""
-        return f"{nodes} nodes are called /{self._name}: all of them publish, and all take its parameters"
+class PolarNode(LiveNode):
+    """A live node that takes frames from its construction on; see `LiveNode`.
 
-    def _find_mismatch(self) -> str:
-        """A publisher of raw frames whose QoS does not fit; "" where there is none, or frames come in."""
-        if self._diagnostics.is_receiving:
-            return ""
-        for publisher in self.get_publishers_info_by_topic(self._input.topic_name):
-            found, reason = qos_check_compatible(publisher.qos_profile, self._input.qos_profile)
-            if found == QoSCompatibility.ERROR:
-                return f"a publisher on {self._input.topic_name} is not heard: {reason}"
-        return ""
+    Raises:
+        ValueError: The parameters do not fit each other, or one is unknown.
+        RuntimeError: The backend cannot work on this machine.
+    """
+
+    def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
+        super().__init__(argv, **arguments)
+        self.configure()
+        self.activate()

@@ -8,13 +8,14 @@ from __future__ import annotations
 import dataclasses
 from array import array
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Tuple, cast
+from typing import Any, Dict, Iterable, Mapping, Tuple, cast
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.display import MAX_GAIN, Display, make_display
+from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options import OPTIONS, Option, Options, Value, make_options
 from polar_pipeline.plan import expand
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.quality.statistics import RANGES, QualityLimits, make_quality_limits
 from polar_pipeline.topics import PRODUCT_TOPICS
 
@@ -63,7 +64,8 @@ class Parameter(Option):
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         if isinstance(self.default, tuple):
-            return f"a pair of {_WORDS[type(self.default[0])][1]}"
+            count = {2: "a pair of"}.get(len(self.default), f"a list of {len(self.default)}")
+            return f"{count} {_WORDS[type(self.default[0])][1]}"
         words = _WORDS[type(self.default)][0]
         return words if self.limits is None else f"{words} in [{self.limits[0]}, {self.limits[1]}]"
 
@@ -131,11 +133,17 @@ _TABLE = (
     _pipeline_option("camera_gain"),
     _pipeline_option("debias"),
     _pipeline_option("max_aolp_sigma"),
+    _pipeline_option("polarizer_angle"),
+    _pipeline_option("color_style"),
     _pipeline_option("raw.bit_depth"),
     _pipeline_option("raw.alignment"),
     _pipeline_option("raw.roi_offset"),
     _pipeline_option("raw.flip"),
     _pipeline_option("calibration"),
+    _pipeline_option("output.scale"),
+    _pipeline_option("output.rotate"),
+    _pipeline_option("output.roi"),
+    _pipeline_option("output.rectify"),
     _pipeline_option("threads"),
     Parameter(
         "queue_size",
@@ -149,7 +157,8 @@ _TABLE = (
     Parameter(
         "output_depth",
         "float32",
-        "Pixels of DoLP, AoLP and the SSIM map: physical values (32FC1) or the display encoding (mono8).",
+        "Pixels of DoLP, AoLP, their deviations and the SSIM map: physical values (32FC1), the display encoding "
+        "(mono8), or 16 bits (16UC1), which intensity, angle images and components of light then have too.",
         OPTIONS["dtype"].choices,
     ),
     Parameter(
@@ -181,13 +190,13 @@ _TABLE = (
     Parameter(
         "display.gain",
         1.0,
-        f"Brightness of the preview and of the compressed topics: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
+        f"Brightness of the preview and of compressed light: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
         dynamic=True,
     ),
     Parameter(
         "display.white_balance",
         "none",
-        "White balance of intensity/compressed of a colour sensor: 'none', 'auto', or the factors [red, green, blue].",
+        "White balance of compressed light of a colour sensor: 'none', 'auto', or the factors [red, green, blue].",
         dynamic=True,
     ),
     Parameter(
@@ -215,15 +224,15 @@ class Settings:
     """The values of all parameters, checked against each other. Build it with `make_settings`.
 
     Attributes:
-        options: Options with which any product would be computed.
+        options: Options with which any product that they allow would be computed.
         threads: CPU threads; 0 for one per core.
         queue_size: Frames that can wait while one is processed.
-        output_depth: `float32` or `uint8`, for the products that offer both.
+        output_depth: `float32`, `uint8` or `uint16`, for the products that are published as such.
         always: Whether quality is judged without any subscriber.
         limits: Where quality becomes bad.
         frame_id: frame_id of every output; "" for the input's.
         jpeg_quality: Quality of the compressed topics, 1 to 100.
-        display: Gain and white balance of the preview and of the compressed topics.
+        display: Gain and white balance of the preview and of compressed light.
         snapshot_folder: Folder of the snapshots; "" for ROS's own.
         snapshot_quota_mb: Megabytes that they may take.
         on_device_error: `cpu`, `retry` or `stop`: what follows when the GPU fails.
@@ -242,6 +251,14 @@ class Settings:
     snapshot_quota_mb: int
     on_device_error: str
 
+    def computable(self, products: Iterable[str]) -> Tuple[str, ...]:
+        """Those of the products that these settings can make."""
+        return tuple(name for name in products if name in self.options.products)
+
+    def rectified_by(self, lens: LensCalibration) -> Settings:
+        """The same settings with the lens calibration that came with the frames."""
+        return dataclasses.replace(self, options=dataclasses.replace(self.options, rectify=lens))
+
     def on_cpu(self) -> Settings:
         """The same settings for the CPU backend."""
         precision = "auto" if self.options.precision == "fp16" else self.options.precision
@@ -254,6 +271,17 @@ class Settings:
             del arguments["ssim_mode"]  # without SSIM no reference is needed
         dtype = {name: PRODUCT_TOPICS[name].dtype(self.output_depth) for name in products}
         return {**arguments, "products": products, "dtype": dtype, "threads": self.threads}
+
+
+def _make_options(chosen: Mapping[str, Any]) -> Options:
+    """Options for all products that can be computed: with a geometry those of the noise cannot.
+
+    Raises:
+        ValueError: An option is not allowed, alone or beside the others.
+    """
+    products = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
+    options = make_options(products=products, **chosen)
+    return options if options.geometry is not None else make_options(products=tuple(PRODUCTS), **chosen)
 
 
 def make_settings(values: Mapping[str, object]) -> Settings:
@@ -271,7 +299,7 @@ def make_settings(values: Mapping[str, object]) -> Settings:
     found: Dict[str, Any] = {name: row.checked(values[name]) for name, row in PARAMETERS.items()}
     chosen = {row.option: found[name] for name, row in PARAMETERS.items() if row.option}
     threads = chosen.pop("threads")
-    options = make_options(products=tuple(PRODUCTS), **chosen)
+    options = _make_options(chosen)
     limits = make_quality_limits(**{name: found[f"quality.{name}"] for name in RANGES})
     return Settings(
         options=options,

@@ -43,10 +43,13 @@ class PipelineCache:
         """The pipeline that makes these products by these settings, or the one used last until that is ready for `raw`.
 
         Raises:
+            FrameError: The geometry of the outputs does not fit `raw`.
             RuntimeError: It cannot be made ready.
         """
         wanted, last = ActivePipeline(self._make(settings, products), settings), self._last
         pipeline = wanted.pipeline
+        if settings.options.geometry is not None:
+            settings.options.output_size(raw.shape)
         if pipeline in self._compiling or not pipeline.is_ready(raw):
             if last is not None and _can_replace(pipeline, last.pipeline, raw):
                 if pipeline not in self._compiling:

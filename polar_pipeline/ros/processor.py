@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Callable, Deque, Optional, Protocol, Tuple, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from polar_pipeline import messages
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.pipeline import Raw
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.products import PRODUCTS, full_level
 from polar_pipeline.quality.layout import check_layout
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.reference_image import check_reference
@@ -21,6 +22,7 @@ from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.drop_oldest_queue import DropOldestQueue
 from polar_pipeline.ros.fallback import Fallback
 from polar_pipeline.ros.frame import Computation, Demand, FinishedFrame, ReceivedImage, SubmittedFrame
+from polar_pipeline.ros.lens_input import LensInput
 from polar_pipeline.ros.parameters import SSIM_PRODUCTS, Settings
 from polar_pipeline.ros.pipelines import ActivePipeline, PipelineCache
 from polar_pipeline.ros.problems import Logger, ProblemLog
@@ -33,6 +35,8 @@ T = TypeVar("T")
 IDLE_PERIOD = 0.2
 #: Products that quality is judged by.
 JUDGED_PRODUCTS = ("dolp", "ssim")
+#: The product computed for `quality/saturated` where no other is: it takes the least time, and every one counts.
+COUNTING_PRODUCT = "intensity"
 
 
 class FrameOutput(Protocol):
@@ -68,6 +72,7 @@ class FrameProcessor:
 
     Attributes:
         reference: Newest message of topic `reference`; None before the first.
+        lens: The lens calibration of topic `camera_info`.
         device: Device that the last frame was computed on; "" where not known.
         failure: Why the node has to end; "" while it works.
     """
@@ -82,6 +87,7 @@ class FrameProcessor:
         logger: Logger,
     ) -> None:
         self.reference: Optional[bytes] = None
+        self.lens = LensInput(problems)
         self.device = ""
         self.failure = ""
         self._settings = settings
@@ -93,8 +99,7 @@ class FrameProcessor:
         self._queue: DropOldestQueue[ReceivedImage] = DropOldestQueue(settings().queue_size)
         self._thread: Optional[threading.Thread] = None
         self._decoded_reference: Optional[Tuple[bytes, np.ndarray]] = None
-        self._is_first = True
-        self._last_stamp_ns = 0
+        self._is_first, self._last_stamp_ns = True, 0
         self._expected: Optional[ExpectedMessage] = None
 
     # ---------------------------------------------------------------------------------------------- the main thread
@@ -102,8 +107,7 @@ class FrameProcessor:
     def warm_up(self) -> None:
         """Load and generate what frames need on first use, which would cost the first ones 150 ms.
 
-        Compiles every product but SSIM's for a camera's frame too: these serve until the products that are subscribed
-        to are ready.
+        Compiles every product but SSIM's for a camera's frame too, which serve until those subscribed to are ready.
 
         Raises:
             DeviceError: The GPU fails, and `on_device_error` is `stop`.
@@ -111,16 +115,18 @@ class FrameProcessor:
         settings = self._settings()
         height, width = settings.options.largest_frame()
         small, large = np.zeros((min(64, height), min(64, width)), np.uint8), np.full((height, width), 99, np.uint8)
-        products = tuple(name for name in PRODUCTS if name not in SSIM_PRODUCTS)
+        products = settings.computable(name for name in PRODUCTS if name not in SSIM_PRODUCTS)
+        first = small if settings.options.geometry is None else large  # a geometry fits frames of one size
         messages.decode_image(messages.encode_image(0, "", "mono8", small))
         messages.encode_diagnostics(0, [messages.Status(Level.OK, "", "", "", {})])
         check_layout(RawFrame(large, 255), settings.options)
         try:
-            pipeline = self._pipelines.get(settings, products, small).pipeline
-            self.device = pipeline.device
-            for name, array in pipeline(small).items():
-                messages.product_message(name, array, 0, "")
-            pipeline.prepare(large)
+            with suppress(FrameError):  # of the geometry, which may fit the camera's frames
+                pipeline = self._pipelines.get(settings, products, first).pipeline
+                self.device = pipeline.device
+                for name, array in pipeline(first).items():
+                    messages.product_message(name, array, 0, "")
+                pipeline.prepare(large)
         except DeviceError as err:
             if settings.on_device_error == "stop":
                 raise
@@ -132,10 +138,11 @@ class FrameProcessor:
         self._thread.start()
 
     def close(self) -> None:
-        """Finish the frames that are being computed, drop those that wait, and end the worker; safe to call twice."""
+        """Finish what is being computed, drop what waits, end the worker and release all memory; safe to call twice."""
         self._queue.close()
         if self._thread is not None:
             self._thread.join()
+        self.reference = self._decoded_reference = self._expected = None
 
     # ----------------------------------------------------------------------------------------- the executor's thread
 
@@ -174,8 +181,8 @@ class FrameProcessor:
         """Until the first frame comes in, rehearse what every new set of subscribers would get."""
         prepared: Tuple[str, ...] = ()
         while not self._queue.wait(IDLE_PERIOD):
-            settings = self._fallback.settings(self._settings())
-            products = rehearsable(needed_products(output.demand(), settings), settings)
+            settings = self.lens.complete(self._fallback.settings(self._settings()))
+            products = rehearsable(settings.computable(needed_products(output.demand(), settings)), settings)
             if not products or products == prepared:
                 continue
             try:
@@ -217,23 +224,21 @@ class FrameProcessor:
     def _submit(self, received: ReceivedImage, output: FrameOutput) -> Optional[SubmittedFrame]:
         """Decode a frame and start on its products; None if nothing of it has a subscriber.
 
-        Where only `latency` has a subscriber, the frame is decoded and nothing is computed.
+        Where only `latency` or `latency/total_ms` has a subscriber, the frame is decoded and nothing is computed.
         """
         started = time.perf_counter()
-        timings = {"queue": started - received.received}
-        settings = self._fallback.settings(self._settings())
+        settings = self.lens.complete(self._fallback.settings(self._settings()))
         image = messages.decode_image(received.cdr)
         is_restart = self._note(image)
         age = self._diagnostics.aged((received.time_ns - image.stamp_ns) / 1e9) if received.time_ns else None
-
         demand = output.demand()
-        products = needed_products(demand, settings)
-        if not products and not demand.camera_infos and not output.is_latency_wanted():
+        products = computable_products(needed_products(demand, settings), settings, self._problems)
+        if not (products or demand.camera_infos or demand.numbers or output.is_latency_wanted()):
             self._diagnostics.idled()
             return None
         raw = messages.to_raw(image, settings.options.bit_depth, settings.options.alignment)
         active, reference = self._choose_pipeline(settings, products, raw)
-        timings["decode"] = time.perf_counter() - started
+        timings = {"queue": started - received.received, "decode": time.perf_counter() - started}
         computation = None
         if active is not None:
             computation = Computation(active.pipeline, active.pipeline.submit(raw, reference=reference))
@@ -302,22 +307,33 @@ class FrameProcessor:
 def needed_products(demand: Demand, settings: Settings) -> Tuple[str, ...]:
     """The products to compute for a frame, in the order of `PRODUCTS`."""
     needed = {*demand.products, *demand.compressed, *(JUDGED_PRODUCTS if settings.always else ())}
+    if "saturated" in demand.numbers and not rehearsable(tuple(needed), settings):
+        needed.add(COUNTING_PRODUCT)
     return tuple(name for name in PRODUCTS if name in needed)
 
 
+def computable_products(wanted: Tuple[str, ...], settings: Settings, problems: ProblemLog) -> Tuple[str, ...]:
+    """Those of the products that the settings allow; the others are refused."""
+    found = settings.computable(wanted)
+    if found != wanted:
+        left_out = ", ".join(name for name in wanted if name not in found)
+        problems.refuse("product", f"no {left_out} with output.scale, rotate, roi or rectify")
+    return found
+
+
 def decode_reference(cdr: bytes) -> np.ndarray:
-    """A serialized mono8 or 32FC1 image as (h, w) float32, full scale 1.
+    """A serialized mono8, 16UC1 or 32FC1 image as (h, w) float32, full scale 1.
 
     Raises:
         FrameError: It cannot be decoded, or is of another encoding (cause `reference`).
     """
     try:
         image = messages.decode_image(cdr)
-        if image.encoding not in ("mono8", "32FC1"):
-            raise FrameError("encoding", f"it must be mono8 or 32FC1, got {image.encoding!r}")
+        if image.encoding not in ("mono8", "16UC1", "32FC1"):
+            raise FrameError("encoding", f"it must be mono8, 16UC1 or 32FC1, got {image.encoding!r}")
         pixels = messages.to_array(image)
     except FrameError as err:
         raise FrameError("reference", f"the reference cannot be used: {err}") from err
-    reference = pixels.astype(np.float32) / np.float32(255 if image.encoding == "mono8" else 1)
+    reference = pixels.astype(np.float32) / np.float32(full_level(str(pixels.dtype)))
     check_reference(reference)
     return reference

@@ -8,20 +8,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
-import cv2
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline.cpu.strips import display as write_display
 from polar_pipeline.display import Viewer
+from polar_pipeline.geometry import Geometry
 from polar_pipeline.pipeline import Result
+from polar_pipeline.products import LIGHT_PRODUCTS, level_scale
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, measure
 from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.frame import Demand, FinishedFrame, SubmittedFrame
+from polar_pipeline.ros.jpeg import JpegEncoder
 from polar_pipeline.ros.message_publisher import OutgoingMessage, OutputTopic
 from polar_pipeline.ros.problems import ProblemLog
 from polar_pipeline.sensor.frames import FrameError
-from polar_pipeline.topics import COMPRESSED_TOPICS
+from polar_pipeline.topics import jpeg_format
 
 #: Seconds between two checks whether the layout fits: parameters seldom change, and a check takes 3 ms.
 LAYOUT_PERIOD = 1.0
@@ -35,23 +38,30 @@ class OutputTopics:
         products: By product.
         compressed: JPEG, by product.
         camera_infos: Lens calibrations, by topic.
+        numbers: Numbers for plotting, by their keys in `NUMBER_TOPICS`.
         latency: Times and quality of every frame.
     """
 
     products: Mapping[str, OutputTopic]
     compressed: Mapping[str, OutputTopic]
     camera_infos: Mapping[str, OutputTopic]
+    numbers: Mapping[str, OutputTopic]
     latency: OutputTopic
 
     def demand(self) -> Demand:
         """Outputs that have subscribers now."""
-        products, compressed = _subscribed(self.products), _subscribed(self.compressed)
-        return Demand(frozenset(products), frozenset(compressed), tuple(_subscribed(self.camera_infos)))
+        products, compressed = frozenset(_subscribed(self.products)), frozenset(_subscribed(self.compressed))
+        infos, numbers = tuple(_subscribed(self.camera_infos)), frozenset(_subscribed(self.numbers))
+        return Demand(products, compressed, infos, numbers)
 
     def have_subscribers(self) -> bool:
         """Whether any output has a subscriber now."""
-        topics = (*self.products.values(), *self.compressed.values(), *self.camera_infos.values(), self.latency)
-        return any(topic.get_subscription_count() for topic in topics)
+        return any(topic.get_subscription_count() for topic in self.all())
+
+    def all(self) -> Tuple[OutputTopic, ...]:
+        """Every topic."""
+        groups = (self.products, self.compressed, self.camera_infos, self.numbers)
+        return (*(topic for group in groups for topic in group.values()), self.latency)
 
 
 def _subscribed(topics: Mapping[str, OutputTopic]) -> List[str]:
@@ -87,6 +97,7 @@ class FramePublisher:
         diagnostics: Counts frames and their times.
         problems: Counts and logs what could not be published.
         limits: Limits of quality until the first frame brings its own.
+        jpeg: Encodes what is published as JPEG.
 
     Attributes:
         camera_info: Newest message of topic `camera_info`; None before the first.
@@ -103,6 +114,7 @@ class FramePublisher:
         diagnostics: Diagnostics,
         problems: ProblemLog,
         limits: QualityLimits,
+        jpeg: JpegEncoder,
     ) -> None:
         self.camera_info: Optional[bytes] = None
         self.quality = Quality(limits)
@@ -114,6 +126,7 @@ class FramePublisher:
         self._diagnostics = diagnostics
         self._problems = problems
         self._viewer = Viewer()
+        self._jpeg = jpeg
         self._layout_due = 0.0
         self._thread = ThreadPoolExecutor(1, "polar_pipeline_publisher")
         self._previous: Optional[Any] = None  # a future
@@ -183,6 +196,7 @@ class FramePublisher:
             self.quality.add(quality, settings.options.ssim_mode)
             timings["quality"] = time.perf_counter() - now
         is_late = self._diagnostics.published(timings)
+        self._publish_numbers(frame, quality)
         if self.is_latency_wanted():
             self._publish_latency(frame, quality, is_late)
         if now >= self._layout_due:
@@ -195,16 +209,20 @@ class FramePublisher:
         stamp_ns, frame_id = _header(frame)
         outgoing: List[OutgoingMessage] = []
         for name, array in result.items():
-            if name not in demand.products and name not in demand.compressed:
-                continue
-            shown = self._viewer.show(name, array, settings.display) if name in COMPRESSED_TOPICS else array
+            image = array
+            if name == "preview" or name in demand.compressed:
+                image = _as_bytes(name, array)
+                if name == "preview" or name in LIGHT_PRODUCTS:
+                    image = self._viewer.show(name, image, settings.display)
             if name in demand.products:
-                sent = shown if name == "preview" else array  # intensity stays as measured
+                sent = image if name == "preview" else array  # light stays as measured
                 _, cdr = messages.product_message(name, sent, stamp_ns, frame_id)
                 outgoing.append(OutgoingMessage(self._topics.products[name], cdr))
             if name in demand.compressed:
-                jpeg = encode_jpeg(shown, settings.jpeg_quality)
-                cdr = messages.encode_compressed(stamp_ns, frame_id, "jpeg", jpeg)
+                on_gpu = frame.computation is not None and frame.computation.pipeline.device.startswith("cuda")
+                jpeg = self._jpeg.encode(image, settings.jpeg_quality, on_gpu)
+                text = jpeg_format(name, image.ndim == 3)
+                cdr = messages.encode_compressed(stamp_ns, frame_id, text, jpeg)
                 outgoing.append(OutgoingMessage(self._topics.compressed[name], cdr))
         return outgoing
 
@@ -212,28 +230,25 @@ class FramePublisher:
         """The lens calibration, scaled to the outputs and stamped as the frame; none if it does not fit."""
         if self.camera_info is None or not frame.demand.camera_infos:
             return []
-        image = frame.image
-        try:
-            info = messages.decode_camera_info(self.camera_info)
-            if (info.height, info.width) not in ((0, 0), (image.height, image.width)):
-                raise FrameError(
-                    "camera_info", f"{info.width}x{info.height} of a frame of {image.width}x{image.height} pixels"
-                )
-        except FrameError as err:
-            self._problems.refuse("camera_info", str(err))
-            return []
         options = frame.settings.options
-        height, width = options.output_size(frame.raw.shape)
         strides = {
             name: options.ssim_stride if name.startswith("quality/") else 1 for name in frame.demand.camera_infos
         }
-        encoded = {}
-        for stride in set(strides.values()):
-            scale = (0.5 if height < image.height else 1.0) / stride
-            scaled = messages.scale_camera_info(info, scale, (height // stride, width // stride))
-            encoded[stride] = messages.encode_camera_info(scaled, *_header(frame))
+        try:
+            info = messages.decode_camera_info(self.camera_info)
+            encoded = {stride: _camera_info(info, frame, stride) for stride in set(strides.values())}
+        except FrameError as err:
+            self._problems.refuse("camera_info", str(err))
+            return []
         topics = self._topics.camera_infos
         return [OutgoingMessage(topics[name], encoded[stride]) for name, stride in strides.items()]
+
+    def _publish_numbers(self, frame: SubmittedFrame, quality: Optional[FrameQuality]) -> None:
+        """Publish those numbers of a frame that had subscribers; saturation where anything was computed."""
+        values = {"total_ms": 1000 * frame.timings["total"], "saturated": quality.saturated if quality else None}
+        for name, value in values.items():
+            if name in frame.demand.numbers and value is not None:
+                self._topics.numbers[name].publish(bytes(messages.encode_float32(value)))
 
     def _publish_latency(self, frame: SubmittedFrame, quality: Optional[FrameQuality], is_late: bool) -> None:
         """Publish the times of a frame, and its quality where it was measured."""
@@ -253,14 +268,29 @@ def _header(frame: SubmittedFrame) -> Tuple[int, str]:
     return frame.image.stamp_ns, frame.settings.frame_id or frame.image.frame_id
 
 
-def encode_jpeg(image: np.ndarray, quality: int) -> np.ndarray:
-    """(h, w) grey or (h, w, 3) RGB uint8 -> the bytes of a JPEG file.
+def _camera_info(info: Any, frame: SubmittedFrame, stride: int) -> messages.Cdr:
+    """The lens calibration of a frame's outputs, averaged over `stride` pixels.
 
     Raises:
-        RuntimeError: OpenCV cannot encode it.
+        FrameError: It is of frames of another size, or cannot be rotated.
     """
-    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if image.ndim == 3 else image
-    is_done, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
-    if not is_done:
-        raise RuntimeError(f"OpenCV cannot write a JPEG of shape {image.shape}")
-    return data
+    image, options = frame.image, frame.settings.options
+    of = messages.frame_size(info)
+    if of not in ((0, 0), (image.height, image.width)):
+        raise FrameError("camera_info", f"{of[1]}x{of[0]} of a frame of {image.width}x{image.height} pixels")
+    height, width = options.output_size(frame.raw.shape)
+    size, source = (height // stride, width // stride), options.stokes_size(frame.raw.shape)
+    geometry = options.geometry or Geometry(step=2 if options.resolution == "half" else 1)
+    found = messages.transform_camera_info(info, geometry, source, size, stride)
+    return messages.encode_camera_info(found, *_header(frame))
+
+
+def _as_bytes(name: str, image: np.ndarray) -> np.ndarray:
+    """A product in the display encoding."""
+    if image.dtype == np.uint8:
+        return image
+    if image.dtype == np.uint16:
+        image = image / np.float32(level_scale(name, "uint16"))
+    out = np.empty(image.shape, np.uint8)
+    write_display(name, image, out)
+    return out

@@ -22,8 +22,8 @@ from polar_pipeline import __version__, messages
 from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing, replacing_folder
 from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.messages import CAMERA_INFO, IMAGE, Cdr, ImageMessage, Status
+from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.picture import encode_picture
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.ros.parameters import SSIM_PRODUCTS, Settings, make_settings
@@ -169,10 +169,12 @@ def _write_frame(folder: Path, snapshot: Snapshot) -> None:
 
 def _compute(snapshot: Snapshot, settings: Settings) -> Dict[str, np.ndarray]:
     """The raw mosaic and its products; those of SSIM only where no reference is needed."""
+    if settings.options.rectify == FROM_FRAMES and snapshot.camera_info is not None:
+        settings = settings.rectified_by(messages.lens_of(messages.decode_camera_info(snapshot.camera_info)))
     options = settings.options
     raw = messages.to_raw(messages.decode_image(snapshot.cdr), options.bit_depth, options.alignment)
     needless = SSIM_PRODUCTS if options.ssim_mode == "reference" else ()
-    pipeline = Pipeline(**settings.arguments(tuple(name for name in PRODUCTS if name not in needless)))
+    pipeline = Pipeline(**settings.arguments(tuple(name for name in options.products if name not in needless)))
     try:
         return {"raw": np.ascontiguousarray(raw.unpack().mosaic), **pipeline(raw)}
     finally:

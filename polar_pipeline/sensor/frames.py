@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Dict, Tuple, Union
+from typing import Dict, List, Tuple, Union
 
 import numpy as np
 
@@ -111,7 +111,7 @@ class PackedFrame:
 
     def unpack(self) -> RawFrame:
         """The mosaic as numbers."""
-        return RawFrame(_unpack_bits(np.ascontiguousarray(self.rows), self.fmt, self.width), self.full_scale)
+        return RawFrame(unpack_rows(np.ascontiguousarray(self.rows), self.fmt, self.width), self.full_scale)
 
 
 #: A mosaic in either form.
@@ -226,8 +226,7 @@ def frame_from_buffer(
     """
     check_size(height, width)
     flat = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data.reshape(-1).view(np.uint8)
-    if fmt.packing in ("p", "packed") and max(step, flat.size // height) >= 2 * width:
-        fmt = RawFormat(fmt.bits, "u16", 16 - fmt.bits)
+    fmt = sent_format(fmt, height, width, step, flat.size)
     row = fmt.row_bytes(width)
     step = step or row
     if step < row:
@@ -253,6 +252,13 @@ def frame_from_buffer(
     return PackedFrame(rows, fmt, width)
 
 
+def sent_format(fmt: RawFormat, height: int, width: int, step: int, size: int) -> RawFormat:
+    """How pixels lie in `size` bytes: unpacked and MSB aligned where rows of a packed format hold two bytes a pixel."""
+    if fmt.packing in ("p", "packed") and max(step, size // height) >= 2 * width:
+        return RawFormat(fmt.bits, "u16", 16 - fmt.bits)
+    return fmt
+
+
 def check_size(height: int, width: int) -> None:
     """Refuse frames whose sides or whose pixels in all are out of range.
 
@@ -267,7 +273,7 @@ def check_size(height: int, width: int) -> None:
         )
 
 
-def _unpack_bits(rows: np.ndarray, fmt: RawFormat, width: int) -> np.ndarray:
+def unpack_rows(rows: np.ndarray, fmt: RawFormat, width: int) -> np.ndarray:
     """(H, row bytes) uint8 -> (H, width) uint16 of a `p` or `packed` format."""
     if fmt.packing == "packed":
         triples = rows.reshape(rows.shape[0], -1, 3).astype(np.uint16)
@@ -276,13 +282,21 @@ def _unpack_bits(rows: np.ndarray, fmt: RawFormat, width: int) -> np.ndarray:
         first = triples[..., 0] << low_bits | triples[..., 1] & mask
         second = triples[..., 2] << low_bits | triples[..., 1] >> 4 & mask
         return np.ascontiguousarray(np.stack([first, second], -1).reshape(rows.shape[0], -1)[:, :width])
-    pixels, size = (2, 3) if fmt.bits == 12 else (4, 5)
-    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % size)))
-    groups = padded.reshape(rows.shape[0], -1, size).astype(np.uint64)
-    word = sum(groups[..., k] << np.uint64(8 * k) for k in range(size))
-    mask = np.uint64((1 << fmt.bits) - 1)
-    values = np.stack([word >> np.uint64(fmt.bits * k) & mask for k in range(pixels)], -1)
-    return np.ascontiguousarray(values.reshape(rows.shape[0], -1)[:, :width].astype(np.uint16))
+    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % group_bytes(fmt))))
+    groups = padded.reshape(rows.shape[0], -1, group_bytes(fmt)).astype(np.uint16)
+    mask = (1 << fmt.bits) - 1
+    values = [(groups[..., k] | groups[..., k + 1] << 8) >> shift & mask for k, shift in _places(fmt)]
+    return np.ascontiguousarray(np.stack(values, -1).reshape(rows.shape[0], -1)[:, :width])
+
+
+def group_bytes(fmt: RawFormat) -> int:
+    """Bytes of the smallest number of pixels of a `p` or `packed` format that end with a byte."""
+    return 5 if (fmt.bits, fmt.packing) == (10, "p") else 3
+
+
+def _places(fmt: RawFormat) -> List[Tuple[int, int]]:
+    """Where each pixel of a group of a `p` format begins: byte, and bit in it; it ends in the byte after that one."""
+    return [divmod(start, 8) for start in range(0, 8 * group_bytes(fmt), fmt.bits)]
 
 
 def pack(mosaic: np.ndarray, fmt: RawFormat, big_endian: bool = False) -> bytes:
@@ -298,8 +312,14 @@ def pack(mosaic: np.ndarray, fmt: RawFormat, big_endian: bool = False) -> bytes:
         mask = (1 << low_bits) - 1
         middle = even[..., 0] & mask | (even[..., 1] & mask) << 4
         return np.stack([even[..., 0] >> low_bits, middle, even[..., 1] >> low_bits], -1).astype(np.uint8).tobytes()
-    bits = np.unpackbits(mosaic.astype("<u2").view(np.uint8).reshape(height, width, 2), axis=-1, bitorder="little")
-    return np.packbits(bits[..., : fmt.bits].reshape(height, -1), axis=-1, bitorder="little").tobytes()
+    places = _places(fmt)
+    padded = np.pad(mosaic, ((0, 0), (0, -width % len(places)))).astype(np.uint16).reshape(height, -1, len(places))
+    groups = np.zeros((*padded.shape[:2], group_bytes(fmt)), np.uint8)
+    for index, (k, shift) in enumerate(places):
+        word = (padded[..., index] & (1 << fmt.bits) - 1) << shift
+        groups[..., k] |= word.astype(np.uint8)
+        groups[..., k + 1] |= (word >> 8).astype(np.uint8)
+    return np.ascontiguousarray(groups.reshape(height, -1)[:, : fmt.row_bytes(width)]).tobytes()
 
 
 def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:

@@ -241,7 +241,8 @@ def test_options_hold_plain_values_whatever_they_came_as() -> None:
 def test_limits_themselves_are_allowed() -> None:
     limits = {name: row.limits for name, row in OPTIONS.items() if row.limits and name != "threads"}
     assert limits.pop("min_intensity") == (0, 2)  # whose end is excluded
-    assert set(limits) == {"ssim_stride", "ssim_window", "ssim_sigma", "bit_depth", "camera_gain", "max_aolp_sigma"}
+    names = ("ssim_stride", "ssim_window", "ssim_sigma", "bit_depth", "camera_gain", "max_aolp_sigma")
+    assert set(limits) == {*names, "polarizer_angle", "scale", "rotate"}
     for name, ends in limits.items():
         for value in ends:
             assert getattr(make_options(**{name: value}), name) == value

@@ -18,7 +18,7 @@ from typing import Any, Deque, Dict, Iterator, List, Tuple
 import pytest
 
 #: Seconds between the pieces of a slow response, and their number.
-SLOW_S, SLOW_PIECES = 0.1, 8
+SLOW_S, SLOW_PIECES = 0.25, 8
 
 
 class Proxy(http.server.ThreadingHTTPServer):

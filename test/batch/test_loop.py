@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("distributed")
 import cv2
+import dask
 from distributed import Client
 
 from polar_pipeline.batch.cluster import dashboard_of, gpu_names, local_client, threads_of_each
@@ -33,7 +34,12 @@ def double(number: int) -> int:
 
 
 def environment() -> Dict[str, str]:
-    return {"gpu": os.environ["CUDA_VISIBLE_DEVICES"], "threads": str(cv2.getNumThreads())}
+    monitors_gpu = str(dask.config.get("distributed.diagnostics.nvml"))
+    return {
+        "gpu": os.environ["CUDA_VISIBLE_DEVICES"],
+        "threads": str(cv2.getNumThreads()),
+        "monitors_gpu": monitors_gpu,
+    }
 
 
 def test_every_worker_has_its_gpu_and_its_threads(client: Client) -> None:
@@ -41,6 +47,7 @@ def test_every_worker_has_its_gpu_and_its_threads(client: Client) -> None:
     found = sorted(client.run(environment).values(), key=lambda row: row["gpu"])
     assert [row["gpu"] for row in found] == ["3", "GPU-5"]
     assert {row["threads"] for row in found} == {str(threads_of_each(2))}
+    assert {row["monitors_gpu"] for row in found} == {"False"}, "with pynvml, workers for these GPUs would not start"
 
 
 def test_a_bounded_number_is_in_flight(client: Client) -> None:

@@ -28,6 +28,7 @@ from polar_pipeline.cuda.model.device import DEVICES
 from polar_pipeline.options import make_options
 from polar_pipeline.products import DEFAULT_PRODUCTS
 from polar_pipeline.replay.compare import open_golden
+from polar_pipeline.replay.picture import legend
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import open_source
 from polar_pipeline.sensor.forward import expose
@@ -505,9 +506,29 @@ def test_process_one_picture(pictures: Path, tmp_path: Path, capsys: Any) -> Non
         got = imread(out / f"0_{name}")
         np.testing.assert_array_equal(got, want[name.split(".")[0]])
         np.testing.assert_array_equal(cv2.imread(str(out / f"0_{name}"), cv2.IMREAD_UNCHANGED), got[..., ::-1])
+    words = ["--products", "dolp,preview", "--dtype", "uint16"]
+    assert main(["process", str(raw), "-o", str(tmp_path / "words"), *words]) == 0
+    assert names(tmp_path / "words") == ["0_dolp.png", "0_preview.png"]
+    got = cv2.imread(str(tmp_path / "words" / "0_dolp.png"), cv2.IMREAD_UNCHANGED)
+    np.testing.assert_array_equal(got, Pipeline(products="dolp", dtype="uint16", backend="cpu")(FRAMES[0])["dolp"])
     assert main(["process", str(raw), "-o", str(out), *everything]) == 1
     assert main(["process", str(raw), "-o", str(out), *everything, "--force", "--format", "npy"]) == 0
     np.testing.assert_array_equal(np.load(out / "0_stokes.npy"), want["stokes"])
+
+
+def test_colors_come_with_legends(pictures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    products = ["--products", "aolp_color,dolp_color,polarizer", "--polarizer-angle", "30", "--color-style", "light"]
+    assert main(["process", str(pictures / "0.png"), "-o", str(out), *products, "--backend", "cpu"]) == 0
+    legends = ["0_aolp_color_legend.png", "0_dolp_color_legend.png"]
+    assert names(out) == sorted(["0_aolp_color.png", "0_dolp_color.png", "0_polarizer.png", *legends])
+    for name, path in zip(("aolp_color", "dolp_color"), legends):
+        np.testing.assert_array_equal(imread(out / path), legend(name, "light"))
+    options: Any = {"polarizer_angle": 30, "color_style": "light", "dtype": "uint8", "backend": "cpu"}
+    with Pipeline(products="aolp_color, polarizer", **options) as pipeline:
+        want = pipeline(FRAMES[0])
+    for name, image in want.items():
+        np.testing.assert_array_equal(imread(out / f"0_{name}.png"), image, err_msg=name)
 
 
 def test_layout_of_a_picture(tmp_path: Path, capsys: Any) -> None:
@@ -624,7 +645,10 @@ COMMANDS = (
     *(
         "replay",
         "batch",
+        "compress",
+        "decompress",
         "play",
+        "view",
         "params dump",
         "process",
         "calibrate",

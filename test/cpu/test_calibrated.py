@@ -7,12 +7,14 @@ from typing import Any, Dict, Tuple
 
 import numpy as np
 import pytest
-from calibrations import ideal_calibration, some_calibration
+from calibrations import REGION, ideal_calibration, some_calibration
 from cpu_comparison import compare
 from support import representative
 
 from polar_pipeline import Pipeline, RawFrame
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.calibration import Calibration, PixelParameters
+from polar_pipeline.cpu.correction_words import correction_words
+from polar_pipeline.products import LIGHT_PRODUCTS, PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
 from polar_pipeline.sensor.scene import SCENES, synthetic
@@ -87,6 +89,95 @@ def test_frames_wider_than_a_tile(sensor: str, resolution: str) -> None:
         )
 
 
+#: What the correction in 16-bit integers computes, with the types that it serves.
+_BYTES = (*LIGHT_PRODUCTS, "dolp", "aolp", "preview", "aolp_color", "dolp_color", "ssim_map", "ssim")
+
+
+def mild_calibration(shape: Tuple[int, int] = REGION, defects: float = 0.01) -> Calibration:
+    """A sensor whose deviations are within what 16-bit integers serve: twice those of real ones."""
+    rng = np.random.default_rng(0)
+    numbers = (rng.normal(0.01, 0.002, shape), rng.normal(1, 0.02, shape), *rng.normal(0, 0.02, (2, *shape)))
+    bad = rng.random(shape) < defects
+    return Calibration.from_parameters(PixelParameters(*numbers), SENSORS["IMX250MZR"], defects=bad)
+
+
+def words_of(calibration: Calibration, shape: Tuple[int, int], **options: Any) -> Any:
+    """The words of frames of a size; None where they are not used."""
+    with Pipeline(products="dolp", calibration=calibration, backend="cpu", **options) as pipeline:
+        return correction_words(pipeline.options.correction(shape), pipeline.options.read_out(shape))
+
+
+_BYTE_CASES = list(
+    itertools.product(
+        (True, False),
+        ((0, 0), (1, 0), (2, 3), (5, 5)),
+        ((False, False), (True, False), (False, True), (True, True)),
+        ((64, 48), (67, 53), (20, 515)),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("co_sited", "offset", "flip", "shape"),
+    representative(_BYTE_CASES, lambda case: ((case[0], case[3]), (case[1], case[2]))),
+)
+def test_correction_in_16_bit_integers(
+    co_sited: bool, offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tuple[int, int]
+) -> None:
+    """Two bytes a number, in the bounds of the other products; 515 columns are two blocks of superpixels and a part."""
+    calibration = mild_calibration((96, 560))
+    options: Dict[str, Any] = {"co_sited": co_sited, "roi_offset": offset, "flip": flip}
+    assert words_of(calibration, shape, **options) is not None
+    for dtype in ("uint8", dict.fromkeys(LIGHT_PRODUCTS, "uint8")):
+        # A rounding of 1/128 level in S1 is more than a level of DoLP where S0 is below 2 levels.
+        compare(scene("IMX250MZR", shape, 8), _BYTES, lit=0.1, calibration=calibration, dtype=dtype, **options)
+
+
+def test_what_16_bit_integers_do_not_hold_is_corrected_in_floats() -> None:
+    """Deviations of one pixel, too large for them; the result is within the same bounds."""
+    for k, value in enumerate((0.05, 1.5, 0.4, -0.4)):
+        numbers = [np.full(REGION, number) for number in (0.01, 1.0, 0.0, 0.0)]
+        numbers[k][10, 10] = value
+        calibration = Calibration.from_parameters(PixelParameters(*numbers), SENSORS["IMX250MZR"])
+        assert words_of(calibration, (64, 48)) is None, k
+        compare(scene("IMX250MZR", (64, 48), 8), _BYTES, calibration=calibration, dtype="uint8")
+
+
+def test_precision_fp32_asks_for_floats() -> None:
+    """Then the bounds of floats hold for 8-bit frames too: DoLP as where Stokes vectors are computed with it."""
+    options: Dict[str, Any] = {"calibration": mild_calibration(), "min_intensity": 0.05}
+    frame = scene("IMX250MZR", (64, 48), 8)
+    exact = _outputs(frame, ("dolp", "stokes"), **options)["dolp"]
+    errors = {}
+    for precision in ("fp32", "auto"):
+        errors[precision] = np.nanmax(
+            np.abs(_outputs(frame, ("dolp",), **options, precision=precision)["dolp"] - exact)
+        )
+    assert errors["fp32"] <= 1e-6
+    if native_kernels():
+        assert errors["auto"] > 1e-6  # else this test compares nothing
+
+
+def native_kernels() -> bool:
+    """Whether the CPU backend computes with compiled kernels."""
+    with Pipeline(backend="cpu") as pipeline:
+        return "compiled" in pipeline.device
+
+
+def test_ranges_are_those_of_a_block() -> None:
+    """An outlier in one block of superpixels does not make the steps of another one coarser."""
+    clean = mild_calibration((32, 560), defects=0)
+    parameters = clean.parameters()
+    parameters.gain[5, 5] = 1.11  # row 2 of superpixels, block 0
+    outlier = Calibration.from_parameters(parameters, clean.sensor)
+    words = [words_of(found, (32, 560)) for found in (clean, outlier)]
+    before, after = (found["gain_step"].astype(float) * found["share"] for found in words)
+    assert after[2, 0] > 1.25 * before[2, 0]
+    # All codes were rounded in a range that is wider by the outlier, which moves the ends of others by some per cent.
+    before[2, 0] = after[2, 0]
+    np.testing.assert_allclose(after, before, rtol=0.05)
+
+
 def _outputs(frame: Any, products: Tuple[str, ...] = tuple(PRODUCTS), **options: Any) -> Dict[str, np.ndarray]:
     with Pipeline(products=products, backend="cpu", **options) as pipeline:
         return dict(pipeline(frame))
@@ -144,8 +235,14 @@ def test_defects_are_replaced(sensor: str) -> None:
 @pytest.mark.parametrize("resolution", ["half", "full"])
 def test_strips_and_threads_do_not_show(sensor: str, resolution: str) -> None:
     frame = scene(sensor, (132, 130), 8)
-    calibration = some_calibration(SENSORS[sensor], (132, 130))
-    options: Dict[str, Any] = {"sensor": sensor, "calibration": calibration, "resolution": resolution}
+    for dtype in ("float32", "uint8"):
+        calibration = some_calibration(SENSORS[sensor], (132, 130))
+        if dtype == "uint8" and sensor == "IMX250MZR":
+            calibration = mild_calibration((132, 130))
+        _compare_threads(frame, sensor=sensor, calibration=calibration, resolution=resolution, dtype=dtype)
+
+
+def _compare_threads(frame: RawFrame, **options: Any) -> None:
     for products in (tuple(PRODUCTS), ("intensity", "dolp", "aolp")):
         one, three = (_outputs(frame, products, **options, threads=threads) for threads in (1, 3))
         for name, image in one.items():

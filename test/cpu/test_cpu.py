@@ -55,6 +55,14 @@ def test_matches_reference(
 
 
 @pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+@pytest.mark.parametrize(("resolution", "demosaic"), WAYS)
+def test_sixteen_bits_match_reference(sensor: str, resolution: str, demosaic: str) -> None:
+    for bits in (8, 12):
+        frame = random_frame((67, 53), bits)
+        compare(frame, sensor=sensor, resolution=resolution, demosaic=demosaic, dtype="uint16")
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
 @pytest.mark.parametrize("resolution", ["half", "full"])
 def test_adaptive_demosaic_in_the_dark(sensor: str, resolution: str) -> None:
     """Local means of 0, and of up to one 8-bit level, between which the method limits its divisors."""
@@ -341,7 +349,7 @@ def test_strips_and_threads_do_not_show(sensor: str, resolution: str, demosaic: 
             "resolution": st.sampled_from(["half", "full"]),
             "demosaic": st.sampled_from(["bilinear", "gradient", "adaptive"]),
             "co_sited": st.booleans(),
-            "dtype": st.sampled_from(["float32", "uint8"]),
+            "dtype": st.sampled_from(["float32", "uint8", "uint16"]),
             "flip": st.tuples(st.booleans(), st.booleans()),
             "ssim_mode": st.sampled_from(["consistency", "temporal", "reference"]),
             "ssim_stride": st.integers(1, 3),

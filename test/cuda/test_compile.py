@@ -71,7 +71,8 @@ def test_every_shipped_kernel_has_a_source() -> None:
     assert "tile" in stems
     for stem in stems:
         assert re.search(
-            rf"__global__ void\b.* {stem}\(const (FrameArguments frame|Comparison task)\)", source(stem)
+            rf"__global__ void\b.* {stem}\(const (FrameArguments frame|TransformArguments job|Comparison task)\)",
+            source(stem),
         ), stem
         assert not re.search(r'^\s*#\s*include\s+"(?!host\.cuh)', source(stem), re.M)
 
@@ -285,6 +286,9 @@ def test_resources_of_two_kernels(folder: Path) -> None:
 
 #: Windows of 15 taps hold 56 partial sums a column in up to 128 registers: 25 % of sm_72's warps are resident then.
 LONG = re.compile("ssim: registers, .*15 taps")
+#: On colour sensors in float, what a block of a geometry keeps leaves space for 18 of 64 warps where it gathers along
+#: columns, and for 14 with images of angles.
+COLOR_FLOATS = re.compile("transform: transform color fp32 .*(by-columns|angle_0)")
 
 
 def test_no_shipped_config_asks_for_more_than_is_compiled() -> None:
@@ -305,6 +309,13 @@ def test_no_shipped_config_asks_for_more_than_is_compiled() -> None:
                 for half in (True, False):
                     asked = replace(work, outputs=(), full_scale=0, half_precision=half)
                     assert asked in every, f"{path.name} {demosaic} {raw_format}"
+
+
+def min_occupancy(arch: str, name: str) -> float:
+    """Share of a multiprocessor's warps that a kernel must let be resident."""
+    if arch == "sm_72":
+        return 0.25 if LONG.match(name) else 0.2 if COLOR_FLOATS.match(name) else 0.3
+    return 0.3
 
 
 def flat(values: Mapping[str, object], prefix: str = "") -> Dict[str, object]:
@@ -336,7 +347,7 @@ def test_kernels_fit_the_jetsons(
         for row in rows
         if row["shared_bytes"] > limit
         or row["spill_bytes"]
-        or not (0.25 if arch == "sm_72" and LONG.match(row["name"]) else 0.3) <= row["occupancy"] <= 1
+        or not min_occupancy(arch, row["name"]) <= row["occupancy"] <= 1
     ]
     assert not misfits, "\n".join(map(str, misfits))
 

@@ -25,10 +25,11 @@ from polar_pipeline.coefficients import SSIM_FULL
 from polar_pipeline.cuda.model import search
 from polar_pipeline.cuda.model.device import get_device
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.work import PolarizationWork, make_work, polarization_defines
+from polar_pipeline.cuda.model.specs import COLOR_MAPS, COMPONENTS
+from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork, make_work, polarization_defines
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.products import LIGHT_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, invalid_level
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, RawFormat, RawFrame, pack
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor, get_sensor
@@ -37,7 +38,9 @@ from polar_pipeline.sensor.scene import synthetic
 MONO, COLOR = "IMX250MZR", "IMX250MYR"
 ALL = tuple(PRODUCTS)
 #: What kernels other than `tile` can make, too.
-COMMON = tuple(name for name in ALL if not name.endswith("_sigma"))
+COMMON = tuple(name for name in ALL if not name.endswith("_sigma") and name not in COLOR_MAPS)
+#: What `color_strip` can make.
+OF_STRIPS = tuple(name for name in COMMON if name not in COMPONENTS)
 DEVICES = [get_device(name) for name in ("xavier", "orin", "h200")]
 #: Pixel formats by name, and the one that a `bit_depth` of 8 makes of 16-bit pixels.
 KNOWN = {**FORMATS, "8 in 16": RawFormat(8, "u16")}
@@ -46,6 +49,8 @@ RAW_FORMATS = {"u8": "u8", "u16": "u16", "p": "12p", "packed": "12packed"}
 # Bounds on the distance to the float64 reference (float products; display encodings may be one level off).
 DOLP_BOUND = 2e-3  # where S0 >= 0.1, 5 % of its range
 AOLP_BOUND = np.deg2rad(0.5)  # circular, where DoLP >= 0.05: below, the angle is noise
+#: Levels of colours: two steps of a map of angles, one of degrees, and rounding.
+COLOR_BOUNDS = {"aolp_color": 9.0, "dolp_color": 5.0}
 #: Of its standard deviation: the rounding of S1 and S2 over their noise. In half, errors of DoLP come on top.
 AOLP_SIGMA_BOUND = 5e-4
 #: Intensities, angle images, Stokes vectors and what SSIM reads, by half precision.
@@ -183,7 +188,7 @@ def case(
     **options: Any,
 ) -> Case:
     """A case, named by what is special about it; without products, of all that the kernel can make."""
-    everything = ALL if kernel == "tile" else COMMON
+    everything = {"tile": ALL, "color_strip": OF_STRIPS}.get(kernel, COMMON)
     products = products or everything
     words = [kernel, {MONO: "mono", COLOR: "color"}.get(sensor, "tile")]
     words += ["calibrated" if isinstance(value, Calibration) else str(value) for value in options.values()]
@@ -255,18 +260,27 @@ def check(
     for name, dtype in work.outputs:
         place = f"{where}: {name}"
         image, want = got.images[name][k], truth.stored[name]
-        if dtype == "uint16":
+        level = 0.0
+        if dtype == "uint16" and name in PAIRS:
             image = image / SSIM_FULL
+        elif dtype == "uint16":  # as near as floats, and rounded
+            is_angle = name.startswith("aolp")
+            level = np.pi / 65536 if is_angle else 1 / 65535
+            want = exact[name] if is_angle else np.clip(exact[name], 0, 1)
+            missing = np.isnan(want)
+            if name not in LIGHT_PRODUCTS:
+                assert np.all(image[missing & ~near_dark] == invalid_level(name, dtype)), place
+            image = np.where(missing, np.nan, image * level)
         assert image.shape == want.shape, place
-        is_masked = name in ("stokes", "dolp", "aolp", "dolp_sigma", "aolp_sigma", "preview")
+        is_masked = name in ("stokes", "dolp", "aolp", "dolp_sigma", "aolp_sigma", "preview", *COLOR_MAPS)
         fair = ~near_dark if is_masked else np.ones_like(near_dark)
-        if name in ("aolp", "aolp_sigma"):
+        if name in ("aolp", "aolp_sigma", "aolp_color"):
             fair = fair & (degree >= 0.05)
-        if name == "aolp_sigma" or (name == "dolp" and (dtype == "float32" or work.calibrated)):
+        if name in ("aolp_sigma", *COLOR_MAPS) or (name == "dolp" and (dtype != "uint8" or work.calibrated)):
             fair = fair & (s0 >= 0.1)  # bytes without a correction are black, or at least a level
         if dtype == "uint8":
             error = np.abs(image.astype(int) - want.astype(int)).astype(float)
-            bound = 1.0
+            bound = COLOR_BOUNDS.get(name, 1.0)
             if name == "aolp":
                 error = np.minimum(error, 256 - error)
         else:
@@ -276,7 +290,7 @@ def check(
             error = np.abs(image - want)
             error[np.isnan(error)] = 0
             bounds = {"dolp": DOLP_BOUND, "aolp": AOLP_BOUND, "aolp_sigma": AOLP_SIGMA_BOUND}
-            bound = bounds.get(name, VALUE_BOUND[work.half_precision])
+            bound = bounds.get(name, VALUE_BOUND[work.half_precision]) + level / 2
             if name == "aolp":
                 assert np.nanmin(image, initial=0) >= 0, place
                 assert np.nanmax(image, initial=0) < np.pi, place
@@ -353,6 +367,8 @@ CASES = [
             (("intensity", "ssim_map"), "float32"),
         )
     ),
+    case(COLOR, products=("intensity", "angle_90", "polarizer", "dolp", "aolp", *NOISE_PRODUCTS), dtype="uint16"),
+    *(case(sensor, dtype="uint16") for sensor in (COLOR, MONO)),
     *(case(sensor, products=("intensity", "ssim"), ssim_mode="temporal") for sensor in (MONO, COLOR)),
     *(
         case(sensor, fmt, products, resolution=resolution, dtype=dtype, camera_gain=20.0, **options)
@@ -434,6 +450,7 @@ FAST_CASES = [
             ("16", 0, "uint8", "fp16"),
             ("12p", 0, "float32", "fp32"),
             ("12Packed", 0, "uint8", "fp16"),
+            ("8", 0, "uint16", "fp16"),
         )
     ),
     *(
@@ -465,17 +482,17 @@ FAST_CASES = [
             dtype=dtype,
         )
         for demosaic in ("gradient", "bilinear")
-        for products, dtype in ((_LIVE, "float32"), (_LIVE, "uint8"), (("preview",), "uint8"))
+        for products, dtype in ((_LIVE, "float32"), (_LIVE, "uint8"), (("preview",), "uint8"), (_LIVE, "uint16"))
     ),
     *(
         case(COLOR, fmt, products, "color_strip", shift=shift, co_sited=co_sited, dtype=dtype, ssim_mode=mode)
         for fmt, shift, products, co_sited, dtype, mode in (
-            ("8", 0, COMMON, True, "float32", "consistency"),
-            ("12p", 0, COMMON, False, "float32", "temporal"),
-            ("12", 4, COMMON, True, "uint8", "consistency"),
-            ("12Packed", 0, _LIVE, True, "float32", "consistency"),
+            ("8", 0, OF_STRIPS, True, "float32", "consistency"),
+            ("12p", 0, OF_STRIPS, False, "float32", "temporal"),
+            ("12", 4, OF_STRIPS, True, "uint8", "consistency"),
+            ("12Packed", 0, (*_LIVE, "angle_45"), True, "uint16", "consistency"),
             ("8", 0, (*_LIVE, "ssim"), True, "uint8", "temporal"),
-            ("8", 0, COMMON, False, "uint8", "consistency"),
+            ("8", 0, OF_STRIPS, False, "uint8", "consistency"),
             ("8", 0, _ANGLES, True, "uint8", "consistency"),
         )
     ),
@@ -564,7 +581,7 @@ CALIBRATED_CASES = [
             ("12", 0, False, "uint8", "auto"),
             ("16", 0, True, "float32", "auto"),
             ("12p", 0, True, "float32", "fp32"),
-            ("12Packed", 0, True, "uint8", "fp32"),
+            ("12Packed", 0, True, "uint16", "fp32"),
         )
     ),
     calibrated(MONO, kernel="mono_half_calibrated", products=_POLAR, min_intensity=0.0, dtype="uint8"),

@@ -121,7 +121,7 @@ class Fault(NamedTuple):
     found_in: str = ""
 
 
-_PIXELS = "x < n; x++) {\n        const float clipped"
+_PIXELS = "x < n; x++) {\n    const float clipped"
 _ANGLES = "x < n; x++) out[x] = line[x] * (1.0f / 255)"
 _GREEN = "line < of.from.height + 2"
 FAULTS = {
@@ -178,7 +178,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", representative(list(FAULTS), lambda name: [FAULTS[name].report]))
+@pytest.mark.parametrize("name", representative(list(FAULTS), lambda name: [FAULTS[name].report[0].partition(":")[0]]))
 def test_a_broken_kernel_is_found(name: str, folder: Path, sanitizers: Dict[str, str]) -> None:
     fault, kernels = FAULTS[name], folder / "kernels"
     shutil.copytree(str(ROOT / "kernels" / "cpu"), str(kernels))

@@ -126,8 +126,9 @@ def assert_similar(found: Found, work: SsimWork, bound: float, x: np.ndarray, y:
         if found.map is not None and work.map_dtype == "float32":
             assert np.abs(found.map[k] - expected).max() <= bound
         elif found.map is not None:
-            levels = np.abs(found.map[k].astype(int) - reference.display("ssim_map", expected).astype(int))
-            assert levels.max() <= 1
+            levels = reference.display("ssim_map", expected, work.map_dtype).astype(int)
+            error = np.abs(found.map[k].astype(int) - levels).max()
+            assert error <= (1 if work.map_dtype == "uint8" else 65535 * bound + 1)  # both are rounded
         assert np.abs(found.blocks[k] - reference.block_means(expected)).max() <= bound
         assert abs(found.mean[k] - expected.mean()) <= bound
 
@@ -267,8 +268,8 @@ def test_blocks_of_any_size_on_tensor_cores(launch: Launch) -> None:
 
 
 @pytest.mark.parametrize("plan", ["registers", "tensor"])
-@pytest.mark.parametrize("map_dtype", ["uint8", ""])
-def test_map_as_bytes_or_not_at_all(launch: Launch, plan: str, map_dtype: str) -> None:
+@pytest.mark.parametrize("map_dtype", ["uint8", "uint16", ""])
+def test_map_as_levels_or_not_at_all(launch: Launch, plan: str, map_dtype: str) -> None:
     for width in (40, 46 if plan == "registers" else 48):
         work = work_of(30, width, map_dtype=map_dtype)
         check(launch, work, plan_of(work, plan), *texture(30, width))
@@ -307,7 +308,7 @@ def mosaics_of(height: int, width: int, frames: int = 1) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("window", "map_dtype"),
-    representative(list(product(range(3, 16, 2), ("float32", "uint8", ""))), lambda row: row),
+    representative(list(product(range(3, 16, 2), ("float32", "uint8", "uint16", ""))), lambda row: row),
 )
 def test_every_window_on_a_mosaic(launch: Launch, window: int, map_dtype: str) -> None:
     work = work_of(37, 40, "mosaic", map_dtype, window=window)

@@ -11,6 +11,7 @@ import pytest
 from polar_pipeline.cpu.native import VARIABLE
 from polar_pipeline.cuda.backend import problem
 from polar_pipeline.doctor import checks as doctor
+from polar_pipeline.ros.jpeg import encode_with_opencv
 
 
 def states() -> dict:
@@ -94,6 +95,28 @@ def test_a_cache_that_is_not_used_is_said_with_what_mends_it(monkeypatch: pytest
         monkeypatch.delenv(name)
     monkeypatch.setattr(Path, "home", lambda: Path("~"))
     assert "set XDG_CACHE_HOME" in doctor._cache().text
+
+
+def test_what_encodes_jpeg_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "backend_problem", lambda _: "no GPU")
+    assert doctor._jpeg() == doctor.Check("jpeg", "ok", "OpenCV, as no GPU computes")
+    monkeypatch.setattr(doctor, "backend_problem", lambda _: None)
+    for error, state, text in (
+        (
+            ImportError("No module named 'nvidia'"),
+            "ok",
+            "OpenCV on the CPU; nvImageCodec (pip extras jpeg-cuda12, jpeg-cuda13) is not installed",
+        ),
+        (RuntimeError("no nvJPEG"), "missing", "OpenCV on the CPU, as nvImageCodec does not work: no nvJPEG"),
+    ):
+
+        def fail(error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(doctor, "make_gpu_encoder", fail)
+        assert doctor._jpeg() == doctor.Check("jpeg", state, text)
+    monkeypatch.setattr(doctor, "make_gpu_encoder", lambda: encode_with_opencv)
+    assert doctor._jpeg() == doctor.Check("jpeg", "ok", "nvImageCodec on the GPU")
 
 
 def test_the_transport_profile_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Dict, List, Set
 
@@ -49,7 +50,8 @@ _COMMANDS = (
     + ["process"] * 4
     + ["layout"] * 2
     + ["plan"] * 2
-    + ["calibrate"] * 2
+    + ["calibrate", "compress"] * 2
+    + ["decompress"]
     + ["simulate", "play", "tune", "kernels", "bench node", "params dump", "doctor"]
 )
 
@@ -82,6 +84,8 @@ class Commands(Target):
         self._seed = folder / "seed"
         self._work = folder / "work"
         self._make_files()
+        if find_spec("cupy") is not None:  # `doctor` loads CUDA's libraries; their memory is no input's
+            self.run(Case("json", b'["doctor"]'))
 
     def _make_files(self) -> None:
         folder = self._seed
@@ -125,7 +129,7 @@ class Commands(Target):
                         _FILES if rng.random() < 0.4 else ("raw.png", "in.mcap", "pictures", "raw16.png", "in.db3")
                     )
                 )
-        if command == "replay" and rng.random() < 0.7:
+        if command in ("replay", "compress", "decompress") and rng.random() < 0.7:
             words += ["-o", rng.choice(("out.mcap", "out.mcap", rng.choice(_FILES)))]
         if command == "calibrate" and rng.random() < 0.9:
             words += ["-o", rng.choice(("out.npz", "out.npz", rng.choice(_FILES)))]

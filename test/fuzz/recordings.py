@@ -20,11 +20,13 @@ from fuzz import cdr, containers
 from fuzz.containers import COMPRESSED, IMAGE, START, TOPIC
 from fuzz.engine import Case, Target, WrongError, refused
 from fuzz.messages import _MAKERS as MESSAGES
-from fuzz.mutate import mutated
+from fuzz.mutate import Writer, mutated
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.replay.compare import Comparison, Golden, format_rows, open_golden
 from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.rawpicture import read_raw
+from polar_pipeline.replay.rawzstd import compress_raw
+from polar_pipeline.replay.recompress import compress_recording
 from polar_pipeline.replay.run import replay
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import Recorded, open_source
@@ -96,6 +98,9 @@ class Recordings(Target):
     def _compressed(self, rng: random.Random) -> bytes:
         picture = rng.choice((self._png, self._jpegs[0], bytes(containers.png(rng).data), b""))
         text = rng.choice(("png", "jpeg", "mono16; png compressed ", "\x1b[2J"))
+        if rng.random() < 0.3:
+            raw = compress_raw(messages.decode_image(self._images[0]))
+            picture, text = mutated(rng, Writer("<", raw), 0.5), "mono8; polar_zstd"
         frame = rng.choice(("cam", "cam", "cam", "x" * 3000))
         return bytes(messages.encode_compressed(START, frame, text, np.frombuffer(picture, np.uint8)))
 
@@ -157,6 +162,8 @@ class Recordings(Target):
                 _compare(path)
             if zlib.crc32(case.data) % 4 == 0:
                 _documented(path, lambda: self._replay(path))
+            if zlib.crc32(case.data) % 4 == 1 and case.kind in ("mcap", "db3"):
+                _documented(path, lambda: self._recompress(path))
             if case.kind in _PICTURES:
                 _check_picture(path)
         finally:
@@ -175,6 +182,15 @@ class Recordings(Target):
             _check_text(cause, row.reason)
         return "accepted"
 
+    def _recompress(self, path: Path) -> str:
+        """A copy with compressed images holds the same ones."""
+        small = self.folder / "small.mcap"
+        compress_recording(path, small, force=True, max_bytes=LIMIT)
+        want = _messages(path)
+        if want and _messages(small) != want:  # a file may state messages that it lacks
+            raise WrongError("images differ in the compressed recording")
+        return "accepted"
+
 
 def _documented(path: Path, read: Callable[[], str]) -> str:
     try:
@@ -184,6 +200,18 @@ def _documented(path: Path, read: Callable[[], str]) -> str:
         if str(path) not in text or not text.isprintable() or len(text) > 1000:
             raise WrongError(f"a message that does not name the file, or is too long: {text[:300]!r}") from err
         return refused(err)
+
+
+def _messages(path: Path) -> List[Tuple[int, Any]]:
+    """Times and messages of a recording; None for what is no image."""
+    found: List[Tuple[int, Any]] = []
+    with open_source(path, max_bytes=LIMIT) as source:
+        for record in source.records:
+            try:
+                found.append((record.time_ns, messages.decode_image(record.cdr()).data.tobytes()))
+            except FrameError:  # noqa: PERF203
+                found.append((record.time_ns, None))
+    return sorted(found, key=lambda row: row[0])
 
 
 def _check_text(cause: str, text: str) -> None:

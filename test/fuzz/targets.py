@@ -12,6 +12,7 @@ TARGETS: Dict[str, str] = {
     "messages": "fuzz.messages:Messages",
     "values": "fuzz.values:Values",
     "recordings": "fuzz.recordings:Recordings",
+    "rawzstd": "fuzz.rawzstd:RawZstd",
     "parameters": "fuzz.parameters:Parameters",
     "files": "fuzz.files:Files",
     "commands": "fuzz.commands:Commands",

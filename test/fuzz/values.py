@@ -30,7 +30,7 @@ def _options(rng: random.Random) -> Dict[str, Any]:
         "sensor": rng.choice(_TILES),
         "resolution": rng.choice(("half", "full")),
         "demosaic": rng.choice(("auto", "bilinear", "gradient", "adaptive")),
-        "dtype": rng.choice(("float32", "uint8")),
+        "dtype": rng.choice(("float32", "uint8", "uint16")),
         "co_sited": rng.random() < 0.6,
         "ssim_mode": rng.choice(("consistency", "consistency", "temporal")),
         "ssim_stride": rng.choice((1, 1, 2, 3, 5, 8)),

@@ -20,6 +20,7 @@ from polar_pipeline.quality.statistics import (
     graded,
     lowest_block,
     make_quality_limits,
+    mean_value,
     measure,
     place,
 )
@@ -102,6 +103,19 @@ def test_nothing_to_compare_with_is_no_figure() -> None:
     raw = np.random.default_rng(0).integers(40, 60, (64, 64)).astype(np.uint8)
     assert measure(pipeline, RawFrame(raw, 255), pipeline(raw)).lowest is None
     assert measure(pipeline, RawFrame(raw, 255), pipeline(raw)).lowest.ssim == 1  # exactly: both are the same numbers
+
+
+def test_means_are_those_of_floats_whatever_the_type() -> None:
+    raw = np.random.default_rng(0).integers(0, 256, (64, 64)).astype(np.uint8)
+    raw[:8] = 0
+    results = {
+        dtype: Pipeline(products="intensity,dolp", dtype=dtype, backend="cpu")(raw)
+        for dtype in ("float32", "uint8", "uint16")
+    }
+    for name in ("intensity", "dolp"):
+        exact = float(np.nanmean(results["float32"][name].astype(float)))
+        for dtype, level in (("float32", 1e-6), ("uint8", 0.5 / 255), ("uint16", 0.5 / 65535)):
+            assert mean_value(results[dtype], name) == pytest.approx(exact, abs=level), (name, dtype)
 
 
 def test_fingerprints_tell_frames_apart() -> None:

@@ -30,6 +30,7 @@ class Case(NamedTuple):
 
 CASES = {
     "recording": Case("replay {bag} --backend cpu --products dolp -o {disk}/out.mcap --force", 256 << 10, "out.mcap"),
+    "compressed": Case("compress {bag} -o {disk}/out.mcap --force", 256 << 10, "out.mcap"),
     "report": Case(
         "replay {bag} --backend cpu --products ssim -o {other}.mcap --report {disk}/out.html --force",
         6 << 10,

@@ -74,6 +74,9 @@ def test_live_is_replay_bit_for_bit(frames: Path, tmp_path: Path, backend: str, 
     seen = set()
     with golden.open("rb") as stream:
         for _, channel, message in mcap_reader.make_reader(stream).iter_messages():
+            if channel.topic not in topics:
+                assert channel.topic == "/quality/saturated"
+                continue
             key = f"{stamps.index(message.log_time)}/{topics[channel.topic]}"
             # Whole messages: header, encoding and pixels.
             np.testing.assert_array_equal(np.frombuffer(message.data, np.uint8), live[key], err_msg=key)

@@ -18,10 +18,11 @@ from rosbags import rosbag1, rosbag2
 from rosbags.typesys import Stores, get_typestore
 from skimage.metrics import structural_similarity
 
-from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages
+from polar_pipeline import PRODUCTS, FrameError, Pipeline, cli, messages
 from polar_pipeline._util.files import replacing
+from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.messages import FLOAT32, IMAGE
-from polar_pipeline.replay.compare import Comparison, ProductComparison, format_rows, open_golden
+from polar_pipeline.replay.compare import TOLERANCES, Comparison, ProductComparison, format_rows, open_golden
 from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.report import Report, percentiles_ms, render
 from polar_pipeline.replay.run import FrameProducts, Summary, replay
@@ -405,12 +406,27 @@ def test_every_product_is_written_with_the_original_stamp(sensor: str, mcap: Pat
     assert summary.stamps == [stamp(k) for k in range(4)]
     assert not summary.rejected
     written = outputs(tmp_path / "out.mcap")
-    assert len(written) == 4 * len(PRODUCTS)
+    assert len(written) == 4 * (len(PRODUCTS) + 1), "the products, and how many pixels are saturated"
     pipeline = Pipeline(sensor, tuple(PRODUCTS), backend="cpu")
     for k, raw in enumerate(frames()):
         for name, array in pipeline(raw).items():
             _, cdr = messages.product_message(name, array, stamp(k), "cam")
             assert written[f"/{PRODUCT_TOPICS[name].name}", stamp(k)] == bytes(cdr)
+
+
+def test_saturated_pixels_are_written_and_not_compared(tmp_path: Path) -> None:
+    raws = frames(2)
+    raws[1][4:12, 8:20] = 255  # of 32x40 raw pixels; at half resolution 4x6 of 16x20
+    with open_sink(tmp_path / "in.mcap", {}) as sink:
+        for k, raw in enumerate(raws):
+            sink.write(TOPIC, IMAGE, stamp(k), serialized(k, raw))
+    golden = tmp_path / "out.mcap"
+    run(tmp_path / "in.mcap", Pipeline(products="dolp", backend="cpu"), golden)
+    written = outputs(golden)
+    values = [messages.decode(written["/quality/saturated", stamp(k)], FLOAT32).data for k in range(2)]
+    assert values == [0, np.float32(24 / 320)]
+    with open_golden(golden) as opened:
+        assert list(opened.places) == ["dolp"]
 
 
 @pytest.mark.skipif(not MODERN, reason="this rosbags opens folders only")
@@ -709,6 +725,48 @@ def test_angles_in_bytes_wrap(level: int, error: int, tmp_path: Path) -> None:
     assert row.psnr == pytest.approx(20 * math.log10(128 / error))  # half a turn is the largest error
 
 
+def test_16_bits_are_compared_as_floats(tmp_path: Path) -> None:
+    """With the tolerances, and in the units, of float products; AoLP wraps."""
+
+    def made(**levels: int) -> Dict[str, np.ndarray]:
+        levels = {"intensity": 30000, "dolp": 30000, "aolp": 65535, "ssim_map": 60000, **levels}
+        return {name: np.full((24, 30), level, np.uint16) for name, level in levels.items()}
+
+    path = write_golden(tmp_path, made())
+    assert all(row.passed and row.error == 0 for row in compare(path, made()).values())
+    for name, level, error, unit in (
+        ("intensity", 30100, 100 / 65535, "full scale"),
+        ("dolp", 30200, 200 / 65535, "1"),
+        ("aolp", 100, 101 * 180 / 65536, "deg"),
+        ("ssim_map", 59900, 100 / 65535, "1"),
+    ):
+        row = compare(path, made(**{name: level}))[name]
+        assert row.error == pytest.approx(error, rel=1e-3)  # float32 at 1 is good to 1e-7
+        assert (row.unit, row.passed) == (unit, error <= TOLERANCES[name])
+        assert row.psnr == pytest.approx(20 * math.log10((90 if name == "aolp" else 1) / error), rel=1e-3)
+    (tmp_path / "dim").mkdir()
+    dim = write_golden(tmp_path / "dim", made(dolp=3276))  # a DoLP of 0.05 is 3276.75
+    assert compare(dim, made(dolp=3276, aolp=20000))["aolp"].error == 0
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+def test_16_bits_come_back_from_a_recording(sensor: str, mcap: Path, tmp_path: Path) -> None:
+    names = tuple(name for name in PRODUCTS if name != "ssim")
+    made = Pipeline(sensor, names, dtype="uint16", backend="cpu")
+    run(mcap, made, tmp_path / "golden.mcap")
+    want = made(frames()[0])
+    with open_golden(tmp_path / "golden.mcap") as golden:
+        for name in names:
+            image = golden.load(name, stamp(0))
+            assert image is not None
+            assert image.dtype == want[name].dtype == PRODUCTS[name].dtype("uint16")
+            np.testing.assert_array_equal(image, want[name], err_msg=name)
+        comparison = Comparison(golden, names)
+        for k, raw in enumerate(frames()):
+            comparison.add(stamp(k), made(raw))
+        assert all(row.error == 0 and row.frames == len(frames()) for row in comparison.rows())
+
+
 @pytest.mark.parametrize(("dolp", "error"), [(12, 0), (13, 100)])
 def test_unpolarized_bytes_do_not_count(dolp: int, error: int, tmp_path: Path) -> None:
     """A DoLP of 0.05 is 12.75 of 255."""
@@ -804,6 +862,28 @@ def test_figures_against_independent_ones(tmp_path: Path) -> None:
     assert "FAILED" in text
 
 
+def test_colors_may_be_two_steps_of_their_map_away(tmp_path: Path) -> None:
+    """As on another machine, whose angles differ by up to 0.5 degrees; in the dark or with a DoLP of 0.01 by any."""
+    rng = np.random.default_rng(4)
+    index = rng.integers(0, 254, (24, 30))
+    made = {**products(), "aolp_color": AOLP_MAP[index], "dolp_color": DOLP_MAP[index]}
+    made["dolp"][3, 3] = 0.01
+    made["intensity"][5, 5] = 3
+    golden = write_golden(tmp_path, made)
+    near = {**made, "aolp_color": AOLP_MAP[index + 2], "dolp_color": DOLP_MAP[index + 1]}
+    near["aolp_color"][3, 3] = 255 - near["aolp_color"][3, 3]
+    for name in ("aolp_color", "dolp_color"):
+        near[name][5, 5] = 255 - near[name][5, 5]
+    rows = compare(golden, near)
+    assert rows["aolp_color"].passed
+    assert rows["dolp_color"].passed
+    far = {**made, "aolp_color": AOLP_MAP[(index + 128) % 256], "dolp_color": DOLP_MAP[255 - index]}
+    rows = compare(golden, far)
+    assert not rows["aolp_color"].passed
+    assert not rows["dolp_color"].passed
+    assert not compare(golden, near, aolp_color=1)["aolp_color"].passed
+
+
 def test_golden_recordings_that_cannot_be_used(tmp_path: Path, mcap: Path) -> None:
     with pytest.raises(SourceError, match="holds no products"), open_golden(mcap):
         pass
@@ -861,17 +941,20 @@ def test_percentiles() -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.uint16])
 def test_pictures(dtype: Any) -> None:
     """AoLP 0, 60 and 120 degrees are red, green and blue; DoLP 0 and 1 are the ends of viridis; NaN is black."""
-    top = 256 / np.pi if dtype == np.uint8 else 1
+    top = {np.float32: 1, np.uint8: 255, np.uint16: 65535}[dtype]
     angles = np.deg2rad([[0, 60, 120]])
-    rgb = picture("aolp", np.rint(angles * top).astype(dtype) if dtype == np.uint8 else angles.astype(dtype))
+    rgb = picture("aolp", angles.astype(dtype) if top == 1 else np.rint(angles * (top + 1) / np.pi).astype(dtype))
     np.testing.assert_allclose(rgb[0], [(255, 0, 0), (0, 255, 0), (0, 0, 255)], atol=5)  # 256 steps: 85.3 is 85
-    ends = picture("dolp", np.array([[0, 255 if dtype == np.uint8 else 1]], dtype))
+    ends = picture("dolp", np.array([[0, top]], dtype))
     np.testing.assert_allclose(ends[0], [(0x44, 0x01, 0x54), (0xFD, 0xE7, 0x25)], atol=3)  # OpenCV rounds its table
     if dtype == np.float32:
         assert not picture("aolp", np.array([[np.nan]], np.float32)).any()
+    else:
+        shown = picture("aolp_sigma", np.array([[0, 0.95 * top / np.pi, top]]).astype(dtype))[0]
+        np.testing.assert_allclose(shown, [(0x44, 0x01, 0x54), (0xFD, 0xE7, 0x25), (0, 0, 0)], atol=6)
     assert picture("intensity", np.zeros((100, 50), dtype), longest=20).shape == (20, 10, 3)
 
 
@@ -892,7 +975,7 @@ def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     assert "Replay of &lt;a&gt;" in text
     assert "10 bytes &amp; more" in text
     assert "3 pixels &lt; 4" in text
-    assert text.count("<img ") == 3 * (len(PRODUCTS) - 1)
+    assert text.count("<img ") == 3 * len(PRODUCTS)  # but `ssim`, and a wheel of the colours of AoLP
     assert text.count("<svg ") == 1 + len(summary.timings)
     assert "http" not in text.replace("data:image", "")
     assert "0 to pi" in text
@@ -909,3 +992,31 @@ def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
         {"a": [0.1]},
     )
     assert render(one).count("<svg ") == 1
+
+
+def test_recordings_are_rectified_by_their_own_calibration(tmp_path: Path) -> None:
+    raw = np.random.default_rng(3).integers(20, 200, (64, 80)).astype(np.uint8)
+    types = messages.typestore().types
+    header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](1, 0), "cam")
+    roi = types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False)
+    k = np.array([70.0, 0, 39, 0, 70, 32, 0, 0, 1])
+    d = np.array([-0.2, 0.03, 0.01, 0, 0])
+    info = types[messages.CAMERA_INFO](
+        header, 64, 80, "plumb_bob", d, k, np.eye(3).reshape(-1), np.zeros(12), 0, 0, roi
+    )
+    source, out = tmp_path / "in.mcap", tmp_path / "out.mcap"
+    with open_sink(source, {}) as sink:
+        sink.write("/image", messages.IMAGE, 1, messages.encode_image(10**9, "cam", "mono8", raw))
+        sink.write("/camera_info", messages.CAMERA_INFO, 1, messages.encode(info, messages.CAMERA_INFO))
+    arguments = ["replay", str(source), "--products", "dolp", "--rectify", "camera_info", "--backend", "cpu"]
+    assert cli.main([*arguments, "-o", str(out), "--report", "-"]) == 0
+    with open_source(out) as found:
+        got = [messages.to_array(record.image()) for record in found.records]
+    want = Pipeline(products="dolp", backend="cpu", rectify=messages.lens_of(info))(raw)["dolp"]
+    np.testing.assert_array_equal(got, [want])
+    assert cli.main([*arguments, "--compare", str(out)]) == 0
+    bare = tmp_path / "bare.mcap"
+    with open_sink(bare, {}) as sink:
+        sink.write("/image", messages.IMAGE, 1, messages.encode_image(10**9, "cam", "mono8", raw))
+    assert cli.main(["replay", str(bare), *arguments[2:], "-o", str(tmp_path / "no.mcap")]) == 1
+    assert not (tmp_path / "no.mcap").exists()

@@ -399,7 +399,7 @@ def test_comparison(tmp_path: Any) -> None:
 
 
 @pytest.mark.ros
-@pytest.mark.parametrize("size", [(2448, 2048), (64, 48), (66, 50)])
+@pytest.mark.parametrize("size", [pytest.param((2448, 2048), marks=pytest.mark.exhaustive), (64, 48), (66, 50)])
 def test_relay_gives_messages_of_our_size(size: Tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rclpy")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))

@@ -27,7 +27,7 @@ def diagnostics(clock: HandClock) -> Diagnostics:
 
 
 def frames(diagnostics: Diagnostics):
-    return diagnostics.statuses("IMX250MZR", "/image_raw")[0]
+    return diagnostics.statuses("IMX250MZR", "nothing arrives on /image_raw")[0]
 
 
 def judged(diagnostics: Diagnostics):

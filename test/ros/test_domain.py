@@ -78,7 +78,9 @@ def test_an_unwanted_domain_is_passed_over(held: ExitStack) -> None:
 
 
 def test_the_search_goes_round(held: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On ports that no node uses: those of the 58th participant of a domain and later ones."""
     monkeypatch.setattr("polar_pipeline.ros.domain.DOMAINS", range(40, 50))
+    monkeypatch.setattr("polar_pipeline.ros.domain._FIRST_PORT", 7400 + 125)
     found = []
     with suppress(RuntimeError):
         while True:

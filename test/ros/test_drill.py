@@ -24,6 +24,8 @@ import pytest
 rclpy = pytest.importorskip("rclpy")
 
 import drill
+from rclpy.serialization import serialize_message
+from sensor_msgs.msg import CameraInfo
 from support import ROOT, wait_for
 
 sys.path.append(str(ROOT / "benchmarks"))
@@ -42,7 +44,15 @@ SETTINGS: Dict[str, Dict[str, Any]] = {
     "half": {},
     "full": {"resolution": "full"},
     "bytes": {"output_depth": "uint8"},
+    "words": {"output_depth": "uint16"},
     "moved": {"resolution": "full", "output_depth": "uint8", "roi_offset": (1, 0)},
+}
+#: Geometries of outputs in the same manner; the last one fits no frame of 20 rows.
+GEOMETRIES: Dict[str, Dict[str, Any]] = {
+    "plain": {},
+    "means": {"scale": 2},
+    "turned": {"scale": 2, "rotate": 90},
+    "cut": {"scale": 2, "rotate": 270, "roi": (2, 1, 8, 6)},
 }
 
 
@@ -227,6 +237,114 @@ def test_parameters_change_while_frames_stream(node: Any, peer: drill.Peer) -> N
     drill.check(peer.heard, **SETTINGS)
     assert_no_growth(before, footprint(process.pid))
     peer.says("frames", f"refused: parameter={refused}")
+
+
+def test_geometry_changes_while_frames_of_many_sizes_stream(node: Any, peer: drill.Peer) -> None:
+    process, rng, refused = node(), random.Random(3), 0
+    heard = ("intensity", "unpolarized", "dolp", "aolp", "aolp_color")
+    peer.listen(*heard)
+    peer.advance(*heard)
+
+    def set_geometry(name: str) -> None:
+        """Set a geometry, or one that is refused, while frames come."""
+        options = GEOMETRIES.get(name, {"scale": 3})
+        answer = peer.change(
+            frame_id=name,
+            output__scale=options.get("scale", 1),
+            output__rotate=options.get("rotate", 0),
+            output__roi=list(options.get("roi", (0, 0, 0, 0))),
+        )
+        while not answer.done():
+            peer.send(variant=rng.randrange(len(drill.VARIANTS)))
+            time.sleep(0.002)
+        assert answer.result().result.successful == (name in GEOMETRIES), answer.result()
+
+    for _ in range(60):
+        name = rng.choice([*GEOMETRIES, "refused"])
+        refused += name == "refused"
+        set_geometry(name)
+    set_geometry("cut")
+    count = 20
+    for _ in range(count):
+        peer.get("dolp", peer.send(variant=drill.BIG))  # the next good frame, after some that the geometry does not fit
+        peer.send(variant=drill.NARROW)
+    peer.says("frames", f"refused: parameter={refused}")
+    drops = peer.says("frames", lambda said: counted(said, "dropped: output") >= count // 2)
+    assert "reaches beyond" in str(drops.values)
+    assert 0 < process.text.count("reaches beyond") < count // 2, "the log names a cause now and then"
+    stamps = drill.check(peer.heard, camera={}, **GEOMETRIES)
+    assert len({stamp % 1000 for stamp in stamps}) == len(drill.VARIANTS)
+
+
+def counted(said: str, cause: str) -> int:
+    """What a status of the node says of a cause."""
+    return sum(map(int, re.findall(rf"{cause}=(\d+)", said)))
+
+
+#: What makes `lens` a calibration that is refused.
+BAD_LENSES: Dict[str, Dict[str, Any]] = {
+    "model": {"distortion_model": "kannala_brandt4"},
+    "damaged": {"d": [float("nan"), 0.0, 0.0, 0.0, 0.0]},
+    "too many": {"d": [0.0] * 500},
+    "not calibrated": {"k": [0.0] * 9},
+    "truncated": {},
+}
+
+
+def lens(**changes: Any) -> CameraInfo:
+    """The lens calibration of the largest frames."""
+    fields: Dict[str, Any] = {
+        "height": 480,
+        "width": 640,
+        "distortion_model": "plumb_bob",
+        "d": [-0.2, 0.05, 0.001, -0.002, 0.0],
+        "k": [600.0, 0.0, 320.2, 0.0, 610.0, 238.4, 0.0, 0.0, 1.0],
+    }
+    return CameraInfo(**{**fields, **changes})
+
+
+def test_lens_calibrations_that_cannot_be_used(node: Any, peer: drill.Peer) -> None:
+    """Each is counted, frames that it should rectify are left out, and the next good one makes the next frame work."""
+    process = node("-p", "output.rectify:=camera_info")
+    peer.listen("intensity", "dolp")
+    publisher = peer.node.create_publisher(CameraInfo, "camera_info", 10)
+    wait_for(publisher.get_subscription_count, "the node's subscription")
+    good = serialize_message(lens())
+
+    def wait_for_report(is_said: Callable[[str], bool], variant: int = drill.BIG) -> str:
+        """Send frames until the node reports it; gives what it said."""
+        found = []
+
+        def look(said: str) -> bool:
+            peer.send(variant=variant)
+            time.sleep(0.01)
+            found.append(said)
+            return is_said(said)
+
+        peer.says("frames", look)
+        return found[-1]
+
+    def works() -> None:
+        publisher.publish(good)
+        peer.advance("intensity", "dolp", variant=drill.BIG)
+
+    wait_for_report(lambda said: "none came" in said)
+    assert not peer.heard["dolp"]
+    works()
+    publisher.publish(lens(height=240, width=320))
+    wait_for_report(lambda said: "the lens calibration is of 320x240 pixels, the frame has 640x480" in said)
+    works()
+    for count, changes in enumerate(BAD_LENSES.values(), 1):
+        publisher.publish(lens(**changes) if changes else good[: len(good) // 2])
+        said = wait_for_report(lambda said, n=count: counted(said, "refused: camera_info") == n)
+        works()
+    assert 0 < process.text.count("output, ") < counted(said, "dropped: output") / 2, (
+        "the log names a cause now and then"
+    )
+    wait_for_report(lambda said: "lens calibration is of 640x480 pixels, the frame has 64x48" in said, variant=0)
+    peer.advance("dolp", variant=drill.BIG)
+    expected = messages.lens_of(messages.decode_camera_info(good))
+    assert drill.check(peer.heard, camera={"rectify": expected})
 
 
 def test_two_nodes_of_one_name(node: Any, peer: drill.Peer) -> None:

@@ -36,4 +36,6 @@ def test_a_closed_queue_gives_nothing_out() -> None:
     queue: DropOldestQueue[int] = DropOldestQueue(1)
     queue.put(1)
     queue.close()
+    assert not queue.put(2)
     assert queue.take() is None
+    assert not queue._items, "nothing is kept either"

@@ -94,14 +94,28 @@ def start(name: str, environment: Any, *arguments: str) -> subprocess.Popen[str]
 
 def parameters(peer: Any, node: str, *names: str) -> List[Any]:
     """Values of the parameters of a running node."""
-    client = peer.create_client(GetParameters, f"{node}/get_parameters")
+    answer = call(peer, GetParameters, f"{node}/get_parameters", GetParameters.Request(names=names))
+    return [rclpy.parameter.parameter_value_to_python(value) for value in answer.values]
+
+
+def change_state(peer: Any, node: str, label: str) -> bool:
+    """Whether a managed node made a transition."""
+    srv = pytest.importorskip("lifecycle_msgs.srv")
+    request = srv.ChangeState.Request()
+    request.transition.label = label
+    return bool(call(peer, srv.ChangeState, f"{node}/change_state", request).success)
+
+
+def call(peer: Any, kind: Any, service: str, request: Any) -> Any:
+    """The answer of a service."""
+    client = peer.create_client(kind, service)
     assert client.wait_for_service(TIMEOUT)
     executor = rclpy.executors.SingleThreadedExecutor(context=peer.context)
-    future = client.call_async(GetParameters.Request(names=names))
+    future = client.call_async(request)
     executor.add_node(peer)
     executor.spin_until_future_complete(future, TIMEOUT)
     executor.remove_node(peer)
-    return [rclpy.parameter.parameter_value_to_python(value) for value in future.result().values]
+    return future.result()
 
 
 @pytest.mark.parametrize("name", ["polar_pipeline.launch.py", "replay.launch.py", "rig.launch.py"])
@@ -159,6 +173,39 @@ def test_rig(environment: Any, peer: Any, tmp_path: Path, processes: str) -> Non
         assert (rear[0], list(rear[1]), rear[2]) == (0, [True, True], True)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         assert len(children) == (1 if processes == "one" else 2)
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("file", "processes", "nodes"),
+    [
+        ("polar_pipeline.launch.py", "", ["/robot/polar_pipeline"]),
+        ("rig.launch.py", "one", ["/robot/front/polar_pipeline", "/robot/rear/polar_pipeline"]),
+        ("rig.launch.py", "each", ["/robot/front/polar_pipeline", "/robot/rear/polar_pipeline"]),
+    ],
+)
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_managed_nodes(
+    environment: Any, peer: Any, tmp_path: Path, file: str, processes: str, nodes: List[str], value: str
+) -> None:
+    """With `lifecycle` they wait to be configured and activated; otherwise they take frames at once."""
+    path = tmp_path / "rig.yaml"
+    path.write_text(f"{{processes: {processes}, cameras: [{{namespace: front}}, {{namespace: rear}}]}}")
+    rig = [f"rig:={path}"] if processes else []
+    process = start(file, environment, "namespace:=robot", f"lifecycle:={value}", *rig)
+    try:
+        for name in nodes:
+            topic = f"{name.rpartition('/')[0]}/image_raw"
+            if value == "true":
+                assert not peer.count_subscribers(topic)
+                assert all(change_state(peer, name, step) for step in ("configure", "activate"))
+            wait_for(lambda topic=topic: peer.count_subscribers(topic), "the input")
+            services = dict(peer.get_service_names_and_types())
+            assert (f"{name}/change_state" in services) == (value == "true")
     finally:
         os.killpg(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=TIMEOUT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import json
 import math
 import re
 from dataclasses import replace
@@ -22,7 +21,6 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.statistics import RANGES, QualityLimits
 from polar_pipeline.ros.fallback import RETRY_PERIOD, Fallback
 from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, is_ros_value, make_settings
-from polar_pipeline.topics import PRODUCT_TOPICS
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if path.stem != "rig")
@@ -61,6 +59,8 @@ def test_values_reach_the_pipeline() -> None:
             "camera_gain": 6.0,
             "debias": True,
             "max_aolp_sigma": 5.0,
+            "polarizer_angle": 30.0,
+            "color_style": "light",
             "threads": 1,
             "backend": "cpu",
         }
@@ -69,8 +69,19 @@ def test_values_reach_the_pipeline() -> None:
     assert options.sensor.name == "IMX250MYR"
     similarity = ("temporal", 2, 7, 1.0)
     noise = (6.0, True, 5.0)
-    values = ("full", "auto", "adaptive", True, *similarity, 0.05, *noise, 12, "msb", (2, 4), (True, False), None)
-    assert tuple(vars(options).values())[4:] == values
+    shown, raw = (30.0, "light"), (12, "msb", (2, 4), (True, False), None)
+    values = ("full", "auto", "adaptive", True, *similarity, 0.05, *noise, *shown, *raw)
+    assert tuple(vars(options).values())[4:] == (*values, 1, 0, (0, 0, 0, 0), "")
+
+
+def test_geometry_reaches_the_pipeline() -> None:
+    changed = settings(**{"output.scale": 4, "output.rotate": 270, "output.roi": array.array("q", [1, 2, 3, 4])})
+    options = Pipeline(**changed.arguments(("dolp", "ssim"))).options
+    assert (options.scale, options.rotate, options.roi) == (4, 270, (1, 2, 3, 4))
+    assert changed.computable(("dolp", "dolp_sigma", "aolp_sigma", "ssim")) == ("dolp", "ssim")
+    assert settings().computable(("dolp", "dolp_sigma")) == ("dolp", "dolp_sigma")
+    with pytest.raises(ValueError, match=r"output.roi must be a list of 4 whole numbers, got \(1, 2\)"):
+        settings(**{"output.roi": (1, 2)})
 
 
 @pytest.mark.parametrize(
@@ -123,10 +134,13 @@ def test_limits_of_quality() -> None:
     assert {f"quality.{name}" for name in RANGES} < set(PARAMETERS)
 
 
-@pytest.mark.parametrize(("depth", "dolp"), [("float32", "float32"), ("uint8", "uint8")])
-def test_output_depth_is_for_products_with_a_choice(depth: str, dolp: str) -> None:
-    dtypes = settings(output_depth=depth).arguments(("intensity", "stokes", "dolp", "ssim"))["dtype"]
-    assert dtypes == {"intensity": "uint8", "stokes": "float32", "dolp": dolp, "ssim": "float32"}
+@pytest.mark.parametrize(
+    ("depth", "light"),
+    [("float32", "uint8"), ("uint8", "uint8"), ("uint16", "uint16")],
+)
+def test_output_depth_is_for_products_with_a_choice(depth: str, light: str) -> None:
+    dtypes = settings(output_depth=depth).arguments(("intensity", "stokes", "dolp", "preview", "ssim"))["dtype"]
+    assert dtypes == {"intensity": light, "stokes": "float32", "dolp": depth, "preview": "uint8", "ssim": "float32"}
 
 
 @pytest.mark.parametrize("problem", [None, "no GPU"])
@@ -322,23 +336,3 @@ def test_configs_fit_the_table(path: Path) -> None:
 
 def test_there_are_configs() -> None:
     assert {path.stem for path in CONFIGS} == {"triton_mono", "triton_color", "xavier", "orin"}
-
-
-def test_layouts_show_topics_that_exist() -> None:
-    yaml = pytest.importorskip("yaml")
-    topics = {f"/{row.name}" for row in PRODUCT_TOPICS.values()}
-    folder = ROOT / "config"
-    rviz = yaml.safe_load((folder / "polar_pipeline.rviz").read_text(encoding="utf-8"))
-    shown = {f"/{display['Topic']['Value']}" for display in rviz["Visualization Manager"]["Displays"]}
-    assert shown == {
-        "/intensity",
-        "/polarization/dolp",
-        "/polarization/aolp",
-        "/polarization/preview",
-        "/quality/ssim_map",
-    }
-    assert shown <= topics
-    panels = json.loads((folder / "foxglove_layout.json").read_text(encoding="utf-8"))["configById"]
-    assert {panel["imageMode"]["imageTopic"] for name, panel in panels.items() if name.startswith("Image!")} == shown
-    paths = [path["value"] for name, panel in panels.items() if name.startswith("Plot!") for path in panel["paths"]]
-    assert all(re.match(r"/quality/ssim\.data$|/latency\.status\[0\]\.values\[:\]\{key==", path) for path in paths)

@@ -19,9 +19,9 @@ from polar_pipeline.ros.frame import Demand, FinishedFrame, ReceivedImage
 from polar_pipeline.ros.parameters import PARAMETERS, Settings, make_settings
 from polar_pipeline.ros.pipelines import ActivePipeline, PipelineCache
 from polar_pipeline.ros.problems import ProblemLog
-from polar_pipeline.ros.processor import IDLE_PERIOD, FrameProcessor
+from polar_pipeline.ros.processor import IDLE_PERIOD, FrameProcessor, decode_reference
 from polar_pipeline.ros.rehearsal import ALIGNMENT, FRAMES_AT_ONCE, MESSAGES_A_FRAME, SIZE_STEP
-from polar_pipeline.sensor.frames import FULL_FRAME
+from polar_pipeline.sensor.frames import FULL_FRAME, FrameError
 
 RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
 
@@ -114,6 +114,7 @@ class Output:
 
     def __init__(self) -> None:
         self.products: FrozenSet[str] = frozenset({"dolp"})
+        self.numbers: FrozenSet[str] = frozenset()
         self.wants_latency = False
         self.frames: List[FinishedFrame] = []
         self.gate = threading.Event()
@@ -121,7 +122,7 @@ class Output:
         self.busy = threading.Event()
 
     def demand(self) -> Demand:
-        return Demand(self.products, frozenset(), ())
+        return Demand(self.products, frozenset(), (), self.numbers)
 
     def is_latency_wanted(self) -> bool:
         return self.wants_latency
@@ -404,6 +405,19 @@ def test_time_that_runs_backwards_is_a_restart(bench: Any) -> None:
     wait_for(lambda: len(b.output.frames) == 5, "every frame")
     assert [frame.submitted.is_restart for frame in b.output.frames] == [False, False, False, True, False]
     assert (b.pipelines.resets, b.values()["restarts"]) == (1, "1")
+
+
+def test_reference_images_of_every_depth() -> None:
+    levels = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    for encoding, image_of in (
+        ("mono8", levels),
+        ("16UC1", levels * np.uint16(257)),
+        ("32FC1", levels / np.float32(255)),
+    ):
+        found = decode_reference(bytes(messages.encode_image(0, "", encoding, image_of)))
+        np.testing.assert_allclose(found, levels / 255, rtol=1e-6, err_msg=encoding)
+    with pytest.raises(FrameError, match="must be mono8, 16UC1 or 32FC1, got '16UC3'"):
+        decode_reference(bytes(messages.encode_image(0, "", "16UC3", np.zeros((16, 16, 3), np.uint16))))
 
 
 def test_products_are_the_pipelines() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -16,14 +16,13 @@ from polar_pipeline import Pipeline, messages
 from polar_pipeline.pipeline import Pending
 from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.frame import Computation, Demand, FinishedFrame, ReceivedImage, SubmittedFrame
+from polar_pipeline.ros.jpeg import JpegEncoder
 from polar_pipeline.ros.message_publisher import OutgoingMessage
 from polar_pipeline.ros.parameters import Settings
 from polar_pipeline.ros.problems import ProblemLog
 from polar_pipeline.ros.publisher import FramePublisher, OutputTopics
-from polar_pipeline.topics import CAMERA_INFO_TOPICS, COMPRESSED_TOPICS, PRODUCT_TOPICS
+from polar_pipeline.topics import CAMERA_INFO_TOPICS, COMPRESSED_TOPICS, NUMBER_TOPICS, PRODUCT_TOPICS
 
-#: Topics of images that are published as JPEG too.
-COMPRESSED_IMAGES = ("intensity", "polarization/preview")
 RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
 
 
@@ -73,6 +72,7 @@ class Bench:
             {name: Topic(row.name) for name, row in PRODUCT_TOPICS.items()},
             {name: Topic(topic) for name, topic in COMPRESSED_TOPICS.items()},
             {topic: Topic(topic) for topic in CAMERA_INFO_TOPICS},
+            {name: Topic(topic) for name, topic in NUMBER_TOPICS.items()},
             Topic("latency"),
         )
         self.sender = Sender()
@@ -80,7 +80,8 @@ class Bench:
         self.log = Log()
         problems = ProblemLog(self.diagnostics, self.log)
         limits = settings().limits
-        self.publisher = FramePublisher("node", self.topics, self.sender, self.diagnostics, problems, limits)
+        jpeg = JpegEncoder(self.log)
+        self.publisher = FramePublisher("node", self.topics, self.sender, self.diagnostics, problems, limits, jpeg)
 
     def values(self) -> Dict[str, str]:
         return self.diagnostics.statuses("", "")[0].values
@@ -101,7 +102,8 @@ def finished(
     """A frame with those of its products that are demanded, which came in now, or before all others."""
     chosen = chosen or settings()
     came = -1.0 if is_early else time.perf_counter()
-    received = ReceivedImage(bytes(messages.encode_image(stamp_ns, "camera", "mono8", raw)), came, 0)
+    encoding = "mono8" if raw.dtype == np.uint8 else "mono16"
+    received = ReceivedImage(bytes(messages.encode_image(stamp_ns, "camera", encoding, raw)), came, 0)
     image = messages.decode_image(received.cdr)
     names = tuple(name for name in PRODUCT_TOPICS if name in demand.products | demand.compressed)
     computation, result = None, None
@@ -115,8 +117,10 @@ def finished(
     return FinishedFrame(frame, result)
 
 
-def demand(*products: str, compressed: Sequence[str] = (), infos: Sequence[str] = ()) -> Demand:
-    return Demand(frozenset(products), frozenset(compressed), tuple(infos))
+def demand(
+    *products: str, compressed: Sequence[str] = (), infos: Sequence[str] = (), numbers: Sequence[str] = ()
+) -> Demand:
+    return Demand(frozenset(products), frozenset(compressed), tuple(infos), frozenset(numbers))
 
 
 @pytest.fixture
@@ -133,7 +137,9 @@ def test_demand_is_what_has_subscribers(bench: Bench) -> None:
     bench.topics.products["dolp"].subscriptions = 2  # type: ignore[attr-defined]
     bench.topics.compressed["preview"].subscriptions = 1  # type: ignore[attr-defined]
     bench.topics.camera_infos["camera_info_out"].subscriptions = 1  # type: ignore[attr-defined]
-    assert bench.publisher.demand() == demand("dolp", compressed=["preview"], infos=["camera_info_out"])
+    bench.topics.numbers["saturated"].subscriptions = 1  # type: ignore[attr-defined]
+    expected = demand("dolp", compressed=["preview"], infos=["camera_info_out"], numbers=["saturated"])
+    assert bench.publisher.demand() == expected
     assert bench.topics.have_subscribers()
     assert not bench.publisher.is_latency_wanted()
 
@@ -155,17 +161,75 @@ def test_messages_are_those_demanded(bench: Bench) -> None:
     assert bench.publisher.last_frame == {"input": "48x32 mono8", "products": "intensity, dolp, ssim"}
 
 
+@pytest.mark.parametrize("name", ["intensity", "preview"])
+def test_jpegs_of_16_bit_images_have_8(bench: Bench, name: str) -> None:
+    wanted = demand(name, compressed=[name])
+    bench.submit(1, wanted, np.full((32, 48), 60, np.uint8), chosen=settings(output_depth="uint16"))
+    wait_for(lambda: bench.sender.sent, "the messages")
+    (sent,) = bench.sender.sent
+    topic = PRODUCT_TOPICS[name].name
+    jpeg = messages.decode(sent[f"{topic}/compressed"], messages.COMPRESSED)
+    assert np.abs(cv2.imdecode(jpeg.data, cv2.IMREAD_UNCHANGED).astype(int) - 60).max() <= 2
+    image = messages.decode_image(sent[topic])
+    level, encoding = (60 * 257, "16UC1") if name == "intensity" else (60, "rgb8")
+    assert image.encoding == encoding
+    assert (messages.to_array(image) == level).all()
+
+
 def test_display_settings_change_what_is_for_viewing_only(bench: Bench) -> None:
-    wanted = demand("intensity", "preview", compressed=["intensity", "preview"])
+    viewed = ("intensity", "unpolarized", "preview")
+    wanted = demand("intensity", "unpolarized", "preview", compressed=[*viewed, "aolp"])
     bench.submit(1, wanted, np.full((32, 48), 60, np.uint8), chosen=settings(display__gain=2.0))
     wait_for(lambda: bench.sender.sent, "the messages")
     (sent,) = bench.sender.sent
-    jpegs = {name: messages.decode(sent[f"{name}/compressed"], messages.COMPRESSED).data for name in COMPRESSED_IMAGES}
-    shown = {name: cv2.imdecode(jpeg, cv2.IMREAD_UNCHANGED) for name, jpeg in jpegs.items()}
-    # a constant picture survives JPEG but for the rounding of its colour space
-    assert all(np.abs(image.astype(int) - 120).max() <= 2 for image in shown.values())
-    assert (messages.to_array(messages.decode_image(sent["intensity"])) == 60).all(), "as measured"
+    # a constant picture survives JPEG but for the rounding of its colour space; of unpolarized light half passes
+    for name, level in (("intensity", 120), ("unpolarized", 120), ("preview", 120), ("aolp", 0)):
+        assert np.abs(jpeg_of(sent, name)[1].astype(int) - level).max() <= 2, name
+    for topic in ("intensity", "polarization/unpolarized"):
+        assert (messages.to_array(messages.decode_image(sent[topic])) == 60).all(), "as measured"
     assert (messages.to_array(messages.decode_image(sent["polarization/preview"])) == 120).all()
+
+
+def jpeg_of(sent: Dict[str, bytes], name: str) -> Tuple[str, np.ndarray]:
+    """Format and decoded image of a product's JPEG."""
+    message = messages.decode(sent[COMPRESSED_TOPICS[name]], messages.COMPRESSED)
+    return message.format, cv2.imdecode(message.data, cv2.IMREAD_UNCHANGED)
+
+
+@pytest.mark.parametrize("depth", ["float32", "uint8", "uint16"])
+def test_every_viewed_product_comes_as_jpeg_of_its_display_encoding(bench: Bench, depth: str) -> None:
+    raw = cv2.resize(RAW[:6, :8], (48, 32), interpolation=cv2.INTER_CUBIC)
+    raw[:4] = 255  # invalid: black in the display encoding, NaN in float
+    names = tuple(COMPRESSED_TOPICS)
+    bench.submit(1, demand("dolp", compressed=names), raw, chosen=settings(output_depth=depth, jpeg_quality=95))
+    wait_for(lambda: bench.sender.sent, "the messages")
+    (sent,) = bench.sender.sent
+    assert set(sent) == {"polarization/dolp", *COMPRESSED_TOPICS.values()}, "only what is demanded"
+    assert str(messages.to_array(messages.decode_image(sent["polarization/dolp"])).dtype) == depth
+    expected = Pipeline(products=names, dtype="uint8", backend="cpu")(raw)
+    for name in names:
+        text, image = jpeg_of(sent, name)
+        wanted = expected[name] if expected[name].ndim == 2 else expected[name][..., ::-1]
+        assert text == ("mono8; jpeg compressed " if wanted.ndim == 2 else "rgb8; jpeg compressed bgr8")
+        _, oracle = cv2.imencode(".jpg", np.ascontiguousarray(wanted), [cv2.IMWRITE_JPEG_QUALITY, 95])
+        difference = np.abs(image.astype(int) - cv2.imdecode(oracle, cv2.IMREAD_UNCHANGED))
+        # rounded from float32 instead of what the kernels had: a level at few pixels, which JPEG spreads
+        assert difference.mean() <= (0 if str(depth) == "uint8" or wanted.ndim == 3 else 0.5), name
+
+
+@pytest.mark.parametrize("device", ["cuda (Orin, sm_87)", "cpu (2 threads)"])
+def test_the_gpu_encodes_what_it_computed(bench: Bench, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: List[bool] = []
+
+    def encode(_image: np.ndarray, _quality: int, on_gpu: bool) -> np.ndarray:
+        asked.append(on_gpu)
+        return np.frombuffer(b"JPEG", np.uint8)
+
+    monkeypatch.setattr(bench.publisher._jpeg, "encode", encode)
+    monkeypatch.setattr(Pipeline, "device", device)
+    bench.submit(1, demand(compressed=["intensity"]))
+    wait_for(lambda: bench.sender.sent, "the message")
+    assert asked == [device.startswith("cuda")]
 
 
 def test_a_restart_begins_with_the_same_display(bench: Bench) -> None:
@@ -294,6 +358,39 @@ def test_times_and_quality_of_every_frame(bench: Bench) -> None:
     assert list(values) == ["queue", "handover", "publish", "total", "age"]
     assert values["age"] == "n/a"
     assert bench.publisher.last_frame["products"] == "ssim", "of the last frame that was computed"
+
+
+def numbers(bench: Bench) -> Dict[str, List[float]]:
+    topics: Dict[str, Any] = dict(bench.topics.numbers)
+    return {
+        name: [messages.decode(cdr, messages.FLOAT32).data for cdr in topic.published] for name, topic in topics.items()
+    }
+
+
+def test_a_number_alone_is_wanted_by_its_subscribers(bench: Bench) -> None:
+    for name in NUMBER_TOPICS:
+        topic: Any = bench.topics.numbers[name]
+        topic.subscriptions = 1
+        assert bench.topics.have_subscribers(), name
+        assert bench.publisher.demand() == demand(numbers=[name])
+        topic.subscriptions = 0
+
+
+def test_numbers_are_those_demanded(bench: Bench) -> None:
+    topic: Any = bench.topics.latency
+    topic.subscriptions = 1
+    raw = RAW.copy()
+    raw[4:12, 8:20] = 255  # of 32x48 raw pixels; at half resolution 4x6 of 16x24
+    bench.submit(1, demand("dolp", numbers=["saturated"]), raw)
+    wait_for(lambda: len(latency(bench)) == 1, "the first frame")
+    found = numbers(bench)
+    assert (found["total_ms"], found["saturated"]) == ([], [24 / 384])
+    bench.submit(2, demand(numbers=["saturated", "total_ms"]), raw)
+    wait_for(lambda: len(latency(bench)) == 2, "a frame of which nothing is computed")
+    found = numbers(bench)
+    assert len(found["saturated"]) == 1
+    values = {pair.key: pair.value for pair in latency(bench)[1][0].values}
+    assert [f"{value:.3f}" for value in found["total_ms"]] == [values["total"]], "also as text, in `latency`"
 
 
 def test_late_frames_are_named(bench: Bench) -> None:

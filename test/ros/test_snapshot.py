@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import resource
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict
 
@@ -16,7 +17,7 @@ yaml = pytest.importorskip("yaml")
 
 from support import on_cpu  # noqa: E402
 
-from polar_pipeline import cli, messages  # noqa: E402 - yaml may be missing
+from polar_pipeline import Pipeline, cli, messages  # noqa: E402 - yaml may be missing
 from polar_pipeline.messages import Status  # noqa: E402
 from polar_pipeline.products import PRODUCTS  # noqa: E402
 from polar_pipeline.replay.compare import open_golden  # noqa: E402
@@ -244,3 +245,18 @@ def test_what_the_command_line_names_wins(tmp_path: Path) -> None:
     assert np.isnan(half["dolp"]).any()  # by the file's min_intensity
     bright = replayed(folder, tmp_path / "c", *params, "--dtype", "float32", "--min-intensity", "0")
     assert not np.isnan(bright["dolp"]).any()
+
+
+def test_a_rectified_frame(tmp_path: Path) -> None:
+    """By the lens calibration that the snapshot holds too."""
+    types = messages.typestore().types
+    header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](1, 0), "camera")
+    roi = types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False)
+    k, d = np.array([90.0, 0, 63, 0, 90, 48, 0, 0, 1]), np.array([-0.2, 0.03, 0.01, 0, 0])
+    info = types[messages.CAMERA_INFO](header, 96, 128, "plumb_bob", d, k, np.zeros(9), np.zeros(12), 0, 0, roi)
+    cdr = bytes(messages.encode(info, messages.CAMERA_INFO))
+    snapshot = replace(make(**{"output.rectify": "camera_info"}), camera_info=cdr)
+    arrays = load(write_snapshot(str(tmp_path), 1 << 30, snapshot))
+    want = Pipeline(products="dolp", backend="cpu", rectify=messages.lens_of(info))(raw())["dolp"]
+    np.testing.assert_array_equal(arrays["dolp"], want)
+    assert "dolp_sigma" not in arrays

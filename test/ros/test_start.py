@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Any, Callable, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
@@ -13,10 +13,12 @@ rclpy = pytest.importorskip("rclpy")
 
 import drill
 from diagnostic_msgs.msg import DiagnosticArray
-from support import wait_for
+from std_msgs.msg import Float32
+from support import TIMEOUT, wait_for
 
 from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
 from polar_pipeline.ros.preset import judge_unknown, params_files
+from polar_pipeline.topics import NUMBER_TOPICS
 
 pytestmark = pytest.mark.ros
 
@@ -74,6 +76,17 @@ def test_latency_alone(node: Any, peer: drill.Peer) -> None:
     stages = {pair.key for pair in heard[0].status[0].values}
     assert {"queue", "decode", "publish", "total"} <= stages
     assert "polarization" not in stages
+
+
+def test_numbers_alone(node: Any, peer: drill.Peer) -> None:
+    """Who plots nothing but numbers gets them of every frame; drill's frames have no saturated pixel."""
+    node()
+    heard: Dict[str, List[float]] = {topic: [] for topic in NUMBER_TOPICS.values()}
+    for topic, values in heard.items():
+        peer.node.create_subscription(Float32, topic, lambda message, v=values: v.append(message.data), 10)
+    wait_for(lambda: [peer.send()] and all(heard.values()), "both numbers")
+    assert set(heard["quality/saturated"]) == {0}
+    assert all(0 < value < 1000 * TIMEOUT for value in heard["latency/total_ms"])
 
 
 @pytest.mark.parametrize(
@@ -154,6 +167,19 @@ def test_what_may_work_later_has_another_exit_code(node: Any, monkeypatch: pytes
     process = node()
     assert process.wait() == FAILED
     assert "cannot start" in process.text
+
+
+def test_a_node_that_had_to_end_may_work_later(tmp_path: Path) -> None:
+    """As where the GPU fails and `on_device_error` is `stop`."""
+    main = (
+        "import sys, threading\n"
+        "from polar_pipeline.ros import main, processor\n"
+        "processor.FrameProcessor.start = lambda self, _: setattr(self, 'failure', 'the GPU was lost')\n"
+        "sys.exit(main.run_node(None, threading.Event()))"
+    )
+    process = drill.Process(tmp_path / "log", "-c", main, "--ros-args", "-p", "backend:=cpu")
+    assert process.wait() == FAILED
+    assert "Traceback" not in process.text
 
 
 def test_ready_waits_for_the_node(node: Any, tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ _COLOR_HALO = {"bilinear": 2, "mhc": 4, "weighted": 6}
 VALUES_PER_PIXEL = {
     "sums": (2, 2),
     "s0": (1, 1),
+    "differences": (2, 6),
+    "means": (1, 3),
+    "excesses": (1, 3),
     **{name: PRODUCTS[name].channels for name in OUTPUTS if name in PRODUCTS},
 }
 #: Bytes of a calibration for a raw pixel.
@@ -146,8 +149,10 @@ def _shared_staging(work: PolarizationWork, schedule: Schedule) -> int:
     if work.sensor.is_color:
         return schedule.threads // WARP * 4 * 3 * 128
     if schedule.kernel == "mono_full":
-        values = sum(4 * (dtype == "float32") + 3 * (name == "preview") for name, dtype in work.outputs)
-        return schedule.threads // WARP * 512 * values
+        kinds = (
+            np.dtype(dtype).itemsize if dtype != "uint8" else 3 * (name == "preview") for name, dtype in work.outputs
+        )
+        return schedule.threads // WARP * 512 * sum(kinds)
     interleaved = {"preview", "stokes"}.intersection(work.dtypes)
     sizes = (3 * np.dtype(work.dtypes[name]).itemsize for name in interleaved)
     return schedule.threads * schedule.tile_x * max(sizes, default=0)

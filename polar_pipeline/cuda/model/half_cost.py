@@ -7,7 +7,7 @@ from typing import Dict
 from polar_pipeline.cuda.model.device import WARP
 from polar_pipeline.cuda.model.geometry import unit_count
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.specs import ANGLE_IMAGES
+from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, COMPONENTS
 from polar_pipeline.cuda.model.work import PolarizationWork
 
 #: Share of the counts below that an H200's times need.
@@ -19,9 +19,16 @@ _LOAD = {"u8": 3.0, "u16": 8.0, "12p": 16.0, "12packed": 22.0}
 _WIDE = 7.0
 #: Moving the angles to the centre; their sum; their differences; length; tangent of the angle.
 _CO_SITE, _SUM, _DIFFERENCES, _LENGTH, _TANGENT = 10.0, 4.0, 2.0, 8.0, 4.0
-#: An output as uint8, and as float.
+#: An output, by element type.
 _OUTPUTS: Dict[str, Dict[str, float]] = {
-    "uint8": {"intensity": 2.0, "dolp": 1.0, "aolp": 3.6, "preview": 11.0, **dict.fromkeys(ANGLE_IMAGES, 4.0)},
+    "uint8": {
+        "intensity": 2.0,
+        "dolp": 1.0,
+        "aolp": 3.6,
+        "preview": 11.0,
+        **dict.fromkeys(ANGLE_IMAGES, 4.0),
+        **dict.fromkeys(COMPONENTS, 6.0),
+    },
     "float32": {
         "intensity": 1.0,
         "stokes": 3.0,
@@ -29,9 +36,23 @@ _OUTPUTS: Dict[str, Dict[str, float]] = {
         "aolp": 12.0,
         "sums": 6.0,
         "s0": 2.0,
+        "differences": 5.0,
+        "means": 1.0,
+        "excesses": 6.0,
         **dict.fromkeys(ANGLE_IMAGES, 2.0),
+        **dict.fromkeys(COMPONENTS, 4.0),
     },
-    "uint16": {"sums": 7.0, "s0": 3.0},
+    # of products estimated: as floats, and two instructions to limit and round each, and one to pack two
+    "uint16": {
+        "intensity": 3.5,
+        "dolp": 2.5,
+        "aolp": 10.5,
+        "sums": 7.0,
+        "s0": 3.0,
+        **dict.fromkeys(ANGLE_IMAGES, 4.5),
+        **dict.fromkeys(COMPONENTS, 6.5),
+    },
+    "float16": {"differences": 7.0, "means": 1.5, "excesses": 6.5},
 }
 #: `mono_half_calibrated`, per lane: loading, correcting and looking for saturation in a row of four superpixels; how
 #: many times as much it takes in float; co-siting them; and what a lane does before and after its rows.
@@ -45,7 +66,8 @@ def half_slots(work: PolarizationWork, schedule: Schedule) -> float:
     polar = names & {"dolp", "aolp", "preview"}
     per_pixel = _LOAD[work.raw_format] + _SUM + sum(_OUTPUTS[dtype][name] for name, dtype in work.outputs)
     per_pixel += _WIDE * (work.full_scale > 4095) + _CO_SITE * work.co_sited
-    per_pixel += _DIFFERENCES * bool(polar or "stokes" in names) + _LENGTH * bool(polar)
+    per_pixel += _DIFFERENCES * bool(polar or names.intersection(("stokes", "differences", *COMPONENTS)))
+    per_pixel += _LENGTH * bool(polar or names.intersection(COMPONENTS))
     per_pixel += _TANGENT * bool(polar & {"aolp", "preview"})
     per_row = _ROW + _STAGED_ROW * len(names & {"preview", "stokes"})
     threads = WARP * unit_count(work, schedule)

@@ -194,4 +194,16 @@ SHARES: Dict[Tuple[str, bool, int], Slots] = {
     ("thread", False, 72): Slots(0.97, 0.00, 0.26, 0.37, 0.02, 0.03),  # 174
     ("thread", False, 87): Slots(1.07, 0.00, 0.28, 0.39, 0.01, 0.01),  # 192
     ("thread", False, 90): Slots(1.08, 0.00, 0.24, 0.44, 0.01, 0.03),  # 193
+    ("transform between", True, 72): Slots(0.97, 0.26, 0.10, 0.35, 0.00, 0.26),  # 166
+    ("transform between", True, 87): Slots(0.97, 0.26, 0.10, 0.35, 0.00, 0.26),  # 166
+    ("transform between", True, 90): Slots(1.00, 0.26, 0.10, 0.37, 0.00, 0.28),  # 172
+    ("transform between", False, 72): Slots(1.42, 0.35, 0.51, 0.31, 0.00, 0.28),  # 245
+    ("transform between", False, 87): Slots(1.42, 0.35, 0.51, 0.31, 0.00, 0.28),  # 245
+    ("transform between", False, 90): Slots(1.46, 0.35, 0.50, 0.33, 0.00, 0.31),  # 251
+    ("transform pixels", True, 72): Slots(1.08, 0.16, 0.33, 0.20, 0.16, 0.21),  # 82
+    ("transform pixels", True, 87): Slots(0.97, 0.16, 0.34, 0.25, 0.00, 0.21),  # 74
+    ("transform pixels", True, 90): Slots(1.00, 0.16, 0.32, 0.26, 0.00, 0.26),  # 76
+    ("transform pixels", False, 72): Slots(0.92, 0.16, 0.32, 0.21, 0.00, 0.26),  # 70
+    ("transform pixels", False, 87): Slots(0.91, 0.17, 0.32, 0.20, 0.00, 0.26),  # 69
+    ("transform pixels", False, 90): Slots(0.93, 0.16, 0.29, 0.22, 0.00, 0.32),  # 71
 }

@@ -1,7 +1,8 @@
 """The launches of a frame: which stages of the plan they compute, what each kernel does, and by which schedule.
 
 A plan has at most two launches: polarization, and SSIM, which reads what the first one stored or recomputes it from the
-mosaic. Backend, report and tuner all work from the `Partition` made here.
+mosaic. With a geometry there is one more between them, which makes the products. Backend, report and tuner all work
+from the `Partition` made here.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from typing import Generic, List, Optional, Sequence, Tuple, TypeVar, Union
 
 from polar_pipeline.cuda.model.cost import Prediction
 from polar_pipeline.cuda.model.device import Device
-from polar_pipeline.cuda.model.launch_model import PolarizationModel, SsimModel
+from polar_pipeline.cuda.model.launch_model import PolarizationModel, SsimModel, TransformModel
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.specs import SSIM_FROM_MOSAIC
 from polar_pipeline.cuda.model.ssim_work import make_ssim_work
+from polar_pipeline.cuda.model.transform_work import TransformWork, make_transform_work
 from polar_pipeline.cuda.model.tuned import predicted_fastest, tuned
 from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork
 from polar_pipeline.options import Options
-from polar_pipeline.plan import MOSAIC, Plan, Stage
+from polar_pipeline.plan import MOSAIC, Plan, Stage, geometry_stages
 
-_ModelT = TypeVar("_ModelT", PolarizationModel, SsimModel)
+_ModelT = TypeVar("_ModelT", PolarizationModel, TransformModel, SsimModel)
 
 #: Rows of the map from which on one reflection at a border is enough, for every window.
 _MIN_ROWS = 16
@@ -50,7 +52,9 @@ class PlannedLaunch(Generic[_ModelT]):
         return self.measured_us is not None
 
 
-AnyLaunch = Union[PlannedLaunch[PolarizationModel], PlannedLaunch[SsimModel]]
+AnyLaunch = Union[PlannedLaunch[PolarizationModel], PlannedLaunch[TransformModel], PlannedLaunch[SsimModel]]
+#: The launch that makes the products.
+ProductLaunch = Union[PlannedLaunch[PolarizationModel], PlannedLaunch[TransformModel]]
 
 
 @dataclass(frozen=True)
@@ -59,16 +63,24 @@ class Partition:
 
     Attributes:
         polarization: The first launch.
-        ssim: The second one; None without SSIM.
+        ssim: The last one; None without SSIM.
+        transform: The one between them; None without a geometry.
     """
 
     polarization: PlannedLaunch[PolarizationModel]
     ssim: Optional[PlannedLaunch[SsimModel]]
+    transform: Optional[PlannedLaunch[TransformModel]] = None
 
     @property
     def launches(self) -> Tuple[AnyLaunch, ...]:
         """The launches in order."""
-        return (self.polarization,) if self.ssim is None else (self.polarization, self.ssim)
+        later = (self.transform, self.ssim)
+        return (self.polarization, *(launch for launch in later if launch is not None))
+
+    @property
+    def products(self) -> ProductLaunch:
+        """The launch that makes the products."""
+        return self.transform or self.polarization
 
     @property
     def ssim_from_mosaic(self) -> bool:
@@ -92,6 +104,7 @@ def not_from_mosaic(work: PolarizationWork, options: Options) -> Optional[str]:
     needs = (
         *((text, met(work)) for text, met in SSIM_FROM_MOSAIC),
         ("ssim_mode consistency", options.ssim_mode == "consistency"),
+        ("no scale, rotate, roi and rectify", options.geometry is None),
         ("ssim_stride 1", options.ssim_stride == 1),
         ("an even height", work.height % 2 == 0),
         (f"{_MIN_ROWS} rows of the map", work.output_size[0] >= _MIN_ROWS),
@@ -112,6 +125,7 @@ def partitions(work: PolarizationWork, plan: Plan, options: Options, device: Dev
         device: Where.
 
     Raises:
+        FrameError: The geometry of the options does not fit the frame.
         ScheduleError: No schedule fits the device.
     """
     found = [_partition(work, plan, options, device)]
@@ -132,10 +146,17 @@ def times(found: Sequence[Partition]) -> Tuple[str, List[float]]:
 
 
 def _partition(work: PolarizationWork, plan: Plan, options: Options, device: Device) -> Partition:
-    polarization = _planned(plan.stages[0], PolarizationModel(work, device))
+    first, transform = plan.stages[0], None
+    last: Union[PolarizationWork, TransformWork] = work
+    if options.geometry is not None:
+        first, second = geometry_stages(first, work.dtypes)
+        last = make_transform_work(work, plan, options)
+        transform = _planned(second, TransformModel(last, device))
+    polarization = _planned(first, PolarizationModel(work, device))
     if not plan.window:
-        return Partition(polarization, None)
-    return Partition(polarization, _planned(plan.stages[1], SsimModel(make_ssim_work(work, plan, options), device)))
+        return Partition(polarization, None, transform)
+    ssim = _planned(plan.stages[1], SsimModel(make_ssim_work(last, plan, options), device))
+    return Partition(polarization, ssim, transform)
 
 
 def _planned(stage: Stage, model: _ModelT) -> PlannedLaunch[_ModelT]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Callable, Dict
+from typing import Callable, Collection, Dict
 
 from polar_pipeline.cuda.model.cost import (
     BUSY_WARPS,
@@ -131,14 +131,20 @@ def _stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
     return {**found, "products": products, "thread": OPERATIONS["thread"] * units * schedule.threads}
 
 
-def _product_slots(work: PolarizationWork) -> float:
-    """Issue slots of an H200 per output pixel in `store_products`, in pairs of half."""
-    names, channels = work.dtypes, 3 if work.sensor.is_color else 1
-    per_pixel = OPERATIONS["store"] * sum(VALUES_PER_PIXEL[name][work.sensor.is_color] for name in names)
+def product_slots(names: Collection[str], is_color: bool) -> float:
+    """Issue slots of an H200 per output pixel for some outputs in `store_products`, in pairs of half."""
+    channels = 3 if is_color else 1
+    per_pixel = OPERATIONS["store"] * sum(VALUES_PER_PIXEL[name][is_color] for name in names)
     per_pixel += OPERATIONS["stokes"] * any(name not in ("intensity", *ANGLE_IMAGES) for name in names)
     per_pixel += OPERATIONS["intensity"] * channels * ("intensity" in names)
-    per_pixel += OPERATIONS["preview"] * ("preview" in names)
-    return per_pixel + (OPERATIONS["noise"] + OPERATIONS["noise gains"] * channels) * work.uses_noise
+    return per_pixel + OPERATIONS["preview"] * ("preview" in names)
+
+
+def _product_slots(work: PolarizationWork) -> float:
+    """Likewise for all outputs of a work."""
+    channels = 3 if work.sensor.is_color else 1
+    noise = OPERATIONS["noise"] + OPERATIONS["noise gains"] * channels
+    return product_slots(work.dtypes, work.sensor.is_color) + noise * work.uses_noise
 
 
 def _calibrated_half_stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:

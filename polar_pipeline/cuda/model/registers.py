@@ -8,8 +8,8 @@ from typing import Tuple
 from polar_pipeline.cuda.model.device import WARP, Device
 from polar_pipeline.cuda.model.geometry import is_adaptive, needs_all_angles
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.specs import ANGLE_IMAGES
-from polar_pipeline.cuda.model.work import PolarizationWork
+from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, COMPONENTS
+from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ _NOISE_REGISTERS, _NOISE_LITERAL_REGISTERS = 112, (72, 80, 96)
 #: What `tile` needs on a colour sensor where outputs depend on noise, and in float from sm_80 on. On sm_72, in float, 8
 #: to 16 bytes are spilled with what 30 % occupancy leaves.
 _NOISE_COLOR_NEED = (96, 112)
+#: What `tile` takes at least on a colour sensor, if it has them, where components of the light are outputs.
+_COMPONENT_REGISTERS = 88
 #: Those of `tile` from sm_90 on, without a launch bound, at most in pairs of half, and by ADR in mono on both rows.
 _HOPPER_REGISTERS = 80
 #: Those of `color_strip` with two sites a thread in half, of angles at their own sites, for products of luma.
@@ -90,7 +92,7 @@ def register_bound(threads: int, blocks: int) -> int:
     return min(255, _REGISTERS_PER_SCHEDULER // (warps * WARP) // 8 * 8)
 
 
-def _resident(device: Device) -> int:
+def resident_threads(device: Device) -> int:
     """`RESIDENT` of `kernels/frame.cuh`."""
     return 512 if 80 <= device.capability < 90 else 640
 
@@ -103,6 +105,8 @@ def _tile_registers(work: PolarizationWork, schedule: Schedule, device: Device) 
     asked = row.everything if "stokes" in work.dtypes and len(work.outputs) > 1 else row.taken
     if work.calibrated and not is_adaptive(work):
         asked = max(asked + _CALIBRATED_BOTH_ROWS * both_rows, _CALIBRATED_REGISTERS)
+    if work.sensor.is_color and not work.dtypes.keys().isdisjoint(COMPONENTS):
+        asked = max(asked, _COMPONENT_REGISTERS)
     mono_rows = is_adaptive(work) and both_rows and not work.sensor.is_color
     if (work.half_precision or mono_rows) and device.capability >= 90:
         asked = min(asked, _HOPPER_REGISTERS)
@@ -121,12 +125,14 @@ def _tile_registers(work: PolarizationWork, schedule: Schedule, device: Device) 
 
 def _tile_bound(schedule: Schedule, device: Device) -> int:
     """Registers that the launch bound of `tile` leaves a thread."""
-    return register_bound(schedule.threads, -(-_resident(device) // schedule.threads) if device.capability < 90 else 1)
+    return register_bound(
+        schedule.threads, -(-resident_threads(device) // schedule.threads) if device.capability < 90 else 1
+    )
 
 
 def _mono_adaptive_bound(schedule: Schedule, device: Device) -> int:
     """Registers that the launch bound of `mono_adaptive` leaves a thread."""
-    enough = _resident(device) if device.capability < 90 else 512
+    enough = resident_threads(device) if device.capability < 90 else 512
     return register_bound(schedule.threads, -(-enough // schedule.threads))
 
 
@@ -136,7 +142,7 @@ def registers(work: PolarizationWork, schedule: Schedule, device: Device) -> int
         return _tile_registers(work, schedule, device)[1]
     if schedule.kernel == "mono_adaptive":
         return _mono_adaptive_bound(schedule, device)
-    resident = 640 if schedule.kernel == "mono_half" else _resident(device)
+    resident = 640 if schedule.kernel == "mono_half" else resident_threads(device)
     if device.capability >= 90 and schedule.kernel == "mono_full":
         is_plain = (
             work.demosaic == "bilinear" and set(work.dtypes.values()) == {"uint8"} and "preview" not in work.dtypes
@@ -162,11 +168,12 @@ def _half_spills(work: PolarizationWork, schedule: Schedule, device: Device) -> 
     """Whether `mono_half` spills, as compiled for the Jetsons; on sm_90 8 bytes of a few works are not counted."""
     is_wide, is_bytes = work.full_scale > 4095, work.raw_format == "u8"
     has_many, has_floats = len(work.outputs) > 5, "float32" in work.dtypes.values()
-    has_pair, has_preview = bool({"sums", "s0"}.intersection(work.dtypes)), "preview" in work.dtypes
+    has_pair, has_preview = bool(work.dtypes.keys() & {*PAIRS}), "preview" in work.dtypes
     if schedule.tile_x == 4:
         is_large = is_wide or has_many or (has_preview and work.raw_format == "u16")
         return (schedule.rows > 2 and is_large) or (is_wide and has_many and device.capability < 80)
-    if has_many or is_wide or (has_floats and has_preview and has_pair):
+    has_words = any(dtype == "uint16" and name not in PAIRS for name, dtype in work.outputs)
+    if has_many or is_wide or ((has_floats or has_words) and has_preview and has_pair):
         return True
     if schedule.rows > 2:
         return not is_bytes or has_floats or has_pair or has_preview

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from polar_pipeline.cuda.model.work import OUTPUTS, PAIRS, PolarizationWork, red_sites
+from polar_pipeline.cuda.model.work import OUTPUTS, PAIRS, PLANES, PolarizationWork, red_sites
 
 
 def _has(**fields: Any) -> Callable[[PolarizationWork], bool]:
@@ -31,11 +31,24 @@ def _beyond_color_half(work: PolarizationWork) -> bool:
 
 
 ANGLE_IMAGES = tuple(name for name in OUTPUTS if name.startswith("angle_"))
+#: Of the light of each colour, from its own Stokes vector.
+COMPONENTS = ("unpolarized", "polarized", "polarizer")
+#: Products by colour maps, which `tile` makes.
+COLOR_MAPS = ("aolp_color", "dolp_color")
 _UNCALIBRATED = ("pixels without a calibration", _has(calibrated=False))
 _WITHOUT_NOISE = (
     "neither standard deviations, debias nor max_aolp_sigma",
     lambda work: not work.uses_noise,
 )
+_WITHOUT_COMPONENTS = (
+    "neither unpolarized, polarized nor polarizer",
+    lambda work: work.dtypes.keys().isdisjoint(COMPONENTS),
+)
+_WITHOUT_MAPS = (
+    "neither aolp_color nor dolp_color",
+    lambda work: work.dtypes.keys().isdisjoint(COLOR_MAPS),
+)
+_WITHOUT_PLANES = ("no scale, rotate, roi and rectify", lambda work: work.dtypes.keys().isdisjoint(PLANES))
 _BYTES_OF_255 = ("full scale 255 of 8-bit pixels", lambda work: work.raw_format != "u8" or work.full_scale == 255)
 _HALF_PRECISION = ("half precision", _has(half_precision=True))
 _BYTES_IN = (
@@ -94,6 +107,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,
+            _WITHOUT_MAPS,
             _BYTES_OF_255,
             _MONO,
             _PLAIN_HALF,
@@ -124,6 +138,7 @@ KERNELS: Dict[str, KernelSpec] = {
             ("pixels with a calibration", _has(calibrated=True)),
             ("superpixels of the calibration that begin at even rows and columns", _has(phase=(0, 0))),
             _WITHOUT_NOISE,
+            _WITHOUT_MAPS,
             _BYTES_OF_255,
             _MONO,
             _PLAIN_HALF,
@@ -175,6 +190,9 @@ KERNELS: Dict[str, KernelSpec] = {
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,
+            _WITHOUT_MAPS,
+            _WITHOUT_COMPONENTS,
+            _WITHOUT_PLANES,
             _BYTES_OF_255,
             ("a width that is a multiple of 8", lambda work: work.width % 8 == 0),
             ("a colour sensor with red at the same place of all four lattices", _regular),
@@ -192,6 +210,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,
+            _WITHOUT_MAPS,
             _HALF_PRECISION,
             _MONO,
             ("full resolution, adaptive", _has(half=False, demosaic="adaptive")),

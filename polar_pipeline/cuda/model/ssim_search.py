@@ -111,16 +111,6 @@ def candidates(work: SsimWork, device: Device) -> List[Schedule]:
     return [schedule for schedule, share in able.items() if share >= max(min_share, 1e-9)]
 
 
-def check(work: SsimWork, schedule: Schedule, device: Device) -> None:
-    """Refuse a schedule that cannot do the work, or not on this device.
-
-    Raises:
-        ScheduleError: It is not one of the candidates.
-    """
-    if schedule not in candidates(work, device):
-        raise ScheduleError(f"ssim on {device.name}: {schedule} is not one of its schedules")
-
-
 def refuse(work: SsimWork, device: Device) -> NoReturn:
     """Say why no schedule fits a device.
 

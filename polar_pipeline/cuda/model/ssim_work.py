@@ -10,6 +10,7 @@ from typing import Dict, Tuple, Union
 import numpy as np
 
 from polar_pipeline.coefficients import SSIM_BLOCK, SSIM_C2, SSIM_FULL, gaussian, ssim_literals
+from polar_pipeline.cuda.model.transform_work import TransformWork
 from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork
 from polar_pipeline.options import Options
 from polar_pipeline.plan import MOSAIC, Plan
@@ -26,12 +27,14 @@ SSIM_ARGUMENT = np.dtype(
         ("done", np.uint64),
         ("blocks", np.uint64),
         ("mean", np.uint64),
+        ("mask", np.uint64),
+        ("inside", np.uint64),
     ],
     align=True,
 )
 #: What the images come as: of a type, or within the raw mosaic, whose launch makes them itself; types of the map.
 INPUTS = {"uint16": 0, "float32": 1, MOSAIC: 2}
-MAPS = {"": 0, "uint8": 1, "float32": 2}
+MAPS = {"": 0, "uint8": 1, "float32": 2, "uint16": 3}
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class SsimWork:
         map_dtype: Element type of the map, empty if it is not wanted: a key of `MAPS`.
         alike: Whether the images are of one frame. Tensor cores then may round their sum to half, which is quicker: it
             shows in the map only as far as the images differ.
+        masked: Whether a mask says where the images have no values: there the map has none, and means take none.
     """
 
     height: int
@@ -58,6 +62,7 @@ class SsimWork:
     source: str
     map_dtype: str
     alike: bool = False
+    masked: bool = False
 
     @property
     def map_size(self) -> Tuple[int, int]:
@@ -71,8 +76,8 @@ class SsimWork:
         return -(-height // SSIM_BLOCK), -(-width // SSIM_BLOCK)
 
 
-def make_ssim_work(work: PolarizationWork, plan: Plan, options: Options) -> SsimWork:
-    """The SSIM launch of a plan, on the images that the first launch stores; if it stores none, on the mosaic."""
+def make_ssim_work(work: Union[PolarizationWork, TransformWork], plan: Plan, options: Options) -> SsimWork:
+    """The SSIM launch of a plan, on the images that the launch before stores; if it stores none, on the mosaic."""
     source = next((dtype for name, dtype in work.outputs if name in PAIRS), MOSAIC)
     map_dtype = options.dtype_of("ssim_map") if "ssim_map" in plan.products else ""
     return SsimWork(
@@ -83,6 +88,7 @@ def make_ssim_work(work: PolarizationWork, plan: Plan, options: Options) -> Ssim
         source,
         map_dtype,
         options.ssim_mode == "consistency",
+        isinstance(work, TransformWork) and work.positions,
     )
 
 
@@ -96,7 +102,7 @@ def as_compared(image: np.ndarray, dtype: str) -> np.ndarray:
 def ssim_key(work: SsimWork) -> str:
     """A work as short text without its size."""
     shown = f"{work.source} to {work.map_dtype or 'means only'}, {work.window} taps"
-    return shown + (f", stride {work.stride}" if work.stride > 1 else "")
+    return shown + (f", stride {work.stride}" if work.stride > 1 else "") + ", masked" * work.masked
 
 
 @dataclass(frozen=True)
@@ -150,4 +156,5 @@ def ssim_defines(work: SsimWork) -> Dict[str, Union[int, str]]:
         "INPUT": INPUTS[work.source],
         "OUT_MAP": MAPS[work.map_dtype],
         "ALIKE": int(work.alike),
+        "MASKED": int(work.masked),
     }

@@ -10,17 +10,20 @@ import numpy as np
 from polar_pipeline.calibration import superpixel_phase
 from polar_pipeline.calibration.quantization import FIELDS
 from polar_pipeline.coefficients import c_float, literals
-from polar_pipeline.noise import method_constants, raw_noise, stokes_gains
+from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
+from polar_pipeline.noise import SHOWS_AOLP, SHOWS_DOLP, method_constants, raw_noise, stokes_gains
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan, make_plan
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import FORMATS
 from polar_pipeline.sensor.mosaic import Sensor
 
-#: What the second launch compares: both sums of two angles, or S0/2.
+#: What the last launch compares: both sums of two angles, or S0/2.
 PAIRS = ("sums", "s0")
-#: What the kernels can store: the products of the plan's first stage, and what SSIM compares.
-OUTPUTS = (*(name for name in PRODUCTS if len(make_plan((name,)).stages) == 1), *PAIRS)
+#: What the launch of a geometry interpolates: S1 and S2, S0/2, and (I0 + I90 - I45 - I135)/4, of each colour.
+PLANES = ("differences", "means", "excesses")
+#: What the kernels can store: the products of the plan's first stage, what SSIM compares, and what is interpolated.
+OUTPUTS = (*(name for name in PRODUCTS if len(make_plan((name,)).stages) == 1), *PAIRS, *PLANES)
 #: Raw formats as the kernels read them; the values are RAW_* in `kernels/frame.cuh`.
 RAW_FORMATS = {"u8": 0, "u16": 1, "12p": 2, "12packed": 3}
 #: The same -> as cameras call them.
@@ -29,7 +32,7 @@ METHODS = {"bilinear": 0, "gradient": 1, "adaptive": 2}
 LATTICES = {"bilinear": 0, "mhc": 1, "weighted": 2}
 
 #: Element types of outputs, as the kernels read them.
-TYPES = {"uint8": 1, "float32": 2, "uint16": 3}
+TYPES = {"uint8": 1, "float32": 2, "uint16": 3, "float16": 3}
 
 #: `struct FrameArguments` of `kernels/frame.cuh`.
 POLARIZATION_ARGUMENT = np.dtype(
@@ -54,6 +57,8 @@ POLARIZATION_ARGUMENT = np.dtype(
         ("max_aolp_sigma", np.float32),
         ("half_slope", np.uint32, (len(FIELDS),)),
         ("half_base", np.uint32, (len(FIELDS),)),
+        ("polarizer", np.float32, (2,)),
+        ("fading", np.float32, (2,)),
     ],
     align=True,
 )
@@ -72,7 +77,8 @@ class PolarizationWork:
         raw_format: A key of `RAW_FORMATS`.
         full_scale: Raw number of a saturated pixel.
         half_precision: Whether the kernel computes in pairs of half.
-        outputs: (name in `OUTPUTS`, `uint8` or `float32`) of what is stored; what SSIM reads can be `uint16`.
+        outputs: (name in `OUTPUTS`, `uint8` or `float32`) of what is stored; what SSIM reads can be `uint16`, what a
+            geometry interpolates `float16`.
         width: Raw pixels along x.
         height: Raw pixels along y.
         calibrated: Whether pixels are corrected by a calibration as they are loaded.
@@ -113,10 +119,21 @@ class PolarizationWork:
         return self.debias or self.limits_aolp or not {"dolp_sigma", "aolp_sigma"}.isdisjoint(self.dtypes)
 
 
+def image_outputs(plan: Plan, options: Options) -> Tuple[Tuple[str, str], ...]:
+    """(name, element type) of every product of a plan but SSIM's, and of what SSIM compares."""
+    outputs = [(name, options.dtype_of(name)) for name in plan.products if name in OUTPUTS]
+    if plan.window:
+        pair = PAIRS[options.ssim_mode != "consistency"]
+        outputs.append((pair, "float32" if options.precision == "fp32" else "uint16"))
+    return tuple(outputs)
+
+
 def make_work(
     plan: Plan, options: Options, raw_format: str, full_scale: int, shape: Tuple[int, int]
 ) -> PolarizationWork:
     """The polarization launch of a plan on frames of one format and shape.
+
+    With a geometry it stores what the next launch interpolates, instead of products.
 
     Args:
         plan: Products and operators.
@@ -127,10 +144,11 @@ def make_work(
     """
     # Half holds 11 bits: 8-bit samples and their small sums exactly, finer ones not.
     half_precision = options.precision == "fp16" or (options.precision == "auto" and full_scale <= 255)
-    outputs = [(name, options.dtype_of(name)) for name in plan.products if name in OUTPUTS]
-    if plan.window:
-        pair = PAIRS[options.ssim_mode != "consistency"]
-        outputs.append((pair, "float32" if options.precision == "fp32" else "uint16"))
+    outputs = image_outputs(plan, options)
+    if options.geometry is not None:
+        has_excesses = any(name == "sums" or name.startswith("angle_") for name, _ in outputs)
+        planes = PLANES if has_excesses else PLANES[:2]
+        outputs = tuple((name, "float32" if options.precision == "fp32" else "float16") for name in planes)
     return PolarizationWork(
         options.read_out(shape),
         options.resolution == "half",
@@ -140,12 +158,12 @@ def make_work(
         raw_format,
         full_scale,
         half_precision,
-        tuple(outputs),
+        outputs,
         shape[1],
         shape[0],
         options.calibration is not None,
-        options.debias and not {"dolp", "preview"}.isdisjoint(plan.products),
-        options.max_aolp_sigma > 0 and not {"aolp", "preview"}.isdisjoint(plan.products),
+        options.debias and not SHOWS_DOLP.isdisjoint(plan.products),
+        options.max_aolp_sigma > 0 and not SHOWS_AOLP.isdisjoint(plan.products),
         superpixel_phase(options.roi_offset, options.flip, shape) if options.calibration is not None else (0, 0),
     )
 
@@ -190,9 +208,15 @@ def red_sites(sensor: Sensor) -> Dict[Tuple[int, int], Tuple[int, int]]:
 
 
 def output_defines(dtypes: Mapping[str, str]) -> Dict[str, Union[int, str]]:
-    """The definitions of every output, for those that are stored by their element types."""
-    types = {f"OUT_{name.upper()}": TYPES[dtypes[name]] if name in dtypes else 0 for name in OUTPUTS}
-    return {"OUTPUT_NAMES": ",".join(name.upper() for name in OUTPUTS), **types}
+    """The definitions of every output, for those that are stored by their element types; the colour maps they need."""
+    found: Dict[str, Union[int, str]] = {"OUTPUT_NAMES": ",".join(name.upper() for name in OUTPUTS)}
+    for name in OUTPUTS:
+        found[f"OUT_{name.upper()}"] = TYPES[dtypes[name]] if name in dtypes else 0
+    for name, colors in (("aolp_color", AOLP_MAP), ("dolp_color", DOLP_MAP)):
+        if name in dtypes:
+            packed = colors.astype(np.uint32) @ np.array([1, 1 << 8, 1 << 16], np.uint32)
+            found[f"{name.upper()}_MAP"] = "{" + ",".join(map(str, packed)) + "}"
+    return found
 
 
 def polarization_defines(work: PolarizationWork) -> Dict[str, Union[int, str]]:
@@ -235,14 +259,16 @@ def _noise_defines(work: PolarizationWork) -> Dict[str, Union[int, str]]:
     }
 
 
-def fill_noise(argument: np.ndarray, options: Options, full_scale: int) -> None:
-    """Tell a kernel the noise of frames.
+def fill_options(argument: np.ndarray, options: Options, full_scale: int) -> None:
+    """Tell a kernel what it is not compiled for, so that it can change between two frames.
 
     Args:
         argument: A `POLARIZATION_ARGUMENT`.
-        options: How they are computed.
+        options: How frames are computed.
         full_scale: Raw number of a saturated pixel.
     """
+    argument["full_scale"], argument["min_intensity"] = full_scale, options.min_intensity
+    argument["polarizer"], argument["fading"] = options.polarizer, options.fading
     argument["shot"], argument["dark"] = raw_noise(options, full_scale)
     argument["max_aolp_sigma"] = np.deg2rad(options.max_aolp_sigma)
 

@@ -10,18 +10,21 @@ from typing import Any, Dict, Iterator, List, Tuple
 from polar_pipeline.cuda.model.cost import COPY_SHARE, ISSUE_SLOTS, REREAD_SHARE, roofline
 from polar_pipeline.cuda.model.device import Device
 from polar_pipeline.cuda.model.geometry import CORRECTION_BYTES, correction_bytes
-from polar_pipeline.cuda.model.launch_model import PolarizationModel, SsimModel
+from polar_pipeline.cuda.model.launch_model import SsimModel
 from polar_pipeline.cuda.model.partition import (
     AnyLaunch,
     Partition,
     PlannedLaunch,
+    ProductLaunch,
     not_from_mosaic,
     partitions,
     times,
 )
+from polar_pipeline.cuda.model.transform_cost import map_bytes
+from polar_pipeline.cuda.model.transform_work import TransformWork
 from polar_pipeline.cuda.model.work import work_of
 from polar_pipeline.options import Options
-from polar_pipeline.plan import OPERATORS, Plan, make_plan, shared_values
+from polar_pipeline.plan import GEOMETRY, OPERATORS, Plan, make_plan, shared_values
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,14 @@ class PlanReport:
         plan: What is computed.
         partition: In which launches: those that the backend would run.
         choice: Why the SSIM launch reads what it reads; empty without SSIM.
+        geometry: What the outputs differ in from the Stokes image, in words; empty without a geometry.
     """
 
     device: Device
     plan: Plan
     partition: Partition
     choice: str
+    geometry: str = ""
 
 
 def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[int, int]) -> PlanReport:
@@ -51,7 +56,7 @@ def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[i
         size: (width, height) of the frame.
 
     Raises:
-        FrameError: The frame has pixels that the calibration lacks.
+        FrameError: The frame has pixels that the calibration lacks, or the geometry does not fit it.
         ScheduleError: No schedule fits the device.
     """
     work, plan = work_of(options, raw_format, size), make_plan(options.products)
@@ -59,7 +64,7 @@ def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[i
     choice = ""
     if found[0].ssim is not None:
         choice = not_from_mosaic(work, options) or _choice(found, device)
-    return PlanReport(device, plan, found[0], choice)
+    return PlanReport(device, plan, found[0], choice, "" if options.geometry is None else options.geometry.describe())
 
 
 def _choice(found: List[Partition], device: Device) -> str:
@@ -84,7 +89,7 @@ def plan_json(report: PlanReport) -> str:
         "device": asdict(report.device),
         "work": first.model.key,
         "size": list(first.model.size),
-        "operators": [*(row for row, _ in _correction(report)), *report.plan.pixel, *report.plan.window],
+        "operators": [name for name, _ in _operators(report)],
         "shared": {name: list(users) for name, users in shared_values(report.plan.products).items()},
         "launches": [vars(launch.stage) for launch in report.partition.launches],
         "schedule": {**_schedule(first), "occupancy": round(first.model.occupancy(first.schedule), 3)},
@@ -97,6 +102,22 @@ def plan_json(report: PlanReport) -> str:
         "operations": round(taken.operations),
         "predicted": _predicted(first),
     }
+    transform = report.partition.transform
+    if transform is not None:
+        taken = transform.model.cost(transform.schedule)
+        shown["geometry"] = {
+            "work": transform.model.key,
+            "size": list(transform.model.size),
+            "schedule": {**_schedule(transform), "occupancy": round(transform.model.occupancy(transform.schedule), 3)},
+            "bytes": {
+                "read": ceil(taken.read),
+                "reread": ceil(taken.reread),
+                "written": taken.written,
+                "map": map_bytes(transform.model.work, transform.schedule),
+            },
+            "operations": round(taken.operations),
+            "predicted": _predicted(transform),
+        }
     if second is not None:
         shown["ssim"] = {
             "schedule": _schedule(second),
@@ -114,6 +135,20 @@ def _correction(report: PlanReport) -> List[Tuple[str, str]]:
         return []
     size = f"{CORRECTION_BYTES} bytes a pixel, {correction_bytes(work)} in all"
     return [("correction", f"every raw pixel as an ideal one would have measured it: {size}")]
+
+
+def _operators(report: PlanReport) -> Iterator[Tuple[str, str]]:
+    """(name, text) of every operator, in order."""
+    yield from _correction(report)
+    plan, transform = report.plan, report.partition.transform
+    names = plan.pixel + plan.window
+    if transform is None:
+        yield from ((name, OPERATORS[name].text) for name in names)
+        return
+    first, second = report.partition.polarization.stage, transform.stage
+    yield from ((name, OPERATORS[name].text) for name in first.operators)
+    yield GEOMETRY, report.geometry
+    yield from ((name, OPERATORS[name].text) for name in names if name in second.operators or name in plan.window)
 
 
 def _schedule(launch: AnyLaunch) -> Dict[str, Any]:
@@ -145,15 +180,16 @@ def _plan_lines(report: PlanReport) -> Iterator[str]:
     yield first.model.key
     yield f"{width}x{height} on {device.name} ({device.arch}, {device.multiprocessors} multiprocessors)"
     yield "\noperators"
-    for name, text in _correction(report):
-        yield f"  {name:<14} {text}"
     users = shared_values(plan.products)
-    for name in plan.pixel + plan.window:
-        yield f"  {name:<14} {OPERATORS[name].text}"
+    for name, text in _operators(report):
+        yield f"  {name:<14} {text}"
         if name in users:
             yield f"  {'':<14} computed once for {', '.join(users[name])}"
     yield from _stage_lines(report.partition.polarization)
-    yield from _polarization_lines(report.partition.polarization)
+    yield from _image_lines(report.partition.polarization)
+    if report.partition.transform is not None:
+        yield from _stage_lines(report.partition.transform)
+        yield from _image_lines(report.partition.transform)
     if report.partition.ssim is not None:
         yield from _stage_lines(report.partition.ssim)
         yield f"  source     {report.partition.ssim.model.work.source}; {report.choice}"
@@ -175,7 +211,8 @@ def _schedule_lines(launch: AnyLaunch) -> Iterator[str]:
     yield f"             best as {'measured' if launch.is_measured else 'predicted'}"
 
 
-def _polarization_lines(launch: PlannedLaunch[PolarizationModel]) -> Iterator[str]:
+def _image_lines(launch: ProductLaunch) -> Iterator[str]:
+    """The lines of a launch that makes products, or the planes that they are made of."""
     model, schedule, predicted = launch.model, launch.schedule, launch.predicted
     device, taken = model.device, model.cost(schedule)
     yield from _schedule_lines(launch)
@@ -184,7 +221,9 @@ def _polarization_lines(launch: PlannedLaunch[PolarizationModel]) -> Iterator[st
     yield f"  occupancy  {model.occupancy(schedule):.0%} with {model.registers(schedule)} registers a thread"
     again = ceil(max(0, taken.reread - taken.read))
     yield f"  reads      {ceil(taken.read)} bytes, and {again} again for halos at {REREAD_SHARE:g} of the cost"
-    if model.work.calibrated:
+    if isinstance(model.work, TransformWork):
+        yield f"  map        {map_bytes(model.work, schedule)} of the bytes read; all frames share it"
+    elif model.work.calibrated:
         yield f"  correction {correction_bytes(model.work)} of the bytes read: {CORRECTION_BYTES} a pixel"
     yield f"  writes     {taken.written} bytes"
     yield f"  memory     {predicted.memory_us:.1f} us at {COPY_SHARE:.0%} of {device.bandwidth_gbs} GB/s"

@@ -20,7 +20,7 @@ from polar_pipeline.cuda.model.partition import partitions
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT
 from polar_pipeline.cuda.model.tuned import Measured, keep
-from polar_pipeline.cuda.model.work import OUTPUTS, PAIRS, POLARIZATION_ARGUMENT, noise_frames, work_of
+from polar_pipeline.cuda.model.work import OUTPUTS, PAIRS, PLANES, POLARIZATION_ARGUMENT, noise_frames, work_of
 from polar_pipeline.options import Options
 from polar_pipeline.plan import MOSAIC, make_plan
 
@@ -34,7 +34,9 @@ _SUM_ERROR = 1e-5
 
 
 def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, int]) -> Dict[str, Measured]:
-    """Measure every candidate of each launch and write the fastest into this user's file of the device (`tuned_path`).
+    """Measure every candidate of each launch, but for that of a geometry, and write the fastest into this user's file.
+
+    The file is that of the device (`tuned_path`).
 
     Kernels work on the kind of memory that the backend takes for these options on this machine. Where SSIM can start
     from the mosaic, the launches of both partitions are measured. Before a configuration is timed, its outputs must
@@ -245,7 +247,7 @@ class _PolarizationTrial(_Trial):
         out = {}
         for name, dtype in work.outputs:
             size = output_bytes(replace(work, outputs=((name, dtype),)))
-            place = memory.own if name in PAIRS else memory.shared
+            place = memory.own if name in (*PAIRS, *PLANES) else memory.shared
             out[name] = place(np.zeros(_FRAMES * size, np.uint8))
         self.outputs = {"counts": memory.own(np.zeros((_FRAMES, 2), np.uint32)), **out}
         frame = np.zeros((), POLARIZATION_ARGUMENT)
@@ -280,6 +282,9 @@ class _SsimTrial(_Trial):
         rows, columns = work.map_size
         pieces, done = np.zeros(rows * columns, np.float32), np.zeros(1, np.uint32)
         self._scratch = {"pieces": memory.own(pieces), "done": memory.own(done)}
+        if work.masked:
+            counts = np.ones(work.block_size[0] * work.block_size[1] + 1, np.float32)
+            self._scratch.update(mask=memory.own(np.zeros(work.map_size, np.uint8)), inside=memory.own(counts))
         kinds: Dict[str, Tuple[Tuple[int, ...], str]] = {
             "blocks": (work.block_size, "float32"),
             "mean": ((1,), "float32"),

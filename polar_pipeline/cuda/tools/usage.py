@@ -12,10 +12,12 @@ from polar_pipeline._util.text import quoted
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cuda.compile import compile_kernel, find_library
 from polar_pipeline.cuda.model.device import DEVICES, Device, occupancy
-from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
+from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel, TransformModel
 from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.specs import COLOR_MAPS, COMPONENTS
 from polar_pipeline.cuda.model.ssim_search import WINDOWS
 from polar_pipeline.cuda.model.ssim_work import INPUTS, MAPS, SsimWork, ssim_key
+from polar_pipeline.cuda.model.transform_work import TransformWork, make_transform_work
 from polar_pipeline.cuda.model.tuned import choose
 from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork, make_work
 from polar_pipeline.cuda.resource_usage import kernel_resources
@@ -26,17 +28,21 @@ from polar_pipeline.sensor.frames import FULL_FRAME
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
 from polar_pipeline.topics import PRODUCT_TOPICS
 
-#: Standard deviations are left out: `tile` makes them, and in colour it spills up to 56 bytes for them.
-_WITHOUT_NOISE = tuple(name for name in PRODUCTS if not name.endswith("_sigma"))
+#: Standard deviations are left out: `tile` makes them, and in colour it spills up to 56 bytes for them. So are
+#: components of the light, which in colour `tile` alone makes: in float, adaptive at full resolution, it spills 8 bytes
+#: on sm_72 for all three. And so are products by colour maps, which only `tile` makes.
+_COMMON = tuple(name for name in PRODUCTS if not name.endswith("_sigma") and name not in (*COMPONENTS, *COLOR_MAPS))
 _VIEWED = ("intensity", "dolp", "aolp", "preview")
 #: Products that are requested together, and their `output_depth`: everything, what viewers show, what other algorithms
 #: start from.
 REQUESTS = (
-    (_WITHOUT_NOISE, "float32"),
-    (_WITHOUT_NOISE, "uint8"),
+    (_COMMON, "float32"),
+    (_COMMON, "uint8"),
     (_VIEWED, "uint8"),
     (_VIEWED[:3], "uint8"),
     (tuple(f"angle_{angle}" for angle in ANGLES), "uint8"),
+    (_COMMON, "uint16"),
+    (_VIEWED[:3], "uint16"),
 )
 _FULL_SCALE = {"u8": 255, "u16": 4095, "12p": 4095, "12packed": 4095}
 
@@ -116,6 +122,23 @@ def ssim_works() -> Iterator[SsimWork]:
         yield SsimWork(*size, stride, window, SSIM_SIGMA, source, map_dtype)
 
 
+def transform_works() -> Iterator[TransformWork]:
+    """What can be asked of the launch of a geometry, on full frames at half resolution and in each precision."""
+    for sensor, (names, depth), precision in product(SENSORS, REQUESTS, ("fp16", "fp32")):
+        types = {name: PRODUCT_TOPICS[name].dtype(depth) for name in names}
+        for raw_format, scale, rotate in product(("u8", "u16"), (1, 8), (0, 90)):
+            if raw_format != "u8" and precision != "fp16":
+                continue  # pairs of half and float planes; floats and planes of half
+            precise = "auto" if raw_format == "u16" else precision
+            options = make_options(
+                sensor, names, types, precision=precise, scale=scale, rotate=rotate, roi=(0, 0, 16, 16)
+            )
+            plan = make_plan(names)
+            work = make_work(plan, options, raw_format, _FULL_SCALE[raw_format], FULL_FRAME)
+            for positions in (True, False):
+                yield replace(make_transform_work(work, plan, options), positions=positions)
+
+
 def _build(model: LaunchModel, schedule: Schedule, text: str) -> _Build:
     shared_bytes = model.shared_bytes(schedule)
     return _Build(schedule.kernel, text, schedule.threads, shared_bytes, model.defines(schedule))
@@ -125,6 +148,9 @@ def _builds(device: Device) -> Iterator[_Build]:
     for work in dict.fromkeys(works()):
         polarization = PolarizationModel(work, device)
         yield _build(polarization, choose(polarization), polarization.key)
+    for transform_work in dict.fromkeys(transform_works()):
+        transform = TransformModel(transform_work, device)
+        yield _build(transform, choose(transform), transform.key)
     for ssim_work in ssim_works():
         ssim = SsimModel(ssim_work, device)
         for window in WINDOWS:

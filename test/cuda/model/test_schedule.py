@@ -35,7 +35,7 @@ from polar_pipeline.cuda.model.polarization_cost import cost, predict
 from polar_pipeline.cuda.model.registers import registers
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 from polar_pipeline.cuda.model.search import MIN_OCCUPANCY, candidates, check, expected_occupancy
-from polar_pipeline.cuda.model.specs import KERNELS, supports
+from polar_pipeline.cuda.model.specs import COMPONENTS, KERNELS, supports
 from polar_pipeline.cuda.model.ssim_search import piece_count
 from polar_pipeline.cuda.model.ssim_work import SsimWork, ssim_defines
 from polar_pipeline.cuda.model.tuned import choose
@@ -45,6 +45,7 @@ from polar_pipeline.cuda.model.work import (
     make_work,
     polarization_defines,
     polarization_key,
+    work_of,
 )
 from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.cuda.tools import usage as kernels
@@ -252,6 +253,11 @@ def test_the_model_of_a_board_is_read_without_the_zero_that_ends_it(tmp_path: Pa
         ("mono_full", {"resolution": "full", "demosaic": "bilinear"}, None),
         ("mono_full", {"resolution": "full", "demosaic": "gradient", "dtype": "float32"}, None),
         ("mono_full", {"resolution": "full", "demosaic": "gradient", "products": "stokes"}, "preview only"),
+        ("mono_full", {"resolution": "full", "demosaic": "gradient", "dtype": "uint16"}, None),
+        ("mono_half", {"products": f"{FOUR},{LIVE},ssim", "dtype": "uint16"}, None),
+        ("mono_adaptive", {"resolution": "full", "dtype": "uint16"}, None),
+        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "dtype": "uint16"}, "and preview as uint8"),
+        ("color_strip", {"sensor": "IMX250MYR", "products": f"{LIVE},ssim", "dtype": "uint16"}, None),
         ("mono_full", {"resolution": "full"}, "full resolution, bilinear or gradient"),
         ("mono_full", {}, "full resolution"),
         ("mono_adaptive", {"resolution": "full"}, None),
@@ -612,7 +618,7 @@ def test_a_frame_alone_waits_for_its_sums() -> None:
 @pytest.mark.scaled
 @pytest.mark.parametrize("arch", ["sm_72", "sm_87", "sm_90"])
 def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
-    """Never fewer than are used; no more than a quarter above, unless the warps that it costs hardly count."""
+    """Never fewer than are used; at most 1.3 times as many, unless nine tenths of the warps that count are left."""
     device = next(device for device in DEVICES.values() if device.arch == arch)
     jobs: List[Tuple[str, Any, Any, int, int, int]] = []
     for work in list(dict.fromkeys(kernels.works()))[:: (23 if arch != "sm_90" else 47) * (1 if IS_EXHAUSTIVE else 6)]:
@@ -633,10 +639,26 @@ def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
         except CompileError as err:
             pytest.skip(str(err))
         resident = [resident_blocks(device, threads, number, shared) for number in (assumed, used)]
-        enough = resident[0] == resident[1] or resident[0] * threads >= launch_cost.BUSY_WARPS * 32
-        if not used <= assumed or not (assumed <= 1.25 * used or enough):
+        enough = resident[0] == resident[1] or resident[0] * threads >= 0.9 * launch_cost.BUSY_WARPS * 32
+        if not used <= assumed or not (assumed <= 1.3 * used or enough):
             wrong.append((kernel, plan, assumed, used, resident))
     assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize("arch", ["sm_72", "sm_87", "sm_90"])
+def test_registers_of_components_are_at_least_those_of_the_compiled_kernels(arch: str) -> None:
+    device = next(device for device in DEVICES.values() if device.arch == arch)
+    for options in ({"resolution": "half"}, {"resolution": "full", "demosaic": "bilinear"}, {"sensor": "IMX250MZR"}):
+        work = work_of(
+            make_options(products=COMPONENTS, dtype="uint8", **{"sensor": "IMX250MYR", **options}), "u8", (2448, 2048)
+        )
+        plan = choose(launch_model(work, device))
+        flags: Dict[str, Any] = {**polarization_defines(work), **schedule_defines(work, plan)}
+        try:
+            found = kernel_resources(compile_kernel(plan.kernel, flags, arch))
+        except CompileError as err:
+            pytest.skip(str(err))
+        assert (found.registers <= registers(work, plan, device), found.spill_bytes) == (True, 0), plan
 
 
 @pytest.mark.parametrize(("raw_format", "bytes_read"), [("u8", 8192), ("u16", 16384), ("12p", 12288)])
@@ -665,6 +687,7 @@ def test_a_calibration_is_part_of_the_key() -> None:
 def test_output_bytes_count_channels_and_types() -> None:
     pixels = 1024 * 1224
     assert output_bytes(make("intensity,stokes,preview", dtype="float32")) == pixels * (4 + 12 + 3)
+    assert output_bytes(make("intensity,dolp,preview", sensor="IMX250MYR", dtype="uint16")) == pixels * (6 + 2 + 3)
     assert output_bytes(make("intensity,ssim", sensor="IMX250MYR")) == pixels * (3 + 4)  # two halves
     assert output_bytes(make("ssim", ssim_mode="temporal")) == pixels * 2
     assert output_bytes(make("ssim", precision="fp32")) == pixels * 8

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 yaml = pytest.importorskip("yaml")
 
 from polar_pipeline._util.documents import MAX_DOCUMENT_BYTES, read_json
+from polar_pipeline._util.yamlfile import MAX_NODES, read_yaml
 from polar_pipeline.ros.parameters import MAX_TEXT, PARAMETERS
 from polar_pipeline.ros.preset import changed, check_parameters, flatten, from_yaml, read_nodes, to_yaml
 from polar_pipeline.ros.rig import read_rig
-from polar_pipeline.ros.yamlfile import MAX_NODES, read_yaml
 
 DEFAULTS = {name: row.default for name, row in PARAMETERS.items()}
 READERS: List[Callable[[Path], Any]] = [read_yaml, read_nodes, from_yaml, read_rig]
@@ -359,7 +359,7 @@ def test_settings_survive_a_file(tmp_path: Path, data: st.DataObject) -> None:
             values[name] = data.draw(kind)
         elif isinstance(row.default, tuple):
             kind = KINDS[type(row.default[0])]
-            values[name] = data.draw(st.tuples(kind, kind))
+            values[name] = data.draw(st.tuples(*(kind for _ in row.default)))
         else:
             values[name] = data.draw(KINDS[type(row.default)] if not row.dynamic else st.floats() | TEXTS | WHOLE)
     read = from_yaml(write(tmp_path / "some.yaml", to_yaml(values, "all")))

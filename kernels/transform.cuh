@@ -1,0 +1,107 @@
+// What `transform` is compiled for, its argument, and the samples that it takes of the planes.
+#ifndef POLAR_TRANSFORM_CUH
+#define POLAR_TRANSFORM_CUH
+#include "products.cuh"
+
+// SOURCE_WIDTH and SOURCE_HEIGHT: of the planes; WIDTH and HEIGHT: of the outputs; PLANES: 2 float32, 3 half;
+// SCALE: samples along each side of an output pixel; POSITIONS 1: they lie where `positions` says, and S1 and S2 turn
+// by `turns`; 0: they are pixels; FRACTION: bits of a position below a pixel; BY_COLUMNS 1: neighbouring columns of the
+// output lie in neighbouring rows of the planes.
+static_assert(!HALF_RESOLUTION, "WIDTH and HEIGHT are those of the outputs");
+static_assert(!HALF_PRECISION || PLANES == 3, "pairs of half interpolate halves");
+
+// polar_pipeline/cuda/model/transform_work.py has the same.
+struct TransformArguments {
+  FrameArguments frame;  // `out`, `counts`, `polarizer` and `fading` are read
+  const u8 *differences; // (frames, colours, SOURCE_HEIGHT, SOURCE_WIDTH, 2), see `products.cuh`
+  const u8 *means;       // (frames, colours, SOURCE_HEIGHT, SOURCE_WIDTH)
+  const u8 *excesses;    // likewise; with EXCESS only
+  const u32 *positions;  // of samples, in the order in which the threads of each tile read them: column and row in 16
+                         // bits each, from the tile's origin; all bits set: outside the planes
+  const u32 *origins;    // of tiles: index of a pixel of a plane
+  const u8 *turns; // (tiles, threads, 2): cosine and sine of twice the rotation of a thread's four pixels, as PLANES
+  int origin, right, down; // without positions: the first pixel of the first square; steps to those of the next column
+                           // and row of the output
+  float turn;              // factor of S1 and S2 where there are no `turns`
+};
+
+constexpr u32 PLANE = (u32)SOURCE_WIDTH * SOURCE_HEIGHT; // pixels of a plane
+constexpr u32 OUTSIDE = 0xffffffffu;                     // a position
+constexpr bool EXCESS = OUT_SUMS || WANT_ANGLES;
+constexpr int PIXELS = TILE_X * TILE_Y, PITCH = TILE_X + 1; // an odd number of words: columns lie in different banks
+static_assert(PIXELS == 4 * THREADS, "a thread makes four pixels");
+
+// S1 and S2 of a pixel as the kernel computes them, and their last bits as one word, of which LAST_BITS count.
+typedef Pair Difference;
+constexpr int VALUE_BYTES = PLANES == 2 ? 4 : 2, DIFFERENCE_BYTES = 2 * VALUE_BYTES;
+#if PLANES == 3
+DEVICE u32 last_bits(uint2 raw) { return raw.x; }
+DEVICE uint2 load_difference(const u8 *p, int k) { return make_uint2(load32(p + 4 * k), 0); }
+#if HALF_PRECISION
+DEVICE Difference difference_of(uint2 raw) { return raw.x; }
+DEVICE Pair row_of(const u8 *p, int k) { return permute(load16(p + 2 * k), load16(p + 2 * k + 2), 0x5410); }
+#else
+DEVICE Difference difference_of(uint2 raw) { return pair(half2_low(raw.x), half2_high(raw.x)); }
+DEVICE Pair row_of(const u8 *p, int k) { return pair(half2_low(load16(p + 2 * k)), half2_low(load16(p + 2 * k + 2))); }
+#endif
+#else
+DEVICE u32 last_bits(uint2 raw) { return (raw.x & 1) | raw.y << 16; }
+DEVICE uint2 load_difference(const u8 *p, int k) { return load64(p + 8 * k); }
+DEVICE Difference difference_of(uint2 raw) { return pair(as_float(raw.x), as_float(raw.y)); }
+DEVICE Pair row_of(const u8 *p, int k) { return pair(as_float(load32(p + 4 * k)), as_float(load32(p + 4 * k + 4))); }
+#endif
+
+// Where a sample lies: the pixel to the left and above, and its place between that and its neighbours.
+struct Place {
+  u32 at;    // counted from the first plane
+  u32 parts; // of a pixel, in FRACTION bits of 16; 0: the neighbours have no weight
+  Pair u, v; // the same from 0 to less than 1, twice
+};
+constexpr u32 BELOW = ((1u << FRACTION) - 1) * 0x10001u;
+DEVICE Place place_of(u32 position, u32 origin) {
+  Place place;
+  place.at = origin + (position >> (16 + FRACTION)) * SOURCE_WIDTH + ((position & 0xffff) >> FRACTION);
+  place.parts = position & BELOW;
+  const u32 places = half2_sub((place.parts << (10 - FRACTION)) | 0x3c003c00u, 0x3c003c00u); // exact
+#if HALF_PRECISION
+  place.u = half2_low_twice(places);
+  place.v = half2_high_twice(places);
+#else
+  place.u = pair(half2_low(places), half2_low(places));
+  place.v = pair(half2_high(places), half2_high(places));
+#endif
+  return place;
+}
+
+DEVICE Pair between(Pair first, Pair second, Pair share) { return fma(share, sub(second, first), first); }
+
+// Samples of one plane. Neighbours without weight are read, too: behind the last plane there is space for them. any:
+// collects the last bits of all four.
+DEVICE Difference difference_at(const u8 *plane, const Place &place, u32 &any) {
+  const u8 *p = plane + (size_t)place.at * DIFFERENCE_BYTES;
+  const uint2 a = load_difference(p, 0), b = load_difference(p, 1), c = load_difference(p, SOURCE_WIDTH),
+              d = load_difference(p, SOURCE_WIDTH + 1);
+  any |= last_bits(a) | last_bits(b) | last_bits(c) | last_bits(d);
+  return between(between(difference_of(a), difference_of(b), place.u),
+                 between(difference_of(c), difference_of(d), place.u), place.v);
+}
+// the last bits of those that have a weight
+DEVICE u32 last_bits_at(const u8 *plane, const Place &place) {
+  const u8 *p = plane + (size_t)place.at * DIFFERENCE_BYTES;
+  const bool has_right = place.parts & 0xffff, has_below = place.parts >> 16;
+  u32 found = last_bits(load_difference(p, 0));
+  if (has_right) found |= last_bits(load_difference(p, 1));
+  if (has_below) found |= last_bits(load_difference(p, SOURCE_WIDTH));
+  if (has_right && has_below) found |= last_bits(load_difference(p, SOURCE_WIDTH + 1));
+  return found;
+}
+DEVICE Pair value_at(const u8 *plane, const Place &place) { // in the low lane
+  const u8 *p = plane + (size_t)place.at * VALUE_BYTES;
+  const Pair row = between(row_of(p, 0), row_of(p, SOURCE_WIDTH), place.v);
+  return between(row, highs(row, row), place.u);
+}
+DEVICE float pixel_of(const u8 *plane, u32 at) {
+  const u8 *p = plane + (size_t)at * VALUE_BYTES;
+  return PLANES == 2 ? as_float(load32(p)) : half2_low(load16(p));
+}
+#endif

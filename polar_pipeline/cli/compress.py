@@ -1,0 +1,73 @@
+"""`polar-pipeline compress`: raw images of a recording compressed without loss, everything else copied."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Dict, Iterable
+
+from tqdm import tqdm
+
+from polar_pipeline._util.text import printable
+from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.errors import UsageError
+from polar_pipeline.cli.outputs import check_output_files
+from polar_pipeline.cli.source_arguments import add_size_limit_argument
+from polar_pipeline.replay.limits import megabytes
+from polar_pipeline.replay.recompress import Conversion, RecordedItem, compress_recording
+from polar_pipeline.replay.source import recording_of
+
+
+def add_copy_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the recording, its copy and the limit of memory."""
+    parser.add_argument("source", type=Path, help="rosbag2 folder, .mcap or .db3")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="OUT.mcap", required=True, help="recording to write, always as mcap"
+    )
+    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    add_size_limit_argument(parser)
+
+
+def check_copy(values: argparse.Namespace) -> None:
+    """Refuse an output that is no `.mcap` file, or would replace the recording."""
+    if values.output.suffix != ".mcap":
+        raise UsageError(f"the output is an .mcap file, got {values.output}")
+    check_output_files([values.output], [recording_of(values.source)])
+
+
+def with_bar(items: Iterable[RecordedItem], total: int) -> Iterable[RecordedItem]:
+    """The items of a recording, with a bar in a terminal."""
+    return tqdm(items, total=total, unit="message", disable=None)
+
+
+def show_conversions(found: Dict[str, Conversion], output: Path) -> None:
+    """Print what was converted on each topic."""
+    for topic, row in found.items():
+        share = f" ({100 * row.after / row.before:.1f} %)" if row.before else ""
+        sizes = f"{megabytes(row.before)} to {megabytes(row.after)}{share}"
+        print(f"{printable(topic)}: {row.images} images, {sizes}")
+        if row.others:
+            print(f"{printable(topic)}: {row.others} messages are no such images and were copied as they are")
+    print(f"wrote {printable(str(output))}")
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_copy_arguments(parser)
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        help="topic of raw images; can be given more than once (default: the only topic of images)",
+    )
+
+
+def _run(values: argparse.Namespace) -> int:
+    check_copy(values)
+    found = compress_recording(
+        values.source, values.output, values.topic, values.force, values.max_bytes, watch=with_bar
+    )
+    show_conversions(found, values.output)
+    return 0
+
+
+COMMAND = Command(_add_arguments, _run)

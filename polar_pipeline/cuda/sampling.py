@@ -1,0 +1,128 @@
+"""The map of an output as `kernels/transform.cu` reads it, and its copy on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List
+
+import numpy as np
+
+from polar_pipeline.cuda.device_array import DeviceArray
+from polar_pipeline.cuda.driver import DeviceError, Driver
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.transform_work import MAX_FRACTION, TransformWork
+from polar_pipeline.geometry import SamplingMap
+
+#: The largest part of a position; where both have all bits set, a sample is outside.
+_MOST = 0xFFFE
+_OUTSIDE = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class PackedMap:
+    """Positions and rotations, tile by tile.
+
+    Attributes:
+        positions: (tiles, 4, samples, threads) uint32: column and row in 16 bits each, from the tile's origin on;
+            `0xFFFFFFFF` outside. Sample k of a thread's four pixels.
+        origins: (tiles,) uint32: index of a pixel of the Stokes image.
+        turns: (tiles, threads, 2) float16 or float32: mean cosine and sine of four pixels along x.
+        fraction: Bits of a position below a pixel: as many as the widest tile leaves, at most 10.
+    """
+
+    positions: np.ndarray
+    origins: np.ndarray
+    turns: np.ndarray
+    fraction: int
+
+
+def pack_map(sampling: SamplingMap, work: TransformWork, schedule: Schedule) -> PackedMap:
+    """A map with positions, in the order in which the threads of a schedule read it.
+
+    Args:
+        sampling: The map.
+        work: What the launch does.
+        schedule: How.
+    """
+    assert sampling.positions is not None
+    assert sampling.turns is not None
+    scale, (x, y), threads = work.scale, (schedule.tile_x, schedule.tile_y), schedule.threads
+    down, across = -(-work.height // y), -(-work.width // x)
+    tiles = down * across
+    rest = ((0, scale * (down * y - work.height)), (0, scale * (across * x - work.width)), (0, 0))
+    placed = np.pad(sampling.positions, rest, constant_values=-1).reshape(down, y, scale, across, x, scale, 2)
+    order = (0, 3, 4, 1, 2, 5, 6) if work.by_columns else (0, 3, 1, 4, 2, 5, 6)
+    placed = placed.transpose(order).reshape(tiles, -1, 2)
+    is_outside = placed[..., 0] < 0
+    lowest = np.where(is_outside[..., np.newaxis], np.float32(np.inf), placed).min(1)
+    corners = np.floor(np.where(np.isinf(lowest), 0, lowest)).astype(np.uint32)
+    placed = np.where(is_outside[..., np.newaxis], 0, placed - corners[:, np.newaxis])
+    widest = float(placed.max(initial=0))
+    fraction = next(bits for bits in range(MAX_FRACTION, -1, -1) if np.rint(widest * (1 << bits)) <= _MOST)
+    parts = np.rint(placed * (1 << fraction)).astype(np.uint32)
+    packed = np.where(is_outside, np.uint32(_OUTSIDE), parts[..., 0] | parts[..., 1] << np.uint32(16))
+    positions = packed.reshape(tiles, 4, threads, scale**2).transpose(0, 1, 3, 2)
+    origins = corners[:, 0] + corners[:, 1] * np.uint32(work.source[1])
+    return PackedMap(np.ascontiguousarray(positions), origins, _packed_turns(sampling.turns, work, schedule), fraction)
+
+
+def _packed_turns(turns: np.ndarray, work: TransformWork, schedule: Schedule) -> np.ndarray:
+    """(tiles, threads, 2): the mean direction of each four pixels along x."""
+    (x, y), (height, width) = (schedule.tile_x, schedule.tile_y), work.output_size
+    down, across = -(-height // y), -(-width // x)
+    rest = ((0, down * y - height), (0, across * x - width), (0, 0))
+    of_tiles = np.pad(np.nan_to_num(turns), rest).reshape(down, y, across, x // 4, 4, 2).sum(4).transpose(0, 2, 1, 3, 4)
+    length = np.hypot(of_tiles[..., :1], of_tiles[..., 1:])
+    directions = np.where(length > 0, of_tiles / np.maximum(length, 1e-9), (1.0, 0.0))
+    return np.ascontiguousarray(directions.reshape(-1, schedule.threads, 2).astype(work.planes))
+
+
+class DeviceMap:
+    """A map on the device.
+
+    Args:
+        driver: The device.
+        sampling: The map.
+        work: What the launch does.
+        schedule: How.
+
+    Attributes:
+        fraction: Bits of its positions below a pixel.
+
+    Raises:
+        DeviceMemoryError: The device is too small.
+    """
+
+    def __init__(self, driver: Driver, sampling: SamplingMap, work: TransformWork, schedule: Schedule) -> None:
+        self._sampling = sampling
+        self._arrays: Dict[str, DeviceArray] = {}
+        self.fraction = work.fraction
+        if sampling.positions is None:
+            return
+        packed = pack_map(sampling, work, schedule)
+        self.fraction = packed.fraction
+        try:
+            for name in ("positions", "origins", "turns"):
+                self._arrays[name] = DeviceArray(driver, getattr(packed, name))
+        except DeviceError:
+            self.close()
+            raise
+
+    def fill(self, argument: np.ndarray) -> None:
+        """Tell the kernel where samples lie.
+
+        Args:
+            argument: A `TRANSFORM_ARGUMENT`.
+        """
+        sampling, width = self._sampling, self._sampling.source[1]
+        steps: List[int] = [int(column + width * row) for column, row in sampling.corner.T]
+        argument["right"], argument["down"], argument["origin"] = steps
+        argument["turn"] = sampling.turn
+        for name, array in self._arrays.items():
+            argument[name] = array.pointer
+
+    def close(self) -> None:
+        """Release the device memory."""
+        for array in self._arrays.values():
+            array.close()
+        self._arrays.clear()

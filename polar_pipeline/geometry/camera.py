@@ -1,0 +1,67 @@
+"""The lens calibration of an output: that of the raw frame, followed through the geometry."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+import numpy as np
+
+from polar_pipeline._util.text import quoted
+from polar_pipeline.geometry.lens import MODELS, CameraNumbers
+from polar_pipeline.geometry.output import Geometry
+
+
+def of_the_frame(camera: CameraNumbers, binning: Tuple[int, int], offset: Tuple[int, int]) -> CameraNumbers:
+    """The calibration of a frame from that of the sensor, as image_geometry computes it.
+
+    Args:
+        camera: Of the sensor's full resolution.
+        binning: Pixels that are one along x and y; 0 means 1.
+        offset: (x, y) of the region of interest in pixels of the full resolution.
+    """
+    scale = np.array([[1 / (binning[0] or 1)], [1 / (binning[1] or 1)]])
+    found = []
+    for matrix in (camera.k, camera.p):
+        moved = matrix.copy()
+        if moved.any():
+            moved[:2, 2] -= offset
+            moved[:2] *= scale
+        found.append(moved)
+    return CameraNumbers(found[0], camera.d, camera.r, found[1])
+
+
+def of_the_output(
+    camera: CameraNumbers, model: str, geometry: Geometry, source: Tuple[int, int], stride: int = 1
+) -> CameraNumbers:
+    """The calibration of an output.
+
+    A rotated output is that of a camera that is rotated about its optical axis: its axes, R, the tangential distortion
+    and the baseline in P turn too. A rectified one has no distortion and no R left, and K is that of P.
+
+    Args:
+        camera: Of the frame.
+        model: Its distortion model.
+        geometry: How the output lies over the frame.
+        source: (height, width) of the Stokes image.
+        stride: Pixels of which the output has means in addition, as similarity maps do.
+
+    Raises:
+        ValueError: The distortion of an unknown model cannot be rotated.
+    """
+    offset = 0.5 / stride - 0.5
+    shrink = np.array([[1 / stride, 0, offset], [0, 1 / stride, offset], [0, 0, 1]])
+    pixels = shrink @ np.linalg.inv(geometry.matrix(source)) @ geometry.from_raw()
+    turn = np.eye(3)
+    turn[:2, :2] = np.rint(pixels[:2, :2] / np.sqrt(np.linalg.det(pixels[:2, :2])))
+    k = pixels @ camera.k @ turn.T
+    p = pixels @ camera.p @ np.block([[turn.T, np.zeros((3, 1))], [np.zeros((1, 3)), np.ones((1, 1))]])
+    r, d = turn @ camera.r @ turn.T, camera.d.copy()
+    if geometry.lens is not None:
+        k, r, d = p[:, :3].copy(), np.eye(3), np.zeros(5)
+    elif geometry.rotate and d.any():
+        if model not in MODELS:
+            known = ", ".join(MODELS)
+            raise ValueError(f"only the distortion of {known} can be rotated, got the model {quoted(model)}")
+        if model != "equidistant":
+            d[[3, 2]] = turn[:2, :2] @ d[[3, 2]]  # p2 acts along x, p1 along y
+    return CameraNumbers(*(matrix + 0.0 for matrix in (k, d, r, p)))  # no -0

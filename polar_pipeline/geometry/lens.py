@@ -1,0 +1,107 @@
+"""A lens calibration in the terms of `sensor_msgs/CameraInfo`: K, D, R and P."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, NamedTuple, Sequence, Tuple
+
+import numpy as np
+
+from polar_pipeline._util.text import quoted
+from polar_pipeline._util.values import real, sequence
+
+#: Distortion model -> the numbers of coefficients that it can have.
+MODELS: Dict[str, Tuple[int, ...]] = {"plumb_bob": (4, 5), "rational_polynomial": (8,), "equidistant": (4,)}
+
+
+class CameraNumbers(NamedTuple):
+    """The matrices of a `sensor_msgs/CameraInfo` as (3, 3), (n,), (3, 3) and (3, 4); zeros where they are not known."""
+
+    k: np.ndarray
+    d: np.ndarray
+    r: np.ndarray
+    p: np.ndarray
+
+
+@dataclass(frozen=True)
+class LensCalibration:
+    """The lens in front of a camera. Build it with `make_lens`, which validates.
+
+    Pixel centres have integer coordinates.
+
+    Attributes:
+        height: Rows of the raw frames that it is of; 0 for frames of any size.
+        width: Columns of these.
+        model: Of `MODELS`.
+        d: Its coefficients.
+        k: (9,) camera matrix of the raw image, row by row.
+        r: (9,) rotation from the camera to its rectified axes.
+        p: (12,) projection onto the rectified image.
+    """
+
+    height: int
+    width: int
+    model: str
+    d: Tuple[float, ...]
+    k: Tuple[float, ...]
+    r: Tuple[float, ...]
+    p: Tuple[float, ...]
+
+    def matrix(self, name: str) -> np.ndarray:
+        """`k` or `r` as (3, 3), or `p` as (3, 4)."""
+        return np.array(getattr(self, name), np.float64).reshape(3, -1)
+
+    def numbers(self) -> CameraNumbers:
+        """Its numbers as matrices."""
+        return CameraNumbers(self.matrix("k"), np.array(self.d), self.matrix("r"), self.matrix("p"))
+
+    def describe(self) -> str:
+        """The calibration in a few words."""
+        return f"{self.model}, {self.width}x{self.height}, focal length {self.p[0]:.1f} pixels"
+
+
+def make_lens(
+    size: Tuple[int, int], model: str, d: Sequence[float], k: Sequence[float], r: Sequence[float], p: Sequence[float]
+) -> LensCalibration:
+    """A checked lens calibration.
+
+    Args:
+        size: (height, width) of the raw frames; zeros for any.
+        model: Of `MODELS`; "" for a lens without distortion.
+        d: Its coefficients; none for a lens without distortion.
+        k: (9,) camera matrix.
+        r: (9,) rotation; zeros for none.
+        p: (12,) projection; zeros to keep the camera matrix.
+
+    Raises:
+        ValueError: The camera is not calibrated, the model is unknown, or a number is impossible.
+    """
+    if not model and not len(d):
+        model, d = "plumb_bob", (0.0,) * 5
+    if model not in MODELS:
+        raise ValueError(f"the distortion model must be one of {', '.join(MODELS)}, got {quoted(model)}")
+    if len(d) not in MODELS[model]:
+        allowed = " or ".join(map(str, MODELS[model]))
+        raise ValueError(f"the model {model} has {allowed} coefficients, got {len(d)}")
+    found = {name: _numbers(name, row, count) for name, row, count in (("k", k, 9), ("r", r, 9), ("p", p, 12))}
+    if not any(found["r"]):
+        found["r"] = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
+    if not any(found["p"]):
+        rows = found["k"]
+        found["p"] = (*rows[:3], 0.0, *rows[3:6], 0.0, *rows[6:], 0.0)
+    lens = LensCalibration(size[0], size[1], model, _numbers("d", d, len(d)), **found)
+    for name in ("k", "p"):
+        matrix = lens.matrix(name)
+        if not (matrix[0, 0] > 0 and matrix[1, 1] > 0 and tuple(matrix[2, :3]) == (0.0, 0.0, 1.0)):
+            raise ValueError(f"{name} is no camera matrix (is the camera calibrated?), got {quoted(found[name])}")
+    rotation = lens.matrix("r")
+    if not np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-3) or np.linalg.det(rotation) < 0:
+        raise ValueError(f"r is no rotation, got {quoted(found['r'])}")
+    return lens
+
+
+def _numbers(name: str, values: Any, count: int) -> Tuple[float, ...]:
+    found = tuple(real(name, value) for value in sequence(values, count))
+    if len(found) != count or not np.isfinite(found).all():
+        raise ValueError(f"{name} must be {count} finite numbers, got {quoted(values)}")
+    return found

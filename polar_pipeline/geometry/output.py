@@ -1,0 +1,91 @@
+"""What `scale`, `rotate`, `roi` and `rectify` make of a Stokes image: sizes, and where its pixels come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Tuple
+
+import numpy as np
+
+from polar_pipeline.geometry.lens import LensCalibration
+from polar_pipeline.sensor.frames import FrameError
+
+#: What an output pixel can be the mean of, in pixels along each side.
+SCALES = (1, 2, 4, 8)
+#: Degrees by which an output can be rotated, counter-clockwise.
+ROTATIONS = (0, 90, 180, 270)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How outputs lie over the Stokes image: rectified, then scaled, then rotated, then cut.
+
+    Attributes:
+        scale: Of `SCALES`: side of the squares of which means are taken; what is left at the right and at the bottom is
+            dropped.
+        rotate: Of `ROTATIONS`.
+        roi: (x, y, width, height) in pixels of the output; a width or height of 0 reaches to its border.
+        lens: Calibration of the lens by which images are rectified; None to leave them as they are.
+        step: Raw pixels per pixel of the Stokes image: 2 at half resolution.
+    """
+
+    scale: int = 1
+    rotate: int = 0
+    roi: Tuple[int, int, int, int] = (0, 0, 0, 0)
+    lens: Optional[LensCalibration] = None
+    step: int = 1
+
+    def describe(self) -> str:
+        """What differs from the Stokes image, in words."""
+        x, y, width, height = self.roi
+        parts = [
+            f"rectified ({self.lens.describe()})" if self.lens is not None else "",
+            f"means of {self.scale}x{self.scale}" if self.scale > 1 else "",
+            f"rotated by {self.rotate} degrees" if self.rotate else "",
+            f"{width or 'all'}x{height or 'all'} pixels from ({x}, {y})" if any(self.roi) else "",
+        ]
+        return ", ".join(filter(None, parts))
+
+    def _uncut(self, size: Tuple[int, int]) -> Tuple[int, int]:
+        """(height, width) before the region of interest is cut."""
+        height, width = size[0] // self.scale, size[1] // self.scale
+        return (width, height) if self.rotate % 180 else (height, width)
+
+    def output_size(self, size: Tuple[int, int]) -> Tuple[int, int]:
+        """(height, width) of the output of a Stokes image of (height, width).
+
+        Raises:
+            FrameError: Nothing is left of it, or the region of interest reaches beyond it (cause `output`).
+        """
+        height, width = self._uncut(size)
+        if not height or not width:
+            raise FrameError(
+                "output", f"of {size[1]}x{size[0]} pixels nothing is left in means of {self.scale}x{self.scale}"
+            )
+        x, y, columns, rows = self.roi
+        columns, rows = columns or width - x, rows or height - y
+        if x + columns > width or y + rows > height or columns < 1 or rows < 1:
+            raise FrameError(
+                "output", f"the region of interest {self.roi} reaches beyond the output of {width}x{height} pixels"
+            )
+        return rows, columns
+
+    def matrix(self, size: Tuple[int, int]) -> np.ndarray:
+        """(3, 3): from (x, y, 1) of an output pixel to that of the (rectified) Stokes image of (height, width)."""
+        height, width = size[0] // self.scale, size[1] // self.scale
+        turn = {
+            0: ((1, 0, 0), (0, 1, 0)),
+            90: ((0, -1, width - 1), (1, 0, 0)),
+            180: ((-1, 0, width - 1), (0, -1, height - 1)),
+            270: ((0, 1, 0), (-1, 0, height - 1)),
+        }[self.rotate]
+        centre = (self.scale - 1) / 2
+        enlarge = np.array([[self.scale, 0, centre], [0, self.scale, centre], [0, 0, 1]])
+        shift = np.array([[1, 0, self.roi[0]], [0, 1, self.roi[1]], [0, 0, 1.0]])
+        found: np.ndarray = enlarge @ np.array([*turn, (0, 0, 1)]) @ shift
+        return found
+
+    def from_raw(self) -> np.ndarray:
+        """(3, 3): from (x, y, 1) of a raw pixel to that of the Stokes image."""
+        offset = 0.5 / self.step - 0.5
+        return np.array([[1 / self.step, 0, offset], [0, 1 / self.step, offset], [0, 0, 1]])

@@ -1,0 +1,118 @@
+"""The geometry of the outputs, in float64: rectified, means over squares, turned and cut, one step after the other."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Tuple
+
+import numpy as np
+
+from polar_pipeline.geometry import Geometry, LensCalibration
+
+#: Positions are rounded to this share of a pixel, as `SamplingMap` defines.
+_STEPS = 1024
+
+
+class Transformed(NamedTuple):
+    """A transformed image: (4, h, w) or (4, h, w, 3) angles, and (h, w) masks."""
+
+    angles: np.ndarray
+    saturated: np.ndarray
+    dark: np.ndarray
+    outside: np.ndarray
+
+
+def transform(angles: np.ndarray, saturated: np.ndarray, dark: np.ndarray, geometry: Geometry) -> Transformed:
+    """What a camera with this geometry would have measured.
+
+    Means are taken of I0 + I90, I45 + I135, S1 and S2, which then turn with the image. An output pixel that a saturated
+    or a dark pixel contributes to is one too; outside the image intensities are 0.
+
+    Args:
+        angles: (4, H, W) or (4, H, W, 3).
+        saturated: (H, W).
+        dark: (H, W), not saturated.
+        geometry: How outputs lie over it.
+    """
+    i0, i45, i90, i135 = angles
+    linear = np.stack([i0 + i90, i45 + i135, i0 - i90, i45 - i135])
+    flags = np.stack([saturated, dark, np.zeros(saturated.shape, bool)])
+    turn = np.zeros(saturated.shape)
+    if geometry.lens is not None:
+        linear, flags, turn = _rectified(linear, flags, geometry.lens, geometry.step)
+    linear = _shrink(linear, geometry.scale).mean((2, 4))
+    flags = _shrink(flags, geometry.scale).max((2, 4))
+    direction = np.angle(_shrink(np.exp(2j * turn)[np.newaxis], geometry.scale).mean((2, 4))[0])
+    turns, (x, y, width, height) = geometry.rotate // 90, geometry.roi
+    linear, flags = np.rot90(linear, turns, (1, 2)), np.rot90(flags, turns, (1, 2))
+    direction = np.rot90(direction, turns) + np.pi * turns  # a quarter turn is half a turn of the Stokes vector
+    rows, columns = slice(y, y + height if height else None), slice(x, x + width if width else None)
+    linear, (is_saturated, is_dark, outside) = linear[:, rows, columns], flags[:, rows, columns]
+    linear = np.where(outside.reshape(outside.shape + (1,) * (linear.ndim - 3)), 0, linear)
+    straight, diagonal, s1, s2 = linear
+    direction = direction[rows, columns].reshape(outside.shape + (1,) * (linear.ndim - 3))
+    s1, s2 = np.cos(direction) * s1 - np.sin(direction) * s2, np.sin(direction) * s1 + np.cos(direction) * s2
+    found = np.stack([straight + s1, diagonal + s2, straight - s1, diagonal - s2]) / 2
+    is_saturated = is_saturated & ~outside
+    return Transformed(found, is_saturated, is_dark & ~outside & ~is_saturated, outside)
+
+
+def _shrink(images: np.ndarray, scale: int) -> np.ndarray:
+    """(n, H, W, ...) -> (n, H // scale, scale, W // scale, scale, ...); the rest right and below is dropped."""
+    size: Tuple[int, int] = (images.shape[1] // scale, images.shape[2] // scale)
+    cut = images[:, : size[0] * scale, : size[1] * scale]
+    return cut.reshape(len(images), size[0], scale, size[1], scale, *images.shape[3:])
+
+
+# -------------------------------------------------------------------------------------------------------- rectification
+
+
+def lens_positions(lens: LensCalibration, x: np.ndarray, y: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Where the raw image shows what the rectified image shows at (x, y), in pixels of both."""
+    rays = np.linalg.inv(lens.matrix("p")[:, :3] @ lens.matrix("r")) @ np.stack([x.ravel(), y.ravel(), np.ones(x.size)])
+    a, b = rays[:2] / rays[2]
+    square = a * a + b * b
+    d = lens.d
+    if lens.model == "equidistant":
+        radius = np.sqrt(square)
+        theta = np.arctan(radius)
+        bent = theta * (1 + sum(k * theta ** (2 * n + 2) for n, k in enumerate(d)))
+        factor = np.where(radius > 0, bent / np.where(radius > 0, radius, 1), 1)
+        u, v = factor * a, factor * b
+    else:
+        k1, k2, p1, p2, k3, k4, k5, k6 = (*d, *(0.0,) * (8 - len(d)))
+        radial = (1 + square * (k1 + square * (k2 + square * k3))) / (1 + square * (k4 + square * (k5 + square * k6)))
+        u = radial * a + 2 * p1 * a * b + p2 * (square + 2 * a * a)
+        v = radial * b + p1 * (square + 2 * b * b) + 2 * p2 * a * b
+    k = lens.matrix("k")
+    return (k[0, 0] * u + k[0, 1] * v + k[0, 2]).reshape(x.shape), (k[1, 1] * v + k[1, 2]).reshape(x.shape)
+
+
+def _rectified(
+    linear: np.ndarray, flags: np.ndarray, lens: LensCalibration, step: int
+) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rectified planes and flags (the last of which is `outside`), and the local rotation in radians."""
+    height, width = flags.shape[1:]
+
+    def positions(x: np.ndarray, y: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        raw_x, raw_y = lens_positions(lens, (x + 0.5) * step - 0.5, (y + 0.5) * step - 0.5)
+        return (raw_x + 0.5) / step - 0.5, (raw_y + 0.5) / step - 0.5
+
+    y, x = np.mgrid[:height, :width].astype(float)
+    h = 1e-4
+    x_u, y_u = ((far - near) / (2 * h) for far, near in zip(positions(x + h, y), positions(x - h, y)))
+    x_v, y_v = ((far - near) / (2 * h) for far, near in zip(positions(x, y + h), positions(x, y - h)))
+    turn = np.arctan2(y_u - x_v, x_u + y_v)
+    source_x, source_y = (np.rint(values * _STEPS) / _STEPS for values in positions(x, y))
+    inside = (source_x >= 0) & (source_x <= width - 1) & (source_y >= 0) & (source_y <= height - 1)
+    inside &= x_u * y_v - x_v * y_u > 0  # beyond its range a model folds back
+    left, top = np.floor(np.where(inside, source_x, 0)), np.floor(np.where(inside, source_y, 0))
+    found, marks = np.zeros_like(linear), np.zeros_like(flags)
+    for dy in (0, 1):
+        for dx in (0, 1):
+            weight = (1 - np.abs(source_x - left - dx)) * (1 - np.abs(source_y - top - dy))
+            rows, columns = np.minimum(top + dy, height - 1).astype(int), np.minimum(left + dx, width - 1).astype(int)
+            found += weight.reshape(weight.shape + (1,) * (linear.ndim - 3)) * linear[:, rows, columns]
+            marks |= flags[:, rows, columns] & (weight > 0)
+    marks &= inside
+    marks[2] = ~inside
+    return found, marks, turn

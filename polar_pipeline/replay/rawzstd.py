@@ -1,0 +1,259 @@
+"""Lossless compression of raw mosaics: prediction from the row above behind the same polarizer, then zstd.
+
+A compressed image is the data of a `sensor_msgs/CompressedImage` whose format is `ENCODING; polar_zstd`, on a topic
+that ends in `/polar_zstd`. Its header and its frame are those of the image. All numbers are little-endian:
+
+| bytes | content |
+| --- | --- |
+| 4 | `PZRM` |
+| 1 | version of this format: 1 |
+| 1 | kind of samples, a number of `SAMPLES` |
+| 1 | distance in rows between a sample and the one that predicts it |
+| 1 | `is_bigendian` of the image |
+| 4, 4, 4 | `height`, `width` and `step` of the image |
+| 4 | bytes of a row, with padding: `step`, or where that is 0 those that the pixels take |
+| 4 | bytes of the image's data |
+| 4 | bytes of the encoding, in UTF-8, which comes next |
+| rest | one frame of zstd, with size and checksum |
+
+The zstd frame holds the residuals of as many full rows as the image's data has, then the bytes of the data behind them.
+A residual is the sample minus the one `distance` rows above, modulo the range of its type; the samples of the first
+`distance` rows are their own residuals. Those of 16 bit are folded (0, -1, 1, -2 as 0, 1, 2, 3) and stored as the low
+bytes of all rows, then the high ones. Samples of kind `bytes` have no residuals: the frame holds the data as it is.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Dict, Tuple, Union
+
+import numpy as np
+import zstandard
+
+from polar_pipeline._util.text import printable, quoted
+from polar_pipeline.messages import ImageMessage
+from polar_pipeline.replay.limits import MAX_BYTES, megabytes
+from polar_pipeline.sensor.frames import (
+    FORMATS,
+    FrameError,
+    RawFormat,
+    get_format,
+    group_bytes,
+    pack,
+    sent_format,
+    unpack_rows,
+)
+
+#: Last part of the topics and of the formats of these images.
+TRANSPORT = "polar_zstd"
+#: Kinds of samples; a kind's place in this list is its number: bytes without prediction, of 8 bit, of 16 bit in either
+#: byte order, and packed formats. Rows are of full groups of packed pixels.
+SAMPLES = ("bytes", "u1", "<u2", ">u2", "10p", "12p", "10Packed", "12Packed")
+#: Distances that are tried: of any image, of polarizers, and of polarizers behind a Bayer lattice.
+DISTANCES = (1, 2, 4)
+
+_MAGIC, _VERSION = b"PZRM", 1
+_HEADER = struct.Struct("<4s4B6I")
+#: Level of zstd: higher ones take up to 20 times as long for 1 % of the size (docs/optimization_log.md).
+_LEVEL = 1
+#: Of so many rows one is compared with those above it to choose the distance.
+_COMPARED = 16
+
+Bytes = Union[bytes, bytearray, memoryview]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How the bytes of an image lie, as in the header."""
+
+    samples: str
+    distance: int
+    row: int
+    size: int
+
+    @property
+    def rows(self) -> int:
+        """Full rows."""
+        return self.size // self.row if self.row else 0
+
+    @property
+    def fmt(self) -> RawFormat:
+        """The packed format."""
+        return FORMATS[self.samples]
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of a row of a packed format, padding included."""
+        return self.row // group_bytes(self.fmt) * 8 * group_bytes(self.fmt) // _stored_bits(self.fmt)
+
+    @property
+    def residual_bytes(self) -> int:
+        """Bytes of the residuals of all rows."""
+        return 2 * self.rows * self.pixels if self.samples in FORMATS else self.rows * self.row
+
+
+def _stored_bits(fmt: RawFormat) -> int:
+    """Bits that a pixel of a packed format takes."""
+    return 12 if fmt.packing == "packed" else fmt.bits
+
+
+def format_of(encoding: str) -> str:
+    """The format of a compressed image whose pixels have this encoding."""
+    return f"{encoding}; {TRANSPORT}"
+
+
+def is_raw_zstd(text: str) -> bool:
+    """Whether the format of a compressed image is this one."""
+    return text.rpartition(";")[2].split()[:1] == [TRANSPORT]
+
+
+# --------------------------------------------------------------------------------------------------------------- encode
+
+
+def compress_raw(image: ImageMessage) -> bytes:
+    """The compressed data of an image; images that are no mosaics are compressed too, without prediction."""
+    data = np.ascontiguousarray(image.data)
+    layout, body = _residuals(image, data)
+    text = image.encoding.encode()
+    head = _HEADER.pack(
+        _MAGIC,
+        _VERSION,
+        SAMPLES.index(layout.samples),
+        layout.distance,
+        image.is_bigendian,
+        *(image.height, image.width, image.step, layout.row, layout.size, len(text)),
+    )
+    packer = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+    return b"".join((head, text, packer.compress(np.concatenate([body, data[layout.rows * layout.row :]]).data)))
+
+
+def _residuals(image: ImageMessage, data: np.ndarray) -> Tuple[_Layout, np.ndarray]:
+    """How an image is predicted, and the bytes of the residuals of its full rows."""
+    samples, row = _samples(image, data.size)
+    layout = _Layout(samples, 0, row, data.size)
+    rows = data[: layout.rows * row].reshape(-1, row) if row else data[:0]
+    if not rows.size:
+        return _Layout("bytes", 0, 0, data.size), rows.reshape(-1)
+    if samples in FORMATS:
+        values = unpack_rows(rows, layout.fmt, layout.pixels)
+        if pack(values, layout.fmt) != rows.tobytes():  # bits that belong to no pixel are not 0
+            samples, values = "u1", rows
+    else:
+        values = rows.view(samples)
+    distance = min(DISTANCES, key=lambda rows_above: _deviation(values, rows_above))
+    residuals = values.astype(values.dtype.newbyteorder("="))
+    residuals[distance:] -= values[:-distance]
+    return _Layout(samples, distance, row, data.size), _stored(residuals)
+
+
+def _samples(image: ImageMessage, size: int) -> Tuple[str, int]:
+    """The kind of an image's samples, and the bytes of its rows; ("bytes", 0) of what has no rows of a known kind."""
+    try:
+        fmt = get_format(image.encoding)
+    except FrameError:
+        return "bytes", 0
+    if not image.height or not image.width:
+        return "bytes", 0
+    fmt = sent_format(fmt, image.height, image.width, image.step, size)
+    row = image.step or fmt.row_bytes(image.width)
+    if fmt.packing == "u16" and row % 2 == 0:
+        return (">u2" if image.is_bigendian else "<u2"), row
+    if fmt.packing in ("p", "packed") and row % group_bytes(fmt) == 0:
+        return f"{fmt.bits}{'p' if fmt.packing == 'p' else 'Packed'}", row
+    return "u1", row
+
+
+def _deviation(values: np.ndarray, distance: int) -> float:
+    """How far samples lie from those so many rows above, on average over some rows."""
+    some = values[distance::_COMPARED].astype(np.int32)
+    above = values[: len(values) - distance : _COMPARED]
+    return float(np.abs(some - above).mean()) if some.size else np.inf
+
+
+def _stored(residuals: np.ndarray) -> np.ndarray:
+    """Residuals as bytes."""
+    if residuals.itemsize == 1:
+        return residuals.reshape(-1)
+    folded = residuals << 1 ^ (residuals.view(np.int16) >> 15).view(np.uint16)
+    return np.concatenate([folded.astype(np.uint8).reshape(-1), (folded >> 8).astype(np.uint8).reshape(-1)])
+
+
+# --------------------------------------------------------------------------------------------------------------- decode
+
+
+def decompress_raw(data: Bytes, stamp_ns: int, frame_id: str, max_bytes: int = MAX_BYTES) -> ImageMessage:
+    """The image in the data of a compressed message.
+
+    Args:
+        data: The compressed data.
+        stamp_ns: Stamp of the message.
+        frame_id: Frame of the message.
+        max_bytes: Largest size of the image's data.
+
+    Raises:
+        FrameError: The data is of another format or damaged (cause `file`), or the image is too large (cause `size`).
+    """
+    view = memoryview(data)
+    layout, fields, place = _read_header(view)
+    if layout.size > max_bytes:
+        raise FrameError(
+            "size", f"an image of {megabytes(layout.size)}, the limit is {megabytes(max_bytes)} (--max-mb)"
+        )
+    wanted = layout.residual_bytes + layout.size - layout.rows * layout.row
+    content = _inflated(view[place:], wanted)
+    pixels = _predicted(layout, content[: layout.residual_bytes])
+    rest = content[layout.residual_bytes :]
+    return ImageMessage(stamp_ns, frame_id, data=np.concatenate([pixels, rest]) if rest.size else pixels, **fields)
+
+
+def _read_header(view: memoryview) -> Tuple[_Layout, Dict[str, Any], int]:
+    """How the bytes of the image lie, its other fields, and where the zstd frame begins."""
+    if bytes(view[:4]) != _MAGIC or len(view) < _HEADER.size:
+        raise FrameError("file", f"{len(view)} bytes are no {TRANSPORT} image")
+    _, version, number, distance, is_bigendian, height, width, step, row, size, length = _HEADER.unpack_from(view)
+    if version != _VERSION:
+        raise FrameError("file", f"a {TRANSPORT} image of version {version}; version {_VERSION} can be read")
+    if number >= len(SAMPLES):
+        raise FrameError("file", f"samples of a {TRANSPORT} image are of kind 0 to {len(SAMPLES) - 1}, got {number}")
+    samples = SAMPLES[number]
+    unit = group_bytes(FORMATS[samples]) if samples in FORMATS else 2 if samples.endswith("u2") else 1
+    if (samples == "bytes") != (row == 0) or row % unit or (row and not distance):
+        raise FrameError("file", f"a {TRANSPORT} image of {samples} cannot have rows of {row} bytes, {distance} apart")
+    place = _HEADER.size + length
+    if place > len(view):
+        raise FrameError("file", f"a {TRANSPORT} image is cut short in its encoding")
+    try:
+        encoding = bytes(view[_HEADER.size : place]).decode()
+    except UnicodeDecodeError as err:
+        raise FrameError("file", f"the encoding of a {TRANSPORT} image is no UTF-8: {printable(str(err))}") from err
+    fields = {"height": height, "width": width, "encoding": encoding, "is_bigendian": bool(is_bigendian), "step": step}
+    return _Layout(samples, distance, row, size), fields, place
+
+
+def _inflated(data: memoryview, size: int) -> np.ndarray:
+    """The content of a zstd frame, which must state and have this size."""
+    try:
+        stated = zstandard.frame_content_size(data)
+        if stated != size:
+            raise FrameError("file", f"a {TRANSPORT} image needs {size} bytes, its zstd frame has {stated}")
+        return np.frombuffer(zstandard.ZstdDecompressor().decompress(data), np.uint8)
+    except (zstandard.ZstdError, MemoryError) as err:
+        raise FrameError("file", f"a {TRANSPORT} image cannot be decompressed: {quoted(str(err))}") from err
+
+
+def _predicted(layout: _Layout, stored: np.ndarray) -> np.ndarray:
+    """The inverse of `_residuals`: bytes of full rows."""
+    if not layout.rows:
+        return stored
+    if layout.samples == "u1":
+        rows = stored.reshape(layout.rows, layout.row).copy()
+    else:
+        low, high = stored.reshape(2, layout.rows, -1)
+        folded = high.astype(np.uint16) << 8 | low
+        rows = folded >> 1 ^ -(folded & 1)
+    for y in range(layout.distance, layout.rows):
+        np.add(rows[y], rows[y - layout.distance], out=rows[y])
+    if layout.samples in FORMATS:
+        return np.frombuffer(pack(rows, layout.fmt), np.uint8)
+    return rows.astype(layout.samples, copy=False).reshape(-1).view(np.uint8)

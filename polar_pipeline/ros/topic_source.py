@@ -1,0 +1,76 @@
+"""Raw images of a live topic, as records of a recording that goes on until it is stopped."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import closing, contextmanager
+from threading import Event
+from typing import Deque, Generator, Iterator
+
+import rclpy
+from rclpy.exceptions import NameValidationException
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import Image
+
+from polar_pipeline._util.text import printable, quoted
+from polar_pipeline.messages import IMAGE
+from polar_pipeline.replay.source import Recorded
+
+#: Images that wait while one is processed; older ones are dropped.
+_WAITING = 2
+#: Seconds between two looks whether to stop.
+_POLL = 0.1
+
+
+@contextmanager
+def open_topic(topic: str, max_bytes: int, stopped: Event) -> Iterator[Iterator[Recorded]]:
+    """Subscribe to a topic of `sensor_msgs/Image`; the records end when `stopped` is set.
+
+    Where images come faster than they are taken, the newest are kept.
+
+    Args:
+        topic: The topic's name.
+        max_bytes: Largest size of an image.
+        stopped: Ends the records.
+
+    Raises:
+        RuntimeError: `topic` is no valid name.
+    """
+    context = rclpy.Context()
+    # signals stay with the caller
+    rclpy.init(context=context, signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        node = Node("polar_pipeline_view", context=context)
+        try:
+            with closing(_records(node, topic, max_bytes, stopped)) as records:
+                yield records
+        finally:
+            node.destroy_node()
+    finally:
+        context.shutdown()
+
+
+def _records(node: Node, topic: str, max_bytes: int, stopped: Event) -> Generator[Recorded, None, None]:
+    waiting: Deque[bytes] = deque(maxlen=_WAITING)
+
+    def keep(cdr: bytes) -> None:  # rclpy looks at the signature
+        waiting.append(cdr)
+
+    try:
+        qos = QoSProfile(depth=_WAITING, reliability=ReliabilityPolicy.BEST_EFFORT)
+        node.create_subscription(Image, topic, keep, qos, raw=True)
+    except NameValidationException as err:
+        raise RuntimeError(f"{quoted(topic)} is no topic's name: {printable(str(err).splitlines()[0])}") from err
+    executor = SingleThreadedExecutor(context=node.context)
+    executor.add_node(node)
+    try:
+        while not stopped.is_set():
+            executor.spin_once(timeout_sec=0 if waiting else _POLL)
+            if waiting:
+                now = node.get_clock().now().nanoseconds
+                yield Recorded(now, IMAGE, waiting.popleft(), max_bytes=max_bytes)
+    finally:
+        executor.shutdown()

@@ -1,0 +1,1 @@
+"""Products, times and figures of quality in the Rerun viewer, or in a file that it opens."""

@@ -1,0 +1,203 @@
+"""A Rerun recording: into the viewer, or into a file that is either complete or absent."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Iterator, Sequence
+
+import numpy as np
+
+from polar_pipeline._util.files import replacing, temporary_folder
+from polar_pipeline.pipeline import Result
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.replay.run import ReplayedFrame
+from polar_pipeline.topics import NUMBER_TOPICS, PRODUCT_TOPICS
+from polar_pipeline.view.images import RerunModule, RerunObject, entities_of, logged
+from polar_pipeline.view.statistics import disable_statistics
+
+#: Name of the application, by which the viewer keeps what a user changed of the layout.
+APPLICATION = "polar_pipeline"
+#: Timelines: the frame's stamp, and its number in the recording, which also orders frames whose stamps begin again.
+STAMP, FRAME = "stamp", "frame"
+#: Entity of the lowest block's similarity.
+LOWEST = "quality/lowest_block"
+#: Copies from a pipe; after an error it reads on, since Rerun would wait forever for a reader that is gone.
+_COPY = 'exec < "$1"; cat && exit; cat > /dev/null; exit 1'
+#: Share of the window's height that images have, and that plots have.
+_ROW_SHARES = (3, 1)
+
+
+def load_rerun() -> RerunModule:
+    """The module `rerun`.
+
+    Raises:
+        ImportError: It is not installed, or cannot be used.
+    """
+    try:
+        rerun = importlib.import_module("rerun")
+        importlib.import_module("rerun.blueprint")
+    except (ImportError, TypeError) as err:  # 0.22 on Python 3.8: TypeError
+        raise ImportError(f"{err}; pip install 'polar_pipeline[view]'") from err
+    if not hasattr(rerun, "DepthImage"):  # a different package of that name
+        raise ImportError("the module 'rerun' is not Rerun's; pip install 'polar_pipeline[view]'")
+    return rerun
+
+
+class RecordingView:
+    """Logs frame after frame into a Rerun recording; `replay` calls `show`.
+
+    Args:
+        rerun: The module.
+        stream: The recording.
+    """
+
+    def __init__(self, rerun: RerunModule, stream: RerunObject) -> None:
+        self._rerun = rerun
+        self._stream = stream
+        self._count = 0
+        self._scalar = getattr(rerun, "Scalars", None) or rerun.Scalar  # before 0.23
+
+    def show(self, stamp_ns: int, result: Result, frame: ReplayedFrame) -> None:
+        """Log the products of a frame, the milliseconds of its stages, and its similarity and saturation."""
+        self._set_time(stamp_ns)
+        for name, array in result.items():
+            if array.ndim:
+                for path, image in logged(self._rerun, name, array):
+                    self._rerun.log(path, image, recording=self._stream)
+            else:
+                self._plot(PRODUCT_TOPICS[name].name, float(array))
+        for stage, seconds in frame.timings.items():
+            if stage != "write":  # nothing is
+                self._plot(f"latency/{stage}_ms", 1000 * seconds)
+        if frame.quality is not None:
+            self._plot(NUMBER_TOPICS["saturated"], frame.quality.saturated)
+            if frame.quality.lowest is not None:
+                self._plot(LOWEST, frame.quality.lowest.ssim)
+        self._count += 1
+
+    def _plot(self, path: str, value: float) -> None:
+        self._rerun.log(path, self._scalar(value), recording=self._stream)
+
+    def _set_time(self, stamp_ns: int) -> None:
+        if hasattr(self._rerun, "set_time"):
+            self._rerun.set_time(STAMP, timestamp=np.datetime64(stamp_ns, "ns"), recording=self._stream)
+            self._rerun.set_time(FRAME, sequence=self._count, recording=self._stream)
+        else:  # before 0.23
+            self._rerun.set_time_nanos(STAMP, stamp_ns, recording=self._stream)
+            self._rerun.set_time_sequence(FRAME, self._count, recording=self._stream)
+
+
+def layout(rerun: RerunModule, products: Sequence[str]) -> RerunObject:
+    """The blueprint: images above; similarity and saturation, and the milliseconds of every stage, as curves below."""
+    parts = rerun.blueprint
+    images = [
+        parts.Spatial2DView(origin=f"/{path}", name=path)
+        for name in products
+        if PRODUCTS[name].channels != (0, 0)
+        for path in entities_of(name)
+    ]
+    numbers = [PRODUCT_TOPICS[name].name for name in products if PRODUCTS[name].channels == (0, 0)]
+    curves = [f"/{path}" for path in (*numbers, LOWEST, NUMBER_TOPICS["saturated"])]
+    plots = parts.Horizontal(
+        parts.TimeSeriesView(origin="/", contents=curves, name="quality", axis_y=parts.ScalarAxis(range=(0.0, 1.0))),
+        parts.TimeSeriesView(origin="/latency", name="latency [ms]"),
+    )
+    rows = parts.Vertical(parts.Grid(*images), plots, row_shares=list(_ROW_SHARES)) if images else plots
+    return parts.Blueprint(rows, collapse_panels=True)
+
+
+def _new_stream(rerun: RerunModule) -> RerunObject:
+    """A recording of its own, which no other code of this process logs into."""
+    if hasattr(rerun, "new_recording"):
+        return rerun.new_recording(APPLICATION)
+    return rerun.RecordingStream(APPLICATION)
+
+
+@contextmanager
+def open_viewer(rerun: RerunModule, products: Sequence[str]) -> Iterator[RecordingView]:
+    """Open the viewer, with its usage statistics turned off; it stays open when the block ends.
+
+    Raises:
+        RuntimeError: It cannot be started, or its statistics cannot be turned off.
+    """
+    disable_statistics()
+    stream = _new_stream(rerun)
+    rerun.spawn(recording=stream, default_blueprint=layout(rerun, products))
+    try:
+        yield RecordingView(rerun, stream)
+    finally:
+        rerun.disconnect(recording=stream)  # sends what is waiting
+
+
+@contextmanager
+def open_file(rerun: RerunModule, path: Path, products: Sequence[str], force: bool = False) -> Iterator[RecordingView]:
+    """Open an `.rrd` file for writing; it appears under its name when the block ends without an error.
+
+    Rerun writes into a pipe, since it only logs what goes wrong with a file.
+
+    Args:
+        rerun: The module.
+        path: The file to make.
+        products: What will be shown.
+        force: Whether a file of that name may be replaced.
+
+    Raises:
+        FileExistsError: There is one, and `force` is false.
+        OSError: It cannot be written.
+    """
+    with replacing(path, force) as file, temporary_folder("view") as folder:
+        pipe = folder / "pipe"
+        os.mkfifo(pipe)
+        copier = _Copier(pipe, file, path)
+        stream = _new_stream(rerun)
+        try:
+            rerun.save(pipe, default_blueprint=layout(rerun, products), recording=stream)
+        except BaseException:
+            copier.kill()  # it would wait for a writer
+            raise
+        try:
+            yield RecordingView(rerun, stream)
+        finally:
+            rerun.disconnect(recording=stream)
+            copier.close()
+
+
+class _Copier:
+    """A process that copies what comes through a pipe into a file, until the writer closes it.
+
+    A thread would not do: older versions of Rerun hold the interpreter's lock while they wait for the pipe.
+
+    Args:
+        pipe: The pipe.
+        file: Takes the bytes.
+        path: Its final name, for errors.
+    """
+
+    def __init__(self, pipe: Path, file: BinaryIO, path: Path) -> None:
+        self._path = path
+        self._process = subprocess.Popen(
+            ["sh", "-c", _COPY, "sh", str(pipe)],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # so that Ctrl-C does not end it before the writer
+            restore_signals=False,  # a limit of the file's size is an error, and no signal
+        )
+
+    def kill(self) -> None:
+        """End it before all is copied."""
+        self._process.kill()
+        self._process.communicate()
+
+    def close(self) -> None:
+        """Wait until all is copied, after the writer has closed the pipe, and raise what went wrong.
+
+        Raises:
+            OSError: The file could not be written.
+        """
+        _, said = self._process.communicate()
+        if self._process.returncode:
+            raise OSError(f"cannot write {self._path}: {said.decode(errors='replace').strip().rpartition(': ')[2]}")

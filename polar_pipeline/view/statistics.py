@@ -1,0 +1,56 @@
+"""Turns off the usage statistics that Rerun's viewer sends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from polar_pipeline._util.documents import read_json
+from polar_pipeline._util.files import replacing
+
+#: The entry of Rerun's settings that says whether it sends statistics.
+_ENABLED = "analytics_enabled"
+
+
+def settings_file() -> Path:
+    """Where Rerun keeps whether it sends statistics, for this user."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "rerun" / "analytics.json"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "rerun" / "analytics.json"
+
+
+def disable_statistics() -> None:
+    """Turn them off for this user, as `rerun analytics disable` does.
+
+    Rerun sends what its commands are used for too, that one included, but nothing in the first session of a user.
+    Where there are settings, they are therefore changed without it.
+
+    Raises:
+        RuntimeError: They cannot be turned off.
+    """
+    path = settings_file()
+    try:
+        if not path.exists():
+            _run_command()
+        settings = read_json(path)
+        if settings[_ENABLED] is not False:
+            settings[_ENABLED] = False
+            with replacing(path, force=True) as stream:
+                stream.write(json.dumps(settings).encode())
+    except (OSError, ValueError, KeyError, TypeError) as err:
+        raise RuntimeError(f"Rerun's usage statistics cannot be turned off in {path}: {err}") from err
+
+
+def _run_command() -> None:
+    """Have Rerun write its settings.
+
+    Raises:
+        OSError: It does not.
+    """
+    command = [sys.executable, "-m", "rerun", "analytics", "disable"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode:
+        raise OSError(f"'rerun analytics disable' fails: {done.stderr.decode(errors='replace').strip()}")

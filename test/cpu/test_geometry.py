@@ -1,0 +1,181 @@
+"""Outputs scaled, rotated and cut by the CPU backend: against the reference, and against what must be equal."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Dict, Tuple
+
+import cv2
+import numpy as np
+import pytest
+from cpu_comparison import compare
+from support import representative
+
+from polar_pipeline import FrameError, Pipeline, RawFrame, reference
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.mosaic import get_sensor
+
+pytestmark = pytest.mark.usefixtures("way")
+ALL = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
+
+
+def random_frame(shape: Tuple[int, int], bits: int = 8, seed: int = 0) -> RawFrame:
+    """Smooth noise over the complete range, with a few saturated and dark pixels."""
+    image = cv2.GaussianBlur(np.random.default_rng(seed).random(shape), (5, 5), 1.0)
+    image = (image - image.min()) / (image.max() - image.min())
+    top = (1 << bits) - 1
+    return RawFrame(np.rint(image * top).astype(np.uint8 if bits == 8 else np.uint16), top)
+
+
+#: Sensor, resolution, demosaic, dtype, scale, rotation, region of interest, shape and bits: every 23rd combination.
+CASES = list(
+    itertools.product(
+        *(("IMX250MZR", "IMX250MYR"), ("half", "full"), ("bilinear", "gradient", "adaptive"), ("float32", "uint8")),
+        *((1, 2, 4, 8), (0, 90, 180, 270), ((0, 0, 0, 0), (1, 0, 3, 2), (0, 1, 0, 0))),
+        *(((72, 64), (67, 69), (130, 70)), (8, 12)),
+    )
+)[::23]
+
+
+@pytest.mark.parametrize(
+    ("sensor", "resolution", "demosaic", "dtype", "scale", "rotate", "roi", "shape", "bits"),
+    representative(CASES, lambda row: [row[:3], (row[0], row[4], row[5]), row[6], row[7], (row[3], row[8])]),
+)
+def test_matches_reference(
+    sensor: str,
+    resolution: str,
+    demosaic: str,
+    dtype: str,
+    scale: int,
+    rotate: int,
+    roi: Tuple[int, int, int, int],
+    shape: Tuple[int, int],
+    bits: int,
+) -> None:
+    options: Dict[str, Any] = {"sensor": sensor, "resolution": resolution, "demosaic": demosaic, "dtype": dtype}
+    compare(random_frame(shape, bits), **options, scale=scale, rotate=rotate, roi=roi)
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+def test_of_more_than_one_strip(sensor: str) -> None:
+    """Strips have 160 000 pixels; pieces of rows 512, or 64 where rows become columns."""
+    frame = random_frame((660, 1100))
+    for options in ({"rotate": 90, "roi": (3, 17, 320, 520)}, {"scale": 2, "rotate": 180}):
+        compare(frame, sensor=sensor, demosaic="bilinear", **options)
+
+
+def test_rotated_products_are_those_of_the_rotated_image() -> None:
+    """A quarter turn makes 0 degrees 90, and adds a right angle to AoLP."""
+    frame = random_frame((64, 48), 12)
+    plain = Pipeline(products=ALL, backend="cpu")(frame)
+    crossed = Pipeline(products="polarizer", backend="cpu", polarizer_angle=0)(frame)  # the default is 90
+    for turns in (1, 2, 3):
+        got = Pipeline(products=ALL, backend="cpu", rotate=90 * turns)(frame)
+        for name in ALL:
+            if name in ("ssim", "aolp", "aolp_color", "stokes", "preview"):
+                continue
+            source = name
+            if name.startswith("angle_") and turns % 2:
+                source = f"angle_{(int(name[6:]) + 90) % 180}"
+            before = crossed if name == "polarizer" and turns % 2 else plain
+            # sums and differences of float32 in [0, 2] round by 1e-7, 8-bit SSIM of equal images by nothing
+            np.testing.assert_allclose(got[name], np.rot90(before[source], turns), atol=1e-5, err_msg=name)
+        error = (got["aolp"] - np.rot90(plain["aolp"], turns) - turns * np.pi / 2 + np.pi / 2) % np.pi - np.pi / 2
+        assert np.nanmax(np.abs(error)) < 1e-4
+        assert got.invalid == plain.invalid
+        np.testing.assert_allclose(got["ssim"], plain["ssim"], atol=1e-4)
+
+
+def test_a_rotated_camera_reports_the_angles_of_the_world() -> None:
+    """The same scene, by a camera as it is and by one that is turned by a quarter: its outputs, turned back, agree."""
+    sensor = get_sensor("IMX250MZR")
+    y, x = np.mgrid[:96, :128] / 100.0
+    s0, degree = 0.8 + 0.2 * np.sin(3 * x + 2 * y), 0.5 + 0.2 * np.cos(2 * x)
+    angle = np.pi * (0.2 + 0.5 * x + 0.3 * y)
+    scene = np.stack([s0, s0 * degree * np.cos(2 * angle), s0 * degree * np.sin(2 * angle)], -1)
+    for rotate in (90, 180, 270):
+        # clockwise by `rotate`, as an image of a camera that is turned counter-clockwise; its axes turn with it
+        seen = np.rot90(scene, -rotate // 90).copy()
+        if rotate % 180:
+            seen[..., 1:] *= -1
+        upright, turned = (expose(each, sensor, 16) for each in (scene, seen))
+        want = Pipeline(products="aolp,dolp", backend="cpu")(upright)
+        got = Pipeline(products="aolp,dolp", backend="cpu", rotate=rotate)(turned)
+        inner = np.s_[3:-3, 3:-3]
+        error = (got["aolp"] - want["aolp"] + np.pi / 2) % np.pi - np.pi / 2
+        # the demosaic's error of this smooth scene, sampled at other polarizers of the mosaic, and 16 bit
+        assert np.rad2deg(np.abs(error[inner])).max() < 0.1
+        assert np.abs(got["dolp"] - want["dolp"])[inner].max() < 2e-3
+
+
+def test_scaled_outputs_come_from_mean_stokes_vectors() -> None:
+    """Two directions at a right angle to each other average to unpolarized light, not to an angle in between."""
+    sensor = get_sensor("IMX250MZR")
+    scene = np.ones((64, 64, 3))
+    scene[..., 1], scene[..., 2] = 0.8, 0
+    first = (np.arange(64) // 4) % 2 == 0  # stripes two superpixels wide
+    scene[:, first, 1] = -0.8
+    out = Pipeline(products="dolp", backend="cpu", co_sited=False, scale=4)(expose(scene, sensor, 16))
+    np.testing.assert_allclose(out["dolp"], 0, atol=1e-4)  # of 16 bit
+
+
+def test_invalid_pixels_stay_invalid() -> None:
+    """A square with one saturated pixel is invalid, its intensity a mean of all; likewise one with a dark pixel."""
+    raw = np.full((64, 64), 100, np.uint8)
+    raw[20, 20] = 255
+    raw[40:42, 8:10] = 0
+    plain = Pipeline(products="intensity,dolp", backend="cpu", co_sited=False)(raw)
+    out = Pipeline(products="intensity,dolp,aolp,stokes", backend="cpu", co_sited=False, scale=4)(raw)
+    assert plain.invalid == out.invalid == (1, 1)
+    want = np.zeros((8, 8), bool)
+    want[2, 2] = want[5, 1] = True
+    for name in ("dolp", "aolp"):
+        np.testing.assert_array_equal(np.isnan(out[name]), want)
+    assert np.isnan(out["stokes"]).all(-1).tolist() == want.tolist()
+    np.testing.assert_allclose(out["intensity"], plain["intensity"].reshape(8, 4, 8, 4).mean((1, 3)), atol=1e-6)
+    as_bytes = Pipeline(products="dolp", backend="cpu", co_sited=False, scale=4, dtype="uint8")(raw)["dolp"]
+    assert as_bytes[2, 2] == as_bytes[5, 1] == 0
+    no_dark = Pipeline(products="intensity", backend="cpu", scale=4)(raw)
+    assert no_dark.invalid == (1, 0), "dark pixels count with products that depend on them only"
+
+
+def test_frames_that_the_geometry_does_not_fit() -> None:
+    pipeline = Pipeline(products="dolp,ssim", backend="cpu", roi=(10, 0, 20, 16))
+    assert pipeline(np.zeros((32, 60), np.uint8))["dolp"].shape == (16, 20)
+    with pytest.raises(FrameError, match=r"region of interest \(10, 0, 20, 16\) reaches beyond .* 29x16") as caught:
+        pipeline(np.zeros((32, 58), np.uint8))
+    assert caught.value.cause == "output"
+    assert pipeline(np.zeros((40, 62), np.uint8))["dolp"].shape == (16, 20), "the next good frame works"
+    # a region of interest that begins behind the border
+    with pytest.raises(FrameError, match="reaches beyond"):
+        Pipeline(backend="cpu", roi=(40, 0, 0, 0))(np.zeros((32, 58), np.uint8))
+    assert Pipeline(backend="cpu", scale=8)(np.zeros((16, 16), np.uint8))["dolp"].shape == (1, 1)
+
+
+def test_temporal_similarity_is_of_the_transformed_images() -> None:
+    frames = [random_frame((96, 80), seed=seed) for seed in (1, 2)]
+    pipeline = Pipeline(products="ssim_map,intensity", backend="cpu", ssim_mode="temporal", scale=2, rotate=90)
+    first, second = (pipeline(frame) for frame in frames)
+    assert np.isnan(first["ssim_map"]).all()
+    want = reference.ssim_map(second["intensity"].astype(float), first["intensity"].astype(float))
+    np.testing.assert_allclose(second["ssim_map"], want, atol=1e-3)  # as in cpu_comparison
+
+
+def test_a_reference_is_of_the_output() -> None:
+    frame = random_frame((64, 48))
+    intensity = Pipeline(products="intensity", backend="cpu", rotate=90)(frame)["intensity"]
+    pipeline = Pipeline(products="ssim", backend="cpu", ssim_mode="reference", rotate=90)
+    assert pipeline.output_size((64, 48)) == intensity.shape == (24, 32)
+    np.testing.assert_allclose(pipeline(frame, reference=intensity)["ssim"], 1, atol=1e-6)
+    with pytest.raises(ValueError, match=r"shape \(24, 32\)"):
+        pipeline(frame, reference=np.zeros((32, 24), np.float32))
+
+
+def test_maps_are_made_before_frames() -> None:
+    frame = random_frame((64, 48))
+    pipeline = Pipeline(backend="cpu", rotate=90)
+    assert not pipeline.is_ready(frame)
+    pipeline.prepare(frame)
+    assert pipeline.is_ready(frame)
+    assert Pipeline(backend="cpu").is_ready(frame)

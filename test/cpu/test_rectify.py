@@ -1,0 +1,202 @@
+"""Rectified outputs of the CPU backend: against the reference, OpenCV, and straight lines."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Tuple
+
+import cv2
+import numpy as np
+import pytest
+from cpu_comparison import compare
+
+from polar_pipeline import FrameError, Pipeline, RawFrame
+from polar_pipeline.geometry import LensCalibration, make_lens
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.mosaic import get_sensor
+
+pytestmark = pytest.mark.usefixtures("way")
+#: Coefficients of each model.
+MODELS: Dict[str, Tuple[float, ...]] = {
+    "plumb_bob": (-0.25, 0.06, 0.01, -0.02, 0.003),
+    "rational_polynomial": (0.3, 0.05, 0.01, -0.02, 0.003, 0.5, 0.1, 0.01),
+    "equidistant": (0.02, -0.01, 0.003, 0.001),
+}
+
+
+def lens(shape: Tuple[int, int], model: str = "plumb_bob", stereo: bool = False, zoom: float = 1.0) -> LensCalibration:
+    """A wide lens in front of frames of (height, width)."""
+    height, width = shape
+    k = (0.75 * width, 0, 0.48 * width, 0, 0.74 * width, 0.53 * height, 0, 0, 1)
+    r, p = np.zeros(9), np.zeros(12)
+    if stereo:
+        r = cv2.Rodrigues(np.array([0.03, -0.04, 0.15]))[0].reshape(-1)
+    if stereo or zoom != 1:
+        f = 0.7 * width * zoom
+        p = np.array([f, 0, width / 2, -20, 0, f, height / 2, 0, 0, 0, 1, 0])
+    return make_lens(shape, model, MODELS[model], k, r, p)
+
+
+def random_frame(shape: Tuple[int, int], seed: int = 0) -> RawFrame:
+    """Smooth noise over the complete range, with a few saturated and dark pixels."""
+    image = cv2.GaussianBlur(np.random.default_rng(seed).random(shape), (9, 9), 2.0)
+    image = (image - image.min()) / (image.max() - image.min())
+    return RawFrame(np.rint(image * 255).astype(np.uint8), 255)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("sensor", "resolution", "stereo", "options"),
+    [
+        ("IMX250MZR", "half", False, {}),
+        ("IMX250MZR", "full", True, {"dtype": "uint8"}),
+        ("IMX250MYR", "half", False, {"dtype": "uint8"}),
+        ("IMX250MYR", "full", True, {"scale": 2, "rotate": 270}),
+        ("IMX250MZR", "half", True, {"scale": 2, "rotate": 90, "roi": (3, 2, 12, 20)}),
+        ("IMX250MZR", "half", False, {"ssim_stride": 2, "rotate": 180}),
+    ],
+)
+def test_matches_reference(model: str, sensor: str, resolution: str, stereo: bool, options: Dict[str, Any]) -> None:
+    shape = (96, 128)
+    options = {**options, "sensor": sensor, "resolution": resolution, "demosaic": "bilinear"}
+    # float32 positions can round to the next 1/1024 of a pixel, and S0 changes by up to 0.5 a pixel
+    compare(random_frame(shape), float_noise=6e-4, **options, rectify=lens(shape, model, stereo))
+
+
+@pytest.mark.parametrize("stereo", [False, True])
+@pytest.mark.parametrize("model", MODELS)
+def test_stokes_planes_are_those_of_opencv(model: str, stereo: bool) -> None:
+    """`remap` of float64 planes by `initUndistortRectifyMap`, with the local rotation of S1 and S2 undone."""
+    shape = (192, 256)
+    of = lens(shape, model, stereo, zoom=1.2)
+    y, x = np.mgrid[: shape[0], : shape[1]] / 40.0
+    scene = np.stack([0.9 + 0.2 * np.sin(x + y), 0.4 * np.cos(x), 0.4 * np.sin(0.7 * y)], -1)
+    raw = expose(scene, get_sensor("IMX250MZR"), 16)
+    plain = Pipeline(products="stokes", backend="cpu", resolution="full", demosaic="bilinear")(raw)["stokes"]
+    got = Pipeline(products="stokes,dolp", backend="cpu", resolution="full", demosaic="bilinear", rectify=of)(raw)
+    module = cv2.fisheye if model == "equidistant" else cv2
+    k, r, p = of.matrix("k"), of.matrix("r"), of.matrix("p")[:, :3]
+    maps = module.initUndistortRectifyMap(k, np.array(of.d), r, p, shape[::-1], cv2.CV_32FC1)
+    want = np.stack(
+        [
+            cv2.remap(np.ascontiguousarray(plane), *maps, cv2.INTER_LINEAR)
+            for plane in np.moveaxis(plain.astype(float), -1, 0)
+        ],
+        -1,
+    )
+    inside = ~np.isnan(got["dolp"])
+    inside = cv2.erode(inside.astype(np.uint8), np.ones((5, 5))) > 0
+    assert inside.mean() > 0.5
+    # positions differ by 1/1024 of a pixel here, and up to 1/64 in remap of older OpenCV; planes change by 0.03 a pixel
+    np.testing.assert_allclose(got["stokes"][inside][:, 0], want[inside][:, 0], atol=6e-4)
+    lengths = [np.hypot(image[..., 1], image[..., 2])[inside] for image in (got["stokes"], want)]
+    np.testing.assert_allclose(*lengths, atol=6e-4)
+    turned = (
+        np.rad2deg(np.arctan2(got["stokes"][..., 2], got["stokes"][..., 1]) - np.arctan2(want[..., 2], want[..., 1]))
+        / 2
+    )
+    by_hand = np.rad2deg(local_rotation(*maps))
+    error = (turned - by_hand + 90) % 180 - 90
+    strong = inside & (np.hypot(want[..., 1], want[..., 2]) > 0.1)
+    assert np.abs(error[strong]).max() < 0.2  # 6e-4 of 0.1, and the slopes of OpenCV's float32 positions
+    if stereo:
+        assert np.abs(by_hand[inside]).mean() > 3, "the rotation in R is seen"
+
+
+def local_rotation(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Rotation of a map's Jacobian in radians, counter-clockwise, by its singular value decomposition."""
+    (x_v, x_u), (y_v, y_u) = np.gradient(x.astype(float)), np.gradient(y.astype(float))
+    u, _, v = np.linalg.svd(np.stack([np.stack([x_u, x_v], -1), np.stack([y_u, y_v], -1)], -2))
+    rotation = u @ v
+    return np.asarray(np.arctan2(rotation[..., 1, 0], rotation[..., 0, 0]))
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_light_below_0_is_level_0(sensor: str, dtype: str) -> None:
+    """Angles that contradict each other, as noise makes them, have images below 0 when they are turned."""
+    mosaic, raw = get_sensor(sensor), np.zeros((96, 128), np.uint8)
+    bright = [[mosaic.angle_index(y, x) in (0, 1) for x in range(mosaic.period)] for y in range(mosaic.period)]
+    raw[np.tile(bright, (96 // mosaic.period, 128 // mosaic.period))] = 200
+    f = 90.0
+    turned = cv2.Rodrigues(np.array([0, 0, 0.4]))[0].reshape(-1)
+    p = np.array([f, 0, 64, 0, 0, f, 48, 0, 0, 0, 1, 0])
+    of = make_lens((96, 128), "plumb_bob", (0.0,) * 5, (f, 0, 64, 0, f, 48, 0, 0, 1), turned, p)
+    options: Dict[str, Any] = {"co_sited": False, "backend": "cpu", "rectify": of}
+    names = ("angle_0", "angle_90", "polarized")
+    floats, got = (Pipeline(mosaic, names, dtype=row, **options)(raw) for row in ("float32", dtype))
+    assert np.nanmin(floats["angle_90"]) < -0.1
+    top = np.iinfo(dtype).max
+    for name in names:
+        want = top * np.clip(np.nan_to_num(floats[name]).astype(float), 0, 1)
+        assert np.abs(got[name] - want).max() <= 0.51, name
+
+
+def test_a_lens_without_distortion_changes_nothing() -> None:
+    """Positions are whole pixels then, so that nothing is interpolated, and no pixel is outside."""
+    frame = random_frame((96, 128))
+    k = (100.0, 0, 63.5, 0, 101, 47.5, 0, 0, 1)
+    plain = make_lens((96, 128), "", (), k, np.zeros(9), np.zeros(12))
+    products = "intensity,stokes,dolp,aolp,preview"
+    want, got = (Pipeline(products=products, backend="cpu", **row)(frame) for row in ({}, {"rectify": plain}))
+    assert got.invalid == want.invalid
+    error = (got["aolp"] - want["aolp"] + np.pi / 2) % np.pi - np.pi / 2
+    assert np.abs(error[want["dolp"] > 0.05]).max() < 1e-4  # below, the angle is noise
+    for name, image in got.items():
+        if name == "aolp":
+            continue
+        np.testing.assert_allclose(image, want[name], atol=2e-6 if name != "preview" else 1, err_msg=name)
+
+
+def test_outside_is_invalid() -> None:
+    shape = (96, 128)
+    of = lens(shape, zoom=0.4)
+    raw = np.full(shape, 100, np.uint8)
+    products = "intensity,angle_0,stokes,dolp,aolp,preview,ssim_map,ssim"
+    floats = Pipeline(products=products, backend="cpu", rectify=of)(raw)
+    outside = np.isnan(floats["intensity"])
+    assert 0.3 < outside.mean() < 0.95
+    assert floats.invalid == (0, 0), "pixels outside are neither saturated nor dark"
+    for name in ("angle_0", "dolp", "aolp", "ssim_map"):
+        np.testing.assert_array_equal(np.isnan(floats[name]), outside, err_msg=name)
+    np.testing.assert_allclose(floats["intensity"][~outside], 100 / 255, atol=1e-6)
+    assert floats["ssim"] == pytest.approx(1, abs=1e-6)
+    as_bytes = Pipeline(products=products, backend="cpu", rectify=of, dtype="uint8")(raw)
+    for name in ("intensity", "angle_0", "dolp", "aolp", "preview", "ssim_map"):
+        assert not as_bytes[name][outside].any(), name
+    assert as_bytes["intensity"][~outside].min() == 100
+
+
+def test_lines_of_a_checkerboard_become_straight() -> None:
+    """A board rendered through the lens, whose edges in the rectified image lie on lines within 0.2 pixel."""
+    shape = (480, 640)
+    of = lens(shape)
+    k, d = of.matrix("k"), np.array(of.d)
+    fine = 4  # samples along each side of a pixel
+    y, x = (np.mgrid[: fine * shape[0], : fine * shape[1]] + 0.5) / fine - 0.5
+    ideal = cv2.undistortPoints(np.stack([x, y], -1).reshape(-1, 1, 2), k, d, P=k).reshape(*x.shape, 2)
+    square = 40.0
+    board = (np.floor(ideal[..., 0] / square) + np.floor(ideal[..., 1] / square)) % 2
+    board = board.reshape(shape[0], fine, shape[1], fine).mean((1, 3))
+    scene = np.stack([0.4 + board, 0.1 + 0 * board, 0 * board], -1)
+    out = Pipeline(products="intensity", backend="cpu", resolution="full", demosaic="bilinear", rectify=of)(
+        expose(scene, get_sensor("IMX250MZR"), 12) * 16
+    )["intensity"]
+    corners = np.array([[[i * square - 0.0, j * square]] for j in range(3, 10) for i in range(4, 13)], np.float32)
+    found = cv2.cornerSubPix(out.astype(np.float32), corners.copy(), (8, 8), (-1, -1), (3, 40, 1e-3)).reshape(7, 9, 2)
+    assert np.abs(found - corners.reshape(found.shape)).max() < 1.0, "corners are found near where they are"
+    for lines in (found, found.transpose(1, 0, 2)):
+        for line in lines:
+            centred = line - line.mean(0)
+            beside = np.linalg.svd(centred)[2][1]  # across the line that fits best
+            assert np.abs(centred @ beside).max() < 0.2
+
+
+def test_lenses_that_do_not_fit() -> None:
+    shape = (96, 128)
+    pipeline = Pipeline(backend="cpu", rectify=lens(shape))
+    with pytest.raises(FrameError, match="of 128x96 pixels, the frame has 64x48") as caught:
+        pipeline(np.zeros((48, 64), np.uint8))
+    assert caught.value.cause == "output"
+    assert pipeline(np.zeros(shape, np.uint8))["dolp"].shape == (48, 64)
+    with pytest.raises(FrameError, match="needs a lens calibration"):
+        Pipeline(backend="cpu", rectify="camera_info")(np.zeros(shape, np.uint8))

@@ -1,0 +1,377 @@
+"""Outputs scaled, rotated, cut and rectified by the CUDA backend: against the float64 reference."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, Dict, List, Tuple
+
+import cv2
+import numpy as np
+import pytest
+from harness import GPUS
+from test_backend import make, real_driver, run, stand_in
+
+from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline, reference
+from polar_pipeline.calibration import Calibration, PixelParameters
+from polar_pipeline.cuda import backend
+from polar_pipeline.cuda.model.device import get_device
+from polar_pipeline.cuda.model.launch_model import TransformModel
+from polar_pipeline.cuda.model.partition import partitions
+from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
+from polar_pipeline.cuda.model.transform_cost import map_bytes, plane_bytes
+from polar_pipeline.cuda.model.transform_work import MAX_FRACTION, TransformWork, make_transform_work
+from polar_pipeline.cuda.model.work import work_of
+from polar_pipeline.cuda.sampling import pack_map
+from polar_pipeline.cuda.tools.report import plan_json, plan_report, plan_text
+from polar_pipeline.geometry import LensCalibration, make_lens, make_map
+from polar_pipeline.options import make_options
+from polar_pipeline.plan import make_plan
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, level_scale
+from polar_pipeline.sensor.mosaic import get_sensor
+
+SHAPE = (48, 72)
+#: What the launch of a geometry makes.
+IMAGES = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS and not name.startswith("ssim"))
+POLAR = ("intensity", "dolp", "aolp")
+#: Bounds of float images. Planes, and what is interpolated of them, are halves of 11 bits near S0/2, up to 1: three
+#: roundings of 2.4e-4, and as many of an angle before. In float: positions in 1/1024 of a pixel, as on the CPU.
+HALF_BOUND, FLOAT_BOUND = 1.5e-3, 6e-4
+#: As in `cpu_comparison`.
+COLOR_BOUNDS = {"aolp_color": 5, "dolp_color": 4}
+
+
+def lens(shape: Tuple[int, int] = SHAPE, zoom: float = 1.0, turned: bool = False) -> LensCalibration:
+    """A wide lens in front of frames of (height, width)."""
+    height, width = shape
+    k = (0.75 * width, 0, 0.48 * width, 0, 0.74 * width, 0.53 * height, 0, 0, 1)
+    r = cv2.Rodrigues(np.array([0.03, -0.04, 0.15]))[0].reshape(-1) if turned else np.zeros(9)
+    f = 0.7 * width * zoom
+    p = np.array([f, 0, width / 2, 0, 0, f, height / 2, 0, 0, 0, 1, 0])
+    return make_lens(shape, "plumb_bob", (-0.25, 0.06, 0.01, -0.02, 0.003), k, r, p)
+
+
+def random_frame(shape: Tuple[int, int] = SHAPE, bits: int = 8, sigma: float = 1.0) -> RawFrame:
+    """Smooth noise over the complete range, with saturated pixels and a dark part."""
+    image = cv2.GaussianBlur(np.random.default_rng(0).random(shape), (5, 5), sigma)
+    image = (image - image.min()) / (image.max() - image.min())
+    image[16:34, 14:36] = 0
+    image[5:7, 40:43] = 1
+    top = (1 << bits) - 1
+    return RawFrame(np.rint(image * top).astype(np.uint8 if bits == 8 else np.uint16), top)
+
+
+def calibration_of(sensor: str) -> Calibration:
+    """A calibration of pixels that deviate by a percent, two of them defective."""
+    rng = np.random.default_rng(1)
+    numbers = [rng.normal(mean, sigma, SHAPE) for mean, sigma in ((0.01, 0.002), (1, 0.01), (0, 0.01), (0, 0.01))]
+    bad = np.zeros(SHAPE, bool)
+    bad[10, 12:14] = True
+    return Calibration.from_parameters(PixelParameters(*numbers), get_sensor(sensor), defects=bad)
+
+
+on_gpus = [pytest.param(name, marks=pytest.mark.gpu) for name in GPUS]
+
+
+def device_driver(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A stand-in for a device, with one kind of memory; or a GPU."""
+    if name in GPUS:
+        return real_driver(name)
+    return stand_in(monkeypatch, replace(get_device(name), integrated=False))
+
+
+@pytest.fixture(params=["xavier", *on_gpus])
+def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """One stand-in, and GPUs."""
+    return device_driver(request.param, monkeypatch)
+
+
+def compare(driver: Any, frame: RawFrame, products: Tuple[str, ...], **options: Any) -> None:
+    """Every product lies within its bound around the reference's; NaN and counts are equal."""
+    chosen = make_options(products=products, **options)
+    sensor, plan = chosen.read_out(frame.shape), make_plan(products)
+    correction = chosen.correction(frame.shape)
+    seen = frame if correction is None else correction.replace_defects(frame)
+    truth = reference.run(seen, sensor, plan, chosen)
+    of_floats = make_options(products=("stokes", "dolp"), **{**options, "dtype": "float32"})
+    exact = reference.run(seen, sensor, make_plan(("stokes", "dolp")), of_floats)
+    made = make(driver, products, **options)
+    found = run(made, frame)
+    made.close()
+    assert found.invalid == truth["invalid"]
+    assert min(found.invalid) > 0 or "roi" in options, "pixels are saturated, and others dark"
+    bound = FLOAT_BOUND if options.get("precision") == "fp32" else HALF_BOUND
+    has_angle = exact["dolp"] >= 0.05  # below, the angle is noise
+    for name, got in found.products.items():
+        want = truth[name]
+        assert got.shape == want.shape, name
+        if got.dtype == np.uint8:
+            error = np.abs(got.astype(int) - want.astype(int))
+            error = np.minimum(error, 256 - error) if name == "aolp" else error
+            error = error[has_angle] if name.startswith("aolp") else error
+            assert error.max(initial=0) <= COLOR_BOUNDS.get(name, 1), name
+            continue
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want), err_msg=name)
+        error = np.abs(np.nan_to_num(got).astype(float) - np.nan_to_num(want))
+        level = 0.0
+        if got.dtype == np.uint16:  # both are rounded to a level
+            level = 1 / level_scale(name, "uint16")
+            error *= level
+        if name == "aolp":
+            error = np.minimum(error, np.pi - error)[has_angle] * exact["dolp"][has_angle]
+        if name == "dolp":  # the error of S1 and S2, and of S0/2 at most twice that
+            error = error * np.nan_to_num(exact["stokes"][..., 0]) / 2
+        # AoLP: four pixels have one rotation, which a wide lens on so few pixels changes by up to 0.001 within them
+        assert error.max(initial=0) <= {"stokes": 2 * bound, "aolp": HALF_BOUND}.get(name, bound) + level, name
+
+
+RECTIFIED = {"rectify": lens()}
+#: Device, sensor and options.
+CASES: List[Tuple[str, str, Tuple[str, ...], Dict[str, Any]]] = [
+    ("h200", "IMX250MZR", IMAGES, {**RECTIFIED, "resolution": "full", "demosaic": "bilinear"}),
+    ("h200", "IMX250MYR", IMAGES, {"rectify": lens(turned=True), "scale": 2, "rotate": 270, "dtype": "uint8"}),
+    ("xavier", "IMX250MZR", POLAR, {"rectify": lens(zoom=0.6), "dtype": "uint8"}),
+    ("orin", "IMX250MZR", IMAGES, {"rotate": 90, "roi": (3, 2, 12, 20), "precision": "fp32", "dtype": "uint16"}),
+    ("xavier", "IMX250MZR", POLAR, {"rectify": lens(turned=True), "precision": "fp32", "rotate": 180}),
+    ("h200", "IMX250MZR", POLAR, {"scale": 4, "rotate": 180, "co_sited": False}),
+    ("h200", "IMX250MZR", POLAR, {**RECTIFIED, "resolution": "full"}),  # mono_adaptive
+    ("xavier", "IMX250MZR", IMAGES, {**RECTIFIED, "calibration": calibration_of("IMX250MZR")}),  # mono_half_calibrated
+    ("orin", "IMX250MYR", POLAR, {"rotate": 90, "calibration": calibration_of("IMX250MYR"), "dtype": "uint8"}),
+    *(
+        (device, sensor, IMAGES, {**geometry, "resolution": resolution, "demosaic": demosaic, "dtype": dtype})
+        for device in ("xavier", "orin", "h200")
+        for sensor in ("IMX250MZR", "IMX250MYR")
+        for resolution, demosaic, dtype in (("half", "bilinear", "float32"), ("full", "gradient", "uint8"))
+        for geometry in (
+            {"rectify": lens(turned=True, zoom=0.8)},
+            {"rectify": lens(), "scale": 2, "rotate": 90},
+            {"scale": 2},
+            {"rotate": 270, "roi": (1, 0, 0, 0)},
+        )
+    ),
+]
+QUICK = 6
+
+
+@pytest.mark.parametrize(
+    ("device", "sensor", "products", "options"),
+    [pytest.param(*row, marks=() if k < QUICK else pytest.mark.exhaustive) for k, row in enumerate(CASES)],
+)
+def test_matches_reference(
+    device: str, sensor: str, products: Tuple[str, ...], options: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare(device_driver(device, monkeypatch), random_frame(), products, sensor=sensor, **options)
+
+
+@pytest.mark.parametrize("name", on_gpus)
+@pytest.mark.parametrize(("sensor", "products", "options"), [row[1:] for row in CASES])
+def test_a_gpu_matches_reference(name: str, sensor: str, products: Tuple[str, ...], options: Dict[str, Any]) -> None:
+    compare(real_driver(name), random_frame(), products, sensor=sensor, **options)
+
+
+def test_finer_frames(driver: Any) -> None:
+    """12 bits are computed in float, on planes of halves, which `mono_half` stores; an odd width splits its threads."""
+    compare(driver, random_frame((36, 50), 12), POLAR, bit_depth=12, rectify=lens((36, 50)))
+
+
+def test_similarity_where_pixels_are_outside(driver: Any) -> None:
+    frame = random_frame(sigma=0.5)
+    options: Dict[str, Any] = {"products": ("ssim_map", "ssim"), "rectify": lens(zoom=0.5), "ssim_window": 7}
+    made = make(driver, **options)
+    found = run(made, frame)
+    made.close()
+    chosen = make_options(**options)
+    wanted = reference.run(frame, chosen.sensor, make_plan(chosen.products), chosen)
+    outside = np.isnan(wanted["ssim_map"])
+    assert 0.2 < outside.mean() < 0.9
+    assert np.nanmin(wanted["ssim_map"]) < 0.9, "the images differ"
+    np.testing.assert_array_equal(np.isnan(found.products["ssim_map"]), outside)
+    for name in ("ssim_map", "ssim"):
+        np.testing.assert_allclose(found.products[name], wanted[name], atol=1e-3)  # the bound of `cpu_comparison`
+    np.testing.assert_allclose(found.blocks, wanted["blocks"], atol=1e-3)
+
+
+def test_temporal_similarity_of_rotated_frames(driver: Any) -> None:
+    made = make(driver, ("ssim", "intensity"), ssim_mode="temporal", rotate=90)
+    frame = random_frame()
+    assert np.isnan(run(made, frame).products["ssim"])
+    found = run(made, frame).products
+    assert found["ssim"] == pytest.approx(1, abs=1e-6)
+    assert found["intensity"].shape == (36, 24)
+    made.close()
+
+
+def test_a_stream_of_a_pipeline_is_single_calls(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames in flight have planes of their own; `auto` takes the GPU."""
+    monkeypatch.setattr(backend, "Driver", lambda: driver)
+    monkeypatch.setattr(pipeline, "backend_problem", lambda _: None)
+    options: Dict[str, Any] = {"products": "intensity, ssim", "ssim_mode": "temporal", "rotate": 90, "scale": 2}
+    one, other = Pipeline(**options), Pipeline(**options, backend="cuda")
+    assert one.device.startswith("cuda")
+    raws = [np.roll(random_frame().mosaic, 7 * k, 1) for k in range(5)]
+    for raw, found in zip(raws, one.stream(iter(raws))):
+        single = other(raw)
+        for name in ("intensity", "ssim"):
+            np.testing.assert_array_equal(found[name], single[name])
+
+
+def test_both_kinds_of_memory_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an integrated GPU, which runs a few frames of noise with each."""
+    driver = stand_in(monkeypatch, get_device("xavier"))
+    made = make(driver, POLAR, dtype="uint8", rectify=lens(zoom=0.6))
+    assert run(made, random_frame()).products["dolp"].shape == (24, 36)
+    assert "memory" in made.device
+    made.close()
+    assert not driver.on_device
+
+
+def test_maps_are_uploaded_before_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = device_driver("h200", monkeypatch)
+    uploads: List[int] = []
+    upload = driver.upload
+    monkeypatch.setattr(driver, "upload", lambda *given: (uploads.append(given[1].nbytes), upload(*given)))
+    frame = random_frame()
+    made = make(driver, POLAR, dtype="uint8", **RECTIFIED)
+    made.prepare(frame)
+    assert len(uploads) == 3, "positions, origins and turns"
+    uploads.clear()
+    first = made.submit(frame)
+    second = made.submit(frame)
+    assert list(made.result(first).timings) == ["upload", "polarization", "geometry", "download"]
+    made.result(second)
+    assert uploads == [frame.mosaic.nbytes] * 2
+    made.close()
+    assert not driver.on_device
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"roi": (0, 0, 90, 0)}, "reaches beyond"), ({"rectify": lens((24, 32))}, "is of 32x24"), ({"scale": 8}, "")],
+)
+def test_frames_that_do_not_fit_leave_nothing(
+    options: Dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = device_driver("h200", monkeypatch)
+    made = make(driver, POLAR, **options)
+    if said:
+        with pytest.raises(FrameError, match=said):
+            made.submit(random_frame())
+        assert not driver.on_device
+    else:  # one tile that is hardly used
+        assert run(made, random_frame()).products["dolp"].shape == (3, 4)
+    made.close()
+
+
+# ----------------------------------------------------------------------------------------------------------------- maps
+
+
+def planned(options: Dict[str, Any], shape: Tuple[int, int] = SHAPE, device: str = "h200") -> TransformModel:
+    """The launch of a geometry."""
+    chosen = make_options(products=POLAR, dtype="uint8", **options)
+    work = work_of(chosen, "u8", (shape[1], shape[0]))
+    return TransformModel(make_transform_work(work, make_plan(POLAR), chosen), get_device(device))
+
+
+def unpacked(packed: Any, work: TransformWork, schedule: Schedule) -> np.ndarray:
+    """(scale * h, scale * w, 2) positions as the kernel finds them, sample by sample."""
+    found = np.full((work.scale * work.height, work.scale * work.width, 2), np.nan)
+    across, width = -(-work.width // schedule.tile_x), work.source[1]
+    line = schedule.tile_y if work.by_columns else schedule.tile_x
+    for (tile, k, sample, thread), position in np.ndenumerate(packed.positions):
+        along, over = thread % line, thread // line + k * (schedule.threads // line)
+        r, x = (along, over) if work.by_columns else (over, along)
+        row = (tile // across * schedule.tile_y + r) * work.scale + sample // work.scale
+        column = (tile % across * schedule.tile_x + x) * work.scale + sample % work.scale
+        if row < len(found) and column < found.shape[1] and position != 0xFFFFFFFF:
+            top, left = divmod(int(packed.origins[tile]), width)
+            parts = np.array([position & 0xFFFF, position >> 16]) / (1 << packed.fraction)
+            found[row, column] = parts + np.array([left, top])
+    return found
+
+
+@pytest.mark.parametrize("options", [{}, {"scale": 2, "rotate": 90}])
+def test_packed_positions_are_those_of_the_map(options: Dict[str, Any]) -> None:
+    model = planned({**options, "rectify": lens(zoom=0.7)})
+    chosen = make_options(products=POLAR, **options, rectify=lens(zoom=0.7))
+    assert chosen.geometry is not None
+    sampling = make_map(chosen.geometry, model.work.source)
+    schedule = model.candidates()[0]
+    packed = pack_map(sampling, model.work, schedule)
+    assert packed.fraction == MAX_FRACTION
+    assert sampling.positions is not None
+    wanted = np.where(sampling.positions < 0, np.nan, sampling.positions)
+    assert np.isnan(wanted).any()
+    np.testing.assert_array_equal(unpacked(packed, model.work, schedule), wanted)
+    lengths = np.hypot(packed.turns[..., 0].astype(float), packed.turns[..., 1].astype(float))
+    np.testing.assert_allclose(lengths, 1, atol=1e-3)  # of halves
+    assert sum(array.nbytes for array in (packed.positions, packed.origins, packed.turns)) == map_bytes(
+        model.work, schedule
+    )
+
+
+def test_wide_tiles_have_coarser_positions() -> None:
+    """64 pixels of the output are more than 64 of the frame: 16 bits then have 9 for the part of a pixel."""
+    shape = (256, 512)
+    of = lens(shape, zoom=0.45)
+    model = planned({"rectify": of}, shape)
+    chosen = make_options(products=POLAR, rectify=of)
+    assert chosen.geometry is not None
+    sampling = make_map(chosen.geometry, model.work.source)
+    packed = pack_map(sampling, model.work, Schedule("transform", "tile", 256, 64, 16))
+    assert packed.fraction == 9
+    found, wanted = unpacked(packed, model.work, Schedule("transform", "tile", 256, 64, 16)), sampling.positions
+    assert wanted is not None
+    error = np.abs(found - wanted)[wanted[..., 0] >= 0]
+    assert 0 < error.max() <= 2**-10
+
+
+# ---------------------------------------------------------------------------------------------------------------- plans
+
+
+def test_a_geometry_is_one_launch_more() -> None:
+    options = make_options(products=(*POLAR, "ssim"), dtype="uint8", rotate=90)
+    plan, work = make_plan(options.products), work_of(options, "u8", (2448, 2048))
+    (found,) = partitions(work, plan, options, get_device("h200"))
+    assert [launch.stage.name for launch in found.launches] == ["polarization", "geometry", "ssim"]
+    assert [launch.schedule.kernel for launch in found.launches] == ["mono_half", "transform", "ssim"]
+    assert found.products is found.transform
+    assert found.ssim is not None
+    assert (found.ssim.model.work.width, found.ssim.model.work.height) == (1024, 1224)
+    assert found.transform is not None
+    assert found.transform.stage.reads == tuple(work.dtypes) == tuple(found.polarization.stage.writes)
+
+
+def test_what_a_geometry_moves() -> None:
+    """Planes of 6 bytes a pixel, or 8 with what images of angles need; the map of 5; and the outputs."""
+    shape = (2048, 2448)
+    pixels = 1024 * 1224
+    plain, rectified = planned({"rotate": 90}, shape), planned({"rectify": lens(shape)}, shape)
+    for model in (plain, rectified):
+        schedule = model.candidates()[0]
+        taken = model.cost(schedule)
+        assert taken.written == 3 * pixels
+        of_map = map_bytes(model.work, schedule)
+        assert taken.read == 6 * pixels + of_map
+        assert taken.reread >= taken.read
+        assert of_map == 0 if model is plain else 5 * pixels < of_map < 5.3 * pixels  # tiles reach over the borders
+        # a row and a pixel more than the planes have
+        assert sum(plane_bytes(model.work).values()) == 6 * (pixels + 1225)
+        one, several = model.predict(schedule), model.predict(schedule, 16)
+        assert several.us < 16 * one.us
+    assert planned({"rectify": lens(shape)}, shape, "xavier").work.plane_names == ("differences", "means")
+    with pytest.raises(ScheduleError, match="not one of its schedules"):
+        plain.check(Schedule("transform", "tile", 32, 32, 4))
+    assert plain.check(plain.candidates()[0]) is None
+
+
+def test_the_plan_shows_its_launch() -> None:
+    options = make_options(products=POLAR, dtype="uint8", scale=2, rectify=lens((2048, 2448)))
+    report = plan_report(options, get_device("orin"), "u8", (2448, 2048))
+    text, shown = plan_text(report), json.loads(plan_json(report))
+    assert "geometry       rectified (plumb_bob, 2448x2048" in text
+    assert "from, to   differences, means -> intensity, dolp, aolp" in text
+    assert "launch geometry" in text
+    assert shown["geometry"]["size"] == [612, 512]
+    assert f"map        {shown['geometry']['bytes']['map']} of the bytes read" in text
+    assert shown["operators"].index("geometry") < shown["operators"].index("polar")
+    assert [stage["name"] for stage in shown["launches"]] == ["polarization", "geometry"]

@@ -1,0 +1,576 @@
+"""The node as a managed node, driven through its states by the services that lifecycle managers call."""
+# ruff: noqa: E402 - rclpy may be missing
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import tracemalloc
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip("rclpy")
+pytest.importorskip("lifecycle_msgs")
+
+import drill
+from calibrations import ideal_calibration
+from lifecycle_msgs.msg import TransitionEvent
+from lifecycle_msgs.srv import ChangeState, GetAvailableTransitions, GetState
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import Image
+from support import ROOT, TIMEOUT, wait_for
+
+from polar_pipeline import SENSORS, messages
+from polar_pipeline.calibration import save_calibration
+from polar_pipeline.products import PRODUCTS
+from polar_pipeline.ros.exits import WRONG_USAGE
+from polar_pipeline.ros.managed_node import ManagedNode
+from polar_pipeline.topics import PRODUCT_TOPICS
+
+pytestmark = pytest.mark.ros
+#: Topics that rclpy gives every node, the report, and the lifecycle's own.
+ALWAYS = {"/rosout", "/parameter_events", "/diagnostics", "/polar_pipeline/transition_event"}
+INPUTS = {"/image_raw", "/camera_info", "/reference"}
+
+
+class Manager(drill.Peer):
+    """A lifecycle manager, which is camera and viewer too."""
+
+    def __init__(self, node_name: str = "polar_pipeline") -> None:
+        self.clients: Dict[str, Any] = {}
+        super().__init__(node_name)
+
+    def call(self, kind: Any, service: str, node: str = "/polar_pipeline", **fields: Any) -> Any:
+        """The answer of a service of the node."""
+        name = f"{node}/{service}"
+        if name not in self.clients:
+            self.clients[name] = self.node.create_client(kind, name)
+        client = self.clients[name]
+        assert client.wait_for_service(TIMEOUT), name
+        request = kind.Request()
+        for field, value in fields.items():
+            setattr(request, field, value)
+        future = client.call_async(request)
+        wait_for(future.done, name)
+        return future.result()
+
+    def step(self, label: str, node: str = "/polar_pipeline") -> bool:
+        """Ask for a transition; whether it succeeded."""
+        request = ChangeState.Request()
+        request.transition.label = label
+        return bool(self.call(ChangeState, "change_state", node, transition=request.transition).success)
+
+    def state(self, node: str = "/polar_pipeline") -> str:
+        return str(self.call(GetState, "get_state", node).current_state.label)
+
+    def transitions(self) -> Set[str]:
+        """The transitions that are possible now."""
+        found = self.call(GetAvailableTransitions, "get_available_transitions").available_transitions
+        return {row.transition.label for row in found}
+
+    def published(self) -> Set[str]:
+        return {name for name, _ in self.node.get_publisher_names_and_types_by_node("polar_pipeline", "/")}
+
+    def subscribed(self) -> Set[str]:
+        return {name for name, _ in self.node.get_subscriber_names_and_types_by_node("polar_pipeline", "/")}
+
+    def offered(self) -> Set[str]:
+        return {name for name, _ in self.node.get_service_names_and_types_by_node("polar_pipeline", "/")}
+
+    def set(self, **values: Any) -> Any:
+        future = self.change(**values)
+        wait_for(future.done, "the change of parameters")
+        return future.result().result
+
+
+@pytest.fixture
+def manager() -> Iterator[Manager]:
+    made = Manager()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
+    """Start the managed node on the CPU, with arguments of `--ros-args`; it is ended afterwards."""
+    started: List[drill.Process] = []
+
+    def start(*arguments: str) -> drill.Process:
+        command = ("-m", "polar_pipeline.node", "--lifecycle", "--ros-args", "-p", "backend:=cpu", *arguments)
+        started.append(drill.Process(tmp_path / f"{len(started)}.log", *command))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.close()
+
+
+def test_states(node: Any, manager: Manager) -> None:
+    """What exists in each state, and that frames come out while the node is active only, as often as it is."""
+    process = node()
+    events: List[Any] = []
+    topic = "/polar_pipeline/transition_event"
+    manager.node.create_subscription(TransitionEvent, topic, lambda event: events.append(event), 100)  # noqa: PLW0108 - rclpy looks at the signature
+    outputs = {f"/{row.name}" for row in PRODUCT_TOPICS.values()}
+    assert manager.state() == "unconfigured"
+    assert manager.transitions() == {"configure", "shutdown"}
+    wait_for(lambda: manager.published() == ALWAYS, "no outputs")
+    assert manager.subscribed() == set()
+    manager.says("pipeline", "unconfigured")
+
+    for _ in range(2):
+        assert manager.step("configure")
+        assert manager.state() == "inactive"
+        assert manager.transitions() == {"activate", "cleanup", "shutdown"}
+        manager.listen("intensity", "dolp")
+        wait_for(lambda: manager.published() >= ALWAYS | outputs, "the outputs")
+        assert manager.subscribed() == set()
+        assert "/polar_pipeline/snapshot" not in manager.offered()
+        manager.says("frames", "the node is inactive")
+
+        for _ in range(2):
+            assert manager.step("activate")
+            assert manager.state() == "active"
+            assert manager.transitions() == {"deactivate", "shutdown"}
+            wait_for(lambda: manager.subscribed() == INPUTS, "the inputs")
+            wait_for(lambda: "/polar_pipeline/snapshot" in manager.offered(), "the snapshots")
+            manager.advance("intensity", "dolp")
+            manager.says("pipeline", "cpu (")
+
+            assert manager.step("deactivate")
+            assert manager.state() == "inactive"
+            wait_for(lambda: not manager.subscribed(), "that the inputs are gone")
+            assert manager.published() >= outputs
+            count = {name: len(heard) for name, heard in manager.heard.items()}
+            for _ in range(20):
+                manager.send()
+            manager.says("frames", "the node is inactive")
+            assert {name: len(heard) for name, heard in manager.heard.items()} == count
+
+        assert manager.step("cleanup")
+        assert manager.state() == "unconfigured"
+        wait_for(lambda: manager.published() == ALWAYS, "that the outputs are gone")
+    assert drill.check(manager.heard)
+    assert process.text.count("waits for frames on /image_raw") == 4
+    wait_for(lambda: [row.goal_state.label for row in events[-2:]] == ["cleaningup", "unconfigured"], "the events")
+    process.send(signal.SIGTERM)
+    assert process.wait() == 0
+    assert "Traceback" not in process.text
+
+
+def test_what_is_not_possible_is_refused(node: Any, manager: Manager) -> None:
+    process = node()
+    for label in ("activate", "deactivate", "cleanup", "no transition"):
+        assert not manager.step(label), label
+        assert manager.state() == "unconfigured"
+    assert manager.step("configure")
+    for label in ("configure", "deactivate"):
+        assert not manager.step(label), label
+        assert manager.state() == "inactive"
+    assert manager.step("activate")
+    for label in ("configure", "activate", "cleanup"):
+        assert not manager.step(label), label
+        assert manager.state() == "active"
+    manager.listen("dolp")
+    manager.advance("dolp")
+    assert "Traceback" not in process.text
+
+
+@pytest.mark.exhaustive
+def test_the_command_line_of_ros(node: Any, manager: Manager) -> None:
+    """`ros2 lifecycle set`, which no wheel has; each call takes seconds to discover the node."""
+    pytest.importorskip("ros2lifecycle")
+    process = node()
+    run = [sys.executable, "-c", "import sys; from ros2cli.cli import main; sys.exit(main())", "lifecycle", "set"]
+
+    def said(label: str) -> str:
+        options = ["/polar_pipeline", label, "--no-daemon", "--spin-time", "2"]
+        found = subprocess.run([*run, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        return "" if b"Node not found" in found.stdout else found.stdout.decode()
+
+    assert "Unknown transition" in wait_for(lambda: said("activate"), "the answer")
+    steps = {"configure": "inactive", "activate": "active", "deactivate": "inactive", "cleanup": "unconfigured"}
+    for label, state in steps.items():
+        assert "successful" in wait_for(lambda label=label: said(label), "the answer")
+        assert manager.state() == state
+    assert "Traceback" not in process.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "better"),
+    [
+        (["-p", "resolution:=quarter"], "resolution must be one of half, full", {"resolution": "full"}),
+        (["-p", "jpeg_quality:=many"], "expecting type 'INTEGER'", {"jpeg_quality": 80}),
+        (["-p", "jpeg_quality:=400"], "range", {"jpeg_quality": 80}),
+        (["-p", "sensor:=no tile"], "sensor", {"sensor": "IMX250MYR"}),
+        (["-p", "precision:=fp16"], "fp16", {"precision": "fp32"}),
+        (
+            ["-p", "quality.ssim_warn:=0.1", "-p", "quality.ssim_error:=0.9"],
+            "ssim_error must be at most ssim_warn",
+            {"quality__ssim_warn": 0.95},
+        ),
+        (["-p", "calibration:=/no/such.npz"], "/no/such.npz", {"calibration": ""}),
+    ],
+)
+def test_wrong_parameters_fail_configure(
+    node: Any, manager: Manager, arguments: List[str], said: str, better: Dict[str, Any]
+) -> None:
+    """With the reason in log and diagnostics; once they are right, the same process goes on."""
+    process = node(*arguments)
+    assert manager.state() == "unconfigured"
+    assert not manager.step("configure")
+    assert manager.state() == "unconfigured"
+    assert "cannot be configured: " in process.text
+    assert said in process.text
+    row = manager.says("pipeline", said)
+    assert ord(row.level) == 2
+    assert manager.set(**better).successful
+    assert manager.step("configure")
+    assert manager.step("activate")
+    manager.listen("dolp")
+    manager.advance("dolp")
+    assert "Traceback" not in process.text
+
+
+def test_unknown_parameters_fail_configure(node: Any, manager: Manager) -> None:
+    process = node("-p", "sensr:=IMX250MYR", "-p", "jpeg_quality:=many")
+    assert not manager.step("configure")
+    assert "no parameter of this package is called sensr (perhaps sensor)" in process.text
+    assert manager.state() == "unconfigured"
+    process.send(signal.SIGINT)
+    assert process.wait() == 0
+
+
+def test_parameters_in_every_state(node: Any, manager: Manager) -> None:
+    """They hold from the next activation on; what is wrong by itself is refused in every state."""
+    node("-p", "frame_id:=first")
+
+    def refuses() -> None:
+        for name, value in (("resolution", "quarter"), ("resolution", 3), ("threads", 2)):
+            assert not manager.set(**{name: value}).successful
+
+    refuses()
+    assert manager.set(frame_id="second", resolution="full").successful
+    # alone neither value would fit what the other one is
+    assert manager.set(quality__ssim_error=0.9).successful
+    assert not manager.step("configure")
+    assert manager.set(quality__ssim_warn=0.95).successful
+    assert manager.step("configure")
+    refuses()
+    assert not manager.set(quality__ssim_warn=0.1).successful
+    assert manager.set(frame_id="third").successful
+    manager.listen("dolp")
+    assert manager.step("activate")
+    manager.advance("dolp")
+    refuses()
+    assert manager.step("deactivate")
+    assert manager.set(frame_id="fourth", resolution="half", output_depth="uint8").successful
+    assert manager.step("activate")
+    manager.advance("dolp")
+    assert manager.step("deactivate")
+    assert manager.step("cleanup")
+    assert manager.set(frame_id="fifth", sensor="IMX250MYR").successful
+    assert manager.step("configure")
+    assert manager.step("activate")
+    manager.listen("dolp")
+    manager.advance("dolp")
+    assert manager.set(frame_id="sixth").successful
+    manager.advance("dolp")
+    manager.advance("dolp")
+    full, uint8 = {"resolution": "full"}, {"output_depth": "uint8"}
+    color = {**uint8, "sensor": "IMX250MYR"}
+    drill.check(manager.heard, third=full, fourth=uint8, fifth=color, sixth=color)
+    names = [messages.decode_image(cdr).frame_id for cdr in manager.heard["dolp"]]
+    assert sorted(set(names), key=names.index) == ["third", "fourth", "fifth", "sixth"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_end_while_active(node: Any, manager: Manager, tmp_path: Path, number: signal.Signals) -> None:
+    """A signal ends the process in the middle of frames as it ends an ordinary node."""
+    process = node()
+    assert manager.step("configure")
+    assert manager.step("activate")
+    manager.listen("dolp")
+    camera = drill.Process(tmp_path / "camera.log", str(ROOT / "test" / "drill.py"), "camera", "1000000000000")
+    try:
+        wait_for(lambda: len(manager.heard["dolp"]) > 5, "frames")
+        process.send(number)
+        assert process.wait() == 0
+    finally:
+        camera.close()
+    assert drill.check(manager.heard)
+    assert "Traceback" not in process.text
+
+
+def test_another_one_takes_over_after_a_kill(node: Any, manager: Manager) -> None:
+    for place in ("first", "second"):
+        process = node()
+        wait_for(lambda: manager.state() == "unconfigured", "a new node")
+        assert manager.step("configure")
+        assert manager.step("activate")
+        manager.heard.clear()
+        manager.listen("dolp")
+        manager.advance("dolp")
+        process.send(signal.SIGKILL)
+        process.wait()
+        if place == "first":
+            wait_for(lambda: not manager.node.count_publishers("/polarization/dolp"), "that it is gone")
+
+
+def test_states_change_while_frames_come(node: Any, manager: Manager, tmp_path: Path) -> None:
+    """Subscriptions come and go under an executor that waits for them; no frame is wrong, and none stops the node."""
+    process = node()
+    camera = drill.Process(tmp_path / "camera.log", str(ROOT / "test" / "drill.py"), "camera", "1000000000000")
+    try:
+        assert manager.step("configure")
+        manager.listen("dolp")
+        for _ in range(10):
+            count = len(manager.heard["dolp"])
+            assert manager.step("activate")
+            wait_for(lambda count=count: len(manager.heard["dolp"]) > count + 1, "frames")
+            assert manager.step("deactivate")
+    finally:
+        camera.close()
+    assert drill.check(manager.heard)
+    assert process.is_alive()
+    assert "Traceback" not in process.text
+    process.send(signal.SIGTERM)
+    assert process.wait() == 0
+
+
+@pytest.mark.parametrize("steps", [[], ["configure"], ["configure", "activate"]])
+def test_shutdown(node: Any, manager: Manager, steps: List[str]) -> None:
+    """Everything is released; the process stays until a signal."""
+    process = node()
+    assert all(map(manager.step, steps))
+    assert manager.step("shutdown")
+    assert manager.state() == "finalized"
+    assert manager.transitions() == set()
+    wait_for(lambda: (manager.published(), manager.subscribed()) == (ALWAYS, set()), "that topics are gone")
+    manager.says("pipeline", "finalized")
+    assert manager.set(frame_id="late").successful
+    assert process.is_alive()
+    process.send(signal.SIGTERM)
+    assert process.wait() == 0
+    assert "Traceback" not in process.text
+
+
+def test_rig(manager: Manager, tmp_path: Path) -> None:
+    """The cameras of one process have a state each; one that cannot be configured stops no other."""
+    wrong = "{quality: {ssim_warn: 0.1, ssim_error: 0.9}}"
+    path = tmp_path / "rig.yaml"
+    path.write_text(
+        "cameras:\n"
+        "  - {namespace: front, image_topic: /image_raw, parameters: {backend: cpu, frame_id: camera}}\n"
+        f"  - {{namespace: rear, image_topic: /image_raw, parameters: {wrong}}}\n"
+    )
+    main = "import sys; from polar_pipeline.node import rig; sys.exit(rig())"
+    process = drill.Process(tmp_path / "log", "-c", main, str(path), "--lifecycle", "--namespace", "robot")
+    front, rear = "/robot/front/polar_pipeline", "/robot/rear/polar_pipeline"
+    try:
+        assert not manager.step("configure", rear)
+        assert manager.step("configure", front)
+        assert manager.step("activate", front)
+        assert [manager.state(name) for name in (front, rear)] == ["active", "unconfigured"]
+        heard: List[bytes] = []
+        topic = "/robot/front/intensity"
+        manager.node.create_subscription(Image, topic, lambda cdr: heard.append(cdr), 10, raw=True)  # noqa: PLW0108 - rclpy looks at the signature
+        wait_for(lambda: [manager.send()] and heard, topic)
+        assert manager.node.count_subscribers("/image_raw") == 1
+        assert manager.step("shutdown", rear)
+        process.send(signal.SIGTERM)
+        assert process.wait() == 0
+        assert "Traceback" not in process.text
+    finally:
+        process.close()
+
+
+@pytest.mark.parametrize("program", ["main", "rig"])
+def test_without_the_lifecycle_messages(program: str, manager: Manager, tmp_path: Path) -> None:
+    """The option is refused with what is missing; the ordinary node starts."""
+    path = tmp_path / "rig.yaml"
+    path.write_text("cameras: [{parameters: {backend: cpu}}]")
+    rig = [str(path)] if program == "rig" else []
+    main = (
+        f"import sys; sys.modules['lifecycle_msgs'] = None; from polar_pipeline import node; sys.exit(node.{program}())"
+    )
+    process = drill.Process(tmp_path / "managed.log", "-c", main, *rig, "--lifecycle")
+    assert process.wait() == WRONG_USAGE
+    assert "--lifecycle needs the ROS package lifecycle_msgs: " in process.text
+    assert "Traceback" not in process.text
+    process = drill.Process(tmp_path / "log", "-c", main, *rig, "--ros-args", "-p", "backend:=cpu")
+    try:
+        services = lambda: dict(manager.node.get_service_names_and_types())  # noqa: E731
+        wait_for(lambda: "/polar_pipeline/snapshot" in services(), "the node")
+        assert "/polar_pipeline/change_state" not in services()
+    finally:
+        process.close()
+
+
+def test_arguments_that_do_not_exist(tmp_path: Path) -> None:
+    """A misspelled option would start an ordinary node."""
+    process = drill.Process(
+        tmp_path / "log", "-m", "polar_pipeline.node", "--lifecycel", "--ros-args", "-r", "__ns:=/a"
+    )
+    assert process.wait() == WRONG_USAGE
+    assert "unrecognized arguments: --lifecycel" in process.text
+
+
+# ------------------------------------------------------------------------------------------------ in the test's process
+
+
+class Host:
+    """A managed node in this process, which the test spins while it waits."""
+
+    def __init__(self, **values: Any) -> None:
+        self.context = rclpy.Context()
+        self.context.init()
+        overrides = [Parameter(name, value=value) for name, value in {"backend": "cpu", **values}.items()]
+        self.node = ManagedNode([], context=self.context, parameter_overrides=overrides)
+        self.peer = rclpy.create_node("peer", context=self.context)
+        self.executor = SingleThreadedExecutor(context=self.context)
+        self.executor.add_node(self.node)
+
+    def step(self, label: str, found: str = "SUCCESS") -> None:
+        assert getattr(self.node, f"trigger_{label}")().name == found, self.node.problem
+
+    def published(self) -> int:
+        return int(self.node._diagnostics.statuses("", "")[0].values["published"])
+
+    def wait(self, condition: Callable[[], Any], what: str) -> Any:
+        return wait_for(lambda: self.executor.spin_once(timeout_sec=0.01) or condition(), what)
+
+    def close(self) -> None:
+        self.node.close()
+        self.executor.shutdown()
+        self.node.destroy_node()
+        self.peer.destroy_node()
+        self.context.try_shutdown()
+
+
+@pytest.fixture
+def host() -> Iterator[Callable[..., Host]]:
+    made: List[Host] = []
+
+    def make(**values: Any) -> Host:
+        made.append(Host(**values))
+        return made[-1]
+
+    yield make
+    for row in made:
+        row.close()
+
+
+def own_threads() -> Set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("polar_pipeline")}
+
+
+@pytest.mark.parametrize("kind", ["default", "full", "calibrated"])
+def test_nothing_of_a_frames_size_is_kept(host: Any, kind: str, tmp_path: Path) -> None:
+    """Of all that Python and NumPy allocate while the node is active; of a calibration after cleanup."""
+    raw = np.random.default_rng(1).integers(10, 200, (1024, 1224)).astype(np.uint8)
+    options: Dict[str, Any] = {"resolution": "full", "demosaic": "bilinear"} if kind == "full" else {}
+    if kind == "calibrated":
+        options["calibration"] = str(tmp_path / "sensor.npz")
+        save_calibration(tmp_path / "sensor.npz", ideal_calibration(SENSORS["IMX250MZR"], raw.shape))
+    cdr = bytes(messages.encode_image(10**9, "camera", "mono8", raw))
+    before = own_threads()
+    made = host(**options)
+    images = [name for name, row in PRODUCT_TOPICS.items() if row.message_type == messages.IMAGE]
+    for name in images:
+        made.peer.create_subscription(Image, PRODUCT_TOPICS[name].name, lambda _: None, 10)
+    camera = made.peer.create_publisher(Image, "image_raw", 10)
+
+    def kept() -> List[Tuple[int, str]]:
+        traces = tracemalloc.take_snapshot().traces
+        return [(row.size, str(row.traceback)) for row in traces if row.size >= raw.nbytes // 4]
+
+    def is_heard() -> bool:
+        topics = made.node.operation.publisher._topics.products
+        return bool(camera.get_subscription_count()) and all(topics[name].get_subscription_count() for name in images)
+
+    tracemalloc.start()
+    try:
+        for _ in range(2):
+            made.step("configure")
+            made.step("activate")
+            made.wait(is_heard, "viewers and camera")
+            for _ in range(3):
+                count = made.published()
+                camera.publish(cdr)
+                made.wait(lambda count=count: made.published() > count, "a frame")
+            assert own_threads() > before
+            assert max(kept())[0] > raw.nbytes, "the test sees no arrays"
+            made.step("deactivate")
+            for _ in range(5):
+                made.executor.spin_once(timeout_sec=0.01)
+            assert own_threads() == before
+            assert bool(kept()) == (kind == "calibrated"), kept()
+            made.step("cleanup")
+            assert not kept()
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_error_that_was_not_expected(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Error processing ends unconfigured, with nothing left; from there the node starts again."""
+    made = host()
+    made.step("configure")
+    threads = own_threads()
+    monkeypatch.setattr("polar_pipeline.ros.operation.LossCounter", lambda _: 1 / 0)
+    made.step("activate", "ERROR")
+    assert made.node._state_machine.current_state[1] == made.node.state == "unconfigured"
+    assert own_threads() == threads
+    assert not [row for row in made.node.subscriptions if row.topic_name in INPUTS]
+    assert (
+        made.node._diagnostics.statuses("", "")[0].values["last error"]
+        == "internal: ZeroDivisionError: division by zero"
+    )
+    monkeypatch.undo()
+    made.step("configure")
+    made.step("activate")
+    assert made.node.problem == ""
+
+
+def test_a_backend_that_fails_leaves_the_node_inactive(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = host()
+    made.step("configure")
+
+    def fail(_: Any) -> None:
+        raise RuntimeError("no GPU today")
+
+    monkeypatch.setattr("polar_pipeline.ros.operation.FrameProcessor.warm_up", fail)
+    made.step("activate", "FAILURE")
+    assert made.node._state_machine.current_state[1] == made.node.state == "inactive"
+    assert made.node.problem == "cannot be activated: no GPU today"
+    monkeypatch.undo()
+    made.step("activate")
+
+
+def test_wrong_qos_fails_configure_and_leaves_no_publisher(host: Any) -> None:
+    made = host(**{"qos_overrides./polarization/dolp.publisher.reliability": "maybe"})
+    publishers = {row.topic_name for row in made.node.publishers}
+    made.step("configure", "FAILURE")
+    assert "maybe" in made.node.problem
+    assert {row.topic_name for row in made.node.publishers} == publishers
+
+
+def test_the_security_policy_names_what_a_managed_node_has(node: Any, manager: Manager) -> None:
+    node("-p", "use_sim_time:=true")
+    assert manager.step("configure")
+    assert manager.step("activate")
+    where = ("polar_pipeline", "/")
+    wait_for(lambda: len(manager.published()) > len(PRODUCTS) and manager.subscribed() >= INPUTS, "the topics")
+    found = {"publish": manager.published(), "subscribe": manager.subscribed(), "reply": manager.offered()}
+    (profile,) = ET.parse(ROOT / "config" / "sros2_policy.xml").getroot().iter("profile")
+    for right, names in found.items():
+        allowed = {row.text or "" for group in profile if group.get(right) == "ALLOW" for row in group}
+        expanded = {name.replace("~", "/polar_pipeline") if name[0] in "~/" else f"/{name}" for name in allowed}
+        assert expanded - {"/polar_pipeline/get_type_description"} <= names <= expanded, (where, right)
