@@ -25,6 +25,7 @@ ROS = ["rclpy", "sensor-msgs", "std-msgs", "std-srvs", "diagnostic-msgs", "rmw-f
 TEST = [
     "pytest>=7",
     "pytest-timeout",
+    "pytest-rerunfailures",
     "pytest-xdist>=3",
     "hypothesis",
     "scikit-image>=0.19",

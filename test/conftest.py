@@ -8,9 +8,10 @@ import signal
 from typing import Iterator, List
 
 import pytest
+import reruns
+import skips
 from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu
 from hypothesis import HealthCheck, settings
-from skips import pytest_terminal_summary  # noqa: F401 - pytest calls it
 from support import IS_EXHAUSTIVE, own_domain
 
 #: No test depends on what was measured on this machine.
@@ -23,9 +24,12 @@ settings.load_profile("same examples")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A shell has what it starts in the background ignore Ctrl-C, and all that this starts in turn."""
+    """Plugins and processes, before any test."""
+    for plugin in (reruns, skips):
+        config.pluginmanager.register(plugin)
     if hasattr(config.option, "loadscopereorder"):  # files of few tests, but long ones, would come last
         config.option.loadscopereorder = False
+    # a shell has what it starts in the background ignore Ctrl-C, and all that this starts in turn
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

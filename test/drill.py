@@ -30,6 +30,7 @@ from rclpy.parameter import Parameter
 from rclpy.qos import QoSPresetProfiles, QoSProfile, QoSReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image
+from services import client_of
 from spinner import Spinner
 from std_msgs.msg import Float32
 from support import ROOT, TIMEOUT, wait_for
@@ -156,6 +157,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        print(f"{self.log.name}, ended with {self._process.returncode}:", self.text, sep="\n")  # for tests that fail
 
 
 def start_node(log: Path, *arguments: str) -> Process:
@@ -176,7 +178,7 @@ class Peer:
         self._name = node_name
         self._camera: Any = None
         self.node.create_subscription(DiagnosticArray, "/diagnostics", lambda m: self.reports.append(m), 10)  # noqa: PLW0108 - rclpy looks at the signature
-        self._client = self.node.create_client(SetParametersAtomically, f"/{node_name}/set_parameters_atomically")
+        self._change: Any = None
         self._spinner = Spinner(self.context, self.node)
 
     def close(self) -> None:
@@ -248,9 +250,11 @@ class Peer:
 
     def change(self, **values: Any) -> Any:
         """Ask the node for a change of parameters; gives the future of its answer."""
-        assert self._client.wait_for_service(TIMEOUT)
+        if self._change is None:
+            service = f"/{self._name}/set_parameters_atomically"
+            self._change = client_of(self.node, SetParametersAtomically, service)
         rows = [Parameter(name.replace("__", "."), value=value).to_parameter_msg() for name, value in values.items()]
-        return self._client.call_async(SetParametersAtomically.Request(parameters=rows))
+        return self._change.call_async(SetParametersAtomically.Request(parameters=rows))
 
     def says(self, part: str, text: Union[str, Callable[[str], bool]]) -> Any:
         """Wait for a status of the node whose message or values have a text, or meet a condition."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import deque
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Callable, Deque, Iterable, List, Sequence, Set, Tuple, TypeVar
@@ -13,7 +15,7 @@ import cv2
 import numpy as np
 import pytest
 
-from polar_pipeline.ros.domain import DomainClaim
+from polar_pipeline.ros.domain import DomainClaim, ports
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Seconds that a test waits for another thread or process; only how long a failing test takes.
@@ -64,9 +66,19 @@ _KEPT_DOMAINS = 6
 def own_domain() -> str:
     """A `ROS_DOMAIN_ID` that is new to this process, and that no other process has or uses on this machine."""
     _CLAIMS.append(DomainClaim(_CLAIMS[-1].number if _CLAIMS else os.getpid()))
+    _remove_ports(_CLAIMS[-1].number)
     if len(_CLAIMS) > _KEPT_DOMAINS:
         _CLAIMS.popleft().close()
     return str(_CLAIMS[-1].number)
+
+
+def _remove_ports(domain: int) -> None:
+    """Remove what killed processes left in shared memory as ports of a domain in which nothing takes part any more."""
+    for path in Path("/dev/shm").glob("*port*"):
+        found = re.match(r"(sem\.)?fast(dds|rtps)_port(\d+)", path.name)
+        if found and int(found[3]) in ports(domain):
+            with suppress(OSError):  # of another user, or gone meanwhile
+                path.unlink()
 
 
 def on_cpu(arguments: Sequence[str]) -> List[str]:

@@ -48,6 +48,12 @@ class DomainClaim:
         self._socket.close()
 
 
+def ports(domain: int) -> range:
+    """The UDP ports of a domain; Fast DDS names its shared memory after the same numbers."""
+    first = _FIRST_PORT + _PORTS * domain
+    return range(first, first + _PORTS)
+
+
 def _is_taken(domain: int, place: int) -> bool:
     """Whether a process listens at a port of a domain."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -57,7 +63,7 @@ def _is_taken(domain: int, place: int) -> bool:
 def _bind(one: socket.socket, domain: int, place: int) -> bool:
     """Bind a socket to a port of a domain; whether that port was free."""
     try:
-        one.bind(("", _FIRST_PORT + _PORTS * domain + place))
+        one.bind(("", ports(domain)[place]))
     except OSError:
         return False
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Dict, List, Sequence
 
 import rclpy
@@ -15,6 +16,9 @@ from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.ros.names import RULE, is_name
 from polar_pipeline.ros.parameters import PARAMETERS
 from polar_pipeline.ros.preset import plain
+
+#: Seconds after which a request is repeated.
+_AGAIN = 2.0
 
 
 def read_parameters(name: str, wait: float) -> Dict[str, Any]:
@@ -42,15 +46,31 @@ def read_parameters(name: str, wait: float) -> Dict[str, Any]:
             if not client.wait_for_service(wait):
                 others = printable(", ".join(_running(node))) or "none"
                 raise RuntimeError(f"no node {full} within {wait:g} s; running nodes of this package: {others}")
-            future = client.call_async(GetParameters.Request(names=list(PARAMETERS)))
-            rclpy.spin_until_future_complete(node, future, timeout_sec=wait)
-            if not future.done():
+            answer = _ask(node, client, wait)
+            if answer is None:
                 raise RuntimeError(f"{full} does not answer within {wait:g} s")
-            return _values(full, future.result().values)
+            return _values(full, answer.values)
         finally:
             node.destroy_node()
     finally:
         rclpy.shutdown()
+
+
+def _ask(node: Node, client: Any, wait: float) -> Any:
+    """The answer to a request for all parameters; None if none comes within so many seconds.
+
+    The request is repeated: a node drops the response to a client that it has not discovered yet.
+    """
+    end = time.monotonic() + wait
+    while True:
+        future = client.call_async(GetParameters.Request(names=list(PARAMETERS)))
+        left = end - time.monotonic()
+        rclpy.spin_until_future_complete(node, future, timeout_sec=max(min(left, _AGAIN), 0.0))
+        if future.done():
+            return future.result()
+        client.remove_pending_request(future)
+        if left <= _AGAIN:
+            return None
 
 
 def _values(node: str, answers: Sequence[Any]) -> Dict[str, Any]:

@@ -25,8 +25,9 @@ from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, Image
+from services import ask, client_of
 from std_srvs.srv import Trigger
-from support import ROOT, TIMEOUT, wait_for
+from support import ROOT, wait_for
 
 from polar_pipeline import messages
 from polar_pipeline.doctor.checks import profile_variables
@@ -74,11 +75,7 @@ def works(peer: drill.Peer) -> None:
 
 
 def call(peer: drill.Peer, kind: Any, name: str, request: Any) -> Any:
-    client = peer.node.create_client(kind, f"/polar_pipeline/{name}")
-    assert client.wait_for_service(TIMEOUT)
-    future = client.call_async(request)
-    wait_for(future.done, f"the answer of {name}")
-    return future.result()
+    return ask(peer.node, kind, f"/polar_pipeline/{name}", request)
 
 
 def changed(**changes: Any) -> bytes:
@@ -263,8 +260,7 @@ def test_requests_that_nobody_sane_sends(node: Any, peer: drill.Peer) -> None:
     values: List[ParameterValue] = [ParameterValue(type=kind) for kind in (*range(12), 21, 128, 255)]
     values += [ParameterValue(type=4, string_value="\x1b[2J" + "x" * MB), ParameterValue(type=3, double_value=1e308)]
     values += [ParameterValue(type=2, integer_value=-(2**63)), ParameterValue(type=9, string_array_value=["y"] * 1000)]
-    client = peer.node.create_client(SetParameters, "/polar_pipeline/set_parameters")
-    assert client.wait_for_service(TIMEOUT)
+    client = client_of(peer.node, SetParameters, "/polar_pipeline/set_parameters")
     for value in values:
         rows = [Parameter(name=name, value=value) for name in ("sensor", "display.gain", "raw.roi_offset", "")]
         client.call_async(SetParameters.Request(parameters=rows))
@@ -273,9 +269,7 @@ def test_requests_that_nobody_sane_sends(node: Any, peer: drill.Peer) -> None:
         (DescribeParameters, "describe_parameters", DescribeParameters.Request(names=names)),
         (ListParameters, "list_parameters", ListParameters.Request(prefixes=names, depth=2**63)),
     ):
-        client = peer.node.create_client(kind, f"/polar_pipeline/{service}")
-        assert client.wait_for_service(TIMEOUT)
-        client.call_async(request)
+        client_of(peer.node, kind, f"/polar_pipeline/{service}").call_async(request)
     works(peer)
     answer = call(peer, GetParameters, "get_parameters", GetParameters.Request(names=["sensor", "resolution"]))
     assert [value.string_value for value in answer.values] == ["IMX250MZR", "half"]
@@ -295,8 +289,7 @@ def test_snapshots(node: Any, peer: drill.Peer, tmp_path: Path, monkeypatch: pyt
     nothing = call(peer, Trigger, "snapshot", Trigger.Request())
     assert (nothing.success, nothing.message) == (False, "no frame came in on /image_raw yet")
     peer.advance("intensity")
-    client = peer.node.create_client(Trigger, "/polar_pipeline/snapshot")
-    assert client.wait_for_service(TIMEOUT)
+    client = client_of(peer.node, Trigger, "/polar_pipeline/snapshot")
     answers = [client.call_async(Trigger.Request()) for _ in range(2)]  # at once: within the second
     wait_for(lambda: all(row.done() for row in answers), "both answers of snapshot")
     answer, again = (row.result() for row in answers)

@@ -12,6 +12,7 @@ rclpy = pytest.importorskip("rclpy")
 
 import drill
 from calibrations import some_calibration
+from services import ask
 from std_srvs.srv import Trigger
 from support import wait_for
 
@@ -106,11 +107,8 @@ def test_frames_beyond_the_calibration(peer: drill.Peer, paths: List[Path]) -> N
 def test_snapshots_name_the_calibration(peer: drill.Peer, paths: List[Path], tmp_path: Path) -> None:
     peer.listen("dolp")
     peer.advance("dolp")
-    client = peer.node.create_client(Trigger, "/polar_pipeline/snapshot")
-    assert client.wait_for_service(30)
-    future = client.call_async(Trigger.Request())
-    wait_for(future.done, "the snapshot")
-    assert future.result().success, future.result().message
+    answer = ask(peer.node, Trigger, "/polar_pipeline/snapshot")
+    assert answer.success, answer.message
     (folder,) = (tmp_path / "snapshots").iterdir()
     assert f'calibration: "{paths[0]}"\n' in (folder / "parameters.yaml").read_text()
     assert _calibration_of(folder) == load_calibration(paths[0]).digest

@@ -26,6 +26,18 @@ pytestmark = pytest.mark.ros
 DEFAULTS = {name: Parameter(name, value=row.default).get_parameter_value() for name, row in PARAMETERS.items()}
 
 
+class Response:
+    """Sends what a service answers, but not the first times: as where the node has not discovered its client."""
+
+    def __init__(self, send: Callable[..., None], lost: int) -> None:
+        self._send, self._lost = send, lost
+
+    def __call__(self, *answer: Any) -> None:
+        self._lost -= 1
+        if self._lost < 0:
+            self._send(*answer)
+
+
 @pytest.fixture(name="forge")
 def fixture_forge() -> Iterator[Callable[[List[Any]], None]]:
     """Starts a program under the node's name, which gives these values."""
@@ -34,17 +46,23 @@ def fixture_forge() -> Iterator[Callable[[List[Any]], None]]:
     node = rclpy.create_node("front", context=context, start_parameter_services=False)
     spinner = Spinner(context, node)
 
-    def start(values: List[Any]) -> None:
+    def start(values: List[Any], lost: int = 0) -> None:
         def answer(_: Any, response: Any) -> Any:
             response.values = values
             return response
 
-        node.create_service(GetParameters, "/front/get_parameters", answer)
+        service = node.create_service(GetParameters, "/front/get_parameters", answer)
+        service.send_response = Response(service.send_response, lost)
 
     yield start
     spinner.close()
     node.destroy_node()
     context.shutdown()
+
+
+def test_requests_whose_responses_are_lost_are_repeated(forge: Any) -> None:
+    forge(list(DEFAULTS.values()), lost=2)
+    assert set(read_parameters("front", TIMEOUT)) == set(PARAMETERS)
 
 
 def test_values_come_as_they_are(forge: Any, tmp_path: Path) -> None:

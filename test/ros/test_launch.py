@@ -23,6 +23,8 @@ from launch.utilities import perform_substitutions
 from rcl_interfaces.srv import GetParameters
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image
+from services import ask
+from spinner import Spinner
 from support import ROOT, TIMEOUT, wait_for
 
 from launch import LaunchContext
@@ -80,7 +82,9 @@ def peer() -> Iterator[Any]:
     context = rclpy.Context()
     context.init()
     node = rclpy.create_node("peer", context=context)
+    spinner = Spinner(context, node)
     yield node
+    spinner.close()
     node.destroy_node()
     context.shutdown()
 
@@ -94,7 +98,7 @@ def start(name: str, environment: Any, *arguments: str) -> subprocess.Popen[str]
 
 def parameters(peer: Any, node: str, *names: str) -> List[Any]:
     """Values of the parameters of a running node."""
-    answer = call(peer, GetParameters, f"{node}/get_parameters", GetParameters.Request(names=names))
+    answer = ask(peer, GetParameters, f"{node}/get_parameters", GetParameters.Request(names=names))
     return [rclpy.parameter.parameter_value_to_python(value) for value in answer.values]
 
 
@@ -103,19 +107,7 @@ def change_state(peer: Any, node: str, label: str) -> bool:
     srv = pytest.importorskip("lifecycle_msgs.srv")
     request = srv.ChangeState.Request()
     request.transition.label = label
-    return bool(call(peer, srv.ChangeState, f"{node}/change_state", request).success)
-
-
-def call(peer: Any, kind: Any, service: str, request: Any) -> Any:
-    """The answer of a service."""
-    client = peer.create_client(kind, service)
-    assert client.wait_for_service(TIMEOUT)
-    executor = rclpy.executors.SingleThreadedExecutor(context=peer.context)
-    future = client.call_async(request)
-    executor.add_node(peer)
-    executor.spin_until_future_complete(future, TIMEOUT)
-    executor.remove_node(peer)
-    return future.result()
+    return bool(ask(peer, srv.ChangeState, f"{node}/change_state", request).success)
 
 
 @pytest.mark.parametrize("name", ["polar_pipeline.launch.py", "replay.launch.py", "rig.launch.py"])
@@ -334,12 +326,9 @@ def test_replay_plays_every_frame_into_the_node(environment: Any, peer: Any, tmp
     play = f"{sys.executable} -m polar_pipeline play {tmp_path}/drive.mcap --to image_raw --wait {TIMEOUT}"
     write_script(tmp_path / "play", play, f"while [ ! -e {tmp_path}/heard ]; do sleep 0.1; done")
     process = start("replay.launch.py", environment, f"bag:={tmp_path}/drive.mcap")
-    executor = rclpy.executors.SingleThreadedExecutor(context=peer.context)
-    executor.add_node(peer)
     try:
-        wait_for(lambda: [executor.spin_once(timeout_sec=0.1)] and len(heard) >= len(stamps), "every frame")
+        wait_for(lambda: len(heard) >= len(stamps), "every frame")
     finally:
-        executor.remove_node(peer)
         (tmp_path / "heard").touch()
         output, _ = process.communicate(timeout=TIMEOUT)
     assert heard == [stamp // 1_000_000_000 for stamp in stamps], output

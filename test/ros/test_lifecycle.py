@@ -25,7 +25,8 @@ from lifecycle_msgs.srv import ChangeState, GetAvailableTransitions, GetState
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
-from support import ROOT, TIMEOUT, wait_for
+from services import ask
+from support import ROOT, wait_for
 
 from polar_pipeline import SENSORS, messages
 from polar_pipeline.calibration import save_calibration
@@ -43,23 +44,12 @@ INPUTS = {"/image_raw", "/camera_info", "/reference"}
 class Manager(drill.Peer):
     """A lifecycle manager, which is camera and viewer too."""
 
-    def __init__(self, node_name: str = "polar_pipeline") -> None:
-        self.clients: Dict[str, Any] = {}
-        super().__init__(node_name)
-
     def call(self, kind: Any, service: str, node: str = "/polar_pipeline", **fields: Any) -> Any:
         """The answer of a service of the node."""
-        name = f"{node}/{service}"
-        if name not in self.clients:
-            self.clients[name] = self.node.create_client(kind, name)
-        client = self.clients[name]
-        assert client.wait_for_service(TIMEOUT), name
         request = kind.Request()
         for field, value in fields.items():
             setattr(request, field, value)
-        future = client.call_async(request)
-        wait_for(future.done, name)
-        return future.result()
+        return ask(self.node, kind, f"{node}/{service}", request)
 
     def step(self, label: str, node: str = "/polar_pipeline") -> bool:
         """Ask for a transition; whether it succeeded."""

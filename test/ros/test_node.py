@@ -35,6 +35,7 @@ from rclpy.qos import QoSReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from services import ask, client_of
 from spinner import Spinner
 from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
@@ -286,12 +287,9 @@ def test_refused_change_leaves_everything(rig: Any, changes: Dict[str, Any], sai
 def test_refused_parameters_are_counted_and_frames_go_on(rig: Any) -> None:
     r = rig()
     heard = r.listen(Image, "polarization/dolp")
-    client = r.peer.create_client(SetParameters, "/polar_pipeline/set_parameters")
-    assert client.wait_for_service(TIMEOUT)
     wrong = [Parameter("min_intensity", value=value).to_parameter_msg() for value in (float("nan"), 7.0)]
-    future = client.call_async(SetParameters.Request(parameters=wrong))
-    wait_for(future.done, "the answer")
-    assert [row.successful for row in future.result().results] == [False, False]
+    answers = ask(r.peer, SetParameters, "/polar_pipeline/set_parameters", SetParameters.Request(parameters=wrong))
+    assert [row.successful for row in answers.results] == [False, False]
     r.frame()
     wait_for(lambda: heard, "a frame after the refusals")
     assert r.report()["refused: parameter"] == "2"
@@ -370,8 +368,7 @@ def test_geometry_changes_while_frames_come(rig: Any) -> None:
     wait_for(lambda: r.node.operation.publisher.camera_info, "the calibration")
     r.frame()
     wait_for(lambda: images, "a frame as it is")
-    client = r.peer.create_client(SetParameters, "/polar_pipeline/set_parameters")
-    assert client.wait_for_service(TIMEOUT)
+    client = client_of(r.peer, SetParameters, "/polar_pipeline/set_parameters")
     changes = {"output.scale": 2, "output.rotate": 90, "output.roi": [1, 2, 8, 0]}
     future = client.call_async(
         SetParameters.Request(parameters=[Parameter(name, value=v).to_parameter_msg() for name, v in changes.items()])
@@ -936,9 +933,7 @@ def test_quality_that_nobody_asks_for(rig: Any) -> None:
 
 
 def take_snapshot(r: Rig) -> Any:
-    client = r.peer.create_client(Trigger, "/polar_pipeline/snapshot")
-    assert client.wait_for_service(TIMEOUT)
-    return client.call_async(Trigger.Request())
+    return client_of(r.peer, Trigger, "/polar_pipeline/snapshot").call_async(Trigger.Request())
 
 
 def answer(future: Any) -> Any:
