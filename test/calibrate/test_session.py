@@ -20,6 +20,7 @@ from polar_pipeline.calibration.correction import correction_for
 from polar_pipeline.calibration.simulation import Deviations, simulate_sensor
 from polar_pipeline.options import make_options
 from polar_pipeline.replay.limits import SourceError
+from polar_pipeline.replay.recompress import compress_recording
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.sensor.frames import FORMATS, FrameError, pack
 from polar_pipeline.sensor.mosaic import SENSORS
@@ -167,14 +168,17 @@ def spans(columns: str, scale: float, reach: float) -> str:
     return "\n".join([columns, *rows])
 
 
-@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("kind", ["unpacked", "packed", "compressed"])
 @pytest.mark.parametrize(
     ("columns", "scale", "reach"), [("first,last,angle", 1, 0), ("start,end,angle", 0.1, 0.04)], ids=["frames", "times"]
 )
-def test_recordings(columns: str, scale: float, reach: float, is_packed: bool, tmp_path: Path) -> None:
+def test_recordings(columns: str, scale: float, reach: float, kind: str, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text(spans(columns, scale, reach), encoding="utf-8")
-    path = recording(tmp_path / "in.mcap", is_packed)
+    path = recording(tmp_path / "in.mcap", kind == "packed")
+    if kind == "compressed":
+        compress_recording(path, tmp_path / "compressed.mcap")
+        path = tmp_path / "compressed.mcap"
     found, angles = calibrated(path, table)
     assert list(angles.values()) == list(BENCH.angles)
     same_pixels(found)
