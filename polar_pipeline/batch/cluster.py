@@ -28,12 +28,14 @@ from polar_pipeline.replay.job import metadata
 WORKER_BYTES = 1 << 30
 #: Of Dask: what a lost worker makes it say is said by the outcomes.
 _LOG_LEVEL = logging.CRITICAL
-#: Dask's settings for workers on this machine. By its own, every process samples stacks 100 times a second and looks at
-#: its event loop 50 and at memory 10 times, and the scheduler's logs grow to 1000 entries of each kind.
+#: Dask's settings for workers on this machine. By its own, every process samples stacks 100 times a second, and looks at
+#: its event loop 50, at memory 10 and at disks and network 2 times; the scheduler's logs grow to 1000 entries of each
+#: kind.
 _SETTINGS = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.worker.memory.monitor-interval": "250ms",
+    "distributed.admin.system-monitor.interval": "5s",
     "distributed.admin.low-level-log-length": 100,
     "distributed.diagnostics.nvml": False,  # a worker does not start where pynvml cannot find the GPU that it is given
 }

@@ -98,6 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(tempfile.mkdtemp(dir=str(tmp_path_factory.getbasetemp())))
 
 
+@pytest.mark.exhaustive
 def test_kernels_read_and_write_only_what_is_theirs(folder: Path, sanitizers: Dict[str, str]) -> None:
     """No finding in the whole sample, and the bits that come out without the sanitizers."""
     watched = results(folder, compiler_with(folder, *WATCHED), **sanitizers)
@@ -178,7 +179,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", representative(list(FAULTS), lambda name: [FAULTS[name].report[0].partition(":")[0]]))
+@pytest.mark.parametrize("name", representative(list(FAULTS), lambda _: [True]))
 def test_a_broken_kernel_is_found(name: str, folder: Path, sanitizers: Dict[str, str]) -> None:
     fault, kernels = FAULTS[name], folder / "kernels"
     shutil.copytree(str(ROOT / "kernels" / "cpu"), str(kernels))

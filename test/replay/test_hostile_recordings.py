@@ -422,7 +422,7 @@ def test_metadata_with_other_values(key: str, value: str, tmp_path: Path) -> Non
     assert len(str(caught.value)) < 600
 
 
-@pytest.mark.parametrize("compression", ["bz2", "lz4"])
+@pytest.mark.parametrize("compression", [pytest.param("bz2", marks=pytest.mark.exhaustive), "lz4"])
 def test_ros1_chunks_are_inflated_within_the_limit(compression: str, tmp_path: Path) -> None:
     path = make_rosbag1(tmp_path)
     whole = path.read_bytes()

@@ -26,7 +26,7 @@ rclpy = pytest.importorskip("rclpy")
 import drill
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import CameraInfo
-from support import ROOT, wait_for
+from support import IS_EXHAUSTIVE, ROOT, wait_for
 
 sys.path.append(str(ROOT / "benchmarks"))
 from soak import Footprint, footprint, frames, starts
@@ -87,6 +87,10 @@ def camera(start: Any, first: int) -> drill.Process:
     process = start(drill.__file__, "camera", str(first))
     wait_for(lambda: "streaming" in process.text, "the camera")
     return process
+
+
+#: Subscriptions and changes of parameters, in all and until memory is looked at first.
+EVENTS, FIRST_EVENTS = (1000, 200) if IS_EXHAUSTIVE else (300, 100)
 
 
 def assert_no_growth(before: Footprint, after: Footprint) -> None:
@@ -189,19 +193,20 @@ def test_a_subscriber_that_never_reads(node: Any, peer: drill.Peer, start: Any) 
     assert sizes[1] - sizes[0] < 20_000  # kilobytes; 30 frames' products, kept for it, would be 55,000
 
 
+@pytest.mark.scaled
 def test_subscriptions_come_and_go(node: Any, peer: drill.Peer) -> None:
     process, rng = node(), random.Random(1)
     peer.listen("intensity")
     peer.advance("intensity")
     visitors: Deque[Any] = deque()
-    for index in range(1000):
+    for index in range(EVENTS):
         visitors.append(peer.subscribe(rng.choice(list(PRODUCTS))))
         if len(visitors) > rng.randrange(8):
             peer.node.destroy_subscription(visitors.popleft())
         peer.send()
         if index % 10 == 0:
             peer.advance("intensity")
-        if index == 200:
+        if index == FIRST_EVENTS:
             before = footprint(process.pid)
     for visitor in visitors:
         peer.node.destroy_subscription(visitor)
@@ -212,11 +217,12 @@ def test_subscriptions_come_and_go(node: Any, peer: drill.Peer) -> None:
     assert_no_growth(before, after)
 
 
+@pytest.mark.scaled
 def test_parameters_change_while_frames_stream(node: Any, peer: drill.Peer) -> None:
     process, rng, refused = node(), random.Random(2), 0
     peer.listen("intensity", "dolp", "aolp", "preview")
     peer.advance("aolp")
-    for index in range(1000):
+    for index in range(EVENTS):
         name = rng.choice([*SETTINGS, "refused"])
         options = SETTINGS.get(name, {"resolution": rng.choice(["half", "full", "quarter"])})
         answer = peer.change(
@@ -231,7 +237,7 @@ def test_parameters_change_while_frames_stream(node: Any, peer: drill.Peer) -> N
             peer.send()
             time.sleep(0.002)
         assert answer.result().result.successful == (name != "refused"), answer.result()
-        if index == 200:
+        if index == FIRST_EVENTS:
             before = footprint(process.pid)
     peer.advance("aolp")
     drill.check(peer.heard, **SETTINGS)
@@ -373,7 +379,7 @@ def test_two_nodes_of_one_name(node: Any, peer: drill.Peer) -> None:
 
 @pytest.mark.parametrize(
     "number",
-    [pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive), signal.SIGTERM, signal.SIGKILL],
+    [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (signal.SIGINT, signal.SIGKILL))],
     ids=lambda n: n.name,
 )
 def test_ended_while_publishing(node: Any, peer: drill.Peer, start: Any, number: signal.Signals) -> None:
@@ -395,6 +401,7 @@ def test_a_soak_ends_with_its_node() -> None:
         frames(1, (), ("intensity",), "none")
 
 
+@pytest.mark.exhaustive
 def test_memory_is_flat() -> None:
     found = frames(2500, {1000}, tuple(PRODUCTS), "cpu")
     early, late = found.values()
@@ -403,6 +410,7 @@ def test_memory_is_flat() -> None:
     assert_no_growth(early, late)
 
 
+@pytest.mark.exhaustive
 def test_starts_and_stops_leave_nothing() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:  # this process has a past of its own
         early, late = pool.apply(starts, ("node", 22, {2}, "cpu")).values()

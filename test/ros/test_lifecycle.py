@@ -197,16 +197,21 @@ def test_the_command_line_of_ros(node: Any, manager: Manager) -> None:
     ("arguments", "said", "better"),
     [
         (["-p", "resolution:=quarter"], "resolution must be one of half, full", {"resolution": "full"}),
-        (["-p", "jpeg_quality:=many"], "expecting type 'INTEGER'", {"jpeg_quality": 80}),
-        (["-p", "jpeg_quality:=400"], "range", {"jpeg_quality": 80}),
-        (["-p", "sensor:=no tile"], "sensor", {"sensor": "IMX250MYR"}),
-        (["-p", "precision:=fp16"], "fp16", {"precision": "fp32"}),
-        (
-            ["-p", "quality.ssim_warn:=0.1", "-p", "quality.ssim_error:=0.9"],
-            "ssim_error must be at most ssim_warn",
-            {"quality__ssim_warn": 0.95},
-        ),
         (["-p", "calibration:=/no/such.npz"], "/no/such.npz", {"calibration": ""}),
+        *(
+            pytest.param(*row, marks=pytest.mark.exhaustive)
+            for row in (
+                (["-p", "jpeg_quality:=many"], "expecting type 'INTEGER'", {"jpeg_quality": 80}),
+                (["-p", "jpeg_quality:=400"], "range", {"jpeg_quality": 80}),
+                (["-p", "sensor:=no tile"], "sensor", {"sensor": "IMX250MYR"}),
+                (["-p", "precision:=fp16"], "fp16", {"precision": "fp32"}),
+                (
+                    ["-p", "quality.ssim_warn:=0.1", "-p", "quality.ssim_error:=0.9"],
+                    "ssim_error must be at most ssim_warn",
+                    {"quality__ssim_warn": 0.95},
+                ),
+            )
+        ),
     ],
 )
 def test_wrong_parameters_fail_configure(
@@ -281,7 +286,7 @@ def test_parameters_in_every_state(node: Any, manager: Manager) -> None:
     assert sorted(set(names), key=names.index) == ["third", "fourth", "fifth", "sixth"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)])
 def test_the_end_while_active(node: Any, manager: Manager, tmp_path: Path, number: signal.Signals) -> None:
     """A signal ends the process in the middle of frames as it ends an ordinary node."""
     process = node()

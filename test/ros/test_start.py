@@ -142,16 +142,21 @@ def test_where_parameters_come_from(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["-p", "resolution:=quarter"], "half, full"),
-        (["-p", "threads:=many"], "threads"),
-        (["-p", "use_sim_time:=3"], "use_sim_time"),
         (["-p", "quality.ssim_warn:=0.1", "-p", "quality.ssim_error:=0.9"], "at most ssim_warn"),
-        (["-p", "precision:=fp16"], "fp16"),
-        (["-p", "sensor:=[1, a]"], "sensor"),
         (["--params-file", "gone.yaml"], "gone.yaml"),
-        (["-p", "qos_overrides./image_raw.subscription.reliability:=maybe"], "maybe"),
         (["-r", "no rule"], "no rule"),
-        (["--no-such-argument"], "--no-such-argument"),
+        *(
+            pytest.param(*row, marks=pytest.mark.exhaustive)
+            for row in (
+                (["-p", "resolution:=quarter"], "half, full"),
+                (["-p", "threads:=many"], "threads"),
+                (["-p", "use_sim_time:=3"], "use_sim_time"),
+                (["-p", "precision:=fp16"], "fp16"),
+                (["-p", "sensor:=[1, a]"], "sensor"),
+                (["-p", "qos_overrides./image_raw.subscription.reliability:=maybe"], "maybe"),
+                (["--no-such-argument"], "--no-such-argument"),
+            )
+        ),
     ],
 )
 def test_what_can_never_work_has_its_own_exit_code(node: Any, arguments: List[str], said: str) -> None:
