@@ -42,7 +42,9 @@ Row = TypeVar("Row")
 
 
 def representative(rows: Sequence[Row], features: Callable[[Row], Iterable[Any]]) -> List[Any]:
-    """Parameters for a test: the rows that bring a feature for the first time; the others are marked `exhaustive`.
+    """Parameters for a test: the rows that bring a feature for the first time.
+
+    The others follow where whole products of parameters are tested (`IS_EXHAUSTIVE`), and are marked `exhaustive`.
 
     Args:
         rows: All parameters.
@@ -54,7 +56,8 @@ def representative(rows: Sequence[Row], features: Callable[[Row], Iterable[Any]]
         new = set(enumerate(features(row))) - seen
         seen |= new
         values = row if type(row) is tuple else (row,)
-        found.append(pytest.param(*values, marks=() if new else pytest.mark.exhaustive))
+        if new or IS_EXHAUSTIVE:
+            found.append(pytest.param(*values, marks=() if new else pytest.mark.exhaustive))
     return found
 
 

@@ -28,9 +28,8 @@ from polar_pipeline.replay.job import metadata
 WORKER_BYTES = 1 << 30
 #: Of Dask: what a lost worker makes it say is said by the outcomes.
 _LOG_LEVEL = logging.CRITICAL
-#: Dask's settings for workers on this machine. By its own, every process samples stacks 100 times a second, and looks at
-#: its event loop 50, at memory 10 and at disks and network 2 times; the scheduler's logs grow to 1000 entries of each
-#: kind.
+#: Dask's settings for workers on this machine. By its own, a process samples stacks 100 times a second, and looks at
+#: its event loop 50, at memory 10 and at disks and network 2 times; the scheduler keeps 1000 log entries of each kind.
 _SETTINGS = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
