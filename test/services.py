@@ -1,7 +1,7 @@
 """Clients of ROS services whose requests and responses are not lost. Needs ROS.
 
-A client may see a service before the service's node sees the client. A response that is sent in between is dropped,
-neither side is told, and the client waits forever. Machines with much to do show it once in thousands of calls.
+A client may see a service before the service's node sees the client. A response that is sent in between is dropped, and
+the client waits forever: a known race in the discovery of Fast DDS (ros2/rmw_fastrtps, issue 842).
 """
 
 from __future__ import annotations
