@@ -59,16 +59,18 @@ def read_parameters(name: str, wait: float) -> Dict[str, Any]:
 def _ask(node: Node, client: Any, wait: float) -> Any:
     """The answer to a request for all parameters; None if none comes within so many seconds.
 
-    The request is repeated: a node drops the response to a client that it has not discovered yet.
+    The request is repeated, since a node drops the response to a client that it has not discovered yet. Any answer will
+    do: a slow node may give the first one after the second request.
     """
     end = time.monotonic() + wait
+    requests: List[Any] = []
     while True:
-        future = client.call_async(GetParameters.Request(names=list(PARAMETERS)))
+        requests.append(client.call_async(GetParameters.Request(names=list(PARAMETERS))))
         left = end - time.monotonic()
-        rclpy.spin_until_future_complete(node, future, timeout_sec=max(min(left, _AGAIN), 0.0))
-        if future.done():
-            return future.result()
-        client.remove_pending_request(future)
+        rclpy.spin_until_future_complete(node, requests[-1], timeout_sec=max(min(left, _AGAIN), 0.0))
+        for future in requests:
+            if future.done():
+                return future.result()
         if left <= _AGAIN:
             return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, List
 
@@ -46,8 +47,9 @@ def fixture_forge() -> Iterator[Callable[[List[Any]], None]]:
     node = rclpy.create_node("front", context=context, start_parameter_services=False)
     spinner = Spinner(context, node)
 
-    def start(values: List[Any], lost: int = 0) -> None:
+    def start(values: List[Any], lost: int = 0, seconds: float = 0.0) -> None:
         def answer(_: Any, response: Any) -> Any:
+            time.sleep(seconds)
             response.values = values
             return response
 
@@ -62,6 +64,12 @@ def fixture_forge() -> Iterator[Callable[[List[Any]], None]]:
 
 def test_requests_whose_responses_are_lost_are_repeated(forge: Any) -> None:
     forge(list(DEFAULTS.values()), lost=2)
+    assert set(read_parameters("front", TIMEOUT)) == set(PARAMETERS)
+
+
+def test_slow_nodes_are_waited_for(forge: Any) -> None:
+    """Each answer takes longer than the request that follows."""
+    forge(list(DEFAULTS.values()), seconds=2.5)
     assert set(read_parameters("front", TIMEOUT)) == set(PARAMETERS)
 
 
