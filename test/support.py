@@ -61,6 +61,12 @@ def representative(rows: Sequence[Row], features: Callable[[Row], Iterable[Any]]
     return found
 
 
+def first_of(rows: Sequence[Row], count: int = 1) -> List[Any]:
+    """Parameters for a test: the first rows, and the others where whole products of parameters are tested."""
+    places = iter(range(len(rows)))
+    return representative(rows, lambda _: [min(next(places), count - 1)])
+
+
 #: This process's newest ROS domains. What a test leaves behind has time to end before its domain is used again.
 _CLAIMS: Deque[DomainClaim] = deque()
 _KEPT_DOMAINS = 6

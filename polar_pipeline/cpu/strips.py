@@ -86,11 +86,7 @@ def compare(
     def strip(rows: Tuple[int, int]) -> np.ndarray:
         similarity = ssim_strip(first, second, *rows, window)
         if "ssim_map" in out:
-            target = out["ssim_map"][rows[0] : rows[1]]
-            if target.dtype != np.float32:
-                display("ssim_map", similarity, target)
-            else:
-                target[...] = similarity
+            _write_map(similarity, out["ssim_map"][rows[0] : rows[1]])
         return block_sums(similarity)
 
     if kernels:
@@ -101,6 +97,14 @@ def compare(
         out["ssim"][...] = np.sum(sums) / np.sum(pixels)  # in a fixed order
     blocks: np.ndarray = (sums / pixels).astype(np.float32)
     return blocks
+
+
+def _write_map(similarity: np.ndarray, out: np.ndarray) -> None:
+    """Write similarities as float32 or in the display encoding, where NaN is 0."""
+    if out.dtype != np.float32:
+        display("ssim_map", similarity, out)
+    else:
+        out[...] = similarity
 
 
 def _compare_inside(
@@ -121,11 +125,7 @@ def _compare_inside(
     similarity: np.ndarray = np.where(is_outside, np.float32(0), found["ssim_map"])
     sums, pixels = block_sums(similarity), block_sums(np.where(is_outside, 0, 1).astype(np.float32))
     if "ssim_map" in out:
-        target = out["ssim_map"]
-        if target.dtype != np.float32:
-            display("ssim_map", similarity, target)
-        else:
-            target[...] = np.where(is_outside, np.float32(np.nan), similarity)
+        _write_map(np.where(is_outside, np.float32(np.nan), similarity), out["ssim_map"])
     with np.errstate(invalid="ignore"):
         if "ssim" in out:
             out["ssim"][...] = np.sum(sums) / np.sum(pixels)

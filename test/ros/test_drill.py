@@ -26,7 +26,7 @@ rclpy = pytest.importorskip("rclpy")
 import drill
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import CameraInfo
-from support import IS_EXHAUSTIVE, ROOT, wait_for
+from support import IS_EXHAUSTIVE, ROOT, first_of, wait_for
 
 sys.path.append(str(ROOT / "benchmarks"))
 from soak import Footprint, footprint, frames, starts
@@ -379,7 +379,7 @@ def test_two_nodes_of_one_name(node: Any, peer: drill.Peer) -> None:
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (signal.SIGINT, signal.SIGKILL))],
+    first_of([signal.SIGTERM, signal.SIGINT, signal.SIGKILL]),
     ids=lambda n: n.name,
 )
 def test_ended_while_publishing(node: Any, peer: drill.Peer, start: Any, number: signal.Signals) -> None:
