@@ -23,7 +23,7 @@ from typing import Any, Dict, List, Optional
 import common
 import numpy as np
 from batches import BatchBuffers, calibration, check
-from geometry_launches import GeometryLaunches
+from geometry_launches import geometry_launches
 from gpu_cases import CASES, GEOMETRIES, TWO_LAUNCHES, Case, options_of, work_of
 from npp import find_debayer
 from timed_launch import compiled
@@ -198,11 +198,12 @@ class Bench:
         }
 
     def with_geometry(self, case: Case) -> Dict[str, Any]:
-        """One frame to the products of a geometry, in two launches; and how many times that of `mono_half` it takes."""
-        found = GeometryLaunches(case, self.device, self.arch).measure()
-        us, plain = found["us_per_frame_by_frames_a_launch"], CASES["mono_half"]
+        """One frame to the products of a geometry, each way; and how many times that of `mono_half` the best takes."""
+        best, *others = [way.measure() for way in geometry_launches(case, self.device, self.arch)]
+        us, plain = best["us_per_frame_by_frames_a_launch"], CASES["mono_half"]
         without = {"1": self.single(plain)["us_in_graph_of_64"], str(FRAMES): self.batch(plain)["us_per_frame"]}
-        return {**found, "times_mono_half": {name: round(us[name] / time, 2) for name, time in without.items()}}
+        times = {name: round(us[name] / time, 2) for name, time in without.items()}
+        return {"text": case.text, "goal": case.goal, **best, "times_mono_half": times, "others": others}
 
     def npp(self) -> Optional[Dict[str, Any]]:
         """The four-angle colour demosaic against four calls of NPP's bilinear debayer a frame.

@@ -97,7 +97,7 @@ LENS = make_lens(
     (0.0,) * 9,
     (0.0,) * 12,
 )
-#: With a geometry, which takes a second launch; `goal`: times that of the case of `CASES` with the same products.
+#: With a geometry, in one launch or two; `goal`: times that of the case of `CASES` with the same products.
 GEOMETRIES: Dict[str, Case] = {
     "mono_rectified": Case(
         "mono half, rectified, intensity dolp aolp",

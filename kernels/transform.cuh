@@ -29,7 +29,6 @@ constexpr u32 PLANE = (u32)SOURCE_WIDTH * SOURCE_HEIGHT; // pixels of a plane
 constexpr u32 OUTSIDE = 0xffffffffu;                     // a position
 constexpr bool EXCESS = OUT_SUMS || WANT_ANGLES;
 constexpr int PIXELS = TILE_X * TILE_Y, PITCH = TILE_X + 1; // an odd number of words: columns lie in different banks
-static_assert(PIXELS == 4 * THREADS, "a thread makes four pixels");
 
 // S1 and S2 of a pixel as the kernel computes them, and their last bits as one word, of which LAST_BITS count.
 typedef Pair Difference;
@@ -53,24 +52,22 @@ DEVICE Pair row_of(const u8 *p, int k) { return pair(as_float(load32(p + 4 * k))
 
 // Where a sample lies: the pixel to the left and above, and its place between that and its neighbours.
 struct Place {
-  u32 at;    // counted from the first plane
-  u32 parts; // of a pixel, in FRACTION bits of 16; 0: the neighbours have no weight
+  u32 at;    // index of the pixel
+  u32 parts; // of a pixel, in 1024ths, column and row in 16 bits each; 0: the neighbours have no weight
   Pair u, v; // the same from 0 to less than 1, twice
 };
+DEVICE Place place_between(u32 at, u32 parts) {
+  const u32 places = half2_sub(parts | 0x3c003c00u, 0x3c003c00u); // exact
+#if HALF_PRECISION
+  return Place{at, parts, half2_low_twice(places), half2_high_twice(places)};
+#else
+  return Place{at, parts, pair(half2_low(places), half2_low(places)), pair(half2_high(places), half2_high(places))};
+#endif
+}
 constexpr u32 BELOW = ((1u << FRACTION) - 1) * 0x10001u;
 DEVICE Place place_of(u32 position, u32 origin) {
-  Place place;
-  place.at = origin + (position >> (16 + FRACTION)) * SOURCE_WIDTH + ((position & 0xffff) >> FRACTION);
-  place.parts = position & BELOW;
-  const u32 places = half2_sub((place.parts << (10 - FRACTION)) | 0x3c003c00u, 0x3c003c00u); // exact
-#if HALF_PRECISION
-  place.u = half2_low_twice(places);
-  place.v = half2_high_twice(places);
-#else
-  place.u = pair(half2_low(places), half2_low(places));
-  place.v = pair(half2_high(places), half2_high(places));
-#endif
-  return place;
+  return place_between(origin + (position >> (16 + FRACTION)) * SOURCE_WIDTH + ((position & 0xffff) >> FRACTION),
+                       (position & BELOW) << (10 - FRACTION));
 }
 
 DEVICE Pair between(Pair first, Pair second, Pair share) { return fma(share, sub(second, first), first); }

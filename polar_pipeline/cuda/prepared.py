@@ -12,7 +12,7 @@ import numpy as np
 from polar_pipeline.backend import Buffers
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceError, Driver
-from polar_pipeline.cuda.launch import UNUSED_COUNTS, ArrayType, CompiledLaunch, SsimLaunch, TransformLaunch
+from polar_pipeline.cuda.launch import UNUSED_COUNTS, ArrayType, PolarizationLaunch, SsimLaunch, TransformLaunch
 from polar_pipeline.cuda.memory import FrameBuffers, Sizes, Slot
 from polar_pipeline.cuda.model.partition import Partition
 from polar_pipeline.cuda.model.ssim_work import as_compared
@@ -20,7 +20,6 @@ from polar_pipeline.cuda.model.work import (
     CAMERA_FORMATS,
     OUTPUTS,
     PAIRS,
-    POLARIZATION_ARGUMENT,
     fill_options,
     noise_frames,
 )
@@ -106,7 +105,7 @@ class PreparedPlan:
         self._driver = driver
         self._correction = correction
         self.maps_host = maps_host
-        self._work = work = partition.polarization.model.work
+        self._work = work = partition.frames
         self._mode = options.ssim_mode
         self._ssim_from_mosaic = partition.ssim_from_mosaic
         products = partition.products.model.work
@@ -118,7 +117,7 @@ class PreparedPlan:
             for name, dtype in products.outputs
             if name in PAIRS
         }
-        self._polarization = CompiledLaunch(driver, partition.polarization)
+        self._polarization = PolarizationLaunch(driver, partition.polarization)
         self._ssim: Optional[SsimLaunch] = None
         self._transform: Optional[TransformLaunch] = None
         self._outputs: Dict[str, ArrayType] = {
@@ -130,14 +129,14 @@ class PreparedPlan:
             if partition.transform is not None:
                 self._transform = TransformLaunch(driver, partition.transform, options, work.full_scale)
             if partition.ssim is not None:
-                outside = None if self._transform is None else self._transform.outside
-                self._ssim = SsimLaunch(driver, partition.ssim, outside)
+                maker = self._transform or self._polarization
+                self._ssim = SsimLaunch(driver, partition.ssim, maker.outside)
                 self._outputs.update(self._ssim.outputs)
             self._buffers = FrameBuffers(driver, self._sizes(), maps_host)
         except RuntimeError:
             self._unload()
             raise
-        self._argument = np.zeros((), POLARIZATION_ARGUMENT)
+        self._argument = self._polarization.argument
         self._argument["raw_stride"] = work.height * self._row_bytes
         self._argument["width"], self._argument["height"] = work.width, work.height
         self._argument["step"] = self._row_bytes
@@ -220,7 +219,7 @@ class PreparedPlan:
         self._argument["counts"] = slot.counts_pointer if self._transform is None else addresses[UNUSED_COUNTS]
         for name in self._work.dtypes:
             self._argument["out"][OUTPUTS.index(name)] = addresses[name]
-        self._polarization.launch(stream, self._argument)
+        self._polarization.launch(stream)
         driver.record(polarized, stream)
         if self._transform is not None:
             self._transform.launch(stream, slot.counts_pointer, addresses)

@@ -1,14 +1,20 @@
-"""The map of an output as `kernels/transform.cu` reads it, and its copy on the device."""
+"""The map of an output as `transform.cu` and `mono_rectified.cu` read it, and its copy on the device."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List
+from typing import Dict, List, Optional, Tuple
 
 import numpy as np
 
 from polar_pipeline.cuda.device_array import DeviceArray
 from polar_pipeline.cuda.driver import DeviceError, Driver
+from polar_pipeline.cuda.model.rectified_work import (
+    RectifiedWork,
+    column_bits,
+    positions_by_tile,
+    window_corners,
+)
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.transform_work import MAX_FRACTION, TransformWork
 from polar_pipeline.geometry import SamplingMap
@@ -24,9 +30,10 @@ class PackedMap:
 
     Attributes:
         positions: (tiles, 4, samples, threads) uint32: column and row in 16 bits each, from the tile's origin on;
-            `0xFFFFFFFF` outside. Sample k of a thread's four pixels.
-        origins: (tiles,) uint32: index of a pixel of the Stokes image.
-        turns: (tiles, threads, 2) float16 or float32: mean cosine and sine of four pixels along x.
+            `0xFFFFFFFF` outside. Sample k of a thread's four pixels. For `mono_rectified` (tiles, pixels): column
+            and row in its window, each above 10 bits below a pixel; outside, the column behind the window's last one.
+        origins: (tiles,) uint32: index of a pixel of the Stokes image; for `mono_rectified` column and row in 16 bits.
+        turns: (tiles, pixels / 4, 2) float16 or float32: mean cosine and sine of four pixels along x.
         fraction: Bits of a position below a pixel: as many as the widest tile leaves, at most 10.
     """
 
@@ -63,18 +70,37 @@ def pack_map(sampling: SamplingMap, work: TransformWork, schedule: Schedule) -> 
     packed = np.where(is_outside, np.uint32(_OUTSIDE), parts[..., 0] | parts[..., 1] << np.uint32(16))
     positions = packed.reshape(tiles, 4, threads, scale**2).transpose(0, 1, 3, 2)
     origins = corners[:, 0] + corners[:, 1] * np.uint32(work.source[1])
-    return PackedMap(np.ascontiguousarray(positions), origins, _packed_turns(sampling.turns, work, schedule), fraction)
+    turns = _packed_turns(sampling.turns, (x, y), work.planes)
+    return PackedMap(np.ascontiguousarray(positions), origins, turns, fraction)
 
 
-def _packed_turns(turns: np.ndarray, work: TransformWork, schedule: Schedule) -> np.ndarray:
-    """(tiles, threads, 2): the mean direction of each four pixels along x."""
-    (x, y), (height, width) = (schedule.tile_x, schedule.tile_y), work.output_size
+def pack_window_map(work: RectifiedWork, schedule: Schedule) -> PackedMap:
+    """The map of a work that computes windows, in the order in which the threads of a schedule read it."""
+    sampling, tile = work.sampling, (schedule.tile_x, schedule.tile_y)
+    assert sampling.turns is not None
+    window = work.window(tile)
+    columns = column_bits(window)
+    placed = positions_by_tile(sampling, tile)
+    corners = window_corners(placed)
+    is_outside = placed[..., 0] < 0
+    parts = np.rint((placed - corners[:, np.newaxis, np.newaxis]) * (1 << MAX_FRACTION)).astype(np.int64)
+    packed = parts[..., 0] | parts[..., 1] << (MAX_FRACTION + columns)
+    packed = np.where(is_outside, window[0] << MAX_FRACTION, packed).astype(np.uint32)
+    origins = corners[:, 0] | corners[:, 1] << np.uint32(16)
+    return PackedMap(
+        packed.reshape(len(packed), -1), origins, _packed_turns(sampling.turns, tile, "float16"), MAX_FRACTION
+    )
+
+
+def _packed_turns(turns: np.ndarray, tile: Tuple[int, int], dtype: str) -> np.ndarray:
+    """(tiles, pixels / 4, 2): the mean direction of each four pixels along x."""
+    (x, y), (height, width) = tile, turns.shape[:2]
     down, across = -(-height // y), -(-width // x)
     rest = ((0, down * y - height), (0, across * x - width), (0, 0))
     of_tiles = np.pad(np.nan_to_num(turns), rest).reshape(down, y, across, x // 4, 4, 2).sum(4).transpose(0, 2, 1, 3, 4)
     length = np.hypot(of_tiles[..., :1], of_tiles[..., 1:])
     directions = np.where(length > 0, of_tiles / np.maximum(length, 1e-9), (1.0, 0.0))
-    return np.ascontiguousarray(directions.reshape(-1, schedule.threads, 2).astype(work.planes))
+    return np.ascontiguousarray(directions.reshape(down * across, x * y // 4, 2).astype(dtype))
 
 
 class DeviceMap:
@@ -83,24 +109,17 @@ class DeviceMap:
     Args:
         driver: The device.
         sampling: The map.
-        work: What the launch does.
-        schedule: How.
-
-    Attributes:
-        fraction: Bits of its positions below a pixel.
+        packed: The same as the kernel reads it; None without positions.
 
     Raises:
         DeviceMemoryError: The device is too small.
     """
 
-    def __init__(self, driver: Driver, sampling: SamplingMap, work: TransformWork, schedule: Schedule) -> None:
+    def __init__(self, driver: Driver, sampling: SamplingMap, packed: Optional[PackedMap]) -> None:
         self._sampling = sampling
         self._arrays: Dict[str, DeviceArray] = {}
-        self.fraction = work.fraction
-        if sampling.positions is None:
+        if packed is None:
             return
-        packed = pack_map(sampling, work, schedule)
-        self.fraction = packed.fraction
         try:
             for name in ("positions", "origins", "turns"):
                 self._arrays[name] = DeviceArray(driver, getattr(packed, name))

@@ -209,8 +209,8 @@ class HostDriver:
         if frame.dtype == POLARIZATION_ARGUMENT:
             given = (frame["raw"], frame["counts"], frame["codes"], *frame["out"])
         elif frame.dtype == TRANSFORM_ARGUMENT:
-            of_map = ("positions", "origins", "turns")
-            given = (*(frame[name] for name in (*PLANES, *of_map)), frame["frame"]["counts"], *frame["frame"]["out"])
+            pointers, of_frame = (*PLANES, "positions", "origins", "turns"), frame["frame"]
+            given = (*(frame[name] for name in pointers), of_frame["raw"], of_frame["counts"], *of_frame["out"])
         else:
             given = tuple(frame[name] for name in POINTERS)
         places = [int(place) for place in given if place]

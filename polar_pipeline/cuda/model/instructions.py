@@ -180,6 +180,12 @@ SHARES: Dict[Tuple[str, bool, int], Slots] = {
     ("ssim registers uint16", True, 72): Slots(0.98, 0.00, 0.58, 0.29, 0.00, 0.11),  # 1251
     ("ssim registers uint16", True, 87): Slots(1.02, 0.00, 0.58, 0.29, 0.00, 0.11),  # 1292
     ("ssim registers uint16", True, 90): Slots(1.00, 0.00, 0.58, 0.29, 0.00, 0.11),  # 1272
+    ("rectified samples", True, 72): Slots(0.88, 0.44, 0.10, 0.06, 0.00, 0.47),  # 149
+    ("rectified samples", True, 87): Slots(0.94, 0.50, 0.10, 0.06, 0.00, 0.47),  # 159
+    ("rectified samples", True, 90): Slots(1.00, 0.54, 0.09, 0.08, 0.00, 0.47),  # 169
+    ("rectified window", True, 72): Slots(0.98, 0.26, 0.13, 0.43, 0.01, 0.12),  # 351
+    ("rectified window", True, 87): Slots(0.93, 0.24, 0.13, 0.39, 0.00, 0.11),  # 331
+    ("rectified window", True, 90): Slots(1.00, 0.25, 0.13, 0.43, 0.00, 0.12),  # 357
     ("ssim registers float32", True, 72): Slots(0.99, 0.00, 0.59, 0.28, 0.00, 0.11),  # 1211
     ("ssim registers float32", True, 87): Slots(1.01, 0.00, 0.59, 0.27, 0.00, 0.11),  # 1228
     ("ssim registers float32", True, 90): Slots(1.00, 0.00, 0.59, 0.27, 0.00, 0.11),  # 1220

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any, Dict, Iterator, List, Tuple
 
+from polar_pipeline.cuda.model import rectified_cost
 from polar_pipeline.cuda.model.cost import COPY_SHARE, ISSUE_SLOTS, REREAD_SHARE, roofline
 from polar_pipeline.cuda.model.device import Device
 from polar_pipeline.cuda.model.geometry import CORRECTION_BYTES, correction_bytes
-from polar_pipeline.cuda.model.launch_model import SsimModel
+from polar_pipeline.cuda.model.launch_model import PolarizationModel, RectifiedModel, SsimModel, TransformModel
 from polar_pipeline.cuda.model.partition import (
     AnyLaunch,
     Partition,
@@ -21,7 +22,6 @@ from polar_pipeline.cuda.model.partition import (
     times,
 )
 from polar_pipeline.cuda.model.transform_cost import map_bytes
-from polar_pipeline.cuda.model.transform_work import TransformWork
 from polar_pipeline.cuda.model.work import work_of
 from polar_pipeline.options import Options
 from polar_pipeline.plan import GEOMETRY, OPERATORS, Plan, make_plan, shared_values
@@ -97,7 +97,8 @@ def plan_json(report: PlanReport) -> str:
             "read": ceil(taken.read),
             "reread": ceil(taken.reread),
             "written": taken.written,
-            "correction": correction_bytes(first.model.work),
+            "correction": correction_bytes(report.partition.frames),
+            "map": _map_bytes(first),
         },
         "operations": round(taken.operations),
         "predicted": _predicted(first),
@@ -113,7 +114,7 @@ def plan_json(report: PlanReport) -> str:
                 "read": ceil(taken.read),
                 "reread": ceil(taken.reread),
                 "written": taken.written,
-                "map": map_bytes(transform.model.work, transform.schedule),
+                "map": _map_bytes(transform),
             },
             "operations": round(taken.operations),
             "predicted": _predicted(transform),
@@ -130,7 +131,7 @@ def plan_json(report: PlanReport) -> str:
 
 def _correction(report: PlanReport) -> List[Tuple[str, str]]:
     """(name, text) of the operator before all others, with a calibration."""
-    work = report.partition.polarization.model.work
+    work = report.partition.frames
     if not work.calibrated:
         return []
     size = f"{CORRECTION_BYTES} bytes a pixel, {correction_bytes(work)} in all"
@@ -142,13 +143,21 @@ def _operators(report: PlanReport) -> Iterator[Tuple[str, str]]:
     yield from _correction(report)
     plan, transform = report.plan, report.partition.transform
     names = plan.pixel + plan.window
-    if transform is None:
-        yield from ((name, OPERATORS[name].text) for name in names)
-        return
-    first, second = report.partition.polarization.stage, transform.stage
-    yield from ((name, OPERATORS[name].text) for name in first.operators)
-    yield GEOMETRY, report.geometry
-    yield from ((name, OPERATORS[name].text) for name in names if name in second.operators or name in plan.window)
+    if report.geometry:
+        names = report.partition.polarization.stage.operators
+        if transform is not None:
+            names += transform.stage.operators
+        names += tuple(name for name in plan.window if name not in names)
+    yield from ((name, report.geometry if name == GEOMETRY else OPERATORS[name].text) for name in names)
+
+
+def _map_bytes(launch: ProductLaunch) -> int:
+    """Bytes of the map of a geometry that a launch reads."""
+    if isinstance(launch.model, TransformModel):
+        return map_bytes(launch.model.work, launch.schedule)
+    if isinstance(launch.model, RectifiedModel):
+        return rectified_cost.map_bytes(launch.model.work, launch.schedule)
+    return 0
 
 
 def _schedule(launch: AnyLaunch) -> Dict[str, Any]:
@@ -221,9 +230,9 @@ def _image_lines(launch: ProductLaunch) -> Iterator[str]:
     yield f"  occupancy  {model.occupancy(schedule):.0%} with {model.registers(schedule)} registers a thread"
     again = ceil(max(0, taken.reread - taken.read))
     yield f"  reads      {ceil(taken.read)} bytes, and {again} again for halos at {REREAD_SHARE:g} of the cost"
-    if isinstance(model.work, TransformWork):
-        yield f"  map        {map_bytes(model.work, schedule)} of the bytes read; all frames share it"
-    elif model.work.calibrated:
+    if _map_bytes(launch):
+        yield f"  map        {_map_bytes(launch)} of the bytes read; all frames share it"
+    if isinstance(model, PolarizationModel) and model.work.calibrated:
         yield f"  correction {correction_bytes(model.work)} of the bytes read: {CORRECTION_BYTES} a pixel"
     yield f"  writes     {taken.written} bytes"
     yield f"  memory     {predicted.memory_us:.1f} us at {COPY_SHARE:.0%} of {device.bandwidth_gbs} GB/s"

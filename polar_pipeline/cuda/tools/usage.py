@@ -12,7 +12,14 @@ from polar_pipeline._util.text import quoted
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cuda.compile import compile_kernel, find_library
 from polar_pipeline.cuda.model.device import DEVICES, Device, occupancy
-from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel, TransformModel
+from polar_pipeline.cuda.model.launch_model import (
+    LaunchModel,
+    PolarizationModel,
+    RectifiedModel,
+    SsimModel,
+    TransformModel,
+)
+from polar_pipeline.cuda.model.rectified_work import RectifiedWork, make_rectified_work, not_at_once
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.specs import COLOR_MAPS, COMPONENTS
 from polar_pipeline.cuda.model.ssim_search import WINDOWS
@@ -21,6 +28,7 @@ from polar_pipeline.cuda.model.transform_work import TransformWork, make_transfo
 from polar_pipeline.cuda.model.tuned import choose
 from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork, make_work
 from polar_pipeline.cuda.resource_usage import kernel_resources
+from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import CHOICES, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
@@ -139,6 +147,20 @@ def transform_works() -> Iterator[TransformWork]:
                 yield replace(make_transform_work(work, plan, options), positions=positions)
 
 
+def rectified_works() -> Iterator[RectifiedWork]:
+    """What can be asked of the launch that also rectifies, on full frames behind a lens that changes nothing."""
+    height, width = FULL_FRAME
+    matrix = (width, 0, width / 2, 0, width, height / 2, 0, 0, 1)
+    lens = make_lens(FULL_FRAME, "plumb_bob", (0,) * 5, matrix, (0,) * 9, (0,) * 12)
+    for names, depth in REQUESTS:
+        types = {name: PRODUCT_TOPICS[name].dtype(depth) for name in names}
+        options = make_options("IMX250MZR", names, types, rectify=lens)
+        plan = make_plan(names)
+        work = make_work(plan, options, "u8", _FULL_SCALE["u8"], FULL_FRAME)
+        if not_at_once(work, plan, options) is None:
+            yield make_rectified_work(work, plan, options)
+
+
 def _build(model: LaunchModel, schedule: Schedule, text: str) -> _Build:
     shared_bytes = model.shared_bytes(schedule)
     return _Build(schedule.kernel, text, schedule.threads, shared_bytes, model.defines(schedule))
@@ -151,6 +173,9 @@ def _builds(device: Device) -> Iterator[_Build]:
     for transform_work in dict.fromkeys(transform_works()):
         transform = TransformModel(transform_work, device)
         yield _build(transform, choose(transform), transform.key)
+    for rectified_work in dict.fromkeys(rectified_works()):
+        rectified = RectifiedModel(rectified_work, device)
+        yield _build(rectified, choose(rectified), rectified.key)
     for ssim_work in ssim_works():
         ssim = SsimModel(ssim_work, device)
         for window in WINDOWS:

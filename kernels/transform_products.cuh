@@ -1,0 +1,192 @@
+// From the samples of a tile of the output, in shared memory, to its products: S1 and S2 turn, then everything that
+// depends on one pixel only (`products.cuh`).
+#ifndef POLAR_TRANSFORM_PRODUCTS_CUH
+#define POLAR_TRANSFORM_PRODUCTS_CUH
+#include "transform.cuh"
+
+#ifndef BLOCKS
+#define BLOCKS ((RESIDENT + THREADS - 1) / THREADS) // of a multiprocessor
+#endif
+
+// What a block keeps of a tile's samples until its threads make the products of neighbouring pixels.
+struct Samples {
+  Difference differences[CHANNELS][TILE_Y][PITCH]; // with last bits; both: outside
+#if HALF_PRECISION
+  alignas(4) u16 means[CHANNELS][TILE_Y][PITCH + 1];
+  alignas(4) u16 excesses[EXCESS ? CHANNELS : 1][EXCESS ? TILE_Y : 1][PITCH + 1];
+#else
+  float means[CHANNELS][TILE_Y][PITCH];
+  float excesses[EXCESS ? CHANNELS : 1][EXCESS ? TILE_Y : 1][PITCH];
+#endif
+};
+
+#if HALF_PRECISION
+DEVICE Difference marked(Pair value, u32 bits) { return (value & ~LAST_BITS) | bits; }
+DEVICE u32 bits_of(Difference value) { return value & LAST_BITS; }
+DEVICE u16 kept(Pair value) { return (u16)value; }
+#else
+DEVICE Difference marked(Pair value, u32 bits) {
+  return pair(as_float((as_bits(low(value)) & ~1u) | (bits & 1)), as_float((as_bits(high(value)) & ~1u) | bits >> 16));
+}
+DEVICE u32 bits_of(Difference value) { return (as_bits(low(value)) & 1) | (as_bits(high(value)) & 1) << 16; }
+DEVICE float kept(Pair value) { return low(value); }
+#endif
+
+// Where a thread takes samples in the tile: in the line of its first pixel, and STEP lines further on. It makes
+// products of QUADS times four pixels.
+constexpr int LINE = BY_COLUMNS ? TILE_Y : TILE_X, STEP = THREADS / LINE, QUADS = PIXELS / (4 * THREADS);
+static_assert(THREADS % LINE == 0, "a thread's pixels are complete lines apart");
+static_assert(PIXELS == 4 * QUADS * THREADS, "all threads make as many pixels");
+
+#if HALF_PRECISION
+DEVICE Pair neighbours(const u16 *values) { return *(const u32 *)values; } // at an even column
+#else
+DEVICE Pair neighbours(const float *values) { return pair(values[0], values[1]); }
+#endif
+
+// The rotation of four pixels as S1 and S2 turn by it. Loaded early: it comes from the map, which no launch makes.
+struct Turn {
+  Pair cosine, sine; // of twice the angle; without positions: the factor of both in `cosine`
+};
+// part: the tile, or the part of it whose pixels the threads make at a time
+DEVICE Turn load_turn(const TransformArguments &job, u32 part) {
+  const u8 *at = job.turns + (part * THREADS + threadIdx.x) * DIFFERENCE_BYTES;
+#if POSITIONS && PLANES == 2
+  const uint2 both = load64(at);
+  return Turn{pair(as_float(both.x), as_float(both.x)), pair(as_float(both.y), as_float(both.y))};
+#elif POSITIONS && HALF_PRECISION
+  const u32 both = load32(at);
+  return Turn{half2_low_twice(both), half2_high_twice(both)};
+#elif POSITIONS
+  const u32 both = load32(at);
+  return Turn{pair(half2_low(both), half2_low(both)), pair(half2_high(both), half2_high(both))};
+#else
+  return Turn{pair(job.turn, job.turn), splat(0)};
+#endif
+}
+
+// S1 and S2 of two pixels, turned.
+DEVICE void turn(const Turn &by, Pair &s1, Pair &s2) {
+  const Pair before = s1;
+  s1 = sub(mul(by.cosine, before), mul(by.sine, s2));
+  s2 = fma(by.sine, before, mul(by.cosine, s2));
+}
+
+// Four pixels from column x of row r of the tile.
+DEVICE void combine_samples(const Samples &s, int r, int x, const Turn &by, Combinations &of) {
+#pragma unroll
+  for (int c = 0; c < CHANNELS; c++)
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const Difference *values = &s.differences[c][r][x + 2 * k];
+      of.s1[c][k] = lows(values[0], values[1]);
+      of.s2[c][k] = highs(values[0], values[1]);
+      of.mean[c][k] = neighbours(&s.means[c][r][x + 2 * k]);
+      if (EXCESS) of.excess[c][k] = neighbours(&s.excesses[c][r][x + 2 * k]);
+#if POSITIONS
+      turn(by, of.s1[c][k], of.s2[c][k]);
+#else
+      of.s1[c][k] = mul(by.cosine, of.s1[c][k]);
+      of.s2[c][k] = mul(by.cosine, of.s2[c][k]);
+#endif
+    }
+}
+
+// An intensity within what integers hold: turned by a lens, that behind a polarizer can lie beyond.
+template <int TYPE> DEVICE Pair within(Pair intensity) { return TYPE == 2 ? intensity : clip(intensity); }
+
+// The angle images of four pixels.
+DEVICE void angles_of(const Combinations &of, Angles &angle) {
+  const Pair half = splat(0.5);
+#pragma unroll
+  for (int c = 0; c < CHANNELS; c++)
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const Pair straight = add(of.mean[c][k], of.excess[c][k]), diagonal = sub(of.mean[c][k], of.excess[c][k]);
+      angle[c][0][k] = within<angle_type(0)>(fma(of.s1[c][k], half, straight));
+      angle[c][1][k] = within<angle_type(1)>(fma(of.s2[c][k], half, diagonal));
+      angle[c][2][k] = within<angle_type(2)>(sub(straight, mul(of.s1[c][k], half)));
+      angle[c][3][k] = within<angle_type(3)>(sub(diagonal, mul(of.s2[c][k], half)));
+    }
+}
+
+// Makes an image of floats NaN where pixels are outside.
+DEVICE void erase(void *image, const OutputPosition &at, u32 outside) {
+  for (int k = 0; k < at.n; k++)
+    for (int c = 0; c < (outside >> k & 1 ? CHANNELS : 0); c++)
+      store32((float *)image + (at.index + k) * CHANNELS + c, as_bits(nan_value()));
+}
+DEVICE void erase_light(const FrameArguments &frame, const OutputPosition &at, u32 outside) {
+  if (OUT_INTENSITY == 2) erase(frame.out[INTENSITY], at, outside);
+  if (OUT_UNPOLARIZED == 2) erase(frame.out[UNPOLARIZED], at, outside);
+  if (OUT_POLARIZED == 2) erase(frame.out[POLARIZED], at, outside);
+  if (OUT_POLARIZER == 2) erase(frame.out[POLARIZER], at, outside);
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    if (angle_type(k) == 2) erase(frame.out[ANGLE_0 + k], at, outside);
+}
+
+// Every product of four pixels from column x of row r of the tile; (y, left): the first one in the output.
+DEVICE void make_products(const FrameArguments &frame, const Samples &s, int r, int x, int y, int left, const Turn &by,
+                          InvalidCount &count) {
+  const OutputPosition at = output_position(frame, y, left);
+  Combinations of;
+  combine_samples(s, r, x, by, of);
+  const Difference *marks = &s.differences[0][r][x];
+  u32 invalid = 0, saturated = 0, dark = 0, outside = 0;
+  if (bits_of(marks[0]) | bits_of(marks[1]) | bits_of(marks[2]) | bits_of(marks[3])) {
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      saturated |= (bits_of(marks[k]) & 1) << k;
+      dark |= (bits_of(marks[k]) >> 16) << k;
+    }
+    invalid = (saturated | dark) & ((1u << at.n) - 1);
+    outside = saturated & dark & invalid;
+    saturated &= invalid & ~outside;
+    dark = WANT_DARK ? dark & invalid & ~outside : 0;
+    invalid = saturated | dark | outside;
+    count.saturated += __popc(saturated);
+    count.dark += __popc(dark);
+  }
+  Angles angle = {};
+  if (WANT_ANGLES) angles_of(of, angle);
+  store_angle<0>(frame, at, angle);
+  store_angle<1>(frame, at, angle);
+  store_angle<2>(frame, at, angle);
+  store_angle<3>(frame, at, angle);
+  if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, of.mean);
+  store_component<UNPOLARIZED, OUT_UNPOLARIZED>(frame, at, of);
+  store_component<POLARIZED, OUT_POLARIZED>(frame, at, of);
+  store_component<POLARIZER, OUT_POLARIZER>(frame, at, of);
+  if (WANT_STOKES) {
+    Polarization p = {{luma_of<0>(of.mean), luma_of<1>(of.mean)}, {}, {}, {}, {}, {}, {}};
+    p.s1[0] = luma_of<0>(of.s1);
+    p.s1[1] = luma_of<1>(of.s1);
+    p.s2[0] = luma_of<0>(of.s2);
+    p.s2[1] = luma_of<1>(of.s2);
+    polarize(p, 0);
+    if (OUT_S0) {
+      float s0[4];
+#pragma unroll
+      for (int k = 0; k < 4; k++) s0[k] = p.s0f[k] * (1 / FULL);
+      store_values<OUT_S0>(frame.out[S0], at, s0);
+    }
+    if (OUT_SUMS) {
+      const Pair excess[2] = {luma_of<0>(of.excess), luma_of<1>(of.excess)};
+      store_sums(frame, at, p.s0, excess);
+    }
+    store_polarization(frame, at, angle, y, p, invalid, valid_bytes(invalid));
+  }
+  if (outside) erase_light(frame, at, outside);
+}
+
+// Every product of four pixels of a thread, when the block has taken their samples. (top, left): of its tile; part: as
+// in `load_turn`.
+DEVICE void make_products_of_tile(const FrameArguments &frame, const Samples &s, u32 top, u32 left, int part,
+                                  const Turn &by) {
+  InvalidCount count = {0, 0};
+  const u32 thread = threadIdx.x + part * THREADS, r = thread / (TILE_X / 4), x = thread % (TILE_X / 4) * 4;
+  if (top + r < HEIGHT && left + x < WIDTH) make_products(frame, s, r, x, top + r, left + x, by, count);
+  count_invalid(frame, count);
+}
+#endif
