@@ -51,6 +51,7 @@ _COMMON = (
     "-gdwarf-4",
     "-fPIC",
     "-fvisibility=hidden",
+    "-fno-omit-frame-pointer",  # for the chain of calls in messages of faults
     "-ffp-contract=off",
     "-DPOLAR_HOST",
     *_INCLUDES,
@@ -197,15 +198,16 @@ def _load(library: Path) -> Callable[..., int]:
 
 
 def _source_lines(library: Path, message: str) -> str:
-    """The fault's place in the library as the lines of the kernel that led there, innermost first."""
-    found = re.search(r" \[\+(0x[0-9a-f]+)\]$", message)
+    """A message whose second line is of calls in the library, with the lines of the kernel in its place."""
+    text, _, calls = message.partition("\n")
     tool = shutil.which("addr2line")
-    if not found or not tool:
-        return message
-    run = subprocess.run([tool, "-i", "-e", str(library), found.group(1)], capture_output=True, text=True, check=False)
+    if not calls or not tool:
+        return text
+    command = [tool, "-i", "-e", str(library), *calls.split()]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
     places = [Path(line.split(" ")[0]).name for line in run.stdout.splitlines()]
-    chain = [place for place in places if place.split(":")[0] not in ("host.cuh", "entry.cpp", "runner.cpp")]
-    return message[: found.start()] + (f" (at {', from '.join(chain)})" if chain else "")
+    chain = [place for place in places if re.match(r"(?!host\.).*\.cuh?:", place)]
+    return text + (f" (at {', from '.join(chain)})" if chain else "")
 
 
 def launch_on_host(

@@ -322,6 +322,11 @@ def test_faults_are_found(body: str, message: str, probe: Probe) -> None:
         probe(body)
 
 
+def test_a_fault_is_shown_with_the_calls_that_led_there(probe: Probe) -> None:
+    with pytest.raises(KernelError, match=r"of raw, which has 256 \(at probe.cu:3, from probe.cu:9\)$"):
+        probe("out[t] = word(frame, t + 1);")
+
+
 def test_launch_after_a_fault_starts_afresh(probe: Probe) -> None:
     body = "words[t] = t; sync_block(); if (word(frame, 0)) out[64] = 0; sync_block(); out[t] = words[63 - t];"
     with pytest.raises(KernelError, match="offset 256 of out"):
@@ -359,6 +364,7 @@ def test_it_works_with_the_flags_that_ubuntus_compiler_sets_by_itself(flags: Tup
         pytest.skip(f"the compiler has no {flags[0]}")
     harness, kernels = Path(__file__), Path(__file__).with_name("test_kernels.py")
     sample = [
+        f"{harness}::test_a_fault_is_shown_with_the_calls_that_led_there",
         f"{harness}::test_launch_after_a_fault_starts_afresh",
         f"{harness}::test_tensor_cores_multiply_as_their_fragments_lie",
         f"{kernels}::test_matches_reference[host-tile mono half auto True float32 fp32]",
@@ -372,4 +378,4 @@ def test_it_works_with_the_flags_that_ubuntus_compiler_sets_by_itself(flags: Tup
         check=False,
     )
     assert run.returncode == 0, run.stdout[-8000:]
-    assert "3 passed" in run.stdout
+    assert "4 passed" in run.stdout

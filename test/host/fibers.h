@@ -72,8 +72,7 @@ struct Launch {
   u32 any;
   bool waited; // whether a thread of the block called grid_dependency_wait or grid_dependency_wait_in_one_block
   int poison;
-  int current;  // thread that runs, -1: none
-  void *caller; // in the kernel's code, of the last call to here
+  int current; // thread that runs, -1: none
   bool failed;
   char message[1024];
   u8 *stacks; // of STACK bytes a thread
@@ -87,16 +86,34 @@ int thread_count() { return (int)launch.threads.x; }
 u8 *stack_of(int thread) { return launch.stacks + thread * STACK; }
 Fiber &running() { return launch.fibers[launch.current]; }
 
+// What lies on the stack for each function that runs, as compiled with -fno-omit-frame-pointer.
+struct Frame {
+  const Frame *caller;
+  const u8 *back; // in the caller's code
+};
+
+// Adds a line to the message: the running thread's calls as offsets in the library, innermost first.
+void add_calls(int length) {
+  Dl_info kernel, called;
+  if (launch.current < 0 || !dladdr((void *)host_entry, &kernel)) return;
+  const u8 *first = stack_of(launch.current), *last = first + STACK - sizeof(Frame);
+  launch.message[length++] = '\n';
+  for (const Frame *frame = (const Frame *)__builtin_frame_address(0);
+       (const u8 *)frame >= first && (const u8 *)frame <= last; frame = frame->caller) {
+    int room = (int)sizeof launch.message - length;
+    first = (const u8 *)(frame + 1); // a stack grows downwards
+    if (room > 32 && dladdr(frame->back, &called) && called.dli_fbase == kernel.dli_fbase)
+      length += snprintf(launch.message + length, room, "0x%llx ", (u64)(frame->back - (u8 *)called.dli_fbase - 1));
+  }
+}
+
 void fail(const char *format, va_list values) {
   char text[768], thread[32] = "";
   vsnprintf(text, sizeof text, format, values);
   if (launch.current >= 0) snprintf(thread, sizeof thread, ", thread %d", launch.current);
   const uint3 &b = launch.block;
   int length = snprintf(launch.message, sizeof launch.message, "block (%u, %u, %u)%s: %s", b.x, b.y, b.z, thread, text);
-  Dl_info library;
-  if (launch.caller && dladdr(launch.caller, &library))
-    snprintf(launch.message + length, sizeof launch.message - length, " [+0x%llx]",
-             (u64)launch.caller - (u64)library.dli_fbase - 1);
+  add_calls(length);
   launch.failed = true;
 }
 
@@ -106,9 +123,6 @@ __attribute__((format(printf, 1, 2))) void fail(const char *format, ...) {
   fail(format, values);
   va_end(values);
 }
-
-// A fault is reported with the place in the kernel that called.
-#define HERE() (launch.caller = __builtin_return_address(0))
 
 // -------------------------------------------------------------------------------------------------------------- fibers
 

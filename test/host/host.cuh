@@ -5,8 +5,7 @@
 #include <cmath>
 #include <cstddef>
 
-#define DEVICE                                                                                                         \
-  inline __attribute__((always_inline)) // a fault is then at a line of the kernel, also without optimisation
+#define DEVICE inline // not always: that takes twice as long to compile
 #define CONSTANT constexpr
 #define CONSTANT_MEMORY static const
 #define __device__

@@ -62,7 +62,6 @@ void report_deadlock() {
       length += snprintf(text + length, sizeof text - length, "%s%d at %s (first: %d)", length ? ", " : "", waiting,
                          PLACES[place], first);
   }
-  launch.caller = nullptr;
   fail("threads wait for each other at different barriers: %s", text);
 }
 
@@ -85,8 +84,7 @@ void run_block(bool reverse) {
   for (int t = 0; t < count; ++t)
     if (launch.fibers[t].state != DONE) return report_deadlock();
   if (!launch.waited) {
-    launch.caller = nullptr;
-    fail("ended without grid_dependency_wait or grid_dependency_wait_in_one_block");
+      fail("ended without grid_dependency_wait or grid_dependency_wait_in_one_block");
   }
 }
 
@@ -113,7 +111,6 @@ u8 *host_shared() { return launch.shared; }
 int host_lane() { return launch.current % WARP; }
 
 void host_global(const void *pointer, size_t bytes, HostAccess access) {
-  HERE();
   bool write = access == HOST_STORE;
   check_aligned(pointer, bytes, write);
   if (in_shared(pointer, bytes)) host_fault("%s of %llu bytes of shared memory as global", verb(write), (u64)bytes);
@@ -130,7 +127,6 @@ u32 host_sync_block(u32 flag) {
 
 // Two sets of values in turn: a lane may reach its next shuffle before the others have read this one's.
 u32 host_shuffle(u32 value, int lane) {
-  HERE();
   int thread = launch.current, set = running().shuffles++ & 1;
   launch.shuffled[set][thread] = value;
   yield(AT_SHUFFLE);
@@ -143,7 +139,6 @@ u32 host_shuffle(u32 value, int lane) {
 
 // Each lane's part of both matrices, and then its part of their product.
 void host_tensor_multiply_add(MatrixC &c, const MatrixA &a, const MatrixB &b) {
-  HERE();
   int thread = launch.current, lane = thread % WARP, first = thread - lane, set = running().shuffles++ & 1;
   const u32 words[6] = {a.word[0], a.word[1], a.word[2], a.word[3], b.word[0], b.word[1]};
   for (int k = 0; k < 12; ++k) launch.gathered[set][thread][k] = host_from_half(words[k / 2] >> 16 * (k % 2) & 0xffffu);
@@ -171,7 +166,6 @@ bool host_is_last_block(u32 *counter, u32 blocks) {
 }
 
 void host_async_copy(void *shared, const void *global) {
-  HERE();
   check_aligned(shared, 16, true);
   host_global(global, 16, HOST_LOAD);
   if (!in_shared(shared, 16))
@@ -186,7 +180,6 @@ void host_async_copy(void *shared, const void *global) {
 void host_async_commit() { ++running().groups; }
 
 void host_async_wait(int groups) {
-  HERE();
   Fiber &fiber = running();
   size_t done = 0;
   while (done < fiber.copies.size() && fiber.copies[done].group < fiber.groups - groups) copy16(fiber.copies[done++]);
@@ -194,7 +187,6 @@ void host_async_wait(int groups) {
 }
 
 void host_add(u32 *counter, u32 n) {
-  HERE();
   check_aligned(counter, 4, true);
   const Buffer *b = buffer_of((u8 *)counter, 4);
   if (!in_shared(counter, 4) && !(b && b->writable)) report_outside((u8 *)counter, 4, true);
@@ -241,28 +233,22 @@ void __tsan_init() {}
 void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}
 void __tsan_read_range(void *p, u64 bytes) {
-  HERE();
   check(p, bytes, false);
 }
 void __tsan_write_range(void *p, u64 bytes) {
-  HERE();
   check(p, bytes, true);
 }
 #define HOOKS(bytes)                                                                                                   \
   void __tsan_read##bytes(void *p) {                                                                                   \
-    HERE();                                                                                                            \
     check(p, bytes, false);                                                                                            \
   }                                                                                                                    \
   void __tsan_write##bytes(void *p) {                                                                                  \
-    HERE();                                                                                                            \
     check(p, bytes, true);                                                                                             \
   }                                                                                                                    \
   void __tsan_unaligned_read##bytes(void *p) {                                                                         \
-    HERE();                                                                                                            \
     check(p, bytes, false);                                                                                            \
   }                                                                                                                    \
   void __tsan_unaligned_write##bytes(void *p) {                                                                        \
-    HERE();                                                                                                            \
     check(p, bytes, true);                                                                                             \
   }
 HOOKS(1)
@@ -271,13 +257,11 @@ HOOKS(4)
 HOOKS(8)
 HOOKS(16)
 void *__tsan_memcpy(void *to, const void *from, u64 bytes) {
-  HERE();
   check(from, bytes, false);
   check(to, bytes, true);
   return memcpy(to, from, bytes);
 }
 void *__tsan_memset(void *to, int value, u64 bytes) {
-  HERE();
   check(to, bytes, true);
   return memset(to, value, bytes);
 }
@@ -290,7 +274,6 @@ struct Place {
 [[noreturn]] static void report(const void *data, const char *what) {
   const Place &place = *(const Place *)data;
   const char *slash = strrchr(place.file, '/');
-  launch.caller = nullptr;
   host_fault("%s:%u: %s", slash ? slash + 1 : place.file, place.line, what);
 }
 void __ubsan_handle_type_mismatch_v1(void *data, void *) { report(data, "misaligned access"); }
