@@ -50,19 +50,21 @@ _COMMON = (
     "-fno-var-tracking",
     "-gdwarf-4",
     "-fPIC",
-    "-fvisibility=hidden",
+    "-shared",
     "-fno-omit-frame-pointer",  # for the chain of calls in messages of faults
     "-ffp-contract=off",
     "-DPOLAR_HOST",
     *_INCLUDES,
 )
-#: The sanitizers' hooks are in `runner.cpp`; their libraries are not linked.
+#: The sanitizers' hooks are in the library of `runner.cpp`; their own libraries are left out with all others.
 _CHECKED = (
+    *("-nostdlib", "-Wl,-rpath,$ORIGIN"),
+    "-fvisibility=hidden",
     "-O0",  # compiles in half the time of -O1, which matters more here than how fast the kernels run
     "-fsanitize=thread,alignment,bounds,shift-exponent,float-cast-overflow,integer-divide-by-zero",
     "-fno-exceptions",  # nothing unwinds: a tenth less to compile
     "-fno-asynchronous-unwind-tables",
-    "-fno-optimize-sibling-calls",  # or a hook's return address would be its caller's caller
+    "-fno-optimize-sibling-calls",  # or callers of hooks would be missing in that chain
     "-Wno-unknown-pragmas",
 )
 
@@ -116,13 +118,14 @@ _ONE_EACH: Dict[Path, threading.Lock] = defaultdict(threading.Lock)
 
 @lru_cache(maxsize=None)
 def _sources() -> bytes:
-    """What every build depends on, besides the kernel: the shared sources and the compiler.
+    """Digest of what every build depends on, besides the kernel: the shared sources and the compiler.
 
     Two compilers of one version may still differ in the flags that they set by themselves, so their files count too.
     """
     version = subprocess.run([str(COMPILER), "--version"], capture_output=True, check=True).stdout
     shared = [*sorted(KERNELS.glob("*.cuh")), *sorted(HOST.iterdir())]
-    return Path(str(COMPILER)).read_bytes() + version + b"".join(path.read_bytes() for path in shared if path.is_file())
+    read = [Path(str(COMPILER)).read_bytes(), version, *(path.read_bytes() for path in shared if path.is_file())]
+    return hashlib.sha256(b"".join(read)).digest()
 
 
 def _key(*parts: object) -> str:
@@ -130,10 +133,12 @@ def _key(*parts: object) -> str:
 
 
 def _runner() -> Path:
-    """The part that all kernels share. Used for each, so that it is never among those used longest ago."""
-    target = CACHE / f"runner-{_key(_COMMON)}.o"
+    """The library that all kernels need. Used for each, so that it is never among those used longest ago."""
+    target = CACHE / f"runner-{_key(_COMMON)}.so"
     with _ONE_EACH[target]:
-        return target if _is_kept(target) else _compile(target, *_COMMON, "-O2", "-c", str(HOST / "runner.cpp"))
+        if not _is_kept(target):
+            _compile(target, *_COMMON, "-O2", f"-Wl,-soname,{target.name}", str(HOST / "runner.cpp"))
+        return target
 
 
 def build(kernel: Path, definitions: Mapping[str, object]) -> Path:
@@ -145,9 +150,13 @@ def build(kernel: Path, definitions: Mapping[str, object]) -> Path:
     """
     options = [f"-D{name}={value}" for name, value in sorted(definitions.items())]
     target = CACHE / f"{kernel.stem}-{_key(kernel.read_bytes(), options, _COMMON, _CHECKED)}.so"
+    runner = _runner()
     with _ONE_EACH[target]:
         if not _is_kept(target):
-            return _build(kernel, options, target)
+            names = f'-DKERNEL_FILE="{kernel}"', f"-DKERNEL_NAME={kernel.stem}"
+            _compile(
+                target, *_COMMON, *_CHECKED, *options, *names, str(HOST / "entry.cpp"), str(runner), "-lm", "-lgcc"
+            )
         return target
 
 
@@ -170,31 +179,21 @@ def _is_kept(library: Path) -> bool:
     return True
 
 
-def _build(kernel: Path, options: Sequence[str], target: Path) -> Path:
-    entry = _compile(
-        target.with_suffix(f".{os.getpid()}.o"),  # not that of another process, which removes it
-        *_COMMON,
-        *_CHECKED,
-        "-c",
-        str(HOST / "entry.cpp"),
-        *options,
-        f'-DKERNEL_FILE="{kernel}"',
-        f"-DKERNEL_NAME={kernel.stem}",
-    )
-    # Linked apart: with -fsanitize the sanitizers' libraries would come along.
-    _compile(target, "-shared", str(entry), str(_runner()))
-    entry.unlink()
-    return target
-
-
 @lru_cache(maxsize=None)
-def _load(library: Path) -> Callable[..., int]:
-    function = ctypes.CDLL(str(library)).host_launch
+def _load(library: Path) -> Tuple[Callable[..., int], int]:
+    """The function that launches kernels, and the address of one."""
+    kernel = ctypes.CDLL(str(library))
+    function = ctypes.CDLL(str(_runner())).host_launch
     function.argtypes = [
-        *(ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32, ctypes.c_uint32),
+        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64),
+        *(ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32, ctypes.c_uint32),
         *(ctypes.POINTER(_Buffer), ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint64),
     ]
-    return function
+    return function, ctypes.cast(kernel.host_entry, ctypes.c_void_p).value or 0
+
+
+#: The runner runs one kernel at a time.
+_LAUNCH = threading.Lock()
 
 
 def _source_lines(library: Path, message: str) -> str:
@@ -236,19 +235,22 @@ def launch_on_host(
         (array.ctypes.data, array.nbytes, int(array.flags.writeable), name.encode()) for name, array in buffers.items()
     ]
     message = ctypes.create_string_buffer(1024)
-    failed = _load(library)(
-        frame.ctypes.data,
-        frame.nbytes,
-        (ctypes.c_uint32 * 3)(*grid.blocks),
-        grid.threads,
-        grid.shared_bytes,
-        (_Buffer * len(rows))(*rows),
-        len(rows),
-        int(reverse),
-        poison,
-        message,
-        len(message),
-    )
+    launch, kernel = _load(library)
+    with _LAUNCH:
+        failed = launch(
+            kernel,
+            frame.ctypes.data,
+            frame.nbytes,
+            (ctypes.c_uint32 * 3)(*grid.blocks),
+            grid.threads,
+            grid.shared_bytes,
+            (_Buffer * len(rows))(*rows),
+            len(rows),
+            int(reverse),
+            poison,
+            message,
+            len(message),
+        )
     if failed:
         raise KernelError(f"{library.name.split('-')[0]}: {_source_lines(library, message.value.decode())}")
 

@@ -16,8 +16,6 @@
 
 #include "cuda.cuh"
 
-extern "C" void host_entry(const void *frame);
-
 namespace {
 
 const int WARP = 32, MAX_THREADS = 1024;
@@ -60,6 +58,7 @@ struct Fiber {
 };
 
 struct Launch {
+  void (*entry)(const void *frame); // the kernel
   const void *frame;
   uint3 blocks, threads, block;
   std::vector<Buffer> buffers;
@@ -92,10 +91,10 @@ struct Frame {
   const u8 *back; // in the caller's code
 };
 
-// Adds a line to the message: the running thread's calls as offsets in the library, innermost first.
+// Adds a line to the message: the running thread's calls as offsets in the kernel's library, innermost first.
 void add_calls(int length) {
   Dl_info kernel, called;
-  if (launch.current < 0 || !dladdr((void *)host_entry, &kernel)) return;
+  if (launch.current < 0 || !dladdr((void *)launch.entry, &kernel)) return;
   const u8 *first = stack_of(launch.current), *last = first + STACK - sizeof(Frame);
   launch.message[length++] = '\n';
   for (const Frame *frame = (const Frame *)__builtin_frame_address(0);
@@ -134,7 +133,7 @@ void yield(State state) {
 
 void fiber_main() {
   for (;;) { // one block after another
-    host_entry(launch.frame);
+    launch.entry(launch.frame);
     host_async_commit();
     host_async_wait(0);
     yield(DONE);

@@ -71,8 +71,9 @@ void check(const void *pointer, u64 bytes, bool write) {
       host_fault("write of %llu bytes at offset %llu of %s, an input", bytes, (u64)(p - b->begin), b->name);
     return;
   }
-  Dl_info mine, other; // a constant table of the kernel's?
-  if (!write && dladdr((void *)check, &mine) && dladdr(pointer, &other) && mine.dli_fbase == other.dli_fbase) return;
+  Dl_info kernel, other; // a constant table of the kernel's?
+  if (!write && dladdr((void *)launch.entry, &kernel) && dladdr(pointer, &other) && kernel.dli_fbase == other.dli_fbase)
+    return;
   report_outside(p, bytes, write);
 }
 

@@ -1,9 +1,9 @@
 // Runs a kernel's blocks one after another on the CPU, every CUDA thread a fiber that yields at barriers (`fibers.h`),
 // and checks its accesses to memory.
 //
-// The kernel is compiled with -fsanitize=thread,alignment,... but linked without the sanitizers' libraries: their hooks
-// are the functions at the end of this file. So every access of a kernel, however it is written, is checked
-// (`memory_checks.h`):
+// This is a library of its own, which those of the kernels need. They are compiled with -fsanitize=thread,alignment,...
+// but linked without the sanitizers' libraries: their hooks are the functions at the end of this file. So every access
+// of a kernel, however it is written, is checked (`memory_checks.h`):
 // - it must lie in a registered buffer, in shared memory or in the thread's own stack, and be aligned;
 // - two threads may touch the same byte of shared memory, one of them writing, only with a barrier in between.
 // A fault ends the launch with a message; nothing aborts.
@@ -84,7 +84,7 @@ void run_block(bool reverse) {
   for (int t = 0; t < count; ++t)
     if (launch.fibers[t].state != DONE) return report_deadlock();
   if (!launch.waited) {
-      fail("ended without grid_dependency_wait or grid_dependency_wait_in_one_block");
+    fail("ended without grid_dependency_wait or grid_dependency_wait_in_one_block");
   }
 }
 
@@ -196,12 +196,12 @@ void host_add(u32 *counter, u32 n) {
 // ------------------------------------------------------------------------------------------------- what Python calls
 
 // 0, or 1 with a message in `message`.
-__attribute__((visibility("default"))) int host_launch(const void *frame, u64 frame_bytes, const u32 *blocks,
-                                                       u32 threads, u32 shared_bytes, const Buffer *buffers,
-                                                       int buffer_count, int reverse, int poison, char *message,
-                                                       u64 message_bytes) {
+int host_launch(void (*entry)(const void *frame), const void *frame, u64 frame_bytes, const u32 *blocks, u32 threads,
+                u32 shared_bytes, const Buffer *buffers, int buffer_count, int reverse, int poison, char *message,
+                u64 message_bytes) {
   static_assert(sizeof(u64) == sizeof(void *), "64-bit hosts only");
   std::vector<u8> shared(shared_bytes + 1024);
+  launch.entry = entry;
   launch.frame = frame;
   launch.blocks = {blocks[0], blocks[1], blocks[2]};
   launch.threads = {threads, 1, 1};
@@ -232,25 +232,13 @@ __attribute__((visibility("default"))) int host_launch(const void *frame, u64 fr
 void __tsan_init() {}
 void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}
-void __tsan_read_range(void *p, u64 bytes) {
-  check(p, bytes, false);
-}
-void __tsan_write_range(void *p, u64 bytes) {
-  check(p, bytes, true);
-}
+void __tsan_read_range(void *p, u64 bytes) { check(p, bytes, false); }
+void __tsan_write_range(void *p, u64 bytes) { check(p, bytes, true); }
 #define HOOKS(bytes)                                                                                                   \
-  void __tsan_read##bytes(void *p) {                                                                                   \
-    check(p, bytes, false);                                                                                            \
-  }                                                                                                                    \
-  void __tsan_write##bytes(void *p) {                                                                                  \
-    check(p, bytes, true);                                                                                             \
-  }                                                                                                                    \
-  void __tsan_unaligned_read##bytes(void *p) {                                                                         \
-    check(p, bytes, false);                                                                                            \
-  }                                                                                                                    \
-  void __tsan_unaligned_write##bytes(void *p) {                                                                        \
-    check(p, bytes, true);                                                                                             \
-  }
+  void __tsan_read##bytes(void *p) { check(p, bytes, false); }                                                         \
+  void __tsan_write##bytes(void *p) { check(p, bytes, true); }                                                         \
+  void __tsan_unaligned_read##bytes(void *p) { check(p, bytes, false); }                                               \
+  void __tsan_unaligned_write##bytes(void *p) { check(p, bytes, true); }
 HOOKS(1)
 HOOKS(2)
 HOOKS(4)
