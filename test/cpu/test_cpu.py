@@ -13,7 +13,7 @@ import pytest
 from cpu_comparison import SSIM_BOUND, compare
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import REAL_FRAMES, real_frame, representative
+from support import IS_EXHAUSTIVE, REAL_FRAMES, real_frame, representative
 
 from polar_pipeline import Pipeline, RawFrame, reference
 from polar_pipeline.cpu import demosaic, images, native, strips
@@ -108,7 +108,10 @@ def random_words(shape: Tuple[int, int], full_scale: int, seed: int) -> np.ndarr
         *(("full", method, True) for method in ("bilinear", "gradient", "adaptive")),
     ],
 )
-@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@pytest.mark.scaled
+@settings(
+    max_examples=12 if IS_EXHAUSTIVE else 4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(**WORDS)
 def test_numbers_above_full_scale_mean_full_scale(
     sensor: str, resolution: str, demosaic: str, co_sited: bool, bits: int, alignment: str, seed: int
