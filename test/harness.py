@@ -40,7 +40,7 @@ from polar_pipeline.products import PRODUCTS
 HOST = Path(__file__).resolve().parent / "host"
 KERNELS = ROOT / "kernels"
 #: Libraries kept, about twice those of a full run.
-CACHED = 500
+CACHED = 1000
 CACHE = ROOT / ".pytest_cache" / "d" / "kernels"
 COMPILER = shutil.which(os.environ.get("CXX", "c++"))
 _INCLUDES = (f"-I{KERNELS}", f"-I{HOST}")
