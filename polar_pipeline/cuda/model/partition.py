@@ -81,7 +81,7 @@ class Partition:
 
     @property
     def frames(self) -> PolarizationWork:
-        """What frames are like; and the outputs of the first launch."""
+        """The format of frames, and what the first launch stores."""
         work = self.polarization.model.work
         return work.mosaic if isinstance(work, RectifiedWork) else work
 
