@@ -2,8 +2,11 @@
 // in pairs of half. `transform` does all other geometries, from planes that another launch stores.
 //
 // A block makes a tile of the output. The samples of a tile lie in a window of the Stokes image, which the block
-// computes first, from raw pixels into shared memory: a thread makes eight superpixels, in integers as in
-// `mono_half_bytes`. Then each thread takes four samples, between four superpixels each; the rest is as in `transform`.
+// computes first, from raw pixels into shared memory, eight superpixels a thread. Then each thread takes samples
+// between four superpixels; the rest is as in `transform`.
+//
+// Bytes are used as the subnormal halves that they are, so that an angle at the centre of a superpixel is 16 units a
+// level.
 #include "transform_products.cuh"
 
 // WINDOW_X, WINDOW_Y: superpixels of a window; COLUMN_BITS: at least 6, for its columns and one more; BLOCKS: of a
@@ -12,6 +15,7 @@ static_assert(!COLOR && HALF_PRECISION && RAW_FORMAT == RAW_U8 && PLANES == 3 &&
               "see not_at_once() in rectified_work.py");
 static_assert(SOURCE_WIDTH % 8 == 0 && WINDOW_X % 8 == 0, "a thread makes eight superpixels");
 static_assert(WINDOW_X < 1 << COLUMN_BITS && WINDOW_Y <= 4096 >> COLUMN_BITS, "positions have too few bits");
+static_assert(WINDOW_Y >= 2, "samples outside the picture take two rows");
 
 constexpr int UNIT = 8; // superpixels of a thread
 constexpr int UNITS_X = WINDOW_X / UNIT, ROWS_OF_WARP = 32 / UNITS_X;
@@ -28,12 +32,10 @@ constexpr u32 SATURATED = 0x3c00, DARK = 0x3800, BEYOND = 0x4000; // flags, as h
 constexpr u32 SATURATED_BIT = 0x0400, OUTSIDE_BIT = 0x4000;       // that only these have
 
 struct Shared {
-  alignas(16) Cell window[WINDOW_Y + 1][WINDOW_PITCH];
+  alignas(16) Cell window[WINDOW_Y][WINDOW_PITCH];
   Samples samples;
 };
 static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
-
-// Eight superpixels of a thread, in the subnormal halves that bytes are: an angle at the centre is 16 levels to one.
 
 // The even and odd columns of 16 raw pixels as bytes in the lanes of four words each.
 struct Columns16 {

@@ -75,7 +75,7 @@ def grid(work: RectifiedWork, schedule: Schedule, frames: int = 1) -> Tuple[int,
 def shared_bytes(work: RectifiedWork, schedule: Schedule) -> int:
     """`struct Shared` of the kernel, which asserts that it fits."""
     width, height = work.window((schedule.tile_x, schedule.tile_y))
-    window = _CELL_BYTES * (height + 1) * _pitch(width)
+    window = _CELL_BYTES * height * _pitch(width)
     row = schedule.tile_x + 1
     samples = 2 * (schedule.tile_y * (2 * row + row + 1) + row + 1)
     return window + round_up(samples, 16)
