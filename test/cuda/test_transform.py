@@ -191,6 +191,21 @@ def test_similarity_where_pixels_are_outside(driver: Any) -> None:
     np.testing.assert_allclose(found.blocks, wanted["blocks"], atol=1e-3)
 
 
+@pytest.mark.parametrize(("precision", "bound"), [("auto", 2e-3), ("fp32", 1e-3)])
+def test_similarity_with_another_image(driver: Any, precision: str, bound: float) -> None:
+    """S0/2 of noise is interpolated in halves of 11 bits, or in floats; the rest of the bound is `cpu_comparison`'s."""
+    products, image = ("ssim_map", "ssim"), random_frame(sigma=2.0).mosaic[::2, ::2].astype(np.float32) / 255
+    options: Dict[str, Any] = {"ssim_mode": "reference", "rectify": lens(zoom=0.8), "precision": precision}
+    chosen, frame = make_options(products=products, **options), random_frame(sigma=0.7)
+    wanted = reference.run(frame, chosen.sensor, make_plan(products), chosen, image)
+    made = make(driver, products, **options)
+    found = run(made, frame, image)
+    made.close()
+    np.testing.assert_array_equal(np.isnan(found.products["ssim_map"]), np.isnan(wanted["ssim_map"]))
+    for name in products:
+        np.testing.assert_allclose(found.products[name], wanted[name], atol=bound)
+
+
 def test_temporal_similarity_of_rotated_frames(driver: Any) -> None:
     made = make(driver, ("ssim", "intensity"), ssim_mode="temporal", rotate=90)
     frame = random_frame()
