@@ -12,7 +12,7 @@
 // WINDOW_X, WINDOW_Y: superpixels of a window; COLUMN_BITS: at least 6, for its columns and one more; BLOCKS: of a
 // multiprocessor.
 static_assert(!COLOR && HALF_PRECISION && RAW_FORMAT == RAW_U8 && PLANES == 3 && POSITIONS && SCALE == 1 && !EXCESS,
-              "see not_at_once() in rectified_work.py");
+              "see not_in_one_launch() in rectified_work.py");
 static_assert(SOURCE_WIDTH % 8 == 0 && WINDOW_X % 8 == 0, "a thread makes eight superpixels");
 static_assert(WINDOW_X < 1 << COLUMN_BITS && WINDOW_Y <= 4096 >> COLUMN_BITS, "positions have too few bits");
 static_assert(WINDOW_Y >= 2, "samples outside the picture take two rows");

@@ -24,7 +24,7 @@ from polar_pipeline.cuda.model.rectified_work import (
     RectifiedWork,
     column_bits,
     make_rectified_work,
-    not_at_once,
+    not_in_one_launch,
 )
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 from polar_pipeline.cuda.model.work import work_of
@@ -55,7 +55,7 @@ def rectified_work(shape: Tuple[int, int] = SHAPE, **options: Any) -> RectifiedW
     """The launch for intensity, DoLP and AoLP."""
     chosen = make_options(products=POLAR, **{"dtype": "uint8", "rectify": lens(shape), **options})
     work, plan = work_of(chosen, "u8", (shape[1], shape[0])), make_plan(POLAR)
-    assert not_at_once(work, plan, chosen) is None
+    assert not_in_one_launch(work, plan, chosen) is None
     return make_rectified_work(work, plan, chosen)
 
 
@@ -218,7 +218,7 @@ def test_temporal_similarity_is_one_more_launch() -> None:
 def test_what_takes_two_launches(options: Dict[str, Any], said: str) -> None:
     chosen = make_options(**{"products": POLAR, "rectify": lens(SHAPE), **options})
     work, plan = work_of(chosen, "u8", (SHAPE[1], SHAPE[0])), make_plan(chosen.products)
-    reason = not_at_once(work, plan, chosen)
+    reason = not_in_one_launch(work, plan, chosen)
     assert reason is not None
     assert said in reason
     assert all("mono_rectified" not in kernels(row) for row in found_partitions(chosen))
@@ -233,9 +233,9 @@ def test_other_frames_take_two_launches() -> None:
         "without a calibration": replace(work, calibrated=True),
         "even height": replace(work, height=95),
     }
-    assert not_at_once(work, plan, options) is None
+    assert not_in_one_launch(work, plan, options) is None
     for said, other in others.items():
-        assert said in (not_at_once(other, plan, options) or "")
+        assert said in (not_in_one_launch(other, plan, options) or "")
 
 
 def test_samples_too_far_apart_take_two_launches() -> None:

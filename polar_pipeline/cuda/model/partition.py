@@ -13,7 +13,7 @@ from typing import Generic, List, Optional, Sequence, Tuple, TypeVar, Union
 from polar_pipeline.cuda.model.cost import Prediction
 from polar_pipeline.cuda.model.device import Device
 from polar_pipeline.cuda.model.launch_model import PolarizationModel, RectifiedModel, SsimModel, TransformModel
-from polar_pipeline.cuda.model.rectified_work import RectifiedWork, make_rectified_work, not_at_once
+from polar_pipeline.cuda.model.rectified_work import RectifiedWork, make_rectified_work, not_in_one_launch
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.specs import SSIM_FROM_MOSAIC
 from polar_pipeline.cuda.model.ssim_work import make_ssim_work
@@ -140,7 +140,7 @@ def partitions(work: PolarizationWork, plan: Plan, options: Options, device: Dev
     if plan.window and not_from_mosaic(work, options) is None:
         stored = tuple(output for output in work.outputs if output[0] not in PAIRS)
         found.append(_partition(replace(work, outputs=stored), plan.from_mosaic(), options, device))
-    if options.geometry is not None and not_at_once(work, plan, options) is None:
+    if options.geometry is not None and not_in_one_launch(work, plan, options) is None:
         found += _rectified(make_rectified_work(work, plan, options), plan, options, device)
     basis, us = times(found)
     is_last = [row.ssim_from_mosaic and device.maps_host and basis == "predicted" for row in found]

@@ -66,7 +66,7 @@ class RectifiedWork:
         return self.windows[TILES.index(tile)]
 
 
-def not_at_once(work: PolarizationWork, plan: Plan, options: Options) -> Optional[str]:
+def not_in_one_launch(work: PolarizationWork, plan: Plan, options: Options) -> Optional[str]:
     """Why one launch cannot make the products of a geometry from the mosaic, None if it can.
 
     Args:
@@ -92,7 +92,7 @@ def not_at_once(work: PolarizationWork, plan: Plan, options: Options) -> Optiona
 
 
 def make_rectified_work(work: PolarizationWork, plan: Plan, options: Options) -> RectifiedWork:
-    """The launch that makes the rectified products of some options; `not_at_once` says whether it can.
+    """The launch that makes the rectified products of some options; `not_in_one_launch` says whether it can.
 
     Args:
         work: The launch that would store planes.

@@ -19,7 +19,7 @@ from polar_pipeline.cuda.model.launch_model import (
     SsimModel,
     TransformModel,
 )
-from polar_pipeline.cuda.model.rectified_work import RectifiedWork, make_rectified_work, not_at_once
+from polar_pipeline.cuda.model.rectified_work import RectifiedWork, make_rectified_work, not_in_one_launch
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.specs import COLOR_MAPS, COMPONENTS
 from polar_pipeline.cuda.model.ssim_search import WINDOWS
@@ -157,7 +157,7 @@ def rectified_works() -> Iterator[RectifiedWork]:
         options = make_options("IMX250MZR", names, types, rectify=lens)
         plan = make_plan(names)
         work = make_work(plan, options, "u8", _FULL_SCALE["u8"], FULL_FRAME)
-        if not_at_once(work, plan, options) is None:
+        if not_in_one_launch(work, plan, options) is None:
             yield make_rectified_work(work, plan, options)
 
 
