@@ -27,12 +27,11 @@ from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.cuda.model import ssim_cost
 from polar_pipeline.cuda.model.device import DEVICES, Slots
 from polar_pipeline.cuda.model.launch_model import KernelWork, launch_model
-from polar_pipeline.cuda.model.rectified_work import RectifiedWork, make_rectified_work
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_work import SsimWork
 from polar_pipeline.cuda.model.transform_work import TransformWork
 from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork, make_work
-from polar_pipeline.geometry import make_lens
+from polar_pipeline.cuda.tools.usage import rectified_works
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan
 from polar_pipeline.sensor.frames import FULL_FRAME
@@ -340,20 +339,11 @@ def table() -> Dict[Tuple[str, str, str], Counter[str]]:
         for (name, positions), precision in product(SAMPLES.items(), ("fp16", "fp32")):
             samples = transform_work(positions, precision)
             found[arch, precision, name] = count(samples, Schedule("transform", "tile", 256, 64, 16), arch)["take"]
-        counted = count(rectified_work(), Schedule("mono_rectified", "tile", 128, 64, 16), arch)
+        rectified = next(work for work in rectified_works() if work.dtypes == dict.fromkeys(_POLAR, "uint8"))
+        counted = count(rectified, Schedule("mono_rectified", "tile", 128, 64, 16), arch)
         found[arch, "fp16", "rectified window"] = counted["window"]
         found[arch, "fp16", "rectified samples"] = counted["take"]
     return found
-
-
-def rectified_work() -> RectifiedWork:
-    """Full frames behind a lens that changes nothing."""
-    height, width = FULL_FRAME
-    matrix = (2000.0, 0.0, width / 2, 0.0, 2000.0, height / 2, 0.0, 0.0, 1.0)
-    lens = make_lens(FULL_FRAME, "plumb_bob", (0.0,) * 5, matrix, (0.0,) * 9, (0.0,) * 12)
-    options = make_options(products=_POLAR, dtype="uint8", rectify=lens)
-    plan = make_plan(options.products)
-    return make_rectified_work(make_work(plan, options, "u8", 255, FULL_FRAME), plan, options)
 
 
 def transform_work(positions: bool, precision: str) -> TransformWork:

@@ -21,8 +21,8 @@ constexpr int UNIT = 8; // superpixels of a thread
 constexpr int UNITS_X = WINDOW_X / UNIT, ROWS_OF_WARP = 32 / UNITS_X;
 constexpr u32 SIGNS = 0x80008000u; // of a pair
 static_assert(UNITS_X <= 32, "the units of a row are lanes of one warp");
-// An odd number of 16 bytes, so that eight threads below each other store to different banks; and room for two more,
-// of which samples outside the picture are taken.
+// Superpixels from one row to the next: an odd number of 16-byte words, so that lanes in eight rows store to different
+// banks, and at least two more than the window has, which stand for samples outside the picture.
 constexpr int WINDOW_PITCH = (WINDOW_X + 13) / 16 * 16 + 2;
 
 // S1 and S2 of a superpixel; S0/2, and why it is invalid: sums of the flags of neighbours by their weights are 0 if and

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Optional, Tuple
+from weakref import WeakValueDictionary
 
 import cv2
 import numpy as np
@@ -47,8 +48,12 @@ class SamplingMap:
         return -1.0 if self.rotate % 180 else 1.0
 
 
+#: Maps that something uses, by geometry and (height, width) of the Stokes image.
+_IN_USE: WeakValueDictionary[Tuple[Geometry, Tuple[int, int]], SamplingMap] = WeakValueDictionary()
+
+
 def make_map(geometry: Geometry, source: Tuple[int, int]) -> SamplingMap:
-    """The map of an output.
+    """The map of an output, not computed again while the same one is in use.
 
     Args:
         geometry: How it lies over the Stokes image.
@@ -57,6 +62,13 @@ def make_map(geometry: Geometry, source: Tuple[int, int]) -> SamplingMap:
     Raises:
         FrameError: Nothing is left of it, or the region of interest reaches beyond it (cause `output`).
     """
+    found = _IN_USE.get((geometry, source))
+    if found is None:
+        found = _IN_USE[geometry, source] = _make_map(geometry, source)
+    return found
+
+
+def _make_map(geometry: Geometry, source: Tuple[int, int]) -> SamplingMap:
     size, scale = geometry.output_size(source), geometry.scale
     matrix = geometry.matrix(source)
     corner = matrix[:2].copy()

@@ -9,10 +9,9 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 import pytest
 from harness import GPUS
-from test_backend import make, run
-from test_transform import IMAGES, POLAR, compare, device_driver, lens, random_frame
+from test_backend import make
+from test_transform import IMAGES, POLAR, compare, compare_with_an_image, device_driver, lens, random_frame
 
-from polar_pipeline import reference
 from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.model import rectified_cost
 from polar_pipeline.cuda.model.device import get_device
@@ -103,18 +102,9 @@ def test_similarity(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where pixels are outside the frame, too."""
     driver = device_driver(device, monkeypatch)
     force(monkeypatch)
-    products, image = ("ssim_map", "ssim"), random_frame(SHAPE, sigma=2.0).mosaic[::2, ::2].astype(np.float32) / 255
-    options: Dict[str, Any] = {"ssim_mode": "reference", "rectify": lens(SHAPE, zoom=0.6)}
-    chosen, frame = make_options(products=products, **options), random_frame(SHAPE, sigma=0.7)
-    wanted = reference.run(frame, chosen.sensor, make_plan(products), chosen, image)
-    made = make(driver, products, **options)
-    found = run(made, frame, image)
-    made.close()
-    assert 0.1 < np.isnan(wanted["ssim_map"]).mean() < 0.9
-    np.testing.assert_array_equal(np.isnan(found.products["ssim_map"]), np.isnan(wanted["ssim_map"]))
-    for name in products:
-        # half of it as in `cpu_comparison`; S0/2 is interpolated in halves, as `transform` does
-        np.testing.assert_allclose(found.products[name], wanted[name], atol=2e-3)
+    # half of the bound as in `cpu_comparison`; S0/2 is interpolated in halves, as `transform` does
+    wanted = compare_with_an_image(driver, SHAPE, 2e-3, rectify=lens(SHAPE, zoom=0.6))
+    assert 0.1 < np.isnan(wanted).mean() < 0.9
 
 
 def test_one_launch_with_its_map(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +159,13 @@ def test_windows_hold_samples_and_their_neighbours(tile: Tuple[int, int]) -> Non
     assert sum(part.nbytes for part in (packed.positions, packed.origins, packed.turns)) == rectified_cost.map_bytes(
         work, schedule
     )
+
+
+def test_a_map_in_use_is_not_made_again() -> None:
+    """Launches are planned several times, for each kind of memory."""
+    first, second = rectified_work(), rectified_work()
+    assert first.sampling is second.sampling
+    assert rectified_work(rotate=180).sampling is not first.sampling
 
 
 # ---------------------------------------------------------------------------------------------------------------- plans

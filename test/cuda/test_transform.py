@@ -191,12 +191,11 @@ def test_similarity_where_pixels_are_outside(driver: Any) -> None:
     np.testing.assert_allclose(found.blocks, wanted["blocks"], atol=1e-3)
 
 
-@pytest.mark.parametrize(("precision", "bound"), [("auto", 2e-3), ("fp32", 1e-3)])
-def test_similarity_with_another_image(driver: Any, precision: str, bound: float) -> None:
-    """S0/2 of noise is interpolated in halves of 11 bits, or in floats; the rest of the bound is `cpu_comparison`'s."""
-    products, image = ("ssim_map", "ssim"), random_frame(sigma=2.0).mosaic[::2, ::2].astype(np.float32) / 255
-    options: Dict[str, Any] = {"ssim_mode": "reference", "rectify": lens(zoom=0.8), "precision": precision}
-    chosen, frame = make_options(products=products, **options), random_frame(sigma=0.7)
+def compare_with_an_image(driver: Any, shape: Tuple[int, int], bound: float, **options: Any) -> Any:
+    """The similarity of noise to another image, of rectified frames of (height, width); returns the reference's map."""
+    image = random_frame(shape, sigma=2.0).mosaic[::2, ::2].astype(np.float32) / 255
+    products, options = ("ssim_map", "ssim"), {"ssim_mode": "reference", **options}
+    chosen, frame = make_options(products=products, **options), random_frame(shape, sigma=0.7)
     wanted = reference.run(frame, chosen.sensor, make_plan(products), chosen, image)
     made = make(driver, products, **options)
     found = run(made, frame, image)
@@ -204,6 +203,13 @@ def test_similarity_with_another_image(driver: Any, precision: str, bound: float
     np.testing.assert_array_equal(np.isnan(found.products["ssim_map"]), np.isnan(wanted["ssim_map"]))
     for name in products:
         np.testing.assert_allclose(found.products[name], wanted[name], atol=bound)
+    return wanted["ssim_map"]
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("auto", 2e-3), ("fp32", 1e-3)])
+def test_similarity_with_another_image(driver: Any, precision: str, bound: float) -> None:
+    """S0/2 of noise is interpolated in halves of 11 bits, or in floats; the rest of the bound is `cpu_comparison`'s."""
+    compare_with_an_image(driver, SHAPE, bound, rectify=lens(zoom=0.8), precision=precision)
 
 
 def test_temporal_similarity_of_rotated_frames(driver: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Tuple
+from typing import Dict, Iterable, Tuple
 
 import numpy as np
 
@@ -201,13 +201,20 @@ def correction_bytes(work: PolarizationWork) -> int:
     return CORRECTION_BYTES * work.width * work.height if work.calibrated else 0
 
 
+def image_bytes(size: Tuple[int, int], outputs: Iterable[Tuple[str, str]], is_color: bool) -> int:
+    """Bytes of some outputs, as (name, element type), of (height, width)."""
+    values = sum(VALUES_PER_PIXEL[name][is_color] * np.dtype(dtype).itemsize for name, dtype in outputs)
+    return size[0] * size[1] * values
+
+
 def output_bytes(work: PolarizationWork) -> int:
     """Bytes that a launch stores for one frame."""
-    height, width = work.output_size
-    values = sum(
-        VALUES_PER_PIXEL[name][work.sensor.is_color] * np.dtype(dtype).itemsize for name, dtype in work.outputs
-    )
-    return height * width * values
+    return image_bytes(work.output_size, work.outputs, work.sensor.is_color)
+
+
+def tile_grid(size: Tuple[int, int], schedule: Schedule, frames: int) -> Tuple[int, int, int]:
+    """Blocks along x, y, z for an output of (height, width): tiles are numbered along x, row by row; z is the frame."""
+    return -(-size[1] // schedule.tile_x) * -(-size[0] // schedule.tile_y), 1, frames
 
 
 def schedule_defines(work: PolarizationWork, schedule: Schedule) -> Dict[str, int]:

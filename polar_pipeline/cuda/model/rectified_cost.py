@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Dict, List, NoReturn, Tuple
 
-import numpy as np
-
 from polar_pipeline.cuda.model.cost import Cost, LaunchFootprint, Prediction, predict_launch, weigh
 from polar_pipeline.cuda.model.device import WARP, Device, occupancy
-from polar_pipeline.cuda.model.geometry import VALUES_PER_PIXEL, round_up
+from polar_pipeline.cuda.model.geometry import image_bytes, round_up, tile_grid
 from polar_pipeline.cuda.model.polarization_cost import product_slots
 from polar_pipeline.cuda.model.rectified_work import POSITION_BITS, TILES, UNIT, RectifiedWork, column_bits
 from polar_pipeline.cuda.model.registers import register_bound
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
-from polar_pipeline.cuda.model.search import MIN_OCCUPANCY
+from polar_pipeline.cuda.model.search import with_enough_warps
 
 #: Output pixels of a thread.
 _PIXELS = 8
@@ -46,10 +44,9 @@ def _schedules() -> List[Schedule]:
 
 
 def candidates(work: RectifiedWork, device: Device) -> List[Schedule]:
-    """Every schedule that fits; those with less than `MIN_OCCUPANCY` only where none has more."""
+    """Every schedule that fits, and has enough resident warps if any has."""
     able = {row: expected_occupancy(work, row, device) for row in _schedules() if _fits(work, row, device)}
-    least = min(MIN_OCCUPANCY, max(able.values(), default=0))
-    return [schedule for schedule, share in able.items() if share >= least]
+    return with_enough_warps(able)
 
 
 def refuse(work: RectifiedWork, device: Device) -> NoReturn:
@@ -67,9 +64,8 @@ def refuse(work: RectifiedWork, device: Device) -> NoReturn:
 
 
 def grid(work: RectifiedWork, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
-    """Blocks along x, y and z: tiles are numbered along x, row by row; z is the frame."""
-    height, width = work.size
-    return -(-width // schedule.tile_x) * -(-height // schedule.tile_y), 1, frames
+    """Blocks along x, y and z."""
+    return tile_grid(work.size, schedule, frames)
 
 
 def shared_bytes(work: RectifiedWork, schedule: Schedule) -> int:
@@ -124,7 +120,7 @@ def _lanes(work: RectifiedWork, schedule: Schedule) -> int:
 
 def cost(work: RectifiedWork, schedule: Schedule, device: Device) -> Cost:
     """What a schedule moves and computes for one frame, its map included."""
-    blocks, (height, width) = grid(work, schedule)[0], work.size
+    blocks = grid(work, schedule)[0]
     pixels, mosaic = blocks * schedule.tile_x * schedule.tile_y, work.mosaic.width * work.mosaic.height
     window = work.window((schedule.tile_x, schedule.tile_y))
     loaded = blocks * 2 * window[0] * 2 * (window[1] + 1)
@@ -135,9 +131,9 @@ def cost(work: RectifiedWork, schedule: Schedule, device: Device) -> Cost:
         "thread": blocks * schedule.threads * _THREAD_SLOTS,
     }
     of_map = map_bytes(work, schedule)
-    written = sum(VALUES_PER_PIXEL[name][False] * np.dtype(dtype).itemsize for name, dtype in work.outputs)
+    written = image_bytes(work.size, work.outputs, False)
     read = min(mosaic, loaded)
-    return Cost(read + of_map, loaded + of_map, width * height * written, weigh(slots, True, device))
+    return Cost(read + of_map, loaded + of_map, written, weigh(slots, True, device))
 
 
 def predict(work: RectifiedWork, schedule: Schedule, device: Device, frames: int = 1) -> Prediction:

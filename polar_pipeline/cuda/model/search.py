@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Iterator, List, NoReturn, Optional, Tuple
+from typing import Iterator, List, Mapping, NoReturn, Optional, Tuple
 
 from polar_pipeline.cuda.model.device import WARP, Device, occupancy
 from polar_pipeline.cuda.model.geometry import (
@@ -29,6 +29,12 @@ MIN_OCCUPANCY = 0.3
 #: with 128 registers a thread than with 96 and more warps: 16 of 64 warps.
 _WIDE_OCCUPANCY = 0.25
 MAX_THREADS = 1024
+
+
+def with_enough_warps(occupancies: Mapping[Schedule, float]) -> List[Schedule]:
+    """Schedules by their occupancy: those with less than `MIN_OCCUPANCY` only where none has more."""
+    least = min(MIN_OCCUPANCY, max(occupancies.values(), default=0))
+    return [schedule for schedule, share in occupancies.items() if share >= least]
 
 
 def check(work: PolarizationWork, schedule: Schedule, device: Device) -> None:

@@ -9,11 +9,11 @@ import numpy as np
 
 from polar_pipeline.cuda.model.cost import Cost, LaunchFootprint, Prediction, predict_launch, weigh
 from polar_pipeline.cuda.model.device import Device, occupancy
-from polar_pipeline.cuda.model.geometry import VALUES_PER_PIXEL, round_up
+from polar_pipeline.cuda.model.geometry import VALUES_PER_PIXEL, image_bytes, round_up, tile_grid
 from polar_pipeline.cuda.model.polarization_cost import product_slots
 from polar_pipeline.cuda.model.registers import register_bound, resident_threads
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
-from polar_pipeline.cuda.model.search import MIN_OCCUPANCY
+from polar_pipeline.cuda.model.search import with_enough_warps
 from polar_pipeline.cuda.model.transform_work import TransformWork
 
 #: Tiles of the output, and of one whose columns are rows of the planes: a warp takes 32 pixels that are neighbours
@@ -59,17 +59,16 @@ def map_bytes(work: TransformWork, schedule: Schedule) -> int:
 
 def written_bytes(work: TransformWork) -> int:
     """Bytes that the launch stores for one frame."""
-    values = sum(VALUES_PER_PIXEL[name][work.color] * np.dtype(dtype).itemsize for name, dtype in work.outputs)
-    return work.height * work.width * values
+    return image_bytes(work.output_size, work.outputs, work.color)
 
 
 def grid(work: TransformWork, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
-    """Blocks along x, y and z: tiles are numbered along x, row by row; z is the frame."""
-    return -(-work.width // schedule.tile_x) * -(-work.height // schedule.tile_y), 1, frames
+    """Blocks along x, y and z."""
+    return tile_grid(work.output_size, schedule, frames)
 
 
 def shared_bytes(work: TransformWork, schedule: Schedule) -> int:
-    """`struct Shared` of `kernels/transform.cu`, which asserts that it fits."""
+    """`struct Samples` of `kernels/transform_products.cuh`; `transform.cu` asserts that it fits."""
     number, channels = 2 if work.half_precision else 4, 3 if work.color else 1
     pitch = schedule.tile_x + 1
     short = pitch + 1 if work.half_precision else pitch
@@ -90,7 +89,7 @@ def registers(work: TransformWork, schedule: Schedule, device: Device) -> int:
 
 
 def candidates(work: TransformWork, device: Device) -> List[Schedule]:
-    """Every schedule that fits; those with less than `MIN_OCCUPANCY` only where none has more."""
+    """Every schedule that fits, and has enough resident warps if any has."""
     able = {}
     for x, y in _TILES[work.by_columns]:
         if work.color and x * y // 4 > _COLOR_THREADS:
@@ -98,8 +97,7 @@ def candidates(work: TransformWork, device: Device) -> List[Schedule]:
         schedule = Schedule("transform", "tile", x * y // 4, x, y)
         if shared_bytes(work, schedule) <= device.shared_per_block:
             able[schedule] = expected_occupancy(work, schedule, device)
-    min_share = min(MIN_OCCUPANCY, max(able.values(), default=0))
-    return [schedule for schedule, share in able.items() if share >= min_share]
+    return with_enough_warps(able)
 
 
 def expected_occupancy(work: TransformWork, schedule: Schedule, device: Device) -> float:
