@@ -48,11 +48,12 @@ STEPS = 8
 
 @dataclass(frozen=True)
 class MeasuredRow:
-    """A measured configuration."""
+    """A measured configuration, with the chosen schedule or another."""
 
     configuration: Configuration
     schedule: Schedule
     measured_us: float
+    is_chosen: bool
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,13 @@ def fit(rows: Sequence[MeasuredRow], device: Device, found: Sequence[Constant]) 
 def read(path: Path) -> Tuple[List[MeasuredRow], Device]:
     """Rows of a result file, and their device."""
     report = json.loads(path.read_text(encoding="utf-8"))
-    rows = [MeasuredRow(KNOWN[row["name"]], Schedule(**row["schedule"]), row["measured_us"]) for row in report["rows"]]
+    rows = [
+        MeasuredRow(
+            KNOWN[row["name"]], Schedule(**row["schedule"]), row["measured_us"], row.get("is_chosen", True)
+        )
+        for row in report["rows"]
+        if row["list"] == "fitted"
+    ]
     return rows, DEVICES[report["model"]]
 
 

@@ -55,10 +55,10 @@ OPERATIONS = {
     "load 12packed calibrated": 36,
     "mono bilinear": 6.5,  # per channel
     "mono gradient": 8.42,  # per channel
-    "adaptive gradients": 27.5,  # of one channel: gradients for the switch
-    "adaptive edges": 17,  # of one channel: the switch
-    "adaptive slide": 81.6,  # per channel: first stage
-    "mono adaptive": 45.7,  # per channel: second stage
+    "adaptive gradients": 26.3,  # of one channel: gradients for the switch
+    "adaptive edges": 16,  # of one channel: the switch
+    "adaptive slide": 74,  # per channel: first stage
+    "mono adaptive": 42.7,  # per channel: second stage
     "color bilinear": 22.4,
     "color mhc": 11.6,
     "color weighted": 87.8,
@@ -75,10 +75,9 @@ OPERATIONS = {
 #: What a run of rows of ADR costs before its first result, in rows, by stage: it fills its window.
 _ADAPTIVE_START = {"adaptive gradients": 0.7, "adaptive edges": 1.8, "adaptive slide": 1.1}
 #: Issue slots of an H200 in passes of `mono_adaptive`, for a row of two columns of both halves of a tile, and for those
-#: that a run of rows begins with; counted in the code for sm_90. Loading: of four columns of both halves; products: per
-#: pixel.
-_MONO_ADAPTIVE = {"gradients": (149, 95), "edges": (60, 95), "slide": (286, 175), "angles": (222, 65)}
-_MONO_ADAPTIVE_LOAD, _MONO_ADAPTIVE_PRODUCTS = 32, 38
+#: that a run of rows begins with; counted in the code for sm_90. Loading: of four columns of both halves.
+_MONO_ADAPTIVE = {"gradients": (123, 90), "edges": (49, 99), "slide": (261, 181), "angles": (210, 83)}
+_MONO_ADAPTIVE_LOAD = 32
 #: What an idle thread costs of a busy one: a block waits for its slowest thread, and other blocks fill the gap.
 IDLE_SHARE = 0.28
 #: Issue slots of a site of `color_strip` where a lane takes two of them, against four, in pairs of half.
@@ -161,7 +160,7 @@ def _mono_adaptive_stages(work: PolarizationWork, schedule: Schedule) -> Dict[st
     threads = round_up(run_units(schedule), WARP)  # with those that have no pair of columns
     slots = {name: threads * (row * rows[name] / runs + start) for name, (row, start) in _MONO_ADAPTIVE.items()}
     slots["load"] = _MONO_ADAPTIVE_LOAD * (x + 8) * (y + 8) / 4
-    slots["products"] = _MONO_ADAPTIVE_PRODUCTS * 2 * x * y
+    slots["products"] = _product_slots(work) * 2 * x * y
     (effort,) = KERNELS["mono_adaptive"].effort
     return {f"mono_adaptive {name}": effort * units * number for name, number in slots.items()}
 
