@@ -138,27 +138,27 @@ DEVICE void read_angles(const Shared &s, int channel, int y, int k, Pair (&angle
 DEVICE void interpolate_adaptively(Shared &s) {
   constexpr int COLUMNS = PLANE_P - 2; // of the planes, without the outermost pairs
   for (int i = threadIdx.x; i < RUNS * COLUMNS; i += THREADS) {
-    const int run = i / COLUMNS, column = i - run * COLUMNS + 1;
-    gradients(s, run * GRADIENT_ROWS, column);
+    const Item at = item<RUNS, COLUMNS, GROUP_OF_PAIRS>(i);
+    gradients(s, at.line * GRADIENT_ROWS, at.column + 1);
     if (RUNS * COLUMNS <= THREADS) break; // no register for the counter
   }
   sync_block();
   for (int i = threadIdx.x; i < RUNS * TILE_P; i += THREADS) {
-    const int run = i / TILE_P, k = i - run * TILE_P;
-    find_edges(s, run * EDGE_ROWS, k);
+    const Item at = item<RUNS, TILE_P, GROUP_OF_PAIRS>(i);
+    find_edges(s, at.line * EDGE_ROWS, at.column);
     if (RUNS * TILE_P <= THREADS) break;
   }
   sync_block();
   for (int i = threadIdx.x; i < CHANNELS * RUNS * COLUMNS; i += THREADS) {
-    const int rest = i / COLUMNS, column = i - rest * COLUMNS + 1;
-    stage_a(s, rest / RUNS, 1 + rest % RUNS * STAGE_ROWS, column); // one row beyond the tile
+    const Item at = item<CHANNELS * RUNS, COLUMNS, GROUP_OF_PAIRS>(i);
+    stage_a(s, at.line / RUNS, 1 + at.line % RUNS * STAGE_ROWS, at.column + 1); // one row beyond the tile
     if (CHANNELS * RUNS * COLUMNS <= THREADS) break;
   }
   sync_block();
 #if !HALF_PRECISION
   for (int i = threadIdx.x; i < CHANNELS * RUNS * TILE_P; i += THREADS) {
-    const int rest = i / TILE_P, k = i - rest * TILE_P;
-    finish_stage_a(s, rest / RUNS, rest % RUNS * EDGE_ROWS, k);
+    const Item at = item<CHANNELS * RUNS, TILE_P, GROUP_OF_PAIRS>(i);
+    finish_stage_a(s, at.line / RUNS, at.line % RUNS * EDGE_ROWS, at.column);
     if (CHANNELS * RUNS * TILE_P <= THREADS) break;
   }
   sync_block();
@@ -166,8 +166,8 @@ DEVICE void interpolate_adaptively(Shared &s) {
 #if HALF_RESOLUTION
   constexpr int CENTRES_X = TILE_X / 4, CENTRES_Y = TILE_Y / 2; // pairs of superpixels
   for (int i = threadIdx.x; i < CHANNELS * CENTRES_Y * CENTRES_X; i += THREADS) {
-    const int rest = i / CENTRES_X, k = i - rest * CENTRES_X;
-    store_angles(s, rest / CENTRES_Y, rest % CENTRES_Y * 2, 2 * k);
+    const Item at = item<CHANNELS * CENTRES_Y, CENTRES_X, GROUP_OF_QUADS>(i);
+    store_angles(s, at.line / CENTRES_Y, at.line % CENTRES_Y * 2, 2 * at.column);
   }
   sync_block();
 #endif

@@ -183,7 +183,8 @@ DEVICE void complete_colours(Shared &s, int y0) {
   // blue sites.
   constexpr int BAND_Y = MOSAIC_Y + 4, BAND_Q = MOSAIC_P / 2 + 2;
   for (int i = threadIdx.x; i < BAND_Y * BAND_Q; i += THREADS) {
-    const int r = i / BAND_Q, q = i - r * BAND_Q, y = y0 - HALO_Y - 2 + r + 64, line = y >> 1 & 1;
+    const Item unit = item<BAND_Y, BAND_Q, GROUP_OF_QUADS>(i);
+    const int r = unit.line, q = unit.column, y = y0 - HALO_Y - 2 + r + 64, line = y >> 1 & 1;
     const int row = r + LATTICE_REACH - 2, at = 2 * q + multiple_of_4(LATTICE_REACH) / 2 - 2;
     const Pair *p = &s.lattice.raw[row][at];
     Pair g[2] = {p[0], p[1]};
@@ -216,7 +217,8 @@ DEVICE void complete_colours(Shared &s, int y0) {
 #endif
   constexpr int MOSAIC_Q = MOSAIC_P / 2;
   for (int i = threadIdx.x; i < MOSAIC_Y * MOSAIC_Q; i += THREADS) {
-    const int r = i / MOSAIC_Q, q = i - r * MOSAIC_Q, y = y0 - HALO_Y + r + 64, line = y >> 1 & 1;
+    const Item unit = item<MOSAIC_Y, MOSAIC_Q, GROUP_OF_QUADS>(i);
+    const int r = unit.line, q = unit.column, y = y0 - HALO_Y + r + 64, line = y >> 1 & 1;
     const int at = (r + LATTICE_REACH) * RAW_P + 2 * q + multiple_of_4(LATTICE_REACH) / 2;
     const Pair *p = &s.lattice.raw[0][0] + at;
     Pair first[3], second[3];

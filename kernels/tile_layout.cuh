@@ -33,6 +33,21 @@ constexpr int PLANE_Y = TILE_Y + 4,
 constexpr int TILE_P = TILE_X / 2;
 static_assert(TILE_X % 8 == 0 && TILE_Y % 4 == 0, "tiles consist of complete colour tiles");
 
+// Item i of LINES lines of COLUMNS that threads work on. Neighbouring threads of a GROUP, as many as one access to
+// shared memory serves, have neighbouring columns of one line, or their accesses would fall into the same banks: first
+// come the columns of whole groups, then the rest of every line.
+struct Item {
+  int line, column;
+};
+template <int LINES, int COLUMNS, int GROUP> DEVICE Item item(int i) {
+  constexpr int GROUPED = COLUMNS / GROUP * GROUP, REST = COLUMNS - GROUPED;
+  if (GROUPED == 0 || REST == 0) return Item{i / COLUMNS, i % COLUMNS};
+  if (i < LINES * GROUPED) return Item{i / GROUPED, i % GROUPED};
+  const int k = i - LINES * GROUPED;
+  return Item{k / REST, GROUPED + k % REST};
+}
+constexpr int GROUP_OF_PAIRS = 32, GROUP_OF_QUADS = 16; // threads that one access of 4 or of 8 bytes serves
+
 struct Shared {
   Pair mosaic[CHANNELS][MOSAIC_Y][MOSAIC_P];
   union {
