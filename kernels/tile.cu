@@ -40,9 +40,10 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const FrameArguments f
   InvalidCount count = {0, 0};
   // a thread makes four outputs along x
   constexpr int STEP = HALF_RESOLUTION ? 2 : 1, UNITS_X = TILE_X / (4 * STEP), UNITS_Y = TILE_Y / STEP;
+  constexpr int GROUP = ADAPTIVE ? GROUP_OF_QUADS : UNITS_X; // other methods wait for stores, best of complete lines
   const int width = out_width(frame), height = out_height(frame);
   for (int i = threadIdx.x; i < UNITS_X * UNITS_Y; i += THREADS) {
-    const Item at = item<UNITS_Y, UNITS_X, GROUP_OF_QUADS>(i);
+    const Item at = item<UNITS_Y, UNITS_X, GROUP>(i);
     const int r = at.line, u = at.column;
     const int y = blockIdx.y * UNITS_Y + r, x = (blockIdx.x * UNITS_X + u) * 4;
     if (y >= height || x >= width) continue;
