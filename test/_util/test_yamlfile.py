@@ -13,6 +13,7 @@ from typing import Any, Callable, List, Union
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import IS_EXHAUSTIVE
 
 yaml = pytest.importorskip("yaml")
 
@@ -200,7 +201,12 @@ RIGS = st.fixed_dictionaries({"cameras": st.lists(CAMERAS, min_size=1, max_size=
 PRESETS = st.dictionaries(NAMES, st.fixed_dictionaries({"ros__parameters": VALUES}), max_size=3)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.scaled
+@settings(
+    max_examples=300 if IS_EXHAUSTIVE else 100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(document=st.one_of(RIGS, PRESETS, VALUES))
 def test_any_document(tmp_path: Path, document: Any) -> None:
     path = write(tmp_path / "some.yaml", yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "surrogatepass"))

@@ -8,6 +8,7 @@ on a GPU.
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Tuple
 import numpy as np
 import pytest
 from harness import COMPILER, GPUS, KERNELS, Grid, aligned, build, gpu_driver, launch_on_host
-from support import representative
+from support import pairs_of, representative
 
 from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline, reference
 from polar_pipeline.backend import Buffers
@@ -673,9 +674,10 @@ def assert_similarity(found: Any, wanted: Mapping[str, np.ndarray]) -> None:
         np.testing.assert_allclose(found.blocks, reference.block_means(wanted["ssim_map"]), atol=1e-3)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
-@pytest.mark.parametrize("precision", ["auto", "fp32"])
-@pytest.mark.parametrize("mode", ["consistency", "reference", "temporal"])
+@pytest.mark.parametrize(
+    ("mode", "precision", "dtype"),
+    pairs_of(("consistency", "reference", "temporal"), ("auto", "fp32"), ("float32", "uint8")),
+)
 def test_similarity(driver: Any, mode: str, precision: str, dtype: str) -> None:
     products = ("dolp", "ssim_map", "ssim")
     options = {"ssim_mode": mode, "dtype": dtype, "precision": precision}
@@ -884,8 +886,12 @@ def integrated(monkeypatch: pytest.MonkeyPatch) -> HostDriver:
     return stand_in(monkeypatch, get_device("xavier"))
 
 
-@pytest.mark.parametrize("mode", ["consistency", "reference", "temporal"])
-@pytest.mark.parametrize("slow", ["host", "device"])
+@pytest.mark.parametrize(
+    ("slow", "mode"),
+    representative(
+        list(itertools.product(("host", "device"), ("consistency", "reference", "temporal"))), lambda row: row
+    ),
+)
 def test_the_memory_that_is_faster_is_used(integrated: HostDriver, slow: str, mode: str) -> None:
     """As measured when the first frame is prepared for, per format; nothing of the measurement shows afterwards."""
     integrated.slow = slow

@@ -799,7 +799,10 @@ def test_numbers_above_full_scale_in_strips(case: Case, launch: Launch) -> None:
         check_beyond(case, launch, shape, 0, seed=38)
 
 
-@cases([case for case in BEYOND_CASES if case.fmt == KNOWN["12"] and case.kernel == "tile"], beyond_features)
+@cases(
+    [case for case in BEYOND_CASES if case.fmt == KNOWN["12"] and case.kernel == "tile"],
+    lambda case: (case.options.sensor, case.options.resolution, case.work((32, 48)).demosaic),
+)
 @pytest.mark.scaled
 @settings(
     max_examples=8 if IS_EXHAUSTIVE else 3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)

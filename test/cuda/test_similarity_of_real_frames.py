@@ -5,13 +5,14 @@ Without a GPU, the kernels run on the CPU, on crops. The float CPU backend is wi
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any, Dict, List, Optional
 
 import numpy as np
 import pytest
 from harness import GPUS
-from support import real_frame
+from support import real_frame, representative
 from test_backend import COPIED, MAPPED, real_driver, stand_in
 
 from polar_pipeline import Pipeline, reference
@@ -94,8 +95,7 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
 
 
 @pytest.mark.parametrize("driver", ["tensor", *on_gpus], indirect=True)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("sensor", SENSORS)
+@pytest.mark.parametrize(("sensor", "way"), representative(list(itertools.product(SENSORS, WAYS)), lambda row: row))
 def test_stored_images(driver: Any, monkeypatch: pytest.MonkeyPatch, sensor: str, way: str) -> None:
     choose(monkeypatch, from_mosaic=False)
     assert max(errors(driver, options_of(sensor, way), crops())) <= BOUNDS.get((sensor, way), BOUND)
