@@ -706,8 +706,9 @@ def features(case: Case) -> Tuple[Any, ...]:
 def beyond_features(case: Case) -> Tuple[Any, ...]:
     """What is special about a case of numbers that are limited as they are read, before a method sees them."""
     work = case.work((32, 48))
-    reading = (case.kernel, work.sensor.is_color, work.half)
-    return (case.kernel, work.co_sited, work.demosaic), (*reading, work.half_precision), (*reading, case.fmt)
+    sensor, size = (case.kernel, work.sensor.is_color), (case.kernel, work.half)
+    numbers = (case.fmt, work.half_precision)
+    return (case.kernel, work.co_sited, work.demosaic), (*sensor, work.half), (*sensor, numbers), (*size, numbers)
 
 
 def schedule_features(case: Case) -> Tuple[Any, ...]:
@@ -801,7 +802,7 @@ def test_numbers_above_full_scale_in_strips(case: Case, launch: Launch) -> None:
 
 @cases(
     [case for case in BEYOND_CASES if case.fmt == KNOWN["12"] and case.kernel == "tile"],
-    lambda case: (case.options.sensor, case.options.resolution, case.work((32, 48)).demosaic),
+    lambda case: (case.options.sensor, case.options.resolution),
 )
 @pytest.mark.scaled
 @settings(
