@@ -26,7 +26,8 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import common
 import numpy as np
-from configurations import KNOWN, Configuration
+from configuration import Configuration
+from configurations import KNOWN
 from model import predicted_us
 
 import polar_pipeline.cuda

@@ -1,14 +1,14 @@
 """The cost model of the CUDA kernels against measurements, for every launch in `configurations.py`.
 
-    python benchmarks/model.py [--output FILE] [--pipes] [name ...]
+    python benchmarks/model.py [--output FILE] [--others N] [--seconds S] [--pipes] [name ...]
     python benchmarks/model.py --predict FILE [--expect]
     python benchmarks/model.py --held-out FILE
 
 Times are of single launches between CUDA events, medians, as in `gpu.py`: 64 different frames per launch, or one frame
-alone. `--predict` reads a result file and rewrites it with today's predictions for the same schedules. `--expect` also
-stores schedules and predictions of the configurations that are held out; `--held-out` measures those and adds them to
-the same file. `--predict` and `--expect` need no GPU. `--pipes` measures the throughput of the pipes of a
-multiprocessor, too.
+alone. `--others` also measures so many other schedules that the model thinks fast; the summary does not count them.
+`--predict` reads a result file and rewrites it with today's predictions for the same schedules. `--expect` also stores
+schedules and predictions of the configurations that are held out; `--held-out` measures those and adds them to the same
+file. `--predict` and `--expect` need no GPU. `--pipes` measures the throughput of the pipes of a multiprocessor, too.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ import argparse
 import json
 import math
 import statistics
+import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List
+from zlib import crc32
 
 import common
-from configurations import HELD_OUT, KNOWN, LISTS, Configuration
+from configuration import Configuration
+from configurations import HELD_OUT, KNOWN, LISTS
 
 from polar_pipeline.cuda.model.device import DEVICES, Device
 from polar_pipeline.cuda.model.launch_model import KernelWork, launch_model
@@ -49,6 +52,25 @@ def expected(device: Device) -> List[Dict[str, Any]]:
     return made
 
 
+#: How much longer a schedule may take than the chosen one, by prediction, for `--others` to measure it.
+_WORTH_MEASURING = 1.35
+
+
+def other_schedules(configuration: Configuration, device: Device, number: int) -> List[Schedule]:
+    """The chosen schedule and others that are predicted to be fast, of another kernel or with two other sizes."""
+    model = launch_model(configuration.work, device)
+    taken = [choose(model)]
+    limit = _WORTH_MEASURING * model.predict(taken[0]).us
+    for schedule in sorted(model.candidates(), key=lambda schedule: model.predict(schedule).us):
+        fields = astuple(schedule)
+        if len(taken) > number or model.predict(schedule).us > limit:
+            break
+        others = [astuple(each) for each in taken]
+        if all(fields[:2] != each[:2] or sum(a != b for a, b in zip(fields, each)) > 1 for each in others):
+            taken.append(schedule)
+    return taken
+
+
 def described(configuration: Configuration, schedule: Schedule, device: Device) -> Dict[str, Any]:
     """A row of a result file, without times."""
     return {
@@ -60,29 +82,33 @@ def described(configuration: Configuration, schedule: Schedule, device: Device) 
     }
 
 
-def asked_for(names: List[str], device: Device) -> Iterator[Dict[str, Any]]:
+def asked_for(names: List[str], device: Device, others: int = 0) -> Iterator[Dict[str, Any]]:
     """Rows, without times, of the named configurations; without names, of all that are not held out."""
     for group, configurations in LISTS.items():
         for configuration in configurations:
             if configuration.name in names or (not names and group != "held out"):
-                for schedule in configuration.schedules or (choose(launch_model(configuration.work, device)),):
-                    yield described(configuration, schedule, device)
+                schedules = other_schedules(configuration, device, others)
+                for schedule in dict.fromkeys((*schedules, *configuration.schedules)):
+                    yield {**described(configuration, schedule, device), "is_chosen": schedule == schedules[0]}
 
 
-def measured(wanted: Iterable[Dict[str, Any]], device: Device, arch: str) -> Iterator[Dict[str, Any]]:
-    """Rows with measured times.
+def measured(
+    wanted: Iterable[Dict[str, Any]], device: Device, arch: str, seconds: float = math.inf
+) -> Iterator[Dict[str, Any]]:
+    """Rows with measured times, as many as seconds suffice for.
 
     Args:
         wanted: Rows without times.
         device: The GPU.
         arch: What to compile for, such as `sm_90`.
+        seconds: From which on no other row is measured, with the time that compilation takes.
 
     Raises:
         SystemExit: A row is of a launch that its configuration no longer describes.
     """
     from timed_launch import compiled, measure
 
-    rows = list(wanted)
+    start, rows = time.monotonic(), list(wanted)
     models = [launch_model(KNOWN[row["name"]].work, device) for row in rows]
     schedules = [Schedule(**row["schedule"]) for row in rows]
     for row, model in zip(rows, models):
@@ -91,6 +117,8 @@ def measured(wanted: Iterable[Dict[str, Any]], device: Device, arch: str) -> Ite
     with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
         list(pool.map(lambda model, schedule: compiled(model, schedule, arch), models, schedules))
     for row, model, schedule in zip(rows, models, schedules):
+        if time.monotonic() - start > seconds:
+            break
         us = measure(model, schedule, row["frames"], arch)
         print(row["name"], round(us, 2), flush=True)
         yield {**row, "measured_us": round(us, 3)}
@@ -114,12 +142,13 @@ def with_predictions(found: List[Dict[str, Any]], device: Device) -> List[Dict[s
 def summary(found: List[Dict[str, Any]]) -> Dict[str, Any]:
     """Errors by list: number of rows, how many are within 15 %, the largest, and the root mean square.
 
-    Rows that were held out count with the prediction stored before they were measured.
+    Only schedules that were chosen count; rows that were held out with the prediction stored before they were measured.
     """
     made = {}
     for group in LISTS:
         key = "predicted_to_measured" if group == "fitted" else "expected_to_measured"
-        ratios = [row[key] for row in found if row["list"] == group and key in row]
+        rows = [row for row in found if row["list"] == group and row.get("is_chosen", True)]
+        ratios = [row[key] for row in rows if key in row]
         if ratios:
             off = [abs(ratio - 1) for ratio in ratios]
             made[group] = {
@@ -147,13 +176,14 @@ def measure_all(report: Dict[str, Any], values: argparse.Namespace) -> Device:
             raise SystemExit(f"{values.held_out} is of {report['device']}, this is {bench.name}")
     else:
         report.update(device=bench.name, model=bench.device.name, rows=[])
-        wanted = list(asked_for(values.names, bench.device))
+        asked = asked_for(values.names, bench.device, values.others)
+        wanted = sorted(asked, key=lambda row: (not row["is_chosen"], crc32(row["name"].encode())))
     if values.pipes:
         from timed_launch import pipes
 
         report["results_a_clock"] = pipes()
         print(report["results_a_clock"], flush=True)
-    report["rows"] = [*report["rows"], *measured(wanted, bench.device, bench.arch)]
+    report["rows"] = [*report["rows"], *measured(wanted, bench.device, bench.arch, values.seconds)]
     packages = ["cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x", "numpy"]
     report["machine_of_held_out" if values.held_out else "machine"] = common.machine(packages)
     return DEVICES.get(report["model"], bench.device)
@@ -167,6 +197,8 @@ def main() -> None:
     parser.add_argument("--predict", type=Path, metavar="FILE", help="a result file, for new predictions")
     parser.add_argument("--expect", action="store_true", help="with --predict: of what is held out, too")
     parser.add_argument("--held-out", type=Path, metavar="FILE", help="a result file, to measure what it expects")
+    parser.add_argument("--others", type=int, default=0, metavar="N", help="other schedules of each to measure, too")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="to measure in; other schedules come last")
     parser.add_argument("--pipes", action="store_true", help="measure the throughput of the pipes, too")
     values = parser.parse_args()
     read = values.predict or values.held_out

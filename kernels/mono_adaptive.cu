@@ -19,21 +19,25 @@ constexpr int ENOUGH_THREADS = RESIDENT;
 #endif
 #define BOUNDS THREADS, (ENOUGH_THREADS + THREADS - 1) / THREADS
 
-// A pass over END rows: a thread takes a pair of columns on a run of them.
-template <int END, typename Pass> DEVICE void for_each_run(Pass pass) {
+// A pass over ROWS_OF_PASS rows: a thread takes a pair of columns on a run of them. Runs begin with warp SHIFT, since
+// runs may differ by a row, and warps of one number share a scheduler.
+template <int ROWS_OF_PASS, int SHIFT, typename Pass> DEVICE void for_each_run(Pass pass) {
   static_assert(RUNS * COLUMNS <= THREADS, "a thread for every pair of columns and run of rows");
-  const int run = threadIdx.x / COLUMNS, first = run * run_rows(END);
-  if (run < RUNS && first < END) pass(first, threadIdx.x - run * COLUMNS);
+  const int place = threadIdx.x / COLUMNS, column = threadIdx.x - place * COLUMNS;
+  if (place < RUNS) {
+    const int run = SHIFT && place == RUNS - 1 ? 0 : place + SHIFT;
+    pass(run * ROWS_OF_PASS / RUNS, (run + 1) * ROWS_OF_PASS / RUNS, column);
+  }
   sync_block();
 }
 DEVICE void interpolate(Shared &s) {
-  for_each_run<PLANE_Y>([&](int first, int column) { find_gradients(s, first, column); });
-  for_each_run<HALF_Y>([&](int first, int column) {
-    if (column < TILE_X / 2) find_edges(s, first, 2 * column);
+  for_each_run<PLANE_Y, 0>([&](int first, int last, int column) { find_gradients(s, first, last, column); });
+  for_each_run<HALF_Y, 1>([&](int first, int last, int column) {
+    if (column < TILE_X / 2) find_edges(s, first, last, 2 * column);
   });
-  for_each_run<DETAIL_END>([&](int first, int column) { find_detail(s, first, column); });
-  for_each_run<HALF_Y>([&](int first, int column) {
-    if (column < TILE_X / 2) find_angles(s, first, 2 * column);
+  for_each_run<DETAIL_END, 0>([&](int first, int last, int column) { find_detail(s, first, last, column); });
+  for_each_run<HALF_Y, 1>([&](int first, int last, int column) {
+    if (column < TILE_X / 2) find_angles(s, first, last, 2 * column);
   });
 }
 

@@ -2,6 +2,7 @@
 // angles.
 #ifndef POLAR_MONO_ADAPTIVE_ANGLES_CUH
 #define POLAR_MONO_ADAPTIVE_ANGLES_CUH
+#include "adaptive.cuh"
 #include "mono_adaptive_layout.cuh"
 
 typedef Pair Four[4]; // columns -1 .. 2 around two pixels
@@ -14,70 +15,45 @@ DEVICE void read_around(const Pair *p, Four &v) {
   v[3] = p[2];
 }
 
-// What a pixel's own sample contributes to its missing angles: z, alpha, G - z + alpha e; and 2 (1 - switch).
-struct OwnShare {
-  Pair z, alpha, detail, interpolated;
-  // an angle, from the sums of z, G - z and e over the N neighbours that have it, and what stage A adds to it
-  template <int N> DEVICE Pair restore(Pair sum_z, Pair sum_g, Pair sum_e, Pair more) const {
-    constexpr double share = 1.0 / N;
-    const Pair mean = mul(sum_z, splat(share));
-    // twice the total, which is at least a quarter of a level; half the gain, which is 2 at most
-    const Pair total = N == 2 ? add(sum_z, sum_g) : mul(add(sum_z, sum_g), splat(2 * share));
-    const Pair gain = fma_saturate(mean, reciprocal_by_fma(maximum(total, splat(LEVEL / 2))), splat(0));
-    const Pair beside = fma(alpha, sum_e, sum_g);
-    const Pair missing = fma(beside, splat(-share), add(sub(z, mean), detail));
-    return clip(add(fma(mul(gain, missing), interpolated, more), mean));
-  }
+// One line of a plane around two pixels: their own values, and the sums of those beside them.
+struct Beside {
+  Pair own[2], sum[2];
 };
-
-// alpha: how much of a pixel's detail is intensity. r0: 16 R0; r1: 8 R1; energy: four times that of the polarization
-DEVICE Pair share_of_intensity(Pair r0, Pair r1, Pair energy) {
-  const Pair r0n = add(r0, splat(16 * ADR_NOISE * LEVEL * LEVEL));
-  const Pair w = mul(r0, reciprocal_by_fma(fma(energy, splat(16 * 2.0 / 4), r0n)));
-  // the bias, from -ADR_LIMIT to ADR_LIMIT, as a number from 0 to 1
-  const Pair bias = fma_saturate(r1, reciprocal_by_fma(mul(r0n, splat(ADR_LIMIT))),
-                                 splat((ADR_BIAS + ADR_LIMIT) / (2.0 * ADR_LIMIT)));
-  return fma(w, fma(bias, splat(-2 * ADR_LIMIT), splat(1 + ADR_LIMIT)),
-             fma(bias, splat(2 * ADR_LIMIT), splat(-ADR_LIMIT)));
-}
-
-// Three planes around two pixels in one line, and the squares of the detail.
+DEVICE Beside beside(const Four &v) { return Beside{{v[1], v[2]}, {add(v[0], v[2]), add(v[1], v[3])}}; }
+// z, G and e; and e^2 with weights 1 2 1 along x.
 struct Around {
-  Four z, g, e, square;
+  Beside z, g, e;
+  Pair square[2];
 };
 DEVICE void read_around(const Pair *z, const Pair *g, const Pair *e, Around &line) {
-  read_around(z, line.z);
-  read_around(g, line.g);
-  read_around(e, line.e);
-#pragma unroll
-  for (int k = 0; k < 4; k++) line.square[k] = mul(line.e[k], line.e[k]);
+  Four v;
+  read_around(z, v);
+  line.z = beside(v);
+  read_around(g, v);
+  line.g = beside(v);
+  read_around(e, v);
+  line.e = beside(v);
+  const Pair left = mul(v[1], v[1]), right = mul(v[2], v[2]), both = add(left, right);
+  line.square[0] = fma(v[0], v[0], add(both, left));
+  line.square[1] = fma(v[3], v[3], add(both, right));
 }
 
-// Stage B on one pair of columns, from row `first` of the tile on; the angles take the places of what stage A adds.
-DEVICE void find_angles(Shared &s, int first, int x) {
-  constexpr int U = UNROLL;
+// Stage B on one pair of columns, in rows first .. last of the tile; the angles take the places of what stage A adds.
+DEVICE void find_angles(Shared &s, int first, int last, int x) {
+  constexpr int U = ANGLE_UNROLL;
   const Pair *z = mosaic_at(s.mosaic, first, x);
   const Pair *g = &s.stage.excess[first + 2][x + 2], *e = &s.stage.detail[first + 2][x + 2];
   Around line[2 + U];
 #pragma unroll
   for (int i = 0; i < 2; i++)
     read_around(z + (i - 1) * MOSAIC_X, g + (i - 1) * PLANE_X, e + (i - 1) * PLANE_X, line[i]);
-  const int last = min(first + run_rows(HALF_Y), HALF_Y);
 #pragma unroll 1
   for (int y = first; y < last; y += U, z += U * MOSAIC_X, g += U * PLANE_X, e += U * PLANE_X) {
 #pragma unroll
     for (int i = 0; i < U; i++) {
-      if (i && !is_even(HALF_Y) && y + i >= last) break;
+      if (i && !is_multiple(HALF_Y, U) && y + i >= last) break;
       read_around(z + (i + 1) * MOSAIC_X, g + (i + 1) * PLANE_X, e + (i + 1) * PLANE_X, line[i + 2]);
       const Around &u = line[i], &m = line[i + 1], &d = line[i + 2];
-      Four square, sum_z, sum_g, sum_e; // down columns
-#pragma unroll
-      for (int k = 0; k < 4; k++) {
-        square[k] = add(fma(m.square[k], splat(2), u.square[k]), d.square[k]);
-        sum_z[k] = add(u.z[k], d.z[k]);
-        sum_g[k] = add(u.g[k], d.g[k]);
-        sum_e[k] = add(u.e[k], d.e[k]);
-      }
       Pair energy[2], interpolated[2], row[2], column[2], diagonal[2];
       read(&s.energy[y + i][x], energy);
       read(&s.interpolated[y + i][x], interpolated);
@@ -86,14 +62,14 @@ DEVICE void find_angles(Shared &s, int first, int x) {
       read(&s.diagonal[y + i][x], diagonal);
 #pragma unroll
       for (int k = 0; k < 2; k++) {
-        const Pair beside = add(m.e[k], m.e[k + 2]), corners = add(sum_e[k], sum_e[k + 2]), own_e = m.e[k + 1];
-        const Pair r0 = add(fma(square[k + 1], splat(2), square[k]), square[k + 2]);
-        const Pair r1 = fma(own_e, corners, mul(beside, sum_e[k + 1]));
+        const Pair corners = add(u.e.sum[k], d.e.sum[k]), upright = add(u.e.own[k], d.e.own[k]), own_e = m.e.own[k];
+        const Pair r0 = add(fma(m.square[k], splat(2), u.square[k]), d.square[k]);
+        const Pair r1 = fma(own_e, corners, mul(m.e.sum[k], upright));
         const Pair alpha = share_of_intensity(r0, r1, energy[k]);
-        const OwnShare own = {m.z[k + 1], alpha, fma(alpha, own_e, m.g[k + 1]), interpolated[k]};
-        row[k] = own.restore<2>(add(m.z[k], m.z[k + 2]), add(m.g[k], m.g[k + 2]), beside, row[k]);
-        column[k] = own.restore<2>(sum_z[k + 1], sum_g[k + 1], sum_e[k + 1], column[k]);
-        diagonal[k] = own.restore<4>(add(sum_z[k], sum_z[k + 2]), add(sum_g[k], sum_g[k + 2]), corners, diagonal[k]);
+        const OwnShare own = {m.z.own[k], alpha, fma(alpha, own_e, m.g.own[k]), interpolated[k]};
+        row[k] = own.restore<2>(m.z.sum[k], m.g.sum[k], m.e.sum[k], row[k]);
+        column[k] = own.restore<2>(add(u.z.own[k], d.z.own[k]), add(u.g.own[k], d.g.own[k]), upright, column[k]);
+        diagonal[k] = own.restore<4>(add(u.z.sum[k], d.z.sum[k]), add(u.g.sum[k], d.g.sum[k]), corners, diagonal[k]);
       }
       write(&s.row[y + i][x], row[0], row[1]);
       write(&s.column[y + i][x], column[0], column[1]);

@@ -4,83 +4,89 @@
 // directions. The switch is 1 there, and ADR then interpolates by a secant step instead of the detail of intensity.
 #ifndef POLAR_MONO_ADAPTIVE_EDGES_CUH
 #define POLAR_MONO_ADAPTIVE_EDGES_CUH
+#include "adaptive.cuh"
 #include "mono_adaptive_layout.cuh"
 
 // What the gradients of two pixels are made of, from one line of the mosaic: the pixels; differences over two and over
-// four; the second difference; and the sum of the pixels beside.
+// four; twice the second difference; and the sum of the pixels beside.
 struct Differences {
   Pair centre[2], two[2], four[2], second[2], beside[2];
 };
 DEVICE Differences differences(const Pair *p) { // p: at the first pixel
-  Pair z[6];
+  Pair z[6], two[4];
   read(p - 2, z);
+#pragma unroll
+  for (int k = 0; k < 4; k++) two[k] = sub(z[k + 2], z[k]);
   Differences d;
 #pragma unroll
   for (int k = 0; k < 2; k++) {
     d.centre[k] = z[k + 2];
-    d.two[k] = sub(z[k + 3], z[k + 1]);
-    d.four[k] = sub(z[k + 4], z[k]);
-    d.second[k] = fma(add(z[k], z[k + 4]), splat(-0.5), z[k + 2]);
+    d.two[k] = two[k + 1];
+    d.four[k] = add(two[k], two[k + 2]);
+    d.second[k] = sub(two[k], two[k + 2]);
     d.beside[k] = add(z[k + 1], z[k + 3]);
   }
   return d;
 }
-
-// Energy of a pixel's gradients (twice), four times what it exceeds by what intensity explains, and secant steps.
-struct Gradients {
-  Pair energy, difference, step_x, step_y;
+// Differences down a column, between the lines above and under a pixel: of the pixels, and of the sums beside.
+struct Falls {
+  Pair centre[2], beside[2];
 };
-// How far a pixel lies from the middle of its neighbours, limited: 2 (step + 1/4). product: of gradients and second
-// differences; square: of gradients; both four times.
-DEVICE Pair secant_step(Pair product, Pair square) {
-  static_assert(ADR_STEP == 0.25f, "a step from -1/4 to 1/4 becomes one from 0 to 1");
-  return fma_saturate(
-      product, reciprocal_by_fma(fma(square, splat(0.5), splat(2 * ADR_GRADIENT_NOISE * LEVEL * LEVEL))), splat(0.5));
-}
-// Along x: own angle and the row's in this line, the column's and the orthogonal one in those beside it; along y
-// transposed. Lines from two above to two under the pixel.
-DEVICE Gradients gradients(const Differences &u2, const Differences &u1, const Differences &m, const Differences &d1,
-                           const Differences &d2, int k) {
-  const Pair own_x = m.four[k], row_x = m.two[k]; // times 2, 1
-  const Pair column_x = mul(add(u1.four[k], d1.four[k]), splat(0.5)), diagonal_x = add(u1.two[k], d1.two[k]); // 2, 2
-  const Pair own_y = sub(d2.centre[k], u2.centre[k]), column_y = sub(d1.centre[k], u1.centre[k]);
-  const Pair row_y = mul(sub(d2.beside[k], u2.beside[k]), splat(0.5)), diagonal_y = sub(d1.beside[k], u1.beside[k]);
-  const Pair own_xx = m.second[k], column_xx = mul(add(u1.second[k], d1.second[k]), splat(0.5));
-  const Pair own_yy = fma(add(u2.centre[k], d2.centre[k]), splat(-0.5), m.centre[k]);
-  const Pair row_yy = fma(add(u2.beside[k], d2.beside[k]), splat(-0.25), mul(m.beside[k], splat(0.5)));
-  const Pair square_x = fma(own_x, own_x, mul(column_x, column_x)), square_y = fma(own_y, own_y, mul(row_y, row_y));
-  Gradients g;
-  const Pair sides = fma(diagonal_x, diagonal_x, fma(diagonal_y, diagonal_y, add(square_x, square_y)));
-  g.energy = fma(sides, splat(0.25), fma(row_x, row_x, mul(column_y, column_y)));
-  const Pair near = fma(row_x, column_x, mul(row_y, column_y)), far = fma(own_x, diagonal_x, mul(own_y, diagonal_y));
-  const Pair correlation = fma(near, splat(2), far);
-  Pair curvature = fma(own_xx, own_xx, mul(own_yy, own_yy));
-  curvature = fma(column_xx, column_xx, fma(row_yy, row_yy, curvature));
-  g.difference =
-      fma(g.energy, splat(2 * ADR_UNCORRELATED), fma(curvature, splat(-4 * ADR_CURVED), negate(correlation)));
-  g.step_x = secant_step(fma(own_x, own_xx, mul(column_x, column_xx)), square_x);
-  g.step_y = secant_step(fma(own_y, own_yy, mul(row_y, row_yy)), square_y);
-  return g;
+DEVICE Falls falls(const Differences &above, const Differences &under) {
+  Falls f;
+#pragma unroll
+  for (int k = 0; k < 2; k++) {
+    f.centre[k] = sub(under.centre[k], above.centre[k]);
+    f.beside[k] = sub(under.beside[k], above.beside[k]);
+  }
+  return f;
 }
 
-// Gradients on one pair of columns, from row `first` of the planes on. Secant steps go where the angles of the row and
-// of the column come later.
-DEVICE void find_gradients(Shared &s, int first, int column) {
+// Lines above, with and under the pixel; differences down the column around the line above, around the pixel's own, and
+// around the one under it.
+DEVICE Gradients gradients(const Differences &above, const Differences &own, const Differences &under,
+                           const Falls &upper, const Falls &middle, const Falls &lower, int k) {
+  Slopes of;
+  of.own_x2 = own.four[k];
+  of.own_y2 = add(upper.centre[k], lower.centre[k]);
+  of.row_x = own.two[k];
+  of.row_y4 = add(upper.beside[k], lower.beside[k]);
+  of.column_x4 = add(above.four[k], under.four[k]);
+  of.column_y = middle.centre[k];
+  of.diagonal_x2 = add(above.two[k], under.two[k]);
+  of.diagonal_y2 = middle.beside[k];
+  of.own_xx2 = own.second[k];
+  of.own_yy2 = sub(upper.centre[k], lower.centre[k]);
+  of.column_xx4 = add(above.second[k], under.second[k]);
+  of.row_yy4 = sub(upper.beside[k], lower.beside[k]);
+  return gradients(of);
+}
+
+// Gradients on one pair of columns, in rows first .. last of the planes. Secant steps go where the angles of the row
+// and of the column come later.
+DEVICE void find_gradients(Shared &s, int first, int last, int column) {
+  constexpr int U = GRADIENT_UNROLL;
   const bool inside = (u32)(column - 1) < (u32)(TILE_X / 2);
-  const int last = min(first + run_rows(PLANE_Y), PLANE_Y), x = 2 * column - 2;
+  const int x = 2 * column - 2;
   const Pair *z = mosaic_at(s.mosaic, first - 2, x);
-  Differences line[4 + UNROLL];
+  Differences line[3 + U]; // from the one above the pixel on
+  Falls fall[2 + U];
+  const Differences first_line = differences(z - 2 * MOSAIC_X);
 #pragma unroll
-  for (int i = 0; i < 4; i++) line[i] = differences(z + (i - 2) * MOSAIC_X);
+  for (int i = 0; i < 3; i++) line[i] = differences(z + (i - 1) * MOSAIC_X);
+  fall[0] = falls(first_line, line[1]);
+  fall[1] = falls(line[0], line[2]);
 #pragma unroll 1
-  for (int y = first; y < last; y += UNROLL, z += UNROLL * MOSAIC_X) {
+  for (int y = first; y < last; y += U, z += U * MOSAIC_X) {
 #pragma unroll
-    for (int i = 0; i < UNROLL; i++) {
-      if (i && !is_even(PLANE_Y) && y + i >= last) break;
-      line[i + 4] = differences(z + (i + 2) * MOSAIC_X);
+    for (int i = 0; i < U; i++) {
+      if (i && !is_multiple(PLANE_Y, U) && y + i >= last) break;
+      line[i + 3] = differences(z + (i + 2) * MOSAIC_X);
+      fall[i + 2] = falls(line[i + 1], line[i + 3]);
       Gradients g[2];
 #pragma unroll
-      for (int k = 0; k < 2; k++) g[k] = gradients(line[i], line[i + 1], line[i + 2], line[i + 3], line[i + 4], k);
+      for (int k = 0; k < 2; k++)
+        g[k] = gradients(line[i], line[i + 1], line[i + 2], fall[i], fall[i + 1], fall[i + 2], k);
       write(&s.gradient.energy[y + i][x + 2], g[0].energy, g[1].energy);
       write(&s.gradient.difference[y + i][x + 2], g[0].difference, g[1].difference);
       if (inside && (u32)(y + i - 2) < (u32)HALF_Y) {
@@ -89,7 +95,9 @@ DEVICE void find_gradients(Shared &s, int first, int column) {
       }
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++) line[i] = line[i + UNROLL];
+    for (int i = 0; i < 3; i++) line[i] = line[i + U];
+#pragma unroll
+    for (int i = 0; i < 2; i++) fall[i] = fall[i + U];
   }
 }
 
@@ -101,47 +109,66 @@ DEVICE void sums_of_5(const Pair *p, Pair (&sum)[2]) {
   sum[0] = add(inner, v[0]);
   sum[1] = add(inner, v[5]);
 }
-
-// The switch on one pair of columns, from row `first` of the tile on, from means over 5x5 pixels.
-DEVICE void find_edges(Shared &s, int first, int x) {
-  const Pair *energy = &s.gradient.energy[first][x + 2], *difference = &s.gradient.difference[first][x + 2];
-  Pair e[4 + UNROLL][2], d[4 + UNROLL][2];
+// A window of five lines that slides down two columns: sums of the last line, of the last two, and of the last three,
+// these also as of a line before.
+template <int U> struct Sums {
+  Pair one[1 + U][2], two[1 + U][2], three[2 + U][2];
+  // adds a line; returns the sums of the last five
+  DEVICE void push(int i, const Pair *p, Pair (&five)[2]) {
+    sums_of_5(p, one[i + 1]);
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    sums_of_5(energy + i * PLANE_X, e[i]);
-    sums_of_5(difference + i * PLANE_X, d[i]);
+    for (int k = 0; k < 2; k++) {
+      two[i + 1][k] = add(one[i][k], one[i + 1][k]);
+      three[i + 2][k] = add(two[i][k], one[i + 1][k]);
+      five[k] = add(three[i][k], two[i + 1][k]);
+    }
   }
-  const int last = min(first + run_rows(HALF_Y), HALF_Y);
+  // the first four lines
+  DEVICE void start(const Pair *p) {
+    Pair line[4][2];
+#pragma unroll
+    for (int i = 0; i < 4; i++) sums_of_5(p + i * PLANE_X, line[i]);
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const Pair upper = add(line[0][k], line[1][k]), inner = add(line[1][k], line[2][k]);
+      one[0][k] = line[3][k];
+      two[0][k] = add(line[2][k], line[3][k]);
+      three[0][k] = add(upper, line[2][k]);
+      three[1][k] = add(inner, line[3][k]);
+    }
+  }
+  DEVICE void slide() {
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      one[0][k] = one[U][k];
+      two[0][k] = two[U][k];
+      three[0][k] = three[U][k];
+      three[1][k] = three[U + 1][k];
+    }
+  }
+};
+
+// The switch on one pair of columns, in rows first .. last of the tile, from means over 5x5 pixels.
+DEVICE void find_edges(Shared &s, int first, int last, int x) {
+  constexpr int U = EDGE_UNROLL;
+  const Pair *energy = &s.gradient.energy[first][x + 2], *difference = &s.gradient.difference[first][x + 2];
+  Sums<U> e, d;
+  e.start(energy);
+  d.start(difference);
 #pragma unroll 1
-  for (int y = first; y < last; y += UNROLL) {
+  for (int y = first; y < last; y += U, energy += U * PLANE_X, difference += U * PLANE_X) {
 #pragma unroll
-    for (int i = 0; i < UNROLL; i++) {
-      if (i && !is_even(HALF_Y) && y + i >= last) break;
-      sums_of_5(energy + (i + 4) * PLANE_X, e[i + 4]);
-      sums_of_5(difference + (i + 4) * PLANE_X, d[i + 4]);
-      Pair of[2];
+    for (int i = 0; i < U; i++) {
+      if (i && !is_multiple(HALF_Y, U) && y + i >= last) break;
+      Pair sum_e[2], sum_d[2], of[2];
+      e.push(i, energy + (i + 4) * PLANE_X, sum_e);
+      d.push(i, difference + (i + 4) * PLANE_X, sum_d);
 #pragma unroll
-      for (int k = 0; k < 2; k++) {
-        const Pair sum_e = add(add(add(e[i][k], e[i + 1][k]), add(e[i + 2][k], e[i + 3][k])), e[i + 4][k]);
-        const Pair sum_d = add(add(add(d[i][k], d[i + 1][k]), add(d[i + 2][k], d[i + 3][k])), d[i + 4][k]);
-        // energies are twice, differences four times
-        const Pair noisy =
-            fma(sum_e, splat(2 / ADR_GAIN), splat(4 * 25 * ADR_GRADIENT_NOISE * LEVEL * LEVEL / ADR_GAIN));
-        const Pair ratio = reciprocal_by_fma(noisy);
-        of[k] = fma_saturate(negate(sum_d), ratio, splat(1));
-        of[k] = add(of[k], of[k]);
-      }
+      for (int k = 0; k < 2; k++) of[k] = interpolated_by(sum_e[k], sum_d[k]);
       write(&s.interpolated[y + i][x], of[0], of[1]);
     }
-    energy += UNROLL * PLANE_X;
-    difference += UNROLL * PLANE_X;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-#pragma unroll
-      for (int k = 0; k < 2; k++) {
-        e[i][k] = e[i + UNROLL][k];
-        d[i][k] = d[i + UNROLL][k];
-      }
+    e.slide();
+    d.slide();
   }
 }
 #endif

@@ -27,11 +27,11 @@ constexpr int PLANE_Y = HALF_Y + 4, PLANE_X = TILE_X + 4;
 constexpr int COLUMNS = TILE_X / 2 + 2;
 // Runs of rows that threads go down side by side, as many in every pass.
 constexpr int RUNS = (HALF_Y + 2 + ROWS - 1) / ROWS;
-CONSTANT int run_rows(int rows) { return (rows + RUNS - 1) / RUNS; }
-// Rows in the body of a loop: with more, the loops of all passes do not fit the instruction cache.
-constexpr int UNROLL = 2;
-// Whether runs of all rows of a pass consist of such bodies.
-CONSTANT bool is_even(int rows) { return rows % UNROLL == 0 && run_rows(rows) % UNROLL == 0; }
+// Rows in the bodies of loops. A window of as many lines slides without moves of registers; with more rows the loops of
+// all passes do not fit the instruction cache.
+constexpr int GRADIENT_UNROLL = 4, EDGE_UNROLL = 3, DETAIL_UNROLL = 2, ANGLE_UNROLL = 2;
+// Whether runs of all rows of a pass consist of bodies of `body` rows.
+CONSTANT bool is_multiple(int rows, int body) { return rows % (RUNS * body) == 0; }
 
 struct alignas(16) FourWords {
   Pair v[4];

@@ -51,10 +51,12 @@ DEVICE Pair join(Pair a, Pair b) { return permute(a, b, 0x7610); }     // (a.low
 DEVICE Pair straddle(Pair a, Pair b) { return permute(a, b, 0x5432); } // (a.high, b.low)
 DEVICE Pair low_twice(Pair a) { return half2_low_twice(a); }           // (a.low, a.low)
 DEVICE Pair high_twice(Pair a) { return half2_high_twice(a); }         // (a.high, a.high)
-// four values in [0, FULL], rounded to nearest even, as four bytes
-DEVICE u32 bytes(Pair a, Pair b) {
-  return low_bytes(fma(a, splat(UNIT_LEVELS), splat(1024)), fma(b, splat(UNIT_LEVELS), splat(1024)));
+// values in [0, FULL], of whose bits as halves the low byte is the level: from 32 on, the last bit of a half is 1/32
+DEVICE Pair levels_1024(Pair a) {
+  return UNIT_LEVELS == 32 ? add(a, splat(32)) : fma(a, splat(UNIT_LEVELS), splat(1024));
 }
+// four values in [0, FULL], rounded to nearest even, as four bytes
+DEVICE u32 bytes(Pair a, Pair b) { return low_bytes(levels_1024(a), levels_1024(b)); }
 // two bytes of a word, each behind the exponent of 1024: 1024 + byte
 template <int FIRST> DEVICE Pair bytes_1024(u32 word) { return permute(word, 0x64646464u, FIRST ? 0x4342 : 0x4140); }
 // two bytes of a word as subnormal halves: byte times 2^-24, exactly, and without arithmetic
@@ -79,6 +81,9 @@ DEVICE Pair absolute(Pair a) { return Pair{fabsf(a.x), fabsf(a.y)}; }
 DEVICE Pair negate(Pair a) { return Pair{-a.x, -a.y}; }
 DEVICE Pair minimum(Pair a, Pair b) { return Pair{fminf(a.x, b.x), fminf(a.y, b.y)}; }
 DEVICE Pair maximum(Pair a, Pair b) { return Pair{fmaxf(a.x, b.x), fmaxf(a.y, b.y)}; }
+DEVICE Pair fma_saturate(Pair a, Pair b, Pair c) {
+  return Pair{saturate(fmaf(a.x, b.x, c.x)), saturate(fmaf(a.y, b.y, c.y))};
+}
 DEVICE Pair lows(Pair a, Pair b) { return Pair{a.x, b.x}; }
 DEVICE Pair highs(Pair a, Pair b) { return Pair{a.y, b.y}; }
 DEVICE Pair join(Pair a, Pair b) { return Pair{a.x, b.y}; }

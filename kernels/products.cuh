@@ -518,7 +518,7 @@ DEVICE bool polarize(Polarization &p, float darkest) {
     any_dark |= p.s0f[k] < darkest;
     if (WANT_POLAR) {
       const float length = fast_sqrt(fmaf(a, a, fmaf(b, b, 1e-30f)));
-      p.dolp[k] = saturate(length * fast_rcp(fmaxf(2 * p.s0f[k], 1e-6f)));
+      p.dolp[k] = saturate(length * fast_rcp(fmaf(2, p.s0f[k], 1e-6f)));
       p.tangent[k] = b * fast_rcp(length + fabsf(a));
       if (OUT_AOLP >= 2 || OUT_PREVIEW || OUT_AOLP_COLOR || !HALF_PRECISION) p.turns[k] = half_turns(p.tangent[k], a);
     }

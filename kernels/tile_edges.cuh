@@ -4,6 +4,7 @@
 // directions. The switch is 1 there, and ADR then interpolates by a secant step instead of the detail of intensity.
 #ifndef POLAR_TILE_EDGES_CUH
 #define POLAR_TILE_EDGES_CUH
+#include "adaptive.cuh"
 #include "tile_layout.cuh"
 
 #if ADAPTIVE
@@ -33,50 +34,55 @@ DEVICE Line read_luma(const Shared &s, int y, int k) {
 }
 
 // What the gradients of a pixel are made of, from one line of the mosaic: its own pixel; differences over two and over
-// four pixels; the second difference; and the sum of the pixels beside it.
+// four pixels; twice the second difference; and the sum of the pixels beside it.
 struct Differences {
   Pair centre, two, four, second, beside;
 };
 DEVICE Differences differences(const Line &a) {
-  return Differences{a.centre, sub(a.r1, a.l1), sub(a.right, a.left), fma(add(a.left, a.right), splat(-0.5), a.centre),
-                     add(a.l1, a.r1)};
+  const Pair left = sub(a.centre, a.left), right = sub(a.right, a.centre);
+  return Differences{a.centre, sub(a.r1, a.l1), add(left, right), sub(left, right), add(a.l1, a.r1)};
+}
+// Differences down a column, between the lines above and under a pixel: of the pixels, and of the sums beside.
+struct Falls {
+  Pair centre, beside;
+};
+DEVICE Falls falls(const Differences &above, const Differences &under) {
+  return Falls{sub(under.centre, above.centre), sub(under.beside, above.beside)};
 }
 
 // Gradients on one column of pairs, rows first .. first + GRADIENT_ROWS of the planes: their energy, and by how much it
-// exceeds what intensity explains. Along x: own angle and the row's in this line, the column's and the orthogonal one
-// in those beside it; along y transposed.
+// exceeds what intensity explains.
 DEVICE void gradients(Shared &s, int first, int column) {
   const int y = first + HALO_Y - 2, k = column + HALO_X / 2 - 2;
-  Differences line[5];
+  const Differences first_line = differences(read_luma(s, y - 2, k));
+  Differences line[4]; // from the one above the pixel on
 #pragma unroll
-  for (int i = 0; i < 4; i++)
-    line[i] = differences(read_luma(s, y + i - 2, k)); // rows -2 .. 1 of the first row's window
+  for (int i = 0; i < 3; i++) line[i] = differences(read_luma(s, y + i - 1, k));
+  Falls fall[3] = {falls(first_line, line[1]), falls(line[0], line[2]), {}};
 #pragma unroll
   for (int i = 0; i < GRADIENT_ROWS; i++) {
     if (first + i >= PLANE_Y) break;
-    line[(i + 4) % 5] = differences(read_luma(s, y + i + 2, k));
-    auto at = [&](int k) -> const Differences & { return line[(i + k + 2) % 5]; };
-    const Differences &u2 = at(-2), &u1 = at(-1), &m = at(0), &d1 = at(1), &d2 = at(2);
-    const Pair row_x = m.two, own_x = mul(m.four, splat(0.5));
-    const Pair diagonal_x = mul(add(u1.two, d1.two), splat(0.5)), column_x = mul(add(u1.four, d1.four), splat(0.25));
-    const Pair column_y = sub(d1.centre, u1.centre), own_y = mul(sub(d2.centre, u2.centre), splat(0.5));
-    const Pair diagonal_y = mul(sub(d1.beside, u1.beside), splat(0.5)),
-               row_y = mul(sub(d2.beside, u2.beside), splat(0.25));
-    const Pair own_xx = m.second, column_xx = mul(add(u1.second, d1.second), splat(0.5));
-    const Pair own_yy = fma(add(u2.centre, d2.centre), splat(-0.5), m.centre);
-    const Pair row_yy = fma(add(u2.beside, d2.beside), splat(-0.25), mul(m.beside, splat(0.5)));
-    Pair energy = fma(own_x, own_x, mul(column_x, column_x)); // twice
-    energy = fma(own_y, own_y, fma(row_y, row_y, energy));
-    energy = fma(diagonal_x, diagonal_x, fma(diagonal_y, diagonal_y, energy));
-    energy = fma(row_x, row_x, fma(column_y, column_y, energy));
-    const Pair along = fma(own_x, diagonal_x, mul(own_y, diagonal_y));
-    const Pair correlation = fma(row_x, column_x, fma(row_y, column_y, along));
-    Pair curvature = fma(own_xx, own_xx, mul(own_yy, own_yy));
-    curvature = fma(column_xx, column_xx, fma(row_yy, row_yy, curvature));
-    energy = mul(energy, splat(0.5));
-    s.adaptive.gradient.energy[first + i][column] = energy;
-    s.adaptive.gradient.difference[first + i][column] =
-        fma(curvature, splat(-ADR_CURVED), fma(energy, splat(ADR_UNCORRELATED), negate(correlation)));
+    const Differences &above = line[i % 4], &own = line[(i + 1) % 4], &under = line[(i + 2) % 4];
+    line[(i + 3) % 4] = differences(read_luma(s, y + i + 2, k));
+    const Falls &upper = fall[i % 3], &middle = fall[(i + 1) % 3];
+    const Falls lower = falls(own, line[(i + 3) % 4]);
+    Slopes of;
+    of.own_x2 = own.four;
+    of.own_y2 = add(upper.centre, lower.centre);
+    of.row_x = own.two;
+    of.row_y4 = add(upper.beside, lower.beside);
+    of.column_x4 = add(above.four, under.four);
+    of.column_y = middle.centre;
+    of.diagonal_x2 = add(above.two, under.two);
+    of.diagonal_y2 = middle.beside;
+    of.own_xx2 = own.second;
+    of.own_yy2 = sub(upper.centre, lower.centre);
+    of.column_xx4 = add(above.second, under.second);
+    of.row_yy4 = sub(upper.beside, lower.beside);
+    const Gradients g = gradients(of);
+    s.adaptive.gradient.energy[first + i][column] = g.energy;
+    s.adaptive.gradient.difference[first + i][column] = g.difference;
+    fall[(i + 2) % 3] = lower;
   }
 }
 
@@ -106,35 +112,27 @@ DEVICE void find_edges(Shared &s, int first, int k) {
       return add(add(add(v[i % 5], v[(i + 1) % 5]), add(v[(i + 2) % 5], v[(i + 3) % 5])), v[(i + 4) % 5]);
     };
     const Pair of_energy = sum(e), of_difference = sum(d);
-    const Pair noisy = add(of_energy, splat(25 * ADR_GRADIENT_NOISE * LEVEL * LEVEL));
-    const Pair ratio = mul(mul(of_difference, splat(ADR_GAIN)), reciprocal_by_fma(noisy));
-    s.adaptive.interpolated[first + i][k] = sub(splat(1), maximum(minimum(ratio, splat(1)), splat(0)));
+    s.adaptive.interpolated[first + i][k] = interpolated_by(of_energy, of_difference);
   }
 }
 
-// How far a pixel lies from the middle of its neighbours, from gradients and second differences of the two angles that
-// are known on both sides.
-DEVICE Pair secant_step(Pair own, Pair own_second, Pair other, Pair other_second) {
-  const Pair square = fma(own, own, fma(other, other, splat(ADR_GRADIENT_NOISE * LEVEL * LEVEL)));
-  const Pair step = mul(mul(fma(own, own_second, mul(other, other_second)), splat(0.5)), reciprocal_by_fma(square));
-  return maximum(minimum(step, splat(ADR_STEP)), splat(-ADR_STEP));
-}
+// Secant steps, as 2 (step + 1/4), from gradients and second differences of the two angles that are known on both
+// sides. The number at the end of a name is what it is multiplied by.
 DEVICE Pair secant_step_x(const Line &above, const Line &own, const Line &under) {
-  const Pair own_x = mul(sub(own.right, own.left), splat(0.5));
-  const Pair own_xx = fma(add(own.left, own.right), splat(-0.5), own.centre);
-  const Pair column_x = mul(add(sub(above.right, above.left), sub(under.right, under.left)), splat(0.25));
-  const Pair sides = add(add(above.left, above.right), add(under.left, under.right));
-  const Pair column_xx = fma(add(above.centre, under.centre), splat(0.5), mul(sides, splat(-0.25)));
-  return secant_step(own_x, own_xx, column_x, column_xx);
+  const Pair own_x2 = sub(own.right, own.left), own_xx2 = fma(own.centre, splat(2), negate(add(own.left, own.right)));
+  const Pair left = add(above.left, under.left), right = add(above.right, under.right);
+  const Pair column_x4 = sub(right, left), column_x = mul(column_x4, splat(0.25));
+  const Pair column_xx4 = fma(add(above.centre, under.centre), splat(2), negate(add(left, right)));
+  return secant_step(fma(own_x2, own_xx2, mul(column_x, column_xx4)), fma(own_x2, own_x2, mul(column_x, column_x4)));
 }
 // above and under: two lines from the pixel's own
 DEVICE Pair secant_step_y(const Line &above, const Line &own, const Line &under) {
-  const Pair own_y = mul(sub(under.centre, above.centre), splat(0.5));
-  const Pair own_yy = fma(add(above.centre, under.centre), splat(-0.5), own.centre);
+  const Pair own_y2 = sub(under.centre, above.centre),
+             own_yy2 = fma(own.centre, splat(2), negate(add(above.centre, under.centre)));
   const Pair upper = add(above.l1, above.r1), lower = add(under.l1, under.r1);
-  const Pair row_y = mul(sub(lower, upper), splat(0.25));
-  const Pair row_yy = fma(add(own.l1, own.r1), splat(0.5), mul(add(upper, lower), splat(-0.25)));
-  return secant_step(own_y, own_yy, row_y, row_yy);
+  const Pair row_y4 = sub(lower, upper), row_y = mul(row_y4, splat(0.25));
+  const Pair row_yy4 = fma(add(own.l1, own.r1), splat(2), negate(add(upper, lower)));
+  return secant_step(fma(own_y2, own_yy2, mul(row_y, row_yy4)), fma(own_y2, own_y2, mul(row_y, row_y4)));
 }
 #endif // ADAPTIVE
 #endif

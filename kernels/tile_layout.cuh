@@ -46,7 +46,7 @@ struct Shared {
 #endif
 #if ADAPTIVE
     struct {
-      Pair interpolated[TILE_Y][TILE_P]; // 1 - switch
+      Pair interpolated[TILE_Y][TILE_P]; // 2 (1 - switch)
       union {
         struct {
           Pair energy[PLANE_Y][PLANE_P], difference[PLANE_Y][PLANE_P];
