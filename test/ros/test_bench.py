@@ -229,7 +229,7 @@ def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.ros
 @pytest.mark.parametrize(  # a distribution is unset where ROS came as wheels; shared memory has 0.5 MB by default
     ("distribution", "size"),
-    first_of([(None, "1632x1366"), (None, "2448x2048"), ("jazzy", "2448x2048"), ("kilted", "2448x2048")]),
+    first_of([(None, "1224x1024"), (None, "2448x2048"), ("jazzy", "2448x2048"), ("kilted", "2448x2048")]),
 )
 def test_frames_of_megabytes_pass(distribution: Optional[str], size: str) -> None:
     pytest.importorskip("rclpy")

@@ -182,7 +182,8 @@ def test_cv_bridge_reads_every_image_topic_of_frames_that_it_made(
     sensor: str, depth: str, bridge: CvBridge, viewer: Viewer, tmp_path: Path
 ) -> None:
     types = {name: PRODUCT_TOPICS[name].dtype(depth) for name in IMAGES}
-    node = drill.start_node(tmp_path / "node", "-p", f"sensor:={sensor}", "-p", f"output_depth:={depth}")
+    parameters = ("-p", f"sensor:={sensor}", "-p", f"output_depth:={depth}")
+    node = drill.start_node(tmp_path / "node", *parameters, is_forked=True)
     try:
         for encoding in ("mono8", "mono16", "bayer_rggb8"):
             raw = raw_frame(sensor, encoding)
