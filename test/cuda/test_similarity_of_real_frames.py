@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from harness import GPUS
 from support import real_frame, representative
-from test_backend import COPIED, MAPPED, real_driver, stand_in
+from test_backend import COPIED, MAPPED, STAND_INS, by_turns, real_driver, stand_in
 
 from polar_pipeline import Pipeline, reference
 from polar_pipeline.cuda import backend
@@ -86,15 +86,19 @@ def errors(driver: Any, options: Options, frames: List[RawFrame]) -> List[float]
 on_gpus = [pytest.param(name, marks=pytest.mark.gpu) for name in GPUS]
 
 
-@pytest.fixture(params=["registers", "tensor", *on_gpus])
+#: The stand-ins by their implementation of SSIM.
+REGISTERS, TENSOR = STAND_INS
+
+
+@pytest.fixture(params=[*STAND_INS, *on_gpus])
 def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A device of either implementation of SSIM; a real GPU as itself and as Jetsons."""
     if request.param in GPUS:
         return real_driver(request.param)
-    return stand_in(monkeypatch, MAPPED if request.param == "registers" else COPIED)
+    return stand_in(monkeypatch, MAPPED if request.param == REGISTERS else COPIED)
 
 
-@pytest.mark.parametrize("driver", ["tensor", *on_gpus], indirect=True)
+@pytest.mark.parametrize("driver", [TENSOR, *on_gpus], indirect=True)
 @pytest.mark.parametrize(("sensor", "way"), representative(list(itertools.product(SENSORS, WAYS)), lambda row: row))
 def test_stored_images(driver: Any, monkeypatch: pytest.MonkeyPatch, sensor: str, way: str) -> None:
     choose(monkeypatch, from_mosaic=False)
@@ -108,7 +112,7 @@ def test_mono_integers(driver: Any, monkeypatch: pytest.MonkeyPatch, from_mosaic
     assert max(errors(driver, options_of("mono", "half"), crops())) <= BOUND / 4
 
 
-@pytest.mark.parametrize("driver", ["tensor", *on_gpus], indirect=True)
+@pytest.mark.parametrize("driver", [TENSOR, *on_gpus], indirect=True)
 @pytest.mark.parametrize("way", ["half", "half, own site"])
 def test_colour_in_strips(driver: Any, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """The kernel of a colour camera's whole frames."""
@@ -116,13 +120,13 @@ def test_colour_in_strips(driver: Any, monkeypatch: pytest.MonkeyPatch, way: str
     assert max(errors(driver, options_of("colour", way), crops())) <= BOUNDS.get(("colour", way), BOUND)
 
 
-@pytest.mark.parametrize("sensor", SENSORS)
+@by_turns("sensor", SENSORS)
 def test_twelve_bits(driver: Any, sensor: str) -> None:
     # computed in float, stored in units of 1/8 of a number
     assert max(errors(driver, options_of(sensor, "half"), crops(12))) <= BOUND / 4
 
 
-@pytest.mark.parametrize("sensor", SENSORS)
+@by_turns("sensor", SENSORS)
 def test_the_frame_before(driver: Any, sensor: str) -> None:
     """Mode `temporal`, of a picture that moves by a superpixel, with noise: similarities from 0 to 1."""
     options = options_of(sensor, "half", ssim_mode="temporal")
