@@ -17,7 +17,7 @@ import reruns
 import skips
 from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu
 from hypothesis import HealthCheck, settings
-from support import IS_EXHAUSTIVE, own_domain
+from support import IS_EXHAUSTIVE, examples, own_domain
 
 from polar_pipeline.cpu import native
 
@@ -26,7 +26,7 @@ os.environ["POLAR_PIPELINE_TUNED"] = os.devnull
 #: No test depends on the speed of the machine, nor on chance: the same examples in every run. Others are found with
 #: `pytest --hypothesis-profile random`.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=1000)
-settings.register_profile("same examples", settings.get_profile("random"), max_examples=100, derandomize=True)
+settings.register_profile("same examples", settings.get_profile("random"), max_examples=examples(100), derandomize=True)
 settings.load_profile("same examples")
 
 
@@ -65,6 +65,12 @@ def pytest_collection(session: pytest.Session) -> None:
             sys.path.insert(0, str(path.parent))
         with suppress(Exception, pytest.skip.Exception):  # said when pytest comes to the file
             import_module(path.stem)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests of random examples, of which a part is tried always, count as `scaled`."""
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        item.add_marker("scaled")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item]) -> None:

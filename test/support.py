@@ -42,6 +42,11 @@ IS_EXHAUSTIVE = os.environ.get("POLAR_PIPELINE_MATRIX") == "1"
 Row = TypeVar("Row")
 
 
+def examples(count: int) -> int:
+    """How many random examples to try: all, or two fifths of them where products of parameters are tested in part."""
+    return count if IS_EXHAUSTIVE else count * 2 // 5
+
+
 def representative(rows: Sequence[Row], features: Callable[[Row], Iterable[Any]]) -> List[Any]:
     """Parameters for a test: few rows that have every feature, in their order.
 

@@ -13,7 +13,7 @@ import pytest
 from cpu_comparison import SSIM_BOUND, compare
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import IS_EXHAUSTIVE, REAL_FRAMES, pairs_of, real_frame, representative
+from support import IS_EXHAUSTIVE, REAL_FRAMES, examples, pairs_of, real_frame, representative
 
 from polar_pipeline import Pipeline, RawFrame, reference
 from polar_pipeline.cpu import demosaic, images, native, strips
@@ -365,7 +365,7 @@ def test_strips_and_threads_do_not_show(sensor: str, resolution: str, demosaic: 
     check_same([frame], 1, 3, sensor=sensor, resolution=resolution, demosaic=demosaic)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     shape=st.tuples(st.integers(16, 170), st.integers(16, 90)),
     strip_rows=st.integers(1, 70),
