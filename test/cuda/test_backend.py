@@ -267,12 +267,12 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
 
 def by_turns(names: str, rows: Iterable[Any]) -> Any:
     """Parametrizes a test: each row with one of the stand-ins, by turns, and with every GPU; the matrix has all."""
-    every = []
-    for index, row in enumerate(rows):
+    every, turns = [], itertools.cycle(STAND_INS)
+    for row in rows:
         values, marks = (row.values, list(row.marks)) if hasattr(row, "marks") else ((row,), [])
-        for place, name in enumerate(STAND_INS):
-            is_first = place == index % len(STAND_INS)
-            every.append(pytest.param(name, *values, marks=marks or ([] if is_first else [pytest.mark.exhaustive])))
+        turn = "" if marks else next(turns)  # the same also where there are more rows
+        places = {name: [] if name == turn else [pytest.mark.exhaustive] for name in STAND_INS}
+        every += [pytest.param(name, *values, marks=own) for name, own in places.items()]
         every += [pytest.param(name, *values, marks=[pytest.mark.gpu, *marks]) for name in GPUS]
     return pytest.mark.parametrize(f"driver, {names}", every, indirect=["driver"])
 
