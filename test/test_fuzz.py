@@ -22,7 +22,7 @@ from polar_pipeline import FrameError, messages
 #: Inputs tried on each target: a second or two, and some seconds.
 INPUTS = {"messages": 4000, "values": 60, "recordings": 2000, "parameters": 4000, "files": 1200, "commands": 400}
 INPUTS["rawzstd"] = 4000
-INPUTS = INPUTS if IS_EXHAUSTIVE else {name: count // 8 for name, count in INPUTS.items()}
+INPUTS = INPUTS if IS_EXHAUSTIVE else {name: max(7, count // 16) for name, count in INPUTS.items()}
 
 
 @pytest.mark.scaled

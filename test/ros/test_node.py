@@ -1188,7 +1188,7 @@ def test_stops_cleanly_at_any_moment(rig: Any, number: signal.Signals, delay: fl
     end = time.monotonic() + delay * random.Random().uniform(0.5, 1.5)
     while time.monotonic() < end:
         r.frame()
-        time.sleep(0.005)
+        time.sleep(0.02)
     process.send_signal(number)
     _, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 0, errors
