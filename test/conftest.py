@@ -5,6 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import sys
+import threading
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 from typing import Iterator, List
 
 import pytest
@@ -12,14 +17,16 @@ import reruns
 import skips
 from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu
 from hypothesis import HealthCheck, settings
-from support import IS_EXHAUSTIVE, own_domain
+from support import IS_EXHAUSTIVE, examples, own_domain
+
+from polar_pipeline.cpu import native
 
 #: No test depends on what was measured on this machine.
 os.environ["POLAR_PIPELINE_TUNED"] = os.devnull
 #: No test depends on the speed of the machine, nor on chance: the same examples in every run. Others are found with
 #: `pytest --hypothesis-profile random`.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=1000)
-settings.register_profile("same examples", settings.get_profile("random"), max_examples=100, derandomize=True)
+settings.register_profile("same examples", settings.get_profile("random"), max_examples=examples(100), derandomize=True)
 settings.load_profile("same examples")
 
 
@@ -34,6 +41,38 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Several processes of tests find the CPU's kernels compiled, which each would compile else."""
+    if getattr(session.config.option, "numprocesses", None) and not hasattr(session.config, "workerinput"):
+        threading.Thread(target=_compile_for_the_cpu).start()
+
+
+def _compile_for_the_cpu() -> None:
+    with suppress(native.NativeError, ValueError):  # of which the tests say more
+        native.find_library()
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Of several processes each imports the files from another one on: pytest compiles each file in one of them."""
+    worker = getattr(session.config, "workerinput", None)
+    folders = [Path(argument) for argument in session.config.args if Path(argument).is_dir()]
+    if worker is None or not folders:
+        return
+    paths = sorted({path for folder in folders for path in folder.resolve().rglob("test_*.py")})
+    first = len(paths) * int(worker["workerid"].lstrip("gw")) // worker["workercount"]
+    for path in [*paths[first:], *paths[:first]]:
+        if str(path.parent) not in sys.path:
+            sys.path.insert(0, str(path.parent))
+        with suppress(Exception, pytest.skip.Exception):  # said when pytest comes to the file
+            import_module(path.stem)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests of random examples, of which a part is tried always, count as `scaled`."""
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        item.add_marker("scaled")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item]) -> None:
     """Long files first; products of many parameters, of which a part runs always, complete where they are asked for."""
     order = {name: index for index, name in enumerate(LONGEST_FILES)}
@@ -46,12 +85,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
         items[:] = [item for item in items if item not in left]
 
 
-#: Files that take longest, which start first: of several processes none is left with one at the end. By the third, the
-#: CPU's kernels are compiled for all others.
+#: Files that take longest, which start first: of several processes none is left with one at the end. The first three
+#: do without the CPU's kernels, which are compiled meanwhile.
 LONGEST_FILES = (
-    *("test_kernels.py", "test_sanitizers.py", "test_cpu.py", "test_drill.py", "test_attack.py", "test_backend.py"),
-    *("test_bench.py", "test_start.py", "test_node.py", "test_command.py", "test_ssim_kernel.py", "test_compile.py"),
-    *("test_similarity_of_real_frames.py", "test_fuzz.py", "test_rig.py", "test_hostile_recordings.py"),
+    *("test_kernels.py", "test_ssim_kernel.py", "test_schedule.py", "test_sanitizers.py", "test_drill.py"),
+    *("test_lifecycle.py", "test_attack.py", "test_backend.py", "test_bench.py", "test_node.py", "test_start.py"),
+    *("test_cpu.py", "test_drill_gpu.py", "test_command.py", "test_fuzz.py", "test_hostile_recordings.py"),
+    *("test_rig.py", "test_cli.py", "test_dump.py", "test_calibration_of_the_sensor.py", "test_remote.py"),
 )
 
 

@@ -13,7 +13,7 @@ from rcl_interfaces.srv import ListParameters
 from support import TIMEOUT, wait_for
 
 #: Seconds after which a request is repeated.
-AGAIN = 3.0
+AGAIN = 0.5
 
 
 def client_of(node: Any, kind: Any, service: str) -> Any:

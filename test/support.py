@@ -8,8 +8,9 @@ import time
 from collections import deque
 from contextlib import suppress
 from functools import lru_cache
+from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Callable, Deque, Iterable, List, Sequence, Set, Tuple, TypeVar
+from typing import Any, Callable, Deque, Dict, Iterable, List, Sequence, Set, Tuple, TypeVar
 
 import cv2
 import numpy as np
@@ -41,24 +42,45 @@ IS_EXHAUSTIVE = os.environ.get("POLAR_PIPELINE_MATRIX") == "1"
 Row = TypeVar("Row")
 
 
-def representative(rows: Sequence[Row], features: Callable[[Row], Iterable[Any]]) -> List[Any]:
-    """Parameters for a test: the rows that bring a feature for the first time.
+def examples(count: int) -> int:
+    """How many random examples to try: all, or two fifths of them where products of parameters are tested in part."""
+    return count if IS_EXHAUSTIVE else count * 2 // 5
 
-    The others follow where whole products of parameters are tested (`IS_EXHAUSTIVE`), and are marked `exhaustive`.
+
+def representative(rows: Sequence[Row], features: Callable[[Row], Iterable[Any]]) -> List[Any]:
+    """Parameters for a test: few rows that have every feature, in their order.
+
+    The one with most features that no chosen row has comes next, of several the first. The others follow where whole
+    products of parameters are tested (`IS_EXHAUSTIVE`), and are marked `exhaustive`.
 
     Args:
         rows: All parameters.
         features: What is special about a row, such as its values or pairs of them; by place and value.
     """
-    seen: Set[Tuple[int, Any]] = set()
-    found: List[Any] = []
-    for row in rows:
-        new = set(enumerate(features(row))) - seen
-        seen |= new
-        values = row if type(row) is tuple else (row,)
-        if new or IS_EXHAUSTIVE:
-            found.append(pytest.param(*values, marks=() if new else pytest.mark.exhaustive))
-    return found
+    missing: Dict[int, Set[Tuple[int, Any]]] = {index: set(enumerate(features(row))) for index, row in enumerate(rows)}
+    chosen: Set[int] = set()
+    while missing:
+        best = max(missing, key=lambda index: (len(missing[index]), -index))
+        found = missing.pop(best)
+        if found:
+            chosen.add(best)
+        missing = {index: left - found for index, left in missing.items() if not left <= found}
+    every = [(row if type(row) is tuple else (row,), index in chosen) for index, row in enumerate(rows)]
+    return [
+        pytest.param(*values, marks=() if is_chosen else pytest.mark.exhaustive)
+        for values, is_chosen in every
+        if is_chosen or IS_EXHAUSTIVE
+    ]
+
+
+def pairs(*values: Any) -> List[Tuple[Any, Any]]:
+    """Features of a row: every two of its values together."""
+    return list(combinations(values, 2))
+
+
+def pairs_of(*names: Sequence[Any]) -> List[Any]:
+    """Parameters for a test: of every combination of values so many that any two of them meet; see `representative`."""
+    return representative(list(product(*names)), lambda row: pairs(*row))
 
 
 def first_of(rows: Sequence[Row], count: int = 1) -> List[Any]:

@@ -12,8 +12,9 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from functools import lru_cache
 from pathlib import Path
-from typing import Iterator, Set, Tuple
+from typing import Iterator, List, Set, Tuple
 from xml.etree import ElementTree as ET
 
 import cv2
@@ -57,9 +58,21 @@ def name_of(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).replace("__init__", "").rstrip(".")
 
 
-def imports_of(path: Path) -> Iterator[str]:
+@lru_cache(maxsize=None)
+def nodes_of(path: Path) -> List[ast.AST]:
+    """What a file is made of that can import something."""
+    kinds = (ast.Import, ast.ImportFrom, ast.Call)
+    return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)]
+
+
+@lru_cache(maxsize=None)
+def imports_of(path: Path) -> Tuple[str, ...]:
     """Every module that a file imports, at its top or later, by its full name."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    return tuple(_imports_of(path))
+
+
+def _imports_of(path: Path) -> Iterator[str]:
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -73,7 +86,7 @@ def imports_of(path: Path) -> Iterator[str]:
 
 def named_imports_of(path: Path) -> Iterator[str]:
     """Every module that a file imports by a text, as `import_module` does; "" where the text is not in the call."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if called in ("import_module", "__import__"):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
-from typing import List
+from typing import Any, List
 
 import pytest
 from harness import COMPILER
-from support import IS_EXHAUSTIVE, ROOT
+from support import IS_EXHAUSTIVE, ROOT, first_of, pairs, pairs_of, representative
 
 OWN_DOMAINS = "import support; print(*[support.own_domain() for _ in range(9)], flush=True); input()"
 BUILD = """
@@ -64,3 +65,29 @@ def test_processes_build_one_kernel_at_once(tmp_path: Path) -> None:
         at_once(2, BUILD, str(kernel), str(tmp_path / f"cache {k}"))
         left = sorted(path.name.split("-")[0] for path in (tmp_path / f"cache {k}").iterdir())
         assert left == ["nothing", "runner"]
+
+
+def chosen(rows: List[Any]) -> List[Any]:
+    return [row.values for row in rows if not row.marks]
+
+
+ROWS = list(product("abcd", "xyz", (True, False)))
+
+
+def test_few_rows_have_every_feature() -> None:
+    few = chosen(representative(ROWS, lambda row: row))
+    assert len(few) == 4
+    assert few == [row for row in ROWS if row in few], "they keep their order"
+    for place in range(3):
+        assert {row[place] for row in few} == {row[place] for row in ROWS}
+
+
+def test_any_two_values_meet() -> None:
+    few = chosen(pairs_of("abcd", "xyz", (True, False)))
+    assert {pair for row in few for pair in pairs(*row)} == {pair for row in ROWS for pair in pairs(*row)}
+    assert 12 <= len(few) < len(ROWS)
+
+
+def test_the_first_rows_are_chosen() -> None:
+    assert chosen(first_of("abcd", 2)) == [("a",), ("b",)]
+    assert len(first_of("abcd", 2)) == (4 if IS_EXHAUSTIVE else 2), "the others follow where everything is tested"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -13,6 +14,7 @@ from typing import Any, Callable, List, Union
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import IS_EXHAUSTIVE, examples, representative
 
 yaml = pytest.importorskip("yaml")
 
@@ -95,8 +97,11 @@ def read_or_refused(reader: Callable[[Path], Any], path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize(
+    ("name", "reader"),
+    representative(list(itertools.product(BROKEN, READERS)), lambda row: row),
+    ids=lambda value: getattr(value, "__name__", value),
+)
 def test_broken_yaml(tmp_path: Path, name: str, reader: Callable[[Path], Any]) -> None:
     text, said = BROKEN[name]
     assert said in refused(reader, write(tmp_path / "some.yaml", text))
@@ -200,7 +205,12 @@ RIGS = st.fixed_dictionaries({"cameras": st.lists(CAMERAS, min_size=1, max_size=
 PRESETS = st.dictionaries(NAMES, st.fixed_dictionaries({"ros__parameters": VALUES}), max_size=3)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.scaled
+@settings(
+    max_examples=300 if IS_EXHAUSTIVE else 60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(document=st.one_of(RIGS, PRESETS, VALUES))
 def test_any_document(tmp_path: Path, document: Any) -> None:
     path = write(tmp_path / "some.yaml", yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "surrogatepass"))
@@ -208,7 +218,7 @@ def test_any_document(tmp_path: Path, document: Any) -> None:
         read_or_refused(reader, path)
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.one_of(
         st.binary(max_size=200),
@@ -334,7 +344,7 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and (one == other or (math.isnan(one) and math.isnan(other)))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.dictionaries(st.sampled_from(list(PARAMETERS)), ALONE | LISTS), title=st.text())
 def test_what_is_written_is_read(tmp_path: Path, values: Any, title: str) -> None:
     """Also what this version of a node refuses: another one may have it."""
@@ -345,7 +355,7 @@ def test_what_is_written_is_read(tmp_path: Path, values: Any, title: str) -> Non
     assert all(same(values[name], parameters[name]) for name in values)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_settings_survive_a_file(tmp_path: Path, data: st.DataObject) -> None:
     values = dict(DEFAULTS)

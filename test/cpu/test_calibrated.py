@@ -46,8 +46,9 @@ _CASES = list(
 
 def _features(case: Tuple[Any, ...]) -> Tuple[Any, ...]:
     sensor, resolution, method, bits, offset, flip, shape = case
-    parity = (offset[0] % 2, offset[1] % 2, flip, shape)
-    return (sensor, resolution, method), (sensor, bits, resolution), (sensor, parity, resolution[0]), (offset,)
+    parity = (offset[0] % 2, offset[1] % 2, flip)
+    ways = (sensor, resolution, method), (sensor, bits, resolution)
+    return (*ways, (sensor, parity, resolution[0]), (parity, shape), (offset,))
 
 
 @pytest.mark.parametrize(

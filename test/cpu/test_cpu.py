@@ -13,7 +13,7 @@ import pytest
 from cpu_comparison import SSIM_BOUND, compare
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import IS_EXHAUSTIVE, REAL_FRAMES, real_frame, representative
+from support import IS_EXHAUSTIVE, REAL_FRAMES, examples, pairs_of, real_frame, representative
 
 from polar_pipeline import Pipeline, RawFrame, reference
 from polar_pipeline.cpu import demosaic, images, native, strips
@@ -99,14 +99,20 @@ def random_words(shape: Tuple[int, int], full_scale: int, seed: int) -> np.ndarr
     return np.clip(words, 0, 65535).astype(np.uint16)
 
 
-@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
 @pytest.mark.parametrize(
-    ("resolution", "demosaic", "co_sited"),
-    [
-        *(("half", method, True) for method in ("bilinear", "gradient", "adaptive")),
-        *(("half", method, False) for method in ("auto", "bilinear")),
-        *(("full", method, True) for method in ("bilinear", "gradient", "adaptive")),
-    ],
+    ("sensor", "resolution", "demosaic", "co_sited"),
+    representative(
+        [
+            (sensor, *way)
+            for sensor in ("IMX250MZR", "IMX250MYR")
+            for way in (
+                *(("half", method, True) for method in ("bilinear", "gradient", "adaptive")),
+                *(("half", method, False) for method in ("auto", "bilinear")),
+                *(("full", method, True) for method in ("bilinear", "gradient", "adaptive")),
+            )
+        ],
+        lambda row: [row[1:], row[:2], (row[0], row[3])],
+    ),
 )
 @pytest.mark.scaled
 @settings(
@@ -150,9 +156,14 @@ def test_similarity_of_numbers_above_full_scale(mode: str) -> None:
     assert not np.isnan(found[0][1]).any()
 
 
-@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR", "0 45 / 135 90"])
-@pytest.mark.parametrize("offset", [(0, 0), (1, 0), (2, 3)])
-@pytest.mark.parametrize("flip", [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("sensor", "offset", "flip"),
+    pairs_of(
+        ("IMX250MZR", "IMX250MYR", "0 45 / 135 90"),
+        ((0, 0), (1, 0), (2, 3)),
+        ((False, False), (True, False), (True, True)),
+    ),
+)
 def test_matches_reference_for_any_layout(sensor: str, offset: Tuple[int, int], flip: Tuple[bool, bool]) -> None:
     for resolution, co_sited in (("half", True), ("half", False), ("full", True)):
         frame = random_frame((36, 31), 8)
@@ -186,21 +197,27 @@ def test_products_alone_equal_products_together(
     assert alone.invalid[0] == together.invalid[0] > 0
 
 
-@pytest.mark.parametrize("shape", [(34, 2075), (150, 1030), (16, 2049)])
-@pytest.mark.parametrize(("bits", "full_scale"), [(8, 255), (8, 200), (12, 4095), (16, 65535)])
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
-def test_matches_reference_on_long_rows(shape: Tuple[int, int], bits: int, full_scale: int, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("shape", "depth", "dtype"),
+    pairs_of(
+        ((34, 2075), (150, 1030), (16, 2049)), ((8, 255), (8, 200), (12, 4095), (16, 65535)), ("float32", "uint8")
+    ),
+)
+def test_matches_reference_on_long_rows(shape: Tuple[int, int], depth: Tuple[int, int], dtype: str) -> None:
+    bits, full_scale = depth
     frame = RawFrame(random_frame(shape, bits).mosaic, full_scale)
     compare(frame, dtype=dtype)
     compare(frame, dtype=dtype, co_sited=False, min_intensity=0.0)
 
 
-@pytest.mark.parametrize("shape", [(66, 515), (150, 259), (16, 257)])
-@pytest.mark.parametrize(("bits", "full_scale"), [(8, 255), (8, 200), (12, 4095)])
-@pytest.mark.parametrize(("resolution", "demosaic"), WAYS[1:])
+@pytest.mark.parametrize(
+    ("shape", "depth", "method"),
+    pairs_of(((66, 515), (150, 259), (16, 257)), ((8, 255), (8, 200), (12, 4095)), WAYS[1:]),
+)
 def test_matches_reference_in_several_tiles(
-    shape: Tuple[int, int], bits: int, full_scale: int, resolution: str, demosaic: str
+    shape: Tuple[int, int], depth: Tuple[int, int], method: Tuple[str, str]
 ) -> None:
+    (bits, full_scale), (resolution, demosaic) = depth, method
     compare(RawFrame(random_frame(shape, bits).mosaic, full_scale), resolution=resolution, demosaic=demosaic)
 
 
@@ -260,10 +277,12 @@ def test_equal_images_are_alike_to_the_last_bit(way: str) -> None:
     np.testing.assert_allclose(out["ssim"], 1, atol=1e-6)
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3, 8])
-@pytest.mark.parametrize(("window", "sigma"), [(11, 1.5), (3, 0.5), (15, 5.0)])
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
-def test_similarity_of_any_window_and_stride(stride: int, window: int, sigma: float, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("stride", "shape_of_window", "dtype"),
+    pairs_of((1, 2, 3, 8), ((11, 1.5), (3, 0.5), (15, 5.0)), ("float32", "uint8")),
+)
+def test_similarity_of_any_window_and_stride(stride: int, shape_of_window: Tuple[int, float], dtype: str) -> None:
+    window, sigma = shape_of_window
     window_options = {"ssim_stride": stride, "ssim_window": window, "ssim_sigma": sigma}
     for shape in ((16, 16), (291, 331)):  # the smallest, where windows are larger than the map; more than one block
         compare(random_frame(shape, 8), **window_options, dtype=dtype)
@@ -278,9 +297,15 @@ def test_saturated_pixels_are_counted_for_any_product(products: Tuple[str, ...])
     assert out.invalid == (2, int("dolp" in products))
 
 
-@pytest.mark.parametrize("name", REAL_FRAMES)
-@pytest.mark.parametrize(("resolution", "demosaic"), [("half", "auto"), ("full", "adaptive"), ("full", "gradient")])
-def test_matches_reference_on_real_frames(name: str, resolution: str, demosaic: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "method"),
+    representative(
+        list(itertools.product(REAL_FRAMES, (("half", "auto"), ("full", "adaptive"), ("full", "gradient")))),
+        lambda row: row,
+    ),
+)
+def test_matches_reference_on_real_frames(name: str, method: Tuple[str, str]) -> None:
+    resolution, demosaic = method
     raw = real_frame(name)[512:1024, 600:1200]
     compare(RawFrame(np.ascontiguousarray(raw), 255), resolution=resolution, demosaic=demosaic)
 
@@ -331,15 +356,16 @@ def _optimized(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_optimized")
-@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
-@pytest.mark.parametrize("resolution", ["half", "full"])
-@pytest.mark.parametrize("demosaic", ["bilinear", "gradient", "adaptive"])
+@pytest.mark.parametrize(
+    ("sensor", "resolution", "demosaic"),
+    pairs_of(("IMX250MZR", "IMX250MYR"), ("half", "full"), ("bilinear", "gradient", "adaptive")),
+)
 def test_strips_and_threads_do_not_show(sensor: str, resolution: str, demosaic: str) -> None:
     frame = random_frame((202, 150), 8)  # more than one row of blocks
     check_same([frame], 1, 3, sensor=sensor, resolution=resolution, demosaic=demosaic)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     shape=st.tuples(st.integers(16, 170), st.integers(16, 90)),
     strip_rows=st.integers(1, 70),

@@ -8,6 +8,7 @@ on a GPU.
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import subprocess
 import sys
@@ -15,12 +16,12 @@ import types
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, Tuple
 
 import numpy as np
 import pytest
 from harness import COMPILER, GPUS, KERNELS, Grid, aligned, build, gpu_driver, launch_on_host
-from support import representative
+from support import pairs_of, representative
 
 from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline, reference
 from polar_pipeline.backend import Buffers
@@ -264,6 +265,18 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
     return stand_in(monkeypatch, MAPPED if "mapped" in request.param else COPIED)
 
 
+def by_turns(names: str, rows: Iterable[Any]) -> Any:
+    """Parametrizes a test: each row with one of the stand-ins, by turns, and with every GPU; the matrix has all."""
+    every, turns = [], itertools.cycle(STAND_INS)
+    for row in rows:
+        values, marks = (row.values, list(row.marks)) if hasattr(row, "marks") else ((row,), [])
+        turn = "" if marks else next(turns)  # the same also where there are more rows
+        places = {name: [] if name == turn else [pytest.mark.exhaustive] for name in STAND_INS}
+        every += [pytest.param(name, *values, marks=own) for name, own in places.items()]
+        every += [pytest.param(name, *values, marks=[pytest.mark.gpu, *marks]) for name in GPUS]
+    return pytest.mark.parametrize(f"driver, {names}", every, indirect=["driver"])
+
+
 def make(driver: Any, products: Any = ("intensity", "dolp"), **options: Any) -> CudaBackend:
     chosen = make_options(products=products, **options)
     return CudaBackend(make_plan(chosen.products), chosen, driver)
@@ -298,7 +311,7 @@ FRAMES = {
 }
 
 
-@pytest.mark.parametrize("name", FRAMES)
+@by_turns("name", FRAMES)
 def test_frames_of_every_format_come_through(driver: Any, name: str) -> None:
     frame = FRAMES[name]
     made = make(driver)
@@ -439,7 +452,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize(("resolution", "demosaic", "sensor", "precision"), representative(WAYS, lambda way: way))
+@by_turns("resolution, demosaic, sensor, precision", representative(WAYS, lambda way: way))
 def test_numbers_above_full_scale_mean_full_scale(
     driver: Any, resolution: str, demosaic: str, sensor: str, precision: str
 ) -> None:
@@ -466,7 +479,7 @@ def test_numbers_above_full_scale_mean_full_scale(
             made.close()
 
 
-@pytest.mark.parametrize("mode", ["consistency", "reference", "temporal"])
+@by_turns("mode", ["consistency", "reference", "temporal"])
 def test_similarity_of_numbers_above_full_scale(driver: Any, mode: str) -> None:
     other = np.random.default_rng(8).random((16, 24)).astype(np.float32) if mode == "reference" else None
     for dtype, full_scale in BEYOND:
@@ -550,7 +563,7 @@ def corrected(frame: RawFrame, products: Any = ("intensity", "dolp"), **options:
     return reference.run(patched, chosen.read_out(frame.shape), make_plan(chosen.products), chosen)
 
 
-@pytest.mark.parametrize("name", FRAMES)
+@by_turns("name", FRAMES)
 def test_frames_of_every_format_are_corrected(driver: Any, name: str) -> None:
     """Defects are replaced, and not in the caller's array; every one of them would show in the image."""
     frame = FRAMES[name].unpack()
@@ -673,9 +686,10 @@ def assert_similarity(found: Any, wanted: Mapping[str, np.ndarray]) -> None:
         np.testing.assert_allclose(found.blocks, reference.block_means(wanted["ssim_map"]), atol=1e-3)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
-@pytest.mark.parametrize("precision", ["auto", "fp32"])
-@pytest.mark.parametrize("mode", ["consistency", "reference", "temporal"])
+@by_turns(
+    "mode, precision, dtype",
+    pairs_of(("consistency", "reference", "temporal"), ("auto", "fp32"), ("float32", "uint8")),
+)
 def test_similarity(driver: Any, mode: str, precision: str, dtype: str) -> None:
     products = ("dolp", "ssim_map", "ssim")
     options = {"ssim_mode": mode, "dtype": dtype, "precision": precision}
@@ -691,7 +705,7 @@ def test_similarity(driver: Any, mode: str, precision: str, dtype: str) -> None:
     assert_similarity(found, expected(frame, products, other, **options))
 
 
-@pytest.mark.parametrize("precision", ["auto", "fp32"])
+@by_turns("precision", ["auto", "fp32"])
 def test_similarity_to_extreme_references_is_a_number(driver: Any, precision: str) -> None:
     made = make(driver, ("ssim_map", "ssim"), ssim_mode="reference", precision=precision)
     slack = 2.0**-10  # what `check_reference` lets pass
@@ -708,8 +722,9 @@ def test_similarity_to_extreme_references_is_a_number(driver: Any, precision: st
             np.testing.assert_allclose(found, (2 * x * y + c1) / (x * x + y * y + c1), atol=1e-3)
 
 
-@pytest.mark.parametrize("options", [{"ssim_stride": 2}, {"ssim_window": 7, "ssim_sigma": 1.0}, {"products": "ssim"}])
+@by_turns("options", [{"ssim_stride": 2}, {"ssim_window": 7, "ssim_sigma": 1.0}, {"products": "ssim"}])
 def test_options_of_similarity(driver: Any, options: Dict[str, Any]) -> None:
+    options = dict(options)
     products = options.pop("products", "ssim_map, ssim")
     frame = RawFrame(mosaic(7), 255)
     found, wanted = run(make(driver, products, **options), frame), expected(frame, "ssim_map, ssim", **options)
@@ -744,8 +759,9 @@ def test_similarity_from_the_mosaic_stores_no_images(
     assert [("sums" in needed.scratch) for needed in sizes] == [not is_fused]
 
 
-def test_similarity_of_the_widest_sensors(driver: Any) -> None:
-    frame = RawFrame(np.random.default_rng(0).integers(10, 200, (16, 14192)).astype(np.uint8), 255)
+@by_turns("width", [14192])
+def test_similarity_of_the_widest_sensors(driver: Any, width: int) -> None:
+    frame = RawFrame(np.random.default_rng(0).integers(10, 200, (16, width)).astype(np.uint8), 255)
     options = {"resolution": "full", "demosaic": "bilinear", "precision": "fp32"}
     found = run(make(driver, "ssim", **options), frame)
     assert abs(float(found.products["ssim"]) - float(expected(frame, "ssim", **options)["ssim"])) < 1e-3
@@ -884,8 +900,12 @@ def integrated(monkeypatch: pytest.MonkeyPatch) -> HostDriver:
     return stand_in(monkeypatch, get_device("xavier"))
 
 
-@pytest.mark.parametrize("mode", ["consistency", "reference", "temporal"])
-@pytest.mark.parametrize("slow", ["host", "device"])
+@pytest.mark.parametrize(
+    ("slow", "mode"),
+    representative(
+        list(itertools.product(("host", "device"), ("consistency", "reference", "temporal"))), lambda row: row
+    ),
+)
 def test_the_memory_that_is_faster_is_used(integrated: HostDriver, slow: str, mode: str) -> None:
     """As measured when the first frame is prepared for, per format; nothing of the measurement shows afterwards."""
     integrated.slow = slow

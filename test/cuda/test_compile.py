@@ -331,7 +331,7 @@ def flat(values: Mapping[str, object], prefix: str = "") -> Dict[str, object]:
 @pytest.mark.parametrize(
     ("arch", "limit", "step"),
     [
-        ("sm_72", 48 << 10, 60),
+        ("sm_72", 48 << 10, 150),
         *(pytest.param(*row, 3, marks=pytest.mark.exhaustive) for row in (("sm_72", 48 << 10), ("sm_87", 163 << 10))),
     ],
 )

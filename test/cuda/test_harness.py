@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable, Dict, Tuple
+from typing import Callable, Dict, Sequence, Tuple
 
 import numpy as np
 import pytest
@@ -37,7 +37,10 @@ extern "C" __global__ void probe(const FrameArguments frame) {
 
 @pytest.fixture
 def probe(tmp_path: Path) -> Probe:
-    """Run a kernel's body on (n,) uint32 words: `word(frame, k)` in, `out[k]` back; `words` is shared memory."""
+    """Run a kernel's body on (n,) uint32 words: `word(frame, k)` in, `out[k]` back; `words` is shared memory.
+
+    `choice` is the number of the body to run of several; see `one_of`.
+    """
 
     def run(
         body: str,
@@ -46,6 +49,7 @@ def probe(tmp_path: Path) -> Probe:
         blocks: Tuple[int, int, int] = (1, 1, 1),
         shared_words: int = WORDS,
         variant: Tuple[bool, int] = VARIANTS[0],
+        choice: int = 0,
         **defines: int,
     ) -> np.ndarray:
         kernel = tmp_path / "probe.cu"
@@ -57,7 +61,7 @@ def probe(tmp_path: Path) -> Probe:
         def make_frame(addresses: Dict[str, int]) -> np.ndarray:
             frame = np.zeros((), POLARIZATION_ARGUMENT)
             frame["raw"], frame["counts"], frame["width"] = addresses["raw"], addresses["counts"], len(words)
-            frame["out"][0] = addresses["out"]
+            frame["out"][0], frame["height"] = addresses["out"], choice
             return frame
 
         grid = Grid(blocks, threads, 4 * shared_words)
@@ -66,6 +70,12 @@ def probe(tmp_path: Path) -> Probe:
         return np.concatenate([out.view(np.uint32), counts.view(np.uint32)])[: len(words) + 2]
 
     return run
+
+
+def one_of(bodies: Sequence[str]) -> str:
+    """A body that runs one of several, each as line 9 of its kernel; compiled once for all of them."""
+    cases = (f"case {number}: {{\n#line 9\n{body}\n}} break;" for number, body in enumerate(bodies))
+    return f"switch (frame.height) {{ {' '.join(cases)} }}"
 
 
 # ---------------------------------------------------------------------------------------------------------- arithmetic
@@ -108,7 +118,7 @@ HALF_OPERATIONS: Dict[str, Tuple[str, Callable[[np.ndarray, np.ndarray, np.ndarr
 
 @pytest.mark.parametrize("name", list(HALF_OPERATIONS))
 def test_half_arithmetic_rounds_once_to_nearest_even(name: str, probe: Probe) -> None:
-    expression, exact = HALF_OPERATIONS[name]
+    expressions, (_, exact) = [row[0] for row in HALF_OPERATIONS.values()], HALF_OPERATIONS[name]
     operands = interesting_halves()
     operands = operands[: len(operands) // 2 * 2]
     a, b, c = (np.ascontiguousarray(operands[:, k]) for k in range(3))
@@ -117,9 +127,10 @@ def test_half_arithmetic_rounds_once_to_nearest_even(name: str, probe: Probe) ->
     got = probe(
         f"for (int k = 0; k < frame.width; k += 3) {{"
         f"u32 a = word(frame, k), b = word(frame, k + 1), c = word(frame, k + 2); (void)b, (void)c;"
-        f"out[k / 3] = {expression}; }}",
+        f"{one_of([f'out[k / 3] = {expression};' for expression in expressions])} }}",
         pairs,
         threads=1,
+        choice=list(HALF_OPERATIONS).index(name),
     )[: len(pairs) // 3].view(np.float16)
     with np.errstate(all="ignore"):
         want = exact(*(half.view(np.float16) for half in (a, b, c)))
@@ -160,9 +171,11 @@ def test_permute_picks_bytes(probe: Probe) -> None:
 def test_approximations_flush_subnormals(probe: Probe) -> None:
     values = np.array([2.0, 0.0, 1e-40, -1e-40, 3e38, np.inf, np.nan, 4.0], np.float32)
     each = "for (int k = 0; k < frame.width; k++) out[k] = as_bits({}(as_float(word(frame, k))));"
+    names = ("fast_rcp", "fast_rsqrt", "fast_sqrt", "saturate")
+    body = one_of([each.format(name) for name in names])
     found = {
-        name: probe(each.format(name), values.view(np.uint32), threads=1)[:-2].view(np.float32)
-        for name in ("fast_rcp", "fast_rsqrt", "fast_sqrt", "saturate")
+        name: probe(body, values.view(np.uint32), threads=1, choice=number)[:-2].view(np.float32)
+        for number, name in enumerate(names)
     }
     np.testing.assert_array_equal(found["fast_rcp"], np.array([0.5, np.inf, np.inf, -np.inf, 0, 0, np.nan, 0.25]))
     np.testing.assert_allclose(
@@ -204,8 +217,9 @@ def test_shuffles_stay_within_their_warp(variant: Tuple[bool, int], probe: Probe
         # two in a row must not mix
         "shuffle_down(shuffle_down(100 + t, 1), 1)": np.where(lane < 30, lane + 2, 31),
     }
-    for expression, source in wanted.items():
-        np.testing.assert_array_equal(probe(f"out[t] = {expression};", variant=variant)[:64], 100 + warp + source)
+    body = one_of([f"out[t] = {expression};" for expression in wanted])
+    for number, source in enumerate(wanted.values()):
+        np.testing.assert_array_equal(probe(body, variant=variant, choice=number)[:64], 100 + warp + source)
 
 
 def test_warp_barrier_orders_lanes_only(probe: Probe) -> None:
@@ -279,47 +293,48 @@ def test_unwritten_shared_memory_is_poison_in_every_block(probe: Probe) -> None:
 # -------------------------------------------------------------------------------------------------------------- faults
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("out[0] = load32(frame.raw + 2);", "misaligned read of 4 bytes .*probe.cu:9"),
-        ("uint4 v = load128(frame.raw + 8); out[0] = v.x;", "misaligned read of 16 bytes"),
-        ("store64((u8*)out + 4, 1, 2);", "misaligned write of 8 bytes"),
-        ("((uint4*)(shared + 8))->x = 1;", "probe.cu:9: misaligned access"),
-        ("async_copy16(shared + 4, frame.raw);", "misaligned write of 16 bytes"),
-        ("out[t] = load32(frame.raw + 4 * (t + 1));", "thread 63: read of 4 bytes at offset 256 of raw, which has 256"),
-        ("out[t] = load8(frame.raw - 1 - t);", "read of 1 bytes at offset -1 of raw"),
-        ("store32(out + 64, 0);", "write of 4 bytes at offset 256 of out, which has 256"),
-        ("out[t + 1] = 0;", "thread 63: write of 4 bytes at offset 256 of out.*probe.cu:9"),
-        ("*(u32*)frame.raw = 0;", "write of 4 bytes at offset 0 of raw, an input"),
-        ("words[t + 1] = 0;", "thread 63: write of 4 bytes at offset 256 of shared memory"),
-        ("async_copy16(shared + 256, frame.raw);", "async copy to offset 256 of shared memory, which has 256"),
-        ("store32(words, 0);", "write of 4 bytes of shared memory as global"),
-        ("*(u32*)(u64)64 = 0;", "outside of every buffer"),
-        ("count_add((u32*)frame.raw, 1);", "write of 4 bytes"),
-        ("words[t] = t; out[t] = words[63 - t];", "thread 32: race: .* shared byte 1.., which thread 31 has"),
-        ("out[t] = words[63 - t]; words[t] = t;", "race: .* shared byte 1.., which thread 31 has"),
-        ("words[0] = t;", "race: write of shared byte 0, which thread 0 has written"),
-        (
-            "if (t < 16) sync_block(); else sync_warp();",
-            "different barriers: 16 at sync_warp .first: 16., 16 at sync_block",
-        ),
-        ("if (t < 16) out[t] = shuffle_down(t, 16);", "shuffle from lane 16, which does not take part"),
-        (
-            "MatrixC c; if (t < 16) tensor_multiply_add(c, MatrixA{}, MatrixB{});",
-            "lane 16 does not take part in a product of the whole warp",
-        ),
-        ("out[t] = permute(t, t, 0x8000);", "permute with selector 0x8000"),
-        ("u32 a[4] = {1, 2, 3, 4}; out[t] = a[word(frame, t) & 7];", "probe.cu:9: index outside of the array"),
-        ("out[t] = 1u << word(frame, t);", "thread 32: probe.cu:9: shift by the type's width"),
-        ("out[t] = (u32)(nan_value() * word(frame, t));", "probe.cu:9: float outside of the integer's range"),
-        ("out[t] = 7 / (int)word(frame, t);", "probe.cu:9: division by zero"),
-        ("return;", "block .0, 0, 0.: ended without grid_dependency_wait or grid_dependency_wait_in_one_block"),
-    ],
-)
+FAULTS = [
+    ("out[0] = load32(frame.raw + 2);", "misaligned read of 4 bytes .*probe.cu:9"),
+    ("uint4 v = load128(frame.raw + 8); out[0] = v.x;", "misaligned read of 16 bytes"),
+    ("store64((u8*)out + 4, 1, 2);", "misaligned write of 8 bytes"),
+    ("((uint4*)(shared + 8))->x = 1;", "probe.cu:9: misaligned access"),
+    ("async_copy16(shared + 4, frame.raw);", "misaligned write of 16 bytes"),
+    ("out[t] = load32(frame.raw + 4 * (t + 1));", "thread 63: read of 4 bytes at offset 256 of raw, which has 256"),
+    ("out[t] = load8(frame.raw - 1 - t);", "read of 1 bytes at offset -1 of raw"),
+    ("store32(out + 64, 0);", "write of 4 bytes at offset 256 of out, which has 256"),
+    ("out[t + 1] = 0;", "thread 63: write of 4 bytes at offset 256 of out.*probe.cu:9"),
+    ("*(u32*)frame.raw = 0;", "write of 4 bytes at offset 0 of raw, an input"),
+    ("words[t + 1] = 0;", "thread 63: write of 4 bytes at offset 256 of shared memory"),
+    ("async_copy16(shared + 256, frame.raw);", "async copy to offset 256 of shared memory, which has 256"),
+    ("store32(words, 0);", "write of 4 bytes of shared memory as global"),
+    ("*(u32*)(u64)64 = 0;", "outside of every buffer"),
+    ("count_add((u32*)frame.raw, 1);", "write of 4 bytes"),
+    ("words[t] = t; out[t] = words[63 - t];", "thread 32: race: .* shared byte 1.., which thread 31 has"),
+    ("out[t] = words[63 - t]; words[t] = t;", "race: .* shared byte 1.., which thread 31 has"),
+    ("words[0] = t;", "race: write of shared byte 0, which thread 0 has written"),
+    (
+        "if (t < 16) sync_block(); else sync_warp();",
+        "different barriers: 16 at sync_warp .first: 16., 16 at sync_block",
+    ),
+    ("if (t < 16) out[t] = shuffle_down(t, 16);", "shuffle from lane 16, which does not take part"),
+    (
+        "MatrixC c; if (t < 16) tensor_multiply_add(c, MatrixA{}, MatrixB{});",
+        "lane 16 does not take part in a product of the whole warp",
+    ),
+    ("out[t] = permute(t, t, 0x8000);", "permute with selector 0x8000"),
+    ("u32 a[4] = {1, 2, 3, 4}; out[t] = a[word(frame, t) & 7];", "probe.cu:9: index outside of the array"),
+    ("out[t] = 1u << word(frame, t);", "thread 32: probe.cu:9: shift by the type's width"),
+    ("out[t] = (u32)(nan_value() * word(frame, t));", "probe.cu:9: float outside of the integer's range"),
+    ("out[t] = 7 / (int)word(frame, t);", "probe.cu:9: division by zero"),
+    ("return;", "block .0, 0, 0.: ended without grid_dependency_wait or grid_dependency_wait_in_one_block"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), FAULTS)
 def test_faults_are_found(body: str, message: str, probe: Probe) -> None:
+    bodies = [body for body, _ in FAULTS]
     with pytest.raises(KernelError, match=message):
-        probe(body)
+        probe(one_of(bodies), choice=bodies.index(body))
 
 
 def test_a_fault_is_shown_with_the_calls_that_led_there(probe: Probe) -> None:

@@ -640,9 +640,10 @@ def picture_shapes(case: Case) -> Sequence[Shape]:
 
 
 def beyond_shapes(case: Case) -> Sequence[Shape]:
-    if not case.work((32, 48)).calibrated:
-        return (70, 130), (23, 18)
-    return ((34, 68), (23, 18)) if case.kernel == "tile" else ((34, 72), (22, 24))
+    shapes: Sequence[Shape] = ((70, 130), (23, 18))
+    if case.work((32, 48)).calibrated:
+        shapes = ((34, 68), (23, 18)) if case.kernel == "tile" else ((34, 72), (22, 24))
+    return shapes if IS_EXHAUSTIVE else shapes[1:]
 
 
 def strip_shapes(_: Case) -> Sequence[Shape]:
@@ -706,8 +707,9 @@ def features(case: Case) -> Tuple[Any, ...]:
 def beyond_features(case: Case) -> Tuple[Any, ...]:
     """What is special about a case of numbers that are limited as they are read, before a method sees them."""
     work = case.work((32, 48))
-    reading = (case.kernel, work.sensor.is_color, work.half)
-    return (case.kernel, work.co_sited, work.demosaic), (*reading, work.half_precision), (*reading, case.fmt)
+    sensor, size = (case.kernel, work.sensor.is_color), (case.kernel, work.half)
+    numbers = (case.fmt, work.half_precision)
+    return case.kernel, work.co_sited, work.demosaic, (*sensor, work.half), (*sensor, numbers), (*size, numbers)
 
 
 def schedule_features(case: Case) -> Tuple[Any, ...]:
@@ -727,18 +729,19 @@ def as_parameters(rows: Sequence[Any]) -> Any:
 
 
 def cases_by_pictures(every: Sequence[Case]) -> Any:
-    """The same; a kernel that is compiled for one size, which takes longest, gets a part of its pictures, by turns."""
+    """The same; each case gets a part of its pictures, by turns: fewest where a kernel is compiled for one size."""
     rows: List[Any] = []
-    by_size: Dict[str, List[Case]] = {}
+    by_kernel: Dict[str, List[Case]] = {}
     for row in representative([(case,) for case in every], lambda row: features(*row)):
         (case,) = row.values
-        if case.kernel == "tile" or row.marks:
+        if row.marks:
             rows.append(row)
         else:
-            by_size.setdefault(case.kernel, []).append(case)
-    for chosen in by_size.values():
+            by_kernel.setdefault(case.kernel, []).append(case)
+    for kernel, chosen in by_kernel.items():
         for index, case in enumerate(chosen):
-            share = -(-len(case.pictures) // len(chosen))
+            count = len(case.pictures)
+            share = count // 2 if kernel == "tile" else min(2, -(-count // len(chosen)))
             first = index * share % len(case.pictures)
             pictures = [*case.pictures[first:], *case.pictures[:first]]
             rows.append(pytest.param(case._replace(pictures=pictures[:share])))
@@ -779,15 +782,16 @@ def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
     pool.shutdown()
 
 
-@cases(CASES)
+@cases_by_pictures(CASES)
 def test_matches_reference(case: Case, launch: Launch) -> None:
     (plan,) = case.schedules(1)
     check_case(case, launch, plan)
 
 
+@pytest.mark.scaled
 @cases(BEYOND_CASES, beyond_features)
 def test_numbers_above_full_scale_mean_full_scale(case: Case, launch: Launch) -> None:
-    for shape, padding in zip(beyond_shapes(case), (0, 2)):
+    for shape, padding in zip(beyond_shapes(case)[::-1], (2, 0)):
         check_beyond(case, launch, shape, padding if case.kernel == "tile" else 0, seed=shape[0])
 
 
@@ -799,7 +803,10 @@ def test_numbers_above_full_scale_in_strips(case: Case, launch: Launch) -> None:
         check_beyond(case, launch, shape, 0, seed=38)
 
 
-@cases([case for case in BEYOND_CASES if case.fmt == KNOWN["12"] and case.kernel == "tile"], beyond_features)
+@cases(
+    [case for case in BEYOND_CASES if case.fmt == KNOWN["12"] and case.kernel == "tile"],
+    lambda case: (case.options.sensor, case.options.resolution),
+)
 @pytest.mark.scaled
 @settings(
     max_examples=8 if IS_EXHAUSTIVE else 3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -836,9 +843,10 @@ def test_calibrated_match_reference(case: Case, launch: Launch) -> None:
     check_case(case, launch, plan)
 
 
+@pytest.mark.scaled
 @cases(CALIBRATED_BEYOND_CASES)
 def test_numbers_above_full_scale_are_limited_before_the_correction(case: Case, launch: Launch) -> None:
-    for shape, padding in zip(beyond_shapes(case), (0, 2)):
+    for shape, padding in zip(beyond_shapes(case)[::-1], (2, 0)):
         check_beyond(case, launch, shape, padding if case.kernel == "tile" else 0, seed=shape[0])
 
 

@@ -5,14 +5,15 @@ Without a GPU, the kernels run on the CPU, on crops. The float CPU backend is wi
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any, Dict, List, Optional
 
 import numpy as np
 import pytest
 from harness import GPUS
-from support import real_frame
-from test_backend import COPIED, MAPPED, real_driver, stand_in
+from support import IS_EXHAUSTIVE, real_frame, representative
+from test_backend import COPIED, MAPPED, STAND_INS, by_turns, real_driver, stand_in
 
 from polar_pipeline import Pipeline, reference
 from polar_pipeline.cuda import backend
@@ -22,6 +23,7 @@ from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor.frames import RawFrame
 
+pytestmark = pytest.mark.scaled
 PRODUCTS = ("intensity", "dolp", "aolp", "ssim_map")
 DTYPES = {"intensity": "uint8", "dolp": "uint8", "aolp": "uint8", "ssim_map": "float32"}
 #: Frame, top and left of a crop: bright detail, where halves are coarsest; shade.
@@ -45,7 +47,7 @@ BOUNDS = {("colour", "half, own site"): 1.5e-3, ("colour", "full, gradient"): 1.
 def crops(bits: int = 8) -> List[RawFrame]:
     """Parts of real frames; of more than 8 bit with noise below the real levels."""
     found = []
-    for name, top, left in PLACES:
+    for name, top, left in PLACES if IS_EXHAUSTIVE else PLACES[:2]:
         raw = real_frame(f"imx250mzr_{name}.png")[top : top + SIZE[0], left : left + SIZE[1]]
         if bits > 8:
             below = np.random.default_rng(0).integers(0, 1 << (bits - 8), raw.shape)
@@ -85,17 +87,20 @@ def errors(driver: Any, options: Options, frames: List[RawFrame]) -> List[float]
 on_gpus = [pytest.param(name, marks=pytest.mark.gpu) for name in GPUS]
 
 
-@pytest.fixture(params=["registers", "tensor", *on_gpus])
+#: The stand-ins by their implementation of SSIM.
+REGISTERS, TENSOR = STAND_INS
+
+
+@pytest.fixture(params=[*STAND_INS, *on_gpus])
 def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A device of either implementation of SSIM; a real GPU as itself and as Jetsons."""
     if request.param in GPUS:
         return real_driver(request.param)
-    return stand_in(monkeypatch, MAPPED if request.param == "registers" else COPIED)
+    return stand_in(monkeypatch, MAPPED if request.param == REGISTERS else COPIED)
 
 
-@pytest.mark.parametrize("driver", ["tensor", *on_gpus], indirect=True)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("sensor", SENSORS)
+@pytest.mark.parametrize("driver", [TENSOR, *on_gpus], indirect=True)
+@pytest.mark.parametrize(("sensor", "way"), representative(list(itertools.product(SENSORS, WAYS)), lambda row: row))
 def test_stored_images(driver: Any, monkeypatch: pytest.MonkeyPatch, sensor: str, way: str) -> None:
     choose(monkeypatch, from_mosaic=False)
     assert max(errors(driver, options_of(sensor, way), crops())) <= BOUNDS.get((sensor, way), BOUND)
@@ -108,7 +113,7 @@ def test_mono_integers(driver: Any, monkeypatch: pytest.MonkeyPatch, from_mosaic
     assert max(errors(driver, options_of("mono", "half"), crops())) <= BOUND / 4
 
 
-@pytest.mark.parametrize("driver", ["tensor", *on_gpus], indirect=True)
+@pytest.mark.parametrize("driver", [TENSOR, *on_gpus], indirect=True)
 @pytest.mark.parametrize("way", ["half", "half, own site"])
 def test_colour_in_strips(driver: Any, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """The kernel of a colour camera's whole frames."""
@@ -116,13 +121,13 @@ def test_colour_in_strips(driver: Any, monkeypatch: pytest.MonkeyPatch, way: str
     assert max(errors(driver, options_of("colour", way), crops())) <= BOUNDS.get(("colour", way), BOUND)
 
 
-@pytest.mark.parametrize("sensor", SENSORS)
+@by_turns("sensor", SENSORS)
 def test_twelve_bits(driver: Any, sensor: str) -> None:
     # computed in float, stored in units of 1/8 of a number
     assert max(errors(driver, options_of(sensor, "half"), crops(12))) <= BOUND / 4
 
 
-@pytest.mark.parametrize("sensor", SENSORS)
+@by_turns("sensor", SENSORS)
 def test_the_frame_before(driver: Any, sensor: str) -> None:
     """Mode `temporal`, of a picture that moves by a superpixel, with noise: similarities from 0 to 1."""
     options = options_of(sensor, "half", ssim_mode="temporal")

@@ -20,7 +20,7 @@ from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.scene import synthetic
 
 MONO = SENSORS["IMX250MZR"]
-SOURCES = (*REAL_FRAMES, "spheres", "window")
+SOURCES = (*REAL_FRAMES, "spheres", pytest.param("window", marks=pytest.mark.exhaustive))
 
 
 @pytest.fixture(scope="module", params=SOURCES)

@@ -7,12 +7,14 @@ import resource
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Callable, List, NamedTuple
 
 import cv2
 import numpy as np
 import pytest
+from support import representative
 
 from polar_pipeline import messages
 from polar_pipeline.replay.sink import open_sink
@@ -75,8 +77,9 @@ def _on_a_small_disk(command: List[str], disk: Path, room: int) -> subprocess.Co
     return done
 
 
-@pytest.mark.parametrize("run", [_limited, _on_a_small_disk], ids=["limit", "disk"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("run", "name"), representative(list(product((_limited, _on_a_small_disk), CASES)), lambda row: row)
+)
 def test_a_full_disk(tmp_path: Path, run: Run, name: str) -> None:
     raw, case = np.random.default_rng(0).integers(10, 200, SHAPE).astype(np.uint8), CASES[name]
     bag, image, disk = tmp_path / "in.mcap", tmp_path / "raw.png", tmp_path / "disk"

@@ -12,7 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from support import FRAMES, REAL_FRAMES, ROOT
+from support import FRAMES, REAL_FRAMES, ROOT, first_of
 
 from polar_pipeline.cli import main
 from polar_pipeline.cuda.backend import problem
@@ -37,7 +37,7 @@ def frames(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("resolution", ["half", "full"])  # `demosaic: auto` takes another method at each
+@pytest.mark.parametrize("resolution", first_of(["half", "full"]))  # `demosaic: auto` takes another method at each
 @pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_live_is_replay_bit_for_bit(frames: Path, tmp_path: Path, backend: str, resolution: str) -> None:
     if backend == "cuda":

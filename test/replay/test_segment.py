@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from rosbags import rosbag1, rosbag2
 from rosbags.typesys import Stores, get_typestore
+from support import pairs_of
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.messages import FLOAT32, IMAGE
@@ -107,9 +108,10 @@ def in_segments(
     return len(spans), *merge_segments(job, parts, total, pipeline.options)
 
 
-@pytest.mark.parametrize("make", [make_mcap, make_rosbag2, make_rosbag1, make_pictures])
-@pytest.mark.parametrize("length", [1, 3, 7])
-@pytest.mark.parametrize("mode", ["temporal", "consistency"])
+@pytest.mark.parametrize(
+    ("make", "length", "mode"),
+    pairs_of((make_mcap, make_rosbag2, make_rosbag1, make_pictures), (1, 3, 7), ("temporal", "consistency")),
+)
 def test_the_same_as_unsplit(make: Callable[[Path], Path], length: int, mode: str, tmp_path: Path) -> None:
     path = make(tmp_path)
     names = ("complete", "merged")

@@ -1,4 +1,4 @@
-"""What a hostile or broken neighbour may do to the node, done to the real executable over real rclpy and DDS."""
+"""What a hostile or broken neighbour may do to the node, done to the real node over real rclpy and DDS."""
 # ruff: noqa: E402 - rclpy may be missing
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def node(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
     started: List[drill.Process] = []
 
     def start(*arguments: str) -> drill.Process:
-        started.append(drill.start_node(tmp_path / f"{len(started)}.log", *arguments))
+        started.append(drill.start_node(tmp_path / f"{len(started)}.log", *arguments, is_forked=True))
         return started[-1]
 
     yield start

@@ -51,7 +51,9 @@ def fixture_paths(tmp_path: Path) -> List[Path]:
 def fixture_node(paths: List[Path], tmp_path: Path) -> Iterator[drill.Process]:
     """The node, started with the first calibration."""
     process = drill.start_node(
-        tmp_path / "node.log", "-p", f"calibration:={paths[0]}", "-p", f"snapshot.folder:={tmp_path}/snapshots"
+        tmp_path / "node.log",
+        *("-p", f"calibration:={paths[0]}", "-p", f"snapshot.folder:={tmp_path}/snapshots"),
+        is_forked=True,
     )
     yield process
     process.close()

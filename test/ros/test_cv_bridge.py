@@ -12,6 +12,7 @@ Here both are put right from outside where they are wrong, and nothing else is; 
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, Set, Tuple
@@ -27,7 +28,7 @@ import drill
 from cv_bridge import CvBridge
 from cv_bridge.boost import cv_bridge_boost
 from sensor_msgs.msg import CompressedImage, Image
-from support import real_frame, wait_for
+from support import real_frame, representative, wait_for
 
 from polar_pipeline import Pipeline
 from polar_pipeline.products import PRODUCTS
@@ -171,13 +172,18 @@ def viewer() -> Iterator[Viewer]:
     made.close()
 
 
-@pytest.mark.parametrize("depth", ["float32", "uint8", "uint16"])
-@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+@pytest.mark.parametrize(
+    ("sensor", "depth"),
+    representative(
+        list(itertools.product(("IMX250MZR", "IMX250MYR"), ("float32", "uint8", "uint16"))), lambda row: row
+    ),
+)
 def test_cv_bridge_reads_every_image_topic_of_frames_that_it_made(
     sensor: str, depth: str, bridge: CvBridge, viewer: Viewer, tmp_path: Path
 ) -> None:
     types = {name: PRODUCT_TOPICS[name].dtype(depth) for name in IMAGES}
-    node = drill.start_node(tmp_path / "node", "-p", f"sensor:={sensor}", "-p", f"output_depth:={depth}")
+    parameters = ("-p", f"sensor:={sensor}", "-p", f"output_depth:={depth}")
+    node = drill.start_node(tmp_path / "node", *parameters, is_forked=True)
     try:
         for encoding in ("mono8", "mono16", "bayer_rggb8"):
             raw = raw_frame(sensor, encoding)

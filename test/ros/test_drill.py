@@ -62,7 +62,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
     started: List[drill.Process] = []
 
     def make(*command: str) -> drill.Process:
-        started.append(drill.Process(tmp_path / f"{len(started)}.log", *command))
+        started.append(drill.Process(tmp_path / f"{len(started)}.log", *command, is_forked=True))
         return started[-1]
 
     yield make
@@ -90,7 +90,7 @@ def camera(start: Any, first: int) -> drill.Process:
 
 
 #: Subscriptions and changes of parameters, in all and until memory is looked at first.
-EVENTS, FIRST_EVENTS = (1000, 200) if IS_EXHAUSTIVE else (300, 100)
+EVENTS, FIRST_EVENTS = (1000, 200) if IS_EXHAUSTIVE else (200, 80)
 
 
 def assert_no_growth(before: Footprint, after: Footprint) -> None:

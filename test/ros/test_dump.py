@@ -100,7 +100,7 @@ def test_values_come_as_they_are(forge: Any, tmp_path: Path) -> None:
             r"snapshot.quota_mb cannot be saved: no parameter can be '\x1b[2J\x1b",
         ),
         (
-            [ParameterValue(type=7, integer_array_value=[1] * 1_000_000)] * len(PARAMETERS),
+            [ParameterValue(type=7, integer_array_value=[1] * 1_000_000), *list(DEFAULTS.values())[1:]],
             "sensor cannot be saved: no parameter can be (1, 1",
         ),
     ],

@@ -25,7 +25,7 @@ from lifecycle_msgs.srv import ChangeState, GetAvailableTransitions, GetState
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
-from services import ask
+from services import client_of
 from support import ROOT, first_of, wait_for
 
 from polar_pipeline import SENSORS, messages
@@ -44,12 +44,26 @@ INPUTS = {"/image_raw", "/camera_info", "/reference"}
 class Manager(drill.Peer):
     """A lifecycle manager, which is camera and viewer too."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.clients: Dict[str, Any] = {}
+
     def call(self, kind: Any, service: str, node: str = "/polar_pipeline", **fields: Any) -> Any:
         """The answer of a service of the node."""
-        request = kind.Request()
+        request, name = kind.Request(), f"{node}/{service}"
         for field, value in fields.items():
             setattr(request, field, value)
-        return ask(self.node, kind, f"{node}/{service}", request)
+        if name not in self.clients:
+            self.clients[name] = client_of(self.node, kind, name)
+        future = self.clients[name].call_async(request)
+        wait_for(future.done, f"the answer of {name}")
+        return future.result()
+
+    def forget(self) -> None:
+        """Another process is the node from now on."""
+        for client in self.clients.values():
+            self.node.destroy_client(client)
+        self.clients.clear()
 
     def step(self, label: str, node: str = "/polar_pipeline") -> bool:
         """Ask for a transition; whether it succeeded."""
@@ -92,9 +106,9 @@ def node(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
     """Start the managed node on the CPU, with arguments of `--ros-args`; it is ended afterwards."""
     started: List[drill.Process] = []
 
-    def start(*arguments: str) -> drill.Process:
+    def start(*arguments: str, is_forked: bool = True) -> drill.Process:
         command = ("-m", "polar_pipeline.node", "--lifecycle", "--ros-args", "-p", "backend:=cpu", *arguments)
-        started.append(drill.Process(tmp_path / f"{len(started)}.log", *command))
+        started.append(drill.Process(tmp_path / f"{len(started)}.log", *command, is_forked=is_forked))
         return started[-1]
 
     yield start
@@ -104,7 +118,7 @@ def node(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
 
 def test_states(node: Any, manager: Manager) -> None:
     """What exists in each state, and that frames come out while the node is active only, as often as it is."""
-    process = node()
+    process = node(is_forked=False)
     events: List[Any] = []
     topic = "/polar_pipeline/transition_event"
     manager.node.create_subscription(TransitionEvent, topic, lambda event: events.append(event), 100)  # noqa: PLW0108 - rclpy looks at the signature
@@ -287,11 +301,11 @@ def test_parameters_in_every_state(node: Any, manager: Manager) -> None:
 @pytest.mark.parametrize("number", first_of([signal.SIGTERM, signal.SIGINT]))
 def test_the_end_while_active(node: Any, manager: Manager, tmp_path: Path, number: signal.Signals) -> None:
     """A signal ends the process in the middle of frames as it ends an ordinary node."""
-    process = node()
+    process = node(is_forked=False)
     assert manager.step("configure")
     assert manager.step("activate")
     manager.listen("dolp")
-    camera = drill.Process(tmp_path / "camera.log", str(ROOT / "test" / "drill.py"), "camera", "1000000000000")
+    camera = drill.Process(tmp_path / "camera.log", drill.__file__, "camera", "1000000000000", is_forked=True)
     try:
         wait_for(lambda: len(manager.heard["dolp"]) > 5, "frames")
         process.send(number)
@@ -305,6 +319,7 @@ def test_the_end_while_active(node: Any, manager: Manager, tmp_path: Path, numbe
 def test_another_one_takes_over_after_a_kill(node: Any, manager: Manager) -> None:
     for place in ("first", "second"):
         process = node()
+        manager.forget()
         wait_for(lambda: manager.state() == "unconfigured", "a new node")
         assert manager.step("configure")
         assert manager.step("activate")
@@ -320,7 +335,7 @@ def test_another_one_takes_over_after_a_kill(node: Any, manager: Manager) -> Non
 def test_states_change_while_frames_come(node: Any, manager: Manager, tmp_path: Path) -> None:
     """Subscriptions come and go under an executor that waits for them; no frame is wrong, and none stops the node."""
     process = node()
-    camera = drill.Process(tmp_path / "camera.log", str(ROOT / "test" / "drill.py"), "camera", "1000000000000")
+    camera = drill.Process(tmp_path / "camera.log", drill.__file__, "camera", "1000000000000", is_forked=True)
     try:
         assert manager.step("configure")
         manager.listen("dolp")
