@@ -44,6 +44,8 @@ PRIOR, SPREAD = 0.3, 0.1
 #: Logarithm of predicted over measured from which on a row counts for less.
 FAR_OFF = 0.15
 STEPS = 8
+#: What a row of another schedule than the chosen one counts: such schedules are not what runs.
+OTHER_SCHEDULE = 0.5
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class MeasuredRow:
     configuration: Configuration
     schedule: Schedule
     measured_us: float
-    is_chosen: bool
+    is_chosen: bool = True
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,7 @@ def fit(rows: Sequence[MeasuredRow], device: Device, found: Sequence[Constant]) 
     """Fit the constants, from what they are, to rows."""
     start = np.log([constant.get() for constant in found])
     at, step = start.copy(), 1e-3
+    shares = np.array([1.0 if row.is_chosen else OTHER_SCHEDULE for row in rows])
 
     def off(place: np.ndarray) -> np.ndarray:
         for constant, value in zip(found, np.exp(place)):
@@ -180,14 +183,14 @@ def fit(rows: Sequence[MeasuredRow], device: Device, found: Sequence[Constant]) 
         return logarithms(rows, device)
 
     def price(residuals: np.ndarray, place: np.ndarray) -> float:
-        robust = 2 * (FAR_OFF / SPREAD) ** 2 * (np.sqrt(1 + (residuals / FAR_OFF) ** 2) - 1)
+        robust = shares * 2 * (FAR_OFF / SPREAD) ** 2 * (np.sqrt(1 + (residuals / FAR_OFF) ** 2) - 1)
         return float(robust.sum() + (((place - start) / PRIOR) ** 2).sum())
 
     here = off(at)
     damping = 1e-2
     for _ in range(STEPS):
         slopes = np.stack([(off(at + step * unit) - here) / step for unit in np.eye(len(at))], axis=1)
-        weights = 1 / SPREAD**2 / np.sqrt(1 + (here / FAR_OFF) ** 2)
+        weights = shares / SPREAD**2 / np.sqrt(1 + (here / FAR_OFF) ** 2)
         normal = slopes.T @ (weights[:, None] * slopes) + np.eye(len(at)) / PRIOR**2
         gradient = slopes.T @ (weights * here) + (at - start) / PRIOR**2
         for _ in range(6):
@@ -204,9 +207,7 @@ def read(path: Path) -> Tuple[List[MeasuredRow], Device]:
     """Rows of a result file, and their device."""
     report = json.loads(path.read_text(encoding="utf-8"))
     rows = [
-        MeasuredRow(
-            KNOWN[row["name"]], Schedule(**row["schedule"]), row["measured_us"], row.get("is_chosen", True)
-        )
+        MeasuredRow(KNOWN[row["name"]], Schedule(**row["schedule"]), row["measured_us"], row.get("is_chosen", True))
         for row in report["rows"]
         if row["list"] == "fitted"
     ]

@@ -55,13 +55,13 @@ OPERATIONS = {
     "load 12packed calibrated": 36,
     "mono bilinear": 6.5,  # per channel
     "mono gradient": 8.42,  # per channel
-    "adaptive gradients": 26.3,  # of one channel: gradients for the switch
-    "adaptive edges": 16,  # of one channel: the switch
+    "adaptive gradients": 34.1,  # of one channel: gradients for the switch
+    "adaptive edges": 13,  # of one channel: the switch
     "adaptive slide": 74,  # per channel: first stage
-    "mono adaptive": 42.7,  # per channel: second stage
+    "mono adaptive": 58,  # per channel: second stage
     "color bilinear": 22.4,
     "color mhc": 11.6,
-    "color weighted": 87.8,
+    "color weighted": 57.3,
     "co-site": 9.27,  # per output pixel and channel
     "stokes": 21.4,  # per output pixel: S0, S1, S2, length and direction
     "intensity": 3.51,  # per output pixel and channel

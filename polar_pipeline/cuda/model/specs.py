@@ -206,7 +206,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (),
         (),
         ((), ()),
-        (0.83,),
+        (0.81,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,
