@@ -70,6 +70,8 @@ _NOISE_COLOR_NEED = (96, 112)
 _COMPONENT_REGISTERS = 88
 #: Those of `tile` from sm_90 on, without a launch bound, at most in pairs of half, and by ADR in mono on both rows.
 _HOPPER_REGISTERS = 80
+#: Likewise in float without ADR.
+_HOPPER_FLOAT_REGISTERS = 96
 #: Those of `color_strip` with two sites a thread in half, of angles at their own sites, for products of luma.
 _OWN_SITE_STRIP_REGISTERS = 96
 #: Those of `color_half` for images of angles on Jetsons, and 8 more for each row.
@@ -110,6 +112,8 @@ def _tile_registers(work: PolarizationWork, schedule: Schedule, device: Device) 
     mono_rows = is_adaptive(work) and both_rows and not work.sensor.is_color
     if (work.half_precision or mono_rows) and device.capability >= 90:
         asked = min(asked, _HOPPER_REGISTERS)
+    elif device.capability >= 90 and not is_adaptive(work):
+        asked = min(asked, _HOPPER_FLOAT_REGISTERS)
     if work.uses_noise:
         has_literals = work.half and not work.sensor.is_color and device.capability >= 90
         literal = _NOISE_LITERAL_REGISTERS[is_adaptive(work) * (2 - work.half_precision)]
