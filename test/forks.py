@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import json
 import os
 import runpy
@@ -153,6 +154,7 @@ def _run(program: str) -> int:
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
     atexit._run_exitfuncs()
+    gc.collect()  # nodes that hold themselves: until they are destroyed, their shared memory stays
     if isinstance(code, str):
         print(code, file=sys.stderr)
     sys.stdout.flush()

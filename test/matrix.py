@@ -27,7 +27,7 @@ LOGS = FOLDER / "logs"
 #: Exit status of a command that cannot test anything on this machine, as in automake.
 SKIPPED = 77
 #: Seconds after which a row has failed.
-PATIENCE = 2700
+PATIENCE = 2100
 
 #: ROS 2 as wheels, by distribution: what the extra `ros` asks for, in versions that belong together.
 _JAZZY = (

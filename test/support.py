@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import time
@@ -98,6 +99,7 @@ def own_domain() -> str:
     """A `ROS_DOMAIN_ID` that is new to this process, and that no other process has or uses on this machine."""
     _CLAIMS.append(DomainClaim(_CLAIMS[-1].number if _CLAIMS else os.getpid()))
     _remove_ports(_CLAIMS[-1].number)
+    remove_segments()
     if len(_CLAIMS) > _KEPT_DOMAINS:
         _CLAIMS.popleft().close()
     return str(_CLAIMS[-1].number)
@@ -110,6 +112,20 @@ def _remove_ports(domain: int) -> None:
         if found and int(found[3]) in ports(domain):
             with suppress(OSError):  # of another user, or gone meanwhile
                 path.unlink()
+
+
+def remove_segments(age: float = 10.0) -> None:
+    """Remove what killed processes left in shared memory: up to 134 MB each, and who finds no more of it crashes.
+
+    Args:
+        age: Seconds that a segment must exist; a younger one may not be locked yet.
+    """
+    for lock in Path("/dev/shm").glob("fast*_????????????????_el"):
+        with suppress(OSError), lock.open() as stream:  # locked, of another user, or gone meanwhile
+            if time.time() - os.fstat(stream.fileno()).st_mtime >= age:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Fast DDS has the lock while the process lives
+                lock.with_name(lock.name[: -len("_el")]).unlink()
+                lock.unlink()
 
 
 def on_cpu(arguments: Sequence[str]) -> List[str]:

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("rclpy")
 
 import drill
-from support import wait_for
+from support import remove_segments, wait_for
 
 pytestmark = [
     pytest.mark.ros,
@@ -80,3 +80,53 @@ def test_signals_end_it(tmp_path: Path, number: signal.Signals) -> None:
     assert process.wait() == -number
     assert not Path(f"/proc/{process.pid}").exists()
     process.send(number)
+
+
+NODE = """
+import re, sys, time
+from pathlib import Path
+import rclpy
+
+rclpy.init()
+node = rclpy.create_node("cyclic")
+node.itself = node
+maps = Path("/proc/self/maps").read_text()
+print(*sorted(set(re.findall("/dev/shm/fast(?:dds|rtps)_[0-9a-f]{16}$", maps, re.M))), flush=True)
+end = time.monotonic() + float(sys.argv[1])
+while rclpy.ok() and time.monotonic() < end:  # until SIGTERM
+    time.sleep(0.01)
+"""
+
+
+def segments(process: drill.Process) -> List[Path]:
+    """What a node has in shared memory, once it is there."""
+    wait_for(lambda: process.text.endswith("\n"), "its output")
+    return [Path(path) for path in process.text.split()]
+
+
+def test_shared_memory_goes_with_its_process(tmp_path: Path) -> None:
+    process = start(tmp_path, NODE, "0")
+    found = segments(process)
+    assert process.wait() == 0
+    assert found
+    assert not any(path.exists() for path in found)
+
+
+def test_shared_memory_of_a_killed_process_is_removed_later(tmp_path: Path) -> None:
+    killed, alive = ((tmp_path / name) for name in ("killed", "alive"))
+    for folder in (killed, alive):
+        folder.mkdir()
+    first = start(killed, NODE, "1000")
+    left = set(segments(first))
+    second = start(alive, NODE, "1000")
+    used = set(segments(second)) - left
+    first.send(signal.SIGKILL)
+    first.wait()
+    assert left
+    assert used
+    remove_segments()
+    assert all(path.exists() for path in left | used), "too young to tell"
+    remove_segments(age=0)
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in used)
+    second.close()
