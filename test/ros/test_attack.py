@@ -34,20 +34,14 @@ from polar_pipeline import messages
 from polar_pipeline.doctor.checks import profile_variables
 from polar_pipeline.products import PRODUCTS
 
+# for the whole process: Fast DDS reads its profiles once, before the first node
+os.environ.update({name: str(ROOT / "config" / "fastdds_large_frames.xml") for name in profile_variables()})
+
 pytestmark = [
     pytest.mark.ros,
     pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at processes through /proc"),
 ]
 MB = 1_000_000
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _profile_for_large_frames() -> Iterator[None]:
-    """Frames of megabytes between processes; elsewhere this would take 134 MB of shared memory for every process."""
-    with pytest.MonkeyPatch.context() as environment:
-        for name in profile_variables():
-            environment.setenv(name, str(ROOT / "config" / "fastdds_large_frames.xml"))
-        yield
 
 
 @pytest.fixture

@@ -207,6 +207,7 @@ def test_cv_bridge_reads_every_image_topic_of_frames_that_it_made(
                 difference = np.abs(image.astype(int) - cv2.imdecode(jpeg, cv2.IMREAD_ANYCOLOR))
                 # bytes are made of float32 or uint16 after the computation: a level at few pixels, which JPEG spreads
                 assert difference.mean() <= (0 if PRODUCT_TOPICS[name].dtype(depth) == "uint8" else 0.5), name
-        assert viewer.image_topics_of_the_node() == set(viewer.topics), "a topic that this test does not read"
+        offered = wait_for(viewer.image_topics_of_the_node, "the node's topics")  # which ROS tells a viewer late
+        assert offered == set(viewer.topics), "a topic that this test does not read"
     finally:
         node.close()
