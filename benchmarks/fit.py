@@ -31,7 +31,7 @@ from configurations import KNOWN
 from model import predicted_us
 
 import polar_pipeline.cuda
-from polar_pipeline.cuda.model import cost, half_cost
+from polar_pipeline.cuda.model import cost, polarization_cost
 from polar_pipeline.cuda.model.device import DEVICES, Device
 from polar_pipeline.cuda.model.polarization_cost import OPERATIONS
 from polar_pipeline.cuda.model.schedule import Schedule
@@ -109,7 +109,7 @@ def _effort(kernel: str) -> Constant:
 
 #: Fitted constants of `cost.py` and `polarization_cost.py`, and of `ssim_cost.py`. `BUSY_WARPS` is not among them: a
 #: field of `LaunchFootprint` has it as its default, so that setting it in the module changes nothing.
-COMMON = ("IDLE_SHARE", "REREAD_SHARE", "LATENCY_S", "TAIL_SHARE", "BLOCKS_PER_CLOCK")
+COMMON = ("IDLE_SHARE", "REREAD_SHARE", "IMAGE_SHARE", "LATENCY_S", "TAIL_SHARE", "BLOCKS_PER_CLOCK")
 SSIM = ("_TENSOR_STEP", "_TENSOR_ENDS", "_COUNT_US", "_BUSY_WARPS", "_WAITING")
 
 
@@ -124,9 +124,10 @@ def constants() -> List[Constant]:
         *(_entry("operations", OPERATIONS, key) for key in OPERATIONS if not _is_unmeasured(key)),
         *(_entry("conflicts", cost.CONFLICTS, key) for key in cost.CONFLICTS),
         *map(_attribute, COMMON),
-        *map(_effort, ("mono_half_bytes", "mono_full", "color_half", "color_strip", "mono_adaptive")),
-        *(_entry("outputs", half_cost._OUTPUTS["uint8"], name) for name in ("preview", "aolp")),
-        *map(_attribute, ("_COUNTED_SHARE", "_NARROW_STRIP", "_INVALID_ROW_US")),
+        *map(_effort, ("mono_half", "mono_half_bytes", "mono_full", "color_half", "color_strip", "mono_adaptive")),
+        *(_entry("busy warps", polarization_cost._BUSY_WARPS_OF, name) for name in polarization_cost._BUSY_WARPS_OF),
+        _entry("uncached", polarization_cost._UNCACHED_SHARE, "mono_half"),
+        _attribute("_INVALID_ROW_US"),
         _entry("launch, integrated", cost.LAUNCH_US, False),
         *map(_attribute, SSIM),
     ]

@@ -12,21 +12,24 @@ from polar_pipeline.cuda.model.instructions import SHARES
 
 #: Clocks that a word of shared memory takes a bank in float, by stage, as several lanes ask for one bank at a time.
 #: Fitted; an H200's counters say 2.4 (mono) and 3 (colour) for whole kernels at half resolution, in half 0.9.
-CONFLICTS = {"load": 1.7, "co-site": 1.8, "color mhc": 2.2, "adaptive slide": 1.7, "mono adaptive": 1.2}
+CONFLICTS = {"load": 1.63, "co-site": 1.19, "color mhc": 1.59, "adaptive slide": 1.64, "mono adaptive": 1.12}
 #: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
 COPY_SHARE = 0.85
 #: Time of a byte that was read before, and so comes from the cache, against one from memory.
-REREAD_SHARE = 0.67
+REREAD_SHARE = 0.558
+#: What a stored byte costs more for every other image that is stored at the same time: writing one image, an H200
+#: reaches 0.85 to 0.9 of its bandwidth, ten images 0.67.
+IMAGE_SHARE = 0.0253
 #: Seconds from a load to its value under traffic; so much of the bandwidth must be in flight at any time.
-LATENCY_S = 0.66e-6
+LATENCY_S = 0.76e-6
 #: Issue slots of a multiprocessor per clock: four schedulers of a warp each, on every device since Volta.
 ISSUE_SLOTS = 4 * WARP
 #: Resident warps of a multiprocessor with which waiting takes as long as issuing; measured with 12 to 40 warps.
 BUSY_WARPS = 22
 #: Microseconds from one launch to the next, by `integrated`: fitted to an H200's times; assumed for Jetsons.
-LAUNCH_US = {False: 3.1, True: 5.0}
+LAUNCH_US = {False: 3.22, True: 5.0}
 #: Share of the time of a round of blocks that passes while a launch begins and ends with fewer than all of them.
-TAIL_SHARE = 0.18
+TAIL_SHARE = 0.249
 #: Memory and arithmetic that take about as long hide each other only in part: a launch takes this norm of the two.
 OVERLAP_NORM = 5
 #: Blocks a clock that a device starts at most, as measured with blocks of a warp.
@@ -43,12 +46,14 @@ class Cost:
         written: Bytes of the outputs.
         operations: Issue slots of a lane, halo and idle threads included; also those that pass while another pipe is
             busy.
+        images: How many are written.
     """
 
     read: float
     reread: float
     written: int
     operations: float
+    images: int = 1
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,8 @@ def _weight(stage: str, half_precision: bool, capability: int) -> float:
 
 def roofline(taken: Cost, device: Device, frames: int = 1) -> Prediction:
     """The time of a launch that keeps all of the device busy."""
-    moved = taken.read + REREAD_SHARE * max(0, taken.reread - taken.read) + taken.written
+    written = taken.written * (1 + IMAGE_SHARE * (taken.images - 1))
+    moved = taken.read + REREAD_SHARE * max(0, taken.reread - taken.read) + written
     return Prediction(
         frames * moved / (device.bandwidth_gbs * COPY_SHARE * 1e3),
         frames * taken.operations / (device.multiprocessors * ISSUE_SLOTS * device.clock_mhz),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Callable, Collection, Dict
 
+from polar_pipeline.cuda.model.calibrated_cost import calibrated_half_slots
 from polar_pipeline.cuda.model.cost import (
     BUSY_WARPS,
     REREAD_SHARE,
@@ -15,6 +17,7 @@ from polar_pipeline.cuda.model.cost import (
     weigh,
 )
 from polar_pipeline.cuda.model.device import WARP, Device
+from polar_pipeline.cuda.model.executed import executed_slots
 from polar_pipeline.cuda.model.geometry import (
     RING_STEP,
     VALUES_PER_PIXEL,
@@ -34,7 +37,6 @@ from polar_pipeline.cuda.model.geometry import (
     unit_count,
     unit_size,
 )
-from polar_pipeline.cuda.model.half_cost import calibrated_half_slots, half_slots
 from polar_pipeline.cuda.model.registers import registers
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, KERNELS
@@ -44,33 +46,33 @@ from polar_pipeline.cuda.model.work import PolarizationWork
 #: formats, tiles and numbers of resident warps (`benchmarks/model.py`). Demosaicking counts per raw pixel (and channel,
 #: where so said). `SHARES` says which pipes take them, and how many more a device needs.
 OPERATIONS = {
-    "load u8": 13.5,  # load, unpack, scale, look for saturation, store to shared memory
-    "load u16": 21.4,
-    "load 12p": 27.2,
-    "load 12packed": 24.5,
+    "load u8": 11.3,  # load, unpack, scale, look for saturation, store to shared memory
+    "load u16": 22.5,
+    "load 12p": 20.2,
+    "load 12packed": 20.6,
     # counted in the code for sm_90, times what was fitted of the counts above; not measured
     "load u8 calibrated": 33,
     "load u16 calibrated": 34,
     "load 12p calibrated": 35,
     "load 12packed calibrated": 36,
-    "mono bilinear": 6.5,  # per channel
-    "mono gradient": 8.42,  # per channel
-    "adaptive gradients": 34.1,  # of one channel: gradients for the switch
-    "adaptive edges": 13,  # of one channel: the switch
-    "adaptive slide": 74,  # per channel: first stage
-    "mono adaptive": 58,  # per channel: second stage
-    "color bilinear": 22.4,
-    "color mhc": 11.6,
-    "color weighted": 57.3,
-    "co-site": 9.27,  # per output pixel and channel
-    "stokes": 21.4,  # per output pixel: S0, S1, S2, length and direction
-    "intensity": 3.51,  # per output pixel and channel
-    "preview": 16.7,  # per output pixel
+    "mono bilinear": 5.18,  # per channel
+    "mono gradient": 10.7,  # per channel
+    "adaptive gradients": 42.1,  # of one channel: gradients for the switch
+    "adaptive edges": 12.7,  # of one channel: the switch
+    "adaptive slide": 70,  # per channel: first stage
+    "mono adaptive": 59,  # per channel: second stage
+    "color bilinear": 27.2,
+    "color mhc": 16.6,
+    "color weighted": 42.1,
+    "co-site": 4.03,  # per output pixel and channel
+    "stokes": 25.8,  # per output pixel: S0, S1, S2, length and direction
+    "intensity": 2.69,  # per output pixel and channel
+    "preview": 11.6,  # per output pixel
     # counted in the code for sm_87, not measured: standard deviations, and the gains that they need for each channel
     "noise": 70,
     "noise gains": 50,
-    "store": 6.22,  # per output pixel and channel stored
-    "thread": 127,  # per thread of a block, for what it does before and after its pixels
+    "store": 3.66,  # per output pixel and channel stored
+    "thread": 228,  # per thread of a block, for what it does before and after its pixels
 }
 #: What a run of rows of ADR costs before its first result, in rows, by stage: it fills its window.
 _ADAPTIVE_START = {"adaptive gradients": 0.7, "adaptive edges": 1.8, "adaptive slide": 1.1}
@@ -79,14 +81,15 @@ _ADAPTIVE_START = {"adaptive gradients": 0.7, "adaptive edges": 1.8, "adaptive s
 _MONO_ADAPTIVE = {"gradients": (123, 90), "edges": (49, 99), "slide": (261, 181), "angles": (210, 83)}
 _MONO_ADAPTIVE_LOAD = 32
 #: What an idle thread costs of a busy one: a block waits for its slowest thread, and other blocks fill the gap.
-IDLE_SHARE = 0.28
-#: Issue slots of a site of `color_strip` where a lane takes two of them, against four, in pairs of half.
-_NARROW_STRIP = 1.24
-#: Resident warps with which waiting takes as long as issuing, by kernel, if not `cost.BUSY_WARPS`.
-_BUSY_WARPS_OF = {"color_strip": 14.0}
+IDLE_SHARE = 0.334
+#: Resident warps with which waiting takes as long as issuing, by kernel, if not `cost.BUSY_WARPS`; of `tile` where it
+#: computes ADR of a mono sensor in float, which has more independent instructions.
+_BUSY_WARPS_OF = {"color_strip": 8.03, "mono_full": 14.6, "tile": 14.5}
+#: Share of what threads load again that is not in their multiprocessor's own cache: neighbours in a line have it there.
+_UNCACHED_SHARE = {"mono_half": 0.23}
 #: Microseconds that the slowest warp of a launch of `mono_half` takes for invalid superpixels when all others are done,
 #: by row of a thread; measured on pictures with highlights.
-_INVALID_ROW_US = 0.84
+_INVALID_ROW_US = 0.81
 #: What a sector of memory costs that is stored in two pieces, against reading it again: 1 to 2 % of a launch.
 _PARTED_SHARE = 0.06
 
@@ -165,30 +168,47 @@ def _mono_adaptive_stages(work: PolarizationWork, schedule: Schedule) -> Dict[st
     return {f"mono_adaptive {name}": effort * units * number for name, number in slots.items()}
 
 
-#: Kernel -> its own stages, where they are not those of `tile`.
+def _executed_stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
+    """Issue slots of an H200 of a kernel that marches down lines, which is one stage."""
+    kernel = KERNELS[schedule.kernel]
+    effort = kernel.effort[kernel.windows.index(schedule.window)]
+    return {executed_stage(work, schedule): effort * executed_slots(work, schedule)}
+
+
+def executed_stage(work: PolarizationWork, schedule: Schedule) -> str:
+    """The stage of `SHARES` that such a kernel is."""
+    is_for_angles = work.sensor.is_color and not needs_all_angles(work)
+    return schedule.kernel + " angles" * is_for_angles
+
+
+#: Kernel -> its own stages, where it is not one stage of `executed.py`.
 _STAGES: Dict[str, Callable[[PolarizationWork, Schedule], Dict[str, float]]] = {
-    "mono_half": lambda work, schedule: {"mono_half": half_slots(work, schedule)},
     "mono_half_calibrated": _calibrated_half_stages,
     "mono_adaptive": _mono_adaptive_stages,
+    "tile": _stages,
 }
 
 
 def cost(work: PolarizationWork, schedule: Schedule, device: Device) -> Cost:
     """What a schedule moves and computes for one frame."""
-    kernel = KERNELS[schedule.kernel]
-    stages = _STAGES.get(schedule.kernel, _stages)(work, schedule)
-    if schedule.kernel not in ("tile", *_STAGES):
-        effort = kernel.effort[kernel.windows.index(schedule.window)]
-        if schedule.kernel == "color_strip" and schedule.tile_x == 2 and work.half_precision:
-            effort *= _NARROW_STRIP
-        name = schedule.kernel + (" angles" if work.sensor.is_color and not needs_all_angles(work) else "")
-        stages = {name: effort * (sum(stages.values()) - stages["thread"])}
     return Cost(
         read_bytes(work, work.width * work.height),
-        read_bytes(work, unit_count(work, schedule) * loaded_pixels(work, schedule)) + _parted_bytes(work, schedule),
+        _reread_bytes(work, schedule, unit_count(work, schedule)) + _parted_bytes(work, schedule),
         output_bytes(work),
-        weigh(stages, work.half_precision or schedule.kernel == "mono_half", device),
+        weigh(
+            _STAGES.get(schedule.kernel, _executed_stages)(work, schedule),
+            work.half_precision or schedule.kernel == "mono_half",
+            device,
+        ),
+        len(work.outputs),
     )
+
+
+def _reread_bytes(work: PolarizationWork, schedule: Schedule, units: int) -> float:
+    """Bytes that so many units load, halo included, but not those of the halo that a multiprocessor's cache has."""
+    own = units * read_bytes(work, output_step(work) ** 2 * math.prod(unit_size(schedule)))
+    loaded = read_bytes(work, units * loaded_pixels(work, schedule))
+    return own + _UNCACHED_SHARE.get(schedule.kernel, 1.0) * (loaded - own)
 
 
 def _parted_bytes(work: PolarizationWork, schedule: Schedule) -> float:
@@ -223,7 +243,7 @@ def predict(work: PolarizationWork, schedule: Schedule, device: Device, frames: 
         shared_bytes(work, schedule),
         _in_flight(work, schedule),
         float(schedule.window not in ("registers", "strip")),
-        busy_warps=_BUSY_WARPS_OF.get(schedule.kernel, BUSY_WARPS),
+        busy_warps=_busy_warps(work, schedule),
         whole_tile_bytes=_whole_tile_bytes(work, schedule),
     )
     found = predict_launch(cost(work, schedule, device), footprint, device, frames)
@@ -232,9 +252,17 @@ def predict(work: PolarizationWork, schedule: Schedule, device: Device, frames: 
     return replace(found, waiting_us=found.waiting_us + _INVALID_ROW_US * schedule.rows)
 
 
+def _busy_warps(work: PolarizationWork, schedule: Schedule) -> float:
+    """Resident warps with which waiting takes as long as issuing."""
+    is_usual = schedule.kernel == "tile" and not (
+        is_adaptive(work) and not work.half_precision and not work.sensor.is_color
+    )
+    return BUSY_WARPS if is_usual else _BUSY_WARPS_OF.get(schedule.kernel, BUSY_WARPS)
+
+
 def _whole_tile_bytes(work: PolarizationWork, schedule: Schedule) -> float:
     """Bytes of whole tiles or strips, as the roofline counts them."""
     (x, y), (height, width) = unit_size(schedule), work.output_size
     read, written = read_bytes(work, output_step(work) ** 2 * x * y), output_bytes(work) / (height * width) * x * y
-    reread = max(read, read_bytes(work, loaded_pixels(work, schedule)))
+    reread = max(read, _reread_bytes(work, schedule, 1))
     return unit_count(work, schedule) * (read + REREAD_SHARE * (reread - read) + written)

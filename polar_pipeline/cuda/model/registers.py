@@ -109,8 +109,7 @@ def _tile_registers(work: PolarizationWork, schedule: Schedule, device: Device) 
         asked = max(asked + _CALIBRATED_BOTH_ROWS * both_rows, _CALIBRATED_REGISTERS)
     if work.sensor.is_color and not work.dtypes.keys().isdisjoint(COMPONENTS):
         asked = max(asked, _COMPONENT_REGISTERS)
-    mono_rows = is_adaptive(work) and both_rows and not work.sensor.is_color
-    if (work.half_precision or mono_rows) and device.capability >= 90:
+    if work.half_precision and device.capability >= 90:
         asked = min(asked, _HOPPER_REGISTERS)
     elif device.capability >= 90 and not is_adaptive(work):
         asked = min(asked, _HOPPER_FLOAT_REGISTERS)
@@ -201,9 +200,9 @@ def spills(work: PolarizationWork, schedule: Schedule, device: Device) -> bool:
 
 def _strip_spills(work: PolarizationWork, schedule: Schedule, device: Device) -> bool:
     """Whether `color_strip` spills, as compiled: on sm_90 a few bytes of it are worth their warps."""
+    with_angles = needs_all_angles(work) and any(name in ANGLE_IMAGES for name in work.dtypes)
     if device.capability >= 90:
-        return schedule.tile_x > 2 and not work.half_precision
+        return schedule.tile_x > 2 and (not work.half_precision or (work.co_sited and with_angles))
     if schedule.tile_x > 2 or (not work.half_precision and device.capability < 80):
         return True
-    with_angles = needs_all_angles(work) and any(name in ANGLE_IMAGES for name in work.dtypes)
     return work.co_sited and with_angles and (not work.half_precision or device.capability < 80)

@@ -83,8 +83,8 @@ class KernelSpec:
         pixels: Output pixels that a thread can make along x with a register window, or in strips; empty in tiles.
         threads: Numbers of threads to try with a register window or in strips.
         rows: Rows that it can march down there without spilling; for angle images alone, and others.
-        effort: Issue slots against those of `tile` (`OPERATIONS`), per window, as measured; empty where `half_cost`
-            counts them; of `mono_adaptive`, against those counted in its code (`polarization_cost.py`).
+        effort: Issue slots that pass for one that is counted (`executed.py`, `polarization_cost.py`), per window, as
+            measured; empty where none is fitted.
         needs: (what it needs in words, whether a work has it).
     """
 
@@ -103,7 +103,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (4, 8),
         (64, 128, 160),
         ((2, 4), (2, 4)),
-        (),
+        (0.85,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,
@@ -119,7 +119,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (8,),
         (64, 128, 160),
         ((2, 4), (2, 4)),
-        (0.18,),
+        (0.56,),
         (
             *SSIM_FROM_MOSAIC,
             (
@@ -153,7 +153,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (16,),
         (32, 64, 128),
         ((2,), (2,)),
-        (0.4,),
+        (1.02,),
         (
             *_BYTES_IN,
             _MONO,
@@ -169,7 +169,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (4,),
         (32, 64, 96, 160),
         ((2, 4, 6), (2,)),
-        (0.38, 0.5),
+        (0.91, 1.19),
         (
             *_BYTES_IN,
             ("a colour sensor with red at the same place of all four lattices", _regular),
@@ -186,7 +186,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (4, 2),
         (32, 64, 128),
         ((4, 8, 16), (4, 8, 16)),
-        (0.61,),
+        (1.17,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,
@@ -206,7 +206,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (),
         (),
         ((), ()),
-        (0.81,),
+        (0.833,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,

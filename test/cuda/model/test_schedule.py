@@ -500,11 +500,12 @@ def test_cost_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = cost(work, Schedule("tile", "tile", 128, 64, 32), H200)
     launch_cost._weight.cache_clear()
     assert taken.operations == pytest.approx(
-        13.5 * (66 * 136 + 0.28 * 240) + 32 * 64 * (9.27 + 21.4 + 3.51 + 2 * 6.22) + 128 * 127
+        11.3 * (66 * 136 + 0.334 * 240) + 32 * 64 * (4.03 + 25.8 + 2.69 + 2 * 3.66) + 128 * 228
     )  # 66 * 136 pixels keep 128 threads with four each busy for 18 rounds, but for 240 pixels in the last one
     assert taken.read == 64 * 128
     assert taken.reread == 66 * 136
     assert taken.written == output_bytes(work) == 2 * 32 * 64
+    assert taken.images == 2
 
 
 #: As much for every pipe as an H200 takes in the time.

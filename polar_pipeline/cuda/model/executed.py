@@ -1,0 +1,91 @@
+"""Instructions that the kernels with lines in registers, rings and strips execute, by what a work asks of them."""
+
+from __future__ import annotations
+
+from typing import Dict
+
+from polar_pipeline.cuda.model.device import WARP
+from polar_pipeline.cuda.model.executed_counts import COUNTS
+from polar_pipeline.cuda.model.geometry import VALUES_PER_PIXEL, needs_all_angles, unit_count
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, COMPONENTS
+from polar_pipeline.cuda.model.work import PolarizationWork
+
+#: Instructions of a value of an output by element type, where `COUNTS` has none of the kernel: counted in the code of
+#: `mono_half`; of uint16 estimated, as floats and two instructions to limit and round each.
+_VALUE: Dict[str, Dict[str, float]] = {
+    "uint8": {"intensity": 2.0, "dolp": 1.0, "aolp": 3.6, "preview": 3.7, "angle": 4.0, "component": 6.0},
+    "float32": {
+        "intensity": 1.0,
+        "stokes": 1.0,
+        "dolp": 0.5,
+        "aolp": 12.0,
+        "angle": 2.0,
+        "component": 4.0,
+        "sums": 3.0,
+        "s0": 2.0,
+        "differences": 2.5,
+        "means": 1.0,
+        "excesses": 6.0,
+    },
+    "uint16": {
+        "intensity": 3.5,
+        "dolp": 2.5,
+        "aolp": 10.5,
+        "angle": 4.5,
+        "component": 6.5,
+        "sums": 3.5,
+        "s0": 3.0,
+    },
+    "float16": {"differences": 3.5, "means": 1.5, "excesses": 6.5},
+}
+
+
+def executed_kernel(work: PolarizationWork, schedule: Schedule) -> str:
+    """The key of `COUNTS`: a kernel, or its code for images of angles alone."""
+    is_for_angles = schedule.kernel == "color_half" and not needs_all_angles(work)
+    return schedule.kernel + " angles" * is_for_angles
+
+
+def quantities(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
+    """How often one frame needs what `COUNTS` has: lanes of instructions for each, idle ones included."""
+    names = set(work.dtypes)
+    threads = WARP * unit_count(work, schedule)
+    rows = threads * schedule.rows
+    pixels = rows * schedule.tile_x
+    found: Dict[str, float] = {"thread": threads, "row": rows, f"load {work.raw_format}": pixels}
+    polar = names & {"dolp", "aolp", "preview"}
+    conditions = {
+        "more than 12 bits": work.full_scale > 4095,
+        "co-site": work.half and work.co_sited,
+        "gradient": not work.half and work.demosaic == "gradient",
+        "stokes": bool(polar or names.intersection(("stokes", "differences", *COMPONENTS))),
+        "direction": bool(polar & {"aolp", "preview"}),
+    }
+    found.update({name: pixels for name, holds in conditions.items() if holds})
+    if schedule.kernel == "mono_half":
+        found["staged row"] = rows * len(names & {"preview", "stokes"})
+    if schedule.kernel == "color_strip":  # fills its ring of lines before its first row
+        found["thread"] = threads * schedule.tile_x
+        found["row of two pixels"] = rows * (schedule.tile_x == 2)
+    for name, dtype in work.outputs:
+        key = f"{_kind(name)} {dtype}"
+        found[key] = found.get(key, 0) + pixels * VALUES_PER_PIXEL[name][work.sensor.is_color]
+    return found
+
+
+def _kind(output: str) -> str:
+    """The name by which an output is counted: those of one kind together."""
+    if output in ANGLE_IMAGES:
+        return "angle"
+    return "component" if output in COMPONENTS else output
+
+
+def executed_slots(work: PolarizationWork, schedule: Schedule) -> float:
+    """Issue slots of an H200 for one frame, as if in pairs of half."""
+    counts = COUNTS[executed_kernel(work, schedule)]
+    total = 0.0
+    for name, number in quantities(work, schedule).items():
+        kind, _, dtype = name.partition(" ")
+        total += number * (counts[name] if name in counts else _VALUE[dtype][kind])
+    return total

@@ -1,0 +1,103 @@
+"""Instructions of a thread, a row and a pixel of the kernels that march down lines, as an H200's counters have them.
+
+Written by `python benchmarks/counters.py --fit`. As if in pairs of half: `SHARES` says how many more float takes. An
+output counts by value of a pixel; what no launch of a kernel had is not here (`executed.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Dict
+
+#: Kernel -> what is counted -> instructions.
+COUNTS: Dict[str, Dict[str, float]] = {
+    "color_half": {
+        "angle uint8": 2.7,
+        "aolp uint8": 5.5,
+        "direction": 13.6,
+        "dolp uint8": 5.5,
+        "intensity uint8": 4.0,
+        "load u8": 24.8,
+        "preview uint8": 12.7,
+        "row": 96.1,
+        "stokes": 13.6,
+        "thread": 191.3,
+    },
+    "color_half angles": {
+        "angle uint8": 2.8,
+        "load u8": 22.1,
+        "row": 85.3,
+        "thread": 275.6,
+    },
+    "color_strip": {
+        "angle float32": 2.7,
+        "angle uint8": 3.9,
+        "aolp float32": 21.9,
+        "aolp uint8": 0.0,
+        "co-site": 48.3,
+        "direction": 5.1,
+        "dolp float32": 21.9,
+        "dolp uint8": 5.6,
+        "intensity float32": 4.1,
+        "intensity uint8": 5.3,
+        "load 12p": 10.2,
+        "load 12packed": 25.6,
+        "load u16": 0.0,
+        "load u8": 5.3,
+        "preview uint8": 5.8,
+        "row": 0.0,
+        "row of two pixels": 77.3,
+        "stokes": 35.0,
+        "stokes float32": 1.7,
+        "sums uint16": 17.0,
+        "thread": 192.3,
+    },
+    "mono_full": {
+        "aolp float32": 9.0,
+        "aolp uint8": 0.0,
+        "direction": 8.4,
+        "dolp float32": 9.0,
+        "dolp uint8": 5.0,
+        "gradient": 6.3,
+        "intensity float32": 9.0,
+        "intensity uint8": 1.3,
+        "load u8": 4.6,
+        "preview uint8": 4.9,
+        "row": 59.1,
+        "stokes": 8.6,
+        "thread": 117.2,
+    },
+    "mono_half": {
+        "angle uint8": 4.0,
+        "aolp float32": 7.7,
+        "aolp uint8": 0.0,
+        "co-site": 16.3,
+        "direction": 9.2,
+        "dolp float32": 3.7,
+        "dolp uint8": 5.4,
+        "intensity float32": 2.7,
+        "intensity uint8": 2.6,
+        "load 12p": 14.9,
+        "load 12packed": 20.2,
+        "load u16": 0.3,
+        "load u8": 0.0,
+        "preview uint8": 2.8,
+        "row": 13.6,
+        "staged row": 51.9,
+        "stokes": 6.7,
+        "stokes float32": 0.0,
+        "sums uint16": 4.2,
+        "thread": 104.1,
+    },
+    "mono_half_bytes": {
+        "aolp uint8": 4.4,
+        "co-site": 6.1,
+        "direction": 4.4,
+        "dolp uint8": 6.7,
+        "intensity uint8": 1.0,
+        "load u8": 6.1,
+        "row": 42.0,
+        "stokes": 6.1,
+        "sums uint16": 1.5,
+        "thread": 84.3,
+    },
+}
