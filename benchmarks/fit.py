@@ -127,7 +127,7 @@ def constants() -> List[Constant]:
         *map(_effort, ("mono_half", "mono_half_bytes", "mono_full", "color_half", "color_strip", "mono_adaptive")),
         *(_entry("busy warps", polarization_cost._BUSY_WARPS_OF, name) for name in polarization_cost._BUSY_WARPS_OF),
         _entry("uncached", polarization_cost._UNCACHED_SHARE, "mono_half"),
-        _attribute("_INVALID_ROW_US"),
+        *map(_attribute, ("_RUN_IDLE_SHARE", "_INVALID_ROW_US")),
         _entry("launch, integrated", cost.LAUNCH_US, False),
         *map(_attribute, SSIM),
     ]

@@ -97,7 +97,7 @@ def test_a_constant_of_the_cost_model_is_found_again() -> None:
         "from configurations import FITTED\n"
         "from polar_pipeline.cuda.model.schedule import Schedule\n"
         "device = fit.DEVICES['h200']\n"
-        "found = [each for each in fit.constants() if each.name in ('_WAITING', 'operations co-site')]\n"
+        "found = [each for each in fit.constants() if each.name in ('_WAITING', 'operations stokes')]\n"
         "start = [each.get() for each in found]\n"
         "each = [c for c in FITTED if c.name in "
         "('mono half, live', 'SSIM, float, 7 taps', 'SSIM, float, 13 taps', 'mono half, preview')]\n"
@@ -157,6 +157,66 @@ def test_predictions_in_the_result_file_are_those_of_the_model(tmp_path: Path) -
     done = run("model.py", "--predict", str(copy), "--expect")
     assert done.returncode == 0, done.stderr
     assert copy.read_text() == path.read_text()
+
+
+def test_instructions_in_the_package_are_those_of_the_counters() -> None:
+    """Fitted again to the counters in the result file, the package's counts are the same."""
+    done = run(
+        "-c",
+        "import common, counters, json\n"
+        "from polar_pipeline.cuda.model.executed_counts import COUNTS\n"
+        "report = json.loads((common.RESULTS / 'counters_nvidia_h200.json').read_text())\n"
+        "assert {kernel: counters.fitted(rows) for kernel, rows in counters.samples(report).items()} == COUNTS\n",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_instructions_are_found_again() -> None:
+    """In launches whose counts are known; what two of them share is shared, and none is negative."""
+    done = run(
+        "-c",
+        "import counters\n"
+        "known = {'thread': 100.0, 'row': 20.0, 'dolp': 5.0, 'aolp': 5.0}\n"
+        "lanes = [{'thread': 32, 'row': 32 * rows, **({'dolp': 9 * rows, 'aolp': 9 * rows} if polar else {})}\n"
+        "         for rows in (2, 4, 8) for polar in (False, True)]\n"
+        "rows = [(str(each), each, sum(known[name] * number for name, number in each.items())) for each in lanes]\n"
+        "found = counters.fitted(rows)\n"
+        "assert found.keys() == known.keys()\n"
+        "assert all(abs(found[name] / known[name] - 1) < 0.02 for name in known), found\n"
+        "less = [(name, {**each, 'odd': i % 2}, made - 50 * (i % 2)) for i, (name, each, made) in enumerate(rows)]\n"
+        "assert counters.fitted(less)['odd'] == 0\n",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+COUNTERS = """==PROF== Connected to process 1
+"Kernel Name","{names}"
+"","{units}"
+"mono_half","{values}"
+"""
+
+
+def test_counters_of_launches_are_read(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(COUNTERS)
+    done = run(
+        "-c",
+        "import counters, sys\n"
+        "metrics = list(counters.METRICS.values())\n"
+        "text = open(sys.argv[1]).read().format(names='\",\"'.join(metrics), units='\",\"'.join('' for _ in metrics), "
+        "values='\",\"'.join(f'1,{index:03}' for index, _ in enumerate(metrics)))\n"
+        "(found,) = counters.read_counters(text)\n"
+        "assert found == {'kernel': 'mono_half', **{name: 1000.0 + i for i, name in enumerate(counters.METRICS)}}\n"
+        "row = {'name': 'mono half', 'frames': 64, 'schedule': {'kernel': 'tile'}}\n"
+        "assert counters.named([{**row, 'schedule': {'kernel': 'mono_half'}}], [found])[0]['ns'] == found['ns']\n"
+        "try:\n"
+        "    counters.named([row], [found])\n"
+        "except SystemExit as err:\n"
+        "    print(err)\n"
+        "counters.read_counters('==ERROR== no permission')\n",
+        str(tmp_path / "text"),
+    )
+    assert done.stdout == "mono half: expected a launch of tile, got mono_half\n", done.stderr
+    assert done.stderr == "expected a table of ncu, got: ==ERROR== no permission\n"
 
 
 def test_functions_that_instructions_are_counted_by_are_in_the_kernels() -> None:

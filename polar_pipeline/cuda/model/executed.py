@@ -6,7 +6,7 @@ from typing import Dict
 
 from polar_pipeline.cuda.model.device import WARP
 from polar_pipeline.cuda.model.executed_counts import COUNTS
-from polar_pipeline.cuda.model.geometry import VALUES_PER_PIXEL, needs_all_angles, unit_count
+from polar_pipeline.cuda.model.geometry import VALUES_PER_PIXEL, halos, needs_all_angles, unit_count
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, COMPONENTS
 from polar_pipeline.cuda.model.work import PolarizationWork
@@ -39,6 +39,8 @@ _VALUE: Dict[str, Dict[str, float]] = {
     },
     "float16": {"differences": 3.5, "means": 1.5, "excesses": 6.5},
 }
+#: Likewise of a pixel: numbers above what half holds exactly take floats.
+_PIXEL = {"more than 12 bits": 7.0}
 
 
 def executed_kernel(work: PolarizationWork, schedule: Schedule) -> str:
@@ -54,6 +56,9 @@ def quantities(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
     rows = threads * schedule.rows
     pixels = rows * schedule.tile_x
     found: Dict[str, float] = {"thread": threads, "row": rows, f"load {work.raw_format}": pixels}
+    if schedule.kernel == "color_strip":  # fills its ring of lines before its first row
+        found = {"thread": threads * schedule.tile_x, "row": rows}
+        found[f"load {work.raw_format}"] = pixels + threads * schedule.tile_x * sum(halos(work))
     polar = names & {"dolp", "aolp", "preview"}
     conditions = {
         "more than 12 bits": work.full_scale > 4095,
@@ -65,8 +70,7 @@ def quantities(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
     found.update({name: pixels for name, holds in conditions.items() if holds})
     if schedule.kernel == "mono_half":
         found["staged row"] = rows * len(names & {"preview", "stokes"})
-    if schedule.kernel == "color_strip":  # fills its ring of lines before its first row
-        found["thread"] = threads * schedule.tile_x
+    if schedule.kernel == "color_strip":
         found["row of two pixels"] = rows * (schedule.tile_x == 2)
     for name, dtype in work.outputs:
         key = f"{_kind(name)} {dtype}"
@@ -83,9 +87,11 @@ def _kind(output: str) -> str:
 
 def executed_slots(work: PolarizationWork, schedule: Schedule) -> float:
     """Issue slots of an H200 for one frame, as if in pairs of half."""
-    counts = COUNTS[executed_kernel(work, schedule)]
+    counts = {**_PIXEL, **COUNTS[executed_kernel(work, schedule)]}
     total = 0.0
     for name, number in quantities(work, schedule).items():
-        kind, _, dtype = name.partition(" ")
-        total += number * (counts[name] if name in counts else _VALUE[dtype][kind])
+        if name not in counts:
+            kind, _, dtype = name.partition(" ")
+            counts[name] = _VALUE[dtype][kind]
+        total += number * counts[name]
     return total

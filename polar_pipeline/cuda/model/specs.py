@@ -103,7 +103,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (4, 8),
         (64, 128, 160),
         ((2, 4), (2, 4)),
-        (0.85,),
+        (0.853,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,
@@ -119,7 +119,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (8,),
         (64, 128, 160),
         ((2, 4), (2, 4)),
-        (0.56,),
+        (0.538,),
         (
             *SSIM_FROM_MOSAIC,
             (
@@ -186,7 +186,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (4, 2),
         (32, 64, 128),
         ((4, 8, 16), (4, 8, 16)),
-        (1.17,),
+        (1.19,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,
@@ -206,7 +206,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (),
         (),
         ((), ()),
-        (0.833,),
+        (0.834,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
 from calibrations import ideal_calibration
@@ -40,6 +40,9 @@ from polar_pipeline.cuda.model.ssim_search import piece_count
 from polar_pipeline.cuda.model.ssim_work import SsimWork, ssim_defines
 from polar_pipeline.cuda.model.tuned import choose
 from polar_pipeline.cuda.model.work import (
+    OUTPUTS,
+    PAIRS,
+    PLANES,
     RAW_FORMATS,
     PolarizationWork,
     make_work,
@@ -79,7 +82,7 @@ def works(draw: Any) -> PolarizationWork:
     work = make(
         draw(st.lists(st.sampled_from(list(PRODUCTS)), min_size=1, unique=True).map(",".join)),
         raw_format,
-        255 if raw_format == "u8" else 4095,
+        draw(st.sampled_from({"u8": (255, 100), "u16": (4095, 1023, 0xC000, 0xFFFF)}.get(raw_format, (4095,)))),
         (draw(st.integers(16, 3000)), draw(st.integers(16, 3000))),
         draw(st.sampled_from(CHOICES["dtype"])),
         sensor=draw(st.sampled_from(list(SENSORS))),
@@ -500,12 +503,46 @@ def test_cost_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = cost(work, Schedule("tile", "tile", 128, 64, 32), H200)
     launch_cost._weight.cache_clear()
     assert taken.operations == pytest.approx(
-        11.3 * (66 * 136 + 0.334 * 240) + 32 * 64 * (4.03 + 25.8 + 2.69 + 2 * 3.66) + 128 * 228
-    )  # 66 * 136 pixels keep 128 threads with four each busy for 18 rounds, but for 240 pixels in the last one
+        11.1 * (71 * 128 + 0.298 * 128) + 32 * 64 * (4.03 + 26.1 + 2.46 + 2 * 3.64) + 128 * 228
+    )  # 66 * 136 pixels, four to a thread, are 71 warps' work; in the last of 18 rounds, one of four warps has none
     assert taken.read == 64 * 128
     assert taken.reread == 66 * 136
     assert taken.written == output_bytes(work) == 2 * 32 * 64
     assert taken.images == 2
+
+
+#: (raw format, full scale)
+FORMATS = [("u8", 255), ("u16", 4095), ("u16", 0xFFFF), ("12p", 4095), ("12packed", 4095)]
+
+
+def test_every_work_of_a_streaming_kernel_is_counted() -> None:
+    """Whatever a kernel can make, from any format, as any type: also what no measured launch had."""
+    counted = set()
+    for sensor, half, co_sited, demosaic, (raw_format, full_scale) in product(
+        ("IMX250MZR", "IMX250MYR"), (True, False), (True, False), ("bilinear", "gradient"), FORMATS
+    ):
+        any_work = make("intensity", raw_format, full_scale, sensor=sensor, co_sited=co_sited, demosaic=demosaic)
+        for output, dtype in product(OUTPUTS, ("uint8", "uint16", "float32", "float16")):
+            work = replace(any_work, half=half, outputs=((output, dtype),))
+            for kernel in COUNTED:
+                if supports(kernel, work) is None and dtype in _types_of(output):
+                    rows = 2 if kernel != "color_strip" else 8
+                    schedule = Schedule(kernel, KERNELS[kernel].windows[0], 64, KERNELS[kernel].pixels[0], rows=rows)
+                    assert cost(work, schedule, H200).operations > 0, (kernel, work)
+                    counted.add((kernel, raw_format, full_scale, output))
+    assert {kernel for kernel, *_ in counted} == set(COUNTED)
+    assert ("mono_half", "u16", 0xFFFF, "dolp") in counted
+
+
+#: Kernels whose instructions are counted by quantities.
+COUNTED = tuple(kernel for kernel in KERNELS if kernel not in ("tile", "mono_adaptive", "mono_half_calibrated"))
+
+
+def _types_of(output: str) -> Sequence[str]:
+    """The element types as which a launch stores an output."""
+    if output in PLANES:
+        return ("float32", "float16")
+    return ("float32", "uint16") if output in PAIRS else PRODUCTS[output].types
 
 
 #: As much for every pipe as an H200 takes in the time.
