@@ -8,7 +8,7 @@ to read the counters), with as many frames as were measured and clocks left as t
 Sums over all frames are written to `results/counters_*.json`. `--fit` reads such a file, needs no GPU, and writes
 `polar_pipeline/cuda/model/executed_counts.py`: how many instructions a thread, a row and a pixel take in the kernels
 that march down lines, by what a work asks of them (`executed.py`). The fit is a linear one of relative errors; counts
-are not negative, and alike where launches do not tell them apart.
+are not negative, and near those in the code where launches do not tell them apart.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import numpy as np
 from configurations import KNOWN
 
 from polar_pipeline.cuda.model.device import DEVICES, WARP
-from polar_pipeline.cuda.model.executed import executed_kernel, quantities
+from polar_pipeline.cuda.model.executed import executed_kernel, in_the_code, quantities
 from polar_pipeline.cuda.model.instructions import SHARES
 from polar_pipeline.cuda.model.launch_model import launch_model
 from polar_pipeline.cuda.model.polarization_cost import executed_stage
@@ -58,8 +58,9 @@ METRICS = {
     "registers": "launch__registers_per_thread",
     "ns": "gpu__time_duration.sum",
 }
-#: How firmly counts are held near 1: those of two things that launches always have together share what is theirs.
-PRIOR = 1e-3
+#: How firmly counts of outputs are held near those in the code, and others near 1: of two things that launches always
+#: have together, each gets a part. DoLP and AoLP as floats come with angles as floats only.
+FIRM, WEAK, FIRMER = 0.05, 1e-3, {"dolp float32": 3.0, "aolp float32": 3.0}
 
 
 # ----------------------------------------------------------------------------------------------------------- measuring
@@ -174,15 +175,17 @@ def samples(report: Dict[str, Any]) -> Dict[str, List[Tuple[str, Dict[str, float
 
 
 def fitted(rows: List[Tuple[str, Dict[str, float], float]]) -> Dict[str, float]:
-    """Counts by name, none negative, that give what was executed."""
+    """Counts by name that give what was executed; none is negative."""
     names = sorted({name for _, wanted, _ in rows for name, number in wanted.items() if number})
     matrix = np.array([[wanted.get(name, 0.0) / executed for name in names] for _, wanted, executed in rows])
+    known = np.array([in_the_code(name) for name in names])
+    firmness = np.array([FIRMER.get(name, FIRM) for name in names])
+    held = np.where(np.isnan(known), WEAK, firmness) * np.sqrt((matrix**2).sum(0))
+    right = np.concatenate([np.ones(len(rows)), held * np.nan_to_num(known, nan=1.0)])
+    system = np.vstack([matrix, np.diag(held)])
     kept = list(range(len(names)))
     while True:
-        scale = PRIOR * np.eye(len(kept))
-        left = np.vstack([matrix[:, kept], scale * np.sqrt((matrix[:, kept] ** 2).sum(0))])
-        right = np.concatenate([np.ones(len(rows)), PRIOR * np.sqrt((matrix[:, kept] ** 2).sum(0))])
-        counts = np.linalg.lstsq(left, right, rcond=None)[0]
+        counts = np.linalg.lstsq(system[:, kept], right, rcond=None)[0]
         if counts.min() >= 0:
             break
         kept.pop(int(counts.argmin()))

@@ -16,20 +16,20 @@ CONFLICTS = {"load": 1.63, "co-site": 1.19, "color mhc": 1.59, "adaptive slide":
 #: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
 COPY_SHARE = 0.85
 #: Time of a byte that was read before, and so comes from the cache, against one from memory.
-REREAD_SHARE = 0.562
+REREAD_SHARE = 0.565
 #: What a stored byte costs more for every other image that is stored at the same time: writing one image, an H200
 #: reaches 0.85 to 0.9 of its bandwidth, ten images 0.67.
 IMAGE_SHARE = 0.0249
 #: Seconds from a load to its value under traffic; so much of the bandwidth must be in flight at any time.
-LATENCY_S = 0.77e-6
+LATENCY_S = 0.748e-6
 #: Issue slots of a multiprocessor per clock: four schedulers of a warp each, on every device since Volta.
 ISSUE_SLOTS = 4 * WARP
 #: Resident warps of a multiprocessor with which waiting takes as long as issuing; measured with 12 to 40 warps.
 BUSY_WARPS = 22
 #: Microseconds from one launch to the next, by `integrated`: fitted to an H200's times; assumed for Jetsons.
-LAUNCH_US = {False: 3.19, True: 5.0}
+LAUNCH_US = {False: 3.18, True: 5.0}
 #: Share of the time of a round of blocks that passes while a launch begins and ends with fewer than all of them.
-TAIL_SHARE = 0.259
+TAIL_SHARE = 0.263
 #: Memory and arithmetic that take about as long hide each other only in part: a launch takes this norm of the two.
 OVERLAP_NORM = 5
 #: Blocks a clock that a device starts at most, as measured with blocks of a warp.

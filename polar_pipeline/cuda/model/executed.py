@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Dict
 
 from polar_pipeline.cuda.model.device import WARP
@@ -90,8 +91,11 @@ def executed_slots(work: PolarizationWork, schedule: Schedule) -> float:
     counts = {**_PIXEL, **COUNTS[executed_kernel(work, schedule)]}
     total = 0.0
     for name, number in quantities(work, schedule).items():
-        if name not in counts:
-            kind, _, dtype = name.partition(" ")
-            counts[name] = _VALUE[dtype][kind]
-        total += number * counts[name]
+        total += number * (counts[name] if name in counts else in_the_code(name))
     return total
+
+
+def in_the_code(name: str) -> float:
+    """Instructions of a value of an output, such as `dolp uint8`, as counted in the code; of anything else NaN."""
+    kind, _, dtype = name.partition(" ")
+    return _VALUE.get(dtype, {}).get(kind, math.nan)

@@ -47,31 +47,31 @@ from polar_pipeline.cuda.model.work import PolarizationWork
 #: where so said). `SHARES` says which pipes take them, and how many more a device needs.
 OPERATIONS = {
     "load u8": 11.1,  # load, unpack, scale, look for saturation, store to shared memory
-    "load u16": 22.2,
-    "load 12p": 19.7,
+    "load u16": 22.3,
+    "load 12p": 19.6,
     "load 12packed": 20.2,
     # counted in the code for sm_90, times what was fitted of the counts above; not measured
     "load u8 calibrated": 33,
     "load u16 calibrated": 34,
     "load 12p calibrated": 35,
     "load 12packed calibrated": 36,
-    "mono bilinear": 4.86,  # per channel
+    "mono bilinear": 4.66,  # per channel
     "mono gradient": 10.8,  # per channel
-    "adaptive gradients": 39.3,  # of one channel: gradients for the switch
-    "adaptive edges": 11.8,  # of one channel: the switch
-    "adaptive slide": 65.7,  # per channel: first stage
-    "mono adaptive": 58.9,  # per channel: second stage
-    "color bilinear": 27.9,
+    "adaptive gradients": 37.9,  # of one channel: gradients for the switch
+    "adaptive edges": 11.1,  # of one channel: the switch
+    "adaptive slide": 66.5,  # per channel: first stage
+    "mono adaptive": 61,  # per channel: second stage
+    "color bilinear": 28.5,
     "color mhc": 16,
-    "color weighted": 39.8,
+    "color weighted": 39,
     "co-site": 4.03,  # per output pixel and channel
-    "stokes": 26.1,  # per output pixel: S0, S1, S2, length and direction
-    "intensity": 2.46,  # per output pixel and channel
-    "preview": 11,  # per output pixel
+    "stokes": 26.2,  # per output pixel: S0, S1, S2, length and direction
+    "intensity": 2.3,  # per output pixel and channel
+    "preview": 10.7,  # per output pixel
     # counted in the code for sm_87, not measured: standard deviations, and the gains that they need for each channel
     "noise": 70,
     "noise gains": 50,
-    "store": 3.64,  # per output pixel and channel stored
+    "store": 3.69,  # per output pixel and channel stored
     "thread": 228,  # per thread of a block, for what it does before and after its pixels
 }
 #: What a run of rows of ADR costs before its first result, in rows, by stage: it fills its window.
@@ -81,17 +81,17 @@ _ADAPTIVE_START = {"adaptive gradients": 0.7, "adaptive edges": 1.8, "adaptive s
 _MONO_ADAPTIVE = {"gradients": (123, 90), "edges": (49, 99), "slide": (261, 181), "angles": (210, 83)}
 _MONO_ADAPTIVE_LOAD = 32
 #: What an idle thread costs of a busy one: a block waits for its slowest thread, and other blocks fill the gap.
-IDLE_SHARE = 0.298
+IDLE_SHARE = 0.274
 #: The same in the passes of ADR, whose threads each go down a run of rows.
-_RUN_IDLE_SHARE = 0.42
+_RUN_IDLE_SHARE = 0.408
 #: Resident warps with which waiting takes as long as issuing, by kernel, if not `cost.BUSY_WARPS`; of `tile` where it
 #: computes ADR of a mono sensor in float, which has more independent instructions.
-_BUSY_WARPS_OF = {"color_strip": 7.41, "mono_full": 14.5, "tile": 15.0}
+_BUSY_WARPS_OF = {"color_strip": 7.1, "mono_full": 14.4, "tile": 15.1}
 #: Share of what threads load again that is not in their multiprocessor's own cache: neighbours in a line have it there.
-_UNCACHED_SHARE = {"mono_half": 0.209}
+_UNCACHED_SHARE = {"mono_half": 0.193}
 #: Microseconds that the slowest warp of a launch of `mono_half` takes for invalid superpixels when all others are done,
 #: by row of a thread; measured on pictures with highlights.
-_INVALID_ROW_US = 0.804
+_INVALID_ROW_US = 0.807
 #: What a sector of memory costs that is stored in two pieces, against reading it again: 1 to 2 % of a launch.
 _PARTED_SHARE = 0.06
 
