@@ -4,8 +4,14 @@
 #define POLAR_TRANSFORM_PRODUCTS_CUH
 #include "transform.cuh"
 
-#ifndef BLOCKS
-#define BLOCKS ((RESIDENT + THREADS - 1) / THREADS) // of a multiprocessor
+#ifndef BLOCKS // of a multiprocessor; below sm_80, 96 KB of shared memory have no room for as many of some works
+#define ENOUGH_BLOCKS ((RESIDENT + THREADS - 1) / THREADS)
+#if __CUDA_ARCH__ < 800
+#define FITTING_BLOCKS ((96 << 10) / SHARED_BYTES)
+#define BLOCKS (ENOUGH_BLOCKS < FITTING_BLOCKS ? ENOUGH_BLOCKS : FITTING_BLOCKS)
+#else
+#define BLOCKS ENOUGH_BLOCKS
+#endif
 #endif
 
 // What a block keeps of a tile's samples until its threads make the products of neighbouring pixels.

@@ -84,7 +84,10 @@ def schedule_defines(work: TransformWork, schedule: Schedule) -> Dict[str, int]:
 
 def registers(work: TransformWork, schedule: Schedule, device: Device) -> int:
     """Registers of a thread, at most: what the kernel's launch bound leaves, or what it takes where that is less."""
-    bound = register_bound(schedule.threads, -(-resident_threads(device) // schedule.threads))
+    blocks = -(-resident_threads(device) // schedule.threads)
+    if device.capability < 80:
+        blocks = min(blocks, (96 << 10) // shared_bytes(work, schedule))
+    bound = register_bound(schedule.threads, blocks)
     return bound if work.color or not _FEW.issuperset(work.dtypes) else min(bound, _FEW_REGISTERS)
 
 
