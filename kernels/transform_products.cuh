@@ -4,7 +4,8 @@
 #define POLAR_TRANSFORM_PRODUCTS_CUH
 #include "transform.cuh"
 
-#ifndef BLOCKS // of a multiprocessor; below sm_80, 96 KB of shared memory have no room for as many of some works
+#ifndef BLOCKS // of a multiprocessor: enough to hide latencies, or as many as fit into the 96 KB of shared memory
+               // before sm_80
 #define ENOUGH_BLOCKS ((RESIDENT + THREADS - 1) / THREADS)
 #if __CUDA_ARCH__ < 800
 #define FITTING_BLOCKS ((96 << 10) / SHARED_BYTES)
