@@ -31,16 +31,20 @@ import numpy as np
 from configurations import KNOWN
 
 from polar_pipeline.cuda.model.device import DEVICES, WARP
-from polar_pipeline.cuda.model.executed import executed_kernel, in_the_code, quantities
+from polar_pipeline.cuda.model.executed import (
+    computes_in_halves,
+    executed_kernel,
+    executed_stage,
+    in_the_code,
+    quantities,
+)
 from polar_pipeline.cuda.model.instructions import SHARES
 from polar_pipeline.cuda.model.launch_model import launch_model
-from polar_pipeline.cuda.model.polarization_cost import executed_stage
+from polar_pipeline.cuda.model.polarization_cost import COUNTED
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.work import PolarizationWork
 
 TARGET = Path(__file__).resolve().parent.parent / "polar_pipeline" / "cuda" / "model" / "executed_counts.py"
-#: Kernels whose instructions are fitted.
-FITTED = ("color_half", "color_strip", "mono_full", "mono_half", "mono_half_bytes")
 #: Name in the result file -> Nsight Compute's.
 METRICS = {
     "instructions": "smsp__inst_executed.sum",
@@ -100,7 +104,7 @@ def read_counters(text: str) -> List[Dict[str, Any]]:
     """Kernel and counters of each launch, from the table that Nsight Compute writes.
 
     Raises:
-        SystemExit: There is none.
+        SystemExit: The text has no table with a launch.
     """
     table = list(csv.reader(line for line in text.splitlines() if line.startswith('"')))
     if len(table) < 3:
@@ -165,10 +169,10 @@ def samples(report: Dict[str, Any]) -> Dict[str, List[Tuple[str, Dict[str, float
     device, found = DEVICES["h200"], defaultdict(list)
     for row in report["rows"]:
         work, schedule = KNOWN[row["name"]].work, Schedule(**row["schedule"])
-        if schedule.kernel not in FITTED or not isinstance(work, PolarizationWork):
+        if schedule.kernel not in COUNTED or not isinstance(work, PolarizationWork):
             continue
-        halves = work.half_precision or schedule.kernel == "mono_half"
-        share = SHARES[executed_stage(work, schedule), halves, device.capability].issue
+        stage, halves = executed_stage(work, schedule), computes_in_halves(work, schedule)
+        share = SHARES[stage, halves, device.capability].issue
         executed = WARP * row["instructions"] / row["frames"] / share
         found[executed_kernel(work, schedule)].append((row["name"], quantities(work, schedule), executed))
     return dict(sorted(found.items()))

@@ -55,6 +55,11 @@ class Cost:
     operations: float
     images: int = 1
 
+    @property
+    def write_cost(self) -> float:
+        """What a stored byte costs, against one of a single image."""
+        return 1 + IMAGE_SHARE * (self.images - 1)
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -105,8 +110,7 @@ def _weight(stage: str, half_precision: bool, capability: int) -> float:
 
 def roofline(taken: Cost, device: Device, frames: int = 1) -> Prediction:
     """The time of a launch that keeps all of the device busy."""
-    written = taken.written * (1 + IMAGE_SHARE * (taken.images - 1))
-    moved = taken.read + REREAD_SHARE * max(0, taken.reread - taken.read) + written
+    moved = taken.read + REREAD_SHARE * max(0, taken.reread - taken.read) + taken.written * taken.write_cost
     return Prediction(
         frames * moved / (device.bandwidth_gbs * COPY_SHARE * 1e3),
         frames * taken.operations / (device.multiprocessors * ISSUE_SLOTS * device.clock_mhz),

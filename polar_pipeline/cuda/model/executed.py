@@ -50,6 +50,17 @@ def executed_kernel(work: PolarizationWork, schedule: Schedule) -> str:
     return schedule.kernel + " angles" * is_for_angles
 
 
+def executed_stage(work: PolarizationWork, schedule: Schedule) -> str:
+    """The stage of `SHARES` that a kernel is."""
+    is_for_angles = work.sensor.is_color and not needs_all_angles(work)
+    return schedule.kernel + " angles" * is_for_angles
+
+
+def computes_in_halves(work: PolarizationWork, schedule: Schedule) -> bool:
+    """Whether the instructions are those of pairs of half: `mono_half` has one code for both precisions."""
+    return work.half_precision or schedule.kernel == "mono_half"
+
+
 def quantities(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
     """How often one frame needs what `COUNTS` has: lanes of instructions for each, idle ones included."""
     names = set(work.dtypes)

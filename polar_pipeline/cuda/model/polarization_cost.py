@@ -17,7 +17,7 @@ from polar_pipeline.cuda.model.cost import (
     weigh,
 )
 from polar_pipeline.cuda.model.device import WARP, Device
-from polar_pipeline.cuda.model.executed import executed_slots
+from polar_pipeline.cuda.model.executed import computes_in_halves, executed_slots, executed_stage
 from polar_pipeline.cuda.model.geometry import (
     RING_STEP,
     VALUES_PER_PIXEL,
@@ -26,7 +26,6 @@ from polar_pipeline.cuda.model.geometry import (
     halos,
     is_adaptive,
     loaded_pixels,
-    needs_all_angles,
     output_bytes,
     output_step,
     raw_bytes,
@@ -84,9 +83,9 @@ _MONO_ADAPTIVE_LOAD = 32
 IDLE_SHARE = 0.274
 #: The same in the passes of ADR, whose threads each go down a run of rows.
 _RUN_IDLE_SHARE = 0.408
-#: Resident warps with which waiting takes as long as issuing, by kernel, if not `cost.BUSY_WARPS`; of `tile` where it
-#: computes ADR of a mono sensor in float, which has more independent instructions.
-_BUSY_WARPS_OF = {"color_strip": 7.1, "mono_full": 14.4, "tile": 15.1}
+#: Resident warps with which waiting takes as long as issuing, by kernel, if not `cost.BUSY_WARPS`. In `tile`, ADR of a
+#: mono sensor in float has more independent instructions than all else.
+_BUSY_WARPS_OF = {"color_strip": 7.1, "mono_full": 14.4, "tile, mono ADR in float": 15.1}
 #: Share of what threads load again that is not in their multiprocessor's own cache: neighbours in a line have it there.
 _UNCACHED_SHARE = {"mono_half": 0.193}
 #: Microseconds that the slowest warp of a launch of `mono_half` takes for invalid superpixels when all others are done,
@@ -177,18 +176,16 @@ def _executed_stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, fl
     return {executed_stage(work, schedule): effort * executed_slots(work, schedule)}
 
 
-def executed_stage(work: PolarizationWork, schedule: Schedule) -> str:
-    """The stage of `SHARES` that such a kernel is."""
-    is_for_angles = work.sensor.is_color and not needs_all_angles(work)
-    return schedule.kernel + " angles" * is_for_angles
-
-
 #: Kernel -> its own stages, where it is not one stage of `executed.py`.
 _STAGES: Dict[str, Callable[[PolarizationWork, Schedule], Dict[str, float]]] = {
     "mono_half_calibrated": _calibrated_half_stages,
     "mono_adaptive": _mono_adaptive_stages,
     "tile": _stages,
 }
+
+
+#: Kernels that are one stage of `executed.py`.
+COUNTED = tuple(kernel for kernel in KERNELS if kernel not in _STAGES)
 
 
 def cost(work: PolarizationWork, schedule: Schedule, device: Device) -> Cost:
@@ -199,7 +196,7 @@ def cost(work: PolarizationWork, schedule: Schedule, device: Device) -> Cost:
         output_bytes(work),
         weigh(
             _STAGES.get(schedule.kernel, _executed_stages)(work, schedule),
-            work.half_precision or schedule.kernel == "mono_half",
+            computes_in_halves(work, schedule),
             device,
         ),
         len(work.outputs),
@@ -256,10 +253,9 @@ def predict(work: PolarizationWork, schedule: Schedule, device: Device, frames: 
 
 def _busy_warps(work: PolarizationWork, schedule: Schedule) -> float:
     """Resident warps with which waiting takes as long as issuing."""
-    is_usual = schedule.kernel == "tile" and not (
-        is_adaptive(work) and not work.half_precision and not work.sensor.is_color
-    )
-    return BUSY_WARPS if is_usual else _BUSY_WARPS_OF.get(schedule.kernel, BUSY_WARPS)
+    is_mono_float = not work.sensor.is_color and not work.half_precision
+    part = ", mono ADR in float" if schedule.kernel == "tile" and is_adaptive(work) and is_mono_float else ""
+    return _BUSY_WARPS_OF.get(schedule.kernel + part, BUSY_WARPS)
 
 
 def _whole_tile_bytes(work: PolarizationWork, schedule: Schedule) -> float:

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any, Dict, Iterator, List, Tuple
 
 from polar_pipeline.cuda.model import rectified_cost
-from polar_pipeline.cuda.model.cost import COPY_SHARE, IMAGE_SHARE, ISSUE_SLOTS, REREAD_SHARE, roofline
+from polar_pipeline.cuda.model.cost import COPY_SHARE, ISSUE_SLOTS, REREAD_SHARE, roofline
 from polar_pipeline.cuda.model.device import Device
 from polar_pipeline.cuda.model.geometry import CORRECTION_BYTES, correction_bytes
 from polar_pipeline.cuda.model.launch_model import PolarizationModel, RectifiedModel, SsimModel, TransformModel
@@ -234,11 +234,7 @@ def _image_lines(launch: ProductLaunch) -> Iterator[str]:
         yield f"  map        {_map_bytes(launch)} of the bytes read; all frames share it"
     if isinstance(model, PolarizationModel) and model.work.calibrated:
         yield f"  correction {correction_bytes(model.work)} of the bytes read: {CORRECTION_BYTES} a pixel"
-    images = (
-        ""
-        if taken.images == 1
-        else f", in {taken.images} images at {1 + IMAGE_SHARE * (taken.images - 1):.3g} of the cost"
-    )
+    images = f", in {taken.images} images at {taken.write_cost:.3g} of the cost" if taken.images > 1 else ""
     yield f"  writes     {taken.written} bytes{images}"
     yield f"  memory     {predicted.memory_us:.1f} us at {COPY_SHARE:.0%} of {device.bandwidth_gbs} GB/s"
     slots = device.multiprocessors * ISSUE_SLOTS
@@ -258,12 +254,7 @@ def _ssim_lines(launch: PlannedLaunch[SsimModel]) -> Iterator[str]:
     yield from _schedule_lines(launch)
     yield f"  blocks     {model.grid(schedule)[0]}, {model.shared_bytes(schedule)} bytes of shared memory each"
     yield f"  reads      {taken.read} bytes, and {max(0, taken.reread - taken.read)} again for halos"
-    images = (
-        ""
-        if taken.images == 1
-        else f", in {taken.images} images at {1 + IMAGE_SHARE * (taken.images - 1):.3g} of the cost"
-    )
-    yield f"  writes     {taken.written} bytes{images}"
+    yield f"  writes     {taken.written} bytes"
     yield f"  memory     {predicted.memory_us:.1f} us"
     yield f"  arithmetic {predicted.arithmetic_us:.1f} us"
     yield f"  time       {predicted.us:.1f} us predicted"

@@ -31,7 +31,7 @@ from polar_pipeline.cuda.model.device import (
 from polar_pipeline.cuda.model.geometry import grid, halos, output_bytes, schedule_defines, shared_bytes
 from polar_pipeline.cuda.model.instructions import SHARES
 from polar_pipeline.cuda.model.launch_model import launch_model
-from polar_pipeline.cuda.model.polarization_cost import cost, predict
+from polar_pipeline.cuda.model.polarization_cost import COUNTED, cost, predict
 from polar_pipeline.cuda.model.registers import registers
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 from polar_pipeline.cuda.model.search import MIN_OCCUPANCY, candidates, check, expected_occupancy
@@ -532,10 +532,6 @@ def test_every_work_of_a_streaming_kernel_is_counted() -> None:
                     counted.add((kernel, raw_format, full_scale, output))
     assert {kernel for kernel, *_ in counted} == set(COUNTED)
     assert ("mono_half", "u16", 0xFFFF, "dolp") in counted
-
-
-#: Kernels whose instructions are counted by quantities.
-COUNTED = tuple(kernel for kernel in KERNELS if kernel not in ("tile", "mono_adaptive", "mono_half_calibrated"))
 
 
 def _types_of(output: str) -> Sequence[str]:
