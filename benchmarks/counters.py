@@ -6,9 +6,10 @@
 FILE is a result file of `model.py`. Each of its launches runs once under Nsight Compute (`ncu`, which must be allowed
 to read the counters), with as many frames as were measured and clocks left as they are; chosen schedules come first.
 Sums over all frames are written to `results/counters_*.json`. `--fit` reads such a file, needs no GPU, and writes
-`polar_pipeline/cuda/model/executed_counts.py`: how many instructions a thread, a row and a pixel take in the kernels
-that march down lines, by what a work asks of them (`executed.py`). The fit is a linear one of relative errors; counts
-are not negative, and near those in the code where launches do not tell them apart.
+`polar_pipeline/cuda/model/executed_counts.py`: how many instructions a thread, a row and a pixel take in the kernels,
+by what a work asks of them (`executed.py`, `tile_cost.py`), and how many clocks `tile` loses in shared memory
+(`bank_conflicts.py`). The fit is a linear one of relative errors; counts are not negative, and near those in the code
+where launches do not tell them apart.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import common
 import numpy as np
 from configurations import KNOWN
 
+from polar_pipeline.cuda.model.bank_conflicts import conflict_quantities
+from polar_pipeline.cuda.model.cost import ISSUE_SLOTS
 from polar_pipeline.cuda.model.device import DEVICES, WARP
 from polar_pipeline.cuda.model.executed import (
     computes_in_halves,
@@ -42,6 +45,7 @@ from polar_pipeline.cuda.model.instructions import SHARES
 from polar_pipeline.cuda.model.launch_model import launch_model
 from polar_pipeline.cuda.model.polarization_cost import COUNTED
 from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.tile_cost import tile_quantities, tile_stage
 from polar_pipeline.cuda.model.work import PolarizationWork
 
 TARGET = Path(__file__).resolve().parent.parent / "polar_pipeline" / "cuda" / "model" / "executed_counts.py"
@@ -161,31 +165,66 @@ def named(rows: List[Dict[str, Any]], counted: List[Dict[str, Any]]) -> List[Dic
 # ------------------------------------------------------------------------------------------------------------- fitting
 
 
-def samples(report: Dict[str, Any]) -> Dict[str, List[Tuple[str, Dict[str, float], float]]]:
-    """Key of `COUNTS` -> (configuration, quantities, instructions of a frame) of each launch.
+#: A launch: its configuration, how often it needs each thing that is counted, and what a frame took of the GPU.
+Sample = Tuple[str, Dict[str, float], float]
 
-    Instructions are those of lanes, as if the kernel computed in pairs of half.
+
+def samples(report: Dict[str, Any]) -> Dict[str, List[Sample]]:
+    """Key of `COUNTS` -> launches, with the instructions of their lanes.
+
+    Quantities count as often as one in pairs of half has the instructions of one in float.
     """
-    device, found = DEVICES["h200"], defaultdict(list)
+    capability, found = DEVICES["h200"].capability, defaultdict(list)
     for row in report["rows"]:
         work, schedule = KNOWN[row["name"]].work, Schedule(**row["schedule"])
-        if schedule.kernel not in COUNTED or not isinstance(work, PolarizationWork):
+        if not isinstance(work, PolarizationWork):
             continue
-        stage, halves = executed_stage(work, schedule), computes_in_halves(work, schedule)
-        share = SHARES[stage, halves, device.capability].issue
-        executed = WARP * row["instructions"] / row["frames"] / share
-        found[executed_kernel(work, schedule)].append((row["name"], quantities(work, schedule), executed))
+        executed = WARP * row["instructions"] / row["frames"]
+        if schedule.kernel == "tile":
+            wanted = {
+                name: number * SHARES[tile_stage(name), work.half_precision, capability].issue
+                for name, number in tile_quantities(work, schedule).items()
+            }
+            found["tile"].append((row["name"], wanted, executed))
+        elif schedule.kernel in COUNTED:
+            share = SHARES[executed_stage(work, schedule), computes_in_halves(work, schedule), capability].issue
+            wanted = {name: number * share for name, number in quantities(work, schedule).items()}
+            found[executed_kernel(work, schedule)].append((row["name"], wanted, executed))
     return dict(sorted(found.items()))
 
 
-def fitted(rows: List[Tuple[str, Dict[str, float], float]]) -> Dict[str, float]:
-    """Counts by name that give what was executed; none is negative."""
+def conflict_samples(report: Dict[str, Any]) -> Dict[str, Tuple[List[Sample], List[float]]]:
+    """Key of `CONFLICTS` -> launches of `tile` with the clocks that they lost, and those in which they could issue all.
+
+    A multiprocessor can issue four instructions a clock.
+    """
+    found: Dict[str, Tuple[List[Sample], List[float]]] = {}
+    for row in report["rows"]:
+        work, schedule = KNOWN[row["name"]].work, Schedule(**row["schedule"])
+        if schedule.kernel == "tile" and isinstance(work, PolarizationWork):
+            wanted = conflict_quantities(work, schedule, tile_quantities(work, schedule))
+            launches, clocks = found.setdefault("half" if work.half_precision else "float", ([], []))
+            launches.append((row["name"], wanted, row["bank_conflicts"] / row["frames"]))
+            clocks.append(row["instructions"] / row["frames"] / (ISSUE_SLOTS / WARP))
+    return dict(sorted(found.items()))
+
+
+def fitted(rows: List[Sample], scale: Optional[Sequence[float]] = None, digits: int = 1) -> Dict[str, float]:
+    """Counts by name that give what launches took; none is negative.
+
+    Args:
+        rows: The launches.
+        scale: What the error of each is divided by; None: by what it took.
+        digits: To round the counts to.
+    """
     names = sorted({name for _, wanted, _ in rows for name, number in wanted.items() if number})
-    matrix = np.array([[wanted.get(name, 0.0) / executed for name in names] for _, wanted, executed in rows])
+    taken = np.array([took for _, _, took in rows])
+    divisors = taken if scale is None else np.array(scale)
+    matrix = np.array([[wanted.get(name, 0.0) for name in names] for _, wanted, _ in rows]) / divisors[:, None]
     known = np.array([in_the_code(name) for name in names])
     firmness = np.array([FIRMER.get(name, FIRM) for name in names])
     held = np.where(np.isnan(known), WEAK, firmness) * np.sqrt((matrix**2).sum(0))
-    right = np.concatenate([np.ones(len(rows)), held * np.nan_to_num(known, nan=1.0)])
+    right = np.concatenate([taken / divisors, held * np.nan_to_num(known, nan=1.0)])
     system = np.vstack([matrix, np.diag(held)])
     kept = list(range(len(names)))
     while True:
@@ -194,24 +233,41 @@ def fitted(rows: List[Tuple[str, Dict[str, float], float]]) -> Dict[str, float]:
             break
         kept.pop(int(counts.argmin()))
     found = dict.fromkeys(names, 0.0)
-    found.update({names[index]: round(float(count), 1) for index, count in zip(kept, counts)})
+    found.update({names[index]: round(float(count), digits) for index, count in zip(kept, counts)})
     return found
 
 
+def show_errors(key: str, rows: List[Sample], counts: Dict[str, float], divisors: Sequence[float]) -> None:
+    """Print the root mean square of the errors, and the largest one."""
+    off = [
+        (sum(counts[name] * number for name, number in wanted.items() if number) - took) / divisor
+        for (_, wanted, took), divisor in zip(rows, divisors)
+    ]
+    worst = max(range(len(rows)), key=lambda index: abs(off[index]))
+    square = math.sqrt(sum(each**2 for each in off) / len(off))
+    print(f"{key}: {len(rows)} launches, off by {square:.1%}, at most {off[worst]:+.1%}: {rows[worst][0]}")
+
+
 def write_counts(report: Dict[str, Any]) -> None:
-    """Fit, show what is off, and write the package's module."""
-    lines = []
+    """Fit, show what is off, and write the package's module.
+
+    Clocks that are lost in shared memory are fitted, and shown, as shares of those in which all could be issued.
+    """
+    tables: Dict[str, Dict[str, Dict[str, float]]] = {"COUNTS": {}, "CONFLICTS": {}}
     for kernel, rows in samples(report).items():
-        counts = fitted(rows)
-        off = [math.log(sum(counts[n] * v for n, v in wanted.items() if v) / done) for _, wanted, done in rows]
-        worst = max(range(len(rows)), key=lambda index: abs(off[index]))
-        square = math.sqrt(sum(each**2 for each in off) / len(off))
-        print(f"{kernel}: {len(rows)} launches, off by {square:.1%}, at most {off[worst]:+.1%}: {rows[worst][0]}")
-        lines += [f'    "{kernel}": {{', *(f'        "{name}": {count},' for name, count in counts.items()), "    },"]
+        tables["COUNTS"][kernel] = fitted(rows)
+        show_errors(kernel, rows, tables["COUNTS"][kernel], [took for _, _, took in rows])
+    for precision, (rows, clocks) in conflict_samples(report).items():
+        tables["CONFLICTS"][precision] = fitted(rows, clocks, digits=2)
+        show_errors(f"bank conflicts in {precision}", rows, tables["CONFLICTS"][precision], clocks)
     text = TARGET.read_text(encoding="utf-8")
-    head, _, _ = text.partition("COUNTS: Dict[str, Dict[str, float]] = {\n")
-    body = "\n".join(lines)
-    TARGET.write_text(f"{head}COUNTS: Dict[str, Dict[str, float]] = {{\n{body}\n}}\n", encoding="utf-8")
+    for table, found in tables.items():
+        lines = [f"{table}: Dict[str, Dict[str, float]] = {{"]
+        for key, counts in found.items():
+            lines += [f'    "{key}": {{', *(f'        "{name}": {count},' for name, count in counts.items()), "    },"]
+        head, _, rest = text.partition(f"\n{table}: ")
+        text = "\n".join([head, *lines, "}"]) + rest.partition("\n}")[2]
+    TARGET.write_text(text, encoding="utf-8")
 
 
 def main() -> None:

@@ -198,5 +198,65 @@ SSIM, 11 taps, 616x512
 SSIM, 5 taps, map of bytes, 960x540
 SSIM, 11 taps, stride 2, map of bytes, full resolution
 SSIM from the mosaic, 7 taps, map of bytes, 2048x1500
+mono half, in float, preview, 1920x1080
+mono half, 12Packed, DoLP, 2048x1536, one frame
+mono half, 12 bit in 16, AoLP, 1920x1080
+mono half, DoLP, 2048x1536, one frame
+mono half, 12Packed, DoLP
+mono half own site, 12p, angles, small
+mono half gradient, AoLP
+mono half ADR, polar, large
+mono full bilinear, 12 bit in 16, DoLP and AoLP, 1920x1080
+mono full gradient, everything, small
+mono full gradient, 12Packed, polar as float, 1920x1080
+mono full gradient, 12p, live, small
+mono full ADR, 12 bit in 16, preview, one frame
+mono full ADR, live
+colour own site, 12 bit in 16, live as float, small
+colour own site, intensity, one frame
+colour half, 12 bit in 16, intensity and preview, 2048x1536
+colour half, what SSIM compares too, small, one frame
+colour half, 12 bit in 16, angles as float, 2048x1536
+colour half, AoLP, 2048x1536
+colour half gradient, angles
+colour half ADR, 12p, intensity and preview, large
+colour full bilinear, 12Packed, DoLP as float, small
+colour full gradient, intensity, 2048x1536
+colour full ADR, 12 bit in 16, live, 2048x1536
+colour full ADR, 12p, preview, 2048x1536
+SSIM, 9 taps, stride 2, 616x512
+SSIM, float, 7 taps, stride 4, 616x512
+SSIM from the mosaic, 7 taps, map of bytes, 1024x768
+SSIM, 5 taps, map of bytes, 960x540, one frame
+mono half, angles as float
+mono half, DoLP, 2048x1536
+mono half, 12p, polar, 1920x1080
+mono half, intensity, small
+mono half, 12Packed, angles, 1920x1080
+mono half own site, DoLP and AoLP, large
+mono half gradient, 12p, preview, small
+mono half ADR, polar, small, one frame
+mono full bilinear, 12p, DoLP, small
+mono full gradient, 12 bit in 16, DoLP
+mono full gradient, 12p, polar, 1920x1080
+mono full gradient, 12Packed, intensity, 1920x1080
+mono full ADR, intensity, 1920x1080
+mono full ADR, preview, 1920x1080
+colour own site, 12 bit in 16, intensity and preview, large
+colour own site, angles and polar as float, small
+colour half, 12p, polar, small
+colour half, 12Packed, DoLP, small
+colour half, 12 bit in 16, polar, 2048x1536
+colour half, angles and polar as float, small
+colour half gradient, live, large
+colour half ADR, 12p, AoLP, 1920x1080, one frame
+colour full bilinear, angles and polar, small
+colour full gradient, 12Packed, DoLP, 2048x1536
+colour full ADR, angles, large
+colour full ADR, 12 bit in 16, intensity, large
+SSIM, 11 taps, means only, full resolution
+SSIM, float, 11 taps, 960x540, one frame
+SSIM from the mosaic, 5 taps, 960x540, one frame
+SSIM, 15 taps, 2048x1500
 """
 DRAWN = tuple(map(named, _NAMES.strip().splitlines()))

@@ -31,9 +31,8 @@ from configurations import KNOWN
 from model import predicted_us
 
 import polar_pipeline.cuda
-from polar_pipeline.cuda.model import cost, polarization_cost
+from polar_pipeline.cuda.model import cost, polarization_cost, ssim_cost
 from polar_pipeline.cuda.model.device import DEVICES, Device
-from polar_pipeline.cuda.model.polarization_cost import OPERATIONS
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.specs import KERNELS
 from polar_pipeline.cuda.model.ssim_work import SsimWork
@@ -97,6 +96,11 @@ def _entry(name: str, table: Dict[Any, Any], key: Any) -> Constant:
     return Constant(f"{name} {key}", lambda: float(table[key]), lambda value: table.__setitem__(key, value))
 
 
+def _entries(name: str, table: Dict[Any, Any]) -> List[Constant]:
+    """All entries of a dictionary."""
+    return [_entry(name, table, key) for key in table]
+
+
 def _effort(kernel: str) -> Constant:
     """The effort of a kernel with its first window."""
 
@@ -107,29 +111,26 @@ def _effort(kernel: str) -> Constant:
     return Constant(f"effort {kernel}", lambda: KERNELS[kernel].effort[0], put)
 
 
-#: Fitted constants of `cost.py` and `polarization_cost.py`, and of `ssim_cost.py`. `BUSY_WARPS` is not among them: a
+#: Fitted constants of all launches, of `tile`, and of SSIM. `BUSY_WARPS` is not among them: a
 #: field of `LaunchFootprint` has it as its default, so that setting it in the module changes nothing.
 COMMON = ("IDLE_SHARE", "REREAD_SHARE", "IMAGE_SHARE", "LATENCY_S", "TAIL_SHARE", "BLOCKS_PER_CLOCK")
+TILE = ("RUN_IDLE_SHARE", "_BORDER_SHARE", "_BLOCK_LATENCY_US", "_PARTED_SECTOR_BYTES")
 SSIM = ("_TENSOR_STEP", "_TENSOR_ENDS", "_COUNT_US", "_BUSY_WARPS", "_WAITING")
-
-
-def _is_unmeasured(stage: str) -> bool:
-    """Whether a stage is of a calibration or of noise, of which no fitted row is."""
-    return stage.endswith(" calibrated") or stage.startswith("noise")
 
 
 def constants() -> List[Constant]:
     """The constants that are fitted; all are positive."""
     return [
-        *(_entry("operations", OPERATIONS, key) for key in OPERATIONS if not _is_unmeasured(key)),
-        *(_entry("conflicts", cost.CONFLICTS, key) for key in cost.CONFLICTS),
         *map(_attribute, COMMON),
         *map(_effort, ("mono_half", "mono_half_bytes", "mono_full", "color_half", "color_strip", "mono_adaptive")),
-        *(_entry("busy warps", polarization_cost._BUSY_WARPS_OF, name) for name in polarization_cost._BUSY_WARPS_OF),
-        _entry("uncached", polarization_cost._UNCACHED_SHARE, "mono_half"),
-        *map(_attribute, ("_RUN_IDLE_SHARE", "_INVALID_ROW_US")),
+        *_entries("busy warps", polarization_cost._BUSY_WARPS_OF),
+        *_entries("busy warps of tile", polarization_cost._BUSY_WARPS_OF_TILE),
+        *_entries("conflicts", polarization_cost._CONFLICT_SHARE),
+        *_entries("uncached", polarization_cost._UNCACHED_SHARE),
+        *map(_attribute, ("_INVALID_ROW_US", *TILE)),
         _entry("launch, integrated", cost.LAUNCH_US, False),
         *map(_attribute, SSIM),
+        *_entries("latency of SSIM", ssim_cost._LATENCY_US),
     ]
 
 

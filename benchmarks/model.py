@@ -28,14 +28,18 @@ import common
 from configuration import Configuration
 from configurations import HELD_OUT, KNOWN, LISTS
 
+from polar_pipeline.cuda.model import ssim_cost
 from polar_pipeline.cuda.model.device import DEVICES, Device
 from polar_pipeline.cuda.model.launch_model import KernelWork, launch_model
 from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.ssim_work import SsimWork
 from polar_pipeline.cuda.model.tuned import choose
 
 
 def predicted_us(work: KernelWork, schedule: Schedule, device: Device, frames: int) -> float:
-    """Predicted microseconds per frame: those of a launch of so many frames, divided by their number."""
+    """Predicted microseconds per frame: those of a launch of so many frames, alone, divided by their number."""
+    if isinstance(work, SsimWork):
+        return ssim_cost.predict(work, schedule, device, frames, is_alone=True).us / frames
     return launch_model(work, device).predict(schedule, frames).us / frames
 
 

@@ -10,30 +10,27 @@ from typing import Mapping
 from polar_pipeline.cuda.model.device import WARP, Device, clocks, resident_blocks
 from polar_pipeline.cuda.model.instructions import SHARES
 
-#: Clocks that a word of shared memory takes a bank in float, by stage, as several lanes ask for one bank at a time.
-#: Fitted; an H200's counters say 2.4 (mono) and 3 (colour) for whole kernels at half resolution, in half 0.9.
-CONFLICTS = {"load": 1.63, "co-site": 1.19, "color mhc": 1.59, "adaptive slide": 1.64, "mono adaptive": 1.12}
 #: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
 COPY_SHARE = 0.85
 #: Time of a byte that was read before, and so comes from the cache, against one from memory.
-REREAD_SHARE = 0.565
-#: What a stored byte costs more for every other image that is stored at the same time: writing one image, an H200
-#: reaches 0.85 to 0.9 of its bandwidth, ten images 0.67.
-IMAGE_SHARE = 0.0249
+REREAD_SHARE = 0.643
+#: What a stored byte costs more for every image above so many that are stored at the same time: with a few, an H200
+#: reaches 0.85 to 0.9 of its bandwidth, with ten 0.67.
+IMAGE_SHARE, FEW_IMAGES = 0.0807, 6
 #: Seconds from a load to its value under traffic; so much of the bandwidth must be in flight at any time.
-LATENCY_S = 0.748e-6
+LATENCY_S = 0.717e-6
 #: Issue slots of a multiprocessor per clock: four schedulers of a warp each, on every device since Volta.
 ISSUE_SLOTS = 4 * WARP
 #: Resident warps of a multiprocessor with which waiting takes as long as issuing; measured with 12 to 40 warps.
 BUSY_WARPS = 22
 #: Microseconds from one launch to the next, by `integrated`: fitted to an H200's times; assumed for Jetsons.
-LAUNCH_US = {False: 3.18, True: 5.0}
+LAUNCH_US = {False: 3.45, True: 5.0}
 #: Share of the time of a round of blocks that passes while a launch begins and ends with fewer than all of them.
-TAIL_SHARE = 0.263
+TAIL_SHARE = 0.269
 #: Memory and arithmetic that take about as long hide each other only in part: a launch takes this norm of the two.
 OVERLAP_NORM = 5
 #: Blocks a clock that a device starts at most, as measured with blocks of a warp.
-BLOCKS_PER_CLOCK = 0.42
+BLOCKS_PER_CLOCK = 0.417
 
 
 @dataclass(frozen=True)
@@ -57,8 +54,8 @@ class Cost:
 
     @property
     def write_cost(self) -> float:
-        """What a stored byte costs, against one of a single image."""
-        return 1 + IMAGE_SHARE * (self.images - 1)
+        """What a stored byte costs, against one of a few images."""
+        return 1 + IMAGE_SHARE * max(0, self.images - FEW_IMAGES)
 
 
 @dataclass(frozen=True)
@@ -102,9 +99,6 @@ def _weight(stage: str, half_precision: bool, capability: int) -> float:
     """Issue slots that pass while the slowest pipe does what takes one of an H200's, in pairs of half."""
     known = sorted({number for _, _, number in SHARES})
     share = SHARES[stage, half_precision, max(number for number in known if number <= max(capability, known[0]))]
-    if not half_precision:
-        conflicts = CONFLICTS.get("load" if stage.startswith("load") else stage, 1.0)
-        share = share._replace(memory=share.memory * conflicts)
     return clocks(capability, share) * ISSUE_SLOTS
 
 
@@ -132,6 +126,8 @@ class LaunchFootprint:
         exposed: Share of its loads that a block waits for with nothing to compute meanwhile, 0 to 1; 1 where its
             threads wait for each other before they go on loading.
         busy_warps: Resident warps of a multiprocessor with which waiting takes as long as issuing.
+        latency_us: Of a block, in which it computes nothing, however many others are resident; but for the first
+            ones, as the launch begins with them.
         whole_tile_bytes: Bytes that one frame would move if every block lay within the picture, stores only where a
             block does not load meanwhile; 0: as many as it moves.
         overlaps_previous: Whether its blocks begin while the launch before still works: then they start where that one
@@ -145,6 +141,7 @@ class LaunchFootprint:
     in_flight: float
     exposed: float
     busy_warps: float = BUSY_WARPS
+    latency_us: float = 0.0
     whole_tile_bytes: float = 0.0
     overlaps_previous: bool = False
 
@@ -166,7 +163,9 @@ def predict_launch(taken: Cost, footprint: LaunchFootprint, device: Device, fram
     needed = device.bandwidth_gbs * 1e9 * LATENCY_S / device.multiprocessors
     whole_us = frames * footprint.whole_tile_bytes / (device.bandwidth_gbs * COPY_SHARE * 1e3) or ideal.memory_us
     memory = max(ideal.memory_us, whole_us / (min(fitting, mean) * footprint.in_flight / needed))
-    slack = footprint.busy_warps * WARP / (min(fitting, busiest) * footprint.threads)
+    resident = min(fitting, busiest)
+    slack = footprint.busy_warps * WARP / (resident * footprint.threads)
+    slack += footprint.latency_us * max(0.0, mean - 1) / (resident * ideal.arithmetic_us)
     arithmetic = ideal.arithmetic_us * busiest / mean * hypot(1, slack)
     waiting = footprint.exposed * min(memory, arithmetic) / fitting
     overlapped = (memory**OVERLAP_NORM + arithmetic**OVERLAP_NORM) ** (1 / OVERLAP_NORM)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Dict
+from typing import Dict, Sequence, Tuple
 
 from polar_pipeline.cuda.model.device import WARP
 from polar_pipeline.cuda.model.executed_counts import COUNTS
@@ -13,9 +13,9 @@ from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, COMPONENTS
 from polar_pipeline.cuda.model.work import PolarizationWork
 
 #: Instructions of a value of an output by element type, where `COUNTS` has none of the kernel: counted in the code of
-#: `mono_half`; of uint16 estimated, as floats and two instructions to limit and round each.
+#: `mono_half`; of uint16 estimated, as floats and two instructions to limit and round each, like standard deviations.
 _VALUE: Dict[str, Dict[str, float]] = {
-    "uint8": {"intensity": 2.0, "dolp": 1.0, "aolp": 3.6, "preview": 3.7, "angle": 4.0, "component": 6.0},
+    "uint8": {"intensity": 2.0, "dolp": 1.0, "aolp": 3.6, "preview": 3.7, "angle": 4.0, "component": 6.0, "sigma": 4.0},
     "float32": {
         "intensity": 1.0,
         "stokes": 1.0,
@@ -23,6 +23,7 @@ _VALUE: Dict[str, Dict[str, float]] = {
         "aolp": 12.0,
         "angle": 2.0,
         "component": 4.0,
+        "sigma": 3.7,
         "sums": 3.0,
         "s0": 2.0,
         "differences": 2.5,
@@ -35,11 +36,14 @@ _VALUE: Dict[str, Dict[str, float]] = {
         "aolp": 10.5,
         "angle": 4.5,
         "component": 6.5,
+        "sigma": 5.5,
         "sums": 3.5,
         "s0": 3.0,
     },
     "float16": {"differences": 3.5, "means": 1.5, "excesses": 6.5},
 }
+#: Outputs that need the direction of polarization.
+_OF_DIRECTION = ("aolp", "aolp_color", "aolp_sigma", "preview")
 #: Likewise of a pixel: numbers above what half holds exactly take floats.
 _PIXEL = {"more than 12 bits": 7.0}
 
@@ -71,22 +75,33 @@ def quantities(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
     if schedule.kernel == "color_strip":  # fills its ring of lines before its first row
         found = {"thread": threads * schedule.tile_x, "row": rows}
         found[f"load {work.raw_format}"] = pixels + threads * schedule.tile_x * sum(halos(work))
-    polar = names & {"dolp", "aolp", "preview"}
     conditions = {
         "more than 12 bits": work.full_scale > 4095,
         "co-site": work.half and work.co_sited,
         "gradient": not work.half and work.demosaic == "gradient",
-        "stokes": bool(polar or names.intersection(("stokes", "differences", *COMPONENTS))),
-        "direction": bool(polar & {"aolp", "preview"}),
     }
     found.update({name: pixels for name, holds in conditions.items() if holds})
     if schedule.kernel == "mono_half":
         found["staged row"] = rows * len(names & {"preview", "stokes"})
     if schedule.kernel == "color_strip":
         found["row of two pixels"] = rows * (schedule.tile_x == 2)
-    for name, dtype in work.outputs:
+    found.update(
+        {name: pixels * number for name, number in output_quantities(work.outputs, work.sensor.is_color).items()}
+    )
+    return found
+
+
+def output_quantities(outputs: Sequence[Tuple[str, str]], is_color: bool) -> Dict[str, float]:
+    """How often a pixel needs what `COUNTS` has of its outputs, given as (name, element type)."""
+    found: Dict[str, float] = {}
+    names = {name for name, _ in outputs}
+    if names.intersection(("stokes", "differences", "dolp", "dolp_color", "dolp_sigma", *_OF_DIRECTION, *COMPONENTS)):
+        found["stokes"] = 1.0
+    if names.intersection(_OF_DIRECTION):
+        found["direction"] = 1.0
+    for name, dtype in outputs:
         key = f"{_kind(name)} {dtype}"
-        found[key] = found.get(key, 0) + pixels * VALUES_PER_PIXEL[name][work.sensor.is_color]
+        found[key] = found.get(key, 0.0) + VALUES_PER_PIXEL[name][is_color]
     return found
 
 
@@ -94,6 +109,10 @@ def _kind(output: str) -> str:
     """The name by which an output is counted: those of one kind together."""
     if output in ANGLE_IMAGES:
         return "angle"
+    if output.endswith("_sigma"):
+        return "sigma"
+    if output.endswith("_color"):
+        return "preview"
     return "component" if output in COMPONENTS else output
 
 

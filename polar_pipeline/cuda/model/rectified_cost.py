@@ -8,11 +8,11 @@ from typing import Dict, List, NoReturn, Tuple
 from polar_pipeline.cuda.model.cost import Cost, LaunchFootprint, Prediction, predict_launch, weigh
 from polar_pipeline.cuda.model.device import WARP, Device, occupancy
 from polar_pipeline.cuda.model.geometry import image_bytes, round_up, tile_grid
-from polar_pipeline.cuda.model.polarization_cost import product_slots
 from polar_pipeline.cuda.model.rectified_work import POSITION_BITS, TILES, UNIT, RectifiedWork, column_bits
 from polar_pipeline.cuda.model.registers import register_bound
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 from polar_pipeline.cuda.model.search import with_enough_warps
+from polar_pipeline.cuda.model.tile_cost import product_slots
 
 #: Output pixels of a thread.
 _PIXELS = 8
@@ -127,7 +127,7 @@ def cost(work: RectifiedWork, schedule: Schedule, device: Device) -> Cost:
     slots = {
         "rectified window": blocks * _lanes(work, schedule) * _UNIT_SLOTS,
         "rectified samples": pixels * _SAMPLE_SLOTS,
-        "products": pixels * product_slots(work.dtypes, False),
+        "products": pixels * product_slots(work.outputs, False),
         "thread": blocks * schedule.threads * _THREAD_SLOTS,
     }
     of_map = map_bytes(work, schedule)

@@ -40,7 +40,7 @@ _TILE_REGISTERS = {
         Registers(64, 64, 72),
         Registers(75, 80, 80),
         Registers(80, 80, 96),
-        Registers(96, 96, 96),
+        Registers(96, 96, 104),
     ),
     ("adaptive", "one row"): (
         Registers(80, 90, 90),

@@ -33,15 +33,20 @@ _PIXEL_BYTES = {"uint16": 4, "float32": 8, MOSAIC: 4}
 _ENDS, _ROW_ABOVE, _ROW, _TAP, _LOAD_MOSAIC = 130, 15, 34, 8.2, 23
 #: Issue slots of a step of a warp on tensor cores (230 as compiled, as an H200 took longer), of which beginning and end
 #: take some more.
-_TENSOR_STEP, _TENSOR_ENDS = 340, 3.8
-#: Resident warps with which waiting takes as long as issuing, on tensor cores.
-_BUSY_WARPS = 11
+_TENSOR_STEP, _TENSOR_ENDS = 336.0, 2.32
+#: Issue slots that pass while one of several numbers of a row is converted from an integer, by another pipe.
+_CONVERSION = 2.1
+#: Resident warps with which waiting takes as long as issuing, on tensor cores; and microseconds of a block in which it
+#: issues nothing, by window.
+_BUSY_WARPS, _LATENCY_US = 14.7, {"tensor": 1.11, "registers": 0.21}
 #: Resident warps times issue slots of a row of the map, but for its loads, with which waiting takes as long as issuing,
 #: with `registers`: a row waits as long with any window, and with a longer one there is more to issue meanwhile. Fitted
 #: to an H200's times.
-_WAITING = 1125.0
+_WAITING = 955.0
+#: Share of a row of both images' pixel that a thread has on its way at a time, with strides of 3 and more.
+_LARGE_STRIDE_SHARE = {"uint16": 1.0, "float32": 0.83}
 #: Microseconds from one block to the next where the blocks of a frame count themselves.
-_COUNT_US = 0.001
+_COUNT_US = 0.0022
 
 
 def cost(work: SsimWork, schedule: Schedule, device: Device) -> Cost:
@@ -53,7 +58,8 @@ def cost(work: SsimWork, schedule: Schedule, device: Device) -> Cost:
         operations = blocks * schedule.threads * (schedule.rows // _STEP + _TENSOR_ENDS) * _TENSOR_STEP
     else:
         loaded = blocks * (schedule.tile_x + halo) * (schedule.rows + halo) * work.stride**2
-        operations = blocks * schedule.threads * _strip_slots(work, schedule.rows)
+        converted = 2 * work.stride**2 * (schedule.rows + halo) if work.source == "uint16" and work.stride == 2 else 0
+        operations = blocks * schedule.threads * (_strip_slots(work, schedule.rows) + _CONVERSION * converted)
     pixel = _PIXEL_BYTES[work.source]
     height, width = work.map_size
     stored = np.dtype(work.map_dtype).itemsize if work.map_dtype else 0
@@ -86,16 +92,27 @@ def _strip_slots(work: SsimWork, rows: int) -> float:
     return _ENDS + 4 * load + above + rows * _row_slots(work)
 
 
-def predict(work: SsimWork, schedule: Schedule, device: Device, frames: int = 1) -> Prediction:
-    """Predicted time of a launch."""
+def predict(work: SsimWork, schedule: Schedule, device: Device, frames: int = 1, is_alone: bool = False) -> Prediction:
+    """Predicted time of a launch.
+
+    Args:
+        work: What it does.
+        schedule: How.
+        device: The GPU.
+        frames: Of the launch.
+        is_alone: Whether no other launch is before it, whose last blocks its own would run beside.
+    """
     in_flight: float
+    loaded: float
     if schedule.window == "tensor":
         in_flight = schedule.threads // WARP * (_STEPS_IN_FLIGHT - 1) * _STEP_BYTES
         exposed = 0.0
     else:
-        # from a stride of 3 on, the kernel loads a row of one image's pixel at a time
-        at_a_time = work.stride**2 * _BATCH if work.stride <= 2 else work.stride / 2
-        in_flight = schedule.threads * at_a_time * _PIXEL_BYTES[work.source]
+        if work.stride <= 2:
+            loaded = schedule.threads * work.stride**2 * _BATCH
+        else:  # a row of one image's pixel at a time, and of the other's; not all threads have a column
+            loaded = (schedule.tile_x + work.window - 1) * work.stride * _LARGE_STRIDE_SHARE[work.source]
+        in_flight = loaded * _PIXEL_BYTES[work.source]
         # rows above the strip and its first ones; all others are loaded while earlier ones are computed
         exposed = (work.window - 1 + _BATCH) / (work.window - 1 + schedule.rows)
     blocks, taken = grid(work, schedule)[0], cost(work, schedule, device)
@@ -107,8 +124,9 @@ def predict(work: SsimWork, schedule: Schedule, device: Device, frames: int = 1)
         in_flight,
         exposed,
         _BUSY_WARPS if schedule.window == "tensor" else _WAITING / (_row_slots(work) - _load_slots(work)),
+        latency_us=_LATENCY_US[schedule.window],
         whole_tile_bytes=taken.read + REREAD_SHARE * max(0, taken.reread - taken.read),  # stores wait for nothing
-        overlaps_previous=device.overlaps,
+        overlaps_previous=device.overlaps and not is_alone,
     )
     found = predict_launch(taken, footprint, device, frames)
     # counters of frames are apart, and sums of one frame hide behind the next frame's blocks

@@ -10,10 +10,10 @@ import numpy as np
 from polar_pipeline.cuda.model.cost import Cost, LaunchFootprint, Prediction, predict_launch, weigh
 from polar_pipeline.cuda.model.device import Device, occupancy
 from polar_pipeline.cuda.model.geometry import VALUES_PER_PIXEL, image_bytes, round_up, tile_grid
-from polar_pipeline.cuda.model.polarization_cost import product_slots
 from polar_pipeline.cuda.model.registers import register_bound, resident_threads
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 from polar_pipeline.cuda.model.search import with_enough_warps
+from polar_pipeline.cuda.model.tile_cost import product_slots
 from polar_pipeline.cuda.model.transform_work import TransformWork
 
 #: Tiles of the output, and of one whose columns are rows of the planes: a warp takes 32 pixels that are neighbours
@@ -130,7 +130,7 @@ def cost(work: TransformWork, schedule: Schedule, device: Device) -> Cost:
     stage, sample = _SAMPLES[work.positions]
     slots = {
         stage: pixels * (_PIXEL + sample * samples * channels),
-        "products": pixels * product_slots(work.dtypes, work.color),
+        "products": pixels * product_slots(work.outputs, work.color),
     }
     weighed = weigh(slots, work.half_precision, device)
     return Cost(planes + of_map, planes * halo + of_map, written_bytes(work), weighed)

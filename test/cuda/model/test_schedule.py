@@ -15,7 +15,7 @@ from support import IS_EXHAUSTIVE, representative
 
 from polar_pipeline.cuda.compile import CompileError, compile_kernel
 from polar_pipeline.cuda.model import cost as launch_cost
-from polar_pipeline.cuda.model import polarization_cost, ssim_cost, ssim_search
+from polar_pipeline.cuda.model import polarization_cost, ssim_cost, ssim_search, tile_cost
 from polar_pipeline.cuda.model.cost import Cost, roofline
 from polar_pipeline.cuda.model.device import (
     DEVICES,
@@ -28,6 +28,7 @@ from polar_pipeline.cuda.model.device import (
     occupancy,
     resident_blocks,
 )
+from polar_pipeline.cuda.model.executed_counts import CONFLICTS, COUNTS
 from polar_pipeline.cuda.model.geometry import grid, halos, output_bytes, schedule_defines, shared_bytes
 from polar_pipeline.cuda.model.instructions import SHARES
 from polar_pipeline.cuda.model.launch_model import launch_model
@@ -38,6 +39,7 @@ from polar_pipeline.cuda.model.search import MIN_OCCUPANCY, candidates, check, e
 from polar_pipeline.cuda.model.specs import COMPONENTS, KERNELS, supports
 from polar_pipeline.cuda.model.ssim_search import piece_count
 from polar_pipeline.cuda.model.ssim_work import SsimWork, ssim_defines
+from polar_pipeline.cuda.model.tile_cost import IDLE_SHARE, tile_stage
 from polar_pipeline.cuda.model.tuned import choose
 from polar_pipeline.cuda.model.work import (
     OUTPUTS,
@@ -377,7 +379,7 @@ def test_every_candidate_holds_the_limits(work: PolarizationWork, device: Device
             assert blocks_x * schedule.tile_x >= width > (blocks_x - 1) * schedule.tile_x
             assert blocks_y * schedule.tile_y >= height > (blocks_y - 1) * schedule.tile_y
     best = choose(launch_model(work, device))
-    assert predict(work, best, device).us == min(predict(work, schedule, device).us for schedule in found)
+    assert predict(work, best, device).us <= 1.02 * min(predict(work, schedule, device).us for schedule in found)
 
 
 @pytest.mark.parametrize("device", [XAVIER, ORIN], ids=lambda device: str(device.name))
@@ -497,14 +499,20 @@ def test_a_device_that_is_too_small_is_an_error_with_need_and_limit() -> None:
 
 def test_cost_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     stages = ("load u8", "co-site", "products", "thread")
+    counts = {"load u8": 11.0, "co-site": 4.0, "pixel": 15.0, "stokes": 7.0, "intensity uint8": 2.0, "dolp uint8": 8.0}
     monkeypatch.setattr(launch_cost, "SHARES", {(name, True, 90): EVEN for name in stages})
+    monkeypatch.setitem(COUNTS, "tile", {**counts, "thread": 100.0})
+    monkeypatch.setitem(CONFLICTS, "half", {"load": 3.0})
     launch_cost._weight.cache_clear()
     work = make("intensity,dolp", shape=(64, 128))  # one block of 64x32 output pixels
     taken = cost(work, Schedule("tile", "tile", 128, 64, 32), H200)
     launch_cost._weight.cache_clear()
-    assert taken.operations == pytest.approx(
-        11.1 * (71 * 128 + 0.274 * 128) + 32 * 64 * (4.03 + 26.2 + 2.3 + 2 * 3.69) + 128 * 228
-    )  # 66 * 136 pixels, four to a thread, are 71 warps' work; in the last of 18 rounds, one of four warps has none
+    # 66 * 136 pixels, four to a thread, are 71 warps' work; in the last of 18 rounds, one of four warps has none
+    slots = 11 * (71 * 128 + IDLE_SHARE * 128) + 32 * 64 * (4 + 15 + 7 + 2 + 8) + 128 * 100
+    at_the_border = 1 + tile_cost._BORDER_SHARE
+    clocks = 3 * 71 * 4  # of each warp's four pixels
+    lost = polarization_cost._CONFLICT_SHARE["half"] * 128 * clocks
+    assert taken.operations == pytest.approx(at_the_border * slots + lost)
     assert taken.read == 64 * 128
     assert taken.reread == 66 * 136
     assert taken.written == output_bytes(work) == 2 * 32 * 64
@@ -583,8 +591,8 @@ def test_every_kernel_was_counted() -> None:
 def test_every_stage_was_counted() -> None:
     families = {capability for _, _, capability in SHARES}
     assert families == {72, 87, 90}
-    of_products = ("stokes", "intensity", "preview", "noise", "noise gains", "store")
-    stages = {name for name in polarization_cost.OPERATIONS if name not in of_products}
+    stages = {name for name in COUNTS["tile"] if tile_stage(name) != "products"}
+    assert {"load u8", "color mhc", "adaptive slide", "mono gradient", "co-site", "thread"} <= stages
     for capability, half in product(families, (True, False)):
         assert {(name, half, capability) for name in (*stages, "products")} <= set(SHARES)
     for (stage, half, capability), share in SHARES.items():
