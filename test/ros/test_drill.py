@@ -162,7 +162,9 @@ def test_size_and_encoding_change_mid_stream(node: Any, peer: drill.Peer) -> Non
         peer.advance("ssim_map", variant=variant)
     stamps = drill.check(peer.heard)
     # a bad message that the next one overtook in the queue is an overload
-    peer.says("frames", lambda said: sum(map(int, re.findall(r"dropped: (?:cdr|overload)=(\d+)", said))) >= FRAMES // 10)
+    peer.says(
+        "frames", lambda said: sum(map(int, re.findall(r"dropped: (?:cdr|overload)=(\d+)", said))) >= FRAMES // 10
+    )
     peer.says("frames", "dropped: cdr=")
     assert {stamp % 1000 for stamp in stamps} == set(range(len(drill.VARIANTS)))
 
