@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 import pytest
@@ -28,7 +29,7 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
     order: Dict[Tuple[Any, ...], int] = {}
     for place, item in enumerate(items):
         parameters = getattr(getattr(item, "callspec", None), "params", {})
-        if "way" in parameters:
+        if item.path.parent == Path(__file__).parent and "way" in parameters:
             of_ways.append((place, item))
     for _, item in of_ways:
         order.setdefault(_without_way(item), len(order))
