@@ -13,6 +13,9 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) +
 RUN := .venv/bin/python -m
 # The tests start some hundred Python processes: compiled once, each takes a third less time.
 unexport PYTHONDONTWRITEBYTECODE
+# OpenBLAS has its threads wait busily for 2^26 cycles after each piece of work, the start of a process among it, and the
+# tests' cores have other work.
+export OPENBLAS_THREAD_TIMEOUT := 4
 # The extra for this machine's GPU, by the CUDA version of its driver: cuda11, cuda12 or cuda13; none without a GPU.
 GPU := $(shell $(PYTHON) -c 'import ctypes; cuda, version = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(); \
 	cuda.cuInit(0) or cuda.cuDriverGetVersion(ctypes.byref(version)) or print(f"cuda{version.value // 1000}")' 2>/dev/null)

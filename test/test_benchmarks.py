@@ -130,7 +130,7 @@ def test_every_constant_that_is_fitted_changes_a_prediction() -> None:
         "    assert constant.get() == 3 * value, constant.name\n"
         "    assert abs(changed - start).max() > 1e-6, constant.name\n"
         "    constant.put(value)\n"
-        "    assert (fit.logarithms(rows, device) == start).all(), constant.name\n",
+        "assert (fit.logarithms(rows, device) == start).all()\n",
     )
     assert done.returncode == 0, done.stderr
 

@@ -13,10 +13,15 @@ from typing import Callable, Iterator, List
 import pytest
 from support import ROOT, TIMEOUT, wait_for
 
+from polar_pipeline._util import watchdog
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at processes through /proc")
 
-#: How the entry point of the node begins; `stop` is the event that ends it.
-START = "import ctypes, os, sys, time; from polar_pipeline.node import _stop_on_signals; stop = _stop_on_signals();"
+#: How the entry point of the node begins, with the watchdog's file as argument; `stop` is the event that ends it.
+START = (
+    "import ctypes, os, sys, time; from polar_pipeline._util import watchdog; watchdog.__file__ = sys.argv[1];"
+    "from polar_pipeline.node import _stop_on_signals; stop = _stop_on_signals();"
+)
 #: Waits for ever in C functions that hold the interpreter's lock, as a deadlock in a driver does.
 STUCK = (
     "lock = ctypes.PyDLL(None).pthread_mutex_lock; mutex = ctypes.create_string_buffer(64);"
@@ -27,12 +32,12 @@ SLOW = "print('slow', flush=True); stop.wait(); time.sleep(1.5); print('done', f
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[str], subprocess.Popen]]:
+def start() -> Iterator[Callable[..., subprocess.Popen]]:
     made: List[subprocess.Popen] = []
 
-    def run(body: str) -> subprocess.Popen:
+    def run(body: str, file: str = watchdog.__file__) -> subprocess.Popen:
         process = subprocess.Popen(
-            [sys.executable, "-c", START + body],
+            [sys.executable, "-c", START + body, file],
             cwd=str(ROOT),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -102,12 +107,17 @@ def test_a_second_signal_kills(start: Callable, numbers: List[signal.Signals]) -
     assert_gone(second)
 
 
-def test_ten_seconds_kill_and_say_where(start: Callable) -> None:
-    process = start(STUCK)
+def test_ten_seconds_kill_and_say_where(start: Callable, tmp_path: Path) -> None:
+    """In a copy, whose ten seconds are two."""
+    source = Path(watchdog.__file__).read_text(encoding="utf-8")
+    assert source.count("\nGRACE = 10.0\n") == 1
+    copy = tmp_path / "watchdog.py"
+    copy.write_text(source.replace("\nGRACE = 10.0\n", "\nGRACE = 2.0\n"), encoding="utf-8")
+    process = start(STUCK, str(copy))
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=15)
+    _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == -signal.SIGABRT
-    assert "still there 10 s after it was asked to end" in err
+    assert "still there 2 s after it was asked to end" in err
     assert 'File "<string>", line 1 in <module>' in err, "where it was stuck"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import cv2
@@ -149,6 +150,12 @@ HALF_PICTURES = (
 )
 
 
+@lru_cache(maxsize=None)  # the compiler asks ahead of each test
+def candidates(work: PolarizationWork) -> Tuple[Schedule, ...]:
+    """Every schedule that the solver can emit for a work on any device."""
+    return tuple(dict.fromkeys(plan for device in DEVICES for plan in search.candidates(work, device)))
+
+
 class Case(NamedTuple):
     """One kernel and what it is compiled for.
 
@@ -173,9 +180,7 @@ class Case(NamedTuple):
 
     def schedules(self, count: int) -> List[Schedule]:
         """Up to `count` schedules of the kernel that the solver can emit, from the smallest tile to the largest."""
-        work = self.work(self.pictures[0].shape)
-        found = dict.fromkeys(plan for device in DEVICES for plan in search.candidates(work, device))
-        plans = [plan for plan in found if plan.kernel == self.kernel]
+        plans = [plan for plan in candidates(self.work(self.pictures[0].shape)) if plan.kernel == self.kernel]
         assert plans, f"the solver has no schedule for {self.name}"
         places = np.linspace(0, len(plans) - 1, min(count, len(plans)))
         return [plans[int(place)] for place in places]
@@ -237,10 +242,7 @@ def truth_of(frame: RawFrame, work: PolarizationWork, options: Options) -> Truth
     stored = reference.run(frame, work.sensor, plan, options)
     everything = replace(options, products=ALL, dtypes=("float32",) * len(ALL))
     exact = reference.run(frame, work.sensor, make_plan(ALL), everything)
-    z, correction = reference.normalise(frame), options.correction(frame.shape)
-    if correction is not None:
-        z = reference.correct(z, correction.parameters(), work.sensor, correction.phase)
-    angles = reference.demosaic(z, work.sensor, options)
+    angles = np.stack([exact[f"angle_{degrees}"] for degrees in ANGLES])
     grey = reference.luma(angles) if work.sensor.is_color else angles
     exact["s0"] = grey.mean(0)
     exact["sums"] = np.stack([(grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2])

@@ -75,6 +75,7 @@ struct Launch {
   bool failed;
   char message[1024];
   u8 *stacks; // of STACK bytes a thread
+  u8 *stack;  // of the thread that runs
   std::vector<Fiber> fibers;
 };
 
@@ -144,6 +145,7 @@ void fiber_main() {
 void resume(int thread) {
   Fiber &fiber = launch.fibers[thread];
   launch.current = thread;
+  launch.stack = stack_of(thread);
   if (!_setjmp(scheduler)) {
     if (fiber.started) _longjmp(fiber.context, 1);
     fiber.started = true;

@@ -64,7 +64,8 @@ const Buffer *buffer_of(const u8 *p, u64 bytes) {
 void check(const void *pointer, u64 bytes, bool write) {
   const u8 *p = (const u8 *)pointer;
   if (launch.current < 0) return;
-  if (p >= stack_of(launch.current) && p + bytes <= stack_of(launch.current) + STACK) return;
+  u64 offset = p - launch.stack;
+  if (offset <= STACK && bytes <= STACK - offset) return; // as most are without optimisation
   if (in_shared(p, bytes)) return check_race(p - launch.shared, bytes, write);
   if (const Buffer *b = buffer_of(p, bytes)) {
     if (write && !b->writable)

@@ -91,6 +91,8 @@ def camera(start: Any, first: int) -> drill.Process:
 
 #: Subscriptions and changes of parameters, in all and until memory is looked at first.
 EVENTS, FIRST_EVENTS = (1000, 200) if IS_EXHAUSTIVE else (200, 80)
+#: Frames whose size and encoding change; every tenth one comes after half a message.
+FRAMES = 200 if IS_EXHAUSTIVE else 80
 
 
 def assert_no_growth(before: Footprint, after: Footprint) -> None:
@@ -146,12 +148,13 @@ def test_camera_killed_and_started_again(node: Any, peer: drill.Peer, start: Any
     assert process.is_alive()
 
 
+@pytest.mark.scaled
 def test_size_and_encoding_change_mid_stream(node: Any, peer: drill.Peer) -> None:
     node()
     peer.listen("intensity", "aolp", "preview", "ssim_map")
     peer.advance("ssim_map")
     rng = random.Random(0)
-    for index in range(200):
+    for index in range(FRAMES):
         variant = rng.randrange(len(drill.VARIANTS))
         if index % 10 == 9:
             whole = drill.image(peer.stamp + variant)
@@ -159,7 +162,9 @@ def test_size_and_encoding_change_mid_stream(node: Any, peer: drill.Peer) -> Non
         peer.advance("ssim_map", variant=variant)
     stamps = drill.check(peer.heard)
     # a bad message that the next one overtook in the queue is an overload
-    peer.says("frames", lambda said: sum(map(int, re.findall(r"dropped: (?:cdr|overload)=(\d+)", said))) >= 20)
+    peer.says(
+        "frames", lambda said: sum(map(int, re.findall(r"dropped: (?:cdr|overload)=(\d+)", said))) >= FRAMES // 10
+    )
     peer.says("frames", "dropped: cdr=")
     assert {stamp % 1000 for stamp in stamps} == set(range(len(drill.VARIANTS)))
 

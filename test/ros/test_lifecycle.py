@@ -30,6 +30,7 @@ from support import ROOT, first_of, wait_for
 
 from polar_pipeline import SENSORS, messages
 from polar_pipeline.calibration import save_calibration
+from polar_pipeline.doctor.checks import profile_variables
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.ros.exits import WRONG_USAGE
 from polar_pipeline.ros.managed_node import ManagedNode
@@ -316,7 +317,29 @@ def test_the_end_while_active(node: Any, manager: Manager, tmp_path: Path, numbe
     assert "Traceback" not in process.text
 
 
-def test_another_one_takes_over_after_a_kill(node: Any, manager: Manager) -> None:
+#: A profile of Fast DDS with which others take a killed participant for gone after two seconds instead of twenty.
+SHORT_LEASE = """
+<profiles xmlns="http://www.eprosima.com/XMLSchemas/fastRTPS_Profiles">
+  <participant profile_name="short_lease" is_default_profile="true">
+    <rtps>
+      <builtin>
+        <discovery_config>
+          <leaseDuration><sec>2</sec></leaseDuration>
+          <leaseAnnouncement><nanosec>200000000</nanosec></leaseAnnouncement>
+        </discovery_config>
+      </builtin>
+    </rtps>
+  </participant>
+</profiles>
+"""
+
+
+def test_another_one_takes_over_after_a_kill(
+    node: Any, manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "profile.xml").write_text(SHORT_LEASE)
+    for name in profile_variables():  # read by each node as it starts
+        monkeypatch.setenv(name, str(tmp_path / "profile.xml"))
     for place in ("first", "second"):
         process = node()
         manager.forget()

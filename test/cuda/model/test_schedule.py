@@ -669,6 +669,8 @@ def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
         jobs.append((plan.kernel, plan, flags, plan.threads, registers(work, plan, device), shared_bytes(work, plan)))
     windows = ((3, 1, "uint16"), (7, 1, "float32"), (11, 1, "mosaic"), (11, 2, "float32"))
     for index, (window, stride, source) in enumerate(windows):
+        if not IS_EXHAUSTIVE and index % 2 != (arch == "sm_87"):  # by turns
+            continue
         similarity = SsimWork(1024, 1224, stride, window, 1.5, source, "float32")
         able = [plan for plan in ssim_search.candidates(similarity, device) if plan.window == "registers"]
         plans = list({plan.threads: plan for plan in able if plan.threads in (64, 160, 320)}.values())
