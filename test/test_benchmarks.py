@@ -165,9 +165,11 @@ def test_instructions_in_the_package_are_those_of_the_counters() -> None:
     done = run(
         "-c",
         "import common, counters, json\n"
-        "from polar_pipeline.cuda.model.executed_counts import COUNTS\n"
+        "from polar_pipeline.cuda.model.executed_counts import CONFLICTS, COUNTS\n"
         "report = json.loads((common.RESULTS / 'counters_nvidia_h200.json').read_text())\n"
-        "assert {kernel: counters.fitted(rows) for kernel, rows in counters.samples(report).items()} == COUNTS\n",
+        "assert {kernel: counters.fitted(rows) for kernel, rows in counters.samples(report).items()} == COUNTS\n"
+        "lost = counters.conflict_samples(report)\n"
+        "assert {name: counters.fitted(*pair, digits=2) for name, pair in lost.items()} == CONFLICTS\n",
     )
     assert done.returncode == 0, done.stderr
 
