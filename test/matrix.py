@@ -26,8 +26,8 @@ FOLDER = ROOT / ".matrix"
 LOGS = FOLDER / "logs"
 #: Exit status of a command that cannot test anything on this machine, as in automake.
 SKIPPED = 77
-#: Seconds after which a row has failed.
-PATIENCE = 2100
+#: Seconds after which a row has failed; the longest took 1900 on a slow machine.
+PATIENCE = 2700
 
 #: ROS 2 as wheels, by distribution: what the extra `ros` asks for, in versions that belong together.
 _JAZZY = (
