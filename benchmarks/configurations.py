@@ -41,8 +41,8 @@ SSIM, float, 7 taps, map of bytes, 616x512, one frame
 SSIM from the mosaic, 15 taps, means only, 616x512
 SSIM, 9 taps, 960x540
 """
-#: For each sensor and method as many as stand here, with formats, sizes and products drawn at random; none is in the
-#: list above.
+#: For each sensor and method as many as stand here, with formats, sizes and products drawn at random; `FITTED` has
+#: none of them.
 HELD_OUT = tuple(map(named, _NAMES.strip().splitlines()))
 #: The lists by the name that result files give them.
 LISTS = {"fitted": FITTED, "held out": HELD_OUT}

@@ -102,7 +102,7 @@ _MORE_TILES = ((80, 32), (72, 32), (64, 60), (64, 40), (64, 28), (56, 32), (56, 
 
 #: Raw pixels of the tiles of `mono_adaptive`; their pairs of columns and one on either side fill whole warps.
 #: Half as wide, they take 10 to 20 % longer on an H200.
-_HALVED_TILES = tuple(product((60,), (16, 20, 24, 32, 40, 48, 52, 56, 64)))
+_HALVED_TILES = tuple((60, y) for y in (16, 20, 24, 32, 40, 48, 52, 56, 64))
 #: Raw rows of a tile of the adaptive method at least: with fewer, works in float spill on sm_72.
 _ADAPTIVE_ROWS = 8
 
