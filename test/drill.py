@@ -32,7 +32,7 @@ from rclpy.qos import QoSPresetProfiles, QoSProfile, QoSReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image
 from services import client_of
-from spinner import Spinner
+from spinner import Spinner, destroy
 from std_msgs.msg import Float32
 from support import ROOT, TIMEOUT, wait_for
 
@@ -204,6 +204,10 @@ class Peer:
         """Spin a node of this process beside the peer's own."""
         self._spinner.add(made)
 
+    def end(self, hosted: Any) -> None:
+        """Close and destroy a node that spins beside the peer's own."""
+        self._spinner.end(hosted)
+
     def subscribe(self, product: str) -> Any:
         """Keep everything that comes of a product; gives the subscription."""
         found = self.heard.setdefault(product, deque())
@@ -213,6 +217,10 @@ class Peer:
 
         kind = Float32 if product == "ssim" else Image
         return self.node.create_subscription(kind, PRODUCT_TOPICS[product].name, keep, QoSProfile(depth=100), raw=True)
+
+    def destroy(self, *endpoints: Any) -> None:
+        """Destroy publishers, subscriptions and clients of the peer's."""
+        destroy(self.node, *endpoints)
 
     def listen(self, *products: str, nodes: int = 1) -> None:
         """Keep everything that comes of some products; returns when the nodes' publishers are there."""

@@ -10,6 +10,7 @@ import time
 from typing import Any, Callable, Dict
 
 from rcl_interfaces.srv import ListParameters
+from spinner import destroy
 from support import TIMEOUT, wait_for
 
 #: Seconds after which a request is repeated.
@@ -33,7 +34,7 @@ def client_of(node: Any, kind: Any, service: str) -> Any:
     probe = node.create_client(ListParameters, f"{server}/list_parameters")
     assert probe.wait_for_service(TIMEOUT), server
     repeat(lambda: probe.call_async(ListParameters.Request()), f"any answer of {server}")
-    node.destroy_client(probe)
+    destroy(node, probe)
     return client
 
 
@@ -42,7 +43,7 @@ def ask(node: Any, kind: Any, service: str, request: Any = None) -> Any:
     client = client_of(node, kind, service)
     future = client.call_async(kind.Request() if request is None else request)
     wait_for(future.done, f"the answer of {service}")
-    node.destroy_client(client)
+    destroy(node, client)
     return future.result()
 
 

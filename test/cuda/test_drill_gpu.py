@@ -111,8 +111,7 @@ def hosted(gpu: FailingDriver, peer: drill.Peer) -> Iterator[Callable[..., Any]]
     yield make
     gpu.fail("")
     for each in made:
-        each.close()
-        each.destroy_node()
+        peer.end(each)
     assert not gpu.on_device, "device memory was left behind"
 
 

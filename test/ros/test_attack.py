@@ -129,10 +129,7 @@ def test_endpoints_that_do_not_fit(node: Any, peer: drill.Peer) -> None:
     for _ in range(25):
         made = [peer.node.create_subscription(kind, topic, lambda _: None, strict) for topic, kind in topics.items()]
         lenses = [peer.node.create_publisher(kind, topic, lax) for topic, kind in topics.items()]
-        for endpoint in made:
-            peer.node.destroy_subscription(endpoint)
-        for endpoint in lenses:
-            peer.node.destroy_publisher(endpoint)
+        peer.destroy(*made, *lenses)
     works(peer)
 
 

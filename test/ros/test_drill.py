@@ -207,14 +207,13 @@ def test_subscriptions_come_and_go(node: Any, peer: drill.Peer) -> None:
     for index in range(EVENTS):
         visitors.append(peer.subscribe(rng.choice(list(PRODUCTS))))
         if len(visitors) > rng.randrange(8):
-            peer.node.destroy_subscription(visitors.popleft())
+            peer.destroy(visitors.popleft())
         peer.send()
         if index % 10 == 0:
             peer.advance("intensity")
         if index == FIRST_EVENTS:
             before = footprint(process.pid)
-    for visitor in visitors:
-        peer.node.destroy_subscription(visitor)
+    peer.destroy(*visitors)
     peer.advance("intensity")
     peer.says("pipeline", "products=intensity")
     after = footprint(process.pid)

@@ -62,8 +62,7 @@ class Manager(drill.Peer):
 
     def forget(self) -> None:
         """Another process is the node from now on."""
-        for client in self.clients.values():
-            self.node.destroy_client(client)
+        self.destroy(*self.clients.values())
         self.clients.clear()
 
     def step(self, label: str, node: str = "/polar_pipeline") -> bool:

@@ -15,7 +15,7 @@ from support import TIMEOUT, wait_for
 rclpy = pytest.importorskip("rclpy")
 
 from sensor_msgs.msg import Image
-from spinner import Spinner
+from spinner import Spinner, destroy
 
 from polar_pipeline import messages
 from polar_pipeline.backend import Buffers
@@ -95,7 +95,7 @@ def test_the_memory_is_free_when_the_message_is_sent(post: Post, box: MessagePub
 @pytest.mark.parametrize("bad", range(3))
 def test_one_that_cannot_be_sent_holds_up_no_other(post: Post, box: MessagePublisher, bad: int) -> None:
     outgoing = [OutgoingMessage(post.publishers[topic], image(k)) for k, topic in enumerate(TOPICS[:3])]
-    post.node.destroy_publisher(outgoing[bad].topic)
+    destroy(post.node, outgoing[bad].topic)
     with pytest.raises(Exception, match=r"(?i)destroy"):
         box.send(outgoing)
     others = [topic for k, topic in enumerate(TOPICS[:3]) if k != bad]
