@@ -137,7 +137,8 @@ def _runner() -> Path:
     target = CACHE / f"runner-{_key(_COMMON)}.so"
     with _ONE_EACH[target]:
         if not _is_kept(target):
-            _compile(target, *_COMMON, "-O2", f"-Wl,-soname,{target.name}", str(HOST / "runner.cpp"))
+            sources = (str(HOST / "runner.cpp"), str(HOST / "arithmetic.cpp"))
+            _compile(target, *_COMMON, "-O2", f"-Wl,-soname,{target.name}", *sources)
         return target
 
 

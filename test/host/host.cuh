@@ -2,8 +2,16 @@
 // every memory access of a kernel is checked by the hooks in `runner.cpp`.
 #ifndef POLAR_HOST_CUH
 #define POLAR_HOST_CUH
-#include <cmath>
-#include <cstddef>
+#include <stddef.h>
+
+extern "C" { // of the C library; <cmath> would take a tenth of the time to compile
+int abs(int x) noexcept;
+float ceilf(float x) noexcept;
+float fabsf(float x) noexcept;
+float fmaf(float x, float y, float z) noexcept;
+float fmaxf(float x, float y) noexcept;
+float fminf(float x, float y) noexcept;
+}
 
 #define DEVICE inline // not always: that takes twice as long to compile
 #define CONSTANT constexpr
@@ -77,99 +85,30 @@ DEVICE u32 as_bits(float value) {
   __builtin_memcpy(&bits, &value, 4);
   return bits;
 }
-DEVICE u32 permute(u32 a, u32 b, u32 selector) {
-  if (selector & 0xffff8888u) host_fault("permute with selector 0x%x: four nibbles of 0 to 7 expected", selector);
-  u64 bytes = (u64)b << 32 | a;
-  u32 result = 0;
-  for (int k = 0; k < 4; ++k) result |= (u32)(u8)(bytes >> 8 * (selector >> 4 * k & 7)) << 8 * k;
-  return result;
-}
-
 DEVICE u32 and_or(u32 a, u32 b, u32 c) { return (a & b) | c; }
 DEVICE int __popc(u32 a) { return __builtin_popcount(a); }
 
-// ---- one half
-DEVICE double host_double(u64 bits) {
-  double value;
-  __builtin_memcpy(&value, &bits, 8);
-  return value;
-}
-DEVICE u64 host_double_bits(double value) {
-  u64 bits;
-  __builtin_memcpy(&bits, &value, 8);
-  return bits;
-}
-DEVICE double host_from_half(u32 bits) {
-  u64 exponent = bits >> 10 & 31, fraction = bits & 1023;
-  double magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)
-                     : exponent     ? host_double((exponent + 1023 - 15) << 52 | fraction << 42)
-                                    : (double)fraction / 16777216;
-  return bits & 0x8000 ? -magnitude : magnitude;
-}
-// Nearest half, ties to even. Sums and products of halves, and a product plus a half wherever it decides the rounding,
-// are exact in a double: one rounding in all.
-DEVICE u32 host_to_half(double value) {
-  if (std::isnan(value)) return 0x7fff;
-  u32 sign = std::signbit(value) ? 0x8000 : 0;
-  double magnitude = std::fabs(value);
-  if (magnitude >= 65520) return sign | 0x7c00;
-  if (magnitude < 1 / 16384.0) return sign | (u32)std::rint(magnitude * 16777216); // subnormal
-  u64 bits = host_double_bits(magnitude) - ((u64)(1023 - 15) << 52);
-  return sign | (u32)((bits + ((u64)1 << 41) - 1 + (bits >> 42 & 1)) >> 42); // a carry runs into the exponent
-}
-DEVICE u32 host_saturate_half(u32 bits) {
-  double value = host_from_half(bits);
-  return value > 0 ? (value < 1 ? bits : 0x3c00) : 0; // NaN is not greater
-}
-// As PTX has it: a number wins over NaN, and -0 lies below +0.
-DEVICE u32 host_less_half(u32 a, u32 b, bool wanted) {
-  double x = host_from_half(a), y = host_from_half(b);
-  if (std::isnan(x) && std::isnan(y)) return 0x7fff;
-  if (std::isnan(x) || std::isnan(y)) return std::isnan(x) ? b : a;
-  bool less = x < y || (x == y && std::signbit(x));
-  return less == wanted ? a : b;
-}
-
-// ---- a word of two halves, low lane first
-#define HOST_LANES(expression)                                                                                         \
-  [&] {                                                                                                                \
-    auto lane = [=](int shift) {                                                                                       \
-      (void)shift;                                                                                                     \
-      return (u32)(expression) & 0xffffu;                                                                              \
-    };                                                                                                                 \
-    return lane(0) | lane(16) << 16;                                                                                   \
-  }()
-#define HOST_HALF(word) host_from_half((word) >> shift & 0xffffu)
-DEVICE u32 half2_add(u32 a, u32 b) { return HOST_LANES(host_to_half(HOST_HALF(a) + HOST_HALF(b))); }
-DEVICE u32 half2_sub(u32 a, u32 b) { return HOST_LANES(host_to_half(HOST_HALF(a) - HOST_HALF(b))); }
-DEVICE u32 half2_mul(u32 a, u32 b) { return HOST_LANES(host_to_half(HOST_HALF(a) * HOST_HALF(b))); }
-DEVICE u32 half2_fma(u32 a, u32 b, u32 c) {
-  return HOST_LANES(host_to_half(HOST_HALF(a) * HOST_HALF(b) + HOST_HALF(c)));
-}
-DEVICE u32 half2_fma_sat(u32 a, u32 b, u32 c) {
-  u32 d = half2_fma(a, b, c);
-  return HOST_LANES(host_saturate_half(d >> shift & 0xffffu));
-}
+// ---- arithmetic.cpp: what GPUs have instructions for. A word has two halves, low lane first.
+u32 permute(u32 a, u32 b, u32 selector);
+u32 half2_add(u32 a, u32 b);
+u32 half2_sub(u32 a, u32 b);
+u32 half2_mul(u32 a, u32 b);
+u32 half2_fma(u32 a, u32 b, u32 c);
+u32 half2_fma_sat(u32 a, u32 b, u32 c);
+u32 half2_min(u32 a, u32 b);
+u32 half2_max(u32 a, u32 b);
+u32 half2_pack(float low, float high);
+float half2_low(u32 a);
+float half2_high(u32 a);
+// The approximations flush subnormal numbers to zero.
+float fast_rcp(float x);
+float fast_rsqrt(float x);
+float fast_sqrt(float x);
+float fast_exp2(float x);
 DEVICE u32 half2_abs(u32 a) { return a & 0x7fff7fffu; }
 DEVICE u32 half2_neg(u32 a) { return a ^ 0x80008000u; }
 DEVICE u32 half2_low_twice(u32 a) { return permute(a, a, 0x1010); }
 DEVICE u32 half2_high_twice(u32 a) { return permute(a, a, 0x3232); }
-DEVICE float half2_low(u32 a) { return (float)host_from_half(a & 0xffffu); }
-DEVICE float half2_high(u32 a) { return (float)host_from_half(a >> 16); }
-DEVICE u32 half2_pack(float low, float high) { return host_to_half(low) | host_to_half(high) << 16; }
-DEVICE u32 half2_min(u32 a, u32 b) {
-  return HOST_LANES(host_less_half(a >> shift & 0xffffu, b >> shift & 0xffffu, true));
-}
-DEVICE u32 half2_max(u32 a, u32 b) {
-  return HOST_LANES(host_less_half(a >> shift & 0xffffu, b >> shift & 0xffffu, false));
-}
-
-// ---- float; the approximations flush subnormal numbers to zero
-DEVICE float host_flush(float x) { return std::fabs(x) < 1.17549435e-38f ? std::copysign(0.0f, x) : x; }
-DEVICE float fast_rcp(float x) { return host_flush(1.0f / host_flush(x)); }
-DEVICE float fast_rsqrt(float x) { return 1.0f / std::sqrt(host_flush(x)); }
-DEVICE float fast_sqrt(float x) { return std::sqrt(host_flush(x)); }
-DEVICE float fast_exp2(float x) { return host_flush(std::exp2(x)); }
 DEVICE float saturate(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }
 DEVICE float nan_value() { return as_float(0x7fc00000u); }
 #define HOST_MIN_MAX(type)                                                                                             \

@@ -141,7 +141,8 @@ u32 host_shuffle(u32 value, int lane) {
 void host_tensor_multiply_add(MatrixC &c, const MatrixA &a, const MatrixB &b) {
   int thread = launch.current, lane = thread % WARP, first = thread - lane, set = running().shuffles++ & 1;
   const u32 words[6] = {a.word[0], a.word[1], a.word[2], a.word[3], b.word[0], b.word[1]};
-  for (int k = 0; k < 12; ++k) launch.gathered[set][thread][k] = host_from_half(words[k / 2] >> 16 * (k % 2) & 0xffffu);
+  for (int k = 0; k < 12; ++k)
+    launch.gathered[set][thread][k] = k % 2 ? half2_high(words[k / 2]) : half2_low(words[k / 2]);
   yield(AT_SHUFFLE);
   for (int t = first; t < first + WARP; ++t)
     if (t >= thread_count() || launch.fibers[t].shuffles < running().shuffles)
