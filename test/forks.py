@@ -166,7 +166,9 @@ if __name__ == "__main__":
     import drill  # noqa: F401
 
     import polar_pipeline.ros.main  # noqa: F401
+    from polar_pipeline.messages import typestore
 
+    typestore()  # which imports a tenth of all, when the first message is made
     todo = _serve()
     if todo:
         os._exit(_run(todo[0]))

@@ -28,14 +28,10 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, Image
 from services import ask, client_of
 from std_srvs.srv import Trigger
-from support import ROOT, first_of, wait_for
+from support import first_of, wait_for
 
 from polar_pipeline import messages
-from polar_pipeline.doctor.checks import profile_variables
 from polar_pipeline.products import PRODUCTS
-
-# for the whole process: Fast DDS reads its profiles once, before the first node
-os.environ.update({name: str(ROOT / "config" / "fastdds_large_frames.xml") for name in profile_variables()})
 
 pytestmark = [
     pytest.mark.ros,
