@@ -10,36 +10,36 @@ from drawn_configurations import named
 from fitted_configurations import FITTED
 
 _NAMES = """
-mono half, 12p, polar, small
-mono half, 12Packed, intensity and preview, one frame
-mono half, 12p, intensity, 2048x1536
-mono half, 12p, polar as float, small
-mono half, 12p, what SSIM compares too, 2048x1536
-mono half own site, 12Packed, angles, 2048x1536
-mono half gradient, 12Packed, DoLP, 1920x1080
-mono half ADR, polar, 2048x1536, one frame
-mono full bilinear, polar, small
-mono full gradient, 12Packed, intensity as float
-mono full gradient, angles and polar, 1920x1080
-mono full gradient, 12 bit in 16, polar as float, small
-mono full ADR, 12Packed, polar, 2048x1536
-mono full ADR, live, large, one frame
-colour own site, intensity as float, one frame
-colour own site, in float, angles and polar, 2048x1536
-colour half, 12p, what SSIM compares too, large
-colour half, 12p, what SSIM compares too, small, one frame
-colour half, 12Packed, preview, 1920x1080
-colour half, 12 bit in 16, angles, 1920x1080
-colour half gradient, intensity, one frame
-colour half ADR, angles, large
-colour full bilinear, 12Packed, AoLP, small
-colour full gradient, what SSIM compares too as float, 2048x1536
-colour full ADR, polar, large, one frame
-colour full ADR, 12 bit in 16, preview, large
-SSIM, 3 taps, 616x512
-SSIM, float, 7 taps, map of bytes, 616x512, one frame
-SSIM from the mosaic, 15 taps, means only, 616x512
-SSIM, 9 taps, 960x540
+mono half, 12Packed, angles
+mono half, 12p, DoLP and AoLP, large
+mono half, angles and polar, small
+mono half, in float, polar, small
+mono half, angles, 1920x1080
+mono half own site, 12Packed, live
+mono half gradient, DoLP and AoLP as float, small, one frame
+mono half ADR, DoLP and AoLP as float, 1920x1080
+mono full bilinear, 12Packed, live, 1920x1080, one frame
+mono full gradient, intensity
+mono full gradient, 12Packed, preview, 2048x1536
+mono full gradient, intensity and preview as float, 2048x1536
+mono full ADR, 12p, DoLP, 2048x1536, one frame
+mono full ADR, 12Packed, intensity as float, large, one frame
+colour own site, 12p, polar, 1920x1080, one frame
+colour own site, 12Packed, live
+colour half, 12 bit in 16, angles, small, one frame
+colour half, 12p, angles and polar, small
+colour half, 12p, angles and polar, 2048x1536
+colour half, polar as float, 2048x1536
+colour half gradient, preview, 2048x1536
+colour half ADR, DoLP, small
+colour full bilinear, intensity, 2048x1536
+colour full gradient, 12p, live
+colour full ADR, live, 2048x1536
+colour full ADR, live as float
+SSIM, 5 taps, map of bytes, 1024x768
+SSIM, float, 11 taps, stride 2, means only, 1024x768
+SSIM from the mosaic, 5 taps, 960x540
+SSIM, 7 taps, means only, 1024x768
 """
 #: For each sensor and method as many as stand here, with formats, sizes and products drawn at random; `FITTED` has
 #: none of them.

@@ -258,5 +258,35 @@ SSIM, 11 taps, means only, full resolution
 SSIM, float, 11 taps, 960x540, one frame
 SSIM from the mosaic, 5 taps, 960x540, one frame
 SSIM, 15 taps, 2048x1500
+mono half, 12p, polar, small
+mono half, 12Packed, intensity and preview, one frame
+mono half, 12p, intensity, 2048x1536
+mono half, 12p, polar as float, small
+mono half, 12p, what SSIM compares too, 2048x1536
+mono half own site, 12Packed, angles, 2048x1536
+mono half gradient, 12Packed, DoLP, 1920x1080
+mono half ADR, polar, 2048x1536, one frame
+mono full bilinear, polar, small
+mono full gradient, 12Packed, intensity as float
+mono full gradient, angles and polar, 1920x1080
+mono full gradient, 12 bit in 16, polar as float, small
+mono full ADR, 12Packed, polar, 2048x1536
+mono full ADR, live, large, one frame
+colour own site, intensity as float, one frame
+colour own site, in float, angles and polar, 2048x1536
+colour half, 12p, what SSIM compares too, large
+colour half, 12p, what SSIM compares too, small, one frame
+colour half, 12Packed, preview, 1920x1080
+colour half, 12 bit in 16, angles, 1920x1080
+colour half gradient, intensity, one frame
+colour half ADR, angles, large
+colour full bilinear, 12Packed, AoLP, small
+colour full gradient, what SSIM compares too as float, 2048x1536
+colour full ADR, polar, large, one frame
+colour full ADR, 12 bit in 16, preview, large
+SSIM, 3 taps, 616x512
+SSIM, float, 7 taps, map of bytes, 616x512, one frame
+SSIM from the mosaic, 15 taps, means only, 616x512
+SSIM, 9 taps, 960x540
 """
 DRAWN = tuple(map(named, _NAMES.strip().splitlines()))

@@ -36,7 +36,7 @@ from polar_pipeline.cuda.model.geometry import (
     unit_count,
     unit_size,
 )
-from polar_pipeline.cuda.model.registers import registers
+from polar_pipeline.cuda.model.registers import registers, spills_to_keep_warps
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.specs import KERNELS
 from polar_pipeline.cuda.model.tile_cost import conflict_clocks, noise_slots, product_slots, tile_stages
@@ -67,6 +67,8 @@ _UNCACHED_SHARE = {"mono_half": 0.0768, "mono_half_bytes": 0.0996, "mono_full": 
 #: Microseconds that the slowest warp of a launch of `mono_half` takes for invalid superpixels when all others are done,
 #: by row of a thread; measured on pictures with highlights.
 _INVALID_ROW_US = 0.687
+#: Issue slots of a thread that keeps values in local memory, against one that does not: it waits for them.
+_SPILL_SHARE = 1.28
 #: What a sector of memory costs that is stored in two pieces, against reading it again: 1 to 2 % of a launch.
 _PARTED_SHARE = 0.06
 #: What a sector of memory, of so many bytes, costs that two blocks with tiles store parts of: as much as so many bytes,
@@ -125,6 +127,8 @@ def cost(work: PolarizationWork, schedule: Schedule, device: Device) -> Cost:
     if schedule.kernel == "tile":
         share = _CONFLICT_SHARE["half" if work.half_precision else "float"]
         slots += share * ISSUE_SLOTS * conflict_clocks(work, schedule)
+    if spills_to_keep_warps(work, schedule, device):
+        slots *= _SPILL_SHARE
     return Cost(
         read_bytes(work, work.width * work.height),
         _reread_bytes(work, schedule, unit_count(work, schedule)) + _parted_bytes(work, schedule),

@@ -198,9 +198,23 @@ def spills(work: PolarizationWork, schedule: Schedule, device: Device) -> bool:
     return schedule.kernel == "mono_half" and _half_spills(work, schedule, device)
 
 
+def _has_more_than_angles(work: PolarizationWork) -> bool:
+    """Whether images of angles are stored beside others."""
+    return needs_all_angles(work) and any(name in ANGLE_IMAGES for name in work.dtypes)
+
+
+def spills_to_keep_warps(work: PolarizationWork, schedule: Schedule, device: Device) -> bool:
+    """Whether `color_strip` keeps 56 to 96 bytes of a thread in local memory, although `spills` does not count it.
+
+    On sm_90, where `tile` would take longer still.
+    """
+    is_it = schedule.kernel == "color_strip" and device.capability >= 90 and not spills(work, schedule, device)
+    return is_it and work.co_sited and not work.half_precision and _has_more_than_angles(work)
+
+
 def _strip_spills(work: PolarizationWork, schedule: Schedule, device: Device) -> bool:
     """Whether `color_strip` spills, as compiled: on sm_90 a few bytes of it are worth their warps."""
-    with_angles = needs_all_angles(work) and any(name in ANGLE_IMAGES for name in work.dtypes)
+    with_angles = _has_more_than_angles(work)
     if device.capability >= 90:
         return schedule.tile_x > 2 and (not work.half_precision or (work.co_sited and with_angles))
     if schedule.tile_x > 2 or (not work.half_precision and device.capability < 80):

@@ -33,7 +33,7 @@ from polar_pipeline.cuda.model.geometry import grid, halos, output_bytes, schedu
 from polar_pipeline.cuda.model.instructions import SHARES
 from polar_pipeline.cuda.model.launch_model import launch_model
 from polar_pipeline.cuda.model.polarization_cost import COUNTED, cost, predict
-from polar_pipeline.cuda.model.registers import registers
+from polar_pipeline.cuda.model.registers import registers, spills_to_keep_warps
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 from polar_pipeline.cuda.model.search import MIN_OCCUPANCY, candidates, check, expected_occupancy
 from polar_pipeline.cuda.model.specs import COMPONENTS, KERNELS, supports
@@ -691,6 +691,22 @@ def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
         if not used <= assumed or not (assumed <= 1.3 * used or enough):
             wrong.append((kernel, plan, assumed, used, resident))
     assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("co_sited", [True, False])
+@pytest.mark.parametrize("products", [f"{FOUR},intensity,dolp,aolp", FOUR, LIVE])
+def test_what_color_strip_spills_to_keep_its_warps(products: str, co_sited: bool) -> None:
+    """Tens of bytes, which the model counts, or at most a few."""
+    work = make(products, "12p", 4095, sensor="IMX250MYR", resolution="half", co_sited=co_sited)
+    plan = choose(launch_model(work, H200))
+    assert plan.kernel == "color_strip"
+    flags: Dict[str, Any] = {**polarization_defines(work), **schedule_defines(work, plan)}
+    try:
+        spilled = kernel_resources(compile_kernel(plan.kernel, flags, H200.arch)).spill_bytes
+    except CompileError as err:
+        pytest.skip(str(err))
+    assert (spilled >= 48) == spills_to_keep_warps(work, plan, H200), spilled
 
 
 @pytest.mark.parametrize(
