@@ -88,7 +88,5 @@ class Spinner:
         self._stop.set()
         self._thread.join()
         self._executor.shutdown()
-        if self._failures:
-            raise RuntimeError("the thread in which nodes of the test spin ended before the test") from self._failures[
-                0
-            ]
+        for err in self._failures:
+            raise RuntimeError("the thread in which nodes of the test spin ended before the test") from err
