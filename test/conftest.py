@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import sys
 import threading
@@ -109,12 +110,23 @@ def _gpu_memory(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def _small_segments(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Path of Fast DDS's profile for large frames with an eighth of the shared memory; messages have 8 MB at most.
+
+    Fast DDS fills with zeros all that a participant gets, which takes 220 ms of each; so it takes 30.
+    """
+    text = (ROOT / "config" / "fastdds_large_frames.xml").read_text()
+    text, count = re.subn(r"<(segment_size|maxMessageSize)>\d+", rf"<\g<1>>{16 << 20}", text)
+    assert count == 2
+    path = tmp_path_factory.mktemp("fastdds") / "small_segments.xml"
+    path.write_text(text)
+    return str(path)
+
+
 @pytest.fixture(autouse=True)
 def _ros_domain(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test with ROS runs in a domain of its own, apart from other machines and from what ran before it.
-
-    Its participants have little shared memory: to make one takes 30 instead of 220 ms.
-    """
+    """Every test with ROS runs in a domain of its own, apart from other machines and from what ran before it."""
     if not request.node.get_closest_marker("ros"):
         yield
         return
@@ -122,7 +134,7 @@ def _ros_domain(request: pytest.FixtureRequest) -> Iterator[None]:
         environment.setenv("ROS_DOMAIN_ID", own_domain())
         environment.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
         for name in profile_variables():  # Fast DDS reads it before the first node of a process
-            environment.setenv(name, str(ROOT / "test" / "fastdds_small_frames.xml"))
+            environment.setenv(name, request.getfixturevalue("_small_segments"))
         yield
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, List
+from typing import Any, Callable, Optional
 
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.publisher import Publisher
@@ -53,7 +53,7 @@ class Spinner:
         for node in nodes:
             self.add(node)
         self._stop = threading.Event()
-        self._failures: List[Exception] = []
+        self._failure: Optional[Exception] = None
         self._thread = threading.Thread(target=self._spin)
         self._thread.start()
 
@@ -76,7 +76,7 @@ class Spinner:
             while not self._stop.is_set():
                 self._executor.spin_once(timeout_sec=0.05)
         except Exception as err:  # noqa: BLE001 - raised by `close`
-            self._failures.append(err)
+            self._failure = err
 
     @property
     def is_alive(self) -> bool:
@@ -88,5 +88,5 @@ class Spinner:
         self._stop.set()
         self._thread.join()
         self._executor.shutdown()
-        for err in self._failures:
-            raise RuntimeError("the thread in which nodes of the test spin ended before the test") from err
+        if self._failure is not None:
+            raise RuntimeError("the thread in which nodes of the test spin ended before the test") from self._failure

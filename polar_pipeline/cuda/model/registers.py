@@ -206,7 +206,7 @@ def _has_more_than_angles(work: PolarizationWork) -> bool:
 def spills_to_keep_warps(work: PolarizationWork, schedule: Schedule, device: Device) -> bool:
     """Whether `color_strip` keeps 56 to 96 bytes of a thread in local memory, although `spills` does not count it.
 
-    On sm_90, where `tile` would take longer still.
+    On sm_90, where `tile` is predicted to take longer still.
     """
     is_it = schedule.kernel == "color_strip" and device.capability >= 90 and not spills(work, schedule, device)
     return is_it and work.co_sited and not work.half_precision and _has_more_than_angles(work)

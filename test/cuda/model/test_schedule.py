@@ -52,7 +52,7 @@ from polar_pipeline.cuda.model.work import (
     polarization_key,
     work_of,
 )
-from polar_pipeline.cuda.resource_usage import kernel_resources
+from polar_pipeline.cuda.resource_usage import KernelResources, kernel_resources
 from polar_pipeline.cuda.tools import usage as kernels
 from polar_pipeline.options import CHOICES, make_options
 from polar_pipeline.plan import make_plan
@@ -76,6 +76,14 @@ def make(
 ) -> PolarizationWork:
     made = make_options(products=products, dtype=dtype, **options)
     return make_work(make_plan(made.products), made, raw_format, full_scale, shape)
+
+
+def compiled(kernel: str, flags: Dict[str, Any], arch: str) -> KernelResources:
+    """What a compiled kernel takes of an architecture; skips the test where the compiler is missing."""
+    try:
+        return kernel_resources(compile_kernel(kernel, flags, arch))
+    except CompileError as err:
+        pytest.skip(str(err))
 
 
 @st.composite
@@ -682,10 +690,7 @@ def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
             jobs.append(("ssim", plan, flags, plan.threads, taken, ssim_search.shared_bytes(plan)))
     wrong = []
     for kernel, plan, flags, threads, assumed, shared in jobs:
-        try:
-            used = kernel_resources(compile_kernel(kernel, flags, arch)).registers
-        except CompileError as err:
-            pytest.skip(str(err))
+        used = compiled(kernel, flags, arch).registers
         resident = [resident_blocks(device, threads, number, shared) for number in (assumed, used)]
         enough = resident[0] == resident[1] or resident[0] * threads >= 0.9 * launch_cost.BUSY_WARPS * 32
         if not used <= assumed or not (assumed <= 1.3 * used or enough):
@@ -702,10 +707,7 @@ def test_what_color_strip_spills_to_keep_its_warps(products: str, co_sited: bool
     plan = choose(launch_model(work, H200))
     assert plan.kernel == "color_strip"
     flags: Dict[str, Any] = {**polarization_defines(work), **schedule_defines(work, plan)}
-    try:
-        spilled = kernel_resources(compile_kernel(plan.kernel, flags, H200.arch)).spill_bytes
-    except CompileError as err:
-        pytest.skip(str(err))
+    spilled = compiled(plan.kernel, flags, H200.arch).spill_bytes
     assert (spilled >= 48) == spills_to_keep_warps(work, plan, H200), spilled
 
 
@@ -731,10 +733,7 @@ def test_registers_of_components_are_at_least_those_of_the_compiled_kernels(arch
     )
     plan = choose(launch_model(work, device))
     flags: Dict[str, Any] = {**polarization_defines(work), **schedule_defines(work, plan)}
-    try:
-        found = kernel_resources(compile_kernel(plan.kernel, flags, arch))
-    except CompileError as err:
-        pytest.skip(str(err))
+    found = compiled(plan.kernel, flags, arch)
     assert (found.registers <= registers(work, plan, device), found.spill_bytes) == (True, 0), plan
 
 
