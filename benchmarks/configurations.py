@@ -10,36 +10,36 @@ from drawn_configurations import named
 from fitted_configurations import FITTED
 
 _NAMES = """
-mono half, 12Packed, angles
-mono half, 12p, DoLP and AoLP, large
-mono half, angles and polar, small
-mono half, in float, polar, small
-mono half, angles, 1920x1080
-mono half own site, 12Packed, live
-mono half gradient, DoLP and AoLP as float, small, one frame
-mono half ADR, DoLP and AoLP as float, 1920x1080
-mono full bilinear, 12Packed, live, 1920x1080, one frame
-mono full gradient, intensity
-mono full gradient, 12Packed, preview, 2048x1536
-mono full gradient, intensity and preview as float, 2048x1536
-mono full ADR, 12p, DoLP, 2048x1536, one frame
-mono full ADR, 12Packed, intensity as float, large, one frame
-colour own site, 12p, polar, 1920x1080, one frame
-colour own site, 12Packed, live
-colour half, 12 bit in 16, angles, small, one frame
-colour half, 12p, angles and polar, small
-colour half, 12p, angles and polar, 2048x1536
-colour half, polar as float, 2048x1536
-colour half gradient, preview, 2048x1536
-colour half ADR, DoLP, small
-colour full bilinear, intensity, 2048x1536
-colour full gradient, 12p, live
-colour full ADR, live, 2048x1536
-colour full ADR, live as float
-SSIM, 5 taps, map of bytes, 1024x768
-SSIM, float, 11 taps, stride 2, means only, 1024x768
-SSIM from the mosaic, 5 taps, 960x540
-SSIM, 7 taps, means only, 1024x768
+mono half, 12p, angles
+mono half, what SSIM compares too as float, large
+mono half, in float, polar
+mono half, what SSIM compares too as float, 2048x1536
+mono half, 12 bit in 16, DoLP and AoLP, 2048x1536
+mono half own site, preview, 2048x1536
+mono half gradient, 12p, live, large
+mono half ADR, everything, 2048x1536
+mono full bilinear, 12p, live, 1920x1080
+mono full gradient, angles as float, large
+mono full gradient, 12 bit in 16, angles and polar as float
+mono full gradient, 12 bit in 16, DoLP, small
+mono full ADR, 12p, DoLP, 1920x1080
+mono full ADR, 12Packed, DoLP, small
+colour own site, 12p, everything, large
+colour own site, 12p, polar, small
+colour half, 12 bit in 16, DoLP and AoLP, 1920x1080
+colour half, 12 bit in 16, angles, large
+colour half, 12Packed, DoLP, large, one frame
+colour half, 12 bit in 16, live, small
+colour half gradient, 12p, preview, large
+colour half ADR, 12p, DoLP as float
+colour full bilinear, polar, 1920x1080
+colour full gradient, DoLP as float, 2048x1536
+colour full ADR, angles and polar, large
+colour full ADR, 12Packed, preview
+SSIM, 7 taps, stride 2, map of bytes, 1024x768, one frame
+SSIM, float, 5 taps, map of bytes, 960x540, one frame
+SSIM from the mosaic, 3 taps, means only, 616x512
+SSIM, 11 taps, stride 4, map of bytes, full resolution
 """
 #: For each sensor and method as many as stand here, with formats, sizes and products drawn at random; `FITTED` has
 #: none of them.

@@ -113,9 +113,17 @@ def _effort(kernel: str) -> Constant:
 
 #: Fitted constants of all launches, of `tile`, and of SSIM. `BUSY_WARPS` is not among them: a
 #: field of `LaunchFootprint` has it as its default, so that setting it in the module changes nothing.
-COMMON = ("IDLE_SHARE", "REREAD_SHARE", "IMAGE_SHARE", "LATENCY_S", "TAIL_SHARE", "BLOCKS_PER_CLOCK")
-TILE = ("RUN_IDLE_SHARE", "_BORDER_SHARE", "_BLOCK_LATENCY_US", "_PARTED_SECTOR_BYTES")
-SSIM = ("_TENSOR_STEP", "_TENSOR_ENDS", "_COUNT_US", "_BUSY_WARPS", "_WAITING")
+COMMON = (
+    "IDLE_SHARE",
+    "REREAD_SHARE",
+    "IMAGE_SHARE",
+    "LATENCY_S",
+    "UNLOADED_SHARE",
+    "CACHED_SHARE",
+    "BLOCKS_PER_CLOCK",
+)
+TILE = ("RUN_IDLE_SHARE", "_BORDER_SHARE", "_BLOCK_LATENCY_US", "_PARTED_SECTOR_BYTES", "_ANGLES_SHARE", "_SPILL_SHARE")
+SSIM = ("_TENSOR_STEP", "_TENSOR_ENDS", "_BUSY_WARPS", "_WAITING", "_ALONE_SHARE")
 
 
 def constants() -> List[Constant]:
@@ -125,12 +133,18 @@ def constants() -> List[Constant]:
         *map(_effort, ("mono_half", "mono_half_bytes", "mono_full", "color_half", "color_strip", "mono_adaptive")),
         *_entries("busy warps", polarization_cost._BUSY_WARPS_OF),
         *_entries("busy warps of tile", polarization_cost._BUSY_WARPS_OF_TILE),
+        *_entries("tail", polarization_cost._TAIL_OF),
+        *_entries("tail of tile", polarization_cost._TAIL_OF_TILE),
+        *_entries("tail of SSIM", ssim_cost._TAIL),
+        *_entries("measured", polarization_cost._MEASURED_SHARE),
+        *_entries("frame", polarization_cost._FRAME_US),
         *_entries("conflicts", polarization_cost._CONFLICT_SHARE),
         *_entries("uncached", polarization_cost._UNCACHED_SHARE),
         *map(_attribute, ("_INVALID_ROW_US", *TILE)),
         _entry("launch, integrated", cost.LAUNCH_US, False),
         *map(_attribute, SSIM),
         *_entries("latency of SSIM", ssim_cost._LATENCY_US),
+        *_entries("large strides", ssim_cost._LARGE_STRIDE_SHARE),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import hypot
 from typing import Mapping
@@ -11,26 +11,31 @@ from polar_pipeline.cuda.model.device import WARP, Device, clocks, resident_bloc
 from polar_pipeline.cuda.model.instructions import SHARES
 
 #: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
-COPY_SHARE = 0.85
+COPY_SHARE = 0.883
 #: Time of a byte that was read before, and so comes from the cache, against one from memory.
-REREAD_SHARE = 0.643
+REREAD_SHARE = 0.651
+#: Time of a byte of a launch whose frames and outputs are still in the second-level cache, since it holds as much: all
+#: of it up to the first share of the cache, nothing from the second on.
+CACHED_SHARE, CACHED_UP_TO, CACHED_FROM = 0.762, 0.8, 1.2
 #: What a stored byte costs more for every image above so many that are stored at the same time: with a few, an H200
 #: reaches 0.85 to 0.9 of its bandwidth, with ten 0.67.
-IMAGE_SHARE, FEW_IMAGES = 0.0807, 6
+IMAGE_SHARE, FEW_IMAGES = 0.0679, 6
 #: Seconds from a load to its value under traffic; so much of the bandwidth must be in flight at any time.
-LATENCY_S = 0.717e-6
+LATENCY_S = 0.598e-6
+#: What of it remains where a launch has little on its way: loads wait for few others.
+UNLOADED_SHARE = 0.454
 #: Issue slots of a multiprocessor per clock: four schedulers of a warp each, on every device since Volta.
 ISSUE_SLOTS = 4 * WARP
 #: Resident warps of a multiprocessor with which waiting takes as long as issuing; measured with 12 to 40 warps.
 BUSY_WARPS = 22
 #: Microseconds from one launch to the next, by `integrated`: fitted to an H200's times; assumed for Jetsons.
-LAUNCH_US = {False: 3.45, True: 5.0}
+LAUNCH_US = {False: 3.75, True: 5.0}
 #: Share of the time of a round of blocks that passes while a launch begins and ends with fewer than all of them.
 TAIL_SHARE = 0.269
 #: Memory and arithmetic that take about as long hide each other only in part: a launch takes this norm of the two.
 OVERLAP_NORM = 5
 #: Blocks a clock that a device starts at most, as measured with blocks of a warp.
-BLOCKS_PER_CLOCK = 0.417
+BLOCKS_PER_CLOCK = 0.438
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,7 @@ class LaunchFootprint:
         busy_warps: Resident warps of a multiprocessor with which waiting takes as long as issuing.
         latency_us: Of a block, in which it computes nothing, however many others are resident; but for the first
             ones, as the launch begins with them.
+        tail_share: Share of the time of a round of blocks that passes while the launch begins and ends.
         whole_tile_bytes: Bytes that one frame would move if every block lay within the picture, stores only where a
             block does not load meanwhile; 0: as many as it moves.
         overlaps_previous: Whether its blocks begin while the launch before still works: then they start where that one
@@ -142,8 +148,19 @@ class LaunchFootprint:
     exposed: float
     busy_warps: float = BUSY_WARPS
     latency_us: float = 0.0
+    tail_share: float = TAIL_SHARE
+    frame_us: float = 0.0
     whole_tile_bytes: float = 0.0
     overlaps_previous: bool = False
+
+
+def _uncached_share(taken: Cost, device: Device, frames: int) -> float:
+    """Time of a byte against one from memory, where what the launch before left in the cache is used again."""
+    if not device.cache_bytes:
+        return 1.0
+    filled = frames * (taken.read + taken.written) / device.cache_bytes
+    share = min(1.0, max(0.0, (filled - CACHED_UP_TO) / (CACHED_FROM - CACHED_UP_TO)))
+    return CACHED_SHARE + (1 - CACHED_SHARE) * share
 
 
 def predict_launch(taken: Cost, footprint: LaunchFootprint, device: Device, frames: int = 1) -> Prediction:
@@ -156,13 +173,18 @@ def predict_launch(taken: Cost, footprint: LaunchFootprint, device: Device, fram
     ends with fewer blocks than fit.
     """
     ideal = roofline(taken, device, frames)
+    uncached = _uncached_share(taken, device, frames)
+    ideal = replace(ideal, memory_us=ideal.memory_us * uncached)
     blocks = footprint.blocks * frames
     mean = blocks / device.multiprocessors
     fitting = resident_blocks(device, footprint.threads, footprint.registers, footprint.shared)
     busiest = max(-(-blocks // device.multiprocessors), min(fitting, blocks) if footprint.overlaps_previous else 0)
     needed = device.bandwidth_gbs * 1e9 * LATENCY_S / device.multiprocessors
-    whole_us = frames * footprint.whole_tile_bytes / (device.bandwidth_gbs * COPY_SHARE * 1e3) or ideal.memory_us
-    memory = max(ideal.memory_us, whole_us / (min(fitting, mean) * footprint.in_flight / needed))
+    whole_us = uncached * frames * footprint.whole_tile_bytes / (device.bandwidth_gbs * COPY_SHARE * 1e3)
+    whole_us = whole_us or ideal.memory_us
+    on_their_way = min(1.0, min(fitting, mean) * footprint.in_flight / needed)  # against what the bandwidth needs
+    latency = UNLOADED_SHARE + (1 - UNLOADED_SHARE) * on_their_way**0.5
+    memory = max(ideal.memory_us, whole_us * latency / on_their_way)
     resident = min(fitting, busiest)
     slack = footprint.busy_warps * WARP / (resident * footprint.threads)
     slack += footprint.latency_us * max(0.0, mean - 1) / (resident * ideal.arithmetic_us)
@@ -170,5 +192,10 @@ def predict_launch(taken: Cost, footprint: LaunchFootprint, device: Device, fram
     waiting = footprint.exposed * min(memory, arithmetic) / fitting
     overlapped = (memory**OVERLAP_NORM + arithmetic**OVERLAP_NORM) ** (1 / OVERLAP_NORM)
     busy = max(overlapped, blocks / (BLOCKS_PER_CLOCK * device.clock_mhz))
-    waiting += busy - max(memory, arithmetic) + TAIL_SHARE * busy * min(1.0, fitting / mean)
+    waiting += (
+        frames * footprint.frame_us
+        + busy
+        - max(memory, arithmetic)
+        + footprint.tail_share * busy * min(1.0, fitting / mean)
+    )
     return Prediction(memory, arithmetic, waiting, ideal.launch_us)

@@ -55,6 +55,8 @@ class Device:
         maps_host: Whether kernels work on pinned host memory where it lies, rather than on copies in device memory.
             An integrated GPU does not cache it (NVIDIA, CUDA for Tegra), so bytes that are read again come from memory;
             which is faster there is measured on the first frame (`CudaBackend`), and this holds until then.
+        cache_bytes: Of its second-level cache, where device memory is behind it; 0 where it is unknown or too small to
+            keep a frame.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Device:
     bandwidth_gbs: float
     integrated: bool
     maps_host: bool
+    cache_bytes: int = 0
 
     @property
     def capability(self) -> int:
@@ -104,7 +107,7 @@ _TABLE = (
     Device("orin-nx", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 918, 102.4, True, True),
     Device("orin-nano", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 625, 68, True, True),
     Device("orin-nano-4gb", "sm_87", 4, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 625, 34, True, True),
-    Device("h200", "sm_90", 132, 227 * _KIB, 228 * _KIB, 65536, 2048, 32, 1980, 4800, False, False),
+    Device("h200", "sm_90", 132, 227 * _KIB, 228 * _KIB, 65536, 2048, 32, 1980, 4800, False, False, 50 * _KIB**2),
 )
 #: Every known device by name.
 DEVICES: Dict[str, Device] = {row.name: row for row in _TABLE}
@@ -170,6 +173,7 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
         bandwidth,
         integrated,
         integrated,
+        0 if integrated else reported.get("l2CacheSize", 0),
     )
     same = [
         row

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Callable, Dict
+from typing import Callable, Dict, Iterator
 
 from polar_pipeline.cuda.model.calibrated_cost import calibrated_half_slots
 from polar_pipeline.cuda.model.cost import (
     BUSY_WARPS,
     ISSUE_SLOTS,
     REREAD_SHARE,
+    TAIL_SHARE,
     Cost,
     LaunchFootprint,
     Prediction,
@@ -38,7 +39,7 @@ from polar_pipeline.cuda.model.geometry import (
 )
 from polar_pipeline.cuda.model.registers import registers, spills_to_keep_warps
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.specs import KERNELS
+from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, KERNELS, PAIRS
 from polar_pipeline.cuda.model.tile_cost import conflict_clocks, noise_slots, product_slots, tile_stages
 from polar_pipeline.cuda.model.work import PolarizationWork
 
@@ -48,32 +49,72 @@ from polar_pipeline.cuda.model.work import PolarizationWork
 _MONO_ADAPTIVE = {"gradients": (123, 90), "edges": (49, 99), "slide": (261, 181), "angles": (210, 83)}
 _MONO_ADAPTIVE_THREAD = 360
 #: Resident warps with which waiting takes as long as issuing, by kernel, if not `cost.BUSY_WARPS`.
-_BUSY_WARPS_OF = {"color_strip": 6.64, "mono_full": 10.3, "mono_adaptive": 12.7, "mono_half_bytes": 6.16}
+_BUSY_WARPS_OF = {"color_strip": 5.52, "mono_full": 10.2, "mono_adaptive": 12.6, "mono_half_bytes": 7.93}
 #: Likewise in `tile`, by method: the more instructions of a thread are independent, the fewer.
 _BUSY_WARPS_OF_TILE = {
-    "at half resolution": 6.95,
-    "bilinear": 0.613,
-    "gradient": 2.49,
-    "adaptive": 12.7,
-    "adaptive in float": 9.15,
-    "colour gradient in float": 11.8,
+    "at half resolution": 12,
+    "bilinear": 10.6,
+    "gradient": 11.3,
+    "adaptive": 12.1,
+    "adaptive in float": 9.46,
+    "colour gradient in float": 16.6,
 }
+#: Microseconds that a frame takes longer than its bytes and instructions, however large it is, by how a kernel goes
+#: through it.
+_FRAME_US = {"tiles": 0.196, "lines": 0.0694}
+#: Share of the time of a round of blocks that passes while a launch begins and ends, by kernel, if not
+#: `cost.TAIL_SHARE`; and in `tile`, by method.
+_TAIL_OF = {
+    "color_half": 0.115,
+    "color_strip": 0.319,
+    "mono_adaptive": 0.174,
+    "mono_full": 0.244,
+    "mono_half": 0.617,
+    "mono_half_bytes": 0.0763,
+}
+_TAIL_OF_TILE = {"adaptive": 0.15, "bilinear": 0.543, "gradient": 0.471, "at half resolution": 0.746}
 #: Microseconds of a block of `tile` in which it issues nothing, waiting for what it loads and at barriers.
-_BLOCK_LATENCY_US = 0.988
+_BLOCK_LATENCY_US = 0.606
 #: Clocks by which a launch of `tile` takes longer for one that it loses in shared memory: others go on meanwhile.
-_CONFLICT_SHARE = {"half": 0.176, "float": 0.193}
+_CONFLICT_SHARE = {"half": 0.243, "float": 0.271}
 #: Share of what threads load again that is not in their multiprocessor's own cache: neighbours in a line have it there.
-_UNCACHED_SHARE = {"mono_half": 0.0768, "mono_half_bytes": 0.0996, "mono_full": 0.205, "color_half": 0.511}
+_UNCACHED_SHARE = {"mono_half": 0.0929, "mono_half_bytes": 0.0237, "mono_full": 0.829, "color_half": 0.57}
 #: Microseconds that the slowest warp of a launch of `mono_half` takes for invalid superpixels when all others are done,
 #: by row of a thread; measured on pictures with highlights.
-_INVALID_ROW_US = 0.687
+_INVALID_ROW_US = 0.062
+#: Issue slots of launches of some kinds, against what their instructions would take: so measured, alike in all launches
+#: of a kind, and not explained. Runs of rows of ADR are unrolled; long ones may not fit the instruction cache.
+_MEASURED_SHARE = {
+    "two sites of bytes": 0.923,
+    "two sites of bytes, angles and others": 1.11,
+    "two sites of more bits, angles only": 1.07,
+    "own sites, one image": 1.07,
+    "own sites, what SSIM compares": 0.894,
+    "own sites, float images of angles and others": 1.3,
+    "own sites, sixteen rows": 1.11,
+    "own sites, four a thread, eight rows": 1.08,
+    "eight columns of bytes": 1.01,
+    "eight columns of more bits": 0.901,
+    "mono, bilinear, in float": 0.957,
+    "tiles, bilinear": 0.882,
+    "tiles, gradient": 0.884,
+    "tiles, half resolution": 0.906,
+    "mono, ADR at half resolution": 1.05,
+    "ADR, runs of nine rows": 0.998,
+    "ADR in float, runs of nine rows": 0.988,
+    "ADR, runs of twelve rows": 1.04,
+    "colour, ADR in tiles 72 wide": 0.939,
+    "colour, ADR in float, runs of five rows": 0.914,
+}
 #: Issue slots of a thread that keeps values in local memory, against one that does not: it waits for them.
-_SPILL_SHARE = 1.28
+_SPILL_SHARE = 1.3
 #: What a sector of memory costs that is stored in two pieces, against reading it again: 1 to 2 % of a launch.
 _PARTED_SHARE = 0.06
+#: What `tile` takes more for a byte of a colour image of an angle in float, against one read again: measured.
+_ANGLES_SHARE = 1.18
 #: What a sector of memory, of so many bytes, costs that two blocks with tiles store parts of: as much as so many bytes,
 #: with tiles of 32 rows; the longer a block takes, the likelier the first part has left the cache before the second.
-_SECTOR_BYTES, _PARTED_SECTOR_BYTES = 32, 109.0
+_SECTOR_BYTES, _PARTED_SECTOR_BYTES = 32, 110.0
 
 
 def _product_slots(work: PolarizationWork) -> float:
@@ -127,15 +168,66 @@ def cost(work: PolarizationWork, schedule: Schedule, device: Device) -> Cost:
     if schedule.kernel == "tile":
         share = _CONFLICT_SHARE["half" if work.half_precision else "float"]
         slots += share * ISSUE_SLOTS * conflict_clocks(work, schedule)
+    longer = math.prod(_MEASURED_SHARE[kind] for kind in _kinds(work, schedule))
     if spills_to_keep_warps(work, schedule, device):
-        slots *= _SPILL_SHARE
+        longer *= _SPILL_SHARE
+    read, written = read_bytes(work, work.width * work.height), output_bytes(work)
+    reread = _reread_bytes(work, schedule, unit_count(work, schedule)) + _parted_bytes(work, schedule)
+    reread += (longer - 1) / REREAD_SHARE * (read + written)
     return Cost(
-        read_bytes(work, work.width * work.height),
-        _reread_bytes(work, schedule, unit_count(work, schedule)) + _parted_bytes(work, schedule),
-        output_bytes(work),
-        slots,
+        read,
+        reread,
+        written,
+        longer * slots,
         len(work.outputs),
     )
+
+
+def _own_site_kinds(work: PolarizationWork, schedule: Schedule) -> Iterator[str]:
+    """Those of `color_strip` at the angles' own sites."""
+    angles = [row for row in work.outputs if row[0] in ANGLE_IMAGES]
+    if len(work.dtypes) == 1 and "preview" not in work.dtypes and not angles:
+        yield "own sites, one image"
+    if not work.dtypes.keys().isdisjoint(PAIRS):
+        yield "own sites, what SSIM compares"
+    if any(dtype == "float32" for _, dtype in angles) and len(angles) < len(work.dtypes):
+        yield "own sites, float images of angles and others"
+    if schedule.rows == 16:
+        yield "own sites, sixteen rows"
+    if schedule.tile_x == 4 and schedule.rows == 8:
+        yield "own sites, four a thread, eight rows"
+
+
+def _kinds(work: PolarizationWork, schedule: Schedule) -> Iterator[str]:
+    """Kinds of `_MEASURED_SHARE` that a launch is of."""
+    is_bytes, is_color, in_float = work.raw_format == "u8", work.sensor.is_color, not work.half_precision
+    if schedule.kernel == "color_strip" and not work.co_sited:
+        yield from _own_site_kinds(work, schedule)
+    if schedule.kernel == "color_strip" and schedule.tile_x == 2:
+        angles = [name for name in work.dtypes if name in ANGLE_IMAGES]
+        only = len(angles) == len(work.dtypes)
+        if is_bytes and not angles:
+            yield "two sites of bytes"
+        elif is_bytes and not (only or in_float) and work.co_sited:
+            yield "two sites of bytes, angles and others"
+        elif only and not is_bytes:
+            yield "two sites of more bits, angles only"
+    elif schedule.kernel == "mono_half" and schedule.tile_x == 8:
+        yield f"eight columns of {'bytes' if is_bytes else 'more bits'}"
+    elif schedule.kernel == "tile" and is_adaptive(work):
+        if schedule.rows >= 9:
+            rows = "twelve" if schedule.rows >= 12 else "nine"
+            yield f"ADR{' in float' * (in_float and rows == 'nine')}, runs of {rows} rows"
+        if not is_color and work.half:
+            yield "mono, ADR at half resolution"
+        if is_color and in_float and schedule.rows == 5:
+            yield "colour, ADR in float, runs of five rows"
+        if is_color and not in_float and output_step(work) * schedule.tile_x == 72:
+            yield "colour, ADR in tiles 72 wide"
+    elif schedule.kernel == "tile":
+        yield f"tiles, {'half resolution' if work.half else work.demosaic}"
+        if not is_color and in_float and work.demosaic == "bilinear" and not work.half:
+            yield "mono, bilinear, in float"
 
 
 def _reread_bytes(work: PolarizationWork, schedule: Schedule, units: int) -> float:
@@ -153,10 +245,21 @@ def _parted_bytes(work: PolarizationWork, schedule: Schedule) -> float:
     """
     if schedule.kernel in ("tile", "mono_adaptive"):
         sector = _PARTED_SECTOR_BYTES * math.sqrt(schedule.tile_y / 32)
-        return sector / REREAD_SHARE * _shared_sectors(work, schedule)
+        return sector / REREAD_SHARE * _shared_sectors(work, schedule) + _ANGLES_SHARE / REREAD_SHARE * _angle_bytes(
+            work
+        )
     floats = tuple(row for row in work.outputs if row[1] == "float32" and row[0] != "stokes")
     is_parted = schedule.kernel == "mono_half" and schedule.tile_x == 8
     return _PARTED_SHARE * output_bytes(replace(work, outputs=floats)) if is_parted else 0.0
+
+
+def _angle_bytes(work: PolarizationWork) -> int:
+    """Bytes of colour images of angles in float."""
+    if not work.sensor.is_color:
+        return 0
+    return output_bytes(
+        replace(work, outputs=tuple(row for row in work.outputs if row[0].startswith("angle_") and row[1] == "float32"))
+    )
 
 
 def _shared_sectors(work: PolarizationWork, schedule: Schedule) -> float:
@@ -197,6 +300,8 @@ def predict(work: PolarizationWork, schedule: Schedule, device: Device, frames: 
         busy_warps=_busy_warps(work, schedule),
         whole_tile_bytes=_whole_tile_bytes(work, schedule),
         latency_us=_BLOCK_LATENCY_US if schedule.kernel == "tile" else 0.0,
+        tail_share=_tail_share(work, schedule),
+        frame_us=_FRAME_US["tiles" if schedule.window == "tile" else "lines"],
     )
     found = predict_launch(cost(work, schedule, device), footprint, device, frames)
     if schedule.kernel != "mono_half":
@@ -213,6 +318,13 @@ def _busy_warps(work: PolarizationWork, schedule: Schedule) -> float:
     if work.sensor.is_color and not work.half_precision and work.demosaic == "gradient":
         return _BUSY_WARPS_OF_TILE["colour gradient in float"]
     return _BUSY_WARPS_OF_TILE["at half resolution" if work.half else work.demosaic]
+
+
+def _tail_share(work: PolarizationWork, schedule: Schedule) -> float:
+    """Share of the time of a round of blocks that passes while a launch begins and ends."""
+    if schedule.kernel == "tile":
+        return _TAIL_OF_TILE["at half resolution" if work.half and not is_adaptive(work) else work.demosaic]
+    return _TAIL_OF.get(schedule.kernel, TAIL_SHARE)
 
 
 def _whole_tile_bytes(work: PolarizationWork, schedule: Schedule) -> float:

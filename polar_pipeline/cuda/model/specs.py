@@ -103,7 +103,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (4, 8),
         (64, 128, 160),
         ((2, 4), (2, 4)),
-        (0.886,),
+        (0.894,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,
@@ -119,7 +119,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (8,),
         (64, 128, 160),
         ((2, 4), (2, 4)),
-        (1.22,),
+        (1.13,),
         (
             *SSIM_FROM_MOSAIC,
             (
@@ -153,7 +153,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (16,),
         (32, 64, 128),
         ((2,), (2,)),
-        (1.13,),
+        (1.09,),
         (
             *_BYTES_IN,
             _MONO,
@@ -169,7 +169,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (4,),
         (32, 64, 96, 160),
         ((2, 4, 6), (2,)),
-        (0.937, 1.22),
+        (0.932, 1.21),
         (
             *_BYTES_IN,
             ("a colour sensor with red at the same place of all four lattices", _regular),
@@ -186,7 +186,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (4, 2),
         (32, 64, 128),
         ((4, 8, 16), (4, 8, 16)),
-        (1.21,),
+        (1.23,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,
@@ -206,7 +206,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (),
         (),
         ((), ()),
-        (0.949,),
+        (0.957,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,

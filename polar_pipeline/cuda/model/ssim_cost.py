@@ -33,18 +33,22 @@ _PIXEL_BYTES = {"uint16": 4, "float32": 8, MOSAIC: 4}
 _ENDS, _ROW_ABOVE, _ROW, _TAP, _LOAD_MOSAIC = 130, 15, 34, 8.2, 23
 #: Issue slots of a step of a warp on tensor cores (230 as compiled, as an H200 took longer), of which beginning and end
 #: take some more.
-_TENSOR_STEP, _TENSOR_ENDS = 336.0, 2.32
+_TENSOR_STEP, _TENSOR_ENDS = 341.0, 2.16
 #: Issue slots that pass while one of several numbers of a row is converted from an integer, by another pipe.
 _CONVERSION = 2.1
 #: Resident warps with which waiting takes as long as issuing, on tensor cores; and microseconds of a block in which it
 #: issues nothing, by window.
-_BUSY_WARPS, _LATENCY_US = 14.7, {"tensor": 1.11, "registers": 0.21}
+_BUSY_WARPS, _LATENCY_US = 14.0, {"tensor": 1.43, "registers": 1.35}
+#: Share of the time of a round of blocks that passes while a launch begins and ends, by window.
+_TAIL = {"tensor": 0.285, "registers": 0.236}
 #: Resident warps times issue slots of a row of the map, but for its loads, with which waiting takes as long as issuing,
 #: with `registers`: a row waits as long with any window, and with a longer one there is more to issue meanwhile. Fitted
 #: to an H200's times.
-_WAITING = 955.0
+_WAITING = 851
 #: Share of a row of both images' pixel that a thread has on its way at a time, with strides of 3 and more.
-_LARGE_STRIDE_SHARE = {"uint16": 1.0, "float32": 0.83}
+_LARGE_STRIDE_SHARE = {"uint16": 0.495, "float32": 0.468}
+#: How much sooner these loads return in a launch of one frame, in which few others are on their way.
+_ALONE_SHARE = 1.36
 #: Microseconds from one block to the next where the blocks of a frame count themselves.
 _COUNT_US = 0.0022
 
@@ -112,6 +116,7 @@ def predict(work: SsimWork, schedule: Schedule, device: Device, frames: int = 1,
             loaded = schedule.threads * work.stride**2 * _BATCH
         else:  # a row of one image's pixel at a time, and of the other's; not all threads have a column
             loaded = (schedule.tile_x + work.window - 1) * work.stride * _LARGE_STRIDE_SHARE[work.source]
+            loaded *= _ALONE_SHARE if frames == 1 else 1.0
         in_flight = loaded * _PIXEL_BYTES[work.source]
         # rows above the strip and its first ones; all others are loaded while earlier ones are computed
         exposed = (work.window - 1 + _BATCH) / (work.window - 1 + schedule.rows)
@@ -125,6 +130,7 @@ def predict(work: SsimWork, schedule: Schedule, device: Device, frames: int = 1,
         exposed,
         _BUSY_WARPS if schedule.window == "tensor" else _WAITING / (_row_slots(work) - _load_slots(work)),
         latency_us=_LATENCY_US[schedule.window],
+        tail_share=_TAIL[schedule.window],
         whole_tile_bytes=taken.read + REREAD_SHARE * max(0, taken.reread - taken.read),  # stores wait for nothing
         overlaps_previous=device.overlaps and not is_alone,
     )

@@ -24,8 +24,10 @@ _MAX_THREADS = 352
 _TENSOR_THREADS, _ALONE = (32, 64, 128), 352
 #: Rows that a strip can have: a part of a block of the map, or several.
 _ROWS = (16, 32, 64, 128, 256, 512)
-#: Registers that a thread takes at most, by the longest window.
-_TAKEN = {"registers": {3: 80, 7: 96, 11: 128, 15: 144}, "tensor": {15: 128}}
+#: Registers that a thread takes at most, by the longest window; with the shortest one fewer where its launch bound
+#: leaves no more than 96.
+_TAKEN = {"registers": {3: 88, 7: 96, 11: 128, 15: 144}, "tensor": {15: 128}}
+_TAKEN_WITHIN_96 = {3: 80}
 #: With `registers`: rows between two barriers, which is also the pixels of a thread along x.
 _BATCH = 4
 #: With `tensor`: columns of a warp, rows that enter at a time, steps in flight, bytes of two images in each.
@@ -131,4 +133,6 @@ def registers(work: SsimWork, schedule: Schedule) -> int:
     warps, taken = schedule.threads // WARP, _TAKEN[schedule.window]
     longest = next(taps for taps in taken if work.window <= taps)
     blocks = max(1, (16 if work.window > 11 and schedule.window == "registers" else 20) // warps)
-    return min(register_bound(schedule.threads, blocks), taken[longest])
+    bound = register_bound(schedule.threads, blocks)
+    most = _TAKEN_WITHIN_96.get(longest, taken[longest]) if bound <= 96 else taken[longest]
+    return min(bound, most)

@@ -37,7 +37,7 @@ class Measured:
 
 #: By how much longer than the fastest schedule's a predicted time may be for it to count as equal; and how many frames
 #: are many.
-_AS_FAST, _MANY_FRAMES = 0.01, 64
+_AS_FAST, _MANY_FRAMES = 0.03, 64
 
 
 def choose(model: LaunchModel) -> Schedule:
