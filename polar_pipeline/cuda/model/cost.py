@@ -13,23 +13,23 @@ from polar_pipeline.cuda.model.instructions import SHARES
 #: Share of the peak bandwidth that a copy reaches: 4.24 of 4.8 TB/s on an H200.
 COPY_SHARE = 0.883
 #: Time of a byte that was read before, and so comes from the cache, against one from memory.
-REREAD_SHARE = 0.651
+REREAD_SHARE = 0.663
 #: Time of a byte of a launch whose frames and outputs are still in the second-level cache, since it holds as much: all
 #: of it up to the first share of the cache, nothing from the second on.
-CACHED_SHARE, CACHED_UP_TO, CACHED_FROM = 0.762, 0.8, 1.2
+CACHED_SHARE, CACHED_UP_TO, CACHED_FROM = 0.764, 0.8, 1.2
 #: What a stored byte costs more for every image above so many that are stored at the same time: with a few, an H200
 #: reaches 0.85 to 0.9 of its bandwidth, with ten 0.67.
-IMAGE_SHARE, FEW_IMAGES = 0.0679, 6
+IMAGE_SHARE, FEW_IMAGES = 0.076, 6
 #: Seconds from a load to its value under traffic; so much of the bandwidth must be in flight at any time.
-LATENCY_S = 0.598e-6
+LATENCY_S = 0.595e-6
 #: What of it remains where a launch has little on its way: loads wait for few others.
-UNLOADED_SHARE = 0.454
+UNLOADED_SHARE = 0.484
 #: Issue slots of a multiprocessor per clock: four schedulers of a warp each, on every device since Volta.
 ISSUE_SLOTS = 4 * WARP
 #: Resident warps of a multiprocessor with which waiting takes as long as issuing; measured with 12 to 40 warps.
 BUSY_WARPS = 22
 #: Microseconds from one launch to the next, by `integrated`: fitted to an H200's times; assumed for Jetsons.
-LAUNCH_US = {False: 3.75, True: 5.0}
+LAUNCH_US = {False: 3.76, True: 5.0}
 #: Share of the time of a round of blocks that passes while a launch begins and ends with fewer than all of them.
 TAIL_SHARE = 0.269
 #: Memory and arithmetic that take about as long hide each other only in part: a launch takes this norm of the two.
@@ -49,6 +49,7 @@ class Cost:
         operations: Issue slots of a lane, halo and idle threads included; also those that pass while another pipe is
             busy.
         images: How many are written.
+        longer: How many times as long all of this takes, as measured, and not explained by its numbers.
     """
 
     read: float
@@ -56,6 +57,7 @@ class Cost:
     written: int
     operations: float
     images: int = 1
+    longer: float = 1.0
 
     @property
     def write_cost(self) -> float:
@@ -111,8 +113,8 @@ def roofline(taken: Cost, device: Device, frames: int = 1) -> Prediction:
     """The time of a launch that keeps all of the device busy."""
     moved = taken.read + REREAD_SHARE * max(0, taken.reread - taken.read) + taken.written * taken.write_cost
     return Prediction(
-        frames * moved / (device.bandwidth_gbs * COPY_SHARE * 1e3),
-        frames * taken.operations / (device.multiprocessors * ISSUE_SLOTS * device.clock_mhz),
+        taken.longer * frames * moved / (device.bandwidth_gbs * COPY_SHARE * 1e3),
+        taken.longer * frames * taken.operations / (device.multiprocessors * ISSUE_SLOTS * device.clock_mhz),
         0.0,
         LAUNCH_US[device.integrated],
     )
@@ -180,7 +182,7 @@ def predict_launch(taken: Cost, footprint: LaunchFootprint, device: Device, fram
     fitting = resident_blocks(device, footprint.threads, footprint.registers, footprint.shared)
     busiest = max(-(-blocks // device.multiprocessors), min(fitting, blocks) if footprint.overlaps_previous else 0)
     needed = device.bandwidth_gbs * 1e9 * LATENCY_S / device.multiprocessors
-    whole_us = uncached * frames * footprint.whole_tile_bytes / (device.bandwidth_gbs * COPY_SHARE * 1e3)
+    whole_us = uncached * taken.longer * frames * footprint.whole_tile_bytes / (device.bandwidth_gbs * COPY_SHARE * 1e3)
     whole_us = whole_us or ideal.memory_us
     on_their_way = min(1.0, min(fitting, mean) * footprint.in_flight / needed)  # against what the bandwidth needs
     latency = UNLOADED_SHARE + (1 - UNLOADED_SHARE) * on_their_way**0.5

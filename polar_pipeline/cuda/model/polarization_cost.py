@@ -49,72 +49,72 @@ from polar_pipeline.cuda.model.work import PolarizationWork
 _MONO_ADAPTIVE = {"gradients": (123, 90), "edges": (49, 99), "slide": (261, 181), "angles": (210, 83)}
 _MONO_ADAPTIVE_THREAD = 360
 #: Resident warps with which waiting takes as long as issuing, by kernel, if not `cost.BUSY_WARPS`.
-_BUSY_WARPS_OF = {"color_strip": 5.52, "mono_full": 10.2, "mono_adaptive": 12.6, "mono_half_bytes": 7.93}
+_BUSY_WARPS_OF = {"color_strip": 5.31, "mono_full": 9.9, "mono_adaptive": 12.6, "mono_half_bytes": 7.7}
 #: Likewise in `tile`, by method: the more instructions of a thread are independent, the fewer.
 _BUSY_WARPS_OF_TILE = {
-    "at half resolution": 12,
-    "bilinear": 10.6,
-    "gradient": 11.3,
-    "adaptive": 12.1,
-    "adaptive in float": 9.46,
-    "colour gradient in float": 16.6,
+    "at half resolution": 11.4,
+    "bilinear": 9.14,
+    "gradient": 10.2,
+    "adaptive": 12.8,
+    "adaptive in float": 9.89,
+    "colour gradient in float": 16.3,
 }
 #: Microseconds that a frame takes longer than its bytes and instructions, however large it is, by how a kernel goes
 #: through it.
-_FRAME_US = {"tiles": 0.196, "lines": 0.0694}
+_FRAME_US = {"tiles": 0.223, "lines": 0.0702}
 #: Share of the time of a round of blocks that passes while a launch begins and ends, by kernel, if not
 #: `cost.TAIL_SHARE`; and in `tile`, by method.
 _TAIL_OF = {
-    "color_half": 0.115,
-    "color_strip": 0.319,
-    "mono_adaptive": 0.174,
+    "color_half": 0.114,
+    "color_strip": 0.32,
+    "mono_adaptive": 0.17,
     "mono_full": 0.244,
-    "mono_half": 0.617,
-    "mono_half_bytes": 0.0763,
+    "mono_half": 0.616,
+    "mono_half_bytes": 0.0786,
 }
-_TAIL_OF_TILE = {"adaptive": 0.15, "bilinear": 0.543, "gradient": 0.471, "at half resolution": 0.746}
+_TAIL_OF_TILE = {"adaptive": 0.153, "bilinear": 0.538, "gradient": 0.473, "at half resolution": 0.743}
 #: Microseconds of a block of `tile` in which it issues nothing, waiting for what it loads and at barriers.
-_BLOCK_LATENCY_US = 0.606
+_BLOCK_LATENCY_US = 0.591
 #: Clocks by which a launch of `tile` takes longer for one that it loses in shared memory: others go on meanwhile.
-_CONFLICT_SHARE = {"half": 0.243, "float": 0.271}
+_CONFLICT_SHARE = {"half": 0.224, "float": 0.247}
 #: Share of what threads load again that is not in their multiprocessor's own cache: neighbours in a line have it there.
-_UNCACHED_SHARE = {"mono_half": 0.0929, "mono_half_bytes": 0.0237, "mono_full": 0.829, "color_half": 0.57}
+_UNCACHED_SHARE = {"mono_half": 0.136, "mono_half_bytes": 0.0219, "mono_full": 0.815, "color_half": 0.556}
 #: Microseconds that the slowest warp of a launch of `mono_half` takes for invalid superpixels when all others are done,
 #: by row of a thread; measured on pictures with highlights.
-_INVALID_ROW_US = 0.062
+_INVALID_ROW_US = 0.0597
 #: Issue slots of launches of some kinds, against what their instructions would take: so measured, alike in all launches
 #: of a kind, and not explained. Runs of rows of ADR are unrolled; long ones may not fit the instruction cache.
 _MEASURED_SHARE = {
-    "two sites of bytes": 0.923,
-    "two sites of bytes, angles and others": 1.11,
+    "two sites of bytes": 0.926,
+    "two sites of bytes, angles and others": 1.09,
     "two sites of more bits, angles only": 1.07,
     "own sites, one image": 1.07,
-    "own sites, what SSIM compares": 0.894,
-    "own sites, float images of angles and others": 1.3,
+    "own sites, what SSIM compares": 0.946,
+    "own sites, float images of angles and others": 1.23,
     "own sites, sixteen rows": 1.11,
-    "own sites, four a thread, eight rows": 1.08,
+    "own sites, four a thread, eight rows": 1.07,
     "eight columns of bytes": 1.01,
-    "eight columns of more bits": 0.901,
-    "mono, bilinear, in float": 0.957,
-    "tiles, bilinear": 0.882,
-    "tiles, gradient": 0.884,
-    "tiles, half resolution": 0.906,
+    "eight columns of more bits": 0.947,
+    "mono, bilinear, in float": 0.961,
+    "tiles, bilinear": 0.92,
+    "tiles, gradient": 0.915,
+    "tiles, half resolution": 0.934,
     "mono, ADR at half resolution": 1.05,
-    "ADR, runs of nine rows": 0.998,
-    "ADR in float, runs of nine rows": 0.988,
+    "ADR, runs of nine rows": 0.996,
+    "ADR in float, runs of nine rows": 0.987,
     "ADR, runs of twelve rows": 1.04,
-    "colour, ADR in tiles 72 wide": 0.939,
-    "colour, ADR in float, runs of five rows": 0.914,
+    "colour, ADR in tiles 72 wide": 0.935,
+    "colour, ADR in float, runs of five rows": 0.913,
 }
 #: Issue slots of a thread that keeps values in local memory, against one that does not: it waits for them.
-_SPILL_SHARE = 1.3
+_SPILL_SHARE = 1.29
 #: What a sector of memory costs that is stored in two pieces, against reading it again: 1 to 2 % of a launch.
 _PARTED_SHARE = 0.06
 #: What `tile` takes more for a byte of a colour image of an angle in float, against one read again: measured.
-_ANGLES_SHARE = 1.18
+_ANGLES_SHARE = 1.23
 #: What a sector of memory, of so many bytes, costs that two blocks with tiles store parts of: as much as so many bytes,
 #: with tiles of 32 rows; the longer a block takes, the likelier the first part has left the cache before the second.
-_SECTOR_BYTES, _PARTED_SECTOR_BYTES = 32, 110.0
+_SECTOR_BYTES, _PARTED_SECTOR_BYTES = 32, 106.0
 
 
 def _product_slots(work: PolarizationWork) -> float:
@@ -171,15 +171,13 @@ def cost(work: PolarizationWork, schedule: Schedule, device: Device) -> Cost:
     longer = math.prod(_MEASURED_SHARE[kind] for kind in _kinds(work, schedule))
     if spills_to_keep_warps(work, schedule, device):
         longer *= _SPILL_SHARE
-    read, written = read_bytes(work, work.width * work.height), output_bytes(work)
-    reread = _reread_bytes(work, schedule, unit_count(work, schedule)) + _parted_bytes(work, schedule)
-    reread += (longer - 1) / REREAD_SHARE * (read + written)
     return Cost(
-        read,
-        reread,
-        written,
-        longer * slots,
+        read_bytes(work, work.width * work.height),
+        _reread_bytes(work, schedule, unit_count(work, schedule)) + _parted_bytes(work, schedule),
+        output_bytes(work),
+        slots,
         len(work.outputs),
+        longer,
     )
 
 

@@ -103,7 +103,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (4, 8),
         (64, 128, 160),
         ((2, 4), (2, 4)),
-        (0.894,),
+        (0.889,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,
@@ -153,7 +153,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (16,),
         (32, 64, 128),
         ((2,), (2,)),
-        (1.09,),
+        (1.1,),
         (
             *_BYTES_IN,
             _MONO,
@@ -186,7 +186,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (4, 2),
         (32, 64, 128),
         ((4, 8, 16), (4, 8, 16)),
-        (1.23,),
+        (1.24,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,
@@ -206,7 +206,7 @@ KERNELS: Dict[str, KernelSpec] = {
         (),
         (),
         ((), ()),
-        (0.957,),
+        (0.958,),
         (
             _UNCALIBRATED,
             _WITHOUT_NOISE,

@@ -33,22 +33,22 @@ _PIXEL_BYTES = {"uint16": 4, "float32": 8, MOSAIC: 4}
 _ENDS, _ROW_ABOVE, _ROW, _TAP, _LOAD_MOSAIC = 130, 15, 34, 8.2, 23
 #: Issue slots of a step of a warp on tensor cores (230 as compiled, as an H200 took longer), of which beginning and end
 #: take some more.
-_TENSOR_STEP, _TENSOR_ENDS = 341.0, 2.16
+_TENSOR_STEP, _TENSOR_ENDS = 340.0, 2.16
 #: Issue slots that pass while one of several numbers of a row is converted from an integer, by another pipe.
 _CONVERSION = 2.1
 #: Resident warps with which waiting takes as long as issuing, on tensor cores; and microseconds of a block in which it
 #: issues nothing, by window.
-_BUSY_WARPS, _LATENCY_US = 14.0, {"tensor": 1.43, "registers": 1.35}
+_BUSY_WARPS, _LATENCY_US = 14.0, {"tensor": 1.43, "registers": 1.36}
 #: Share of the time of a round of blocks that passes while a launch begins and ends, by window.
-_TAIL = {"tensor": 0.285, "registers": 0.236}
+_TAIL = {"tensor": 0.284, "registers": 0.236}
 #: Resident warps times issue slots of a row of the map, but for its loads, with which waiting takes as long as issuing,
 #: with `registers`: a row waits as long with any window, and with a longer one there is more to issue meanwhile. Fitted
 #: to an H200's times.
-_WAITING = 851
+_WAITING = 846
 #: Share of a row of both images' pixel that a thread has on its way at a time, with strides of 3 and more.
-_LARGE_STRIDE_SHARE = {"uint16": 0.495, "float32": 0.468}
+_LARGE_STRIDE_SHARE = {"uint16": 0.513, "float32": 0.481}
 #: How much sooner these loads return in a launch of one frame, in which few others are on their way.
-_ALONE_SHARE = 1.36
+_ALONE_SHARE = 1.39
 #: Microseconds from one block to the next where the blocks of a frame count themselves.
 _COUNT_US = 0.0022
 

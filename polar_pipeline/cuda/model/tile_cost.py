@@ -22,11 +22,11 @@ from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.work import PolarizationWork
 
 #: What an idle thread costs of a busy one: a block waits for its slowest thread, and other blocks fill the gap.
-IDLE_SHARE = 0.115
+IDLE_SHARE = 0.111
 #: The same in the passes of ADR, whose threads each go down a run of rows.
-RUN_IDLE_SHARE = 0.842
+RUN_IDLE_SHARE = 0.85
 #: What a unit at the border of the picture costs more, as it reflects what lies beyond, and stores less.
-_BORDER_SHARE = 0.455
+_BORDER_SHARE = 0.354
 #: What a run of rows of ADR costs before its first result, in rows, by stage: it fills its window.
 _ADAPTIVE_START = {"adaptive gradients": 0.7, "adaptive edges": 1.8, "adaptive slide": 1.1}
 #: Issue slots of an H200 per raw pixel, or output pixel, that no measured launch had; counted in the code for sm_87 and

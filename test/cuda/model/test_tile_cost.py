@@ -123,5 +123,5 @@ def test_of_schedules_that_take_as_long_the_one_that_leaves_most_of_the_gpu_is_c
         model, "predict", lambda plan, frames=1: Prediction((one if frames == 1 else many)[plan], 0.0, 0.0, 0.0)
     )
     assert tuned.predicted_fastest(model) == plans[1]
-    one[plans[1]] = 10.2
+    one[plans[1]] = 10.4
     assert tuned.predicted_fastest(model) == plans[0]
