@@ -39,9 +39,9 @@ from polar_pipeline.cuda.model.geometry import (
 )
 from polar_pipeline.cuda.model.registers import registers, spills_to_keep_warps
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, KERNELS, PAIRS
+from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, KERNELS
 from polar_pipeline.cuda.model.tile_cost import conflict_clocks, noise_slots, product_slots, tile_stages
-from polar_pipeline.cuda.model.work import PolarizationWork
+from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork
 
 #: Issue slots of an H200 in passes of `mono_adaptive`, for a row of two columns of both halves of a tile, and for those
 #: that a run of rows begins with, counted in the code for sm_90; and of a thread for loading and all else, by an H200's
