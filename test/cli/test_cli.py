@@ -714,7 +714,7 @@ def test_plan_prints_what_was_fused_and_what_it_takes(capsys: Any) -> None:
         r"shared +\d+ of 49152 bytes a block",
         r"reads +5013504 bytes",
         rf"writes +{1224 * 1024 * (3 + 4 + 3 + 4)} bytes",
-        r"memory +[\d.]+ us at 85% of 137 GB/s",
+        r"memory +[\d.]+ us at 88% of 137 GB/s",
         r"arithmetic +[\d.]+ us: \d+ operations at 1024 a clock and 1377 MHz take [\d.]+ us, with every scheduler busy",
         r"time +[\d.]+ us predicted",
         r"launch ssim\n(.*\n)*.*ssim_map looks at neighbours in ssim_pair",

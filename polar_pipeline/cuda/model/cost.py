@@ -136,6 +136,7 @@ class LaunchFootprint:
         latency_us: Of a block, in which it computes nothing, however many others are resident; but for the first
             ones, as the launch begins with them.
         tail_share: Share of the time of a round of blocks that passes while the launch begins and ends.
+        frame_us: Of a frame, however large it is.
         whole_tile_bytes: Bytes that one frame would move if every block lay within the picture, stores only where a
             block does not load meanwhile; 0: as many as it moves.
         overlaps_previous: Whether its blocks begin while the launch before still works: then they start where that one
@@ -174,8 +175,7 @@ def predict_launch(taken: Cost, footprint: LaunchFootprint, device: Device, fram
     only its neighbours fill the gaps, and where blocks end sooner than the device starts others. A launch begins and
     ends with fewer blocks than fit.
     """
-    ideal = roofline(taken, device, frames)
-    uncached = _uncached_share(taken, device, frames)
+    ideal, uncached = roofline(taken, device, frames), _uncached_share(taken, device, frames)
     ideal = replace(ideal, memory_us=ideal.memory_us * uncached)
     blocks = footprint.blocks * frames
     mean = blocks / device.multiprocessors
@@ -194,10 +194,6 @@ def predict_launch(taken: Cost, footprint: LaunchFootprint, device: Device, fram
     waiting = footprint.exposed * min(memory, arithmetic) / fitting
     overlapped = (memory**OVERLAP_NORM + arithmetic**OVERLAP_NORM) ** (1 / OVERLAP_NORM)
     busy = max(overlapped, blocks / (BLOCKS_PER_CLOCK * device.clock_mhz))
-    waiting += (
-        frames * footprint.frame_us
-        + busy
-        - max(memory, arithmetic)
-        + footprint.tail_share * busy * min(1.0, fitting / mean)
-    )
+    tail = footprint.tail_share * busy * min(1.0, fitting / mean)
+    waiting += busy - max(memory, arithmetic) + tail + frames * footprint.frame_us
     return Prediction(memory, arithmetic, waiting, ideal.launch_us)

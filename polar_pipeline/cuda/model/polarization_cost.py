@@ -82,8 +82,8 @@ _UNCACHED_SHARE = {"mono_half": 0.136, "mono_half_bytes": 0.0219, "mono_full": 0
 #: Microseconds that the slowest warp of a launch of `mono_half` takes for invalid superpixels when all others are done,
 #: by row of a thread; measured on pictures with highlights.
 _INVALID_ROW_US = 0.0597
-#: Issue slots of launches of some kinds, against what their instructions would take: so measured, alike in all launches
-#: of a kind, and not explained. Runs of rows of ADR are unrolled; long ones may not fit the instruction cache.
+#: How many times as long as by their bytes and instructions launches of some kinds take: so measured, alike in all of
+#: a kind, and not explained. Runs of rows of ADR are unrolled; long ones may not fit the instruction cache.
 _MEASURED_SHARE = {
     "two sites of bytes": 0.926,
     "two sites of bytes, angles and others": 1.09,
@@ -110,7 +110,7 @@ _MEASURED_SHARE = {
 _SPILL_SHARE = 1.29
 #: What a sector of memory costs that is stored in two pieces, against reading it again: 1 to 2 % of a launch.
 _PARTED_SHARE = 0.06
-#: What `tile` takes more for a byte of a colour image of an angle in float, against one read again: measured.
+#: What a byte of a colour image of an angle in float costs more in tiles, against one from memory; why is not known.
 _ANGLES_SHARE = 1.23
 #: What a sector of memory, of so many bytes, costs that two blocks with tiles store parts of: as much as so many bytes,
 #: with tiles of 32 rows; the longer a block takes, the likelier the first part has left the cache before the second.
@@ -239,25 +239,21 @@ def _parted_bytes(work: PolarizationWork, schedule: Schedule) -> float:
     """Bytes that count as moved again since sectors of memory are stored in two parts.
 
     Threads of `mono_half` store 32 bytes of a float image as two pieces. Blocks of `tile` and `mono_adaptive` share the
-    sectors in which a line of one ends and that of the next begins.
+    sectors in which a line of one ends and that of the next begins. Float images of angles in colour cost more there.
     """
     if schedule.kernel in ("tile", "mono_adaptive"):
         sector = _PARTED_SECTOR_BYTES * math.sqrt(schedule.tile_y / 32)
-        return sector / REREAD_SHARE * _shared_sectors(work, schedule) + _ANGLES_SHARE / REREAD_SHARE * _angle_bytes(
-            work
-        )
+        parted = sector * _shared_sectors(work, schedule)
+        return (parted + _ANGLES_SHARE * _float_angle_bytes(work)) / REREAD_SHARE
     floats = tuple(row for row in work.outputs if row[1] == "float32" and row[0] != "stokes")
     is_parted = schedule.kernel == "mono_half" and schedule.tile_x == 8
     return _PARTED_SHARE * output_bytes(replace(work, outputs=floats)) if is_parted else 0.0
 
 
-def _angle_bytes(work: PolarizationWork) -> int:
+def _float_angle_bytes(work: PolarizationWork) -> int:
     """Bytes of colour images of angles in float."""
-    if not work.sensor.is_color:
-        return 0
-    return output_bytes(
-        replace(work, outputs=tuple(row for row in work.outputs if row[0].startswith("angle_") and row[1] == "float32"))
-    )
+    angles = tuple(row for row in work.outputs if row[0] in ANGLE_IMAGES and row[1] == "float32")
+    return output_bytes(replace(work, outputs=angles)) if work.sensor.is_color else 0
 
 
 def _shared_sectors(work: PolarizationWork, schedule: Schedule) -> float:

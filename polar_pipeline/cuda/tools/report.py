@@ -236,11 +236,15 @@ def _image_lines(launch: ProductLaunch) -> Iterator[str]:
         yield f"  correction {correction_bytes(model.work)} of the bytes read: {CORRECTION_BYTES} a pixel"
     images = f", in {taken.images} images at {taken.write_cost:.3g} of the cost" if taken.images > 1 else ""
     yield f"  writes     {taken.written} bytes{images}"
-    yield f"  memory     {predicted.memory_us:.1f} us at {COPY_SHARE:.0%} of {device.bandwidth_gbs} GB/s"
+    if taken.longer != 1:
+        yield f"  measured   such launches take {taken.longer:.3g} of what follows from these numbers, on an H200"
+    ideal = roofline(taken, device)
+    cached = ", in part from the cache" if predicted.memory_us < 0.999 * ideal.memory_us else ""
+    yield f"  memory     {predicted.memory_us:.1f} us at {COPY_SHARE:.0%} of {device.bandwidth_gbs} GB/s{cached}"
     slots = device.multiprocessors * ISSUE_SLOTS
     yield (
         f"  arithmetic {predicted.arithmetic_us:.1f} us: {taken.operations:.0f} operations at {slots} a clock and "
-        f"{device.clock_mhz} MHz take {roofline(taken, device).arithmetic_us:.1f} us, with every scheduler busy"
+        f"{device.clock_mhz} MHz take {ideal.arithmetic_us:.1f} us, with every scheduler busy"
     )
     yield (
         f"  time       {predicted.us:.1f} us predicted: the longer one, {predicted.waiting_us:.1f} us that it does not "

@@ -16,7 +16,7 @@ from support import IS_EXHAUSTIVE, representative
 from polar_pipeline.cuda.compile import CompileError, compile_kernel
 from polar_pipeline.cuda.model import cost as launch_cost
 from polar_pipeline.cuda.model import polarization_cost, ssim_cost, ssim_search, tile_cost
-from polar_pipeline.cuda.model.cost import Cost, roofline
+from polar_pipeline.cuda.model.cost import Cost, LaunchFootprint, predict_launch, roofline
 from polar_pipeline.cuda.model.device import (
     DEVICES,
     Device,
@@ -683,7 +683,7 @@ def test_registers_are_those_of_the_compiled_kernels(arch: str) -> None:
             continue
         similarity = SsimWork(1024, 1224, stride, window, 1.5, source, "float32")
         able = [plan for plan in ssim_search.candidates(similarity, device) if plan.window == "registers"]
-        plans = list({plan.threads: plan for plan in able if plan.threads in (64, 160, 320)}.values())
+        plans = list({plan.threads: plan for plan in able if plan.threads in (64, 160, 320, 352)}.values())
         for plan in plans if IS_EXHAUSTIVE else [plans[index % len(plans)]]:
             flags = {**ssim_defines(similarity), **ssim_search.schedule_defines(plan)}
             taken = ssim_search.registers(similarity, plan)
@@ -778,6 +778,25 @@ def test_roofline_by_hand() -> None:
     assert predicted.memory_us == pytest.approx(moved / (100e9 * launch_cost.COPY_SHARE) * 1e6)
     assert predicted.arithmetic_us == pytest.approx(1000)  # 128 issue slots a clock, 8 multiprocessors
     assert predicted.us == max(predicted.memory_us, predicted.arithmetic_us) + launch_cost.LAUNCH_US[True]
+
+
+def test_what_takes_longer_does_so_in_memory_and_arithmetic() -> None:
+    taken = Cost(read=1_000_000, reread=1_500_000, written=2_000_000, operations=512_000_000)
+    once, twice = roofline(taken, XAVIER), roofline(replace(taken, longer=2.0), XAVIER)
+    assert (twice.memory_us, twice.arithmetic_us) == pytest.approx((2 * once.memory_us, 2 * once.arithmetic_us))
+
+
+@pytest.mark.parametrize(
+    ("frames", "megabytes", "share"),
+    [(1, 39, launch_cost.CACHED_SHARE), (1, 50, (1 + launch_cost.CACHED_SHARE) / 2), (1, 61, 1.0), (64, 39, 1.0)],
+)
+def test_what_the_cache_holds_takes_less_time(frames: int, megabytes: int, share: float) -> None:
+    """Of 50 MB, filled by what one frame reads and writes, or by 64 of them."""
+    device = replace(H200, cache_bytes=50_000_000)
+    taken = Cost(read=megabytes * 500_000, reread=0, written=megabytes * 500_000, operations=1.0)
+    footprint = LaunchFootprint(blocks=132, threads=1024, registers=32, shared=0, in_flight=1e6, exposed=0)
+    found = predict_launch(taken, footprint, device, frames).memory_us
+    assert found == pytest.approx(share * roofline(taken, device, frames).memory_us)
 
 
 @given(works(), st.sampled_from(list(DEVICES.values())), st.data())
