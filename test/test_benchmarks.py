@@ -122,15 +122,17 @@ def test_every_constant_that_is_fitted_changes_a_prediction() -> None:
         "-c",
         "import common, fit\n"
         "rows, device = fit.read(common.RESULTS / 'model_nvidia_h200.json')\n"
-        "start = fit.logarithms(rows, device)\n"
+        "parts = [rows[first : first + 100] for first in range(0, len(rows), 100)]\n"
+        "start = [fit.logarithms(part, device) for part in parts]\n"
+        "def changes(part, before):\n"
+        "    return abs(fit.logarithms(part, device) - before).max() > 1e-6\n"
         "for constant in fit.constants():\n"
         "    value = constant.get()\n"
         "    constant.put(3 * value)\n"
-        "    changed = fit.logarithms(rows, device)\n"
         "    assert constant.get() == 3 * value, constant.name\n"
-        "    assert abs(changed - start).max() > 1e-6, constant.name\n"
+        "    assert any(map(changes, parts, start)), constant.name  # most do in the first part\n"
         "    constant.put(value)\n"
-        "assert (fit.logarithms(rows, device) == start).all()\n",
+        "assert all((fit.logarithms(part, device) == before).all() for part, before in zip(parts, start))\n",
     )
     assert done.returncode == 0, done.stderr
 
