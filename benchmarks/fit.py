@@ -111,8 +111,9 @@ def _effort(kernel: str) -> Constant:
     return Constant(f"effort {kernel}", lambda: KERNELS[kernel].effort[0], put)
 
 
-#: Fitted constants of all launches, of `tile`, and of SSIM. `BUSY_WARPS` is not among them: a
-#: field of `LaunchFootprint` has it as its default, so that setting it in the module changes nothing.
+#: Fitted constants of all launches, of `tile`, and of SSIM. `BUSY_WARPS` and `TAIL_SHARE` are not among them: fields of
+#: `LaunchFootprint` have them as defaults, so that setting them in the module changes nothing. Nor is `_COUNT_US`, with
+#: which schedules of the second launch are in the order of their times.
 COMMON = (
     "IDLE_SHARE",
     "REREAD_SHARE",

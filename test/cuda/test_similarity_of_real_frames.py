@@ -127,8 +127,8 @@ def test_twelve_bits(driver: Any, sensor: str) -> None:
     assert max(errors(driver, options_of(sensor, "half"), crops(12))) <= BOUND / 4
 
 
-#: Mode `temporal`, by sensor and kernel. What differs is the total intensity of two frames, which is rounded more
-#: coarsely than the angles' differences in one: sums of the four angles in half; in `color_strip` sums of colours, too.
+#: Mode `temporal`, by sensor and kernel: sums of the four angles in half, and of both frames on tensor cores. In
+#: `color_strip` the rounding of luma is common to the two images of one frame, but not to those of two.
 BOUNDS_BETWEEN_FRAMES = {("mono", "mono_half"): 2e-3, ("colour", "tile"): 2e-3, ("colour", "color_strip"): 4e-3}
 
 

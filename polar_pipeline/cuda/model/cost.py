@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import hypot
 from typing import Mapping
@@ -109,11 +109,16 @@ def _weight(stage: str, half_precision: bool, capability: int) -> float:
     return clocks(capability, share) * ISSUE_SLOTS
 
 
+def _memory_us(moved: float, taken: Cost, device: Device, frames: int) -> float:
+    """Microseconds for so many bytes of each frame, all of them from memory."""
+    return taken.longer * frames * moved / (device.bandwidth_gbs * COPY_SHARE * 1e3)
+
+
 def roofline(taken: Cost, device: Device, frames: int = 1) -> Prediction:
     """The time of a launch that keeps all of the device busy."""
     moved = taken.read + REREAD_SHARE * max(0, taken.reread - taken.read) + taken.written * taken.write_cost
     return Prediction(
-        taken.longer * frames * moved / (device.bandwidth_gbs * COPY_SHARE * 1e3),
+        _memory_us(moved, taken, device, frames),
         taken.longer * frames * taken.operations / (device.multiprocessors * ISSUE_SLOTS * device.clock_mhz),
         0.0,
         LAUNCH_US[device.integrated],
@@ -175,18 +180,16 @@ def predict_launch(taken: Cost, footprint: LaunchFootprint, device: Device, fram
     only its neighbours fill the gaps, and where blocks end sooner than the device starts others. A launch begins and
     ends with fewer blocks than fit.
     """
-    ideal, uncached = roofline(taken, device, frames), _uncached_share(taken, device, frames)
-    ideal = replace(ideal, memory_us=ideal.memory_us * uncached)
+    ideal = roofline(taken, device, frames)
     blocks = footprint.blocks * frames
     mean = blocks / device.multiprocessors
     fitting = resident_blocks(device, footprint.threads, footprint.registers, footprint.shared)
     busiest = max(-(-blocks // device.multiprocessors), min(fitting, blocks) if footprint.overlaps_previous else 0)
     needed = device.bandwidth_gbs * 1e9 * LATENCY_S / device.multiprocessors
-    whole_us = uncached * taken.longer * frames * footprint.whole_tile_bytes / (device.bandwidth_gbs * COPY_SHARE * 1e3)
-    whole_us = whole_us or ideal.memory_us
+    whole_us = _memory_us(footprint.whole_tile_bytes, taken, device, frames) or ideal.memory_us
     on_their_way = min(1.0, min(fitting, mean) * footprint.in_flight / needed)  # against what the bandwidth needs
     latency = UNLOADED_SHARE + (1 - UNLOADED_SHARE) * on_their_way**0.5
-    memory = max(ideal.memory_us, whole_us * latency / on_their_way)
+    memory = _uncached_share(taken, device, frames) * max(ideal.memory_us, whole_us * latency / on_their_way)
     resident = min(fitting, busiest)
     slack = footprint.busy_warps * WARP / (resident * footprint.threads)
     slack += footprint.latency_us * max(0.0, mean - 1) / (resident * ideal.arithmetic_us)

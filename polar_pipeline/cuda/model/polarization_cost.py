@@ -98,7 +98,7 @@ _MEASURED_SHARE = {
     "mono, bilinear, in float": 0.961,
     "tiles, bilinear": 0.92,
     "tiles, gradient": 0.915,
-    "tiles, half resolution": 0.934,
+    "tiles, at half resolution": 0.934,
     "mono, ADR at half resolution": 1.05,
     "ADR, runs of nine rows": 0.996,
     "ADR in float, runs of nine rows": 0.987,
@@ -106,7 +106,7 @@ _MEASURED_SHARE = {
     "colour, ADR in tiles 72 wide": 0.935,
     "colour, ADR in float, runs of five rows": 0.913,
 }
-#: Issue slots of a thread that keeps values in local memory, against one that does not: it waits for them.
+#: Likewise where threads keep values in local memory: they wait for them, and move them.
 _SPILL_SHARE = 1.29
 #: What a sector of memory costs that is stored in two pieces, against reading it again: 1 to 2 % of a launch.
 _PARTED_SHARE = 0.06
@@ -223,8 +223,8 @@ def _kinds(work: PolarizationWork, schedule: Schedule) -> Iterator[str]:
         if is_color and not in_float and output_step(work) * schedule.tile_x == 72:
             yield "colour, ADR in tiles 72 wide"
     elif schedule.kernel == "tile":
-        yield f"tiles, {'half resolution' if work.half else work.demosaic}"
-        if not is_color and in_float and work.demosaic == "bilinear" and not work.half:
+        yield f"tiles, {_method(work)}"
+        if not is_color and in_float and _method(work) == "bilinear":
             yield "mono, bilinear, in float"
 
 
@@ -303,6 +303,13 @@ def predict(work: PolarizationWork, schedule: Schedule, device: Device, frames: 
     return replace(found, waiting_us=found.waiting_us + _INVALID_ROW_US * schedule.rows)
 
 
+def _method(work: PolarizationWork) -> str:
+    """What tells the methods of `tile` apart in its constants."""
+    if is_adaptive(work):
+        return "adaptive"
+    return "at half resolution" if work.half else work.demosaic
+
+
 def _busy_warps(work: PolarizationWork, schedule: Schedule) -> float:
     """Resident warps with which waiting takes as long as issuing."""
     if schedule.kernel != "tile":
@@ -311,13 +318,13 @@ def _busy_warps(work: PolarizationWork, schedule: Schedule) -> float:
         return _BUSY_WARPS_OF_TILE["adaptive" + " in float" * (not work.half_precision)]
     if work.sensor.is_color and not work.half_precision and work.demosaic == "gradient":
         return _BUSY_WARPS_OF_TILE["colour gradient in float"]
-    return _BUSY_WARPS_OF_TILE["at half resolution" if work.half else work.demosaic]
+    return _BUSY_WARPS_OF_TILE[_method(work)]
 
 
 def _tail_share(work: PolarizationWork, schedule: Schedule) -> float:
     """Share of the time of a round of blocks that passes while a launch begins and ends."""
     if schedule.kernel == "tile":
-        return _TAIL_OF_TILE["at half resolution" if work.half and not is_adaptive(work) else work.demosaic]
+        return _TAIL_OF_TILE[_method(work)]
     return _TAIL_OF.get(schedule.kernel, TAIL_SHARE)
 
 
