@@ -72,9 +72,8 @@ $(INSTALLED): setup.py pyproject.toml
 	@test -n "$(VERSION)" || { echo "no Python at '$(PYTHON)'; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	rm -rf .venv
 	$(PYTHON) -m venv .venv
-	# not from here: on Python 3.8, pip would put every script where setup.cfg says
-	cd .venv && bin/python -m pip install --quiet --upgrade pip
-	cd .venv && bin/python -m pip install --quiet --editable '$(CURDIR)[dev,ros$(GPU:%=,%,tune)]'
+	.venv/bin/python -m pip install --quiet --upgrade pip
+	.venv/bin/python -m pip install --quiet --editable '.[dev,ros$(GPU:%=,%,tune)]'
 	touch $@
 
 clean:

@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.install import install
 
 NAME = "polar_pipeline"
+SCRIPTS = f"$base/lib/{NAME}"  # of colcon
 ROOT = Path(__file__).resolve().parent  # colcon's --symlink-install runs a link to this file
 VERSION = re.search(r'^__version__ = "(.+)"', (ROOT / NAME / "__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
 if VERSION is None:
@@ -109,6 +111,19 @@ EXTRAS = {
 }
 
 
+class Install(install):
+    """`setup.py install`, which colcon runs: executables go to lib/<package>, where `ros2 run` looks.
+
+    pip names the folder itself, bin/. This is not in `setup.cfg`, as is usual for ROS: Python environments of older
+    versions of virtualenv and uv ignore it there, and pip on Python 3.8 and 3.9 obeys it in the checkout.
+    """
+
+    def initialize_options(self):
+        """Preset the folder. setuptools puts the prefix in place of `$base`."""
+        super().initialize_options()
+        self.install_scripts = SCRIPTS
+
+
 def shared(*patterns):
     """(folder, files) below share/polar_pipeline for every match, keeping the folders."""
     files = sorted(path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file())
@@ -140,6 +155,8 @@ setup(
     install_requires=REQUIRES,
     extras_require=EXTRAS,
     zip_safe=False,
+    cmdclass={"install": Install},
+    options={"develop": {"script_dir": SCRIPTS}},  # colcon build --symlink-install
     entry_points={
         "console_scripts": [
             f"{NAME}_node = {NAME}.node:main",

@@ -198,7 +198,7 @@ def copy_of_the_package(log: Path) -> Path:
     folder = temporary(log) / "package"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "package.xml"):
+    for name in ("setup.py", "pyproject.toml", "README.md", "package.xml"):
         shutil.copy(ROOT / name, folder)
     for name in ("polar_pipeline", "resource"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -193,10 +193,8 @@ def test_package_xml() -> None:
     assert "Apache License\n                           Version 2.0" in (ROOT / "LICENSE").read_text(encoding="utf-8")
 
 
-def test_marks_are_where_ament_and_ros2_run_look() -> None:
+def test_ament_finds_the_package() -> None:
     assert (ROOT / "resource" / PACKAGE.name).is_file()
-    config = (ROOT / "setup.cfg").read_text(encoding="utf-8")
-    assert config.count("=$base/lib/polar_pipeline") == 2  # develop and install
 
 
 def test_every_folder_with_code_is_a_package() -> None:
@@ -283,7 +281,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if importlib.util.find_spec("setuptools") is None:
         pytest.skip("needs setuptools")
     folder = tmp_path_factory.mktemp("source")
-    for name in ("setup.py", "setup.cfg", "pyproject.toml", "package.xml", "README.md", "LICENSE"):
+    for name in ("setup.py", "pyproject.toml", "package.xml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     for name in ("polar_pipeline", "resource", "launch", "config", "kernels"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -323,10 +321,30 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     assert all(name in scripts for name in ("polar_pipeline_node", "polar_pipeline_rig", "polar-pipeline"))
 
 
-def test_colcon_layout(source: Path, tmp_path: Path) -> None:
+#: Runs setup.py as in an environment of virtualenv or uv before they left this out: no file sets folders there.
+WITHOUT_FOLDERS_FROM_FILES = """
+import runpy
+from setuptools.dist import Distribution
+
+parse = Distribution.parse_config_files
+
+
+def without_folders(self, *arguments, **options):
+    parse(self, *arguments, **options)
+    for name in ("purelib", "platlib", "headers", "scripts", "data"):
+        self.get_option_dict("install").pop("install_" + name, None)
+
+
+Distribution.parse_config_files = without_folders
+runpy.run_path("setup.py", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("setup", [["setup.py"], ["-c", WITHOUT_FOLDERS_FROM_FILES]], ids=["venv", "virtualenv"])
+def test_colcon_layout(setup: List[str], source: Path, tmp_path: Path) -> None:
     """What colcon runs for an ament_python package, and what `ros2 run`, `ros2 launch` and `share_path` look for."""
     install = ["install", "--single-version-externally-managed", "--prefix", str(tmp_path), "--record", "record.txt"]
-    command = [sys.executable, "setup.py", "-q", "egg_info", "build", *install]
+    command = [sys.executable, *setup, "-q", "egg_info", "build", *install]
     done = subprocess.run(command, cwd=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     assert done.returncode == 0, done.stdout.decode()
     assert (tmp_path / "lib" / "polar_pipeline" / "polar_pipeline_node").is_file()
@@ -350,6 +368,14 @@ def test_colcon_layout(source: Path, tmp_path: Path) -> None:
     assert found.stdout.decode().strip() == str(share / "kernels")
 
 
+def test_links_of_colcon_to_the_executables(source: Path) -> None:
+    """`colcon build --symlink-install` runs `setup.py develop`, which newer setuptools no longer have."""
+    read = "import setuptools, distutils.core; setup = distutils.core.run_setup('setup.py', stop_after='init'); "
+    read += "print(setup.get_option_dict('develop')['script_dir'][1])"
+    shown = subprocess.run([sys.executable, "-c", read], cwd=source, check=True, stdout=subprocess.PIPE)
+    assert shown.stdout.decode().strip() == "$base/lib/polar_pipeline"
+
+
 def test_share_path() -> None:
     assert share_path("kernels") == ROOT / "kernels"
     with pytest.raises(FileNotFoundError, match=r"nothing\.cu"):
@@ -359,7 +385,7 @@ def test_share_path() -> None:
 def texts_of_the_repository() -> Iterator[Path]:
     """Texts that the repository holds. Folders of environments and results, which hold much more, are not entered."""
     others = ("build", "install", "log", "work", "corpus")
-    endings = (".md", ".py", ".yaml", ".xml", ".json", ".toml", ".cfg", ".j2", ".css")
+    endings = (".md", ".py", ".yaml", ".xml", ".json", ".toml", ".j2", ".css")
     for folder, below, names in os.walk(ROOT):
         below[:] = [name for name in below if not name.startswith(".") and name not in others]
         for name in names:
@@ -377,4 +403,4 @@ def test_code_speaks_to_no_machine_in_particular() -> None:
         searched.add(path.suffix)
         found |= {(str(path.relative_to(ROOT)), hit) for hit in re.findall(r"(?<![\w.~])/(?:root|work|tmp)/\S+", text)}
     assert not found
-    assert {".md", ".py", ".yaml", ".xml", ".json", ".toml", ".cfg", ".j2", ".css", "", ".cu", ".cpp"} <= searched
+    assert {".md", ".py", ".yaml", ".xml", ".json", ".toml", ".j2", ".css", "", ".cu", ".cpp"} <= searched
