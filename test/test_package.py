@@ -385,7 +385,7 @@ def test_share_path() -> None:
 def texts_of_the_repository() -> Iterator[Path]:
     """Texts that the repository holds. Folders of environments and results, which hold much more, are not entered."""
     others = ("build", "install", "log", "work", "corpus")
-    endings = (".md", ".py", ".yaml", ".xml", ".json", ".toml", ".j2", ".css")
+    endings = (".md", ".py", ".yaml", ".xml", ".json", ".toml", ".cfg", ".j2", ".css")
     for folder, below, names in os.walk(ROOT):
         below[:] = [name for name in below if not name.startswith(".") and name not in others]
         for name in names:
