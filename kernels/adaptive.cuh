@@ -150,7 +150,7 @@ struct OwnShare {
     const Pair gain = fma_saturate(mean, reciprocal_by_fma(maximum(total, splat(LEVEL / 2))), splat(0));
     const Pair beside = fma(alpha, sum_e, sum_g);
     const Pair missing = fma(beside, splat(-share), add(sub(z, mean), detail));
-    return clip(add(fma(mul(gain, missing), interpolated, more), mean));
+    return add_clip(fma(mul(gain, missing), interpolated, more), mean);
   }
 };
 

@@ -69,6 +69,9 @@ DEVICE u32 half2_pack(float low, float high) { u32 d; asm("cvt.rn.f16x2.f32 %0,%
     : "=r"(d) : "f"(high), "f"(low)); return d; }
 DEVICE u32 half2_min(u32 a, u32 b) { u32 d; asm("min.f16x2 %0,%1,%2;" : "=r"(d) : "r"(a), "r"(b)); return d; }
 DEVICE u32 half2_max(u32 a, u32 b) { u32 d; asm("max.f16x2 %0,%1,%2;" : "=r"(d) : "r"(a), "r"(b)); return d; }
+// half2_fma, or 0 where that is negative; for numbers only
+DEVICE u32 half2_fma_relu(u32 a, u32 b, u32 c) { u32 d; asm("fma.rn.relu.f16x2 %0,%1,%2,%3;"
+    : "=r"(d) : "r"(a), "r"(b), "r"(c)); return d; }
 #else
 DEVICE u32 half2_pack(float low, float high) { u32 d; asm("{.reg .f16 l,h; cvt.rn.f16.f32 l,%1; cvt.rn.f16.f32 h,%2; mov.b32 %0,{l,h};}"
     : "=r"(d) : "f"(low), "f"(high)); return d; }
@@ -76,6 +79,7 @@ DEVICE u32 half2_pack(float low, float high) { u32 d; asm("{.reg .f16 l,h; cvt.r
 DEVICE u32 half2_less(u32 a, u32 b) { u32 m; asm("set.lt.u32.f16x2 %0,%1,%2;" : "=r"(m) : "r"(a), "r"(b)); return m; }
 DEVICE u32 half2_min(u32 a, u32 b) { u32 m = half2_less(a, b); return (a & m) | (b & ~m); }
 DEVICE u32 half2_max(u32 a, u32 b) { u32 m = half2_less(a, b); return (b & m) | (a & ~m); }
+DEVICE u32 half2_fma_relu(u32 a, u32 b, u32 c) { return half2_max(half2_fma(a, b, c), 0); }
 #endif
 
 // ---- float, two units in the last place

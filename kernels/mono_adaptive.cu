@@ -54,12 +54,13 @@ DEVICE void store_tile(const FrameArguments &frame, const Shared &s, InvalidCoun
   Places places(s, first, 4 * quad);
 #pragma unroll 1
   for (int r = first; r < HALF_Y; r += STEP, places.advance(STEP)) {
+    const FourAngles four = places.angles();
 #pragma unroll 1
     for (int half = 0; half < 2; half++) {
       const int row = r + half * HALF_Y;
       if (y0 + row >= out_height(frame)) break;
       Angles angle;
-      places.angles(half, angle);
+      four.of_half(half, angle);
       store_products(frame, angle, any_saturated ? saturated_outputs(s.saturated, row, quad) : 0, y0 + row, x, count);
     }
   }

@@ -80,43 +80,39 @@ DEVICE void find_angles(Shared &s, int first, int last, int x) {
   }
 }
 
-// Where four columns of a row have their angles, by places in the 2x2 tile: in its upper and its lower row, at even and
-// at odd columns. In an odd row of the picture, the own angle is one of the lower row.
-struct Places {
-  const Pair *upper_own, *upper_other, *lower_own, *lower_other;
-  int upper_step, lower_step; // words from row to row
-  // (y, x): row of a half, and the first column
-  DEVICE Places(const Shared &s, int y, int x) {
-    const Pair *own = mosaic_at(s.mosaic, y, x);
-    const bool odd = y & 1;
-    upper_own = odd ? &s.column[y][x] : own;
-    upper_other = odd ? &s.diagonal[y][x] : &s.row[y][x];
-    lower_own = odd ? own : &s.column[y][x];
-    lower_other = odd ? &s.row[y][x] : &s.diagonal[y][x];
-    upper_step = odd ? TILE_X : MOSAIC_X;
-    lower_step = odd ? MOSAIC_X : TILE_X;
-  }
-  DEVICE void advance(int rows) { // an even number of rows down
-    upper_own += rows * upper_step;
-    lower_own += rows * lower_step;
-    upper_other += rows * TILE_X;
-    lower_other += rows * TILE_X;
-  }
+// The angles of four columns of a row of both halves, by places in the 2x2 tile: in its upper and in its lower row;
+// own: at even columns of the upper row and at odd ones of the lower.
+struct FourAngles {
+  FourWords upper_own, upper_other, lower_own, lower_other;
   // the angles of one half, whose lanes are then neighbours along x
-  DEVICE void angles(int half, Angles &angle) const {
+  DEVICE void of_half(int half, Angles &angle) const {
     const u32 selector = half ? 0x7632 : 0x5410;
-    Pair a[4], b[4], d[4], e[4];
-    read(upper_own, a);
-    read(upper_other, b);
-    read(lower_own, d);
-    read(lower_other, e);
 #pragma unroll
     for (int k = 0; k < 2; k++) {
-      angle[0][angle_at(0, 0)][k] = permute(a[2 * k], b[2 * k + 1], selector);
-      angle[0][angle_at(0, 1)][k] = permute(b[2 * k], a[2 * k + 1], selector);
-      angle[0][angle_at(1, 0)][k] = permute(d[2 * k], e[2 * k + 1], selector);
-      angle[0][angle_at(1, 1)][k] = permute(e[2 * k], d[2 * k + 1], selector);
+      angle[0][angle_at(0, 0)][k] = permute(upper_own.v[2 * k], upper_other.v[2 * k + 1], selector);
+      angle[0][angle_at(0, 1)][k] = permute(upper_other.v[2 * k], upper_own.v[2 * k + 1], selector);
+      angle[0][angle_at(1, 0)][k] = permute(lower_own.v[2 * k], lower_other.v[2 * k + 1], selector);
+      angle[0][angle_at(1, 1)][k] = permute(lower_other.v[2 * k], lower_own.v[2 * k + 1], selector);
     }
+  }
+};
+// Where they are. In an odd row of the picture, the own angle is one of the lower row.
+struct Places {
+  const Pair *own, *row, *column, *diagonal;
+  bool odd;
+  // (y, x): row of a half, and the first column
+  DEVICE Places(const Shared &s, int y, int x)
+      : own(mosaic_at(s.mosaic, y, x)), row(&s.row[y][x]), column(&s.column[y][x]), diagonal(&s.diagonal[y][x]),
+        odd(y & 1) {}
+  DEVICE void advance(int rows) { // an even number of rows down
+    own += rows * MOSAIC_X;
+    row += rows * TILE_X;
+    column += rows * TILE_X;
+    diagonal += rows * TILE_X;
+  }
+  DEVICE FourAngles angles() const {
+    return FourAngles{four_words(odd ? column : own), four_words(odd ? diagonal : row), four_words(odd ? own : column),
+                      four_words(odd ? row : diagonal)};
   }
 };
 #endif

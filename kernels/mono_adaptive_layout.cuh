@@ -75,6 +75,8 @@ template <int N> DEVICE void read(const Pair *p, Pair (&v)[N]) {
     v[k + 1] = q.b;
   }
 }
+// p: at a multiple of four columns
+DEVICE FourWords four_words(const Pair *p) { return *(const FourWords *)p; }
 DEVICE void write(Pair *p, Pair a, Pair b) { *(Quad *)p = Quad{a, b}; }
 
 // Padding of the mosaic: read with windows of columns that are not used, and never part of a result.

@@ -106,7 +106,15 @@ template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair) {
 struct alignas(2 * sizeof(Pair)) Quad {
   Pair a, b;
 };
+// clamped to [0, FULL]
 DEVICE Pair clip(Pair a) { return maximum(minimum(a, splat(FULL)), splat(0)); }
+#if HALF_PRECISION
+DEVICE Pair fma_clip(Pair a, Pair b, Pair c) { return minimum(half2_fma_relu(a, b, c), splat(FULL)); }
+DEVICE Pair add_clip(Pair a, Pair b) { return fma_clip(a, splat(1), b); } // an addition has no clamp
+#else
+DEVICE Pair fma_clip(Pair a, Pair b, Pair c) { return clip(fma(a, b, c)); }
+DEVICE Pair add_clip(Pair a, Pair b) { return clip(add(a, b)); }
+#endif
 DEVICE Pair reciprocal(Pair a) { return pair(fast_rcp(low(a)), fast_rcp(high(a))); }
 #if HALF_PRECISION
 // The same of numbers from 2^-14 to 2^14, by the pipe of the halves alone, in four instructions: a difference of bits

@@ -26,9 +26,9 @@ DEVICE void restore(const Shared &s, int channel, int y, int k, Pair (&own)[2], 
 #if DEMOSAIC == METHOD_GRADIENT
     const Pair axial = add(add(c[i], c[i + 2]), add(p[i - 2 * MOSAIC_P], p[i + 2 * MOSAIC_P]));
     const Pair detail = fma(axial, splat(-BETA / 4), mul(own[i], splat(BETA)));
-    h[i] = clip(fma(h[i], splat(0.5), detail));
-    v[i] = clip(fma(v[i], splat(0.5), detail));
-    d[i] = clip(fma(d[i], splat(0.25), detail));
+    h[i] = fma_clip(h[i], splat(0.5), detail);
+    v[i] = fma_clip(v[i], splat(0.5), detail);
+    d[i] = fma_clip(d[i], splat(0.25), detail);
 #else
     h[i] = mul(h[i], splat(0.5));
     v[i] = mul(v[i], splat(0.5));

@@ -112,6 +112,7 @@ HALF_OPERATIONS: Dict[str, Tuple[str, Callable[[np.ndarray, np.ndarray, np.ndarr
     "abs": ("half2_abs(a)", lambda a, _b, _c: np.abs(a)),
     "min": ("half2_min(a, b)", lambda a, b, _: np.fmin(a, b)),
     "max": ("half2_max(a, b)", lambda a, b, _: np.fmax(a, b)),
+    "fma_relu": ("half2_fma_relu(a, b, c)", lambda a, b, c: np.fmax(exact_fma(a, b, c), np.float16(0))),
     "low and high": ("half2_pack(half2_low(a), half2_high(a))", lambda a, _b, _c: a),
 }
 
@@ -136,7 +137,7 @@ def test_half_arithmetic_rounds_once_to_nearest_even(name: str, probe: Probe) ->
         want = exact(*(half.view(np.float16) for half in (a, b, c)))
     np.testing.assert_array_equal(got, want)
     zero = want == 0
-    assert name in ("fma_sat", "min", "max") or np.array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+    assert name in ("fma_sat", "min", "max", "fma_relu") or np.array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
 
 
 def test_floats_pack_to_the_nearest_half(probe: Probe) -> None:

@@ -105,6 +105,7 @@ float fast_rcp(float x);
 float fast_rsqrt(float x);
 float fast_sqrt(float x);
 float fast_exp2(float x);
+DEVICE u32 half2_fma_relu(u32 a, u32 b, u32 c) { return half2_max(half2_fma(a, b, c), 0); }
 DEVICE u32 half2_abs(u32 a) { return a & 0x7fff7fffu; }
 DEVICE u32 half2_neg(u32 a) { return a ^ 0x80008000u; }
 DEVICE u32 half2_low_twice(u32 a) { return permute(a, a, 0x1010); }
