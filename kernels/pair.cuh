@@ -113,7 +113,7 @@ DEVICE Pair fma_clip(Pair a, Pair b, Pair c) { return minimum(half2_fma_relu(a, 
 DEVICE Pair add_clip(Pair a, Pair b) { return fma_clip(a, splat(1), b); } // an addition has no clamp
 #else
 DEVICE Pair fma_clip(Pair a, Pair b, Pair c) { return clip(fma(a, b, c)); }
-DEVICE Pair add_clip(Pair a, Pair b) { return clip(add(a, b)); }
+DEVICE Pair add_clip(Pair a, Pair b) { return clip(add(a, b)); } // as a multiply-add, ADR in colour spills on sm_72
 #endif
 DEVICE Pair reciprocal(Pair a) { return pair(fast_rcp(low(a)), fast_rcp(high(a))); }
 #if HALF_PRECISION
