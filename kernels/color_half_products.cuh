@@ -118,7 +118,8 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
       }
     }
     d[k] = fma(pair(dolp[0], dolp[1]), splat(255), splat(1024));
-    t[k] = turns_256(pair(tangent[0], tangent[1]), (pair(s1[0], s1[1]) & 0x80008000u) | splat(1));
+    // by turns_256 it would spill
+    t[k] = unfolded_256(folded_256(pair(tangent[0], tangent[1])), (pair(s1[0], s1[1]) & 0x80008000u) | splat(1));
   }
   degree = low_bytes(d[0], d[1]);
   turns = low_bytes(t[0], t[1]);

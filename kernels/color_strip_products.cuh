@@ -193,7 +193,11 @@ DEVICE void put_polarization(const Strip &strip, size_t index, LanePolarization 
   if (OUT_AOLP == 1) {
     u32 turns[PAIRS];
 #pragma unroll
-    for (int k = 0; k < PAIRS; k++) turns[k] = unfolded_256(folded[k], sign[k]);
+    for (int k = 0; k < PAIRS; k++) {
+      const int a = 2 * k, b = 2 * k + 1;
+      turns[k] = OUT_PREVIEW ? unfolded_256(folded[k], sign[k])
+                             : turns_256(half2_pack(p.tangent[a], p.tangent[b]), half2_pack(p.s1[a], p.s1[b]));
+    }
     if (is_inside) store_lane_bytes(frame.out[AOLP], index, turns);
   }
   float stokes[3 * SITES];

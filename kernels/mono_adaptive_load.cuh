@@ -52,15 +52,20 @@ DEVICE bool load_halves(const FrameArguments &frame, int top, int left, Pair *mo
       top >= 0 && left >= 0 && top + MOSAIC_Y + HALF_Y <= height_of(frame) && left + MOSAIC_X <= width_of(frame);
   if (inner && frame.full_scale == 255 && (((u64)raw | step) & 3) == 0) {
     const u8 *first = raw + (size_t)top * step + left;
+    struct Rows {
+      u32 upper, lower;
+    };
     u32 saturated = 0;
-    for (int i = threadIdx.x; i < MOSAIC_Y * MOSAIC_QUADS; i += THREADS) {
+    auto load = [=](int i) {
       const int r = i / MOSAIC_QUADS;
       const u8 *p = first + (u32)(r * step + 4 * (i - r * MOSAIC_QUADS));
-      const u32 upper = load32(p), lower = load32(p + HALF_Y * step);
-      saturated |= has_255(upper) | has_255(lower);
-      const u32 a = permute(upper, lower, 0x5140), b = permute(upper, lower, 0x7362);
+      return Rows{load32(p), load32(p + HALF_Y * step)};
+    };
+    copy_items<MOSAIC_Y * MOSAIC_QUADS, THREADS>(load, [&](int i, Rows w) {
+      saturated |= has_255(w.upper) | has_255(w.lower);
+      const u32 a = permute(w.upper, w.lower, 0x5140), b = permute(w.upper, w.lower, 0x7362);
       *(FourWords *)(mosaic + 4 * i) = FourWords{{levels<0>(a), levels<1>(a), levels<0>(b), levels<1>(b)}};
-    }
+    });
     return saturated & BYTES_255;
   }
 #endif

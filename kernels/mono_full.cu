@@ -88,8 +88,6 @@ struct Encoded {
 };
 DEVICE Encoded encode(const Stokes &v) {
   Encoded out;
-  const u32 sign = (v.s1 & 0x80008000u) | splat(1);
-  u32 saturation = 0, folded = 0;
   float tangent[2];
 #pragma unroll
   for (int k = 0; k < 2; k++) {
@@ -110,14 +108,19 @@ DEVICE Encoded encode(const Stokes &v) {
   }
   const Pair value = IS_GRADIENT ? v.sum : mul(v.sum, splat(32768));
   constexpr u32 scale = splat(255 / (IS_GRADIENT ? FOUR_FULL : 32768 * FOUR_FULL));
-  saturation = pair(out.degrees[0], out.degrees[1]);
-  folded = OUT_AOLP == 2   ? folded_256_of(tangent[0], tangent[1])
-           : OUT_AOLP == 3 ? mul(pair(tangent[0], tangent[1]), splat(256))
-                           : folded_256(pair(tangent[0], tangent[1]));
+  const u32 saturation = pair(out.degrees[0], out.degrees[1]);
   out.mean = fma(value, scale, splat(1024));
   out.degree = fma(saturation, splat(255), splat(1024));
+  if (!OUT_PREVIEW) {
+    out.turns = turns_256(pair(tangent[0], tangent[1]), v.s1);
+    return out;
+  }
+  const u32 sign = (v.s1 & 0x80008000u) | splat(1);
+  const u32 folded = OUT_AOLP == 2   ? folded_256_of(tangent[0], tangent[1])
+                     : OUT_AOLP == 3 ? mul(pair(tangent[0], tangent[1]), splat(256))
+                                     : folded_256(pair(tangent[0], tangent[1]));
   out.turns = unfolded_256(folded, sign);
-  if (OUT_PREVIEW) preview_levels(folded, sign, saturation, value, scale, out.red, out.green, out.blue);
+  preview_levels(folded, sign, saturation, value, scale, out.red, out.green, out.blue);
   return out;
 }
 
@@ -245,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_full(const Fr
   for (int k = REACH - 1; k <= ROWS + REACH; k++) {
 #pragma unroll
     for (int j = 0; j < 4; j++) saturated |= has_255(lines[k].w[j]);
-    saturated |= has_255(lines[k].left) | has_255(lines[k].right);
+    saturated |= has_255(lines[k].ends);
   }
   const float darkest = frame.min_intensity * (float)(FOUR_FULL / 2); // as `sum`
   const Pair threshold = pair(darkest, darkest);

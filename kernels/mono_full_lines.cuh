@@ -7,20 +7,24 @@
 constexpr int THREAD_PIXELS = 16; // of a thread along x
 constexpr int REACH = DEMOSAIC == METHOD_GRADIENT ? 2 : 1;
 
-// One raw line of a thread: 16 bytes, and the REACH pixels on either side, the first one in the low byte.
+// One raw line of a thread: 16 bytes, and the REACH pixels on either side: those to the left in the low half of `ends`.
 struct Line {
-  u32 w[4], left, right;
+  u32 w[4], ends;
 };
 // first, last: in its row; beyond the border, pixels are reflected
 DEVICE Line load_line(const u8 *p, bool first, bool last) {
   const uint4 w = load128(p);
-  if (REACH == 1)
-    return Line{
-        {w.x, w.y, w.z, w.w}, load8(p + (first ? 1 : -1)), load8(p + (last ? THREAD_PIXELS - 2 : THREAD_PIXELS))};
-  Line line{{w.x, w.y, w.z, w.w}, load16(first ? p : p - 2), load16(last ? p : p + THREAD_PIXELS)};
-  if (first) line.left = permute(w.x, 0u, 0x4412);
-  if (last) line.right = permute(w.w, 0u, 0x4412);
-  return line;
+  u32 left, right;
+  if (REACH == 1) {
+    left = load8(p + (first ? 1 : -1));
+    right = load8(p + (last ? THREAD_PIXELS - 2 : THREAD_PIXELS));
+  } else {
+    left = load16(first ? p : p - 2);
+    right = load16(last ? p : p + THREAD_PIXELS);
+    if (first) left = permute(w.x, 0u, 0x4412);
+    if (last) right = permute(w.w, 0u, 0x4412);
+  }
+  return Line{{w.x, w.y, w.z, w.w}, permute(left, right, 0x5410)};
 }
 
 // The lines of a thread, y .. y + COUNT, and REACH more on either side: reflect-101. All loads come first. Inner lines
@@ -55,10 +59,10 @@ DEVICE Columns columns(const Line &line) {
     c.even[k] = permute(line.w[k], 0u, 0x4240);
     c.odd[k] = permute(line.w[k], 0u, 0x4341);
   }
-  c.even_left = permute(line.left, 0u, 0x4044);
-  c.odd_left = permute(line.left, 0u, REACH == 1 ? 0x4044 : 0x4144);
-  c.even_right = permute(line.right, 0u, 0x4440);
-  c.odd_right = permute(line.right, 0u, 0x4441);
+  c.even_left = permute(line.ends, 0u, 0x4044);
+  c.odd_left = permute(line.ends, 0u, REACH == 1 ? 0x4044 : 0x4144);
+  c.even_right = permute(line.ends, 0u, 0x4442);
+  c.odd_right = permute(line.ends, 0u, 0x4443);
   return c;
 }
 

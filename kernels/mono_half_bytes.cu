@@ -43,8 +43,8 @@ template <int HIGH> DEVICE Polar polar_of(u32 s1, u32 s2, u32 sum) {
   return polar(fmaf(lane_as_float<HIGH>(s1), 2.0f, -1.25f), fmaf(lane_as_float<HIGH>(s2), 2.0f, -1.25f),
                lane_as_float<HIGH>(sum) - 0.49999997f); // not quite 0 where all is black
 }
-// +-1 with the sign of S1; s1: as above
-DEVICE Pair sign_of(u32 s1) { return fma(s1 & 0x20002000u, splat(256), splat(-1)); } // as a half, 0x2000 is 1/128
+// bit 15 of a lane: S1 is negative; s1: as above
+DEVICE u32 signs_of(u32 s1) { return ~(s1 << 2); }
 
 // Sums of ANGLES angles as SSIM reads them: of full scale SSIM_FULL, exact.
 template <int ANGLES> DEVICE void store_sums(u8 *p, u32 a, u32 b, u32 c, u32 d) {
@@ -150,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half_bytes(co
       const Polar l = polar_of<0>(s1, s2, sum[k]), h = polar_of<1>(s1, s2, sum[k]);
       mean[k] = sum[k] * 4u + 0x00800080u; // 256 levels, and a half to round
       if (OUT_DOLP) degree[k] = fma(pair(l.degree, h.degree), splat(255), splat(1024));
-      if (OUT_AOLP) turns[k] = turns_256(pair(l.tangent, h.tangent), sign_of(s1));
+      if (OUT_AOLP) turns[k] = turns_256(pair(l.tangent, h.tangent), signs_of(s1));
     }
     if (!inside) break;
     if (OUT_INTENSITY)

@@ -42,7 +42,6 @@ struct RowProducts {
   u32 angle[PIXELS];          // AoLP in 65536ths of pi, in the low 16 bits
   float component[3][PIXELS]; // of the light, as it is stored: with bytes, above BYTE_OFFSET
   Pair level[PIXELS / 2], degree[PIXELS / 2], turns[PIXELS / 2], rgb[3][PIXELS / 2];
-  u32 signs[PIXELS / 2]; // of S1, in bit 15 of a lane
   // what `transform` interpolates, in the units of pairs; S1 and S2 of each pixel one after the other
   float difference[PIXELS][2], mean[PIXELS], excess[PIXELS];
 };
@@ -102,19 +101,21 @@ DEVICE void make_pair(const FrameArguments &frame, const Superpixel (&superpixel
     }
     if (OUT_AOLP == 3) row.angle[k] = turns_65536(folded_turns(p.tangent), s1[h]);
   }
-  row.signs[j] = permute(as_bits(s1[0]), as_bits(s1[1]), 0x7632);
-  const Pair sign = (row.signs[j] & 0x80008000u) | splat(1);
   row.level[j] = byte_pair(level[0], level[1]);
   if (!OUT_PREVIEW && OUT_DOLP != 1 && OUT_AOLP != 1) return;
   const Pair degrees = pair(degree[0], degree[1]);
   row.degree[j] = fma(degrees, splat(255), splat(1024));
   if (!OUT_PREVIEW && OUT_AOLP != 1) return;
+  const Pair signs = permute(as_bits(s1[0]), as_bits(s1[1]), 0x7632); // of S1, in bit 15 of a lane
+  if (!OUT_PREVIEW) {
+    row.turns[j] = turns_256(pair(tangent[0], tangent[1]), signs);
+    return;
+  }
   // in 256ths of a half turn, unless there it is in half turns already
   const Pair angle = OUT_AOLP == 2 ? pair(folded[0], folded[1]) : folded_256(pair(tangent[0], tangent[1]));
-  // the byte is folded + 0, or 128 - folded; without the preview's signs at hand, store_turns adds the 128
-  row.turns[j] = OUT_PREVIEW ? unfolded_256(angle, sign) : add(angle ^ (row.signs[j] & 0x80008000u), splat(1280));
-  if (OUT_PREVIEW)
-    colour_pair(mul(angle, OUT_AOLP == 2 ? splat(6) : splat(6.0 / 256)), sign, degrees, row.level[j], row, j);
+  const Pair sign = (signs & 0x80008000u) | splat(1);
+  row.turns[j] = unfolded_256(angle, sign);
+  colour_pair(mul(angle, OUT_AOLP == 2 ? splat(6) : splat(6.0 / 256)), sign, degrees, row.level[j], row, j);
 }
 
 // How pixels of some bytes can be stored: rows and threads begin at multiples of it.
@@ -152,15 +153,6 @@ DEVICE void store_byte_pixels(void *image, size_t at, const Pair (&v)[PIXELS / 2
   u32 w[PIXELS / 4];
 #pragma unroll
   for (int k = 0; k < PIXELS / 4; k++) w[k] = low_bytes(v[2 * k], v[2 * k + 1]);
-  store_pixels<1>(image, at, w);
-}
-DEVICE void store_turns(void *image, size_t at, const RowProducts &row) {
-  u32 w[PIXELS / 4];
-#pragma unroll
-  for (int k = 0; k < PIXELS / 4; k++) {
-    w[k] = low_bytes(row.turns[2 * k], row.turns[2 * k + 1]);
-    if (!OUT_PREVIEW) w[k] ^= permute(row.signs[2 * k], row.signs[2 * k + 1], 0x7531) & 0x80808080u;
-  }
   store_pixels<1>(image, at, w);
 }
 // values from 0 to 1 as 16-bit levels
@@ -312,7 +304,7 @@ DEVICE void store_row(const FrameArguments &frame, const RowProducts &row, size_
   if (OUT_DOLP == 1) store_byte_pixels(frame.out[DOLP], at, row.degree);
   if (OUT_DOLP == 2) store_float_pixels(frame.out[DOLP], at, row.dolp);
   if (OUT_DOLP == 3) store_level_pixels(frame.out[DOLP], at, row.dolp);
-  if (OUT_AOLP == 1) store_turns(frame.out[AOLP], at, row);
+  if (OUT_AOLP == 1) store_byte_pixels(frame.out[AOLP], at, row.turns);
   if (OUT_AOLP == 2) store_float_pixels(frame.out[AOLP], at, row.aolp);
   if (OUT_AOLP == 3) store_angle_levels(frame.out[AOLP], at, row);
   if (WANT_PLANES) store_plane_rows(frame, row, at);

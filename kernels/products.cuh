@@ -200,18 +200,23 @@ DEVICE float half_turns(float t, float s1) {
   return p < 1 ? p : 0;
 }
 
-// AoLP of two pixels in 256ths of pi, folded into [-64, 64], as halves. t: tangents of the folded angle, as halves.
-DEVICE u32 folded_256(u32 t) {
-  const u32 u = half2_mul(t, t);
-  return half2_mul(t, half2_fma(u, half2_fma(u, half2_splat(256 * ATAN_BYTE_5), half2_splat(256 * ATAN_BYTE_3)),
-                                half2_splat(256 * ATAN_BYTE_1)));
+// arctan(t)/t of two tangents of the folded AoLP, in 256ths of pi. u: their squares, as halves.
+DEVICE u32 slopes_256(u32 u) {
+  return half2_fma(u, half2_fma(u, half2_splat(256 * ATAN_BYTE_5), half2_splat(256 * ATAN_BYTE_3)),
+                   half2_splat(256 * ATAN_BYTE_1));
 }
-// AoLP of two pixels in 256ths of pi, plus 1024 so that the low byte is the answer. folded: as above; sign: +-1 with
-// the sign of S1: folded + 0, or pi/2 - folded.
+// AoLP of two pixels in 256ths of pi, folded into [-64, 64], as halves. t: tangents of the folded angle, as halves.
+DEVICE u32 folded_256(u32 t) { return half2_mul(t, slopes_256(half2_mul(t, t))); }
+// AoLP of two pixels in 256ths of pi, plus 1024 so that the low byte is the answer: folded + 0, or pi/2 - folded where
+// S1 is negative. sign: +-1 with the sign of S1.
 DEVICE u32 unfolded_256(u32 folded, u32 sign) {
   return half2_fma(folded, sign, half2_fma(sign, half2_splat(-64), half2_splat(1344)));
 }
-DEVICE u32 turns_256(u32 t, u32 sign) { return unfolded_256(folded_256(t), sign); }
+// The same from tangents and S1, of which only the sign is read: 1344 + (folded - 64), or 1344 - (folded - 64).
+DEVICE u32 turns_256(u32 t, u32 s1) {
+  const u32 below = half2_fma(t, slopes_256(half2_mul(t, t)), half2_splat(-64));
+  return half2_add(below ^ (s1 & 0x80008000u), half2_splat(1344));
+}
 
 // HSV to RGB (Smith 1978) of four pixels: words of red, green and blue bytes. hue: half turns.
 DEVICE void preview_words(const float (&hue)[4], const float (&saturation)[4], const float (&value)[4], u32 (&rgb)[3]) {
@@ -373,9 +378,8 @@ DEVICE void store_dolp_bytes(const FrameArguments &frame, const OutputPosition &
 }
 DEVICE void store_aolp_bytes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 valid) {
 #if HALF_PRECISION
-  const Pair one = splat(1);
-  const u32 t = low_bytes(turns_256(pair(p.tangent[0], p.tangent[1]), (p.s1[0] & 0x80008000u) | one),
-                          turns_256(pair(p.tangent[2], p.tangent[3]), (p.s1[1] & 0x80008000u) | one));
+  const u32 t = low_bytes(turns_256(pair(p.tangent[0], p.tangent[1]), p.s1[0]),
+                          turns_256(pair(p.tangent[2], p.tangent[3]), p.s1[1]));
 #else
   u32 t = 0;
   for (int k = 0; k < 4; k++) t |= (as_bits(fmaf(p.turns[k], 256.0f, 8388608.0f)) & 255) << (8 * k);

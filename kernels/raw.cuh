@@ -1,4 +1,5 @@
-// Raw pixels: their addresses, how their bits are packed, and the reflection of the picture beyond its border.
+// Raw pixels: their addresses, how their bits are packed, the reflection of the picture beyond its border, and copies
+// into shared memory.
 #ifndef POLAR_RAW_CUH
 #define POLAR_RAW_CUH
 #include "pair.cuh"
@@ -83,5 +84,27 @@ DEVICE void raw_quad(const u8 *row, int x, u32 (&v)[4]) {
   if (((u64)p & (QUAD_BYTES - 1)) == 0) return aligned_quad(p, v);
 #pragma unroll
   for (int k = 0; k < 4; k++) v[k] = raw_pixel(row, x + k);
+}
+
+// Items 0 .. COUNT - 1 by the BLOCK threads of a block: store(i, load(i)). A thread loads up to eight items before it
+// stores the first one, so that it waits for memory once. In the last turn, threads that are left over repeat their
+// last item: a branch would let the compiler put the load behind it.
+template <int COUNT, int BLOCK, typename Load, typename Store> DEVICE void copy_items(Load load, Store store) {
+  constexpr int TURNS = (COUNT + BLOCK - 1) / BLOCK, AT_ONCE = 8;
+  if (TURNS == 1 && threadIdx.x >= COUNT) return;
+  auto item = [](int turn) {
+    const int i = threadIdx.x + turn * BLOCK;
+    return (turn + 1) * BLOCK <= COUNT || i < COUNT ? i : i - BLOCK;
+  };
+#pragma unroll
+  for (int turn = 0; turn < TURNS; turn += AT_ONCE) {
+    decltype(load(0)) loaded[AT_ONCE];
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++)
+      if (turn + k < TURNS) loaded[k] = load(item(turn + k));
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++)
+      if (turn + k < TURNS) store(item(turn + k), loaded[k]);
+  }
 }
 #endif

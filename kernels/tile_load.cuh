@@ -21,12 +21,14 @@ DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
     const Pair by = pair(scale, scale), offset = pair(-1024 * scale, -1024 * scale);
     const u8 *first = raw + (size_t)top * step + left;
     u32 saturated = 0;
-    for (int i = threadIdx.x; i < RAW_Y * QUADS; i += THREADS) {
+    auto load = [=](int i) {
       const int r = i / QUADS, q = i - r * QUADS;
-      const u32 w = load32(first + (u32)(r * step + 4 * q));
+      return load32(first + (u32)(r * step + 4 * q));
+    };
+    copy_items<RAW_Y * QUADS, THREADS>(load, [&](int i, u32 w) {
       saturated |= has_255(w);
       *(Quad *)(tile + 2 * i) = Quad{pair_of_bytes<0>(w, by, offset), pair_of_bytes<1>(w, by, offset)};
-    }
+    });
     return saturated & BYTES_255;
   }
 #endif

@@ -22,7 +22,7 @@ INDICES = np.arange(WORDS)
 Probe = Callable[..., np.ndarray]
 
 _SOURCE = """
-#include "frame.cuh"
+#include "raw.cuh"
 DEVICE u32 word(const FrameArguments& frame, int k) { return load32(frame.raw + 4 * k); }
 extern "C" __global__ void probe(const FrameArguments frame) {
     SHARED_MEMORY(shared);
@@ -222,6 +222,24 @@ def test_shuffles_stay_within_their_warp(variant: Tuple[bool, int], probe: Probe
     body = one_of([f"out[t] = {expression};" for expression in wanted])
     for number, source in enumerate(wanted.values()):
         np.testing.assert_array_equal(probe(body, variant=variant, choice=number)[:64], 100 + warp + source)
+
+
+COPIED = (1, 31, 32, 33, 64, 256, 257, 600)
+
+
+@pytest.mark.parametrize("count", COPIED)
+def test_copy_items_copies_every_item_once(count: int, probe: Probe) -> None:
+    # the harness reports reads beyond the words, and items that two threads store
+    body = one_of(
+        [
+            f"copy_items<{number}, 32>([&](int i) {{ return word(frame, i); }}, [&](int i, u32 w) {{ words[i] = w; }});"
+            f"sync_block(); for (int i = t; i < {number}; i += 32) out[i] = words[i];"
+            for number in COPIED
+        ]
+    )
+    choice = COPIED.index(count)
+    got = probe(body, 5 + np.arange(count), threads=32, shared_words=count, choice=choice)
+    np.testing.assert_array_equal(got[:count], 5 + np.arange(count))
 
 
 def test_warp_barrier_orders_lanes_only(probe: Probe) -> None:
