@@ -43,29 +43,38 @@ DEVICE bool load_any_halves(const FrameArguments &frame, int top, int left, Pair
   return any;
 }
 
-// The same; bytes inside of the picture in rows of whole words are loaded as words.
+// The same; bytes in rows of whole words are loaded as words.
 DEVICE bool load_halves(const FrameArguments &frame, int top, int left, Pair *mosaic) {
 #if RAW_FORMAT == RAW_U8
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
-  const int step = step_of(frame);
-  const bool inner =
-      top >= 0 && left >= 0 && top + MOSAIC_Y + HALF_Y <= height_of(frame) && left + MOSAIC_X <= width_of(frame);
-  if (inner && frame.full_scale == 255 && (((u64)raw | step) & 3) == 0) {
-    const u8 *first = raw + (size_t)top * step + left;
+  const int width = width_of(frame), height = height_of(frame), step = step_of(frame);
+  const bool inner = top >= 0 && left >= 0 && top + MOSAIC_Y + HALF_Y <= height && left + MOSAIC_X <= width;
+  if (frame.full_scale == 255 && (((u64)raw | step) & 3) == 0 && (inner || (width % 4 == 0 && width >= 16))) {
     struct Rows {
       u32 upper, lower;
     };
     u32 saturated = 0;
+    auto store = [&](int i, Rows w) {
+      saturated |= has_255(w.upper) | has_255(w.lower);
+      const u32 a = permute(w.upper, w.lower, 0x5140), b = permute(w.upper, w.lower, 0x7362);
+      *(FourWords *)(mosaic + 4 * i) = FourWords{{levels<0>(a), levels<1>(a), levels<0>(b), levels<1>(b)}};
+    };
+    const u8 *first = raw + (size_t)top * step + left;
     auto load = [=](int i) {
       const int r = i / MOSAIC_QUADS;
       const u8 *p = first + (u32)(r * step + 4 * (i - r * MOSAIC_QUADS));
       return Rows{load32(p), load32(p + HALF_Y * step)};
     };
-    copy_items<MOSAIC_Y * MOSAIC_QUADS, THREADS>(load, [&](int i, Rows w) {
-      saturated |= has_255(w.upper) | has_255(w.lower);
-      const u32 a = permute(w.upper, w.lower, 0x5140), b = permute(w.upper, w.lower, 0x7362);
-      *(FourWords *)(mosaic + 4 * i) = FourWords{{levels<0>(a), levels<1>(a), levels<0>(b), levels<1>(b)}};
-    });
+    auto load_reflected = [=](int i) {
+      const int r = i / MOSAIC_QUADS;
+      const QuadPlace at = quad_place(left + 4 * (i - r * MOSAIC_QUADS), width);
+      return Rows{load_quad(raw + (size_t)reflect(top + r, height) * step, at),
+                  load_quad(raw + (size_t)reflect(top + r + HALF_Y, height) * step, at)};
+    };
+    if (inner)
+      copy_items<MOSAIC_Y * MOSAIC_QUADS, THREADS>(load, store);
+    else
+      copy_items<MOSAIC_Y * MOSAIC_QUADS, THREADS>(load_reflected, store);
     return saturated & BYTES_255;
   }
 #endif

@@ -86,6 +86,21 @@ DEVICE void raw_quad(const u8 *row, int x, u32 (&v)[4]) {
   for (int k = 0; k < 4; k++) v[k] = raw_pixel(row, x + k);
 }
 
+// Where four pixels of 8 bit at x are in a row, as bytes of two words. x and the width, of at least 16, are multiples
+// of four; up to 12 pixels beyond the border, pixels are reflected, and any will do further out.
+struct QuadPlace {
+  int first, second;
+  u32 selector;
+};
+DEVICE QuadPlace quad_place(int x, int width) {
+  if (x >= 0 && x < width) return QuadPlace{x, x, 0x3210};
+  const int first = max(0, min(x < 0 ? -4 - x : 2 * width - 8 - x, width - 8));
+  return QuadPlace{first, first + 4, COLOR ? 0x3254u : x < 0 ? 0x1234u : 0x3456u};
+}
+DEVICE u32 load_quad(const u8 *row, const QuadPlace &at) {
+  return permute(load32(row + at.first), load32(row + at.second), at.selector);
+}
+
 // Items 0 .. COUNT - 1 by the BLOCK threads of a block: store(i, load(i)). A thread loads up to eight items before it
 // stores the first one, so that it waits for memory once. In the last turn, threads that are left over repeat their
 // last item: a branch would let the compiler put the load behind it.

@@ -7,8 +7,8 @@
 constexpr int QUADS = RAW_P / 2;
 
 #if !CALIBRATED // else `tile_correct.cuh`
-// Loads the raw pixels of the tile as values; returns whether any is saturated. (y0, x0): the tile's first pixel. Tiles
-// at the picture's border, and rows that are not aligned to words, are loaded pixel by pixel.
+// Loads the raw pixels of the tile as values; returns whether any is saturated. (y0, x0): the tile's first pixel. Bytes
+// in rows of whole words are loaded as words; else pixels beyond the picture's border one by one.
 DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
   const int top = y0 - EDGE_Y, left = x0 - EDGE_X, step = step_of(frame), width = width_of(frame),
@@ -17,18 +17,26 @@ DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
   const float scale = FULL / frame.full_scale;
   const bool inner = top >= 0 && left >= 0 && top + RAW_Y <= height && left + 4 * QUADS <= width;
 #if RAW_FORMAT == RAW_U8
-  if (inner && full_scale == 255 && (((u64)raw | step) & 3) == 0) {
+  if (full_scale == 255 && (((u64)raw | step) & 3) == 0 && (inner || (width % 4 == 0 && width >= 16))) {
     const Pair by = pair(scale, scale), offset = pair(-1024 * scale, -1024 * scale);
-    const u8 *first = raw + (size_t)top * step + left;
     u32 saturated = 0;
+    auto store = [&](int i, u32 w) {
+      saturated |= has_255(w);
+      *(Quad *)(tile + 2 * i) = Quad{pair_of_bytes<0>(w, by, offset), pair_of_bytes<1>(w, by, offset)};
+    };
+    const u8 *first = raw + (size_t)top * step + left;
     auto load = [=](int i) {
       const int r = i / QUADS, q = i - r * QUADS;
       return load32(first + (u32)(r * step + 4 * q));
     };
-    copy_items<RAW_Y * QUADS, THREADS>(load, [&](int i, u32 w) {
-      saturated |= has_255(w);
-      *(Quad *)(tile + 2 * i) = Quad{pair_of_bytes<0>(w, by, offset), pair_of_bytes<1>(w, by, offset)};
-    });
+    auto load_reflected = [=](int i) {
+      const int r = i / QUADS, x = left + 4 * (i - r * QUADS);
+      return load_quad(raw + (size_t)reflect_mosaic(top + r, height) * step, quad_place(x, width));
+    };
+    if (inner)
+      copy_items<RAW_Y * QUADS, THREADS>(load, store);
+    else
+      copy_items<RAW_Y * QUADS, THREADS>(load_reflected, store);
     return saturated & BYTES_255;
   }
 #endif
