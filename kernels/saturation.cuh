@@ -2,6 +2,7 @@
 // the few blocks that have one, by reading the raw pixels once more.
 #ifndef POLAR_SATURATION_CUH
 #define POLAR_SATURATION_CUH
+#include "products.cuh"
 #include "raw.cuh"
 
 #ifndef TILE_X
@@ -18,8 +19,22 @@
 constexpr int SATURATED_Y = TILE_Y + 2, SATURATED_QUADS = TILE_X / 4 + 2;
 typedef u8 Saturation[SATURATED_Y][SATURATED_QUADS];
 
+// (y0, x0): the tile's first pixel
 DEVICE void find_saturated(const FrameArguments &frame, int y0, int x0, Saturation &saturated) {
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
+#if RAW_FORMAT == RAW_U8
+  const int width = width_of(frame), height = height_of(frame), step = step_of(frame);
+  if (frame.full_scale == 255 && (((u64)raw | step | width) & 3) == 0) {
+    auto load = [=](int i) {
+      const int r = i / SATURATED_QUADS, y = y0 - 1 + r, x = x0 - 4 + 4 * (i - r * SATURATED_QUADS);
+      return (u32)y < (u32)height && (u32)x < (u32)width ? load32(raw + (size_t)y * step + x) : 0;
+    };
+    copy_items<SATURATED_Y * SATURATED_QUADS, THREADS>(load, [&](int i, u32 w) {
+      (&saturated[0][0])[i] = (u8)((all_255(w) >> 7) * 0x01020408u >> 24); // bit 0 of byte k becomes bit k
+    });
+    return;
+  }
+#endif
   for (int i = threadIdx.x; i < SATURATED_Y * SATURATED_QUADS; i += THREADS) {
     const int r = i / SATURATED_QUADS, q = i - r * SATURATED_QUADS, y = y0 - 1 + r, x = x0 - 4 + 4 * q;
     u32 bits = 0;
