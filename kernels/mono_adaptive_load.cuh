@@ -11,44 +11,61 @@ template <int FIRST> DEVICE Pair levels(u32 word) {
 }
 
 // The mosaic of any format, size and alignment, at the picture's border too; returns whether a pixel is saturated.
-// (top, left): the pixel of the picture that comes first.
-DEVICE bool load_any_halves(const FrameArguments &frame, int top, int left, Pair *mosaic) {
+// (top, left): the pixel of the picture that comes first; inner: whether all are inside.
+DEVICE bool load_any_halves(const FrameArguments &frame, int top, int left, bool inner, Pair *mosaic) {
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
-  const int width = width_of(frame);
+  const int width = width_of(frame), height = height_of(frame), step = step_of(frame);
   const u32 full_scale = frame.full_scale;
   const float scale = FULL / frame.full_scale;
+  struct Rows {
+    Numbers upper, lower;
+  };
   bool any = false;
-  for (int i = threadIdx.x; i < MOSAIC_Y * MOSAIC_QUADS; i += THREADS) {
-    const int r = i / MOSAIC_QUADS, x = left + 4 * (i - r * MOSAIC_QUADS);
-    u32 v[2][4];
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-      const u8 *row = raw + (size_t)reflect(top + r + j * HALF_Y, height_of(frame)) * step_of(frame);
-      if (x >= 0 && x + 4 <= width)
-        raw_quad(row, x, v[j]);
-      else
-#pragma unroll
-        for (int k = 0; k < 4; k++) v[j][k] = raw_pixel(row, reflect(x + k, width));
-#pragma unroll
-      for (int k = 0; k < 4; k++) {
-        any |= v[j][k] >= full_scale;
-        if (EXCEEDS) v[j][k] = min(v[j][k], full_scale);
-      }
+  auto store = [&](int i, Rows n) {
+    any |= n.upper.reach(full_scale) || n.lower.reach(full_scale);
+    if (EXCEEDS) {
+      n.upper.limit(full_scale);
+      n.lower.limit(full_scale);
     }
     FourWords words;
 #pragma unroll
-    for (int k = 0; k < 4; k++) words.v[k] = pair((float)v[0][k] * scale, (float)v[1][k] * scale);
+    for (int k = 0; k < 4; k++) words.v[k] = pair((float)n.upper.v[k] * scale, (float)n.lower.v[k] * scale);
     *(FourWords *)(mosaic + 4 * i) = words;
+  };
+  const u8 *first = raw_address(raw + (size_t)top * step, left);
+  if (RAW_FORMAT != RAW_U8 && inner && (((u64)first | step) & (QUAD_BYTES - 1)) == 0) {
+    auto load = [=](int i) {
+      const int r = i / MOSAIC_QUADS;
+      const u8 *p = raw_address(first + (u32)(r * step), 4 * (i - r * MOSAIC_QUADS));
+      return Rows{aligned_numbers(p), aligned_numbers(p + HALF_Y * step)};
+    };
+    copy_items<MOSAIC_Y * MOSAIC_QUADS, THREADS, 4>(load, store);
+    return any;
+  }
+  for (int i = threadIdx.x; i < MOSAIC_Y * MOSAIC_QUADS; i += THREADS) {
+    const int r = i / MOSAIC_QUADS, x = left + 4 * (i - r * MOSAIC_QUADS);
+    auto numbers = [=](int y) {
+      const u8 *row = raw + (size_t)reflect(y, height) * step;
+      Numbers n;
+      if (x >= 0 && x + 4 <= width)
+        raw_quad(row, x, n.v);
+      else
+#pragma unroll
+        for (int k = 0; k < 4; k++) n.v[k] = raw_pixel(row, reflect(x + k, width));
+      return n;
+    };
+    store(i, Rows{numbers(top + r), numbers(top + r + HALF_Y)});
   }
   return any;
 }
 
 // The same; bytes in rows of whole words are loaded as words.
 DEVICE bool load_halves(const FrameArguments &frame, int top, int left, Pair *mosaic) {
+  const int width = width_of(frame), height = height_of(frame);
+  const bool inner = top >= 0 && left >= 0 && top + MOSAIC_Y + HALF_Y <= height && left + MOSAIC_X <= width;
 #if RAW_FORMAT == RAW_U8
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
-  const int width = width_of(frame), height = height_of(frame), step = step_of(frame);
-  const bool inner = top >= 0 && left >= 0 && top + MOSAIC_Y + HALF_Y <= height && left + MOSAIC_X <= width;
+  const int step = step_of(frame);
   if (frame.full_scale == 255 && (((u64)raw | step) & 3) == 0 && (inner || (width % 4 == 0 && width >= 16))) {
     struct Rows {
       u32 upper, lower;
@@ -78,6 +95,6 @@ DEVICE bool load_halves(const FrameArguments &frame, int top, int left, Pair *mo
     return saturated & BYTES_255;
   }
 #endif
-  return load_any_halves(frame, top, left, mosaic);
+  return load_any_halves(frame, top, left, inner, mosaic);
 }
 #endif

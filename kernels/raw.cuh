@@ -78,6 +78,24 @@ DEVICE void aligned_quad(const u8 *p, u32 (&v)[4]) {
 #endif
 }
 
+// The numbers at four pixels.
+struct Numbers {
+  u32 v[4];
+  // whether one of them is saturated
+  DEVICE bool reach(u32 full_scale) const {
+    return v[0] >= full_scale || v[1] >= full_scale || v[2] >= full_scale || v[3] >= full_scale;
+  }
+  DEVICE void limit(u32 full_scale) {
+#pragma unroll
+    for (int k = 0; k < 4; k++) v[k] = min(v[k], full_scale);
+  }
+};
+DEVICE Numbers aligned_numbers(const u8 *p) {
+  Numbers n;
+  aligned_quad(p, n.v);
+  return n;
+}
+
 // the numbers at four pixels, x a multiple of 4, all inside the row
 DEVICE void raw_quad(const u8 *row, int x, u32 (&v)[4]) {
   const u8 *p = raw_address(row, x);
@@ -101,11 +119,12 @@ DEVICE u32 load_quad(const u8 *row, const QuadPlace &at) {
   return permute(load32(row + at.first), load32(row + at.second), at.selector);
 }
 
-// Items 0 .. COUNT - 1 by the BLOCK threads of a block: store(i, load(i)). A thread loads up to eight items before it
-// stores the first one, so that it waits for memory once. In the last turn, threads that are left over repeat their
-// last item: a branch would let the compiler put the load behind it.
-template <int COUNT, int BLOCK, typename Load, typename Store> DEVICE void copy_items(Load load, Store store) {
-  constexpr int TURNS = (COUNT + BLOCK - 1) / BLOCK, AT_ONCE = 8;
+// Items 0 .. COUNT - 1 by the BLOCK threads of a block: store(i, load(i)). A thread loads up to AT_ONCE items before it
+// stores the first one, so that it waits for memory once for them. In the last turn, threads that are left over repeat
+// their last item: a branch would let the compiler put the load behind it.
+template <int COUNT, int BLOCK, int AT_ONCE = 8, typename Load, typename Store>
+DEVICE void copy_items(Load load, Store store) {
+  constexpr int TURNS = (COUNT + BLOCK - 1) / BLOCK;
   if (TURNS == 1 && threadIdx.x >= COUNT) return;
   auto item = [](int turn) {
     const int i = threadIdx.x + turn * BLOCK;

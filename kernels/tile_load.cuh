@@ -41,21 +41,31 @@ DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
   }
 #endif
   bool any = false;
+  auto store = [&](int i, Numbers n) {
+    any |= n.reach(full_scale);
+    if (EXCEEDS) n.limit(full_scale);
+    *(Quad *)(tile + 2 * i) =
+        Quad{pair((float)n.v[0] * scale, (float)n.v[1] * scale), pair((float)n.v[2] * scale, (float)n.v[3] * scale)};
+  };
+  const u8 *first = raw_address(raw + (size_t)top * step, left);
+  if (RAW_FORMAT != RAW_U8 && inner && (((u64)first | step) & (QUAD_BYTES - 1)) == 0) {
+    auto load = [=](int i) {
+      const int r = i / QUADS;
+      return aligned_numbers(raw_address(first + (u32)(r * step), 4 * (i - r * QUADS)));
+    };
+    copy_items<RAW_Y * QUADS, THREADS, 4>(load, store);
+    return any;
+  }
   for (int i = threadIdx.x; i < RAW_Y * QUADS; i += THREADS) {
     const int r = i / QUADS, x = left + 4 * (i - r * QUADS);
     const u8 *row = raw + (size_t)(inner ? top + r : reflect_mosaic(top + r, height)) * step;
-    u32 v[4];
+    Numbers n;
     if (inner || (x >= 0 && x + 4 <= width))
-      raw_quad(row, x, v);
+      raw_quad(row, x, n.v);
     else
 #pragma unroll
-      for (int k = 0; k < 4; k++) v[k] = raw_pixel(row, reflect_mosaic(x + k, width));
-    any |= v[0] >= full_scale || v[1] >= full_scale || v[2] >= full_scale || v[3] >= full_scale;
-    if (EXCEEDS)
-#pragma unroll
-      for (int k = 0; k < 4; k++) v[k] = min(v[k], full_scale);
-    *(Quad *)(tile + 2 * i) =
-        Quad{pair((float)v[0] * scale, (float)v[1] * scale), pair((float)v[2] * scale, (float)v[3] * scale)};
+      for (int k = 0; k < 4; k++) n.v[k] = raw_pixel(row, reflect_mosaic(x + k, width));
+    store(i, n);
   }
   return any;
 }
