@@ -106,6 +106,12 @@ def patches(shape: Tuple[int, int], sensor: Sensor, top: int, seed: int = 0) -> 
     return expose(planes, sensor, int(top).bit_length()).astype(float)
 
 
+def spots(shape: Tuple[int, int], sensor: Sensor, top: int, seed: int = 0) -> np.ndarray:
+    """Smooth, with saturated pixels that have no such neighbour, at every place of a word of four bytes."""
+    y, x = np.indices(shape)
+    return np.where((y % 5 == 2) & ((x + 3 * y) % 9 == 0), top, np.rint(0.8 * smooth(shape, sensor, top, seed)))
+
+
 class Picture(NamedTuple):
     """One batch of frames: content, (height, width), bytes of padding per row, frames."""
 
@@ -123,6 +129,8 @@ PICTURES = (
     Picture(patches, (32, 51), 6),
     Picture(patches, (16, 16)),
 )
+#: For blocks whose tiles, halos included, are inside of the picture, in rows of whole words.
+INNER_PICTURES = (Picture(spots, (80, 144)),)
 #: For kernels that are compiled for one size, and ask for rows without padding.
 UNPADDED_PICTURES = tuple(picture._replace(padding=0) for picture in PICTURES)
 #: For kernels that ask for rows of whole 16 bytes, without padding.
@@ -329,7 +337,7 @@ def check_case(case: Case, launch: Launch, plan: Schedule) -> None:
         )
         for k, mosaic in enumerate(mosaics):
             where = f"{picture.content.__name__} {picture.shape[1]}x{picture.shape[0]} frame {k}"
-            steep = picture.content in (noise, patches) and work.demosaic == "adaptive"
+            steep = picture.content in (noise, patches, spots) and work.demosaic == "adaptive"
             band = ROUNDED if steep and work.calibrated else STRICT
             if work.demosaic == "adaptive" and not work.half and work.half_precision:
                 band = STEEP if steep else CORRECTED if work.calibrated else STRICT
@@ -675,6 +683,7 @@ TRIALS = {
     "test_numbers_above_full_scale_are_limited_before_the_correction": Trial(1, beyond_shapes),
     "test_an_identity_changes_nothing": Trial(1, picture_shapes),
     "test_fast_kernels_match_reference": Trial(1, picture_shapes),
+    "test_tiles_inside_of_the_picture": Trial(1, picture_shapes),
     "test_schedules_do_not_show": Trial(6 if IS_EXHAUSTIVE else 2, schedule_shapes),
 }
 
@@ -906,6 +915,29 @@ def test_fast_kernels_match_reference(case: Case, launch: Launch) -> None:
     # a GPU compiles in no time, and so it tries the largest tile, too: small frames have one strip then
     for plan in case.schedules(1 if launch is host else 2):
         check_case(case, launch, plan)
+
+
+INNER_CASES = [
+    *(
+        case(MONO, fmt, _POLAR, "mono_adaptive", INNER_PICTURES, resolution="full", precision="fp16", dtype="uint8")
+        for fmt in ("8", "12", "12p", "12Packed")
+    ),
+    *(
+        case(sensor, fmt, _POLAR, "tile", INNER_PICTURES, resolution="full", demosaic="bilinear", dtype="uint8")
+        for sensor in (MONO, COLOR)
+        for fmt in ("8", "12", "12p", "12Packed")
+    ),
+]
+
+
+@cases(INNER_CASES, lambda case: (case.options.sensor, (case.kernel, case.fmt.packing)))
+def test_tiles_inside_of_the_picture(case: Case, launch: Launch) -> None:
+    (plan,) = case.schedules(1)
+    (picture,) = case.pictures
+    height, width = picture.shape
+    assert 2 * plan.tile_x + 12 <= width, "the second tile with its halo is inside"
+    assert 2 * plan.tile_y + 12 <= height, "the second tile with its halo is inside"
+    check_case(case, launch, plan)
 
 
 #: Works whose schedules must not show in the result.
