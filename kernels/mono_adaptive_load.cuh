@@ -37,23 +37,14 @@ DEVICE bool load_any_halves(const FrameArguments &frame, int top, int left, bool
     auto load = [=](int i) {
       const int r = i / MOSAIC_QUADS;
       const u8 *p = raw_address(first + (u32)(r * step), 4 * (i - r * MOSAIC_QUADS));
-      return Rows{aligned_numbers(p), aligned_numbers(p + HALF_Y * step)};
+      return Rows{aligned_quad(p), aligned_quad(p + HALF_Y * step)};
     };
     copy_items<MOSAIC_Y * MOSAIC_QUADS, THREADS, 4>(load, store);
     return any;
   }
   for (int i = threadIdx.x; i < MOSAIC_Y * MOSAIC_QUADS; i += THREADS) {
     const int r = i / MOSAIC_QUADS, x = left + 4 * (i - r * MOSAIC_QUADS);
-    auto numbers = [=](int y) {
-      const u8 *row = raw + (size_t)reflect(y, height) * step;
-      Numbers n;
-      if (x >= 0 && x + 4 <= width)
-        raw_quad(row, x, n.v);
-      else
-#pragma unroll
-        for (int k = 0; k < 4; k++) n.v[k] = raw_pixel(row, reflect(x + k, width));
-      return n;
-    };
+    auto numbers = [=](int y) { return raw_quad(raw + (size_t)reflect(y, height) * step, x, width); };
     store(i, Rows{numbers(top + r), numbers(top + r + HALF_Y)});
   }
   return any;
@@ -66,7 +57,7 @@ DEVICE bool load_halves(const FrameArguments &frame, int top, int left, Pair *mo
 #if RAW_FORMAT == RAW_U8
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
   const int step = step_of(frame);
-  if (frame.full_scale == 255 && (((u64)raw | step) & 3) == 0 && (inner || (width % 4 == 0 && width >= 16))) {
+  if (is_in_words(frame, raw, inner)) {
     struct Rows {
       u32 upper, lower;
     };
@@ -85,8 +76,8 @@ DEVICE bool load_halves(const FrameArguments &frame, int top, int left, Pair *mo
     auto load_reflected = [=](int i) {
       const int r = i / MOSAIC_QUADS;
       const QuadPlace at = quad_place(left + 4 * (i - r * MOSAIC_QUADS), width);
-      return Rows{load_quad(raw + (size_t)reflect(top + r, height) * step, at),
-                  load_quad(raw + (size_t)reflect(top + r + HALF_Y, height) * step, at)};
+      return Rows{bytes_at(raw + (size_t)reflect(top + r, height) * step, at),
+                  bytes_at(raw + (size_t)reflect(top + r + HALF_Y, height) * step, at)};
     };
     if (inner)
       copy_items<MOSAIC_Y * MOSAIC_QUADS, THREADS>(load, store);

@@ -48,36 +48,6 @@ DEVICE const u8 *raw_address(const u8 *row, int x) {
 #endif
 }
 
-// the numbers at four pixels at a multiple of QUAD_BYTES
-DEVICE void aligned_quad(const u8 *p, u32 (&v)[4]) {
-#if RAW_FORMAT == RAW_U8
-  u32 w = load32(p);
-  v[0] = w & 255;
-  v[1] = w >> 8 & 255;
-  v[2] = w >> 16 & 255;
-  v[3] = w >> 24;
-#elif RAW_FORMAT == RAW_U16
-  uint2 w = load64(p);
-  v[0] = w.x & 0xffff;
-  v[1] = w.x >> 16;
-  v[2] = w.y & 0xffff;
-  v[3] = w.y >> 16;
-#else
-  u32 a = load16(p), b = load16(p + 2), c = load16(p + 4);
-#if RAW_FORMAT == RAW_12P
-  v[0] = a & 0xfff;
-  v[1] = a >> 12 | (b & 0xff) << 4;
-  v[2] = b >> 8 | (c & 15) << 8;
-  v[3] = c >> 4;
-#else
-  v[0] = (a & 0xff) << 4 | (a >> 8 & 15);
-  v[1] = (b & 0xff) << 4 | a >> 12;
-  v[2] = b >> 8 << 4 | (c & 15);
-  v[3] = c >> 8 << 4 | (c >> 4 & 15);
-#endif
-#endif
-}
-
 // The numbers at four pixels.
 struct Numbers {
   u32 v[4];
@@ -90,22 +60,44 @@ struct Numbers {
     for (int k = 0; k < 4; k++) v[k] = min(v[k], full_scale);
   }
 };
-DEVICE Numbers aligned_numbers(const u8 *p) {
+// at a multiple of QUAD_BYTES
+DEVICE Numbers aligned_quad(const u8 *p) {
+#if RAW_FORMAT == RAW_U8
+  u32 w = load32(p);
+  return Numbers{{w & 255, w >> 8 & 255, w >> 16 & 255, w >> 24}};
+#elif RAW_FORMAT == RAW_U16
+  uint2 w = load64(p);
+  return Numbers{{w.x & 0xffff, w.x >> 16, w.y & 0xffff, w.y >> 16}};
+#else
+  u32 a = load16(p), b = load16(p + 2), c = load16(p + 4);
+#if RAW_FORMAT == RAW_12P
+  return Numbers{{a & 0xfff, a >> 12 | (b & 0xff) << 4, b >> 8 | (c & 15) << 8, c >> 4}};
+#else
+  return Numbers{{(a & 0xff) << 4 | (a >> 8 & 15), (b & 0xff) << 4 | a >> 12, b >> 8 << 4 | (c & 15),
+                  c >> 8 << 4 | (c >> 4 & 15)}};
+#endif
+#endif
+}
+
+// x: a multiple of 4; pixels are reflected beyond the border of a picture of that width
+DEVICE Numbers raw_quad(const u8 *row, int x, int width) {
+  const u8 *p = raw_address(row, x);
+  const bool inside = x >= 0 && x + 4 <= width;
+  if (inside && ((u64)p & (QUAD_BYTES - 1)) == 0) return aligned_quad(p);
   Numbers n;
-  aligned_quad(p, n.v);
+#pragma unroll
+  for (int k = 0; k < 4; k++) n.v[k] = raw_pixel(row, inside ? x + k : reflect_mosaic(x + k, width));
   return n;
 }
 
-// the numbers at four pixels, x a multiple of 4, all inside the row
-DEVICE void raw_quad(const u8 *row, int x, u32 (&v)[4]) {
-  const u8 *p = raw_address(row, x);
-  if (((u64)p & (QUAD_BYTES - 1)) == 0) return aligned_quad(p, v);
-#pragma unroll
-  for (int k = 0; k < 4; k++) v[k] = raw_pixel(row, x + k);
+// Whether four pixels of 8 bit can be loaded as words, at multiples of four: by `quad_place`, unless `inner` says that
+// none is beyond the border.
+DEVICE bool is_in_words(const FrameArguments &frame, const u8 *raw, bool inner) {
+  return frame.full_scale == 255 && (((u64)raw | step_of(frame)) & 3) == 0 &&
+         (inner || (width_of(frame) % 4 == 0 && width_of(frame) >= 16));
 }
-
-// Where four pixels of 8 bit at x are in a row, as bytes of two words. x and the width, of at least 16, are multiples
-// of four; up to 12 pixels beyond the border, pixels are reflected, and any will do further out.
+// Where four pixels of 8 bit at x are in a row (`is_in_words`), as bytes of two words. x is a multiple of four; up to
+// 12 pixels beyond the border, pixels are reflected, and any will do further out.
 struct QuadPlace {
   int first, second;
   u32 selector;
@@ -115,7 +107,7 @@ DEVICE QuadPlace quad_place(int x, int width) {
   const int first = max(0, min(x < 0 ? -4 - x : 2 * width - 8 - x, width - 8));
   return QuadPlace{first, first + 4, COLOR ? 0x3254u : x < 0 ? 0x1234u : 0x3456u};
 }
-DEVICE u32 load_quad(const u8 *row, const QuadPlace &at) {
+DEVICE u32 bytes_at(const u8 *row, const QuadPlace &at) {
   return permute(load32(row + at.first), load32(row + at.second), at.selector);
 }
 

@@ -24,7 +24,7 @@ DEVICE void find_saturated(const FrameArguments &frame, int y0, int x0, Saturati
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
 #if RAW_FORMAT == RAW_U8
   const int width = width_of(frame), height = height_of(frame), step = step_of(frame);
-  if (frame.full_scale == 255 && (((u64)raw | step | width) & 3) == 0) {
+  if (is_in_words(frame, raw, false)) {
     auto load = [=](int i) {
       const int r = i / SATURATED_QUADS, y = y0 - 1 + r, x = x0 - 4 + 4 * (i - r * SATURATED_QUADS);
       return (u32)y < (u32)height && (u32)x < (u32)width ? load32(raw + (size_t)y * step + x) : 0;

@@ -38,7 +38,7 @@ struct LoadedQuad {
 #if RAW_FORMAT == RAW_U8
   u32 raw;
 #else
-  u32 raw[4];
+  Numbers raw;
 #endif
   u32 code[4];
 };
@@ -48,7 +48,7 @@ DEVICE void load_quad(const u8 *raw, const u32 *codes, LoadedQuad &quad) {
 #if RAW_FORMAT == RAW_U8
   quad.raw = load32(raw);
 #else
-  aligned_quad(raw, quad.raw);
+  quad.raw = aligned_quad(raw);
 #endif
   quad.code[0] = w.x;
   quad.code[1] = w.y;
@@ -69,7 +69,7 @@ DEVICE bool balance_quad(const FrameArguments &frame, const LoadedQuad &quad, fl
 #if RAW_FORMAT == RAW_U8
     const u32 number = quad.raw >> 8 * k & 255;
 #else
-    const u32 number = quad.raw[k];
+    const u32 number = quad.raw.v[k];
 #endif
     z[k] = balanced(frame, raw_number(frame, number), quad.code[k]);
     any |= number >= (u32)frame.full_scale;

@@ -17,7 +17,7 @@ DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
   const float scale = FULL / frame.full_scale;
   const bool inner = top >= 0 && left >= 0 && top + RAW_Y <= height && left + 4 * QUADS <= width;
 #if RAW_FORMAT == RAW_U8
-  if (full_scale == 255 && (((u64)raw | step) & 3) == 0 && (inner || (width % 4 == 0 && width >= 16))) {
+  if (is_in_words(frame, raw, inner)) {
     const Pair by = pair(scale, scale), offset = pair(-1024 * scale, -1024 * scale);
     u32 saturated = 0;
     auto store = [&](int i, u32 w) {
@@ -31,7 +31,7 @@ DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
     };
     auto load_reflected = [=](int i) {
       const int r = i / QUADS, x = left + 4 * (i - r * QUADS);
-      return load_quad(raw + (size_t)reflect_mosaic(top + r, height) * step, quad_place(x, width));
+      return bytes_at(raw + (size_t)reflect_mosaic(top + r, height) * step, quad_place(x, width));
     };
     if (inner)
       copy_items<RAW_Y * QUADS, THREADS>(load, store);
@@ -51,7 +51,7 @@ DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
   if (RAW_FORMAT != RAW_U8 && inner && (((u64)first | step) & (QUAD_BYTES - 1)) == 0) {
     auto load = [=](int i) {
       const int r = i / QUADS;
-      return aligned_numbers(raw_address(first + (u32)(r * step), 4 * (i - r * QUADS)));
+      return aligned_quad(raw_address(first + (u32)(r * step), 4 * (i - r * QUADS)));
     };
     copy_items<RAW_Y * QUADS, THREADS, 4>(load, store);
     return any;
@@ -59,13 +59,7 @@ DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
   for (int i = threadIdx.x; i < RAW_Y * QUADS; i += THREADS) {
     const int r = i / QUADS, x = left + 4 * (i - r * QUADS);
     const u8 *row = raw + (size_t)(inner ? top + r : reflect_mosaic(top + r, height)) * step;
-    Numbers n;
-    if (inner || (x >= 0 && x + 4 <= width))
-      raw_quad(row, x, n.v);
-    else
-#pragma unroll
-      for (int k = 0; k < 4; k++) n.v[k] = raw_pixel(row, reflect_mosaic(x + k, width));
-    store(i, n);
+    store(i, raw_quad(row, x, width));
   }
   return any;
 }
