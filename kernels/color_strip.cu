@@ -94,8 +94,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_strip(const 
     else
       find_at_own_sites(strip, values);
     const bool upper = at.stores && has_row(at, step), lower = at.stores && has_row(at, step + 1);
-    if (OUT_SUMS && upper) store_sums_of(frame, index, values[0].sum);
-    if (OUT_SUMS && lower) store_sums_of(frame, index + WIDTH_OUT, values[1].sum);
     put_angles<0, 0>(strip, index, values[0].upper, upper);
     put_angles<1, 0>(strip, index, values[0].lower, upper);
     put_angles<0, 1>(strip, index + WIDTH_OUT, values[1].upper, lower);

@@ -96,15 +96,27 @@ DEVICE void store_lane_bytes(void *base, size_t index, const u32 (&pairs)[SITES 
 struct LanePolarization {
   float s0[SITES], s1[SITES], s2[SITES], dolp[SITES], tangent[SITES];
 };
-DEVICE void polarization(const Luma &difference, LanePolarization &p) {
-  // the first is I(00) - I(11), the second I(01) - I(10)
+// The luma of a row's sites. WHITE: full scale of an angle.
+struct RowSums {
+  static constexpr float WHITE = IN_INTEGERS ? SiteLuma::WHITE : LUMA_UNIT;
+  SiteLuma site[SITES];
+};
+DEVICE void sums_of(const RowValues &values, RowSums &sums) {
+#pragma unroll
+  for (int k = 0; k < SITES; k++)
+    sums.site[k] = IN_INTEGERS ? site_luma(values.luma, k)
+                               : SiteLuma{low(values.sum[k]), high(values.sum[k]), low(values.difference[k]),
+                                          high(values.difference[k])};
+}
+DEVICE void polarization(const RowSums &sums, LanePolarization &p) {
   constexpr bool swapped = angle_at(0, 0) % 2 == 1;
   constexpr bool s1_positive = angle_at(0, 0) == 0 || angle_at(0, 1) == 0;
   constexpr bool s2_positive = angle_at(0, 0) == 1 || angle_at(0, 1) == 1;
+  constexpr float SCALE = LUMA_UNIT / RowSums::WHITE;
 #pragma unroll
   for (int k = 0; k < SITES; k++) {
-    const float first = low(difference[k]), second = second_luma(difference[k]);
-    const float x = swapped ? second : first, y = swapped ? first : second;
+    const float even = sums.site[k].even_difference * SCALE, odd = sums.site[k].odd_difference * SCALE;
+    const float x = swapped ? odd : even, y = swapped ? even : odd;
     p.s1[k] = s1_positive ? x : -x;
     p.s2[k] = s2_positive ? y : -y;
     const float length = fast_sqrt(fmaf(x, x, fmaf(y, y, 1e-30f)));
@@ -113,16 +125,17 @@ DEVICE void polarization(const Luma &difference, LanePolarization &p) {
   }
 }
 
-// What SSIM compares, as sums of orthogonal angles: two planes a frame. sum: first of I(00) + I(11).
-DEVICE void store_sums_of(const FrameArguments &frame, size_t index, const Luma &sum) {
+// What SSIM compares, as sums of orthogonal angles: two planes a frame.
+DEVICE void store_row_sums(const FrameArguments &frame, size_t index, const RowSums &sums) {
   constexpr bool swapped = angle_at(0, 0) % 2 == 1;
   constexpr size_t PLANE = WIDTH_OUT * HEIGHT_OUT;
   float axial[SITES], diagonal[SITES];
 #pragma unroll
   for (int k = 0; k < SITES; k++) {
-    const float first = low(sum[k]), second = RELATIVE ? fmaxf(second_luma(sum[k]), 0) : high(sum[k]);
-    axial[k] = (swapped ? second : first) * (0.5f / LUMA_UNIT);
-    diagonal[k] = (swapped ? first : second) * (0.5f / LUMA_UNIT);
+    const float even = sums.site[k].even_sum * (0.5f / RowSums::WHITE),
+                odd = sums.site[k].odd_sum * (0.5f / RowSums::WHITE);
+    axial[k] = swapped ? odd : even;
+    diagonal[k] = swapped ? even : odd;
   }
   store_compared<OUT_SUMS>(frame.out[SUMS], index + blockIdx.z * PLANE, axial);
   store_compared<OUT_SUMS>(frame.out[SUMS], index + blockIdx.z * PLANE + PLANE, diagonal);
@@ -283,14 +296,19 @@ DEVICE void put_products(const Strip &strip, size_t index, const RowValues &valu
     store_lane_values<OUT_INTENSITY>(frame.out[INTENSITY], 3 * index, f);
   }
   if (!WANT_STOKES) return;
+  RowSums sums;
+  if (LUMA_BY_ANGLE) sums_of(values, sums);
+  if (OUT_SUMS && is_inside) store_row_sums(frame, index, sums);
   LanePolarization p;
   float darkest = 4 * LUMA_UNIT;
 #pragma unroll
   for (int k = 0; k < SITES; k++) {
     constexpr float RED = LUMA_RED * LUMA_UNIT / (2 * SAMPLES), GREEN = LUMA_GREEN * LUMA_UNIT / (2 * SAMPLES);
-    p.s0[k] =
-        fmaf(colour(1, k), row_unit<LINE>(k, 1) * GREEN, // not quite 0 where all is black
-             fmaf(colour(0, k), row_unit<LINE>(k, 0) * RED, fmaf(colour(2, k), row_unit<LINE>(k, 2) * RED, 1e-6f)));
+    // not quite 0 where all is black
+    p.s0[k] = IN_INTEGERS ? fmaf(sums.site[k].even_sum + sums.site[k].odd_sum, LUMA_UNIT / RowSums::WHITE / 2, 1e-6f)
+                          : fmaf(colour(1, k), row_unit<LINE>(k, 1) * GREEN,
+                                 fmaf(colour(0, k), row_unit<LINE>(k, 0) * RED,
+                                      fmaf(colour(2, k), row_unit<LINE>(k, 2) * RED, 1e-6f)));
     darkest = fminf(darkest, p.s0[k]);
   }
   if (OUT_S0 && is_inside) {
@@ -300,7 +318,7 @@ DEVICE void put_products(const Strip &strip, size_t index, const RowValues &valu
     store_compared<OUT_S0>(frame.out[S0], index, mean);
   }
   if (LUMA_BY_ANGLE) {
-    polarization(values.difference, p);
+    polarization(sums, p);
     put_polarization<LINE>(strip, index, p, is_inside);
   }
   const float threshold = frame.min_intensity * LUMA_UNIT;

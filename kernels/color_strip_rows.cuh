@@ -1,13 +1,14 @@
 // `color_strip`: the values of two output rows from the lines of the ring, interpolated along y; and along x.
 #ifndef POLAR_COLOR_STRIP_ROWS_CUH
 #define POLAR_COLOR_STRIP_ROWS_CUH
-#include "color_strip_lines.cuh"
+#include "color_strip_integers.cuh"
 
-constexpr bool PRODUCTS = OUT_INTENSITY || WANT_STOKES;              // anything but images of single angles
-constexpr bool LUMA_BY_ANGLE = WANT_POLAR || OUT_STOKES || OUT_SUMS; // luma by angle
-constexpr int SAMPLES = CO_SITED ? 16 : 1;      // weight of an angle's samples in `Colours` of a row
-constexpr float LUMA_UNIT = SAMPLES / LUMA_RED; // likewise, of luma in a row's sums and differences
-typedef Pair Luma[SITES];                       // of a line's sites, over LUMA_RED; lanes are angles
+constexpr bool PRODUCTS = OUT_INTENSITY || WANT_STOKES; // anything but images of single angles
+constexpr bool LUMA_BY_ANGLE = WANT_POLAR || OUT_STOKES || OUT_SUMS || IN_INTEGERS;
+constexpr bool IN_PAIRS = LUMA_BY_ANGLE && !IN_INTEGERS; // luma by angle, as pairs
+constexpr int SAMPLES = CO_SITED ? 16 : 1;               // weight of an angle's samples in `Colours` of a row
+constexpr float LUMA_UNIT = SAMPLES / LUMA_RED;          // likewise, of luma in a row's sums and differences
+typedef Pair Luma[SITES];                                // of a line's sites, over LUMA_RED; lanes are angles
 
 // ---- constants, by the units of what they meet (`unit_of`)
 
@@ -62,32 +63,15 @@ template <int LINE> DEVICE void co_site(const LanePosition &at, const Colours &f
   }
 }
 
-// SSIM compares sums of luma that differ by little, and luma in half is rounded too coarsely to tell them apart. For
-// SSIM, a pair of luma is therefore (a, a - b): of one angle, and how much larger it is than that of the line's other
-// angle, subtracted before red, green and blue are added up. `a` is the low lane's angle in upper lines and the high
-// lane's in lower lines: these two are orthogonal.
-constexpr bool RELATIVE = OUT_SUMS && HALF_PRECISION;
-// One lane as both. The instruction that reads it can select it; with 4 sites that leaves too few registers.
-DEVICE Pair lows(Pair a) { return SITES == 4 ? lows(a, a) : low_twice(a); }
-DEVICE Pair highs(Pair a) { return SITES == 4 ? highs(a, a) : high_twice(a); }
-template <int PARITY> DEVICE Pair relative(Pair v) {
-  return PARITY == 0 ? sub(lows(v), join(splat(0), v)) : sub(highs(v), lows(splat(0), v));
-}
-DEVICE Pair second_of(Pair a) { return sub(lows(a), a); } // (0, b) of (a, a - b)
-DEVICE float second_luma(Pair a) { return RELATIVE ? low(a) - high(a) : high(a); }
-
-// The luma of a line's sites. PARITY: of the raw row; LINE: of the line on the lattice.
-template <int PARITY, int LINE> DEVICE void luma_of_line(const Colours &v, Luma &y) {
+// The luma of a line's sites. LINE: of the line on the lattice.
+template <int LINE> DEVICE void luma_of_line(const Colours &v, Luma &y) {
   constexpr Weight green = weight(LUMA_GREEN / LUMA_RED);
 #pragma unroll
   for (int i = 0; i < SITES; i++) {
-    Pair rgb[3];
-#pragma unroll
-    for (int c = 0; c < 3; c++) rgb[c] = RELATIVE ? relative<PARITY>(v[i][c]) : v[i][c];
     const int restored = is_sample(0, LINE, i, 0) ? 2 : 0, other = 2 - restored; // of red and blue
     const Pair chroma =
-        unit_of<LINE>(i, other) == 2 ? fma(rgb[other], splat(2), rgb[restored]) : add(rgb[other], rgb[restored]);
-    y[i] = fma(rgb[1], times(green, unit_of<LINE>(i, 1), 1), chroma);
+        unit_of<LINE>(i, other) == 2 ? fma(v[i][other], splat(2), v[i][restored]) : add(v[i][other], v[i][restored]);
+    y[i] = fma(v[i][1], times(green, unit_of<LINE>(i, 1), 1), chroma);
   }
 }
 // The luma of a line's sites, of either row parity, arranged for differences of orthogonal angles: lanes of the lower
@@ -95,32 +79,7 @@ template <int PARITY, int LINE> DEVICE void luma_of_line(const Colours &v, Luma 
 struct Neighbours {
   Luma own, beside;
 };
-// The same of pairs (a, a - b).
-DEVICE void arrange_relative(const LanePosition &at, const Luma &upper, const Luma &lower, Neighbours &up,
-                             Neighbours &low) {
-  // what is missing beside: b of the upper line and a of the lower one to the left, a and b to the right
-  Pair left = straddle(second_of(upper[SITES - 1]), lower[SITES - 1]), right = join(upper[0], second_of(lower[0]));
-  if (CO_SITED) {
-    left = shuffle_pair(left, at.lane - 1);
-    right = shuffle_pair(right, at.lane + 1);
-    if (at.is_edge) {
-      if (at.first) left = straddle(second_of(upper[0]), lower[0]);
-      if (at.last) right = join(upper[SITES - 1], second_of(lower[SITES - 1]));
-    }
-  }
-#pragma unroll
-  for (int k = 0; k < SITES; k++) {
-    const bool first = k == 0, last = k == SITES - 1;
-    const int before = first ? 0 : k - 1, after = last ? k : k + 1;
-    up.own[k] = upper[k];
-    low.own[k] = lower[k];
-    up.beside[k] = sub(lows(last ? right : upper[after]), first ? lows(splat(0), left) : second_of(upper[before]));
-    low.beside[k] =
-        sub(first ? highs(left) : lows(lower[before]), last ? join(splat(0), right) : second_of(lower[after]));
-  }
-}
 DEVICE void arrange(const LanePosition &at, const Luma &upper, const Luma &lower, Neighbours &up, Neighbours &low) {
-  if (RELATIVE) return arrange_relative(at, upper, lower, up, low);
   Pair left = highs(upper[SITES - 1], lower[SITES - 1]), right = lows(upper[0], lower[0]);
   if (CO_SITED) {
     left = shuffle_pair(left, at.lane - 1);
@@ -240,11 +199,13 @@ struct Strip {
     return found;
   }
   // Colours of the two middle lines of a row parity. FIRST: parity of the upper one's line on the lattice.
-  template <int FIRST> DEVICE void debayer_two(int parity, Colours &upper, Colours &lower) const {
+  template <int FIRST>
+  DEVICE void debayer_two(int parity, Colours &upper, Colours &lower, LineLuma &upper_luma,
+                          LineLuma &lower_luma) const {
     Sites v[6];
     read<0>(parity, v);
-    debayer<SampleScale, 0, FIRST>(v[0], v[1], v[2], v[3], v[4], upper);
-    debayer<SampleScale, 0, 1 - FIRST>(v[1], v[2], v[3], v[4], v[5], lower);
+    debayer_line<FIRST>(v[0], v[1], v[2], v[3], v[4], upper, upper_luma);
+    debayer_line<1 - FIRST>(v[1], v[2], v[3], v[4], v[5], lower, lower_luma);
     scale<FIRST>(upper);
     scale<1 - FIRST>(lower);
   }
@@ -275,6 +236,7 @@ template <int LINE> DEVICE Pair towards(const Colours &a, const Colours &b, int 
 struct Carried {
   Colours upper, lower;
   Neighbours upper_luma, lower_luma;
+  LineLuma upper_steps, lower_steps; // in integers
 };
 
 // Before the first step: the window is one step further up.
@@ -282,34 +244,34 @@ DEVICE void begin(const Strip &strip, Carried &carried) {
   Sites v[6];
   Luma upper, lower;
   strip.read<1>(0, v);
-  debayer<SampleScale, 0, 0>(v[1], v[2], v[3], v[4], v[5], carried.upper);
+  debayer_line<0>(v[1], v[2], v[3], v[4], v[5], carried.upper, carried.upper_steps);
   Strip::scale<0>(carried.upper);
   strip.read<1>(1, v);
-  debayer<SampleScale, 0, 1>(v[1], v[2], v[3], v[4], v[5], carried.lower);
+  debayer_line<1>(v[1], v[2], v[3], v[4], v[5], carried.lower, carried.lower_steps);
   Strip::scale<1>(carried.lower);
-  if (LUMA_BY_ANGLE) {
-    luma_of_line<0, 0>(carried.upper, upper);
-    luma_of_line<1, 1>(carried.lower, lower);
+  if (IN_PAIRS) {
+    luma_of_line<0>(carried.upper, upper);
+    luma_of_line<1>(carried.lower, lower);
   }
   if (strip.at.y == 0) { // the picture is reflected: above its first row of a parity is that row itself
     Colours first;
-    debayer<SampleScale, 0, 0>(v[2], v[3], v[4], v[5], v[2], first);
+    debayer_line<0>(v[2], v[3], v[4], v[5], v[2], first, carried.lower_steps);
     Strip::scale<0>(first);
-    if (LUMA_BY_ANGLE) luma_of_line<1, 0>(first, lower);
+    if (IN_PAIRS) luma_of_line<0>(first, lower);
     reflect_line<0>(first, carried.lower);
   }
-  if (LUMA_BY_ANGLE) arrange(strip.at, upper, lower, carried.upper_luma, carried.lower_luma);
+  co_site_luma(strip.at, carried.upper_steps);
+  co_site_luma(strip.at, carried.lower_steps);
+  if (IN_PAIRS) arrange(strip.at, upper, lower, carried.upper_luma, carried.lower_luma);
 }
 
 // What a step finds of one row: sums over all angles, sums by row parity for images of angles, and luma of differences
-// and sums of orthogonal angles (for SSIM in half as pairs (a, a - b)). Co-sited along y only, except for the luma.
+// and sums of orthogonal angles, or that of all lines in integers. Co-sited along y only, except for the luma of pairs.
 struct RowValues {
   Colours all, upper, lower;
   Luma difference, sum;
+  RowLuma luma;
 };
-
-// Whether the luma of a line that is kept anyway is computed late, for fewer registers in between.
-constexpr bool LATE_LUMA = RELATIVE && SITES == 4;
 
 // Both rows of a step, co-sited.
 DEVICE void find_co_sited(const Strip &strip, int row, Carried &carried, RowValues (&out)[2]) {
@@ -318,10 +280,11 @@ DEVICE void find_co_sited(const Strip &strip, int row, Carried &carried, RowValu
   Luma upper_luma[2], lower_luma[2];
   Colours row_itself;
   if (UPPER_LINES % 2) reflect_line<0>(carried.upper, row_itself); // or else the picture does not end behind it
-  strip.debayer_two<0>(1, lower[0], lower[1]);
-  if (LUMA_BY_ANGLE) {
-    luma_of_line<1, 0>(lower[0], lower_luma[0]);
-    if (!LATE_LUMA) luma_of_line<1, 1>(lower[1], lower_luma[1]);
+  LineLuma upper_steps[2], lower_steps[2];
+  strip.debayer_two<0>(1, lower[0], lower[1], lower_steps[0], lower_steps[1]);
+  if (IN_PAIRS) {
+    luma_of_line<0>(lower[0], lower_luma[0]);
+    luma_of_line<1>(lower[1], lower_luma[1]);
   }
 #pragma unroll
   for (int n = 0; n < 3 * SITES; n++) {
@@ -335,11 +298,21 @@ DEVICE void find_co_sited(const Strip &strip, int row, Carried &carried, RowValu
     out[1].lower[i][c] = towards<1>(lower[1], lower[0], n);
     carried.lower[i][c] = lower[1][i][c];
   }
-  strip.debayer_two<1>(0, upper[0], upper[1]);
-  if (UPPER_LINES % 2 && row + 1 >= UPPER_LINES)
+  strip.debayer_two<1>(0, upper[0], upper[1], upper_steps[0], upper_steps[1]);
+#pragma unroll
+  for (int k = 0; k < 2; k++) { // no earlier: registers
+    co_site_luma(strip.at, lower_steps[k]);
+    co_site_luma(strip.at, upper_steps[k]);
+  }
+  if (UPPER_LINES % 2 && row + 1 >= UPPER_LINES) {
 #pragma unroll
     for (int n = 0; n < 3 * SITES; n++) upper[0][n / 3][n % 3] = row_itself[n / 3][n % 3];
-  if (row + 2 >= UPPER_LINES) reflect_line<1>(upper[0], upper[1]);
+    if (IN_INTEGERS) upper_steps[0] = carried.upper_steps;
+  }
+  if (row + 2 >= UPPER_LINES) {
+    reflect_line<1>(upper[0], upper[1]);
+    if (IN_INTEGERS) upper_steps[1] = upper_steps[0];
+  }
 #pragma unroll
   for (int n = 0; n < 3 * SITES; n++) {
     const int i = n / 3, c = n % 3;
@@ -354,10 +327,15 @@ DEVICE void find_co_sited(const Strip &strip, int row, Carried &carried, RowValu
     out[1].all[i][c] = add(below, out[1].lower[i][c]);
     carried.upper[i][c] = upper[1][i][c];
   }
-  if (!LUMA_BY_ANGLE) return;
-  if (LATE_LUMA) luma_of_line<1, 1>(carried.lower, lower_luma[1]);
-  luma_of_line<0, 1>(upper[0], upper_luma[0]);
-  luma_of_line<0, 0>(upper[1], upper_luma[1]);
+  if (IN_INTEGERS) {
+    out[0].luma = RowLuma{carried.upper_steps, upper_steps[0], lower_steps[0], carried.lower_steps};
+    out[1].luma = RowLuma{upper_steps[0], upper_steps[1], lower_steps[1], lower_steps[0]};
+    carried.upper_steps = upper_steps[1];
+    carried.lower_steps = lower_steps[1];
+  }
+  if (!IN_PAIRS) return;
+  luma_of_line<1>(upper[0], upper_luma[0]);
+  luma_of_line<0>(upper[1], upper_luma[1]);
   Neighbours up[2], low[2];
   arrange(strip.at, upper_luma[0], lower_luma[0], up[0], low[0]);
   combine_luma<false>(carried.upper_luma, low[0], up[0], carried.lower_luma, out[0].difference);
@@ -372,18 +350,18 @@ DEVICE void find_co_sited(const Strip &strip, int row, Carried &carried, RowValu
 // The same with every angle at its own site.
 DEVICE void find_at_own_sites(const Strip &strip, RowValues (&out)[2]) {
   Luma upper[2], lower[2];
-  strip.debayer_two<0>(1, out[0].lower, out[1].lower);
-  strip.debayer_two<0>(0, out[0].upper, out[1].upper);
+  strip.debayer_two<0>(1, out[0].lower, out[1].lower, out[0].luma.lower, out[1].luma.lower);
+  strip.debayer_two<0>(0, out[0].upper, out[1].upper, out[0].luma.upper, out[1].luma.upper);
 #pragma unroll
   for (int r = 0; r < 2; r++)
 #pragma unroll
     for (int n = 0; n < 3 * SITES; n++)
       out[r].all[n / 3][n % 3] = add(out[r].upper[n / 3][n % 3], out[r].lower[n / 3][n % 3]);
-  if (!LUMA_BY_ANGLE) return;
-  luma_of_line<0, 0>(out[0].upper, upper[0]);
-  luma_of_line<1, 0>(out[0].lower, lower[0]);
-  luma_of_line<0, 1>(out[1].upper, upper[1]);
-  luma_of_line<1, 1>(out[1].lower, lower[1]);
+  if (!IN_PAIRS) return;
+  luma_of_line<0>(out[0].upper, upper[0]);
+  luma_of_line<0>(out[0].lower, lower[0]);
+  luma_of_line<1>(out[1].upper, upper[1]);
+  luma_of_line<1>(out[1].lower, lower[1]);
 #pragma unroll
   for (int r = 0; r < 2; r++) {
     Neighbours up, low;

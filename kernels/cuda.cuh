@@ -82,6 +82,23 @@ DEVICE u32 half2_max(u32 a, u32 b) { u32 m = half2_less(a, b); return (b & m) | 
 DEVICE u32 half2_fma_relu(u32 a, u32 b, u32 c) { return half2_max(half2_fma(a, b, c), 0); }
 #endif
 
+// ---- a word of two 16-bit integers
+// the lanes times the two lower bytes of another word, plus a sum
+DEVICE u32 dot_lanes(u32 lanes, u32 bytes, u32 sum) { u32 d; asm("dp2a.lo.u32.u32 %0,%1,%2,%3;"
+    : "=r"(d) : "r"(lanes), "r"(bytes), "r"(sum)); return d; }
+// signed lanes clamped to [0, HIGHEST]; numbers below 31744 only, which are ordered as the halves of the same bits
+#if __CUDA_ARCH__ >= 900
+template <u32 HIGHEST> DEVICE u32 clamp_lanes(u32 lanes) { u32 d; asm("min.s16x2.relu %0,%1,%2;"
+    : "=r"(d) : "r"(lanes), "r"(HIGHEST * 0x10001u)); return d; }
+#elif __CUDA_ARCH__ >= 800 // a maximum with what is no number is 0
+template <u32 HIGHEST> DEVICE u32 clamp_lanes(u32 lanes) { return half2_min(half2_max(lanes, 0), HIGHEST * 0x10001u); }
+#else
+DEVICE u32 lane_signs(u32 lanes) { u32 d; asm("prmt.b32 %0,%1,0,0xbb99;" : "=r"(d) : "r"(lanes)); return d; }
+template <u32 HIGHEST> DEVICE u32 clamp_lanes(u32 lanes) {
+  return half2_min(lanes & ~lane_signs(lanes), HIGHEST * 0x10001u);
+}
+#endif
+
 // ---- float, two units in the last place
 DEVICE float fast_rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float fast_rsqrt(float x) { float y; asm("rsqrt.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }

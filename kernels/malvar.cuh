@@ -21,13 +21,20 @@ DEVICE Pair fma_sat(Pair a, Pair b, Pair c) {
 }
 #endif
 
+// A site's own sample, and sums of its neighbours on the lattice: at one site and at two along x and along y, and of
+// the four diagonals.
+struct SiteSums {
+  Pair centre, h1, h2, v1, v2, diagonal;
+};
+
 // Debayers N sites, of which the first is even, of line `c`; a, b are the two lines above it, d, e the two below, each
 // from two sites to the left on. `Scale::PER_SAMPLE` is what a sample is multiplied with to be 1 at full scale. A
 // site's own sample is stored as it is, the other two colours scaled and clamped to [0, 1]: [site][red, green, blue].
-// I: parity of the raw row; LINE: parity of the lattice's line.
-template <class Scale, int I, int LINE, int N>
+// I: parity of the raw row; LINE: parity of the lattice's line. also(i, at_chroma, sums) is called for
+// every site; at_chroma: whether it is a red or blue one.
+template <class Scale, int I, int LINE, int N, typename Also>
 DEVICE void debayer(const Pair (&a)[N + 4], const Pair (&b)[N + 4], const Pair (&c)[N + 4], const Pair (&d)[N + 4],
-                    const Pair (&e)[N + 4], Pair (&out)[N][3]) {
+                    const Pair (&e)[N + 4], Pair (&out)[N][3], Also also) {
   constexpr auto scale = Scale::PER_SAMPLE;
   constexpr Pair green_near = splat(MHC_GREEN_NEAR * scale), green_far = splat(MHC_GREEN_FAR * scale);
   constexpr Pair green_centre = splat(MHC_GREEN_CENTRE * scale), across_diagonal = splat(MHC_ACROSS_DIAGONAL * scale);
@@ -43,7 +50,9 @@ DEVICE void debayer(const Pair (&a)[N + 4], const Pair (&b)[N + 4], const Pair (
   for (int i = 0; i < N; i++) {
     const Pair centre = c[i + 2], h1 = add(c[i + 1], c[i + 3]), h2 = add(c[i], c[i + 4]);
     const Pair v1 = near[i + 1], v2 = add(a[i + 2], e[i + 2]), diagonal = add(near[i], near[i + 2]);
-    if (i % 2 == chroma_column(I, LINE)) {
+    const bool at_chroma = i % 2 == chroma_column(I, LINE);
+    also(i, at_chroma, SiteSums{centre, h1, h2, v1, v2, diagonal});
+    if (at_chroma) {
       const Pair far = add(h2, v2);
       out[i][own] = centre;
       out[i][1] = fma_sat(add(h1, v1), green_near, fma(far, green_far, mul(centre, green_centre)));
@@ -55,5 +64,10 @@ DEVICE void debayer(const Pair (&a)[N + 4], const Pair (&b)[N + 4], const Pair (
       out[i][other] = fma_sat(v1, row_near, fma(v2, row_far, fma(h2, row_side, flat)));
     }
   }
+}
+template <class Scale, int I, int LINE, int N>
+DEVICE void debayer(const Pair (&a)[N + 4], const Pair (&b)[N + 4], const Pair (&c)[N + 4], const Pair (&d)[N + 4],
+                    const Pair (&e)[N + 4], Pair (&out)[N][3]) {
+  debayer<Scale, I, LINE>(a, b, c, d, e, out, [](int, bool, const SiteSums &) {});
 }
 #endif

@@ -121,6 +121,15 @@ HOST_MIN_MAX(u64)
 DEVICE float min(float a, float b) { return fminf(a, b); }
 DEVICE float max(float a, float b) { return fmaxf(a, b); }
 
+// ---- a word of two 16-bit integers
+DEVICE u32 dot_lanes(u32 lanes, u32 bytes, u32 sum) {
+  return (lanes & 0xffff) * (bytes & 255) + (lanes >> 16) * (bytes >> 8 & 255) + sum;
+}
+template <u32 HIGHEST> DEVICE u32 clamp_lanes(u32 lanes) {
+  const auto clamped = [](u32 lane) { return (u32)min(max((int)(lane ^ 0x8000) - 0x8000, 0), (int)HIGHEST); };
+  return clamped(lanes & 0xffff) | clamped(lanes >> 16) << 16;
+}
+
 // ---- global memory
 template <typename T> DEVICE T host_load(const void *p) {
   host_global(p, sizeof(T), HOST_LOAD);
