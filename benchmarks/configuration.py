@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Dict, Tuple
 
 from polar_pipeline.cuda.model.launch_model import KernelWork
+from polar_pipeline.cuda.model.requested_work import make_work
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_work import SsimWork
-from polar_pipeline.cuda.model.work import make_work
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor.frames import FULL_FRAME

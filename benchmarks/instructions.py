@@ -27,10 +27,11 @@ from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.cuda.model import ssim_cost
 from polar_pipeline.cuda.model.device import DEVICES, Slots
 from polar_pipeline.cuda.model.launch_model import KernelWork, launch_model
+from polar_pipeline.cuda.model.requested_work import make_work
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_work import SsimWork
 from polar_pipeline.cuda.model.transform_work import TransformWork
-from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork, make_work
+from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork
 from polar_pipeline.cuda.tools.usage import rectified_works
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan

@@ -39,19 +39,8 @@ struct Hsv {
 
 // What SSIM compares, of four sites.
 struct Compared {
-  u32 sums[2][2], s0[2];
+  u32 sums[2][2];
 };
-
-// S0/2 of a site, in [0, 1]. In float: it is compared with another frame's, and sums of halves would be rounded.
-template <int LINE> DEVICE float s0_of(const Pair (&even)[3], const Pair (&odd)[3], int site) {
-  float sum = 0;
-#pragma unroll
-  for (int c = 0; c < 3; c++) {
-    const float both = (low(even[c]) + high(even[c])) + (low(odd[c]) + high(odd[c]));
-    sum = fmaf(both, (is_sample(0, LINE, site, c) ? 0.5f : 0.25f) * (c == 1 ? LUMA_GREEN : LUMA_RED), sum);
-  }
-  return sum;
-}
 
 // The means of orthogonal angles of sites 2k and 2k + 1, from their sum `total` in halves, whose rounding both share,
 // and their difference, which is small: both means are compared with each other.
@@ -97,7 +86,6 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
     const Pair total = fma(sum[1], luma_weights<LINE, 1>(),
                            fma(sum[0], luma_weights<LINE, 0>(), mul(sum[2], luma_weights<LINE, 2>())));
     darkest = fminf(darkest, fminf(low(total), high(total)));
-    if (OUT_S0) compared.s0[k] = compared_pair(s0_of<LINE>(even[a], odd[a], 0), s0_of<LINE>(even[b], odd[b], 1));
     if (OUT_SUMS) compare_sums<LINE>(even, odd, total, k, compared);
     float tangent[2], dolp[2], s1[2];
 #pragma unroll
@@ -177,8 +165,6 @@ DEVICE void store_row(const FrameArguments &frame, const ThreadPosition &at, Sta
   const u32 pixel = at.pixel + 4 * at.lane + R * (out_width(frame));
   if (OUT_DOLP && inside) store32((u8 *)frame.out[DOLP] + frame_pixels(frame) + pixel, degree & ~invalid);
   if (OUT_AOLP && inside) store32((u8 *)frame.out[AOLP] + frame_pixels(frame) + pixel, turns & ~invalid);
-  if (OUT_S0 && inside)
-    store64((u8 *)frame.out[S0] + 2 * (frame_pixels(frame) + pixel), compared.s0[0], compared.s0[1]);
 #pragma unroll
   for (int plane = 0; plane < (OUT_SUMS ? 2 : 0); plane++)
     if (inside)

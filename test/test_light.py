@@ -9,7 +9,8 @@ import pytest
 
 from polar_pipeline import Pipeline
 from polar_pipeline.cuda.backend import problem
-from polar_pipeline.cuda.model.work import POLARIZATION_ARGUMENT, fill_options, polarization_defines, work_of
+from polar_pipeline.cuda.model.requested_work import work_of
+from polar_pipeline.cuda.model.work import POLARIZATION_ARGUMENT, fill_options, polarization_defines
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS

@@ -15,7 +15,8 @@ from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver
 from polar_pipeline.cuda.memory import SLOTS, FrameMemory
 from polar_pipeline.cuda.model.partition import partitions
-from polar_pipeline.cuda.model.work import PolarizationWork, make_work
+from polar_pipeline.cuda.model.requested_work import make_work
+from polar_pipeline.cuda.model.work import PolarizationWork
 from polar_pipeline.cuda.prepared import FrameInFlight, PreparedPlan
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import Plan, make_plan

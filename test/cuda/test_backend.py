@@ -36,9 +36,10 @@ from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, Slot, device_
 from polar_pipeline.cuda.model.device import Device, get_device
 from polar_pipeline.cuda.model.geometry import output_bytes
 from polar_pipeline.cuda.model.partition import partitions
+from polar_pipeline.cuda.model.requested_work import make_work
 from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT
 from polar_pipeline.cuda.model.transform_work import TRANSFORM_ARGUMENT
-from polar_pipeline.cuda.model.work import OUTPUTS, PLANES, POLARIZATION_ARGUMENT, make_work
+from polar_pipeline.cuda.model.work import OUTPUTS, PLANES, POLARIZATION_ARGUMENT
 from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan

@@ -25,9 +25,10 @@ from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.coefficients import SSIM_FULL
 from polar_pipeline.cuda.model import search
 from polar_pipeline.cuda.model.device import get_device
+from polar_pipeline.cuda.model.requested_work import make_work
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.specs import COLOR_MAPS, COMPONENTS
-from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork, make_work, polarization_defines
+from polar_pipeline.cuda.model.specs import COLOR_MAPS, COMPONENTS, adds_in_integers
+from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork, polarization_defines
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import LIGHT_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, invalid_level
@@ -56,6 +57,9 @@ COLOR_BOUNDS = {"aolp_color": 9.0, "dolp_color": 5.0}
 AOLP_SIGMA_BOUND = 5e-4
 #: Intensities, angle images, Stokes vectors and what SSIM reads, by half precision.
 VALUE_BOUND = {True: 1 / 255, False: 2e-5}
+#: What SSIM reads, from kernels that add it up in integers: half a unit of what is stored, and a 64th of a level, which
+#: a colour below 0 takes from the other lane.
+INTEGER_BOUND = 0.51 / SSIM_FULL + 1 / 64 / 255
 #: S0 this close to the threshold may fall on either side of it, by half precision.
 DARK_BAND = {True: 1e-3, False: 1e-5}
 #: ADR in half on pixels without any correlation, or beside black: it divides by what is nearly nothing there, and the
@@ -260,7 +264,14 @@ def truth_of(frame: RawFrame, work: PolarizationWork, options: Options) -> Truth
 
 
 def check(
-    got: Outputs, k: int, truth: Truth, work: PolarizationWork, options: Options, where: str, band: Band = STRICT
+    got: Outputs,
+    k: int,
+    truth: Truth,
+    work: PolarizationWork,
+    options: Options,
+    where: str,
+    band: Band = STRICT,
+    kernel: str = "tile",
 ) -> None:
     """Frame k of a batch lies within the bounds around the truth."""
     exact = truth.exact
@@ -304,6 +315,8 @@ def check(
             error[np.isnan(error)] = 0
             bounds = {"dolp": DOLP_BOUND, "aolp": AOLP_BOUND, "aolp_sigma": AOLP_SIGMA_BOUND}
             bound = bounds.get(name, VALUE_BOUND[work.half_precision]) + level / 2
+            if name in PAIRS and work.raw_format == "u8" and adds_in_integers(kernel, work):
+                bound = INTEGER_BOUND
             if name == "aolp":
                 assert np.nanmin(image, initial=0) >= 0, place
                 assert np.nanmax(image, initial=0) < np.pi, place
@@ -342,7 +355,7 @@ def check_case(case: Case, launch: Launch, plan: Schedule) -> None:
             if work.demosaic == "adaptive" and not work.half and work.half_precision:
                 band = STEEP if steep else CORRECTED if work.calibrated else STRICT
             truth = truth_of(RawFrame(mosaic << case.fmt.shift, case.fmt.full_scale), work, case.options)
-            check(got, k, truth, work, case.options, where, band)
+            check(got, k, truth, work, case.options, where, band, case.kernel)
 
 
 # ---------------------------------------------------------------------------------------------------------------- cases
@@ -382,7 +395,11 @@ CASES = [
     ),
     case(COLOR, products=("intensity", "angle_90", "polarizer", "dolp", "aolp", *NOISE_PRODUCTS), dtype="uint16"),
     *(case(sensor, dtype="uint16") for sensor in (COLOR, MONO)),
-    *(case(sensor, products=("intensity", "ssim"), ssim_mode="temporal") for sensor in (MONO, COLOR)),
+    *(
+        case(sensor, products=("intensity", "dolp_color", "ssim"), ssim_mode="temporal", precision=precision)
+        for sensor in (MONO, COLOR)
+        for precision in ("auto", "fp16")
+    ),
     *(
         case(sensor, fmt, products, resolution=resolution, dtype=dtype, camera_gain=20.0, **options)
         for sensor, fmt, resolution, products, dtype, options in (
@@ -436,9 +453,13 @@ FAST_CASES = [
         case(
             sensor, products=(*products, "ssim"), kernel=kernel, co_sited=sensor == MONO, ssim_mode=mode, dtype="uint8"
         )
-        for sensor, kernel in ((MONO, "mono_half"), (MONO, "mono_half_bytes"), (COLOR, "color_half"))
+        for sensor, kernel, modes in (
+            (MONO, "mono_half", ("consistency", "temporal")),
+            (MONO, "mono_half_bytes", ("consistency", "temporal")),
+            (COLOR, "color_half", ("consistency",)),
+        )
         for products in (_POLAR, ())
-        for mode in ("consistency", "temporal")
+        for mode in modes
     ),
     *(
         case(

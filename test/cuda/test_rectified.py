@@ -25,8 +25,8 @@ from polar_pipeline.cuda.model.rectified_work import (
     make_rectified_work,
     not_in_one_launch,
 )
+from polar_pipeline.cuda.model.requested_work import work_of
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
-from polar_pipeline.cuda.model.work import work_of
 from polar_pipeline.cuda.sampling import pack_window_map
 from polar_pipeline.cuda.tools.report import plan_json, plan_report, plan_text
 from polar_pipeline.options import Options, make_options
@@ -103,7 +103,7 @@ def test_similarity(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = device_driver(device, monkeypatch)
     force(monkeypatch)
     # half of the bound as in `cpu_comparison`; S0/2 is interpolated in halves, as `transform` does
-    wanted = compare_with_an_image(driver, SHAPE, 2e-3, rectify=lens(SHAPE, zoom=0.6))
+    wanted = compare_with_an_image(driver, SHAPE, 2e-3, rectify=lens(SHAPE, zoom=0.6), precision="fp16")
     assert 0.1 < np.isnan(wanted).mean() < 0.9
 
 
@@ -191,11 +191,13 @@ def test_the_fastest_of_a_full_frame() -> None:
 
 
 def test_temporal_similarity_is_one_more_launch() -> None:
-    options = make_options(products=(*POLAR, "ssim"), dtype="uint8", ssim_mode="temporal", rectify=lens(FULL))
-    best = found_partitions(options, FULL)[0]
+    asked = {"products": (*POLAR, "ssim"), "dtype": "uint8", "ssim_mode": "temporal", "rectify": lens(FULL)}
+    best = found_partitions(make_options(precision="fp16", **asked), FULL)[0]
     assert kernels(best) == ["mono_rectified", "ssim"]
     assert best.ssim is not None
     assert best.ssim.model.work.masked
+    (by_itself,) = found_partitions(make_options(**asked), FULL)  # half is too coarse for two frames
+    assert kernels(by_itself) == ["mono_half", "transform", "ssim"]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ SENSORS = {"mono": "IMX250MZR", "colour": "IMX250MYR"}
 BOUND = 1e-3
 #: The same, where colours are interpolated in half and then stay as they are: off by up to 1/16 level.
 BOUNDS = {("colour", "half, own site"): 1.5e-3, ("colour", "full, gradient"): 1.5e-3}
+#: Where angles are added up in integers: what tensor cores lose. Of images of one frame, that hardly shows.
+IN_INTEGERS, BETWEEN_FRAMES = BOUND / 4, 0.8 * BOUND
 
 
 def crops(bits: int = 8) -> List[RawFrame]:
@@ -110,7 +112,7 @@ def test_stored_images(driver: Any, monkeypatch: pytest.MonkeyPatch, sensor: str
 def test_mono_integers(driver: Any, monkeypatch: pytest.MonkeyPatch, from_mosaic: bool) -> None:
     """The kernels of the node's default: nothing is rounded before SSIM, unless by tensor cores."""
     choose(monkeypatch, from_mosaic, "mono_half")
-    assert max(errors(driver, options_of("mono", "half"), crops())) <= BOUND / 4
+    assert max(errors(driver, options_of("mono", "half"), crops())) <= IN_INTEGERS
 
 
 @pytest.mark.parametrize("driver", [TENSOR, *on_gpus], indirect=True)
@@ -118,7 +120,7 @@ def test_mono_integers(driver: Any, monkeypatch: pytest.MonkeyPatch, from_mosaic
 def test_colour_in_strips(driver: Any, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """The kernel of a colour camera's whole frames."""
     choose(monkeypatch, False, "color_strip")
-    assert max(errors(driver, options_of("colour", way), crops())) <= BOUNDS.get(("colour", way), BOUND)
+    assert max(errors(driver, options_of("colour", way), crops())) <= IN_INTEGERS
 
 
 @by_turns("sensor", SENSORS)
@@ -127,18 +129,19 @@ def test_twelve_bits(driver: Any, sensor: str) -> None:
     assert max(errors(driver, options_of(sensor, "half"), crops(12))) <= BOUND / 4
 
 
-#: Mode `temporal`, by sensor and kernel: sums of the four angles in half, and of both frames on tensor cores. In
-#: `color_strip` the rounding of luma is common to the two images of one frame, but not to those of two.
-BOUNDS_BETWEEN_FRAMES = {("mono", "mono_half"): 2e-3, ("colour", "tile"): 2e-3, ("colour", "color_strip"): 4e-3}
+#: Mode `temporal`, where the map may be off by more: ADR in half, whose rounding is not common to two frames.
+BOUNDS_BETWEEN_FRAMES = {("mono", "full, adaptive"): 3e-3, ("colour", "full, adaptive"): 4e-3}
 
 
-@by_turns("sensor, kernel", [pytest.param(*row) for row in BOUNDS_BETWEEN_FRAMES])
-def test_the_frame_before(driver: Any, monkeypatch: pytest.MonkeyPatch, sensor: str, kernel: str) -> None:
+@by_turns(
+    "sensor, way",
+    [pytest.param(*row) for row in itertools.product(SENSORS, WAYS)],
+)
+def test_the_frame_before(driver: Any, sensor: str, way: str) -> None:
     """Mode `temporal`, of a picture that moves by a superpixel, with noise: similarities from 0 to 1."""
-    choose(monkeypatch, False, kernel)
-    options = options_of(sensor, "half", ssim_mode="temporal")
+    options = options_of(sensor, way, ssim_mode="temporal")
     plan, made = make_plan(options.products), CudaBackend(make_plan(options.products), options, driver)
-    own = make_options(sensor=SENSORS[sensor], products="intensity")
+    own = make_options(sensor=SENSORS[sensor], products="intensity", **WAYS[way])
     for frame in crops():
         noise = np.random.default_rng(1).integers(-2, 3, SIZE)
         moved = np.clip(np.roll(frame.mosaic, 4, 1).astype(int) + noise, 0, 255).astype(np.uint8)
@@ -149,7 +152,7 @@ def test_the_frame_before(driver: Any, monkeypatch: pytest.MonkeyPatch, sensor: 
         made.result(made.submit(before))
         found = made.result(made.submit(frame)).products["ssim_map"]
         wanted = reference.run(frame, options.sensor, plan, options, luma)["ssim_map"]
-        assert np.abs(found - wanted).max() <= BOUNDS_BETWEEN_FRAMES[sensor, kernel]
+        assert np.abs(found - wanted).max() <= BOUNDS_BETWEEN_FRAMES.get((sensor, way), BETWEEN_FRAMES)
     made.close()
 
 
@@ -160,9 +163,8 @@ def test_a_complete_frame_on_a_gpu(sensor: str, name: str) -> None:
     """As the node computes it, against the float CPU backend."""
     real_driver("gpu")
     raw = real_frame(f"imx250mzr_{name}.png")
-    bound = BOUND if sensor == "mono" else 1.5e-3  # few superpixels of a complete frame exceed those of the crops
     maps = []
     for device in ("cuda", "cpu"):
         with Pipeline(SENSORS[sensor], PRODUCTS, device, dtype=DTYPES) as pipeline:
             maps.append(pipeline(raw)["ssim_map"].copy())
-    assert np.abs(maps[0] - maps[1]).max() <= bound
+    assert np.abs(maps[0] - maps[1]).max() <= BOUND

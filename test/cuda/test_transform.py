@@ -18,10 +18,10 @@ from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.model.device import get_device
 from polar_pipeline.cuda.model.launch_model import TransformModel
 from polar_pipeline.cuda.model.partition import partitions
+from polar_pipeline.cuda.model.requested_work import work_of
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 from polar_pipeline.cuda.model.transform_cost import map_bytes, plane_bytes
 from polar_pipeline.cuda.model.transform_work import MAX_FRACTION, TransformWork, make_transform_work
-from polar_pipeline.cuda.model.work import work_of
 from polar_pipeline.cuda.sampling import pack_map
 from polar_pipeline.cuda.tools.report import plan_json, plan_report, plan_text
 from polar_pipeline.geometry import LensCalibration, make_lens, make_map

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from polar_pipeline.cuda.model.work import OUTPUTS, PAIRS, PLANES, PolarizationWork, red_sites
 
@@ -12,8 +12,8 @@ def _has(**fields: Any) -> Callable[[PolarizationWork], bool]:
     return lambda work: all(getattr(work, name) == value for name, value in fields.items())
 
 
-def _stores(*images: str, pairs: bool = False) -> Callable[[PolarizationWork], bool]:
-    able = {(name, "uint8") for name in images} | {(name, "uint16") for name in (PAIRS if pairs else ())}
+def _stores(*images: str, pairs: Tuple[str, ...]) -> Callable[[PolarizationWork], bool]:
+    able = {(name, "uint8") for name in images} | {(name, "uint16") for name in pairs}
     return lambda work: able.issuperset(work.outputs)
 
 
@@ -124,7 +124,7 @@ KERNELS: Dict[str, KernelSpec] = {
             *SSIM_FROM_MOSAIC,
             (
                 "intensity, dolp and aolp as uint8, and what SSIM compares as uint16, only",
-                _stores(*_PIXELS, pairs=True),
+                _stores(*_PIXELS, pairs=PAIRS),
             ),
         ),
     ),
@@ -176,8 +176,8 @@ KERNELS: Dict[str, KernelSpec] = {
             ("half resolution, every angle at its own site", _has(half=True, co_sited=False)),
             ("Malvar-He-Cutler", _has(debayer="mhc")),
             (
-                "intensity, angle images, dolp, aolp and preview as uint8, and what SSIM compares as uint16, only",
-                _stores(*_PIXELS, *ANGLE_IMAGES, "preview", pairs=True),
+                "intensity, angle images, dolp, aolp and preview as uint8, and SSIM's sums as uint16, only",
+                _stores(*_PIXELS, *ANGLE_IMAGES, "preview", pairs=("sums",)),
             ),
         ),
     ),
@@ -226,3 +226,19 @@ def supports(kernel: str, work: PolarizationWork) -> Optional[str]:
         if not met(work):
             return f"{kernel} needs {text}"
     return None
+
+
+def adds_in_integers(kernel: str, work: PolarizationWork) -> bool:
+    """Whether a kernel adds up angles in integers for SSIM, although it computes in half."""
+    of_bytes = kernel == "color_strip" and work.raw_format == "u8"
+    return (of_bytes or kernel in ("mono_half", "mono_half_bytes")) and supports(kernel, work) is None
+
+
+def able_kernels(work: PolarizationWork) -> List[str]:
+    """The kernels that can do a work.
+
+    Where SSIM compares S0 of two frames, rounding in half shows: then those alone that add in integers, if any do.
+    """
+    able = [kernel for kernel in KERNELS if supports(kernel, work) is None]
+    exact = [kernel for kernel in able if adds_in_integers(kernel, work)]
+    return exact if exact and work.half_precision and "s0" in work.dtypes else able

@@ -7,11 +7,10 @@ from typing import Dict, Mapping, Tuple, Union
 
 import numpy as np
 
-from polar_pipeline.calibration import superpixel_phase
 from polar_pipeline.calibration.quantization import FIELDS
 from polar_pipeline.coefficients import c_float, literals
 from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
-from polar_pipeline.noise import SHOWS_AOLP, SHOWS_DOLP, method_constants, raw_noise, stokes_gains
+from polar_pipeline.noise import method_constants, raw_noise, stokes_gains
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan, make_plan
 from polar_pipeline.products import PRODUCTS
@@ -126,62 +125,6 @@ def image_outputs(plan: Plan, options: Options) -> Tuple[Tuple[str, str], ...]:
         pair = PAIRS[options.ssim_mode != "consistency"]
         outputs.append((pair, "float32" if options.precision == "fp32" else "uint16"))
     return tuple(outputs)
-
-
-def make_work(
-    plan: Plan, options: Options, raw_format: str, full_scale: int, shape: Tuple[int, int]
-) -> PolarizationWork:
-    """The polarization launch of a plan on frames of one format and shape.
-
-    With a geometry it stores what the next launch interpolates, instead of products.
-
-    Args:
-        plan: Products and operators.
-        options: How to compute them.
-        raw_format: A key of `RAW_FORMATS`.
-        full_scale: Raw number of a saturated pixel.
-        shape: (height, width) of the mosaic.
-    """
-    # Half holds 11 bits: 8-bit samples and their small sums exactly, finer ones not.
-    half_precision = options.precision == "fp16" or (options.precision == "auto" and full_scale <= 255)
-    outputs = image_outputs(plan, options)
-    if options.geometry is not None:
-        has_excesses = any(name == "sums" or name.startswith("angle_") for name, _ in outputs)
-        planes = PLANES if has_excesses else PLANES[:2]
-        outputs = tuple((name, "float32" if options.precision == "fp32" else "float16") for name in planes)
-    return PolarizationWork(
-        options.read_out(shape),
-        options.resolution == "half",
-        options.co_sited,
-        options.interpolation,
-        options.debayer,
-        raw_format,
-        full_scale,
-        half_precision,
-        outputs,
-        shape[1],
-        shape[0],
-        options.calibration is not None,
-        options.debias and not SHOWS_DOLP.isdisjoint(plan.products),
-        options.max_aolp_sigma > 0 and not SHOWS_AOLP.isdisjoint(plan.products),
-        superpixel_phase(options.roi_offset, options.flip, shape) if options.calibration is not None else (0, 0),
-    )
-
-
-def work_of(options: Options, raw_format: str, size: Tuple[int, int]) -> PolarizationWork:
-    """The polarization launch of some options.
-
-    Args:
-        options: What to compute and how.
-        raw_format: A key of `RAW_FORMATS`.
-        size: (width, height) of the frame.
-
-    Raises:
-        FrameError: The frame has pixels that the calibration lacks.
-    """
-    options.correction((size[1], size[0]))
-    full_scale = options.full_scale if raw_format == "u16" else CAMERA_FORMATS[raw_format].full_scale
-    return make_work(make_plan(options.products), options, raw_format, full_scale, (size[1], size[0]))
 
 
 def noise_frames(work: PolarizationWork, frames: int, seed: int = 0) -> np.ndarray:

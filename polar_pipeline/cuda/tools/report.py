@@ -21,8 +21,8 @@ from polar_pipeline.cuda.model.partition import (
     partitions,
     times,
 )
+from polar_pipeline.cuda.model.requested_work import work_of
 from polar_pipeline.cuda.model.transform_cost import map_bytes
-from polar_pipeline.cuda.model.work import work_of
 from polar_pipeline.options import Options
 from polar_pipeline.plan import GEOMETRY, OPERATORS, Plan, make_plan, shared_values
 

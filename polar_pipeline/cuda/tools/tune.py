@@ -17,10 +17,11 @@ from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.model.geometry import output_bytes
 from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, RectifiedModel, SsimModel
 from polar_pipeline.cuda.model.partition import partitions
+from polar_pipeline.cuda.model.requested_work import work_of
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT
 from polar_pipeline.cuda.model.tuned import Measured, keep
-from polar_pipeline.cuda.model.work import OUTPUTS, PAIRS, PLANES, POLARIZATION_ARGUMENT, noise_frames, work_of
+from polar_pipeline.cuda.model.work import OUTPUTS, PAIRS, PLANES, POLARIZATION_ARGUMENT, noise_frames
 from polar_pipeline.options import Options
 from polar_pipeline.plan import MOSAIC, make_plan
 

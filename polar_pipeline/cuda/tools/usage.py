@@ -20,13 +20,14 @@ from polar_pipeline.cuda.model.launch_model import (
     TransformModel,
 )
 from polar_pipeline.cuda.model.rectified_work import RectifiedWork, make_rectified_work, not_in_one_launch
+from polar_pipeline.cuda.model.requested_work import make_work
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.specs import COLOR_MAPS, COMPONENTS
 from polar_pipeline.cuda.model.ssim_search import WINDOWS
 from polar_pipeline.cuda.model.ssim_work import INPUTS, MAPS, SsimWork, ssim_key
 from polar_pipeline.cuda.model.transform_work import TransformWork, make_transform_work
 from polar_pipeline.cuda.model.tuned import choose
-from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork, make_work
+from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork
 from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import CHOICES, make_options

@@ -12,8 +12,9 @@ from support import first_of
 from polar_pipeline.cuda.compile import CompileError, compile_kernel
 from polar_pipeline.cuda.model.device import DEVICES, get_device
 from polar_pipeline.cuda.model.partition import Partition, not_from_mosaic, partitions
+from polar_pipeline.cuda.model.requested_work import make_work
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.work import PAIRS, make_work
+from polar_pipeline.cuda.model.work import PAIRS
 from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, STAGES, make_plan

@@ -34,6 +34,7 @@ from polar_pipeline.cuda.model.instructions import SHARES
 from polar_pipeline.cuda.model.launch_model import launch_model
 from polar_pipeline.cuda.model.polarization_cost import COUNTED, cost, predict
 from polar_pipeline.cuda.model.registers import registers, spills_to_keep_warps
+from polar_pipeline.cuda.model.requested_work import make_work, work_of
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 from polar_pipeline.cuda.model.search import MIN_OCCUPANCY, candidates, check, expected_occupancy
 from polar_pipeline.cuda.model.specs import COMPONENTS, KERNELS, supports
@@ -47,10 +48,8 @@ from polar_pipeline.cuda.model.work import (
     PLANES,
     RAW_FORMATS,
     PolarizationWork,
-    make_work,
     polarization_defines,
     polarization_key,
-    work_of,
 )
 from polar_pipeline.cuda.resource_usage import KernelResources, kernel_resources
 from polar_pipeline.cuda.tools import usage as kernels

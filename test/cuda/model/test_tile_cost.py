@@ -15,8 +15,9 @@ from polar_pipeline.cuda.model.cost import Prediction
 from polar_pipeline.cuda.model.device import DEVICES
 from polar_pipeline.cuda.model.launch_model import launch_model
 from polar_pipeline.cuda.model.polarization_cost import cost
+from polar_pipeline.cuda.model.requested_work import make_work
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.work import OUTPUTS, PAIRS, PolarizationWork, make_work
+from polar_pipeline.cuda.model.work import OUTPUTS, PAIRS, PolarizationWork
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS

@@ -15,6 +15,7 @@ from polar_pipeline.cuda.model import tuned as choice
 from polar_pipeline.cuda.model.device import DEVICES, Device, get_device
 from polar_pipeline.cuda.model.launch_model import KernelWork, launch_model
 from polar_pipeline.cuda.model.partition import Partition, partitions
+from polar_pipeline.cuda.model.requested_work import work_of
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 from polar_pipeline.cuda.model.specs import KERNELS
 from polar_pipeline.cuda.model.ssim_work import SsimWork, make_ssim_work
@@ -28,7 +29,7 @@ from polar_pipeline.cuda.model.tuned import (
     tuned_folder,
     tuned_path,
 )
-from polar_pipeline.cuda.model.work import PolarizationWork, work_of
+from polar_pipeline.cuda.model.work import PolarizationWork
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
 
