@@ -49,7 +49,7 @@ def make_work(
     )
     has_geometry = options.geometry is not None
     in_float = options.precision == "fp32"
-    if options.precision == "auto" and "s0" in work.dtypes and not _is_exact_in_half(work, has_geometry):
+    if options.precision == "auto" and "s0" in work.dtypes and not _stays_in_half(work, has_geometry):
         work, in_float = replace(work, half_precision=False), True
     if not has_geometry:
         return work
@@ -58,11 +58,11 @@ def make_work(
     return replace(work, outputs=tuple((name, "float32" if in_float else "float16") for name in planes))
 
 
-def _is_exact_in_half(work: PolarizationWork, has_geometry: bool) -> bool:
-    """Whether half rounds S0 too little for it to show where SSIM compares it with that of another frame.
+def _stays_in_half(work: PolarizationWork, has_geometry: bool) -> bool:
+    """Whether 8-bit frames stay in half where SSIM compares S0 with that of another frame.
 
-    What is rounded is common to the two images of one frame, but not to those of two. ADR is not exact, but stays in
-    half, as it takes twice as long in float and more.
+    What half rounds is common to the two images of one frame, but not to those of two: there it has to be exact. ADR is
+    not, but takes twice as long in float and more.
     """
     if is_adaptive(work):
         return True
