@@ -887,7 +887,7 @@ def test_numbers_above_full_scale_are_limited_before_the_correction(case: Case, 
 
 #: Works whose corrected pixels are compared with those of the same work without a calibration.
 IDENTITY_CASES = [
-    calibrated(MONO, dtype="uint8"),
+    calibrated(MONO, dtype="uint8", precision="fp16"),
     calibrated(MONO, "12", resolution="full", demosaic="gradient"),
     calibrated(COLOR, "12p", dtype="uint8"),
     calibrated(COLOR, resolution="full", dtype="uint8"),
@@ -969,7 +969,7 @@ SCHEDULED = [
     case(COLOR, dtype="uint8"),
     case(COLOR, co_sited=False, dtype="uint8"),
     case(COLOR, resolution="full", precision="fp32"),
-    calibrated(MONO, dtype="uint8"),
+    calibrated(MONO, dtype="uint8", precision="fp16"),
     calibrated(MONO, kernel="mono_half_calibrated", dtype="uint8"),
     *(
         fast

@@ -49,7 +49,7 @@ def make_work(
     )
     has_geometry = options.geometry is not None
     in_float = options.precision == "fp32"
-    if options.precision == "auto" and "s0" in work.dtypes and not _stays_in_half(work, has_geometry):
+    if options.precision == "auto" and not _stays_in_half(work, has_geometry):
         work, in_float = replace(work, half_precision=False), True
     if not has_geometry:
         return work
@@ -59,13 +59,16 @@ def make_work(
 
 
 def _stays_in_half(work: PolarizationWork, has_geometry: bool) -> bool:
-    """Whether 8-bit frames stay in half where SSIM compares S0 with that of another frame.
+    """Whether 8-bit frames stay in half, although SSIM may compare their images.
 
-    What half rounds is common to the two images of one frame, but not to those of two: there it has to be exact. ADR is
-    not, but takes twice as long in float and more.
+    What half rounds is common to the two images of one frame, unless pixels are corrected: in mono, that takes as long
+    in float. It is not common to the images of two frames: there half has to be exact. ADR is not, but takes twice as
+    long in float and more.
     """
     if is_adaptive(work):
         return True
+    if "s0" not in work.dtypes:
+        return has_geometry or work.sensor.is_color or not (work.calibrated and "sums" in work.dtypes)
     if work.calibrated or has_geometry:
         return False
     if work.half:

@@ -24,7 +24,7 @@ def test_the_correction_and_its_bytes_are_shown(file: str, capsys: pytest.Captur
     command = ["plan", "--size", "64x48", "--products", "intensity,ssim"]
     assert cli.main([*command, "--calibration", file]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "mono half bilinear u8 fp16 calibrated intensity:uint8+sums:uint16"
+    assert lines[0] == "mono half bilinear u8 fp32 calibrated intensity:uint8+sums:uint16"
     (operator, *others) = lines[lines.index("operators") + 1 :]
     assert operator.split()[0] == "correction"
     assert operator.endswith("4 bytes a pixel, 12288 in all")
