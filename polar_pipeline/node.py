@@ -9,10 +9,10 @@ from __future__ import annotations
 import faulthandler
 import signal
 import sys
-import threading
 from typing import List, Optional
 
 from polar_pipeline._util import watchdog
+from polar_pipeline._util.stop_flag import StopFlag
 
 
 def main(args: Optional[List[str]] = None) -> int:
@@ -45,9 +45,9 @@ def rig(args: Optional[List[str]] = None) -> int:
     return run_rig(args, stop)
 
 
-def _stop_on_signals() -> threading.Event:
-    """An event that SIGINT and SIGTERM set; a second one, or ten seconds without an end, kill the process."""
-    stop = threading.Event()
+def _stop_on_signals() -> StopFlag:
+    """A flag that SIGINT and SIGTERM set; a second one, or ten seconds without an end, kill the process."""
+    stop = StopFlag()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     faulthandler.enable()  # a process that is killed because it is stuck says where

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import signal
-import threading
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Optional
 
 from polar_pipeline._util.malloc import keep_freed_memory
+from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import parse_integer
 from polar_pipeline.cli.command import Command
@@ -97,7 +97,7 @@ def _live(values: argparse.Namespace) -> Iterator[Iterable[Recorded]]:
         from polar_pipeline.ros.topic_source import open_topic
     except ImportError as err:
         raise FailureError(f"a live topic needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
-    stopped = threading.Event()
+    stopped = StopFlag()
     before: Any = signal.getsignal(signal.SIGINT)
 
     def stop(*_: object) -> None:

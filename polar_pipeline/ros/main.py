@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
@@ -17,6 +16,7 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 
 from polar_pipeline._util.malloc import keep_freed_memory
+from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable, printable_lines
 from polar_pipeline.ros.diagnostics import MAX_REASON
 from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
@@ -37,7 +37,7 @@ _ARGUMENT_TEXTS = ("failed to initialize rcl:", "Unexpected QoS override")
 
 def run(
     args: Optional[List[str]],
-    stop: threading.Event,
+    stop: StopFlag,
     cameras: Sequence[Camera] = (),
     node_class: Type[LiveNode] = PolarNode,
 ) -> int:
@@ -127,7 +127,7 @@ def _node_arguments(camera: Optional[Camera]) -> Dict[str, Any]:
     return {"cli_args": arguments, "parameter_overrides": overrides}
 
 
-def run_node(args: Optional[List[str]], stop: threading.Event) -> int:
+def run_node(args: Optional[List[str]], stop: StopFlag) -> int:
     """Run the live node until `stop` is set.
 
     Args:
@@ -142,7 +142,7 @@ def run_node(args: Optional[List[str]], stop: threading.Event) -> int:
     return run(args, stop, node_class=node_class)
 
 
-def run_rig(args: Optional[List[str]], stop: threading.Event) -> int:
+def run_rig(args: Optional[List[str]], stop: StopFlag) -> int:
     """Run a node for every camera of a rig until `stop` is set.
 
     Args:

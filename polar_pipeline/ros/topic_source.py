@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import closing, contextmanager
-from threading import Event
 from typing import Deque, Generator, Iterator
 
 import rclpy
@@ -15,6 +14,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 
+from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import IMAGE
 from polar_pipeline.replay.source import Recorded
@@ -26,7 +26,7 @@ _POLL = 0.1
 
 
 @contextmanager
-def open_topic(topic: str, max_bytes: int, stopped: Event) -> Iterator[Iterator[Recorded]]:
+def open_topic(topic: str, max_bytes: int, stopped: StopFlag) -> Iterator[Iterator[Recorded]]:
     """Subscribe to a topic of `sensor_msgs/Image`; the records end when `stopped` is set.
 
     Where images come faster than they are taken, the newest are kept.
@@ -53,7 +53,7 @@ def open_topic(topic: str, max_bytes: int, stopped: Event) -> Iterator[Iterator[
         context.shutdown()
 
 
-def _records(node: Node, topic: str, max_bytes: int, stopped: Event) -> Generator[Recorded, None, None]:
+def _records(node: Node, topic: str, max_bytes: int, stopped: StopFlag) -> Generator[Recorded, None, None]:
     waiting: Deque[bytes] = deque(maxlen=_WAITING)
 
     def keep(cdr: bytes) -> None:  # rclpy looks at the signature

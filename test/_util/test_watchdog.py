@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 
 #: How the entry point of the node begins, with the watchdog's file as argument; `stop` is the event that ends it.
 START = (
-    "import ctypes, os, sys, time; from polar_pipeline._util import watchdog; watchdog.__file__ = sys.argv[1];"
+    "import ctypes, os, signal, sys, time; from polar_pipeline._util import watchdog; watchdog.__file__ = sys.argv[1];"
     "from polar_pipeline.node import _stop_on_signals; stop = _stop_on_signals();"
 )
 #: Waits for ever in C functions that hold the interpreter's lock, as a deadlock in a driver does.
@@ -27,8 +27,22 @@ STUCK = (
     "lock = ctypes.PyDLL(None).pthread_mutex_lock; mutex = ctypes.create_string_buffer(64);"
     "print('stuck', flush=True); lock(mutex); lock(mutex)"
 )
-WELL = "print('well', flush=True); stop.wait(); print('done', flush=True)"
-SLOW = "print('slow', flush=True); stop.wait(); time.sleep(1.5); print('done', flush=True)"
+WELL = "print('well', flush=True)\nwhile not stop.is_set(): time.sleep(0.01)\nprint('done', flush=True)"
+SLOW = WELL.replace("print('done'", "time.sleep(1.5); print('done'")
+#: Sends itself signals at lines of what handles one: a handler is interrupted by the next.
+NESTED = """
+def interrupt(frame, event, argument):
+    if event == "line" and frame.f_code.co_name != "is_set" and left:
+        os.kill(os.getpid(), left.pop())
+    return interrupt
+left = [signal.SIGINT, signal.SIGTERM] * 3
+print("nested", flush=True)
+sys.settrace(interrupt)
+while not stop.is_set():
+    time.sleep(0.01)
+sys.settrace(None)
+print("done", flush=True)
+"""
 
 
 @pytest.fixture
@@ -89,6 +103,13 @@ def test_has_time_to_finish(start: Callable) -> None:
     process = start(SLOW)
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGTERM)  # as `timeout` sends it: to the process, and to its group
+    out, err = process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, out, err) == (0, "done\n", "")
+
+
+def test_a_signal_interrupts_the_handler_of_another(start: Callable) -> None:
+    process = start(NESTED)
+    process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, out, err) == (0, "done\n", "")
 

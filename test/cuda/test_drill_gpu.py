@@ -22,6 +22,7 @@ from rclpy.parameter import Parameter
 from support import wait_for
 from test_backend import HostDriver
 
+from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.cuda.model.device import get_device
@@ -167,7 +168,7 @@ def test_the_next_frame_tries_again(gpu: FailingDriver, hosted: Any, peer: drill
 def test_the_node_ends(gpu: FailingDriver, peer: drill.Peer) -> None:
     codes: List[int] = []
     arguments = ["node", "--ros-args", "-p", "on_device_error:=stop"]
-    thread = threading.Thread(target=lambda: codes.append(run(arguments, threading.Event())))
+    thread = threading.Thread(target=lambda: codes.append(run(arguments, StopFlag())))
     thread.start()
     peer.listen("intensity")
     peer.advance("intensity")

@@ -178,10 +178,11 @@ def test_what_may_work_later_has_another_exit_code(node: Any, monkeypatch: pytes
 def test_a_node_that_had_to_end_may_work_later(tmp_path: Path) -> None:
     """As where the GPU fails and `on_device_error` is `stop`."""
     main = (
-        "import sys, threading\n"
+        "import sys\n"
+        "from polar_pipeline._util.stop_flag import StopFlag\n"
         "from polar_pipeline.ros import main, processor\n"
         "processor.FrameProcessor.start = lambda self, _: setattr(self, 'failure', 'the GPU was lost')\n"
-        "sys.exit(main.run_node(None, threading.Event()))"
+        "sys.exit(main.run_node(None, StopFlag()))"
     )
     process = drill.Process(tmp_path / "log", "-c", main, "--ros-args", "-p", "backend:=cpu")
     assert process.wait() == FAILED
