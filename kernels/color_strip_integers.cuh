@@ -72,8 +72,7 @@ DEVICE void co_site_luma(const LanePosition &at, LineLuma &luma) {
   }
 #pragma unroll
   for (int k = 0; k < SITES; k++) {
-    const int after = k + 1 < SITES ? k + 1 : k, before = k > 0 ? k - 1 : k;
-    const u32 beside = permute(after > k ? own.site[after] : right, before < k ? own.site[before] : left, 0x7610);
+    const u32 beside = permute(k + 1 < SITES ? own.site[k + 1] : right, k > 0 ? own.site[k - 1] : left, 0x7610);
     luma.site[k] = 3 * own.site[k] + beside;
   }
 }

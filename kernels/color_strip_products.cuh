@@ -103,10 +103,11 @@ struct RowSums {
 };
 DEVICE void sums_of(const RowValues &values, RowSums &sums) {
 #pragma unroll
-  for (int k = 0; k < SITES; k++)
+  for (int k = 0; k < SITES; k++) {
+    const Pair sum = OUT_SUMS ? values.sum[k] : splat(0); // only SSIM needs it
     sums.site[k] = IN_INTEGERS ? site_luma(values.luma, k)
-                               : SiteLuma{low(values.sum[k]), high(values.sum[k]), low(values.difference[k]),
-                                          high(values.difference[k])};
+                               : SiteLuma{low(sum), high(sum), low(values.difference[k]), high(values.difference[k])};
+  }
 }
 DEVICE void polarization(const RowSums &sums, LanePolarization &p) {
   constexpr bool swapped = angle_at(0, 0) % 2 == 1;

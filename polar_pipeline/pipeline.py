@@ -104,7 +104,7 @@ class Pipeline:
             full or lost for the moment counts as one that works: frames then raise a `RuntimeError` that says so.
         resolution: 'half': one output pixel per 2x2 superpixel. 'full': one per raw pixel.
         precision: Arithmetic: 'fp32' is single precision, 'fp16' half precision (CUDA backend only), 'auto' half
-            precision for 8-bit frames on a GPU, unless SSIM needs more, 16-bit integers where a
+            precision for 8-bit frames on a GPU, unless SSIM needs single precision, 16-bit integers where a
             CPU corrects 8-bit frames by a calibration at half resolution, and single precision everywhere else.
         dtype: Element type of the products that offer a choice: 'float32' (physical values), 'uint8' (display encoding)
             or 'uint16' (the same with 256 times as fine levels). Or a mapping product -> type. `stokes` and `ssim` are

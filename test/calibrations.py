@@ -24,10 +24,23 @@ def some_calibration(
 ) -> Calibration:
     """A sensor with deviations several times those of real ones, so that what is wrong shows."""
     rng = np.random.default_rng(seed)
-    parameters = PixelParameters(
-        rng.normal(0.01, 0.004, shape), rng.normal(1, 0.05, shape), *rng.normal(0, 0.05, (2, *shape))
-    )
+    parameters = _random_parameters(rng, shape, (0.01, 0.004), 0.05)
     return Calibration.from_parameters(parameters, sensor, offset, rng.random(shape) < defects)
+
+
+def realistic_calibration(sensor: Sensor, shape: Tuple[int, int]) -> Calibration:
+    """A sensor with deviations as real ones have them, without defects."""
+    parameters = _random_parameters(np.random.default_rng(2), shape, (0.008, 0.0015), 0.01)
+    return Calibration.from_parameters(parameters, sensor)
+
+
+def _random_parameters(
+    rng: np.random.Generator, shape: Tuple[int, int], offset: Tuple[float, float], deviation: float
+) -> PixelParameters:
+    """Parameters drawn at random: mean and deviation of the offset; deviation of the gain and of the analyzer."""
+    return PixelParameters(
+        rng.normal(*offset, shape), rng.normal(1, deviation, shape), *rng.normal(0, deviation, (2, *shape))
+    )
 
 
 def ideal_calibration(sensor: Sensor, shape: Tuple[int, int] = REGION) -> Calibration:

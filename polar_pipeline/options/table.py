@@ -36,8 +36,8 @@ _TABLE = (
         "precision",
         "auto",
         "Arithmetic: 'fp32' is single precision, 'fp16' half precision (CUDA backend only), 'auto' half precision for "
-        "8-bit frames on a GPU, unless SSIM needs more, 16-bit integers where a CPU corrects "
-        "8-bit frames by a calibration at half resolution, and single precision everywhere else.",
+        "8-bit frames on a GPU, unless SSIM needs single precision, 16-bit integers where a CPU corrects 8-bit frames "
+        "by a calibration at half resolution, and single precision everywhere else.",
         ("auto", "fp32", "fp16"),
     ),
     Option(

@@ -27,7 +27,7 @@ from polar_pipeline.cuda.model import search
 from polar_pipeline.cuda.model.device import get_device
 from polar_pipeline.cuda.model.requested_work import make_work
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.specs import COLOR_MAPS, COMPONENTS, adds_in_integers
+from polar_pipeline.cuda.model.specs import COLOR_MAPS, COMPONENTS, sums_in_integers
 from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork, polarization_defines
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
@@ -57,8 +57,8 @@ COLOR_BOUNDS = {"aolp_color": 9.0, "dolp_color": 5.0}
 AOLP_SIGMA_BOUND = 5e-4
 #: Intensities, angle images, Stokes vectors and what SSIM reads, by half precision.
 VALUE_BOUND = {True: 1 / 255, False: 2e-5}
-#: What SSIM reads, from kernels that add it up in integers: half a unit of what is stored, and a 64th of a level, which
-#: a colour below 0 takes from the other lane.
+#: What SSIM reads, from kernels that sum it in integers: half a unit of what is stored, and a 64th of a level, which a
+#: colour below 0 takes from the other lane.
 INTEGER_BOUND = 0.51 / SSIM_FULL + 1 / 64 / 255
 #: S0 this close to the threshold may fall on either side of it, by half precision.
 DARK_BAND = {True: 1e-3, False: 1e-5}
@@ -315,8 +315,8 @@ def check(
             error[np.isnan(error)] = 0
             bounds = {"dolp": DOLP_BOUND, "aolp": AOLP_BOUND, "aolp_sigma": AOLP_SIGMA_BOUND}
             bound = bounds.get(name, VALUE_BOUND[work.half_precision]) + level / 2
-            if name in PAIRS and work.raw_format == "u8" and adds_in_integers(kernel, work):
-                bound = INTEGER_BOUND
+            if name in PAIRS and work.raw_format == "u8" and sums_in_integers(kernel, work):
+                bound = min(bound, INTEGER_BOUND)
             if name == "aolp":
                 assert np.nanmin(image, initial=0) >= 0, place
                 assert np.nanmax(image, initial=0) < np.pi, place

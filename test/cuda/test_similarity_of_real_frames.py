@@ -11,18 +11,19 @@ from typing import Any, Dict, List, Optional
 
 import numpy as np
 import pytest
+from calibrations import realistic_calibration
 from harness import GPUS
 from support import IS_EXHAUSTIVE, real_frame, representative
 from test_backend import COPIED, MAPPED, STAND_INS, by_turns, real_driver, stand_in
 
 from polar_pipeline import Pipeline, reference
-from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.model.partition import Partition, partitions
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor.frames import RawFrame
+from polar_pipeline.sensor.mosaic import get_sensor
 
 pytestmark = pytest.mark.scaled
 PRODUCTS = ("intensity", "dolp", "aolp", "ssim_map")
@@ -43,7 +44,7 @@ SENSORS = {"mono": "IMX250MZR", "colour": "IMX250MYR"}
 BOUND = 1e-3
 #: The same, where colours are interpolated in half and then stay as they are: off by up to 1/16 level.
 BOUNDS = {("colour", "half, own site"): 1.5e-3, ("colour", "full, gradient"): 1.5e-3}
-#: Where angles are added up in integers: what tensor cores lose. Of images of one frame, that hardly shows.
+#: Where angles are summed in integers: what tensor cores lose. Of images of one frame, that hardly shows.
 IN_INTEGERS, BETWEEN_FRAMES = BOUND / 4, 0.8 * BOUND
 
 
@@ -135,9 +136,10 @@ BOUNDS_BETWEEN_FRAMES = {("mono", "full, adaptive"): 3e-3, ("colour", "full, ada
 
 
 def errors_between_frames(driver: Any, sensor: str, way: str, **more: Any) -> List[float]:
-    """The same in mode `temporal`, of a picture that moves by a superpixel, with noise: similarities from 0 to 1."""
+    """`errors` in mode `temporal`, of a picture that moves by a superpixel, with noise: similarities from 0 to 1."""
     options = options_of(sensor, way, ssim_mode="temporal", **more)
-    plan, made = make_plan(options.products), CudaBackend(make_plan(options.products), options, driver)
+    plan = make_plan(options.products)
+    made = CudaBackend(plan, options, driver)
     own, found = make_options(sensor=SENSORS[sensor], products="intensity", **WAYS[way], **more), []
     for frame in crops():
         noise = np.random.default_rng(1).integers(-2, 3, SIZE)
@@ -170,12 +172,7 @@ BOUNDS_OF_CORRECTED = {"mono": IN_INTEGERS, "colour": 3.5e-3}
 
 @by_turns("sensor", SENSORS)
 def test_corrected_pixels(driver: Any, sensor: str) -> None:
-    """Deviations of pixels as real ones have."""
-    rng = np.random.default_rng(2)
-    parameters = PixelParameters(
-        rng.normal(0.008, 0.0015, SIZE), rng.normal(1, 0.01, SIZE), *rng.normal(0, 0.01, (2, *SIZE))
-    )
-    calibration = Calibration.from_parameters(parameters, make_options(SENSORS[sensor]).sensor)
+    calibration = realistic_calibration(get_sensor(SENSORS[sensor]), SIZE)
     found = errors(driver, options_of(sensor, "half", calibration=calibration), crops())
     assert max(found) <= BOUNDS_OF_CORRECTED[sensor]
     assert max(errors_between_frames(driver, sensor, "half", calibration=calibration)) <= BETWEEN_FRAMES

@@ -9,7 +9,7 @@ from polar_pipeline.cuda.model.device import WARP
 from polar_pipeline.cuda.model.executed_counts import COUNTS
 from polar_pipeline.cuda.model.geometry import VALUES_PER_PIXEL, halos, needs_all_angles, unit_count
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, COMPONENTS, adds_in_integers
+from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, COMPONENTS, sums_in_integers
 from polar_pipeline.cuda.model.work import PolarizationWork
 
 #: Instructions of a value of an output by element type, where `COUNTS` has none of the kernel: counted in the code of
@@ -88,7 +88,7 @@ def quantities(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
     )
     if schedule.kernel == "color_strip":
         found["row of two pixels"] = rows * (schedule.tile_x == 2)
-        if "s0 uint16" in found and adds_in_integers(schedule.kernel, work):  # both sums are made for it
+        if "s0 uint16" in found and sums_in_integers(schedule.kernel, work):  # both sums are made for it
             found["sums uint16"] = 2 * found.pop("s0 uint16")
     return found
 

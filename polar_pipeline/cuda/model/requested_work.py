@@ -7,8 +7,8 @@ from typing import Tuple
 
 from polar_pipeline.calibration import superpixel_phase
 from polar_pipeline.cuda.model.geometry import is_adaptive
-from polar_pipeline.cuda.model.specs import KERNELS, adds_in_integers
-from polar_pipeline.cuda.model.work import CAMERA_FORMATS, PLANES, PolarizationWork, image_outputs
+from polar_pipeline.cuda.model.specs import KERNELS, sums_in_integers
+from polar_pipeline.cuda.model.work import CAMERA_FORMATS, PAIRS, PLANES, PolarizationWork, image_outputs
 from polar_pipeline.noise import SHOWS_AOLP, SHOWS_DOLP
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan, make_plan
@@ -61,18 +61,18 @@ def make_work(
 def _stays_in_half(work: PolarizationWork, has_geometry: bool) -> bool:
     """Whether 8-bit frames stay in half, although SSIM may compare their images.
 
-    What half rounds is common to the two images of one frame, unless pixels are corrected: in mono, that takes as long
-    in float. It is not common to the images of two frames: there half has to be exact. ADR is not, but takes twice as
-    long in float and more.
+    Images of one frame (`sums`) share what half rounds, unless pixels are corrected; in mono, float takes as long for
+    these. Images of two frames (`s0`) do not share it, so that half has to be exact. ADR is not, but takes more than
+    twice as long in float.
     """
-    if is_adaptive(work):
+    if is_adaptive(work) or work.dtypes.keys().isdisjoint(PAIRS):
         return True
-    if "s0" not in work.dtypes:
-        return has_geometry or work.sensor.is_color or not (work.calibrated and "sums" in work.dtypes)
+    if "sums" in work.dtypes:
+        return has_geometry or work.sensor.is_color or not work.calibrated
     if work.calibrated or has_geometry:
         return False
     if work.half:
-        return any(adds_in_integers(kernel, work) for kernel in KERNELS)
+        return any(sums_in_integers(kernel, work) for kernel in KERNELS)
     return work.demosaic == "bilinear"
 
 

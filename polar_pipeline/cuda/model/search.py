@@ -20,7 +20,7 @@ from polar_pipeline.cuda.model.geometry import (
 )
 from polar_pipeline.cuda.model.registers import registers, spills
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
-from polar_pipeline.cuda.model.specs import KERNELS, able_kernels, supports
+from polar_pipeline.cuda.model.specs import KERNELS, supports, usable_kernels
 from polar_pipeline.cuda.model.work import PolarizationWork
 
 #: Below this share of resident warps, latency shows. Register windows live well with it: 96 registers on sm_72.
@@ -109,7 +109,7 @@ _ADAPTIVE_ROWS = 8
 
 def search_space(work: PolarizationWork) -> Iterator[Schedule]:
     """Every schedule that can be a good one for a work, on any device."""
-    able = able_kernels(work)
+    able = usable_kernels(work)
     for name in able:
         kernel = KERNELS[name]
         counts = kernel.rows[needs_all_angles(work)]
@@ -129,7 +129,7 @@ def search_space(work: PolarizationWork) -> Iterator[Schedule]:
 
 
 def _tiles(work: PolarizationWork) -> Iterator[Schedule]:
-    """Those of `tile`."""
+    """Schedules of `tile` for a work."""
     slides = (5, 6, 7, 9, 12) if is_adaptive(work) else (0,)
     threads_of_tiles = (128, 160, 192, 224, 256, 288, 320) if is_adaptive(work) else (128, 160, 192, 256, 320)
     step = output_step(work)

@@ -228,17 +228,22 @@ def supports(kernel: str, work: PolarizationWork) -> Optional[str]:
     return None
 
 
-def adds_in_integers(kernel: str, work: PolarizationWork) -> bool:
-    """Whether a kernel adds up angles in integers for SSIM, although it computes in half."""
-    of_bytes = kernel == "color_strip" and work.raw_format == "u8"
-    return (of_bytes or kernel in ("mono_half", "mono_half_bytes")) and supports(kernel, work) is None
+def sums_in_integers(kernel: str, work: PolarizationWork) -> bool:
+    """Whether a kernel sums the angles in integers for SSIM, whatever it computes the rest in."""
+    if supports(kernel, work) is not None:
+        return False
+    if kernel == "color_strip":
+        return work.half_precision and work.raw_format == "u8"
+    return kernel in ("mono_half", "mono_half_bytes")
 
 
-def able_kernels(work: PolarizationWork) -> List[str]:
-    """The kernels that can do a work.
+def usable_kernels(work: PolarizationWork) -> List[str]:
+    """The kernels that a work may be scheduled on.
 
-    Where SSIM compares S0 of two frames, rounding in half shows: then those alone that add in integers, if any do.
+    Where SSIM compares S0 of two frames, rounding in half shows. If any kernel sums in integers, only such kernels are
+    used then.
     """
-    able = [kernel for kernel in KERNELS if supports(kernel, work) is None]
-    exact = [kernel for kernel in able if adds_in_integers(kernel, work)]
-    return exact if exact and work.half_precision and "s0" in work.dtypes else able
+    supported = [kernel for kernel in KERNELS if supports(kernel, work) is None]
+    if not (work.half_precision and "s0" in work.dtypes):
+        return supported
+    return [kernel for kernel in supported if sums_in_integers(kernel, work)] or supported

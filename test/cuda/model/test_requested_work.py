@@ -8,7 +8,7 @@ import pytest
 from calibrations import ideal_calibration
 
 from polar_pipeline.cuda.model.requested_work import work_of
-from polar_pipeline.cuda.model.specs import able_kernels
+from polar_pipeline.cuda.model.specs import usable_kernels
 from polar_pipeline.cuda.model.work import PolarizationWork
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.mosaic import get_sensor
@@ -78,9 +78,9 @@ def test_planes_of_a_geometry() -> None:
 
 def test_in_half_only_kernels_that_add_in_integers_compare_two_frames() -> None:
     bytes_out = {"products": ("intensity", "ssim"), "dtype": "uint8"}
-    assert able_kernels(work(MONO, ssim_mode="temporal", **bytes_out)) == ["mono_half", "mono_half_bytes"]
-    assert able_kernels(work(MONO, **bytes_out)) == ["mono_half", "mono_half_bytes", "tile"]
-    assert able_kernels(work(COLOR, ssim_mode="temporal", **bytes_out)) == ["color_strip"]
-    assert able_kernels(work(COLOR, ssim_mode="temporal", co_sited=False, **bytes_out)) == ["color_strip"]
-    assert able_kernels(work(COLOR, co_sited=False, **bytes_out)) == ["color_half", "color_strip", "tile"]
-    assert able_kernels(work(COLOR, ssim_mode="temporal", **bytes_out, resolution="full")) == ["tile"]
+    assert usable_kernels(work(MONO, ssim_mode="temporal", **bytes_out)) == ["mono_half", "mono_half_bytes"]
+    assert usable_kernels(work(MONO, **bytes_out)) == ["mono_half", "mono_half_bytes", "tile"]
+    assert usable_kernels(work(COLOR, ssim_mode="temporal", **bytes_out)) == ["color_strip"]
+    assert usable_kernels(work(COLOR, ssim_mode="temporal", co_sited=False, **bytes_out)) == ["color_strip"]
+    assert usable_kernels(work(COLOR, co_sited=False, **bytes_out)) == ["color_half", "color_strip", "tile"]
+    assert usable_kernels(work(COLOR, ssim_mode="temporal", **bytes_out, resolution="full")) == ["tile"]
