@@ -41,9 +41,9 @@ def load_rerun() -> RerunModule:
         rerun = importlib.import_module("rerun")
         importlib.import_module("rerun.blueprint")
     except (ImportError, TypeError) as err:  # 0.22 on Python 3.8: TypeError
-        raise ImportError(f"{err}; pip install 'polar_pipeline[view]'") from err
+        raise ImportError(f"{err}; pip install '/path/to/polar_pipeline[view]'") from err
     if not hasattr(rerun, "DepthImage"):  # a different package of that name
-        raise ImportError("the module 'rerun' is not Rerun's; pip install 'polar_pipeline[view]'")
+        raise ImportError("the module 'rerun' is not Rerun's; pip install '/path/to/polar_pipeline[view]'")
     return rerun
 
 

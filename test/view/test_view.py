@@ -385,5 +385,5 @@ def test_rerun_is_not_installed(
     monkeypatch.setitem(sys.modules, "rerun", module)
     monkeypatch.setitem(sys.modules, "rerun.blueprint", module and SimpleNamespace())
     assert view(recording, "--save", tmp_path / "out.rrd") == 1
-    assert "pip install 'polar_pipeline[view]'" in capsys.readouterr().err
+    assert "pip install '/path/to/polar_pipeline[view]'" in capsys.readouterr().err
     assert not (tmp_path / "out.rrd").exists()
