@@ -62,6 +62,16 @@ def test_matches_reference(model: str, sensor: str, resolution: str, stereo: boo
     compare(random_frame(shape), float_noise=6e-4, **options, rectify=lens(shape, model, stereo))
 
 
+@pytest.mark.parametrize("model", ["plumb_bob", "equidistant"])
+def test_nothing_is_shown_beyond_a_fold(model: str) -> None:
+    """As the reference has it, of a lens that folds twice; see `test_sampling.py` for what is shown."""
+    shape = (96, 128)
+    d = (-5 / 3, 4 / 5, 0.005, -0.01)
+    k, p = (90.0, 0, 63, 0, 90, 48, 0, 0, 1), (50.0, 0, 63, 0, 0, 50, 48, 0, 0, 0, 1, 0)
+    folding = make_lens(shape, model, d, k, np.zeros(9), p)
+    compare(random_frame(shape), ("intensity", "dolp", "ssim_map"), float_noise=6e-4, rectify=folding)
+
+
 @pytest.mark.parametrize("stereo", [False, True])
 @pytest.mark.parametrize("model", MODELS)
 def test_stokes_planes_are_those_of_opencv(model: str, stereo: bool) -> None:
@@ -145,6 +155,22 @@ def test_a_lens_without_distortion_changes_nothing() -> None:
         if name == "aolp":
             continue
         np.testing.assert_allclose(image, want[name], atol=2e-6 if name != "preview" else 1, err_msg=name)
+
+
+@pytest.mark.parametrize("roi", [(10, 20, 30, 1), (30, 4, 1, 40), (31, 21, 1, 1)])
+@pytest.mark.parametrize("options", [{}, {"rotate": 90}, {"resolution": "full", "demosaic": "bilinear", "scale": 2}])
+def test_a_region_is_a_part_of_the_image(options: Dict[str, Any], roi: Tuple[int, int, int, int]) -> None:
+    """Also one of a single row or column: its pixels turn as those of the complete image do."""
+    shape = (96, 128)
+    options = {"products": "intensity,stokes,dolp", "backend": "cpu", "rectify": lens(shape, stereo=True), **options}
+    whole, part = (Pipeline(**options, **row)(random_frame(shape)) for row in ({}, {"roi": roi}))
+    x, y, width, height = roi
+    for name, image in part.items():
+        want = whole[name][y : y + height, x : x + width]
+        assert image.shape == want.shape
+        assert np.isfinite(want).any()
+        # positions that round to the next 1/1024 of a pixel
+        np.testing.assert_allclose(image, want, atol=2e-3, err_msg=name)
 
 
 def test_outside_is_invalid() -> None:

@@ -174,6 +174,11 @@ def test_finer_frames(driver: Any) -> None:
     compare(driver, random_frame((36, 50), 12), POLAR, bit_depth=12, rectify=lens((36, 50)))
 
 
+@pytest.mark.parametrize("roi", [(3, 8, 30, 1), (8, 2, 1, 20)])
+def test_a_single_row_or_column(driver: Any, roi: Tuple[int, int, int, int]) -> None:
+    compare(driver, random_frame(), POLAR, rectify=lens(turned=True), roi=roi)
+
+
 def test_similarity_where_pixels_are_outside(driver: Any) -> None:
     frame = random_frame(sigma=0.5)
     options: Dict[str, Any] = {"products": ("ssim_map", "ssim"), "rectify": lens(zoom=0.5), "ssim_window": 7}
