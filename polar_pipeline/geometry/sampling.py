@@ -92,7 +92,7 @@ def _make_map(geometry: Geometry, source: Tuple[int, int]) -> SamplingMap:
     x, y, is_inside = (values[1:-1, 1:-1] for values in (x, y, is_inside))
     x, y = (np.rint(values / STEP) * STEP for values in (x, y))
     is_inside &= (x >= 0) & (x <= source[1] - 1) & (y >= 0) & (y <= source[0] - 1)
-    turn = _means(np.exp(2j * np.arctan2(across, along)), scale)
+    turn = _means(np.exp((-2j if geometry.is_mirrored else 2j) * np.arctan2(across, along)), scale)
     turn /= np.abs(turn)
     outside = (_means(is_inside.astype(np.float32), scale) < 1).astype(np.uint8)
     positions = np.where(is_inside[..., np.newaxis], np.stack([x, y], -1), -1).astype(np.float32)

@@ -107,7 +107,8 @@ class Options:
         if (self.scale, self.rotate, self.roi, self.rectify) == (1, 0, (0, 0, 0, 0), ""):
             return None
         lens = None if isinstance(self.rectify, str) else self.rectify
-        return Geometry(self.scale, self.rotate, self.roi, lens, 2 if self.resolution == "half" else 1)
+        step = 2 if self.resolution == "half" else 1
+        return Geometry(self.scale, self.rotate, self.roi, lens, step, is_mirrored=self.flip[0] != self.flip[1])
 
     def shape_of(self, product: str, size: Tuple[int, int]) -> Tuple[int, ...]:
         """Shape of a product's array where the output is `size` = (height, width)."""

@@ -41,6 +41,7 @@ def transform(angles: np.ndarray, saturated: np.ndarray, dark: np.ndarray, geome
     turn = np.zeros(saturated.shape)
     if geometry.lens is not None:
         linear, flags, turn = _rectified(linear, flags, geometry.lens, geometry.step)
+        turn = -turn if geometry.is_mirrored else turn  # in the scene
     linear = _shrink(linear, geometry.scale).mean((2, 4))
     flags = _shrink(flags, geometry.scale).max((2, 4))
     direction = np.angle(_shrink(np.exp(2j * turn)[np.newaxis], geometry.scale).mean((2, 4))[0])

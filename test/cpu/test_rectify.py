@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import cv2
 import numpy as np
@@ -53,6 +53,7 @@ def random_frame(shape: Tuple[int, int], seed: int = 0) -> RawFrame:
         ("IMX250MYR", "full", True, {"scale": 2, "rotate": 270}),
         ("IMX250MZR", "half", True, {"scale": 2, "rotate": 90, "roi": (3, 2, 12, 20)}),
         ("IMX250MZR", "half", False, {"ssim_stride": 2, "rotate": 180}),
+        ("IMX250MZR", "half", True, {"flip": (True, False)}),
     ],
 )
 def test_matches_reference(model: str, sensor: str, resolution: str, stereo: bool, options: Dict[str, Any]) -> None:
@@ -139,6 +140,64 @@ def test_light_below_0_is_level_0(sensor: str, dtype: str) -> None:
     for name in names:
         want = top * np.clip(np.nan_to_num(floats[name]).astype(float), 0, 1)
         assert np.abs(got[name] - want).max() <= 0.51, name
+
+
+def stick(degrees: float, shape: Tuple[int, int], flip: Tuple[bool, bool]) -> np.ndarray:
+    """A frame of a bright stick whose light oscillates along it, 16 bit, as a camera reads it out mirrored.
+
+    Args:
+        degrees: Direction of the stick in the camera's own axes, counter-clockwise from +x.
+        shape: (height, width) of the frame.
+        flip: (ReverseX, ReverseY).
+    """
+    y, x = np.mgrid[: shape[0], : shape[1]].astype(float)
+    x, y = x - (shape[1] - 1) / 2, (shape[0] - 1) / 2 - y
+    angle = np.deg2rad(degrees)
+    along, beside = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
+    light = 0.8 * np.exp(-((along / 22) ** 2) - (beside / 5) ** 2)
+    polarizers = np.deg2rad(np.tile([[90, 45], [135, 0]], (shape[0] // 2, shape[1] // 2)))
+    frame = np.rint(65535 * (light * np.cos(polarizers - angle) ** 2 + 0.01)).astype(np.uint16)
+    return np.ascontiguousarray(frame[:: -1 if flip[1] else 1, :: -1 if flip[0] else 1])
+
+
+def direction_of(image: np.ndarray) -> float:
+    """Direction of the longer axis of what is bright in an image, in degrees, counter-clockwise from +x."""
+    light = np.where(image > 0.1 * image.max(), image, 0).astype(float)
+    y, x = np.mgrid[: image.shape[0], : image.shape[1]].astype(float)
+    x, y = x - np.average(x, weights=light), np.average(y, weights=light) - y
+    moments = [np.average(product, weights=light) for product in (x * x - y * y, 2 * x * y)]
+    return float(np.rad2deg(np.arctan2(moments[1], moments[0])) / 2)
+
+
+def apart(first: float, second: float) -> float:
+    """From the second to the first direction without a head, in degrees, the shorter way round."""
+    return (first - second + 90) % 180 - 90
+
+
+@pytest.mark.parametrize("rotate", [0, 90, 180, 270])
+@pytest.mark.parametrize("flip", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("roll", [None, 0.0, 5.0, -50.0])
+def test_angles_follow_the_light_however_the_camera_reads_out(
+    flip: Tuple[bool, bool], rotate: int, roll: Optional[float]
+) -> None:
+    """AoLP of a stick is its direction in the output; of a mirrored frame, in the output mirrored back."""
+    shape, degrees = (96, 96), 20.0
+    options: Dict[str, Any] = {"rotate": rotate, "flip": flip}
+    if roll is not None:
+        r = cv2.Rodrigues(np.array([0, 0, np.deg2rad(roll)]))[0].reshape(-1)
+        k = (90.0, 0, 47.5, 0, 90, 47.5, 0, 0, 1)
+        options["rectify"] = make_lens(shape, "plumb_bob", (0.0,) * 5, k, r, np.zeros(12))
+    frame = RawFrame(stick(degrees, shape, flip), 65535)
+    got = Pipeline(products="stokes,intensity", backend="cpu", **options)(frame)
+    got = {name: np.nan_to_num(image) for name, image in got.items()}
+    mirror = -1 if flip[0] != flip[1] else 1
+    seen = direction_of(got["intensity"])
+    # R turns from x to y, which is clockwise as y points down
+    assert abs(apart(seen, mirror * degrees - (roll or 0) + rotate)) < 1
+    bright = got["intensity"] > 0.2
+    s1, s2 = got["stokes"][bright, 1:].sum(0)
+    # pixels of a superpixel see different parts of a narrow stick
+    assert abs(apart(np.rad2deg(np.arctan2(s2, s1)) / 2, mirror * seen)) < 1
 
 
 def test_a_lens_without_distortion_changes_nothing() -> None:

@@ -179,6 +179,10 @@ def test_a_single_row_or_column(driver: Any, roi: Tuple[int, int, int, int]) -> 
     compare(driver, random_frame(), POLAR, rectify=lens(turned=True), roi=roi)
 
 
+def test_mirrored_frames(driver: Any) -> None:
+    compare(driver, random_frame(), POLAR, rectify=lens(turned=True), flip=(False, True))
+
+
 def test_similarity_where_pixels_are_outside(driver: Any) -> None:
     frame = random_frame(sigma=0.5)
     options: Dict[str, Any] = {"products": ("ssim_map", "ssim"), "rectify": lens(zoom=0.5), "ssim_window": 7}
