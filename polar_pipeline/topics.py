@@ -67,12 +67,20 @@ _VIEWED = (
 )
 #: Product -> topic of its JPEG: where image_transport looks for it.
 COMPRESSED_TOPICS = {name: f"{PRODUCT_TOPICS[name].name}/compressed" for name in _VIEWED}
-#: Topics of the lens calibration scaled to the outputs: beside `intensity`, where `camera_info` is the input's, and in
-#: each folder of images, where viewers look for it.
-CAMERA_INFO_TOPICS = (
-    "camera_info_out",
-    *sorted({f"{row.name.rsplit('/', 1)[0]}/camera_info" for row in PRODUCT_TOPICS.values() if "/" in row.name}),
-)
+
+
+def camera_info_beside(image_topic: str) -> str:
+    """The topic on which image_transport looks for the lens calibration of images."""
+    folder, slash, _ = image_topic.rpartition("/")
+    return f"{folder}{slash}camera_info"
+
+
+#: Product -> topic of the lens calibration scaled to it: beside it, but where `camera_info` is the input's.
+OUTPUT_CAMERA_INFO = {
+    name: beside if beside != CAMERA_INFO_INPUT else "camera_info_out"
+    for name, beside in ((name, camera_info_beside(row.name)) for name, row in PRODUCT_TOPICS.items())
+}
+CAMERA_INFO_TOPICS = tuple(dict.fromkeys(OUTPUT_CAMERA_INFO.values()))
 
 
 def image_encoding(product: str, dtype: str, is_color: bool) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from polar_pipeline import messages
 from polar_pipeline.cpu.strips import display as write_display
 from polar_pipeline.display import Viewer
-from polar_pipeline.geometry import Geometry
+from polar_pipeline.output_camera_info import encode_camera_infos
 from polar_pipeline.pipeline import Result
 from polar_pipeline.products import LIGHT_PRODUCTS, level_scale
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
@@ -228,20 +228,15 @@ class FramePublisher:
 
     def _camera_info_messages(self, frame: SubmittedFrame) -> List[OutgoingMessage]:
         """The lens calibration, scaled to the outputs and stamped as the frame; none if it does not fit."""
-        if self.camera_info is None or not frame.demand.camera_infos:
+        if not frame.demand.camera_infos:
             return []
-        options = frame.settings.options
-        strides = {
-            name: options.ssim_stride if name.startswith("quality/") else 1 for name in frame.demand.camera_infos
-        }
+        options, shape = frame.settings.options, frame.raw.shape
         try:
-            info = messages.decode_camera_info(self.camera_info)
-            encoded = {stride: _camera_info(info, frame, stride) for stride in set(strides.values())}
+            encoded = encode_camera_infos(self.camera_info, options, shape, frame.demand.camera_infos, *_header(frame))
         except FrameError as err:
             self._problems.refuse("camera_info", str(err))
             return []
-        topics = self._topics.camera_infos
-        return [OutgoingMessage(topics[name], encoded[stride]) for name, stride in strides.items()]
+        return [OutgoingMessage(self._topics.camera_infos[name], cdr) for name, cdr in encoded.items()]
 
     def _publish_numbers(self, frame: SubmittedFrame, quality: Optional[FrameQuality]) -> None:
         """Publish those numbers of a frame that had subscribers; saturation where anything was computed."""
@@ -266,23 +261,6 @@ class FramePublisher:
 def _header(frame: SubmittedFrame) -> Tuple[int, str]:
     """Stamp in nanoseconds and frame_id of a frame's messages."""
     return frame.image.stamp_ns, frame.settings.frame_id or frame.image.frame_id
-
-
-def _camera_info(info: Any, frame: SubmittedFrame, stride: int) -> messages.Cdr:
-    """The lens calibration of a frame's outputs, averaged over `stride` pixels.
-
-    Raises:
-        FrameError: It is of frames of another size, or cannot be rotated.
-    """
-    image, options = frame.image, frame.settings.options
-    of = messages.frame_size(info)
-    if of not in ((0, 0), (image.height, image.width)):
-        raise FrameError("camera_info", f"{of[1]}x{of[0]} of a frame of {image.width}x{image.height} pixels")
-    height, width = options.output_size(frame.raw.shape)
-    size, source = (height // stride, width // stride), options.stokes_size(frame.raw.shape)
-    geometry = options.geometry or Geometry(step=2 if options.resolution == "half" else 1)
-    found = messages.transform_camera_info(info, geometry, source, size, stride)
-    return messages.encode_camera_info(found, *_header(frame))
 
 
 def _as_bytes(name: str, image: np.ndarray) -> np.ndarray:

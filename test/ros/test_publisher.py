@@ -13,6 +13,7 @@ from support import TIMEOUT, wait_for
 from test_processor import Log, settings
 
 from polar_pipeline import Pipeline, messages
+from polar_pipeline.geometry import make_lens
 from polar_pipeline.pipeline import Pending
 from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.frame import Computation, Demand, FinishedFrame, ReceivedImage, SubmittedFrame
@@ -437,6 +438,24 @@ def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
     assert [(info.width, info.height, messages.stamp_of(info)) for info in infos] == [(24, 16, 2), (6, 4, 2)]
     assert [tuple(info.k[[2, 5]]) for info in infos] == [(11.5, 7.5), (2.5, 1.5)], "the centres of 24x16 and 6x4 pixels"
     assert bench.values()["refused: camera_info"] == "1"
+
+
+def test_rectified_outputs_have_a_calibration_without_a_topic(bench: Bench) -> None:
+    """That of the file; what topic `camera_info` says does not matter then."""
+    k, p = (60.0, 0, 31, 0, 62, 24, 0, 0, 1), (50.0, 0, 30, 0, 0, 52, 22, 0, 0, 0, 1, 0)
+    lens = make_lens((32, 48), "plumb_bob", (-0.1, 0.01, 0, 0, 0), k, np.zeros(9), p)
+    chosen = settings().rectified_by(lens)
+    for stamp, cdr in ((1, None), (2, calibration(99, 32)), (3, b"junk")):
+        bench.publisher.camera_info = cdr
+        bench.submit(stamp, demand("dolp", infos=["polarization/camera_info"]), chosen=chosen)
+        wait_for(lambda n=stamp: len(bench.sender.sent) == n, "the frame")
+        info = messages.decode_camera_info(bench.sender.sent[-1]["polarization/camera_info"])
+        assert (info.width, info.height, messages.stamp_of(info)) == (24, 16, stamp)
+        # (x + 1/2) / 2 - 1/2 of the principal point (30, 22)
+        np.testing.assert_allclose(info.p, [25, 0, 14.75, 0, 0, 26, 10.75, 0, 0, 0, 1, 0])
+        np.testing.assert_allclose(info.k, [25, 0, 14.75, 0, 26, 10.75, 0, 0, 1])
+        assert not info.d.any()
+    assert "refused: camera_info" not in bench.values()
 
 
 def test_quality_is_compared_with_no_frame_from_before_a_restart(bench: Bench) -> None:
