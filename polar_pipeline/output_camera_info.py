@@ -6,7 +6,7 @@ from typing import Dict, Iterable, Optional, Tuple
 
 from polar_pipeline import messages
 from polar_pipeline.geometry import Geometry
-from polar_pipeline.options import Options
+from polar_pipeline.options import FROM_FRAMES, Options
 from polar_pipeline.sensor.frames import FrameError
 
 
@@ -33,20 +33,23 @@ def encode_camera_infos(
             `camera_info`, `output`).
     """
     geometry = options.geometry or Geometry(step=2 if options.resolution == "half" else 1)
-    info = None
-    if geometry.lens is None:
-        if cdr is None:
-            return {}
+    lens, info = geometry.lens, None
+    if lens is not None:
+        of = (lens.height, lens.width)
+    elif cdr is None or options.rectify == FROM_FRAMES:
+        return {}
+    else:
         info = messages.decode_camera_info(cdr)
         of = messages.frame_size(info)
-        if of not in ((0, 0), shape):
-            raise FrameError("camera_info", f"{of[1]}x{of[0]} of a frame of {shape[1]}x{shape[0]} pixels")
-    options.output_size(shape)  # refuses a `rectify` of frames of another size
+    if of not in ((0, 0), shape):
+        raise FrameError("camera_info", f"{of[1]}x{of[0]} of a frame of {shape[1]}x{shape[0]} pixels")
+    source = options.stokes_size(shape)
     strides = {topic: options.ssim_stride if topic.startswith("quality/") else 1 for topic in topics}
     encoded = {
         stride: messages.encode_camera_info(
-            messages.transform_camera_info(info, geometry, options.stokes_size(shape), stride), stamp_ns, frame_id
+            messages.transform_camera_info(info, geometry, source, stride), stamp_ns, frame_id
         )
         for stride in set(strides.values())
+        if stride <= min(geometry.output_size(source))
     }
-    return {topic: encoded[stride] for topic, stride in strides.items()}
+    return {topic: encoded[stride] for topic, stride in strides.items() if stride in encoded}

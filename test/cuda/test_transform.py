@@ -179,6 +179,12 @@ def test_a_single_row_or_column(driver: Any, roi: Tuple[int, int, int, int]) -> 
     compare(driver, random_frame(), POLAR, rectify=lens(turned=True), roi=roi)
 
 
+def test_similarity_of_nothing_is_refused(driver: Any) -> None:
+    made = make(driver, ("dolp", "ssim"), ssim_stride=8, roi=(0, 0, 7, 9))
+    with pytest.raises(FrameError, match="ssim_stride 8 needs outputs of 8x8 pixels, got 7x9"):
+        made.submit(random_frame())
+
+
 def test_mirrored_frames(driver: Any) -> None:
     compare(driver, random_frame(), POLAR, rectify=lens(turned=True), flip=(False, True))
 

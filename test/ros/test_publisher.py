@@ -440,6 +440,14 @@ def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
     assert bench.values()["refused: camera_info"] == "1"
 
 
+def test_an_image_of_nothing_has_no_calibration(bench: Bench) -> None:
+    bench.publisher.camera_info = calibration(48, 32)
+    chosen = settings(ssim_stride=8, output__roi=[0, 0, 7, 7])
+    bench.submit(1, demand("dolp", infos=["quality/camera_info", "polarization/camera_info"]), chosen=chosen)
+    wait_for(lambda: bench.sender.sent, "the frame")
+    assert set(bench.sender.sent[0]) == {"polarization/dolp", "polarization/camera_info"}
+
+
 def test_rectified_outputs_have_a_calibration_without_a_topic(bench: Bench) -> None:
     """That of the file; what topic `camera_info` says does not matter then."""
     k, p = (60.0, 0, 31, 0, 62, 24, 0, 0, 1), (50.0, 0, 30, 0, 0, 52, 22, 0, 0, 0, 1, 0)
