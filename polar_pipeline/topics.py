@@ -39,11 +39,18 @@ class ProductTopic:
         name: Topic.
         message_type: `IMAGE`, or `FLOAT32` for one number per frame.
         dtypes: Element types published, the default first; the parameter `output_depth` chooses among them.
+        paired: Second topic, which image_transport pairs with the lens calibration of the product; "" where `name` is.
     """
 
     name: str
     message_type: str
     dtypes: Tuple[str, ...]
+    paired: str = ""
+
+    @property
+    def names(self) -> Tuple[str, ...]:
+        """Every topic on which the node publishes it."""
+        return (self.name, self.paired) if self.paired else (self.name,)
 
     def dtype(self, output_depth: str) -> str:
         """The element type published with the parameter `output_depth`; the default where it is not among `dtypes`."""
@@ -51,10 +58,13 @@ class ProductTopic:
 
 
 def _product_topic(product: Product) -> ProductTopic:
+    in_folder = f"polarization/{product.name}"
+    name = _NAMES.get(product.name, in_folder)
     return ProductTopic(
-        _NAMES.get(product.name, f"polarization/{product.name}"),
+        name,
         FLOAT32 if product.channels == (0, 0) else IMAGE,
         tuple(dtype for dtype in product.types if dtype != "float32" or product.name not in LIGHT_PRODUCTS),
+        "" if "/" in name else in_folder,  # beside `name`, `camera_info` is the input's
     )
 
 
@@ -67,6 +77,11 @@ _VIEWED = (
 )
 #: Product -> topic of its JPEG: where image_transport looks for it.
 COMPRESSED_TOPICS = {name: f"{PRODUCT_TOPICS[name].name}/compressed" for name in _VIEWED}
+
+
+def jpeg_topics(product: str) -> Tuple[str, ...]:
+    """Every topic on which the node publishes a product of `COMPRESSED_TOPICS` as JPEG."""
+    return tuple(f"{name}/compressed" for name in PRODUCT_TOPICS[product].names)
 
 
 def camera_info_beside(image_topic: str) -> str:

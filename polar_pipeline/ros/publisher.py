@@ -35,24 +35,30 @@ class OutputTopics:
     """The topics of a node's outputs.
 
     Attributes:
-        products: By product.
-        compressed: JPEG, by product.
+        products: By product; where it is on several, each gets it while it has subscribers.
+        compressed: JPEG, by product, in the same way.
         camera_infos: Lens calibrations, by topic.
         numbers: Numbers for plotting, by their keys in `NUMBER_TOPICS`.
         latency: Times and quality of every frame.
     """
 
-    products: Mapping[str, OutputTopic]
-    compressed: Mapping[str, OutputTopic]
+    products: Mapping[str, Sequence[OutputTopic]]
+    compressed: Mapping[str, Sequence[OutputTopic]]
     camera_infos: Mapping[str, OutputTopic]
     numbers: Mapping[str, OutputTopic]
     latency: OutputTopic
 
     def demand(self) -> Demand:
         """Outputs that have subscribers now."""
-        products, compressed = frozenset(_subscribed(self.products)), frozenset(_subscribed(self.compressed))
-        infos, numbers = tuple(_subscribed(self.camera_infos)), frozenset(_subscribed(self.numbers))
-        return Demand(products, compressed, infos, numbers)
+        products, compressed = (
+            frozenset(name for name, topics in group.items() if _subscribed(topics))
+            for group in (self.products, self.compressed)
+        )
+        infos, numbers = (
+            tuple(name for name, topic in group.items() if _subscribed([topic]))
+            for group in (self.camera_infos, self.numbers)
+        )
+        return Demand(products, compressed, infos, frozenset(numbers))
 
     def have_subscribers(self) -> bool:
         """Whether any output has a subscriber now."""
@@ -60,12 +66,17 @@ class OutputTopics:
 
     def all(self) -> Tuple[OutputTopic, ...]:
         """Every topic."""
-        groups = (self.products, self.compressed, self.camera_infos, self.numbers)
-        return (*(topic for group in groups for topic in group.values()), self.latency)
+        images = (topic for group in (self.products, self.compressed) for topics in group.values() for topic in topics)
+        return (*images, *self.camera_infos.values(), *self.numbers.values(), self.latency)
 
 
-def _subscribed(topics: Mapping[str, OutputTopic]) -> List[str]:
-    return [name for name, topic in topics.items() if topic.get_subscription_count()]
+def _subscribed(topics: Sequence[OutputTopic]) -> List[OutputTopic]:
+    return [topic for topic in topics if topic.get_subscription_count()]
+
+
+def _outgoing(topics: Sequence[OutputTopic], cdr: messages.Cdr) -> List[OutgoingMessage]:
+    """A message for those of its topics that have subscribers now; for the first where the last one has just left."""
+    return [OutgoingMessage(topic, cdr) for topic in _subscribed(topics) or topics[:1]]
 
 
 class MessageSender(Protocol):
@@ -217,13 +228,13 @@ class FramePublisher:
             if name in demand.products:
                 sent = image if name == "preview" else array  # light stays as measured
                 _, cdr = messages.product_message(name, sent, stamp_ns, frame_id)
-                outgoing.append(OutgoingMessage(self._topics.products[name], cdr))
+                outgoing += _outgoing(self._topics.products[name], cdr)
             if name in demand.compressed:
                 on_gpu = frame.computation is not None and frame.computation.pipeline.device.startswith("cuda")
                 jpeg = self._jpeg.encode(image, settings.jpeg_quality, on_gpu)
                 text = jpeg_format(name, image.ndim == 3)
                 cdr = messages.encode_compressed(stamp_ns, frame_id, text, jpeg)
-                outgoing.append(OutgoingMessage(self._topics.compressed[name], cdr))
+                outgoing += _outgoing(self._topics.compressed[name], cdr)
         return outgoing
 
     def _camera_info_messages(self, frame: SubmittedFrame) -> List[OutgoingMessage]:

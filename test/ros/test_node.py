@@ -360,6 +360,21 @@ def test_camera_info(rig: Any) -> None:
     wait_for(lambda: r.report().get("refused: camera_info") == "1", "the mismatch")
 
 
+def test_intensity_beside_its_calibration(rig: Any) -> None:
+    """Image and calibration on the topics that image_transport pairs have one size and stamp."""
+    r = rig(output__scale=2)
+    images, infos = r.listen(Image, "polarization/intensity"), r.listen(CameraInfo, "polarization/camera_info")
+    r.send(serialize_message(CameraInfo(height=SHAPE[0], width=SHAPE[1])), "camera_info", CameraInfo)
+    wait_for(lambda: r.node.operation.publisher.camera_info, "the calibration")
+    stamp = r.frame()
+    image, info = wait_for(lambda: images, "the image")[0], wait_for(lambda: infos, "its calibration")[0]
+    assert (image.height, image.width) == (info.height, info.width) == (12, 16)
+    assert stamp_of(image) == stamp_of(info) == stamp
+    np.testing.assert_array_equal(
+        pixels(image), Pipeline(products="intensity", dtype="uint8", scale=2, backend="cpu")(mosaic())["intensity"]
+    )
+
+
 def test_geometry_changes_while_frames_come(rig: Any) -> None:
     """Image and lens calibration of every frame agree, and after the change the image is that of the library."""
     r = rig()
