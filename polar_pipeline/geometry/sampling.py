@@ -133,15 +133,21 @@ def _is_shown(lens: LensCalibration, to_rays: np.ndarray, size: Tuple[int, int])
         to_rays: (3, 3): from (column, row, 1) of a sample to its direction in the camera's axes.
         size: (height, width) of the samples.
     """
+
+    def directions(column: np.ndarray, row: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """Angles from the optical axis, and around it."""
+        x, y, z = (a * column + (b * row + c) for a, b, c in to_rays)
+        return np.arctan2(np.hypot(x, y), z), np.arctan2(y, x)
+
     row, column = np.ogrid[: size[0], : size[1]]
-    x, y, z = (a * column + (b * row + c) for a, b, c in to_rays)
-    angle = np.arctan2(np.hypot(x, y), z)
-    widest = min(float(angle.max()), _WIDEST)
+    at_corners = float(directions(column[:, [0, -1]], row[[0, -1]])[0].max())  # the largest of all
+    widest = min(at_corners, _WIDEST)
     folds = _first_folds(lens, widest)
-    if folds.min() > widest:
-        return np.asarray(angle <= widest)
-    turns = (np.arctan2(y, x) / (2 * np.pi)) % 1 * _DIRECTIONS
-    return np.asarray((angle <= widest) & (angle < np.interp(turns, np.arange(_DIRECTIONS + 1), folds)))
+    if at_corners <= widest < folds.min():
+        return np.ones(size, bool)
+    angle, turn = directions(column, row)
+    places = (turn / (2 * np.pi)) % 1 * _DIRECTIONS
+    return np.asarray((angle <= widest) & (angle < np.interp(places, np.arange(_DIRECTIONS + 1), folds)))
 
 
 def _first_folds(lens: LensCalibration, widest: float) -> np.ndarray:
