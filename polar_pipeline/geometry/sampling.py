@@ -16,6 +16,8 @@ from polar_pipeline.geometry.output import Geometry
 STEP = 1 / 1024
 #: Directions around the optical axis, and angles from it, at which a distortion model is searched for folds.
 _DIRECTIONS, _ANGLES = 72, 512
+#: Pixels from the Stokes image beyond which positions are not told apart; behind the camera they are infinite.
+_FAR = 1e6
 #: Radians from the optical axis up to which a rectified image can show anything: a right angle is at infinity.
 _WIDEST = np.pi / 2 - 1e-6
 
@@ -122,7 +124,8 @@ def _positions(
     module = cv2.fisheye if lens.model == "equidistant" else cv2
     x, y = module.initUndistortRectifyMap(*arguments)
     is_shown = _is_shown(lens, np.linalg.inv(projection @ lens.matrix("r")), size)
-    return np.nan_to_num(x, nan=-1e6), np.nan_to_num(y, nan=-1e6), is_shown
+    x, y = (np.clip(np.nan_to_num(values, nan=-_FAR), -_FAR, _FAR) for values in (x, y))
+    return x, y, is_shown
 
 
 def _is_shown(lens: LensCalibration, to_rays: np.ndarray, size: Tuple[int, int]) -> np.ndarray:
@@ -172,7 +175,10 @@ def _first_folds(lens: LensCalibration, widest: float) -> np.ndarray:
     place = np.maximum(np.argmax(is_folded, axis=1), 1)
     before, after = (np.take_along_axis(determinant, (place - k)[:, np.newaxis], 1)[:, 0] for k in (1, 0))
     folds = angles[place] + (angles[1] - angles[0]) * before / (before - after)
-    return np.where(is_folded.any(1), folds, 2 * widest)
+    folds = np.where(is_folded.any(1), folds, 2 * widest)
+    # a fold can end between two directions
+    beside = np.minimum(np.append(folds[-2], folds[:-1]), np.append(folds[1:], folds[1]))
+    return np.asarray(np.where(folds > widest, beside, folds))
 
 
 def _means(values: np.ndarray, scale: int) -> np.ndarray:
