@@ -181,7 +181,7 @@ class PreparedPlan:
         slot = self._buffers.take()
         start = time.perf_counter()
         slot.source = rows if is_pinned and self._reads_in_place(rows) else self._staged(slot, rows)
-        is_new = reference is not None and self._reference.stage(slot, reference)
+        is_new = reference is not None and self._ssim is not None and self._reference.stage(slot, reference)
         staging_s = time.perf_counter() - start
         slot.hold = {name: buffers.get(*array_type) for name, array_type in self._outputs.items()}
         try:
