@@ -24,7 +24,8 @@ import zstandard
 
 from polar_pipeline.messages import ImageMessage
 from polar_pipeline.replay.rawzstd import compress_raw, decompress_raw
-from polar_pipeline.sensor.frames import FORMATS, get_format, pack
+from polar_pipeline.sensor.encodings import get_format
+from polar_pipeline.sensor.frames import FORMATS, pack
 
 FRAMES = Path(__file__).parent.parent / "frames"
 #: Levels of zstd: the fastest, its default, and a slow one.

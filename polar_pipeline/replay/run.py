@@ -213,7 +213,7 @@ def prepared(
     Raises:
         FrameError: The message holds no raw frame, or the reference is missing.
     """
-    raw = messages.to_raw(image, pipeline.options.bit_depth, pipeline.options.alignment)
+    raw = messages.to_raw(image, pipeline.options)
     return raw, _reference(pipeline.options, reference, image.stamp_ns, raw.shape)
 
 

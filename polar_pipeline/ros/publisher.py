@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
@@ -281,6 +281,8 @@ def _camera_info(info: Any, frame: SubmittedFrame, stride: int) -> messages.Cdr:
     height, width = options.output_size(frame.raw.shape)
     size, source = (height // stride, width // stride), options.stokes_size(frame.raw.shape)
     geometry = options.geometry or Geometry(step=2 if options.resolution == "half" else 1)
+    if frame.raw.is_split and geometry.lens is None:
+        geometry = replace(geometry, step=1)  # the message's pixels are those of the Stokes image
     found = messages.transform_camera_info(info, geometry, source, size, stride)
     return messages.encode_camera_info(found, *_header(frame))
 

@@ -33,8 +33,7 @@ from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import CHOICES, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor.frames import FULL_FRAME
-from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
+from polar_pipeline.sensor.mosaic import ANGLES, FULL_FRAME, SENSORS
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Standard deviations are left out: `tile` makes them, and in colour it spills up to 56 bytes for them. So are
