@@ -235,6 +235,8 @@ def to_array(message: ImageMessage) -> np.ndarray:
     kind, channels = _ARRAYS[message.encoding]
     dtype = np.dtype(kind).newbyteorder(">" if message.is_bigendian else "<")
     row, height, width = message.width * channels * dtype.itemsize, message.height, message.width
+    if message.step < row:
+        raise FrameError("step", f"step must be at least {row} bytes, got {message.step}")
     step = checked_step(message.data.size, height, width, row, message.step, message.encoding)
     rows = np.ascontiguousarray(message.data.reshape(height, step)[:, :row])
     array = rows.view(dtype).astype(dtype.newbyteorder("="), copy=False)

@@ -156,9 +156,9 @@ def test_options_of_a_mosaic_are_refused(options: Dict[str, Any], words: str) ->
 @pytest.mark.parametrize(
     ("encoding", "sensor", "words"),
     [
-        (f"{NAME}Mono8", "IMX250MYR", "monochrome, those of sensor IMX250MYR are of RGGB"),
-        (f"{NAME}BayerRG8", "IMX250MZR", "of a RGGB pattern, those of sensor IMX250MZR are monochrome"),
-        ("PolarizedQuadBG8", "IMX250MYR", "of a BGGR pattern, those of sensor IMX250MYR are of RGGB"),
+        (f"{NAME}Mono8", "IMX250MYR", "monochrome, those of sensor IMX250MYR are RGGB"),
+        (f"{NAME}BayerRG8", "IMX250MZR", "RGGB, those of sensor IMX250MZR are monochrome"),
+        ("PolarizedQuadBG8", "IMX250MYR", "BGGR, those of sensor IMX250MYR are RGGB"),
     ],
 )
 def test_the_angles_of_another_sensor_are_refused(encoding: str, sensor: str, words: str) -> None:

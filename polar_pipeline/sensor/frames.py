@@ -21,8 +21,7 @@ MIN_SIDE = 16
 MAX_SIDE, MAX_PIXELS = 65535, 1 << 28
 #: Bytes to a multiple of which drivers round a row up.
 ROW_ALIGNMENTS = tuple(1 << power for power in range(9))
-#: Bits of a pixel in any known format, also in those that are refused: a step that is exactly a row of such pixels is
-#: no padding.
+#: Bits of a pixel in known formats, refused ones included. A step that is exactly a row of such pixels is not padding.
 PIXEL_BITS = (8, 10, 12, 14, 16, 24, 30, 32, 36, 48, 64, 96, 128)
 
 
@@ -44,7 +43,7 @@ class RawFrame:
     Attributes:
         mosaic: (H, W) uint8 or native-endian uint16.
         full_scale: The value of a saturated pixel; larger ones in `mosaic` count as this one.
-        is_split: Whether it was made of four ready angles a pixel (`of_angles`), which are not interpolated.
+        is_split: Whether the camera split it into four angles a pixel (`of_angles`), which are not interpolated.
     """
 
     mosaic: np.ndarray
@@ -69,8 +68,8 @@ class RawFrame:
         if own != bayer:
             raise FrameError(
                 "encoding",
-                f"the angles are {f'of a {bayer} pattern' if bayer else 'monochrome'}, those of sensor {sensor.name} "
-                f"are {f'of {own}' if own else 'monochrome'}: set the camera's sensor",
+                f"the angles are {bayer or 'monochrome'}, those of sensor {sensor.name} are {own or 'monochrome'}: set "
+                "the camera's sensor",
             )
         if not isinstance(angles, np.ndarray) or isinstance(angles, np.ma.MaskedArray):
             raise FrameError("type", f"angles must be a uint8 or uint16 array, got {printable(type(angles).__name__)}")
@@ -247,11 +246,11 @@ def frame_from_buffer(
 
 
 def checked_step(size: int, height: int, width: int, row: int, step: int, kind: str) -> int:
-    """Bytes from one row to the next of an image of `size` bytes.
+    """Check the bytes from one row of an image to the next, and return them.
 
     Drivers round rows up to a multiple of 2, 4, ... 256 bytes, and an image has `step` bytes for each of its rows. A
-    step that is exactly a row of pixels of another size (`PIXEL_BITS`) shows that the encoding is wrong, even where
-    such a multiple is the same number.
+    step that is exactly a row of pixels of another size (`PIXEL_BITS`) shows that the encoding is wrong. It is refused
+    even if rounding gives the same number.
 
     Args:
         size: Bytes of the image.
@@ -270,7 +269,7 @@ def checked_step(size: int, height: int, width: int, row: int, step: int, kind: 
         raise FrameError(
             "step",
             f"step must be {row} bytes for {width} pixels of {kind}, or those rounded up to a multiple of at most "
-            f"{ROW_ALIGNMENTS[-1]} that is no row of other pixels, got {step}",
+            f"{ROW_ALIGNMENTS[-1]} if that is not a row of other pixels, got {step}",
         )
     if size != step * height:
         raise FrameError(
@@ -286,9 +285,10 @@ def _rounded(row: int) -> List[int]:
 
 
 def sent_format(fmt: RawFormat, height: int, width: int, step: int, size: int) -> RawFormat:
-    """How pixels lie in `size` bytes: some drivers unpack what they call packed, to 16 bit, MSB aligned.
+    """The format of pixels in `size` bytes: some drivers unpack pixels to 16 bit, MSB aligned, and keep a packed name.
 
-    That is so where rows hold exactly two bytes a pixel. Rows that padding makes as long are refused (`checked_step`).
+    Rows of exactly two bytes a pixel are unpacked. If padding could make packed rows as long, the format stays packed,
+    and `checked_step` refuses the image.
     """
     if fmt.packing not in ("p", "packed") or fmt.channels > 1 or (step or size / height) != 2 * width:
         return fmt

@@ -7,7 +7,7 @@ makers' manuals.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Dict, Optional, Tuple, Union
 
 from polar_pipeline._util.text import quoted
@@ -37,7 +37,7 @@ class Sensor:
             monochrome sensor.
         full_well: Electrons of a pixel at full scale, at a gain of 0 dB.
         read_noise: Standard deviation of a pixel in the dark, in electrons.
-        size: (height, width) of its frames; nothing but what is prepared before the first frame depends on it.
+        size: (height, width) of its frames; what is prepared before the first one depends on it, nothing else.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Sensor:
     colors: Optional[Tile] = None
     full_well: float = PIXEL_NOISE[0]
     read_noise: float = PIXEL_NOISE[1]
-    size: Tuple[int, int] = FULL_FRAME
+    size: Tuple[int, int] = field(default=FULL_FRAME, compare=False)
 
     @property
     def is_color(self) -> bool:

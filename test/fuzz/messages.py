@@ -430,8 +430,7 @@ def _run_to_array(image: Any, fields: Dict[str, Any]) -> None:
     kind, channels = _PRODUCTS.get(fields["encoding"], ("", 0))
     height, width, step, data = (fields[name] for name in ("height", "width", "step", "data"))
     row = width * channels * int(kind[1:] or 0)
-    step = step or row
-    is_right = bool(kind) and _is_step(step, row, width) and len(data) == step * height
+    is_right = bool(kind) and step >= row and _is_step(step, row, width) and len(data) == step * height
     try:
         array = messages.to_array(image)
     except FrameError as err:

@@ -85,7 +85,7 @@ def test_frames_come_back_exactly(name: str, height: int, width: int, power: int
     if step == size or step not in other_rows(width):
         np.testing.assert_array_equal(decoded(image, named), expected)
     else:
-        with pytest.raises(FrameError, match="no row of other pixels"):
+        with pytest.raises(FrameError, match="not a row of other pixels"):
             decoded(image, named)
 
 
