@@ -27,8 +27,8 @@ template <int ZERO> DEVICE Halves halves(u32 lanes) {
 }
 
 // Adds eight rows of both images. They complete the tile above, add to the one at their place, and start the one below.
-// A square is represented by two halves: rounded, and the rounding error. So is p, whose rounding, times twice its
-// covariance with p, would enter the variance v; that matters less the smaller u is.
+// A square is represented by two halves: rounded, and the rounding error. So is p, whose rounding error would enter the
+// variance v by twice its covariance with p.
 DEVICE void add_rows(const Bands &bands, uint4 first, uint4 second, Tile &above, Tile &same, Tile &below) {
   const u32 x[4] = {first.x, first.y, first.z, first.w}, y[4] = {second.x, second.y, second.z, second.w};
   u32 p[4], p_rest[4], q[4], pp[4], pp_rest[4], qq[4], qq_rest[4];
@@ -42,10 +42,10 @@ DEVICE void add_rows(const Bands &bands, uint4 first, uint4 second, Tile &above,
     qq[k] = half2_mul(q[k], q[k]);
     pp_rest[k] = half2_fma(p[k], p[k], half2_neg(pp[k]));
     qq_rest[k] = half2_fma(q[k], q[k], half2_neg(qq[k]));
-    if (!ALIKE) pp_rest[k] = half2_fma(half2_add(p[k], p[k]), p_rest[k], pp_rest[k]);
+    pp_rest[k] = half2_fma(half2_add(p[k], p[k]), p_rest[k], pp_rest[k]);
   }
   Tile mean = {};
-  if (!ALIKE) convolve_x(bands, p_rest, mean[0]);
+  convolve_x(bands, p_rest, mean[0]);
   convolve_x(bands, p, mean[0]);
   convolve_x(bands, q, mean[1]);
   convolve_x(bands, pp_rest, mean[2]);

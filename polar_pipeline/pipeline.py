@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ class Pipeline:
     """Raw mosaic frames in, polarization products out.
 
     One pipeline serves one stream of frames, from one thread at a time and in the process that made it. As a context
-    manager it is closed at the end.
+    manager it is closed at the end, else once nothing refers to it.
 
     Example:
         >>> pipeline = Pipeline(sensor="IMX250MZR", products=("intensity", "dolp", "aolp"))
@@ -190,6 +191,8 @@ class Pipeline:
         self._guard = UseGuard()
         self.plan = make_plan(self.options.products)
         self._backend = _make_backend(self.plan, self.options, whole_number("threads", threads, *THREADS))
+        self._finalizer = weakref.finalize(self, _close_backend, self._backend, self._guard)
+        self._finalizer.atexit = False  # what is left then goes with the process
 
     def __enter__(self) -> Pipeline:
         return self
@@ -199,13 +202,8 @@ class Pipeline:
 
     def __repr__(self) -> str:
         options = self.options
-        shown = {
-            "sensor": options.sensor.name,
-            "products": options.products,
-            "resolution": options.resolution,
-            "device": self.device,
-        }
-        values = ", ".join(f"{name}={quoted(value)}" for name, value in shown.items())
+        shown = {"sensor": options.sensor.name, "products": options.products, "resolution": options.resolution}
+        values = ", ".join(f"{name}={quoted(value)}" for name, value in {**shown, "device": self.device}.items())
         return f"<{'closed ' if self._guard.is_closed else ''}Pipeline {values}>"
 
     @property
@@ -330,11 +328,16 @@ class Pipeline:
         Raises:
             RuntimeError: Another thread uses the pipeline.
         """
-        if self._guard.is_closed or self._guard.is_forked:  # a fork has nothing to release
+        if self._guard.is_closed or self._guard.is_forked:
             return
         with self._guard.exclusive():
-            self._backend.close()
+            self._finalizer()
             self._guard.is_closed = True
+
+
+def _close_backend(backend: Backend, guard: UseGuard) -> None:
+    if not guard.is_forked:  # a fork has nothing to release
+        backend.close()
 
 
 def _as_frame(raw: Raw, options: Options) -> Frame:

@@ -22,8 +22,8 @@ from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import Plan, make_plan
 from polar_pipeline.sensor.frames import Frame, PackedFrame, RawFrame
 
-#: Formats of frames that are kept prepared.
-_MAX_PREPARED = 4
+#: Share of the device's memory that frames of former formats and sizes may keep.
+_KEPT_SHARE = 1 / 8
 #: (raw format, full scale, shape, options): what kernels are compiled for.
 _FormatKey = Tuple[str, int, Tuple[int, int], Options]
 
@@ -99,6 +99,7 @@ class CudaBackend:
         self._options = options
         self._driver = driver or Driver()
         self._prepared: Dict[_FormatKey, PreparedPlan] = {}
+        self._kept = _KEPT_SHARE * self._driver.total_memory()
         self._corrections: Dict[Tuple[int, int], DeviceCorrection] = {}  # by the frame's shape
         self._pinned = Buffers(self._driver.host_array)
         self._frames = FrameMemory(self._driver)
@@ -131,13 +132,9 @@ class CudaBackend:
 
     def _prepare(self, frame: Frame) -> PreparedPlan:
         key = self._key(frame)
-        prepared = self._prepared.pop(key, None)
-        if prepared is None:
-            prepared = self._make_prepared(key)
-        if len(self._prepared) >= _MAX_PREPARED:
-            idle = next((key for key, row in self._prepared.items() if not row.is_busy), None)
-            if idle is not None:
-                self._prepared.pop(idle).close()
+        prepared = self._prepared.pop(key, None) or self._make_with_room(key)
+        while self._memory + prepared.memory > self._kept and self._close_oldest():
+            pass
         self._prepared[key] = prepared  # last: the others are older
         self._release_corrections()
         return prepared
@@ -145,6 +142,28 @@ class CudaBackend:
     def _key(self, frame: Frame) -> _FormatKey:
         """What kernels for a frame are compiled for."""
         return _raw_format(frame), frame.full_scale, frame.shape, self._options.for_frame(frame)
+
+    def _make_with_room(self, key: _FormatKey) -> PreparedPlan:
+        """`_make_prepared`; where the device is full, plans of former formats make room."""
+        try:
+            return self._make_prepared(key)
+        except DeviceMemoryError:
+            if not self._close_oldest():
+                raise
+        return self._make_with_room(key)
+
+    @property
+    def _memory(self) -> int:
+        """Bytes that frames of the prepared formats take."""
+        return sum(row.memory for row in self._prepared.values())
+
+    def _close_oldest(self) -> bool:
+        """Close the plan that was used longest ago and has no frame in flight; False if there is none."""
+        idle = next((key for key, row in self._prepared.items() if not row.is_busy), None)
+        if idle is None:
+            return False
+        self._prepared.pop(idle).close()
+        return True
 
     def _make_prepared(self, key: _FormatKey) -> PreparedPlan:
         raw_format, full_scale, shape, options = key

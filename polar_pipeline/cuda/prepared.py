@@ -13,7 +13,7 @@ from polar_pipeline.backend import Buffers
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.launch import UNUSED_COUNTS, ArrayType, PolarizationLaunch, SsimLaunch, TransformLaunch
-from polar_pipeline.cuda.memory import FrameBuffers, Sizes, Slot
+from polar_pipeline.cuda.memory import FrameBuffers, Sizes, Slot, device_bytes
 from polar_pipeline.cuda.model.partition import Partition
 from polar_pipeline.cuda.model.ssim_work import as_compared
 from polar_pipeline.cuda.model.work import (
@@ -88,6 +88,7 @@ class PreparedPlan:
 
     Attributes:
         maps_host: The same.
+        memory: Bytes of host or device memory that kernels use.
 
     Raises:
         CompileError: A kernel does not compile.
@@ -132,10 +133,12 @@ class PreparedPlan:
                 maker = self._transform or self._polarization
                 self._ssim = SsimLaunch(driver, partition.ssim, maker.outside)
                 self._outputs.update(self._ssim.outputs)
-            self._buffers = FrameBuffers(driver, self._sizes(), maps_host)
+            sizes = self._sizes()
+            self._buffers = FrameBuffers(driver, sizes, maps_host)
         except RuntimeError:
             self._unload()
             raise
+        self.memory = device_bytes(sizes, maps_host=False)  # on an integrated GPU, mapped memory is the device's, too
         self._argument = self._polarization.argument
         self._argument["raw_stride"] = work.height * self._row_bytes
         self._argument["width"], self._argument["height"] = work.width, work.height
