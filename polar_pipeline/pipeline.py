@@ -217,7 +217,7 @@ class Pipeline:
 
     def is_ready(self, raw: Raw) -> bool:
         """Whether a frame of this one's shape and type can be processed without preparation."""
-        return self._backend.is_ready(_as_frame(raw, self.options))
+        return self._backend.is_ready(input_frame(raw, self.options))
 
     def prepare(self, raw: Raw) -> None:
         """Prepare for frames of this one's shape and type: on a GPU, compile and load the kernels.
@@ -229,7 +229,7 @@ class Pipeline:
             RuntimeError: A kernel does not compile, or the device is too small or was lost; or the pipeline is closed.
         """
         self._guard.check()
-        self._backend.prepare(_as_frame(raw, self.options))
+        self._backend.prepare(input_frame(raw, self.options))
 
     def __call__(self, raw: Raw, *, reference: Optional[np.ndarray] = None) -> Result:
         """Process one frame.
@@ -284,7 +284,7 @@ class Pipeline:
                 a frame when its result is taken, accepts any number. Or as for a call.
         """
         start = time.perf_counter()
-        frame = _as_frame(raw, self.options)
+        frame = input_frame(raw, self.options)
         check_reference_argument(reference, self.options, self.output_size(frame.shape))
         checked = time.perf_counter()
         with self._guard.exclusive():
@@ -311,7 +311,7 @@ class Pipeline:
         from polar_pipeline.cpu.diagnostics import diagnostics  # here: nothing else in a pipeline needs it
 
         self._guard.check()
-        return diagnostics(_as_frame(raw, self.options).unpack(), self.options)
+        return diagnostics(input_frame(raw, self.options).unpack(), self.options)
 
     def reset(self) -> None:
         """Forget the previous frame (SSIM mode `temporal`), as after a jump in time.
@@ -340,7 +340,8 @@ def _close_backend(backend: Backend, guard: UseGuard) -> None:
         backend.close()
 
 
-def _as_frame(raw: Raw, options: Options) -> Frame:
+def input_frame(raw: Raw, options: Options) -> Frame:
+    """Validate a raw frame; in 16-bit arrays, the option `full_scale` is a saturated pixel."""
     is_wide = isinstance(raw, np.ndarray) and raw.dtype == np.uint16
     frame = as_frame(raw, options.full_scale if is_wide else 0)
     options.for_frame(frame)  # refuses frames that the options exclude

@@ -296,6 +296,17 @@ def shared_files() -> Set[str]:
     return {str(path.relative_to(ROOT)) for path in files} | {"package.xml"}
 
 
+def test_install_commands_name_a_path() -> None:
+    """The package is in no index: `pip install polar_pipeline` finds nothing, or something else."""
+    sources = [*(ROOT / "polar_pipeline").rglob("*.py"), *(ROOT / "launch").glob("*.py"), *ROOT.glob("demo/*.py")]
+    found = [
+        f"{path.relative_to(ROOT)}: {command.group()}"
+        for path in [*sources, *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+        for command in re.finditer(r"pip3? install [^\n;`]*?(?<!/path/to/)polar[_-]pipeline\b", path.read_text("utf-8"))
+    ]
+    assert found == []
+
+
 def test_wheel(source: Path, tmp_path: Path) -> None:
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=source, check=True, stdout=subprocess.DEVNULL)

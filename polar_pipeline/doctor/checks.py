@@ -49,7 +49,6 @@ _LIBRARIES = (
     "pyarrow",
     "skimage",
     "cupy",
-    "fsspec",
     "aiohttp",
     "rerun",
 )
@@ -96,7 +95,6 @@ def _libraries() -> Iterator[Check]:
         **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch` (pip extra batch)"),
         "skimage": "nothing (tests compare with it)",
         "cupy": "no GPU",
-        "fsspec": "no recordings from object storage and web servers",
         "aiohttp": "no recordings from web servers",
         "rerun": "no `polar-pipeline view` (pip extra view)",
     }

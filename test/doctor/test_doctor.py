@@ -15,7 +15,10 @@ from polar_pipeline.ros.jpeg import encode_with_opencv
 
 
 def states() -> dict:
-    return {check.topic: check for check in doctor.run_checks()}
+    checks = doctor.run_checks()
+    found = {check.topic: check for check in checks}
+    assert len(found) == len(checks), "each is listed once"
+    return found
 
 
 def test_a_working_library_is_ok() -> None:
