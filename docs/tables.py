@@ -23,6 +23,7 @@ from polar_pipeline.topics import (
     NUMBER_TOPICS,
     PRODUCT_TOPICS,
     image_encoding,
+    jpeg_topics,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,7 +45,7 @@ def topics() -> str:
             names = [image_encoding(row.name, dtype, is_color) for dtype in topic.dtypes for is_color in (False, True)]
             kind = f"Image ({', '.join(dict.fromkeys(names))})" + (", JPEG" if row.name in COMPRESSED_TOPICS else "")
         unit = f", in {row.unit}" if row.unit in ("rad",) else ""
-        rows.append((f"`{topic.name}`", kind, f"`{row.name}`", row.text + unit))
+        rows.append((", ".join(f"`{name}`" for name in topic.names), kind, f"`{row.name}`", row.text + unit))
     return _table(("topic", "type (encodings)", "product", "what it is"), rows)
 
 
@@ -107,8 +108,7 @@ def policy() -> str:
     names = [
         topic
         for product, row in PRODUCT_TOPICS.items()
-        for topic in (row.name, COMPRESSED_TOPICS.get(product))
-        if topic is not None
+        for topic in (*row.names, *(jpeg_topics(product) if product in COMPRESSED_TOPICS else ()))
     ]
     return "\n".join(
         f"{12 * ' '}<topic>{topic}</topic>" for topic in (*names, *CAMERA_INFO_TOPICS, *NUMBER_TOPICS.values())

@@ -342,28 +342,30 @@ def lens_of(info: RosMessage) -> LensCalibration:
         raise FrameError("camera_info", str(err)) from err
 
 
-def transform_camera_info(
-    info: RosMessage, geometry: Geometry, source: Tuple[int, int], size: Tuple[int, int], stride: int = 1
-) -> RosMessage:
-    """The lens calibration of an output of (height, width) `size`, with neither binning nor region of interest left.
+def transform_camera_info(info: RosMessage, geometry: Geometry, source: Tuple[int, int], stride: int = 1) -> RosMessage:
+    """The lens calibration of an output, with neither binning nor region of interest left.
 
-    The other arguments are those of `of_the_output`.
+    Args:
+        info: That of the frame; None where `geometry` has the one by which it rectifies.
+        geometry: As for `of_the_output`.
+        source: The same.
+        stride: The same.
 
     Raises:
-        FrameError: It cannot be rotated (cause `camera_info`).
+        FrameError: It cannot be rotated (cause `camera_info`), or nothing is left of the output (`output`).
     """
-    values = {name: getattr(info, name) for name in info.__dataclass_fields__ if not name.startswith("__")}
+    if geometry.lens is not None:
+        model, camera = "plumb_bob", geometry.lens.numbers()
+    else:
+        model, camera = info.distortion_model, camera_numbers(info)
     try:
-        camera = camera_numbers(info) if geometry.lens is None else geometry.lens.numbers()
-        found = of_the_output(camera, info.distortion_model, geometry, source, stride)
+        found = of_the_output(camera, model, geometry, source, stride)
     except ValueError as err:
         raise FrameError("camera_info", str(err)) from err
-    values.update({name: matrix.reshape(-1) for name, matrix in found._asdict().items()})
-    if geometry.lens is not None:
-        values["distortion_model"] = "plumb_bob"
+    size = (side // stride for side in geometry.output_size(source))
     roi = _new("sensor_msgs/msg/RegionOfInterest", 0, 0, 0, 0, False)
-    values.update(height=size[0], width=size[1], binning_x=0, binning_y=0, roi=roi)
-    return typestore().types[CAMERA_INFO](**values)
+    k, d, r, p = (matrix.reshape(-1) for matrix in found)
+    return _new(CAMERA_INFO, _header(0, ""), *size, model, d, k, r, p, 0, 0, roi)
 
 
 # --------------------------------------------------------------------------------------------------------- diagnostics

@@ -38,7 +38,7 @@ LAYERS = (
     ("calibrate",),
     ("batch", "view"),
     ("replay",),
-    ("html", "messages"),
+    ("html", "messages", "output_camera_info"),
     ("quality",),
     ("", "pipeline"),
     ("cpu", "cuda"),

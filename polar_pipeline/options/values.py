@@ -17,7 +17,7 @@ from polar_pipeline.geometry import ROTATIONS, SCALES, Geometry, LensCalibration
 from polar_pipeline.geometry.file import load_lens
 from polar_pipeline.options.option import Value
 from polar_pipeline.options.table import OPTIONS
-from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, get_products
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
 from polar_pipeline.sensor.frames import MAX_SIDE, MIN_SIDE, Frame, FrameError, check_bit_depth
 from polar_pipeline.sensor.mosaic import Sensor, get_sensor
 
@@ -83,9 +83,18 @@ class Options:
         """(height, width) of the products of a frame of (height, width).
 
         Raises:
-            FrameError: Nothing is left by `scale`, `roi` reaches beyond it, or the lens calibration is missing or of
-                frames of another size (cause `output`).
+            FrameError: Nothing is left by `scale` or, for SSIM, by `ssim_stride`, `roi` reaches beyond it, or the lens
+                calibration is missing or of frames of another size (cause `output`).
         """
+        size, stride = self._output_size(shape), self.ssim_stride
+        if min(size) < stride and set(self.products) & set(SSIM_PRODUCTS):
+            raise FrameError(
+                "output",
+                f"SSIM with ssim_stride {stride} needs outputs of {stride}x{stride} pixels, got {size[1]}x{size[0]}",
+            )
+        return size
+
+    def _output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
         size, geometry = self.stokes_size(shape), self.geometry
         if geometry is None:
             return size
@@ -107,7 +116,8 @@ class Options:
         if (self.scale, self.rotate, self.roi, self.rectify) == (1, 0, (0, 0, 0, 0), ""):
             return None
         lens = None if isinstance(self.rectify, str) else self.rectify
-        return Geometry(self.scale, self.rotate, self.roi, lens, 2 if self.resolution == "half" else 1)
+        step = 2 if self.resolution == "half" else 1
+        return Geometry(self.scale, self.rotate, self.roi, lens, step, is_mirrored=self.flip[0] != self.flip[1])
 
     def shape_of(self, product: str, size: Tuple[int, int]) -> Tuple[int, ...]:
         """Shape of a product's array where the output is `size` = (height, width)."""

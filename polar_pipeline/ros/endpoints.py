@@ -70,8 +70,14 @@ def create_outputs(node: Node) -> OutputTopics:
     others = set(node.publishers)
     try:
         return OutputTopics(
-            {name: create_output(node, row.message_type, row.name) for name, row in topics.PRODUCT_TOPICS.items()},
-            {name: create_output(node, topics.COMPRESSED, topic) for name, topic in topics.COMPRESSED_TOPICS.items()},
+            {
+                name: [create_output(node, row.message_type, topic) for topic in row.names]
+                for name, row in topics.PRODUCT_TOPICS.items()
+            },
+            {
+                name: [create_output(node, topics.COMPRESSED, topic) for topic in topics.jpeg_topics(name)]
+                for name in topics.COMPRESSED_TOPICS
+            },
             {topic: create_output(node, topics.CAMERA_INFO, topic) for topic in topics.CAMERA_INFO_TOPICS},
             {name: create_output(node, topics.FLOAT32, topic) for name, topic in topics.NUMBER_TOPICS.items()},
             create_output(node, topics.DIAGNOSTICS, topics.LATENCY),

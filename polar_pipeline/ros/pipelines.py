@@ -48,8 +48,8 @@ class PipelineCache:
         """
         wanted, last = ActivePipeline(self._make(settings, products), settings), self._last
         pipeline = wanted.pipeline
-        if settings.options.geometry is not None:
-            settings.options.output_size(raw.shape)
+        if pipeline.options.geometry is not None:
+            pipeline.options.output_size(raw.shape)
         if pipeline in self._compiling or not pipeline.is_ready(raw):
             if last is not None and _can_replace(pipeline, last.pipeline, raw):
                 if pipeline not in self._compiling:

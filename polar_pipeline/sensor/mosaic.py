@@ -87,7 +87,8 @@ class Sensor:
     ) -> Sensor:
         """The mosaic as a frame shows it, whose region of interest and readout direction permute the tile.
 
-        Angles stay those of the camera: in a mirrored picture an AoLP of `a` points along `pi - a`.
+        Angles stay those of the scene: in a mirrored picture an AoLP of `a` points along `pi - a`, as
+        `docs/interpreting_images.md` defines it.
 
         Args:
             offset: (x, y) of the frame's first pixel in the sensor's own readout, in pixels, before any flip.

@@ -478,7 +478,7 @@ def test_an_interrupted_replay_leaves_nothing(number: signal.Signals, code: int,
         "import sys, time\n"
         "from polar_pipeline import cli\n"
         "from polar_pipeline.replay import job\n"
-        "def slow(*_):\n"
+        "def slow(*_, **__):\n"
         "    print('running', flush=True)\n"
         "    time.sleep(60)\n"
         "job.replay = slow\n"

@@ -463,7 +463,7 @@ def _run_camera_info(case: Case, wanted: Optional[cdr.Parsed]) -> str:
     same(messages.stamp_of(info), _stamp_ns(fields), "stamp")
     for half in (False, True):
         with np.errstate(all="ignore"):  # it may hold any numbers
-            made = messages.transform_camera_info(info, Geometry(step=2), (512, 612), (512, 612)) if half else info
+            made = messages.transform_camera_info(info, Geometry(step=2), (512, 612)) if half else info
         again = cdr.parse("camera_info", bytes(messages.encode_camera_info(made, 5_000_000_007, "cam"))).fields
         want = {**fields, "sec": 5, "nanosec": 7, "frame_id": "cam"}
         if half:

@@ -907,6 +907,15 @@ def test_golden_recordings_of_the_live_node_go_by_the_header(tmp_path: Path) -> 
     assert row.passed
 
 
+def test_golden_recordings_of_every_topic_of_the_live_node(tmp_path: Path) -> None:
+    """`ros2 bag record --all` has intensity on both of its topics."""
+    with open_sink(tmp_path / "live.mcap", {}) as sink:
+        kind, cdr = messages.product_message("intensity", products()["intensity"], stamp(0), "cam")
+        for topic in ("/robot/polarization/intensity", "/robot/intensity"):
+            sink.write(topic, kind, stamp(0), cdr)
+    assert compare(tmp_path / "live.mcap", {"intensity": products()["intensity"]}, 1)["intensity"].passed
+
+
 def test_frames_of_one_stamp_are_matched_by_their_order(tmp_path: Path) -> None:
     """As of a camera whose clock is coarser than its frames."""
     order = (0, 1, 1, 2, 2, 2, 3)

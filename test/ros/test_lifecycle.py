@@ -524,7 +524,9 @@ def test_nothing_of_a_frames_size_is_kept(host: Any, kind: str, tmp_path: Path) 
 
     def is_heard() -> bool:
         topics = made.node.operation.publisher._topics.products
-        return bool(camera.get_subscription_count()) and all(topics[name].get_subscription_count() for name in images)
+        return bool(camera.get_subscription_count()) and all(
+            topics[name][0].get_subscription_count() for name in images
+        )
 
     tracemalloc.start()
     try:

@@ -360,6 +360,21 @@ def test_camera_info(rig: Any) -> None:
     wait_for(lambda: r.report().get("refused: camera_info") == "1", "the mismatch")
 
 
+def test_intensity_beside_its_calibration(rig: Any) -> None:
+    """Image and calibration on the topics that image_transport pairs have one size and stamp."""
+    r = rig(output__scale=2)
+    images, infos = r.listen(Image, "polarization/intensity"), r.listen(CameraInfo, "polarization/camera_info")
+    r.send(serialize_message(CameraInfo(height=SHAPE[0], width=SHAPE[1])), "camera_info", CameraInfo)
+    wait_for(lambda: r.node.operation.publisher.camera_info, "the calibration")
+    stamp = r.frame()
+    image, info = wait_for(lambda: images, "the image")[0], wait_for(lambda: infos, "its calibration")[0]
+    assert (image.height, image.width) == (info.height, info.width) == (12, 16)
+    assert stamp_of(image) == stamp_of(info) == stamp
+    np.testing.assert_array_equal(
+        pixels(image), Pipeline(products="intensity", dtype="uint8", scale=2, backend="cpu")(mosaic())["intensity"]
+    )
+
+
 def test_geometry_changes_while_frames_come(rig: Any) -> None:
     """Image and lens calibration of every frame agree, and after the change the image is that of the library."""
     r = rig()
@@ -454,6 +469,26 @@ def test_outputs_are_rectified_by_the_topic(rig: Any) -> None:
     result = r.node.set_parameters_atomically([Parameter("output.rectify", value="/no/file.yaml")])
     assert not result.successful
     assert "rectify: /no/file.yaml cannot be read" in result.reason
+
+
+def test_outputs_rectified_by_a_file_have_its_calibration(rig: Any, tmp_path: Path) -> None:
+    """Without a topic `camera_info`."""
+    names = {"distortion_coefficients": [-0.2, 0.05, 0.01, 0.0, 0.0], "rectification_matrix": [0.0] * 9}
+    names["camera_matrix"] = [60.0, 0.0, 31.5, 0.0, 60.0, 23.5, 0.0, 0.0, 1.0]
+    names["projection_matrix"] = [54.0, 0.0, 30.5, 0.0, 0.0, 54.0, 24.5, 0.0, 0.0, 0.0, 1.0, 0.0]
+    rows = [f"{name}: {{data: {row}}}" for name, row in names.items()]
+    size = [f"image_height: {SHAPE[0]}", f"image_width: {SHAPE[1]}", "distortion_model: plumb_bob"]
+    (tmp_path / "lens.yaml").write_text("\n".join([*size, *rows]))
+    r = rig(output__rectify=str(tmp_path / "lens.yaml"))
+    images, infos = r.listen(Image, "polarization/dolp"), r.listen(CameraInfo, "polarization/camera_info")
+    stamp = r.frame()
+    image, info = wait_for(lambda: images, "the image")[0], wait_for(lambda: infos, "its calibration")[0]
+    assert stamp_of(image) == stamp_of(info) == stamp
+    assert (info.height, info.width, info.header.frame_id) == (image.height, image.width, "camera")
+    # (x + 1/2) / 2 - 1/2 of the principal point
+    np.testing.assert_allclose(info.p, [27, 0, 15, 0, 0, 27, 12, 0, 0, 0, 1, 0])
+    np.testing.assert_allclose(info.k, [27, 0, 15, 0, 27, 12, 0, 0, 1])
+    assert not any(info.d)
 
 
 def test_jpeg(rig: Any) -> None:
