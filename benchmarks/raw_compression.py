@@ -25,8 +25,9 @@ import zstandard
 
 from polar_pipeline.messages import ImageMessage
 from polar_pipeline.replay.rawzstd import compress_raw, decompress_raw
+from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.forward import expose
-from polar_pipeline.sensor.frames import FORMATS, get_format, pack
+from polar_pipeline.sensor.frames import FORMATS, pack
 from polar_pipeline.sensor.mosaic import SENSORS
 from polar_pipeline.sensor.scene import SCENES, synthetic
 

@@ -98,7 +98,8 @@ class Pipeline:
         >>> out["dolp"].shape, out.timings
 
     Args:
-        sensor: Mosaic of the sensor: IMX250MZR, IMX250MYR, or a tile such as '90 45 / 135 0'. Or a `Sensor`.
+        sensor: Mosaic of the sensor: IMX250MZR, IMX250MYR, IMX264MZR, IMX264MYR, IMX253MZR, IMX253MYR, or a tile such
+            as '90 45 / 135 0'. Or a `Sensor`.
         products: Names of the products to compute, separated by commas; `polar_pipeline.PRODUCTS` holds them all. Or a
             sequence of names.
         backend: What computes: 'cpu', 'cuda', or 'auto' for the fastest one that works on this machine. A GPU that is
@@ -201,13 +202,8 @@ class Pipeline:
 
     def __repr__(self) -> str:
         options = self.options
-        shown = {
-            "sensor": options.sensor.name,
-            "products": options.products,
-            "resolution": options.resolution,
-            "device": self.device,
-        }
-        values = ", ".join(f"{name}={quoted(value)}" for name, value in shown.items())
+        shown = {"sensor": options.sensor.name, "products": options.products, "resolution": options.resolution}
+        values = ", ".join(f"{name}={quoted(value)}" for name, value in {**shown, "device": self.device}.items())
         return f"<{'closed ' if self._guard.is_closed else ''}Pipeline {values}>"
 
     @property
@@ -239,7 +235,7 @@ class Pipeline:
         """Process one frame.
 
         Args:
-            raw: (H, W) uint8 or uint16, at least 16x16, or a `RawFrame`.
+            raw: (H, W) uint8 or uint16, at least 16x16, or a `RawFrame`, also one of `RawFrame.of_angles`.
             reference: (h, w) float32 of the output's size, S0/2 in [0, 1] (`check_reference`): what SSIM compares with
                 in mode `reference`.
 
@@ -347,7 +343,9 @@ def _close_backend(backend: Backend, guard: UseGuard) -> None:
 def input_frame(raw: Raw, options: Options) -> Frame:
     """Validate a raw frame; in 16-bit arrays, the option `full_scale` is a saturated pixel."""
     is_wide = isinstance(raw, np.ndarray) and raw.dtype == np.uint16
-    return as_frame(raw, options.full_scale if is_wide else 0)
+    frame = as_frame(raw, options.full_scale if is_wide else 0)
+    options.for_frame(frame)  # refuses frames that the options exclude
+    return frame
 
 
 def _stream(pipeline: Pipeline, frames: Iterable[Raw]) -> Iterator[Result]:

@@ -117,12 +117,17 @@ def test_product_images_read_elsewhere() -> None:
     words = np.array([[1, 0xABCD]], np.uint16)
     image = messages.ImageMessage(STAMP, "", 1, 2, "16UC1", True, 4, words.astype(">u2").view(np.uint8).reshape(-1))
     np.testing.assert_array_equal(messages.to_array(image), words)
-    want = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
-    rows = np.zeros((2, 28), np.uint8)
-    rows[:, :24] = want.astype(">f4").view(np.uint8).reshape(2, 24)
-    image = messages.ImageMessage(STAMP, "", 2, 2, "32FC3", True, 28, rows.reshape(-1))
+    want = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
+    rows = np.zeros((2, 64), np.uint8)
+    rows[:, :36] = want.astype(">f4").view(np.uint8).reshape(2, 36)
+    image = messages.ImageMessage(STAMP, "", 2, 3, "32FC3", True, 64, rows.reshape(-1))
     np.testing.assert_array_equal(messages.to_array(image), want)
-    for change, cause in (({"encoding": "mono16"}, "encoding"), ({"step": 23}, "step"), ({"height": 3}, "truncated")):
+    for change, cause in (
+        ({"encoding": "mono16"}, "encoding"),
+        ({"step": 35}, "step"),
+        ({"height": 3}, "truncated"),
+        ({"encoding": "32FC1", "step": 36}, "step"),
+    ):
         with pytest.raises(FrameError) as caught:
             messages.to_array(dataclasses.replace(image, **change))
         assert caught.value.cause == cause

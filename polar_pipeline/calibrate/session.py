@@ -261,5 +261,9 @@ def _recorded(source: Source, table: AngleTable, options: Options) -> Iterator[S
         place = (image.stamp_ns - (start or 0)) / 1e9 if image is not None else float(index)
         span = next((span for span in table.spans if span.first <= place <= span.last), None)
         if span is not None:
-            frame = messages.to_raw(image or record.image(), options.bit_depth, options.alignment).unpack()
+            frame = messages.to_raw(image or record.image(), options).unpack()
+            if frame.is_split:
+                raise FrameError(
+                    "encoding", "a calibration is of a sensor's mosaic; these frames are split into angles"
+                )
             yield SessionFrame(DARK if span.is_dark else span.setting, f"frame {index} of {source.topic}", frame)

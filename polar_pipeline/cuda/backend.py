@@ -24,8 +24,8 @@ from polar_pipeline.sensor.frames import Frame, PackedFrame, RawFrame
 
 #: Share of the device's memory that frames of former formats and sizes may keep.
 _KEPT_SHARE = 1 / 8
-#: (raw format, full scale, shape): what kernels are compiled for.
-_FormatKey = Tuple[str, int, Tuple[int, int]]
+#: (raw format, full scale, shape, options): what kernels are compiled for.
+_FormatKey = Tuple[str, int, Tuple[int, int], Options]
 
 
 def prepare_plan(
@@ -116,7 +116,7 @@ class CudaBackend:
 
     def is_ready(self, frame: Frame) -> bool:
         """Whether the kernels for frames like this one are compiled and loaded."""
-        return _key(_readable(frame)) in self._prepared
+        return self._key(_readable(frame)) in self._prepared
 
     def prepare(self, frame: Frame) -> None:
         """Compile and load the kernels for frames like this one, and allocate their memory.
@@ -131,13 +131,17 @@ class CudaBackend:
             self._prepare(_readable(frame))
 
     def _prepare(self, frame: Frame) -> PreparedPlan:
-        key = _key(frame)
+        key = self._key(frame)
         prepared = self._prepared.pop(key, None) or self._make_with_room(key)
         while self._memory + prepared.memory > self._kept and self._close_oldest():
             pass
         self._prepared[key] = prepared  # last: the others are older
         self._release_corrections()
         return prepared
+
+    def _key(self, frame: Frame) -> _FormatKey:
+        """What kernels for a frame are compiled for."""
+        return _raw_format(frame), frame.full_scale, frame.shape, self._options.for_frame(frame)
 
     def _make_with_room(self, key: _FormatKey) -> PreparedPlan:
         """`_make_prepared`; where the device is full, plans of former formats make room."""
@@ -162,14 +166,13 @@ class CudaBackend:
         return True
 
     def _make_prepared(self, key: _FormatKey) -> PreparedPlan:
-        work, shape = make_work(self._plan, self._options, *key), key[2]
-        correction = self._options.correction(shape)
+        raw_format, full_scale, shape, options = key
+        work = make_work(self._plan, options, raw_format, full_scale, shape)
+        correction = options.correction(shape)
         if correction is not None and shape not in self._corrections:
             self._corrections[shape] = DeviceCorrection(self._driver, correction)
         try:
-            return prepare_plan(
-                self._driver, work, self._plan, self._options, self._pinned, self._corrections.get(shape)
-            )
+            return prepare_plan(self._driver, work, self._plan, options, self._pinned, self._corrections.get(shape))
         except BaseException:
             self._release_corrections()
             raise
@@ -242,11 +245,11 @@ def _readable(frame: Frame) -> Frame:
     return frame.unpack() if isinstance(frame, PackedFrame) and frame.fmt.bits != 12 else frame
 
 
-def _key(frame: Frame) -> _FormatKey:
-    """What kernels for a frame are compiled for."""
+def _raw_format(frame: Frame) -> str:
+    """How kernels read a frame's pixels."""
     if isinstance(frame, PackedFrame):
-        return {"p": "12p", "packed": "12packed"}[frame.fmt.packing], frame.full_scale, frame.shape
-    return {1: "u8", 2: "u16"}[frame.mosaic.itemsize], frame.full_scale, frame.shape
+        return {"p": "12p", "packed": "12packed"}[frame.fmt.packing]
+    return {1: "u8", 2: "u16"}[frame.mosaic.itemsize]
 
 
 @lru_cache(maxsize=1)

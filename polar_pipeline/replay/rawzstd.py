@@ -34,16 +34,8 @@ import zstandard
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import ImageMessage
 from polar_pipeline.replay.limits import MAX_BYTES, megabytes
-from polar_pipeline.sensor.frames import (
-    FORMATS,
-    FrameError,
-    RawFormat,
-    get_format,
-    group_bytes,
-    pack,
-    sent_format,
-    unpack_rows,
-)
+from polar_pipeline.sensor.encodings import get_format
+from polar_pipeline.sensor.frames import FORMATS, FrameError, RawFormat, group_bytes, pack, sent_format, unpack_rows
 
 #: Last part of the topics and of the formats of these images.
 TRANSPORT = "polar_zstd"

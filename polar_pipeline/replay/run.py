@@ -198,7 +198,7 @@ def replay(
         computed = time.perf_counter()
         if sink is not None:
             _write(sink, image, result, invalid_ratios(pipeline, raw, result)[0])
-            _write_camera_infos(sink, camera_info, pipeline.options, image, raw.shape)
+            _write_camera_infos(sink, camera_info, pipeline.options, image, raw)
         stages = {"decode": decoded - started, **result.timings, "write": time.perf_counter() - computed}
         stages["total"] = sum(stages.values())
         is_late = deadline.missed(stages["total"])
@@ -218,7 +218,7 @@ def prepared(
     Raises:
         FrameError: The message holds no raw frame, or the reference is missing.
     """
-    raw = messages.to_raw(image, pipeline.options.bit_depth, pipeline.options.alignment)
+    raw = messages.to_raw(image, pipeline.options)
     return raw, _reference(pipeline.options, reference, image.stamp_ns, raw.shape)
 
 
@@ -293,12 +293,12 @@ def _write_camera_infos(
     camera_info: Optional[messages.Cdr],
     options: Options,
     image: messages.ImageMessage,
-    shape: Tuple[int, int],
+    raw: Frame,
 ) -> None:
     """The lens calibrations of a frame's products, beside them; none if that of the raw frame does not fit."""
     topics = {OUTPUT_CAMERA_INFO[name] for name in options.products if PRODUCT_TOPICS[name].message_type == IMAGE}
     with suppress(FrameError):
-        infos = encode_camera_infos(camera_info, options, shape, sorted(topics), image.stamp_ns, image.frame_id)
+        infos = encode_camera_infos(camera_info, options, raw, sorted(topics), image.stamp_ns, image.frame_id)
         for topic, cdr in infos.items():
             sink.write(f"/{topic}", messages.CAMERA_INFO, image.stamp_ns, cdr)
 

@@ -236,7 +236,7 @@ class FrameProcessor:
         if not (products or demand.camera_infos or demand.numbers or output.is_latency_wanted()):
             self._diagnostics.idled()
             return None
-        raw = messages.to_raw(image, settings.options.bit_depth, settings.options.alignment)
+        raw = messages.to_raw(image, settings.options)
         active, reference = self._choose_pipeline(settings, products, raw)
         timings = {"queue": started - received.received, "decode": time.perf_counter() - started}
         computation = None

@@ -241,9 +241,9 @@ class FramePublisher:
         """The lens calibration, scaled to the outputs and stamped as the frame; none if it does not fit."""
         if not frame.demand.camera_infos:
             return []
-        options, shape = frame.settings.options, frame.raw.shape
+        options, raw = frame.settings.options, frame.raw
         try:
-            encoded = encode_camera_infos(self.camera_info, options, shape, frame.demand.camera_infos, *_header(frame))
+            encoded = encode_camera_infos(self.camera_info, options, raw, frame.demand.camera_infos, *_header(frame))
         except FrameError as err:
             self._problems.refuse("camera_info", str(err))
             return []

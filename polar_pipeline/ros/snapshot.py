@@ -173,7 +173,7 @@ def _compute(snapshot: Snapshot, settings: Settings) -> Dict[str, np.ndarray]:
     if settings.options.rectify == FROM_FRAMES and snapshot.camera_info is not None:
         settings = settings.rectified_by(messages.lens_of(messages.decode_camera_info(snapshot.camera_info)))
     options = settings.options
-    raw = messages.to_raw(messages.decode_image(snapshot.cdr), options.bit_depth, options.alignment)
+    raw = messages.to_raw(messages.decode_image(snapshot.cdr), options)
     needless = SSIM_PRODUCTS if options.ssim_mode == "reference" else ()
     pipeline = Pipeline(**settings.arguments(tuple(name for name in options.products if name not in needless)))
     try:

@@ -295,7 +295,7 @@ def expected(
     frame: RawFrame, products: Any = ("intensity", "dolp"), other: Any = None, **options: Any
 ) -> Dict[str, np.ndarray]:
     """What the float64 reference makes of a frame."""
-    chosen = make_options(products=products, **options)
+    chosen = make_options(products=products, **options).for_frame(frame)
     return reference.run(frame, chosen.sensor, make_plan(chosen.products), chosen, other)
 
 
@@ -307,12 +307,13 @@ FRAMES = {
     "u16 of 12 bit": RawFrame(mosaic(2, 4000), 4095),
     "12p": frame_from_buffer(pack(mosaic(3, 4000), FORMATS["12p"]), FORMATS["12p"], *SHAPE),
     "12Packed, padded": frame_from_buffer(
-        np.pad(np.frombuffer(pack(mosaic(4, 4000), FORMATS["12Packed"]), np.uint8).reshape(32, -1), ((0, 0), (0, 3))),
+        np.pad(np.frombuffer(pack(mosaic(4, 4000), FORMATS["12Packed"]), np.uint8).reshape(32, -1), ((0, 0), (0, 56))),
         FORMATS["12Packed"],
         *SHAPE,
-        step=75,
+        step=128,
     ),
     "10p": frame_from_buffer(pack(mosaic(5, 1000), FORMATS["10p"]), FORMATS["10p"], *SHAPE),
+    "ready angles": RawFrame(mosaic(6), 255, is_split=True),
 }
 
 

@@ -18,12 +18,14 @@ from support import ROOT
 from polar_pipeline import FrameError
 from polar_pipeline.messages import ImageMessage
 from polar_pipeline.replay.rawzstd import SAMPLES, compress_raw, decompress_raw, format_of, is_raw_zstd
+from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.forward import expose
-from polar_pipeline.sensor.frames import get_format, pack
+from polar_pipeline.sensor.frames import pack
 from polar_pipeline.sensor.mosaic import SENSORS
 from polar_pipeline.sensor.scene import SCENES, synthetic
 
-PACKED = ("PolarizeMono10p", "PolarizeMono12p", "PolarizeMono10Packed", "PolarizeMono12Packed")
+PACKED = ("Polarized10p", "PolarizeMono12p", "Mono10Packed", "PolarizeMono12Packed")
+SPLIT = "PolarizedAngles_0d_45d_90d_135d"
 ENCODINGS = ("mono8", "mono16", "bayer_rggb16", "Mono12", *PACKED)
 
 
@@ -73,9 +75,10 @@ def test_every_image_comes_back(
         ImageMessage(7, "cam", 0, 0, "", False, 0, np.zeros(0, np.uint8)),
         ImageMessage(7, "cam", 2**32 - 1, 2**32 - 1, "mono8", True, 2**32 - 1, np.arange(9, dtype=np.uint8)),
         ImageMessage(7, "cam", 4, 4, "mono8", False, 0, np.arange(16, dtype=np.uint8)),
-        ImageMessage(7, "cam", 4, 4, "PolarizeMono10Packed", False, 6, np.full(24, 0xFF, np.uint8)),
+        ImageMessage(7, "cam", 4, 4, "Mono10Packed", False, 6, np.full(24, 0xFF, np.uint8)),
+        ImageMessage(7, "cam", 4, 2, f"{SPLIT}_Mono12p", False, 12, np.arange(48, dtype=np.uint8)),
     ],
-    ids=["colour", "empty", "impossible", "step of 0", "bits that belong to no pixel"],
+    ids=["colour", "empty", "impossible", "step of 0", "bits that belong to no pixel", "four channels"],
 )
 def test_other_images_come_back(image: ImageMessage) -> None:
     check(image)

@@ -104,13 +104,14 @@ def finished(
     chosen = chosen or settings()
     came = -1.0 if is_early else time.perf_counter()
     encoding = "mono8" if raw.dtype == np.uint8 else "mono16"
+    encoding = f"PolarizedQuadMono{encoding[4:]}" if raw.ndim == 3 else encoding
     received = ReceivedImage(bytes(messages.encode_image(stamp_ns, "camera", encoding, raw)), came, 0)
     image = messages.decode_image(received.cdr)
     names = tuple(name for name in PRODUCT_TOPICS if name in demand.products | demand.compressed)
     computation, result = None, None
     if names:
         pipeline = Pipeline(**chosen.arguments(names))
-        result = pipeline(raw)
+        result = pipeline(messages.to_raw(image))
         computation = Computation(pipeline, Pending(None, 0.0))
     frame = SubmittedFrame(
         received, image, messages.to_raw(image), chosen, demand, computation, {"queue": 0.001}, age, is_restart
@@ -438,6 +439,18 @@ def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
     assert [(info.width, info.height, messages.stamp_of(info)) for info in infos] == [(24, 16, 2), (6, 4, 2)]
     assert [tuple(info.k[[2, 5]]) for info in infos] == [(11.5, 7.5), (2.5, 1.5)], "the centres of 24x16 and 6x4 pixels"
     assert bench.values()["refused: camera_info"] == "1"
+
+
+def test_the_calibration_of_ready_angles_is_of_their_pixels(bench: Bench) -> None:
+    """The message has half the sensor's pixels each way, and so have the outputs."""
+    bench.publisher.camera_info = calibration(24, 16)
+    wanted = demand("dolp", infos=["camera_info_out"])
+    bench.submit(1, wanted, np.full((16, 24, 4), 99, np.uint8), chosen=settings(output__scale=2))
+    bench.submit(2, wanted, np.full((16, 24, 4), 99, np.uint8))
+    wait_for(lambda: len(bench.sender.sent) == 2, "the frames")
+    small, same = (messages.decode_camera_info(sent["camera_info_out"]) for sent in bench.sender.sent)
+    assert [(info.width, info.height, info.k[0]) for info in (small, same)] == [(12, 8, 50), (24, 16, 100)]
+    assert [tuple(info.k[[2, 5]]) for info in (small, same)] == [(5.5, 3.5), (11.5, 7.5)], "the centres"
 
 
 @pytest.mark.parametrize("heard", [(0,), (1,), (0, 1), ()])

@@ -31,8 +31,7 @@ from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
-from polar_pipeline.sensor.frames import FULL_FRAME
-from polar_pipeline.sensor.mosaic import ANGLES
+from polar_pipeline.sensor.mosaic import ANGLES, FULL_FRAME
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 _VIEWED = ("intensity", "dolp", "aolp", "preview")
