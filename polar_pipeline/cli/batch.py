@@ -9,6 +9,7 @@ import signal
 import sys
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from polar_pipeline._util.text import printable
@@ -192,7 +193,7 @@ def _ended_by_second_signal(folder: Path) -> Iterator[None]:
         finally:
             os._exit(128 + number)
 
-    def first(number: int, frame: Any) -> None:
+    def first(number: int, frame: Optional[FrameType]) -> None:
         for each in handlers:
             signal.signal(each, end)
         handlers[number](number, frame)

@@ -16,7 +16,7 @@ from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Drive
 from polar_pipeline.cuda.memory import SLOTS, FrameMemory
 from polar_pipeline.cuda.model.partition import partitions
 from polar_pipeline.cuda.model.requested_work import make_work
-from polar_pipeline.cuda.model.work import PolarizationWork
+from polar_pipeline.cuda.model.work import PolarizationWork, noise_frames
 from polar_pipeline.cuda.prepared import FrameInFlight, PreparedPlan
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import Plan, make_plan
@@ -24,8 +24,10 @@ from polar_pipeline.sensor.frames import Frame, PackedFrame, RawFrame
 
 #: Share of the device's memory that frames of former formats and sizes may keep.
 _KEPT_SHARE = 1 / 8
-#: (raw format, full scale, shape, options): what kernels are compiled for.
-_FormatKey = Tuple[str, int, Tuple[int, int], Options]
+#: Frames whose times count where kinds of memory are compared, and frames before them that fill caches.
+_MEASURED_FRAMES, _WARM_UP_FRAMES = 5, 2
+#: (raw format, full scale, shape, whether angles are ready): what kernels are compiled for.
+_FormatKey = Tuple[str, int, Tuple[int, int], bool]
 
 
 def prepare_plan(
@@ -66,17 +68,29 @@ def prepare_plan(
     try:
         mapped = make(True)
         seconds[mapped] = math.inf
-        seconds[mapped] = mapped.measure(buffers)
+        seconds[mapped] = _measure(mapped, work, options, buffers)
         with suppress(DeviceMemoryError):  # copies need more memory
             copied = make(False)
             seconds[copied] = math.inf
-            seconds[copied] = copied.measure(buffers)
+            seconds[copied] = _measure(copied, work, options, buffers)
         chosen = min(seconds, key=seconds.__getitem__)
         return chosen
     finally:
         for prepared in seconds:
             if prepared is not chosen:
                 prepared.close()
+
+
+def _measure(prepared: PreparedPlan, work: PolarizationWork, options: Options, buffers: Buffers) -> float:
+    """Seconds that a frame takes, from the caller's array to the caller's arrays: the median of a few, of noise."""
+    (rows,) = noise_frames(work, 1)
+    reference = np.zeros(prepared.output_size, np.float32) if options.ssim_mode == "reference" else None
+    count = _WARM_UP_FRAMES + _MEASURED_FRAMES
+    try:
+        frames = [prepared.collect(prepared.submit(rows, buffers, reference)) for _ in range(count)]
+    finally:
+        prepared.forget()
+    return float(np.median([sum(timings.values()) for timings in frames[_WARM_UP_FRAMES:]]))
 
 
 class CudaBackend:
@@ -116,7 +130,7 @@ class CudaBackend:
 
     def is_ready(self, frame: Frame) -> bool:
         """Whether the kernels for frames like this one are compiled and loaded."""
-        return self._key(_readable(frame)) in self._prepared
+        return _key(_readable(frame)) in self._prepared
 
     def prepare(self, frame: Frame) -> None:
         """Compile and load the kernels for frames like this one, and allocate their memory.
@@ -131,26 +145,22 @@ class CudaBackend:
             self._prepare(_readable(frame))
 
     def _prepare(self, frame: Frame) -> PreparedPlan:
-        key = self._key(frame)
-        prepared = self._prepared.pop(key, None) or self._make_with_room(key)
+        key = _key(frame)
+        prepared = self._prepared.pop(key, None) or self._make_with_room(key, self._options.for_frame(frame))
         while self._memory + prepared.memory > self._kept and self._close_oldest():
             pass
         self._prepared[key] = prepared  # last: the others are older
         self._release_corrections()
         return prepared
 
-    def _key(self, frame: Frame) -> _FormatKey:
-        """What kernels for a frame are compiled for."""
-        return _raw_format(frame), frame.full_scale, frame.shape, self._options.for_frame(frame)
-
-    def _make_with_room(self, key: _FormatKey) -> PreparedPlan:
+    def _make_with_room(self, key: _FormatKey, options: Options) -> PreparedPlan:
         """`_make_prepared`; where the device is full, plans of former formats make room."""
         try:
-            return self._make_prepared(key)
+            return self._make_prepared(key, options)
         except DeviceMemoryError:
             if not self._close_oldest():
                 raise
-        return self._make_with_room(key)
+        return self._make_with_room(key, options)
 
     @property
     def _memory(self) -> int:
@@ -165,8 +175,8 @@ class CudaBackend:
         self._prepared.pop(idle).close()
         return True
 
-    def _make_prepared(self, key: _FormatKey) -> PreparedPlan:
-        raw_format, full_scale, shape, options = key
+    def _make_prepared(self, key: _FormatKey, options: Options) -> PreparedPlan:
+        raw_format, full_scale, shape, _ = key
         work = make_work(self._plan, options, raw_format, full_scale, shape)
         correction = options.correction(shape)
         if correction is not None and shape not in self._corrections:
@@ -245,11 +255,13 @@ def _readable(frame: Frame) -> Frame:
     return frame.unpack() if isinstance(frame, PackedFrame) and frame.fmt.bits != 12 else frame
 
 
-def _raw_format(frame: Frame) -> str:
-    """How kernels read a frame's pixels."""
+def _key(frame: Frame) -> _FormatKey:
+    """What kernels for a frame are compiled for."""
     if isinstance(frame, PackedFrame):
-        return {"p": "12p", "packed": "12packed"}[frame.fmt.packing]
-    return {1: "u8", 2: "u16"}[frame.mosaic.itemsize]
+        raw_format = {"p": "12p", "packed": "12packed"}[frame.fmt.packing]
+    else:
+        raw_format = {1: "u8", 2: "u16"}[frame.mosaic.itemsize]
+    return raw_format, frame.full_scale, frame.shape, frame.is_split
 
 
 @lru_cache(maxsize=1)

@@ -21,14 +21,11 @@ from polar_pipeline.cuda.model.work import (
     OUTPUTS,
     PAIRS,
     fill_options,
-    noise_frames,
 )
 from polar_pipeline.options import Options
 from polar_pipeline.plan import GEOMETRY
 from polar_pipeline.products import invalid_level
 
-#: Frames whose times count where kinds of memory are compared, and frames before them that fill caches.
-_MEASURED_FRAMES, _WARM_UP_FRAMES = 5, 2
 #: Index of an event in `Slot.marks`.
 _COMPUTED = 4
 #: Alignment of the first row that kernels rely on, bytes.
@@ -88,6 +85,7 @@ class PreparedPlan:
 
     Attributes:
         maps_host: The same.
+        output_size: (height, width) of the products.
         memory: Bytes of host or device memory that kernels use.
 
     Raises:
@@ -110,11 +108,11 @@ class PreparedPlan:
         self._mode = options.ssim_mode
         self._ssim_from_mosaic = partition.ssim_from_mosaic
         products = partition.products.model.work
-        self._output_size = products.output_size
+        self.output_size = products.output_size
         self._row_bytes = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
         #: What SSIM reads and the launch before it stores -> bytes of one image.
         self._plane_bytes = {
-            name: int(np.prod(self._output_size)) * np.dtype(dtype).itemsize
+            name: int(np.prod(self.output_size)) * np.dtype(dtype).itemsize
             for name, dtype in products.outputs
             if name in PAIRS
         }
@@ -122,7 +120,7 @@ class PreparedPlan:
         self._ssim: Optional[SsimLaunch] = None
         self._transform: Optional[TransformLaunch] = None
         self._outputs: Dict[str, ArrayType] = {
-            name: (options.shape_of(name, self._output_size), dtype)
+            name: (options.shape_of(name, self.output_size), dtype)
             for name, dtype in products.outputs
             if name not in PAIRS
         }
@@ -300,25 +298,6 @@ class PreparedPlan:
             timings["ssim"] = self._driver.elapsed(polarized, computed)
         timings["download"] = self._driver.elapsed(computed, done)
         return timings
-
-    def measure(self, buffers: Buffers) -> float:
-        """Seconds that a frame takes, from the caller's array to the caller's arrays: the median of a few, of noise.
-
-        Args:
-            buffers: Where pinned arrays for the outputs come from.
-
-        Raises:
-            DeviceMemoryError: The device is too small.
-            DeviceLostError: The device stopped working.
-        """
-        (rows,) = noise_frames(self._work, 1)
-        reference = np.zeros(self._output_size, np.float32) if self._mode == "reference" else None
-        count = _WARM_UP_FRAMES + _MEASURED_FRAMES
-        try:
-            frames = [self.collect(self.submit(rows, buffers, reference)) for _ in range(count)]
-        finally:
-            self.forget()
-        return float(np.median([sum(timings.values()) for timings in frames[_WARM_UP_FRAMES:]]))
 
     def close(self) -> None:
         """Release everything."""

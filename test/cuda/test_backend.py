@@ -524,7 +524,9 @@ def test_many_sizes_in_turn_are_prepared_once(driver: Any, monkeypatch: pytest.M
     prepared_keys: List[Any] = []
     make_prepared = CudaBackend._make_prepared
     monkeypatch.setattr(
-        CudaBackend, "_make_prepared", lambda made, key: (prepared_keys.append(key), make_prepared(made, key))[1]
+        CudaBackend,
+        "_make_prepared",
+        lambda made, *given: (prepared_keys.append(given), make_prepared(made, *given))[1],
     )
     made = make(driver, "intensity", demosaic="bilinear", co_sited=False)
     frames = [RawFrame(np.full((16, 16 + 2 * k), 40 + k, np.uint8), 255) for k in range(8)]
