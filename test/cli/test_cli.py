@@ -664,7 +664,7 @@ COMMANDS = (
         "tune",
         "kernels",
     ),
-    *("bench node", "doctor"),
+    *("bench node", "env", "doctor"),
 )
 
 

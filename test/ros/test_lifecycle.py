@@ -30,7 +30,7 @@ from support import ROOT, first_of, wait_for
 
 from polar_pipeline import SENSORS, messages
 from polar_pipeline.calibration import save_calibration
-from polar_pipeline.doctor.checks import profile_variables
+from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.ros.exits import WRONG_USAGE
 from polar_pipeline.ros.managed_node import ManagedNode
@@ -337,8 +337,7 @@ def test_another_one_takes_over_after_a_kill(
     node: Any, manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "profile.xml").write_text(SHORT_LEASE)
-    for name in profile_variables():  # read by each node as it starts
-        monkeypatch.setenv(name, str(tmp_path / "profile.xml"))
+    monkeypatch.setenv(profile_variable(), str(tmp_path / "profile.xml"))  # read by each node as it starts
     for place in ("first", "second"):
         process = node()
         manager.forget()

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
@@ -14,8 +16,9 @@ rclpy = pytest.importorskip("rclpy")
 import drill
 from diagnostic_msgs.msg import DiagnosticArray
 from std_msgs.msg import Float32
-from support import TIMEOUT, first_of, wait_for
+from support import ROOT, TIMEOUT, first_of, wait_for
 
+from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
 from polar_pipeline.ros.preset import judge_unknown, params_files
 from polar_pipeline.topics import NUMBER_TOPICS
@@ -65,6 +68,19 @@ def test_log_and_silence(node: Any, peer: drill.Peer) -> None:
     wait_for(lambda: line in process.text, "the log line, which may come with the next report")
     assert process.text.count(line) == 1
     assert process.text.count("first frame") == 1
+
+
+def test_env_gives_fast_dds_the_shared_memory_of_large_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the profile's 128 MB; the installed Fast DDS decides which variable it reads."""
+    monkeypatch.delenv(profile_variable())
+    participant = (
+        "import re, rclpy; rclpy.init(); node = rclpy.create_node('any'); maps = open('/proc/self/maps').read(); "
+        "sizes = re.findall('^(.*?)-(.*?) .*/dev/shm/fast', maps, re.M); "
+        "print(max(int(end, 16) - int(begin, 16) for begin, end in sizes)); node.destroy_node()"
+    )
+    commands = f'eval "$({sys.executable} -m polar_pipeline env)"; exec {sys.executable} -c "{participant}"'
+    done = subprocess.run(["bash", "-c", commands], cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=TIMEOUT)
+    assert int(done.stdout) > 128 << 20
 
 
 def test_latency_alone(node: Any, peer: drill.Peer) -> None:
