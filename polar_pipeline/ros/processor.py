@@ -11,7 +11,6 @@ from typing import Callable, Deque, Optional, Protocol, Tuple, TypeVar
 import numpy as np
 
 from polar_pipeline import messages
-from polar_pipeline._util.stop_flag import StoppedError
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.pipeline import Raw
@@ -208,8 +207,6 @@ class FrameProcessor:
         except DeviceError as err:
             self._on_device_error(str(err), len(in_progress))
             in_progress.clear()
-        except StoppedError:
-            pass  # the node ends
         except Exception as err:  # noqa: BLE001
             self._problems.refuse_error(err)
         return None
