@@ -687,7 +687,7 @@ COMMANDS = (
         "tune",
         "kernels",
     ),
-    *("bench node", "doctor"),
+    *("bench node", "env", "doctor"),
 )
 
 

@@ -19,6 +19,7 @@ import yaml
 from support import ROOT
 
 from polar_pipeline import cli
+from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
 from polar_pipeline.cuda import compile as compiler
 from polar_pipeline.cuda.compile import CompileError, Nvrtc, compile_kernel, source
 from polar_pipeline.cuda.model.work import RAW_FORMATS
@@ -130,6 +131,22 @@ def test_a_kernel_is_compiled_once_per_source_defines_and_architecture(folder: P
         assert len(compilations) == number
     (folder / "tiny.cu").write_text(KERNEL.replace("VALUE", "3"))
     assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") != first
+
+
+@needs_nvrtc
+@pytest.mark.usefixtures("folder")
+def test_a_compilation_is_logged_and_none_begins_when_the_process_is_to_end(
+    compilations: List[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for _ in range(2):
+        compile_kernel("tiny", {"VALUE": 1}, "sm_72")
+    assert caplog.messages == ["compiling the GPU kernel tiny, once per machine"]
+    monkeypatch.setattr(PROCESS_STOP, "_is_set", True)
+    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72")  # is there
+    with pytest.raises(StoppedError):
+        compile_kernel("tiny", {"VALUE": 2}, "sm_72")
+    assert len(compilations) == 1
 
 
 @needs_nvrtc

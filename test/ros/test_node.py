@@ -34,7 +34,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
-from rclpy.qos import QoSReliabilityPolicy
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
@@ -1184,11 +1184,51 @@ def test_newest_frames_win(rig: Any, monkeypatch: pytest.MonkeyPatch, size: int,
     assert values["received"] == "4"
 
 
+def test_qos_of_every_topic_is_the_documented_one(rig: Any) -> None:
+    """Discovery tells what the middleware made of it."""
+    table = (ROOT / "docs" / "ros.md").read_text().split("### QoS\n")[1]
+    node = rig().node
+    outputs = [row for row in node.publishers if row.topic_name not in ("/parameter_events", "/rosout")]
+    inputs = [node.operation.input, *node.operation._others]
+    assert len(outputs) > len(PRODUCTS)
+    for kind, endpoints, find in (
+        ("inputs", inputs, node.get_subscriptions_info_by_topic),
+        ("outputs", outputs, node.get_publishers_info_by_topic),
+    ):
+        (line,) = (line for line in table.splitlines() if line.startswith(f"| {kind}"))
+        for endpoint in endpoints:
+            (offered,) = (row.qos_profile for row in find(endpoint.topic_name) if row.node_name == "polar_pipeline")
+            words = [policy.name.lower().replace("_", " ") for policy in (offered.reliability, offered.durability)]
+            history = f"keep last {endpoint.qos_profile.depth}"
+            assert line.split(" | ")[1:4] == [*words, history], endpoint.topic_name
+
+
+def test_a_late_subscriber_gets_no_old_image(rig: Any) -> None:
+    """Not even one that asks for old images where they are offered, as `ros2 topic echo` does."""
+    r = rig(**{"qos_overrides./intensity.publisher.depth": 10})  # so that the next frame replaces none on its way
+    heard = r.listen(Image, "intensity")
+    r.frame()
+    wait_for(lambda: heard, "a frame")
+    (publisher,) = (row for row in r.node.publishers if row.topic_name == "/intensity")
+    (info,) = r.peer.get_publishers_info_by_topic("/intensity")
+    qos = QoSProfile(depth=10, reliability=info.qos_profile.reliability, durability=info.qos_profile.durability)
+    late: List[int] = []
+    r.peer.create_subscription(Image, "intensity", lambda message: late.append(stamp_of(message)), qos)
+    wait_for(lambda: publisher.get_subscription_count() == 2, "the late subscriber")
+    stamp = r.frame()
+    wait_for(lambda: stamp in late, "the next frame")
+    assert late == [stamp]
+
+
 def test_qos(rig: Any) -> None:
-    changed = rig(**{"qos_overrides./image_raw.subscription.reliability": "reliable"}).node
+    durability = {"qos_overrides./intensity.publisher.durability": "transient_local"}
+    changed = rig(**{"qos_overrides./image_raw.subscription.reliability": "reliable", **durability}).node
     plain = rig().node
     assert changed.operation.input.qos_profile.reliability == QoSReliabilityPolicy.RELIABLE
     assert plain.operation.input.qos_profile.reliability == QoSReliabilityPolicy.BEST_EFFORT
+    found = changed.get_publishers_info_by_topic  # of both nodes
+    kept = QoSDurabilityPolicy.TRANSIENT_LOCAL
+    assert kept in [row.qos_profile.durability for row in found("/intensity")]
 
 
 # -------------------------------------------------------------------------------------------------- as a process
