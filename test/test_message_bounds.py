@@ -64,13 +64,13 @@ def test_a_wrong_number_of_pixels_is_no_image(length: int) -> None:
 
 
 def test_rows_of_a_product_are_complete() -> None:
-    """Each of the rows has four bytes of padding."""
+    """Each of the rows has three bytes of padding."""
     data = np.arange(16 * 20, dtype=np.uint32).astype(np.uint8)
-    rows = data.reshape(16, 20)[:, :16]
-    np.testing.assert_array_equal(messages.to_array(ImageMessage(0, "", 16, 16, "mono8", False, 20, data)), rows)
-    for length in (16 * 20 - 1, 16 * 16):
-        with pytest.raises(FrameError, match="16 rows of 20 bytes expected") as error:
-            messages.to_array(ImageMessage(0, "", 16, 16, "mono8", False, 20, data[:length]))
+    rows = data.reshape(16, 20)[:, :17]
+    np.testing.assert_array_equal(messages.to_array(ImageMessage(0, "", 16, 17, "mono8", False, 20, data)), rows)
+    for length in (16 * 20 - 1, 16 * 17):
+        with pytest.raises(FrameError, match="need 320 bytes") as error:
+            messages.to_array(ImageMessage(0, "", 16, 17, "mono8", False, 20, data[:length]))
         assert cause_of(error) == "truncated"
 
 

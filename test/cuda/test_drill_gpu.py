@@ -26,6 +26,7 @@ from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.cuda.model.device import get_device
+from polar_pipeline.options import Options
 from polar_pipeline.ros.main import run
 from polar_pipeline.ros.node import PolarNode
 
@@ -84,7 +85,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingDriver]:
     monkeypatch.setattr(
         "polar_pipeline.cuda.launch.compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode()
     )
-    monkeypatch.setattr("polar_pipeline.options.values.FULL_FRAME", drill.VARIANTS[0][1])  # what the node prepares for
+    # what the node prepares for
+    monkeypatch.setattr(Options, "largest_frame", lambda _: drill.VARIANTS[0][1])
     monkeypatch.setattr("polar_pipeline.ros.fallback.RETRY_PERIOD", 0.5)
     backend.problem.cache_clear()
     yield driver

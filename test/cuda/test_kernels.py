@@ -390,9 +390,9 @@ CASES = [
             (("intensity", "dolp", "aolp"), "uint8"),
             (("angle_0", "angle_90", "stokes", "preview"), "uint8"),
             (("ssim",), "uint8"),
-            (("intensity", "ssim_map"), "float32"),
         )
     ),
+    case(MONO, products=("intensity", "ssim_map"), dtype="float32", demosaic="gradient"),
     case(COLOR, products=("intensity", "angle_90", "polarizer", "dolp", "aolp", *NOISE_PRODUCTS), dtype="uint16"),
     *(case(sensor, dtype="uint16") for sensor in (COLOR, MONO)),
     *(
@@ -433,7 +433,14 @@ _POLAR = ("intensity", "dolp", "aolp")
 _LIVE = (*_POLAR, "preview")
 _ANGLES = ("angle_0", "angle_45", "angle_90", "angle_135")
 FAST_CASES = [
-    case(MONO, kernel="mono_adaptive", pictures=UNPADDED_PICTURES, resolution="full", dtype="uint8"),
+    case(
+        MONO,
+        kernel="mono_adaptive",
+        pictures=UNPADDED_PICTURES,
+        resolution="full",
+        dtype="uint8",
+        precision="fp16",
+    ),
     case(
         MONO,
         "12p",
@@ -450,13 +457,10 @@ FAST_CASES = [
         for products in (_POLAR, *((name,) for name in _POLAR))
     ),
     *(
-        case(
-            sensor, products=(*products, "ssim"), kernel=kernel, co_sited=sensor == MONO, ssim_mode=mode, dtype="uint8"
-        )
+        case(sensor, products=(*products, "ssim"), kernel=kernel, ssim_mode=mode, dtype="uint8")
         for sensor, kernel, modes in (
             (MONO, "mono_half", ("consistency", "temporal")),
             (MONO, "mono_half_bytes", ("consistency", "temporal")),
-            (COLOR, "color_half", ("consistency",)),
         )
         for products in (_POLAR, ())
         for mode in modes

@@ -210,7 +210,8 @@ def test_temporal_similarity_is_one_more_launch() -> None:
         ({"co_sited": False}, "co-sited"),
         ({"precision": "fp32"}, "half precision"),
         ({"products": (*POLAR, "angle_0")}, "images of angles"),
-        ({"products": (*POLAR, "ssim")}, "ssim_mode consistency"),
+        ({"products": (*POLAR, "ssim")}, "half precision"),
+        ({"products": (*POLAR, "ssim"), "precision": "fp16"}, "ssim_mode consistency"),
         ({"min_intensity": 0.3}, "min_intensity up to 0.25"),
     ],
 )
