@@ -57,7 +57,7 @@ def first(
     frames: int = FRAMES,
     **options: Any,
 ) -> Configuration:
-    """A polarization launch, the first of a frame; `options` are the pipeline's. Frames of 8 bit are computed in half."""
+    """A polarization launch, the first of a frame, in half for 8 bit; `options` are the pipeline's."""
     options = {"precision": "fp16" if raw_format == "u8" else "auto", **options}
     made = make_options(sensor, tuple(products.split(",")), dtype, **options)
     work = make_work(make_plan(made.products), made, raw_format, _FULL_SCALE[raw_format], shape)

@@ -59,6 +59,9 @@ class Case:
         self.has_geometry = False
         self.arguments = self._arguments()
         self.options = make_options(self.sensor, **self.arguments)
+        #: How both frames are packed; "" as numbers. On a GPU, mode `temporal` compares frames of one type.
+        self._packing = {10: "10p", 12: str(self._rng.choice(["12p", "12Packed"]))}.get(self.bits, "")
+        self._packing *= self._maybe(0.5)
         self.frame, self.before = self._frame(), self._frame()
 
     def _maybe(self, share: float = 0.3) -> bool:
@@ -128,9 +131,9 @@ class Case:
             mosaic = expose(scene * rng.uniform(0.3, 1.2), sensor, self.bits, 10_000.0, 2.4, rng)
         if self.bits == 8:
             return RawFrame(mosaic.astype(np.uint8), 255)
-        name = {10: "10p", 12: str(rng.choice(["12p", "12Packed"]))}.get(self.bits, "")
-        if name and self._maybe(0.5):
-            return frame_from_buffer(pack(mosaic.astype(np.uint16), FORMATS[name]), FORMATS[name], *self.shape)
+        if self._packing:
+            fmt = FORMATS[self._packing]
+            return frame_from_buffer(pack(mosaic.astype(np.uint16), fmt), fmt, *self.shape)
         return RawFrame(mosaic.astype(np.uint16), (1 << self.bits) - 1)
 
     def compared_with(self) -> Optional[np.ndarray]:
@@ -200,6 +203,10 @@ def problems_of(case: Case, found: Dict[str, np.ndarray], source: str) -> List[s
     half = (options.precision != "fp32" and case.frame.full_scale <= 255) or options.precision == "fp16"
     floats = replace(options, dtypes=tuple(PRODUCTS[name].dtype("float32") for name in options.products))
     wanted = run_reference(case.frame, floats, case.compared_with())
+    sigma = np.zeros_like(s0)
+    if options.max_aolp_sigma:
+        asked = replace(exact_options, products=("aolp_sigma",), dtypes=("float32",), max_aolp_sigma=0.0)
+        sigma = np.rad2deg(np.nan_to_num(run_reference(case.frame, asked)["aolp_sigma"]))
     is_steep = half and options.resolution == "full" and options.interpolation == "adaptive"
     decided = np.abs(s0 - options.min_intensity) > DARK_BAND[half] * (3 if case.has_geometry else 1)
     light = max(LIGHT_BOUND[half], GEOMETRY_BOUND * case.has_geometry)
@@ -209,6 +216,8 @@ def problems_of(case: Case, found: Dict[str, np.ndarray], source: str) -> List[s
         step = 0.0 if image.dtype == np.float32 else 1 / level_scale(name, str(image.dtype))
         if PRODUCTS[name].types == ("uint8",):
             step = 1.0
+        if name == "aolp" and options.max_aolp_sigma:  # close to the limit, either is right
+            decided = decided & (np.abs(sigma - options.max_aolp_sigma) > (0.4 if half else 0.05))
         lit, clear = known & decided & (s0 >= 0.1), known & decided & (s0 >= 0.1) & (degree >= 0.05)
         fair = np.ones(want.shape, bool)
         if name in ("ssim", "ssim_map"):
@@ -249,7 +258,8 @@ def problems_of(case: Case, found: Dict[str, np.ndarray], source: str) -> List[s
             # pixels beyond: sigma decides by a threshold of its own
             beyond = (error > bound + step * 1.001) & fair & ~is_missing & ~np.isnan(got)
         if is_steep and beyond.sum() <= ADAPTIVE_SHARE * error.size and not name.startswith("ssim"):
-            widest = ADAPTIVE_ANGLE / degree.clip(0.05) if name.startswith("aolp") else ADAPTIVE_FACTOR * (bound + step)
+            is_angle = name in ("aolp", "aolp_sigma")
+            widest = ADAPTIVE_ANGLE / degree.clip(0.05) if is_angle else ADAPTIVE_FACTOR * (bound + step)
             with np.errstate(invalid="ignore"):
                 beyond &= error > widest
         if beyond.any():
