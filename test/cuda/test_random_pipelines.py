@@ -203,12 +203,13 @@ def problems_of(case: Case, found: Dict[str, np.ndarray], source: str) -> List[s
     half = (options.precision != "fp32" and case.frame.full_scale <= 255) or options.precision == "fp16"
     floats = replace(options, dtypes=tuple(PRODUCTS[name].dtype("float32") for name in options.products))
     wanted = run_reference(case.frame, floats, case.compared_with())
-    sigma = np.zeros_like(s0)
+    is_steep = half and options.resolution == "full" and options.interpolation == "adaptive"
+    decided = np.abs(s0 - options.min_intensity) > DARK_BAND[half] * (3 if case.has_geometry else 1)
     if options.max_aolp_sigma:
         asked = replace(exact_options, products=("aolp_sigma",), dtypes=("float32",), max_aolp_sigma=0.0)
         sigma = np.rad2deg(np.nan_to_num(run_reference(case.frame, asked)["aolp_sigma"]))
-    is_steep = half and options.resolution == "full" and options.interpolation == "adaptive"
-    decided = np.abs(s0 - options.min_intensity) > DARK_BAND[half] * (3 if case.has_geometry else 1)
+        # close to the limit, an angle may be hidden or not
+        decided &= np.abs(sigma - options.max_aolp_sigma) > (0.4 if half else 0.05)
     light = max(LIGHT_BOUND[half], GEOMETRY_BOUND * case.has_geometry)
     wrong = []
     for name, image in found.items():
@@ -216,8 +217,6 @@ def problems_of(case: Case, found: Dict[str, np.ndarray], source: str) -> List[s
         step = 0.0 if image.dtype == np.float32 else 1 / level_scale(name, str(image.dtype))
         if PRODUCTS[name].types == ("uint8",):
             step = 1.0
-        if name == "aolp" and options.max_aolp_sigma:  # close to the limit, either is right
-            decided = decided & (np.abs(sigma - options.max_aolp_sigma) > (0.4 if half else 0.05))
         lit, clear = known & decided & (s0 >= 0.1), known & decided & (s0 >= 0.1) & (degree >= 0.05)
         fair = np.ones(want.shape, bool)
         if name in ("ssim", "ssim_map"):
@@ -262,6 +261,8 @@ def problems_of(case: Case, found: Dict[str, np.ndarray], source: str) -> List[s
             widest = ADAPTIVE_ANGLE / degree.clip(0.05) if is_angle else ADAPTIVE_FACTOR * (bound + step)
             with np.errstate(invalid="ignore"):
                 beyond &= error > widest
+        if case.has_geometry and PRODUCTS[name].types == ("uint8",) and beyond.sum() <= 0.01 * beyond.size:
+            continue  # pixels that are invalid on one side only
         if beyond.any():
             worst = float(np.where(beyond, error, 0).max())
             wrong.append(f"{source} {name} {image.dtype}: {beyond.sum()} of {error.size} beyond, up to {worst:.3g}")
