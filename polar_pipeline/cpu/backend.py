@@ -154,5 +154,6 @@ class CpuBackend:
         self._previous = None
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, and release all memory but the results that are still in use."""
         self._pool.shutdown()
+        self._buffers, self._maps, self._previous = Buffers(), {}, None

@@ -20,7 +20,7 @@ from polar_pipeline.ros.jpeg import JpegEncoder
 from polar_pipeline.ros.losses import LossCounter
 from polar_pipeline.ros.message_publisher import MessagePublisher
 from polar_pipeline.ros.parameters import PARAMETERS, Settings
-from polar_pipeline.ros.pipelines import PipelineCache
+from polar_pipeline.ros.pipelines import PipelineSwitch
 from polar_pipeline.ros.problems import ProblemLog
 from polar_pipeline.ros.processor import FrameProcessor
 from polar_pipeline.ros.publisher import FramePublisher, OutputTopics
@@ -72,7 +72,7 @@ class Operation:
         self._losses: Optional[LossCounter] = None
         self._service: Any = None
         logger = node.get_logger()
-        self._pipelines = PipelineCache()
+        self._pipelines = PipelineSwitch()
         self._snapshots = SnapshotService(logger)
         self.processor = FrameProcessor(settings, self._pipelines, fallback, diagnostics, problems, logger)
         self.publisher = FramePublisher(

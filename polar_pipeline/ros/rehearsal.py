@@ -10,7 +10,7 @@ import numpy as np
 from polar_pipeline import messages
 from polar_pipeline.pipeline import Pipeline, Result
 from polar_pipeline.ros.parameters import SSIM_PRODUCTS, Settings
-from polar_pipeline.ros.pipelines import PipelineCache
+from polar_pipeline.ros.pipelines import PipelineSwitch
 
 #: Frames whose products exist at once: computed, being published, and kept until the next one.
 FRAMES_AT_ONCE = 3
@@ -55,7 +55,7 @@ def rehearsable(products: Tuple[str, ...], settings: Settings) -> Tuple[str, ...
 
 
 def rehearse(
-    pipelines: PipelineCache, settings: Settings, products: Tuple[str, ...], is_interrupted: Callable[[], bool]
+    pipelines: PipelineSwitch, settings: Settings, products: Tuple[str, ...], is_interrupted: Callable[[], bool]
 ) -> Optional[ExpectedMessage]:
     """Compute the products of a camera's frame as often as they exist at once, unless interrupted.
 

@@ -55,7 +55,7 @@ from polar_pipeline.ros.frame import ReceivedImage
 from polar_pipeline.ros.main import spin_once
 from polar_pipeline.ros.node import PolarNode
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
-from polar_pipeline.ros.pipelines import PipelineCache
+from polar_pipeline.ros.pipelines import PipelineSwitch
 from polar_pipeline.ros.preset import flatten, to_yaml
 from polar_pipeline.topics import CAMERA_INFO_TOPICS, PRODUCT_TOPICS
 
@@ -615,11 +615,11 @@ class SlowPipeline:
 
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """From products to what the cache gives for a frame."""
+    """From products to the pipeline that is used for a frame."""
     monkeypatch.setattr("polar_pipeline.ros.pipelines.Pipeline", SlowPipeline)
     monkeypatch.setattr(SlowPipeline, "made", [])
     settings = make_settings({name: row.default for name, row in PARAMETERS.items()})
-    held = PipelineCache()
+    held = PipelineSwitch()
 
     def get(*products: str, **changes: Any) -> SlowPipeline:
         options = {name: changes.pop(name) for name in list(changes) if name in OPTIONS}
@@ -629,6 +629,7 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
         get.frame_id = active.settings.frame_id
         return active.pipeline
 
+    get.switch = held
     yield get
     for pipeline in SlowPipeline.made:
         pipeline.compiled.set()
@@ -650,10 +651,25 @@ def test_the_last_products_serve_while_others_are_compiled(cache: Any) -> None:
     second = SlowPipeline.made[1]
     assert second.started.wait(TIMEOUT)
     assert cache("aolp") is first
-    assert cache("dolp") is first
     second.compiled.set()
     wait_for(lambda: cache("aolp") is second, "the second one")
     assert cache("aolp") is second
+    assert len(SlowPipeline.made) == 2
+    assert not first.closed, "its frames may be in progress"
+    cache.switch.release_replaced({first})
+    assert not first.closed
+    cache.switch.release_replaced()
+    assert first.closed
+
+
+def test_a_change_that_is_taken_back_is_given_up(cache: Any) -> None:
+    first = serving(cache)
+    assert cache("aolp") is first
+    assert SlowPipeline.made[1].started.wait(TIMEOUT)
+    assert cache("dolp") is first
+    assert not SlowPipeline.made[1].closed, "it is being compiled"
+    SlowPipeline.made[1].compiled.set()
+    wait_for(lambda: SlowPipeline.made[1].closed, "the end of the compilation")
     assert len(SlowPipeline.made) == 2
 
 
@@ -683,7 +699,6 @@ def test_the_last_settings_serve_as_a_whole_while_others_are_compiled(cache: Any
     assert cache.frame_id == "front"
     assert cache("dolp", resolution="full", frame_id="rear") is SlowPipeline.made[1], "nothing to compile"
     assert cache.frame_id == "rear"
-    assert cache("dolp") is first, "kept for a change back"
     assert len(SlowPipeline.made) == 2
 
 
@@ -709,25 +724,13 @@ def test_many_changes_wait_for_none(cache: Any) -> None:
     assert not first.closed, "what serves is kept"
     assert SlowPipeline.made[1].started.wait(TIMEOUT)
     assert not SlowPipeline.made[1].closed, "it is being compiled"
-    assert all(pipeline.closed for pipeline in SlowPipeline.made[2:-3]), "those in between are given up"
+    assert all(pipeline.closed for pipeline in SlowPipeline.made[2:-1]), "those in between are given up"
     for pipeline in SlowPipeline.made:
         pipeline.compiled.set()
     newest = SlowPipeline.made[-1]
     wait_for(lambda: cache("dolp", min_intensity=0.19) is newest, "the newest settings")
     wait_for(lambda: SlowPipeline.made[1].closed, "the end of the first compilation")
-    assert not any(pipeline.started.is_set() for pipeline in SlowPipeline.made[2:-3])
-
-
-def test_what_stood_in_until_now_is_kept(cache: Any) -> None:
-    """Its frames may still be in progress when the wanted pipeline serves, and the next change comes."""
-    first = serving(cache)
-    for k in range(1, 5):
-        assert cache("dolp", min_intensity=k / 10) is first
-    for pipeline in SlowPipeline.made:
-        pipeline.compiled.set()
-    wait_for(lambda: cache("dolp", min_intensity=0.4) is SlowPipeline.made[4], "what was asked for")
-    assert cache("dolp", min_intensity=0.5) is SlowPipeline.made[4]
-    assert not first.closed
+    assert not any(pipeline.started.is_set() for pipeline in SlowPipeline.made[2:-1])
 
 
 #: Settings that change together: what tells a message of one from a message of another is its every field.
@@ -743,7 +746,7 @@ def test_every_message_is_of_one_setting(rig: Any, monkeypatch: pytest.MonkeyPat
     ready: Set[CpuBackend] = set()
     if compiles:  # as a GPU's does
         monkeypatch.setattr(CpuBackend, "is_ready", lambda backend, _: backend in ready)
-        monkeypatch.setattr(CpuBackend, "prepare", lambda backend, _: (time.sleep(0.02), ready.add(backend)))
+        monkeypatch.setattr(CpuBackend, "prepare", lambda backend, _: (time.sleep(0.005), ready.add(backend)))
     names = ("dolp", "ssim_map")
     raw = mosaic(3, (96, 128))
     expected = {}
@@ -783,6 +786,36 @@ def test_every_message_is_of_one_setting(rig: Any, monkeypatch: pytest.MonkeyPat
         assert (message.height, message.width) == expected[message.header.frame_id]["ssim_map"].shape
     assert all(len(settings) == 1 for settings in frames.values()), "a frame's messages are of one setting"
     assert not any(name.startswith("dropped: ") and name != "dropped: overload" for name in r.report())
+
+
+def test_settings_that_do_not_fit_leave_the_last_ones_in_use(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They cost the frames that they do not fit, and none while the next settings are being prepared."""
+    goes_on = threading.Event()
+    prepare = Pipeline.prepare
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    r.frame()
+    wait_for(lambda: heard, "a frame by the first settings")
+    for k in range(5):
+        assert r.node.set_parameters_atomically([Parameter("output.roi", value=[500 + k, 0, 8, 8])]).successful
+        r.frame()
+        wait_for(lambda k=k: r.report().get("dropped: output") == str(k + 1), "a frame that does not fit")
+    monkeypatch.setattr(Pipeline, "prepare", lambda pipeline, raw: (goes_on.wait(TIMEOUT), prepare(pipeline, raw)))
+    try:
+        assert r.node.set_parameters_atomically([Parameter("output.roi", value=[0, 0, 8, 8])]).successful
+        for k in range(3):
+            r.frame()
+            wait_for(lambda k=k: len(heard) == k + 2, "a frame by the first settings")
+    finally:
+        goes_on.set()
+    assert {(message.width, message.height) for message in heard} == {(32, 24)}
+
+    def arrives() -> bool:
+        r.frame()
+        return bool((heard[-1].width, heard[-1].height) == (8, 8))
+
+    wait_for(arrives, "a frame by the new settings")
+    assert {name for name in r.report() if name.startswith("dropped: ")} <= {"dropped: output", "dropped: overload"}
 
 
 @pytest.mark.parametrize("step", ["submit", "result"])
