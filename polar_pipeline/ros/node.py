@@ -10,13 +10,13 @@ import sys
 from typing import Any, Dict, List, Optional, Sequence
 
 from rcl_interfaces.msg import SetParametersResult
+from rcl_interfaces.srv import SetParameters, SetParametersAtomically
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 
 from polar_pipeline import messages, topics
 from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline._util.text import printable
-from polar_pipeline.calibration.file import forget_calibrations
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.ros.descriptor import make_descriptor
@@ -25,6 +25,7 @@ from polar_pipeline.ros.endpoints import create_output, create_outputs, destroy_
 from polar_pipeline.ros.fallback import Fallback
 from polar_pipeline.ros.guarded_node import GuardedNode
 from polar_pipeline.ros.operation import Operation
+from polar_pipeline.ros.parameter_files import PARAMETER, ParameterFiles
 from polar_pipeline.ros.parameters import PARAMETERS, Parameter, Settings, make_settings
 from polar_pipeline.ros.preset import is_known, judge_unknown, params_files
 from polar_pipeline.ros.problems import ProblemLog
@@ -56,6 +57,7 @@ class LiveNode(GuardedNode):
     """
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
+        self._files = ParameterFiles()  # rclpy creates its services early
         super().__init__("polar_pipeline", **arguments)
         self.state = "unconfigured"
         self.operation: Optional[Operation] = None
@@ -140,12 +142,12 @@ class LiveNode(GuardedNode):
             destroy_outputs(self, self._outputs)
         self._outputs = self._settings = self._candidate = None
         self.state = "unconfigured"
-        forget_calibrations()
         release_freed_memory()
 
     def close(self) -> None:
         """Finish the frame and the snapshot at work, end all threads and release the pipelines; safe to call twice."""
         self.deactivate()
+        self._files.close()
 
     def _current_settings(self) -> Settings:
         """The settings asked for, of a node that is configured."""
@@ -192,6 +194,12 @@ class LiveNode(GuardedNode):
         self._count_refusal(result)
         return result
 
+    def create_service(self, srv_type: Any, srv_name: str, callback: Any, *arguments: Any, **options: Any) -> Any:
+        """See `GuardedNode`; requests to set parameters wait for their files."""
+        if srv_type in (SetParameters, SetParametersAtomically):
+            callback = self._files.first(self, self.guarded(callback))
+        return super().create_service(srv_type, srv_name, callback, *arguments, **options)
+
     def _count_refusal(self, result: SetParametersResult) -> None:
         if not result.successful:
             self._problems.refuse("parameter", result.reason)
@@ -203,6 +211,8 @@ class LiveNode(GuardedNode):
             if self._settings is None:
                 for name, value in values.items():
                     PARAMETERS[name].checked(value)
+            elif str(values.get(PARAMETER)) in self._files.unreadable:
+                raise ValueError(self._files.unreadable[values[PARAMETER]])
             elif values:
                 self._candidate = self._validate(values)
         except (ValueError, RuntimeError) as err:

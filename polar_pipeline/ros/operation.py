@@ -9,7 +9,6 @@ from std_srvs.srv import Trigger
 
 from polar_pipeline import messages, topics
 from polar_pipeline.ros._rcl import load_rcl
-from polar_pipeline.ros.deferred import create_deferred_service
 from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.direct_input import DirectInput
 from polar_pipeline.ros.endpoints import create_input
@@ -100,7 +99,7 @@ class Operation:
             create_input(node, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info),
             create_input(node, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference),
         ]
-        self._service = create_deferred_service(node, Trigger, "~/snapshot", self._on_snapshot)
+        self._service = node.create_service(Trigger, "~/snapshot", self._on_snapshot)
 
     def close(self) -> None:
         """Finish the frame and the snapshot at work, end all threads and release everything; safe to call twice."""

@@ -6,6 +6,7 @@ Imports no ROS. `ros2 param describe` shows this table; the launch and YAML file
 from __future__ import annotations
 
 import dataclasses
+import re
 from array import array
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, Mapping, Tuple, cast
@@ -23,6 +24,8 @@ from polar_pipeline.topics import PRODUCT_TOPICS
 SSIM_PRODUCTS = tuple(name for name in PRODUCTS if "ssim_pair" in expand((name,)))
 #: Longest text in characters, as long as a path can be.
 MAX_TEXT = 4096
+#: Longest frame_id in characters.
+MAX_FRAME_ID = 255
 #: Most values in a list; the longest list of this package has three.
 MAX_LIST = 1000
 #: Type of a value, or of each value of a list -> its name in error messages, singular and plural.
@@ -51,10 +54,12 @@ class Parameter(Option):
     Attributes:
         option: The argument of `Pipeline` that it sets; "" for a parameter that only the node has.
         dynamic: Whether values of other types are allowed too.
+        is_name: Whether its text is the name of a coordinate frame, or empty.
     """
 
     option: str = ""
     dynamic: bool = False
+    is_name: bool = False
 
     @property
     def allowed(self) -> str:
@@ -63,6 +68,8 @@ class Parameter(Option):
             return "a number, text, or a list of either"
         if self.choices:
             return f"one of {', '.join(self.choices)}"
+        if self.is_name:
+            return f"text of letters, digits and _ - . /, at most {MAX_FRAME_ID} characters"
         if isinstance(self.default, tuple):
             count = {2: "a pair of"}.get(len(self.default), f"a list of {len(self.default)}")
             return f"{count} {_WORDS[type(self.default[0])][1]}"
@@ -97,6 +104,8 @@ class Parameter(Option):
             return False
         if self.choices:
             return value in self.choices
+        if self.is_name:
+            return re.fullmatch(rf"[A-Za-z0-9_./-]{{0,{MAX_FRAME_ID}}}", value) is not None
         return self.limits is None or bool(self.limits[0] <= value <= self.limits[1])  # NaN is refused too
 
 
@@ -185,7 +194,12 @@ _TABLE = (
         "hysteresis", "How far a value must be back on the good side of a limit before the level in /diagnostics falls."
     ),
     _quality_limit("frozen_frames", "Identical raw frames in a row that are an error, at least 2; 0: never.", "frames"),
-    Parameter("frame_id", "", "frame_id of every output; '' takes the input's."),
+    Parameter(
+        "frame_id",
+        "",
+        "frame_id of every output, of letters, digits and _ - . /; '' takes the input's, control characters escaped.",
+        is_name=True,
+    ),
     Parameter("jpeg_quality", 90, "JPEG quality of the compressed topics.", limits=(1, 100)),
     Parameter(
         "display.gain",

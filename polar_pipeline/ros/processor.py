@@ -330,7 +330,7 @@ def decode_reference(cdr: bytes) -> np.ndarray:
     try:
         image = messages.decode_image(cdr)
         if image.encoding not in ("mono8", "16UC1", "32FC1"):
-            raise FrameError("encoding", f"it must be mono8, 16UC1 or 32FC1, got {image.encoding!r}")
+            raise FrameError("encoding", f"it must be mono8, 16UC1 or 32FC1, got {quoted(image.encoding)}")
         pixels = messages.to_array(image)
     except FrameError as err:
         raise FrameError("reference", f"the reference cannot be used: {err}") from err

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections import deque
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -24,6 +25,7 @@ from xml.etree import ElementTree as ET
 import cv2
 import numpy as np
 import pytest
+from calibrations import ideal_calibration
 from support import ROOT, TIMEOUT, first_of, representative, wait_for
 
 yaml = pytest.importorskip("yaml")
@@ -44,6 +46,7 @@ from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
 
 from polar_pipeline import SENSORS, Pipeline, RawFrame, cli, messages
+from polar_pipeline.calibration import load_calibration, save_calibration
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.driver import DeviceLostError
 from polar_pipeline.options import OPTIONS, make_options
@@ -816,6 +819,82 @@ def test_settings_that_do_not_fit_leave_the_last_ones_in_use(rig: Any, monkeypat
 
     wait_for(arrives, "a frame by the new settings")
     assert {name for name in r.report() if name.startswith("dropped: ")} <= {"dropped: output", "dropped: overload"}
+
+
+def test_nothing_of_former_settings_is_kept(rig: Any) -> None:
+    """Of all that Python and NumPy allocate for frames, after many changes and back."""
+    raw = mosaic(1, (768, 1024))
+    first = {"resolution": "half", "output_depth": "uint8", "min_intensity": 0.01}
+    r = rig(**first)
+    heard = [r.listen(Image, PRODUCT_TOPICS[name].name) for name in ("intensity", "dolp", "aolp", "stokes")]
+
+    def frames(**changes: Any) -> None:
+        assert r.node.set_parameters_atomically([Parameter(k, value=v) for k, v in changes.items()]).successful
+        for _ in range(4):
+            counts = [len(row) for row in heard]
+            r.frame(raw)
+            wait_for(lambda counts=counts: all(len(row) > n for row, n in zip(heard, counts)), "a frame's products")
+        for row in heard:
+            row.clear()
+
+    def kept() -> int:
+        traces = tracemalloc.take_snapshot().traces
+        return sum(row.size for row in traces if row.size >= raw.nbytes // 8)
+
+    tracemalloc.start()
+    try:
+        frames(**first)
+        before = kept()
+        assert before > raw.nbytes, "the test sees no arrays"
+        for resolution, depth in itertools.product(("full", "half"), ("float32", "uint16", "uint8")):
+            frames(resolution=resolution, output_depth=depth, min_intensity=0.02)
+        frames(**first)
+        assert kept() <= 1.2 * before
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_calibrations_are_read_beside_the_executor(
+    rig: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_readable: bool
+) -> None:
+    """Meanwhile reports and other requests go on, and a later change is made later; a file is read once."""
+    path, goes_on, reads = tmp_path / "sensor.npz", threading.Event(), []
+    save_calibration(path, ideal_calibration(SENSORS["IMX250MZR"], SHAPE))
+    if not is_readable:
+        path.write_bytes(b"PK")
+
+    def read(path: Path) -> Any:
+        reads.append(path)
+        assert goes_on.wait(TIMEOUT)
+        return load_calibration(path)
+
+    monkeypatch.setattr("polar_pipeline.calibration.file.load_calibration", read)
+    r = rig()
+    reports = r.listen(DiagnosticArray, "/diagnostics")
+    client = client_of(r.peer, SetParameters, "/polar_pipeline/set_parameters")
+    try:
+        names = [("calibration", str(path)), ("frame_id", "first")]
+        first = client.call_async(
+            SetParameters.Request(parameters=[Parameter(k, value=v).to_parameter_msg() for k, v in names])
+        )
+        wait_for(lambda: reads, "the file")
+        second = client.call_async(
+            SetParameters.Request(parameters=[Parameter("frame_id", value="second").to_parameter_msg()])
+        )
+        count = len(reports)
+        wait_for(lambda: len(reports) > count + 1, "reports")
+        assert (first.done(), second.done()) == (False, False)
+    finally:
+        goes_on.set()
+    wait_for(lambda: first.done() and second.done(), "the answers")
+    results = first.result().results
+    assert [row.successful for row in results] == [is_readable, True]
+    assert results[0].reason.startswith("" if is_readable else f"calibration: {path} cannot be read")
+    assert second.result().results[0].successful
+    assert r.node.get_parameter("frame_id").value == "second"
+    assert r.node.get_parameter("calibration").value == (str(path) if is_readable else "")
+    assert len(reads) == 1
 
 
 @pytest.mark.parametrize("step", ["submit", "result"])

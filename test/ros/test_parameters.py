@@ -270,7 +270,7 @@ def refusal(name: str, value: object) -> str:
         ("min_intensity", "0.1", "min_intensity must be a number in [0.0, 2.0], got '0.1'"),
         ("min_intensity", False, "min_intensity must be a number in [0.0, 2.0], got False"),
         ("co_sited", 1, "co_sited must be true or false, got 1"),
-        ("frame_id", None, "frame_id must be text of at most 4096 characters, without NUL, got None"),
+        ("frame_id", None, "frame_id must be text of letters, digits and _ - . /, at most 255 characters, got None"),
         ("backend", ["cpu"], "backend must be one of auto, cpu, cuda, got ['cpu']"),
         ("raw.flip", [1, 0], "raw.flip must be a pair of truth values, got [1, 0]"),
         ("raw.roi_offset", "12", "raw.roi_offset must be a pair of whole numbers, got '12'"),

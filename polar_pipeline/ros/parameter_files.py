@@ -1,0 +1,66 @@
+"""Reads the files that parameters name before these are set, in a thread, while the executor goes on."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+from polar_pipeline.calibration.file import load_calibration_once
+
+#: The parameter that names a file of megabytes.
+PARAMETER = "calibration"
+
+
+class ParameterFiles:
+    """Delays requests to set parameters until their files were read; requests are answered in their order.
+
+    The executor's thread calls every method; files are read in a thread of this object.
+
+    Attributes:
+        unreadable: Path -> why the file cannot be used, while the request that names it is processed.
+    """
+
+    def __init__(self) -> None:
+        self.unreadable: Dict[str, str] = {}
+        self._thread = ThreadPoolExecutor(1, "polar_pipeline_files")
+        self._last: Optional[Future[Any]] = None
+
+    def first(self, node: Any, callback: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """A service's callback that gives a future if files have to be read before `callback` can answer.
+
+        Args:
+            node: Its executor calls `callback`.
+            callback: Sets the parameters of a request; must not raise anything.
+        """
+
+        def answer(request: Any, response: Any) -> Any:
+            paths = [row.value.string_value for row in request.parameters if row.name == PARAMETER]
+            if not any(paths) and (self._last is None or self._last.done()):
+                return callback(request, response)
+            answered = self._last = Future()
+            self._thread.submit(self._read, paths, lambda: answered.set_result(callback(request, response)), node)
+            return answered
+
+        return answer
+
+    def _read(self, paths: List[str], set_parameters: Callable[[], None], node: Any) -> None:
+        kept, unreadable = [], {}
+        for path in filter(None, paths):
+            try:
+                kept.append(load_calibration_once(Path(path)))
+            except Exception as err:  # noqa: BLE001, PERF203 - the request must be answered
+                unreadable[path] = f"{PARAMETER}: {err}"
+        node.executor.create_task(self._finish, unreadable, set_parameters, kept)
+
+    def _finish(self, unreadable: Dict[str, str], set_parameters: Callable[[], None], _: List[Any]) -> None:
+        """Set the parameters; the calibrations are held until then, and are not read again."""
+        self.unreadable = unreadable
+        try:
+            set_parameters()
+        finally:
+            self.unreadable = {}
+
+    def close(self) -> None:
+        """Finish the file that is being read, and end the thread; safe to call twice."""
+        self._thread.shutdown()
