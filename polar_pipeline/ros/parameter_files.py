@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List
 
 from polar_pipeline.calibration.file import load_calibration_once
 
@@ -24,7 +24,7 @@ class ParameterFiles:
     def __init__(self) -> None:
         self.unreadable: Dict[str, str] = {}
         self._thread = ThreadPoolExecutor(1, "polar_pipeline_files")
-        self._last: Optional[Future[Any]] = None
+        self._last: Any = None  # a future
 
     def first(self, node: Any, callback: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """A service's callback that gives a future if files have to be read before `callback` can answer.

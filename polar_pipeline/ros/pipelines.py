@@ -63,7 +63,7 @@ class PipelineSwitch:
         if active is not None:
             self._replaced.append(active.pipeline)
         self._active, self._active_key = ActivePipeline(self._next, settings), key
-        self._next = None
+        self._next = self._next_key = None
         return self._active
 
     def _is_next_ready(self, raw: Raw) -> bool:
@@ -100,7 +100,7 @@ class PipelineSwitch:
     def _abandon_next(self) -> None:
         """Close the next pipeline, if there is one; while it is being prepared, when that ends."""
         pipeline, preparation = self._next, self._preparation
-        self._next = self._preparation = None
+        self._next = self._next_key = self._preparation = None
         if pipeline is not None and preparation is None:
             pipeline.close()
         elif pipeline is not None:
@@ -127,7 +127,7 @@ class PipelineSwitch:
         self._abandon_next()
         if self._active is not None:
             self._replaced.append(self._active.pipeline)
-        self._active = None
+        self._active = self._active_key = None
         self.release_replaced()
 
     def close(self) -> None:
