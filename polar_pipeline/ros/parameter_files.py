@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Mapping
 
 from polar_pipeline.calibration.file import load_calibration_once
 
@@ -16,13 +16,10 @@ class ParameterFiles:
     """Delays requests to set parameters until their files were read; requests are answered in their order.
 
     The executor's thread calls every method; files are read in a thread of this object.
-
-    Attributes:
-        unreadable: Path -> why the file cannot be used, while the request that names it is processed.
     """
 
     def __init__(self) -> None:
-        self.unreadable: Dict[str, str] = {}
+        self._unreadable: Dict[str, str] = {}  # path -> reason, of the request in progress
         self._thread = ThreadPoolExecutor(1, "polar_pipeline_files")
         self._last: Any = None  # a future
 
@@ -55,11 +52,21 @@ class ParameterFiles:
 
     def _finish(self, unreadable: Dict[str, str], set_parameters: Callable[[], None], _: List[Any]) -> None:
         """Set the parameters; the calibrations are held until then, and are not read again."""
-        self.unreadable = unreadable
+        self._unreadable = unreadable
         try:
             set_parameters()
         finally:
-            self.unreadable = {}
+            self._unreadable = {}
+
+    def check(self, values: Mapping[str, object]) -> None:
+        """Refuse values of parameters that name an unreadable file.
+
+        Raises:
+            ValueError: With the reason.
+        """
+        reason = self._unreadable.get(str(values.get(PARAMETER)))
+        if reason is not None:
+            raise ValueError(reason)
 
     def close(self) -> None:
         """Finish the file that is being read, and end the thread; safe to call twice."""

@@ -66,8 +66,8 @@ class Parameter(Option):
         """The values allowed, in words."""
         if self.dynamic:
             return "a number, text, or a list of either"
-        if self.choices:
-            return f"one of {', '.join(self.choices)}"
+        if self.choices or self.numbers:
+            return f"one of {', '.join(map(str, self.choices or self.numbers))}"
         if self.is_name:
             return f"text of letters, digits and _ - . /, at most {MAX_FRAME_ID} characters"
         if isinstance(self.default, tuple):
@@ -77,7 +77,7 @@ class Parameter(Option):
         return words if self.limits is None else f"{words} in [{self.limits[0]}, {self.limits[1]}]"
 
     def checked(self, value: object) -> Value:
-        """The value, a list as a tuple, if it is allowed regardless of other parameters.
+        """The value, a list as a tuple and a whole number as a float where one is meant, if it is allowed by itself.
 
         Args:
             value: Of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
@@ -88,6 +88,8 @@ class Parameter(Option):
         found = tuple(value) if isinstance(value, (list, array)) else value
         if not (is_ros_value(found) and self._allows(found)):
             raise ValueError(f"{self.name} must be {self.allowed}, got {quoted(value)}")
+        if isinstance(self.default, float) and isinstance(found, int) and not self.dynamic:
+            return float(found)
         return cast(Value, found)
 
     def _allows(self, value: Any) -> bool:
@@ -102,8 +104,8 @@ class Parameter(Option):
             len(defaults),
         ):
             return False
-        if self.choices:
-            return value in self.choices
+        if self.choices or self.numbers:
+            return value in (self.choices or self.numbers)
         if self.is_name:
             return re.fullmatch(rf"[A-Za-z0-9_./-]{{0,{MAX_FRAME_ID}}}", value) is not None
         return self.limits is None or bool(self.limits[0] <= value <= self.limits[1])  # NaN is refused too
@@ -293,8 +295,9 @@ def _make_options(chosen: Mapping[str, Any]) -> Options:
     Raises:
         ValueError: An option is not allowed, alone or beside the others.
     """
+    prefixes = {row.option: row.name[: -len(row.option)] for row in PARAMETERS.values() if row.option}
     products = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
-    options = make_options(products=products, **chosen)
+    options = make_options(products=products, prefixes=prefixes, **chosen)
     return options if options.geometry is not None else make_options(products=tuple(PRODUCTS), **chosen)
 
 
