@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Callable, Deque, Dict, List, Mapping, Tuple
 
 from polar_pipeline.calibration.file import load_calibration_once
 
@@ -21,6 +22,7 @@ class ParameterFiles:
     def __init__(self) -> None:
         self._unreadable: Dict[str, str] = {}  # path -> reason, of the request in progress
         self._thread = ThreadPoolExecutor(1, "polar_pipeline_files")
+        self._requests: Deque[Tuple[Dict[str, str], Callable[[], None], List[Any]]] = deque()  # their files were read
         self._last: Any = None  # a future
 
     def first(self, node: Any, callback: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -48,11 +50,12 @@ class ParameterFiles:
                 kept.append(load_calibration_once(Path(path)))
             except Exception as err:  # noqa: BLE001, PERF203 - the request must be answered
                 unreadable[path] = f"{PARAMETER}: {err}"
-        node.executor.create_task(self._finish, unreadable, set_parameters, kept)
+        self._requests.append((unreadable, set_parameters, kept))
+        node.executor.create_task(self._finish_oldest)  # tasks may run in any order
 
-    def _finish(self, unreadable: Dict[str, str], set_parameters: Callable[[], None], _: List[Any]) -> None:
-        """Set the parameters; the calibrations are held until then, and are not read again."""
-        self._unreadable = unreadable
+    def _finish_oldest(self) -> None:
+        """Set the parameters of a request; its calibrations are held until then, and are not read again."""
+        self._unreadable, set_parameters, _ = self._requests.popleft()
         try:
             set_parameters()
         finally:
