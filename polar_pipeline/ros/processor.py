@@ -191,6 +191,7 @@ class FrameProcessor:
                 if expected is None:
                     continue
                 self._expected = expected
+                self._pipelines.release_replaced()
             except DeviceError as err:
                 self._on_device_error(str(err))
             except Exception:  # noqa: BLE001, S110 - frames that come in will show it

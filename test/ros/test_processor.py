@@ -110,7 +110,7 @@ class StubPipelines:
     def clear(self) -> None:
         self.clears += 1
 
-    def release_replaced(self, in_use: Collection[Any]) -> None:
+    def release_replaced(self, in_use: Collection[Any] = ()) -> None:
         assert set(in_use) <= {self.pipeline}
 
 
@@ -386,6 +386,24 @@ def test_the_first_frame_has_none_before_it() -> None:
             wait_for(lambda stamp=stamp: len(output.frames) == stamp + 1, "a frame")
         first, second = (float((frame.result or {})["ssim"]) for frame in output.frames)
         assert (np.isnan(first), second) == (True, 1.0)
+    finally:
+        processor.close()
+        pipelines.close()
+
+
+def test_what_was_compiled_at_start_is_released_before_the_first_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With real pipelines: that of every product, once that of the subscribers' products is ready."""
+    closed: List[Pipeline] = []
+    close = Pipeline.close
+    monkeypatch.setattr(Pipeline, "close", lambda pipeline: (closed.append(pipeline), close(pipeline)))
+    wanted = settings()
+    log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineSwitch()
+    processor = FrameProcessor(lambda: wanted, pipelines, Fallback(), diagnostics, ProblemLog(diagnostics, log), log)
+    processor.warm_up()
+    processor.start(output)
+    try:
+        wait_for(lambda: closed, "the end of the first pipeline")
+        assert len(closed[0].plan.products) > 10
     finally:
         processor.close()
         pipelines.close()
