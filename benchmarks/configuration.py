@@ -11,7 +11,7 @@ from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_work import SsimWork
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
-from polar_pipeline.sensor.frames import FULL_FRAME
+from polar_pipeline.sensor.mosaic import FULL_FRAME
 
 #: Frames of a launch, unless a configuration says otherwise.
 FRAMES = 64

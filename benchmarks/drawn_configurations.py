@@ -24,7 +24,7 @@ from configuration import (
 )
 
 from polar_pipeline.plan import MOSAIC
-from polar_pipeline.sensor.frames import FULL_FRAME
+from polar_pipeline.sensor.mosaic import FULL_FRAME
 
 _METHODS: Dict[str, Dict[str, Any]] = {
     "half": {},

@@ -9,7 +9,7 @@ from drawn_configurations import DRAWN
 
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.plan import MOSAIC
-from polar_pipeline.sensor.frames import FULL_FRAME
+from polar_pipeline.sensor.mosaic import FULL_FRAME
 
 
 def _tiles(*sizes: Tuple[int, int, int, int]) -> Tuple[Schedule, ...]:

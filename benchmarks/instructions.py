@@ -35,7 +35,7 @@ from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork
 from polar_pipeline.cuda.tools.usage import rectified_works
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan
-from polar_pipeline.sensor.frames import FULL_FRAME
+from polar_pipeline.sensor.mosaic import FULL_FRAME
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 TARGET = KERNELS.parent / "polar_pipeline" / "cuda" / "model" / "instructions.py"

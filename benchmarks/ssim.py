@@ -85,8 +85,7 @@ def capture(one: Callable[[int], Any]) -> Callable[[], Any]:
 
 # ---------------------------------------------------------------------------------------------------------- the product
 
-#: As in mode `consistency`.
-WORK = SsimWork(HEIGHT, WIDTH, 1, SSIM_WINDOW, SSIM_SIGMA, "uint16", "float32", alike=True)
+WORK = SsimWork(HEIGHT, WIDTH, 1, SSIM_WINDOW, SSIM_SIGMA, "uint16", "float32")
 
 
 @lru_cache(maxsize=1)

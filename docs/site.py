@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Documents outside `docs/` that are pages.
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "kernels/README.md", "frames/README.md")
 _LINK = re.compile(r"(\]\()([^)#\s]+)")
+_SCRIPT = re.compile(r'<script src="([^"]+)"')
 _PICTURE = re.compile(r"^<!-- picture: (\S+) -->$", re.MULTILINE)
 #: Folder of the site that painted pictures are in.
 _IMAGES = "images"
@@ -82,6 +83,21 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return f"![{PICTURES[name].alt}]({path})\n\n*{PICTURES[name].caption}*"
 
     return _PICTURE.sub(shown, _LINK.sub(rewritten, markdown))
+
+
+def on_post_build(config: Any) -> None:
+    """Check that the site can be searched from the disk and holds no compiled Python.
+
+    Raises:
+        PluginError: It cannot, or it does.
+    """
+    site = Path(config.site_dir)
+    loaded = {source for page in site.rglob("*.html") for source in _SCRIPT.findall(page.read_text(encoding="utf-8"))}
+    remote = sorted(source for source in loaded if "://" in source)
+    if remote or not any("iframe-worker" in source for source in loaded):
+        raise PluginError(f"pages opened from the disk would have no search; they load {remote or sorted(loaded)}")
+    if list(site.rglob("*.pyc")):
+        raise PluginError("the site has compiled Python; exclude_docs in mkdocs.yml")
 
 
 def commands() -> str:

@@ -1,7 +1,8 @@
 """Writes what is made from the code's tables: `python docs/tables.py`.
 
-These are the topics and parameters in docs/ros.md, the topics that config/sros2_policy.xml allows the node to publish,
-and the times of kernels in docs/performance.md, from their result file.
+These are the topics and parameters in docs/ros.md, the names of pixel formats in docs/encodings.md, the topics that
+config/sros2_policy.xml allows the node to publish, and the times of kernels in docs/performance.md, from their result
+file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Callable, Dict, List, Sequence
 
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.ros.parameters import PARAMETERS, Parameter
+from polar_pipeline.sensor.encodings import FAMILIES, REFUSED
+from polar_pipeline.sensor.frames import FORMATS
 from polar_pipeline.topics import (
     CAMERA_INFO_TOPICS,
     COMPRESSED_TOPICS,
@@ -20,6 +23,7 @@ from polar_pipeline.topics import (
     NUMBER_TOPICS,
     PRODUCT_TOPICS,
     image_encoding,
+    jpeg_topics,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,7 +45,7 @@ def topics() -> str:
             names = [image_encoding(row.name, dtype, is_color) for dtype in topic.dtypes for is_color in (False, True)]
             kind = f"Image ({', '.join(dict.fromkeys(names))})" + (", JPEG" if row.name in COMPRESSED_TOPICS else "")
         unit = f", in {row.unit}" if row.unit in ("rad",) else ""
-        rows.append((f"`{topic.name}`", kind, f"`{row.name}`", row.text + unit))
+        rows.append((", ".join(f"`{name}`" for name in topic.names), kind, f"`{row.name}`", row.text + unit))
     return _table(("topic", "type (encodings)", "product", "what it is"), rows)
 
 
@@ -73,13 +77,38 @@ def parameters() -> str:
     return _table(("parameter", "default", "allowed", "what it does"), rows)
 
 
+def _row_bytes(key: str, channels: int) -> str:
+    """Bytes of a row of `w` pixels whose names end in a key of `FORMATS`."""
+    fmt = FORMATS[key]
+    bits = {"u8": 8, "u16": 16, "p": fmt.bits, "packed": 12}[fmt.packing] * channels
+    return f"{bits // 8}w".replace("1w", "w") if bits % 8 == 0 else f"{bits}w/8"
+
+
+def encodings() -> str:
+    """One row per family of names that are taken."""
+    rows = []
+    for row in FAMILIES:
+        sizes: Dict[str, List[str]] = {}
+        for key in row.formats:
+            sizes.setdefault(_row_bytes(key, row.channels), []).append(key)
+        size = "; ".join(f"{', '.join(keys)}: {text}" for text, keys in sizes.items())
+        names = ", ".join(f"`{name}`" for name in row.members())
+        rows.append((names, size, str(row.channels), row.sensor, row.origin))
+    return _table(("encoding", "bytes in a row of w pixels", "channels", "sensor", "defined by"), rows)
+
+
+def refused_encodings() -> str:
+    """One row per family of known names that are refused."""
+    rows = [(re.sub(r"([^, ()]+)(?=,|$| \()", r"`\1`", row.names) or "(empty)", row.reason) for row in REFUSED]
+    return _table(("encoding", "why it is refused"), rows)
+
+
 def policy() -> str:
     """One line per topic of a product, of the calibration beside it, or of a number."""
     names = [
         topic
         for product, row in PRODUCT_TOPICS.items()
-        for topic in (row.name, COMPRESSED_TOPICS.get(product))
-        if topic is not None
+        for topic in (*row.names, *(jpeg_topics(product) if product in COMPRESSED_TOPICS else ()))
     ]
     return "\n".join(
         f"{12 * ' '}<topic>{topic}</topic>" for topic in (*names, *CAMERA_INFO_TOPICS, *NUMBER_TOPICS.values())
@@ -103,6 +132,7 @@ def kernel_times() -> str:
 #: File -> what it has between two comments of a name, by that name.
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     "docs/ros.md": {"topics": topics, "parameters": parameters},
+    "docs/encodings.md": {"accepted": encodings, "refused": refused_encodings},
     "docs/performance.md": {"h200": kernel_times},
     "config/sros2_policy.xml": {"products": policy},
 }

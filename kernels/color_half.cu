@@ -22,9 +22,9 @@
 #define LINES 16 // raw lines in the ring: 12 in use, the others in flight
 #endif
 // Products need all four angles of a site, so both row parities in one thread; angle images alone do not.
-constexpr bool FUSED = OUT_INTENSITY || OUT_DOLP || OUT_AOLP || OUT_PREVIEW || OUT_SUMS;
+constexpr bool FUSED = OUT_INTENSITY || OUT_DOLP || OUT_AOLP || OUT_PREVIEW;
 #ifndef BLOCKS // of a multiprocessor, for which registers must suffice
-#if WINDOW == WINDOW_RING || __CUDA_ARCH__ < 900 || ROWS > 4 || OUT_SUMS
+#if WINDOW == WINDOW_RING || __CUDA_ARCH__ < 900 || ROWS > 4
 #define BLOCKS (RESIDENT / THREADS)
 #else
 #define BLOCKS ((FUSED ? 768 : 1024) / THREADS)
@@ -35,7 +35,7 @@ static_assert(COLOR && HALF_RESOLUTION && !CO_SITED && DEBAYER == LATTICE_MHC &&
 static_assert(OUT_INTENSITY < 2 && OUT_ANGLE_0 < 2 && OUT_ANGLE_45 < 2 && OUT_ANGLE_90 < 2 && OUT_ANGLE_135 < 2 &&
                   OUT_DOLP < 2 && OUT_AOLP < 2,
               "uint8 outputs only");
-static_assert(!OUT_STOKES && OUT_SUMS % 3 == 0 && !OUT_S0, "see supports() in specs.py");
+static_assert(!OUT_STOKES && !OUT_SUMS && !OUT_S0, "see supports() in specs.py");
 static_assert(ROWS % 2 == 0, "two lines of the lattice at a time");
 static_assert(LINES % 4 == 0 && LINES >= 16, "twelve lines in use and four in flight");
 

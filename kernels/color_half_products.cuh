@@ -37,37 +37,11 @@ struct Hsv {
   float tangent[SITES], s1[SITES], saturation[SITES], value[SITES];
 };
 
-// What SSIM compares, of four sites.
-struct Compared {
-  u32 sums[2][2];
-};
-
-// The means of orthogonal angles of sites 2k and 2k + 1, from their sum `total` in halves, whose rounding both share,
-// and their difference, which is small: both means are compared with each other.
-template <int LINE>
-DEVICE void compare_sums(const Colours &even, const Colours &odd, Pair total, int k, Compared &compared) {
-  Pair difference[3];
-#pragma unroll
-  for (int c = 0; c < 3; c++) {
-    const Pair a = sub(even[2 * k][c], odd[2 * k][c]), b = sub(even[2 * k + 1][c], odd[2 * k + 1][c]);
-    difference[c] = sub(lows(a, b), highs(a, b)); // I(00) - I(10) - I(01) + I(11)
-  }
-  const Pair q = fma(difference[1], luma_weights<LINE, 1>(),
-                     fma(difference[0], luma_weights<LINE, 0>(), mul(difference[2], luma_weights<LINE, 2>())));
-  constexpr float quarter = angle_at(0, 0) % 2 == 0 ? 0.25f : -0.25f; // 0 and 90 degrees come first
-  const float a = 0.25f * low(total), b = 0.25f * high(total);
-#pragma unroll
-  for (int plane = 0; plane < 2; plane++) {
-    const float sign = plane ? -quarter : quarter;
-    compared.sums[plane][k] = compared_pair(saturate(fmaf(low(q), sign, a)), saturate(fmaf(high(q), sign, b)));
-  }
-}
-
 // Intensity, DoLP and AoLP of four sites of a line; returns the smallest sum of the four angles' luma. even, odd: by
 // raw row parity.
 template <int LINE>
 DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensity)[3], u32 &degree, u32 &turns,
-                          Hsv &hsv, Compared &compared) {
+                          Hsv &hsv) {
   u32 level[2][3], d[2], t[2];
   float darkest = 4;
 #pragma unroll
@@ -86,7 +60,6 @@ DEVICE float polarization(const Colours &even, const Colours &odd, u32 (&intensi
     const Pair total = fma(sum[1], luma_weights<LINE, 1>(),
                            fma(sum[0], luma_weights<LINE, 0>(), mul(sum[2], luma_weights<LINE, 2>())));
     darkest = fminf(darkest, fminf(low(total), high(total)));
-    if (OUT_SUMS) compare_sums<LINE>(even, odd, total, k, compared);
     float tangent[2], dolp[2], s1[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -136,8 +109,7 @@ DEVICE void store_row(const FrameArguments &frame, const ThreadPosition &at, Sta
                       const Colours &odd, const u8 *site, bool suspect, InvalidCount &count) {
   u32 w[3], degree, turns, invalid = 0;
   Hsv hsv;
-  Compared compared;
-  const float darkest = polarization<R>(even, odd, w, degree, turns, hsv, compared);
+  const float darkest = polarization<R>(even, odd, w, degree, turns, hsv);
   if (OUT_INTENSITY) stage_row(stage[0][R], at.lane, w);
   const bool inside = at.inside && has_row(at, R);
   if (!OUT_PREVIEW && !inside) return; // a preview is staged by the whole warp
@@ -165,12 +137,6 @@ DEVICE void store_row(const FrameArguments &frame, const ThreadPosition &at, Sta
   const u32 pixel = at.pixel + 4 * at.lane + R * (out_width(frame));
   if (OUT_DOLP && inside) store32((u8 *)frame.out[DOLP] + frame_pixels(frame) + pixel, degree & ~invalid);
   if (OUT_AOLP && inside) store32((u8 *)frame.out[AOLP] + frame_pixels(frame) + pixel, turns & ~invalid);
-#pragma unroll
-  for (int plane = 0; plane < (OUT_SUMS ? 2 : 0); plane++)
-    if (inside)
-      store64((u8 *)frame.out[SUMS] +
-                  2 * (2 * frame_pixels(frame) + plane * (out_height(frame) * out_width(frame)) + pixel),
-              compared.sums[plane][0], compared.sums[plane][1]);
 }
 
 // Products of two lines. suspect: whether a raw sample of either line is saturated.

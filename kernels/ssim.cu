@@ -47,9 +47,6 @@ struct Comparison {
 #ifndef MASKED
 #define MASKED 0
 #endif
-#ifndef ALIKE
-#define ALIKE 0 // whether the images are of one frame, and so similar that their sum may be rounded to half
-#endif
 #ifndef OUT_MAP
 #define OUT_MAP 2 // 0 not wanted, 1 uint8 display encoding, 2 float32, 3 uint16: the same with 65535 for 255
 #endif

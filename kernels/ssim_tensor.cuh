@@ -13,39 +13,38 @@ __constant__ HalfTaps<Window> HALF_TAPS = HalfTaps<Window>();
 // Moments of p, q and their squares: 16 columns x 8 rows a warp.
 typedef MatrixC Tile[4];
 
-// Two 16-bit lanes over 256, less ZERO: halves, and what their rounding lost.
-struct Halves {
-  u32 value, rest;
+// Two 16-bit lanes over 256, as exact halves: their upper bytes less HIGH, and their lower bytes over 256 less LOW.
+struct Bytes {
+  u32 high, low;
 };
-template <int ZERO> DEVICE Halves halves(u32 lanes) {
-  constexpr u32 offset = 0x6400 + 4 + ZERO; // 1024 + 4 + ZERO as a half
+template <int HIGH, int LOW> DEVICE Bytes bytes_of(u32 lanes) {
+  constexpr u32 high = 0x6400 + HIGH, low = 0x4400 + 256 * LOW; // 1024 + HIGH and 4 + LOW as halves
   // an upper byte behind the exponent of 1024, a lower one behind that of 4
-  const u32 high = half2_sub(permute(lanes, 0x64646464u, 0x4341), offset << 16 | offset);
-  const u32 low = permute(lanes, 0x44444444u, 0x4240);
-  const u32 value = half2_add(high, low); // the others are exact
-  return Halves{value, half2_sub(low, half2_sub(value, high))};
+  return Bytes{half2_sub(permute(lanes, 0x64646464u, 0x4341), high << 16 | high),
+               half2_sub(permute(lanes, 0x44444444u, 0x4240), low << 16 | low)};
 }
 
 // Adds eight rows of both images. They complete the tile above, add to the one at their place, and start the one below.
-// A square is represented by two halves: rounded, and the rounding error. So is p, whose rounding, times twice its
-// covariance with p, would enter the variance v; that matters less the smaller u is.
+// p = high + low is represented by two halves, as a rounded one would enter the variance v by its error's covariance
+// with p. So are the squares: high^2 and q^2, rounded, and what is missing to p^2 and q^2.
 DEVICE void add_rows(const Bands &bands, uint4 first, uint4 second, Tile &above, Tile &same, Tile &below) {
   const u32 x[4] = {first.x, first.y, first.z, first.w}, y[4] = {second.x, second.y, second.z, second.w};
   u32 p[4], p_rest[4], q[4], pp[4], pp_rest[4], qq[4], qq_rest[4];
 #pragma unroll
   for (int k = 0; k < 4; k++) {
-    const Halves sum = halves<0>(x[k] + y[k]); // lanes up to 2 SSIM_FULL do not carry
-    p[k] = sum.value;
-    p_rest[k] = sum.rest;
-    q[k] = halves<128>(x[k] - y[k] + 0x80008000u).value;
+    const Bytes sum = bytes_of<0, 0>(x[k] + y[k]); // lanes up to 2 SSIM_FULL do not carry
+    const Bytes difference = bytes_of<128, 0>(x[k] - y[k] + 0x80008000u);
+    p[k] = sum.high;
+    p_rest[k] = sum.low;
+    q[k] = half2_add(difference.high, difference.low);
     pp[k] = half2_mul(p[k], p[k]);
     qq[k] = half2_mul(q[k], q[k]);
     pp_rest[k] = half2_fma(p[k], p[k], half2_neg(pp[k]));
+    pp_rest[k] = half2_fma(p_rest[k], half2_fma(p[k], 0x40004000u, p_rest[k]), pp_rest[k]); // low (2 high + low)
     qq_rest[k] = half2_fma(q[k], q[k], half2_neg(qq[k]));
-    if (!ALIKE) pp_rest[k] = half2_fma(half2_add(p[k], p[k]), p_rest[k], pp_rest[k]);
   }
   Tile mean = {};
-  if (!ALIKE) convolve_x(bands, p_rest, mean[0]);
+  convolve_x(bands, p_rest, mean[0]);
   convolve_x(bands, p, mean[0]);
   convolve_x(bands, q, mean[1]);
   convolve_x(bands, pp_rest, mean[2]);

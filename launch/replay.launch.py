@@ -58,7 +58,9 @@ def generate_launch_description():
     node = PythonLaunchDescriptionSource(str(Path(__file__).parent / "polar_pipeline.launch.py"))
     return LaunchDescription(
         [
-            DeclareLaunchArgument("bag", description="The bag to play."),
+            DeclareLaunchArgument(
+                "bag", description="The bag to play, with raw images (compressed ones: polar-pipeline play)."
+            ),
             DeclareLaunchArgument("rate", default_value="1.0", description="Speed of the playback."),
             DeclareLaunchArgument("loop", default_value="false", description="Start again at the end of the bag."),
             IncludeLaunchDescription(node, launch_arguments={"use_sim_time": "true"}.items()),

@@ -12,8 +12,8 @@ import numpy as np
 from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.sensor.frames import Frame
 
-#: Arrays kept per shape and type: some products share both, and a consumer may hold a few frames.
-_KEPT = 16
+#: Unused arrays that are kept per shape and type, and shapes and types that are kept.
+_KEPT, _KEPT_SHAPES = 16, 64
 #: Bytes in front of each array of `Buffers`, for a message's header.
 HEADROOM = 512
 #: Alignment of arrays: a cache line, and the widest vector.
@@ -114,7 +114,8 @@ class Buffers:
     """Output arrays, reused once nothing refers to them any more: fresh pages cost more time than the computation.
 
     An array that is referenced from anywhere else, directly or through a view, is left alone. Each has
-    space for a header in front of it (`prepend_header`).
+    space for a header in front of it (`prepend_header`). Arrays in use are counted in no limit: a consumer that holds
+    many results gets new arrays once, not with every frame.
 
     Args:
         make: Makes an array of a shape and type with arbitrary content.
@@ -126,15 +127,20 @@ class Buffers:
 
     def get(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
         """An array of this shape and type with arbitrary content."""
-        known = self._blocks.setdefault((shape, dtype), [])
-        for k in range(len(known)):
-            if sys.getrefcount(known[k]) == _UNSHARED:
-                return _array(known[k], shape, dtype)
+        known = self._blocks.pop((shape, dtype), [])
+        self._blocks[shape, dtype] = known  # last: the others were used longer ago
+        while len(self._blocks) > _KEPT_SHAPES:
+            del self._blocks[next(iter(self._blocks))]
+        unused = [k for k in range(len(known)) if sys.getrefcount(known[k]) == _UNSHARED]
+        if unused:
+            block = known[unused[0]]
+            for k in reversed(unused[_KEPT:]):
+                del known[k]
+            return _array(block, shape, dtype)
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         # through a memoryview: an array has the innermost array as base, and views of the block must not pass it by
         block = np.frombuffer(self._make((HEADROOM + size + _ALIGNMENT,), "uint8").data, "uint8")
-        if len(known) < _KEPT:
-            known.append(block)
+        known.append(block)
         return _array(block, shape, dtype)
 
 

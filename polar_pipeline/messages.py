@@ -18,7 +18,9 @@ from rosbags.typesys import Stores, get_typestore
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.backend import prepend_header
 from polar_pipeline.geometry import CameraNumbers, Geometry, LensCalibration, make_lens, of_the_frame, of_the_output
-from polar_pipeline.sensor.frames import Frame, FrameError, frame_from_buffer, get_format
+from polar_pipeline.options import Options, make_options
+from polar_pipeline.sensor.encodings import get_format
+from polar_pipeline.sensor.frames import Frame, FrameError, RawFrame, checked_step, frame_from_buffer
 
 # the names of message types belong to this module's interface too
 from polar_pipeline.topics import CAMERA_INFO as CAMERA_INFO
@@ -203,14 +205,23 @@ def check_header(header: RosMessage) -> None:
         raise FrameError("cdr", f"a frame_id must have at most {MAX_NAME} characters, got {len(header.frame_id)}")
 
 
-def to_raw(message: ImageMessage, bit_depth: int = 0, alignment: str = "lsb") -> Frame:
-    """The mosaic in an image message; see `get_format` and `frame_from_buffer`.
+def to_raw(message: ImageMessage, options: Optional[Options] = None) -> Frame:
+    """The mosaic in an image message; see `get_format`, `frame_from_buffer` and `RawFrame.of_angles`.
+
+    Args:
+        message: The message.
+        options: How it is processed; None for the defaults.
 
     Raises:
-        FrameError: Unknown encoding, impossible size or step, or data cut short.
+        FrameError: Unknown encoding, impossible size or step, data cut short, or the angles of another sensor.
     """
-    fmt = get_format(message.encoding, bit_depth, alignment)
-    return frame_from_buffer(message.data, fmt, message.height, message.width, message.step, message.is_bigendian)
+    options = options or make_options()
+    fmt = get_format(message.encoding, options.bit_depth, options.alignment)
+    frame = frame_from_buffer(message.data, fmt, message.height, message.width, message.step, message.is_bigendian)
+    if fmt.channels == 1:
+        return frame
+    angles = frame.unpack().mosaic.reshape(message.height, message.width, fmt.channels)
+    return RawFrame.of_angles(angles, options.sensor, frame.full_scale, fmt.bayer)
 
 
 def to_array(message: ImageMessage) -> np.ndarray:
@@ -223,14 +234,13 @@ def to_array(message: ImageMessage) -> np.ndarray:
         raise FrameError("encoding", f"encoding must be one of {', '.join(_ARRAYS)}, got {quoted(message.encoding)}")
     kind, channels = _ARRAYS[message.encoding]
     dtype = np.dtype(kind).newbyteorder(">" if message.is_bigendian else "<")
-    row, step, height = message.width * channels * dtype.itemsize, message.step, message.height
-    if step < row:
-        raise FrameError("step", f"step must be at least {row} bytes, got {step}")
-    if message.data.size < step * height:
-        raise FrameError("truncated", f"{height} rows of {step} bytes expected, got {message.data.size} bytes")
-    rows = np.ascontiguousarray(message.data[: step * height].reshape(height, step)[:, :row])
+    row, height, width = message.width * channels * dtype.itemsize, message.height, message.width
+    if message.step < row:
+        raise FrameError("step", f"step must be at least {row} bytes, got {message.step}")
+    step = checked_step(message.data.size, height, width, row, message.step, message.encoding)
+    rows = np.ascontiguousarray(message.data.reshape(height, step)[:, :row])
     array = rows.view(dtype).astype(dtype.newbyteorder("="), copy=False)
-    return array if channels == 1 else array.reshape(height, message.width, channels)
+    return array if channels == 1 else array.reshape(height, width, channels)
 
 
 @lru_cache(maxsize=64)
@@ -332,28 +342,30 @@ def lens_of(info: RosMessage) -> LensCalibration:
         raise FrameError("camera_info", str(err)) from err
 
 
-def transform_camera_info(
-    info: RosMessage, geometry: Geometry, source: Tuple[int, int], size: Tuple[int, int], stride: int = 1
-) -> RosMessage:
-    """The lens calibration of an output of (height, width) `size`, with neither binning nor region of interest left.
+def transform_camera_info(info: RosMessage, geometry: Geometry, source: Tuple[int, int], stride: int = 1) -> RosMessage:
+    """The lens calibration of an output, with neither binning nor region of interest left.
 
-    The other arguments are those of `of_the_output`.
+    Args:
+        info: That of the frame; None where `geometry` has the one by which it rectifies.
+        geometry: As for `of_the_output`.
+        source: The same.
+        stride: The same.
 
     Raises:
-        FrameError: It cannot be rotated (cause `camera_info`).
+        FrameError: It cannot be rotated (cause `camera_info`), or nothing is left of the output (`output`).
     """
-    values = {name: getattr(info, name) for name in info.__dataclass_fields__ if not name.startswith("__")}
+    if geometry.lens is not None:
+        model, camera = "plumb_bob", geometry.lens.numbers()
+    else:
+        model, camera = info.distortion_model, camera_numbers(info)
     try:
-        camera = camera_numbers(info) if geometry.lens is None else geometry.lens.numbers()
-        found = of_the_output(camera, info.distortion_model, geometry, source, stride)
+        found = of_the_output(camera, model, geometry, source, stride)
     except ValueError as err:
         raise FrameError("camera_info", str(err)) from err
-    values.update({name: matrix.reshape(-1) for name, matrix in found._asdict().items()})
-    if geometry.lens is not None:
-        values["distortion_model"] = "plumb_bob"
+    size = (side // stride for side in geometry.output_size(source))
     roi = _new("sensor_msgs/msg/RegionOfInterest", 0, 0, 0, 0, False)
-    values.update(height=size[0], width=size[1], binning_x=0, binning_y=0, roi=roi)
-    return typestore().types[CAMERA_INFO](**values)
+    k, d, r, p = (matrix.reshape(-1) for matrix in found)
+    return _new(CAMERA_INFO, _header(0, ""), *size, model, d, k, r, p, 0, 0, roi)
 
 
 # --------------------------------------------------------------------------------------------------------- diagnostics

@@ -12,7 +12,7 @@ import sys
 from typing import List, Optional
 
 from polar_pipeline._util import watchdog
-from polar_pipeline._util.stop_flag import StopFlag
+from polar_pipeline._util.stop_flag import PROCESS_STOP, StopFlag
 
 
 def main(args: Optional[List[str]] = None) -> int:
@@ -46,13 +46,12 @@ def rig(args: Optional[List[str]] = None) -> int:
 
 
 def _stop_on_signals() -> StopFlag:
-    """A flag that SIGINT and SIGTERM set; a second one, or ten seconds without an end, kill the process."""
-    stop = StopFlag()
+    """The flag that SIGINT and SIGTERM set; a second one, or ten seconds without an end, kill the process."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda *_: PROCESS_STOP.set())
     faulthandler.enable()  # a process that is killed because it is stuck says where
     watchdog.start()
-    return stop
+    return PROCESS_STOP
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ class Pipeline:
     """Raw mosaic frames in, polarization products out.
 
     One pipeline serves one stream of frames, from one thread at a time and in the process that made it. As a context
-    manager it is closed at the end.
+    manager it is closed at the end, else once nothing refers to it.
 
     Example:
         >>> pipeline = Pipeline(sensor="IMX250MZR", products=("intensity", "dolp", "aolp"))
@@ -97,7 +98,8 @@ class Pipeline:
         >>> out["dolp"].shape, out.timings
 
     Args:
-        sensor: Mosaic of the sensor: IMX250MZR, IMX250MYR, or a tile such as '90 45 / 135 0'. Or a `Sensor`.
+        sensor: Mosaic of the sensor: IMX250MZR, IMX250MYR, IMX264MZR, IMX264MYR, IMX253MZR, IMX253MYR, or a tile such
+            as '90 45 / 135 0'. Or a `Sensor`.
         products: Names of the products to compute, separated by commas; `polar_pipeline.PRODUCTS` holds them all. Or a
             sequence of names.
         backend: What computes: 'cpu', 'cuda', or 'auto' for the fastest one that works on this machine. A GPU that is
@@ -189,6 +191,8 @@ class Pipeline:
         self._guard = UseGuard()
         self.plan = make_plan(self.options.products)
         self._backend = _make_backend(self.plan, self.options, whole_number("threads", threads, *THREADS))
+        self._finalizer = weakref.finalize(self, _close_backend, self._backend, self._guard)
+        self._finalizer.atexit = False  # what is left then goes with the process
 
     def __enter__(self) -> Pipeline:
         return self
@@ -198,13 +202,8 @@ class Pipeline:
 
     def __repr__(self) -> str:
         options = self.options
-        shown = {
-            "sensor": options.sensor.name,
-            "products": options.products,
-            "resolution": options.resolution,
-            "device": self.device,
-        }
-        values = ", ".join(f"{name}={quoted(value)}" for name, value in shown.items())
+        shown = {"sensor": options.sensor.name, "products": options.products, "resolution": options.resolution}
+        values = ", ".join(f"{name}={quoted(value)}" for name, value in {**shown, "device": self.device}.items())
         return f"<{'closed ' if self._guard.is_closed else ''}Pipeline {values}>"
 
     @property
@@ -218,7 +217,7 @@ class Pipeline:
 
     def is_ready(self, raw: Raw) -> bool:
         """Whether a frame of this one's shape and type can be processed without preparation."""
-        return self._backend.is_ready(_as_frame(raw, self.options))
+        return self._backend.is_ready(input_frame(raw, self.options))
 
     def prepare(self, raw: Raw) -> None:
         """Prepare for frames of this one's shape and type: on a GPU, compile and load the kernels.
@@ -230,13 +229,13 @@ class Pipeline:
             RuntimeError: A kernel does not compile, or the device is too small or was lost; or the pipeline is closed.
         """
         self._guard.check()
-        self._backend.prepare(_as_frame(raw, self.options))
+        self._backend.prepare(input_frame(raw, self.options))
 
     def __call__(self, raw: Raw, *, reference: Optional[np.ndarray] = None) -> Result:
         """Process one frame.
 
         Args:
-            raw: (H, W) uint8 or uint16, at least 16x16, or a `RawFrame`.
+            raw: (H, W) uint8 or uint16, at least 16x16, or a `RawFrame`, also one of `RawFrame.of_angles`.
             reference: (h, w) float32 of the output's size, S0/2 in [0, 1] (`check_reference`): what SSIM compares with
                 in mode `reference`.
 
@@ -285,7 +284,7 @@ class Pipeline:
                 a frame when its result is taken, accepts any number. Or as for a call.
         """
         start = time.perf_counter()
-        frame = _as_frame(raw, self.options)
+        frame = input_frame(raw, self.options)
         check_reference_argument(reference, self.options, self.output_size(frame.shape))
         checked = time.perf_counter()
         with self._guard.exclusive():
@@ -312,7 +311,7 @@ class Pipeline:
         from polar_pipeline.cpu.diagnostics import diagnostics  # here: nothing else in a pipeline needs it
 
         self._guard.check()
-        return diagnostics(_as_frame(raw, self.options).unpack(), self.options)
+        return diagnostics(input_frame(raw, self.options).unpack(), self.options)
 
     def reset(self) -> None:
         """Forget the previous frame (SSIM mode `temporal`), as after a jump in time.
@@ -329,16 +328,24 @@ class Pipeline:
         Raises:
             RuntimeError: Another thread uses the pipeline.
         """
-        if self._guard.is_closed or self._guard.is_forked:  # a fork has nothing to release
+        if self._guard.is_closed or self._guard.is_forked:
             return
         with self._guard.exclusive():
-            self._backend.close()
+            self._finalizer()
             self._guard.is_closed = True
 
 
-def _as_frame(raw: Raw, options: Options) -> Frame:
+def _close_backend(backend: Backend, guard: UseGuard) -> None:
+    if not guard.is_forked:  # a fork has nothing to release
+        backend.close()
+
+
+def input_frame(raw: Raw, options: Options) -> Frame:
+    """Validate a raw frame; in 16-bit arrays, the option `full_scale` is a saturated pixel."""
     is_wide = isinstance(raw, np.ndarray) and raw.dtype == np.uint16
-    return as_frame(raw, options.full_scale if is_wide else 0)
+    frame = as_frame(raw, options.full_scale if is_wide else 0)
+    options.for_frame(frame)  # refuses frames that the options exclude
+    return frame
 
 
 def _stream(pipeline: Pipeline, frames: Iterable[Raw]) -> Iterator[Result]:

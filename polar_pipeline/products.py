@@ -101,6 +101,8 @@ PRODUCTS: Dict[str, Product] = {row.name: row for row in _TABLE}
 LIGHT_PRODUCTS = tuple(row.name for row in _TABLE if row.unit == _SCALE and row.name != "stokes")
 #: Products that are computed from the noise of raw pixels.
 NOISE_PRODUCTS = ("dolp_sigma", "aolp_sigma")
+#: Products that compare two images.
+SSIM_PRODUCTS = ("ssim_map", "ssim")
 #: The products that replay and the tools compute by default: what viewers usually show.
 DEFAULT_PRODUCTS = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
 

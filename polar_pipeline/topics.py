@@ -39,11 +39,18 @@ class ProductTopic:
         name: Topic.
         message_type: `IMAGE`, or `FLOAT32` for one number per frame.
         dtypes: Element types published, the default first; the parameter `output_depth` chooses among them.
+        paired: Second topic, which image_transport pairs with the lens calibration of the product; "" where `name` is.
     """
 
     name: str
     message_type: str
     dtypes: Tuple[str, ...]
+    paired: str = ""
+
+    @property
+    def names(self) -> Tuple[str, ...]:
+        """Every topic on which the node publishes it."""
+        return (self.name, self.paired) if self.paired else (self.name,)
 
     def dtype(self, output_depth: str) -> str:
         """The element type published with the parameter `output_depth`; the default where it is not among `dtypes`."""
@@ -51,10 +58,13 @@ class ProductTopic:
 
 
 def _product_topic(product: Product) -> ProductTopic:
+    in_folder = f"polarization/{product.name}"
+    name = _NAMES.get(product.name, in_folder)
     return ProductTopic(
-        _NAMES.get(product.name, f"polarization/{product.name}"),
+        name,
         FLOAT32 if product.channels == (0, 0) else IMAGE,
         tuple(dtype for dtype in product.types if dtype != "float32" or product.name not in LIGHT_PRODUCTS),
+        "" if "/" in name else in_folder,  # beside `name`, `camera_info` is the input's
     )
 
 
@@ -67,12 +77,25 @@ _VIEWED = (
 )
 #: Product -> topic of its JPEG: where image_transport looks for it.
 COMPRESSED_TOPICS = {name: f"{PRODUCT_TOPICS[name].name}/compressed" for name in _VIEWED}
-#: Topics of the lens calibration scaled to the outputs: beside `intensity`, where `camera_info` is the input's, and in
-#: each folder of images, where viewers look for it.
-CAMERA_INFO_TOPICS = (
-    "camera_info_out",
-    *sorted({f"{row.name.rsplit('/', 1)[0]}/camera_info" for row in PRODUCT_TOPICS.values() if "/" in row.name}),
-)
+
+
+def jpeg_topics(product: str) -> Tuple[str, ...]:
+    """Every topic on which the node publishes a product of `COMPRESSED_TOPICS` as JPEG."""
+    return tuple(f"{name}/compressed" for name in PRODUCT_TOPICS[product].names)
+
+
+def camera_info_beside(image_topic: str) -> str:
+    """The topic on which image_transport looks for the lens calibration of images."""
+    folder, slash, _ = image_topic.rpartition("/")
+    return f"{folder}{slash}camera_info"
+
+
+#: Product -> topic of the lens calibration scaled to it: beside it, but where `camera_info` is the input's.
+OUTPUT_CAMERA_INFO = {
+    name: beside if beside != CAMERA_INFO_INPUT else "camera_info_out"
+    for name, beside in ((name, camera_info_beside(row.name)) for name, row in PRODUCT_TOPICS.items())
+}
+CAMERA_INFO_TOPICS = tuple(dict.fromkeys(OUTPUT_CAMERA_INFO.values()))
 
 
 def image_encoding(product: str, dtype: str, is_color: bool) -> str:

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 from support import IS_EXHAUSTIVE, ROOT, examples, own_domain
 
 from polar_pipeline.cpu import native
-from polar_pipeline.doctor.checks import profile_variables
+from polar_pipeline.doctor.checks import profile_variable
 
 #: No test depends on what was measured on this machine.
 os.environ["POLAR_PIPELINE_TUNED"] = os.devnull
@@ -133,8 +133,8 @@ def _ros_domain(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as environment:  # not the test's own, which it may undo
         environment.setenv("ROS_DOMAIN_ID", own_domain())
         environment.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-        for name in profile_variables():  # Fast DDS reads it before the first node of a process
-            environment.setenv(name, request.getfixturevalue("_small_segments"))
+        # Fast DDS reads it before the first node of a process
+        environment.setenv(profile_variable(), request.getfixturevalue("_small_segments"))
         yield
 
 

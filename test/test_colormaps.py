@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 from typing import Tuple
 
 import cv2
@@ -92,19 +93,39 @@ def test_angles_that_are_not_certain_are_black() -> None:
     assert out["aolp_color"][~missing].any(-1).all()
 
 
-def test_legends() -> None:
-    for style in COLOR_STYLES:
-        wheel = legend("aolp_color", style)
-        assert wheel is not None
-        side = len(wheel)
-        for angle, degree in ((0.3, 0.9), (1.2, 0.5), (2.5, 0.2)):  # both ends of a line have the same angle
-            for end in (1, -1):
-                x = round((side - 1) / 2 * (1 + end * degree * np.cos(angle)))
-                y = round((side - 1) / 2 * (1 - end * degree * np.sin(angle)))
+def text_at(image: np.ndarray, degrees: int) -> bytes:
+    """What is written on white just outside the wheel of a legend, in this direction: its pixels without white rows."""
+    middle, turn = len(image) / 2, np.deg2rad(degrees)
+    x, y = (round(middle + 96 * part) for part in (np.cos(turn), -np.sin(turn)))
+    dark = image[y - 7 : y + 8, x - 12 : x + 13].min(-1) < 255
+    return dark[dark.any(1)][:, dark.any(0)].tobytes()
+
+
+@pytest.mark.parametrize(("name", "style"), [("preview", "plain"), *(("aolp_color", style) for style in COLOR_STYLES)])
+def test_wheels(name: str, style: str) -> None:
+    wheel = legend(name, style)
+    assert wheel is not None
+    middle = (len(wheel) - 1) / 2
+    for angle, degree in ((0.3, 0.9), (1.2, 0.5), (2.5, 0.2)):  # both ends of a line have the same angle
+        for end in (1, -1):
+            x = round(middle + 80 * end * degree * np.cos(angle))
+            y = round(middle - 80 * end * degree * np.sin(angle))
+            if name == "preview":  # hue 0 to 1 is 0 to 180 degrees
+                want = 255 * np.array(colorsys.hsv_to_rgb(angle / np.pi, degree, 1))
+            else:
                 want = reference.aolp_color(np.array([angle]), np.array([degree]), style)[0].astype(int)
-                assert np.abs(wheel[y, x] - want).max() <= 10, "rounded to the next pixel: 3 steps of the map"
-        assert np.all(wheel[0, 0] == 255), "outside"
+            assert np.abs(wheel[y, x] - want).max() <= 12, "rounded to the next pixel: 3 steps of the map"
+    assert np.all(wheel[0, 0] == 255), "outside"
+    texts = [text_at(wheel, degrees) for degrees in range(0, 180, 45)]
+    assert len(set(texts)) == 4, "numbers"
+    assert [text_at(wheel, degrees) for degrees in range(180, 360, 45)] == texts
+
+
+def test_bars() -> None:
     bar = legend("dolp_color")
     assert bar is not None
-    np.testing.assert_array_equal(bar[0], DOLP_MAP)
+    margin = (bar.shape[1] - len(DOLP_MAP)) // 2
+    np.testing.assert_array_equal(bar[len(bar) // 2, margin:-margin], DOLP_MAP)
+    below = bar[len(bar) // 2 + 13 :].min((0, 2)) < 255
+    assert [below[margin + x - 4 : margin + x + 5].any() for x in (0, 64, 128, 192, 256)] == [True] * 5, "numbers"
     assert legend("aolp") is None

@@ -117,12 +117,17 @@ def test_product_images_read_elsewhere() -> None:
     words = np.array([[1, 0xABCD]], np.uint16)
     image = messages.ImageMessage(STAMP, "", 1, 2, "16UC1", True, 4, words.astype(">u2").view(np.uint8).reshape(-1))
     np.testing.assert_array_equal(messages.to_array(image), words)
-    want = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
-    rows = np.zeros((2, 28), np.uint8)
-    rows[:, :24] = want.astype(">f4").view(np.uint8).reshape(2, 24)
-    image = messages.ImageMessage(STAMP, "", 2, 2, "32FC3", True, 28, rows.reshape(-1))
+    want = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
+    rows = np.zeros((2, 64), np.uint8)
+    rows[:, :36] = want.astype(">f4").view(np.uint8).reshape(2, 36)
+    image = messages.ImageMessage(STAMP, "", 2, 3, "32FC3", True, 64, rows.reshape(-1))
     np.testing.assert_array_equal(messages.to_array(image), want)
-    for change, cause in (({"encoding": "mono16"}, "encoding"), ({"step": 23}, "step"), ({"height": 3}, "truncated")):
+    for change, cause in (
+        ({"encoding": "mono16"}, "encoding"),
+        ({"step": 35}, "step"),
+        ({"height": 3}, "truncated"),
+        ({"encoding": "32FC1", "step": 36}, "step"),
+    ):
         with pytest.raises(FrameError) as caught:
             messages.to_array(dataclasses.replace(image, **change))
         assert caught.value.cause == cause
@@ -166,20 +171,20 @@ def camera_info() -> Any:
 
 def test_camera_info_at_half_resolution() -> None:
     """The first superpixel covers pixels 0 and 1, so its centre 0.5 becomes 0, and 611.5 - 8 becomes 301.5."""
-    info = messages.transform_camera_info(camera_info(), Geometry(step=2), (512, 612), (512, 612))
+    info = messages.transform_camera_info(camera_info(), Geometry(step=2), (512, 612))
     assert (info.height, info.width, info.distortion_model) == (512, 612, "plumb_bob")
     np.testing.assert_array_equal(info.k, [500, 0, 301.5, 0, 550, 247.5, 0, 0, 1])
     np.testing.assert_array_equal(info.p, [500, 0, 301.5, -100, 0, 550, 247.5, 0, 0, 0, 1, 0])
     np.testing.assert_array_equal(info.d, [0.1, 0, 0, 0, 0])
     assert (info.roi.x_offset, info.roi.y_offset) == (0, 0), "applied"
-    same = messages.transform_camera_info(camera_info(), Geometry(), (1024, 1224), (1024, 1224))
+    same = messages.transform_camera_info(camera_info(), Geometry(), (1024, 1224))
     np.testing.assert_array_equal(same.k, [1000, 0, 603.5, 0, 1100, 495.5, 0, 0, 1])
 
 
 def test_uncalibrated_camera_info_stays_uncalibrated() -> None:
     info = camera_info()
     info.k, info.p = np.zeros(9), np.zeros(12)
-    scaled = messages.transform_camera_info(info, Geometry(step=2), (512, 612), (512, 612))
+    scaled = messages.transform_camera_info(info, Geometry(step=2), (512, 612))
     assert not scaled.k.any()
     assert not scaled.p.any()
 

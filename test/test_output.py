@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List
+import weakref
+from collections import deque
+from typing import Any, Callable, Deque, List, Tuple
 
 import numpy as np
 import pytest
 
-from polar_pipeline.backend import HEADROOM, Buffers, prepend_header
+from polar_pipeline.backend import _KEPT, _KEPT_SHAPES, HEADROOM, Buffers, prepend_header
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((3, 5), "float32"), ((7, 2, 3), "uint8"), ((), "float32")])
@@ -44,6 +46,45 @@ def test_what_somebody_holds_is_left_alone(hold: Callable[[np.ndarray], Any], ma
     assert second.ctypes.data != where
     del held
     assert buffers.get((4, 6), "float32").ctypes.data == where
+
+
+@pytest.mark.parametrize("number", [1, 20, 100])
+def test_arrays_are_made_once_however_many_are_held(number: int) -> None:
+    made: List[int] = []
+
+    def make(shape: Tuple[int, ...], dtype: str) -> np.ndarray:
+        made.append(1)
+        return np.empty(shape, dtype)
+
+    buffers = Buffers(make)
+    held = [buffers.get((4, 6), "float32") for _ in range(number)]
+    assert len({array.ctypes.data for array in held}) == len(made) == number
+    for _ in range(10):  # these are not held
+        buffers.get((4, 6), "float32")
+    assert len(made) == number + 1
+    window: Deque[np.ndarray] = deque(held, number)
+    del held
+    for _ in range(3 * number):  # the newest are held
+        window.append(buffers.get((4, 6), "float32"))
+    assert len(made) <= number + 2
+
+
+def test_memory_that_nobody_uses_any_more_is_released() -> None:
+    blocks: List[Any] = []
+
+    def make(shape: Tuple[int, ...], dtype: str) -> np.ndarray:
+        block = np.empty(shape, dtype)
+        blocks.append(weakref.ref(block))
+        return block
+
+    buffers = Buffers(make)
+    held = [buffers.get((4, 6), "uint8") for _ in range(100)]
+    del held
+    buffers.get((4, 6), "uint8")
+    assert sum(block() is not None for block in blocks) == _KEPT
+    for width in range(1, 2 * _KEPT_SHAPES):
+        buffers.get((1, width), "uint8")
+    assert sum(block() is not None for block in blocks) == _KEPT_SHAPES
 
 
 def test_a_head_lies_in_front_of_the_pixels() -> None:

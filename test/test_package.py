@@ -38,7 +38,7 @@ LAYERS = (
     ("calibrate",),
     ("batch", "view"),
     ("replay",),
-    ("html", "messages"),
+    ("html", "messages", "output_camera_info"),
     ("quality",),
     ("", "pipeline"),
     ("cpu", "cuda"),
@@ -294,6 +294,17 @@ def shared_files() -> Set[str]:
     files = [path for path in found if "__pycache__" not in path.parts]
     assert len(files) > 5
     return {str(path.relative_to(ROOT)) for path in files} | {"package.xml"}
+
+
+def test_install_commands_name_a_path() -> None:
+    """The package is in no index: `pip install polar_pipeline` finds nothing, or something else."""
+    sources = [*(ROOT / "polar_pipeline").rglob("*.py"), *(ROOT / "launch").glob("*.py"), *ROOT.glob("demo/*.py")]
+    found = [
+        f"{path.relative_to(ROOT)}: {command.group()}"
+        for path in [*sources, *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+        for command in re.finditer(r"pip3? install [^\n;`]*?(?<!/path/to/)polar[_-]pipeline\b", path.read_text("utf-8"))
+    ]
+    assert found == []
 
 
 def test_wheel(source: Path, tmp_path: Path) -> None:

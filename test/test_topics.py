@@ -64,6 +64,18 @@ def test_other_topics() -> None:
     assert ("camera_info_out", *folders) == topics.CAMERA_INFO_TOPICS
 
 
+def test_every_image_has_a_topic_that_image_transport_pairs() -> None:
+    """It subscribes to `camera_info` in place of the last name of the image's topic, without `/compressed`."""
+    second = {"intensity": ("intensity", "polarization/intensity")}
+    for name, row in topics.PRODUCT_TOPICS.items():
+        assert row.names == second.get(name, (row.name,))
+        pairs = ["/".join([*topic.split("/")[:-1], "camera_info"]) for topic in row.names]
+        assert pairs[-1] in topics.CAMERA_INFO_TOPICS
+        if name in topics.COMPRESSED_TOPICS:
+            assert topics.jpeg_topics(name) == tuple(f"{topic}/compressed" for topic in row.names)
+            assert topics.COMPRESSED_TOPICS[name] == topics.jpeg_topics(name)[0]
+
+
 def test_jpeg_formats() -> None:
     """As `compressed_image_transport` of ROS 2 writes them: with a space at the end where there is no colour."""
     grey, color = "mono8; jpeg compressed ", "rgb8; jpeg compressed bgr8"

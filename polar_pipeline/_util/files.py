@@ -146,7 +146,10 @@ def replacing_folder(path: Path, force: bool = False) -> Iterator[Path]:
     with ExitStack() as stack:
         while True:
             partial = partial_path(path)
-            partial.mkdir(parents=True)
+            try:
+                partial.mkdir(parents=True)
+            except FileNotFoundError:  # another process just removed the folder around it, which was empty
+                partial.mkdir(parents=True)
             if _hold_folder(partial, stack):
                 break
         stack.callback(shutil.rmtree, partial, ignore_errors=True)

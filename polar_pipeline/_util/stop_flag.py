@@ -1,4 +1,4 @@
-"""A flag that a signal handler can set."""
+"""Flags that a signal handler can set: of a task, and of this process."""
 
 from __future__ import annotations
 
@@ -20,3 +20,11 @@ class StopFlag:
     def is_set(self) -> bool:
         """Whether the end was asked for."""
         return self._is_set
+
+
+#: Set by the live node's handlers of signals. What takes seconds looks at it, such as a compiler.
+PROCESS_STOP = StopFlag()
+
+
+class StoppedError(RuntimeError):
+    """Something was given up because the process was asked to end."""

@@ -72,7 +72,7 @@ class RemoteStore:
         try:
             fsspec: Any = import_module("fsspec")
         except ImportError as err:
-            raise StorageError(f"{scheme}:// needs fsspec: pip install 'polar_pipeline[batch]'") from err
+            raise StorageError(f"{scheme}:// needs fsspec: pip install '/path/to/polar_pipeline[batch]'") from err
         try:
             kind = fsspec.get_filesystem_class(scheme)
         except ImportError as err:

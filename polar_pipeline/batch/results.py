@@ -111,16 +111,19 @@ def make_folders(folder: Path) -> None:
     Raises:
         OSError: They cannot be made.
     """
-    for name in (RECORDINGS, FRAMES, SEGMENTS):
+    for name in (RECORDINGS, FRAMES):
         (folder / name).mkdir(parents=True, exist_ok=True)
     clean(folder)
 
 
 def clean(folder: Path) -> None:
-    """Remove incomplete files and folders that no process holds."""
+    """Remove incomplete files and folders that no process holds, and folders of segments that are empty."""
     remove_leftovers(folder, rf"\..+{PARTIAL}")
     remove_leftovers(folder / RECORDINGS, rf"\..+{PARTIAL}")
     for place in (SEGMENTS, FRAMES):
         with suppress(OSError):
             for inner in (folder / place).iterdir():
                 remove_leftovers(inner, rf"\..+{PARTIAL}")
+    for empty in (*(folder / SEGMENTS).glob("*"), folder / SEGMENTS):
+        with suppress(OSError):
+            empty.rmdir()

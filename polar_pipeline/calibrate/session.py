@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
-import numpy as np
-
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.calibrate.anglefile import AngleTable, read_angles
 from polar_pipeline.calibrate.sums import DARK, SessionSums
 from polar_pipeline.options import Options
+from polar_pipeline.pipeline import input_frame
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError
 from polar_pipeline.replay.rawpicture import read_raw
 from polar_pipeline.replay.source import SUFFIXES, Source, is_recording, open_source
-from polar_pipeline.sensor.frames import FrameError, RawFrame, as_frame
+from polar_pipeline.sensor.frames import FrameError, RawFrame
 from polar_pipeline.sensor.mosaic import readout_order
 
 #: Name of the table of angles in a folder of pictures.
@@ -147,8 +146,7 @@ def bits_of(full_scale: int) -> int:
 
 
 def _picture(setting: str, file: Path, options: Options, max_bytes: int) -> SessionFrame:
-    raw = read_raw(file, max_bytes)
-    frame = as_frame(raw, options.full_scale if raw.dtype == np.uint16 else 0).unpack()
+    frame = input_frame(read_raw(file, max_bytes), options).unpack()
     return SessionFrame(setting, str(file), frame)
 
 
@@ -263,5 +261,9 @@ def _recorded(source: Source, table: AngleTable, options: Options) -> Iterator[S
         place = (image.stamp_ns - (start or 0)) / 1e9 if image is not None else float(index)
         span = next((span for span in table.spans if span.first <= place <= span.last), None)
         if span is not None:
-            frame = messages.to_raw(image or record.image(), options.bit_depth, options.alignment).unpack()
+            frame = messages.to_raw(image or record.image(), options).unpack()
+            if frame.is_split:
+                raise FrameError(
+                    "encoding", "a calibration is of a sensor's mosaic; these frames are split into angles"
+                )
             yield SessionFrame(DARK if span.is_dark else span.setting, f"frame {index} of {source.topic}", frame)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
+import signal
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from polar_pipeline._util.text import printable
 from polar_pipeline.batch.spool import SPOOL_BYTES
@@ -39,6 +43,8 @@ DEFAULT_RETRIES = 3
 _MAX_JOBS, _MAX_RETRIES = 1024, 1000
 #: Recordings that failed, or differ, of which the reasons are shown.
 _SHOWN = 50
+#: Seconds that killed workers get to disappear.
+_KILLING_S = 5.0
 #: Bytes of a gigabyte in --spool-gb.
 _GB = 1 << 30
 
@@ -146,7 +152,9 @@ def _run(values: argparse.Namespace) -> int:
         from polar_pipeline.batch.sources import StorageError
         from polar_pipeline.batch.storage import list_recordings
     except ImportError as err:
-        raise FailureError(f"needs Dask, fsspec and PyArrow ({err}); pip install polar_pipeline[batch]") from err
+        raise FailureError(
+            f"needs Dask, fsspec and PyArrow ({err}); pip install '/path/to/polar_pipeline[batch]'"
+        ) from err
     _check_usage(values)
     try:
         recordings = list_recordings(values.sources, [values.output], known_names(values.output))
@@ -154,13 +162,51 @@ def _run(values: argparse.Namespace) -> int:
         raise FailureError(str(err)) from err
     settings = _settings(values, recordings)
     batch = batches.Batch(settings, recordings, values.output)
-    with ExitStack() as stack:
+    with _ended_by_second_signal(values.output), ExitStack() as stack:
         if batch.left:
             client, threads = _open_client(values, settings, stack)
             show_error(f"dashboard: {dashboard_of(client)}")
             batch.run(client, threads)
     batch.write_overview()
     return _print_summary(batch, recordings, values.output)
+
+
+@contextmanager
+def _ended_by_second_signal(folder: Path) -> Iterator[None]:
+    """Make a second Ctrl-C or SIGTERM in the block kill the workers on this machine and end this process.
+
+    While it is closed, a cluster of Dask would wait for its own time limits.
+
+    Args:
+        folder: Of the batch; what the workers left incomplete there is removed.
+    """
+    from polar_pipeline.batch.results import clean
+
+    def end(number: int, _: object) -> None:
+        try:
+            workers = multiprocessing.active_children()
+            for worker in workers:
+                worker.kill()
+            for worker in workers:
+                worker.join(_KILLING_S)
+            clean(folder)
+        finally:
+            os._exit(128 + number)
+
+    def first(number: int, frame: Optional[FrameType]) -> None:
+        for each in handlers:
+            signal.signal(each, end)
+        handlers[number](number, frame)
+
+    present = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers: Dict[int, Any] = {number: each for number, each in present.items() if callable(each)}  # not those ignored
+    for number in handlers:
+        signal.signal(number, first)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _check_usage(values: argparse.Namespace) -> None:

@@ -61,6 +61,7 @@ _COMMANDS = (
     _Entry(
         ("bench", "node"), "Measure the live node between a synthetic camera and a viewer, over the real middleware."
     ),
+    _Entry(("env",), 'Print the environment variable that large frames need in ROS: eval "$(polar-pipeline env)".'),
     _Entry(("doctor",), "Show what is installed, which backends work, and why others do not."),
 )
 #: Commands that only hold others.

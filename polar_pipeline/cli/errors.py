@@ -9,7 +9,7 @@ from polar_pipeline._util.text import printable, printable_lines
 #: Characters of an error of one line that are shown; it may list what is allowed.
 MAX_SHOWN = 1000
 #: What to do where rclpy cannot be imported.
-GET_ROS = "source its setup file, or pip install polar_pipeline[ros]"
+GET_ROS = "source its setup file, or pip install '/path/to/polar_pipeline[ros]'"
 
 
 class FailureError(Exception):

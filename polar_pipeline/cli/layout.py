@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-import numpy as np
-
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cli.argument_types import parse_real
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import FailureError
 from polar_pipeline.cli.option_arguments import add_frame_option_arguments, requested_options
 from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument
+from polar_pipeline.pipeline import input_frame
 from polar_pipeline.quality.layout import check_layout, offsets_of_polarizer
 from polar_pipeline.replay.rawpicture import read_raw
-from polar_pipeline.sensor.frames import as_frame
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +37,7 @@ def _parse_angle(text: str) -> float:
 
 def _run(values: argparse.Namespace) -> int:
     options = requested_options(values, ("intensity",))
-    raw = read_raw(values.image, values.max_bytes)
-    frame = as_frame(raw, options.full_scale if raw.dtype == np.uint16 else 0)
+    frame = input_frame(read_raw(values.image, values.max_bytes), options)
     found = check_layout(frame, options)
     print(found.text)
     if values.polarizer is None:

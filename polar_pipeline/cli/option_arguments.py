@@ -12,7 +12,7 @@ from polar_pipeline.cli.errors import FailureError, UsageError
 from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options, make_options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
-from polar_pipeline.replay.source import recorded_lens
+from polar_pipeline.replay.camera_info import recorded_lens
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Arguments of `Pipeline`, by name.
@@ -149,7 +149,7 @@ def requested_pipeline(
     try:
         arguments = requested_arguments(values, products)
         if recording is not None and arguments.get("rectify") == FROM_FRAMES:
-            arguments["rectify"] = recorded_lens(recording, values.max_bytes)
+            arguments["rectify"] = recorded_lens(recording, values.topic, values.max_bytes)
         return Pipeline(**arguments)
     except ValueError as err:
         raise UsageError(str(err)) from err

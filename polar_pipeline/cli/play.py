@@ -22,7 +22,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HZ",
         help=f"frames per second (default: the recording's; {DEFAULT_RATE:g} for pictures)",
     )
-    parser.add_argument("--to", default="image_raw", metavar="TOPIC", help="topic to publish on (default: %(default)s)")
+    parser.add_argument(
+        "--to",
+        default="image_raw",
+        metavar="TOPIC",
+        help="topic to publish on, with the lens calibration on camera_info beside it (default: %(default)s)",
+    )
     parser.add_argument("--loop", action="store_true", help="start again at the end")
     parser.add_argument("--restamp", action="store_true", help="stamp frames as they are published, as a camera does")
     parser.add_argument(

@@ -10,9 +10,12 @@ import numpy as np
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.findings import show_layout
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument
+from polar_pipeline.pipeline import input_frame
+from polar_pipeline.quality.layout import check_layout
 from polar_pipeline.replay.picture import encode_picture, legend
 from polar_pipeline.replay.rawpicture import read_raw
 
@@ -47,7 +50,9 @@ def _run(values: argparse.Namespace) -> int:
             if picture is not None
         }
         check_output_files([*paths.values(), *legends], [values.image])
-        result = pipeline(read_raw(values.image, values.max_bytes))
+        frame = input_frame(read_raw(values.image, values.max_bytes), pipeline.options)
+        show_layout(check_layout(frame, pipeline.options))
+        result = pipeline(frame)
     finally:
         pipeline.close()
     values.output.mkdir(parents=True, exist_ok=True)

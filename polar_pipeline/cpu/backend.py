@@ -95,12 +95,12 @@ class CpuBackend:
         return ticket.finish()
 
     def _compute(self, frame: Frame, reference: Optional[np.ndarray]) -> Output:
-        plan, mode = self._plan, self._options.ssim_mode
+        plan, options, mode = self._plan, self._options.for_frame(frame), self._options.ssim_mode
         marks = [("", time.perf_counter())]
         sampling = None if self._geometry is None else self._map(frame.shape)
         job: Union[FrameJob, TransformJob]
         buffers = self._buffers_for(frame.shape)
-        first_job = job = FrameJob(frame.unpack(), plan, self._options, buffers, self._kernels, sampling is not None)
+        first_job = job = FrameJob(frame.unpack(), plan, options, buffers, self._kernels, sampling is not None)
         kind = (job.raw_size, job.mosaic.dtype)
         if kind not in self._computed:  # once it was enough, it stays with the process
             needed = _SPARE + job.correction_bytes + self._threads * job.strip_bytes
@@ -108,7 +108,7 @@ class CpuBackend:
         invalid = self._pixel_pass(job)
         marks.append(("polarization", time.perf_counter()))
         if sampling is not None:
-            job = TransformJob(plan, self._options, first_job, sampling, buffers, self._kernels)
+            job = TransformJob(plan, options, first_job, sampling, buffers, self._kernels)
             invalid = job.run(self._pool, sum(invalid) > 0)
             marks.append(("geometry", time.perf_counter()))
         blocks = None

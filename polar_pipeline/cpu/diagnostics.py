@@ -23,18 +23,20 @@ def diagnostics(frame: RawFrame, options: Options) -> Dict[str, np.ndarray]:
         `polarization_switch`: (H, W) float32, 0 where `adaptive` restores detail, up to 1 at edges of polarization.
 
     Raises:
-        ValueError: The options do not use the adaptive demosaic; the message says what to set.
+        ValueError: The adaptive demosaic is not used; the message says what to set.
     """
-    _check(options)
+    _check(frame, options)
     job = FrameJob(frame, make_plan(("intensity",)), replace(options, resolution="full"), Buffers(), None)
     job.correct()
     mosaics = Strip(job, 0, job.size[0]).mosaics()
     return {"polarization_switch": polarization_switch(luma(mosaics) if job.sensor.is_color else mosaics[0])}
 
 
-def _check(options: Options) -> None:
-    """Refuse options without a polarization switch."""
-    if options.resolution == "half" and not options.co_sited:
+def _check(frame: RawFrame, options: Options) -> None:
+    """Refuse frames and options without a polarization switch."""
+    if frame.is_split:
+        reason = "ready angles are not interpolated: give it mosaics and"
+    elif options.resolution == "half" and not options.co_sited:
         reason = "with co_sited=False at half resolution no angle is interpolated: set co_sited=True and"
     elif options.interpolation != "adaptive":
         given = f", here demosaic={options.demosaic!r}" if options.demosaic != options.interpolation else ""

@@ -6,12 +6,15 @@ Without a compiler, or where the environment says `POLAR_PIPELINE_CPU=opencv`, t
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -19,9 +22,11 @@ from typing import List, Optional, Sequence, Tuple, Union
 
 from polar_pipeline._util.cache import entry_name, open_entry, private_folder, write_entry
 from polar_pipeline._util.share import share_path
+from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
 from polar_pipeline._util.text import printable, printable_lines, quoted
 from polar_pipeline.coefficients import literals, ssim_literals
 
+_LOG = logging.getLogger(__name__)
 #: The environment's word on how the CPU computes: `compiled` where that is possible (the default), or `opencv`.
 VARIABLE = "POLAR_PIPELINE_CPU"
 
@@ -43,6 +48,8 @@ _FUNCTIONS = (
 _FLAGS = ("-std=c++14", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-shared")
 #: Seconds for the compiler; a slow core takes some ten.
 _PATIENCE = 120.0
+#: Seconds between two looks whether the process was asked to end.
+_STOP_PERIOD = 0.1
 
 
 class NativeError(RuntimeError):
@@ -78,20 +85,53 @@ def find_compiler() -> Tuple[str, ...]:
     raise NativeError(f"no C++ compiler ({looked_for}): install build-essential")
 
 
-def _run(command: Sequence[str]) -> str:
+def _run(command: Sequence[str], **variables: str) -> str:
     """What a command prints.
+
+    Args:
+        command: A program that may start others, which end with it.
+        variables: Changes of its environment.
 
     Raises:
         NativeError: It fails.
+        StoppedError: This process was asked to end.
     """
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_PATIENCE, check=False)
-    except (OSError, subprocess.TimeoutExpired) as err:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **variables},
+            start_new_session=True,  # a group of its own, with the programs that a compiler starts
+        )
+    except OSError as err:
         raise NativeError(f"{printable(command[0])}: {printable(str(err))}") from None
-    text = done.stdout.decode(errors="replace")
-    if done.returncode:
-        raise NativeError(f"{printable(command[0])} failed ({done.returncode}): {printable_lines(text.strip())}")
+    with process:
+        try:
+            text = _wait(process).decode(errors="replace")
+        except BaseException:
+            with suppress(OSError):  # it has just ended
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        raise NativeError(f"{printable(command[0])} failed ({process.returncode}): {printable_lines(text.strip())}")
     return text
+
+
+def _wait(process: subprocess.Popen[bytes]) -> bytes:
+    """What a process has printed when it ends.
+
+    Raises:
+        NativeError: It takes too long.
+        StoppedError: This process was asked to end.
+    """
+    end = time.monotonic() + _PATIENCE
+    while not PROCESS_STOP.is_set():
+        with suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=_STOP_PERIOD)[0]
+        if time.monotonic() > end:
+            raise NativeError(f"the compiler takes more than {_PATIENCE:g} s")
+    raise StoppedError("asked to end while CPU kernels were compiled")
 
 
 def _processor() -> List[str]:
@@ -109,6 +149,7 @@ def find_library() -> ctypes.CDLL:
 
     Raises:
         NativeError: There are none; the text says why.
+        StoppedError: This process was asked to end while they were compiled.
         ValueError: `POLAR_PIPELINE_CPU` asks for something else.
     """
     found = _found(find_compiler())
@@ -136,6 +177,7 @@ def compile_library(compiler: Tuple[str, ...]) -> ctypes.CDLL:
 
     Raises:
         NativeError: They do not compile, or what comes out cannot be loaded.
+        StoppedError: This process was asked to end.
         OSError: There is nowhere to compile, or nothing: the installation has no kernels.
     """
     native = "-march=native" if platform.machine() in ("x86_64", "AMD64", "i686") else "-mcpu=native"
@@ -147,9 +189,11 @@ def compile_library(compiler: Tuple[str, ...]) -> ctypes.CDLL:
     kept = _load_entry(entry)
     if kept is not None:
         return kept
+    _LOG.info("compiling the CPU kernels, once per machine: some ten seconds")
     with private_folder() as folder:
         library = folder / "kernels.so"
-        _run([*compiler, *options, *(str(path) for path in files if path.suffix == ".cpp"), "-o", str(library)])
+        command = [*compiler, *options, *(str(path) for path in files if path.suffix == ".cpp"), "-o", str(library)]
+        _run(command, TMPDIR=str(folder))
         write_entry(entry, library.read_bytes())
         return _load_entry(entry) or _load(str(library))
 

@@ -16,16 +16,18 @@ from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Drive
 from polar_pipeline.cuda.memory import SLOTS, FrameMemory
 from polar_pipeline.cuda.model.partition import partitions
 from polar_pipeline.cuda.model.requested_work import make_work
-from polar_pipeline.cuda.model.work import PolarizationWork
+from polar_pipeline.cuda.model.work import PolarizationWork, noise_frames
 from polar_pipeline.cuda.prepared import FrameInFlight, PreparedPlan
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import Plan, make_plan
 from polar_pipeline.sensor.frames import Frame, PackedFrame, RawFrame
 
-#: Formats of frames that are kept prepared.
-_MAX_PREPARED = 4
-#: (raw format, full scale, shape): what kernels are compiled for.
-_FormatKey = Tuple[str, int, Tuple[int, int]]
+#: Share of the device's memory that frames of former formats and sizes may keep.
+_KEPT_SHARE = 1 / 8
+#: Frames whose times count where kinds of memory are compared, and frames before them that fill caches.
+_MEASURED_FRAMES, _WARM_UP_FRAMES = 5, 2
+#: (raw format, full scale, shape, whether angles are ready): what kernels are compiled for.
+_FormatKey = Tuple[str, int, Tuple[int, int], bool]
 
 
 def prepare_plan(
@@ -66,17 +68,29 @@ def prepare_plan(
     try:
         mapped = make(True)
         seconds[mapped] = math.inf
-        seconds[mapped] = mapped.measure(buffers)
+        seconds[mapped] = _measure(mapped, work, options, buffers)
         with suppress(DeviceMemoryError):  # copies need more memory
             copied = make(False)
             seconds[copied] = math.inf
-            seconds[copied] = copied.measure(buffers)
+            seconds[copied] = _measure(copied, work, options, buffers)
         chosen = min(seconds, key=seconds.__getitem__)
         return chosen
     finally:
         for prepared in seconds:
             if prepared is not chosen:
                 prepared.close()
+
+
+def _measure(prepared: PreparedPlan, work: PolarizationWork, options: Options, buffers: Buffers) -> float:
+    """Seconds that a frame takes, from the caller's array to the caller's arrays: the median of a few, of noise."""
+    (rows,) = noise_frames(work, 1)
+    reference = np.zeros(prepared.output_size, np.float32) if options.ssim_mode == "reference" else None
+    count = _WARM_UP_FRAMES + _MEASURED_FRAMES
+    try:
+        frames = [prepared.collect(prepared.submit(rows, buffers, reference)) for _ in range(count)]
+    finally:
+        prepared.forget()
+    return float(np.median([sum(timings.values()) for timings in frames[_WARM_UP_FRAMES:]]))
 
 
 class CudaBackend:
@@ -99,6 +113,7 @@ class CudaBackend:
         self._options = options
         self._driver = driver or Driver()
         self._prepared: Dict[_FormatKey, PreparedPlan] = {}
+        self._kept = _KEPT_SHARE * self._driver.total_memory()
         self._corrections: Dict[Tuple[int, int], DeviceCorrection] = {}  # by the frame's shape
         self._pinned = Buffers(self._driver.host_array)
         self._frames = FrameMemory(self._driver)
@@ -131,26 +146,43 @@ class CudaBackend:
 
     def _prepare(self, frame: Frame) -> PreparedPlan:
         key = _key(frame)
-        prepared = self._prepared.pop(key, None)
-        if prepared is None:
-            prepared = self._make_prepared(key)
-        if len(self._prepared) >= _MAX_PREPARED:
-            idle = next((key for key, row in self._prepared.items() if not row.is_busy), None)
-            if idle is not None:
-                self._prepared.pop(idle).close()
+        prepared = self._prepared.pop(key, None) or self._make_with_room(key, self._options.for_frame(frame))
+        while self._memory + prepared.memory > self._kept and self._close_oldest():
+            pass
         self._prepared[key] = prepared  # last: the others are older
         self._release_corrections()
         return prepared
 
-    def _make_prepared(self, key: _FormatKey) -> PreparedPlan:
-        work, shape = make_work(self._plan, self._options, *key), key[2]
-        correction = self._options.correction(shape)
+    def _make_with_room(self, key: _FormatKey, options: Options) -> PreparedPlan:
+        """`_make_prepared`; where the device is full, plans of former formats make room."""
+        try:
+            return self._make_prepared(key, options)
+        except DeviceMemoryError:
+            if not self._close_oldest():
+                raise
+        return self._make_with_room(key, options)
+
+    @property
+    def _memory(self) -> int:
+        """Bytes that frames of the prepared formats take."""
+        return sum(row.memory for row in self._prepared.values())
+
+    def _close_oldest(self) -> bool:
+        """Close the plan that was used longest ago and has no frame in flight; False if there is none."""
+        idle = next((key for key, row in self._prepared.items() if not row.is_busy), None)
+        if idle is None:
+            return False
+        self._prepared.pop(idle).close()
+        return True
+
+    def _make_prepared(self, key: _FormatKey, options: Options) -> PreparedPlan:
+        raw_format, full_scale, shape, _ = key
+        work = make_work(self._plan, options, raw_format, full_scale, shape)
+        correction = options.correction(shape)
         if correction is not None and shape not in self._corrections:
             self._corrections[shape] = DeviceCorrection(self._driver, correction)
         try:
-            return prepare_plan(
-                self._driver, work, self._plan, self._options, self._pinned, self._corrections.get(shape)
-            )
+            return prepare_plan(self._driver, work, self._plan, options, self._pinned, self._corrections.get(shape))
         except BaseException:
             self._release_corrections()
             raise
@@ -226,8 +258,10 @@ def _readable(frame: Frame) -> Frame:
 def _key(frame: Frame) -> _FormatKey:
     """What kernels for a frame are compiled for."""
     if isinstance(frame, PackedFrame):
-        return {"p": "12p", "packed": "12packed"}[frame.fmt.packing], frame.full_scale, frame.shape
-    return {1: "u8", 2: "u16"}[frame.mosaic.itemsize], frame.full_scale, frame.shape
+        raw_format = {"p": "12p", "packed": "12packed"}[frame.fmt.packing]
+    else:
+        raw_format = {1: "u8", 2: "u16"}[frame.mosaic.itemsize]
+    return raw_format, frame.full_scale, frame.shape, frame.is_split
 
 
 @lru_cache(maxsize=1)

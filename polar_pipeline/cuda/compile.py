@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import logging
 import os
 import re
 from contextlib import suppress
@@ -17,8 +18,10 @@ from typing import Any, Dict, Iterator, List, Mapping, Set, Tuple, Union
 
 from polar_pipeline._util.cache import entry_name, read_entry, write_entry
 from polar_pipeline._util.share import share_path
+from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
 from polar_pipeline._util.text import printable_lines, quoted
 
+_LOG = logging.getLogger(__name__)
 #: Options of every compilation; NVRTC 11.4 knows them all. Line numbers serve the profilers and cost nothing. Products
 #: and sums are fused only where the source says `fma`: otherwise the compiler chooses, and schedules differ by a bit.
 OPTIONS = ("--std=c++14", "--generate-line-info", "--fmad=false")
@@ -190,6 +193,7 @@ def compile_kernel(stem: str, defines: Mapping[str, Union[int, str]], arch: str)
     Raises:
         CompileError: It does not compile, or there is nothing to compile it with.
         FileNotFoundError: There is no such kernel.
+        StoppedError: This process was asked to end.
     """
     library = find_library(arch)
     text = source(stem)
@@ -197,6 +201,9 @@ def compile_kernel(stem: str, defines: Mapping[str, Union[int, str]], arch: str)
     entry = entry_name([text, arch, options, library.version], ".cubin")
     code = read_entry(entry)
     if code is None:
+        if PROCESS_STOP.is_set():
+            raise StoppedError("asked to end while GPU kernels were compiled")
+        _LOG.info("compiling the GPU kernel %s, once per machine", stem)
         code = library.compile(text, f"{stem}.cu", arch, options)
         write_entry(entry, code)
     return code

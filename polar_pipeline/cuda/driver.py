@@ -22,6 +22,8 @@ from polar_pipeline.cuda.model.device import Device, board_model, from_propertie
 #: unknown (999).
 _LOST = (46, 100, 101, 201, 214, 220, 700, 702, 709, 710, *range(714, 720), 999)
 _OUT_OF_MEMORY = 2
+#: What CUDA answers in a process that was forked from one that had started it.
+_NOT_INITIALIZED = 3
 _TO_DEVICE, _TO_HOST = 1, 2
 _NON_BLOCKING = 1
 _HOST_MAPPED = 2
@@ -125,6 +127,11 @@ class Driver:
         try:
             properties = self._runtime.getDeviceProperties(index)
         except self._errors as err:
+            if err.status == _NOT_INITIALIZED:
+                raise DeviceError(
+                    f"CUDA cannot start ({err}), as in a process that was forked from one that used the GPU: start "
+                    "processes with multiprocessing's method 'spawn'"
+                ) from err
             raise DeviceError(f"no GPU{f' {index}' if index else ''}: {err}") from err
         self.name: str = properties["name"].decode()
         self.device: Device = device or from_properties(properties, board_model())
@@ -183,6 +190,11 @@ class Driver:
             DeviceMemoryError: Not enough is free.
         """
         return self._allocate("device memory", size, self._runtime.malloc, size)
+
+    def total_memory(self) -> int:
+        """Bytes of device memory, free or not."""
+        _, total = self._call(self._runtime.memGetInfo)
+        return int(total)
 
     def free(self, pointer: int) -> None:
         """Free device memory."""

@@ -47,7 +47,7 @@ def device_bytes(sizes: Sizes, maps_host: bool) -> int:
 
 
 class FrameMemory:
-    """Pinned memory that frames are received in, of one size at a time; any thread may use it.
+    """Pinned memory that frames are received in; any thread may use it.
 
     Args:
         driver: The device.
@@ -56,15 +56,12 @@ class FrameMemory:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._lock = threading.Lock()
-        self._size = 0
         self._buffers = Buffers(driver.host_array)
         self._given: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()  # by address
 
     def get(self, size: int) -> Optional[np.ndarray]:
         """(size,) uint8 that nothing refers to; None where the device has no more of it."""
         with self._lock, self._driver.selected():
-            if size != self._size:  # frames of the former size are still in use, or never come again
-                self._size, self._buffers = size, Buffers(self._driver.host_array)
             try:
                 memory = self._buffers.get((size,), "uint8")
             except DeviceError:

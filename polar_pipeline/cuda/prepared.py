@@ -13,7 +13,7 @@ from polar_pipeline.backend import Buffers
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.launch import UNUSED_COUNTS, ArrayType, PolarizationLaunch, SsimLaunch, TransformLaunch
-from polar_pipeline.cuda.memory import FrameBuffers, Sizes, Slot
+from polar_pipeline.cuda.memory import FrameBuffers, Sizes, Slot, device_bytes
 from polar_pipeline.cuda.model.partition import Partition
 from polar_pipeline.cuda.model.ssim_work import as_compared
 from polar_pipeline.cuda.model.work import (
@@ -21,14 +21,11 @@ from polar_pipeline.cuda.model.work import (
     OUTPUTS,
     PAIRS,
     fill_options,
-    noise_frames,
 )
 from polar_pipeline.options import Options
 from polar_pipeline.plan import GEOMETRY
 from polar_pipeline.products import invalid_level
 
-#: Frames whose times count where kinds of memory are compared, and frames before them that fill caches.
-_MEASURED_FRAMES, _WARM_UP_FRAMES = 5, 2
 #: Index of an event in `Slot.marks`.
 _COMPUTED = 4
 #: Alignment of the first row that kernels rely on, bytes.
@@ -88,6 +85,8 @@ class PreparedPlan:
 
     Attributes:
         maps_host: The same.
+        output_size: (height, width) of the products.
+        memory: Bytes of host or device memory that kernels use.
 
     Raises:
         CompileError: A kernel does not compile.
@@ -109,11 +108,11 @@ class PreparedPlan:
         self._mode = options.ssim_mode
         self._ssim_from_mosaic = partition.ssim_from_mosaic
         products = partition.products.model.work
-        self._output_size = products.output_size
+        self.output_size = products.output_size
         self._row_bytes = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
         #: What SSIM reads and the launch before it stores -> bytes of one image.
         self._plane_bytes = {
-            name: int(np.prod(self._output_size)) * np.dtype(dtype).itemsize
+            name: int(np.prod(self.output_size)) * np.dtype(dtype).itemsize
             for name, dtype in products.outputs
             if name in PAIRS
         }
@@ -121,7 +120,7 @@ class PreparedPlan:
         self._ssim: Optional[SsimLaunch] = None
         self._transform: Optional[TransformLaunch] = None
         self._outputs: Dict[str, ArrayType] = {
-            name: (options.shape_of(name, self._output_size), dtype)
+            name: (options.shape_of(name, self.output_size), dtype)
             for name, dtype in products.outputs
             if name not in PAIRS
         }
@@ -132,10 +131,12 @@ class PreparedPlan:
                 maker = self._transform or self._polarization
                 self._ssim = SsimLaunch(driver, partition.ssim, maker.outside)
                 self._outputs.update(self._ssim.outputs)
-            self._buffers = FrameBuffers(driver, self._sizes(), maps_host)
+            sizes = self._sizes()
+            self._buffers = FrameBuffers(driver, sizes, maps_host)
         except RuntimeError:
             self._unload()
             raise
+        self.memory = device_bytes(sizes, maps_host=False)  # on an integrated GPU, mapped memory is the device's, too
         self._argument = self._polarization.argument
         self._argument["raw_stride"] = work.height * self._row_bytes
         self._argument["width"], self._argument["height"] = work.width, work.height
@@ -178,7 +179,7 @@ class PreparedPlan:
         slot = self._buffers.take()
         start = time.perf_counter()
         slot.source = rows if is_pinned and self._reads_in_place(rows) else self._staged(slot, rows)
-        is_new = reference is not None and self._reference.stage(slot, reference)
+        is_new = reference is not None and self._ssim is not None and self._reference.stage(slot, reference)
         staging_s = time.perf_counter() - start
         slot.hold = {name: buffers.get(*array_type) for name, array_type in self._outputs.items()}
         try:
@@ -297,25 +298,6 @@ class PreparedPlan:
             timings["ssim"] = self._driver.elapsed(polarized, computed)
         timings["download"] = self._driver.elapsed(computed, done)
         return timings
-
-    def measure(self, buffers: Buffers) -> float:
-        """Seconds that a frame takes, from the caller's array to the caller's arrays: the median of a few, of noise.
-
-        Args:
-            buffers: Where pinned arrays for the outputs come from.
-
-        Raises:
-            DeviceMemoryError: The device is too small.
-            DeviceLostError: The device stopped working.
-        """
-        (rows,) = noise_frames(self._work, 1)
-        reference = np.zeros(self._output_size, np.float32) if self._mode == "reference" else None
-        count = _WARM_UP_FRAMES + _MEASURED_FRAMES
-        try:
-            frames = [self.collect(self.submit(rows, buffers, reference)) for _ in range(count)]
-        finally:
-            self.forget()
-        return float(np.median([sum(timings.values()) for timings in frames[_WARM_UP_FRAMES:]]))
 
     def close(self) -> None:
         """Release everything."""

@@ -8,7 +8,7 @@ import platform
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Optional
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from polar_pipeline.doctor.deployment import Check
 from polar_pipeline.pipeline import Pipeline, backend_problem
 from polar_pipeline.ros.jpeg import make_gpu_encoder
 
-#: Environment variables that name Fast DDS's profile. Fast DDS 3, from Kilted on, reads the first, and for now also
+#: Environment variables that name Fast DDS's profile. Fast DDS 3, from Kilted on, reads the first, and with a warning
 #: the second; Fast DDS 2 reads only the second.
 _PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
 #: Name of Fast DDS's shared library -> its major version.
@@ -49,7 +49,6 @@ _LIBRARIES = (
     "pyarrow",
     "skimage",
     "cupy",
-    "fsspec",
     "aiohttp",
     "rerun",
 )
@@ -96,7 +95,6 @@ def _libraries() -> Iterator[Check]:
         **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch` (pip extra batch)"),
         "skimage": "nothing (tests compare with it)",
         "cupy": "no GPU",
-        "fsspec": "no recordings from object storage and web servers",
         "aiohttp": "no recordings from web servers",
         "rerun": "no `polar-pipeline view` (pip extra view)",
     }
@@ -233,10 +231,9 @@ def _fast_dds() -> Optional[int]:
     return None
 
 
-def profile_variables() -> Tuple[str, ...]:
-    """Environment variables from which the installed Fast DDS reads a profile; both if its version is unknown."""
-    version = _fast_dds()
-    return _PROFILE_VARIABLES if version is None else _PROFILE_VARIABLES[3 - version : 4 - version]
+def profile_variable() -> str:
+    """Environment variable from which the installed Fast DDS reads a profile; the one of all versions if unknown."""
+    return _PROFILE_VARIABLES[0 if _fast_dds() == 3 else 1]
 
 
 def named_profiles() -> Dict[str, str]:
@@ -249,8 +246,7 @@ def transport_environment() -> Dict[str, str]:
     """Environment variables with which Fast DDS carries large frames; empty if one is set already."""
     if named_profiles():
         return {}
-    profile = str(share_path("config", "fastdds_large_frames.xml"))
-    return dict.fromkeys(profile_variables(), profile)
+    return {profile_variable(): str(share_path("config", "fastdds_large_frames.xml"))}
 
 
 def transport_checks() -> Iterator[Check]:
@@ -273,8 +269,8 @@ def _transport() -> Iterator[Check]:
         yield Check(
             "transport",
             "problem",
-            f"Fast DDS loses 5 MB frames with its default segment: set {' and '.join(profile_variables())} to "
-            f"{shipped}, here and for the camera's driver; the launch files do",
+            f"Fast DDS loses 5 MB frames with its default segment: set {profile_variable()} to {shipped}, "
+            'here and for the camera\'s driver: eval "$(polar-pipeline env)" does, and so do the launch files',
         )
     for name, value in named.items():
         if Path(value).is_file():

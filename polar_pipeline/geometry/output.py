@@ -27,6 +27,8 @@ class Geometry:
         roi: (x, y, width, height) in pixels of the output; a width or height of 0 reaches to its border.
         lens: Calibration of the lens by which images are rectified; None to leave them as they are.
         step: Raw pixels per pixel of the Stokes image: 2 at half resolution.
+        is_mirrored: Whether frames are mirror images of the scene, as after one flip. Stokes vectors are those of the
+            scene, so that they turn against the image.
     """
 
     scale: int = 1
@@ -34,6 +36,7 @@ class Geometry:
     roi: Tuple[int, int, int, int] = (0, 0, 0, 0)
     lens: Optional[LensCalibration] = None
     step: int = 1
+    is_mirrored: bool = False
 
     def describe(self) -> str:
         """What differs from the Stokes image, in words."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jinja2
 
+from polar_pipeline.colormaps import AOLP_MAP
 from polar_pipeline.html import charts
 
 
@@ -26,7 +27,7 @@ class ColorBar:
 
 #: Gradients of colour bars, from the left end to the right one.
 VIRIDIS = "linear-gradient(90deg,#440154,#3b528b,#21918c,#5ec962,#fde725)"
-HUES = "linear-gradient(90deg,red,yellow,lime,cyan,blue,magenta,red)"
+PHASE = f"linear-gradient(90deg,{','.join('#' + AOLP_MAP[k % 256].tobytes().hex() for k in range(0, 257, 16))})"
 GREYS = "linear-gradient(90deg,#000,#fff)"
 
 

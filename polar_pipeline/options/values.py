@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, TypeVar, Union
@@ -18,8 +18,8 @@ from polar_pipeline.geometry import Geometry, LensCalibration
 from polar_pipeline.geometry.file import load_lens
 from polar_pipeline.options.option import Value
 from polar_pipeline.options.table import OPTIONS
-from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, get_products
-from polar_pipeline.sensor.frames import FULL_FRAME, MAX_SIDE, MIN_SIDE, FrameError
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
+from polar_pipeline.sensor.frames import MAX_SIDE, MIN_SIDE, Frame, FrameError
 from polar_pipeline.sensor.mosaic import Sensor, get_sensor
 
 #: Demosaic method -> the colour-lattice method that goes with it.
@@ -84,9 +84,18 @@ class Options:
         """(height, width) of the products of a frame of (height, width).
 
         Raises:
-            FrameError: Nothing is left by `scale`, `roi` reaches beyond it, or the lens calibration is missing or of
-                frames of another size (cause `output`).
+            FrameError: Nothing is left by `scale` or, for SSIM, by `ssim_stride`, `roi` reaches beyond it, or the lens
+                calibration is missing or of frames of another size (cause `output`).
         """
+        size, stride = self._output_size(shape), self.ssim_stride
+        if min(size) < stride and set(self.products) & set(SSIM_PRODUCTS):
+            raise FrameError(
+                "output",
+                f"SSIM with ssim_stride {stride} needs outputs of {stride}x{stride} pixels, got {size[1]}x{size[0]}",
+            )
+        return size
+
+    def _output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
         size, geometry = self.stokes_size(shape), self.geometry
         if geometry is None:
             return size
@@ -108,7 +117,8 @@ class Options:
         if (self.scale, self.rotate, self.roi, self.rectify) == (1, 0, (0, 0, 0, 0), ""):
             return None
         lens = None if isinstance(self.rectify, str) else self.rectify
-        return Geometry(self.scale, self.rotate, self.roi, lens, 2 if self.resolution == "half" else 1)
+        step = 2 if self.resolution == "half" else 1
+        return Geometry(self.scale, self.rotate, self.roi, lens, step, is_mirrored=self.flip[0] != self.flip[1])
 
     def shape_of(self, product: str, size: Tuple[int, int]) -> Tuple[int, ...]:
         """Shape of a product's array where the output is `size` = (height, width)."""
@@ -120,11 +130,34 @@ class Options:
         return {**values, "calibration": self.calibration or ""}
 
     def largest_frame(self) -> Tuple[int, int]:
-        """(height, width) of a known sensor's frame; of what the calibration has from the ROI's offset on, if less."""
+        """(height, width) of the sensor's frame; of what the calibration has from the ROI's offset on, if less."""
         if self.calibration is None:
-            return FULL_FRAME
+            return self.sensor.size
         height, width = _left(self.calibration, self.roi_offset)
-        return min(FULL_FRAME[0], height), min(FULL_FRAME[1], width)
+        return min(self.sensor.size[0], height), min(self.sensor.size[1], width)
+
+    def for_frame(self, frame: Frame) -> Options:
+        """Options for a frame: ready angles (`RawFrame.of_angles`) stay where they are.
+
+        Raises:
+            FrameError: An option wants more than ready angles have (cause `encoding`).
+        """
+        if not frame.is_split:
+            return self
+        excluded = {
+            "resolution": self.resolution != "half",
+            "roi_offset": self.roi_offset != (0, 0),
+            "flip": self.flip != (False, False),
+            "calibration": self.calibration is not None,
+        }
+        wanted = [name for name, is_set in excluded.items() if is_set]
+        if wanted:
+            raise FrameError(
+                "encoding",
+                "frames of four ready angles a pixel need resolution='half', and roi_offset, flip and calibration left "
+                f"at their defaults, as these are of the sensor's mosaic; set: {', '.join(wanted)}",
+            )
+        return replace(self, co_sited=False)
 
     def read_out(self, shape: Tuple[int, int]) -> Sensor:
         """The mosaic as a frame of (height, width) shows it."""

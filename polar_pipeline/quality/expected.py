@@ -23,7 +23,7 @@ def expected_similarity(options: Options, frame: Frame, x: int, y: int) -> float
         y: Row of the block's centre.
     """
     is_half = options.resolution == "half"
-    method = (options.sensor, is_half, options.co_sited, options.interpolation, options.debayer)
+    method = (options.sensor, is_half, options.for_frame(frame).co_sited, options.interpolation, options.debayer)
     variance, covariance = pair_gains(*method, options.ssim_stride)
     shot, floor = raw_noise(options, frame.full_scale)
     raw = shot * _brightness(frame, x, y, options.ssim_stride, 2 if is_half else 1) + floor

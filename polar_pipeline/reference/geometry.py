@@ -10,6 +10,8 @@ from polar_pipeline.geometry import Geometry, LensCalibration
 
 #: Positions are rounded to this share of a pixel, as `SamplingMap` defines.
 _STEPS = 1024
+#: Steps from the optical axis to a pixel in which a fold of the lens model is searched.
+_FOLD_STEPS = 200
 
 
 class Transformed(NamedTuple):
@@ -39,6 +41,7 @@ def transform(angles: np.ndarray, saturated: np.ndarray, dark: np.ndarray, geome
     turn = np.zeros(saturated.shape)
     if geometry.lens is not None:
         linear, flags, turn = _rectified(linear, flags, geometry.lens, geometry.step)
+        turn = -turn if geometry.is_mirrored else turn  # in the scene
     linear = _shrink(linear, geometry.scale).mean((2, 4))
     flags = _shrink(flags, geometry.scale).max((2, 4))
     direction = np.angle(_shrink(np.exp(2j * turn)[np.newaxis], geometry.scale).mean((2, 4))[0])
@@ -68,8 +71,20 @@ def _shrink(images: np.ndarray, scale: int) -> np.ndarray:
 
 def lens_positions(lens: LensCalibration, x: np.ndarray, y: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
     """Where the raw image shows what the rectified image shows at (x, y), in pixels of both."""
+    u, v = _distorted(lens, *_rays(lens, x, y))
+    k = lens.matrix("k")
+    return k[0, 0] * u + k[0, 1] * v + k[0, 2], k[1, 1] * v + k[1, 2]
+
+
+def _rays(lens: LensCalibration, x: np.ndarray, y: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Where the rays of a rectified pixel meet the plane z = 1 in the camera's axes; NaN behind the camera."""
     rays = np.linalg.inv(lens.matrix("p")[:, :3] @ lens.matrix("r")) @ np.stack([x.ravel(), y.ravel(), np.ones(x.size)])
-    a, b = rays[:2] / rays[2]
+    a, b = rays[:2] / np.where(rays[2] > 0, rays[2], np.nan)
+    return a.reshape(x.shape), b.reshape(x.shape)
+
+
+def _distorted(lens: LensCalibration, a: np.ndarray, b: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Where the lens shows the point (a, b) of the plane z = 1, at a focal length of 1."""
     square = a * a + b * b
     d = lens.d
     if lens.model == "equidistant":
@@ -77,14 +92,23 @@ def lens_positions(lens: LensCalibration, x: np.ndarray, y: np.ndarray) -> Tuple
         theta = np.arctan(radius)
         bent = theta * (1 + sum(k * theta ** (2 * n + 2) for n, k in enumerate(d)))
         factor = np.where(radius > 0, bent / np.where(radius > 0, radius, 1), 1)
-        u, v = factor * a, factor * b
-    else:
-        k1, k2, p1, p2, k3, k4, k5, k6 = (*d, *(0.0,) * (8 - len(d)))
-        radial = (1 + square * (k1 + square * (k2 + square * k3))) / (1 + square * (k4 + square * (k5 + square * k6)))
-        u = radial * a + 2 * p1 * a * b + p2 * (square + 2 * a * a)
-        v = radial * b + p1 * (square + 2 * b * b) + 2 * p2 * a * b
-    k = lens.matrix("k")
-    return (k[0, 0] * u + k[0, 1] * v + k[0, 2]).reshape(x.shape), (k[1, 1] * v + k[1, 2]).reshape(x.shape)
+        return factor * a, factor * b
+    k1, k2, p1, p2, k3, k4, k5, k6 = (*d, *(0.0,) * (8 - len(d)))
+    radial = (1 + square * (k1 + square * (k2 + square * k3))) / (1 + square * (k4 + square * (k5 + square * k6)))
+    u = radial * a + 2 * p1 * a * b + p2 * (square + 2 * a * a)
+    v = radial * b + p1 * (square + 2 * b * b) + 2 * p2 * a * b
+    return u, v
+
+
+def _is_unfolded(lens: LensCalibration, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Whether the lens model is one to one all the way from the optical axis to points of the plane z = 1."""
+    found, h = np.isfinite(a), 1e-5
+    for share in np.linspace(0, 1, _FOLD_STEPS + 1):
+        at, beside = share * a, share * b
+        u_a, v_a = (far - near for far, near in zip(_distorted(lens, at + h, beside), _distorted(lens, at - h, beside)))
+        u_b, v_b = (far - near for far, near in zip(_distorted(lens, at, beside + h), _distorted(lens, at, beside - h)))
+        found &= u_a * v_b - u_b * v_a > 0
+    return found
 
 
 def _rectified(
@@ -104,7 +128,7 @@ def _rectified(
     turn = np.arctan2(y_u - x_v, x_u + y_v)
     source_x, source_y = (np.rint(values * _STEPS) / _STEPS for values in positions(x, y))
     inside = (source_x >= 0) & (source_x <= width - 1) & (source_y >= 0) & (source_y <= height - 1)
-    inside &= x_u * y_v - x_v * y_u > 0  # beyond its range a model folds back
+    inside &= _is_unfolded(lens, *_rays(lens, (x + 0.5) * step - 0.5, (y + 0.5) * step - 0.5))
     left, top = np.floor(np.where(inside, source_x, 0)), np.floor(np.where(inside, source_y, 0))
     found, marks = np.zeros_like(linear), np.zeros_like(flags)
     for dy in (0, 1):
@@ -115,4 +139,4 @@ def _rectified(
             marks |= flags[:, rows, columns] & (weight > 0)
     marks &= inside
     marks[2] = ~inside
-    return found, marks, turn
+    return found, marks, np.where(inside, turn, 0)

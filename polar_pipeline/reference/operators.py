@@ -79,7 +79,7 @@ def dolp(stokes_vector: np.ndarray) -> np.ndarray:
 
 
 def aolp(stokes_vector: np.ndarray) -> np.ndarray:
-    """(..., 3) -> (...): atan2(S2, S1)/2 in [0, pi), counter-clockwise from +x."""
+    """(..., 3) -> (...): atan2(S2, S1)/2 in [0, pi), counter-clockwise from +x of the scene."""
     angle = np.arctan2(stokes_vector[..., 2], stokes_vector[..., 1]) / 2 % np.pi
     return np.where(angle >= np.pi, 0.0, angle)
 

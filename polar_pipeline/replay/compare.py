@@ -127,7 +127,10 @@ def _product_topics(path: Path, file: McapFile) -> Dict[str, str]:
         SourceError: A product is on several.
     """
     found: Dict[str, str] = {}
+    second = tuple(f"/{row.paired}" for row in PRODUCT_TOPICS.values() if row.paired)
     for topic in file.topics.values():
+        if f"/{topic}".endswith(second):
+            continue
         # recorded in a namespace, a topic ends like the product's
         name = next((name for name, row in PRODUCT_TOPICS.items() if f"/{topic}".endswith(f"/{row.name}")), None)
         if name is not None and found.setdefault(name, topic) != topic:

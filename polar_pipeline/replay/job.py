@@ -14,8 +14,10 @@ import numpy as np
 from polar_pipeline import __version__
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
+from polar_pipeline.messages import Cdr
 from polar_pipeline.options import Options
 from polar_pipeline.pipeline import Pipeline
+from polar_pipeline.replay.camera_info import recorded_camera_info
 from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError
 from polar_pipeline.replay.report import Report, render
@@ -69,6 +71,10 @@ class Job:
     reference: Optional[Golden] = None
     tolerances: Mapping[str, float] = field(default_factory=dict)
 
+    def camera_info(self, topic: str) -> Optional[Cdr]:
+        """The lens calibration of the images on a topic, for the products; None if there are none to write."""
+        return recorded_camera_info(self.source, topic, self.max_bytes) if self.products is not None else None
+
     def comparison(self, options: Options) -> Optional[Comparison]:
         """A new comparison with the golden recording; None without one.
 
@@ -105,7 +111,8 @@ def process_recording(
         if job.products is not None:
             sink = stack.enter_context(open_sink(job.products, metadata(options), job.force))
         records = watch(source.records, source.total)
-        summary = replay(records, source.total, pipeline, sink, comparison, job.reference)
+        camera_info = job.camera_info(source.topic)
+        summary = replay(records, source.total, pipeline, sink, comparison, job.reference, camera_info=camera_info)
         check_usable(summary, source.total, job.source)
         rows = comparison.rows() if comparison else []
         if html is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Optional
+from typing import Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -14,8 +14,8 @@ from polar_pipeline.products import invalid_level, level_scale
 
 #: Standard deviations that have the map's last colour, as do higher ones.
 SIGMA_TOP = {"dolp_sigma": 0.1, "aolp_sigma": AOLP_SIGMA_MAX}
-#: Width and height of the wheel of AoLP's colours.
-LEGEND_SIDE = 160
+#: Diameter of the wheel of AoLP's colours, width of the bar of DoLP's, and space for numbers around them, in pixels.
+WHEEL_SIDE, BAR_WIDTH, LEGEND_MARGIN = 160, 256, 44
 #: Similarity that is black in the picture, as are lower ones.
 SSIM_BLACK = 0.8
 
@@ -23,7 +23,7 @@ SSIM_BLACK = 0.8
 def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
     """A product as (h, w, 3) uint8 RGB.
 
-    DoLP takes the map viridis, and so do standard deviations up to `SIGMA_TOP`; AoLP the circle of hues, similarity
+    DoLP takes the map viridis, and so do standard deviations up to `SIGMA_TOP`; AoLP the map `phase`, similarity
     greys from `SSIM_BLACK` to 1, Stokes vectors the three colour channels. Invalid pixels are black; but for standard
     deviations, level 0 is.
 
@@ -42,9 +42,7 @@ def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
     invalid = array == invalid_level(name, dtype) if has_levels else np.isnan(array)
     values = np.nan_to_num(array / level_scale(name, dtype)).astype(np.float32)
     if name == "aolp":
-        turn = values / np.pi
-        hsv = np.stack([turn * 360 % 360, np.ones_like(turn), np.ones_like(turn)], -1).astype(np.float32)
-        rgb = _bytes(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))
+        rgb = AOLP_MAP[aolp_indices(values)]
     elif name == "dolp":
         rgb = viridis(values)
     elif name in SIGMA_TOP:
@@ -59,26 +57,55 @@ def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
     return rgb
 
 
-def legend(name: str, style: str = "plain") -> Optional[np.ndarray]:
-    """What the colours of a product mean, (h, w, 3) uint8 RGB; None for a product without a colour map of its own.
+def aolp_indices(angles: np.ndarray) -> np.ndarray:
+    """AoLP in rad as indices into `AOLP_MAP`; all angles that differ by pi have the same."""
+    return np.rint(angles * (256 / np.pi)).astype(int) % 256
 
-    `aolp_color`: a wheel with AoLP as its direction, 0 to the right and counter-clockwise, and DoLP as the distance
-    from its centre, 1 at the rim. `dolp_color`: a bar from 0 at the left to 1 at the right.
+
+def legend(name: str, style: str = "plain") -> Optional[np.ndarray]:
+    """Draw what the colors of a product mean, (h, w, 3) uint8 RGB; None for a product without such colors.
+
+    `aolp_color` and `preview`: a wheel with AoLP as its direction, labeled in degrees, and DoLP as the distance from
+    its center, 1 at the rim. `dolp_color`: a bar from 0 at the left to 1 at the right.
 
     Args:
         name: Product.
         style: The option `color_style`.
     """
     if name == "dolp_color":
-        return np.repeat(DOLP_MAP[np.newaxis], 24, 0)
-    if name != "aolp_color":
+        bar = np.repeat(DOLP_MAP[np.newaxis], 24, 0)
+        texts = [(f"{k / 4:g}", k * BAR_WIDTH / 4, len(bar) + 14) for k in range(5)]
+        return _labeled(bar, [*texts, ("DoLP", BAR_WIDTH / 2, -14)])
+    if name not in ("aolp_color", "preview"):
         return None
-    x = np.linspace(-1, 1, LEGEND_SIDE)[np.newaxis]
-    radius, angle = np.hypot(x, x.T), np.arctan2(-x.T, x) % np.pi
-    grey, least = COLOR_STYLES[style]
-    colors = AOLP_MAP[(np.rint(256 * angle / np.pi) % 256).astype(int)]
-    wheel = grey + np.maximum(np.minimum(radius, 1), least)[..., np.newaxis] * (colors - grey)
-    return np.where(radius[..., np.newaxis] <= 1, np.rint(wheel), 255).astype(np.uint8)
+    x = np.linspace(-1, 1, WHEEL_SIDE)[np.newaxis]
+    radius, angle = np.minimum(np.hypot(x, x.T), 1), np.arctan2(-x.T, x) % np.pi
+    if name == "preview":
+        hsv = np.stack([angle * (360 / np.pi) % 360, radius, np.ones_like(angle)], -1).astype(np.float32)
+        wheel = _bytes(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))
+    else:
+        grey, least = COLOR_STYLES[style]
+        wheel = np.rint(grey + np.maximum(radius, least)[..., np.newaxis] * (AOLP_MAP[aolp_indices(angle)] - grey))
+    wheel = np.where(radius[..., np.newaxis] < 1, wheel, 255).astype(np.uint8)
+    middle, reach = WHEEL_SIDE / 2, WHEEL_SIDE / 2 + 16
+    texts = [
+        (str(degrees % 180), middle + reach * np.cos(np.deg2rad(degrees)), middle - reach * np.sin(np.deg2rad(degrees)))
+        for degrees in range(0, 360, 45)
+    ]
+    texts.append(("AoLP in degrees", middle, -34))
+    if name == "preview" or COLOR_STYLES[style][1] < 1:
+        texts.append(("DoLP: 0 at center, 1 at rim", middle, WHEEL_SIDE + 34))
+    return _labeled(wheel, texts)
+
+
+def _labeled(image: np.ndarray, texts: Sequence[Tuple[str, float, float]]) -> np.ndarray:
+    """An image with a white margin, and texts around these columns and rows of the image, which may be outside."""
+    out = np.pad(image, ((LEGEND_MARGIN,) * 2, (LEGEND_MARGIN,) * 2, (0, 0)), constant_values=255)
+    for text, column, row in texts:
+        (width, height), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.4, 1)
+        corner = round(column + LEGEND_MARGIN - width / 2), round(row + LEGEND_MARGIN + height / 2)
+        cv2.putText(out, text, corner, cv2.FONT_HERSHEY_SIMPLEX, 0.4, (0, 0, 0), 1, cv2.LINE_AA)
+    return out
 
 
 def viridis(values: np.ndarray) -> np.ndarray:

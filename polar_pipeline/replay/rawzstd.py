@@ -34,16 +34,8 @@ import zstandard
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import ImageMessage
 from polar_pipeline.replay.limits import MAX_BYTES, megabytes
-from polar_pipeline.sensor.frames import (
-    FORMATS,
-    FrameError,
-    RawFormat,
-    get_format,
-    group_bytes,
-    pack,
-    sent_format,
-    unpack_rows,
-)
+from polar_pipeline.sensor.encodings import get_format
+from polar_pipeline.sensor.frames import FORMATS, FrameError, RawFormat, group_bytes, pack, sent_format, unpack_rows
 
 #: Last part of the topics and of the formats of these images.
 TRANSPORT = "polar_zstd"
@@ -57,8 +49,8 @@ _MAGIC, _VERSION = b"PZRM", 1
 _HEADER = struct.Struct("<4s4B6I")
 #: Level of zstd: higher ones take up to 20 times as long for 1 % of the size (docs/optimization_log.md).
 _LEVEL = 1
-#: Of so many rows one is compared with those above it to choose the distance.
-_COMPARED = 16
+#: Number of rows, about, whose residuals are compressed to choose the distance.
+_SAMPLED = 128
 
 Bytes = Union[bytes, bytearray, memoryview]
 
@@ -141,8 +133,9 @@ def _residuals(image: ImageMessage, data: np.ndarray) -> Tuple[_Layout, np.ndarr
             samples, values = "u1", rows
     else:
         values = rows.view(samples)
-    distance = min(DISTANCES, key=lambda rows_above: _deviation(values, rows_above))
-    residuals = values.astype(values.dtype.newbyteorder("="))
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    distance = min(DISTANCES, key=lambda rows_above: _sampled_size(values, rows_above))
+    residuals = values.copy()
     residuals[distance:] -= values[:-distance]
     return _Layout(samples, distance, row, data.size), _stored(residuals)
 
@@ -164,11 +157,10 @@ def _samples(image: ImageMessage, size: int) -> Tuple[str, int]:
     return "u1", row
 
 
-def _deviation(values: np.ndarray, distance: int) -> float:
-    """How far samples lie from those so many rows above, on average over some rows."""
-    some = values[distance::_COMPARED].astype(np.int32)
-    above = values[: len(values) - distance : _COMPARED]
-    return float(np.abs(some - above).mean()) if some.size else np.inf
+def _sampled_size(values: np.ndarray, distance: int) -> int:
+    """Compressed size of the residuals of some rows, an odd number apart to take every row of a mosaic's tile."""
+    rows = np.arange(max(DISTANCES), len(values), len(values) // _SAMPLED | 1)
+    return len(zstandard.ZstdCompressor(level=_LEVEL).compress(_stored(values[rows] - values[rows - distance]).data))
 
 
 def _stored(residuals: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import Dict, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from polar_pipeline.html import charts
-from polar_pipeline.html.page import GREYS, HUES, VIRIDIS, ColorBar, data_url, page_template
+from polar_pipeline.html.page import GREYS, PHASE, VIRIDIS, ColorBar, data_url, page_template
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.compare import ProductComparison
 from polar_pipeline.replay.picture import SIGMA_TOP, encode_picture, legend, picture
@@ -24,7 +24,7 @@ PICTURE_SIDE = 480
 
 _COLOR_BARS = {
     "dolp": ColorBar(VIRIDIS, "0", "1"),
-    "aolp": ColorBar(HUES, "0", "pi rad"),
+    "aolp": ColorBar(PHASE, "0", "pi rad"),
     "dolp_color": ColorBar(VIRIDIS, "0", "1"),
     "dolp_sigma": ColorBar(VIRIDIS, "0", f"≥ {SIGMA_TOP['dolp_sigma']}"),
     "aolp_sigma": ColorBar(VIRIDIS, "0", f"{SIGMA_TOP['aolp_sigma']:.2f} rad"),

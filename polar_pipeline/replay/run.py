@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Dict, Iterable, List, Mapping, Optional, Protocol, Set, Tuple
@@ -13,6 +14,7 @@ import numpy as np
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable
 from polar_pipeline.options import Options
+from polar_pipeline.output_camera_info import encode_camera_infos
 from polar_pipeline.pipeline import Pipeline, Result
 from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
@@ -21,7 +23,7 @@ from polar_pipeline.replay.compare import Comparison, Golden
 from polar_pipeline.replay.sink import Sink
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import Frame, FrameError
-from polar_pipeline.topics import NUMBER_TOPICS, PRODUCT_TOPICS
+from polar_pipeline.topics import IMAGE, NUMBER_TOPICS, OUTPUT_CAMERA_INFO, PRODUCT_TOPICS
 
 #: Frames whose products are kept for the report.
 SAMPLES = 3
@@ -162,6 +164,7 @@ def replay(
     reference: Optional[Golden] = None,
     previous: Optional[int] = None,
     viewer: Optional[FrameViewer] = None,
+    camera_info: Optional[messages.Cdr] = None,
 ) -> Summary:
     """Process a recording. A frame that cannot be used is counted, and replay goes on with the next one.
 
@@ -174,6 +177,7 @@ def replay(
         reference: Where SSIM mode `reference` finds the image of the same stamp.
         previous: Stamp of the frame before the first, which the pipeline has processed; None without one.
         viewer: Is shown every frame; its time is not that of a stage.
+        camera_info: Lens calibration of the raw images, serialized, for the sink; None where it is not known.
     """
     figures = _Figures(pipeline, count, previous)
     deadline = Deadline()
@@ -195,6 +199,7 @@ def replay(
         computed = time.perf_counter()
         if sink is not None:
             _write(sink, image, result, invalid_ratios(pipeline, raw, result)[0])
+            _write_camera_infos(sink, camera_info, pipeline.options, image, raw)
         stages = {"decode": decoded - started, **result.timings, "write": time.perf_counter() - computed}
         stages["total"] = sum(stages.values())
         is_late = deadline.missed(stages["total"])
@@ -214,7 +219,7 @@ def prepared(
     Raises:
         FrameError: The message holds no raw frame, or the reference is missing.
     """
-    raw = messages.to_raw(image, pipeline.options.bit_depth, pipeline.options.alignment)
+    raw = messages.to_raw(image, pipeline.options)
     return raw, _reference(pipeline.options, reference, image.stamp_ns, raw.shape)
 
 
@@ -283,6 +288,21 @@ def _write(sink: Sink, image: messages.ImageMessage, result: Result, saturated: 
         kind, cdr = messages.product_message(name, array, image.stamp_ns, frame_id)
         sink.write(f"/{PRODUCT_TOPICS[name].name}", kind, image.stamp_ns, cdr)
     sink.write(f"/{NUMBER_TOPICS['saturated']}", messages.FLOAT32, image.stamp_ns, messages.encode_float32(saturated))
+
+
+def _write_camera_infos(
+    sink: Sink,
+    camera_info: Optional[messages.Cdr],
+    options: Options,
+    image: messages.ImageMessage,
+    raw: Frame,
+) -> None:
+    """The lens calibrations of a frame's products, beside them; none if that of the raw frame does not fit."""
+    topics = {OUTPUT_CAMERA_INFO[name] for name in options.products if PRODUCT_TOPICS[name].message_type == IMAGE}
+    with suppress(FrameError):
+        infos = encode_camera_infos(camera_info, options, raw, sorted(topics), image.stamp_ns, image.frame_id)
+        for topic, cdr in infos.items():
+            sink.write(f"/{topic}", messages.CAMERA_INFO, image.stamp_ns, cdr)
 
 
 def _reference(

@@ -89,7 +89,8 @@ def process_segment(job: Job, span: Span, pipeline: Pipeline, watch: Watch) -> P
         if job.products is not None:
             sink = stack.enter_context(open_sink(job.products, metadata(pipeline.options), job.force))
         records = watch(source.records, source.total)
-        summary = replay(records, 1, pipeline, sink, comparison, job.reference, previous)
+        camera_info = job.camera_info(source.topic)
+        summary = replay(records, 1, pipeline, sink, comparison, job.reference, previous, camera_info=camera_info)
     return Part(summary, comparison.tallies if comparison else {}, job.products)
 
 

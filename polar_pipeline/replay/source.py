@@ -12,7 +12,6 @@ import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
-from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMessage
 from polar_pipeline.replay.limits import (
     MAX_BYTES,
@@ -44,6 +43,7 @@ from polar_pipeline.replay.rosbag2 import (
     sqlite_topics,
 )
 from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.topics import camera_info_beside
 
 #: Types of the messages that are raw images.
 IMAGES = (IMAGE, COMPRESSED)
@@ -96,14 +96,6 @@ class Recorded:
         if not 0 <= self.time_ns < _STAMP_END_NS:
             raise FrameError("cdr", f"stamped {image.stamp_ns} ns and recorded at {self.time_ns} ns, neither is a time")
         return replace(image, stamp_ns=self.time_ns)
-
-    def lens(self) -> LensCalibration:
-        """The lens calibration in a recorded `sensor_msgs/CameraInfo`.
-
-        Raises:
-            FrameError: It cannot be decoded, or the camera is not calibrated (causes `cdr`, `camera_info`, `size`).
-        """
-        return messages.lens_of(messages.decode_camera_info(self.message()))
 
     def cdr(self) -> bytes:
         """The image as a serialized `sensor_msgs/Image`: the recorded bytes where they are one.
@@ -230,7 +222,8 @@ def open_source(
         rate: Frames per second of pictures, in `RATES`; the first is stamped one period after 0.
         max_bytes: Largest size of one frame, and of the uncompressed chunks in memory at once.
         span: If given, only the images of these times of recording; what else there is, is not read.
-        kinds: Types of the messages that are read.
+        kinds: Types of the messages that are read: `IMAGES`, or `CAMERA_INFO` for the calibration beside `topic`, or
+            the only one.
 
     Raises:
         SourceError: There is no such recording, it cannot be read, or the topic is not clear.
@@ -265,8 +258,11 @@ def _checked(path: Path, records: Iterator[Recorded], max_bytes: int) -> Generat
 
 
 def choose_topic(path: Path, topics: Topics, wanted: str, kinds: Tuple[str, ...]) -> str:
-    """The topic of the raw images, or of messages of other kinds, among topic -> (message type, count)."""
+    """The topic of the raw images, or of their lens calibration, among topic -> (message type, count)."""
     images = {name: count for name, (kind, count) in topics.items() if kind in kinds and count}
+    if kinds == (CAMERA_INFO,):
+        raw = wanted.rpartition("/")[0] if topics.get(wanted, ("", 0))[0] == COMPRESSED else wanted
+        wanted = camera_info_beside(raw) if camera_info_beside(raw) in images else ""
     if wanted in images:
         return wanted
     if wanted and f"{wanted}/{TRANSPORT}" in images:
@@ -352,21 +348,3 @@ def _open_folder(path: Path, wanted: str, rate: float, span: Optional[Span]) -> 
     times = [round((index + 1) * 1e9 / rate) for index in range(len(files))]
     records = (Recorded(time_ns, "", file) for time_ns, file in zip(times, files) if is_within(time_ns, span))
     return Source(str(path), len(files), records, lambda: [(times[0], times[-1] + 1)])
-
-
-def recorded_lens(path: Path, max_bytes: int = MAX_BYTES) -> LensCalibration:
-    """The first lens calibration of a recording.
-
-    Raises:
-        SourceError: It has none, of more than one topic, or one that cannot be used.
-    """
-    if not path.exists() or not is_recording(recording_of(path)):
-        raise SourceError(f"{path} is no recording with a lens calibration: name a YAML file")
-    with open_source(path, max_bytes=max_bytes, kinds=(CAMERA_INFO,)) as source:
-        record = next(source.records, None)
-        try:
-            if record is None:
-                raise FrameError("camera_info", "there is no message")
-            return record.lens()
-        except FrameError as err:
-            raise SourceError(f"the lens calibration on {printable(source.topic)} of {path}: {err}") from err

@@ -8,7 +8,15 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.node import Node
 from rclpy.publisher import Publisher
-from rclpy.qos import QoSCompatibility, QoSPolicyKind, QoSPresetProfiles, qos_check_compatible
+from rclpy.qos import (
+    QoSCompatibility,
+    QoSDurabilityPolicy,
+    QoSPolicyKind,
+    QoSPresetProfiles,
+    QoSProfile,
+    QoSReliabilityPolicy,
+    qos_check_compatible,
+)
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Float32
@@ -29,8 +37,11 @@ MESSAGE_CLASSES = {
     topics.FLOAT32: Float32,
     topics.DIAGNOSTICS: DiagnosticArray,
 }
-#: Inputs take best effort, so that every camera matches; outputs are as the middleware has them by default.
-_INPUT_QOS, _OUTPUT_QOS = QoSPresetProfiles.SENSOR_DATA, QoSPresetProfiles.SYSTEM_DEFAULT
+#: QoS of inputs: best effort matches the publishers of every camera.
+_INPUT_QOS = QoSPresetProfiles.SENSOR_DATA.value
+#: QoS of outputs: reliable matches every subscription. Volatile, which Fast DDS is not by default: a new subscriber of
+#: a transient-local topic gets an old image first. One message: the newest frame replaces one that waits for a reader.
+_OUTPUT_QOS = QoSProfile(depth=1, reliability=QoSReliabilityPolicy.RELIABLE, durability=QoSDurabilityPolicy.VOLATILE)
 #: Policies that parameters `qos_overrides.*` may change.
 _QOS_OVERRIDES = QoSOverridingOptions(
     (QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY, QoSPolicyKind.DURABILITY)
@@ -42,7 +53,7 @@ def create_output(node: Node, message_type: str, name: str) -> Publisher:
     return node.create_publisher(
         MESSAGE_CLASSES[message_type],
         name,
-        copy.copy(_OUTPUT_QOS.value),  # an override is written into it
+        copy.copy(_OUTPUT_QOS),  # an override is written into it
         event_callbacks=PublisherEventCallbacks(use_default_callbacks=False),  # see `LossCounter`
         qos_overriding_options=_QOS_OVERRIDES,
     )
@@ -54,7 +65,7 @@ def create_input(node: Node, message_type: str, name: str, callback: Any) -> Any
         MESSAGE_CLASSES[message_type],
         name,
         callback,
-        copy.copy(_INPUT_QOS.value),  # an override is written into it
+        copy.copy(_INPUT_QOS),  # an override is written into it
         raw=True,
         event_callbacks=SubscriptionEventCallbacks(use_default_callbacks=False),  # see `LossCounter`
         qos_overriding_options=_QOS_OVERRIDES,
@@ -70,8 +81,14 @@ def create_outputs(node: Node) -> OutputTopics:
     others = set(node.publishers)
     try:
         return OutputTopics(
-            {name: create_output(node, row.message_type, row.name) for name, row in topics.PRODUCT_TOPICS.items()},
-            {name: create_output(node, topics.COMPRESSED, topic) for name, topic in topics.COMPRESSED_TOPICS.items()},
+            {
+                name: [create_output(node, row.message_type, topic) for topic in row.names]
+                for name, row in topics.PRODUCT_TOPICS.items()
+            },
+            {
+                name: [create_output(node, topics.COMPRESSED, topic) for topic in topics.jpeg_topics(name)]
+                for name in topics.COMPRESSED_TOPICS
+            },
             {topic: create_output(node, topics.CAMERA_INFO, topic) for topic in topics.CAMERA_INFO_TOPICS},
             {name: create_output(node, topics.FLOAT32, topic) for name, topic in topics.NUMBER_TOPICS.items()},
             create_output(node, topics.DIAGNOSTICS, topics.LATENCY),

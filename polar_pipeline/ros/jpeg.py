@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, Callable, Optional
+import importlib.util
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 
 import cv2
 import numpy as np
@@ -13,6 +18,8 @@ from polar_pipeline._util.text import printable
 if TYPE_CHECKING:
     from polar_pipeline.ros.problems import Logger
 
+#: Environment variable with the folder that nvImageCodec loads its plug-ins from.
+_PLUGINS = "NVIMGCODEC_EXTENSIONS_PATH"
 #: Encodes (h, w) grey or (h, w, 3) RGB uint8 with a quality of 1 to 100; gives the bytes of a JPEG file, (N,) uint8.
 Encode = Callable[[np.ndarray, int], np.ndarray]
 
@@ -56,6 +63,27 @@ class NvImageCodec:
         return np.frombuffer(stream, np.uint8)
 
 
+@contextmanager
+def _only_jpeg() -> Iterator[None]:
+    """Have nvImageCodec load no plug-in but the one for JPEG while it is imported.
+
+    For each of the others it would write to stderr that a library is missing.
+    """
+    places = getattr(importlib.util.find_spec("nvidia"), "submodule_search_locations", None) or ()
+    plugins = [path for place in places for path in Path(place).glob("nvimgcodec/extensions/libnvjpeg_ext.so*")]
+    if not plugins or _PLUGINS in os.environ:
+        yield
+        return
+    with TemporaryDirectory() as folder:
+        for path in plugins:
+            (Path(folder) / path.name).symlink_to(path)
+        os.environ[_PLUGINS] = folder
+        try:
+            yield
+        finally:
+            del os.environ[_PLUGINS]
+
+
 def make_gpu_encoder() -> NvImageCodec:
     """NvImageCodec with nvJPEG on this thread's CUDA device, and none of its encoders for CPUs.
 
@@ -63,7 +91,8 @@ def make_gpu_encoder() -> NvImageCodec:
         ImportError: It is not installed.
         RuntimeError: It does not work on this machine.
     """
-    codec: Any = importlib.import_module("nvidia.nvimgcodec")
+    with _only_jpeg():
+        codec: Any = importlib.import_module("nvidia.nvimgcodec")
     kinds = (codec.BackendKind.HW_GPU_ONLY, codec.BackendKind.GPU_ONLY, codec.BackendKind.HYBRID_CPU_GPU)
     backends = [codec.Backend(kind) for kind in kinds]
     return NvImageCodec(codec, codec.Encoder(max_num_cpu_threads=1, backends=backends))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 from pathlib import Path
@@ -35,6 +36,20 @@ _ARGUMENT_ERRORS = ("RCLInvalidROSArgsError", "UnknownROSArgsError")
 _ARGUMENT_TEXTS = ("failed to initialize rcl:", "Unexpected QoS override")
 
 
+class _RosHandler(logging.Handler):
+    """Passes what the package logs without ROS on to the log of ROS."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log a record; rclpy wants a line of code for each level."""
+        if record.levelno < logging.WARNING:
+            get_logger("polar_pipeline").info(printable(record.getMessage(), MAX_REASON))
+        else:
+            get_logger("polar_pipeline").warning(printable(record.getMessage(), MAX_REASON))
+
+
+_ROS_HANDLER = _RosHandler()
+
+
 def run(
     args: Optional[List[str]],
     stop: StopFlag,
@@ -59,6 +74,9 @@ def run(
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     except RuntimeError as err:  # wrong ROS arguments, or no place for logs
         return _refused(err)
+    package = logging.getLogger("polar_pipeline")
+    package.addHandler(_ROS_HANDLER)
+    package.setLevel(logging.INFO)
     # the events executor crashes where a subscription is destroyed of which messages wait, as when one is deactivated
     executor = EventsExecutor() if node_class is PolarNode else SingleThreadedExecutor()
     nodes: List[LiveNode] = []
@@ -69,6 +87,8 @@ def run(
             try:
                 nodes.append(node_class(args, **_node_arguments(camera)))
             except START_ERRORS as err:
+                if stop.is_set():  # it was asked to end while it compiled
+                    break
                 who = f"{camera.full_name} " if camera else ""
                 get_logger("polar_pipeline").fatal(printable(f"{who}cannot start: {err}", MAX_REASON))
                 return _exit_code(err)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional, Sequence, Tuple, Type
 
+from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
 from rclpy.lifecycle import LifecycleNodeMixin, TransitionCallbackReturn
 
 from polar_pipeline._util.text import printable
@@ -28,7 +29,17 @@ class ManagedNode(LiveNode, LifecycleNodeMixin):  # type: ignore[misc]
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
         LiveNode.__init__(self, argv, **arguments)
         LifecycleNodeMixin.__init__(self)
+        self._change_of_rclpy = self._service_change_state.callback
+        self._service_change_state.callback = self.guarded(self._on_change_state)
         self.get_logger().info("waits to be configured")
+
+    def _on_change_state(self, request: Any, response: Any) -> Any:
+        """Answer a manager; before Kilted, rclpy raises if a transition is not possible, and would never answer."""
+        try:
+            return self._change_of_rclpy(request, response)
+        except _rclpy.RCLError:  # rcl has logged it
+            response.success = False
+            return response
 
     def on_configure(self, _: Any) -> Any:
         """See `configure`."""

@@ -15,13 +15,10 @@ from polar_pipeline._util.text import quoted
 from polar_pipeline.display import MAX_GAIN, Display, make_display
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options import OPTIONS, Option, Options, Value, make_options
-from polar_pipeline.plan import expand
-from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import RANGES, QualityLimits, make_quality_limits
 from polar_pipeline.topics import PRODUCT_TOPICS
 
-#: Products that compare images, and so may need a reference.
-SSIM_PRODUCTS = tuple(name for name in PRODUCTS if "ssim_pair" in expand((name,)))
 #: Longest text in characters, as long as a path can be.
 MAX_TEXT = 4096
 #: Longest frame_id in characters.

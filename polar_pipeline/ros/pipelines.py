@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Collection, Hashable, List, Optional, Tuple
 
 from polar_pipeline._util.malloc import release_freed_memory
@@ -46,8 +46,8 @@ class PipelineSwitch:
             FrameError: The geometry of the outputs does not fit `raw`.
             RuntimeError: The pipeline cannot be made ready.
         """
-        if settings.options.geometry is not None:
-            settings.options.output_size(raw.shape)  # before anything is made for settings that do not fit
+        if settings.options.geometry is not None:  # before anything is made for settings that do not fit
+            replace(settings.options, products=products).output_size(raw.shape)
         key = (settings.options, settings.output_depth, settings.threads, products)
         if self._active is not None and key == self._active_key:
             self._abandon_next()

@@ -1,13 +1,13 @@
-"""Plays recorded raw images into ROS, for machines without `ros2 bag`."""
+"""Plays recorded raw images and their lens calibration into ROS, for machines without `ros2 bag`."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import time
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, ContextManager, Iterable, Iterator, List
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
 import rclpy
 from rclpy.duration import Duration
@@ -16,13 +16,15 @@ from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
-from sensor_msgs.msg import Image
+from sensor_msgs.msg import CameraInfo, Image
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
+from polar_pipeline.replay.camera_info import decoded, open_camera_infos
 from polar_pipeline.replay.limits import MAX_BYTES
-from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, Source, is_recording, open_source
+from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, is_recording, open_source
 from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.topics import camera_info_beside
 
 #: Bytes of frames that are read before the first is published: reading a PNG takes longer than a frame period.
 AHEAD_BYTES = 1 << 30
@@ -36,10 +38,17 @@ _LINGER = 2.0
 
 @dataclass(frozen=True)
 class PlayableFrame:
-    """A frame ready to publish: when it was recorded, and a serialized `sensor_msgs/Image`."""
+    """A frame ready to publish.
+
+    Attributes:
+        time_ns: When it was recorded.
+        cdr: Serialized `sensor_msgs/Image`.
+        camera_info: Serialized `sensor_msgs/CameraInfo` that held then; None without one.
+    """
 
     time_ns: int
     cdr: bytes
+    camera_info: Optional[bytes]
 
 
 def play(
@@ -57,7 +66,8 @@ def play(
 
     Args:
         path: A recording or a folder of pictures; see `open_source`.
-        topic: Where to publish.
+        topic: Where to publish; lens calibrations are published on `camera_info` beside it, before their frames and
+            with the same stamps.
         source_topic: Topic in the recording; "" for the only one.
         rate: Frames per second; 0 keeps the recording's own timing (`DEFAULT_RATE` for a folder of pictures).
         loop: Start again at the end.
@@ -78,12 +88,14 @@ def play(
     try:
         node = Node("polar_pipeline_play")
         try:
-            publisher = _publisher(node, topic)
-            opened = functools.partial(open_source, path, source_topic, rate or DEFAULT_RATE, max_bytes)
-            frames = _frames(opened, loop, on_skip)
+            publisher = _publisher(node, Image, topic)
+            frames = _frames(_Recording(path, source_topic, rate or DEFAULT_RATE, max_bytes, on_skip), loop)
             first = list(itertools.islice(frames, 1))  # reads ahead
+            has_info = any(frame.camera_info for frame in first)
+            infos = _publisher(node, CameraInfo, camera_info_beside(topic)) if has_info else None
             _wait_for_subscriber(publisher, wait)
-            count = _publish(node, publisher, itertools.chain(first, frames), rate, restamp or not is_recording(path))
+            frames = itertools.chain(first, frames)
+            count = _publish(node, publisher, infos, frames, rate, restamp or not is_recording(path))
             publisher.wait_for_all_acked(Duration(seconds=_LINGER))
             return count
         finally:
@@ -92,46 +104,79 @@ def play(
         rclpy.shutdown()
 
 
-def _publisher(node: Node, topic: str) -> Publisher:
+def _publisher(node: Node, kind: Any, topic: str) -> Publisher:
     """A reliable publisher, which both reliable and best-effort subscribers match."""
     try:
-        return node.create_publisher(Image, topic, QoSProfile(depth=5, reliability=ReliabilityPolicy.RELIABLE))
+        return node.create_publisher(kind, topic, QoSProfile(depth=5, reliability=ReliabilityPolicy.RELIABLE))
     except NameValidationException as err:
         raise RuntimeError(f"{quoted(topic)} is no topic's name: {printable(str(err).splitlines()[0])}") from err
 
 
-def _frames(
-    opened: Callable[[], ContextManager[Source]], loop: bool, on_skip: Callable[[FrameError], None]
-) -> Iterator[PlayableFrame]:
-    """Every frame of every round; the beginning of the recording is read ahead and kept for the next round."""
+@dataclass(frozen=True)
+class _Recording:
+    """What is played; the attributes are arguments of `play`."""
 
-    def usable(records: Iterable[Recorded]) -> Iterator[PlayableFrame]:
-        for record in records:
+    path: Path
+    topic: str
+    rate: float
+    max_bytes: int
+    on_skip: Callable[[FrameError], None]
+
+    @contextmanager
+    def open(self, start: int = 0) -> Iterator[Tuple[int, Iterator[Optional[PlayableFrame]]]]:
+        """The number of its images, and the images from `start` on; None for one that cannot be published."""
+        with ExitStack() as stack:
+            source = stack.enter_context(open_source(self.path, self.topic, self.rate, self.max_bytes))
+            infos = stack.enter_context(open_camera_infos(self.path, source.topic, self.max_bytes))
+            yield source.total, self._frames(itertools.islice(source.records, start, None), self._readable(infos))
+
+    def _frames(
+        self, images: Iterable[Recorded], infos: Iterator[Tuple[int, bytes]]
+    ) -> Iterator[Optional[PlayableFrame]]:
+        """Images with the newest lens calibration before each, or its own; the first one before there is any."""
+        coming = next(infos, None)
+        newest = coming and coming[1]
+        for image in images:
             try:
-                yield PlayableFrame(record.time_ns, record.cdr())
-            except FrameError as err:  # noqa: PERF203 - the next one may be good
-                on_skip(err)
+                cdr = image.cdr()
+            except FrameError as err:
+                self.on_skip(err)
+                yield None
+                continue
+            stamp = messages.peek_stamp(cdr)
+            while coming and (coming[0] <= image.time_ns or messages.peek_stamp(coming[1]) == stamp):
+                newest, coming = coming[1], next(infos, None)
+            yield PlayableFrame(image.time_ns, cdr, newest)
 
+    def _readable(self, infos: Iterator[Recorded]) -> Iterator[Tuple[int, bytes]]:
+        """Lens calibrations that can be published: when they were recorded, and serialized."""
+        for record in infos:
+            try:
+                yield record.time_ns, bytes(decoded(record))
+            except FrameError as err:  # noqa: PERF203 - the next one may be good
+                self.on_skip(err)
+
+
+def _frames(recording: _Recording, loop: bool) -> Iterator[PlayableFrame]:
+    """Every frame of every round; the beginning of the recording is read ahead and kept for the next round."""
     ahead: List[PlayableFrame] = []
     taken = 0
-    with opened() as source:
+    with recording.open() as (count, frames):
         size = 0
-        while size < AHEAD_BYTES:
-            record = next(source.records, None)
-            if record is None:
-                break
+        for frame in frames:
             taken += 1
-            for frame in usable([record]):
+            if frame is not None:
                 ahead.append(frame)
                 size += len(frame.cdr)
+            if size >= AHEAD_BYTES:
+                break
         yield from ahead
-        yield from usable(source.records)
-        count = source.total
+        yield from filter(None, frames)
     while loop and ahead:
         yield from ahead
         if taken < count:
-            with opened() as source:
-                yield from usable(itertools.islice(source.records, taken, None))
+            with recording.open(taken) as (_, frames):
+                yield from filter(None, frames)
 
 
 def _wait_for_subscriber(publisher: Publisher, seconds: float) -> None:
@@ -151,8 +196,15 @@ def _wait_until(due: float) -> float:
     return late
 
 
-def _publish(node: Node, publisher: Publisher, frames: Iterable[PlayableFrame], rate: float, restamp: bool) -> int:
-    """Publish frames when they are due."""
+def _publish(
+    node: Node,
+    publisher: Publisher,
+    infos: Optional[Publisher],
+    frames: Iterable[PlayableFrame],
+    rate: float,
+    restamp: bool,
+) -> int:
+    """Publish frames when they are due, each after its lens calibration."""
     count = 0
     gap = 0.0  # seconds to the frame before
     before = None
@@ -167,7 +219,9 @@ def _publish(node: Node, publisher: Publisher, frames: Iterable[PlayableFrame], 
         late = _wait_until(due)
         if late > gap:
             due += late  # no burst to catch up
-        cdr = messages.restamp(frame.cdr, node.get_clock().now().nanoseconds) if restamp else frame.cdr
-        publisher.publish(cdr)
+        stamp_ns = node.get_clock().now().nanoseconds if restamp else messages.peek_stamp(frame.cdr) or 0
+        if infos is not None and frame.camera_info is not None:
+            infos.publish(messages.restamp(frame.camera_info, stamp_ns))
+        publisher.publish(messages.restamp(frame.cdr, stamp_ns) if restamp else frame.cdr)
         count += 1
     return count

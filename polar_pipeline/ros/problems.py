@@ -7,6 +7,7 @@ from typing import Protocol
 
 import cv2
 
+from polar_pipeline._util.stop_flag import StoppedError
 from polar_pipeline._util.text import printable_lines
 from polar_pipeline.ros.diagnostics import Diagnostics
 
@@ -53,6 +54,8 @@ class ProblemLog:
 
     def refuse_error(self, err: Exception) -> None:
         """Count something that could not be used because of an unexpected error, by cause `memory` or `internal`."""
+        if isinstance(err, StoppedError):  # the process is about to end
+            return
         if is_out_of_memory(err):
             self.refuse("memory", f"{type(err).__name__}: {err}")
         else:

@@ -14,7 +14,7 @@ from polar_pipeline import messages
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.pipeline import Raw
-from polar_pipeline.products import PRODUCTS, full_level
+from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS, full_level
 from polar_pipeline.quality.layout import check_layout
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.reference_image import check_reference
@@ -23,7 +23,7 @@ from polar_pipeline.ros.drop_oldest_queue import DropOldestQueue
 from polar_pipeline.ros.fallback import Fallback
 from polar_pipeline.ros.frame import Computation, Demand, FinishedFrame, ReceivedImage, SubmittedFrame
 from polar_pipeline.ros.lens_input import LensInput
-from polar_pipeline.ros.parameters import SSIM_PRODUCTS, Settings
+from polar_pipeline.ros.parameters import Settings
 from polar_pipeline.ros.pipelines import ActivePipeline, PipelineSwitch
 from polar_pipeline.ros.problems import Logger, ProblemLog
 from polar_pipeline.ros.rehearsal import ExpectedMessage, rehearsable, rehearse
@@ -191,7 +191,6 @@ class FrameProcessor:
                 if expected is None:
                     continue
                 self._expected = expected
-                self._pipelines.release_replaced()
             except DeviceError as err:
                 self._on_device_error(str(err))
             except Exception:  # noqa: BLE001, S110 - frames that come in will show it
@@ -238,7 +237,7 @@ class FrameProcessor:
         if not (products or demand.camera_infos or demand.numbers or output.is_latency_wanted()):
             self._diagnostics.idled()
             return None
-        raw = messages.to_raw(image, settings.options.bit_depth, settings.options.alignment)
+        raw = messages.to_raw(image, settings.options)
         active, reference = self._choose_pipeline(settings, products, raw)
         timings = {"queue": started - received.received, "decode": time.perf_counter() - started}
         computation = None

@@ -14,7 +14,7 @@ from polar_pipeline import messages
 from polar_pipeline._util.text import printable
 from polar_pipeline.cpu.strips import display as write_display
 from polar_pipeline.display import Viewer
-from polar_pipeline.geometry import Geometry
+from polar_pipeline.output_camera_info import encode_camera_infos
 from polar_pipeline.pipeline import Result
 from polar_pipeline.products import LIGHT_PRODUCTS, level_scale
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
@@ -36,24 +36,30 @@ class OutputTopics:
     """The topics of a node's outputs.
 
     Attributes:
-        products: By product.
-        compressed: JPEG, by product.
+        products: By product; where it is on several, each gets it while it has subscribers.
+        compressed: JPEG, by product, in the same way.
         camera_infos: Lens calibrations, by topic.
         numbers: Numbers for plotting, by their keys in `NUMBER_TOPICS`.
         latency: Times and quality of every frame.
     """
 
-    products: Mapping[str, OutputTopic]
-    compressed: Mapping[str, OutputTopic]
+    products: Mapping[str, Sequence[OutputTopic]]
+    compressed: Mapping[str, Sequence[OutputTopic]]
     camera_infos: Mapping[str, OutputTopic]
     numbers: Mapping[str, OutputTopic]
     latency: OutputTopic
 
     def demand(self) -> Demand:
         """Outputs that have subscribers now."""
-        products, compressed = frozenset(_subscribed(self.products)), frozenset(_subscribed(self.compressed))
-        infos, numbers = tuple(_subscribed(self.camera_infos)), frozenset(_subscribed(self.numbers))
-        return Demand(products, compressed, infos, numbers)
+        products, compressed = (
+            frozenset(name for name, topics in group.items() if _subscribed(topics))
+            for group in (self.products, self.compressed)
+        )
+        infos, numbers = (
+            tuple(name for name, topic in group.items() if _subscribed([topic]))
+            for group in (self.camera_infos, self.numbers)
+        )
+        return Demand(products, compressed, infos, frozenset(numbers))
 
     def have_subscribers(self) -> bool:
         """Whether any output has a subscriber now."""
@@ -61,12 +67,17 @@ class OutputTopics:
 
     def all(self) -> Tuple[OutputTopic, ...]:
         """Every topic."""
-        groups = (self.products, self.compressed, self.camera_infos, self.numbers)
-        return (*(topic for group in groups for topic in group.values()), self.latency)
+        images = (topic for group in (self.products, self.compressed) for topics in group.values() for topic in topics)
+        return (*images, *self.camera_infos.values(), *self.numbers.values(), self.latency)
 
 
-def _subscribed(topics: Mapping[str, OutputTopic]) -> List[str]:
-    return [name for name, topic in topics.items() if topic.get_subscription_count()]
+def _subscribed(topics: Sequence[OutputTopic]) -> List[OutputTopic]:
+    return [topic for topic in topics if topic.get_subscription_count()]
+
+
+def _outgoing(topics: Sequence[OutputTopic], cdr: messages.Cdr) -> List[OutgoingMessage]:
+    """A message for those of its topics that have subscribers now; for the first where the last one has just left."""
+    return [OutgoingMessage(topic, cdr) for topic in _subscribed(topics) or topics[:1]]
 
 
 class MessageSender(Protocol):
@@ -218,31 +229,26 @@ class FramePublisher:
             if name in demand.products:
                 sent = image if name == "preview" else array  # light stays as measured
                 _, cdr = messages.product_message(name, sent, stamp_ns, frame_id)
-                outgoing.append(OutgoingMessage(self._topics.products[name], cdr))
+                outgoing += _outgoing(self._topics.products[name], cdr)
             if name in demand.compressed:
                 on_gpu = frame.computation is not None and frame.computation.pipeline.device.startswith("cuda")
                 jpeg = self._jpeg.encode(image, settings.jpeg_quality, on_gpu)
                 text = jpeg_format(name, image.ndim == 3)
                 cdr = messages.encode_compressed(stamp_ns, frame_id, text, jpeg)
-                outgoing.append(OutgoingMessage(self._topics.compressed[name], cdr))
+                outgoing += _outgoing(self._topics.compressed[name], cdr)
         return outgoing
 
     def _camera_info_messages(self, frame: SubmittedFrame) -> List[OutgoingMessage]:
         """The lens calibration, scaled to the outputs and stamped as the frame; none if it does not fit."""
-        if self.camera_info is None or not frame.demand.camera_infos:
+        if not frame.demand.camera_infos:
             return []
-        options = frame.settings.options
-        strides = {
-            name: options.ssim_stride if name.startswith("quality/") else 1 for name in frame.demand.camera_infos
-        }
+        options, raw = frame.settings.options, frame.raw
         try:
-            info = messages.decode_camera_info(self.camera_info)
-            encoded = {stride: _camera_info(info, frame, stride) for stride in set(strides.values())}
+            encoded = encode_camera_infos(self.camera_info, options, raw, frame.demand.camera_infos, *_header(frame))
         except FrameError as err:
             self._problems.refuse("camera_info", str(err))
             return []
-        topics = self._topics.camera_infos
-        return [OutgoingMessage(topics[name], encoded[stride]) for name, stride in strides.items()]
+        return [OutgoingMessage(self._topics.camera_infos[name], cdr) for name, cdr in encoded.items()]
 
     def _publish_numbers(self, frame: SubmittedFrame, quality: Optional[FrameQuality]) -> None:
         """Publish those numbers of a frame that had subscribers; saturation where anything was computed."""
@@ -267,23 +273,6 @@ class FramePublisher:
 def _header(frame: SubmittedFrame) -> Tuple[int, str]:
     """Stamp in nanoseconds and frame_id of a frame's messages, without control characters."""
     return frame.image.stamp_ns, frame.settings.frame_id or printable(frame.image.frame_id, messages.MAX_NAME)
-
-
-def _camera_info(info: Any, frame: SubmittedFrame, stride: int) -> messages.Cdr:
-    """The lens calibration of a frame's outputs, averaged over `stride` pixels.
-
-    Raises:
-        FrameError: It is of frames of another size, or cannot be rotated.
-    """
-    image, options = frame.image, frame.settings.options
-    of = messages.frame_size(info)
-    if of not in ((0, 0), (image.height, image.width)):
-        raise FrameError("camera_info", f"{of[1]}x{of[0]} of a frame of {image.width}x{image.height} pixels")
-    height, width = options.output_size(frame.raw.shape)
-    size, source = (height // stride, width // stride), options.stokes_size(frame.raw.shape)
-    geometry = options.geometry or Geometry(step=2 if options.resolution == "half" else 1)
-    found = messages.transform_camera_info(info, geometry, source, size, stride)
-    return messages.encode_camera_info(found, *_header(frame))
 
 
 def _as_bytes(name: str, image: np.ndarray) -> np.ndarray:

@@ -9,7 +9,8 @@ import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline.pipeline import Pipeline, Result
-from polar_pipeline.ros.parameters import SSIM_PRODUCTS, Settings
+from polar_pipeline.products import SSIM_PRODUCTS
+from polar_pipeline.ros.parameters import Settings
 from polar_pipeline.ros.pipelines import PipelineSwitch
 
 #: Frames whose products exist at once: computed, being published, and kept until the next one.
@@ -78,4 +79,5 @@ def rehearse(
         received += [expected.memory() for _ in range(MESSAGES_A_FRAME)]
         results.append(pipeline(messages.to_raw(image)))
     pipeline.reset()
+    pipelines.release_replaced()
     return expected

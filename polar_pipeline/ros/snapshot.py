@@ -24,9 +24,10 @@ from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.messages import CAMERA_INFO, IMAGE, Cdr, ImageMessage, Status
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.pipeline import Pipeline
+from polar_pipeline.products import SSIM_PRODUCTS
 from polar_pipeline.replay.picture import encode_picture
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.ros.parameters import SSIM_PRODUCTS, Settings, make_settings
+from polar_pipeline.ros.parameters import Settings, make_settings
 from polar_pipeline.ros.preset import to_yaml
 from polar_pipeline.sensor.frames import FrameError
 
@@ -172,7 +173,7 @@ def _compute(snapshot: Snapshot, settings: Settings) -> Dict[str, np.ndarray]:
     if settings.options.rectify == FROM_FRAMES and snapshot.camera_info is not None:
         settings = settings.rectified_by(messages.lens_of(messages.decode_camera_info(snapshot.camera_info)))
     options = settings.options
-    raw = messages.to_raw(messages.decode_image(snapshot.cdr), options.bit_depth, options.alignment)
+    raw = messages.to_raw(messages.decode_image(snapshot.cdr), options)
     needless = SSIM_PRODUCTS if options.ssim_mode == "reference" else ()
     pipeline = Pipeline(**settings.arguments(tuple(name for name in options.products if name not in needless)))
     try:

@@ -1,26 +1,28 @@
 """Raw frames and their pixel formats: turns a camera's bytes, or arrays, into checked mosaics.
 
-A new pixel format is one row in :data:`FORMATS`. Packings are those of the GenICam pixel format naming convention
-(PFNC 2.4) and of GigE Vision.
+A new pixel format is one row in :data:`FORMATS`; `encodings` has the names. Packings are those of the GenICam pixel
+format naming convention (PFNC 2.4) and of GigE Vision.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Dict, List, Tuple, Union
+from typing import ClassVar, Dict, List, Tuple, Union
 
 import numpy as np
 
 from polar_pipeline._util.text import printable, quoted
-from polar_pipeline._util.values import choice, whole_number
+from polar_pipeline._util.values import whole_number
+from polar_pipeline.sensor.mosaic import ANGLES, CHANNELS, Sensor
 
 #: Smallest frame side in pixels: the widest demosaic window and its reflected border must fit.
 MIN_SIDE = 16
 #: Largest frame side in pixels, and most pixels of a frame: what the kernels' 32-bit indices reach.
 MAX_SIDE, MAX_PIXELS = 65535, 1 << 28
-#: (height, width) of the known sensors' frames.
-FULL_FRAME = (2048, 2448)
+#: Bytes to a multiple of which drivers round a row up.
+ROW_ALIGNMENTS = tuple(1 << power for power in range(9))
+#: Bits of a pixel in known formats, refused ones included. A step that is exactly a row of such pixels is not padding.
+PIXEL_BITS = (8, 10, 12, 14, 16, 24, 30, 32, 36, 48, 64, 96, 128)
 
 
 class FrameError(ValueError):
@@ -41,10 +43,44 @@ class RawFrame:
     Attributes:
         mosaic: (H, W) uint8 or native-endian uint16.
         full_scale: The value of a saturated pixel; larger ones in `mosaic` count as this one.
+        is_split: Whether the camera split it into four angles a pixel (`of_angles`), which are not interpolated.
     """
 
     mosaic: np.ndarray
     full_scale: int
+    is_split: bool = False
+
+    @classmethod
+    def of_angles(cls, angles: np.ndarray, sensor: Sensor, full_scale: int = 0, bayer: str = "") -> RawFrame:
+        """A frame of ready angles, as cameras send them that split superpixels: (H, W, 4) becomes a (2H, 2W) mosaic.
+
+        Args:
+            angles: (H, W, 4) uint8 or uint16, behind the polarizers at 0, 45, 90 and 135 degrees.
+            sensor: Its mosaic.
+            full_scale: Value of a saturated pixel; 0 takes the type's maximum.
+            bayer: Colours of four neighbouring pixels, row by row, such as `RGGB`; "" for a monochrome sensor.
+
+        Raises:
+            FrameError: Wrong type or shape (as `as_frame`), or the sensor has other colours (cause `encoding`).
+        """
+        quad = [(row, column) for row in (0, 2) for column in (0, 2)]
+        own = "".join(CHANNELS[sensor.color_index(*place)] for place in quad) if sensor.is_color else ""
+        if own != bayer:
+            raise FrameError(
+                "encoding",
+                f"the angles are {bayer or 'monochrome'}, those of sensor {sensor.name} are {own or 'monochrome'}: set "
+                "the camera's sensor",
+            )
+        if not isinstance(angles, np.ndarray) or isinstance(angles, np.ma.MaskedArray):
+            raise FrameError("type", f"angles must be a uint8 or uint16 array, got {printable(type(angles).__name__)}")
+        if angles.ndim != 3 or angles.shape[2] != len(ANGLES):
+            raise FrameError("size", f"angles must be (H, W, 4), got shape {quoted(angles.shape)}")
+        mosaic = np.empty((2 * angles.shape[0], 2 * angles.shape[1]), angles.dtype)
+        for index, angle in enumerate(ANGLES):
+            row, column = sensor.position(angle)
+            mosaic[row::2, column::2] = angles[..., index]
+        frame = as_frame(mosaic, full_scale)
+        return cls(frame.unpack().mosaic, frame.full_scale, is_split=True)
 
     @property
     def shape(self) -> Tuple[int, int]:
@@ -67,11 +103,15 @@ class RawFormat:
             three bytes).
         shift: Left shift of the significant bits within 16 (0: LSB aligned, 16 - bits: MSB aligned). Bits below them
             count as the fraction of a level that they stand for.
+        channels: Numbers a pixel, side by side: 1 for a mosaic, 4 for ready angles (`RawFrame.of_angles`).
+        bayer: Colours of ready angles, as in `RawFrame.of_angles`.
     """
 
     bits: int
     packing: str
     shift: int = 0
+    channels: int = 1
+    bayer: str = ""
 
     @property
     def full_scale(self) -> int:
@@ -80,6 +120,7 @@ class RawFormat:
 
     def row_bytes(self, width: int) -> int:
         """Bytes of one row of `width` pixels without padding."""
+        width *= self.channels
         if self.packing == "packed":
             return (width + 1) // 2 * 3
         return (width * {"u8": 8, "u16": 16, "p": self.bits}[self.packing] + 7) // 8
@@ -98,6 +139,7 @@ class PackedFrame:
     rows: np.ndarray
     fmt: RawFormat
     width: int
+    is_split: ClassVar[bool] = False
 
     @property
     def shape(self) -> Tuple[int, int]:
@@ -118,60 +160,18 @@ class PackedFrame:
 Frame = Union[RawFrame, PackedFrame]
 #: Where the significant bits of 16-bit pixels can lie: at the low end or at the high end.
 ALIGNMENTS = ("lsb", "msb")
-#: Pixel formats by bit depth and packing; the names are what follows a PFNC colour prefix.
+#: Pixel formats by bit depth and packing; the keys are what names of pixel formats end in.
 FORMATS: Dict[str, RawFormat] = {
     "8": RawFormat(8, "u8"),
     "10": RawFormat(10, "u16"),
     "12": RawFormat(12, "u16"),
+    "14": RawFormat(14, "u16"),
     "16": RawFormat(16, "u16"),
     "10p": RawFormat(10, "p"),
     "12p": RawFormat(12, "p"),
     "10Packed": RawFormat(10, "packed"),
     "12Packed": RawFormat(12, "packed"),
 }
-_BAYER = r"bayer_(?:rggb|bggr|gbrg|grbg)"
-_ROS_ENCODING = re.compile(rf"(?:mono|{_BAYER})(8|16)|(8|16)UC1")
-_PFNC = re.compile(
-    r"(?:Polarized?|Polarise)?(?:Angles_0d_45d_90d_135d_)?(?:Mono|Bayer(?:RG|BG|GB|GR))(8|10|12|16|10p|12p|10Packed|12Packed)"
-)
-_POLARIZED = re.compile(
-    r"polarized_angles_0d_45d_90d_135d_(?:mono|bayer_(?:rg|bg|gb|gr))(8|10|12|16|10p|12p|10packed|12packed)"
-)
-
-
-def get_format(encoding: str, bit_depth: int = 0, alignment: str = "lsb") -> RawFormat:
-    """The raw format behind a `sensor_msgs/Image` encoding or PFNC name.
-
-    The encoding says only how pixels are packed, not which mosaic it is: a polarizer mosaic tagged `bayer_rggb8` is no
-    Bayer image.
-
-    Args:
-        encoding: `mono8`, `mono16`, `bayer_*8`, `bayer_*16`, `8UC1`, `16UC1`, a PFNC name such as `PolarizeMono12p` or
-            `BayerRG12Packed`, or `polarized_angles_0d_45d_90d_135d_*`.
-        bit_depth: Significant bits of 16-bit pixels, 8 to 16; 0 takes the encoding's own.
-        alignment: `"lsb"` or `"msb"`: where the significant bits of 16-bit pixels lie.
-
-    Raises:
-        FrameError: The encoding is unknown or empty (cause `encoding`).
-        ValueError: `bit_depth` or `alignment` is out of range.
-    """
-    bit_depth = check_bit_depth(bit_depth)
-    choice("alignment", alignment, ALIGNMENTS)
-    found = None
-    if isinstance(encoding, str):
-        found = _ROS_ENCODING.fullmatch(encoding) or _PFNC.fullmatch(encoding) or _POLARIZED.fullmatch(encoding)
-    if found is None:
-        raise FrameError(
-            "encoding",
-            "encoding must be mono8, mono16, bayer_*8, bayer_*16, 8UC1, 16UC1 or a PFNC name such as PolarizeMono8, "
-            f"PolarizeMono12p or BayerRG12Packed, got {quoted(encoding)}",
-        )
-    key = next(group for group in found.groups() if group).replace("packed", "Packed")
-    known = FORMATS[key]
-    if known.packing != "u16":
-        return known
-    bits = bit_depth or known.bits
-    return RawFormat(bits, "u16", 16 - bits if alignment == "msb" else 0)
 
 
 def check_bit_depth(bit_depth: object) -> int:
@@ -217,46 +217,82 @@ def frame_from_buffer(
         big_endian: Byte order of 16-bit pixels.
 
     Returns:
-        The mosaic and its full scale. A 10 or 12 bit packed name whose rows hold two bytes per pixel is taken as the
-        driver's unpacked form, MSB aligned.
+        The mosaic and its full scale; of a format of more channels their numbers side by side. A packed format whose
+        rows hold two bytes a pixel is taken as the driver's unpacked form, MSB aligned (`sent_format`).
 
     Raises:
-        FrameError: The size is out of range (`check_size`, cause `size`), `step` is shorter than a row (`step`), or
-            data is missing (`truncated`).
+        FrameError: The size is out of range (`check_size`, cause `size`), or `step` or the number of bytes does not fit
+            the format (`checked_step`).
     """
-    check_size(height, width)
+    scale = 2 if fmt.channels > 1 else 1
+    check_size(scale * height, scale * width)
     flat = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data.reshape(-1).view(np.uint8)
     fmt = sent_format(fmt, height, width, step, flat.size)
     row = fmt.row_bytes(width)
-    step = step or row
-    if step < row:
-        raise FrameError("step", f"step must be at least {row} bytes for {width} pixels of {fmt.bits} bit, got {step}")
-    needed = step * (height - 1) + row
-    if flat.size < needed:
-        raise FrameError(
-            "truncated",
-            f"{width}x{height} pixels of {fmt.bits} bit {fmt.packing} with step {step} need {needed} bytes, "
-            f"got {flat.size}",
-        )
+    kind = f"{fmt.bits} bit {fmt.packing}" + (f" in {fmt.channels} channels" if fmt.channels > 1 else "")
+    step = checked_step(flat.size, height, width, row, step, kind)
     rows = np.lib.stride_tricks.as_strided(flat, (height, row), (step, 1), writeable=False)
     if fmt.packing == "u8":
         return RawFrame(rows, fmt.full_scale)
+    width *= fmt.channels
     if fmt.packing == "u16":
         dtype = ">u2" if big_endian else "<u2"
-        if step % 2 or flat.ctypes.data % 2:
+        if flat.ctypes.data % 2:
             wide = rows.copy().view(dtype)
         else:  # The type before the strides: NumPy up to 1.22 cannot view padded rows as another type.
-            words = flat[: flat.size // 2 * 2].view(dtype)
-            wide = np.lib.stride_tricks.as_strided(words, (height, width), (step, 2), writeable=False)
+            wide = np.lib.stride_tricks.as_strided(flat.view(dtype), (height, width), (step, 2), writeable=False)
         return RawFrame(wide.astype(np.uint16, copy=False), fmt.full_scale)
     return PackedFrame(rows, fmt, width)
 
 
+def checked_step(size: int, height: int, width: int, row: int, step: int, kind: str) -> int:
+    """Check the bytes from one row of an image to the next, and return them.
+
+    Drivers round rows up to a multiple of 2, 4, ... 256 bytes, and an image has `step` bytes for each of its rows. A
+    step that is exactly a row of pixels of another size (`PIXEL_BITS`) shows that the encoding is wrong. It is refused
+    even if rounding gives the same number.
+
+    Args:
+        size: Bytes of the image.
+        height: Rows.
+        width: Pixels per row.
+        row: Bytes of a row without padding.
+        step: As stated; 0 means no padding.
+        kind: What the pixels are, for messages.
+
+    Raises:
+        FrameError: Rows are longer or shorter (cause `step`), or bytes are missing (`truncated`) or left (`step`).
+    """
+    step = step or row
+    others = [(width * bits + 7) // 8 for bits in PIXEL_BITS] + [RawFormat(12, "packed").row_bytes(width)]
+    if step != row and (step not in _rounded(row) or step in others):
+        raise FrameError(
+            "step",
+            f"step must be {row} bytes for {width} pixels of {kind}, or those rounded up to a multiple of at most "
+            f"{ROW_ALIGNMENTS[-1]} if that is not a row of other pixels, got {step}",
+        )
+    if size != step * height:
+        raise FrameError(
+            "truncated" if size < step * height else "step",
+            f"{width}x{height} pixels of {kind} with step {step} need {step * height} bytes, got {size}",
+        )
+    return step
+
+
+def _rounded(row: int) -> List[int]:
+    """Bytes that a row can take with padding."""
+    return [-(-row // alignment) * alignment for alignment in ROW_ALIGNMENTS]
+
+
 def sent_format(fmt: RawFormat, height: int, width: int, step: int, size: int) -> RawFormat:
-    """How pixels lie in `size` bytes: unpacked and MSB aligned where rows of a packed format hold two bytes a pixel."""
-    if fmt.packing in ("p", "packed") and max(step, size // height) >= 2 * width:
-        return RawFormat(fmt.bits, "u16", 16 - fmt.bits)
-    return fmt
+    """The format of pixels in `size` bytes: some drivers unpack pixels to 16 bit, MSB aligned, and keep a packed name.
+
+    Rows of exactly two bytes a pixel are unpacked. If padding could make packed rows as long, the format stays packed,
+    and `checked_step` refuses the image.
+    """
+    if fmt.packing not in ("p", "packed") or fmt.channels > 1 or (step or size / height) != 2 * width:
+        return fmt
+    return fmt if step in _rounded(fmt.row_bytes(width)) else RawFormat(fmt.bits, "u16", 16 - fmt.bits)
 
 
 def check_size(height: int, width: int) -> None:
@@ -336,6 +372,7 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     """
     if isinstance(raw, PackedFrame):
         return raw
+    is_split = raw.is_split if isinstance(raw, RawFrame) else False
     if isinstance(raw, RawFrame):
         mosaic, full_scale = raw.mosaic, raw.full_scale
     else:
@@ -354,4 +391,4 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
         full_scale = whole_number(f"full_scale of {mosaic.dtype}", full_scale, 0, limit)
     except ValueError as err:
         raise FrameError("size", str(err)) from None
-    return RawFrame(np.asarray(mosaic), full_scale or limit)
+    return RawFrame(np.asarray(mosaic), full_scale or limit, is_split)

@@ -1,13 +1,13 @@
 """Mosaics of polarization sensors: which polarizer angle and which colour covers each pixel.
 
-A new sensor is one row in :data:`SENSORS`. Source: Sony IMX250MZR and IMX250MYR tiles as printed in the camera makers'
-manuals.
+A new sensor is one row in :data:`SENSORS`. Source: tiles of Sony's IMX250, IMX253 and IMX264 as printed in the camera
+makers' manuals.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Dict, Optional, Tuple, Union
 
 from polar_pipeline._util.text import quoted
@@ -17,9 +17,11 @@ ANGLES = (0, 45, 90, 135)
 #: Colour channels, in the order of every colour axis of this package.
 CHANNELS = "RGB"
 Tile = Tuple[Tuple[int, ...], ...]
-#: Electrons at full scale and read noise in electrons of an IMX250 at a gain of 0 dB, as the EMVA 1288 data sheets of
-#: cameras with this sensor have them: 10.3 to 10.6 thousand, and 2.3 to 2.5.
-IMX250_NOISE = (10_500.0, 2.4)
+#: Electrons at full scale and read noise in electrons at a gain of 0 dB of the pixel that IMX250, IMX253 and IMX264
+#: share. EMVA 1288 data sheets of cameras with an IMX250 have 10.3 to 10.6 thousand, and 2.3 to 2.5.
+PIXEL_NOISE = (10_500.0, 2.4)
+#: (height, width) of the frames of IMX250 and IMX264, and those of IMX253.
+FULL_FRAME, LARGE_FRAME = (2048, 2448), (3000, 4096)
 #: Characters of the longest text that is taken for a tile.
 _TILE_TEXT = 1000
 
@@ -35,13 +37,15 @@ class Sensor:
             monochrome sensor.
         full_well: Electrons of a pixel at full scale, at a gain of 0 dB.
         read_noise: Standard deviation of a pixel in the dark, in electrons.
+        size: (height, width) of its frames; what is prepared before the first one depends on it, nothing else.
     """
 
     name: str
     angles: Tile
     colors: Optional[Tile] = None
-    full_well: float = IMX250_NOISE[0]
-    read_noise: float = IMX250_NOISE[1]
+    full_well: float = PIXEL_NOISE[0]
+    read_noise: float = PIXEL_NOISE[1]
+    size: Tuple[int, int] = field(default=FULL_FRAME, compare=False)
 
     @property
     def is_color(self) -> bool:
@@ -83,7 +87,8 @@ class Sensor:
     ) -> Sensor:
         """The mosaic as a frame shows it, whose region of interest and readout direction permute the tile.
 
-        Angles stay those of the camera: in a mirrored picture an AoLP of `a` points along `pi - a`.
+        Angles stay those of the scene: in a mirrored picture an AoLP of `a` points along `pi - a`, as
+        `docs/interpreting_images.md` defines it.
 
         Args:
             offset: (x, y) of the frame's first pixel in the sensor's own readout, in pixels, before any flip.
@@ -155,13 +160,19 @@ def parse_tile(text: str, name: str = "custom") -> Sensor:
     return Sensor(name, tile, colors)
 
 
+_MZR = "90 45 / 135 0"
+_MYR = "R90 R45 G90 G45 / R135 R0 G135 G0 / G90 G45 B90 B45 / G135 G0 B135 B0"
 #: The sensors known by name.
 SENSORS: Dict[str, Sensor] = {
-    "IMX250MZR": parse_tile("90 45 / 135 0", "IMX250MZR"),
-    "IMX250MYR": parse_tile(
-        "R90 R45 G90 G45 / R135 R0 G135 G0 / G90 G45 B90 B45 / G135 G0 B135 B0",
-        "IMX250MYR",
-    ),
+    name: replace(parse_tile(tile, name), size=size)
+    for name, tile, size in (
+        ("IMX250MZR", _MZR, FULL_FRAME),
+        ("IMX250MYR", _MYR, FULL_FRAME),
+        ("IMX264MZR", _MZR, FULL_FRAME),
+        ("IMX264MYR", _MYR, FULL_FRAME),
+        ("IMX253MZR", _MZR, LARGE_FRAME),
+        ("IMX253MYR", _MYR, LARGE_FRAME),
+    )
 }
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, Tuple
 
 import numpy as np
 
+from polar_pipeline.colormaps import AOLP_MAP
 from polar_pipeline.products import level_scale
-from polar_pipeline.replay.picture import SIGMA_TOP, picture
+from polar_pipeline.replay.picture import SIGMA_TOP, aolp_indices, picture
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: The module `rerun`, and objects of it: images, layouts, recordings. It is an extra, and its versions differ.
 RerunModule = Any
 RerunObject = Any
+#: Class of pixels without AoLP; the others are the indices of `AOLP_MAP`.
+_NO_ANGLE = 256
 #: The planes of a Stokes vector: end of the entity's path, and the range of values.
 _STOKES = (("s0", (0.0, 2.0)), ("s1", (-1.0, 1.0)), ("s2", (-1.0, 1.0)))
 
@@ -33,10 +35,9 @@ class ColorScale:
 
 
 _GREY = ColorScale("Grayscale", (0.0, 1.0))
-#: Products with one number a pixel -> how they are shown, if not as greys from 0 to 1. Twilight is cyclic, as AoLP is.
+#: Products with one number a pixel -> how they are shown, if not as greys from 0 to 1.
 _SCALES: Dict[str, ColorScale] = {
     "dolp": ColorScale("Viridis", (0.0, 1.0)),
-    "aolp": ColorScale("Twilight", (0.0, math.pi)),
     **{name: ColorScale("Viridis", (0.0, float(top))) for name, top in SIGMA_TOP.items()},
 }
 
@@ -57,8 +58,8 @@ def entities_of(name: str) -> Tuple[str, ...]:
 def logged(rerun: RerunModule, name: str, array: np.ndarray) -> Iterator[Tuple[str, RerunObject]]:
     """The entities of an image of a product: path, and what is logged there.
 
-    Numbers stay as they are, so that the viewer shows them. Where Rerun has no cyclic map (before 0.24), AoLP is an
-    image of hues. Colours of other types than 8 bit become 8 bit.
+    Numbers stay as they are, so that the viewer shows them. AoLP becomes classes, since Rerun's images of numbers take
+    no map but its own. Colours of other types than 8 bit become 8 bit.
 
     Args:
         rerun: The module.
@@ -71,14 +72,20 @@ def logged(rerun: RerunModule, name: str, array: np.ndarray) -> Iterator[Tuple[s
             yield plane, _numbers(rerun, array[..., channel], _GREY.colormap, span)
     elif array.ndim == 3:
         yield path, rerun.Image(array if array.dtype == np.uint8 else picture(name, array))
+    elif name == "aolp":
+        angles = array / level_scale(name, str(array.dtype))
+        classes = np.where(np.isnan(angles), _NO_ANGLE, aolp_indices(np.nan_to_num(angles)))
+        yield path, rerun.SegmentationImage(classes.astype(np.uint16))
     elif name not in _SCALES and array.dtype == np.uint8:
         yield path, rerun.Image(array, color_model="L")
     else:
-        colormap = _SCALES.get(name, _GREY).colormap
-        if hasattr(rerun.components.Colormap, colormap):
-            yield path, _numbers(rerun, array, colormap, span_of(name, array.dtype))
-        else:
-            yield path, rerun.Image(picture(name, array))
+        yield path, _numbers(rerun, array, _SCALES.get(name, _GREY).colormap, span_of(name, array.dtype))
+
+
+def angle_colors(rerun: RerunModule) -> RerunObject:
+    """Colors and labels of the classes of AoLP; what is logged once for all frames."""
+    labels = [(k, f"{k * 180 / 256:.1f} deg", tuple(map(int, color))) for k, color in enumerate(AOLP_MAP)]
+    return rerun.AnnotationContext([*labels, (_NO_ANGLE, "invalid", (0, 0, 0))])
 
 
 def _numbers(rerun: RerunModule, array: np.ndarray, colormap: str, span: Tuple[float, float]) -> RerunObject:

@@ -16,7 +16,7 @@ from polar_pipeline.pipeline import Result
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.run import ReplayedFrame
 from polar_pipeline.topics import NUMBER_TOPICS, PRODUCT_TOPICS
-from polar_pipeline.view.images import RerunModule, RerunObject, entities_of, logged
+from polar_pipeline.view.images import RerunModule, RerunObject, angle_colors, entities_of, logged
 from polar_pipeline.view.statistics import disable_statistics
 
 #: Name of the application, by which the viewer keeps what a user changed of the layout.
@@ -41,9 +41,9 @@ def load_rerun() -> RerunModule:
         rerun = importlib.import_module("rerun")
         importlib.import_module("rerun.blueprint")
     except (ImportError, TypeError) as err:  # 0.22 on Python 3.8: TypeError
-        raise ImportError(f"{err}; pip install 'polar_pipeline[view]'") from err
+        raise ImportError(f"{err}; pip install '/path/to/polar_pipeline[view]'") from err
     if not hasattr(rerun, "DepthImage"):  # a different package of that name
-        raise ImportError("the module 'rerun' is not Rerun's; pip install 'polar_pipeline[view]'")
+        raise ImportError("the module 'rerun' is not Rerun's; pip install '/path/to/polar_pipeline[view]'")
     return rerun
 
 
@@ -63,6 +63,9 @@ class RecordingView:
 
     def show(self, stamp_ns: int, result: Result, frame: ReplayedFrame) -> None:
         """Log the products of a frame, the milliseconds of its stages, and its similarity and saturation."""
+        if "aolp" in result and not self._count:
+            topic = PRODUCT_TOPICS["aolp"].name
+            self._rerun.log(topic, angle_colors(self._rerun), static=True, recording=self._stream)
         self._set_time(stamp_ns)
         for name, array in result.items():
             if array.ndim:

@@ -18,7 +18,8 @@ from polar_pipeline.options import OPTIONS, THREADS, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS, get_products
 from polar_pipeline.quality.statistics import RANGES, make_quality_limits
-from polar_pipeline.sensor.frames import FrameError, get_format
+from polar_pipeline.sensor.encodings import get_format
+from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.sensor.mosaic import SENSORS, get_sensor, parse_tile
 
 #: Characters of the longest message: it may be a log line, or what a service answers.

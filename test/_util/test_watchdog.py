@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Callable, Iterator, List
 
 import pytest
-from support import ROOT, TIMEOUT, wait_for
+from support import ROOT, TIMEOUT, assert_gone, wait_for
 
 from polar_pipeline._util import watchdog
 
@@ -77,16 +77,6 @@ def companions(pid: int) -> List[int]:
 def ignores_signals(pid: int) -> bool:
     rows = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return bool(int(rows["SigIgn"], 16) & 1 << signal.SIGTERM - 1)
-
-
-def assert_gone(pid: int) -> None:
-    def is_gone() -> bool:
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except FileNotFoundError:
-            return True
-
-    wait_for(is_gone, f"the end of process {pid}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, List
 
@@ -24,6 +25,8 @@ from polar_pipeline.batch.results import make_folders
 #: Of the command, and for each recording of a few seconds of work.
 COMMAND = [sys.executable, "-m", "polar_pipeline", "batch", "--backend", "cpu", "--products", "dolp,ssim"]
 LONG, SIDE = 150, 512
+#: Seconds between two signals, so that the first is not pending when the second comes.
+SAME_SIGNAL = 0.5
 
 
 def start(sources: List[Path], out: Path, *more: str) -> subprocess.Popen[str]:
@@ -54,6 +57,30 @@ def test_an_interrupted_batch(tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert psutil.wait_procs(children, timeout=10)[1] == []
     assert completed(out) == ["first"]
+    assert partial_files(out) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_waits_for_nobody(number: signal.Signals, tmp_path: Path) -> None:
+    """Not for a worker that does not answer, either: what it was writing is removed."""
+    source, out = record(tmp_path / "in" / "a.mcap", LONG, SIDE), tmp_path / "out"
+    with start([source], out, "--jobs", "1", "--split", "5s") as process:
+        wait_for(lambda: list(out.glob("segments/a/.*.part/*")), "segment")
+        (worker,) = (
+            child
+            for child in psutil.Process(process.pid).children(recursive=True)
+            if "spawn_main" in str(child.cmdline())
+        )
+        worker.suspend()
+        before = partial_files(out)
+        process.send_signal(number)
+        time.sleep(SAME_SIGNAL)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert before
+    assert process.returncode == 128 + number
+    assert "Traceback" not in said
+    assert psutil.wait_procs([worker], timeout=10)[1] == []
     assert partial_files(out) == []
 
 

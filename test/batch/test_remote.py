@@ -133,7 +133,7 @@ def test_unknown_schemes_and_missing_packages(source: str, text: str, monkeypatc
 
 def test_without_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(StorageError, match=r"s3:// needs fsspec: pip install 'polar_pipeline\[batch\]'"):
+    with pytest.raises(StorageError, match=r"s3:// needs fsspec: pip install '/path/to/polar_pipeline\[batch\]'"):
         listed("s3://b/x.mcap")
 
 

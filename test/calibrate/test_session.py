@@ -142,7 +142,7 @@ def test_a_table_of_folders_with_one_known_angle(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------- recordings
 
 
-def recording(path: Path, is_packed: bool = False) -> Path:
+def recording(path: Path, is_packed: bool = False, encoding: str = "mono16") -> Path:
     """The frames as messages, 10 a second; those of 12p as a camera packs them."""
     with open_sink(path, {}) as sink:
         for index, (_, _, mosaic) in enumerate(FRAMES):
@@ -155,7 +155,9 @@ def recording(path: Path, is_packed: bool = False) -> Path:
                     messages.IMAGE,
                 )
             else:
-                cdr = messages.encode_image(stamp, "cam", "mono16", mosaic)
+                cdr = messages.encode_image(
+                    stamp, "cam", encoding, mosaic.reshape(SHAPE[0], -1, int(encoding != "mono16") * 3 + 1)
+                )
             sink.write("/images", messages.IMAGE, stamp, cdr)
     return path
 
@@ -184,6 +186,14 @@ def test_recordings(columns: str, scale: float, reach: float, kind: str, tmp_pat
     same_pixels(found)
     _, angles = calibrated(path, table, are_unknown=True)
     assert set(angles.values()) == {None}
+
+
+def test_frames_of_ready_angles_are_refused(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(spans("first,last,angle", 1, 0), encoding="utf-8")
+    path = recording(tmp_path / "in.mcap", encoding="PolarizedQuadMono16")
+    with pytest.raises(FrameError, match="a calibration is of a sensor's mosaic"):
+        calibrated(path, table)
 
 
 def test_a_recording_needs_a_table(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from polar_pipeline.replay.picture import legend
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import open_source
 from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.scene import synthetic
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -477,7 +478,7 @@ def test_an_interrupted_replay_leaves_nothing(number: signal.Signals, code: int,
         "import sys, time\n"
         "from polar_pipeline import cli\n"
         "from polar_pipeline.replay import job\n"
-        "def slow(*_):\n"
+        "def slow(*_, **__):\n"
         "    print('running', flush=True)\n"
         "    time.sleep(60)\n"
         "job.replay = slow\n"
@@ -503,7 +504,7 @@ def test_process_one_picture(pictures: Path, tmp_path: Path, capsys: Any) -> Non
     everything = ["--products", "intensity,stokes,dolp,preview,ssim"]
     assert main(["process", str(raw), "-o", str(out), *everything]) == 0
     assert "ssim 0." in capsys.readouterr().out
-    assert names(out) == ["0_dolp.tiff", "0_intensity.png", "0_preview.png", "0_stokes.tiff"]
+    assert names(out) == ["0_dolp.tiff", "0_intensity.png", "0_preview.png", "0_preview_legend.png", "0_stokes.tiff"]
     want = Pipeline(products="intensity, dolp, stokes, preview", dtype={"intensity": "uint8"}, backend="cpu")(FRAMES[0])
     for name in ("dolp.tiff", "intensity.png"):
         got = cv2.imread(str(out / f"0_{name}"), cv2.IMREAD_UNCHANGED)
@@ -514,7 +515,7 @@ def test_process_one_picture(pictures: Path, tmp_path: Path, capsys: Any) -> Non
         np.testing.assert_array_equal(cv2.imread(str(out / f"0_{name}"), cv2.IMREAD_UNCHANGED), got[..., ::-1])
     words = ["--products", "dolp,preview", "--dtype", "uint16"]
     assert main(["process", str(raw), "-o", str(tmp_path / "words"), *words]) == 0
-    assert names(tmp_path / "words") == ["0_dolp.png", "0_preview.png"]
+    assert names(tmp_path / "words") == ["0_dolp.png", "0_preview.png", "0_preview_legend.png"]
     got = cv2.imread(str(tmp_path / "words" / "0_dolp.png"), cv2.IMREAD_UNCHANGED)
     np.testing.assert_array_equal(got, Pipeline(products="dolp", dtype="uint16", backend="cpu")(FRAMES[0])["dolp"])
     assert main(["process", str(raw), "-o", str(out), *everything]) == 1
@@ -524,17 +525,39 @@ def test_process_one_picture(pictures: Path, tmp_path: Path, capsys: Any) -> Non
 
 def test_colors_come_with_legends(pictures: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    products = ["--products", "aolp_color,dolp_color,polarizer", "--polarizer-angle", "30", "--color-style", "light"]
+    products = [
+        "--products",
+        "aolp_color,dolp_color,polarizer,preview",
+        "--polarizer-angle",
+        "30",
+        "--color-style",
+        "light",
+    ]
     assert main(["process", str(pictures / "0.png"), "-o", str(out), *products, "--backend", "cpu"]) == 0
-    legends = ["0_aolp_color_legend.png", "0_dolp_color_legend.png"]
-    assert names(out) == sorted(["0_aolp_color.png", "0_dolp_color.png", "0_polarizer.png", *legends])
-    for name, path in zip(("aolp_color", "dolp_color"), legends):
+    colored = ("aolp_color", "dolp_color", "preview")
+    legends = [f"0_{name}_legend.png" for name in colored]
+    assert names(out) == sorted([*(f"0_{name}.png" for name in (*colored, "polarizer")), *legends])
+    for name, path in zip(colored, legends):
         np.testing.assert_array_equal(imread(out / path), legend(name, "light"))
     options: Any = {"polarizer_angle": 30, "color_style": "light", "dtype": "uint8", "backend": "cpu"}
     with Pipeline(products="aolp_color, polarizer", **options) as pipeline:
         want = pipeline(FRAMES[0])
     for name, image in want.items():
         np.testing.assert_array_equal(imread(out / f"0_{name}.png"), image, err_msg=name)
+
+
+@pytest.mark.parametrize(("frame", "sensor"), [("IMX250MYR", "IMX250MZR"), ("IMX250MZR", "IMX250MZR")])
+def test_process_says_that_the_layout_does_not_fit(frame: str, sensor: str, tmp_path: Path, capsys: Any) -> None:
+    """A color frame taken as mono; `replay` says the same."""
+    path, is_color = tmp_path / "0.png", SENSORS[frame].is_color
+    stokes = synthetic("spheres", (512, 512), is_color=is_color)
+    cv2.imwrite(str(path), expose(stokes * np.float32([[0.5], [1], [0.7]]) if is_color else stokes, SENSORS[frame]))
+    options = ["--sensor", sensor, "--backend", "cpu"]
+    assert main(["process", str(path), "-o", str(tmp_path), "--products", "dolp", *options]) == 0
+    said = capsys.readouterr().err
+    assert ("layout: the frame shows colour filters" in said) == (frame != sensor)
+    assert main(["replay", str(path), "-o", str(tmp_path / "out.mcap"), *options]) == 0
+    assert capsys.readouterr().err.splitlines()[-1:] == said.splitlines()
 
 
 def test_layout_of_a_picture(tmp_path: Path, capsys: Any) -> None:
@@ -664,7 +687,7 @@ COMMANDS = (
         "tune",
         "kernels",
     ),
-    *("bench node", "doctor"),
+    *("bench node", "env", "doctor"),
 )
 
 

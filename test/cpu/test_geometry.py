@@ -109,6 +109,19 @@ def test_a_rotated_camera_reports_the_angles_of_the_world() -> None:
         assert np.abs(got["dolp"] - want["dolp"])[inner].max() < 2e-3
 
 
+@pytest.mark.parametrize("products", ["ssim", "ssim_map", "dolp,ssim_map"])
+@pytest.mark.parametrize("mode", ["consistency", "temporal"])
+def test_similarity_of_nothing_is_refused(products: str, mode: str) -> None:
+    """A stride that is longer than the image: the frame is refused, and a larger one works, as do other products."""
+    options: Dict[str, Any] = {"backend": "cpu", "scale": 2, "ssim_stride": 8, "ssim_mode": mode}
+    pipeline = Pipeline(products=products, **options)
+    with pytest.raises(FrameError, match="ssim_stride 8 needs outputs of 8x8 pixels, got 16x7") as caught:
+        pipeline(random_frame((28, 64)))
+    assert caught.value.cause == "output"
+    assert pipeline(random_frame((32, 32)))[products.split(",")[-1]].size == 1
+    assert Pipeline(products="dolp", **options)(random_frame((28, 64)))["dolp"].shape == (7, 16)
+
+
 def test_scaled_outputs_come_from_mean_stokes_vectors() -> None:
     """Two directions at a right angle to each other average to unpolarized light, not to an angle in between."""
     sensor = get_sensor("IMX250MZR")

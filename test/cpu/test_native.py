@@ -6,14 +6,17 @@ import re
 import tempfile
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Iterator, List
 
 import numpy as np
 import pytest
 from harness import COMPILER
+from support import assert_gone
 
 from polar_pipeline import Pipeline
 from polar_pipeline._util.cache import read_entry
+from polar_pipeline._util.stop_flag import StoppedError
 from polar_pipeline.cpu import native
 from polar_pipeline.cpu.native import NativeError, compile_library, find_compiler, find_library
 from polar_pipeline.doctor import checks as doctor
@@ -303,6 +306,26 @@ def test_a_library_without_the_kernels_is_refused(small: Path, compiler: Compile
         source.write_text(text.replace(f"{name}(", "another("))
         with pytest.raises(NativeError, match=name):
             compile_library(compiler.command)
+
+
+@pytest.mark.parametrize("error", [StoppedError, KeyboardInterrupt])
+@pytest.mark.usefixtures("small")
+def test_what_a_compiler_has_started_ends_with_it(error: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """When the process is asked to end, or the command line is interrupted."""
+    second = tmp_path / "second"
+    started = f"sleep 1000 & echo $! > {second}.part; mv {second}.part {second}; wait"
+    slow = Compiler(tmp_path / "compiler", f'[ "$1" = --version ] || {{ {started}; }}')
+
+    def is_set() -> bool:
+        if second.exists() and error is KeyboardInterrupt:
+            raise KeyboardInterrupt  # as a handler does, between two looks
+        return second.exists()
+
+    monkeypatch.setattr(native, "PROCESS_STOP", SimpleNamespace(is_set=is_set))
+    monkeypatch.setenv("CXX", slow.command[0])
+    with pytest.raises(error):
+        Pipeline(backend="cpu")
+    assert_gone(int(second.read_text()))
 
 
 # ----------------------------------------------------------------------------------------------------------- the choice

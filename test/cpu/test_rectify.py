@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import cv2
 import numpy as np
@@ -53,6 +53,7 @@ def random_frame(shape: Tuple[int, int], seed: int = 0) -> RawFrame:
         ("IMX250MYR", "full", True, {"scale": 2, "rotate": 270}),
         ("IMX250MZR", "half", True, {"scale": 2, "rotate": 90, "roi": (3, 2, 12, 20)}),
         ("IMX250MZR", "half", False, {"ssim_stride": 2, "rotate": 180}),
+        ("IMX250MZR", "half", True, {"flip": (True, False)}),
     ],
 )
 def test_matches_reference(model: str, sensor: str, resolution: str, stereo: bool, options: Dict[str, Any]) -> None:
@@ -60,6 +61,16 @@ def test_matches_reference(model: str, sensor: str, resolution: str, stereo: boo
     options = {**options, "sensor": sensor, "resolution": resolution, "demosaic": "bilinear"}
     # float32 positions can round to the next 1/1024 of a pixel, and S0 changes by up to 0.5 a pixel
     compare(random_frame(shape), float_noise=6e-4, **options, rectify=lens(shape, model, stereo))
+
+
+@pytest.mark.parametrize("model", ["plumb_bob", "equidistant"])
+def test_nothing_is_shown_beyond_a_fold(model: str) -> None:
+    """As the reference has it, of a lens that folds twice; see `test_sampling.py` for what is shown."""
+    shape = (96, 128)
+    d = (-5 / 3, 4 / 5, 0.005, -0.01)
+    k, p = (90.0, 0, 63, 0, 90, 48, 0, 0, 1), (50.0, 0, 63, 0, 0, 50, 48, 0, 0, 0, 1, 0)
+    folding = make_lens(shape, model, d, k, np.zeros(9), p)
+    compare(random_frame(shape), ("intensity", "dolp", "ssim_map"), float_noise=6e-4, rectify=folding)
 
 
 @pytest.mark.parametrize("stereo", [False, True])
@@ -131,6 +142,64 @@ def test_light_below_0_is_level_0(sensor: str, dtype: str) -> None:
         assert np.abs(got[name] - want).max() <= 0.51, name
 
 
+def stick(degrees: float, shape: Tuple[int, int], flip: Tuple[bool, bool]) -> np.ndarray:
+    """A frame of a bright stick whose light oscillates along it, 16 bit, as a camera reads it out mirrored.
+
+    Args:
+        degrees: Direction of the stick in the camera's own axes, counter-clockwise from +x.
+        shape: (height, width) of the frame.
+        flip: (ReverseX, ReverseY).
+    """
+    y, x = np.mgrid[: shape[0], : shape[1]].astype(float)
+    x, y = x - (shape[1] - 1) / 2, (shape[0] - 1) / 2 - y
+    angle = np.deg2rad(degrees)
+    along, beside = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
+    light = 0.8 * np.exp(-((along / 22) ** 2) - (beside / 5) ** 2)
+    polarizers = np.deg2rad(np.tile([[90, 45], [135, 0]], (shape[0] // 2, shape[1] // 2)))
+    frame = np.rint(65535 * (light * np.cos(polarizers - angle) ** 2 + 0.01)).astype(np.uint16)
+    return np.ascontiguousarray(frame[:: -1 if flip[1] else 1, :: -1 if flip[0] else 1])
+
+
+def direction_of(image: np.ndarray) -> float:
+    """Direction of the longer axis of what is bright in an image, in degrees, counter-clockwise from +x."""
+    light = np.where(image > 0.1 * image.max(), image, 0).astype(float)
+    y, x = np.mgrid[: image.shape[0], : image.shape[1]].astype(float)
+    x, y = x - np.average(x, weights=light), np.average(y, weights=light) - y
+    moments = [np.average(product, weights=light) for product in (x * x - y * y, 2 * x * y)]
+    return float(np.rad2deg(np.arctan2(moments[1], moments[0])) / 2)
+
+
+def apart(first: float, second: float) -> float:
+    """From the second to the first direction without a head, in degrees, the shorter way round."""
+    return (first - second + 90) % 180 - 90
+
+
+@pytest.mark.parametrize("rotate", [0, 90, 180, 270])
+@pytest.mark.parametrize("flip", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("roll", [None, 0.0, 5.0, -50.0])
+def test_angles_follow_the_light_however_the_camera_reads_out(
+    flip: Tuple[bool, bool], rotate: int, roll: Optional[float]
+) -> None:
+    """AoLP of a stick is its direction in the output; of a mirrored frame, in the output mirrored back."""
+    shape, degrees = (96, 96), 20.0
+    options: Dict[str, Any] = {"rotate": rotate, "flip": flip}
+    if roll is not None:
+        r = cv2.Rodrigues(np.array([0, 0, np.deg2rad(roll)]))[0].reshape(-1)
+        k = (90.0, 0, 47.5, 0, 90, 47.5, 0, 0, 1)
+        options["rectify"] = make_lens(shape, "plumb_bob", (0.0,) * 5, k, r, np.zeros(12))
+    frame = RawFrame(stick(degrees, shape, flip), 65535)
+    got = Pipeline(products="stokes,intensity", backend="cpu", **options)(frame)
+    got = {name: np.nan_to_num(image) for name, image in got.items()}
+    mirror = -1 if flip[0] != flip[1] else 1
+    seen = direction_of(got["intensity"])
+    # R turns from x to y, which is clockwise as y points down
+    assert abs(apart(seen, mirror * degrees - (roll or 0) + rotate)) < 1
+    bright = got["intensity"] > 0.2
+    s1, s2 = got["stokes"][bright, 1:].sum(0)
+    # pixels of a superpixel see different parts of a narrow stick
+    assert abs(apart(np.rad2deg(np.arctan2(s2, s1)) / 2, mirror * seen)) < 1
+
+
 def test_a_lens_without_distortion_changes_nothing() -> None:
     """Positions are whole pixels then, so that nothing is interpolated, and no pixel is outside."""
     frame = random_frame((96, 128))
@@ -145,6 +214,22 @@ def test_a_lens_without_distortion_changes_nothing() -> None:
         if name == "aolp":
             continue
         np.testing.assert_allclose(image, want[name], atol=2e-6 if name != "preview" else 1, err_msg=name)
+
+
+@pytest.mark.parametrize("roi", [(10, 20, 30, 1), (30, 4, 1, 40), (31, 21, 1, 1)])
+@pytest.mark.parametrize("options", [{}, {"rotate": 90}, {"resolution": "full", "demosaic": "bilinear", "scale": 2}])
+def test_a_region_is_a_part_of_the_image(options: Dict[str, Any], roi: Tuple[int, int, int, int]) -> None:
+    """Also one of a single row or column: its pixels turn as those of the complete image do."""
+    shape = (96, 128)
+    options = {"products": "intensity,stokes,dolp", "backend": "cpu", "rectify": lens(shape, stereo=True), **options}
+    whole, part = (Pipeline(**options, **row)(random_frame(shape)) for row in ({}, {"roi": roi}))
+    x, y, width, height = roi
+    for name, image in part.items():
+        want = whole[name][y : y + height, x : x + width]
+        assert image.shape == want.shape
+        assert np.isfinite(want).any()
+        # positions that round to the next 1/1024 of a pixel
+        np.testing.assert_allclose(image, want, atol=2e-3, err_msg=name)
 
 
 def test_outside_is_invalid() -> None:

@@ -7,6 +7,7 @@ on a GPU.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import itertools
 import json
@@ -111,6 +112,9 @@ class HostDriver:
         pointer = self._hold(size)
         self.on_device[pointer] = size
         return pointer
+
+    def total_memory(self) -> int:
+        return self.capacity
 
     def free(self, pointer: int) -> None:
         del self.on_device[pointer], self.held[pointer]
@@ -291,7 +295,7 @@ def expected(
     frame: RawFrame, products: Any = ("intensity", "dolp"), other: Any = None, **options: Any
 ) -> Dict[str, np.ndarray]:
     """What the float64 reference makes of a frame."""
-    chosen = make_options(products=products, **options)
+    chosen = make_options(products=products, **options).for_frame(frame)
     return reference.run(frame, chosen.sensor, make_plan(chosen.products), chosen, other)
 
 
@@ -303,12 +307,13 @@ FRAMES = {
     "u16 of 12 bit": RawFrame(mosaic(2, 4000), 4095),
     "12p": frame_from_buffer(pack(mosaic(3, 4000), FORMATS["12p"]), FORMATS["12p"], *SHAPE),
     "12Packed, padded": frame_from_buffer(
-        np.pad(np.frombuffer(pack(mosaic(4, 4000), FORMATS["12Packed"]), np.uint8).reshape(32, -1), ((0, 0), (0, 3))),
+        np.pad(np.frombuffer(pack(mosaic(4, 4000), FORMATS["12Packed"]), np.uint8).reshape(32, -1), ((0, 0), (0, 56))),
         FORMATS["12Packed"],
         *SHAPE,
-        step=75,
+        step=128,
     ),
     "10p": frame_from_buffer(pack(mosaic(5, 1000), FORMATS["10p"]), FORMATS["10p"], *SHAPE),
+    "ready angles": RawFrame(mosaic(6), 255, is_split=True),
 }
 
 
@@ -406,7 +411,6 @@ def test_without_pinned_memory_there_is_none_for_frames(driver: Any, monkeypatch
         raise DeviceMemoryError("no more pinned memory")
 
     monkeypatch.setattr(made._frames, "_buffers", Buffers(full))
-    monkeypatch.setattr(made._frames, "_size", 100)
     assert made.frame_memory(100) is None
 
 
@@ -498,18 +502,77 @@ def test_similarity_of_numbers_above_full_scale(driver: Any, mode: str) -> None:
 FORMATS_APART = [FRAMES[name] for name in ("u8", "u16 of 12 bit", "12p", "12Packed, padded", "10p")]
 
 
-def test_the_formats_used_last_stay_ready(driver: Any) -> None:
+def test_the_formats_used_last_stay_ready(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make(driver, "intensity")
     for frame in FORMATS_APART:
         made.prepare(frame)
-    assert [made.is_ready(frame) for frame in FORMATS_APART] == [False, True, True, True, True]
+    assert all(made.is_ready(frame) for frame in FORMATS_APART)
+    one = max(row.memory for row in made._prepared.values())
+    monkeypatch.setattr(made, "_kept", 2 * one)
     made.prepare(FORMATS_APART[1])
+    made.prepare(RawFrame(mosaic(6, 4000), 4000))
+    assert made.is_ready(FORMATS_APART[1])
+    assert not any(made.is_ready(frame) for frame in (FORMATS_APART[0], *FORMATS_APART[2:]))
+    assert sum(row.memory for row in made._prepared.values()) <= 2 * one
+    monkeypatch.setattr(made, "_kept", 0)
     made.prepare(FORMATS_APART[0])
-    assert [made.is_ready(frame) for frame in FORMATS_APART] == [True, True, False, True, True]
+    assert len(made._prepared) == 1
+    made.close()
 
 
-def test_a_frame_under_way_keeps_its_format_ready(driver: Any) -> None:
+def test_many_sizes_in_turn_are_prepared_once(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared_keys: List[Any] = []
+    make_prepared = CudaBackend._make_prepared
+    monkeypatch.setattr(
+        CudaBackend,
+        "_make_prepared",
+        lambda made, *given: (prepared_keys.append(given), make_prepared(made, *given))[1],
+    )
+    made = make(driver, "intensity", demosaic="bilinear", co_sited=False)
+    frames = [RawFrame(np.full((16, 16 + 2 * k), 40 + k, np.uint8), 255) for k in range(8)]
+    for frame in (*frames, *frames):
+        np.testing.assert_allclose(run(made, frame).products["intensity"], frame.mosaic[0, 0] / 255, atol=2e-3)
+    assert len(prepared_keys) == len(frames)
+    made.close()
+
+
+def test_former_formats_make_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = stand_in(monkeypatch, COPIED)
     made = make(driver, "intensity")
+    made.prepare(FORMATS_APART[0])
+    driver.capacity = int(1.5 * sum(driver.on_device.values()))
+    made.prepare(FORMATS_APART[1])
+    assert [made.is_ready(frame) for frame in FORMATS_APART[:2]] == [False, True]
+    driver.capacity = 100
+    with pytest.raises(DeviceMemoryError, match="3 frames need"):
+        made.prepare(FORMATS_APART[2])
+    assert not driver.on_device
+
+
+@pytest.mark.usefixtures("fresh_problem")
+def test_a_pipeline_that_nothing_refers_to_releases_the_device(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "Driver", lambda: driver)
+    allocated, freed = [], []
+    malloc, free = driver.malloc, driver.free
+
+    def counted(size: int) -> int:
+        allocated.append(malloc(size))
+        return allocated[-1]
+
+    monkeypatch.setattr(driver, "malloc", counted)
+    monkeypatch.setattr(driver, "free", lambda pointer: (freed.append(pointer), free(pointer)))
+    out = Pipeline(products=("intensity", "ssim"), backend="cuda")(mosaic(0))
+    unfinished = Pipeline(products="intensity", backend="cuda").submit(mosaic(1))
+    del unfinished
+    gc.collect()
+    assert allocated
+    assert sorted(allocated) == sorted(freed)
+    np.testing.assert_allclose(out["intensity"], expected(RawFrame(mosaic(0), 255))["intensity"], atol=2e-3)
+
+
+def test_a_frame_under_way_keeps_its_format_ready(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make(driver, "intensity")
+    monkeypatch.setattr(made, "_kept", 0)
     ticket = made.submit(FORMATS_APART[0])
     for frame in FORMATS_APART[1:]:
         made.prepare(frame)
@@ -616,11 +679,11 @@ def test_codes_are_uploaded_once_for_a_shape(driver: Any, monkeypatch: pytest.Mo
 
 
 def test_codes_of_a_shape_that_is_no_longer_prepared_are_released(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "_MAX_PREPARED", 1)
     freed: List[int] = []
     free = driver.free
     monkeypatch.setattr(driver, "free", lambda pointer: (freed.append(pointer), free(pointer)))
     made = make(driver, "intensity", **CALIBRATED)
+    monkeypatch.setattr(made, "_kept", 0)
     made.prepare(FRAMES["u8"])
     (first,) = made._corrections.values()
     made.prepare(FRAMES["12p"])
@@ -1094,6 +1157,28 @@ def test_no_gpu_is_said(cupy: types.SimpleNamespace) -> None:
     cupy.status = 100
     with pytest.raises(DeviceError, match="no GPU: cudaError 100"):
         Driver()
+    cupy.status = 3  # what CUDA answers in a process that was forked from one that used it
+    with pytest.raises(DeviceError, match=r"forked .* 'spawn'"):
+        Driver()
+
+
+@pytest.mark.gpu
+def test_a_fork_is_named_on_a_gpu() -> None:
+    real_driver("gpu")
+    code = (
+        "import os, numpy as np\n"
+        "from polar_pipeline import Pipeline\n"
+        "raw = np.zeros((32, 32), np.uint8)\n"
+        "Pipeline(backend='cuda')(raw)\n"
+        "if os.fork() == 0:\n"
+        "    try: Pipeline(backend='cuda')(raw)\n"
+        "    except RuntimeError as err: print(err, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert "forked" in done.stdout, done
+    assert "spawn" in done.stdout, done
 
 
 # -------------------------------------------------------------------------------------------------------------- choice

@@ -174,6 +174,21 @@ def test_finer_frames(driver: Any) -> None:
     compare(driver, random_frame((36, 50), 12), POLAR, bit_depth=12, rectify=lens((36, 50)))
 
 
+@pytest.mark.parametrize("roi", [(3, 8, 30, 1), (8, 2, 1, 20)])
+def test_a_single_row_or_column(driver: Any, roi: Tuple[int, int, int, int]) -> None:
+    compare(driver, random_frame(), POLAR, rectify=lens(turned=True), roi=roi)
+
+
+def test_similarity_of_nothing_is_refused(driver: Any) -> None:
+    made = make(driver, ("dolp", "ssim"), ssim_stride=8, roi=(0, 0, 7, 9))
+    with pytest.raises(FrameError, match="ssim_stride 8 needs outputs of 8x8 pixels, got 7x9"):
+        made.submit(random_frame())
+
+
+def test_mirrored_frames(driver: Any) -> None:
+    compare(driver, random_frame(), POLAR, rectify=lens(turned=True), flip=(False, True))
+
+
 def test_similarity_where_pixels_are_outside(driver: Any) -> None:
     frame = random_frame(sigma=0.5)
     options: Dict[str, Any] = {"products": ("ssim_map", "ssim"), "rectify": lens(zoom=0.5), "ssim_window": 7}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Iterator
 
 import pytest
+from support import ROOT
 
 from polar_pipeline.cpu.native import VARIABLE
 from polar_pipeline.cuda.backend import problem
@@ -15,7 +20,10 @@ from polar_pipeline.ros.jpeg import encode_with_opencv
 
 
 def states() -> dict:
-    return {check.topic: check for check in doctor.run_checks()}
+    checks = doctor.run_checks()
+    found = {check.topic: check for check in checks}
+    assert len(found) == len(checks), "each is listed once"
+    return found
 
 
 def test_a_working_library_is_ok() -> None:
@@ -119,6 +127,40 @@ def test_what_encodes_jpeg_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor._jpeg() == doctor.Check("jpeg", "ok", "nvImageCodec on the GPU")
 
 
+#: ROS and tools of the system, of which only `polar-pipeline env` runs.
+SHELL = """
+for name in source sudo python3 cp rosdep colcon; do eval "$name() { :; }"; done
+ros2() { [ "$*" != "run polar_pipeline polar-pipeline env" ] || "$PYTHON" -m polar_pipeline env; }
+"""
+
+
+def installations() -> Iterator[str]:
+    """Commands in the documents that build and source the package for ROS."""
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        blocks = re.findall(r"^```sh\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        yield from (pytest.param(block, id=path.name) for block in blocks if "colcon build" in block)
+
+
+@pytest.mark.parametrize(
+    ("library", "read"),
+    [("libfastrtps.so.2.14", "FASTRTPS_DEFAULT_PROFILES_FILE"), ("libfastdds.so.3", "FASTDDS_DEFAULT_PROFILES_FILE")],
+)
+@pytest.mark.parametrize("commands", list(installations()))
+def test_documented_installations_name_the_profile(commands: str, library: str, read: str, tmp_path: Path) -> None:
+    """By the one variable that Fast DDS of this library reads; a user's own profile stays."""
+    (tmp_path / library).touch()
+    variables = {name: value for name, value in os.environ.items() if not name.endswith("_DEFAULT_PROFILES_FILE")}
+    variables.update(PYTHON=sys.executable, PYTHONPATH=str(ROOT), HOME=str(tmp_path), LD_LIBRARY_PATH=str(tmp_path))
+    variables["_ROS_WHEELS_BOOTSTRAP_COMPLETE"] = "1"  # wheels of ROS would put their own libraries first
+    shipped = {read: str(ROOT / "config" / "fastdds_large_frames.xml")}
+    own = {read: "/own profile.xml"}
+    for given, wanted in (({}, shipped), (own, own)):
+        shell = ["bash", "-c", f"{SHELL}{commands}env"]
+        done = subprocess.run(shell, env={**variables, **given}, stdout=subprocess.PIPE, check=True)
+        exported = dict(line.split("=", 1) for line in done.stdout.decode().splitlines() if "=" in line)
+        assert {name: value for name, value in exported.items() if name.endswith("_PROFILES_FILE")} == wanted
+
+
 def test_the_transport_profile_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """`FASTDDS_...` is read by Fast DDS 3 only, which came with Kilted (rmw_fastrtps #862); its library decides."""
     new, old = "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"
@@ -148,18 +190,15 @@ def test_the_transport_profile_is_looked_for(monkeypatch: pytest.MonkeyPatch, tm
     jazzy = str(install("jazzy", "libfastrtps.so", "libfastrtps.so.2.14"))
     both = str(install("both", "libfastdds.so", "libfastrtps.so"))
     nothing = str(install("nothing"))
-    for origin, names in (
-        *((kilted, [new]), (jazzy, [old])),
-        *((both, [new, old]), (nothing, [new, old]), (None, [new, old])),
-    ):
+    # a new Fast DDS reads the old name too; with both it complains
+    for origin, name in ((kilted, new), (jazzy, old), (both, old), (nothing, old), (None, old)):
         missing = judged(origin)
         assert missing.state == "problem"
-        assert f"set {' and '.join(names)} to" in missing.text
-        assert list(doctor.transport_environment()) == names
-        for name in names:
-            assert judged(origin, **{name: tmp_path / "gone.xml"}).state == "problem"
-            assert judged(origin, **{name: profile}).state == "ok"
-            assert doctor.transport_environment() == {}
+        assert f"set {name} to" in missing.text
+        assert list(doctor.transport_environment()) == [name]
+        assert judged(origin, **{name: tmp_path / "gone.xml"}).state == "problem"
+        assert judged(origin, **{name: profile}).state == "ok"
+        assert doctor.transport_environment() == {}
     assert judged(jazzy, **{new: profile}).state == "problem"
     assert judged(kilted, **{old: profile}).state == "ok"  # deprecated, and read
     monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path / 'empty'}:{tmp_path / 'jazzy' / 'lib'}")

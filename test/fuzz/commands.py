@@ -52,7 +52,7 @@ _COMMANDS = (
     + ["plan"] * 2
     + ["calibrate", "compress"] * 2
     + ["decompress"]
-    + ["simulate", "play", "tune", "kernels", "bench node", "params dump", "doctor"]
+    + ["simulate", "play", "tune", "kernels", "bench node", "params dump", "env", "doctor"]
 )
 
 

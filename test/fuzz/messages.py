@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 import numpy as np
 
@@ -17,30 +17,71 @@ from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, FLOAT32, IMAGE
 from polar_pipeline.sensor.frames import MAX_PIXELS, MAX_SIDE, MIN_SIDE, FrameError
 
 _NAMES = {"image": IMAGE, "compressed": COMPRESSED, "camera_info": CAMERA_INFO, "float32": FLOAT32}
-#: Significant bits and how they are packed, by what encodings end in.
-_SIZES = {"8": (8, "u8"), "16": (16, "u16")}
-_PFNC = {**_SIZES, "10": (10, "u16"), "12": (12, "u16"), "10p": (10, "p"), "12p": (12, "p")}
-_PFNC.update({"10Packed": (10, "packed"), "12Packed": (12, "packed")})
-_ANGLES = "0d_45d_90d_135d_"
-#: Every encoding of a raw frame -> significant bits, packing.
-ENCODINGS: Dict[str, Tuple[int, str]] = {
-    **{f"mono{size}": row for size, row in _SIZES.items()},
-    **{f"{size}UC1": row for size, row in _SIZES.items()},
-    **{f"bayer_{tile}{size}": row for tile in ("rggb", "bggr", "gbrg", "grbg") for size, row in _SIZES.items()},
-    **{
-        f"{polarized}{angles}{color}{size}": row
-        for polarized in ("", "Polarize", "Polarized", "Polarise")
-        for angles in ("", f"Angles_{_ANGLES}")
-        for color in ("Mono", "BayerRG", "BayerBG", "BayerGB", "BayerGR")
-        for size, row in _PFNC.items()
+#: Packing -> significant bits -> the names of mosaics, written down from the makers' lists.
+_MOSAICS = {
+    "u8": {
+        8: """mono8 8UC1 bayer_rggb8 bayer_bggr8 bayer_gbrg8 bayer_grbg8 Mono8 BayerRG8 BayerBG8 BayerGB8 BayerGR8
+        PolarizeMono8 Polarized8 BayerRGPolarized8 BaumerPolarized8 PolarizedMono8 PolarizedBayerBG8"""
     },
-    **{
-        f"polarized_angles_{_ANGLES}{color}{size.lower()}": row
-        for color in ("mono", "bayer_rg", "bayer_bg", "bayer_gb", "bayer_gr")
-        for size, row in _PFNC.items()
+    "u16": {
+        10: "Mono10 BayerRG10 BayerBG10 BayerGB10 BayerGR10 BaumerPolarized10",
+        12: "Mono12 BayerRG12 BayerBG12 BayerGB12 BayerGR12 PolarizeMono12 BaumerPolarized12",
+        14: "Mono14 BayerRG14 BayerBG14 BayerGB14 BayerGR14",
+        16: """mono16 16UC1 bayer_rggb16 bayer_bggr16 bayer_gbrg16 bayer_grbg16 Mono16 BayerRG16 BayerBG16 BayerGB16
+        BayerGR16 PolarizeMono16 Polarized16 BayerRGPolarized16 PolarizedMono16 PolarizedBayerBG16""",
+    },
+    "p": {
+        10: "Mono10p BayerRG10p BayerBG10p BayerGB10p BayerGR10p Polarized10p BayerRGPolarized10p",
+        12: """Mono12p BayerRG12p BayerBG12p BayerGB12p BayerGR12p PolarizeMono12p Polarized12p BayerRGPolarized12p
+        BaumerPolarized12p PolarizedMono12p PolarizedBayerBG12p""",
+    },
+    "packed": {
+        10: "Mono10Packed BayerRG10Packed BayerBG10Packed BayerGB10Packed BayerGR10Packed",
+        12: """Mono12Packed BayerRG12Packed BayerBG12Packed BayerGB12Packed BayerGR12Packed PolarizeMono12Packed
+        PolarizedMono12Packed PolarizedBayerBG12Packed""",
     },
 }
+#: The same of four ready angles a pixel, by the colours of four neighbouring pixels.
+_SPLIT = {
+    "": {
+        "u8": {
+            8: """PolarizedAngles_0d_45d_90d_135d_Mono8 polarized_angles_0d_45d_90d_135d_mono8 PolarizedQuadMono8""",
+        },
+        "u16": {
+            16: """PolarizedAngles_0d_45d_90d_135d_Mono16 polarized_angles_0d_45d_90d_135d_mono16 PolarizedQuadMono16"""
+        },
+        "p": {12: "PolarizedAngles_0d_45d_90d_135d_Mono12p polarized_angles_0d_45d_90d_135d_mono12p"},
+    },
+    "RGGB": {
+        "u8": {8: "PolarizedAngles_0d_45d_90d_135d_BayerRG8 polarized_angles_0d_45d_90d_135d_bayer_rg8"},
+        "u16": {16: "PolarizedAngles_0d_45d_90d_135d_BayerRG16 polarized_angles_0d_45d_90d_135d_bayer_rg16"},
+        "p": {12: "PolarizedAngles_0d_45d_90d_135d_BayerRG12p polarized_angles_0d_45d_90d_135d_bayer_rg12p"},
+    },
+    "BGGR": {"u8": {8: "PolarizedQuadBG8"}, "u16": {16: "PolarizedQuadBG16"}},
+}
+
+
+class Named(NamedTuple):
+    """What an encoding means: bits and packing of a number, numbers a pixel, and the colours of ready angles."""
+
+    bits: int
+    packing: str
+    channels: int = 1
+    bayer: str = ""
+
+
+def _named(names: Dict[str, Dict[int, str]], *rest: Any) -> Dict[str, Named]:
+    rows = ((packing, bits, text) for packing, row in names.items() for bits, text in row.items())
+    return {name: Named(bits, packing, *rest) for packing, bits, text in rows for name in text.split()}
+
+
+#: Every encoding of a raw frame.
+ENCODINGS: Dict[str, Named] = {
+    **_named(_MOSAICS),
+    **{name: row for bayer, names in _SPLIT.items() for name, row in _named(names, 4, bayer).items()},
+}
 _COMMON = ["mono8", "mono16", "bayer_rggb8", "PolarizeMono12p", "BayerRG12Packed", "Mono10p", "Mono12", "mono8"]
+_COMMON += ["PolarizedAngles_0d_45d_90d_135d_Mono8", "PolarizedAngles_0d_45d_90d_135d_Mono12p"]
 _ALL = sorted(ENCODINGS)
 _OTHERS = [
     "",
@@ -53,7 +94,8 @@ _OTHERS = [
     "mono\0",
     "8UC3",
     "yuv422",
-    "Mono14",
+    "Mono14p",
+    "PolarizedDolp_Mono8",
     "\x1b[2J",
     "ü",
 ]
@@ -72,10 +114,25 @@ _STAMP = 1_700_000_000_123_456_789
 
 def row_bytes(encoding: str, width: int) -> int:
     """Bytes of a row without padding."""
-    bits, packing = ENCODINGS[encoding]
+    bits, packing, channels, _ = ENCODINGS[encoding]
     if packing == "packed":
         return -(-width // 2) * 3
-    return -(-width * {"u8": 8, "u16": 16, "p": bits}[packing] // 8)
+    return -(-width * channels * {"u8": 8, "u16": 16, "p": bits}[packing] // 8)
+
+
+def other_rows(width: int) -> Set[int]:
+    """Bytes of rows of any known image: of pixels of so many bits, or of two in three bytes."""
+    return {-(-width * bits // 8) for bits in (8, 10, 12, 14, 16, 24, 30, 32, 36, 48, 64, 96, 128)} | {
+        -(-width // 2) * 3
+    }
+
+
+def _is_step(step: int, row: int, width: int) -> bool:
+    """Whether rows can be so many bytes apart: no padding, or up to a multiple of 2, 4, ... 256, and no other row."""
+    is_rounded = any(
+        step % multiple == 0 and row <= step < row + multiple for multiple in (2, 4, 8, 16, 32, 64, 128, 256)
+    )
+    return step == row or (is_rounded and step not in other_rows(width))
 
 
 def unpacked(fields: Dict[str, Any]) -> Optional[np.ndarray]:
@@ -83,31 +140,45 @@ def unpacked(fields: Dict[str, Any]) -> Optional[np.ndarray]:
     height, width, step = fields["height"], fields["width"], fields["step"]
     if fields["encoding"] not in ENCODINGS:
         return None
-    if min(height, width) < MIN_SIDE or max(height, width) > MAX_SIDE or height * width > MAX_PIXELS:
+    bits, packing, channels, bayer = ENCODINGS[fields["encoding"]]
+    side = 2 if channels == 4 else 1
+    if min(height, width) * side < MIN_SIDE or max(height, width) * side > MAX_SIDE:
+        return None
+    if height * width * channels > MAX_PIXELS or bayer:  # the sensor is monochrome
         return None
     data = np.frombuffer(fields["data"], np.uint8)
-    bits, packing = ENCODINGS[fields["encoding"]]
-    row, shift = row_bytes(fields["encoding"], width), 0
-    if packing in ("p", "packed") and max(step, len(data) // height) >= 2 * width:  # a driver's unpacked form
-        packing, row, shift = "u16", 2 * width, 16 - bits
+    row = row_bytes(fields["encoding"], width)
+    is_long = channels == 1 and packing in ("p", "packed") and (step or len(data) / height) == 2 * width
+    if is_long and not any(-(-row // size) * size == step for size in (2, 4, 8, 16, 32, 64, 128, 256)):
+        packing, row = "u16", 2 * width  # a driver's unpacked form
     step = step or row
-    if step < row or len(data) < step * (height - 1) + row:
+    if not _is_step(step, row, width) or len(data) != step * height:
         return None
-    rows = np.stack([data[k * step : k * step + row] for k in range(height)])
+    numbers = _numbers(data.reshape(height, step)[:, :row], bits, packing, width * channels, fields["is_bigendian"])
+    if channels == 1:
+        return numbers
+    mosaic = np.zeros((2 * height, 2 * width), int)
+    i0, i45, i90, i135 = numbers.reshape(height, width, 4).transpose(2, 0, 1)
+    mosaic[0::2, 0::2], mosaic[0::2, 1::2], mosaic[1::2, 0::2], mosaic[1::2, 1::2] = i90, i45, i135, i0
+    return mosaic
+
+
+def _numbers(rows: np.ndarray, bits: int, packing: str, count: int, is_bigendian: bool) -> np.ndarray:
+    """The numbers in rows of bytes."""
+    height = len(rows)
     if packing == "u8":
         return rows.astype(int)
     if packing == "u16":
-        high, low = (0, 1) if fields["is_bigendian"] else (1, 0)
+        high, low = (0, 1) if is_bigendian else (1, 0)
         return rows[:, high::2].astype(int) * 256 + rows[:, low::2]
-    del shift
     if packing == "p":
-        stream = np.unpackbits(rows, axis=1, bitorder="little")[:, : width * bits].reshape(height, width, bits)
+        stream = np.unpackbits(rows, axis=1, bitorder="little")[:, : count * bits].reshape(height, count, bits)
         return stream @ (1 << np.arange(bits))
     triples = rows.reshape(height, -1, 3).astype(int)
     extra = bits - 8
     even = triples[..., 0] << extra | triples[..., 1] & ((1 << extra) - 1)
     odd = triples[..., 2] << extra | triples[..., 1] >> 4 & ((1 << extra) - 1)
-    return np.stack([even, odd], -1).reshape(height, -1)[:, :width]
+    return np.stack([even, odd], -1).reshape(height, -1)[:, :count]
 
 
 # --------------------------------------------------------------------------------------------------------------- inputs
@@ -164,8 +235,8 @@ def image_of(rng: random.Random) -> Tuple[str, int, int, int, int, bytes]:
     else:
         kind, channels = _PRODUCTS.get(encoding, ("u1", 1))
         row = width * channels * int(kind[1])
-    step = row + rng.choice((0, 0, 0, 0, 1, 2, 5, -1, width, 2 * width - row, -row))
-    size = max(0, (step or row) * height + rng.choice((0, 0, 0, 0, 0, -1, row - step, 1, -step)))
+    step = row + rng.choice((0, 0, 0, 0, 1, -row % 4, -row % 32, -row % 256, -1, width, 2 * width - row, -row))
+    size = max(0, (step or row) * height + rng.choice((0, 0, 0, 0, 0, 0, 0, -1, row - step, 1, -step)))
     if rng.random() < 0.1:
         height, width = rng.choice((height, special(rng, 32))), rng.choice((width, special(rng, 32)))
     if rng.random() < 0.05:
@@ -328,7 +399,7 @@ def _run_image(case: Case, wanted: Optional[cdr.Parsed]) -> str:
     stamped = messages.restamp(case.data, 5_000_000_007)
     same(cdr.parse("image", stamped).fields, {**fields, "sec": 5, "nanosec": 7}, "a message with another stamp")
     _run_to_array(image, fields)
-    bits, packing = ENCODINGS.get(fields["encoding"], (0, ""))
+    bits, packing, *_ = ENCODINGS.get(fields["encoding"], (0, ""))
     pixels = unpacked(fields)
     try:
         frame = messages.to_raw(image)
@@ -359,7 +430,7 @@ def _run_to_array(image: Any, fields: Dict[str, Any]) -> None:
     kind, channels = _PRODUCTS.get(fields["encoding"], ("", 0))
     height, width, step, data = (fields[name] for name in ("height", "width", "step", "data"))
     row = width * channels * int(kind[1:] or 0)
-    is_right = bool(kind) and step >= row and len(data) >= step * height
+    is_right = bool(kind) and step >= row and _is_step(step, row, width) and len(data) == step * height
     try:
         array = messages.to_array(image)
     except FrameError as err:
@@ -392,7 +463,7 @@ def _run_camera_info(case: Case, wanted: Optional[cdr.Parsed]) -> str:
     same(messages.stamp_of(info), _stamp_ns(fields), "stamp")
     for half in (False, True):
         with np.errstate(all="ignore"):  # it may hold any numbers
-            made = messages.transform_camera_info(info, Geometry(step=2), (512, 612), (512, 612)) if half else info
+            made = messages.transform_camera_info(info, Geometry(step=2), (512, 612)) if half else info
         again = cdr.parse("camera_info", bytes(messages.encode_camera_info(made, 5_000_000_007, "cam"))).fields
         want = {**fields, "sec": 5, "nanosec": 7, "frame_id": "cam"}
         if half:

@@ -142,8 +142,8 @@ _ARRAYS = words(
     np.empty(20 * 18 * 2 + 1, np.uint8)[1:].view(np.uint16).reshape(20, 18) * 0 + frame('u2')
     frame('u1').view(np.int8)  frame('u2').view(np.recarray)  np.broadcast_to(np.uint8(1), (70000, 20))
     np.zeros((), np.uint8)  b'x' * 400  np.lib.stride_tricks.as_strided(frame('u1'), (16, 16), (1, 1))
-    wrap(bytes(600), RawFormat(12, 'p'), 20, 18)  np.broadcast_to(np.uint8(1), (40000, 40000))
-    wrap(bytes(700), RawFormat(10, 'packed'), 20, 18, 30)
+    wrap(bytes(540), RawFormat(12, 'p'), 20, 18)  np.broadcast_to(np.uint8(1), (40000, 40000))
+    wrap(bytes(560), RawFormat(10, 'packed'), 20, 18, 28)
     """
 )
 

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 
 from fuzz.engine import Case, Target, WrongError
+from fuzz.messages import other_rows
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.cpu import native
 from polar_pipeline.products import PRODUCTS
@@ -127,10 +128,10 @@ def _frames(given: Dict[str, Any]) -> Tuple[RawFrame, Any]:
     mosaic = np.rint(_scene(given["scene"], rng, (height, width)) * top).astype(np.uint16)
     data = pack(mosaic, fmt, given["big_endian"])
     row = fmt.row_bytes(width)
-    step = row + given["padding"]
+    step = row + -row % (1 << given["padding"])
     padding = rng.integers(0, 256, (height, step), np.uint8)
     padding[:, :row] = np.frombuffer(data, np.uint8).reshape(height, row)
-    if packing in ("p", "packed") and step >= 2 * width:  # it would be taken for 16-bit pixels
+    if step > row and step in other_rows(width):  # rows of other pixels
         step, padding = row, np.ascontiguousarray(padding[:, :row])
     packed = frame_from_buffer(padding.reshape(-1), fmt, height, width, step, given["big_endian"])
     numbers = (mosaic << shift).astype(np.uint8 if packing == "u8" else np.uint16)

@@ -86,7 +86,7 @@ def test_known_points_are_where_the_output_shows_them(
     geometry, source = Geometry(scale, rotate, roi, step=step), (RAW[0] // step, RAW[1] // step)
     size = geometry.output_size(source)
     for stride in (1, 2):
-        got = messages.transform_camera_info(info, geometry, source, (size[0] // stride, size[1] // stride), stride)
+        got = messages.transform_camera_info(info, geometry, source, stride)
         assert (got.height, got.width) == (size[0] // stride, size[1] // stride)
         assert (got.binning_x, got.binning_y, got.roi.width, got.roi.do_rectify) == (0, 0, 0, False)
         for show in (on_the_image, on_the_rectified_image):
@@ -114,16 +114,16 @@ def test_what_is_not_calibrated_stays_so() -> None:
     assert not any(matrix.any() for matrix in of_the_frame(zeros, (2, 2), (10, 10)))
     info = camera_info()
     info.k, info.p, info.r = np.zeros(9), np.zeros(12), np.zeros(9)
-    got = messages.transform_camera_info(info, Geometry(2, 90, step=2), (60, 80), (40, 30))
+    got = messages.transform_camera_info(info, Geometry(2, 90, step=2), (60, 80))
     assert not any(getattr(got, name).any() for name in "kpr")
 
 
 def test_unknown_distortion_is_not_rotated() -> None:
     info = camera_info()
     info.distortion_model = "cylinder\n"
-    assert messages.transform_camera_info(info, Geometry(2), RAW, (60, 80)).distortion_model == "cylinder\n"
+    assert messages.transform_camera_info(info, Geometry(2), RAW).distortion_model == "cylinder\n"
     with pytest.raises(FrameError, match=r"can be rotated, got the model 'cylinder\\n'") as caught:
-        messages.transform_camera_info(info, Geometry(1, 90), RAW, (160, 120))
+        messages.transform_camera_info(info, Geometry(1, 90), RAW)
     assert caught.value.cause == "camera_info"
 
 
@@ -134,7 +134,7 @@ def test_points_of_rectified_outputs(model: str, step: int, scale: int, rotate: 
     info, world = camera_info(model), points()
     geometry = Geometry(scale, rotate, lens=messages.lens_of(info), step=step)
     source = (RAW[0] // step, RAW[1] // step)
-    got = messages.transform_camera_info(info, geometry, source, geometry.output_size(source))
+    got = messages.transform_camera_info(info, geometry, source)
     assert (got.distortion_model, got.d.tolist(), got.r.tolist()) == ("plumb_bob", [0] * 5, np.eye(3).ravel().tolist())
     want = by_hand(on_the_rectified_image(info, world), step, scale, rotate, (0, 0, 0, 0))
     rectified = world @ info.r.reshape(3, 3).T

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import sqlite3
 import struct
 from contextlib import closing
@@ -18,7 +19,7 @@ from rosbags import rosbag1, rosbag2
 from rosbags.typesys import Stores, get_typestore
 from skimage.metrics import structural_similarity
 
-from polar_pipeline import PRODUCTS, FrameError, Pipeline, cli, messages
+from polar_pipeline import PRODUCTS, FrameError, Pipeline, cli, messages, reference
 from polar_pipeline._util.files import replacing
 from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.messages import FLOAT32, IMAGE
@@ -906,6 +907,15 @@ def test_golden_recordings_of_the_live_node_go_by_the_header(tmp_path: Path) -> 
     assert row.passed
 
 
+def test_golden_recordings_of_every_topic_of_the_live_node(tmp_path: Path) -> None:
+    """`ros2 bag record --all` has intensity on both of its topics."""
+    with open_sink(tmp_path / "live.mcap", {}) as sink:
+        kind, cdr = messages.product_message("intensity", products()["intensity"], stamp(0), "cam")
+        for topic in ("/robot/polarization/intensity", "/robot/intensity"):
+            sink.write(topic, kind, stamp(0), cdr)
+    assert compare(tmp_path / "live.mcap", {"intensity": products()["intensity"]}, 1)["intensity"].passed
+
+
 def test_frames_of_one_stamp_are_matched_by_their_order(tmp_path: Path) -> None:
     """As of a camera whose clock is coarser than its frames."""
     order = (0, 1, 1, 2, 2, 2, 3)
@@ -943,11 +953,11 @@ def test_percentiles() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.uint16])
 def test_pictures(dtype: Any) -> None:
-    """AoLP 0, 60 and 120 degrees are red, green and blue; DoLP 0 and 1 are the ends of viridis; NaN is black."""
+    """AoLP has the colors of `aolp_color`; DoLP 0 and 1 are the ends of viridis; NaN is black."""
     top = {np.float32: 1, np.uint8: 255, np.uint16: 65535}[dtype]
-    angles = np.deg2rad([[0, 60, 120]])
+    angles = np.deg2rad([[0, 45, 90, 135, 179.9]])
     rgb = picture("aolp", angles.astype(dtype) if top == 1 else np.rint(angles * (top + 1) / np.pi).astype(dtype))
-    np.testing.assert_allclose(rgb[0], [(255, 0, 0), (0, 255, 0), (0, 0, 255)], atol=5)  # 256 steps: 85.3 is 85
+    np.testing.assert_array_equal(rgb, reference.aolp_color(angles, np.ones_like(angles), "plain"))
     ends = picture("dolp", np.array([[0, top]], dtype))
     np.testing.assert_allclose(ends[0], [(0x44, 0x01, 0x54), (0xFD, 0xE7, 0x25)], atol=3)  # OpenCV rounds its table
     if dtype == np.float32:
@@ -974,8 +984,9 @@ def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     assert render(report) == text
     assert "Replay of &lt;a&gt;" in text
     assert "10 bytes &amp; more" in text
-    assert "3 pixels &lt; 4" in text
-    assert text.count("<img ") == 3 * len(PRODUCTS)  # but `ssim`, and a wheel of the colours of AoLP
+    # beside the product, where a phone shows it
+    assert re.search(r'<td>dolp</td>\s*<td class="text"><b class="bad">failed</b> 3 pixels &lt; 4</td>', text)
+    assert text.count("<img ") == 3 * (len(PRODUCTS) + 1)  # but `ssim`, and two wheels of the colors of AoLP
     assert text.count("<svg ") == 1 + len(summary.timings)
     assert "http" not in text.replace("data:image", "")
     assert "0 to pi" in text

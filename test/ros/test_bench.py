@@ -177,7 +177,7 @@ def test_frames_come_into_memory_that_is_there() -> None:
 def test_own_node(distribution: Optional[str], size: str) -> None:
     """Frames of megabytes pass, and what is said of them fits together."""
     pytest.importorskip("rclpy")
-    left_out = ("ROS_DISTRO", "RMW_IMPLEMENTATION", *doctor.profile_variables())
+    left_out = ("ROS_DISTRO", "RMW_IMPLEMENTATION", doctor.profile_variable())
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
     if distribution:
         environment["ROS_DISTRO"] = distribution
@@ -216,7 +216,7 @@ def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from polar_pipeline.ros.bench import isolate
 
-    (profile,) = doctor.profile_variables()
+    profile = doctor.profile_variable()
     monkeypatch.setattr(os, "environ", {"ROS_DOMAIN_ID": "7"})
     isolate()
     assert os.environ["ROS_DOMAIN_ID"] != "7"
@@ -271,7 +271,7 @@ if __name__ == "__main__":
 def test_frames_that_get_lost(tmp_path: Path) -> None:
     """It gives up when that is certain, and says where frames are lost and by which profile."""
     pytest.importorskip("rclpy")
-    (profile,) = doctor.profile_variables()
+    profile = doctor.profile_variable()
     for name, text in (("wait.py", WAIT), ("deaf.py", DEAF)):
         (tmp_path / name).write_text(text)
     run = subprocess.run(

@@ -35,7 +35,7 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
 from polar_pipeline.sensor.scene import synthetic
-from polar_pipeline.topics import COMPRESSED_TOPICS, PRODUCT_TOPICS
+from polar_pipeline.topics import COMPRESSED_TOPICS, PRODUCT_TOPICS, jpeg_topics
 
 pytestmark = pytest.mark.ros
 #: Sends of one frame do not follow each other faster than this, in seconds.
@@ -129,8 +129,8 @@ class Viewer:
         self._peer = drill.Peer()
         self._stamp = 0
         self._camera = self._peer.node.create_publisher(Image, "image_raw", 10)
-        topics = {PRODUCT_TOPICS[name].name: Image for name in IMAGES}
-        topics.update(dict.fromkeys(COMPRESSED_TOPICS.values(), CompressedImage))
+        topics = {topic: Image for name in IMAGES for topic in PRODUCT_TOPICS[name].names}
+        topics.update({topic: CompressedImage for name in COMPRESSED_TOPICS for topic in jpeg_topics(name)})
         for topic, kind in topics.items():
 
             def keep(message: Any, topic: str = topic) -> None:
@@ -189,9 +189,9 @@ def test_cv_bridge_reads_every_image_topic_of_frames_that_it_made(
             raw = raw_frame(sensor, encoding)
             heard = viewer.see(image_message(bridge, raw, encoding))
             expected = Pipeline(sensor, IMAGES, dtype=types, backend="cpu")(raw)
-            for name in IMAGES:
-                message, wanted = heard[PRODUCT_TOPICS[name].name], expected[name]
-                where = f"{name} of {encoding}"
+            for name, topic in ((row, topic) for row in IMAGES for topic in PRODUCT_TOPICS[row].names):
+                message, wanted = heard[topic], expected[name]
+                where = f"{topic} of {encoding}"
                 image = bridge.imgmsg_to_cv2(message)
                 channels = 1 if wanted.ndim == 2 else wanted.shape[2]
                 assert message.encoding == ENCODINGS[types[name], channels], where
@@ -200,7 +200,7 @@ def test_cv_bridge_reads_every_image_topic_of_frames_that_it_made(
                 if message.encoding == "rgb8":  # as OpenCV's functions want it
                     np.testing.assert_array_equal(bridge.imgmsg_to_cv2(message, "bgr8"), wanted[..., ::-1], where)
             shown = Pipeline(sensor, tuple(COMPRESSED_TOPICS), dtype="uint8", backend="cpu")(raw)
-            for name, topic in COMPRESSED_TOPICS.items():
+            for name, topic in ((row, topic) for row in COMPRESSED_TOPICS for topic in jpeg_topics(row)):
                 wanted = shown[name][..., ::-1] if shown[name].ndim == 3 else shown[name]
                 _, jpeg = cv2.imencode(".jpg", np.ascontiguousarray(wanted), [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
                 image = bridge.compressed_imgmsg_to_cv2(heard[topic])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, Callable, List, Sequence
@@ -71,6 +74,13 @@ def test_nvimagecodec_without_a_gpu() -> None:
     except RuntimeError as err:
         pytest.skip(f"this nvImageCodec needs a GPU: {err}")
     assert_like_opencv(NvImageCodec(codec, encoder), pictures())
+
+
+def test_nvimagecodec_does_not_complain_about_other_formats() -> None:
+    pytest.importorskip("nvidia.nvimgcodec")
+    code = "from polar_pipeline.ros.jpeg import make_gpu_encoder\ntry: make_gpu_encoder()\nexcept RuntimeError: pass\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert not re.search("nvjpeg2k|nvtiff", done.stderr), done.stderr
 
 
 @pytest.mark.gpu

@@ -29,7 +29,7 @@ from support import ROOT, TIMEOUT, wait_for
 
 from launch import LaunchContext
 from polar_pipeline import messages
-from polar_pipeline.doctor.checks import profile_variables
+from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.replay.sink import open_sink
 
 pytestmark = pytest.mark.ros
@@ -136,7 +136,7 @@ def test_live(environment: Any, peer: Any) -> None:
         assert values == ["IMX250MYR", "uint8", 4, True]
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         variables = [Path(f"/proc/{child}/environ").read_bytes() for child in children]
-        (profile,) = profile_variables()
+        profile = profile_variable()
         assert any(f"{profile}=".encode() in text and b"large_frames.xml" in text for text in variables)
     finally:
         os.killpg(process.pid, signal.SIGINT)
@@ -390,7 +390,7 @@ def test_dds_profile(file: str, distribution: Optional[str], monkeypatch: pytest
         context = LaunchContext()
         return {perform_substitutions(context, row.name): perform_substitutions(context, row.value) for row in actions}
 
-    (name,) = profile_variables()
+    name = profile_variable()
     assert settings() == {name: str(LAUNCH.parent / "config" / "fastdds_large_frames.xml")}
     monkeypatch.setenv(name, "/own.xml")
     assert settings() == {}

@@ -30,7 +30,7 @@ from support import ROOT, first_of, wait_for
 
 from polar_pipeline import SENSORS, messages
 from polar_pipeline.calibration import save_calibration
-from polar_pipeline.doctor.checks import profile_variables
+from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.ros.exits import WRONG_USAGE
 from polar_pipeline.ros.managed_node import ManagedNode
@@ -70,6 +70,12 @@ class Manager(drill.Peer):
         request = ChangeState.Request()
         request.transition.label = label
         return bool(self.call(ChangeState, "change_state", node, transition=request.transition).success)
+
+    def step_by_number(self, number: int) -> bool:
+        """Ask for a transition as `ros2 lifecycle` and managers do; whether it succeeded."""
+        request = ChangeState.Request()
+        request.transition.id = number
+        return bool(self.call(ChangeState, "change_state", transition=request.transition).success)
 
     def state(self, node: str = "/polar_pipeline") -> str:
         return str(self.call(GetState, "get_state", node).current_state.label)
@@ -184,6 +190,29 @@ def test_what_is_not_possible_is_refused(node: Any, manager: Manager) -> None:
         assert manager.state() == "active"
     manager.listen("dolp")
     manager.advance("dolp")
+    assert "Traceback" not in process.text
+
+
+#: State -> transitions that are possible there, by the design of managed nodes, and one that leads to the next state.
+POSSIBLE = {
+    "unconfigured": ({1, 5}, 1),  # configure, shutdown
+    "inactive": ({2, 3, 6}, 3),  # cleanup, activate, shutdown
+    "active": ({4, 7}, 7),  # deactivate, shutdown
+    "finalized": (set(), 0),
+}
+
+
+def test_what_is_not_possible_is_refused_by_number(node: Any, manager: Manager) -> None:
+    """Jazzy's rclpy raises, and never answered."""
+    process = node()
+    for state, (possible, way) in POSSIBLE.items():
+        assert manager.state() == state
+        for number in {*range(1, 8), 10, 255} - possible:
+            assert not manager.step_by_number(number), (state, number)
+        assert manager.state() == state
+        assert not way or manager.step_by_number(way)
+    manager.says("frames", lambda line: "refused" not in line)
+    assert process.is_alive()
     assert "Traceback" not in process.text
 
 
@@ -337,8 +366,7 @@ def test_another_one_takes_over_after_a_kill(
     node: Any, manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "profile.xml").write_text(SHORT_LEASE)
-    for name in profile_variables():  # read by each node as it starts
-        monkeypatch.setenv(name, str(tmp_path / "profile.xml"))
+    monkeypatch.setenv(profile_variable(), str(tmp_path / "profile.xml"))  # read by each node as it starts
     for place in ("first", "second"):
         process = node()
         manager.forget()
@@ -524,7 +552,9 @@ def test_nothing_of_a_frames_size_is_kept(host: Any, kind: str, tmp_path: Path) 
 
     def is_heard() -> bool:
         topics = made.node.operation.publisher._topics.products
-        return bool(camera.get_subscription_count()) and all(topics[name].get_subscription_count() for name in images)
+        return bool(camera.get_subscription_count()) and all(
+            topics[name][0].get_subscription_count() for name in images
+        )
 
     tracemalloc.start()
     try:

@@ -37,7 +37,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
-from rclpy.qos import QoSReliabilityPolicy
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
@@ -380,6 +380,21 @@ def test_camera_info(rig: Any) -> None:
     wait_for(lambda: r.report().get("refused: camera_info") == "1", "the mismatch")
 
 
+def test_intensity_beside_its_calibration(rig: Any) -> None:
+    """Image and calibration on the topics that image_transport pairs have one size and stamp."""
+    r = rig(output__scale=2)
+    images, infos = r.listen(Image, "polarization/intensity"), r.listen(CameraInfo, "polarization/camera_info")
+    r.send(serialize_message(CameraInfo(height=SHAPE[0], width=SHAPE[1])), "camera_info", CameraInfo)
+    wait_for(lambda: r.node.operation.publisher.camera_info, "the calibration")
+    stamp = r.frame()
+    image, info = wait_for(lambda: images, "the image")[0], wait_for(lambda: infos, "its calibration")[0]
+    assert (image.height, image.width) == (info.height, info.width) == (12, 16)
+    assert stamp_of(image) == stamp_of(info) == stamp
+    np.testing.assert_array_equal(
+        pixels(image), Pipeline(products="intensity", dtype="uint8", scale=2, backend="cpu")(mosaic())["intensity"]
+    )
+
+
 def test_geometry_changes_while_frames_come(rig: Any) -> None:
     """Image and lens calibration of every frame agree, and after the change the image is that of the library."""
     r = rig()
@@ -474,6 +489,26 @@ def test_outputs_are_rectified_by_the_topic(rig: Any) -> None:
     result = r.node.set_parameters_atomically([Parameter("output.rectify", value="/no/file.yaml")])
     assert not result.successful
     assert "rectify: /no/file.yaml cannot be read" in result.reason
+
+
+def test_outputs_rectified_by_a_file_have_its_calibration(rig: Any, tmp_path: Path) -> None:
+    """Without a topic `camera_info`."""
+    names = {"distortion_coefficients": [-0.2, 0.05, 0.01, 0.0, 0.0], "rectification_matrix": [0.0] * 9}
+    names["camera_matrix"] = [60.0, 0.0, 31.5, 0.0, 60.0, 23.5, 0.0, 0.0, 1.0]
+    names["projection_matrix"] = [54.0, 0.0, 30.5, 0.0, 0.0, 54.0, 24.5, 0.0, 0.0, 0.0, 1.0, 0.0]
+    rows = [f"{name}: {{data: {row}}}" for name, row in names.items()]
+    size = [f"image_height: {SHAPE[0]}", f"image_width: {SHAPE[1]}", "distortion_model: plumb_bob"]
+    (tmp_path / "lens.yaml").write_text("\n".join([*size, *rows]))
+    r = rig(output__rectify=str(tmp_path / "lens.yaml"))
+    images, infos = r.listen(Image, "polarization/dolp"), r.listen(CameraInfo, "polarization/camera_info")
+    stamp = r.frame()
+    image, info = wait_for(lambda: images, "the image")[0], wait_for(lambda: infos, "its calibration")[0]
+    assert stamp_of(image) == stamp_of(info) == stamp
+    assert (info.height, info.width, info.header.frame_id) == (image.height, image.width, "camera")
+    # (x + 1/2) / 2 - 1/2 of the principal point
+    np.testing.assert_allclose(info.p, [27, 0, 15, 0, 0, 27, 12, 0, 0, 0, 1, 0])
+    np.testing.assert_allclose(info.k, [27, 0, 15, 0, 27, 12, 0, 0, 1])
+    assert not any(info.d)
 
 
 def test_jpeg(rig: Any) -> None:
@@ -1335,11 +1370,51 @@ def test_newest_frames_win(rig: Any, monkeypatch: pytest.MonkeyPatch, size: int,
     assert values["received"] == "4"
 
 
+def test_qos_of_every_topic_is_the_documented_one(rig: Any) -> None:
+    """Discovery tells what the middleware made of it."""
+    table = (ROOT / "docs" / "ros.md").read_text().split("### QoS\n")[1]
+    node = rig().node
+    outputs = [row for row in node.publishers if row.topic_name not in ("/parameter_events", "/rosout")]
+    inputs = [node.operation.input, *node.operation._others]
+    assert len(outputs) > len(PRODUCTS)
+    for kind, endpoints, find in (
+        ("inputs", inputs, node.get_subscriptions_info_by_topic),
+        ("outputs", outputs, node.get_publishers_info_by_topic),
+    ):
+        (line,) = (line for line in table.splitlines() if line.startswith(f"| {kind}"))
+        for endpoint in endpoints:
+            (offered,) = (row.qos_profile for row in find(endpoint.topic_name) if row.node_name == "polar_pipeline")
+            words = [policy.name.lower().replace("_", " ") for policy in (offered.reliability, offered.durability)]
+            history = f"keep last {endpoint.qos_profile.depth}"
+            assert line.split(" | ")[1:4] == [*words, history], endpoint.topic_name
+
+
+def test_a_late_subscriber_gets_no_old_image(rig: Any) -> None:
+    """Not even one that asks for old images where they are offered, as `ros2 topic echo` does."""
+    r = rig(**{"qos_overrides./intensity.publisher.depth": 10})  # so that the next frame replaces none on its way
+    heard = r.listen(Image, "intensity")
+    r.frame()
+    wait_for(lambda: heard, "a frame")
+    (publisher,) = (row for row in r.node.publishers if row.topic_name == "/intensity")
+    (info,) = r.peer.get_publishers_info_by_topic("/intensity")
+    qos = QoSProfile(depth=10, reliability=info.qos_profile.reliability, durability=info.qos_profile.durability)
+    late: List[int] = []
+    r.peer.create_subscription(Image, "intensity", lambda message: late.append(stamp_of(message)), qos)
+    wait_for(lambda: publisher.get_subscription_count() == 2, "the late subscriber")
+    stamp = r.frame()
+    wait_for(lambda: stamp in late, "the next frame")
+    assert late == [stamp]
+
+
 def test_qos(rig: Any) -> None:
-    changed = rig(**{"qos_overrides./image_raw.subscription.reliability": "reliable"}).node
+    durability = {"qos_overrides./intensity.publisher.durability": "transient_local"}
+    changed = rig(**{"qos_overrides./image_raw.subscription.reliability": "reliable", **durability}).node
     plain = rig().node
     assert changed.operation.input.qos_profile.reliability == QoSReliabilityPolicy.RELIABLE
     assert plain.operation.input.qos_profile.reliability == QoSReliabilityPolicy.BEST_EFFORT
+    found = changed.get_publishers_info_by_topic  # of both nodes
+    kept = QoSDurabilityPolicy.TRANSIENT_LOCAL
+    assert kept in [row.qos_profile.durability for row in found("/intensity")]
 
 
 # -------------------------------------------------------------------------------------------------- as a process

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from polar_pipeline import SENSORS, Pipeline
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.options import CHOICES, make_options
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.plan import expand
+from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import RANGES, QualityLimits
 from polar_pipeline.ros.fallback import RETRY_PERIOD, Fallback
-from polar_pipeline.ros.parameters import PARAMETERS, SSIM_PRODUCTS, is_ros_value, make_settings
+from polar_pipeline.ros.parameters import PARAMETERS, is_ros_value, make_settings
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if path.stem != "rig")
@@ -162,7 +163,7 @@ def test_parameters_mean_the_same_everywhere(
 
 
 def test_no_reference_without_ssim() -> None:
-    assert SSIM_PRODUCTS == ("ssim_map", "ssim")
+    assert tuple(name for name in PRODUCTS if "ssim_pair" in expand((name,))) == SSIM_PRODUCTS
     chosen = settings(ssim_mode="reference", backend="cpu")
     assert Pipeline(**chosen.arguments(("dolp",))).options.ssim_mode == "consistency"
     assert Pipeline(**chosen.arguments(("dolp", "ssim"))).options.ssim_mode == "reference"

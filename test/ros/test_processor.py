@@ -23,7 +23,8 @@ from polar_pipeline.ros.pipelines import ActivePipeline, PipelineSwitch
 from polar_pipeline.ros.problems import ProblemLog
 from polar_pipeline.ros.processor import IDLE_PERIOD, FrameProcessor, decode_reference
 from polar_pipeline.ros.rehearsal import ALIGNMENT, FRAMES_AT_ONCE, MESSAGES_A_FRAME, SIZE_STEP
-from polar_pipeline.sensor.frames import FULL_FRAME, FrameError
+from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.sensor.mosaic import FULL_FRAME
 
 RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
 

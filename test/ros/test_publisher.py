@@ -13,6 +13,7 @@ from support import TIMEOUT, wait_for
 from test_processor import Log, settings
 
 from polar_pipeline import Pipeline, messages
+from polar_pipeline.geometry import make_lens
 from polar_pipeline.pipeline import Pending
 from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.frame import Computation, Demand, FinishedFrame, ReceivedImage, SubmittedFrame
@@ -21,7 +22,7 @@ from polar_pipeline.ros.message_publisher import OutgoingMessage
 from polar_pipeline.ros.parameters import Settings
 from polar_pipeline.ros.problems import ProblemLog
 from polar_pipeline.ros.publisher import FramePublisher, OutputTopics
-from polar_pipeline.topics import CAMERA_INFO_TOPICS, COMPRESSED_TOPICS, NUMBER_TOPICS, PRODUCT_TOPICS
+from polar_pipeline.topics import CAMERA_INFO_TOPICS, COMPRESSED_TOPICS, NUMBER_TOPICS, PRODUCT_TOPICS, jpeg_topics
 
 RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
 
@@ -69,8 +70,8 @@ class Bench:
 
     def __init__(self) -> None:
         self.topics = OutputTopics(
-            {name: Topic(row.name) for name, row in PRODUCT_TOPICS.items()},
-            {name: Topic(topic) for name, topic in COMPRESSED_TOPICS.items()},
+            {name: [Topic(topic) for topic in row.names] for name, row in PRODUCT_TOPICS.items()},
+            {name: [Topic(topic) for topic in jpeg_topics(name)] for name in COMPRESSED_TOPICS},
             {topic: Topic(topic) for topic in CAMERA_INFO_TOPICS},
             {name: Topic(topic) for name, topic in NUMBER_TOPICS.items()},
             Topic("latency"),
@@ -103,13 +104,14 @@ def finished(
     chosen = chosen or settings()
     came = -1.0 if is_early else time.perf_counter()
     encoding = "mono8" if raw.dtype == np.uint8 else "mono16"
+    encoding = f"PolarizedQuadMono{encoding[4:]}" if raw.ndim == 3 else encoding
     received = ReceivedImage(bytes(messages.encode_image(stamp_ns, "camera", encoding, raw)), came, 0)
     image = messages.decode_image(received.cdr)
     names = tuple(name for name in PRODUCT_TOPICS if name in demand.products | demand.compressed)
     computation, result = None, None
     if names:
         pipeline = Pipeline(**chosen.arguments(names))
-        result = pipeline(raw)
+        result = pipeline(messages.to_raw(image))
         computation = Computation(pipeline, Pending(None, 0.0))
     frame = SubmittedFrame(
         received, image, messages.to_raw(image), chosen, demand, computation, {"queue": 0.001}, age, is_restart
@@ -134,8 +136,8 @@ def bench() -> Any:
 def test_demand_is_what_has_subscribers(bench: Bench) -> None:
     assert bench.publisher.demand() == demand()
     assert not bench.topics.have_subscribers()
-    bench.topics.products["dolp"].subscriptions = 2  # type: ignore[attr-defined]
-    bench.topics.compressed["preview"].subscriptions = 1  # type: ignore[attr-defined]
+    bench.topics.products["dolp"][0].subscriptions = 2  # type: ignore[attr-defined]
+    bench.topics.compressed["preview"][0].subscriptions = 1  # type: ignore[attr-defined]
     bench.topics.camera_infos["camera_info_out"].subscriptions = 1  # type: ignore[attr-defined]
     bench.topics.numbers["saturated"].subscriptions = 1  # type: ignore[attr-defined]
     expected = demand("dolp", compressed=["preview"], infos=["camera_info_out"], numbers=["saturated"])
@@ -437,6 +439,58 @@ def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
     assert [(info.width, info.height, messages.stamp_of(info)) for info in infos] == [(24, 16, 2), (6, 4, 2)]
     assert [tuple(info.k[[2, 5]]) for info in infos] == [(11.5, 7.5), (2.5, 1.5)], "the centres of 24x16 and 6x4 pixels"
     assert bench.values()["refused: camera_info"] == "1"
+
+
+def test_the_calibration_of_ready_angles_is_of_their_pixels(bench: Bench) -> None:
+    """The message has half the sensor's pixels each way, and so have the outputs."""
+    bench.publisher.camera_info = calibration(24, 16)
+    wanted = demand("dolp", infos=["camera_info_out"])
+    bench.submit(1, wanted, np.full((16, 24, 4), 99, np.uint8), chosen=settings(output__scale=2))
+    bench.submit(2, wanted, np.full((16, 24, 4), 99, np.uint8))
+    wait_for(lambda: len(bench.sender.sent) == 2, "the frames")
+    small, same = (messages.decode_camera_info(sent["camera_info_out"]) for sent in bench.sender.sent)
+    assert [(info.width, info.height, info.k[0]) for info in (small, same)] == [(12, 8, 50), (24, 16, 100)]
+    assert [tuple(info.k[[2, 5]]) for info in (small, same)] == [(5.5, 3.5), (11.5, 7.5)], "the centres"
+
+
+@pytest.mark.parametrize("heard", [(0,), (1,), (0, 1), ()])
+def test_a_product_of_two_topics_goes_where_subscribers_are(bench: Bench, heard: Tuple[int, ...]) -> None:
+    """To the first if they have just left."""
+    for group, topics in (("products", bench.topics.products), ("compressed", bench.topics.compressed)):
+        for k in heard:
+            topics["intensity"][k].subscriptions = 1  # type: ignore[attr-defined]
+        assert ("intensity" in getattr(bench.topics.demand(), group)) == bool(heard)
+    bench.submit(1, demand("intensity", compressed=["intensity"]))
+    wait_for(lambda: bench.sender.sent, "the frame")
+    names = [("intensity", "polarization/intensity")[k] for k in heard or (0,)]
+    assert set(bench.sender.sent[0]) == {*names, *(f"{name}/compressed" for name in names)}
+    assert len({bench.sender.sent[0][name] for name in names}) == 1
+
+
+def test_an_image_of_nothing_has_no_calibration(bench: Bench) -> None:
+    bench.publisher.camera_info = calibration(48, 32)
+    chosen = settings(ssim_stride=8, output__roi=[0, 0, 7, 7])
+    bench.submit(1, demand("dolp", infos=["quality/camera_info", "polarization/camera_info"]), chosen=chosen)
+    wait_for(lambda: bench.sender.sent, "the frame")
+    assert set(bench.sender.sent[0]) == {"polarization/dolp", "polarization/camera_info"}
+
+
+def test_rectified_outputs_have_a_calibration_without_a_topic(bench: Bench) -> None:
+    """That of the file; what topic `camera_info` says does not matter then."""
+    k, p = (60.0, 0, 31, 0, 62, 24, 0, 0, 1), (50.0, 0, 30, 0, 0, 52, 22, 0, 0, 0, 1, 0)
+    lens = make_lens((32, 48), "plumb_bob", (-0.1, 0.01, 0, 0, 0), k, np.zeros(9), p)
+    chosen = settings().rectified_by(lens)
+    for stamp, cdr in ((1, None), (2, calibration(99, 32)), (3, b"junk")):
+        bench.publisher.camera_info = cdr
+        bench.submit(stamp, demand("dolp", infos=["polarization/camera_info"]), chosen=chosen)
+        wait_for(lambda n=stamp: len(bench.sender.sent) == n, "the frame")
+        info = messages.decode_camera_info(bench.sender.sent[-1]["polarization/camera_info"])
+        assert (info.width, info.height, messages.stamp_of(info)) == (24, 16, stamp)
+        # (x + 1/2) / 2 - 1/2 of the principal point (30, 22)
+        np.testing.assert_allclose(info.p, [25, 0, 14.75, 0, 0, 26, 10.75, 0, 0, 0, 1, 0])
+        np.testing.assert_allclose(info.k, [25, 0, 14.75, 0, 26, 10.75, 0, 0, 1])
+        assert not info.d.any()
+    assert "refused: camera_info" not in bench.values()
 
 
 def test_quality_is_compared_with_no_frame_from_before_a_restart(bench: Bench) -> None:

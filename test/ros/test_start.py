@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
@@ -14,8 +16,9 @@ rclpy = pytest.importorskip("rclpy")
 import drill
 from diagnostic_msgs.msg import DiagnosticArray
 from std_msgs.msg import Float32
-from support import TIMEOUT, first_of, wait_for
+from support import ROOT, TIMEOUT, assert_gone, first_of, wait_for
 
+from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
 from polar_pipeline.ros.preset import judge_unknown, params_files
 from polar_pipeline.topics import NUMBER_TOPICS
@@ -67,6 +70,19 @@ def test_log_and_silence(node: Any, peer: drill.Peer) -> None:
     assert process.text.count("first frame") == 1
 
 
+def test_env_gives_fast_dds_the_shared_memory_of_large_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the profile's 128 MB; the installed Fast DDS decides which variable it reads."""
+    monkeypatch.delenv(profile_variable())
+    participant = (
+        "import re, rclpy; rclpy.init(); node = rclpy.create_node('any'); maps = open('/proc/self/maps').read(); "
+        "sizes = re.findall('^(.*?)-(.*?) .*/dev/shm/fast', maps, re.M); "
+        "print(max(int(end, 16) - int(begin, 16) for begin, end in sizes)); node.destroy_node()"
+    )
+    commands = f'eval "$({sys.executable} -m polar_pipeline env)"; exec {sys.executable} -c "{participant}"'
+    done = subprocess.run(["bash", "-c", commands], cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=TIMEOUT)
+    assert int(done.stdout) > 128 << 20
+
+
 def test_latency_alone(node: Any, peer: drill.Peer) -> None:
     """Who asks for nothing but `latency` gets the stages up to decoding, of every frame."""
     node(is_forked=True)
@@ -87,6 +103,32 @@ def test_numbers_alone(node: Any, peer: drill.Peer) -> None:
     wait_for(lambda: [peer.send()] and all(heard.values()), "both numbers")
     assert set(heard["quality/saturated"]) == {0}
     assert all(0 < value < 1000 * TIMEOUT for value in heard["latency/total_ms"])
+
+
+@pytest.mark.parametrize("number", first_of([signal.SIGTERM, signal.SIGINT]))
+def test_a_signal_ends_the_first_start(
+    node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """While the CPU kernels are compiled, which the log says: compilers end too, and leave nothing."""
+    compiler, temporary = tmp_path / "c++", tmp_path / "temporary"
+    compiler.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && exit\ntouch $TMPDIR/part.s\n'
+        f"sleep 1000 &\necho $! > {tmp_path}/new\nmv {tmp_path}/new {tmp_path}/second\nwait\n"
+    )
+    compiler.chmod(0o755)
+    temporary.mkdir()
+    for name, value in {"CXX": compiler, "TMPDIR": temporary, "XDG_CACHE_HOME": tmp_path / "cache"}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.delenv("POLAR_PIPELINE_CPU", raising=False)
+    process = node()
+    wait_for((tmp_path / "second").exists, "the program that the compiler starts")
+    wait_for(lambda: "[INFO]" in process.text, "the log")
+    assert "compiling the CPU kernels, once per machine" in process.text
+    process.send(number)
+    assert process.wait() == 0
+    assert_gone(int((tmp_path / "second").read_text()))
+    assert list(temporary.iterdir()) == []
+    assert len(process.text.splitlines()) == 1, "neither an error nor a node that takes frames"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.topics import PRODUCT_TOPICS
 from polar_pipeline.view import statistics
+from polar_pipeline.view.images import angle_colors
 from polar_pipeline.view.recording import RecordingView
 
 START, PERIOD = 1_700_000_000_000_000_001, 40_000_000
@@ -33,12 +34,18 @@ SHAPE = (64, 80)
 #: Product -> its values with the first and the last colour: as float, and as the 8-bit encoding.
 SPANS = {
     "dolp": ((0, 1), (0, 255)),
-    "aolp": ((0, math.pi), (0, 256)),
     "dolp_sigma": ((0, 0.1), (0, 25.5)),
     "aolp_sigma": ((0, math.pi / 2 / math.sqrt(3)), (0, 256 / 2 / math.sqrt(3))),
     "ssim_map": ((0, 1), None),
 }
-HAS_TWILIGHT = hasattr(rerun.components.Colormap, "Twilight")
+
+
+def angle_classes(array: np.ndarray) -> np.ndarray:
+    """AoLP as `Pipeline` returns it in 256ths of 180 degrees; 256 is no angle."""
+    if array.dtype == np.float32:
+        shares = np.round(np.rad2deg(array.astype(float)) / 180 * 256)
+        return np.where(np.isnan(array), 256, shares % 256)
+    return array if array.dtype == np.uint8 else np.round(array / 256) % 256
 
 
 def frames(count: int = 3) -> List[np.ndarray]:
@@ -88,10 +95,8 @@ def test_what_is_shown_is_the_pipelines(sensor: str, resolution: str, recording:
             for entity, part in parts.items():
                 row = rows[entity][k]
                 assert (row["stamp"], row["frame"]) == (START + k * PERIOD, k), "the frame's stamp, not the recording's"
-                if name == "aolp" and not HAS_TWILIGHT:
-                    assert image(row).shape == (*part.shape, 3), "hues"
-                    continue
-                np.testing.assert_array_equal(image(row), part, err_msg=entity)
+                want = angle_classes(part) if name == "aolp" else part
+                np.testing.assert_array_equal(image(row), want, err_msg=entity)
                 if part.dtype == np.float32 and name in SPANS:
                     assert row["depth_range"] == pytest.approx(SPANS[name][0]), entity
         saturated = expected.invalid[0] / expected["dolp"].size
@@ -105,11 +110,28 @@ def test_what_is_shown_is_the_pipelines(sensor: str, resolution: str, recording:
         assert "/latency/write_ms" not in stages
         assert 0 < sum(stages.values()) <= total
     assert {row["colormap"] for row in rows["/polarization/dolp"]} == {rerun.components.Colormap.Viridis.value}
-    if HAS_TWILIGHT:
-        assert {row["colormap"] for row in rows["/polarization/aolp"]} == {rerun.components.Colormap.Twilight.value}
-        command = [sys.executable, "-m", "rerun", "rrd", "verify", str(out)]
-        done = subprocess.run(command, capture_output=True, env=dict(os.environ, HOME=str(tmp_path)), check=False)
-        assert done.returncode == 0, done.stderr.decode()
+    command = [sys.executable, "-m", "rerun", "rrd", "verify", str(out)]
+    done = subprocess.run(command, capture_output=True, env=dict(os.environ, HOME=str(tmp_path)), check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_the_colors_of_aolp_are_those_of_the_product() -> None:
+    logged: Dict[Any, Any] = {}
+
+    def context(classes: Any) -> None:
+        logged.update({number: (label, color) for number, label, color in classes})
+
+    angle_colors(SimpleNamespace(AnnotationContext=context))
+    with Pipeline(products="aolp,aolp_color", dtype={"aolp": "uint8"}, backend="cpu") as pipeline:
+        found = pipeline(frames()[0])
+    levels, shown = found["aolp"], found["aolp_color"]
+    valid = shown.any(-1)
+    for level in np.unique(levels[valid])[::16]:
+        assert logged[level][0] == f"{int(level) * 180 / 256:.1f} deg"
+        near = np.abs(shown[valid & (levels == level)].astype(int) - logged[level][1])
+        assert near.max() <= 4, "one step of the map, where the rounded angle is the next one"
+    assert logged[256] == ("invalid", (0, 0, 0))
+    assert len(logged) == 257
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
@@ -120,12 +142,13 @@ def test_encoded_images_have_encoded_ranges(dtype: str, recording: Path, tmp_pat
     expected = Pipeline(products=products, dtype=dtype, backend="cpu")(frames()[0])
     for name in products:
         row = rows[f"/{PRODUCT_TOPICS[name].name}"][0]
+        if name == "aolp":
+            np.testing.assert_array_equal(image(row), angle_classes(expected[name]))
+            continue
         span = SPANS[name][1]
         if dtype == "uint16":  # a number to the viewer, also where 8 bits are an image of greys
             low, high = span or (0, 255)
             span = (low, high * (256 if name.startswith("aolp") else 257))
-        if name == "aolp" and not HAS_TWILIGHT:
-            continue
         np.testing.assert_array_equal(image(row), expected[name], err_msg=name)
         assert ("depth_range" in row) == (span is not None), name
         if span is not None:
@@ -362,5 +385,5 @@ def test_rerun_is_not_installed(
     monkeypatch.setitem(sys.modules, "rerun", module)
     monkeypatch.setitem(sys.modules, "rerun.blueprint", module and SimpleNamespace())
     assert view(recording, "--save", tmp_path / "out.rrd") == 1
-    assert "pip install 'polar_pipeline[view]'" in capsys.readouterr().err
+    assert "pip install '/path/to/polar_pipeline[view]'" in capsys.readouterr().err
     assert not (tmp_path / "out.rrd").exists()

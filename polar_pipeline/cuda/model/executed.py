@@ -128,6 +128,10 @@ def executed_slots(work: PolarizationWork, schedule: Schedule) -> float:
 
 
 def in_the_code(name: str) -> float:
-    """Instructions of a value of an output, such as `dolp uint8`, as counted in the code; of anything else NaN."""
+    """Instructions of a value of an output, such as `dolp uint8`, as counted in the code; of anything else NaN.
+
+    A product that was never counted is taken for one of `COMPONENTS`.
+    """
     kind, _, dtype = name.partition(" ")
-    return _VALUE.get(dtype, {}).get(kind, math.nan)
+    counts = _VALUE.get(dtype, {})
+    return counts.get(kind, counts.get("component", math.nan))

@@ -12,7 +12,7 @@ def _has(**fields: Any) -> Callable[[PolarizationWork], bool]:
     return lambda work: all(getattr(work, name) == value for name, value in fields.items())
 
 
-def _stores(*images: str, pairs: Tuple[str, ...]) -> Callable[[PolarizationWork], bool]:
+def _stores(*images: str, pairs: Tuple[str, ...] = ()) -> Callable[[PolarizationWork], bool]:
     able = {(name, "uint8") for name in images} | {(name, "uint16") for name in pairs}
     return lambda work: able.issuperset(work.outputs)
 
@@ -176,8 +176,8 @@ KERNELS: Dict[str, KernelSpec] = {
             ("half resolution, every angle at its own site", _has(half=True, co_sited=False)),
             ("Malvar-He-Cutler", _has(debayer="mhc")),
             (
-                "intensity, angle images, dolp, aolp and preview as uint8, and SSIM's sums as uint16, only",
-                _stores(*_PIXELS, *ANGLE_IMAGES, "preview", pairs=("sums",)),
+                "intensity, angle images, dolp, aolp and preview as uint8 only",
+                _stores(*_PIXELS, *ANGLE_IMAGES, "preview"),
             ),
         ),
     ),
@@ -233,17 +233,17 @@ def sums_in_integers(kernel: str, work: PolarizationWork) -> bool:
     if supports(kernel, work) is not None:
         return False
     if kernel == "color_strip":
-        return work.half_precision and work.raw_format == "u8"
+        spills_on_xavier = "stokes" in work.dtypes and any(name in ANGLE_IMAGES for name in work.dtypes)
+        return work.half_precision and work.raw_format == "u8" and not spills_on_xavier
     return kernel in ("mono_half", "mono_half_bytes")
 
 
 def usable_kernels(work: PolarizationWork) -> List[str]:
     """The kernels that a work may be scheduled on.
 
-    Where SSIM compares S0 of two frames, rounding in half shows. If any kernel sums in integers, only such kernels are
-    used then.
+    Where SSIM compares images, rounding in half shows. If any kernel sums in integers, only such kernels are used then.
     """
     supported = [kernel for kernel in KERNELS if supports(kernel, work) is None]
-    if not (work.half_precision and "s0" in work.dtypes):
+    if not work.half_precision or work.dtypes.keys().isdisjoint(PAIRS):
         return supported
     return [kernel for kernel in supported if sums_in_integers(kernel, work)] or supported

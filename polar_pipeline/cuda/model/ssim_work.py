@@ -50,8 +50,6 @@ class SsimWork:
         sigma: Its standard deviation in averaged pixels.
         source: Element type of the images, or `mosaic`: a key of `INPUTS`.
         map_dtype: Element type of the map, empty if it is not wanted: a key of `MAPS`.
-        alike: Whether the images are of one frame. Tensor cores then may round their sum to half, which is quicker: it
-            shows in the map only as far as the images differ.
         masked: Whether a mask says where the images have no values: there the map has none, and means take none.
     """
 
@@ -62,7 +60,6 @@ class SsimWork:
     sigma: float
     source: str
     map_dtype: str
-    alike: bool = False
     masked: bool = False
 
     @property
@@ -90,7 +87,6 @@ def make_ssim_work(
         options.ssim_sigma,
         source,
         map_dtype,
-        options.ssim_mode == "consistency",
         isinstance(work, RectifiedWork) or (isinstance(work, TransformWork) and work.positions),
     )
 
@@ -158,6 +154,5 @@ def ssim_defines(work: SsimWork) -> Dict[str, Union[int, str]]:
         "STRIDE": work.stride,
         "INPUT": INPUTS[work.source],
         "OUT_MAP": MAPS[work.map_dtype],
-        "ALIKE": int(work.alike),
         "MASKED": int(work.masked),
     }

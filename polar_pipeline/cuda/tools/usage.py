@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Dict, Iterator, List, Mapping, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Tuple, Union
 
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline._util.text import quoted
@@ -22,37 +22,43 @@ from polar_pipeline.cuda.model.launch_model import (
 from polar_pipeline.cuda.model.rectified_work import RectifiedWork, make_rectified_work, not_in_one_launch
 from polar_pipeline.cuda.model.requested_work import make_work
 from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.specs import COLOR_MAPS, COMPONENTS
 from polar_pipeline.cuda.model.ssim_search import WINDOWS
-from polar_pipeline.cuda.model.ssim_work import INPUTS, MAPS, SsimWork, ssim_key
+from polar_pipeline.cuda.model.ssim_work import INPUTS, SsimWork, ssim_key
 from polar_pipeline.cuda.model.transform_work import TransformWork, make_transform_work
 from polar_pipeline.cuda.model.tuned import choose
 from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork
 from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.geometry import make_lens
-from polar_pipeline.options import CHOICES, make_options
+from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
-from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor.frames import FULL_FRAME
-from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
+from polar_pipeline.sensor.mosaic import ANGLES, FULL_FRAME
 from polar_pipeline.topics import PRODUCT_TOPICS
 
-#: Standard deviations are left out: `tile` makes them, and in colour it spills up to 56 bytes for them. So are
-#: components of the light, which in colour `tile` alone makes: in float, adaptive at full resolution, it spills 8 bytes
-#: on sm_72 for all three. And so are products by colour maps, which only `tile` makes.
-_COMMON = tuple(name for name in PRODUCTS if not name.endswith("_sigma") and name not in (*COMPONENTS, *COLOR_MAPS))
 _VIEWED = ("intensity", "dolp", "aolp", "preview")
-#: Products that are requested together, and their `output_depth`: everything, what viewers show, what other algorithms
-#: start from.
+_ANGLE_IMAGES = tuple(f"angle_{angle}" for angle in ANGLES)
+#: Products that are requested together, and their `output_depth`. The first is what a live node publishes.
 REQUESTS = (
-    (_COMMON, "float32"),
-    (_COMMON, "uint8"),
+    ((*_VIEWED, "ssim_map", "ssim"), "float32"),
+    ((*_VIEWED, "ssim_map", "ssim"), "uint8"),
     (_VIEWED, "uint8"),
     (_VIEWED[:3], "uint8"),
-    (tuple(f"angle_{angle}" for angle in ANGLES), "uint8"),
-    (_COMMON, "uint16"),
     (_VIEWED[:3], "uint16"),
+    (_ANGLE_IMAGES, "uint8"),
+    (("stokes",), "float32"),
 )
+#: Changes of the defaults, each by itself: options, and fields of the work.
+_CHANGES: Tuple[Tuple[Mapping[str, Any], Mapping[str, Any]], ...] = (
+    *(
+        ({"co_sited": False}, {}),
+        ({"demosaic": "gradient"}, {}),
+        ({"precision": "fp32"}, {}),
+        ({}, {"calibrated": True}),
+    ),
+    *(({"resolution": "full", "demosaic": method}, {}) for method in ("auto", "bilinear", "gradient")),
+    *(({}, {"raw_format": name, "calibrated": corrected}) for name in RAW_FORMATS for corrected in (False, True)),
+)
+#: One sensor with each kind of mosaic.
+_SENSORS = ("IMX250MZR", "IMX250MYR")
 _FULL_SCALE = {"u8": 255, "u16": 4095, "12p": 4095, "12packed": 4095}
 
 
@@ -98,54 +104,43 @@ def device_of_arch(arch: str) -> Device:
     return known[arch]
 
 
-def works() -> Iterator[PolarizationWork]:
-    """What the node and the tool can ask of the kernels, with every choice of every parameter.
+def _work(
+    sensor: str, request: Tuple[Tuple[str, ...], str], raw_format: str = "u8", **options: Any
+) -> PolarizationWork:
+    names, depth = request
+    types = {name: PRODUCT_TOPICS[name].dtype(depth) for name in names}
+    chosen = make_options(sensor, names, types, **options)
+    return make_work(make_plan(names), chosen, raw_format, _FULL_SCALE[raw_format], FULL_FRAME)
 
-    How pixels are loaded and what is stored hardly meet: formats beside 8 bit are combined with the first request only,
-    a calibration with two of those formats, and in half with what viewers show of 8 bit. (In float, colour by the
-    adaptive method at full resolution spills 8 bytes on sm_72.)
-    """
-    sites = {"half": (True, False), "full": (True,)}  # where the angles are interpolated to matters at half resolution
-    for sensor, resolution, demosaic, precision in product(
-        SENSORS, CHOICES["resolution"], CHOICES["demosaic"], ("fp16", "fp32")
-    ):
-        for co_sited, (names, depth), raw_format in product(sites[resolution], REQUESTS, RAW_FORMATS):
-            if raw_format != "u8" and (names, depth) != REQUESTS[0]:
-                continue
-            types = {name: PRODUCT_TOPICS[name].dtype(depth) for name in names}
-            chosen = {"resolution": resolution, "demosaic": demosaic, "precision": precision, "co_sited": co_sited}
-            options = make_options(sensor, names, types, **chosen)
-            work = make_work(make_plan(names), options, raw_format, _FULL_SCALE[raw_format], FULL_FRAME)
-            # own sites take no interpolation, whatever the method
-            work = work if co_sited else replace(work, demosaic="bilinear")
-            yield work
-            is_shown = raw_format == "u8" and (names, depth) == REQUESTS[2] and precision == "fp16"
-            if is_shown or raw_format in ("u16", "12p"):
-                yield replace(work, calibrated=True)
+
+def works() -> Iterator[PolarizationWork]:
+    """What the node asks of the kernels by default, every request, and each change of the defaults by itself."""
+    for sensor in _SENSORS:
+        for request in REQUESTS:
+            yield _work(sensor, request)
+            yield _work(sensor, request, co_sited=False)
+        for request, (options, fields) in product(REQUESTS[1:3], _CHANGES):
+            more = dict(fields)
+            yield replace(_work(sensor, request, more.pop("raw_format", "u8"), **options), **more)
 
 
 def ssim_works() -> Iterator[SsimWork]:
     """What can be asked of the SSIM launch, on full frames at half resolution; the shortest to the longest window."""
     size = (FULL_FRAME[0] // 2, FULL_FRAME[1] // 2)
-    for window, stride, source, map_dtype in product((3, SSIM_WINDOW, 15), (1, 2, 8), INPUTS, MAPS):
-        yield SsimWork(*size, stride, window, SSIM_SIGMA, source, map_dtype)
+    yield from (SsimWork(*size, 1, window, SSIM_SIGMA, "uint16", "float32") for window in (3, SSIM_WINDOW, 15))
+    yield from (SsimWork(*size, 1, SSIM_WINDOW, SSIM_SIGMA, source, "uint8") for source in INPUTS)
+    yield SsimWork(*size, 2, SSIM_WINDOW, SSIM_SIGMA, "uint16", "float32")
 
 
 def transform_works() -> Iterator[TransformWork]:
-    """What can be asked of the launch of a geometry, on full frames at half resolution and in each precision."""
-    for sensor, (names, depth), precision in product(SENSORS, REQUESTS, ("fp16", "fp32")):
+    """What can be asked of the launch of a geometry, on full frames at half resolution."""
+    changes: Tuple[Mapping[str, Any], ...] = ({"rotate": 90}, {"scale": 2}, {"rotate": 90, "precision": "fp32"})
+    for sensor, request, options in product(_SENSORS, REQUESTS[:4], changes):
+        names, depth = request
         types = {name: PRODUCT_TOPICS[name].dtype(depth) for name in names}
-        for raw_format, scale, rotate in product(("u8", "u16"), (1, 8), (0, 90)):
-            if raw_format != "u8" and precision != "fp16":
-                continue  # pairs of half and float planes; floats and planes of half
-            precise = "auto" if raw_format == "u16" else precision
-            options = make_options(
-                sensor, names, types, precision=precise, scale=scale, rotate=rotate, roi=(0, 0, 16, 16)
-            )
-            plan = make_plan(names)
-            work = make_work(plan, options, raw_format, _FULL_SCALE[raw_format], FULL_FRAME)
-            for positions in (True, False):
-                yield replace(make_transform_work(work, plan, options), positions=positions)
+        plan, chosen = make_plan(names), make_options(sensor, names, types, **options)
+        work = make_work(plan, chosen, "u8", _FULL_SCALE["u8"], FULL_FRAME)
+        yield replace(make_transform_work(work, plan, chosen), positions="scale" in options)
 
 
 def rectified_works() -> Iterator[RectifiedWork]:

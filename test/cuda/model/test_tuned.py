@@ -57,7 +57,7 @@ def compared(products: str = "ssim_map,ssim", size: Tuple[int, int] = SIZE, **va
             make("stokes", "12p", sensor="IMX250MYR", co_sited=False),
             "color half own-site mhc 12p fp32 stokes:float32",
         ),
-        (make("ssim", resolution="full"), "mono full adaptive u8 fp16 sums:uint16"),
+        (make("ssim", resolution="full"), "mono full adaptive u8 fp32 sums:uint16"),
         (compared(), "ssim uint16 to uint8, 11 taps"),
         (compared("ssim", ssim_stride=2, ssim_window=7), "ssim uint16 to means only, 7 taps, stride 2"),
     ],

@@ -1,0 +1,184 @@
+"""Lens calibrations of recordings: which belong to the images, and those that replay writes beside its products."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import numpy as np
+import pytest
+from mcap.reader import make_reader
+from rosbags import rosbag1
+from rosbags.typesys import Stores, get_typestore
+
+from polar_pipeline import Pipeline, messages
+from polar_pipeline.cli.entry import main
+from polar_pipeline.geometry import LensCalibration, make_lens
+from polar_pipeline.messages import CAMERA_INFO, IMAGE
+from polar_pipeline.replay.camera_info import recorded_camera_info, recorded_lens
+from polar_pipeline.replay.job import Job, process_recording
+from polar_pipeline.replay.limits import SourceError
+from polar_pipeline.replay.segment import merge_segments, process_segment, segments
+from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.replay.source import open_source
+
+START, PERIOD, COUNT = 1_700_000_000_000_000_000, 40_000_000, 6
+SHAPE = (32, 48)
+RAW = np.random.default_rng(0).integers(10, 200, SHAPE).astype(np.uint8)
+
+
+def calibration(f: float = 60.0, width: int = SHAPE[1], store: Any = None) -> Any:
+    """A `CameraInfo` whose principal point is (23.5, 15.5), the center of the frame, and 2 pixels left of it in P."""
+    types = (store or messages.typestore()).types
+    time = types["builtin_interfaces/msg/Time"](START // 10**9, 0)
+    sequence = [0] if store else []  # of ROS 1
+    header = types["std_msgs/msg/Header"](*sequence, time, "cam")
+    k, p = np.array([f, 0, 23.5, 0, f, 15.5, 0, 0, 1]), np.array([f, 0, 21.5, 0, 0, f, 15.5, 0, 0, 0, 1, 0])
+    roi = types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False)
+    d = np.array([-0.2, 0.05, 0, 0, 0])
+    return types[CAMERA_INFO](header, SHAPE[0], width, "plumb_bob", d, k, np.eye(3).reshape(-1), p, 0, 0, roi)
+
+
+def serialized(**values: Any) -> bytes:
+    return bytes(messages.encode(calibration(**values), CAMERA_INFO))
+
+
+def write(path: Path, infos: Dict[str, List[bytes]], images: str = "/left/image_raw") -> Path:
+    """A recording of frames, and of other messages between the first and the second one."""
+    with open_sink(path, {}) as sink:
+        for k in range(COUNT):
+            stamp = START + k * PERIOD
+            sink.write(images, IMAGE, stamp, messages.encode_image(stamp, "cam", "mono8", RAW))
+            for topic, rows in infos.items() if k == 0 else ():
+                for row in rows:
+                    sink.write(topic, CAMERA_INFO, stamp + 1, row)
+    return path
+
+
+def focal_length(cdr: Any) -> float:
+    return float(messages.decode_camera_info(cdr).k[0])
+
+
+@pytest.mark.parametrize(
+    ("images", "infos", "want"),
+    [
+        ("/left/image_raw", {"/right/camera_info": 1.0, "/left/camera_info": 2.0}, 2.0),
+        ("/image_raw", {"/camera_info": 2.0, "/left/camera_info": 1.0}, 2.0),
+        ("/left/image_raw", {"/driver/info": 3.0}, 3.0),
+        ("/left/image_raw", {"/right/camera_info": 1.0, "/driver/info": 3.0}, None),
+        ("/left/image_raw", {}, None),
+    ],
+)
+def test_which_calibration_belongs_to_images(images: str, infos: Dict[str, float], want: Any, tmp_path: Path) -> None:
+    path = write(tmp_path / "in.mcap", {topic: [serialized(f=f)] for topic, f in infos.items()}, images)
+    found = recorded_camera_info(path, images)
+    assert (found if found is None else focal_length(found)) == want
+    if want is None:
+        with pytest.raises(SourceError):
+            recorded_lens(path, images)
+    else:
+        assert recorded_lens(path, images).k[0] == want
+
+
+def test_calibration_beside_compressed_images(tmp_path: Path) -> None:
+    infos = {"/left/camera_info": [serialized(f=2.0)], "/left/image_raw/camera_info": [serialized(f=1.0)]}
+    path = write(tmp_path / "in.mcap", infos)
+    assert main(["compress", str(path), "-o", str(tmp_path / "small.mcap")]) == 0
+    with open_source(tmp_path / "small.mcap") as source:
+        assert source.topic == "/left/image_raw/polar_zstd"
+    for topic in ("/left/image_raw/polar_zstd", "/left/image_raw"):
+        found = recorded_camera_info(tmp_path / "small.mcap", topic)
+        assert found is not None
+        assert focal_length(found) == 2.0
+
+
+def test_calibration_of_ros1(tmp_path: Path) -> None:
+    store = get_typestore(Stores.ROS1_NOETIC)
+    with rosbag1.Writer(tmp_path / "in.bag") as writer:
+        connection = writer.add_connection("/left/camera_info", CAMERA_INFO, typestore=store)
+        writer.write(connection, START, store.serialize_ros1(calibration(2.0, store=store), CAMERA_INFO))
+    found = recorded_camera_info(tmp_path / "in.bag", "/left/image_raw")
+    assert found is not None
+    assert focal_length(found) == 2.0
+
+
+def written(path: Path) -> Dict[str, List[Tuple[int, Any]]]:
+    """Topic -> times and calibrations."""
+    found: Dict[str, List[Tuple[int, Any]]] = {}
+    with path.open("rb") as stream:
+        for schema, channel, row in make_reader(stream).iter_messages():
+            if schema is not None and schema.name == CAMERA_INFO:
+                found.setdefault(channel.topic, []).append((row.log_time, messages.decode_camera_info(row.data)))
+    return found
+
+
+PRODUCTS = "intensity,dolp,ssim_map,ssim"
+BESIDE = {"/camera_info_out", "/polarization/camera_info", "/quality/camera_info"}
+
+
+def test_products_have_a_calibration_beside_them(tmp_path: Path) -> None:
+    """The first one that can be read, scaled to the image; complete, and merged from segments."""
+    path = write(tmp_path / "in.mcap", {"/left/camera_info": [b"damaged", serialized(), serialized(f=1.0)]})
+    pipeline = Pipeline(products=PRODUCTS, backend="cpu", ssim_stride=4)
+    job = Job(path, products=tmp_path / "out.mcap")
+    process_recording(job, pipeline)
+    found = written(tmp_path / "out.mcap")
+    assert set(found) == BESIDE
+    stamps = [START + k * PERIOD for k in range(COUNT)]
+    for topic, rows in found.items():
+        assert [time for time, _ in rows] == [messages.stamp_of(info) for _, info in rows] == stamps
+        for _, info in rows:
+            assert info.header.frame_id == "cam"
+            step = 8 if topic.startswith("/quality") else 2
+            assert (info.height, info.width) == (SHAPE[0] // step, SHAPE[1] // step)
+            # the center of the image; (23.5 - 2 + 1/2) / step - 1/2
+            np.testing.assert_allclose(info.k, [60 / step, 0, 24 / step - 0.5, 0, 60 / step, 16 / step - 0.5, 0, 0, 1])
+            assert info.p[2] == 22 / step - 0.5
+    with open_source(path) as source:
+        spans, total = segments(source, 2 * PERIOD), source.total
+    assert len(spans) > 1
+    fields = vars(job)
+    parts = [
+        process_segment(Job(**{**fields, "products": tmp_path / f"{k}.mcap"}), span, pipeline, lambda rows, _: rows)
+        for k, span in enumerate(spans)
+    ]
+    merge_segments(Job(**{**fields, "products": tmp_path / "merged.mcap"}), parts, total, pipeline.options)
+    assert (tmp_path / "merged.mcap").read_bytes() == (tmp_path / "out.mcap").read_bytes()
+
+
+def lens() -> LensCalibration:
+    info = calibration(50.0)
+    return make_lens(SHAPE, "plumb_bob", info.d.tolist(), info.k.tolist(), info.r.tolist(), info.p.tolist())
+
+
+def test_rectified_products_have_the_calibration_that_rectified_them(tmp_path: Path) -> None:
+    """Also where the recording has none, or another."""
+    for name, infos in (("without", {}), ("other", {"/left/camera_info": [serialized()]})):
+        path = write(tmp_path / f"{name}.mcap", infos)
+        job = Job(path, products=tmp_path / f"{name}-out.mcap")
+        process_recording(job, Pipeline(products=PRODUCTS, backend="cpu", rectify=lens()))
+        found = written(tmp_path / f"{name}-out.mcap")
+        assert set(found) == BESIDE
+        for _, info in found["/polarization/camera_info"]:
+            assert not info.d.any()
+            np.testing.assert_allclose(info.k, [25, 0, 10.5, 0, 25, 7.5, 0, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("infos", "products"),
+    [({}, PRODUCTS), ({"/left/camera_info": [serialized(width=99)]}, PRODUCTS), ({"/info": [serialized()]}, "ssim")],
+)
+def test_products_without_a_calibration(infos: Dict[str, List[bytes]], products: str, tmp_path: Path) -> None:
+    """The recording has none, or one of other frames; numbers have none."""
+    path = write(tmp_path / "in.mcap", infos)
+    process_recording(Job(path, products=tmp_path / "out.mcap"), Pipeline(products=products, backend="cpu"))
+    assert not written(tmp_path / "out.mcap")
+
+
+def test_two_cameras_are_rectified_by_their_own(tmp_path: Path) -> None:
+    infos = {"/left/camera_info": [serialized()], "/right/camera_info": [serialized(f=90.0)]}
+    path = str(write(tmp_path / "in.mcap", infos))
+    out = tmp_path / "out.mcap"
+    command = ["replay", path, "-o", str(out), "--rectify", "camera_info", "--backend", "cpu", "--report", "-"]
+    assert main([*command, "--topic", "/left/image_raw"]) == 0
+    assert written(out)["/polarization/camera_info"][0][1].k[0] == 30

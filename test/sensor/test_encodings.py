@@ -1,0 +1,221 @@
+"""Names of pixel formats: what each means, byte by byte, and which bytes are refused under it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, Tuple
+
+import numpy as np
+import pytest
+from fuzz.messages import ENCODINGS as NAMED
+from fuzz.messages import Named, other_rows, row_bytes
+from hypothesis import given
+from hypothesis import strategies as st
+from support import ROOT
+
+from polar_pipeline import messages
+from polar_pipeline.messages import ImageMessage
+from polar_pipeline.options import make_options
+from polar_pipeline.sensor import encodings
+from polar_pipeline.sensor.encodings import get_format
+from polar_pipeline.sensor.frames import FrameError, RawFormat
+
+#: Colours of four neighbouring pixels of an angle -> a sensor that has them. The last is an IMX250MYR upside down.
+SENSORS = {
+    "": "IMX250MZR",
+    "RGGB": "IMX250MYR",
+    "BGGR": "B0 B135 G0 G135 / B45 B90 G45 G90 / G0 G135 R0 R135 / G45 G90 R45 R90",
+}
+#: (row, column) in the 2x2 tile of 0, 45, 90 and 135 degrees, by sensor, read off the tile.
+PLACES = {"": ((1, 1), (0, 1), (0, 0), (1, 0)), "RGGB": ((1, 1), (0, 1), (0, 0), (1, 0))}
+PLACES["BGGR"] = ((0, 0), (1, 0), (1, 1), (0, 1))
+
+
+def packed_row(numbers: List[int], named: Named) -> bytes:
+    """The bytes of a row of numbers, by integers alone."""
+    bits = named.bits
+    if named.packing == "u8":
+        return bytes(numbers)
+    if named.packing == "u16":
+        return b"".join(number.to_bytes(2, "little") for number in numbers)
+    if named.packing == "p":
+        stream = sum(number << bits * index for index, number in enumerate(numbers))
+        return stream.to_bytes((bits * len(numbers) + 7) // 8, "little")
+    out = bytearray()
+    for first, second in zip(numbers[::2], [*numbers[1::2], 0][: len(numbers[::2])]):
+        low = (1 << bits - 8) - 1
+        out += bytes([first >> bits - 8, first & low | (second & low) << 4, second >> bits - 8])
+    return bytes(out)
+
+
+def random_rows(named: Named, height: int, width: int, seed: int) -> Tuple[np.ndarray, List[bytes]]:
+    """Numbers that a format can hold, and their bytes."""
+    numbers = np.random.default_rng(seed).integers(0, 1 << named.bits, (height, width * named.channels))
+    return numbers, [packed_row(row, named) for row in numbers.tolist()]
+
+
+def message(encoding: str, height: int, width: int, step: int, data: bytes) -> ImageMessage:
+    return ImageMessage(0, "", height, width, encoding, False, step, np.frombuffer(data, np.uint8))
+
+
+def decoded(image: ImageMessage, named: Named) -> np.ndarray:
+    return messages.to_raw(image, make_options(SENSORS[named.bayer])).unpack().mosaic
+
+
+def test_the_tables_agree_with_the_list_by_hand() -> None:
+    found = {name: (fmt.bits, fmt.packing, fmt.channels, fmt.bayer) for name, fmt in encodings.ENCODINGS.items()}
+    assert found == {name: tuple(row) for name, row in NAMED.items()}
+    assert sum(len(family.members()) for family in encodings.FAMILIES) == len(found)  # none is named twice
+
+
+@given(st.sampled_from(sorted(NAMED)), st.integers(16, 20), st.integers(16, 70), st.integers(1, 8), st.integers(0))
+def test_frames_come_back_exactly(name: str, height: int, width: int, power: int, seed: int) -> None:
+    named = NAMED[name]
+    numbers, rows = random_rows(named, height, width, seed)
+    expected = numbers
+    if named.channels == 4:
+        expected = np.zeros((2 * height, 2 * width), int)
+        for index, (row, column) in enumerate(PLACES[named.bayer]):
+            expected[row::2, column::2] = numbers[:, index::4]
+    size = len(rows[0])
+    for step in (0, size):
+        np.testing.assert_array_equal(decoded(message(name, height, width, step, b"".join(rows)), named), expected)
+    step = size + -size % (1 << power)
+    image = message(name, height, width, step, b"".join(row + b"\xff" * (step - size) for row in rows))
+    if step == size or step not in other_rows(width):
+        np.testing.assert_array_equal(decoded(image, named), expected)
+    else:
+        with pytest.raises(FrameError, match="not a row of other pixels"):
+            decoded(image, named)
+
+
+@given(st.sampled_from(sorted(NAMED)), st.integers(16, 20), st.integers(16, 700), st.integers(0))
+def test_bytes_are_refused_under_every_name_of_another_size(name: str, height: int, width: int, seed: int) -> None:
+    _, rows = random_rows(NAMED[name], height, width, seed)
+    data = b"".join(rows)
+    for other, named in NAMED.items():
+        is_unpacked = named.packing in ("p", "packed") and named.channels == 1 and len(rows[0]) == 2 * width
+        if row_bytes(other, width) == len(rows[0]) or is_unpacked:
+            continue
+        for step in (0, len(rows[0])):
+            with pytest.raises(FrameError) as error:
+                decoded(message(other, height, width, step, data), named)
+            assert error.value.cause in ("step", "truncated")
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 6, 8])
+@pytest.mark.parametrize("width", [16, 64, 100, 600, 1224, 2448])
+def test_other_images_are_not_taken_for_bytes(width: int, channels: int) -> None:
+    """16 bit, rgb8, rgba8, rgb16 and rgba16 tagged mono8."""
+    image = message("mono8", 16, width, channels * width, bytes(channels * width * 16))
+    if channels == 1:
+        assert messages.to_raw(image).shape == (16, width)
+        return
+    with pytest.raises(FrameError, match=rf"step must be {width} bytes.* got {channels * width}$") as error:
+        messages.to_raw(image)
+    assert error.value.cause == "step"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "width", "step", "full_scale"),
+    [
+        ("Mono12p", 2448, 4896, 0xFFF0),  # two bytes a pixel: a driver's unpacked form
+        ("Mono12Packed", 2448, 4896, 0xFFF0),
+        ("Mono10p", 2448, 4896, 0xFFC0),
+        ("Mono12p", 512, 1024, 0xFFF0),
+        ("Mono12p", 2448, 3840, 0xFFF),  # rows of 3672 bytes, rounded up to 256
+        ("Mono12p", 64, 96, 0xFFF),
+        ("Mono12p", 64, 128, None),  # either
+        ("Mono12p", 256, 512, None),
+        ("Mono12p", 2448, 4900, None),
+        ("PolarizedAngles_0d_45d_90d_135d_Mono12p", 1224, 9792, None),
+        ("mono8", 2448, 2560, 0xFF),
+        ("mono8", 2448, 2560 + 256, None),
+        ("mono8", 16, 64, None),  # rgba8 of 16 pixels, or rows rounded up to 64
+        ("mono8", 20, 64, 0xFF),
+    ],
+)
+def test_steps(encoding: str, width: int, step: int, full_scale: Any) -> None:
+    image = message(encoding, 16, width, step, bytes(16 * step))
+    if full_scale is None:
+        with pytest.raises(FrameError, match=rf"got {step}$") as error:
+            messages.to_raw(image)
+        assert error.value.cause == "step"
+    else:
+        frame = messages.to_raw(image)
+        assert (frame.shape, frame.full_scale) == ((16, width), full_scale)
+
+
+@pytest.mark.parametrize("missing", [-1, 1, 96])
+def test_an_image_has_as_many_bytes_as_its_rows(missing: int) -> None:
+    """Also the last row has its padding; surplus bytes are no part of an image."""
+    with pytest.raises(FrameError, match="need 2048 bytes") as error:
+        messages.to_raw(message("mono8", 16, 100, 128, bytes(2048 - missing)))
+    assert error.value.cause == ("truncated" if missing > 0 else "step")
+
+
+#: Names that are refused -> what the error says besides.
+REFUSED: Dict[str, str] = {
+    "": "the driver has no name",
+    "PolarizedStokes_S0_S1_S2_Mono8": "computed",
+    "PolarizedStokes_S0_S1_S2_S3_BayerRG12p": "computed",
+    "PolarizedDolp_Mono8": "computed",
+    "PolarizedAolp_Mono12p": "computed",
+    "PolarizedDolpAolp_BayerRG8": "computed",
+    "PolarizedDolpAngle_Mono16": "computed",
+    "PolarizedADIMono8": "computed",
+    "PolarizedADIRGB16": "computed",
+    "Mono14p": "unpacked only",
+    "BayerRG14p": "unpacked only",
+    "Mono12pmsb": "high bits",
+    "rgb8": "mosaic is lost",
+    "bgra16": "mosaic is lost",
+    "RGB8": "mosaic is lost",
+    "BGRa10p": "mosaic is lost",
+    "8UC3": "mosaic is lost",
+    "yuv422": "mosaic is lost",
+    "YCbCr422_8_CbYCrY": "mosaic is lost",
+    "32FC1": "integers",
+    "16SC1": "integers",
+    **dict.fromkeys(
+        (
+            "mono",
+            "mono12",
+            "MONO8",
+            "BayerXY8",
+            "Mono12Packed ",
+            "Polarized12",
+            "PolarizedAngles_0d_45d_90d_135d_Mono10",
+        ),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("encoding", REFUSED)
+def test_other_names_are_refused_with_the_reason(encoding: str) -> None:
+    with pytest.raises(FrameError, match="encoding must be") as error:
+        get_format(encoding)
+    assert error.value.cause == "encoding"
+    reason = str(error.value).rpartition("got ")[2]
+    assert REFUSED[encoding] in reason
+    assert (": " in reason) == bool(REFUSED[encoding])
+
+
+def test_the_names_that_the_document_lists_are_refused_or_taken() -> None:
+    text = (ROOT / "docs" / "encodings.md").read_text(encoding="utf-8")
+    accepted, refused = (text.split(f"<!-- {title} -->")[1] for title in ("accepted", "refused"))
+    shown = {
+        name for cell in re.findall(r"^\| (.*?) \|", accepted, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)
+    }
+    assert shown == set(NAMED)
+    for names in re.findall(r"^\| (.*?) \|", refused, re.MULTILINE)[2:]:
+        for name in re.findall(r"`([^`]*)`", names):
+            with pytest.raises(FrameError, match=": "):
+                get_format(name.replace("*", "Mono8"))
+
+
+def test_a_packed_name_has_the_scale_of_its_bits() -> None:
+    assert get_format("PolarizedAngles_0d_45d_90d_135d_Mono12p") == RawFormat(12, "p", channels=4)
+    assert get_format("polarized_angles_0d_45d_90d_135d_mono16", 12) == RawFormat(12, "u16", channels=4)
+    assert [get_format(name).full_scale for name in ("Mono14", "BaumerPolarized10")] == [16383, 1023]

@@ -1,0 +1,260 @@
+"""Frames of four ready angles a pixel, against formulas on planes written by hand, through every way in."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, List
+
+import numpy as np
+import pytest
+from calibrations import some_calibration
+from ros.test_processor import Bench as ProcessorBench
+from ros.test_processor import settings
+from support import wait_for
+
+from polar_pipeline import PRODUCTS, SENSORS, FrameError, Pipeline, RawFrame, messages
+from polar_pipeline.messages import ImageMessage
+from polar_pipeline.options import make_options
+from polar_pipeline.pipeline import backend_problem
+from polar_pipeline.quality.expected import expected_similarity
+from polar_pipeline.replay.run import replay
+from polar_pipeline.replay.source import Recorded
+from polar_pipeline.ros.frame import ReceivedImage
+from polar_pipeline.ros.pipelines import PipelineSwitch
+from polar_pipeline.sensor.mosaic import Sensor
+
+NAME = "PolarizedAngles_0d_45d_90d_135d_"
+SIZE = (24, 40)
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def backend(request: pytest.FixtureRequest) -> str:
+    reason = backend_problem(request.param)
+    if reason:
+        pytest.skip(reason)
+    return str(request.param)
+
+
+#: Where 0, 45, 90 and 135 degrees lie in the tile 90 45 / 135 0.
+PLACES = ((1, 1), (0, 1), (0, 0), (1, 0))
+
+
+def random_angles(top: int, seed: int = 0) -> np.ndarray:
+    """(H, W, 4) numbers, an edge in the middle, which interpolation would blur; the first pixel is dark."""
+    rng = np.random.default_rng(seed)
+    angles = rng.integers(top // 3, top // 2, (*SIZE, 4))
+    angles[:, SIZE[1] // 2 :] //= 4
+    angles[0, 0] = 0
+    return angles
+
+
+def mosaic_of(angles: np.ndarray) -> np.ndarray:
+    """The mosaic by hand."""
+    mosaic = np.zeros((2 * SIZE[0], 2 * SIZE[1]), np.uint8 if angles.max() < 256 else np.uint16)
+    for index, (row, column) in enumerate(PLACES):
+        mosaic[row::2, column::2] = angles[..., index]
+    return mosaic
+
+
+def encoded(angles: np.ndarray, encoding: str, stamp_ns: int = 7) -> ImageMessage:
+    """The message of a camera, its bits put one after the other."""
+    if encoding.endswith("12p"):
+        bits = (angles.reshape(SIZE[0], -1, 1) >> np.arange(12)) & 1
+        data = np.packbits(bits.reshape(SIZE[0], -1).astype(np.uint8), axis=1, bitorder="little")
+    else:
+        data = angles.astype("<u2" if encoding.endswith("16") else "u1").view(np.uint8).reshape(SIZE[0], -1)
+    return ImageMessage(stamp_ns, "camera", *SIZE, encoding, False, data.shape[1], data.reshape(-1))
+
+
+def by_formula(angles: np.ndarray, top: int) -> Dict[str, np.ndarray]:
+    """The Stokes vector and what follows from it, of each pixel by itself."""
+    i0, i45, i90, i135 = np.moveaxis(angles / top, -1, 0)
+    s0, s1, s2 = (i0 + i45 + i90 + i135) / 2, i0 - i90, i45 - i135
+    with np.errstate(invalid="ignore"):
+        dolp = np.minimum(np.hypot(s1, s2) / s0, 1)
+    aolp = np.arctan2(s2, s1) / 2 % np.pi
+    is_invalid = (s0 <= 0.01) | (angles >= top).any(-1)
+    found = {"stokes": np.stack([s0, s1, s2], -1), "dolp": dolp, "aolp": aolp, "angle_45": i45, "intensity": s0 / 2}
+    for name in ("dolp", "aolp", "stokes"):
+        found[name] = np.where(is_invalid.reshape(*SIZE, *[1] * (found[name].ndim - 2)), np.nan, found[name])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("encoding", "top"),
+    [
+        (f"{NAME}Mono8", 255),
+        (f"{NAME}Mono12p", 4095),
+        (f"{NAME}Mono16", 65535),
+        ("polarized_angles_0d_45d_90d_135d_mono8", 255),
+        ("PolarizedQuadMono16", 65535),
+    ],
+)
+def test_every_pixel_has_its_own_four_angles(backend: str, encoding: str, top: int) -> None:
+    """With the default options, which interpolate the angles of a mosaic. Saturation is of one pixel only."""
+    angles = random_angles(top)
+    angles[5, 7, 2] = angles[20, 3, 0] = top
+    with Pipeline(products=("stokes", "dolp", "aolp", "angle_45", "intensity"), backend=backend) as pipeline:
+        out = pipeline(messages.to_raw(encoded(angles, encoding), pipeline.options))
+    want = by_formula(angles, top)
+    assert out.invalid == (2, 1)
+    bound = 2e-3 if backend == "cuda" else 1e-6  # halves, in 8 bit
+    for name in ("stokes", "angle_45", "intensity", "dolp"):
+        np.testing.assert_allclose(out[name], want[name], rtol=0, atol=bound, err_msg=name)
+    turned = np.abs(out["aolp"] - want["aolp"])[want["dolp"] >= 0.05]
+    assert np.nanmax(np.minimum(turned, np.pi - turned)) < (np.deg2rad(0.5) if backend == "cuda" else 1e-5)
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+@pytest.mark.parametrize("mode", ["consistency", "temporal"])
+def test_every_product_is_that_of_the_mosaic_not_co_sited(backend: str, sensor: str, mode: str) -> None:
+    """Noise, SSIM and colours too: bit by bit, and for every frame of a stream."""
+    color = SENSORS[sensor].is_color
+    options: Dict[str, Any] = {"sensor": sensor, "ssim_mode": mode, "backend": backend, "products": tuple(PRODUCTS)}
+    encoding = f"{NAME}BayerRG8" if color else f"{NAME}Mono8"
+    with Pipeline(**options) as pipeline, Pipeline(**options, co_sited=False) as plain:
+        for seed in range(3):
+            angles = random_angles(255, seed)
+            raw = messages.to_raw(encoded(angles, encoding), pipeline.options)
+            got, want = pipeline(raw), plain(mosaic_of(angles))
+            assert got.invalid == want.invalid
+            np.testing.assert_array_equal(got.blocks, want.blocks)
+            for name in PRODUCTS:
+                np.testing.assert_array_equal(got[name], want[name], err_msg=name)
+        np.testing.assert_array_equal(pipeline(mosaic_of(angles))["dolp"].shape, SIZE)  # and mosaics as ever
+        with Pipeline(**options) as other:
+            np.testing.assert_array_equal(pipeline(mosaic_of(angles))["stokes"], other(mosaic_of(angles))["stokes"])
+
+
+def test_flat_colours_come_back() -> None:
+    """A uniform scene: each colour has one polarization, whatever interpolates the colours."""
+    light = {"R": (90, 60, 30, 60), "G": (200, 150, 40, 90), "B": (30, 40, 50, 40)}
+    angles = np.zeros((*SIZE, 4), int)
+    for row in range(2):
+        for column in range(2):
+            angles[row::2, column::2] = light["RGGB"[2 * row + column]]
+    options = make_options("IMX250MYR", ("angle_0", "angle_45", "angle_90", "angle_135"))
+    raw = messages.to_raw(encoded(angles, "polarized_angles_0d_45d_90d_135d_bayer_rg8"), options)
+    with Pipeline("IMX250MYR", options.products, backend="cpu") as pipeline:
+        out = pipeline(raw)
+    for index, name in enumerate(options.products):
+        want = np.array([light[color][index] for color in "RGB"]) / 255
+        np.testing.assert_allclose(out[name], np.broadcast_to(want, (*SIZE, 3)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"resolution": "full"}, "set: resolution$"),
+        ({"roi_offset": (1, 0)}, "set: roi_offset$"),
+        ({"flip": (False, True), "roi_offset": (2, 2)}, "set: roi_offset, flip$"),
+        ({"calibration": some_calibration(SENSORS["IMX250MZR"])}, "set: calibration$"),
+    ],
+)
+def test_options_of_a_mosaic_are_refused(options: Dict[str, Any], words: str) -> None:
+    frame = RawFrame.of_angles(random_angles(255).astype(np.uint8), SENSORS["IMX250MZR"])
+    with Pipeline(backend="cpu", **options) as pipeline:
+        for use in (pipeline, pipeline.is_ready, pipeline.prepare):
+            with pytest.raises(FrameError, match=words) as error:
+                use(frame)
+            assert error.value.cause == "encoding"
+        assert pipeline(mosaic_of(random_angles(255)))["dolp"].any()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "sensor", "words"),
+    [
+        (f"{NAME}Mono8", "IMX250MYR", "monochrome, those of sensor IMX250MYR are RGGB"),
+        (f"{NAME}BayerRG8", "IMX250MZR", "RGGB, those of sensor IMX250MZR are monochrome"),
+        ("PolarizedQuadBG8", "IMX250MYR", "BGGR, those of sensor IMX250MYR are RGGB"),
+    ],
+)
+def test_the_angles_of_another_sensor_are_refused(encoding: str, sensor: str, words: str) -> None:
+    with pytest.raises(FrameError, match=words) as error:
+        messages.to_raw(encoded(random_angles(255), encoding), make_options(sensor))
+    assert error.value.cause == "encoding"
+
+
+@pytest.mark.parametrize(
+    ("angles", "cause"),
+    [
+        (np.zeros((24, 40), np.uint8), "size"),
+        (np.zeros((24, 40, 3), np.uint8), "size"),
+        (np.zeros((7, 40, 4), np.uint8), "size"),
+        (np.zeros((24, 40, 4)), "type"),
+        (np.zeros((24, 40, 4), ">u2"), "type"),
+        (np.ma.zeros((24, 40, 4), np.uint8), "type"),
+        ([[[0] * 4] * 40] * 24, "type"),
+    ],
+)
+def test_arrays_that_are_no_angles_are_refused(angles: Any, cause: str) -> None:
+    with pytest.raises(FrameError) as error:
+        RawFrame.of_angles(angles, SENSORS["IMX250MZR"])
+    assert error.value.cause == cause
+
+
+def test_a_custom_tile_has_its_own_places() -> None:
+    sensor = Sensor("turned", ((0, 135), (45, 90)))
+    angles = random_angles(255).astype(np.uint8)
+    frame = RawFrame.of_angles(angles, sensor, 200)
+    assert (frame.full_scale, frame.shape, frame.is_split) == (200, (48, 80), True)
+    np.testing.assert_array_equal(frame.mosaic[:2, :2], angles[0, 0][[[0, 3], [1, 2]]])
+    with Pipeline(sensor, ("angle_135",), backend="cpu") as pipeline:
+        np.testing.assert_allclose(pipeline(frame)["angle_135"], angles[..., 3] / np.float32(200), atol=1e-6)
+
+
+def test_no_angle_was_interpolated_to_be_diagnosed() -> None:
+    frame = RawFrame.of_angles(random_angles(255).astype(np.uint8), SENSORS["IMX250MZR"])
+    with Pipeline(demosaic="adaptive", backend="cpu") as pipeline, pytest.raises(
+        ValueError, match="ready angles are not interpolated"
+    ):
+        pipeline.debug(frame)
+
+
+def test_the_similarity_that_noise_leaves_is_that_of_single_pixels() -> None:
+    frame = RawFrame.of_angles(random_angles(255).astype(np.uint8), SENSORS["IMX250MZR"])
+    plain = RawFrame(frame.mosaic, 255)
+    split = expected_similarity(make_options(), frame, 20, 12)
+    assert split == expected_similarity(make_options(co_sited=False), plain, 20, 12)
+    assert split < expected_similarity(make_options(), plain, 20, 12)
+
+
+def test_the_node_takes_them_and_refuses_those_that_do_not_fit() -> None:
+    """Refused frames are counted, and the next good frame works."""
+    angles = random_angles(255)
+    bench = ProcessorBench(queue_size=8)
+    bench.processor._pipelines = PipelineSwitch()
+    bench.settings = settings()
+    images = [
+        encoded(angles, f"{NAME}Mono8", 1),
+        encoded(angles, f"{NAME}BayerRG8", 2),
+        encoded(angles, "mono8", 3),  # as it was taken before: the step is four times a row
+        encoded(angles, f"{NAME}Mono8", 4),
+    ]
+    try:
+        for image in images:
+            cdr = bytes(messages.encode_message(image))
+            bench.processor.put(ReceivedImage(cdr, time.perf_counter(), 0))
+        wait_for(lambda: len(bench.output.frames) == 2, "the good frames")
+        assert bench.output.stamps == [1, 4]
+        values = bench.values()
+        assert (values["dropped: encoding"], values["dropped: step"]) == ("1", "1")
+        for frame in bench.output.frames:
+            assert frame.result is not None
+            np.testing.assert_allclose(frame.result["dolp"], by_formula(angles, 255)["dolp"], atol=1e-6)
+    finally:
+        bench.processor.close()
+        bench.processor._pipelines.close()
+
+
+def test_recordings_of_them_are_replayed() -> None:
+    angles = random_angles(255)
+    records: List[Recorded] = []
+    for stamp, encoding in ((10, f"{NAME}Mono8"), (20, f"{NAME}Mono8"), (30, "PolarizedDolp_Mono8")):
+        cdr = bytes(messages.encode_message(encoded(angles, encoding, stamp)))
+        records.append(Recorded(stamp, messages.IMAGE, cdr))
+    with Pipeline(products=("dolp", "ssim"), backend="cpu") as pipeline:
+        summary = replay(records, 3, pipeline)
+    assert len(summary.stamps) == 2
+    assert "computed" in summary.rejected["encoding"].reason
+    np.testing.assert_allclose(summary.samples[0].products["dolp"], by_formula(angles, 255)["dolp"], atol=1e-6)
