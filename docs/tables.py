@@ -50,8 +50,8 @@ def topics() -> str:
 
 
 def _allowed(row: Parameter) -> str:
-    if row.choices:
-        return ", ".join(f"`{choice}`" for choice in row.choices)
+    if row.choices or row.numbers:
+        return ", ".join(f"`{choice}`" for choice in row.choices or row.numbers)
     unit = f" ({row.unit})" if row.unit else ""
     return f"{row.limits[0]} to {row.limits[1]}{unit}" if row.limits else ""
 

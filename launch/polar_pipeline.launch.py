@@ -66,6 +66,7 @@ def generate_launch_description():
         executable="start",
         name="arena_camera_node",
         output="screen",
+        prefix="",  # launch-prefix is for the live node
         parameters=[{"topic": LaunchConfiguration("image_topic"), "pixelformat": LaunchConfiguration("pixelformat")}],
         condition=IfCondition(LaunchConfiguration("camera")),
     )

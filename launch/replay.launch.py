@@ -39,7 +39,7 @@ def player(context):
             return []
         if event.returncode != 0:
             return [Shutdown(reason="nothing waits for the node any more")]
-        return [ExecuteProcess(cmd=play, output="screen", on_exit=Shutdown())]
+        return [ExecuteProcess(cmd=play, prefix="", output="screen", on_exit=Shutdown())]
 
     def end(event, launched):
         is_node = event.process_name.startswith("polar_pipeline_node") and not launched.is_shutdown
@@ -50,7 +50,7 @@ def player(context):
     ready = [sys.executable, "-m", "polar_pipeline.ros.ready", f"{namespace}/polar_pipeline"]
     return [
         RegisterEventHandler(OnProcessExit(on_exit=end)),
-        ExecuteProcess(cmd=ready, name="ready", output="screen", on_exit=start),
+        ExecuteProcess(cmd=ready, name="ready", prefix="", output="screen", on_exit=start),
     ]
 
 

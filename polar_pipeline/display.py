@@ -64,7 +64,7 @@ def make_display(gain: object = 1.0, balance: object = "none") -> Display:
         ValueError: A value is something else; the message says what is allowed.
     """
     return Display(
-        None if _is_word(gain, "auto") else _factor("display gain must be auto or a number", gain, gain),
+        None if _is_word(gain, "auto") else _factor("display.gain must be 'auto' or a number", gain, gain),
         None if _is_word(balance, "auto") else (1.0, 1.0, 1.0) if _is_word(balance, "none") else _balance(balance),
     )
 
@@ -75,7 +75,7 @@ def _is_word(value: object, word: str) -> bool:
 
 def _balance(value: object) -> Tuple[float, ...]:
     """Three factors, or text of them."""
-    text = "white balance must be auto, none or 'red green blue'"
+    text = "display.white_balance must be 'none', 'auto' or [red, green, blue], each"
     channels = sequence(value.split() if isinstance(value, str) else value, 3)
     if not channels:
         raise ValueError(_refusal(text, value))
@@ -94,7 +94,7 @@ def _factor(text: str, value: object, given: object) -> float:
 
 
 def _refusal(text: str, value: object) -> str:
-    return f"{text} above 0, at most {MAX_GAIN:g}, got {quoted(value)}"
+    return f"{text} above 0, at most {MAX_GAIN:g}, got {quoted(list(value) if isinstance(value, tuple) else value)}"
 
 
 def sample_pixels(image: np.ndarray) -> np.ndarray:

@@ -114,8 +114,8 @@ class Pipeline:
         demosaic: Interpolation: 'bilinear', 'gradient', 'adaptive', or 'auto', which is bilinear (with
             Malvar-He-Cutler on a colour lattice) at half resolution and adaptive at full. On a CPU adaptive takes
             longer than a camera's frame period at full size; gradient is several times faster.
-        co_sited: At half resolution, interpolate the four angles to the superpixel's centre rather than take them where
-            they are.
+        co_sited: At half resolution, whether the four angles are interpolated to the superpixel's centre, or else taken
+            where they are.
         ssim_mode: What SSIM compares. 'consistency': I0+I90 with I45+I135. 'temporal': S0 with the previous frame.
             'reference': S0/2 with a reference image (the node's topic 'reference', replay's --reference, or the
             argument of a call).
@@ -139,7 +139,7 @@ class Pipeline:
         flip: Mirrored readout: (ReverseX, ReverseY) as set in the camera.
         calibration: File with the calibration of this very sensor (`polar-pipeline calibrate`), by which every pixel is
             corrected before anything else; '' for none. Or a `Calibration`.
-        scale: Outputs are means of the Stokes vector over this many pixels in each direction, 1 to 8: 1, 2, 4 or 8.
+        scale: Outputs are means of the Stokes vector over this many pixels in each direction: 1, 2, 4 or 8.
         rotate: Turns outputs counter-clockwise by 0 to 270 degrees in steps of 90, after scale; AoLP turns with the
             image.
         roi: (x, y, width, height) of the part of the outputs that is computed, after scale and rotate; a width or

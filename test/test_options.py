@@ -101,6 +101,8 @@ def test_help_of_the_command_line(command: str, monkeypatch: pytest.MonkeyPatch)
                 assert argument not in said
             else:
                 assert row.text in said[argument], name
+    if "co_sited" not in left_out:
+        assert said["--own-site"].startswith("Turn co_sited off. co_sited: At half resolution, whether")
 
 
 def test_help_of_the_node() -> None:
@@ -111,6 +113,7 @@ def test_help_of_the_node() -> None:
         if option is not None:
             assert (row.text, row.default, row.choices) == (option.text, option.default, option.choices)
             assert (row.limits, row.unit, row.read_only) == (option.limits, option.unit, option.read_only)
+            assert row.numbers == option.numbers
     assert {row.option for row in PARAMETERS.values()} == {"", *OPTIONS} - {"products", "dtype"}
 
 

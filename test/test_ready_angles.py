@@ -20,7 +20,7 @@ from polar_pipeline.quality.expected import expected_similarity
 from polar_pipeline.replay.run import replay
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.ros.frame import ReceivedImage
-from polar_pipeline.ros.pipelines import PipelineCache
+from polar_pipeline.ros.pipelines import PipelineSwitch
 from polar_pipeline.sensor.mosaic import Sensor
 
 NAME = "PolarizedAngles_0d_45d_90d_135d_"
@@ -223,7 +223,7 @@ def test_the_node_takes_them_and_refuses_those_that_do_not_fit() -> None:
     """Refused frames are counted, and the next good frame works."""
     angles = random_angles(255)
     bench = ProcessorBench(queue_size=8)
-    bench.processor._pipelines = PipelineCache()
+    bench.processor._pipelines = PipelineSwitch()
     bench.settings = settings()
     images = [
         encoded(angles, f"{NAME}Mono8", 1),

@@ -7,6 +7,7 @@ become a log line of 8 MB, and an escape sequence in a topic's name must not rea
 from __future__ import annotations
 
 import reprlib
+from array import array
 
 #: Characters of foreign text that are shown.
 SHOWN = 200
@@ -39,7 +40,7 @@ def quoted(value: object) -> str:
     """A rejected value as Python writes it, but short; it may be text, a number, or nested to any depth."""
     if isinstance(value, str):
         return _cut(repr(value[: SHOWN + 1]), SHOWN + 2, value)
-    return printable(_BRIEF.repr(value))
+    return printable(_BRIEF.repr(value.tolist() if isinstance(value, array) else value))
 
 
 def _cut(shown: str, limit: int, text: str) -> str:

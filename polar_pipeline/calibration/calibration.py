@@ -15,6 +15,8 @@ from polar_pipeline.sensor.mosaic import Sensor
 
 #: Most of a sensor's pixels that can be defective: with more, something else is wrong.
 MAX_DEFECTS = 0.02
+#: Most pixels of a calibration; the largest polarization sensors have 12 megapixels.
+MAX_CALIBRATED_PIXELS = 1 << 24
 
 
 class PixelParameters(NamedTuple):
@@ -97,9 +99,11 @@ class Calibration:
             facts: How it was measured.
 
         Raises:
-            ValueError: Parameters are not finite, or too many pixels are defective.
+            ValueError: Parameters are not finite, or there are too many pixels, or too many of them are defective.
         """
         shape = parameters.black.shape
+        if parameters.black.size > MAX_CALIBRATED_PIXELS:
+            raise ValueError(f"at most {MAX_CALIBRATED_PIXELS} pixels can be calibrated, got {shape[1]}x{shape[0]}")
         used = np.ones(shape, bool) if defects is None else ~defects
         broken = used.size - np.count_nonzero(used)
         if broken > MAX_DEFECTS * used.size:

@@ -7,17 +7,17 @@ import os
 import struct
 import zipfile
 import zlib
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Hashable, Tuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from polar_pipeline._util.documents import regular_status, unreadable
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable, quoted
-from polar_pipeline.calibration.calibration import MAX_DEFECTS, Calibration, scales_of
-from polar_pipeline.sensor.frames import MAX_PIXELS, MIN_SIDE
+from polar_pipeline.calibration.calibration import MAX_CALIBRATED_PIXELS, MAX_DEFECTS, Calibration, scales_of
+from polar_pipeline.sensor.frames import MIN_SIDE
 from polar_pipeline.sensor.mosaic import parse_tile
 
 #: Version of the format that is written; files of later versions are refused.
@@ -26,8 +26,8 @@ VERSION = 1
 _MAX_HEADER = 1 << 20
 #: What NumPy and its libraries raise of a file that is something else, or damaged.
 _NOT_READABLE = (
-    *(OSError, EOFError, KeyError, TypeError, RuntimeError, NotImplementedError, MemoryError, OverflowError),
-    *(zipfile.BadZipFile, zlib.error, struct.error),
+    *(OSError, EOFError, KeyError, TypeError, AttributeError, RuntimeError, NotImplementedError, MemoryError),
+    *(OverflowError, zipfile.BadZipFile, zlib.error, struct.error),
 )
 _MEMBERS = ("header", "codes", "defects")
 
@@ -67,10 +67,27 @@ def load_calibration(path: Path) -> Calibration:
         raise unreadable(path, str(err)) from None
 
 
+#: Calibrations in use, by file and its status.
+_IN_USE: WeakValueDictionary[Hashable, Calibration] = WeakValueDictionary()
+#: The file that was refused last, and why.
+_REFUSED: Dict[Hashable, str] = {}
+
+
 def load_calibration_once(path: Path) -> Calibration:
-    """`load_calibration`, which reads a file again only once it has changed."""
+    """`load_calibration`, which reads a file again only if it has changed or its calibration is not in use."""
     status = _status(path)
-    return _load(path, status.st_ino, status.st_size, status.st_mtime_ns)
+    key = (path, status.st_ino, status.st_size, status.st_mtime_ns)
+    if key in _REFUSED:
+        raise ValueError(_REFUSED[key])
+    calibration = _IN_USE.get(key)
+    if calibration is None:
+        try:
+            calibration = _IN_USE[key] = load_calibration(path)
+        except ValueError as err:
+            _REFUSED.clear()
+            _REFUSED[key] = str(err)
+            raise
+    return calibration
 
 
 def _status(path: Path) -> os.stat_result:
@@ -87,16 +104,6 @@ def _status(path: Path) -> os.stat_result:
         raise unreadable(path, str(err)) from None
 
 
-def forget_calibrations() -> None:
-    """Release what `load_calibration_once` keeps: 20 MB for a sensor of 5 megapixels."""
-    _load.cache_clear()
-
-
-@lru_cache(maxsize=4)
-def _load(path: Path, *_: int) -> Calibration:
-    return load_calibration(path)
-
-
 def _check_sizes(archive: zipfile.ZipFile) -> None:
     """Refuse an archive whose members are not those of a calibration, or larger than any.
 
@@ -106,7 +113,8 @@ def _check_sizes(archive: zipfile.ZipFile) -> None:
     sizes = {row.filename: row.file_size for row in archive.infolist()}
     if sorted(sizes) != sorted(f"{name}.npy" for name in _MEMBERS):
         raise ValueError("no calibration: it holds other things")
-    limits = {"header": _MAX_HEADER, "codes": 4 * MAX_PIXELS, "defects": 8 * MAX_DEFECTS * MAX_PIXELS}
+    pixels = MAX_CALIBRATED_PIXELS
+    limits = {"header": _MAX_HEADER, "codes": 4 * pixels, "defects": 8 * MAX_DEFECTS * pixels}
     for name, limit in limits.items():
         if sizes[f"{name}.npy"] > limit + 1024:
             raise ValueError(f"{name} has {sizes[f'{name}.npy']} bytes, at most {limit:.0f} are allowed")

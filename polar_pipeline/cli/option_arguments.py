@@ -97,7 +97,7 @@ def _add_options(parser: argparse.ArgumentParser, *names: str) -> None:
     for name in names:
         row = OPTIONS[name]
         if name == "co_sited":
-            group.add_argument("--own-site", action="store_true", help=f"Turn co_sited off. {row.text}")
+            group.add_argument("--own-site", action="store_true", help=f"Turn co_sited off. co_sited: {row.text}")
         elif name == "debias":
             group.add_argument("--debias", action="store_true", default=argparse.SUPPRESS, help=row.text)
         elif name == "flip":

@@ -22,6 +22,7 @@ class Option:
         limits: (lowest, highest) number; None where there is no range.
         unit: What a number counts or is measured in; "" for a plain number and for everything else.
         read_only: Whether a node keeps the value it started with; every other option can change between two frames.
+        numbers: Allowed numbers; empty where `limits` says enough.
     """
 
     name: str
@@ -31,3 +32,4 @@ class Option:
     limits: Optional[Tuple[float, float]] = None
     unit: str = ""
     read_only: bool = False
+    numbers: Tuple[int, ...] = ()

@@ -6,6 +6,7 @@ from typing import Dict, Tuple
 
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.colormaps import COLOR_STYLES
+from polar_pipeline.geometry import ROTATIONS, SCALES
 from polar_pipeline.options.option import Option
 from polar_pipeline.sensor.frames import ALIGNMENTS
 from polar_pipeline.sensor.mosaic import SENSORS
@@ -58,8 +59,8 @@ _TABLE = (
     Option(
         "co_sited",
         True,
-        "At half resolution, interpolate the four angles to the superpixel's centre rather than take them where they "
-        "are.",
+        "At half resolution, whether the four angles are interpolated to the superpixel's centre, or else taken where "
+        "they are.",
     ),
     Option(
         "ssim_mode",
@@ -79,7 +80,7 @@ _TABLE = (
         "ssim_window",
         SSIM_WINDOW,
         "Taps of SSIM's Gaussian window in each direction, odd, 3 to 15.",
-        limits=(3, 15),
+        numbers=tuple(range(3, 16, 2)),
         unit="taps",
     ),
     Option(
@@ -136,7 +137,7 @@ _TABLE = (
         0,
         "Significant bits of 16-bit pixels, 8 to 16; 0 takes those of the encoding, or 16 where it does not say. "
         "Numbers above full scale mean full scale.",
-        limits=(0, 16),
+        numbers=(0, *range(8, 17)),
         unit="bits",
     ),
     Option("alignment", "lsb", "Where the significant bits of 16-bit pixels lie: 'lsb' or 'msb'.", ALIGNMENTS),
@@ -156,15 +157,15 @@ _TABLE = (
     Option(
         "scale",
         1,
-        "Outputs are means of the Stokes vector over this many pixels in each direction, 1 to 8: 1, 2, 4 or 8.",
-        limits=(1, 8),
+        "Outputs are means of the Stokes vector over this many pixels in each direction: 1, 2, 4 or 8.",
+        numbers=SCALES,
         unit="pixels",
     ),
     Option(
         "rotate",
         0,
         "Turns outputs counter-clockwise by 0 to 270 degrees in steps of 90, after scale; AoLP turns with the image.",
-        limits=(0, 270),
+        numbers=ROTATIONS,
         unit="degrees",
     ),
     Option(

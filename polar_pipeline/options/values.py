@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, TypeVar, Union
 
 from polar_pipeline._util.text import quoted
@@ -13,12 +14,12 @@ from polar_pipeline.calibration import Calibration, Correction
 from polar_pipeline.calibration.correction import correction_for
 from polar_pipeline.calibration.file import load_calibration_once
 from polar_pipeline.colormaps import COLOR_STYLES
-from polar_pipeline.geometry import ROTATIONS, SCALES, Geometry, LensCalibration
+from polar_pipeline.geometry import Geometry, LensCalibration
 from polar_pipeline.geometry.file import load_lens
 from polar_pipeline.options.option import Value
 from polar_pipeline.options.table import OPTIONS
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
-from polar_pipeline.sensor.frames import MAX_SIDE, MIN_SIDE, Frame, FrameError, check_bit_depth
+from polar_pipeline.sensor.frames import MAX_SIDE, MIN_SIDE, Frame, FrameError
 from polar_pipeline.sensor.mosaic import Sensor, get_sensor
 
 #: Demosaic method -> the colour-lattice method that goes with it.
@@ -208,6 +209,7 @@ def make_options(
     sensor: Union[str, Sensor] = "IMX250MZR",
     products: Union[str, Iterable[str]] = ("intensity", "dolp", "aolp"),
     dtype: Union[str, Mapping[str, str]] = "float32",
+    prefixes: Mapping[str, str] = MappingProxyType({}),
     **values: object,
 ) -> Options:
     """Validated options.
@@ -216,6 +218,7 @@ def make_options(
         sensor: A name in `SENSORS`, a tile (see `parse_tile`) or a `Sensor`.
         products: Names in `PRODUCTS`.
         dtype: `float32`, `uint8` or `uint16` for all products that offer it, or a mapping product -> type.
+        prefixes: What error messages put in front of an option's name, by name.
         values: Other options in `OPTIONS`, except `threads`; those left out have the table's defaults.
 
     Raises:
@@ -235,15 +238,16 @@ def make_options(
     if unknown:
         known = ("sensor", "products", "dtype", *_OTHERS)
         raise ValueError(f"unknown option {quoted(unknown)}; options are {', '.join(known)}")
-    checked = {**_OTHERS, **{name: _check(name, value) for name, value in values.items()}}
+    shown = {name: f"{prefixes.get(name, '')}{name}" for name in OPTIONS}
+    checked = {**_OTHERS, **{name: _check(name, value, shown[name]) for name, value in values.items()}}
     mosaic = get_sensor(sensor)
-    _check_calibration(checked["calibration"], mosaic, checked["roi_offset"])
+    _check_calibration(checked["calibration"], mosaic, checked["roi_offset"], shown["roi_offset"])
     options = Options(sensor=mosaic, products=names, dtypes=tuple(types), **checked)
-    _check_geometry(options)
+    _check_geometry(options, shown)
     return options
 
 
-def _check_geometry(options: Options) -> None:
+def _check_geometry(options: Options, shown: Mapping[str, str]) -> None:
     """Refuse what is computed from the noise of raw pixels where outputs are not pixels of the mosaic.
 
     Raises:
@@ -255,12 +259,15 @@ def _check_geometry(options: Options) -> None:
     wanted += [name for name in ("debias", "max_aolp_sigma") if getattr(options, name)]
     if wanted:
         raise ValueError(
-            f"{', '.join(wanted)}: the noise of a pixel is known in the mosaic's own geometry only; set scale=1, "
-            "rotate=0, roi=(0, 0, 0, 0) and rectify='', or leave them out"
+            f"{', '.join(wanted)}: the noise of a pixel is known in the mosaic's own geometry only; set "
+            f"{shown['scale']}=1, {shown['rotate']}=0, {shown['roi']}=[0, 0, 0, 0] and {shown['rectify']}='', or leave "
+            "them out"
         )
 
 
-def _check_calibration(calibration: Optional[Calibration], sensor: Sensor, offset: Tuple[int, int]) -> None:
+def _check_calibration(
+    calibration: Optional[Calibration], sensor: Sensor, offset: Tuple[int, int], shown_offset: str
+) -> None:
     """Refuse the calibration of another sensor, and one that has no pixels of the region of interest.
 
     Raises:
@@ -282,7 +289,7 @@ def _check_calibration(calibration: Optional[Calibration], sensor: Sensor, offse
     ):
         height, width = calibration.shape
         raise ValueError(
-            f"roi_offset {offset} lies outside the calibration, which is of {width}x{height} pixels from "
+            f"{shown_offset} {offset} lies outside the calibration, which is of {width}x{height} pixels from "
             f"{calibration.offset}"
         )
 
@@ -293,23 +300,18 @@ def _left(calibration: Calibration, offset: Tuple[int, int]) -> Tuple[int, int]:
     return height + calibration.offset[1] - offset[1], width + calibration.offset[0] - offset[0]
 
 
-def _check(name: str, value: object) -> Any:
-    """The value of an option as Python's own type, by the table."""
+def _check(name: str, value: object, shown: str) -> Any:
+    """The value of an option as Python's own type, by the table; errors call the option `shown`."""
     row = OPTIONS[name]
     if name in _SPECIAL:
-        return _SPECIAL[name](name, value)
+        return _SPECIAL[name](shown, value)
     if row.choices:
-        return choice(name, value, row.choices)
+        return choice(shown, value, row.choices)
+    if row.numbers:
+        return _one_of(shown, value, row.numbers)
     if row.limits is None:
-        return truth(name, value)
-    return (number if isinstance(row.default, float) else whole_number)(name, value, *row.limits)
-
-
-def _ssim_window(name: str, value: object) -> int:
-    taps = whole_number(name, value, *(OPTIONS[name].limits or ()))
-    if taps % 2 == 0:
-        raise ValueError(f"{name} must be odd, got {taps}")
-    return taps
+        return truth(shown, value)
+    return (number if isinstance(row.default, float) else whole_number)(shown, value, *row.limits)
 
 
 def _min_intensity(name: str, value: object) -> float:
@@ -377,20 +379,16 @@ def _calibration(name: str, value: object) -> Optional[Calibration]:
 
 #: Checks of options that have other rules than a range or a choice.
 _SPECIAL: Dict[str, Callable[[str, Any], Any]] = {
-    "ssim_window": _ssim_window,
     "min_intensity": _min_intensity,
-    "bit_depth": lambda _, value: check_bit_depth(value),
     "roi_offset": lambda name, value: _pair(name, value, _offset),
     "flip": lambda name, value: _pair(name, value, truth),
     "calibration": _calibration,
-    "scale": lambda name, value: _one_of(name, value, SCALES),
-    "rotate": lambda name, value: _one_of(name, value, ROTATIONS),
     "roi": _roi,
     "rectify": _lens,
 }
 #: Defaults of the options that `make_options` has no argument for.
 _OTHERS: Dict[str, Any] = {
-    name: _check(name, row.default)
+    name: _check(name, row.default, name)
     for name, row in OPTIONS.items()
     if name not in ("sensor", "products", "dtype", "threads")
 }

@@ -91,15 +91,19 @@ def make_quality_limits(**values: object) -> QualityLimits:
         raise ValueError(f"unknown limit {quoted(unknown)}; limits are {', '.join(RANGES)}")
     checks: Dict[str, Callable[..., Any]] = dict.fromkeys(RANGES, number)
     checks["frozen_frames"] = whole_number
-    limits = QualityLimits(**{name: checks[name](name, value, *RANGES[name]) for name, value in values.items()})
+    limits = QualityLimits(
+        **{name: checks[name](f"quality.{name}", value, *RANGES[name]) for name, value in values.items()}
+    )
     if limits.ssim_error > limits.ssim_warn:
-        raise ValueError(f"ssim_error must be at most ssim_warn, got {limits.ssim_error} > {limits.ssim_warn}")
+        raise ValueError(
+            f"quality.ssim_error must be at most quality.ssim_warn, got {limits.ssim_error} > {limits.ssim_warn}"
+        )
     for name in ("saturated", "dark"):
         warn, error = getattr(limits, f"{name}_warn"), getattr(limits, f"{name}_error")
         if error < warn:
-            raise ValueError(f"{name}_error must be at least {name}_warn, got {error} < {warn}")
+            raise ValueError(f"quality.{name}_error must be at least quality.{name}_warn, got {error} < {warn}")
     if limits.frozen_frames == 1:
-        raise ValueError("frozen_frames must be 0 (never) or at least 2, got 1")
+        raise ValueError("quality.frozen_frames must be 0 (never) or at least 2, got 1")
     return limits
 
 

@@ -12,6 +12,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Protocol, Set, Tuple
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline._util.text import printable
 from polar_pipeline.options import Options
 from polar_pipeline.output_camera_info import encode_camera_infos
 from polar_pipeline.pipeline import Pipeline, Result
@@ -282,8 +283,9 @@ class _Figures:
 
 def _write(sink: Sink, image: messages.ImageMessage, result: Result, saturated: float) -> None:
     """Every product of a frame, with the frame's stamp and frame_id, and then the ratio of saturated pixels."""
+    frame_id = printable(image.frame_id, messages.MAX_NAME)
     for name, array in result.items():
-        kind, cdr = messages.product_message(name, array, image.stamp_ns, image.frame_id)
+        kind, cdr = messages.product_message(name, array, image.stamp_ns, frame_id)
         sink.write(f"/{PRODUCT_TOPICS[name].name}", kind, image.stamp_ns, cdr)
     sink.write(f"/{NUMBER_TOPICS['saturated']}", messages.FLOAT32, image.stamp_ns, messages.encode_float32(saturated))
 

@@ -10,8 +10,12 @@ from polar_pipeline.ros.parameters import Parameter
 def make_descriptor(row: Parameter) -> ParameterDescriptor:
     """The descriptor of a row of the table of parameters."""
     descriptor = ParameterDescriptor(description=row.text, read_only=row.read_only, dynamic_typing=row.dynamic)
-    if row.choices:
-        descriptor.additional_constraints = f"one of: {', '.join(row.choices)}"
+    if row.choices or row.numbers:
+        descriptor.additional_constraints = f"one of: {', '.join(map(str, row.choices or row.numbers))}"
+    if row.numbers:
+        steps = {after - before for before, after in zip(row.numbers, row.numbers[1:])}
+        step = steps.pop() if len(steps) == 1 else 1
+        descriptor.integer_range = [IntegerRange(from_value=row.numbers[0], to_value=row.numbers[-1], step=step)]
     if row.limits is not None:
         low, high = row.limits
         if isinstance(row.default, float):

@@ -1,8 +1,9 @@
-"""A node whose callbacks raise nothing."""
+"""A node whose callbacks raise nothing, and whose services may answer later."""
 
 from __future__ import annotations
 
 import functools
+from concurrent.futures import Future
 from typing import Any, Callable, Iterator
 
 from rclpy.node import Node
@@ -34,8 +35,23 @@ class GuardedNode(Node):  # type: ignore[misc]
         return super().create_subscription(msg_type, topic, self.guarded(callback), *arguments, **options)
 
     def create_service(self, srv_type: Any, srv_name: str, callback: Any, *arguments: Any, **options: Any) -> Any:
-        """As rclpy's, for rclpy's own services too (parameters), with a callback that raises nothing."""
-        return super().create_service(srv_type, srv_name, self.guarded(callback), *arguments, **options)
+        """As rclpy's, for rclpy's own services too (parameters), with a callback that raises nothing.
+
+        The callback may return a future of the response in place of it; that future must not fail. rclpy provides
+        coroutines as callbacks for this, but the events executor of Jazzy does not await them, and that of Kilted
+        crashes on what they raise. Every executor passes what the callback returns to the service's `send_response`.
+        """
+        service = super().create_service(srv_type, srv_name, self.guarded(callback), *arguments, **options)
+        send = service.send_response
+
+        def send_when_done(answer: Any, header: Any) -> None:
+            if isinstance(answer, Future):
+                answer.add_done_callback(lambda done: send(done.result(), header))
+            else:
+                send(answer, header)
+
+        service.send_response = send_when_done
+        return service
 
     def create_timer(self, timer_period_sec: float, callback: Any, *arguments: Any, **options: Any) -> Any:
         """As rclpy's, with a callback that raises nothing."""

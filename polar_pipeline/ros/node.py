@@ -1,4 +1,4 @@
-"""The ROS side of the live node: declares parameters and outputs, and starts and ends what takes frames.
+"""The ROS side of the live node: its settings and outputs, and the start and end of what takes frames.
 
 The executor's thread takes messages, answers services and reports. `FrameProcessor` computes and `FramePublisher`
 publishes, each in a thread of its own.
@@ -6,7 +6,6 @@ publishes, each in a thread of its own.
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Dict, List, Optional, Sequence
 
 from rcl_interfaces.msg import SetParametersResult
@@ -16,18 +15,14 @@ from rclpy.exceptions import ParameterException
 from polar_pipeline import messages, topics
 from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline._util.text import printable
-from polar_pipeline.calibration.file import forget_calibrations
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.quality.statistics import Level
-from polar_pipeline.ros.descriptor import make_descriptor
-from polar_pipeline.ros.diagnostics import MAX_REASON, Diagnostics
+from polar_pipeline.ros.diagnostics import MAX_REASON
 from polar_pipeline.ros.endpoints import create_output, create_outputs, destroy_outputs, find_mismatch, find_namesake
 from polar_pipeline.ros.fallback import Fallback
-from polar_pipeline.ros.guarded_node import GuardedNode
 from polar_pipeline.ros.operation import Operation
-from polar_pipeline.ros.parameters import PARAMETERS, Parameter, Settings, make_settings
-from polar_pipeline.ros.preset import is_known, judge_unknown, params_files
-from polar_pipeline.ros.problems import ProblemLog
+from polar_pipeline.ros.parameter_node import ParameterNode
+from polar_pipeline.ros.parameters import PARAMETERS, Settings, make_settings
 from polar_pipeline.ros.publisher import OutputTopics
 
 #: Seconds between two reports in `/diagnostics`.
@@ -36,7 +31,7 @@ REPORT_PERIOD = 1.0
 START_ERRORS = (ValueError, RuntimeError, TypeError, OverflowError, MemoryError, ParameterException)
 
 
-class LiveNode(GuardedNode):
+class LiveNode(ParameterNode):
     """The node `polar_pipeline`: topics, parameters and diagnostics as in `docs/ros.md`.
 
     `configure` checks the parameters and creates the outputs, `activate` starts to take frames; `deactivate` and
@@ -56,22 +51,15 @@ class LiveNode(GuardedNode):
     """
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
-        super().__init__("polar_pipeline", **arguments)
+        super().__init__(argv, **arguments)
         self.state = "unconfigured"
         self.operation: Optional[Operation] = None
         self.problem = ""
         self._failure = ""  # of the last operation
-        self._argv = [*(sys.argv if argv is None else argv), *(arguments.get("cli_args") or ())]
-        self._wrong_values: Dict[str, str] = {}
-        for row in PARAMETERS.values():
-            self._declare(row)
-        self._name = self.get_fully_qualified_name().lstrip("/")
         self._settings: Optional[Settings] = None
         self._candidate: Optional[Settings] = None
         self._outputs: Optional[OutputTopics] = None
         self._fallback = Fallback()
-        self._diagnostics = Diagnostics(self._name)
-        self._problems = ProblemLog(self._diagnostics, self.get_logger())
         self._report = create_output(self, topics.DIAGNOSTICS, topics.REPORT)
         # a steady clock: a simulated one may stand still or jump
         self.create_timer(REPORT_PERIOD, self._on_report, clock=Clock(clock_type=ClockType.STEADY_TIME))
@@ -84,10 +72,6 @@ class LiveNode(GuardedNode):
         """Why the node has to end; "" while it works."""
         return self.operation.processor.failure if self.operation else self._failure
 
-    def refuse_error(self, err: Exception) -> None:
-        """Count and log an unexpected error; for any thread."""
-        self._problems.refuse_error(err)
-
     # ---------------------------------------------------------------------------------------------------------- states
 
     def configure(self) -> None:
@@ -97,9 +81,7 @@ class LiveNode(GuardedNode):
             ValueError: The parameters do not fit each other, or one is unknown.
             RuntimeError: The backend cannot work on this machine.
         """
-        self._check_names()
-        if self._wrong_values:
-            raise ValueError("; ".join(self._wrong_values.values()))
+        self.check_start_parameters()
         settings = self._validate({})
         self._outputs = create_outputs(self)
         self._settings = settings
@@ -140,12 +122,12 @@ class LiveNode(GuardedNode):
             destroy_outputs(self, self._outputs)
         self._outputs = self._settings = self._candidate = None
         self.state = "unconfigured"
-        forget_calibrations()
         release_freed_memory()
 
     def close(self) -> None:
         """Finish the frame and the snapshot at work, end all threads and release the pipelines; safe to call twice."""
         self.deactivate()
+        self.files.close()
 
     def _current_settings(self) -> Settings:
         """The settings asked for, of a node that is configured."""
@@ -155,55 +137,12 @@ class LiveNode(GuardedNode):
 
     # ------------------------------------------------------------------------------------------------------ parameters
 
-    def _declare(self, row: Parameter) -> None:
-        """Declare a parameter, with its default where the value given is refused; `configure` then says why."""
-        try:
-            self.declare_parameter(row.name, row.default, make_descriptor(row))
-        except (ValueError, TypeError, OverflowError, ParameterException) as err:
-            self._wrong_values[row.name] = str(err)
-            self.declare_parameter(row.name, row.default, make_descriptor(row), ignore_override=True)
-
-    def _check_names(self) -> None:
-        """Refuse parameters given to this node that it does not have; those meant for other nodes are only logged.
-
-        Raises:
-            ValueError: With their names.
-        """
-        # rclpy has no public call for what is given but not declared, other than to declare all of it
-        given = [name for name in getattr(self, "_parameter_overrides", {}) if not is_known(name)]
-        if not given:
-            return
-        wrong, foreign = judge_unknown(given, self.get_fully_qualified_name(), params_files(self._argv))
-        if wrong:
-            raise ValueError(f"no parameter of this package is called {'; '.join(wrong)}")
-        names = printable(", ".join(foreign), MAX_REASON)
-        self.get_logger().warning(f"parameters of every node (/**) that this one has not: {names}")
-
-    def set_parameters(self, parameter_list: List[Any]) -> List[SetParametersResult]:
-        """As rclpy's; refused changes, also those that rclpy refuses by type or range, show in the diagnostics."""
-        results: List[SetParametersResult] = super().set_parameters(parameter_list)
-        for result in results:
-            self._count_refusal(result)
-        return results
-
-    def set_parameters_atomically(self, parameter_list: List[Any]) -> SetParametersResult:
-        """As rclpy's; see `set_parameters`."""
-        result = super().set_parameters_atomically(parameter_list)
-        self._count_refusal(result)
-        return result
-
-    def _count_refusal(self, result: SetParametersResult) -> None:
-        if not result.successful:
-            self._problems.refuse("parameter", result.reason)
-
     def _on_set_parameters(self, changes: List[Any]) -> SetParametersResult:
         """Accept or refuse all of a change; of a node that is not configured, without regard to other parameters."""
         values = {change.name: change.value for change in changes if change.name in PARAMETERS}
         try:
-            if self._settings is None:
-                for name, value in values.items():
-                    PARAMETERS[name].checked(value)
-            elif values:
+            if self._settings is not None and values:
+                self.files.check(values)
                 self._candidate = self._validate(values)
         except (ValueError, RuntimeError) as err:
             return SetParametersResult(successful=False, reason=printable(str(err), MAX_REASON))
@@ -216,8 +155,7 @@ class LiveNode(GuardedNode):
 
     def _apply_parameters(self, changes: List[Any]) -> None:
         """Replace the settings by one assignment, which the worker sees between two frames."""
-        for change in changes:
-            self._wrong_values.pop(change.name, None)
+        self.accept(changes)
         if self._candidate is not None:
             self._settings, self._candidate = self._candidate, None
 

@@ -9,7 +9,6 @@ from std_srvs.srv import Trigger
 
 from polar_pipeline import messages, topics
 from polar_pipeline.ros._rcl import load_rcl
-from polar_pipeline.ros.deferred import create_deferred_service
 from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.direct_input import DirectInput
 from polar_pipeline.ros.endpoints import create_input
@@ -20,7 +19,7 @@ from polar_pipeline.ros.jpeg import JpegEncoder
 from polar_pipeline.ros.losses import LossCounter
 from polar_pipeline.ros.message_publisher import MessagePublisher
 from polar_pipeline.ros.parameters import PARAMETERS, Settings
-from polar_pipeline.ros.pipelines import PipelineCache
+from polar_pipeline.ros.pipelines import PipelineSwitch
 from polar_pipeline.ros.problems import ProblemLog
 from polar_pipeline.ros.processor import FrameProcessor
 from polar_pipeline.ros.publisher import FramePublisher, OutputTopics
@@ -72,7 +71,7 @@ class Operation:
         self._losses: Optional[LossCounter] = None
         self._service: Any = None
         logger = node.get_logger()
-        self._pipelines = PipelineCache()
+        self._pipelines = PipelineSwitch()
         self._snapshots = SnapshotService(logger)
         self.processor = FrameProcessor(settings, self._pipelines, fallback, diagnostics, problems, logger)
         self.publisher = FramePublisher(
@@ -100,7 +99,7 @@ class Operation:
             create_input(node, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info),
             create_input(node, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference),
         ]
-        self._service = create_deferred_service(node, Trigger, "~/snapshot", self._on_snapshot)
+        self._service = node.create_service(Trigger, "~/snapshot", self._on_snapshot)
 
     def close(self) -> None:
         """Finish the frame and the snapshot at work, end all threads and release everything; safe to call twice."""

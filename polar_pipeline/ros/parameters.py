@@ -6,6 +6,7 @@ Imports no ROS. `ros2 param describe` shows this table; the launch and YAML file
 from __future__ import annotations
 
 import dataclasses
+import re
 from array import array
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, Mapping, Tuple, cast
@@ -20,6 +21,8 @@ from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Longest text in characters, as long as a path can be.
 MAX_TEXT = 4096
+#: Longest frame_id in characters.
+MAX_FRAME_ID = 255
 #: Most values in a list; the longest list of this package has three.
 MAX_LIST = 1000
 #: Type of a value, or of each value of a list -> its name in error messages, singular and plural.
@@ -48,18 +51,22 @@ class Parameter(Option):
     Attributes:
         option: The argument of `Pipeline` that it sets; "" for a parameter that only the node has.
         dynamic: Whether values of other types are allowed too.
+        is_name: Whether its text is the name of a coordinate frame, or empty.
     """
 
     option: str = ""
     dynamic: bool = False
+    is_name: bool = False
 
     @property
     def allowed(self) -> str:
         """The values allowed, in words."""
         if self.dynamic:
             return "a number, text, or a list of either"
-        if self.choices:
-            return f"one of {', '.join(self.choices)}"
+        if self.choices or self.numbers:
+            return f"one of {', '.join(map(str, self.choices or self.numbers))}"
+        if self.is_name:
+            return f"text of letters, digits and _ - . /, at most {MAX_FRAME_ID} characters"
         if isinstance(self.default, tuple):
             count = {2: "a pair of"}.get(len(self.default), f"a list of {len(self.default)}")
             return f"{count} {_WORDS[type(self.default[0])][1]}"
@@ -67,7 +74,7 @@ class Parameter(Option):
         return words if self.limits is None else f"{words} in [{self.limits[0]}, {self.limits[1]}]"
 
     def checked(self, value: object) -> Value:
-        """The value, a list as a tuple, if it is allowed regardless of other parameters.
+        """The value, a list as a tuple and a whole number as a float where one is meant, if it is allowed by itself.
 
         Args:
             value: Of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
@@ -78,6 +85,8 @@ class Parameter(Option):
         found = tuple(value) if isinstance(value, (list, array)) else value
         if not (is_ros_value(found) and self._allows(found)):
             raise ValueError(f"{self.name} must be {self.allowed}, got {quoted(value)}")
+        if isinstance(self.default, float) and isinstance(found, int) and not self.dynamic:
+            return float(found)
         return cast(Value, found)
 
     def _allows(self, value: Any) -> bool:
@@ -92,8 +101,10 @@ class Parameter(Option):
             len(defaults),
         ):
             return False
-        if self.choices:
-            return value in self.choices
+        if self.choices or self.numbers:
+            return value in (self.choices or self.numbers)
+        if self.is_name:
+            return re.fullmatch(rf"[A-Za-z0-9_./-]{{0,{MAX_FRAME_ID}}}", value) is not None
         return self.limits is None or bool(self.limits[0] <= value <= self.limits[1])  # NaN is refused too
 
 
@@ -182,7 +193,12 @@ _TABLE = (
         "hysteresis", "How far a value must be back on the good side of a limit before the level in /diagnostics falls."
     ),
     _quality_limit("frozen_frames", "Identical raw frames in a row that are an error, at least 2; 0: never.", "frames"),
-    Parameter("frame_id", "", "frame_id of every output; '' takes the input's."),
+    Parameter(
+        "frame_id",
+        "",
+        "frame_id of every output, of letters, digits and _ - . /; '' takes the input's, control characters escaped.",
+        is_name=True,
+    ),
     Parameter("jpeg_quality", 90, "JPEG quality of the compressed topics.", limits=(1, 100)),
     Parameter(
         "display.gain",
@@ -276,8 +292,9 @@ def _make_options(chosen: Mapping[str, Any]) -> Options:
     Raises:
         ValueError: An option is not allowed, alone or beside the others.
     """
+    prefixes = {row.option: row.name[: -len(row.option)] for row in PARAMETERS.values() if row.option}
     products = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
-    options = make_options(products=products, **chosen)
+    options = make_options(products=products, prefixes=prefixes, **chosen)
     return options if options.geometry is not None else make_options(products=tuple(PRODUCTS), **chosen)
 
 

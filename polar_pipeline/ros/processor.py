@@ -24,7 +24,7 @@ from polar_pipeline.ros.fallback import Fallback
 from polar_pipeline.ros.frame import Computation, Demand, FinishedFrame, ReceivedImage, SubmittedFrame
 from polar_pipeline.ros.lens_input import LensInput
 from polar_pipeline.ros.parameters import Settings
-from polar_pipeline.ros.pipelines import ActivePipeline, PipelineCache
+from polar_pipeline.ros.pipelines import ActivePipeline, PipelineSwitch
 from polar_pipeline.ros.problems import Logger, ProblemLog
 from polar_pipeline.ros.rehearsal import ExpectedMessage, rehearsable, rehearse
 from polar_pipeline.sensor.frames import FrameError, RawFrame
@@ -80,7 +80,7 @@ class FrameProcessor:
     def __init__(
         self,
         settings: Callable[[], Settings],
-        pipelines: PipelineCache,
+        pipelines: PipelineSwitch,
         fallback: Fallback,
         diagnostics: Diagnostics,
         problems: ProblemLog,
@@ -165,6 +165,7 @@ class FrameProcessor:
         self._prepare_for_subscribers(output)
         in_progress: Deque[SubmittedFrame] = deque()
         while True:
+            self._pipelines.release_replaced({row.computation.pipeline for row in in_progress if row.computation})
             image = self._queue.take(wait=not in_progress)
             if image is None and not in_progress:
                 return
@@ -274,16 +275,15 @@ class FrameProcessor:
         self, settings: Settings, products: Tuple[str, ...], raw: Raw
     ) -> Tuple[Optional[ActivePipeline], Optional[np.ndarray]]:
         """The pipeline for a frame, None for no products, and the image that SSIM compares with, if it needs one."""
-        if not products:
-            return None, None
-        active = self._pipelines.get(settings, products, raw)
-        if active.pipeline.options.ssim_mode != "reference":
-            return active, None
-        try:
-            return active, self._get_reference(active.pipeline.output_size(raw.shape))
-        except FrameError as err:  # the other products need none
-            self._problems.refuse(err.cause, str(err))
-            return self._choose_pipeline(settings, tuple(name for name in products if name not in SSIM_PRODUCTS), raw)
+        reference, others = None, rehearsable(products, settings)
+        if products != others:
+            size = settings.options.output_size(raw.shape)
+            try:
+                reference = self._get_reference(size)
+            except FrameError as err:  # the other products need none
+                self._problems.refuse(err.cause, str(err))
+                products = others
+        return self._pipelines.get(settings, products, raw) if products else None, reference
 
     def _get_reference(self, size: Tuple[int, int]) -> np.ndarray:
         """The newest image of topic `reference` as (h, w) float32, decoded once.
@@ -330,7 +330,7 @@ def decode_reference(cdr: bytes) -> np.ndarray:
     try:
         image = messages.decode_image(cdr)
         if image.encoding not in ("mono8", "16UC1", "32FC1"):
-            raise FrameError("encoding", f"it must be mono8, 16UC1 or 32FC1, got {image.encoding!r}")
+            raise FrameError("encoding", f"it must be mono8, 16UC1 or 32FC1, got {quoted(image.encoding)}")
         pixels = messages.to_array(image)
     except FrameError as err:
         raise FrameError("reference", f"the reference cannot be used: {err}") from err

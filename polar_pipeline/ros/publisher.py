@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline._util.text import printable
 from polar_pipeline.cpu.strips import display as write_display
 from polar_pipeline.display import Viewer
 from polar_pipeline.output_camera_info import encode_camera_infos
@@ -270,8 +271,8 @@ class FramePublisher:
 
 
 def _header(frame: SubmittedFrame) -> Tuple[int, str]:
-    """Stamp in nanoseconds and frame_id of a frame's messages."""
-    return frame.image.stamp_ns, frame.settings.frame_id or frame.image.frame_id
+    """Stamp in nanoseconds and frame_id of a frame's messages, without control characters."""
+    return frame.image.stamp_ns, frame.settings.frame_id or printable(frame.image.frame_id, messages.MAX_NAME)
 
 
 def _as_bytes(name: str, image: np.ndarray) -> np.ndarray:

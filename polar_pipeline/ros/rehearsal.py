@@ -11,7 +11,7 @@ from polar_pipeline import messages
 from polar_pipeline.pipeline import Pipeline, Result
 from polar_pipeline.products import SSIM_PRODUCTS
 from polar_pipeline.ros.parameters import Settings
-from polar_pipeline.ros.pipelines import PipelineCache
+from polar_pipeline.ros.pipelines import PipelineSwitch
 
 #: Frames whose products exist at once: computed, being published, and kept until the next one.
 FRAMES_AT_ONCE = 3
@@ -56,7 +56,7 @@ def rehearsable(products: Tuple[str, ...], settings: Settings) -> Tuple[str, ...
 
 
 def rehearse(
-    pipelines: PipelineCache, settings: Settings, products: Tuple[str, ...], is_interrupted: Callable[[], bool]
+    pipelines: PipelineSwitch, settings: Settings, products: Tuple[str, ...], is_interrupted: Callable[[], bool]
 ) -> Optional[ExpectedMessage]:
     """Compute the products of a camera's frame as often as they exist at once, unless interrupted.
 
@@ -79,4 +79,5 @@ def rehearse(
         received += [expected.memory() for _ in range(MESSAGES_A_FRAME)]
         results.append(pipeline(messages.to_raw(image)))
     pipeline.reset()
+    pipelines.release_replaced()
     return expected

@@ -134,8 +134,8 @@ TARGETS = [
     *(Target(name, _option(name)) for name in NAMES),
     *(Target(name, _pipeline(name)) for name in ("threads", "sensor")),
     *(Target(name, lambda value, name=name: make_quality_limits(**{name: value})) for name in RANGES),
-    Target("display gain", lambda value: make_display(gain=value)),
-    Target("white balance", lambda value: make_display(balance=value)),
+    Target("display.gain", lambda value: make_display(gain=value)),
+    Target("display.white_balance", lambda value: make_display(balance=value)),
     Target("tile", parse_tile),
     Target("sensor", get_sensor),
     Target("products", get_products),
@@ -193,9 +193,9 @@ def test_what_only_looks_like_a_number_is_none(value: Any) -> None:
 
 @pytest.mark.parametrize("gain", [True, np.bool_(True), Decimal(1), 10**400, "9" * 5000])
 def test_what_only_looks_like_a_factor_is_none(gain: Any) -> None:
-    with pytest.raises(ValueError, match="display gain must be auto or a number above 0"):
+    with pytest.raises(ValueError, match=r"display\.gain must be 'auto' or a number above 0"):
         make_display(gain)
-    with pytest.raises(ValueError, match="white balance must be auto, none or"):
+    with pytest.raises(ValueError, match=r"display\.white_balance must be 'none', 'auto' or"):
         make_display(1.0, [1.0, gain, 1.0])
 
 
@@ -240,7 +240,8 @@ def test_options_hold_plain_values_whatever_they_came_as() -> None:
 
 
 def test_limits_themselves_are_allowed() -> None:
-    limits = {name: row.limits for name, row in OPTIONS.items() if row.limits and name != "threads"}
+    limits = {name: row.limits or row.numbers for name, row in OPTIONS.items() if name != "threads"}
+    limits = {name: ends for name, ends in limits.items() if ends}
     assert limits.pop("min_intensity") == (0, 2)  # whose end is excluded
     names = ("ssim_stride", "ssim_window", "ssim_sigma", "bit_depth", "camera_gain", "max_aolp_sigma")
     assert set(limits) == {*names, "polarizer_angle", "scale", "rotate"}

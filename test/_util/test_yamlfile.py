@@ -291,8 +291,11 @@ def test_what_are_no_parameters(tmp_path: Path, text: str, said: str) -> None:
         ("raw: {roi_offset: [1, 2.5]}", "raw.roi_offset must be a pair of whole numbers, got [1, 2.5]"),
         ("raw: 5", "no parameter of this package is called raw"),
         ("frame_id: 5", "frame_id must be text"),
-        (f"frame_id: {'x' * 5000}", "frame_id must be text of at most 4096 characters, without NUL, got 'xxx"),
-        ('frame_id: "\\0"', "without NUL"),
+        (
+            f"snapshot: {{folder: {'x' * 5000}}}",
+            "folder must be text of at most 4096 characters, without NUL, got 'xxx",
+        ),
+        ('snapshot: {folder: "\\0"}', "without NUL"),
         ('frame_id: "\\ud800"', r"got '\ud800'"),
         ("display: {gain: {a: 1}}", "called display.gain.a"),
         ("display: {gain: true}", "display.gain must be a number, text, or a list of either, got True"),
@@ -361,8 +364,10 @@ def test_settings_survive_a_file(tmp_path: Path, data: st.DataObject) -> None:
     values = dict(DEFAULTS)
     for name in data.draw(st.sets(st.sampled_from(list(PARAMETERS)))):
         row = PARAMETERS[name]
-        if row.choices:
-            values[name] = data.draw(st.sampled_from(row.choices))
+        if row.choices or row.numbers:
+            values[name] = data.draw(st.sampled_from(row.choices or row.numbers))
+        elif row.is_name:
+            values[name] = data.draw(st.text("aZ0_-./", max_size=255))
         elif row.limits is not None:
             low, high = row.limits
             kind = st.floats(low, high) if isinstance(row.default, float) else st.integers(int(low), int(high))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
+import weakref
+import zipfile
 from pathlib import Path
 from typing import Any, Dict, Tuple
 
@@ -282,6 +285,33 @@ def test_members_are_not_unpacked_without_limit(tmp_path: Path) -> None:
         np.savez_compressed(stream, header=np.zeros(2 << 20, np.uint8), codes=empty, defects=empty)
     with pytest.raises(ValueError, match=r"header has 2097280 bytes, at most 1048576 are allowed"):
         load_calibration(path)
+    with zipfile.ZipFile(str(path), "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, size in (("header", 10), ("codes", 5 << 24), ("defects", 10)):
+            archive.writestr(f"{name}.npy", bytes(size))
+    with pytest.raises(ValueError, match=rf"codes has {5 << 24} bytes, at most {4 << 24} are allowed"):
+        load_calibration(path)
+
+
+def test_members_that_are_no_arrays(tmp_path: Path) -> None:
+    path = tmp_path / "sensor.npz"
+    with zipfile.ZipFile(str(path), "w") as archive:
+        for name in ("header", "codes", "defects"):
+            archive.writestr(f"{name}.npy", b"text")
+    with pytest.raises(ValueError, match=r"sensor.npz cannot be read: no calibration"):
+        load_calibration(path)
+
+
+def test_a_calibration_is_kept_as_long_as_it_is_in_use(tmp_path: Path) -> None:
+    path = tmp_path / "sensor.npz"
+    save_calibration(path, some_calibration(MONO))
+    first = load_calibration_once(path)
+    assert load_calibration_once(path) is first
+    gone = weakref.ref(first)
+    del first
+    gc.collect()
+    assert gone() is None
+    save_calibration(path, some_calibration(MONO, seed=1), force=True)
+    assert load_calibration_once(path) == some_calibration(MONO, seed=1)
 
 
 # -------------------------------------------------------------------------------------------------------------- frames

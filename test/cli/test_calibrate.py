@@ -114,7 +114,7 @@ def test_files_that_exist(tmp_path: Path, capsys: Any) -> None:
         (["calibrate", "nothing", "-o", "a.npz"], 1, "nothing does not exist"),
         (["calibrate", ".", "-o", "a.npz"], 2, "lies in an input"),
         (["calibrate", "session", "-o", "a.txt"], 2, "the output is an .npz file, got a.txt"),
-        (["calibrate", "session", "-o", "a.npz", "--bit-depth", "7"], 2, "bit_depth must be 0"),
+        (["calibrate", "session", "-o", "a.npz", "--bit-depth", "7"], 2, "bit_depth must be one of 0, 8"),
         (["calibrate", "session", "-o", "a.npz", "--angles", "none.csv"], 1, "none.csv cannot be read"),
         (["calibrate", "empty", "-o", "a.npz"], 1, "empty holds no pictures"),
         (["calibrate", "three", "-o", "a.npz", "--bit-depth", "12"], 1, "at least 4 polarizer angles"),

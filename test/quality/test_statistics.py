@@ -249,9 +249,9 @@ def test_of_equal_levels_the_newest_is_reported() -> None:
         ({"ssim": 0.5}, "ssim_warn, ssim_error"),
         ({"ssim_warn": 1.5}, r"\[-1.0, 1.0\].*1.5"),
         ({"dark_warn": float("nan")}, "nan"),
-        ({"ssim_warn": 0.4}, "at most ssim_warn, got 0.5 > 0.4"),
-        ({"saturated_error": 0.05}, "at least saturated_warn, got 0.05 < 0.1"),
-        ({"dark_error": 0.4}, "at least dark_warn"),
+        ({"ssim_warn": 0.4}, "at most quality.ssim_warn, got 0.5 > 0.4"),
+        ({"saturated_error": 0.05}, "at least quality.saturated_warn, got 0.05 < 0.1"),
+        ({"dark_error": 0.4}, "at least quality.dark_warn"),
         ({"frozen_frames": 1}, "at least 2"),
     ],
 )

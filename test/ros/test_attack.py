@@ -160,6 +160,35 @@ def test_a_text_of_megabytes(node: Any, peer: drill.Peer, field: str) -> None:
     assert all(len(cdr) < 10_000 for cdr in peer.heard["intensity"])
 
 
+def test_names_with_control_characters(node: Any, peer: drill.Peer) -> None:
+    """Terminals obey them: they are escaped in what the node publishes and logs, and refused as a parameter."""
+    name = "\x1b[2Jfront\n[FATAL]\x07\x9b"
+    process = node()
+    peer.listen("intensity")
+    peer.advance("intensity")
+    camera = np.full((48, 64), 90, np.uint8)
+    peer.send(cdr=bytes(messages.encode_image(10**9, name, "mono8", camera)))
+
+    def names() -> List[str]:
+        return [messages.decode_image(cdr).frame_id for cdr in list(peer.heard["intensity"])]
+
+    wait_for(lambda: any("front" in found for found in names()), "its intensity")
+    peer.send(cdr=changed(encoding=name))
+    answer = peer.change(frame_id=name)
+    wait_for(answer.done, "the answer")
+    assert answer.result().result.reason.startswith("frame_id must be text of letters, digits and _ - . /")
+    answer = peer.change(ssim_mode=name)
+    wait_for(answer.done, "the answer")
+    peer.reports.clear()
+    peer.says("frames", "refused: parameter=2")
+    assert r"\x1b[2Jfront\n[FATAL]\x07\x9b" in names()
+    shown = [text for report in peer.reports for row in report.status for text in (row.name, row.message)]
+    shown += [pair.value for report in peer.reports for row in report.status for pair in row.values]
+    assert all(text.isprintable() for text in [*names(), *shown, answer.result().result.reason])
+    assert all(line.isprintable() for line in process.text.splitlines())
+    assert "\n[FATAL]" not in process.text
+
+
 def test_a_calibration_of_megabytes(node: Any, peer: drill.Peer) -> None:
     node()
     peer.listen("intensity")

@@ -74,7 +74,12 @@ def test_slow_nodes_are_waited_for(forge: Any) -> None:
 
 
 def test_values_come_as_they_are(forge: Any, tmp_path: Path) -> None:
-    changes = {"frame_id": 'a "b"\n\x1b[2J偏光', "raw.flip": [True, False], "min_intensity": 1e-6, "threads": 257}
+    changes = {
+        "snapshot.folder": 'a "b"\n\x1b[2J偏光',
+        "raw.flip": [True, False],
+        "min_intensity": 1e-6,
+        "threads": 257,
+    }
     values = {**DEFAULTS, **{name: Parameter(name, value=v).get_parameter_value() for name, v in changes.items()}}
     values["display.gain"] = ParameterValue()  # that this version of the node has not
     forge(list(values.values()))

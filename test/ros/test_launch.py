@@ -145,6 +145,38 @@ def test_live(environment: Any, peer: Any) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.parametrize("file", ["polar_pipeline.launch.py", "replay.launch.py"])
+def test_a_launch_prefix_is_the_live_nodes(environment: Any, peer: Any, tmp_path: Path, file: str) -> None:
+    """Cores that are dedicated to the node stay free of the camera's driver and of the player of a bag."""
+    (tmp_path / "share/ament_index/resource_index/packages/arena_camera_node").touch()
+    (tmp_path / "lib/arena_camera_node").mkdir()
+    write_script(tmp_path / "lib/arena_camera_node/start", f"touch {tmp_path}/driver")
+    write_script(tmp_path / "prefix", f'echo "$1" >> {tmp_path}/prefixed', 'exec "$@"')
+    words = ["camera:=true", "bag:=drive.mcap"][: 1 if file.startswith("polar") else 2]
+    process = start(file, environment, *words, f"launch-prefix:={tmp_path}/prefix")
+    try:
+        if file.startswith("polar"):  # replay ends with the bag
+            wait_for(lambda: (tmp_path / "driver").exists() and peer.count_subscribers("/image_raw"), "both")
+            os.killpg(process.pid, signal.SIGINT)
+    finally:
+        output, _ = process.communicate(timeout=TIMEOUT)
+    assert (tmp_path / ("driver" if file.startswith("polar") else "called")).exists()
+    prefixed = (tmp_path / "prefixed").read_text().splitlines()
+    assert prefixed == [f"{tmp_path}/lib/polar_pipeline/polar_pipeline_node"], output
+
+
+def test_whole_numbers_in_a_file_do_for_floats(environment: Any, peer: Any, tmp_path: Path) -> None:
+    (tmp_path / "whole.yaml").write_text("/**: {ros__parameters: {min_intensity: 0, quality: {ssim_warn: 1}}}")
+    process = start("polar_pipeline.launch.py", environment, f"params_file:={tmp_path}/whole.yaml")
+    try:
+        wait_for(lambda: ("polar_pipeline", "/") in peer.get_node_names_and_namespaces(), "the node")
+        assert parameters(peer, "/polar_pipeline", "min_intensity", "quality.ssim_warn") == [0.0, 1.0]
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, output
+
+
 @pytest.mark.parametrize("processes", ["one", "each"])
 def test_rig(environment: Any, peer: Any, tmp_path: Path, processes: str) -> None:
     path = tmp_path / "rig.yaml"
@@ -280,7 +312,7 @@ def test_a_node_with_wrong_parameters_is_not_started_again(
     argument = f"rig:={tmp_path}/rig.yaml" if processes else f"params_file:={tmp_path}/wrong.yaml"
     process = start(file, environment, argument, "respawn:=true")
     output, _ = process.communicate(timeout=TIMEOUT)  # ends, since nothing is left to run
-    assert "ssim_error must be at most ssim_warn" in output
+    assert "quality.ssim_error must be at most quality.ssim_warn" in output
     assert output.count("process started") == 1, output
     assert "is not started again" in output
     assert "failed to terminate" not in output, "a process that has ended needs no signals"

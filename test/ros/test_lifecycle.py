@@ -248,7 +248,7 @@ def test_the_command_line_of_ros(node: Any, manager: Manager) -> None:
             (["-p", "precision:=fp16"], "fp16", {"precision": "fp32"}),
             (
                 ["-p", "quality.ssim_warn:=0.1", "-p", "quality.ssim_error:=0.9"],
-                "ssim_error must be at most ssim_warn",
+                "quality.ssim_error must be at most quality.ssim_warn",
                 {"quality__ssim_warn": 0.95},
             ),
         ],

@@ -8,12 +8,14 @@ import io
 import itertools
 import os
 import random
+import re
 import signal
 import struct
 import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections import deque
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -24,6 +26,7 @@ from xml.etree import ElementTree as ET
 import cv2
 import numpy as np
 import pytest
+from calibrations import ideal_calibration
 from support import ROOT, TIMEOUT, first_of, representative, wait_for
 
 yaml = pytest.importorskip("yaml")
@@ -44,6 +47,7 @@ from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
 
 from polar_pipeline import SENSORS, Pipeline, RawFrame, cli, messages
+from polar_pipeline.calibration import load_calibration, save_calibration
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.driver import DeviceLostError
 from polar_pipeline.options import OPTIONS, make_options
@@ -55,7 +59,7 @@ from polar_pipeline.ros.frame import ReceivedImage
 from polar_pipeline.ros.main import spin_once
 from polar_pipeline.ros.node import PolarNode
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
-from polar_pipeline.ros.pipelines import PipelineCache
+from polar_pipeline.ros.pipelines import PipelineSwitch
 from polar_pipeline.ros.preset import flatten, to_yaml
 from polar_pipeline.topics import CAMERA_INFO_TOPICS, PRODUCT_TOPICS
 
@@ -264,6 +268,22 @@ def test_parameters_are_described(rig: Any) -> None:
     assert "full" in node.describe_parameter("resolution").additional_constraints
 
 
+def test_whole_numbers_that_are_described_are_allowed(rig: Any) -> None:
+    """And no others, except those that a description in words excludes."""
+    node = rig().node
+    for name, row in PARAMETERS.items():
+        if type(row.default) is not int or row.read_only:
+            continue
+        described = node.describe_parameter(name)
+        (limits,) = described.integer_range
+        allowed = set(range(limits.from_value, limits.to_value + 1, limits.step))
+        if described.additional_constraints:
+            allowed = set(map(int, described.additional_constraints.replace("one of: ", "").split(", ")))
+        tried = range(limits.from_value - 2, limits.to_value + 3, max(1, (limits.to_value - limits.from_value) // 90))
+        found = {value for value in tried if node.set_parameters([Parameter(name, value=value)])[0].successful}
+        assert found == allowed & set(tried) - ({1} if name == "quality.frozen_frames" else set()), name
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -271,7 +291,7 @@ def test_parameters_are_described(rig: Any) -> None:
         ({"resolution": "full", "precision": "fp16", "backend": "cpu"}, "cuda"),
         ({"resolution": "full", "jpeg_quality": 0}, "jpeg_quality"),
         ({"resolution": "full", "sensor": "90 45 / 0 135"}, "orthogonal"),
-        ({"resolution": "full", "threads": 1}, "read-only"),
+        ({"resolution": "full", "threads": 1}, "threads is fixed at start, to 0; got 1"),
     ],
 )
 def test_refused_change_leaves_everything(rig: Any, changes: Dict[str, Any], said: str) -> None:
@@ -539,7 +559,7 @@ def test_display_changes_what_is_for_eyes_alone(rig: Any) -> None:
     assert np.abs(decoded(heard["intensity/compressed"][1]).astype(int) - 230).max() <= 2
     refused = r.node.set_parameters([Parameter("display.gain", value="bright"), Parameter("display.gain")])
     assert [row.successful for row in refused] == [False, False]
-    assert "auto or a number" in refused[0].reason
+    assert "'auto' or a number" in refused[0].reason
 
 
 def with_step(cdr: bytes, size: int, step: int) -> bytes:
@@ -650,11 +670,11 @@ class SlowPipeline:
 
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """From products to what the cache gives for a frame."""
+    """From products to the pipeline that is used for a frame."""
     monkeypatch.setattr("polar_pipeline.ros.pipelines.Pipeline", SlowPipeline)
     monkeypatch.setattr(SlowPipeline, "made", [])
     settings = make_settings({name: row.default for name, row in PARAMETERS.items()})
-    held = PipelineCache()
+    held = PipelineSwitch()
 
     def get(*products: str, **changes: Any) -> SlowPipeline:
         options = {name: changes.pop(name) for name in list(changes) if name in OPTIONS}
@@ -664,6 +684,7 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
         get.frame_id = active.settings.frame_id
         return active.pipeline
 
+    get.switch = held
     yield get
     for pipeline in SlowPipeline.made:
         pipeline.compiled.set()
@@ -685,10 +706,25 @@ def test_the_last_products_serve_while_others_are_compiled(cache: Any) -> None:
     second = SlowPipeline.made[1]
     assert second.started.wait(TIMEOUT)
     assert cache("aolp") is first
-    assert cache("dolp") is first
     second.compiled.set()
     wait_for(lambda: cache("aolp") is second, "the second one")
     assert cache("aolp") is second
+    assert len(SlowPipeline.made) == 2
+    assert not first.closed, "its frames may be in progress"
+    cache.switch.release_replaced({first})
+    assert not first.closed
+    cache.switch.release_replaced()
+    assert first.closed
+
+
+def test_a_change_that_is_taken_back_is_given_up(cache: Any) -> None:
+    first = serving(cache)
+    assert cache("aolp") is first
+    assert SlowPipeline.made[1].started.wait(TIMEOUT)
+    assert cache("dolp") is first
+    assert not SlowPipeline.made[1].closed, "it is being compiled"
+    SlowPipeline.made[1].compiled.set()
+    wait_for(lambda: SlowPipeline.made[1].closed, "the end of the compilation")
     assert len(SlowPipeline.made) == 2
 
 
@@ -718,7 +754,6 @@ def test_the_last_settings_serve_as_a_whole_while_others_are_compiled(cache: Any
     assert cache.frame_id == "front"
     assert cache("dolp", resolution="full", frame_id="rear") is SlowPipeline.made[1], "nothing to compile"
     assert cache.frame_id == "rear"
-    assert cache("dolp") is first, "kept for a change back"
     assert len(SlowPipeline.made) == 2
 
 
@@ -744,25 +779,13 @@ def test_many_changes_wait_for_none(cache: Any) -> None:
     assert not first.closed, "what serves is kept"
     assert SlowPipeline.made[1].started.wait(TIMEOUT)
     assert not SlowPipeline.made[1].closed, "it is being compiled"
-    assert all(pipeline.closed for pipeline in SlowPipeline.made[2:-3]), "those in between are given up"
+    assert all(pipeline.closed for pipeline in SlowPipeline.made[2:-1]), "those in between are given up"
     for pipeline in SlowPipeline.made:
         pipeline.compiled.set()
     newest = SlowPipeline.made[-1]
     wait_for(lambda: cache("dolp", min_intensity=0.19) is newest, "the newest settings")
     wait_for(lambda: SlowPipeline.made[1].closed, "the end of the first compilation")
-    assert not any(pipeline.started.is_set() for pipeline in SlowPipeline.made[2:-3])
-
-
-def test_what_stood_in_until_now_is_kept(cache: Any) -> None:
-    """Its frames may still be in progress when the wanted pipeline serves, and the next change comes."""
-    first = serving(cache)
-    for k in range(1, 5):
-        assert cache("dolp", min_intensity=k / 10) is first
-    for pipeline in SlowPipeline.made:
-        pipeline.compiled.set()
-    wait_for(lambda: cache("dolp", min_intensity=0.4) is SlowPipeline.made[4], "what was asked for")
-    assert cache("dolp", min_intensity=0.5) is SlowPipeline.made[4]
-    assert not first.closed
+    assert not any(pipeline.started.is_set() for pipeline in SlowPipeline.made[2:-1])
 
 
 #: Settings that change together: what tells a message of one from a message of another is its every field.
@@ -778,7 +801,7 @@ def test_every_message_is_of_one_setting(rig: Any, monkeypatch: pytest.MonkeyPat
     ready: Set[CpuBackend] = set()
     if compiles:  # as a GPU's does
         monkeypatch.setattr(CpuBackend, "is_ready", lambda backend, _: backend in ready)
-        monkeypatch.setattr(CpuBackend, "prepare", lambda backend, _: (time.sleep(0.02), ready.add(backend)))
+        monkeypatch.setattr(CpuBackend, "prepare", lambda backend, _: (time.sleep(0.005), ready.add(backend)))
     names = ("dolp", "ssim_map")
     raw = mosaic(3, (96, 128))
     expected = {}
@@ -818,6 +841,169 @@ def test_every_message_is_of_one_setting(rig: Any, monkeypatch: pytest.MonkeyPat
         assert (message.height, message.width) == expected[message.header.frame_id]["ssim_map"].shape
     assert all(len(settings) == 1 for settings in frames.values()), "a frame's messages are of one setting"
     assert not any(name.startswith("dropped: ") and name != "dropped: overload" for name in r.report())
+
+
+def test_settings_that_do_not_fit_leave_the_last_ones_in_use(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They cost the frames that they do not fit, and none while the next settings are being prepared."""
+    goes_on = threading.Event()
+    prepare = Pipeline.prepare
+    r = rig()
+    heard = r.listen(Image, "intensity")
+    r.frame()
+    wait_for(lambda: heard, "a frame by the first settings")
+    for k in range(5):
+        assert r.node.set_parameters_atomically([Parameter("output.roi", value=[500 + k, 0, 8, 8])]).successful
+        r.frame()
+        wait_for(lambda k=k: r.report().get("dropped: output") == str(k + 1), "a frame that does not fit")
+    monkeypatch.setattr(Pipeline, "prepare", lambda pipeline, raw: (goes_on.wait(TIMEOUT), prepare(pipeline, raw)))
+    try:
+        assert r.node.set_parameters_atomically([Parameter("output.roi", value=[0, 0, 8, 8])]).successful
+        for k in range(3):
+            r.frame()
+            wait_for(lambda k=k: len(heard) == k + 2, "a frame by the first settings")
+    finally:
+        goes_on.set()
+    assert {(message.width, message.height) for message in heard} == {(32, 24)}
+
+    def arrives() -> bool:
+        r.frame()
+        return bool((heard[-1].width, heard[-1].height) == (8, 8))
+
+    wait_for(arrives, "a frame by the new settings")
+    assert {name for name in r.report() if name.startswith("dropped: ")} <= {"dropped: output", "dropped: overload"}
+
+
+def test_whole_numbers_do_for_floats_wherever_they_come_from(rig: Any, tmp_path: Path) -> None:
+    """From the command line, a file, another process and this one; the parameter then is a float."""
+    whole = {name: int(row.default) for name, row in PARAMETERS.items() if type(row.default) is float}
+    whole.update({"ssim_sigma": 2, "quality.saturated_error": 1, "quality.dark_error": 1, "quality.ssim_warn": 1})
+    assert len(whole) > 10
+    path = tmp_path / "whole.yaml"
+    path.write_text(yaml.safe_dump({"/**": {"ros__parameters": whole}}))
+    r = rig()
+
+    def check(node: Any) -> None:
+        for name, value in whole.items():
+            found = node.get_parameter(name)
+            assert found.value == value, name
+            assert found.type_ == Parameter.Type.DOUBLE or PARAMETERS[name].dynamic, name
+
+    words = [word for name, value in whole.items() for word in ("-p", f"{name}:={value}")]
+    for arguments in (["--params-file", str(path)], words):
+        node = PolarNode(
+            context=r.context, namespace="/other", cli_args=["--ros-args", "-p", "backend:=cpu", *arguments]
+        )
+        check(node)
+        node.close()
+        node.destroy_node()
+    changes = [Parameter(name, value=value) for name, value in whole.items()]
+    assert r.node.set_parameters_atomically(changes).successful
+    check(r.node)
+    assert all(row.successful for row in r.node.set_parameters(changes))
+    request = SetParameters.Request(parameters=[change.to_parameter_msg() for change in changes])
+    assert all(row.successful for row in ask(r.peer, SetParameters, "/polar_pipeline/set_parameters", request).results)
+    check(r.node)
+
+
+def test_what_a_node_has_can_be_set_again(rig: Any) -> None:
+    """`ros2 param load` of what `ros2 param dump` gave: nothing is refused, though some parameters are fixed."""
+    r = rig()
+    names = [name for name in r.node._parameters if name != "use_sim_time"]
+    assert len([name for name in names if name.startswith("qos_overrides.")]) > 50
+    request = SetParameters.Request(parameters=[r.node.get_parameter(name).to_parameter_msg() for name in names])
+    answer = ask(r.peer, SetParameters, "/polar_pipeline/set_parameters", request)
+    assert [row.reason for row in answer.results if not row.successful] == []
+    assert not any(key.startswith("refused") for key in r.report())
+
+
+def test_refusals_name_the_parameter(rig: Any) -> None:
+    """Also those of type and range, and of what is fixed at start."""
+    r = rig()
+    for name in (*PARAMETERS, "qos_overrides./intensity.publisher.depth", "no_such_parameter"):
+        values = (None, [-1], "no such thing\x1b", 77777, -3.5e9)
+        results = [r.node.set_parameters([Parameter(name, value=value)])[0] for value in values]
+        said = [result.reason for result in results if not result.successful]
+        assert said, name
+        for text in said:
+            assert re.match(rf"({'|'.join(PARAMETERS)}|{name})( must be | is fixed at start| is not a|: )", text), text
+            assert "array(" not in text
+            assert text.isprintable()
+
+
+def test_nothing_of_former_settings_is_kept(rig: Any) -> None:
+    """Of all that Python and NumPy allocate for frames, after many changes and back."""
+    raw = mosaic(1, (768, 1024))
+    first = {"resolution": "half", "output_depth": "uint8", "min_intensity": 0.01}
+    r = rig(**first)
+    heard = [r.listen(Image, PRODUCT_TOPICS[name].name) for name in ("intensity", "dolp", "aolp", "stokes")]
+
+    def frames(**changes: Any) -> None:
+        assert r.node.set_parameters_atomically([Parameter(k, value=v) for k, v in changes.items()]).successful
+        for _ in range(4):
+            counts = [len(row) for row in heard]
+            r.frame(raw)
+            wait_for(lambda counts=counts: all(len(row) > n for row, n in zip(heard, counts)), "a frame's products")
+        for row in heard:
+            row.clear()
+
+    def kept() -> int:
+        traces = tracemalloc.take_snapshot().traces
+        return sum(row.size for row in traces if row.size >= raw.nbytes // 8)
+
+    tracemalloc.start()
+    try:
+        frames(**first)
+        before = kept()
+        assert before > raw.nbytes, "the test sees no arrays"
+        for resolution, depth in itertools.product(("full", "half"), ("float32", "uint16", "uint8")):
+            frames(resolution=resolution, output_depth=depth, min_intensity=0.02)
+        frames(**first)
+        assert kept() <= 1.2 * before
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_calibrations_are_read_beside_the_executor(
+    rig: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_readable: bool
+) -> None:
+    """Meanwhile reports and other requests go on, and a later change is made later; a file is read once."""
+    path, goes_on, reads = tmp_path / "sensor.npz", threading.Event(), []
+    save_calibration(path, ideal_calibration(SENSORS["IMX250MZR"], SHAPE))
+    if not is_readable:
+        path.write_bytes(b"PK")
+
+    def read(path: Path) -> Any:
+        reads.append(path)
+        assert goes_on.wait(TIMEOUT)
+        return load_calibration(path)
+
+    monkeypatch.setattr("polar_pipeline.calibration.file.load_calibration", read)
+    r = rig()
+    reports = r.listen(DiagnosticArray, "/diagnostics")
+    client = client_of(r.peer, SetParameters, "/polar_pipeline/set_parameters")
+    try:
+        names = [("calibration", str(path)), ("frame_id", "first")]
+        first = client.call_async(
+            SetParameters.Request(parameters=[Parameter(k, value=v).to_parameter_msg() for k, v in names])
+        )
+        wait_for(lambda: reads, "the file")
+        second = client.call_async(
+            SetParameters.Request(parameters=[Parameter("frame_id", value="second").to_parameter_msg()])
+        )
+        count = len(reports)
+        wait_for(lambda: len(reports) > count + 1, "reports")
+        assert (first.done(), second.done()) == (False, False)
+    finally:
+        goes_on.set()
+    wait_for(lambda: first.done() and second.done(), "the answers")
+    results = first.result().results
+    assert [row.successful for row in results] == [is_readable, True]
+    assert results[0].reason.startswith("" if is_readable else f"calibration: {path} cannot be read")
+    assert second.result().results[0].successful
+    assert r.node.get_parameter("frame_id").value == "second"
+    assert r.node.get_parameter("calibration").value == (str(path) if is_readable else "")
+    assert len(reads) == 1
 
 
 @pytest.mark.parametrize("step", ["submit", "result"])
@@ -1029,8 +1215,8 @@ def test_snapshots_do_not_follow_each_other_closely(rig: Any, tmp_path: Path) ->
     assert refused <= {"the last snapshot was less than 1 s ago", "another snapshot is being written"}
     assert refused
     for name in ("snapshot.folder", "snapshot.quota_mb"):
-        change = Parameter(name, value=str(tmp_path) if name == "snapshot.folder" else 2)
-        assert "read-only" in r.node.set_parameters_atomically([change]).reason
+        change = Parameter(name, value="/elsewhere" if name == "snapshot.folder" else 2)
+        assert f"{name} is fixed at start" in r.node.set_parameters_atomically([change]).reason
 
 
 def test_frames_go_on_during_a_snapshot(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:

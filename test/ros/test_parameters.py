@@ -8,14 +8,16 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 import numpy as np
 import pytest
+from calibrations import ideal_calibration
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from polar_pipeline import Pipeline
+from polar_pipeline import SENSORS, Pipeline
+from polar_pipeline.calibration import save_calibration
 from polar_pipeline.options import CHOICES, make_options
 from polar_pipeline.plan import expand
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS
@@ -177,20 +179,20 @@ def test_no_reference_without_ssim() -> None:
         ("min_intensity", -0.1, "0.0, 2.0"),
         ("min_intensity", 2.0, "min_intensity"),
         ("ssim_stride", 9, "1, 8"),
-        ("ssim_window", 10, "odd"),
+        ("ssim_window", 10, "one of 3, 5, 7, 9, 11, 13, 15"),
         ("ssim_sigma", 0.1, "0.5, 5.0"),
-        ("quality.ssim_warn", 0.4, "at most ssim_warn"),
+        ("quality.ssim_warn", 0.4, "at most quality.ssim_warn"),
         ("quality.dark_error", 1.5, "0.0, 1.0"),
         ("quality.frozen_frames", 1, "at least 2"),
-        ("raw.bit_depth", 7, "8 to 16"),
-        ("raw.bit_depth", 17, "0, 16"),
+        ("raw.bit_depth", 7, "raw.bit_depth must be one of 0, 8"),
+        ("raw.bit_depth", 17, "15, 16, got 17"),
         ("raw.alignment", "left", "msb"),
         ("raw.roi_offset", [1], "pair"),
         ("raw.roi_offset", [-1, 0], ">= 0"),
         ("raw.flip", [True], "pair"),
         ("jpeg_quality", 0, "1, 100"),
         ("display.gain", 0.0, "above 0"),
-        ("display.white_balance", "off", "auto, none"),
+        ("display.white_balance", "off", "'none', 'auto' or"),
         ("threads", -1, "0, 256"),
     ],
 )
@@ -271,11 +273,15 @@ def refusal(name: str, value: object) -> str:
         ("min_intensity", "0.1", "min_intensity must be a number in [0.0, 2.0], got '0.1'"),
         ("min_intensity", False, "min_intensity must be a number in [0.0, 2.0], got False"),
         ("co_sited", 1, "co_sited must be true or false, got 1"),
-        ("frame_id", None, "frame_id must be text of at most 4096 characters, without NUL, got None"),
+        ("frame_id", None, "frame_id must be text of letters, digits and _ - . /, at most 255 characters, got None"),
         ("backend", ["cpu"], "backend must be one of auto, cpu, cuda, got ['cpu']"),
         ("raw.flip", [1, 0], "raw.flip must be a pair of truth values, got [1, 0]"),
         ("raw.roi_offset", "12", "raw.roi_offset must be a pair of whole numbers, got '12'"),
-        ("raw.roi_offset", array.array("d", [1.0, 2.0]), "raw.roi_offset must be a pair of whole numbers, got array"),
+        (
+            "raw.roi_offset",
+            array.array("d", [1.0, 2.0]),
+            "raw.roi_offset must be a pair of whole numbers, got [1.0, 2.0]",
+        ),
         ("display.gain", None, "display.gain must be a number, text, or a list of either, got None"),
         ("display.gain", True, "display.gain must be a number, text, or a list of either, got True"),
     ],
@@ -283,6 +289,48 @@ def refusal(name: str, value: object) -> str:
 def test_values_of_wrong_types_say_what_is_allowed(name: str, value: object, said: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
         settings(**{name: value})
+
+
+@pytest.mark.parametrize("name", list(PARAMETERS))
+def test_refusals_name_the_parameter(name: str) -> None:
+    """By the name that it has in ROS, whatever is wrong, and with lists as they are written."""
+    bad = [None, "no such\x1b thing", "", -1, 3, 10**9, 1e9, math.nan, 1.5, True]
+    bad += [
+        array.array("q", [1]),
+        array.array("q", [-1, 1, 1, 1]),
+        array.array("q", [-1, 1]),
+        array.array("d", [9, 99, 1]),
+    ]
+    bad += [[2.5, 1.0], ["a", "b"], [True], "/no/such/file.yaml"]
+    said = [text for text in (refusal(name, value) for value in bad) if text]
+    assert said
+    for text in said:
+        assert re.match(rf"({'|'.join(PARAMETERS)})( must be |: )", text), text
+        assert name in text
+        assert "array(" not in text
+        assert text.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"debias": True, "output.scale": 2},
+            "set output.scale=1, output.rotate=0, output.roi=[0, 0, 0, 0] and output.",
+        ),
+        ({"quality.ssim_error": 0.9}, "quality.ssim_error must be at most quality.ssim_warn, got 0.9 > 0.8"),
+        ({"quality.dark_error": 0.1}, "quality.dark_error must be at least quality.dark_warn, got 0.1 < 0.5"),
+    ],
+)
+def test_refusals_of_combinations_name_the_parameters(values: Dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        settings(**values)
+
+
+def test_an_offset_beyond_the_calibration_is_named(tmp_path: Path) -> None:
+    save_calibration(tmp_path / "sensor.npz", ideal_calibration(SENSORS["IMX250MZR"], (48, 64)))
+    with pytest.raises(ValueError, match=r"^raw\.roi_offset \(900, 0\) lies outside the calibration"):
+        settings(**{"calibration": str(tmp_path / "sensor.npz"), "raw.roi_offset": [900, 0]})
 
 
 def test_whole_numbers_do_for_others() -> None:

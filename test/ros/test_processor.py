@@ -5,19 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, FrozenSet, Iterator, List, Optional, Tuple
 
 import numpy as np
 import pytest
 from support import TIMEOUT, wait_for
 
 from polar_pipeline import messages
+from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.driver import DeviceLostError
+from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.fallback import Fallback
 from polar_pipeline.ros.frame import Demand, FinishedFrame, ReceivedImage
 from polar_pipeline.ros.parameters import PARAMETERS, Settings, make_settings
-from polar_pipeline.ros.pipelines import ActivePipeline, PipelineCache
+from polar_pipeline.ros.pipelines import ActivePipeline, PipelineSwitch
 from polar_pipeline.ros.problems import ProblemLog
 from polar_pipeline.ros.processor import IDLE_PERIOD, FrameProcessor, decode_reference
 from polar_pipeline.ros.rehearsal import ALIGNMENT, FRAMES_AT_ONCE, MESSAGES_A_FRAME, SIZE_STEP
@@ -108,6 +110,9 @@ class StubPipelines:
 
     def clear(self) -> None:
         self.clears += 1
+
+    def release_replaced(self, in_use: Collection[Any] = ()) -> None:
+        assert set(in_use) <= {self.pipeline}
 
 
 class Output:
@@ -293,7 +298,7 @@ def test_closed_while_busy(bench: Any, depth: int) -> None:
 def test_closed_before_it_was_started() -> None:
     log, diagnostics = Log(), Diagnostics("node")
     problems = ProblemLog(diagnostics, log)
-    FrameProcessor(settings, PipelineCache(), Fallback(), diagnostics, problems, log).close()
+    FrameProcessor(settings, PipelineSwitch(), Fallback(), diagnostics, problems, log).close()
 
 
 def test_what_has_no_subscriber_is_not_computed(bench: Any) -> None:
@@ -371,17 +376,63 @@ def test_a_fault_before_the_first_frame_costs_no_frame(bench: Any, fault: Except
 def test_the_first_frame_has_none_before_it() -> None:
     """With real pipelines: SSIM compares with the frame before, which the first one has not."""
     wanted = settings(ssim_mode="temporal", resolution="full")
-    log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineCache()
+    log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineSwitch()
     processor = FrameProcessor(lambda: wanted, pipelines, Fallback(), diagnostics, ProblemLog(diagnostics, log), log)
     output.products = frozenset({"ssim"})
     processor.start(output)
-    wait_for(lambda: pipelines._last is not None, "a pipeline for the subscriber")
+    wait_for(lambda: pipelines._active is not None, "a pipeline for the subscriber")
     try:
         for stamp in range(2):
             processor.put(image(stamp, np.full(FULL_FRAME, 99, np.uint8)))
             wait_for(lambda stamp=stamp: len(output.frames) == stamp + 1, "a frame")
         first, second = (float((frame.result or {})["ssim"]) for frame in output.frames)
         assert (np.isnan(first), second) == (True, 1.0)
+    finally:
+        processor.close()
+        pipelines.close()
+
+
+def test_what_was_compiled_at_start_is_released_before_the_first_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With real pipelines: that of every product, once that of the subscribers' products is ready."""
+    closed: List[Pipeline] = []
+    close = Pipeline.close
+    monkeypatch.setattr(Pipeline, "close", lambda pipeline: (closed.append(pipeline), close(pipeline)))
+    wanted = settings()
+    log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineSwitch()
+    processor = FrameProcessor(lambda: wanted, pipelines, Fallback(), diagnostics, ProblemLog(diagnostics, log), log)
+    processor.warm_up()
+    processor.start(output)
+    try:
+        wait_for(lambda: closed, "the end of the first pipeline")
+        assert len(closed[0].plan.products) > 10
+    finally:
+        processor.close()
+        pipelines.close()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_replaced_pipeline_is_closed_after_its_last_frame(monkeypatch: pytest.MonkeyPatch, depth: int) -> None:
+    """With real pipelines, of as many frames in flight as a GPU's: every frame arrives, and one pipeline remains."""
+    monkeypatch.setattr(CpuBackend, "depth", depth)
+    closed: List[Pipeline] = []
+    close = Pipeline.close
+    monkeypatch.setattr(Pipeline, "close", lambda pipeline: (closed.append(pipeline), close(pipeline)))
+    wanted = [settings(queue_size=16, min_intensity=k / 10) for k in range(8)]
+    current = iter(wanted)
+    log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineSwitch()
+    processor = FrameProcessor(
+        lambda: next(current, wanted[-1]), pipelines, Fallback(), diagnostics, ProblemLog(diagnostics, log), log
+    )
+    for stamp in range(12):
+        processor.put(image(stamp))
+    processor.start(output)
+    try:
+        wait_for(lambda: len(output.frames) == 12, "every frame")
+        wait_for(lambda: not pipelines._replaced, "the end of the replaced pipelines")
+        used = {frame.submitted.computation.pipeline for frame in output.frames if frame.submitted.computation}
+        assert len(used) > 4
+        assert used - set(closed) == {output.frames[-1].submitted.computation.pipeline}  # type: ignore[union-attr]
+        assert log.lines[1:] == []
     finally:
         processor.close()
         pipelines.close()
@@ -424,7 +475,7 @@ def test_reference_images_of_every_depth() -> None:
 def test_products_are_the_pipelines() -> None:
     """With real pipelines: warmed up, computed, and compared with a reference image where there is one."""
     wanted = settings(ssim_mode="reference")
-    log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineCache()
+    log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineSwitch()
     problems = ProblemLog(diagnostics, log)
     processor = FrameProcessor(lambda: wanted, pipelines, Fallback(), diagnostics, problems, log)
     processor.warm_up()

@@ -251,7 +251,7 @@ def test_a_camera_that_cannot_start_is_named(tmp_path: Path) -> None:
     process = start(str(write(tmp_path, f"cameras: [{front}, {rear}]")))
     _, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 2
-    assert "/rear/polar_pipeline cannot start: ssim_error must be at most ssim_warn" in errors
+    assert "/rear/polar_pipeline cannot start: quality.ssim_error must be at most quality.ssim_warn" in errors
     assert "Traceback" not in errors, errors
 
 

@@ -188,7 +188,7 @@ def test_where_parameters_come_from(tmp_path: Path) -> None:
     ("arguments", "said"),
     first_of(
         [
-            (["-p", "quality.ssim_warn:=0.1", "-p", "quality.ssim_error:=0.9"], "at most ssim_warn"),
+            (["-p", "quality.ssim_warn:=0.1", "-p", "quality.ssim_error:=0.9"], "at most quality.ssim_warn"),
             (["--params-file", "gone.yaml"], "gone.yaml"),
             (["-r", "no rule"], "no rule"),
             (["-p", "resolution:=quarter"], "half, full"),
