@@ -12,8 +12,8 @@ import numpy as np
 from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.sensor.frames import Frame
 
-#: Unused arrays that are kept per shape and type, and shapes and types that are kept.
-_KEPT, _KEPT_SHAPES = 16, 64
+#: Unused arrays that are kept per shape and type, and bytes of arrays from which those of former shapes are released.
+_KEPT, _KEPT_BYTES = 16, 512 << 20
 #: Bytes in front of each array of `Buffers`, for a message's header.
 HEADROOM = 512
 #: Alignment of arrays: a cache line, and the widest vector.
@@ -129,8 +129,6 @@ class Buffers:
         """An array of this shape and type with arbitrary content."""
         known = self._blocks.pop((shape, dtype), [])
         self._blocks[shape, dtype] = known  # last: the others were used longer ago
-        while len(self._blocks) > _KEPT_SHAPES:
-            del self._blocks[next(iter(self._blocks))]
         unused = [k for k in range(len(known)) if sys.getrefcount(known[k]) == _UNSHARED]
         if unused:
             block = known[unused[0]]
@@ -141,6 +139,8 @@ class Buffers:
         # through a memoryview: an array has the innermost array as base, and views of the block must not pass it by
         block = np.frombuffer(self._make((HEADROOM + size + _ALIGNMENT,), "uint8").data, "uint8")
         known.append(block)
+        while len(self._blocks) > 1 and sum(row.nbytes for rows in self._blocks.values() for row in rows) > _KEPT_BYTES:
+            del self._blocks[next(iter(self._blocks))]
         return _array(block, shape, dtype)
 
 

@@ -25,8 +25,6 @@ from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
 from polar_pipeline.sensor.frames import Frame
 
-#: Sizes of frames whose arrays are kept.
-_KEPT_SIZES = 4
 #: Bytes beside those of the strips: threads' own memory, SSIM's temporaries.
 _SPARE = 16 << 20
 
@@ -45,7 +43,7 @@ class CpuBackend:
         self._options = options
         self._threads = threads or available_cores()
         self._window = SsimWindow(options.ssim_stride, options.ssim_window, options.ssim_sigma)
-        self._buffers: Dict[Tuple[int, int], Buffers] = {}  # by the frame's shape
+        self._buffers = Buffers()
         self._pool = ThreadPoolExecutor(self._threads, "polar_pipeline")
         try:
             self._kernels: Optional[Kernels] = Kernels(find_library(), self._pool, self._threads)
@@ -99,8 +97,7 @@ class CpuBackend:
         marks = [("", time.perf_counter())]
         sampling = None if self._geometry is None else self._map(frame.shape)
         job: Union[FrameJob, TransformJob]
-        buffers = self._buffers_for(frame.shape)
-        first_job = job = FrameJob(frame.unpack(), plan, options, buffers, self._kernels, sampling is not None)
+        first_job = job = FrameJob(frame.unpack(), plan, options, self._buffers, self._kernels, sampling is not None)
         kind = (job.raw_size, job.mosaic.dtype)
         if kind not in self._computed:  # once it was enough, it stays with the process
             needed = _SPARE + job.correction_bytes + self._threads * job.strip_bytes
@@ -108,7 +105,7 @@ class CpuBackend:
         invalid = self._pixel_pass(job)
         marks.append(("polarization", time.perf_counter()))
         if sampling is not None:
-            job = TransformJob(plan, options, first_job, sampling, buffers, self._kernels)
+            job = TransformJob(plan, options, first_job, sampling, self._buffers, self._kernels)
             invalid = job.run(self._pool, sum(invalid) > 0)
             marks.append(("geometry", time.perf_counter()))
         blocks = None
@@ -124,13 +121,6 @@ class CpuBackend:
         self._computed.add(kind)
         timings = {name: now - before for (_, before), (name, now) in zip(marks, marks[1:])}
         return Output({name: job.out[name] for name in plan.products}, timings, invalid, blocks)
-
-    def _buffers_for(self, shape: Tuple[int, int]) -> Buffers:
-        """The arrays for frames of a shape; those of the shapes used last are kept."""
-        buffers = self._buffers[shape] = self._buffers.pop(shape, Buffers())  # last: the others are older
-        if len(self._buffers) > _KEPT_SIZES:
-            del self._buffers[next(iter(self._buffers))]
-        return buffers
 
     def _pixel_pass(self, job: FrameJob) -> Tuple[int, int]:
         """The first stage; returns (saturated, dark) counts."""
@@ -164,4 +154,4 @@ class CpuBackend:
     def close(self) -> None:
         """End the threads, and release all memory but the results that are still in use."""
         self._pool.shutdown()
-        self._buffers, self._maps, self._previous = {}, {}, None
+        self._buffers, self._maps, self._previous = Buffers(), {}, None
