@@ -25,22 +25,20 @@ struct Tile {
   MatrixC moment[4][2];
 };
 
-// Two 16-bit lanes over 256, as exact halves: their upper bytes less HIGH, and their lower bytes over 256 less LOW.
-// exponents: 0x6444, in a register, where the compiler would otherwise make constants before each use.
+// The bytes of two 16-bit lanes as halves: 1024 more than the upper ones, and 4 more than the lower ones over 256. They
+// stand behind the exponents 0x64 and 0x44 of these numbers, which are in a register: constants would be loaded again
+// before each use.
 struct Bytes {
   u32 high, low;
 };
-template <int HIGH, int LOW> DEVICE Bytes bytes_of(u32 lanes, u32 exponents) {
-  constexpr u32 high = 0x6400 + HIGH, low = 0x4400 + 256 * LOW; // 1024 + HIGH and 4 + LOW as halves
-  // an upper byte behind the exponent of 1024, a lower one behind that of 4
-  return Bytes{half2_sub(permute(lanes, exponents, 0x5351), high << 16 | high),
-               half2_sub(permute(lanes, exponents, 0x4240), low << 16 | low)};
+DEVICE Bytes bytes_of(u32 lanes, u32 exponents) {
+  return Bytes{permute(lanes, exponents, 0x5351), permute(lanes, exponents, 0x4240)};
 }
 
 // The rows that are being added up, of a warp.
 struct Strip {
   const Bands bands;
-  const u32 exponents; // of `bytes_of`
+  const u32 exponents; // 0x6444
   Tile above, same;    // the rows above those that are added next, and the rows at their place
 
   // Adds a moment of eight rows: its words, and with HAS_REST what these lack.
@@ -62,19 +60,19 @@ struct Strip {
     u32 value[6], rest[6], square[6], square_rest[6];
 #pragma unroll
     for (int k = 0; k < 6; k++) {
-      const Bytes sum = bytes_of<0, 0>(x[k] + y[k], exponents); // lanes up to 2 SSIM_FULL do not carry
-      value[k] = sum.high;
-      rest[k] = sum.low;
-      square[k] = half2_mul(sum.high, sum.high);
-      square_rest[k] = half2_fma(sum.low, half2_fma(sum.high, 0x40004000u, sum.low), // low (2 high + low)
-                                 half2_fma(sum.high, sum.high, half2_neg(square[k])));
+      const Bytes sum = bytes_of(x[k] + y[k], exponents); // lanes up to 2 SSIM_FULL do not carry
+      value[k] = half2_sub(sum.high, 0x64006400u);        // 1024
+      rest[k] = half2_sub(sum.low, 0x44004400u);          // 4
+      square[k] = half2_mul(value[k], value[k]);
+      square_rest[k] = half2_fma(rest[k], half2_fma(value[k], 0x40004000u, rest[k]), // low (2 high + low)
+                                 half2_fma(value[k], value[k], half2_neg(square[k])));
     }
     add<true>(0, value, rest, complete);
     add<true>(2, square, square_rest, complete);
 #pragma unroll
     for (int k = 0; k < 6; k++) {
-      const Bytes difference = bytes_of<128, 0>(x[k] - y[k] + 0x80008000u, exponents);
-      value[k] = half2_add(difference.high, difference.low);
+      const Bytes difference = bytes_of(x[k] - y[k] + 0x80008000u, exponents);
+      value[k] = half2_add(half2_sub(difference.high, 0x64846484u), difference.low); // 1024 + 128 + 4
       square[k] = half2_mul(value[k], value[k]);
       square_rest[k] = half2_fma(value[k], value[k], half2_neg(square[k]));
     }
@@ -190,8 +188,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_THREADS / THREADS
     MapWriter writer = {(u8 *)task.map + at * MAP_BYTES, row, column, 0,
                         MASKED ? task.mask + row * MAP_WIDTH + column : nullptr};
     float *pieces = task.pieces + (blockIdx.z * PIECES_Y + y0 / PIECE_Y) * (size_t)PIECES_X + x0 / PIECE_X;
-#pragma unroll UNROLLED
-    for (int k = 0; k < tiles + 2; k++) { // adds the rows of tile k - 1, and completes tile k - 2
+    auto step = [&](int k) { // adds the rows of tile k - 1, and completes tile k - 2
       u32 x[6], y[6];
       reader.read(x, y, k + STAGES - 1 < tiles + 2);
       writer.store(strip.add_rows(x, y), k >= 2);
@@ -202,7 +199,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_THREADS / THREADS
         pieces += PIECES_X;
         writer.sum = 0;
       }
-    }
+    };
+#pragma unroll UNROLLED
+    for (int k = 0; k < tiles + 2; k++) step(k);
   }
   sync_block();
   reduce_pieces(task, (float *)memory);
