@@ -30,7 +30,8 @@ _TAKEN = {"registers": {3: 88, 7: 96, 11: 128, 15: 144}, "tensor": {15: 168}}
 _TAKEN_WITHIN_96 = {3: 80}
 #: With `registers`: rows between two barriers, which is also the pixels of a thread along x.
 _BATCH = 4
-#: With `tensor`: columns of a warp, further ones that it loads, rows of a step, steps in shared memory, bytes of a step.
+#: With `tensor`: columns of a warp, columns that it loads beside them, rows of a step, steps in shared memory, and
+#: bytes of each step.
 _COLUMNS, _HALO, _STEP, _STEPS, _STEP_BYTES = 32, 16, 8, 3, 1792
 
 
