@@ -332,7 +332,7 @@ def table() -> Dict[Tuple[str, str, str], Counter[str]]:
                 continue
             work = SsimWork(1024, 1224, 1, 11, 1.5, source, "float32")
             schedule = (
-                Schedule("ssim", "tensor", 128, 16, rows=64)
+                Schedule("ssim", "tensor", 128, 32, rows=64)
                 if window == "tensor"
                 else Schedule("ssim", "registers", 320, 308, rows=64)
             )

@@ -62,15 +62,14 @@ template <typename Taps, int N> DEVICE void convolve(const float *line, float (&
 }
 
 #if HAS_TENSOR
-// On tensor cores a convolution is a product with a banded matrix of taps. A warp computes 16 columns from the 32
-// around them, 8 rows at a time:
+// On tensor cores a convolution is a product with a banded matrix of taps. A warp computes two blocks of 16 columns
+// from the three blocks around them (the first begins 8 columns to the left), 8 rows at a time:
 //     along x   (16 columns x 32 columns of taps) times (32 columns x 8 rows of pixels)
 //     along y   (16 columns x 8 rows of the above) times (8 rows x 8 rows of taps), for the rows above, at and below
 //     them
-// The result of the first product is laid out as the second one needs its operand. Lane = 4 g + t holds the eight
-// columns 8t .. 8t+7 of row g of the picture, in the order in which they lie in memory (the order of columns in the
-// taps compensates for it), and columns 2g and 2g+1 of rows 2t and 2t+1 of the result: (2g, 2t), (2g, 2t+1), (2g+1,
-// 2t), (2g+1, 2t+1).
+// The result of the first product is laid out as the second one needs its operand. Lane = 4 g + t holds the columns 4t
+// to 4t+3 of row g of each of the three blocks, in the order in which they lie in memory, and columns 2g and 2g+1 of
+// rows 2t and 2t+1 of both blocks of the result: (2g, 2t), (2g, 2t+1), (2g+1, 2t), (2g+1, 2t+1).
 
 // taps in half by distance; distances beyond the radius have 0
 template <typename Taps> struct HalfTaps {
@@ -82,26 +81,27 @@ template <typename Taps> struct HalfTaps {
 
 // A lane's elements of the banded matrices.
 struct Bands {
-  MatrixA along[2];           // 16 columns of the result from 16 columns each
+  MatrixA along[2][2];        // each block of 16 columns of the result from the two blocks of pixels around it
   MatrixB above, same, below; // from eight rows to the result's eight rows above them, at the same place, below them
 };
 
-// The bands of a lane, whose result begins at column x. Eight columns beyond an end of the line are mirrored ones,
-// which lie in memory in reverse order: so do their taps. `zero` is 0, which the compiler must not know: otherwise it
-// would keep equal words in one register, and the operands of a product must lie in consecutive registers.
+// The bands of a lane, whose warp's result begins at column x. Eight columns beyond an end of the line are mirrored
+// ones, which lie in memory in reverse order: so do their taps. `zero` is 0, which the compiler must not know:
+// otherwise it would keep equal words in one register, and the operands of a product must lie in consecutive registers.
 template <typename Taps, int LINE_WIDTH>
 DEVICE Bands make_bands(const HalfTaps<Taps> &taps, int x, int lane, int zero) {
-  const int g = lane >> 2, t = lane & 3, column = x - 8 + 8 * t;
-  const bool is_reversed = column < 0 || column >= LINE_WIDTH;
+  const int g = lane >> 2, t = lane & 3;
   // The taps at two neighbouring distances come from the lane that holds them: from -16 on, where both are zero, to 15.
   const u32 held = (u32)taps.at[abs(lane - 16)] | (u32)taps.at[abs(lane - 15)] << 16;
   auto two_taps = [&](int distance) { return shuffle(held, max(-16, min(distance, 15)) + 16); };
   Bands bands;
 #pragma unroll
-  for (int k = 0; k < 8; k++) { // words of eight columns; both columns of the result
-    const int word = k >> 1, at = is_reversed ? 6 - 2 * word : 2 * word;
-    const u32 pair = two_taps(8 * t - 8 + at - 2 * g - (k & 1));
-    bands.along[word >> 1].word[(word & 1) * 2 + (k & 1)] = permute(pair, 0, is_reversed ? 0x1032 : 0x3210);
+  for (int k = 0; k < 16; k++) { // block of the result, block of pixels, word of the lane's four, column of the result
+    const int block = k >> 3, eight = 16 * (k >> 2 & 1) - 8 + 8 * (t >> 1), within = 4 * (t & 1) + (k & 2);
+    const int column = x + 16 * block + eight;
+    const bool is_reversed = column < 0 || column >= LINE_WIDTH;
+    const u32 pair = two_taps(eight + (is_reversed ? 6 - within : within) - 2 * g - (k & 1));
+    bands.along[block][k >> 2 & 1].word[k & 3] = permute(pair, 0, is_reversed ? 0x1032 : 0x3210);
   }
 #pragma unroll
   for (int k = 0; k < 2; k++) {
@@ -113,22 +113,24 @@ DEVICE Bands make_bands(const HalfTaps<Taps> &taps, int x, int lane, int zero) {
   return bands;
 }
 
-// Where the eight columns of a lane lie. LINE_WIDTH is a multiple of 8.
-template <int LINE_WIDTH> DEVICE int column_of(int x, int lane) {
-  const int column = x - 8 + 8 * (lane & 3);
+// Where eight columns lie, from a multiple of 8 on, or those that they mirror. LINE_WIDTH is a multiple of 8.
+template <int LINE_WIDTH> DEVICE int column_of(int column) {
   return column < 0 ? -8 - column : column < LINE_WIDTH ? column : max(2 * LINE_WIDTH - 8 - column, 0);
 }
 
-// 16 columns x 8 rows along x; added to `sum`
-DEVICE void convolve_x(const Bands &bands, const u32 (&words)[4], MatrixC &sum) {
-  tensor_multiply_add(sum, bands.along[0], MatrixB{{words[0], words[1]}});
-  tensor_multiply_add(sum, bands.along[1], MatrixB{{words[2], words[3]}});
+// 32 columns x 8 rows along x; added to `sum`
+DEVICE void convolve_x(const Bands &bands, const u32 (&words)[6], MatrixC (&sum)[2]) {
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    const int block = k & 1, at = 2 * (block + (k >> 1));
+    tensor_multiply_add(sum[block], bands.along[block][k >> 1], MatrixB{{words[at], words[at + 1]}});
+  }
 }
 
-// The same rows along y: adds their part of the eight rows above, which are then complete, and of the rows at the same
-// place, and sets `below` to their part, the first one, of the rows below. A half holds too few bits, so each value is
-// the sum of two: matrix a has 8 rows of its low bits, and the same 8 rows of its high bits.
-DEVICE void convolve_y(const Bands &bands, const MatrixC &in, MatrixC &above, MatrixC &same, MatrixC &below) {
+// 16 columns of the same rows along y: completes the eight rows above, which it returns, adds to those at the same
+// place, which are then the ones above, and begins the ones below with `start`. A half holds too few bits, so each
+// value is the sum of two: matrix a has 8 rows of its low bits, and the same 8 rows of its high bits.
+DEVICE MatrixC convolve_y(const Bands &bands, const MatrixC &in, MatrixC &above, MatrixC &same, float start) {
   MatrixA rows;
   float high_bits[4];
 #pragma unroll
@@ -139,11 +141,15 @@ DEVICE void convolve_y(const Bands &bands, const MatrixC &in, MatrixC &above, Ma
     rows.word[k] = half2_pack(in.value[2 * k] - high_bits[2 * k], in.value[2 * k + 1] - high_bits[2 * k + 1]);
     rows.word[2 + k] = half2_pack(high_bits[2 * k], high_bits[2 * k + 1]);
   }
-  tensor_multiply_add(above, rows, bands.above);
-  tensor_multiply_add(same, rows, bands.same);
+  MatrixC complete = above, next = same, below;
 #pragma unroll
-  for (int k = 0; k < 4; k++) below.value[k] = 0;
+  for (int k = 0; k < 4; k++) below.value[k] = start;
+  tensor_multiply_add(complete, rows, bands.above);
   tensor_multiply_add(below, rows, bands.below);
+  tensor_multiply_add(next, rows, bands.same);
+  above = next;
+  same = below;
+  return complete;
 }
 #endif // HAS_TENSOR
 #endif

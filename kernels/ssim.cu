@@ -70,7 +70,7 @@ constexpr int MAP_WIDTH = WIDTH / STRIDE, MAP_HEIGHT = HEIGHT / STRIDE;
 constexpr int BLOCK = SSIM_BLOCK;
 constexpr int BLOCKS_X = (MAP_WIDTH + BLOCK - 1) / BLOCK, BLOCKS_Y = (MAP_HEIGHT + BLOCK - 1) / BLOCK;
 // Pixels of a piece: what is summed before the last block adds up.
-constexpr int PIECE_X = WINDOW == WINDOW_TENSOR ? 16 : 4, PIECE_Y = ROWS < BLOCK ? ROWS : BLOCK;
+constexpr int PIECE_X = WINDOW == WINDOW_TENSOR ? 32 : 4, PIECE_Y = ROWS < BLOCK ? ROWS : BLOCK;
 constexpr int PIECES_X = (MAP_WIDTH + PIECE_X - 1) / PIECE_X, PIECES_Y = (MAP_HEIGHT + PIECE_Y - 1) / PIECE_Y;
 static_assert(BLOCK % PIECE_X == 0 && BLOCK % PIECE_Y == 0 && ROWS % PIECE_Y == 0,
               "blocks and strips consist of complete pieces");
@@ -97,10 +97,14 @@ constexpr float FULL_SCALE = INPUT == INPUT_FLOAT      ? 1.0f
                                                        : SSIM_FULL / 65536.0f;
 
 // Similarity from the means of p, q and their squares, in units of which FULL_SCALE are full scale: with v, u their
-// variances, 2 xy is (p^2 - q^2) / 2 and x^2 + y^2 is (p^2 + q^2) / 2.
+// variances, 2 xy is (p^2 - q^2) / 2 and x^2 + y^2 is (p^2 + q^2) / 2. On tensor cores, p is less P_CENTER, and pp
+// includes V_OFFSET.
+constexpr float V_OFFSET = 2 * SSIM_C2 * FULL_SCALE * FULL_SCALE, P_CENTER = WINDOW == WINDOW_TENSOR ? 128.5f : 0.0f;
 DEVICE float similarity(float p, float q, float pp, float qq) {
-  const float v = fmaf(-p, p, pp) + 2 * SSIM_C2 * FULL_SCALE * FULL_SCALE, u = fmaf(-q, q, qq);
-  const float luminance = fmaf(p, p, 2 * SSIM_C1 * FULL_SCALE * FULL_SCALE);
+  float v = fmaf(-p, p, pp);
+  if (WINDOW != WINDOW_TENSOR) v += V_OFFSET;
+  const float u = fmaf(-q, q, qq), mean = p + P_CENTER;
+  const float luminance = fmaf(mean, mean, 2 * SSIM_C1 * FULL_SCALE * FULL_SCALE);
   return fmaf(-q, q, luminance) * (v - u) * fast_rcp(fmaf(q, q, luminance) * (v + u));
 }
 

@@ -1,100 +1,161 @@
-// SSIM of `ssim.cu` on tensor cores: a warp slides down 16 columns by 8 rows at a time. Rows are fetched into a ring in
+// SSIM of `ssim.cu` on tensor cores: a warp slides down 32 columns by 8 rows at a time. Rows are fetched into a ring in
 // shared memory ahead of their use.
 #ifndef POLAR_SSIM_TENSOR_CUH
 #define POLAR_SSIM_TENSOR_CUH
 
-constexpr int STAGES = 3;         // of the ring; as many as there are tiles in use
-constexpr int STAGE_BYTES = 1024; // of two images, 16 of each a lane
+constexpr int RESIDENT_THREADS = 384; // of a multiprocessor, at least: as many as can have 168 registers
+constexpr int STAGES = 3;             // of the ring
+// Bytes of an image's row of 48 columns in the ring; of the row of both images, and 32 more, with which lanes read from
+// different banks; and of eight rows.
+constexpr int IMAGE_BYTES = 96, ROW_BYTES = 2 * IMAGE_BYTES + 32, STAGE_BYTES = 8 * ROW_BYTES;
 static_assert(HAS_TENSOR && INPUT == INPUT_FIXED && STRIDE == 1 && WIDTH % 8 == 0, "integers in words of eight");
 static_assert(THREADS / 32 * STAGES * STAGE_BYTES <= SHARED_BYTES, "the launch has less shared memory");
 
 __constant__ HalfTaps<Window> HALF_TAPS = HalfTaps<Window>();
 
-// Moments of p, q and their squares: 16 columns x 8 rows a warp.
-typedef MatrixC Tile[4];
-
-// Two 16-bit lanes over 256, less ZERO: halves, and what their rounding lost.
-struct Halves {
-  u32 value, rest;
+// Moments of p, q and their squares: 32 columns x 8 rows a warp.
+struct Tile {
+  MatrixC moment[4][2];
 };
-template <int ZERO> DEVICE Halves halves(u32 lanes) {
-  constexpr u32 offset = 0x6400 + 4 + ZERO; // 1024 + 4 + ZERO as a half
-  // an upper byte behind the exponent of 1024, a lower one behind that of 4
-  const u32 high = half2_sub(permute(lanes, 0x64646464u, 0x4341), offset << 16 | offset);
-  const u32 low = permute(lanes, 0x44444444u, 0x4240);
-  const u32 value = half2_add(high, low); // the others are exact
-  return Halves{value, half2_sub(low, half2_sub(value, high))};
+
+// The bytes of two 16-bit lanes as halves: 1024 more than the upper ones, and 4 more than the lower ones over 256. They
+// stand behind the exponents 0x64 and 0x44 of these numbers, which are in a register: constants would be loaded again
+// before each use.
+struct Bytes {
+  u32 high, low;
+};
+DEVICE Bytes bytes_of(u32 lanes, u32 exponents) {
+  return Bytes{permute(lanes, exponents, 0x5351), permute(lanes, exponents, 0x4240)};
 }
 
-// Adds eight rows of both images. They complete the tile above, add to the one at their place, and start the one below.
-// A square is represented by two halves: rounded, and the rounding error. So is p, whose rounding error would enter the
-// variance v by twice its covariance with p.
-DEVICE void add_rows(const Bands &bands, uint4 first, uint4 second, Tile &above, Tile &same, Tile &below) {
-  const u32 x[4] = {first.x, first.y, first.z, first.w}, y[4] = {second.x, second.y, second.z, second.w};
-  u32 p[4], p_rest[4], q[4], pp[4], pp_rest[4], qq[4], qq_rest[4];
+// The rows that are being added up, of a warp.
+struct Strip {
+  const Bands bands;
+  const u32 exponents; // 0x6444
+  Tile above, same;    // the rows above those that are added next, and the rows at their place
+
+  // Adds a moment of eight rows: its words, and with HAS_REST what these lack.
+  template <bool HAS_REST> DEVICE void add(int m, const u32 (&words)[6], const u32 (&rest)[6], Tile &complete) {
+    MatrixC mean[2] = {};
+    if (HAS_REST) convolve_x(bands, rest, mean);
+    convolve_x(bands, words, mean);
 #pragma unroll
-  for (int k = 0; k < 4; k++) {
-    const Halves sum = halves<0>(x[k] + y[k]); // lanes up to 2 SSIM_FULL do not carry
-    p[k] = sum.value;
-    p_rest[k] = sum.rest;
-    q[k] = halves<128>(x[k] - y[k] + 0x80008000u).value;
-    pp[k] = half2_mul(p[k], p[k]);
-    qq[k] = half2_mul(q[k], q[k]);
-    pp_rest[k] = half2_fma(p[k], p[k], half2_neg(pp[k]));
-    qq_rest[k] = half2_fma(q[k], q[k], half2_neg(qq[k]));
-    pp_rest[k] = half2_fma(half2_add(p[k], p[k]), p_rest[k], pp_rest[k]);
+    for (int b = 0; b < 2; b++)
+      complete.moment[m][b] =
+          convolve_y(bands, mean[b], above.moment[m][b], same.moment[m][b], m == 2 ? V_OFFSET : 0.0f);
   }
-  Tile mean = {};
-  convolve_x(bands, p_rest, mean[0]);
-  convolve_x(bands, p, mean[0]);
-  convolve_x(bands, q, mean[1]);
-  convolve_x(bands, pp_rest, mean[2]);
-  convolve_x(bands, pp, mean[2]);
-  convolve_x(bands, qq_rest, mean[3]);
-  convolve_x(bands, qq, mean[3]);
+
+  // Adds eight rows of both images; returns the tile above, which they complete. p less P_CENTER = high + low is
+  // represented by two halves, as a rounded one would enter the variance v by its error's covariance with p. So are the
+  // squares: high^2 and q^2, rounded, and what is missing to p^2 and q^2, whose bits the center saves.
+  DEVICE Tile add_rows(const u32 (&x)[6], const u32 (&y)[6]) {
+    Tile complete;
+    u32 value[6], rest[6], square[6], square_rest[6];
 #pragma unroll
-  for (int m = 0; m < 4; m++) convolve_y(bands, mean[m], above[m], same[m], below[m]);
-}
-
-// What a lane reads: eight columns of every eighth row of both images, through its own part of the ring.
-struct RowReader {
-  const u8 *first, *second;
-  u8 *ring;
-  int column, next_row; // row of the next fetch
-
-  DEVICE void fetch(int stage, bool is_wanted) {
-    if (is_wanted) {
-      const u32 offset = (u32)(mirrored<MAP_HEIGHT>(next_row) * WIDTH + column) * 2;
-      async_copy16(ring + stage * STAGE_BYTES, first + offset);
-      async_copy16(ring + stage * STAGE_BYTES + STAGE_BYTES / 2, second + offset);
+    for (int k = 0; k < 6; k++) {
+      const Bytes sum = bytes_of(x[k] + y[k], exponents); // lanes up to 2 SSIM_FULL do not carry
+      value[k] = half2_sub(sum.high, 0x64806480u);        // 1024 + 128
+      rest[k] = half2_sub(sum.low, 0x44804480u);          // 4 + 1/2
+      square[k] = half2_mul(value[k], value[k]);
+      square_rest[k] = half2_fma(rest[k], half2_fma(value[k], 0x40004000u, rest[k]), // low (2 high + low)
+                                 half2_fma(value[k], value[k], half2_neg(square[k])));
     }
+    add<true>(0, value, rest, complete);
+    add<true>(2, square, square_rest, complete);
+#pragma unroll
+    for (int k = 0; k < 6; k++) {
+      const Bytes difference = bytes_of(x[k] - y[k] + 0x80008000u, exponents);
+      value[k] = half2_add(half2_sub(difference.high, 0x64846484u), difference.low); // 1024 + 128 + 4
+      square[k] = half2_mul(value[k], value[k]);
+      square_rest[k] = half2_fma(value[k], value[k], half2_neg(square[k]));
+    }
+    add<false>(1, value, value, complete);
+    add<true>(3, square, square_rest, complete);
+    return complete;
+  }
+};
+
+// A row of a stage has twelve pieces of eight columns, six of each image. A lane fetches every fourth one of every
+// eighth row, and reads the words of its four columns of each block of the same row.
+struct RowReader {
+  const u8 *source[3]; // of the lane's pieces, in the images' first row
+  u8 *target, *words;  // in the stage of the next fetch, and of the next read
+  int next_row;        // of the next fetch
+  int stage, step;     // of the next read; bytes from the stage before to it
+
+  DEVICE RowReader(const u8 *first, const u8 *second, u8 *ring, int x, int y, int lane) {
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int k = 0; k < 3; k++) {
+      const int piece = 4 * k + t;
+      source[k] = (piece < 6 ? first : second) + 2 * column_of<WIDTH>(x - 8 + 8 * (piece % 6));
+    }
+    target = ring + g * ROW_BYTES + 16 * t;
+    words = ring + g * ROW_BYTES + 8 * t;
+    next_row = y + g;
+    stage = 0;
+    step = -(STAGES - 1) * STAGE_BYTES;
+#pragma unroll
+    for (int k = 0; k < STAGES - 1; k++, target += STAGE_BYTES) fetch(true);
+  }
+
+  DEVICE void fetch(bool is_wanted) {
+    const u32 offset = (u32)(mirrored<MAP_HEIGHT>(next_row) * (2 * WIDTH));
+#pragma unroll
+    for (int k = 0; k < 3; k++)
+      if (is_wanted) async_copy16(target + 64 * k, source[k] + offset);
     next_row += 8;
     async_commit();
   }
+
+  // Reads the oldest stage, and fetches the one that was read before it.
+  DEVICE void read(u32 (&first)[6], u32 (&second)[6], bool is_fetch_wanted) {
+    async_wait<STAGES - 2>();
+    sync_warp(); // lanes read what others have fetched, and no longer read the stage that is fetched
+#pragma unroll
+    for (int k = 0; k < 3; k++) {
+      const uint2 x = *(const uint2 *)(words + 32 * k), y = *(const uint2 *)(words + 32 * k + IMAGE_BYTES);
+      first[2 * k] = x.x, first[2 * k + 1] = x.y;
+      second[2 * k] = y.x, second[2 * k + 1] = y.y;
+    }
+    fetch(is_fetch_wanted);
+    target += step;
+    stage = stage == STAGES - 1 ? 0 : stage + 1;
+    step = stage == 0 ? -(STAGES - 1) * STAGE_BYTES : STAGE_BYTES;
+    words += step;
+  }
 };
 
-// Where a lane stores: two columns of two rows of each tile.
+// Where a lane stores: two columns of two rows of both blocks of each tile.
 struct MapWriter {
   u8 *out;
-  int row; // of the map, the lane's first one
-  bool is_inside;
-  float sum;      // of the piece
-  const u8 *mask; // as `out`; with MASKED only
+  int row, column; // of the map, the lane's first ones
+  float sum;       // of the piece
+  const u8 *mask;  // as `out`; with MASKED only
 
-  DEVICE void store(const Tile &tile) {
-    float found[4]; // (column, row): (0, 0), (0, 1), (1, 0), (1, 1)
+  DEVICE void store(const Tile &tile, bool is_complete) {
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-      found[i] = similarity(tile[0].value[i], tile[1].value[i], tile[2].value[i], tile[3].value[i]);
+    for (int b = 0; b < 2; b++) {
+      const bool is_inside = is_complete && (MAP_WIDTH % 32 == 0 || column + 16 * b < MAP_WIDTH);
+      float found[4]; // (column, row): (0, 0), (0, 1), (1, 0), (1, 1)
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      if (!is_inside || (MAP_HEIGHT % 8 && row + i >= MAP_HEIGHT)) continue;
-      const u32 masked = MASKED ? load16(mask + i * MAP_WIDTH) : 0;
-      const float left = stored(found[i], masked & 255), right = stored(found[2 + i], masked >> 8);
-      if (OUT_MAP == 1) store16(out + i * MAP_WIDTH, map_byte(left) | map_byte(right) << 8);
-      if (OUT_MAP == 3) store32(out + i * MAP_WIDTH * 2, map_half(left) | map_half(right) << 16);
-      if (OUT_MAP == 2) store64(out + i * MAP_WIDTH * 4, as_bits(left), as_bits(right));
-      sum += summed(found[i], masked & 255) + summed(found[2 + i], masked >> 8);
+      for (int i = 0; i < 4; i++)
+        found[i] = similarity(tile.moment[0][b].value[i], tile.moment[1][b].value[i], tile.moment[2][b].value[i],
+                              tile.moment[3][b].value[i]);
+      float both[2];
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        const int at = i * MAP_WIDTH + 16 * b;
+        const bool is_stored = is_inside && (MAP_HEIGHT % 8 == 0 || row + i < MAP_HEIGHT);
+        const u32 masked = MASKED && is_stored ? load16(mask + at) : 0;
+        const float left = stored(found[i], masked & 255), right = stored(found[2 + i], masked >> 8);
+        if (OUT_MAP == 1 && is_stored) store16(out + at, map_byte(left) | map_byte(right) << 8);
+        if (OUT_MAP == 3 && is_stored) store32(out + at * 2, map_half(left) | map_half(right) << 16);
+        if (OUT_MAP == 2 && is_stored) store64(out + at * 4, as_bits(left), as_bits(right));
+        both[i] = summed(found[i], masked & 255) + summed(found[2 + i], masked >> 8);
+        if (MAP_HEIGHT % 8 && !is_stored) both[i] = 0;
+      }
+      sum += is_inside ? both[0] + both[1] : 0.0f; // without a branch, which all that leads to it would enter, too
     }
     row += 8;
     if (MASKED) mask += 8 * MAP_WIDTH;
@@ -102,50 +163,38 @@ struct MapWriter {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 640 / THREADS) ssim(const Comparison task) {
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_THREADS / THREADS) ssim(const Comparison task) {
   SHARED_MEMORY(memory);
   launch_dependents();
   constexpr int WARPS = THREADS / 32, ACROSS = (PIECES_X + WARPS - 1) / WARPS;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane >> 2, t = lane & 3;
-  const int x0 = 16 * ((int)(blockIdx.x % ACROSS) * WARPS + warp), y0 = (int)(blockIdx.x / ACROSS) * ROWS;
+  const int x0 = 32 * ((int)(blockIdx.x % ACROSS) * WARPS + warp), y0 = (int)(blockIdx.x / ACROSS) * ROWS;
   if (x0 < MAP_WIDTH) {
-    const Bands bands = make_bands<Window, WIDTH>(HALF_TAPS, x0, lane, threadIdx.y);
+    Strip strip = {make_bands<Window, WIDTH>(HALF_TAPS, x0, lane, threadIdx.y), 0x6444 + threadIdx.y};
     grid_dependency_wait();
-    const int column = column_of<WIDTH>(x0, lane), tiles = (min(ROWS, MAP_HEIGHT - y0) + 7) / 8;
+    const int tiles = (min(ROWS, MAP_HEIGHT - y0) + 7) / 8;
     const u8 *first = task.first + blockIdx.z * task.first_stride;
     const u8 *second = task.second + blockIdx.z * task.second_stride;
-    RowReader reader = {first, second, memory + warp * (STAGES * STAGE_BYTES) + 16 * lane, column, y0 - 8 + g};
-#pragma unroll
-    for (int k = 0; k < STAGES - 1; k++) reader.fetch(k, true);
-    const bool is_inside = WIDTH % 16 == 0 || x0 + 2 * g < MAP_WIDTH;
-    const int row = y0 + 2 * t;
-    const size_t frame_pixel = (size_t)blockIdx.z * (MAP_WIDTH * MAP_HEIGHT);
-    u8 *out = (u8 *)task.map + (frame_pixel + (u32)(row * MAP_WIDTH + x0 + 2 * g)) * MAP_BYTES;
+    RowReader reader(first, second, memory + warp * (STAGES * STAGE_BYTES), x0, y0 - 8, lane);
+    const int row = y0 - 16 + 2 * t, column = x0 + 2 * g; // of the map
+    const long long at = (long long)row * MAP_WIDTH + column + (long long)blockIdx.z * (MAP_WIDTH * MAP_HEIGHT);
+    MapWriter writer = {(u8 *)task.map + at * MAP_BYTES, row, column, 0,
+                        MASKED ? task.mask + row * MAP_WIDTH + column : nullptr};
     float *pieces = task.pieces + (blockIdx.z * PIECES_Y + y0 / PIECE_Y) * (size_t)PIECES_X + x0 / PIECE_X;
-    MapWriter writer = {out, row, is_inside, 0, MASKED ? task.mask + (u32)(row * MAP_WIDTH + x0 + 2 * g) : nullptr};
-    // step k adds the rows of tile k - 1, and completes tile k - 2
-    auto step = [&](int k, int stage, Tile &above, Tile &same, Tile &below) {
-      async_wait<STAGES - 2>();
-      const uint4 x = *(const uint4 *)(reader.ring + stage * STAGE_BYTES);
-      const uint4 y = *(const uint4 *)(reader.ring + stage * STAGE_BYTES + STAGE_BYTES / 2);
-      reader.fetch((stage + STAGES - 1) % STAGES, k + STAGES - 1 < tiles + 2);
-      add_rows(bands, x, y, above, same, below);
-      if (k < 2) return;
-      writer.store(above);
-      if ((k - 1) % (PIECE_Y / 8) == 0 || k == tiles + 1) { // a piece is complete
+    auto step = [&](int k) { // adds the rows of tile k - 1, and completes tile k - 2
+      u32 x[6], y[6];
+      reader.read(x, y, k + STAGES - 1 < tiles + 2);
+      writer.store(strip.add_rows(x, y), k >= 2);
+      // a piece is complete
+      if ((k >= 2 && (k - 1) % (PIECE_Y / 8) == 0) || (MAP_HEIGHT % PIECE_Y && k == tiles + 1)) {
         writer.sum = warp_sum(writer.sum);
         if (lane == 0) store32(pieces, as_bits(writer.sum));
         pieces += PIECES_X;
         writer.sum = 0;
       }
     };
-    Tile a = {}, b = {}, c = {};
-#pragma unroll 1
-    for (int k = 0; k < tiles + 2; k += 3) { // the three tiles swap roles, and are not moved
-      step(k, 0, a, b, c);
-      if (k + 1 < tiles + 2) step(k + 1, 1, b, c, a);
-      if (k + 2 < tiles + 2) step(k + 2, 2, c, a, b);
-    }
+#pragma unroll 3 // tiles then swap roles instead of registers
+    for (int k = 0; k < tiles + 2; k++) step(k);
   }
   sync_block();
   reduce_pieces(task, (float *)memory);

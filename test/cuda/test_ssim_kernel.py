@@ -50,7 +50,7 @@ class Found(NamedTuple):
 def plan_of(work: SsimWork, window: str, rows: int = 16, strips: int = 1) -> Schedule:
     """A schedule with so many strips along x, and a block of two warps for tensor cores."""
     if window == "tensor":
-        return Schedule("ssim", "tensor", 64, 16, rows=rows)
+        return Schedule("ssim", "tensor", 64, 32, rows=rows)
     tile_x = -(-work.map_size[1] // (4 * strips)) * 4
     return Schedule("ssim", "registers", max(64, -(-(tile_x + work.window - 1) // 32) * 32), tile_x, rows=rows)
 

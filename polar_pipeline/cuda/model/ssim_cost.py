@@ -13,9 +13,9 @@ from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_search import (
     _BATCH,
     _COLUMNS,
+    _HALO,
     _STEP,
-    _STEP_BYTES,
-    _STEPS_IN_FLIGHT,
+    _STEPS,
     grid,
     piece_count,
     piece_size,
@@ -31,14 +31,14 @@ _PIXEL_BYTES = {"uint16": 4, "float32": 8, MOSAIC: 4}
 #: beginning and end of a strip; a row above its first row of the map, and a row of the map, both without taps and
 #: loads; a tap of a row of the map, along y and x, for four moments; loading both samples of a row from the mosaic.
 _ENDS, _ROW_ABOVE, _ROW, _TAP, _LOAD_MOSAIC = 130, 15, 34, 8.2, 23
-#: Issue slots of a step of a warp on tensor cores (230 as compiled, as an H200 took longer), of which beginning and end
+#: Issue slots of a step of a warp on tensor cores (430 as compiled, as an H200 took longer), of which beginning and end
 #: take some more.
-_TENSOR_STEP, _TENSOR_ENDS = 340.0, 2.16
+_TENSOR_STEP, _TENSOR_ENDS = 565.0, 2.16
 #: Issue slots that pass while one of several numbers of a row is converted from an integer, by another pipe.
 _CONVERSION = 2.1
 #: Resident warps with which waiting takes as long as issuing, on tensor cores; and microseconds of a block in which it
 #: issues nothing, by window.
-_BUSY_WARPS, _LATENCY_US = 14.0, {"tensor": 1.43, "registers": 1.36}
+_BUSY_WARPS, _LATENCY_US = 8.0, {"tensor": 1.43, "registers": 1.36}
 #: Share of the time of a round of blocks that passes while a launch begins and ends, by window.
 _TAIL = {"tensor": 0.284, "registers": 0.236}
 #: Resident warps times issue slots of a row of the map, but for its loads, with which waiting takes as long as issuing,
@@ -58,7 +58,7 @@ def cost(work: SsimWork, schedule: Schedule, device: Device) -> Cost:
     blocks, halo, warps = grid(work, schedule)[0], work.window - 1, schedule.threads // WARP
     operations: float
     if schedule.window == "tensor":
-        loaded = blocks * warps * 2 * _COLUMNS * (schedule.rows + 2 * _STEP)
+        loaded = blocks * warps * (_COLUMNS + _HALO) * (schedule.rows + 2 * _STEP)
         operations = blocks * schedule.threads * (schedule.rows // _STEP + _TENSOR_ENDS) * _TENSOR_STEP
     else:
         loaded = blocks * (schedule.tile_x + halo) * (schedule.rows + halo) * work.stride**2
@@ -109,7 +109,7 @@ def predict(work: SsimWork, schedule: Schedule, device: Device, frames: int = 1,
     in_flight: float
     loaded: float
     if schedule.window == "tensor":
-        in_flight = schedule.threads // WARP * (_STEPS_IN_FLIGHT - 1) * _STEP_BYTES
+        in_flight = schedule.threads // WARP * (_STEPS - 1) * _STEP * (_COLUMNS + _HALO) * _PIXEL_BYTES[work.source]
         exposed = 0.0
     else:
         if work.stride <= 2:

@@ -26,12 +26,13 @@ _TENSOR_THREADS, _ALONE = (32, 64, 128), 352
 _ROWS = (16, 32, 64, 128, 256, 512)
 #: Registers that a thread takes at most, by the longest window; with the shortest one fewer where its launch bound
 #: leaves no more than 96.
-_TAKEN = {"registers": {3: 88, 7: 96, 11: 128, 15: 144}, "tensor": {15: 128}}
+_TAKEN = {"registers": {3: 88, 7: 96, 11: 128, 15: 144}, "tensor": {15: 168}}
 _TAKEN_WITHIN_96 = {3: 80}
 #: With `registers`: rows between two barriers, which is also the pixels of a thread along x.
 _BATCH = 4
-#: With `tensor`: columns of a warp, rows that enter at a time, steps in flight, bytes of two images in each.
-_COLUMNS, _STEP, _STEPS_IN_FLIGHT, _STEP_BYTES = 16, 8, 3, 1024
+#: With `tensor`: columns of a warp, columns that it loads beside them, rows of a step, steps in shared memory, and
+#: bytes of each step.
+_COLUMNS, _HALO, _STEP, _STEPS, _STEP_BYTES = 32, 16, 8, 3, 1792
 
 
 def piece_size(schedule: Schedule) -> Tuple[int, int]:
@@ -55,7 +56,7 @@ def grid(work: SsimWork, schedule: Schedule, frames: int = 1) -> Tuple[int, int,
 def shared_bytes(schedule: Schedule) -> int:
     """Dynamic shared memory of a block; `kernels/ssim.cu` asserts that its `Shared`, or its ring, fits."""
     if schedule.window == "tensor":
-        return schedule.threads // WARP * _STEPS_IN_FLIGHT * _STEP_BYTES
+        return schedule.threads // WARP * _STEPS * _STEP_BYTES
     return 4 * (2 * 4 * _BATCH * (schedule.threads + 8) + schedule.tile_x)
 
 
@@ -132,7 +133,8 @@ def registers(work: SsimWork, schedule: Schedule) -> int:
     """Registers of a thread, at most: what the kernel's launch bounds leave, or what it takes where that is less."""
     warps, taken = schedule.threads // WARP, _TAKEN[schedule.window]
     longest = next(taps for taps in taken if work.window <= taps)
-    blocks = max(1, (16 if work.window > 11 and schedule.window == "registers" else 20) // warps)
+    resident = 12 if schedule.window == "tensor" else 16 if work.window > 11 else 20
+    blocks = max(1, resident // warps)
     bound = register_bound(schedule.threads, blocks)
     most = _TAKEN_WITHIN_96.get(longest, taken[longest]) if bound <= 96 else taken[longest]
     return min(bound, most)

@@ -86,10 +86,8 @@ def test_the_shorter_prediction_is_taken_where_the_mosaic_is_cached(
     monkeypatch.setitem(DEVICES, device, replace(get_device(device), maps_host=maps_host))
     _, found = ways(device)
     shorter = min(found, key=lambda way: way.predicted_us)
-    if device == "orin":  # both take about as long
-        assert max(way.predicted_us for way in found) <= 1.05 * shorter.predicted_us
-    else:  # without tensor cores, what both ways compute along x and y is the same, and fewer bytes win
-        assert shorter.ssim_from_mosaic == (get_device(device).capability < 80)
+    # without tensor cores, what both ways compute along x and y is the same, and fewer bytes win
+    assert shorter.ssim_from_mosaic == (get_device(device).capability < 80)
     if maps_host:
         assert [way.ssim_from_mosaic for way in found] == [False, True]
     else:
@@ -114,7 +112,7 @@ def test_the_second_launch_is_ranked_as_measured() -> None:
     assert found[0].ssim is not None
     model, chosen = found[0].ssim.model, found[0].ssim.schedule
     assert (chosen.window, chosen.threads, chosen.rows) == ("tensor", *measured[0])
-    plans = [Schedule("ssim", "tensor", threads, 16, rows=rows) for threads, rows in measured]
+    plans = [Schedule("ssim", "tensor", threads, 32, rows=rows) for threads, rows in measured]
     predicted = [model.predict(plan).us for plan in plans]
     assert predicted == sorted(predicted)
 
