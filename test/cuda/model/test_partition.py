@@ -95,19 +95,8 @@ def test_the_shorter_prediction_is_taken_where_the_mosaic_is_cached(
 
 
 def test_the_second_launch_is_ranked_as_measured() -> None:
-    """(threads, rows) by the time of both launches on an H200, 15.9 to 29.3 us: few small blocks crowd."""
-    measured = [
-        (352, 64),
-        (128, 32),
-        (64, 32),
-        (32, 32),
-        (128, 16),
-        (64, 64),
-        (32, 64),
-        (32, 16),
-        (128, 128),
-        (64, 128),
-    ]
+    """(threads, rows) by the time of one frame on an H200, 11.3 to 12.7 us: few small blocks crowd."""
+    measured = [(352, 32), (128, 32), (64, 32)]
     _, found = ways("h200")
     assert found[0].ssim is not None
     model, chosen = found[0].ssim.model, found[0].ssim.schedule
