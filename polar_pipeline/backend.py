@@ -12,7 +12,7 @@ import numpy as np
 from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.sensor.frames import Frame
 
-#: Unused arrays that are kept per shape and type, and bytes of arrays from which those of former shapes are released.
+#: Unused arrays that are kept per shape and type, and bytes of all from which those of former shapes are released.
 _KEPT, _KEPT_BYTES = 16, 512 << 20
 #: Bytes in front of each array of `Buffers`, for a message's header.
 HEADROOM = 512
@@ -129,7 +129,7 @@ class Buffers:
         """An array of this shape and type with arbitrary content."""
         known = self._blocks.pop((shape, dtype), [])
         self._blocks[shape, dtype] = known  # last: the others were used longer ago
-        unused = [k for k in range(len(known)) if sys.getrefcount(known[k]) == _UNSHARED]
+        unused = _unused(known)
         if unused:
             block = known[unused[0]]
             for k in reversed(unused[_KEPT:]):
@@ -139,9 +139,17 @@ class Buffers:
         # through a memoryview: an array has the innermost array as base, and views of the block must not pass it by
         block = np.frombuffer(self._make((HEADROOM + size + _ALIGNMENT,), "uint8").data, "uint8")
         known.append(block)
-        while len(self._blocks) > 1 and sum(row.nbytes for rows in self._blocks.values() for row in rows) > _KEPT_BYTES:
+        while len(self._blocks) > 1 and self._unused_bytes() > _KEPT_BYTES:
             del self._blocks[next(iter(self._blocks))]
         return _array(block, shape, dtype)
+
+    def _unused_bytes(self) -> int:
+        return sum(blocks[0].nbytes * len(_unused(blocks)) for blocks in self._blocks.values())
+
+
+def _unused(blocks: List[np.ndarray]) -> List[int]:
+    """Indices of the blocks that nothing else refers to."""
+    return [k for k in range(len(blocks)) if sys.getrefcount(blocks[k]) == _UNSHARED]
 
 
 def _array(block: np.ndarray, shape: Tuple[int, ...], dtype: str) -> np.ndarray:

@@ -70,6 +70,24 @@ def test_arrays_are_made_once_however_many_are_held(number: int) -> None:
     assert len(made) <= number + 2
 
 
+def test_held_arrays_do_not_displace_those_of_other_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: List[int] = []
+
+    def make(shape: Tuple[int, ...], dtype: str) -> np.ndarray:
+        made.append(1)
+        return np.empty(shape, dtype)
+
+    monkeypatch.setattr(backend, "_KEPT_BYTES", 10_000)
+    buffers = Buffers(make)
+    held = [(buffers.get((40, 60), "uint8"), buffers.get((4, 6), "uint8")) for _ in range(30)]
+    assert len(made) == 60
+    for _ in range(20):
+        buffers.get((40, 60), "uint8")
+        buffers.get((4, 6), "uint8")
+    assert len(made) == 62
+    assert len(held) == 30
+
+
 def test_memory_that_nobody_uses_any_more_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks: List[Any] = []
 
