@@ -144,7 +144,7 @@ class Buffers:
         return _array(block, shape, dtype)
 
     def _unused_bytes(self) -> int:
-        return sum(blocks[0].nbytes * len(_unused(blocks)) for blocks in self._blocks.values())
+        return sum(blocks[k].nbytes for blocks in self._blocks.values() for k in _unused(blocks))
 
 
 def _unused(blocks: List[np.ndarray]) -> List[int]:
