@@ -192,7 +192,7 @@ class Pipeline:
         self.plan = make_plan(self.options.products)
         self._backend = _make_backend(self.plan, self.options, whole_number("threads", threads, *THREADS))
         self._finalizer = weakref.finalize(self, _close_backend, self._backend, self._guard)
-        self._finalizer.atexit = False  # what is left then goes with the process
+        self._finalizer.atexit = False  # the end of the process releases everything
 
     def __enter__(self) -> Pipeline:
         return self

@@ -314,8 +314,16 @@ LEGS = (
     Leg("python3.10", "library and tool (JetPack 6)", partial(run_library, "3.10")),
     Leg("python3.8", "library and tool (JetPack 5)", partial(run_library, "3.8")),
     Leg("ubuntu-flags", "kernels and CPU backend with Ubuntu's compiler flags", run_hardened),
-    Leg("nvrtc-11.7", "every third kernel, sm_72 and sm_87", partial(run_nvrtc, "nvidia-cuda-nvrtc-cu11==11.7.99")),
-    Leg("nvrtc-12.9", "every third kernel, sm_72 and sm_87", partial(run_nvrtc, "nvidia-cuda-nvrtc-cu12==12.9.86")),
+    Leg(
+        "nvrtc-11.7",
+        "the kernels of `polar-pipeline kernels`, sm_72 and sm_87",
+        partial(run_nvrtc, "nvidia-cuda-nvrtc-cu11==11.7.99"),
+    ),
+    Leg(
+        "nvrtc-12.9",
+        "the kernels of `polar-pipeline kernels`, sm_72 and sm_87",
+        partial(run_nvrtc, "nvidia-cuda-nvrtc-cu12==12.9.86"),
+    ),
     Leg("s3", "batches of recordings in storages of S3 (moto)", run_s3),
 )
 

@@ -57,7 +57,7 @@ def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Le
         SourceError: It has none, of more than one topic, or one that cannot be used.
     """
     if not path.exists() or not is_recording(recording_of(path)):
-        raise SourceError(f"{path} is no recording with a lens calibration: name a YAML file")
+        raise SourceError(f"{path} is not a recording with a lens calibration: name a YAML file")
     with open_source(path, topic, max_bytes=max_bytes, kinds=(CAMERA_INFO,)) as source:
         record = next(source.records, None)
         try:
