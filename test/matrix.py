@@ -281,7 +281,7 @@ def run_hardened(log: Path) -> int:
 
 
 def run_nvrtc(package: str, log: Path) -> int:
-    """Every third kernel for both Jetsons by one version of NVIDIA's compiler."""
+    """What `polar-pipeline kernels` compiles for both Jetsons, by one version of NVIDIA's compiler."""
     folder = FOLDER / log.stem
     if not folder.exists():
         part = folder.with_name(f"{folder.name}.part")

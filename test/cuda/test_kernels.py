@@ -31,7 +31,7 @@ from polar_pipeline.cuda.model.specs import COLOR_MAPS, COMPONENTS, sums_in_inte
 from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork, polarization_defines
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
-from polar_pipeline.products import LIGHT_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, invalid_level
+from polar_pipeline.products import LIGHT_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, invalid_level
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, RawFormat, RawFrame, pack
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor, get_sensor
@@ -379,19 +379,20 @@ CASES = [
         for fmt, shift in (("10", 0), ("12", 0), ("12", 4), ("16", 0), ("12p", 0), ("12Packed", 0))
     ),
     *(
-        case(sensor, products=(name,), resolution=resolution, dtype=dtype)
+        case(sensor, products=(name,), resolution=resolution, dtype=dtype, precision=precision)
         for sensor, resolution in ((MONO, "half"), (COLOR, "half"))
         for name in ALL
         for dtype in PRODUCTS[name].types[:1]
+        for precision in ("fp32" if name in SSIM_PRODUCTS else "auto",)  # in half, other kernels compare images
     ),
     *(
         case(MONO, products=products, dtype=dtype)
         for products, dtype in (
             (("intensity", "dolp", "aolp"), "uint8"),
             (("angle_0", "angle_90", "stokes", "preview"), "uint8"),
-            (("ssim",), "uint8"),
         )
     ),
+    case(MONO, products=("ssim",), dtype="uint8", precision="fp32"),
     case(MONO, products=("intensity", "ssim_map"), dtype="float32", demosaic="gradient"),
     case(COLOR, products=("intensity", "angle_90", "polarizer", "dolp", "aolp", *NOISE_PRODUCTS), dtype="uint16"),
     *(case(sensor, dtype="uint16") for sensor in (COLOR, MONO)),

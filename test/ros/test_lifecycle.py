@@ -242,8 +242,8 @@ def test_the_command_line_of_ros(node: Any, manager: Manager) -> None:
         [
             (["-p", "resolution:=quarter"], "resolution must be one of half, full", {"resolution": "full"}),
             (["-p", "calibration:=/no/such.npz"], "/no/such.npz", {"calibration": ""}),
-            (["-p", "jpeg_quality:=many"], "expecting type 'INTEGER'", {"jpeg_quality": 80}),
-            (["-p", "jpeg_quality:=400"], "range", {"jpeg_quality": 80}),
+            (["-p", "jpeg_quality:=many"], "jpeg_quality must be a whole number", {"jpeg_quality": 80}),
+            (["-p", "jpeg_quality:=400"], "in [1, 100], got 400", {"jpeg_quality": 80}),
             (["-p", "sensor:=no tile"], "sensor", {"sensor": "IMX250MYR"}),
             (["-p", "precision:=fp16"], "fp16", {"precision": "fp32"}),
             (

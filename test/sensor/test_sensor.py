@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.forward import expose, sample_mosaic
-from polar_pipeline.sensor.frames import FORMATS, FrameError, RawFormat, RawFrame, as_frame, pack, unpack
+from polar_pipeline.sensor.frames import FORMATS, PIXEL_BITS, FrameError, RawFormat, RawFrame, as_frame, pack, unpack
 from polar_pipeline.sensor.mosaic import ANGLES, CHANNELS, SENSORS, Sensor, get_sensor, parse_tile
 
 MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
@@ -188,8 +188,10 @@ def test_pack_and_unpack_round_trip(
     data = pack(mosaic, fmt, big_endian)
     row = fmt.row_bytes(width)
     assert len(data) == row * height
-    # Rows padded with ones: they must not leak into the last pixel.
-    step = row + row % 2 if is_padded else row
+    # Rows rounded up and padded with ones: they must not leak into the last pixel.
+    steps = [-(-row // unit) * unit for unit in (2, 4, 8, 16, 32, 64, 128, 256)]
+    others = {(width * bits + 7) // 8 for bits in PIXEL_BITS} | {FORMATS["12Packed"].row_bytes(width)}
+    step = next((step for step in steps if step > row and step not in others), row) if is_padded else row
     padded = b"".join(data[k * row : (k + 1) * row] + b"\xff" * (step - row) for k in range(height))
     packed = np.frombuffer(padded, np.uint8) if as_array else padded
     frame = unpack(packed, fmt, height, width, step if is_padded else 0, big_endian)

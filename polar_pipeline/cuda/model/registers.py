@@ -37,7 +37,7 @@ _TILE_REGISTERS = {
         Registers(96, 96, 112),
     ),
     ("plain", "both rows"): (
-        Registers(64, 64, 72),
+        Registers(64, 72, 72),
         Registers(75, 80, 80),
         Registers(80, 80, 96),
         Registers(96, 96, 104),
@@ -68,6 +68,8 @@ _NOISE_REGISTERS, _NOISE_LITERAL_REGISTERS = 112, (72, 80, 96)
 _NOISE_COLOR_NEED = (96, 112)
 #: What `tile` takes at least on a colour sensor, if it has them, where components of the light are outputs.
 _COMPONENT_REGISTERS = 88
+#: What `tile` needs on sm_87 where it brings the angles of two rows together for a preview.
+_BOTH_ROWS_PREVIEW = 128
 #: Those of `tile` from sm_90 on, without a launch bound, at most in pairs of half, and by ADR in mono on both rows.
 _HOPPER_REGISTERS = 80
 #: Likewise in float without ADR.
@@ -105,6 +107,9 @@ def _tile_registers(work: PolarizationWork, schedule: Schedule, device: Device) 
     rows = _TILE_REGISTERS["adaptive" if is_adaptive(work) else "plain", "both rows" if both_rows else "one row"]
     row = rows[2 * work.sensor.is_color + (not work.half_precision)]
     asked = row.everything if "stokes" in work.dtypes and len(work.outputs) > 1 else row.taken
+    need = row.need
+    if both_rows and not is_adaptive(work) and "preview" in work.dtypes and 80 <= device.capability < 90:
+        need = asked = max(asked, _BOTH_ROWS_PREVIEW)
     if work.calibrated and not is_adaptive(work):
         asked = max(asked + _CALIBRATED_BOTH_ROWS * both_rows, _CALIBRATED_REGISTERS)
     if work.sensor.is_color and not work.dtypes.keys().isdisjoint(COMPONENTS):
@@ -117,7 +122,6 @@ def _tile_registers(work: PolarizationWork, schedule: Schedule, device: Device) 
         has_literals = work.half and not work.sensor.is_color and device.capability >= 90
         literal = _NOISE_LITERAL_REGISTERS[is_adaptive(work) * (2 - work.half_precision)]
         asked = max(asked, literal if has_literals else _NOISE_REGISTERS)
-    need = row.need
     if is_adaptive(work) and work.sensor.is_color and not work.half_precision and device.capability >= 80:
         need = _ADAPTIVE_COLOR_FLOAT
     if work.uses_noise and work.sensor.is_color:
@@ -152,8 +156,7 @@ def registers(work: PolarizationWork, schedule: Schedule, device: Device) -> int
         )
         resident = 1024 if is_plain else 768
     elif device.capability >= 90 and schedule.kernel == "color_half" and schedule.window == "registers":
-        stores_pair = "sums" in work.dtypes
-        resident = 640 if schedule.rows > 4 or stores_pair else 768 if needs_all_angles(work) else 1024
+        resident = 640 if schedule.rows > 4 else 768 if needs_all_angles(work) else 1024
     elif device.capability >= 90 and schedule.kernel == "color_strip":
         resident = 512
     if schedule.threads > resident:
@@ -161,7 +164,8 @@ def registers(work: PolarizationWork, schedule: Schedule, device: Device) -> int
     bound = register_bound(schedule.threads, resident // schedule.threads)
     has_angles = any(name in ANGLE_IMAGES or name == "stokes" for name in work.dtypes)
     is_narrow = schedule.kernel == "color_strip" and schedule.tile_x == 2
-    if is_narrow and not (work.co_sited or has_angles) and work.half_precision:
+    has_pair = not work.dtypes.keys().isdisjoint(PAIRS)
+    if is_narrow and not (work.co_sited or has_angles or has_pair) and work.half_precision:
         return min(bound, _OWN_SITE_STRIP_REGISTERS)
     is_images = schedule.kernel == "color_half" and schedule.window == "registers" and not needs_all_angles(work)
     return min(bound, _IMAGE_REGISTERS + 8 * schedule.rows) if is_images and device.capability < 90 else bound
