@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import weakref
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -90,7 +89,7 @@ class Pipeline:
     """Raw mosaic frames in, polarization products out.
 
     One pipeline serves one stream of frames, from one thread at a time and in the process that made it. As a context
-    manager it is closed at the end, else once nothing refers to it.
+    manager it is closed at the end. A GPU's memory is released once nothing refers to the pipeline, too.
 
     Example:
         >>> pipeline = Pipeline(sensor="IMX250MZR", products=("intensity", "dolp", "aolp"))
@@ -191,8 +190,6 @@ class Pipeline:
         self._guard = UseGuard()
         self.plan = make_plan(self.options.products)
         self._backend = _make_backend(self.plan, self.options, whole_number("threads", threads, *THREADS))
-        self._finalizer = weakref.finalize(self, _close_backend, self._backend, self._guard)
-        self._finalizer.atexit = False  # the end of the process releases everything
 
     def __enter__(self) -> Pipeline:
         return self
@@ -328,16 +325,11 @@ class Pipeline:
         Raises:
             RuntimeError: Another thread uses the pipeline.
         """
-        if self._guard.is_closed or self._guard.is_forked:
+        if self._guard.is_closed or self._guard.is_forked:  # a fork has nothing to release
             return
         with self._guard.exclusive():
-            self._finalizer()
+            self._backend.close()
             self._guard.is_closed = True
-
-
-def _close_backend(backend: Backend, guard: UseGuard) -> None:
-    if not guard.is_forked:  # a fork has nothing to release
-        backend.close()
 
 
 def input_frame(raw: Raw, options: Options) -> Frame:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -111,6 +113,7 @@ class CudaBackend:
     def __init__(self, plan: Plan, options: Options, driver: Optional[Driver] = None) -> None:
         self._plan = plan
         self._options = options
+        self._process = os.getpid()
         self._driver = driver or Driver()
         self._prepared: Dict[_FormatKey, PreparedPlan] = {}
         self._kept = _KEPT_SHARE * self._driver.total_memory()
@@ -118,6 +121,12 @@ class CudaBackend:
         self._pinned = Buffers(self._driver.host_array)
         self._frames = FrameMemory(self._driver)
         self._latest: Optional[PreparedPlan] = None  # of the previous frame
+
+    def __del__(self) -> None:
+        """Release what is left on the device; a fork has nothing there. Must not wait for any thread or lock."""
+        is_complete = hasattr(self, "_latest")
+        if is_complete and os.getpid() == self._process and not sys.is_finalizing():
+            self.close()
 
     @property
     def device(self) -> str:
