@@ -123,7 +123,7 @@ class CudaBackend:
         self._latest: Optional[PreparedPlan] = None  # of the previous frame
 
     def __del__(self) -> None:
-        """Release what is left on the device; a fork has nothing there. Must not wait for any thread or lock."""
+        """Release the device's memory, except in a forked process. Must not wait for any thread or lock."""
         is_complete = hasattr(self, "_latest")
         if is_complete and os.getpid() == self._process and not sys.is_finalizing():
             self.close()
@@ -163,7 +163,7 @@ class CudaBackend:
         return prepared
 
     def _make_with_room(self, key: _FormatKey, options: Options) -> PreparedPlan:
-        """`_make_prepared`; where the device is full, plans of former formats make room."""
+        """Make a plan ready; while the device is full, close plans of former formats first."""
         try:
             return self._make_prepared(key, options)
         except DeviceMemoryError:
@@ -177,7 +177,7 @@ class CudaBackend:
         return sum(row.memory for row in self._prepared.values())
 
     def _close_oldest(self) -> bool:
-        """Close the plan that was used longest ago and has no frame in flight; False if there is none."""
+        """Close the least recently used plan without a frame in flight; return whether one was closed."""
         idle = next((key for key, row in self._prepared.items() if not row.is_busy), None)
         if idle is None:
             return False

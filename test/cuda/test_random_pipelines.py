@@ -20,6 +20,7 @@ from test_backend import COPIED, MAPPED, STAND_INS, real_driver, stand_in
 
 from polar_pipeline import Pipeline, reference
 from polar_pipeline.cuda.backend import CudaBackend
+from polar_pipeline.cuda.model.device import Device
 from polar_pipeline.geometry import LensCalibration, make_lens
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
@@ -283,11 +284,9 @@ def check(numbers: range, driver: Any) -> None:
 
 
 @pytest.mark.scaled
-@pytest.mark.parametrize("turn", [0, 1])
-def test_random_pipelines_on_stand_ins(turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = stand_in(monkeypatch, (MAPPED, COPIED)[turn])
-    assert STAND_INS[turn]
-    check(range(turn * HOST_COUNT, (turn + 1) * HOST_COUNT), driver)
+@pytest.mark.parametrize(("device", "first"), [(MAPPED, 0), (COPIED, HOST_COUNT)], ids=STAND_INS)
+def test_random_pipelines_on_stand_ins(device: Device, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(range(first, first + HOST_COUNT), stand_in(monkeypatch, device))
 
 
 @pytest.mark.gpu

@@ -48,12 +48,7 @@ REQUESTS = (
 )
 #: Changes of the defaults, each by itself: options, and fields of the work.
 _CHANGES: Tuple[Tuple[Mapping[str, Any], Mapping[str, Any]], ...] = (
-    *(
-        ({"co_sited": False}, {}),
-        ({"demosaic": "gradient"}, {}),
-        ({"precision": "fp32"}, {}),
-        ({}, {"calibrated": True}),
-    ),
+    *(({"co_sited": False}, {}), ({"demosaic": "gradient"}, {}), ({"precision": "fp32"}, {})),
     *(({"resolution": "full", "demosaic": method}, {}) for method in ("auto", "bilinear", "gradient")),
     *(({}, {"raw_format": name, "calibrated": corrected}) for name in RAW_FORMATS for corrected in (False, True)),
 )
