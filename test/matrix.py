@@ -343,6 +343,12 @@ def closing_lines(log: Path) -> List[str]:
     return re.findall(r"^(?:=+ )?(\d+ [a-z]+(?:, \d+ [a-z]+)* in [0-9.]+s(?: \([0-9:]+\))?)(?: =+)?$", text, re.M)
 
 
+def crashes(log: Path) -> List[str]:
+    """What Python said of processes that crashed: the beginning of the traceback of each."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return re.findall(r"^Fatal Python error: .*(?:\n.*){0,15}", text, re.M)
+
+
 def test_leg(leg: Leg) -> Result:
     """Run one row."""
     log = LOGS / f"{leg.name}.log"
@@ -358,7 +364,10 @@ def test_leg(leg: Leg) -> Result:
         result = Result("skipped", str(err), (time.monotonic() - begin) / 60)
     print(f"{leg.name}: {result.state} after {result.minutes:.1f} min: {result.text}", flush=True)
     if result.state == "failed":
-        print("\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-60:]), flush=True)
+        print(
+            "\n".join([*crashes(log), *log.read_text(encoding="utf-8", errors="replace").splitlines()[-60:]]),
+            flush=True,
+        )
     shutil.rmtree(temporary(log), ignore_errors=True)
     return result
 
