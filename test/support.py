@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 import pytest
 
-from polar_pipeline.ros.domain import DomainClaim, ports
+from polar_pipeline.bench.domain import DomainClaim, ports
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Seconds that a test waits for another thread or process; only how long a failing test takes.

@@ -18,6 +18,7 @@ MODULES = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for 
 #: `io` takes, modules of CuPy and Kernel Tuner, and the oracle of the tests.
 UNTYPED = (
     "ros/",
+    "bench/",
     "_util/documents.py",
     "_util/files.py",
     "_util/yamlfile.py",

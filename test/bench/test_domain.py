@@ -10,7 +10,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from polar_pipeline.ros.domain import DOMAINS, DomainClaim
+from polar_pipeline.bench.domain import DOMAINS, DomainClaim
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def test_an_unwanted_domain_is_passed_over(held: ExitStack) -> None:
 
 def test_the_search_goes_round(held: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """On ports that no node uses: those of the 58th participant of a domain and later ones."""
-    monkeypatch.setattr("polar_pipeline.ros.domain.DOMAINS", range(40, 50))
-    monkeypatch.setattr("polar_pipeline.ros.domain._FIRST_PORT", 7400 + 125)
+    monkeypatch.setattr("polar_pipeline.bench.domain.DOMAINS", range(40, 50))
+    monkeypatch.setattr("polar_pipeline.bench.domain._FIRST_PORT", 7400 + 125)
     found = []
     with suppress(RuntimeError):
         while True:
