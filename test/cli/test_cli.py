@@ -678,7 +678,6 @@ COMMANDS = (
         "decompress",
         "play",
         "view",
-        "params dump",
         "process",
         "calibrate",
         "simulate",

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import itertools
 import os
 import random
@@ -16,9 +15,10 @@ import sys
 import threading
 import time
 import tracemalloc
+from array import array
 from collections import deque
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, Callable, ClassVar, Deque, Dict, Iterator, List, Optional, Set, Tuple
 from xml.etree import ElementTree as ET
@@ -27,7 +27,7 @@ import cv2
 import numpy as np
 import pytest
 from calibrations import ideal_calibration
-from support import ROOT, TIMEOUT, first_of, representative, wait_for
+from support import ROOT, TIMEOUT, changed, first_of, representative, wait_for
 
 yaml = pytest.importorskip("yaml")
 rclpy = pytest.importorskip("rclpy")
@@ -46,7 +46,7 @@ from spinner import Spinner
 from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
 
-from polar_pipeline import SENSORS, Pipeline, RawFrame, cli, messages
+from polar_pipeline import SENSORS, Pipeline, RawFrame, messages
 from polar_pipeline.calibration import load_calibration, save_calibration
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.driver import DeviceLostError
@@ -60,7 +60,7 @@ from polar_pipeline.ros.main import spin_once
 from polar_pipeline.ros.node import PolarNode
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 from polar_pipeline.ros.pipelines import PipelineSwitch
-from polar_pipeline.ros.preset import flatten, to_yaml
+from polar_pipeline.ros.preset import from_yaml, to_yaml
 from polar_pipeline.topics import CAMERA_INFO_TOPICS, PRODUCT_TOPICS
 
 pytestmark = pytest.mark.ros
@@ -1243,36 +1243,25 @@ def test_frames_go_on_during_a_snapshot(rig: Any, monkeypatch: pytest.MonkeyPatc
     assert answer(first).message == "there"
 
 
-def dump(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`polar-pipeline params dump`, in this process: `test_dump` has the executable."""
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as said:
-        code = cli.main(["params", "dump", *arguments])
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), said.getvalue())
-
-
-def test_parameters_saved_are_parameters_taken(rig: Any, tmp_path: Path) -> None:
+def test_a_dump_of_parameters_starts_the_same_node(rig: Any, tmp_path: Path) -> None:
+    """A file as `ros2 param dump` writes it gives another node, and `replay --params`, the same parameters."""
     changes = {"resolution": "full", "raw.flip": [True, False], "display.gain": "auto", "quality.ssim_warn": 0.9}
     changes.update({"frame_id": "off", "min_intensity": 1e-6, "backend": "cpu"})
     r = rig(**changes)
-    assert r.node.set_parameters([Parameter("jpeg_quality", value=70)])[0].successful
-    full, part, empty = tmp_path / "full.yaml", tmp_path / "part.yaml", tmp_path / "empty.yaml"
-    for path, options in ((full, []), (part, ["--changed"])):
-        done = dump("--node", "polar_pipeline", "-o", str(path), *options)
-        assert done.returncode == 0, done.stderr
-    assert flatten(yaml.safe_load(part.read_text())["/**"]["ros__parameters"]) == {**changes, "jpeg_quality": 70}
-    again = dump("-o", str(full))
-    assert (again.returncode, "exists already" in again.stderr) == (1, True)
-
-    empty.write_text(to_yaml({}, "nothing changed"))
-    for path in (full, part, empty):
-        arguments = ["--ros-args", "-p", "backend:=cpu", "--params-file", str(path)]
-        node = PolarNode(context=r.context, namespace="/other", cli_args=arguments)
-        try:
-            if path != empty:
-                assert node._settings == r.node._settings
-        finally:
-            node.close()
-            node.destroy_node()
+    tree: Dict[str, Any] = {}
+    for name in r.node._parameters:
+        *folders, leaf = name.split(".")
+        value = r.node.get_parameter(name).value
+        reduce(lambda below, folder: below.setdefault(folder, {}), folders, tree)[leaf] = (
+            list(value) if isinstance(value, (tuple, array)) else value
+        )
+    path = tmp_path / "dump.yaml"
+    path.write_text(yaml.dump({"/polar_pipeline": {"ros__parameters": tree}}, default_flow_style=False))
+    assert changed(from_yaml(path)) == changes
+    node = PolarNode(context=r.context, cli_args=["--ros-args", "--params-file", str(path)])
+    assert node._settings == r.node._settings
+    node.close()
+    node.destroy_node()
 
 
 @pytest.mark.parametrize("text", first_of(["off", "1e3", "~", 'it\'s "so"', "y", "nan", "0x1F", ""], 4))
@@ -1283,14 +1272,6 @@ def test_words_stay_words(rig: Any, tmp_path: Path, text: str) -> None:
     node = rclpy.create_node("other", context=rig().context, cli_args=["--ros-args", "--params-file", str(path)])
     assert node.declare_parameter("frame_id", "default").value == text
     node.destroy_node()
-
-
-@pytest.mark.parametrize("name", ["bad name", "a-b", ""])
-def test_parameters_of_what_is_no_name(name: str) -> None:
-    done = dump("--node", name, "--wait", "0.1")
-    assert done.returncode == 1
-    assert "name" in done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -1313,20 +1294,6 @@ def test_wrong_ros_arguments_are_said_not_raised(arguments: List[str]) -> None:
     assert "polar_pipeline cannot start: " in done.stderr
     assert arguments[-1].split("=")[-1] in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_parameters_of_no_node(rig: Any) -> None:
-    rig()
-    for _ in range(10):  # on a busy machine, discovery takes longer than it waits
-        done = dump("--node", "/rear/polar_pipeline", "--wait", "2")
-        assert done.returncode == 1
-        assert "no node /rear/polar_pipeline within 2 s" in done.stderr
-        if "running nodes of this package: /polar_pipeline" in done.stderr:
-            break
-    assert "running nodes of this package: /polar_pipeline" in done.stderr
-    peer = dump("--node", "peer")
-    assert (peer.returncode, peer.stdout) == (1, "")
-    assert "/peer has no parameter of this package" in peer.stderr
 
 
 def test_layout_that_does_not_fit(rig: Any) -> None:
