@@ -684,7 +684,6 @@ COMMANDS = (
         "layout",
         "plan",
         "tune",
-        "kernels",
     ),
     *("bench node", "env", "doctor"),
 )
