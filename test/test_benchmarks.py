@@ -241,8 +241,6 @@ def test_queries_of_tables_agree(tmp_path: Path) -> None:
 def test_compressed_mosaics_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = importlib.import_module("raw_compression")
-    small = np.array([0, -1, 1, -2, 2, 127, -128], np.int8).view(np.uint8)
-    assert module.folded(small).tolist() == [0, 1, 2, 3, 4, 254, 255]
     random = np.random.default_rng(0)
     for dtype in (np.uint8, np.uint16):
         raw = random.integers(0, np.iinfo(dtype).max, (30, 44), dtype, endpoint=True)
