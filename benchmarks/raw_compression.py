@@ -3,11 +3,12 @@
     python benchmarks/raw_compression.py [--repeats N] [--output FILE]
 
 `polar_zstd` is the format of the package (`replay/rawzstd.py`). Each way turns a frame into bytes and back; every
-result is compared with the frame before anything is timed. Then all run in turns. Times are CPU seconds of one thread, the fastest of the repeats. The frames of `frames/` (mono, 8 bit) are
-taken as they are, and made up as 12 bit in 16 and packed (PFNC 12p), with four random low bits, which no way can
-compress. Synthetic scenes of the same size, with the noise of 10,000 electrons, give color frames of 8, 12 and 16 bit
-and mono ones of 16 bit. Ways that do not know packed pixels see bytes. Writes
-`benchmarks/results/raw_compression_<processor>.json` and prints it as a Markdown table.
+result is compared with the frame before anything is timed. Then all run in turns. Times are CPU seconds of one
+thread, the fastest of the repeats. The frames of `frames/` (mono, 8 bit) are taken as they are, and made up as 12 bit
+in 16 and packed (PFNC 12p), with four random low bits, which no way can compress. Synthetic scenes of the same size,
+with the noise of 10,000 electrons, give color frames of 8, 12 and 16 bit and mono ones of 16 bit. Ways that do not
+know packed pixels see bytes. Writes `benchmarks/results/raw_compression_<processor>.json` and prints it as a Markdown
+table.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from typing import Iterator, List
 
 import pytest
 import reruns
-import skips
 from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu
 from hypothesis import HealthCheck, settings
 from support import IS_EXHAUSTIVE, ROOT, examples, own_domain
@@ -34,8 +33,7 @@ settings.load_profile("same examples")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Plugins and processes, before any test."""
-    for plugin in (reruns, skips):
-        config.pluginmanager.register(plugin)
+    config.pluginmanager.register(reruns)
     if hasattr(config.option, "loadscopereorder"):  # files of few tests, but long ones, would come last
         config.option.loadscopereorder = False
     # a shell has what it starts in the background ignore Ctrl-C, and all that this starts in turn

@@ -47,13 +47,10 @@ _KERNEL_FILES = (
 )
 #: And those that only try the same code on more inputs.
 _LONG_FILES = ("test_fuzz.py", "test_corpus.py", "test_compile.py", "test_schedule.py")
-#: And those that look at sources, or at the tests themselves.
+#: And those that look at sources.
 _SOURCE_FILES = (
     "test_package.py",
     "test_structure.py",
-    "test_skips.py",
-    "test_reruns.py",
-    "test_support.py",
     "test_benchmarks.py",
 )
 #: What storages of S3 are tested with.
