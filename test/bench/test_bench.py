@@ -11,18 +11,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
-import numpy as np
 import pytest
 from support import ROOT, first_of, wait_for
 
-from polar_pipeline import Pipeline, cli, messages
+from polar_pipeline import cli
 from polar_pipeline.bench.figures import FrameBlock, format_figures, summarize
 from polar_pipeline.doctor import checks as doctor
-from polar_pipeline.sensor.forward import expose
-from polar_pipeline.sensor.mosaic import SENSORS
-from polar_pipeline.sensor.scene import SCENES, synthetic
 
 MS = 1_000_000
 TIMEOUT = 120  # seconds; only how long a failing test takes
@@ -365,20 +361,3 @@ def test_comparison(tmp_path: Any) -> None:
     assert figures["ours"]["stages_ms"]
     assert not figures["relay"]["stages_ms"]
     assert second == "the node 'broken' ended with exit code 3"
-
-
-@pytest.mark.ros
-@pytest.mark.parametrize("size", [pytest.param((2448, 2048), marks=pytest.mark.exhaustive), (64, 48), (66, 50)])
-def test_relay_gives_messages_of_our_size(size: Tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("rclpy")
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import node
-
-    products = ("intensity", "dolp", "aolp", "ssim_map", "ssim")
-    dtype = {"intensity": "uint8"}
-    raw = expose(synthetic(SCENES[0], size[::-1]), SENSORS["IMX250MZR"])
-    pipeline = Pipeline("IMX250MZR", products, "cpu", dtype=dtype)
-    result = pipeline(np.asarray(raw))
-    found = {name: len(messages.product_message(name, result[name], 0, "camera")[1]) for name in products}
-    pipeline.close()
-    assert node.message_sizes(products, size) == found
