@@ -15,7 +15,6 @@ from typing import Iterator, List
 
 import pytest
 import reruns
-import skips
 from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu
 from hypothesis import HealthCheck, settings
 from support import IS_EXHAUSTIVE, ROOT, examples, own_domain
@@ -34,8 +33,7 @@ settings.load_profile("same examples")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Plugins and processes, before any test."""
-    for plugin in (reruns, skips):
-        config.pluginmanager.register(plugin)
+    config.pluginmanager.register(reruns)
     if hasattr(config.option, "loadscopereorder"):  # files of few tests, but long ones, would come last
         config.option.loadscopereorder = False
     # a shell has what it starts in the background ignore Ctrl-C, and all that this starts in turn
@@ -93,7 +91,7 @@ LONGEST_FILES = (
     *("test_kernels.py", "test_ssim_kernel.py", "test_schedule.py", "test_sanitizers.py", "test_drill.py"),
     *("test_lifecycle.py", "test_attack.py", "test_backend.py", "test_bench.py", "test_node.py", "test_start.py"),
     *("test_cpu.py", "test_drill_gpu.py", "test_command.py", "test_fuzz.py", "test_hostile_recordings.py"),
-    *("test_rig.py", "test_cli.py", "test_dump.py", "test_calibration_of_the_sensor.py", "test_remote.py"),
+    *("test_rig.py", "test_cli.py", "test_calibration_of_the_sensor.py", "test_remote.py"),
 )
 
 

@@ -47,13 +47,10 @@ _KERNEL_FILES = (
 )
 #: And those that only try the same code on more inputs.
 _LONG_FILES = ("test_fuzz.py", "test_corpus.py", "test_compile.py", "test_schedule.py")
-#: And those that look at sources, or at the tests themselves.
+#: And those that look at sources.
 _SOURCE_FILES = (
     "test_package.py",
     "test_structure.py",
-    "test_skips.py",
-    "test_reruns.py",
-    "test_support.py",
     "test_benchmarks.py",
 )
 #: What storages of S3 are tested with.
@@ -281,7 +278,7 @@ def run_hardened(log: Path) -> int:
 
 
 def run_nvrtc(package: str, log: Path) -> int:
-    """What `polar-pipeline kernels` compiles for both Jetsons, by one version of NVIDIA's compiler."""
+    """What `benchmarks/kernels.py` compiles for both Jetsons, by one version of NVIDIA's compiler."""
     folder = FOLDER / log.stem
     if not folder.exists():
         part = folder.with_name(f"{folder.name}.part")
@@ -316,12 +313,12 @@ LEGS = (
     Leg("ubuntu-flags", "kernels and CPU backend with Ubuntu's compiler flags", run_hardened),
     Leg(
         "nvrtc-11.7",
-        "the kernels of `polar-pipeline kernels`, sm_72 and sm_87",
+        "the kernels of the shipped defaults, sm_72 and sm_87",
         partial(run_nvrtc, "nvidia-cuda-nvrtc-cu11==11.7.99"),
     ),
     Leg(
         "nvrtc-12.9",
-        "the kernels of `polar-pipeline kernels`, sm_72 and sm_87",
+        "the kernels of the shipped defaults, sm_72 and sm_87",
         partial(run_nvrtc, "nvidia-cuda-nvrtc-cu12==12.9.86"),
     ),
     Leg("s3", "batches of recordings in storages of S3 (moto)", run_s3),

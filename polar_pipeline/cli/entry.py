@@ -30,7 +30,7 @@ class _Entry:
     """A command as the tool lists it; its module is imported only when it is used.
 
     Attributes:
-        words: What the command line has, such as ("params", "dump").
+        words: What the command line has, such as ("bench", "node").
         summary: One line for `--help`.
     """
 
@@ -50,14 +50,12 @@ _COMMANDS = (
     _Entry(("decompress",), "Make a recording of raw images of one that `compress` wrote."),
     _Entry(("play",), "Publish a recording into ROS."),
     _Entry(("view",), "Show a recording, pictures or a live topic in the Rerun viewer, or write a file for it."),
-    _Entry(("params", "dump"), "Save the parameters of a running node as a YAML file."),
     _Entry(("process",), "Process one picture."),
     _Entry(("calibrate",), "Measure the calibration of a sensor with a rotated polarizer."),
     _Entry(("simulate",), "Write a synthetic calibration session, to try calibration without a laboratory."),
     _Entry(("layout",), "Check whether sensor, ROI offset and flips fit a picture."),
     _Entry(("plan",), "Show what a GPU would compute, in which launches, and how long it would take."),
     _Entry(("tune",), "Measure every schedule on this machine's GPU and keep the fastest."),
-    _Entry(("kernels",), "Compile every kernel, without a GPU, and show what resources each takes."),
     _Entry(
         ("bench", "node"), "Measure the live node between a synthetic camera and a viewer, over the real middleware."
     ),
@@ -65,7 +63,7 @@ _COMMANDS = (
     _Entry(("doctor",), "Show what is installed, which backends work, and why others do not."),
 )
 #: Commands that only hold others.
-_GROUPS = {"params": "Parameters of a running node.", "bench": "How fast this machine is."}
+_GROUPS = {"bench": "How fast this machine is."}
 
 
 class _Parser(argparse.ArgumentParser):

@@ -27,7 +27,7 @@ from polar_pipeline.ros.preset import to_yaml
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Commands that take minutes, a GPU or a robot: their arguments are checked, and nothing is done.
-_LONG = ("kernels", "tune", "bench", "play", "params", "simulate")
+_LONG = ("tune", "bench", "play", "simulate")
 _FILES = words(
     r"""
     raw.png  raw16.png  raw.npy  bad.png  in.mcap  golden.mcap  bad.mcap  in.db3  params.yaml  none  pictures
@@ -52,7 +52,7 @@ _COMMANDS = (
     + ["plan"] * 2
     + ["calibrate", "compress"] * 2
     + ["decompress"]
-    + ["simulate", "play", "tune", "kernels", "bench node", "params dump", "env", "doctor"]
+    + ["simulate", "play", "tune", "bench node", "env", "doctor"]
 )
 
 

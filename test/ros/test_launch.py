@@ -165,18 +165,6 @@ def test_a_launch_prefix_is_the_live_nodes(environment: Any, peer: Any, tmp_path
     assert prefixed == [f"{tmp_path}/lib/polar_pipeline/polar_pipeline_node"], output
 
 
-def test_whole_numbers_in_a_file_do_for_floats(environment: Any, peer: Any, tmp_path: Path) -> None:
-    (tmp_path / "whole.yaml").write_text("/**: {ros__parameters: {min_intensity: 0, quality: {ssim_warn: 1}}}")
-    process = start("polar_pipeline.launch.py", environment, f"params_file:={tmp_path}/whole.yaml")
-    try:
-        wait_for(lambda: ("polar_pipeline", "/") in peer.get_node_names_and_namespaces(), "the node")
-        assert parameters(peer, "/polar_pipeline", "min_intensity", "quality.ssim_warn") == [0.0, 1.0]
-    finally:
-        os.killpg(process.pid, signal.SIGINT)
-        output, _ = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0, output
-
-
 @pytest.mark.parametrize("processes", ["one", "each"])
 def test_rig(environment: Any, peer: Any, tmp_path: Path, processes: str) -> None:
     path = tmp_path / "rig.yaml"
@@ -272,14 +260,6 @@ def test_parameters_that_are_none(environment: Any, tmp_path: Path, file: str, t
     assert f"wrong.yaml {said}" in output
     assert "Traceback" not in output
     assert "process started" not in output
-
-
-@pytest.mark.parametrize("argument", ["rig:=none.yaml", "rig:=.", "rig:=/dev/zero"])
-def test_rig_that_is_no_file(environment: Any, argument: str) -> None:
-    process = start("rig.launch.py", environment, argument)
-    output, _ = process.communicate(timeout=TIMEOUT)
-    assert "cannot be read" in output
-    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("yes", ["true", "True", "1"])

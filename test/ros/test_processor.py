@@ -470,32 +470,3 @@ def test_reference_images_of_every_depth() -> None:
         np.testing.assert_allclose(found, levels / 255, rtol=1e-6, err_msg=encoding)
     with pytest.raises(FrameError, match="must be mono8, 16UC1 or 32FC1, got '16UC3'"):
         decode_reference(bytes(messages.encode_image(0, "", "16UC3", np.zeros((16, 16, 3), np.uint16))))
-
-
-def test_products_are_the_pipelines() -> None:
-    """With real pipelines: warmed up, computed, and compared with a reference image where there is one."""
-    wanted = settings(ssim_mode="reference")
-    log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineSwitch()
-    problems = ProblemLog(diagnostics, log)
-    processor = FrameProcessor(lambda: wanted, pipelines, Fallback(), diagnostics, problems, log)
-    processor.warm_up()
-    assert processor.device.startswith("cpu")
-    output.products = frozenset({"intensity", "ssim"})
-    processor.start(output)
-    processor.put(image(1))
-    wait_for(lambda: len(output.frames) == 1, "a frame without a reference")
-    assert list(output.frames[0].result or ()) == ["intensity"]
-    intensity = (output.frames[0].result or {})["intensity"]
-    processor.reference = bytes(messages.encode_image(0, "", "32FC1", intensity.astype(np.float32) / 255))
-    processor.put(image(2))
-    wait_for(lambda: len(output.frames) == 2, "a frame with a reference")
-    result = output.frames[1].result or {}
-    np.testing.assert_array_equal(result["intensity"], intensity)
-    assert float(result["ssim"]) == pytest.approx(1.0, abs=1e-3)  # the reference was rounded to 8 bit
-    processor.reference = bytes(messages.encode_image(0, "", "mono8", intensity[::-1]))
-    processor.put(image(3))
-    wait_for(lambda: len(output.frames) == 3, "a frame with another reference")
-    assert float((output.frames[2].result or {})["ssim"]) < 0.5
-    processor.close()
-    pipelines.close()
-    assert diagnostics.statuses("", "")[0].values["refused: reference"] == "1"

@@ -145,7 +145,7 @@ def _tiles(work: PolarizationWork) -> Iterator[Schedule]:
 def candidates(work: PolarizationWork, device: Device) -> List[Schedule]:
     """Every schedule that meets the hard constraints; all give the same result.
 
-    Those whose launch bounds leave fewer registers than sm_72 needs are not among them (`polar-pipeline kernels` shows
+    Those whose launch bounds leave fewer registers than sm_72 needs are not among them (`benchmarks/kernels.py` shows
     the few that spill all the same); those with less than `MIN_OCCUPANCY` only where none has more.
     """
     able = [s for s in search_space(work) if _problem(work, s, device) is None and not spills(work, s, device)]

@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import time
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Callable, Dict, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence, Tuple
 
+import rclpy
 from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
+from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 
 from polar_pipeline import messages
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.watchdog import tied
-from polar_pipeline.ros.bench_block import Arrival, BlockRecorder, CameraLoad
-from polar_pipeline.ros.bench_figures import FrameBlock, ProcessUsage
-from polar_pipeline.ros.bench_progress import drops_of, waits_for
-from polar_pipeline.ros.bench_viewer import view
+from polar_pipeline.bench.figures import FrameBlock
+from polar_pipeline.doctor.checks import named_profiles, transport_checks
+from polar_pipeline.ros.endpoints import MESSAGE_CLASSES
 from polar_pipeline.topics import IMAGE_INPUT, LATENCY, PRODUCT_TOPICS, REPORT
 
 #: Frames before a block that are not counted, for caches, clocks and the allocator.
@@ -34,6 +38,8 @@ _WARM_UP_FRAMES = 2
 ANSWER_TIMEOUT_S = 3.0
 #: Seconds that a node may take to start and to compile.
 START_TIMEOUT_S = 120.0
+#: Frames without an answer after which their cause is taken for permanent.
+CONCLUSIVE_FRAMES = 10
 #: Seconds between two lines about the same wait.
 _SAY_PERIOD_S = 10.0
 #: Seconds after a block in which what belongs to it still arrives: messages without a stamp, the node's own times.
@@ -42,6 +48,17 @@ _SETTLE_S = 0.2
 _POLL_S = 0.05
 #: Seconds in which a node reports in `/diagnostics` for certain.
 _REPORT_S = 1.5
+#: Bytes of an image message that hold the stamp of its header.
+_STAMP_BYTES = 12
+_DROPPED = "dropped: "
+
+
+@dataclass(frozen=True)
+class CameraLoad:
+    """How the camera sends: `rate` frames a second, or, with 0, whenever fewer than `in_flight` are unanswered."""
+
+    rate: float = 0.0
+    in_flight: int = 1
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,14 @@ class Contender:
 
     name: str
     command: Tuple[str, ...]
+
+
+class WaitState(NamedTuple):
+    """How far frames have come while none is answered: as a word, as a sentence; whether waiting longer is useless."""
+
+    state: str
+    text: str
+    is_in_vain: bool = False
 
 
 class BenchRig:
@@ -86,7 +111,7 @@ class BenchRig:
         self._processes = {
             row.name: subprocess.Popen(
                 tied([*row.command, "--ros-args", "-r", f"__ns:=/{row.name}"]),
-                stdout=2,  # ours may be for a program
+                stdout=2,  # the stdout of this process may be for a program
             )
             for row in contenders
         }
@@ -119,10 +144,8 @@ class BenchRig:
         start = time.monotonic()
         frames, state, due = 0, "", 0.0
         while True:
-            for what, code in (
-                (f"the node {name!r}", self._processes[name].poll()),
-                ("the viewer", self._viewer.exitcode),
-            ):
+            codes = {f"the node {name!r}": self._processes[name].poll(), "the viewer": self._viewer.exitcode}
+            for what, code in codes.items():
                 if code is not None:
                     raise RuntimeError(f"{what} ended with exit code {code}")
             is_matched = self._cameras[name].get_subscription_count() > 0
@@ -146,61 +169,132 @@ class BenchRig:
 
     def drops(self, name: str) -> Dict[str, int]:
         """Cause -> frames that a node of this package has dropped since it started, by a report from now on."""
-        self._receive_all(name, _REPORT_S, BlockRecorder(self._products))
+        self._receive_all(name, _REPORT_S, FrameBlock.of(self._products))
         return drops_of(self._reports[name])
 
     def _send(self, name: str, load: CameraLoad, seconds: float, timeout_s: float = ANSWER_TIMEOUT_S) -> FrameBlock:
         """Send for some seconds, but at least one frame; frames not answered within `timeout_s` are missed."""
-        recorder = BlockRecorder(self._products)
-        before = _process_usage(self._processes[name].pid)
+        block = FrameBlock.of(self._products, load.rate)
+        cpu_ms, page_faults = _process_usage(self._processes[name].pid)
         start = quiet_since = time.monotonic()
         while True:
             now = time.monotonic()
-            sending = now < start + seconds or not recorder.sent
-            due = start + len(recorder.sent) / load.rate if load.rate else now
-            if sending and now >= due and (load.rate or len(recorder.unanswered) < load.in_flight):
+            sending = now < start + seconds or not block.sent
+            due = start + len(block.sent) / load.rate if load.rate else now
+            if sending and now >= due and (load.rate or len(block.unanswered) < load.in_flight):
                 stamp = time.time_ns()
                 cdr = messages.restamp(self._frames[self._next % len(self._frames)], stamp)
                 self._next += 1
-                recorder.send(stamp)
+                block.send(stamp)
                 self._cameras[name].publish(cdr)
                 quiet_since = now
-            elif not sending and not recorder.unanswered:
+            elif not sending and not block.unanswered:
                 break
             elif now > quiet_since + timeout_s:
-                recorder.unanswered.clear()
+                block.unanswered.clear()
             pause = due - now if sending and now < due else _POLL_S
-            if self._receive(name, pause, recorder):
+            if self._receive(name, pause, block):
                 quiet_since = time.monotonic()
-        self._receive_all(name, _SETTLE_S, recorder)
-        return recorder.block(_process_usage(self._processes[name].pid).since(before), load)
+        self._receive_all(name, _SETTLE_S, block)
+        after = _process_usage(self._processes[name].pid)
+        block.cpu_ms, block.page_faults = after[0] - cpu_ms, after[1] - page_faults
+        return block
 
-    def _receive_all(self, name: str, seconds: float, recorder: BlockRecorder) -> None:
+    def _receive_all(self, name: str, seconds: float, block: FrameBlock) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            self._receive(name, end - time.monotonic(), recorder)
+            self._receive(name, end - time.monotonic(), block)
 
-    def _receive(self, name: str, seconds: float, recorder: BlockRecorder) -> bool:
-        """Wait for news and take it; whether it was an answer to a frame of this block."""
+    def _receive(self, name: str, seconds: float, block: FrameBlock) -> bool:
+        """Wait for a message and take it; whether it was an answer to a frame of this block."""
         if not self._pipe.poll(max(seconds, 0.0)):
             return False
-        arrival: Arrival = self._pipe.recv()
-        if arrival.topic == REPORT:
-            self._note_report(arrival.cdr)
+        full_topic, time_ns, cdr = self._pipe.recv()
+        if full_topic == REPORT:  # the first status is about frames
+            status = messages.decode(cdr, messages.DIAGNOSTICS).status[0]
+            self._reports[status.name.split("/", 1)[0]] = {pair.key: pair.value for pair in status.values}
             return False
-        _, source, topic = arrival.topic.split("/", 2)
+        _, source, topic = full_topic.split("/", 2)
         if source != name:
             return False
         if topic == LATENCY:
-            values = messages.decode(arrival.cdr, messages.DIAGNOSTICS).status[0].values
-            recorder.stages.append({pair.key: float(pair.value) for pair in values if pair.value != "n/a"})
+            values = messages.decode(cdr, messages.DIAGNOSTICS).status[0].values
+            block.stages.append({pair.key: float(pair.value) for pair in values if pair.value != "n/a"})
             return False
-        return recorder.take(self._topics[topic], arrival)
+        return block.take(self._topics[topic], time_ns, cdr)
 
-    def _note_report(self, cdr: bytes) -> None:
-        """Keep the first status of a node's report, which is about frames."""
-        status = messages.decode(cdr, messages.DIAGNOSTICS).status[0]
-        self._reports[status.name.split("/", 1)[0]] = {pair.key: pair.value for pair in status.values}
+
+def view(pipe: Connection, topics: Dict[str, str]) -> None:
+    """Pass on when messages arrive, until the pipe is closed; runs in a process of its own.
+
+    Args:
+        pipe: Takes of each message its topic, when it arrived by `time.time_ns`, and its bytes; of an image the first.
+        topics: Topic -> message type.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+    keep_freed_memory()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    node = Node("viewer")
+
+    def subscribe(topic: str, kind: str) -> None:
+        size = _STAMP_BYTES if kind == messages.IMAGE else None
+
+        def arrived(cdr: bytes) -> None:
+            pipe.send((topic, time.time_ns(), cdr[:size]))
+
+        node.create_subscription(MESSAGE_CLASSES[kind], topic, arrived, qos_profile_sensor_data, raw=True)
+
+    for topic, kind in topics.items():
+        subscribe(topic, kind)
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    try:
+        while not pipe.poll():
+            executor.spin_once(timeout_sec=0.1)
+    except OSError:  # closed while sending
+        pass
+    executor.shutdown()
+    node.destroy_node()
+    rclpy.shutdown()
+
+
+def drops_of(report: Mapping[str, str]) -> Dict[str, int]:
+    """Cause -> frames that a node has dropped, by the values of its status `frames`."""
+    return {key[len(_DROPPED) :]: int(value) for key, value in report.items() if key.startswith(_DROPPED)}
+
+
+def waits_for(is_matched: bool, frames: int, report: Mapping[str, str]) -> WaitState:
+    """The state of frames that are not answered.
+
+    Args:
+        is_matched: Whether camera and node have found each other.
+        frames: Frames sent since then.
+        report: Values of the node's status `frames`; empty before its first report.
+    """
+    if not is_matched:
+        return WaitState("start", "the node is starting, and may have to compile")
+    if not report:
+        return WaitState("report", "the node has not reported in /diagnostics yet")
+    received, published, unwanted = (int(report.get(key, 0)) for key in ("received", "published", "unwanted"))
+    if 2 * received < frames or not received:  # now and then one comes through
+        return _lost("raw", f"{received} of {frames} frames have reached the node", frames)
+    if published:
+        text = f"the viewer has got all products of no frame, the node published those of {published}"
+        return _lost("product", text, published)
+    if sum(drops_of(report).values()) >= CONCLUSIVE_FRAMES:
+        return WaitState("use", f"the node could use none of {received} frames; {report.get('last error', '')}", True)
+    suffix = ", and took them for unwanted" if unwanted else ""
+    return WaitState("compute", f"the node received {received} frames and has finished none{suffix}")
+
+
+def _lost(state: str, text: str, frames: int) -> WaitState:
+    """The state of frames that the middleware loses; after enough frames it says why, by this machine's settings."""
+    if frames < CONCLUSIVE_FRAMES:
+        return WaitState(state, text)
+    problems = [check.text for check in transport_checks() if check.state == "problem"]
+    profile = ", ".join(f"{name}={value}" for name, value in named_profiles().items())
+    advice = "; ".join(problems) or f"Fast DDS's profile ({profile}) may not suit messages of this size"
+    return WaitState(state, f"{text}; {advice}", True)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -212,7 +306,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _process_usage(pid: int) -> ProcessUsage:
-    """CPU time and page faults of a process so far."""
+def _process_usage(pid: int) -> Tuple[float, int]:
+    """Milliseconds of CPU time, and page faults, of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return ProcessUsage(1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), int(fields[7]))
+    return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), int(fields[7])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any, Iterator
 
 import pytest
 
-from polar_pipeline.ros.domain import DOMAINS, DomainClaim
+from polar_pipeline.bench.domain import DOMAINS, DomainClaim
 
 
 @pytest.fixture
@@ -75,21 +75,6 @@ def test_an_unwanted_domain_is_passed_over(held: ExitStack) -> None:
     claim.close()
     assert next_to(claim, held, avoid=str(claim.number)) != claim.number
     assert next_to(claim, held, avoid="no number") == claim.number
-
-
-def test_the_search_goes_round(held: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On ports that no node uses: those of the 58th participant of a domain and later ones."""
-    monkeypatch.setattr("polar_pipeline.ros.domain.DOMAINS", range(40, 50))
-    monkeypatch.setattr("polar_pipeline.ros.domain._FIRST_PORT", 7400 + 125)
-    found = []
-    with suppress(RuntimeError):
-        while True:
-            claim = DomainClaim(5)
-            held.callback(claim.close)
-            found.append(claim.number)
-    assert found == sorted(found, key=lambda number: (number - 45) % 10)
-    assert len(found) == len(set(found)) > 0
-    assert set(found) <= set(range(40, 50))
 
 
 def test_domains_use_no_port_of_other_connections() -> None:

@@ -12,17 +12,15 @@ DOMAINS = range(1, 101)
 _FIRST_PORT, _PORTS = 7400, 250
 #: Places among a domain's ports: where all participants listen, and the first one alone.
 _PARTICIPANTS = (0, 10)
-#: Place of a port that RTPS leaves free. Who holds it owns the domain, until its process ends at the latest.
+#: Place of a port that RTPS leaves free. The process that holds it owns the domain.
 _CLAIM = 2
 
 
 class DomainClaim:
-    """A ROS domain that no other process has which asks here, and in which nothing took part when it was claimed.
-
-    Takes the next free domain after `start`, in turn.
+    """A ROS domain in which nothing took part when it was claimed, and which other claims pass over.
 
     Args:
-        start: Where the search begins.
+        start: The domain before the first one that is tried; the others follow in turn.
         avoid: A `ROS_DOMAIN_ID` that is not wanted.
 
     Attributes:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import numpy as np
 from rclpy.node import Node
 
 from polar_pipeline import messages
+from polar_pipeline.bench.domain import DomainClaim
+from polar_pipeline.bench.figures import has_stamp, summarize
+from polar_pipeline.bench.rig import BenchRig, CameraLoad, Contender
 from polar_pipeline.doctor.checks import transport_checks, transport_environment
-from polar_pipeline.ros.bench_block import CameraLoad, has_stamp
-from polar_pipeline.ros.bench_figures import LoadFigures, summarize
-from polar_pipeline.ros.bench_rig import BenchRig, Contender
-from polar_pipeline.ros.domain import DomainClaim
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import get_sensor
 from polar_pipeline.sensor.scene import SCENES, synthetic
@@ -67,7 +66,7 @@ def measure(
     rate: float,
     seconds: float,
     say: Callable[[str], None] = lambda _: None,
-) -> Dict[str, LoadFigures]:
+) -> Dict[str, Dict[str, Any]]:
     """This package's node on this machine: at a camera's rate, and as fast as it goes.
 
     Args:
@@ -80,7 +79,7 @@ def measure(
         say: Takes lines about what is done and waited for.
 
     Returns:
-        Load (`camera`, `fastest`) -> its figures.
+        Load (`camera`, `fastest`) -> its figures by `summarize`, and `dropped`: cause -> frames that the node dropped.
 
     Raises:
         RuntimeError: The node does not start, or no product has a stamp by which its frame is known.
@@ -94,7 +93,7 @@ def measure(
         if check.state == "problem":
             say(f"{check.topic}: {check.text}")
     name = "bench"
-    found: Dict[str, LoadFigures] = {}
+    report: Dict[str, Dict[str, Any]] = {}
     with BenchRig([own_node(name, backend, sensor)], products, raw_frames(sensor, size)) as rig:
         rig.wait_ready(name, say)
         before = rig.drops(name)
@@ -103,6 +102,6 @@ def measure(
             figures = summarize([rig.block(name, how, seconds)])
             after = rig.drops(name)
             dropped = {cause: count - before.get(cause, 0) for cause, count in after.items()}
-            found[load] = {**figures, "dropped": {cause: count for cause, count in dropped.items() if count}}
+            report[load] = {**figures, "dropped": {cause: count for cause, count in dropped.items() if count}}
             before = after
-    return found
+    return report

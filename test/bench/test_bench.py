@@ -11,18 +11,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
-import numpy as np
 import pytest
 from support import ROOT, first_of, wait_for
 
-from polar_pipeline import Pipeline, cli, messages
+from polar_pipeline import cli
+from polar_pipeline.bench.figures import FrameBlock, format_figures, summarize
 from polar_pipeline.doctor import checks as doctor
-from polar_pipeline.ros.bench_figures import FrameBlock, ProcessUsage, format_figures, summarize
-from polar_pipeline.sensor.forward import expose
-from polar_pipeline.sensor.mosaic import SENSORS
-from polar_pipeline.sensor.scene import SCENES, synthetic
 
 MS = 1_000_000
 TIMEOUT = 120  # seconds; only how long a failing test takes
@@ -40,7 +36,8 @@ def make_block(start: int = 0) -> FrameBlock:
         },
         unstamped={"ssim": 4},
         stages=[{"queue": 1.0, "total": 4.0}, {"queue": 3.0, "total": 4.0}],
-        usage=ProcessUsage(cpu_ms=24.0, page_faults=8),
+        cpu_ms=24.0,
+        page_faults=8,
         period_ms=3.5,
     )
 
@@ -109,39 +106,12 @@ def test_figures_for_people() -> None:
     assert lines[5].split() == ["dolp", "5.50", "8.55", "8.91", "9.00"]
 
 
-# ------------------------------------------------------------------------------------------------------------- the heap
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
-def test_freed_memory_is_kept() -> None:
-    """Buffers cost no page faults from the second round on, also where glibc would have its heap shrink in between."""
-    code = """
-import resource
-from polar_pipeline._util.malloc import keep_freed_memory
-if not keep_freed_memory():
-    raise SystemExit("no glibc")
-for k in range(5):
-    buffers = [bytearray(24 << 20) for _ in range(3)]
-    for buffer in buffers:
-        buffer[::4096] = bytes(6 << 10)
-    del buffers, buffer
-    if k == 0:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=TIMEOUT)
-    if "no glibc" in run.stderr:
-        pytest.skip("not glibc")
-    assert run.returncode == 0, run.stderr
-    assert int(run.stdout) < 1000, "four rounds of buffers returned and mapped again are 73728 pages"
-
-
 # ------------------------------------------------------------------------------------------------------------- the tool
 
 
 def test_without_ros(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     monkeypatch.setitem(sys.modules, "rclpy", None)
-    monkeypatch.delitem(sys.modules, "polar_pipeline.ros.bench", raising=False)
+    monkeypatch.delitem(sys.modules, "polar_pipeline.bench.node", raising=False)
     assert cli.main(["bench", "node"]) == 1
     assert "bench node needs ROS 2" in capsys.readouterr().err
 
@@ -214,7 +184,7 @@ def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rclpy")
     from rclpy.node import Node
 
-    from polar_pipeline.ros.bench import isolate
+    from polar_pipeline.bench.node import isolate
 
     profile = doctor.profile_variable()
     monkeypatch.setattr(os, "environ", {"ROS_DOMAIN_ID": "7"})
@@ -252,12 +222,12 @@ rclpy.spin(node)
 #: Run in a process of its own, which may set its environment.
 WAIT = """
 import sys
-from polar_pipeline.ros import bench_progress
-from polar_pipeline.ros.bench import isolate, raw_frames
-from polar_pipeline.ros.bench_rig import BenchRig, Contender
+from polar_pipeline.bench import rig as bench_rig
+from polar_pipeline.bench.node import isolate, raw_frames
+from polar_pipeline.bench.rig import BenchRig, Contender
 
 if __name__ == "__main__":
-    bench_progress.CONCLUSIVE_FRAMES = 3  # each takes a second
+    bench_rig.CONCLUSIVE_FRAMES = 3  # each takes a second
     isolate()
     with BenchRig([Contender("bench", tuple(sys.argv[1:]))], ("dolp",), raw_frames("IMX250MZR", (64, 48))) as rig:
         try:
@@ -311,7 +281,7 @@ def test_how_far_frames_have_come(
     is_matched: bool, frames: int, report: Dict[str, str], state: str, is_in_vain: bool
 ) -> None:
     pytest.importorskip("rclpy")
-    from polar_pipeline.ros.bench_progress import waits_for
+    from polar_pipeline.bench.rig import waits_for
 
     found = waits_for(is_matched, frames, report)
     assert (found.state, found.is_in_vain) == (state, is_in_vain)
@@ -338,7 +308,7 @@ def test_a_killed_benchmark_leaves_no_process() -> None:
 @pytest.mark.ros
 def test_what_has_no_stamp_cannot_be_timed() -> None:
     pytest.importorskip("rclpy")
-    from polar_pipeline.ros.bench import measure
+    from polar_pipeline.bench.node import measure
 
     with pytest.raises(RuntimeError, match=r"at least one product must be an image.* got ssim"):
         measure("cpu", "IMX250MZR", (64, 64), ("ssim",), 24.0, 1.0)
@@ -352,9 +322,8 @@ COMPARISON = """
 import json, sys
 sys.path.insert(0, "benchmarks")
 import node
-from polar_pipeline.ros.bench import isolate, raw_frames
-from polar_pipeline.ros.bench_block import CameraLoad
-from polar_pipeline.ros.bench_rig import Contender
+from polar_pipeline.bench.node import isolate, raw_frames
+from polar_pipeline.bench.rig import CameraLoad, Contender
 
 if __name__ == "__main__":
     isolate()
@@ -392,20 +361,3 @@ def test_comparison(tmp_path: Any) -> None:
     assert figures["ours"]["stages_ms"]
     assert not figures["relay"]["stages_ms"]
     assert second == "the node 'broken' ended with exit code 3"
-
-
-@pytest.mark.ros
-@pytest.mark.parametrize("size", [pytest.param((2448, 2048), marks=pytest.mark.exhaustive), (64, 48), (66, 50)])
-def test_relay_gives_messages_of_our_size(size: Tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("rclpy")
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import node
-
-    products = ("intensity", "dolp", "aolp", "ssim_map", "ssim")
-    dtype = {"intensity": "uint8"}
-    raw = expose(synthetic(SCENES[0], size[::-1]), SENSORS["IMX250MZR"])
-    pipeline = Pipeline("IMX250MZR", products, "cpu", dtype=dtype)
-    result = pipeline(np.asarray(raw))
-    found = {name: len(messages.product_message(name, result[name], 0, "camera")[1]) for name in products}
-    pipeline.close()
-    assert node.message_sizes(products, size) == found
