@@ -239,9 +239,7 @@ class Parameters(Target):
     def _run_options(self, values: Dict[str, Any]) -> None:
         options = make_options(**values)
         _check_plain(options)
-        given: Dict[str, Any] = options.arguments()
-        types = dict(zip(options.products, options.dtypes))
-        if make_options(**given, dtype=types) != options:
+        if make_options(**options.arguments()) != options:
             raise WrongError(f"options do not make themselves again: {options}")
 
     def _run_limits(self, values: Dict[str, Any]) -> None:
