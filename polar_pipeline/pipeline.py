@@ -119,10 +119,11 @@ def _takes(options: Callable[_P, Options]) -> Callable[[Callable[..., None]], Ca
 
 
 def _with_texts(cls: Type[_T]) -> Type[_T]:
-    """Put the text of every option into a class's docstring, in place of the line that stands for them."""
+    """Put the text of every option into a class's docstring, in place of the sentence that stands for them."""
     texts = (f"{row.name}: {' '.join(filter(None, (row.text, row.note)))}" for row in OPTIONS.values())
     lines = (textwrap.fill(text, 100, initial_indent=" " * 8, subsequent_indent=" " * 12) for text in texts)
-    cls.__doc__ = re.sub(r" +\.\.\.: The options.*", lambda _: "\n".join(lines), cls.__doc__) if cls.__doc__ else None
+    args = "\n".join(["    Args:", *lines])
+    cls.__doc__ = re.sub(" *Arguments are .*", lambda _: args, cls.__doc__) if cls.__doc__ else None
     return cls
 
 
@@ -138,8 +139,7 @@ class Pipeline:
         >>> out = pipeline(raw)  # raw: (H, W) uint8 or uint16
         >>> out["dolp"].shape, out.timings
 
-    Args:
-        ...: The options, which are the fields of `polar_pipeline.options.Options`.
+    Arguments are the fields of `polar_pipeline.options.Options`.
 
     Raises:
         ValueError: An option that does not exist or is out of range; the message says what is allowed.

@@ -45,10 +45,10 @@ LAYERS = (
     ("reference", "backend", "reference_image"),
     ("noise",),
     ("plan", "options"),
-    ("topics",),
+    ("topics", "display"),
     ("products",),
     ("calibration", "geometry"),
-    ("sensor", "coefficients", "colormaps", "display"),
+    ("sensor", "coefficients", "colormaps"),
     ("_util",),
 )
 ROS = {"rclpy", "rcl_interfaces", "sensor_msgs", "std_msgs", "std_srvs", "diagnostic_msgs", "cv_bridge", "launch"}

@@ -10,6 +10,7 @@ import numpy as np
 from polar_pipeline.coefficients import NOISE_ADAPTIVE, NOISE_LINEAR, NOISE_WEIGHTED
 from polar_pipeline.noise.gains import stokes_gains
 from polar_pipeline.options import Options
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.sensor.mosaic import Sensor
 
 
@@ -44,18 +45,17 @@ def noise_model(options: Options, sensor: Sensor, full_scale: int) -> NoiseModel
 
 
 #: Products that `debias` changes, and those that `max_aolp_sigma` changes.
-SHOWS_DOLP = frozenset(("dolp", "preview", "aolp_color", "dolp_color"))
-SHOWS_AOLP = frozenset(("aolp", "preview", "aolp_color"))
+SHOWS_DOLP = frozenset(row.name for row in PRODUCTS.values() if "dolp" in row.shows)
+SHOWS_AOLP = frozenset(row.name for row in PRODUCTS.values() if "aolp" in row.shows)
 
 
 def uses_noise(options: Options) -> bool:
     """Whether a product depends on the noise."""
-    has_dolp = bool(SHOWS_DOLP & set(options.products))
-    has_aolp = bool(SHOWS_AOLP & set(options.products))
+    products = set(options.products)
     return (
-        bool({"dolp_sigma", "aolp_sigma"} & set(options.products))
-        or (options.debias and has_dolp)
-        or (options.max_aolp_sigma > 0 and has_aolp)
+        not products.isdisjoint(NOISE_PRODUCTS)
+        or (options.debias and not products.isdisjoint(SHOWS_DOLP))
+        or (options.max_aolp_sigma > 0 and not products.isdisjoint(SHOWS_AOLP))
     )
 
 
