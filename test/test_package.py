@@ -47,7 +47,7 @@ LAYERS = (
     ("plan", "options"),
     ("topics", "display"),
     ("products",),
-    ("calibration", "geometry"),
+    ("calibration", "geometry", "methods"),
     ("sensor", "coefficients", "colormaps"),
     ("_util",),
 )

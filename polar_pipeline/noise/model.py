@@ -7,7 +7,8 @@ from typing import Tuple
 
 import numpy as np
 
-from polar_pipeline.coefficients import NOISE_ADAPTIVE, NOISE_LINEAR, NOISE_WEIGHTED
+from polar_pipeline.coefficients import NOISE_LINEAR
+from polar_pipeline.methods import LATTICE_METHODS, METHODS
 from polar_pipeline.noise.gains import stokes_gains
 from polar_pipeline.options import Options
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
@@ -84,5 +85,5 @@ def method_constants(
 ) -> Tuple[float, float, float, float]:
     """Those of a method: what its gains in a flat field leave out. Arguments are those of `stokes_gains`."""
     if is_half and not co_sited:
-        return NOISE_WEIGHTED if sensor.is_color and debayer == "weighted" else NOISE_LINEAR
-    return NOISE_ADAPTIVE["half" if is_half else "full"] if demosaic == "adaptive" else NOISE_LINEAR
+        return LATTICE_METHODS[debayer].noise if sensor.is_color else NOISE_LINEAR
+    return METHODS[demosaic].noise_half if is_half else METHODS[demosaic].noise_full

@@ -21,13 +21,12 @@ from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.colormaps import COLOR_STYLES
 from polar_pipeline.geometry import ROTATIONS, SCALES, Geometry, LensCalibration
 from polar_pipeline.geometry.file import load_lens
+from polar_pipeline.methods import METHODS
 from polar_pipeline.options.option import Accepts, Option
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
 from polar_pipeline.sensor.frames import ALIGNMENTS, MAX_SIDE, MIN_SIDE, Frame, FrameError
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor, get_sensor
 
-#: Demosaic method -> the colour-lattice method that goes with it.
-_DEBAYER = {"bilinear": "bilinear", "gradient": "mhc", "adaptive": "weighted"}
 #: Value of `rectify` for the lens calibration that comes with the frames.
 FROM_FRAMES = "camera_info"
 _T = TypeVar("_T")
@@ -160,10 +159,10 @@ class Options:
     )
     demosaic: str = _option(
         "auto",
-        "Interpolation: 'bilinear', 'gradient', 'adaptive', or 'auto', which is bilinear (with Malvar-He-Cutler on a "
+        f"Interpolation: {', '.join(map(repr, METHODS))}, or 'auto', which is bilinear (with Malvar-He-Cutler on a "
         "colour lattice) at half resolution and adaptive at full. On a CPU adaptive takes longer than a camera's frame "
         "period at full size; gradient is several times faster.",
-        choices=("auto", *_DEBAYER),
+        choices=("auto", *METHODS),
     )
     co_sited: bool = _option(
         True,
@@ -438,7 +437,7 @@ class Options:
         """The method on the colour lattice, with `auto` resolved: MHC at half resolution, else ADR's weighted one."""
         if self.demosaic == "auto" and self.resolution == "half":
             return "mhc"
-        return _DEBAYER[self.interpolation]
+        return METHODS[self.interpolation].lattice
 
     @property
     def polarizer(self) -> Tuple[float, float]:
