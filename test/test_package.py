@@ -161,6 +161,20 @@ def test_library_needs_no_ros() -> None:
     subprocess.run([sys.executable, "-c", blocked], check=True, cwd=ROOT)
 
 
+@pytest.mark.parametrize(
+    ("code", "most"),
+    [("import polar_pipeline", 0), ("from polar_pipeline import Pipeline; Pipeline(backend='cpu').close()", 80)],
+)
+def test_what_needs_no_gpu_loads_nothing_of_it(code: str, most: int) -> None:
+    """Importing the package, and computing on the CPU: no module for a GPU, ROS or Dask."""
+    show = "import sys; print(*(name for name in sys.modules if name.startswith('polar_pipeline.')), *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", f"{code}; {show}"], check=True, cwd=ROOT, stdout=subprocess.PIPE)
+    loaded = done.stdout.decode().split()
+    unwanted = ("polar_pipeline.cuda", "polar_pipeline.ros", "cupy", "nvidia", "rclpy", "dask", "rerun", "yaml")
+    assert [name for name in loaded if name.startswith(unwanted)] == []
+    assert len({name for name in loaded if name.startswith("polar_pipeline.")}) <= most
+
+
 # ------------------------------------------------------------------------------------------------------------ metadata
 
 
