@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polar_pipeline.options.option import Accepts, Option, Value
+from polar_pipeline.options.option import Accepts, Option, Value, declare, declared
 from polar_pipeline.options.options import FROM_FRAMES, OPTIONS, Options, make_options
 
-__all__ = ["FROM_FRAMES", "OPTIONS", "Accepts", "Option", "Options", "Value", "make_options"]
+__all__ = ["FROM_FRAMES", "OPTIONS", "Accepts", "Option", "Options", "Value", "declare", "declared", "make_options"]

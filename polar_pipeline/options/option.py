@@ -1,9 +1,9 @@
-"""The record that describes an option, and the check of a value by it."""
+"""What describes an option, how a class declares one, and the check of a value by it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, Tuple, TypeVar, Union
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, Tuple, Type, TypeVar, Union, cast
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import choice, number, truth, whole_number
@@ -12,6 +12,7 @@ from polar_pipeline._util.values import choice, number, truth, whole_number
 Value = Union[bool, int, float, str, Tuple[bool, ...], Tuple[int, ...], Tuple[float, ...], Tuple[str, ...]]
 _Given = TypeVar("_Given", contravariant=True)
 _Held = TypeVar("_Held", covariant=True)
+_T = TypeVar("_T")
 
 
 class Accepts(Generic[_Given, _Held]):
@@ -37,7 +38,7 @@ class Option:
         unit: What a number counts or is measured in; "" for a plain number and for everything else.
         read_only: Whether a node keeps the value it started with; every other option can change between two frames.
         numbers: Allowed numbers; empty where `limits` says enough.
-        name: Name of the argument of `Pipeline`, or of the node's parameter; taken from where the option is declared.
+        name: Name of the field that declares it.
         check: Checks a value, where choices, numbers and limits do not say all: (name in messages, value) -> the value
             that `Options` holds; it takes that value too. None for the check that these say.
         note: What `help(Pipeline)` says beyond `text`.
@@ -85,6 +86,21 @@ class Option:
         if self.limits is None:
             return truth(shown, value)
         return (number if isinstance(self.default, float) else whole_number)(shown, value, *self.limits)
+
+
+def declare(default: Value, text: str, kind: Type[Option] = Option, **details: object) -> _T:  # type: ignore[type-var]
+    """Declare an option as a field of a dataclass, whose type this returns; for the details see `Option`, or `kind`."""
+    option = kind(default, text, **cast(Dict[str, Any], details))
+    return cast(_T, field(default=default, metadata={"option": option}))
+
+
+def declared(cls: type) -> Dict[str, Option]:
+    """The options that a dataclass declares, by name."""
+    rows = {row.name: row.metadata["option"] for row in fields(cls) if "option" in row.metadata}
+    return {
+        name: replace(row, name=name, parameter=name if row.parameter is None else row.parameter)
+        for name, row in rows.items()
+    }
 
 
 def _one_of(name: str, value: object, allowed: Tuple[int, ...]) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, TypeVar, Union, cast
@@ -22,7 +22,7 @@ from polar_pipeline.colormaps import COLOR_STYLES
 from polar_pipeline.geometry import ROTATIONS, SCALES, Geometry, LensCalibration
 from polar_pipeline.geometry.file import load_lens
 from polar_pipeline.methods import METHODS
-from polar_pipeline.options.option import Accepts, Option
+from polar_pipeline.options.option import Accepts, declare, declared
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
 from polar_pipeline.sensor.frames import ALIGNMENTS, MAX_SIDE, MIN_SIDE, Frame, FrameError
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor, get_sensor
@@ -91,14 +91,10 @@ def _calibration(name: str, value: object) -> Optional[Calibration]:
         raise ValueError(f"{name}: {err}") from None
 
 
-def _always(dtype: str) -> str:
+def _only_as(dtype: str) -> str:
+    """The products that have no other element type."""
     *names, last = (f"`{row.name}`" for row in PRODUCTS.values() if row.types == (dtype,))
-    return f"{', '.join(names)} and {last} are always {dtype}"
-
-
-def _option(default: object, text: str, **details: Any) -> Any:
-    """The declaration of an option; for the details see `Option`."""
-    return field(default=default, metadata={"option": Option(cast(Any, default), text, **details)})
+    return f"{', '.join(names)} and {last}"
 
 
 @dataclass(frozen=True)
@@ -111,14 +107,14 @@ class Options:
         ValueError: A value is not allowed; the message says what is.
     """
 
-    sensor: Accepts[Union[str, Sensor], Sensor] = _option(
+    sensor: Accepts[Union[str, Sensor], Sensor] = declare(
         "IMX250MZR",
         f"Mosaic of the sensor: {', '.join(SENSORS)}, or a tile such as '90 45 / 135 0'.",
         note="Or a `Sensor`.",
         group="frame",
         check=lambda _, value: get_sensor(value),
     )
-    products: Accepts[Union[str, Iterable[str]], Tuple[str, ...]] = _option(
+    products: Accepts[Union[str, Iterable[str]], Tuple[str, ...]] = declare(
         ("intensity", "dolp", "aolp"),
         "Names of the products to compute, separated by commas; `polar_pipeline.PRODUCTS` holds them all.",
         note="Or a sequence of names.",
@@ -127,7 +123,7 @@ class Options:
         shown_default="",
         check=lambda _, value: get_products(value),
     )
-    backend: str = _option(
+    backend: str = declare(
         "auto",
         "What computes: 'cpu', 'cuda', or 'auto' for the fastest one that works on this machine.",
         choices=("auto", "cpu", "cuda"),
@@ -135,103 +131,104 @@ class Options:
         "that says so.",
         group="machine",
     )
-    resolution: str = _option(
+    resolution: str = declare(
         "half",
         "'half': one output pixel per 2x2 superpixel. 'full': one per raw pixel.",
         choices=("half", "full"),
     )
-    precision: str = _option(
+    precision: str = declare(
         "auto",
         "Arithmetic: 'fp32' is single precision, 'fp16' half precision (CUDA backend only), 'auto' half precision for "
         "8-bit frames on a GPU, unless SSIM needs single precision, 16-bit integers where a CPU corrects 8-bit frames "
         "by a calibration at half resolution, and single precision everywhere else.",
         choices=("auto", "fp32", "fp16"),
     )
-    dtype: Accepts[Union[str, Mapping[str, str]], Tuple[Tuple[str, str], ...]] = _option(
+    dtype: Accepts[Union[str, Mapping[str, str]], Tuple[Tuple[str, str], ...]] = declare(
         "float32",
         "Element type of the products that offer a choice: 'float32' (physical values), 'uint8' (display encoding) or "
         "'uint16' (the same with 256 times as fine levels).",
         choices=("float32", "uint8", "uint16"),
-        note=f"Or a mapping product -> type. {_always('float32')}; {_always('uint8')}.",
+        note=f"Or a mapping product -> type. {_only_as('float32')} are always float32; {_only_as('uint8')} "
+        "always uint8.",
         parameter="",
         shown_default="as the live node publishes them",
         check=lambda _, value: value,  # beside the products, in `_dtypes`
     )
-    demosaic: str = _option(
+    demosaic: str = declare(
         "auto",
         f"Interpolation: {', '.join(map(repr, METHODS))}, or 'auto', which is bilinear (with Malvar-He-Cutler on a "
         "colour lattice) at half resolution and adaptive at full. On a CPU adaptive takes longer than a camera's frame "
         "period at full size; gradient is several times faster.",
         choices=("auto", *METHODS),
     )
-    co_sited: bool = _option(
+    co_sited: bool = declare(
         True,
         "At half resolution, whether the four angles are interpolated to the superpixel's centre, or else taken where "
         "they are.",
         flags=(("own-site", "Turn co_sited off. co_sited: "),),
     )
-    ssim_mode: str = _option(
+    ssim_mode: str = declare(
         "consistency",
         "What SSIM compares. 'consistency': I0+I90 with I45+I135. 'temporal': S0 with the previous frame. 'reference': "
         "S0/2 with a reference image (the node's topic 'reference', replay's --reference, or the argument of a call).",
         choices=("consistency", "temporal", "reference"),
     )
-    ssim_stride: int = _option(
+    ssim_stride: int = declare(
         1,
         "SSIM compares images averaged over this many pixels in each direction, 1 to 8: cheaper, and coarser.",
         limits=(1, 8),
         unit="pixels",
     )
-    ssim_window: int = _option(
+    ssim_window: int = declare(
         SSIM_WINDOW,
         "Taps of SSIM's Gaussian window in each direction, odd, 3 to 15.",
         numbers=tuple(range(3, 16, 2)),
         unit="taps",
     )
-    ssim_sigma: float = _option(
+    ssim_sigma: float = declare(
         SSIM_SIGMA,
         "Standard deviation of SSIM's Gaussian window in (averaged) pixels, 0.5 to 5.",
         limits=(0.5, 5.0),
         unit="pixels",
     )
-    min_intensity: float = _option(
+    min_intensity: float = declare(
         0.01,
         "Smallest S0 that has a polarization, 0 to 2 (full scale, excluded); darker pixels are invalid.",
         limits=(0.0, 2.0),
         unit="S0",
         check=_min_intensity,
     )
-    camera_gain: float = _option(
+    camera_gain: float = declare(
         0.0,
         "Gain in dB, -48 to 48, above the one at which full well and read noise hold; for the noise only.",
         limits=(-48.0, 48.0),
         unit="dB",
     )
-    debias: bool = _option(
+    debias: bool = declare(
         False,
         "Subtract from DoLP what noise adds to it on average (Plaszczynski et al., 2014).",
     )
-    max_aolp_sigma: float = _option(
+    max_aolp_sigma: float = declare(
         0.0,
         "Largest standard deviation by noise of an AoLP that is shown, 0 to 90 degrees: above it AoLP is invalid, and "
         "the preview grey. 0 shows all.",
         limits=(0.0, 90.0),
         unit="degrees",
     )
-    polarizer_angle: float = _option(
+    polarizer_angle: float = declare(
         90.0,
         "Angle of the polarizer of the product `polarizer`, 0 to 180 degrees: of the light that it lets through, as in "
         "AoLP. 90 takes away reflections off level ground where the camera is upright.",
         limits=(0.0, 180.0),
         unit="degrees",
     )
-    color_style: str = _option(
+    color_style: str = declare(
         "plain",
         "Colours of the product `aolp_color`: 'plain', or the less DoLP the more faded, to white ('light'), to black "
         "('dark'), or to a grey as bright as the colours ('faded').",
         choices=tuple(COLOR_STYLES),
     )
-    bit_depth: int = _option(
+    bit_depth: int = declare(
         0,
         "Significant bits of 16-bit pixels, 8 to 16; 0 takes those of the encoding, or 16 where it does not say. "
         "Numbers above full scale mean full scale.",
@@ -241,14 +238,14 @@ class Options:
         parameter="raw.bit_depth",
         group="frame",
     )
-    alignment: str = _option(
+    alignment: str = declare(
         "lsb",
         "Where the significant bits of 16-bit pixels lie: 'lsb' or 'msb'.",
         choices=ALIGNMENTS,
         parameter="raw.alignment",
         group="frame",
     )
-    roi_offset: Tuple[int, int] = _option(
+    roi_offset: Tuple[int, int] = declare(
         (0, 0),
         "(x, y) of the frame's first pixel in the sensor's own readout, before any flip.",
         unit="pixels",
@@ -257,7 +254,7 @@ class Options:
         metavar=("X", "Y"),
         check=_pair(_offset),
     )
-    flip: Tuple[bool, bool] = _option(
+    flip: Tuple[bool, bool] = declare(
         (False, False),
         "Mirrored readout: (ReverseX, ReverseY) as set in the camera.",
         parameter="raw.flip",
@@ -265,7 +262,7 @@ class Options:
         flags=(("flip-x", "Turn ReverseX on. "), ("flip-y", "Turn ReverseY on. ")),
         check=_pair(truth),
     )
-    calibration: Accepts[Union[str, Path, Calibration, None], Optional[Calibration]] = _option(
+    calibration: Accepts[Union[str, Path, Calibration, None], Optional[Calibration]] = declare(
         "",
         "File with the calibration of this very sensor (`polar-pipeline calibrate`), by which every pixel is corrected "
         "before anything else; '' for none.",
@@ -273,21 +270,21 @@ class Options:
         metavar=("FILE",),
         check=_calibration,
     )
-    scale: int = _option(
+    scale: int = declare(
         1,
         "Outputs are means of the Stokes vector over this many pixels in each direction: 1, 2, 4 or 8.",
         numbers=SCALES,
         unit="pixels",
         parameter="output.scale",
     )
-    rotate: int = _option(
+    rotate: int = declare(
         0,
         "Turns outputs counter-clockwise by 0 to 270 degrees in steps of 90, after scale; AoLP turns with the image.",
         numbers=ROTATIONS,
         unit="degrees",
         parameter="output.rotate",
     )
-    roi: Tuple[int, int, int, int] = _option(
+    roi: Tuple[int, int, int, int] = declare(
         (0, 0, 0, 0),
         "(x, y, width, height) of the part of the outputs that is computed, after scale and rotate; a width or height "
         "of 0 reaches to the border.",
@@ -297,7 +294,7 @@ class Options:
         shown_default="all",
         check=_roi,
     )
-    rectify: Accepts[Union[str, Path, LensCalibration], Union[str, LensCalibration]] = _option(
+    rectify: Accepts[Union[str, Path, LensCalibration], Union[str, LensCalibration]] = declare(
         "",
         "Lens calibration by which outputs are rectified, before scale: a YAML file of ROS's camera_calibration; "
         "'camera_info' for the one that comes with the frames (the node's topic, replay's recording); '' for none.",
@@ -306,7 +303,7 @@ class Options:
         metavar=("FILE",),
         check=_lens,
     )
-    threads: int = _option(
+    threads: int = declare(
         0,
         "CPU threads, at most 256; 0 for one per core.",
         limits=(0, 256),
@@ -458,10 +455,7 @@ class Options:
 
 
 #: Every option of `Pipeline` by name, in the order of its arguments.
-OPTIONS: Dict[str, Option] = {
-    row.name: replace(option, name=row.name, parameter=row.name if option.parameter is None else option.parameter)
-    for row, option in ((row, row.metadata["option"]) for row in fields(Options))
-}
+OPTIONS = declared(Options)
 
 
 def _held(values: Mapping[str, object], names: Mapping[str, str]) -> Dict[str, Any]:

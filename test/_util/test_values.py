@@ -17,7 +17,7 @@ from polar_pipeline.display import make_display
 from polar_pipeline.options import OPTIONS, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS, get_products
-from polar_pipeline.quality.statistics import RANGES, make_quality_limits
+from polar_pipeline.quality.statistics import LIMITS, make_quality_limits
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.sensor.mosaic import SENSORS, get_sensor, parse_tile
@@ -126,7 +126,7 @@ def _pipeline(value: Any) -> None:
 TARGETS = [
     *(Target(name, _option(name)) for name in OPTIONS),
     Target("sensor", _pipeline),
-    *(Target(name, lambda value, name=name: make_quality_limits(**{name: value})) for name in RANGES),
+    *(Target(name, lambda value, name=name: make_quality_limits(**{name: value})) for name in LIMITS),
     Target("display.gain", lambda value: make_display(gain=value)),
     Target("display.white_balance", lambda value: make_display(balance=value)),
     Target("tile", parse_tile),
@@ -175,7 +175,7 @@ def test_what_only_looks_like_a_number_is_none(value: Any) -> None:
     for name in NUMBERS:
         with pytest.raises(ValueError, match=f"{name} must be a number"):
             make_options(**{name: value})
-    for name in RANGES:
+    for name in LIMITS:
         with pytest.raises(ValueError, match=f"{name} must be a number"):
             make_quality_limits(**{name: value})
     with pytest.raises(ValueError, match="roi_offset must be a number"):

@@ -21,7 +21,7 @@ from polar_pipeline.calibration import save_calibration
 from polar_pipeline.options import OPTIONS, Option, make_options
 from polar_pipeline.plan import expand
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS
-from polar_pipeline.quality.statistics import RANGES, QualityLimits
+from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 from polar_pipeline.ros.fallback import RETRY_PERIOD, Fallback
 from polar_pipeline.ros.parameters import PARAMETERS, is_ros_value, make_settings
 
@@ -124,7 +124,7 @@ def test_limits_of_quality() -> None:
     assert settings(**{"quality.ssim_warn": 0.9, "quality.frozen_frames": 3}).limits == QualityLimits(
         0.9, frozen_frames=3
     )
-    assert {f"quality.{name}" for name in RANGES} < set(PARAMETERS)
+    assert {f"quality.{name}" for name in LIMITS} < set(PARAMETERS)
 
 
 @pytest.mark.parametrize(
