@@ -46,10 +46,10 @@ LAYERS = (
     ("reference", "backend", "reference_image"),
     ("noise",),
     ("plan", "options"),
-    ("topics",),
+    ("topics", "display"),
     ("products",),
-    ("calibration", "geometry"),
-    ("sensor", "coefficients", "colormaps", "display"),
+    ("calibration", "geometry", "methods"),
+    ("sensor", "coefficients", "colormaps"),
     ("_util",),
 )
 ROS = {"rclpy", "rcl_interfaces", "sensor_msgs", "std_msgs", "std_srvs", "diagnostic_msgs", "cv_bridge", "launch"}
@@ -115,6 +115,7 @@ def test_the_doctor_looks_for_everything_that_is_imported() -> None:
     foreign = imported - set(sys.stdlib_module_names) - {"polar_pipeline"}
     assert {"numpy", "jinja2", "cupy", "rclpy"} <= foreign, "the search for imports finds too few"
     foreign.remove("kernel_tuner")  # an extra, which `tune` itself asks for
+    foreign.remove("typing_extensions")  # for type checkers, which bring it
     foreign.remove("nvidia")  # nvImageCodec, which the check `jpeg` tries
     assert foreign <= {check.topic.partition(".")[0] for check in doctor.run_checks()}
 
@@ -161,6 +162,20 @@ def test_library_needs_no_ros() -> None:
     without_ros = [f"polar_pipeline.{name_of(path)}".rstrip(".") for path in paths]
     blocked = f"import sys; sys.modules.update(dict.fromkeys({sorted(ROS)!r})); import {', '.join(without_ros)}"
     subprocess.run([sys.executable, "-c", blocked], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("code", "most"),
+    [("import polar_pipeline", 0), ("from polar_pipeline import Pipeline; Pipeline(backend='cpu').close()", 80)],
+)
+def test_what_needs_no_gpu_loads_nothing_of_it(code: str, most: int) -> None:
+    """Importing the package, and computing on the CPU: no module for a GPU, ROS or Dask."""
+    show = "import sys; print(*(name for name in sys.modules if name.startswith('polar_pipeline.')), *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", f"{code}; {show}"], check=True, cwd=ROOT, stdout=subprocess.PIPE)
+    loaded = done.stdout.decode().split()
+    unwanted = ("polar_pipeline.cuda", "polar_pipeline.ros", "cupy", "nvidia", "rclpy", "dask", "rerun", "yaml")
+    assert [name for name in loaded if name.startswith(unwanted)] == []
+    assert len({name for name in loaded if name.startswith("polar_pipeline.")}) <= most
 
 
 # ------------------------------------------------------------------------------------------------------------ metadata

@@ -27,24 +27,13 @@ from polar_pipeline.topics import PRODUCT_TOPICS
 #: second: below them is mostly noise.
 MIN_DOLP = 0.05
 MIN_INTENSITY = 0.05
-#: Largest error allowed in 8-bit images, in levels.
-TOLERANCE_LEVELS = 1.0
-#: The same of products whose levels are colours of a map: two steps of it, as an angle may differ by 0.5 degrees.
-TOLERANCES_OF_COLORS = {"aolp_color": 9.0, "dolp_color": 5.0}
-#: Largest error allowed in float and 16-bit products, in the unit of `unit_of`: the error bounds of every backend.
-TOLERANCES: Dict[str, float] = {
-    **dict.fromkeys(PRODUCTS, 2e-3),
-    "aolp": 0.5,
-    "ssim_map": 1e-3,
-    "ssim": 1e-3,
-}
 
 
 def unit_of(name: str, is_byte: bool) -> str:
     """The unit of a product's errors."""
     if is_byte:
         return "levels"
-    return "deg" if name == "aolp" else PRODUCTS[name].unit
+    return "deg" if PRODUCTS[name].wraps else PRODUCTS[name].unit
 
 
 @dataclass(frozen=True)
@@ -256,7 +245,7 @@ class Comparison:
     Args:
         golden: The expected products.
         products: The products to compare.
-        tolerances: Product -> largest error allowed, in place of `TOLERANCES` and `TOLERANCE_LEVELS`.
+        tolerances: Product -> largest error allowed, in place of the one in its row.
 
     Raises:
         ValueError: A tolerance is negative, or is for a product that is not compared.
@@ -316,10 +305,9 @@ class Comparison:
     def _row(self, name: str, tally: Tally) -> ProductComparison:
         expected = sum(map(len, self._golden.places.get(name, {}).values()))
         missing = tally.unmatched + expected - tally.frames
-        tolerance = self._given.get(
-            name, TOLERANCES_OF_COLORS.get(name, TOLERANCE_LEVELS) if tally.is_byte else TOLERANCES[name]
-        )
-        peak = (128.0 if name == "aolp" else 255.0) if tally.is_byte else 90.0 if name == "aolp" else 1.0
+        product = PRODUCTS[name]
+        tolerance = self._given.get(name, product.tolerance_levels if tally.is_byte else product.tolerance)
+        peak = (128.0 if product.wraps else 255.0) if tally.is_byte else 90.0 if product.wraps else 1.0
         mean = sum(tally.squares) / tally.pixels if tally.pixels else 0.0
         psnr = 10 * (2 * math.log10(peak) - math.log10(mean)) if mean else math.inf
         similarity = float(np.mean(tally.similarity)) if tally.similarity else np.nan
@@ -341,25 +329,22 @@ def _grey(image: np.ndarray) -> np.ndarray:
 
 
 def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.ndarray]]) -> np.ndarray:
-    """Mask of the pixels that are compared: all but DoLP in the dark and AoLP of dark or unpolarized light."""
+    """Mask of the pixels that are compared, as the product's row says."""
     mask = np.ones(image.shape, bool)
     pixels = mask.reshape(*image.shape[:2], -1)  # a view: one mask for all channels
     intensity, dolp = golden["intensity"], golden["dolp"]
-    if (
-        name in ("dolp", "aolp", "dolp_sigma", "aolp_sigma", "aolp_color", "dolp_color")
-        and intensity is not None
-        and intensity.shape[:2] == image.shape[:2]
-    ):
+    compared = PRODUCTS[name].compared
+    if compared != "all" and intensity is not None and intensity.shape[:2] == image.shape[:2]:
         pixels &= (_grey(intensity) >= MIN_INTENSITY)[..., np.newaxis]
-    if name in ("aolp", "aolp_sigma", "aolp_color") and dolp is not None and dolp.shape == image.shape[:2]:
+    if compared == "polarized" and dolp is not None and dolp.shape == image.shape[:2]:
         pixels &= ~(dolp < MIN_DOLP * full_level(str(dolp.dtype)))[..., np.newaxis]
     return mask
 
 
 def _errors(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Absolute errors in the unit of `unit_of`; AoLP is circular."""
+    """Absolute errors in the unit of `unit_of`; those of angles are circular."""
     error = np.abs(got.astype(np.float64) - expected.astype(np.float64))
-    if name != "aolp":
+    if not PRODUCTS[name].wraps:
         return error
     if got.dtype == np.uint8:
         return np.minimum(error, 256 - error)
@@ -368,17 +353,17 @@ def _errors(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 def _similarity(name: str, got: np.ndarray, expected: np.ndarray) -> float:
-    """Mean SSIM of two images of a product; of AoLP's sine and cosine, which do not jump where the angle wraps."""
+    """Mean SSIM of two images of a product; of an angle's sine and cosine, which do not jump where it wraps."""
     planes = []
     for image in (got, expected):
         values = np.nan_to_num(image).astype(np.float32)
-        if name == "aolp":
+        if PRODUCTS[name].wraps:
             turn = values * np.float32(2 * np.pi / 256 if image.dtype == np.uint8 else 2)
             values = np.stack([np.cos(turn), np.sin(turn)], -1) / 2 + np.float32(0.5)
         elif image.dtype == np.uint8:
             values /= 255
-        elif name == "stokes":
-            values = values / 2 + np.array([0, 0.5, 0.5], np.float32)
+        elif PRODUCTS[name].planes:
+            values = PRODUCTS[name].planes_of(values)
         planes.append(np.atleast_3d(values))
     pairs = zip(*(np.ascontiguousarray(image.transpose(2, 0, 1)) for image in planes))
     return float(np.mean([ssim_strip(x, y, 0, len(x)).mean() for x, y in pairs]))

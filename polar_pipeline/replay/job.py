@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -139,10 +138,10 @@ def late(summary: Summary) -> str:
 
 def metadata(options: Options) -> Dict[str, str]:
     """The options as text: what the recording says about itself."""
-    texts = {row.name: str(getattr(options, row.name)) for row in dataclasses.fields(options)}
+    texts = {name: str(value) for name, value in options.arguments().items() if name not in ("dtype", "threads")}
     texts.update(sensor=options.sensor.name, tile=str(options.sensor.angles), products=", ".join(options.products))
     texts["calibration"] = options.calibration.digest if options.calibration else ""
-    return {"version": __version__, **texts, "dtypes": ", ".join(options.dtypes)}
+    return {"version": __version__, **texts, "dtypes": ", ".join(dict(options.dtype).values())}
 
 
 def make_report(name: str, options: Options, summary: Summary, rows: List[ProductComparison]) -> Report:

@@ -6,6 +6,7 @@ pictures.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Mapping, Optional, Sequence, Tuple
@@ -14,22 +15,16 @@ import numpy as np
 
 from polar_pipeline.html import charts
 from polar_pipeline.html.page import GREYS, PHASE, VIRIDIS, ColorBar, data_url, page_template
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.products import PRODUCTS, Product
 from polar_pipeline.replay.compare import ProductComparison
-from polar_pipeline.replay.picture import SIGMA_TOP, encode_picture, legend, picture
+from polar_pipeline.replay.picture import encode_picture, legend, picture
 from polar_pipeline.replay.run import FrameProducts
 
 #: Longest side of the pictures in the report, in pixels.
 PICTURE_SIDE = 480
 
-_COLOR_BARS = {
-    "dolp": ColorBar(VIRIDIS, "0", "1"),
-    "aolp": ColorBar(PHASE, "0", "pi rad"),
-    "dolp_color": ColorBar(VIRIDIS, "0", "1"),
-    "dolp_sigma": ColorBar(VIRIDIS, "0", f"≥ {SIGMA_TOP['dolp_sigma']}"),
-    "aolp_sigma": ColorBar(VIRIDIS, "0", f"{SIGMA_TOP['aolp_sigma']:.2f} rad"),
-    "ssim_map": ColorBar(GREYS, "≤ 0.8", "1"),
-}
+#: Color map of a product -> gradient of its color bar.
+_GRADIENTS = {"viridis": VIRIDIS, "phase": PHASE, "grey": GREYS}
 
 
 @dataclass(frozen=True)
@@ -120,10 +115,20 @@ def _frame(sample: FrameProducts, style: str) -> _Frame:
 
 def _picture(name: str, array: np.ndarray, style: str) -> _Picture:
     url = data_url(encode_picture(picture(name, array, PICTURE_SIDE)))
-    bar = _COLOR_BARS.get(name)
+    bar = _color_bar(PRODUCTS[name])
     wheel = None if bar else legend(name, style)
     address = "" if wheel is None else data_url(encode_picture(wheel, ".png"), "png")
     return _Picture(name, PRODUCTS[name].text, url, bar, address)
+
+
+def _color_bar(row: Product) -> Optional[ColorBar]:
+    """The color bar of a product whose legend is one; its ends say where values lie beyond them."""
+    if row.legend != "bar":
+        return None
+    (low, high), unit = row.pictured, " rad" if row.unit == "rad" else ""
+    top = "pi" if high == math.pi else f"{high:.2g}"
+    below, above = "≤ " if low > row.values[0] else "", "≥ " if high < row.values[1] else ""
+    return ColorBar(_GRADIENTS[row.colors], f"{below}{low:g}", f"{above}{top}{unit}")
 
 
 def _stage(name: str, seconds: Sequence[float]) -> _Stage:

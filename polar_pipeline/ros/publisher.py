@@ -16,7 +16,7 @@ from polar_pipeline.cpu.strips import display as write_display
 from polar_pipeline.display import Viewer
 from polar_pipeline.output_camera_info import encode_camera_infos
 from polar_pipeline.pipeline import Result
-from polar_pipeline.products import LIGHT_PRODUCTS, level_scale
+from polar_pipeline.products import PRODUCTS, level_scale
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, measure
 from polar_pipeline.ros.diagnostics import Diagnostics
@@ -221,13 +221,13 @@ class FramePublisher:
         stamp_ns, frame_id = _header(frame)
         outgoing: List[OutgoingMessage] = []
         for name, array in result.items():
-            image = array
-            if name == "preview" or name in demand.compressed:
+            image, row = array, PRODUCTS[name]
+            if row.is_brightened or name in demand.compressed:
                 image = _as_bytes(name, array)
-                if name == "preview" or name in LIGHT_PRODUCTS:
+                if row.is_brightened or row.is_light:
                     image = self._viewer.show(name, image, settings.display)
             if name in demand.products:
-                sent = image if name == "preview" else array  # light stays as measured
+                sent = image if row.is_brightened else array  # light stays as measured
                 _, cdr = messages.product_message(name, sent, stamp_ns, frame_id)
                 outgoing += _outgoing(self._topics.products[name], cdr)
             if name in demand.compressed:

@@ -19,7 +19,7 @@ from polar_pipeline import Pipeline
 from polar_pipeline.display import make_display
 from polar_pipeline.options import OPTIONS, Options, make_options
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.quality.statistics import RANGES, make_quality_limits
+from polar_pipeline.quality.statistics import LIMITS, make_quality_limits
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 from polar_pipeline.sensor.frames import FrameError, RawFormat, RawFrame, frame_from_buffer
 
@@ -188,7 +188,7 @@ class Parameters(Target):
         return _mapping(rng, defaults, rng.choice((1, 1, 1, 2, 3, 8)))
 
     def _make_limits(self, rng: random.Random) -> str:
-        return _mapping(rng, dict.fromkeys(RANGES, 1), rng.choice((1, 2, 8)))
+        return _mapping(rng, dict.fromkeys(LIMITS, 1), rng.choice((1, 2, 8)))
 
     def _make_display(self, rng: random.Random) -> str:
         return f"({_value(rng)}, {_value(rng)})"
@@ -239,14 +239,12 @@ class Parameters(Target):
     def _run_options(self, values: Dict[str, Any]) -> None:
         options = make_options(**values)
         _check_plain(options)
-        given: Dict[str, Any] = options.arguments()
-        types = dict(zip(options.products, options.dtypes))
-        if make_options(**given, dtype=types) != options:
+        if make_options(**options.arguments()) != options:
             raise WrongError(f"options do not make themselves again: {options}")
 
     def _run_limits(self, values: Dict[str, Any]) -> None:
         for name, value in asdict(make_quality_limits(**values)).items():
-            low, high = RANGES[name]
+            low, high = LIMITS[name].limits
             if not low <= value <= high:
                 raise WrongError(f"{name} is {value}, out of {low} to {high}")
 

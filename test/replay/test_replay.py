@@ -23,7 +23,7 @@ from polar_pipeline import PRODUCTS, FrameError, Pipeline, cli, messages, refere
 from polar_pipeline._util.files import replacing
 from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.messages import FLOAT32, IMAGE
-from polar_pipeline.replay.compare import TOLERANCES, Comparison, ProductComparison, format_rows, open_golden
+from polar_pipeline.replay.compare import Comparison, ProductComparison, format_rows, open_golden
 from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.report import Report, percentiles_ms, render
 from polar_pipeline.replay.run import FrameProducts, Summary, replay
@@ -743,7 +743,7 @@ def test_16_bits_are_compared_as_floats(tmp_path: Path) -> None:
     ):
         row = compare(path, made(**{name: level}))[name]
         assert row.error == pytest.approx(error, rel=1e-3)  # float32 at 1 is good to 1e-7
-        assert (row.unit, row.passed) == (unit, error <= TOLERANCES[name])
+        assert (row.unit, row.passed) == (unit, error <= PRODUCTS[name].tolerance)
         assert row.psnr == pytest.approx(20 * math.log10((90 if name == "aolp" else 1) / error), rel=1e-3)
     (tmp_path / "dim").mkdir()
     dim = write_golden(tmp_path / "dim", made(dolp=3276))  # a DoLP of 0.05 is 3276.75

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support import ROOT
 
-ROW = '    Product("ellipticity", (1, 3), _ALL, "1", "a product of a user", ("polar", "stokes_planes", "invalid")),\n'
+ROW = '    Product("ellipticity", "a product of a user", ("polar", "stokes_planes", "invalid"), (1, 3)),\n'
 PLAN = """
 from itertools import product
 from polar_pipeline.cuda.model.device import DEVICES
@@ -34,7 +34,7 @@ def test_a_new_row_is_planned(tmp_path: Path) -> None:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "package.xml", tmp_path)
     table = tmp_path / "polar_pipeline" / "products.py"
-    text, place = table.read_text(encoding="utf-8"), '    Product("aolp", '
+    text, place = table.read_text(encoding="utf-8"), '    Product(\n        "aolp",'
     assert text.count(place) == 1
     table.write_text(text.replace(place, ROW + place), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

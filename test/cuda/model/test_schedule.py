@@ -53,7 +53,7 @@ from polar_pipeline.cuda.model.work import (
 )
 from polar_pipeline.cuda.resource_usage import KernelResources, kernel_resources
 from polar_pipeline.cuda.tools import usage as kernels
-from polar_pipeline.options import CHOICES, make_options
+from polar_pipeline.options import OPTIONS, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.mosaic import SENSORS
@@ -93,11 +93,11 @@ def works(draw: Any) -> PolarizationWork:
         raw_format,
         draw(st.sampled_from({"u8": (255, 100), "u16": (4095, 1023, 0xC000, 0xFFFF)}.get(raw_format, (4095,)))),
         (draw(st.integers(16, 3000)), draw(st.integers(16, 3000))),
-        draw(st.sampled_from(CHOICES["dtype"])),
+        draw(st.sampled_from(OPTIONS["dtype"].choices)),
         sensor=draw(st.sampled_from(list(SENSORS))),
-        resolution=draw(st.sampled_from(CHOICES["resolution"])),
-        demosaic=draw(st.sampled_from(CHOICES["demosaic"])),
-        precision=draw(st.sampled_from(CHOICES["precision"])),
+        resolution=draw(st.sampled_from(OPTIONS["resolution"].choices)),
+        demosaic=draw(st.sampled_from(OPTIONS["demosaic"].choices)),
+        precision=draw(st.sampled_from(OPTIONS["precision"].choices)),
         co_sited=draw(st.booleans()),
         roi_offset=(draw(st.integers(0, 3)), draw(st.integers(0, 3))),
     )
