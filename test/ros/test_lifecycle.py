@@ -287,46 +287,6 @@ def test_the_end_while_active(node: Any, manager: Manager, tmp_path: Path, numbe
     assert "Traceback" not in process.text
 
 
-<<<<<<< HEAD
-#: A profile of Fast DDS with which others take a killed participant for gone after two seconds instead of twenty.
-SHORT_LEASE = """
-<profiles xmlns="http://www.eprosima.com/XMLSchemas/fastRTPS_Profiles">
-  <participant profile_name="short_lease" is_default_profile="true">
-    <rtps>
-      <builtin>
-        <discovery_config>
-          <leaseDuration><sec>2</sec></leaseDuration>
-          <leaseAnnouncement><nanosec>200000000</nanosec></leaseAnnouncement>
-        </discovery_config>
-      </builtin>
-    </rtps>
-  </participant>
-</profiles>
-"""
-
-
-def test_another_one_takes_over_after_a_kill(
-    node: Any, manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "profile.xml").write_text(SHORT_LEASE)
-    monkeypatch.setenv(profile_variable(), str(tmp_path / "profile.xml"))  # read by each node as it starts
-    for place in ("first", "second"):
-        process = node()
-        manager.forget()
-        wait_for(lambda: manager.state() == "unconfigured", "a new node")
-        assert manager.step("configure")
-        assert manager.step("activate")
-        manager.heard.clear()
-        manager.listen("dolp")
-        manager.advance("dolp")
-        if place == "first":  # after which the second one is heard: see `Peer.hear_camera`
-            process.send(signal.SIGKILL)
-            process.wait()
-            wait_for(lambda: not manager.node.count_publishers("/polarization/dolp"), "that it is gone")
-
-
-=======
->>>>>>> refs/heads/tools
 def test_states_change_while_frames_come(node: Any, manager: Manager, tmp_path: Path) -> None:
     """Subscriptions come and go under an executor that waits for them; no frame is wrong, and none stops the node."""
     process = node()
