@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import Any, Dict, Tuple
 
 import numpy as np
+from polar_pipeline.cuda.model.geometry import output_bytes
+from polar_pipeline.cuda.model.work import CAMERA_FORMATS, OUTPUTS, POLARIZATION_ARGUMENT, PolarizationWork
 from timing import cupy, moved, scene
 
 from polar_pipeline import RawFrame, reference
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.cuda.correction import fill_argument
-from polar_pipeline.cuda.model.geometry import output_bytes
-from polar_pipeline.cuda.model.work import CAMERA_FORMATS, OUTPUTS, POLARIZATION_ARGUMENT, PolarizationWork
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS

@@ -8,16 +8,16 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 from batches import BatchBuffers
 from gpu_cases import Case, options_of, work_of
-from timed_launch import compiled
-from timing import FRAMES, SHAPE, cupy, driver, frames, medians
-
-from polar_pipeline import Pipeline
 from polar_pipeline.cuda.model.device import Device
 from polar_pipeline.cuda.model.launch_model import RectifiedModel, TransformModel
 from polar_pipeline.cuda.model.partition import Partition, partitions
 from polar_pipeline.cuda.model.transform_cost import plane_bytes, source_bytes
 from polar_pipeline.cuda.model.transform_work import TRANSFORM_ARGUMENT
 from polar_pipeline.cuda.model.work import OUTPUTS, fill_options
+from timed_launch import compiled
+from timing import FRAMES, SHAPE, cupy, driver, frames, medians
+
+from polar_pipeline import Pipeline
 from polar_pipeline.cuda.sampling import DeviceMap, pack_map, pack_window_map
 from polar_pipeline.geometry import make_map
 from polar_pipeline.options import Options

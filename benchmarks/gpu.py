@@ -26,16 +26,16 @@ from batches import BatchBuffers, calibration, check
 from geometry_launches import geometry_launches
 from gpu_cases import CASES, GEOMETRIES, TWO_LAUNCHES, Case, options_of, work_of
 from npp import find_debayer
-from timed_launch import compiled
-from timing import FRAMES, ROUNDS, SHAPE, cupy, driver, frames, medians
-
-from polar_pipeline import Pipeline
 from polar_pipeline.cuda.model.device import from_properties, occupancy
 from polar_pipeline.cuda.model.launch_model import PolarizationModel, SsimModel
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_search import piece_count
 from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, make_ssim_work
 from polar_pipeline.cuda.model.tuned import choose
+from timed_launch import compiled
+from timing import FRAMES, ROUNDS, SHAPE, cupy, driver, frames, medians
+
+from polar_pipeline import Pipeline
 from polar_pipeline.cuda.resource_usage import kernel_resources
 from polar_pipeline.options import Options
 from polar_pipeline.plan import make_plan

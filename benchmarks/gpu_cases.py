@@ -7,6 +7,7 @@ from typing import Any, Dict, Mapping, Tuple, Union
 
 from polar_pipeline.cuda.model.requested_work import work_of as launch_of
 from polar_pipeline.cuda.model.work import PolarizationWork
+
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import Options, make_options
 

@@ -23,16 +23,16 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import common
 import numpy as np
+from polar_pipeline.cuda.model.launch_model import SsimModel
+from polar_pipeline.cuda.model.schedule import Schedule
+from polar_pipeline.cuda.model.ssim_search import piece_count
+from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, as_compared
 from ssim_packages import OTHERS, WANG, Images, Implementation, installed
 from timing import FRAMES, cupy, driver, frames, medians
 
 from polar_pipeline._util.share import share_path
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW, ssim_literals
 from polar_pipeline.cuda.compile import OPTIONS, compile_kernel, find_library
-from polar_pipeline.cuda.model.launch_model import SsimModel
-from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.ssim_search import piece_count
-from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, as_compared
 from polar_pipeline.cuda.resource_usage import KernelResources, kernel_resources
 from polar_pipeline.reference import ssim_map
 

@@ -7,13 +7,13 @@ from typing import Any, Dict
 
 import numpy as np
 from batches import BatchBuffers
-from timing import cupy, driver, milliseconds
-
-from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_search import piece_count
 from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, as_compared
+from timing import cupy, driver, milliseconds
+
+from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.plan import MOSAIC
 
 ROUNDS = 15

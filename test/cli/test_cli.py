@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 from calibrations import some_calibration
 from mcap.reader import make_reader
+from polar_pipeline.cuda.model.device import DEVICES
 from skimage.io import imread
 from support import on_cpu
 
 from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.cli.option_arguments import requested_options
-from polar_pipeline.cuda.model.device import DEVICES
 from polar_pipeline.options import make_options
 from polar_pipeline.products import DEFAULT_PRODUCTS
 from polar_pipeline.replay.compare import open_golden
