@@ -191,7 +191,6 @@ TILES = (
 _STRIP = Schedule("color_strip", "strip", 64, 2, rows=16)
 #: Counted as one stage, in pairs of half, and in strips also of float.
 WINDOWS = (
-    CountedKernel("mono_half_bytes", {}, Schedule("mono_half_bytes", "registers", 64, 8, rows=2), {}),
     CountedKernel("mono_half", {"products": _LIVE}, Schedule("mono_half", "registers", 64, 8, rows=2), {}),
     CountedKernel(
         "mono_half_calibrated",

@@ -454,17 +454,13 @@ FAST_CASES = [
     ),
     *(
         case(MONO, products=products, kernel=kernel, resolution=resolution, demosaic="bilinear", dtype="uint8")
-        for kernel, resolution in (("mono_half", "half"), ("mono_half_bytes", "half"), ("mono_full", "full"))
+        for kernel, resolution in (("mono_half", "half"), ("mono_full", "full"))
         for products in (_POLAR, *((name,) for name in _POLAR))
     ),
     *(
-        case(sensor, products=(*products, "ssim"), kernel=kernel, ssim_mode=mode, dtype="uint8")
-        for sensor, kernel, modes in (
-            (MONO, "mono_half", ("consistency", "temporal")),
-            (MONO, "mono_half_bytes", ("consistency", "temporal")),
-        )
+        case(MONO, products=(*products, "ssim"), kernel="mono_half", ssim_mode=mode, dtype="uint8")
         for products in (_POLAR, ())
-        for mode in modes
+        for mode in ("consistency", "temporal")
     ),
     *(
         case(
@@ -476,7 +472,7 @@ FAST_CASES = [
             roi_offset=offset,
             dtype="uint8",
         )
-        for kernel, resolution in (("mono_half", "half"), ("mono_half_bytes", "half"), ("mono_full", "full"))
+        for kernel, resolution in (("mono_half", "half"), ("mono_full", "full"))
         for offset in ((1, 0), (0, 1))
     ),
     *(

@@ -88,18 +88,6 @@ COUNTS: Dict[str, Dict[str, float]] = {
         "sums uint16": 4.7,
         "thread": 112.0,
     },
-    "mono_half_bytes": {
-        "aolp uint8": 3.6,
-        "co-site": 6.2,
-        "direction": 4.9,
-        "dolp uint8": 6.3,
-        "intensity uint8": 1.2,
-        "load u8": 6.2,
-        "row": 43.0,
-        "stokes": 6.2,
-        "sums uint16": 1.5,
-        "thread": 81.8,
-    },
     "tile": {
         "adaptive edges": 22.5,
         "adaptive gradients": 25.5,

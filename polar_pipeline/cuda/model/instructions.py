@@ -162,9 +162,6 @@ SHARES: Dict[Tuple[str, bool, int], Slots] = {
     ("mono_half", True, 72): Slots(1.01, 0.16, 0.31, 0.39, 0.09, 0.09),  # 942
     ("mono_half", True, 87): Slots(1.02, 0.16, 0.31, 0.40, 0.05, 0.08),  # 946
     ("mono_half", True, 90): Slots(1.00, 0.16, 0.30, 0.40, 0.05, 0.09),  # 932
-    ("mono_half_bytes", True, 72): Slots(1.03, 0.09, 0.35, 0.41, 0.11, 0.07),  # 741
-    ("mono_half_bytes", True, 87): Slots(1.01, 0.09, 0.35, 0.41, 0.07, 0.07),  # 731
-    ("mono_half_bytes", True, 90): Slots(1.00, 0.09, 0.36, 0.40, 0.07, 0.08),  # 721
     ("mono_half_calibrated", True, 72): Slots(1.00, 0.33, 0.07, 0.48, 0.00, 0.16),  # 774
     ("mono_half_calibrated", True, 87): Slots(1.04, 0.33, 0.10, 0.48, 0.00, 0.14),  # 805
     ("mono_half_calibrated", True, 90): Slots(1.00, 0.33, 0.07, 0.48, 0.00, 0.17),  # 774

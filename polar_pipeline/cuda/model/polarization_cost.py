@@ -49,7 +49,7 @@ from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork
 _MONO_ADAPTIVE = {"gradients": (123, 90), "edges": (49, 99), "slide": (261, 181), "angles": (210, 83)}
 _MONO_ADAPTIVE_THREAD = 360
 #: Resident warps with which waiting takes as long as issuing, by kernel, if not `cost.BUSY_WARPS`.
-_BUSY_WARPS_OF = {"color_strip": 5.31, "mono_full": 9.9, "mono_adaptive": 12.6, "mono_half_bytes": 7.7}
+_BUSY_WARPS_OF = {"color_strip": 5.31, "mono_full": 9.9, "mono_adaptive": 12.6}
 #: Likewise in `tile`, by method: the more instructions of a thread are independent, the fewer.
 _BUSY_WARPS_OF_TILE = {
     "at half resolution": 11.4,
@@ -70,7 +70,6 @@ _TAIL_OF = {
     "mono_adaptive": 0.17,
     "mono_full": 0.244,
     "mono_half": 0.616,
-    "mono_half_bytes": 0.0786,
 }
 _TAIL_OF_TILE = {"adaptive": 0.153, "bilinear": 0.538, "gradient": 0.473, "at half resolution": 0.743}
 #: Microseconds of a block of `tile` in which it issues nothing, waiting for what it loads and at barriers.
@@ -78,7 +77,7 @@ _BLOCK_LATENCY_US = 0.591
 #: Clocks by which a launch of `tile` takes longer for one that it loses in shared memory: others go on meanwhile.
 _CONFLICT_SHARE = {"half": 0.224, "float": 0.247}
 #: Share of what threads load again that is not in their multiprocessor's own cache: neighbours in a line have it there.
-_UNCACHED_SHARE = {"mono_half": 0.136, "mono_half_bytes": 0.0219, "mono_full": 0.815, "color_half": 0.556}
+_UNCACHED_SHARE = {"mono_half": 0.136, "mono_full": 0.815, "color_half": 0.556}
 #: Microseconds that the slowest warp of a launch of `mono_half` takes for invalid superpixels when all others are done,
 #: by row of a thread; measured on pictures with highlights.
 _INVALID_ROW_US = 0.0597

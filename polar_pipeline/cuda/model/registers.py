@@ -197,8 +197,6 @@ def spills(work: PolarizationWork, schedule: Schedule, device: Device) -> bool:
         return _strip_spills(work, schedule, device)
     if schedule.kernel == "mono_half_calibrated":  # in float, what packed pixels take more
         return work.raw_format in ("12p", "12packed") and not (work.half_precision or 80 <= device.capability < 90)
-    if schedule.kernel == "mono_half_bytes":
-        return schedule.rows > 2 and device.capability < 80
     return schedule.kernel == "mono_half" and _half_spills(work, schedule, device)
 
 

@@ -114,20 +114,6 @@ KERNELS: Dict[str, KernelSpec] = {
             ("at least 16x2 pixels", lambda work: work.width >= 16 and work.height >= 2),
         ),
     ),
-    "mono_half_bytes": KernelSpec(
-        ("registers",),
-        (8,),
-        (64, 128, 160),
-        ((2, 4), (2, 4)),
-        (1.13,),
-        (
-            *SSIM_FROM_MOSAIC,
-            (
-                "intensity, dolp and aolp as uint8, and what SSIM compares as uint16, only",
-                _stores(*_PIXELS, pairs=PAIRS),
-            ),
-        ),
-    ),
     "mono_half_calibrated": KernelSpec(
         ("strip",),
         (4,),
@@ -235,7 +221,7 @@ def sums_in_integers(kernel: str, work: PolarizationWork) -> bool:
     if kernel == "color_strip":
         spills_on_xavier = "stokes" in work.dtypes and any(name in ANGLE_IMAGES for name in work.dtypes)
         return work.half_precision and work.raw_format == "u8" and not spills_on_xavier
-    return kernel in ("mono_half", "mono_half_bytes")
+    return kernel == "mono_half"
 
 
 def usable_kernels(work: PolarizationWork) -> List[str]:
