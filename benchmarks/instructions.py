@@ -201,12 +201,6 @@ WINDOWS = (
     CountedKernel(
         "mono_full", {**_FULL, "demosaic": "bilinear"}, Schedule("mono_full", "registers", 64, 16, rows=2), {}
     ),
-    CountedKernel(
-        "mono_adaptive",
-        _FULL,
-        Schedule("mono_adaptive", "tile", 128, 60, 40, 6),
-        {stage: f"mono_adaptive {stage}" for stage in ("load", "gradients", "edges", "slide", "angles", "products")},
-    ),
     CountedKernel("color_half angles", _OWN, Schedule("color_half", "registers", 64, 4, rows=2), {}),
     CountedKernel(
         "color_half", {**_OWN, "products": (*_ANGLES, *_POLAR)}, Schedule("color_half", "registers", 64, 4, rows=2), {}

@@ -135,8 +135,6 @@ PICTURES = (
 )
 #: For blocks whose tiles, halos included, are inside of the picture, in rows of whole words.
 INNER_PICTURES = (Picture(spots, (80, 144)),)
-#: For kernels that are compiled for one size, and ask for rows without padding.
-UNPADDED_PICTURES = tuple(picture._replace(padding=0) for picture in PICTURES)
 #: For kernels that ask for rows of whole 16 bytes, without padding.
 WIDE_PICTURES = (
     Picture(scene, (70, 144)),
@@ -434,24 +432,6 @@ _POLAR = ("intensity", "dolp", "aolp")
 _LIVE = (*_POLAR, "preview")
 _ANGLES = ("angle_0", "angle_45", "angle_90", "angle_135")
 FAST_CASES = [
-    case(
-        MONO,
-        kernel="mono_adaptive",
-        pictures=UNPADDED_PICTURES,
-        resolution="full",
-        dtype="uint8",
-        precision="fp16",
-    ),
-    case(
-        MONO,
-        "12p",
-        products=("intensity", "stokes", "ssim"),
-        kernel="mono_adaptive",
-        pictures=UNPADDED_PICTURES,
-        resolution="full",
-        precision="fp16",
-        roi_offset=(1, 0),
-    ),
     *(
         case(MONO, products=products, kernel=kernel, resolution=resolution, demosaic="bilinear", dtype="uint8")
         for kernel, resolution in (("mono_half", "half"), ("mono_full", "full"))
@@ -941,7 +921,7 @@ def test_fast_kernels_match_reference(case: Case, launch: Launch) -> None:
 
 INNER_CASES = [
     *(
-        case(MONO, fmt, _POLAR, "mono_adaptive", INNER_PICTURES, resolution="full", precision="fp16", dtype="uint8")
+        case(MONO, fmt, _POLAR, "tile", INNER_PICTURES, resolution="full", precision="fp16", dtype="uint8")
         for fmt in ("8", "12", "12p", "12Packed")
     ),
     *(

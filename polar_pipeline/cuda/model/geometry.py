@@ -88,11 +88,6 @@ def unit_count(work: PolarizationWork, schedule: Schedule) -> int:
     return -(-width // x) * -(-height // y)
 
 
-def run_units(schedule: Schedule) -> int:
-    """Pairs of columns times runs of rows of a block of `mono_adaptive`; 0 without rows."""
-    return (schedule.tile_x // 2 + 2) * -(-(schedule.tile_y // 2 + 2) // schedule.rows) if schedule.rows > 0 else 0
-
-
 def grid(work: PolarizationWork, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
     """Blocks along x, y and z; z is the frame. Where not a tile, they are numbered along x, row by row.
 
@@ -130,14 +125,6 @@ def _shared_tile(work: PolarizationWork, schedule: Schedule) -> int:
     stage = channels * (2 * (y + 4) * (x + 8) + 4 * y * x) + y * x if is_adaptive(work) else 0
     saturated = round_up((y + 2) * (x // 4 + 2), 4)
     return round_up(pixel * mosaic + max(4, pixel * max(raw, stage)) + saturated + 8, 16)
-
-
-def _shared_mono_adaptive(schedule: Schedule) -> int:
-    """`struct Shared` of `kernels/mono_adaptive.cu`, which asserts that it fits."""
-    x, y = schedule.tile_x, schedule.tile_y // 2
-    pairs = (y + 8) * (x + 8) + 8 + 2 * (y + 4) * (x + 4) + 5 * y * x
-    saturated = round_up((schedule.tile_y + 2) * (x // 4 + 2), 4)
-    return round_up(4 * pairs + saturated + 12, 16)
 
 
 def _shared_staging(work: PolarizationWork, schedule: Schedule) -> int:
@@ -181,8 +168,6 @@ def shared_bytes(work: PolarizationWork, schedule: Schedule) -> int:
     """Dynamic shared memory of a block, in bytes."""
     if schedule.kernel in _WITHOUT_SHARED:
         return 0
-    if schedule.kernel == "mono_adaptive":
-        return _shared_mono_adaptive(schedule)
     return _SHARED[schedule.window](work, schedule)
 
 

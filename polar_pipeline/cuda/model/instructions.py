@@ -138,24 +138,6 @@ SHARES: Dict[Tuple[str, bool, int], Slots] = {
     ("mono gradient", False, 72): Slots(1.51, 0.00, 0.99, 0.36, 0.00, 0.42),  # 101
     ("mono gradient", False, 87): Slots(1.27, 0.00, 0.73, 0.37, 0.00, 0.42),  # 85
     ("mono gradient", False, 90): Slots(1.27, 0.00, 0.73, 0.37, 0.00, 0.42),  # 85
-    ("mono_adaptive angles", True, 72): Slots(1.05, 0.70, 0.10, 0.14, 0.00, 0.16),  # 525
-    ("mono_adaptive angles", True, 87): Slots(1.00, 0.69, 0.12, 0.07, 0.00, 0.16),  # 500
-    ("mono_adaptive angles", True, 90): Slots(1.00, 0.69, 0.00, 0.18, 0.00, 0.16),  # 501
-    ("mono_adaptive edges", True, 72): Slots(1.00, 0.66, 0.06, 0.06, 0.00, 0.36),  # 246
-    ("mono_adaptive edges", True, 87): Slots(0.98, 0.66, 0.05, 0.06, 0.00, 0.36),  # 242
-    ("mono_adaptive edges", True, 90): Slots(1.00, 0.66, 0.00, 0.13, 0.00, 0.36),  # 247
-    ("mono_adaptive gradients", True, 72): Slots(0.98, 0.76, 0.06, 0.07, 0.00, 0.13),  # 575
-    ("mono_adaptive gradients", True, 87): Slots(0.99, 0.76, 0.07, 0.07, 0.00, 0.13),  # 579
-    ("mono_adaptive gradients", True, 90): Slots(1.00, 0.76, 0.01, 0.14, 0.00, 0.13),  # 586
-    ("mono_adaptive load", True, 72): Slots(0.96, 0.11, 0.20, 0.49, 0.00, 0.15),  # 189
-    ("mono_adaptive load", True, 87): Slots(0.95, 0.10, 0.21, 0.49, 0.00, 0.15),  # 187
-    ("mono_adaptive load", True, 90): Slots(1.00, 0.12, 0.10, 0.59, 0.00, 0.17),  # 197
-    ("mono_adaptive products", True, 72): Slots(1.03, 0.20, 0.27, 0.34, 0.10, 0.10),  # 223
-    ("mono_adaptive products", True, 87): Slots(0.97, 0.19, 0.26, 0.35, 0.06, 0.09),  # 210
-    ("mono_adaptive products", True, 90): Slots(1.00, 0.21, 0.15, 0.47, 0.06, 0.10),  # 217
-    ("mono_adaptive slide", True, 72): Slots(1.04, 0.78, 0.10, 0.05, 0.00, 0.18),  # 732
-    ("mono_adaptive slide", True, 87): Slots(1.00, 0.77, 0.07, 0.04, 0.00, 0.18),  # 702
-    ("mono_adaptive slide", True, 90): Slots(1.00, 0.78, 0.00, 0.11, 0.00, 0.18),  # 702
     ("mono_full", True, 72): Slots(0.99, 0.35, 0.19, 0.27, 0.15, 0.04),  # 1192
     ("mono_full", True, 87): Slots(0.98, 0.35, 0.19, 0.29, 0.09, 0.04),  # 1177
     ("mono_full", True, 90): Slots(1.00, 0.35, 0.17, 0.32, 0.09, 0.05),  # 1198

@@ -31,8 +31,6 @@ from polar_pipeline.cuda.model.geometry import (
     output_step,
     raw_bytes,
     read_bytes,
-    round_up,
-    run_units,
     shared_bytes,
     unit_count,
     unit_size,
@@ -43,13 +41,11 @@ from polar_pipeline.cuda.model.specs import ANGLE_IMAGES, KERNELS
 from polar_pipeline.cuda.model.tile_cost import conflict_clocks, noise_slots, product_slots, tile_stages
 from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork
 
-#: Issue slots of an H200 in passes of `mono_adaptive`, for a row of two columns of both halves of a tile, and for those
-#: that a run of rows begins with, counted in the code for sm_90; and of a thread for loading and all else, by an H200's
-#: counters.
-_MONO_ADAPTIVE = {"gradients": (123, 90), "edges": (49, 99), "slide": (261, 181), "angles": (210, 83)}
-_MONO_ADAPTIVE_THREAD = 360
 #: Resident warps with which waiting takes as long as issuing, by kernel, if not `cost.BUSY_WARPS`.
-_BUSY_WARPS_OF = {"color_strip": 5.31, "mono_full": 9.9, "mono_adaptive": 12.6}
+_BUSY_WARPS_OF = {
+    "color_strip": 5.31,
+    "mono_full": 9.9,
+}
 #: Likewise in `tile`, by method: the more instructions of a thread are independent, the fewer.
 _BUSY_WARPS_OF_TILE = {
     "at half resolution": 11.4,
@@ -67,7 +63,6 @@ _FRAME_US = {"tiles": 0.223, "lines": 0.0702}
 _TAIL_OF = {
     "color_half": 0.114,
     "color_strip": 0.32,
-    "mono_adaptive": 0.17,
     "mono_full": 0.244,
     "mono_half": 0.616,
 }
@@ -128,19 +123,6 @@ def _calibrated_half_stages(work: PolarizationWork, schedule: Schedule) -> Dict[
     return {"mono_half_calibrated": calibrated_half_slots(work, schedule), "products": _product_slots(work) * made}
 
 
-def _mono_adaptive_stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
-    """Issue slots of an H200 by stage of `mono_adaptive`."""
-    x, y, units = schedule.tile_x, schedule.tile_y // 2, unit_count(work, schedule)
-    runs = -(-(y + 2) // schedule.rows)
-    rows = {"gradients": y + 4, "edges": y, "slide": y + 2, "angles": y}
-    threads = round_up(run_units(schedule), WARP)  # with those that have no pair of columns
-    slots = {name: threads * (row * rows[name] / runs + start) for name, (row, start) in _MONO_ADAPTIVE.items()}
-    slots["load"] = _MONO_ADAPTIVE_THREAD * schedule.threads
-    slots["products"] = _product_slots(work) * 2 * x * y
-    (effort,) = KERNELS["mono_adaptive"].effort
-    return {f"mono_adaptive {name}": effort * units * number for name, number in slots.items()}
-
-
 def _executed_stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, float]:
     """Issue slots of an H200 of a kernel that marches down lines, which is one stage."""
     kernel = KERNELS[schedule.kernel]
@@ -151,7 +133,6 @@ def _executed_stages(work: PolarizationWork, schedule: Schedule) -> Dict[str, fl
 #: Kernel -> its own stages, where it is not one stage of `executed.py`.
 _STAGES: Dict[str, Callable[[PolarizationWork, Schedule], Dict[str, float]]] = {
     "mono_half_calibrated": _calibrated_half_stages,
-    "mono_adaptive": _mono_adaptive_stages,
     "tile": tile_stages,
 }
 
@@ -237,10 +218,10 @@ def _reread_bytes(work: PolarizationWork, schedule: Schedule, units: int) -> flo
 def _parted_bytes(work: PolarizationWork, schedule: Schedule) -> float:
     """Bytes that count as moved again since sectors of memory are stored in two parts.
 
-    Threads of `mono_half` store 32 bytes of a float image as two pieces. Blocks of `tile` and `mono_adaptive` share the
+    Threads of `mono_half` store 32 bytes of a float image as two pieces. Blocks of `tile` share the
     sectors in which a line of one ends and that of the next begins. Float images of angles in colour cost more there.
     """
-    if schedule.kernel in ("tile", "mono_adaptive"):
+    if schedule.kernel == "tile":
         sector = _PARTED_SECTOR_BYTES * math.sqrt(schedule.tile_y / 32)
         parted = sector * _shared_sectors(work, schedule)
         return (parted + _ANGLES_SHARE * _float_angle_bytes(work)) / REREAD_SHARE

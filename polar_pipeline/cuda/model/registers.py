@@ -78,8 +78,6 @@ _HOPPER_FLOAT_REGISTERS = 96
 _OWN_SITE_STRIP_REGISTERS = 96
 #: Those of `color_half` for images of angles on Jetsons, and 8 more for each row.
 _IMAGE_REGISTERS = 48
-#: What `mono_adaptive` needs without spilling: on sm_72, and from sm_80 on.
-_MONO_ADAPTIVE_REGISTERS = (96, 104)
 #: Registers of a window in registers, where its launch bound leaves as many.
 _WINDOW_REGISTERS = 96
 _REGISTERS_PER_SCHEDULER = 16384
@@ -137,18 +135,10 @@ def _tile_bound(schedule: Schedule, device: Device) -> int:
     )
 
 
-def _mono_adaptive_bound(schedule: Schedule, device: Device) -> int:
-    """Registers that the launch bound of `mono_adaptive` leaves a thread."""
-    enough = resident_threads(device) if device.capability < 90 else 512
-    return register_bound(schedule.threads, -(-enough // schedule.threads))
-
-
 def registers(work: PolarizationWork, schedule: Schedule, device: Device) -> int:
     """Registers of a thread that the solver counts with: never fewer than the compiled kernel takes on a Jetson."""
     if schedule.kernel == "tile":
         return _tile_registers(work, schedule, device)[1]
-    if schedule.kernel == "mono_adaptive":
-        return _mono_adaptive_bound(schedule, device)
     resident = 640 if schedule.kernel == "mono_half" else resident_threads(device)
     if device.capability >= 90 and schedule.kernel == "mono_full":
         is_plain = (
@@ -191,8 +181,6 @@ def spills(work: PolarizationWork, schedule: Schedule, device: Device) -> bool:
     """Whether its launch bound leaves too few registers."""
     if schedule.kernel == "tile":
         return _tile_registers(work, schedule, device)[0] > _tile_bound(schedule, device)
-    if schedule.kernel == "mono_adaptive":
-        return _MONO_ADAPTIVE_REGISTERS[device.capability >= 80] > _mono_adaptive_bound(schedule, device)
     if schedule.kernel == "color_strip":
         return _strip_spills(work, schedule, device)
     if schedule.kernel == "mono_half_calibrated":  # in float, what packed pixels take more

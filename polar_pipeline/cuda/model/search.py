@@ -14,7 +14,6 @@ from polar_pipeline.cuda.model.geometry import (
     needs_all_angles,
     output_step,
     round_up,
-    run_units,
     shared_bytes,
     unit_size,
 )
@@ -25,8 +24,7 @@ from polar_pipeline.cuda.model.work import PolarizationWork
 
 #: Below this share of resident warps, latency shows. Register windows live well with it: 96 registers on sm_72.
 MIN_OCCUPANCY = 0.3
-#: Likewise from sm_90 on in strips, whose next lines are loaded a step ahead, and of `mono_adaptive`, which is faster
-#: with 128 registers a thread than with 96 and more warps: 16 of 64 warps.
+#: Likewise from sm_90 on in strips, whose next lines are loaded a step ahead.
 _WIDE_OCCUPANCY = 0.25
 MAX_THREADS = 1024
 
@@ -60,16 +58,12 @@ def _problem(work: PolarizationWork, schedule: Schedule, device: Device) -> Opti
     if schedule.threads % WARP or not WARP <= schedule.threads <= MAX_THREADS:
         return f"threads must be a multiple of {WARP} up to {MAX_THREADS}, got {schedule.threads}"
     x, y = unit_size(schedule)
-    if schedule.kernel == "mono_adaptive" and (x < 4 or x % 4 or y < 4 or y % 4):
-        return f"a tile must be a multiple of 4x4 raw pixels, got {x}x{y}"
     if schedule.kernel == "tile" and (x < 1 or output_step(work) * x % 8 or y < 1 or output_step(work) * y % 4):
         return f"a tile must be a multiple of 8x4 raw pixels, got {output_step(work) * x}x{output_step(work) * y}"
     if schedule.window in ("registers", "strip") and schedule.tile_x not in kernel.pixels:
         return f"a thread makes {' or '.join(map(str, kernel.pixels))} pixels along x, got {schedule.tile_x}"
     if is_adaptive(work) and schedule.window == "tile" and schedule.rows < 1:
         return f"the adaptive method slides down at least 1 row, got {schedule.rows}"
-    if schedule.kernel == "mono_adaptive" and run_units(schedule) > schedule.threads:
-        return f"runs of {schedule.rows} rows need {run_units(schedule)} threads, got {schedule.threads}"
     if schedule.window != "tile" and schedule.rows not in _rows(work, schedule):
         return f"rows can be {', '.join(map(str, _rows(work, schedule)))}, got {schedule.rows}"
     if schedule.window == "ring" and schedule.tile_x != 4 * schedule.threads:
@@ -100,9 +94,6 @@ def _rows(work: PolarizationWork, schedule: Schedule) -> Tuple[int, ...]:
 _MORE_TILES = ((80, 32), (72, 32), (64, 60), (64, 40), (64, 28), (56, 32), (56, 28))
 
 
-#: Raw pixels of the tiles of `mono_adaptive`; their pairs of columns and one on either side fill whole warps.
-#: Half as wide, they take 10 to 20 % longer on an H200.
-_HALVED_TILES = tuple((60, y) for y in (16, 20, 24, 32, 40, 48, 52, 56, 64))
 #: Raw rows of a tile of the adaptive method at least: with fewer, works in float spill on sm_72.
 _ADAPTIVE_ROWS = 8
 
@@ -119,11 +110,6 @@ def search_space(work: PolarizationWork) -> Iterator[Schedule]:
         for threads in sorted({round_up(-(-work.output_size[1] // (4 * strips)), WARP) for strips in range(1, 11)}):
             for rows, lines in product(_RING_ROWS, _RING_LINES):
                 yield Schedule("color_half", "ring", threads, 4 * threads, rows=rows, lines=lines)
-    if "mono_adaptive" in able:
-        for (x, y), rows in product(_HALVED_TILES, range(2, 10)):  # a thread for every pair of columns and run of rows
-            threads = round_up(run_units(Schedule("mono_adaptive", "tile", WARP, x, y, rows)), WARP)
-            if x <= threads <= 256:
-                yield Schedule("mono_adaptive", "tile", threads, x, y, rows)
     if "tile" in able:
         yield from _tiles(work)
 
@@ -156,8 +142,7 @@ def candidates(work: PolarizationWork, device: Device) -> List[Schedule]:
 
 def _min_occupancy(schedule: Schedule, device: Device) -> float:
     """The share of resident warps that a schedule needs."""
-    is_wide = schedule.window == "strip" or schedule.kernel == "mono_adaptive"
-    return _WIDE_OCCUPANCY if is_wide and device.capability >= 90 else MIN_OCCUPANCY
+    return _WIDE_OCCUPANCY if schedule.window == "strip" and device.capability >= 90 else MIN_OCCUPANCY
 
 
 def refuse(work: PolarizationWork, device: Device) -> NoReturn:

@@ -187,21 +187,6 @@ KERNELS: Dict[str, KernelSpec] = {
             ("images of angles that color_half cannot make", _beyond_color_half),
         ),
     ),
-    "mono_adaptive": KernelSpec(
-        ("tile",),
-        (),
-        (),
-        ((), ()),
-        (0.958,),
-        (
-            _UNCALIBRATED,
-            _WITHOUT_NOISE,
-            _WITHOUT_MAPS,
-            _HALF_PRECISION,
-            _MONO,
-            ("full resolution, adaptive", _has(half=False, demosaic="adaptive")),
-        ),
-    ),
     "tile": KernelSpec(("tile",), (), (), ((), ()), (1.0,)),
 }
 

@@ -262,21 +262,10 @@ def test_the_model_of_a_board_is_read_without_the_zero_that_ends_it(tmp_path: Pa
         ("mono_full", {"resolution": "full", "demosaic": "gradient", "products": "stokes"}, "preview only"),
         ("mono_full", {"resolution": "full", "demosaic": "gradient", "dtype": "uint16"}, None),
         ("mono_half", {"products": f"{FOUR},{LIVE},ssim", "dtype": "uint16"}, None),
-        ("mono_adaptive", {"resolution": "full", "dtype": "uint16"}, None),
         ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "dtype": "uint16"}, "and preview as uint8"),
         ("color_strip", {"sensor": "IMX250MYR", "products": f"{LIVE},ssim", "dtype": "uint16"}, None),
         ("mono_full", {"resolution": "full"}, "full resolution, bilinear or gradient"),
         ("mono_full", {}, "full resolution"),
-        ("mono_adaptive", {"resolution": "full"}, None),
-        (
-            "mono_adaptive",
-            {"resolution": "full", "precision": "fp16", "products": "stokes,ssim", "dtype": "float32"},
-            None,
-        ),
-        ("mono_adaptive", {"resolution": "full", "precision": "fp32"}, "half precision"),
-        ("mono_adaptive", {"resolution": "full", "sensor": "IMX250MYR"}, "mono"),
-        ("mono_adaptive", {"demosaic": "adaptive"}, "full resolution"),
-        ("mono_adaptive", {"resolution": "full", "calibration": IDEAL}, "without a calibration"),
         ("color_half", {"sensor": "IMX250MYR", "co_sited": False}, None),
         ("color_half", {"sensor": "IMX250MYR"}, "own site"),
         ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "demosaic": "bilinear"}, "Malvar"),
@@ -343,15 +332,6 @@ def test_shared_bytes_of_a_tile_by_hand() -> None:
     # colour: three channels of that, and the raw tile with 4 more around; in whole 16 bytes
     exact = 2 * (3 * 72 * 34 + 80 * 42) + 18 * 34 + 8
     assert shared_bytes(make(sensor="IMX250MYR"), tile) == -(-exact // 16) * 16
-
-
-def test_shared_bytes_of_mono_adaptive_by_hand() -> None:
-    # pairs of halves: a mosaic of 36x24 and 8 words of padding, two planes of 32x20 and five of 28x16; a byte for every
-    # 4 pixels of 36x34; two counters and a flag; in whole 16 bytes
-    exact = 4 * (36 * 24 + 8 + 2 * 32 * 20 + 5 * 28 * 16) + 9 * 34 + 2 + 12
-    assert (
-        shared_bytes(make(resolution="full"), Schedule("mono_adaptive", "tile", 96, 28, 32, 3)) == -(-exact // 16) * 16
-    )
 
 
 def test_a_tile_counts_raw_pixels_in_its_kernel() -> None:
@@ -488,11 +468,6 @@ def test_more_refusals() -> None:
         check(colour, Schedule("color_half", "registers", 1024, 4, rows=2), H200)
     with pytest.raises(ScheduleError, match="at least 1 row, got 0"):
         check(make(demosaic="adaptive"), Schedule("tile", "tile", 128, 16, 16), XAVIER)
-    adaptive = make(resolution="full")
-    with pytest.raises(ScheduleError, match="multiple of 4x4 raw pixels, got 60x18"):
-        check(adaptive, Schedule("mono_adaptive", "tile", 128, 60, 18, 5), XAVIER)
-    with pytest.raises(ScheduleError, match="runs of 3 rows need 192 threads, got 128"):
-        check(adaptive, Schedule("mono_adaptive", "tile", 128, 60, 32, 3), XAVIER)
 
 
 def test_a_device_that_is_too_small_is_an_error_with_need_and_limit() -> None:
@@ -847,9 +822,6 @@ def test_best_time_grows_with_size() -> None:
         ({"products": LIVE, "sensor": "IMX250MYR"}, Schedule("tile", "tile", 128, 16, 16), 23.5),
         ({"resolution": "full", "demosaic": "gradient"}, Schedule("tile", "tile", 128, 64, 60), 13.5),
         ({"resolution": "full"}, Schedule("tile", "tile", 256, 64, 60, 9), 60.9),
-        ({"resolution": "full"}, Schedule("mono_adaptive", "tile", 128, 60, 52, 7), 55.5),
-        ({"resolution": "full"}, Schedule("mono_adaptive", "tile", 128, 60, 48, 7), 55.8),
-        ({"resolution": "full"}, Schedule("mono_adaptive", "tile", 128, 60, 40, 6), 59.4),
         ({"resolution": "full", "sensor": "IMX250MYR"}, Schedule("tile", "tile", 320, 72, 32, 7), 171.1),
     ],
 )
