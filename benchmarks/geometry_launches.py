@@ -13,12 +13,12 @@ from timing import FRAMES, SHAPE, cupy, driver, frames, medians
 
 from polar_pipeline import Pipeline
 from polar_pipeline.cuda.model.device import Device
-from polar_pipeline.cuda.model.launch_model import RectifiedModel, TransformModel
+from polar_pipeline.cuda.model.launch_model import TransformModel
 from polar_pipeline.cuda.model.partition import Partition, partitions
 from polar_pipeline.cuda.model.transform_cost import plane_bytes, source_bytes
 from polar_pipeline.cuda.model.transform_work import TRANSFORM_ARGUMENT
 from polar_pipeline.cuda.model.work import OUTPUTS, fill_options
-from polar_pipeline.cuda.sampling import DeviceMap, pack_map, pack_window_map
+from polar_pipeline.cuda.sampling import DeviceMap, pack_map
 from polar_pipeline.geometry import make_map
 from polar_pipeline.options import Options
 from polar_pipeline.plan import make_plan
@@ -60,22 +60,17 @@ class GeometryLaunches:
             for name, dtype in products.outputs
         }
         self._counts = cupy.zeros((FRAMES, 2), cupy.uint32)
-        self._planes: Dict[str, Any] = {}
         self._launches = list(partition.launches)
-        first, transform = partition.polarization, partition.transform
-        if isinstance(first.model, RectifiedModel):
-            sampling = first.model.work.sampling
-            self._map = DeviceMap(driver(), sampling, pack_window_map(first.model.work, first.schedule))
-        else:
-            assert transform is not None
-            assert options.geometry is not None
-            sampling, planned = make_map(options.geometry, work.output_size), transform.model.work
-            packed = None if sampling.positions is None else pack_map(sampling, planned, transform.schedule)
-            self._map = DeviceMap(driver(), sampling, packed)
-            if packed is not None:
-                planned = replace(planned, fraction=packed.fraction)
-            self._launches[1] = replace(transform, model=TransformModel(planned, transform.model.device))
-            self._planes = {n: cupy.zeros(size, cupy.uint8) for n, size in plane_bytes(planned, FRAMES).items()}
+        transform = partition.transform
+        assert transform is not None
+        assert options.geometry is not None
+        sampling, planned = make_map(options.geometry, work.output_size), transform.model.work
+        packed = None if sampling.positions is None else pack_map(sampling, planned, transform.schedule)
+        self._map = DeviceMap(driver(), sampling, packed)
+        if packed is not None:
+            planned = replace(planned, fraction=packed.fraction)
+        self._launches[1] = replace(transform, model=TransformModel(planned, transform.model.device))
+        self._planes = {n: cupy.zeros(size, cupy.uint8) for n, size in plane_bytes(planned, FRAMES).items()}
         self._kernels = []
         for launch in self._launches:
             model, schedule = launch.model, launch.schedule

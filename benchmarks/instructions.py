@@ -32,7 +32,6 @@ from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_work import SsimWork
 from polar_pipeline.cuda.model.transform_work import TransformWork
 from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork
-from polar_pipeline.cuda.tools.usage import rectified_works
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import MOSAIC, make_plan
 from polar_pipeline.sensor.mosaic import FULL_FRAME
@@ -333,10 +332,6 @@ def table() -> Dict[Tuple[str, str, str], Counter[str]]:
         for (name, positions), precision in product(SAMPLES.items(), ("fp16", "fp32")):
             samples = transform_work(positions, precision)
             found[arch, precision, name] = count(samples, Schedule("transform", "tile", 256, 64, 16), arch)["take"]
-        rectified = next(work for work in rectified_works() if work.dtypes == dict.fromkeys(_POLAR, "uint8"))
-        counted = count(rectified, Schedule("mono_rectified", "tile", 128, 64, 16), arch)
-        found[arch, "fp16", "rectified window"] = counted["window"]
-        found[arch, "fp16", "rectified samples"] = counted["take"]
     return found
 
 

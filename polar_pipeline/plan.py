@@ -205,13 +205,6 @@ def geometry_stages(stage: Stage, planes: Iterable[str]) -> Tuple[Stage, Stage]:
     return before, Stage(GEOMETRY, (GEOMETRY, *left), reads, writes, reason)
 
 
-def geometry_stage(stage: Stage) -> Stage:
-    """The first stage of a plan where outputs have a geometry, as one that computes what it interpolates itself."""
-    first, second = geometry_stages(stage, ())
-    reason = "what a pixel of the output depends on is computed by the block that makes it, and stays on chip"
-    return Stage(stage.name, (*first.operators, *second.operators), stage.reads, stage.writes, reason)
-
-
 @lru_cache(maxsize=64)
 def _plan(products: Tuple[str, ...]) -> Plan:
     return Plan(products, _make_stages(products, recompute=False))

@@ -12,14 +12,14 @@ from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.cuda.device_array import DeviceArray
 from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.memory import COUNTERS
-from polar_pipeline.cuda.model.launch_model import RectifiedModel, SsimModel, TransformModel
-from polar_pipeline.cuda.model.partition import AnyLaunch, FirstLaunch, PlannedLaunch
+from polar_pipeline.cuda.model.launch_model import PolarizationModel, SsimModel, TransformModel
+from polar_pipeline.cuda.model.partition import AnyLaunch, PlannedLaunch
 from polar_pipeline.cuda.model.ssim_search import piece_count
 from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork
 from polar_pipeline.cuda.model.transform_cost import plane_bytes
 from polar_pipeline.cuda.model.transform_work import TRANSFORM_ARGUMENT
 from polar_pipeline.cuda.model.work import OUTPUTS, POLARIZATION_ARGUMENT, fill_options
-from polar_pipeline.cuda.sampling import DeviceMap, pack_map, pack_window_map
+from polar_pipeline.cuda.sampling import DeviceMap, pack_map
 from polar_pipeline.geometry import make_map
 from polar_pipeline.options import Options
 
@@ -64,7 +64,7 @@ class CompiledLaunch:
 
 
 class PolarizationLaunch:
-    """The launch that starts from the mosaic, with the map of what it rectifies.
+    """The launch that starts from the mosaic.
 
     Args:
         driver: The device.
@@ -72,44 +72,25 @@ class PolarizationLaunch:
 
     Attributes:
         argument: `POLARIZATION_ARGUMENT` of the kernel, to be filled.
-        outside: (height, width) uint8, 1 where outputs have no values; None where there are no such pixels.
+        outside: None: every pixel of its outputs has values.
 
     Raises:
         CompileError: The kernel does not compile.
-        DeviceMemoryError: The device is too small.
     """
 
-    def __init__(self, driver: Driver, planned: FirstLaunch) -> None:
-        model = planned.model
-        self.outside: Optional[np.ndarray] = None
-        self._map: Optional[DeviceMap] = None
-        if isinstance(model, RectifiedModel):
-            sampling = model.work.sampling
-            self.outside = sampling.outside
-            self._map = DeviceMap(driver, sampling, pack_window_map(model.work, planned.schedule))
-            self._argument = np.zeros((), TRANSFORM_ARGUMENT)
-            self._map.fill(self._argument)
-            self.argument = self._argument["frame"]
-        else:
-            self.argument = self._argument = np.zeros((), POLARIZATION_ARGUMENT)
-        try:
-            self._compiled = CompiledLaunch(driver, planned)
-        except BaseException:
-            self._close_map()
-            raise
+    outside: Optional[np.ndarray] = None
+
+    def __init__(self, driver: Driver, planned: PlannedLaunch[PolarizationModel]) -> None:
+        self.argument = np.zeros((), POLARIZATION_ARGUMENT)
+        self._compiled = CompiledLaunch(driver, planned)
 
     def launch(self, stream: int) -> None:
         """Start the kernel with its argument, in the stream's order."""
-        self._compiled.launch(stream, self._argument)
-
-    def _close_map(self) -> None:
-        if self._map is not None:
-            self._map.close()
+        self._compiled.launch(stream, self.argument)
 
     def close(self) -> None:
-        """Unload the kernel and release the map."""
+        """Unload the kernel."""
         self._compiled.close()
-        self._close_map()
 
 
 class TransformLaunch:

@@ -135,6 +135,7 @@ CASES: List[Tuple[str, str, Tuple[str, ...], Dict[str, Any]]] = [
     ("xavier", "IMX250MZR", POLAR, {"rectify": lens(turned=True), "precision": "fp32", "rotate": 180}),
     ("h200", "IMX250MZR", POLAR, {"scale": 4, "rotate": 180, "co_sited": False}),
     ("h200", "IMX250MZR", POLAR, {**RECTIFIED, "resolution": "full"}),
+    ("xavier", "IMX250MZR", POLAR, {"rectify": lens(), "min_intensity": 0.25, "rotate": 180, "roi": (3, 2, 21, 15)}),
     ("xavier", "IMX250MZR", IMAGES, {**RECTIFIED, "calibration": calibration_of("IMX250MZR")}),  # mono_half_calibrated
     ("orin", "IMX250MYR", POLAR, {"rotate": 90, "calibration": calibration_of("IMX250MYR"), "dtype": "uint8"}),
     *(

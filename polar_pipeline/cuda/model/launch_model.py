@@ -12,7 +12,6 @@ from typing import Dict, List, NoReturn, Tuple, Union
 from polar_pipeline.cuda.model import (
     geometry,
     polarization_cost,
-    rectified_cost,
     registers,
     search,
     ssim_cost,
@@ -21,14 +20,13 @@ from polar_pipeline.cuda.model import (
 )
 from polar_pipeline.cuda.model.cost import Cost, Prediction
 from polar_pipeline.cuda.model.device import Device
-from polar_pipeline.cuda.model.rectified_work import RectifiedWork, rectified_defines, rectified_key
 from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 from polar_pipeline.cuda.model.ssim_work import SsimWork, ssim_defines, ssim_key
 from polar_pipeline.cuda.model.transform_work import TransformWork, transform_defines, transform_key
 from polar_pipeline.cuda.model.work import PolarizationWork, polarization_defines, polarization_key
 
 #: What one launch has to do.
-KernelWork = Union[PolarizationWork, RectifiedWork, TransformWork, SsimWork]
+KernelWork = Union[PolarizationWork, TransformWork, SsimWork]
 
 
 class LaunchModel(ABC):
@@ -141,50 +139,6 @@ class PolarizationModel(LaunchModel):
         return search.expected_occupancy(self.work, schedule, self.device)
 
 
-class RectifiedModel(LaunchModel):
-    """The first launch where it also rectifies: from the mosaic to every product but SSIM's.
-
-    Args:
-        work: What it does.
-        device: The GPU.
-
-    Attributes:
-        work: The same.
-    """
-
-    def __init__(self, work: RectifiedWork, device: Device) -> None:
-        super().__init__(device, rectified_key(work), (work.mosaic.width, work.mosaic.height))
-        self.work = work
-
-    def candidates(self) -> List[Schedule]:
-        return rectified_cost.candidates(self.work, self.device)
-
-    def refuse(self) -> NoReturn:
-        rectified_cost.refuse(self.work, self.device)
-
-    def defines(self, schedule: Schedule) -> Dict[str, Union[int, str]]:
-        return {**rectified_defines(self.work), **rectified_cost.schedule_defines(self.work, schedule)}
-
-    def grid(self, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
-        return rectified_cost.grid(self.work, schedule, frames)
-
-    def shared_bytes(self, schedule: Schedule) -> int:
-        return rectified_cost.shared_bytes(self.work, schedule)
-
-    def registers(self, schedule: Schedule) -> int:
-        return rectified_cost.registers(self.work, schedule)
-
-    def cost(self, schedule: Schedule) -> Cost:
-        return rectified_cost.cost(self.work, schedule, self.device)
-
-    def predict(self, schedule: Schedule, frames: int = 1) -> Prediction:
-        return rectified_cost.predict(self.work, schedule, self.device, frames)
-
-    def occupancy(self, schedule: Schedule) -> float:
-        """Expected share of a multiprocessor's warps that are resident, 0 to 1."""
-        return rectified_cost.expected_occupancy(self.work, schedule, self.device)
-
-
 class TransformModel(LaunchModel):
     """The launch of a geometry: from the planes of the Stokes image to the products of the transformed one.
 
@@ -278,6 +232,4 @@ def launch_model(work: KernelWork, device: Device) -> LaunchModel:
     """
     if isinstance(work, SsimWork):
         return SsimModel(work, device)
-    if isinstance(work, RectifiedWork):
-        return RectifiedModel(work, device)
     return TransformModel(work, device) if isinstance(work, TransformWork) else PolarizationModel(work, device)

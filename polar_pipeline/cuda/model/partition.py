@@ -1,7 +1,7 @@
 """The launches of a frame: which stages of the plan they compute, what each kernel does, and by which schedule.
 
 A plan has at most two launches: polarization, and SSIM, which reads what the first one stored or recomputes it from the
-mosaic. With a geometry there is one more between them, which makes the products, unless the first one can rectify.
+mosaic. With a geometry there is one more between them, which makes the products.
 Backend, report and tuner all work from the `Partition` made here.
 """
 
@@ -12,8 +12,7 @@ from typing import Generic, List, Optional, Sequence, Tuple, TypeVar, Union
 
 from polar_pipeline.cuda.model.cost import Prediction
 from polar_pipeline.cuda.model.device import Device
-from polar_pipeline.cuda.model.launch_model import PolarizationModel, RectifiedModel, SsimModel, TransformModel
-from polar_pipeline.cuda.model.rectified_work import RectifiedWork, make_rectified_work, not_in_one_launch
+from polar_pipeline.cuda.model.launch_model import PolarizationModel, SsimModel, TransformModel
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.specs import SSIM_FROM_MOSAIC
 from polar_pipeline.cuda.model.ssim_work import make_ssim_work
@@ -21,9 +20,9 @@ from polar_pipeline.cuda.model.transform_work import TransformWork, make_transfo
 from polar_pipeline.cuda.model.tuned import predicted_fastest, tuned
 from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork
 from polar_pipeline.options import Options
-from polar_pipeline.plan import MOSAIC, Plan, Stage, geometry_stage, geometry_stages
+from polar_pipeline.plan import MOSAIC, Plan, Stage, geometry_stages
 
-_ModelT = TypeVar("_ModelT", PolarizationModel, RectifiedModel, TransformModel, SsimModel)
+_ModelT = TypeVar("_ModelT", PolarizationModel, TransformModel, SsimModel)
 
 #: Rows of the map from which on one reflection at a border is enough, for every window.
 _MIN_ROWS = 16
@@ -53,9 +52,8 @@ class PlannedLaunch(Generic[_ModelT]):
         return self.measured_us is not None
 
 
-#: The first launch, and the one that makes the products.
-FirstLaunch = Union[PlannedLaunch[PolarizationModel], PlannedLaunch[RectifiedModel]]
-ProductLaunch = Union[FirstLaunch, PlannedLaunch[TransformModel]]
+#: The launch that makes the products.
+ProductLaunch = Union[PlannedLaunch[PolarizationModel], PlannedLaunch[TransformModel]]
 AnyLaunch = Union[ProductLaunch, PlannedLaunch[SsimModel]]
 
 
@@ -66,10 +64,10 @@ class Partition:
     Attributes:
         polarization: The first launch.
         ssim: The last one; None without SSIM.
-        transform: The one between them; None without a geometry, and where the first one rectifies.
+        transform: The one between them; None without a geometry.
     """
 
-    polarization: FirstLaunch
+    polarization: PlannedLaunch[PolarizationModel]
     ssim: Optional[PlannedLaunch[SsimModel]]
     transform: Optional[PlannedLaunch[TransformModel]] = None
 
@@ -82,8 +80,7 @@ class Partition:
     @property
     def frames(self) -> PolarizationWork:
         """The format of frames, and what the first launch stores."""
-        work = self.polarization.model.work
-        return work.mosaic if isinstance(work, RectifiedWork) else work
+        return self.polarization.model.work
 
     @property
     def products(self) -> ProductLaunch:
@@ -140,8 +137,6 @@ def partitions(work: PolarizationWork, plan: Plan, options: Options, device: Dev
     if plan.window and not_from_mosaic(work, options) is None:
         stored = tuple(output for output in work.outputs if output[0] not in PAIRS)
         found.append(_partition(replace(work, outputs=stored), plan.from_mosaic(), options, device))
-    if options.geometry is not None and not_in_one_launch(work, plan, options) is None:
-        found += _rectified(make_rectified_work(work, plan, options), plan, options, device)
     basis, us = times(found)
     is_last = [row.ssim_from_mosaic and device.maps_host and basis == "predicted" for row in found]
     return [row for *_, row in sorted(zip(is_last, us, found), key=lambda row: row[:2])]
@@ -167,17 +162,6 @@ def _partition(work: PolarizationWork, plan: Plan, options: Options, device: Dev
         return Partition(polarization, None, transform)
     ssim = _planned(plan.stages[1], SsimModel(make_ssim_work(last, plan, options), device))
     return Partition(polarization, ssim, transform)
-
-
-def _rectified(work: RectifiedWork, plan: Plan, options: Options, device: Device) -> List[Partition]:
-    """The launches whose first one rectifies; none where no tile's window fits the device."""
-    model = RectifiedModel(work, device)
-    if not model.candidates():
-        return []
-    first = _planned(geometry_stage(plan.stages[0]), model)
-    if not plan.window:
-        return [Partition(first, None)]
-    return [Partition(first, _planned(plan.stages[1], SsimModel(make_ssim_work(work, plan, options), device)))]
 
 
 def _planned(stage: Stage, model: _ModelT) -> PlannedLaunch[_ModelT]:

@@ -10,7 +10,6 @@ from typing import Dict, Tuple, Union
 import numpy as np
 
 from polar_pipeline.coefficients import SSIM_BLOCK, SSIM_C2, SSIM_FULL, gaussian, ssim_literals
-from polar_pipeline.cuda.model.rectified_work import RectifiedWork
 from polar_pipeline.cuda.model.transform_work import TransformWork
 from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork
 from polar_pipeline.options import Options
@@ -74,9 +73,7 @@ class SsimWork:
         return -(-height // SSIM_BLOCK), -(-width // SSIM_BLOCK)
 
 
-def make_ssim_work(
-    work: Union[PolarizationWork, RectifiedWork, TransformWork], plan: Plan, options: Options
-) -> SsimWork:
+def make_ssim_work(work: Union[PolarizationWork, TransformWork], plan: Plan, options: Options) -> SsimWork:
     """The SSIM launch of a plan, on the images that the launch before stores; if it stores none, on the mosaic."""
     source = next((dtype for name, dtype in work.outputs if name in PAIRS), MOSAIC)
     map_dtype = options.dtype_of("ssim_map") if "ssim_map" in plan.products else ""
@@ -87,7 +84,7 @@ def make_ssim_work(
         options.ssim_sigma,
         source,
         map_dtype,
-        isinstance(work, RectifiedWork) or (isinstance(work, TransformWork) and work.positions),
+        isinstance(work, TransformWork) and work.positions,
     )
 
 

@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any, Dict, Iterator, List, Tuple
 
-from polar_pipeline.cuda.model import rectified_cost
 from polar_pipeline.cuda.model.cost import COPY_SHARE, ISSUE_SLOTS, REREAD_SHARE, roofline
 from polar_pipeline.cuda.model.device import Device
 from polar_pipeline.cuda.model.geometry import CORRECTION_BYTES, correction_bytes
-from polar_pipeline.cuda.model.launch_model import PolarizationModel, RectifiedModel, SsimModel, TransformModel
+from polar_pipeline.cuda.model.launch_model import PolarizationModel, SsimModel, TransformModel
 from polar_pipeline.cuda.model.partition import (
     AnyLaunch,
     Partition,
@@ -155,8 +154,6 @@ def _map_bytes(launch: ProductLaunch) -> int:
     """Bytes of the map of a geometry that a launch reads."""
     if isinstance(launch.model, TransformModel):
         return map_bytes(launch.model.work, launch.schedule)
-    if isinstance(launch.model, RectifiedModel):
-        return rectified_cost.map_bytes(launch.model.work, launch.schedule)
     return 0
 
 

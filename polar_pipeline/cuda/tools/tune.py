@@ -15,7 +15,7 @@ from polar_pipeline.cuda.compile import OPTIONS, source
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.model.geometry import output_bytes
-from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, RectifiedModel, SsimModel
+from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
 from polar_pipeline.cuda.model.partition import partitions
 from polar_pipeline.cuda.model.requested_work import work_of
 from polar_pipeline.cuda.model.schedule import Schedule
@@ -79,8 +79,6 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
     fastest = {}
     for partition in partitions(asked, plan, options, device):
         first = partition.polarization.model
-        if isinstance(first, RectifiedModel):  # its schedules have maps of their own; they are predicted
-            continue
         trials: List[_Trial] = [_PolarizationTrial(memory, first, options.min_intensity, correction)]
         if partition.ssim is not None:
             trials.append(_SsimTrial(memory, partition.ssim.model))

@@ -15,11 +15,9 @@ from polar_pipeline.cuda.model.device import DEVICES, Device, occupancy
 from polar_pipeline.cuda.model.launch_model import (
     LaunchModel,
     PolarizationModel,
-    RectifiedModel,
     SsimModel,
     TransformModel,
 )
-from polar_pipeline.cuda.model.rectified_work import RectifiedWork, make_rectified_work, not_in_one_launch
 from polar_pipeline.cuda.model.requested_work import make_work
 from polar_pipeline.cuda.model.schedule import Schedule
 from polar_pipeline.cuda.model.ssim_search import WINDOWS
@@ -28,7 +26,6 @@ from polar_pipeline.cuda.model.transform_work import TransformWork, make_transfo
 from polar_pipeline.cuda.model.tuned import choose
 from polar_pipeline.cuda.model.work import RAW_FORMATS, PolarizationWork
 from polar_pipeline.cuda.resource_usage import kernel_resources
-from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor.mosaic import ANGLES, FULL_FRAME
@@ -138,20 +135,6 @@ def transform_works() -> Iterator[TransformWork]:
         yield replace(make_transform_work(work, plan, chosen), positions="scale" in options)
 
 
-def rectified_works() -> Iterator[RectifiedWork]:
-    """What can be asked of the launch that also rectifies, on full frames behind a lens that changes nothing."""
-    height, width = FULL_FRAME
-    matrix = (width, 0, width / 2, 0, width, height / 2, 0, 0, 1)
-    lens = make_lens(FULL_FRAME, "plumb_bob", (0,) * 5, matrix, (0,) * 9, (0,) * 12)
-    for names, depth in REQUESTS:
-        types = {name: PRODUCT_TOPICS[name].dtype(depth) for name in names}
-        options = make_options("IMX250MZR", names, types, rectify=lens)
-        plan = make_plan(names)
-        work = make_work(plan, options, "u8", _FULL_SCALE["u8"], FULL_FRAME)
-        if not_in_one_launch(work, plan, options) is None:
-            yield make_rectified_work(work, plan, options)
-
-
 def _build(model: LaunchModel, schedule: Schedule, text: str) -> _Build:
     shared_bytes = model.shared_bytes(schedule)
     return _Build(schedule.kernel, text, schedule.threads, shared_bytes, model.defines(schedule))
@@ -164,9 +147,6 @@ def _builds(device: Device) -> Iterator[_Build]:
     for transform_work in dict.fromkeys(transform_works()):
         transform = TransformModel(transform_work, device)
         yield _build(transform, choose(transform), transform.key)
-    for rectified_work in dict.fromkeys(rectified_works()):
-        rectified = RectifiedModel(rectified_work, device)
-        yield _build(rectified, choose(rectified), rectified.key)
     for ssim_work in ssim_works():
         ssim = SsimModel(ssim_work, device)
         for window in WINDOWS:
