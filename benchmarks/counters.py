@@ -36,7 +36,6 @@ from polar_pipeline.cuda.model.cost import ISSUE_SLOTS
 from polar_pipeline.cuda.model.device import DEVICES, WARP
 from polar_pipeline.cuda.model.executed import (
     computes_in_halves,
-    executed_kernel,
     executed_stage,
     in_the_code,
     quantities,
@@ -189,7 +188,7 @@ def samples(report: Dict[str, Any]) -> Dict[str, List[Sample]]:
         elif schedule.kernel in COUNTED:
             share = SHARES[executed_stage(work, schedule), computes_in_halves(work, schedule), capability].issue
             wanted = {name: number * share for name, number in quantities(work, schedule).items()}
-            found[executed_kernel(work, schedule)].append((row["name"], wanted, executed))
+            found[schedule.kernel].append((row["name"], wanted, executed))
     return dict(sorted(found.items()))
 
 

@@ -132,7 +132,7 @@ def constants() -> List[Constant]:
     """The constants that are fitted; all are positive."""
     return [
         *map(_attribute, COMMON),
-        *map(_effort, ("mono_half", "mono_full", "color_half", "color_strip")),
+        *map(_effort, ("mono_half", "mono_full", "color_strip")),
         *_entries("busy warps", polarization_cost._BUSY_WARPS_OF),
         *_entries("busy warps of tile", polarization_cost._BUSY_WARPS_OF_TILE),
         *_entries("tail", polarization_cost._TAIL_OF),

@@ -17,14 +17,12 @@ def _tiles(*sizes: Tuple[int, int, int, int]) -> Tuple[Schedule, ...]:
 
 
 _BY_REGISTERS = (Schedule("ssim", "registers", 320, 308, rows=256), Schedule("ssim", "registers", 224, 204, rows=128))
-_WARPS = (Schedule("color_half", "registers", 32, 4, rows=2),)
 #: The constants of the cost model are fitted to these.
 FITTED = (
     first("mono half", MONO, POLAR),
     first("mono half, one frame", MONO, POLAR, frames=1),
     first("mono full bilinear", MONO, POLAR, demosaic="bilinear", **FULL),
     first("colour own site, angles", COLOR, ANGLES, **OWN),
-    first("colour own site, angles, blocks of a warp", COLOR, ANGLES, schedules=_WARPS, **OWN),
     first("colour own site, angles and polar", COLOR, f"{ANGLES},{POLAR}", **OWN),
     first("colour half", COLOR, LIVE, schedules=_tiles((128, 32, 16, 0), (128, 16, 16, 0), (256, 32, 32, 0))),
     first("mono full gradient", MONO, POLAR, demosaic="gradient", **FULL),

@@ -146,7 +146,6 @@ _LIVE = ("intensity", "dolp", "aolp", "preview")
 _POLAR, _ANGLES = _LIVE[:3], ("angle_0", "angle_45", "angle_90", "angle_135")
 _COLOR: Dict[str, Any] = {"sensor": "IMX250MYR"}
 _FULL: Dict[str, Any] = {"resolution": "full"}
-_OWN: Dict[str, Any] = {**_COLOR, "co_sited": False, "products": _ANGLES}
 #: Counted in pairs of half and of float.
 TILES = (
     CountedKernel(
@@ -199,10 +198,6 @@ WINDOWS = (
     ),
     CountedKernel(
         "mono_full", {**_FULL, "demosaic": "bilinear"}, Schedule("mono_full", "registers", 64, 16, rows=2), {}
-    ),
-    CountedKernel("color_half angles", _OWN, Schedule("color_half", "registers", 64, 4, rows=2), {}),
-    CountedKernel(
-        "color_half", {**_OWN, "products": (*_ANGLES, *_POLAR)}, Schedule("color_half", "registers", 64, 4, rows=2), {}
     ),
     CountedKernel("color_strip angles", {**_COLOR, "products": _ANGLES}, _STRIP, {}),
     CountedKernel("color_strip", {**_COLOR, "products": _LIVE}, _STRIP, {}),

@@ -478,11 +478,11 @@ FAST_CASES = [
     ),
     case("0 45 / 135 90", kernel="mono_half", min_intensity=0.0, dtype="float32"),
     *(
-        case(COLOR, products=products, kernel="color_half", co_sited=False, dtype="uint8")
+        case(COLOR, products=products, kernel="color_strip", co_sited=False, dtype="uint8")
         for products in (_ANGLES, (*_ANGLES, *_POLAR), _POLAR, ("angle_45",), ("angle_135", "aolp"))
     ),
     *(
-        case(COLOR, products=products, kernel="color_half", co_sited=False, roi_offset=offset, dtype="uint8")
+        case(COLOR, products=products, kernel="color_strip", co_sited=False, roi_offset=offset, dtype="uint8")
         for products in (_ANGLES, (*_ANGLES, *_POLAR))
         for offset in ((2, 0), (0, 2))
     ),

@@ -48,12 +48,6 @@ _OF_DIRECTION = ("aolp", "aolp_color", "aolp_sigma", "preview")
 _PIXEL = {"more than 12 bits": 7.0}
 
 
-def executed_kernel(work: PolarizationWork, schedule: Schedule) -> str:
-    """The key of `COUNTS`: a kernel, or its code for images of angles alone."""
-    is_for_angles = schedule.kernel == "color_half" and not needs_all_angles(work)
-    return schedule.kernel + " angles" * is_for_angles
-
-
 def executed_stage(work: PolarizationWork, schedule: Schedule) -> str:
     """The stage of `SHARES` that a kernel is."""
     is_for_angles = work.sensor.is_color and not needs_all_angles(work)
@@ -120,7 +114,7 @@ def _kind(output: str) -> str:
 
 def executed_slots(work: PolarizationWork, schedule: Schedule) -> float:
     """Issue slots of an H200 for one frame, as if in pairs of half."""
-    counts = {**_PIXEL, **COUNTS[executed_kernel(work, schedule)]}
+    counts = {**_PIXEL, **COUNTS[schedule.kernel]}
     total = 0.0
     for name, number in quantities(work, schedule).items():
         total += number * (counts[name] if name in counts else in_the_code(name))

@@ -10,24 +10,6 @@ from typing import Dict
 
 #: Kernel -> what is counted (a thread, a row, a pixel, a value of an output) -> instructions.
 COUNTS: Dict[str, Dict[str, float]] = {
-    "color_half": {
-        "angle uint8": 2.7,
-        "aolp uint8": 6.7,
-        "direction": 13.7,
-        "dolp uint8": 4.1,
-        "intensity uint8": 4.0,
-        "load u8": 24.8,
-        "preview uint8": 12.7,
-        "row": 96.2,
-        "stokes": 13.7,
-        "thread": 191.3,
-    },
-    "color_half angles": {
-        "angle uint8": 4.0,
-        "load u8": 15.3,
-        "row": 58.2,
-        "thread": 249.2,
-    },
     "color_strip": {
         "angle float32": 5.3,
         "angle uint8": 3.8,

@@ -57,7 +57,7 @@ def output_step(work: PolarizationWork) -> int:
 
 
 def needs_all_angles(work: PolarizationWork) -> bool:
-    """Whether a thread of `color_half` needs the angles of both row parities."""
+    """Whether other products than images of angles are wanted."""
     return any(name not in ANGLE_IMAGES for name in work.dtypes)
 
 
@@ -91,16 +91,13 @@ def unit_count(work: PolarizationWork, schedule: Schedule) -> int:
 def grid(work: PolarizationWork, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
     """Blocks along x, y and z; z is the frame. Where not a tile, they are numbered along x, row by row.
 
-    Threads of a mono kernel and of `color_strip` follow each other from row to row. Warps of `color_half` stand on
-    strips; without products of all four angles, each on the lines of one row parity.
+    Threads of a mono kernel and of `color_strip` follow each other from row to row.
     """
     height, width = work.output_size
     x, y = unit_size(schedule)
     across, down = -(-width // x), -(-height // y)
     if schedule.window == "tile":
         return across, down, frames
-    if schedule.window == "ring":
-        return across * down, 1, frames
     warps = schedule.threads // WARP
     if not _is_numbered_on(work, schedule):
         return -(-across // warps) * down * (1 if needs_all_angles(work) else 2), 1, frames
@@ -130,11 +127,9 @@ def _shared_tile(work: PolarizationWork, schedule: Schedule) -> int:
 def _shared_staging(work: PolarizationWork, schedule: Schedule) -> int:
     """Staging memory of each warp.
 
-    `kernels/color_half.cu`: two rows of two RGB images, 128 pixels. `kernels/mono_full.cu`: a row of 512 pixels of
+    `kernels/mono_full.cu`: a row of 512 pixels of
     every output of more than a byte a pixel. `kernels/mono_half.cu`: a row of interleaved pixels.
     """
-    if work.sensor.is_color:
-        return schedule.threads // WARP * 4 * 3 * 128
     if schedule.kernel == "mono_full":
         kinds = (
             np.dtype(dtype).itemsize if dtype != "uint8" else 3 * (name == "preview") for name, dtype in work.outputs
@@ -143,11 +138,6 @@ def _shared_staging(work: PolarizationWork, schedule: Schedule) -> int:
     interleaved = {"preview", "stokes"}.intersection(work.dtypes)
     sizes = (3 * np.dtype(work.dtypes[name]).itemsize for name in interleaved)
     return schedule.threads * schedule.tile_x * max(sizes, default=0)
-
-
-def _shared_ring(work: PolarizationWork, schedule: Schedule) -> int:
-    """Raw lines with 16 bytes on both sides, and the staging."""
-    return schedule.lines * (2 * schedule.tile_x + 32) + _shared_staging(work, schedule)
 
 
 def _shared_strip(work: PolarizationWork, schedule: Schedule) -> int:
@@ -161,7 +151,7 @@ def _shared_strip(work: PolarizationWork, schedule: Schedule) -> int:
 
 #: Kernels without shared memory.
 _WITHOUT_SHARED = ("mono_half_calibrated",)
-_SHARED = {"tile": _shared_tile, "registers": _shared_staging, "ring": _shared_ring, "strip": _shared_strip}
+_SHARED = {"tile": _shared_tile, "registers": _shared_staging, "strip": _shared_strip}
 
 
 def shared_bytes(work: PolarizationWork, schedule: Schedule) -> int:

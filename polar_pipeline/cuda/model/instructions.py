@@ -54,12 +54,6 @@ SHARES: Dict[Tuple[str, bool, int], Slots] = {
     ("color weighted", False, 72): Slots(1.43, 0.00, 0.72, 0.41, 0.01, 0.57),  # 268
     ("color weighted", False, 87): Slots(1.42, 0.01, 0.72, 0.41, 0.01, 0.57),  # 265
     ("color weighted", False, 90): Slots(1.45, 0.00, 0.72, 0.43, 0.01, 0.57),  # 271
-    ("color_half", True, 72): Slots(0.90, 0.33, 0.10, 0.32, 0.04, 0.11),  # 1138
-    ("color_half", True, 87): Slots(0.91, 0.33, 0.10, 0.33, 0.02, 0.11),  # 1152
-    ("color_half", True, 90): Slots(1.00, 0.34, 0.08, 0.39, 0.02, 0.11),  # 1270
-    ("color_half angles", True, 72): Slots(0.92, 0.25, 0.17, 0.35, 0.00, 0.16),  # 461
-    ("color_half angles", True, 87): Slots(0.96, 0.25, 0.18, 0.35, 0.00, 0.16),  # 479
-    ("color_half angles", True, 90): Slots(1.00, 0.25, 0.19, 0.35, 0.00, 0.18),  # 499
     ("color_strip", True, 72): Slots(1.01, 0.32, 0.15, 0.37, 0.02, 0.16),  # 1290
     ("color_strip", True, 87): Slots(1.02, 0.32, 0.15, 0.37, 0.01, 0.16),  # 1296
     ("color_strip", True, 90): Slots(1.00, 0.32, 0.10, 0.40, 0.01, 0.17),  # 1276

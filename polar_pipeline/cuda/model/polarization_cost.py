@@ -61,7 +61,6 @@ _FRAME_US = {"tiles": 0.223, "lines": 0.0702}
 #: Share of the time of a round of blocks that passes while a launch begins and ends, by kernel, if not
 #: `cost.TAIL_SHARE`; and in `tile`, by method.
 _TAIL_OF = {
-    "color_half": 0.114,
     "color_strip": 0.32,
     "mono_full": 0.244,
     "mono_half": 0.616,
@@ -72,7 +71,7 @@ _BLOCK_LATENCY_US = 0.591
 #: Clocks by which a launch of `tile` takes longer for one that it loses in shared memory: others go on meanwhile.
 _CONFLICT_SHARE = {"half": 0.224, "float": 0.247}
 #: Share of what threads load again that is not in their multiprocessor's own cache: neighbours in a line have it there.
-_UNCACHED_SHARE = {"mono_half": 0.136, "mono_full": 0.815, "color_half": 0.556}
+_UNCACHED_SHARE = {"mono_half": 0.136, "mono_full": 0.815}
 #: Microseconds that the slowest warp of a launch of `mono_half` takes for invalid superpixels when all others are done,
 #: by row of a thread; measured on pictures with highlights.
 _INVALID_ROW_US = 0.0597

@@ -76,8 +76,6 @@ _HOPPER_REGISTERS = 80
 _HOPPER_FLOAT_REGISTERS = 96
 #: Those of `color_strip` with two sites a thread in half, of angles at their own sites, for products of luma.
 _OWN_SITE_STRIP_REGISTERS = 96
-#: Those of `color_half` for images of angles on Jetsons, and 8 more for each row.
-_IMAGE_REGISTERS = 48
 #: Registers of a window in registers, where its launch bound leaves as many.
 _WINDOW_REGISTERS = 96
 _REGISTERS_PER_SCHEDULER = 16384
@@ -145,8 +143,6 @@ def registers(work: PolarizationWork, schedule: Schedule, device: Device) -> int
             work.demosaic == "bilinear" and set(work.dtypes.values()) == {"uint8"} and "preview" not in work.dtypes
         )
         resident = 1024 if is_plain else 768
-    elif device.capability >= 90 and schedule.kernel == "color_half" and schedule.window == "registers":
-        resident = 640 if schedule.rows > 4 else 768 if needs_all_angles(work) else 1024
     elif device.capability >= 90 and schedule.kernel == "color_strip":
         resident = 512
     if schedule.threads > resident:
@@ -157,8 +153,7 @@ def registers(work: PolarizationWork, schedule: Schedule, device: Device) -> int
     has_pair = not work.dtypes.keys().isdisjoint(PAIRS)
     if is_narrow and not (work.co_sited or has_angles or has_pair) and work.half_precision:
         return min(bound, _OWN_SITE_STRIP_REGISTERS)
-    is_images = schedule.kernel == "color_half" and schedule.window == "registers" and not needs_all_angles(work)
-    return min(bound, _IMAGE_REGISTERS + 8 * schedule.rows) if is_images and device.capability < 90 else bound
+    return bound
 
 
 def _half_spills(work: PolarizationWork, schedule: Schedule, device: Device) -> bool:

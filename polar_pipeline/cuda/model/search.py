@@ -7,13 +7,10 @@ from typing import Iterator, List, Mapping, NoReturn, Optional, Tuple
 
 from polar_pipeline.cuda.model.device import WARP, Device, occupancy
 from polar_pipeline.cuda.model.geometry import (
-    RING_STEP,
-    WINDOW_LINES,
     is_adaptive,
     loaded_pixels,
     needs_all_angles,
     output_step,
-    round_up,
     shared_bytes,
     unit_size,
 )
@@ -66,10 +63,6 @@ def _problem(work: PolarizationWork, schedule: Schedule, device: Device) -> Opti
         return f"the adaptive method slides down at least 1 row, got {schedule.rows}"
     if schedule.window != "tile" and schedule.rows not in _rows(work, schedule):
         return f"rows can be {', '.join(map(str, _rows(work, schedule)))}, got {schedule.rows}"
-    if schedule.window == "ring" and schedule.tile_x != 4 * schedule.threads:
-        return f"a strip of {schedule.threads} threads is {4 * schedule.threads} pixels wide, got {schedule.tile_x}"
-    if schedule.window == "ring" and schedule.lines not in _RING_LINES:
-        return f"the ring can have {', '.join(map(str, _RING_LINES))} lines, got {schedule.lines}"
     need = shared_bytes(work, schedule)
     if need > device.shared_per_block:
         return f"needs {need} bytes of shared memory, a block has {device.shared_per_block}"
@@ -79,14 +72,9 @@ def _problem(work: PolarizationWork, schedule: Schedule, device: Device) -> Opti
     return None
 
 
-#: Rows that a block moves the ring down, and lines it can have: those in use, and some being loaded.
-_RING_ROWS = (4, 8, 16, 32)
-_RING_LINES = (WINDOW_LINES + RING_STEP, WINDOW_LINES + 2 * RING_STEP, WINDOW_LINES + 3 * RING_STEP)
-
-
 def _rows(work: PolarizationWork, schedule: Schedule) -> Tuple[int, ...]:
     """Rows that a thread can march down."""
-    return _RING_ROWS if schedule.window == "ring" else KERNELS[schedule.kernel].rows[needs_all_angles(work)]
+    return KERNELS[schedule.kernel].rows[needs_all_angles(work)]
 
 
 #: Raw pixels of tiles that are no powers of two: one that divides 2448x2048, and those that suit the adaptive method's
@@ -106,10 +94,6 @@ def search_space(work: PolarizationWork) -> Iterator[Schedule]:
         counts = kernel.rows[needs_all_angles(work)]
         for threads, pixels, rows in product(kernel.threads, kernel.pixels, counts):  # none for tiles
             yield Schedule(name, kernel.windows[0], threads, pixels, rows=rows)
-    if "color_half" in able and not needs_all_angles(work):  # in the ring, products of all four angles spill
-        for threads in sorted({round_up(-(-work.output_size[1] // (4 * strips)), WARP) for strips in range(1, 11)}):
-            for rows, lines in product(_RING_ROWS, _RING_LINES):
-                yield Schedule("color_half", "ring", threads, 4 * threads, rows=rows, lines=lines)
     if "tile" in able:
         yield from _tiles(work)
 

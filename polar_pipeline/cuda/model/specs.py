@@ -12,22 +12,12 @@ def _has(**fields: Any) -> Callable[[PolarizationWork], bool]:
     return lambda work: all(getattr(work, name) == value for name, value in fields.items())
 
 
-def _stores(*images: str, pairs: Tuple[str, ...] = ()) -> Callable[[PolarizationWork], bool]:
-    able = {(name, "uint8") for name in images} | {(name, "uint16") for name in pairs}
-    return lambda work: able.issuperset(work.outputs)
-
-
 def _within(*images: str) -> Callable[[PolarizationWork], bool]:
     return lambda work: set(images).issuperset(work.dtypes)
 
 
 def _regular(work: PolarizationWork) -> bool:
     return len(set(red_sites(work.sensor).values())) == 1
-
-
-def _beyond_color_half(work: PolarizationWork) -> bool:
-    """Whether `color_half`, which is faster with images of angles at their own sites, leaves a work to others."""
-    return not any(name in ANGLE_IMAGES for name in work.dtypes) or supports("color_half", work) is not None
 
 
 ANGLE_IMAGES = tuple(name for name in OUTPUTS if name.startswith("angle_"))
@@ -150,23 +140,6 @@ KERNELS: Dict[str, KernelSpec] = {
             ("intensity, dolp, aolp and preview only", _within(*_PIXELS, "preview")),
         ),
     ),
-    "color_half": KernelSpec(
-        ("registers", "ring"),
-        (4,),
-        (32, 64, 96, 160),
-        ((2, 4, 6), (2,)),
-        (0.932, 1.21),
-        (
-            *_BYTES_IN,
-            ("a colour sensor with red at the same place of all four lattices", _regular),
-            ("half resolution, every angle at its own site", _has(half=True, co_sited=False)),
-            ("Malvar-He-Cutler", _has(debayer="mhc")),
-            (
-                "intensity, angle images, dolp, aolp and preview as uint8 only",
-                _stores(*_PIXELS, *ANGLE_IMAGES, "preview"),
-            ),
-        ),
-    ),
     "color_strip": KernelSpec(
         ("strip",),
         (4, 2),
@@ -184,7 +157,6 @@ KERNELS: Dict[str, KernelSpec] = {
             ("a colour sensor with red at the same place of all four lattices", _regular),
             _PLAIN_HALF,
             ("Malvar-He-Cutler", _has(debayer="mhc")),
-            ("images of angles that color_half cannot make", _beyond_color_half),
         ),
     ),
     "tile": KernelSpec(("tile",), (), (), ((), ()), (1.0,)),

@@ -262,17 +262,9 @@ def test_the_model_of_a_board_is_read_without_the_zero_that_ends_it(tmp_path: Pa
         ("mono_full", {"resolution": "full", "demosaic": "gradient", "products": "stokes"}, "preview only"),
         ("mono_full", {"resolution": "full", "demosaic": "gradient", "dtype": "uint16"}, None),
         ("mono_half", {"products": f"{FOUR},{LIVE},ssim", "dtype": "uint16"}, None),
-        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "dtype": "uint16"}, "and preview as uint8"),
         ("color_strip", {"sensor": "IMX250MYR", "products": f"{LIVE},ssim", "dtype": "uint16"}, None),
         ("mono_full", {"resolution": "full"}, "full resolution, bilinear or gradient"),
         ("mono_full", {}, "full resolution"),
-        ("color_half", {"sensor": "IMX250MYR", "co_sited": False}, None),
-        ("color_half", {"sensor": "IMX250MYR"}, "own site"),
-        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "demosaic": "bilinear"}, "Malvar"),
-        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "roi_offset": (1, 0)}, "all four lattices"),
-        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "roi_offset": (2, 2)}, None),
-        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "products": "preview"}, None),
-        ("color_half", {"sensor": "IMX250MYR", "co_sited": False, "products": "stokes"}, "and preview as uint8"),
         ("color_strip", {"sensor": "IMX250MYR", "products": "angle_0,stokes,ssim", "dtype": "float32"}, None),
         ("color_strip", {"sensor": "IMX250MYR", "raw_format": "12p", "full_scale": 4095, "co_sited": False}, None),
         ("color_strip", {"sensor": "IMX250MYR", "shape": (2047, 2440)}, None),
@@ -281,7 +273,6 @@ def test_the_model_of_a_board_is_read_without_the_zero_that_ends_it(tmp_path: Pa
         ("color_strip", {"sensor": "IMX250MYR", "co_sited": False, "demosaic": "bilinear"}, "Malvar"),
         ("color_strip", {"sensor": "IMX250MYR", "resolution": "full"}, "half resolution"),
         ("color_strip", {}, "colour sensor"),
-        ("color_strip", {"sensor": "IMX250MYR", "co_sited": False, "products": "angle_0"}, "color_half cannot make"),
         ("color_strip", {"sensor": "IMX250MYR", "co_sited": False, "products": "preview"}, None),
         ("tile", {"sensor": "IMX250MYR", "resolution": "full", "precision": "fp32", "products": "stokes,ssim"}, None),
         ("mono_half", {"calibration": IDEAL}, "pixels without a calibration"),
@@ -381,21 +372,6 @@ def test_live_works_keep_enough_warps_resident(sensor: str, device: Device) -> N
 COLOR: Dict[str, Any] = {"sensor": "IMX250MYR", "co_sited": False}
 
 
-@pytest.mark.parametrize(
-    ("products", "schedule", "blocks"),
-    [
-        # 1224x1024 outputs: 10 segments of 128, two warps a block; 512 strips of 2 rows; both parities in a thread
-        ("intensity", Schedule("color_half", "registers", 64, 4, rows=2), 5 * 512),
-        (FOUR, Schedule("color_half", "registers", 64, 4, rows=4), 5 * 256 * 2),
-        (FOUR, Schedule("color_half", "registers", 96, 4, rows=6), 4 * 171 * 2),
-        # strips of 640, both parities in any case
-        (FOUR, Schedule("color_half", "ring", 160, 640, rows=16, lines=16), 2 * 64),
-    ],
-)
-def test_grid_of_a_colour_kernel(products: str, schedule: Schedule, blocks: int) -> None:
-    assert grid(make(products, **COLOR), schedule, 7) == (blocks, 1, 7)
-
-
 def test_grid_of_a_mono_kernel() -> None:
     # 153 threads a row of 8 pixels each, 512 pairs of rows
     assert grid(make(), Schedule("mono_half", "registers", 128, 8, rows=2)) == (153 * 512 // 128, 1, 1)
@@ -428,12 +404,6 @@ def test_strips_leave_a_jetson_enough_registers() -> None:
     }
 
 
-def test_shared_bytes_of_a_ring_by_hand() -> None:
-    work = make(FOUR, **COLOR)
-    assert shared_bytes(work, Schedule("color_half", "registers", 64, 4, rows=2)) == 2 * 1536
-    assert shared_bytes(work, Schedule("color_half", "ring", 64, 256, rows=8, lines=16)) == 16 * 544 + 2 * 1536
-
-
 @pytest.mark.parametrize(
     ("schedule", "words"),
     [
@@ -456,16 +426,8 @@ def test_a_schedule_that_does_not_fit_gives_need_and_limit(schedule: Schedule, w
 
 def test_more_refusals() -> None:
     colour = make(**COLOR)
-    with pytest.raises(ScheduleError, match="the ring can have 16, 20, 24 lines, got 12"):
-        check(colour, Schedule("color_half", "ring", 64, 256, rows=8, lines=12), XAVIER)
-    with pytest.raises(ScheduleError, match="64 threads is 256 pixels wide, got 128"):
-        check(colour, Schedule("color_half", "ring", 64, 128, rows=8, lines=16), XAVIER)
-    with pytest.raises(ScheduleError, match="rows can be 2, got 4"):
-        check(colour, Schedule("color_half", "registers", 64, 4, rows=4), XAVIER)
     with pytest.raises(ScheduleError, match="a thread makes 4 or 2 pixels along x, got 8"):
         check(colour, Schedule("color_strip", "strip", 64, 8, rows=16), XAVIER)
-    with pytest.raises(ScheduleError, match="needs 98304 registers, a multiprocessor has 65536"):
-        check(colour, Schedule("color_half", "registers", 1024, 4, rows=2), H200)
     with pytest.raises(ScheduleError, match="at least 1 row, got 0"):
         check(make(demosaic="adaptive"), Schedule("tile", "tile", 128, 16, 16), XAVIER)
 
@@ -812,12 +774,6 @@ def test_best_time_grows_with_size() -> None:
     [
         ({}, Schedule("mono_half", "registers", 64, 8, rows=4), 2.39),
         ({"resolution": "full", "demosaic": "bilinear"}, Schedule("mono_full", "registers", 64, 16, rows=2), 6.67),
-        ({"products": FOUR, **COLOR}, Schedule("color_half", "registers", 64, 4, rows=4), 5.72),
-        (
-            {"products": f"{FOUR},intensity,dolp,aolp", **COLOR},
-            Schedule("color_half", "registers", 64, 4, rows=2),
-            8.42,
-        ),
         ({"products": LIVE, "sensor": "IMX250MYR"}, Schedule("tile", "tile", 128, 32, 16), 18.2),
         ({"products": LIVE, "sensor": "IMX250MYR"}, Schedule("tile", "tile", 128, 16, 16), 23.5),
         ({"resolution": "full", "demosaic": "gradient"}, Schedule("tile", "tile", 128, 64, 60), 13.5),
