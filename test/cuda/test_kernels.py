@@ -137,8 +137,6 @@ PICTURES = (
 )
 #: For blocks whose tiles, halos included, are inside of the picture, in rows of whole words.
 INNER_PICTURES = (Picture(spots, (80, 144)),)
-#: For kernels that are compiled for one size, and ask for rows without padding.
-UNPADDED_PICTURES = tuple(picture._replace(padding=0) for picture in PICTURES)
 #: For kernels that ask for rows of whole 16 bytes, without padding.
 WIDE_PICTURES = (
     Picture(scene, (70, 144)),
@@ -439,37 +437,15 @@ _POLAR = ("intensity", "dolp", "aolp")
 _LIVE = (*_POLAR, "preview")
 _ANGLES = ("angle_0", "angle_45", "angle_90", "angle_135")
 FAST_CASES = [
-    case(
-        MONO,
-        kernel="mono_adaptive",
-        pictures=UNPADDED_PICTURES,
-        resolution="full",
-        dtype="uint8",
-        precision="fp16",
-    ),
-    case(
-        MONO,
-        "12p",
-        products=("intensity", "stokes", "ssim"),
-        kernel="mono_adaptive",
-        pictures=UNPADDED_PICTURES,
-        resolution="full",
-        precision="fp16",
-        roi_offset=(1, 0),
-    ),
     *(
         case(MONO, products=products, kernel=kernel, resolution=resolution, demosaic="bilinear", dtype="uint8")
-        for kernel, resolution in (("mono_half", "half"), ("mono_half_bytes", "half"), ("mono_full", "full"))
+        for kernel, resolution in (("mono_half", "half"), ("mono_full", "full"))
         for products in (_POLAR, *((name,) for name in _POLAR))
     ),
     *(
-        case(sensor, products=(*products, "ssim"), kernel=kernel, ssim_mode=mode, dtype="uint8")
-        for sensor, kernel, modes in (
-            (MONO, "mono_half", ("consistency", "temporal")),
-            (MONO, "mono_half_bytes", ("consistency", "temporal")),
-        )
+        case(MONO, products=(*products, "ssim"), kernel="mono_half", ssim_mode=mode, dtype="uint8")
         for products in (_POLAR, ())
-        for mode in modes
+        for mode in ("consistency", "temporal")
     ),
     *(
         case(
@@ -481,7 +457,7 @@ FAST_CASES = [
             roi_offset=offset,
             dtype="uint8",
         )
-        for kernel, resolution in (("mono_half", "half"), ("mono_half_bytes", "half"), ("mono_full", "full"))
+        for kernel, resolution in (("mono_half", "half"), ("mono_full", "full"))
         for offset in ((1, 0), (0, 1))
     ),
     *(
@@ -507,11 +483,11 @@ FAST_CASES = [
     ),
     case("0 45 / 135 90", kernel="mono_half", min_intensity=0.0, dtype="float32"),
     *(
-        case(COLOR, products=products, kernel="color_half", co_sited=False, dtype="uint8")
+        case(COLOR, products=products, kernel="color_strip", co_sited=False, dtype="uint8")
         for products in (_ANGLES, (*_ANGLES, *_POLAR), _POLAR, ("angle_45",), ("angle_135", "aolp"))
     ),
     *(
-        case(COLOR, products=products, kernel="color_half", co_sited=False, roi_offset=offset, dtype="uint8")
+        case(COLOR, products=products, kernel="color_strip", co_sited=False, roi_offset=offset, dtype="uint8")
         for products in (_ANGLES, (*_ANGLES, *_POLAR))
         for offset in ((2, 0), (0, 2))
     ),
@@ -950,7 +926,7 @@ def test_fast_kernels_match_reference(case: Case, launch: Launch) -> None:
 
 INNER_CASES = [
     *(
-        case(MONO, fmt, _POLAR, "mono_adaptive", INNER_PICTURES, resolution="full", precision="fp16", dtype="uint8")
+        case(MONO, fmt, _POLAR, "tile", INNER_PICTURES, resolution="full", precision="fp16", dtype="uint8")
         for fmt in ("8", "12", "12p", "12Packed")
     ),
     *(

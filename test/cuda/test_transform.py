@@ -134,6 +134,7 @@ CASES: List[Tuple[str, str, Tuple[str, ...], Dict[str, Any]]] = [
     ("h200", "IMX250MZR", POLAR, {**RECTIFIED, "resolution": "full"}),
     ("xavier", "IMX250MZR", IMAGES, {**RECTIFIED, "calibration": calibration_of("IMX250MZR")}),  # mono_half_calibrated
     ("orin", "IMX250MYR", POLAR, {"rotate": 90, "calibration": calibration_of("IMX250MYR"), "dtype": "uint8"}),
+    ("xavier", "IMX250MZR", POLAR, {"rectify": lens(), "min_intensity": 0.25, "rotate": 180, "roi": (3, 2, 21, 15)}),
     *(
         (device, sensor, IMAGES, {**geometry, "resolution": resolution, "demosaic": demosaic, "dtype": dtype})
         for device in ("xavier", "orin", "h200")
