@@ -2,7 +2,7 @@
 
     python benchmarks/kernels.py [--arch sm_87] [--json]
 
-The launches are those that the CUDA backend chooses for full frames on the first device of the architecture.
+The launches are those that the CUDA backend takes for full frames on the first device of the architecture.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, Dict, Iterator, List, Tuple
+from itertools import islice
+from typing import Any, Dict, List, Tuple
 
 import numpy as np
+from resource_usage import KernelResources, kernel_resources
 
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.calibration import Calibration, PixelParameters
+from polar_pipeline.cuda.arguments import work_defines
 from polar_pipeline.cuda.compile import compile_kernel, find_library
-from polar_pipeline.cuda.model.device import DEVICES, occupancy
-from polar_pipeline.cuda.model.partition import partitions
-from polar_pipeline.cuda.model.requested_work import work_of
-from polar_pipeline.cuda.resource_usage import kernel_resources
+from polar_pipeline.cuda.device import DEVICES, occupancy
+from polar_pipeline.cuda.launch import MOST_TRIES
+from polar_pipeline.cuda.solver import Launch, requested_works, solve
+from polar_pipeline.cuda.work import Work
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.plan import make_plan
 from polar_pipeline.products import DEFAULT_PRODUCTS
 from polar_pipeline.sensor.mosaic import ANGLES, FULL_FRAME, SENSORS
 from polar_pipeline.topics import PRODUCT_TOPICS
@@ -97,20 +99,24 @@ def _options(sensor: str, products: Tuple[str, ...], depth: str, changes: Dict[s
     return make_options(sensor, products, dtypes, **given)
 
 
-def _launches(arch: str, step: int) -> Iterator[Tuple[str, Any]]:
-    """(case, launch) of every `step`th case, as the backend chooses them."""
-    device = DEVICES[ARCHS[arch]]
-    cases = [(kind, name) for kind in _SENSORS for name in _CASES]
+def _works(step: int) -> Dict[Work, str]:
+    """The launches of every `step`th case, each with the first case that has it."""
+    cases, found = [(kind, name) for kind in _SENSORS for name in _CASES], {}
     for kind, name in cases[::step]:
         products, depth, raw_format, changes = _CASES[name]
         options = _options(_SENSORS[kind], products, depth, changes)
-        work = work_of(options, raw_format, FULL_FRAME[::-1])
-        for launch in partitions(work, make_plan(products), options, device)[0].launches:
-            yield f"{kind}: {name}", launch
+        for work in requested_works(options, raw_format, FULL_FRAME[::-1]):
+            found.setdefault(work, f"{kind}: {name}")
+    return found
+
+
+def _compiled(launch: Launch, arch: str) -> KernelResources:
+    defines = {**work_defines(launch.work), **launch.kernel.defines(launch.work, launch.schedule)}
+    return kernel_resources(compile_kernel(launch.schedule.kernel, defines, arch))
 
 
 def usages(arch: str, step: int = 1) -> List[KernelUsage]:
-    """Resources of the kernels, each once.
+    """Resources of the kernels by the schedules that the backend takes: the first ones that spill nothing.
 
     Args:
         arch: A key of `ARCHS`.
@@ -119,22 +125,23 @@ def usages(arch: str, step: int = 1) -> List[KernelUsage]:
     Raises:
         CompileError: A kernel does not compile, or there is no compiler for the architecture.
     """
-    builds: Dict[Tuple[object, ...], Tuple[str, Any]] = {}
-    for case, launch in _launches(arch, step):
-        defines = launch.model.defines(launch.schedule)
-        builds.setdefault((launch.schedule.kernel, *sorted(defines.items())), (case, launch))
+    device = DEVICES[ARCHS[arch]]
 
-    def measure(build: Tuple[str, Any]) -> KernelUsage:
-        case, launch = build
+    def measure(row: Tuple[Work, str]) -> KernelUsage:
+        work, case = row
+        tried = ((launch, _compiled(launch, arch)) for launch in islice(solve(work, device), MOST_TRIES))
+        launch, found = next((pair for pair in tried if not pair[1].spill_bytes), (None, None))
+        if launch is None or found is None:
+            launch = next(solve(work, device))
+            found = _compiled(launch, arch)
         kernel, threads = launch.schedule.kernel, launch.schedule.threads
-        compiled = kernel_resources(compile_kernel(kernel, launch.model.defines(launch.schedule), arch))
-        shared_bytes = compiled.shared_bytes + launch.model.shared_bytes(launch.schedule)
-        share = occupancy(DEVICES[ARCHS[arch]], threads, compiled.registers, shared_bytes)
-        return KernelUsage(f"{kernel}, {case}", threads, compiled.registers, shared_bytes, compiled.spill_bytes, share)
+        shared_bytes = found.shared_bytes + launch.shared_bytes
+        share = occupancy(device, threads, found.registers, shared_bytes)
+        return KernelUsage(f"{kernel}, {case}", threads, found.registers, shared_bytes, found.spill_bytes, share)
 
     find_library(arch)  # once, before all threads look for it
     with ThreadPoolExecutor(available_cores()) as pool:
-        return list(pool.map(measure, builds.values()))
+        return list(pool.map(measure, _works(step).items()))
 
 
 def main() -> int:

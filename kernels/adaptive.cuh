@@ -1,4 +1,4 @@
-// ADR's formulas (docs/adaptive_demosaic.md) at one pixel, for `tile` and `mono_adaptive`.
+// ADR's formulas (docs/adaptive_demosaic.md) at one pixel, for `tile`.
 #ifndef POLAR_ADAPTIVE_CUH
 #define POLAR_ADAPTIVE_CUH
 #include "pair.cuh"

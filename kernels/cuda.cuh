@@ -152,7 +152,7 @@ template <int N> DEVICE void async_wait() {}
 #if __CUDA_ARCH__ >= 900
 DEVICE void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 DEVICE void grid_dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-// waits where blockIdx.x is 0; a call, since color_half spills registers when it is inlined
+// waits where blockIdx.x is 0; a call, since inlined it makes kernels spill registers
 __device__ __noinline__ void grid_dependency_wait_in_one_block() {
   if (blockIdx.x == 0) grid_dependency_wait();
 }

@@ -39,11 +39,10 @@ DEVICE u32 bits_of(Difference value) { return (as_bits(low(value)) & 1) | (as_bi
 DEVICE float kept(Pair value) { return low(value); }
 #endif
 
-// Where a thread takes samples in the tile: in the line of its first pixel, and STEP lines further on. It makes
-// products of QUADS times four pixels.
-constexpr int LINE = BY_COLUMNS ? TILE_Y : TILE_X, STEP = THREADS / LINE, QUADS = PIXELS / (4 * THREADS);
+// Where a thread takes samples in the tile: in the line of its first pixel, and STEP lines further on.
+constexpr int LINE = BY_COLUMNS ? TILE_Y : TILE_X, STEP = THREADS / LINE;
 static_assert(THREADS % LINE == 0, "a thread's pixels are complete lines apart");
-static_assert(PIXELS == 4 * QUADS * THREADS, "all threads make as many pixels");
+static_assert(PIXELS == 4 * THREADS, "a thread makes four pixels");
 
 #if HALF_PRECISION
 DEVICE Pair neighbours(const u16 *values) { return *(const u32 *)values; } // at an even column
@@ -55,9 +54,8 @@ DEVICE Pair neighbours(const float *values) { return pair(values[0], values[1]);
 struct Turn {
   Pair cosine, sine; // of twice the angle; without positions: the factor of both in `cosine`
 };
-// part: the tile, or the part of it whose pixels the threads make at a time
-DEVICE Turn load_turn(const TransformArguments &job, u32 part) {
-  const u8 *at = job.turns + (part * THREADS + threadIdx.x) * DIFFERENCE_BYTES;
+DEVICE Turn load_turn(const TransformArguments &job, u32 tile) {
+  const u8 *at = job.turns + (tile * THREADS + threadIdx.x) * DIFFERENCE_BYTES;
 #if POSITIONS && PLANES == 2
   const uint2 both = load64(at);
   return Turn{pair(as_float(both.x), as_float(both.x)), pair(as_float(both.y), as_float(both.y))};
@@ -185,15 +183,5 @@ DEVICE void make_products(const FrameArguments &frame, const Samples &s, int r, 
     store_polarization(frame, at, angle, y, p, invalid, valid_bytes(invalid));
   }
   if (outside) erase_light(frame, at, outside);
-}
-
-// Every product of four pixels of a thread, when the block has taken their samples. (top, left): of its tile; part: as
-// in `load_turn`.
-DEVICE void make_products_of_tile(const FrameArguments &frame, const Samples &s, u32 top, u32 left, int part,
-                                  const Turn &by) {
-  InvalidCount count = {0, 0};
-  const u32 thread = threadIdx.x + part * THREADS, r = thread / (TILE_X / 4), x = thread % (TILE_X / 4) * 4;
-  if (top + r < HEIGHT && left + x < WIDTH) make_products(frame, s, r, x, top + r, left + x, by, count);
-  count_invalid(frame, count);
 }
 #endif

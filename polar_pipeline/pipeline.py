@@ -338,7 +338,7 @@ def _make_backend(plan: Plan, options: Options) -> Backend:
     if not on_cpu and not reason:
         from polar_pipeline.cuda.backend import CudaBackend  # here: it loads all that a GPU needs
 
-        return CudaBackend(plan, options)
+        return CudaBackend(options)
     if options.precision == "fp16":
         raise ValueError(
             "precision 'fp16' needs backend 'cuda'; the cpu backend computes in fp32 ('auto' or 'fp32')"

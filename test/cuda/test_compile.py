@@ -8,6 +8,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Callable, Dict, List, Optional
 
@@ -17,7 +18,9 @@ from support import ROOT
 from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
 from polar_pipeline.cuda import compile as compiler
 from polar_pipeline.cuda.compile import CompileError, Nvrtc, compile_kernel, source
-from polar_pipeline.cuda.resource_usage import kernel_resources
+
+sys.path.append(str(ROOT / "benchmarks"))
+from resource_usage import kernel_resources
 
 needs_nvrtc = pytest.mark.skipif(
     not any(72 in library.archs for library in compiler.libraries()), reason="needs an NVRTC that knows sm_72"
