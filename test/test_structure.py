@@ -23,8 +23,8 @@ UNTYPED = (
     "_util/files.py",
     "_util/yamlfile.py",
     "cuda/driver.py",
-    "cuda/tools/tune.py",
-    "cuda/model/device.py",
+    "cuda/tune.py",
+    "cuda/device.py",
     "reference/",
 )
 

@@ -114,6 +114,9 @@ class Kernel(ABC, Generic[_WorkT]):
         }
 
 
+AnyKernel = Kernel[Any]
+
+
 # -------------------------------------------------------------------------------------------------------- polarization
 
 
@@ -413,7 +416,7 @@ class Ssim(Kernel[SsimWork]):
 # ------------------------------------------------------------------------------------------------------------ registry
 
 #: Every kernel. Of those that can do a work, the first one with a schedule that fits the device does it.
-KERNELS: Dict[str, Kernel[Any]] = {
+KERNELS: Dict[str, AnyKernel] = {
     row.name: row
     for row in (
         Marching(
@@ -504,7 +507,7 @@ KERNELS: Dict[str, Kernel[Any]] = {
 }
 
 
-def kernels_of(work: Work) -> Iterator[Kernel[Any]]:
+def kernels_of(work: Work) -> Iterator[AnyKernel]:
     """Every kernel that can do a work, the preferred one first."""
     if isinstance(work, TransformWork):
         return iter((KERNELS["transform"],))

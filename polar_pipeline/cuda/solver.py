@@ -9,11 +9,11 @@ offers while the compiled one spills registers.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Iterator, List, NoReturn, Optional, Tuple, Union
+from typing import Iterator, List, NoReturn, Optional, Tuple, Union
 
 from polar_pipeline.calibration import superpixel_phase
 from polar_pipeline.cuda.device import Device, occupancy, resident_blocks
-from polar_pipeline.cuda.kernels import KERNELS, Kernel, Schedule, kernels_of, sums_in_integers
+from polar_pipeline.cuda.kernels import KERNELS, AnyKernel, Schedule, kernels_of, sums_in_integers
 from polar_pipeline.cuda.tuned import ScheduleError, tuned
 from polar_pipeline.cuda.work import CAMERA_FORMATS, OUTPUTS, PAIRS, PolarizationWork, SsimWork, TransformWork, Work
 from polar_pipeline.noise import SHOWS_AOLP, SHOWS_DOLP
@@ -50,7 +50,7 @@ class Launch:
     measured_us: Optional[float] = None
 
     @property
-    def kernel(self) -> Kernel[Any]:
+    def kernel(self) -> AnyKernel:
         """The kernel that does it."""
         return KERNELS[self.schedule.kernel]
 
@@ -201,7 +201,7 @@ def _limit(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
     return None
 
 
-def candidates(kernel: Kernel[Any], work: Work, device: Device) -> List[Schedule]:
+def candidates(kernel: AnyKernel, work: Work, device: Device) -> List[Schedule]:
     """A kernel's schedules that fit a device, the best one first; with few resident warps only where none has more."""
     able = [Launch(work, row, device) for row in kernel.schedules(work, device) if _limit(work, row, device) is None]
     most = max((launch.occupancy for launch in able), default=0)
