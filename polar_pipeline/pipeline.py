@@ -219,7 +219,23 @@ class Pipeline:
         Raises:
             FrameError: A frame of the wrong type, shape or size.
         """
-        return _stream(self, frames)
+        pending: Deque[Pending] = deque()
+        try:
+            try:
+                for raw in frames:
+                    pending.append(self.submit(raw))
+                    if len(pending) == self.depth:
+                        yield self.result(pending.popleft())
+            except Exception:
+                while pending:
+                    yield self.result(pending.popleft())
+                raise
+            while pending:
+                yield self.result(pending.popleft())
+        finally:
+            for unused in pending:  # the caller stopped early: free their places in the backend
+                with suppress(RuntimeError):
+                    self.result(unused)
 
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
         """(size,) uint8 to receive a frame in, from which a GPU takes it without a copy; None where any memory does.
@@ -301,27 +317,6 @@ def input_frame(raw: Raw, options: Options) -> Frame:
     frame = as_frame(raw, options.full_scale if is_wide else 0)
     options.for_frame(frame)  # refuses frames that the options exclude
     return frame
-
-
-def _stream(pipeline: Pipeline, frames: Iterable[Raw]) -> Iterator[Result]:
-    """`Pipeline.stream`."""
-    pending: Deque[Pending] = deque()
-    try:
-        try:
-            for raw in frames:
-                pending.append(pipeline.submit(raw))
-                if len(pending) == pipeline.depth:
-                    yield pipeline.result(pending.popleft())
-        except Exception:
-            while pending:
-                yield pipeline.result(pending.popleft())
-            raise
-        while pending:
-            yield pipeline.result(pending.popleft())
-    finally:
-        for unused in pending:  # the caller stopped early: free their places in the backend
-            with suppress(RuntimeError):
-                pipeline.result(unused)
 
 
 def _make_backend(plan: Plan, options: Options) -> Backend:

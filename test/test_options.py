@@ -134,16 +134,11 @@ def test_help_of_the_command_line(command: str, monkeypatch: pytest.MonkeyPatch)
         assert said["--own-site"].startswith("Turn co_sited off. co_sited: At half resolution, whether")
 
 
-def test_help_of_the_node() -> None:
+def test_parameters_of_the_node() -> None:
     """`ros2 param describe` shows the text of `PARAMETERS`: see `test_parameters_are_described`."""
-    for name, row in PARAMETERS.items():
-        option = OPTIONS.get(row.option)
-        assert (option is None) == (name.rsplit(".", 1)[-1] not in OPTIONS)
-        if option is not None:
-            assert (row.text, row.default, row.choices) == (option.text, option.default, option.choices)
-            assert (row.limits, row.unit, row.read_only) == (option.limits, option.unit, option.read_only)
-            assert row.numbers == option.numbers
     assert {row.option for row in PARAMETERS.values()} == {"", *OPTIONS} - {"products", "dtype"}
+    for name, row in PARAMETERS.items():
+        assert row.option in ("", name.rsplit(".", 1)[-1]), "a folder may come before the option's name"
 
 
 def test_help_of_the_documentation() -> None:
