@@ -31,8 +31,8 @@ def joined(text: str) -> str:
 
 def of_the_library() -> Dict[str, str]:
     """Argument of `Pipeline` -> what `help(Pipeline)` says of it."""
-    text = inspect.getdoc(Pipeline) or ""
-    block = text[text.index("Args:\n") + 6 : text.index("Raises:\n")]
+    text = inspect.getdoc(Pipeline.__init__) or ""
+    block = text[text.index("Args:\n") + 6 :]
     parts = re.split(r"^    (\w+): ", block, flags=re.MULTILINE)[1:]
     return {name: joined(said) for name, said in zip(parts[::2], parts[1::2])}
 
