@@ -11,7 +11,6 @@ from dask import delayed
 from polar_pipeline.batch.pipelines import kept_pipeline
 from polar_pipeline.options import Options, Value, make_options
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.products import SSIM_PRODUCTS
 
 #: Sides of the frame that shows what shape a product has.
 _SMALL = 64
@@ -47,7 +46,7 @@ def map_frames(array: da.Array, product: str = "dolp", **options: Value) -> da.A
         raise ValueError("the array's sizes must be known (compute_chunk_sizes)")
     array = array.rechunk({1: -1, 2: -1})
     tail, dtype = _form(arguments, checked, array)
-    needs_previous = checked.ssim_mode == "temporal" and product in SSIM_PRODUCTS
+    needs_previous = checked.ssim_mode == "temporal" and product in ("ssim", "ssim_map")
     blocks, last, found = array.to_delayed().ravel(), None, []
     for count, block in zip(array.chunks[0], blocks):
         computed = delayed(_block)(block, last, arguments, tail, dtype)
