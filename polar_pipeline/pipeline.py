@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import textwrap
 import time
 from collections import deque
@@ -20,8 +19,6 @@ from typing import (
     Mapping,
     Optional,
     Tuple,
-    Type,
-    TypeVar,
     Union,
     get_args,
     get_origin,
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
 
     _P = ParamSpec("_P")
 
-_T = TypeVar("_T")
 #: A frame as callers give it: (H, W) uint8 or uint16, or a record that brings its own scale or packing.
 Raw = Union[np.ndarray, Frame]
 
@@ -103,31 +99,24 @@ class Pending:
 
 
 def _takes(options: Callable[_P, Options]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, _P], None]]:
-    """Give a constructor the signature of `Options`, for `inspect`, editors and type checkers."""
+    """Give a constructor the signature of `Options` and their texts, for `help`, editors and type checkers."""
     hints = get_type_hints(options)
     first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     others = [
         row.replace(annotation=get_args(hint)[0] if get_origin(hint) is Accepts else hint)
         for row, hint in ((row, hints[name]) for name, row in inspect.signature(options).parameters.items())
     ]
+    texts = (f"{row.name}: {' '.join(filter(None, (row.text, row.note)))}" for row in OPTIONS.values())
+    lines = (textwrap.fill(text, 100, initial_indent=" " * 4, subsequent_indent=" " * 8) for text in texts)
 
     def _decorate(constructor: Callable[..., None]) -> Callable[Concatenate[Any, _P], None]:
         constructor.__signature__ = inspect.Signature([first, *others], return_annotation=None)  # type: ignore[attr-defined]
+        constructor.__doc__ = "\n".join(["Make a pipeline.\n\nArgs:", *lines])
         return constructor
 
     return _decorate
 
 
-def _with_texts(cls: Type[_T]) -> Type[_T]:
-    """Put the text of every option into a class's docstring, in place of the sentence that stands for them."""
-    texts = (f"{row.name}: {' '.join(filter(None, (row.text, row.note)))}" for row in OPTIONS.values())
-    lines = (textwrap.fill(text, 100, initial_indent=" " * 8, subsequent_indent=" " * 12) for text in texts)
-    args = "\n".join(["    Args:", *lines])
-    cls.__doc__ = re.sub(" *Arguments are .*", lambda _: args, cls.__doc__) if cls.__doc__ else None
-    return cls
-
-
-@_with_texts
 class Pipeline:
     """Raw mosaic frames in, polarization products out.
 
@@ -219,7 +208,23 @@ class Pipeline:
         Raises:
             FrameError: A frame of the wrong type, shape or size.
         """
-        return _stream(self, frames)
+        pending: Deque[Pending] = deque()
+        try:
+            try:
+                for raw in frames:
+                    pending.append(self.submit(raw))
+                    if len(pending) == self.depth:
+                        yield self.result(pending.popleft())
+            except Exception:
+                while pending:
+                    yield self.result(pending.popleft())
+                raise
+            while pending:
+                yield self.result(pending.popleft())
+        finally:
+            for unused in pending:  # the caller stopped early: free their places in the backend
+                with suppress(RuntimeError):
+                    self.result(unused)
 
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
         """(size,) uint8 to receive a frame in, from which a GPU takes it without a copy; None where any memory does.
@@ -301,27 +306,6 @@ def input_frame(raw: Raw, options: Options) -> Frame:
     frame = as_frame(raw, options.full_scale if is_wide else 0)
     options.for_frame(frame)  # refuses frames that the options exclude
     return frame
-
-
-def _stream(pipeline: Pipeline, frames: Iterable[Raw]) -> Iterator[Result]:
-    """`Pipeline.stream`."""
-    pending: Deque[Pending] = deque()
-    try:
-        try:
-            for raw in frames:
-                pending.append(pipeline.submit(raw))
-                if len(pending) == pipeline.depth:
-                    yield pipeline.result(pending.popleft())
-        except Exception:
-            while pending:
-                yield pipeline.result(pending.popleft())
-            raise
-        while pending:
-            yield pipeline.result(pending.popleft())
-    finally:
-        for unused in pending:  # the caller stopped early: free their places in the backend
-            with suppress(RuntimeError):
-                pipeline.result(unused)
 
 
 def _make_backend(plan: Plan, options: Options) -> Backend:

@@ -31,23 +31,19 @@ class Product:
         channels: Values per pixel for a mono and for a colour sensor; 0 stands for one number per frame.
         types: Element types offered, the default first. `float32` holds physical values, `uint8` and `uint16` levels
             (`full_level`).
-        unit: What one float step means.
-        values: Smallest and largest float.
-        planes: (name, smallest, largest float) of each channel that is a quantity of its own; empty for one quantity
-            and for colours.
+        unit: What one float step means; "" for colours.
+        values: Smallest and largest float; an angle that reaches pi wraps.
+        planes: (name, smallest, largest float) of each channel that is a quantity of its own, as of a Stokes vector.
         window: Whether it looks at neighbours of what it needs, rather than at the same pixel only.
         shrinks: Whether the option `ssim_stride` divides its height and width.
-        wraps: Whether the largest value means the smallest, as of angles.
         shows: What a reader sees in it: `dolp` (the option `debias` changes it), `aolp` (`max_aolp_sigma` does).
         is_invalid_high: Whether invalid pixels hold the highest level rather than 0, which would mean the best value.
         is_default: Whether replay and the tools compute it by default, and layouts show it at first.
         topic: ROS topic, relative to the node's namespace; by default `polarization/NAME`.
         has_jpeg: Whether the node publishes it as JPEG too, for looking at it.
-        is_brightened: Whether the parameter `display.gain` changes it.
-        colors: Colour map of numbers: `grey`, `viridis` or `phase`; in `legend`, that of the colours too.
+        colors: Colour map: `grey`, `viridis`, `phase`, or `hsv`, whose value is brightness.
         span: Values with the first and the last colour in viewers; by default `values`.
         contrast: The same in pictures; by default `span`.
-        legend: What explains its colours: a `bar`, or a `wheel` of angles; "" for images that explain themselves.
         tolerance: Largest error of a backend in the unit, of an angle that wraps in degrees.
         tolerance_levels: Largest error in 8 bits, in levels.
         compared: Pixels that are compared: `all`, `bright`, or `polarized`, which are bright too; others are noise.
@@ -63,17 +59,14 @@ class Product:
     planes: Tuple[Tuple[str, float, float], ...] = ()
     window: bool = False
     shrinks: bool = False
-    wraps: bool = False
     shows: Tuple[str, ...] = ()
     is_invalid_high: bool = False
     is_default: bool = False
     topic: str = ""
     has_jpeg: bool = False
-    is_brightened: bool = False
     colors: str = "grey"
     span: Optional[Tuple[float, float]] = None
     contrast: Optional[Tuple[float, float]] = None
-    legend: str = ""
     tolerance: float = 2e-3
     tolerance_levels: float = 1.0
     compared: str = "all"
@@ -84,6 +77,23 @@ class Product:
         return self.channels == (0, 0)
 
     @property
+    def is_light(self) -> bool:
+        """Whether it shows what was measured at invalid pixels too."""
+        return self.unit == _SCALE and "invalid" not in self.needs
+
+    @property
+    def wraps(self) -> bool:
+        """Whether the largest value means the smallest, as of angles."""
+        return self.values[1] == math.pi
+
+    @property
+    def legend(self) -> str:
+        """What explains its colours: a `bar`, or a `wheel` of angles; "" for images that explain themselves."""
+        if self.is_light or self.is_number or self.planes:
+            return ""
+        return "wheel" if not self.unit and "aolp" in self.shows else "bar"
+
+    @property
     def viewed(self) -> Tuple[float, float]:
         """Values with the first and the last colour in viewers."""
         return self.span or self.values
@@ -92,11 +102,6 @@ class Product:
     def pictured(self) -> Tuple[float, float]:
         """Values with the first and the last colour in pictures."""
         return self.contrast or self.viewed
-
-    @property
-    def is_light(self) -> bool:
-        """Whether it shows what was measured at invalid pixels too."""
-        return self.unit == _SCALE and "invalid" not in self.needs
 
     def planes_of(self, array: np.ndarray) -> np.ndarray:
         """An (h, w, planes) array with its planes scaled to 0 to 1."""
@@ -153,7 +158,6 @@ _TABLE = (
         is_default=True,
         has_jpeg=True,
         colors="viridis",
-        legend="bar",
         compared="bright",
     ),
     Product(
@@ -162,12 +166,10 @@ _TABLE = (
         ("polar", "invalid"),
         unit="rad",
         values=(0.0, math.pi),
-        wraps=True,
         shows=("aolp",),
         is_default=True,
         has_jpeg=True,
         colors="phase",
-        legend="bar",
         tolerance=0.5,
         compared="polarized",
     ),
@@ -178,7 +180,6 @@ _TABLE = (
         is_invalid_high=True,
         colors="viridis",
         span=(0.0, 0.1),
-        legend="bar",
         compared="bright",
     ),
     Product(
@@ -189,7 +190,6 @@ _TABLE = (
         values=(0.0, AOLP_SIGMA_MAX),
         is_invalid_high=True,
         colors="viridis",
-        legend="bar",
         compared="polarized",
     ),
     _colors(
@@ -198,9 +198,7 @@ _TABLE = (
         ("polar", "stokes_planes", "invalid"),
         shows=("dolp", "aolp"),
         is_default=True,
-        is_brightened=True,
         colors="hsv",
-        legend="wheel",
     ),
     _colors(
         "aolp_color",
@@ -208,7 +206,6 @@ _TABLE = (
         ("polar", "invalid"),
         shows=("dolp", "aolp"),
         colors="phase",
-        legend="wheel",
         tolerance_levels=9.0,  # two steps of the map, as an angle may differ by 0.5 degrees
         compared="polarized",
     ),
@@ -218,7 +215,6 @@ _TABLE = (
         ("polar", "invalid"),
         shows=("dolp",),
         colors="viridis",
-        legend="bar",
         tolerance_levels=5.0,  # two steps of the map
         compared="bright",
     ),
@@ -234,7 +230,6 @@ _TABLE = (
         has_jpeg=True,
         span=(0.0, 1.0),
         contrast=(0.8, 1.0),
-        legend="bar",
         tolerance=1e-3,
     ),
     Product(

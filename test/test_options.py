@@ -31,8 +31,8 @@ def joined(text: str) -> str:
 
 def of_the_library() -> Dict[str, str]:
     """Argument of `Pipeline` -> what `help(Pipeline)` says of it."""
-    text = inspect.getdoc(Pipeline) or ""
-    block = text[text.index("Args:\n") + 6 : text.index("Raises:\n")]
+    text = inspect.getdoc(Pipeline.__init__) or ""
+    block = text[text.index("Args:\n") + 6 :]
     parts = re.split(r"^    (\w+): ", block, flags=re.MULTILINE)[1:]
     return {name: joined(said) for name, said in zip(parts[::2], parts[1::2])}
 
@@ -134,16 +134,11 @@ def test_help_of_the_command_line(command: str, monkeypatch: pytest.MonkeyPatch)
         assert said["--own-site"].startswith("Turn co_sited off. co_sited: At half resolution, whether")
 
 
-def test_help_of_the_node() -> None:
+def test_parameters_of_the_node() -> None:
     """`ros2 param describe` shows the text of `PARAMETERS`: see `test_parameters_are_described`."""
-    for name, row in PARAMETERS.items():
-        option = OPTIONS.get(row.option)
-        assert (option is None) == (name.rsplit(".", 1)[-1] not in OPTIONS)
-        if option is not None:
-            assert (row.text, row.default, row.choices) == (option.text, option.default, option.choices)
-            assert (row.limits, row.unit, row.read_only) == (option.limits, option.unit, option.read_only)
-            assert row.numbers == option.numbers
     assert {row.option for row in PARAMETERS.values()} == {"", *OPTIONS} - {"products", "dtype"}
+    for name, row in PARAMETERS.items():
+        assert row.option in ("", name.rsplit(".", 1)[-1]), "a folder may come before the option's name"
 
 
 def test_help_of_the_documentation() -> None:

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, TypeVar, Union, cast
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import choice, real, sequence, truth, whole_number
@@ -29,7 +30,6 @@ from polar_pipeline.sensor.mosaic import SENSORS, Sensor, get_sensor
 
 #: Value of `rectify` for the lens calibration that comes with the frames.
 FROM_FRAMES = "camera_info"
-_T = TypeVar("_T")
 
 
 def _min_intensity(name: str, value: object) -> float:
@@ -39,16 +39,6 @@ def _min_intensity(name: str, value: object) -> float:
     return smallest
 
 
-def _pair(item: Callable[[str, Any], _T]) -> Callable[[str, Any], Tuple[_T, _T]]:
-    def check(name: str, value: object) -> Tuple[_T, _T]:
-        pair = sequence(value, 2)
-        if not pair:
-            raise ValueError(f"{name} must be a pair (x, y), got {quoted(value)}")
-        return item(name, pair[0]), item(name, pair[1])
-
-    return check
-
-
 def _offset(name: str, value: object) -> int:
     pixels = whole_number(name, value)
     if not 0 <= pixels <= MAX_SIDE:
@@ -56,39 +46,37 @@ def _offset(name: str, value: object) -> int:
     return pixels
 
 
-def _roi(name: str, value: object) -> Tuple[int, ...]:
-    sides = tuple(_offset(name, side) for side in sequence(value, 4))
-    if len(sides) != 4:
-        raise ValueError(f"{name} must be (x, y, width, height), got {quoted(value)}")
-    return sides
+def _several(item: Callable[[str, Any], object], count: int, words: str) -> Callable[[str, Any], object]:
+    """A check of a tuple of `count` values, each by `item`."""
+
+    def check(name: str, value: object) -> Tuple[object, ...]:
+        items = sequence(value, count)
+        if not items:
+            raise ValueError(f"{name} must be {words}, got {quoted(value)}")
+        return tuple(item(name, each) for each in items)
+
+    return check
 
 
-def _lens(name: str, value: object) -> Union[str, LensCalibration]:
-    """A lens calibration as it is, or from a file; "" and `FROM_FRAMES` stay."""
-    if isinstance(value, LensCalibration):
-        return value
-    if not isinstance(value, (str, Path)):
-        raise ValueError(f"{name} must be a path, {FROM_FRAMES!r} or a LensCalibration, got {quoted(value)}")
-    if value in ("", FROM_FRAMES):
-        return str(value)
-    try:
-        return load_lens(Path(value))
-    except ValueError as err:
-        raise ValueError(f"{name}: {err}") from None
+def _from_file(kind: type, load: Callable[[Path], object], words: str, *kept: str) -> Callable[[str, Any], object]:
+    """A check of a path or of what `load` makes of one; `kept` are texts that are not paths."""
+
+    def check(name: str, value: object) -> object:
+        if isinstance(value, kind):
+            return value
+        if not isinstance(value, (str, Path)):
+            raise ValueError(f"{name} must be {words} or a {kind.__name__}, got {quoted(value)}")
+        if value in kept:
+            return str(value)
+        try:
+            return load(Path(value))
+        except ValueError as err:
+            raise ValueError(f"{name}: {err}") from None
+
+    return check
 
 
-def _calibration(name: str, value: object) -> Optional[Calibration]:
-    """A calibration as it is, or from a file; None for "" and None."""
-    if value is None or isinstance(value, Calibration):
-        return value
-    if not isinstance(value, (str, Path)):
-        raise ValueError(f"{name} must be a path or a Calibration, got {quoted(value)}")
-    if value == "":
-        return None
-    try:
-        return load_calibration_once(Path(value))
-    except ValueError as err:
-        raise ValueError(f"{name}: {err}") from None
+_calibration = _from_file(Calibration, load_calibration_once, "a path", "")
 
 
 def _only_as(dtype: str) -> str:
@@ -252,7 +240,7 @@ class Options:
         parameter="raw.roi_offset",
         group="frame",
         metavar=("X", "Y"),
-        check=_pair(_offset),
+        check=_several(_offset, 2, "a pair (x, y)"),
     )
     flip: Tuple[bool, bool] = declare(
         (False, False),
@@ -260,7 +248,7 @@ class Options:
         parameter="raw.flip",
         group="frame",
         flags=(("flip-x", "Turn ReverseX on. "), ("flip-y", "Turn ReverseY on. ")),
-        check=_pair(truth),
+        check=_several(truth, 2, "a pair (x, y)"),
     )
     calibration: Accepts[Union[str, Path, Calibration, None], Optional[Calibration]] = declare(
         "",
@@ -268,7 +256,7 @@ class Options:
         "before anything else; '' for none.",
         note="Or a `Calibration`.",
         metavar=("FILE",),
-        check=_calibration,
+        check=lambda name, value: None if value is None else _calibration(name, value) or None,
     )
     scale: int = declare(
         1,
@@ -292,7 +280,7 @@ class Options:
         parameter="output.roi",
         metavar=("X", "Y", "WIDTH", "HEIGHT"),
         shown_default="all",
-        check=_roi,
+        check=_several(_offset, 4, "(x, y, width, height)"),
     )
     rectify: Accepts[Union[str, Path, LensCalibration], Union[str, LensCalibration]] = declare(
         "",
@@ -301,7 +289,7 @@ class Options:
         note="Or a `LensCalibration`.",
         parameter="output.rectify",
         metavar=("FILE",),
-        check=_lens,
+        check=_from_file(LensCalibration, load_lens, f"a path, {FROM_FRAMES!r}", "", FROM_FRAMES),
     )
     threads: int = declare(
         0,
@@ -471,23 +459,15 @@ def _held(values: Mapping[str, object], names: Mapping[str, str]) -> Dict[str, A
 def _dtypes(products: Tuple[str, ...], dtype: object) -> Tuple[Tuple[str, str], ...]:
     """(product, element type) of every product, by a type for all, a mapping, or pairs as this function returns."""
     per_product: Mapping[str, object] = dict.fromkeys(products, dtype)
-    if isinstance(dtype, Mapping) or _are_pairs(dtype):
-        per_product = dict(cast(Mapping[str, object], dtype))
+    if isinstance(dtype, (Mapping, tuple)):
+        with suppress(TypeError, ValueError):  # no pairs; refused below
+            per_product = dict(dtype)
     foreign = [name for name in per_product if name not in PRODUCTS]
     if foreign:
         raise ValueError(f"dtype must be for products among {', '.join(PRODUCTS)}; got {quoted(foreign)}")
     row = OPTIONS["dtype"]
     wanted = {name: choice(f"dtype of {name}", per_product.get(name, row.default), row.choices) for name in products}
     return tuple((name, PRODUCTS[name].dtype(each)) for name, each in wanted.items())
-
-
-def _are_pairs(value: object) -> bool:
-    """Whether a value is a tuple of pairs of texts, and not empty."""
-    return (
-        isinstance(value, tuple)
-        and bool(value)
-        and all(isinstance(pair, tuple) and list(map(type, pair)) == [str, str] for pair in value)
-    )
 
 
 def _check_geometry(held: Mapping[str, Any], shown: Mapping[str, str]) -> None:

@@ -222,12 +222,13 @@ class FramePublisher:
         outgoing: List[OutgoingMessage] = []
         for name, array in result.items():
             image, row = array, PRODUCTS[name]
-            if row.is_brightened or name in demand.compressed:
+            has_gain = row.colors == "hsv"
+            if has_gain or name in demand.compressed:
                 image = _as_bytes(name, array)
-                if row.is_brightened or row.is_light:
+                if has_gain or row.is_light:
                     image = self._viewer.show(name, image, settings.display)
             if name in demand.products:
-                sent = image if row.is_brightened else array  # light stays as measured
+                sent = image if has_gain else array  # light stays as measured
                 _, cdr = messages.product_message(name, sent, stamp_ns, frame_id)
                 outgoing += _outgoing(self._topics.products[name], cdr)
             if name in demand.compressed:

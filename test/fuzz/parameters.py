@@ -18,7 +18,7 @@ from fuzz.mutate import words
 from polar_pipeline import Pipeline
 from polar_pipeline.display import make_display
 from polar_pipeline.options import OPTIONS, Options, make_options
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.products import PRODUCTS, full_level
 from polar_pipeline.quality.statistics import LIMITS, make_quality_limits
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 from polar_pipeline.sensor.frames import FrameError, RawFormat, RawFrame, frame_from_buffer
@@ -323,6 +323,6 @@ def _check_result(pipeline: Pipeline, result: Any, raw: Any) -> None:
         if image.shape != options.shape_of(name, size) or str(image.dtype) != options.dtype_of(name):
             raise WrongError(f"{name} is {image.dtype} {image.shape}")
         known = image[~np.isnan(image)]
-        top = {"aolp": np.pi, "stokes": 2.0}.get(name, 1.0 + 1e-5) if image.dtype != np.uint8 else 255
-        if known.size and (known.max() > top or known.min() < (-1 - 1e-5 if name[:4] in ("ssim", "stok") else -1e-6)):
+        low, high = PRODUCTS[name].values if image.dtype == np.float32 else (0, full_level(str(image.dtype)))
+        if known.size and not low - 1e-5 <= known.min() <= known.max() <= high + 1e-5:
             raise WrongError(f"{name} goes from {known.min()} to {known.max()}")
