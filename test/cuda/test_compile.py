@@ -171,9 +171,6 @@ def test_an_entry_that_others_could_write_is_compiled_anew(folder: Path, compila
     assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
     assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
     assert len(compilations) == 2
-    (folder / "cache").chmod(0o777)
-    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
-    assert len(compilations) == 3
 
 
 @needs_nvrtc
