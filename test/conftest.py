@@ -6,11 +6,8 @@ import fcntl
 import os
 import re
 import signal
-import sys
 import threading
 from contextlib import suppress
-from importlib import import_module
-from pathlib import Path
 from typing import Iterator, List
 
 import pytest
@@ -50,21 +47,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def _compile_for_the_cpu() -> None:
     with suppress(native.NativeError, ValueError):  # of which the tests say more
         native.find_library()
-
-
-def pytest_collection(session: pytest.Session) -> None:
-    """Of several processes each imports the files from another one on: pytest compiles each file in one of them."""
-    worker = getattr(session.config, "workerinput", None)
-    folders = [Path(argument) for argument in session.config.args if Path(argument).is_dir()]
-    if worker is None or not folders:
-        return
-    paths = sorted({path for folder in folders for path in folder.resolve().rglob("test_*.py")})
-    first = len(paths) * int(worker["workerid"].lstrip("gw")) // worker["workercount"]
-    for path in [*paths[first:], *paths[:first]]:
-        if str(path.parent) not in sys.path:
-            sys.path.insert(0, str(path.parent))
-        with suppress(Exception, pytest.skip.Exception):  # said when pytest comes to the file
-            import_module(path.stem)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -88,7 +88,8 @@ def check_cache() -> Path:
     if not path.exists():
         above = next(parent for parent in path.parents if parent.exists())
         _check_owner(above, above.stat())  # as with sudo, which leaves HOME as it is on some systems
-        above.joinpath(*path.parts[len(above.parts) : -1]).mkdir(parents=True, exist_ok=True)
+        if above != path.parent:
+            path.parent.mkdir(_FOLDER, parents=True, exist_ok=True)
         path.mkdir(_FOLDER, exist_ok=True)
     with _open_folder(path):
         if not os.access(path, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):

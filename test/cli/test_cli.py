@@ -122,21 +122,6 @@ def test_a_tolerance_for_what_is_not_compared(bag: Path, tmp_path: Path, capsys:
     assert "a tolerance is for what is compared, dolp; got 'aolp'" in capsys.readouterr().err
 
 
-def test_replay_says_that_the_layout_does_not_fit(tmp_path: Path, capsys: Any) -> None:
-    filters = np.array([60, 120, 90], np.uint8)[np.array(SENSORS["IMX250MYR"].colors)]
-    with open_sink(tmp_path / "in.mcap", {}) as sink:
-        cdr = messages.encode_image(1, "cam", "mono8", np.tile(filters, (64, 64)))
-        sink.write("/images", messages.IMAGE, 1, cdr)
-    options = ["replay", str(tmp_path / "in.mcap"), "--sensor", "IMX250MYR", "--products", "intensity"]
-    golden = str(tmp_path / "golden.mcap")
-    assert main([*options, "-o", golden, "--report", "-"]) == 0
-    assert "layout" not in capsys.readouterr().err
-    main([*options, "--compare", golden, "--roi-offset", "1", "0"])
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("layout: ")]
-    assert len(lines) == 1
-    assert "raw.roi_offset [0, 0]" in lines[0]
-
-
 def test_replay_shows_frames_that_cannot_be_used(bag: Path, tmp_path: Path, capsys: Any) -> None:
     mixed, golden = tmp_path / "mixed.mcap", str(tmp_path / "golden.mcap")
     with open_sink(mixed, {}) as sink:
@@ -297,13 +282,6 @@ def test_sizes_that_no_frame_has(capsys: Any) -> None:
     assert main(["plan", "--size", "65535x4096", "--products", "dolp,ssim"]) == 0
 
 
-def test_tolerances_are_numbers(capsys: Any) -> None:
-    for value in ("nan", "inf", "-1", "9" * 5000, ESCAPE):
-        with pytest.raises(SystemExit):
-            main(["replay", "in.mcap", "--compare", "golden.mcap", f"--tolerance=dolp={value}"])
-        assert "expected a number >= 0" in capsys.readouterr().err
-
-
 # ------------------------------------------------------------------------------------------ what is read is not written
 
 
@@ -355,14 +333,6 @@ def test_replay_does_not_write_into_what_it_reads(pictures: Path, tmp_path: Path
     os.link(str(pictures / "0.png"), linked)
     assert main(["replay", str(pictures), "-o", linked, "--force"]) == 2
     assert names(pictures) == before
-
-
-def test_replay_does_not_write_into_the_folder_of_a_database(tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "bag").mkdir()
-    for name in ("metadata.yaml", "in_0.db3"):
-        (tmp_path / "bag" / name).write_text("x")
-    assert main(["replay", str(tmp_path / "bag" / "in_0.db3"), "-o", str(tmp_path / "bag" / "out.mcap")]) == 2
-    assert "lies in an input" in capsys.readouterr().err
 
 
 def test_process_does_not_write_over_its_picture(pictures: Path, capsys: Any) -> None:

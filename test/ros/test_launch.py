@@ -241,27 +241,6 @@ def test_parameters_that_are_nowhere(environment: Any) -> None:
     assert "process started" not in output
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a: &a [*a]", "cannot be read: it is nested more than"),
-        ("resolution: full", "is no file of ROS parameters: resolution must have names of nodes"),
-        ("", "is no file of ROS parameters"),
-        ("/**: [", "cannot be read: line 1"),
-    ],
-)
-@pytest.mark.parametrize("file", ["polar_pipeline.launch.py", "rig.launch.py"])
-def test_parameters_that_are_none(environment: Any, tmp_path: Path, file: str, text: str, said: str) -> None:
-    (tmp_path / "wrong.yaml").write_text(text)
-    (tmp_path / "rig.yaml").write_text("cameras: [{params_file: wrong.yaml}]")
-    argument = f"rig:={tmp_path}/rig.yaml" if file.startswith("rig") else f"params_file:={tmp_path}/wrong.yaml"
-    process = start(file, environment, argument)
-    output, _ = process.communicate(timeout=TIMEOUT)
-    assert f"wrong.yaml {said}" in output
-    assert "Traceback" not in output
-    assert "process started" not in output
-
-
 @pytest.mark.parametrize("yes", ["true", "True", "1"])
 def test_a_killed_node_is_started_again(environment: Any, peer: Any, yes: str) -> None:
     process = start("polar_pipeline.launch.py", environment, f"respawn:={yes}")
