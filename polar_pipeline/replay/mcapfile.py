@@ -12,10 +12,11 @@ from typing import BinaryIO, Collection, Dict, Iterator, List, NamedTuple, Optio
 
 import lz4.frame  # type: ignore[import-untyped]
 import zstandard
+from mcap.data_stream import ReadDataStream
 from mcap.opcode import Opcode
 from mcap.reader import SeekingReader
 from mcap.records import Channel, Chunk, McapRecord, Message
-from mcap.stream_reader import StreamReader, breakup_chunk
+from mcap.stream_reader import breakup_chunk
 from mcap.summary import Summary
 
 from polar_pipeline._util.text import quoted
@@ -175,12 +176,13 @@ class McapFile:
     def _load(self, offset: int) -> List[Message]:
         """The messages in the chunk at an offset, or the message there."""
         self.stream.seek(offset)
-        reader = StreamReader(self.stream, skip_magic=True, emit_chunks=True, record_size_limit=self._limit)
-        record = next(reader.records)
-        if isinstance(record, Message):
-            return [record]
-        if not isinstance(record, Chunk):
+        opcode, length = struct.unpack("<BQ", self.stream.read(9))
+        check_size("a record", length, self._limit)
+        if opcode == Opcode.MESSAGE:
+            return [Message.read(ReadDataStream(self.stream), length)]
+        if opcode != Opcode.CHUNK:
             raise SourceError(f"{self._path} is damaged: there is no chunk at byte {offset}")
+        record = Chunk.read(ReadDataStream(self.stream))
         return [row for row in chunk_records(record, self._limit) if isinstance(row, Message)]
 
 
