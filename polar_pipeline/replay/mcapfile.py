@@ -207,7 +207,7 @@ def chunk_records(chunk: Chunk, limit: int) -> List[McapRecord]:
     if chunk.compression == "zstd" and zstandard.frame_content_size(data) <= size:
         data = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
     elif chunk.compression == "lz4":
-        data = lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=size)
+        data = lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=size + 1)
     elif chunk.compression not in ("", "zstd"):
         raise FrameError("file", f"a chunk is compressed by {quoted(chunk.compression)}; zstd and lz4 can be read")
     if len(data) != size:

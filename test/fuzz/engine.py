@@ -154,14 +154,14 @@ def fuzz(kind: Type[Target], seed: int, seconds: float, inputs: int = 1 << 60, m
             what, text = _answer(ours, process, _START)
             if what:
                 raise RuntimeError(f"{kind.name} does not start: {text}")
-            while index < inputs and left > 0 and what not in ("crash", "hang"):
+            while index < inputs and left > 0 and len(findings) < MAX_FINDINGS and what not in ("crash", "hang"):
                 began = time.monotonic()
                 what, text = _answer(ours, process, kind.patience)
                 left -= time.monotonic() - began
                 if not what:
                     outcomes[text] += 1
                 else:
-                    key = f"{what}: {text.splitlines()[0][:60]} {text.splitlines()[-1] if what != 'memory' else ''}"
+                    key = f"{what}: {text[:28]} {text.splitlines()[-1] if what != 'memory' else ''}"
                     with tempfile.TemporaryDirectory() as other:
                         case = kind(Path(other)).make(rng_of(seed, kind.name, index))
                     findings.setdefault(key, Finding(what, text, index, case))
