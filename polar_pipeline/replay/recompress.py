@@ -6,7 +6,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import (
     Any,
-    BinaryIO,
     Callable,
     Dict,
     Generator,
@@ -16,7 +15,6 @@ from typing import (
     NamedTuple,
     Optional,
     Sequence,
-    Tuple,
     Union,
     cast,
 )
@@ -169,27 +167,27 @@ def _converted(
     with reading(path), open_recording(path, max_bytes) as recording:
         topics = recording.topics
         files = recording.files if isinstance(recording, Folder) else [path]
-        is_compressed = isinstance(recording, Folder) and recording.is_compressed
+        compression = _chunk_compression(recording, files, max_bytes)
     edits = edits_of(path, topics)
     for edit in edits.values():
         if edit.topic in topics:
             raise SourceError(f"{path} has a topic {printable(edit.topic)} already")
-    with reading(path):
-        compression = CompressionType.ZSTD if is_compressed else _chunk_compression(files, max_bytes)
     with closing(_records(path, files, max_bytes)) as records, replacing(output, force) as stream:
-        copy = _Copy(path, stream, compression, edits, max_bytes)
+        writer = Writer(stream, compression=compression)
+        writer.start("ros2", f"polar_pipeline {__version__}")
+        copy = _Copy(path, writer, edits, max_bytes)
         for record in watch(records, sum(count for _, count in topics.values())):
             copy.add(record)
-        copy.finish()
+        writer.finish()  # type: ignore[no-untyped-call]
     return copy.done
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def _chunk_compression(files: Sequence[Path], limit: int) -> CompressionType:
-    """How chunks of the copy are compressed: like those of the first file, or by zstd where the file itself is."""
-    if not files or files[0].suffix == ".zstd":
+def _chunk_compression(recording: object, files: Sequence[Path], limit: int) -> CompressionType:
+    """How chunks of the copy are compressed: like those of the first file, or by zstd where files or messages are."""
+    if (isinstance(recording, Folder) and recording.is_compressed) or files[0].suffix == ".zstd":
         return CompressionType.ZSTD
     with open_file(files[0], limit) as file:
         chunks = file.summary.chunk_indexes if isinstance(file, McapFile) else []
@@ -246,31 +244,36 @@ def defined(schema: Schema) -> Schema:
 # ------------------------------------------------------------------------------------------------------------- writing
 
 
+class _CopiedChannel(NamedTuple):
+    """A channel of the recording: its topic and type, its number in the copy, and what becomes of its messages."""
+
+    topic: str
+    kind: str
+    number: int
+    edit: Optional[_Edit]
+
+
 class _Copy:
-    """A recording in the making, of the records of another one.
+    """Writes the records of a recording into another one.
 
     Attributes:
         done: New topic -> what was converted.
 
     Args:
-        path: The other recording, for errors.
-        stream: Where to write.
-        compression: How chunks are compressed.
+        path: The recording, for errors.
+        writer: Where to write.
         edits: Topic -> what becomes of it; others stay as they are.
         limit: Largest size of a message.
     """
 
-    def __init__(
-        self, path: Path, stream: BinaryIO, compression: CompressionType, edits: Dict[str, _Edit], limit: int
-    ) -> None:
+    def __init__(self, path: Path, writer: Writer, edits: Dict[str, _Edit], limit: int) -> None:
         self.done = {edit.topic: Conversion() for edit in edits.values()}
         self._path = path
+        self._writer = writer
         self._edits = edits
         self._limit = limit
-        self._writer = Writer(stream, compression=compression)
-        self._writer.start("ros2", f"polar_pipeline {__version__}")
         self._schemas: Dict[int, Schema] = {}
-        self._channels: Dict[int, Channel] = {}
+        self._channels: Dict[int, _CopiedChannel] = {}
         self._numbers: Dict[Any, int] = {}  # of the schemas and channels of the copy
 
     def add(self, record: Record) -> None:
@@ -282,75 +285,54 @@ class _Copy:
         if isinstance(record, Schema):
             self._schemas[record.id] = record
         elif isinstance(record, Channel):
-            self._channels[record.id] = record
-            self._channel(record)
+            self._channels[record.id] = self._registered(record)
         elif isinstance(record, Message):
-            self._message(record)
+            self._copy(record)
         elif isinstance(record, Attachment):
-            self._writer.add_attachment(
-                record.create_time, record.log_time, record.name, record.media_type, bytes(record.data)
-            )
+            values = record.create_time, record.log_time, record.name, record.media_type, bytes(record.data)
+            self._writer.add_attachment(*values)
         elif record.name != _RECORDER_METADATA:
             self._writer.add_metadata(record.name, record.metadata)
 
-    def finish(self) -> None:
-        """Write the index."""
-        self._writer.finish()  # type: ignore[no-untyped-call]
-
-    def _kind(self, channel: Channel) -> str:
-        schema = self._schemas.get(channel.schema_id)
-        return schema.name if schema else ""
-
-    def _edit(self, channel: Channel) -> Optional[_Edit]:
-        edit = self._edits.get(channel.topic)
-        return edit if edit and edit.old_kind == self._kind(channel) else None
-
-    def _channel(self, channel: Channel) -> int:
-        """The number of a channel in the copy."""
-        edit, schema = self._edit(channel), self._schemas.get(channel.schema_id)
-        topic, metadata = channel.topic, channel.metadata
-        if edit:
+    def _registered(self, channel: Channel) -> _CopiedChannel:
+        schema = self._schemas.get(channel.schema_id, Schema(0, b"", "", ""))
+        kind, topic, metadata = schema.name, channel.topic, channel.metadata
+        edit = self._edits.get(topic)
+        if edit and edit.old_kind == kind:
             topic, schema = edit.topic, defined(Schema(0, b"", "", edit.kind))
             metadata = {name: value for name, value in metadata.items() if name != _TYPE_HASH}
-        number = 0
-        if schema and schema.name:
-            texts = schema.name, schema.encoding, schema.data
-            number = self._number(texts, self._writer.register_schema)
-        key = topic, channel.message_encoding, number, tuple(sorted(metadata.items()))
-        return self._number(key, lambda *_: self._writer.register_channel(*key[:3], metadata))
-
-    def _number(self, key: Tuple[Any, ...], register: Callable[..., int]) -> int:
+        else:
+            edit = None
+        texts = schema.name, schema.encoding, schema.data
+        if texts not in self._numbers:
+            self._numbers[texts] = self._writer.register_schema(*texts) if schema.name else 0
+        key = topic, channel.message_encoding, self._numbers[texts], tuple(sorted(metadata.items()))
         if key not in self._numbers:
-            self._numbers[key] = register(*key)
-        return self._numbers[key]
+            self._numbers[key] = self._writer.register_channel(*key[:3], metadata)
+        return _CopiedChannel(channel.topic, kind, self._numbers[key], edit)
 
-    def _message(self, message: Message) -> None:
+    def _copy(self, message: Message) -> None:
         channel = self._channels.get(message.channel_id)
         if channel is None:
             raise SourceError(f"{self._path} is damaged: it has no channel {message.channel_id}")
-        edit = self._edit(channel)
         try:
-            data = Recorded(message.log_time, self._kind(channel), message.data, max_bytes=self._limit).message()
+            data = Recorded(message.log_time, channel.kind, message.data, max_bytes=self._limit).message()
         except FrameError as err:
             name = printable(channel.topic)
             raise SourceError(f"{self._path}: a message on {name} cannot be copied: {err}") from err
-        if edit:
-            data = self._convert(edit, data)
+        if channel.edit:
+            data = self._convert(channel.edit, data)
         # the writer also takes a view, which copies nothing
-        data = cast("bytes", data)
-        self._writer.add_message(self._channel(channel), message.log_time, data, message.publish_time, message.sequence)
+        data, times = cast("bytes", data), (message.publish_time, message.sequence)
+        self._writer.add_message(channel.number, message.log_time, data, *times)
 
     def _convert(self, edit: _Edit, data: Cdr) -> Cdr:
         """A message on a topic that is converted; one that is not an image stays as it is."""
-        before = self.done[edit.topic]
+        done = self.done[edit.topic]
         try:
             new, images = edit.convert(data, self._limit), 1
         except FrameError:
             new, images = data, 0
-        self.done[edit.topic] = Conversion(
-            before.images + images,
-            before.others + 1 - images,
-            before.before + len(data),
-            before.after + len(new),
-        )
+        added = images, 1 - images, len(data), len(new)
+        self.done[edit.topic] = Conversion(*(old + more for old, more in zip(done, added)))
         return new
