@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Dict, NoReturn, Optional, Sequence, Tuple
 
 from polar_pipeline import __version__
+from polar_pipeline._util.memory_limit import limited_memory
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import MAX_SHOWN, FailureError, TerminatedError, UsageError, show_error
@@ -104,7 +105,8 @@ def _main(args: Sequence[str]) -> int:
         chosen = next((word for word in args if not word.startswith("-")), "")
         values = make_parser(chosen).parse_args(args)
         try:
-            code: int = values.run(values)
+            with limited_memory():
+                code: int = values.run(values)
             return code
         except UsageError as err:
             show_error(f"{_PROGRAM} {values.command}: {err}")

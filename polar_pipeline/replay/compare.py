@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
@@ -18,8 +17,8 @@ from polar_pipeline.coefficients import LUMA
 from polar_pipeline.cpu.ssim import ssim_strip
 from polar_pipeline.messages import FLOAT32, IMAGE
 from polar_pipeline.products import PRODUCTS, full_level, get_products, level_scale
-from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, reading
-from polar_pipeline.replay.mcapfile import McapFile
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError, reading
+from polar_pipeline.replay.mcapfile import McapFile, open_mcap
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import PRODUCT_TOPICS
 
@@ -36,19 +35,6 @@ def unit_of(name: str, is_byte: bool) -> str:
     return "deg" if PRODUCTS[name].wraps else PRODUCTS[name].unit
 
 
-@dataclass(frozen=True)
-class MessageLocation:
-    """Where a message is.
-
-    Attributes:
-        time_ns: Its time in the recording.
-        before: How many messages of its topic and time come before it.
-    """
-
-    time_ns: int
-    before: int
-
-
 class Golden:
     """The products of a recording, by stamp; open it with `open_golden`.
 
@@ -56,23 +42,19 @@ class Golden:
 
     Attributes:
         path: The file.
-        places: Product -> stamp in nanoseconds -> its messages; there are several if frames have equal stamps.
+        places: Product -> stamp in nanoseconds -> places of its messages; several if frames have equal stamps.
     """
 
     def __init__(self, path: Path, file: McapFile) -> None:
         self.path = path
-        self.places: Dict[str, Dict[int, List[MessageLocation]]] = {}
+        self.places: Dict[str, Dict[int, List[Tuple[int, int]]]] = {}
         self._file = file
-        self._topics = _product_topics(path, file)
-        names = {topic: name for name, topic in self._topics.items()}
-        known: Dict[Tuple[str, int], int] = Counter()
-        for row in file.messages(names) if names else ():
-            name, stamp = names[file.topics[row.connection]], row.time_ns
-            if file.kinds[row.connection] == IMAGE:
-                stamp = messages.decode_image(row.data).stamp_ns
-            place = MessageLocation(row.time_ns, known[name, row.time_ns])
-            known[name, row.time_ns] += 1
-            self.places.setdefault(name, {}).setdefault(stamp, []).append(place)
+        names = {topic: name for name, topic in _product_topics(path, file).items()}
+        for row in file.rows(names):
+            name, stamp = names[row.channel.topic], row.message.log_time
+            if file.kind(row.channel) == IMAGE:
+                stamp = messages.decode_image(row.message.data).stamp_ns
+            self.places.setdefault(name, {}).setdefault(stamp, []).append(row.place)
 
     def load(self, name: str, stamp_ns: int, before: int = 0) -> Optional[np.ndarray]:
         """A product of one frame as `Pipeline` returns it, or None if the recording lacks it.
@@ -88,13 +70,11 @@ class Golden:
         places = self.places.get(name, {}).get(stamp_ns, [])
         if before >= len(places):
             return None
-        place = places[before]
         with reading(self.path, f"is damaged: {name} of stamp {stamp_ns} cannot be read"):
-            rows = self._file.messages([self._topics[name]], (place.time_ns, place.time_ns + 1))
-            row = next(islice(rows, place.before, None))
-            if self._file.kinds[row.connection] == FLOAT32:
-                return np.array(messages.decode(row.data, FLOAT32).data, np.float32)
-            return messages.to_array(messages.decode_image(row.data))
+            message = self._file.message_at(places[before])
+            if self._file.kind(self._file.summary.channels[message.channel_id]) == FLOAT32:
+                return np.array(messages.decode(message.data, FLOAT32).data, np.float32)
+            return messages.to_array(messages.decode_image(message.data))
 
     def intensity(self, stamp_ns: int) -> Optional[np.ndarray]:
         """(h, w) float32 in [0, 1]: S0/2 of one frame, what SSIM mode `reference` compares with.
@@ -117,7 +97,7 @@ def _product_topics(path: Path, file: McapFile) -> Dict[str, str]:
     """
     found: Dict[str, str] = {}
     second = tuple(f"/{row.paired}" for row in PRODUCT_TOPICS.values() if row.paired)
-    for topic in file.topics.values():
+    for topic in file.topics:
         if f"/{topic}".endswith(second):
             continue
         # recorded in a namespace, a topic ends like the product's
@@ -137,8 +117,8 @@ def golden_products(path: Path, max_bytes: int = MAX_BYTES) -> Tuple[str, ...]:
     Raises:
         SourceError: It cannot be read, holds no products, or holds one twice.
     """
-    with reading(path), BoundedFile(path, max_bytes) as stream:
-        found = _product_topics(path, McapFile(path, stream, max_bytes))
+    with reading(path), open_mcap(path, max_bytes) as file:
+        found = _product_topics(path, file)
     if not found:
         raise _no_products(path)
     return get_products(found)
@@ -161,8 +141,7 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
     """
     with ExitStack() as stack:
         with reading(path):
-            stream = stack.enter_context(BoundedFile(path, max_bytes))
-            golden = Golden(path, McapFile(path, stream, max_bytes))
+            golden = Golden(path, stack.enter_context(open_mcap(path, max_bytes)))
         if not golden.places:
             raise _no_products(path)
         yield golden

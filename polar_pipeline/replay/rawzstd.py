@@ -1,25 +1,8 @@
 """Lossless compression of raw mosaics: prediction from the row above behind the same polarizer, then zstd.
 
 A compressed image is the data of a `sensor_msgs/CompressedImage` whose format is `ENCODING; polar_zstd`, on a topic
-that ends in `/polar_zstd`. Its header and its frame are those of the image. All numbers are little-endian:
-
-| bytes | content |
-| --- | --- |
-| 4 | `PZRM` |
-| 1 | version of this format: 1 |
-| 1 | kind of samples, a number of `SAMPLES` |
-| 1 | distance in rows between a sample and the one that predicts it |
-| 1 | `is_bigendian` of the image |
-| 4, 4, 4 | `height`, `width` and `step` of the image |
-| 4 | bytes of a row, with padding: `step`, or where that is 0 those that the pixels take |
-| 4 | bytes of the image's data |
-| 4 | bytes of the encoding, in UTF-8, which comes next |
-| rest | one frame of zstd, with size and checksum |
-
-The zstd frame holds the residuals of as many full rows as the image's data has, then the bytes of the data behind them.
-A residual is the sample minus the one `distance` rows above, modulo the range of its type; the samples of the first
-`distance` rows are their own residuals. Those of 16 bit are folded (0, -1, 1, -2 as 0, 1, 2, 3) and stored as the low
-bytes of all rows, then the high ones. Samples of kind `bytes` have no residuals: the frame holds the data as it is.
+that ends in `/polar_zstd`. Its header and its frame are those of the image. docs/replay.md describes the data byte by
+byte.
 """
 
 from __future__ import annotations
@@ -33,7 +16,7 @@ import zstandard
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import ImageMessage
-from polar_pipeline.replay.limits import MAX_BYTES, megabytes
+from polar_pipeline.replay.limits import MAX_BYTES, check_size
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.frames import FORMATS, FrameError, RawFormat, group_bytes, pack, sent_format, unpack_rows
 
@@ -188,10 +171,7 @@ def decompress_raw(data: Bytes, stamp_ns: int, frame_id: str, max_bytes: int = M
     """
     view = memoryview(data)
     layout, fields, place = _read_header(view)
-    if layout.size > max_bytes:
-        raise FrameError(
-            "size", f"an image of {megabytes(layout.size)}, the limit is {megabytes(max_bytes)} (--max-mb)"
-        )
+    check_size("an image", layout.size, max_bytes)
     wanted = layout.residual_bytes + layout.size - layout.rows * layout.row
     content = _inflated(view[place:], wanted)
     pixels = _predicted(layout, content[: layout.residual_bytes])

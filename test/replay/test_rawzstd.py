@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 import pytest
 import zstandard
-from fuzz.rawzstd import expanded
 from hypothesis import given
 from hypothesis import strategies as st
+from raw_zstd_decoder import expanded
 from support import ROOT
 
 from polar_pipeline import FrameError

@@ -173,7 +173,7 @@ def test_compressed_images(tmp_path: Path) -> None:
     np.testing.assert_array_equal(messages.to_raw(good.image()).mosaic, raw)
     assert good.cdr() == serialized(0, raw)
     for record in bad:
-        with pytest.raises(FrameError, match="are no picture"):
+        with pytest.raises(FrameError, match="are not a picture"):
             record.image()
 
 
@@ -361,7 +361,7 @@ def test_a_recording_that_was_cut_off_is_called_so(opened: Any, kept: float, mca
     with pytest.raises(SourceError, match=f"{mcap} has no index: the recording was cut off"), opened(mcap):
         pass
     mcap.write_bytes(b"nonsense" + whole[8:])
-    with pytest.raises(SourceError, match=f"{mcap} is no mcap file"), opened(mcap):
+    with pytest.raises(SourceError, match=f"{mcap} is not an mcap file"), opened(mcap):
         pass
 
 
