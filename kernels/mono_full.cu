@@ -7,7 +7,6 @@
 // quarters of a level. The gradient adds the pixel's detail to H, V and D, each limited to full scale.
 #include "mono_full_lines.cuh"
 #include "malvar.cuh"
-#include "polar.cuh"
 
 #ifndef THREADS
 #define THREADS 128
@@ -82,7 +81,7 @@ template <int R, int J> DEVICE Stokes stokes(Pair own, const Around &n) {
 
 // What two pixels become. mean, degree, turns: in the low byte of each lane.
 struct Encoded {
-  u32 mean, degree, turns, red, green, blue;
+  u32 mean, degree, turns, rgb[3];
   float means[2], degrees[2], radians[2];
   u32 angles[2]; // AoLP in 65536ths of pi, in the low 16 bits
 };
@@ -92,18 +91,17 @@ DEVICE Encoded encode(const Stokes &v) {
 #pragma unroll
   for (int k = 0; k < 2; k++) {
     const float s1 = k ? high(v.s1) : low(v.s1), s2 = k ? high(v.s2) : low(v.s2), sum = k ? high(v.sum) : low(v.sum);
-    const float length = fast_sqrt(fmaf(s1, s1, fmaf(s2, s2, 1e-30f)));
-    tangent[k] = s2 * fast_rcp(length + fabsf(s1));
-    out.degrees[k] = saturate(length * fast_rcp(fmaf(sum, 0.5f, 1e-12f)));
+    const float length = polarized(s1, s2, 1e-30f);
+    tangent[k] = folded_tangent(s1, s2, length);
+    out.degrees[k] = degree_of(length, fmaf(sum, 0.5f, 1e-12f));
     out.means[k] = sum * (float)(1 / FOUR_FULL);
     if (OUT_AOLP == 3) {
-      tangent[k] = folded_turns(tangent[k]);
-      out.angles[k] = turns_65536(tangent[k], s1);
+      tangent[k] = arctangent(tangent[k]);
+      out.angles[k] = unfolded_65536(tangent[k], s1);
     }
     if (OUT_AOLP == 2) {
-      out.radians[k] = folded_radians(tangent[k]);
-      tangent[k] = out.radians[k];
-      out.radians[k] = unfolded_radians(out.radians[k], s1);
+      tangent[k] = arctangent(tangent[k], PI);
+      out.radians[k] = unfolded_radians(tangent[k], s1);
     }
   }
   const Pair value = IS_GRADIENT ? v.sum : mul(v.sum, splat(32768));
@@ -116,11 +114,13 @@ DEVICE Encoded encode(const Stokes &v) {
     return out;
   }
   const u32 sign = (v.s1 & 0x80008000u) | splat(1);
-  const u32 folded = OUT_AOLP == 2   ? folded_256_of(tangent[0], tangent[1])
-                     : OUT_AOLP == 3 ? mul(pair(tangent[0], tangent[1]), splat(256))
+  const u32 folded = OUT_AOLP == 2   ? folded_256(tangent[0], tangent[1], splat(256 / PI))
+                     : OUT_AOLP == 3 ? folded_256(tangent[0], tangent[1], splat(256))
                                      : folded_256(pair(tangent[0], tangent[1]));
   out.turns = unfolded_256(folded, sign);
-  preview_levels(folded, sign, saturation, value, scale, out.red, out.green, out.blue);
+  preview_pairs(mul(folded, splat(6.0 / 256)), sign, negate(mul(value, saturation)), value, out.rgb);
+#pragma unroll
+  for (int c = 0; c < 3; c++) out.rgb[c] = fma(out.rgb[c], scale, splat(1024));
   return out;
 }
 
@@ -186,8 +186,8 @@ DEVICE void make_four(const Stokes &e, const Stokes &o, Pair threshold, int k, i
     stage_levels(AOLP_LEVELS, low_halves(a.angles[0], b.angles[0]), low_halves(a.angles[1], b.angles[1]));
   if (OUT_PREVIEW) {
     u32 words[3];
-    interleave(permute(a.red, b.red, 0x6240), permute(a.green, b.green, 0x6240), permute(a.blue, b.blue, 0x6240),
-               words);
+    interleave(permute(a.rgb[0], b.rgb[0], 0x6240), permute(a.rgb[1], b.rgb[1], 0x6240),
+               permute(a.rgb[2], b.rgb[2], 0x6240), words);
 #pragma unroll
     for (int j = 0; j < 3; j++) stages.preview()[12 * lane + 3 * k + j] = words[j];
   }

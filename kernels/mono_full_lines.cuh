@@ -97,8 +97,7 @@ DEVICE void store_floats_staged(float *image, const StagedFloats &stage, int lan
   for (int i = 0; i < 4; i++) {
     const int owner = 8 * i + lane / 4;
     const u32 from = shuffle(index, owner);
-    const uint4 w = stage[unit_place(owner, lane % 4)];
-    if (from != NOWHERE) store128(image + from + lane % 4 * 4, w.x, w.y, w.z, w.w);
+    if (from != NOWHERE) store_staged_piece<16>(image + from + lane % 4 * 4, &stage[unit_place(owner, lane % 4)]);
   }
 }
 DEVICE void store_levels_staged(u16 *image, const StagedLevels &stage, int lane, u32 index) {
@@ -106,8 +105,7 @@ DEVICE void store_levels_staged(u16 *image, const StagedLevels &stage, int lane,
   for (int i = 0; i < 2; i++) {
     const int owner = 16 * i + lane / 2;
     const u32 from = shuffle(index, owner);
-    const uint4 w = stage[level_place(owner, lane % 2)];
-    if (from != NOWHERE) store128(image + from + lane % 2 * 8, w.x, w.y, w.z, w.w);
+    if (from != NOWHERE) store_staged_piece<16>(image + from + lane % 2 * 8, &stage[level_place(owner, lane % 2)]);
   }
 }
 DEVICE void store_colours_staged(u8 *image, const StagedColours &stage, int lane, u32 index) {
@@ -115,8 +113,7 @@ DEVICE void store_colours_staged(u8 *image, const StagedColours &stage, int lane
   for (int i = 0; i < 3; i++) {
     const int unit = 32 * i + lane, owner = unit / 3;
     const u32 from = shuffle(index, owner);
-    const uint4 w = *(const uint4 *)&stage[4 * unit];
-    if (from != NOWHERE) store128(image + 3 * (size_t)from + (unit - 3 * owner) * 16, w.x, w.y, w.z, w.w);
+    if (from != NOWHERE) store_staged_piece<16>(image + 3 * (size_t)from + (unit - 3 * owner) * 16, &stage[4 * unit]);
   }
 }
 #endif
