@@ -45,15 +45,15 @@ struct Moments {
 DEVICE void start_moments(Column &column, int y0, Moments &moments) {
   moments.clear();
   float unused[4];
-  Loaded above[2 * RADIUS];
+  Sample above[2 * RADIUS];
 #pragma unroll
   for (int k = 0; k < 2 * RADIUS; k++) above[k] = column.mirrored_at(y0 - RADIUS + k, y0);
 #pragma unroll
-  for (int k = 0; k < 2 * RADIUS; k++) moments.push(column.take(above[k], y0 - RADIUS + k), unused);
+  for (int k = 0; k < 2 * RADIUS; k++) moments.push(above[k], unused);
 }
 
 // Rows of the map from y on, RADIUS below the column's position, which moves down.
-DEVICE void load_batch(Column &column, int y, Loaded (&rows)[BATCH]) {
+DEVICE void load_batch(Column &column, int y, Sample (&rows)[BATCH]) {
   if (y + BATCH < MAP_HEIGHT) {
 #pragma unroll
     for (int i = 0; i < BATCH; i++) rows[i] = column.at(RADIUS + i);
@@ -124,13 +124,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS) ssim(cons
   moments.clear();
   {
     float unused[4];
-    Loaded above[2 * RADIUS];
+    Sample above[2 * RADIUS];
 #pragma unroll
     for (int k = 0; k < 2 * RADIUS; k++) above[k] = column.mirrored_at(y0 - RADIUS + k, y0);
 #pragma unroll
-    for (int k = 0; k < 2 * RADIUS; k++) moments.push(column.take(above[k], y0 - RADIUS + k), unused);
+    for (int k = 0; k < 2 * RADIUS; k++) moments.push(above[k], unused);
   }
-  Loaded next[BATCH];
+  Sample next[BATCH];
   load_batch(column, y0 + RADIUS, next);
   // the thread's part along x: four pixels of a row of the batch
   const int row = t / QUADS, quad = t - row * QUADS, x = x0 + BATCH * quad;
@@ -145,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS) ssim(cons
   for (int y = y0; y < end; y += BATCH) {
     Sample now[BATCH];
 #pragma unroll
-    for (int i = 0; i < BATCH; i++) now[i] = column.take(next[i], y + RADIUS + i);
+    for (int i = 0; i < BATCH; i++) now[i] = next[i];
     if (y + BATCH < end) load_batch(column, y + BATCH + RADIUS, next);
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {

@@ -373,7 +373,7 @@ def _make_backend(plan: Plan, options: Options, threads: int) -> Backend:
     if reason and options.backend == "cuda":
         raise RuntimeError(f"backend 'cuda' cannot work here: {reason}")
     if not on_cpu and not reason:
-        return CudaBackend(plan, options)
+        return CudaBackend(options)
     if options.precision == "fp16":
         raise ValueError(
             "precision 'fp16' needs backend 'cuda'; the cpu backend computes in fp32 ('auto' or 'fp32')"

@@ -16,7 +16,7 @@ OWN_DOMAINS = "import support; print(*[support.own_domain() for _ in range(9)], 
 BUILD = """
 import sys, harness
 from pathlib import Path
-from polar_pipeline.cuda.model.work import output_defines
+from polar_pipeline.cuda.arguments import output_defines
 harness.CACHE = Path(sys.argv[2])
 print("ready", flush=True)
 input()

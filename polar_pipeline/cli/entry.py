@@ -57,7 +57,6 @@ _COMMANDS = (
     _Entry(("layout",), "Check whether sensor, ROI offset and flips fit a picture."),
     _Entry(("plan",), "Show what a GPU would compute, in which launches, and how long it would take."),
     _Entry(("tune",), "Measure every schedule on this machine's GPU and keep the fastest."),
-    _Entry(("kernels",), "Compile every kernel, without a GPU, and show what resources each takes."),
     _Entry(
         ("bench", "node"), "Measure the live node between a synthetic camera and a viewer, over the real middleware."
     ),

@@ -9,8 +9,8 @@ import numpy as np
 
 from polar_pipeline.cuda.device_array import DeviceArray
 from polar_pipeline.cuda.driver import DeviceError, Driver
-from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.transform_work import MAX_FRACTION, TransformWork
+from polar_pipeline.cuda.kernels import Schedule
+from polar_pipeline.cuda.work import MAX_FRACTION, TransformWork
 from polar_pipeline.geometry import SamplingMap
 
 #: The largest part of a position; where both have all bits set, a sample is outside.

@@ -24,7 +24,7 @@ from support import on_cpu
 from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.cli.option_arguments import requested_options
-from polar_pipeline.cuda.model.device import DEVICES
+from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.options import make_options
 from polar_pipeline.products import DEFAULT_PRODUCTS
 from polar_pipeline.replay.compare import open_golden
@@ -266,7 +266,6 @@ NONSENSE = ["9" * 5000, "-1", "nan", "inf", "1e300", "1e-300", ESCAPE, "x" * 100
         ["process", "raw.npy", "{}"],
         ["plan", "--size={}"],
         ["plan", "--size={}x{}"],
-        ["kernels", "--arch={}"],
         ["bench", "node", "--seconds={}"],
         ["bench", "node", "--rate={}"],
         ["bench", "node", "--size={}"],
@@ -685,7 +684,6 @@ COMMANDS = (
         "layout",
         "plan",
         "tune",
-        "kernels",
     ),
     *("bench node", "env", "doctor"),
 )
@@ -737,46 +735,25 @@ def test_plan_prints_what_was_fused_and_what_it_takes(capsys: Any) -> None:
         r"shared +\d+ of 49152 bytes a block",
         r"reads +5013504 bytes",
         rf"writes +{1224 * 1024 * (3 + 4 + 3 + 4)} bytes",
-        r"memory +[\d.]+ us at 88% of 137 GB/s",
-        r"arithmetic +[\d.]+ us: \d+ operations at 1024 a clock and 1377 MHz take [\d.]+ us, with every scheduler busy",
-        r"time +[\d.]+ us predicted",
+        r"memory +[\d.]+ us at 137 GB/s: no launch is shorter",
         r"launch ssim\n(.*\n)*.*ssim_map looks at neighbours in ssim_pair",
-        r"launch ssim\n(.*\n)*.*schedule +ssim, window in registers: threads \d+",
+        r"launch ssim\n(.*\n)*.*schedule +ssim, registers: threads \d+",
     ):
         assert re.search(words, text), words
-
-
-def test_plan_says_what_ssim_reads_and_why(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ["plan", "--products", "intensity,dolp,aolp,ssim", "--dtype", "uint8", "--device"]
-    assert main([*arguments, "xavier"]) == 0
-    said = r"source +uint16; .*stored and read: [\d.]+ us, from the mosaic.*; xavier does not cache host memory, so it"
-    assert re.search(said, capsys.readouterr().out)
-    monkeypatch.setitem(DEVICES, "xavier", replace(DEVICES["xavier"], maps_host=False))
-    assert main([*arguments, "xavier"]) == 0
-    text = capsys.readouterr().out
-    assert re.search(r"mosaic -> intensity, dolp, aolp\n", text)
-    assert re.search(r"launch ssim\n +computes +angles.*\n +together +it starts from the mosaic again", text)
-    assert re.search(r"mosaic -> ssim\n +source +mosaic; .*stored nowhere: [\d.]+ us, stored and read: [\d.]+ us", text)
-    assert main([*arguments, "orin"]) == 0
-    assert re.search(r"source +uint16; .*stored and read: [\d.]+ us, from the mosaic", capsys.readouterr().out)
-    assert main([*arguments, "xavier", "--ssim-mode", "temporal"]) == 0
-    assert "source     uint16; ssim from the mosaic needs ssim_mode consistency" in capsys.readouterr().out
 
 
 def test_plan_for_programs(capsys: Any) -> None:
     assert main(["plan", "--json", "--device", "orin", "--bit-depth", "12", "--size", "640x480", "--own-site"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["device"]["arch"] == "sm_87"
-    assert shown["size"] == [640, 480]
-    assert shown["work"].startswith("mono half own-site u16 fp32 intensity:uint8+dolp:float32")
-    assert [launch["name"] for launch in shown["launches"]] == ["polarization", "ssim"]
-    assert shown["bytes"]["read"] == 2 * 640 * 480
-    assert 0 < shown["schedule"]["shared_bytes"] <= 163 * 1024
-    parts = shown["predicted"]
-    slower = max(parts["memory_us"], parts["arithmetic_us"])
-    assert parts["us"] == pytest.approx(slower + parts["waiting_us"] + parts["launch_us"])
-    assert shown["ssim"]["schedule"]["kernel"] == "ssim"
-    assert 0 < shown["ssim"]["predicted"]["us"] < 100
+    first, second = shown["launches"]
+    assert (first["name"], second["name"]) == ("polarization", "ssim")
+    assert first["size"] == [640, 480]
+    assert first["work"].startswith("mono half own-site u16 fp32 intensity:uint8+dolp:float32")
+    assert first["bytes"]["read"] == 2 * 640 * 480
+    assert 0 < first["schedule"]["shared_bytes"] <= 163 * 1024
+    assert first["memory_us"] == pytest.approx((first["bytes"]["read"] + first["bytes"]["written"]) / 205e3, abs=0.01)
+    assert second["schedule"]["kernel"] == "ssim"
 
 
 def test_plan_says_what_does_not_fit(capsys: Any, monkeypatch: Any) -> None:

@@ -16,15 +16,15 @@ from typing import Callable, Dict, List, Mapping, Optional
 
 import pytest
 import yaml
+from polar_pipeline.cuda.model.work import RAW_FORMATS
+from polar_pipeline.cuda.resource_usage import kernel_resources
+from polar_pipeline.cuda.tools import usage as kernels
 from support import ROOT
 
 from polar_pipeline import cli
 from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
 from polar_pipeline.cuda import compile as compiler
 from polar_pipeline.cuda.compile import CompileError, Nvrtc, compile_kernel, source
-from polar_pipeline.cuda.model.work import RAW_FORMATS
-from polar_pipeline.cuda.resource_usage import kernel_resources
-from polar_pipeline.cuda.tools import usage as kernels
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 
 needs_nvrtc = pytest.mark.skipif(

@@ -14,7 +14,7 @@ import pytest
 from harness import COMPILER, VARIANTS, Grid, KernelError, aligned, build, launch_on_host
 
 from polar_pipeline.coefficients import literals
-from polar_pipeline.cuda.model.work import POLARIZATION_ARGUMENT, output_defines
+from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, output_defines
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler (c++, or what CXX names)")
 
@@ -60,7 +60,7 @@ def probe(tmp_path: Path) -> Probe:
         raw.flags.writeable = False
 
         def make_frame(addresses: Dict[str, int]) -> np.ndarray:
-            frame = np.zeros((), POLARIZATION_ARGUMENT)
+            frame = np.zeros((), FRAME_ARGUMENT)
             frame["raw"], frame["counts"], frame["width"] = addresses["raw"], addresses["counts"], len(words)
             frame["out"][0], frame["height"] = addresses["out"], choice
             return frame

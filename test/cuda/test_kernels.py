@@ -23,12 +23,12 @@ from support import IS_EXHAUSTIVE, representative
 from polar_pipeline import reference
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.coefficients import SSIM_FULL
-from polar_pipeline.cuda.model import search
-from polar_pipeline.cuda.model.device import get_device
-from polar_pipeline.cuda.model.requested_work import make_work
-from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.specs import COLOR_MAPS, COMPONENTS, sums_in_integers
-from polar_pipeline.cuda.model.work import PAIRS, PolarizationWork, polarization_defines
+from polar_pipeline.cuda.arguments import work_defines
+from polar_pipeline.cuda.device import get_device
+from polar_pipeline.cuda.kernels import Schedule, kernels_of, sums_in_integers
+from polar_pipeline.cuda.solver import candidates as solved
+from polar_pipeline.cuda.solver import make_works
+from polar_pipeline.cuda.work import PAIRS, PolarizationWork
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import LIGHT_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, invalid_level
@@ -39,10 +39,12 @@ from polar_pipeline.sensor.scene import synthetic
 
 MONO, COLOR = "IMX250MZR", "IMX250MYR"
 ALL = tuple(PRODUCTS)
+#: Products by colour maps.
+COLOR_MAPS = ("aolp_color", "dolp_color")
 #: What kernels other than `tile` can make, too.
 COMMON = tuple(name for name in ALL if not name.endswith("_sigma") and name not in COLOR_MAPS)
 #: What `color_strip` can make.
-OF_STRIPS = tuple(name for name in COMMON if name not in COMPONENTS)
+OF_STRIPS = tuple(name for name in COMMON if name not in LIGHT_PRODUCTS)
 DEVICES = [get_device(name) for name in ("xavier", "orin", "h200")]
 #: Pixel formats by name, and the one that a `bit_depth` of 8 makes of 16-bit pixels.
 KNOWN = {**FORMATS, "8 in 16": RawFormat(8, "u16")}
@@ -162,8 +164,9 @@ HALF_PICTURES = (
 
 @lru_cache(maxsize=None)  # the compiler asks ahead of each test
 def candidates(work: PolarizationWork) -> Tuple[Schedule, ...]:
-    """Every schedule that the solver can emit for a work on any device."""
-    return tuple(dict.fromkeys(plan for device in DEVICES for plan in search.candidates(work, device)))
+    """Every schedule that the solver can emit for a work on any device, from the smallest tile to the largest."""
+    found = {row for device in DEVICES for kernel in kernels_of(work) for row in solved(kernel, work, device)}
+    return tuple(sorted(found, key=lambda row: (row.tile_x, row.tile_y, row)))
 
 
 class Case(NamedTuple):
@@ -185,8 +188,9 @@ class Case(NamedTuple):
 
     def work(self, shape: Tuple[int, int]) -> PolarizationWork:
         """The work of a frame of (height, width)."""
-        plan = make_plan(self.options.products)
-        return make_work(plan, self.options, RAW_FORMATS[self.fmt.packing], self.fmt.full_scale, shape)
+        work, *_ = make_works(self.options, RAW_FORMATS[self.fmt.packing], self.fmt.full_scale, shape)
+        assert isinstance(work, PolarizationWork)
+        return work
 
     def schedules(self, count: int) -> List[Schedule]:
         """Up to `count` schedules of the kernel that the solver can emit, from the smallest tile to the largest."""
@@ -313,7 +317,8 @@ def check(
             error[np.isnan(error)] = 0
             bounds = {"dolp": DOLP_BOUND, "aolp": AOLP_BOUND, "aolp_sigma": AOLP_SIGMA_BOUND}
             bound = bounds.get(name, VALUE_BOUND[work.half_precision]) + level / 2
-            if name in PAIRS and work.raw_format == "u8" and sums_in_integers(kernel, work):
+            is_exact = sums_in_integers(work) and next(kernels_of(work)).name == kernel
+            if name in PAIRS and work.raw_format == "u8" and is_exact:
                 bound = min(bound, INTEGER_BOUND)
             if name == "aolp":
                 assert np.nanmin(image, initial=0) >= 0, place
@@ -772,7 +777,7 @@ def compile_case(case: Case, trial: Trial) -> None:
     works = {}
     for shape in trial.shapes(case):  # most of them compile alike
         work = case.work(shape)
-        works[tuple(sorted(polarization_defines(work).items()))] = work
+        works[tuple(sorted(work_defines(work).items()))] = work
     for plan in case.schedules(trial.schedules):
         for work in works.values():
             program_of(work, plan).library()

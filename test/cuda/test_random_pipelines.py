@@ -20,7 +20,7 @@ from test_backend import COPIED, MAPPED, STAND_INS, real_driver, stand_in
 
 from polar_pipeline import Pipeline, reference
 from polar_pipeline.cuda.backend import CudaBackend
-from polar_pipeline.cuda.model.device import Device
+from polar_pipeline.cuda.device import Device
 from polar_pipeline.geometry import LensCalibration, make_lens
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
@@ -157,7 +157,7 @@ def run_reference(frame: Any, options: Options, other: Optional[np.ndarray] = No
 def run_backend(case: Case, driver: Any) -> Any:
     """What a GPU, or a stand-in, makes of a case's frame."""
     options = case.options
-    made = CudaBackend(make_plan(options.products), options, driver)
+    made = CudaBackend(options, driver)
     other = case.compared_with()
     if options.ssim_mode == "temporal":
         made.result(made.submit(case.before))

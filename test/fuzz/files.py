@@ -9,12 +9,13 @@ import random
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
+from polar_pipeline.cuda.model import tuned as choice
+from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
+
 from fuzz.engine import Case, Target, WrongError, refused
 from fuzz.mutate import Writer, mutated, words
 from polar_pipeline._util.documents import read_json
 from polar_pipeline._util.yamlfile import read_yaml
-from polar_pipeline.cuda.model import tuned as choice
-from polar_pipeline.cuda.model.schedule import Schedule, ScheduleError
 from polar_pipeline.ros.names import is_name
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 from polar_pipeline.ros.preset import from_yaml, read_nodes, to_yaml

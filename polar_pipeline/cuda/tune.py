@@ -1,4 +1,4 @@
-"""What `polar-pipeline tune` does: measures every schedule of a plan's launches with Kernel Tuner."""
+"""What `polar-pipeline tune` does: measures the schedules of launches with Kernel Tuner."""
 
 from __future__ import annotations
 
@@ -10,47 +10,44 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 import numpy as np
 
 from polar_pipeline.backend import Buffers
-from polar_pipeline.cuda.backend import prepare_plan
+from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, SSIM_ARGUMENT, work_defines
+from polar_pipeline.cuda.backend import prepare_launches
 from polar_pipeline.cuda.compile import OPTIONS, source
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceError, Driver
-from polar_pipeline.cuda.model.geometry import output_bytes
-from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
-from polar_pipeline.cuda.model.partition import partitions
-from polar_pipeline.cuda.model.requested_work import work_of
-from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT
-from polar_pipeline.cuda.model.tuned import Measured, keep
-from polar_pipeline.cuda.model.work import OUTPUTS, PAIRS, PLANES, POLARIZATION_ARGUMENT, noise_frames
+from polar_pipeline.cuda.kernels import KERNELS, Schedule, kernels_of
+from polar_pipeline.cuda.solver import candidates, requested_works
+from polar_pipeline.cuda.tuned import Measured, keep
+from polar_pipeline.cuda.work import OUTPUTS, PAIRS, PLANES, PolarizationWork, SsimWork, Work, noise_frames
 from polar_pipeline.options import Options
-from polar_pipeline.plan import MOSAIC, make_plan
 
 _SEED = 20240229
 #: Frames in a launch of the first kernel: more bytes than any cache holds.
 _FRAMES = 32
 #: Launches of as many frames whose mean is taken.
 _ITERATIONS = 7
+#: Schedules of a kernel that are tried, those of least effort first.
+_TRIED = 100
 #: What sums in other orders may differ by: they are means of values up to 1 in float.
 _SUM_ERROR = 1e-5
 
 
 def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, int]) -> Dict[str, Measured]:
-    """Measure every candidate of each launch, but for that of a geometry, and write the fastest into this user's file.
+    """Measure the best candidates of each launch, but that of a geometry, and write the fastest into this user's file.
 
     The file is that of the device (`tuned_path`).
 
-    Kernels work on the kind of memory that the backend takes for these options on this machine. Where SSIM can start
-    from the mosaic, the launches of both partitions are measured. Before a configuration is timed, its outputs must
-    equal those of its kernel's first configuration.
+    Kernels work on the kind of memory that the backend takes for these options on this machine. Before a configuration
+    is timed, its outputs must equal those of its kernel's first configuration.
 
     Args:
         options: What to compute and how.
         device_name: The device that the file is for: the one of this machine.
-        raw_format: A key of `RAW_FORMATS`.
+        raw_format: A key of `CAMERA_FORMATS`.
         size: (width, height) of the frame.
 
     Returns:
-        By launch (`LaunchModel.key`), the fastest schedule and its time.
+        By launch (the key of its work), the fastest schedule and its time.
 
     Raises:
         RuntimeError: Kernel Tuner, CuPy or the device is missing, or two schedules give different results.
@@ -69,22 +66,23 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
         raise RuntimeError(f"tune needs a GPU: {err}") from err
     if driver.device.name != device_name:
         raise RuntimeError(f"the GPU of this machine is {driver.device.name}, not {device_name}")
-    asked, plan = work_of(options, raw_format, size), make_plan(options.products)
-    found = options.correction((asked.height, asked.width))
+    works = requested_works(options, raw_format, size)
+    found = options.correction((size[1], size[0]))
     correction = None if found is None else DeviceCorrection(driver, found)
-    prepared = prepare_plan(driver, asked, plan, options, Buffers(driver.host_array), correction)
+    prepared = prepare_launches(driver, works, options, Buffers(driver.host_array), correction)
     prepared.close()
     memory = _Memory(cupy, driver, prepared.maps_host)
-    device = replace(driver.device, maps_host=prepared.maps_host)
     fastest = {}
-    for partition in partitions(asked, plan, options, device):
-        first = partition.polarization.model
-        trials: List[_Trial] = [_PolarizationTrial(memory, first, options.min_intensity, correction)]
-        if partition.ssim is not None:
-            trials.append(_SsimTrial(memory, partition.ssim.model))
-        for trial in trials:
-            best = fastest[trial.model.key] = trial.measure(tuner)
-            keep(trial.model, best)
+    for work in works:
+        trial: _Trial
+        if isinstance(work, PolarizationWork):
+            trial = _PolarizationTrial(memory, work, options.min_intensity, correction)
+        elif isinstance(work, SsimWork):
+            trial = _SsimTrial(memory, work)
+        else:
+            continue
+        best = fastest[work.key] = trial.measure(tuner)
+        keep(work, driver.device, best)
     if correction is not None:
         correction.close()
     return fastest
@@ -97,6 +95,7 @@ class _Memory:
         self._cupy = cupy
         self._driver = driver
         self._maps_host = maps_host
+        self.device = driver.device
 
     def own(self, array: np.ndarray) -> Any:
         """A copy that only the device sees."""
@@ -125,10 +124,10 @@ class _Trial:
 
     Args:
         memory: Where its arrays lie.
-        model: What it does.
+        work: What it does.
 
     Attributes:
-        model: The same.
+        work: The same.
         frames: In one launch.
         argument: The kernel's.
         outputs: What it writes, by name.
@@ -140,15 +139,15 @@ class _Trial:
     outputs: Dict[str, Any]
     sums: Tuple[str, ...] = ()
 
-    def __init__(self, memory: _Memory, model: LaunchModel) -> None:
-        self.model = model
+    def __init__(self, memory: _Memory, work: Work) -> None:
+        self.work = work
         self._memory = memory
         self._first: Dict[str, Dict[str, Any]] = {}
 
     def text(self, schedule: Schedule) -> str:
         """The kernel's source."""
-        defined = "".join(f"#define {key} {value}\n" for key, value in self.model.defines(schedule).items())
-        return defined + source(schedule.kernel)
+        defines = {**work_defines(self.work), **KERNELS[schedule.kernel].defines(self.work, schedule)}
+        return "".join(f"#define {key} {value}\n" for key, value in defines.items()) + source(schedule.kernel)
 
     def family(self, schedule: Schedule) -> str:
         """Name of the schedules whose outputs are alike."""
@@ -178,15 +177,17 @@ class _Trial:
             return schedule.kernel, schedule.window, schedule.threads
 
         timed: List[Measured] = []
-        for _, group in groupby(sorted(self.model.candidates(), key=launched_alike), launched_alike):
+        device = self._memory.device
+        able = [row for kernel in kernels_of(self.work) for row in candidates(kernel, self.work, device)[:_TRIED]]
+        for _, group in groupby(sorted(able, key=launched_alike), launched_alike):
             timed += self._measure(tuner, list(group))
         if not timed:
-            raise RuntimeError(f"no schedule of {self.model.key} could be measured; Kernel Tuner says why")
-        return min(timed, key=lambda row: row.us)
+            raise RuntimeError(f"no schedule of {self.work.key} could be measured; Kernel Tuner says why")
+        return min(timed, key=lambda row: row.us or 0)
 
     def _measure(self, tuner: Any, schedules: List[Schedule]) -> List[Measured]:
         """Those of one kernel, window and number of threads."""
-        kernel = schedules[0].kernel
+        kernel = KERNELS[schedules[0].kernel]
         trial = self
 
         class Prepare(tuner.observers.BenchmarkObserver):  # type: ignore[misc]
@@ -206,16 +207,16 @@ class _Trial:
                 return {}
 
         rows, _ = tuner.tune_kernel(
-            kernel,
+            kernel.name,
             lambda values: self.text(schedules[values["choice"]]),
-            lambda values: self.model.grid(schedules[values["choice"]], self.frames),
+            lambda values: kernel.grid(self.work, schedules[values["choice"]], self.frames),
             [self.argument],
             {"block_size_x": [schedules[0].threads], "choice": list(range(len(schedules)))},
             grid_div_x=[],
             grid_div_y=[],
             grid_div_z=[],
             defines={},
-            smem_args={"size": lambda values: self.model.shared_bytes(schedules[values["choice"]])},
+            smem_args={"size": lambda values: kernel.shared_bytes(self.work, schedules[values["choice"]])},
             observers=[Prepare()],
             answer=[None],
             verify=lambda *_: self.as_first(self.family(schedules[0])),
@@ -236,22 +237,21 @@ class _PolarizationTrial(_Trial):
     def __init__(
         self,
         memory: _Memory,
-        model: PolarizationModel,
+        work: PolarizationWork,
         min_intensity: float,
         correction: Optional[DeviceCorrection] = None,
     ) -> None:
-        super().__init__(memory, model)
-        work = model.work
+        super().__init__(memory, work)
         raw = noise_frames(work, _FRAMES, _SEED)
         step = raw.shape[-1]
         self._raw = memory.shared(raw)
         out = {}
         for name, dtype in work.outputs:
-            size = output_bytes(replace(work, outputs=((name, dtype),)))
+            size = replace(work, outputs=((name, dtype),)).written_bytes
             place = memory.own if name in (*PAIRS, *PLANES) else memory.shared
             out[name] = place(np.zeros(_FRAMES * size, np.uint8))
         self.outputs = {"counts": memory.own(np.zeros((_FRAMES, 2), np.uint32)), **out}
-        frame = np.zeros((), POLARIZATION_ARGUMENT)
+        frame = np.zeros((), FRAME_ARGUMENT)
         frame["raw"], frame["counts"] = _address(self._raw), _address(self.outputs["counts"])
         for name, array in out.items():
             frame["out"][OUTPUTS.index(name)] = _address(array)
@@ -271,15 +271,11 @@ class _SsimTrial(_Trial):
 
     sums = ("blocks", "mean")
 
-    def __init__(self, memory: _Memory, model: SsimModel) -> None:
-        super().__init__(memory, model)
-        work = model.work
+    def __init__(self, memory: _Memory, work: SsimWork) -> None:
+        super().__init__(memory, work)
         noise = np.random.default_rng(_SEED)
-        if work.source == MOSAIC:
-            self._images = [memory.shared(noise.integers(13, 204, (2 * work.height, 2 * work.width), np.uint8))]
-        else:
-            images = (noise.random((work.height, work.width), np.float32).astype(work.source) for _ in range(2))
-            self._images = [memory.own(image) for image in images]
+        images = (noise.random((work.height, work.width), np.float32).astype(work.source) for _ in range(2))
+        self._images = [memory.own(image) for image in images]
         rows, columns = work.map_size
         pieces, done = np.zeros(rows * columns, np.float32), np.zeros(1, np.uint32)
         self._scratch = {"pieces": memory.own(pieces), "done": memory.own(done)}

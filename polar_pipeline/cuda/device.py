@@ -1,12 +1,11 @@
-"""GPUs as rows: what a kernel may use there, and how fast it may hope to be."""
+"""GPUs as rows: what a kernel may use there."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, Mapping, NamedTuple
+from typing import Any, Dict, Mapping
 
 from polar_pipeline._util.text import quoted
 
@@ -14,26 +13,6 @@ from polar_pipeline._util.text import quoted
 WARP = 32
 _REGISTER_STEP = 256
 _SCHEDULERS = 4
-
-
-class Slots(NamedTuple):
-    """Lanes of instructions, by what takes them.
-
-    Attributes:
-        issue: All of them: a scheduler starts one instruction of a warp a clock.
-        half: Pairs of half, and conversions from half.
-        single: Floats, and integer multiplications.
-        integer: Other integers, logic, comparisons, permutations of bytes.
-        special: Reciprocals, roots, and other conversions.
-        memory: 32-bit words loaded and stored.
-    """
-
-    issue: float
-    half: float
-    single: float
-    integer: float
-    special: float
-    memory: float
 
 
 @dataclass(frozen=True)
@@ -49,14 +28,11 @@ class Device:
         registers_per_multiprocessor: 32-bit registers.
         max_threads_per_multiprocessor: Resident threads.
         max_blocks_per_multiprocessor: Resident blocks.
-        clock_mhz: Highest clock of the multiprocessors.
         bandwidth_gbs: Peak of its memory, 1e9 bytes per second.
         integrated: Whether it shares its memory with the CPU.
         maps_host: Whether kernels work on pinned host memory where it lies, rather than on copies in device memory.
             An integrated GPU does not cache it (NVIDIA, CUDA for Tegra), so bytes that are read again come from memory;
             which is faster there is measured on the first frame (`CudaBackend`), and this holds until then.
-        cache_bytes: Of its second-level cache, where device memory is behind it; 0 where it is unknown or too small to
-            keep a frame.
     """
 
     name: str
@@ -67,11 +43,9 @@ class Device:
     registers_per_multiprocessor: int
     max_threads_per_multiprocessor: int
     max_blocks_per_multiprocessor: int
-    clock_mhz: int
     bandwidth_gbs: float
     integrated: bool
     maps_host: bool
-    cache_bytes: int = 0
 
     @property
     def capability(self) -> int:
@@ -84,41 +58,28 @@ class Device:
         return self.capability >= 90
 
 
-#: Lanes a clock and multiprocessor from a compute capability on: CUDA C++ programming guide, arithmetic throughput. It
-#: has no column for 8.7, taken to be like 8.6: as many results in half as in float, so half as many pairs. On an H200,
-#: 123, 125 and 63 were measured for half, single and integer. Shared memory gives 32 lanes a word each.
-_RATES = {
-    72: Slots(128, 64, 64, 64, 16, 32),
-    80: Slots(128, 128, 64, 64, 16, 32),
-    86: Slots(128, 64, 128, 64, 16, 32),
-    90: Slots(128, 128, 128, 64, 16, 32),
-}
-#: From here on halves and floats share their pipes.
-_SHARED_PIPES = 86
 _KIB = 1024
-# Limits per compute capability from the CUDA C++ programming guide; clocks and bandwidths from NVIDIA's data sheets at
-# the highest power mode of the module's first release: Orin Nano 8GB has 102 GB/s in the later one. sm_72: 48 KiB per
-# block, so that two blocks share a multiprocessor's 96.
+# Limits per compute capability from the CUDA C++ programming guide; bandwidths from NVIDIA's data sheets at the highest
+# power mode of the module's first release: Orin Nano 8GB has 102 GB/s in the later one. sm_72: 48 KiB per block, so
+# that two blocks share a multiprocessor's 96.
 _TABLE = (
-    Device("xavier", "sm_72", 8, 48 * _KIB, 96 * _KIB, 65536, 2048, 32, 1377, 137, True, True),
-    Device("xavier-nx", "sm_72", 6, 48 * _KIB, 96 * _KIB, 65536, 2048, 32, 1100, 59.7, True, True),
-    Device("orin", "sm_87", 16, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 1300, 205, True, True),
-    Device("orin-32gb", "sm_87", 14, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 930, 205, True, True),
-    Device("orin-nx", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 918, 102.4, True, True),
-    Device("orin-nano", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 625, 68, True, True),
-    Device("orin-nano-4gb", "sm_87", 4, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 625, 34, True, True),
-    Device("h200", "sm_90", 132, 227 * _KIB, 228 * _KIB, 65536, 2048, 32, 1980, 4800, False, False, 50 * _KIB**2),
+    Device("xavier", "sm_72", 8, 48 * _KIB, 96 * _KIB, 65536, 2048, 32, 137, True, True),
+    Device("xavier-nx", "sm_72", 6, 48 * _KIB, 96 * _KIB, 65536, 2048, 32, 59.7, True, True),
+    Device("orin", "sm_87", 16, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 205, True, True),
+    Device("orin-32gb", "sm_87", 14, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 205, True, True),
+    Device("orin-nx", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 102.4, True, True),
+    Device("orin-nano", "sm_87", 8, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 68, True, True),
+    Device("orin-nano-4gb", "sm_87", 4, 163 * _KIB, 164 * _KIB, 65536, 1536, 16, 34, True, True),
+    Device("h200", "sm_90", 132, 227 * _KIB, 228 * _KIB, 65536, 2048, 32, 4800, False, False),
 )
 #: Every known device by name.
 DEVICES: Dict[str, Device] = {row.name: row for row in _TABLE}
-#: CUDA 13 no longer reports clocks. The values assumed then shift all predictions alike and hardly change their order.
-_UNREPORTED = {"clockRate": 1_500_000, "memoryClockRate": 3_000_000}
+#: Assumed where it is not reported, as by CUDA 13; only the bandwidth that `plan` shows depends on it.
+_MEMORY_CLOCK = 3_000_000
 #: Peak of an integrated GPU without a row, GB/s per multiprocessor. `memoryClockRate` and `memoryBusWidth` describe no
 #: memory there: they gave 60 GB/s for 205. Known Jetsons have 8.5 to 17.
 _INTEGRATED_GBS = 12.8
-#: Clocks in MHz of the modules that have 8 multiprocessors of compute capability 8.7 and 8 GB, by power mode.
-_ORIN_8GB_CLOCKS = {"orin-nx": (765, 1173), "orin-nano": (625, 1020)}
-#: Bytes that only Orin NX 16GB has of those.
+#: Bytes of memory that only an Orin NX 16GB has, of the modules with 8 multiprocessors of compute capability 8.7.
 _MORE_THAN_8GB = 10e9
 
 
@@ -149,7 +110,7 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
             returns them.
         model: The board's, from `board_model`.
     """
-    reported = {**_UNREPORTED, **properties}
+    reported = {"memoryClockRate": _MEMORY_CLOCK, **properties}
     text = reported["name"].decode() if isinstance(reported["name"], bytes) else str(reported["name"])
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     capability = 10 * reported["major"] + reported["minor"]
@@ -157,9 +118,8 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
     if integrated:
         bandwidth = _INTEGRATED_GBS * multiprocessors
     else:
-        bandwidth = (
-            2 * reported["memoryClockRate"] * 1e3 * reported["memoryBusWidth"] / 8 / 1e9
-        )  # two transfers a clock
+        # two transfers a clock
+        bandwidth = 2 * reported["memoryClockRate"] * 1e3 * reported["memoryBusWidth"] / 8 / 1e9
     found = Device(
         f"{name}-{multiprocessors}",
         f"sm_{capability}",
@@ -169,11 +129,9 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
         reported["regsPerMultiprocessor"],
         reported["maxThreadsPerMultiProcessor"],
         reported["maxBlocksPerMultiProcessor"],
-        reported["clockRate"] // 1000,
         bandwidth,
         integrated,
         integrated,
-        0 if integrated else reported.get("l2CacheSize", 0),
     )
     same = [
         row
@@ -187,37 +145,11 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
 
 
 def _orin_of_8(properties: Mapping[str, Any], model: str) -> str:
-    """Name of the row of an Orin with 8 multiprocessors: Orin NX or Orin Nano 8GB.
-
-    The board's model identifies it. In a container that hides the model, memory identifies Orin NX 16GB, and the clock
-    the others; where the clock is not reported either, Orin Nano is assumed, so that no predicted time is too short.
-    """
-    for family in _ORIN_8GB_CLOCKS:
+    """Name of the row of an Orin with 8 multiprocessors: by the board's model, else by how much memory it has."""
+    for family in ("orin-nx", "orin-nano"):
         if re.search(rf"\b{family.partition('-')[2]}\b", model.lower()):
             return family
-    if properties.get("totalGlobalMem", 0) > _MORE_THAN_8GB:
-        return "orin-nx"
-    if "clockRate" not in properties:
-        return "orin-nano"
-    mhz = properties["clockRate"] / 1000
-    return min(_ORIN_8GB_CLOCKS, key=lambda family: min(abs(clock - mhz) for clock in _ORIN_8GB_CLOCKS[family]))
-
-
-@lru_cache(maxsize=None)
-def _rates(capability: int) -> Slots:
-    return _RATES[max(known for known in _RATES if known <= max(capability, min(_RATES)))]
-
-
-def clocks(capability: int, slots: Slots) -> float:
-    """Clocks that a multiprocessor needs for instructions of any order: those of the pipe that takes longest.
-
-    Args:
-        capability: Compute capability times ten.
-        slots: Lanes of instructions.
-    """
-    issue, half, single, *others = (taken / rate for taken, rate in zip(slots, _rates(capability)))
-    arithmetic = half + single if capability >= _SHARED_PIPES else max(half, single)
-    return max(issue, arithmetic, *others)
+    return "orin-nx" if properties.get("totalGlobalMem", 0) > _MORE_THAN_8GB else "orin-nano"
 
 
 def resident_blocks(device: Device, threads: int, registers: int, shared: int) -> int:
