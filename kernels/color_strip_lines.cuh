@@ -219,13 +219,7 @@ DEVICE void store_staged(const StagedImage &image, u8 *to, const LanePosition &a
     if (!at.has[i] || !(EVEN_OUT || at.piece_y[i] + step < HEIGHT_OUT)) continue;
     const int k = at.lane + 32 * i, row = k >= STAGED / PIECE;
     const int word = (row * (STAGE_PITCH - STAGED) + STAGE_START + k * PIECE) / 4;
-    u8 *place = to + at.piece[i] + step * (3 * WIDTH_OUT);
-    if (PIECE == 8) {
-      const uint2 w = *(const uint2 *)(image + word);
-      store64(place, w.x, w.y);
-    } else {
-      store32(place, image[word]);
-    }
+    store_staged_piece<PIECE>(to + at.piece[i] + step * (3 * WIDTH_OUT), image + word);
   }
 }
 #endif

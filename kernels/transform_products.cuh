@@ -155,31 +155,18 @@ DEVICE void make_products(const FrameArguments &frame, const Samples &s, int r, 
   }
   Angles angle = {};
   if (WANT_ANGLES) angles_of(of, angle);
-  store_angle<0>(frame, at, angle);
-  store_angle<1>(frame, at, angle);
-  store_angle<2>(frame, at, angle);
-  store_angle<3>(frame, at, angle);
-  if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, of.mean);
-  store_component<UNPOLARIZED, OUT_UNPOLARIZED>(frame, at, of);
-  store_component<POLARIZED, OUT_POLARIZED>(frame, at, of);
-  store_component<POLARIZER, OUT_POLARIZER>(frame, at, of);
+  store_angles(frame, at, angle);
+  store_light(frame, at, of);
   if (WANT_STOKES) {
-    Polarization p = {{luma_of<0>(of.mean), luma_of<1>(of.mean)}, {}, {}, {}, {}, {}, {}};
-    p.s1[0] = luma_of<0>(of.s1);
-    p.s1[1] = luma_of<1>(of.s1);
-    p.s2[0] = luma_of<0>(of.s2);
-    p.s2[1] = luma_of<1>(of.s2);
+    Polarization p = polarization_of(of);
     polarize(p, 0);
     if (OUT_S0) {
       float s0[4];
 #pragma unroll
       for (int k = 0; k < 4; k++) s0[k] = p.s0f[k] * (1 / FULL);
-      store_values<OUT_S0>(frame.out[S0], at, s0);
+      store_compared<OUT_S0>(frame.out[S0], at, s0);
     }
-    if (OUT_SUMS) {
-      const Pair excess[2] = {luma_of<0>(of.excess), luma_of<1>(of.excess)};
-      store_sums(frame, at, p.s0, excess);
-    }
+    if (OUT_SUMS) store_sums(frame, at, p.s0, of);
     store_polarization(frame, at, angle, y, p, invalid, valid_bytes(invalid));
   }
   if (outside) erase_light(frame, at, outside);

@@ -117,7 +117,7 @@ def _sources() -> bytes:
     Two compilers of one version may still differ in the flags that they set by themselves, so their files count too.
     """
     version = subprocess.run([str(COMPILER), "--version"], capture_output=True, check=True).stdout
-    shared = [*sorted(KERNELS.glob("*.cuh")), *sorted(HOST.iterdir())]
+    shared = [*sorted(KERNELS.glob("*.cuh")), *sorted(KERNELS.glob("*.h")), *sorted(HOST.iterdir())]
     read = [Path(str(COMPILER)).read_bytes(), version, *(path.read_bytes() for path in shared if path.is_file())]
     return hashlib.sha256(b"".join(read)).digest()
 
@@ -200,7 +200,7 @@ def _source_lines(library: Path, message: str) -> str:
     command = [tool, "-i", "-e", str(library), *calls.split()]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     places = [Path(line.split(" ")[0]).name for line in run.stdout.splitlines()]
-    chain = [place for place in places if re.match(r"(?!host\.).*\.cuh?:", place)]
+    chain = [place for place in places if re.match(r"(?!host\.).*\.(cuh?|h):", place)]
     return text + (f" (at {', from '.join(chain)})" if chain else "")
 
 

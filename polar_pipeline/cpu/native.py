@@ -183,8 +183,9 @@ def compile_library(compiler: Tuple[str, ...]) -> ctypes.CDLL:
     native = "-march=native" if platform.machine() in ("x86_64", "AMD64", "i686") else "-mcpu=native"
     numbers = {**literals(), **ssim_literals()}
     options = [*_FLAGS, native, *(f"-D{name}={numbers[name]}" for name in sorted(numbers))]
-    files = sorted(path for path in share_path("kernels", "cpu").iterdir() if path.suffix in (".cpp", ".hpp"))
-    sources = [path.read_text(encoding="utf-8") for path in files]
+    folder = share_path("kernels", "cpu")
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".cpp", ".hpp"))
+    sources = [path.read_text(encoding="utf-8") for path in (*files, *folder.parent.glob("*.h"))]
     entry = entry_name([sources, compiler, _run([*compiler, "--version"]), options, _processor()], ".so")
     kept = _load_entry(entry)
     if kept is not None:

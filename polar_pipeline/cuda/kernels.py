@@ -271,10 +271,9 @@ def _interleaved(work: PolarizationWork, schedule: Schedule) -> int:
     return schedule.threads * schedule.tile_x * max(sizes, default=0)
 
 
-def _rows_of_outputs(work: PolarizationWork, schedule: Schedule) -> int:
-    """A row of 512 pixels of each warp of `mono_full`, of every output of more than a byte a pixel."""
-    kinds = (np.dtype(dtype).itemsize if dtype != "uint8" else 3 * (name == "preview") for name, dtype in work.outputs)
-    return schedule.threads // WARP * 512 * sum(kinds)
+def _row_of_preview(work: PolarizationWork, schedule: Schedule) -> int:
+    """A row of 512 pixels of each warp of `mono_full`."""
+    return schedule.threads // WARP * 512 * 3 * ("preview" in work.dtypes)
 
 
 #: Raw lines of a colour ring.
@@ -296,7 +295,7 @@ def _mono_full_resident(work: PolarizationWork, device: Device) -> int:
     """The launch bound of `mono_full`."""
     if device.capability < 90:
         return resident_threads(device)
-    is_plain = work.demosaic == "bilinear" and set(work.dtypes.values()) == {"uint8"} and "preview" not in work.dtypes
+    is_plain = work.demosaic == "bilinear" and "preview" not in work.dtypes
     return 1024 if is_plain else 768
 
 
@@ -469,13 +468,16 @@ KERNELS: Dict[str, AnyKernel] = {
                     "full resolution, bilinear or gradient",
                     lambda work: not work.half and work.demosaic in ("bilinear", "gradient"),
                 ),
-                ("intensity, dolp, aolp and preview only", _stores(*_PIXELS)),
+                (
+                    "intensity, dolp, aolp and preview as uint8 only",
+                    lambda work: {(name, "uint8") for name in _PIXELS}.issuperset(work.outputs),
+                ),
             ),
             "registers",
             (16,),
             (32, 64, 128),
             (2,),
-            _rows_of_outputs,
+            _row_of_preview,
             resident=_mono_full_resident,
         ),
         _ColorStrip(

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from harness import COMPILER, VARIANTS, Grid, KernelError, aligned, build, launch_on_host
 
+from polar_pipeline.coefficients import literals
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, output_defines
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler (c++, or what CXX names)")
@@ -65,7 +66,7 @@ def probe(tmp_path: Path) -> Probe:
             return frame
 
         grid = Grid(blocks, threads, 4 * shared_words)
-        library = build(kernel, {**output_defines({}), **defines})
+        library = build(kernel, {**output_defines({}), **literals(), **defines})
         launch_on_host(library, make_frame, grid, {"raw": raw, "out": out, "counts": counts}, *variant)
         return np.concatenate([out.view(np.uint32), counts.view(np.uint32)])[: len(words) + 2]
 
