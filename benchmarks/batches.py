@@ -119,7 +119,7 @@ def check(buffers: BatchBuffers, work: PolarizationWork, options: Options) -> Di
     """
     worst: Dict[str, float] = {}
     plan, scale = make_plan(options.products), 2 if work.half else 1
-    exact_options = replace(options, products=("stokes",), dtypes=("float32",), min_intensity=0.0)
+    exact_options = replace(options, products=("stokes",), dtype=(("stokes", "float32"),), min_intensity=0.0)
     height, width = (side - _MARGIN for side in _CORNER)
     corner = (slice(0, height // scale), slice(0, width // scale))
     for k in (0, len(buffers.raw) - 1):

@@ -23,7 +23,7 @@ from polar_pipeline.batch.overview import write_overview
 from polar_pipeline.batch.recordings import Recording, scheme_of
 from polar_pipeline.batch.results import SETTINGS, Outcome, clean, completed, known_names, make_folders
 from polar_pipeline.batch.settings import BatchSettings, unit_of
-from polar_pipeline.batch.units import Plan, Task, merge_unit, plan_unit, recording_unit, segment_unit
+from polar_pipeline.batch.units import Split, Task, merge_unit, plan_unit, recording_unit, segment_unit
 from polar_pipeline.replay.limits import SourceError
 
 #: Units in flight per thread of the cluster: one that runs, and the next ones, so that no thread waits.
@@ -112,7 +112,7 @@ class Runner:
         return f"{function.__name__}-{self._prefix}-{next(self._numbers)}"
 
     def _finish(self, task: Task, result: Any) -> None:
-        if not isinstance(result, Plan):
+        if not isinstance(result, Split):
             self._ended(result)
         elif len(result.spans) < 2:
             self._add(task, recording_unit, 1)

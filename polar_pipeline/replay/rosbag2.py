@@ -172,7 +172,7 @@ class Sqlite:
             else:
                 yield time_ns, number, data
 
-    def table(self, name: str) -> List[Dict[str, Any]]:
+    def _table(self, name: str) -> List[Dict[str, Any]]:
         """The rows of a plain table by column; empty without such a table."""
         if self._base.execute(_TABLES + " AND name = ?", (name,)).fetchone() != (1,):
             return []

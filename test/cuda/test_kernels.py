@@ -254,7 +254,7 @@ def truth_of(frame: RawFrame, work: PolarizationWork, options: Options) -> Truth
     """Every output of a work from one frame."""
     plan = make_plan(options.products)
     stored = reference.run(frame, work.sensor, plan, options)
-    everything = replace(options, products=ALL, dtypes=("float32",) * len(ALL))
+    everything = replace(options, products=ALL, dtype=tuple((name, "float32") for name in ALL))
     exact = reference.run(frame, work.sensor, make_plan(ALL), everything)
     angles = np.stack([exact[f"angle_{degrees}"] for degrees in ANGLES])
     grey = reference.luma(angles) if work.sensor.is_color else angles

@@ -79,7 +79,7 @@ def random_frames(sensor: str, count: int, seed: int = 0) -> Iterator[Tuple[RawF
 
 def exact_images(frame: RawFrame, options: Options) -> np.ndarray:
     """(4, h, w) float64: what is behind each polarizer, by the reference; of a color sensor its luma."""
-    asked = replace(options, products=ANGLE_IMAGES, dtypes=("float32",) * 4)
+    asked = replace(options, products=ANGLE_IMAGES, dtype=tuple((name, "float32") for name in ANGLE_IMAGES))
     images = reference.run(frame, options.sensor, make_plan(ANGLE_IMAGES), asked)
     found = np.stack([images[name] for name in ANGLE_IMAGES]).astype(np.float64)
     return found @ [0.25, 0.5, 0.25] if found.ndim == 4 else found
