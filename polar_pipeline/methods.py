@@ -16,7 +16,7 @@ NoiseConstants = Tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class LatticeMethod:
-    """An interpolation on the colour lattice of a colour sensor.
+    """An interpolation on the color lattice of a color sensor.
 
     Attributes:
         reach: Raw pixels on each side that a pixel depends on.
@@ -32,8 +32,8 @@ class Method:
     """An interpolation on the polarizer mosaic.
 
     Attributes:
-        lattice: The method on the colour lattice that goes with it.
-        reach: Raw pixels on each side that a pixel depends on; on a colour sensor those of the lattice come on top.
+        lattice: The method on the color lattice that goes with it.
+        reach: Raw pixels on each side that a pixel depends on; on a color sensor those of the lattice come on top.
         noise_half: Constants of its noise at half resolution.
         noise_full: The same at full resolution.
     """
@@ -44,7 +44,7 @@ class Method:
     noise_full: NoiseConstants = NOISE_LINEAR
 
 
-#: Methods on the colour lattice, by name.
+#: Methods on the color lattice, by name.
 LATTICE_METHODS: Dict[str, LatticeMethod] = {
     "bilinear": LatticeMethod(2),
     "mhc": LatticeMethod(4),

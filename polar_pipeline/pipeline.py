@@ -50,8 +50,7 @@ class Result(Mapping[str, np.ndarray]):
     Attributes:
         timings: Seconds per stage, in the order of the stages.
         invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones, 255 in
-            those of standard deviations. Dark ones are counted only with a product that depends on them: stokes, dolp,
-            aolp, dolp_sigma, aolp_sigma, preview, aolp_color or dolp_color.
+            those of standard deviations. Dark ones are counted only with a product whose row needs `invalid`.
         blocks: (rows, columns) float32, mean similarity of the map's blocks of `SSIM_BLOCK` x `SSIM_BLOCK` pixels; None
             unless `ssim` or `ssim_map` is a product.
     """

@@ -28,10 +28,10 @@ class Product:
         name: Key in the result.
         text: One line of description.
         needs: The values it is computed from: operators in `plan.py`, or products.
-        channels: Values per pixel for a mono and for a colour sensor; 0 stands for one number per frame.
+        channels: Values per pixel for a mono and for a color sensor; 0 stands for one number per frame.
         types: Element types offered, the default first. `float32` holds physical values, `uint8` and `uint16` levels
             (`full_level`).
-        unit: What one float step means; "" for colours.
+        unit: What one float step means; "" for colors.
         values: Smallest and largest float; an angle that reaches pi wraps.
         planes: (name, smallest, largest float) of each channel that is a quantity of its own, as of a Stokes vector.
         window: Whether it looks at neighbours of what it needs, rather than at the same pixel only.
@@ -41,8 +41,8 @@ class Product:
         is_default: Whether replay and the tools compute it by default, and layouts show it at first.
         topic: ROS topic, relative to the node's namespace; by default `polarization/NAME`.
         has_jpeg: Whether the node publishes it as JPEG too, for looking at it.
-        colors: Colour map: `grey`, `viridis`, `phase`, or `hsv`, whose value is brightness.
-        span: Values with the first and the last colour in viewers; by default `values`.
+        colors: Color map: `grey`, `viridis`, `phase`, or `hsv`, whose value is brightness.
+        span: Values with the first and the last color in viewers; by default `values`.
         contrast: The same in pictures; by default `span`.
         tolerance: Largest error of a backend in the unit, of an angle that wraps in degrees.
         tolerance_levels: Largest error in 8 bits, in levels.
@@ -88,19 +88,19 @@ class Product:
 
     @property
     def legend(self) -> str:
-        """What explains its colours: a `bar`, or a `wheel` of angles; "" for images that explain themselves."""
+        """What explains its colors: a `bar`, or a `wheel` of angles; "" for images that explain themselves."""
         if self.is_light or self.is_number or self.planes:
             return ""
         return "wheel" if not self.unit and "aolp" in self.shows else "bar"
 
     @property
     def viewed(self) -> Tuple[float, float]:
-        """Values with the first and the last colour in viewers."""
+        """Values with the first and the last color in viewers."""
         return self.span or self.values
 
     @property
     def pictured(self) -> Tuple[float, float]:
-        """Values with the first and the last colour in pictures."""
+        """Values with the first and the last color in pictures."""
         return self.contrast or self.viewed
 
     def planes_of(self, array: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative, parse_products, parse_real
@@ -71,6 +71,10 @@ def add_frame_option_arguments(parser: argparse.ArgumentParser) -> None:
     _add_options(parser, ("frame",))
 
 
+#: Type of an option, or of its items -> how argparse reads a value.
+_PARSERS: Dict[type, Callable[[str], object]] = {int: parse_integer, float: parse_real, str: str}
+
+
 class _SetOpposite(argparse.Action):
     """Sets a truth value of an option, or the one of a pair whose number is `const`, to the opposite of its default."""
 
@@ -88,29 +92,25 @@ def _add_options(parser: argparse.ArgumentParser, groups: Tuple[str, ...], witho
     into = parser.add_argument_group("pipeline")
     for row in (row for group in groups for row in OPTIONS.values() if row.group == group and row.name not in without):
         argument = row.name.replace("_", "-")
-        said: Dict[str, Any] = {"dest": row.name, "default": argparse.SUPPRESS}
-        first = row.default[0] if isinstance(row.default, tuple) else row.default
-        if isinstance(first, bool):
+        items = row.default if isinstance(row.default, tuple) else (row.default,)
+        unset: Dict[str, Any] = {"dest": row.name, "default": argparse.SUPPRESS}
+        if isinstance(items[0], bool):
             for k, (flag, does) in enumerate(row.flags or ((argument, ""),)):
-                into.add_argument(f"--{flag}", action=_SetOpposite, nargs=0, const=k, help=does + row.text, **said)
+                into.add_argument(f"--{flag}", action=_SetOpposite, nargs=0, const=k, help=does + row.text, **unset)
             continue
-        text = row.text
-        if isinstance(first, str):
-            if row.choices:
-                said["choices"] = row.choices
-            elif isinstance(row.default, tuple):
-                said["type"] = parse_products
-                text += f" Any of {', '.join(PRODUCTS)}."
-        else:
-            said["type"] = parse_real if isinstance(first, float) else parse_integer
-        if row.metavar or row.unit:
-            names = row.metavar or (row.unit.upper(),)
-            said.update({"metavar": names, "nargs": len(names)} if len(names) > 1 else {"metavar": names[0]})
-        shown = row.shown_default
-        if shown is None:
-            shown = " ".join(map(str, row.default)) if isinstance(row.default, tuple) else str(row.default)
-        text += f" (default: {shown})" if shown else ""
-        into.add_argument(f"--{argument}", help=text, **said)
+        names = row.metavar or tuple(filter(None, (row.unit.upper(),)))
+        is_list = items is row.default and isinstance(items[0], str)
+        shown = " ".join(map(str, items)) if row.shown_default is None else row.shown_default
+        allowed = f" Any of {', '.join(PRODUCTS)}." if is_list else ""
+        into.add_argument(
+            f"--{argument}",
+            type=parse_products if is_list else _PARSERS[type(items[0])],
+            choices=row.choices or None,
+            nargs=len(names) if len(names) > 1 else None,
+            metavar=names if len(names) > 1 else next(iter(names), None),
+            help=row.text + allowed + (f" (default: {shown})" if shown else ""),
+            **unset,
+        )
 
 
 def requested_pipeline(

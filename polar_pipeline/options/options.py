@@ -474,7 +474,7 @@ def _check_geometry(held: Mapping[str, Any], shown: Mapping[str, str]) -> None:
     """Refuse what is computed from the noise of raw pixels where outputs are not pixels of the mosaic.
 
     Raises:
-        ValueError: It is asked for.
+        ValueError: A product or an option needs the noise.
     """
     if not _has_geometry(held):
         return
@@ -499,7 +499,7 @@ def _check_calibration(
     """Refuse the calibration of another sensor, and one that has no pixels of the region of interest.
 
     Raises:
-        ValueError: It is one.
+        ValueError: The calibration does not fit the sensor or the region.
     """
     if calibration is None:
         return
@@ -528,18 +528,26 @@ def _left(calibration: Calibration, offset: Tuple[int, int]) -> Tuple[int, int]:
     return height + calibration.offset[1] - offset[1], width + calibration.offset[0] - offset[0]
 
 
-def make_options(*first: object, names: Mapping[str, str] = MappingProxyType({}), **values: object) -> Options:
+def make_options(
+    sensor: object = OPTIONS["sensor"].default,
+    products: object = OPTIONS["products"].default,
+    dtype: object = OPTIONS["dtype"].default,
+    names: Mapping[str, str] = MappingProxyType({}),
+    **values: object,
+) -> Options:
     """Options from values by name, such as those of a file.
 
     Args:
-        first: Sensor, products and dtype, as far as they are given by position.
+        sensor: The option of this name, as the next two.
+        products: Names of products.
+        dtype: Element types.
         names: What error messages call an option, if not by its name.
-        values: Option -> value; those left out have their defaults.
+        values: Other options; those left out have their defaults.
 
     Raises:
         ValueError: An option does not exist or its value is not allowed; the message says what is.
     """
-    values = {**dict(zip(("sensor", "products", "dtype"), first)), **values}
+    values.update(sensor=sensor, products=products, dtype=dtype)
     unknown = [name for name in values if name not in OPTIONS]
     if unknown:
         raise ValueError(f"unknown option {quoted(unknown)}; options are {', '.join(OPTIONS)}")
