@@ -152,16 +152,6 @@ def test_a_constant_is_set_in_every_module_that_has_it() -> None:
     assert "ValueError: expected one value of REREAD_SHARE, got [0.25, 0.5]" in done.stderr
 
 
-def test_predictions_in_the_result_file_are_those_of_the_model(tmp_path: Path) -> None:
-    """Predicted again, expectations included, the file keeps every byte."""
-    path = ROOT / "benchmarks" / "results" / "model_nvidia_h200.json"
-    copy = tmp_path / path.name
-    copy.write_bytes(path.read_bytes())
-    done = run("model.py", "--predict", str(copy), "--expect")
-    assert done.returncode == 0, done.stderr
-    assert copy.read_text() == path.read_text()
-
-
 def test_instructions_in_the_package_are_those_of_the_counters() -> None:
     """Fitted again to the counters in the result file, the package's counts are the same."""
     done = run(
