@@ -36,7 +36,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
-from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
+from rclpy.qos import QoSProfile
 from rclpy.serialization import deserialize_message, serialize_message
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
@@ -57,7 +57,7 @@ from polar_pipeline.ros.node import PolarNode
 from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 from polar_pipeline.ros.pipelines import PipelineSwitch
 from polar_pipeline.ros.preset import from_yaml, to_yaml
-from polar_pipeline.topics import CAMERA_INFO_TOPICS, PRODUCT_TOPICS
+from polar_pipeline.topics import PRODUCT_TOPICS
 
 pytestmark = pytest.mark.ros
 SHAPE = (48, 64)
@@ -289,38 +289,6 @@ def test_changes_apply_to_the_next_frame(rig: Any) -> None:
     options = {"resolution": "full", "dtype": "uint8", "roi_offset": (1, 0)}
     assert (heard[0].encoding, heard[1].encoding, heard[1].header.frame_id) == ("32FC1", "mono8", "front")
     np.testing.assert_array_equal(pixels(heard[1]), Pipeline(products="dolp", **options, backend="cpu")(raw)["dolp"])
-
-
-def test_camera_info(rig: Any) -> None:
-    r = rig()
-    heard = [r.listen(CameraInfo, topic) for topic in CAMERA_INFO_TOPICS]
-    info = CameraInfo(height=SHAPE[0], width=SHAPE[1], distortion_model="plumb_bob", d=[0.1, 0.0, 0.0, 0.0, 0.0])
-    info.k = [100.0, 0.0, 31.5, 0.0, 100.0, 23.5, 0.0, 0.0, 1.0]
-    info.p = [100.0, 0.0, 31.5, 0.0, 0.0, 100.0, 23.5, 0.0, 0.0, 0.0, 1.0, 0.0]
-    r.send(serialize_message(info), "camera_info", CameraInfo)
-    wait_for(lambda: r.node.operation.publisher.camera_info, "the calibration")
-    stamp = r.frame()
-    for topic, found in zip(CAMERA_INFO_TOPICS, heard):
-        scaled = wait_for(lambda f=found: f, topic)[0]
-        assert (scaled.height, scaled.width, stamp_of(scaled), scaled.header.frame_id) == (24, 32, stamp, "camera")
-        # the centre of 64x48 pixels, (31.5, 23.5), is the centre of 32x24: (15.5, 11.5)
-        np.testing.assert_allclose(scaled.k, [50, 0, 15.5, 0, 50, 11.5, 0, 0, 1])
-        np.testing.assert_allclose(scaled.p, [50, 0, 15.5, 0, 0, 50, 11.5, 0, 0, 0, 1, 0])
-        assert list(scaled.d) == list(info.d)
-    assert r.node.set_parameters_atomically([Parameter("ssim_stride", value=4)]).successful
-    r.frame()
-    of_map = heard[CAMERA_INFO_TOPICS.index("quality/camera_info")]
-    wait_for(lambda: len(of_map) == 2, "the calibration of the similarity map")
-    assert (of_map[1].height, of_map[1].width) == (6, 8)
-    np.testing.assert_allclose(of_map[1].k, [12.5, 0, 3.5, 0, 12.5, 2.5, 0, 0, 1])
-    info.width = 99
-    r.send(serialize_message(info), "camera_info", CameraInfo)
-    wait_for(
-        lambda: deserialize_message(r.node.operation.publisher.camera_info, CameraInfo).width == 99,
-        "the other calibration",
-    )
-    r.frame()
-    wait_for(lambda: r.report().get("refused: camera_info") == "1", "the mismatch")
 
 
 def test_geometry_changes_while_frames_come(rig: Any) -> None:
@@ -1101,17 +1069,6 @@ def test_a_late_subscriber_gets_no_old_image(rig: Any) -> None:
     stamp = r.frame()
     wait_for(lambda: stamp in late, "the next frame")
     assert late == [stamp]
-
-
-def test_qos(rig: Any) -> None:
-    durability = {"qos_overrides./intensity.publisher.durability": "transient_local"}
-    changed = rig(**{"qos_overrides./image_raw.subscription.reliability": "reliable", **durability}).node
-    plain = rig().node
-    assert changed.operation.input.qos_profile.reliability == QoSReliabilityPolicy.RELIABLE
-    assert plain.operation.input.qos_profile.reliability == QoSReliabilityPolicy.BEST_EFFORT
-    found = changed.get_publishers_info_by_topic  # of both nodes
-    kept = QoSDurabilityPolicy.TRANSIENT_LOCAL
-    assert kept in [row.qos_profile.durability for row in found("/intensity")]
 
 
 # -------------------------------------------------------------------------------------------------- as a process
