@@ -112,14 +112,15 @@ def test_the_oracle_is_strict() -> None:
         with pytest.raises(cdr.NotCdrError):
             cdr.parse("image", wrong)
     assert cdr.parse("image", good.replace(b"mono8\0", b"mono88")).loose == {"terminator"}
-    swapped = cdr.write("float32", {"data": [0.5]}, ">").data
-    assert cdr.parse("float32", bytes(swapped)).fields["data"] == struct.pack("<f", 0.5)
+    swapped = {"frame_id": b"", "distortion_model": b"", "d": [0.5], "k": [2.0] * 9, "r": [0.0] * 9, "p": [0.0] * 12}
+    calibration = cdr.parse("camera_info", bytes(cdr.write("camera_info", swapped, ">").data)).fields
+    assert (calibration["d"], calibration["k"]) == (struct.pack("<d", 0.5), struct.pack("<9d", *[2.0] * 9))
 
 
 def test_the_command_line(tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.float32").write_bytes(b"\0\1\0\0\0\0\0\0")
-    assert run.main(["--target", "messages", "--replay", str(tmp_path / "a.float32")]) == 0
-    assert capsys.readouterr().out == '{\n "a.float32": "accepted"\n}\n'
+    (tmp_path / "a.image").write_bytes(b"\0\1\0\0")
+    assert run.main(["--target", "messages", "--replay", str(tmp_path / "a.image")]) == 0
+    assert capsys.readouterr().out == '{\n "a.image": "refused: cdr"\n}\n'
     monkeypatch.setitem(run.TARGETS, "messages", "test_fuzz:Wrong")
     monkeypatch.setattr(run, "FINDINGS", tmp_path / "found")
     assert run.main(["5", "--seed", "1", "--target", "messages", "--inputs", "250"]) == 1

@@ -217,16 +217,13 @@ def _sqlite_records(file: Sqlite) -> Iterator[Record]:
     definitions = {row["topic_type"]: row for row in file.table("message_definitions")}  # since ROS 2 Iron
     for number, row in enumerate(file.table("topics"), 1):
         known = definitions.get(row["type"], {"encoding": "", "encoded_message_definition": ""})
-        text, encoding, qos = (
-            known["encoded_message_definition"],
-            known["encoding"],
-            row.get("offered_qos_profiles", ""),
-        )
-        names = row["name"], row["type"], row["serialization_format"]
-        if not all(isinstance(value, str) for value in (*names, text, encoding, qos)):
+        values = row["name"], row["type"], row["serialization_format"], row.get("offered_qos_profiles", "")
+        texts = [*values, known["encoding"], known["encoded_message_definition"]]
+        if not all(isinstance(text, str) for text in texts):
             raise SourceError(f"{file.path} is damaged: a topic is not described by texts")
-        yield defined(Schema(number, text.encode(), encoding, row["type"]))
-        yield Channel(row["id"], row["name"], row["serialization_format"], {"offered_qos_profiles": qos}, number)
+        name, kind, encoding, qos, language, definition = cast("List[str]", texts)
+        yield defined(Schema(number, definition.encode(), language, kind))
+        yield Channel(cast("int", row["id"]), name, encoding, {"offered_qos_profiles": qos}, number)
     for time_ns, number, data in file.rows("1"):
         if time_ns < 0:
             raise SourceError(f"{file.path} has a message of a time before 1970, which mcap cannot hold")

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import zstandard
 from ruamel.yaml import YAML
@@ -172,7 +172,7 @@ class Sqlite:
             else:
                 yield time_ns, number, data
 
-    def _table(self, name: str) -> List[Dict[str, Any]]:
+    def table(self, name: str) -> List[Dict[str, object]]:
         """The rows of a plain table by column; empty without such a table."""
         if self._base.execute(_TABLES + " AND name = ?", (name,)).fetchone() != (1,):
             return []

@@ -1,4 +1,4 @@
-"""Five ROS messages by the rules of CDR: written with every number's place known, and read strictly.
+"""Three ROS messages by the rules of CDR: written with every number's place known, and read strictly.
 
 Classic CDR (OMG formal/02-06-51, DDS-XTypes "plain CDR"): four bytes of encapsulation, of which the second one is the
 byte order, then the fields, each aligned to its size behind the encapsulation. ROS 1 has neither encapsulation nor
@@ -27,11 +27,9 @@ _ROI = "x_offset:I y_offset:I roi_height:I roi_width:I do_rectify:?"
 #: Message -> its fields: the name, and a type of `struct`, `text`, `*` for a sequence, or a number for an array.
 FIELDS = {
     "image": _HEADER + _IMAGE,
-    "compressed": _HEADER + "format:text data:*B",
     "camera_info": _HEADER
     + "height:I width:I distortion_model:text d:*d k:9d r:9d p:12d binning_x:I binning_y:I "
     + _ROI,
-    "float32": "data:1f",
     "ros1": "seq:I " + _HEADER + _IMAGE,
 }
 

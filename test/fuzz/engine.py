@@ -39,11 +39,7 @@ class WrongError(Exception):
 
 
 class Target:
-    """What inputs are tried on.
-
-    Args:
-        folder: For files; empty at the start, and the target's alone.
-    """
+    """What inputs are tried on, with a folder of its own for files."""
 
     #: Name on the command line and of the folder in the corpus.
     name = ""
@@ -58,15 +54,7 @@ class Target:
         raise NotImplementedError
 
     def run(self, case: Case) -> str:
-        """Try an input.
-
-        Returns:
-            `accepted`, or `refused: ` and the documented error.
-
-        Raises:
-            WrongError: The package's answer is wrong.
-            Exception: Any other is undocumented.
-        """
+        """Try an input; returns `accepted`, or `refused: ` and the documented error. Every exception is a finding."""
         raise NotImplementedError
 
 
@@ -132,15 +120,7 @@ def _peak() -> int:
 
 
 def fuzz(kind: Type[Target], seed: int, seconds: float, inputs: int = 1 << 60, max_mb: int = MAX_MB) -> Tally:
-    """Try inputs on a target, whose module must have a name to import it by.
-
-    Args:
-        kind: The target.
-        seed: Of the inputs.
-        seconds: To try inputs for, without the time to start.
-        inputs: Most inputs.
-        max_mb: Megabytes that an input may take.
-    """
+    """Try at most so many inputs on a target for some seconds, without the time to start."""
     outcomes: Counter[str] = Counter()
     findings: Dict[str, Finding] = {}
     context = multiprocessing.get_context("spawn")

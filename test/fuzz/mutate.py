@@ -13,13 +13,7 @@ _SPECIAL += [sign * (1 << bits) + more for bits in (31, 32, 63, 64) for sign in 
 
 
 class Writer:
-    """Bytes in the making.
-
-    Attributes:
-        order: Byte order of the numbers, `<` or `>`.
-        data: The bytes.
-        places: Where the numbers are, and their types.
-    """
+    """Bytes in the making: their byte order, and the places and types of the numbers in them."""
 
     def __init__(self, order: str = "<", data: bytes = b"") -> None:
         self.order = order
