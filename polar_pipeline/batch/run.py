@@ -7,7 +7,6 @@ import json
 import secrets
 import sys
 import time
-from collections import Counter
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
@@ -281,16 +280,8 @@ class Batch:
         Raises:
             OSError: It cannot be written.
         """
-        outcomes = [self.outcomes[row.name] for row in self._recordings]
-        counts = Counter(outcome.status for outcome in outcomes)
         names = ("version", "sensor", "products", "resolution", "calibration")
-        facts = {
-            "recordings": ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "none",
-            "frames": str(sum(outcome.frames for outcome in outcomes)),
-            **{name: self._described[name] or "none" for name in names},
-        }
+        facts = {name: self._described[name] or "none" for name in names}
+        outcomes = (self.outcomes[row.name] for row in self._recordings)
         # pictures are read one by one
-        complete = (
-            completed(self._folder, each.name, each.unit) if each.status != "failed" else None for each in outcomes
-        )
-        write_overview(self._folder, (found or outcome for found, outcome in zip(complete, outcomes)), facts)
+        write_overview(self._folder, (completed(self._folder, row.name, row.unit) or row for row in outcomes), facts)

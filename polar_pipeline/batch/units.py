@@ -10,18 +10,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import (
-    Callable,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import cv2
 from distributed import get_worker
@@ -29,21 +18,12 @@ from distributed import get_worker
 from polar_pipeline._util.files import discard_folder, replacing_folder
 from polar_pipeline._util.malloc import RETAINED_BYTES, keep_freed_memory
 from polar_pipeline._util.text import printable
+from polar_pipeline.batch import results
 from polar_pipeline.batch.overview import thumbnail
 from polar_pipeline.batch.pipelines import forget_pipeline, kept_pipeline
 from polar_pipeline.batch.recordings import Recording
 from polar_pipeline.batch.remote import local_copy
-from polar_pipeline.batch.results import (
-    PRODUCTS,
-    RESULT,
-    SEGMENTS,
-    Outcome,
-    completed,
-    read_part,
-    result_folder,
-    segment_folder,
-    write_part,
-)
+from polar_pipeline.batch.results import Outcome
 from polar_pipeline.batch.settings import BatchSettings, golden_of
 from polar_pipeline.batch.table import frame_table, table_path, write_table
 from polar_pipeline.pipeline import Pipeline
@@ -143,15 +123,15 @@ def segment_unit(task: Task, span: Span, unit: str) -> Result:
         span: Times of recording.
         unit: Identity of the segment.
     """
-    folder = segment_folder(task.folder, task.recording.name, unit)
+    folder = results.segment_folder(task.folder, task.recording.name, unit)
 
     def work(pipeline: Pipeline, path: Path) -> Result:
-        if read_part(folder) is None:
+        if results.read_part(folder) is None:
             with replacing_folder(folder, force=True) as partial, ExitStack() as stack:
-                products = partial / PRODUCTS if task.settings.writes_products else None
+                products = partial / results.PRODUCTS if task.settings.writes_products else None
                 job = replace(_job(task, path, stack), products=products)
                 part = process_segment(job, span, pipeline, _watch(task))
-                write_part(partial, part, _thumbnail(part.summary))
+                results.write_part(partial, part, _thumbnail(part.summary))
         return Outcome(task.recording.name, task.unit, "ok", "")
 
     return _guarded(task, work)
@@ -169,7 +149,7 @@ def merge_unit(task: Task, plan: Split, units: Sequence[str], outcomes: Sequence
     name = task.recording.name
 
     def work(pipeline: Pipeline, path: Path) -> Result:
-        found = [read_part(segment_folder(task.folder, name, unit)) for unit in units]
+        found = [results.read_part(results.segment_folder(task.folder, name, unit)) for unit in units]
         parts = [row[0] for row in found if row]
         if len(parts) < len(units):
             raise SourceError("its segments were removed; run again")
@@ -181,7 +161,7 @@ def merge_unit(task: Task, plan: Split, units: Sequence[str], outcomes: Sequence
     failed = next((outcome for outcome in outcomes if outcome.status == "failed"), None)
     result = failed or _guarded(task, work)
     if result is not failed and isinstance(result, Outcome) and result.status != "failed":
-        shutil.rmtree(task.folder / SEGMENTS / name, ignore_errors=True)
+        shutil.rmtree(task.folder / results.SEGMENTS / name, ignore_errors=True)
     return result
 
 
@@ -191,7 +171,7 @@ def _guarded(task: Task, work: Callable[[Pipeline, Path], Result]) -> Result:
     An error becomes the reason of a failure.
     """
     settings = task.settings
-    known = completed(task.folder, task.recording.name, task.unit)
+    known = results.completed(task.folder, task.recording.name, task.unit)
     if known is not None:
         return replace(known, thumbnail="")
     try:
@@ -207,7 +187,7 @@ def _guarded(task: Task, work: Callable[[Pipeline, Path], Result]) -> Result:
         if not isinstance(err, (SourceError, OSError)):
             forget_pipeline()
         # perhaps another run was faster, and removed the segments
-        known = completed(task.folder, task.recording.name, task.unit)
+        known = results.completed(task.folder, task.recording.name, task.unit)
         is_text = isinstance(err, _EXPECTED) and str(err)
         return (
             replace(known, thumbnail="") if known else task.failed(printable(str(err)) if is_text else described(err))
@@ -229,11 +209,11 @@ def _published(
         picture: Its picture if `process` returns no samples.
     """
     name, settings, started = task.recording.name, task.settings, time.monotonic()
-    folder = result_folder(task.folder, name)
+    folder = results.result_folder(task.folder, name)
     with replacing_folder(folder, force=True) as partial, ExitStack() as stack:
         job = _job(task, path, stack)
         if settings.writes_products:
-            job = replace(job, products=partial / PRODUCTS, report=partial / "report.html")
+            job = replace(job, products=partial / results.PRODUCTS, report=partial / "report.html")
         summary, rows = process(job)
         differing = [row for row in rows if not row.passed]
         outcome = Outcome(
@@ -248,8 +228,8 @@ def _published(
             _thumbnail(summary) or picture,
             settings.writes_products,
         )
-        (partial / RESULT).write_bytes(outcome.encoded())
-        older = completed(task.folder, name, None)
+        (partial / results.RESULT).write_bytes(outcome.encoded())
+        older = results.completed(task.folder, name, None)
         if older is not None and older.unit != task.unit:
             discard_folder(folder)  # first: its table is about to be replaced
         write_table(frame_table(name, summary), table_path(task.folder, name))
