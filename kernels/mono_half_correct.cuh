@@ -26,14 +26,7 @@ DEVICE void load_row(const FrameArguments &frame, int y, int x, LoadedRow &row) 
 #pragma unroll
   for (int r = 0; r < 2; r++) {
     load_words(raw + r * ROW_BYTES, row.line[r].w);
-#pragma unroll
-    for (int k = 0; k < 2 * PIXELS; k += 4) {
-      const uint4 w = load128(codes + r * WIDTH + k);
-      row.code[r][k] = w.x;
-      row.code[r][k + 1] = w.y;
-      row.code[r][k + 2] = w.z;
-      row.code[r][k + 3] = w.w;
-    }
+    load_pieces<16, 8 * PIXELS>(codes + r * WIDTH, row.code[r]);
   }
 }
 

@@ -73,25 +73,8 @@ struct Line {
 
 // Words at an address of which RAW_ALIGNMENT is known. No byte outside of them is read.
 DEVICE void load_words(const u8 *p, u32 (&w)[LINE_WORDS]) {
-  if (RAW_ALIGNMENT >= 16) {
-#pragma unroll
-    for (int k = 0; k + 4 <= LINE_WORDS; k += 4) {
-      const uint4 v = load128(p + 4 * k);
-      w[k] = v.x;
-      w[k + 1] = v.y;
-      w[k + 2] = v.z;
-      w[k + 3] = v.w;
-    }
-  } else if (RAW_ALIGNMENT == 8) {
-#pragma unroll
-    for (int k = 0; k + 2 <= LINE_WORDS; k += 2) {
-      const uint2 v = load64(p + 4 * k);
-      w[k] = v.x;
-      w[k + 1] = v.y;
-    }
-  } else if (RAW_ALIGNMENT == 4) {
-#pragma unroll
-    for (int k = 0; k < LINE_WORDS; k++) w[k] = load32(p + 4 * k);
+  if (RAW_ALIGNMENT >= 4) {
+    load_pieces<RAW_ALIGNMENT, LINE_BYTES>(p, w);
   } else { // aligned words, moved; of the last one bytes, since it may end beyond the frame
     const u32 shift = (u64)p & 3, selector = 0x3210 + 0x1111 * shift;
     const u8 *q = p - shift;

@@ -44,16 +44,12 @@ struct LoadedQuad {
 };
 // raw: their first byte, at a multiple of QUAD_BYTES; codes: theirs, at a multiple of 16 bytes
 DEVICE void load_quad(const u8 *raw, const u32 *codes, LoadedQuad &quad) {
-  const uint4 w = load128(codes);
+  load_pieces<16, 16>(codes, quad.code);
 #if RAW_FORMAT == RAW_U8
   quad.raw = load32(raw);
 #else
   quad.raw = aligned_quad(raw);
 #endif
-  quad.code[0] = w.x;
-  quad.code[1] = w.y;
-  quad.code[2] = w.z;
-  quad.code[3] = w.w;
 }
 // The z of the four; returns whether one is saturated.
 DEVICE bool balance_quad(const FrameArguments &frame, const LoadedQuad &quad, float (&z)[4]) {
