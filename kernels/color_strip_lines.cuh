@@ -1,7 +1,6 @@
 // `color_strip`: where a warp works, its lines of the raw mosaic in a ring in shared memory, and lines of RGB images
 // out.
-#ifndef POLAR_COLOR_STRIP_LINES_CUH
-#define POLAR_COLOR_STRIP_LINES_CUH
+#pragma once
 #include "malvar.cuh"
 #include "products.cuh"
 #include "raw.cuh"
@@ -210,4 +209,3 @@ DEVICE void store_staged(const StagedImage &image, u8 *to, const LanePosition &a
     store_staged_piece<PIECE>(to + at.piece[i] + step * (3 * WIDTH_OUT), image + word);
   }
 }
-#endif

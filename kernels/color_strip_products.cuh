@@ -1,6 +1,5 @@
 // `color_strip`: from the values of one output row to its products.
-#ifndef POLAR_COLOR_STRIP_PRODUCTS_CUH
-#define POLAR_COLOR_STRIP_PRODUCTS_CUH
+#pragma once
 #include "color_strip_rows.cuh"
 
 // ---- bytes
@@ -296,4 +295,3 @@ DEVICE void put_products(const Strip &strip, size_t index, const RowValues &valu
   if ((saturated || (WANT_DARK && darkest < threshold)) && is_inside)
     drop_invalid<LINE>(strip, index, p.s0, threshold, saturated, count);
 }
-#endif

@@ -1,8 +1,7 @@
 // Everything that the kernels need from the device: arithmetic on pairs of half, byte permutes, wide memory accesses,
 // asynchronous copies, barriers, tensor cores. The only file with PTX. The test harness defines the same names in plain
 // C++ (POLAR_HOST), so that every kernel also runs without a GPU. NVRTC 11.4 and later, no headers.
-#ifndef POLAR_CUDA_CUH
-#define POLAR_CUDA_CUH
+#pragma once
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -205,4 +204,3 @@ DEVICE int nearest_index(int i, int size) { return min(max(0, i), size - 1); }
 template <int HIGH> DEVICE float lane_as_float(u32 lanes) {
   return as_float(permute(lanes, 0x3F000000u, HIGH ? 0x7324 : 0x7104));
 }
-#endif

@@ -1,16 +1,9 @@
 // What a thread of `mono_half` or `mono_half_calibrated` reads: raw lines of PIXELS superpixels, of every format, at
 // every alignment of rows.
-#ifndef POLAR_MONO_HALF_LINES_CUH
-#define POLAR_MONO_HALF_LINES_CUH
+#pragma once
 #include "products.cuh"
 #include "raw.cuh"
 
-#ifndef TILE_X
-#define TILE_X 8
-#endif
-#if !defined(WIDTH) || !defined(FULL_SCALE)
-#error "mono_half is compiled for one size and one full scale: geometry.schedule_defines() makes them"
-#endif
 constexpr int PIXELS = TILE_X;                           // superpixels of a thread along x
 constexpr bool IS_PACKED = RAW_FORMAT >= RAW_12P;        // two pixels in three bytes
 constexpr bool IS_WIDE = CO_SITED && FULL_SCALE >= 4096; // 16 times a number does not fit 16 bits
@@ -179,4 +172,3 @@ template <int COUNT> DEVICE void limit_lines(Line (&lines)[COUNT]) {
 #pragma unroll
   for (int k = 0; k < COUNT; k++) limit(lines[k]);
 }
-#endif

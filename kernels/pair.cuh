@@ -2,8 +2,7 @@
 // floats with HALF_PRECISION 0. Intensities are in 32 levels: full scale is 255/32. A power of two, so that 8-bit
 // samples and their small sums are exact in half, and so chosen that ADR's squares and products of roughness stay
 // within half's range.
-#ifndef POLAR_PAIR_CUH
-#define POLAR_PAIR_CUH
+#pragma once
 #include "frame.cuh"
 
 #ifndef UNIT_LEVELS
@@ -128,4 +127,3 @@ DEVICE Pair reciprocal_by_fma(Pair a) {
 DEVICE Pair reciprocal_by_fma(Pair a) { return reciprocal(a); }
 #endif
 #include "formulas.h"
-#endif

@@ -1,7 +1,6 @@
 // Raw pixels: their addresses, how their bits are packed, the reflection of the picture beyond its border, and copies
 // into shared memory.
-#ifndef POLAR_RAW_CUH
-#define POLAR_RAW_CUH
+#pragma once
 #include "pair.cuh"
 
 // reflect-101: -1 is 1. Keeps the parity of a 2x2 tile. Clamped where i is further out than the picture is wide: such
@@ -152,4 +151,3 @@ DEVICE void copy_items(Load load, Store store) {
       if (turn + k < TURNS) store(item(turn + k), loaded[k]);
   }
 }
-#endif

@@ -2,8 +2,7 @@
 //
 // A block slides down a strip of columns, a column for each thread. Rows come in batches of BATCH between two barriers,
 // alternately in two buffers of shared memory.
-#ifndef POLAR_SSIM_REGISTERS_CUH
-#define POLAR_SSIM_REGISTERS_CUH
+#pragma once
 
 constexpr int BATCH = 4; // rows; also pixels of a thread along x
 constexpr int QUADS = TILE_X / BATCH;
@@ -218,4 +217,3 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS) ssim(cons
   }
   reduce_pieces(task, s.each);
 }
-#endif
