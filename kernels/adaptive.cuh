@@ -1,6 +1,5 @@
 // ADR's formulas (docs/adaptive_demosaic.md) at one pixel, for `tile`.
-#ifndef POLAR_ADAPTIVE_CUH
-#define POLAR_ADAPTIVE_CUH
+#pragma once
 #include "pair.cuh"
 
 // How far a pixel lies from the middle of its neighbours, limited: 2 (step + 1/4). product: of gradients and second
@@ -164,4 +163,3 @@ DEVICE Pair share_of_intensity(Pair r0, Pair r1, Pair energy) {
   return fma(w, fma(bias, splat(-2 * ADR_LIMIT), splat(1 + ADR_LIMIT)),
              fma(bias, splat(2 * ADR_LIMIT), splat(-ADR_LIMIT)));
 }
-#endif

@@ -3,8 +3,7 @@
 // SSIM compares images that differ by little, and luma in half is rounded too coarsely to tell them apart. Of bytes,
 // Malvar, He and Cutler's colours are whole 16ths, and bytes and the sums that debayering makes of them are the same
 // bits as subnormal halves and as integers. A word has two integers of 16 bits, by the lanes of a pair.
-#ifndef POLAR_COLOR_STRIP_INTEGERS_CUH
-#define POLAR_COLOR_STRIP_INTEGERS_CUH
+#pragma once
 #include "color_strip_lines.cuh"
 
 constexpr bool IN_INTEGERS = SUBNORMAL && (OUT_SUMS || OUT_S0);
@@ -107,4 +106,3 @@ DEVICE SiteLuma site_luma(const RowLuma &row, int k) {
   luma.odd_difference = fmaf(as_float(i10) - OFFSET, -2, luma.odd_sum);
   return luma;
 }
-#endif

@@ -1,7 +1,6 @@
 // `color_strip`: where a warp works, its lines of the raw mosaic in a ring in shared memory, and lines of RGB images
 // out.
-#ifndef POLAR_COLOR_STRIP_LINES_CUH
-#define POLAR_COLOR_STRIP_LINES_CUH
+#pragma once
 #include "malvar.cuh"
 #include "products.cuh"
 #include "raw.cuh"
@@ -34,23 +33,11 @@ struct RawChunk {
 };
 DEVICE RawChunk load_chunk(const u8 *p) {
   RawChunk raw;
-  if (LANE_BYTES == 16) {
-    const uint4 w = load128(p);
-    raw.word[0] = w.x;
-    raw.word[LANE_BYTES / 8] = w.z;
-    raw.word[LANE_BYTES > 4 ? 1 : 0] = w.y;
-    raw.word[(LANE_BYTES + 3) / 4 - 1] = w.w;
-  } else if (LANE_BYTES == 8) {
-    const uint2 w = load64(p);
-    raw.word[0] = w.x;
-    raw.word[(LANE_BYTES + 3) / 4 - 1] = w.y;
-  } else if (LANE_BYTES % 4 == 0) {
-#pragma unroll
-    for (int k = 0; k < LANE_BYTES / 4; k++) raw.word[k] = load32(p + 4 * k);
-  } else { // 6
-    raw.word[0] = load16(p) | load16(p + 2) << 16;
-    raw.word[(LANE_BYTES + 3) / 4 - 1] = load16(p + 4);
-  }
+  load_pieces<LANE_BYTES % 16 == 0  ? 16
+              : LANE_BYTES % 8 == 0 ? 8
+              : LANE_BYTES % 4 == 0 ? 4
+                                    : 2,
+              LANE_BYTES>(p, raw.word);
   return raw;
 }
 
@@ -222,4 +209,3 @@ DEVICE void store_staged(const StagedImage &image, u8 *to, const LanePosition &a
     store_staged_piece<PIECE>(to + at.piece[i] + step * (3 * WIDTH_OUT), image + word);
   }
 }
-#endif

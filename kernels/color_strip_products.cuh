@@ -1,6 +1,5 @@
 // `color_strip`: from the values of one output row to its products.
-#ifndef POLAR_COLOR_STRIP_PRODUCTS_CUH
-#define POLAR_COLOR_STRIP_PRODUCTS_CUH
+#pragma once
 #include "color_strip_rows.cuh"
 
 // ---- bytes
@@ -151,8 +150,8 @@ DEVICE void put_polarization(const Strip &strip, size_t index, LanePolarization 
     const int a = 2 * k, b = 2 * k + 1;
     saturation[k] = half2_pack(p.dolp[a], p.dolp[b]);
     sign[k] = (half2_pack(p.s1[a], p.s1[b]) & 0x80008000u) | half2_splat(1);
-    folded[k] =
-        OUT_AOLP == 2 ? folded_256(radians[a], radians[b], half2_splat(256 / PI)) : folded_256(half2_pack(p.tangent[a], p.tangent[b]));
+    folded[k] = OUT_AOLP == 2 ? folded_256(radians[a], radians[b], half2_splat(256 / PI))
+                              : folded_256(half2_pack(p.tangent[a], p.tangent[b]));
   }
   if (OUT_PREVIEW) {
     u32 rgb[3][PAIRS];
@@ -296,4 +295,3 @@ DEVICE void put_products(const Strip &strip, size_t index, const RowValues &valu
   if ((saturated || (WANT_DARK && darkest < threshold)) && is_inside)
     drop_invalid<LINE>(strip, index, p.s0, threshold, saturated, count);
 }
-#endif

@@ -1,8 +1,7 @@
 // Everything that the kernels need from the device: arithmetic on pairs of half, byte permutes, wide memory accesses,
 // asynchronous copies, barriers, tensor cores. The only file with PTX. The test harness defines the same names in plain
 // C++ (POLAR_HOST), so that every kernel also runs without a GPU. NVRTC 11.4 and later, no headers.
-#ifndef POLAR_CUDA_CUH
-#define POLAR_CUDA_CUH
+#pragma once
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -101,7 +100,6 @@ template <u32 HIGHEST> DEVICE u32 clamp_lanes(u32 lanes) {
 
 // ---- float, two units in the last place
 DEVICE float fast_rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
-DEVICE float fast_rsqrt(float x) { float y; asm("rsqrt.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float fast_sqrt(float x) { float y; asm("sqrt.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float fast_exp2(float x) { float y; asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float saturate(float x) { return __saturatef(x); }  // NaN becomes 0
@@ -125,23 +123,6 @@ DEVICE float load_bypassing_l1(const float* p) { float v; asm volatile("ld.globa
     : "=f"(v) : "l"(p) : "memory"); return v; }
 
 // clang-format on
-
-// ---- asynchronous copies of 16 bytes from global to shared memory, in groups that async_commit closes. async_wait<n>
-// waits until at most n groups are incomplete.
-#if __CUDA_ARCH__ >= 800
-#define HAS_ASYNC_COPY 1
-DEVICE void async_copy16(void *shared, const void *global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(shared)), "l"(global)
-               : "memory");
-}
-DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> DEVICE void async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
-#else
-#define HAS_ASYNC_COPY 0
-DEVICE void async_copy16(void *shared, const void *global) { *(uint4 *)shared = load128(global); }
-DEVICE void async_commit() {}
-template <int N> DEVICE void async_wait() {}
-#endif
 
 // ---- programmatic dependent launch, from sm_90 on: a launch may begin while earlier ones in its stream still run
 // (`Driver.launch`). A kernel calls launch_dependents first: blocks of the next launch then start on the resources that
@@ -193,9 +174,17 @@ DEVICE bool is_last_block(u32 *counter, u32 blocks) {
   return __syncthreads_or(threadIdx.x == 0 && before == blocks - 1);
 }
 
-// ---- tensor cores: c += a b, summed in float. Every lane of the warp must call it.
+// ---- from sm_80 on. Tensor cores: c += a b, summed in float; every lane of the warp must call it. Asynchronous copies
+// of 16 bytes from global to shared memory, in groups that async_commit closes; async_wait<n> waits until at most n
+// groups are incomplete.
 #if __CUDA_ARCH__ >= 800
 #define HAS_TENSOR 1
+DEVICE void async_copy16(void *shared, const void *global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(shared)), "l"(global)
+               : "memory");
+}
+DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEVICE void async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 DEVICE void tensor_multiply_add(MatrixC &c, const MatrixA &a, const MatrixB &b) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
       : "+f"(c.value[0]), "+f"(c.value[1]), "+f"(c.value[2]), "+f"(c.value[3])
@@ -215,4 +204,3 @@ DEVICE int nearest_index(int i, int size) { return min(max(0, i), size - 1); }
 template <int HIGH> DEVICE float lane_as_float(u32 lanes) {
   return as_float(permute(lanes, 0x3F000000u, HIGH ? 0x7324 : 0x7104));
 }
-#endif

@@ -3,11 +3,10 @@
 //
 // Intensities may have any unit; `mean` is S0/2. What processors evaluate in different ways is a primitive, of which
 // each has its own. Numbers of a method come from polar_pipeline/coefficients.py, as definitions.
-#ifndef POLAR_FORMULAS_H
-#define POLAR_FORMULAS_H
+#pragma once
 
 // ---- primitives
-#ifdef POLAR_CUDA_CUH
+#ifdef DEVICE
 #define FORMULA DEVICE
 #define FORMULA_CONSTANT CONSTANT // a function that the compiler evaluates
 DEVICE float add(float a, float b) { return a + b; }
@@ -110,7 +109,7 @@ FORMULA float arctangent(float t, float turn = 1) {
   return t * fused(u, fused(u, cube, turn * ATAN_3), turn * ATAN_1);
 }
 
-#ifdef POLAR_CUDA_CUH
+#ifdef DEVICE
 // AoLP folded by the sign of S1 has the tangent S2 / (length + |S1|): half of the angle comes free, since
 // atan2(S2, S1)/2 = atan(S2 / (length + S1)).
 FORMULA float folded_tangent(float s1, float s2, float length) { return quotient(s2, length + fabsf(s1)); }
@@ -169,7 +168,7 @@ template <int CHANNEL> FORMULA float taken_by_hue(float hue) {
 template <int CHANNEL> FORMULA u32 preview_level(float hue, float saturation, float value) {
   return rounded(fused(-(value * saturation), taken_by_hue<CHANNEL>(hue), value));
 }
-#ifdef POLAR_CUDA_CUH
+#ifdef DEVICE
 // The same of two pixels in pairs of half, by the folded AoLP in sixths of half a turn, -1.5 to 1.5, so that no hue
 // wraps. depth: minus the product of saturation and value; sign: +-1 with the sign of S1.
 FORMULA void preview_pairs(u32 folded, u32 sign, u32 depth, u32 value, u32 (&rgb)[3]) {
@@ -239,4 +238,3 @@ FORMULA float debiased(float degree, float component) {
   const float share = square > 0.05f ? exact : fused(square, fused(square, 0.16666667f, -0.5f), 1.0f);
   return degree * fused(share, -0.5f, 1.0f);
 }
-#endif

@@ -1,6 +1,5 @@
 // The argument of every kernel but `ssim`, and the definitions that it is compiled with, with their defaults.
-#ifndef POLAR_FRAME_CUH
-#define POLAR_FRAME_CUH
+#pragma once
 #include "cuda.cuh"
 
 // The outputs, in the order of `OUTPUTS` in polar_pipeline/cuda/work.py, which defines their names in capitals as
@@ -138,4 +137,3 @@ DEVICE int out_width(const FrameArguments &frame) { return HALF_RESOLUTION ? wid
 DEVICE int out_height(const FrameArguments &frame) {
   return HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame);
 }
-#endif

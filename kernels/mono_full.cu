@@ -9,19 +9,12 @@
 #include "mono_full_lines.cuh"
 #include "malvar.cuh"
 
-#ifndef THREADS
-#define THREADS 128
-#endif
-#ifndef ROWS
-#define ROWS 2 // rows a thread, even
-#endif
 constexpr bool IS_GRADIENT = DEMOSAIC == METHOD_GRADIENT;
-#ifndef BLOCKS // of a multiprocessor, for which registers must suffice
+// Blocks of a multiprocessor, for which registers must suffice.
 #if __CUDA_ARCH__ >= 900
-#define BLOCKS ((IS_GRADIENT || OUT_PREVIEW ? 768 : 1024) / THREADS) // 80, 64 registers a thread
+constexpr int BLOCKS = (IS_GRADIENT || OUT_PREVIEW ? 768 : 1024) / THREADS; // 80, 64 registers a thread
 #else
-#define BLOCKS (RESIDENT / THREADS)
-#endif
+constexpr int BLOCKS = RESIDENT / THREADS;
 #endif
 static_assert(ROWS % 2 == 0, "the parity of a row must be known at compile time");
 static_assert(!COLOR && !HALF_RESOLUTION && (DEMOSAIC == METHOD_BILINEAR || IS_GRADIENT) && RAW_FORMAT == RAW_U8 &&
@@ -31,9 +24,7 @@ static_assert(!WANT_ANGLES && !OUT_STOKES && !OUT_SUMS && !OUT_S0 && OUT_INTENSI
               "see KERNELS in polar_pipeline/cuda/kernels.py");
 
 constexpr int STAGE_BYTES = OUT_PREVIEW ? sizeof(StagedColours) : 0; // of a warp
-#ifdef SHARED_BYTES
 static_assert(THREADS / 32 * STAGE_BYTES <= SHARED_BYTES, "the schedule reserves too little shared memory");
-#endif
 
 // Two pixels at one place of the tile. sum: of four angles, FOUR_FULL at full scale; s1, s2 in the same unit.
 struct Stokes {

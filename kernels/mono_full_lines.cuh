@@ -1,6 +1,5 @@
 // `mono_full`: lines of the raw mosaic in, of which a thread holds 16 pixels, and rows of outputs out.
-#ifndef POLAR_MONO_FULL_LINES_CUH
-#define POLAR_MONO_FULL_LINES_CUH
+#pragma once
 #include "raw.cuh"
 #include "products.cuh"
 
@@ -95,4 +94,3 @@ DEVICE void store_colours_staged(u8 *image, const StagedColours &stage, int lane
     if (from != NOWHERE) store_staged_piece<16>(image + 3 * (size_t)from + (unit - 3 * owner) * 16, &stage[4 * unit]);
   }
 }
-#endif

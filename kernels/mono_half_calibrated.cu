@@ -9,20 +9,10 @@
 // Values are pairs of neighbouring superpixels. Each of the four angles is moved to the superpixel's centre by the
 // weights 9 3 / 3 1, as 3a + b down and then along, which are not divided: full scale is then 16.
 #define UNIT_LEVELS (CO_SITED ? 15.9375f : 255.0f)
-#ifndef TILE_X
-#define TILE_X 4 // superpixels of a thread along x
-#endif
 #include "mono_half_correct.cuh"
 
-#ifndef THREADS
-#define THREADS 128
-#endif
-#ifndef ROWS
-#define ROWS 16 // rows of superpixels of a strip
-#endif
-#ifndef BLOCKS
-#define BLOCKS (RESIDENT / THREADS) // of a multiprocessor, for which registers must suffice
-#endif
+// ROWS: of superpixels of a strip. BLOCKS: of a multiprocessor, for which registers must suffice.
+constexpr int BLOCKS = RESIDENT / THREADS;
 static_assert(!COLOR && HALF_RESOLUTION && CALIBRATED && (!CO_SITED || DEMOSAIC == METHOD_BILINEAR) && PIXELS == 4 &&
                   WIDTH % 8 == 0 && HEIGHT % 2 == 0,
               "see KERNELS in polar_pipeline/cuda/kernels.py");

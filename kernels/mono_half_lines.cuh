@@ -1,16 +1,9 @@
 // What a thread of `mono_half` or `mono_half_calibrated` reads: raw lines of PIXELS superpixels, of every format, at
 // every alignment of rows.
-#ifndef POLAR_MONO_HALF_LINES_CUH
-#define POLAR_MONO_HALF_LINES_CUH
+#pragma once
 #include "products.cuh"
 #include "raw.cuh"
 
-#ifndef TILE_X
-#define TILE_X 8
-#endif
-#if !defined(WIDTH) || !defined(FULL_SCALE)
-#error "mono_half is compiled for one size and one full scale: geometry.schedule_defines() makes them"
-#endif
 constexpr int PIXELS = TILE_X;                           // superpixels of a thread along x
 constexpr bool IS_PACKED = RAW_FORMAT >= RAW_12P;        // two pixels in three bytes
 constexpr bool IS_WIDE = CO_SITED && FULL_SCALE >= 4096; // 16 times a number does not fit 16 bits
@@ -73,25 +66,8 @@ struct Line {
 
 // Words at an address of which RAW_ALIGNMENT is known. No byte outside of them is read.
 DEVICE void load_words(const u8 *p, u32 (&w)[LINE_WORDS]) {
-  if (RAW_ALIGNMENT >= 16) {
-#pragma unroll
-    for (int k = 0; k + 4 <= LINE_WORDS; k += 4) {
-      const uint4 v = load128(p + 4 * k);
-      w[k] = v.x;
-      w[k + 1] = v.y;
-      w[k + 2] = v.z;
-      w[k + 3] = v.w;
-    }
-  } else if (RAW_ALIGNMENT == 8) {
-#pragma unroll
-    for (int k = 0; k + 2 <= LINE_WORDS; k += 2) {
-      const uint2 v = load64(p + 4 * k);
-      w[k] = v.x;
-      w[k + 1] = v.y;
-    }
-  } else if (RAW_ALIGNMENT == 4) {
-#pragma unroll
-    for (int k = 0; k < LINE_WORDS; k++) w[k] = load32(p + 4 * k);
+  if (RAW_ALIGNMENT >= 4) {
+    load_pieces<RAW_ALIGNMENT, LINE_BYTES>(p, w);
   } else { // aligned words, moved; of the last one bytes, since it may end beyond the frame
     const u32 shift = (u64)p & 3, selector = 0x3210 + 0x1111 * shift;
     const u8 *q = p - shift;
@@ -196,4 +172,3 @@ template <int COUNT> DEVICE void limit_lines(Line (&lines)[COUNT]) {
 #pragma unroll
   for (int k = 0; k < COUNT; k++) limit(lines[k]);
 }
-#endif

@@ -1,6 +1,5 @@
 // What `mono_half` makes of the superpixels of a row, and how a thread and its warp store it.
-#ifndef POLAR_MONO_HALF_PRODUCTS_CUH
-#define POLAR_MONO_HALF_PRODUCTS_CUH
+#pragma once
 #include "mono_half_lines.cuh"
 
 constexpr int OUT_WIDTH = WIDTH / 2, OUT_HEIGHT = HEIGHT / 2;
@@ -172,35 +171,25 @@ template <int PIXEL_BYTES, int WORDS> DEVICE void store_staged(u8 *stage, u8 *im
   sync_warp();
 }
 
-// floats above BYTE_OFFSET as pairs of halves 1024 + byte
-DEVICE void byte_pairs(const float (&v)[PIXELS], Pair (&bytes)[PIXELS / 2]) {
+// an intensity: floats above BYTE_OFFSET (1), or values from 0 to 1
+template <int TYPE> DEVICE void store_light(void *image, size_t at, const float (&v)[PIXELS]) {
+  if (TYPE != 1) return store_values<TYPE>(image, at, v);
+  Pair bytes[PIXELS / 2];
 #pragma unroll
   for (int k = 0; k < PIXELS / 2; k++) bytes[k] = byte_pair(v[2 * k], v[2 * k + 1]);
+  store_byte_pixels(image, at, bytes);
 }
 template <int ANGLE>
 DEVICE void store_angle_image(const FrameArguments &frame, const Superpixel (&superpixels)[PIXELS], size_t at) {
   constexpr int TYPE = angle_type(ANGLE);
   if (!TYPE) return;
   float v[PIXELS];
-  Pair bytes[PIXELS / 2];
 #pragma unroll
   for (int k = 0; k < PIXELS; k++) {
     const u32 bits = superpixels[k].angle[ANGLE];
     v[k] = TYPE == 1 ? fmaf(as_float(bits) - OFFSET, 255 / WHITE, BYTE_OFFSET) : scaled<1>(bits, 1 / WHITE);
   }
-  if (TYPE >= 2) return store_values<TYPE>(frame.out[ANGLE_0 + ANGLE], at, v);
-  byte_pairs(v, bytes);
-  store_byte_pixels(frame.out[ANGLE_0 + ANGLE], at, bytes);
-}
-
-template <int COMPONENT, int TYPE>
-DEVICE void store_component_row(const FrameArguments &frame, const RowProducts &row, size_t at) {
-  const float(&v)[PIXELS] = row.component[COMPONENT - UNPOLARIZED];
-  store_values<TYPE>(frame.out[COMPONENT], at, v);
-  if (TYPE != 1) return;
-  Pair bytes[PIXELS / 2];
-  byte_pairs(v, bytes);
-  store_byte_pixels(frame.out[COMPONENT], at, bytes);
+  store_light<TYPE>(frame.out[ANGLE_0 + ANGLE], at, v);
 }
 
 // What `transform` interpolates: floats (2) or halves
@@ -241,9 +230,9 @@ DEVICE void store_row(const FrameArguments &frame, const RowProducts &row, size_
   constexpr size_t PLANE = (size_t)OUT_WIDTH * OUT_HEIGHT;
   if (OUT_INTENSITY == 1) store_byte_pixels(frame.out[INTENSITY], at, row.level);
   store_values<OUT_INTENSITY>(frame.out[INTENSITY], at, row.intensity);
-  store_component_row<UNPOLARIZED, OUT_UNPOLARIZED>(frame, row, at);
-  store_component_row<POLARIZED, OUT_POLARIZED>(frame, row, at);
-  store_component_row<POLARIZER, OUT_POLARIZER>(frame, row, at);
+  store_light<OUT_UNPOLARIZED>(frame.out[UNPOLARIZED], at, row.component[0]);
+  store_light<OUT_POLARIZED>(frame.out[POLARIZED], at, row.component[1]);
+  store_light<OUT_POLARIZER>(frame.out[POLARIZER], at, row.component[2]);
   if (OUT_DOLP == 1) store_byte_pixels(frame.out[DOLP], at, row.degree);
   store_values<OUT_DOLP>(frame.out[DOLP], at, row.dolp);
   if (OUT_AOLP == 1) store_byte_pixels(frame.out[AOLP], at, row.turns);
@@ -290,4 +279,3 @@ DEVICE void store_unpolarized(const FrameArguments &frame, size_t at, bool is_bl
   store_missing<OUT_AOLP>(frame.out[AOLP], at);
   store_missing<OUT_STOKES, 3>(frame.out[STOKES], at);
 }
-#endif

@@ -1,6 +1,5 @@
 // Covariances of the Stokes vector by noise, with NOISE 1 only; what follows from them is in `formulas.h`.
-#ifndef POLAR_NOISE_CUH
-#define POLAR_NOISE_CUH
+#pragma once
 #include "pair.cuh"
 
 #if NOISE
@@ -33,5 +32,4 @@ DEVICE void find_covariance(int row, float shot, float dark, Intensity intensity
     }
   to = Covariance{term[0], term[1], term[2], term[3], term[4], term[5]};
 }
-#endif
 #endif

@@ -2,8 +2,7 @@
 // floats with HALF_PRECISION 0. Intensities are in 32 levels: full scale is 255/32. A power of two, so that 8-bit
 // samples and their small sums are exact in half, and so chosen that ADR's squares and products of roughness stay
 // within half's range.
-#ifndef POLAR_PAIR_CUH
-#define POLAR_PAIR_CUH
+#pragma once
 #include "frame.cuh"
 
 #ifndef UNIT_LEVELS
@@ -49,8 +48,6 @@ DEVICE Pair lows(Pair a, Pair b) { return permute(a, b, 0x5410); }     // (a.low
 DEVICE Pair highs(Pair a, Pair b) { return permute(a, b, 0x7632); }    // (a.high, b.high)
 DEVICE Pair join(Pair a, Pair b) { return permute(a, b, 0x7610); }     // (a.low, b.high)
 DEVICE Pair straddle(Pair a, Pair b) { return permute(a, b, 0x5432); } // (a.high, b.low)
-DEVICE Pair low_twice(Pair a) { return half2_low_twice(a); }           // (a.low, a.low)
-DEVICE Pair high_twice(Pair a) { return half2_high_twice(a); }         // (a.high, a.high)
 // values in [0, FULL], of whose bits as halves the low byte is the level: from 32 on, the last bit of a half is 1/32
 DEVICE Pair levels_1024(Pair a) {
   return UNIT_LEVELS == 32 ? add(a, splat(32)) : fma(a, splat(UNIT_LEVELS), splat(1024));
@@ -88,8 +85,6 @@ DEVICE Pair lows(Pair a, Pair b) { return Pair{a.x, b.x}; }
 DEVICE Pair highs(Pair a, Pair b) { return Pair{a.y, b.y}; }
 DEVICE Pair join(Pair a, Pair b) { return Pair{a.x, b.y}; }
 DEVICE Pair straddle(Pair a, Pair b) { return Pair{a.y, b.x}; }
-DEVICE Pair low_twice(Pair a) { return Pair{a.x, a.x}; }
-DEVICE Pair high_twice(Pair a) { return Pair{a.y, a.y}; }
 DEVICE u32 rounded_bits(float value) {
   return as_bits(fmaf(value, UNIT_LEVELS, 8388608.0f));
 } // 2^23: the unit is the last bit of a float
@@ -132,4 +127,3 @@ DEVICE Pair reciprocal_by_fma(Pair a) {
 DEVICE Pair reciprocal_by_fma(Pair a) { return reciprocal(a); }
 #endif
 #include "formulas.h"
-#endif

@@ -1,7 +1,6 @@
 // From the four angle images to the products: everything that depends on one output pixel only. A product that is not
 // asked for (OUT_...) is neither computed nor stored.
-#ifndef POLAR_PRODUCTS_CUH
-#define POLAR_PRODUCTS_CUH
+#pragma once
 #include "noise.cuh"
 #include "store.cuh"
 
@@ -35,7 +34,7 @@ struct InvalidCount {
   u32 saturated, dark;
 };
 
-// Adds the counts of a warp to the frame's counters, in kernels that do not sum over blocks. Every lane must call it.
+// Adds the counts of a warp to the frame's counters. Every lane must call it.
 DEVICE void count_invalid(const FrameArguments &frame, InvalidCount count) {
   if (!any_in_warp(count.saturated | count.dark)) return;
 #pragma unroll
@@ -46,15 +45,6 @@ DEVICE void count_invalid(const FrameArguments &frame, InvalidCount count) {
   if (threadIdx.x % 32) return;
   if (count.saturated) count_add(&frame.counts[2 * blockIdx.z], count.saturated);
   if (count.dark) count_add(&frame.counts[2 * blockIdx.z + 1], count.dark);
-}
-
-// The same in kernels that sum over blocks. counts: shared memory, 0 before. Every thread must call it.
-DEVICE void count_invalid_of_block(const FrameArguments &frame, const InvalidCount &count, u32 (&counts)[2]) {
-  if (count.saturated) count_add(&counts[0], count.saturated);
-  if (count.dark) count_add(&counts[1], count.dark);
-  sync_block();
-  if (threadIdx.x < 2 && counts[threadIdx.x])
-    count_add(&frame.counts[2 * blockIdx.z + threadIdx.x], counts[threadIdx.x]);
 }
 
 // Four output pixels along x: [channel][angle][pair], angles 0, 45, 90, 135.
@@ -524,4 +514,3 @@ DEVICE void store_products(const FrameArguments &frame, const Angles &angle, u32
   if (WANT_PLANES) store_planes(frame, at, of, saturated, dark);
   store_polarization(frame, at, angle, y, p, invalid, valid);
 }
-#endif

@@ -1,7 +1,6 @@
 // Raw pixels: their addresses, how their bits are packed, the reflection of the picture beyond its border, and copies
 // into shared memory.
-#ifndef POLAR_RAW_CUH
-#define POLAR_RAW_CUH
+#pragma once
 #include "pair.cuh"
 
 // reflect-101: -1 is 1. Keeps the parity of a 2x2 tile. Clamped where i is further out than the picture is wide: such
@@ -16,6 +15,25 @@ DEVICE int lattice_reflect(int i, int size) {
   return 2 * reflect((i - phase) >> 1, count) + phase;
 }
 DEVICE int reflect_mosaic(int i, int size) { return COLOR ? lattice_reflect(i, size) : reflect(i, size); }
+
+// Loads words in pieces of PIECE bytes, as far as memory is aligned; of a last half word its own two bytes.
+template <int PIECE, int BYTES, int WORDS> DEVICE void load_pieces(const void *from, u32 (&w)[WORDS]) {
+  const u8 *p = (const u8 *)from;
+#pragma unroll
+  for (int k = 0; k < BYTES; k += PIECE) {
+    u32 *word = &w[k / 4];
+    if (PIECE == 16) {
+      const uint4 v = load128(p + k);
+      word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
+    }
+    if (PIECE == 8) {
+      const uint2 v = load64(p + k);
+      word[0] = v.x, word[1] = v.y;
+    }
+    if (PIECE == 4) word[0] = load32(p + k);
+    if (PIECE == 2) word[0] = k % 4 ? word[0] | load16(p + k) << 16 : load16(p + k);
+  }
+}
 
 // the number at one pixel; row: first byte of its raw row
 DEVICE u32 raw_pixel(const u8 *row, int x) {
@@ -133,4 +151,3 @@ DEVICE void copy_items(Load load, Store store) {
       if (turn + k < TURNS) store(item(turn + k), loaded[k]);
   }
 }
-#endif

@@ -1,19 +1,8 @@
 // Which pixels of a tile are saturated, for kernels whose blocks compute tiles of TILE_X x TILE_Y raw pixels: found in
 // the few blocks that have one, by reading the raw pixels once more.
-#ifndef POLAR_SATURATION_CUH
-#define POLAR_SATURATION_CUH
+#pragma once
 #include "products.cuh"
 #include "raw.cuh"
-
-#ifndef TILE_X
-#define TILE_X 64 // raw pixels of a block along x
-#endif
-#ifndef TILE_Y
-#define TILE_Y 16 // and along y
-#endif
-#ifndef THREADS
-#define THREADS 256
-#endif
 
 // four bits for four pixels, with a border of one pixel (along x: of four)
 constexpr int SATURATED_Y = TILE_Y + 2, SATURATED_QUADS = TILE_X / 4 + 2;
@@ -63,4 +52,3 @@ DEVICE u32 saturated_outputs(const Saturation &saturated, int y, int q) {
   return (bits | bits >> 1 | bits >> 2) & 15;
 #endif
 }
-#endif

@@ -27,39 +27,14 @@ struct Comparison {
 };
 
 // ---- what the kernel is compiled for (polar_pipeline/cuda/arguments.py makes these definitions, and those of
-// the window)
-#ifndef WIDTH
-#define WIDTH 1224  // pixels of an image along x
-#define HEIGHT 1024 // and along y
-#endif
-#ifndef STRIDE
-#define STRIDE 1 // images are averaged over STRIDE x STRIDE pixels; incomplete ones at the right and below are dropped
-#endif
-#define INPUT_FIXED 0 // 16-bit integers of full scale SSIM_FULL
-#define INPUT_FLOAT 1 // in [0, 1]
-#ifndef INPUT
-#define INPUT INPUT_FIXED
-#endif
-#ifndef MASKED
-#define MASKED 0
-#endif
-#ifndef OUT_MAP
-#define OUT_MAP 2 // 0 not wanted, 1 uint8 display encoding, 2 float32, 3 uint16: the same with 65535 for 255
-#endif
+// the window): WIDTH and HEIGHT of an image; STRIDE: images are averaged over STRIDE x STRIDE pixels, incomplete ones
+// at the right and below are dropped; MASKED; OUT_MAP: 0 not wanted, 1 uint8 display encoding, 2 float32, 3 uint16, the
+// same with 65535 for 255. The schedule: THREADS; TILE_X: pixels of the map along x of a block (registers), a multiple
+// of 4; ROWS: along y, 16, 32, or a multiple of SSIM_BLOCK.
+#define INPUT_FIXED 0 // INPUT: 16-bit integers of full scale SSIM_FULL
+#define INPUT_FLOAT 1 // or floats in [0, 1]
 #define WINDOW_REGISTERS 0
 #define WINDOW_TENSOR 1
-#ifndef WINDOW
-#define WINDOW WINDOW_REGISTERS
-#endif
-#ifndef THREADS
-#define THREADS 320
-#endif
-#ifndef TILE_X
-#define TILE_X 308 // pixels of the map along x of a block (registers), a multiple of 4
-#endif
-#ifndef ROWS
-#define ROWS 128 // and along y: 16, 32, or a multiple of SSIM_BLOCK
-#endif
 
 constexpr int MAP_BYTES = OUT_MAP == 2 ? 4 : OUT_MAP == 3 ? 2 : 1; // of a pixel
 constexpr int MAP_WIDTH = WIDTH / STRIDE, MAP_HEIGHT = HEIGHT / STRIDE;

@@ -2,8 +2,7 @@
 //
 // A block slides down a strip of columns, a column for each thread. Rows come in batches of BATCH between two barriers,
 // alternately in two buffers of shared memory.
-#ifndef POLAR_SSIM_REGISTERS_CUH
-#define POLAR_SSIM_REGISTERS_CUH
+#pragma once
 
 constexpr int BATCH = 4; // rows; also pixels of a thread along x
 constexpr int QUADS = TILE_X / BATCH;
@@ -21,7 +20,62 @@ struct Shared {
 };
 static_assert(sizeof(Shared) <= SHARED_BYTES, "the launch has less shared memory");
 
-#include "ssim_columns.cuh"
+constexpr int SAMPLE_BYTES = INPUT == INPUT_FIXED ? 2 : 4;
+constexpr int ROW_BYTES = STRIDE * WIDTH * SAMPLE_BYTES; // from one row of the map to the next
+
+// Integers are computed with as 0.5 + value / 65536 (`lane_as_float`).
+DEVICE float value_of(u32 loaded) {
+  return INPUT == INPUT_FIXED && STRIDE == 1 ? lane_as_float<0>(loaded) : as_float(loaded);
+}
+DEVICE u32 load_value(const u8 *p) { return INPUT == INPUT_FIXED ? load16(p) : load32(p); }
+// a pixel as it lies in memory, or the mean of STRIDE x STRIDE pixels as float
+DEVICE u32 load_pixel(const u8 *p) {
+#if STRIDE == 1
+  return load_value(p);
+#else
+  u32 integers = 0;
+  float floats = 0;
+#if STRIDE > 2
+#pragma unroll 1
+#else
+#pragma unroll
+#endif
+  for (int i = 0; i < STRIDE; i++)
+#pragma unroll
+    for (int j = 0; j < STRIDE; j++) {
+      const u32 value = load_value(p + (i * WIDTH + j) * SAMPLE_BYTES);
+      integers += value;
+      floats += as_float(value);
+    }
+  constexpr float share = 1.0f / (STRIDE * STRIDE);
+  return as_bits(INPUT == INPUT_FIXED ? fmaf((float)integers, share / 65536, 0.5f) : floats * share);
+#endif
+}
+
+// A pixel of both images, kept as it was loaded, so that nothing waits for the load until it is compared.
+struct Sample {
+  u32 first, second;
+  DEVICE float sum() const { return value_of(first) + value_of(second) - (INPUT == INPUT_FIXED ? 1.0f : 0.0f); }
+  DEVICE float difference() const { return value_of(first) - value_of(second); }
+};
+
+// One column of both images, from the top downwards.
+struct Column {
+  const u8 *first, *second;
+  DEVICE Column(const Comparison &task, int x, int y) {
+    const int start = x * (STRIDE * SAMPLE_BYTES) + y * ROW_BYTES;
+    first = task.first + blockIdx.z * task.first_stride + start;
+    second = task.second + blockIdx.z * task.second_stride + start;
+  }
+  DEVICE Sample at(int rows) const {
+    return Sample{load_pixel(first + rows * ROW_BYTES), load_pixel(second + rows * ROW_BYTES)};
+  }
+  DEVICE Sample mirrored_at(int y, int own) const { return at(mirrored<MAP_HEIGHT>(y) - own); }
+  DEVICE void advance(int rows) {
+    first += rows * ROW_BYTES;
+    second += rows * ROW_BYTES;
+  }
+};
 
 // The four moments of a column, along y.
 struct Moments {
@@ -40,17 +94,6 @@ struct Moments {
     out[3] = qq.push(difference * difference);
   }
 };
-
-// The moments of the rows before the first result, which is at row y0.
-DEVICE void start_moments(Column &column, int y0, Moments &moments) {
-  moments.clear();
-  float unused[4];
-  Sample above[2 * RADIUS];
-#pragma unroll
-  for (int k = 0; k < 2 * RADIUS; k++) above[k] = column.mirrored_at(y0 - RADIUS + k, y0);
-#pragma unroll
-  for (int k = 0; k < 2 * RADIUS; k++) moments.push(above[k], unused);
-}
 
 // Rows of the map from y on, RADIUS below the column's position, which moves down.
 DEVICE void load_batch(Column &column, int y, Sample (&rows)[BATCH]) {
@@ -91,19 +134,6 @@ DEVICE void store_map(u8 *out, int n, const float (&s)[BATCH]) {
     for (int k = 0; k < BATCH; k++)
       if (k < n) store32(out + 4 * k, as_bits(s[k]));
 #endif
-}
-
-// Four pixels of the map from the moments along y in shared memory; adds those inside the map to `sum`.
-DEVICE void make_pixels(const float *moments, u8 *out, int x, float &sum) {
-  float moment[4][BATCH], found[BATCH];
-#pragma unroll
-  for (int m = 0; m < 4; m++) convolve<Window>(moments + m * BATCH * PITCH, moment[m]);
-#pragma unroll
-  for (int i = 0; i < BATCH; i++) {
-    found[i] = similarity(moment[0][i], moment[1][i], moment[2][i], moment[3][i]);
-    if (MAP_WIDTH % BATCH == 0 || x + i < MAP_WIDTH) sum += found[i];
-  }
-  store_map(out, MAP_WIDTH - x, found);
 }
 
 // Launch bound: each of four schedulers has registers for five warps of 96 registers a thread, or for four of 128,
@@ -187,4 +217,3 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS) ssim(cons
   }
   reduce_pieces(task, s.each);
 }
-#endif

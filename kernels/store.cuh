@@ -1,7 +1,6 @@
 // How threads store values of neighbouring pixels: their element type, and the pieces of memory that they are stored
 // in.
-#ifndef POLAR_STORE_CUH
-#define POLAR_STORE_CUH
+#pragma once
 #include "pair.cuh"
 
 // Element types of outputs: 1 uint8, 2 float32, 3 uint16 (`frame.cuh`).
@@ -98,4 +97,3 @@ template <int PAIRS> DEVICE void interleave_pairs(const u32 *r, const u32 *g, co
   w[1] = permute(rest, second, 0x5410);
   w[PAIRS] = permute(second, b[PAIRS - 1], 0x6324);
 }
-#endif

@@ -1,6 +1,5 @@
 // `tile`, third stage with ADR (docs/adaptive_demosaic.md): adaptive interpolation of the missing angles.
-#ifndef POLAR_TILE_ADAPTIVE_CUH
-#define POLAR_TILE_ADAPTIVE_CUH
+#pragma once
 #include "tile_edges.cuh"
 
 #if ADAPTIVE
@@ -186,4 +185,3 @@ DEVICE void stage_b(const Shared &s, int channel, int y, int k, Pair (&own)[2], 
   }
 }
 #endif // ADAPTIVE
-#endif

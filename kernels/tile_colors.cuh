@@ -1,7 +1,6 @@
 // `tile`, second stage on a colour sensor: all three colours at every pixel of the mosaic, from the Bayer lattice of
 // each place in the 2x2 tile of polarizers.
-#ifndef POLAR_TILE_COLORS_CUH
-#define POLAR_TILE_COLORS_CUH
+#pragma once
 #include "malvar.cuh"
 #include "raw.cuh"
 #include "tile_layout.cuh"
@@ -245,4 +244,3 @@ DEVICE void reflect_border(const FrameArguments &frame, Shared &s, int y0, int x
   }
 }
 #endif // COLOR
-#endif

@@ -2,8 +2,7 @@
 //
 // At an edge of intensity all angles change alike, at one of polarization orthogonal angles change in opposite
 // directions. The switch is 1 there, and ADR then interpolates by a secant step instead of the detail of intensity.
-#ifndef POLAR_TILE_EDGES_CUH
-#define POLAR_TILE_EDGES_CUH
+#pragma once
 #include "adaptive.cuh"
 #include "tile_layout.cuh"
 
@@ -135,4 +134,3 @@ DEVICE Pair secant_step_y(const Line &above, const Line &own, const Line &under)
   return secant_step(fma(own_y2, own_yy2, mul(row_y, row_yy4)), fma(own_y2, own_y2, mul(row_y, row_y4)));
 }
 #endif // ADAPTIVE
-#endif

@@ -1,13 +1,9 @@
 // What `tile` is compiled for, and what a block keeps in shared memory.
-#ifndef POLAR_TILE_LAYOUT_CUH
-#define POLAR_TILE_LAYOUT_CUH
+#pragma once
 #include "products.cuh"
 #include "saturation.cuh"
 
-#ifndef ROWS
-#define ROWS 6 // rows that a thread computes one after the other in ADR's stage A
-#endif
-
+// TILE_X, TILE_Y: raw pixels of a block. ROWS: that a thread computes one after the other in ADR's stage A.
 #define RESTORES (!HALF_RESOLUTION || CO_SITED) // whether missing angles are interpolated at all
 #define REACH (!RESTORES ? 0 : DEMOSAIC == METHOD_BILINEAR ? 1 : DEMOSAIC == METHOD_GRADIENT ? 2 : 4)
 #define ADAPTIVE (RESTORES && DEMOSAIC == METHOD_ADAPTIVE)
@@ -77,9 +73,5 @@ struct Shared {
     u32 unused; // so that the union is never empty
   };
   Saturation saturated;
-  u32 counts[2];
 };
-#ifdef SHARED_BYTES
 static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
-#endif
-#endif

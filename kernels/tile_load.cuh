@@ -1,6 +1,5 @@
 // `tile`, first stage: raw pixels into shared memory.
-#ifndef POLAR_TILE_LOAD_CUH
-#define POLAR_TILE_LOAD_CUH
+#pragma once
 #include "raw.cuh"
 #include "tile_layout.cuh"
 
@@ -63,5 +62,4 @@ DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
   }
   return any;
 }
-#endif
 #endif

@@ -1,18 +1,15 @@
 // From the samples of a tile of the output, in shared memory, to its products: S1 and S2 turn, then everything that
 // depends on one pixel only (`products.cuh`).
-#ifndef POLAR_TRANSFORM_PRODUCTS_CUH
-#define POLAR_TRANSFORM_PRODUCTS_CUH
+#pragma once
 #include "transform.cuh"
 
-#ifndef BLOCKS // of a multiprocessor: enough to hide latencies, or as many as fit into the 96 KB of shared memory
-               // before sm_80
-#define ENOUGH_BLOCKS ((RESIDENT + THREADS - 1) / THREADS)
+// Blocks of a multiprocessor: enough to hide latencies, or before sm_80 as many as fit into the 96 KB of shared memory.
+constexpr int ENOUGH_BLOCKS = (RESIDENT + THREADS - 1) / THREADS;
 #if __CUDA_ARCH__ < 800
-#define FITTING_BLOCKS ((96 << 10) / SHARED_BYTES)
-#define BLOCKS (ENOUGH_BLOCKS < FITTING_BLOCKS ? ENOUGH_BLOCKS : FITTING_BLOCKS)
+constexpr int FITTING_BLOCKS = (96 << 10) / SHARED_BYTES;
+constexpr int BLOCKS = ENOUGH_BLOCKS < FITTING_BLOCKS ? ENOUGH_BLOCKS : FITTING_BLOCKS;
 #else
-#define BLOCKS ENOUGH_BLOCKS
-#endif
+constexpr int BLOCKS = ENOUGH_BLOCKS;
 #endif
 
 // What a block keeps of a tile's samples until its threads make the products of neighbouring pixels.
@@ -171,4 +168,3 @@ DEVICE void make_products(const FrameArguments &frame, const Samples &s, int r, 
   }
   if (outside) erase_light(frame, at, outside);
 }
-#endif
