@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import sys
 import time
 from pathlib import Path
@@ -25,7 +24,6 @@ from skimage.metrics import structural_similarity
 from polar_pipeline import Pipeline, reference
 from polar_pipeline.calibration import Calibration
 from polar_pipeline.calibration.simulation import simulate_sensor
-from polar_pipeline.cpu.native import VARIABLE
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
 from polar_pipeline.sensor.scene import synthetic
@@ -160,29 +158,6 @@ def similarity(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
     return times
 
 
-def kernels(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
-    """Half resolution, 8-bit intensity, float DoLP, AoLP, SSIM map and mean: compiled kernels, and OpenCV."""
-    raw = expose(synthetic("window", shape), SENSORS["IMX250MZR"])
-    products = ("intensity", "dolp", "aolp", "ssim_map", "ssim")
-    contenders: Dict[str, Callable[[], Any]] = {}
-    stages: Dict[str, List[float]] = {}
-    for way in ("compiled", "opencv"):
-        os.environ[VARIABLE] = way
-        pipeline = Pipeline("IMX250MZR", products, "cpu", dtype={"intensity": "uint8"})
-
-        def run(pipeline: Pipeline = pipeline, way: str = way) -> None:
-            timings = pipeline(raw).timings
-            for stage in ("polarization", "ssim"):
-                stages.setdefault(f"{way}, {stage}", []).append(1e3 * timings[stage])
-
-        contenders[way] = run
-    del os.environ[VARIABLE]
-    times = interleaved(contenders, repeats)
-    for name, taken in stages.items():
-        times[name] = quartiles(taken[WARM_UP:])
-    return times
-
-
 def calibrated(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
     """8-bit intensity, DoLP and AoLP of a real frame, as it is and corrected; no pixel is defective."""
     raw = cv2.imread(str(REAL_FRAME), cv2.IMREAD_UNCHANGED)[: shape[0], : shape[1]]
@@ -240,9 +215,6 @@ def main() -> int:
         # Name: measurement, ours, theirs, how many times as fast ours has to be.
         "mono: Stokes, DoLP, AoLP": (polarimetry, "polar_pipeline", "polanalyser", 6.0),
         "mono: the same, some pixels saturated": (saturated, "polar_pipeline", "polanalyser", 6.0),
-        "mono, half resolution: all of it": (kernels, "compiled", "opencv", 1.0),
-        "mono, half resolution: polarization": (kernels, "compiled, polarization", "opencv, polarization", 1.0),
-        "mono, half resolution: SSIM": (kernels, "compiled, ssim", "opencv, ssim", 1.0),
         **{
             f"mono, real frame{title}: {method}": (run, method, "polanalyser", target)
             for run, title in ((methods, ""), (busy, " and two busy processes"))
@@ -265,7 +237,7 @@ def main() -> int:
         sys.exit(f"needs polanalyser to compare with ({err}); `make bench` installs it")
     measured = {
         run: run(tuple(arguments.shape), arguments.repeats)
-        for run in (kernels, polarimetry, saturated, methods, busy, calibrated, similarity, color)
+        for run in (polarimetry, saturated, methods, busy, calibrated, similarity, color)
     }
     ratios = {}
     for title, (run, ours, theirs, target) in parts.items():

@@ -19,14 +19,12 @@ INPUTS = [(name, path) for name in TARGETS for path in corpus.files(name)]
 @pytest.fixture(scope="module", name="targets")
 def fixture_targets(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Each target, made once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLAR_PIPELINE_CPU", "")  # the target of values sets it
 
-        @lru_cache(maxsize=None)
-        def target(name: str) -> Target:
-            return load(name)(tmp_path_factory.mktemp(name))
+    @lru_cache(maxsize=None)
+    def target(name: str) -> Target:
+        return load(name)(tmp_path_factory.mktemp(name))
 
-        yield target
+    return target
 
 
 @pytest.mark.timeout(60)

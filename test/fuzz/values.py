@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-from pathlib import Path
 from typing import Any, Dict, Tuple
 
 import cv2
@@ -14,7 +12,6 @@ import numpy as np
 from fuzz.engine import Case, Target, WrongError
 from fuzz.messages import other_rows
 from polar_pipeline import Pipeline, RawFrame
-from polar_pipeline.cpu import native
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import RawFormat, frame_from_buffer, pack
 
@@ -47,21 +44,10 @@ def _options(rng: random.Random) -> Dict[str, Any]:
 
 
 class Values(Target):
-    """Every product of random frames and options, by the compiled kernels and by OpenCV."""
+    """Every product of random frames and options, by the CPU backend."""
 
     name = "values"
     patience = 60.0
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._ways = []
-        try:
-            os.environ[native.VARIABLE] = "compiled"
-            native.find_library()
-            self._ways.append("compiled")
-        except native.NativeError:
-            pass  # a machine without a compiler
-        self._ways.append("opencv")
 
     def make(self, rng: random.Random) -> Case:
         packing = rng.choice(_FORMATS)
@@ -93,28 +79,26 @@ class Values(Target):
                 options[name] = tuple(options[name])
         frame, packed = _frames(given)
         before = frame.mosaic.copy()
-        for way in self._ways:
-            os.environ[native.VARIABLE] = way
-            try:
-                compare(frame, **options)
-            except AssertionError as err:
-                raise WrongError(f"{way}: {str(err).strip()[:500]}") from err
-            if not np.array_equal(frame.mosaic, before):
-                raise WrongError(f"{way}: the raw frame was changed")
-            if packed is not None:
-                _equal(frame, packed, options, way)
+        try:
+            compare(frame, **options)
+        except AssertionError as err:
+            raise WrongError(str(err).strip()[:500]) from err
+        if not np.array_equal(frame.mosaic, before):
+            raise WrongError("the raw frame was changed")
+        if packed is not None:
+            _equal(frame, packed, options)
         return "accepted"
 
 
-def _equal(frame: RawFrame, packed: Any, options: Dict[str, Any], way: str) -> None:
+def _equal(frame: RawFrame, packed: Any, options: Dict[str, Any]) -> None:
     """A frame as bytes makes what it makes as numbers."""
     pipeline = Pipeline(products=tuple(PRODUCTS), **options)
     want, got = pipeline(frame), Pipeline(products=tuple(PRODUCTS), **options)(packed)
     for name, image in want.items():
         if not np.array_equal(got[name], image, equal_nan=image.dtype != np.uint8):
-            raise WrongError(f"{way}: {name} of a packed frame differs")
+            raise WrongError(f"{name} of a packed frame differs")
     if got.invalid != want.invalid:
-        raise WrongError(f"{way}: {got.invalid} pixels of a packed frame are invalid, {want.invalid} of numbers")
+        raise WrongError(f"{got.invalid} pixels of a packed frame are invalid, {want.invalid} of numbers")
 
 
 def _frames(given: Dict[str, Any]) -> Tuple[RawFrame, Any]:
