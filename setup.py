@@ -1,10 +1,18 @@
 """Packaging for pip and for colcon (ament_python)."""
 
+import os
+import platform
 import re
+import runpy
+import shlex
+import shutil
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.install import install
 
 NAME = "polar_pipeline"
@@ -124,6 +132,104 @@ class Install(install):
         self.install_scripts = SCRIPTS
 
 
+#: Square roots are vectorised only if they need not set errno, choices only if comparisons need not trap. NaN and
+#: infinities keep their meaning.
+FLAGS = ("-std=c++14", "-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-pthread")
+#: Instruction sets that the kernels are built for, of each processor family; `polar_pipeline/cpu/library.py` chooses.
+LEVELS = {
+    "x86_64": {
+        "sse4": ("-march=x86-64", "-msse4.2", "-mpopcnt"),
+        "avx2": ("-march=haswell", "-mtune=generic"),
+        "avx512": ("-march=icelake-client", "-mtune=znver2"),  # tuned for Intel's, vectors have half of the width
+    }
+}
+
+
+def compiler():
+    """The C++ compiler's command: what `CXX` holds, else the first one of the usual names; None if there is none."""
+    named = shlex.split(os.environ.get("CXX", ""))
+    for program, *arguments in [named] if named else [["c++"], ["g++"], ["clang++"]]:
+        path = shutil.which(program)
+        if path:
+            return [path, *arguments]
+    return None
+
+
+def levels():
+    """Names of the instruction sets -> the compiler's flags."""
+    command, target = compiler(), platform.machine()
+    if command:
+        asked = subprocess.run([*command, "-dumpmachine"], stdout=subprocess.PIPE, check=False)
+        target = asked.stdout.decode() if asked.returncode == 0 else target
+    return LEVELS.get(re.split(r"[-\s]", target)[0], {"base": ()})
+
+
+class BuildKernels(build_ext):
+    """`build_ext` for the CPU kernels: a library for each instruction set, by the C++ compiler alone.
+
+    The libraries are loaded by ctypes, so that they need no headers of Python. Where one cannot be built, the
+    installation goes on without it.
+    """
+
+    user_options = [  # noqa: RUF012 - a list is what distutils takes
+        *build_ext.user_options,
+        ("levels=", None, "instruction sets to build for, separated by commas; default: all"),
+    ]
+
+    def initialize_options(self):
+        """Preset no instruction sets, which means all."""
+        super().initialize_options()
+        self.levels = None
+
+    def get_ext_filename(self, fullname):
+        """The same name for every version of Python."""
+        return str(Path(*fullname.split("."))) + ".so"
+
+    def build_extensions(self):
+        """Build the libraries, and forget those that cannot be built."""
+        if self.levels:
+            names = [f"{NAME}.cpu.kernels_{level}" for level in self.levels.split(",")]
+            self.extensions = [ext for ext in self.extensions if ext.name in names]
+        with ThreadPoolExecutor() as pool:
+            self.extensions = [ext for ext in self.extensions if self.build_library(ext, pool)]
+        if not self.extensions:
+            print(
+                f"{NAME}: WARNING: no CPU kernels were built, so that frames will take seconds on the CPU. "
+                "Install a C++ compiler (sudo apt install g++), then install again.",
+                file=sys.stderr,
+            )
+
+    def build_library(self, ext, pool):
+        """Build a library by several processes of the compiler; returns whether it is there.
+
+        One that lies in the checkout already, where editable installations put it, is copied unless a source is newer.
+        """
+        library, former = Path(self.get_ext_fullpath(ext.name)), ROOT / self.get_ext_filename(ext.name)
+        library.parent.mkdir(parents=True, exist_ok=True)
+        files = [ROOT / "setup.py", ROOT / NAME / "coefficients.py", *(ROOT / "kernels" / "cpu").iterdir()]
+        if not self.force and former.exists() and former.stat().st_mtime > max(file.stat().st_mtime for file in files):
+            shutil.copy2(str(former), str(library))
+            return True
+        command = compiler()
+        if command is None:
+            return False
+        constants = runpy.run_path(str(ROOT / NAME / "coefficients.py"))
+        numbers = {**constants["literals"](), **constants["ssim_literals"]()}
+        flags = [*FLAGS, *ext.extra_compile_args, *(f"-D{name}={value}" for name, value in sorted(numbers.items()))]
+        folder = Path(self.build_temp, ext.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        objects = {source: str(folder / Path(source).with_suffix(".o").name) for source in ext.sources}
+
+        def run(*arguments):
+            return subprocess.call([*command, *flags, *arguments]) == 0
+
+        built = pool.map(lambda source: run("-c", str(ROOT / source), "-o", objects[source]), objects)
+        if all(list(built)) and run("-shared", *objects.values(), "-o", str(library)):
+            return True
+        print(f"{NAME}: WARNING: {ext.name} was not built (see the compiler's messages above)", file=sys.stderr)
+        return False
+
+
 def shared(*patterns):
     """(folder, files) below share/polar_pipeline for every match, keeping the folders."""
     files = sorted(path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file())
@@ -146,16 +252,24 @@ setup(
     license="Apache-2.0",
     classifiers=["Programming Language :: Python :: 3", "Topic :: Scientific/Engineering :: Image Processing"],
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
+    ext_modules=[
+        Extension(
+            f"{NAME}.cpu.kernels_{level}",
+            sorted(f"kernels/cpu/{path.name}" for path in (ROOT / "kernels" / "cpu").glob("*.cpp")),
+            extra_compile_args=list(flags),
+        )
+        for level, flags in levels().items()
+    ],
     package_data={NAME: ["py.typed", "*/templates/*"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
-        *shared("package.xml", "launch/*.py", "config/*", "config/tuned/*", "kernels/*", "kernels/cpu/*"),
+        *shared("package.xml", "launch/*.py", "config/*", "config/tuned/*", "kernels/*"),
     ],
     python_requires=">=3.8",
     install_requires=REQUIRES,
     extras_require=EXTRAS,
     zip_safe=False,
-    cmdclass={"install": Install},
+    cmdclass={"install": Install, "build_ext": BuildKernels},
     options={"develop": {"script_dir": SCRIPTS}},  # colcon build --symlink-install
     entry_points={
         "console_scripts": [

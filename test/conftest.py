@@ -6,8 +6,8 @@ import fcntl
 import os
 import re
 import signal
-import threading
-from contextlib import suppress
+import subprocess
+import sys
 from typing import Iterator, List
 
 import pytest
@@ -16,7 +16,6 @@ from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu
 from hypothesis import HealthCheck, settings
 from support import IS_EXHAUSTIVE, ROOT, examples, own_domain
 
-from polar_pipeline.cpu import native
 from polar_pipeline.doctor.checks import profile_variable
 
 #: No test depends on what was measured on this machine.
@@ -39,14 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Several processes of tests find the CPU's kernels compiled, which each would compile else."""
-    if getattr(session.config.option, "numprocesses", None) and not hasattr(session.config, "workerinput"):
-        threading.Thread(target=_compile_for_the_cpu).start()
-
-
-def _compile_for_the_cpu() -> None:
-    with suppress(native.NativeError, ValueError):  # of which the tests say more
-        native.find_library()
+    """Build the CPU's kernels where they are older than their sources."""
+    if not hasattr(session.config, "workerinput"):
+        subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=str(ROOT), check=True)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -11,10 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import COMPILER
 from support import ROOT
-
-from polar_pipeline.cpu.native import VARIABLE
 
 SMALL = ("--shape", "64", "64", "--repeats", "1", "--output")
 
@@ -30,14 +27,6 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_kernels_are_not_compared_with_themselves(tmp_path: Path) -> None:
-    done = run("cpu.py", *SMALL, str(tmp_path / "cpu.json"), **{VARIABLE: "opencv"})
-    assert done.returncode == 1
-    assert "without compiled kernels there is nothing to compare" in done.stderr
-    assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler (c++, or what CXX names)")
 def test_what_is_compared_with_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "polanalyser.py").write_text("raise ImportError('not on this machine')\n")
     done = run("cpu.py", *SMALL, str(tmp_path / "cpu.json"), PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))

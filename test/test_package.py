@@ -12,6 +12,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from functools import lru_cache
 from pathlib import Path
@@ -127,7 +128,7 @@ def test_imports_run_downwards(path: Path) -> None:
         top, _, rest = imported.partition(".")
         if top == "polar_pipeline":
             if rest.partition(".")[0] == "reference":
-                assert own.startswith("reference"), f"{own} imports the reference, which only tests and benchmarks may"
+                assert own.startswith(("reference", "cpu.")), f"{own} imports the reference, which only cpu/ may"
             if not own.startswith(("cli", "doctor")):  # these two import from every layer
                 assert layer_of(rest) >= layer_of(own), f"{own} imports {imported}, which lies in a higher layer"
         else:
@@ -299,8 +300,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if importlib.util.find_spec("setuptools") is None:
         pytest.skip("needs setuptools")
     folder = tmp_path_factory.mktemp("source")
-    for name in ("setup.py", "pyproject.toml", "package.xml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
+    for name in ("setup.py", "pyproject.toml", "package.xml", "README.md", "LICENSE", "MANIFEST.in"):
+        shutil.copy2(ROOT / name, folder)  # with its time: the kernels that were built from it are not built again
     for name in ("polar_pipeline", "resource", "launch", "config", "kernels"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
@@ -309,7 +310,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shared_files() -> Set[str]:
     """What belongs below share/polar_pipeline."""
     found = [path for name in ("launch", "config", "kernels") for path in (ROOT / name).rglob("*.*")]
-    files = [path for path in found if "__pycache__" not in path.parts]
+    files = [path for path in found if not {"__pycache__", "cpu"} & {*path.parts}]
     assert len(files) > 5
     return {str(path.relative_to(ROOT)) for path in files} | {"package.xml"}
 
@@ -325,16 +326,34 @@ def test_install_commands_name_a_path() -> None:
     assert found == []
 
 
+def kernels_of_the_cpu() -> Set[str]:
+    """The libraries that were built in the checkout."""
+    return {str(path.relative_to(ROOT)) for path in (PACKAGE / "cpu").glob("kernels_*.so")}
+
+
+def test_source_distribution(source: Path, tmp_path: Path) -> None:
+    """It has what the kernels are built from, and no kernels."""
+    build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=source, check=True, stdout=subprocess.DEVNULL)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(str(archive)) as packed:
+        names = {name.partition("/")[2] for name in packed.getnames()}
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "kernels" / "cpu").iterdir()}
+    assert sources | shared_files() | {"setup.py", "polar_pipeline/coefficients.py"} <= names
+    assert not {name for name in names if name.endswith(".so")}
+
+
 def test_wheel(source: Path, tmp_path: Path) -> None:
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=source, check=True, stdout=subprocess.DEVNULL)
     (wheel,) = tmp_path.glob("*.whl")
+    assert not wheel.name.endswith("-any.whl"), "it has compiled code"
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (metadata,) = (archive.read(name) for name in names if name.endswith(".dist-info/METADATA"))
         (scripts,) = (archive.read(name).decode() for name in names if name.endswith("entry_points.txt"))
     modules = {str(path.relative_to(ROOT)) for path in MODULES}
-    assert modules | {"polar_pipeline/py.typed"} <= names
+    assert modules | kernels_of_the_cpu() | {"polar_pipeline/py.typed"} <= names
     share = {name.split(".data/data/share/polar_pipeline/")[1] for name in names if "share/polar_pipeline/" in name}
     assert share == shared_files()
     fields = email.message_from_bytes(metadata)
@@ -383,7 +402,8 @@ def test_colcon_layout(setup: List[str], source: Path, tmp_path: Path) -> None:
     (site,) = tmp_path.glob("lib/python*/site-packages")
     installed = {str(path.relative_to(site)) for path in (site / "polar_pipeline").rglob("*") if path.is_file()}
     shipped = {str(path.relative_to(ROOT)) for path in (*MODULES, *TEMPLATES)}
-    assert {path for path in installed if "__pycache__" not in path} == shipped | {"polar_pipeline/py.typed"}
+    shipped |= kernels_of_the_cpu() | {"polar_pipeline/py.typed"}
+    assert {path for path in installed if "__pycache__" not in path} == shipped
     (requires,) = site.glob("*.egg-info/requires.txt")
     assert requires.read_text().lstrip().startswith("["), "pip's requirements would be looked up at every start"
     # -S: without the editable installation of the checkout

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -114,23 +112,3 @@ def test_a_product_that_was_not_asked_for() -> None:
         result["ssim"]
     assert "ssim" not in result
     assert result.get("ssim") is None
-
-
-def test_a_dropped_pipeline_waits_for_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The garbage collector may run in a thread that begins, and holds a lock that joining another one takes."""
-    pipeline = Pipeline(backend="cpu", threads=2)
-    pipeline(RAW)
-    cycle = [pipeline]
-    cycle.append(cycle)
-    joined = []
-    monkeypatch.setattr(threading.Thread, "join", lambda *_: joined.append(1))
-    before = threading.active_count()
-    del pipeline, cycle
-    gc.collect()
-    assert not joined
-    monkeypatch.undo()
-    for _ in range(int(TIMEOUT / 0.01)):
-        if threading.active_count() < before:
-            break
-        time.sleep(0.01)
-    assert threading.active_count() < before, "its threads end by themselves"

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from polar_pipeline import Pipeline, RawFrame
-from polar_pipeline.cpu import native
 from polar_pipeline.cuda.backend import problem
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.mosaic import SENSORS
@@ -22,14 +21,13 @@ TOLERANCE = 0.5 + 4 * 65536 * 2**-24
 MAP_TOLERANCE = {"cpu": 0.0, "cuda": 0.002 * 65535}
 
 
-@pytest.fixture(params=["compiled", "opencv", pytest.param("cuda", marks=pytest.mark.gpu)])
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every backend that works on this machine; the CPU's with and without compiled kernels."""
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Every backend that works on this machine."""
     reason = problem() if request.param == "cuda" else None
     if reason:
         pytest.skip(reason)
-    monkeypatch.setenv(native.VARIABLE, "opencv" if request.param == "opencv" else "compiled")
-    return "cuda" if request.param == "cuda" else "cpu"
+    return str(request.param)
 
 
 def frame_of(bits: int, shape: Any = (66, 90)) -> RawFrame:

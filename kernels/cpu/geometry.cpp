@@ -2,24 +2,11 @@
 //
 // An output pixel is the mean of `scale` x `scale` samples of (I0 + I90, I45 + I135, S1, S2), whose S1 and S2 are then
 // turned. A sample is a pixel, or lies between four. `polar_pipeline/geometry/sampling.py` makes the maps.
-#include "polarimetry.hpp"
+#include "color.hpp"
 
 namespace {
 
 typedef float Quad __attribute__((vector_size(16))); // I0 + I90, I45 + I135, S1, S2
-
-struct Transform {
-  const Quad *linear;     // (source_height, source_width)
-  const uint8_t *flags;   // of these: SATURATED, DARK or 0; null: no pixel is invalid
-  const uint8_t *rows;    // with `flags`, of each row: not 0 where one of its pixels is invalid
-  const float *positions; // (scale * height, scale * width, 2): column and row of the samples; null: squares of pixels
-  const float *turns;     // (height, width, 2): cosine and sine of twice the rotation; null: `turn` and 0
-  int64_t source_width;
-  int64_t origin, right, down; // squares: the first pixel of the first one; steps to those of the next column and row
-  int32_t scale, height, width;
-  float turn;
-  int32_t next; // row of the output that no thread has taken
-};
 
 // Four lines of an output row, and why its pixels are invalid: 0 or some of SATURATED, DARK, OUTSIDE.
 struct Samples {
@@ -36,12 +23,12 @@ inline void put(Samples &to, int x, Quad sum) {
 }
 
 // Means over squares of pixels. SCALE: as known to the compiler; 0: any.
-template <int SCALE> void squares(const Transform &from, int y, int first, int n, Samples &to) {
+template <int SCALE> void squares(const Transform &from, const Quad *linear, int y, int first, int n, Samples &to) {
   const int scale = SCALE ? SCALE : from.scale;
   const float share = 1.0f / (float)(scale * scale);
   const int64_t start = from.origin + y * from.down + first * from.right;
   for (int x = 0; x < n; x++) {
-    const Quad *corner = from.linear + start + x * from.right;
+    const Quad *corner = linear + start + x * from.right;
     Quad sum = {0, 0, 0, 0};
     for (int j = 0; j < scale; j++)
       for (int i = 0; i < scale; i++) sum += corner[j * from.source_width + i];
@@ -59,7 +46,8 @@ template <int SCALE> void squares(const Transform &from, int y, int first, int n
 }
 
 // Means of samples between pixels; pixels without weight are not read.
-template <int SCALE, bool FLAGS> void between(const Transform &from, int y, int first, int n, Samples &to) {
+template <int SCALE, bool FLAGS>
+void between(const Transform &from, const Quad *linear, int y, int first, int n, Samples &to) {
   const int scale = SCALE ? SCALE : from.scale;
   const float share = 1.0f / (float)(scale * scale);
   const int64_t width = from.source_width, row = 2 * (int64_t)scale * from.width;
@@ -78,8 +66,8 @@ template <int SCALE, bool FLAGS> void between(const Transform &from, int y, int 
         }
         const float u = position[0] - (float)left, v = position[1] - (float)top;
         const int64_t a = top * width + left, b = a + (u > 0), c = v > 0 ? width : 0;
-        const Quad upper = from.linear[a] + u * (from.linear[b] - from.linear[a]);
-        const Quad lower = from.linear[a + c] + u * (from.linear[b + c] - from.linear[a + c]);
+        const Quad upper = linear[a] + u * (linear[b] - linear[a]);
+        const Quad lower = linear[a + c] + u * (linear[b + c] - linear[a + c]);
         sum += upper + v * (lower - upper);
         if (FLAGS && (from.rows[top] | from.rows[top + (v > 0)]))
           found |= from.flags[a] | from.flags[b] | from.flags[a + c] | from.flags[b + c];
@@ -111,13 +99,14 @@ void turn(const Transform &from, int y, int first, int n, Samples &to) {
 }
 
 // The four angles of a piece of a row, 0 where a sample is outside; `flags` say where pixels are invalid.
-void angles_of(const Transform &from, int y, int first, int n, Samples &samples, float *const to[4]) {
+void angles_of(const Transform &from, int channel, int y, int first, int n, Samples &samples, float *const to[4]) {
+  const Quad *linear = (const Quad *)from.linear + channel * from.source_height * from.source_width;
   if (!from.positions)
-    (from.scale == 1 ? squares<1> : from.scale == 2 ? squares<2> : squares<0>)(from, y, first, n, samples);
+    (from.scale == 1 ? squares<1> : from.scale == 2 ? squares<2> : squares<0>)(from, linear, y, first, n, samples);
   else if (from.flags)
-    (from.scale == 1 ? between<1, true> : between<0, true>)(from, y, first, n, samples);
+    (from.scale == 1 ? between<1, true> : between<0, true>)(from, linear, y, first, n, samples);
   else
-    (from.scale == 1 ? between<1, false> : between<0, false>)(from, y, first, n, samples);
+    (from.scale == 1 ? between<1, false> : between<0, false>)(from, linear, y, first, n, samples);
   turn(from, y, first, n, samples);
   const float *__restrict straight = samples.straight, *__restrict diagonal = samples.diagonal;
   const float *__restrict s1 = samples.s1, *__restrict s2 = samples.s2;
@@ -144,46 +133,66 @@ void count_flags(const int32_t *flags, int n, Count &count) {
   count.dark += dark;
 }
 
-// Rows of the output that a thread takes at a time.
+// Makes pixels NaN in a float image whose samples lie outside.
+void erase(const Image &image, int64_t at, int n, int channels, const int32_t *flags) {
+  if (!image.data || image.itemsize != 4) return;
+  float *__restrict out = (float *)image.data + at * channels;
+  for (int x = 0; x < n; x++)
+    for (int k = 0; k < channels; k++) out[channels * x + k] = flags[x] & OUTSIDE ? NAN : out[channels * x + k];
+}
+
+// The images of light, which are valid elsewhere.
+void erase_outside(const Products &to, int64_t at, int n, int channels, const int32_t *flags) {
+  for (const Image &angle : to.angles) erase(angle, at, n, channels, flags);
+  for (const Image &component : to.components) erase(component, at, n, channels, flags);
+  erase(to.intensity, at, n, channels, flags);
+}
+
+// Rows that a thread takes at a time.
 const int BAND = 16;
 
 } // namespace
 
-// Products of a mono frame: rows that no other thread has taken, until all are taken.
-extern "C" void polarization_transformed(Transform *from, const Products *to, Count *count) {
-  Samples samples;
-  Line lines[4];
-  float *const angles[4] = {lines[0], lines[1], lines[2], lines[3]};
-  // where rows come from columns, the lines of memory of a square stay in the first-level cache
-  const int piece = from->right * from->right == (int64_t)from->scale * from->scale ? PIECE : 64;
+void find_invalid_rows(Transform &from) {
+  const int64_t height = from.source_height, width = from.source_width;
   for (;;) {
-    const int begin = __atomic_fetch_add(&from->next, BAND, __ATOMIC_RELAXED);
-    if (begin >= from->height) return;
-    for (int first = 0; first < from->width; first += piece)
-      for (int y = begin; y < from->height && y < begin + BAND; y++) {
-        const int n = from->width - first < piece ? from->width - first : piece;
-        angles_of(*from, y, first, n, samples, angles);
-        Count of_products = Count(); // it takes all invalid pixels for saturated ones
-        polarimetry(*to, (int64_t)y * from->width + first, n, angles, samples.any ? samples.flags : nullptr,
-                    of_products);
-        if (samples.any) count_flags(samples.flags, n, *count);
-      }
+    const int begin = __atomic_fetch_add(&from.next, BAND, __ATOMIC_RELAXED);
+    if (begin >= height) return;
+    for (int64_t y = begin; y < height && y < begin + BAND; y++) {
+      uint8_t any = 0;
+      for (int64_t x = 0; x < width; x++) any |= from.flags[y * width + x];
+      from.rows[y] = any;
+    }
   }
 }
 
-// The four angle images of some rows of one colour, (end - first, width) without gaps, by the calling thread. `flags`
-// becomes 0 where a pixel is valid; null: it is not wanted.
-extern "C" void transform_angles(const Transform *from, float *const to[4], uint8_t *flags, int32_t first, int32_t end,
-                                 Count *count) {
+void transformed(Transform &from, const Products &to, Count &count) {
   Samples samples;
-  for (int y = first; y < end; y++)
-    for (int left = 0; left < from->width; left += PIECE) {
-      const int n = from->width - left < PIECE ? from->width - left : PIECE;
-      const int64_t at = (int64_t)(y - first) * from->width + left;
-      float *const angles[4] = {to[0] + at, to[1] + at, to[2] + at, to[3] + at};
-      angles_of(*from, y, left, n, samples, angles);
-      if (!flags) continue;
-      for (int x = 0; x < n; x++) flags[at + x] = (uint8_t)(samples.any ? samples.flags[x] : 0);
-      if (samples.any) count_flags(samples.flags, n, *count);
-    }
+  Line lines[3][4];
+  // where rows come from columns, the lines of memory of a square stay in the first-level cache
+  const int piece = from.right * from.right == (int64_t)from.scale * from.scale ? PIECE : 64;
+  for (;;) {
+    const int begin = __atomic_fetch_add(&from.next, BAND, __ATOMIC_RELAXED);
+    if (begin >= from.height) return;
+    for (int first = 0; first < from.width; first += piece)
+      for (int y = begin; y < from.height && y < begin + BAND; y++) {
+        const int n = from.width - first < piece ? from.width - first : piece;
+        const int64_t at = (int64_t)y * from.width + first;
+        const float *angles[3][4];
+        for (int channel = 0; channel < from.channels; channel++) {
+          float *const out[4] = {lines[channel][0], lines[channel][1], lines[channel][2], lines[channel][3]};
+          angles_of(from, channel, y, first, n, samples, out);
+          for (int k = 0; k < 4; k++) angles[channel][k] = out[k];
+        }
+        const int32_t *flags = samples.any ? samples.flags : nullptr;
+        Count of_products = Count(); // it takes all invalid pixels for saturated ones
+        if (from.channels == 1)
+          polarimetry(to, at, n, angles[0], flags, of_products);
+        else
+          color_polarimetry(to, at, n, angles, 0, flags, of_products);
+        if (!flags) continue;
+        erase_outside(to, at, n, from.channels, flags);
+        count_flags(flags, n, count);
+      }
+  }
 }

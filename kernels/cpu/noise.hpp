@@ -1,24 +1,15 @@
 // Standard deviations of DoLP and AoLP by noise, and DoLP without what noise adds to it, of pieces of rows.
 #pragma once
 #include "../formulas.h"
+#include "frame.hpp"
+#include <cmath>
+#include <cstring>
 
 namespace {
 
 const int PIECE = 512; // most output pixels at a time: some twelve lines of floats in 32 KiB
 
 typedef float Line[PIECE];
-
-// The noise of a frame; intensities are in units of the angles.
-struct Noise {
-  // (period, period, channels, 4, 6): from the variance of raw pixels to the covariances of S1, S2 and S0, by row and
-  // column of the output, colour and polarizer of the raw pixels, and element: 11, 12, 22, 10, 20, 00
-  const float *gains;
-  int32_t period, channels;
-  float shot, floor;    // variance of a raw pixel: over its intensity, and in the dark
-  float method[4];      // what gains leave out (`NOISE_LINEAR` in polar_pipeline/coefficients.py)
-  int32_t debiases;     // whether DoLP gets rid of its bias
-  float max_aolp_sigma; // in rad; beyond it AoLP is invalid
-};
 
 // Element by element, the covariance matrices of S1, S2 and S0.
 struct Covariances {

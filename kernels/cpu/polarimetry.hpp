@@ -1,8 +1,7 @@
 // From the four intensities of output pixels to every product that depends on one output pixel.
 //
 // Plain loops over short pieces of rows, all of whose values stay in the first-level cache, for the compiler to
-// vectorise; a product that is not asked for is neither computed nor stored. `polar_pipeline/cpu/kernels.py` has the
-// same structures field by field.
+// vectorise; a product that is not asked for is neither computed nor stored.
 #pragma once
 #include "noise.hpp"
 
@@ -10,34 +9,6 @@ namespace {
 
 // Why a pixel is invalid: its flags.
 const uint8_t SATURATED = 1, DARK = 2, OUTSIDE = 4;
-
-// Where a product is stored; null data: it is not asked for.
-struct Image {
-  void *data;       // (height, width[, 3]) without gaps
-  int64_t itemsize; // bytes of an element: 4 of float32, 1 or 2 of a level (uint8, uint16)
-};
-
-struct Products {
-  Image angles[4];     // 0, 45, 90, 135 degrees
-  Image components[3]; // of the light, by `enum Component`
-  Image intensity, stokes, dolp, aolp, preview, dolp_sigma, aolp_sigma, aolp_color, dolp_color;
-  void *first;        // what SSIM compares, (height, width) float32: (I0 + I90)/2, or S0/2 if `second` is null
-  void *second;       // (I45 + I135)/2
-  int64_t is_uint16;  // whether these two are uint16 instead: I0 + I90 and I45 + I135 in units of the angles
-  int64_t width;      // output pixels of a row
-  float scale;        // what one unit of an angle's intensity is of full scale
-  float min_total;    // smallest sum of the four angles, in such units, that has a polarization; 0: no product needs it
-  const Noise *noise; // null: no product depends on it
-  float polarizer[2]; // by what POLARIZER multiplies S1 and S2: cosine and sine of its angle, doubled
-  float fading[2];    // grey level that colours of AoLP fade to, and the least share of colour; else DoLP is the share
-  const uint8_t *maps[2]; // (256, 3) RGB: of AoLP in 256ths of pi, and of DoLP in 255ths
-  float *linear;          // (height, width, 4): I0 + I90, I45 + I135, S1, S2 in units of the angles; null: not wanted
-  uint8_t *flags;         // (height, width), with `linear`: SATURATED, DARK or 0
-};
-
-struct Count {
-  int64_t saturated, dark;
-};
 
 // ----------------------------------------------------------------------------------------------------------
 // polarimetry

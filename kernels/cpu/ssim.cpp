@@ -2,35 +2,19 @@
 //
 // Works on the sum p and the difference q of the images: four moments suffice, and the small difference loses the
 // least. Tiles of 64 rows, whose sliding window of lines stays in the first-level cache: down the columns first, then
-// along the line. `polar_pipeline/cpu/kernels.py` compiles it, and has the same structure field by field.
+// along the line.
+#include "frame.hpp"
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 
 namespace {
 
 const int BLOCK = SSIM_BLOCK; // side of the blocks that are summed
 const int PIECE = 3 * BLOCK;  // columns of a tile
-const int MAX_RADIUS = 7;     // largest radius of the window
 const int AHEAD = 4;          // rows that are fetched before they are needed
 const int VECTOR = 16;        // floats: lines are computed in complete vectors, of the widest that exist
 const int LINE =
     PIECE + 2 * VECTOR; // floats of a line: a tile's columns, the window's on both sides, up to complete vectors
-
-struct Similarity {
-  const void *first, *second; // float32, or uint16 if `is_uint16`; in [0, 1] when multiplied by `scale`
-  void *map;                  // (height, width); null: it is not asked for
-  int64_t itemsize;           // bytes of its elements: 4 of float32, 1 or 2 of a level (uint8, uint16)
-  double *sums;               // (rows of blocks, columns of blocks)
-  int32_t is_uint16;
-  float scale;
-  int32_t step;               // values from one row of the images to the next
-  int32_t height, width;      // of the map
-  int32_t stride;             // the images are averaged over this many pixels each way
-  int32_t radius;             // of the window, 1 to MAX_RADIUS
-  int32_t next;               // first tile that no thread has taken
-  float taps[MAX_RADIUS + 1]; // of the window: both pixels k away from its centre
-};
 
 typedef float Line[LINE];
 
@@ -124,6 +108,22 @@ template <class Level> void store_levels(Level *__restrict out, int n, const flo
   }
 }
 
+// Makes the similarity of a line NaN where a pixel that it is of lies outside; the others are added to `sum` and
+// counted.
+void add_inside(const Similarity &of, int y, int left, int n, float *line, float *sum, int32_t *pixels) {
+  for (int x = 0; x < n; x++) {
+    const uint8_t *from = of.outside + ((int64_t)y * of.step + left + x) * of.stride;
+    bool is_outside = false;
+    for (int row = 0; row < of.stride; row++)
+      for (int column = 0; column < of.stride; column++) is_outside |= from[(int64_t)row * of.step + column] != 0;
+    if (is_outside)
+      line[x] = NAN;
+    else
+      sum[x] += line[x];
+    pixels[x] += !is_outside;
+  }
+}
+
 template <int R> void tile(const Similarity &of, int top, int left) {
   const int rows = of.height - top < BLOCK ? of.height - top : BLOCK,
             n = of.width - left < PIECE ? of.width - left : PIECE;
@@ -144,6 +144,8 @@ template <int R> void tile(const Similarity &of, int top, int left) {
   };
   for (int y = 0; y < 2 * R; y++) load(y);
   std::memset(sum, 0, sizeof sum);
+  int32_t pixels[PIECE];
+  for (int x = 0; x < PIECE; x++) pixels[x] = of.outside ? 0 : rows;
   for (int y = 0; y < rows; y++) {
     load(y + 2 * R);
     columns<R>(taps, p + y * LINE, round_up_to_vectors(end - first), moments[0] + skipped, moments[2] + skipped);
@@ -155,30 +157,36 @@ template <int R> void tile(const Similarity &of, int top, int left) {
       for (int m = 0; m < 4; m++) moments[m][k] = moments[m][from];
     }
     const int64_t at = (int64_t)(top + y) * of.width + left;
-    float *to = of.map && of.itemsize == 4 ? (float *)of.map + at : result;
+    float *to = of.map.data && of.map.itemsize == 4 ? (float *)of.map.data + at : result;
     line<R>(taps, moments[0], moments[1], moments[2], moments[3], n, to);
-    for (int x = 0; x < n; x++) sum[x] += to[x];
-    if (of.map && of.itemsize == 1) store_levels((uint8_t *)of.map + at, n, to);
-    if (of.map && of.itemsize == 2) store_levels((uint16_t *)of.map + at, n, to);
+    if (of.outside)
+      add_inside(of, top + y, left, n, to, sum, pixels);
+    else
+      for (int x = 0; x < n; x++) sum[x] += to[x];
+    if (of.map.data && of.map.itemsize == 1) store_levels((uint8_t *)of.map.data + at, n, to);
+    if (of.map.data && of.map.itemsize == 2) store_levels((uint16_t *)of.map.data + at, n, to);
   }
-  double *to = of.sums + (int64_t)(top / BLOCK) * ((of.width + BLOCK - 1) / BLOCK) + left / BLOCK;
+  const int64_t block = (int64_t)(top / BLOCK) * ((of.width + BLOCK - 1) / BLOCK) + left / BLOCK;
   for (int x = 0; x < n; x += BLOCK) {
-    double block = 0;
-    for (int k = x; k < n && k < x + BLOCK; k++) block += sum[k];
-    to[x / BLOCK] = block;
+    double total = 0, count = 0;
+    for (int k = x; k < n && k < x + BLOCK; k++) {
+      total += sum[k];
+      count += pixels[k];
+    }
+    of.sums[block + x / BLOCK] = total;
+    of.pixels[block + x / BLOCK] = count;
   }
 }
 
 } // namespace
 
-// Computes tiles that no other thread has taken, until all are taken. Any number of threads may work on one similarity.
-extern "C" void similarity(Similarity *of) {
+void similarity(Similarity &of) {
   typedef void (*Tile)(const Similarity &, int, int);
   static const Tile tiles[] = {tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>, tile<7>};
-  const int across = (of->width + PIECE - 1) / PIECE, down = (of->height + BLOCK - 1) / BLOCK;
+  const int across = (of.width + PIECE - 1) / PIECE, down = (of.height + BLOCK - 1) / BLOCK;
   for (;;) {
-    const int taken = __atomic_fetch_add(&of->next, 1, __ATOMIC_RELAXED);
+    const int taken = __atomic_fetch_add(&of.next, 1, __ATOMIC_RELAXED);
     if (taken >= across * down) return;
-    tiles[of->radius - 1](*of, taken / across * BLOCK, taken % across * PIECE);
+    tiles[of.radius - 1](of, taken / across * BLOCK, taken % across * PIECE);
   }
 }

@@ -258,20 +258,18 @@ template <class Raw, class Superpixels> void corrected_bands(Mosaic &frame, cons
 
 } // namespace
 
-// Computes rows of the output that no other thread has taken, until all are taken. Any number of threads may work on
-// one mosaic at the same time; each has its own count.
-extern "C" void polarization_superpixels(Mosaic *from, const Products *to, Count *count) {
-  if (from->words) return corrected_bands<uint8_t, CorrectedBytes>(*from, *to, *count);
-  if (from->codes)
-    return (from->is_wide ? corrected_bands<uint16_t, CorrectedSuperpixels<uint16_t>>
-                          : corrected_bands<uint8_t, CorrectedSuperpixels<uint8_t>>)(*from, *to, *count);
-  const int rows = 16, height = from->height / 2;
-  const bool limited = from->full_scale < (from->is_wide ? 65535 : 255);
-  const auto row = from->is_wide ? (limited ? half_row<uint16_t, true> : half_row<uint16_t, false>)
-                                 : (limited ? half_row<uint8_t, true> : half_row<uint8_t, false>);
+void superpixels(Mosaic &from, const Products &to, Count &count) {
+  if (from.words) return corrected_bands<uint8_t, CorrectedBytes>(from, to, count);
+  if (from.codes)
+    return (from.is_wide ? corrected_bands<uint16_t, CorrectedSuperpixels<uint16_t>>
+                         : corrected_bands<uint8_t, CorrectedSuperpixels<uint8_t>>)(from, to, count);
+  const int rows = 16, height = from.height / 2;
+  const bool limited = from.full_scale < (from.is_wide ? 65535 : 255);
+  const auto row = from.is_wide ? (limited ? half_row<uint16_t, true> : half_row<uint16_t, false>)
+                                : (limited ? half_row<uint8_t, true> : half_row<uint8_t, false>);
   for (;;) {
-    const int first = __atomic_fetch_add(&from->next, rows, __ATOMIC_RELAXED);
+    const int first = __atomic_fetch_add(&from.next, rows, __ATOMIC_RELAXED);
     if (first >= height) return;
-    for (int y = first; y < height && y < first + rows; y++) row(*from, *to, y, *count);
+    for (int y = first; y < height && y < first + rows; y++) row(from, to, y, count);
   }
 }

@@ -1,32 +1,30 @@
-"""The CPU backend: strips of rows that stay in cache, one thread per core; one method per operator of the plan."""
+"""The CPU backend: one call of the compiled kernels for a frame; without them, the float64 reference."""
 
 from __future__ import annotations
 
+import logging
 import platform
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Dict, Optional, Set, Tuple, Union
+from typing import Dict, Optional, Set, Tuple
 
 import numpy as np
 
 from polar_pipeline._util.address_space import require_address_space
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.backend import Buffers, Output, Ticket
-from polar_pipeline.cpu.frame_job import FrameJob
-from polar_pipeline.cpu.kernels import Kernels
-from polar_pipeline.cpu.native import NativeError, find_library
-from polar_pipeline.cpu.ssim import SsimWindow
-from polar_pipeline.cpu.strip import compute_strip
-from polar_pipeline.cpu.strips import compare, strips
-from polar_pipeline.cpu.transform import TransformJob
+from polar_pipeline.cpu.arguments import FrameArguments
+from polar_pipeline.cpu.library import Kernels, KernelsError, load_kernels
 from polar_pipeline.geometry import SamplingMap, make_map
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
-from polar_pipeline.sensor.frames import Frame
+from polar_pipeline.sensor.frames import Frame, RawFrame
 
-#: Bytes beside those of the strips: threads' own memory, SSIM's temporaries.
-_SPARE = 16 << 20
+_LOG = logging.getLogger(__name__)
+#: Bytes that a frame takes beside its arrays, and a thread with its stack.
+_SPARE, _THREAD = 16 << 20, 12 << 20
+#: Bytes that the reference takes at most for a raw pixel, as measured in colour with ADR.
+_REFERENCE_BYTES = 500
 
 
 class CpuBackend:
@@ -38,34 +36,35 @@ class CpuBackend:
         threads: Threads to use; 0 for one per core.
     """
 
+    #: Frames that can be in flight.
+    depth = 1
+    #: Whether frames that the reference computes were warned of.
+    _has_warned = False
+
     def __init__(self, plan: Plan, options: Options, threads: int = 0) -> None:
         self._plan = plan
         self._options = options
         self._threads = threads or available_cores()
-        self._window = SsimWindow(options.ssim_stride, options.ssim_window, options.ssim_sigma)
         self._buffers = Buffers()
-        self._pool = ThreadPoolExecutor(self._threads, "polar_pipeline")
+        self._kernels: Optional[Kernels] = None
         try:
-            self._kernels: Optional[Kernels] = Kernels(find_library(), self._pool, self._threads)
-        except NativeError:  # `polar-pipeline doctor` says why
-            self._kernels = None
+            self._kernels = load_kernels()
+        except KernelsError as err:
+            self._problem = str(err)
         self._previous: Optional[np.ndarray] = None
         self._computed: Set[Tuple[Tuple[int, int], np.dtype]] = set()
-        self._geometry = options.geometry
         self._maps: Dict[Tuple[int, int], SamplingMap] = {}
-
-    #: Frames that can be in flight.
-    depth = 1
 
     @property
     def device(self) -> str:
         """What it runs on, as text."""
-        method = "compiled" if self._kernels else "OpenCV"
-        return f"cpu ({platform.machine()}, {self._threads} threads, {method})"
+        if self._kernels is None:
+            return f"cpu ({platform.machine()}, float64 reference: slow)"
+        return f"cpu ({platform.machine()}, {self._threads} threads, compiled, {self._kernels.level})"
 
     def is_ready(self, frame: Frame) -> bool:
         """Whether nothing has to be made for frames like this one; only the map of a geometry may have to be."""
-        return self._geometry is None or self._options.stokes_size(frame.shape) in self._maps
+        return self._options.geometry is None or self._options.stokes_size(frame.shape) in self._maps
 
     def prepare(self, frame: Frame) -> None:
         """Get ready for frames like this one: make the map of their geometry.
@@ -73,8 +72,7 @@ class CpuBackend:
         Raises:
             FrameError: The geometry does not fit them.
         """
-        if self._geometry is not None:
-            self._map(frame.shape)
+        self._map(frame.shape)
 
     def frame_memory(self, _: int) -> None:
         """None: any memory will do."""
@@ -93,65 +91,82 @@ class CpuBackend:
         return ticket.finish()
 
     def _compute(self, frame: Frame, reference: Optional[np.ndarray]) -> Output:
-        plan, options, mode = self._plan, self._options.for_frame(frame), self._options.ssim_mode
-        marks = [("", time.perf_counter())]
-        sampling = None if self._geometry is None else self._map(frame.shape)
-        job: Union[FrameJob, TransformJob]
-        first_job = job = FrameJob(frame.unpack(), plan, options, self._buffers, self._kernels, sampling is not None)
-        kind = (job.raw_size, job.mosaic.dtype)
+        start = time.perf_counter()
+        raw, options = frame.unpack(), self._options.for_frame(frame)
+        kind = (raw.shape, raw.mosaic.dtype)
         if kind not in self._computed:  # once it was enough, it stays with the process
-            needed = _SPARE + job.correction_bytes + self._threads * job.strip_bytes
-            require_address_space(needed, "a frame of this size")
-        invalid = self._pixel_pass(job)
-        marks.append(("polarization", time.perf_counter()))
-        if sampling is not None:
-            job = TransformJob(plan, options, first_job, sampling, self._buffers, self._kernels)
-            invalid = job.run(self._pool, sum(invalid) > 0)
-            marks.append(("geometry", time.perf_counter()))
-        blocks = None
-        if plan.window:
-            first, others = job.pair[0], {"reference": reference, "temporal": self._previous}
-            second = job.pair[1] if mode == "consistency" else others[mode]
-            if second is not None and second.shape != first.shape:
-                second = None
-            outside = None if sampling is None else sampling.outside
-            blocks = compare(self._pool, first, second, job.out, self._window, self._kernels, job.pair_scale, outside)
-            marks.append(("ssim", time.perf_counter()))
-            self._previous = first if mode == "temporal" else None
+            needed = self._threads * _THREAD if self._kernels else raw.mosaic.size * _REFERENCE_BYTES
+            require_address_space(_SPARE + needed, "a frame of this size")
+        other = self._previous if options.ssim_mode == "temporal" else reference
+        if self._kernels is None:
+            output = self._compute_by_reference(raw, options, other)
+        else:
+            output = self._compute_by_kernels(self._kernels, raw, options, other)
+        later = sum(output.timings.values())
         self._computed.add(kind)
-        timings = {name: now - before for (_, before), (name, now) in zip(marks, marks[1:])}
-        return Output({name: job.out[name] for name in plan.products}, timings, invalid, blocks)
+        timings = {"polarization": time.perf_counter() - start - later, **output.timings}
+        return Output(output.products, timings, output.invalid, output.blocks)
 
-    def _pixel_pass(self, job: FrameJob) -> Tuple[int, int]:
-        """The first stage; returns (saturated, dark) counts."""
-        counts = []
-        if job.strip_operators:
-            job.correct()
-            counts = list(self._pool.map(partial(compute_strip, job), strips(job.size)))
-        if self._kernels and job.is_from_mosaic:
-            how = (job.sensor, job.method, job.half)
-            return self._kernels.mosaic(job.frame, *how, job.target, job.correction, job.words)
-        return sum(saturated for saturated, _ in counts), sum(dark for _, dark in counts)
+    def _compute_by_kernels(
+        self, kernels: Kernels, raw: RawFrame, options: Options, other: Optional[np.ndarray]
+    ) -> Output:
+        sampling = self._map(raw.shape)
+        job = FrameArguments(raw, self._plan, options, sampling, self._buffers)
+        if self._plan.window:
+            second = job.compared[1] if len(job.compared) == 2 else other
+            if second is not None and second.shape == job.compared[0].shape:
+                outside = None if sampling is None else sampling.outside
+                job.compare(np.require(second, requirements=["C", "A"]), outside)
+            self._previous = job.compared[0] if options.ssim_mode == "temporal" else None
+        kernels.compute(job.frame, self._threads)
+        geometry, ssim = job.frame.seconds
+        timings = {**({} if sampling is None else {"geometry": geometry}), **({"ssim": ssim} if job.compared else {})}
+        invalid = (job.frame.invalid.saturated, job.frame.invalid.dark)
+        return Output(job.out, timings, invalid, job.similarity() if job.compared else None)
 
-    def _map(self, shape: Tuple[int, int]) -> SamplingMap:
-        """The map for frames of (height, width); that of the size before is kept only where it fits.
+    def _compute_by_reference(self, raw: RawFrame, options: Options, other: Optional[np.ndarray]) -> Output:
+        from polar_pipeline.reference.operators import run  # here: only machines without a compiler need it
+
+        start = time.perf_counter()
+        correction = options.correction(raw.shape)
+        if correction is not None:
+            raw = correction.replace_defects(raw, self._buffers.get)
+        size = options.output_size(raw.shape)
+        if other is not None and other.shape != size:
+            other = None
+        found = run(raw, options.read_out(raw.shape), self._plan, options, other)
+        self._previous = found["value"] if options.ssim_mode == "temporal" else None
+        out = {}
+        for name in self._plan.products:
+            out[name] = self._buffers.get(options.shape_of(name, size), options.dtype_of(name))
+            out[name][...] = found[name]
+        if not CpuBackend._has_warned:
+            CpuBackend._has_warned = True
+            shape, seconds = f"{raw.shape[1]}x{raw.shape[0]}", time.perf_counter() - start
+            _LOG.warning(
+                f"{self._problem}. The float64 reference computes frames: the first, {shape}, in {seconds:.3g} s"
+            )
+        blocks = found["blocks"]
+        return Output(out, found["seconds"], found["invalid"], None if blocks is None else blocks.astype(np.float32))
+
+    def _map(self, shape: Tuple[int, int]) -> Optional[SamplingMap]:
+        """The map for frames of (height, width); None without a geometry. The map of one size is kept.
 
         Raises:
             FrameError: The geometry does not fit them.
         """
-        assert self._geometry is not None
+        geometry = self._options.geometry
+        if geometry is None:
+            return None
         source = self._options.stokes_size(shape)
-        found = self._maps.get(source)
-        if found is None:
-            found = make_map(self._geometry, source)
-            self._maps = {source: found}
-        return found
+        if source not in self._maps:
+            self._maps = {source: make_map(geometry, source)}
+        return self._maps[source]
 
     def reset(self) -> None:
         """Forget the frame before (SSIM mode `temporal`)."""
         self._previous = None
 
     def close(self) -> None:
-        """End the threads, and release all memory but the results that are still in use."""
-        self._pool.shutdown()
+        """Release all memory but the results that are still in use."""
         self._buffers, self._maps, self._previous = Buffers(), {}, None

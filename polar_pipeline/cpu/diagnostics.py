@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Dict
 
 import numpy as np
 
-from polar_pipeline.backend import Buffers
-from polar_pipeline.cpu.adaptive import polarization_switch
-from polar_pipeline.cpu.frame_job import FrameJob
-from polar_pipeline.cpu.strip import Strip, luma
 from polar_pipeline.options import Options
-from polar_pipeline.plan import make_plan
+from polar_pipeline.reference.correction import correct
+from polar_pipeline.reference.demosaicking import DEBAYER, normalise, polarization_switch
+from polar_pipeline.reference.operators import luma
 from polar_pipeline.sensor.frames import RawFrame
 
 
@@ -26,10 +23,14 @@ def diagnostics(frame: RawFrame, options: Options) -> Dict[str, np.ndarray]:
         ValueError: The adaptive demosaic is not used; the message says what to set.
     """
     _check(frame, options)
-    job = FrameJob(frame, make_plan(("intensity",)), replace(options, resolution="full"), Buffers(), None)
-    job.correct()
-    mosaics = Strip(job, 0, job.size[0]).mosaics()
-    return {"polarization_switch": polarization_switch(luma(mosaics) if job.sensor.is_color else mosaics[0])}
+    sensor, correction = options.read_out(frame.shape), options.correction(frame.shape)
+    if correction is None:
+        z = normalise(frame)
+    else:
+        z = normalise(correction.replace_defects(frame))
+        z = correct(z, correction.parameters(), sensor, correction.phase)
+    mosaic = luma(DEBAYER[options.debayer](z, sensor)) if sensor.is_color else z
+    return {"polarization_switch": polarization_switch(mosaic).astype(np.float32)}
 
 
 def _check(frame: RawFrame, options: Options) -> None:

@@ -17,7 +17,7 @@ from polar_pipeline import __version__
 from polar_pipeline._util.cache import UntrustedError, check_cache
 from polar_pipeline._util.share import share_path
 from polar_pipeline._util.text import printable
-from polar_pipeline.cpu.native import VARIABLE, NativeError, find_compiler, find_library
+from polar_pipeline.cpu.library import KernelsError, load_kernels
 from polar_pipeline.cuda.compile import libraries as compilers
 from polar_pipeline.cuda.driver import cause, import_cupy
 from polar_pipeline.doctor import deployment
@@ -117,7 +117,6 @@ def _backends() -> Iterator[Check]:
             continue
         yield Check(f"backend {name}", "ok", pipeline.device)
         pipeline.close()
-    yield _compiler()
     yield _cpu_kernels()
     yield _cache()
     yield _gpu()
@@ -126,26 +125,12 @@ def _backends() -> Iterator[Check]:
     yield _jpeg()
 
 
-def _compiler() -> Check:
-    """Look for the C++ compiler of the CPU's kernels."""
-    try:
-        return Check("compiler", "ok", printable(" ".join(find_compiler())))
-    except NativeError as err:
-        is_wanted = not os.environ.get("CXX") and os.environ.get(VARIABLE) != "opencv"
-        return Check("compiler", "missing", f"{err}: sudo apt install g++" if is_wanted else str(err))
-    except ValueError as err:
-        return Check("compiler", "problem", str(err))
-
-
 def _cpu_kernels() -> Check:
-    """Check the compiled kernels of the CPU, and compile them if that was not done before."""
+    """Check the compiled kernels of the CPU."""
     try:
-        find_library()
-    except NativeError as err:
-        return Check("cpu kernels", "missing", f"{str(err).splitlines()[0]}; without them OpenCV, 2 to 5 times slower")
-    except ValueError as err:
-        return Check("cpu kernels", "problem", str(err))
-    return Check("cpu kernels", "ok", f"compiled by {printable(' '.join(find_compiler()))}")
+        return Check("cpu kernels", "ok", f"compiled for {load_kernels().level}")
+    except KernelsError as err:
+        return Check("cpu kernels", "missing", f"{err}; without them a frame takes seconds")
 
 
 def _cache() -> Check:

@@ -38,7 +38,7 @@ def shifted(image: np.ndarray, dy: int, dx: int, halo: int) -> np.ndarray:
     return image[halo + dy : halo + dy + height, halo + dx : halo + dx + width]
 
 
-def _sum(images: Iterable[np.ndarray]) -> np.ndarray:
+def add_up(images: Iterable[np.ndarray]) -> np.ndarray:
     """The sum of images of one shape."""
     return reduce(np.add, images)
 
@@ -110,7 +110,7 @@ def debayer_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     z = lattice_reflect(mosaic, 2)
     row = (shifted(z, 0, -2, 2) + shifted(z, 0, 2, 2)) / 2
     column = (shifted(z, -2, 0, 2) + shifted(z, 2, 0, 2)) / 2
-    across = _sum(shifted(z, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
+    across = add_up(shifted(z, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
     return _assemble_rgb(sensor, mosaic, (row + column) / 2, row, column, across)
 
 
@@ -121,10 +121,10 @@ def debayer_mhc(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     v1 = shifted(z, -2, 0, 4) + shifted(z, 2, 0, 4)
     h2 = shifted(z, 0, -4, 4) + shifted(z, 0, 4, 4)
     v2 = shifted(z, -4, 0, 4) + shifted(z, 4, 0, 4)
-    diagonal = _sum(shifted(z, dy, dx, 4) for dy in (-2, 2) for dx in (-2, 2))
+    diagonal = add_up(shifted(z, dy, dx, 4) for dy in (-2, 2) for dx in (-2, 2))
 
     def weigh(taps: Tuple[int, ...], *values: np.ndarray) -> np.ndarray:
-        return _sum(tap * value for tap, value in zip(taps, values)) / 16
+        return add_up(tap * value for tap, value in zip(taps, values)) / 16
 
     green = weigh(MHC_GREEN, mosaic, h1 + v1, h2 + v2)
     row = weigh(MHC_ROW, mosaic, h1, h2, v2, diagonal)
@@ -151,7 +151,7 @@ def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     difference = lattice_reflect(mosaic - green, 2)
     row = green + (shifted(difference, 0, -2, 2) + shifted(difference, 0, 2, 2)) / 2
     column = green + (shifted(difference, -2, 0, 2) + shifted(difference, 2, 0, 2)) / 2
-    across = green + _sum(shifted(difference, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
+    across = green + add_up(shifted(difference, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
     return _assemble_rgb(sensor, mosaic, green, row, column, across)
 
 
@@ -161,7 +161,7 @@ def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 def _neighbour_mean(z: np.ndarray, halo: int, di: int, dj: int) -> np.ndarray:
     """Mean of the nearest pixels whose tile position differs by (di, dj) from the pixel's own."""
     rows, columns = (-1, 1) if di else (0,), (-1, 1) if dj else (0,)
-    return _sum(shifted(z, dy, dx, halo) for dy in rows for dx in columns) / (len(rows) * len(columns))
+    return add_up(shifted(z, dy, dx, halo) for dy in rows for dx in columns) / (len(rows) * len(columns))
 
 
 def _assemble_angles(mosaic: np.ndarray, sensor: Sensor, missing: Dict[Tuple[int, int], np.ndarray]) -> np.ndarray:
@@ -270,14 +270,14 @@ def polarization_switch(mosaic: np.ndarray) -> np.ndarray:
     directions.
     """
     g = _gradients(mosaic)
-    energy = _sum(one**2 for one in (g.cx, g.vx, g.cy, g.ry, g.dx, g.dy, g.rx, g.vy)) / 2
+    energy = add_up(one**2 for one in (g.cx, g.vx, g.cy, g.ry, g.dx, g.dy, g.rx, g.vy)) / 2
     correlation = g.cx * g.dx + g.cy * g.dy + g.rx * g.vx + g.ry * g.vy
-    curvature = _sum(second**2 for second in (g.second_cx, g.second_cy, g.second_vx, g.second_ry))
+    curvature = add_up(second**2 for second in (g.second_cx, g.second_cy, g.second_vx, g.second_ry))
     difference = ADR_UNCORRELATED * energy - correlation - ADR_CURVED * curvature
 
     def box(image: np.ndarray) -> np.ndarray:
         offsets = range(-_RIM, _RIM + 1)
-        return _sum(shifted(image, dy, dx, _RIM) for dy in offsets for dx in offsets) / len(offsets) ** 2
+        return add_up(shifted(image, dy, dx, _RIM) for dy in offsets for dx in offsets) / len(offsets) ** 2
 
     return np.clip(ADR_GAIN * box(difference) / (box(energy) + ADR_GRADIENT_NOISE), 0, 1)
 
@@ -288,8 +288,8 @@ def _secant_steps(mosaic: np.ndarray) -> Dict[Tuple[int, int], np.ndarray]:
 
     def step(gradients: Tuple[np.ndarray, np.ndarray], seconds: Tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """How far the pixel lies from the middle of its neighbours, by the angles known on both sides."""
-        share = _sum(one * two for one, two in zip(gradients, seconds)) / 2
-        return np.clip(share / (_sum(one**2 for one in gradients) + ADR_GRADIENT_NOISE), -ADR_STEP, ADR_STEP)
+        share = add_up(one * two for one, two in zip(gradients, seconds)) / 2
+        return np.clip(share / (add_up(one**2 for one in gradients) + ADR_GRADIENT_NOISE), -ADR_STEP, ADR_STEP)
 
     tx, ty = step((g.cx, g.vx), (g.second_cx, g.second_vx)), step((g.cy, g.ry), (g.second_cy, g.second_ry))
     steps = {(0, 1): g.rx * tx, (1, 0): g.vy * ty, (1, 1): g.dx * tx + g.dy * ty}
@@ -311,13 +311,13 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.nd
     c = reflect(mosaic, 1)
     z = reflect(mosaic, 4)
     weighted = _weighted_means(z, c)
-    g = (c + _sum(weighted.values())) / 4
+    g = (c + add_up(weighted.values())) / 4
     (centre, outer), (inner, rim) = ADR_SAME, ADR_OTHER
     same = np.array([0, outer, 0, centre, 0, outer, 0]) / 16
     other = np.array([rim, 0, inner, 0, inner, 0, rim]) / 16
 
     def low_pass(horizontal: np.ndarray, vertical: np.ndarray) -> np.ndarray:
-        return _sum(
+        return add_up(
             vertical[dy + 3] * horizontal[dx + 3] * shifted(z, dy, dx, 3) for dy in range(-3, 4) for dx in range(-3, 4)
         )
 
@@ -328,8 +328,8 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.nd
 
     # Stage B.
     kernel = ((1, 2, 1), (2, 4, 2), (1, 2, 1))
-    r0 = _sum(kernel[dy + 1][dx + 1] * shifted(e, dy, dx, 1) ** 2 for dy in (-1, 0, 1) for dx in (-1, 0, 1)) / 16
-    corners = _sum(shifted(e, dy, dx, 1) for dy in (-1, 1) for dx in (-1, 1))
+    r0 = add_up(kernel[dy + 1][dx + 1] * shifted(e, dy, dx, 1) ** 2 for dy in (-1, 0, 1) for dx in (-1, 0, 1)) / 16
+    corners = add_up(shifted(e, dy, dx, 1) for dy in (-1, 1) for dx in (-1, 1))
     sides = shifted(e, 0, -1, 1) + shifted(e, 0, 1, 1)
     poles = shifted(e, -1, 0, 1) + shifted(e, 1, 0, 1)
     centre_e, centre_g = shifted(e, 0, 0, 1), shifted(g, 0, 0, 1)

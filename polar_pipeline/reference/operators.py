@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Dict, Optional
 
 import numpy as np
@@ -19,7 +20,7 @@ from polar_pipeline.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
 from polar_pipeline.reference.correction import correct
-from polar_pipeline.reference.demosaicking import co_site, demosaic, normalise, reflect, shifted
+from polar_pipeline.reference.demosaicking import add_up, co_site, demosaic, normalise, reflect, shifted
 from polar_pipeline.reference.geometry import transform
 from polar_pipeline.reference.noise import debiased, uncertainty
 from polar_pipeline.sensor.frames import RawFrame
@@ -126,13 +127,12 @@ def ssim_map(
     over stride x stride pixels first, as Wang's own code does with large ones.
     """
     x, y = shrink(x, stride), shrink(y, stride)
-    taps, radius = np.array(gaussian(window, sigma)), window // 2
+    taps, radius = gaussian(window, sigma), window // 2
 
     def blur(image: np.ndarray) -> np.ndarray:
-        for axis in (0, 1):
-            padded = np.pad(image, [(radius, radius) if a == axis else (0, 0) for a in range(2)], "symmetric")
-            windows = np.lib.stride_tricks.sliding_window_view(padded, window, axis)
-            image = windows @ taps
+        for _ in range(2):  # down the columns; then the same of the transposed image, which turns it back
+            padded = np.pad(image, [(radius, radius), (0, 0)], "symmetric")
+            image = add_up(tap * padded[k : k + len(image)] for k, tap in enumerate(taps)).T
         return image
 
     mx, my = blur(x), blur(y)
@@ -219,8 +219,8 @@ def run(
         other: Image to compare with in the SSIM modes `temporal` and `reference`: S0/2, luma.
 
     Returns:
-        Product name -> array, `"invalid"` -> (saturated, dark) pixel counts, and `"blocks"` -> mean similarity of
-        blocks, None where no product compares.
+        Product name -> array, `"invalid"` -> (saturated, dark) pixel counts, `"blocks"` -> mean similarity of blocks,
+        None where no product compares, `"value"` -> (h, w) S0/2 of luma, and `"seconds"` -> time of later stages.
     """
     z = normalise(frame)
     correction = options.correction(frame.shape)
@@ -233,31 +233,37 @@ def run(
     too_bright = saturated(frame, options.resolution == "half")
     dark = ~too_bright & (vector[..., 0] < options.min_intensity)
     bad = too_bright | dark
+    seconds: Dict[str, float] = {}
     if options.geometry is not None:
+        start = time.perf_counter()
         if "invalid" not in plan.pixel:
             dark = np.zeros_like(dark)
         angles, too_bright, dark, outside = transform(angles, too_bright, dark, options.geometry)
         grey = luma(angles) if sensor.is_color else angles
         vector, value, bad = stokes(grey), intensity(grey), too_bright | dark | outside
-    if options.ssim_mode == "consistency":
-        first, other = (grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2
-    else:
-        first = value
-    if other is None:
-        similarity = np.full(options.shape_of("ssim_map", value.shape), np.nan)
-    else:
-        similarity = ssim_map(first, other, options.ssim_stride, options.ssim_window, options.ssim_sigma)
-    if options.geometry is not None and outside.any():
-        similarity = np.where(shrink(outside.astype(float), options.ssim_stride) > 0, np.nan, similarity)
+        seconds["geometry"] = time.perf_counter() - start
     found = polarization(angles, vector, bad, sensor, options, frame.full_scale)
-    found.update(ssim_map=similarity, ssim=np.asarray(_mean(similarity)))
+    if plan.window:
+        start = time.perf_counter()
+        if options.ssim_mode == "consistency":
+            first, other = (grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2
+        else:
+            first = value
+        if other is None:
+            similarity = np.full(options.shape_of("ssim_map", value.shape), np.nan)
+        else:
+            similarity = ssim_map(first, other, options.ssim_stride, options.ssim_window, options.ssim_sigma)
+        if options.geometry is not None and outside.any():
+            similarity = np.where(shrink(outside.astype(float), options.ssim_stride) > 0, np.nan, similarity)
+        found.update(ssim_map=similarity, ssim=np.asarray(_mean(similarity)))
+        seconds["ssim"] = time.perf_counter() - start
     if options.geometry is not None:
         angles = np.where(outside.reshape(outside.shape + (1,) * (angles.ndim - 3)), np.nan, angles)
     found.update({f"angle_{degrees}": angles[k] for k, degrees in enumerate(ANGLES)}, intensity=intensity(angles))
     colors = stokes(angles)
     found.update(unpolarized=unpolarized(colors), polarized=polarized(colors))
     found.update(polarizer=polarizer(colors, options.polarizer_angle))
-    out: Dict[str, Any] = {}
+    out: Dict[str, Any] = {"value": value, "seconds": seconds}
     for name in plan.products:
         values = found[name]
         is_encoded = options.dtype_of(name) != "float32" and values.dtype != np.uint8

@@ -8,15 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
-import numpy as np
-
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable
-from polar_pipeline.cpu.strips import display as write_display
-from polar_pipeline.display import Viewer
+from polar_pipeline.display import Viewer, as_bytes
 from polar_pipeline.output_camera_info import encode_camera_infos
 from polar_pipeline.pipeline import Result
-from polar_pipeline.products import PRODUCTS, level_scale
+from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, measure
 from polar_pipeline.ros.diagnostics import Diagnostics
@@ -224,7 +221,7 @@ class FramePublisher:
             image, row = array, PRODUCTS[name]
             has_gain = row.colors == "hsv"
             if has_gain or name in demand.compressed:
-                image = _as_bytes(name, array)
+                image = as_bytes(name, array)
                 if has_gain or row.is_light:
                     image = self._viewer.show(name, image, settings.display)
             if name in demand.products:
@@ -274,14 +271,3 @@ class FramePublisher:
 def _header(frame: SubmittedFrame) -> Tuple[int, str]:
     """Stamp in nanoseconds and frame_id of a frame's messages, without control characters."""
     return frame.image.stamp_ns, frame.settings.frame_id or printable(frame.image.frame_id, messages.MAX_NAME)
-
-
-def _as_bytes(name: str, image: np.ndarray) -> np.ndarray:
-    """A product in the display encoding."""
-    if image.dtype == np.uint8:
-        return image
-    if image.dtype == np.uint16:
-        image = image / np.float32(level_scale(name, "uint16"))
-    out = np.empty(image.shape, np.uint8)
-    write_display(name, image, out)
-    return out

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -16,13 +16,9 @@ from hypothesis import strategies as st
 from support import IS_EXHAUSTIVE, REAL_FRAMES, examples, pairs_of, real_frame, representative
 
 from polar_pipeline import Pipeline, RawFrame, reference
-from polar_pipeline.cpu import demosaic, images, native, strips
-from polar_pipeline.cpu.kernels import Kernels
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
-
-pytestmark = pytest.mark.usefixtures("way")
 
 
 def random_frame(shape: Tuple[int, int], bits: int, seed: int = 0) -> RawFrame:
@@ -222,7 +218,7 @@ def test_matches_reference_in_several_tiles(
 
 
 @pytest.mark.parametrize(("resolution", "demosaic"), WAYS)
-def test_tiles_do_not_show(way: str, resolution: str, demosaic: str) -> None:
+def test_tiles_do_not_show(resolution: str, demosaic: str) -> None:
     """A frame without its first rows and columns gives the same, away from the new border.
 
     The same bits where columns keep their place in a tile of 256. Elsewhere some come from the end of a line, where no
@@ -236,7 +232,7 @@ def test_tiles_do_not_show(way: str, resolution: str, demosaic: str) -> None:
         part = pipeline(RawFrame(frame.mosaic[top:, left:], frame.full_scale))
         for name, image in part.items():
             want = complete[name][(top + border) // step :, (left + border) // step :]
-            tolerance = 0 if left == 256 and way == "compiled" else 1e-6
+            tolerance = 0 if left == 256 else 1e-6
             np.testing.assert_allclose(image[border // step :, border // step :], want, 0, tolerance, err_msg=name)
 
 
@@ -256,7 +252,7 @@ def test_frames_of_any_layout_in_memory(layout: str, resolution: str, demosaic: 
     compare(RawFrame(view, 4095), resolution=resolution, demosaic=demosaic)
 
 
-def test_error_of_the_arctangent(way: str) -> None:
+def test_error_of_the_arctangent() -> None:
     angles = np.linspace(0, np.pi, 4096, endpoint=False)
     truth = np.stack([np.ones_like(angles), 0.9 * np.cos(2 * angles), 0.9 * np.sin(2 * angles)], -1).reshape(64, 64, 3)
     raw = expose(np.repeat(np.repeat(truth, 2, 0), 2, 1).astype(np.float32), SENSORS["IMX250MZR"], 16)
@@ -264,16 +260,14 @@ def test_error_of_the_arctangent(way: str) -> None:
     out = pipeline(raw)
     vector = out["stokes"].astype(float)
     error = np.abs(out["aolp"] - reference.aolp(vector))
-    bound = {"compiled": 1e-3, "opencv": 0.01}[way]  # the series' own 0.0007 degrees; OpenCV's is coarser
-    assert np.rad2deg(np.minimum(error, np.pi - error).max()) < bound
+    assert np.rad2deg(np.minimum(error, np.pi - error).max()) < 1e-3  # the series' own 0.0007 degrees
 
 
-def test_equal_images_are_alike_to_the_last_bit(way: str) -> None:
+def test_equal_images_are_alike_to_the_last_bit() -> None:
     image = random_frame((70, 650), 8).mosaic.astype(np.float32) / 255
     raw = np.repeat(np.repeat(np.rint(255 * image).astype(np.uint8), 2, 0), 2, 1)  # no polarization anywhere
     out = Pipeline(products=("ssim_map", "ssim"), co_sited=False, backend="cpu")(raw)
-    if way == "compiled":
-        assert np.array_equal(out["ssim_map"], np.ones_like(image))
+    assert np.array_equal(out["ssim_map"], np.ones_like(image))
     np.testing.assert_allclose(out["ssim"], 1, atol=1e-6)
 
 
@@ -310,68 +304,47 @@ def test_matches_reference_on_real_frames(name: str, method: Tuple[str, str]) ->
     compare(RawFrame(np.ascontiguousarray(raw), 255), resolution=resolution, demosaic=demosaic)
 
 
-# Neither the number of threads nor where a strip ends may show. It would where a library computes the last pixels of an
-# array in another way than the others, or takes a strip as a whole. What OpenCV does depends on the machine; without
-# its optimized code it does on x86-64 some of what it does on arm64.
-
-
-def results(frames: Sequence[RawFrame], strip_rows: int, threads: int, **options: Any) -> List[Dict[str, bytes]]:
+def results(frames: Sequence[RawFrame], threads: int, **options: Any) -> List[Dict[str, bytes]]:
     """Every product of frames, with the counts and the blocks, as bytes: NaN and zeros have to be the same, too.
 
     Args:
         frames: One after the other, of one size.
-        strip_rows: Rows of the output to a strip; the backend rounds them to a multiple of four, and for SSIM of 64.
         threads: To work on.
         **options: The pipeline's.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        pipeline = Pipeline(**options, products=tuple(PRODUCTS), threads=threads, backend="cpu")
-        size = pipeline.options.output_size(frames[0].mosaic.shape)
-        patch.setattr(strips, "STRIP_PIXELS", strip_rows * size[1])
-        reference = np.linspace(0, 1, size[0] * size[1], dtype=np.float32).reshape(size)
-        given = {"reference": reference} if options.get("ssim_mode") == "reference" else {}
-        found = []
-        for frame in frames:
-            out = pipeline(frame, **given)
-            found.append({name: np.ascontiguousarray(image).tobytes() for name, image in out.items()})
-            found[-1].update(invalid=repr(out.invalid).encode(), blocks=out.blocks.tobytes())
-        pipeline.close()
+    pipeline = Pipeline(**options, products=tuple(PRODUCTS), threads=threads, backend="cpu")
+    size = pipeline.options.output_size(frames[0].mosaic.shape)
+    reference = np.linspace(0, 1, size[0] * size[1], dtype=np.float32).reshape(size)
+    given = {"reference": reference} if options.get("ssim_mode") == "reference" else {}
+    found = []
+    for frame in frames:
+        out = pipeline(frame, **given)
+        found.append({name: np.ascontiguousarray(image).tobytes() for name, image in out.items()})
+        found[-1].update(invalid=repr(out.invalid).encode(), blocks=out.blocks.tobytes())
+    pipeline.close()
     return found
 
 
-def check_same(frames: Sequence[RawFrame], strip_rows: int, threads: int, **options: Any) -> None:
-    """The same bits from strips and threads as from one strip on one thread."""
-    whole = results(frames, 1 << 16, 1, **options)
-    for got, want in zip(results(frames, strip_rows, threads, **options), whole):
+def check_same(frames: Sequence[RawFrame], threads: int, **options: Any) -> None:
+    """The same bits from several threads as from one."""
+    for got, want in zip(results(frames, threads, **options), results(frames, 1, **options)):
         assert [name for name in want if got[name] != want[name]] == []
 
 
-@pytest.fixture(params=[True, False], ids=["optimized", "plain"])
-def _optimized(request: pytest.FixtureRequest) -> Iterator[None]:
-    """OpenCV with its optimized code, and without."""
-    before = cv2.useOptimized()
-    cv2.setUseOptimized(request.param)
-    yield
-    cv2.setUseOptimized(before)
-
-
-@pytest.mark.usefixtures("_optimized")
 @pytest.mark.parametrize(
     ("sensor", "resolution", "demosaic"),
     pairs_of(("IMX250MZR", "IMX250MYR"), ("half", "full"), ("bilinear", "gradient", "adaptive")),
 )
-def test_strips_and_threads_do_not_show(sensor: str, resolution: str, demosaic: str) -> None:
-    frame = random_frame((202, 150), 8)  # more than one row of blocks
-    check_same([frame], 1, 3, sensor=sensor, resolution=resolution, demosaic=demosaic)
+def test_threads_do_not_show(sensor: str, resolution: str, demosaic: str) -> None:
+    frame = random_frame((202, 350), 8)  # more than one row of blocks, and of tiles
+    check_same([frame], 3, sensor=sensor, resolution=resolution, demosaic=demosaic)
 
 
 @settings(max_examples=examples(30), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
-    shape=st.tuples(st.integers(16, 170), st.integers(16, 90)),
-    strip_rows=st.integers(1, 70),
-    threads=st.integers(1, 4),
+    shape=st.tuples(st.integers(16, 300), st.integers(16, 300)),
+    threads=st.integers(2, 5),
     bits=st.sampled_from([8, 10, 16]),
-    optimized=st.booleans(),
     options=st.fixed_dictionaries(
         {
             "sensor": st.sampled_from(["IMX250MZR", "IMX250MYR"]),
@@ -387,40 +360,29 @@ def test_strips_and_threads_do_not_show(sensor: str, resolution: str, demosaic: 
     ),
     seed=st.integers(0, 2**32),
 )
-def test_strips_and_threads_do_not_show_for_any_options(
-    shape: Tuple[int, int],
-    strip_rows: int,
-    threads: int,
-    bits: int,
-    optimized: bool,
-    options: Dict[str, Any],
-    seed: int,
+def test_threads_do_not_show_for_any_options(
+    shape: Tuple[int, int], threads: int, bits: int, options: Dict[str, Any], seed: int
 ) -> None:
-    frames = [random_frame(shape, bits, seed + k) for k in range(2)]
-    before = cv2.useOptimized()
-    cv2.setUseOptimized(optimized)
-    try:
-        check_same(frames, strip_rows, threads, **options)
-    finally:
-        cv2.setUseOptimized(before)
+    check_same([random_frame(shape, bits, seed + k) for k in range(2)], threads, **options)
 
 
-@pytest.mark.usefixtures("_optimized")
-@pytest.mark.parametrize("method", ["bilinear", "mhc", "weighted"])
+#: Raw pixels that a method on the colour lattice reads beyond its own, and one on the mosaic of polarizers.
+HALOS = {"bilinear": (2, 1), "gradient": (4, 2), "adaptive": (6, 4)}
+
+
+@pytest.mark.parametrize("demosaic", HALOS)
 @pytest.mark.parametrize("shape", [(48, 60), (51, 63), (40, 600)])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_colours_do_not_depend_on_pixels_beyond_the_halo(
-    way: str, method: str, shape: Tuple[int, int], axis: int
-) -> None:
-    """Another scene from row or column 24 on changes not one bit of what is farther than `COLOR_HALO` from it."""
-    mosaic, changed = np.random.default_rng(5).random((2, *shape)).astype(np.float32)
+def test_colours_do_not_depend_on_pixels_beyond_the_halo(demosaic: str, shape: Tuple[int, int], axis: int) -> None:
+    """Another scene from row or column 24 on changes not one bit of what is farther from it than the halos."""
+    mosaic, changed = np.random.default_rng(5).integers(0, 255, (2, *shape)).astype(np.uint8)
     changed.swapaxes(0, axis)[:24] = mosaic.swapaxes(0, axis)[:24]
-    end = 24 - 2 * images.COLOR_HALO[method]
-    with ThreadPoolExecutor(1) as pool:
-        debayer = Kernels(native.find_library(), pool, 1).debayer if way == "compiled" else demosaic.debayer
-        for one, other in zip(*(debayer(method, z, SENSORS["IMX250MYR"]) for z in (mosaic, changed))):
-            np.testing.assert_array_equal(one.swapaxes(0, axis)[:end], other.swapaxes(0, axis)[:end])
-            assert not np.array_equal(one, other)
+    pipeline = Pipeline("IMX250MYR", ("angle_0", "angle_45"), "cpu", "full", demosaic=demosaic)
+    end = 24 - sum(HALOS[demosaic])
+    for name, one in pipeline(mosaic).items():
+        other = pipeline(changed)[name]
+        np.testing.assert_array_equal(one.swapaxes(0, axis)[:end], other.swapaxes(0, axis)[:end])
+        assert not np.array_equal(one.swapaxes(0, axis)[end:24], other.swapaxes(0, axis)[end:24])
 
 
 def test_output_arrays_are_reused_only_when_dropped() -> None:
@@ -437,14 +399,12 @@ def test_output_arrays_are_reused_only_when_dropped() -> None:
         np.testing.assert_array_equal(one["dolp"], two["dolp"])
 
 
-def test_pipelines_do_not_leak_threads() -> None:
-    frame = random_frame((32, 32), 8)
-    before = threading.active_count()
-    for _ in range(5):
-        pipeline = Pipeline(threads=2, backend="cpu")
+def test_threads_exist_only_while_a_frame_is_computed() -> None:
+    frame = random_frame((320, 320), 8)
+    with Pipeline(threads=3, backend="cpu") as pipeline:
+        before = len(list(Path("/proc/self/task").iterdir())), threading.active_count()
         pipeline(frame)
-        pipeline.close()
-    assert threading.active_count() <= before  # threads of earlier tests may end meanwhile
+        assert (len(list(Path("/proc/self/task").iterdir())), threading.active_count()) == before
 
 
 def test_temporal_and_reference_modes() -> None:
@@ -467,19 +427,3 @@ def test_temporal_and_reference_modes() -> None:
     out = against(frames[1], reference=value[0])
     np.testing.assert_allclose(out["ssim_map"], want, atol=SSIM_BOUND)
     assert float(out["ssim"]) == pytest.approx(want.mean(), abs=1e-6)
-
-
-def test_what_has_no_similarity_is_0_in_bytes(way: str) -> None:
-    """Around a NaN the map is NaN, which bytes cannot say: 0, as the display encoding has it."""
-    one, other = np.random.default_rng(1).random((2, 64, 80)).astype(np.float32)
-    other[20, 30] = np.nan
-    floats, got = np.empty((64, 80), np.float32), np.empty((64, 80), np.uint8)
-    with ThreadPoolExecutor(1) as pool:
-        kernels = Kernels(native.find_library(), pool, 1) if way == "compiled" else None
-        for image in (floats, got):
-            strips.compare(pool, one, other, {"ssim_map": image}, kernels=kernels)
-    unknown = np.isnan(floats)
-    np.testing.assert_array_equal(np.argwhere(unknown)[[0, -1]], [[15, 25], [25, 35]])  # eleven taps each way
-    assert not got[unknown].any()
-    want = np.rint(255 * np.clip(floats[~unknown], 0, 1))
-    np.testing.assert_allclose(got[~unknown], want, atol=1)  # a half may go either way

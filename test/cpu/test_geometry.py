@@ -16,7 +16,6 @@ from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import get_sensor
 
-pytestmark = pytest.mark.usefixtures("way")
 ALL = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
 
 

@@ -14,7 +14,6 @@ from polar_pipeline.geometry import LensCalibration, make_lens
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import get_sensor
 
-pytestmark = pytest.mark.usefixtures("way")
 #: Coefficients of each model.
 MODELS: Dict[str, Tuple[float, ...]] = {
     "plumb_bob": (-0.25, 0.06, 0.01, -0.02, 0.003),

@@ -8,20 +8,17 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import pytest
+from harness import COMPILER
 from support import ROOT, first_of
 
-from polar_pipeline._util.folders import cache_folder
-from polar_pipeline.cpu import native
-from polar_pipeline.cpu.native import NativeError, find_compiler
-
 SAMPLE = Path(__file__).parents[1] / "kernel_sample.py"
-OBJECTS = Path(__file__).parents[1] / "kept_objects.py"
+#: The instruction set that compiles fastest.
+LEVEL = "sse4" if platform.machine() == "x86_64" else "base"
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1", "-O1")
 #: Without it, how many products are rounded with their sum depends on how far the compiler optimises.
 SAME_BITS = "-ffp-contract=off"
@@ -33,38 +30,62 @@ if platform.machine() == "x86_64":
 
 
 def compiler() -> List[str]:
-    try:
-        return list(find_compiler())
-    except NativeError as err:
-        pytest.skip(str(err))
+    if COMPILER is None:
+        pytest.skip("no C++ compiler (c++, or what CXX names)")
+    return [COMPILER]
 
 
-def compiler_with(folder: Path, *flags: str) -> str:
-    """A compiler's command for `CXX`, whose flags come last: the kernels' own would win against those in `CXX`.
+class Fault(NamedTuple):
+    """A mistake in a copy of a kernel: the change, and the part of the sample and the report that show it.
 
-    Objects are kept in the folder's parent, for other libraries of the same sources.
+    Attributes:
+        found_in: The file that the report names, if not the changed one.
     """
-    script = folder / "compiler"
-    command = shlex.join([sys.executable, str(OBJECTS), str(folder.parent), *compiler()])
-    # what is preloaded is meant for the kernels, not for the compiler
-    script.write_text(f'#!/bin/sh\nunset LD_PRELOAD\nexec {command} "$@" {shlex.join(flags)}\n')
+
+    file: str
+    text: str
+    becomes: str
+    part: str
+    report: Tuple[str, ...]
+    found_in: str = ""
+
+
+def build(folder: Path, *flags: str, fault: Optional[Fault] = None) -> Path:
+    """Build the kernels with flags that come last, so that they win; returns the library's folder."""
+    source, script = folder / "source", folder / "compiler"
+    (source / "polar_pipeline").mkdir(parents=True)
+    for name in ("setup.py", "README.md", "polar_pipeline/__init__.py", "polar_pipeline/coefficients.py"):
+        shutil.copy(str(ROOT / name), str(source / name))
+    for name in ("kernels/cpu", "resource"):
+        shutil.copytree(str(ROOT / name), str(source / name))
+    if fault is not None:
+        path = source / "kernels" / "cpu" / fault.file
+        text = path.read_text(encoding="utf-8")
+        assert fault.text in text, "the kernel has changed: break it elsewhere"
+        path.write_text(text.replace(fault.text, fault.becomes), encoding="utf-8")
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(compiler())} "$@" {shlex.join(flags)}\n')
     script.chmod(0o755)
-    return shlex.quote(str(script))
+    subprocess.run(
+        [*(sys.executable, "setup.py", "-q", "build_ext", "--levels", LEVEL), "--build-lib", str(folder)],
+        cwd=str(source),
+        env={**os.environ, "CXX": shlex.quote(str(script))},
+        check=True,
+    )
+    return folder / "polar_pipeline" / "cpu"
 
 
-def sample(folder: Path, command: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the sample with the kernels as `command` compiles them; results lie in `<folder>/results.npz`."""
-    values = {**os.environ, "CXX": command, "XDG_CACHE_HOME": str(folder / "cache"), **environment}
-    values.pop(native.VARIABLE, None)
-    run = [sys.executable, str(SAMPLE), str(folder / "results.npz"), *arguments]
+def sample(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the sample with the kernels in a folder, in which the results lie then."""
+    run = [sys.executable, str(SAMPLE), str(folder / "results.npz"), "--kernels", str(folder), *arguments]
+    environment = {**os.environ, **environment}
     return subprocess.run(
-        run, cwd=str(ROOT), env=values, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        run, cwd=str(ROOT), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
 
 
-def results(folder: Path, command: str, *arguments: str, **environment: str) -> Dict[str, bytes]:
+def results(folder: Path, **environment: str) -> Dict[str, bytes]:
     """What the sample gives, as bytes."""
-    done = sample(folder, command, *arguments, **environment)
+    done = sample(folder, **environment)
     assert done.returncode == 0, done.stdout[-8000:]
     with np.load(str(folder / "results.npz")) as stored:
         return {name: stored[name].tobytes() for name in stored.files}
@@ -92,34 +113,11 @@ def sanitizers(tmp_path_factory: pytest.TempPathFactory) -> Dict[str, str]:
     }
 
 
-@pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Beside those of the other tests of this file."""
-    return Path(tempfile.mkdtemp(dir=str(tmp_path_factory.getbasetemp())))
-
-
 @pytest.mark.exhaustive
-def test_kernels_read_and_write_only_what_is_theirs(folder: Path, sanitizers: Dict[str, str]) -> None:
+def test_kernels_read_and_write_only_what_is_theirs(tmp_path: Path, sanitizers: Dict[str, str]) -> None:
     """No finding in the whole sample, and the bits that come out without the sanitizers."""
-    watched = results(folder, compiler_with(folder, *WATCHED), **sanitizers)
-    (folder / "plain").mkdir()
-    plain = results(folder / "plain", compiler_with(folder / "plain", SAME_BITS))
-    assert not differences(watched, plain)
-
-
-class Fault(NamedTuple):
-    """A mistake in a copy of a kernel: the change, and the part of the sample and the report that show it.
-
-    Attributes:
-        found_in: The file that the report names, if not the changed one.
-    """
-
-    file: str
-    text: str
-    becomes: str
-    part: str
-    report: Tuple[str, ...]
-    found_in: str = ""
+    watched = results(build(tmp_path / "watched", *WATCHED), **sanitizers)
+    assert not differences(watched, results(build(tmp_path / "plain", SAME_BITS)))
 
 
 _PIXELS = "x < n; x++) {\n    const float clipped"
@@ -130,25 +128,25 @@ FAULTS = {
         file="superpixels.cpp",
         text="mirrored(2 * y - 1 + k, from.height)",
         becomes="(2 * y - 1 + k)",
-        part="mosaics",
+        part="mono",
         report=("heap-buffer-overflow", "READ of size"),
     ),
     "reads lines beyond the border": Fault(
         file="lines.hpp",
         text="mirrored(y, frame.height)",
         becomes="y",
-        part="mosaics",
+        part="mono",
         report=("heap-buffer-overflow", "READ of size"),
     ),
     "reads one line too many": Fault(
-        file="debayer.cpp",
+        file="debayer.hpp",
         text=_GREEN,
         becomes=_GREEN.replace("2", "4"),
         part="colors",
         report=("heap-buffer-overflow", "READ of size"),
     ),
     "writes one angle too far": Fault(
-        file="demosaic.cpp",
+        file="color.cpp",
         text=_ANGLES,
         becomes=_ANGLES.replace("<", "<=", 1),
         part="colors",
@@ -165,29 +163,25 @@ FAULTS = {
         file="mosaic.hpp",
         text="__attribute__((aligned(1), may_alias)) Word",
         becomes="__attribute__((may_alias)) Word",
-        part="mosaics",
+        part="mono",
         report=("runtime error: load of misaligned address",),
         found_in="superpixels.cpp",
     ),
     "counts beyond its type": Fault(
         file="superpixels.cpp",
-        text="height = from->height / 2;",
-        becomes="height = from->height * 0x10000000 / 0x20000000;",
-        part="mosaics",
+        text="height = from.height / 2;",
+        becomes="height = from.height * 0x10000000 / 0x20000000;",
+        part="mono",
         report=("runtime error: signed integer overflow",),
     ),
 }
 
 
 @pytest.mark.parametrize("name", first_of(list(FAULTS)))
-def test_a_broken_kernel_is_found(name: str, folder: Path, sanitizers: Dict[str, str]) -> None:
-    fault, kernels = FAULTS[name], folder / "kernels"
-    shutil.copytree(str(ROOT / "kernels" / "cpu"), str(kernels))
-    source = (kernels / fault.file).read_text(encoding="utf-8")
-    assert fault.text in source, "the kernel has changed: break it elsewhere"
-    (kernels / fault.file).write_text(source.replace(fault.text, fault.becomes), encoding="utf-8")
-    command = compiler_with(folder, *WATCHED, "-O0")  # compiles in half the time
-    done = sample(folder, command, "--kernels", str(kernels), "--part", fault.part, **sanitizers)
+def test_a_broken_kernel_is_found(name: str, tmp_path: Path, sanitizers: Dict[str, str]) -> None:
+    fault = FAULTS[name]
+    kernels = build(tmp_path, *WATCHED, "-O0", fault=fault)  # compiles in half the time
+    done = sample(kernels, "--part", fault.part, **sanitizers)
     assert done.returncode != 0
     for words in (fault.found_in or fault.file, *fault.report):
         assert words in done.stdout, done.stdout[-8000:]
@@ -195,9 +189,5 @@ def test_a_broken_kernel_is_found(name: str, folder: Path, sanitizers: Dict[str,
 
 @pytest.mark.exhaustive
 def test_hardened_kernels_give_the_same_bits(tmp_path: Path) -> None:
-    """Plain ones are those that every test uses, compiled before."""
-    for name in ("hardened", "plain"):
-        (tmp_path / name).mkdir()
-    hardened = results(tmp_path / "hardened", shlex.join([*compiler(), *HARDENED]))
-    kept = str(cache_folder().parent)
-    assert not differences(hardened, results(tmp_path / "plain", shlex.join(compiler()), XDG_CACHE_HOME=kept))
+    hardened = results(build(tmp_path / "hardened", *HARDENED))
+    assert not differences(hardened, results(build(tmp_path / "plain")))

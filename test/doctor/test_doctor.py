@@ -15,7 +15,7 @@ import pytest
 from support import ROOT
 
 from polar_pipeline._util.cache import UntrustedError
-from polar_pipeline.cpu.native import VARIABLE
+from polar_pipeline.cpu import library as kernels
 from polar_pipeline.cuda.backend import problem
 from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.ros.jpeg import encode_with_opencv
@@ -73,17 +73,15 @@ def test_a_library_that_is_there_but_broken_says_why_in_a_line(monkeypatch: pyte
         assert "not installed" not in found[topic].text
 
 
-def test_an_environment_that_makes_no_sense_is_said_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "gpu")
+def test_missing_kernels_of_the_cpu_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert doctor._cpu_kernels().state == "ok"
+    monkeypatch.setattr(kernels, "FOLDER", tmp_path)
+    kernels.load_kernels.cache_clear()
     found = states()
-    for topic in ("backend cpu", "cpu kernels"):
-        assert found[topic].state == "problem"
-        assert "compiled or opencv, got 'gpu'" in found[topic].text
-    monkeypatch.delenv(VARIABLE)
-    monkeypatch.setenv("CXX", "'g++")
-    found = states()
+    kernels.load_kernels.cache_clear()
     assert found["backend cpu"].state == "ok"
-    assert "No closing quotation" in found["cpu kernels"].text
+    assert found["cpu kernels"].state == "missing"
+    assert "install g++" in found["cpu kernels"].text
 
 
 def refuse() -> Path:

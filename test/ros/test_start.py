@@ -16,7 +16,7 @@ rclpy = pytest.importorskip("rclpy")
 import drill
 from diagnostic_msgs.msg import DiagnosticArray
 from std_msgs.msg import Float32
-from support import ROOT, TIMEOUT, assert_gone, first_of, wait_for
+from support import ROOT, TIMEOUT, first_of, wait_for
 
 from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
@@ -103,32 +103,6 @@ def test_numbers_alone(node: Any, peer: drill.Peer) -> None:
     wait_for(lambda: [peer.send()] and all(heard.values()), "both numbers")
     assert set(heard["quality/saturated"]) == {0}
     assert all(0 < value < 1000 * TIMEOUT for value in heard["latency/total_ms"])
-
-
-@pytest.mark.parametrize("number", first_of([signal.SIGTERM, signal.SIGINT]))
-def test_a_signal_ends_the_first_start(
-    node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
-) -> None:
-    """While the CPU kernels are compiled, which the log says: compilers end too, and leave nothing."""
-    compiler, temporary = tmp_path / "c++", tmp_path / "temporary"
-    compiler.write_text(
-        f'#!/bin/sh\n[ "$1" = --version ] && exit\ntouch $TMPDIR/part.s\n'
-        f"sleep 1000 &\necho $! > {tmp_path}/new\nmv {tmp_path}/new {tmp_path}/second\nwait\n"
-    )
-    compiler.chmod(0o755)
-    temporary.mkdir()
-    for name, value in {"CXX": compiler, "TMPDIR": temporary, "XDG_CACHE_HOME": tmp_path / "cache"}.items():
-        monkeypatch.setenv(name, str(value))
-    monkeypatch.delenv("POLAR_PIPELINE_CPU", raising=False)
-    process = node()
-    wait_for((tmp_path / "second").exists, "the program that the compiler starts")
-    wait_for(lambda: "[INFO]" in process.text, "the log")
-    assert "compiling the CPU kernels, once per machine" in process.text
-    process.send(number)
-    assert process.wait() == 0
-    assert_gone(int((tmp_path / "second").read_text()))
-    assert list(temporary.iterdir()) == []
-    assert len(process.text.splitlines()) == 1, "neither an error nor a node that takes frames"
 
 
 @pytest.mark.parametrize(

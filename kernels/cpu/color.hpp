@@ -1,15 +1,8 @@
-// From the angle images of three colours to every product.
+// From the four intensities of three colours to every product.
+#pragma once
 #include "polarimetry.hpp"
 
 namespace {
-
-// Images of some rows of the output.
-struct Planes {
-  const float *angles[3][4]; // red, green, blue: 0, 45, 90, 135 degrees
-  int64_t steps[3][4];       // floats from one row to the next
-  const uint8_t *saturated;  // (end - first, width), not 0 where a pixel is saturated; null if no pixel is
-  int32_t first, end;        // their rows
-};
 
 template <class Level>
 void store_color_levels(Level *__restrict out, int n, const float *__restrict red, const float *__restrict green,
@@ -50,7 +43,7 @@ void find_luma(const float *__restrict red, const float *__restrict green, const
   for (int x = 0; x < n; x++) out[x] = luma(red[x], green[x], blue[x]);
 }
 
-// The images in colour of a piece of a row.
+// The images in colour of `n` pixels.
 void color_images(const Products &to, int64_t at, int n, const float *const angles[3][4]) {
   for (int k = 0; k < 4; k++) store_color(to.angles[k], at, n, angles[0][k], angles[1][k], angles[2][k]);
   Line lines[3];
@@ -69,31 +62,27 @@ void color_images(const Products &to, int64_t at, int n, const float *const angl
   }
 }
 
-} // namespace
-
-// Computes the rows of the images, in one thread.
-extern "C" void polarization_planes(const Planes *from, const Products *to, Count *count) {
-  Products of_luma = *to;
+// Every product of `n` pixels: the images in colour, and the polarization of luma.
+//
+// `at` is their index in the output; `angles`: red, green, blue, and 0, 45, 90, 135 degrees; `saturated` says which of
+// them are saturated (not 0), null if no pixel is; `plane`: pixels of a linear plane.
+void color_polarimetry(const Products &to, int64_t at, int n, const float *const angles[3][4], int64_t plane,
+                       const int32_t *saturated, Count &count) {
+  color_images(to, at, n, angles);
+  for (int channel = 0; channel < 3 && to.linear; channel++) {
+    Sums sums;
+    sums_of_angles(angles[channel], n, sums);
+    store_linear(to, at + channel * plane, n, sums);
+  }
+  Products of_luma = to;
   of_luma.intensity = Image();
+  of_luma.linear = nullptr;
   for (Image &angle : of_luma.angles) angle = Image();
   for (Image &component : of_luma.components) component = Image();
-  for (int y = from->first; y < from->end; y++) {
-    const int64_t row = y - from->first;
-    for (int64_t first = 0; first < to->width; first += PIECE) {
-      const int n = (int)(to->width - first < PIECE ? to->width - first : PIECE);
-      const int64_t at = y * to->width + first;
-      const float *angles[3][4];
-      for (int channel = 0; channel < 3; channel++)
-        for (int k = 0; k < 4; k++)
-          angles[channel][k] = from->angles[channel][k] + row * from->steps[channel][k] + first;
-      color_images(*to, at, n, angles);
-      Line lumas[4];
-      for (int k = 0; k < 4; k++) find_luma(angles[0][k], angles[1][k], angles[2][k], n, lumas[k]);
-      const float *lines[4] = {lumas[0], lumas[1], lumas[2], lumas[3]};
-      int32_t saturated[PIECE];
-      if (from->saturated)
-        for (int x = 0; x < n; x++) saturated[x] = from->saturated[row * to->width + first + x];
-      polarimetry(of_luma, at, n, lines, from->saturated ? saturated : nullptr, *count, angles);
-    }
-  }
+  Line lumas[4];
+  for (int k = 0; k < 4; k++) find_luma(angles[0][k], angles[1][k], angles[2][k], n, lumas[k]);
+  const float *lines[4] = {lumas[0], lumas[1], lumas[2], lumas[3]};
+  polarimetry(of_luma, at, n, lines, saturated, count, angles);
 }
+
+} // namespace

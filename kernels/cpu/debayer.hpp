@@ -1,20 +1,22 @@
 // From the mosaic of a colour sensor to red, green and blue: on each of the four lattices of stride 2 that the
 // polarizers form, a Bayer mosaic.
+#pragma once
 #include "lines.hpp"
 #include <cmath>
 
 namespace {
 
-// Where a channel of a pixel comes from; the numbers are those of `color_sources` in `polar_pipeline/cpu/images.py`.
+// Where a channel of a pixel comes from; the numbers are those of `color_sources` in `polar_pipeline/cpu/arguments.py`.
 enum Source { OWN, GREEN, ROW, COLUMN, ACROSS, SOURCES };
 
-// In the order of `DEBAYERS` in `polar_pipeline/cpu/kernels.py`.
+// In the order of `DEBAYERS` in `polar_pipeline/cpu/arguments.py`.
 enum Debayer { BILINEAR_DEBAYER, MALVAR, WEIGHTED };
 
+// A part of the mosaic, no wider than a line.
 struct Lattice {
   PlaneLines from;
   int32_t method;          // Debayer
-  int32_t source[3][4][4]; // Source, by channel, row and column modulo 4
+  int32_t source[3][4][4]; // Source, by channel, row and column of this part, modulo 4
   float *channels[3];      // (height, width), without gaps
 };
 
@@ -100,19 +102,20 @@ void weighted_line(const float *__restrict green_line, const float *__restrict a
   }
 }
 
-// The channels of a piece of a row, from the lines that they come from.
-void store(const Lattice &of, int y, int left, int n, const float *const found[SOURCES]) {
+// The channels of a row, from the lines that they come from.
+void store_channels(const Lattice &of, int y, const float *const found[SOURCES]) {
   for (int channel = 0; channel < 3; channel++) {
     const float *from[4];
     for (int x = 0; x < 4; x++) from[x] = found[of.source[channel][y & 3][x]];
-    choose(from, n, of.channels[channel] + (int64_t)y * of.from.width + left);
+    choose(from, of.from.width, of.channels[channel] + (int64_t)y * of.from.width);
   }
 }
 
-void by_filters(const Lattice &of, int left, int n) {
+void by_filters(const Lattice &of) {
+  const int n = of.from.width;
   OneLine green, row, column, across;
   for (int y = 0; y < of.from.height; y++) {
-    const float *here = of.from.plane + y * of.from.step + left, *above = here - 2 * of.from.step,
+    const float *here = of.from.plane + y * of.from.step, *above = here - 2 * of.from.step,
                 *below = here + 2 * of.from.step;
     if (of.method == BILINEAR_DEBAYER)
       bilinear_line(above, here, below, n, green[0], row[0], column[0], across[0]);
@@ -120,32 +123,27 @@ void by_filters(const Lattice &of, int left, int n) {
       malvar_line(above - 2 * of.from.step, above, here, below, below + 2 * of.from.step, n, green[0], row[0],
                   column[0], across[0]);
     const float *found[SOURCES] = {here, green[0], row[0], column[0], across[0]};
-    store(of, y, left, n, found);
+    store_channels(of, y, found);
   }
 }
 
-void by_weights(const Lattice &of, int left, int n) {
+void by_weights(const Lattice &of) {
+  const int n = of.from.width;
   Ring<8> green, difference;
   OneLine weighted, row, column, across;
   for (int line = -2; line < of.from.height + 2; line++) {
-    const float *here = of.from.plane + line * of.from.step + left;
+    const float *here = of.from.plane + line * of.from.step;
     weigh(here - 4 * of.from.step, here - 2 * of.from.step, here, here + 2 * of.from.step, here + 4 * of.from.step, n,
           weighted[0]);
     find_green(here, weighted[0], of.source[1][line & 3], n, green[line], difference[line]);
     const int y = line - 2;
     if (y < 0) continue;
     weighted_line(green[y], difference[y - 2], difference[y], difference[y + 2], n, row[0], column[0], across[0]);
-    const float *found[SOURCES] = {of.from.plane + y * of.from.step + left, green[y], row[0], column[0], across[0]};
-    store(of, y, left, n, found);
+    const float *found[SOURCES] = {of.from.plane + y * of.from.step, green[y], row[0], column[0], across[0]};
+    store_channels(of, y, found);
   }
 }
+
+void debayer(const Lattice &of) { (of.method == WEIGHTED ? by_weights : by_filters)(of); }
 
 } // namespace
-
-// The three colours, in one thread.
-extern "C" void debayer(const Lattice *of) {
-  for (int left = 0; left < of->from.width; left += COLUMNS) {
-    const int n = of->from.width - left < COLUMNS ? of->from.width - left : COLUMNS;
-    (of->method == WEIGHTED ? by_weights : by_filters)(*of, left, n);
-  }
-}

@@ -1,0 +1,130 @@
+// A frame that is computed, with all that it is computed from and into: the argument of the library's only function.
+// `polar_pipeline/cpu/arguments.py` has the same structures field by field.
+#pragma once
+#include <cstdint>
+
+// Pixels that are invalid.
+struct Count {
+  int64_t saturated, dark;
+};
+
+// A raw mosaic.
+struct Mosaic {
+  const void *raw; // uint8, or uint16 if `is_wide`
+  int64_t step;    // bytes from one row to the next
+  int32_t is_wide;
+  int32_t height, width;     // raw pixels
+  int32_t method;            // Method
+  int32_t half;              // the output has a pixel for each superpixel
+  int32_t place[4];          // 2 row + column in the tile of 0, 45, 90, 135 degrees
+  int32_t full_scale;        // of a saturated pixel; larger numbers mean this one
+  int32_t next;              // first row, or tile, of the output that no thread has taken
+  int32_t is_color;          // its superpixels have colours
+  int32_t phase[2];          // added to a row and a column, it makes those even that superpixels begin with
+  const uint32_t *codes;     // (height, width) parameters by which pixels are corrected; null: they are ideal
+  float lowest[4], steps[4]; // what the codes mean
+  const void *words;         // instead of the codes, for 8-bit frames at half resolution: `WordBlock`s; null: none
+};
+
+// What a mosaic of colours needs beside that.
+struct Color {
+  int32_t debayer;         // Debayer
+  int32_t source[3][4][4]; // Source of each channel by row and column of the frame, modulo 4
+  float *corrected;        // (height, width): memory for the corrected frame; null: pixels are ideal
+};
+
+// The noise of a frame; intensities are in units of the angles.
+struct Noise {
+  // (period, period, channels, 4, 6): from the variance of raw pixels to the covariances of S1, S2 and S0, by row and
+  // column of the output, colour and polarizer of the raw pixels, and element: 11, 12, 22, 10, 20, 00
+  const float *gains;
+  int32_t period, channels;
+  float shot, floor;    // variance of a raw pixel: over its intensity, and in the dark
+  float method[4];      // what gains leave out (`NOISE_LINEAR` in polar_pipeline/coefficients.py)
+  int32_t debiases;     // whether DoLP gets rid of its bias
+  float max_aolp_sigma; // in rad; beyond it AoLP is invalid
+};
+
+// Where a product is stored; null data: it is not asked for.
+struct Image {
+  void *data;       // (height, width[, 3]) without gaps
+  int64_t itemsize; // bytes of an element: 4 of float32, 1 or 2 of a level (uint8, uint16)
+};
+
+struct Products {
+  Image angles[4];     // 0, 45, 90, 135 degrees
+  Image components[3]; // of the light, by `enum Component`
+  Image intensity, stokes, dolp, aolp, preview, dolp_sigma, aolp_sigma, aolp_color, dolp_color;
+  void *first;        // what SSIM compares, (height, width) float32: (I0 + I90)/2, or S0/2 if `second` is null
+  void *second;       // (I45 + I135)/2
+  int64_t is_uint16;  // whether these two are uint16 instead: I0 + I90 and I45 + I135 in units of the angles
+  int64_t width;      // output pixels of a row
+  float scale;        // what one unit of an angle's intensity is of full scale
+  float min_total;    // smallest sum of the four angles, in such units, that has a polarization; 0: no product needs it
+  const Noise *noise; // null: no product depends on it
+  float polarizer[2]; // by what POLARIZER multiplies S1 and S2: cosine and sine of its angle, doubled
+  float fading[2];    // grey level that colours of AoLP fade to, and the least share of colour; else DoLP is the share
+  const uint8_t *maps[2]; // (256, 3) RGB: of AoLP in 256ths of pi, and of DoLP in 255ths
+  float *linear;  // (channels, height, width, 4): I0 + I90, I45 + I135, S1, S2 in units of the angles; null: not wanted
+  uint8_t *flags; // (height, width), with `linear`: SATURATED, DARK or 0
+};
+
+// From the linear planes of a frame to another geometry.
+struct Transform {
+  const float *linear;    // (channels, source_height, source_width, 4): I0 + I90, I45 + I135, S1, S2
+  const uint8_t *flags;   // (source_height, source_width): SATURATED, DARK or 0; null: no pixel is invalid
+  uint8_t *rows;          // with `flags`, of each row: not 0 where one of its pixels is invalid
+  const float *positions; // (scale * height, scale * width, 2): column and row of the samples; null: squares of pixels
+  const float *turns;     // (height, width, 2): cosine and sine of twice the rotation; null: `turn` and 0
+  int64_t source_height, source_width;
+  int64_t origin, right, down; // squares: the first pixel of the first one; steps to those of the next column and row
+  int32_t channels, scale, height, width;
+  float turn;
+  int32_t next; // row that no thread has taken
+};
+
+// Two images that are compared.
+struct Similarity {
+  const void *first, *second; // float32, or uint16 if `is_uint16`; in [0, 1] when multiplied by `scale`
+  const uint8_t *outside;     // of their size: not 0 where they have no values; null: nowhere
+  Image map;                  // (height, width)
+  double *sums;               // (rows of blocks, columns of blocks)
+  double *pixels;             // as many: summed pixels
+  int32_t is_uint16;
+  float scale;
+  int32_t step;          // values from one row of the images to the next
+  int32_t height, width; // of the map
+  int32_t stride;        // the images are averaged over this many pixels each way
+  int32_t radius;        // of the window, 1 to 7
+  int32_t next;          // first tile that no thread has taken
+  float taps[8];         // of the window: both pixels k away from its centre
+};
+
+struct Frame {
+  Mosaic mosaic;
+  Color color;
+  Products products;    // of the mosaic; with a geometry only the linear planes
+  int32_t has_geometry; // whether `transform` and `transformed` hold something
+  int32_t is_compared;  // whether `similarity` does
+  Transform transform;
+  Products transformed;
+  Similarity similarity;
+  Count invalid;     // results
+  double seconds[2]; // of geometry and similarity
+};
+
+// The stages. Each computes what no other thread has taken, until all is taken: any number of threads may work on one
+// frame at the same time. Each has a count of its own.
+
+// Products of a mono mosaic at half resolution, each angle at its own site or bilinear; and by every other method.
+void superpixels(Mosaic &from, const Products &to, Count &count);
+void demosaiced(Mosaic &from, const Products &to, Count &count);
+// What ideal pixels would have measured, (height, width) from 0 to 1.
+void correct_frame(Mosaic &from, float *out);
+// Products of a mosaic of colours.
+void colors(Mosaic &from, const Color &color, const Products &to, Count &count);
+// Fills `rows`; and products in another geometry.
+void find_invalid_rows(Transform &from);
+void transformed(Transform &from, const Products &to, Count &count);
+// Similarity, and the sums of its blocks.
+void similarity(Similarity &of);

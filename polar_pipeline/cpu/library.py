@@ -1,0 +1,90 @@
+"""The library of the CPU kernels (`kernels/cpu/`), which `setup.py` builds for several instruction sets."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple, Set
+
+from polar_pipeline._util.text import printable
+from polar_pipeline.cpu.arguments import Frame
+
+#: Where the libraries are.
+FOLDER = Path(__file__).parent
+#: Instruction sets, the best first -> what Linux calls the features of a processor that has them.
+LEVELS = {
+    "avx512": {
+        *("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512_vbmi2"),
+        *("avx512_vnni", "avx512_bitalg", "avx512_vpopcntdq", "gfni", "avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"),
+    },
+    "avx2": {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"},
+    "sse4": {"sse4_2", "popcnt"},
+    "base": set(),
+}
+
+
+class KernelsError(RuntimeError):
+    """There are no compiled kernels; the text says why."""
+
+
+class Kernels(NamedTuple):
+    """The compiled kernels.
+
+    Attributes:
+        library: As loaded.
+        level: Their instruction set, of `LEVELS`.
+    """
+
+    library: ctypes.CDLL
+    level: str
+
+    def compute(self, frame: Frame, threads: int) -> None:
+        """Compute a frame without the interpreter lock.
+
+        Args:
+            frame: What to compute.
+            threads: Most threads to use; results do not depend on it.
+
+        Raises:
+            MemoryError: There is not enough memory.
+        """
+        if self.library.compute_frame(ctypes.byref(frame), threads):
+            raise MemoryError("not enough memory to compute a frame")
+
+
+def processor_features() -> Set[str]:
+    """Features of the processor as Linux names them; empty where the system does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return set()
+    flags = next((line for line in lines if line.startswith("flags")), "")
+    return set(flags.partition(":")[2].split())
+
+
+@lru_cache(maxsize=1)
+def load_kernels() -> Kernels:
+    """Load the kernels for the best instruction set that this processor has.
+
+    Raises:
+        KernelsError: None were built for this processor, or they cannot be loaded.
+    """
+    features = processor_features()
+    for level, needed in LEVELS.items():
+        path = FOLDER / f"kernels_{level}.so"
+        if path.exists() and needed <= features:
+            return _load(path, level)
+    raise KernelsError("no CPU kernels were built when the package was installed: install g++, then install it again")
+
+
+def _load(path: Path, level: str) -> Kernels:
+    try:
+        library = ctypes.CDLL(str(path))
+        library.frame_bytes.restype = ctypes.c_int64
+        size = library.frame_bytes()
+    except (OSError, AttributeError) as err:
+        raise KernelsError(f"the CPU kernels cannot be loaded: {printable(str(err))}") from None
+    if size != ctypes.sizeof(Frame):
+        raise KernelsError("the CPU kernels are of another version: install the package again")
+    return Kernels(library, level)
