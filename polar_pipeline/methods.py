@@ -10,49 +10,34 @@ from typing import Dict, Tuple
 
 from polar_pipeline.coefficients import NOISE_ADAPTIVE, NOISE_LINEAR, NOISE_WEIGHTED
 
-#: Constants a, b, c, d of `coefficients.NOISE_LINEAR`: what noise gains in a flat field leave out.
-NoiseConstants = Tuple[float, float, float, float]
-
-
-@dataclass(frozen=True)
-class LatticeMethod:
-    """An interpolation on the color lattice of a color sensor.
-
-    Attributes:
-        reach: Raw pixels on each side that a pixel depends on.
-        noise: Constants of its noise where angles are left where they are.
-    """
-
-    reach: int
-    noise: NoiseConstants = NOISE_LINEAR
-
 
 @dataclass(frozen=True)
 class Method:
-    """An interpolation on the polarizer mosaic.
+    """An interpolation on the polarizer mosaic, or on the color lattice of a color sensor.
 
     Attributes:
-        lattice: The method on the color lattice that goes with it.
-        reach: Raw pixels on each side that a pixel depends on; on a color sensor those of the lattice come on top.
-        noise_half: Constants of its noise at half resolution.
+        reach: Raw pixels on each side that a pixel depends on; on a color sensor both interpolations add up.
+        lattice: The method on the color lattice that goes with one on the polarizer mosaic; "" for one on the lattice.
+        noise_half: Constants of `coefficients.NOISE_LINEAR`, which noise gains in a flat field leave out, at half
+            resolution; of a method on the lattice, where angles are left where they are.
         noise_full: The same at full resolution.
     """
 
-    lattice: str
     reach: int
-    noise_half: NoiseConstants = NOISE_LINEAR
-    noise_full: NoiseConstants = NOISE_LINEAR
+    lattice: str = ""
+    noise_half: Tuple[float, float, float, float] = NOISE_LINEAR
+    noise_full: Tuple[float, float, float, float] = NOISE_LINEAR
 
 
 #: Methods on the color lattice, by name.
-LATTICE_METHODS: Dict[str, LatticeMethod] = {
-    "bilinear": LatticeMethod(2),
-    "mhc": LatticeMethod(4),
-    "weighted": LatticeMethod(6, NOISE_WEIGHTED),
+LATTICE_METHODS: Dict[str, Method] = {
+    "bilinear": Method(2),
+    "mhc": Method(4),
+    "weighted": Method(6, noise_half=NOISE_WEIGHTED),
 }
 #: Methods on the polarizer mosaic, by name: what the option `demosaic` can be beside `auto`.
 METHODS: Dict[str, Method] = {
-    "bilinear": Method("bilinear", 1),
-    "gradient": Method("mhc", 2),
-    "adaptive": Method("weighted", 4, NOISE_ADAPTIVE["half"], NOISE_ADAPTIVE["full"]),
+    "bilinear": Method(1, "bilinear"),
+    "gradient": Method(2, "mhc"),
+    "adaptive": Method(4, "weighted", NOISE_ADAPTIVE["half"], NOISE_ADAPTIVE["full"]),
 }

@@ -85,5 +85,5 @@ def method_constants(
 ) -> Tuple[float, float, float, float]:
     """Those of a method: what its gains in a flat field leave out. Arguments are those of `stokes_gains`."""
     if is_half and not co_sited:
-        return LATTICE_METHODS[debayer].noise if sensor.is_color else NOISE_LINEAR
+        return LATTICE_METHODS[debayer].noise_half if sensor.is_color else NOISE_LINEAR
     return METHODS[demosaic].noise_half if is_half else METHODS[demosaic].noise_full

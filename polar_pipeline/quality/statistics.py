@@ -21,7 +21,7 @@ from polar_pipeline.backend import block_pixels
 from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.options import declare, declared
 from polar_pipeline.pipeline import Pipeline, Result
-from polar_pipeline.products import full_level
+from polar_pipeline.products import PRODUCTS, full_level
 from polar_pipeline.quality.expected import expected_similarity
 from polar_pipeline.sensor.frames import Frame, PackedFrame
 
@@ -212,7 +212,7 @@ def mean_value(result: Result, name: str) -> Optional[float]:
     if name not in result:
         return None
     array = result[name].reshape(result[name].shape[0], -1)
-    count = array.size - (sum(result.invalid) if name == "dolp" else 0)
+    count = array.size - (0 if PRODUCTS[name].is_light else sum(result.invalid))
     total = 0.0
     for first in range(0, len(array), _MEAN_ROWS):
         rows = array[first : first + _MEAN_ROWS]
