@@ -219,12 +219,6 @@ DEVICE void store_preview(const FrameArguments &frame, const OutputPosition &at,
             low_bytes(b[0], b[1], b[2], b[3]));
 }
 
-#if OUT_AOLP_COLOR
-CONSTANT_MEMORY u32 aolp_color_map[256] = AOLP_COLOR_MAP;
-#endif
-#if OUT_DOLP_COLOR
-CONSTANT_MEMORY u32 dolp_color_map[256] = DOLP_COLOR_MAP;
-#endif
 // Stores the colours of four pixels, 0xbbggrr; invalid ones are black.
 DEVICE void store_colors(void *image, const OutputPosition &at, u32 (&color)[4], u32 invalid) {
   u32 w[3];
@@ -237,10 +231,11 @@ DEVICE void store_colors(void *image, const OutputPosition &at, u32 (&color)[4],
   }
   store_rgb(image, at, w[0], w[1], w[2]);
 }
+#if OUT_AOLP_COLOR
+CONSTANT_MEMORY u32 aolp_color_map[256] = AOLP_COLOR_MAP;
 // AoLP by its map, mixed with a grey level
 DEVICE void store_aolp_color(const FrameArguments &frame, const OutputPosition &at, const Polarization &p,
                              u32 invalid) {
-#if OUT_AOLP_COLOR
   u32 color[4];
 #pragma unroll
   for (int k = 0; k < 4; k++) {
@@ -251,17 +246,18 @@ DEVICE void store_aolp_color(const FrameArguments &frame, const OutputPosition &
       color[k] |= faded_level((float)(full >> (8 * c) & 255), p.dolp[k], frame.fading) << (8 * c);
   }
   store_colors(frame.out[AOLP_COLOR], at, color, invalid);
-#endif
 }
+#endif
+#if OUT_DOLP_COLOR
+CONSTANT_MEMORY u32 dolp_color_map[256] = DOLP_COLOR_MAP;
 DEVICE void store_dolp_color(const FrameArguments &frame, const OutputPosition &at, const Polarization &p,
                              u32 invalid) {
-#if OUT_DOLP_COLOR
   u32 color[4];
 #pragma unroll
   for (int k = 0; k < 4; k++) color[k] = dolp_color_map[color_index(place_of_dolp(p.dolp[k]))];
   store_colors(frame.out[DOLP_COLOR], at, color, invalid);
-#endif
 }
+#endif
 
 // valid: a byte of ones for every valid pixel
 DEVICE void store_dolp_bytes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 valid) {
@@ -458,8 +454,12 @@ DEVICE void store_polarization(const FrameArguments &frame, const OutputPosition
 #endif
   if (OUT_STOKES) store_stokes(frame, at, p, invalid);
   if (OUT_PREVIEW) store_preview(frame, at, p, without_angle);
+#if OUT_AOLP_COLOR
   store_aolp_color(frame, at, p, without_angle);
+#endif
+#if OUT_DOLP_COLOR
   store_dolp_color(frame, at, p, invalid);
+#endif
   if (OUT_DOLP == 1) store_dolp_bytes(frame, at, p, valid);
   if (OUT_AOLP == 1) store_aolp_bytes(frame, at, p, LIMITS_AOLP ? valid_bytes(without_angle) : valid);
   if (OUT_DOLP == 2) {

@@ -23,7 +23,7 @@ input()
 harness.prune_cache()
 harness.launch_on_host(
     harness.build(Path(sys.argv[1]), output_defines({})),
-    lambda _: harness.np.zeros((), harness.POLARIZATION_ARGUMENT),
+    lambda _: harness.np.zeros((), harness.FRAME_ARGUMENT),
     harness.Grid((1, 1, 1), 1),
     {},
 )
