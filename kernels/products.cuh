@@ -5,7 +5,8 @@
 #include "store.cuh"
 
 #define WANT_ANGLES (OUT_ANGLE_0 || OUT_ANGLE_45 || OUT_ANGLE_90 || OUT_ANGLE_135)
-#define WANT_COMPONENTS (OUT_UNPOLARIZED || OUT_POLARIZED || OUT_POLARIZER) // of the light of each colour
+#define OR_COMPONENT(NAME) || OUT_##NAME
+#define WANT_COMPONENTS (0 LIGHT_COMPONENTS(OR_COMPONENT))
 #define WANT_SIGMA (OUT_DOLP_SIGMA || OUT_AOLP_SIGMA)
 #define WANT_COLORS (OUT_AOLP_COLOR || OUT_DOLP_COLOR) // by maps: AOLP_COLOR_MAP, DOLP_COLOR_MAP, 256 words 0xbbggrr
 #define WANT_MASKED                                                                                                    \
@@ -173,9 +174,8 @@ DEVICE void store_component(const FrameArguments &frame, const OutputPosition &a
 // The products of each colour: intensity, and components of the light.
 DEVICE void store_light(const FrameArguments &frame, const OutputPosition &at, const Combinations &of) {
   if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, of.mean);
-  store_component<UNPOLARIZED, OUT_UNPOLARIZED>(frame, at, of);
-  store_component<POLARIZED, OUT_POLARIZED>(frame, at, of);
-  store_component<POLARIZER, OUT_POLARIZER>(frame, at, of);
+#define STORE_COMPONENT(NAME) store_component<NAME, OUT_##NAME>(frame, at, of);
+  LIGHT_COMPONENTS(STORE_COMPONENT)
 }
 
 // The polarization of four pixels' luma. Differences were taken before luma: they are small, and lose the least

@@ -116,9 +116,9 @@ DEVICE void erase(void *image, const OutputPosition &at, u32 outside) {
 }
 DEVICE void erase_light(const FrameArguments &frame, const OutputPosition &at, u32 outside) {
   if (OUT_INTENSITY == 2) erase(frame.out[INTENSITY], at, outside);
-  if (OUT_UNPOLARIZED == 2) erase(frame.out[UNPOLARIZED], at, outside);
-  if (OUT_POLARIZED == 2) erase(frame.out[POLARIZED], at, outside);
-  if (OUT_POLARIZER == 2) erase(frame.out[POLARIZER], at, outside);
+#define ERASE_COMPONENT(NAME)                                                                                          \
+  if (OUT_##NAME == 2) erase(frame.out[NAME], at, outside);
+  LIGHT_COMPONENTS(ERASE_COMPONENT)
 #pragma unroll
   for (int k = 0; k < 4; k++)
     if (angle_type(k) == 2) erase(frame.out[ANGLE_0 + k], at, outside);

@@ -18,8 +18,8 @@ struct Image {
 };
 
 struct Products {
-  Image angles[4];     // 0, 45, 90, 135 degrees
-  Image components[3]; // of the light, by `enum Component`
+  Image angles[4];              // 0, 45, 90, 135 degrees
+  Image components[COMPONENTS]; // of the light, by `enum Component`
   Image intensity, stokes, dolp, aolp, preview, dolp_sigma, aolp_sigma, aolp_color, dolp_color;
   void *first;        // what SSIM compares, (height, width) float32: (I0 + I90)/2, or S0/2 if `second` is null
   void *second;       // (I45 + I135)/2
@@ -265,10 +265,9 @@ template <int COMPONENT> void components(const float (&polarizer)[2], int n, con
   for (int x = 0; x < n; x++) out[x] = component<COMPONENT>(0.25f * total[x], s1[x], s2[x], polarizer);
 }
 void find_component(const Products &to, int component, int n, const Sums &sums, float *out) {
-  const auto find = component == POLARIZER   ? components<POLARIZER>
-                    : component == POLARIZED ? components<POLARIZED>
-                                             : components<UNPOLARIZED>;
-  find(to.polarizer, n, sums, out);
+#define COMPONENT_LOOP(NAME) components<NAME>,
+  static void (*const loops[])(const float(&)[2], int, const Sums &, float *) = {LIGHT_COMPONENTS(COMPONENT_LOOP)};
+  loops[component](to.polarizer, n, sums, out);
 }
 
 // Every product of `n` pixels but the angle images themselves.
@@ -281,7 +280,7 @@ void products_of_sums(const Products &to, int64_t at, int n, const Sums &sums, c
   const float *__restrict total = sums.total, *__restrict s1 = sums.s1, *__restrict s2 = sums.s2;
   store(to.intensity, at, n, total, 0.25f * to.scale);
   store_pair(to, at, n, straight, diagonal);
-  for (int k = 0; k < 3; k++) {
+  for (int k = 0; k < COMPONENTS; k++) {
     if (!to.components[k].data) continue;
     Line component;
     find_component(to, k, n, sums, component);
