@@ -33,11 +33,7 @@ struct RawChunk {
 };
 DEVICE RawChunk load_chunk(const u8 *p) {
   RawChunk raw;
-  load_pieces<LANE_BYTES % 16 == 0  ? 16
-              : LANE_BYTES % 8 == 0 ? 8
-              : LANE_BYTES % 4 == 0 ? 4
-                                    : 2,
-              LANE_BYTES>(p, raw.word);
+  load_pieces<alignment_of(LANE_BYTES, 0), LANE_BYTES>(p, raw.word);
   return raw;
 }
 

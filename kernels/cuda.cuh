@@ -10,15 +10,13 @@ typedef unsigned long long u64;
 
 // One lane's elements of the matrices that a warp multiplies on tensor cores, with lane = 4 g + t (PTX ISA,
 // mma.m16n8k16). A word holds two halves of neighbouring columns (A) or rows (B).
-struct MatrixA { // 16 x 16: rows g and g + 8 at columns 2t, 2t + 1 (words 0, 1) and at columns 2t + 8, 2t + 9 (words 2,
-                 // 3)
+struct MatrixA { // 16 x 16: rows g and g + 8 at columns 2t, 2t + 1 (words 0, 1), and at 2t + 8, 2t + 9 (words 2, 3)
   u32 word[4];
 };
 struct MatrixB { // 16 x 8: column g at rows 2t, 2t + 1 (word 0) and 2t + 8, 2t + 9 (word 1)
   u32 word[2];
 };
-struct MatrixC { // 16 x 8 floats: row g at columns 2t, 2t + 1 (values 0, 1), row g + 8 at the same columns (values 2,
-                 // 3)
+struct MatrixC { // 16 x 8 floats: row g at columns 2t, 2t + 1 (values 0, 1), row g + 8 there, too (values 2, 3)
   float value[4];
 };
 

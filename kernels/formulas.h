@@ -5,6 +5,11 @@
 // each has its own. Numbers of a method come from polar_pipeline/coefficients.py, as definitions.
 #pragma once
 
+// The components of the light, which `component` computes of each colour.
+#define LIGHT_COMPONENTS(EACH) EACH(UNPOLARIZED) EACH(POLARIZED) EACH(POLARIZER)
+#define COUNT_COMPONENT(NAME) +1
+constexpr int COMPONENTS = LIGHT_COMPONENTS(COUNT_COMPONENT);
+
 // ---- primitives
 #ifdef DEVICE
 #define FORMULA DEVICE
@@ -30,7 +35,8 @@ DEVICE u32 bits_of_float(float a) { return as_bits(a); }
 #define FORMULA static inline
 #define FORMULA_CONSTANT constexpr
 typedef uint32_t u32;
-enum Component { UNPOLARIZED, POLARIZED, POLARIZER };
+#define COMPONENT_ENUMERATOR(NAME) NAME,
+enum Component { LIGHT_COMPONENTS(COMPONENT_ENUMERATOR) };
 FORMULA float add(float a, float b) { return a + b; }
 FORMULA float sub(float a, float b) { return a - b; }
 FORMULA float mul(float a, float b) { return a * b; }
@@ -180,7 +186,7 @@ FORMULA void preview_pairs(u32 folded, u32 sign, u32 depth, u32 value, u32 (&rgb
   for (int c = 0; c < 3; c++) rgb[c] = half2_fma(taken[c], depth, value);
 }
 #endif
-// By maps of 256 colours: where AoLP and DoLP are among them, to be rounded, and colours of AoLP mixed with a grey level.
+// By maps of 256 colours: where AoLP and DoLP are among them, not rounded, and colours of AoLP mixed with a grey level.
 FORMULA float place_of_aolp(float turns) { return 256 * turns; } // wraps
 FORMULA float place_of_dolp(float degree) { return 255 * degree; }
 FORMULA u32 color_index(float place) { return rounded(place) & 255; }

@@ -39,7 +39,7 @@ struct FrameArguments {
   float fading[2]; // grey level that colours fade to, and the least share of colour; else DoLP is the share
 };
 
-// ---- what the kernel is compiled for (polar_pipeline/cuda/arguments.py makes these defines)
+// ---- what the kernel is compiled for (polar_pipeline/cuda/arguments.py makes these definitions)
 #ifndef COLOR
 #define COLOR 0 // 1: a Bayer lattice on each angle
 #endif

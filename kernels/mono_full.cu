@@ -94,8 +94,8 @@ struct RowSums {
 };
 DEVICE void surround(const Columns &above2, const Columns &above, const Columns &own, const Columns &under,
                      const Columns &under2, RowSums &out) {
-  Pair even[5], odd[5], before[5], after[5], before2[5],
-      after2[5]; // own row, and rows above and below, one to the left
+  // own row, and rows above and below, one to the left
+  Pair even[5], odd[5], before[5], after[5], before2[5], after2[5];
 #pragma unroll
   for (int k = 0; k < 5; k++) { // before: the odd pixel to the left of each even one; after: the even one to the left
     before[k] = straddle(k ? own.odd[k - 1] : own.odd_left, k < 4 ? own.odd[k] : own.odd_right);

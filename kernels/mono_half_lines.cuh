@@ -4,9 +4,8 @@
 #include "products.cuh"
 #include "raw.cuh"
 
-constexpr int PIXELS = TILE_X;                           // superpixels of a thread along x
-constexpr bool IS_PACKED = RAW_FORMAT >= RAW_12P;        // two pixels in three bytes
-constexpr bool IS_WIDE = CO_SITED && FULL_SCALE >= 4096; // 16 times a number does not fit 16 bits
+constexpr int PIXELS = TILE_X;                    // superpixels of a thread along x
+constexpr bool IS_PACKED = RAW_FORMAT >= RAW_12P; // two pixels in three bytes
 static_assert(PIXELS == 4 || PIXELS == 8, "4 or 8 superpixels a thread");
 static_assert(WIDTH / 2 >= PIXELS && HEIGHT >= 2, "the picture is smaller than what a thread takes");
 static_assert(RAW_FORMAT == RAW_U16 || FULL_SCALE == (RAW_FORMAT == RAW_U8 ? 255 : 4095), "full scale of the format");
@@ -18,8 +17,6 @@ constexpr int ROW_BYTES = RAW_FORMAT == RAW_12P        ? (WIDTH * 3 + 1) / 2
                                                        : WIDTH * (RAW_FORMAT == RAW_U16 ? 2 : 1);
 constexpr int LINE_BYTES = bytes_of(2 * PIXELS), LINE_WORDS = LINE_BYTES / 4;
 
-// The largest power of two up to 16 that divides both.
-CONSTANT int alignment_of(int a, int b) { return (16 | a | b) & -(16 | a | b); }
 // Threads begin at multiples of PIXELS, the last one of a row where it ends with the row.
 constexpr int RAW_ALIGNMENT = alignment_of(ROW_BYTES | bytes_of(WIDTH / 2 * 2), LINE_BYTES);
 
@@ -30,13 +27,11 @@ struct Lanes {
 struct Words {
   u32 even, odd;
 };
-template <bool> struct SiteType {
-  typedef Lanes type;
-};
-template <> struct SiteType<true> {
-  typedef Words type;
-};
-typedef SiteType<IS_WIDE>::type Site;
+#if CO_SITED && FULL_SCALE >= 4096 // 16 times a number does not fit 16 bits
+typedef Words Site;
+#else
+typedef Lanes Site;
+#endif
 
 DEVICE void set_site(Lanes &site, u32 lanes) { site.both = lanes; }
 DEVICE void set_site(Words &site, u32 lanes) {

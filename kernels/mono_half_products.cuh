@@ -37,8 +37,8 @@ CONSTANT u32 sum_bits_of(u32 sum) { return 4 * OFFSET_BITS + sum; }
 // The products of a thread's superpixels on one row, as they are stored: floats, and pairs of halves 1024 + byte.
 struct RowProducts {
   float intensity[PIXELS], dolp[PIXELS], aolp[PIXELS], stokes[3 * PIXELS], axial[PIXELS], diagonal[PIXELS], s0[PIXELS];
-  u32 angle[PIXELS];          // AoLP in 65536ths of pi, in the low 16 bits
-  float component[3][PIXELS]; // of the light, as it is stored: with bytes, above BYTE_OFFSET
+  u32 angle[PIXELS];                   // AoLP in 65536ths of pi, in the low 16 bits
+  float component[COMPONENTS][PIXELS]; // of the light, as it is stored: with bytes, above BYTE_OFFSET
   Pair level[PIXELS / 2], degree[PIXELS / 2], turns[PIXELS / 2], rgb[3][PIXELS / 2];
   // what `transform` interpolates, in the units of pairs; S1 and S2 of each pixel one after the other
   float difference[PIXELS][2], mean[PIXELS], excess[PIXELS];
@@ -75,9 +75,8 @@ DEVICE void make_pair(const FrameArguments &frame, const Superpixel (&superpixel
     row.difference[k][1] = s2 * (FULL / WHITE);
     row.mean[k] = half_sum * (FULL / (2 * WHITE));
     row.excess[k] = (row.axial[k] - row.diagonal[k]) * (FULL / 2);
-    make_component<UNPOLARIZED, OUT_UNPOLARIZED>(frame, half_sum, s1[h], s2, row, k);
-    make_component<POLARIZED, OUT_POLARIZED>(frame, half_sum, s1[h], s2, row, k);
-    make_component<POLARIZER, OUT_POLARIZER>(frame, half_sum, s1[h], s2, row, k);
+#define MAKE_COMPONENT(NAME) make_component<NAME, OUT_##NAME>(frame, half_sum, s1[h], s2, row, k);
+    LIGHT_COMPONENTS(MAKE_COMPONENT)
     const float length = polarized(s1[h], s2, 1e-30f);
     tangent[h] = folded_tangent(s1[h], s2, length);
     degree[h] = row.dolp[k] = degree_of(length, half_sum);
@@ -230,9 +229,8 @@ DEVICE void store_row(const FrameArguments &frame, const RowProducts &row, size_
   constexpr size_t PLANE = (size_t)OUT_WIDTH * OUT_HEIGHT;
   if (OUT_INTENSITY == 1) store_byte_pixels(frame.out[INTENSITY], at, row.level);
   store_values<OUT_INTENSITY>(frame.out[INTENSITY], at, row.intensity);
-  store_light<OUT_UNPOLARIZED>(frame.out[UNPOLARIZED], at, row.component[0]);
-  store_light<OUT_POLARIZED>(frame.out[POLARIZED], at, row.component[1]);
-  store_light<OUT_POLARIZER>(frame.out[POLARIZER], at, row.component[2]);
+#define STORE_ROW(NAME) store_light<OUT_##NAME>(frame.out[NAME], at, row.component[NAME - UNPOLARIZED]);
+  LIGHT_COMPONENTS(STORE_ROW)
   if (OUT_DOLP == 1) store_byte_pixels(frame.out[DOLP], at, row.degree);
   store_values<OUT_DOLP>(frame.out[DOLP], at, row.dolp);
   if (OUT_AOLP == 1) store_byte_pixels(frame.out[AOLP], at, row.turns);

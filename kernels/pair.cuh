@@ -29,9 +29,11 @@ DEVICE u32 low_bytes(u32 a, u32 b) { return permute(a, b, 0x6420); }
 
 #if HALF_PRECISION
 typedef u32 Pair;
+typedef u16 Single; // one of a pair
 
 CONSTANT Pair splat(double value) { return half2_splat(value); }
 DEVICE Pair pair(float low, float high) { return half2_pack(low, high); }
+DEVICE Single single(float value) { return (Single)half2_pack(value, value); }
 DEVICE float low(Pair a) { return half2_low(a); }
 DEVICE float high(Pair a) { return half2_high(a); }
 DEVICE Pair add(Pair a, Pair b) { return half2_add(a, b); }
@@ -66,8 +68,10 @@ template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair offset
 struct Pair {
   float x, y;
 };
+typedef float Single;
 CONSTANT Pair splat(double value) { return Pair{(float)value, (float)value}; }
 DEVICE Pair pair(float low, float high) { return Pair{low, high}; }
+DEVICE Single single(float value) { return value; }
 DEVICE float low(Pair a) { return a.x; }
 DEVICE float high(Pair a) { return a.y; }
 DEVICE Pair add(Pair a, Pair b) { return Pair{a.x + b.x, a.y + b.y}; }

@@ -5,7 +5,8 @@
 #include "store.cuh"
 
 #define WANT_ANGLES (OUT_ANGLE_0 || OUT_ANGLE_45 || OUT_ANGLE_90 || OUT_ANGLE_135)
-#define WANT_COMPONENTS (OUT_UNPOLARIZED || OUT_POLARIZED || OUT_POLARIZER) // of the light of each colour
+#define OR_COMPONENT(NAME) || OUT_##NAME
+#define WANT_COMPONENTS (0 LIGHT_COMPONENTS(OR_COMPONENT))
 #define WANT_SIGMA (OUT_DOLP_SIGMA || OUT_AOLP_SIGMA)
 #define WANT_COLORS (OUT_AOLP_COLOR || OUT_DOLP_COLOR) // by maps: AOLP_COLOR_MAP, DOLP_COLOR_MAP, 256 words 0xbbggrr
 #define WANT_MASKED                                                                                                    \
@@ -173,9 +174,8 @@ DEVICE void store_component(const FrameArguments &frame, const OutputPosition &a
 // The products of each colour: intensity, and components of the light.
 DEVICE void store_light(const FrameArguments &frame, const OutputPosition &at, const Combinations &of) {
   if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, of.mean);
-  store_component<UNPOLARIZED, OUT_UNPOLARIZED>(frame, at, of);
-  store_component<POLARIZED, OUT_POLARIZED>(frame, at, of);
-  store_component<POLARIZER, OUT_POLARIZER>(frame, at, of);
+#define STORE_COMPONENT(NAME) store_component<NAME, OUT_##NAME>(frame, at, of);
+  LIGHT_COMPONENTS(STORE_COMPONENT)
 }
 
 // The polarization of four pixels' luma. Differences were taken before luma: they are small, and lose the least
@@ -219,12 +219,6 @@ DEVICE void store_preview(const FrameArguments &frame, const OutputPosition &at,
             low_bytes(b[0], b[1], b[2], b[3]));
 }
 
-#if OUT_AOLP_COLOR
-CONSTANT_MEMORY u32 aolp_color_map[256] = AOLP_COLOR_MAP;
-#endif
-#if OUT_DOLP_COLOR
-CONSTANT_MEMORY u32 dolp_color_map[256] = DOLP_COLOR_MAP;
-#endif
 // Stores the colours of four pixels, 0xbbggrr; invalid ones are black.
 DEVICE void store_colors(void *image, const OutputPosition &at, u32 (&color)[4], u32 invalid) {
   u32 w[3];
@@ -237,10 +231,11 @@ DEVICE void store_colors(void *image, const OutputPosition &at, u32 (&color)[4],
   }
   store_rgb(image, at, w[0], w[1], w[2]);
 }
+#if OUT_AOLP_COLOR
+CONSTANT_MEMORY u32 aolp_color_map[256] = AOLP_COLOR_MAP;
 // AoLP by its map, mixed with a grey level
 DEVICE void store_aolp_color(const FrameArguments &frame, const OutputPosition &at, const Polarization &p,
                              u32 invalid) {
-#if OUT_AOLP_COLOR
   u32 color[4];
 #pragma unroll
   for (int k = 0; k < 4; k++) {
@@ -251,17 +246,18 @@ DEVICE void store_aolp_color(const FrameArguments &frame, const OutputPosition &
       color[k] |= faded_level((float)(full >> (8 * c) & 255), p.dolp[k], frame.fading) << (8 * c);
   }
   store_colors(frame.out[AOLP_COLOR], at, color, invalid);
-#endif
 }
+#endif
+#if OUT_DOLP_COLOR
+CONSTANT_MEMORY u32 dolp_color_map[256] = DOLP_COLOR_MAP;
 DEVICE void store_dolp_color(const FrameArguments &frame, const OutputPosition &at, const Polarization &p,
                              u32 invalid) {
-#if OUT_DOLP_COLOR
   u32 color[4];
 #pragma unroll
   for (int k = 0; k < 4; k++) color[k] = dolp_color_map[color_index(place_of_dolp(p.dolp[k]))];
   store_colors(frame.out[DOLP_COLOR], at, color, invalid);
-#endif
 }
+#endif
 
 // valid: a byte of ones for every valid pixel
 DEVICE void store_dolp_bytes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 valid) {
@@ -458,8 +454,12 @@ DEVICE void store_polarization(const FrameArguments &frame, const OutputPosition
 #endif
   if (OUT_STOKES) store_stokes(frame, at, p, invalid);
   if (OUT_PREVIEW) store_preview(frame, at, p, without_angle);
+#if OUT_AOLP_COLOR
   store_aolp_color(frame, at, p, without_angle);
+#endif
+#if OUT_DOLP_COLOR
   store_dolp_color(frame, at, p, invalid);
+#endif
   if (OUT_DOLP == 1) store_dolp_bytes(frame, at, p, valid);
   if (OUT_AOLP == 1) store_aolp_bytes(frame, at, p, LIMITS_AOLP ? valid_bytes(without_angle) : valid);
   if (OUT_DOLP == 2) {

@@ -30,16 +30,10 @@ DEVICE float value_of(u32 loaded) {
 DEVICE u32 load_value(const u8 *p) { return INPUT == INPUT_FIXED ? load16(p) : load32(p); }
 // a pixel as it lies in memory, or the mean of STRIDE x STRIDE pixels as float
 DEVICE u32 load_pixel(const u8 *p) {
-#if STRIDE == 1
-  return load_value(p);
-#else
+  if (STRIDE == 1) return load_value(p);
   u32 integers = 0;
   float floats = 0;
-#if STRIDE > 2
-#pragma unroll 1
-#else
-#pragma unroll
-#endif
+#pragma unroll(STRIDE > 2 ? 1 : STRIDE)
   for (int i = 0; i < STRIDE; i++)
 #pragma unroll
     for (int j = 0; j < STRIDE; j++) {
@@ -49,7 +43,6 @@ DEVICE u32 load_pixel(const u8 *p) {
     }
   constexpr float share = 1.0f / (STRIDE * STRIDE);
   return as_bits(INPUT == INPUT_FIXED ? fmaf((float)integers, share / 65536, 0.5f) : floats * share);
-#endif
 }
 
 // A pixel of both images, kept as it was loaded, so that nothing waits for the load until it is compared.
@@ -109,31 +102,20 @@ DEVICE void load_batch(Column &column, int y, Sample (&rows)[BATCH]) {
 
 // Up to four pixels of a row of the map, of which `n` are inside.
 DEVICE void store_map(u8 *out, int n, const float (&s)[BATCH]) {
-#if OUT_MAP == 1
-  u32 bytes[BATCH];
+  u32 v[BATCH];
 #pragma unroll
-  for (int k = 0; k < BATCH; k++) bytes[k] = map_byte(s[k]);
-  if (MAP_WIDTH % 4 == 0)
-    store32(out, bytes[0] | bytes[1] << 8 | bytes[2] << 16 | bytes[3] << 24);
-  else
-    for (int k = 0; k < BATCH; k++)
-      if (k < n) store8(out + k, bytes[k]);
-#elif OUT_MAP == 3
-  u32 halves[BATCH];
-#pragma unroll
-  for (int k = 0; k < BATCH; k++) halves[k] = map_half(s[k]);
-  if (MAP_WIDTH % 4 == 0)
-    store64(out, halves[0] | halves[1] << 16, halves[2] | halves[3] << 16);
-  else
-    for (int k = 0; k < BATCH; k++)
-      if (k < n) store16(out + 2 * k, halves[k]);
-#elif OUT_MAP == 2
-  if (MAP_WIDTH % 4 == 0)
-    store128(out, as_bits(s[0]), as_bits(s[1]), as_bits(s[2]), as_bits(s[3]));
-  else
-    for (int k = 0; k < BATCH; k++)
-      if (k < n) store32(out + 4 * k, as_bits(s[k]));
-#endif
+  for (int k = 0; k < BATCH; k++) v[k] = OUT_MAP == 1 ? map_byte(s[k]) : OUT_MAP == 3 ? map_half(s[k]) : as_bits(s[k]);
+  if (MAP_WIDTH % 4 == 0) {
+    if (OUT_MAP == 1) store32(out, v[0] | v[1] << 8 | v[2] << 16 | v[3] << 24);
+    if (OUT_MAP == 3) store64(out, v[0] | v[1] << 16, v[2] | v[3] << 16);
+    if (OUT_MAP == 2) store128(out, v[0], v[1], v[2], v[3]);
+    return;
+  }
+  for (int k = 0; k < BATCH && k < n; k++) {
+    if (OUT_MAP == 1) store8(out + k, v[k]);
+    if (OUT_MAP == 3) store16(out + 2 * k, v[k]);
+    if (OUT_MAP == 2) store32(out + 4 * k, v[k]);
+  }
 }
 
 // Launch bound: each of four schedulers has registers for five warps of 96 registers a thread, or for four of 128,

@@ -85,14 +85,6 @@ DEVICE float ideal_pixel(const FrameArguments &frame, int y, int x, bool &any_sa
   return ideal(frame, balanced(frame, raw_number(frame, own), code), code, terms_of(frame, z));
 }
 
-#if HALF_PRECISION
-typedef u16 Single; // one of a pair
-DEVICE Single single(float value) { return (Single)half2_pack(value, value); }
-#else
-typedef float Single;
-DEVICE Single single(float value) { return value; }
-#endif
-
 // As `load_tile`; saturation is that of the raw pixels. A thread corrects two rows of four pixels, which hold two
 // superpixels. Pixel by pixel at the picture's border; and everywhere where superpixels begin at odd columns, or rows
 // are not aligned to words.

@@ -24,8 +24,7 @@ constexpr int MOSAIC_Y = TILE_Y + 2 * HALO_Y, MOSAIC_P = (TILE_X + 2 * HALO_X) /
 constexpr int EDGE_Y = HALO_Y + LATTICE_REACH, EDGE_X = HALO_X + multiple_of_4(LATTICE_REACH);
 constexpr int RAW_Y = TILE_Y + 2 * EDGE_Y, RAW_P = (TILE_X + 2 * EDGE_X) / 2;
 // ADR's planes that neighbours are read from. Stage A reaches one pixel beyond the tile, gradients two.
-constexpr int PLANE_Y = TILE_Y + 4,
-              PLANE_P = TILE_X / 2 + 4; // two pairs on either side, of which the inner ones are used
+constexpr int PLANE_Y = TILE_Y + 4, PLANE_P = TILE_X / 2 + 4; // of two pairs on either side, the inner ones are used
 constexpr int TILE_P = TILE_X / 2;
 static_assert(TILE_X % 8 == 0 && TILE_Y % 4 == 0, "tiles consist of complete colour tiles");
 

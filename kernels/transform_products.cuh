@@ -12,28 +12,24 @@ constexpr int BLOCKS = ENOUGH_BLOCKS < FITTING_BLOCKS ? ENOUGH_BLOCKS : FITTING_
 constexpr int BLOCKS = ENOUGH_BLOCKS;
 #endif
 
+constexpr int VALUE_PITCH = PITCH + HALF_PRECISION; // of single values, whole words
 // What a block keeps of a tile's samples until its threads make the products of neighbouring pixels.
 struct Samples {
   Difference differences[CHANNELS][TILE_Y][PITCH]; // with last bits; both: outside
-#if HALF_PRECISION
-  alignas(4) u16 means[CHANNELS][TILE_Y][PITCH + 1];
-  alignas(4) u16 excesses[EXCESS ? CHANNELS : 1][EXCESS ? TILE_Y : 1][PITCH + 1];
-#else
-  float means[CHANNELS][TILE_Y][PITCH];
-  float excesses[EXCESS ? CHANNELS : 1][EXCESS ? TILE_Y : 1][PITCH];
-#endif
+  alignas(4) Single means[CHANNELS][TILE_Y][VALUE_PITCH];
+  alignas(4) Single excesses[EXCESS ? CHANNELS : 1][EXCESS ? TILE_Y : 1][VALUE_PITCH];
 };
 
 #if HALF_PRECISION
 DEVICE Difference marked(Pair value, u32 bits) { return (value & ~LAST_BITS) | bits; }
 DEVICE u32 bits_of(Difference value) { return value & LAST_BITS; }
-DEVICE u16 kept(Pair value) { return (u16)value; }
+DEVICE Single kept(Pair value) { return (u16)value; }
 #else
 DEVICE Difference marked(Pair value, u32 bits) {
   return pair(as_float((as_bits(low(value)) & ~1u) | (bits & 1)), as_float((as_bits(high(value)) & ~1u) | bits >> 16));
 }
 DEVICE u32 bits_of(Difference value) { return (as_bits(low(value)) & 1) | (as_bits(high(value)) & 1) << 16; }
-DEVICE float kept(Pair value) { return low(value); }
+DEVICE Single kept(Pair value) { return low(value); }
 #endif
 
 // Where a thread takes samples in the tile: in the line of its first pixel, and STEP lines further on.
@@ -42,9 +38,9 @@ static_assert(THREADS % LINE == 0, "a thread's pixels are complete lines apart")
 static_assert(PIXELS == 4 * THREADS, "a thread makes four pixels");
 
 #if HALF_PRECISION
-DEVICE Pair neighbours(const u16 *values) { return *(const u32 *)values; } // at an even column
+DEVICE Pair neighbours(const Single *values) { return *(const u32 *)values; } // at an even column
 #else
-DEVICE Pair neighbours(const float *values) { return pair(values[0], values[1]); }
+DEVICE Pair neighbours(const Single *values) { return pair(values[0], values[1]); }
 #endif
 
 // The rotation of four pixels as S1 and S2 turn by it. Loaded early: it comes from the map, which no launch makes.
@@ -120,9 +116,9 @@ DEVICE void erase(void *image, const OutputPosition &at, u32 outside) {
 }
 DEVICE void erase_light(const FrameArguments &frame, const OutputPosition &at, u32 outside) {
   if (OUT_INTENSITY == 2) erase(frame.out[INTENSITY], at, outside);
-  if (OUT_UNPOLARIZED == 2) erase(frame.out[UNPOLARIZED], at, outside);
-  if (OUT_POLARIZED == 2) erase(frame.out[POLARIZED], at, outside);
-  if (OUT_POLARIZER == 2) erase(frame.out[POLARIZER], at, outside);
+#define ERASE_COMPONENT(NAME)                                                                                          \
+  if (OUT_##NAME == 2) erase(frame.out[NAME], at, outside);
+  LIGHT_COMPONENTS(ERASE_COMPONENT)
 #pragma unroll
   for (int k = 0; k < 4; k++)
     if (angle_type(k) == 2) erase(frame.out[ANGLE_0 + k], at, outside);

@@ -51,7 +51,7 @@ void color_images(const Products &to, int64_t at, int n, const float *const angl
     for (int channel = 0; channel < 3; channel++) mean(angles[channel], n, lines[channel]);
     store_color(to.intensity, at, n, lines[0], lines[1], lines[2]);
   }
-  for (int k = 0; k < 3; k++) {
+  for (int k = 0; k < COMPONENTS; k++) {
     if (!to.components[k].data) continue;
     for (int channel = 0; channel < 3; channel++) {
       Sums sums;

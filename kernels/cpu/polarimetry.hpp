@@ -236,10 +236,9 @@ template <int COMPONENT> void components(const float (&polarizer)[2], int n, con
   for (int x = 0; x < n; x++) out[x] = component<COMPONENT>(0.25f * total[x], s1[x], s2[x], polarizer);
 }
 void find_component(const Products &to, int component, int n, const Sums &sums, float *out) {
-  const auto find = component == POLARIZER   ? components<POLARIZER>
-                    : component == POLARIZED ? components<POLARIZED>
-                                             : components<UNPOLARIZED>;
-  find(to.polarizer, n, sums, out);
+#define COMPONENT_LOOP(NAME) components<NAME>,
+  static void (*const loops[])(const float(&)[2], int, const Sums &, float *) = {LIGHT_COMPONENTS(COMPONENT_LOOP)};
+  loops[component](to.polarizer, n, sums, out);
 }
 
 // Every product of `n` pixels but the angle images themselves.
@@ -252,7 +251,7 @@ void products_of_sums(const Products &to, int64_t at, int n, const Sums &sums, c
   const float *__restrict total = sums.total, *__restrict s1 = sums.s1, *__restrict s2 = sums.s2;
   store(to.intensity, at, n, total, 0.25f * to.scale);
   store_pair(to, at, n, straight, diagonal);
-  for (int k = 0; k < 3; k++) {
+  for (int k = 0; k < COMPONENTS; k++) {
     if (!to.components[k].data) continue;
     Line component;
     find_component(to, k, n, sums, component);
