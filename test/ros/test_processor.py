@@ -374,7 +374,7 @@ def test_a_fault_before_the_first_frame_costs_no_frame(bench: Any, fault: Except
 
 
 def test_the_first_frame_has_none_before_it() -> None:
-    """With real pipelines: SSIM compares with the frame before, which the first one and one after a restart have not."""
+    """With real pipelines: SSIM compares with the frame before, which the first one and one after a restart lack."""
     wanted = settings(ssim_mode="temporal", resolution="full")
     log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineSwitch()
     processor = FrameProcessor(lambda: wanted, pipelines, Fallback(), diagnostics, ProblemLog(diagnostics, log), log)
