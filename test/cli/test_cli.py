@@ -183,6 +183,7 @@ def test_replay_with_a_reference(bag: Path, tmp_path: Path, capsys: Any) -> None
         (["replay", "in.mcap", "-o", "out.mcap", "--rate", "5"], "--rate is for pictures; in.mcap has times"),
         (["replay", "in.mcap", "-o", "out.mcap", "--report", "./out.mcap"], "are the same file, "),
         (["process", "raw.png", "--ssim-mode", "temporal"], "unrecognized arguments: --ssim-mode temporal"),
+        (["layout", "raw.png", "--polarizer", "361"], "expected degrees from -360 to 360, got '361'"),
         (["layout", "raw.png", "--products", "dolp"], "unrecognized arguments: --products dolp"),
         (["layout", "raw.png", "--resolution", "full", "--own-site"], "unrecognized arguments: --resolution"),
         (["process", "raw.png", "--backend", "opencl"], "invalid choice: 'opencl'"),

@@ -758,6 +758,8 @@ def test_what_a_node_has_can_be_set_again(rig: Any) -> None:
     answer = ask(r.peer, SetParameters, "/polar_pipeline/set_parameters", request)
     assert [row.reason for row in answer.results if not row.successful] == []
     assert not any(key.startswith("refused") for key in r.report())
+    unknown = r.node.set_parameters([Parameter("no_such\x1b", value=1)])[0]
+    assert unknown.reason == r"no_such\x1b is not a parameter of this node"
 
 
 def test_nothing_of_former_settings_is_kept(rig: Any) -> None:

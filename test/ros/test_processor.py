@@ -374,7 +374,7 @@ def test_a_fault_before_the_first_frame_costs_no_frame(bench: Any, fault: Except
 
 
 def test_the_first_frame_has_none_before_it() -> None:
-    """With real pipelines: SSIM compares with the frame before, which the first one has not."""
+    """With real pipelines: SSIM compares with the frame before, which the first one and one after a restart lack."""
     wanted = settings(ssim_mode="temporal", resolution="full")
     log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineSwitch()
     processor = FrameProcessor(lambda: wanted, pipelines, Fallback(), diagnostics, ProblemLog(diagnostics, log), log)
@@ -382,11 +382,11 @@ def test_the_first_frame_has_none_before_it() -> None:
     processor.start(output)
     wait_for(lambda: pipelines._active is not None, "a pipeline for the subscriber")
     try:
-        for stamp in range(2):
+        for count, stamp in enumerate((1, 2, 0), 1):
             processor.put(image(stamp, np.full(FULL_FRAME, 99, np.uint8)))
-            wait_for(lambda stamp=stamp: len(output.frames) == stamp + 1, "a frame")
-        first, second = (float((frame.result or {})["ssim"]) for frame in output.frames)
-        assert (np.isnan(first), second) == (True, 1.0)
+            wait_for(lambda count=count: len(output.frames) == count, "a frame")
+        first, second, again = (float((frame.result or {})["ssim"]) for frame in output.frames)
+        assert (np.isnan(first), second, np.isnan(again)) == (True, 1.0, True)
     finally:
         processor.close()
         pipelines.close()
