@@ -68,10 +68,12 @@ def _storage(url: str) -> Any:
     settings: Dict[str, Any] = {}
     try:
         kind = fsspec.get_filesystem_class(scheme)
-        if is_web(url):
+        session = {"http": "client_kwargs", "https": "client_kwargs", "gs": "session_kwargs", "gcs": "session_kwargs"}
+        if scheme in session:
             # aiohttp limits a request to five minutes, whatever its size, and ignores proxies by default
             timeout = import_module("aiohttp").ClientTimeout(total=None, sock_connect=STALL_S, sock_read=STALL_S)
-            settings["client_kwargs"] = {"timeout": timeout, "trust_env": True, **given.get("client_kwargs", {})}
+            key = session[scheme]
+            settings[key] = {"timeout": timeout, "trust_env": True, **given.get(key, {})}
         elif scheme in ("s3", "s3a"):
             config = {"retries": {"total_max_attempts": 1}, "connect_timeout": STALL_S, "read_timeout": STALL_S}
             settings["config_kwargs"] = {**config, **given.get("config_kwargs", {})}

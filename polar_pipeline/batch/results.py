@@ -14,6 +14,7 @@ from polar_pipeline.batch.table import table_path
 from polar_pipeline.quality.layout import LayoutCheck
 from polar_pipeline.quality.statistics import FrameQuality, Spot
 from polar_pipeline.replay.compare import Tally
+from polar_pipeline.replay.limits import Span
 from polar_pipeline.replay.run import ReplayedFrame, Summary
 from polar_pipeline.replay.segment import Part
 
@@ -65,9 +66,9 @@ def result_folder(folder: Path, name: str) -> Path:
     return folder / RECORDINGS / name
 
 
-def segment_folder(folder: Path, name: str, unit: str) -> Path:
-    """Return the folder of a segment that was not merged yet."""
-    return folder / SEGMENTS / name / unit
+def segment_folder(folder: Path, name: str, unit: str, span: Span) -> Path:
+    """Return the folder of a segment that was not merged yet, of a recording whose result has the identity `unit`."""
+    return folder / SEGMENTS / name / f"{unit}_{span[0]}_{span[1]}"
 
 
 def completed(folder: Path, name: str, unit: Optional[str]) -> Optional[Outcome]:

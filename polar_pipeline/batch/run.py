@@ -27,6 +27,8 @@ from polar_pipeline.replay.limits import SourceError
 
 #: Units in flight per thread of the cluster: one that runs, and the next ones, so that no thread waits.
 UNITS_PER_THREAD = 32
+#: Seconds in which further units are waited for when one is done: one message then brings the results of all.
+_COLLECT_S = 0.01
 #: Seconds that workers get to stop after a run was cancelled.
 _STOPPING_S = 15.0
 #: Seconds between two lines of progress without a terminal.
@@ -48,7 +50,7 @@ class Runner:
     def __init__(self, client: Client, ended: Callable[[Outcome], None]) -> None:
         self._client = client
         self._ended = ended
-        self._done = as_completed(loop=client.loop, with_results=True, raise_errors=False)
+        self._done = as_completed(loop=client.loop)
         self._tasks: Dict[Future, Task] = {}
         self._segments: Dict[Future, List[Future]] = {}  # of the merge that waits for them
         self._prefix = secrets.token_hex(8)
@@ -70,14 +72,19 @@ class Runner:
         suspects: List[Task] = []
         try:
             self._fill(tasks)
-            for batch in self._done.batches():
-                for future, result in batch:
+            while self._tasks:
+                batch = self._done.next_batch()
+                time.sleep(_COLLECT_S)
+                batch += self._done.next_batch(block=False)
+                finished = [future for future in batch if future.status == "finished"]
+                results = dict(zip(finished, self._client.gather(finished)))
+                for future in batch:
                     task = self._tasks.pop(future)
                     self._segments.pop(future, None)
-                    if future.status == "finished":
-                        self._finish(task, result)
+                    if future in results:
+                        self._finish(task, results[future])
                         continue
-                    err = result[1] if future.status == "error" else result
+                    err = future.exception() if future.status == "error" else CancelledError(future.status)
                     if self._client.status != "running":
                         raise err
                     if isinstance(err, KilledWorker):
@@ -86,40 +93,52 @@ class Runner:
                         self._ended(task.failed(f"could not be run: {type(err).__name__}: {err}"))
                 self._fill(tasks)
         except (Exception, CancelledError) as err:
-            if self._client.status == "running":
+            if self._client.status == "running" and not isinstance(err, OSError):  # an error of the connection
                 raise
             raise LostSchedulerError(f"the scheduler {self._client.scheduler.address} no longer answers") from err
         return suspects
 
     def _fill(self, tasks: Iterator[Task]) -> None:
-        """Submit recordings until enough units are in flight."""
+        """Submit recordings if at most half of the units that may be in flight are."""
         limit = UNITS_PER_THREAD * max(1, sum(self._client.nthreads().values()))
         places = limit - len(self._tasks) - sum(map(len, self._segments.values()))
-        for task in itertools.islice(tasks, max(0, places)):
+        taken = list(itertools.islice(tasks, places)) if places >= limit // 2 else []
+        for function in (recording_unit, plan_unit):
             # a recording from another machine is fetched once, by one worker
-            is_split = task.settings.split_ns > 0 and not scheme_of(task.recording.location)
-            self._add(task, plan_unit if is_split else recording_unit, 0)
+            chosen = [
+                task
+                for task in taken
+                if (task.settings.split_ns > 0 and not scheme_of(task.recording.location)) == (function is plan_unit)
+            ]
+            self._watch(chosen, self._submit(function, chosen, 0))
 
-    def _add(self, task: Task, function: Callable[..., Any], priority: int, *arguments: Any) -> Future:
-        """Submit a unit; units of a higher priority come first: recordings that were begun are completed."""
-        future = self._client.submit(function, task, *arguments, key=self._key(function), priority=priority)
-        self._tasks[future] = task
-        self._done.add(future)
-        return future
+    def _watch(self, tasks: List[Task], futures: List[Future]) -> None:
+        """Wait for the futures of tasks, too."""
+        self._tasks.update(zip(futures, tasks))
+        self._done.update(futures)
 
-    def _key(self, function: Callable[..., Any]) -> str:
-        return f"{function.__name__}-{self._prefix}-{next(self._numbers)}"
+    def _submit(self, function: Callable[..., Any], tasks: List[Task], priority: int, *arguments: Any) -> List[Future]:
+        """Submit a unit for each task; units of a higher priority come first: recordings that were begun are completed.
+
+        Args:
+            function: The unit.
+            tasks: Its first arguments.
+            priority: Higher ones run first.
+            arguments: Lists of further arguments.
+        """
+        keys = [f"{function.__name__}-{self._prefix}-{next(self._numbers)}" for _ in tasks]
+        return self._client.map(function, tasks, *arguments, key=keys, priority=priority) if tasks else []
 
     def _finish(self, task: Task, result: Any) -> None:
         if not isinstance(result, Split):
             self._ended(result)
         elif len(result.spans) < 2:
-            self._add(task, recording_unit, 1)
+            self._watch([task], self._submit(recording_unit, [task], 1))
         else:
-            units = [unit_of(task.settings, task.described, task.recording, span) for span in result.spans]
-            keys = [self._key(segment_unit) for _ in units]
-            segments = self._client.map(segment_unit, [task] * len(units), result.spans, units, key=keys, priority=1)
-            self._segments[self._add(task, merge_unit, 2, result, units, segments)] = segments
+            segments = self._submit(segment_unit, [task] * len(result.spans), 1, result.spans)
+            merge = self._submit(merge_unit, [task], 2, [result], [segments])
+            self._watch([task], merge)
+            self._segments[merge[0]] = segments
 
     def cancel(self) -> None:
         """Cancel all units, and wait until workers have stopped."""

@@ -12,7 +12,7 @@ from polar_pipeline.batch.recordings import Recording, local_file, token_of
 from polar_pipeline.batch.remote import SPOOL_BYTES
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.replay.job import metadata
-from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError
 from polar_pipeline.replay.source import DEFAULT_RATE
 
 
@@ -72,16 +72,13 @@ def golden_of(folder: Path, name: str) -> Path:
     raise SourceError(f"there is no golden recording {paths[0]}, nor {paths[1]}")
 
 
-def unit_of(
-    settings: BatchSettings, described: Mapping[str, str], recording: Recording, span: Optional[Span] = None
-) -> str:
+def unit_of(settings: BatchSettings, described: Mapping[str, str], recording: Recording) -> str:
     """Return the identity of a result, which covers all that the result depends on, as 64 hexadecimal digits.
 
     Args:
         settings: Settings of the batch.
         described: `BatchSettings.described`.
         recording: The recording.
-        span: The segment; None for the complete recording, whose result does not depend on its segments.
 
     Raises:
         SourceError: A golden or reference recording is missing.
@@ -96,6 +93,5 @@ def unit_of(
             each and token_of([local_file(golden_of(each, recording.name))])
             for each in (settings.compare, settings.reference)
         ],
-        span,
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

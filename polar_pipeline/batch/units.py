@@ -115,15 +115,9 @@ def recording_unit(task: Task) -> Result:
     return _guarded(task, work)
 
 
-def segment_unit(task: Task, span: Span, unit: str) -> Result:
-    """Process a segment into a folder of its own, unless that or the recording's result is complete.
-
-    Args:
-        task: The recording.
-        span: Times of recording.
-        unit: Identity of the segment.
-    """
-    folder = results.segment_folder(task.folder, task.recording.name, unit)
+def segment_unit(task: Task, span: Span) -> Result:
+    """Process a segment into a folder of its own, unless that or the recording's result is complete."""
+    folder = results.segment_folder(task.folder, task.recording.name, task.unit, span)
 
     def work(pipeline: Pipeline, path: Path) -> Result:
         if results.read_part(folder) is None:
@@ -137,21 +131,21 @@ def segment_unit(task: Task, span: Span, unit: str) -> Result:
     return _guarded(task, work)
 
 
-def merge_unit(task: Task, plan: Split, units: Sequence[str], outcomes: Sequence[Outcome]) -> Result:
+def merge_unit(task: Task, plan: Split, outcomes: Sequence[Outcome]) -> Result:
     """Merge the segments of a recording, unless its result is complete; then the segments are removed.
 
     Args:
         task: The recording.
         plan: Its segments.
-        units: Identity of each segment.
         outcomes: Outcome of each segment.
     """
     name = task.recording.name
 
     def work(pipeline: Pipeline, path: Path) -> Result:
-        found = [results.read_part(results.segment_folder(task.folder, name, unit)) for unit in units]
+        folders = (results.segment_folder(task.folder, name, task.unit, span) for span in plan.spans)
+        found = list(map(results.read_part, folders))
         parts = [row[0] for row in found if row]
-        if len(parts) < len(units):
+        if len(parts) < len(plan.spans):
             raise SourceError("its segments were removed; run again")
         if not can_merge(parts):
             return _published(task, path, lambda job: process_recording(job, pipeline, _watch(task)))

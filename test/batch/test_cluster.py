@@ -70,11 +70,11 @@ def fake_plan(_: Task) -> Plan:
     return Plan([(0, 1), (1, 2), (2, 3)], 3)
 
 
-def fake_segment(task: Task, span: Any, _: str) -> Outcome:
+def fake_segment(task: Task, span: Any) -> Outcome:
     return Outcome(task.recording.name, "", "ok", "", span[0])
 
 
-def fake_merge(task: Task, _: Plan, __: List[str], outcomes: List[Outcome]) -> Outcome:
+def fake_merge(task: Task, _: Plan, outcomes: List[Outcome]) -> Outcome:
     return Outcome(task.recording.name, "", "ok", "", sum(outcome.frames for outcome in outcomes))
 
 
