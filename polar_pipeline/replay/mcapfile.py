@@ -40,6 +40,15 @@ class McapRow(NamedTuple):
     place: Tuple[int, int]
 
 
+class _ChunkPlace(NamedTuple):
+    """First and last time of a chunk, its offset, and its channels; without these, it may hold any."""
+
+    start_ns: int
+    end_ns: int
+    offset: int
+    channels: Collection[int]
+
+
 class McapFile:
     """An open mcap file that has an index.
 
@@ -65,7 +74,7 @@ class McapFile:
         self._path = path
         self.stream = stream
         self._limit = limit
-        self._singles: Optional[List[Tuple[int, int, int]]] = None
+        self._places: Optional[List[_ChunkPlace]] = None
         self.summary = self._read_summary()
         if self.summary.statistics is None:
             raise SourceError(f"{path} does not say how many messages it holds (`mcap recover` counts them)")
@@ -114,7 +123,7 @@ class McapFile:
         channels = {number for number, row in self.summary.channels.items() if row.topic in topics}
         # (time, offset of the chunk, number of the message, the message); without a message: a chunk to be read
         queue: List[Tuple[int, int, int, Optional[Message]]] = [
-            (start_ns, offset, -1, None) for start_ns, _, offset in self._chunks(channels, span)
+            (row.start_ns, row.offset, -1, None) for row in self._chunks(channels, span)
         ]
         heapq.heapify(queue)
         held = 0
@@ -124,11 +133,11 @@ class McapFile:
                 held -= len(message.data)
                 yield McapRow(self.summary.channels[message.channel_id], message, (offset, number))
                 continue
-            for number, row in enumerate(self._load(offset)):
-                if row.channel_id in channels and is_within(row.log_time, span):
-                    held += len(row.data)
+            for number, new in enumerate(self._load(offset)):
+                if new.channel_id in channels and is_within(new.log_time, span):
+                    held += len(new.data)
                     check_size("messages to be held at once", held, self._limit)
-                    heapq.heappush(queue, (row.log_time, offset, number, row))
+                    heapq.heappush(queue, (new.log_time, offset, number, new))
 
     def message_at(self, place: Tuple[int, int]) -> Message:
         """The message at a place that `rows` gave; it raises what `rows` does."""
@@ -137,41 +146,38 @@ class McapFile:
     def spans(self, topic: str) -> List[Span]:
         """The times of recording between which the messages on a topic lie, as the index states; empty without any."""
         channels = {number for number, row in self.summary.channels.items() if row.topic == topic}
-        rows = list(self._chunks(channels, None))
-        return [(min(row[0] for row in rows), max(row[1] for row in rows) + 1)] if rows else []
+        rows = self._chunks(channels, None)
+        return [(min(row.start_ns for row in rows), max(row.end_ns for row in rows) + 1)] if rows else []
 
-    def _chunks(self, channels: Set[int], span: Optional[Span]) -> Iterator[Tuple[int, int, int]]:
-        """First and last time and offset of the chunks that may hold messages of these channels in a span.
-
-        A message outside of chunks counts as a chunk.
-        """
-        rows = {row.chunk_start_offset: row for row in self.summary.chunk_indexes}
-        found = [
-            (row.message_start_time, row.message_end_time, offset)
-            for offset, row in rows.items()
-            # without an index of its own, a chunk may hold any channel
-            if not row.message_index_offsets or not channels.isdisjoint(row.message_index_offsets)
+    def _chunks(self, channels: Set[int], span: Optional[Span]) -> List[_ChunkPlace]:
+        """The chunks that may hold messages of these channels in a span; a message outside of chunks counts as one."""
+        if self._places is None:
+            rows = {row.chunk_start_offset: row for row in self.summary.chunk_indexes}
+            self._places = [
+                _ChunkPlace(row.message_start_time, row.message_end_time, offset, row.message_index_offsets)
+                for offset, row in rows.items()
+            ] or list(self._scan())
+        return [
+            row
+            for row in self._places
+            if (not row.channels or not channels.isdisjoint(row.channels))
+            and (span is None or (row.start_ns < span[1] and row.end_ns >= span[0]))
         ]
-        for start_ns, end_ns, offset in found if rows else self._scan():
-            if span is None or (start_ns < span[1] and end_ns >= span[0]):
-                yield start_ns, end_ns, offset
 
-    def _scan(self) -> List[Tuple[int, int, int]]:
-        """Times and offset of the chunks, and of the messages outside of chunks, of a file whose index lists none."""
-        if self._singles is None:
-            self._singles = []
-            offset, opcode = len(MAGIC), 0
-            while opcode != Opcode.DATA_END:
-                self.stream.seek(offset)
-                head = self.stream.read(25)
-                opcode, length = struct.unpack_from("<BQ", head)
-                if opcode == Opcode.CHUNK:
-                    self._singles.append((*struct.unpack_from("<QQ", head, 9), offset))
-                elif opcode == Opcode.MESSAGE:
-                    (time_ns,) = struct.unpack_from("<Q", head, 15)  # behind the channel and the sequence number
-                    self._singles.append((time_ns, time_ns, offset))
-                offset += 9 + length
-        return self._singles
+    def _scan(self) -> Iterator[_ChunkPlace]:
+        """The chunks, and the messages outside of chunks, of a file whose index lists none."""
+        offset, opcode = len(MAGIC), 0
+        while opcode != Opcode.DATA_END:
+            self.stream.seek(offset)
+            head = self.stream.read(25)
+            opcode, length = struct.unpack_from("<BQ", head)
+            if opcode == Opcode.CHUNK:
+                start_ns, end_ns = struct.unpack_from("<QQ", head, 9)
+                yield _ChunkPlace(start_ns, end_ns, offset, ())
+            elif opcode == Opcode.MESSAGE:
+                channel, _, time_ns = struct.unpack_from("<HIQ", head, 9)
+                yield _ChunkPlace(time_ns, time_ns, offset, (channel,))
+            offset += 9 + length
 
     def _load(self, offset: int) -> List[Message]:
         """The messages in the chunk at an offset, or the message there."""

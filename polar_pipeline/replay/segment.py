@@ -186,7 +186,8 @@ def _samples(
 ) -> List[FrameProducts]:
     """The products of the frames that the report of the complete recording shows, from those of its segments."""
     places = sampled(total)
-    wanted = {frame for frame, place in enumerate(_used(summary)) if place in places}
+    used = [place for place, row in enumerate(summary.frames) if not row.cause]
+    wanted = {frame for frame, place in enumerate(used) if place in places}
     samples: List[FrameProducts] = []
     first = 0
     for part in parts:
@@ -202,8 +203,3 @@ def _samples(
                 arrays = {name: array for name, array in loaded.items() if array is not None}
                 samples.append(FrameProducts(stamps[k], arrays))
     return samples
-
-
-def _used(summary: Summary) -> List[int]:
-    """Places, among all frames of a recording, of those that were processed."""
-    return [place for place, row in enumerate(summary.frames) if not row.cause]

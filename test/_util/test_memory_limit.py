@@ -47,7 +47,8 @@ def test_a_container_has_less(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def test_commands_run_under_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    np.save(tmp_path / "raw.npy", np.zeros((4096, 4096), np.uint16))
+    raw = np.lib.format.open_memmap(str(tmp_path / "raw.npy"), "w+", np.uint16, (14000, 15000))  # takes no disk
+    del raw
     monkeypatch.setattr(memory_limit, "memory_limit", lambda _: used() + (8 << 20))
     assert cli.main(["layout", str(tmp_path / "raw.npy"), "--sensor", "IMX250MZR"]) == 1
     assert "more memory than this process may have" in capsys.readouterr().err
