@@ -122,9 +122,12 @@ void load_row(const Value *__restrict from, int width, int left, int n, float fu
 template <class Raw> class ColorTile {
 public:
   ColorTile(const Mosaic &frame, const Color &color, const Products &to)
-      : frame(frame), color(color), to(to), raw(frame),
-        halo(frame.method == ADAPTIVE ? 4 : frame.method == OWN_SITE ? 0 : 2),
-        halo_of_color(color.debayer == WEIGHTED ? 6 : color.debayer == MALVAR ? 4 : 2),
+      : frame(frame), color(color), to(to), raw(frame), halo(frame.method == ADAPTIVE   ? 4
+                                                             : frame.method == OWN_SITE ? 0
+                                                                                        : 2),
+        halo_of_color(color.debayer == WEIGHTED ? 6
+                      : color.debayer == MALVAR ? 4
+                                                : 2),
         mosaic((ROWS + 2 * (halo + halo_of_color)) * (COLUMNS + 2 * (halo + halo_of_color))),
         images(4 * (ROWS + 2 * halo) * (COLUMNS + 2 * halo)), angles(12 * ROWS * COLUMNS), edges(ROWS * COLUMNS) {
     for (int channel = 0; channel < 3; channel++) // of an image that begins `halo` above and left of the tile
@@ -145,10 +148,13 @@ public:
     }
     float *planes[3][4];
     for (int channel = 0; channel < 3; channel++) {
-      Channel of = {{start + channel * size, pitch, tile.rows, tile.columns}, frame.method, frame.half != 0,
-                    frame.place, edges.data(), {}};
-      for (int k = 0; k < 4; k++)
-        planes[channel][k] = of.angles[k] = angles.data() + (4 * channel + k) * rows * n;
+      Channel of = {{start + channel * size, pitch, tile.rows, tile.columns},
+                    frame.method,
+                    frame.half != 0,
+                    frame.place,
+                    edges.data(),
+                    {}};
+      for (int k = 0; k < 4; k++) planes[channel][k] = of.angles[k] = angles.data() + (4 * channel + k) * rows * n;
       find_angles(of);
     }
     for (int y = 0; y < rows; y++) {

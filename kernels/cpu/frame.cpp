@@ -10,9 +10,9 @@
 
 namespace {
 
-// Calls `work` on several threads, which exist only meanwhile: a process that forks has none, and an idle pipeline none.
-// Each gets a count of its own; returns the sums. With fewer threads than wanted, which a system can limit, the others
-// do all the work.
+// Calls `work` on several threads, which exist only meanwhile: a process that forks has none, and an idle pipeline
+// none. Each gets a count of its own; returns the sums. With fewer threads than wanted, which a system can limit, the
+// others do all the work.
 template <class Work> Count on_threads(int threads, const Work &work) {
   std::vector<Count> counts(threads, Count());
   std::vector<char> failed(threads, false);
@@ -40,9 +40,7 @@ template <class Work> Count on_threads(int threads, const Work &work) {
   return all;
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Raw pixels that are worth a thread.
 const int64_t LEAST_PIXELS = 1 << 13;
@@ -82,8 +80,8 @@ extern "C" {
 // Bytes of a frame's structure, for callers to compare with theirs.
 __attribute__((visibility("default"))) int64_t frame_bytes() { return sizeof(Frame); }
 
-// Computes a frame with up to `threads` threads; returns 0, or 1 where memory does not suffice. The results have the same
-// bits for any number of threads.
+// Computes a frame with up to `threads` threads; returns 0, or 1 where memory does not suffice. The results have the
+// same bits for any number of threads.
 __attribute__((visibility("default"))) int32_t compute_frame(Frame *of, int32_t threads) {
   try {
     compute(*of, threads);

@@ -65,8 +65,8 @@ struct Products {
   float polarizer[2]; // by what POLARIZER multiplies S1 and S2: cosine and sine of its angle, doubled
   float fading[2];    // grey level that colours of AoLP fade to, and the least share of colour; else DoLP is the share
   const uint8_t *maps[2]; // (256, 3) RGB: of AoLP in 256ths of pi, and of DoLP in 255ths
-  float *linear; // (channels, height, width, 4): I0 + I90, I45 + I135, S1, S2 in units of the angles; null: not wanted
-  uint8_t *flags;         // (height, width), with `linear`: SATURATED, DARK or 0
+  float *linear;  // (channels, height, width, 4): I0 + I90, I45 + I135, S1, S2 in units of the angles; null: not wanted
+  uint8_t *flags; // (height, width), with `linear`: SATURATED, DARK or 0
 };
 
 // From the linear planes of a frame to another geometry.
@@ -92,20 +92,20 @@ struct Similarity {
   double *pixels;             // as many: summed pixels
   int32_t is_uint16;
   float scale;
-  int32_t step;               // values from one row of the images to the next
-  int32_t height, width;      // of the map
-  int32_t stride;             // the images are averaged over this many pixels each way
-  int32_t radius;             // of the window, 1 to 7
-  int32_t next;               // first tile that no thread has taken
-  float taps[8];              // of the window: both pixels k away from its centre
+  int32_t step;          // values from one row of the images to the next
+  int32_t height, width; // of the map
+  int32_t stride;        // the images are averaged over this many pixels each way
+  int32_t radius;        // of the window, 1 to 7
+  int32_t next;          // first tile that no thread has taken
+  float taps[8];         // of the window: both pixels k away from its centre
 };
 
 struct Frame {
   Mosaic mosaic;
   Color color;
-  Products products;     // of the mosaic; with a geometry only the linear planes
-  int32_t has_geometry;  // whether `transform` and `transformed` hold something
-  int32_t is_compared;   // whether `similarity` does
+  Products products;    // of the mosaic; with a geometry only the linear planes
+  int32_t has_geometry; // whether `transform` and `transformed` hold something
+  int32_t is_compared;  // whether `similarity` does
   Transform transform;
   Products transformed;
   Similarity similarity;

@@ -46,7 +46,8 @@ template <int SCALE> void squares(const Transform &from, const Quad *linear, int
 }
 
 // Means of samples between pixels; pixels without weight are not read.
-template <int SCALE, bool FLAGS> void between(const Transform &from, const Quad *linear, int y, int first, int n, Samples &to) {
+template <int SCALE, bool FLAGS>
+void between(const Transform &from, const Quad *linear, int y, int first, int n, Samples &to) {
   const int scale = SCALE ? SCALE : from.scale;
   const float share = 1.0f / (float)(scale * scale);
   const int64_t width = from.source_width, row = 2 * (int64_t)scale * from.width;

@@ -108,7 +108,8 @@ template <class Level> void store_levels(Level *__restrict out, int n, const flo
   }
 }
 
-// Makes the similarity of a line NaN where a pixel that it is of lies outside; the others are added to `sum` and counted.
+// Makes the similarity of a line NaN where a pixel that it is of lies outside; the others are added to `sum` and
+// counted.
 void add_inside(const Similarity &of, int y, int left, int n, float *line, float *sum, int32_t *pixels) {
   for (int x = 0; x < n; x++) {
     const uint8_t *from = of.outside + ((int64_t)y * of.step + left + x) * of.stride;
