@@ -21,6 +21,9 @@ GPU := $(shell $(PYTHON) -c 'import ctypes; cuda, version = ctypes.CDLL("libcuda
 	cuda.cuInit(0) or cuda.cuDriverGetVersion(ctypes.byref(version)) or print(f"cuda{version.value // 1000}")' 2>/dev/null)
 INSTALLED := .venv/installed-$(VERSION)$(GPU:%=-%)
 
+# The CPU's kernels, which an editable installation builds, again where a source is newer; the tests do so themselves.
+KERNELS := .venv/kernels
+
 .PHONY: test test-matrix lint demo bench docs fuzz clean
 
 # The linters run beside the tests, on one core for a minute; what they find is shown at the end.
@@ -43,11 +46,11 @@ lint: $(INSTALLED)
 	echo "lint: passed"; \
 	else echo "lint: skipped on Python $(VERSION); it needs 3.10 or newer"; fi
 
-demo: $(INSTALLED)
+demo: $(INSTALLED) $(KERNELS)
 	$(RUN) demo
 
 # What it compares with comes without dependencies: they would put a second OpenCV over the first.
-bench: $(INSTALLED)
+bench: $(INSTALLED) $(KERNELS)
 	cd .venv && bin/python -m pip install --quiet --no-deps polanalyser eari-demosaic
 	cd .venv && bin/python -m pip install --quiet matplotlib
 	.venv/bin/python benchmarks/accuracy.py
@@ -65,8 +68,12 @@ docs: .venv/installed-docs
 	cd .venv && bin/python -m pip install --quiet --editable '$(CURDIR)[docs]'
 	touch $@
 
-fuzz: $(INSTALLED)
+fuzz: $(INSTALLED) $(KERNELS)
 	.venv/bin/python test/fuzz $(or $(SECONDS),60) $(FUZZ)
+
+$(KERNELS): $(INSTALLED) polar_pipeline/coefficients.py $(wildcard kernels/cpu/*)
+	.venv/bin/python setup.py -q build_ext --inplace
+	touch $@
 
 $(INSTALLED): setup.py pyproject.toml
 	@test -n "$(VERSION)" || { echo "no Python at '$(PYTHON)'; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
@@ -78,5 +85,5 @@ $(INSTALLED): setup.py pyproject.toml
 
 clean:
 	rm -rf .venv .matrix build dist install log site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -rf demo/*.html demo/*.png demo/output
+	rm -rf demo/*.html demo/*.png demo/output polar_pipeline/cpu/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

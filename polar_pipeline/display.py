@@ -7,7 +7,6 @@ frame, so that pictures do not flicker; a sequence that starts with a reset alwa
 from __future__ import annotations
 
 import math
-import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import DefaultDict, Optional, Sequence, Tuple
@@ -17,7 +16,7 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import real, sequence
-from polar_pipeline.products import PRODUCTS, level_scale
+from polar_pipeline.products import PRODUCTS
 
 #: Largest gain for brightness, and the range of `auto`, which never darkens, since saturated pixels would turn grey.
 MAX_GAIN = 64.0
@@ -154,25 +153,6 @@ def scale(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
     levels = np.arange(256)[:, np.newaxis] * np.asarray(gains)
     table = np.rint(np.minimum(levels, 255)).astype(np.uint8)[np.newaxis]
     return cv2.LUT(image, table if len(gains) > 1 else table[..., 0])
-
-
-def as_bytes(name: str, image: np.ndarray) -> np.ndarray:
-    """A product in the display encoding: AoLP wraps at pi, everything else spans [0, 1]; NaN becomes 0.
-
-    Args:
-        name: Of the product.
-        image: float32 as computed, or levels.
-    """
-    if image.dtype == np.uint8:
-        return image
-    if image.dtype == np.uint16:
-        image = image / np.float32(level_scale(name, "uint16"))
-    scale = level_scale(name, "uint8")
-    if name == "aolp":
-        # Added to 2^23, a float32 holds the rounded number in its lowest bits: they are the value modulo 256.
-        bits = cv2.addWeighted(image, scale, image, 0, 2.0**23).view(np.uint8).reshape(*image.shape, 4)
-        return cv2.extractChannel(bits, 0 if sys.byteorder == "little" else 3)
-    return cv2.convertScaleAbs(np.fmax(image, np.float32(0)), alpha=scale)
 
 
 class Smoothed:

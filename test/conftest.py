@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from typing import Iterator, List
 
 import pytest
@@ -39,7 +40,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Build the CPU's kernels where they are older than their sources."""
-    if not hasattr(session.config, "workerinput"):
+    sources = [ROOT / "setup.py", ROOT / "polar_pipeline" / "coefficients.py", *(ROOT / "kernels" / "cpu").iterdir()]
+    newest = max(path.stat().st_mtime for path in sources)
+    libraries = [path.stat().st_mtime for path in (ROOT / "polar_pipeline" / "cpu").glob("kernels_*.so")]
+    is_first = not hasattr(session.config, "workerinput") and find_spec("setuptools") is not None
+    if is_first and min(libraries, default=0) < newest:
         subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=str(ROOT), check=True)
 
 
@@ -61,8 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
         items[:] = [item for item in items if item not in left]
 
 
-#: Files that take longest, which start first: of several processes none is left with one at the end. The first three
-#: do without the CPU's kernels, which are compiled meanwhile.
+#: Files that take longest, which start first: of several processes none is left with one at the end.
 LONGEST_FILES = (
     *("test_kernels.py", "test_ssim_kernel.py", "test_schedule.py", "test_sanitizers.py", "test_drill.py"),
     *("test_lifecycle.py", "test_attack.py", "test_backend.py", "test_bench.py", "test_node.py", "test_start.py"),

@@ -38,8 +38,6 @@ _KILTED = (
     *("ros-rclpy==9.1.2", "ros-sensor-msgs==5.5.1", "ros-diagnostic-msgs==5.5.1", "ros-std-msgs==5.5.1"),
     *("ros-std-srvs==5.5.1", "ros-rmw-fastrtps-cpp==9.3.3"),
 )
-#: Flags that Ubuntu's compilers set by themselves.
-_UBUNTU_FLAGS = "-D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection -fcf-protection"
 #: Files that test kernels through a C++ compiler; neither Python's version nor ROS matters to them.
 _KERNEL_FILES = (
     *("test_kernels.py", "test_ssim_kernel.py", "test_backend.py", "test_harness.py", "test_sanitizers.py"),
@@ -264,19 +262,6 @@ def run_s3(log: Path) -> int:
     return tests(python, log, "-k", "s3 and not missing_packages", *files("test_remote.py"))
 
 
-def run_hardened(log: Path) -> int:
-    """The tests of all that is compiled as C++, by a compiler that sets what Ubuntu's does."""
-    compiler = shutil.which(os.environ.get("CXX", "c++"))
-    if compiler is None:
-        raise SkipError("no C++ compiler (c++, or what CXX names)")
-    wrapper = temporary(log) / "c++"
-    wrapper.write_text(f'#!/bin/sh\nexec {compiler} {_UBUNTU_FLAGS} "$@"\n', encoding="utf-8")
-    wrapper.chmod(0o755)
-    names = ("test_native.py", "test_cpu.py", "test_calibrated.py", "test_ssim_kernel.py", "test_kernels.py")
-    chosen = files("test_harness.py", *names)
-    return tests(here(), log, "-m", "not gpu", *_NOT_BY_SIZE, *chosen, CXX=str(wrapper))
-
-
 def run_nvrtc(package: str, log: Path) -> int:
     """What `benchmarks/kernels.py` compiles for both Jetsons, by one version of NVIDIA's compiler."""
     folder = FOLDER / log.stem
@@ -310,7 +295,6 @@ LEGS = (
     Leg("kilted", "ROS 2 Kilted, Python 3.13: every ROS test", partial(run_ros, "3.13", _KILTED)),
     Leg("python3.10", "library and tool (JetPack 6)", partial(run_library, "3.10")),
     Leg("python3.8", "library and tool (JetPack 5)", partial(run_library, "3.8")),
-    Leg("ubuntu-flags", "kernels and CPU backend with Ubuntu's compiler flags", run_hardened),
     Leg(
         "nvrtc-11.7",
         "the kernels of the shipped defaults, sm_72 and sm_87",

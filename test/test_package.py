@@ -310,7 +310,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shared_files() -> Set[str]:
     """What belongs below share/polar_pipeline."""
     found = [path for name in ("launch", "config", "kernels") for path in (ROOT / name).rglob("*.*")]
-    files = [path for path in found if not {"__pycache__", "cpu"} & {*path.parts}]
+    files = [path for path in found if not {"__pycache__", "cpu"} & {*path.relative_to(ROOT).parts}]
     assert len(files) > 5
     return {str(path.relative_to(ROOT)) for path in files} | {"package.xml"}
 

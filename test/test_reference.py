@@ -418,6 +418,7 @@ def test_numbers_above_full_scale_mean_full_scale(
     plan = make_plan(options.products)
     got = reference.run(RawFrame(raw, full_scale), sensor, plan, options)
     want = reference.run(RawFrame(np.minimum(raw, full_scale).astype(np.uint16), full_scale), sensor, plan, options)
+    want.pop("seconds")
     for name, values in want.items():
         # older NumPy rounds the last place of some functions by where an array lies in memory
         np.testing.assert_allclose(got[name], values, rtol=1e-14, atol=1e-14, err_msg=name)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
+import cv2
+import numpy as np
+
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable
-from polar_pipeline.display import Viewer, as_bytes
+from polar_pipeline.display import Viewer
 from polar_pipeline.output_camera_info import encode_camera_infos
 from polar_pipeline.pipeline import Result
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.products import PRODUCTS, level_scale
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, measure
 from polar_pipeline.ros.diagnostics import Diagnostics
@@ -221,7 +225,7 @@ class FramePublisher:
             image, row = array, PRODUCTS[name]
             has_gain = row.colors == "hsv"
             if has_gain or name in demand.compressed:
-                image = as_bytes(name, array)
+                image = _as_bytes(name, array)
                 if has_gain or row.is_light:
                     image = self._viewer.show(name, image, settings.display)
             if name in demand.products:
@@ -271,3 +275,22 @@ class FramePublisher:
 def _header(frame: SubmittedFrame) -> Tuple[int, str]:
     """Stamp in nanoseconds and frame_id of a frame's messages, without control characters."""
     return frame.image.stamp_ns, frame.settings.frame_id or printable(frame.image.frame_id, messages.MAX_NAME)
+
+
+def _as_bytes(name: str, image: np.ndarray) -> np.ndarray:
+    """A product in the display encoding: AoLP wraps at pi, everything else spans [0, 1]; NaN becomes 0.
+
+    Args:
+        name: Of the product.
+        image: float32 as computed, or levels.
+    """
+    if image.dtype == np.uint8:
+        return image
+    if image.dtype == np.uint16:
+        image = image / np.float32(level_scale(name, "uint16"))
+    scale = level_scale(name, "uint8")
+    if PRODUCTS[name].wraps:
+        # Added to 2^23, a float32 holds the rounded number in its lowest bits: they are the value modulo 256.
+        bits = cv2.addWeighted(image, scale, image, 0, 2.0**23).view(np.uint8).reshape(*image.shape, 4)
+        return cv2.extractChannel(bits, 0 if sys.byteorder == "little" else 3)
+    return cv2.convertScaleAbs(np.fmax(image, np.float32(0)), alpha=scale)
