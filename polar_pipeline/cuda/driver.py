@@ -282,7 +282,7 @@ class Driver:
 
     def local_bytes(self, kernel: LoadedKernel) -> int:
         """Bytes of memory that a thread of a kernel takes for what its registers cannot hold."""
-        return int(self._call(self._driver.funcGetAttribute, _LOCAL_BYTES, kernel.function))
+        return max(0, int(self._call(self._driver.funcGetAttribute, _LOCAL_BYTES, kernel.function)))
 
     def unload(self, kernel: LoadedKernel) -> None:
         """Unload a kernel."""
