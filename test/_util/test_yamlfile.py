@@ -80,6 +80,13 @@ def refused(reader: Callable[[Path], Any], path: Path) -> str:
     return said
 
 
+def read_or_refused(reader: Callable[[Path], Any], path: Path) -> None:
+    try:
+        reader(path)
+    except ValueError:
+        refused(reader, path)
+
+
 # ------------------------------------------------------------------------------------------------------- any document
 
 
@@ -168,6 +175,20 @@ def test_broken_json(tmp_path: Path, text: Union[str, bytes], said: str) -> None
 def test_json(tmp_path: Path) -> None:
     value = [{"a": 1, "b": [1.5, None, "é", True]}, {"a": 2}]
     assert read_json(write(tmp_path / "some.json", json.dumps(value))) == value
+
+
+@settings(max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    data=st.one_of(
+        st.binary(max_size=200),
+        st.text(alphabet="[]{}&*!<>:?-|'\"%@`#, \n\ta1.0~\\", max_size=200).map(str.encode),
+        st.text(max_size=100).map(lambda text: text.encode("utf-16", "surrogatepass")),
+    )
+)
+def test_any_bytes(tmp_path: Path, data: bytes) -> None:
+    path = write(tmp_path / "some.yaml", data)
+    for reader in (*READERS, read_json):
+        read_or_refused(reader, path)
 
 
 # --------------------------------------------------------------------------------------------------------- parameters
