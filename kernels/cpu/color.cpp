@@ -91,6 +91,12 @@ void find_angles(const Channel &of) {
     interpolated<Adaptive<false>>(of);
 }
 
+// The luma in which the switch is found.
+void luma_for_switch(const float *__restrict red, const float *__restrict green, const float *__restrict blue, int n,
+                     float *__restrict out) {
+  for (int x = 0; x < n; x++) out[x] = (LUMA_RED * red[x] + LUMA_GREEN * green[x]) + LUMA_RED * blue[x];
+}
+
 // ADR's switch of a tile.
 void find_switch(const PlaneLines &luma, float *out) {
   const Tile tile = {0, 0, luma.height, luma.width};
@@ -143,7 +149,7 @@ public:
     float *const start = images.data() + halo * (pitch + 1);
     if (frame.method == ADAPTIVE) {
       float *const luma_image = images.data() + 3 * size;
-      luma(images.data(), images.data() + size, images.data() + 2 * size, size, luma_image);
+      luma_for_switch(images.data(), images.data() + size, images.data() + 2 * size, size, luma_image);
       find_switch({luma_image + halo * (pitch + 1), pitch, tile.rows, tile.columns}, edges.data());
     }
     float *planes[3][4];
