@@ -42,7 +42,7 @@ lint: $(INSTALLED)
 	$(RUN) ruff check .; \
 	$(RUN) mypy; \
 	.venv/bin/vermin -q -t=3.8- --violations --no-tips --eval-annotations --exclude str.decode polar_pipeline launch setup.py; \
-	.venv/bin/clang-format --dry-run --Werror kernels/*.cu kernels/*.cuh kernels/cpu/* test/host/*; \
+	.venv/bin/clang-format --dry-run --Werror kernels/*.cu kernels/*.cuh kernels/*.h kernels/cpu/* test/host/*; \
 	echo "lint: passed"; \
 	else echo "lint: skipped on Python $(VERSION); it needs 3.10 or newer"; fi
 

@@ -24,7 +24,7 @@ if VERSION is None:
 
 REQUIRES = ["numpy>=1.17", "opencv-python-headless>=4.2", "rosbags>=0.9.23", "mcap>=1.6", "tqdm>=4.30", "ddsketch>=3.0"]
 REQUIRES += ["lz4", "zstandard", "ruamel.yaml"]  # as rosbags and mcap need them
-REQUIRES += ["pyelftools"]  # reads compiled kernels (`polar-pipeline kernels`)
+REQUIRES += ["pyelftools"]  # reads compiled kernels
 REQUIRES += ["jinja2>=2.10"]  # 2.10 is that of Ubuntu 20.04
 # colcon runs this file directly, and there package.xml names the dependencies. pip's names must stay out: apt's OpenCV
 # does not carry them, and the scripts that old setuptools writes (JetPack 5) look up every one of them at each start.

@@ -41,6 +41,8 @@ from polar_pipeline.sensor.scene import SCENES, synthetic
 #: Border that is left out, in pixels.
 CROP = 8
 FIGURES = ("I", "S0", "S1", "S2", "DoLP", "AoLP")
+#: Figures of patterns, and their units.
+EDGE_FIGURES = {"I": "dB", "AoLP": "deg"}
 #: The noise of one exposure: electrons at full scale and read noise, about those of the IMX250.
 FULL_WELL, READ_NOISE = 10_000, 2.5
 OURS = ("bilinear", "gradient", "adaptive")
@@ -122,14 +124,13 @@ def methods(is_color: bool) -> Dict[str, Method]:
     except ImportError:
         print("polanalyser is not installed: left out", file=sys.stderr)
     else:
-        for suffix in ("", "_VNG", "_EA"):
-            code = getattr(polanalyser, ("COLOR_PolarRGB" if is_color else "COLOR_PolarMono") + suffix)
+        code = polanalyser.COLOR_PolarRGB if is_color else polanalyser.COLOR_PolarMono
 
-            def polar(raw: np.ndarray, code: object = code) -> np.ndarray:
-                images = np.stack(polanalyser.demosaicing(raw, code))
-                return images[..., ::-1] if is_color else images
+        def polar(raw: np.ndarray) -> np.ndarray:
+            images = np.stack(polanalyser.demosaicing(raw, code))
+            return images[..., ::-1] if is_color else images
 
-            made[f"polanalyser{suffix}"] = polar
+        made["polanalyser"] = polar
     return made
 
 
@@ -166,7 +167,7 @@ def record(angles: np.ndarray, sensor: Sensor, noise: bool, seed: int) -> np.nda
 
 
 def measure_edges(made: Dict[str, Method]) -> Dict[str, Dict[str, Dict[str, Dict[str, float]]]]:
-    """Every pattern by every method: spread -> pattern -> method -> figures; prints I and AoLP."""
+    """Every pattern by every method: spread -> pattern -> method -> I and AoLP."""
     found: Dict[str, Dict[str, Dict[str, Dict[str, float]]]] = {}
     for spread in SPREADS:
         rows = found[f"{spread} px"] = {}
@@ -174,8 +175,11 @@ def measure_edges(made: Dict[str, Method]) -> Dict[str, Dict[str, Dict[str, Dict
             truth = angle_images(edge_pattern(name, PATTERN_SIZE, spread))
             raw = sample_mosaic(truth, SENSORS["IMX250MZR"])
             each = {method: figures(run(raw), truth) for method, run in made.items()}
-            rows[name] = {method: dict(zip(FIGURES, np.round(row, 3).tolist())) for method, row in each.items()}
-        for figure, unit in (("I", "dB"), ("AoLP", "deg")):
+            rows[name] = {
+                method: {figure: round(value, 3) for figure, value in zip(FIGURES, row) if figure in EDGE_FIGURES}
+                for method, row in each.items()
+            }
+        for figure, unit in EDGE_FIGURES.items():
             title = f"{figure} {unit}, patterns, spread {spread} px"
             lines = [(name, *(row[method][figure] for method in made)) for name, row in rows.items()]
             print("\n" + table((title, *made), lines), flush=True)

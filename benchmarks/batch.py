@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Sequence
+from unittest.mock import patch
 
 import common
 import cv2
@@ -35,12 +36,12 @@ from distributed import Client
 from polar_pipeline import Pipeline, messages
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline._util.malloc import keep_freed_memory
+from polar_pipeline.batch import run as batch_run
 from polar_pipeline.batch.cluster import gpu_names, local_client
-from polar_pipeline.batch.loop import Loop, Unit
+from polar_pipeline.batch.recordings import Recording, list_recordings
 from polar_pipeline.batch.results import Outcome
-from polar_pipeline.batch.run import Batch
+from polar_pipeline.batch.run import Batch, Runner
 from polar_pipeline.batch.settings import BatchSettings
-from polar_pipeline.batch.storage import Recording, list_recordings
 from polar_pipeline.batch.units import Task
 from polar_pipeline.messages import IMAGE
 from polar_pipeline.replay.job import Job, process_recording
@@ -181,25 +182,22 @@ def scheduling(count: int, jobs: int) -> Dict[str, Any]:
     settings, done = BatchSettings(ARGUMENTS), 0
     described, folder = settings.described(), Path("/data/results")
 
-    def units(first: int, last: int) -> Iterator[Unit]:
+    def tasks(first: int, last: int) -> Iterator[Task]:
         for number in range(first, last):
             name = f"robot7_drive_{number:05d}"
             recording = Recording(name, f"/data/drives/{name}.mcap", 10**9, f"{number:064x}")
-            yield Unit(stand_in, (Task(settings, described, recording, folder, f"{number:064x}", "0" * 16),))
+            yield Task(settings, described, recording, folder, f"{number:064x}", "0" * 16)
 
-    def finished(_: Unit, result: object) -> List[Unit]:
+    def ended(_: Outcome) -> None:
         nonlocal done
-        if isinstance(result, BaseException):
-            raise result
         done += 1
         if done in (min(WARM_UNITS, count), count):
             memory[done] = round(resident_mb(), 1)
-        return []
 
-    with local_client(jobs, [], 0) as client:
-        Loop(client).run(units(count, count + 100), lambda *_: [])
+    with patch.object(batch_run, "recording_unit", stand_in), local_client(jobs, [], 0) as client:
+        Runner(client, lambda _: None).run(tasks(count, count + 100))
         before, started = cluster_seconds(client), time.perf_counter()
-        Loop(client).run(units(0, count), finished)
+        Runner(client, ended).run(tasks(0, count))
         wall, cpu = time.perf_counter() - started, cluster_seconds(client) - before
     each = {"wall_ms": round(1000 * wall / count, 3), "cpu_ms": round(1000 * cpu / count, 3)}
     return {"units": count, "workers": jobs, **each, "memory_mb": memory}

@@ -11,9 +11,9 @@ from timing import cupy, moved, scene
 
 from polar_pipeline import RawFrame, reference
 from polar_pipeline.calibration import Calibration, PixelParameters
+from polar_pipeline.cuda.arguments import FRAME_ARGUMENT
 from polar_pipeline.cuda.correction import fill_argument
-from polar_pipeline.cuda.model.geometry import output_bytes
-from polar_pipeline.cuda.model.work import CAMERA_FORMATS, OUTPUTS, POLARIZATION_ARGUMENT, PolarizationWork
+from polar_pipeline.cuda.work import CAMERA_FORMATS, OUTPUTS, PolarizationWork
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
@@ -65,7 +65,7 @@ class BatchBuffers:
     def __init__(self, work: PolarizationWork, count: int) -> None:
         self.raw = raw_frames(work, count)
         self.counts = cupy.zeros((count, 2), cupy.uint32)
-        self.sizes = {name: output_bytes(replace(work, outputs=((name, dtype),))) for name, dtype in work.outputs}
+        self.sizes = {name: replace(work, outputs=((name, dtype),)).written_bytes for name, dtype in work.outputs}
         self.out = {name: cupy.zeros((count, size), cupy.uint8) for name, size in self.sizes.items()}
         self._work = work
         self._correction = self._codes = None
@@ -83,7 +83,7 @@ class BatchBuffers:
 
     def argument(self, first: int = 0) -> np.ndarray:
         """The kernel's argument, for the batch that begins at a frame."""
-        work, frame = self._work, np.zeros((), POLARIZATION_ARGUMENT)
+        work, frame = self._work, np.zeros((), FRAME_ARGUMENT)
         frame["raw"] = self.raw.data.ptr + first * self.raw[0].nbytes
         frame["counts"] = self.counts.data.ptr + 8 * first
         for name, array in self.out.items():
@@ -119,7 +119,7 @@ def check(buffers: BatchBuffers, work: PolarizationWork, options: Options) -> Di
     """
     worst: Dict[str, float] = {}
     plan, scale = make_plan(options.products), 2 if work.half else 1
-    exact_options = replace(options, products=("stokes",), dtypes=("float32",), min_intensity=0.0)
+    exact_options = replace(options, products=("stokes",), dtype=(("stokes", "float32"),), min_intensity=0.0)
     height, width = (side - _MARGIN for side in _CORNER)
     corner = (slice(0, height // scale), slice(0, width // scale))
     for k in (0, len(buffers.raw) - 1):

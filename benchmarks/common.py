@@ -41,9 +41,10 @@ def slug(text: str) -> str:
 
 
 def write(path: Path, report: Dict[str, Any]) -> None:
-    """A report as a result file."""
+    """Write a report as a result file; a list or mapping without others inside takes one line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    text = re.sub(r"[\[{][^][{}]*[]}]", lambda found: " ".join(found[0].split()), json.dumps(report, indent=1))
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

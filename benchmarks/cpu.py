@@ -24,6 +24,7 @@ from skimage.metrics import structural_similarity
 from polar_pipeline import Pipeline, reference
 from polar_pipeline.calibration import Calibration
 from polar_pipeline.calibration.simulation import simulate_sensor
+from polar_pipeline.geometry import make_lens
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
 from polar_pipeline.sensor.scene import synthetic
@@ -42,16 +43,19 @@ PACKAGES = ("polar-pipeline", "numpy", "opencv-python", "opencv-python-headless"
 def interleaved(
     contenders: Dict[str, Callable[[], Any]], repeats: int, settle: float = SETTLE
 ) -> Dict[str, Dict[str, float]]:
-    """Milliseconds per contender: median, and quartiles as the spread."""
-    times: Dict[str, List[float]] = {name: [] for name in contenders}
+    """Milliseconds per contender: median, quartiles as the spread, and the lowest CPU time of all threads."""
+    times: Dict[str, List[Tuple[float, float]]] = {name: [] for name in contenders}
     for repeat in range(WARM_UP + repeats):
         for name, call in contenders.items():
             time.sleep(settle)
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), time.process_time()
             call()
             if repeat >= WARM_UP:
-                times[name].append(1e3 * (time.perf_counter() - start))
-    return {name: quartiles(taken) for name, taken in times.items()}
+                times[name].append((1e3 * (time.perf_counter() - start), 1e3 * (time.process_time() - cpu)))
+    return {
+        name: {**quartiles([wall for wall, _ in taken]), "cpu_ms": round(min(cpu for _, cpu in taken), 2)}
+        for name, taken in times.items()
+    }
 
 
 def quartiles(taken: List[float]) -> Dict[str, float]:
@@ -178,6 +182,28 @@ def calibrated(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
     return times
 
 
+def geometry(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
+    """8-bit intensity, DoLP and AoLP of a mono frame at half resolution, by the geometry of the outputs."""
+    height, width = shape
+    raw = np.random.default_rng(0).integers(20, 200, shape).astype(np.uint8)
+    matrix = (0.8 * width, 0, width / 2, 0, 0.8 * width, height / 2, 0, 0, 1)
+    lens = make_lens(shape, "plumb_bob", (-0.2, 0.05, 0.001, -0.002, 0.0), matrix, np.zeros(9), np.zeros(12))
+    options: Dict[str, Dict[str, Any]] = {
+        "none": {},
+        "rectify": {"rectify": lens},
+        "rectify, scale 2": {"rectify": lens, "scale": 2},
+        "rotate 180": {"rotate": 180},
+        "rotate 90": {"rotate": 90},
+        "scale 2": {"scale": 2},
+        "roi of a quarter": {"roi": (width // 8, height // 8, width // 4, height // 4)},
+    }
+    contenders: Dict[str, Callable[[], Any]] = {}
+    for name, given in options.items():
+        pipeline = Pipeline("IMX250MZR", ("intensity", "dolp", "aolp"), "cpu", dtype="uint8", **given)
+        contenders[name] = lambda pipeline=pipeline: pipeline(raw)
+    return interleaved(contenders, 2 * repeats, settle=0)
+
+
 def color(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
     """Four full-resolution RGB angle images, 8 bit, of a colour frame."""
     import polanalyser
@@ -237,7 +263,7 @@ def main() -> int:
         sys.exit(f"needs polanalyser to compare with ({err}); `make bench` installs it")
     measured = {
         run: run(tuple(arguments.shape), arguments.repeats)
-        for run in (polarimetry, saturated, methods, busy, calibrated, similarity, color)
+        for run in (polarimetry, saturated, methods, busy, calibrated, geometry, similarity, color)
     }
     ratios = {}
     for title, (run, ours, theirs, target) in parts.items():

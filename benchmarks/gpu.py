@@ -23,22 +23,21 @@ from typing import Any, Dict, List, Optional
 import common
 import numpy as np
 from batches import BatchBuffers, calibration, check
-from geometry_launches import geometry_launches
-from gpu_cases import CASES, GEOMETRIES, TWO_LAUNCHES, Case, options_of, work_of
+from gpu_cases import CASES, GEOMETRIES, TWO_LAUNCHES, Case, options_of, works_of
 from npp import find_debayer
-from timed_launch import compiled
+from timed_launch import TimedGeometry, TimedLaunch, TimedSsim, chosen, compiled
 from timing import FRAMES, ROUNDS, SHAPE, cupy, driver, frames, medians
 
 from polar_pipeline import Pipeline
-from polar_pipeline.cuda.model.device import from_properties, occupancy
-from polar_pipeline.cuda.model.launch_model import PolarizationModel, SsimModel
-from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.ssim_search import piece_count
-from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, make_ssim_work
-from polar_pipeline.cuda.model.tuned import choose
-from polar_pipeline.cuda.resource_usage import kernel_resources
+from polar_pipeline.cuda.device import occupancy
+from polar_pipeline.cuda.kernels import kernels_of
+from polar_pipeline.cuda.solver import Launch, candidates
+from polar_pipeline.cuda.work import PolarizationWork
 from polar_pipeline.options import Options
-from polar_pipeline.plan import make_plan
+
+#: Frames in a launch with a geometry: one, few enough for their planes to stay in the cache of an H200 until the second
+#: launch has read them, and all.
+_BATCHES = (1, 4, FRAMES)
 
 
 def options_at(case: Case) -> Options:
@@ -46,69 +45,18 @@ def options_at(case: Case) -> Options:
     return options_of(case, calibration=calibration(case.sensor, SHAPE)) if case.calibrated else options_of(case)
 
 
-class TimedKernel:
-    """A compiled schedule of the polarization launch; calling it launches it once."""
-
-    def __init__(self, model: PolarizationModel, schedule: Schedule, arch: str) -> None:
-        cubin = compiled(model, schedule, arch)
-        self.usage = kernel_resources(cubin)
-        self.shared = model.shared_bytes(schedule)
-        self._kernel = driver().load(cubin, schedule.kernel, self.shared)
-        self._model, self._schedule = model, schedule
-
-    def __call__(self, argument: np.ndarray, count: int = FRAMES) -> None:
-        blocks, stream = self._model.grid(self._schedule, count), cupy.cuda.get_current_stream().ptr
-        driver().launch(self._kernel, blocks, self._schedule.threads, self.shared, stream, argument)
-
-
-class TimedSsim:
-    """The SSIM launch of one frame, on what the first launch stored, by the schedule that the backend uses."""
-
-    def __init__(self, case: Case, buffers: BatchBuffers, bench: Bench) -> None:
-        options = options_of(case)
-        plan = make_plan(options.products)
-        work = make_ssim_work(work_of(options, case, SHAPE), plan, options)
-        model = SsimModel(work, bench.device)
-        self.schedule = choose(model)
-        self._shared = model.shared_bytes(self.schedule)
-        self._kernel = driver().load(compiled(model, self.schedule, bench.arch), "ssim", self._shared)
-        self._grid = model.grid(self.schedule)
-        self._buffers, self._plane = buffers, buffers.sizes["sums"] // 2
-        self._arrays = {
-            "map": cupy.empty((FRAMES, *work.map_size), work.map_dtype),
-            "pieces": cupy.empty((FRAMES, piece_count(work, self.schedule)), np.float32),
-            "done": cupy.zeros(FRAMES, np.uint32),
-            "blocks": cupy.empty((FRAMES, *work.block_size), np.float32),
-            "mean": cupy.empty(FRAMES, np.float32),
-        }
-
-    def __call__(self, frame: int) -> None:
-        argument = np.zeros((), SSIM_ARGUMENT)
-        argument["first"] = self._buffers.out["sums"].data.ptr + frame * self._buffers.sizes["sums"]
-        argument["second"] = argument["first"] + self._plane
-        for name, array in self._arrays.items():
-            argument[name] = array.data.ptr + frame * array[0].nbytes
-        stream = cupy.cuda.get_current_stream().ptr
-        driver().launch(self._kernel, self._grid, self.schedule.threads, self._shared, stream, argument)
-
-    def mean(self, frame: int) -> float:
-        """What was found last."""
-        return float(self._arrays["mean"][frame])
-
-
 class Bench:
     """One GPU."""
 
     def __init__(self) -> None:
-        properties = cupy.cuda.runtime.getDeviceProperties(0)
-        self.name = properties["name"].decode()
-        self.device = from_properties(properties)
-        self.arch = f"sm_{properties['major']}{properties['minor']}"
+        self.name, self.device = driver().name, driver().device
         self._from, self._to = (cupy.zeros(512 << 20, cupy.uint8) for _ in range(2))
 
-    def model(self, case: Case) -> PolarizationModel:
-        """The case's launch on this GPU."""
-        return PolarizationModel(work_of(options_at(case), case, SHAPE), self.device)
+    def work(self, case: Case) -> PolarizationWork:
+        """The case's first launch."""
+        work = works_of(options_at(case), case, SHAPE)[0]
+        assert isinstance(work, PolarizationWork)
+        return work
 
     def copy(self) -> None:
         """A plain copy of 512 MiB."""
@@ -118,27 +66,26 @@ class Bench:
 
     def batch(self, case: Case) -> Dict[str, Any]:
         """64 frames a launch, with the chosen schedule: errors, then times."""
-        model = self.model(case)
-        schedule, buffers = choose(model), BatchBuffers(model.work, FRAMES)
-        TimedKernel(model, schedule, self.arch)(buffers.argument())
-        worst = check(buffers, model.work, options_at(case))
-        return {**self.measure(model, schedule, buffers), "levels_off_reference": worst}
+        work = self.work(case)
+        kernel, buffers = TimedLaunch(chosen(work)), BatchBuffers(work, FRAMES)
+        kernel(buffers.argument())
+        worst = check(buffers, work, options_at(case))
+        return {**self.measure(kernel, buffers), "levels_off_reference": worst}
 
     def every_schedule(self, case: Case) -> List[Dict[str, Any]]:
         """Likewise with every schedule that the solver lists, fastest first."""
-        model = self.model(case)
-        buffers, able = BatchBuffers(model.work, FRAMES), model.candidates()
+        work = self.work(case)
+        rows = [row for kernel in kernels_of(work) for row in candidates(kernel, work, self.device)]
+        able = [Launch(work, schedule, self.device) for schedule in rows]
         with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
-            list(pool.map(lambda schedule: compiled(model, schedule, self.arch), able))
-        rows = [self.measure(model, schedule, buffers, 9) for schedule in able]
+            list(pool.map(compiled, able))
+        buffers = BatchBuffers(work, FRAMES)
+        rows = [self.measure(TimedLaunch(launch), buffers, 9) for launch in able]
         return sorted(rows, key=lambda row: float(row["us_per_frame"]))
 
-    def measure(
-        self, model: PolarizationModel, schedule: Schedule, buffers: BatchBuffers, rounds: int = ROUNDS
-    ) -> Dict[str, Any]:
+    def measure(self, kernel: TimedLaunch, buffers: BatchBuffers, rounds: int = ROUNDS) -> Dict[str, Any]:
         """64 frames a launch against the copy."""
-        kernel = TimedKernel(model, schedule, self.arch)
-        argument = buffers.argument()
+        argument, schedule, shared = buffers.argument(), kernel.schedule, kernel.launch.shared_bytes
         found = medians({"copy": self.copy, "kernel": lambda: kernel(argument)}, rounds)
         moved = buffers.nbytes
         copied = 2 * self._from.nbytes / found["copy"]
@@ -150,15 +97,14 @@ class Bench:
             "share": round(moved / found["kernel"] / copied, 4),
             "registers": kernel.usage.registers,
             "spill_bytes": kernel.usage.spill_bytes,
-            "shared_bytes": kernel.shared,
-            "occupancy": round(occupancy(self.device, schedule.threads, kernel.usage.registers, kernel.shared), 3),
+            "shared_bytes": shared,
+            "occupancy": round(occupancy(self.device, schedule.threads, kernel.usage.registers, shared), 3),
         }
 
     def single(self, case: Case) -> Dict[str, Any]:
         """One frame: 64 launches chained in a graph, and one alone between events."""
-        model = self.model(case)
-        kernel = TimedKernel(model, choose(model), self.arch)
-        buffers = BatchBuffers(model.work, FRAMES)
+        work = self.work(case)
+        kernel, buffers = TimedLaunch(chosen(work)), BatchBuffers(work, FRAMES)
         arguments = [buffers.argument(k) for k in range(FRAMES)]
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
@@ -174,36 +120,53 @@ class Bench:
 
     def with_ssim(self, case: Case) -> Dict[str, Any]:
         """One frame to all of a case's products, SSIM among them, in two launches: 64 frames chained in a graph."""
-        model, raw = self.model(case), frames(case.sensor)
-        schedule, buffers = choose(model), BatchBuffers(model.work, FRAMES)
-        first, second = TimedKernel(model, schedule, self.arch), TimedSsim(case, buffers, self)
+        raw, (work, similarity) = frames(case.sensor), works_of(options_of(case), case, SHAPE)
+        assert isinstance(work, PolarizationWork)
+        first, buffers = TimedLaunch(chosen(work)), BatchBuffers(work, FRAMES)
+        sums, size = buffers.out["sums"].data.ptr, buffers.sizes["sums"]
+        second = TimedSsim(chosen(similarity), sums, sums + size // 2, size)
         arguments = [buffers.argument(k) for k in range(FRAMES)]
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
             stream.begin_capture()
             for k in range(FRAMES):
                 first(arguments[k], 1)
-                second(k)
+                second.compare(k, 1)
             graph = stream.end_capture()
             found = medians({"graph": lambda: graph.launch(stream)})
         with closing(Pipeline(case.sensor, case.products, "cpu", dtype="uint8", **case.options)) as pipeline:
             wanted = [float(pipeline(raw[k])["ssim"]) for k in (0, FRAMES - 1)]
-        got = [second.mean(k) for k in (0, FRAMES - 1)]
+        got = [float(second.arrays["mean"][k]) for k in (0, FRAMES - 1)]
         return {
             "text": case.text,
             "goal": case.goal,
-            "schedules": [asdict(schedule), asdict(second.schedule)],
+            "schedules": [asdict(first.schedule), asdict(second.schedule)],
             "us_in_graph_of_64": round(1000 * found["graph"] / FRAMES, 3),
             "ssim_off_cpu": float(np.abs(np.subtract(got, wanted)).max()),
         }
 
     def with_geometry(self, case: Case) -> Dict[str, Any]:
-        """One frame to the products of a geometry, each way; and how many times that of `mono_half` the best takes."""
-        best, *others = [way.measure() for way in geometry_launches(case, self.device, self.arch)]
-        us, plain = best["us_per_frame_by_frames_a_launch"], CASES["mono_half"]
+        """Frames to the products of a geometry, in two launches; and how many times that of `mono_half` they take."""
+        options = options_of(case)
+        launches, graphs = TimedGeometry(works_of(options, case, SHAPE), options), {}
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            for count in _BATCHES:
+                stream.begin_capture()
+                for k in range(0, FRAMES, count):
+                    launches(k, count)
+                graphs[str(count)] = stream.end_capture()
+            found = medians({name: lambda graph=graph: graph.launch(stream) for name, graph in graphs.items()})
+        us, plain = {name: round(1000 * ms / FRAMES, 3) for name, ms in found.items()}, CASES["mono_half"]
         without = {"1": self.single(plain)["us_in_graph_of_64"], str(FRAMES): self.batch(plain)["us_per_frame"]}
-        times = {name: round(us[name] / time, 2) for name, time in without.items()}
-        return {"text": case.text, "goal": case.goal, **best, "times_mono_half": times, "others": others}
+        return {
+            "text": case.text,
+            "goal": case.goal,
+            "schedules": [asdict(schedule) for schedule in launches.schedules],
+            "us_per_frame_by_frames_a_launch": us,
+            "times_mono_half": {name: round(us[name] / time, 2) for name, time in without.items()},
+            "levels_off_cpu": _levels_off_cpu(case, launches.out),
+        }
 
     def npp(self) -> Optional[Dict[str, Any]]:
         """The four-angle colour demosaic against four calls of NPP's bilinear debayer a frame.
@@ -222,8 +185,8 @@ class Bench:
             for angle in range(4):
                 debayer(planes[angle, frame].data.ptr, out[angle, frame].data.ptr, width, height)
 
-        model = self.model(CASES["color_angles"])
-        kernel, buffers = TimedKernel(model, choose(model), self.arch), BatchBuffers(model.work, FRAMES)
+        work = self.work(CASES["color_angles"])
+        kernel, buffers = TimedLaunch(chosen(work)), BatchBuffers(work, FRAMES)
         argument = buffers.argument()
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
@@ -250,6 +213,20 @@ class Bench:
                 times.append(time.perf_counter() - start)
         cpu = 1e6 * statistics.median(times[2:])
         return {"cpu": device, "cpu_us": round(cpu), "kernel_us": us, "times_faster": round(cpu / us)}
+
+
+def _levels_off_cpu(case: Case, out: Dict[str, Any]) -> Dict[str, int]:
+    """Product -> largest difference of two frames from those of the CPU, in levels; AoLP around the circle."""
+    raw, worst = frames(case.sensor), {}
+    with closing(Pipeline(case.sensor, case.products, "cpu", dtype="uint8", **case.options)) as pipeline:
+        for k in (0, FRAMES - 1):
+            wanted = pipeline(raw[k])
+            for name, images in out.items():
+                error = np.abs(images[k].get().astype(int) - wanted[name])
+                error = np.minimum(error, 256 - error) if name == "aolp" else error
+                error = error[wanted["dolp"] >= 13] if name == "aolp" else error  # below, the angle is noise
+                worst[name] = max(worst.get(name, 0), int(error.max()))
+    return worst
 
 
 def main() -> None:

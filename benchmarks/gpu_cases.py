@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Tuple, Union
 
-from polar_pipeline.cuda.model.requested_work import work_of as launch_of
-from polar_pipeline.cuda.model.work import PolarizationWork
+from polar_pipeline.cuda.solver import requested_works
+from polar_pipeline.cuda.work import Work
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import Options, make_options
 
@@ -30,7 +30,7 @@ class Case:
         products: What is computed. With SSIM, `batch` measures the first launch, which stores what SSIM compares.
         goal: What is asked of it, in words; empty: nothing.
         dtype: Element type of all products, or product -> type.
-        raw_format: A key of `RAW_FORMATS`; 16-bit words have 12 bits.
+        raw_format: A key of `CAMERA_FORMATS`; 16-bit words have 12 bits.
         calibrated: Whether a calibration corrects the pixels.
         options: Of the pipeline.
     """
@@ -97,7 +97,7 @@ LENS = make_lens(
     (0.0,) * 9,
     (0.0,) * 12,
 )
-#: With a geometry, in one launch or two; `goal`: times that of the case of `CASES` with the same products.
+#: With a geometry, in two launches; `goal`: times that of the case of `CASES` with the same products.
 GEOMETRIES: Dict[str, Case] = {
     "mono_rectified": Case(
         "mono half, rectified, intensity dolp aolp",
@@ -116,6 +116,6 @@ def options_of(case: Case, **more: Any) -> Options:
     return make_options(case.sensor, case.products, case.dtype, **{**depth, **case.options, **more})
 
 
-def work_of(options: Options, case: Case, shape: Tuple[int, int]) -> PolarizationWork:
-    """A case's launch on frames of (height, width), by its options."""
-    return launch_of(options, case.raw_format, (shape[1], shape[0]))
+def works_of(options: Options, case: Case, shape: Tuple[int, int]) -> Tuple[Work, ...]:
+    """A case's launches on frames of (height, width), by its options."""
+    return requested_works(options, case.raw_format, (shape[1], shape[0]))

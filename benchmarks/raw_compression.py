@@ -2,13 +2,13 @@
 
     python benchmarks/raw_compression.py [--repeats N] [--output FILE]
 
-`polar_zstd` is the format of the package (`replay/rawzstd.py`); the others are what it was chosen from. Each way turns
-a frame into bytes and back; every result is compared with the frame before anything is timed. Then all run in turns.
-Times are CPU seconds of one thread, the fastest of the repeats. The frames of `frames/` (mono, 8 bit) are
-taken as they are, and made up as 12 bit in 16 and packed (PFNC 12p), with four random low bits, which no way can
-compress. Synthetic scenes of the same size, with the noise of 10,000 electrons, give color frames of 8, 12 and 16 bit
-and mono ones of 16 bit. Ways that do not know packed pixels see bytes. Writes
-`benchmarks/results/raw_compression_<processor>.json` and prints it as a Markdown table.
+`polar_zstd` is the format of the package (`replay/rawzstd.py`). Each way turns a frame into bytes and back; every
+result is compared with the frame before anything is timed. Then all run in turns. Times are CPU seconds of one
+thread, the fastest of the repeats. The frames of `frames/` (mono, 8 bit) are taken as they are, and made up as 12 bit
+in 16 and packed (PFNC 12p), with four random low bits, which no way can compress. Synthetic scenes of the same size,
+with the noise of 10,000 electrons, give color frames of 8, 12 and 16 bit and mono ones of 16 bit. Ways that do not
+know packed pixels see bytes. Writes `benchmarks/results/raw_compression_<processor>.json` and prints it as a Markdown
+table.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ from polar_pipeline.sensor.mosaic import SENSORS
 from polar_pipeline.sensor.scene import SCENES, synthetic
 
 FRAMES = Path(__file__).parent.parent / "frames"
-#: Levels of zstd: the fastest, its default, and a slow one.
-LEVELS = (1, 3, 9)
 
 
 class Way(NamedTuple):
@@ -43,86 +41,13 @@ class Way(NamedTuple):
     decode: Callable[[bytes, Tuple[int, int], np.dtype], np.ndarray]
 
 
-# ------------------------------------------------------------------------------------------------------- the transforms
-
-
-def phases(raw: np.ndarray) -> np.ndarray:
-    """The pixels behind each polarizer of the 2x2 mosaic as (4, h/2, w/2)."""
-    return np.ascontiguousarray(np.stack([raw[y::2, x::2] for y in (0, 1) for x in (0, 1)]))
-
-
-def mosaic(planes: np.ndarray) -> np.ndarray:
-    """The inverse of `phases`."""
-    height, width = planes.shape[1:]
-    raw = np.empty((2 * height, 2 * width), planes.dtype)
-    for index, (y, x) in enumerate((y, x) for y in (0, 1) for x in (0, 1)):
-        raw[y::2, x::2] = planes[index]
-    return raw
-
-
-def differences(planes: np.ndarray, axes: Tuple[int, ...]) -> np.ndarray:
-    """Differences to the neighbour before along each axis, modulo the type's range."""
-    for axis in axes:
-        planes = np.diff(planes, axis=axis, prepend=planes.dtype.type(0))
-    return planes
-
-
-def summed(residuals: np.ndarray, axes: Tuple[int, ...]) -> np.ndarray:
-    """The inverse of `differences`."""
-    for axis in axes:
-        residuals = np.cumsum(residuals, axis=axis, dtype=residuals.dtype)
-    return residuals
-
-
-def folded(residuals: np.ndarray) -> np.ndarray:
-    """Small numbers of either sign, modulo the type's range, as small numbers: 0, -1, 1, -2 as 0, 1, 2, 3."""
-    bits = 8 * residuals.itemsize
-    signs = residuals.view(residuals.dtype.str.replace("u", "i")) >> (bits - 1)
-    return (residuals << 1) ^ signs.view(residuals.dtype)
-
-
-def unfolded(values: np.ndarray) -> np.ndarray:
-    """The inverse of `folded`."""
-    return (values >> 1) ^ (-(values & 1).view(values.dtype.str.replace("u", "i"))).view(values.dtype)
-
-
-def split(values: np.ndarray) -> np.ndarray:
-    """Low bytes of all numbers, then high ones; of single bytes, these."""
-    return np.ascontiguousarray(values.reshape(-1, 1).view(np.uint8).T)
-
-
-def joined(data: bytes, dtype: np.dtype) -> np.ndarray:
-    """The inverse of `split`, as a vector."""
-    return np.ascontiguousarray(np.frombuffer(data, np.uint8).reshape(dtype.itemsize, -1).T).view(dtype)[:, 0]
-
-
-# ------------------------------------------------------------------------------------------------------------- the ways
-
-
-def plain(level: int) -> Way:
+def zstd(level: int) -> Way:
     """Zstd of the rows."""
 
     def decode(data: bytes, shape: Tuple[int, int], dtype: np.dtype) -> np.ndarray:
         return np.frombuffer(zstandard.decompress(data), dtype).reshape(shape)
 
     return Way(lambda raw: zstandard.compress(raw.tobytes(), level), decode)
-
-
-def predicted(level: int, axes: Tuple[int, ...], fold: bool = True) -> Way:
-    """Zstd of the residuals of each phase, predicted from the neighbours before along axes: 2 for rows, 1 for columns.
-
-    With both, the prediction is left + upper - upper left.
-    """
-
-    def encode(raw: np.ndarray) -> bytes:
-        residuals = differences(phases(raw), axes)
-        return zstandard.compress(split(folded(residuals) if fold and axes else residuals), level)
-
-    def decode(data: bytes, shape: Tuple[int, int], dtype: np.dtype) -> np.ndarray:
-        values = joined(zstandard.decompress(data), dtype).reshape(4, shape[0] // 2, shape[1] // 2)
-        return mosaic(summed(unfolded(values) if fold and axes else values, axes))
-
-    return Way(encode, decode)
 
 
 def product(encoding: str) -> Way:
@@ -155,18 +80,7 @@ def png(level: int) -> Way:
 
 def ways(encoding: str) -> Dict[str, Way]:
     """Every way by its name, for frames of this encoding."""
-    found = {"polar_zstd": product(encoding), "PNG, level 1": png(1), "PNG, level 6": png(6)}
-    for level in LEVELS:
-        found[f"zstd {level}"] = plain(level)
-        found[f"phases, zstd {level}"] = predicted(level, ())
-        found[f"phases, left, zstd {level}"] = predicted(level, (2,))
-        found[f"phases, upper, zstd {level}"] = predicted(level, (1,))
-        found[f"phases, left + upper - upper left, zstd {level}"] = predicted(level, (2, 1))
-    found["phases, left, not folded, zstd 3"] = predicted(3, (2,), fold=False)
-    return found
-
-
-# ---------------------------------------------------------------------------------------------------------- measurement
+    return {"polar_zstd": product(encoding), "PNG, level 1": png(1), "zstd 3": zstd(3)}
 
 
 def images() -> Dict[str, Tuple[np.ndarray, str]]:

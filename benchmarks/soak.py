@@ -365,8 +365,8 @@ def main() -> int:
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--device", default=cpu_model(), help="what to call the machine in the result file's name")
     values = parser.parse_args()
+    from polar_pipeline.bench.node import isolate
     from polar_pipeline.products import PRODUCTS
-    from polar_pipeline.ros.bench import isolate
 
     isolate()
     passed = frames(values.frames, {FIRST, *_steps(FIRST, values.frames)}, tuple(PRODUCTS), values.backend)

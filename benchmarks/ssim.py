@@ -16,24 +16,25 @@ import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import common
 import numpy as np
+from resource_usage import KernelResources, kernel_resources
 from ssim_packages import OTHERS, WANG, Images, Implementation, installed
+from timed_launch import TimedSsim, compiled
 from timing import FRAMES, cupy, driver, frames, medians
 
 from polar_pipeline._util.share import share_path
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW, ssim_literals
-from polar_pipeline.cuda.compile import OPTIONS, compile_kernel, find_library
-from polar_pipeline.cuda.model.launch_model import SsimModel
-from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.ssim_search import piece_count
-from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, as_compared
-from polar_pipeline.cuda.resource_usage import KernelResources, kernel_resources
+from polar_pipeline.cuda.arguments import as_compared
+from polar_pipeline.cuda.compile import OPTIONS, find_library
+from polar_pipeline.cuda.kernels import KERNELS
+from polar_pipeline.cuda.solver import Launch, candidates, solve
+from polar_pipeline.cuda.work import SsimWork
 from polar_pipeline.reference import ssim_map
 
 HEIGHT, WIDTH = SHAPE = (1024, 1224)
@@ -48,18 +49,6 @@ TOLERANCE = 1e-3
 #: threads or more where a block has many.
 STEPS = {"naive": 0, "V1": 1, "V2": 2, "V3": 3, "V4": 4}
 CAPPED = {"naive": {"BLOCKS": 2}, "V1": {"BLOCKS": 2}, "V2": {"BLOCKS": 6}, "V3": {}, "V4": {}}
-#: Definitions that are varied. The first five are the study as published, with five moments.
-VARIANTS: Tuple[Tuple[str, Dict[str, int]], ...] = (
-    *((step, {}) for step in STEPS),
-    *((step, {"MOMENTS": 4}) for step in STEPS),
-    *((step, {"BLOCKS": 1}) for step in ("V1", "V2")),
-    *(("V2", {"COLUMNS": c, "ROWS": r, "BLOCKS": b}) for c, r, b in ((1, 8, 6), (2, 16, 3), (4, 8, 5), (4, 16, 3))),
-    *((step, {"ROWS": rows}) for step in ("V3", "V4") for rows in (16, 32, 128, 256)),
-    *((step, {"COLUMNS": 4}) for step in ("V3", "V4")),
-    *(("V3", {"LAPS": laps}) for laps in (2, 4)),
-    *(("V4", {"MOMENTS": 4, **more}) for more in ({"AHEAD": 2}, {"AHEAD": 4}, {"BLOCKS": 20}, {"COLUMNS": 4})),
-    *((step, {"MOMENTS": 4, "ROWS": 128}) for step in ("V3", "V4")),
-)
 
 
 def make_images() -> Images:
@@ -88,48 +77,18 @@ def capture(one: Callable[[int], Any]) -> Callable[[], Any]:
 WORK = SsimWork(HEIGHT, WIDTH, 1, SSIM_WINDOW, SSIM_SIGMA, "uint16", "float32")
 
 
-@lru_cache(maxsize=1)
-def model() -> SsimModel:
-    """The launch on this GPU."""
-    return SsimModel(WORK, driver().device)
-
-
-def product_cubin(schedule: Schedule) -> bytes:
-    """The kernel by a schedule."""
-    return compile_kernel("ssim", model().defines(schedule), driver().device.arch)
-
-
-class PackageKernel:
+class PackageKernel(TimedSsim):
     """`kernels/ssim.cu` by one of its schedules; `x`, `y`: (FRAMES, H, W) uint16 on the GPU."""
 
-    def __init__(self, x: Any, y: Any, out: Any, schedule: Schedule) -> None:
-        self._x, self._y, self._out, self.schedule = x, y, out, schedule
-        cubin = product_cubin(schedule)
-        self._shared = model().shared_bytes(schedule)
-        self._kernel = driver().load(cubin, "ssim", self._shared)
-        self.facts = {**_usage(kernel_resources(cubin), self._shared), "schedule": asdict(schedule)}
-        blocks = WORK.block_size
-        self._scratch = {
-            "pieces": cupy.empty((FRAMES, piece_count(WORK, schedule)), np.float32),
-            "done": cupy.zeros(FRAMES, np.uint32),
-            "blocks": cupy.empty((FRAMES, *blocks), np.float32),
-            "mean": cupy.empty(FRAMES, np.float32),
-        }
-
-    def __call__(self, first: int = 0, count: int = FRAMES) -> None:
-        task = np.zeros((), SSIM_ARGUMENT)
-        arrays = {"first": self._x, "second": self._y, "map": self._out, **self._scratch}
-        for name, array in arrays.items():
-            task[name] = array.data.ptr + first * array[0].nbytes
-        task["first_stride"] = task["second_stride"] = self._x[0].nbytes
-        grid, stream = model().grid(self.schedule, count), cupy.cuda.get_current_stream().ptr
-        driver().launch(self._kernel, grid, self.schedule.threads, self._shared, stream, task)
+    def __init__(self, x: Any, y: Any, launch: Launch) -> None:
+        super().__init__(launch, x.data.ptr, y.data.ptr, x[0].nbytes)
+        self.facts = {**_usage(self.usage, launch.shared_bytes), "schedule": asdict(launch.schedule)}
 
     def map_of(self, frame: int) -> np.ndarray:
         """A map of the batch, computed again."""
-        self._out.fill(np.nan)
-        self()
-        return _checked_map(self._out[frame], self._scratch["mean"][frame])
+        self.arrays["map"].fill(np.nan)
+        self.compare()
+        return _checked_map(self.arrays["map"][frame], self.arrays["mean"][frame])
 
 
 def _checked_map(image: Any, mean: Any) -> np.ndarray:
@@ -140,33 +99,31 @@ def _checked_map(image: Any, mean: Any) -> np.ndarray:
     return image.get()
 
 
-def product(images: Images, out: Any) -> Dict[str, Implementation]:
-    """On CUDA cores and on tensor cores, by the schedules that are fastest here and by those predicted to be."""
-    found = {}
+def product(images: Images) -> Dict[str, Implementation]:
+    """By the schedules that are fastest here, and by the one that the solver takes."""
     x, y = (cupy.asarray(as_compared(image.astype(np.float32), WORK.source)) for image in (images.x, images.y))
-    for name, window in (("CUDA cores", "registers"), ("tensor cores", "tensor")):
-        able = [each for each in model().candidates() if each.window == window]
-        with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
-            list(pool.map(product_cubin, able))
-        every = [PackageKernel(x, y, out, schedule) for schedule in able]
-        batch = _times(every)
-        single = _times([capture(partial(run, count=1)) for run in every])
-        for row, many, one in (
-            (name, batch, single),
-            (f"{name}, as predicted", _predictions(able, FRAMES), _predictions(able, 1)),
-        ):
-            run, run_one = every[many.index(min(many))], every[one.index(min(one))]
-            facts = {**run.facts, "schedule_of_one": asdict(run_one.schedule)}
-            found[row] = Implementation(run, partial(run_one, count=1), run.map_of, recorded=True, facts=facts)
-    return found
+    device = driver().device
+    able = [Launch(WORK, schedule, device) for schedule in candidates(KERNELS["ssim"], WORK, device)]
+    with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
+        list(pool.map(compiled, able))
+    every = [PackageKernel(x, y, launch) for launch in able]
+    batch = _times([run.compare for run in every])
+    single = _times([capture(partial(run.compare, count=1)) for run in every])
+    run, run_one = every[batch.index(min(batch))], every[single.index(min(single))]
+    facts = {**run.facts, "schedule_of_one": asdict(run_one.schedule)}
+    solved = PackageKernel(x, y, next(solve(WORK, device)))
+    return {
+        "product": Implementation(
+            run.compare, partial(run_one.compare, count=1), run.map_of, recorded=True, facts=facts
+        ),
+        "product, as solved": Implementation(
+            solved.compare, partial(solved.compare, count=1), solved.map_of, recorded=True, facts=solved.facts
+        ),
+    }
 
 
 def _times(runs: Sequence[Callable[[], Any]]) -> List[float]:
     return list(medians({str(k): run for k, run in enumerate(runs)}, 5).values())
-
-
-def _predictions(schedules: Sequence[Schedule], frames: int) -> List[float]:
-    return [model().predict(schedule, frames).us for schedule in schedules]
 
 
 # ------------------------------------------------------------------------------------------------------------ the study
@@ -187,10 +144,10 @@ class Shape:
     shared: int
 
 
-def shape_of(step: int, more: Dict[str, int]) -> Shape:
+def shape_of(step: int) -> Shape:
     """As ssim_variants.cu has it."""
-    columns = more.get("COLUMNS", 1 if step < 2 else 2)
-    rows = more.get("ROWS", 32 if step < 2 else 8 if step == 2 else 64)
+    columns = 1 if step < 2 else 2
+    rows = 32 if step < 2 else 8 if step == 2 else 64
     reach, halo = 32 * columns, SSIM_WINDOW - 1
     grid = (-(-WIDTH // reach), -(-HEIGHT // rows))
     if step >= STEPS["V3"]:
@@ -245,22 +202,19 @@ class Variant:
 
 
 def study(images: Images, out: Any) -> Dict[str, Implementation]:
-    """The steps of the study, and their variations."""
+    """The steps of the study, as published."""
 
-    def build(row: Tuple[str, Dict[str, int]]) -> Tuple[Shape, bytes]:
-        step, more = row
-        shape = shape_of(STEPS[step], more)
-        definitions = {"VARIANT": STEPS[step], "SHARED_BYTES": shape.shared, **CAPPED[step], **more}
-        return shape, compile_variant(definitions)
+    def build(step: str) -> Tuple[Shape, bytes]:
+        shape = shape_of(STEPS[step])
+        return shape, compile_variant({"VARIANT": STEPS[step], "SHARED_BYTES": shape.shared, **CAPPED[step]})
 
     with ThreadPoolExecutor() as pool:
-        built = list(pool.map(build, VARIANTS))
+        built = list(pool.map(build, STEPS))
     mean = compile_variant({"VARIANT": 0, "MEAN": 1, "SHARED_BYTES": 1 << 20})
     found = {}
-    for (step, more), (shape, cubin) in zip(VARIANTS, built):
+    for name, (shape, cubin) in zip(STEPS, built):
         run, usage = Variant(images, out, shape, cubin, mean), kernel_resources(cubin)
         facts = {**_usage(usage, shape.shared), "threads": shape.threads}
-        name = " ".join([step, *(f"{key.lower()}={value}" for key, value in more.items())])
         found[name] = Implementation(run, partial(run, count=1), run.map_of, recorded=True, facts=facts)
     return found
 
@@ -341,7 +295,7 @@ def main() -> None:
     packages = {name: installed(make, images) for name, make in OTHERS.items()}
     out = cupy.empty((FRAMES, *SHAPE), np.float32)
     implementations = {
-        **product(images, out),
+        **product(images),
         **study(images, out),
         **{name: found for name, found in packages.items() if found is not None},
     }

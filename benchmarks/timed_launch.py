@@ -1,129 +1,144 @@
-"""Single launches of compiled schedules on a GPU, and the throughput of its pipes, for `model.py`."""
+"""Launches of the package on this GPU, on many frames at once."""
 
 from __future__ import annotations
 
-import statistics
-from typing import Any, Dict
+from dataclasses import replace
+from typing import Any, Dict, Tuple
 
 import numpy as np
 from batches import BatchBuffers
-from timing import cupy, driver, milliseconds
+from resource_usage import kernel_resources
+from timing import FRAMES, cupy, driver
 
+from polar_pipeline.cuda.arguments import SSIM_ARGUMENT, TRANSFORM_ARGUMENT, fill_options, work_defines
 from polar_pipeline.cuda.compile import compile_kernel
-from polar_pipeline.cuda.model.launch_model import LaunchModel, PolarizationModel, SsimModel
-from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.ssim_search import piece_count
-from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, as_compared
-from polar_pipeline.plan import MOSAIC
+from polar_pipeline.cuda.kernels import Schedule, piece_count
+from polar_pipeline.cuda.launch import compile_launch
+from polar_pipeline.cuda.sampling import DeviceMap, pack_map
+from polar_pipeline.cuda.solver import Launch
+from polar_pipeline.cuda.work import OUTPUTS, PolarizationWork, SsimWork, TransformWork, Work
+from polar_pipeline.geometry import make_map
+from polar_pipeline.options import Options
 
-ROUNDS = 15
+
+def chosen(work: Work) -> Launch:
+    """The launch that the backend takes on this GPU."""
+    compiled = compile_launch(driver(), work)
+    compiled.close()
+    return Launch(work, compiled.schedule, driver().device)
 
 
-def compiled(model: LaunchModel, schedule: Schedule, arch: str) -> bytes:
-    """The machine code of a launch for an architecture such as `sm_90`."""
-    return compile_kernel(schedule.kernel, model.defines(schedule), arch)
+def compiled(launch: Launch) -> bytes:
+    """The machine code of a launch."""
+    defines = {**work_defines(launch.work), **launch.kernel.defines(launch.work, launch.schedule)}
+    return compile_kernel(launch.schedule.kernel, defines, driver().device.arch)
 
 
 class TimedLaunch:
-    """A compiled schedule with inputs and outputs for a number of frames on the GPU; calling it launches it once.
+    """A compiled launch; calling it starts it once.
 
     Args:
-        model: What the launch does.
-        schedule: How.
-        frames: Frames per launch.
-        arch: What to compile for, such as `sm_90`.
+        launch: What it does and how.
+
+    Attributes:
+        launch: The same.
+        usage: Registers, shared memory and spills of the compiled kernel.
     """
 
-    def __init__(self, model: LaunchModel, schedule: Schedule, frames: int, arch: str) -> None:
-        self._arrays: Dict[str, Any] = {}
-        if isinstance(model, SsimModel):
-            self._argument = self._ssim_argument(model.work, schedule, frames)
-        elif isinstance(model, PolarizationModel):
-            self._buffers = BatchBuffers(model.work, frames)
-            self._argument = self._buffers.argument()
-        else:
-            raise TypeError(f"expected the model of a polarization or SSIM launch, got {type(model).__name__}")
-        self._shared, self._grid = model.shared_bytes(schedule), model.grid(schedule, frames)
-        self._threads, self._driver = schedule.threads, driver()
-        self._kernel = self._driver.load(compiled(model, schedule, arch), schedule.kernel, self._shared)
+    def __init__(self, launch: Launch) -> None:
+        cubin = compiled(launch)
+        self.launch = launch
+        self.usage = kernel_resources(cubin)
+        self._kernel = driver().load(cubin, launch.schedule.kernel, launch.shared_bytes)
 
-    def _keep(self, name: str, array: Any) -> Any:
-        """The array, which now lives as long as the launch."""
-        self._arrays[name] = array
-        return array
+    @property
+    def schedule(self) -> Schedule:
+        """How it does its work."""
+        return self.launch.schedule
 
-    def _ssim_argument(self, work: SsimWork, schedule: Schedule, frames: int) -> np.ndarray:
-        images = self._keep("images", _images(work, frames))
-        argument = np.zeros((), SSIM_ARGUMENT)
-        argument["first"] = images.data.ptr
-        argument["second"] = images.data.ptr + (0 if work.source == MOSAIC else images[0, 0].nbytes)
-        argument["first_stride"] = argument["second_stride"] = images[0].nbytes
-        sizes = {
-            "map": (work.map_size, work.map_dtype or "uint8"),
-            "pieces": ((piece_count(work, schedule),), "float32"),
-            "done": ((), "uint32"),
-            "blocks": (work.block_size, "float32"),
-            "mean": ((), "float32"),
+    def __call__(self, argument: np.ndarray, frames: int = FRAMES) -> None:
+        launch, stream = self.launch, cupy.cuda.get_current_stream().ptr
+        grid = launch.kernel.grid(launch.work, launch.schedule, frames)
+        driver().launch(self._kernel, grid, launch.schedule.threads, launch.shared_bytes, stream, argument)
+
+
+class TimedSsim(TimedLaunch):
+    """An SSIM launch on images in device memory.
+
+    Args:
+        launch: What it does and how.
+        first: Address of the first image of frame 0.
+        second: Likewise of the second one.
+        stride: Bytes from one frame to the next.
+    """
+
+    def __init__(self, launch: Launch, first: int, second: int, stride: int) -> None:
+        super().__init__(launch)
+        work = launch.work
+        assert isinstance(work, SsimWork)
+        self._first, self._second, self._stride = first, second, stride
+        self.arrays = {
+            "map": cupy.empty((FRAMES, *work.map_size), work.map_dtype or "uint8"),
+            "pieces": cupy.empty((FRAMES, piece_count(work, launch.schedule)), np.float32),
+            "done": cupy.zeros(FRAMES, np.uint32),
+            "blocks": cupy.empty((FRAMES, *work.block_size), np.float32),
+            "mean": cupy.empty(FRAMES, np.float32),
         }
-        for name, (shape, dtype) in sizes.items():
-            argument[name] = self._keep(name, cupy.zeros((frames, *shape), dtype)).data.ptr
-        return argument
 
-    def __call__(self) -> None:
-        stream = cupy.cuda.get_current_stream().ptr
-        self._driver.launch(self._kernel, self._grid, self._threads, self._shared, stream, self._argument)
+    def compare(self, frame: int = 0, count: int = FRAMES) -> None:
+        """Compare the images of some frames."""
+        argument = np.zeros((), SSIM_ARGUMENT)
+        argument["first"] = self._first + frame * self._stride
+        argument["second"] = self._second + frame * self._stride
+        argument["first_stride"] = argument["second_stride"] = self._stride
+        for name, array in self.arrays.items():
+            argument[name] = array.data.ptr + frame * array[0].nbytes
+        self(argument, count)
 
 
-def _images(work: SsimWork, frames: int) -> Any:
-    """Images on the GPU, noise moved by 8 columns from frame to frame.
+class TimedGeometry:
+    """Both launches of frames with a geometry.
 
-    Returns:
-        (frames, 2, height, width): the two images to compare; or (frames, 2 * height, 2 * width): the mosaic.
+    Args:
+        works: What they do.
+        options: Of the frames.
     """
-    rng = np.random.default_rng(1)
-    if work.source == MOSAIC:
-        one = rng.integers(13, 204, (2 * work.height, 2 * work.width), np.uint8)
-    else:
-        base = rng.random((work.height, work.width)) * 0.8
-        one = as_compared(np.stack([base, base + 0.02 * rng.random(base.shape)]), work.source)
-    return cupy.stack([cupy.asarray(np.roll(one, 8 * k, -1)) for k in range(frames)])
 
+    def __init__(self, works: Tuple[Work, ...], options: Options) -> None:
+        mosaic, transform = works[:2]
+        assert isinstance(mosaic, PolarizationWork)
+        assert isinstance(transform, TransformWork)
+        assert options.geometry is not None
+        self._first, last = TimedLaunch(chosen(mosaic)), chosen(transform)
+        sampling = make_map(options.geometry, transform.source)
+        packed = None if sampling.positions is None else pack_map(sampling, transform, last.schedule)
+        if packed is not None:
+            last = replace(last, work=replace(transform, fraction=packed.fraction))
+        self._last, self._map = TimedLaunch(last), DeviceMap(driver(), sampling, packed)
+        self._buffers = BatchBuffers(mosaic, FRAMES)
+        self._planes = {n: cupy.zeros(FRAMES * size, cupy.uint8) for n, size in transform.plane_bytes.items()}
+        self._counts = cupy.zeros((FRAMES, 2), cupy.uint32)
+        self.out: Dict[str, Any] = {
+            name: cupy.zeros((FRAMES, *options.shape_of(name, transform.output_size)), dtype)
+            for name, dtype in transform.outputs
+        }
+        self.schedules = (self._first.schedule, last.schedule)
+        self._arguments = [self._arguments_of(k, options, mosaic.full_scale) for k in range(FRAMES)]
 
-def measure(model: LaunchModel, schedule: Schedule, frames: int, arch: str) -> float:
-    """Microseconds per frame; the median of `ROUNDS` launches."""
-    launch = TimedLaunch(model, schedule, frames, arch)
-    launch()
-    found = statistics.median(milliseconds(launch) for _ in range(ROUNDS))
-    del launch
-    cupy.get_default_memory_pool().free_all_blocks()
-    return 1000 * found / frames
+    def _arguments_of(self, k: int, options: Options, full_scale: int) -> Tuple[np.ndarray, np.ndarray]:
+        """The argument of each launch for the batch that begins at a frame."""
+        frame, last = self._buffers.argument(k), np.zeros((), TRANSFORM_ARGUMENT)
+        self._map.fill(last)
+        for argument in (frame, last["frame"]):
+            fill_options(argument, options, full_scale)
+        for name, plane in self._planes.items():
+            frame["out"][OUTPUTS.index(name)] = last[name] = plane.data.ptr + k * self._buffers.sizes[name]
+        for name, images in self.out.items():
+            last["frame"]["out"][OUTPUTS.index(name)] = images[k].data.ptr
+        last["frame"]["counts"] = self._counts[k].data.ptr
+        return frame, last
 
-
-#: Instructions by the pipe that takes them, for inline assembly: eight independent chains, each of one instruction.
-_PIPES = {
-    "half2": "fma.rn.f16x2 %0,%0,%1,%1;",
-    "float": "fma.rn.f32 %0,%0,%1,%1;",
-    "integer": "lop3.b32 %0,%0,%1,%1,0x96;",
-    "special": "ex2.approx.ftz.f32 %0,%0;",
-}
-
-
-def pipes() -> Dict[str, float]:
-    """Measured results per clock and multiprocessor, of 32-bit words, by pipe."""
-    found = {}
-    for name, text in _PIPES.items():
-        kind, letter = ("float", "f") if ".f32" in text else ("unsigned", "r")
-        chains = "".join(f'asm volatile("{text}" : "+{letter}"(v[{k}]) : "{letter}"(w));' for k in range(8))
-        code = (
-            f'extern "C" __global__ void probe(long long* clocks, {kind}* out) {{ {kind} v[8], w = ({kind})threadIdx.x;'
-            "for (int k = 0; k < 8; k++) v[k] = w + k; __syncthreads(); long long t = clock64();"
-            f"for (int i = 0; i < 1024; i++) {{ {chains} }} __syncthreads();"
-            "if (threadIdx.x == 0) clocks[blockIdx.x] = clock64() - t;"
-            "for (int k = 0; k < 8; k++) if (v[k] == 12345) *out = v[k]; }"
-        )
-        kernel = cupy.RawKernel(code, "probe")
-        clocks, out = cupy.zeros(1, cupy.int64), cupy.zeros(1, cupy.uint32)
-        for _ in range(3):
-            kernel((1,), (1024,), (clocks, out))
-        found[name] = round(1024 * 8 * 1024 / float(clocks.get()[0]), 1)
-    return found
+    def __call__(self, k: int, count: int) -> None:
+        first, last = self._arguments[k]
+        self._first(first, count)
+        self._last(last, count)

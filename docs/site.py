@@ -18,6 +18,8 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 from pictures import PICTURES, painted  # beside this file
 
+from polar_pipeline.options import OPTIONS
+
 ROOT = Path(__file__).resolve().parent.parent
 #: Documents outside `docs/` that are pages.
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "kernels/README.md", "frames/README.md")
@@ -76,6 +78,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     if "<!-- commands -->" in markdown:
         markdown = markdown.replace("<!-- commands -->", commands())
+    if "<!-- options -->" in markdown:
+        markdown = markdown.replace("<!-- options -->", options())
 
     def shown(match: Any) -> str:
         name = match.group(1)
@@ -107,6 +111,11 @@ def commands() -> str:
         parts.append(f"## {name}\n\n```text\n{help_of(name)}\n```")
         parts += [f"### {name} {sub}\n\n```text\n{help_of(name, sub)}\n```" for sub in listed(help_of(name))]
     return "\n\n".join(parts)
+
+
+def options() -> str:
+    """The arguments of `Pipeline`, as Markdown."""
+    return "\n".join(f"- `{row.name}` = `{row.default!r}`: {row.text} {row.note}" for row in OPTIONS.values())
 
 
 def listed(text: str) -> List[str]:

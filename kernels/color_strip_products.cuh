@@ -1,8 +1,6 @@
 // `color_strip`: from the values of one output row to its products.
-#ifndef POLAR_COLOR_STRIP_PRODUCTS_CUH
-#define POLAR_COLOR_STRIP_PRODUCTS_CUH
+#pragma once
 #include "color_strip_rows.cuh"
-#include "polar.cuh"
 
 // ---- bytes
 
@@ -14,21 +12,6 @@ DEVICE u32 level(Pair value, Pair scale) { // 2^23: the unit is the last bit
   return permute(as_bits(fmaf(value.x, scale.x, 8388608.0f)), as_bits(fmaf(value.y, scale.y, 8388608.0f)), 0x0400);
 }
 #endif
-
-// Bytes of red, green and blue, two sites a word, in the order of an image.
-DEVICE RowBytes interleaved(const u32 (&r)[SITES / 2], const u32 (&g)[SITES / 2], const u32 (&b)[SITES / 2]) {
-  RowBytes row;
-  const u32 first = permute(r[0], g[0], 0x6240), rest = permute(first, b[0], 0x0063); // r0 g0 r1 g1; g1 b1
-  row.word[0] = permute(first, b[0], 0x2410);
-  if (SITES == 2) {
-    row.word[1] = rest;
-  } else {
-    const u32 second = permute(r[SITES / 2 - 1], g[SITES / 2 - 1], 0x6240);
-    row.word[1] = permute(rest, second, 0x5410);
-    row.word[(CHUNK_BYTES + 3) / 4 - 1] = permute(second, b[SITES / 2 - 1], 0x6324);
-  }
-  return row;
-}
 
 // The images of both angles of a row parity.
 template <int LINE> DEVICE void angle_bytes(const Colours &v, RowBytes &low_image, RowBytes &high_image) {
@@ -47,47 +30,34 @@ template <int LINE> DEVICE void angle_bytes(const Colours &v, RowBytes &low_imag
 
 // ---- floats
 
-template <int COUNT> DEVICE void store_lane_floats(void *base, size_t index, const float (&v)[COUNT]) {
-  float *p = (float *)base + index;
-#pragma unroll
-  for (int k = 0; k < COUNT; k += SITES)
-    if (SITES == 4)
-      store128(p + k, as_bits(v[k]), as_bits(v[k + 1]), as_bits(v[k + SITES / 2]), as_bits(v[k + SITES - 1]));
-    else
-      store64(p + k, as_bits(v[k]), as_bits(v[k + 1]));
+// Elements of a lane's sites, from the value `index` of an image on.
+template <int TYPE, int WORDS> DEVICE void store_elements(void *image, size_t index, const u32 (&w)[WORDS]) {
+  store_words<SITES * element_bytes(TYPE)>((u8 *)image + index * element_bytes(TYPE), w);
 }
-// two 16-bit integers a word
-template <int WORDS> DEVICE void store_lane_pairs(void *base, size_t index, const u32 (&w)[WORDS]) {
-  u8 *p = (u8 *)base + 2 * index;
-#pragma unroll
-  for (int k = 0; k < WORDS; k += SITES / 2)
-    if (SITES == 4)
-      store64(p + 4 * k, w[k], w[k + SITES / 2 - 1]);
-    else
-      store32(p + 4 * k, w[k]);
+// values from 0 to 1 as floats (2), or as levels (3)
+template <int TYPE, int COUNT> DEVICE void store_values(void *image, size_t index, const float (&v)[COUNT]) {
+  u32 w[COUNT * value_bytes(TYPE) / 4];
+  words_of<TYPE>(v, w);
+  store_elements<TYPE>(image, index, w);
 }
-// what SSIM compares: 16-bit integers, or floats
-template <int TYPE> DEVICE void store_compared(void *base, size_t index, const float (&v)[SITES]) {
-  if (TYPE == 2) return store_lane_floats<SITES>(base, index, v);
-  u32 w[SITES / 2];
-#pragma unroll
-  for (int k = 0; k < SITES / 2; k++) w[k] = compared_pair(v[2 * k], v[2 * k + 1]);
-  store_lane_pairs(base, index, w);
+// what SSIM compares
+template <int TYPE> DEVICE void store_compared(void *image, size_t index, const float (&v)[SITES]) {
+  u32 w[SITES * value_bytes(TYPE) / 4];
+  words_compared<TYPE>(v, w);
+  store_elements<TYPE>(image, index, w);
 }
-// values from 0 to 1 as floats (2) or 16-bit levels (3)
-template <int TYPE, int COUNT> DEVICE void store_lane_values(void *base, size_t index, const float (&v)[COUNT]) {
-  if (TYPE == 2) return store_lane_floats<COUNT>(base, index, v);
-  u32 w[COUNT / 2];
-#pragma unroll
-  for (int k = 0; k < COUNT / 2; k++) w[k] = level_pair(v[2 * k], v[2 * k + 1]);
-  store_lane_pairs(base, index, w);
-}
-DEVICE void store_lane_bytes(void *base, size_t index, const u32 (&pairs)[SITES / 2]) {
-  u8 *p = (u8 *)base + index;
+DEVICE void store_lane_bytes(void *image, size_t index, const u32 (&pairs)[SITES / 2]) {
+  const u32 w[1] = {low_bytes(pairs[0], pairs[SITES / 2 - 1])};
   if (SITES == 4)
-    store32(p, low_bytes(pairs[0], pairs[SITES / 2 - 1]));
+    store_elements<1>(image, index, w);
   else
-    store16(p, low_bytes(pairs[0], 0));
+    store16((u8 *)image + index, w[0]);
+}
+// Stages red, green and blue of a row, two sites a word in the lowest bytes of its halves.
+DEVICE void stage_rgb(StagedImage &image, int row, const LanePosition &at, const u32 (&rgb)[3][SITES / 2]) {
+  RowBytes bytes;
+  interleave_pairs<SITES / 2>(rgb[0], rgb[1], rgb[2], bytes.word);
+  stage_row(image, row, at, bytes);
 }
 
 // ---- polarization
@@ -120,9 +90,9 @@ DEVICE void polarization(const RowSums &sums, LanePolarization &p) {
     const float x = swapped ? odd : even, y = swapped ? even : odd;
     p.s1[k] = s1_positive ? x : -x;
     p.s2[k] = s2_positive ? y : -y;
-    const float length = fast_sqrt(fmaf(x, x, fmaf(y, y, 1e-30f)));
-    p.dolp[k] = saturate(length * fast_rcp(p.s0[k]));
-    p.tangent[k] = p.s2[k] * fast_rcp(length + fabsf(x));
+    const float length = polarized(x, y, 1e-30f);
+    p.dolp[k] = degree_of(length, p.s0[k]);
+    p.tangent[k] = folded_tangent(p.s1[k], p.s2[k], length);
   }
 }
 
@@ -148,7 +118,6 @@ template <int LINE>
 DEVICE void drop_invalid(const Strip &strip, size_t index, const float (&s0)[SITES], float threshold, u32 saturated,
                          InvalidCount &count) {
   const FrameArguments &frame = strip.frame;
-  const u32 missing = as_bits(nan_value());
   count.saturated += __popc(saturated);
 #pragma unroll
   for (int k = 0; k < SITES; k++) {
@@ -156,17 +125,12 @@ DEVICE void drop_invalid(const Strip &strip, size_t index, const float (&s0)[SIT
     count.dark += is_dark;
     if (!is_saturated && !is_dark) continue;
     const size_t at = index + k;
-    if (OUT_STOKES)
-      for (int c = 0; c < 3; c++) store32((float *)frame.out[STOKES] + 3 * at + c, missing);
-    if (OUT_DOLP == 2) store32((float *)frame.out[DOLP] + at, missing);
-    if (OUT_AOLP == 2) store32((float *)frame.out[AOLP] + at, missing);
-    if (OUT_DOLP == 1) store8((u8 *)frame.out[DOLP] + at, 0);
-    if (OUT_AOLP == 1) store8((u8 *)frame.out[AOLP] + at, 0);
-    if (OUT_DOLP == 3) store16((u16 *)frame.out[DOLP] + at, 0);
-    if (OUT_AOLP == 3) store16((u16 *)frame.out[AOLP] + at, 0);
+    store_missing<OUT_STOKES, 3>(frame.out[STOKES], at);
+    store_missing<OUT_DOLP>(frame.out[DOLP], at);
+    store_missing<OUT_AOLP>(frame.out[AOLP], at);
     if (OUT_PREVIEW) { // grey
       u8 *staged = (u8 *)strip.shared.stage[PREVIEW_STAGE] + staged_byte(LINE, strip.at) + 3 * k;
-      const u32 grey = as_bits(fmaf(s0[k], 255 / (2 * LUMA_UNIT), 8388608.0f)); // 2^23: the unit is the last bit
+      const u32 grey = rounded(s0[k], 255 / (2 * LUMA_UNIT));
       for (int c = 0; c < 3; c++) staged[c] = (u8)grey;
     }
   }
@@ -180,23 +144,28 @@ DEVICE void put_polarization(const Strip &strip, size_t index, LanePolarization 
   float radians[SITES];
   u32 saturation[PAIRS], folded[PAIRS], sign[PAIRS];
 #pragma unroll
-  for (int k = 0; k < SITES; k++) radians[k] = folded_radians(p.tangent[k]);
+  for (int k = 0; k < SITES; k++) radians[k] = arctangent(p.tangent[k], PI);
 #pragma unroll
   for (int k = 0; k < PAIRS; k++) {
     const int a = 2 * k, b = 2 * k + 1;
     saturation[k] = half2_pack(p.dolp[a], p.dolp[b]);
     sign[k] = (half2_pack(p.s1[a], p.s1[b]) & 0x80008000u) | half2_splat(1);
-    folded[k] =
-        OUT_AOLP == 2 ? folded_256_of(radians[a], radians[b]) : folded_256(half2_pack(p.tangent[a], p.tangent[b]));
+    folded[k] = OUT_AOLP == 2 ? folded_256(radians[a], radians[b], half2_splat(256 / PI))
+                              : folded_256(half2_pack(p.tangent[a], p.tangent[b]));
   }
   if (OUT_PREVIEW) {
     u32 rgb[3][PAIRS];
 #pragma unroll
     for (int k = 0; k < PAIRS; k++) {
-      preview_levels(folded[k], sign[k], saturation[k], half2_pack(p.s0[2 * k], p.s0[2 * k + 1]),
-                     half2_splat(255 / (2 * LUMA_UNIT)), rgb[0][k], rgb[1][k], rgb[2][k]);
+      const u32 value = half2_pack(p.s0[2 * k], p.s0[2 * k + 1]);
+      u32 colour[3];
+      preview_pairs(half2_mul(folded[k], half2_splat(6.0 / 256)), sign[k], half2_neg(half2_mul(value, saturation[k])),
+                    value, colour);
+#pragma unroll
+      for (int c = 0; c < 3; c++)
+        rgb[c][k] = half2_fma(colour[c], half2_splat(255 / (2 * LUMA_UNIT)), half2_splat(1024));
     }
-    stage_row(strip.shared.stage[PREVIEW_STAGE], LINE, strip.at, interleaved(rgb[0], rgb[1], rgb[2]));
+    stage_rgb(strip.shared.stage[PREVIEW_STAGE], LINE, strip.at, rgb);
   }
   if (OUT_DOLP == 1) {
     u32 level[PAIRS];
@@ -222,17 +191,17 @@ DEVICE void put_polarization(const Strip &strip, size_t index, LanePolarization 
     stokes[3 * k + 2] = p.s2[k] * (1 / LUMA_UNIT);
     radians[k] = unfolded_radians(radians[k], p.s1[k]);
   }
-  if (OUT_STOKES && is_inside) store_lane_floats<3 * SITES>(frame.out[STOKES], 3 * index, stokes);
-  if (OUT_DOLP >= 2 && is_inside) store_lane_values<OUT_DOLP>(frame.out[DOLP], index, p.dolp);
+  if (OUT_STOKES && is_inside) store_values<2>(frame.out[STOKES], 3 * index, stokes);
+  if (OUT_DOLP >= 2 && is_inside) store_values<OUT_DOLP>(frame.out[DOLP], index, p.dolp);
   if (OUT_AOLP == 3 && is_inside) {
     u32 turns[PAIRS];
 #pragma unroll
     for (int k = 0; k < PAIRS; k++)
-      turns[k] = low_halves(turns_65536(folded_turns(p.tangent[2 * k]), p.s1[2 * k]),
-                            turns_65536(folded_turns(p.tangent[2 * k + 1]), p.s1[2 * k + 1]));
-    store_lane_pairs(frame.out[AOLP], index, turns);
+      turns[k] = low_halves(unfolded_65536(arctangent(p.tangent[2 * k]), p.s1[2 * k]),
+                            unfolded_65536(arctangent(p.tangent[2 * k + 1]), p.s1[2 * k + 1]));
+    store_elements<3>(frame.out[AOLP], index, turns);
   }
-  if (OUT_AOLP == 2 && is_inside) store_lane_floats<SITES>(frame.out[AOLP], index, radians);
+  if (OUT_AOLP == 2 && is_inside) store_values<2>(frame.out[AOLP], index, radians);
 }
 
 // ---- a row
@@ -247,7 +216,7 @@ DEVICE void put_angle(const Strip &strip, size_t index, const Colours &v, bool i
 #pragma unroll
   for (int n = 0; n < 3 * SITES; n++)
     f[n] = (is_high ? high(v[n / 3][n % 3]) : low(v[n / 3][n % 3])) * (row_unit<LINE>(n / 3, n % 3) / (float)SAMPLES);
-  store_lane_values<angle_type(ANGLE)>(strip.frame.out[ANGLE_0 + ANGLE], 3 * index, f);
+  store_values<angle_type(ANGLE)>(strip.frame.out[ANGLE_0 + ANGLE], 3 * index, f);
 }
 // The images of both angles of a row parity.
 template <int PARITY, int LINE>
@@ -287,14 +256,14 @@ DEVICE void put_products(const Strip &strip, size_t index, const RowValues &valu
 #pragma unroll
       for (int k = 0; k < PAIRS; k++)
         rgb[c][k] = level(sum[c][k], join(times(full, row_unit<LINE>(0, c), 1), times(full, row_unit<LINE>(1, c), 1)));
-    stage_row(strip.shared.stage[INTENSITY_STAGE], LINE, strip.at, interleaved(rgb[0], rgb[1], rgb[2]));
+    stage_rgb(strip.shared.stage[INTENSITY_STAGE], LINE, strip.at, rgb);
   }
   auto colour = [&](int c, int k) { return k % 2 ? high(sum[c][k / 2]) : low(sum[c][k / 2]); };
   if (OUT_INTENSITY >= 2 && is_inside) {
     float f[3 * SITES];
 #pragma unroll
     for (int n = 0; n < 3 * SITES; n++) f[n] = colour(n % 3, n / 3) * (row_unit<LINE>(n / 3, n % 3) / (4.0f * SAMPLES));
-    store_lane_values<OUT_INTENSITY>(frame.out[INTENSITY], 3 * index, f);
+    store_values<OUT_INTENSITY>(frame.out[INTENSITY], 3 * index, f);
   }
   if (!WANT_STOKES) return;
   RowSums sums;
@@ -326,4 +295,3 @@ DEVICE void put_products(const Strip &strip, size_t index, const RowValues &valu
   if ((saturated || (WANT_DARK && darkest < threshold)) && is_inside)
     drop_invalid<LINE>(strip, index, p.s0, threshold, saturated, count);
 }
-#endif

@@ -1,6 +1,5 @@
 // `color_strip`: the values of two output rows from the lines of the ring, interpolated along y; and along x.
-#ifndef POLAR_COLOR_STRIP_ROWS_CUH
-#define POLAR_COLOR_STRIP_ROWS_CUH
+#pragma once
 #include "color_strip_integers.cuh"
 
 constexpr bool PRODUCTS = OUT_INTENSITY || WANT_STOKES; // anything but images of single angles
@@ -370,4 +369,3 @@ DEVICE void find_at_own_sites(const Strip &strip, RowValues (&out)[2]) {
     if (OUT_SUMS) combine_luma<true>(up, low, up, low, out[r].sum);
   }
 }
-#endif

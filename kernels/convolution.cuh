@@ -3,8 +3,7 @@
 //
 // `Taps` is a type with RADIUS (at most 7), `at(distance)`, and `half_at(distance)`: the bits of the same as halves, of
 // which the window sums to exactly 1.
-#ifndef POLAR_CONVOLUTION_CUH
-#define POLAR_CONVOLUTION_CUH
+#pragma once
 #include "cuda.cuh"
 
 // The index within a line of SIZE that k stands for: mirrored repeatedly; on lines of 16 and more once, which suffices
@@ -152,4 +151,3 @@ DEVICE MatrixC convolve_y(const Bands &bands, const MatrixC &in, MatrixC &above,
   return complete;
 }
 #endif // HAS_TENSOR
-#endif

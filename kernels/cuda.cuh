@@ -1,8 +1,7 @@
 // Everything that the kernels need from the device: arithmetic on pairs of half, byte permutes, wide memory accesses,
 // asynchronous copies, barriers, tensor cores. The only file with PTX. The test harness defines the same names in plain
 // C++ (POLAR_HOST), so that every kernel also runs without a GPU. NVRTC 11.4 and later, no headers.
-#ifndef POLAR_CUDA_CUH
-#define POLAR_CUDA_CUH
+#pragma once
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -11,15 +10,13 @@ typedef unsigned long long u64;
 
 // One lane's elements of the matrices that a warp multiplies on tensor cores, with lane = 4 g + t (PTX ISA,
 // mma.m16n8k16). A word holds two halves of neighbouring columns (A) or rows (B).
-struct MatrixA { // 16 x 16: rows g and g + 8 at columns 2t, 2t + 1 (words 0, 1) and at columns 2t + 8, 2t + 9 (words 2,
-                 // 3)
+struct MatrixA { // 16 x 16: rows g and g + 8 at columns 2t, 2t + 1 (words 0, 1), and at 2t + 8, 2t + 9 (words 2, 3)
   u32 word[4];
 };
 struct MatrixB { // 16 x 8: column g at rows 2t, 2t + 1 (word 0) and 2t + 8, 2t + 9 (word 1)
   u32 word[2];
 };
-struct MatrixC { // 16 x 8 floats: row g at columns 2t, 2t + 1 (values 0, 1), row g + 8 at the same columns (values 2,
-                 // 3)
+struct MatrixC { // 16 x 8 floats: row g at columns 2t, 2t + 1 (values 0, 1), row g + 8 there, too (values 2, 3)
   float value[4];
 };
 
@@ -101,7 +98,6 @@ template <u32 HIGHEST> DEVICE u32 clamp_lanes(u32 lanes) {
 
 // ---- float, two units in the last place
 DEVICE float fast_rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
-DEVICE float fast_rsqrt(float x) { float y; asm("rsqrt.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float fast_sqrt(float x) { float y; asm("sqrt.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float fast_exp2(float x) { float y; asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float saturate(float x) { return __saturatef(x); }  // NaN becomes 0
@@ -126,23 +122,6 @@ DEVICE float load_bypassing_l1(const float* p) { float v; asm volatile("ld.globa
 
 // clang-format on
 
-// ---- asynchronous copies of 16 bytes from global to shared memory, in groups that async_commit closes. async_wait<n>
-// waits until at most n groups are incomplete.
-#if __CUDA_ARCH__ >= 800
-#define HAS_ASYNC_COPY 1
-DEVICE void async_copy16(void *shared, const void *global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(shared)), "l"(global)
-               : "memory");
-}
-DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> DEVICE void async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
-#else
-#define HAS_ASYNC_COPY 0
-DEVICE void async_copy16(void *shared, const void *global) { *(uint4 *)shared = load128(global); }
-DEVICE void async_commit() {}
-template <int N> DEVICE void async_wait() {}
-#endif
-
 // ---- programmatic dependent launch, from sm_90 on: a launch may begin while earlier ones in its stream still run
 // (`Driver.launch`). A kernel calls launch_dependents first: blocks of the next launch then start on the resources that
 // its own blocks free. It calls grid_dependency_wait before it reads anything that the launch before may still write. A
@@ -152,7 +131,7 @@ template <int N> DEVICE void async_wait() {}
 #if __CUDA_ARCH__ >= 900
 DEVICE void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 DEVICE void grid_dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-// waits where blockIdx.x is 0; a call, since color_half spills registers when it is inlined
+// waits where blockIdx.x is 0; a call, since inlined it makes kernels spill registers
 __device__ __noinline__ void grid_dependency_wait_in_one_block() {
   if (blockIdx.x == 0) grid_dependency_wait();
 }
@@ -193,9 +172,17 @@ DEVICE bool is_last_block(u32 *counter, u32 blocks) {
   return __syncthreads_or(threadIdx.x == 0 && before == blocks - 1);
 }
 
-// ---- tensor cores: c += a b, summed in float. Every lane of the warp must call it.
+// ---- from sm_80 on. Tensor cores: c += a b, summed in float; every lane of the warp must call it. Asynchronous copies
+// of 16 bytes from global to shared memory, in groups that async_commit closes; async_wait<n> waits until at most n
+// groups are incomplete.
 #if __CUDA_ARCH__ >= 800
 #define HAS_TENSOR 1
+DEVICE void async_copy16(void *shared, const void *global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(shared)), "l"(global)
+               : "memory");
+}
+DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEVICE void async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 DEVICE void tensor_multiply_add(MatrixC &c, const MatrixA &a, const MatrixB &b) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
       : "+f"(c.value[0]), "+f"(c.value[1]), "+f"(c.value[2]), "+f"(c.value[3])
@@ -215,4 +202,3 @@ DEVICE int nearest_index(int i, int size) { return min(max(0, i), size - 1); }
 template <int HIGH> DEVICE float lane_as_float(u32 lanes) {
   return as_float(permute(lanes, 0x3F000000u, HIGH ? 0x7324 : 0x7104));
 }
-#endif

@@ -1,9 +1,8 @@
 // The argument of every kernel but `ssim`, and the definitions that it is compiled with, with their defaults.
-#ifndef POLAR_FRAME_CUH
-#define POLAR_FRAME_CUH
+#pragma once
 #include "cuda.cuh"
 
-// The outputs, in the order of `OUTPUTS` in polar_pipeline/cuda/model/work.py, which defines their names in capitals as
+// The outputs, in the order of `OUTPUTS` in polar_pipeline/cuda/work.py, which defines their names in capitals as
 // OUTPUT_NAMES, and for each of them OUT_<NAME>: 0 not wanted, 1 uint8 display encoding, 2 float32, 3 uint16: the same
 // with 65535 for 255. SUMS are (I0 + I90)/2 and (I45 + I135)/2 of the luma, S0 is S0/2 of the luma: what SSIM compares,
 // as uint16 with a full scale of SSIM_FULL. DIFFERENCES, MEANS and EXCESSES are S1 and S2, S0/2, and
@@ -28,7 +27,7 @@ struct FrameArguments {
   const u32 *codes;        // (height, width): the four numbers by which a pixel is corrected; the same for all frames
   float slope[4], base[4]; // what they mean: of minus the black level in raw numbers, the gain to values, e1 and e2
   u32 one;                 // the bits of 1.0f: a literal would cost an instruction wherever it meets another one
-  // ---- read with NOISE only (`noise.cuh`)
+  // ---- read with NOISE only (`products.cuh`)
   float shot, dark;     // variance of a raw pixel, as a share of full scale: over its intensity, and in the dark
   float max_aolp_sigma; // in rad, read with LIMITS_AOLP: beyond it AoLP is invalid
   // ---- read by `mono_half_calibrated` where it corrects in halves: as `slope` and `base`, in its units, twice in a
@@ -40,7 +39,7 @@ struct FrameArguments {
   float fading[2]; // grey level that colours fade to, and the least share of colour; else DoLP is the share
 };
 
-// ---- what the kernel is compiled for (polar_pipeline/cuda/model/work.py makes these defines)
+// ---- what the kernel is compiled for (polar_pipeline/cuda/arguments.py makes these definitions)
 #ifndef COLOR
 #define COLOR 0 // 1: a Bayer lattice on each angle
 #endif
@@ -138,4 +137,3 @@ DEVICE int out_width(const FrameArguments &frame) { return HALF_RESOLUTION ? wid
 DEVICE int out_height(const FrameArguments &frame) {
   return HALF_RESOLUTION ? height_of(frame) >> 1 : height_of(frame);
 }
-#endif

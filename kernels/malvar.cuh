@@ -1,6 +1,5 @@
 // Malvar, He and Cutler's debayering (ICASSP 2004) of one line of a Bayer lattice, several sites at a time.
-#ifndef POLAR_MALVAR_CUH
-#define POLAR_MALVAR_CUH
+#pragma once
 #include "pair.cuh"
 
 // The column parity of the red or blue sites on a line of the lattice, and which of the two colours they have (0 or 2).
@@ -70,4 +69,3 @@ DEVICE void debayer(const Pair (&a)[N + 4], const Pair (&b)[N + 4], const Pair (
                     const Pair (&e)[N + 4], Pair (&out)[N][3]) {
   debayer<Scale, I, LINE>(a, b, c, d, e, out, [](int, bool, const SiteSums &) {});
 }
-#endif

@@ -1,6 +1,5 @@
 // `mono_full`: lines of the raw mosaic in, of which a thread holds 16 pixels, and rows of outputs out.
-#ifndef POLAR_MONO_FULL_LINES_CUH
-#define POLAR_MONO_FULL_LINES_CUH
+#pragma once
 #include "raw.cuh"
 #include "products.cuh"
 
@@ -81,42 +80,17 @@ DEVICE void saturated_bytes(const FrameArguments &frame, int first, int last, in
   }
 }
 
-// ---- rows of a warp, staged in shared memory: whoever stores 16 pixels of more than a byte leaves sectors half full
+// ---- a row of the preview of a warp, staged in shared memory: threads that store 48 bytes each leave sectors half
+// full
 
 constexpr u32 NOWHERE = 0xffffffffu;
-typedef uint4 StagedFloats[32 * 4]; // of a lane's 16 pixels, four units
-typedef uint4 StagedLevels[32 * 2]; // of a lane's 16 pixels of 16 bits, two units
 typedef u32 StagedColours[32 * 12]; // of a lane's 16 pixels, twelve words
-// Where unit k of a lane is kept, so that lanes side by side meet different banks.
-DEVICE int unit_place(int lane, int k) { return 4 * lane + (k ^ (lane >> 1 & 3)); }
-DEVICE int level_place(int lane, int unit) { return 2 * lane + (unit ^ (lane >> 2 & 1)); }
-
 // index: of the lane's first pixel, or NOWHERE
-DEVICE void store_floats_staged(float *image, const StagedFloats &stage, int lane, u32 index) {
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const int owner = 8 * i + lane / 4;
-    const u32 from = shuffle(index, owner);
-    const uint4 w = stage[unit_place(owner, lane % 4)];
-    if (from != NOWHERE) store128(image + from + lane % 4 * 4, w.x, w.y, w.z, w.w);
-  }
-}
-DEVICE void store_levels_staged(u16 *image, const StagedLevels &stage, int lane, u32 index) {
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    const int owner = 16 * i + lane / 2;
-    const u32 from = shuffle(index, owner);
-    const uint4 w = stage[level_place(owner, lane % 2)];
-    if (from != NOWHERE) store128(image + from + lane % 2 * 8, w.x, w.y, w.z, w.w);
-  }
-}
 DEVICE void store_colours_staged(u8 *image, const StagedColours &stage, int lane, u32 index) {
 #pragma unroll
   for (int i = 0; i < 3; i++) {
     const int unit = 32 * i + lane, owner = unit / 3;
     const u32 from = shuffle(index, owner);
-    const uint4 w = *(const uint4 *)&stage[4 * unit];
-    if (from != NOWHERE) store128(image + 3 * (size_t)from + (unit - 3 * owner) * 16, w.x, w.y, w.z, w.w);
+    if (from != NOWHERE) store_staged_piece<16>(image + 3 * (size_t)from + (unit - 3 * owner) * 16, &stage[4 * unit]);
   }
 }
-#endif

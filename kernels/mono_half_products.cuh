@@ -1,12 +1,10 @@
 // What `mono_half` makes of the superpixels of a row, and how a thread and its warp store it.
-#ifndef POLAR_MONO_HALF_PRODUCTS_CUH
-#define POLAR_MONO_HALF_PRODUCTS_CUH
+#pragma once
 #include "mono_half_lines.cuh"
 
 constexpr int OUT_WIDTH = WIDTH / 2, OUT_HEIGHT = HEIGHT / 2;
-constexpr float UNIT = CO_SITED ? 16 : 1;  // of the values of sites, in raw numbers
-constexpr float WHITE = UNIT * FULL_SCALE; // full scale in these
-constexpr float HALF_TURN = 3.14159265f;
+constexpr float UNIT = CO_SITED ? 16 : 1;      // of the values of sites, in raw numbers
+constexpr float WHITE = UNIT * FULL_SCALE;     // full scale in these
 constexpr float BYTE_OFFSET = 8388608 + 25600; // the low 16 bits of a float are then the half 1024 + byte
 
 constexpr float TWO_62 = 1ull << 62;
@@ -38,30 +36,19 @@ CONSTANT u32 sum_bits_of(u32 sum) { return 4 * OFFSET_BITS + sum; }
 
 // The products of a thread's superpixels on one row, as they are stored: floats, and pairs of halves 1024 + byte.
 struct RowProducts {
-  float intensity[PIXELS], dolp[PIXELS], aolp[PIXELS], stokes[PIXELS][3], axial[PIXELS], diagonal[PIXELS], s0[PIXELS];
-  u32 angle[PIXELS];          // AoLP in 65536ths of pi, in the low 16 bits
-  float component[3][PIXELS]; // of the light, as it is stored: with bytes, above BYTE_OFFSET
+  float intensity[PIXELS], dolp[PIXELS], aolp[PIXELS], stokes[3 * PIXELS], axial[PIXELS], diagonal[PIXELS], s0[PIXELS];
+  u32 angle[PIXELS];                   // AoLP in 65536ths of pi, in the low 16 bits
+  float component[COMPONENTS][PIXELS]; // of the light, as it is stored: with bytes, above BYTE_OFFSET
   Pair level[PIXELS / 2], degree[PIXELS / 2], turns[PIXELS / 2], rgb[3][PIXELS / 2];
   // what `transform` interpolates, in the units of pairs; S1 and S2 of each pixel one after the other
   float difference[PIXELS][2], mean[PIXELS], excess[PIXELS];
 };
 
-// Hue of two superpixels from the folded angle in sixths of a turn, by the sign of S1: what it leaves out of each
-// colour, in shares of DoLP and level. Folded: -1.5 to 1.5; hue is 0 + folded, or 3 - folded.
-DEVICE void colour_pair(Pair folded, Pair sign, Pair degree, Pair level, RowProducts &row, int j) {
-  const Pair centre = fma(sign, splat(0.5), splat(0.5));
-  const Pair depth = mul(sub(splat(1024), level), degree);
-  const Pair less[3] = {half2_fma_sat(absolute(folded), sign, fma(sign, splat(-1.5), splat(0.5))),
-                        half2_fma_sat(folded, splat(-1), centre), half2_fma_sat(folded, splat(1), centre)};
-#pragma unroll
-  for (int c = 0; c < 3; c++) row.rgb[c][j] = fma(less[c], depth, level);
-}
-
 // A component of the light of superpixel k, whose S0, S1 and S2 are in raw numbers times UNIT.
 template <int COMPONENT, int TYPE>
 DEVICE void make_component(const FrameArguments &frame, float s0, float s1, float s2, RowProducts &row, int k) {
   if (!TYPE) return;
-  const float v = component<COMPONENT>(frame, 0.5f * s0, s1, s2);
+  const float v = component<COMPONENT>(0.5f * s0, s1, s2, frame.polarizer);
   row.component[COMPONENT - UNPOLARIZED][k] =
       TYPE == 1 ? fmaf(fminf(v, WHITE), 255 / WHITE, BYTE_OFFSET) : v * (1 / WHITE);
 }
@@ -81,25 +68,24 @@ DEVICE void make_pair(const FrameArguments &frame, const Superpixel (&superpixel
     row.intensity[k] = row.s0[k] = half_sum * (1 / (2 * WHITE));
     row.axial[k] = scaled<2>(s.angle[0] + s.angle[2], 1 / (2 * WHITE));
     row.diagonal[k] = scaled<2>(s.angle[1] + s.angle[3], 1 / (2 * WHITE));
-    row.stokes[k][0] = half_sum * (1 / WHITE);
-    row.stokes[k][1] = s1[h] * (1 / WHITE);
-    row.stokes[k][2] = s2 * (1 / WHITE);
+    row.stokes[3 * k + 0] = half_sum * (1 / WHITE);
+    row.stokes[3 * k + 1] = s1[h] * (1 / WHITE);
+    row.stokes[3 * k + 2] = s2 * (1 / WHITE);
     row.difference[k][0] = s1[h] * (FULL / WHITE);
     row.difference[k][1] = s2 * (FULL / WHITE);
     row.mean[k] = half_sum * (FULL / (2 * WHITE));
     row.excess[k] = (row.axial[k] - row.diagonal[k]) * (FULL / 2);
-    make_component<UNPOLARIZED, OUT_UNPOLARIZED>(frame, half_sum, s1[h], s2, row, k);
-    make_component<POLARIZED, OUT_POLARIZED>(frame, half_sum, s1[h], s2, row, k);
-    make_component<POLARIZER, OUT_POLARIZER>(frame, half_sum, s1[h], s2, row, k);
-    const Polar p = polar(s1[h], s2, half_sum);
-    degree[h] = row.dolp[k] = p.degree;
-    tangent[h] = p.tangent;
+#define MAKE_COMPONENT(NAME) make_component<NAME, OUT_##NAME>(frame, half_sum, s1[h], s2, row, k);
+    LIGHT_COMPONENTS(MAKE_COMPONENT)
+    const float length = polarized(s1[h], s2, 1e-30f);
+    tangent[h] = folded_tangent(s1[h], s2, length);
+    degree[h] = row.dolp[k] = degree_of(length, half_sum);
+    if (OUT_AOLP >= 2) folded[h] = arctangent(tangent[h]);
     if (OUT_AOLP == 2) {
-      folded[h] = folded_turns(p.tangent);
-      const float turned = s1[h] < 0 ? fmaf(folded[h], -HALF_TURN, 0.5f * HALF_TURN) : folded[h] * HALF_TURN;
+      const float turned = s1[h] < 0 ? fmaf(folded[h], -PI, 0.5f * PI) : folded[h] * PI;
       row.aolp[k] = turned < 0 ? turned + 3.1415925f : turned;
     }
-    if (OUT_AOLP == 3) row.angle[k] = turns_65536(folded_turns(p.tangent), s1[h]);
+    if (OUT_AOLP == 3) row.angle[k] = unfolded_65536(folded[h], s1[h]);
   }
   row.level[j] = byte_pair(level[0], level[1]);
   if (!OUT_PREVIEW && OUT_DOLP != 1 && OUT_AOLP != 1) return;
@@ -115,39 +101,20 @@ DEVICE void make_pair(const FrameArguments &frame, const Superpixel (&superpixel
   const Pair angle = OUT_AOLP == 2 ? pair(folded[0], folded[1]) : folded_256(pair(tangent[0], tangent[1]));
   const Pair sign = (signs & 0x80008000u) | splat(1);
   row.turns[j] = unfolded_256(angle, sign);
-  colour_pair(mul(angle, OUT_AOLP == 2 ? splat(6) : splat(6.0 / 256)), sign, degrees, row.level[j], row, j);
+  u32 rgb[3];
+  preview_pairs(mul(angle, OUT_AOLP == 2 ? splat(6) : splat(6.0 / 256)), sign,
+                mul(sub(splat(1024), row.level[j]), degrees), row.level[j], rgb);
+#pragma unroll
+  for (int c = 0; c < 3; c++) row.rgb[c][j] = rgb[c];
 }
 
 // How pixels of some bytes can be stored: rows and threads begin at multiples of it.
 CONSTANT int store_alignment(int pixel_bytes) { return alignment_of(OUT_WIDTH * pixel_bytes, PIXELS * pixel_bytes); }
 
-template <int PIECE> DEVICE void store_piece(u8 *p, const u32 *w) {
-  if (PIECE == 16) store128(p, w[0], w[1], w[2], w[3]);
-  if (PIECE == 8) store64(p, w[0], w[1]);
-  if (PIECE == 4) store32(p, w[0]);
-}
 // The pixels of a thread. at: its first pixel.
 template <int PIXEL_BYTES, int WORDS> DEVICE void store_pixels(void *image, size_t at, const u32 (&w)[WORDS]) {
-  constexpr int PIECE = store_alignment(PIXEL_BYTES);
   static_assert(WORDS * 4 == PIXELS * PIXEL_BYTES, "as many words as the pixels have");
-  u8 *p = (u8 *)image + at * PIXEL_BYTES;
-  if (PIECE >= 4) {
-#pragma unroll
-    for (int k = 0; k < WORDS; k += PIECE / 4) store_piece<PIECE>(p + 4 * k, w + k);
-  } else {
-#pragma unroll
-    for (int k = 0; k < WORDS * 4; k += PIECE)
-      if (PIECE == 2)
-        store16(p + k, w[k / 4] >> 8 * (k % 4));
-      else
-        store8(p + k, w[k / 4] >> 8 * (k % 4));
-  }
-}
-DEVICE void store_float_pixels(void *image, size_t at, const float (&v)[PIXELS]) {
-  u32 w[PIXELS];
-#pragma unroll
-  for (int k = 0; k < PIXELS; k++) w[k] = as_bits(v[k]);
-  store_pixels<4>(image, at, w);
+  store_words<store_alignment(PIXEL_BYTES)>((u8 *)image + at * PIXEL_BYTES, w);
 }
 DEVICE void store_byte_pixels(void *image, size_t at, const Pair (&v)[PIXELS / 2]) {
   u32 w[PIXELS / 4];
@@ -155,12 +122,12 @@ DEVICE void store_byte_pixels(void *image, size_t at, const Pair (&v)[PIXELS / 2
   for (int k = 0; k < PIXELS / 4; k++) w[k] = low_bytes(v[2 * k], v[2 * k + 1]);
   store_pixels<1>(image, at, w);
 }
-// values from 0 to 1 as 16-bit levels
-DEVICE void store_level_pixels(void *image, size_t at, const float (&v)[PIXELS]) {
-  u32 w[PIXELS / 2];
-#pragma unroll
-  for (int k = 0; k < PIXELS / 2; k++) w[k] = level_pair(v[2 * k], v[2 * k + 1]);
-  store_pixels<2>(image, at, w);
+// values from 0 to 1 as floats (2), or as levels (3)
+template <int TYPE> DEVICE void store_values(void *image, size_t at, const float (&v)[PIXELS]) {
+  if (TYPE < 2) return;
+  u32 w[PIXELS * value_bytes(TYPE) / 4];
+  words_of<TYPE>(v, w);
+  store_pixels<value_bytes(TYPE)>(image, at, w);
 }
 DEVICE void store_angle_levels(void *image, size_t at, const RowProducts &row) {
   u32 w[PIXELS / 2];
@@ -168,13 +135,11 @@ DEVICE void store_angle_levels(void *image, size_t at, const RowProducts &row) {
   for (int k = 0; k < PIXELS / 2; k++) w[k] = low_halves(row.angle[2 * k], row.angle[2 * k + 1]);
   store_pixels<2>(image, at, w);
 }
-// what SSIM compares: floats (2) or 16-bit integers
+// what SSIM compares
 template <int TYPE> DEVICE void store_compared(void *image, size_t at, const float (&v)[PIXELS]) {
-  if (TYPE == 2) return store_float_pixels(image, at, v);
-  u32 w[PIXELS / 2];
-#pragma unroll
-  for (int k = 0; k < PIXELS / 2; k++) w[k] = compared_pair(v[2 * k], v[2 * k + 1]);
-  store_pixels<2>(image, at, w);
+  u32 w[PIXELS * value_bytes(TYPE) / 4];
+  words_compared<TYPE>(v, w);
+  store_pixels<value_bytes(TYPE)>(image, at, w);
 }
 
 // Pixels of three values of a warp, through shared memory: lanes then store pieces that follow each other. at: the
@@ -200,63 +165,30 @@ template <int PIXEL_BYTES, int WORDS> DEVICE void store_staged(u8 *stage, u8 *im
     const u8 *p = stage + piece * PIECE;
     u8 *to = image + first * PIXEL_BYTES + (piece - owner * COUNT) * PIECE;
     if (first >= (u32)(OUT_WIDTH * OUT_HEIGHT)) continue;
-    if (PIECE == 16) {
-      const uint4 v = *(const uint4 *)p;
-      store128(to, v.x, v.y, v.z, v.w);
-    } else if (PIECE == 8) {
-      const uint2 v = *(const uint2 *)p;
-      store64(to, v.x, v.y);
-    } else if (PIECE == 4) {
-      store32(to, *(const u32 *)p);
-    } else if (PIECE == 2) {
-      store16(to, *(const u16 *)p);
-    } else {
-      store8(to, *p);
-    }
+    store_staged_piece<PIECE>(to, p);
   }
   sync_warp();
 }
 
-// Four superpixels' colours as three words.
-DEVICE void interleave_pairs(const RowProducts &row, int j, u32 *w) {
-  const u32 a = permute(row.rgb[0][j], row.rgb[1][j], 0x6240),
-            b = permute(row.rgb[0][j + 1], row.rgb[1][j + 1], 0x6240);
-  w[0] = permute(a, row.rgb[2][j], 0x2410);
-  w[1] = permute(permute(a, row.rgb[2][j], 0x0063), b, 0x5410);
-  w[2] = permute(b, row.rgb[2][j + 1], 0x6324);
-}
-
-// floats above BYTE_OFFSET as pairs of halves 1024 + byte
-DEVICE void byte_pairs(const float (&v)[PIXELS], Pair (&bytes)[PIXELS / 2]) {
+// an intensity: floats above BYTE_OFFSET (1), or values from 0 to 1
+template <int TYPE> DEVICE void store_light(void *image, size_t at, const float (&v)[PIXELS]) {
+  if (TYPE != 1) return store_values<TYPE>(image, at, v);
+  Pair bytes[PIXELS / 2];
 #pragma unroll
   for (int k = 0; k < PIXELS / 2; k++) bytes[k] = byte_pair(v[2 * k], v[2 * k + 1]);
+  store_byte_pixels(image, at, bytes);
 }
 template <int ANGLE>
 DEVICE void store_angle_image(const FrameArguments &frame, const Superpixel (&superpixels)[PIXELS], size_t at) {
   constexpr int TYPE = angle_type(ANGLE);
   if (!TYPE) return;
   float v[PIXELS];
-  Pair bytes[PIXELS / 2];
 #pragma unroll
   for (int k = 0; k < PIXELS; k++) {
     const u32 bits = superpixels[k].angle[ANGLE];
     v[k] = TYPE == 1 ? fmaf(as_float(bits) - OFFSET, 255 / WHITE, BYTE_OFFSET) : scaled<1>(bits, 1 / WHITE);
   }
-  if (TYPE == 2) return store_float_pixels(frame.out[ANGLE_0 + ANGLE], at, v);
-  if (TYPE == 3) return store_level_pixels(frame.out[ANGLE_0 + ANGLE], at, v);
-  byte_pairs(v, bytes);
-  store_byte_pixels(frame.out[ANGLE_0 + ANGLE], at, bytes);
-}
-
-template <int COMPONENT, int TYPE>
-DEVICE void store_component_row(const FrameArguments &frame, const RowProducts &row, size_t at) {
-  const float(&v)[PIXELS] = row.component[COMPONENT - UNPOLARIZED];
-  if (TYPE == 2) store_float_pixels(frame.out[COMPONENT], at, v);
-  if (TYPE == 3) store_level_pixels(frame.out[COMPONENT], at, v);
-  if (TYPE != 1) return;
-  Pair bytes[PIXELS / 2];
-  byte_pairs(v, bytes);
-  store_byte_pixels(frame.out[COMPONENT], at, bytes);
+  store_light<TYPE>(frame.out[ANGLE_0 + ANGLE], at, v);
 }
 
 // What `transform` interpolates: floats (2) or halves
@@ -266,8 +198,8 @@ DEVICE void store_plane_rows(const FrameArguments &frame, const RowProducts &row
 #pragma unroll
     for (int k = 0; k < 2 * PIXELS; k++) w[k] = as_bits(row.difference[k / 2][k % 2]) & ~1u;
     store_pixels<8>(frame.out[DIFFERENCES], at, w);
-    store_float_pixels(frame.out[MEANS], at, row.mean);
-    if (OUT_EXCESSES) store_float_pixels(frame.out[EXCESSES], at, row.excess);
+    store_values<2>(frame.out[MEANS], at, row.mean);
+    if (OUT_EXCESSES) store_values<2>(frame.out[EXCESSES], at, row.excess);
     return;
   }
   u32 both[PIXELS], mean[PIXELS / 2], excess[PIXELS / 2];
@@ -296,16 +228,13 @@ DEVICE void mark_invalid(const FrameArguments &frame, size_t at, bool is_saturat
 DEVICE void store_row(const FrameArguments &frame, const RowProducts &row, size_t at) {
   constexpr size_t PLANE = (size_t)OUT_WIDTH * OUT_HEIGHT;
   if (OUT_INTENSITY == 1) store_byte_pixels(frame.out[INTENSITY], at, row.level);
-  if (OUT_INTENSITY == 2) store_float_pixels(frame.out[INTENSITY], at, row.intensity);
-  if (OUT_INTENSITY == 3) store_level_pixels(frame.out[INTENSITY], at, row.intensity);
-  store_component_row<UNPOLARIZED, OUT_UNPOLARIZED>(frame, row, at);
-  store_component_row<POLARIZED, OUT_POLARIZED>(frame, row, at);
-  store_component_row<POLARIZER, OUT_POLARIZER>(frame, row, at);
+  store_values<OUT_INTENSITY>(frame.out[INTENSITY], at, row.intensity);
+#define STORE_ROW(NAME) store_light<OUT_##NAME>(frame.out[NAME], at, row.component[NAME - UNPOLARIZED]);
+  LIGHT_COMPONENTS(STORE_ROW)
   if (OUT_DOLP == 1) store_byte_pixels(frame.out[DOLP], at, row.degree);
-  if (OUT_DOLP == 2) store_float_pixels(frame.out[DOLP], at, row.dolp);
-  if (OUT_DOLP == 3) store_level_pixels(frame.out[DOLP], at, row.dolp);
+  store_values<OUT_DOLP>(frame.out[DOLP], at, row.dolp);
   if (OUT_AOLP == 1) store_byte_pixels(frame.out[AOLP], at, row.turns);
-  if (OUT_AOLP == 2) store_float_pixels(frame.out[AOLP], at, row.aolp);
+  if (OUT_AOLP == 2) store_values<2>(frame.out[AOLP], at, row.aolp);
   if (OUT_AOLP == 3) store_angle_levels(frame.out[AOLP], at, row);
   if (WANT_PLANES) store_plane_rows(frame, row, at);
   if (OUT_S0) store_compared<OUT_S0>(frame.out[S0], at, row.s0);
@@ -321,22 +250,23 @@ DEVICE void store_staged_row(const FrameArguments &frame, const RowProducts &row
   if (OUT_PREVIEW) {
     u32 w[3 * PIXELS / 4];
 #pragma unroll
-    for (int j = 0; j < PIXELS / 2; j += 2) interleave_pairs(row, j, w + 3 * j / 2);
+    for (int j = 0; j < PIXELS / 2; j += 2)
+      interleave_pairs<2>(row.rgb[0] + j, row.rgb[1] + j, row.rgb[2] + j, w + 3 * j / 2);
     store_staged<3>(stage, (u8 *)frame.out[PREVIEW] + base * 3, index, w);
   }
   if (OUT_STOKES) {
     u32 w[3 * PIXELS];
-#pragma unroll
-    for (int k = 0; k < 3 * PIXELS; k++) w[k] = as_bits(row.stokes[k / 3][k % 3]);
+    words_of_floats(row.stokes, w);
     store_staged<12>(stage, (u8 *)frame.out[STOKES] + base * 12, index, w);
   }
 }
 // Replaces the products of one pixel that has no polarization. is_black: no light at all, where darkness is allowed: no
 // DoLP only. sum: of its angles; is_saturated: else it is dark or black.
 DEVICE void store_unpolarized(const FrameArguments &frame, size_t at, bool is_black, u32 sum, bool is_saturated) {
-  if (OUT_DOLP == 1) store8((u8 *)frame.out[DOLP] + at, 0);
-  if (OUT_DOLP == 2) store32((float *)frame.out[DOLP] + at, is_black ? 0 : as_bits(nan_value()));
-  if (OUT_DOLP == 3) store16((u16 *)frame.out[DOLP] + at, 0);
+  if (is_black && OUT_DOLP == 2)
+    store32((float *)frame.out[DOLP] + at, 0);
+  else
+    store_missing<OUT_DOLP>(frame.out[DOLP], at);
   if (OUT_PREVIEW) {
     const u32 level = as_bits(fmaf(0.5f * sum, 255 / (2 * WHITE), BYTE_OFFSET));
 #pragma unroll
@@ -344,10 +274,6 @@ DEVICE void store_unpolarized(const FrameArguments &frame, size_t at, bool is_bl
   }
   if (is_black) return;
   if (WANT_PLANES) mark_invalid(frame, at, is_saturated);
-  if (OUT_AOLP == 1) store8((u8 *)frame.out[AOLP] + at, 0);
-  if (OUT_AOLP == 2) store32((float *)frame.out[AOLP] + at, as_bits(nan_value()));
-  if (OUT_AOLP == 3) store16((u16 *)frame.out[AOLP] + at, 0);
-#pragma unroll
-  for (int c = 0; c < (OUT_STOKES ? 3 : 0); c++) store32((float *)frame.out[STOKES] + 3 * at + c, as_bits(nan_value()));
+  store_missing<OUT_AOLP>(frame.out[AOLP], at);
+  store_missing<OUT_STOKES, 3>(frame.out[STOKES], at);
 }
-#endif

@@ -2,8 +2,7 @@
 // floats with HALF_PRECISION 0. Intensities are in 32 levels: full scale is 255/32. A power of two, so that 8-bit
 // samples and their small sums are exact in half, and so chosen that ADR's squares and products of roughness stay
 // within half's range.
-#ifndef POLAR_PAIR_CUH
-#define POLAR_PAIR_CUH
+#pragma once
 #include "frame.cuh"
 
 #ifndef UNIT_LEVELS
@@ -30,9 +29,11 @@ DEVICE u32 low_bytes(u32 a, u32 b) { return permute(a, b, 0x6420); }
 
 #if HALF_PRECISION
 typedef u32 Pair;
+typedef u16 Single; // one of a pair
 
 CONSTANT Pair splat(double value) { return half2_splat(value); }
 DEVICE Pair pair(float low, float high) { return half2_pack(low, high); }
+DEVICE Single single(float value) { return (Single)half2_pack(value, value); }
 DEVICE float low(Pair a) { return half2_low(a); }
 DEVICE float high(Pair a) { return half2_high(a); }
 DEVICE Pair add(Pair a, Pair b) { return half2_add(a, b); }
@@ -49,8 +50,6 @@ DEVICE Pair lows(Pair a, Pair b) { return permute(a, b, 0x5410); }     // (a.low
 DEVICE Pair highs(Pair a, Pair b) { return permute(a, b, 0x7632); }    // (a.high, b.high)
 DEVICE Pair join(Pair a, Pair b) { return permute(a, b, 0x7610); }     // (a.low, b.high)
 DEVICE Pair straddle(Pair a, Pair b) { return permute(a, b, 0x5432); } // (a.high, b.low)
-DEVICE Pair low_twice(Pair a) { return half2_low_twice(a); }           // (a.low, a.low)
-DEVICE Pair high_twice(Pair a) { return half2_high_twice(a); }         // (a.high, a.high)
 // values in [0, FULL], of whose bits as halves the low byte is the level: from 32 on, the last bit of a half is 1/32
 DEVICE Pair levels_1024(Pair a) {
   return UNIT_LEVELS == 32 ? add(a, splat(32)) : fma(a, splat(UNIT_LEVELS), splat(1024));
@@ -69,8 +68,10 @@ template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair offset
 struct Pair {
   float x, y;
 };
+typedef float Single;
 CONSTANT Pair splat(double value) { return Pair{(float)value, (float)value}; }
 DEVICE Pair pair(float low, float high) { return Pair{low, high}; }
+DEVICE Single single(float value) { return value; }
 DEVICE float low(Pair a) { return a.x; }
 DEVICE float high(Pair a) { return a.y; }
 DEVICE Pair add(Pair a, Pair b) { return Pair{a.x + b.x, a.y + b.y}; }
@@ -88,8 +89,6 @@ DEVICE Pair lows(Pair a, Pair b) { return Pair{a.x, b.x}; }
 DEVICE Pair highs(Pair a, Pair b) { return Pair{a.y, b.y}; }
 DEVICE Pair join(Pair a, Pair b) { return Pair{a.x, b.y}; }
 DEVICE Pair straddle(Pair a, Pair b) { return Pair{a.y, b.x}; }
-DEVICE Pair low_twice(Pair a) { return Pair{a.x, a.x}; }
-DEVICE Pair high_twice(Pair a) { return Pair{a.y, a.y}; }
 DEVICE u32 rounded_bits(float value) {
   return as_bits(fmaf(value, UNIT_LEVELS, 8388608.0f));
 } // 2^23: the unit is the last bit of a float
@@ -101,6 +100,11 @@ template <int FIRST> DEVICE Pair pair_of_bytes(u32 word, Pair scale, Pair) {
   return Pair{(float)(word >> (16 * FIRST) & 255) * scale.x, (float)(word >> (16 * FIRST + 8) & 255) * scale.y};
 }
 #endif
+
+template <class V> struct Number;
+template <> struct Number<Pair> { // of a formula (`formulas.h`)
+  static CONSTANT Pair of(double number) { return splat(number); }
+};
 
 // two pairs that lie side by side, for one access of shared memory
 struct alignas(2 * sizeof(Pair)) Quad {
@@ -126,4 +130,4 @@ DEVICE Pair reciprocal_by_fma(Pair a) {
 #else
 DEVICE Pair reciprocal_by_fma(Pair a) { return reciprocal(a); }
 #endif
-#endif
+#include "formulas.h"

@@ -1,7 +1,6 @@
 // Raw pixels: their addresses, how their bits are packed, the reflection of the picture beyond its border, and copies
 // into shared memory.
-#ifndef POLAR_RAW_CUH
-#define POLAR_RAW_CUH
+#pragma once
 #include "pair.cuh"
 
 // reflect-101: -1 is 1. Keeps the parity of a 2x2 tile. Clamped where i is further out than the picture is wide: such
@@ -17,21 +16,35 @@ DEVICE int lattice_reflect(int i, int size) {
 }
 DEVICE int reflect_mosaic(int i, int size) { return COLOR ? lattice_reflect(i, size) : reflect(i, size); }
 
+// The largest power of two up to 16 that divides both.
+CONSTANT int alignment_of(int a, int b) { return (16 | a | b) & -(16 | a | b); }
+// Loads words in pieces of PIECE bytes, as far as memory is aligned; of a last half word its own two bytes.
+template <int PIECE, int BYTES, int WORDS> DEVICE void load_pieces(const void *from, u32 (&w)[WORDS]) {
+  const u8 *p = (const u8 *)from;
+#pragma unroll
+  for (int k = 0; k < BYTES; k += PIECE) {
+    u32 *word = &w[k / 4];
+    if (PIECE == 16) {
+      const uint4 v = load128(p + k);
+      word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
+    }
+    if (PIECE == 8) {
+      const uint2 v = load64(p + k);
+      word[0] = v.x, word[1] = v.y;
+    }
+    if (PIECE == 4) word[0] = load32(p + k);
+    if (PIECE == 2) word[0] = k % 4 ? word[0] | load16(p + k) << 16 : load16(p + k);
+  }
+}
+
 // the number at one pixel; row: first byte of its raw row
 DEVICE u32 raw_pixel(const u8 *row, int x) {
-#if RAW_FORMAT == RAW_U8
-  return load8(row + x);
-#elif RAW_FORMAT == RAW_U16
-  return load8(row + 2 * x) | load8(row + 2 * x + 1) << 8;
-#else
+  if (RAW_FORMAT == RAW_U8) return load8(row + x);
+  if (RAW_FORMAT == RAW_U16) return load8(row + 2 * x) | load8(row + 2 * x + 1) << 8;
   const u8 *p = row + (x >> 1) * 3;
-  u32 middle = load8(p + 1);
-#if RAW_FORMAT == RAW_12P
-  return x & 1 ? middle >> 4 | load8(p + 2) << 4 : load8(p) | (middle & 15) << 8;
-#else
+  const u32 middle = load8(p + 1);
+  if (RAW_FORMAT == RAW_12P) return x & 1 ? middle >> 4 | load8(p + 2) << 4 : load8(p) | (middle & 15) << 8;
   return x & 1 ? load8(p + 2) << 4 | middle >> 4 : load8(p) << 4 | (middle & 15);
-#endif
-#endif
 }
 
 // What the address of four pixels must be a multiple of, so that they can be loaded as words.
@@ -39,13 +52,7 @@ constexpr int QUAD_BYTES = RAW_FORMAT == RAW_U8 ? 4 : RAW_FORMAT == RAW_U16 ? 8 
 
 // first byte of the pixel at x, which is even, of a row
 DEVICE const u8 *raw_address(const u8 *row, int x) {
-#if RAW_FORMAT == RAW_U8
-  return row + x;
-#elif RAW_FORMAT == RAW_U16
-  return row + 2 * x;
-#else
-  return row + (x >> 1) * 3;
-#endif
+  return row + (RAW_FORMAT == RAW_U8 ? x : RAW_FORMAT == RAW_U16 ? 2 * x : (x >> 1) * 3);
 }
 
 // The numbers at four pixels.
@@ -62,21 +69,18 @@ struct Numbers {
 };
 // at a multiple of QUAD_BYTES
 DEVICE Numbers aligned_quad(const u8 *p) {
-#if RAW_FORMAT == RAW_U8
-  u32 w = load32(p);
-  return Numbers{{w & 255, w >> 8 & 255, w >> 16 & 255, w >> 24}};
-#elif RAW_FORMAT == RAW_U16
-  uint2 w = load64(p);
-  return Numbers{{w.x & 0xffff, w.x >> 16, w.y & 0xffff, w.y >> 16}};
-#else
-  u32 a = load16(p), b = load16(p + 2), c = load16(p + 4);
-#if RAW_FORMAT == RAW_12P
-  return Numbers{{a & 0xfff, a >> 12 | (b & 0xff) << 4, b >> 8 | (c & 15) << 8, c >> 4}};
-#else
+  if (RAW_FORMAT == RAW_U8) {
+    const u32 w = load32(p);
+    return Numbers{{w & 255, w >> 8 & 255, w >> 16 & 255, w >> 24}};
+  }
+  if (RAW_FORMAT == RAW_U16) {
+    const uint2 w = load64(p);
+    return Numbers{{w.x & 0xffff, w.x >> 16, w.y & 0xffff, w.y >> 16}};
+  }
+  const u32 a = load16(p), b = load16(p + 2), c = load16(p + 4);
+  if (RAW_FORMAT == RAW_12P) return Numbers{{a & 0xfff, a >> 12 | (b & 0xff) << 4, b >> 8 | (c & 15) << 8, c >> 4}};
   return Numbers{{(a & 0xff) << 4 | (a >> 8 & 15), (b & 0xff) << 4 | a >> 12, b >> 8 << 4 | (c & 15),
                   c >> 8 << 4 | (c >> 4 & 15)}};
-#endif
-#endif
 }
 
 // x: a multiple of 4; pixels are reflected beyond the border of a picture of that width
@@ -133,4 +137,3 @@ DEVICE void copy_items(Load load, Store store) {
       if (turn + k < TURNS) store(item(turn + k), loaded[k]);
   }
 }
-#endif

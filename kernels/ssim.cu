@@ -6,15 +6,14 @@
 // float, since a variance is the small difference of two of them.
 //
 // WINDOW chooses one of two implementations: `ssim_registers.cuh` slides down strips of columns, with sums along y in
-// registers and along x from shared memory; it can also read the mosaic and compute both images itself, which are never
-// stored. `ssim_tensor.cuh` uses tensor cores. Both store sums of pieces of the map, which the last block of a frame
-// adds up, always in the same order.
+// registers and along x from shared memory; `ssim_tensor.cuh` uses tensor cores. Both store sums of pieces of the map,
+// which the last block of a frame adds up, always in the same order.
 #include "convolution.cuh"
 
-// The kernel's argument: `SSIM_ARGUMENT` of polar_pipeline/cuda/model/ssim_work.py, field by field.
+// The kernel's argument: `SSIM_ARGUMENT` of polar_pipeline/cuda/arguments.py, field by field.
 struct Comparison {
-  const u8 *first;  // (frames, HEIGHT, WIDTH) as INPUT; or the mosaic, (frames, 2 HEIGHT, 2 WIDTH) of uint8
-  const u8 *second; // as the first; not read with INPUT_MOSAIC
+  const u8 *first;  // (frames, HEIGHT, WIDTH) as INPUT
+  const u8 *second; // as the first
   u64 first_stride; // bytes from one frame to the next
   u64 second_stride;
   void *map;     // (frames, MAP_HEIGHT, MAP_WIDTH) as OUT_MAP
@@ -27,43 +26,15 @@ struct Comparison {
   const float *inside; // (BLOCKS_Y * BLOCKS_X + 1): pixels of each block that have one, and of the map
 };
 
-// ---- what the kernel is compiled for (polar_pipeline/cuda/model/ssim_work.py makes these definitions, and those of
-// the window)
-#ifndef WIDTH
-#define WIDTH 1224  // pixels of an image along x
-#define HEIGHT 1024 // and along y
-#endif
-#ifndef STRIDE
-#define STRIDE 1 // images are averaged over STRIDE x STRIDE pixels; incomplete ones at the right and below are dropped
-#endif
-#define INPUT_FIXED 0 // 16-bit integers of full scale SSIM_FULL
-#define INPUT_FLOAT 1 // in [0, 1]
-// Mono, 8 bit of full scale 255: the sums of the two pairs of orthogonal angles are compared, interpolated to the
-// superpixel's centre.
-#define INPUT_MOSAIC 2
-#ifndef INPUT
-#define INPUT INPUT_FIXED
-#endif
-#ifndef MASKED
-#define MASKED 0
-#endif
-#ifndef OUT_MAP
-#define OUT_MAP 2 // 0 not wanted, 1 uint8 display encoding, 2 float32, 3 uint16: the same with 65535 for 255
-#endif
+// ---- what the kernel is compiled for (polar_pipeline/cuda/arguments.py makes these definitions, and those of
+// the window): WIDTH and HEIGHT of an image; STRIDE: images are averaged over STRIDE x STRIDE pixels, incomplete ones
+// at the right and below are dropped; MASKED; OUT_MAP: 0 not wanted, 1 uint8 display encoding, 2 float32, 3 uint16, the
+// same with 65535 for 255. The schedule: THREADS; TILE_X: pixels of the map along x of a block (registers), a multiple
+// of 4; ROWS: along y, 16, 32, or a multiple of SSIM_BLOCK.
+#define INPUT_FIXED 0 // INPUT: 16-bit integers of full scale SSIM_FULL
+#define INPUT_FLOAT 1 // or floats in [0, 1]
 #define WINDOW_REGISTERS 0
 #define WINDOW_TENSOR 1
-#ifndef WINDOW
-#define WINDOW WINDOW_REGISTERS
-#endif
-#ifndef THREADS
-#define THREADS 320
-#endif
-#ifndef TILE_X
-#define TILE_X 308 // pixels of the map along x of a block (registers), a multiple of 4
-#endif
-#ifndef ROWS
-#define ROWS 128 // and along y: 16, 32, or a multiple of SSIM_BLOCK
-#endif
 
 constexpr int MAP_BYTES = OUT_MAP == 2 ? 4 : OUT_MAP == 3 ? 2 : 1; // of a pixel
 constexpr int MAP_WIDTH = WIDTH / STRIDE, MAP_HEIGHT = HEIGHT / STRIDE;
@@ -93,7 +64,6 @@ static_assert(Window::RADIUS >= 1 && Window::RADIUS <= 7, "windows of 3 to 15 ta
 // upper bits of a float's mantissa; on tensor cores, 256.
 constexpr float FULL_SCALE = INPUT == INPUT_FLOAT      ? 1.0f
                              : WINDOW == WINDOW_TENSOR ? SSIM_FULL / 256
-                             : INPUT == INPUT_MOSAIC   ? 2 * 16 * 255 / 65536.0f
                                                        : SSIM_FULL / 65536.0f;
 
 // Similarity from the means of p, q and their squares, in units of which FULL_SCALE are full scale: with v, u their

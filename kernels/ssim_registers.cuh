@@ -2,8 +2,7 @@
 //
 // A block slides down a strip of columns, a column for each thread. Rows come in batches of BATCH between two barriers,
 // alternately in two buffers of shared memory.
-#ifndef POLAR_SSIM_REGISTERS_CUH
-#define POLAR_SSIM_REGISTERS_CUH
+#pragma once
 
 constexpr int BATCH = 4; // rows; also pixels of a thread along x
 constexpr int QUADS = TILE_X / BATCH;
@@ -21,7 +20,55 @@ struct Shared {
 };
 static_assert(sizeof(Shared) <= SHARED_BYTES, "the launch has less shared memory");
 
-#include "ssim_columns.cuh"
+constexpr int SAMPLE_BYTES = INPUT == INPUT_FIXED ? 2 : 4;
+constexpr int ROW_BYTES = STRIDE * WIDTH * SAMPLE_BYTES; // from one row of the map to the next
+
+// Integers are computed with as 0.5 + value / 65536 (`lane_as_float`).
+DEVICE float value_of(u32 loaded) {
+  return INPUT == INPUT_FIXED && STRIDE == 1 ? lane_as_float<0>(loaded) : as_float(loaded);
+}
+DEVICE u32 load_value(const u8 *p) { return INPUT == INPUT_FIXED ? load16(p) : load32(p); }
+// a pixel as it lies in memory, or the mean of STRIDE x STRIDE pixels as float
+DEVICE u32 load_pixel(const u8 *p) {
+  if (STRIDE == 1) return load_value(p);
+  u32 integers = 0;
+  float floats = 0;
+#pragma unroll(STRIDE > 2 ? 1 : STRIDE)
+  for (int i = 0; i < STRIDE; i++)
+#pragma unroll
+    for (int j = 0; j < STRIDE; j++) {
+      const u32 value = load_value(p + (i * WIDTH + j) * SAMPLE_BYTES);
+      integers += value;
+      floats += as_float(value);
+    }
+  constexpr float share = 1.0f / (STRIDE * STRIDE);
+  return as_bits(INPUT == INPUT_FIXED ? fmaf((float)integers, share / 65536, 0.5f) : floats * share);
+}
+
+// A pixel of both images, kept as it was loaded, so that nothing waits for the load until it is compared.
+struct Sample {
+  u32 first, second;
+  DEVICE float sum() const { return value_of(first) + value_of(second) - (INPUT == INPUT_FIXED ? 1.0f : 0.0f); }
+  DEVICE float difference() const { return value_of(first) - value_of(second); }
+};
+
+// One column of both images, from the top downwards.
+struct Column {
+  const u8 *first, *second;
+  DEVICE Column(const Comparison &task, int x, int y) {
+    const int start = x * (STRIDE * SAMPLE_BYTES) + y * ROW_BYTES;
+    first = task.first + blockIdx.z * task.first_stride + start;
+    second = task.second + blockIdx.z * task.second_stride + start;
+  }
+  DEVICE Sample at(int rows) const {
+    return Sample{load_pixel(first + rows * ROW_BYTES), load_pixel(second + rows * ROW_BYTES)};
+  }
+  DEVICE Sample mirrored_at(int y, int own) const { return at(mirrored<MAP_HEIGHT>(y) - own); }
+  DEVICE void advance(int rows) {
+    first += rows * ROW_BYTES;
+    second += rows * ROW_BYTES;
+  }
+};
 
 // The four moments of a column, along y.
 struct Moments {
@@ -41,19 +88,8 @@ struct Moments {
   }
 };
 
-// The moments of the rows before the first result, which is at row y0.
-DEVICE void start_moments(Column &column, int y0, Moments &moments) {
-  moments.clear();
-  float unused[4];
-  Loaded above[2 * RADIUS];
-#pragma unroll
-  for (int k = 0; k < 2 * RADIUS; k++) above[k] = column.mirrored_at(y0 - RADIUS + k, y0);
-#pragma unroll
-  for (int k = 0; k < 2 * RADIUS; k++) moments.push(column.take(above[k], y0 - RADIUS + k), unused);
-}
-
 // Rows of the map from y on, RADIUS below the column's position, which moves down.
-DEVICE void load_batch(Column &column, int y, Loaded (&rows)[BATCH]) {
+DEVICE void load_batch(Column &column, int y, Sample (&rows)[BATCH]) {
   if (y + BATCH < MAP_HEIGHT) {
 #pragma unroll
     for (int i = 0; i < BATCH; i++) rows[i] = column.at(RADIUS + i);
@@ -66,44 +102,20 @@ DEVICE void load_batch(Column &column, int y, Loaded (&rows)[BATCH]) {
 
 // Up to four pixels of a row of the map, of which `n` are inside.
 DEVICE void store_map(u8 *out, int n, const float (&s)[BATCH]) {
-#if OUT_MAP == 1
-  u32 bytes[BATCH];
+  u32 v[BATCH];
 #pragma unroll
-  for (int k = 0; k < BATCH; k++) bytes[k] = map_byte(s[k]);
-  if (MAP_WIDTH % 4 == 0)
-    store32(out, bytes[0] | bytes[1] << 8 | bytes[2] << 16 | bytes[3] << 24);
-  else
-    for (int k = 0; k < BATCH; k++)
-      if (k < n) store8(out + k, bytes[k]);
-#elif OUT_MAP == 3
-  u32 halves[BATCH];
-#pragma unroll
-  for (int k = 0; k < BATCH; k++) halves[k] = map_half(s[k]);
-  if (MAP_WIDTH % 4 == 0)
-    store64(out, halves[0] | halves[1] << 16, halves[2] | halves[3] << 16);
-  else
-    for (int k = 0; k < BATCH; k++)
-      if (k < n) store16(out + 2 * k, halves[k]);
-#elif OUT_MAP == 2
-  if (MAP_WIDTH % 4 == 0)
-    store128(out, as_bits(s[0]), as_bits(s[1]), as_bits(s[2]), as_bits(s[3]));
-  else
-    for (int k = 0; k < BATCH; k++)
-      if (k < n) store32(out + 4 * k, as_bits(s[k]));
-#endif
-}
-
-// Four pixels of the map from the moments along y in shared memory; adds those inside the map to `sum`.
-DEVICE void make_pixels(const float *moments, u8 *out, int x, float &sum) {
-  float moment[4][BATCH], found[BATCH];
-#pragma unroll
-  for (int m = 0; m < 4; m++) convolve<Window>(moments + m * BATCH * PITCH, moment[m]);
-#pragma unroll
-  for (int i = 0; i < BATCH; i++) {
-    found[i] = similarity(moment[0][i], moment[1][i], moment[2][i], moment[3][i]);
-    if (MAP_WIDTH % BATCH == 0 || x + i < MAP_WIDTH) sum += found[i];
+  for (int k = 0; k < BATCH; k++) v[k] = OUT_MAP == 1 ? map_byte(s[k]) : OUT_MAP == 3 ? map_half(s[k]) : as_bits(s[k]);
+  if (MAP_WIDTH % 4 == 0) {
+    if (OUT_MAP == 1) store32(out, v[0] | v[1] << 8 | v[2] << 16 | v[3] << 24);
+    if (OUT_MAP == 3) store64(out, v[0] | v[1] << 16, v[2] | v[3] << 16);
+    if (OUT_MAP == 2) store128(out, v[0], v[1], v[2], v[3]);
+    return;
   }
-  store_map(out, MAP_WIDTH - x, found);
+  for (int k = 0; k < BATCH && k < n; k++) {
+    if (OUT_MAP == 1) store8(out + k, v[k]);
+    if (OUT_MAP == 3) store16(out + 2 * k, v[k]);
+    if (OUT_MAP == 2) store32(out + 4 * k, v[k]);
+  }
 }
 
 // Launch bound: each of four schedulers has registers for five warps of 96 registers a thread, or for four of 128,
@@ -124,13 +136,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS) ssim(cons
   moments.clear();
   {
     float unused[4];
-    Loaded above[2 * RADIUS];
+    Sample above[2 * RADIUS];
 #pragma unroll
     for (int k = 0; k < 2 * RADIUS; k++) above[k] = column.mirrored_at(y0 - RADIUS + k, y0);
 #pragma unroll
-    for (int k = 0; k < 2 * RADIUS; k++) moments.push(column.take(above[k], y0 - RADIUS + k), unused);
+    for (int k = 0; k < 2 * RADIUS; k++) moments.push(above[k], unused);
   }
-  Loaded next[BATCH];
+  Sample next[BATCH];
   load_batch(column, y0 + RADIUS, next);
   // the thread's part along x: four pixels of a row of the batch
   const int row = t / QUADS, quad = t - row * QUADS, x = x0 + BATCH * quad;
@@ -145,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS) ssim(cons
   for (int y = y0; y < end; y += BATCH) {
     Sample now[BATCH];
 #pragma unroll
-    for (int i = 0; i < BATCH; i++) now[i] = column.take(next[i], y + RADIUS + i);
+    for (int i = 0; i < BATCH; i++) now[i] = next[i];
     if (y + BATCH < end) load_batch(column, y + BATCH + RADIUS, next);
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
@@ -187,4 +199,3 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS) ssim(cons
   }
   reduce_pieces(task, s.each);
 }
-#endif

@@ -1,7 +1,6 @@
 // SSIM of `ssim.cu` on tensor cores: a warp slides down 32 columns by 8 rows at a time. Rows are fetched into a ring in
 // shared memory ahead of their use.
-#ifndef POLAR_SSIM_TENSOR_CUH
-#define POLAR_SSIM_TENSOR_CUH
+#pragma once
 
 constexpr int RESIDENT_THREADS = 384; // of a multiprocessor, at least: as many as can have 168 registers
 constexpr int STAGES = 3;             // of the ring
@@ -199,4 +198,3 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_THREADS / THREADS
   sync_block();
   reduce_pieces(task, (float *)memory);
 }
-#endif

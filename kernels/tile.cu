@@ -13,8 +13,8 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const FrameArguments f
   SHARED_MEMORY(memory);
   Shared &s = *(Shared *)memory;
   launch_dependents();
-  const int y0 = blockIdx.y * TILE_Y, x0 = blockIdx.x * TILE_X;
   if (threadIdx.x < 2) s.counts[threadIdx.x] = 0;
+  const int y0 = blockIdx.y * TILE_Y, x0 = blockIdx.x * TILE_X;
 #if COLOR
   Pair *tile = &s.lattice.raw[0][0];
 #else

@@ -1,6 +1,5 @@
 // `tile`, fourth stage: the four angles at every output pixel, by the method that `tile` is compiled for.
-#ifndef POLAR_TILE_ANGLES_CUH
-#define POLAR_TILE_ANGLES_CUH
+#pragma once
 #include "tile_adaptive.cuh"
 
 // Four pixels of row y (of the tile) at pair k: own sample and the three missing angles by place: of the row (h), of
@@ -201,4 +200,3 @@ DEVICE void output_angles(const Shared &s, int r, int u, Angles &angle) {
     full_angles<0>(s, r, 2 * u, angle);
 #endif
 }
-#endif

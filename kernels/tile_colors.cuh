@@ -1,7 +1,6 @@
 // `tile`, second stage on a colour sensor: all three colours at every pixel of the mosaic, from the Bayer lattice of
 // each place in the 2x2 tile of polarizers.
-#ifndef POLAR_TILE_COLORS_CUH
-#define POLAR_TILE_COLORS_CUH
+#pragma once
 #include "malvar.cuh"
 #include "raw.cuh"
 #include "tile_layout.cuh"
@@ -231,18 +230,12 @@ DEVICE void complete_colours(Shared &s, int y0) {
 
 // Fills the completed mosaic beyond the picture with its reflection. Only for blocks at the border.
 DEVICE void reflect_border(const FrameArguments &frame, Shared &s, int y0, int x0) {
-#if HALF_PRECISION
-  typedef u16 Value;
-#else
-  typedef float Value;
-#endif
   for (int i = threadIdx.x; i < MOSAIC_Y * MOSAIC_P * 2; i += THREADS) {
     const int r = i / (2 * MOSAIC_P), k = i - r * 2 * MOSAIC_P, y = y0 - HALO_Y + r, x = x0 - HALO_X + k;
     const int my = reflect(y, height_of(frame)) - (y0 - HALO_Y), mx = reflect(x, width_of(frame)) - (x0 - HALO_X);
     if ((my == r && mx == k) || my < 0 || my >= MOSAIC_Y || mx < 0 || mx >= 2 * MOSAIC_P) continue;
 #pragma unroll
-    for (int c = 0; c < 3; c++) ((Value *)s.mosaic[c][r])[k] = ((const Value *)s.mosaic[c][my])[mx];
+    for (int c = 0; c < 3; c++) ((Single *)s.mosaic[c][r])[k] = ((const Single *)s.mosaic[c][my])[mx];
   }
 }
 #endif // COLOR
-#endif

@@ -2,35 +2,20 @@
 //
 // A pixel has four numbers: black level d, gain u, e1 and e2. From its raw value I follows z = (I - d) u; with S1 and
 // S2 from the z of its superpixel, it becomes z + e1 S1 + e2 S2, limited to the range of values.
-#ifndef POLAR_TILE_CORRECT_CUH
-#define POLAR_TILE_CORRECT_CUH
+#pragma once
 #include "correction.cuh"
 #include "tile_load.cuh"
 
 #if CALIBRATED
 
-// z of a raw number
-DEVICE float balanced(const FrameArguments &frame, float number, u32 code) {
-  const float bright = number + fmaf(black_bits(frame, code), frame.slope[0], frame.base[0]);
-  return bright * fmaf(gain_bits(frame, code), frame.slope[1], frame.base[1]);
-}
 DEVICE float raw_number(const FrameArguments &frame, u32 raw) {
   if (EXCEEDS) raw = min(raw, (u32)frame.full_scale);
   return as_float(raw | 0x4b000000) - 8388608.0f; // 2^23: the unit is the last bit
 }
 
-// e1 S1 + e2 S2 of the pixels of a superpixel: a e1_bits + b e2_bits + c
-struct Terms {
-  float a, b, c;
-};
-DEVICE Terms terms_of(const FrameArguments &frame, const float (&z)[4]) { // z by angle
-  const float s1 = z[0] - z[2], s2 = z[1] - z[3];
-  return Terms{frame.slope[2] * s1, frame.slope[3] * s2, fmaf(frame.base[2], s1, frame.base[3] * s2)};
-}
 // what an ideal pixel would have measured, from 0 to full scale
 DEVICE float ideal(const FrameArguments &frame, float z, u32 code, const Terms &of) {
-  const float found = fmaf(e1_bits(frame, code), of.a, fmaf(e2_bits(frame, code), of.b, z + of.c));
-  return fminf(fmaxf(found, 0.0f), FULL);
+  return fminf(fmaxf(corrected(frame, z, code, of), 0.0f), FULL);
 }
 
 // Four raw pixels of a row, as words, and what they are corrected by.
@@ -44,16 +29,12 @@ struct LoadedQuad {
 };
 // raw: their first byte, at a multiple of QUAD_BYTES; codes: theirs, at a multiple of 16 bytes
 DEVICE void load_quad(const u8 *raw, const u32 *codes, LoadedQuad &quad) {
-  const uint4 w = load128(codes);
+  load_pieces<16, 16>(codes, quad.code);
 #if RAW_FORMAT == RAW_U8
   quad.raw = load32(raw);
 #else
   quad.raw = aligned_quad(raw);
 #endif
-  quad.code[0] = w.x;
-  quad.code[1] = w.y;
-  quad.code[2] = w.z;
-  quad.code[3] = w.w;
 }
 // The z of the four; returns whether one is saturated.
 DEVICE bool balance_quad(const FrameArguments &frame, const LoadedQuad &quad, float (&z)[4]) {
@@ -104,14 +85,6 @@ DEVICE float ideal_pixel(const FrameArguments &frame, int y, int x, bool &any_sa
   return ideal(frame, balanced(frame, raw_number(frame, own), code), code, terms_of(frame, z));
 }
 
-#if HALF_PRECISION
-typedef u16 Single; // one of a pair
-DEVICE Single single(float value) { return (Single)half2_pack(value, value); }
-#else
-typedef float Single;
-DEVICE Single single(float value) { return value; }
-#endif
-
 // As `load_tile`; saturation is that of the raw pixels. A thread corrects two rows of four pixels, which hold two
 // superpixels. Pixel by pixel at the picture's border; and everywhere where superpixels begin at odd columns, or rows
 // are not aligned to words.
@@ -154,5 +127,4 @@ DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
   }
   return any;
 }
-#endif
 #endif

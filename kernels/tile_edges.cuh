@@ -2,9 +2,7 @@
 //
 // At an edge of intensity all angles change alike, at one of polarization orthogonal angles change in opposite
 // directions. The switch is 1 there, and ADR then interpolates by a secant step instead of the detail of intensity.
-#ifndef POLAR_TILE_EDGES_CUH
-#define POLAR_TILE_EDGES_CUH
-#include "adaptive.cuh"
+#pragma once
 #include "tile_layout.cuh"
 
 #if ADAPTIVE
@@ -50,8 +48,10 @@ DEVICE Falls falls(const Differences &above, const Differences &under) {
   return Falls{sub(under.centre, above.centre), sub(under.beside, above.beside)};
 }
 
-// Gradients on one column of pairs, rows first .. first + GRADIENT_ROWS of the planes: their energy, and by how much it
-// exceeds what intensity explains.
+// Gradients on one column of pairs, rows first .. first + GRADIENT_ROWS of the planes: twice their energy, and four
+// times what it exceeds by what intensity explains. From first and second differences of the four angles around a
+// pixel: along x of the own angle and the row's in its line, of the column's and the orthogonal one in those beside it;
+// along y transposed. The number at the end of a name is what it is multiplied by.
 DEVICE void gradients(Shared &s, int first, int column) {
   const int y = first + HALO_Y - 2, k = column + HALO_X / 2 - 2;
   const Differences first_line = differences(read_luma(s, y - 2, k));
@@ -66,22 +66,24 @@ DEVICE void gradients(Shared &s, int first, int column) {
     line[(i + 3) % 4] = differences(read_luma(s, y + i + 2, k));
     const Falls &upper = fall[i % 3], &middle = fall[(i + 1) % 3];
     const Falls lower = falls(own, line[(i + 3) % 4]);
-    Slopes of;
-    of.own_x2 = own.four;
-    of.own_y2 = add(upper.centre, lower.centre);
-    of.row_x = own.two;
-    of.row_y4 = add(upper.beside, lower.beside);
-    of.column_x4 = add(above.four, under.four);
-    of.column_y = middle.centre;
-    of.diagonal_x2 = add(above.two, under.two);
-    of.diagonal_y2 = middle.beside;
-    of.own_xx2 = own.second;
-    of.own_yy2 = sub(upper.centre, lower.centre);
-    of.column_xx4 = add(above.second, under.second);
-    of.row_yy4 = sub(upper.beside, lower.beside);
-    const Gradients g = gradients(of);
-    s.adaptive.gradient.energy[first + i][column] = g.energy;
-    s.adaptive.gradient.difference[first + i][column] = g.difference;
+    const Pair own_x2 = own.four, own_y2 = add(upper.centre, lower.centre), row_x = own.two,
+               row_y4 = add(upper.beside, lower.beside), column_x4 = add(above.four, under.four),
+               column_y = middle.centre, diagonal_x2 = add(above.two, under.two), diagonal_y2 = middle.beside;
+    const Pair own_xx2 = own.second, own_yy2 = sub(upper.centre, lower.centre),
+               column_xx4 = add(above.second, under.second), row_yy4 = sub(upper.beside, lower.beside);
+    const Pair row_y = mul(row_y4, splat(0.25)), column_x = mul(column_x4, splat(0.25));
+    const Pair square_x = fma(own_x2, own_x2, mul(column_x, column_x4)),
+               square_y = fma(own_y2, own_y2, mul(row_y, row_y4));
+    const Pair sides = add(fma(diagonal_x2, diagonal_x2, square_x), fma(diagonal_y2, diagonal_y2, square_y));
+    const Pair energy = fma(sides, splat(0.25), fma(row_x, row_x, mul(column_y, column_y)));
+    const Pair far = fma(own_x2, diagonal_x2, mul(own_y2, diagonal_y2));
+    const Pair correlation = fma(row_x, column_x4, fma(row_y4, column_y, far));
+    const Pair near_curvature = fma(own_xx2, own_xx2, mul(own_yy2, own_yy2)),
+               far_curvature = fma(column_xx4, column_xx4, mul(row_yy4, row_yy4));
+    s.adaptive.gradient.energy[first + i][column] = energy;
+    s.adaptive.gradient.difference[first + i][column] =
+        fma(energy, splat(2 * ADR_UNCORRELATED),
+            fma(near_curvature, splat(-ADR_CURVED), fma(far_curvature, splat(-ADR_CURVED / 4), negate(correlation))));
     fall[(i + 2) % 3] = lower;
   }
 }
@@ -90,6 +92,13 @@ DEVICE void gradients(Shared &s, int first, int column) {
 DEVICE Pair sum_of_5(const Pair *p) {
   const Pair l = p[-1], c = p[0], r = p[1];
   return add(add(add(l, r), c), add(straddle(l, c), straddle(c, r)));
+}
+
+// 2 (1 - switch), from sums of `energy` and of `difference` over 5x5 pixels
+DEVICE Pair interpolated_by(Pair energy, Pair difference) {
+  const Pair noisy = fma(energy, splat(2 / ADR_GAIN), splat(4 * 25 * ADR_GRADIENT_NOISE * LEVEL * LEVEL / ADR_GAIN));
+  const Pair off = fma_saturate(negate(difference), reciprocal_by_fma(noisy), splat(1));
+  return add(off, off);
 }
 
 // The switch on one column of pairs, rows first .. first + EDGE_ROWS of the tile, from means over 5x5 pixels.
@@ -116,6 +125,13 @@ DEVICE void find_edges(Shared &s, int first, int k) {
   }
 }
 
+// How far a pixel lies from the middle of its neighbours, limited: 2 (step + 1/4). product: of gradients and second
+// differences; square: of gradients; both four times.
+DEVICE Pair secant_step(Pair product, Pair square) {
+  static_assert(ADR_STEP == 0.25f, "a step from -1/4 to 1/4 becomes one from 0 to 1");
+  return fma_saturate(product, reciprocal_by_fma(add(square, splat(4 * ADR_GRADIENT_NOISE * LEVEL * LEVEL))),
+                      splat(0.5));
+}
 // Secant steps, as 2 (step + 1/4), from gradients and second differences of the two angles that are known on both
 // sides. The number at the end of a name is what it is multiplied by.
 DEVICE Pair secant_step_x(const Line &above, const Line &own, const Line &under) {
@@ -135,4 +151,3 @@ DEVICE Pair secant_step_y(const Line &above, const Line &own, const Line &under)
   return secant_step(fma(own_y2, own_yy2, mul(row_y, row_yy4)), fma(own_y2, own_y2, mul(row_y, row_y4)));
 }
 #endif // ADAPTIVE
-#endif

@@ -1,13 +1,8 @@
 // What `tile` is compiled for, and what a block keeps in shared memory.
-#ifndef POLAR_TILE_LAYOUT_CUH
-#define POLAR_TILE_LAYOUT_CUH
+#pragma once
 #include "products.cuh"
-#include "saturation.cuh"
 
-#ifndef ROWS
-#define ROWS 6 // rows that a thread computes one after the other in ADR's stage A
-#endif
-
+// TILE_X, TILE_Y: raw pixels of a block. ROWS: that a thread computes one after the other in ADR's stage A.
 #define RESTORES (!HALF_RESOLUTION || CO_SITED) // whether missing angles are interpolated at all
 #define REACH (!RESTORES ? 0 : DEMOSAIC == METHOD_BILINEAR ? 1 : DEMOSAIC == METHOD_GRADIENT ? 2 : 4)
 #define ADAPTIVE (RESTORES && DEMOSAIC == METHOD_ADAPTIVE)
@@ -28,8 +23,7 @@ constexpr int MOSAIC_Y = TILE_Y + 2 * HALO_Y, MOSAIC_P = (TILE_X + 2 * HALO_X) /
 constexpr int EDGE_Y = HALO_Y + LATTICE_REACH, EDGE_X = HALO_X + multiple_of_4(LATTICE_REACH);
 constexpr int RAW_Y = TILE_Y + 2 * EDGE_Y, RAW_P = (TILE_X + 2 * EDGE_X) / 2;
 // ADR's planes that neighbours are read from. Stage A reaches one pixel beyond the tile, gradients two.
-constexpr int PLANE_Y = TILE_Y + 4,
-              PLANE_P = TILE_X / 2 + 4; // two pairs on either side, of which the inner ones are used
+constexpr int PLANE_Y = TILE_Y + 4, PLANE_P = TILE_X / 2 + 4; // of two pairs on either side, the inner ones are used
 constexpr int TILE_P = TILE_X / 2;
 static_assert(TILE_X % 8 == 0 && TILE_Y % 4 == 0, "tiles consist of complete colour tiles");
 
@@ -47,6 +41,10 @@ template <int LINES, int COLUMNS, int GROUP> DEVICE Item item(int i) {
   return Item{k / REST, GROUPED + k % REST};
 }
 constexpr int GROUP_OF_PAIRS = 32, GROUP_OF_QUADS = 16; // threads that one access of 4 or of 8 bytes serves
+
+// Which pixels are saturated: four bits for four pixels, with a border of one pixel (along x: of four)
+constexpr int SATURATED_Y = TILE_Y + 2, SATURATED_QUADS = TILE_X / 4 + 2;
+typedef u8 Saturation[SATURATED_Y][SATURATED_QUADS];
 
 struct Shared {
   Pair mosaic[CHANNELS][MOSAIC_Y][MOSAIC_P];
@@ -79,7 +77,4 @@ struct Shared {
   Saturation saturated;
   u32 counts[2];
 };
-#ifdef SHARED_BYTES
 static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
-#endif
-#endif

@@ -6,7 +6,6 @@
 // shared memory; then each makes the products of four pixels along x (`products.cuh`). S1 and S2 turn there.
 #include "transform_products.cuh"
 
-static_assert(QUADS == 1, "a thread makes four pixels");
 static_assert(sizeof(Samples) <= SHARED_BYTES, "the schedule reserves too little shared memory");
 
 // A tile of the output, and where its samples are counted from in the planes.
@@ -131,5 +130,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) transform(const Tr
     for (int k = 0; k < 4; k++) mark(job, s, target_of(job, of, k));
   }
   sync_block();
-  make_products_of_tile(job.frame, s, top, left, 0, by);
+  InvalidCount count = {0, 0};
+  const u32 r = threadIdx.x / (TILE_X / 4), x = threadIdx.x % (TILE_X / 4) * 4;
+  if (top + r < HEIGHT && left + x < WIDTH) make_products(job.frame, s, r, x, top + r, left + x, by, count);
+  count_invalid(job.frame, count);
 }

@@ -1,6 +1,5 @@
 // What `transform` is compiled for, its argument, and the samples that it takes of the planes.
-#ifndef POLAR_TRANSFORM_CUH
-#define POLAR_TRANSFORM_CUH
+#pragma once
 #include "products.cuh"
 
 // SOURCE_WIDTH and SOURCE_HEIGHT: of the planes; WIDTH and HEIGHT: of the outputs; PLANES: 2 float32, 3 half;
@@ -10,7 +9,7 @@
 static_assert(!HALF_RESOLUTION, "WIDTH and HEIGHT are those of the outputs");
 static_assert(!HALF_PRECISION || PLANES == 3, "pairs of half interpolate halves");
 
-// polar_pipeline/cuda/model/transform_work.py has the same.
+// polar_pipeline/cuda/arguments.py has the same.
 struct TransformArguments {
   FrameArguments frame;  // `out`, `counts`, `polarizer` and `fading` are read
   const u8 *differences; // (frames, colours, SOURCE_HEIGHT, SOURCE_WIDTH, 2), see `products.cuh`
@@ -101,4 +100,3 @@ DEVICE float pixel_of(const u8 *plane, u32 at) {
   const u8 *p = plane + (size_t)at * VALUE_BYTES;
   return PLANES == 2 ? as_float(load32(p)) : half2_low(load16(p));
 }
-#endif

@@ -1,63 +1,54 @@
 // From the samples of a tile of the output, in shared memory, to its products: S1 and S2 turn, then everything that
 // depends on one pixel only (`products.cuh`).
-#ifndef POLAR_TRANSFORM_PRODUCTS_CUH
-#define POLAR_TRANSFORM_PRODUCTS_CUH
+#pragma once
 #include "transform.cuh"
 
-#ifndef BLOCKS // of a multiprocessor: enough to hide latencies, or as many as fit into the 96 KB of shared memory
-               // before sm_80
-#define ENOUGH_BLOCKS ((RESIDENT + THREADS - 1) / THREADS)
+// Blocks of a multiprocessor: enough to hide latencies, or before sm_80 as many as fit into the 96 KB of shared memory.
+constexpr int ENOUGH_BLOCKS = (RESIDENT + THREADS - 1) / THREADS;
 #if __CUDA_ARCH__ < 800
-#define FITTING_BLOCKS ((96 << 10) / SHARED_BYTES)
-#define BLOCKS (ENOUGH_BLOCKS < FITTING_BLOCKS ? ENOUGH_BLOCKS : FITTING_BLOCKS)
+constexpr int FITTING_BLOCKS = (96 << 10) / SHARED_BYTES;
+constexpr int BLOCKS = ENOUGH_BLOCKS < FITTING_BLOCKS ? ENOUGH_BLOCKS : FITTING_BLOCKS;
 #else
-#define BLOCKS ENOUGH_BLOCKS
-#endif
+constexpr int BLOCKS = ENOUGH_BLOCKS;
 #endif
 
+constexpr int VALUE_PITCH = PITCH + HALF_PRECISION; // of single values, whole words
 // What a block keeps of a tile's samples until its threads make the products of neighbouring pixels.
 struct Samples {
   Difference differences[CHANNELS][TILE_Y][PITCH]; // with last bits; both: outside
-#if HALF_PRECISION
-  alignas(4) u16 means[CHANNELS][TILE_Y][PITCH + 1];
-  alignas(4) u16 excesses[EXCESS ? CHANNELS : 1][EXCESS ? TILE_Y : 1][PITCH + 1];
-#else
-  float means[CHANNELS][TILE_Y][PITCH];
-  float excesses[EXCESS ? CHANNELS : 1][EXCESS ? TILE_Y : 1][PITCH];
-#endif
+  alignas(4) Single means[CHANNELS][TILE_Y][VALUE_PITCH];
+  alignas(4) Single excesses[EXCESS ? CHANNELS : 1][EXCESS ? TILE_Y : 1][VALUE_PITCH];
 };
 
 #if HALF_PRECISION
 DEVICE Difference marked(Pair value, u32 bits) { return (value & ~LAST_BITS) | bits; }
 DEVICE u32 bits_of(Difference value) { return value & LAST_BITS; }
-DEVICE u16 kept(Pair value) { return (u16)value; }
+DEVICE Single kept(Pair value) { return (u16)value; }
 #else
 DEVICE Difference marked(Pair value, u32 bits) {
   return pair(as_float((as_bits(low(value)) & ~1u) | (bits & 1)), as_float((as_bits(high(value)) & ~1u) | bits >> 16));
 }
 DEVICE u32 bits_of(Difference value) { return (as_bits(low(value)) & 1) | (as_bits(high(value)) & 1) << 16; }
-DEVICE float kept(Pair value) { return low(value); }
+DEVICE Single kept(Pair value) { return low(value); }
 #endif
 
-// Where a thread takes samples in the tile: in the line of its first pixel, and STEP lines further on. It makes
-// products of QUADS times four pixels.
-constexpr int LINE = BY_COLUMNS ? TILE_Y : TILE_X, STEP = THREADS / LINE, QUADS = PIXELS / (4 * THREADS);
+// Where a thread takes samples in the tile: in the line of its first pixel, and STEP lines further on.
+constexpr int LINE = BY_COLUMNS ? TILE_Y : TILE_X, STEP = THREADS / LINE;
 static_assert(THREADS % LINE == 0, "a thread's pixels are complete lines apart");
-static_assert(PIXELS == 4 * QUADS * THREADS, "all threads make as many pixels");
+static_assert(PIXELS == 4 * THREADS, "a thread makes four pixels");
 
 #if HALF_PRECISION
-DEVICE Pair neighbours(const u16 *values) { return *(const u32 *)values; } // at an even column
+DEVICE Pair neighbours(const Single *values) { return *(const u32 *)values; } // at an even column
 #else
-DEVICE Pair neighbours(const float *values) { return pair(values[0], values[1]); }
+DEVICE Pair neighbours(const Single *values) { return pair(values[0], values[1]); }
 #endif
 
 // The rotation of four pixels as S1 and S2 turn by it. Loaded early: it comes from the map, which no launch makes.
 struct Turn {
   Pair cosine, sine; // of twice the angle; without positions: the factor of both in `cosine`
 };
-// part: the tile, or the part of it whose pixels the threads make at a time
-DEVICE Turn load_turn(const TransformArguments &job, u32 part) {
-  const u8 *at = job.turns + (part * THREADS + threadIdx.x) * DIFFERENCE_BYTES;
+DEVICE Turn load_turn(const TransformArguments &job, u32 tile) {
+  const u8 *at = job.turns + (tile * THREADS + threadIdx.x) * DIFFERENCE_BYTES;
 #if POSITIONS && PLANES == 2
   const uint2 both = load64(at);
   return Turn{pair(as_float(both.x), as_float(both.x)), pair(as_float(both.y), as_float(both.y))};
@@ -125,9 +116,9 @@ DEVICE void erase(void *image, const OutputPosition &at, u32 outside) {
 }
 DEVICE void erase_light(const FrameArguments &frame, const OutputPosition &at, u32 outside) {
   if (OUT_INTENSITY == 2) erase(frame.out[INTENSITY], at, outside);
-  if (OUT_UNPOLARIZED == 2) erase(frame.out[UNPOLARIZED], at, outside);
-  if (OUT_POLARIZED == 2) erase(frame.out[POLARIZED], at, outside);
-  if (OUT_POLARIZER == 2) erase(frame.out[POLARIZER], at, outside);
+#define ERASE_COMPONENT(NAME)                                                                                          \
+  if (OUT_##NAME == 2) erase(frame.out[NAME], at, outside);
+  LIGHT_COMPONENTS(ERASE_COMPONENT)
 #pragma unroll
   for (int k = 0; k < 4; k++)
     if (angle_type(k) == 2) erase(frame.out[ANGLE_0 + k], at, outside);
@@ -157,43 +148,19 @@ DEVICE void make_products(const FrameArguments &frame, const Samples &s, int r, 
   }
   Angles angle = {};
   if (WANT_ANGLES) angles_of(of, angle);
-  store_angle<0>(frame, at, angle);
-  store_angle<1>(frame, at, angle);
-  store_angle<2>(frame, at, angle);
-  store_angle<3>(frame, at, angle);
-  if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, of.mean);
-  store_component<UNPOLARIZED, OUT_UNPOLARIZED>(frame, at, of);
-  store_component<POLARIZED, OUT_POLARIZED>(frame, at, of);
-  store_component<POLARIZER, OUT_POLARIZER>(frame, at, of);
+  store_angles(frame, at, angle);
+  store_light(frame, at, of);
   if (WANT_STOKES) {
-    Polarization p = {{luma_of<0>(of.mean), luma_of<1>(of.mean)}, {}, {}, {}, {}, {}, {}};
-    p.s1[0] = luma_of<0>(of.s1);
-    p.s1[1] = luma_of<1>(of.s1);
-    p.s2[0] = luma_of<0>(of.s2);
-    p.s2[1] = luma_of<1>(of.s2);
+    Polarization p = polarization_of(of);
     polarize(p, 0);
     if (OUT_S0) {
       float s0[4];
 #pragma unroll
       for (int k = 0; k < 4; k++) s0[k] = p.s0f[k] * (1 / FULL);
-      store_values<OUT_S0>(frame.out[S0], at, s0);
+      store_compared<OUT_S0>(frame.out[S0], at, s0);
     }
-    if (OUT_SUMS) {
-      const Pair excess[2] = {luma_of<0>(of.excess), luma_of<1>(of.excess)};
-      store_sums(frame, at, p.s0, excess);
-    }
+    if (OUT_SUMS) store_sums(frame, at, p.s0, of);
     store_polarization(frame, at, angle, y, p, invalid, valid_bytes(invalid));
   }
   if (outside) erase_light(frame, at, outside);
 }
-
-// Every product of four pixels of a thread, when the block has taken their samples. (top, left): of its tile; part: as
-// in `load_turn`.
-DEVICE void make_products_of_tile(const FrameArguments &frame, const Samples &s, u32 top, u32 left, int part,
-                                  const Turn &by) {
-  InvalidCount count = {0, 0};
-  const u32 thread = threadIdx.x + part * THREADS, r = thread / (TILE_X / 4), x = thread % (TILE_X / 4) * 4;
-  if (top + r < HEIGHT && left + x < WIDTH) make_products(frame, s, r, x, top + r, left + x, by, count);
-  count_invalid(frame, count);
-}
-#endif

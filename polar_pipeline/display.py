@@ -16,6 +16,7 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import real, sequence
+from polar_pipeline.products import PRODUCTS
 
 #: Largest gain for brightness, and the range of `auto`, which never darkens, since saturated pixels would turn grey.
 MAX_GAIN = 64.0
@@ -179,8 +180,8 @@ class Viewer:
         """A product with brightness and white balance applied.
 
         Args:
-            name: `preview`, which takes the gain alone, since its colours are angles, or a product of light. `auto`
-                looks at each product by itself.
+            name: A product of light, or one that takes the gain alone, since its colours are angles. `auto` looks at
+                each product by itself.
             image: (h, w) or (h, w, 3) RGB uint8.
             display: The settings.
         """
@@ -188,12 +189,13 @@ class Viewer:
             return image
         pixels = sample_pixels(image)
         balance: Sequence[float] = (1.0,)
-        if name != "preview" and image.ndim == 3:
+        is_light = PRODUCTS[name].is_light
+        if is_light and image.ndim == 3:
             balance = display.balance or self._balances[name].follow(grey_world(pixels), 3)
         gain = display.gain
         if gain is None:
             (gain,) = self._gains[name].follow([exposure(pixels * np.asarray(balance))], 1)
-        return brighten(image, gain) if name == "preview" else scale(image, [factor * gain for factor in balance])
+        return scale(image, [factor * gain for factor in balance]) if is_light else brighten(image, gain)
 
     def reset(self) -> None:
         """Forget the previous frames, as after a jump in time."""

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Deque, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Deque,
+    Dict,
+    Iterable,
+    Iterator,
+    Mapping,
+    Optional,
+    Tuple,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.use_guard import UseGuard
-from polar_pipeline._util.values import whole_number
 from polar_pipeline.backend import Backend, Ticket
-from polar_pipeline.calibration import Calibration
-from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
-from polar_pipeline.cpu.backend import CpuBackend
-from polar_pipeline.cuda.backend import CudaBackend
-from polar_pipeline.cuda.backend import problem as cuda_problem
-from polar_pipeline.geometry import LensCalibration
-from polar_pipeline.options import OPTIONS, THREADS, Options, make_options
+from polar_pipeline.options import OPTIONS, Accepts, Options
 from polar_pipeline.plan import Plan, make_plan
 from polar_pipeline.reference_image import check_reference_argument
 from polar_pipeline.sensor.frames import Frame, as_frame
-from polar_pipeline.sensor.mosaic import Sensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
+
+    _P = ParamSpec("_P")
 
 #: A frame as callers give it: (H, W) uint8 or uint16, or a record that brings its own scale or packing.
 Raw = Union[np.ndarray, Frame]
@@ -37,8 +50,7 @@ class Result(Mapping[str, np.ndarray]):
     Attributes:
         timings: Seconds per stage, in the order of the stages.
         invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones, 255 in
-            those of standard deviations. Dark ones are counted only with a product that depends on them: stokes, dolp,
-            aolp, dolp_sigma, aolp_sigma, preview, aolp_color or dolp_color.
+            those of standard deviations. Dark ones are counted only with a product whose row needs `invalid`.
         blocks: (rows, columns) float32, mean similarity of the map's blocks of `SSIM_BLOCK` x `SSIM_BLOCK` pixels; None
             unless `ssim` or `ssim_map` is a product.
     """
@@ -85,6 +97,25 @@ class Pending:
     seconds: float
 
 
+def _takes(options: Callable[_P, Options]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, _P], None]]:
+    """Give a constructor the signature of `Options` and their texts, for `help`, editors and type checkers."""
+    hints = get_type_hints(options)
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    others = [
+        row.replace(annotation=get_args(hint)[0] if get_origin(hint) is Accepts else hint)
+        for row, hint in ((row, hints[name]) for name, row in inspect.signature(options).parameters.items())
+    ]
+    texts = (f"{row.name}: {' '.join(filter(None, (row.text, row.note)))}" for row in OPTIONS.values())
+    lines = (textwrap.fill(text, 100, initial_indent=" " * 4, subsequent_indent=" " * 8) for text in texts)
+
+    def _decorate(constructor: Callable[..., None]) -> Callable[Concatenate[Any, _P], None]:
+        constructor.__signature__ = inspect.Signature([first, *others], return_annotation=None)  # type: ignore[attr-defined]
+        constructor.__doc__ = "\n".join(["Make a pipeline.\n\nArgs:", *lines])
+        return constructor
+
+    return _decorate
+
+
 class Pipeline:
     """Raw mosaic frames in, polarization products out.
 
@@ -96,57 +127,7 @@ class Pipeline:
         >>> out = pipeline(raw)  # raw: (H, W) uint8 or uint16
         >>> out["dolp"].shape, out.timings
 
-    Args:
-        sensor: Mosaic of the sensor: IMX250MZR, IMX250MYR, IMX264MZR, IMX264MYR, IMX253MZR, IMX253MYR, or a tile such
-            as '90 45 / 135 0'. Or a `Sensor`.
-        products: Names of the products to compute, separated by commas; `polar_pipeline.PRODUCTS` holds them all. Or a
-            sequence of names.
-        backend: What computes: 'cpu', 'cuda', or 'auto' for the fastest one that works on this machine. A GPU that is
-            full or lost for the moment counts as one that works: frames then raise a `RuntimeError` that says so.
-        resolution: 'half': one output pixel per 2x2 superpixel. 'full': one per raw pixel.
-        precision: Arithmetic: 'fp32' is single precision, 'fp16' half precision (CUDA backend only), 'auto' half
-            precision for 8-bit frames on a GPU, unless SSIM needs single precision, 16-bit integers where a
-            CPU corrects 8-bit frames by a calibration at half resolution, and single precision everywhere else.
-        dtype: Element type of the products that offer a choice: 'float32' (physical values), 'uint8' (display encoding)
-            or 'uint16' (the same with 256 times as fine levels). Or a mapping product -> type. `stokes` and `ssim` are
-            always float32; `preview`, `aolp_color` and `dolp_color` always uint8.
-        demosaic: Interpolation: 'bilinear', 'gradient', 'adaptive', or 'auto', which is bilinear (with
-            Malvar-He-Cutler on a colour lattice) at half resolution and adaptive at full. On a CPU adaptive takes
-            longer than a camera's frame period at full size; gradient is several times faster.
-        co_sited: At half resolution, whether the four angles are interpolated to the superpixel's centre, or else taken
-            where they are.
-        ssim_mode: What SSIM compares. 'consistency': I0+I90 with I45+I135. 'temporal': S0 with the previous frame.
-            'reference': S0/2 with a reference image (the node's topic 'reference', replay's --reference, or the
-            argument of a call).
-        ssim_stride: SSIM compares images averaged over this many pixels in each direction, 1 to 8: cheaper, and
-            coarser.
-        ssim_window: Taps of SSIM's Gaussian window in each direction, odd, 3 to 15.
-        ssim_sigma: Standard deviation of SSIM's Gaussian window in (averaged) pixels, 0.5 to 5.
-        min_intensity: Smallest S0 that has a polarization, 0 to 2 (full scale, excluded); darker pixels are invalid.
-        camera_gain: Gain in dB, -48 to 48, above the one at which full well and read noise hold; for the noise only.
-        debias: Subtract from DoLP what noise adds to it on average (Plaszczynski et al., 2014).
-        max_aolp_sigma: Largest standard deviation by noise of an AoLP that is shown, 0 to 90 degrees: above it AoLP is
-            invalid, and the preview grey. 0 shows all.
-        polarizer_angle: Angle of the polarizer of the product `polarizer`, 0 to 180 degrees: of the light that it lets
-            through, as in AoLP. 90 takes away reflections off level ground where the camera is upright.
-        color_style: Colours of the product `aolp_color`: 'plain', or the less DoLP the more faded, to white ('light'),
-            to black ('dark'), or to a grey as bright as the colours ('faded').
-        bit_depth: Significant bits of 16-bit pixels, 8 to 16; 0 takes those of the encoding, or 16 where it does not
-            say. Numbers above full scale mean full scale. A `RawFrame` brings its own scale.
-        alignment: Where the significant bits of 16-bit pixels lie: 'lsb' or 'msb'.
-        roi_offset: (x, y) of the frame's first pixel in the sensor's own readout, before any flip.
-        flip: Mirrored readout: (ReverseX, ReverseY) as set in the camera.
-        calibration: File with the calibration of this very sensor (`polar-pipeline calibrate`), by which every pixel is
-            corrected before anything else; '' for none. Or a `Calibration`.
-        scale: Outputs are means of the Stokes vector over this many pixels in each direction: 1, 2, 4 or 8.
-        rotate: Turns outputs counter-clockwise by 0 to 270 degrees in steps of 90, after scale; AoLP turns with the
-            image.
-        roi: (x, y, width, height) of the part of the outputs that is computed, after scale and rotate; a width or
-            height of 0 reaches to the border.
-        rectify: Lens calibration by which outputs are rectified, before scale: a YAML file of ROS's camera_calibration;
-            'camera_info' for the one that comes with the frames (the node's topic, replay's recording); '' for none. Or
-            a `LensCalibration`.
-        threads: CPU threads, at most 256; 0 for one per core.
+    Arguments are the fields of `polar_pipeline.options.Options`.
 
     Raises:
         ValueError: An option that does not exist or is out of range; the message says what is allowed.
@@ -154,42 +135,12 @@ class Pipeline:
             by another thread, is closed, or was made before a fork of the process.
     """
 
-    def __init__(
-        self,
-        sensor: Union[str, Sensor] = "IMX250MZR",
-        products: Union[str, Iterable[str]] = ("intensity", "dolp", "aolp"),
-        backend: str = "auto",
-        resolution: str = "half",
-        precision: str = "auto",
-        dtype: Union[str, Mapping[str, str]] = "float32",
-        demosaic: str = "auto",
-        co_sited: bool = True,
-        ssim_mode: str = "consistency",
-        ssim_stride: int = 1,
-        ssim_window: int = SSIM_WINDOW,
-        ssim_sigma: float = SSIM_SIGMA,
-        min_intensity: float = 0.01,
-        camera_gain: float = 0.0,
-        debias: bool = False,
-        max_aolp_sigma: float = 0.0,
-        polarizer_angle: float = 90.0,
-        color_style: str = "plain",
-        bit_depth: int = 0,
-        alignment: str = "lsb",
-        roi_offset: Tuple[int, int] = (0, 0),
-        flip: Tuple[bool, bool] = (False, False),
-        calibration: Union[str, Path, Calibration] = "",
-        scale: int = 1,
-        rotate: int = 0,
-        roi: Tuple[int, int, int, int] = (0, 0, 0, 0),
-        rectify: Union[str, Path, LensCalibration] = "",
-        threads: int = 0,
-    ) -> None:
-        given = {name: value for name, value in locals().items() if name in OPTIONS and name != "threads"}
-        self.options: Options = make_options(**given)
+    @_takes(Options)
+    def __init__(self, *first: Any, **others: Any) -> None:
+        self.options = Options(*first, **others)
         self._guard = UseGuard()
         self.plan = make_plan(self.options.products)
-        self._backend = _make_backend(self.plan, self.options, whole_number("threads", threads, *THREADS))
+        self._backend = _make_backend(self.plan, self.options)
 
     def __enter__(self) -> Pipeline:
         return self
@@ -256,7 +207,23 @@ class Pipeline:
         Raises:
             FrameError: A frame of the wrong type, shape or size.
         """
-        return _stream(self, frames)
+        pending: Deque[Pending] = deque()
+        try:
+            try:
+                for raw in frames:
+                    pending.append(self.submit(raw))
+                    if len(pending) == self.depth:
+                        yield self.result(pending.popleft())
+            except Exception:
+                while pending:
+                    yield self.result(pending.popleft())
+                raise
+            while pending:
+                yield self.result(pending.popleft())
+        finally:
+            for unused in pending:  # the caller stopped early: free their places in the backend
+                with suppress(RuntimeError):
+                    self.result(unused)
 
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
         """(size,) uint8 to receive a frame in, from which a GPU takes it without a copy; None where any memory does.
@@ -340,28 +307,7 @@ def input_frame(raw: Raw, options: Options) -> Frame:
     return frame
 
 
-def _stream(pipeline: Pipeline, frames: Iterable[Raw]) -> Iterator[Result]:
-    """`Pipeline.stream`."""
-    pending: Deque[Pending] = deque()
-    try:
-        try:
-            for raw in frames:
-                pending.append(pipeline.submit(raw))
-                if len(pending) == pipeline.depth:
-                    yield pipeline.result(pending.popleft())
-        except Exception:
-            while pending:
-                yield pipeline.result(pending.popleft())
-            raise
-        while pending:
-            yield pipeline.result(pending.popleft())
-    finally:
-        for unused in pending:  # the caller stopped early: free their places in the backend
-            with suppress(RuntimeError):
-                pipeline.result(unused)
-
-
-def _make_backend(plan: Plan, options: Options, threads: int) -> Backend:
+def _make_backend(plan: Plan, options: Options) -> Backend:
     """The backend that the options name; for `auto` CUDA if it works here.
 
     Raises:
@@ -373,15 +319,23 @@ def _make_backend(plan: Plan, options: Options, threads: int) -> Backend:
     if reason and options.backend == "cuda":
         raise RuntimeError(f"backend 'cuda' cannot work here: {reason}")
     if not on_cpu and not reason:
-        return CudaBackend(plan, options)
+        from polar_pipeline.cuda.backend import CudaBackend  # here: it loads all that a GPU needs
+
+        return CudaBackend(options)
     if options.precision == "fp16":
         raise ValueError(
             "precision 'fp16' needs backend 'cuda'; the cpu backend computes in fp32 ('auto' or 'fp32')"
             + (f"; no CUDA here: {reason}" if reason else "")
         )
-    return CpuBackend(plan, options, threads)
+    from polar_pipeline.cpu.backend import CpuBackend
+
+    return CpuBackend(plan, options, options.threads)
 
 
 def backend_problem(name: str) -> Optional[str]:
     """Why a backend (`auto`, `cpu`, `cuda`) cannot work on this machine, or None if it can."""
-    return cuda_problem() if name == "cuda" else None
+    if name != "cuda":
+        return None
+    from polar_pipeline.cuda.backend import problem
+
+    return problem()

@@ -2,7 +2,7 @@
 
 `expand` turns every product into the chain of operators behind it; `simplify` keeps each value once and drops what no
 product needs; `aggregate` groups operators that one pass over the frame can compute. The CPU backend runs these stages;
-for a GPU, `cuda/model/partition.py` makes one launch of each. No backend is known here.
+a GPU makes one launch of each. No backend is known here.
 """
 
 from __future__ import annotations
@@ -53,8 +53,6 @@ OPERATORS: Dict[str, Operator] = {
 }
 #: Counted in every frame, whatever the products.
 _ALWAYS = ("saturated",)
-#: Why a later stage computes again what the first one computed.
-_RECOMPUTES = "it starts from the mosaic again: recomputing what it needs takes less time than storing and reading it"
 #: The stages, in order: a backend reports its time under these names.
 STAGES = ("polarization", "ssim")
 #: The stage between them where outputs have a geometry.
@@ -112,10 +110,6 @@ class Plan:
         """Operators of the later stages: windows over the first one's results, and what follows."""
         return tuple(name for stage in self.stages[1:] for name in stage.operators)
 
-    def from_mosaic(self) -> Plan:
-        """The same products with later stages that start from the mosaic again, so that nothing is stored for them."""
-        return Plan(self.products, _make_stages(self.products, recompute=True))
-
 
 def expand(products: Iterable[str]) -> Tuple[str, ...]:
     """The chain of basic operators behind each product, one after the other, needs first; repeats are kept."""
@@ -165,26 +159,20 @@ def _reason(operators: List[str]) -> str:
     return f"{operators[0]} looks at neighbours in {', '.join(first.needs)}, which other blocks store; {followers}"
 
 
-def _make_stages(products: Tuple[str, ...], recompute: bool) -> Tuple[Stage, ...]:
-    """The stages of a set of products.
-
-    Args:
-        products: Their names, in the table's order.
-        recompute: Whether later stages start from the mosaic again rather than read what the first one stored.
-    """
+def _make_stages(products: Tuple[str, ...]) -> Tuple[Stage, ...]:
+    """The stages of a set of products, given in the table's order."""
     groups = aggregate(simplify(expand((*products, *_ALWAYS))))
     every = {name for group in groups for name in group.operators}
     stages = []
     for index, group in enumerate(groups):
         read_later = {need for name in every - set(group.operators) for need in OPERATORS[name].needs}
-        kept = (name for name in group.operators if name in products or (name in read_later and not recompute))
+        kept = (name for name in group.operators if name in products or name in read_later)
         writes = tuple(sorted(kept, key=lambda name: name not in products))  # products first
-        recomputes = bool(index) and recompute
         needed = expand((*writes, *(() if index else _ALWAYS)))
-        live = simplify(name for name in needed if recomputes or name in group.operators)
+        live = simplify(name for name in needed if name in group.operators)
         inputs = {need for name in live for need in OPERATORS[name].needs} - set(live)
         reads = tuple(name for name in (MOSAIC, *OPERATORS) if name in inputs)
-        stages.append(Stage(STAGES[index], live, reads, writes, _RECOMPUTES if recomputes else group.reason))
+        stages.append(Stage(STAGES[index], live, reads, writes, group.reason))
     return tuple(stages)
 
 
@@ -205,16 +193,9 @@ def geometry_stages(stage: Stage, planes: Iterable[str]) -> Tuple[Stage, Stage]:
     return before, Stage(GEOMETRY, (GEOMETRY, *left), reads, writes, reason)
 
 
-def geometry_stage(stage: Stage) -> Stage:
-    """The first stage of a plan where outputs have a geometry, as one that computes what it interpolates itself."""
-    first, second = geometry_stages(stage, ())
-    reason = "what a pixel of the output depends on is computed by the block that makes it, and stays on chip"
-    return Stage(stage.name, (*first.operators, *second.operators), stage.reads, stage.writes, reason)
-
-
 @lru_cache(maxsize=64)
 def _plan(products: Tuple[str, ...]) -> Plan:
-    return Plan(products, _make_stages(products, recompute=False))
+    return Plan(products, _make_stages(products))
 
 
 def make_plan(products: Iterable[str]) -> Plan:

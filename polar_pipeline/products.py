@@ -1,17 +1,23 @@
-"""The products of the pipeline: one table, read by every other module.
+"""The products of the pipeline: one row each, from which every other module takes what it needs to know.
 
-A new product is a row here, a function in `reference/`, and a stage in each backend; `plan.py` takes its operator from
-the row, `topics.py` derives how it is published.
+A new product is a row here, its formula in the kernels' header, and its function in `reference/`. `plan.py` takes its
+operator from the row; so do topics, viewers, layouts, comparison, reports, documents and tests.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Dict, Iterable, Tuple, Union
+from typing import Any, Dict, Iterable, Optional, Tuple, Union
+
+import numpy as np
 
 from polar_pipeline._util.text import quoted
+from polar_pipeline.coefficients import AOLP_SIGMA_MAX
 from polar_pipeline.sensor.mosaic import ANGLES
+
+_ALL, _FLOAT, _BYTE = ("float32", "uint8", "uint16"), ("float32",), ("uint8",)
+_SCALE = "full scale"
 
 
 @dataclass(frozen=True)
@@ -20,24 +26,88 @@ class Product:
 
     Attributes:
         name: Key in the result.
-        channels: Values per pixel for a mono and for a colour sensor; 0 stands for one number per frame.
-        types: Element types offered, the default first. `float32` holds physical values, `uint8` and `uint16` levels
-            (`full_level`).
-        unit: What one float step means.
         text: One line of description.
         needs: The values it is computed from: operators in `plan.py`, or products.
+        channels: Values per pixel for a mono and for a color sensor; 0 stands for one number per frame.
+        types: Element types offered, the default first. `float32` holds physical values, `uint8` and `uint16` levels
+            (`full_level`).
+        unit: What one float step means; "" for colors.
+        values: Smallest and largest float; an angle that reaches pi wraps.
+        planes: (name, smallest, largest float) of each channel that is a quantity of its own, as of a Stokes vector.
         window: Whether it looks at neighbours of what it needs, rather than at the same pixel only.
         shrinks: Whether the option `ssim_stride` divides its height and width.
+        shows: What a reader sees in it: `dolp` (the option `debias` changes it), `aolp` (`max_aolp_sigma` does).
+        is_invalid_high: Whether invalid pixels hold the highest level rather than 0, which would mean the best value.
+        is_default: Whether replay and the tools compute it by default, and layouts show it at first.
+        topic: ROS topic, relative to the node's namespace; by default `polarization/NAME`.
+        has_jpeg: Whether the node publishes it as JPEG too, for looking at it.
+        colors: Color map: `grey`, `viridis`, `phase`, or `hsv`, whose value is brightness.
+        span: Values with the first and the last color in viewers; by default `values`.
+        contrast: The same in pictures; by default `span`.
+        tolerance: Largest error of a backend in the unit, of an angle that wraps in degrees.
+        tolerance_levels: Largest error in 8 bits, in levels.
+        compared: Pixels that are compared: `all`, `bright`, or `polarized`, which are bright too; others are noise.
     """
 
     name: str
-    channels: Tuple[int, int]
-    types: Tuple[str, ...]
-    unit: str
     text: str
     needs: Tuple[str, ...]
+    channels: Tuple[int, int] = (1, 1)
+    types: Tuple[str, ...] = _ALL
+    unit: str = "1"
+    values: Tuple[float, float] = (0.0, 1.0)
+    planes: Tuple[Tuple[str, float, float], ...] = ()
     window: bool = False
     shrinks: bool = False
+    shows: Tuple[str, ...] = ()
+    is_invalid_high: bool = False
+    is_default: bool = False
+    topic: str = ""
+    has_jpeg: bool = False
+    colors: str = "grey"
+    span: Optional[Tuple[float, float]] = None
+    contrast: Optional[Tuple[float, float]] = None
+    tolerance: float = 2e-3
+    tolerance_levels: float = 1.0
+    compared: str = "all"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is one number per frame."""
+        return self.channels == (0, 0)
+
+    @property
+    def is_light(self) -> bool:
+        """Whether it shows what was measured at invalid pixels too."""
+        return self.unit == _SCALE and "invalid" not in self.needs
+
+    @property
+    def wraps(self) -> bool:
+        """Whether the largest value means the smallest, as of angles."""
+        return self.values[1] == math.pi
+
+    @property
+    def legend(self) -> str:
+        """What explains its colors: a `bar`, or a `wheel` of angles; "" for images that explain themselves."""
+        if self.is_light or self.is_number or self.planes:
+            return ""
+        return "wheel" if not self.unit and "aolp" in self.shows else "bar"
+
+    @property
+    def viewed(self) -> Tuple[float, float]:
+        """Values with the first and the last color in viewers."""
+        return self.span or self.values
+
+    @property
+    def pictured(self) -> Tuple[float, float]:
+        """Values with the first and the last color in pictures."""
+        return self.contrast or self.viewed
+
+    def planes_of(self, array: np.ndarray) -> np.ndarray:
+        """An (h, w, planes) array with its planes scaled to 0 to 1."""
+        low, high = (np.array(ends, np.float32) for ends in zip(*((low, high) for _, low, high in self.planes)))
+        scaled: np.ndarray = (array - low) / (high - low)
+        return scaled
 
     def shape(self, size: Tuple[int, int], is_color: bool, stride: int = 1) -> Tuple[int, ...]:
         """Shape of the array for an output of `size` = (height, width) and an `ssim_stride`."""
@@ -51,60 +121,151 @@ class Product:
         return wanted if wanted in self.types else self.types[0]
 
 
-_ALL, _FLOAT, _BYTE = ("float32", "uint8", "uint16"), ("float32",), ("uint8",)
-_SCALE = "full scale"
+def _light(name: str, text: str, **more: Any) -> Product:
+    """A product of light: an image of what the sensor measured, or of a component of it."""
+    return Product(name, text, ("angles",), (1, 3), unit=_SCALE, **more)
+
+
+def _colors(name: str, text: str, needs: Tuple[str, ...], **more: Any) -> Product:
+    """A product to look at: RGB in 8 bits."""
+    return Product(name, text, needs, (3, 3), _BYTE, unit="", has_jpeg=True, **more)
+
 
 _TABLE = (
-    Product("intensity", (1, 3), _ALL, _SCALE, "total intensity S0/2", ("angles",)),
+    _light("intensity", "total intensity S0/2", topic="intensity", has_jpeg=True, is_default=True),
     *(
-        Product(f"angle_{angle}", (1, 3), _ALL, _SCALE, f"image behind the {angle} degree polarizer", ("angles",))
+        _light(f"angle_{angle}", f"image behind the {angle} degree polarizer", topic=f"angles/angle_{angle:03d}")
         for angle in ANGLES
     ),
+    _light("unpolarized", "light without glare, (S0 - sqrt(S1^2 + S2^2))/2, at least 0", has_jpeg=True),
+    _light("polarized", "polarized light, sqrt(S1^2 + S2^2)", has_jpeg=True),
+    _light("polarizer", "image behind a polarizer at `polarizer_angle`, at least 0", has_jpeg=True),
     Product(
-        *("unpolarized", (1, 3), _ALL, _SCALE, "light without glare, (S0 - sqrt(S1^2 + S2^2))/2, at least 0"),
-        needs=("angles",),
-    ),
-    Product("polarized", (1, 3), _ALL, _SCALE, "polarized light, sqrt(S1^2 + S2^2)", ("angles",)),
-    Product(
-        *("polarizer", (1, 3), _ALL, _SCALE, "image behind a polarizer at `polarizer_angle`, at least 0"),
-        needs=("angles",),
-    ),
-    Product("stokes", (3, 3), _FLOAT, _SCALE, "linear Stokes vector S0, S1, S2", ("stokes_planes", "invalid")),
-    Product(
-        *("dolp", (1, 1), _ALL, "1", "degree of linear polarization, 0 to 1"),
-        needs=("polar", "stokes_planes", "invalid"),
-    ),
-    Product("aolp", (1, 1), _ALL, "rad", "angle of linear polarization, 0 to pi", ("polar", "invalid")),
-    Product("dolp_sigma", (1, 1), _ALL, "1", "standard deviation of dolp by noise, 0 to 1", ("noise", "invalid")),
-    Product("aolp_sigma", (1, 1), _ALL, "rad", "standard deviation of aolp by noise, 0 to 0.907", ("noise", "invalid")),
-    Product(
-        *("preview", (3, 3), _BYTE, "", "RGB: hue AoLP, saturation DoLP, value S0/2"),
-        needs=("polar", "stokes_planes", "invalid"),
+        "stokes",
+        "linear Stokes vector S0, S1, S2",
+        ("stokes_planes", "invalid"),
+        channels=(3, 3),
+        types=_FLOAT,
+        unit=_SCALE,
+        values=(-1.0, 2.0),
+        planes=(("s0", 0.0, 2.0), ("s1", -1.0, 1.0), ("s2", -1.0, 1.0)),
     ),
     Product(
-        *("aolp_color", (3, 3), _BYTE, "", "RGB: aolp on a cyclic colour map, faded as `color_style` says"),
-        needs=("polar", "invalid"),
+        "dolp",
+        "degree of linear polarization, 0 to 1",
+        ("polar", "stokes_planes", "invalid"),
+        shows=("dolp",),
+        is_default=True,
+        has_jpeg=True,
+        colors="viridis",
+        compared="bright",
     ),
-    Product("dolp_color", (3, 3), _BYTE, "", "RGB: dolp on a colour map, from violet to yellow", ("polar", "invalid")),
     Product(
-        *("ssim_map", (1, 1), _ALL, "1", "structural similarity per pixel, -1 to 1"),
-        needs=("ssim_pair",),
+        "aolp",
+        "angle of linear polarization, 0 to pi",
+        ("polar", "invalid"),
+        unit="rad",
+        values=(0.0, math.pi),
+        shows=("aolp",),
+        is_default=True,
+        has_jpeg=True,
+        colors="phase",
+        tolerance=0.5,
+        compared="polarized",
+    ),
+    Product(
+        "dolp_sigma",
+        "standard deviation of dolp by noise, 0 to 1",
+        ("noise", "invalid"),
+        is_invalid_high=True,
+        colors="viridis",
+        span=(0.0, 0.1),
+        compared="bright",
+    ),
+    Product(
+        "aolp_sigma",
+        f"standard deviation of aolp by noise, 0 to {AOLP_SIGMA_MAX:.3f}",
+        ("noise", "invalid"),
+        unit="rad",
+        values=(0.0, AOLP_SIGMA_MAX),
+        is_invalid_high=True,
+        colors="viridis",
+        compared="polarized",
+    ),
+    _colors(
+        "preview",
+        "RGB: hue AoLP, saturation DoLP, value S0/2",
+        ("polar", "stokes_planes", "invalid"),
+        shows=("dolp", "aolp"),
+        is_default=True,
+        colors="hsv",
+    ),
+    _colors(
+        "aolp_color",
+        "RGB: aolp on a cyclic colour map, faded as `color_style` says",
+        ("polar", "invalid"),
+        shows=("dolp", "aolp"),
+        colors="phase",
+        tolerance_levels=9.0,  # two steps of the map, as an angle may differ by 0.5 degrees
+        compared="polarized",
+    ),
+    _colors(
+        "dolp_color",
+        "RGB: dolp on a colour map, from violet to yellow",
+        ("polar", "invalid"),
+        shows=("dolp",),
+        colors="viridis",
+        tolerance_levels=5.0,  # two steps of the map
+        compared="bright",
+    ),
+    Product(
+        "ssim_map",
+        "structural similarity per pixel, -1 to 1",
+        ("ssim_pair",),
+        values=(-1.0, 1.0),
         window=True,
         shrinks=True,
+        is_default=True,
+        topic="quality/ssim_map",
+        has_jpeg=True,
+        span=(0.0, 1.0),
+        contrast=(0.8, 1.0),
+        tolerance=1e-3,
     ),
-    Product("ssim", (0, 0), _FLOAT, "1", "mean of the similarity map", ("ssim_map",)),
+    Product(
+        "ssim",
+        "mean of the similarity map",
+        ("ssim_map",),
+        channels=(0, 0),
+        types=_FLOAT,
+        values=(-1.0, 1.0),
+        is_default=True,
+        topic="quality/ssim",
+        tolerance=1e-3,
+    ),
 )
 
 #: Every product by name, in the order in which they are listed and stored.
 PRODUCTS: Dict[str, Product] = {row.name: row for row in _TABLE}
+
+
+def _computed_from(*values: str) -> Tuple[str, ...]:
+    """Names of the products that need one of the values, or a product that does."""
+    found = [*values]
+    for row in _TABLE:  # needs come first
+        if not {*row.needs}.isdisjoint(found):
+            found.append(row.name)
+    return tuple(found[len(values) :])
+
+
 #: Products of light, which show what was measured at invalid pixels too.
-LIGHT_PRODUCTS = tuple(row.name for row in _TABLE if row.unit == _SCALE and row.name != "stokes")
+LIGHT_PRODUCTS = tuple(row.name for row in _TABLE if row.is_light)
 #: Products that are computed from the noise of raw pixels.
-NOISE_PRODUCTS = ("dolp_sigma", "aolp_sigma")
+NOISE_PRODUCTS = _computed_from("noise")
 #: Products that compare two images.
-SSIM_PRODUCTS = ("ssim_map", "ssim")
+SSIM_PRODUCTS = _computed_from("ssim_pair")
 #: The products that replay and the tools compute by default: what viewers usually show.
-DEFAULT_PRODUCTS = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
+DEFAULT_PRODUCTS = tuple(row.name for row in _TABLE if row.is_default)
 
 
 def full_level(dtype: str) -> int:
@@ -123,10 +284,10 @@ def level_scale(product: str, dtype: str) -> float:
 
 
 def invalid_level(product: str, dtype: str) -> float:
-    """What invalid pixels hold: NaN, or level 0; of deviations the highest level, since 0 would be the smallest."""
+    """What invalid pixels hold: NaN, or a level."""
     if dtype == "float32":
         return math.nan
-    return full_level(dtype) if product in NOISE_PRODUCTS else 0
+    return full_level(dtype) if PRODUCTS[product].is_invalid_high else 0
 
 
 def get_products(names: Union[str, Iterable[str]]) -> Tuple[str, ...]:

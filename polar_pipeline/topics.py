@@ -1,7 +1,7 @@
 """ROS topics: names, message types, encodings and element types, as the node publishes and replay records them.
 
-Imports no ROS. Names are relative to the node's namespace. A product that is named nowhere here is published as
-`polarization/NAME`, with every element type that it offers; products of light as integers only, by default in 8 bit.
+Imports no ROS. Names are relative to the node's namespace. A product is published with every element type that it
+offers; products of light as integers only, by default in 8 bit.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, Tuple
 
-from polar_pipeline.products import LIGHT_PRODUCTS, PRODUCTS, Product
-from polar_pipeline.sensor.mosaic import ANGLES
+from polar_pipeline.products import PRODUCTS, Product
 
 IMAGE = "sensor_msgs/msg/Image"
 COMPRESSED = "sensor_msgs/msg/CompressedImage"
@@ -26,9 +25,6 @@ LATENCY, REPORT = "latency", "/diagnostics"
 #: publication (`total` in `latency`), and the ratio of the output's pixels that are saturated, 0 to 1, as in the limits
 #: `quality.saturated_warn` and `quality.saturated_error`.
 NUMBER_TOPICS = {"total_ms": "latency/total_ms", "saturated": "quality/saturated"}
-
-_ANGLE_TOPICS = {f"angle_{angle}": f"angles/angle_{angle:03d}" for angle in ANGLES}
-_NAMES = {"intensity": "intensity", **_ANGLE_TOPICS, "ssim_map": "quality/ssim_map", "ssim": "quality/ssim"}
 
 
 @dataclass(frozen=True)
@@ -57,26 +53,21 @@ class ProductTopic:
         return output_depth if output_depth in self.dtypes else self.dtypes[0]
 
 
-def _product_topic(product: Product) -> ProductTopic:
-    in_folder = f"polarization/{product.name}"
-    name = _NAMES.get(product.name, in_folder)
+def _product_topic(row: Product) -> ProductTopic:
+    in_folder = f"polarization/{row.name}"
+    name = row.topic or in_folder
     return ProductTopic(
         name,
-        FLOAT32 if product.channels == (0, 0) else IMAGE,
-        tuple(dtype for dtype in product.types if dtype != "float32" or product.name not in LIGHT_PRODUCTS),
+        FLOAT32 if row.is_number else IMAGE,
+        tuple(dtype for dtype in row.types if not (dtype == "float32" and row.is_light)),
         "" if "/" in name else in_folder,  # beside `name`, `camera_info` is the input's
     )
 
 
 #: Product -> how it is published.
-PRODUCT_TOPICS: Dict[str, ProductTopic] = {name: _product_topic(product) for name, product in PRODUCTS.items()}
-#: Products to look at, which are published as JPEG of their display encoding too.
-_VIEWED = (
-    *("intensity", "unpolarized", "polarized", "polarizer", "dolp", "aolp"),
-    *("preview", "aolp_color", "dolp_color", "ssim_map"),
-)
+PRODUCT_TOPICS: Dict[str, ProductTopic] = {name: _product_topic(row) for name, row in PRODUCTS.items()}
 #: Product -> topic of its JPEG: where image_transport looks for it.
-COMPRESSED_TOPICS = {name: f"{PRODUCT_TOPICS[name].name}/compressed" for name in _VIEWED}
+COMPRESSED_TOPICS = {name: f"{PRODUCT_TOPICS[name].name}/compressed" for name, row in PRODUCTS.items() if row.has_jpeg}
 
 
 def jpeg_topics(product: str) -> Tuple[str, ...]:

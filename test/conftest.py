@@ -8,15 +8,11 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import suppress
-from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Iterator, List
 
 import pytest
 import reruns
-import skips
 from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu
 from hypothesis import HealthCheck, settings
 from support import IS_EXHAUSTIVE, ROOT, examples, own_domain
@@ -34,8 +30,7 @@ settings.load_profile("same examples")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Plugins and processes, before any test."""
-    for plugin in (reruns, skips):
-        config.pluginmanager.register(plugin)
+    config.pluginmanager.register(reruns)
     if hasattr(config.option, "loadscopereorder"):  # files of few tests, but long ones, would come last
         config.option.loadscopereorder = False
     # a shell has what it starts in the background ignore Ctrl-C, and all that this starts in turn
@@ -51,21 +46,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     is_first = not hasattr(session.config, "workerinput") and find_spec("setuptools") is not None
     if is_first and min(libraries, default=0) < newest:
         subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=str(ROOT), check=True)
-
-
-def pytest_collection(session: pytest.Session) -> None:
-    """Of several processes each imports the files from another one on: pytest compiles each file in one of them."""
-    worker = getattr(session.config, "workerinput", None)
-    folders = [Path(argument) for argument in session.config.args if Path(argument).is_dir()]
-    if worker is None or not folders:
-        return
-    paths = sorted({path for folder in folders for path in folder.resolve().rglob("test_*.py")})
-    first = len(paths) * int(worker["workerid"].lstrip("gw")) // worker["workercount"]
-    for path in [*paths[first:], *paths[:first]]:
-        if str(path.parent) not in sys.path:
-            sys.path.insert(0, str(path.parent))
-        with suppress(Exception, pytest.skip.Exception):  # said when pytest comes to the file
-            import_module(path.stem)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -91,7 +71,7 @@ LONGEST_FILES = (
     *("test_kernels.py", "test_ssim_kernel.py", "test_schedule.py", "test_sanitizers.py", "test_drill.py"),
     *("test_lifecycle.py", "test_attack.py", "test_backend.py", "test_bench.py", "test_node.py", "test_start.py"),
     *("test_cpu.py", "test_drill_gpu.py", "test_command.py", "test_fuzz.py", "test_hostile_recordings.py"),
-    *("test_rig.py", "test_cli.py", "test_dump.py", "test_calibration_of_the_sensor.py", "test_remote.py"),
+    *("test_rig.py", "test_cli.py", "test_calibration_of_the_sensor.py", "test_remote.py"),
 )
 
 

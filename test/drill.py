@@ -265,6 +265,21 @@ class Peer:
 
         wait_for(came, f"{product} of {stamp_ns}")
 
+    def hear_camera(self) -> None:
+        """Wait for a frame that another process publishes from now on; after a process was killed, before `close`.
+
+        A killed process may have held the lock of this process's port in shared memory. Fast DDS replaces such a port
+        within two seconds, and crashes (2.14.5 and 3.2) if the participant is closed meanwhile: the port's memory is
+        unmapped below the thread that closes it.
+        """
+        frames: Deque[bytes] = deque(maxlen=1)
+
+        def keep(cdr: bytes) -> None:  # rclpy looks at the signature
+            frames.append(cdr)
+
+        self.node.create_subscription(Image, "image_raw", keep, QoSPresetProfiles.SENSOR_DATA.value, raw=True)
+        wait_for(lambda: frames, "a frame of the camera")
+
     def newest(self, product: str) -> int:
         """The stamp of the newest message of a product; -1 before the first."""
         found = self.heard[product]

@@ -1,40 +1,30 @@
 """Programs of this package that begin where ROS and NumPy are imported: copies of a process that has done so.
 
 Importing takes more than half of the time that a short test of the node needs. What a program does from its first line
-to its last is the same as in a new process; how libraries are unloaded behind it is not, and is left out. As a program,
-this is the process that is copied:
-
-python forks.py
-
-It reads a line of JSON for each copy, [file of its output, environment, arguments of Python], and writes its number.
+to its last is the same as in a new process; how libraries are unloaded behind it is not, and is left out.
 """
 
 from __future__ import annotations
 
 import atexit
-import ctypes
 import gc
-import json
+import multiprocessing
 import os
 import runpy
 import signal
 import subprocess
 import sys
 import threading
-import time
-import traceback
 from functools import lru_cache
 from pathlib import Path
-from typing import List, Mapping, Optional, Tuple
+from typing import Any, Mapping, Optional, Tuple
 
+import pytest
 from support import ROOT
-
-#: Number of Linux's `prctl` by which a process becomes the parent of orphans below it.
-SUBREAPER = 36
 
 
 class Fork:
-    """A copy that runs a program; with the methods of `subprocess.Popen` that tests of processes need. Needs Linux.
+    """A copy that runs a program; with the methods of `subprocess.Popen` that tests of processes need.
 
     Args:
         log: File of its output.
@@ -43,15 +33,25 @@ class Fork:
     """
 
     def __init__(self, log: Path, environment: Mapping[str, str], command: Tuple[str, ...]) -> None:
-        server, prctl = _server(), ctypes.CDLL(None).prctl
-        assert server.stdin is not None
-        assert server.stdout is not None
-        prctl(SUBREAPER, 1, 0, 0, 0)  # so that it can be waited for here; other orphans are none of ours
-        server.stdin.write(json.dumps([str(log), dict(environment), command]) + "\n")
-        server.stdin.flush()
-        self.pid = int(server.stdout.readline())
-        prctl(SUBREAPER, 0, 0, 0, 0)
-        self.returncode: Optional[int] = None
+        with pytest.MonkeyPatch.context() as patch:
+            # the server imports from the path that it is started with, and a copy nothing of pytest's own program
+            patch.setenv(
+                "PYTHONPATH", os.pathsep.join([str(ROOT / "test"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+            )
+            patch.setattr(sys.modules["__main__"], "__spec__", None)
+            patch.delattr(sys.modules["__main__"], "__file__", raising=False)
+            self._process = _context().Process(target=_run, args=(str(log), dict(environment), command))
+            self._process.start()
+        self.pid = self._process.pid or 0
+
+    @property
+    def returncode(self) -> Optional[int]:
+        """Its exit code, or the negative number of the signal that ended it; None while it runs."""
+        return self._process.exitcode
+
+    def poll(self) -> Optional[int]:
+        """The same."""
+        return self.returncode
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal, unless it has ended."""
@@ -62,113 +62,43 @@ class Fork:
         """End it at once."""
         self.send_signal(signal.SIGKILL)
 
-    def poll(self) -> Optional[int]:
-        """Its exit code, or the negative number of the signal that ended it; None while it runs."""
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        return self.returncode
-
     def wait(self, timeout: Optional[float] = None) -> int:
         """Its exit code.
 
         Raises:
             subprocess.TimeoutExpired: It runs for longer than `timeout` seconds.
         """
-        end = None if timeout is None else time.monotonic() + timeout
-        while self.poll() is None:
-            if end is not None and time.monotonic() > end:
-                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
-            time.sleep(0.005)
-        assert self.returncode is not None
-        return self.returncode
+        self._process.join(timeout)
+        code = self.returncode
+        if code is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+        return code
 
 
 @lru_cache(maxsize=None)
-def _server() -> subprocess.Popen[str]:
-    """The process that is copied, which ends with this one."""
-    return subprocess.Popen(
-        [sys.executable, __file__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-    )
+def _context() -> Any:
+    """Starts copies of a server that has imported what the node needs, and the message definitions."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["drill", "polar_pipeline.ros.main", "forked_messages"])
+    return context
 
 
-# -------------------------------------------------------------------------------------------------- as another process
-
-
-def _copy(log: str, environment: Mapping[str, str], command: List[str]) -> int:
-    """The number of a copy that runs the command; 0 in the copy. Its parent is whoever adopts orphans."""
-    reading, writing = os.pipe()
-    middle = os.fork()
-    if middle:
-        os.close(writing)
-        with os.fdopen(reading) as stream:
-            copy = int(stream.read())
-        os.waitpid(middle, 0)
-        return copy
-    os.close(reading)
-    copy = os.fork()
-    if copy:
-        os.write(writing, str(copy).encode())
-        os._exit(0)
-    os.close(writing)
+def _run(log: str, environment: Mapping[str, str], command: Tuple[str, ...]) -> None:
+    """Run a program in a copy, and what Python does at a program's end."""
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for target, source in ((0, nothing), (1, output), (2, output)):
-        os.dup2(source, target)
+    for target in (1, 2):
+        os.dup2(output, target)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = command[1:] if command[0] == "-m" else command
-    return 0
-
-
-def _serve() -> List[str]:
-    """Make copies for as long as they are asked for; in a copy, gives the arguments of Python."""
-    for line in sys.stdin:
-        log, environment, command = json.loads(line)
-        copy = _copy(log, environment, command)
-        if not copy:
-            return list(command)
-        print(copy, flush=True)
-    return []
-
-
-def _run(program: str) -> int:
-    """The exit code of a program whose arguments are in `sys.argv`, after all that Python does at its end."""
-    code: object = 0
+    sys.argv = list(command[1:] if command[0] == "-m" else command)
     try:
-        if program == "-m":
-            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        if command[0] == "-m":
+            runpy.run_module(command[1], run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(program, run_name="__main__")
-    except SystemExit as err:
-        code = err.code
-    except BaseException:  # noqa: BLE001 - shown as Python would
-        traceback.print_exc()
-        code = 1
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
-    atexit._run_exitfuncs()
-    gc.collect()  # nodes that hold themselves: until they are destroyed, their shared memory stays
-    if isinstance(code, str):
-        print(code, file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return code if isinstance(code, int) else int(code is not None)
-
-
-if __name__ == "__main__":
-    import drill  # noqa: F401
-
-    import polar_pipeline.ros.main  # noqa: F401
-    from polar_pipeline.messages import typestore
-
-    typestore()  # which imports a tenth of all, when the first message is made
-    todo = _serve()
-    if todo:
-        os._exit(_run(todo[0]))
+            runpy.run_path(command[0], run_name="__main__")
+    finally:
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+        atexit._run_exitfuncs()
+        gc.collect()  # nodes that hold themselves: until they are destroyed, their shared memory stays

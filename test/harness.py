@@ -20,20 +20,14 @@ import numpy as np
 from support import ROOT
 
 from polar_pipeline.calibration import Correction
+from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, fill_options, work_defines
 from polar_pipeline.cuda.compile import compile_kernel, find_library
 from polar_pipeline.cuda.correction import fill_argument
+from polar_pipeline.cuda.device import Device, get_device
 from polar_pipeline.cuda.driver import Driver
-from polar_pipeline.cuda.model import geometry
-from polar_pipeline.cuda.model.device import Device, get_device
-from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.work import (
-    OUTPUTS,
-    PLANES,
-    POLARIZATION_ARGUMENT,
-    PolarizationWork,
-    fill_options,
-    polarization_defines,
-)
+from polar_pipeline.cuda.kernels import KERNELS as REGISTRY
+from polar_pipeline.cuda.kernels import Schedule
+from polar_pipeline.cuda.work import OUTPUTS, PLANES, PolarizationWork, Work
 from polar_pipeline.options import Options
 from polar_pipeline.products import PRODUCTS
 
@@ -73,7 +67,7 @@ _CHECKED = (
 VARIANTS = ((False, 0xFF), (True, 0x35))
 
 
-#: From the buffers' addresses to a kernel's argument, of type `POLARIZATION_ARGUMENT`.
+#: From the buffers' addresses to a kernel's argument, of type `FRAME_ARGUMENT`.
 MakeFrame = Callable[[Mapping[str, int]], np.ndarray]
 
 
@@ -123,7 +117,7 @@ def _sources() -> bytes:
     Two compilers of one version may still differ in the flags that they set by themselves, so their files count too.
     """
     version = subprocess.run([str(COMPILER), "--version"], capture_output=True, check=True).stdout
-    shared = [*sorted(KERNELS.glob("*.cuh")), *sorted(HOST.iterdir())]
+    shared = [*sorted(KERNELS.glob("*.cuh")), *sorted(KERNELS.glob("*.h")), *sorted(HOST.iterdir())]
     read = [Path(str(COMPILER)).read_bytes(), version, *(path.read_bytes() for path in shared if path.is_file())]
     return hashlib.sha256(b"".join(read)).digest()
 
@@ -206,7 +200,7 @@ def _source_lines(library: Path, message: str) -> str:
     command = [tool, "-i", "-e", str(library), *calls.split()]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     places = [Path(line.split(" ")[0]).name for line in run.stdout.splitlines()]
-    chain = [place for place in places if re.match(r"(?!host\.).*\.cuh?:", place)]
+    chain = [place for place in places if re.match(r"(?!host\.).*\.(cuh?|h):", place)]
     return text + (f" (at {', from '.join(chain)})" if chain else "")
 
 
@@ -298,9 +292,15 @@ class Program(NamedTuple):
 Launch = Callable[[Program, MakeFrame, Grid, Mapping[str, np.ndarray], bool, int], None]
 
 
-def program_of(work: PolarizationWork, plan: Schedule) -> Program:
+def program_of(work: Work, plan: Schedule) -> Program:
     """What does a work by a schedule."""
-    return Program(plan.kernel, {**polarization_defines(work), **geometry.schedule_defines(work, plan)})
+    return Program(plan.kernel, {**work_defines(work), **REGISTRY[plan.kernel].defines(work, plan)})
+
+
+def grid_of(work: Work, plan: Schedule, frames: int = 1) -> Grid:
+    """The launch of a work by a schedule."""
+    kernel = REGISTRY[plan.kernel]
+    return Grid(kernel.grid(work, plan, frames), plan.threads, kernel.shared_bytes(work, plan))
 
 
 def host(
@@ -471,7 +471,7 @@ def run(
     shapes = {name: output_shape(work, name, frames) for name in OUTPUTS}
 
     def make_frame(addresses: Mapping[str, int]) -> np.ndarray:
-        frame = np.zeros((), POLARIZATION_ARGUMENT)
+        frame = np.zeros((), FRAME_ARGUMENT)
         frame["raw"], frame["counts"] = addresses["raw"], addresses["counts"]
         frame["out"] = [addresses[name] for name in OUTPUTS]
         frame["raw_stride"], frame["step"] = stride, step
@@ -484,7 +484,7 @@ def run(
         return frame
 
     program = program_of(work, plan)
-    grid = Grid(geometry.grid(work, plan, frames), plan.threads, geometry.shared_bytes(work, plan))
+    grid = grid_of(work, plan, frames)
     found = []
     for reverse, poison in VARIANTS:
         buffers = {**inputs, "counts": aligned(8 * frames)}

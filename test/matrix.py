@@ -45,13 +45,10 @@ _KERNEL_FILES = (
 )
 #: And those that only try the same code on more inputs.
 _LONG_FILES = ("test_fuzz.py", "test_corpus.py", "test_compile.py", "test_schedule.py")
-#: And those that look at sources, or at the tests themselves.
+#: And those that look at sources.
 _SOURCE_FILES = (
     "test_package.py",
     "test_structure.py",
-    "test_skips.py",
-    "test_reruns.py",
-    "test_support.py",
     "test_benchmarks.py",
 )
 #: What storages of S3 are tested with.
@@ -266,7 +263,7 @@ def run_s3(log: Path) -> int:
 
 
 def run_nvrtc(package: str, log: Path) -> int:
-    """What `polar-pipeline kernels` compiles for both Jetsons, by one version of NVIDIA's compiler."""
+    """What `benchmarks/kernels.py` compiles for both Jetsons, by one version of NVIDIA's compiler."""
     folder = FOLDER / log.stem
     if not folder.exists():
         part = folder.with_name(f"{folder.name}.part")
@@ -300,12 +297,12 @@ LEGS = (
     Leg("python3.8", "library and tool (JetPack 5)", partial(run_library, "3.8")),
     Leg(
         "nvrtc-11.7",
-        "the kernels of `polar-pipeline kernels`, sm_72 and sm_87",
+        "the kernels of the shipped defaults, sm_72 and sm_87",
         partial(run_nvrtc, "nvidia-cuda-nvrtc-cu11==11.7.99"),
     ),
     Leg(
         "nvrtc-12.9",
-        "the kernels of `polar-pipeline kernels`, sm_72 and sm_87",
+        "the kernels of the shipped defaults, sm_72 and sm_87",
         partial(run_nvrtc, "nvidia-cuda-nvrtc-cu12==12.9.86"),
     ),
     Leg("s3", "batches of recordings in storages of S3 (moto)", run_s3),
@@ -327,6 +324,12 @@ def closing_lines(log: Path) -> List[str]:
     return re.findall(r"^(?:=+ )?(\d+ [a-z]+(?:, \d+ [a-z]+)* in [0-9.]+s(?: \([0-9:]+\))?)(?: =+)?$", text, re.M)
 
 
+def crashes(log: Path) -> List[str]:
+    """What Python said of processes that crashed: the beginning of the traceback of each."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return re.findall(r"^Fatal Python error: .*(?:\n.*){0,15}", text, re.M)
+
+
 def test_leg(leg: Leg) -> Result:
     """Run one row."""
     log = LOGS / f"{leg.name}.log"
@@ -342,7 +345,10 @@ def test_leg(leg: Leg) -> Result:
         result = Result("skipped", str(err), (time.monotonic() - begin) / 60)
     print(f"{leg.name}: {result.state} after {result.minutes:.1f} min: {result.text}", flush=True)
     if result.state == "failed":
-        print("\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-60:]), flush=True)
+        print(
+            "\n".join([*crashes(log), *log.read_text(encoding="utf-8", errors="replace").splitlines()[-60:]]),
+            flush=True,
+        )
     shutil.rmtree(temporary(log), ignore_errors=True)
     return result
 

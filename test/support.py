@@ -11,13 +11,14 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Iterable, List, Sequence, Set, Tuple, TypeVar
+from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Sequence, Set, Tuple, TypeVar
 
 import cv2
 import numpy as np
 import pytest
 
-from polar_pipeline.ros.domain import DomainClaim, ports
+from polar_pipeline.bench.domain import DomainClaim, ports
+from polar_pipeline.ros.parameters import PARAMETERS
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Seconds that a test waits for another thread or process; only how long a failing test takes.
@@ -134,6 +135,15 @@ def on_cpu(arguments: Sequence[str]) -> List[str]:
     if command[:1] in (["replay"], ["process"]) and "--backend" not in command:
         command[1:1] = ["--backend", "cpu"]
     return command
+
+
+def changed(values: Mapping[str, object]) -> Dict[str, object]:
+    """The parameters that differ from their defaults; sequences as lists."""
+    lists = {name: list(value) if isinstance(value, (list, tuple)) else value for name, value in values.items()}
+    defaults = {
+        name: list(row.default) if isinstance(row.default, tuple) else row.default for name, row in PARAMETERS.items()
+    }
+    return {name: value for name, value in lists.items() if value != defaults[name]}
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> Any:

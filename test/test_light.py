@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from polar_pipeline import Pipeline
+from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, fill_options, work_defines
 from polar_pipeline.cuda.backend import problem
-from polar_pipeline.cuda.model.requested_work import work_of
-from polar_pipeline.cuda.model.work import POLARIZATION_ARGUMENT, fill_options, polarization_defines
+from polar_pipeline.cuda.solver import requested_works
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
@@ -116,8 +116,8 @@ def test_an_angle_can_change_between_frames() -> None:
     found = []
     for degrees in (0.0, 30.0):
         options = make_options(products="polarizer", polarizer_angle=degrees)
-        argument = np.zeros((), POLARIZATION_ARGUMENT)
+        argument = np.zeros((), FRAME_ARGUMENT)
         fill_options(argument, options, 255)
-        found.append(polarization_defines(work_of(options, "u8", (64, 48))))
+        found.append(work_defines(requested_works(options, "u8", (64, 48))[0]))
         np.testing.assert_allclose(argument["polarizer"], [np.cos(np.pi * degrees / 90), np.sin(np.pi * degrees / 90)])
     assert found[0] == found[1]

@@ -35,6 +35,7 @@ TEMPLATES = sorted(PACKAGE.glob("*/templates/*"))
 LAYERS = (
     ("__main__", "node"),
     ("cli",),
+    ("bench",),
     ("ros", "doctor"),
     ("calibrate",),
     ("batch", "view"),
@@ -46,10 +47,10 @@ LAYERS = (
     ("reference", "backend", "reference_image"),
     ("noise",),
     ("plan", "options"),
-    ("topics",),
+    ("topics", "display"),
     ("products",),
-    ("calibration", "geometry"),
-    ("sensor", "coefficients", "colormaps", "display"),
+    ("calibration", "geometry", "methods"),
+    ("sensor", "coefficients", "colormaps"),
     ("_util",),
 )
 ROS = {"rclpy", "rcl_interfaces", "sensor_msgs", "std_msgs", "std_srvs", "diagnostic_msgs", "cv_bridge", "launch"}
@@ -115,6 +116,7 @@ def test_the_doctor_looks_for_everything_that_is_imported() -> None:
     foreign = imported - set(sys.stdlib_module_names) - {"polar_pipeline"}
     assert {"numpy", "jinja2", "cupy", "rclpy"} <= foreign, "the search for imports finds too few"
     foreign.remove("kernel_tuner")  # an extra, which `tune` itself asks for
+    foreign.remove("typing_extensions")  # for type checkers, which bring it
     foreign.remove("nvidia")  # nvImageCodec, which the check `jpeg` tries
     assert foreign <= {check.topic.partition(".")[0] for check in doctor.run_checks()}
 
@@ -130,7 +132,9 @@ def test_imports_run_downwards(path: Path) -> None:
             if not own.startswith(("cli", "doctor")):  # these two import from every layer
                 assert layer_of(rest) >= layer_of(own), f"{own} imports {imported}, which lies in a higher layer"
         else:
-            assert top not in ROS or own.startswith("ros."), f"{own} imports {top}; only ros/ may"
+            assert top not in ROS or own.startswith(("ros.", "bench.")), (
+                f"{own} imports {top}; only ros/ and bench/ may"
+            )
             assert top != "cupy" or own.startswith("cuda."), f"{own} imports cupy; only cuda/ may"
 
 
@@ -144,7 +148,7 @@ def test_imports_by_name_keep_to_the_layers(path: Path) -> None:
         top = imported.partition(".")[0]
         assert top, f"{own} imports a module whose name is not in the call"
         assert top != "polar_pipeline", f"{own} imports {imported} by name, which hides it from the layers"
-        assert top not in ROS or own.startswith("ros."), f"{own} imports {top}; only ros/ may"
+        assert top not in ROS or own.startswith(("ros.", "bench.")), f"{own} imports {top}"
         assert top != "cupy" or own.startswith("cuda."), f"{own} imports cupy; only cuda/ may"
 
 
@@ -159,6 +163,20 @@ def test_library_needs_no_ros() -> None:
     without_ros = [f"polar_pipeline.{name_of(path)}".rstrip(".") for path in paths]
     blocked = f"import sys; sys.modules.update(dict.fromkeys({sorted(ROS)!r})); import {', '.join(without_ros)}"
     subprocess.run([sys.executable, "-c", blocked], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("code", "most"),
+    [("import polar_pipeline", 0), ("from polar_pipeline import Pipeline; Pipeline(backend='cpu').close()", 80)],
+)
+def test_what_needs_no_gpu_loads_nothing_of_it(code: str, most: int) -> None:
+    """Importing the package, and computing on the CPU: no module for a GPU, ROS or Dask."""
+    show = "import sys; print(*(name for name in sys.modules if name.startswith('polar_pipeline.')), *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", f"{code}; {show}"], check=True, cwd=ROOT, stdout=subprocess.PIPE)
+    loaded = done.stdout.decode().split()
+    unwanted = ("polar_pipeline.cuda", "polar_pipeline.ros", "cupy", "nvidia", "rclpy", "dask", "rerun", "yaml")
+    assert [name for name in loaded if name.startswith(unwanted)] == []
+    assert len({name for name in loaded if name.startswith("polar_pipeline.")}) <= most
 
 
 # ------------------------------------------------------------------------------------------------------------ metadata

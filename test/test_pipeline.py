@@ -36,9 +36,7 @@ def test_shapes_and_types_follow_the_table(sensor: str, resolution: str) -> None
     out = pipeline(RAW)
     for name, product in PRODUCTS.items():
         assert out[name].shape == product.shape(size, sensor == "IMX250MYR")
-        assert out[name].dtype == (
-            "uint8" if name in ("intensity", "preview", "aolp_color", "dolp_color") else "float32"
-        )
+        assert out[name].dtype == ("uint8" if name == "intensity" else product.types[0])
 
 
 @pytest.mark.parametrize(
@@ -88,14 +86,13 @@ def test_impossible_options_say_what_is_allowed(options: Dict[str, Any], words: 
 
 def test_whole_numbers_may_come_as_floats() -> None:
     """As from JSON or NumPy; they mean what the integers mean."""
-    counts = {"ssim_window": 7, "ssim_stride": 2, "bit_depth": 12}
+    counts = {"ssim_window": 7, "ssim_stride": 2, "bit_depth": 12, "threads": 1}
     plain = Pipeline(products="ssim", roi_offset=(2, 3), flip=(True, False), **counts, backend="cpu")
     floats: Dict[str, Any] = {name: float(value) for name, value in counts.items()}
     other = Pipeline(
         products="ssim",
         roi_offset=(2.0, np.float32(3)),
         flip=np.array([True, False]),
-        threads=1.0,
         **floats,
         backend="cpu",
     )

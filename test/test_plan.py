@@ -79,21 +79,9 @@ def test_dead_products_are_dropped() -> None:
     assert plan.window == ()
 
 
-def test_a_later_stage_can_start_from_the_mosaic_again() -> None:
-    stored = make_plan(("dolp", "ssim"))
-    plan = stored.from_mosaic()
-    first, second = plan.stages
-    assert (first.reads, first.writes) == ((MOSAIC,), ("dolp",))
-    assert (second.reads, second.writes) == ((MOSAIC,), ("ssim",))
-    assert "ssim_pair" not in first.operators
-    assert second.operators == simplify(expand(("ssim",)))
-    assert "mosaic again" in second.reason
-    assert plan.products == stored.products
-
-
-@given(SUBSETS, st.booleans())
-def test_every_plan_can_run_in_its_order(products: List[str], recompute: bool) -> None:
-    plan = make_plan(products).from_mosaic() if recompute else make_plan(products)
+@given(SUBSETS)
+def test_every_plan_can_run_in_its_order(products: List[str]) -> None:
+    plan = make_plan(products)
     stored = {MOSAIC}
     for stage in plan.stages:
         known = set(stage.reads)

@@ -91,12 +91,6 @@ void find_angles(const Channel &of) {
     interpolated<Adaptive<false>>(of);
 }
 
-// The luma in which the switch is found.
-void luma_for_switch(const float *__restrict red, const float *__restrict green, const float *__restrict blue, int n,
-                     float *__restrict out) {
-  for (int x = 0; x < n; x++) out[x] = (LUMA_RED * red[x] + LUMA_GREEN * green[x]) + LUMA_RED * blue[x];
-}
-
 // ADR's switch of a tile.
 void find_switch(const PlaneLines &luma, float *out) {
   const Tile tile = {0, 0, luma.height, luma.width};
@@ -117,7 +111,7 @@ inline int mirrored_on_lattice(int at, int size) {
 template <class Value>
 void load_row(const Value *__restrict from, int width, int left, int n, float full, float *__restrict out) {
   const float scale = 1 / full;
-  const auto share = [=](Value value) { return at_most((float)value, full) * scale; };
+  const auto share = [=](Value value) { return smaller((float)value, full) * scale; };
   const int begin = left < 0 ? -left : 0, end = left + n > width ? width - left : n;
   for (int x = begin; x < end; x++) out[x] = share(from[left + x]);
   for (int x = 0; x < begin; x++) out[x] = share(from[mirrored_on_lattice(left + x, width)]);
@@ -149,7 +143,7 @@ public:
     float *const start = images.data() + halo * (pitch + 1);
     if (frame.method == ADAPTIVE) {
       float *const luma_image = images.data() + 3 * size;
-      luma_for_switch(images.data(), images.data() + size, images.data() + 2 * size, size, luma_image);
+      find_luma(images.data(), images.data() + size, images.data() + 2 * size, size, luma_image);
       find_switch({luma_image + halo * (pitch + 1), pitch, tile.rows, tile.columns}, edges.data());
     }
     float *planes[3][4];

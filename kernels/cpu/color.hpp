@@ -35,12 +35,12 @@ void store_color(const Image &image, int64_t at, int n, const float *__restrict 
 void mean(const float *const angles[4], int n, float *__restrict out) {
   const float *__restrict i0 = angles[0], *__restrict i45 = angles[1], *__restrict i90 = angles[2],
                           *__restrict i135 = angles[3];
-  for (int x = 0; x < n; x++) out[x] = 0.25f * ((i0[x] + i90[x]) + (i45[x] + i135[x]));
+  for (int x = 0; x < n; x++) out[x] = mean_of(i0[x], i45[x], i90[x], i135[x]);
 }
 
-void luma(const float *__restrict red, const float *__restrict green, const float *__restrict blue, int n,
-          float *__restrict out) {
-  for (int x = 0; x < n; x++) out[x] = LUMA_RED * (red[x] + blue[x]) + LUMA_GREEN * green[x];
+void find_luma(const float *__restrict red, const float *__restrict green, const float *__restrict blue, int n,
+               float *__restrict out) {
+  for (int x = 0; x < n; x++) out[x] = luma(red[x], green[x], blue[x]);
 }
 
 // The images in colour of `n` pixels.
@@ -51,7 +51,7 @@ void color_images(const Products &to, int64_t at, int n, const float *const angl
     for (int channel = 0; channel < 3; channel++) mean(angles[channel], n, lines[channel]);
     store_color(to.intensity, at, n, lines[0], lines[1], lines[2]);
   }
-  for (int k = 0; k < 3; k++) {
+  for (int k = 0; k < COMPONENTS; k++) {
     if (!to.components[k].data) continue;
     for (int channel = 0; channel < 3; channel++) {
       Sums sums;
@@ -80,7 +80,7 @@ void color_polarimetry(const Products &to, int64_t at, int n, const float *const
   for (Image &angle : of_luma.angles) angle = Image();
   for (Image &component : of_luma.components) component = Image();
   Line lumas[4];
-  for (int k = 0; k < 4; k++) luma(angles[0][k], angles[1][k], angles[2][k], n, lumas[k]);
+  for (int k = 0; k < 4; k++) find_luma(angles[0][k], angles[1][k], angles[2][k], n, lumas[k]);
   const float *lines[4] = {lumas[0], lumas[1], lumas[2], lumas[3]};
   polarimetry(of_luma, at, n, lines, saturated, count, angles);
 }

@@ -1,5 +1,6 @@
-// Standard deviations of DoLP and AoLP by noise, and DoLP without what noise adds to it.
+// Standard deviations of DoLP and AoLP by noise, and DoLP without what noise adds to it, of pieces of rows.
 #pragma once
+#include "../formulas.h"
 #include "frame.hpp"
 #include <cmath>
 #include <cstring>
@@ -31,7 +32,7 @@ inline void add_run(float shot, float floor, const Gains &gains, int from, int e
                     float *__restrict v20, float *__restrict v00) {
   for (int k = 0; k < end - from; k++) {
     const int x = from + k;
-    const float variance = shot * (angle[x] > 0 ? angle[x] : 0.0f) + floor;
+    const float variance = variance_of(angle[x], shot, floor);
     v11[x] += gains.g11[k] * variance;
     v12[x] += gains.g12[k] * variance;
     v22[x] += gains.g22[k] * variance;
@@ -77,53 +78,19 @@ void find_deviations(const Noise &noise, const Covariances &from, int n, const f
   const float *__restrict v11 = from.v11, *__restrict v12 = from.v12, *__restrict v22 = from.v22,
                           *__restrict v10 = from.v10, *__restrict v20 = from.v20, *__restrict v00 = from.v00;
   float *__restrict component = to.component, *__restrict dolp = to.dolp, *__restrict aolp = to.aolp;
-  const float most = noise.method[0], less = noise.method[1], share = 1 / noise.method[2], steep = noise.method[3];
+  const NoiseMethod method = {noise.method[0], noise.method[1], noise.method[2], noise.method[3]};
   const float tiny = 0.01f * noise.floor; // below every variance; keeps quotients finite
   for (int x = 0; x < n; x++) {
-    const float square = s1[x] * s1[x] + s2[x] * s2[x], length = std::sqrt(square), p = degree[x];
-    const float s0 = 0.5f * total[x], mean = 0.5f * (v11[x] + v22[x]);
-    const float weight = 1 / (square + mean); // where (S1, S2) is less than its noise, its direction is any direction
-    const float squares = s1[x] * s1[x], others = s2[x] * s2[x], mixed = 2 * s1[x] * s2[x] * v12[x];
-    const float slope = 2 / (s0 > length ? s0 : length > tiny ? length : tiny);
-    const float along = (squares * v11[x] + mixed + others * v22[x] + mean * mean) * weight + p * p * v00[x] -
-                        slope * (s1[x] * v10[x] + s2[x] * v20[x]);
-    const float beside = (others * v11[x] - mixed + squares * v22[x] + mean * mean) * weight;
-    const float across = beside > tiny ? beside : tiny;
-    const float scale = most - less / (1 + square / across * share);
-    const float deviation = std::sqrt(along > tiny ? along : tiny) * scale * (1 - steep * (p * p) * (p * p));
-    const float of_component = deviation / (s0 > deviation * 1e-4f ? s0 : deviation * 1e-4f);
-    component[x] = of_component;
-    const float t = p / of_component, power = t * t * (t * t), limited = 1 + (power < 1e9f ? power : 1e9f);
-    const float of_length = of_component * (1 - SIGMA_LENGTH / (limited * limited));
-    dolp[x] = of_length < 1 ? of_length : 1.0f;
-    const float ratio = length / (std::sqrt(across) * scale), u = ratio > 1e-3f ? ratio : 1e-3f;
-    const float of_angle = (1 + SIGMA_ANGLE / (u * u * (u * u))) / (2 * u);
-    aolp[x] = of_angle < AOLP_SIGMA_MAX ? of_angle : AOLP_SIGMA_MAX;
+    const Covariance of = {v11[x], v12[x], v22[x], v10[x], v20[x], v00[x]};
+    const Deviation found = deviation_of(of, method, 0.5f * total[x], s1[x], s2[x], degree[x], tiny, tiny);
+    component[x] = found.component;
+    dolp[x] = found.dolp;
+    aolp[x] = found.aolp;
   }
 }
 
-// The exponential function of -90 to 0: powers of 2 by their bits, and a polynomial in between; to 3e-7 of it.
-inline float exponential(float x) {
-  const float exponent = 1.44269504f * x, shifted = exponent + 12582912.0f; // 1.5 * 2^23: the unit is the last bit
-  const float f = 0.693147181f * (exponent - (shifted - 12582912.0f));
-  const float fraction = 1 + f * (1 + f * (0.5f + f * (0.166666667f + f * (0.0416666667f + f * 0.00833333333f))));
-  int32_t power, bits;
-  std::memcpy(&power, &shifted, sizeof power);
-  std::memcpy(&bits, &fraction, sizeof bits);
-  bits += (int32_t)((uint32_t)power << 23);
-  float result;
-  std::memcpy(&result, &bits, sizeof result);
-  return result;
-}
-
-// DoLP without its bias, by the modified asymptotic estimator of Plaszczynski et al. (arXiv 1312.0437).
 void debias(int n, const float *__restrict component, float *__restrict degree) {
-  for (int x = 0; x < n; x++) {
-    const float t = degree[x] / component[x], square = t < 9.0f ? t * t : 81.0f; // there the share is 1/square
-    const float series = 1 - square * (0.5f - square * (0.166666667f - square * 0.0416666667f));
-    const float exact = (1 - exponential(-square)) / (t < 9.0f ? (square > 0.01f ? square : 0.01f) : t * t);
-    degree[x] *= 1 - 0.5f * (square > 0.05f ? exact : series);
-  }
+  for (int x = 0; x < n; x++) degree[x] = debiased(degree[x], component[x]);
 }
 
 } // namespace

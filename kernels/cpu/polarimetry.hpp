@@ -10,32 +10,16 @@ namespace {
 // Why a pixel is invalid: its flags.
 const uint8_t SATURATED = 1, DARK = 2, OUTSIDE = 4;
 
-// Of the light of a pixel: what a polarizer leaves at the angle that lets least through; what is polarized; and what a
-// polarizer at one angle leaves.
-enum Component { UNPOLARIZED, POLARIZED, POLARIZER };
-
 // ----------------------------------------------------------------------------------------------------------
 // polarimetry
 
 // The highest level of a type.
 template <class Level> constexpr float top_level() { return (float)(Level)-1; }
-// A float within [0, 2^22) as its nearest integer, modulo 256 or 65536, ties to even: after adding 2^23, it is in the
-// lowest bits.
-template <class Level> inline Level low_bits(float value) {
-  const float shifted = value + 8388608.0f;
-  uint32_t bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  return (Level)bits;
-}
-inline uint8_t low_byte(float value) { return low_bits<uint8_t>(value); }
-inline float at_most(float value, float limit) { return value < limit ? value : limit; }
 // The nearest level. Light can be less than 0 where geometry turned the Stokes vector of noise: limited as an integer,
 // since of two comparisons of floats GCC makes much more.
 template <class Level> inline Level nearest_level(float value) {
-  const float shifted = at_most(value, top_level<Level>()) + 8388608.0f;
-  int32_t bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  return (Level)(bits > 0x4b000000 ? bits : 0x4b000000); // 2^23
+  const int32_t bits = (int32_t)rounded(smaller(value, top_level<Level>())), zero = (int32_t)rounded(0.0f);
+  return (Level)(bits > zero ? bits : zero);
 }
 
 template <class Level> void store_levels(Level *__restrict out, int n, const float *__restrict line, float scale) {
@@ -75,22 +59,8 @@ void mask(const Image &image, int64_t at, int n, int channels, const int32_t *__
   }
 }
 
-// The direction of (S1, S2), halved, in half turns: AoLP/pi in [0, 1).
-inline float half_direction(float s1, float s2) {
-  const float a = std::fabs(s1), b = std::fabs(s2);
-  const float large = a > b ? a : b, small = a > b ? b : a;
-  const float t = small / (large > 1e-30f ? large : 1e-30f), u = t * t;
-  float part = t * (ATAN_1 + u * (ATAN_3 + u * (ATAN_5 + u * (ATAN_7 + u * ATAN_9))));
-  part = b > a ? 0.5f - part : part;
-  part = 0.5f * (s1 < 0 ? 1 - part : part);
-  part = s2 < 0 ? 1 - part : part;
-  return part < 1 ? part : 0.0f; // a full turn is the same as 0
-}
-
-inline float unit_range(float value) { return value < 0 ? 0.0f : at_most(value, 1.0f); }
-
 template <class Level> void store_turn_levels(Level *__restrict out, int n, const float *__restrict turn) {
-  for (int x = 0; x < n; x++) out[x] = low_bits<Level>((top_level<Level>() + 1) * turn[x]);
+  for (int x = 0; x < n; x++) out[x] = (Level)rounded((top_level<Level>() + 1) * turn[x]);
 }
 // AoLP/pi as AoLP: in levels it wraps.
 void store_turns(const Image &image, int64_t at, int n, const float *__restrict turn) {
@@ -99,35 +69,23 @@ void store_turns(const Image &image, int64_t at, int n, const float *__restrict 
   else if (image.itemsize == 2)
     store_turn_levels((uint16_t *)image.data + at, n, turn);
   else
-    store(image, at, n, turn, 3.14159265f);
+    store(image, at, n, turn, PI);
 }
 
-// Hue `turn`, saturation `degree`, value `total` as RGB, by the pure hues of HSV's hexagon: red falls off around cyan,
-// green and blue rise around their own corners.
+// Hue `turn`, saturation `degree`, value `total` as RGB.
 void preview(uint8_t *__restrict out, int n, const float *__restrict total, const float *__restrict degree,
              const float *__restrict turn, float levels) {
   uint8_t red[PIECE], green[PIECE], blue[PIECE];
   for (int x = 0; x < n; x++) {
-    const float value = at_most(total[x] * levels, 255.0f), color = value * degree[x], white = value - color;
-    const float sixths = 6 * turn[x];
-    red[x] = low_byte(white + color * unit_range(std::fabs(sixths - 3) - 1));
-    green[x] = low_byte(white + color * unit_range(2 - std::fabs(sixths - 2)));
-    blue[x] = low_byte(white + color * unit_range(2 - std::fabs(sixths - 4)));
+    const float value = smaller(total[x] * levels, 255.0f), hue = 6 * turn[x];
+    red[x] = (uint8_t)preview_level<0>(hue, degree[x], value);
+    green[x] = (uint8_t)preview_level<1>(hue, degree[x], value);
+    blue[x] = (uint8_t)preview_level<2>(hue, degree[x], value);
   }
   for (int x = 0; x < n; x++) {
     out[3 * x] = red[x];
     out[3 * x + 1] = green[x];
     out[3 * x + 2] = blue[x];
-  }
-}
-
-// Colours of a map, by an index from 0 to 256 that wraps there, mixed with a grey level: `share` of it is colour.
-void store_colors(const Image &image, int64_t at, int n, const uint8_t *map, const float *__restrict index, float grey,
-                  const float *__restrict share) {
-  uint8_t *__restrict out = (uint8_t *)image.data + 3 * at;
-  for (int x = 0; x < n; x++) {
-    const uint8_t *color = map + 3 * low_byte(index[x]);
-    for (int k = 0; k < 3; k++) out[3 * x + k] = low_byte(grey + share[x] * (color[k] - grey));
   }
 }
 
@@ -142,20 +100,19 @@ void blacken(const Image &image, int64_t at, int n, const int32_t *__restrict wh
 // AoLP and DoLP in colour, from AoLP/pi and DoLP.
 void color_products(const Products &to, int64_t at, int n, const float *__restrict turn,
                     const float *__restrict degree) {
-  Line index, share;
+  Line place;
   if (to.aolp_color.data) {
-    for (int x = 0; x < n; x++) {
-      index[x] = 256 * turn[x];
-      share[x] = degree[x] < to.fading[1] ? to.fading[1] : degree[x];
-    }
-    store_colors(to.aolp_color, at, n, to.maps[0], index, to.fading[0], share);
+    uint8_t *__restrict out = (uint8_t *)to.aolp_color.data + 3 * at;
+    for (int x = 0; x < n; x++) place[x] = place_of_aolp(turn[x]);
+    for (int x = 0; x < n; x++)
+      for (int k = 0; k < 3; k++)
+        out[3 * x + k] = (uint8_t)faded_level(to.maps[0][3 * color_index(place[x]) + k], degree[x], to.fading);
   }
   if (to.dolp_color.data) {
-    for (int x = 0; x < n; x++) {
-      index[x] = 255 * degree[x];
-      share[x] = 1;
-    }
-    store_colors(to.dolp_color, at, n, to.maps[1], index, 0, share);
+    uint8_t *__restrict out = (uint8_t *)to.dolp_color.data + 3 * at;
+    for (int x = 0; x < n; x++) place[x] = place_of_dolp(degree[x]);
+    for (int x = 0; x < n; x++)
+      for (int k = 0; k < 3; k++) out[3 * x + k] = to.maps[1][3 * color_index(place[x]) + k];
   }
 }
 
@@ -256,14 +213,13 @@ template <bool HAS_PAIR, class Angle> inline void find_sums(int n, const Angle a
   float *__restrict s1 = sums.s1, *__restrict s2 = sums.s2;
   for (int x = 0; x < n; x++) {
     const float i0 = angle(0, x), i45 = angle(1, x), i90 = angle(2, x), i135 = angle(3, x);
-    const float first = i0 + i90, second = i45 + i135;
     if (HAS_PAIR) {
-      straight[x] = first;
-      diagonal[x] = second;
+      straight[x] = i0 + i90;
+      diagonal[x] = i45 + i135;
     }
-    total[x] = first + second;
-    s1[x] = i0 - i90;
-    s2[x] = i45 - i135;
+    total[x] = sum_of(i0, i45, i90, i135);
+    s1[x] = s1_of(i0, i90);
+    s2[x] = s2_of(i45, i135);
   }
 }
 
@@ -274,23 +230,15 @@ void sums_of_angles(const float *const angles[4], int n, Sums &sums) {
   find_sums<true>(n, [=](int k, int x) { return k < 2 ? (k ? i45[x] : i0[x]) : (k > 2 ? i135[x] : i90[x]); }, sums);
 }
 
-// A component of the light of `n` pixels, at least 0.
-void find_component(const Products &to, int component, int n, const Sums &sums, float *__restrict out) {
+// A component of the light of `n` pixels.
+template <int COMPONENT> void components(const float (&polarizer)[2], int n, const Sums &sums, float *__restrict out) {
   const float *__restrict total = sums.total, *__restrict s1 = sums.s1, *__restrict s2 = sums.s2;
-  if (component == POLARIZER) {
-    const float cosine = 0.5f * to.polarizer[0], sine = 0.5f * to.polarizer[1];
-    for (int x = 0; x < n; x++) {
-      const float light = 0.25f * total[x] + (cosine * s1[x] + sine * s2[x]);
-      out[x] = light > 0 ? light : 0;
-    }
-  } else if (component == POLARIZED) {
-    for (int x = 0; x < n; x++) out[x] = std::sqrt(s1[x] * s1[x] + s2[x] * s2[x]);
-  } else {
-    for (int x = 0; x < n; x++) {
-      const float light = 0.25f * total[x] - 0.5f * std::sqrt(s1[x] * s1[x] + s2[x] * s2[x]);
-      out[x] = light > 0 ? light : 0;
-    }
-  }
+  for (int x = 0; x < n; x++) out[x] = component<COMPONENT>(0.25f * total[x], s1[x], s2[x], polarizer);
+}
+void find_component(const Products &to, int component, int n, const Sums &sums, float *out) {
+#define COMPONENT_LOOP(NAME) components<NAME>,
+  static void (*const loops[])(const float(&)[2], int, const Sums &, float *) = {LIGHT_COMPONENTS(COMPONENT_LOOP)};
+  loops[component](to.polarizer, n, sums, out);
 }
 
 // Every product of `n` pixels but the angle images themselves.
@@ -303,7 +251,7 @@ void products_of_sums(const Products &to, int64_t at, int n, const Sums &sums, c
   const float *__restrict total = sums.total, *__restrict s1 = sums.s1, *__restrict s2 = sums.s2;
   store(to.intensity, at, n, total, 0.25f * to.scale);
   store_pair(to, at, n, straight, diagonal);
-  for (int k = 0; k < 3; k++) {
+  for (int k = 0; k < COMPONENTS; k++) {
     if (!to.components[k].data) continue;
     Line component;
     find_component(to, k, n, sums, component);
@@ -325,8 +273,7 @@ void products_of_sums(const Products &to, int64_t at, int n, const Sums &sums, c
   if (to.dolp.data || to.preview.data || has_colors || to.noise) {
     const float tiny = 1e-9f / to.scale;
     for (int x = 0; x < n; x++) {
-      const float s0 = 0.5f * total[x];
-      degree[x] = at_most(std::sqrt(s1[x] * s1[x] + s2[x] * s2[x]) / (s0 > tiny ? s0 : tiny), 1.0f);
+      degree[x] = degree_of(polarized(s1[x], s2[x]), larger(0.5f * total[x], tiny));
     }
     if (to.noise) any_uncertain = noise_products(to, at, n, colors, total, s1, s2, degree, uncertain);
     store(to.dolp, at, n, degree, 1.0f);

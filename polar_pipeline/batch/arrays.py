@@ -12,12 +12,12 @@ from polar_pipeline.batch.pipelines import kept_pipeline
 from polar_pipeline.options import Options, Value, make_options
 from polar_pipeline.pipeline import Pipeline
 
-#: Sides of the frame that shows what shape a product has.
+#: Sides of the frame that shows the shape of a product.
 _SMALL = 64
 
 
 def map_frames(array: da.Array, product: str = "dolp", **options: Value) -> da.Array:
-    """A product of every raw frame, computed when Dask computes it.
+    """Compute a product of every raw frame when Dask computes the array.
 
     A worker makes its pipeline once for each thread, and keeps it. With SSIM mode `temporal` every block is given the
     last frame of the one before it.
@@ -25,14 +25,14 @@ def map_frames(array: da.Array, product: str = "dolp", **options: Value) -> da.A
     Args:
         array: (N, H, W) uint8 or uint16, in blocks of frames; blocks that divide frames are joined.
         product: Name of the product.
-        options: Arguments of `Pipeline`, but for its products; one thread by default, as Dask runs several.
+        options: Arguments of `Pipeline` other than its products; one thread by default, as Dask runs several.
 
     Returns:
         (N, h, w), (N, h, w, channels) or, for a number, (N,): the products stacked, in the blocks of `array`.
 
     Raises:
-        ValueError: An option or the array is not allowed, or its sizes are unknown; mode `reference`, which needs a
-            second stream of frames, is refused.
+        ValueError: An option or the array is not allowed, or its sizes are unknown; mode `reference` is refused, as it
+            needs a second stream of frames.
     """
     arguments: Dict[str, Any] = {"threads": 1, **options, "products": product}
     checked = make_options(**{name: value for name, value in arguments.items() if name != "threads"})
@@ -45,49 +45,49 @@ def map_frames(array: da.Array, product: str = "dolp", **options: Value) -> da.A
     if any(np.isnan(size) for size in array.shape):
         raise ValueError("the array's sizes must be known (compute_chunk_sizes)")
     array = array.rechunk({1: -1, 2: -1})
-    tail, dtype = _form(arguments, checked, array)
+    tail, dtype = _form(arguments, checked, array.shape[1:], array.dtype)
     needs_previous = checked.ssim_mode == "temporal" and product in ("ssim", "ssim_map")
-    blocks, last, found = array.to_delayed().ravel(), None, []
-    for count, block in zip(array.chunks[0], blocks):
-        computed = delayed(_block)(block, last, arguments, tail, dtype)
-        found.append(da.from_delayed(computed, (count, *tail), dtype))
-        last = delayed(_last)(block, last) if needs_previous else None
-    return da.concatenate(found)
+    previous, blocks = None, []
+    for count, block in zip(array.chunks[0], array.to_delayed().ravel()):
+        computed = delayed(_products)(block, previous, arguments, tail, dtype)
+        blocks.append(da.from_delayed(computed, (count, *tail), dtype))
+        previous = delayed(_last)(block, previous) if needs_previous else None
+    return da.concatenate(blocks)
 
 
-def _form(arguments: Mapping[str, Any], options: Options, array: da.Array) -> Tuple[Tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of the product of one frame."""
-    name = options.products[0]
+def _form(
+    arguments: Mapping[str, Any], options: Options, shape: Tuple[int, int], raw_dtype: np.dtype[Any]
+) -> Tuple[Tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and the type of the product of one frame."""
     plain = {"backend": "cpu", "precision": "fp32", "calibration": "", "scale": 1, "rotate": 0, "roi": (0, 0, 0, 0)}
-    plain["rectify"] = ""
-    with Pipeline(**{**arguments, **plain}) as pipeline:
-        small = pipeline(np.zeros((_SMALL, _SMALL), array.dtype))[name]
-    own = pipeline.output_size((_SMALL, _SMALL))
+    with Pipeline(**{**arguments, **plain, "rectify": ""}) as pipeline:
+        small = pipeline(np.zeros((_SMALL, _SMALL), raw_dtype))[options.products[0]]
+        own = pipeline.output_size((_SMALL, _SMALL))
     if small.ndim < 2:
         return small.shape, small.dtype
-    height, width = options.output_size(array.shape[1:])
-    scale = small.shape[0] / own[0], small.shape[1] / own[1]  # 1, or less for a map of a lower resolution
-    return (round(height * scale[0]), round(width * scale[1]), *small.shape[2:]), small.dtype
+    # a map has a lower resolution than other products
+    sides = (round(side * part / whole) for side, part, whole in zip(options.output_size(shape), small.shape, own))
+    return (*sides, *small.shape[2:]), small.dtype
 
 
-def _last(block: np.ndarray, before: Optional[np.ndarray]) -> Optional[np.ndarray]:
-    """The last frame of a block; of the one before it where it has none."""
-    return block[-1].copy() if len(block) else before
+def _last(block: np.ndarray, previous: Optional[np.ndarray]) -> Optional[np.ndarray]:
+    """Return the last frame of a block, or of the block before it if it is empty."""
+    return block[-1].copy() if len(block) else previous
 
 
-def _block(
+def _products(
     block: np.ndarray,
-    before: Optional[np.ndarray],
+    previous: Optional[np.ndarray],
     arguments: Dict[str, Any],
     tail: Tuple[int, ...],
     dtype: np.dtype[Any],
 ) -> np.ndarray:
-    """The products of a block of frames; `before` is the frame before it, None for none."""
+    """Compute the products of a block of frames; `previous` is the frame before it, None if there is none."""
     pipeline = kept_pipeline(arguments)
     pipeline.reset()
-    if before is not None:
-        pipeline(before)
-    found = np.empty((len(block), *tail), dtype)
+    if previous is not None:
+        pipeline(previous)
+    products = np.empty((len(block), *tail), dtype)
     for place, frame in enumerate(block):
-        found[place] = pipeline(np.ascontiguousarray(frame))[arguments["products"]]
-    return found
+        products[place] = pipeline(np.ascontiguousarray(frame))[arguments["products"]]
+    return products

@@ -17,18 +17,17 @@ from distributed import Client, Nanny, Scheduler, SpecCluster
 from distributed.system import MEMORY_LIMIT
 
 from polar_pipeline._util.cpus import available_cores
-from polar_pipeline.batch import worker_setup
+from polar_pipeline.batch import units
 from polar_pipeline.batch.pipelines import Arguments
 from polar_pipeline.batch.settings import BatchSettings
-from polar_pipeline.batch.units import differences
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.replay.job import metadata
 
-#: Memory in bytes that a worker on this machine has at least; fewer workers are started where it does not suffice.
+#: Memory in bytes that a worker on this machine has at least; fewer workers are started if it does not suffice.
 WORKER_BYTES = 1 << 30
-#: Of Dask: what a lost worker makes it say is said by the outcomes.
+#: Level of Dask's log in this process: the outcomes report lost workers.
 _LOG_LEVEL = logging.CRITICAL
-#: Dask's settings for workers on this machine. By its own, a process samples stacks 100 times a second, and looks at
+#: Dask's settings for workers on this machine. By default, a process samples stacks 100 times a second, and looks at
 #: its event loop 50, at memory 10 and at disks and network 2 times; the scheduler keeps 1000 log entries of each kind.
 _SETTINGS = {
     "distributed.worker.profile.enabled": False,
@@ -36,7 +35,7 @@ _SETTINGS = {
     "distributed.worker.memory.monitor-interval": "250ms",
     "distributed.admin.system-monitor.interval": "5s",
     "distributed.admin.low-level-log-length": 100,
-    "distributed.diagnostics.nvml": False,  # a worker does not start where pynvml cannot find the GPU that it is given
+    "distributed.diagnostics.nvml": False,  # a worker does not start if pynvml cannot find the GPU that it is given
 }
 #: Seconds that the closing of a client or cluster may take.
 _CLOSING_S = 10
@@ -53,7 +52,7 @@ class WorkerError(RuntimeError):
 
 
 def gpu_names(backend: str) -> List[str]:
-    """The GPUs to use, as `CUDA_VISIBLE_DEVICES` names them; none for the CPU's backend or without one that works."""
+    """Return the GPUs to use, as `CUDA_VISIBLE_DEVICES` names them; [] for the CPU's backend or without one."""
     if backend == "cpu" or find_spec("cupy") is None:
         return []
     done = subprocess.run([sys.executable, "-c", _COUNT_GPUS], capture_output=True, text=True, check=False)
@@ -64,46 +63,42 @@ def gpu_names(backend: str) -> List[str]:
 
 
 def default_jobs(gpus: List[str]) -> int:
-    """Workers on this machine: one per GPU; without one, one per core as far as memory suffices."""
+    """Return the number of workers on this machine: one per GPU, or else one per core as far as memory suffices."""
     return len(gpus) or max(1, min(available_cores(), int(MEMORY_LIMIT // WORKER_BYTES)))
 
 
 def threads_of_each(jobs: int) -> int:
-    """CPU threads of each of so many workers on this machine."""
+    """Return the CPU threads of each of `jobs` workers on this machine."""
     return max(1, available_cores() // jobs)
 
 
 @contextmanager
 def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
-    """A client of a new cluster on this machine, which ends with the block.
+    """Provide a client of a new cluster on this machine, which ends with the block.
 
     Args:
         jobs: Worker processes, each of one thread.
         gpus: Names of the GPUs that they share; empty for none.
         retries: How many workers may be lost with a unit before it counts as failed.
     """
-    limit = int(MEMORY_LIMIT // jobs)
     workers: Dict[int, Dict[str, Any]] = {}
     for index in range(jobs):
         # set before the process starts, so that CUDA sees one GPU from the first moment on
-        environment = {worker_setup.THREADS_VARIABLE: str(threads_of_each(jobs)), **worker_setup.MALLOC}
+        environment = {units.THREADS_VARIABLE: str(threads_of_each(jobs)), **units.MALLOC}
         if gpus:
             environment["CUDA_VISIBLE_DEVICES"] = gpus[index % len(gpus)]
         options = {
             "nthreads": 1,
-            "memory_limit": limit,
+            "memory_limit": int(MEMORY_LIMIT // jobs),
             "env": environment,
             "host": "127.0.0.1",
             "dashboard": False,
             "silence_logs": _LOG_LEVEL,
-            "preload": [worker_setup.__name__],
+            "preload": [units.__name__],
         }
         workers[index] = {"cls": Nanny, "options": options}
-    has_dashboard = find_spec("bokeh") is not None
-    scheduler = {
-        "cls": Scheduler,
-        "options": {"host": "127.0.0.1", "port": 0, "dashboard": has_dashboard, "dashboard_address": "127.0.0.1:0"},
-    }
+    dashboard = {"dashboard": find_spec("bokeh") is not None, "dashboard_address": "127.0.0.1:0"}
+    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, **dashboard}}
     with dask.config.set({**_SETTINGS, "distributed.scheduler.allowed-failures": retries}):
         cluster = SpecCluster(workers=workers, scheduler=scheduler, name="polar_pipeline", silence_logs=_LOG_LEVEL)
         try:
@@ -115,7 +110,7 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
 
 @contextmanager
 def remote_client(scheduler: Optional[str]) -> Iterator[Client]:
-    """A client of a cluster that runs already.
+    """Provide a client of a cluster that runs already.
 
     Args:
         scheduler: Address of its scheduler; None for the one in Dask's configuration (`scheduler-address`).
@@ -129,7 +124,7 @@ def remote_client(scheduler: Optional[str]) -> Iterator[Client]:
                 raise WorkerError(f"the scheduler {client.scheduler.address} has no workers")
             yield client
     except (OSError, TimeoutError) as err:
-        if isinstance(err, OSError) and err.filename is not None:
+        if isinstance(err, OSError) and err.filename is not None:  # of a file of the batch
             raise
         address = scheduler or dask.config.get("scheduler-address", None)
         raise WorkerError(f"the scheduler {address} does not answer: {err}") from err
@@ -137,30 +132,18 @@ def remote_client(scheduler: Optional[str]) -> Iterator[Client]:
 
 @contextmanager
 def _client(address: Any) -> Iterator[Client]:
-    with _quiet():
-        client = Client(address, set_as_default=False)
-        try:
-            yield client
-        finally:
-            with suppress(Exception):  # of a scheduler that is gone
-                client.close(timeout=_CLOSING_S)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hides what Dask logs in this process: what goes wrong is raised, too."""
-    handlers = [(handler, handler.level) for handler in logging.getLogger("distributed").handlers]
-    for handler, _ in handlers:
+    for handler in logging.getLogger("distributed").handlers:  # errors are raised, too
         handler.setLevel(_LOG_LEVEL)
+    client = Client(address, set_as_default=False)
     try:
-        yield
+        yield client
     finally:
-        for handler, level in handlers:
-            handler.setLevel(level)
+        with suppress(Exception):  # of a scheduler that is gone
+            client.close(timeout=_CLOSING_S)
 
 
 def dashboard_of(client: Client) -> str:
-    """Address of the cluster's dashboard, or how to get one."""
+    """Return the address of the cluster's dashboard, or how to get one."""
     try:
         link = client.dashboard_link
         has_one = client.run_on_scheduler(find_spec, "bokeh") is not None  # its address answers without it, too
@@ -174,7 +157,7 @@ def check_workers(client: Client, settings: BatchSettings, described: Mapping[st
 
     Args:
         client: Of the cluster.
-        settings: Those of the batch.
+        settings: Settings of the batch.
         described: `BatchSettings.described` of this process.
         folder: Of the batch.
 
@@ -188,18 +171,18 @@ def check_workers(client: Client, settings: BatchSettings, described: Mapping[st
             raise WorkerError(f"worker {address} cannot take part: {type(facts).__name__}: {facts}")
         if facts.pop("folder") != "seen":
             raise WorkerError(f"worker {address} does not see the folder {folder}; it must be on a shared file system")
-        difference = differences(expected, facts)
+        difference = units.differences(expected, facts)
         if difference:
             raise WorkerError(f"worker {address} differs: {difference}")
 
 
 def worker_facts(arguments: Arguments, folder: str) -> Dict[str, str]:
-    """What `check_workers` compares of a worker."""
+    """Return what `check_workers` compares of a worker."""
     seen = "seen" if Path(folder).is_dir() else "missing"
     with Pipeline(**arguments) as pipeline:  # not kept: this runs in the thread of the worker's messages
         return {**metadata(pipeline.options), "Python": _python(), "folder": seen}
 
 
 def _python() -> str:
-    """The version of Python without its last part, whose change breaks nothing."""
+    """Return the version of Python without its last part, whose change breaks nothing."""
     return ".".join(platform.python_version_tuple()[:2])

@@ -1,27 +1,26 @@
-"""Recordings as futures, for those who run a cluster of their own."""
+"""Recordings as futures, for users with a cluster of their own."""
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import List, Sequence, Union
 
 from distributed import Client, Future
 
 from polar_pipeline.batch.cluster import check_workers
+from polar_pipeline.batch.recordings import Recording, list_recordings
 from polar_pipeline.batch.results import make_folders
 from polar_pipeline.batch.settings import BatchSettings, unit_of
-from polar_pipeline.batch.storage import Recording, list_recordings
 from polar_pipeline.batch.units import Task, recording_unit
 
 
 def process(
     recordings: Sequence[Union[str, Path, Recording]], folder: Path, client: Client, settings: BatchSettings
 ) -> List[Future]:
-    """Process recordings on a cluster; each is processed as one.
+    """Process recordings on a cluster, each by one worker.
 
     Args:
-        recordings: Recordings, or where they are (`list_recordings`).
+        recordings: Recordings, or their places (`list_recordings`).
         folder: Where results go, as `polar-pipeline batch` writes them; every worker sees it.
         client: Of the cluster.
         settings: How to process them.
@@ -41,9 +40,8 @@ def process(
     described, folder = settings.described(), folder.resolve()
     make_folders(folder)
     check_workers(client, settings, described, folder)
-    run = secrets.token_hex(8)
-    futures = []
-    for recording in listed:
-        task = Task(settings, described, recording, folder, unit_of(settings, described, recording), run)
-        futures.append(client.submit(recording_unit, task, pure=False))
+    tasks = [
+        Task(settings, described, row, folder, unit_of(settings, described, row), "polar_pipeline") for row in listed
+    ]
+    futures: List[Future] = client.map(recording_unit, tasks, pure=False)
     return futures

@@ -6,26 +6,21 @@ The page is `templates/overview.html.j2`. Jinja escapes every text that goes int
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 from urllib.parse import quote
 
 import numpy as np
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
-from polar_pipeline.batch.frame_statistics import (
-    RANKINGS,
-    Latency,
-    Minute,
-    RecordingStatistics,
-    read_statistics,
-    worst,
-)
+from polar_pipeline.batch.results import RECORDINGS, Outcome
+from polar_pipeline.batch.statistics import RANKINGS, Latency, Minute, Statistics, read_statistics, worst
+from polar_pipeline.batch.table import table_path
 from polar_pipeline.html.page import data_url, page_template
-from polar_pipeline.quality.latency import Percentiles
 from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.run import Summary
 
@@ -41,33 +36,7 @@ WORST_MINUTES, WORST_OF_RECORDING = 10, 3
 _MAX_REASON = 500
 
 
-@dataclass(frozen=True)
-class RecordingResult:
-    """What became of a recording.
-
-    Attributes:
-        name: Its name.
-        status: One of `STATUSES`.
-        reason: Why it is not ok; "" if it is.
-        report: Its report, relative to the folder of the batch; None without one.
-        table: Its table of frames, or the folder of those of its parts, likewise.
-        thumbnail: A picture of it as PNG; may be empty.
-        device: What it was computed on; "" if it was not.
-        seconds: How long that took.
-    """
-
-    name: str
-    status: str
-    reason: str
-    report: Optional[str]
-    table: Optional[str]
-    thumbnail: bytes
-    device: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class _Column:
+class _Column(NamedTuple):
     """A column of the page: key of its values, also in filters, heading, decimals of its numbers, and its meaning."""
 
     key: str
@@ -113,34 +82,35 @@ def thumbnail(summary: Summary) -> bytes:
     return encode_picture(coarse[..., 0] if is_grey else coarse, ".png")
 
 
-def write_overview(folder: Path, results: Sequence[RecordingResult], facts: Mapping[str, str]) -> None:
+def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str, str]) -> None:
     """Write `index.html` of a batch, complete or not at all.
 
-    The statistics come from the tables, of which only some rows are in memory at any time. A table that cannot be read
-    makes its recording one that failed.
+    The statistics come from the tables, of which one is in memory at any time. A table that cannot be read makes its
+    recording one that failed.
 
     Args:
         folder: Of the batch.
-        results: Its recordings.
+        outcomes: Its recordings.
         facts: Name -> value, listed first.
 
     Raises:
         OSError: The page cannot be written.
     """
     latency = Latency()
-    minutes: Dict[str, List[Tuple[int, Minute]]] = {ranking: [] for ranking in RANKINGS}
+    minutes: Dict[str, List[Tuple[str, Minute]]] = {ranking: [] for ranking in RANKINGS}
     rows: List[Dict[str, Any]] = []
-    frames = dropped = 0
-    duration = 0.0
-    for place, result in enumerate(results):
-        found, final = _statistics(folder, result)
-        rows.append(_row(final, found))
+    for outcome in outcomes:
+        row, found = _row(folder, outcome)
+        rows.append(row)
         if found is None:
             continue
-        frames, dropped, duration = frames + found.frames, dropped + found.dropped, duration + found.duration
         latency.merge(found.latency)
         for ranking, kept in minutes.items():
-            minutes[ranking] = _with_worst(kept, place, found.minutes, ranking)
+            kept.extend((row["name"], minute) for minute in worst(found.minutes, ranking, WORST_OF_RECORDING))
+            names = {id(minute): name for name, minute in kept}
+            chosen = worst((minute for _, minute in kept), ranking, WORST_MINUTES)
+            minutes[ranking] = [(names[id(minute)], minute) for minute in chosen]
+    frames, dropped, duration = (sum(row.get(name, 0) for row in rows) for name in ("frames", "dropped", "duration"))
     counts = {status: sum(row["status"] == status for row in rows) for status in STATUSES}
     totals = {
         "recordings": f"{len(rows)}: " + ", ".join(f"{counts[status]} {status}" for status in reversed(STATUSES)),
@@ -149,9 +119,9 @@ def write_overview(folder: Path, results: Sequence[RecordingResult], facts: Mapp
     html = page_template(Path(__file__).parent / "templates", "overview.html.j2").render(
         report={"title": f"Batch of {len(rows)} recording{'s' if len(rows) != 1 else ''}"},
         facts={**facts, **totals},
-        stages=_stages(latency.percentiles()),
+        stages=[(stage, [f"{value:.3f}" for value in row.values()]) for stage, row in latency.percentiles().items()],
         rankings=[
-            {"heading": _HEADINGS[ranking], "minutes": [(rows[place]["name"], _minute(row)) for place, row in kept]}
+            {"heading": _HEADINGS[ranking], "minutes": [(name, _minute(minute)) for name, minute in kept]}
             for ranking, kept in minutes.items()
         ],
         most=WORST_OF_RECORDING,
@@ -163,93 +133,67 @@ def write_overview(folder: Path, results: Sequence[RecordingResult], facts: Mapp
         stream.write(html.encode())
 
 
-def _statistics(folder: Path, result: RecordingResult) -> Tuple[Optional[RecordingStatistics], RecordingResult]:
-    """The statistics of a recording, None without a table; and its result, failed if the table cannot be read."""
-    if result.table is None:
-        return None, result
-    try:
-        return read_statistics(folder / result.table, WORST_OF_RECORDING), result
-    except OSError as err:
-        reason = "; ".join(filter(None, (result.reason, str(err))))
-        values = (result.report, None, result.thumbnail, result.device, result.seconds)
-        return None, RecordingResult(result.name, "failed", reason, *values)
-
-
-def _with_worst(
-    kept: List[Tuple[int, Minute]], place: int, minutes: Sequence[Minute], ranking: str
-) -> List[Tuple[int, Minute]]:
-    """The worst minutes of a ranking so far, with those of a recording at a place among them."""
-    both = [*kept, *((place, minute) for minute in worst(minutes, ranking, WORST_OF_RECORDING))]
-    owners = {id(minute): owner for owner, minute in both}
-    found = worst((minute for _, minute in both), ranking, WORST_MINUTES)
-    return [(owners[id(minute)], minute) for minute in found]
-
-
-def _stages(percentiles: Mapping[str, Percentiles]) -> List[Tuple[str, List[str]]]:
-    return [(stage, [f"{value:.3f}" for value in values]) for stage, values in percentiles.items()]
-
-
-def _row(result: RecordingResult, found: Optional[RecordingStatistics]) -> Dict[str, Any]:
-    """A recording as the page's script takes it; numbers in the units of `_COLUMNS`."""
+def _row(folder: Path, outcome: Outcome) -> Tuple[Dict[str, Any], Optional[Statistics]]:
+    """Return a recording as the page's script takes it, numbers in the units of `_COLUMNS`; and its statistics."""
+    found, report, table = None, "", ""
+    if outcome.status != "failed":
+        report = f"{RECORDINGS}/{outcome.name}/report.html" if outcome.has_products else ""
+        try:
+            path = table_path(folder, outcome.name).parent
+            found = read_statistics(path, WORST_OF_RECORDING)
+            table = path.relative_to(folder).as_posix()
+        except OSError as err:
+            reason = "; ".join(filter(None, (outcome.reason, str(err))))
+            outcome = replace(outcome, status="failed", reason=reason)
     row: Dict[str, Any] = {
-        "name": printable(result.name),
-        "status": result.status,
-        "reason": printable(result.reason, _MAX_REASON),
-        "device": printable(result.device),
-        "seconds": _short(result.seconds) if result.device else None,
-        "report": _link(result.report),
-        "table": _link(result.table),
-        "thumbnail": data_url(result.thumbnail, "png") if result.thumbnail else "",
+        "name": printable(outcome.name),
+        "status": outcome.status,
+        "reason": printable(outcome.reason, _MAX_REASON),
+        "device": printable(outcome.device),
+        "seconds": _short(outcome.seconds) if outcome.device else None,
+        "report": _link(report),
+        "table": _link(table),
+        "thumbnail": data_url(base64.b64decode(outcome.thumbnail), "png") if outcome.thumbnail else "",
         "minutes": [],
     }
     if found is None:
-        return row
-    means, spot, total = found.means, found.spot, found.latency.percentiles().get("total")
+        return row, None
+    figures, percent = found.figures, {"saturated": 100.0, "dark": 100.0}
+    row.update({name: figures[name] for name in ("frames", "late", "repeated")})
+    row.update({name: _short(figures[name], percent.get(name, 1.0)) for name in ("ssim", "saturated", "dark", "dolp")})
     row.update(
-        frames=found.frames,
-        dropped=found.dropped,
-        late=found.counts["late"],
-        repeated=found.counts["repeated"],
-        duration=_short(found.duration),
-        rate=_short((found.frames - 1) / found.duration) if found.duration else None,
-        ssim=_short(means.get("ssim")),
-        lowest=_short(spot.ssim if spot else None),
-        at=_at(spot.x, spot.y, spot.place) if spot else "",
-        saturated=_short(means.get("saturated"), 100),
-        dark=_short(means.get("dark"), 100),
-        dolp=_short(means.get("dolp")),
-        start=_utc((found.start_ns or 0) // 10**9, "%Y-%m-%d %H:%M:%S"),
-        layout="" if found.layout_fits is None else "fits" if found.layout_fits else "does not fit",
+        dropped=figures["rejected"] + figures["lost"],
+        duration=_short(figures["duration"]),
+        rate=_short((figures["frames"] - 1) / figures["duration"]) if figures["duration"] else None,
+        lowest=_short(figures.get("least")),
+        at=_at(figures) if "least" in figures else "",
+        start=_utc((figures["start_ns"] or 0) // 10**9, "%Y-%m-%d %H:%M:%S"),
+        layout={None: "", 0: "does not fit", 1: "fits"}[figures["layout_fits"]],
         minutes=[_minute(minute) for minute in found.minutes],
     )
-    if total:
-        row.update({name: _short(getattr(total, name)) for name in ("p50", "p95", "p99", "max")})
-    return row
+    total = found.latency.percentiles().get("total", {})
+    row.update({name: _short(value) for name, value in total.items()})
+    return row, found
 
 
 def _minute(minute: Minute) -> Dict[str, str]:
-    """A minute as text."""
-    means, spot = minute.means, minute.spot
+    """Return a minute as text."""
     return {
         "start": _utc(minute.start_s, "%Y-%m-%d %H:%M"),
         "frames": str(minute.frames),
-        "lowest": _text(means.get("lowest"), 4),
-        "at": f"{_at(spot.x, spot.y, spot.place)}, {100 * minute.share:.0f} %" if spot else "",
+        "lowest": "" if minute.lowest is None else f"{minute.lowest:.4f}",
+        "at": f"{_at(minute.place)}, {100 * minute.share:.0f} %" if minute.place else "",
         "dropped": str(minute.dropped),
-        "saturated": _text(means.get("saturated"), 3, 100),
+        "saturated": "" if minute.saturated is None else f"{100 * minute.saturated:.3f}",
     }
 
 
-def _at(x: int, y: int, place: str) -> str:
-    return f"{place} ({x}, {y})"
+def _at(place: Mapping[str, Any]) -> str:
+    return f"{place['lowest_place'] or ''} ({place['lowest_x']}, {place['lowest_y']})"
 
 
 def _utc(seconds: int, form: str) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.timezone.utc).strftime(form)
-
-
-def _text(value: Optional[float], decimals: int, scale: float = 1.0) -> str:
-    return "" if value is None else f"{scale * value:.{decimals}f}"
 
 
 def _short(value: Optional[float], scale: float = 1.0) -> Optional[float]:
@@ -257,6 +201,6 @@ def _short(value: Optional[float], scale: float = 1.0) -> Optional[float]:
     return float(f"{scale * value:.6g}") if value is not None and np.isfinite(value) else None
 
 
-def _link(path: Optional[str]) -> str:
-    """A path relative to the page as its address, which has no scheme and no host whatever the path holds."""
-    return "" if path is None else "./" + quote(path.lstrip("/"))
+def _link(path: str) -> str:
+    """Return the address of a path relative to the page, which has no scheme and no host whatever the path contains."""
+    return "./" + quote(path.lstrip("/")) if path else ""

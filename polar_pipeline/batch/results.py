@@ -1,39 +1,42 @@
-"""The folder of a batch: where results are, and which of them are complete."""
+"""The folder of a batch: outcomes of recordings, which of them are complete, and segments that were not merged yet."""
 
 from __future__ import annotations
 
-import base64
 import json
+import logging
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
-from polar_pipeline._util.documents import read_json
 from polar_pipeline._util.files import PARTIAL, remove_leftovers
-from polar_pipeline.batch.overview import RecordingResult
 from polar_pipeline.batch.table import table_path
+from polar_pipeline.quality.layout import LayoutCheck
+from polar_pipeline.quality.statistics import FrameQuality, Spot
+from polar_pipeline.replay.compare import Tally
+from polar_pipeline.replay.limits import Span
+from polar_pipeline.replay.run import ReplayedFrame, Summary
+from polar_pipeline.replay.segment import Part
 
 #: Folders of a batch: results by recording, their tables, and segments that were not merged yet.
 RECORDINGS, FRAMES, SEGMENTS = "recordings", "frames", "segments"
-#: File of a batch's folder with its settings, and the names of its recordings.
-SETTINGS = "batch.json"
-#: File of a result's folder that says which unit it is of.
-RESULT = "result.json"
+#: Files with the settings of a batch, the outcome of a recording, the figures of a segment, and products.
+SETTINGS, RESULT, STATE, PRODUCTS = "batch.json", "result.json", "segment.json", "products.mcap"
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a recording.
+    """Result of a recording.
 
     Attributes:
-        name: Of the recording.
-        unit: What identifies the unit (`unit_of`).
+        name: Name of the recording.
+        unit: Identity of the result (`unit_of`).
         status: `ok`, `differs` or `failed`.
         reason: Why it is not `ok`.
         frames: Frames processed.
         rejected: Frames that could not be used.
-        device: What computed it.
+        device: Device that computed it.
         seconds: How long it took, the segments together.
         thumbnail: PNG in Base64; may be empty.
         has_products: Whether products and a report were written.
@@ -51,53 +54,45 @@ class Outcome:
     has_products: bool = False
 
     def encoded(self) -> bytes:
-        """As the file `RESULT` holds it."""
+        """Return the content of the file `RESULT`."""
         return json.dumps(asdict(self), indent=1).encode()
 
-    def shown(self) -> RecordingResult:
-        """As the overview lists it."""
-        is_there = self.status != "failed"
-        return RecordingResult(
-            self.name,
-            self.status,
-            self.reason,
-            f"{RECORDINGS}/{self.name}/report.html" if self.has_products and is_there else None,
-            f"{FRAMES}/recording={self.name}" if is_there else None,
-            base64.b64decode(self.thumbnail),
-            self.device,
-            self.seconds,
-        )
+
+# -------------------------------------------------------------------------------------------------------------- folders
 
 
 def result_folder(folder: Path, name: str) -> Path:
-    """Where the results of a recording are."""
+    """Return the folder of the results of a recording."""
     return folder / RECORDINGS / name
 
 
-def segment_folder(folder: Path, name: str, unit: str) -> Path:
-    """Where a segment waits until it is merged."""
-    return folder / SEGMENTS / name / unit
+def segment_folder(folder: Path, name: str, unit: str, span: Span) -> Path:
+    """Return the folder of a segment that was not merged yet, of a recording whose result has the identity `unit`."""
+    return folder / SEGMENTS / name / f"{unit}_{span[0]}_{span[1]}"
 
 
 def completed(folder: Path, name: str, unit: Optional[str]) -> Optional[Outcome]:
-    """The complete result of a unit; None where there is none, or one of another unit.
+    """Return the complete result of a recording; None if there is none, or one of another unit.
 
     Args:
         folder: Of the batch.
         name: Of the recording.
-        unit: Which unit; None for any.
+        unit: Identity of the result; None for any.
     """
+    path = result_folder(folder, name) / RESULT
     try:
-        values = read_json(result_folder(folder, name) / RESULT)
-        outcome = Outcome(**values)
-    except (OSError, ValueError, TypeError):
+        outcome = Outcome(**json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as err:
+        _LOG.warning("%s is not understood, and its recording is processed again: %s", path, err)
         return None
     is_wanted = unit in (None, outcome.unit) and outcome.name == name
     return outcome if is_wanted and table_path(folder, name).is_file() else None
 
 
 def known_names(folder: Path) -> Dict[str, str]:
-    """Location of a recording -> its name in the last run into a folder; empty where there was none."""
+    """Return location of a recording -> its name in the last run into a folder; empty if there was none."""
     try:
         names = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))["names"]
         return {str(location): str(name) for location, name in names.items()}
@@ -106,7 +101,7 @@ def known_names(folder: Path) -> Dict[str, str]:
 
 
 def make_folders(folder: Path) -> None:
-    """Make the folders of a batch, and remove what killed processes left in them.
+    """Make the folders of a batch, and remove incomplete files of killed processes.
 
     Raises:
         OSError: They cannot be made.
@@ -118,12 +113,56 @@ def make_folders(folder: Path) -> None:
 
 def clean(folder: Path) -> None:
     """Remove incomplete files and folders that no process holds, and folders of segments that are empty."""
-    remove_leftovers(folder, rf"\..+{PARTIAL}")
-    remove_leftovers(folder / RECORDINGS, rf"\..+{PARTIAL}")
-    for place in (SEGMENTS, FRAMES):
-        with suppress(OSError):
-            for inner in (folder / place).iterdir():
-                remove_leftovers(inner, rf"\..+{PARTIAL}")
+    for place in (folder, folder / RECORDINGS, *folder.glob(f"{SEGMENTS}/*"), *folder.glob(f"{FRAMES}/*")):
+        remove_leftovers(place, rf"\..+{PARTIAL}")
     for empty in (*(folder / SEGMENTS).glob("*"), folder / SEGMENTS):
         with suppress(OSError):
             empty.rmdir()
+
+
+# ------------------------------------------------------------------------------------------------------------- segments
+
+
+def write_part(folder: Path, part: Part, thumbnail: str) -> None:
+    """Write the figures of a segment without its samples, and a picture as text.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    values = {"summary": replace(part.summary, samples=[]), "tallies": part.tallies, "thumbnail": thumbnail}
+    (folder / STATE).write_text(json.dumps(values, default=_plain), encoding="utf-8")
+
+
+def read_part(folder: Path) -> Optional[Tuple[Part, str]]:
+    """Read a segment that `write_part` wrote, and its picture; None if there is none, or it is not understood."""
+    path = folder / STATE
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"), object_hook=_made)
+        summary, tallies, thumbnail = values["summary"], values["tallies"], values["thumbnail"]
+        if not isinstance(summary, Summary):
+            raise TypeError("it is of another version")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as err:
+        _LOG.warning("%s is not understood, and its segment is processed again: %s", path, err)
+        return None
+    products = folder / PRODUCTS
+    return Part(summary, tallies, products if products.exists() else None), thumbnail
+
+
+_CLASSES: Dict[str, Any] = {
+    kind.__name__: kind for kind in (Summary, ReplayedFrame, FrameQuality, Spot, LayoutCheck, Tally)
+}
+
+
+def _plain(value: Any) -> Any:
+    """Convert a value of these classes, or a number of NumPy, for JSON."""
+    if type(value).__name__ in _CLASSES:
+        return {"class": type(value).__name__, **{row.name: getattr(value, row.name) for row in fields(value)}}
+    return float(value)
+
+
+def _made(values: Dict[str, Any]) -> Any:
+    """Restore a value that `_plain` converted."""
+    kind = _CLASSES.get(values.pop("class", ""))
+    return kind(**values) if kind else values

@@ -1,4 +1,4 @@
-"""What every unit of a batch shares, and what identifies a unit."""
+"""The settings of a batch, and the identity of a result."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
-from polar_pipeline.batch.spool import SPOOL_BYTES
-from polar_pipeline.batch.storage import Recording
+from polar_pipeline.batch.recordings import Recording, local_file, token_of
+from polar_pipeline.batch.remote import SPOOL_BYTES
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.replay.job import metadata
-from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError
 from polar_pipeline.replay.source import DEFAULT_RATE
-
-#: Bytes of each end of a golden recording that identify it, beside its size and time.
-_END_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class BatchSettings:
     """How the recordings of a batch are processed.
 
     Attributes:
-        arguments: Those of `Pipeline`.
+        arguments: Arguments of `Pipeline`.
         topic: Topic of the raw images; "" for the only one.
         rate: Frames per second of pictures.
         max_bytes: Largest size of one frame, and of the uncompressed chunks in memory at once.
@@ -33,8 +30,8 @@ class BatchSettings:
         tolerances: Product -> largest error, in place of the defaults.
         reference: Folder of the recordings that SSIM mode `reference` compares with; None in other modes.
         split_ns: Length of the segments that a recording is processed in; 0 for none.
-        spool: Folder for copies of recordings from other machines; None for one among each machine's temporary files.
-        spool_bytes: Most that these copies may take together.
+        spool: Folder for copies of remote recordings; None for one among each machine's temporary files.
+        spool_bytes: Largest total size of these copies.
     """
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -50,7 +47,7 @@ class BatchSettings:
     spool_bytes: int = SPOOL_BYTES
 
     def options(self) -> Options:
-        """The options of the pipeline.
+        """Return the options of the pipeline.
 
         Raises:
             ValueError: One does not exist or is out of range.
@@ -58,12 +55,12 @@ class BatchSettings:
         return make_options(**{name: value for name, value in self.arguments.items() if name != "threads"})
 
     def described(self) -> Dict[str, str]:
-        """Options and version as text: equal on all machines that make the same results."""
+        """Return options and version as text: equal on all machines that compute the same results."""
         return metadata(self.options())
 
 
 def golden_of(folder: Path, name: str) -> Path:
-    """The golden recording of a recording: that of an earlier batch, or a file of its name.
+    """Return the golden recording of a recording: from an earlier batch, or a file of its name.
 
     Raises:
         SourceError: There is none.
@@ -75,39 +72,26 @@ def golden_of(folder: Path, name: str) -> Path:
     raise SourceError(f"there is no golden recording {paths[0]}, nor {paths[1]}")
 
 
-def unit_of(
-    settings: BatchSettings, described: Mapping[str, str], recording: Recording, span: Optional[Span] = None
-) -> str:
-    """What identifies a unit: all that its result depends on, as 64 hexadecimal digits.
+def unit_of(settings: BatchSettings, described: Mapping[str, str], recording: Recording) -> str:
+    """Return the identity of a result, which covers all that the result depends on, as 64 hexadecimal digits.
 
     Args:
-        settings: Those of the batch.
+        settings: Settings of the batch.
         described: `BatchSettings.described`.
         recording: The recording.
-        span: The segment; None for the complete recording, which is the same however it is divided.
 
     Raises:
         SourceError: A golden or reference recording is missing.
     """
-    folders = (settings.compare, settings.reference)
     parts = [
         recording.token,
         recording.name,
         sorted(described.items()),
         [settings.topic, settings.rate, settings.max_bytes, settings.writes_products],
         sorted(settings.tolerances.items()),
-        [folder and _token(golden_of(folder, recording.name)) for folder in folders],
-        span,
+        [
+            each and token_of([local_file(golden_of(each, recording.name))])
+            for each in (settings.compare, settings.reference)
+        ],
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _token(path: Path) -> str:
-    """Identifies the content of a local file: by its size, time, and both ends."""
-    info = path.stat()
-    digest = hashlib.sha256(f"{info.st_size} {info.st_mtime_ns}".encode())
-    with path.open("rb") as stream:
-        digest.update(stream.read(_END_BYTES))
-        stream.seek(max(0, info.st_size - _END_BYTES))
-        digest.update(stream.read(_END_BYTES))
-    return digest.hexdigest()

@@ -1,46 +1,62 @@
-"""The units of a batch, as a worker runs them. A unit reports what came of it; it does not raise."""
+"""The units of a batch, as a worker runs them. A unit returns an outcome; it does not raise."""
 
 from __future__ import annotations
 
 import base64
 import os
 import shutil
-import tempfile
+import signal
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, ContextManager, Iterable, List, Mapping, Sequence, Tuple
+from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+import cv2
+from distributed import get_worker
 
 from polar_pipeline._util.files import discard_folder, replacing_folder
+from polar_pipeline._util.malloc import RETAINED_BYTES, keep_freed_memory
 from polar_pipeline._util.text import printable
-from polar_pipeline.batch import messaging
+from polar_pipeline.batch import results
 from polar_pipeline.batch.overview import thumbnail
 from polar_pipeline.batch.pipelines import forget_pipeline, kept_pipeline
-from polar_pipeline.batch.results import (
-    RESULT,
-    SEGMENTS,
-    Outcome,
-    completed,
-    result_folder,
-    segment_folder,
-)
+from polar_pipeline.batch.recordings import Recording
+from polar_pipeline.batch.remote import local_copy
+from polar_pipeline.batch.results import Outcome
 from polar_pipeline.batch.settings import BatchSettings, golden_of
-from polar_pipeline.batch.sources import StorageError
-from polar_pipeline.batch.state import PRODUCTS, STATE, read_part, write_part
-from polar_pipeline.batch.storage import Recording, local_copy
 from polar_pipeline.batch.table import frame_table, table_path, write_table
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.replay.compare import ProductComparison, open_golden
+from polar_pipeline.replay.compare import Golden, ProductComparison, open_golden
 from polar_pipeline.replay.job import Job, metadata, process_recording
 from polar_pipeline.replay.limits import SourceError, Span, described
 from polar_pipeline.replay.run import Summary
 from polar_pipeline.replay.segment import can_merge, merge_segments, process_segment, segments
 from polar_pipeline.replay.source import Recorded, open_source
-from polar_pipeline.sensor.frames import FrameError
 
-#: What is expected of data and machines; anything else is a defect of this package, and reported with its class.
-_EXPECTED = (SourceError, StorageError, OSError, RuntimeError, FrameError, MemoryError, ValueError)
+#: Seconds between two reports of a unit.
+REPORT_S = 1.0
+#: Errors of data and machines; any other error is a defect of this package, and reported with its class.
+_EXPECTED = (SourceError, OSError, RuntimeError, MemoryError, ValueError)
+#: Environment variable with the number of CPU threads of a worker.
+THREADS_VARIABLE = "OMP_NUM_THREADS"
+#: glibc's malloc: one heap for all threads, of which `keep_freed_memory` retains what is freed. By Dask's own setting
+#: (64 KiB are retained) the memory of each frame is mapped again, and a recording takes twice as long.
+MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": str(RETAINED_BYTES)}
+
+
+def dask_setup(_: object) -> None:
+    """Prepare a worker process of `polar-pipeline batch`; Dask calls it by its name (`preload`).
+
+    It leaves Ctrl-C, which a terminal sends to all processes, to the process that runs the batch.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_freed_memory()
+    cv2.setNumThreads(int(os.environ.get(THREADS_VARIABLE, "1")))
+
+
+class CancelledError(Exception):
+    """Dask was asked to cancel the unit that this thread runs."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +64,12 @@ class Task:
     """A recording of a batch.
 
     Attributes:
-        settings: Those of the batch.
+        settings: Settings of the batch.
         described: `BatchSettings.described` of the machine that runs the batch: every worker must have the same.
         recording: The recording.
         folder: Of the batch.
-        unit: What identifies the result (`unit_of`).
-        run: Identifies this run of the batch.
+        unit: Identity of the result (`unit_of`).
+        topic: Dask topic on which workers report frames.
     """
 
     settings: BatchSettings
@@ -61,125 +77,115 @@ class Task:
     recording: Recording
     folder: Path
     unit: str
-    run: str
+    topic: str
 
     def failed(self, reason: str) -> Outcome:
-        """The outcome of a recording that could not be processed."""
+        """Return the outcome of a recording that could not be processed."""
         return Outcome(self.recording.name, self.unit, "failed", reason)
 
 
-@dataclass(frozen=True)
-class Division:
-    """How a recording is divided.
-
-    Attributes:
-        spans: Its segments; empty where it is processed as one.
-        total: Images in it.
-        reason: Why it cannot be read; "" where it can.
-    """
+class Split(NamedTuple):
+    """The segments of a recording, empty if it is processed as one; and the number of its images."""
 
     spans: Sequence[Span]
     total: int
-    reason: str = ""
 
 
-def plan_unit(task: Task) -> Division:
-    """Divide a recording into segments."""
+#: Result of a unit; an outcome has no picture, which is in the folder already.
+Result = Union[Split, Outcome]
+
+
+def plan_unit(task: Task) -> Result:
+    """Divide a recording into segments, unless its result is complete."""
     settings = task.settings
-    try:
-        with _local(task) as path, open_source(path, settings.topic, settings.rate, settings.max_bytes) as source:
-            return Division(segments(source, settings.split_ns), source.total)
-    except Exception as err:  # noqa: BLE001 - reported to the one who runs the batch
-        return Division([], 0, _reason(err))
+
+    def work(_: Pipeline, path: Path) -> Result:
+        with open_source(path, settings.topic, settings.rate, settings.max_bytes) as source:
+            return Split(segments(source, settings.split_ns), source.total)
+
+    return _guarded(task, work)
 
 
-def recording_unit(task: Task) -> Outcome:
+def recording_unit(task: Task) -> Result:
     """Process a recording, unless its result is complete."""
 
-    def work(pipeline: Pipeline) -> Outcome:
-        with _local(task) as path:
-            return _published(task, path, lambda job: process_recording(job, pipeline, _watch(task)))
+    def work(pipeline: Pipeline, path: Path) -> Result:
+        return _published(task, path, lambda job: process_recording(job, pipeline, _watch(task)))
 
-    return _small(completed(task.folder, task.recording.name, task.unit) or _guarded(task, work))
+    return _guarded(task, work)
 
 
-def segment_unit(task: Task, span: Span, unit: str) -> Outcome:
-    """Process a segment into a folder of its own, unless that or the recording's result is complete.
+def segment_unit(task: Task, span: Span) -> Result:
+    """Process a segment into a folder of its own, unless that or the recording's result is complete."""
+    folder = results.segment_folder(task.folder, task.recording.name, task.unit, span)
 
-    Args:
-        task: The recording.
-        span: Times of recording.
-        unit: What identifies the segment.
-    """
-    folder = segment_folder(task.folder, task.recording.name, unit)
-
-    def work(pipeline: Pipeline) -> Outcome:
-        with replacing_folder(folder, force=True) as partial, ExitStack() as stack:
-            job = _job(task, stack.enter_context(_local(task)), stack)
-            if task.settings.writes_products:
-                job = replace(job, products=partial / PRODUCTS)
-            part = process_segment(job, span, pipeline, _watch(task))
-            write_part(partial, part, _thumbnail(part.summary))
-        return _segment_outcome(task, part.summary)
-
-    known = completed(task.folder, task.recording.name, task.unit)
-    if known is None and (folder / STATE).is_file():
+    def work(pipeline: Pipeline, path: Path) -> Result:
+        if results.read_part(folder) is None:
+            with replacing_folder(folder, force=True) as partial, ExitStack() as stack:
+                products = partial / results.PRODUCTS if task.settings.writes_products else None
+                job = replace(_job(task, path, stack), products=products)
+                part = process_segment(job, span, pipeline, _watch(task))
+                results.write_part(partial, part, _thumbnail(part.summary))
         return Outcome(task.recording.name, task.unit, "ok", "")
-    return _small(known or _guarded(task, work))
+
+    return _guarded(task, work)
 
 
-def merge_unit(task: Task, plan: Division, units: Sequence[str]) -> Outcome:
+def merge_unit(task: Task, plan: Split, outcomes: Sequence[Outcome]) -> Result:
     """Merge the segments of a recording, unless its result is complete; then the segments are removed.
 
     Args:
         task: The recording.
         plan: Its segments.
-        units: What identifies each of them.
+        outcomes: Outcome of each segment.
     """
     name = task.recording.name
 
-    def work(pipeline: Pipeline) -> Outcome:
-        found = [read_part(segment_folder(task.folder, name, unit)) for unit in units]
-        parts = [part for part, _ in found]
-        picture = next((text for _, text in found if text), "")
-        with _local(task) as path:
-            if can_merge(parts):
-                options = pipeline.options
-                return _published(task, path, lambda job: merge_segments(job, parts, plan.total, options), picture)
+    def work(pipeline: Pipeline, path: Path) -> Result:
+        folders = (results.segment_folder(task.folder, name, task.unit, span) for span in plan.spans)
+        found = list(map(results.read_part, folders))
+        parts = [row[0] for row in found if row]
+        if len(parts) < len(plan.spans):
+            raise SourceError("its segments were removed; run again")
+        if not can_merge(parts):
             return _published(task, path, lambda job: process_recording(job, pipeline, _watch(task)))
+        picture = next((row[1] for row in found if row and row[1]), "")
+        return _published(task, path, lambda job: merge_segments(job, parts, plan.total, pipeline.options), picture)
 
-    known = completed(task.folder, name, task.unit)
-    outcome = known or _guarded(task, work)
-    if outcome.status == "failed":  # perhaps another run was faster, and removed the segments
-        outcome = completed(task.folder, name, task.unit) or outcome
-    if outcome.status != "failed":
-        shutil.rmtree(task.folder / SEGMENTS / name, ignore_errors=True)
-    return _small(outcome)
-
-
-def _small(outcome: Outcome) -> Outcome:
-    """An outcome without its picture, which is in the folder already."""
-    return replace(outcome, thumbnail="")
+    failed = next((outcome for outcome in outcomes if outcome.status == "failed"), None)
+    result = failed or _guarded(task, work)
+    if result is not failed and isinstance(result, Outcome) and result.status != "failed":
+        shutil.rmtree(task.folder / results.SEGMENTS / name, ignore_errors=True)
+    return result
 
 
-# ------------------------------------------------------------------------------------------------------- parts of units
+def _guarded(task: Task, work: Callable[[Pipeline, Path], Result]) -> Result:
+    """Run a unit with this thread's pipeline and the recording on this machine, unless the result is complete.
 
-
-def _guarded(task: Task, work: Callable[[Pipeline], Outcome]) -> Outcome:
-    """Run a unit with this thread's pipeline; what it raises becomes the reason of a failure."""
+    An error becomes the reason of a failure.
+    """
+    settings = task.settings
+    known = results.completed(task.folder, task.recording.name, task.unit)
+    if known is not None:
+        return replace(known, thumbnail="")
     try:
-        pipeline = kept_pipeline(task.settings.arguments)
+        pipeline = kept_pipeline(settings.arguments)
         difference = differences(task.described, metadata(pipeline.options))
         if difference:
-            return task.failed(f"worker {messaging.worker_address()} differs: {difference}")
-        with messaging.running(task.run):
-            return work(pipeline)
-    except messaging.CancelledError:
+            return task.failed(f"worker {get_worker().address} differs: {difference}")
+        with local_copy(task.recording, settings.spool, settings.spool_bytes) as path:
+            return work(pipeline, path)
+    except CancelledError:
         return task.failed("cancelled")
     except Exception as err:  # noqa: BLE001 - the others must go on
-        if not isinstance(err, (SourceError, StorageError, OSError)):
+        if not isinstance(err, (SourceError, OSError)):
             forget_pipeline()
-        return task.failed(_reason(err))
+        # perhaps another run was faster, and removed the segments
+        known = results.completed(task.folder, task.recording.name, task.unit)
+        is_text = isinstance(err, _EXPECTED) and str(err)
+        return (
+            replace(known, thumbnail="") if known else task.failed(printable(str(err)) if is_text else described(err))
+        )
 
 
 def _published(
@@ -188,100 +194,82 @@ def _published(
     process: Callable[[Job], Tuple[Summary, List[ProductComparison]]],
     picture: str = "",
 ) -> Outcome:
-    """Make the results of a recording, and put them in place of older ones when all are complete.
+    """Compute the results of a recording, and replace older ones when all are complete.
 
     Args:
         task: The recording.
-        path: Where it is on this machine.
+        path: Its path on this machine.
         process: Writes products and report.
-        picture: Its picture where `process` returns no samples.
+        picture: Its picture if `process` returns no samples.
     """
-    name, started = task.recording.name, time.monotonic()
-    folder = result_folder(task.folder, name)
+    name, settings, started = task.recording.name, task.settings, time.monotonic()
+    folder = results.result_folder(task.folder, name)
     with replacing_folder(folder, force=True) as partial, ExitStack() as stack:
         job = _job(task, path, stack)
-        if task.settings.writes_products:
-            job = replace(job, products=partial / "products.mcap", report=partial / "report.html")
+        if settings.writes_products:
+            job = replace(job, products=partial / results.PRODUCTS, report=partial / "report.html")
         summary, rows = process(job)
-        seconds = time.monotonic() - started
-        outcome = _outcome(task, summary, rows, seconds, _thumbnail(summary) or picture)
-        (partial / RESULT).write_bytes(outcome.encoded())
-        older = completed(task.folder, name, None)
+        differing = [row for row in rows if not row.passed]
+        outcome = Outcome(
+            name,
+            task.unit,
+            "differs" if differing else "ok",
+            "; ".join(f"{row.name}: error {row.error:.4g} {row.unit}, {row.missing} missing" for row in differing),
+            len(summary.stamps),
+            summary.rejected_count,
+            summary.device,
+            time.monotonic() - started,
+            _thumbnail(summary) or picture,
+            settings.writes_products,
+        )
+        (partial / results.RESULT).write_bytes(outcome.encoded())
+        older = results.completed(task.folder, name, None)
         if older is not None and older.unit != task.unit:
             discard_folder(folder)  # first: its table is about to be replaced
-        table = table_path(task.folder, name)
-        write_table(frame_table(name, summary), table)
-    return outcome
+        write_table(frame_table(name, summary), table_path(task.folder, name))
+    return replace(outcome, thumbnail="")
 
 
 def _job(task: Task, path: Path, stack: ExitStack) -> Job:
-    """What is made of a recording, without outputs."""
+    """Return the work on a recording, without outputs."""
     settings = task.settings
-    golden, reference = (
-        stack.enter_context(open_golden(golden_of(folder, task.recording.name), settings.max_bytes))
-        if folder is not None
-        else None
-        for folder in (settings.compare, settings.reference)
-    )
+
+    def golden(folder: Optional[Path]) -> Optional[Golden]:
+        if folder is None:
+            return None
+        return stack.enter_context(open_golden(golden_of(folder, task.recording.name), settings.max_bytes))
+
+    inputs = (path, settings.topic, settings.rate, settings.max_bytes)
     return Job(
-        path,
-        settings.topic,
-        settings.rate,
-        settings.max_bytes,
-        golden=golden,
-        reference=reference,
-        tolerances=settings.tolerances,
+        *inputs, golden=golden(settings.compare), reference=golden(settings.reference), tolerances=settings.tolerances
     )
-
-
-def _outcome(task: Task, summary: Summary, rows: Sequence[ProductComparison], seconds: float, picture: str) -> Outcome:
-    differing = [row for row in rows if not row.passed]
-    return Outcome(
-        task.recording.name,
-        task.unit,
-        "differs" if differing else "ok",
-        "; ".join(f"{row.name}: error {row.error:.4g} {row.unit}, {row.missing} missing" for row in differing),
-        len(summary.stamps),
-        summary.rejected_count,
-        summary.device,
-        seconds,
-        picture,
-        task.settings.writes_products,
-    )
-
-
-def _segment_outcome(task: Task, summary: Summary) -> Outcome:
-    return Outcome(task.recording.name, task.unit, "ok", "", len(summary.stamps), summary.rejected_count)
 
 
 def _thumbnail(summary: Summary) -> str:
-    """A picture of a recording as PNG in Base64; "" without any."""
     return base64.b64encode(thumbnail(summary)).decode()
 
 
-def _watch(task: Task) -> Callable[[Iterable[Recorded], int], Iterable[Recorded]]:
-    """Counts the records of a recording for the one who runs the batch, and stops where that one cancels."""
-    return lambda records, total: messaging.counted(records, task.run, task.recording.name, total)
+def _watch(task: Task) -> Callable[[Iterable[Recorded], int], Iterator[Recorded]]:
+    """Report the records of a recording to the process that runs the batch, and stop if Dask cancels the unit."""
 
+    def watched(records: Iterable[Recorded], total: int) -> Iterator[Recorded]:
+        worker = get_worker()
+        state = worker.state.tasks[worker.get_current_task()]
+        count, due = 0, time.monotonic()
+        for record in records:
+            if state.state == "cancelled":
+                raise CancelledError
+            yield record
+            count += 1
+            if time.monotonic() >= due:
+                worker.log_event(task.topic, (task.recording.name, count, total))
+                count, due = 0, time.monotonic() + REPORT_S
+        worker.log_event(task.topic, (task.recording.name, count, total))
 
-def _local(task: Task) -> ContextManager[Path]:
-    """The recording on this machine, as it was when it was listed."""
-    return local_copy(task.recording, _spool(task), task.settings.spool_bytes)
-
-
-def _spool(task: Task) -> Path:
-    """Folder for copies of remote recordings, on a disk of this machine."""
-    return task.settings.spool or Path(tempfile.gettempdir()) / f"polar_pipeline_spool_{os.getuid()}"
+    return watched
 
 
 def differences(expected: Mapping[str, str], got: Mapping[str, str]) -> str:
-    """What differs between the options and version of two machines, as text; "" where nothing does."""
+    """Return the options and versions that differ between two machines as text; "" if none does."""
     names = sorted(name for name in {*expected, *got} if expected.get(name) != got.get(name))
     return "; ".join(f"{name} is {got.get(name)!r}, not {expected.get(name)!r}" for name in names)
-
-
-def _reason(err: BaseException) -> str:
-    """An error as one line."""
-    if isinstance(err, OSError) and err.filename is not None:
-        return printable(str(err))
-    return printable(str(err)) if isinstance(err, _EXPECTED) and str(err) else described(err)

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from polar_pipeline._util.text import printable
-from polar_pipeline.batch.spool import SPOOL_BYTES
+from polar_pipeline.batch.remote import SPOOL_BYTES
 from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import FailureError, UsageError, show_error
@@ -33,9 +33,9 @@ from polar_pipeline.replay.source import DEFAULT_RATE
 if TYPE_CHECKING:  # needs the extra `batch`, without which --help works too
     from distributed import Client
 
+    from polar_pipeline.batch.recordings import Recording
     from polar_pipeline.batch.run import Batch
     from polar_pipeline.batch.settings import BatchSettings
-    from polar_pipeline.batch.storage import Recording
 
 #: Workers that may be lost with a unit.
 DEFAULT_RETRIES = 3
@@ -148,9 +148,8 @@ def _run(values: argparse.Namespace) -> int:
     try:
         from polar_pipeline.batch import run as batches
         from polar_pipeline.batch.cluster import dashboard_of
+        from polar_pipeline.batch.recordings import StorageError, list_recordings
         from polar_pipeline.batch.results import known_names
-        from polar_pipeline.batch.sources import StorageError
-        from polar_pipeline.batch.storage import list_recordings
     except ImportError as err:
         raise FailureError(
             f"needs Dask, fsspec and PyArrow ({err}); pip install '/path/to/polar_pipeline[batch]'"
@@ -211,7 +210,7 @@ def _ended_by_second_signal(folder: Path) -> Iterator[None]:
 
 def _check_usage(values: argparse.Namespace) -> None:
     """Refuse arguments that do not fit together."""
-    from polar_pipeline.batch.sources import scheme_of
+    from polar_pipeline.batch.recordings import scheme_of
 
     if values.scheduler is not None:
         for name in ("jobs", "retries"):

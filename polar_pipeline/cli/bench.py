@@ -6,13 +6,13 @@ import argparse
 import json
 
 from polar_pipeline import __version__
+from polar_pipeline.bench.figures import format_figures
 from polar_pipeline.cli.argument_types import parse_products, parse_seconds, parse_size
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, show_error
 from polar_pipeline.cli.source_arguments import parse_rate
 from polar_pipeline.options import OPTIONS
 from polar_pipeline.products import DEFAULT_PRODUCTS
-from polar_pipeline.ros.bench_figures import format_figures
 from polar_pipeline.sensor.mosaic import get_sensor
 
 
@@ -45,7 +45,7 @@ def _parse_duration(text: str) -> float:
 
 def _run(values: argparse.Namespace) -> int:
     try:
-        from polar_pipeline.ros.bench import measure
+        from polar_pipeline.bench.node import measure
     except ImportError as err:
         raise FailureError(f"bench node needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
     try:

@@ -14,7 +14,7 @@ from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_size_limit_argument
 from polar_pipeline.replay.limits import megabytes
-from polar_pipeline.replay.recompress import Conversion, RecordedItem, compress_recording
+from polar_pipeline.replay.recompress import Conversion, Record, compress_recording
 from polar_pipeline.replay.source import recording_of
 
 
@@ -35,7 +35,7 @@ def check_copy(values: argparse.Namespace) -> None:
     check_output_files([values.output], [recording_of(values.source)])
 
 
-def with_bar(items: Iterable[RecordedItem], total: int) -> Iterable[RecordedItem]:
+def with_bar(items: Iterable[Record], total: int) -> Iterable[Record]:
     """The items of a recording, with a bar in a terminal."""
     return tqdm(items, total=total, unit="message", disable=None)
 

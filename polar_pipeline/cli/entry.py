@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Dict, NoReturn, Optional, Sequence, Tuple
 
 from polar_pipeline import __version__
+from polar_pipeline._util.memory_limit import limited_memory
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import MAX_SHOWN, FailureError, TerminatedError, UsageError, show_error
@@ -30,7 +31,7 @@ class _Entry:
     """A command as the tool lists it; its module is imported only when it is used.
 
     Attributes:
-        words: What the command line has, such as ("params", "dump").
+        words: What the command line has, such as ("bench", "node").
         summary: One line for `--help`.
     """
 
@@ -50,14 +51,12 @@ _COMMANDS = (
     _Entry(("decompress",), "Make a recording of raw images of one that `compress` wrote."),
     _Entry(("play",), "Publish a recording into ROS."),
     _Entry(("view",), "Show a recording, pictures or a live topic in the Rerun viewer, or write a file for it."),
-    _Entry(("params", "dump"), "Save the parameters of a running node as a YAML file."),
     _Entry(("process",), "Process one picture."),
     _Entry(("calibrate",), "Measure the calibration of a sensor with a rotated polarizer."),
     _Entry(("simulate",), "Write a synthetic calibration session, to try calibration without a laboratory."),
     _Entry(("layout",), "Check whether sensor, ROI offset and flips fit a picture."),
     _Entry(("plan",), "Show what a GPU would compute, in which launches, and how long it would take."),
     _Entry(("tune",), "Measure every schedule on this machine's GPU and keep the fastest."),
-    _Entry(("kernels",), "Compile every kernel, without a GPU, and show what resources each takes."),
     _Entry(
         ("bench", "node"), "Measure the live node between a synthetic camera and a viewer, over the real middleware."
     ),
@@ -65,7 +64,7 @@ _COMMANDS = (
     _Entry(("doctor",), "Show what is installed, which backends work, and why others do not."),
 )
 #: Commands that only hold others.
-_GROUPS = {"params": "Parameters of a running node.", "bench": "How fast this machine is."}
+_GROUPS = {"bench": "How fast this machine is."}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -106,7 +105,8 @@ def _main(args: Sequence[str]) -> int:
         chosen = next((word for word in args if not word.startswith("-")), "")
         values = make_parser(chosen).parse_args(args)
         try:
-            code: int = values.run(values)
+            with limited_memory():
+                code: int = values.run(values)
             return code
         except UsageError as err:
             show_error(f"{_PROGRAM} {values.command}: {err}")

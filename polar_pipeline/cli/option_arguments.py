@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative, parse_products, parse_real
 from polar_pipeline.cli.errors import FailureError, UsageError
-from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options, make_options
+from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.replay.camera_info import recorded_lens
@@ -17,25 +17,6 @@ from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Arguments of `Pipeline`, by name.
 Arguments = Dict[str, Any]
-#: Options that say what the pixels of a frame are.
-_OF_FRAMES = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
-#: Options that say what to compute and how, on any machine.
-_OF_PRODUCTS = (
-    *("products", "resolution", "precision", "demosaic", "ssim_mode", "dtype", "ssim_stride", "ssim_window"),
-    *("ssim_sigma", "min_intensity", "camera_gain", "debias", "max_aolp_sigma", "polarizer_angle", "color_style"),
-    *("co_sited", "calibration", "scale", "rotate", "roi", "rectify"),
-)
-#: Defaults that differ from the library's, as `--help` shows them; "" where it depends on the command.
-_SHOWN_DEFAULTS = {
-    "dtype": "as the live node publishes them",
-    "products": "",
-    "roi_offset": "0 0",
-    "calibration": "",
-    "roi": "all",
-    "rectify": "",
-}
-#: What `--help` says beyond the option's own text.
-_ADDED_TEXTS = {"products": f" Any of {', '.join(PRODUCTS)}."}
 
 
 def add_pipeline_arguments(parser: argparse.ArgumentParser, is_single: bool = False) -> None:
@@ -45,8 +26,7 @@ def add_pipeline_arguments(parser: argparse.ArgumentParser, is_single: bool = Fa
         parser: The command's.
         is_single: Whether the command processes a single frame, so that SSIM has no other to compare with.
     """
-    names = ("backend", "threads", *_OF_FRAMES, *_OF_PRODUCTS)
-    _add_options(parser, *(name for name in names if not (is_single and name == "ssim_mode")))
+    _add_options(parser, ("machine", "frame", "products"), ("ssim_mode",) if is_single else ())
 
 
 def add_tolerance_argument(parser: argparse.ArgumentParser) -> None:
@@ -83,53 +63,54 @@ def _parse_tolerance(text: str) -> Tuple[str, float]:
 
 def add_option_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what to compute and how, without those of the machine."""
-    _add_options(parser, *_OF_FRAMES, *_OF_PRODUCTS)
+    _add_options(parser, ("frame", "products"))
 
 
 def add_frame_option_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what the pixels of a frame are."""
-    _add_options(parser, *_OF_FRAMES)
+    _add_options(parser, ("frame",))
 
 
-def _add_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add options by their names in `OPTIONS`. Those that the command line does not name are not in its values."""
-    group = parser.add_argument_group("pipeline")
-    for name in names:
-        row = OPTIONS[name]
-        if name == "co_sited":
-            group.add_argument("--own-site", action="store_true", help=f"Turn co_sited off. co_sited: {row.text}")
-        elif name == "debias":
-            group.add_argument("--debias", action="store_true", default=argparse.SUPPRESS, help=row.text)
-        elif name == "flip":
-            group.add_argument("--flip-x", action="store_true", help=f"Turn ReverseX on. {row.text}")
-            group.add_argument("--flip-y", action="store_true", help=f"Turn ReverseY on. {row.text}")
-        else:
-            default = _SHOWN_DEFAULTS.get(name, row.default)
-            text = row.text + _ADDED_TEXTS.get(name, "")
-            group.add_argument(
-                f"--{name.replace('_', '-')}",
-                default=argparse.SUPPRESS,
-                help=text if default == "" else f"{text} (default: {default})",
-                **_conversion(name),
-            )
+#: Type of an option, or of its items -> how argparse reads a value.
+_PARSERS: Dict[type, Callable[[str], object]] = {int: parse_integer, float: parse_real, str: str}
 
 
-def _conversion(name: str) -> Dict[str, Any]:
-    """How argparse reads an option."""
-    row = OPTIONS[name]
-    if name == "products":
-        return {"type": parse_products, "metavar": "NAMES"}
-    if name == "roi_offset":
-        return {"type": parse_integer, "nargs": 2, "metavar": ("X", "Y")}
-    if name == "roi":
-        return {"type": parse_integer, "nargs": 4, "metavar": ("X", "Y", "WIDTH", "HEIGHT")}
-    if row.choices:
-        return {"choices": row.choices}
-    if name in ("calibration", "rectify"):
-        return {"metavar": "FILE"}
-    if isinstance(row.default, str):
-        return {}
-    return {"type": parse_real if isinstance(row.default, float) else parse_integer, "metavar": row.unit.upper()}
+class _SetOpposite(argparse.Action):
+    """Sets a truth value of an option, or the one of a pair whose number is `const`, to the opposite of its default."""
+
+    def __call__(self, _: object, namespace: argparse.Namespace, *__: object) -> None:
+        default = OPTIONS[self.dest].default
+        value: Any = not default
+        if isinstance(default, tuple):
+            value = list(getattr(namespace, self.dest, default))
+            value[self.const] = not default[self.const]
+        setattr(namespace, self.dest, value)
+
+
+def _add_options(parser: argparse.ArgumentParser, groups: Tuple[str, ...], without: Tuple[str, ...] = ()) -> None:
+    """Add the options of groups. Those that the command line does not name are not in its values."""
+    into = parser.add_argument_group("pipeline")
+    for row in (row for group in groups for row in OPTIONS.values() if row.group == group and row.name not in without):
+        argument = row.name.replace("_", "-")
+        items = row.default if isinstance(row.default, tuple) else (row.default,)
+        unset: Dict[str, Any] = {"dest": row.name, "default": argparse.SUPPRESS}
+        if isinstance(items[0], bool):
+            for k, (flag, does) in enumerate(row.flags or ((argument, ""),)):
+                into.add_argument(f"--{flag}", action=_SetOpposite, nargs=0, const=k, help=does + row.text, **unset)
+            continue
+        names = row.metavar or tuple(filter(None, (row.unit.upper(),)))
+        is_list = items is row.default and isinstance(items[0], str)
+        shown = " ".join(map(str, items)) if row.shown_default is None else row.shown_default
+        allowed = f" Any of {', '.join(PRODUCTS)}." if is_list else ""
+        into.add_argument(
+            f"--{argument}",
+            type=parse_products if is_list else _PARSERS[type(items[0])],
+            choices=row.choices or None,
+            nargs=len(names) if len(names) > 1 else None,
+            metavar=names if len(names) > 1 else next(iter(names), None),
+            help=row.text + allowed + (f" (default: {shown})" if shown else ""),
+            **unset,
+        )
 
 
 def requested_pipeline(
@@ -162,7 +143,7 @@ def requested_options(values: argparse.Namespace, products: Tuple[str, ...] = DE
         UsageError: An option is not allowed.
     """
     try:
-        return make_options(**requested_arguments(values, products))
+        return Options(**requested_arguments(values, products))
     except ValueError as err:
         raise UsageError(str(err)) from err
 
@@ -174,10 +155,6 @@ def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = 
     if getattr(values, "params", None) is not None:
         arguments = _node_arguments(values.params, products)
     arguments.update({name: getattr(values, name) for name in OPTIONS if hasattr(values, name)})
-    if values.flip_x or values.flip_y:
-        arguments["flip"] = (values.flip_x, values.flip_y)
-    if getattr(values, "own_site", False):
-        arguments["co_sited"] = False
     return {**arguments, "products": products}
 
 

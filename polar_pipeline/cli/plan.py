@@ -8,9 +8,9 @@ from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import FailureError
 from polar_pipeline.cli.frame_arguments import add_frame_arguments, requested_raw_format
 from polar_pipeline.cli.option_arguments import requested_options
-from polar_pipeline.cuda.model.device import DEVICES
-from polar_pipeline.cuda.model.schedule import ScheduleError
-from polar_pipeline.cuda.tools.report import plan_json, plan_report, plan_text
+from polar_pipeline.cuda.device import DEVICES
+from polar_pipeline.cuda.report import plan_json, plan_report, plan_text
+from polar_pipeline.cuda.tuned import ScheduleError
 from polar_pipeline.sensor.frames import FrameError
 
 

@@ -9,9 +9,8 @@ from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import FailureError
 from polar_pipeline.cli.frame_arguments import add_frame_arguments, requested_raw_format
 from polar_pipeline.cli.option_arguments import requested_options
-from polar_pipeline.cuda.model.schedule import ScheduleError
-from polar_pipeline.cuda.model.tuned import tuned_folder
-from polar_pipeline.cuda.tools.tune import tune
+from polar_pipeline.cuda.tune import tune
+from polar_pipeline.cuda.tuned import ScheduleError, tuned_folder
 from polar_pipeline.sensor.frames import FrameError
 
 

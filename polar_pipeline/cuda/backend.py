@@ -1,4 +1,4 @@
-"""The CUDA backend: at most two launches per frame, compiled for its format and scheduled for the device."""
+"""The CUDA backend: at most three launches per frame, compiled for its format and scheduled for the device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import os
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Dict, Optional, Tuple
 
@@ -16,12 +15,10 @@ from polar_pipeline.backend import Buffers, Output, Ticket
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver
 from polar_pipeline.cuda.memory import SLOTS, FrameMemory
-from polar_pipeline.cuda.model.partition import partitions
-from polar_pipeline.cuda.model.requested_work import make_work
-from polar_pipeline.cuda.model.work import PolarizationWork, noise_frames
-from polar_pipeline.cuda.prepared import FrameInFlight, PreparedPlan
+from polar_pipeline.cuda.prepared import FrameInFlight, PreparedLaunches
+from polar_pipeline.cuda.solver import make_works
+from polar_pipeline.cuda.work import PolarizationWork, Work, noise_frames
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.plan import Plan, make_plan
 from polar_pipeline.sensor.frames import Frame, PackedFrame, RawFrame
 
 #: Share of the device's memory that frames of former formats and sizes may keep.
@@ -32,26 +29,24 @@ _MEASURED_FRAMES, _WARM_UP_FRAMES = 5, 2
 _FormatKey = Tuple[str, int, Tuple[int, int], bool]
 
 
-def prepare_plan(
+def prepare_launches(
     driver: Driver,
-    work: PolarizationWork,
-    plan: Plan,
+    works: Tuple[Work, ...],
     options: Options,
     buffers: Buffers,
     correction: Optional[DeviceCorrection] = None,
-) -> PreparedPlan:
-    """Make a plan ready for frames of a format; on an integrated GPU with the kind of memory that is measured faster.
+) -> PreparedLaunches:
+    """Make launches ready for frames of a format; on an integrated GPU with the kind of memory that is measured faster.
 
     An integrated GPU reads what the CPU wrote without a copy, but does not cache it (NVIDIA, CUDA for Tegra). Which of
     mapped and copied memory takes less time depends on the device, and on how often kernels read a line again.
 
     Args:
         driver: The device.
-        work: What the polarization launch does, with what SSIM compares among its outputs.
-        plan: What to compute.
-        options: How.
+        works: What the launches do, in order.
+        options: How to compute.
         buffers: Where pinned arrays for the outputs come from.
-        correction: Of the frames, with a calibration; it has to outlive the plan.
+        correction: Of the frames, with a calibration; it has to outlive the result.
 
     Raises:
         CompileError: A kernel does not compile.
@@ -59,22 +54,21 @@ def prepare_plan(
         ScheduleError: No schedule fits the device.
     """
 
-    def make(maps_host: bool) -> PreparedPlan:
-        best = partitions(work, plan, options, replace(driver.device, maps_host=maps_host))[0]
-        return PreparedPlan(driver, best, options, maps_host, correction)
+    def make(maps_host: bool) -> PreparedLaunches:
+        return PreparedLaunches(driver, works, options, maps_host, correction)
 
     if not driver.device.integrated:
         return make(driver.device.maps_host)
-    seconds: Dict[PreparedPlan, float] = {}
-    chosen: Optional[PreparedPlan] = None
+    seconds: Dict[PreparedLaunches, float] = {}
+    chosen: Optional[PreparedLaunches] = None
     try:
         mapped = make(True)
         seconds[mapped] = math.inf
-        seconds[mapped] = _measure(mapped, work, options, buffers)
+        seconds[mapped] = _measure(mapped, works, options, buffers)
         with suppress(DeviceMemoryError):  # copies need more memory
             copied = make(False)
             seconds[copied] = math.inf
-            seconds[copied] = _measure(copied, work, options, buffers)
+            seconds[copied] = _measure(copied, works, options, buffers)
         chosen = min(seconds, key=seconds.__getitem__)
         return chosen
     finally:
@@ -83,8 +77,10 @@ def prepare_plan(
                 prepared.close()
 
 
-def _measure(prepared: PreparedPlan, work: PolarizationWork, options: Options, buffers: Buffers) -> float:
+def _measure(prepared: PreparedLaunches, works: Tuple[Work, ...], options: Options, buffers: Buffers) -> float:
     """Seconds that a frame takes, from the caller's array to the caller's arrays: the median of a few, of noise."""
+    work = works[0]
+    assert isinstance(work, PolarizationWork)
     (rows,) = noise_frames(work, 1)
     reference = np.zeros(prepared.output_size, np.float32) if options.ssim_mode == "reference" else None
     count = _WARM_UP_FRAMES + _MEASURED_FRAMES
@@ -96,11 +92,10 @@ def _measure(prepared: PreparedPlan, work: PolarizationWork, options: Options, b
 
 
 class CudaBackend:
-    """Runs a plan on frames.
+    """Computes frames.
 
     Args:
-        plan: What to compute.
-        options: How.
+        options: What to compute and how.
         driver: The GPU; by default the first.
 
     Raises:
@@ -110,17 +105,16 @@ class CudaBackend:
     #: Frames that can be in flight.
     depth = SLOTS
 
-    def __init__(self, plan: Plan, options: Options, driver: Optional[Driver] = None) -> None:
-        self._plan = plan
+    def __init__(self, options: Options, driver: Optional[Driver] = None) -> None:
         self._options = options
         self._process = os.getpid()
         self._driver = driver or Driver()
-        self._prepared: Dict[_FormatKey, PreparedPlan] = {}
+        self._prepared: Dict[_FormatKey, PreparedLaunches] = {}
         self._kept = _KEPT_SHARE * self._driver.total_memory()
         self._corrections: Dict[Tuple[int, int], DeviceCorrection] = {}  # by the frame's shape
         self._pinned = Buffers(self._driver.host_array)
         self._frames = FrameMemory(self._driver)
-        self._latest: Optional[PreparedPlan] = None  # of the previous frame
+        self._latest: Optional[PreparedLaunches] = None  # of the previous frame
 
     def __del__(self) -> None:
         """Release the device's memory, except in a forked process. Must not wait for any thread or lock."""
@@ -153,7 +147,7 @@ class CudaBackend:
         with self._driver.selected():
             self._prepare(_readable(frame))
 
-    def _prepare(self, frame: Frame) -> PreparedPlan:
+    def _prepare(self, frame: Frame) -> PreparedLaunches:
         key = _key(frame)
         prepared = self._prepared.pop(key, None) or self._make_with_room(key, self._options.for_frame(frame))
         while self._memory + prepared.memory > self._kept and self._close_oldest():
@@ -162,8 +156,8 @@ class CudaBackend:
         self._release_corrections()
         return prepared
 
-    def _make_with_room(self, key: _FormatKey, options: Options) -> PreparedPlan:
-        """Make a plan ready; while the device is full, close plans of former formats first."""
+    def _make_with_room(self, key: _FormatKey, options: Options) -> PreparedLaunches:
+        """Make launches ready; while the device is full, close those of former formats first."""
         try:
             return self._make_prepared(key, options)
         except DeviceMemoryError:
@@ -177,27 +171,27 @@ class CudaBackend:
         return sum(row.memory for row in self._prepared.values())
 
     def _close_oldest(self) -> bool:
-        """Close the least recently used plan without a frame in flight; return whether one was closed."""
+        """Close the least recently used launches without a frame in flight; return whether some were closed."""
         idle = next((key for key, row in self._prepared.items() if not row.is_busy), None)
         if idle is None:
             return False
         self._prepared.pop(idle).close()
         return True
 
-    def _make_prepared(self, key: _FormatKey, options: Options) -> PreparedPlan:
+    def _make_prepared(self, key: _FormatKey, options: Options) -> PreparedLaunches:
         raw_format, full_scale, shape, _ = key
-        work = make_work(self._plan, options, raw_format, full_scale, shape)
+        works = make_works(options, raw_format, full_scale, shape)
         correction = options.correction(shape)
         if correction is not None and shape not in self._corrections:
             self._corrections[shape] = DeviceCorrection(self._driver, correction)
         try:
-            return prepare_plan(self._driver, work, self._plan, options, self._pinned, self._corrections.get(shape))
+            return prepare_launches(self._driver, works, options, self._pinned, self._corrections.get(shape))
         except BaseException:
             self._release_corrections()
             raise
 
     def _release_corrections(self) -> None:
-        """Release the corrections of shapes that no plan is prepared for."""
+        """Release the corrections of shapes that no launches are prepared for."""
         for shape in set(self._corrections) - {key[2] for key in self._prepared}:
             self._corrections.pop(shape).close()
 
@@ -238,11 +232,11 @@ class CudaBackend:
         """
         return ticket.finish()
 
-    def _finish(self, prepared: PreparedPlan, frame: FrameInFlight) -> Output:
+    def _finish(self, prepared: PreparedLaunches, frame: FrameInFlight) -> Output:
         with self._driver.selected():
             timings = prepared.collect(frame)
         saturated, dark = (int(count) for count in frame.slot.counts)
-        products = {name: frame.arrays[name] for name in self._plan.products}
+        products = {name: frame.arrays[name] for name in self._options.products}
         return Output(products, timings, (saturated, dark), frame.arrays.get("blocks"))
 
     def reset(self) -> None:
@@ -281,7 +275,7 @@ def problem() -> Optional[str]:
     """
     backend = None
     try:
-        backend = CudaBackend(make_plan(("dolp",)), make_options(products=("dolp",)))
+        backend = CudaBackend(make_options(products=("dolp",)))
         backend.result(backend.submit(RawFrame(np.zeros((32, 32), np.uint8), 255)))
     except (DeviceMemoryError, DeviceLostError):
         return None

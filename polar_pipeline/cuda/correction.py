@@ -29,7 +29,7 @@ def fill_argument(argument: np.ndarray, correction: Correction, codes: int) -> N
     """Tell a kernel what to correct pixels by.
 
     Args:
-        argument: A `POLARIZATION_ARGUMENT` that has its full scale.
+        argument: A `FRAME_ARGUMENT` that has its full scale.
         correction: Of the frame.
         codes: Address of its codes on the device.
     """
@@ -73,7 +73,7 @@ class DeviceCorrection:
 
         Args:
             raw: The bytes of the frame, row by row without padding.
-            raw_format: A key of `RAW_FORMATS`.
+            raw_format: A key of `CAMERA_FORMATS`.
         """
         defects, sources = self._correction.defects, self._correction.sources
         if not defects[0].size:

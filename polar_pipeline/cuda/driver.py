@@ -15,7 +15,7 @@ from typing import Any, Iterator, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.cuda.model.device import Device, board_model, from_properties
+from polar_pipeline.cuda.device import Device, board_model, from_properties
 
 #: Status codes after which a CUDA context is of no use any more: the device is gone or busy (46, 100, 101), memory
 #: failed (214, 220), a kernel accessed memory out of bounds or took too long (700, 702, 714 to 719), or the cause is
@@ -27,7 +27,7 @@ _NOT_INITIALIZED = 3
 _TO_DEVICE, _TO_HOST = 1, 2
 _NON_BLOCKING = 1
 _HOST_MAPPED = 2
-_MAX_DYNAMIC_SHARED = 8
+_LOCAL_BYTES, _MAX_DYNAMIC_SHARED = 3, 8
 #: Dynamic shared memory that a kernel may have without asking.
 _FREE_SHARED = 48 * 1024
 
@@ -279,6 +279,10 @@ class Driver:
         if shared > _FREE_SHARED:
             self._call(self._driver.funcSetAttribute, function, _MAX_DYNAMIC_SHARED, shared)
         return LoadedKernel(module, function)
+
+    def local_bytes(self, kernel: LoadedKernel) -> int:
+        """Bytes of memory that a thread of a kernel takes for what its registers cannot hold."""
+        return max(0, int(self._call(self._driver.funcGetAttribute, _LOCAL_BYTES, kernel.function)))
 
     def unload(self, kernel: LoadedKernel) -> None:
         """Unload a kernel."""

@@ -1,53 +1,65 @@
-"""Planned launches as compiled kernels on the device."""
+"""Launches as compiled kernels on the device."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
+from itertools import islice
 from typing import Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
 from polar_pipeline.coefficients import SSIM_BLOCK
+from polar_pipeline.cuda.arguments import (
+    SSIM_ARGUMENT,
+    TRANSFORM_ARGUMENT,
+    fill_options,
+    work_defines,
+)
 from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.cuda.device_array import DeviceArray
 from polar_pipeline.cuda.driver import DeviceError, Driver
+from polar_pipeline.cuda.kernels import piece_count
 from polar_pipeline.cuda.memory import COUNTERS
-from polar_pipeline.cuda.model.launch_model import RectifiedModel, SsimModel, TransformModel
-from polar_pipeline.cuda.model.partition import AnyLaunch, FirstLaunch, PlannedLaunch
-from polar_pipeline.cuda.model.ssim_search import piece_count
-from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork
-from polar_pipeline.cuda.model.transform_cost import plane_bytes
-from polar_pipeline.cuda.model.transform_work import TRANSFORM_ARGUMENT
-from polar_pipeline.cuda.model.work import OUTPUTS, POLARIZATION_ARGUMENT, fill_options
-from polar_pipeline.cuda.sampling import DeviceMap, pack_map, pack_window_map
+from polar_pipeline.cuda.sampling import DeviceMap, pack_map
+from polar_pipeline.cuda.solver import Launch, solve
+from polar_pipeline.cuda.work import OUTPUTS, SsimWork, TransformWork, Work
 from polar_pipeline.geometry import make_map
 from polar_pipeline.options import Options
 
+_LOG = logging.getLogger(__name__)
 #: Shape and element type of an array.
 ArrayType = Tuple[Tuple[int, ...], str]
 #: Counters of the launch before that of a geometry, which counts pixels of the output itself.
 UNUSED_COUNTS = "unused counts"
+#: Schedules that are compiled at most until one keeps everything in registers.
+MOST_TRIES = 6
 
 
 class CompiledLaunch:
-    """The kernel of a planned launch, compiled and loaded.
+    """The kernel of a launch, compiled and loaded.
 
     Args:
         driver: The device.
-        planned: What the kernel does and how.
+        launch: What the kernel does and how.
+
+    Attributes:
+        schedule: How.
+        spilled_bytes: Of each thread, what its registers cannot hold.
 
     Raises:
         CompileError: The kernel does not compile.
     """
 
-    def __init__(self, driver: Driver, planned: AnyLaunch) -> None:
-        model, schedule = planned.model, planned.schedule
+    def __init__(self, driver: Driver, launch: Launch) -> None:
+        self.schedule = launch.schedule
         self._driver = driver
-        self._grid = model.grid(schedule)
-        self._threads = schedule.threads
-        self._shared_bytes = model.shared_bytes(schedule)
-        code = compile_kernel(schedule.kernel, model.defines(schedule), driver.device.arch)
-        self._kernel = driver.load(code, schedule.kernel, self._shared_bytes)
+        self._grid = launch.grid
+        self._shared_bytes = launch.shared_bytes
+        defines = {**work_defines(launch.work), **launch.kernel.defines(launch.work, launch.schedule)}
+        code = compile_kernel(launch.schedule.kernel, defines, driver.device.arch)
+        self._kernel = driver.load(code, launch.schedule.kernel, self._shared_bytes)
+        self.spilled_bytes = driver.local_bytes(self._kernel)
 
     def launch(self, stream: int, argument: np.ndarray) -> None:
         """Start the kernel, in the stream's order.
@@ -56,60 +68,35 @@ class CompiledLaunch:
             stream: Handle of the stream.
             argument: The kernel's only argument, a structure passed by value.
         """
-        self._driver.launch(self._kernel, self._grid, self._threads, self._shared_bytes, stream, argument)
+        self._driver.launch(self._kernel, self._grid, self.schedule.threads, self._shared_bytes, stream, argument)
 
     def close(self) -> None:
         """Unload the kernel."""
         self._driver.unload(self._kernel)
 
 
-class PolarizationLaunch:
-    """The launch that starts from the mosaic, with the map of what it rectifies.
-
-    Args:
-        driver: The device.
-        planned: What the kernel does and how.
-
-    Attributes:
-        argument: `POLARIZATION_ARGUMENT` of the kernel, to be filled.
-        outside: (height, width) uint8, 1 where outputs have no values; None where there are no such pixels.
+def compile_launch(driver: Driver, work: Work) -> CompiledLaunch:
+    """Compile a work by its best schedule: the first that was measured or spills no registers, else that spills least.
 
     Raises:
         CompileError: The kernel does not compile.
-        DeviceMemoryError: The device is too small.
+        ScheduleError: No schedule fits the device.
     """
-
-    def __init__(self, driver: Driver, planned: FirstLaunch) -> None:
-        model = planned.model
-        self.outside: Optional[np.ndarray] = None
-        self._map: Optional[DeviceMap] = None
-        if isinstance(model, RectifiedModel):
-            sampling = model.work.sampling
-            self.outside = sampling.outside
-            self._map = DeviceMap(driver, sampling, pack_window_map(model.work, planned.schedule))
-            self._argument = np.zeros((), TRANSFORM_ARGUMENT)
-            self._map.fill(self._argument)
-            self.argument = self._argument["frame"]
-        else:
-            self.argument = self._argument = np.zeros((), POLARIZATION_ARGUMENT)
-        try:
-            self._compiled = CompiledLaunch(driver, planned)
-        except BaseException:
-            self._close_map()
-            raise
-
-    def launch(self, stream: int) -> None:
-        """Start the kernel with its argument, in the stream's order."""
-        self._compiled.launch(stream, self._argument)
-
-    def _close_map(self) -> None:
-        if self._map is not None:
-            self._map.close()
-
-    def close(self) -> None:
-        """Unload the kernel and release the map."""
-        self._compiled.close()
-        self._close_map()
+    best: Optional[CompiledLaunch] = None
+    for launch in islice(solve(work, driver.device), MOST_TRIES):
+        compiled = CompiledLaunch(driver, launch)
+        if best is not None and compiled.spilled_bytes >= best.spilled_bytes:
+            compiled.close()
+            continue
+        if best is not None:
+            best.close()
+        best = compiled
+        if not best.spilled_bytes or launch.measured_us is not None:
+            break
+    assert best is not None
+    if best.spilled_bytes:
+        _LOG.debug("%s spills %d bytes of a thread: %s", best.schedule.kernel, best.spilled_bytes, work.key)
+    return best
 
 
 class TransformLaunch:
@@ -117,7 +104,7 @@ class TransformLaunch:
 
     Args:
         driver: The device.
-        planned: What the kernel does and how.
+        work: What it does.
         options: How to compute, with a geometry.
         full_scale: Raw number of a saturated pixel.
 
@@ -128,26 +115,24 @@ class TransformLaunch:
     Raises:
         CompileError: The kernel does not compile.
         DeviceMemoryError: The device is too small.
+        ScheduleError: No schedule fits the device.
     """
 
-    def __init__(
-        self, driver: Driver, planned: PlannedLaunch[TransformModel], options: Options, full_scale: int
-    ) -> None:
-        work, device = planned.model.work, planned.model.device
+    def __init__(self, driver: Driver, work: TransformWork, options: Options, full_scale: int) -> None:
         assert options.geometry is not None
         sampling = make_map(options.geometry, work.source)
         self.outside = sampling.outside
-        packed = None if sampling.positions is None else pack_map(sampling, work, planned.schedule)
+        launch = next(solve(work, driver.device))
+        packed = None if sampling.positions is None else pack_map(sampling, work, launch.schedule)
         self._map = DeviceMap(driver, sampling, packed)
         try:
             fraction = work.fraction if packed is None else packed.fraction
-            model = TransformModel(replace(work, fraction=fraction), device)
-            self._compiled = CompiledLaunch(driver, replace(planned, model=model))
+            self._compiled = CompiledLaunch(driver, replace(launch, work=replace(work, fraction=fraction)))
         except BaseException:
             self._map.close()
             raise
         self._outputs, self._planes = work.dtypes, work.plane_names
-        self.scratch = {**plane_bytes(work), UNUSED_COUNTS: 4 * COUNTERS}
+        self.scratch = {**work.plane_bytes, UNUSED_COUNTS: 4 * COUNTERS}
         self._argument = np.zeros((), TRANSFORM_ARGUMENT)
         fill_options(self._argument["frame"], options, full_scale)
         self._map.fill(self._argument)
@@ -179,7 +164,7 @@ class SsimLaunch:
 
     Args:
         driver: The device.
-        planned: What the kernel does and how.
+        work: What it does.
         outside: (height, width) uint8, not 0 where the images have no values; None where there are no such pixels.
 
     Attributes:
@@ -190,9 +175,8 @@ class SsimLaunch:
         CompileError: The kernel does not compile.
     """
 
-    def __init__(self, driver: Driver, planned: PlannedLaunch[SsimModel], outside: Optional[np.ndarray] = None) -> None:
-        work = planned.model.work
-        self._compiled = CompiledLaunch(driver, planned)
+    def __init__(self, driver: Driver, work: SsimWork, outside: Optional[np.ndarray] = None) -> None:
+        self._compiled = compile_launch(driver, work)
         self._masks: Dict[str, DeviceArray] = {}
         try:
             for name, array in (_masks(work, outside) if work.masked else {}).items():
@@ -203,15 +187,15 @@ class SsimLaunch:
         self.outputs: Dict[str, ArrayType] = {"ssim": ((), "float32"), "blocks": (work.block_size, "float32")}
         if work.map_dtype:
             self.outputs["ssim_map"] = (work.map_size, work.map_dtype)
-        self.scratch = {"pieces": 4 * piece_count(work, planned.schedule), "done": 4}
+        self.scratch = {"pieces": 4 * piece_count(work, self._compiled.schedule), "done": 4}
 
     def launch(self, stream: int, first: int, second: int, addresses: Mapping[str, int]) -> None:
         """Compare two images, in the stream's order.
 
         Args:
             stream: Handle of the stream.
-            first: Address of the first image, or of the mosaic.
-            second: Address of the second image; of the mosaic again if it is compared.
+            first: Address of the first image.
+            second: Address of the second one.
             addresses: Address of every array in `outputs` and `scratch`.
         """
         argument = np.zeros((), SSIM_ARGUMENT)

@@ -1,26 +1,28 @@
-"""A plan made ready on the GPU for frames of one format and size."""
+"""The launches of a frame, made ready on the GPU for frames of one format and size."""
 
 from __future__ import annotations
 
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Dict, Mapping, Optional
+from typing import Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
 from polar_pipeline.backend import Buffers
+from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, as_compared, fill_options
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceError, Driver
-from polar_pipeline.cuda.launch import UNUSED_COUNTS, ArrayType, PolarizationLaunch, SsimLaunch, TransformLaunch
+from polar_pipeline.cuda.launch import UNUSED_COUNTS, ArrayType, SsimLaunch, TransformLaunch, compile_launch
 from polar_pipeline.cuda.memory import FrameBuffers, Sizes, Slot, device_bytes
-from polar_pipeline.cuda.model.partition import Partition
-from polar_pipeline.cuda.model.ssim_work import as_compared
-from polar_pipeline.cuda.model.work import (
+from polar_pipeline.cuda.work import (
     CAMERA_FORMATS,
     OUTPUTS,
     PAIRS,
-    fill_options,
+    PolarizationWork,
+    SsimWork,
+    TransformWork,
+    Work,
 )
 from polar_pipeline.options import Options
 from polar_pipeline.plan import GEOMETRY
@@ -73,12 +75,12 @@ class _Reference:
         return True
 
 
-class PreparedPlan:
+class PreparedLaunches:
     """The launches of a frame, compiled, with their memory.
 
     Args:
         driver: The device.
-        partition: The launches.
+        works: What they do, in order: `make_works`.
         options: How to compute.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
         correction: Of the frames, with a calibration; it has to outlive this.
@@ -91,12 +93,13 @@ class PreparedPlan:
     Raises:
         CompileError: A kernel does not compile.
         DeviceMemoryError: The device is too small.
+        ScheduleError: No schedule fits the device.
     """
 
     def __init__(
         self,
         driver: Driver,
-        partition: Partition,
+        works: Tuple[Work, ...],
         options: Options,
         maps_host: bool,
         correction: Optional[DeviceCorrection] = None,
@@ -104,10 +107,12 @@ class PreparedPlan:
         self._driver = driver
         self._correction = correction
         self.maps_host = maps_host
-        self._work = work = partition.frames
+        work = next(row for row in works if isinstance(row, PolarizationWork))
+        transform = next((row for row in works if isinstance(row, TransformWork)), None)
+        ssim = next((row for row in works if isinstance(row, SsimWork)), None)
+        products = transform or work
+        self._work = work
         self._mode = options.ssim_mode
-        self._ssim_from_mosaic = partition.ssim_from_mosaic
-        products = partition.products.model.work
         self.output_size = products.output_size
         self._row_bytes = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
         #: What SSIM reads and the launch before it stores -> bytes of one image.
@@ -116,7 +121,7 @@ class PreparedPlan:
             for name, dtype in products.outputs
             if name in PAIRS
         }
-        self._polarization = PolarizationLaunch(driver, partition.polarization)
+        self._polarization = compile_launch(driver, work)
         self._ssim: Optional[SsimLaunch] = None
         self._transform: Optional[TransformLaunch] = None
         self._outputs: Dict[str, ArrayType] = {
@@ -125,11 +130,10 @@ class PreparedPlan:
             if name not in PAIRS
         }
         try:
-            if partition.transform is not None:
-                self._transform = TransformLaunch(driver, partition.transform, options, work.full_scale)
-            if partition.ssim is not None:
-                maker = self._transform or self._polarization
-                self._ssim = SsimLaunch(driver, partition.ssim, maker.outside)
+            if transform is not None:
+                self._transform = TransformLaunch(driver, transform, options, work.full_scale)
+            if ssim is not None:
+                self._ssim = SsimLaunch(driver, ssim, None if self._transform is None else self._transform.outside)
                 self._outputs.update(self._ssim.outputs)
             sizes = self._sizes()
             self._buffers = FrameBuffers(driver, sizes, maps_host)
@@ -137,7 +141,7 @@ class PreparedPlan:
             self._unload()
             raise
         self.memory = device_bytes(sizes, maps_host=False)  # on an integrated GPU, mapped memory is the device's, too
-        self._argument = self._polarization.argument
+        self._argument = np.zeros((), FRAME_ARGUMENT)
         self._argument["raw_stride"] = work.height * self._row_bytes
         self._argument["width"], self._argument["height"] = work.width, work.height
         self._argument["step"] = self._row_bytes
@@ -220,12 +224,12 @@ class PreparedPlan:
         self._argument["counts"] = slot.counts_pointer if self._transform is None else addresses[UNUSED_COUNTS]
         for name in self._work.dtypes:
             self._argument["out"][OUTPUTS.index(name)] = addresses[name]
-        self._polarization.launch(stream)
+        self._polarization.launch(stream, self._argument)
         driver.record(polarized, stream)
         if self._transform is not None:
             self._transform.launch(stream, slot.counts_pointer, addresses)
             driver.record(transformed, stream)
-        is_compared = self._compare(slot, raw_pointer, addresses)
+        is_compared = self._compare(slot, addresses)
         driver.record(computed, stream)
         if not self.maps_host:
             for name, array in slot.hold.items():
@@ -244,15 +248,15 @@ class PreparedPlan:
         slot.version = 0
         self.forget()
 
-    def _compare(self, slot: Slot, raw_pointer: int, addresses: Mapping[str, int]) -> bool:
+    def _compare(self, slot: Slot, addresses: Mapping[str, int]) -> bool:
         """Start the SSIM launch, if there is one and it has something to compare with."""
         if self._ssim is None:
             return False
         previous = self._previous
         stored = "sums" if self._mode == "consistency" else "s0"
-        first = raw_pointer if self._ssim_from_mosaic else addresses[stored]
+        first = addresses[stored]
         second: Optional[int] = first
-        if self._mode == "consistency" and not self._ssim_from_mosaic:
+        if self._mode == "consistency":
             second = first + self._plane_bytes["sums"]
         elif self._mode == "reference":
             second = slot.reference_pointer

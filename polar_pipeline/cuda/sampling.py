@@ -1,4 +1,4 @@
-"""The map of an output as `transform.cu` and `mono_rectified.cu` read it, and its copy on the device."""
+"""The map of an output as `transform.cu` reads it, and its copy on the device."""
 
 from __future__ import annotations
 
@@ -9,14 +9,8 @@ import numpy as np
 
 from polar_pipeline.cuda.device_array import DeviceArray
 from polar_pipeline.cuda.driver import DeviceError, Driver
-from polar_pipeline.cuda.model.rectified_work import (
-    RectifiedWork,
-    column_bits,
-    positions_by_tile,
-    window_corners,
-)
-from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.transform_work import MAX_FRACTION, TransformWork
+from polar_pipeline.cuda.kernels import Schedule
+from polar_pipeline.cuda.work import MAX_FRACTION, TransformWork
 from polar_pipeline.geometry import SamplingMap
 
 #: The largest part of a position; where both have all bits set, a sample is outside.
@@ -30,9 +24,8 @@ class PackedMap:
 
     Attributes:
         positions: (tiles, 4, samples, threads) uint32: column and row in 16 bits each, from the tile's origin on;
-            `0xFFFFFFFF` outside. Sample k of a thread's four pixels. For `mono_rectified` (tiles, pixels): column
-            and row in its window, each above 10 bits below a pixel; outside, the column behind the window's last one.
-        origins: (tiles,) uint32: index of a pixel of the Stokes image; for `mono_rectified` column and row in 16 bits.
+            `0xFFFFFFFF` outside. Sample k of a thread's four pixels.
+        origins: (tiles,) uint32: index of a pixel of the Stokes image.
         turns: (tiles, pixels / 4, 2) float16 or float32: mean cosine and sine of four pixels along x.
         fraction: Bits of a position below a pixel: as many as the widest tile leaves, at most 10.
     """
@@ -72,24 +65,6 @@ def pack_map(sampling: SamplingMap, work: TransformWork, schedule: Schedule) -> 
     origins = corners[:, 0] + corners[:, 1] * np.uint32(work.source[1])
     turns = _packed_turns(sampling.turns, (x, y), work.planes)
     return PackedMap(np.ascontiguousarray(positions), origins, turns, fraction)
-
-
-def pack_window_map(work: RectifiedWork, schedule: Schedule) -> PackedMap:
-    """The map of a work that computes windows, in the order in which the threads of a schedule read it."""
-    sampling, tile = work.sampling, (schedule.tile_x, schedule.tile_y)
-    assert sampling.turns is not None
-    window = work.window(tile)
-    columns = column_bits(window)
-    placed = positions_by_tile(sampling, tile)
-    corners = window_corners(placed)
-    is_outside = placed[..., 0] < 0
-    parts = np.rint((placed - corners[:, np.newaxis, np.newaxis]) * (1 << MAX_FRACTION)).astype(np.int64)
-    packed = parts[..., 0] | parts[..., 1] << (MAX_FRACTION + columns)
-    packed = np.where(is_outside, window[0] << MAX_FRACTION, packed).astype(np.uint32)
-    origins = corners[:, 0] | corners[:, 1] << np.uint32(16)
-    return PackedMap(
-        packed.reshape(len(packed), -1), origins, _packed_turns(sampling.turns, tile, "float16"), MAX_FRACTION
-    )
 
 
 def _packed_turns(turns: np.ndarray, tile: Tuple[int, int], dtype: str) -> np.ndarray:

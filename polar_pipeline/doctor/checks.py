@@ -90,7 +90,7 @@ def _import(name: str, optional: str) -> Check:
 def _libraries() -> Iterator[Check]:
     lost = {
         "ddsketch": "no live node and no replay; the library works",
-        "elftools": "no `polar-pipeline kernels` (pip install pyelftools)",
+        "elftools": "no registers and spills of compiled kernels (pip install pyelftools)",
         "jinja2": "no replay; the library and the live node work",
         **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch` (pip extra batch)"),
         "skimage": "nothing (tests compare with it)",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from polar_pipeline._util.share import share_path
-from polar_pipeline.cuda.model.device import board_model
+from polar_pipeline.cuda.device import board_model
 
 #: Folder below which files of the machine are read; tests put another one here.
 ROOT = Path("/")

@@ -7,9 +7,11 @@ from typing import Tuple
 
 import numpy as np
 
-from polar_pipeline.coefficients import NOISE_ADAPTIVE, NOISE_LINEAR, NOISE_WEIGHTED
+from polar_pipeline.coefficients import NOISE_LINEAR
+from polar_pipeline.methods import LATTICE_METHODS, METHODS
 from polar_pipeline.noise.gains import stokes_gains
 from polar_pipeline.options import Options
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.sensor.mosaic import Sensor
 
 
@@ -44,18 +46,17 @@ def noise_model(options: Options, sensor: Sensor, full_scale: int) -> NoiseModel
 
 
 #: Products that `debias` changes, and those that `max_aolp_sigma` changes.
-SHOWS_DOLP = frozenset(("dolp", "preview", "aolp_color", "dolp_color"))
-SHOWS_AOLP = frozenset(("aolp", "preview", "aolp_color"))
+SHOWS_DOLP = frozenset(row.name for row in PRODUCTS.values() if "dolp" in row.shows)
+SHOWS_AOLP = frozenset(row.name for row in PRODUCTS.values() if "aolp" in row.shows)
 
 
 def uses_noise(options: Options) -> bool:
     """Whether a product depends on the noise."""
-    has_dolp = bool(SHOWS_DOLP & set(options.products))
-    has_aolp = bool(SHOWS_AOLP & set(options.products))
+    products = set(options.products)
     return (
-        bool({"dolp_sigma", "aolp_sigma"} & set(options.products))
-        or (options.debias and has_dolp)
-        or (options.max_aolp_sigma > 0 and has_aolp)
+        not products.isdisjoint(NOISE_PRODUCTS)
+        or (options.debias and not products.isdisjoint(SHOWS_DOLP))
+        or (options.max_aolp_sigma > 0 and not products.isdisjoint(SHOWS_AOLP))
     )
 
 
@@ -84,5 +85,5 @@ def method_constants(
 ) -> Tuple[float, float, float, float]:
     """Those of a method: what its gains in a flat field leave out. Arguments are those of `stokes_gains`."""
     if is_half and not co_sited:
-        return NOISE_WEIGHTED if sensor.is_color and debayer == "weighted" else NOISE_LINEAR
-    return NOISE_ADAPTIVE["half" if is_half else "full"] if demosaic == "adaptive" else NOISE_LINEAR
+        return LATTICE_METHODS[debayer].noise_half if sensor.is_color else NOISE_LINEAR
+    return METHODS[demosaic].noise_half if is_half else METHODS[demosaic].noise_full

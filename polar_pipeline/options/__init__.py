@@ -1,9 +1,8 @@
-"""The options of a pipeline: one table of names, defaults, ranges and help texts for every interface."""
+"""The options of a pipeline: one declaration each, for every interface."""
 
 from __future__ import annotations
 
-from polar_pipeline.options.option import Option, Value
-from polar_pipeline.options.table import CHOICES, OPTIONS, THREADS
-from polar_pipeline.options.values import FROM_FRAMES, Options, make_options
+from polar_pipeline.options.option import Accepts, Option, Value, declare, declared
+from polar_pipeline.options.options import FROM_FRAMES, OPTIONS, Options, make_options
 
-__all__ = ["CHOICES", "FROM_FRAMES", "OPTIONS", "THREADS", "Option", "Options", "Value", "make_options"]
+__all__ = ["FROM_FRAMES", "OPTIONS", "Accepts", "Option", "Options", "Value", "declare", "declared", "make_options"]

@@ -1,12 +1,28 @@
-"""The record that describes an option."""
+"""What describes an option, how a class declares one, and the check of a value by it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Optional, Tuple, Union
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, Tuple, Type, TypeVar, Union, cast
+
+from polar_pipeline._util.text import quoted
+from polar_pipeline._util.values import choice, number, truth, whole_number
 
 #: What an option can be set to.
 Value = Union[bool, int, float, str, Tuple[bool, ...], Tuple[int, ...], Tuple[float, ...], Tuple[str, ...]]
+_Given = TypeVar("_Given", contravariant=True)
+_Held = TypeVar("_Held", covariant=True)
+_T = TypeVar("_T")
+
+
+class Accepts(Generic[_Given, _Held]):
+    """Annotation of an option that accepts values of other types than it holds: `Accepts[given, held]`."""
+
+    if TYPE_CHECKING:  # type checkers read it as a descriptor; there is none at run time
+
+        def __get__(self, instance: object, owner: type) -> _Held: ...
+
+        def __set__(self, instance: object, value: _Given) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -14,18 +30,27 @@ class Option:
     """One option, as every interface shows it.
 
     Attributes:
-        name: Name of the argument of `Pipeline`, or of the node's parameter.
         default: Value unless one is given; its type is the option's type.
         text: Help text, the same in `help(Pipeline)`, on the command line, in `ros2 param describe` and in the
             documentation.
-        choices: Allowed words; empty where the option is no choice.
+        choices: Allowed words; empty where the option is not a choice.
         limits: (lowest, highest) number; None where there is no range.
         unit: What a number counts or is measured in; "" for a plain number and for everything else.
         read_only: Whether a node keeps the value it started with; every other option can change between two frames.
         numbers: Allowed numbers; empty where `limits` says enough.
+        name: Name of the field that declares it.
+        check: Checks a value, where choices, numbers and limits do not say all: (name in messages, value) -> the value
+            that `Options` holds; it takes that value too. None for the check that these say.
+        note: What `help(Pipeline)` says beyond `text`.
+        parameter: The node's parameter that sets it; "" for none. By default it has the option's name.
+        group: `machine` (where to compute), `frame` (what the pixels of a frame are) or `products` (what to compute);
+            some commands have one group only.
+        flags: Of a truth value, or of each of a pair: the argument of the command line that sets it to the opposite of
+            its default, and what `--help` says before `text`. By default the option's name, and nothing.
+        metavar: What `--help` calls the values; by default the unit.
+        shown_default: Default that `--help` shows, "" for none; by default `default`.
     """
 
-    name: str
     default: Value
     text: str
     choices: Tuple[str, ...] = ()
@@ -33,3 +58,53 @@ class Option:
     unit: str = ""
     read_only: bool = False
     numbers: Tuple[int, ...] = ()
+    name: str = ""
+    check: Optional[Callable[[str, Any], Any]] = None
+    note: str = ""
+    parameter: Optional[str] = None
+    group: str = "products"
+    flags: Tuple[Tuple[str, str], ...] = ()
+    metavar: Tuple[str, ...] = ()
+    shown_default: Optional[str] = None
+
+    def held(self, value: object, shown: str) -> object:
+        """The value as Python's own type.
+
+        Args:
+            value: Of any type.
+            shown: What error messages call the option.
+
+        Raises:
+            ValueError: The value is not allowed; the message says what is.
+        """
+        if self.check is not None:
+            return self.check(shown, value)
+        if self.choices:
+            return choice(shown, value, self.choices)
+        if self.numbers:
+            return _one_of(shown, value, self.numbers)
+        if self.limits is None:
+            return truth(shown, value)
+        return (number if isinstance(self.default, float) else whole_number)(shown, value, *self.limits)
+
+
+def declare(default: Value, text: str, kind: Type[Option] = Option, **details: object) -> _T:  # type: ignore[type-var]
+    """Declare an option as a field of a dataclass, whose type this returns; for the details see `Option`, or `kind`."""
+    option = kind(default, text, **cast(Dict[str, Any], details))
+    return cast(_T, field(default=default, metadata={"option": option}))
+
+
+def declared(cls: type) -> Dict[str, Option]:
+    """The options that a dataclass declares, by name."""
+    rows = {row.name: row.metadata["option"] for row in fields(cls) if "option" in row.metadata}
+    return {
+        name: replace(row, name=name, parameter=name if row.parameter is None else row.parameter)
+        for name, row in rows.items()
+    }
+
+
+def _one_of(name: str, value: object, allowed: Tuple[int, ...]) -> int:
+    found = whole_number(name, value)
+    if found not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {quoted(value)}")
+    return found

@@ -11,17 +11,17 @@ import enum
 import threading
 import zlib
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import cv2
 import numpy as np
 
 from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import number, whole_number
 from polar_pipeline.backend import block_pixels
 from polar_pipeline.coefficients import SSIM_BLOCK
+from polar_pipeline.options import declare, declared
 from polar_pipeline.pipeline import Pipeline, Result
-from polar_pipeline.products import full_level
+from polar_pipeline.products import PRODUCTS, full_level
 from polar_pipeline.quality.expected import expected_similarity
 from polar_pipeline.sensor.frames import Frame, PackedFrame
 
@@ -45,39 +45,47 @@ class Level(enum.IntEnum):
     ERROR = 2
 
 
+def _limit(default: float, text: str, highest: float = 1.0, lowest: float = 0.0) -> float:
+    return declare(default, text, limits=(lowest, highest))
+
+
 @dataclass(frozen=True)
 class QualityLimits:
-    """Limits beyond which quality is bad. Build it with `make_quality_limits`, which validates.
+    """Limits beyond which quality is bad. Build it with `make_quality_limits`, which validates."""
 
-    Attributes:
-        ssim_warn: Warn if the lowest block's similarity is below; -1 for never.
-        ssim_error: The same for an error.
-        saturated_warn: Warn if a larger ratio of the pixels is saturated; 1 for never.
-        saturated_error: The same for an error.
-        dark_warn: Warn if a larger ratio of the pixels is dark; 1 for never.
-        dark_error: The same for an error.
-        hysteresis: How far beyond a limit, on its good side, a value must be before the level falls.
-        frozen_frames: Identical frames in a row that are an error; 0 for never.
-    """
+    ssim_warn: float = _limit(
+        0.8, "Warn in /diagnostics if the SSIM of the lowest block is below this; -1: never.", lowest=-1.0
+    )
+    ssim_error: float = _limit(
+        0.5,
+        "Report an error in /diagnostics if the SSIM of the lowest block is below this; at most quality.ssim_warn.",
+        lowest=-1.0,
+    )
+    saturated_warn: float = _limit(0.1, "Warn if more than this fraction of the pixels is saturated; 1: never.")
+    saturated_error: float = _limit(
+        0.5,
+        "Report an error if more than this fraction of the pixels is saturated; at least quality.saturated_warn.",
+    )
+    dark_warn: float = _limit(0.5, "Warn if more than this fraction of the pixels is below min_intensity; 1: never.")
+    dark_error: float = _limit(
+        0.9,
+        "Report an error if more than this fraction of the pixels is below min_intensity; at least quality.dark_warn.",
+    )
+    hysteresis: float = _limit(
+        0.02,
+        "How far a value must be back on the good side of a limit before the level in /diagnostics falls.",
+        highest=0.5,
+    )
+    frozen_frames: int = declare(
+        10,
+        "Identical raw frames in a row that are an error, at least 2; 0: never.",
+        limits=(0, 1000),
+        unit="frames",
+    )
 
-    ssim_warn: float = 0.8
-    ssim_error: float = 0.5
-    saturated_warn: float = 0.1
-    saturated_error: float = 0.5
-    dark_warn: float = 0.5
-    dark_error: float = 0.9
-    hysteresis: float = 0.02
-    frozen_frames: int = 10
 
-
-#: Lowest and highest value of each limit.
-RANGES: Dict[str, Tuple[float, float]] = {
-    "ssim_warn": (-1.0, 1.0),
-    "ssim_error": (-1.0, 1.0),
-    **{f"{name}_{level}": (0.0, 1.0) for name in ("saturated", "dark") for level in ("warn", "error")},
-    "hysteresis": (0.0, 0.5),
-    "frozen_frames": (0, 1000),
-}
+#: Every limit by name.
+LIMITS = declared(QualityLimits)
 
 
 def make_quality_limits(**values: object) -> QualityLimits:
@@ -86,14 +94,11 @@ def make_quality_limits(**values: object) -> QualityLimits:
     Raises:
         ValueError: A limit does not exist, is out of range, or an error would come before its warning.
     """
-    unknown = [name for name in values if name not in RANGES]
+    unknown = [name for name in values if name not in LIMITS]
     if unknown:
-        raise ValueError(f"unknown limit {quoted(unknown)}; limits are {', '.join(RANGES)}")
-    checks: Dict[str, Callable[..., Any]] = dict.fromkeys(RANGES, number)
-    checks["frozen_frames"] = whole_number
-    limits = QualityLimits(
-        **{name: checks[name](f"quality.{name}", value, *RANGES[name]) for name, value in values.items()}
-    )
+        raise ValueError(f"unknown limit {quoted(unknown)}; limits are {', '.join(LIMITS)}")
+    held: Dict[str, Any] = {name: LIMITS[name].held(value, f"quality.{name}") for name, value in values.items()}
+    limits = QualityLimits(**held)
     if limits.ssim_error > limits.ssim_warn:
         raise ValueError(
             f"quality.ssim_error must be at most quality.ssim_warn, got {limits.ssim_error} > {limits.ssim_warn}"
@@ -207,7 +212,7 @@ def mean_value(result: Result, name: str) -> Optional[float]:
     if name not in result:
         return None
     array = result[name].reshape(result[name].shape[0], -1)
-    count = array.size - (sum(result.invalid) if name == "dolp" else 0)
+    count = array.size - (0 if PRODUCTS[name].is_light else sum(result.invalid))
     total = 0.0
     for first in range(0, len(array), _MEAN_ROWS):
         rows = array[first : first + _MEAN_ROWS]

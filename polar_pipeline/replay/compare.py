@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
@@ -18,8 +17,8 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.messages import FLOAT32, IMAGE
 from polar_pipeline.products import PRODUCTS, full_level, get_products, level_scale
-from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, reading
-from polar_pipeline.replay.mcapfile import McapFile
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError, reading
+from polar_pipeline.replay.mcapfile import McapFile, open_mcap
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import PRODUCT_TOPICS
 
@@ -27,37 +26,13 @@ from polar_pipeline.topics import PRODUCT_TOPICS
 #: second: below them is mostly noise.
 MIN_DOLP = 0.05
 MIN_INTENSITY = 0.05
-#: Largest error allowed in 8-bit images, in levels.
-TOLERANCE_LEVELS = 1.0
-#: The same of products whose levels are colours of a map: two steps of it, as an angle may differ by 0.5 degrees.
-TOLERANCES_OF_COLORS = {"aolp_color": 9.0, "dolp_color": 5.0}
-#: Largest error allowed in float and 16-bit products, in the unit of `unit_of`: the error bounds of every backend.
-TOLERANCES: Dict[str, float] = {
-    **dict.fromkeys(PRODUCTS, 2e-3),
-    "aolp": 0.5,
-    "ssim_map": 1e-3,
-    "ssim": 1e-3,
-}
 
 
 def unit_of(name: str, is_byte: bool) -> str:
     """The unit of a product's errors."""
     if is_byte:
         return "levels"
-    return "deg" if name == "aolp" else PRODUCTS[name].unit
-
-
-@dataclass(frozen=True)
-class MessageLocation:
-    """Where a message is.
-
-    Attributes:
-        time_ns: Its time in the recording.
-        before: How many messages of its topic and time come before it.
-    """
-
-    time_ns: int
-    before: int
+    return "deg" if PRODUCTS[name].wraps else PRODUCTS[name].unit
 
 
 class Golden:
@@ -67,23 +42,19 @@ class Golden:
 
     Attributes:
         path: The file.
-        places: Product -> stamp in nanoseconds -> its messages; there are several if frames have equal stamps.
+        places: Product -> stamp in nanoseconds -> places of its messages; several if frames have equal stamps.
     """
 
     def __init__(self, path: Path, file: McapFile) -> None:
         self.path = path
-        self.places: Dict[str, Dict[int, List[MessageLocation]]] = {}
+        self.places: Dict[str, Dict[int, List[Tuple[int, int]]]] = {}
         self._file = file
-        self._topics = _product_topics(path, file)
-        names = {topic: name for name, topic in self._topics.items()}
-        known: Dict[Tuple[str, int], int] = Counter()
-        for row in file.messages(names) if names else ():
-            name, stamp = names[file.topics[row.connection]], row.time_ns
-            if file.kinds[row.connection] == IMAGE:
-                stamp = messages.decode_image(row.data).stamp_ns
-            place = MessageLocation(row.time_ns, known[name, row.time_ns])
-            known[name, row.time_ns] += 1
-            self.places.setdefault(name, {}).setdefault(stamp, []).append(place)
+        names = {topic: name for name, topic in _product_topics(path, file).items()}
+        for row in file.rows(names):
+            name, stamp = names[row.channel.topic], row.message.log_time
+            if file.kind(row.channel) == IMAGE:
+                stamp = messages.decode_image(row.message.data).stamp_ns
+            self.places.setdefault(name, {}).setdefault(stamp, []).append(row.place)
 
     def load(self, name: str, stamp_ns: int, before: int = 0) -> Optional[np.ndarray]:
         """A product of one frame as `Pipeline` returns it, or None if the recording lacks it.
@@ -99,13 +70,11 @@ class Golden:
         places = self.places.get(name, {}).get(stamp_ns, [])
         if before >= len(places):
             return None
-        place = places[before]
         with reading(self.path, f"is damaged: {name} of stamp {stamp_ns} cannot be read"):
-            rows = self._file.messages([self._topics[name]], (place.time_ns, place.time_ns + 1))
-            row = next(islice(rows, place.before, None))
-            if self._file.kinds[row.connection] == FLOAT32:
-                return np.array(messages.decode(row.data, FLOAT32).data, np.float32)
-            return messages.to_array(messages.decode_image(row.data))
+            message = self._file.message_at(places[before])
+            if self._file.kind(self._file.summary.channels[message.channel_id]) == FLOAT32:
+                return np.array(messages.decode(message.data, FLOAT32).data, np.float32)
+            return messages.to_array(messages.decode_image(message.data))
 
     def intensity(self, stamp_ns: int) -> Optional[np.ndarray]:
         """(h, w) float32 in [0, 1]: S0/2 of one frame, what SSIM mode `reference` compares with.
@@ -128,7 +97,7 @@ def _product_topics(path: Path, file: McapFile) -> Dict[str, str]:
     """
     found: Dict[str, str] = {}
     second = tuple(f"/{row.paired}" for row in PRODUCT_TOPICS.values() if row.paired)
-    for topic in file.topics.values():
+    for topic in file.topics:
         if f"/{topic}".endswith(second):
             continue
         # recorded in a namespace, a topic ends like the product's
@@ -148,8 +117,8 @@ def golden_products(path: Path, max_bytes: int = MAX_BYTES) -> Tuple[str, ...]:
     Raises:
         SourceError: It cannot be read, holds no products, or holds one twice.
     """
-    with reading(path), BoundedFile(path, max_bytes) as stream:
-        found = _product_topics(path, McapFile(path, stream, max_bytes))
+    with reading(path), open_mcap(path, max_bytes) as file:
+        found = _product_topics(path, file)
     if not found:
         raise _no_products(path)
     return get_products(found)
@@ -172,8 +141,7 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
     """
     with ExitStack() as stack:
         with reading(path):
-            stream = stack.enter_context(BoundedFile(path, max_bytes))
-            golden = Golden(path, McapFile(path, stream, max_bytes))
+            golden = Golden(path, stack.enter_context(open_mcap(path, max_bytes)))
         if not golden.places:
             raise _no_products(path)
         yield golden
@@ -256,7 +224,7 @@ class Comparison:
     Args:
         golden: The expected products.
         products: The products to compare.
-        tolerances: Product -> largest error allowed, in place of `TOLERANCES` and `TOLERANCE_LEVELS`.
+        tolerances: Product -> largest error allowed, in place of the one in its row.
 
     Raises:
         ValueError: A tolerance is negative, or is for a product that is not compared.
@@ -316,10 +284,9 @@ class Comparison:
     def _row(self, name: str, tally: Tally) -> ProductComparison:
         expected = sum(map(len, self._golden.places.get(name, {}).values()))
         missing = tally.unmatched + expected - tally.frames
-        tolerance = self._given.get(
-            name, TOLERANCES_OF_COLORS.get(name, TOLERANCE_LEVELS) if tally.is_byte else TOLERANCES[name]
-        )
-        peak = (128.0 if name == "aolp" else 255.0) if tally.is_byte else 90.0 if name == "aolp" else 1.0
+        product = PRODUCTS[name]
+        tolerance = self._given.get(name, product.tolerance_levels if tally.is_byte else product.tolerance)
+        peak = (128.0 if product.wraps else 255.0) if tally.is_byte else 90.0 if product.wraps else 1.0
         mean = sum(tally.squares) / tally.pixels if tally.pixels else 0.0
         psnr = 10 * (2 * math.log10(peak) - math.log10(mean)) if mean else math.inf
         similarity = float(np.mean(tally.similarity)) if tally.similarity else np.nan
@@ -341,25 +308,22 @@ def _grey(image: np.ndarray) -> np.ndarray:
 
 
 def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.ndarray]]) -> np.ndarray:
-    """Mask of the pixels that are compared: all but DoLP in the dark and AoLP of dark or unpolarized light."""
+    """Mask of the pixels that are compared, as the product's row says."""
     mask = np.ones(image.shape, bool)
     pixels = mask.reshape(*image.shape[:2], -1)  # a view: one mask for all channels
     intensity, dolp = golden["intensity"], golden["dolp"]
-    if (
-        name in ("dolp", "aolp", "dolp_sigma", "aolp_sigma", "aolp_color", "dolp_color")
-        and intensity is not None
-        and intensity.shape[:2] == image.shape[:2]
-    ):
+    compared = PRODUCTS[name].compared
+    if compared != "all" and intensity is not None and intensity.shape[:2] == image.shape[:2]:
         pixels &= (_grey(intensity) >= MIN_INTENSITY)[..., np.newaxis]
-    if name in ("aolp", "aolp_sigma", "aolp_color") and dolp is not None and dolp.shape == image.shape[:2]:
+    if compared == "polarized" and dolp is not None and dolp.shape == image.shape[:2]:
         pixels &= ~(dolp < MIN_DOLP * full_level(str(dolp.dtype)))[..., np.newaxis]
     return mask
 
 
 def _errors(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Absolute errors in the unit of `unit_of`; AoLP is circular."""
+    """Absolute errors in the unit of `unit_of`; those of angles are circular."""
     error = np.abs(got.astype(np.float64) - expected.astype(np.float64))
-    if name != "aolp":
+    if not PRODUCTS[name].wraps:
         return error
     if got.dtype == np.uint8:
         return np.minimum(error, 256 - error)
@@ -368,17 +332,17 @@ def _errors(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 def _similarity(name: str, got: np.ndarray, expected: np.ndarray) -> float:
-    """Mean SSIM of two images of a product; of AoLP's sine and cosine, which do not jump where the angle wraps."""
+    """Mean SSIM of two images of a product; of an angle's sine and cosine, which do not jump where it wraps."""
     planes = []
     for image in (got, expected):
         values = np.nan_to_num(image).astype(np.float32)
-        if name == "aolp":
+        if PRODUCTS[name].wraps:
             turn = values * np.float32(2 * np.pi / 256 if image.dtype == np.uint8 else 2)
             values = np.stack([np.cos(turn), np.sin(turn)], -1) / 2 + np.float32(0.5)
         elif image.dtype == np.uint8:
             values /= 255
-        elif name == "stokes":
-            values = values / 2 + np.array([0, 0.5, 0.5], np.float32)
+        elif PRODUCTS[name].planes:
+            values = PRODUCTS[name].planes_of(values)
         planes.append(np.atleast_3d(values))
     pairs = zip(*(np.ascontiguousarray(image.transpose(2, 0, 1)) for image in planes))
     return float(np.mean([_ssim(x, y).mean() for x, y in pairs]))

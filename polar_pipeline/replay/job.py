@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import BinaryIO, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError
 from polar_pipeline.replay.report import Report, render
 from polar_pipeline.replay.run import Summary, replay
-from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.replay.sink import Sink, open_sink
 from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source
 
 #: Takes the records and their number, and yields the records: shows how far a replay is.
@@ -75,6 +74,20 @@ class Job:
         """The lens calibration of the images on a topic, for the products; None if there are none to write."""
         return recorded_camera_info(self.source, topic, self.max_bytes) if self.products is not None else None
 
+    @contextmanager
+    def outputs(self, options: Options) -> Iterator[Tuple[Optional[Sink], Optional[BinaryIO]]]:
+        """Open the recording and the report to write; they are there when the block ends without an error.
+
+        Raises:
+            OSError: An output cannot be written.
+        """
+        with ExitStack() as stack:
+            html = stack.enter_context(replacing(self.report, self.force)) if self.report is not None else None
+            sink = None
+            if self.products is not None:
+                sink = stack.enter_context(open_sink(self.products, metadata(options), self.force))
+            yield sink, html
+
     def comparison(self, options: Options) -> Optional[Comparison]:
         """A new comparison with the golden recording; None without one.
 
@@ -101,33 +114,38 @@ def process_recording(
         OSError: An output cannot be written.
         ValueError: A tolerance is not allowed.
     """
-    options = pipeline.options
-    comparison = job.comparison(options)
+    comparison = job.comparison(pipeline.options)
     pipeline.reset()
-    with ExitStack() as stack:
-        source = stack.enter_context(open_source(job.source, job.topic, job.rate, job.max_bytes))
-        html = stack.enter_context(replacing(job.report, job.force)) if job.report is not None else None
-        sink = None
-        if job.products is not None:
-            sink = stack.enter_context(open_sink(job.products, metadata(options), job.force))
+    with open_source(job.source, job.topic, job.rate, job.max_bytes) as source, job.outputs(pipeline.options) as (
+        sink,
+        html,
+    ):
         records = watch(source.records, source.total)
         camera_info = job.camera_info(source.topic)
         summary = replay(records, source.total, pipeline, sink, comparison, job.reference, camera_info=camera_info)
-        check_usable(summary, source.total, job.source)
-        rows = comparison.rows() if comparison else []
-        if html is not None:
-            html.write(render(make_report(job.source.name, options, summary, rows)).encode())
+        rows = finish(job, summary, source.total, pipeline.options, comparison, html)
     return summary, rows
 
 
-def check_usable(summary: Summary, total: int, source: Path) -> None:
-    """Refuse a recording none of whose `total` frames could be used.
+def finish(
+    job: Job,
+    summary: Summary,
+    total: int,
+    options: Options,
+    comparison: Optional[Comparison],
+    html: Optional[BinaryIO],
+) -> List[ProductComparison]:
+    """Write the report of a recording of `total` frames; returns how its products compare.
 
     Raises:
-        UnusableError: None could.
+        UnusableError: None of the frames could be used.
     """
     if not summary.stamps:
-        raise UnusableError(f"none of the {total} frames of {source} could be used; nothing written", summary)
+        raise UnusableError(f"none of the {total} frames of {job.source} could be used; nothing written", summary)
+    rows = comparison.rows() if comparison else []
+    if html is not None:
+        html.write(render(make_report(job.source.name, options, summary, rows)).encode())
+    return rows
 
 
 def late(summary: Summary) -> str:
@@ -139,10 +157,10 @@ def late(summary: Summary) -> str:
 
 def metadata(options: Options) -> Dict[str, str]:
     """The options as text: what the recording says about itself."""
-    texts = {row.name: str(getattr(options, row.name)) for row in dataclasses.fields(options)}
+    texts = {name: str(value) for name, value in options.arguments().items() if name not in ("dtype", "threads")}
     texts.update(sensor=options.sensor.name, tile=str(options.sensor.angles), products=", ".join(options.products))
     texts["calibration"] = options.calibration.digest if options.calibration else ""
-    return {"version": __version__, **texts, "dtypes": ", ".join(options.dtypes)}
+    return {"version": __version__, **texts, "dtypes": ", ".join(dict(options.dtype).values())}
 
 
 def make_report(name: str, options: Options, summary: Summary, rows: List[ProductComparison]) -> Report:

@@ -1,239 +1,223 @@
-"""Messages of mcap files, read in bounded memory: lengths and sizes that the file states are not trusted."""
+"""Messages of mcap files by time, read by the mcap library; memory holds those whose time is near, not the file."""
 
 from __future__ import annotations
 
+import heapq
 import io
 import struct
-import zlib
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Collection, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+from typing import BinaryIO, Collection, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
 
+import lz4.frame  # type: ignore[import-untyped]
+import zstandard
+from mcap.data_stream import ReadDataStream
 from mcap.opcode import Opcode
-from mcap.records import (
-    Attachment,
-    AttachmentIndex,
-    Channel,
-    ChunkIndex,
-    Metadata,
-    MetadataIndex,
-    Schema,
-    Statistics,
-)
-from mcap.stream_reader import StreamReader
+from mcap.reader import SeekingReader
+from mcap.records import Channel, Chunk, McapRecord, Message
+from mcap.stream_reader import breakup_chunk
+from mcap.summary import Summary
 
 from polar_pipeline._util.text import quoted
-from polar_pipeline.replay.limits import (
-    INDEX_DIVISOR,
-    BlockLocation,
-    BoundedFile,
-    RecordedMessage,
-    Section,
-    SourceError,
-    Span,
-    in_order,
-    inflate,
-    is_within,
-    megabytes,
-    overlaps,
-    too_large,
-)
+from polar_pipeline.replay.limits import SourceError, Span, check_size, is_within, require_regular_file
+from polar_pipeline.sensor.frames import FrameError
 
 #: First and last bytes of an mcap file.
-_MAGIC = b"\x89MCAP0\r\n"
-#: Opcode and length in front of every record.
-_RECORD = struct.Struct("<BQ")
-#: The fields of a footer: start of the index, start of its table of contents, checksum.
-_FOOTER = struct.Struct("<QQI")
-#: The first fields of a chunk: first and last time, size, checksum, length of the compression's name.
-_CHUNK = struct.Struct("<QQQII")
-#: The first fields of a message: channel, sequence number, time of recording, time of publishing.
-_MESSAGE = struct.Struct("<HIQQ")
-#: How chunks may be compressed.
-_COMPRESSIONS = ("", "zstd", "lz4")
+MAGIC = b"\x89MCAP0\r\n"
+
+#: Topic -> type and number of its messages.
+Topics = Dict[str, Tuple[str, int]]
+#: Time of recording, and the bytes of a message or why it cannot be read.
+TimedMessage = Tuple[int, Union[bytes, FrameError]]
+
+
+class McapRow(NamedTuple):
+    """A message and where it is: the offset of its chunk in the file, and its number among the chunk's messages."""
+
+    channel: Channel
+    message: Message
+    place: Tuple[int, int]
+
+
+class _ChunkPlace(NamedTuple):
+    """First and last time of a chunk, its offset, and its channels; without these, it may hold any."""
+
+    start_ns: int
+    end_ns: int
+    offset: int
+    channels: Collection[int]
 
 
 class McapFile:
     """An open mcap file that has an index.
 
+    The mcap library's own reader would load a file without chunks, such as those of the recorder's profile `fastwrite`,
+    completely to sort its messages.
+
     Attributes:
-        channels: Number of a channel -> its record.
-        schemas: Number of a schema -> its record.
-        topics: Number of a channel -> its topic.
-        kinds: Number of a channel -> type of its messages; "" where the file does not say.
-        counts: Number of a channel -> its messages; None where the file does not say.
+        stream: The open file.
+        summary: The records of the index.
+        topics: Topics and types; "" for a type that the file does not name.
 
     Args:
-        path: The file.
+        path: The file, for errors.
         stream: The open file.
-        limit: Largest size in bytes of the chunks in memory together, uncompressed.
+        limit: Largest size in bytes of a chunk, and of the messages in memory together.
 
     Raises:
-        SourceError: It is not an mcap file, or was cut off.
+        SourceError: The file is not an mcap file, was cut off, or does not count its messages.
         Exception: Whatever damaged bytes make the mcap library raise; see `limits.reading`.
     """
 
-    def __init__(self, path: Path, stream: BoundedFile, limit: int) -> None:
-        self.channels: Dict[int, Channel] = {}
-        self.schemas: Dict[int, Schema] = {}
-        self.topics: Dict[int, str] = {}
-        self.kinds: Dict[int, str] = {}
-        self.counts: Optional[Dict[int, int]] = None
+    def __init__(self, path: Path, stream: BinaryIO, limit: int) -> None:
         self._path = path
-        self._stream = stream
+        self.stream = stream
         self._limit = limit
-        self._chunks: List[ChunkIndex] = []
-        self._extras: List[Tuple[int, int]] = []
-        self._singles: Optional[List[Tuple[BlockLocation, int]]] = None
-        self._start = self._read_index()
+        self._places: Optional[List[_ChunkPlace]] = None
+        self.summary = self._read_summary()
+        if self.summary.statistics is None:
+            raise SourceError(f"{path} does not say how many messages it holds (`mcap recover` counts them)")
+        counts = self.summary.statistics.channel_message_counts
+        self.topics: Topics = {}
+        for number, row in self.summary.channels.items():
+            _, before = self.topics.get(row.topic, ("", 0))
+            self.topics[row.topic] = (self.kind(row), before + counts.get(number, 0))
 
-    def _read_index(self) -> int:
-        """Read the index at the end of the file; returns its offset."""
-        footer = _RECORD.size + _FOOTER.size
-        end = self._stream.length - footer - len(_MAGIC)
-        if self._at(0, len(_MAGIC)) != _MAGIC:
-            raise SourceError(f"{self._path} is no mcap file")
-        tail = self._at(max(0, end), footer + len(_MAGIC))
-        start = _FOOTER.unpack_from(tail, _RECORD.size)[0] if tail[footer:] == _MAGIC else 0
-        if tail[: _RECORD.size] != _RECORD.pack(Opcode.FOOTER, _FOOTER.size) or start == 0:
+    def _read_summary(self) -> Summary:
+        if self.stream.read(len(MAGIC)) != MAGIC:
+            raise SourceError(f"{self._path} is not an mcap file")
+        self.stream.seek(-len(MAGIC), io.SEEK_END)
+        is_complete = self.stream.read() == MAGIC
+        self.stream.seek(0)
+        summary = SeekingReader(self.stream, record_size_limit=self._limit).get_summary() if is_complete else None
+        if summary is None:
             raise SourceError(f"{self._path} has no index: the recording was cut off (`mcap recover` can repair it)")
-        if not len(_MAGIC) <= start <= end:
-            raise SourceError(f"{self._path} is damaged: its index would start at byte {start}")
-        if end - start > self._limit // INDEX_DIVISOR:
-            raise too_large(self._path, f"an index of {megabytes(end - start)}", self._limit // INDEX_DIVISOR)
-        index = io.BytesIO(self._at(start, end - start) + tail)
-        for record in StreamReader(index, skip_magic=True, emit_chunks=True).records:
-            if isinstance(record, Schema):
-                self.schemas[record.id] = record
-            elif isinstance(record, Channel):
-                self.channels[record.id] = record
-            elif isinstance(record, ChunkIndex):
-                self._chunks.append(record)
-            elif isinstance(record, (AttachmentIndex, MetadataIndex)):
-                self._extras.append((record.offset, record.length))
-            elif isinstance(record, Statistics):
-                self.counts = record.channel_message_counts
-        names = {number: row.name for number, row in self.schemas.items()}
-        self.topics = {number: row.topic for number, row in self.channels.items()}
-        self.kinds = {number: names.get(row.schema_id, "") for number, row in self.channels.items()}
-        return int(start)
+        return summary
 
-    def _at(self, offset: int, size: int) -> bytes:
-        self._stream.seek(offset)
-        return self._stream.read(size)
+    def kind(self, channel: Channel) -> str:
+        """Type of a channel's messages; "" if the file does not name it."""
+        schema = self.summary.schemas.get(channel.schema_id)
+        return schema.name if schema else ""
 
-    def messages(self, topics: Collection[str], span: Optional[Span] = None) -> Iterator[RecordedMessage]:
-        """The messages on these topics, by time.
+    def messages(self, topic: str, kind: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
+        """Times and messages of a type on a topic, by time; it raises what `rows` does."""
+        for row in self.rows([topic], span):
+            if self.kind(row.channel) == kind:
+                yield row.message.log_time, row.message.data
+
+    def rows(self, topics: Collection[str], span: Optional[Span] = None) -> Iterator[McapRow]:
+        """The messages on these topics by time; messages of equal time in the order of the file.
+
+        A chunk is read when the time of its first message is reached.
 
         Args:
             topics: The topics.
             span: If given, only messages of these times of recording.
 
         Raises:
-            SourceError: The file is damaged, or needs more memory than the limit.
-            Exception: Whatever a decompressor raises on damaged bytes; see `limits.reading`.
+            SourceError: The file is damaged.
+            FrameError: The messages that must be held at once need more memory than the limit (cause `size`).
+            Exception: Whatever damaged bytes make the mcap library raise; see `limits.reading`.
         """
-        wanted = {number for number, topic in self.topics.items() if topic in topics}
-
-        def load(offset: int, limit: int) -> Tuple[int, Iterable[RecordedMessage]]:
-            size, rows = self._load(offset, limit)
-            return size, (row for row in rows if row.connection in wanted and is_within(row.time_ns, span))
-
-        blocks = (block for block, end_ns in self._blocks(wanted) if overlaps(block.time_ns, end_ns, span))
-        return in_order(self._path, blocks, load, self._limit)
-
-    @property
-    def compression(self) -> str:
-        """How its chunks are compressed: `zstd`, `lz4` or "", as the index states for the first one."""
-        return self._chunks[0].compression if self._chunks else ""
-
-    def extras(self) -> Iterator[Union[Attachment, Metadata]]:
-        """What it holds beside messages, as its index lists it."""
-        for offset, length in self._extras:
-            record = next(StreamReader(io.BytesIO(self._at(offset, length)), skip_magic=True).records)
-            if isinstance(record, (Attachment, Metadata)):
-                yield record
-
-    def as_written(self) -> Iterator[RecordedMessage]:
-        """All messages, in the order of the file; it raises what `messages` does."""
-        blocks = self._blocks(self.topics)
-        for offset in sorted({block.offset for block, _ in blocks}):
-            yield from self._load(offset, self._limit)[1]
-
-    def span(self, topics: Collection[str]) -> Optional[Span]:
-        """The times of recording between which the messages on these topics lie; None where there are none.
-
-        The times are those that the index states, and may be wider.
-        """
-        blocks = list(self._blocks({number for number, topic in self.topics.items() if topic in topics}))
-        if not blocks:
-            return None
-        return min(block.time_ns for block, _ in blocks), max(end_ns for _, end_ns in blocks) + 1
-
-    def _blocks(self, wanted: Collection[int]) -> Iterator[Tuple[BlockLocation, int]]:
-        """The blocks that may hold messages of these channels, with their last times."""
-        for row in self._chunks:
-            # without an index of its own, a chunk may hold any channel
-            if row.message_index_offsets and not any(number in row.message_index_offsets for number in wanted):
+        channels = {number for number, row in self.summary.channels.items() if row.topic in topics}
+        # (time, offset of the chunk, number of the message, the message); without a message: a chunk to be read
+        queue: List[Tuple[int, int, int, Optional[Message]]] = [
+            (row.start_ns, row.offset, -1, None) for row in self._chunks(channels, span)
+        ]
+        heapq.heapify(queue)
+        held = 0
+        while queue:
+            _, offset, number, message = heapq.heappop(queue)
+            if message is not None:
+                held -= len(message.data)
+                yield McapRow(self.summary.channels[message.channel_id], message, (offset, number))
                 continue
-            yield BlockLocation(row.message_start_time, row.chunk_start_offset), row.message_end_time
-        if not self._chunks:
-            if self._singles is None:
-                self._singles = list(self._scan())
-            yield from self._singles
+            for number, new in enumerate(self._load(offset)):
+                if new.channel_id not in self.summary.channels:
+                    raise SourceError(f"{self._path} is damaged: its index has no channel {new.channel_id}")
+                if new.channel_id in channels and is_within(new.log_time, span):
+                    held += len(new.data)
+                    check_size("messages to be held at once", held, self._limit)
+                    heapq.heappush(queue, (new.log_time, offset, number, new))
 
-    def _scan(self) -> Iterator[Tuple[BlockLocation, int]]:
-        """Chunks, and messages outside of any, with the last time, of a file whose index names no chunks."""
-        offset = len(_MAGIC)
-        while offset < self._start:
-            opcode, length, *fields = struct.unpack("<BQQQ", self._at(offset, 25).ljust(25, b"\0"))
-            if offset + _RECORD.size + length > self._start:
-                raise SourceError(f"{self._path} is damaged: the record at byte {offset} is longer than the file")
+    def message_at(self, place: Tuple[int, int]) -> Message:
+        """The message at a place that `rows` gave; it raises what `rows` does."""
+        return self._load(place[0])[place[1]]
+
+    def spans(self, topic: str) -> List[Span]:
+        """The times of recording between which the messages on a topic lie, as the index states; empty without any."""
+        channels = {number for number, row in self.summary.channels.items() if row.topic == topic}
+        rows = self._chunks(channels, None)
+        return [(min(row.start_ns for row in rows), max(row.end_ns for row in rows) + 1)] if rows else []
+
+    def _chunks(self, channels: Set[int], span: Optional[Span]) -> List[_ChunkPlace]:
+        """The chunks that may hold messages of these channels in a span; a message outside of chunks counts as one."""
+        if self._places is None:
+            rows = {row.chunk_start_offset: row for row in self.summary.chunk_indexes}
+            self._places = [
+                _ChunkPlace(row.message_start_time, row.message_end_time, offset, row.message_index_offsets)
+                for offset, row in rows.items()
+            ] or list(self._scan())
+        return [
+            row
+            for row in self._places
+            if (not row.channels or not channels.isdisjoint(row.channels))
+            and (span is None or (row.start_ns < span[1] and row.end_ns >= span[0]))
+        ]
+
+    def _scan(self) -> Iterator[_ChunkPlace]:
+        """The chunks, and the messages outside of chunks, of a file whose index lists none."""
+        offset, opcode = len(MAGIC), 0
+        while opcode != Opcode.DATA_END:
+            self.stream.seek(offset)
+            head = self.stream.read(25)
+            opcode, length = struct.unpack_from("<BQ", head)
             if opcode == Opcode.CHUNK:
-                yield BlockLocation(fields[0], offset), fields[1]
+                start_ns, end_ns = struct.unpack_from("<QQ", head, 9)
+                yield _ChunkPlace(start_ns, end_ns, offset, ())
             elif opcode == Opcode.MESSAGE:
-                _, _, time_ns, _ = _MESSAGE.unpack(self._at(offset + _RECORD.size, _MESSAGE.size))
-                yield BlockLocation(time_ns, offset), time_ns
-            offset += _RECORD.size + length
+                channel, _, time_ns = struct.unpack_from("<HIQ", head, 9)
+                yield _ChunkPlace(time_ns, time_ns, offset, (channel,))
+            offset += 9 + length
 
-    def _load(self, offset: int, limit: int) -> Tuple[int, Iterator[RecordedMessage]]:
-        opcode, length = _RECORD.unpack(self._at(offset, _RECORD.size))
+    def _load(self, offset: int) -> List[Message]:
+        """The messages in the chunk at an offset, or the message there."""
+        self.stream.seek(offset)
+        opcode, length = struct.unpack("<BQ", self.stream.read(9))
+        check_size("a record", length, self._limit)
         if opcode == Opcode.MESSAGE:
-            if length > limit:
-                raise too_large(self._path, megabytes(length), self._limit)
-            data = self._at(offset, _RECORD.size + length)
-        elif opcode == Opcode.CHUNK:
-            data = self._chunk(offset, limit)
-        else:
+            return [Message.read(ReadDataStream(self.stream), length)]
+        if opcode != Opcode.CHUNK:
             raise SourceError(f"{self._path} is damaged: there is no chunk at byte {offset}")
-        return len(data), self._parse(data, offset)
+        record = Chunk.read(ReadDataStream(self.stream))
+        return [row for row in chunk_records(record, self._limit) if isinstance(row, Message)]
 
-    def _chunk(self, offset: int, limit: int) -> bytes:
-        """The records in the chunk whose first field comes next."""
-        _, _, size, checksum, length = _CHUNK.unpack(self._stream.read(_CHUNK.size))
-        compression = self._stream.read(min(length, 64)).decode()
-        if compression not in _COMPRESSIONS or len(compression) != length:
-            raise SourceError(f"{self._path} is compressed by {quoted(compression)}; zstd and lz4 can be read")
-        if size > limit:
-            raise too_large(self._path, f"chunks of {megabytes(self._limit - limit + size)} at once", self._limit)
-        (length,) = struct.unpack("<Q", self._stream.read(8))
-        data = inflate(Section(self._stream, length), compression, size)
-        if data is None or len(data) != size:
-            raise SourceError(f"{self._path} is damaged: the chunk at byte {offset} does not have {size} bytes")
-        if checksum and zlib.crc32(data) != checksum:
-            raise SourceError(f"{self._path} is damaged: the checksum of the chunk at byte {offset} is wrong")
-        return data
 
-    def _parse(self, data: bytes, offset: int) -> Iterator[RecordedMessage]:
-        """The messages in the records of a chunk."""
-        view, place = memoryview(data), 0
-        while place < len(view):
-            opcode, length = _RECORD.unpack_from(view, place)
-            start, place = place + _RECORD.size, place + _RECORD.size + length
-            if place > len(view):
-                raise SourceError(f"{self._path} is damaged: a record in the chunk at byte {offset} is cut short")
-            if opcode == Opcode.MESSAGE:
-                channel, sequence, time_ns, published_ns = _MESSAGE.unpack_from(view[start:place])
-                if channel not in self.topics:
-                    raise SourceError(f"{self._path} is damaged: its index has no channel {channel}")
-                body = view[start + _MESSAGE.size : place]
-                yield RecordedMessage(time_ns, channel, body, published_ns, sequence)
+@contextmanager
+def open_mcap(path: Path, limit: int) -> Iterator[McapFile]:
+    """Open an mcap file; the arguments and errors are those of `McapFile`."""
+    require_regular_file(path)
+    with path.open("rb") as stream:
+        yield McapFile(path, stream, limit)
+
+
+def chunk_records(chunk: Chunk, limit: int) -> List[McapRecord]:
+    """The records in a chunk. The mcap library would decompress as much as the data holds, whatever the chunk declares.
+
+    Raises:
+        FrameError: The chunk is larger than the limit (cause `size`), does not have the size that it declares, or is
+            compressed otherwise (cause `file`).
+        Exception: Whatever a decompressor raises on damaged bytes.
+    """
+    size, data = chunk.uncompressed_size, chunk.data
+    check_size("a chunk", size, limit)
+    if chunk.compression == "zstd" and zstandard.frame_content_size(data) <= size:
+        data = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+    elif chunk.compression == "lz4":
+        data = lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=size + 1)
+    elif chunk.compression not in ("", "zstd"):
+        raise FrameError("file", f"a chunk is compressed by {quoted(chunk.compression)}; zstd and lz4 can be read")
+    if len(data) != size:
+        raise FrameError("file", f"a chunk does not have {size} bytes, which it declares")
+    return breakup_chunk(replace(chunk, compression="", data=data), validate_crc=True)

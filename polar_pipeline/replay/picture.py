@@ -8,51 +8,43 @@ from typing import Optional, Sequence, Tuple
 import cv2
 import numpy as np
 
-from polar_pipeline.coefficients import AOLP_SIGMA_MAX
 from polar_pipeline.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP
-from polar_pipeline.products import invalid_level, level_scale
+from polar_pipeline.products import PRODUCTS, invalid_level, level_scale
 
-#: Standard deviations that have the map's last colour, as do higher ones.
-SIGMA_TOP = {"dolp_sigma": 0.1, "aolp_sigma": AOLP_SIGMA_MAX}
 #: Diameter of the wheel of AoLP's colours, width of the bar of DoLP's, and space for numbers around them, in pixels.
 WHEEL_SIDE, BAR_WIDTH, LEGEND_MARGIN = 160, 256, 44
-#: Similarity that is black in the picture, as are lower ones.
-SSIM_BLACK = 0.8
 
 
 def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
-    """A product as (h, w, 3) uint8 RGB.
+    """A product as (h, w, 3) uint8 RGB, by the colour map and the range of its row.
 
-    DoLP takes the map viridis, and so do standard deviations up to `SIGMA_TOP`; AoLP the map `phase`, similarity
-    greys from `SSIM_BLACK` to 1, Stokes vectors the three colour channels. Invalid pixels are black; but for standard
-    deviations, level 0 is.
+    Stokes vectors take the three colour channels. Invalid pixels are black where they are not a valid level too.
 
     Args:
         name: Product.
         array: As `Pipeline` returns it, float32, uint8 or uint16.
         longest: Side in pixels to which larger pictures shrink; 0 for no limit.
     """
+    row = PRODUCTS[name]
     shrink = longest / max(array.shape) if longest and max(array.shape) > longest else 1.0
     size = (max(1, round(array.shape[1] * shrink)), max(1, round(array.shape[0] * shrink)))
     if shrink < 1:
         # angles must not be averaged, so pixels are picked
-        array = cv2.resize(array, size, interpolation=cv2.INTER_NEAREST if name == "aolp" else cv2.INTER_AREA)
+        array = cv2.resize(array, size, interpolation=cv2.INTER_NEAREST if row.wraps else cv2.INTER_AREA)
     dtype = str(array.dtype)
-    has_levels = name in SIGMA_TOP and dtype != "float32"
+    has_levels = row.is_invalid_high and dtype != "float32"
     invalid = array == invalid_level(name, dtype) if has_levels else np.isnan(array)
     values = np.nan_to_num(array / level_scale(name, dtype)).astype(np.float32)
-    if name == "aolp":
+    low, high = row.pictured
+    if row.planes:
+        rgb = _bytes(row.planes_of(values))
+    elif values.ndim == 3:
+        rgb = _bytes(values)
+    elif row.wraps:
         rgb = AOLP_MAP[aolp_indices(values)]
-    elif name == "dolp":
-        rgb = viridis(values)
-    elif name in SIGMA_TOP:
-        rgb = viridis(values / np.float32(SIGMA_TOP[name]))
-    elif name == "ssim_map":
-        rgb = cv2.cvtColor(_bytes((values - SSIM_BLACK) / (1 - SSIM_BLACK)), cv2.COLOR_GRAY2RGB)
-    elif name == "stokes":
-        rgb = _bytes(values / 2 + np.array([0, 0.5, 0.5], np.float32))
     else:
-        rgb = _bytes(values) if values.ndim == 3 else cv2.cvtColor(_bytes(values), cv2.COLOR_GRAY2RGB)
+        shares = (values - low) / np.float32(high - low)
+        rgb = viridis(shares) if row.colors == "viridis" else cv2.cvtColor(_bytes(shares), cv2.COLOR_GRAY2RGB)
     rgb[invalid if invalid.ndim == 2 else invalid.any(-1)] = 0
     return rgb
 
@@ -63,24 +55,25 @@ def aolp_indices(angles: np.ndarray) -> np.ndarray:
 
 
 def legend(name: str, style: str = "plain") -> Optional[np.ndarray]:
-    """Draw what the colors of a product mean, (h, w, 3) uint8 RGB; None for a product without such colors.
+    """Draw what the colors of a product mean, (h, w, 3) uint8 RGB; None for a product of numbers or of light.
 
-    `aolp_color` and `preview`: a wheel with AoLP as its direction, labeled in degrees, and DoLP as the distance from
-    its center, 1 at the rim. `dolp_color`: a bar from 0 at the left to 1 at the right.
+    A wheel has AoLP as its direction, labeled in degrees, and DoLP as the distance from its center, 1 at the rim; a bar
+    goes from 0 at the left to 1 at the right.
 
     Args:
         name: Product.
         style: The option `color_style`.
     """
-    if name == "dolp_color":
+    row = PRODUCTS[name]
+    if row.unit or not row.legend:
+        return None
+    if row.legend == "bar":
         bar = np.repeat(DOLP_MAP[np.newaxis], 24, 0)
         texts = [(f"{k / 4:g}", k * BAR_WIDTH / 4, len(bar) + 14) for k in range(5)]
         return _labeled(bar, [*texts, ("DoLP", BAR_WIDTH / 2, -14)])
-    if name not in ("aolp_color", "preview"):
-        return None
     x = np.linspace(-1, 1, WHEEL_SIDE)[np.newaxis]
     radius, angle = np.minimum(np.hypot(x, x.T), 1), np.arctan2(-x.T, x) % np.pi
-    if name == "preview":
+    if row.colors == "hsv":
         hsv = np.stack([angle * (360 / np.pi) % 360, radius, np.ones_like(angle)], -1).astype(np.float32)
         wheel = _bytes(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))
     else:
@@ -93,7 +86,7 @@ def legend(name: str, style: str = "plain") -> Optional[np.ndarray]:
         for degrees in range(0, 360, 45)
     ]
     texts.append(("AoLP in degrees", middle, -34))
-    if name == "preview" or COLOR_STYLES[style][1] < 1:
+    if row.colors == "hsv" or COLOR_STYLES[style][1] < 1:
         texts.append(("DoLP: 0 at center, 1 at rim", middle, WHEEL_SIDE + 34))
     return _labeled(wheel, texts)
 

@@ -1,47 +1,31 @@
 """Lossless compression of raw mosaics: prediction from the row above behind the same polarizer, then zstd.
 
 A compressed image is the data of a `sensor_msgs/CompressedImage` whose format is `ENCODING; polar_zstd`, on a topic
-that ends in `/polar_zstd`. Its header and its frame are those of the image. All numbers are little-endian:
-
-| bytes | content |
-| --- | --- |
-| 4 | `PZRM` |
-| 1 | version of this format: 1 |
-| 1 | kind of samples, a number of `SAMPLES` |
-| 1 | distance in rows between a sample and the one that predicts it |
-| 1 | `is_bigendian` of the image |
-| 4, 4, 4 | `height`, `width` and `step` of the image |
-| 4 | bytes of a row, with padding: `step`, or where that is 0 those that the pixels take |
-| 4 | bytes of the image's data |
-| 4 | bytes of the encoding, in UTF-8, which comes next |
-| rest | one frame of zstd, with size and checksum |
-
-The zstd frame holds the residuals of as many full rows as the image's data has, then the bytes of the data behind them.
-A residual is the sample minus the one `distance` rows above, modulo the range of its type; the samples of the first
-`distance` rows are their own residuals. Those of 16 bit are folded (0, -1, 1, -2 as 0, 1, 2, 3) and stored as the low
-bytes of all rows, then the high ones. Samples of kind `bytes` have no residuals: the frame holds the data as it is.
+that ends in `/polar_zstd`. Its header and its frame are those of the image. docs/replay.md describes the data byte by
+byte.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Any, Dict, Tuple, Union
+from typing import Any, Dict, NamedTuple, Tuple, Union
 
 import numpy as np
 import zstandard
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import ImageMessage
-from polar_pipeline.replay.limits import MAX_BYTES, megabytes
+from polar_pipeline.replay.limits import MAX_BYTES, check_size
 from polar_pipeline.sensor.encodings import get_format
-from polar_pipeline.sensor.frames import FORMATS, FrameError, RawFormat, group_bytes, pack, sent_format, unpack_rows
+from polar_pipeline.sensor.frames import FORMATS, FrameError, pack, sent_format, unpack_rows
 
 #: Last part of the topics and of the formats of these images.
 TRANSPORT = "polar_zstd"
 #: Kinds of samples; a kind's place in this list is its number: bytes without prediction, of 8 bit, of 16 bit in either
 #: byte order, and packed formats. Rows are of full groups of packed pixels.
 SAMPLES = ("bytes", "u1", "<u2", ">u2", "10p", "12p", "10Packed", "12Packed")
+#: Packed formats: bytes of a group of pixels, and pixels in it.
+_GROUPS = {"10p": (5, 4), "12p": (3, 2), "10Packed": (3, 2), "12Packed": (3, 2)}
 #: Distances that are tried: of any image, of polarizers, and of polarizers behind a Bayer lattice.
 DISTANCES = (1, 2, 4)
 
@@ -55,8 +39,7 @@ _SAMPLED = 128
 Bytes = Union[bytes, bytearray, memoryview]
 
 
-@dataclass(frozen=True)
-class _Layout:
+class _Layout(NamedTuple):
     """How the bytes of an image lie, as in the header."""
 
     samples: str
@@ -70,24 +53,15 @@ class _Layout:
         return self.size // self.row if self.row else 0
 
     @property
-    def fmt(self) -> RawFormat:
-        """The packed format."""
-        return FORMATS[self.samples]
-
-    @property
     def pixels(self) -> int:
         """Pixels of a row of a packed format, padding included."""
-        return self.row // group_bytes(self.fmt) * 8 * group_bytes(self.fmt) // _stored_bits(self.fmt)
+        size, pixels = _GROUPS[self.samples]
+        return self.row // size * pixels
 
     @property
     def residual_bytes(self) -> int:
         """Bytes of the residuals of all rows."""
-        return 2 * self.rows * self.pixels if self.samples in FORMATS else self.rows * self.row
-
-
-def _stored_bits(fmt: RawFormat) -> int:
-    """Bits that a pixel of a packed format takes."""
-    return 12 if fmt.packing == "packed" else fmt.bits
+        return 2 * self.rows * self.pixels if self.samples in _GROUPS else self.rows * self.row
 
 
 def format_of(encoding: str) -> str:
@@ -127,9 +101,9 @@ def _residuals(image: ImageMessage, data: np.ndarray) -> Tuple[_Layout, np.ndarr
     rows = data[: layout.rows * row].reshape(-1, row) if row else data[:0]
     if not rows.size:
         return _Layout("bytes", 0, 0, data.size), rows.reshape(-1)
-    if samples in FORMATS:
-        values = unpack_rows(rows, layout.fmt, layout.pixels)
-        if pack(values, layout.fmt) != rows.tobytes():  # bits that belong to no pixel are not 0
+    if samples in _GROUPS:
+        values = unpack_rows(rows, FORMATS[samples], layout.pixels)
+        if pack(values, FORMATS[samples]) != rows.tobytes():  # bits that belong to no pixel are not 0
             samples, values = "u1", rows
     else:
         values = rows.view(samples)
@@ -152,9 +126,9 @@ def _samples(image: ImageMessage, size: int) -> Tuple[str, int]:
     row = image.step or fmt.row_bytes(image.width)
     if fmt.packing == "u16" and row % 2 == 0:
         return (">u2" if image.is_bigendian else "<u2"), row
-    if fmt.packing in ("p", "packed") and row % group_bytes(fmt) == 0:
-        return f"{fmt.bits}{'p' if fmt.packing == 'p' else 'Packed'}", row
-    return "u1", row
+    name = f"{fmt.bits}{'p' if fmt.packing == 'p' else 'Packed'}"
+    is_packed = fmt.packing in ("p", "packed") and row % _GROUPS[name][0] == 0
+    return (name if is_packed else "u1"), row
 
 
 def _sampled_size(values: np.ndarray, distance: int) -> int:
@@ -188,10 +162,7 @@ def decompress_raw(data: Bytes, stamp_ns: int, frame_id: str, max_bytes: int = M
     """
     view = memoryview(data)
     layout, fields, place = _read_header(view)
-    if layout.size > max_bytes:
-        raise FrameError(
-            "size", f"an image of {megabytes(layout.size)}, the limit is {megabytes(max_bytes)} (--max-mb)"
-        )
+    check_size("an image", layout.size, max_bytes)
     wanted = layout.residual_bytes + layout.size - layout.rows * layout.row
     content = _inflated(view[place:], wanted)
     pixels = _predicted(layout, content[: layout.residual_bytes])
@@ -209,7 +180,7 @@ def _read_header(view: memoryview) -> Tuple[_Layout, Dict[str, Any], int]:
     if number >= len(SAMPLES):
         raise FrameError("file", f"samples of a {TRANSPORT} image are of kind 0 to {len(SAMPLES) - 1}, got {number}")
     samples = SAMPLES[number]
-    unit = group_bytes(FORMATS[samples]) if samples in FORMATS else 2 if samples.endswith("u2") else 1
+    unit = _GROUPS[samples][0] if samples in _GROUPS else 2 if samples.endswith("u2") else 1
     if (samples == "bytes") != (row == 0) or row % unit or (row and not distance):
         raise FrameError("file", f"a {TRANSPORT} image of {samples} cannot have rows of {row} bytes, {distance} apart")
     place = _HEADER.size + length
@@ -246,6 +217,6 @@ def _predicted(layout: _Layout, stored: np.ndarray) -> np.ndarray:
         rows = folded >> 1 ^ -(folded & 1)
     for y in range(layout.distance, layout.rows):
         np.add(rows[y], rows[y - layout.distance], out=rows[y])
-    if layout.samples in FORMATS:
-        return np.frombuffer(pack(rows, layout.fmt), np.uint8)
+    if layout.samples in _GROUPS:
+        return np.frombuffer(pack(rows, FORMATS[layout.samples]), np.uint8)
     return rows.astype(layout.samples, copy=False).reshape(-1).view(np.uint8)

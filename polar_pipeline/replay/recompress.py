@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-import heapq
 from contextlib import closing
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Dict, Generator, Iterable, Iterator, Optional, Sequence, Tuple, Union, cast
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Generator,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Union,
+    cast,
+)
 
 import numpy as np
-from mcap.records import Attachment, Metadata
+from mcap.records import Attachment, Channel, Chunk, Message, Metadata, Schema
+from mcap.stream_reader import StreamReader
 from mcap.writer import CompressionType, Writer
 
 from polar_pipeline import __version__, messages
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
 from polar_pipeline.messages import COMPRESSED, IMAGE, Cdr
-from polar_pipeline.replay.limits import MAX_BYTES, BoundedFile, SourceError, reading
-from polar_pipeline.replay.mcapfile import McapFile
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError, reading
+from polar_pipeline.replay.mcapfile import McapFile, Topics, chunk_records
 from polar_pipeline.replay.rawzstd import TRANSPORT, compress_raw, format_of
-from polar_pipeline.replay.rosbag2 import (
-    BagMetadata,
-    RecordedTopic,
-    TimedMessage,
-    Topics,
-    inflated,
-    read_metadata,
-    scan,
-    sqlite_rows,
-    sqlite_topic_records,
-)
+from polar_pipeline.replay.rosbag2 import Folder, Sqlite, open_file
 from polar_pipeline.replay.source import (
     Recorded,
     choose_topic,
     decompress_image,
     is_recording,
+    open_recording,
     recording_of,
 )
 from polar_pipeline.sensor.frames import FrameError
@@ -43,17 +46,16 @@ from polar_pipeline.sensor.frames import FrameError
 _COMPRESSIONS = {"": CompressionType.NONE, "lz4": CompressionType.LZ4, "zstd": CompressionType.ZSTD}
 #: What a recorder writes about its own file: it lists topics, and would be wrong in a copy that has others.
 _RECORDER_METADATA = "rosbag2"
-#: Entry of a topic's metadata: a checksum of its message type.
+#: Entry of a channel's metadata: a checksum of its message type.
 _TYPE_HASH = "topic_type_hash"
 
 
-@dataclass(frozen=True)
-class Conversion:
+class Conversion(NamedTuple):
     """What became of the messages on a topic.
 
     Attributes:
         images: Messages that were converted.
-        others: Messages that are no image, and were copied as they are.
+        others: Messages that are not images, and were copied as they are.
         before: Bytes of all of them before.
         after: Bytes of all of them in the new recording.
     """
@@ -64,8 +66,7 @@ class Conversion:
     after: int = 0
 
 
-@dataclass(frozen=True)
-class _Edit:
+class _Edit(NamedTuple):
     """What a topic becomes: its new name and type, and how its messages are converted."""
 
     topic: str
@@ -74,33 +75,14 @@ class _Edit:
     convert: Callable[[Cdr, int], Cdr]
 
 
-@dataclass(frozen=True)
-class CopiedMessage:
-    """A message of a recording, to be copied.
-
-    Attributes:
-        topic: Its topic.
-        time_ns: Time of recording.
-        published_ns: Time of publishing.
-        sequence: Its number among its publisher's messages; 0 where none is recorded.
-        data: The message's bytes, or why it cannot be read.
-    """
-
-    topic: RecordedTopic
-    time_ns: int
-    published_ns: int
-    sequence: int
-    data: Union[bytes, memoryview, FrameError]
+#: What a recording consists of: records of the mcap library, also of a `.db3` file.
+Record = Union[Schema, Channel, Message, Attachment, Metadata]
+#: (records, number of messages) -> the records, to show progress.
+CopyWatch = Callable[[Iterable[Record], int], Iterable[Record]]
 
 
-#: What a recording consists of.
-RecordedItem = Union[RecordedTopic, Attachment, Metadata, CopiedMessage]
-#: (items, number of messages) -> the items, to show progress.
-CopyWatch = Callable[[Iterable[RecordedItem], int], Iterable[RecordedItem]]
-
-
-def _unwatched(items: Iterable[RecordedItem], _: int) -> Iterable[RecordedItem]:
-    return items
+def _unwatched(records: Iterable[Record], _: int) -> Iterable[Record]:
+    return records
 
 
 def compress_recording(
@@ -118,7 +100,7 @@ def compress_recording(
         output: The `.mcap` file to make.
         topics: Topics of raw images; empty for the only topic of images.
         force: Whether a file of that name may be replaced.
-        max_bytes: Largest size of one message, and of the uncompressed chunks in memory at once.
+        max_bytes: Largest size of one message, and of an uncompressed chunk.
         watch: Shows progress.
 
     Returns:
@@ -178,176 +160,176 @@ def _converted(
     watch: CopyWatch,
 ) -> Dict[str, Conversion]:
     path = recording_of(source)
-    meta = _contents(path, max_bytes)
-    edits = edits_of(path, meta.topics)
+    if not path.exists():
+        raise SourceError(f"{path} does not exist")
+    if path.suffix == ".bag" or not is_recording(path):
+        raise SourceError(f"{path} is not a ROS 2 recording: expected .mcap, .db3 or a rosbag2 folder")
+    with reading(path), open_recording(path, max_bytes) as recording:
+        topics = recording.topics
+        files = recording.files if isinstance(recording, Folder) else [path]
+        compression = _chunk_compression(recording, files, max_bytes)
+    edits = edits_of(path, topics)
     for edit in edits.values():
-        if edit.topic in meta.topics:
+        if edit.topic in topics:
             raise SourceError(f"{path} has a topic {printable(edit.topic)} already")
-    with closing(_items(path, meta, max_bytes)) as items, replacing(output, force) as stream:
-        writer = Writer(stream, compression=_chunk_compression(path, meta, max_bytes))
+    with closing(_records(path, files, max_bytes)) as records, replacing(output, force) as stream:
+        writer = Writer(stream, compression=compression)
         writer.start("ros2", f"polar_pipeline {__version__}")
-        done = _Copy(path, writer, edits, max_bytes).run(watch(items, sum(count for _, count in meta.topics.values())))
+        copy = _Copy(path, writer, edits, max_bytes)
+        for record in watch(records, sum(count for _, count in topics.values())):
+            copy.add(record)
         writer.finish()  # type: ignore[no-untyped-call]
-    return done
+    return copy.done
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def _contents(path: Path, limit: int) -> BagMetadata:
-    """The topics and files of a recording.
-
-    Raises:
-        SourceError: It cannot be read, or is of another kind.
-    """
-    if not path.exists():
-        raise SourceError(f"{path} does not exist")
-    with reading(path):
-        if path.suffix == ".bag" or not is_recording(path):
-            raise SourceError(f"{path} is no ROS 2 recording: expected .mcap, .db3 or a rosbag2 folder")
-        return read_metadata(path) if (path / "metadata.yaml").exists() else scan(path, limit)
+def _chunk_compression(recording: object, files: Sequence[Path], limit: int) -> CompressionType:
+    """How chunks of the copy are compressed: like those of the first file, or by zstd where files or messages are."""
+    if (isinstance(recording, Folder) and recording.is_compressed) or files[0].suffix == ".zstd":
+        return CompressionType.ZSTD
+    with open_file(files[0], limit) as file:
+        chunks = file.summary.chunk_indexes if isinstance(file, McapFile) else []
+        return _COMPRESSIONS.get(chunks[0].compression, CompressionType.NONE) if chunks else CompressionType.NONE
 
 
-def _chunk_compression(path: Path, meta: BagMetadata, limit: int) -> CompressionType:
-    """How chunks of the copy are compressed: like the first file's, or by zstd where files or messages are."""
-    with reading(path):
-        if meta.compression or any(file.suffix == ".zstd" for file in meta.files):
-            return CompressionType.ZSTD
-        if meta.storage == "sqlite3" or not meta.files:
-            return CompressionType.NONE
-        with BoundedFile(meta.files[0], limit) as stream:
-            return _COMPRESSIONS.get(McapFile(meta.files[0], stream, limit).compression, CompressionType.NONE)
-
-
-def _items(path: Path, meta: BagMetadata, limit: int) -> Generator[RecordedItem, None, None]:
+def _records(path: Path, files: Sequence[Path], limit: int) -> Generator[Record, None, None]:
     """All that a recording holds, in the order of its files."""
     with reading(path, "is damaged"):
-        for file in meta.files:
-            with inflated(file, limit) as plain:
-                if meta.storage == "sqlite3":
-                    yield from _sqlite_items(plain, limit)
-                else:
-                    with BoundedFile(plain, limit) as stream:
-                        yield from _mcap_items(McapFile(plain, stream, limit))
+        for name in files:
+            with open_file(name, limit) as file:
+                yield from _sqlite_records(file) if isinstance(file, Sqlite) else _mcap_records(file, limit)
 
 
-def _mcap_items(bag: McapFile) -> Iterator[RecordedItem]:
-    topics = {}
-    for number, row in bag.channels.items():
-        schema = bag.schemas.get(row.schema_id)
-        definition = (schema.encoding, schema.data) if schema else ("", b"")
-        pairs = tuple(sorted(row.metadata.items()))
-        topics[number] = RecordedTopic(row.topic, bag.kinds[number], row.message_encoding, *definition, pairs)
-    yield from topics.values()
-    yield from bag.extras()
-    for message in bag.as_written():
-        topic = topics[message.connection]
-        yield CopiedMessage(topic, message.time_ns, message.published_ns, message.sequence, message.data)
+def _mcap_records(file: McapFile, limit: int) -> Iterator[Record]:
+    yield from file.summary.schemas.values()
+    yield from file.summary.channels.values()
+    file.stream.seek(0)
+    for record in StreamReader(file.stream, emit_chunks=True, record_size_limit=limit).records:
+        if isinstance(record, Chunk):
+            yield from cast("List[Record]", chunk_records(record, limit))
+        elif isinstance(record, (Schema, Channel, Message, Attachment, Metadata)):
+            yield record
 
 
-def _sqlite_items(path: Path, limit: int) -> Iterator[RecordedItem]:
-    topics = [_defined(topic) for topic in sqlite_topic_records(path)]
-    yield from topics
-
-    def rows(topic: RecordedTopic) -> Iterator[Tuple[TimedMessage, RecordedTopic]]:
-        return ((row, topic) for row in sqlite_rows(path, topic.name, topic.kind, limit))
-
-    for (time_ns, data), topic in heapq.merge(*map(rows, topics), key=lambda item: item[0][0]):
+def _sqlite_records(file: Sqlite) -> Iterator[Record]:
+    definitions = {row["topic_type"]: row for row in file.table("message_definitions")}  # since ROS 2 Iron
+    for number, row in enumerate(file.table("topics"), 1):
+        known = definitions.get(row["type"], {"encoding": "", "encoded_message_definition": ""})
+        values = row["name"], row["type"], row["serialization_format"], row.get("offered_qos_profiles", "")
+        texts = [*values, known["encoding"], known["encoded_message_definition"]]
+        if not all(isinstance(text, str) for text in texts):
+            raise SourceError(f"{file.path} is damaged: a topic is not described by texts")
+        name, kind, encoding, qos, language, definition = cast("List[str]", texts)
+        yield defined(Schema(number, definition.encode(), language, kind))
+        yield Channel(cast("int", row["id"]), name, encoding, {"offered_qos_profiles": qos}, number)
+    for time_ns, number, data in file.rows("1"):
         if time_ns < 0:
-            raise SourceError(f"{path} has a message of a time before 1970, which mcap cannot hold")
-        yield CopiedMessage(topic, time_ns, time_ns, 0, data)
+            raise SourceError(f"{file.path} has a message of a time before 1970, which mcap cannot hold")
+        yield Message(number, time_ns, cast("bytes", data), time_ns, 0)
 
 
-def _defined(topic: RecordedTopic) -> RecordedTopic:
-    """A topic with the definition of its type, where the file has none and the type is known."""
-    if topic.definition or topic.kind not in messages.typestore().types:
-        return topic
-    text, _ = messages.typestore().generate_msgdef(topic.kind, ros_version=2)
-    return replace(topic, definition_encoding="ros2msg", definition=text.encode())
+def defined(schema: Schema) -> Schema:
+    """A type with its definition, if it has none and the type is known."""
+    if schema.data or schema.name not in messages.typestore().types:
+        return schema
+    text, _ = messages.typestore().generate_msgdef(schema.name, ros_version=2)
+    return Schema(schema.id, text.encode(), "ros2msg", schema.name)
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
 
 
+class _CopiedChannel(NamedTuple):
+    """A channel of the recording: its topic and type, its number in the copy, and what becomes of its messages."""
+
+    topic: str
+    kind: str
+    number: int
+    edit: Optional[_Edit]
+
+
 class _Copy:
-    """Writes what a recording consists of into another one.
+    """Writes the records of a recording into another one.
+
+    Attributes:
+        done: New topic -> what was converted.
 
     Args:
         path: The recording, for errors.
-        writer: Where to.
+        writer: Where to write.
         edits: Topic -> what becomes of it; others stay as they are.
         limit: Largest size of a message.
     """
 
     def __init__(self, path: Path, writer: Writer, edits: Dict[str, _Edit], limit: int) -> None:
+        self.done = {edit.topic: Conversion() for edit in edits.values()}
         self._path = path
         self._writer = writer
         self._edits = edits
         self._limit = limit
-        self._schemas: Dict[Tuple[str, str, bytes], int] = {}
-        self._channels: Dict[RecordedTopic, int] = {}
-        self._done = {edit.topic: Conversion() for edit in edits.values()}
+        self._schemas: Dict[int, Schema] = {}
+        self._channels: Dict[int, _CopiedChannel] = {}
+        self._numbers: Dict[Any, int] = {}  # of the schemas and channels of the copy
 
-    def run(self, items: Iterable[RecordedItem]) -> Dict[str, Conversion]:
-        """Write all items; returns what was converted by new topic."""
-        for item in items:
-            if isinstance(item, CopiedMessage):
-                self._write(item)
-            elif isinstance(item, RecordedTopic):
-                self._channel(item)
-            elif isinstance(item, Attachment):
-                self._writer.add_attachment(
-                    item.create_time, item.log_time, item.name, item.media_type, bytes(item.data)
-                )
-            elif item.name != _RECORDER_METADATA:
-                self._writer.add_metadata(item.name, item.metadata)
-        return self._done
+    def add(self, record: Record) -> None:
+        """Write a record; schemas and channels come before the messages that need them.
 
-    def _edit(self, topic: RecordedTopic) -> Optional[_Edit]:
-        edit = self._edits.get(topic.name)
-        return edit if edit and edit.old_kind == topic.kind else None
+        Raises:
+            SourceError: A message cannot be copied.
+        """
+        if isinstance(record, Schema):
+            self._schemas[record.id] = record
+        elif isinstance(record, Channel):
+            self._channels[record.id] = self._registered(record)
+        elif isinstance(record, Message):
+            self._copy(record)
+        elif isinstance(record, Attachment):
+            values = record.create_time, record.log_time, record.name, record.media_type, bytes(record.data)
+            self._writer.add_attachment(*values)
+        elif record.name != _RECORDER_METADATA:
+            self._writer.add_metadata(record.name, record.metadata)
 
-    def _channel(self, topic: RecordedTopic) -> int:
-        """The number of a topic in the copy."""
-        if topic not in self._channels:
-            new, edit = topic, self._edit(topic)
-            if edit:
-                pairs = tuple(pair for pair in topic.metadata if pair[0] != _TYPE_HASH)
-                new = _defined(RecordedTopic(edit.topic, edit.kind, topic.encoding, "", b"", pairs))
-            schema = new.kind, new.definition_encoding, new.definition
-            if schema not in self._schemas:
-                self._schemas[schema] = self._writer.register_schema(*schema) if new.kind else 0
-            self._channels[topic] = self._writer.register_channel(
-                new.name, new.encoding, self._schemas[schema], dict(new.metadata)
-            )
-        return self._channels[topic]
+    def _registered(self, channel: Channel) -> _CopiedChannel:
+        schema = self._schemas.get(channel.schema_id, Schema(0, b"", "", ""))
+        kind, topic, metadata = schema.name, channel.topic, channel.metadata
+        edit = self._edits.get(topic)
+        if edit and edit.old_kind == kind:
+            topic, schema = edit.topic, defined(Schema(0, b"", "", edit.kind))
+            metadata = {name: value for name, value in metadata.items() if name != _TYPE_HASH}
+        else:
+            edit = None
+        texts = schema.name, schema.encoding, schema.data
+        if texts not in self._numbers:
+            self._numbers[texts] = self._writer.register_schema(*texts) if schema.name else 0
+        key = topic, channel.message_encoding, self._numbers[texts], tuple(sorted(metadata.items()))
+        if key not in self._numbers:
+            self._numbers[key] = self._writer.register_channel(*key[:3], metadata)
+        return _CopiedChannel(channel.topic, kind, self._numbers[key], edit)
 
-    def _write(self, message: CopiedMessage) -> None:
-        edit = self._edit(message.topic)
+    def _copy(self, message: Message) -> None:
+        channel = self._channels.get(message.channel_id)
+        if channel is None:
+            raise SourceError(f"{self._path} is damaged: it has no channel {message.channel_id}")
         try:
-            record = Recorded(message.time_ns, message.topic.kind, message.data, max_bytes=self._limit)
-            data = record.message()
+            data = Recorded(message.log_time, channel.kind, message.data, max_bytes=self._limit).message()
         except FrameError as err:
-            name = printable(message.topic.name)
+            name = printable(channel.topic)
             raise SourceError(f"{self._path}: a message on {name} cannot be copied: {err}") from err
-        if edit:
-            data = self._convert(edit, data)
+        if channel.edit:
+            data = self._convert(channel.edit, data)
         # the writer also takes a view, which copies nothing
-        self._writer.add_message(
-            self._channel(message.topic), message.time_ns, cast("bytes", data), message.published_ns, message.sequence
-        )
+        data, times = cast("bytes", data), (message.publish_time, message.sequence)
+        self._writer.add_message(channel.number, message.log_time, data, *times)
 
     def _convert(self, edit: _Edit, data: Cdr) -> Cdr:
-        """A message on a topic that is converted; one that is no image stays as it is."""
-        before = self._done[edit.topic]
+        """A message on a topic that is converted; one that is not an image stays as it is."""
+        done = self.done[edit.topic]
         try:
             new, images = edit.convert(data, self._limit), 1
         except FrameError:
             new, images = data, 0
-        self._done[edit.topic] = Conversion(
-            before.images + images,
-            before.others + 1 - images,
-            before.before + len(data),
-            before.after + len(new),
-        )
+        added = images, 1 - images, len(data), len(new)
+        self.done[edit.topic] = Conversion(*(old + more for old, more in zip(done, added)))
         return new

@@ -6,30 +6,25 @@ pictures.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from polar_pipeline.html import charts
 from polar_pipeline.html.page import GREYS, PHASE, VIRIDIS, ColorBar, data_url, page_template
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.products import PRODUCTS, Product
 from polar_pipeline.replay.compare import ProductComparison
-from polar_pipeline.replay.picture import SIGMA_TOP, encode_picture, legend, picture
+from polar_pipeline.replay.picture import encode_picture, legend, picture
 from polar_pipeline.replay.run import FrameProducts
 
 #: Longest side of the pictures in the report, in pixels.
 PICTURE_SIDE = 480
 
-_COLOR_BARS = {
-    "dolp": ColorBar(VIRIDIS, "0", "1"),
-    "aolp": ColorBar(PHASE, "0", "pi rad"),
-    "dolp_color": ColorBar(VIRIDIS, "0", "1"),
-    "dolp_sigma": ColorBar(VIRIDIS, "0", f"≥ {SIGMA_TOP['dolp_sigma']}"),
-    "aolp_sigma": ColorBar(VIRIDIS, "0", f"{SIGMA_TOP['aolp_sigma']:.2f} rad"),
-    "ssim_map": ColorBar(GREYS, "≤ 0.8", "1"),
-}
+#: Color map of a product -> gradient of its color bar.
+_GRADIENTS = {"viridis": VIRIDIS, "phase": PHASE, "grey": GREYS}
 
 
 @dataclass(frozen=True)
@@ -57,34 +52,6 @@ class Report:
     color_style: str = "plain"
 
 
-@dataclass(frozen=True)
-class _Picture:
-    """A product as the template shows it; `wheel` is the address of a picture of what its colours mean, or ""."""
-
-    name: str
-    text: str
-    url: str
-    bar: Optional[ColorBar]
-    wheel: str
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """The pictures of one frame."""
-
-    seconds: float
-    pictures: Tuple[_Picture, ...]
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """The latency of one stage: percentiles in milliseconds, and their distribution."""
-
-    name: str
-    percentiles: Mapping[str, float]
-    histogram: charts.Histogram
-
-
 def percentiles_ms(seconds: Sequence[float]) -> Dict[str, float]:
     """p50, p95, p99 and max in milliseconds."""
     values = 1000 * np.asarray(seconds)
@@ -105,26 +72,46 @@ def render(report: Report) -> str:
     known = [(seconds, value) for seconds, value in report.ssim if np.isfinite(value)]
     html: str = page_template(Path(__file__).parent / "templates").render(
         report=report,
-        frames=[_frame(sample, report.color_style) for sample in report.samples],
+        frames=[
+            {
+                "seconds": sample.stamp_ns / 1e9,
+                "pictures": [
+                    _picture(name, array, report.color_style) for name, array in sample.products.items() if array.ndim
+                ],
+            }
+            for sample in report.samples
+        ],
         similarity=charts.line_chart(known) if known else None,
-        stages=[_stage(name, seconds) for name, seconds in report.timings.items()],
+        stages=[
+            {
+                "name": name,
+                "percentiles": percentiles_ms(seconds),
+                "histogram": charts.histogram(1000 * np.asarray(seconds)),
+            }
+            for name, seconds in report.timings.items()
+        ],
     )
     return html
 
 
-def _frame(sample: FrameProducts, style: str) -> _Frame:
-    """The pictures of a frame; products that are a number have none."""
-    pictures = (_picture(name, array, style) for name, array in sample.products.items() if array.ndim)
-    return _Frame(sample.stamp_ns / 1e9, tuple(pictures))
-
-
-def _picture(name: str, array: np.ndarray, style: str) -> _Picture:
-    url = data_url(encode_picture(picture(name, array, PICTURE_SIDE)))
-    bar = _COLOR_BARS.get(name)
+def _picture(name: str, array: np.ndarray, style: str) -> Dict[str, Any]:
+    """A product as the template shows it; `wheel` is the address of a picture of what its colors mean, or ""."""
+    bar = _color_bar(PRODUCTS[name])
     wheel = None if bar else legend(name, style)
-    address = "" if wheel is None else data_url(encode_picture(wheel, ".png"), "png")
-    return _Picture(name, PRODUCTS[name].text, url, bar, address)
+    return {
+        "name": name,
+        "text": PRODUCTS[name].text,
+        "url": data_url(encode_picture(picture(name, array, PICTURE_SIDE))),
+        "bar": bar,
+        "wheel": "" if wheel is None else data_url(encode_picture(wheel, ".png"), "png"),
+    }
 
 
-def _stage(name: str, seconds: Sequence[float]) -> _Stage:
-    return _Stage(name, percentiles_ms(seconds), charts.histogram(1000 * np.asarray(seconds)))
+def _color_bar(row: Product) -> Optional[ColorBar]:
+    """The color bar of a product whose legend is one; its ends say where values lie beyond them."""
+    if row.legend != "bar":
+        return None
+    (low, high), unit = row.pictured, " rad" if row.unit == "rad" else ""
+    top = "pi" if high == math.pi else f"{high:.2g}"
+    below, above = "≤ " if low > row.values[0] else "", "≥ " if high < row.values[1] else ""
+    return ColorBar(_GRADIENTS[row.colors], f"{below}{low:g}", f"{above}{top}{unit}")

@@ -179,8 +179,10 @@ def replay(
         viewer: Is shown every frame; its time is not that of a stage.
         camera_info: Lens calibration of the raw images, serialized, for the sink; None where it is not known.
     """
-    figures = _Figures(pipeline, count, previous)
-    deadline = Deadline()
+    frames: List[ReplayedFrame] = []
+    samples: List[FrameProducts] = []
+    layout: Optional[LayoutCheck] = None
+    wanted, newest, deadline = sampled(count), previous, Deadline()
     for record in records:
         started = time.perf_counter()
         stamp_ns = None
@@ -190,11 +192,11 @@ def replay(
             deadline.arrived(stamp_ns)
             raw, expected = prepared(image, pipeline, reference)
             decoded = time.perf_counter()
-            if figures.is_restart(stamp_ns):
-                pipeline.reset()
+            if newest is not None and stamp_ns < newest:
+                pipeline.reset()  # time runs backwards: the camera started again
             result = pipeline(raw, reference=expected)
         except FrameError as err:
-            figures.reject(stamp_ns, err)
+            frames.append(ReplayedFrame(stamp_ns, err.cause, str(err)))
             continue
         computed = time.perf_counter()
         if sink is not None:
@@ -205,10 +207,17 @@ def replay(
         is_late = deadline.missed(stages["total"])
         if comparison is not None:
             comparison.add(stamp_ns, result)
-        frame = figures.add(stamp_ns, raw, result, stages, is_late)
+        layout = layout or check_layout(raw, pipeline.options)
+        newest = stamp_ns
+        if len(frames) in wanted:
+            samples.append(FrameProducts(stamp_ns, result))
+        ssim = float(result["ssim"]) if "ssim" in result else None
+        means = (mean_value(result, name) for name in ("intensity", "dolp"))
+        frames.append(ReplayedFrame(stamp_ns, "", "", stages, is_late, ssim, measure(pipeline, raw, result), *means))
         if viewer is not None:
-            viewer.show(stamp_ns, result, frame)
-    return figures.summary(deadline.period)
+            viewer.show(stamp_ns, result, frames[-1])
+    layout = layout or LayoutCheck(None, "no frame was looked at")
+    return Summary(frames, deadline.period, samples, layout, pipeline.device)
 
 
 def prepared(
@@ -219,66 +228,22 @@ def prepared(
     Raises:
         FrameError: The message holds no raw frame, or the reference is missing.
     """
-    raw = messages.to_raw(image, pipeline.options)
-    return raw, _reference(pipeline.options, reference, image.stamp_ns, raw.shape)
+    options = pipeline.options
+    raw = messages.to_raw(image, options)
+    if options.ssim_mode != "reference":
+        return raw, None
+    size = options.output_size(raw.shape)
+    expected = None if reference is None else reference.intensity(image.stamp_ns)
+    if expected is None or expected.shape != size:
+        got = "none" if expected is None else f"{expected.shape[1]}x{expected.shape[0]}"
+        text = f"needs a reference of {size[1]}x{size[0]} with stamp {image.stamp_ns}, got {got}"
+        raise FrameError("reference", text)
+    return raw, expected
 
 
 def sampled(count: int) -> Set[int]:
     """Places of the frames whose products the report of a recording of `count` frames shows."""
     return {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}
-
-
-class _Figures:
-    """The running figures of a replay.
-
-    Args:
-        pipeline: What processes the frames.
-        count: Frames in the recording.
-        previous: Stamp of the frame before the first; None without one.
-    """
-
-    def __init__(self, pipeline: Pipeline, count: int, previous: Optional[int] = None) -> None:
-        self._pipeline = pipeline
-        self._wanted = sampled(count)
-        self._frames: List[ReplayedFrame] = []
-        self._newest = previous
-        self._is_first = True
-        self._samples: List[FrameProducts] = []
-        self._layout = LayoutCheck(None, "no frame was looked at")
-
-    def is_restart(self, stamp_ns: int) -> bool:
-        """Whether time runs backwards: the camera started again, and nothing before may be compared with."""
-        return self._newest is not None and stamp_ns < self._newest
-
-    def reject(self, stamp_ns: Optional[int], err: FrameError) -> None:
-        """Take in a frame that could not be used; its stamp, if it is known."""
-        self._frames.append(ReplayedFrame(stamp_ns, err.cause, str(err)))
-
-    def add(self, stamp_ns: int, raw: Frame, result: Result, stages: Mapping[str, float], late: bool) -> ReplayedFrame:
-        """Take in a processed frame; returns its figures.
-
-        Args:
-            stamp_ns: Its stamp.
-            raw: The mosaic.
-            result: Its products.
-            stages: Stage -> seconds.
-            late: Whether it took longer than a frame period.
-        """
-        if self._is_first:
-            self._layout = check_layout(raw, self._pipeline.options)
-            self._is_first = False
-        self._newest = stamp_ns
-        if len(self._frames) in self._wanted:
-            self._samples.append(FrameProducts(stamp_ns, result))
-        ssim = float(result["ssim"]) if "ssim" in result else None
-        means = (mean_value(result, name) for name in ("intensity", "dolp"))
-        quality = measure(self._pipeline, raw, result)
-        self._frames.append(ReplayedFrame(stamp_ns, "", "", stages, late, ssim, quality, *means))
-        return self._frames[-1]
-
-    def summary(self, period: float) -> Summary:
-        """All figures; `period` is the recording's frame period in seconds."""
-        return Summary(self._frames, period, self._samples, self._layout, self._pipeline.device)
 
 
 def _write(sink: Sink, image: messages.ImageMessage, result: Result, saturated: float) -> None:
@@ -303,27 +268,3 @@ def _write_camera_infos(
         infos = encode_camera_infos(camera_info, options, raw, sorted(topics), image.stamp_ns, image.frame_id)
         for topic, cdr in infos.items():
             sink.write(f"/{topic}", messages.CAMERA_INFO, image.stamp_ns, cdr)
-
-
-def _reference(
-    options: Options, golden: Optional[Golden], stamp_ns: int, shape: Tuple[int, int]
-) -> Optional[np.ndarray]:
-    """The image that SSIM mode `reference` compares a frame with; None in the other modes.
-
-    Args:
-        options: Those of the pipeline.
-        golden: Where the image is.
-        stamp_ns: Stamp of the frame.
-        shape: (height, width) of the raw frame.
-
-    Raises:
-        FrameError: There is no such image, or it has another size (cause `reference`).
-    """
-    if options.ssim_mode != "reference":
-        return None
-    size = options.output_size(shape)
-    image = None if golden is None else golden.intensity(stamp_ns)
-    if image is None or image.shape != size:
-        got = "none" if image is None else f"{image.shape[1]}x{image.shape[0]}"
-        raise FrameError("reference", f"needs a reference of {size[1]}x{size[0]} with stamp {stamp_ns}, got {got}")
-    return image

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Deque, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-import numpy as np
+from mcap.reader import SeekingReader
+from mcap.records import Channel, Message
 
-from polar_pipeline import messages
-from polar_pipeline._util.files import replacing
-from polar_pipeline.messages import FLOAT32
 from polar_pipeline.options import Options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.quality.latency import Deadline
-from polar_pipeline.replay.compare import ProductComparison, Tally
-from polar_pipeline.replay.job import Job, Watch, check_usable, make_report, metadata
-from polar_pipeline.replay.limits import BoundedFile, Span, reading
-from polar_pipeline.replay.mcapfile import McapFile
-from polar_pipeline.replay.report import render
+from polar_pipeline.replay.compare import ProductComparison, Tally, open_golden
+from polar_pipeline.replay.job import Job, Watch, finish
+from polar_pipeline.replay.limits import Span, reading
 from polar_pipeline.replay.run import FrameProducts, ReplayedFrame, Summary, prepared, replay, sampled
-from polar_pipeline.replay.sink import Sink, open_sink
 from polar_pipeline.replay.source import Recorded, Source, open_source
 from polar_pipeline.sensor.frames import FrameError
-from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Records before a segment that are held to find the frame before it; all are read only where none can be used.
 _HELD = 8
@@ -80,14 +73,12 @@ def process_segment(job: Job, span: Span, pipeline: Pipeline, watch: Watch) -> P
         SourceError: The recording cannot be read.
         OSError: The products cannot be written.
     """
+    options = pipeline.options
     pipeline.reset()
-    previous = _prime(job, span[0], pipeline) if pipeline.options.ssim_mode == "temporal" else None
-    comparison = job.comparison(pipeline.options)
-    with ExitStack() as stack:
-        source = stack.enter_context(open_source(job.source, job.topic, job.rate, job.max_bytes, span))
-        sink = None
-        if job.products is not None:
-            sink = stack.enter_context(open_sink(job.products, metadata(pipeline.options), job.force))
+    previous = _prime(job, span[0], pipeline) if options.ssim_mode == "temporal" else None
+    comparison = job.comparison(options)
+    opened = open_source(job.source, job.topic, job.rate, job.max_bytes, span)
+    with opened as source, job.outputs(options) as (sink, _):
         records = watch(source.records, source.total)
         camera_info = job.camera_info(source.topic)
         summary = replay(records, 1, pipeline, sink, comparison, job.reference, previous, camera_info=camera_info)
@@ -152,21 +143,18 @@ def merge_segments(
         OSError: An output cannot be written.
     """
     summary = _merged([part.summary for part in parts])
-    check_usable(summary, total, job.source)
     comparison = job.comparison(options)
     if comparison is not None:
         for part in parts:
             for name, tally in part.tallies.items():
                 comparison.tallies[name].add(tally)
-    rows = comparison.rows() if comparison else []
-    with ExitStack() as stack:
-        html = stack.enter_context(replacing(job.report, job.force)) if job.report is not None else None
-        if job.products is not None:
-            sink = stack.enter_context(open_sink(job.products, metadata(options), job.force))
-            samples = _copy(job, parts, sink, _sampled_frames(summary, total), options.products)
-            summary = replace(summary, samples=samples)
-        if html is not None:
-            html.write(render(make_report(job.source.name, options, summary, rows)).encode())
+    with job.outputs(options) as (sink, html):
+        if sink is not None:
+            for part in parts:
+                for schema, channel, message in _written(part):
+                    sink.write(channel.topic, schema.name, message.log_time, message.data)
+            summary = replace(summary, samples=_samples(job, parts, summary, total, options.products))
+        rows = finish(job, summary, total, options, comparison, html)
     return summary, rows
 
 
@@ -182,59 +170,36 @@ def _merged(summaries: Sequence[Summary]) -> Summary:
     return replace(first, frames=frames, period=deadline.period)
 
 
-def _sampled_frames(summary: Summary, total: int) -> Set[int]:
-    """The places, among the frames that were processed, of those that the report shows."""
-    places = sampled(total)
-    used = (place for place, row in enumerate(summary.frames) if not row.cause)
-    return {frame for frame, place in enumerate(used) if place in places}
-
-
-def _copy(
-    job: Job, parts: Sequence[Part], sink: Sink, wanted: Set[int], products: Sequence[str]
-) -> List[FrameProducts]:
-    """Copy the products of all segments in their order; returns those of the frames that are wanted."""
-    names = {f"/{PRODUCT_TOPICS[name].name}": name for name in products}
-    samples: List[FrameProducts] = []
-    arrays: Dict[str, np.ndarray] = {}
-    count = 0
-    for path in (part.products for part in parts if part.products is not None):
-        for message in _written(path, job.max_bytes):
-            sink.write(message.topic, message.kind, message.time_ns, message.data)
-            if message.topic not in names:  # a number beside the products
-                continue
-            frame, place = divmod(count, len(products))
-            count += 1
-            if frame in wanted:
-                arrays[names[message.topic]] = _array(message.kind, message.data)
-                if place == len(products) - 1:
-                    samples.append(FrameProducts(message.time_ns, arrays))
-                    arrays = {}
-    return samples
-
-
-class _Written(NamedTuple):
-    """A message of a segment's products."""
-
-    topic: str
-    kind: str
-    time_ns: int
-    data: memoryview
-
-
-def _written(path: Path, max_bytes: int) -> Iterator[_Written]:
-    """The messages of a recording in the order in which they were written.
+def _written(part: Part) -> Iterator[Tuple[Any, Channel, Message]]:
+    """Types, channels and messages of a segment's products, in the order in which they were written.
 
     Raises:
-        SourceError: It is damaged.
+        SourceError: The recording is damaged.
     """
-    with reading(path), BoundedFile(path, max_bytes) as stream:
-        file = McapFile(path, stream, max_bytes)
-        for row in file.as_written():
-            yield _Written(file.topics[row.connection], file.kinds[row.connection], row.time_ns, row.data)
+    if part.products is not None:
+        with reading(part.products), part.products.open("rb") as stream:
+            yield from SeekingReader(stream).iter_messages(log_time_order=False)
 
 
-def _array(kind: str, data: messages.Cdr) -> np.ndarray:
-    """A product as `Pipeline` returns it."""
-    if kind == FLOAT32:
-        return np.array(messages.decode(data, FLOAT32).data, np.float32)
-    return messages.to_array(messages.decode_image(data))
+def _samples(
+    job: Job, parts: Sequence[Part], summary: Summary, total: int, products: Sequence[str]
+) -> List[FrameProducts]:
+    """The products of the frames that the report of the complete recording shows, from those of its segments."""
+    places = sampled(total)
+    used = [place for place, row in enumerate(summary.frames) if not row.cause]
+    wanted = {frame for frame, place in enumerate(used) if place in places}
+    samples: List[FrameProducts] = []
+    first = 0
+    for part in parts:
+        stamps = part.summary.stamps
+        chosen = [k for k in range(len(stamps)) if first + k in wanted]
+        first += len(stamps)
+        if not chosen or part.products is None:
+            continue
+        with open_golden(part.products, job.max_bytes) as written:
+            for k in chosen:
+                before = stamps[:k].count(stamps[k])
+                loaded = {name: written.load(name, stamps[k], before) for name in products}
+                arrays = {name: array for name, array in loaded.items() if array is not None}
+                samples.append(FrameProducts(stamps[k], arrays))
+    return samples

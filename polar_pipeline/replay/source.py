@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-import io
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Generator, Iterator, List, Optional, Tuple, Union
+from typing import Callable, Generator, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
+from rosbags.rosbag1 import Reader
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMessage
 from polar_pipeline.replay.limits import (
     MAX_BYTES,
-    BoundedFile,
     SourceError,
     Span,
-    inflate,
+    decompress_zstd,
     is_within,
-    megabytes,
     reading,
+    require_regular_file,
 )
-from polar_pipeline.replay.mcapfile import McapFile
+from polar_pipeline.replay.mcapfile import Topics
 from polar_pipeline.replay.rawpicture import decode_picture, read_raw
 from polar_pipeline.replay.rawzstd import TRANSPORT, decompress_raw, is_raw_zstd
 from polar_pipeline.replay.rosbag1 import Rosbag1
-from polar_pipeline.replay.rosbag2 import (
-    Topics,
-    bag_files,
-    folder_rows,
-    folder_spans,
-    inflated,
-    is_bag_file,
-    mcap_rows,
-    mcap_topics,
-    read_metadata,
-    scan,
-    sqlite_rows,
-    sqlite_span,
-    sqlite_topics,
-)
+from polar_pipeline.replay.rosbag2 import Recording, bag_files, is_bag_file, open_file, open_folder
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
 
@@ -55,7 +40,7 @@ DEFAULT_RATE = 24.0
 RATES = (1e-3, 1e6)
 #: End in nanoseconds of the times that a message's stamp can hold, whose seconds are a signed 32-bit integer.
 _STAMP_END_NS = 2**31 * 1_000_000_000
-#: First bytes of zstd data; CDR begins with 0. Without `metadata.yaml`, nothing else marks compressed messages.
+#: First bytes of messages that a recorder compressed; CDR begins with 0.
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 #: Largest number of topics that an error lists.
 _MAX_LISTED = 20
@@ -69,7 +54,7 @@ class Recorded:
         time_ns: Time of recording.
         kind: Message type, or "" for a file.
         data: The message's bytes, the file, or why it cannot be read.
-        encoding: Encoding of the bytes: `cdr`, which may be compressed by zstd, `zstd`, which must be, or `ros1`.
+        encoding: Encoding of the bytes: `cdr`, which may be compressed by zstd, or `ros1`.
         max_bytes: Largest size of the image.
     """
 
@@ -123,15 +108,9 @@ class Recorded:
             raise TypeError(f"{self.data} is a file, not a message")
         if self.encoding == "ros1":
             return messages.from_ros1(self.data, self.kind)
-        if self.encoding != "zstd" and bytes(self.data[:4]) != _ZSTD_MAGIC:
-            return self.data
-        try:
-            message = inflate(io.BytesIO(self.data), "zstd", self.max_bytes)
-        except Exception as err:  # zstandard.ZstdError, MemoryError
-            raise FrameError("cdr", f"{len(self.data)} bytes cannot be decompressed: {printable(str(err))}") from err
-        if message is None:
-            raise FrameError("size", f"a message of more than {megabytes(self.max_bytes)} (--max-mb)")
-        return message
+        if bytes(self.data[:4]) == _ZSTD_MAGIC:
+            return decompress_zstd(self.data, self.max_bytes)
+        return self.data
 
 
 @dataclass(frozen=True)
@@ -236,25 +215,43 @@ def open_source(
     path = recording_of(path)
     with ExitStack() as stack:
         with reading(path):
-            if not is_recording(path):
-                source = _open_folder(path, topic, rate, span)
-            elif path.is_dir():
-                source = _open_rosbag2(path, topic, max_bytes, span, kinds)
-            elif path.suffix == ".bag":
-                source = _open_rosbag1(path, topic, max_bytes, stack, span, kinds)
+            if is_recording(path):
+                recording = stack.enter_context(open_recording(path, max_bytes))
+                chosen = choose_topic(path, recording.topics, topic, kinds)
+                kind, total = recording.topics[chosen]
+                encoding = "ros1" if isinstance(recording, Rosbag1) else "cdr"
+                rows = recording.messages(chosen, kind, span)
+                records = (Recorded(time_ns, kind, data, encoding, max_bytes) for time_ns, data in rows)
+                source = Source(chosen, total, records, lambda: recording.spans(chosen))
             else:
-                plain = stack.enter_context(inflated(path, max_bytes))
-                opener = _open_mcap if plain.suffix == ".mcap" else _open_sqlite
-                source = opener(plain, topic, max_bytes, stack, span, kinds)
-        with closing(_checked(path, source.records, max_bytes)) as records:
-            yield replace(source, records=records)
+                source = _open_pictures(path, topic, rate, max_bytes, span)
+        with closing(_checked(path, source.records)) as checked:
+            yield replace(source, records=checked)
 
 
-def _checked(path: Path, records: Iterator[Recorded], max_bytes: int) -> Generator[Recorded, None, None]:
-    """The records, with their limit, and with damage reported as `SourceError`."""
+@contextmanager
+def open_recording(path: Path, max_bytes: int) -> Iterator[Union[Recording, Rosbag1]]:
+    """Open a recording of messages: a folder, an `.mcap` or `.db3` file, or a ROS 1 bag.
+
+    Raises:
+        SourceError: It cannot be read.
+        Exception: Whatever damaged bytes make the libraries raise; see `limits.reading`.
+    """
+    if path.is_dir():
+        yield open_folder(path, max_bytes)
+    elif path.suffix != ".bag":
+        with open_file(path, max_bytes) as file:
+            yield file
+    else:
+        require_regular_file(path)
+        with Reader(path) as reader:
+            yield Rosbag1(reader, max_bytes)
+
+
+def _checked(path: Path, records: Iterator[Recorded]) -> Generator[Recorded, None, None]:
+    """The records, with damage reported as `SourceError`."""
     with reading(path, "is damaged"):
-        for record in records:
-            yield replace(record, max_bytes=max_bytes)
+        yield from records
 
 
 def choose_topic(path: Path, topics: Topics, wanted: str, kinds: Tuple[str, ...]) -> str:
@@ -278,64 +275,8 @@ def choose_topic(path: Path, topics: Topics, wanted: str, kinds: Tuple[str, ...]
     return next(iter(images))
 
 
-def _source(
-    topics: Topics,
-    topic: str,
-    rows: Iterator[Tuple[int, Any]],
-    spans: Callable[[], Optional[List[Span]]],
-    encoding: str = "cdr",
-) -> Source:
-    """The messages on a topic, as a source."""
-    kind, count = topics[topic]
-    return Source(topic, count, (Recorded(time_ns, kind, data, encoding) for time_ns, data in rows), spans)
-
-
-def _one(span: Optional[Span]) -> List[Span]:
-    """The times of the files of a recording of one file."""
-    return [] if span is None else [span]
-
-
-def _open_mcap(
-    path: Path, wanted: str, max_bytes: int, stack: ExitStack, span: Optional[Span], kinds: Tuple[str, ...]
-) -> Source:
-    file = McapFile(path, stack.enter_context(BoundedFile(path, max_bytes)), max_bytes)
-    topics = mcap_topics(file, path)
-    topic = choose_topic(path, topics, wanted, kinds)
-    return _source(topics, topic, mcap_rows(file, topic, topics[topic][0], span), lambda: _one(file.span([topic])))
-
-
-def _open_sqlite(
-    path: Path, wanted: str, max_bytes: int, _: ExitStack, span: Optional[Span], kinds: Tuple[str, ...]
-) -> Source:
-    topics = sqlite_topics(path)
-    topic = choose_topic(path, topics, wanted, kinds)
-    rows = sqlite_rows(path, topic, topics[topic][0], max_bytes, span)
-    return _source(topics, topic, rows, lambda: _one(sqlite_span(path, topic)))
-
-
-def _open_rosbag2(path: Path, wanted: str, max_bytes: int, span: Optional[Span], kinds: Tuple[str, ...]) -> Source:
-    meta = read_metadata(path) if (path / "metadata.yaml").exists() else scan(path, max_bytes)
-    topic = choose_topic(path, meta.topics, wanted, kinds)
-    rows = folder_rows(meta, topic, max_bytes, span)
-    encoding = "zstd" if meta.compression == "message" else "cdr"
-    return _source(meta.topics, topic, rows, lambda: folder_spans(meta, topic, max_bytes), encoding)
-
-
-def _open_rosbag1(
-    path: Path, wanted: str, max_bytes: int, stack: ExitStack, span: Optional[Span], kinds: Tuple[str, ...]
-) -> Source:
-    file = Rosbag1(path, stack.enter_context(BoundedFile(path, max_bytes)), max_bytes)
-    topics: Topics = {}
-    for number, row in file.connections.items():
-        _, before = topics.get(row.topic, ("", 0))
-        topics[row.topic] = (row.kind, before + file.counts.get(number, 0))
-    topic = choose_topic(path, topics, wanted, kinds)
-    chosen = [number for number, row in file.connections.items() if (row.topic, row.kind) == (topic, topics[topic][0])]
-    rows = ((row.time_ns, row.data) for row in file.messages(chosen, span))
-    return _source(topics, topic, rows, lambda: _one(file.span(chosen)), "ros1")
-
-
-def _open_folder(path: Path, wanted: str, rate: float, span: Optional[Span]) -> Source:
+def _open_pictures(path: Path, wanted: str, rate: float, max_bytes: int, span: Optional[Span]) -> Source:
+    """A picture, or a folder of pictures."""
     if path.is_file() and path.suffix.lower() not in SUFFIXES:
         raise SourceError(
             f"{path} is no recording: expected .mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
@@ -346,5 +287,6 @@ def _open_folder(path: Path, wanted: str, rate: float, span: Optional[Span]) -> 
     if wanted:
         raise SourceError(f"{path} holds pictures, which have no topic; got {printable(wanted)}")
     times = [round((index + 1) * 1e9 / rate) for index in range(len(files))]
-    records = (Recorded(time_ns, "", file) for time_ns, file in zip(times, files) if is_within(time_ns, span))
+    rows = ((time_ns, file) for time_ns, file in zip(times, files) if is_within(time_ns, span))
+    records = (Recorded(time_ns, "", file, max_bytes=max_bytes) for time_ns, file in rows)
     return Source(str(path), len(files), records, lambda: [(times[0], times[-1] + 1)])

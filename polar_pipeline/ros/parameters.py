@@ -5,18 +5,17 @@ Imports no ROS. `ros2 param describe` shows this table; the launch and YAML file
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from array import array
-from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Mapping, Tuple, cast
+from dataclasses import dataclass, fields, replace
+from typing import Any, Dict, Iterable, Iterator, Mapping, Tuple, cast
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.display import MAX_GAIN, Display, make_display
 from polar_pipeline.geometry import LensCalibration
-from polar_pipeline.options import OPTIONS, Option, Options, Value, make_options
+from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
-from polar_pipeline.quality.statistics import RANGES, QualityLimits, make_quality_limits
+from polar_pipeline.quality.statistics import LIMITS, QualityLimits, make_quality_limits
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Longest text in characters, as long as a path can be.
@@ -46,10 +45,10 @@ def is_ros_value(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Parameter(Option):
-    """One parameter of the node: an option under its ROS name.
+    """One parameter of the node: an option of the pipeline under its ROS name, or one that only the node has.
 
     Attributes:
-        option: The argument of `Pipeline` that it sets; "" for a parameter that only the node has.
+        option: The option of the pipeline that it sets; "" for none.
         dynamic: Whether values of other types are allowed too.
         is_name: Whether its text is the name of a coordinate frame, or empty.
     """
@@ -108,161 +107,65 @@ class Parameter(Option):
         return self.limits is None or bool(self.limits[0] <= value <= self.limits[1])  # NaN is refused too
 
 
-def _pipeline_option(name: str) -> Parameter:
-    """The parameter that sets the pipeline's option of the same name; the name may have a prefix, as in `raw.flip`."""
-    option = name.rsplit(".", 1)[-1]
-    return Parameter(**{**vars(OPTIONS[option]), "name": name}, option=option)
-
-
-def _quality_limit(name: str, text: str, unit: str = "") -> Parameter:
-    """A parameter that sets a limit of quality."""
-    return Parameter(f"quality.{name}", getattr(QualityLimits(), name), text, limits=RANGES[name], unit=unit)
-
-
-_TABLE = (
-    _pipeline_option("sensor"),
-    _pipeline_option("backend"),
-    Parameter(
-        "on_device_error",
-        "cpu",
-        "What follows when the GPU fails. 'cpu': the CPU takes over, and every 10 s the GPU is tried again. 'retry': "
-        "the next frame tries again. 'stop': the node ends with exit code 1, for a launch file that respawns it.",
-        ("cpu", "retry", "stop"),
-    ),
-    _pipeline_option("resolution"),
-    _pipeline_option("precision"),
-    _pipeline_option("demosaic"),
-    _pipeline_option("co_sited"),
-    _pipeline_option("ssim_mode"),
-    _pipeline_option("ssim_stride"),
-    _pipeline_option("ssim_window"),
-    _pipeline_option("ssim_sigma"),
-    _pipeline_option("min_intensity"),
-    _pipeline_option("camera_gain"),
-    _pipeline_option("debias"),
-    _pipeline_option("max_aolp_sigma"),
-    _pipeline_option("polarizer_angle"),
-    _pipeline_option("color_style"),
-    _pipeline_option("raw.bit_depth"),
-    _pipeline_option("raw.alignment"),
-    _pipeline_option("raw.roi_offset"),
-    _pipeline_option("raw.flip"),
-    _pipeline_option("calibration"),
-    _pipeline_option("output.scale"),
-    _pipeline_option("output.rotate"),
-    _pipeline_option("output.roi"),
-    _pipeline_option("output.rectify"),
-    _pipeline_option("threads"),
-    Parameter(
-        "queue_size",
-        2,
-        "Frames that can wait while one is processed; the newest replaces the oldest. 1: freshest frames under "
-        "overload; more: longer interruptions lose nothing.",
-        limits=(1, 16),
-        unit="frames",
-        read_only=True,
-    ),
-    Parameter(
-        "output_depth",
-        "float32",
-        "Pixels of DoLP, AoLP, their deviations and the SSIM map: physical values (32FC1), the display encoding "
-        "(mono8), or 16 bits (16UC1), which intensity, angle images and components of light then have too.",
-        OPTIONS["dtype"].choices,
-    ),
-    Parameter(
-        "quality.always",
-        False,
-        "Compute SSIM, and DoLP for its count of dark pixels, for /diagnostics, even without any subscriber.",
-    ),
-    _quality_limit("ssim_warn", "Warn in /diagnostics if the SSIM of the lowest block is below this; -1: never."),
-    _quality_limit(
-        "ssim_error",
-        "Report an error in /diagnostics if the SSIM of the lowest block is below this; at most quality.ssim_warn.",
-    ),
-    _quality_limit("saturated_warn", "Warn if more than this fraction of the pixels is saturated; 1: never."),
-    _quality_limit(
-        "saturated_error",
-        "Report an error if more than this fraction of the pixels is saturated; at least quality.saturated_warn.",
-    ),
-    _quality_limit("dark_warn", "Warn if more than this fraction of the pixels is below min_intensity; 1: never."),
-    _quality_limit(
-        "dark_error",
-        "Report an error if more than this fraction of the pixels is below min_intensity; at least quality.dark_warn.",
-    ),
-    _quality_limit(
-        "hysteresis", "How far a value must be back on the good side of a limit before the level in /diagnostics falls."
-    ),
-    _quality_limit("frozen_frames", "Identical raw frames in a row that are an error, at least 2; 0: never.", "frames"),
-    Parameter(
-        "frame_id",
-        "",
-        "frame_id of every output, of letters, digits and _ - . /; '' takes the input's, control characters escaped.",
-        is_name=True,
-    ),
-    Parameter("jpeg_quality", 90, "JPEG quality of the compressed topics.", limits=(1, 100)),
-    Parameter(
-        "display.gain",
-        1.0,
-        f"Brightness of the preview and of compressed light: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
-        dynamic=True,
-    ),
-    Parameter(
-        "display.white_balance",
-        "none",
-        "White balance of compressed light of a colour sensor: 'none', 'auto', or the factors [red, green, blue].",
-        dynamic=True,
-    ),
-    Parameter(
-        "snapshot.folder",
-        "",
-        "Where ~/snapshot writes; '' for $ROS_HOME/polar_pipeline or ~/.ros/polar_pipeline.",
-        read_only=True,
-    ),
-    Parameter(
-        "snapshot.quota_mb",
-        1024,
-        "Megabytes that snapshots may take in their folder; the oldest are removed.",
-        limits=(1, 1048576),
-        unit="MB",
-        read_only=True,
-    ),
-)
-
-#: Every parameter by name.
-PARAMETERS: Dict[str, Parameter] = {row.name: row for row in _TABLE}
-
-
 @dataclass(frozen=True)
 class Settings:
     """The values of all parameters, checked against each other. Build it with `make_settings`.
 
     Attributes:
         options: Options with which any product that they allow would be computed.
-        threads: CPU threads; 0 for one per core.
-        queue_size: Frames that can wait while one is processed.
-        output_depth: `float32`, `uint8` or `uint16`, for the products that are published as such.
-        always: Whether quality is judged without any subscriber.
         limits: Where quality becomes bad.
-        frame_id: frame_id of every output; "" for the input's.
-        jpeg_quality: Quality of the compressed topics, 1 to 100.
         display: Gain and white balance of the preview and of compressed light.
-        snapshot_folder: Folder of the snapshots; "" for ROS's own.
-        snapshot_quota_mb: Megabytes that they may take.
-        on_device_error: `cpu`, `retry` or `stop`: what follows when the GPU fails.
     """
 
     options: Options
-    threads: int
-    queue_size: int
-    output_depth: str
-    always: bool
-    limits: QualityLimits
-    frame_id: str
-    jpeg_quality: int
-    display: Display
-    snapshot_folder: str
-    snapshot_quota_mb: int
-    on_device_error: str
+    on_device_error: str = declare(
+        "cpu",
+        "What follows when the GPU fails. 'cpu': the CPU takes over, and every 10 s the GPU is tried again. 'retry': "
+        "the next frame tries again. 'stop': the node ends with exit code 1, for a launch file that respawns it.",
+        choices=("cpu", "retry", "stop"),
+    )
+    queue_size: int = declare(
+        2,
+        "Frames that can wait while one is processed; the newest replaces the oldest. 1: freshest frames under "
+        "overload; more: longer interruptions lose nothing.",
+        limits=(1, 16),
+        unit="frames",
+        read_only=True,
+    )
+    output_depth: str = declare(
+        "float32",
+        "Pixels of DoLP, AoLP, their deviations and the SSIM map: physical values (32FC1), the display encoding "
+        "(mono8), or 16 bits (16UC1), which intensity, angle images and components of light then have too.",
+        choices=OPTIONS["dtype"].choices,
+    )
+    always: bool = declare(
+        False,
+        "Compute SSIM, and DoLP for its count of dark pixels, for /diagnostics, even without any subscriber.",
+        parameter="quality.always",
+    )
+    limits: QualityLimits = QualityLimits()
+    frame_id: str = declare(
+        "",
+        "frame_id of every output, of letters, digits and _ - . /; '' takes the input's, control characters escaped.",
+        kind=Parameter,
+        is_name=True,
+    )
+    jpeg_quality: int = declare(90, "JPEG quality of the compressed topics.", limits=(1, 100))
+    display: Display = Display()
+    snapshot_folder: str = declare(
+        "",
+        "Where ~/snapshot writes; '' for $ROS_HOME/polar_pipeline or ~/.ros/polar_pipeline.",
+        read_only=True,
+        parameter="snapshot.folder",
+    )
+    snapshot_quota_mb: int = declare(
+        1024,
+        "Megabytes that snapshots may take in their folder; the oldest are removed.",
+        limits=(1, 1048576),
+        unit="MB",
+        read_only=True,
+        parameter="snapshot.quota_mb",
+    )
 
     def computable(self, products: Iterable[str]) -> Tuple[str, ...]:
         """Those of the products that these settings can make."""
@@ -270,12 +173,12 @@ class Settings:
 
     def rectified_by(self, lens: LensCalibration) -> Settings:
         """The same settings with the lens calibration that came with the frames."""
-        return dataclasses.replace(self, options=dataclasses.replace(self.options, rectify=lens))
+        return replace(self, options=self.options.with_held(rectify=lens))
 
     def on_cpu(self) -> Settings:
         """The same settings for the CPU backend."""
         precision = "auto" if self.options.precision == "fp16" else self.options.precision
-        return dataclasses.replace(self, options=dataclasses.replace(self.options, backend="cpu", precision=precision))
+        return replace(self, options=self.options.with_held(backend="cpu", precision=precision))
 
     def arguments(self, products: Tuple[str, ...]) -> Dict[str, Any]:
         """Arguments of a `Pipeline` that makes these products."""
@@ -283,7 +186,39 @@ class Settings:
         if not set(products) & set(SSIM_PRODUCTS):
             del arguments["ssim_mode"]  # without SSIM no reference is needed
         dtype = {name: PRODUCT_TOPICS[name].dtype(self.output_depth) for name in products}
-        return {**arguments, "products": products, "dtype": dtype, "threads": self.threads}
+        return {**arguments, "products": products, "dtype": dtype}
+
+
+_DISPLAY = {
+    "gain": Parameter(
+        1.0,
+        f"Brightness of the preview and of compressed light: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
+        dynamic=True,
+        parameter="display.gain",
+    ),
+    "white_balance": Parameter(
+        "none",
+        "White balance of compressed light of a colour sensor: 'none', 'auto', or the factors [red, green, blue].",
+        dynamic=True,
+        parameter="display.white_balance",
+    ),
+}
+_LIMITS = {name: replace(row, parameter=f"quality.{name}") for name, row in LIMITS.items()}
+_OWN = declared(Settings)
+
+
+def _parameters() -> Iterator[Parameter]:
+    """Every parameter, in the order of the fields of `Settings`."""
+    groups: Dict[str, Mapping[str, Option]] = {"options": OPTIONS, "limits": _LIMITS, "display": _DISPLAY}
+    for field in fields(Settings):
+        for row in groups[field.name].values() if field.name in groups else (_OWN[field.name],):
+            if row.parameter:
+                option = row.name if field.name == "options" else ""
+                yield Parameter(**{**vars(row), "name": row.parameter, "option": option})
+
+
+#: Every parameter by name.
+PARAMETERS: Dict[str, Parameter] = {row.name: row for row in _parameters()}
 
 
 def _make_options(chosen: Mapping[str, Any]) -> Options:
@@ -292,10 +227,10 @@ def _make_options(chosen: Mapping[str, Any]) -> Options:
     Raises:
         ValueError: An option is not allowed, alone or beside the others.
     """
-    prefixes = {row.option: row.name[: -len(row.option)] for row in PARAMETERS.values() if row.option}
     products = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
-    options = make_options(products=products, prefixes=prefixes, **chosen)
-    return options if options.geometry is not None else make_options(products=tuple(PRODUCTS), **chosen)
+    names = {row.option: row.name for row in PARAMETERS.values()}
+    options = make_options(products=products, names=names, **chosen)
+    return options if options.geometry is not None else replace(options, products=tuple(PRODUCTS))
 
 
 def make_settings(values: Mapping[str, object]) -> Settings:
@@ -311,21 +246,10 @@ def make_settings(values: Mapping[str, object]) -> Settings:
     if missing:
         raise ValueError(f"no value for {', '.join(missing)}")
     found: Dict[str, Any] = {name: row.checked(values[name]) for name, row in PARAMETERS.items()}
-    chosen = {row.option: found[name] for name, row in PARAMETERS.items() if row.option}
-    threads = chosen.pop("threads")
-    options = _make_options(chosen)
-    limits = make_quality_limits(**{name: found[f"quality.{name}"] for name in RANGES})
+    options = _make_options({row.option: found[name] for name, row in PARAMETERS.items() if row.option})
     return Settings(
         options=options,
-        threads=threads,
-        queue_size=found["queue_size"],
-        output_depth=found["output_depth"],
-        always=found["quality.always"],
-        limits=limits,
-        frame_id=found["frame_id"],
-        jpeg_quality=found["jpeg_quality"],
+        limits=make_quality_limits(**{name: found[str(row.parameter)] for name, row in _LIMITS.items()}),
         display=make_display(found["display.gain"], found["display.white_balance"]),
-        snapshot_folder=found["snapshot.folder"],
-        snapshot_quota_mb=found["snapshot.quota_mb"],
-        on_device_error=found["on_device_error"],
+        **{name: found[str(row.parameter)] for name, row in _OWN.items()},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Collection, Hashable, List, Optional, Tuple
 
 from polar_pipeline._util.malloc import release_freed_memory
@@ -47,8 +47,8 @@ class PipelineSwitch:
             RuntimeError: The pipeline cannot be made ready.
         """
         if settings.options.geometry is not None:  # before anything is made for settings that do not fit
-            replace(settings.options, products=products).output_size(raw.shape)
-        key = (settings.options, settings.output_depth, settings.threads, products)
+            settings.options.with_held(products=products).output_size(raw.shape)
+        key = (settings.options, settings.output_depth, products)
         if self._active is not None and key == self._active_key:
             self._abandon_next()
             self._active = ActivePipeline(self._active.pipeline, settings)

@@ -51,11 +51,6 @@ def plain(value: object) -> object:
     return _QuotedText(value) if isinstance(value, str) else value
 
 
-def changed(values: Mapping[str, object]) -> Dict[str, object]:
-    """The parameters that differ from their defaults."""
-    return {name: value for name, value in values.items() if plain(value) != plain(PARAMETERS[name].default)}
-
-
 def to_yaml(values: Mapping[str, object], title: str) -> str:
     """A parameter file for nodes of any name.
 

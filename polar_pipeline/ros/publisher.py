@@ -17,7 +17,7 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.display import Viewer
 from polar_pipeline.output_camera_info import encode_camera_infos
 from polar_pipeline.pipeline import Result
-from polar_pipeline.products import LIGHT_PRODUCTS, level_scale
+from polar_pipeline.products import PRODUCTS, level_scale
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, measure
 from polar_pipeline.ros.diagnostics import Diagnostics
@@ -222,13 +222,14 @@ class FramePublisher:
         stamp_ns, frame_id = _header(frame)
         outgoing: List[OutgoingMessage] = []
         for name, array in result.items():
-            image = array
-            if name == "preview" or name in demand.compressed:
+            image, row = array, PRODUCTS[name]
+            has_gain = row.colors == "hsv"
+            if has_gain or name in demand.compressed:
                 image = _as_bytes(name, array)
-                if name == "preview" or name in LIGHT_PRODUCTS:
+                if has_gain or row.is_light:
                     image = self._viewer.show(name, image, settings.display)
             if name in demand.products:
-                sent = image if name == "preview" else array  # light stays as measured
+                sent = image if has_gain else array  # light stays as measured
                 _, cdr = messages.product_message(name, sent, stamp_ns, frame_id)
                 outgoing += _outgoing(self._topics.products[name], cdr)
             if name in demand.compressed:
@@ -288,7 +289,7 @@ def _as_bytes(name: str, image: np.ndarray) -> np.ndarray:
     if image.dtype == np.uint16:
         image = image / np.float32(level_scale(name, "uint16"))
     scale = level_scale(name, "uint8")
-    if name == "aolp":
+    if PRODUCTS[name].wraps:
         # Added to 2^23, a float32 holds the rounded number in its lowest bits: they are the value modulo 256.
         bits = cv2.addWeighted(image, scale, image, 0, 2.0**23).view(np.uint8).reshape(*image.shape, 4)
         return cv2.extractChannel(bits, 0 if sys.byteorder == "little" else 3)

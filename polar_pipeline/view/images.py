@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Iterator, Tuple
 
 import numpy as np
 
 from polar_pipeline.colormaps import AOLP_MAP
-from polar_pipeline.products import level_scale
-from polar_pipeline.replay.picture import SIGMA_TOP, aolp_indices, picture
+from polar_pipeline.products import PRODUCTS, level_scale
+from polar_pipeline.replay.picture import aolp_indices, picture
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: The module `rerun`, and objects of it: images, layouts, recordings. It is an extra, and its versions differ.
@@ -17,42 +16,21 @@ RerunModule = Any
 RerunObject = Any
 #: Class of pixels without AoLP; the others are the indices of `AOLP_MAP`.
 _NO_ANGLE = 256
-#: The planes of a Stokes vector: end of the entity's path, and the range of values.
-_STOKES = (("s0", (0.0, 2.0)), ("s1", (-1.0, 1.0)), ("s2", (-1.0, 1.0)))
-
-
-@dataclass(frozen=True)
-class ColorScale:
-    """How numbers are shown.
-
-    Attributes:
-        colormap: Name of one of Rerun's.
-        span: The values with the first and the last colour, in the unit of the float product.
-    """
-
-    colormap: str
-    span: Tuple[float, float]
-
-
-_GREY = ColorScale("Grayscale", (0.0, 1.0))
-#: Products with one number a pixel -> how they are shown, if not as greys from 0 to 1.
-_SCALES: Dict[str, ColorScale] = {
-    "dolp": ColorScale("Viridis", (0.0, 1.0)),
-    **{name: ColorScale("Viridis", (0.0, float(top))) for name, top in SIGMA_TOP.items()},
-}
+#: Color map of a product -> Rerun's name of it.
+_COLORMAPS = {"grey": "Grayscale", "viridis": "Viridis"}
 
 
 def span_of(name: str, dtype: np.dtype) -> Tuple[float, float]:
     """The values of a product's image with the first and the last colour, in the numbers that the image holds."""
     scale = level_scale(name, str(dtype))
-    low, high = _SCALES.get(name, _GREY).span
+    low, high = PRODUCTS[name].viewed
     return low * scale, high * scale
 
 
 def entities_of(name: str) -> Tuple[str, ...]:
-    """Paths of the entities of an image: its topic, or one below it for each plane of a Stokes vector."""
+    """Paths of the entities of an image: its topic, or one below it for each plane, as of a Stokes vector."""
     path = PRODUCT_TOPICS[name].name
-    return tuple(f"{path}/{plane}" for plane, _ in _STOKES) if name == "stokes" else (path,)
+    return tuple(f"{path}/{plane}" for plane, *_ in PRODUCTS[name].planes) or (path,)
 
 
 def logged(rerun: RerunModule, name: str, array: np.ndarray) -> Iterator[Tuple[str, RerunObject]]:
@@ -66,20 +44,21 @@ def logged(rerun: RerunModule, name: str, array: np.ndarray) -> Iterator[Tuple[s
         name: Product.
         array: As `Pipeline` returns it, (h, w) or (h, w, 3).
     """
-    path, *others = entities_of(name)
-    if others:
-        for plane, (channel, (_, span)) in zip((path, *others), enumerate(_STOKES)):
-            yield plane, _numbers(rerun, array[..., channel], _GREY.colormap, span)
+    row, paths = PRODUCTS[name], entities_of(name)
+    path, colormap = paths[0], _COLORMAPS.get(row.colors, "")
+    if row.planes:
+        for plane, channel, (_, *span) in zip(paths, range(len(paths)), row.planes):
+            yield plane, _numbers(rerun, array[..., channel], colormap, (span[0], span[1]))
     elif array.ndim == 3:
         yield path, rerun.Image(array if array.dtype == np.uint8 else picture(name, array))
-    elif name == "aolp":
+    elif row.wraps:
         angles = array / level_scale(name, str(array.dtype))
         classes = np.where(np.isnan(angles), _NO_ANGLE, aolp_indices(np.nan_to_num(angles)))
         yield path, rerun.SegmentationImage(classes.astype(np.uint16))
-    elif name not in _SCALES and array.dtype == np.uint8:
+    elif row.colors == "grey" and array.dtype == np.uint8:
         yield path, rerun.Image(array, color_model="L")
     else:
-        yield path, _numbers(rerun, array, _SCALES.get(name, _GREY).colormap, span_of(name, array.dtype))
+        yield path, _numbers(rerun, array, colormap, span_of(name, array.dtype))
 
 
 def angle_colors(rerun: RerunModule) -> RerunObject:

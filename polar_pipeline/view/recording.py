@@ -63,9 +63,10 @@ class RecordingView:
 
     def show(self, stamp_ns: int, result: Result, frame: ReplayedFrame) -> None:
         """Log the products of a frame, the milliseconds of its stages, and its similarity and saturation."""
-        if "aolp" in result and not self._count:
-            topic = PRODUCT_TOPICS["aolp"].name
-            self._rerun.log(topic, angle_colors(self._rerun), static=True, recording=self._stream)
+        for name in result if not self._count else ():
+            if PRODUCTS[name].wraps:
+                topic = PRODUCT_TOPICS[name].name
+                self._rerun.log(topic, angle_colors(self._rerun), static=True, recording=self._stream)
         self._set_time(stamp_ns)
         for name, array in result.items():
             if array.ndim:
@@ -100,10 +101,10 @@ def layout(rerun: RerunModule, products: Sequence[str]) -> RerunObject:
     images = [
         parts.Spatial2DView(origin=f"/{path}", name=path)
         for name in products
-        if PRODUCTS[name].channels != (0, 0)
+        if not PRODUCTS[name].is_number
         for path in entities_of(name)
     ]
-    numbers = [PRODUCT_TOPICS[name].name for name in products if PRODUCTS[name].channels == (0, 0)]
+    numbers = [PRODUCT_TOPICS[name].name for name in products if PRODUCTS[name].is_number]
     curves = [f"/{path}" for path in (*numbers, LOWEST, NUMBER_TOPICS["saturated"])]
     plots = parts.Horizontal(
         parts.TimeSeriesView(origin="/", contents=curves, name="quality", axis_y=parts.ScalarAxis(range=(0.0, 1.0))),

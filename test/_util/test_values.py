@@ -14,10 +14,10 @@ import pytest
 
 from polar_pipeline import Pipeline
 from polar_pipeline.display import make_display
-from polar_pipeline.options import OPTIONS, THREADS, make_options
+from polar_pipeline.options import OPTIONS, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS, get_products
-from polar_pipeline.quality.statistics import RANGES, make_quality_limits
+from polar_pipeline.quality.statistics import LIMITS, make_quality_limits
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.sensor.mosaic import SENSORS, get_sensor, parse_tile
@@ -119,21 +119,14 @@ def _option(name: str) -> Callable[[Any], Any]:
     return lambda value: make_options(**{name: value})
 
 
-NAMES = [name for name in OPTIONS if name != "threads"]
-
-
-def _pipeline(name: str) -> Callable[[Any], Any]:
-    def take(value: Any) -> Any:
-        pipeline = Pipeline(**{"backend": "cpu", name: value})
-        pipeline.close()
-
-    return take
+def _pipeline(value: Any) -> None:
+    Pipeline(sensor=value, backend="cpu").close()
 
 
 TARGETS = [
-    *(Target(name, _option(name)) for name in NAMES),
-    *(Target(name, _pipeline(name)) for name in ("threads", "sensor")),
-    *(Target(name, lambda value, name=name: make_quality_limits(**{name: value})) for name in RANGES),
+    *(Target(name, _option(name)) for name in OPTIONS),
+    Target("sensor", _pipeline),
+    *(Target(name, lambda value, name=name: make_quality_limits(**{name: value})) for name in LIMITS),
     Target("display.gain", lambda value: make_display(gain=value)),
     Target("display.white_balance", lambda value: make_display(balance=value)),
     Target("tile", parse_tile),
@@ -174,7 +167,7 @@ def test_unknown_names_are_refused_in_one_line() -> None:
         assert len(str(caught.value)) < LONGEST
 
 
-NUMBERS = ("ssim_stride", "ssim_window", "ssim_sigma", "min_intensity", "bit_depth")
+NUMBERS = ("ssim_stride", "ssim_window", "ssim_sigma", "min_intensity", "bit_depth", "threads")
 
 
 @pytest.mark.parametrize("value", [True, False, np.bool_(True), "1", None, Decimal(1), 1j, np.array([1]), b"1"])
@@ -182,9 +175,7 @@ def test_what_only_looks_like_a_number_is_none(value: Any) -> None:
     for name in NUMBERS:
         with pytest.raises(ValueError, match=f"{name} must be a number"):
             make_options(**{name: value})
-    with pytest.raises(ValueError, match="threads must be a number"):
-        Pipeline(threads=value)
-    for name in RANGES:
+    for name in LIMITS:
         with pytest.raises(ValueError, match=f"{name} must be a number"):
             make_quality_limits(**{name: value})
     with pytest.raises(ValueError, match="roi_offset must be a number"):
@@ -240,17 +231,13 @@ def test_options_hold_plain_values_whatever_they_came_as() -> None:
 
 
 def test_limits_themselves_are_allowed() -> None:
-    limits = {name: row.limits or row.numbers for name, row in OPTIONS.items() if name != "threads"}
+    limits = {name: row.limits or row.numbers for name, row in OPTIONS.items()}
     limits = {name: ends for name, ends in limits.items() if ends}
     assert limits.pop("min_intensity") == (0, 2)  # whose end is excluded
-    names = ("ssim_stride", "ssim_window", "ssim_sigma", "bit_depth", "camera_gain", "max_aolp_sigma")
-    assert set(limits) == {*names, "polarizer_angle", "scale", "rotate"}
     for name, ends in limits.items():
         for value in ends:
             assert getattr(make_options(**{name: value}), name) == value
-    for threads in THREADS:
-        Pipeline(backend="cpu", threads=threads).close()
-    for threads in (THREADS[0] - 1, THREADS[1] + 1):
+    for threads in (-1, 257):
         with pytest.raises(ValueError, match=rf"threads must be in \[0, 256\], got {threads}"):
             Pipeline(backend="cpu", threads=threads)
 

@@ -14,14 +14,14 @@ from typing import Any, Callable, List, Union
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import IS_EXHAUSTIVE, examples, representative
+from support import changed, examples, representative
 
 yaml = pytest.importorskip("yaml")
 
 from polar_pipeline._util.documents import MAX_DOCUMENT_BYTES, read_json
 from polar_pipeline._util.yamlfile import MAX_NODES, read_yaml
 from polar_pipeline.ros.parameters import MAX_TEXT, PARAMETERS
-from polar_pipeline.ros.preset import changed, check_parameters, flatten, from_yaml, read_nodes, to_yaml
+from polar_pipeline.ros.preset import check_parameters, flatten, from_yaml, read_nodes, to_yaml
 from polar_pipeline.ros.rig import read_rig
 
 DEFAULTS = {name: row.default for name, row in PARAMETERS.items()}
@@ -44,18 +44,12 @@ BROKEN = {
         "nested more than",
     ),
     "brackets": ("[" * 3000, "nested more than"),
-    "dashes": ("- " * 3000, "nested more than"),
-    "braces": ("{a: " * 3000, "nested more than"),
     "many values": ("[1" + ",1" * MAX_NODES + "]", "more than 20000 values"),
     "long number": ("a: " + "9" * 5000, "a number has 5000 digits"),
-    "long number with colons": ("a: 1" + ":1" * 5000, "a number has 10001 digits"),
     "long hexadecimal number": ("a: 0x" + "f" * 500_000, "a number has 500002 digits"),
     "too large a float": (f"a: 1{':1' * 200}.5", "does not fit its tag"),
     "a tag of Python": ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
-    "a tag of somebody": ("a: !mine 5", "could not determine a constructor"),
     "no integer": ('a: !!int ""', "does not fit its tag"),
-    "no truth value": ("a: !!bool maybe", "does not fit its tag"),
-    "no date": ("a: !!timestamp noon", "does not fit its tag"),
     "no mapping": ("a: !!map [1]", "expected a mapping"),
     "list as a key": ("? [1]\n: 2", "unhashable key"),
     "key twice": ("a: 1\na: 2", "line 2: the key a occurs twice"),
@@ -181,41 +175,6 @@ def test_broken_json(tmp_path: Path, text: Union[str, bytes], said: str) -> None
 def test_json(tmp_path: Path) -> None:
     value = [{"a": 1, "b": [1.5, None, "é", True]}, {"a": 2}]
     assert read_json(write(tmp_path / "some.json", json.dumps(value))) == value
-
-
-SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.dates(), st.binary(max_size=8)
-)
-NAMES = st.one_of(
-    st.sampled_from(
-        ["cameras", "processes", "namespace", "name", "image_topic", "params_file", "parameters", "ros__parameters"]
-    ),
-    st.sampled_from([*PARAMETERS, "/**", "raw", "qos_overrides", "use_sim_time"]),
-    st.text(max_size=5),
-    st.integers(),
-    st.none(),
-)
-VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=30
-)
-CAMERAS = st.fixed_dictionaries(
-    {}, optional={"namespace": VALUES, "name": VALUES, "params_file": VALUES, "parameters": VALUES}
-)
-RIGS = st.fixed_dictionaries({"cameras": st.lists(CAMERAS, min_size=1, max_size=3)}, optional={"processes": VALUES})
-PRESETS = st.dictionaries(NAMES, st.fixed_dictionaries({"ros__parameters": VALUES}), max_size=3)
-
-
-@pytest.mark.scaled
-@settings(
-    max_examples=300 if IS_EXHAUSTIVE else 60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(document=st.one_of(RIGS, PRESETS, VALUES))
-def test_any_document(tmp_path: Path, document: Any) -> None:
-    path = write(tmp_path / "some.yaml", yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "surrogatepass"))
-    for reader in READERS:
-        read_or_refused(reader, path)
 
 
 @settings(max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -358,31 +317,6 @@ def test_what_is_written_is_read(tmp_path: Path, values: Any, title: str) -> Non
     assert all(same(values[name], parameters[name]) for name in values)
 
 
-@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_settings_survive_a_file(tmp_path: Path, data: st.DataObject) -> None:
-    values = dict(DEFAULTS)
-    for name in data.draw(st.sets(st.sampled_from(list(PARAMETERS)))):
-        row = PARAMETERS[name]
-        if row.choices or row.numbers:
-            values[name] = data.draw(st.sampled_from(row.choices or row.numbers))
-        elif row.is_name:
-            values[name] = data.draw(st.text("aZ0_-./", max_size=255))
-        elif row.limits is not None:
-            low, high = row.limits
-            kind = st.floats(low, high) if isinstance(row.default, float) else st.integers(int(low), int(high))
-            values[name] = data.draw(kind)
-        elif isinstance(row.default, tuple):
-            kind = KINDS[type(row.default[0])]
-            values[name] = data.draw(st.tuples(*(kind for _ in row.default)))
-        else:
-            values[name] = data.draw(KINDS[type(row.default)] if not row.dynamic else st.floats() | TEXTS | WHOLE)
-    read = from_yaml(write(tmp_path / "some.yaml", to_yaml(values, "all")))
-    assert set(read) == set(values)
-    for name, value in values.items():
-        assert same(list(value) if isinstance(value, tuple) else value, read[name])
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -413,8 +347,6 @@ def test_no_file_can_hold_it(value: object) -> None:
     with pytest.raises(ValueError, match=r"^frame_id: no parameter can be ") as caught:
         to_yaml({"frame_id": value}, "some")
     assert len(str(caught.value)) < 600
-    with pytest.raises(ValueError, match="no parameter can be"):
-        changed({"frame_id": value})
     with pytest.raises(ValueError, match="frame_id must be text"):
         check_parameters({"frame_id": value})
 

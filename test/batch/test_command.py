@@ -43,20 +43,30 @@ def completed(out: Path) -> List[str]:
     return sorted(path.parent.name for path in out.glob("recordings/*/result.json"))
 
 
-def test_an_interrupted_batch(tmp_path: Path) -> None:
-    """Ctrl-C reaches every process of the terminal."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_batch(number: signal.Signals, tmp_path: Path) -> None:
+    """A signal to every process of the terminal; the next run keeps what is complete, and only that."""
     sources = [record(tmp_path / "in" / "first.mcap", 4), record(tmp_path / "in" / "second.mcap", LONG, SIDE)]
     out = tmp_path / "out"
     with start(sources, out, "--jobs", "1") as process:
         wait_for(lambda: completed(out) == ["first"] and is_writing(out), "second recording")
         children = psutil.Process(process.pid).children(recursive=True)
         assert children
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
+        for child in children if number == signal.SIGKILL else ():
+            child.kill()  # one that has a process group of its own
         _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert "Traceback" not in said
     assert psutil.wait_procs(children, timeout=10)[1] == []
     assert completed(out) == ["first"]
+    assert bool(partial_files(out)) == (number == signal.SIGKILL)
+    before = (out / "recordings" / "first" / "result.json").stat().st_mtime_ns
+    with start(sources, out, "--jobs", "1") as process:
+        printed, _ = process.communicate(timeout=120)
+    assert "2 ok, 0 differ, 0 failed; 1 were complete already" in printed
+    assert (out / "recordings" / "first" / "result.json").stat().st_mtime_ns == before
+    assert completed(out) == ["first", "second"]
     assert partial_files(out) == []
 
 

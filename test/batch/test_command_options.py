@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcap.reader import make_reader
 
 pytest.importorskip("distributed")
 pytest.importorskip("pyarrow")
@@ -13,8 +14,6 @@ from recordings import record
 
 from polar_pipeline import cli
 from polar_pipeline.batch import cluster
-from polar_pipeline.replay.limits import BoundedFile
-from polar_pipeline.replay.mcapfile import McapFile
 from polar_pipeline.replay.sink import open_sink
 
 PARAMS = """
@@ -83,10 +82,9 @@ def test_all_complete(source: Path, tmp_path: Path, capsys: Any, monkeypatch: py
 
 def in_namespace(path: Path, copy: Path) -> None:
     """The messages of a recording on topics in a namespace."""
-    with BoundedFile(path, 1 << 20) as stream, open_sink(copy, {}) as sink:
-        file = McapFile(path, stream, 1 << 20)
-        for row in file.as_written():
-            sink.write(f"/front{file.topics[row.connection]}", file.kinds[row.connection], row.time_ns, row.data)
+    with path.open("rb") as stream, open_sink(copy, {}) as sink:
+        for schema, channel, row in make_reader(stream).iter_messages(log_time_order=False):
+            sink.write(f"/front{channel.topic}", schema.name, row.log_time, row.data)
 
 
 def test_products_of_a_golden_recording(source: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import os
@@ -20,13 +21,9 @@ from batch_samples import START, frame, summary
 
 pytest.importorskip("pyarrow")
 
-from polar_pipeline.batch.overview import (
-    THUMBNAIL_SIDE,
-    RecordingResult,
-    thumbnail,
-    write_overview,
-)
-from polar_pipeline.batch.table import frame_table, write_table
+from polar_pipeline.batch.overview import THUMBNAIL_SIDE, thumbnail, write_overview
+from polar_pipeline.batch.results import Outcome
+from polar_pipeline.batch.table import frame_table, table_path, write_table
 from polar_pipeline.replay.run import FrameProducts, ReplayedFrame, Summary
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -38,9 +35,16 @@ RECORDINGS = 1000
 TABLES = 20
 
 
-def result(name: str, **values: Any) -> RecordingResult:
-    given = {"status": "ok", "reason": "", "report": None, "table": None, "thumbnail": b"", "device": "cpu: test"}
-    return RecordingResult(name, **{**given, "seconds": 1.5, **values})
+def result(name: str, **values: Any) -> Outcome:
+    return Outcome(
+        **{"name": name, "unit": "", "status": "ok", "reason": "", "device": "cpu: test", "seconds": 1.5, **values}
+    )
+
+
+def save(folder: Path, name: str, frames: List[ReplayedFrame]) -> Outcome:
+    """A recording with a table."""
+    write_table(frame_table(name, summary(frames)), table_path(folder, name))
+    return result(name)
 
 
 def data_of(page: Path) -> Dict[str, Any]:
@@ -54,21 +58,24 @@ def data_of(page: Path) -> Dict[str, Any]:
 
 def test_what_the_page_says(tmp_path: Path) -> None:
     frames = [frame(k, lowest=0.25 + k / 100, x=8, saturated=0.5, total=0.01) for k in range(50)]
-    write_table(frame_table("a", summary([*frames, ReplayedFrame(None, "cdr", "")])), tmp_path / "a" / "t.parquet")
+    save(tmp_path, "a b/ü#?", [*frames, ReplayedFrame(None, "cdr", "")])
     results = [
-        result("a", table="a/t.parquet", report="a b/ü#?.html", thumbnail=b"\x89PNG"),
-        result("b", status="differs", reason="dolp: 0.3", table="none.parquet"),
+        result("a b/ü#?", has_products=True, thumbnail="iVBORw=="),
+        result("b", status="differs", reason="dolp: 0.3"),
         result("c", status="failed", reason="cut\x1b[0m off", device=""),
     ]
     write_overview(tmp_path, results, {"options": "<half>"})
     first, second, third = data_of(tmp_path / "index.html")["rows"]
-    assert [first[key] for key in ("name", "status", "frames", "dropped", "late")] == ["a", "ok", 51, 1, 0]
+    assert [first[key] for key in ("name", "status", "frames", "dropped", "late")] == ["a b/ü#?", "ok", 51, 1, 0]
     assert (first["duration"], first["rate"]) == (49 / 25, pytest.approx(50 / (49 / 25), rel=1e-5))
     for name in ("p50", "p95", "p99", "max"):
         assert first[name] == pytest.approx(10, rel=0.005)
     assert (first["ssim"], first["lowest"], first["at"]) == (0.875, 0.25, "lower left (8, 48)")
     assert (first["saturated"], first["dark"], first["dolp"]) == (50, 12.5, 0.0625)
-    assert (first["report"], first["table"]) == ("./a%20b/%C3%BC%23%3F.html", "./a/t.parquet")
+    assert (first["report"], first["table"]) == (
+        "./recordings/a%20b/%C3%BC%23%3F/report.html",
+        "./frames/recording%3Da%20b%252F%C3%BC%2523%253F",
+    )
     assert first["thumbnail"] == "data:image/png;base64,iVBORw=="
     (minute,) = first["minutes"]
     assert minute["at"] == "lower left (8, 48), 100 %"
@@ -76,7 +83,7 @@ def test_what_the_page_says(tmp_path: Path) -> None:
         *("2023-11-14 22:13", "51", "0.4950", "1", "50.000")
     ]
     assert (second["status"], second["table"]) == ("failed", "")
-    assert second["reason"].startswith("dolp: 0.3; no table in ")
+    assert second["reason"].startswith("dolp: 0.3; ")
     assert (third["status"], third["reason"], third["seconds"]) == ("failed", "cut\\x1b[0m off", None)
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert '<td>options</td><td class="text">&lt;half&gt;</td>' in text
@@ -89,8 +96,7 @@ def test_worst_minutes_of_all_recordings(tmp_path: Path) -> None:
     results = []
     for k in range(30):
         frames = [frame(i, lowest=(k * 7 % 30) / 30) for i in range(2)]
-        write_table(frame_table(f"r{k}", summary(frames)), tmp_path / f"{k}.parquet")
-        results.append(result(f"r{k}", table=f"{k}.parquet"))
+        results.append(save(tmp_path, f"r{k}", frames))
     write_overview(tmp_path, results, {})
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     listed = re.findall(r'data-recording="(r\d+)"', text.partition("Most saturated")[0])
@@ -102,8 +108,8 @@ def test_one_bad_recording_does_not_fill_the_list(tmp_path: Path) -> None:
     """Six minutes of one, and two of another, which are less bad."""
     for name, minutes, lowest in (("bad", 6, 0.1), ("fair", 2, 0.8)):
         frames = [frame(0, stamp=START + k * 60 * 10**9, lowest=lowest + k / 100) for k in range(minutes)]
-        write_table(frame_table(name, summary(frames)), tmp_path / f"{name}.parquet")
-    write_overview(tmp_path, [result(name, table=f"{name}.parquet") for name in ("fair", "bad")], {})
+        save(tmp_path, name, frames)
+    write_overview(tmp_path, [result(name) for name in ("fair", "bad")], {})
     text = (tmp_path / "index.html").read_text(encoding="utf-8").partition("Most frames dropped")[0]
     assert re.findall(r'data-recording="(\w+)"', text) == ["bad"] * 3 + ["fair"] * 2
 
@@ -127,12 +133,10 @@ class _Elements(HTMLParser):
 
 
 def test_names_cannot_inject(tmp_path: Path) -> None:
-    write_table(frame_table("x", summary([frame(0)])), tmp_path / "t.parquet")
-    reports = ["javascript:alert(1)", "//host/x.html", "\"onclick='alert(1)'"]
-    results = [
-        result(HOSTILE, table="t.parquet", report=report, reason=HOSTILE, device=HOSTILE, status="differs")
-        for report in reports
-    ]
+    names = [HOSTILE, "javascript:alert(1)", "//host/x", "\"onclick='alert(1)'"]
+    for name in names:
+        save(tmp_path, name, [frame(0)])
+    results = [result(name, has_products=True, reason=HOSTILE, device=HOSTILE, status="differs") for name in names]
     write_overview(tmp_path, results, {HOSTILE: HOSTILE})
     parser = _Elements()
     parser.feed((tmp_path / "index.html").read_text(encoding="utf-8"))
@@ -140,11 +144,12 @@ def test_names_cannot_inject(tmp_path: Path) -> None:
     assert "img" not in parser.names
     assert parser.active == [("href", "#recordings")]
     rows = data_of(tmp_path / "index.html")["rows"]
-    assert [row["report"] for row in rows] == [
-        "./javascript%3Aalert%281%29",
-        "./host/x.html",
-        "./%22onclick%3D%27alert%281%29%27",
+    assert [row["report"] for row in rows[1:]] == [
+        "./recordings/javascript%3Aalert%281%29/report.html",
+        "./recordings///host/x/report.html",
+        "./recordings/%22onclick%3D%27alert%281%29%27/report.html",
     ]
+    assert all(row["table"].startswith("./frames/recording%3D") for row in rows)
     assert rows[0]["reason"] == HOSTILE
 
 
@@ -209,22 +214,25 @@ def fixture_large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("large")
     for k in range(TABLES):
         frames = [frame(i, lowest=0.9 - (k * 7 % TABLES) / 25, total=0.01 * (k + 1)) for i in range(5)]
-        write_table(frame_table("", summary(frames)), folder / f"{k}.parquet")
-    png = thumbnail(summary([]))
+        save(folder, f"table{k}", frames)
+    png = base64.b64encode(thumbnail(summary([]))).decode()
     results = []
     for k in range(RECORDINGS):
-        name = f"robot {k % 7} run {k}.mcap" if k < RECORDINGS - 1 else HOSTILE
-        status = "failed" if k % 50 == 7 else "ok"
-        table = None if status == "failed" else f"{k % TABLES}.parquet"
-        reason = "cut off" if status == "failed" else ""
+        name, status, reason = (name_of(k), "failed", "cut off") if k % 50 == 7 else (name_of(k), "ok", "")
+        table_path(folder, name).parent.symlink_to(table_path(folder, f"table{k % TABLES}").parent)
         seconds = float((k * 389) % RECORDINGS)
-        results.append(result(name, status=status, reason=reason, table=table, thumbnail=png, seconds=seconds))
+        results.append(result(name, status=status, reason=reason, thumbnail=png, seconds=seconds))
     write_overview(folder, results, {})
     return folder / "index.html"
 
 
 def name_of(k: int) -> str:
     return f"robot {k % 7} run {k}.mcap" if k < RECORDINGS - 1 else HOSTILE
+
+
+def test_a_page_of_many_recordings(large: Path) -> None:
+    assert [row["name"] for row in data_of(large)["rows"]] == [name_of(k) for k in range(RECORDINGS)]
+    assert "1000: 980 ok, 0 differs, 20 failed" in large.read_text(encoding="utf-8")
 
 
 @needs_browser

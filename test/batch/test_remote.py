@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Dict, Iterator, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 
@@ -16,12 +18,12 @@ pytest.importorskip("fsspec")
 
 from recordings import record
 from servers import SLOW_PIECES, SLOW_S, S3Storage, Storage, WebStorage
+from support import TIMEOUT, wait_for
 
 from polar_pipeline import cli
 from polar_pipeline.batch import remote
-from polar_pipeline.batch.remote import RemoteFile, RemoteStore
-from polar_pipeline.batch.sources import StorageError
-from polar_pipeline.batch.storage import Recording, list_recordings, local_copy
+from polar_pipeline.batch.recordings import Recording, StorageError, list_recordings
+from polar_pipeline.batch.remote import local_copy, reserved
 
 DATA = random.Random(0).randbytes(300_001) if sys.version_info >= (3, 9) else bytes(range(251)) * 1200
 LIMIT = 10 << 20
@@ -131,12 +133,6 @@ def test_unknown_schemes_and_missing_packages(source: str, text: str, monkeypatc
     assert text in str(error.value)
 
 
-def test_without_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(StorageError, match=r"s3:// needs fsspec: pip install '/path/to/polar_pipeline\[batch\]'"):
-        listed("s3://b/x.mcap")
-
-
 # ------------------------------------------------------------------------------------------------------------ fetching
 
 
@@ -174,7 +170,7 @@ def test_faults_while_listing(fault: str, storage: Storage) -> None:
         ("500", 4, "4 times"),
         ("short", 4, f"4 times: .*({len(DATA) // 2} of {len(DATA)} bytes|[Cc]hecksum)"),
         ("long", 4, f"4 times: .*more than {len(DATA)} bytes"),
-        ("stall", 4, "4 times: .*nothing was received for 0.2 s"),
+        ("stall", 4, "4 times: .*[Tt]imeout"),
         ("403", 1, "read: access is refused"),
         ("404", 1, "read: there is nothing of this name"),
     ],
@@ -208,7 +204,7 @@ def test_changes_between_listing_and_fetching(storage: Storage, tmp_path: Path) 
     storage.put("x.mcap", DATA + b"more")
     storage.remove("y.mcap")
     storage.put("bag/bag_1.db3", b"a further file")
-    for recording, text in ((file, "changed since"), (other, "does not exist any more"), (folder, "changed since")):
+    for recording, text in ((file, "changed since"), (other, "does not exist"), (folder, "changed since")):
         with pytest.raises(StorageError, match=text), local_copy(recording, tmp_path / "spool", LIMIT):
             raise AssertionError("there is no copy")
         assert_empty(tmp_path / "spool")
@@ -218,14 +214,14 @@ def test_changes_between_listing_and_fetching(storage: Storage, tmp_path: Path) 
 def test_changes_while_fetching(storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same size; at 1 s, the resolution of times over HTTP, only the test's server shows them."""
     recording = only(storage.put("x.mcap", DATA))
-    fetch = RemoteStore.fetch
+    fetch = remote._fetch
 
-    def and_change(store: RemoteStore, file: RemoteFile, target: Path) -> None:
-        fetch(store, file, target)
+    def and_change(*arguments: Any) -> None:
+        fetch(*arguments)
         storage.put("x.mcap", DATA[::-1])
         storage.age("x.mcap")
 
-    monkeypatch.setattr(RemoteStore, "fetch", and_change)
+    monkeypatch.setattr(remote, "_fetch", and_change)
     with pytest.raises(StorageError, match="changed since"), local_copy(recording, tmp_path / "spool", LIMIT):
         raise AssertionError("there is no copy")
     assert_empty(tmp_path / "spool")
@@ -273,7 +269,8 @@ def test_a_batch_from_storage_with_faults(storage: Storage, tmp_path: Path) -> N
 FULL = """
 import resource, sys
 from pathlib import Path
-from polar_pipeline.batch.storage import list_recordings, local_copy
+from polar_pipeline.batch.recordings import list_recordings
+from polar_pipeline.batch.remote import local_copy
 (recording,) = list_recordings(sys.argv[1:2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 with local_copy(recording, Path(sys.argv[2]), 1 << 20):
@@ -299,3 +296,95 @@ def test_errors_in_the_block_remove_the_copy(storage: Storage, tmp_path: Path) -
     with interrupted, local_copy(recording, tmp_path / "spool", LIMIT) as path:
         raise KeyboardInterrupt(path.read_bytes() == DATA)
     assert_empty(tmp_path / "spool")
+
+
+# --------------------------------------------------------------------------------------------------- the bounded folder
+
+#: Reserves bytes many times, and each time writes as many and adds up the sizes of all files in the folder.
+WORKER = """
+import random, sys
+from pathlib import Path
+from polar_pipeline.batch.remote import reserved
+folder, limit, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+chance = random.Random(seed)
+for _ in range(25):
+    size = chance.choice([100, 400, 900, 1000])
+    with reserved(folder, size, limit, "x") as entry:
+        (entry / "data").write_bytes(bytes(size))
+        total = 0
+        for path in folder.glob("copy_*/data"):
+            try:
+                total += path.stat().st_size
+            except FileNotFoundError:
+                pass
+        assert total <= limit, total
+"""
+HOLDER = """
+import sys, time
+from pathlib import Path
+from polar_pipeline.batch.remote import reserved
+with reserved(Path(sys.argv[1]), 1000, 1000, "x") as entry:
+    (entry / "data").write_bytes(bytes(1000))
+    print("reserved", flush=True)
+    time.sleep(600)
+"""
+
+
+def start(program: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_two_processes_keep_the_limit(tmp_path: Path) -> None:
+    both = [start(WORKER, tmp_path, 1000, seed) for seed in (1, 2)]
+    assert [process.wait(TIMEOUT) for process in both] == [0, 0]
+    assert_empty(tmp_path)
+
+
+def test_a_killed_process_leaves_no_reservation(tmp_path: Path) -> None:
+    """Other files in the folder stay."""
+    (tmp_path / "copy_1_notes").write_bytes(b"mine")
+    holder = start(HOLDER, tmp_path)
+    try:
+        assert holder.stdout
+        assert holder.stdout.readline() == "reserved\n"
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert len(list(tmp_path.glob("copy_1000_*"))) == 1, "it had no time to remove it"
+    with reserved(tmp_path, 1000, 1000, "y") as entry:
+        assert list(tmp_path.glob("copy_1000_*")) == [entry]
+    (tmp_path / "copy_1_notes").unlink()
+    assert_empty(tmp_path)
+
+
+def test_a_small_reservation_does_not_pass_a_large_one(tmp_path: Path) -> None:
+    granted: List[str] = []
+
+    def reserve(size: int, name: str, release: threading.Event) -> None:
+        with reserved(tmp_path, size, 1000, name):
+            granted.append(name)
+            release.wait(TIMEOUT)
+
+    events = [threading.Event() for _ in range(3)]
+    rows = list(zip((600, 800, 100), ("first", "large", "small"), events))
+    threads = [threading.Thread(target=reserve, args=row) for row in rows]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.3)  # so that they request in this order; a slow machine makes this test weaker, not wrong
+    assert granted == ["first"]
+    events[0].set()
+    wait_for(lambda: len(granted) == 3, "the others, which fit together")
+    for event in events:
+        event.set()
+    for thread in threads:
+        thread.join(TIMEOUT)
+    assert_empty(tmp_path)
+
+
+def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match=r"the spool .*file/spool cannot be used: Not a directory"), reserved(
+        tmp_path / "file" / "spool", 1, 1, "x"
+    ):
+        raise AssertionError("there is no copy")

@@ -21,9 +21,9 @@ from recordings import PERIOD, is_writing, partial_files, record, wait_for
 from polar_pipeline import Pipeline, cli
 from polar_pipeline.batch.cluster import check_workers, local_client
 from polar_pipeline.batch.library import process
+from polar_pipeline.batch.recordings import list_recordings
 from polar_pipeline.batch.run import Batch
 from polar_pipeline.batch.settings import BatchSettings
-from polar_pipeline.batch.storage import list_recordings
 from polar_pipeline.replay.job import Job, process_recording
 
 ARGUMENTS: Dict[str, Any] = {
@@ -224,6 +224,19 @@ def test_futures(client: Client, sources: List[str], tmp_path: Path) -> None:
     futures = process([*sources, *list_recordings(sources[:1])][:3], tmp_path / "out", client, SETTINGS)
     assert [row.frames for row in client.gather(futures)] == [11, 12, 13]
     check(sources, tmp_path / "out", tmp_path)
+
+
+def test_a_cancelled_future_stops_its_worker(client: Client, tmp_path: Path) -> None:
+    """It leaves nothing, and the worker goes on with the next recording."""
+    out = tmp_path / "out"
+    long, short = record(tmp_path / "in" / "long.mcap", 400, side=512), record(tmp_path / "in" / "short.mcap", 4)
+    (future,) = process([long], out, client, SETTINGS)
+    wait_for(lambda: is_writing(out), "worker that writes")
+    future.cancel()
+    wait_for(lambda: not partial_files(out), "end of the unit")
+    assert list((out / "recordings").iterdir()) == []
+    (future,) = process([short], out, client, SETTINGS)
+    assert future.result().status == "ok"
 
 
 def test_workers_are_checked(client: Client, tmp_path: Path) -> None:

@@ -179,12 +179,3 @@ def test_duckdb_reads_partitions(batch: Path) -> None:
     assert {name: (lowest, rows) for name, lowest, rows in duckdb.sql(query).fetchall()} == WANTED
     ((first,),) = duckdb.sql(f"select epoch_ns(min(stamp)) from {source}").fetchall()
     assert first == START
-
-
-def test_dask_reads_partitions(batch: Path) -> None:
-    dataframe = pytest.importorskip("dask.dataframe", reason="needs dask[dataframe]")
-    dask = pytest.importorskip("dask")
-    with dask.config.set(scheduler="synchronous"):
-        table = dataframe.read_parquet(batch).compute()
-    groups = table.groupby("recording", observed=True)
-    assert {name: (rows["lowest"].min(), len(rows)) for name, rows in groups} == WANTED

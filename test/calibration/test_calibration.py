@@ -437,10 +437,15 @@ def test_the_calibration_of_another_sensor() -> None:
     assert options.calibration == some_calibration(MONO)
 
 
-@pytest.mark.parametrize("value", [3, None, b"x", np.zeros(3), "missing.npz", "a\0b"])
+@pytest.mark.parametrize("value", [3, False, b"x", np.zeros(3), "missing.npz", "a\0b"])
 def test_what_is_no_calibration(value: Any) -> None:
     with pytest.raises(ValueError, match=r"^calibration(:| must be)"):
         make_options(calibration=value)
+
+
+def test_no_calibration() -> None:
+    for value in ("", None):
+        assert make_options(calibration=value).calibration is None
 
 
 def test_a_path_or_the_calibration_itself(path: Path) -> None:

@@ -24,7 +24,7 @@ from support import on_cpu
 from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.cli.option_arguments import requested_options
-from polar_pipeline.cuda.model.device import DEVICES
+from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.options import make_options
 from polar_pipeline.products import DEFAULT_PRODUCTS
 from polar_pipeline.replay.compare import open_golden
@@ -122,21 +122,6 @@ def test_a_tolerance_for_what_is_not_compared(bag: Path, tmp_path: Path, capsys:
     assert "a tolerance is for what is compared, dolp; got 'aolp'" in capsys.readouterr().err
 
 
-def test_replay_says_that_the_layout_does_not_fit(tmp_path: Path, capsys: Any) -> None:
-    filters = np.array([60, 120, 90], np.uint8)[np.array(SENSORS["IMX250MYR"].colors)]
-    with open_sink(tmp_path / "in.mcap", {}) as sink:
-        cdr = messages.encode_image(1, "cam", "mono8", np.tile(filters, (64, 64)))
-        sink.write("/images", messages.IMAGE, 1, cdr)
-    options = ["replay", str(tmp_path / "in.mcap"), "--sensor", "IMX250MYR", "--products", "intensity"]
-    golden = str(tmp_path / "golden.mcap")
-    assert main([*options, "-o", golden, "--report", "-"]) == 0
-    assert "layout" not in capsys.readouterr().err
-    main([*options, "--compare", golden, "--roi-offset", "1", "0"])
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("layout: ")]
-    assert len(lines) == 1
-    assert "raw.roi_offset [0, 0]" in lines[0]
-
-
 def test_replay_shows_frames_that_cannot_be_used(bag: Path, tmp_path: Path, capsys: Any) -> None:
     mixed, golden = tmp_path / "mixed.mcap", str(tmp_path / "golden.mcap")
     with open_sink(mixed, {}) as sink:
@@ -198,6 +183,7 @@ def test_replay_with_a_reference(bag: Path, tmp_path: Path, capsys: Any) -> None
         (["replay", "in.mcap", "-o", "out.mcap", "--rate", "5"], "--rate is for pictures; in.mcap has times"),
         (["replay", "in.mcap", "-o", "out.mcap", "--report", "./out.mcap"], "are the same file, "),
         (["process", "raw.png", "--ssim-mode", "temporal"], "unrecognized arguments: --ssim-mode temporal"),
+        (["layout", "raw.png", "--polarizer", "361"], "expected degrees from -360 to 360, got '361'"),
         (["layout", "raw.png", "--products", "dolp"], "unrecognized arguments: --products dolp"),
         (["layout", "raw.png", "--resolution", "full", "--own-site"], "unrecognized arguments: --resolution"),
         (["process", "raw.png", "--backend", "opencl"], "invalid choice: 'opencl'"),
@@ -266,7 +252,6 @@ NONSENSE = ["9" * 5000, "-1", "nan", "inf", "1e300", "1e-300", ESCAPE, "x" * 100
         ["process", "raw.npy", "{}"],
         ["plan", "--size={}"],
         ["plan", "--size={}x{}"],
-        ["kernels", "--arch={}"],
         ["bench", "node", "--seconds={}"],
         ["bench", "node", "--rate={}"],
         ["bench", "node", "--size={}"],
@@ -288,13 +273,6 @@ def test_values_that_are_none(arguments: List[str], value: str, tmp_path: Path, 
     assert said.replace("\n", "").isprintable()
     assert len(said) < 5000
     assert names(tmp_path) == ["raw.npy"]
-
-
-@pytest.mark.parametrize("value", ["nan", "inf", "1e300", "-361", ESCAPE])
-def test_directions_that_are_none(value: str, capsys: Any) -> None:
-    with pytest.raises(SystemExit):
-        main(["layout", "raw.npy", f"--polarizer={value}"])
-    assert capsys.readouterr().err.replace("\n", "").isprintable()
 
 
 def test_sizes_that_no_frame_has(capsys: Any) -> None:
@@ -365,14 +343,6 @@ def test_replay_does_not_write_into_what_it_reads(pictures: Path, tmp_path: Path
     assert names(pictures) == before
 
 
-def test_replay_does_not_write_into_the_folder_of_a_database(tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "bag").mkdir()
-    for name in ("metadata.yaml", "in_0.db3"):
-        (tmp_path / "bag" / name).write_text("x")
-    assert main(["replay", str(tmp_path / "bag" / "in_0.db3"), "-o", str(tmp_path / "bag" / "out.mcap")]) == 2
-    assert "lies in an input" in capsys.readouterr().err
-
-
 def test_process_does_not_write_over_its_picture(pictures: Path, capsys: Any) -> None:
     raw = pictures / "0.png"
     before = raw.read_bytes()
@@ -431,12 +401,6 @@ def test_defects_keep_their_traceback(capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("polar_pipeline.cli.doctor.run_checks", lambda: _raise(AttributeError("7")))
     assert main(["doctor"]) == 1
     assert capsys.readouterr().err == "polar-pipeline: AttributeError: 7\n"
-
-
-def test_a_defect_anywhere_in_the_package_keeps_its_traceback(capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("polar_pipeline.cli.doctor.run_checks", lambda: [None])
-    assert main(["doctor"]) == 1  # an AttributeError in polar_pipeline/doctor
-    assert "Traceback" in capsys.readouterr().err
 
 
 def _raise(error: Exception) -> None:
@@ -597,36 +561,6 @@ def test_replay_tells_of_quality(tmp_path: Path) -> None:
     assert "3 identical frames in a row" in report
 
 
-def test_options_reach_the_pipeline(tmp_path: Path) -> None:
-    np.save(tmp_path / "raw.npy", (FRAMES[0].astype(np.uint16) << 4) * 16)
-    options = ["--sensor", "0 45 / 135 90", "--resolution", "full", "--demosaic", "bilinear", "--dtype", "float32"]
-    options += ["--bit-depth", "12", "--alignment", "msb", "--roi-offset", "1", "0", "--flip-x", "--threads", "1"]
-    arguments = [
-        "process",
-        str(tmp_path / "raw.npy"),
-        "-o",
-        str(tmp_path),
-        "--format",
-        "npy",
-        "--products",
-        "intensity",
-    ]
-    assert main([*arguments, *options]) == 0
-    pipeline = Pipeline(
-        "0 45 / 135 90",
-        "intensity",
-        resolution="full",
-        demosaic="bilinear",
-        bit_depth=12,
-        alignment="msb",
-        roi_offset=(1, 0),
-        flip=(True, False),
-        backend="cpu",
-    )
-    want = pipeline((FRAMES[0].astype(np.uint16) << 4) * 16)
-    np.testing.assert_array_equal(np.load(tmp_path / "raw_intensity.npy"), want["intensity"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "changes"),
     [
@@ -678,14 +612,12 @@ COMMANDS = (
         "decompress",
         "play",
         "view",
-        "params dump",
         "process",
         "calibrate",
         "simulate",
         "layout",
         "plan",
         "tune",
-        "kernels",
     ),
     *("bench node", "env", "doctor"),
 )
@@ -737,46 +669,25 @@ def test_plan_prints_what_was_fused_and_what_it_takes(capsys: Any) -> None:
         r"shared +\d+ of 49152 bytes a block",
         r"reads +5013504 bytes",
         rf"writes +{1224 * 1024 * (3 + 4 + 3 + 4)} bytes",
-        r"memory +[\d.]+ us at 88% of 137 GB/s",
-        r"arithmetic +[\d.]+ us: \d+ operations at 1024 a clock and 1377 MHz take [\d.]+ us, with every scheduler busy",
-        r"time +[\d.]+ us predicted",
+        r"memory +[\d.]+ us at 137 GB/s: no launch is shorter",
         r"launch ssim\n(.*\n)*.*ssim_map looks at neighbours in ssim_pair",
-        r"launch ssim\n(.*\n)*.*schedule +ssim, window in registers: threads \d+",
+        r"launch ssim\n(.*\n)*.*schedule +ssim, registers: threads \d+",
     ):
         assert re.search(words, text), words
-
-
-def test_plan_says_what_ssim_reads_and_why(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ["plan", "--products", "intensity,dolp,aolp,ssim", "--dtype", "uint8", "--device"]
-    assert main([*arguments, "xavier"]) == 0
-    said = r"source +uint16; .*stored and read: [\d.]+ us, from the mosaic.*; xavier does not cache host memory, so it"
-    assert re.search(said, capsys.readouterr().out)
-    monkeypatch.setitem(DEVICES, "xavier", replace(DEVICES["xavier"], maps_host=False))
-    assert main([*arguments, "xavier"]) == 0
-    text = capsys.readouterr().out
-    assert re.search(r"mosaic -> intensity, dolp, aolp\n", text)
-    assert re.search(r"launch ssim\n +computes +angles.*\n +together +it starts from the mosaic again", text)
-    assert re.search(r"mosaic -> ssim\n +source +mosaic; .*stored nowhere: [\d.]+ us, stored and read: [\d.]+ us", text)
-    assert main([*arguments, "orin"]) == 0
-    assert re.search(r"source +uint16; .*stored and read: [\d.]+ us, from the mosaic", capsys.readouterr().out)
-    assert main([*arguments, "xavier", "--ssim-mode", "temporal"]) == 0
-    assert "source     uint16; ssim from the mosaic needs ssim_mode consistency" in capsys.readouterr().out
 
 
 def test_plan_for_programs(capsys: Any) -> None:
     assert main(["plan", "--json", "--device", "orin", "--bit-depth", "12", "--size", "640x480", "--own-site"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["device"]["arch"] == "sm_87"
-    assert shown["size"] == [640, 480]
-    assert shown["work"].startswith("mono half own-site u16 fp32 intensity:uint8+dolp:float32")
-    assert [launch["name"] for launch in shown["launches"]] == ["polarization", "ssim"]
-    assert shown["bytes"]["read"] == 2 * 640 * 480
-    assert 0 < shown["schedule"]["shared_bytes"] <= 163 * 1024
-    parts = shown["predicted"]
-    slower = max(parts["memory_us"], parts["arithmetic_us"])
-    assert parts["us"] == pytest.approx(slower + parts["waiting_us"] + parts["launch_us"])
-    assert shown["ssim"]["schedule"]["kernel"] == "ssim"
-    assert 0 < shown["ssim"]["predicted"]["us"] < 100
+    first, second = shown["launches"]
+    assert (first["name"], second["name"]) == ("polarization", "ssim")
+    assert first["size"] == [640, 480]
+    assert first["work"].startswith("mono half own-site u16 fp32 intensity:uint8+dolp:float32")
+    assert first["bytes"]["read"] == 2 * 640 * 480
+    assert 0 < first["schedule"]["shared_bytes"] <= 163 * 1024
+    assert first["memory_us"] == pytest.approx((first["bytes"]["read"] + first["bytes"]["written"]) / 205e3, abs=0.01)
+    assert second["schedule"]["kernel"] == "ssim"
 
 
 def test_plan_says_what_does_not_fit(capsys: Any, monkeypatch: Any) -> None:

@@ -27,20 +27,17 @@ from support import pairs_of, representative
 from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline, reference
 from polar_pipeline.backend import Buffers
 from polar_pipeline.calibration import Calibration, PixelParameters
-from polar_pipeline.cuda import backend, prepared
+from polar_pipeline.cuda import backend
 from polar_pipeline.cuda import launch as launch_module
+from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, SSIM_ARGUMENT, TRANSFORM_ARGUMENT
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.compile import CompileError
+from polar_pipeline.cuda.device import Device, get_device
 from polar_pipeline.cuda.driver import DeviceError, DeviceLostError, DeviceMemoryError, Driver, LoadedKernel
-from polar_pipeline.cuda.launch import CompiledLaunch, SsimLaunch
+from polar_pipeline.cuda.launch import SsimLaunch, compile_launch
 from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, Slot, device_bytes
-from polar_pipeline.cuda.model.device import Device, get_device
-from polar_pipeline.cuda.model.geometry import output_bytes
-from polar_pipeline.cuda.model.partition import partitions
-from polar_pipeline.cuda.model.requested_work import make_work
-from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT
-from polar_pipeline.cuda.model.transform_work import TRANSFORM_ARGUMENT
-from polar_pipeline.cuda.model.work import OUTPUTS, PLANES, POLARIZATION_ARGUMENT
+from polar_pipeline.cuda.solver import make_works
+from polar_pipeline.cuda.work import OUTPUTS, PLANES, PolarizationWork, SsimWork
 from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
@@ -199,6 +196,9 @@ class HostDriver:
         self._kernels.append(build(KERNELS / f"{name}.cu", json.loads(code)))
         return LoadedKernel(len(self._kernels) - 1, 0)
 
+    def local_bytes(self, kernel: LoadedKernel) -> int:
+        return 0 if self._kernels[kernel.module] is not None else -1
+
     def unload(self, kernel: LoadedKernel) -> None:
         self._kernels[kernel.module] = None
 
@@ -212,7 +212,7 @@ class HostDriver:
         argument: np.ndarray,
     ) -> None:
         frame = argument.copy()  # by value
-        if frame.dtype == POLARIZATION_ARGUMENT:
+        if frame.dtype == FRAME_ARGUMENT:
             given = (frame["raw"], frame["counts"], frame["codes"], *frame["out"])
         elif frame.dtype == TRANSFORM_ARGUMENT:
             pointers, of_frame = (*PLANES, "positions", "origins", "turns"), frame["frame"]
@@ -223,7 +223,7 @@ class HostDriver:
 
         def start() -> None:
             memory = {str(begin): self.held[begin] for begin in {self._begin(place) for place in places}}
-            if frame.dtype == POLARIZATION_ARGUMENT and self.slow == (
+            if frame.dtype == FRAME_ARGUMENT and self.slow == (
                 "device" if int(frame["raw"]) in self.on_device else "host"
             ):
                 self._clock += 1000
@@ -284,7 +284,7 @@ def by_turns(names: str, rows: Iterable[Any]) -> Any:
 
 def make(driver: Any, products: Any = ("intensity", "dolp"), **options: Any) -> CudaBackend:
     chosen = make_options(products=products, **options)
-    return CudaBackend(make_plan(chosen.products), chosen, driver)
+    return CudaBackend(chosen, driver)
 
 
 def run(made: CudaBackend, frame: Any, reference: Any = None) -> Any:
@@ -349,7 +349,7 @@ class Uploads:
         launch, upload = driver.launch, driver.upload
 
         def launched(*arguments: Any) -> None:
-            if arguments[-1].dtype == POLARIZATION_ARGUMENT:
+            if arguments[-1].dtype == FRAME_ARGUMENT:
                 self.addresses.append(int(arguments[-1]["raw"]))
             launch(*arguments)
 
@@ -796,31 +796,6 @@ def test_options_of_similarity(driver: Any, options: Dict[str, Any]) -> None:
     np.testing.assert_allclose(found.blocks, reference.block_means(wanted["ssim_map"]), atol=1e-3)
     if "ssim_map" in found.products:
         assert_similarity(found, wanted)
-
-
-@pytest.mark.parametrize("is_fused", [True, False])
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
-def test_similarity_from_the_mosaic_stores_no_images(
-    driver: Any, monkeypatch: pytest.MonkeyPatch, is_fused: bool, dtype: str
-) -> None:
-    """The way that is not predicted to be the faster one is right, too."""
-    sizes: List[Sizes] = []
-
-    def buffers(driver: Any, needed: Sizes, maps_host: bool) -> FrameBuffers:
-        sizes.append(needed)
-        return FrameBuffers(driver, needed, maps_host)
-
-    monkeypatch.setattr(
-        backend, "partitions", lambda *call: sorted(partitions(*call), key=lambda way: way.ssim_from_mosaic != is_fused)
-    )
-    monkeypatch.setattr(prepared, "FrameBuffers", buffers)
-    products = ("dolp", "ssim_map", "ssim")
-    made = make(driver, products, dtype=dtype)
-    for seed in range(3):
-        frame = RawFrame(mosaic(seed), 255)
-        found = run(made, frame)
-        assert_similarity(found, expected(frame, products, dtype=dtype))
-    assert [("sums" in needed.scratch) for needed in sizes] == [not is_fused]
 
 
 @by_turns("width", [14192])
@@ -1328,7 +1303,7 @@ def test_prepare_makes_ready() -> None:
 
 def test_the_frame_structure_is_packed_as_in_c() -> None:
     """Offsets by hand: pointers, a 64-bit stride, 4 ints, a float; 2 ints, a pointer, 9 words; 3 floats, 12 words."""
-    fields = POLARIZATION_ARGUMENT.fields
+    fields = FRAME_ARGUMENT.fields
     assert fields is not None
     offsets = {name: fields[name][1] for name in fields}
     assert offsets["out"] == 16
@@ -1346,7 +1321,7 @@ def test_the_frame_structure_is_packed_as_in_c() -> None:
         48,
         56,
     ]
-    assert POLARIZATION_ARGUMENT.itemsize == offsets["one"] + 64
+    assert FRAME_ARGUMENT.itemsize == offsets["one"] + 64
 
 
 # ------------------------------------------------------------------------------------------------- on a real GPU alone
@@ -1380,12 +1355,11 @@ def test_gpu_out_of_memory_and_after(real: Driver) -> None:
 def test_gpu_launches_that_overlap_are_as_single_ones(real: Driver) -> None:
     """Frames chained in one stream, each in two launches and with its own memory, against a wait after every launch."""
     options = make_options("IMX250MYR", "angle_0,intensity,dolp,ssim_map,ssim", "uint8", co_sited=False)
-    plan = make_plan(options.products)
-    work = make_work(plan, options, "u8", 255, (1024, 1232))
-    best = partitions(work, plan, options, real.device)[0]
-    assert best.ssim is not None
-    first, second = CompiledLaunch(real, best.polarization), SsimLaunch(real, best.ssim)
-    sizes = {name: output_bytes(replace(work, outputs=((name, dtype),))) for name, dtype in work.outputs}
+    work, compared = make_works(options, "u8", 255, (1024, 1232))
+    assert isinstance(work, PolarizationWork)
+    assert isinstance(compared, SsimWork)
+    first, second = compile_launch(real, work), SsimLaunch(real, compared)
+    sizes = {name: replace(work, outputs=((name, dtype),)).written_bytes for name, dtype in work.outputs}
     sizes.update(
         {name: int(np.prod(shape)) * np.dtype(dtype).itemsize for name, (shape, dtype) in second.outputs.items()}
     )
@@ -1401,7 +1375,7 @@ def test_gpu_launches_that_overlap_are_as_single_ones(real: Driver) -> None:
             for name, pointer in slot.outputs.items():
                 real.clear(pointer, sizes[name], stream)
         for slot in slots:
-            argument = np.zeros((), POLARIZATION_ARGUMENT)
+            argument = np.zeros((), FRAME_ARGUMENT)
             argument["raw"], argument["counts"], argument["min_intensity"] = slot.raw_pointer, slot.counts_pointer, 0.01
             for name in work.dtypes:
                 argument["out"][OUTPUTS.index(name)] = slot.outputs[name]
@@ -1438,10 +1412,9 @@ from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.compile import OPTIONS, find_library
 from polar_pipeline.cuda.driver import DeviceLostError, Driver
 from polar_pipeline.options import make_options
-from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor.frames import RawFrame
 driver, options = Driver(), make_options(products=("intensity",))
-made = CudaBackend(make_plan(options.products), options, driver)
+made = CudaBackend(options, driver)
 frame = RawFrame(np.full((32, 32), 100, np.uint8), 255)
 held = made.result(made.submit(frame)).products["intensity"]
 arch = driver.device.arch

@@ -20,7 +20,7 @@ from test_backend import COPIED, MAPPED, STAND_INS, real_driver, stand_in
 
 from polar_pipeline import Pipeline, reference
 from polar_pipeline.cuda.backend import CudaBackend
-from polar_pipeline.cuda.model.device import Device
+from polar_pipeline.cuda.device import Device
 from polar_pipeline.geometry import LensCalibration, make_lens
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.plan import make_plan
@@ -141,7 +141,9 @@ class Case:
         """What SSIM compares with, beside the frame: S0/2 of the one before, or an image."""
         if self.options.ssim_mode == "consistency":
             return None
-        asked = replace(self.options, products=("intensity",), dtypes=("float32",), ssim_mode="consistency")
+        asked = replace(
+            self.options, products=("intensity",), dtype=(("intensity", "float32"),), ssim_mode="consistency"
+        )
         image = np.nan_to_num(run_reference(self.before, asked)["intensity"])
         return (image @ [0.25, 0.5, 0.25] if image.ndim == 3 else image).astype(np.float32)
 
@@ -157,7 +159,7 @@ def run_reference(frame: Any, options: Options, other: Optional[np.ndarray] = No
 def run_backend(case: Case, driver: Any) -> Any:
     """What a GPU, or a stand-in, makes of a case's frame."""
     options = case.options
-    made = CudaBackend(make_plan(options.products), options, driver)
+    made = CudaBackend(options, driver)
     other = case.compared_with()
     if options.ssim_mode == "temporal":
         made.result(made.submit(case.before))
@@ -194,7 +196,11 @@ def problems_of(case: Case, found: Dict[str, np.ndarray], source: str) -> List[s
     """
     options = case.options
     exact_options = replace(
-        options, products=("stokes", "dolp"), dtypes=("float32",) * 2, ssim_mode="consistency", debias=False
+        options,
+        products=("stokes", "dolp"),
+        dtype=(("stokes", "float32"), ("dolp", "float32")),
+        ssim_mode="consistency",
+        debias=False,
     )
     exact = run_reference(case.frame, replace(exact_options, min_intensity=0.0))
     s0, degree = exact["stokes"][..., 0], exact["dolp"]
@@ -202,12 +208,12 @@ def problems_of(case: Case, found: Dict[str, np.ndarray], source: str) -> List[s
     known = ~np.isnan(s0)
     s0, degree = np.nan_to_num(s0), np.nan_to_num(degree)
     half = (options.precision != "fp32" and case.frame.full_scale <= 255) or options.precision == "fp16"
-    floats = replace(options, dtypes=tuple(PRODUCTS[name].dtype("float32") for name in options.products))
+    floats = replace(options, dtype=tuple((name, PRODUCTS[name].dtype("float32")) for name in options.products))
     wanted = run_reference(case.frame, floats, case.compared_with())
     is_steep = half and options.resolution == "full" and options.interpolation == "adaptive"
     decided = np.abs(s0 - options.min_intensity) > DARK_BAND[half] * (3 if case.has_geometry else 1)
     if options.max_aolp_sigma:
-        asked = replace(exact_options, products=("aolp_sigma",), dtypes=("float32",), max_aolp_sigma=0.0)
+        asked = replace(exact_options, products=("aolp_sigma",), dtype=(("aolp_sigma", "float32"),), max_aolp_sigma=0.0)
         sigma = np.rad2deg(np.nan_to_num(run_reference(case.frame, asked)["aolp_sigma"]))
         # close to the limit, an angle may be hidden or not
         decided &= np.abs(sigma - options.max_aolp_sigma) > (0.4 if half else 0.05)

@@ -6,31 +6,21 @@ reverse, other bytes in memory.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 import pytest
-from harness import (
-    GPUS,
-    VARIANTS,
-    Grid,
-    Launch,
-    Program,
-    aligned,
-)
+from harness import GPUS, VARIANTS, Launch, aligned, grid_of, program_of
 from support import IS_EXHAUSTIVE, first_of, representative
 
 from polar_pipeline import reference
 from polar_pipeline.coefficients import SSIM_FULL, gaussian
-from polar_pipeline.cuda.model import ssim_search
-from polar_pipeline.cuda.model.device import get_device
-from polar_pipeline.cuda.model.schedule import Schedule
-from polar_pipeline.cuda.model.ssim_search import piece_count
-from polar_pipeline.cuda.model.ssim_work import SSIM_ARGUMENT, SsimWork, as_compared, half_taps, ssim_defines
-from polar_pipeline.options import make_options
-from polar_pipeline.sensor.mosaic import get_sensor
+from polar_pipeline.cuda.arguments import SSIM_ARGUMENT, as_compared, half_taps
+from polar_pipeline.cuda.device import Device, get_device
+from polar_pipeline.cuda.kernels import KERNELS, Schedule, piece_count
+from polar_pipeline.cuda.solver import candidates
+from polar_pipeline.cuda.work import SsimWork
 
 #: Distance to the reference. Registers: squares of up to 4 in float, 2.4e-7 the last place, against 2 C2 = 1.8e-3 where
 #: variances vanish. Tensor cores: taps are halves, and so are sum and difference of two samples; the bound of every
@@ -55,6 +45,11 @@ def plan_of(work: SsimWork, window: str, rows: int = 16, strips: int = 1) -> Sch
     return Schedule("ssim", "registers", max(64, -(-(tile_x + work.window - 1) // 32) * 32), tile_x, rows=rows)
 
 
+def has_tensor(work: SsimWork, device: Device) -> bool:
+    """Whether the solver takes tensor cores for a work."""
+    return all(row.window == "tensor" for row in candidates(KERNELS["ssim"], work, device))
+
+
 def run(launch: Launch, work: SsimWork, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
     """Compare (frames, h, w) images, in every order of `VARIANTS`."""
     return run_on(launch, work, plan, {"first": as_compared(x, work.source), "second": as_compared(y, work.source)})
@@ -63,9 +58,8 @@ def run(launch: Launch, work: SsimWork, plan: Schedule, x: np.ndarray, y: np.nda
 def run_on(launch: Launch, work: SsimWork, plan: Schedule, inputs: Mapping[str, np.ndarray]) -> Found:
     """The same of what the kernel reads, by the name in its argument; skips what a Jetson cannot do."""
     device = GPUS.get(launch.__name__)
-    missing = ssim_search.supports(plan.window, work, device) if device else None
-    if missing:
-        pytest.skip(f"on {launch.__name__}: {missing}")
+    if device is not None and plan.window == "tensor" and not has_tensor(work, device):
+        pytest.skip(f"{launch.__name__} has no tensor cores")
     frames = len(inputs["first"])
     size = frames * int(np.prod(work.map_size)) * (np.dtype(work.map_dtype).itemsize if work.map_dtype else 0)
     sizes = {
@@ -82,8 +76,7 @@ def run_on(launch: Launch, work: SsimWork, plan: Schedule, inputs: Mapping[str, 
         argument["first_stride"] = argument["second_stride"] = inputs["first"][0].nbytes
         return argument
 
-    program = Program("ssim", {**ssim_defines(work), **ssim_search.schedule_defines(plan)})
-    grid = Grid(ssim_search.grid(work, plan, frames), plan.threads, ssim_search.shared_bytes(plan))
+    program, grid = program_of(work, plan), grid_of(work, plan, frames)
     found = []
     for reverse, poison in VARIANTS:
         buffers: Dict[str, np.ndarray] = {name: aligned(nbytes, poison) for name, nbytes in sizes.items()}
@@ -160,9 +153,8 @@ def test_taps_in_half_sum_to_one(window: int, sigma: float) -> None:
 
 
 def test_a_window_that_halves_cannot_hold_stays_off_tensor_cores() -> None:
-    assert ssim_search.supports("tensor", work_of(64, 64), ORIN) is None
-    steep = ssim_search.supports("tensor", work_of(64, 64, sigma=0.5), ORIN)
-    assert steep == "tensor needs a Gaussian that halves can hold"
+    assert has_tensor(work_of(64, 64), ORIN)
+    assert not has_tensor(work_of(64, 64, sigma=0.5), ORIN)
 
 
 #: The two ways to compute the windows of a map.
@@ -273,7 +265,7 @@ def test_strips_of_any_size_and_batches(launch: Launch, plan: str, rows: int) ->
 def test_blocks_of_any_size_on_tensor_cores(launch: Launch) -> None:
     work = work_of(20, 200)  # the largest block has 176 columns
     x, y = texture(20, 200)
-    plans = {plan.threads: plan for plan in ssim_search.candidates(work, get_device("h200")) if plan.window == "tensor"}
+    plans = {plan.threads: plan for plan in candidates(KERNELS["ssim"], work, get_device("h200"))}
     assert max(plans) == 352
     if not IS_EXHAUSTIVE:
         plans = {threads: plans[threads] for threads in (min(plans), sorted(plans)[len(plans) // 2], max(plans))}
@@ -298,70 +290,6 @@ def test_strides_and_inputs(launch: Launch, stride: int, dtype: str) -> None:
     height, width = 20 * stride + stride - 1, 30 * stride + stride // 2  # what is left over is dropped
     work = work_of(height, width, dtype, stride=stride)
     check(launch, work, plan_of(work, "registers"), *texture(height, width))
-
-
-# ------------------------------------------------------------------------------------------------------ from the mosaic
-
-
-def sums_of(mosaic: np.ndarray) -> np.ndarray:
-    """(H, W) uint8 -> (2, H//2, W//2): means of orthogonal angles at the superpixels' centres, full scale 1."""
-    sensor = get_sensor("IMX250MZR")
-    angles = reference.demosaic(mosaic / 255, sensor, make_options(demosaic="bilinear"))
-    return np.stack([angles[0] + angles[2], angles[1] + angles[3]]) / 2
-
-
-def check_mosaics(launch: Launch, work: SsimWork, plan: Schedule, mosaics: np.ndarray) -> Found:
-    """Compare the sums of orthogonal angles of (frames, H, W) uint8, and that it is what the reference says."""
-    found = run_on(launch, work, plan, {"first": mosaics})
-    x, y = np.stack([sums_of(mosaic) for mosaic in mosaics], 1)
-    assert_similar(found, work, BOUND["registers"], x, y)
-    return found
-
-
-def mosaics_of(height: int, width: int, frames: int = 1) -> np.ndarray:
-    """Noise in every pixel, so that a wrong neighbour shows."""
-    return np.random.default_rng(5).integers(0, 256, (frames, 2 * height, 2 * width), np.uint8)
-
-
-@pytest.mark.parametrize(
-    ("window", "map_dtype"),
-    representative(list(product(range(3, 16, 2), ("float32", "uint8", "uint16", ""))), lambda row: row),
-)
-def test_every_window_on_a_mosaic(launch: Launch, window: int, map_dtype: str) -> None:
-    work = work_of(37, 40, "mosaic", map_dtype, window=window)
-    check_mosaics(launch, work, plan_of(work, "registers"), mosaics_of(37, 40))
-
-
-@pytest.mark.parametrize("rows", first_of([16, 128, 32, 64], 2))
-def test_strips_of_any_size_and_batches_on_mosaics(launch: Launch, rows: int) -> None:
-    work = work_of(141, 136, "mosaic")
-    found = check_mosaics(launch, work, plan_of(work, "registers", rows, strips=3), mosaics_of(141, 136, frames=2))
-    assert found.mean[0] != found.mean[1]
-
-
-@pytest.mark.parametrize("size", [(16, 8), (17, 24), (18, 16), (19, 8), (33, 16)])
-def test_borders_of_a_mosaic(launch: Launch, size: Tuple[int, int]) -> None:
-    work = work_of(*size, "mosaic", window=15)
-    check_mosaics(launch, work, plan_of(work, "registers"), mosaics_of(*size))
-
-
-@pytest.mark.parametrize("level", [0, 1, 128, 255])
-def test_flat_mosaics_are_alike(launch: Launch, level: int) -> None:
-    work = work_of(20, 24, "mosaic")
-    found = run_on(launch, work, plan_of(work, "registers"), {"first": np.full((1, 40, 48), level, np.uint8)})
-    assert found.map is not None
-    np.testing.assert_allclose(found.map, 1, rtol=0, atol=1e-6)  # the reciprocal's rounding
-
-
-def test_a_mosaic_is_compared_as_its_images_are(launch: Launch) -> None:
-    work, mosaics = work_of(40, 48, "mosaic"), mosaics_of(40, 48)
-    plan = plan_of(work, "registers")
-    found = run_on(launch, work, plan, {"first": mosaics})
-    x, y = sums_of(mosaics[0])[:, None]
-    stored = run(launch, replace(work, source="float32"), plan, x, y)
-    assert found.map is not None
-    assert stored.map is not None
-    np.testing.assert_allclose(found.map, stored.map, rtol=0, atol=BOUND["registers"])
 
 
 # ------------------------------------------------------------------------------------------ sums of images, exactly

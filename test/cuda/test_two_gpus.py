@@ -17,7 +17,6 @@ from test_backend import real_driver
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.options import make_options
-from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor.frames import RawFrame
 
 pytestmark = pytest.mark.gpu
@@ -39,7 +38,7 @@ def two_gpus() -> None:
 
 def run_on(index: int) -> List[Dict[str, np.ndarray]]:
     """The products of every frame on a GPU, which is busy with as many at once as it takes."""
-    made = CudaBackend(make_plan(OPTIONS.products), OPTIONS, Driver(index=index))
+    made = CudaBackend(OPTIONS, Driver(index=index))
     tickets: List[Any] = []
     found = []
     for frame in FRAMES:

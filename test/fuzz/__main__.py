@@ -1,4 +1,4 @@
-"""The fuzzer's command line: python test/fuzz SECONDS [--seed S] [--target NAME]."""
+"""The fuzzer: python test/fuzz SECONDS [--seed S] [--target NAME]; the corpus: `--record` and `--replay`."""
 # ruff: noqa: E402 - the folder's own modules come after it is found
 
 from __future__ import annotations

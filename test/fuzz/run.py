@@ -1,108 +1,78 @@
-"""The command line of the fuzzer."""
+"""The command line of the fuzzer, and the corpus: small inputs with the outcome that each should have."""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-import sys
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Type
 
-from fuzz import corpus
-from fuzz.engine import MAX_MB, Case, Tally, fuzz, line, save, scratch
-from fuzz.targets import TARGETS, load
+from fuzz.engine import MAX_MB, Case, Target, fuzz
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+TEST = Path(__file__).resolve().parent.parent
+CORPUS = TEST / "corpus"
 #: Where inputs go that show a defect.
-FINDINGS = ROOT / "build" / "fuzz"
+FINDINGS = TEST.parent / "build" / "fuzz"
+#: Name -> module, class.
+TARGETS: Dict[str, str] = {"messages": "fuzz.messages:Messages", "recordings": "fuzz.recordings:Recordings"}
+
+
+def load(name: str) -> Type[Target]:
+    """A target by its name."""
+    module, _, kind = TARGETS[name].partition(":")
+    found: Type[Target] = getattr(import_module(module), kind)
+    return found
+
+
+def corpus_files(name: str) -> List[Path]:
+    """The inputs of the corpus for a target."""
+    return sorted(path for path in (CORPUS / name).glob("*") if path.name != "expected.json")
+
+
+def outcome(target: Target, path: Path) -> str:
+    """What becomes of an input; see `Target.run`."""
+    return target.run(Case(path.suffix[1:], path.read_bytes()))
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the fuzzer: exit code 1 if something was found."""
+    """Run the fuzzer: exit code 1 if it has findings."""
     parser = argparse.ArgumentParser(prog="python test/fuzz", description="Try random inputs on the package.")
-    parser.add_argument(
-        "seconds", type=float, nargs="?", default=60.0, help="in all, shared by the targets (default: 60)"
-    )
+    parser.add_argument("seconds", type=float, nargs="?", default=60.0, help="shared by the targets (default: 60)")
     parser.add_argument("--seed", type=int, help="of the inputs (default: another one each time)")
     parser.add_argument("--target", action="append", choices=tuple(TARGETS), help="what to try (default: all)")
-    parser.add_argument("--inputs", type=int, default=sys.maxsize, help="at most so many for a target")
-    parser.add_argument("--max-mb", type=int, default=MAX_MB, help="that a target may take (default: %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="add the figures of this run to a file")
+    parser.add_argument("--inputs", type=int, default=1 << 60, help="at most so many for a target")
+    parser.add_argument("--max-mb", type=int, default=MAX_MB, help="that an input may take (default: %(default)s)")
     parser.add_argument("--replay", type=Path, nargs="+", metavar="FILE", help="try these inputs on the one --target")
     parser.add_argument("--record", action="store_true", help="write down the corpus's outcomes as they are now")
     values = parser.parse_args(arguments)
     names: List[str] = values.target or list(TARGETS)
-    if values.record:
+    if values.record or values.replay:
         for name in names:
-            for file, outcome in corpus.record(name).items():
-                print(f"{name}/{file}: {outcome}")
+            with tempfile.TemporaryDirectory() as folder:
+                target = load(name)(Path(folder))
+                found = {path.name: outcome(target, path) for path in values.replay or corpus_files(name)}
+            print(json.dumps(found, indent=1, sort_keys=True))
+            if values.record:
+                text = json.dumps(found, indent=1, sort_keys=True) + "\n"
+                (CORPUS / name / "expected.json").write_text(text, encoding="utf-8")
         return 0
-    if values.replay:
-        if len(names) != 1:
-            parser.error("--replay needs one --target")
-        return _replay(names[0], values.replay)
     seed = values.seed if values.seed is not None else time.time_ns() % 10**9
     print(f"seed {seed}", flush=True)
-    tallies: Dict[str, Tally] = {}
-    for name in names:
-        tally = tallies[name] = fuzz(load(name), seed, values.seconds / len(names), values.inputs, values.max_mb)
-        print(line(name, tally), flush=True)
-        for finding in tally.findings:
-            path = save(finding, name, FINDINGS)
-            print(f"  {finding.what}: " + finding.text.replace("\n", "\n    "))
-            print(f"    input {finding.index} of seed {seed}: {path}")
-            print(f"    again: python test/fuzz --target {name} --replay {path}")
-            print(f"    once fixed: cp {path} test/corpus/{name}/, then python test/fuzz --target {name} --record")
-    if values.json is not None:
-        _add(values.json, seed, values, tallies)
-    return int(any(tally.findings for tally in tallies.values()))
-
-
-def _replay(name: str, paths: List[Path]) -> int:
     failed = 0
-    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
-        target = load(name)(Path(folder))
-        for path in paths:
-            try:
-                print(f"{path}: {target.run(Case(path.suffix[1:], path.read_bytes()))}")
-            except BaseException as err:  # noqa: PERF203 - whatever was found
-                failed = 1
-                print(f"{path}: {type(err).__name__}: {err}")
-                if len(paths) == 1:
-                    raise
+    for name in names:
+        tally = fuzz(load(name), seed, values.seconds / len(names), values.inputs, values.max_mb)
+        print(f"{name}: {tally.inputs} inputs, {len(tally.findings)} findings; {tally.outcomes}", flush=True)
+        for finding in tally.findings:
+            failed = 1
+            FINDINGS.mkdir(parents=True, exist_ok=True)
+            digest = hashlib.sha256(finding.case.data).hexdigest()[:8]
+            path = FINDINGS / f"{name}-{finding.what}-{digest}.{finding.case.kind}"
+            path.write_bytes(finding.case.data)
+            print(f"  {finding.what}: " + finding.text.replace("\n", "\n    "))
+            print(f"    input {finding.index}; again: python test/fuzz --target {name} --replay {path}")
+            print(f"    once fixed: cp {path} test/corpus/{name}/, then python test/fuzz --target {name} --record")
     return failed
-
-
-def _add(path: Path, seed: int, values: argparse.Namespace, tallies: Dict[str, Tally]) -> None:
-    """One more run in a file of results."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    import common
-
-    packages = ("numpy", "opencv-python-headless", "rosbags", "mcap", "PyYAML", "ruamel.yaml", "zstandard", "lz4")
-    report: Dict[str, Any] = {
-        "definition": "Inputs per target and run, all with the oracles of test/fuzz. peak_mb: most memory of the "
-        "process that tries them, libraries and all; slowest_s: the slowest input; findings: of distinct kinds.",
-        "machine": common.machine(packages),
-        "max_mb": values.max_mb,
-        "inputs": 0,
-        "runs": [],
-    }
-    if path.exists():
-        report["runs"] = json.loads(path.read_text(encoding="utf-8"))["runs"]
-    figures = {
-        name: {
-            "inputs": tally.inputs,
-            "per_second": round(tally.inputs / max(tally.seconds, 1e-9)),
-            "seconds": round(tally.seconds, 1),
-            "peak_mb": round(tally.peak_mb),
-            "slowest_s": round(tally.slowest_s, 2),
-            "outcomes": tally.outcomes,
-            "findings": [f"{row.what}: {row.text.splitlines()[0]}" for row in tally.findings],
-        }
-        for name, tally in tallies.items()
-    }
-    report["runs"].append({"seed": seed, "targets": figures})
-    report["inputs"] = sum(row["inputs"] for run in report["runs"] for row in run["targets"].values())
-    common.write(path, report)

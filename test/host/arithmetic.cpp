@@ -80,6 +80,5 @@ u32 half2_max(u32 a, u32 b) { return HOST_LANES(host_less_half(a >> shift & 0xff
 // ---- float; the approximations flush subnormal numbers to zero
 static float host_flush(float x) { return std::fabs(x) < 1.17549435e-38f ? std::copysign(0.0f, x) : x; }
 float fast_rcp(float x) { return host_flush(1.0f / host_flush(x)); }
-float fast_rsqrt(float x) { return 1.0f / std::sqrt(host_flush(x)); }
 float fast_sqrt(float x) { return std::sqrt(host_flush(x)); }
 float fast_exp2(float x) { return host_flush(std::exp2(x)); }

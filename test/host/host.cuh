@@ -102,7 +102,6 @@ float half2_low(u32 a);
 float half2_high(u32 a);
 // The approximations flush subnormal numbers to zero.
 float fast_rcp(float x);
-float fast_rsqrt(float x);
 float fast_sqrt(float x);
 float fast_exp2(float x);
 DEVICE u32 half2_fma_relu(u32 a, u32 b, u32 c) { return half2_max(half2_fma(a, b, c), 0); }
@@ -152,18 +151,9 @@ DEVICE void store128(void *p, u32 a, u32 b, u32 c, u32 d) { host_store(p, make_u
 DEVICE float load_bypassing_l1(const float *p) { return host_load<float>(p); }
 
 // ---- asynchronous copies happen at async_wait here, so that a kernel that reads too early fails
-#ifndef HAS_ASYNC_COPY
-#define HAS_ASYNC_COPY 1
-#endif
-#if HAS_ASYNC_COPY
 DEVICE void async_copy16(void *shared, const void *global) { host_async_copy(shared, global); }
 DEVICE void async_commit() { host_async_commit(); }
 template <int N> DEVICE void async_wait() { host_async_wait(N); }
-#else
-DEVICE void async_copy16(void *shared, const void *global) { *(uint4 *)shared = load128(global); }
-DEVICE void async_commit() {}
-template <int N> DEVICE void async_wait() {}
-#endif
 
 DEVICE void launch_dependents() {}
 DEVICE void grid_dependency_wait() { host_grid_dependency_wait(); }

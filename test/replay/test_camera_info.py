@@ -173,12 +173,3 @@ def test_products_without_a_calibration(infos: Dict[str, List[bytes]], products:
     path = write(tmp_path / "in.mcap", infos)
     process_recording(Job(path, products=tmp_path / "out.mcap"), Pipeline(products=products, backend="cpu"))
     assert not written(tmp_path / "out.mcap")
-
-
-def test_two_cameras_are_rectified_by_their_own(tmp_path: Path) -> None:
-    infos = {"/left/camera_info": [serialized()], "/right/camera_info": [serialized(f=90.0)]}
-    path = str(write(tmp_path / "in.mcap", infos))
-    out = tmp_path / "out.mcap"
-    command = ["replay", path, "-o", str(out), "--rectify", "camera_info", "--backend", "cpu", "--report", "-"]
-    assert main([*command, "--topic", "/left/image_raw"]) == 0
-    assert written(out)["/polarization/camera_info"][0][1].k[0] == 30

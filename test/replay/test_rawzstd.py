@@ -9,20 +9,16 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-import zstandard
-from fuzz.rawzstd import expanded
 from hypothesis import given
 from hypothesis import strategies as st
+from raw_zstd_decoder import expanded
 from support import ROOT
 
 from polar_pipeline import FrameError
 from polar_pipeline.messages import ImageMessage
 from polar_pipeline.replay.rawzstd import SAMPLES, compress_raw, decompress_raw, format_of, is_raw_zstd
 from polar_pipeline.sensor.encodings import get_format
-from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import pack
-from polar_pipeline.sensor.mosaic import SENSORS
-from polar_pipeline.sensor.scene import SCENES, synthetic
 
 PACKED = ("Polarized10p", "PolarizeMono12p", "Mono10Packed", "PolarizeMono12Packed")
 SPLIT = "PolarizedAngles_0d_45d_90d_135d"
@@ -103,38 +99,6 @@ def test_the_distance_is_that_of_the_mosaic() -> None:
             128 + np.cumsum(steps.reshape(-1, period, 64), 0).reshape(64, 64) + 40 * (np.mgrid[:64, :64][0] % period)
         )
         assert check(message(levels, "mono8"))[6] == period
-
-
-#: A synthetic scene of this size is sampled every third row.
-SIZE = (400, 408)
-
-
-@pytest.mark.parametrize("bit_depth", [8, 12])
-@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
-@pytest.mark.parametrize("scene", SCENES)
-@pytest.mark.parametrize("is_polarized", [True, False])
-def test_the_distance_is_the_one_that_compresses_best(
-    is_polarized: bool, scene: str, sensor: str, bit_depth: int
-) -> None:
-    stokes = synthetic(scene, SIZE, seed=5, is_color=SENSORS[sensor].is_color)
-    if not is_polarized:
-        stokes[..., 1:] = 0  # on a color sensor, every second row resembles the row above, the others do not
-        if SENSORS[sensor].is_color:
-            stokes *= np.float32([[0.3], [1], [0.6]])
-    raw = expose(stokes, SENSORS[sensor], bit_depth, 10000, 2.5, np.random.default_rng(6))
-    sizes = {}
-    for distance in (1, 2, 4):
-        residuals = raw.astype(np.int32)
-        residuals[distance:] -= raw[:-distance]
-        if bit_depth == 8:
-            stored = residuals.astype(np.int8).tobytes()
-        else:
-            folded = np.where(residuals < 0, -2 * residuals - 1, 2 * residuals)
-            stored = (folded % 256).astype(np.uint8).tobytes() + (folded // 256).astype(np.uint8).tobytes()
-        sizes[distance] = len(zstandard.compress(stored, 1))
-    data = compress_raw(message(raw, "mono8" if bit_depth == 8 else "mono16"))
-    assert sizes[data[6]] <= 1.005 * min(sizes.values()), sizes
-    assert abs(len(data) - sizes[data[6]]) < 100
 
 
 DATA = compress_raw(message(np.random.default_rng(1).integers(0, 256, (20, 30)), "mono8"))

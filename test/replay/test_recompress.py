@@ -216,8 +216,8 @@ def test_what_cannot_be_converted(tmp_path: Path, capsys: Any) -> None:
     np.save(folder / "a.npy", frames()[0])
     names = sorted(path.name for path in tmp_path.iterdir())
     for words, code, text in (
-        (["compress", str(bag)], 1, "in.bag is no ROS 2 recording: expected .mcap, .db3 or a rosbag2 folder"),
-        (["compress", str(folder)], 1, "pictures is no ROS 2 recording"),
+        (["compress", str(bag)], 1, "in.bag is not a ROS 2 recording: expected .mcap, .db3 or a rosbag2 folder"),
+        (["compress", str(folder)], 1, "pictures is not a ROS 2 recording"),
         (["compress", str(tmp_path / "none.mcap")], 1, "none.mcap does not exist"),
         (["compress", str(tmp_path / "both.mcap")], 1, f"has a topic {NEW} already"),
         (["compress", str(source), "--topic", "/top"], 1, "has no images on /top; topics with images"),

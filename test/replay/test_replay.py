@@ -6,7 +6,6 @@ import inspect
 import math
 import re
 import sqlite3
-import struct
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -19,16 +18,16 @@ from rosbags import rosbag1, rosbag2
 from rosbags.typesys import Stores, get_typestore
 from skimage.metrics import structural_similarity
 
-from polar_pipeline import PRODUCTS, FrameError, Pipeline, cli, messages, reference
+from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages, reference
 from polar_pipeline._util.files import replacing
 from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.messages import FLOAT32, IMAGE
-from polar_pipeline.replay.compare import TOLERANCES, Comparison, ProductComparison, format_rows, open_golden
+from polar_pipeline.replay.compare import Comparison, ProductComparison, format_rows, open_golden
 from polar_pipeline.replay.picture import encode_picture, picture
-from polar_pipeline.replay.report import Report, percentiles_ms, render
+from polar_pipeline.replay.report import Report, render
 from polar_pipeline.replay.run import FrameProducts, Summary, replay
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import Recorded, SourceError, open_source, read_raw
+from polar_pipeline.replay.source import SourceError, open_source
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 TOPIC = "/arena_camera_node/images"
@@ -153,14 +152,6 @@ def test_folders_of_pictures(suffix: str, dtype: Any, tmp_path: Path) -> None:
             np.testing.assert_array_equal(messages.to_raw(message).mosaic, image)
 
 
-def test_a_compressed_image_with_an_impossible_header() -> None:
-    cdr = bytearray(messages.encode_compressed(1, "cam", "png", np.zeros(8, np.uint8)))
-    struct.pack_into("<iI", cdr, 4, 0, 10**9)
-    with pytest.raises(FrameError, match="nanoseconds of a stamp must be below 1000000000") as caught:
-        Recorded(1, messages.COMPRESSED, bytes(cdr)).image()
-    assert caught.value.cause == "cdr"
-
-
 def test_compressed_images(tmp_path: Path) -> None:
     raw = frames(1)[0]
     data = np.frombuffer(encode_picture(raw, ".png"), np.uint8)
@@ -173,7 +164,7 @@ def test_compressed_images(tmp_path: Path) -> None:
     np.testing.assert_array_equal(messages.to_raw(good.image()).mosaic, raw)
     assert good.cdr() == serialized(0, raw)
     for record in bad:
-        with pytest.raises(FrameError, match="are no picture"):
+        with pytest.raises(FrameError, match="are not a picture"):
             record.image()
 
 
@@ -182,16 +173,6 @@ def test_a_missing_stamp_becomes_the_time_of_recording(tmp_path: Path) -> None:
         sink.write(TOPIC, IMAGE, 77, messages.encode_image(0, "cam", "mono8", frames(1)[0]))
     with open_source(tmp_path / "in.mcap") as source:
         assert next(source.records).image().stamp_ns == 77
-
-
-def test_times_beyond_a_stamp_are_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "raw.npy", frames(1)[0])
-    end = (1 << 31) * 10**9  # the seconds of a stamp have 32 bits and a sign
-    assert Recorded(end - 1, "", tmp_path / "raw.npy").image().stamp_ns == end - 1
-    for time_ns in (end, -1):
-        with pytest.raises(FrameError, match="neither is a time") as caught:
-            Recorded(time_ns, "", tmp_path / "raw.npy").image()
-        assert caught.value.cause == "cdr"
 
 
 def test_the_topic_must_be_clear(tmp_path: Path) -> None:
@@ -206,15 +187,6 @@ def test_the_topic_must_be_clear(tmp_path: Path) -> None:
         pass
     with open_source(tmp_path / "in.mcap", "/right") as source:
         assert source.topic == "/right"
-
-
-def test_topics_without_messages_do_not_count(tmp_path: Path) -> None:
-    store = get_typestore(Stores.ROS1_NOETIC)
-    with rosbag1.Writer(tmp_path / "in.bag") as writer:
-        write_bag(writer, store, store.serialize_ros1)
-        writer.add_connection("/empty", IMAGE, typestore=store)
-    with open_source(tmp_path / "in.bag") as source:
-        assert (source.topic, source.total) == (TOPIC, 4)
 
 
 def test_messages_go_by_the_time_of_recording(tmp_path: Path) -> None:
@@ -233,15 +205,6 @@ def test_messages_go_by_the_time_of_recording(tmp_path: Path) -> None:
         times = [record.time_ns for record in source.records]
     assert len(times) == 4
     assert times == sorted(times)
-
-
-def test_messages_in_several_chunks_are_counted(tmp_path: Path) -> None:
-    store = get_typestore(Stores.ROS1_NOETIC)
-    with rosbag1.Writer(tmp_path / "in.bag") as writer:
-        writer.chunk_threshold = 1
-        write_bag(writer, store, store.serialize_ros1)
-    with open_source(tmp_path / "in.bag") as source:
-        assert source.total == len(list(source.records)) == 4
 
 
 def test_two_publishers_of_a_topic(tmp_path: Path) -> None:
@@ -303,16 +266,6 @@ def test_compressed_files_of_a_recorder_that_was_killed(tmp_path: Path) -> None:
         pass
 
 
-def test_a_compressed_database_without_metadata(tmp_path: Path) -> None:
-    folder = make_rosbag2(tmp_path)
-    (folder / "metadata.yaml").unlink()
-    (file,) = folder.glob("*.db3")
-    compress(file)
-    for path in (folder, folder / f"{file.name}.zstd"):
-        with open_source(path) as source:
-            assert [record.image().stamp_ns for record in source.records] == [stamp(k) for k in range(4)]
-
-
 def test_files_of_several_recordings(tmp_path: Path) -> None:
     folder = killed_recorder(tmp_path, 1)
     (folder / "drive_0.mcap").rename(folder / "drive_00.mcap")
@@ -343,16 +296,6 @@ def test_what_is_no_recording_is_refused(name: str, content: Optional[bytes], tm
         list(source.records)
 
 
-def test_a_damaged_recording_is_refused(mcap: Path) -> None:
-    whole = mcap.read_bytes()
-    mcap.write_bytes(whole[:-100])
-    with pytest.raises(SourceError), open_source(mcap) as source:
-        list(source.records)
-    mcap.write_bytes(whole[:500] + bytes(200) + whole[700:])
-    with pytest.raises(SourceError, match="damaged"), open_source(mcap) as source:
-        list(source.records)
-
-
 @pytest.mark.parametrize("kept", [0.02, 0.5, 0.999])
 @pytest.mark.parametrize("opened", [open_source, open_golden])
 def test_a_recording_that_was_cut_off_is_called_so(opened: Any, kept: float, mcap: Path) -> None:
@@ -361,7 +304,7 @@ def test_a_recording_that_was_cut_off_is_called_so(opened: Any, kept: float, mca
     with pytest.raises(SourceError, match=f"{mcap} has no index: the recording was cut off"), opened(mcap):
         pass
     mcap.write_bytes(b"nonsense" + whole[8:])
-    with pytest.raises(SourceError, match=f"{mcap} is no mcap file"), opened(mcap):
+    with pytest.raises(SourceError, match=f"{mcap} is not an mcap file"), opened(mcap):
         pass
 
 
@@ -369,23 +312,6 @@ def test_pictures_have_no_topic(tmp_path: Path) -> None:
     np.save(tmp_path / "raw.npy", frames(1)[0])
     with pytest.raises(SourceError, match="no topic; got /images"), open_source(tmp_path, "/images"):
         pass
-
-
-def test_what_is_no_raw_picture_is_refused(tmp_path: Path) -> None:
-    cv2.imwrite(str(tmp_path / "rgb.png"), np.zeros((32, 32, 3), np.uint8))
-    (tmp_path / "bad.png").write_bytes(b"nonsense")
-    np.save(tmp_path / "float.npy", np.zeros((32, 32)))
-    np.savez(tmp_path / "archive.npz", frames(1)[0])
-    (tmp_path / "archive.npz").rename(tmp_path / "archive.npy")
-    np.save(tmp_path / "header.npy", frames(1)[0])
-    header = (tmp_path / "header.npy").read_bytes()
-    (tmp_path / "header.npy").write_bytes(header.replace(b"}", b" "))  # NumPy: tokenize.TokenError
-    causes = {"rgb.png": "type", "float.npy": "type"}
-    for name in ("rgb.png", "bad.png", "float.npy", "archive.npy", "header.npy", "none.png", "none.npy"):
-        cause = causes.get(name, "file")
-        with pytest.raises(FrameError, match=name) as caught:
-            read_raw(tmp_path / name)
-        assert caught.value.cause == cause
 
 
 # ----------------------------------------------------------------------------------------------------------- the output
@@ -442,14 +368,6 @@ def test_other_readers_open_the_output(mcap: Path, tmp_path: Path) -> None:
     assert 0 < read[1][2].data <= 1
 
 
-@pytest.mark.parametrize("make", MAKERS)
-def test_the_same_input_makes_the_same_file(make: Callable[[Path], Path], tmp_path: Path) -> None:
-    source = make(tmp_path)
-    for name in ("a.mcap", "b.mcap"):
-        run(source, Pipeline(products=tuple(PRODUCTS), ssim_mode="temporal", backend="cpu"), tmp_path / name)
-    assert (tmp_path / "a.mcap").read_bytes() == (tmp_path / "b.mcap").read_bytes()
-
-
 def test_bad_frames_are_counted_and_the_rest_comes_through(tmp_path: Path) -> None:
     raws = frames()
     with open_sink(tmp_path / "in.mcap", {}) as sink:
@@ -470,16 +388,6 @@ def test_bad_frames_are_counted_and_the_rest_comes_through(tmp_path: Path) -> No
     assert summary.rejected_count == 4
     assert "mono8, mono16" in summary.rejected["encoding"].reason
     assert {time for _, time in outputs(tmp_path / "out.mcap")} == {stamp(1)}
-
-
-def test_a_bad_picture_among_good_ones_is_counted(tmp_path: Path) -> None:
-    np.savez(tmp_path / "1.npz", frames(1)[0])
-    (tmp_path / "1.npz").rename(tmp_path / "1.npy")
-    for k in (0, 2):
-        np.save(tmp_path / f"{k}.npy", frames()[k])
-    summary = run(tmp_path, Pipeline(products="dolp", backend="cpu"))
-    assert len(summary.stamps) == 2
-    assert {cause: row.frames for cause, row in summary.rejected.items()} == {"file": 1}
 
 
 def test_temporal_similarity_starts_again_when_time_runs_backwards(tmp_path: Path) -> None:
@@ -557,11 +465,6 @@ def test_missed_deadlines(gap_ns: int, late: int, tmp_path: Path) -> None:
             sink.write(TOPIC, IMAGE, stamp_ns, messages.encode_image(stamp_ns, "camera", "mono8", frames()[0]))
     summary = run(tmp_path / "in.mcap", Pipeline(products="dolp", backend="cpu"))
     assert (summary.late, summary.period) == (late, gap_ns / 1e9)
-
-
-def test_a_short_recording_has_no_deadline(mcap: Path) -> None:
-    summary = run(mcap, Pipeline(products="dolp", backend="cpu"))
-    assert (summary.late, summary.period) == (0, math.inf)
 
 
 # --------------------------------------------------------------------------------------------- nothing is half written
@@ -680,13 +583,6 @@ def test_tolerances(name: str, change: Any, error: float, passed: bool, tmp_path
     assert bool(row.note) is math.isinf(error)
 
 
-def test_equal_numbers_of_another_type_do_not_pass(tmp_path: Path) -> None:
-    made = {"intensity": np.ones((24, 30), np.float32)}
-    row = compare(write_golden(tmp_path, made), {"intensity": np.ones((24, 30), np.uint8)})["intensity"]
-    assert (row.error, row.passed) == (math.inf, False)
-    assert row.note == "uint8 (24, 30), golden float32 (24, 30)"
-
-
 def test_a_tolerance_can_be_set(tmp_path: Path) -> None:
     path = write_golden(tmp_path, products())
     got = products({"intensity": lambda a: a + np.uint8(2)})
@@ -743,36 +639,11 @@ def test_16_bits_are_compared_as_floats(tmp_path: Path) -> None:
     ):
         row = compare(path, made(**{name: level}))[name]
         assert row.error == pytest.approx(error, rel=1e-3)  # float32 at 1 is good to 1e-7
-        assert (row.unit, row.passed) == (unit, error <= TOLERANCES[name])
+        assert (row.unit, row.passed) == (unit, error <= PRODUCTS[name].tolerance)
         assert row.psnr == pytest.approx(20 * math.log10((90 if name == "aolp" else 1) / error), rel=1e-3)
     (tmp_path / "dim").mkdir()
     dim = write_golden(tmp_path / "dim", made(dolp=3276))  # a DoLP of 0.05 is 3276.75
     assert compare(dim, made(dolp=3276, aolp=20000))["aolp"].error == 0
-
-
-@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
-def test_16_bits_come_back_from_a_recording(sensor: str, mcap: Path, tmp_path: Path) -> None:
-    names = tuple(name for name in PRODUCTS if name != "ssim")
-    made = Pipeline(sensor, names, dtype="uint16", backend="cpu")
-    run(mcap, made, tmp_path / "golden.mcap")
-    want = made(frames()[0])
-    with open_golden(tmp_path / "golden.mcap") as golden:
-        for name in names:
-            image = golden.load(name, stamp(0))
-            assert image is not None
-            assert image.dtype == want[name].dtype == PRODUCTS[name].dtype("uint16")
-            np.testing.assert_array_equal(image, want[name], err_msg=name)
-        comparison = Comparison(golden, names)
-        for k, raw in enumerate(frames()):
-            comparison.add(stamp(k), made(raw))
-        assert all(row.error == 0 and row.frames == len(frames()) for row in comparison.rows())
-
-
-@pytest.mark.parametrize(("dolp", "error"), [(12, 0), (13, 100)])
-def test_unpolarized_bytes_do_not_count(dolp: int, error: int, tmp_path: Path) -> None:
-    """A DoLP of 0.05 is 12.75 of 255."""
-    path = write_golden(tmp_path, byte_products(dolp=dolp))
-    assert compare(path, byte_products(dolp=dolp, aolp=100))["aolp"].error == error
 
 
 @pytest.mark.parametrize(("color", "error"), [((0, 31, 0), 28), ((0, 25, 0), 0), ((31, 0, 0), 0), ((26, 13, 0), 28)])
@@ -826,11 +697,6 @@ def test_golden_recordings_of_any_numbers(value: float, tmp_path: Path) -> None:
             assert (rows[name].error, rows[name].passed) == (math.inf, False)
             assert "1 pixels are NaN or infinite" in rows[name].note
     format_rows(list(rows.values()))
-
-
-def test_angles_beyond_half_a_turn(tmp_path: Path) -> None:
-    path = write_golden(tmp_path, products({"aolp": lambda a: a + np.float32(7 * np.pi + 1)}))
-    assert compare(path, products())["aolp"].error == pytest.approx(np.rad2deg(1), rel=1e-3)
 
 
 def test_missing_frames_and_products_fail(tmp_path: Path) -> None:
@@ -907,15 +773,6 @@ def test_golden_recordings_of_the_live_node_go_by_the_header(tmp_path: Path) -> 
     assert row.passed
 
 
-def test_golden_recordings_of_every_topic_of_the_live_node(tmp_path: Path) -> None:
-    """`ros2 bag record --all` has intensity on both of its topics."""
-    with open_sink(tmp_path / "live.mcap", {}) as sink:
-        kind, cdr = messages.product_message("intensity", products()["intensity"], stamp(0), "cam")
-        for topic in ("/robot/polarization/intensity", "/robot/intensity"):
-            sink.write(topic, kind, stamp(0), cdr)
-    assert compare(tmp_path / "live.mcap", {"intensity": products()["intensity"]}, 1)["intensity"].passed
-
-
 def test_frames_of_one_stamp_are_matched_by_their_order(tmp_path: Path) -> None:
     """As of a camera whose clock is coarser than its frames."""
     order = (0, 1, 1, 2, 2, 2, 3)
@@ -943,12 +800,6 @@ def test_frames_of_one_stamp_are_matched_by_their_order(tmp_path: Path) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- report
-
-
-def test_percentiles() -> None:
-    assert percentiles_ms([k / 1000 for k in range(101)]) == pytest.approx(
-        {"p50": 50, "p95": 95, "p99": 99, "max": 100}
-    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.uint16])
@@ -1003,31 +854,3 @@ def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
         {"a": [0.1]},
     )
     assert render(one).count("<svg ") == 1
-
-
-def test_recordings_are_rectified_by_their_own_calibration(tmp_path: Path) -> None:
-    raw = np.random.default_rng(3).integers(20, 200, (64, 80)).astype(np.uint8)
-    types = messages.typestore().types
-    header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](1, 0), "cam")
-    roi = types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False)
-    k = np.array([70.0, 0, 39, 0, 70, 32, 0, 0, 1])
-    d = np.array([-0.2, 0.03, 0.01, 0, 0])
-    info = types[messages.CAMERA_INFO](
-        header, 64, 80, "plumb_bob", d, k, np.eye(3).reshape(-1), np.zeros(12), 0, 0, roi
-    )
-    source, out = tmp_path / "in.mcap", tmp_path / "out.mcap"
-    with open_sink(source, {}) as sink:
-        sink.write("/image", messages.IMAGE, 1, messages.encode_image(10**9, "cam", "mono8", raw))
-        sink.write("/camera_info", messages.CAMERA_INFO, 1, messages.encode(info, messages.CAMERA_INFO))
-    arguments = ["replay", str(source), "--products", "dolp", "--rectify", "camera_info", "--backend", "cpu"]
-    assert cli.main([*arguments, "-o", str(out), "--report", "-"]) == 0
-    with open_source(out) as found:
-        got = [messages.to_array(record.image()) for record in found.records]
-    want = Pipeline(products="dolp", backend="cpu", rectify=messages.lens_of(info))(raw)["dolp"]
-    np.testing.assert_array_equal(got, [want])
-    assert cli.main([*arguments, "--compare", str(out)]) == 0
-    bare = tmp_path / "bare.mcap"
-    with open_sink(bare, {}) as sink:
-        sink.write("/image", messages.IMAGE, 1, messages.encode_image(10**9, "cam", "mono8", raw))
-    assert cli.main(["replay", str(bare), *arguments[2:], "-o", str(tmp_path / "no.mcap")]) == 1
-    assert not (tmp_path / "no.mcap").exists()

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import resource
 import signal
@@ -31,7 +30,6 @@ from std_srvs.srv import Trigger
 from support import first_of, wait_for
 
 from polar_pipeline import messages
-from polar_pipeline.products import PRODUCTS
 
 pytestmark = [
     pytest.mark.ros,
@@ -216,31 +214,6 @@ def test_a_calibration_of_megabytes(node: Any, peer: drill.Peer) -> None:
     assert all(len(cdr) < 1000 for cdr in infos)
 
 
-@pytest.mark.parametrize("value", first_of([-1.0, 1e30, math.nan, math.inf]))
-def test_a_reference_that_is_no_image(node: Any, peer: drill.Peer, value: float) -> None:
-    node("-p", "ssim_mode:=reference")
-    peer.listen("intensity", "ssim_map")
-    camera = peer.node.create_publisher(Image, "reference", 10)
-    wait_for(camera.get_subscription_count, "the node's subscription")
-    good = np.full((24, 32), 0.5, np.float32)
-    bad = good.copy()
-    bad[5, 6] = value
-
-    def advance(reference: np.ndarray) -> None:
-        camera.publish(bytes(messages.encode_image(10**9, "", "32FC1", reference)))
-        peer.advance("intensity")
-
-    def refused() -> bool:
-        advance(bad)
-        rows = [row for report in list(peer.reports) for row in report.status]
-        return any("the reference must hold numbers in [0, 1]" in pair.value for row in rows for pair in row.values)
-
-    wait_for(refused, "its refusal")
-    assert not peer.heard["ssim_map"]
-    wait_for(lambda: advance(good) or peer.heard["ssim_map"], "a map, by the next reference")
-    assert np.isfinite(messages.to_array(messages.decode_image(peer.heard["ssim_map"][-1]))).all()
-
-
 def test_stamps_that_no_clock_has(node: Any, peer: drill.Peer, tmp_path: Path) -> None:
     node("-p", f"snapshot.folder:={tmp_path}")
     peer.listen("intensity")
@@ -346,12 +319,3 @@ def test_out_of_memory(node: Any, peer: drill.Peer) -> None:
     resource.prlimit(process.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     # what failed depends on the allocator: the middleware (`transport`), or taking and processing a message (`memory`)
     works(peer)
-
-
-def test_every_topic_is_still_served(node: Any, peer: drill.Peer) -> None:
-    """Without rclpy's default callbacks for QoS events."""
-    node()
-    images = [name for name in PRODUCTS if name != "ssim"]
-    peer.listen(*images)
-    peer.advance(*images)
-    drill.check(peer.heard)

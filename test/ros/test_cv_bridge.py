@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, Set, Tuple
+from typing import Any, Dict, Iterator, Set
 
 import cv2
 import numpy as np
@@ -95,30 +95,6 @@ def bridge(monkeypatch: pytest.MonkeyPatch) -> CvBridge:
 def image_message(bridge: CvBridge, raw: np.ndarray, encoding: str) -> Any:
     array = raw if hasattr(raw, "tostring") else raw.view(_WithToString)
     return bridge.cv2_to_imgmsg(array, encoding)
-
-
-@pytest.mark.parametrize(
-    ("encoding", "expected"),
-    [
-        *(("mono8", ("uint8", 1)), ("rgb8", ("uint8", 3)), ("32FC1", ("float32", 1)), ("32FC3", ("float32", 3))),
-        *(("16UC1", ("uint16", 1)), ("16UC3", ("uint16", 3))),
-    ],
-)
-def test_what_cv_bridge_knows_of_our_encodings(encoding: str, expected: Tuple[str, int], bridge: CvBridge) -> None:
-    assert bridge.encoding_to_dtype_with_channels(encoding) == expected
-
-
-def test_why_cv_bridge_needs_help() -> None:
-    """Each of the two adaptations is made where it is needed, and nowhere else."""
-    bridge, raw = CvBridge(), np.zeros((2, 2), np.uint8)
-    assert bridge.encoding_to_dtype_with_channels("mono8") == ("uint8", 1)
-    is_new = CHANNEL_STEP != 8  # OpenCV 5
-    assert bridge.encoding_to_dtype_with_channels("rgb8") == ("uint8", 9 if is_new else 3)
-    if hasattr(raw, "tostring"):
-        assert bytes(bridge.cv2_to_imgmsg(raw, "mono8").data) == bytes(4)
-    else:
-        with pytest.raises(AttributeError, match="tostring"):
-            bridge.cv2_to_imgmsg(raw, "mono8")
 
 
 class Viewer:

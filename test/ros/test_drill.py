@@ -144,6 +144,7 @@ def test_camera_killed_and_started_again(node: Any, peer: drill.Peer, start: Any
         lens.wait()
     peer.says("frames", "restarts=2")
     assert falls(drill.check(peer.heard)) == 2
+    peer.reports.clear()
     peer.says("frames", "idle: nothing arrives")
     assert process.is_alive()
 
@@ -397,6 +398,7 @@ def test_ended_while_publishing(node: Any, peer: drill.Peer, start: Any, number:
         process.send(number)
         assert process.wait() == (-signal.SIGKILL if number == signal.SIGKILL else 0), process.text
         assert "Traceback" not in process.text
+    peer.hear_camera()
     drill.check(peer.heard)
 
 

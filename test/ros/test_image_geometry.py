@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import random
 from functools import lru_cache
-from types import SimpleNamespace
 from typing import Any, Dict, Iterator, Tuple
 
 import cv2
@@ -175,18 +174,3 @@ def test_known_points_are_where_camera_info_says(
     difference = of_the_output.rectify(where[inside]) - of_the_output.project(rectified[inside])
     # OpenCV stops inverting a distortion after some iterations, near the borders 0.07 pixels off
     assert np.abs(difference).max() < LIMIT, "K, D, R and P fit together"
-
-
-def test_ros_own_model_is_the_one_of_this_test() -> None:
-    """Where ROS is installed; its Python class knows no equidistant lenses, and scales no baseline."""
-    image_geometry = pytest.importorskip("image_geometry")
-    info = camera_info("plumb_bob", 2)
-    listed = {name: getattr(info, name).tolist() for name in "dkrp"}
-    others = {name: getattr(info, name) for name in ("width", "height", "binning_x", "binning_y", "roi", "header")}
-    theirs, ours = image_geometry.PinholeCameraModel(), Pinhole(info)
-    theirs.fromCameraInfo(SimpleNamespace(**listed, **others))
-    world = np.array([[0.1, -0.2, 1.0], [-0.3, 0.1, 1.1]])
-    for point, pixel, own in zip(world, ours.project(world), ours.rectify(ours.seen(world))):
-        np.testing.assert_allclose(theirs.project3dToPixel(point), pixel, atol=1e-9)
-        raw = ours.seen(point[np.newaxis])[0]
-        np.testing.assert_allclose(theirs.rectifyPoint(raw), own, atol=1e-6)  # iterations of OpenCV

@@ -165,18 +165,6 @@ def test_a_launch_prefix_is_the_live_nodes(environment: Any, peer: Any, tmp_path
     assert prefixed == [f"{tmp_path}/lib/polar_pipeline/polar_pipeline_node"], output
 
 
-def test_whole_numbers_in_a_file_do_for_floats(environment: Any, peer: Any, tmp_path: Path) -> None:
-    (tmp_path / "whole.yaml").write_text("/**: {ros__parameters: {min_intensity: 0, quality: {ssim_warn: 1}}}")
-    process = start("polar_pipeline.launch.py", environment, f"params_file:={tmp_path}/whole.yaml")
-    try:
-        wait_for(lambda: ("polar_pipeline", "/") in peer.get_node_names_and_namespaces(), "the node")
-        assert parameters(peer, "/polar_pipeline", "min_intensity", "quality.ssim_warn") == [0.0, 1.0]
-    finally:
-        os.killpg(process.pid, signal.SIGINT)
-        output, _ = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0, output
-
-
 @pytest.mark.parametrize("processes", ["one", "each"])
 def test_rig(environment: Any, peer: Any, tmp_path: Path, processes: str) -> None:
     path = tmp_path / "rig.yaml"
@@ -251,35 +239,6 @@ def test_parameters_that_are_nowhere(environment: Any) -> None:
     assert "params_file triton_color.yaml cannot be read: No such file or directory" in output
     assert str(ROOT / "config" / "triton_color.yaml") in output  # what it may have meant
     assert "process started" not in output
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a: &a [*a]", "cannot be read: it is nested more than"),
-        ("resolution: full", "is no file of ROS parameters: resolution must have names of nodes"),
-        ("", "is no file of ROS parameters"),
-        ("/**: [", "cannot be read: line 1"),
-    ],
-)
-@pytest.mark.parametrize("file", ["polar_pipeline.launch.py", "rig.launch.py"])
-def test_parameters_that_are_none(environment: Any, tmp_path: Path, file: str, text: str, said: str) -> None:
-    (tmp_path / "wrong.yaml").write_text(text)
-    (tmp_path / "rig.yaml").write_text("cameras: [{params_file: wrong.yaml}]")
-    argument = f"rig:={tmp_path}/rig.yaml" if file.startswith("rig") else f"params_file:={tmp_path}/wrong.yaml"
-    process = start(file, environment, argument)
-    output, _ = process.communicate(timeout=TIMEOUT)
-    assert f"wrong.yaml {said}" in output
-    assert "Traceback" not in output
-    assert "process started" not in output
-
-
-@pytest.mark.parametrize("argument", ["rig:=none.yaml", "rig:=.", "rig:=/dev/zero"])
-def test_rig_that_is_no_file(environment: Any, argument: str) -> None:
-    process = start("rig.launch.py", environment, argument)
-    output, _ = process.communicate(timeout=TIMEOUT)
-    assert "cannot be read" in output
-    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("yes", ["true", "True", "1"])

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 import tracemalloc
 from pathlib import Path
@@ -30,7 +28,6 @@ from support import ROOT, first_of, wait_for
 
 from polar_pipeline import SENSORS, messages
 from polar_pipeline.calibration import save_calibration
-from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.ros.exits import WRONG_USAGE
 from polar_pipeline.ros.managed_node import ManagedNode
@@ -175,24 +172,6 @@ def test_states(node: Any, manager: Manager) -> None:
     assert "Traceback" not in process.text
 
 
-def test_what_is_not_possible_is_refused(node: Any, manager: Manager) -> None:
-    process = node()
-    for label in ("activate", "deactivate", "cleanup", "no transition"):
-        assert not manager.step(label), label
-        assert manager.state() == "unconfigured"
-    assert manager.step("configure")
-    for label in ("configure", "deactivate"):
-        assert not manager.step(label), label
-        assert manager.state() == "inactive"
-    assert manager.step("activate")
-    for label in ("configure", "activate", "cleanup"):
-        assert not manager.step(label), label
-        assert manager.state() == "active"
-    manager.listen("dolp")
-    manager.advance("dolp")
-    assert "Traceback" not in process.text
-
-
 #: State -> transitions that are possible there, by the design of managed nodes, and one that leads to the next state.
 POSSIBLE = {
     "unconfigured": ({1, 5}, 1),  # configure, shutdown
@@ -216,44 +195,16 @@ def test_what_is_not_possible_is_refused_by_number(node: Any, manager: Manager) 
     assert "Traceback" not in process.text
 
 
-@pytest.mark.exhaustive
-def test_the_command_line_of_ros(node: Any, manager: Manager) -> None:
-    """`ros2 lifecycle set`, which no wheel has; each call takes seconds to discover the node."""
-    pytest.importorskip("ros2lifecycle")
-    process = node()
-    run = [sys.executable, "-c", "import sys; from ros2cli.cli import main; sys.exit(main())", "lifecycle", "set"]
-
-    def said(label: str) -> str:
-        options = ["/polar_pipeline", label, "--no-daemon", "--spin-time", "2"]
-        found = subprocess.run([*run, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-        return "" if b"Node not found" in found.stdout else found.stdout.decode()
-
-    assert "Unknown transition" in wait_for(lambda: said("activate"), "the answer")
-    steps = {"configure": "inactive", "activate": "active", "deactivate": "inactive", "cleanup": "unconfigured"}
-    for label, state in steps.items():
-        assert "successful" in wait_for(lambda label=label: said(label), "the answer")
-        assert manager.state() == state
-    assert "Traceback" not in process.text
-
-
 @pytest.mark.parametrize(
     ("arguments", "said", "better"),
-    first_of(
-        [
-            (["-p", "resolution:=quarter"], "resolution must be one of half, full", {"resolution": "full"}),
-            (["-p", "calibration:=/no/such.npz"], "/no/such.npz", {"calibration": ""}),
-            (["-p", "jpeg_quality:=many"], "jpeg_quality must be a whole number", {"jpeg_quality": 80}),
-            (["-p", "jpeg_quality:=400"], "in [1, 100], got 400", {"jpeg_quality": 80}),
-            (["-p", "sensor:=no tile"], "sensor", {"sensor": "IMX250MYR"}),
-            (["-p", "precision:=fp16"], "fp16", {"precision": "fp32"}),
-            (
-                ["-p", "quality.ssim_warn:=0.1", "-p", "quality.ssim_error:=0.9"],
-                "quality.ssim_error must be at most quality.ssim_warn",
-                {"quality__ssim_warn": 0.95},
-            ),
-        ],
-        2,
-    ),
+    [
+        (["-p", "resolution:=quarter"], "resolution must be one of half, full", {"resolution": "full"}),
+        (
+            ["-p", "quality.ssim_warn:=0.1", "-p", "quality.ssim_error:=0.9"],
+            "quality.ssim_error must be at most quality.ssim_warn",
+            {"quality__ssim_warn": 0.95},
+        ),
+    ],
 )
 def test_wrong_parameters_fail_configure(
     node: Any, manager: Manager, arguments: List[str], said: str, better: Dict[str, Any]
@@ -273,15 +224,6 @@ def test_wrong_parameters_fail_configure(
     manager.listen("dolp")
     manager.advance("dolp")
     assert "Traceback" not in process.text
-
-
-def test_unknown_parameters_fail_configure(node: Any, manager: Manager) -> None:
-    process = node("-p", "sensr:=IMX250MYR", "-p", "jpeg_quality:=many")
-    assert not manager.step("configure")
-    assert "no parameter of this package is called sensr (perhaps sensor)" in process.text
-    assert manager.state() == "unconfigured"
-    process.send(signal.SIGINT)
-    assert process.wait() == 0
 
 
 def test_parameters_in_every_state(node: Any, manager: Manager) -> None:
@@ -343,43 +285,6 @@ def test_the_end_while_active(node: Any, manager: Manager, tmp_path: Path, numbe
         camera.close()
     assert drill.check(manager.heard)
     assert "Traceback" not in process.text
-
-
-#: A profile of Fast DDS with which others take a killed participant for gone after two seconds instead of twenty.
-SHORT_LEASE = """
-<profiles xmlns="http://www.eprosima.com/XMLSchemas/fastRTPS_Profiles">
-  <participant profile_name="short_lease" is_default_profile="true">
-    <rtps>
-      <builtin>
-        <discovery_config>
-          <leaseDuration><sec>2</sec></leaseDuration>
-          <leaseAnnouncement><nanosec>200000000</nanosec></leaseAnnouncement>
-        </discovery_config>
-      </builtin>
-    </rtps>
-  </participant>
-</profiles>
-"""
-
-
-def test_another_one_takes_over_after_a_kill(
-    node: Any, manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "profile.xml").write_text(SHORT_LEASE)
-    monkeypatch.setenv(profile_variable(), str(tmp_path / "profile.xml"))  # read by each node as it starts
-    for place in ("first", "second"):
-        process = node()
-        manager.forget()
-        wait_for(lambda: manager.state() == "unconfigured", "a new node")
-        assert manager.step("configure")
-        assert manager.step("activate")
-        manager.heard.clear()
-        manager.listen("dolp")
-        manager.advance("dolp")
-        process.send(signal.SIGKILL)
-        process.wait()
-        if place == "first":
-            wait_for(lambda: not manager.node.count_publishers("/polarization/dolp"), "that it is gone")
 
 
 def test_states_change_while_frames_come(node: Any, manager: Manager, tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from polar_pipeline import SENSORS, Pipeline
 from polar_pipeline.calibration import save_calibration
-from polar_pipeline.options import CHOICES, make_options
+from polar_pipeline.options import OPTIONS, Option, make_options
 from polar_pipeline.plan import expand
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS
-from polar_pipeline.quality.statistics import RANGES, QualityLimits
+from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 from polar_pipeline.ros.fallback import RETRY_PERIOD, Fallback
 from polar_pipeline.ros.parameters import PARAMETERS, is_ros_value, make_settings
 
@@ -41,40 +41,31 @@ def test_every_parameter_is_documented() -> None:
 
 
 def test_defaults_are_those_of_the_library() -> None:
-    assert settings().options == replace(Pipeline(products=tuple(PRODUCTS)).options, dtypes=settings().options.dtypes)
+    assert settings().options == Pipeline(products=tuple(PRODUCTS)).options
+
+
+def other_value(row: Option) -> Any:
+    """A value of an option that is not its default."""
+    if row.name == "sensor":
+        return "IMX250MYR"
+    if isinstance(row.default, tuple):
+        return [not item if isinstance(item, bool) else 2 for item in row.default]
+    if isinstance(row.default, bool):
+        return not row.default
+    return [*row.choices, *row.numbers, *(row.limits or ())][-1] if row.name != "min_intensity" else 0.05
 
 
 def test_values_reach_the_pipeline() -> None:
-    changed = settings(
-        **{
-            "sensor": "IMX250MYR",
-            "raw.bit_depth": 12,
-            "raw.alignment": "msb",
-            "raw.roi_offset": array.array("q", [2, 4]),
-            "raw.flip": [True, False],
-            "resolution": "full",
-            "demosaic": "adaptive",
-            "ssim_mode": "temporal",
-            "ssim_stride": 2,
-            "ssim_window": 7,
-            "ssim_sigma": 1.0,
-            "min_intensity": 0.05,
-            "camera_gain": 6.0,
-            "debias": True,
-            "max_aolp_sigma": 5.0,
-            "polarizer_angle": 30.0,
-            "color_style": "light",
-            "threads": 1,
-            "backend": "cpu",
-        }
-    )
-    options = Pipeline(**changed.arguments(("dolp", "ssim"))).options
-    assert options.sensor.name == "IMX250MYR"
-    similarity = ("temporal", 2, 7, 1.0)
-    noise = (6.0, True, 5.0)
-    shown, raw = (30.0, "light"), (12, "msb", (2, 4), (True, False), None)
-    values = ("full", "auto", "adaptive", True, *similarity, 0.05, *noise, *shown, *raw)
-    assert tuple(vars(options).values())[4:] == (*values, 1, 0, (0, 0, 0, 0), "")
+    files = ("calibration", "rectify")
+    rows = [row for row in PARAMETERS.values() if row.option and row.option not in files]
+    assert {row.option for row in rows} == {*OPTIONS} - {"products", "dtype", *files}
+    for row in rows:
+        value = other_value(OPTIONS[row.option])
+        chosen = settings(**{row.name: value})
+        arguments = chosen.arguments(("dolp", "ssim"))
+        for options in (chosen.options, make_options(**arguments)):
+            got = getattr(options, row.option)
+            assert (got.name if row.option == "sensor" else got) == (tuple(value) if isinstance(value, list) else value)
 
 
 def test_geometry_reaches_the_pipeline() -> None:
@@ -90,7 +81,6 @@ def test_geometry_reaches_the_pipeline() -> None:
 @pytest.mark.parametrize(
     ("parameter", "field", "value"),
     [
-        ("threads", "threads", 3),
         ("queue_size", "queue_size", 5),
         ("output_depth", "output_depth", "uint8"),
         ("quality.always", "always", True),
@@ -134,7 +124,7 @@ def test_limits_of_quality() -> None:
     assert settings(**{"quality.ssim_warn": 0.9, "quality.frozen_frames": 3}).limits == QualityLimits(
         0.9, frozen_frames=3
     )
-    assert {f"quality.{name}" for name in RANGES} < set(PARAMETERS)
+    assert {f"quality.{name}" for name in LIMITS} < set(PARAMETERS)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +137,9 @@ def test_output_depth_is_for_products_with_a_choice(depth: str, light: str) -> N
 
 
 @pytest.mark.parametrize("problem", [None, "no GPU"])
-@pytest.mark.parametrize("backend", CHOICES["backend"])
-@pytest.mark.parametrize("resolution", CHOICES["resolution"])
-@pytest.mark.parametrize("demosaic", CHOICES["demosaic"])
+@pytest.mark.parametrize("backend", OPTIONS["backend"].choices)
+@pytest.mark.parametrize("resolution", OPTIONS["resolution"].choices)
+@pytest.mark.parametrize("demosaic", OPTIONS["demosaic"].choices)
 def test_parameters_mean_the_same_everywhere(
     demosaic: str, resolution: str, backend: str, problem: Optional[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,7 +163,10 @@ def test_no_reference_without_ssim() -> None:
     ("name", "value", "said"),
     [
         ("sensor", "IMX999", "IMX250MZR"),
-        *((name, "no", CHOICES[name][0]) for name in ("backend", "resolution", "precision", "demosaic", "ssim_mode")),
+        *(
+            (name, "no", OPTIONS[name].choices[0])
+            for name in ("backend", "resolution", "precision", "demosaic", "ssim_mode")
+        ),
         ("output_depth", "float64", "uint8"),
         ("min_intensity", math.nan, "0.0, 2.0"),
         ("min_intensity", -0.1, "0.0, 2.0"),

@@ -178,20 +178,6 @@ def test_jpegs_of_16_bit_images_have_8(bench: Bench, name: str) -> None:
     assert (messages.to_array(image) == level).all()
 
 
-def test_display_settings_change_what_is_for_viewing_only(bench: Bench) -> None:
-    viewed = ("intensity", "unpolarized", "preview")
-    wanted = demand("intensity", "unpolarized", "preview", compressed=[*viewed, "aolp"])
-    bench.submit(1, wanted, np.full((32, 48), 60, np.uint8), chosen=settings(display__gain=2.0))
-    wait_for(lambda: bench.sender.sent, "the messages")
-    (sent,) = bench.sender.sent
-    # a constant picture survives JPEG but for the rounding of its colour space; of unpolarized light half passes
-    for name, level in (("intensity", 120), ("unpolarized", 120), ("preview", 120), ("aolp", 0)):
-        assert np.abs(jpeg_of(sent, name)[1].astype(int) - level).max() <= 2, name
-    for topic in ("intensity", "polarization/unpolarized"):
-        assert (messages.to_array(messages.decode_image(sent[topic])) == 60).all(), "as measured"
-    assert (messages.to_array(messages.decode_image(sent["polarization/preview"])) == 120).all()
-
-
 def jpeg_of(sent: Dict[str, bytes], name: str) -> Tuple[str, np.ndarray]:
     """Format and decoded image of a product's JPEG."""
     message = messages.decode(sent[COMPRESSED_TOPICS[name]], messages.COMPRESSED)
@@ -367,15 +353,6 @@ def numbers(bench: Bench) -> Dict[str, List[float]]:
     return {
         name: [messages.decode(cdr, messages.FLOAT32).data for cdr in topic.published] for name, topic in topics.items()
     }
-
-
-def test_a_number_alone_is_wanted_by_its_subscribers(bench: Bench) -> None:
-    for name in NUMBER_TOPICS:
-        topic: Any = bench.topics.numbers[name]
-        topic.subscriptions = 1
-        assert bench.topics.have_subscribers(), name
-        assert bench.publisher.demand() == demand(numbers=[name])
-        topic.subscriptions = 0
 
 
 def test_numbers_are_those_demanded(bench: Bench) -> None:

@@ -108,11 +108,6 @@ def test_namespaces_of_the_command_line(tmp_path: Path) -> None:
             read_rig(write(tmp_path, "cameras: [{}]"), namespace)
 
 
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"none\.yaml cannot be read: No such file"):
-        read_rig(tmp_path / "none.yaml")
-
-
 #: Parts of names that ROS takes, each at the cost of ten nodes, and such that it does not.
 PARTS = [
     *first_of(["_A1", "_", "A1", "a", "_a", "a_"]),

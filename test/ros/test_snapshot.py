@@ -23,7 +23,7 @@ from polar_pipeline.products import PRODUCTS  # noqa: E402
 from polar_pipeline.replay.compare import open_golden  # noqa: E402
 from polar_pipeline.replay.source import open_source, read_raw  # noqa: E402
 from polar_pipeline.ros.parameters import PARAMETERS  # noqa: E402
-from polar_pipeline.ros.preset import changed, flatten, from_yaml, to_yaml  # noqa: E402
+from polar_pipeline.ros.preset import flatten, to_yaml  # noqa: E402
 from polar_pipeline.ros.snapshot import Snapshot, snapshot_folder, write_snapshot  # noqa: E402
 
 STAMP = 1_700_000_000_123_456_789
@@ -196,19 +196,6 @@ def test_yaml_by_hand() -> None:
         '# Mine\n/**:\n  ros__parameters:\n    resolution: "full"\n    raw:\n      flip: [true, false]\n'
         '      bit_depth: 12\n    frame_id: "off"\n'
     )
-    assert changed({**DEFAULTS, "raw.flip": [False, False], "jpeg_quality": 80}) == {"jpeg_quality": 80}
-
-
-def test_values_from_yaml(tmp_path: Path) -> None:
-    path = tmp_path / "robot.yaml"
-    path.write_text(to_yaml({**DEFAULTS, "raw.flip": (True, False)}, "all of them"))
-    assert changed(from_yaml(path)) == {"raw.flip": [True, False]}
-    assert set(from_yaml(path)) == set(DEFAULTS)
-    path.write_text(
-        "/**: {ros__parameters: {use_sim_time: true, threads: 2, raw: {bit_depth: 12}}}\n"
-        "/front/eye: {ros__parameters: {threads: 3, resolution: full}}\n"
-    )
-    assert changed(from_yaml(path)) == {"threads": 3, "raw.bit_depth": 12, "resolution": "full"}
 
 
 @pytest.mark.parametrize(

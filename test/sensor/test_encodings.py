@@ -7,10 +7,10 @@ from typing import Any, Dict, List, Tuple
 
 import numpy as np
 import pytest
-from fuzz.messages import ENCODINGS as NAMED
-from fuzz.messages import Named, other_rows, row_bytes
 from hypothesis import given
 from hypothesis import strategies as st
+from named_encodings import ENCODINGS as NAMED
+from named_encodings import Named, other_rows, row_bytes
 from support import ROOT
 
 from polar_pipeline import messages

@@ -1,0 +1,166 @@
+"""Registers, shared memory, spills and occupancy of the kernels of the shipped defaults; compiles, and needs no GPU.
+
+    python benchmarks/kernels.py [--arch sm_87] [--json]
+
+The launches are those that the CUDA backend takes for full frames on the first device of the architecture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Dict, List, Tuple
+
+import numpy as np
+from resource_usage import KernelResources, kernel_resources
+
+from polar_pipeline._util.cpus import available_cores
+from polar_pipeline.calibration import Calibration, PixelParameters
+from polar_pipeline.cuda.arguments import work_defines
+from polar_pipeline.cuda.compile import compile_kernel, find_library
+from polar_pipeline.cuda.device import DEVICES, occupancy
+from polar_pipeline.cuda.launch import MOST_TRIES
+from polar_pipeline.cuda.solver import Launch, requested_works, solve
+from polar_pipeline.cuda.work import Work
+from polar_pipeline.geometry import make_lens
+from polar_pipeline.options import Options, make_options
+from polar_pipeline.products import DEFAULT_PRODUCTS
+from polar_pipeline.sensor.mosaic import ANGLES, FULL_FRAME, SENSORS
+from polar_pipeline.topics import PRODUCT_TOPICS
+
+#: Architecture -> the device whose schedules are compiled.
+ARCHS = {"sm_72": "xavier", "sm_87": "orin", "sm_90": "h200"}
+#: One sensor with each kind of mosaic.
+_SENSORS = {"mono": "IMX250MZR", "color": "IMX250MYR"}
+_VIEWED = ("intensity", "dolp", "aolp")
+_ANGLE_IMAGES = tuple(f"angle_{angle}" for angle in ANGLES)
+#: Name of a case -> products, `output_depth`, format of frames, and changes of the default options.
+_CASES: Dict[str, Tuple[Tuple[str, ...], str, str, Dict[str, Any]]] = {
+    "default": (DEFAULT_PRODUCTS, "float32", "u8", {}),
+    "default, 12p": (DEFAULT_PRODUCTS, "float32", "12p", {}),
+    "default, 16 bit": (DEFAULT_PRODUCTS, "float32", "u16", {}),
+    "default, uint8": (DEFAULT_PRODUCTS, "uint8", "u8", {}),
+    "viewed, uint8": (_VIEWED, "uint8", "u8", {}),
+    "viewed, 12p, uint8": (_VIEWED, "uint8", "12p", {}),
+    "viewed, not co-sited, uint8": (_VIEWED, "uint8", "u8", {"co_sited": False}),
+    "viewed, full bilinear, uint8": (_VIEWED, "uint8", "u8", {"resolution": "full", "demosaic": "bilinear"}),
+    "viewed, full gradient, uint8": (_VIEWED, "uint8", "u8", {"resolution": "full", "demosaic": "gradient"}),
+    "viewed, full ADR, uint8": (_VIEWED, "uint8", "u8", {"resolution": "full"}),
+    "angles, uint8": (_ANGLE_IMAGES, "uint8", "u8", {}),
+    "default, calibrated": (DEFAULT_PRODUCTS, "float32", "u8", {"calibration": True}),
+    "viewed, calibrated, uint8": (_VIEWED, "uint8", "u8", {"calibration": True}),
+    "default, scale 2": (DEFAULT_PRODUCTS, "float32", "u8", {"scale": 2}),
+    "viewed, rectified, uint8": (_VIEWED, "uint8", "u8", {"rectify": True}),
+}
+
+
+@dataclass(frozen=True)
+class KernelUsage:
+    """Resources of one kernel.
+
+    Attributes:
+        name: The kernel and the case.
+        threads: Per block.
+        registers: Per thread.
+        shared_bytes: Per block.
+        spill_bytes: Local memory per thread.
+        occupancy: Share of a multiprocessor's warps that are resident, 0 to 1.
+    """
+
+    name: str
+    threads: int
+    registers: int
+    shared_bytes: int
+    spill_bytes: int
+    occupancy: float
+
+
+@lru_cache(maxsize=None)
+def _calibration(sensor: str) -> Calibration:
+    """The calibration of a sensor without deviations."""
+    zero = np.zeros(FULL_FRAME, np.float32)
+    return Calibration.from_parameters(PixelParameters(zero, zero + 1, zero, zero), SENSORS[sensor])
+
+
+def _options(sensor: str, products: Tuple[str, ...], depth: str, changes: Dict[str, Any]) -> Options:
+    height, width = FULL_FRAME
+    given = dict(changes)
+    if "calibration" in given:
+        given["calibration"] = _calibration(sensor)
+    if "rectify" in given:  # a lens that changes nothing
+        matrix = (width, 0, width / 2, 0, width, height / 2, 0, 0, 1)
+        given["rectify"] = make_lens(FULL_FRAME, "plumb_bob", (0,) * 5, matrix, (0,) * 9, (0,) * 12)
+    dtypes = {name: PRODUCT_TOPICS[name].dtype(depth) for name in products}
+    return make_options(sensor, products, dtypes, **given)
+
+
+def _works(step: int) -> Dict[Work, str]:
+    """The launches of every `step`th case, each with the first case that has it."""
+    cases, found = [(kind, name) for kind in _SENSORS for name in _CASES], {}
+    for kind, name in cases[::step]:
+        products, depth, raw_format, changes = _CASES[name]
+        options = _options(_SENSORS[kind], products, depth, changes)
+        for work in requested_works(options, raw_format, FULL_FRAME[::-1]):
+            found.setdefault(work, f"{kind}: {name}")
+    return found
+
+
+def _compiled(launch: Launch, arch: str) -> KernelResources:
+    defines = {**work_defines(launch.work), **launch.kernel.defines(launch.work, launch.schedule)}
+    return kernel_resources(compile_kernel(launch.schedule.kernel, defines, arch))
+
+
+def usages(arch: str, step: int = 1) -> List[KernelUsage]:
+    """Resources of the kernels by the schedules that the backend takes: the first ones that spill nothing.
+
+    Args:
+        arch: A key of `ARCHS`.
+        step: Take every `step`th case only.
+
+    Raises:
+        CompileError: A kernel does not compile, or there is no compiler for the architecture.
+    """
+    device = DEVICES[ARCHS[arch]]
+
+    def measure(row: Tuple[Work, str]) -> KernelUsage:
+        work, case = row
+        tried = ((launch, _compiled(launch, arch)) for launch in islice(solve(work, device), MOST_TRIES))
+        launch, found = next((pair for pair in tried if not pair[1].spill_bytes), (None, None))
+        if launch is None or found is None:
+            launch = next(solve(work, device))
+            found = _compiled(launch, arch)
+        kernel, threads = launch.schedule.kernel, launch.schedule.threads
+        shared_bytes = found.shared_bytes + launch.shared_bytes
+        share = occupancy(device, threads, found.registers, shared_bytes)
+        return KernelUsage(f"{kernel}, {case}", threads, found.registers, shared_bytes, found.spill_bytes, share)
+
+    find_library(arch)  # once, before all threads look for it
+    with ThreadPoolExecutor(available_cores()) as pool:
+        return list(pool.map(measure, _works(step).items()))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", choices=tuple(ARCHS), default="sm_72", help="sm_72 Xavier, sm_87 Orin, sm_90 H200")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    rows = usages(arguments.arch)
+    if arguments.json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+        return 0
+    print("threads  registers  shared [B]  spills [B]  occupancy  kernel")
+    for row in rows:
+        print(
+            f"{row.threads:7}  {row.registers:9}  {row.shared_bytes:10}  {row.spill_bytes:10}  {row.occupancy:8.0%}   "
+            f"{row.name}"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

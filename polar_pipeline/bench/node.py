@@ -1,0 +1,107 @@
+"""Measures this package's node as a robot runs it: between a camera and a viewer, over the real middleware."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+import numpy as np
+from rclpy.node import Node
+
+from polar_pipeline import messages
+from polar_pipeline.bench.domain import DomainClaim
+from polar_pipeline.bench.figures import has_stamp, summarize
+from polar_pipeline.bench.rig import BenchRig, CameraLoad, Contender
+from polar_pipeline.doctor.checks import transport_checks, transport_environment
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.mosaic import get_sensor
+from polar_pipeline.sensor.scene import SCENES, synthetic
+
+#: Different frames, sent in turn, so that caches do not help.
+FRAMES = 8
+#: Frames unanswered at once when the camera goes as fast as the node: one at work, and the next.
+IN_FLIGHT = 2
+#: Domains that this process works in, kept from others.
+_CLAIMS: List[DomainClaim] = []
+
+
+def own_node(name: str, backend: str, sensor: str = "IMX250MZR") -> Contender:
+    """This package's node."""
+    parameters = ("-p", f"backend:={backend}", "-p", f"sensor:={sensor}")
+    return Contender(name, (sys.executable, "-m", "polar_pipeline.node", "--ros-args", *parameters))
+
+
+def isolate() -> None:
+    """Keep this process and its children apart from other nodes, with transport for large frames.
+
+    Call it before `rclpy.init`; it changes the environment.
+
+    Raises:
+        RuntimeError: Every ROS domain is in use on this machine.
+    """
+    claim = DomainClaim(avoid=os.environ.get("ROS_DOMAIN_ID"))
+    _CLAIMS.append(claim)
+    os.environ["ROS_DOMAIN_ID"] = str(claim.number)
+    # by what is installed: wheels set no ROS_DISTRO. Iron's rclpy has both, the method and the range.
+    knows_range = hasattr(Node, "add_post_set_parameters_callback")
+    os.environ.update({"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"} if knows_range else {"ROS_LOCALHOST_ONLY": "1"})
+    os.environ.update(transport_environment())
+
+
+def raw_frames(sensor: str, size: Tuple[int, int]) -> List[bytes]:
+    """Serialized 8-bit frames of one scene with noise; size is (width, height)."""
+    row = get_sensor(sensor)
+    rng = np.random.default_rng(0)
+    stokes = synthetic(SCENES[0], size[::-1], is_color=row.is_color)
+    raws = [expose(stokes, row, 8, 10_000, 2.0, rng) for _ in range(FRAMES)]
+    return [bytes(messages.encode_image(0, "camera", "mono8", raw)) for raw in raws]
+
+
+def measure(
+    backend: str,
+    sensor: str,
+    size: Tuple[int, int],
+    products: Sequence[str],
+    rate: float,
+    seconds: float,
+    say: Callable[[str], None] = lambda _: None,
+) -> Dict[str, Dict[str, Any]]:
+    """This package's node on this machine: at a camera's rate, and as fast as it goes.
+
+    Args:
+        backend: As the node's parameter.
+        sensor: As the node's parameter.
+        size: (width, height) of the raw frames, 8 bit.
+        products: What is subscribed to.
+        rate: Frames per second.
+        seconds: Of each of the two.
+        say: Takes lines about what is done and waited for.
+
+    Returns:
+        Load (`camera`, `fastest`) -> its figures by `summarize`, and `dropped`: cause -> frames that the node dropped.
+
+    Raises:
+        RuntimeError: The node does not start, or no product has a stamp by which its frame is known.
+    """
+    if not any(map(has_stamp, products)):
+        raise RuntimeError(
+            f"at least one product must be an image, whose stamp tells its frame; got {', '.join(products)}"
+        )
+    isolate()
+    for check in transport_checks():
+        if check.state == "problem":
+            say(f"{check.topic}: {check.text}")
+    name = "bench"
+    report: Dict[str, Dict[str, Any]] = {}
+    with BenchRig([own_node(name, backend, sensor)], products, raw_frames(sensor, size)) as rig:
+        rig.wait_ready(name, say)
+        before = rig.drops(name)
+        for load, how in (("camera", CameraLoad(rate)), ("fastest", CameraLoad(in_flight=IN_FLIGHT))):
+            say(f"measures {load}, {seconds:g} s")
+            figures = summarize([rig.block(name, how, seconds)])
+            after = rig.drops(name)
+            dropped = {cause: count - before.get(cause, 0) for cause, count in after.items()}
+            report[load] = {**figures, "dropped": {cause: count for cause, count in dropped.items() if count}}
+            before = after
+    return report

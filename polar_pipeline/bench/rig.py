@@ -1,0 +1,312 @@
+"""A benchmark's camera, nodes and viewer: the camera in this process, the others in processes of their own.
+
+Each node has a namespace; the camera publishes into that of the node whose turn it is, so that several can be compared
+in turns while all of them are ready. Linux only, for the processes' times.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence, Tuple
+
+import rclpy
+from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import qos_profile_sensor_data
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import Image
+
+from polar_pipeline import messages
+from polar_pipeline._util.malloc import keep_freed_memory
+from polar_pipeline._util.watchdog import tied
+from polar_pipeline.bench.figures import FrameBlock
+from polar_pipeline.doctor.checks import named_profiles, transport_checks
+from polar_pipeline.ros.endpoints import MESSAGE_CLASSES
+from polar_pipeline.topics import IMAGE_INPUT, LATENCY, PRODUCT_TOPICS, REPORT
+
+#: Frames before a block that are not counted, for caches, clocks and the allocator.
+_WARM_UP_FRAMES = 2
+#: Seconds without an answer after which a frame is missed.
+ANSWER_TIMEOUT_S = 3.0
+#: Seconds that a node may take to start and to compile.
+START_TIMEOUT_S = 120.0
+#: Frames without an answer after which their cause is taken for permanent.
+CONCLUSIVE_FRAMES = 10
+#: Seconds between two lines about the same wait.
+_SAY_PERIOD_S = 10.0
+#: Seconds after a block in which what belongs to it still arrives: messages without a stamp, the node's own times.
+_SETTLE_S = 0.2
+#: Seconds between two looks at the clock while nothing arrives.
+_POLL_S = 0.05
+#: Seconds in which a node reports in `/diagnostics` for certain.
+_REPORT_S = 1.5
+#: Bytes of an image message that hold the stamp of its header.
+_STAMP_BYTES = 12
+_DROPPED = "dropped: "
+
+
+@dataclass(frozen=True)
+class CameraLoad:
+    """How the camera sends: `rate` frames a second, or, with 0, whenever fewer than `in_flight` are unanswered."""
+
+    rate: float = 0.0
+    in_flight: int = 1
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A node to measure: its namespace, and the command that starts it, ending in ROS arguments."""
+
+    name: str
+    command: Tuple[str, ...]
+
+
+class WaitState(NamedTuple):
+    """How far frames have come while none is answered: as a word, as a sentence; whether waiting longer is useless."""
+
+    state: str
+    text: str
+    is_in_vain: bool = False
+
+
+class BenchRig:
+    """Camera, nodes and viewer; a context manager that ends what it started.
+
+    Args:
+        contenders: The nodes to start.
+        products: Products that the viewer subscribes to, of each node.
+        frames: Serialized raw images that the camera sends in turn.
+    """
+
+    def __init__(self, contenders: Sequence[Contender], products: Sequence[str], frames: Sequence[bytes]) -> None:
+        self._products = tuple(products)
+        self._topics = {PRODUCT_TOPICS[product].name: product for product in products}
+        self._frames = frames
+        self._next = 0
+        keep_freed_memory()  # the camera's cost is not the node's
+        self._context = Context()
+        self._context.init()
+        self._node = Node("camera", context=self._context)
+        self._cameras = {
+            row.name: self._node.create_publisher(Image, f"/{row.name}/{IMAGE_INPUT}", qos_profile_sensor_data)
+            for row in contenders
+        }
+        kinds = {PRODUCT_TOPICS[product].name: PRODUCT_TOPICS[product].message_type for product in products}
+        kinds[LATENCY] = messages.DIAGNOSTICS
+        topics = {f"/{row.name}/{topic}": kind for row in contenders for topic, kind in kinds.items()}
+        topics[REPORT] = messages.DIAGNOSTICS
+        spawn = multiprocessing.get_context("spawn")
+        self._pipe, end = spawn.Pipe()
+        self._viewer = spawn.Process(target=view, args=(end, topics), daemon=True)
+        self._viewer.start()
+        end.close()
+        self._processes = {
+            row.name: subprocess.Popen(
+                tied([*row.command, "--ros-args", "-r", f"__ns:=/{row.name}"]),
+                stdout=2,  # the stdout of this process may be for a program
+            )
+            for row in contenders
+        }
+        #: Name -> what a node of this package says of its frames in `/diagnostics`; empty before its first report.
+        self._reports: Dict[str, Dict[str, str]] = {row.name: {} for row in contenders}
+
+    def __enter__(self) -> BenchRig:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._pipe.close()  # which ends the viewer
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            _end(process)
+        self._viewer.join(10)
+        self._node.destroy_node()
+        self._context.shutdown()
+
+    def wait_ready(self, name: str, say: Callable[[str], None] = lambda _: None) -> None:
+        """Send frames until one is answered with every product.
+
+        Args:
+            name: The node's.
+            say: Takes a line about what is waited for, when that changes and now and then.
+
+        Raises:
+            RuntimeError: A process ended, or the node does not answer; the message says as far as is known why.
+        """
+        start = time.monotonic()
+        frames, state, due = 0, "", 0.0
+        while True:
+            codes = {f"the node {name!r}": self._processes[name].poll(), "the viewer": self._viewer.exitcode}
+            for what, code in codes.items():
+                if code is not None:
+                    raise RuntimeError(f"{what} ended with exit code {code}")
+            is_matched = self._cameras[name].get_subscription_count() > 0
+            wait = waits_for(is_matched, frames, self._reports[name])
+            now = time.monotonic()
+            if wait.is_in_vain or now > start + START_TIMEOUT_S:
+                raise RuntimeError(f"the node {name!r} does not answer after {now - start:.0f} s: {wait.text}")
+            if wait.state != state or now > due:
+                state, due = wait.state, now + _SAY_PERIOD_S
+                say(f"waits for an answer, {now - start:.0f} s: {wait.text}")
+            is_at_work = wait.state in ("compute", "product")
+            if self._send(name, CameraLoad(), 0.0, ANSWER_TIMEOUT_S if is_at_work else 1.0).complete():
+                return
+            frames += is_matched
+
+    def block(self, name: str, load: CameraLoad, seconds: float) -> FrameBlock:
+        """Send frames to a node for some seconds, and wait for the answers."""
+        for _ in range(_WARM_UP_FRAMES):
+            self._send(name, CameraLoad(), 0.0)
+        return self._send(name, load, seconds)
+
+    def drops(self, name: str) -> Dict[str, int]:
+        """Cause -> frames that a node of this package has dropped since it started, by a report from now on."""
+        self._receive_all(name, _REPORT_S, FrameBlock.of(self._products))
+        return drops_of(self._reports[name])
+
+    def _send(self, name: str, load: CameraLoad, seconds: float, timeout_s: float = ANSWER_TIMEOUT_S) -> FrameBlock:
+        """Send for some seconds, but at least one frame; frames not answered within `timeout_s` are missed."""
+        block = FrameBlock.of(self._products, load.rate)
+        cpu_ms, page_faults = _process_usage(self._processes[name].pid)
+        start = quiet_since = time.monotonic()
+        while True:
+            now = time.monotonic()
+            sending = now < start + seconds or not block.sent
+            due = start + len(block.sent) / load.rate if load.rate else now
+            if sending and now >= due and (load.rate or len(block.unanswered) < load.in_flight):
+                stamp = time.time_ns()
+                cdr = messages.restamp(self._frames[self._next % len(self._frames)], stamp)
+                self._next += 1
+                block.send(stamp)
+                self._cameras[name].publish(cdr)
+                quiet_since = now
+            elif not sending and not block.unanswered:
+                break
+            elif now > quiet_since + timeout_s:
+                block.unanswered.clear()
+            pause = due - now if sending and now < due else _POLL_S
+            if self._receive(name, pause, block):
+                quiet_since = time.monotonic()
+        self._receive_all(name, _SETTLE_S, block)
+        after = _process_usage(self._processes[name].pid)
+        block.cpu_ms, block.page_faults = after[0] - cpu_ms, after[1] - page_faults
+        return block
+
+    def _receive_all(self, name: str, seconds: float, block: FrameBlock) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._receive(name, end - time.monotonic(), block)
+
+    def _receive(self, name: str, seconds: float, block: FrameBlock) -> bool:
+        """Wait for a message and take it; whether it was an answer to a frame of this block."""
+        if not self._pipe.poll(max(seconds, 0.0)):
+            return False
+        full_topic, time_ns, cdr = self._pipe.recv()
+        if full_topic == REPORT:  # the first status is about frames
+            status = messages.decode(cdr, messages.DIAGNOSTICS).status[0]
+            self._reports[status.name.split("/", 1)[0]] = {pair.key: pair.value for pair in status.values}
+            return False
+        _, source, topic = full_topic.split("/", 2)
+        if source != name:
+            return False
+        if topic == LATENCY:
+            values = messages.decode(cdr, messages.DIAGNOSTICS).status[0].values
+            block.stages.append({pair.key: float(pair.value) for pair in values if pair.value != "n/a"})
+            return False
+        return block.take(self._topics[topic], time_ns, cdr)
+
+
+def view(pipe: Connection, topics: Dict[str, str]) -> None:
+    """Pass on when messages arrive, until the pipe is closed; runs in a process of its own.
+
+    Args:
+        pipe: Takes of each message its topic, when it arrived by `time.time_ns`, and its bytes; of an image the first.
+        topics: Topic -> message type.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+    keep_freed_memory()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    node = Node("viewer")
+
+    def subscribe(topic: str, kind: str) -> None:
+        size = _STAMP_BYTES if kind == messages.IMAGE else None
+
+        def arrived(cdr: bytes) -> None:
+            pipe.send((topic, time.time_ns(), cdr[:size]))
+
+        node.create_subscription(MESSAGE_CLASSES[kind], topic, arrived, qos_profile_sensor_data, raw=True)
+
+    for topic, kind in topics.items():
+        subscribe(topic, kind)
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    try:
+        while not pipe.poll():
+            executor.spin_once(timeout_sec=0.1)
+    except OSError:  # closed while sending
+        pass
+    executor.shutdown()
+    node.destroy_node()
+    rclpy.shutdown()
+
+
+def drops_of(report: Mapping[str, str]) -> Dict[str, int]:
+    """Cause -> frames that a node has dropped, by the values of its status `frames`."""
+    return {key[len(_DROPPED) :]: int(value) for key, value in report.items() if key.startswith(_DROPPED)}
+
+
+def waits_for(is_matched: bool, frames: int, report: Mapping[str, str]) -> WaitState:
+    """The state of frames that are not answered.
+
+    Args:
+        is_matched: Whether camera and node have found each other.
+        frames: Frames sent since then.
+        report: Values of the node's status `frames`; empty before its first report.
+    """
+    if not is_matched:
+        return WaitState("start", "the node is starting, and may have to compile")
+    if not report:
+        return WaitState("report", "the node has not reported in /diagnostics yet")
+    received, published, unwanted = (int(report.get(key, 0)) for key in ("received", "published", "unwanted"))
+    if 2 * received < frames or not received:  # now and then one comes through
+        return _lost("raw", f"{received} of {frames} frames have reached the node", frames)
+    if published:
+        text = f"the viewer has got all products of no frame, the node published those of {published}"
+        return _lost("product", text, published)
+    if sum(drops_of(report).values()) >= CONCLUSIVE_FRAMES:
+        return WaitState("use", f"the node could use none of {received} frames; {report.get('last error', '')}", True)
+    suffix = ", and took them for unwanted" if unwanted else ""
+    return WaitState("compute", f"the node received {received} frames and has finished none{suffix}")
+
+
+def _lost(state: str, text: str, frames: int) -> WaitState:
+    """The state of frames that the middleware loses; after enough frames it says why, by this machine's settings."""
+    if frames < CONCLUSIVE_FRAMES:
+        return WaitState(state, text)
+    problems = [check.text for check in transport_checks() if check.state == "problem"]
+    profile = ", ".join(f"{name}={value}" for name, value in named_profiles().items())
+    advice = "; ".join(problems) or f"Fast DDS's profile ({profile}) may not suit messages of this size"
+    return WaitState(state, f"{text}; {advice}", True)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a process that was sent a signal to end; kill it if it does not."""
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _process_usage(pid: int) -> Tuple[float, int]:
+    """Milliseconds of CPU time, and page faults, of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), int(fields[7])

@@ -1,0 +1,144 @@
+"""Files of schedules: those that the package ships for each architecture, and what `polar-pipeline tune` measured."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, astuple, dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from polar_pipeline._util.documents import read_json
+from polar_pipeline._util.files import replacing
+from polar_pipeline._util.folders import data_folder
+from polar_pipeline._util.share import share_path
+from polar_pipeline._util.text import printable, quoted
+from polar_pipeline.cuda.device import Device
+from polar_pipeline.cuda.kernels import Schedule
+from polar_pipeline.cuda.work import Work
+
+#: Environment variable that names the folder of the schedules measured by this user, in place of `tuned` in the user's
+#: data folder.
+TUNED_VARIABLE = "POLAR_PIPELINE_TUNED"
+#: More than any size in a schedule, or of an image.
+MAX_SIZE = 1 << 20
+#: More microseconds than any frame takes.
+MAX_US = 1e9
+_FIELDS = {field.name for field in fields(Schedule)}
+
+
+class ScheduleError(ValueError):
+    """No schedule can run, or a file of schedules is broken; the message gives what is needed and the limit."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The fastest schedule of a work, and microseconds a frame; None where it was predicted, for a shipped one."""
+
+    schedule: Schedule
+    us: Optional[float]
+
+
+#: (work, width, height) -> its fastest schedule.
+_Table = Dict[Tuple[str, int, int], Measured]
+
+
+def tuned_folder() -> Path:
+    """The folder that `polar-pipeline tune` writes to: `$POLAR_PIPELINE_TUNED`, else `tuned` in the user's data folder.
+
+    Raises:
+        FileNotFoundError: The user has no home, and the variable is not set.
+    """
+    named = os.environ.get(TUNED_VARIABLE)
+    return Path(named) if named else data_folder() / "tuned"
+
+
+def tuned_path(device: Device) -> Path:
+    """The file of the schedules that this user measured on a device; it need not exist. Raises as `tuned_folder`."""
+    return tuned_folder() / f"{device.name}.json"
+
+
+def shipped_path(device: Device) -> Path:
+    """The file of the schedules that the package ships for an architecture; it need not exist."""
+    return share_path("config") / "tuned" / f"sm_{device.capability}.json"
+
+
+def tuned(work: Work, device: Device) -> Iterator[Tuple[str, Measured]]:
+    """(`measured` by this user or `shipped`, schedule) of a work, the best one first; of the nearest size first.
+
+    Raises:
+        ScheduleError: A file of measured schedules is broken.
+    """
+    tables = {"shipped": _read(shipped_path(device))}
+    with suppress(FileNotFoundError):  # no home: this user measured nothing
+        tables = {"measured": _read(tuned_path(device)), **tables}
+    width, height = work.size
+    for basis, table in tables.items():
+        rows = [(abs(x * y - width * height), found) for (key, x, y), found in table.items() if key == work.key]
+        yield from ((basis, found) for _, found in sorted(rows, key=lambda row: row[0]))
+
+
+def keep(work: Work, device: Device, best: Measured) -> Path:
+    """Write a measured schedule into this user's file of the device, in place of the entry for that work and size.
+
+    Returns:
+        The file.
+
+    Raises:
+        OSError: It cannot be written.
+        ScheduleError: It is broken.
+    """
+    path = tuned_path(device)
+    rows = {**_read(path), (work.key, *work.size): best}
+    entries: List[Dict[str, Any]] = [
+        {
+            "work": key,
+            "size": [width, height],
+            "schedule": asdict(row.schedule),
+            "us": row.us,
+        }
+        for (key, width, height), row in sorted(rows.items())
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, force=True) as stream:
+        stream.write((json.dumps(entries, indent=1) + "\n").encode())
+    _read.cache_clear()
+    return path
+
+
+@lru_cache(maxsize=None)
+def _read(path: Path) -> _Table:
+    if not os.path.exists(str(path)):  # noqa: PTH110 - False too for a home that this user may not enter
+        return {}
+    try:
+        rows = read_json(path)
+        if not isinstance(rows, list):
+            raise ValueError(f"it must be a list, got {quoted(rows)}")
+        return dict(map(_row, rows))
+    except ValueError as err:
+        reason = printable(str(err), 400)
+        raise ScheduleError(f"{printable(str(path))} is no list of tuned schedules: {reason}") from err
+
+
+def _row(row: Any) -> Tuple[Tuple[str, int, int], Measured]:
+    """A measured schedule as files have it, and its key; what schedules of former versions had beside it is left out.
+
+    Raises:
+        ValueError: It is not a measured schedule.
+    """
+    try:
+        work, (width, height), schedule, us = (row[name] for name in ("work", "size", "schedule", "us"))
+        found = Schedule(**{name: value for name, value in schedule.items() if name in _FIELDS})
+    except (KeyError, TypeError, ValueError, AttributeError) as err:
+        raise ValueError(f"{quoted(row)} lacks the keys of a measured schedule") from err
+    kernel, window, *numbers = astuple(found)
+    texts, sizes = (work, kernel, window), (width, height, *numbers)
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"work, kernel and window must be text, got {quoted(texts)}")
+    if not all(type(size) is int and 0 <= size <= MAX_SIZE for size in sizes):
+        raise ValueError(f"sizes must be whole numbers in [0, {MAX_SIZE}], got {quoted(sizes)}")
+    if us is not None and (type(us) not in (int, float) or not 0 <= us <= MAX_US):
+        raise ValueError(f"us must be a number in [0, {MAX_US:g}], got {quoted(us)}")
+    return (work, width, height), Measured(found, None if us is None else float(us))

@@ -1,0 +1,554 @@
+"""The options of a pipeline: each is one field of `Options`, from which every interface takes what it shows.
+
+`Pipeline`'s arguments, the command line, the node's parameters and the tables of the documentation follow from here.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
+
+from polar_pipeline._util.text import quoted
+from polar_pipeline._util.values import choice, real, sequence, truth, whole_number
+from polar_pipeline.calibration import Calibration, Correction
+from polar_pipeline.calibration.correction import correction_for
+from polar_pipeline.calibration.file import load_calibration_once
+from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
+from polar_pipeline.colormaps import COLOR_STYLES
+from polar_pipeline.geometry import ROTATIONS, SCALES, Geometry, LensCalibration
+from polar_pipeline.geometry.file import load_lens
+from polar_pipeline.methods import METHODS
+from polar_pipeline.options.option import Accepts, declare, declared
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
+from polar_pipeline.sensor.frames import ALIGNMENTS, MAX_SIDE, MIN_SIDE, Frame, FrameError
+from polar_pipeline.sensor.mosaic import SENSORS, Sensor, get_sensor
+
+#: Value of `rectify` for the lens calibration that comes with the frames.
+FROM_FRAMES = "camera_info"
+
+
+def _min_intensity(name: str, value: object) -> float:
+    smallest = real(name, value)
+    if not 0 <= smallest < 2:
+        raise ValueError(f"{name} must be in [0, 2), the range of S0, got {quoted(value)}")
+    return smallest
+
+
+def _offset(name: str, value: object) -> int:
+    pixels = whole_number(name, value)
+    if not 0 <= pixels <= MAX_SIDE:
+        raise ValueError(f"{name} must be >= 0 and at most {MAX_SIDE} each way, got {quoted(value)}")
+    return pixels
+
+
+def _several(item: Callable[[str, Any], object], count: int, words: str) -> Callable[[str, Any], object]:
+    """A check of a tuple of `count` values, each by `item`."""
+
+    def check(name: str, value: object) -> Tuple[object, ...]:
+        items = sequence(value, count)
+        if not items:
+            raise ValueError(f"{name} must be {words}, got {quoted(value)}")
+        return tuple(item(name, each) for each in items)
+
+    return check
+
+
+def _from_file(kind: type, load: Callable[[Path], object], words: str, *kept: str) -> Callable[[str, Any], object]:
+    """A check of a path or of what `load` makes of one; `kept` are texts that are not paths."""
+
+    def check(name: str, value: object) -> object:
+        if isinstance(value, kind):
+            return value
+        if not isinstance(value, (str, Path)):
+            raise ValueError(f"{name} must be {words} or a {kind.__name__}, got {quoted(value)}")
+        if value in kept:
+            return str(value)
+        try:
+            return load(Path(value))
+        except ValueError as err:
+            raise ValueError(f"{name}: {err}") from None
+
+    return check
+
+
+_calibration = _from_file(Calibration, load_calibration_once, "a path", "")
+
+
+def _only_as(dtype: str) -> str:
+    """The products that have no other element type."""
+    *names, last = (f"`{row.name}`" for row in PRODUCTS.values() if row.types == (dtype,))
+    return f"{', '.join(names)} and {last}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to compute and how: a checked value for each option.
+
+    Arguments are those of `Pipeline`. Each value is checked, by itself and beside the others.
+
+    Raises:
+        ValueError: A value is not allowed; the message says what is.
+    """
+
+    sensor: Accepts[Union[str, Sensor], Sensor] = declare(
+        "IMX250MZR",
+        f"Mosaic of the sensor: {', '.join(SENSORS)}, or a tile such as '90 45 / 135 0'.",
+        note="Or a `Sensor`.",
+        group="frame",
+        check=lambda _, value: get_sensor(value),
+    )
+    products: Accepts[Union[str, Iterable[str]], Tuple[str, ...]] = declare(
+        ("intensity", "dolp", "aolp"),
+        "Names of the products to compute, separated by commas; `polar_pipeline.PRODUCTS` holds them all.",
+        note="Or a sequence of names.",
+        parameter="",
+        metavar=("NAMES",),
+        shown_default="",
+        check=lambda _, value: get_products(value),
+    )
+    backend: str = declare(
+        "auto",
+        "What computes: 'cpu', 'cuda', or 'auto' for the fastest one that works on this machine.",
+        choices=("auto", "cpu", "cuda"),
+        note="A GPU that is full or lost for the moment counts as one that works: frames then raise a `RuntimeError` "
+        "that says so.",
+        group="machine",
+    )
+    resolution: str = declare(
+        "half",
+        "'half': one output pixel per 2x2 superpixel. 'full': one per raw pixel.",
+        choices=("half", "full"),
+    )
+    precision: str = declare(
+        "auto",
+        "Arithmetic: 'fp32' is single precision, 'fp16' half precision (CUDA backend only), 'auto' half precision for "
+        "8-bit frames on a GPU, unless SSIM needs single precision, 16-bit integers where a CPU corrects 8-bit frames "
+        "by a calibration at half resolution, and single precision everywhere else.",
+        choices=("auto", "fp32", "fp16"),
+    )
+    dtype: Accepts[Union[str, Mapping[str, str]], Tuple[Tuple[str, str], ...]] = declare(
+        "float32",
+        "Element type of the products that offer a choice: 'float32' (physical values), 'uint8' (display encoding) or "
+        "'uint16' (the same with 256 times as fine levels).",
+        choices=("float32", "uint8", "uint16"),
+        note=f"Or a mapping product -> type. {_only_as('float32')} are always float32; {_only_as('uint8')} "
+        "always uint8.",
+        parameter="",
+        shown_default="as the live node publishes them",
+        check=lambda _, value: value,  # beside the products, in `_dtypes`
+    )
+    demosaic: str = declare(
+        "auto",
+        f"Interpolation: {', '.join(map(repr, METHODS))}, or 'auto', which is bilinear (with Malvar-He-Cutler on a "
+        "colour lattice) at half resolution and adaptive at full. On a CPU adaptive takes longer than a camera's frame "
+        "period at full size; gradient is several times faster.",
+        choices=("auto", *METHODS),
+    )
+    co_sited: bool = declare(
+        True,
+        "At half resolution, whether the four angles are interpolated to the superpixel's centre, or else taken where "
+        "they are.",
+        flags=(("own-site", "Turn co_sited off. co_sited: "),),
+    )
+    ssim_mode: str = declare(
+        "consistency",
+        "What SSIM compares. 'consistency': I0+I90 with I45+I135. 'temporal': S0 with the previous frame. 'reference': "
+        "S0/2 with a reference image (the node's topic 'reference', replay's --reference, or the argument of a call).",
+        choices=("consistency", "temporal", "reference"),
+    )
+    ssim_stride: int = declare(
+        1,
+        "SSIM compares images averaged over this many pixels in each direction, 1 to 8: cheaper, and coarser.",
+        limits=(1, 8),
+        unit="pixels",
+    )
+    ssim_window: int = declare(
+        SSIM_WINDOW,
+        "Taps of SSIM's Gaussian window in each direction, odd, 3 to 15.",
+        numbers=tuple(range(3, 16, 2)),
+        unit="taps",
+    )
+    ssim_sigma: float = declare(
+        SSIM_SIGMA,
+        "Standard deviation of SSIM's Gaussian window in (averaged) pixels, 0.5 to 5.",
+        limits=(0.5, 5.0),
+        unit="pixels",
+    )
+    min_intensity: float = declare(
+        0.01,
+        "Smallest S0 that has a polarization, 0 to 2 (full scale, excluded); darker pixels are invalid.",
+        limits=(0.0, 2.0),
+        unit="S0",
+        check=_min_intensity,
+    )
+    camera_gain: float = declare(
+        0.0,
+        "Gain in dB, -48 to 48, above the one at which full well and read noise hold; for the noise only.",
+        limits=(-48.0, 48.0),
+        unit="dB",
+    )
+    debias: bool = declare(
+        False,
+        "Subtract from DoLP what noise adds to it on average (Plaszczynski et al., 2014).",
+    )
+    max_aolp_sigma: float = declare(
+        0.0,
+        "Largest standard deviation by noise of an AoLP that is shown, 0 to 90 degrees: above it AoLP is invalid, and "
+        "the preview grey. 0 shows all.",
+        limits=(0.0, 90.0),
+        unit="degrees",
+    )
+    polarizer_angle: float = declare(
+        90.0,
+        "Angle of the polarizer of the product `polarizer`, 0 to 180 degrees: of the light that it lets through, as in "
+        "AoLP. 90 takes away reflections off level ground where the camera is upright.",
+        limits=(0.0, 180.0),
+        unit="degrees",
+    )
+    color_style: str = declare(
+        "plain",
+        "Colours of the product `aolp_color`: 'plain', or the less DoLP the more faded, to white ('light'), to black "
+        "('dark'), or to a grey as bright as the colours ('faded').",
+        choices=tuple(COLOR_STYLES),
+    )
+    bit_depth: int = declare(
+        0,
+        "Significant bits of 16-bit pixels, 8 to 16; 0 takes those of the encoding, or 16 where it does not say. "
+        "Numbers above full scale mean full scale.",
+        numbers=(0, *range(8, 17)),
+        unit="bits",
+        note="A `RawFrame` brings its own scale.",
+        parameter="raw.bit_depth",
+        group="frame",
+    )
+    alignment: str = declare(
+        "lsb",
+        "Where the significant bits of 16-bit pixels lie: 'lsb' or 'msb'.",
+        choices=ALIGNMENTS,
+        parameter="raw.alignment",
+        group="frame",
+    )
+    roi_offset: Tuple[int, int] = declare(
+        (0, 0),
+        "(x, y) of the frame's first pixel in the sensor's own readout, before any flip.",
+        unit="pixels",
+        parameter="raw.roi_offset",
+        group="frame",
+        metavar=("X", "Y"),
+        check=_several(_offset, 2, "a pair (x, y)"),
+    )
+    flip: Tuple[bool, bool] = declare(
+        (False, False),
+        "Mirrored readout: (ReverseX, ReverseY) as set in the camera.",
+        parameter="raw.flip",
+        group="frame",
+        flags=(("flip-x", "Turn ReverseX on. "), ("flip-y", "Turn ReverseY on. ")),
+        check=_several(truth, 2, "a pair (x, y)"),
+    )
+    calibration: Accepts[Union[str, Path, Calibration, None], Optional[Calibration]] = declare(
+        "",
+        "File with the calibration of this very sensor (`polar-pipeline calibrate`), by which every pixel is corrected "
+        "before anything else; '' for none.",
+        note="Or a `Calibration`.",
+        metavar=("FILE",),
+        check=lambda name, value: None if value is None else _calibration(name, value) or None,
+    )
+    scale: int = declare(
+        1,
+        "Outputs are means of the Stokes vector over this many pixels in each direction: 1, 2, 4 or 8.",
+        numbers=SCALES,
+        unit="pixels",
+        parameter="output.scale",
+    )
+    rotate: int = declare(
+        0,
+        "Turns outputs counter-clockwise by 0 to 270 degrees in steps of 90, after scale; AoLP turns with the image.",
+        numbers=ROTATIONS,
+        unit="degrees",
+        parameter="output.rotate",
+    )
+    roi: Tuple[int, int, int, int] = declare(
+        (0, 0, 0, 0),
+        "(x, y, width, height) of the part of the outputs that is computed, after scale and rotate; a width or height "
+        "of 0 reaches to the border.",
+        unit="pixels",
+        parameter="output.roi",
+        metavar=("X", "Y", "WIDTH", "HEIGHT"),
+        shown_default="all",
+        check=_several(_offset, 4, "(x, y, width, height)"),
+    )
+    rectify: Accepts[Union[str, Path, LensCalibration], Union[str, LensCalibration]] = declare(
+        "",
+        "Lens calibration by which outputs are rectified, before scale: a YAML file of ROS's camera_calibration; "
+        "'camera_info' for the one that comes with the frames (the node's topic, replay's recording); '' for none.",
+        note="Or a `LensCalibration`.",
+        parameter="output.rectify",
+        metavar=("FILE",),
+        check=_from_file(LensCalibration, load_lens, f"a path, {FROM_FRAMES!r}", "", FROM_FRAMES),
+    )
+    threads: int = declare(
+        0,
+        "CPU threads, at most 256; 0 for one per core.",
+        limits=(0, 256),
+        unit="threads",
+        read_only=True,
+        group="machine",
+    )
+
+    def __post_init__(self) -> None:
+        for name, value in _held(vars(self), {}).items():
+            object.__setattr__(self, name, value)
+
+    def dtype_of(self, product: str) -> str:
+        """Element type of a product: `float32`, `uint8` or `uint16`."""
+        return dict(self.dtype)[product]
+
+    def stokes_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
+        """(height, width) of the Stokes image of a frame of (height, width)."""
+        return (shape[0] // 2, shape[1] // 2) if self.resolution == "half" else (shape[0], shape[1])
+
+    def output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
+        """(height, width) of the products of a frame of (height, width).
+
+        Raises:
+            FrameError: Nothing is left by `scale` or, for SSIM, by `ssim_stride`, `roi` reaches beyond it, or the lens
+                calibration is missing or of frames of another size (cause `output`).
+        """
+        size, stride = self._output_size(shape), self.ssim_stride
+        if min(size) < stride and set(self.products) & set(SSIM_PRODUCTS):
+            raise FrameError(
+                "output",
+                f"SSIM with ssim_stride {stride} needs outputs of {stride}x{stride} pixels, got {size[1]}x{size[0]}",
+            )
+        return size
+
+    def _output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
+        size, geometry = self.stokes_size(shape), self.geometry
+        if geometry is None:
+            return size
+        if self.rectify == FROM_FRAMES:
+            raise FrameError(
+                "output", f"rectify {FROM_FRAMES!r} needs a lens calibration, and none came with the frames"
+            )
+        lens = geometry.lens
+        if lens is not None and (lens.height, lens.width) not in ((0, 0), tuple(shape)):
+            raise FrameError(
+                "output",
+                f"the lens calibration is of {lens.width}x{lens.height} pixels, the frame has {shape[1]}x{shape[0]}",
+            )
+        return geometry.output_size(size)
+
+    @property
+    def geometry(self) -> Optional[Geometry]:
+        """How the products lie over the Stokes image; None where they are the same pixels."""
+        if not _has_geometry(vars(self)):
+            return None
+        lens = None if isinstance(self.rectify, str) else self.rectify
+        step = 2 if self.resolution == "half" else 1
+        return Geometry(self.scale, self.rotate, self.roi, lens, step, is_mirrored=self.flip[0] != self.flip[1])
+
+    def shape_of(self, product: str, size: Tuple[int, int]) -> Tuple[int, ...]:
+        """Shape of a product's array where the output is `size` = (height, width)."""
+        return PRODUCTS[product].shape(size, self.sensor.is_color, self.ssim_stride)
+
+    def arguments(self) -> Dict[str, object]:
+        """Arguments of `Pipeline` that make these options again."""
+        return {row.name: getattr(self, row.name) for row in fields(self)}
+
+    def with_held(self, **values: object) -> Options:
+        """These options with some other values as they are held; nothing is checked, which every frame can afford."""
+        made = copy(self)
+        vars(made).update(values)
+        return made
+
+    def largest_frame(self) -> Tuple[int, int]:
+        """(height, width) of the sensor's frame; of what the calibration has from the ROI's offset on, if less."""
+        if self.calibration is None:
+            return self.sensor.size
+        height, width = _left(self.calibration, self.roi_offset)
+        return min(self.sensor.size[0], height), min(self.sensor.size[1], width)
+
+    def for_frame(self, frame: Frame) -> Options:
+        """Options for a frame: ready angles (`RawFrame.of_angles`) stay where they are.
+
+        Raises:
+            FrameError: An option wants more than ready angles have (cause `encoding`).
+        """
+        if not frame.is_split:
+            return self
+        excluded = {
+            "resolution": self.resolution != "half",
+            "roi_offset": self.roi_offset != (0, 0),
+            "flip": self.flip != (False, False),
+            "calibration": self.calibration is not None,
+        }
+        wanted = [name for name, is_set in excluded.items() if is_set]
+        if wanted:
+            raise FrameError(
+                "encoding",
+                "frames of four ready angles a pixel need resolution='half', and roi_offset, flip and calibration left "
+                f"at their defaults, as these are of the sensor's mosaic; set: {', '.join(wanted)}",
+            )
+        return self.with_held(co_sited=False)
+
+    def read_out(self, shape: Tuple[int, int]) -> Sensor:
+        """The mosaic as a frame of (height, width) shows it."""
+        return self.sensor.as_read_out(self.roi_offset, self.flip, shape)
+
+    def correction(self, shape: Tuple[int, int]) -> Optional[Correction]:
+        """What a frame of (height, width) needs of the calibration; None without one.
+
+        Raises:
+            FrameError: The frame has pixels that the calibration lacks (cause `calibration`).
+        """
+        if self.calibration is None:
+            return None
+        return correction_for(self.calibration, self.roi_offset, self.flip, shape)
+
+    @property
+    def interpolation(self) -> str:
+        """The method on the polarizer mosaic, with `auto` resolved: bilinear at half resolution, else adaptive."""
+        if self.demosaic != "auto":
+            return self.demosaic
+        return "bilinear" if self.resolution == "half" else "adaptive"
+
+    @property
+    def debayer(self) -> str:
+        """The method on the colour lattice, with `auto` resolved: MHC at half resolution, else ADR's weighted one."""
+        if self.demosaic == "auto" and self.resolution == "half":
+            return "mhc"
+        return METHODS[self.interpolation].lattice
+
+    @property
+    def polarizer(self) -> Tuple[float, float]:
+        """By what the polarizer of `polarizer` multiplies S1 and S2: cosine and sine of its angle, doubled."""
+        turn = 2 * math.radians(self.polarizer_angle)
+        return math.cos(turn), math.sin(turn)
+
+    @property
+    def fading(self) -> Tuple[float, float]:
+        """The grey level that `aolp_color` fades to, and the least share of colour; else DoLP is the share."""
+        return COLOR_STYLES[self.color_style]
+
+    @property
+    def full_scale(self) -> int:
+        """Value of a saturated pixel in a 16-bit array; larger ones mean this one."""
+        bits = self.bit_depth or 16
+        return ((1 << bits) - 1) << (16 - bits if self.alignment == "msb" else 0)
+
+
+#: Every option of `Pipeline` by name, in the order of its arguments.
+OPTIONS = declared(Options)
+
+
+def _held(values: Mapping[str, object], names: Mapping[str, str]) -> Dict[str, Any]:
+    """The values of all options as `Options` holds them; for arguments and errors see `make_options`."""
+    shown = {name: names.get(name, name) for name in OPTIONS}
+    held: Dict[str, Any] = {name: row.held(values.get(name, row.default), shown[name]) for name, row in OPTIONS.items()}
+    held["dtype"] = _dtypes(held["products"], held["dtype"])
+    _check_calibration(held["calibration"], held["sensor"], held["roi_offset"], shown["roi_offset"])
+    _check_geometry(held, shown)
+    return held
+
+
+def _dtypes(products: Tuple[str, ...], dtype: object) -> Tuple[Tuple[str, str], ...]:
+    """(product, element type) of every product, by a type for all, a mapping, or pairs as this function returns."""
+    per_product: Mapping[str, object] = dict.fromkeys(products, dtype)
+    if isinstance(dtype, (Mapping, tuple)):
+        with suppress(TypeError, ValueError):  # no pairs; refused below
+            per_product = dict(dtype)
+    foreign = [name for name in per_product if name not in PRODUCTS]
+    if foreign:
+        raise ValueError(f"dtype must be for products among {', '.join(PRODUCTS)}; got {quoted(foreign)}")
+    row = OPTIONS["dtype"]
+    wanted = {name: choice(f"dtype of {name}", per_product.get(name, row.default), row.choices) for name in products}
+    return tuple((name, PRODUCTS[name].dtype(each)) for name, each in wanted.items())
+
+
+def _check_geometry(held: Mapping[str, Any], shown: Mapping[str, str]) -> None:
+    """Refuse what is computed from the noise of raw pixels where outputs are not pixels of the mosaic.
+
+    Raises:
+        ValueError: A product or an option needs the noise.
+    """
+    if not _has_geometry(held):
+        return
+    wanted = [name for name in held["products"] if name in NOISE_PRODUCTS]
+    wanted += [name for name in ("debias", "max_aolp_sigma") if held[name]]
+    if wanted:
+        raise ValueError(
+            f"{', '.join(wanted)}: the noise of a pixel is known in the mosaic's own geometry only; set "
+            f"{shown['scale']}=1, {shown['rotate']}=0, {shown['roi']}=[0, 0, 0, 0] and {shown['rectify']}='', or leave "
+            "them out"
+        )
+
+
+def _has_geometry(held: Mapping[str, Any]) -> bool:
+    """Whether outputs are other pixels than those of the Stokes image."""
+    return any(held[name] != OPTIONS[name].default for name in ("scale", "rotate", "roi", "rectify"))
+
+
+def _check_calibration(
+    calibration: Optional[Calibration], sensor: Sensor, offset: Tuple[int, int], shown_offset: str
+) -> None:
+    """Refuse the calibration of another sensor, and one that has no pixels of the region of interest.
+
+    Raises:
+        ValueError: The calibration does not fit the sensor or the region.
+    """
+    if calibration is None:
+        return
+    if calibration.sensor.tile() != sensor.tile():
+        raise ValueError(
+            f"calibration is of a {calibration.sensor.name} ({calibration.sensor.tile()}), sensor is {sensor.name} "
+            f"({sensor.tile()})"
+        )
+    try:
+        _ = calibration.noise
+    except ValueError as err:
+        raise ValueError(f"calibration: {err}") from None
+    if min(offset[0] - calibration.offset[0], offset[1] - calibration.offset[1]) < 0 or (
+        min(_left(calibration, offset)) < MIN_SIDE
+    ):
+        height, width = calibration.shape
+        raise ValueError(
+            f"{shown_offset} {offset} lies outside the calibration, which is of {width}x{height} pixels from "
+            f"{calibration.offset}"
+        )
+
+
+def _left(calibration: Calibration, offset: Tuple[int, int]) -> Tuple[int, int]:
+    """(rows, columns) of a calibration from an (x, y) of the sensor's own readout on."""
+    height, width = calibration.shape
+    return height + calibration.offset[1] - offset[1], width + calibration.offset[0] - offset[0]
+
+
+def make_options(
+    sensor: object = OPTIONS["sensor"].default,
+    products: object = OPTIONS["products"].default,
+    dtype: object = OPTIONS["dtype"].default,
+    names: Mapping[str, str] = MappingProxyType({}),
+    **values: object,
+) -> Options:
+    """Options from values by name, such as those of a file.
+
+    Args:
+        sensor: The option of this name, as the next two.
+        products: Names of products.
+        dtype: Element types.
+        names: What error messages call an option, if not by its name.
+        values: Other options; those left out have their defaults.
+
+    Raises:
+        ValueError: An option does not exist or its value is not allowed; the message says what is.
+    """
+    values.update(sensor=sensor, products=products, dtype=dtype)
+    unknown = [name for name in values if name not in OPTIONS]
+    if unknown:
+        raise ValueError(f"unknown option {quoted(unknown)}; options are {', '.join(OPTIONS)}")
+    return Options(**_held(values, names))

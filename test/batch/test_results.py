@@ -1,0 +1,104 @@
+"""Segments on disk, the folder of a batch, and what identifies a unit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("distributed")
+pytest.importorskip("pyarrow")
+from recordings import START, record
+
+from polar_pipeline import Pipeline
+from polar_pipeline.batch.recordings import Recording
+from polar_pipeline.batch.results import Outcome, completed, read_part, result_folder, write_part
+from polar_pipeline.batch.settings import BatchSettings, unit_of
+from polar_pipeline.batch.table import table_path
+from polar_pipeline.replay.compare import Tally
+from polar_pipeline.replay.job import Job
+from polar_pipeline.replay.segment import Part, process_segment
+
+ARGUMENTS = {"products": ("dolp", "ssim"), "backend": "cpu", "threads": 1}
+
+
+def test_a_segment_on_disk(tmp_path: Path) -> None:
+    source = record(tmp_path / "in" / "a.mcap", 9)
+    with Pipeline(**ARGUMENTS) as pipeline:  # type: ignore[arg-type]
+        part = process_segment(Job(source), (START, START + 10**12), pipeline, lambda rows, _: rows)
+    tally = Tally(3, 1, math.inf, [0.1, 0.2], 7, [0.9], True, "a note")
+    write_part(tmp_path, Part(part.summary, {"dolp": tally}, None), "picture")
+    read = read_part(tmp_path)
+    assert read
+    found, thumbnail = read
+    assert thumbnail == "picture"
+    assert found == Part(replace(part.summary, samples=[]), {"dolp": tally}, None)
+    assert found.summary.rejected_count == 1
+
+
+#: Not JSON, of an earlier version, with an unknown field, and without one.
+BAD_STATES = [
+    "half",
+    '{"summary": {"frames": []}, "tallies": {}, "thumbnail": ""}',
+    '{"summary": {"class": "Summary", "x": 1}, "tallies": {}, "thumbnail": ""}',
+    '{"summary": 1}',
+]
+
+
+@pytest.mark.parametrize("text", BAD_STATES)
+def test_a_segment_that_is_not_understood(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert read_part(tmp_path) is None
+    assert not caplog.records
+    (tmp_path / "segment.json").write_text(text)
+    assert read_part(tmp_path) is None
+    assert [record.getMessage().partition(": ")[0] for record in caplog.records] == [
+        f"{tmp_path / 'segment.json'} is not understood, and its segment is processed again"
+    ]
+
+
+@pytest.mark.parametrize("text", ["half", "[]", '{"name": "a", "color": 1}'])
+def test_a_result_that_is_not_understood(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    outcome = Outcome("a", "unit", "ok", "")
+    for path, data in (
+        (result_folder(tmp_path, "a") / "result.json", outcome.encoded()),
+        (table_path(tmp_path, "a"), b""),
+    ):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(data)
+    assert completed(tmp_path, "a", "unit") == completed(tmp_path, "a", None) == outcome
+    assert completed(tmp_path, "a", "other") is None
+    (result_folder(tmp_path, "a") / "result.json").write_text(text)
+    assert completed(tmp_path, "a", "unit") is None
+    assert len(caplog.records) == 1
+
+
+def test_what_identifies_a_unit(tmp_path: Path) -> None:
+    recording = Recording("a", "a.mcap", 1, "content")
+    settings = BatchSettings(ARGUMENTS)
+    golden = record(tmp_path / "golden" / "a.mcap", 2)
+
+    def unit(settings: BatchSettings = settings, recording: Recording = recording) -> str:
+        return unit_of(settings, settings.described(), recording)
+
+    assert unit(BatchSettings({**ARGUMENTS, "threads": 7}, split_ns=5, spool=tmp_path)) == unit()
+    assert unit(recording=replace(recording, location="elsewhere")) == unit()
+    compared = replace(settings, compare=golden.parent)
+    before = unit(compared)
+    record(golden, 3)
+    others = [
+        unit(),
+        before,
+        unit(compared),
+        unit(recording=replace(recording, token="other")),
+        unit(recording=replace(recording, name="b")),
+        unit(BatchSettings({**ARGUMENTS, "debias": True})),
+        unit(replace(settings, topic="/raw")),
+        unit(replace(settings, rate=5.0)),
+        unit(replace(settings, max_bytes=1)),
+        unit(replace(settings, writes_products=False)),
+        unit(replace(settings, tolerances={"dolp": 1.0})),
+        unit_of(settings, {**settings.described(), "version": "0"}, recording),
+    ]
+    assert len(set(others)) == len(others)

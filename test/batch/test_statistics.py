@@ -1,0 +1,146 @@
+"""Statistics of tables: figures against NumPy over the rows, percentiles against NumPy's within the accuracy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import List, Mapping
+
+import numpy as np
+import pytest
+from batch_samples import PERIOD, START, frame, summary
+
+pytest.importorskip("pyarrow")
+
+from polar_pipeline.batch.statistics import ACCURACY, RANKINGS, Latency, Minute, read_statistics, worst
+from polar_pipeline.batch.table import frame_table, write_table
+from polar_pipeline.replay.run import ReplayedFrame, Summary
+
+
+def check_percentiles(found: Mapping[str, float], values: np.ndarray) -> None:
+    """Each lies between the values next to its rank, within the relative accuracy; the largest is exact."""
+    for name, rank in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        low, high = (float(np.percentile(values, 100 * rank, method=method)) for method in ("lower", "higher"))
+        assert (1 - ACCURACY) * low * (1 - 1e-6) <= found[name] <= (1 + ACCURACY) * high * (1 + 1e-6)
+    assert found["max"] == pytest.approx(values.max())
+
+
+def test_merged_percentiles_are_those_of_all_values() -> None:
+    """Recordings of different lengths and speeds, whose percentiles cannot be averaged."""
+    generator = np.random.default_rng(1)
+    parts = [generator.lognormal(mean, 0.6, count) for mean, count in ((0, 5000), (3, 700), (-4, 40), (6, 3))]
+    merged = Latency()
+    for part in parts:
+        one = Latency()
+        one.add("total", part)
+        one.add("write", np.zeros(part.size))
+        one.add("ssim", np.zeros(0))
+        merged.merge(one)
+    found = merged.percentiles()
+    check_percentiles(found["total"], np.concatenate(parts))
+    assert set(found["write"].values()) == {0}
+    assert list(found) == ["write", "total"]
+
+
+def save(folder: Path, frames: Summary, part: int = 0, first: int = 0) -> Path:
+    write_table(frame_table("run", frames, first), folder / f"part-{part}.parquet")
+    return folder
+
+
+def many_frames() -> List[ReplayedFrame]:
+    """Three minutes and a bit, from 20 s into one; in the second the lens is dirty, in the third frames are missing."""
+    generator = np.random.default_rng(3)
+    frames = []
+    for index in range(4500):
+        minute = (20 + index // 25) // 60
+        dirty = minute == 1 and index % 10 != 0
+        x, y = (304, 400) if dirty else (int(generator.integers(0, 600)), int(generator.integers(0, 500)))
+        lowest = float(generator.uniform(0.2, 0.3) if dirty else generator.uniform(0.5, 0.9))
+        figures = {"lowest": lowest, "x": x, "y": y, "place": "lower middle" if dirty else "centre"}
+        if minute == 2 and index % 100 in (1, 2):
+            continue
+        if minute == 2 and index % 100 == 50:
+            frames.append(ReplayedFrame(None, "cdr", ""))
+            continue
+        saturated = 0.5 if minute == 0 else 0.0
+        frames.append(frame(index, saturated=saturated, total=float(generator.uniform(0.005, 0.05)), **figures))
+    return frames
+
+
+def test_figures_of_a_recording(tmp_path: Path) -> None:
+    frames = many_frames()
+    figures, latency, minutes = read_statistics(save(tmp_path, summary(frames)), minutes=1)
+    good = [row for row in frames if not row.cause]
+    assert [figures[name] for name in ("frames", "rejected", "lost", "late")] == [len(frames), 15, 30, 0]
+    assert (figures["start_ns"], figures["duration"]) == (START, 4499 * PERIOD / 1e9)
+    for name in ("lowest", "saturated"):
+        values = [row.quality.lowest.ssim if name == "lowest" else row.quality.saturated for row in good]
+        assert figures[name] == pytest.approx(np.mean(values), rel=1e-6)
+    least = min((row.quality.lowest for row in good), key=lambda spot: spot.ssim)
+    assert [figures[f"lowest_{name}"] for name in ("x", "y", "place")] == [least.x, least.y, least.place]
+    assert figures["least"] == pytest.approx(least.ssim)
+    assert figures["layout_fits"] == 1
+    check_percentiles(latency.percentiles()["total"], 1000 * np.array([row.timings["total"] for row in good]))
+    start = START // 10**9 // 60 * 60
+    assert [minute.start_s for minute in minutes] == [start, start + 60, start + 120]
+    bright, dirty, missing = minutes
+    assert bright.saturated == 0.5
+    assert dirty.place
+    assert [dirty.place[f"lowest_{name}"] for name in ("x", "y", "place")] == [304, 400, "lower middle"]
+    assert dirty.share == pytest.approx(0.9)
+    assert dirty.lowest is not None
+    assert 0.2 < dirty.lowest < 0.4
+    assert (dirty.frames, dirty.dropped, missing.frames, missing.dropped) == (1500, 0, 1470, 45)
+
+
+def test_frames_without_a_stamp_belong_to_the_minute_before(tmp_path: Path) -> None:
+    """Frames before the first stamp belong to the first minute."""
+    bad = ReplayedFrame(None, "cdr", "")
+    frames = [bad, frame(0), bad, bad, frame(25 * 60), bad]  # a minute later
+    figures, _, minutes = read_statistics(save(tmp_path, summary(frames)))
+    assert [minute.frames for minute in minutes] == [4, 2]
+    assert (figures["frames"], figures["rejected"]) == (6, 4)
+
+
+def test_a_first_frame_has_no_similarity(tmp_path: Path) -> None:
+    frames = [frame(0, ssim=float("nan"), lowest=float("nan")), frame(1, ssim=0.5, lowest=0.25)]
+    figures, _, (minute,) = read_statistics(save(tmp_path, summary(frames)))
+    assert (figures["ssim"], figures["least"], minute.lowest, minute.share) == (0.5, 0.25, 0.25, 1)
+
+
+def test_parts_are_read_as_one(tmp_path: Path) -> None:
+    frames = many_frames()
+    figures, latency, minutes = read_statistics(save(tmp_path / "all", summary(frames)))
+    for k, first in enumerate(range(0, 4500, 600)):
+        save(tmp_path / "parts", summary(frames[first : first + 600]), k, first)
+    parts = read_statistics(tmp_path / "parts")
+    lost_between = {"lost": figures["lost"]}  # a part does not know the frame before it
+    assert {**parts.figures, **lost_between} == pytest.approx(figures)
+    assert parts.latency.percentiles() == latency.percentiles()
+    assert [minute.start_s for minute in parts.minutes] == [minute.start_s for minute in minutes]
+
+
+def test_recordings_without_stamps_or_frames(tmp_path: Path) -> None:
+    figures, latency, minutes = read_statistics(save(tmp_path / "empty", summary([])))
+    assert (figures["frames"], figures["start_ns"], figures["duration"], minutes) == (0, None, 0.0, [])
+    assert figures["ssim"] is None
+    assert latency.percentiles() == {}
+    bad = summary([ReplayedFrame(None, "cdr", "")], fits=None)
+    figures, _, minutes = read_statistics(save(tmp_path / "bad", bad))
+    assert (figures["frames"], figures["rejected"], figures["layout_fits"], minutes) == (1, 1, None, [])
+    assert "least" not in figures
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "part-0.parquet").write_bytes(b"no table")
+    with pytest.raises(OSError, match=r"other is not a table of frames"):
+        read_statistics(tmp_path / "other")
+    with pytest.raises(FileNotFoundError):
+        read_statistics(tmp_path / "nothing")
+
+
+def test_rankings() -> None:
+    minutes = [Minute(0, 10, 3, 0.9, 0.0), Minute(60, 10, 0, 0.1, 0.2), Minute(120, 10, 9, 0.5, 0.1)]
+    assert {name: [row.start_s for row in worst(minutes, name, 2)] for name in RANKINGS} == {
+        "similarity": [60, 120],
+        "dropped": [120, 0],
+        "saturated": [60, 120],
+    }
+    assert len(worst(minutes, "dropped", 9)) == 2  # one minute has none

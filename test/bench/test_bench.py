@@ -1,0 +1,363 @@
+"""`bench node`: its arithmetic with hand-made times, and its camera and viewer with real nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import pytest
+from support import ROOT, first_of, wait_for
+
+from polar_pipeline import cli
+from polar_pipeline.bench.figures import FrameBlock, format_figures, summarize
+from polar_pipeline.doctor import checks as doctor
+
+MS = 1_000_000
+TIMEOUT = 120  # seconds; only how long a failing test takes
+
+
+def make_block(start: int = 0) -> FrameBlock:
+    """Five frames 10 ms apart: answered in 5, 6, 5 and 9 ms, the last product last; of the third only one product."""
+    sent = {stamp: start + 10 * MS * stamp for stamp in range(5)}
+    dolp = {0: 5, 1: 6, 3: 5, 4: 9}
+    return FrameBlock(
+        sent=sent,
+        arrived={
+            "intensity": {stamp: sent[stamp] + 2 * MS for stamp in sent},
+            "dolp": {stamp: sent[stamp] + MS * delay for stamp, delay in dolp.items()},
+        },
+        unstamped={"ssim": 4},
+        stages=[{"queue": 1.0, "total": 4.0}, {"queue": 3.0, "total": 4.0}],
+        cpu_ms=24.0,
+        page_faults=8,
+        period_ms=3.5,
+    )
+
+
+def test_fields() -> None:
+    """As ros2_benchmark's: milliseconds, a frame ends with its last product, jitter is the change of the gaps."""
+    found = summarize([make_block()])
+    # ends: 5, 16, 35, 49 ms; gaps 11, 19, 14; jitter 8, 5
+    assert found == {
+        "NUM_FRAMES_SENT": 5,
+        "NUM_MISSED_FRAMES": 1,
+        "MEAN_PLAYBACK_FRAME_RATE": 100.0,
+        "MEAN_FRAME_RATE": round(3 / 0.044, 3),
+        "RECEIVED_DURATION": 44.0,
+        "MEAN_LATENCY": 6.25,
+        "MIN_LATENCY": 5.0,
+        "MAX_LATENCY": 9.0,
+        "MEAN_JITTER": 6.5,
+        "STD_DEV_JITTER": 1.5,
+        "MIN_JITTER": 5.0,
+        "MAX_JITTER": 8.0,
+        "missed": {"intensity": 0, "dolp": 1, "ssim": 1},
+        "latency_ms": {
+            "intensity": {"p50": 2.0, "p95": 2.0, "p99": 2.0, "max": 2.0},
+            "dolp": {"p50": 5.5, "p95": 8.55, "p99": 8.91, "max": 9.0},
+            "frame": {"p50": 5.5, "p95": 8.55, "p99": 8.91, "max": 9.0},
+        },
+        "stages_ms": {
+            "queue": {"p50": 2.0, "p95": 2.9, "p99": 2.98, "max": 3.0},
+            "total": {"p50": 4.0, "p95": 4.0, "p99": 4.0, "max": 4.0},
+        },
+        "late": 2,
+        "cpu_ms_per_frame": 6.0,
+        "page_faults_per_frame": 2.0,
+    }
+
+
+def test_pauses_between_blocks_count_for_nothing() -> None:
+    """A minute between two blocks is in no rate, no duration and no jitter."""
+    one, two = summarize([make_block()]), summarize([make_block(), make_block(60_000 * MS)])
+    for name in ("MEAN_FRAME_RATE", "MEAN_PLAYBACK_FRAME_RATE", "MAX_JITTER", "MAX_LATENCY", "cpu_ms_per_frame"):
+        assert two[name] == one[name], name
+    for name in ("NUM_FRAMES_SENT", "NUM_MISSED_FRAMES", "RECEIVED_DURATION", "late"):
+        assert two[name] == 2 * one[name], name
+
+
+def test_nothing_arrived() -> None:
+    found = summarize([dataclasses.replace(make_block(), arrived={"dolp": {}}, unstamped={}, stages=[])])
+    assert found["NUM_MISSED_FRAMES"] == found["NUM_FRAMES_SENT"] == 5
+    assert found["MEAN_FRAME_RATE"] == 0.0
+    assert found["latency_ms"] == {}
+    assert "MEAN_LATENCY" not in found
+    assert "late" not in found  # the node says nothing of its own
+    assert "late" not in summarize([dataclasses.replace(make_block(), period_ms=math.inf)])
+    assert summarize([dataclasses.replace(make_block(), period_ms=4.5)])["late"] == 0
+    assert "5 frames sent" in format_figures("camera", found)
+
+
+def test_figures_for_people() -> None:
+    lines = format_figures("camera", {**summarize([make_block()]), "dropped": {"overload": 2}}).splitlines()
+    answered = "68.2 Hz answered, 6.0 ms of CPU time and 2 page faults each"
+    assert lines[0] == f"camera: 5 frames sent, 100.0 Hz; 1 missed; {answered}"
+    assert lines[1:3] == ["  late, not out when the next one was due: 2", "  dropped by the node, overload: 2"]
+    assert lines[3].split() == ["until", "the", "viewer", "has", "[ms]", "p50", "p95", "p99", "max"]
+    assert [line.split()[0] for line in lines[4:7]] == ["intensity", "dolp", "frame"]
+    assert lines[5].split() == ["dolp", "5.50", "8.55", "8.91", "9.00"]
+
+
+# ------------------------------------------------------------------------------------------------------------- the tool
+
+
+def test_without_ros(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setitem(sys.modules, "rclpy", None)
+    monkeypatch.delitem(sys.modules, "polar_pipeline.bench.node", raising=False)
+    assert cli.main(["bench", "node"]) == 1
+    assert "bench node needs ROS 2" in capsys.readouterr().err
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def tool(*arguments: str, environment: Optional[Dict[str, str]] = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "polar_pipeline", "bench", "node", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+
+
+@pytest.mark.ros
+@pytest.mark.exhaustive
+def test_frames_come_into_memory_that_is_there() -> None:
+    pytest.importorskip("rclpy")
+    products = "intensity,dolp,aolp,ssim_map,ssim"
+    run = tool("--json", "--seconds", "2", "--rate", "10", "--backend", "cpu", "--products", products)
+    assert run.returncode == 0, run.stderr
+    faults = json.loads(run.stdout)["loads"]["camera"]["page_faults_per_frame"]
+    assert faults < 500, "where messages are mapped and unmapped it is 1820; first uses of arrays are some"
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize(  # a distribution is unset where ROS came as wheels; shared memory has 0.5 MB by default
+    ("distribution", "size"),
+    first_of([(None, "1224x1024"), (None, "2448x2048"), ("jazzy", "2448x2048"), ("kilted", "2448x2048")]),
+)
+def test_own_node(distribution: Optional[str], size: str) -> None:
+    """Frames of megabytes pass, and what is said of them fits together."""
+    pytest.importorskip("rclpy")
+    left_out = ("ROS_DISTRO", "RMW_IMPLEMENTATION", doctor.profile_variable())
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    if distribution:
+        environment["ROS_DISTRO"] = distribution
+    asked = ["--size", size, "--seconds", "1", "--rate", "5", "--backend", "cpu", "--products", "dolp,ssim"]
+    run = tool("--json", *asked, environment=environment)
+    assert run.returncode == 0, run.stderr
+    report: Dict[str, Any] = json.loads(run.stdout)
+    assert report["products"] == ["dolp", "ssim"]
+    for name, figures in report["loads"].items():
+        arrived = figures["NUM_FRAMES_SENT"] - figures["NUM_MISSED_FRAMES"]
+        assert arrived > 1, f"{name}: hardly anything arrived"
+        assert set(figures["latency_ms"]) == {"dolp", "frame"}
+        assert figures["missed"]["dolp"] == figures["NUM_MISSED_FRAMES"]
+        assert 0 < figures["MIN_LATENCY"] <= figures["MEAN_LATENCY"] <= figures["MAX_LATENCY"]
+        assert {"queue", "decode", "polarization", "publish", "total"} <= set(figures["stages_ms"])
+    assert "late" in report["loads"]["camera"]
+    assert "late" not in report["loads"]["fastest"]
+    assert report["loads"]["camera"]["NUM_FRAMES_SENT"] == 5
+    # a frame cannot be in the node for longer than until the viewer has it, by the slack of a scheduler
+    assert report["loads"]["camera"]["stages_ms"]["decode"]["p50"] < report["loads"]["camera"]["MAX_LATENCY"]
+
+
+@pytest.mark.ros
+def test_unknown_sensor() -> None:
+    pytest.importorskip("rclpy")
+    run = tool("--sensor", "IMX999")
+    assert run.returncode == 2
+    assert "IMX999" in run.stderr
+
+
+@pytest.mark.ros
+def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the robot's domain nor another machine; the user's own profile stays."""
+    pytest.importorskip("rclpy")
+    from rclpy.node import Node
+
+    from polar_pipeline.bench.node import isolate
+
+    profile = doctor.profile_variable()
+    monkeypatch.setattr(os, "environ", {"ROS_DOMAIN_ID": "7"})
+    isolate()
+    assert os.environ["ROS_DOMAIN_ID"] != "7"
+    assert 1 <= int(os.environ["ROS_DOMAIN_ID"]) <= 100
+    assert os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] == "LOCALHOST"
+    assert os.environ[profile].endswith("fastdds_large_frames.xml")
+    assert "ROS_LOCALHOST_ONLY" not in os.environ, "newer ROS complains of it"
+    for variables in ({}, {"ROS_DISTRO": "humble"}, {"ROS_DISTRO": "kilted"}):  # says what was sourced, if anything
+        monkeypatch.setattr(os, "environ", dict(variables))
+        isolate()
+        assert os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] == "LOCALHOST"
+    monkeypatch.delattr(Node, "add_post_set_parameters_callback")  # as in Humble
+    monkeypatch.setattr(os, "environ", {profile: "mine.xml"})
+    isolate()
+    assert os.environ["ROS_LOCALHOST_ONLY"] == "1"
+    assert [value for name, value in os.environ.items() if name.endswith("_PROFILES_FILE")] == ["mine.xml"]
+
+
+#: A node that hears none of its frames, and says so; its namespace is the first part of its status's name.
+DEAF = """
+import sys, rclpy
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.qos import qos_profile_sensor_data
+from sensor_msgs.msg import Image
+rclpy.init(args=sys.argv)
+node = rclpy.create_node("polar_pipeline")
+node.create_subscription(Image, "image_raw", lambda _: None, qos_profile_sensor_data)
+publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+status = DiagnosticStatus(name="bench/polar_pipeline: frames", values=[KeyValue(key="received", value="0")])
+node.create_timer(0.1, lambda: publisher.publish(DiagnosticArray(status=[status])))
+rclpy.spin(node)
+"""
+#: Run in a process of its own, which may set its environment.
+WAIT = """
+import sys
+from polar_pipeline.bench import rig as bench_rig
+from polar_pipeline.bench.node import isolate, raw_frames
+from polar_pipeline.bench.rig import BenchRig, Contender
+
+if __name__ == "__main__":
+    bench_rig.CONCLUSIVE_FRAMES = 3  # each takes a second
+    isolate()
+    with BenchRig([Contender("bench", tuple(sys.argv[1:]))], ("dolp",), raw_frames("IMX250MZR", (64, 48))) as rig:
+        try:
+            rig.wait_ready("bench", print)
+        except RuntimeError as err:
+            print(err)
+"""
+
+
+@pytest.mark.ros
+def test_frames_that_get_lost(tmp_path: Path) -> None:
+    """It gives up when that is certain, and says where frames are lost and by which profile."""
+    pytest.importorskip("rclpy")
+    profile = doctor.profile_variable()
+    for name, text in (("wait.py", WAIT), ("deaf.py", DEAF)):
+        (tmp_path / name).write_text(text)
+    run = subprocess.run(
+        [sys.executable, str(tmp_path / "wait.py"), sys.executable, str(tmp_path / "deaf.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT), profile: str(ROOT / "config" / "fastdds_large_frames.xml")},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=TIMEOUT,
+    )
+    first, *_, last = run.stdout.splitlines()
+    assert first == "waits for an answer, 0 s: the node is starting, and may have to compile"
+    assert re.match(r"the node 'bench' does not answer after \d+ s: 0 of 3 frames have reached the node; .+", last)
+    assert "Fast DDS's profile" in last or "/dev/shm" in last
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize(
+    ("is_matched", "frames", "report", "state", "is_in_vain"),
+    [
+        (False, 0, {}, "start", False),
+        (False, 0, {"received": "3"}, "start", False),
+        (True, 99, {}, "report", False),
+        (True, 0, {"received": "0"}, "raw", False),
+        (True, 9, {"received": "0"}, "raw", False),
+        (True, 10, {"received": "0"}, "raw", True),
+        (True, 10, {"received": "4", "published": "4"}, "raw", True),
+        (True, 10, {"received": "5", "published": "0"}, "compute", False),
+        (True, 10, {"received": "5", "published": "0", "unwanted": "5"}, "compute", False),
+        (True, 10, {"received": "9", "published": "0", "dropped: encoding": "9"}, "compute", False),
+        (True, 12, {"received": "12", "published": "0", "dropped: encoding": "9", "dropped: size": "1"}, "use", True),
+        (True, 12, {"received": "12", "published": "9", "dropped: overload": "10"}, "product", False),
+        (True, 12, {"received": "12", "published": "10"}, "product", True),
+    ],
+)
+def test_how_far_frames_have_come(
+    is_matched: bool, frames: int, report: Dict[str, str], state: str, is_in_vain: bool
+) -> None:
+    pytest.importorskip("rclpy")
+    from polar_pipeline.bench.rig import waits_for
+
+    found = waits_for(is_matched, frames, report)
+    assert (found.state, found.is_in_vain) == (state, is_in_vain)
+
+
+@pytest.mark.ros
+def test_a_killed_benchmark_leaves_no_process() -> None:
+    pytest.importorskip("rclpy")
+    command = [sys.executable, "-m", "polar_pipeline", "bench", "node", "--size", "64x48", "--backend", "cpu"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+
+        def started() -> List[int]:
+            pids = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+            names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids}
+            is_ready = any(b"polar_pipeline.node" in name and b"--tie" not in name for name in names.values())
+            return list(names) if is_ready else []
+
+        pids = wait_for(started, "the node's process")
+        process.send_signal(signal.SIGKILL)
+    for pid in pids:  # the viewer's and multiprocessing's too
+        wait_for(lambda pid=pid: has_ended(pid), f"the end of process {pid}")
+
+
+@pytest.mark.ros
+def test_what_has_no_stamp_cannot_be_timed() -> None:
+    pytest.importorskip("rclpy")
+    from polar_pipeline.bench.node import measure
+
+    with pytest.raises(RuntimeError, match=r"at least one product must be an image.* got ssim"):
+        measure("cpu", "IMX250MZR", (64, 64), ("ssim",), 24.0, 1.0)
+
+
+# ------------------------------------------------------------------------------------------------------- the benchmark
+
+
+#: Run in a process of its own, which may set its environment and starts others.
+COMPARISON = """
+import json, sys
+sys.path.insert(0, "benchmarks")
+import node
+from polar_pipeline.bench.node import isolate, raw_frames
+from polar_pipeline.bench.rig import CameraLoad, Contender
+
+if __name__ == "__main__":
+    isolate()
+    products, size = ("intensity", "dolp", "ssim"), (64, 48)
+    rows = [row for row in node.contenders(products, size, "cpu") if row.name != "usual"]
+    figures = node.compare(rows, products, raw_frames("IMX250MZR", size), {"alone": CameraLoad()}, 2, 0.2)
+    print(json.dumps(figures["alone"]))
+    try:
+        broken = [Contender("broken", (sys.executable, "-c", "raise SystemExit(3)"))]
+        node.compare(broken, products, raw_frames("IMX250MZR", size), {"alone": CameraLoad()}, 1, 0.5)
+    except RuntimeError as err:
+        print(err)
+"""
+
+
+@pytest.mark.ros
+def test_comparison(tmp_path: Any) -> None:
+    """The relay and this package's node take turns; a node that ends is named."""
+    pytest.importorskip("rclpy")
+    script = tmp_path / "comparison.py"
+    script.write_text(COMPARISON, encoding="utf-8")
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, str(script)]
+    run = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT
+    )
+    assert run.returncode == 0, run.stderr
+    first, second = run.stdout.splitlines()
+    figures = json.loads(first)
+    assert set(figures) == {"relay", "ours"}
+    for name, row in figures.items():
+        assert row["NUM_FRAMES_SENT"] - row["NUM_MISSED_FRAMES"] > 1, f"{name}: hardly anything arrived"
+        assert set(row["latency_ms"]) == {"intensity", "dolp", "frame"}
+    assert figures["ours"]["stages_ms"]
+    assert not figures["relay"]["stages_ms"]
+    assert second == "the node 'broken' ended with exit code 3"
