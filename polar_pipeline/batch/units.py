@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import base64
-import os
 import shutil
-import signal
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-import cv2
 from distributed import get_worker
 
 from polar_pipeline._util.files import discard_folder, replacing_folder
-from polar_pipeline._util.malloc import RETAINED_BYTES, keep_freed_memory
 from polar_pipeline._util.text import printable
 from polar_pipeline.batch import results
 from polar_pipeline.batch.overview import thumbnail
@@ -38,21 +34,6 @@ from polar_pipeline.replay.source import Recorded, open_source
 REPORT_S = 1.0
 #: Errors of data and machines; any other error is a defect of this package, and reported with its class.
 _EXPECTED = (SourceError, OSError, RuntimeError, MemoryError, ValueError)
-#: Environment variable with the number of CPU threads of a worker.
-THREADS_VARIABLE = "OMP_NUM_THREADS"
-#: glibc's malloc: one heap for all threads, of which `keep_freed_memory` retains what is freed. By Dask's own setting
-#: (64 KiB are retained) the memory of each frame is mapped again, and a recording takes twice as long.
-MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": str(RETAINED_BYTES)}
-
-
-def dask_setup(_: object) -> None:
-    """Prepare a worker process of `polar-pipeline batch`; Dask calls it by its name (`preload`).
-
-    It leaves Ctrl-C, which a terminal sends to all processes, to the process that runs the batch.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    keep_freed_memory()
-    cv2.setNumThreads(int(os.environ.get(THREADS_VARIABLE, "1")))
 
 
 class CancelledError(Exception):
