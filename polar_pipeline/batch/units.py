@@ -65,7 +65,7 @@ class Task:
         return Outcome(self.recording.name, self.unit, "failed", reason)
 
 
-class Split(NamedTuple):
+class Division(NamedTuple):
     """The segments of a recording, empty if it is processed as one; and the number of its images."""
 
     spans: Sequence[Span]
@@ -73,7 +73,7 @@ class Split(NamedTuple):
 
 
 #: Result of a unit; an outcome has no picture, which is in the folder already.
-Result = Union[Split, Outcome]
+Result = Union[Division, Outcome]
 
 
 def plan_unit(task: Task) -> Result:
@@ -82,7 +82,7 @@ def plan_unit(task: Task) -> Result:
 
     def work(_: Pipeline, path: Path) -> Result:
         with open_source(path, settings.topic, settings.rate, settings.max_bytes) as source:
-            return Split(segments(source, settings.split_ns), source.total)
+            return Division(segments(source, settings.split_ns), source.total)
 
     return _guarded(task, work)
 
@@ -112,7 +112,7 @@ def segment_unit(task: Task, span: Span) -> Result:
     return _guarded(task, work)
 
 
-def merge_unit(task: Task, plan: Split, outcomes: Sequence[Outcome]) -> Result:
+def merge_unit(task: Task, plan: Division, outcomes: Sequence[Outcome]) -> Result:
     """Merge the segments of a recording, unless its result is complete; then the segments are removed.
 
     Args:
