@@ -269,8 +269,7 @@ DEVICE void store_dolp_color(const FrameArguments &frame, const OutputPosition &
 // valid: a byte of ones for every valid pixel
 DEVICE void store_dolp_bytes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 valid) {
 #if HALF_PRECISION
-  const u32 d = low_bytes(fma(pair(p.dolp[0], p.dolp[1]), splat(255), splat(1024)),
-                          fma(pair(p.dolp[2], p.dolp[3]), splat(255), splat(1024)));
+  const u32 d = low_bytes(unit_bytes(pair(p.dolp[0], p.dolp[1])), unit_bytes(pair(p.dolp[2], p.dolp[3])));
 #else
   const u32 d = bytes(pair(p.dolp[0] * FULL, p.dolp[1] * FULL), pair(p.dolp[2] * FULL, p.dolp[3] * FULL));
 #endif
