@@ -21,8 +21,8 @@ template <class Level> constexpr float top_level() { return (float)(Level)-1; }
 // The nearest level. Light can be less than 0 where geometry turned the Stokes vector of noise: limited as an integer,
 // since of two comparisons of floats GCC makes much more.
 template <class Level> inline Level nearest_level(float value) {
-  const int32_t bits = (int32_t)rounded(smaller(value, top_level<Level>())), zero = (int32_t)rounded(0.0f);
-  return (Level)(bits > zero ? bits : zero);
+  const int32_t bits = (int32_t)rounded(smaller(value, top_level<Level>()));
+  return (Level)(bits > 0x4b000000 ? bits : 0x4b000000); // 0, rounded: as a literal, since GCC does not evaluate it
 }
 
 template <class Level> void store_levels(Level *__restrict out, int n, const float *__restrict line, float scale) {
