@@ -51,7 +51,7 @@ def build(folder: Path, *flags: str, fault: Optional[Fault] = None) -> Path:
     (source / "polar_pipeline").mkdir(parents=True)
     for name in ("setup.py", "README.md", "polar_pipeline/__init__.py", "polar_pipeline/coefficients.py"):
         shutil.copy(str(ROOT / name), str(source / name))
-    for name in ("kernels/cpu", "resource"):
+    for name in ("kernels", "resource"):
         shutil.copytree(str(ROOT / name), str(source / name))
     if fault is not None:
         path = source / "kernels" / "cpu" / fault.file
