@@ -6,25 +6,14 @@ from typing import Any
 
 import cv2
 import numpy as np
-import pytest
 
 from polar_pipeline import Pipeline, RawFrame
-from polar_pipeline.cuda.backend import problem
 from polar_pipeline.sensor.mosaic import SENSORS
 
 #: Half a level, and the rounding of float32 on two ways to compute a level: some units in the last place of 65535.
 TOLERANCE = 0.5 + 4 * 65536 * 2**-24
 #: Added to that for maps of similarity: on a GPU either type can take another window, each within 0.001 of the truth.
 MAP_TOLERANCE = {"cpu": 0.0, "cuda": 0.002 * 65535}
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def backend(request: pytest.FixtureRequest) -> str:
-    """Every backend that works on this machine."""
-    reason = problem() if request.param == "cuda" else None
-    if reason:
-        pytest.skip(reason)
-    return str(request.param)
 
 
 def frame_of(bits: int, shape: Any = (66, 90)) -> RawFrame:

@@ -14,7 +14,7 @@ from sessions import estimate
 import polar_pipeline
 from polar_pipeline.calibrate.defects import CAUSES
 from polar_pipeline.calibrate.estimate import CalibrationResult
-from polar_pipeline.calibrate.maps import BAD, GOOD, block_means, defect_picture, map_picture, robust_ends
+from polar_pipeline.calibrate.maps import BAD, GOOD, block_means, defect_picture, robust_ends
 from polar_pipeline.calibrate.report import CAUSE_TEXTS, render_calibration
 from polar_pipeline.calibrate.synthetic import Bench
 from polar_pipeline.calibration import Calibration
@@ -299,19 +299,6 @@ def test_means_of_blocks() -> None:
 def test_robust_ends() -> None:
     values = np.r_[np.arange(1001.0), np.nan]
     assert robust_ends(values, 0.01) == (10, 990)
-
-
-def test_colours_of_a_map() -> None:
-    """The ends of viridis, beyond them too; NaN is black; equal ends are allowed."""
-    values = np.array([[-5.0, 2.0], [4.0, np.nan]])
-    rgb = map_picture(values, (2.0, 4.0))
-    assert rgb.shape == (480, 480, 3)
-    first, last = (0x44, 0x01, 0x54), (0xFD, 0xE7, 0x25)
-    np.testing.assert_allclose(rgb[100, 100], first, atol=3)  # OpenCV rounds its table
-    np.testing.assert_allclose(rgb[100, 300], first, atol=3)
-    np.testing.assert_allclose(rgb[300, 100], last, atol=3)
-    assert not rgb[300, 300].any()
-    assert map_picture(np.full((3, 4), 7.0), (7.0, 7.0)).shape == (360, 480, 3)
 
 
 @pytest.mark.parametrize("place", [(0, 0), (1023, 1224), (2047, 2447)])

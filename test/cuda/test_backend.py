@@ -654,15 +654,6 @@ def test_a_plan_without_room_beside_its_calibration_leaves_nothing(monkeypatch: 
     assert not driver.on_device
 
 
-def test_similarity_of_corrected_frames(driver: Any) -> None:
-    """It reads what the first launch stored: the kernel that starts from the mosaic would not correct it."""
-    options = {**CALIBRATED, "precision": "auto", "dtype": "uint8"}
-    made = make(driver, "intensity, ssim_map, ssim", **options)
-    found = run(made, FRAMES["u8"])
-    assert_similarity(found, corrected(FRAMES["u8"], "intensity, ssim_map, ssim", **options))
-    made.close()
-
-
 # ---------------------------------------------------------------------------------------------------------------- SSIM
 
 
@@ -711,18 +702,6 @@ def test_similarity_to_extreme_references_is_a_number(driver: Any, precision: st
                 y = min(max(y, 0.0), 1.0)
             x = level / 255
             np.testing.assert_allclose(found, (2 * x * y + c1) / (x * x + y * y + c1), atol=1e-3)
-
-
-@by_turns("options", [{"ssim_stride": 2}, {"ssim_window": 7, "ssim_sigma": 1.0}, {"products": "ssim"}])
-def test_options_of_similarity(driver: Any, options: Dict[str, Any]) -> None:
-    options = dict(options)
-    products = options.pop("products", "ssim_map, ssim")
-    frame = RawFrame(mosaic(7), 255)
-    found, wanted = run(make(driver, products, **options), frame), expected(frame, "ssim_map, ssim", **options)
-    assert abs(float(found.products["ssim"]) - float(wanted["ssim"])) < 1e-3
-    np.testing.assert_allclose(found.blocks, reference.block_means(wanted["ssim_map"]), atol=1e-3)
-    if "ssim_map" in found.products:
-        assert_similarity(found, wanted)
 
 
 @by_turns("width", [14192])

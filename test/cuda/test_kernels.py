@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tu
 import cv2
 import numpy as np
 import pytest
+from calibrations import realistic_calibration
 from harness import COMPILER, Launch, Outputs, host, program_of, prune_cache, run
 from support import IS_EXHAUSTIVE
 
@@ -439,23 +440,8 @@ FAST_CASES = [
 ]
 
 
-def calibration_of(name: str) -> Calibration:
-    """A calibration of 110x150 pixels of a sensor that deviate as those of real ones do."""
-    sensor, rng, shape = get_sensor(name), np.random.default_rng(5), (110, 150)
-    nominal = 2 * np.deg2rad([[ANGLES[sensor.angle_index(y, x)] for x in range(shape[1])] for y in range(shape[0])])
-    found = nominal + 2 * np.deg2rad(rng.normal(0, 0.8, shape))
-    ratio = rng.normal(300, 80, shape).clip(80, 600)
-    contrast = 1 - 2 / (ratio + 1)
-    parameters = PixelParameters(
-        rng.normal(0.0075, 0.0015, shape),
-        1 / rng.normal(1, 0.01, shape),
-        (np.cos(nominal) - contrast * np.cos(found)) / 2,
-        (np.sin(nominal) - contrast * np.sin(found)) / 2,
-    )
-    return Calibration.from_parameters(parameters, sensor)
-
-
-CALIBRATIONS = {name: calibration_of(name) for name in (MONO, COLOR, _TILE)}
+#: Of regions that contain the pictures.
+CALIBRATIONS = {name: realistic_calibration(get_sensor(name), (110, 150)) for name in (MONO, COLOR, _TILE)}
 #: Superpixels that the picture cuts at each of its sides; rows that are aligned to words, and rows that are not.
 CALIBRATED_PICTURES = (Picture(smooth, (37, 60), frames=2), Picture(patches, (32, 51), 6), Picture(scene, (23, 24)))
 
