@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from support import IS_EXHAUSTIVE, ROOT, examples, own_domain
 
 from polar_pipeline.doctor.checks import profile_variable
+from polar_pipeline.pipeline import backend_problem
 
 #: No test depends on what was measured on this machine.
 os.environ["POLAR_PIPELINE_TUNED"] = os.devnull
@@ -69,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
 
 #: Files that take longest, which start first: of several processes none is left with one at the end.
 LONGEST_FILES = (
-    *("test_kernels.py", "test_ssim_kernel.py", "test_schedule.py", "test_sanitizers.py", "test_drill.py"),
+    *("test_kernels.py", "test_ssim_kernel.py", "test_sanitizers.py", "test_drill.py"),
     *("test_lifecycle.py", "test_attack.py", "test_backend.py", "test_bench.py", "test_node.py", "test_start.py"),
     *("test_cpu.py", "test_drill_gpu.py", "test_command.py", "test_fuzz.py", "test_hostile_recordings.py"),
     *("test_rig.py", "test_cli.py", "test_calibration_of_the_sensor.py", "test_remote.py"),
@@ -115,6 +116,15 @@ def _ros_domain(request: pytest.FixtureRequest) -> Iterator[None]:
         # Fast DDS reads it before the first node of a process
         environment.setenv(profile_variable(), request.getfixturevalue("_small_segments"))
         yield
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Every backend that works on this machine."""
+    reason = backend_problem(request.param)
+    if reason:
+        pytest.skip(reason)
+    return str(request.param)
 
 
 @pytest.fixture(params=["host", *(pytest.param(name, marks=pytest.mark.gpu) for name in GPUS)])

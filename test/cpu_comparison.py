@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Dict, NamedTuple, Sequence, Tuple
 
+import cv2
 import numpy as np
 
 from polar_pipeline import Pipeline, RawFrame, reference
@@ -23,6 +24,14 @@ COLOR_BOUNDS = {"aolp_color": 5, "dolp_color": 4}
 AOLP_SIGMA_BOUND = 5e-4
 #: Pixels of frames whose results are kept for the test of the other way.
 _KEPT_PIXELS = 100_000
+
+
+def random_frame(shape: Tuple[int, int], bits: int = 8, seed: int = 0, sigma: float = 1.0) -> RawFrame:
+    """Smooth noise over the complete range, so that some pixels are black, and some saturated."""
+    image = cv2.GaussianBlur(np.random.default_rng(seed).random(shape), (0, 0), sigma)
+    image = (image - image.min()) / (image.max() - image.min())
+    top = (1 << bits) - 1
+    return RawFrame(np.rint(image * top).astype(np.uint8 if bits == 8 else np.uint16), top)
 
 
 class _Content(NamedTuple):

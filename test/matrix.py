@@ -44,7 +44,7 @@ _KERNEL_FILES = (
     "test_similarity.py",
 )
 #: And those that only try the same code on more inputs.
-_LONG_FILES = ("test_fuzz.py", "test_corpus.py", "test_compile.py", "test_schedule.py")
+_LONG_FILES = ("test_fuzz.py", "test_corpus.py", "test_compile.py")
 #: And those that look at sources.
 _SOURCE_FILES = (
     "test_package.py",
@@ -225,10 +225,6 @@ def without(*names: str) -> List[str]:
 # ---------------------------------------------------------------------------------------------------------------- rows
 
 
-#: Tests of kernels that are compiled for a frame's size, which takes longest: `make test` and the row `exhaustive` have
-#: the representative ones, each with a part of their pictures, and a GPU tries all.
-_NOT_BY_SIZE = ("-k", "not (fast_kernels or schedules_do_not_show)")
-_OTHERS_BY_SIZE = ("-k", "not fast_kernels or other_pictures")
 #: For tests that mostly wait.
 _TWO_AT_ONCE = ("-n", "2", "--dist", "loadfile")
 
@@ -236,7 +232,7 @@ _TWO_AT_ONCE = ("-n", "2", "--dist", "loadfile")
 def run_exhaustive(log: Path) -> int:
     """Products of parameters, and inputs, of which `make test` tries a part; what pip finds for each JetPack."""
     chosen = ["-m", "(exhaustive or scaled) and not gpu and not ros", *without("test_compile.py")]  # rows of their own
-    return tests(here(), log, *_OTHERS_BY_SIZE, *chosen, POLAR_PIPELINE_MATRIX="1")
+    return tests(here(), log, *chosen, POLAR_PIPELINE_MATRIX="1")
 
 
 def run_library(version: str, log: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import colorsys
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -40,13 +41,17 @@ def test_settings(gain: Any, balance: Any, expected: Display) -> None:
     assert make_display(gain, balance).is_plain == (expected == Display())
 
 
-@pytest.mark.parametrize("gain", ["bright", 0, -1.0, float("nan"), 2 * MAX_GAIN, None, [1.0, 2.0]])
+@pytest.mark.parametrize(
+    "gain", ["bright", 0, -1.0, float("nan"), 2 * MAX_GAIN, None, [1.0, 2.0], True, Decimal(1), 10**400, "9" * 5000]
+)
 def test_wrong_gain(gain: Any) -> None:
     with pytest.raises(ValueError, match=r"display\.gain must be 'auto' or a number above 0"):
         make_display(gain)
 
 
-@pytest.mark.parametrize("balance", ["grey", "1 1", [1.0, 1.0, 0.0], [1.0] * 4, False, None, "1 1 inf", 1.0])
+@pytest.mark.parametrize(
+    "balance", ["grey", "1 1", [1.0, 1.0, 0.0], [1.0] * 4, False, None, "1 1 inf", 1.0, [1.0, True, 1.0]]
+)
 def test_wrong_balance(balance: Any) -> None:
     with pytest.raises(ValueError, match=r"display\.white_balance must be 'none', 'auto' or "):
         make_display(1.0, balance)

@@ -9,7 +9,6 @@ import pytest
 
 from polar_pipeline import Pipeline
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, fill_options, work_defines
-from polar_pipeline.cuda.backend import problem
 from polar_pipeline.cuda.solver import requested_works
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.forward import expose
@@ -21,15 +20,6 @@ PRODUCTS = ("unpolarized", "polarized", "polarizer")
 PATCH, MIDDLE = 32, 8
 #: Three numbers of 16 bits that are rounded by half a unit each, times their weights, and float32.
 TOLERANCE = 4e-5
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def backend(request: pytest.FixtureRequest) -> str:
-    """Every backend that works on this machine."""
-    reason = problem() if request.param == "cuda" else None
-    if reason:
-        pytest.skip(reason)
-    return str(request.param)
 
 
 def patches(name: str, is_color: bool) -> Tuple[np.ndarray, np.ndarray]:

@@ -6,10 +6,9 @@ import contextlib
 import inspect
 import io
 import re
-import runpy
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, Iterator, Tuple
+from typing import Dict, Tuple
 
 import pytest
 
@@ -17,7 +16,6 @@ from polar_pipeline import Pipeline, cli
 from polar_pipeline.options import OPTIONS, Options
 from polar_pipeline.ros.parameters import PARAMETERS
 
-ROOT = Path(__file__).parent.parent
 #: Options whose command line arguments have other names.
 ARGUMENTS: Dict[str, Tuple[str, ...]] = {"co_sited": ("--own-site",), "flip": ("--flip-x", "--flip-y")}
 #: Options of a frame that `polar-pipeline plan` and `tune` have no use for.
@@ -44,14 +42,6 @@ def of_the_command_line(*command: str) -> Dict[str, str]:
     text = out.getvalue()
     parts = re.split(r"^  (?:-\w [\w.{},]+, )?(--[\w-]+)", text[text.index("show this help") :], flags=re.MULTILINE)[1:]
     return {name: joined(said) for name, said in zip(parts[::2], parts[1::2])}
-
-
-def rows_of_the_documentation() -> Iterator[Tuple[str, str]]:
-    """Parameter, help text."""
-    tables = runpy.run_path(str(ROOT / "docs" / "tables.py"))
-    for line in tables["parameters"]().splitlines()[2:]:
-        cells = re.split(r"(?<!\\) ?\| ?", line.strip("|"))
-        yield cells[0].strip(" `"), joined(cells[-1])
 
 
 def test_the_library_takes_the_options_of_the_table() -> None:
@@ -139,13 +129,6 @@ def test_parameters_of_the_node() -> None:
     assert {row.option for row in PARAMETERS.values()} == {"", *OPTIONS} - {"products", "dtype"}
     for name, row in PARAMETERS.items():
         assert row.option in ("", name.rsplit(".", 1)[-1]), "a folder may come before the option's name"
-
-
-def test_help_of_the_documentation() -> None:
-    said = dict(rows_of_the_documentation())
-    assert list(said) == list(PARAMETERS)
-    for name, row in PARAMETERS.items():
-        assert said[name] == row.text + (" Fixed at start." if row.read_only else "")
 
 
 def test_ranges_are_in_the_texts() -> None:

@@ -15,7 +15,6 @@ from support import wait_for
 from polar_pipeline import PRODUCTS, SENSORS, FrameError, Pipeline, RawFrame, messages
 from polar_pipeline.messages import ImageMessage
 from polar_pipeline.options import make_options
-from polar_pipeline.pipeline import backend_problem
 from polar_pipeline.quality.expected import expected_similarity
 from polar_pipeline.replay.run import replay
 from polar_pipeline.replay.source import Recorded
@@ -25,14 +24,6 @@ from polar_pipeline.sensor.mosaic import Sensor
 
 NAME = "PolarizedAngles_0d_45d_90d_135d_"
 SIZE = (24, 40)
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def backend(request: pytest.FixtureRequest) -> str:
-    reason = backend_problem(request.param)
-    if reason:
-        pytest.skip(reason)
-    return str(request.param)
 
 
 #: Where 0, 45, 90 and 135 degrees lie in the tile 90 45 / 135 0.

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any
 
 import cv2
 import numpy as np
-import pytest
 
 from polar_pipeline import Pipeline, RawFrame
-from polar_pipeline.cuda.backend import problem
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.mosaic import SENSORS
 
-#: Those that have levels of 16 bits.
-NAMES = tuple(name for name, row in PRODUCTS.items() if "uint16" in row.types)
 #: Half a level, and the rounding of float32 on two ways to compute a level: some units in the last place of 65535.
 TOLERANCE = 0.5 + 4 * 65536 * 2**-24
 #: Added to that for maps of similarity: on a GPU either type can take another window, each within 0.001 of the truth.
 MAP_TOLERANCE = {"cpu": 0.0, "cuda": 0.002 * 65535}
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def backend(request: pytest.FixtureRequest) -> str:
-    """Every backend that works on this machine."""
-    reason = problem() if request.param == "cuda" else None
-    if reason:
-        pytest.skip(reason)
-    return str(request.param)
 
 
 def frame_of(bits: int, shape: Any = (66, 90)) -> RawFrame:
@@ -37,39 +23,6 @@ def frame_of(bits: int, shape: Any = (66, 90)) -> RawFrame:
     image[:12, :12] = 0
     top = (1 << bits) - 1
     return RawFrame(np.rint(image * top).astype(np.uint8 if bits == 8 else np.uint16), top)
-
-
-@pytest.mark.parametrize("sensor", SENSORS)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"bits": 8},
-        {"bits": 12, "co_sited": False, "debias": True, "max_aolp_sigma": 20.0},
-        {"bits": 8, "resolution": "full", "demosaic": "gradient"},
-        {"bits": 8, "resolution": "full", "ssim_stride": 2},
-    ],
-    ids=str,
-)
-def test_levels_are_rounded_floats(backend: str, sensor: str, options: Dict[str, Any]) -> None:
-    options = dict(options)
-    frame = frame_of(options.pop("bits"))
-    found = []
-    for dtype in ("float32", "uint16"):
-        with Pipeline(sensor, NAMES, backend, dtype=dtype, **options) as pipeline:
-            found.append(pipeline(frame))
-    floats, levels = found
-    assert floats.invalid == levels.invalid
-    assert min(floats.invalid) > 0
-    for name in NAMES:
-        image, got = floats[name].astype(float), levels[name]
-        assert (got.dtype, got.shape) == (np.uint16, image.shape)
-        is_angle, invalid = name.startswith("aolp"), np.isnan(image)
-        assert np.all(got[invalid] == (65535 if name.endswith("_sigma") else 0)), name
-        want = np.clip(image, 0, np.pi if is_angle else 1) * (65536 / np.pi if is_angle else 65535)
-        error = np.abs(got - want)[~invalid]
-        if name == "aolp":
-            error = np.minimum(error, 65536 - error)
-        assert error.max() <= TOLERANCE + MAP_TOLERANCE[backend] * (name == "ssim_map"), name
 
 
 def test_aolp_wraps_at_pi(backend: str) -> None:

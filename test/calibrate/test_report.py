@@ -14,7 +14,7 @@ from sessions import estimate
 import polar_pipeline
 from polar_pipeline.calibrate.defects import CAUSES
 from polar_pipeline.calibrate.estimate import CalibrationResult
-from polar_pipeline.calibrate.maps import BAD, GOOD, block_means, block_side, defect_picture, map_picture, robust_ends
+from polar_pipeline.calibrate.maps import BAD, GOOD, block_means, defect_picture, robust_ends
 from polar_pipeline.calibrate.report import CAUSE_TEXTS, render_calibration
 from polar_pipeline.calibrate.synthetic import Bench
 from polar_pipeline.calibration import Calibration
@@ -117,11 +117,6 @@ def test_it_has_every_section_and_needs_nothing(result: CalibrationResult) -> No
     assert "http" not in text
     assert "script" not in page.tags
     assert "nan" not in page.text.lower()
-
-
-def test_the_same_result_makes_the_same_text(result: CalibrationResult) -> None:
-    other = estimate(simulate_sensor(MONO, (64, 96), 2, Deviations(defects=1e-3)), BENCH)
-    assert render_calibration(other, "session") == render_calibration(result, "session")
 
 
 def test_facts(result: CalibrationResult) -> None:
@@ -286,22 +281,6 @@ def test_values_of_defective_pixels_do_not_show(result: CalibrationResult) -> No
     assert render_calibration(replace(result, **others), "s") == render_calibration(result, "s")
 
 
-@pytest.mark.parametrize(
-    ("shape", "least", "period", "side"),
-    [
-        ((64, 96), 1, 2, 1),
-        ((64, 96), 2, 2, 2),
-        ((480, 320), 1, 4, 1),
-        ((480, 481), 1, 2, 2),
-        ((480, 481), 1, 4, 4),
-        ((2048, 2448), 1, 2, 6),  # 5.1 pixels, in complete superpixels
-        ((2048, 2448), 4, 4, 8),
-    ],
-)
-def test_sides_of_blocks(shape: Tuple[int, int], least: int, period: int, side: int) -> None:
-    assert block_side(shape, least, period) == side
-
-
 def test_means_of_blocks() -> None:
     rng = np.random.default_rng(0)
     image, used = rng.random((11, 17)), rng.random((11, 17)) > 0.2
@@ -320,19 +299,6 @@ def test_means_of_blocks() -> None:
 def test_robust_ends() -> None:
     values = np.r_[np.arange(1001.0), np.nan]
     assert robust_ends(values, 0.01) == (10, 990)
-
-
-def test_colours_of_a_map() -> None:
-    """The ends of viridis, beyond them too; NaN is black; equal ends are allowed."""
-    values = np.array([[-5.0, 2.0], [4.0, np.nan]])
-    rgb = map_picture(values, (2.0, 4.0))
-    assert rgb.shape == (480, 480, 3)
-    first, last = (0x44, 0x01, 0x54), (0xFD, 0xE7, 0x25)
-    np.testing.assert_allclose(rgb[100, 100], first, atol=3)  # OpenCV rounds its table
-    np.testing.assert_allclose(rgb[100, 300], first, atol=3)
-    np.testing.assert_allclose(rgb[300, 100], last, atol=3)
-    assert not rgb[300, 300].any()
-    assert map_picture(np.full((3, 4), 7.0), (7.0, 7.0)).shape == (360, 480, 3)
 
 
 @pytest.mark.parametrize("place", [(0, 0), (1023, 1224), (2047, 2447)])

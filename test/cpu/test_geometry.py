@@ -5,26 +5,17 @@ from __future__ import annotations
 import itertools
 from typing import Any, Dict, Tuple
 
-import cv2
 import numpy as np
 import pytest
-from cpu_comparison import compare
+from cpu_comparison import compare, random_frame
 from support import representative
 
-from polar_pipeline import FrameError, Pipeline, RawFrame, reference
+from polar_pipeline import FrameError, Pipeline, reference
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import get_sensor
 
 ALL = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
-
-
-def random_frame(shape: Tuple[int, int], bits: int = 8, seed: int = 0) -> RawFrame:
-    """Smooth noise over the complete range, with a few saturated and dark pixels."""
-    image = cv2.GaussianBlur(np.random.default_rng(seed).random(shape), (5, 5), 1.0)
-    image = (image - image.min()) / (image.max() - image.min())
-    top = (1 << bits) - 1
-    return RawFrame(np.rint(image * top).astype(np.uint8 if bits == 8 else np.uint16), top)
 
 
 #: Sensor, resolution, demosaic, dtype, scale, rotation, region of interest, shape and bits: every 23rd combination.
@@ -62,28 +53,6 @@ def test_of_more_than_one_strip(sensor: str) -> None:
     frame = random_frame((660, 1100))
     for options in ({"rotate": 90, "roi": (3, 17, 320, 520)}, {"scale": 2, "rotate": 180}):
         compare(frame, sensor=sensor, demosaic="bilinear", **options)
-
-
-def test_rotated_products_are_those_of_the_rotated_image() -> None:
-    """A quarter turn makes 0 degrees 90, and adds a right angle to AoLP."""
-    frame = random_frame((64, 48), 12)
-    plain = Pipeline(products=ALL, backend="cpu")(frame)
-    crossed = Pipeline(products="polarizer", backend="cpu", polarizer_angle=0)(frame)  # the default is 90
-    for turns in (1, 2, 3):
-        got = Pipeline(products=ALL, backend="cpu", rotate=90 * turns)(frame)
-        for name in ALL:
-            if name in ("ssim", "aolp", "aolp_color", "stokes", "preview"):
-                continue
-            source = name
-            if name.startswith("angle_") and turns % 2:
-                source = f"angle_{(int(name[6:]) + 90) % 180}"
-            before = crossed if name == "polarizer" and turns % 2 else plain
-            # sums and differences of float32 in [0, 2] round by 1e-7, 8-bit SSIM of equal images by nothing
-            np.testing.assert_allclose(got[name], np.rot90(before[source], turns), atol=1e-5, err_msg=name)
-        error = (got["aolp"] - np.rot90(plain["aolp"], turns) - turns * np.pi / 2 + np.pi / 2) % np.pi - np.pi / 2
-        assert np.nanmax(np.abs(error)) < 1e-4
-        assert got.invalid == plain.invalid
-        np.testing.assert_allclose(got["ssim"], plain["ssim"], atol=1e-4)
 
 
 def test_a_rotated_camera_reports_the_angles_of_the_world() -> None:

@@ -303,19 +303,13 @@ def scene(contrast: float, seed: int = 0) -> np.ndarray:
     return np.clip(0.7 + contrast * waves, 0, 1)[None]
 
 
+@pytest.mark.parametrize("noise", [None, 0.001, 0.005, 0.02, 0.1])
 @pytest.mark.parametrize("contrast", [0.005, 0.02, 0.1])
-def test_images_of_two_frames_are_summed_exactly(launch: Launch, contrast: float) -> None:
-    """Moved by two pixels: similarities from below 0 to 1, where a rounded sum shows most."""
-    work = work_of(64, 72)
+def test_images_are_summed_exactly(launch: Launch, contrast: float, noise: Optional[float]) -> None:
+    """As of two frames, moved by two pixels, or of one frame, whose images noise sets apart: a rounded sum shows."""
     x = scene(contrast)
-    check(launch, work, plan_of(work, "tensor"), x, np.roll(x, 2, 2))
-
-
-@pytest.mark.parametrize("noise", [0.001, 0.005, 0.02, 0.1])
-@pytest.mark.parametrize("contrast", [0.005, 0.02, 0.1])
-def test_noise_between_images_is_compared_exactly(launch: Launch, contrast: float, noise: float) -> None:
-    """As of the two images of one frame: the rounding of their sum would show as far as noise sets them apart."""
+    y = np.roll(x, 2, 2)
+    if noise is not None:
+        y = np.clip(x + noise * np.random.default_rng(7).standard_normal(x.shape), 0, 1)
     work = work_of(64, 72)
-    x = scene(contrast)
-    y = np.clip(x + noise * np.random.default_rng(7).standard_normal(x.shape), 0, 1)
     check(launch, work, plan_of(work, "tensor"), x, y)

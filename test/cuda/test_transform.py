@@ -130,6 +130,9 @@ CASES: List[Tuple[str, str, Tuple[str, ...], Dict[str, Any]]] = [
     ("xavier", "IMX250MZR", POLAR, {"rectify": lens(zoom=0.6), "dtype": "uint8"}),
     ("orin", "IMX250MZR", IMAGES, {"rotate": 90, "roi": (3, 2, 12, 20), "precision": "fp32", "dtype": "uint16"}),
     ("xavier", "IMX250MZR", POLAR, {"rectify": lens(turned=True), "precision": "fp32", "rotate": 180}),
+    # computed in float, on planes of halves; an odd width of the output splits the threads of `mono_half`
+    ("xavier", "IMX250MZR", POLAR, {"bit_depth": 12, "rectify": lens((36, 50))}),
+    ("xavier", "IMX250MZR", POLAR, {"rectify": lens(turned=True), "flip": (False, True)}),
     ("h200", "IMX250MZR", POLAR, {"scale": 4, "rotate": 180, "co_sited": False}),
     ("h200", "IMX250MZR", POLAR, {**RECTIFIED, "resolution": "full"}),
     ("xavier", "IMX250MZR", IMAGES, {**RECTIFIED, "calibration": calibration_of("IMX250MZR")}),  # mono_half_calibrated
@@ -148,7 +151,13 @@ CASES: List[Tuple[str, str, Tuple[str, ...], Dict[str, Any]]] = [
         )
     ),
 ]
-QUICK = 6
+QUICK = 8
+
+
+def frame_for(options: Dict[str, Any]) -> RawFrame:
+    """A frame of the depth and size that options are for."""
+    depth = options.get("bit_depth", 8)
+    return random_frame((36, 50), depth) if depth > 8 else random_frame()
 
 
 @pytest.mark.parametrize(
@@ -158,18 +167,13 @@ QUICK = 6
 def test_matches_reference(
     device: str, sensor: str, products: Tuple[str, ...], options: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compare(device_driver(device, monkeypatch), random_frame(), products, sensor=sensor, **options)
+    compare(device_driver(device, monkeypatch), frame_for(options), products, sensor=sensor, **options)
 
 
 @pytest.mark.parametrize("name", on_gpus)
 @pytest.mark.parametrize(("sensor", "products", "options"), [row[1:] for row in CASES])
 def test_a_gpu_matches_reference(name: str, sensor: str, products: Tuple[str, ...], options: Dict[str, Any]) -> None:
-    compare(real_driver(name), random_frame(), products, sensor=sensor, **options)
-
-
-def test_finer_frames(driver: Any) -> None:
-    """12 bits are computed in float, on planes of halves, which `mono_half` stores; an odd width splits its threads."""
-    compare(driver, random_frame((36, 50), 12), POLAR, bit_depth=12, rectify=lens((36, 50)))
+    compare(real_driver(name), frame_for(options), products, sensor=sensor, **options)
 
 
 @pytest.mark.parametrize("roi", [(3, 8, 30, 1), (8, 2, 1, 20)])
@@ -183,56 +187,28 @@ def test_similarity_of_nothing_is_refused(driver: Any) -> None:
         made.submit(random_frame())
 
 
-def test_mirrored_frames(driver: Any) -> None:
-    compare(driver, random_frame(), POLAR, rectify=lens(turned=True), flip=(False, True))
-
-
-def test_similarity_where_pixels_are_outside(driver: Any) -> None:
-    frame = random_frame(sigma=0.5)
+@pytest.mark.parametrize("precision", ["auto", "fp32"])
+@pytest.mark.parametrize("mode", ["consistency", "reference"])
+def test_similarity_where_pixels_are_outside(driver: Any, mode: str, precision: str) -> None:
+    frame, image = random_frame(sigma=0.5), None
     options: Dict[str, Any] = {"products": ("ssim_map", "ssim"), "rectify": lens(zoom=0.5), "ssim_window": 7}
+    options.update(ssim_mode=mode, precision=precision)
+    if mode == "reference":
+        image = random_frame(sigma=2.0).mosaic[::2, ::2].astype(np.float32) / 255
     made = make(driver, **options)
-    found = run(made, frame)
+    found = run(made, frame, image)
     made.close()
     chosen = make_options(**options)
-    wanted = reference.run(frame, chosen.sensor, make_plan(chosen.products), chosen)
+    wanted = reference.run(frame, chosen.sensor, make_plan(chosen.products), chosen, image)
     outside = np.isnan(wanted["ssim_map"])
     assert 0.2 < outside.mean() < 0.9
     assert np.nanmin(wanted["ssim_map"]) < 0.9, "the images differ"
     np.testing.assert_array_equal(np.isnan(found.products["ssim_map"]), outside)
+    # the bound of `cpu_comparison`; S0/2 of noise is interpolated in halves of 11 bits
+    bound = 2e-3 if (mode, precision) == ("reference", "auto") else 1e-3
     for name in ("ssim_map", "ssim"):
-        np.testing.assert_allclose(found.products[name], wanted[name], atol=1e-3)  # the bound of `cpu_comparison`
-    np.testing.assert_allclose(found.blocks, wanted["blocks"], atol=1e-3)
-
-
-def compare_with_an_image(driver: Any, shape: Tuple[int, int], bound: float, **options: Any) -> Any:
-    """The similarity of noise to another image, of rectified frames of (height, width); returns the reference's map."""
-    image = random_frame(shape, sigma=2.0).mosaic[::2, ::2].astype(np.float32) / 255
-    products, options = ("ssim_map", "ssim"), {"ssim_mode": "reference", **options}
-    chosen, frame = make_options(products=products, **options), random_frame(shape, sigma=0.7)
-    wanted = reference.run(frame, chosen.sensor, make_plan(products), chosen, image)
-    made = make(driver, products, **options)
-    found = run(made, frame, image)
-    made.close()
-    np.testing.assert_array_equal(np.isnan(found.products["ssim_map"]), np.isnan(wanted["ssim_map"]))
-    for name in products:
         np.testing.assert_allclose(found.products[name], wanted[name], atol=bound)
-    return wanted["ssim_map"]
-
-
-@pytest.mark.parametrize(("precision", "bound"), [("auto", 2e-3), ("fp32", 1e-3)])
-def test_similarity_with_another_image(driver: Any, precision: str, bound: float) -> None:
-    """S0/2 of noise is interpolated in halves of 11 bits, or in floats; the rest of the bound is `cpu_comparison`'s."""
-    compare_with_an_image(driver, SHAPE, bound, rectify=lens(zoom=0.8), precision=precision)
-
-
-def test_temporal_similarity_of_rotated_frames(driver: Any) -> None:
-    made = make(driver, ("ssim", "intensity"), ssim_mode="temporal", rotate=90)
-    frame = random_frame()
-    assert np.isnan(run(made, frame).products["ssim"])
-    found = run(made, frame).products
-    assert found["ssim"] == pytest.approx(1, abs=1e-6)
-    assert found["intensity"].shape == (36, 24)
-    made.close()
+    np.testing.assert_allclose(found.blocks, wanted["blocks"], atol=bound)
 
 
 def test_a_stream_of_a_pipeline_is_single_calls(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,20 +336,6 @@ def test_wide_tiles_have_coarser_positions() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- plans
-
-
-def test_what_a_geometry_moves() -> None:
-    """Planes of 6 bytes a pixel, or 8 with what images of angles need; the map of 5; and the outputs."""
-    shape = (2048, 2448)
-    pixels = 1024 * 1224
-    plain, rectified = planned({"rotate": 90}, shape), planned({"rectify": lens(shape)}, shape)
-    for work in (plain, rectified):
-        assert work.written_bytes == 3 * pixels
-        assert work.map_bytes == (5 * pixels if work is rectified else 0)
-        assert work.read_bytes == 6 * pixels + work.map_bytes
-        # a row and a pixel more than the planes have
-        assert sum(work.plane_bytes.values()) == 6 * (pixels + 1225)
-        assert work.plane_names == ("differences", "means")
 
 
 def test_the_plan_shows_its_launch() -> None:

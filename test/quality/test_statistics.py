@@ -77,19 +77,6 @@ def test_a_frames_figures() -> None:
     assert figures.values()["lowest x"] == figures.values()["dark [%]"] == "n/a"
 
 
-def test_figures_as_text() -> None:
-    spot = Spot(-0.98765, 12, 34, "centre")
-    assert FrameQuality(0.912345, spot, 0.123456, 0.5, None).values() == {
-        "ssim": "0.9123",
-        "lowest": "-0.9877",
-        "lowest x": "12",
-        "lowest y": "34",
-        "lowest with noise alone": "1.0000",
-        "saturated [%]": "12.346",
-        "dark [%]": "50.000",
-    }
-
-
 def test_the_lowest_place_is_in_pixels_of_the_output_whatever_the_stride() -> None:
     raw = np.tile(np.array([[100, 120], [120, 100]], np.uint8), (256, 512))  # output of 256x512, map of 128x256
     raw[20:24, 900:904] = np.random.default_rng(0).integers(0, 255, (4, 4))

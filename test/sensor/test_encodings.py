@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from named_encodings import ENCODINGS as NAMED
 from named_encodings import Named, other_rows, row_bytes
-from support import ROOT
 
 from polar_pipeline import messages
 from polar_pipeline.messages import ImageMessage
@@ -200,19 +198,6 @@ def test_other_names_are_refused_with_the_reason(encoding: str) -> None:
     reason = str(error.value).rpartition("got ")[2]
     assert REFUSED[encoding] in reason
     assert (": " in reason) == bool(REFUSED[encoding])
-
-
-def test_the_names_that_the_document_lists_are_refused_or_taken() -> None:
-    text = (ROOT / "docs" / "encodings.md").read_text(encoding="utf-8")
-    accepted, refused = (text.split(f"<!-- {title} -->")[1] for title in ("accepted", "refused"))
-    shown = {
-        name for cell in re.findall(r"^\| (.*?) \|", accepted, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)
-    }
-    assert shown == set(NAMED)
-    for names in re.findall(r"^\| (.*?) \|", refused, re.MULTILINE)[2:]:
-        for name in re.findall(r"`([^`]*)`", names):
-            with pytest.raises(FrameError, match=": "):
-                get_format(name.replace("*", "Mono8"))
 
 
 def test_a_packed_name_has_the_scale_of_its_bits() -> None:
