@@ -71,7 +71,7 @@ docs: .venv/installed-docs
 fuzz: $(INSTALLED) $(KERNELS)
 	.venv/bin/python test/fuzz $(or $(SECONDS),60) $(FUZZ)
 
-$(KERNELS): $(INSTALLED) polar_pipeline/coefficients.py $(wildcard kernels/cpu/*)
+$(KERNELS): $(INSTALLED) polar_pipeline/coefficients.py kernels/formulas.h $(wildcard kernels/cpu/*)
 	.venv/bin/python setup.py -q build_ext --inplace
 	touch $@
 

@@ -132,6 +132,8 @@ class Install(install):
         self.install_scripts = SCRIPTS
 
 
+#: What the CPU kernels are compiled from.
+SOURCES = [ROOT / "kernels" / "formulas.h", *sorted((ROOT / "kernels" / "cpu").iterdir())]
 #: Square roots are vectorised only if they need not set errno, choices only if comparisons need not trap. NaN and
 #: infinities keep their meaning.
 FLAGS = ("-std=c++14", "-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-pthread")
@@ -206,7 +208,7 @@ class BuildKernels(build_ext):
         """
         library, former = Path(self.get_ext_fullpath(ext.name)), ROOT / self.get_ext_filename(ext.name)
         library.parent.mkdir(parents=True, exist_ok=True)
-        files = [ROOT / "setup.py", ROOT / NAME / "coefficients.py", *(ROOT / "kernels" / "cpu").iterdir()]
+        files = [ROOT / "setup.py", ROOT / NAME / "coefficients.py", *SOURCES]
         if not self.force and former.exists() and former.stat().st_mtime > max(file.stat().st_mtime for file in files):
             shutil.copy2(str(former), str(library))
             return True
@@ -255,7 +257,7 @@ setup(
     ext_modules=[
         Extension(
             f"{NAME}.cpu.kernels_{level}",
-            sorted(f"kernels/cpu/{path.name}" for path in (ROOT / "kernels" / "cpu").glob("*.cpp")),
+            [str(path.relative_to(ROOT)) for path in SOURCES if path.suffix == ".cpp"],
             extra_compile_args=list(flags),
         )
         for level, flags in levels().items()

@@ -170,7 +170,7 @@ DEVICE void put_polarization(const Strip &strip, size_t index, LanePolarization 
   if (OUT_DOLP == 1) {
     u32 level[PAIRS];
 #pragma unroll
-    for (int k = 0; k < PAIRS; k++) level[k] = half2_fma(saturation[k], half2_splat(255), half2_splat(1024));
+    for (int k = 0; k < PAIRS; k++) level[k] = unit_bytes(saturation[k]);
     if (is_inside) store_lane_bytes(frame.out[DOLP], index, level);
   }
   if (OUT_AOLP == 1) {

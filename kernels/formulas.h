@@ -133,7 +133,9 @@ FORMULA u32 unfolded_65536(float folded, float s1) {
   return as_bits(s1 < 0 ? fmaf(folded, -65536.0f, ZERO + 32768.0f) : fmaf(folded, 65536.0f, ZERO));
 }
 
-// In pairs of half, for bytes: arctan(t)/t in 256ths of pi; squares: of t.
+// In pairs of half, for bytes, which are the low ones of 1024 + byte. Two values from 0 to 1:
+FORMULA u32 unit_bytes(u32 values) { return half2_fma(values, half2_splat(255), half2_splat(1024)); }
+// arctan(t)/t in 256ths of pi; squares: of t.
 FORMULA u32 slopes_256(u32 squares) {
   const u32 slopes = half2_fma(squares, half2_splat(256 * ATAN_BYTE_5), half2_splat(256 * ATAN_BYTE_3));
   return half2_fma(squares, slopes, half2_splat(256 * ATAN_BYTE_1));

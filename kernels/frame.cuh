@@ -27,7 +27,7 @@ struct FrameArguments {
   const u32 *codes;        // (height, width): the four numbers by which a pixel is corrected; the same for all frames
   float slope[4], base[4]; // what they mean: of minus the black level in raw numbers, the gain to values, e1 and e2
   u32 one;                 // the bits of 1.0f: a literal would cost an instruction wherever it meets another one
-  // ---- read with NOISE only (`noise.cuh`)
+  // ---- read with NOISE only (`products.cuh`)
   float shot, dark;     // variance of a raw pixel, as a share of full scale: over its intensity, and in the dark
   float max_aolp_sigma; // in rad, read with LIMITS_AOLP: beyond it AoLP is invalid
   // ---- read by `mono_half_calibrated` where it corrects in halves: as `slope` and `base`, in its units, twice in a

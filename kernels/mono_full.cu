@@ -75,7 +75,7 @@ DEVICE Encoded encode(const Stokes &v) {
   constexpr Pair scale = splat(255 / (IS_GRADIENT ? FOUR_FULL : 32768 * FOUR_FULL));
   const Pair saturation = pair(degree[0], degree[1]);
   out.mean = fma(value, scale, splat(1024));
-  out.degree = fma(saturation, splat(255), splat(1024));
+  out.degree = unit_bytes(saturation);
   if (!OUT_PREVIEW) {
     out.turns = turns_256(pair(tangent[0], tangent[1]), v.s1);
     return out;

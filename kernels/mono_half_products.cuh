@@ -90,7 +90,7 @@ DEVICE void make_pair(const FrameArguments &frame, const Superpixel (&superpixel
   row.level[j] = byte_pair(level[0], level[1]);
   if (!OUT_PREVIEW && OUT_DOLP != 1 && OUT_AOLP != 1) return;
   const Pair degrees = pair(degree[0], degree[1]);
-  row.degree[j] = fma(degrees, splat(255), splat(1024));
+  row.degree[j] = unit_bytes(degrees);
   if (!OUT_PREVIEW && OUT_AOLP != 1) return;
   const Pair signs = permute(as_bits(s1[0]), as_bits(s1[1]), 0x7632); // of S1, in bit 15 of a lane
   if (!OUT_PREVIEW) {

@@ -1,7 +1,6 @@
 // From the four angle images to the products: everything that depends on one output pixel only. A product that is not
 // asked for (OUT_...) is neither computed nor stored.
 #pragma once
-#include "noise.cuh"
 #include "store.cuh"
 
 #define WANT_ANGLES (OUT_ANGLE_0 || OUT_ANGLE_45 || OUT_ANGLE_90 || OUT_ANGLE_135)
@@ -9,10 +8,9 @@
 #define WANT_COMPONENTS (0 LIGHT_COMPONENTS(OR_COMPONENT))
 #define WANT_SIGMA (OUT_DOLP_SIGMA || OUT_AOLP_SIGMA)
 #define WANT_COLORS (OUT_AOLP_COLOR || OUT_DOLP_COLOR) // by maps: AOLP_COLOR_MAP, DOLP_COLOR_MAP, 256 words 0xbbggrr
-#define WANT_MASKED                                                                                                    \
-  (OUT_STOKES || OUT_DOLP || OUT_AOLP || WANT_SIGMA || WANT_COLORS) // products that invalid pixels are missing from
-#define WANT_PLANES (OUT_DIFFERENCES || OUT_MEANS || OUT_EXCESSES)  // what `transform` interpolates
-#define WANT_DARK (WANT_MASKED || OUT_PREVIEW || WANT_PLANES)       // products for which darkness counts
+#define WANT_PLANES (OUT_DIFFERENCES || OUT_MEANS || OUT_EXCESSES) // what `transform` interpolates
+// products for which darkness counts
+#define WANT_DARK (OUT_STOKES || OUT_DOLP || OUT_AOLP || WANT_SIGMA || WANT_COLORS || OUT_PREVIEW || WANT_PLANES)
 #define WANT_POLAR (OUT_DOLP || OUT_AOLP || OUT_PREVIEW || WANT_SIGMA || WANT_COLORS)
 #define WANT_STOKES (WANT_POLAR || OUT_STOKES || OUT_SUMS || OUT_S0 || WANT_PLANES)
 
@@ -35,7 +33,7 @@ struct InvalidCount {
   u32 saturated, dark;
 };
 
-// Adds the counts of a warp to the frame's counters. Every lane must call it.
+// Adds the counts of a warp to the frame's counters, in kernels that do not sum over blocks. Every lane must call it.
 DEVICE void count_invalid(const FrameArguments &frame, InvalidCount count) {
   if (!any_in_warp(count.saturated | count.dark)) return;
 #pragma unroll
@@ -46,6 +44,15 @@ DEVICE void count_invalid(const FrameArguments &frame, InvalidCount count) {
   if (threadIdx.x % 32) return;
   if (count.saturated) count_add(&frame.counts[2 * blockIdx.z], count.saturated);
   if (count.dark) count_add(&frame.counts[2 * blockIdx.z + 1], count.dark);
+}
+
+// The same in kernels that sum over blocks. counts: shared memory, 0 before. Every thread must call it.
+DEVICE void count_invalid_of_block(const FrameArguments &frame, const InvalidCount &count, u32 (&counts)[2]) {
+  if (count.saturated) count_add(&counts[0], count.saturated);
+  if (count.dark) count_add(&counts[1], count.dark);
+  sync_block();
+  if (threadIdx.x < 2 && counts[threadIdx.x])
+    count_add(&frame.counts[2 * blockIdx.z + threadIdx.x], counts[threadIdx.x]);
 }
 
 // Four output pixels along x: [channel][angle][pair], angles 0, 45, 90, 135.
@@ -262,8 +269,7 @@ DEVICE void store_dolp_color(const FrameArguments &frame, const OutputPosition &
 // valid: a byte of ones for every valid pixel
 DEVICE void store_dolp_bytes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 valid) {
 #if HALF_PRECISION
-  const u32 d = low_bytes(fma(pair(p.dolp[0], p.dolp[1]), splat(255), splat(1024)),
-                          fma(pair(p.dolp[2], p.dolp[3]), splat(255), splat(1024)));
+  const u32 d = low_bytes(unit_bytes(pair(p.dolp[0], p.dolp[1])), unit_bytes(pair(p.dolp[2], p.dolp[3])));
 #else
   const u32 d = bytes(pair(p.dolp[0] * FULL, p.dolp[1] * FULL), pair(p.dolp[2] * FULL, p.dolp[3] * FULL));
 #endif
@@ -370,6 +376,36 @@ DEVICE void store_planes(const FrameArguments &frame, const OutputPosition &at, 
 DEVICE u32 valid_halves(u32 invalid) { return low_halves((invalid & 1) - 1, (invalid >> 1 & 1) - 1); }
 
 #if NOISE
+constexpr int NOISE_PLACE = (COLOR ? 3 : 1) * 4 * 6; // gains of a place of the tile
+#if NOISE_PERIOD > 1
+CONSTANT_MEMORY float noise_gains[NOISE_PERIOD * NOISE_PERIOD * NOISE_PLACE] = NOISE_GAINS;
+DEVICE float noise_gain(int row, int index) { return noise_gains[row * (NOISE_PERIOD * NOISE_PLACE) + index]; }
+#else
+// with one place only, gains are literals, and those of 0 cost nothing
+DEVICE constexpr float noise_gain(int, int index) {
+  constexpr float gains[NOISE_PLACE] = NOISE_GAINS;
+  return gains[index];
+}
+#endif
+
+// Row and column of the output, each modulo NOISE_PERIOD; `intensity(colour, polarizer)` of the pixel.
+template <int COLUMN, class Intensity>
+DEVICE void find_covariance(int row, float shot, float dark, Intensity intensity, Covariance &to) {
+  float term[6] = {}; // elements 11, 12, 22, 10, 20 and 00
+#pragma unroll
+  for (int c = 0; c < CHANNELS; c++)
+#pragma unroll
+    for (int angle = 0; angle < 4; angle++) {
+      const float variance = variance_of(intensity(c, angle), shot, dark);
+#pragma unroll
+      for (int t = 0; t < 6; t++) {
+        const float gain = noise_gain(row, COLUMN * NOISE_PLACE + (4 * c + angle) * 6 + t);
+        if (NOISE_PERIOD > 1 || gain != 0) term[t] = fmaf(gain, variance, term[t]);
+      }
+    }
+  to = Covariance{term[0], term[1], term[2], term[3], term[4], term[5]};
+}
+
 // Standard deviations of four pixels in row y.
 DEVICE void find_noise(const FrameArguments &frame, const Angles &angle, const Polarization &p, int y,
                        Deviation (&to)[4]) {
@@ -377,13 +413,10 @@ DEVICE void find_noise(const FrameArguments &frame, const Angles &angle, const P
   const NoiseMethod method = {NOISE_MOST, NOISE_LESS, NOISE_SHARE, NOISE_STEEP};
   Covariance covariance[4];
   const int row = y % NOISE_PERIOD;
-  find_covariance<CHANNELS, 0>(row, shot, dark, [&](int c, int k) { return low(angle[c][k][0]); }, covariance[0]);
-  find_covariance<CHANNELS, 1 % NOISE_PERIOD>(
-      row, shot, dark, [&](int c, int k) { return high(angle[c][k][0]); }, covariance[1]);
-  find_covariance<CHANNELS, 2 % NOISE_PERIOD>(
-      row, shot, dark, [&](int c, int k) { return low(angle[c][k][1]); }, covariance[2]);
-  find_covariance<CHANNELS, 3 % NOISE_PERIOD>(
-      row, shot, dark, [&](int c, int k) { return high(angle[c][k][1]); }, covariance[3]);
+  find_covariance<0>(row, shot, dark, [&](int c, int k) { return low(angle[c][k][0]); }, covariance[0]);
+  find_covariance<1 % NOISE_PERIOD>(row, shot, dark, [&](int c, int k) { return high(angle[c][k][0]); }, covariance[1]);
+  find_covariance<2 % NOISE_PERIOD>(row, shot, dark, [&](int c, int k) { return low(angle[c][k][1]); }, covariance[2]);
+  find_covariance<3 % NOISE_PERIOD>(row, shot, dark, [&](int c, int k) { return high(angle[c][k][1]); }, covariance[3]);
 #pragma unroll
   for (int k = 0; k < 4; k++)
     to[k] =

@@ -13,6 +13,7 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const FrameArguments f
   SHARED_MEMORY(memory);
   Shared &s = *(Shared *)memory;
   launch_dependents();
+  if (threadIdx.x < 2) s.counts[threadIdx.x] = 0;
   const int y0 = blockIdx.y * TILE_Y, x0 = blockIdx.x * TILE_X;
 #if COLOR
   Pair *tile = &s.lattice.raw[0][0];
@@ -51,6 +52,6 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const FrameArguments f
     const u32 saturated = any_saturated ? saturated_outputs(s.saturated, STEP * r, STEP * u) : 0;
     store_products(frame, angle, saturated, y, x, count);
   }
-  count_invalid(frame, count);
+  count_invalid_of_block(frame, count, s.counts);
   grid_dependency_wait_in_one_block();
 }

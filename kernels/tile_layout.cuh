@@ -1,7 +1,6 @@
 // What `tile` is compiled for, and what a block keeps in shared memory.
 #pragma once
 #include "products.cuh"
-#include "saturation.cuh"
 
 // TILE_X, TILE_Y: raw pixels of a block. ROWS: that a thread computes one after the other in ADR's stage A.
 #define RESTORES (!HALF_RESOLUTION || CO_SITED) // whether missing angles are interpolated at all
@@ -43,6 +42,10 @@ template <int LINES, int COLUMNS, int GROUP> DEVICE Item item(int i) {
 }
 constexpr int GROUP_OF_PAIRS = 32, GROUP_OF_QUADS = 16; // threads that one access of 4 or of 8 bytes serves
 
+// Which pixels are saturated: four bits for four pixels, with a border of one pixel (along x: of four)
+constexpr int SATURATED_Y = TILE_Y + 2, SATURATED_QUADS = TILE_X / 4 + 2;
+typedef u8 Saturation[SATURATED_Y][SATURATED_QUADS];
+
 struct Shared {
   Pair mosaic[CHANNELS][MOSAIC_Y][MOSAIC_P];
   union {
@@ -72,5 +75,6 @@ struct Shared {
     u32 unused; // so that the union is never empty
   };
   Saturation saturated;
+  u32 counts[2];
 };
 static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");

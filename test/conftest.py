@@ -41,7 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Build the CPU's kernels where they are older than their sources."""
-    sources = [ROOT / "setup.py", ROOT / "polar_pipeline" / "coefficients.py", *(ROOT / "kernels" / "cpu").iterdir()]
+    kernels = [ROOT / "kernels" / "formulas.h", *(ROOT / "kernels" / "cpu").iterdir()]
+    sources = [ROOT / "setup.py", ROOT / "polar_pipeline" / "coefficients.py", *kernels]
     newest = max(path.stat().st_mtime for path in sources)
     libraries = [path.stat().st_mtime for path in (ROOT / "polar_pipeline" / "cpu").glob("kernels_*.so")]
     is_first = not hasattr(session.config, "workerinput") and find_spec("setuptools") is not None

@@ -438,3 +438,15 @@ def test_code_speaks_to_no_machine_in_particular() -> None:
         found |= {(str(path.relative_to(ROOT)), hit) for hit in re.findall(r"(?<![\w.~])/(?:root|work|tmp)/\S+", text)}
     assert not found
     assert {".md", ".py", ".yaml", ".xml", ".json", ".toml", ".j2", ".css", "", ".cu", ".cpp"} <= searched
+
+
+def test_formulas_of_products_stand_in_one_header() -> None:
+    """Roots, angles and deviations by noise: kernels and CPU call the formulas, and have none of their own."""
+    of_formulas = re.compile(r"\b(ATAN_\w+|SIGMA_\w+|AOLP_SIGMA_MAX|fast_sqrt|fast_exp2|sqrtf?|atan2?f?|expf?)\b")
+    found = {
+        path.name: of_formulas.findall(re.sub(r"//.*", "", path.read_text(encoding="utf-8")))
+        for path in sorted((ROOT / "kernels").rglob("*"))
+        if path.suffix in (".cu", ".cuh", ".h", ".hpp", ".cpp") and path.name != "cuda.cuh"
+    }
+    assert "ATAN_9" in found.pop("formulas.h")
+    assert not {name: words for name, words in found.items() if words}

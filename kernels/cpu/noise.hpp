@@ -71,18 +71,18 @@ void find_covariances(const Noise &noise, int64_t y, int64_t first, int n, const
     }
 }
 
-// `total`: twice S0.
+// `total`: twice S0; `least`: below every S0 that counts.
 void find_deviations(const Noise &noise, const Covariances &from, int n, const float *__restrict total,
                      const float *__restrict s1, const float *__restrict s2, const float *__restrict degree,
-                     Deviations &to) {
+                     float least, Deviations &to) {
   const float *__restrict v11 = from.v11, *__restrict v12 = from.v12, *__restrict v22 = from.v22,
                           *__restrict v10 = from.v10, *__restrict v20 = from.v20, *__restrict v00 = from.v00;
   float *__restrict component = to.component, *__restrict dolp = to.dolp, *__restrict aolp = to.aolp;
   const NoiseMethod method = {noise.method[0], noise.method[1], noise.method[2], noise.method[3]};
-  const float tiny = 0.01f * noise.floor; // below every variance; keeps quotients finite
+  const float tiny = 0.01f * noise.floor; // below every variance
   for (int x = 0; x < n; x++) {
     const Covariance of = {v11[x], v12[x], v22[x], v10[x], v20[x], v00[x]};
-    const Deviation found = deviation_of(of, method, 0.5f * total[x], s1[x], s2[x], degree[x], tiny, tiny);
+    const Deviation found = deviation_of(of, method, 0.5f * total[x], s1[x], s2[x], degree[x], tiny, least);
     component[x] = found.component;
     dolp[x] = found.dolp;
     aolp[x] = found.aolp;

@@ -10,6 +10,9 @@ namespace {
 // Why a pixel is invalid: its flags.
 const uint8_t SATURATED = 1, DARK = 2, OUTSIDE = 4;
 
+// Below every S0 that counts, in units of the angles: keeps quotients finite.
+inline float smallest_s0(const Products &to) { return 1e-9f / to.scale; }
+
 // ----------------------------------------------------------------------------------------------------------
 // polarimetry
 
@@ -192,7 +195,7 @@ __attribute__((noinline)) bool noise_products(const Products &to, int64_t at, in
   Covariances covariances;
   Deviations deviations;
   find_covariances(noise, at / to.width, at % to.width, n, colors, covariances);
-  find_deviations(noise, covariances, n, total, s1, s2, degree, deviations);
+  find_deviations(noise, covariances, n, total, s1, s2, degree, smallest_s0(to), deviations);
   store(to.dolp_sigma, at, n, deviations.dolp, 1.0f);
   const double steps = to.aolp_sigma.itemsize == 1 ? 256 : 65536; // of levels to pi
   const bool is_float = to.aolp_sigma.itemsize == 4;
@@ -271,10 +274,8 @@ void products_of_sums(const Products &to, int64_t at, int n, const Sums &sums, c
   bool any_uncertain = false;
   const bool has_colors = to.aolp_color.data || to.dolp_color.data;
   if (to.dolp.data || to.preview.data || has_colors || to.noise) {
-    const float tiny = 1e-9f / to.scale;
-    for (int x = 0; x < n; x++) {
-      degree[x] = degree_of(polarized(s1[x], s2[x]), larger(0.5f * total[x], tiny));
-    }
+    const float least = smallest_s0(to);
+    for (int x = 0; x < n; x++) degree[x] = degree_of(polarized(s1[x], s2[x]), larger(0.5f * total[x], least));
     if (to.noise) any_uncertain = noise_products(to, at, n, colors, total, s1, s2, degree, uncertain);
     store(to.dolp, at, n, degree, 1.0f);
   }

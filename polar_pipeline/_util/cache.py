@@ -16,14 +16,12 @@ import os
 import shlex
 import stat
 import sys
-import tempfile
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Iterator, Optional
 
-from polar_pipeline._util.files import replacing, temporary_folder
+from polar_pipeline._util.files import replacing
 from polar_pipeline._util.folders import cache_folder
 from polar_pipeline._util.text import printable
 
@@ -134,48 +132,3 @@ def _command(command: str, path: Path) -> str:
 def _warn(reason: str) -> None:
     """Log once per process why the cache, or an entry, is not used."""
     _LOG.warning("compiled kernels on disk are not used: %s", reason)
-
-
-# ------------------------------------------------------------------------------------------------ for the CPU's library
-
-
-@dataclass(frozen=True)
-class CacheEntry:
-    """An entry that passed all checks.
-
-    Attributes:
-        descriptor: Its file, open for reading; the caller closes it.
-        content: The content of the file.
-    """
-
-    descriptor: int
-    content: bytes
-
-
-def open_entry(name: str) -> Optional[CacheEntry]:
-    """An entry with its open file; None as for `read_entry`."""
-    content = read_entry(name)
-    return None if content is None else CacheEntry(os.open(cache_folder() / name, os.O_RDONLY), content)
-
-
-@contextmanager
-def private_folder() -> Iterator[Path]:
-    """A temporary folder that only this user can enter, removed at the end.
-
-    Raises:
-        UntrustedError: Other users could replace it.
-        OSError: It cannot be made.
-    """
-    parent = Path(tempfile.gettempdir())
-    info = parent.stat()
-    # In a user namespace, root's files may appear to belong to another user: the owner of `/`.
-    if info.st_uid not in (0, os.geteuid(), Path("/").stat().st_uid):
-        raise UntrustedError(
-            f"{printable(str(parent))} belongs to user {info.st_uid}; set TMPDIR to a folder of your own"
-        )
-    if _others_write(info) and not info.st_mode & stat.S_ISVTX:
-        raise UntrustedError(
-            f"other users can replace what is in {printable(str(parent))}; {_command('chmod +t', parent)}"
-        )
-    with temporary_folder("private") as folder:
-        yield folder

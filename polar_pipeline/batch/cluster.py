@@ -17,9 +17,10 @@ from distributed import Client, Nanny, Scheduler, SpecCluster
 from distributed.system import MEMORY_LIMIT
 
 from polar_pipeline._util.cpus import available_cores
-from polar_pipeline.batch import units
+from polar_pipeline.batch import worker_setup
 from polar_pipeline.batch.pipelines import Arguments
 from polar_pipeline.batch.settings import BatchSettings
+from polar_pipeline.batch.units import differences
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.replay.job import metadata
 
@@ -84,7 +85,7 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
     workers: Dict[int, Dict[str, Any]] = {}
     for index in range(jobs):
         # set before the process starts, so that CUDA sees one GPU from the first moment on
-        environment = {units.THREADS_VARIABLE: str(threads_of_each(jobs)), **units.MALLOC}
+        environment = {worker_setup.THREADS_VARIABLE: str(threads_of_each(jobs)), **worker_setup.MALLOC}
         if gpus:
             environment["CUDA_VISIBLE_DEVICES"] = gpus[index % len(gpus)]
         options = {
@@ -94,7 +95,7 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
             "host": "127.0.0.1",
             "dashboard": False,
             "silence_logs": _LOG_LEVEL,
-            "preload": [units.__name__],
+            "preload": [worker_setup.__name__],
         }
         workers[index] = {"cls": Nanny, "options": options}
     dashboard = {"dashboard": find_spec("bokeh") is not None, "dashboard_address": "127.0.0.1:0"}
@@ -171,7 +172,7 @@ def check_workers(client: Client, settings: BatchSettings, described: Mapping[st
             raise WorkerError(f"worker {address} cannot take part: {type(facts).__name__}: {facts}")
         if facts.pop("folder") != "seen":
             raise WorkerError(f"worker {address} does not see the folder {folder}; it must be on a shared file system")
-        difference = units.differences(expected, facts)
+        difference = differences(expected, facts)
         if difference:
             raise WorkerError(f"worker {address} differs: {difference}")
 

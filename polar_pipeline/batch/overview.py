@@ -91,7 +91,7 @@ def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str
     Args:
         folder: Of the batch.
         outcomes: Its recordings.
-        facts: Name -> value, listed first.
+        facts: Name -> value, listed after the totals.
 
     Raises:
         OSError: The page cannot be written.
@@ -118,7 +118,7 @@ def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str
     }
     html = page_template(Path(__file__).parent / "templates", "overview.html.j2").render(
         report={"title": f"Batch of {len(rows)} recording{'s' if len(rows) != 1 else ''}"},
-        facts={**facts, **totals},
+        facts={**totals, **facts},
         stages=[(stage, [f"{value:.3f}" for value in row.values()]) for stage, row in latency.percentiles().items()],
         rankings=[
             {"heading": _HEADINGS[ranking], "minutes": [(name, _minute(minute)) for name, minute in kept]}

@@ -22,7 +22,7 @@ from polar_pipeline.batch.overview import write_overview
 from polar_pipeline.batch.recordings import Recording, scheme_of
 from polar_pipeline.batch.results import SETTINGS, Outcome, clean, completed, known_names, make_folders
 from polar_pipeline.batch.settings import BatchSettings, unit_of
-from polar_pipeline.batch.units import Split, Task, merge_unit, plan_unit, recording_unit, segment_unit
+from polar_pipeline.batch.units import Division, Task, merge_unit, plan_unit, recording_unit, segment_unit
 from polar_pipeline.replay.limits import SourceError
 
 #: Units in flight per thread of the cluster: one that runs, and the next ones, so that no thread waits.
@@ -130,7 +130,7 @@ class Runner:
         return self._client.map(function, tasks, *arguments, key=keys, priority=priority) if tasks else []
 
     def _finish(self, task: Task, result: Any) -> None:
-        if not isinstance(result, Split):
+        if not isinstance(result, Division):
             self._ended(result)
         elif len(result.spans) < 2:
             self._watch([task], self._submit(recording_unit, [task], 1))

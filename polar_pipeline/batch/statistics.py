@@ -171,7 +171,8 @@ def _worst_minutes(table: pa.Table, count: int) -> List[Minute]:
 def _placed(minute: Minute, table: pa.Table) -> Minute:
     """Return a minute with the place where its lowest block was most often."""
     rows = table.filter(pc.and_(pc.equal(table["minute"], minute.start_s // 60), pc.is_valid(table["lowest"])))
-    places = rows.group_by(_PLACE).aggregate([("lowest", "count")]).sort_by([("lowest_count", "descending")])
+    order = [("lowest_count", "descending"), ("lowest_y", "ascending"), ("lowest_x", "ascending")]
+    places = rows.group_by(_PLACE).aggregate([("lowest", "count")]).sort_by(order)
     if not places.num_rows:
         return minute
     (place,) = places.slice(0, 1).to_pylist()

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import base64
-import os
 import shutil
-import signal
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-import cv2
 from distributed import get_worker
 
 from polar_pipeline._util.files import discard_folder, replacing_folder
-from polar_pipeline._util.malloc import RETAINED_BYTES, keep_freed_memory
 from polar_pipeline._util.text import printable
 from polar_pipeline.batch import results
 from polar_pipeline.batch.overview import thumbnail
@@ -38,21 +34,6 @@ from polar_pipeline.replay.source import Recorded, open_source
 REPORT_S = 1.0
 #: Errors of data and machines; any other error is a defect of this package, and reported with its class.
 _EXPECTED = (SourceError, OSError, RuntimeError, MemoryError, ValueError)
-#: Environment variable with the number of CPU threads of a worker.
-THREADS_VARIABLE = "OMP_NUM_THREADS"
-#: glibc's malloc: one heap for all threads, of which `keep_freed_memory` retains what is freed. By Dask's own setting
-#: (64 KiB are retained) the memory of each frame is mapped again, and a recording takes twice as long.
-MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": str(RETAINED_BYTES)}
-
-
-def dask_setup(_: object) -> None:
-    """Prepare a worker process of `polar-pipeline batch`; Dask calls it by its name (`preload`).
-
-    It leaves Ctrl-C, which a terminal sends to all processes, to the process that runs the batch.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    keep_freed_memory()
-    cv2.setNumThreads(int(os.environ.get(THREADS_VARIABLE, "1")))
 
 
 class CancelledError(Exception):
@@ -84,7 +65,7 @@ class Task:
         return Outcome(self.recording.name, self.unit, "failed", reason)
 
 
-class Split(NamedTuple):
+class Division(NamedTuple):
     """The segments of a recording, empty if it is processed as one; and the number of its images."""
 
     spans: Sequence[Span]
@@ -92,7 +73,7 @@ class Split(NamedTuple):
 
 
 #: Result of a unit; an outcome has no picture, which is in the folder already.
-Result = Union[Split, Outcome]
+Result = Union[Division, Outcome]
 
 
 def plan_unit(task: Task) -> Result:
@@ -101,7 +82,7 @@ def plan_unit(task: Task) -> Result:
 
     def work(_: Pipeline, path: Path) -> Result:
         with open_source(path, settings.topic, settings.rate, settings.max_bytes) as source:
-            return Split(segments(source, settings.split_ns), source.total)
+            return Division(segments(source, settings.split_ns), source.total)
 
     return _guarded(task, work)
 
@@ -131,7 +112,7 @@ def segment_unit(task: Task, span: Span) -> Result:
     return _guarded(task, work)
 
 
-def merge_unit(task: Task, plan: Split, outcomes: Sequence[Outcome]) -> Result:
+def merge_unit(task: Task, plan: Division, outcomes: Sequence[Outcome]) -> Result:
     """Merge the segments of a recording, unless its result is complete; then the segments are removed.
 
     Args:

@@ -13,7 +13,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from polar_pipeline._util.text import printable
+from polar_pipeline.batch.recordings import Recording, list_recordings, scheme_of
 from polar_pipeline.batch.remote import SPOOL_BYTES
+from polar_pipeline.batch.settings import BatchSettings, golden_of
 from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative
 from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import FailureError, UsageError, show_error
@@ -33,9 +35,7 @@ from polar_pipeline.replay.source import DEFAULT_RATE
 if TYPE_CHECKING:  # needs the extra `batch`, without which --help works too
     from distributed import Client
 
-    from polar_pipeline.batch.recordings import Recording
     from polar_pipeline.batch.run import Batch
-    from polar_pipeline.batch.settings import BatchSettings
 
 #: Workers that may be lost with a unit.
 DEFAULT_RETRIES = 3
@@ -148,17 +148,13 @@ def _run(values: argparse.Namespace) -> int:
     try:
         from polar_pipeline.batch import run as batches
         from polar_pipeline.batch.cluster import dashboard_of
-        from polar_pipeline.batch.recordings import StorageError, list_recordings
         from polar_pipeline.batch.results import known_names
     except ImportError as err:
         raise FailureError(
             f"needs Dask, fsspec and PyArrow ({err}); pip install '/path/to/polar_pipeline[batch]'"
         ) from err
     _check_usage(values)
-    try:
-        recordings = list_recordings(values.sources, [values.output], known_names(values.output))
-    except StorageError as err:
-        raise FailureError(str(err)) from err
+    recordings = list_recordings(values.sources, [values.output], known_names(values.output))
     settings = _settings(values, recordings)
     batch = batches.Batch(settings, recordings, values.output)
     with _ended_by_second_signal(values.output), ExitStack() as stack:
@@ -210,8 +206,6 @@ def _ended_by_second_signal(folder: Path) -> Iterator[None]:
 
 def _check_usage(values: argparse.Namespace) -> None:
     """Refuse arguments that do not fit together."""
-    from polar_pipeline.batch.recordings import scheme_of
-
     if values.scheduler is not None:
         for name in ("jobs", "retries"):
             if getattr(values, name) is not None:
@@ -234,8 +228,6 @@ def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Ba
     Raises:
         UsageError: An option is not allowed.
     """
-    from polar_pipeline.batch.settings import BatchSettings
-
     products = DEFAULT_PRODUCTS if values.compare is None else _golden_products(values, recordings)
     try:
         arguments = requested_arguments(values, products)
@@ -274,8 +266,6 @@ def _golden_products(values: argparse.Namespace, recordings: Sequence[Recording]
     Raises:
         SourceError: No recording has a golden one, or the first cannot be read.
     """
-    from polar_pipeline.batch.settings import golden_of
-
     for recording in recordings:
         with suppress(SourceError):
             path = golden_of(values.compare, recording.name)

@@ -300,9 +300,11 @@ def _mono_full_resident(work: PolarizationWork, device: Device) -> int:
 
 
 class _ColorStrip(Marching):
-    """`color_strip`: with four pixels a lane, it has enough registers in half precision from sm_90 on."""
+    """`color_strip`: threads have registers for four pixels in half from sm_90 on, and for floats from sm_80 on."""
 
     def schedules(self, work: PolarizationWork, device: Device) -> Iterator[Schedule]:
+        if not work.half_precision and device.capability < 80:
+            return iter(())
         is_wide = work.half_precision and device.capability >= 90
         return (row for row in super().schedules(work, device) if row.tile_x == 2 or is_wide)
 

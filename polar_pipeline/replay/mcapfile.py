@@ -134,6 +134,8 @@ class McapFile:
                 yield McapRow(self.summary.channels[message.channel_id], message, (offset, number))
                 continue
             for number, new in enumerate(self._load(offset)):
+                if new.channel_id not in self.summary.channels:
+                    raise SourceError(f"{self._path} is damaged: its index has no channel {new.channel_id}")
                 if new.channel_id in channels and is_within(new.log_time, span):
                     held += len(new.data)
                     check_size("messages to be held at once", held, self._limit)

@@ -35,12 +35,6 @@ replace = os.replace
 os.replace = lambda *names, **folders: (pause(), replace(*names, **folders))
 cache.write_entry("entry", b"data")
 """,
-    "private": """
-from polar_pipeline._util.cache import private_folder
-with private_folder() as folder:
-    (folder / "source").write_text("text")
-    pause()
-""",
     "inflated": """
 from polar_pipeline.replay import rosbag2
 with rosbag2.inflated(here / "bag.mcap.zstd", 1 << 20) as path:

@@ -23,7 +23,7 @@ from polar_pipeline.batch.cluster import dashboard_of, default_jobs, gpu_names, 
 from polar_pipeline.batch.recordings import Recording, list_recordings
 from polar_pipeline.batch.results import Outcome
 from polar_pipeline.batch.settings import BatchSettings
-from polar_pipeline.batch.units import Plan, Task
+from polar_pipeline.batch.units import Division, Task
 
 #: A stand-in for CuPy that keeps what it sees when the process imports it, whoever does so first.
 STAND_IN = """
@@ -66,15 +66,15 @@ def test_every_worker_has_its_gpu_and_its_threads(client: Client) -> None:
     assert {row["monitors_gpu"] for row in found} == {False}, "with pynvml, workers for these GPUs would not start"
 
 
-def fake_plan(_: Task) -> Plan:
-    return Plan([(0, 1), (1, 2), (2, 3)], 3)
+def fake_plan(_: Task) -> Division:
+    return Division([(0, 1), (1, 2), (2, 3)], 3)
 
 
 def fake_segment(task: Task, span: Any) -> Outcome:
     return Outcome(task.recording.name, "", "ok", "", span[0])
 
 
-def fake_merge(task: Task, _: Plan, outcomes: List[Outcome]) -> Outcome:
+def fake_merge(task: Task, _: Division, outcomes: List[Outcome]) -> Outcome:
     return Outcome(task.recording.name, "", "ok", "", sum(outcome.frames for outcome in outcomes))
 
 

@@ -211,8 +211,14 @@ def test_changes_between_listing_and_fetching(storage: Storage, tmp_path: Path) 
     assert not any(method == "GET" and "x.mcap" in path for method, path in storage.proxy.seen)
 
 
+def skip_without_versions(storage: Storage) -> None:
+    if sys.version_info < (3, 9) and isinstance(storage, WebStorage):
+        pytest.skip("fsspec for Python 3.8 reads neither etag nor date of a web server")
+
+
 def test_changes_while_fetching(storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same size; at 1 s, the resolution of times over HTTP, only the test's server shows them."""
+    skip_without_versions(storage)
     recording = only(storage.put("x.mcap", DATA))
     fetch = remote._fetch
 
@@ -228,6 +234,7 @@ def test_changes_while_fetching(storage: Storage, tmp_path: Path, monkeypatch: p
 
 
 def test_tokens_say_whether_the_content_is_the_same(storage: Storage) -> None:
+    skip_without_versions(storage)
     first = only(storage.put("x.mcap", DATA))
     assert only(first.location) == first
     storage.put("x.mcap", DATA[::-1])
@@ -287,14 +294,6 @@ def test_full_disk(storage: Storage, tmp_path: Path) -> None:
     error = done.stderr.splitlines()[-1]
     assert error.endswith("x.mcap cannot be read: the spool cannot take it: File too large")
     assert storage.proxy.fetched() == 1, "another attempt would not help"
-    assert_empty(tmp_path / "spool")
-
-
-def test_errors_in_the_block_remove_the_copy(storage: Storage, tmp_path: Path) -> None:
-    recording = only(storage.put("x.mcap", DATA))
-    interrupted = pytest.raises(KeyboardInterrupt)
-    with interrupted, local_copy(recording, tmp_path / "spool", LIMIT) as path:
-        raise KeyboardInterrupt(path.read_bytes() == DATA)
     assert_empty(tmp_path / "spool")
 
 

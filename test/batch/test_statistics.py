@@ -107,6 +107,15 @@ def test_a_first_frame_has_no_similarity(tmp_path: Path) -> None:
     assert (figures["ssim"], figures["least"], minute.lowest, minute.share) == (0.5, 0.25, 0.25, 1)
 
 
+def test_of_places_that_are_equally_often_the_first_counts(tmp_path: Path) -> None:
+    """In the order of the image's rows."""
+    places = [(8, 16), (0, 16), (8, 8), (99, 8)]
+    frames = [frame(k, x=places[k % 4][0], y=places[k % 4][1]) for k in range(8)]
+    (minute,) = read_statistics(save(tmp_path, summary(frames))).minutes
+    assert minute.place
+    assert (minute.place["lowest_x"], minute.place["lowest_y"], minute.share) == (8, 8, 0.25)
+
+
 def test_parts_are_read_as_one(tmp_path: Path) -> None:
     frames = many_frames()
     figures, latency, minutes = read_statistics(save(tmp_path / "all", summary(frames)))

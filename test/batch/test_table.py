@@ -170,12 +170,3 @@ def test_pandas_reads_partitions(batch: Path) -> None:
     assert set(only["recording"]) == {NAMES[1]}
     assert only["stamp"].min() == pandas.Timestamp(AT)
     assert set(table["cause"].dropna()) == {"cdr"}
-
-
-def test_duckdb_reads_partitions(batch: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    source = f"read_parquet('{batch}/*/*.parquet', hive_partitioning = true)"
-    query = f"select recording, min(lowest), count(*) from {source} group by recording"
-    assert {name: (lowest, rows) for name, lowest, rows in duckdb.sql(query).fetchall()} == WANTED
-    ((first,),) = duckdb.sql(f"select epoch_ns(min(stamp)) from {source}").fetchall()
-    assert first == START

@@ -49,10 +49,11 @@ def build(folder: Path, *flags: str, fault: Optional[Fault] = None) -> Path:
     """Build the kernels with flags that come last, so that they win; returns the library's folder."""
     source, script = folder / "source", folder / "compiler"
     (source / "polar_pipeline").mkdir(parents=True)
+    for name in ("kernels/cpu", "resource"):
+        shutil.copytree(str(ROOT / name), str(source / name))
     for name in ("setup.py", "README.md", "polar_pipeline/__init__.py", "polar_pipeline/coefficients.py"):
         shutil.copy(str(ROOT / name), str(source / name))
-    for name in ("kernels", "resource"):
-        shutil.copytree(str(ROOT / name), str(source / name))
+    shutil.copy(str(ROOT / "kernels" / "formulas.h"), str(source / "kernels"))
     if fault is not None:
         path = source / "kernels" / "cpu" / fault.file
         text = path.read_text(encoding="utf-8")
