@@ -1,4 +1,4 @@
-"""Whatever comes as the value of an option: it is taken for what it means, or refused in one line that says why."""
+"""Any value of an option or a parameter is taken for what it means, or refused in one line that says why."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from polar_pipeline.options import OPTIONS, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS, get_products
 from polar_pipeline.quality.statistics import LIMITS, make_quality_limits
+from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.mosaic import get_sensor, parse_tile
 
@@ -118,6 +119,11 @@ def _option(name: str) -> Callable[[Any], Any]:
     return lambda value: make_options(**{name: value})
 
 
+def _parameter(name: str) -> Callable[[Any], Any]:
+    values = {row.name: row.default for row in PARAMETERS.values()}
+    return lambda value: make_settings({**values, name: value})
+
+
 def _pipeline(value: Any) -> None:
     Pipeline(sensor=value, backend="cpu").close()
 
@@ -126,6 +132,7 @@ TARGETS = [
     *(Target(name, _option(name)) for name in OPTIONS),
     Target("sensor", _pipeline),
     *(Target(name, lambda value, name=name: make_quality_limits(**{name: value})) for name in LIMITS),
+    *(Target(name.rsplit(".", 1)[-1], _parameter(name)) for name in PARAMETERS),
     Target("display.gain", lambda value: make_display(gain=value)),
     Target("display.white_balance", lambda value: make_display(balance=value)),
     Target("tile", parse_tile),
