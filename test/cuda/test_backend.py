@@ -758,22 +758,6 @@ def test_a_reference_is_uploaded_when_it_changes(driver: Any, monkeypatch: pytes
 # ------------------------------------------------------------------------------------------------------------- overlap
 
 
-def test_frames_under_way_do_not_mix(driver: Any) -> None:
-    made = make(driver, "intensity")
-    frames = [RawFrame(mosaic(seed), 255) for seed in range(10, 17)]
-    tickets: Deque[Any] = deque()
-    results = []
-    for frame in frames:
-        tickets.append(made.submit(frame))
-        if len(tickets) == made.depth:
-            results.append(made.result(tickets.popleft()))
-    results += [made.result(ticket) for ticket in tickets]
-    for frame, found in zip(frames, results):
-        np.testing.assert_allclose(
-            found.products["intensity"], expected(frame, "intensity")["intensity"], atol=2e-3
-        )  # after all: none was overwritten
-
-
 def test_a_frame_too_many_is_refused_and_the_others_come_back(driver: Any) -> None:
     made = make(driver, "intensity")
     tickets = [made.submit(FRAMES["u8"]) for _ in range(made.depth)]
