@@ -149,16 +149,6 @@ def test_frozen_frames_are_told_from_still_ones(good: np.ndarray) -> None:
         assert mode != "temporal" or out["ssim"] == 1  # exactly
 
 
-def test_default_limits(good: np.ndarray) -> None:
-    """Which faults of this strength raise a level: noise of ten levels by itself, others against a good frame."""
-    pipeline, quality = Pipeline(products="ssim", backend="cpu"), Quality(QualityLimits())
-    for raw, expected in ((good, Level.OK), (noise(good, 10), Level.WARN)):
-        quality.add(measure(pipeline, RawFrame(raw, 255), pipeline(raw)), "consistency")
-        assert quality.report()[0].level == expected
-    for fault in (defocus, dust, fog):
-        assert against(good, fault(good)).lowest < QualityLimits().ssim_warn, fault.__name__
-
-
 # -------------------------------------------------------------------------------------------------------- wrong layout
 
 

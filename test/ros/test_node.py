@@ -891,21 +891,6 @@ def test_no_snapshot_where_nothing_can_be_written(rig: Any, tmp_path: Path, monk
     wait_for(lambda: answer(take_snapshot(r)).success, "a snapshot, when the last one is a second old")
 
 
-def test_snapshots_do_not_follow_each_other_closely(rig: Any, tmp_path: Path) -> None:
-    r = rig(**{"snapshot.folder": str(tmp_path), "snapshot.quota_mb": 1})
-    heard = r.listen(Image, "intensity")
-    r.frame()
-    wait_for(lambda: heard, "a frame")
-    answers = [answer(take_snapshot(r)) for _ in range(3)]
-    refused = {row.message for row in answers if not row.success}
-    assert answers[0].success
-    assert refused <= {"the last snapshot was less than 1 s ago", "another snapshot is being written"}
-    assert refused
-    for name in ("snapshot.folder", "snapshot.quota_mb"):
-        change = Parameter(name, value="/elsewhere" if name == "snapshot.folder" else 2)
-        assert f"{name} is fixed at start" in r.node.set_parameters_atomically([change]).reason
-
-
 def test_frames_go_on_during_a_snapshot(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go = threading.Event(), threading.Event()
 
