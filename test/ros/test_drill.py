@@ -75,13 +75,6 @@ def node(start: Any) -> Callable[..., drill.Process]:
     return lambda *arguments: start("-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu", *arguments)
 
 
-@pytest.fixture
-def peer() -> Iterator[drill.Peer]:
-    made = drill.Peer()
-    yield made
-    made.close()
-
-
 def camera(start: Any, first: int) -> drill.Process:
     process = start(drill.__file__, "camera", str(first))
     wait_for(lambda: "streaming" in process.text, "the camera")
