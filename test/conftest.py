@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from importlib.util import find_spec
-from typing import Iterator, List
+from typing import Any, Iterator, List
 
 import pytest
 import reruns
@@ -116,6 +116,16 @@ def _ros_domain(request: pytest.FixtureRequest) -> Iterator[None]:
         # Fast DDS reads it before the first node of a process
         environment.setenv(profile_variable(), request.getfixturevalue("_small_segments"))
         yield
+
+
+@pytest.fixture
+def peer() -> Iterator[Any]:
+    """Camera, viewers and operator of the fault drill, in a thread. Needs ROS."""
+    from drill import Peer
+
+    made = Peer()
+    yield made
+    made.close()
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

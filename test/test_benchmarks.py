@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support import ROOT
 
@@ -52,12 +50,6 @@ def test_without_cupy_nothing_is_measured_on_a_gpu(name: str, tmp_path: Path) ->
     assert not output.exists()
 
 
-def test_growth_needs_frames_to_grow_in() -> None:
-    done = run("soak.py", "--frames", "30")
-    assert done.returncode == 2
-    assert "expected at least 1000, from which growth counts, got '30'" in done.stderr
-
-
 def test_queries_of_tables_agree(tmp_path: Path) -> None:
     """With NumPy's answer, which the benchmark checks itself before it measures anything."""
     for name in ("pyarrow", "duckdb", "pandas"):
@@ -70,15 +62,3 @@ def test_queries_of_tables_agree(tmp_path: Path) -> None:
     assert (report["rows"], report["recordings"]) == (20000, 2)
     assert report["minutes_found"] > 0
     assert set(report["seconds"]) == {"DuckDB", "pandas"}
-
-
-def test_compressed_mosaics_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    module = importlib.import_module("raw_compression")
-    random = np.random.default_rng(0)
-    for dtype in (np.uint8, np.uint16):
-        raw = random.integers(0, np.iinfo(dtype).max, (30, 44), dtype, endpoint=True)
-        for name, way in module.ways({np.uint8: "mono8", np.uint16: "mono16"}[dtype]).items():
-            again = way.decode(way.encode(raw), raw.shape, raw.dtype)
-            assert again.dtype == raw.dtype, name
-            np.testing.assert_array_equal(again, raw, err_msg=name)

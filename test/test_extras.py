@@ -1,4 +1,4 @@
-"""The extras for GPUs and the viewer: what they ask for on each system that users have, and that pip finds it.
+"""The extras for GPUs and the viewer: what they ask for on the systems that users have, and that pip finds it.
 
 The second half asks a package index, which takes a minute: it is part of `make test-matrix` only.
 """
@@ -52,26 +52,6 @@ def test_cupy_of_a_system_leaves_its_numpy(
     assert set(found.pop("numpy").split(",")) == numpy if numpy else "numpy" not in found
     assert all(name.startswith("nvidia-cuda-nvrtc") for name in found)
     assert bool(found) == (machine == "x86_64"), "a Jetson has NVRTC in its CUDA toolkit"
-
-
-@pytest.mark.parametrize(
-    ("python", "machine", "rerun", "numpy"),
-    [
-        ("3.8", "aarch64", {">=0.21", "<0.22"}, {">=1.23", "<2"}),  # JetPack 5; 0.22 cannot be imported there
-        ("3.10", "aarch64", {">=0.22", "<0.23"}, {">=1.23", "<2"}),  # JetPack 6
-        ("3.10", "x86_64", {">=0.22", "<0.23"}, {">=1.23", "<2"}),  # a PC with Ubuntu 22.04 and Humble
-        ("3.12", "aarch64", {">=0.22", "<0.23"}, {">=1.26", "<2"}),  # JetPack 7
-        ("3.12", "x86_64", {">=0.41"}, None),
-        ("3.13", "aarch64", {">=0.41"}, None),
-    ],
-)
-def test_rerun_of_a_system_leaves_numpy_1_where_its_opencv_needs_it(
-    python: str, machine: str, rerun: set, numpy: set, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = required(monkeypatch, "view", python, machine)
-    assert set(found.pop("rerun-sdk").split(",")) == rerun
-    assert set(found.pop("numpy").split(",")) == numpy if numpy else "numpy" not in found
-    assert found == ({"pyarrow": "<26"} if numpy else {}), "pyarrow 26 needs NumPy 2"
 
 
 # ------------------------------------------------------------------------------------------------------ package index

@@ -11,7 +11,6 @@ import pytest
 from rosbags.typesys import Stores, get_typestore
 
 from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages
-from polar_pipeline.geometry import Geometry
 from polar_pipeline.sensor.frames import FORMATS, pack
 
 STAMP = 1_700_000_000_123_456_789
@@ -167,26 +166,6 @@ def camera_info() -> Any:
     return types[messages.CAMERA_INFO](
         header, 1024, 1224, "plumb_bob", np.array([0.1, 0, 0, 0, 0]), k, np.eye(3).reshape(-1), p, 1, 1, roi
     )
-
-
-def test_camera_info_at_half_resolution() -> None:
-    """The first superpixel covers pixels 0 and 1, so its centre 0.5 becomes 0, and 611.5 - 8 becomes 301.5."""
-    info = messages.transform_camera_info(camera_info(), Geometry(step=2), (512, 612))
-    assert (info.height, info.width, info.distortion_model) == (512, 612, "plumb_bob")
-    np.testing.assert_array_equal(info.k, [500, 0, 301.5, 0, 550, 247.5, 0, 0, 1])
-    np.testing.assert_array_equal(info.p, [500, 0, 301.5, -100, 0, 550, 247.5, 0, 0, 0, 1, 0])
-    np.testing.assert_array_equal(info.d, [0.1, 0, 0, 0, 0])
-    assert (info.roi.x_offset, info.roi.y_offset) == (0, 0), "applied"
-    same = messages.transform_camera_info(camera_info(), Geometry(), (1024, 1224))
-    np.testing.assert_array_equal(same.k, [1000, 0, 603.5, 0, 1100, 495.5, 0, 0, 1])
-
-
-def test_uncalibrated_camera_info_stays_uncalibrated() -> None:
-    info = camera_info()
-    info.k, info.p = np.zeros(9), np.zeros(12)
-    scaled = messages.transform_camera_info(info, Geometry(step=2), (512, 612))
-    assert not scaled.k.any()
-    assert not scaled.p.any()
 
 
 # ------------------------------------------------------------------------------------------- as ROS itself reads them

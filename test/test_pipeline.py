@@ -71,22 +71,6 @@ def test_impossible_options_say_what_is_allowed(options: Dict[str, Any], words: 
         Pipeline(**{"backend": "cpu", **options})
 
 
-def test_whole_numbers_may_come_as_floats() -> None:
-    """As from JSON or NumPy; they mean what the integers mean."""
-    counts = {"ssim_window": 7, "ssim_stride": 2, "bit_depth": 12, "threads": 1}
-    plain = Pipeline(products="ssim", roi_offset=(2, 3), flip=(True, False), **counts, backend="cpu")
-    floats: Dict[str, Any] = {name: float(value) for name, value in counts.items()}
-    other = Pipeline(
-        products="ssim",
-        roi_offset=(2.0, np.float32(3)),
-        flip=np.array([True, False]),
-        **floats,
-        backend="cpu",
-    )
-    assert repr(other.options) == repr(plain.options)  # of the same types too
-    assert float(other(RAW)["ssim"]) == float(plain(RAW)["ssim"])
-
-
 def test_reference_images_are_checked() -> None:
     good = np.zeros((16, 20), np.float32)
     with pytest.raises(ValueError, match="takes no reference"):

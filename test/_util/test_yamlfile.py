@@ -24,7 +24,6 @@ from polar_pipeline.ros.parameters import MAX_TEXT, PARAMETERS
 from polar_pipeline.ros.preset import check_parameters, flatten, from_yaml, read_nodes, to_yaml
 from polar_pipeline.ros.rig import read_rig
 
-DEFAULTS = {name: row.default for name, row in PARAMETERS.items()}
 READERS: List[Callable[[Path], Any]] = [read_yaml, read_nodes, from_yaml, read_rig]
 LAUGHS = "a: &a [x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefghij", "bcdefghijk")
@@ -234,34 +233,18 @@ def test_what_are_no_parameters(tmp_path: Path, text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ("threads: many", "threads must be a whole number in [0, 256], got 'many'"),
         ("threads: true", "threads must be a whole number in [0, 256], got True"),
-        ("threads: 2.0", "threads must be a whole number"),
         ("threads: ~", "threads must be a whole number in [0, 256], got None"),
-        ("threads: 257", "[0, 256], got 257"),
-        ("co_sited: 1", "co_sited must be true or false, got 1"),
         ("min_intensity: .nan", "min_intensity must be a number in [0.0, 2.0], got nan"),
-        ("min_intensity: '1'", "min_intensity must be a number"),
         ("min_intensity: " + "9" * 900, "min_intensity must be a number"),
-        ("resolution: quarter", "resolution must be one of half, full, got 'quarter'"),
         ("resolution: {a: 1}", "no parameter of this package is called resolution.a"),
-        ("raw: {flip: true}", "raw.flip must be a pair of truth values, got True"),
         ("raw: {flip: [true, 1]}", "raw.flip must be a pair"),
-        ("raw: {roi_offset: [1, 2.5]}", "raw.roi_offset must be a pair of whole numbers, got [1, 2.5]"),
         ("raw: 5", "no parameter of this package is called raw"),
         ("frame_id: 5", "frame_id must be text"),
-        (
-            f"snapshot: {{folder: {'x' * 5000}}}",
-            "folder must be text of at most 4096 characters, without NUL, got 'xxx",
-        ),
         ('snapshot: {folder: "\\0"}', "without NUL"),
         ('frame_id: "\\ud800"', r"got '\ud800'"),
         ("display: {gain: {a: 1}}", "called display.gain.a"),
-        ("display: {gain: true}", "display.gain must be a number, text, or a list of either, got True"),
-        ("display: {gain: ~}", "got None"),
         ("display: {white_balance: [1, b, 2.5]}", "display.white_balance must be"),
-        ("display: {white_balance: [[1], [2]]}", "display.white_balance must be"),
-        ("display: {white_balance: []}", "display.white_balance must be"),
         ("use_sim_time: 1", "use_sim_time must be true or false, got 1"),
         ("qos_overrides: {a: ~}", "qos_overrides.a must be a truth value, a number or text, got None"),
         ("qos_overrides: {a: 9223372036854775808}", "qos_overrides.a must be"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Tuple
 
 import numpy as np
@@ -66,13 +65,6 @@ def test_statistics_are_those_asked_for() -> None:
     assert 737 - 5 * 27 < (~good).sum() < 737 + 5 * 27
     for kind in (LEAKY, DEAD, STUCK):
         assert 246 - 5 * 16 < (camera.defects == kind).sum() < 246 + 5 * 16
-
-
-def test_noise_is_of_shot_and_read_noise() -> None:
-    camera = simulate_sensor(MONO, (64, 96), 0, replace(IDEAL, full_well=2000.0, read_noise=8.0))
-    raw = camera.expose(np.array([1.0, 0.0, 0.0]), 16, np.random.default_rng(2)) / 65535
-    # 6144 samples: the variance's standard error is sqrt(2/6144) = 1.8 %
-    assert raw.var() == pytest.approx(0.5 / 2000 + (8 / 2000) ** 2, rel=0.08)
 
 
 def test_defective_pixels() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Dict, Tuple
 
 import numpy as np
 import pytest
-from calibrations import REGION, ideal_calibration, some_calibration
+from calibrations import REGION, some_calibration
 from cpu_comparison import compare
 from support import representative
 
@@ -175,25 +175,6 @@ def _outputs(frame: Any, products: Tuple[str, ...] = tuple(PRODUCTS), **options:
         return dict(pipeline(frame))
 
 
-@pytest.mark.parametrize("sensor", list(SENSORS))
-@pytest.mark.parametrize("resolution", ["half", "full"])
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_an_ideal_sensor_is_not_changed(sensor: str, resolution: str, dtype: str) -> None:
-    """Within one level; floats by the rounding of float32, and angles of pixels with little light more."""
-    frame = scene(sensor, (64, 48), 12)
-    options: Dict[str, Any] = {"sensor": sensor, "resolution": resolution, "dtype": dtype, "min_intensity": 0.05}
-    plain, corrected = (
-        _outputs(frame, **options, calibration=calibration) for calibration in ("", ideal_calibration(SENSORS[sensor]))
-    )
-    for name, image in plain.items():
-        error = np.abs(image.astype(float) - corrected[name])
-        if name == "aolp":
-            turn = 256 if image.dtype == np.uint8 else np.pi
-            error = np.minimum(error, turn - error)
-        assert np.array_equal(np.isnan(image), np.isnan(corrected[name])), name
-        assert np.nan_to_num(error).max() <= (1 if image.dtype == np.uint8 else 2e-3 if name == "aolp" else 1e-4), name
-
-
 def test_saturation_is_judged_on_raw_numbers() -> None:
     """A gain below 1 makes no saturated pixel valid, one above 1 no bright pixel invalid."""
     calibration = some_calibration(SENSORS["IMX250MZR"], defects=0)
@@ -203,24 +184,6 @@ def test_saturation_is_judged_on_raw_numbers() -> None:
         out = pipeline(raw)
     assert out.invalid == (1, 0)
     assert np.argwhere(np.isnan(out["dolp"])).tolist() == [[4, 4]]
-
-
-@pytest.mark.parametrize("sensor", list(SENSORS))
-def test_defects_are_replaced(sensor: str) -> None:
-    """Whatever a defective pixel says, saturated or black, the result is the same; the given frame is not changed."""
-    calibration = some_calibration(SENSORS[sensor])
-    frame = scene(sensor, (64, 48), 8)
-    raws = []
-    for stuck in (0, 255):
-        raw = frame.mosaic.copy()
-        places = calibration.defects[(calibration.defects < raw.shape).all(1)]
-        raw[tuple(places.T)] = stuck
-        raw.flags.writeable = False
-        raws.append(raw)
-    assert len(places) > 10
-    first, second = (_outputs(raw, sensor=sensor, calibration=calibration) for raw in raws)
-    for name, image in first.items():
-        np.testing.assert_array_equal(image, second[name], err_msg=name)
 
 
 @pytest.mark.parametrize("sensor", list(SENSORS))

@@ -55,16 +55,6 @@ def test_matches_reference(model: str, sensor: str, resolution: str, stereo: boo
     compare(random_frame(shape, sigma=2.0), float_noise=6e-4, **options, rectify=lens(shape, model, stereo))
 
 
-@pytest.mark.parametrize("model", ["plumb_bob", "equidistant"])
-def test_nothing_is_shown_beyond_a_fold(model: str) -> None:
-    """As the reference has it, of a lens that folds twice; see `test_sampling.py` for what is shown."""
-    shape = (96, 128)
-    d = (-5 / 3, 4 / 5, 0.005, -0.01)
-    k, p = (90.0, 0, 63, 0, 90, 48, 0, 0, 1), (50.0, 0, 63, 0, 0, 50, 48, 0, 0, 0, 1, 0)
-    folding = make_lens(shape, model, d, k, np.zeros(9), p)
-    compare(random_frame(shape, sigma=2.0), ("intensity", "dolp", "ssim_map"), float_noise=6e-4, rectify=folding)
-
-
 @pytest.mark.parametrize("stereo", [False, True])
 @pytest.mark.parametrize("model", MODELS)
 def test_stokes_planes_are_those_of_opencv(model: str, stereo: bool) -> None:

@@ -94,13 +94,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingDriver]:
 
 
 @pytest.fixture
-def peer() -> Iterator[drill.Peer]:
-    made = drill.Peer()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def hosted(gpu: FailingDriver, peer: drill.Peer) -> Iterator[Callable[..., Any]]:
     """Make a node in this process."""
     made: List[Any] = []

@@ -149,16 +149,6 @@ def test_frozen_frames_are_told_from_still_ones(good: np.ndarray) -> None:
         assert mode != "temporal" or out["ssim"] == 1  # exactly
 
 
-def test_default_limits(good: np.ndarray) -> None:
-    """Which faults of this strength raise a level: noise of ten levels by itself, others against a good frame."""
-    pipeline, quality = Pipeline(products="ssim", backend="cpu"), Quality(QualityLimits())
-    for raw, expected in ((good, Level.OK), (noise(good, 10), Level.WARN)):
-        quality.add(measure(pipeline, RawFrame(raw, 255), pipeline(raw)), "consistency")
-        assert quality.report()[0].level == expected
-    for fault in (defocus, dust, fog):
-        assert against(good, fault(good)).lowest < QualityLimits().ssim_warn, fault.__name__
-
-
 # -------------------------------------------------------------------------------------------------------- wrong layout
 
 
@@ -177,13 +167,3 @@ def test_a_wrong_offset_of_a_mono_sensor_shows_behind_a_known_polarizer_only(
     readings = offsets_of_polarizer(behind, wrong, 90)
     assert not readings[0].fits
     assert [(row.offset[0] % 2, row.offset[1] % 2) for row in readings if row.fits] == [(0, 0)]
-
-
-@pytest.mark.parametrize("scene", ["spheres", "window"])
-def test_a_wrong_offset_of_a_colour_sensor_shows_in_every_frame(scene: str) -> None:
-    raw = expose(synthetic(scene, (1024, 1224), is_color=True), SENSORS["IMX250MYR"])
-    assert check_layout(RawFrame(raw, 255), make_options("IMX250MYR")).fits
-    for offset in ((1, 0), (0, 1), (1, 1), (2, 0)):
-        found = check_layout(RawFrame(raw, 255), make_options("IMX250MYR", roi_offset=offset))
-        assert found.fits is False
-        assert "raw.roi_offset [0, 0]" in found.text

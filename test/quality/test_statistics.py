@@ -144,18 +144,6 @@ def test_hysteresis_delays_only_the_way_back(values: List[float], one: float, tw
             assert level == Level.OK
 
 
-@given(st.lists(VALUES, min_size=1), VALUES, st.sampled_from(Level))
-def test_a_value_within_the_band_changes_the_level_once(wobble: List[float], limit: float, start: Level) -> None:
-    hysteresis = 0.1
-    level, levels = start, []
-    for part in wobble:
-        value = limit - hysteresis / 2 + part * hysteresis * 0.99  # narrower than the band
-        level = graded(level, value, limit, -1.0, hysteresis)
-        levels.append(level != Level.OK)
-    changes = sum(a != b for a, b in zip(levels, levels[1:]))
-    assert changes <= 1
-
-
 def test_limits_of_never_end_what_was_found() -> None:
     """A lens cap, or night: the band around a limit must not hold a level that nothing can leave any more."""
     watched = Quality(make_quality_limits())

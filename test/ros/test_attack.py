@@ -56,13 +56,6 @@ def node(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
         assert len(text) < 20_000, "a log that grows with what is sent"
 
 
-@pytest.fixture
-def peer() -> Iterator[drill.Peer]:
-    made = drill.Peer()
-    yield made
-    made.close()
-
-
 def works(peer: drill.Peer) -> None:
     """The next good frame is processed as ever, and reports go on."""
     peer.advance("intensity")

@@ -30,13 +30,6 @@ SENSOR = SENSORS["IMX250MZR"]
 REGION = (256, 320)
 
 
-@pytest.fixture
-def peer() -> Iterator[drill.Peer]:
-    made = drill.Peer()
-    yield made
-    made.close()
-
-
 @pytest.fixture(name="paths")
 def fixture_paths(tmp_path: Path) -> List[Path]:
     """Two calibrations, and one of another sensor."""

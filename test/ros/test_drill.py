@@ -18,7 +18,6 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, Iterator, List
 
-import numpy as np
 import pytest
 
 rclpy = pytest.importorskip("rclpy")
@@ -76,13 +75,6 @@ def node(start: Any) -> Callable[..., drill.Process]:
     return lambda *arguments: start("-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu", *arguments)
 
 
-@pytest.fixture
-def peer() -> Iterator[drill.Peer]:
-    made = drill.Peer()
-    yield made
-    made.close()
-
-
 def camera(start: Any, first: int) -> drill.Process:
     process = start(drill.__file__, "camera", str(first))
     wait_for(lambda: "streaming" in process.text, "the camera")
@@ -107,23 +99,6 @@ def assert_no_growth(before: Footprint, after: Footprint) -> None:
 def falls(stamps: List[int]) -> int:
     """How often they go backwards."""
     return sum(after < before for before, after in zip(stamps, stamps[1:]))
-
-
-def test_the_check_sees_what_is_wrong() -> None:
-    stamp = 10**9
-    good, other = drill.product_of(stamp, "dolp"), drill.product_of(stamp + drill.STEP, "dolp")
-    half = np.vstack([good[:10], other[10:]])
-    full = drill.product_of(stamp, "dolp", resolution="full")
-    cases = [(half, "camera"), (other, "camera"), (good.T.copy(), "camera"), (good, "full"), (full, "camera")]
-
-    def messages_of(array: np.ndarray, frame_id: str) -> Dict[str, Any]:
-        return {"dolp": [bytes(messages.encode_image(stamp, frame_id, "32FC1", array))]}
-
-    assert drill.check(messages_of(good, "camera"), **SETTINGS) == [stamp]
-    assert drill.check(messages_of(full, "full"), **SETTINGS) == [stamp]
-    for array, frame_id in cases:
-        with pytest.raises(AssertionError):
-            drill.check(messages_of(array, frame_id), **SETTINGS)
 
 
 def test_camera_killed_and_started_again(node: Any, peer: drill.Peer, start: Any) -> None:

@@ -20,7 +20,6 @@ from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, Callable, ClassVar, Deque, Dict, Iterator, List, Optional, Set, Tuple
-from xml.etree import ElementTree as ET
 
 import cv2
 import numpy as np
@@ -291,43 +290,6 @@ def test_changes_apply_to_the_next_frame(rig: Any) -> None:
     np.testing.assert_array_equal(pixels(heard[1]), Pipeline(products="dolp", **options, backend="cpu")(raw)["dolp"])
 
 
-def test_geometry_changes_while_frames_come(rig: Any) -> None:
-    """Image and lens calibration of every frame agree, and after the change the image is that of the library."""
-    r = rig()
-    images, infos = r.listen(Image, "polarization/aolp"), r.listen(CameraInfo, "polarization/camera_info")
-    info = CameraInfo(height=SHAPE[0], width=SHAPE[1], distortion_model="plumb_bob", d=[0.1, 0.0, 0.2, 0.3, 0.0])
-    info.k = [100.0, 0.0, 31.5, 0.0, 100.0, 23.5, 0.0, 0.0, 1.0]
-    info.p = [100.0, 0.0, 31.5, 0.0, 0.0, 100.0, 23.5, 0.0, 0.0, 0.0, 1.0, 0.0]
-    r.send(serialize_message(info), "camera_info", CameraInfo)
-    wait_for(lambda: r.node.operation.publisher.camera_info, "the calibration")
-    r.frame()
-    wait_for(lambda: images, "a frame as it is")
-    client = client_of(r.peer, SetParameters, "/polar_pipeline/set_parameters")
-    changes = {"output.scale": 2, "output.rotate": 90, "output.roi": [1, 2, 8, 0]}
-    future = client.call_async(
-        SetParameters.Request(parameters=[Parameter(name, value=v).to_parameter_msg() for name, v in changes.items()])
-    )
-
-    def is_changed() -> bool:
-        r.frame()
-        return bool(images[-1].width == 8)  # the parameters change one after the other
-
-    wait_for(is_changed, "the change")
-    wait_for(future.done, "the answer")
-    assert all(row.successful for row in future.result().results)
-    last = stamp_of(images[-1])
-    wait_for(lambda: last in map(stamp_of, list(infos)), "the calibration of the last image")
-    sizes = {stamp_of(image): (image.height, image.width) for image in list(images)}
-    agree = [(each.height, each.width) == sizes[stamp_of(each)] for each in list(infos) if stamp_of(each) in sizes]
-    assert all(agree)
-    assert {(24, 32), (14, 8)} <= set(sizes.values())
-    want = Pipeline(products="aolp", backend="cpu", scale=2, rotate=90, roi=(1, 2, 8, 0))(mosaic())["aolp"]
-    np.testing.assert_array_equal(pixels(images[-1]), want)
-    # the centre of 64x48 pixels is that of 16x12, and of 12x16; 1 and 2 are cut
-    np.testing.assert_allclose(infos[-1].k, [25, 0, 4.5, 0, 25, 5.5, 0, 0, 1])
-    np.testing.assert_allclose(infos[-1].d, [0.1, 0, -0.3, 0.2, 0])
-
-
 def test_geometry_that_does_not_fit(rig: Any) -> None:
     r = rig(output__roi=[0, 0, 32, 24])
     heard, sigma = r.listen(Image, "polarization/dolp"), r.listen(Image, "polarization/dolp_sigma")
@@ -385,26 +347,6 @@ def test_outputs_are_rectified_by_the_topic(rig: Any) -> None:
     result = r.node.set_parameters_atomically([Parameter("output.rectify", value="/no/file.yaml")])
     assert not result.successful
     assert "rectify: /no/file.yaml cannot be read" in result.reason
-
-
-def test_outputs_rectified_by_a_file_have_its_calibration(rig: Any, tmp_path: Path) -> None:
-    """Without a topic `camera_info`."""
-    names = {"distortion_coefficients": [-0.2, 0.05, 0.01, 0.0, 0.0], "rectification_matrix": [0.0] * 9}
-    names["camera_matrix"] = [60.0, 0.0, 31.5, 0.0, 60.0, 23.5, 0.0, 0.0, 1.0]
-    names["projection_matrix"] = [54.0, 0.0, 30.5, 0.0, 0.0, 54.0, 24.5, 0.0, 0.0, 0.0, 1.0, 0.0]
-    rows = [f"{name}: {{data: {row}}}" for name, row in names.items()]
-    size = [f"image_height: {SHAPE[0]}", f"image_width: {SHAPE[1]}", "distortion_model: plumb_bob"]
-    (tmp_path / "lens.yaml").write_text("\n".join([*size, *rows]))
-    r = rig(output__rectify=str(tmp_path / "lens.yaml"))
-    images, infos = r.listen(Image, "polarization/dolp"), r.listen(CameraInfo, "polarization/camera_info")
-    stamp = r.frame()
-    image, info = wait_for(lambda: images, "the image")[0], wait_for(lambda: infos, "its calibration")[0]
-    assert stamp_of(image) == stamp_of(info) == stamp
-    assert (info.height, info.width, info.header.frame_id) == (image.height, image.width, "camera")
-    # (x + 1/2) / 2 - 1/2 of the principal point
-    np.testing.assert_allclose(info.p, [27, 0, 15, 0, 0, 27, 12, 0, 0, 0, 1, 0])
-    np.testing.assert_allclose(info.k, [27, 0, 15, 0, 27, 12, 0, 0, 1])
-    assert not any(info.d)
 
 
 def decoded(message: Any) -> np.ndarray:
@@ -949,21 +891,6 @@ def test_no_snapshot_where_nothing_can_be_written(rig: Any, tmp_path: Path, monk
     wait_for(lambda: answer(take_snapshot(r)).success, "a snapshot, when the last one is a second old")
 
 
-def test_snapshots_do_not_follow_each_other_closely(rig: Any, tmp_path: Path) -> None:
-    r = rig(**{"snapshot.folder": str(tmp_path), "snapshot.quota_mb": 1})
-    heard = r.listen(Image, "intensity")
-    r.frame()
-    wait_for(lambda: heard, "a frame")
-    answers = [answer(take_snapshot(r)) for _ in range(3)]
-    refused = {row.message for row in answers if not row.success}
-    assert answers[0].success
-    assert refused <= {"the last snapshot was less than 1 s ago", "another snapshot is being written"}
-    assert refused
-    for name in ("snapshot.folder", "snapshot.quota_mb"):
-        change = Parameter(name, value="/elsewhere" if name == "snapshot.folder" else 2)
-        assert f"{name} is fixed at start" in r.node.set_parameters_atomically([change]).reason
-
-
 def test_frames_go_on_during_a_snapshot(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go = threading.Event(), threading.Event()
 
@@ -1143,31 +1070,3 @@ def test_no_memory_is_a_cause_of_its_own(
     r.frame()
     wait_for(lambda: heard, "the next good frame")
     assert ("Traceback" in capfd.readouterr().err) == (cause == "internal")
-
-
-#: What a managed node has in addition.
-LIFECYCLE_NAMES = (
-    *("transition_event", "change_state", "get_state", "get_available_states"),
-    *("get_available_transitions", "get_transition_graph"),
-)
-
-
-def test_the_security_policy_names_every_topic_and_service(rig: Any) -> None:
-    r = rig(use_sim_time=True)
-    where, me = ("polar_pipeline", "/"), r.peer
-    found = {
-        "publish": me.get_publisher_names_and_types_by_node,
-        "subscribe": me.get_subscriber_names_and_types_by_node,
-        "reply": me.get_service_names_and_types_by_node,
-        "request": me.get_client_names_and_types_by_node,
-    }
-    wait_for(lambda: len(found["publish"](*where)) > len(PRODUCTS), "the node's topics")
-    (profile,) = ET.parse(ROOT / "config" / "sros2_policy.xml").getroot().iter("profile")
-    assert (profile.get("node"), profile.get("ns")) == where
-    for right, find in found.items():
-        names = [row.text or "" for group in profile if group.get(right) == "ALLOW" for row in group]
-        allowed = {name.replace("~", "/polar_pipeline") if name[0] in "~/" else f"/{name}" for name in names}
-        own = {f"/polar_pipeline/{name}" for name in LIFECYCLE_NAMES}  # test_lifecycle.py looks for them
-        # Humble's nodes have no type descriptions
-        found_names = {name for name, _ in find(*where)}
-        assert allowed - own - {"/polar_pipeline/get_type_description"} <= found_names <= allowed - own

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import array
-import contextlib
 import math
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-import numpy as np
 import pytest
 from calibrations import ideal_calibration
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from polar_pipeline import SENSORS, Pipeline
 from polar_pipeline.calibration import save_calibration
@@ -23,7 +19,7 @@ from polar_pipeline.plan import expand
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 from polar_pipeline.ros.fallback import RETRY_PERIOD, Fallback
-from polar_pipeline.ros.parameters import PARAMETERS, is_ros_value, make_settings
+from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if path.stem != "rig")
@@ -163,89 +159,19 @@ def test_no_reference_without_ssim() -> None:
     ("name", "value", "said"),
     [
         ("sensor", "IMX999", "IMX250MZR"),
-        *(
-            (name, "no", OPTIONS[name].choices[0])
-            for name in ("backend", "resolution", "precision", "demosaic", "ssim_mode")
-        ),
         ("output_depth", "float64", "uint8"),
-        ("min_intensity", math.nan, "0.0, 2.0"),
-        ("min_intensity", -0.1, "0.0, 2.0"),
-        ("min_intensity", 2.0, "min_intensity"),
-        ("ssim_stride", 9, "1, 8"),
-        ("ssim_window", 10, "one of 3, 5, 7, 9, 11, 13, 15"),
-        ("ssim_sigma", 0.1, "0.5, 5.0"),
         ("quality.ssim_warn", 0.4, "at most quality.ssim_warn"),
-        ("quality.dark_error", 1.5, "0.0, 1.0"),
         ("quality.frozen_frames", 1, "at least 2"),
-        ("raw.bit_depth", 7, "raw.bit_depth must be one of 0, 8"),
-        ("raw.bit_depth", 17, "15, 16, got 17"),
-        ("raw.alignment", "left", "msb"),
+        ("raw.bit_depth", 17, "raw.bit_depth must be one of 0, 8.* 15, 16, got 17"),
         ("raw.roi_offset", [1], "pair"),
         ("raw.roi_offset", [-1, 0], ">= 0"),
-        ("raw.flip", [True], "pair"),
         ("jpeg_quality", 0, "1, 100"),
         ("display.gain", 0.0, "above 0"),
-        ("display.white_balance", "off", "'none', 'auto' or"),
-        ("threads", -1, "0, 256"),
     ],
 )
 def test_refused_values_say_what_is_allowed(name: str, value: object, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         settings(**{name: value})
-
-
-#: Values of every type, each of which some program hands over: rclpy, NumPy, YAML, a caller in a hurry.
-ODD = {
-    "None": None,
-    "true": True,
-    "zero": 0,
-    "huge": 10**6000,
-    "negative": -(10**30),
-    "NaN": math.nan,
-    "infinity": math.inf,
-    "text": "1",
-    "no text": "\0",
-    "half a character": "\ud800",
-    "long": "x" * 8_000_000,
-    "bytes": b"1",
-    "list of bytes": [b"1", b"2"],
-    "empty": [],
-    "pair of text": ["1", "2"],
-    "pair of numbers": [1, 2.5],
-    "pair of truth values": (True, False),
-    "pair of nothing": [None, None],
-    "array": array.array("d", [1.0, 2.0]),
-    "empty array": array.array("q"),
-    "long list": [1] * 10**6,
-    "list in a list": [[1, 2], [3, 4]],
-    "mapping": {"a": 1},
-    "set": {1, 2},
-    "NumPy's float": np.float32(0.5),
-    "NumPy's int": np.int64(1),
-    "NumPy's bool": np.bool_(True),
-    "NumPy's array": np.ones(2),
-    "complex": 1j,
-    "object": object(),
-    "type": int,
-}
-ODD["loop"] = [ODD]
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_values_of_any_type(name: str) -> None:
-    """Taken, or refused in a line that names the parameter; never another error, whatever comes."""
-    for value in ODD.values():
-        said = refusal(name, value)
-        if said:
-            assert said.isprintable()
-            assert len(said) < 600
-            assert name.rsplit(".", 1)[-1].split("_")[0] in said
-        else:
-            row = PARAMETERS[name]
-            assert is_ros_value(tuple(value) if isinstance(value, (list, array.array)) else value)
-            kind = type(row.default)
-            kinds = {float: (int, float), tuple: (list, tuple, array.array)}.get(kind, (kind,))
-            assert row.dynamic or type(value) in kinds
 
 
 def refusal(name: str, value: object) -> str:
@@ -335,20 +261,6 @@ def test_missing_parameters_are_named() -> None:
     values = {name: row.default for name, row in PARAMETERS.items() if name not in ("threads", "raw.flip")}
     with pytest.raises(ValueError, match=r"^no value for raw\.flip, threads$"):
         make_settings(values)
-
-
-ANY = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers(),
-    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner),
-)
-
-
-# Of few parameters: the first wrong value hides what comes of the others.
-@given(values=st.dictionaries(st.sampled_from(list(PARAMETERS)), ANY, max_size=3))
-@example(values={})
-def test_only_value_errors_come_out(values: Any) -> None:
-    with contextlib.suppress(ValueError):
-        settings(**values)
 
 
 def test_what_concerns_the_disk_is_fixed_at_start() -> None:

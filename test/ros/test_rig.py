@@ -251,30 +251,6 @@ def test_a_camera_that_cannot_start_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.ros
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    first_of(
-        [
-            ("raw: {roi_offset: [1, 2.5]}", "raw.roi_offset must be a pair of whole numbers"),
-            ("frame_id: 2024", "frame_id must be text"),
-            ("resolution: quarter", "resolution must be one of half, full"),
-            ("threads: 99999999999999999999", "threads must be a whole number in [0, 256]"),
-        ],
-        2,
-    ),
-)
-def test_a_camera_with_a_wrong_value_is_named(tmp_path: Path, wrong: str, said: str) -> None:
-    pytest.importorskip("rclpy")
-    process = start(
-        str(write(tmp_path, f"cameras: [{{namespace: front}}, {{namespace: rear, parameters: {{{wrong}}}}}]"))
-    )
-    _, errors = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 2
-    assert f"camera 2: {said}" in errors
-    assert "Traceback" not in errors, errors
-
-
-@pytest.mark.ros
 def test_wrong_usage(tmp_path: Path) -> None:
     pytest.importorskip("rclpy")
     process = start(str(tmp_path / "none.yaml"))

@@ -40,13 +40,6 @@ def node(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
         process.close()
 
 
-@pytest.fixture
-def peer() -> Iterator[drill.Peer]:
-    made = drill.Peer()
-    yield made
-    made.close()
-
-
 def test_log_and_silence(node: Any, peer: drill.Peer) -> None:
     """One line at the start, one at the first frame, and one when the camera stops although there are subscribers."""
     process = node("-r", "image_raw:=/camera/images", is_forked=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.forward import expose, sample_mosaic
-from polar_pipeline.sensor.frames import FORMATS, PIXEL_BITS, FrameError, RawFormat, as_frame, pack, unpack
+from polar_pipeline.sensor.frames import FORMATS, RawFormat, as_frame, pack, unpack
 from polar_pipeline.sensor.mosaic import ANGLES, CHANNELS, SENSORS, Sensor, get_sensor, parse_tile
 
 MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
@@ -179,27 +179,6 @@ def test_msb_alignment_and_byte_order() -> None:
         assert frame.mosaic.dtype.isnative
 
 
-@given(st.sampled_from(sorted(FORMATS)), sides, sides, st.booleans(), st.booleans(), st.booleans(), st.integers(0))
-def test_pack_and_unpack_round_trip(
-    key: str, height: int, width: int, is_padded: bool, big_endian: bool, as_array: bool, seed: int
-) -> None:
-    fmt = FORMATS[key]
-    mosaic = np.random.default_rng(seed).integers(0, 1 << fmt.bits, (height, width))
-    data = pack(mosaic, fmt, big_endian)
-    row = fmt.row_bytes(width)
-    assert len(data) == row * height
-    # Rows rounded up and padded with ones: they must not leak into the last pixel.
-    steps = [-(-row // unit) * unit for unit in (2, 4, 8, 16, 32, 64, 128, 256)]
-    others = {(width * bits + 7) // 8 for bits in PIXEL_BITS} | {FORMATS["12Packed"].row_bytes(width)}
-    step = next((step for step in steps if step > row and step not in others), row) if is_padded else row
-    padded = b"".join(data[k * row : (k + 1) * row] + b"\xff" * (step - row) for k in range(height))
-    packed = np.frombuffer(padded, np.uint8) if as_array else padded
-    frame = unpack(packed, fmt, height, width, step if is_padded else 0, big_endian)
-    assert np.array_equal(frame.mosaic, mosaic)
-    assert frame.full_scale == (1 << fmt.bits) - 1
-    assert as_frame(frame) == frame
-
-
 @pytest.mark.parametrize("start", [0, 1])
 def test_eight_and_sixteen_bit_pixels_are_views_where_memory_allows(start: int) -> None:
     data = np.arange(16 * 32 + 2, dtype=np.uint16).view(np.uint8)[start:]
@@ -209,40 +188,6 @@ def test_eight_and_sixteen_bit_pixels_are_views_where_memory_allows(start: int) 
     assert np.array_equal(wide, expected)
     assert wide.flags.aligned
     assert np.shares_memory(wide, data) == (start == 0)
-
-
-@pytest.mark.parametrize("key", ["12p", "12Packed"])
-def test_a_packed_name_on_two_bytes_per_pixel_is_the_drivers_unpacked_form(key: str) -> None:
-    data = (np.full((16, 20), 0xABC, "<u2") << 4).tobytes()
-    for step in (40, 0):  # as stated, or from the number of bytes
-        frame = unpack(data, FORMATS[key], 16, 20, step)
-        assert (frame.mosaic == 0xABC0).all()
-        assert frame.full_scale == 0xFFF0
-
-
-@pytest.mark.parametrize(
-    ("key", "size", "shape", "step", "cause"),
-    [
-        ("8", 16 * 16, (15, 16), 0, "size"),
-        ("8", 16 * 16, (16, 0), 0, "size"),
-        ("8", 16 * 16, (16, 17), 16, "step"),
-        ("16", 16 * 32, (16, 16), 31, "step"),
-        ("8", 16 * 16 - 1, (16, 16), 0, "truncated"),
-        ("8", 16 * 18 - 3, (16, 17), 18, "truncated"),
-        ("8", 16 * 18 - 1, (16, 17), 18, "truncated"),  # the last row without its padding
-        ("8", 16 * 16 + 1, (16, 16), 0, "step"),
-        ("8", 0, (16, 16), 0, "truncated"),
-        # Some drivers cut 12 bit packed frames to one byte per pixel.
-        ("12Packed", 16 * 16, (16, 16), 0, "truncated"),
-        ("12p", 16 * 16, (16, 16), 0, "truncated"),
-    ],
-)
-def test_bytes_that_are_no_frame_are_refused(
-    key: str, size: int, shape: Tuple[int, int], step: int, cause: str
-) -> None:
-    with pytest.raises(FrameError, match="got") as error:
-        unpack(bytes(size), FORMATS[key], *shape, step=step)
-    assert error.value.cause == cause
 
 
 def test_as_frame() -> None:
