@@ -18,8 +18,8 @@ import numpy as np
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
 from polar_pipeline.batch.results import RECORDINGS, Outcome
-from polar_pipeline.batch.statistics import RANKINGS, Latency, Minute, Statistics, read_statistics, worst
 from polar_pipeline.batch.table import table_path
+from polar_pipeline.batch.table_statistics import RANKINGS, Latency, Minute, Statistics, read_statistics, worst
 from polar_pipeline.html.page import data_url, page_template
 from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.run import Summary

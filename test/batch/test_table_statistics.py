@@ -11,8 +11,8 @@ from batch_samples import PERIOD, START, frame, summary
 
 pytest.importorskip("pyarrow")
 
-from polar_pipeline.batch.statistics import ACCURACY, RANKINGS, Latency, Minute, read_statistics, worst
 from polar_pipeline.batch.table import frame_table, write_table
+from polar_pipeline.batch.table_statistics import ACCURACY, RANKINGS, Latency, Minute, read_statistics, worst
 from polar_pipeline.replay.run import ReplayedFrame, Summary
 
 
