@@ -116,20 +116,6 @@ def test_bytes_above_full_scale_mean_full_scale() -> None:
         compare(RawFrame(raw, 180), **options)
 
 
-@pytest.mark.parametrize(
-    ("sensor", "offset", "flip"),
-    pairs_of(
-        ("IMX250MZR", "IMX250MYR", "0 45 / 135 90"),
-        ((0, 0), (1, 0), (2, 3)),
-        ((False, False), (True, False), (True, True)),
-    ),
-)
-def test_matches_reference_for_any_layout(sensor: str, offset: Tuple[int, int], flip: Tuple[bool, bool]) -> None:
-    for resolution, co_sited in (("half", True), ("half", False), ("full", True)):
-        frame = random_frame((36, 31), 8)
-        compare(frame, sensor=sensor, resolution=resolution, co_sited=co_sited, roi_offset=offset, flip=flip)
-
-
 #: Products, bits, resolution, demosaic.
 CHOICES = [
     (products, bits, *way)
