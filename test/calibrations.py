@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Tuple
 
 import numpy as np
@@ -14,7 +13,6 @@ from polar_pipeline.sensor.mosaic import Sensor
 REGION = (96, 112)
 
 
-@lru_cache(maxsize=16)  # the same object each time: results are kept by it
 def some_calibration(
     sensor: Sensor,
     shape: Tuple[int, int] = REGION,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, Dict, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -22,8 +21,6 @@ SSIM_BOUND = 1e-3
 COLOR_BOUNDS = {"aolp_color": 5, "dolp_color": 4}
 #: The rounding of S1 and S2 over their noise counts here: some 1e-7 over 1e-3, times twice the deviation squared.
 AOLP_SIGMA_BOUND = 5e-4
-#: Pixels of frames whose results are kept for the test of the other way.
-_KEPT_PIXELS = 100_000
 
 
 def random_frame(shape: Tuple[int, int], bits: int = 8, seed: int = 0, sigma: float = 1.0) -> RawFrame:
@@ -34,34 +31,11 @@ def random_frame(shape: Tuple[int, int], bits: int = 8, seed: int = 0, sigma: fl
     return RawFrame(np.rint(image * top).astype(np.uint8 if bits == 8 else np.uint16), top)
 
 
-class _Content(NamedTuple):
-    """A frame as a key."""
-
-    pixels: bytes
-    shape: Tuple[int, int]
-    dtype: str
-    full_scale: int
-
-
-def _run(frame: RawFrame, options: Options) -> Dict[str, Any]:
+def truth_of(frame: RawFrame, options: Options) -> Dict[str, Any]:
     """What the reference makes of a frame, defects replaced."""
     correction = options.correction(frame.shape)
     seen = frame if correction is None else correction.replace_defects(frame)
     return reference.run(seen, options.read_out(frame.shape), make_plan(options.products), options)
-
-
-@lru_cache(maxsize=16)  # as many as a property test asks for before the other way asks again
-def _run_once(frame: _Content, options: Options) -> Dict[str, Any]:
-    mosaic = np.frombuffer(frame.pixels, frame.dtype).reshape(frame.shape)
-    return _run(RawFrame(mosaic, frame.full_scale), options)
-
-
-def truth_of(frame: RawFrame, options: Options) -> Dict[str, Any]:
-    """What the reference makes of a frame, for reading only; computed once for tests that follow each other."""
-    if frame.mosaic.size > _KEPT_PIXELS:
-        return _run(frame, options)
-    content = _Content(frame.mosaic.tobytes(), frame.shape, str(frame.mosaic.dtype), frame.full_scale)
-    return _run_once(content, options)
 
 
 def compare(

@@ -11,31 +11,18 @@ import pytest
 rerun = pytest.importorskip("rerun", reason="Rerun is not installed: pip extra view")
 if not hasattr(rerun, "DepthImage"):
     pytest.skip("the module 'rerun' is not Rerun's: pip extra view", allow_module_level=True)
-if tuple(map(int, rerun.__version__.split(".")[:2])) < (0, 23):
-    pytest.skip("Rerun before 0.23 hangs now and then when a process ends", allow_module_level=True)
+chunks = pytest.importorskip("rerun.chunk", reason="this Rerun cannot read what it has written")
 
 #: Rerun's numbers of element types -> NumPy's.
 DTYPES = {6: np.uint8, 8: np.uint16, 33: np.float16, 34: np.float32}
-#: Components of Rerun before 0.23 -> their names since.
-_OLD = {
-    "ImageBuffer": "buffer",
-    "ImageFormat": "format",
-    "ValueRange": "depth_range",
-    "Colormap": "colormap",
-    "Scalar": "scalars",
-}
 #: Of an entity at a time: the components that were logged, by name, and the timelines `stamp` and `frame`.
 Row = Dict[str, Any]
 
 
 def read(path: Path) -> Dict[str, List[Row]]:
     """Entity -> what was logged, in the order of the frames."""
-    try:
-        from rerun.chunk import RrdReader
-    except ImportError:
-        return _read_old(path)
     found: Dict[str, List[Row]] = {}
-    for chunk in RrdReader(path).stream():
+    for chunk in chunks.RrdReader(path).stream():
         batch = chunk.to_record_batch()
         for index in range(batch.num_rows if "stamp" in batch.schema.names else 0):
             row: Row = {}
@@ -49,24 +36,6 @@ def read(path: Path) -> Dict[str, List[Row]]:
                     row[name.rpartition(":")[2]] = _single(value)
             found.setdefault(chunk.entity_path, []).append(row)
     return {entity: sorted(rows, key=lambda row: row["frame"]) for entity, rows in found.items()}
-
-
-def _read_old(path: Path) -> Dict[str, List[Row]]:
-    import rerun
-
-    table = rerun.dataframe.load_recording(str(path)).view(index="frame", contents="/**").select().read_all()
-    found: Dict[str, List[Row]] = {}
-    for index in range(table.num_rows):
-        times = {"stamp": table.column("stamp")[index].value, "frame": table.column("frame")[index].as_py()}
-        rows: Dict[str, Row] = {}
-        for name in table.schema.names:
-            entity, _, component = name.rpartition(":")
-            value = table.column(name)[index]
-            if component in _OLD and value.is_valid and len(value):
-                rows.setdefault(entity, dict(times))[_OLD[component]] = _single(value)
-        for entity, row in rows.items():
-            found.setdefault(entity, []).append(row)
-    return found
 
 
 def _single(value: Any) -> Any:

@@ -83,16 +83,6 @@ def test_invalid_pixels_are_black(way: str) -> None:
         assert image[:, image.shape[1] // 2].any(-1).all()
 
 
-def test_angles_that_are_not_certain_are_black() -> None:
-    raw = np.random.default_rng(2).integers(20, 24, (64, 64)).astype(np.uint8)
-    with Pipeline(products="aolp,aolp_color", backend="cpu", max_aolp_sigma=10.0, camera_gain=20.0) as pipeline:
-        out = pipeline(raw)
-    missing = np.isnan(out["aolp"])
-    assert missing.any()
-    assert not out["aolp_color"][missing].any()
-    assert out["aolp_color"][~missing].any(-1).all()
-
-
 def text_at(image: np.ndarray, degrees: int) -> bytes:
     """What is written on white just outside the wheel of a legend, in this direction: its pixels without white rows."""
     middle, turn = len(image) / 2, np.deg2rad(degrees)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from polar_pipeline import FrameError, messages
-from polar_pipeline.messages import FLOAT32, ImageMessage
+from polar_pipeline.messages import FLOAT32
 
 
 def image(nanoseconds: int = 0, frame_id: str = "cam") -> bytes:
@@ -61,17 +61,6 @@ def test_a_wrong_number_of_pixels_is_no_image(length: int) -> None:
     with pytest.raises(FrameError, match=r"bytes are no sensor_msgs/msg/Image") as error:
         messages.decode_image(bytes(cdr))
     assert cause_of(error) == "cdr"
-
-
-def test_rows_of_a_product_are_complete() -> None:
-    """Each of the rows has three bytes of padding."""
-    data = np.arange(16 * 20, dtype=np.uint32).astype(np.uint8)
-    rows = data.reshape(16, 20)[:, :17]
-    np.testing.assert_array_equal(messages.to_array(ImageMessage(0, "", 16, 17, "mono8", False, 20, data)), rows)
-    for length in (16 * 20 - 1, 16 * 17):
-        with pytest.raises(FrameError, match="need 320 bytes") as error:
-            messages.to_array(ImageMessage(0, "", 16, 17, "mono8", False, 20, data[:length]))
-        assert cause_of(error) == "truncated"
 
 
 @pytest.mark.parametrize(

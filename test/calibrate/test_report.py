@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
-from html.parser import HTMLParser
-from typing import Dict, List, Optional, Tuple
+from typing import List, Tuple
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -23,12 +24,11 @@ from polar_pipeline.sensor.mosaic import SENSORS
 
 MONO = SENSORS["IMX250MZR"]
 BENCH = Bench(tuple(range(0, 180, 20)), 4, 16, drift=0.02)
-VOID = ("meta", "img", "br", "path", "circle", "polyline")
 SECTIONS = ("Expected errors", "Pixels", "Defective pixels", "Settings of the polarizer", "Noise")
 QUANTITIES = ("Gain", "Angle deviation", "Extinction ratio", "Black level", "Residual", "Light")
 
 
-class Page(HTMLParser):
+class Page:
     """The elements of a page: every one is closed in its turn, or the page is none.
 
     Attributes:
@@ -36,51 +36,19 @@ class Page(HTMLParser):
         headings: Texts of h1, h2 and h3.
         tables: Rows of cells of each table.
         items: Texts of list items.
-        text: All text, without style.
+        text: All text that is shown.
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: Dict[str, int] = {}
-        self.headings: Dict[str, List[str]] = {"h1": [], "h2": [], "h3": []}
-        self.tables: List[List[List[str]]] = []
-        self.items: List[str] = []
-        self.text = ""
-        self._open: List[str] = []
-        self._texts: List[str] = []
-        self.feed(text)
-        self.close()
-        assert self._open == []
-
-    def handle_starttag(self, tag: str, attrs: List[Tuple[str, Optional[str]]]) -> None:
-        self.tags[tag] = self.tags.get(tag, 0) + 1
-        assert not any(name.startswith("on") for name, _ in attrs)
-        if tag not in VOID:
-            self._open.append(tag)
-            self._texts.append("")
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-
-    def handle_startendtag(self, tag: str, attrs: List[Tuple[str, Optional[str]]]) -> None:
-        assert tag in VOID
-        self.handle_starttag(tag, attrs)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-        text = self._texts.pop()
-        if tag in ("td", "th"):
-            self.tables[-1][-1].append(text)
-        elif tag in self.headings:
-            self.headings[tag].append(text)
-        elif tag == "li":
-            self.items.append(text)
-
-    def handle_data(self, data: str) -> None:
-        if self._open and self._open[-1] != "style":
-            self._texts[-1] += data
-            self.text += data
+        root = ET.fromstring(re.sub(r"<(meta|img|br)\b([^>]*)>", r"<\1\2/>", text.partition("\n")[2]))
+        assert not any(name.startswith("on") for element in root.iter() for name in element.attrib)
+        self.tags = Counter(element.tag for element in root.iter())
+        self.headings = {tag: [element.text for element in root.iter(tag)] for tag in ("h1", "h2", "h3")}
+        self.tables = [
+            [["".join(cell.itertext()) for cell in row] for row in found.iter("tr")] for found in root.iter("table")
+        ]
+        self.items = [element.text for element in root.iter("li")]
+        self.text = "".join(root[1].itertext())
 
 
 @pytest.fixture(scope="module")

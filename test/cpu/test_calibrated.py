@@ -29,50 +29,6 @@ def scene(sensor: str, shape: Tuple[int, int], bits: int) -> RawFrame:
     return RawFrame(raw, (1 << bits) - 1)
 
 
-_CASES = list(
-    itertools.product(
-        ("IMX250MZR", "IMX250MYR"),
-        (("half", False), ("half", True), ("full", True)),
-        ("bilinear", "gradient", "adaptive"),
-        (8, 12),
-        ((0, 0), (1, 0), (2, 3), (5, 5)),
-        ((False, False), (True, False), (False, True), (True, True)),
-        ((64, 48), (67, 53)),
-    )
-)
-
-
-def _features(case: Tuple[Any, ...]) -> Tuple[Any, ...]:
-    sensor, resolution, method, bits, offset, flip, shape = case
-    parity = (offset[0] % 2, offset[1] % 2, flip)
-    ways = (sensor, resolution, method), (sensor, bits, resolution)
-    return (*ways, (sensor, parity, resolution[0]), (parity, shape), (offset,))
-
-
-@pytest.mark.parametrize(
-    ("sensor", "resolution", "demosaic", "bits", "offset", "flip", "shape"), representative(_CASES, _features)
-)
-def test_matches_reference(
-    sensor: str,
-    resolution: Tuple[str, bool],
-    demosaic: str,
-    bits: int,
-    offset: Tuple[int, int],
-    flip: Tuple[bool, bool],
-    shape: Tuple[int, int],
-) -> None:
-    compare(
-        scene(sensor, shape, bits),
-        sensor=sensor,
-        calibration=some_calibration(SENSORS[sensor]),
-        resolution=resolution[0],
-        co_sited=resolution[1],
-        demosaic=demosaic,
-        roi_offset=offset,
-        flip=flip,
-    )
-
-
 @pytest.mark.parametrize("sensor", list(SENSORS))
 @pytest.mark.parametrize("resolution", ["half", "full"])
 def test_frames_wider_than_a_tile(sensor: str, resolution: str) -> None:

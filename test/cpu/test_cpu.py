@@ -110,26 +110,6 @@ def test_numbers_above_full_scale_mean_full_scale(
     np.testing.assert_array_equal(frame.mosaic, before)  # raw numbers stay as they came
 
 
-def test_bytes_above_full_scale_mean_full_scale() -> None:
-    raw = random_frame((40, 1100), 8).mosaic
-    for options in ({}, {"co_sited": False}, {"resolution": "full", "demosaic": "gradient"}, {"sensor": "IMX250MYR"}):
-        compare(RawFrame(raw, 180), **options)
-
-
-@pytest.mark.parametrize(
-    ("sensor", "offset", "flip"),
-    pairs_of(
-        ("IMX250MZR", "IMX250MYR", "0 45 / 135 90"),
-        ((0, 0), (1, 0), (2, 3)),
-        ((False, False), (True, False), (True, True)),
-    ),
-)
-def test_matches_reference_for_any_layout(sensor: str, offset: Tuple[int, int], flip: Tuple[bool, bool]) -> None:
-    for resolution, co_sited in (("half", True), ("half", False), ("full", True)):
-        frame = random_frame((36, 31), 8)
-        compare(frame, sensor=sensor, resolution=resolution, co_sited=co_sited, roi_offset=offset, flip=flip)
-
-
 #: Products, bits, resolution, demosaic.
 CHOICES = [
     (products, bits, *way)
@@ -157,28 +137,21 @@ def test_products_alone_equal_products_together(
     assert alone.invalid[0] == together.invalid[0] > 0
 
 
-@pytest.mark.parametrize(
-    ("shape", "depth", "dtype"),
-    pairs_of(
-        ((34, 2075), (150, 1030), (16, 2049)), ((8, 255), (8, 200), (12, 4095), (16, 65535)), ("float32", "uint8")
-    ),
-)
-def test_matches_reference_on_long_rows(shape: Tuple[int, int], depth: Tuple[int, int], dtype: str) -> None:
-    bits, full_scale = depth
-    frame = RawFrame(random_frame(shape, bits).mosaic, full_scale)
-    compare(frame, dtype=dtype)
-    compare(frame, dtype=dtype, co_sited=False, min_intensity=0.0)
+#: Rows of several pieces, and several tiles, with a last one of few rows or columns.
+LARGE = ((34, 2075), (150, 1030), (16, 2049), (66, 515), (150, 259), (16, 257))
 
 
 @pytest.mark.parametrize(
-    ("shape", "depth", "method"),
-    pairs_of(((66, 515), (150, 259), (16, 257)), ((8, 255), (8, 200), (12, 4095)), WAYS[1:]),
+    ("shape", "depth", "method", "dtype"),
+    pairs_of(LARGE, ((8, 255), (8, 200), (12, 4095), (16, 65535)), WAYS, ("float32", "uint8")),
 )
-def test_matches_reference_in_several_tiles(
-    shape: Tuple[int, int], depth: Tuple[int, int], method: Tuple[str, str]
+def test_matches_reference_in_several_pieces(
+    shape: Tuple[int, int], depth: Tuple[int, int], method: Tuple[str, str], dtype: str
 ) -> None:
     (bits, full_scale), (resolution, demosaic) = depth, method
-    compare(RawFrame(random_frame(shape, bits).mosaic, full_scale), resolution=resolution, demosaic=demosaic)
+    frame = RawFrame(random_frame(shape, bits).mosaic, full_scale)
+    compare(frame, dtype=dtype, resolution=resolution, demosaic=demosaic)
+    compare(frame, dtype=dtype, co_sited=False, min_intensity=0.0)
 
 
 @pytest.mark.parametrize(("resolution", "demosaic"), WAYS)

@@ -1,4 +1,4 @@
-"""Random pipelines on random frames: the GPU against the float64 reference and the CPU, within the documented bounds.
+"""Random pipelines on random frames: the CPU and the GPU against the float64 reference, within the documented bounds.
 
 `POLAR_RANDOM_PIPELINES=1000 POLAR_RANDOM_SEED=1 pytest -m gpu test/cuda/test_random_pipelines.py` tries as many
 others. The bounds are those of `docs/performance.md`, "Errors", and of `docs/geometry.md`, "On a GPU".
@@ -293,6 +293,17 @@ def check(numbers: range, driver: Any) -> None:
 @pytest.mark.parametrize(("device", "first"), [(MAPPED, 0), (COPIED, HOST_COUNT)], ids=STAND_INS)
 def test_random_pipelines_on_stand_ins(device: Device, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     check(range(first, first + HOST_COUNT), stand_in(monkeypatch, device))
+
+
+@pytest.mark.parametrize("first", range(0, 5 * EACH, EACH))
+def test_random_pipelines_on_the_cpu(first: int) -> None:
+    """Within the bounds of floats."""
+    wrong = []
+    for number in range(first, first + EACH):
+        case = Case(number)
+        case.options = replace(case.options, precision="fp32")
+        wrong += [f"{number}: {line}" for line in problems_of(case, run_cpu(case), "cpu")]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.gpu

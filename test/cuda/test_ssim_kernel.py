@@ -7,12 +7,12 @@ reverse, other bytes in memory.
 from __future__ import annotations
 
 from itertools import product
-from typing import Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 import pytest
 from harness import GPUS, VARIANTS, Launch, aligned, grid_of, program_of
-from support import IS_EXHAUSTIVE, first_of, representative
+from support import IS_EXHAUSTIVE, representative
 
 from polar_pipeline import reference
 from polar_pipeline.coefficients import SSIM_FULL, gaussian
@@ -159,24 +159,28 @@ def test_a_window_that_halves_cannot_hold_stays_off_tensor_cores() -> None:
 
 #: The two ways to compute the windows of a map.
 PLANS = ("registers", "tensor")
+#: Kind of windows, (height, width) and options: windows, deviations, sizes around those of blocks, types of the map and
+#: no map, strides whose remainder is dropped, and images of floats.
+WORKS = [
+    *((plan, (37, 40), {"window": window}) for plan in PLANS for window in (3, 11, 15)),
+    ("tensor", (37, 40), {"window": 5}),
+    ("registers", (37, 40), {"window": 7}),
+    *((plan, (20, 24), {"sigma": sigma}) for plan in PLANS for sigma in (1.0, 4.0)),
+    *(("registers", size, {}) for size in ((1, 1), (3, 5), (16, 65), (67, 30))),
+    *(("tensor", size, {}) for size in ((1, 8), (5, 16), (16, 72), (67, 32))),
+    *(("registers", (30, 46), {"map_dtype": dtype}) for dtype in ("uint8", "uint16", "")),
+    *(("tensor", (30, 48), {"map_dtype": dtype}) for dtype in ("uint8", "uint16", "")),
+    ("registers", (20, 30), {"dtype": "float32"}),
+    ("registers", (41, 61), {"stride": 2}),
+    ("registers", (62, 91), {"stride": 3, "dtype": "float32"}),
+    ("registers", (167, 244), {"stride": 8}),
+]
 
 
-@pytest.mark.parametrize(
-    ("plan", "window"),
-    representative(
-        list(product(PLANS, range(3, 16, 2))), lambda row: (row[1], row if row[1] in (3, 11, 15) else row[0])
-    ),
-)
-def test_every_window(launch: Launch, plan: str, window: int) -> None:
-    work = work_of(37, 40, window=window)
-    check(launch, work, plan_of(work, plan), *texture(37, 40))
-
-
-@pytest.mark.parametrize("plan", ["registers", "tensor"])
-def test_other_deviations(launch: Launch, plan: str) -> None:
-    for sigma in (1.0, 4.0):
-        work = work_of(20, 24, sigma=sigma)
-        check(launch, work, plan_of(work, plan), *texture(20, 24))
+@pytest.mark.parametrize(("plan", "size", "options"), WORKS)
+def test_works(launch: Launch, plan: str, size: Tuple[int, int], options: Dict[str, Any]) -> None:
+    work = work_of(*size, **options)
+    check(launch, work, plan_of(work, plan), *texture(*size))
 
 
 # --------------------------------------------------------------------------------------------------------- the pictures
@@ -234,23 +238,6 @@ def test_as_scikit_image(launch: Launch, plan: str) -> None:
     np.testing.assert_allclose(found.map[0], expected, rtol=0, atol=BOUND[plan])
 
 
-# ------------------------------------------------------------------------------------------------------ sizes and types
-
-
-@pytest.mark.parametrize(
-    ("plan", "size"),
-    [
-        *first_of(
-            [("registers", size) for size in ((1, 1), (3, 5), (16, 65), (67, 30), (1, 70), (8, 8), (131, 77))], 4
-        ),
-        *first_of([("tensor", size) for size in ((1, 8), (5, 16), (16, 72), (67, 32), (8, 24), (131, 80))], 4),
-    ],
-)
-def test_sizes(launch: Launch, plan: str, size: Tuple[int, int]) -> None:
-    work = work_of(*size)
-    check(launch, work, plan_of(work, plan), *texture(*size))
-
-
 @pytest.mark.parametrize(
     ("plan", "rows"),
     representative(list(product(PLANS, (16, 128, 32, 64))), lambda row: row if row[1] in (16, 128) else ()),
@@ -272,24 +259,6 @@ def test_blocks_of_any_size_on_tensor_cores(launch: Launch) -> None:
     first, *others = (check(launch, work, plan, x, y) for plan in plans.values())
     for found in others:
         np.testing.assert_array_equal(found.map, first.map)
-
-
-@pytest.mark.scaled
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("map_dtype", ["uint8", "uint16", ""])
-def test_map_as_levels_or_not_at_all(launch: Launch, plan: str, map_dtype: str) -> None:
-    for width in (46 if plan == "registers" else 48, *((40,) if IS_EXHAUSTIVE else ())):
-        work = work_of(30, width, map_dtype=map_dtype)
-        check(launch, work, plan_of(work, plan), *texture(30, width))
-
-
-@pytest.mark.parametrize(
-    ("stride", "dtype"), representative(list(product((1, 2, 3, 8), ("uint16", "float32"))), lambda row: row)
-)
-def test_strides_and_inputs(launch: Launch, stride: int, dtype: str) -> None:
-    height, width = 20 * stride + stride - 1, 30 * stride + stride // 2  # what is left over is dropped
-    work = work_of(height, width, dtype, stride=stride)
-    check(launch, work, plan_of(work, "registers"), *texture(height, width))
 
 
 # ------------------------------------------------------------------------------------------ sums of images, exactly

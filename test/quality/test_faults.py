@@ -15,7 +15,6 @@ from support import REAL_FRAMES, real_frame
 from polar_pipeline import SENSORS, Pipeline, RawFrame
 from polar_pipeline.options import make_options
 from polar_pipeline.quality.layout import check_layout, offsets_of_polarizer
-from polar_pipeline.quality.statistics import Level, Quality, QualityLimits, fingerprint, measure
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.scene import synthetic
 
@@ -125,28 +124,6 @@ def test_what_all_polarizers_share_lowers_the_comparison_with_a_good_frame_only(
     assert found.mean < 1 - mean
     assert found.lowest < 1 - lowest
     assert abs(consistency(bad).mean - consistency(good).mean) < 0.04  # what is left of the scene is less beside noise
-
-
-def test_the_line_is_found_where_it_is(good: np.ndarray) -> None:
-    pipeline = Pipeline(products="ssim", backend="cpu", ssim_mode="temporal")
-    pipeline(good)
-    bad = stuck_line(good)
-    spot = measure(pipeline, RawFrame(bad, 255), pipeline(bad)).lowest
-    assert abs(spot.y - len(good) / 6) <= 64  # a third of the height, in output pixels; blocks have 64
-
-
-def test_frozen_frames_are_told_from_still_ones(good: np.ndarray) -> None:
-    assert fingerprint(RawFrame(good, 255)) != fingerprint(RawFrame(noise(good, 0.5), 255))
-    for mode in ("consistency", "temporal"):
-        pipeline, quality = (
-            Pipeline(products="ssim", backend="cpu", ssim_mode=mode),
-            Quality(QualityLimits(frozen_frames=3)),
-        )
-        for expected in (Level.OK, Level.OK, Level.ERROR):
-            out = pipeline(good)
-            quality.add(measure(pipeline, RawFrame(good, 255), out), mode)
-            assert quality.report()[0].level == expected
-        assert mode != "temporal" or out["ssim"] == 1  # exactly
 
 
 # -------------------------------------------------------------------------------------------------------- wrong layout

@@ -377,11 +377,6 @@ def test_ended_while_publishing(node: Any, peer: drill.Peer, start: Any, number:
     drill.check(peer.heard)
 
 
-def test_a_soak_ends_with_its_node() -> None:
-    with pytest.raises(RuntimeError, match="the node ended with code 2, intensity did not come"):
-        frames(1, (), ("intensity",), "none")
-
-
 @pytest.mark.exhaustive
 def test_memory_is_flat() -> None:
     found = frames(2500, {1000}, tuple(PRODUCTS), "cpu")

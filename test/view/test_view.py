@@ -15,7 +15,7 @@ from typing import Any, Dict, List
 import cv2
 import numpy as np
 import pytest
-from rrd import image, read, rerun
+from rrd import chunks, image, read, rerun
 from support import ROOT
 
 from polar_pipeline import Pipeline, messages
@@ -155,10 +155,9 @@ def test_encoded_images_have_encoded_ranges(dtype: str, recording: Path, tmp_pat
 
 
 def test_the_layout_shows_every_image_and_curve(recording: Path, tmp_path: Path) -> None:
-    reader = pytest.importorskip("rerun.chunk", reason="this Rerun reads no layouts")
     out = tmp_path / "out.rrd"
     assert view(recording, "--save", out, "--products", "intensity,dolp,stokes,ssim") == 0
-    opened = reader.RrdReader(out)
+    opened = chunks.RrdReader(out)
     (layout,) = opened.blueprints()
     names, origins, queries, ranges = [], [], [], []
     for chunk in opened.stream(store=layout):
