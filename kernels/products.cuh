@@ -357,6 +357,11 @@ template <int TYPE> DEVICE void store_plane(void *image, const OutputPosition &a
     at.store<3>(image, w);
   }
 }
+// In units of 32 levels, as `transform` reads them.
+DEVICE void plane_values(const Pair (&of)[2], Pair (&to)[2]) {
+#pragma unroll
+  for (int k = 0; k < 2; k++) to[k] = UNIT_LEVELS == 32 ? of[k] : mul(of[k], splat(UNIT_LEVELS / 32));
+}
 // The planes of each colour, one after the other.
 DEVICE void store_planes(const FrameArguments &frame, const OutputPosition &at, const Combinations &of, u32 saturated,
                          u32 dark) {
@@ -364,11 +369,16 @@ DEVICE void store_planes(const FrameArguments &frame, const OutputPosition &at, 
 #pragma unroll
   for (int c = 0; c < CHANNELS; c++) {
     const size_t before = (blockIdx.z * (CHANNELS - 1) + c) * plane;
-    store_differences<OUT_DIFFERENCES>((u8 *)frame.out[DIFFERENCES] + before * (OUT_DIFFERENCES == 2 ? 8 : 4), at,
-                                       of.s1[c], of.s2[c], c ? 0 : saturated, c ? 0 : dark);
-    store_plane<OUT_MEANS>((u8 *)frame.out[MEANS] + before * (OUT_MEANS == 2 ? 4 : 2), at, of.mean[c]);
+    Pair s1[2], s2[2], mean[2], excess[2];
+    plane_values(of.s1[c], s1);
+    plane_values(of.s2[c], s2);
+    plane_values(of.mean[c], mean);
+    plane_values(of.excess[c], excess);
+    store_differences<OUT_DIFFERENCES>((u8 *)frame.out[DIFFERENCES] + before * (OUT_DIFFERENCES == 2 ? 8 : 4), at, s1,
+                                       s2, c ? 0 : saturated, c ? 0 : dark);
+    store_plane<OUT_MEANS>((u8 *)frame.out[MEANS] + before * (OUT_MEANS == 2 ? 4 : 2), at, mean);
     if (OUT_EXCESSES)
-      store_plane<OUT_EXCESSES>((u8 *)frame.out[EXCESSES] + before * (OUT_EXCESSES == 2 ? 4 : 2), at, of.excess[c]);
+      store_plane<OUT_EXCESSES>((u8 *)frame.out[EXCESSES] + before * (OUT_EXCESSES == 2 ? 4 : 2), at, excess);
   }
 }
 

@@ -151,7 +151,7 @@ CASES: List[Tuple[str, str, Tuple[str, ...], Dict[str, Any]]] = [
         )
     ),
 ]
-QUICK = 8
+QUICK = 10
 
 
 def frame_for(options: Dict[str, Any]) -> RawFrame:
