@@ -194,8 +194,8 @@ def copy_of_the_package(log: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name in ("setup.py", "pyproject.toml", "README.md", "package.xml"):
-        shutil.copy(ROOT / name, folder)
-    for name in ("polar_pipeline", "resource"):
+        shutil.copy2(ROOT / name, folder)  # with the time of change: the kernels of the checkout are not built again
+    for name in ("polar_pipeline", "resource", "kernels"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 

@@ -18,6 +18,7 @@ from polar_pipeline.cpu.library import Kernels, KernelsError, load_kernels
 from polar_pipeline.geometry import SamplingMap, make_map
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
+from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import Frame, RawFrame
 
 _LOG = logging.getLogger(__name__)
@@ -140,6 +141,8 @@ class CpuBackend:
         for name in self._plan.products:
             out[name] = self._buffers.get(options.shape_of(name, size), options.dtype_of(name))
             out[name][...] = found[name]
+            if PRODUCTS[name].wraps and out[name].dtype == np.float32:
+                out[name][out[name] >= np.float32(np.pi)] = 0  # rounded up from just below pi
         if not CpuBackend._has_warned:
             CpuBackend._has_warned = True
             shape, seconds = f"{raw.shape[1]}x{raw.shape[0]}", time.perf_counter() - start

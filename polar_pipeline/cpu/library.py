@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Set
@@ -54,7 +55,12 @@ class Kernels(NamedTuple):
 
 
 def processor_features() -> Set[str]:
-    """Features of the processor as Linux names them; empty where the system does not say."""
+    """Features of an x86-64 processor as Linux names them; empty of others, and where the system does not say.
+
+    The file alone would not do: under QEMU, an arm64 process reads the features of the host.
+    """
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return set()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
