@@ -31,8 +31,8 @@ snapshot.write_snapshot(str(here), 1 << 20, snapshot.Snapshot("robot/node", b"",
 """,
     "compiled": """
 from polar_pipeline._util import cache
-replace = os.replace
-os.replace = lambda *names, **folders: (pause(), replace(*names, **folders))
+replace = Path.replace
+Path.replace = lambda *names: (pause(), replace(*names))
 cache.write_entry("entry", b"data")
 """,
     "inflated": """
