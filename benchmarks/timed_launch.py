@@ -68,7 +68,7 @@ class TimedSsim(TimedLaunch):
     Args:
         launch: What it does and how.
         first: Address of the first image of frame 0.
-        second: Likewise of the second one.
+        second: Address of the second image of frame 0.
         stride: Bytes from one frame to the next.
     """
 

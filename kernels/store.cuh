@@ -64,7 +64,7 @@ template <int TYPE, int N, int WORDS> DEVICE void words_compared(const float (&v
   for (int k = 0; k < WORDS; k++)
     w[k] = TYPE == 2 ? as_bits(v[k]) : integer_pair(v[2 * k % N], v[(2 * k + 1) % N], SSIM_FULL);
 }
-// The four bytes of which each is the lowest of a word.
+// The lowest byte of each of four words, as one word.
 DEVICE u32 low_bytes(u32 a, u32 b, u32 c, u32 d) {
   return permute(permute(a, b, 0x0040), permute(c, d, 0x0040), 0x5410);
 }

@@ -517,7 +517,7 @@ def kernels_of(work: Work) -> Iterator[AnyKernel]:
         return iter((KERNELS["transform"],))
     if isinstance(work, SsimWork):
         return iter((KERNELS["ssim"],))
-    rows = (KERNELS[name] for name in ("mono_half", "mono_half_calibrated", "mono_full", "color_strip", "tile"))
+    rows = (row for row in KERNELS.values() if row.name not in ("transform", "ssim"))
     return (row for row in rows if row.refusal(work) is None)
 
 
