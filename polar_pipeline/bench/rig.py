@@ -6,6 +6,7 @@ in turns while all of them are ready. Linux only, for the processes' times.
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -26,7 +27,6 @@ from sensor_msgs.msg import Image
 
 from polar_pipeline import messages
 from polar_pipeline._util.malloc import keep_freed_memory
-from polar_pipeline._util.watchdog import tied
 from polar_pipeline.bench.figures import FrameBlock
 from polar_pipeline.doctor.checks import named_profiles, transport_checks
 from polar_pipeline.ros.endpoints import MESSAGE_CLASSES
@@ -51,6 +51,9 @@ _REPORT_S = 1.5
 #: Bytes of an image message that hold the stamp of its header.
 _STAMP_BYTES = 12
 _DROPPED = "dropped: "
+#: `prctl`'s number for the signal that a process gets when the one that started it ends.
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,14 @@ class BenchRig:
         self._frames = frames
         self._next = 0
         keep_freed_memory()  # the camera's cost is not the node's
+        self._processes = {  # before ROS starts threads, beside which `preexec_fn` would not be safe
+            row.name: subprocess.Popen(
+                [*row.command, "--ros-args", "-r", f"__ns:=/{row.name}"],
+                stdout=2,  # the stdout of this process may be for a program
+                preexec_fn=_end_with_parent,  # noqa: PLW1509
+            )
+            for row in contenders
+        }
         self._context = Context()
         self._context.init()
         self._node = Node("camera", context=self._context)
@@ -108,13 +119,6 @@ class BenchRig:
         self._viewer = spawn.Process(target=view, args=(end, topics), daemon=True)
         self._viewer.start()
         end.close()
-        self._processes = {
-            row.name: subprocess.Popen(
-                tied([*row.command, "--ros-args", "-r", f"__ns:=/{row.name}"]),
-                stdout=2,  # the stdout of this process may be for a program
-            )
-            for row in contenders
-        }
         #: Name -> what a node of this package says of its frames in `/diagnostics`; empty before its first report.
         self._reports: Dict[str, Dict[str, str]] = {row.name: {} for row in contenders}
 
@@ -295,6 +299,11 @@ def _lost(state: str, text: str, frames: int) -> WaitState:
     profile = ", ".join(f"{name}={value}" for name, value in named_profiles().items())
     advice = "; ".join(problems) or f"Fast DDS's profile ({profile}) may not suit messages of this size"
     return WaitState(state, f"{text}; {advice}", True)
+
+
+def _end_with_parent() -> None:
+    """Have Linux send this process SIGTERM when the one that started it ends, even by SIGKILL."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
