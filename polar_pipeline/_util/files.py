@@ -8,7 +8,6 @@ it.
 from __future__ import annotations
 
 import errno
-import io
 import os
 import re
 import secrets
@@ -18,7 +17,7 @@ import tempfile
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Iterable, Iterator, Optional, Set, Tuple, Union
+from typing import Any, BinaryIO, Iterable, Iterator, Set, Tuple
 
 #: None on systems without it, where nothing is locked and nothing is removed.
 fcntl: Any = import_module("fcntl") if os.name == "posix" else None
@@ -26,26 +25,8 @@ fcntl: Any = import_module("fcntl") if os.name == "posix" else None
 #: of the process.
 PARTIAL = r"\.[0-9a-f]+\.part"
 _PREFIX = "polar_pipeline_"
-
-
-class _File(io.FileIO):
-    """A file under a temporary name, whose errors name the final file."""
-
-    def __init__(self, temporary: Path, path: Path) -> None:
-        self._path = path
-        with self._naming_the_final_file():
-            super().__init__(str(temporary), "x")
-
-    def write(self, data: Any) -> int:  # what `io.FileIO` takes differs between Python versions
-        with self._naming_the_final_file():
-            return super().write(data)
-
-    @contextmanager
-    def _naming_the_final_file(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as err:
-            raise OSError(err.errno, err.strerror, str(self._path)) from err
+#: Errors of a disk that is full, which do not name the file.
+_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
@@ -110,26 +91,22 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists already; --force replaces it")
     remove_leftovers(path.parent, rf"\.{re.escape(path.name)}{PARTIAL}")
-    file, partial = _open_partial(path)
+    partial = partial_path(path)
     try:
-        with io.BufferedWriter(file) as stream:
+        with partial.open("xb") as stream:
+            if not hold(stream.fileno(), partial):
+                raise OSError(f"another process has removed {partial}; try again")
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
             partial.replace(path)  # while it is locked
+    except OSError as err:
+        if err.filename == str(partial) or (err.filename is None and err.errno in _FULL):
+            raise OSError(err.errno, err.strerror, str(path)) from err
+        raise
     finally:
         if partial.exists():
             partial.unlink()
-
-
-def _open_partial(path: Path) -> Tuple[_File, Path]:
-    """A new file under a temporary name beside `path`, locked, and that name."""
-    while True:
-        partial = partial_path(path)
-        file = _File(partial, path)
-        if hold(file.fileno(), partial):
-            return file, partial
-        file.close()
 
 
 @contextmanager
@@ -199,13 +176,12 @@ def partial_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
 
 
-def hold(descriptor: int, name: Union[str, Path], folder: Optional[int] = None) -> bool:
+def hold(descriptor: int, path: Path) -> bool:
     """Lock a new file or folder for as long as its descriptor is open, so that `remove_leftovers` leaves it alone.
 
     Args:
         descriptor: The open file or folder.
-        name: Its name.
-        folder: Descriptor of the folder that the name is in.
+        path: Its name.
 
     Returns:
         False if another process removed it as a leftover before it was locked: make another one.
@@ -214,14 +190,11 @@ def hold(descriptor: int, name: Union[str, Path], folder: Optional[int] = None) 
         return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except (BlockingIOError, FileNotFoundError):
         return False
     except OSError:  # a file system without locks, on which nothing is removed either
         return True
-    try:
-        return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def _hold_folder(path: Path, stack: ExitStack) -> bool:
@@ -236,34 +209,32 @@ def _hold_folder(path: Path, stack: ExitStack) -> bool:
     return hold(descriptor, path)
 
 
-def remove_leftovers(folder: Union[Path, int], pattern: str) -> None:
+def remove_leftovers(folder: Path, pattern: str) -> None:
     """Remove what killed processes left: files and folders of this user with these names that no process has locked.
 
     Args:
-        folder: Where to look; in a folder given as a descriptor, only files are removed. Errors are ignored.
+        folder: Where to look; errors are ignored.
         pattern: Regular expression that the full name matches.
     """
     if fcntl is None:
         return
     with suppress(OSError):
-        place = folder if isinstance(folder, int) else str(folder)
-        for name in filter(re.compile(pattern).fullmatch, os.listdir(place)):  # noqa: PTH208 - of a descriptor too
+        for path in [path for path in folder.iterdir() if re.fullmatch(pattern, path.name)]:
             with suppress(OSError):
-                _remove_if_free(folder, name)
+                _remove_if_free(path)
 
 
-def _remove_if_free(folder: Union[Path, int], name: str) -> None:
-    where, own = (name, folder) if isinstance(folder, int) else (str(folder / name), None)
+def _remove_if_free(path: Path) -> None:
     # not blocking: a FIFO would wait for a writer
-    descriptor = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=own)
+    descriptor = os.open(str(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         info = os.fstat(descriptor)
         if info.st_uid != os.geteuid():
             return
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if stat.S_ISREG(info.st_mode):
-            os.unlink(where, dir_fd=own)
-        elif stat.S_ISDIR(info.st_mode) and own is None:
-            shutil.rmtree(where, ignore_errors=True)
+            path.unlink()
+        elif stat.S_ISDIR(info.st_mode):
+            shutil.rmtree(path, ignore_errors=True)
     finally:
         os.close(descriptor)
