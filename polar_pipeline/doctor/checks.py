@@ -8,7 +8,7 @@ import platform
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, Optional
+from typing import Dict, Iterable, Iterator, List, Optional
 
 import numpy as np
 
@@ -31,31 +31,24 @@ _PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILE
 #: Name of Fast DDS's shared library -> its major version.
 _FAST_DDS = {"libfastdds.so": 3, "libfastrtps.so": 2}
 
-_LIBRARIES = (
-    "numpy",
-    "cv2",
-    "rosbags",
-    "mcap",
-    "lz4",
-    "zstandard",
-    "ruamel.yaml",
-    "tqdm",
-    "ddsketch",
-    "elftools",
-    "jinja2",
-    "dask",
-    "distributed",
-    "fsspec",
-    "pyarrow",
-    "skimage",
-    "cupy",
-    "aiohttp",
-    "rerun",
-)
-_ROS = (
-    *("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces", "yaml"),
-    *("launch", "launch_ros"),
-)
+#: Module -> what does not work without it; "" where nothing works.
+_LIBRARIES = {
+    **dict.fromkeys(("numpy", "cv2", "rosbags", "mcap", "lz4", "zstandard", "ruamel.yaml", "tqdm"), ""),
+    "ddsketch": "no live node and no replay; the library works",
+    "jinja2": "no replay; the library and the live node work",
+    **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch` (pip extra batch)"),
+    "skimage": "nothing (tests compare with it)",
+    "cupy": "no GPU",
+    "aiohttp": "no recordings from web servers",
+    "rerun": "no `polar-pipeline view` (pip extra view)",
+}
+_ROS = {
+    **dict.fromkeys(
+        ("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces", "yaml"),
+        "no live node and no play; library and replay work",
+    ),
+    **dict.fromkeys(("launch", "launch_ros"), "no launch files; run polar_pipeline_node itself"),
+}
 
 
 def run_checks() -> List[Check]:
@@ -88,18 +81,8 @@ def _import(name: str, optional: str) -> Check:
 
 
 def _libraries() -> Iterator[Check]:
-    lost = {
-        "ddsketch": "no live node and no replay; the library works",
-        "elftools": "no registers and spills of compiled kernels (pip install pyelftools)",
-        "jinja2": "no replay; the library and the live node work",
-        **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch` (pip extra batch)"),
-        "skimage": "nothing (tests compare with it)",
-        "cupy": "no GPU",
-        "aiohttp": "no recordings from web servers",
-        "rerun": "no `polar-pipeline view` (pip extra view)",
-    }
-    for name in _LIBRARIES:
-        yield _import(name, lost.get(name, ""))
+    for name, lost in _LIBRARIES.items():
+        yield _import(name, lost)
     yield from deployment.cupy_checks()
 
 
@@ -120,7 +103,6 @@ def _backends() -> Iterator[Check]:
     yield _cpu_kernels()
     yield _cache()
     yield _gpu()
-    yield from deployment.cuda_library_checks()
     yield _nvrtc()
     yield _jpeg()
 
@@ -182,19 +164,12 @@ def _jpeg() -> Check:
 def _ros() -> Iterator[Check]:
     distribution = os.environ.get("ROS_DISTRO")
     yield Check("ROS_DISTRO", "ok" if distribution else "missing", distribution or "not set: no ROS setup file sourced")
-    lost = dict.fromkeys(("launch", "launch_ros"), "no launch files; run polar_pipeline_node itself")
-    for name in _ROS:
-        yield _import(name, lost.get(name, "no live node and no play; library and replay work"))
-    yield _middleware()
-
-
-def _middleware() -> Check:
-    """Look up the DDS implementation in use."""
+    for name, lost in _ROS.items():
+        yield _import(name, lost)
     try:
-        implementation: Callable[[], str] = importlib.import_module("rclpy.utilities").get_rmw_implementation_identifier
-        return Check("middleware", "ok", implementation())
+        yield Check("middleware", "ok", importlib.import_module("rclpy.utilities").get_rmw_implementation_identifier())
     except (ImportError, RuntimeError) as err:
-        return Check("middleware", "missing", str(err))
+        yield Check("middleware", "missing", str(err))
 
 
 def _fast_dds() -> Optional[int]:
