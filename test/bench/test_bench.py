@@ -227,7 +227,7 @@ from polar_pipeline.bench.node import isolate, raw_frames
 from polar_pipeline.bench.rig import BenchRig, Contender
 
 if __name__ == "__main__":
-    bench_rig.CONCLUSIVE_FRAMES = 3  # each takes a second
+    bench_rig.REPORTED_TIMEOUT_S = 5.0
     isolate()
     with BenchRig([Contender("bench", tuple(sys.argv[1:]))], ("dolp",), raw_frames("IMX250MZR", (64, 48))) as rig:
         try:
@@ -254,37 +254,8 @@ def test_frames_that_get_lost(tmp_path: Path) -> None:
     )
     first, *_, last = run.stdout.splitlines()
     assert first == "waits for an answer, 0 s: the node is starting, and may have to compile"
-    assert re.match(r"the node 'bench' does not answer after \d+ s: 0 of 3 frames have reached the node; .+", last)
+    assert re.match(r"the node 'bench' does not answer after \d+ s: 0 of \d frames have reached the node, .+", last)
     assert "Fast DDS's profile" in last or "/dev/shm" in last
-
-
-@pytest.mark.ros
-@pytest.mark.parametrize(
-    ("is_matched", "frames", "report", "state", "is_in_vain"),
-    [
-        (False, 0, {}, "start", False),
-        (False, 0, {"received": "3"}, "start", False),
-        (True, 99, {}, "report", False),
-        (True, 0, {"received": "0"}, "raw", False),
-        (True, 9, {"received": "0"}, "raw", False),
-        (True, 10, {"received": "0"}, "raw", True),
-        (True, 10, {"received": "4", "published": "4"}, "raw", True),
-        (True, 10, {"received": "5", "published": "0"}, "compute", False),
-        (True, 10, {"received": "5", "published": "0", "unwanted": "5"}, "compute", False),
-        (True, 10, {"received": "9", "published": "0", "dropped: encoding": "9"}, "compute", False),
-        (True, 12, {"received": "12", "published": "0", "dropped: encoding": "9", "dropped: size": "1"}, "use", True),
-        (True, 12, {"received": "12", "published": "9", "dropped: overload": "10"}, "product", False),
-        (True, 12, {"received": "12", "published": "10"}, "product", True),
-    ],
-)
-def test_how_far_frames_have_come(
-    is_matched: bool, frames: int, report: Dict[str, str], state: str, is_in_vain: bool
-) -> None:
-    pytest.importorskip("rclpy")
-    from polar_pipeline.bench.rig import waits_for
-
-    found = waits_for(is_matched, frames, report)
-    assert (found.state, found.is_in_vain) == (state, is_in_vain)
 
 
 @pytest.mark.ros
