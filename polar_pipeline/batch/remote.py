@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import random
 import re
@@ -16,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
-from polar_pipeline._util.files import fcntl, hold, remove_leftovers
+from polar_pipeline._util.files import hold, remove_leftovers
 from polar_pipeline.batch import recordings
 from polar_pipeline.batch.recordings import File, Recording, StorageError, is_web, name_of, shown
 from polar_pipeline.replay.limits import described, megabytes
@@ -175,8 +176,6 @@ def reserved(spool: Path, size: int, max_bytes: int, name: str) -> Iterator[Path
     The name of the folder states its size. Its process holds a lock on it, which ends with the process; a folder
     without a lock is removed by the next process. A process that waits for space makes the later ones wait too.
     """
-    if fcntl is None:
-        raise StorageError("copies of remote recordings need file locks, which this system does not have")
     if size > max_bytes:
         raise StorageError(f"{name} has {megabytes(size)}, and the spool takes {megabytes(max_bytes)}")
     with ExitStack() as stack:

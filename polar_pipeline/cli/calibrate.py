@@ -74,7 +74,7 @@ def run(values: argparse.Namespace) -> int:
     table = Path(values.angles) if values.angles not in (None, _UNKNOWN) else None
     report = report_path(values.report, values.output)
     outputs = [path for path in (values.output, report) if path is not None]
-    check_output_files(outputs, [path for path in (values.source, table) if path is not None])
+    check_output_files(outputs, [values.source, table])
     if values.output.exists() and not values.force:  # before minutes of work
         raise FileExistsError(f"{values.output} exists already; --force replaces it")
     with ExitStack() as stack:

@@ -81,8 +81,8 @@ def _check_usage(values: argparse.Namespace) -> None:
         return
     if values.save.suffix != ".rrd":
         raise UsageError(f"--save writes an .rrd file, got {values.save}")
-    inputs = [values.source and recording_of(values.source), values.reference, values.params]
-    check_output_files([values.save], [path for path in inputs if path is not None])
+    source = values.source and recording_of(values.source)
+    check_output_files([values.save], [source, values.reference, values.params])
 
 
 @contextmanager
