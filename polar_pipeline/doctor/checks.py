@@ -183,11 +183,9 @@ def _fast_dds() -> Optional[int]:
     if origin:
         folders += Path(origin).parents
     for folder in folders:
-        found = {
-            version for name, version in _FAST_DDS.items() if (folder / name).exists() or any(folder.glob(f"{name}.*"))
-        }
-        if found:
-            return found.pop() if len(found) == 1 else None
+        versions = {version for name, version in _FAST_DDS.items() if any(folder.glob(f"{name}*"))}
+        if len(versions) == 1:
+            return versions.pop()
     return None
 
 
@@ -219,17 +217,17 @@ def _transport() -> Iterator[Check]:
     """Check whether Fast DDS carries 5 MB frames between processes; nothing without ROS or with another middleware."""
     if find_spec("rclpy") is None or "fastrtps" not in os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp"):
         return
-    shipped = "config/fastdds_large_frames.xml"
-    try:
-        shipped = str(share_path("config", "fastdds_large_frames.xml"))
-    except FileNotFoundError as err:
-        yield Check("transport profile", "problem", str(err))
     named = named_profiles()
     if not named:
+        try:
+            ((name, value),) = transport_environment().items()
+        except FileNotFoundError as err:
+            yield Check("transport profile", "problem", str(err))
+            return
         yield Check(
             "transport",
             "problem",
-            f"Fast DDS loses 5 MB frames with its default segment: set {profile_variable()} to {shipped}, "
+            f"Fast DDS loses 5 MB frames with its default segment: set {name} to {value}, "
             'here and for the camera\'s driver: eval "$(polar-pipeline env)" does, and so do the launch files',
         )
     for name, value in named.items():

@@ -20,7 +20,7 @@ yaml = pytest.importorskip("yaml")
 from polar_pipeline._util.documents import MAX_DOCUMENT_BYTES, read_json
 from polar_pipeline._util.yamlfile import MAX_NODES, read_yaml
 from polar_pipeline.ros.parameters import MAX_TEXT, PARAMETERS
-from polar_pipeline.ros.preset import check_parameters, flatten, from_yaml, read_nodes, to_yaml
+from polar_pipeline.ros.preset import check_parameters, from_yaml, read_nodes, to_yaml
 from polar_pipeline.ros.rig import read_rig
 
 READERS: List[Callable[[Path], Any]] = [read_yaml, read_nodes, from_yaml, read_rig, read_json]
@@ -154,19 +154,15 @@ def test_nodes_of_a_file_as_ros_names_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "names of nodes"),
         ("- a", "names of nodes"),
         ("resolution: full", "resolution must have names of nodes, then ros__parameters; got 'full'"),
         ("ros__parameters: {}", "below a node's name"),
-        ("a: {ros__parameters: }", "below a node's name, got None"),
         ("a: {ros__parameters: [1]}", "below a node's name, got [1]"),
         ("1: {ros__parameters: {}}\n2: {ros__parameters: {}}", "the name of a node must be text, got 1"),
-        ("~: {ros__parameters: {}}", "the name of a node must be text, got None"),
         ("a: {ros__parameters: {}, b: 1}", "a/b must have names of nodes"),
         ("/a: {b: {ros__parameters: {}}}\n/a/b: {ros__parameters: {}}", "the node /a/b occurs twice"),
         ("a: {ros__parameters: {raw: {flip: 1}, raw.flip: 2}}", "the parameter raw.flip occurs twice"),
         (f"a: {{ros__parameters: {{? {'x' * 100_000} : {{a: 1}}}}}}", "a name has 100000 characters"),
-        (f"? {'x' * 100_000}\n: {{ros__parameters: {{}}}}", "a name has 100000 characters"),
     ],
 )
 def test_what_are_no_parameters(tmp_path: Path, text: str, said: str) -> None:
@@ -177,21 +173,13 @@ def test_what_are_no_parameters(tmp_path: Path, text: str, said: str) -> None:
     ("parameters", "said"),
     [
         ("threads: true", "threads must be a whole number in [0, 256], got True"),
-        ("threads: ~", "threads must be a whole number in [0, 256], got None"),
         ("min_intensity: .nan", "min_intensity must be a number in [0.0, 2.0], got nan"),
-        ("min_intensity: " + "9" * 900, "min_intensity must be a number"),
         ("resolution: {a: 1}", "no parameter of this package is called resolution.a"),
-        ("raw: {flip: [true, 1]}", "raw.flip must be a pair"),
-        ("raw: 5", "no parameter of this package is called raw"),
         ("frame_id: 5", "frame_id must be text"),
         ('snapshot: {folder: "\\0"}', "without NUL"),
-        ('frame_id: "\\ud800"', r"got '\ud800'"),
         ("display: {gain: {a: 1}}", "called display.gain.a"),
-        ("display: {white_balance: [1, b, 2.5]}", "display.white_balance must be"),
         ("use_sim_time: 1", "use_sim_time must be true or false, got 1"),
         ("qos_overrides: {a: ~}", "qos_overrides.a must be a truth value, a number or text, got None"),
-        ("qos_overrides: {a: 9223372036854775808}", "qos_overrides.a must be"),
-        ("1: 2", "called 1"),
         ("? !!binary aGk=\n    : 2", "called b'hi'"),
     ],
 )
@@ -274,7 +262,3 @@ def test_a_title_stays_a_comment() -> None:
     text = to_yaml({}, "front\n/**: {ros__parameters: {threads: 3}}\x1b[2J")
     assert text.splitlines()[0] == r"# front\n/**: {ros__parameters: {threads: 3}}\x1b[2J"
     assert yaml.safe_load(text) == {"/**": {"ros__parameters": {}}}
-
-
-def test_flat_names() -> None:
-    assert flatten({"a": {"b": 1, "c": {}, "d": {"e": 2}}, 3: {None: 4}}) == {"a.b": 1, "a.d.e": 2, "3.None": 4}

@@ -191,13 +191,10 @@ def test_the_transport_profile_is_looked_for(monkeypatch: pytest.MonkeyPatch, tm
 
     kilted = str(install("kilted", "libfastdds.so.3.2.2"))
     jazzy = str(install("jazzy", "libfastrtps.so", "libfastrtps.so.2.14"))
-    both = str(install("both", "libfastdds.so", "libfastrtps.so"))
     nothing = str(install("nothing"))
     # a new Fast DDS reads the old name too; with both it complains
-    for origin, name in ((kilted, new), (jazzy, old), (both, old), (nothing, old), (None, old)):
-        missing = judged(origin)
-        assert missing.state == "problem"
-        assert f"set {name} to" in missing.text
+    for origin, name in ((kilted, new), (jazzy, old), (nothing, old), (None, old)):
+        assert f"set {name} to" in judged(origin).text
         assert list(doctor.transport_environment()) == [name]
         assert judged(origin, **{name: tmp_path / "gone.xml"}).state == "problem"
         assert judged(origin, **{name: profile}).state == "ok"
@@ -207,7 +204,4 @@ def test_the_transport_profile_is_looked_for(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path / 'empty'}:{tmp_path / 'jazzy' / 'lib'}")
     assert f"set {old} to" in judged(kilted).text  # the linker looks there first
     monkeypatch.setenv("RMW_IMPLEMENTATION", "rmw_zenoh_cpp")
-    assert list(doctor._transport()) == []
-    monkeypatch.delenv("RMW_IMPLEMENTATION")
-    monkeypatch.setitem(sys.modules, "rclpy", None)
     assert list(doctor._transport()) == []

@@ -300,11 +300,6 @@ def test_the_viewer_is_opened_without_statistics(recording: Path, home: Path, mo
     assert isinstance(stream, rerun.RecordingStream)
 
 
-def test_saving_touches_no_settings(recording: Path, home: Path, tmp_path: Path) -> None:
-    assert view(recording, "--products", "dolp", "--save", tmp_path / "out.rrd") == 0
-    assert not home.exists()
-
-
 def test_statistics_that_were_on_are_turned_off_without_rerun(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rerun would send that its command was used."""
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("Rerun is run"))
