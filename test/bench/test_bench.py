@@ -140,17 +140,12 @@ def test_frames_come_into_memory_that_is_there() -> None:
 
 
 @pytest.mark.ros
-@pytest.mark.parametrize(  # a distribution is unset where ROS came as wheels; shared memory has 0.5 MB by default
-    ("distribution", "size"),
-    first_of([(None, "1224x1024"), (None, "2448x2048"), ("jazzy", "2448x2048"), ("kilted", "2448x2048")]),
-)
-def test_own_node(distribution: Optional[str], size: str) -> None:
+@pytest.mark.parametrize("size", first_of(["1224x1024", "2448x2048"]))  # shared memory has 0.5 MB by default
+def test_own_node(size: str) -> None:
     """Frames of megabytes pass, and what is said of them fits together."""
     pytest.importorskip("rclpy")
     left_out = ("ROS_DISTRO", "RMW_IMPLEMENTATION", doctor.profile_variable())
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
-    if distribution:
-        environment["ROS_DISTRO"] = distribution
     asked = ["--size", size, "--seconds", "1", "--rate", "5", "--backend", "cpu", "--products", "dolp,ssim"]
     run = tool("--json", *asked, environment=environment)
     assert run.returncode == 0, run.stderr
@@ -166,8 +161,6 @@ def test_own_node(distribution: Optional[str], size: str) -> None:
     assert "late" in report["loads"]["camera"]
     assert "late" not in report["loads"]["fastest"]
     assert report["loads"]["camera"]["NUM_FRAMES_SENT"] == 5
-    # a frame cannot be in the node for longer than until the viewer has it, by the slack of a scheduler
-    assert report["loads"]["camera"]["stages_ms"]["decode"]["p50"] < report["loads"]["camera"]["MAX_LATENCY"]
 
 
 @pytest.mark.ros

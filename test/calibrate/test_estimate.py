@@ -249,17 +249,6 @@ def test_a_wrong_reading_is_reported() -> None:
     assert "setting 7 deviates by +5.0 degrees" in warning
 
 
-@pytest.mark.parametrize("count", [4, 5, 9, 18])
-def test_angles_that_turn_the_wrong_direction_are_refused(count: int) -> None:
-    """A scale that is read from the other side; a zero that is wrong by little is allowed."""
-    camera = simulate_sensor(MONO, SHAPE, 12)
-    bench = replace(SHORT, angles=tuple((np.arange(count) * 180 / count).tolist()))
-    turned = {k: 5 + angle for k, angle in enumerate(bench.angles)}
-    assert estimate(camera, bench, angles=turned).angle.mean() == pytest.approx(5, abs=0.1)
-    with pytest.raises(ValueError, match="from another axis or clockwise"):
-        estimate(camera, bench, angles={k: -angle for k, angle in turned.items()})
-
-
 @pytest.mark.parametrize(
     ("bench", "text"),
     [
