@@ -143,32 +143,6 @@ class _PixelFigure:
     row: Tuple[str, ...]
 
 
-class _Setting(NamedTuple):
-    """A setting of the polarizer as a row of the table."""
-
-    name: str
-    angle: str
-    source: str
-    lamp: str
-    residual: str
-    frames: int
-
-
-@dataclass(frozen=True)
-class CalibrationReport:
-    """What the report of a calibration says.
-
-    Attributes:
-        title: Heading.
-        facts: Name -> value.
-        result: The calibration and what was found.
-    """
-
-    title: str
-    facts: Dict[str, str]
-    result: CalibrationResult
-
-
 def render_calibration(result: CalibrationResult, source: str) -> str:
     """The report as HTML; the same result makes the same text.
 
@@ -177,11 +151,9 @@ def render_calibration(result: CalibrationResult, source: str) -> str:
         source: Name of the session's folder or recording.
     """
     used = result.causes == 0
-    report = CalibrationReport(
-        f"Calibration of {printable(result.calibration.sensor.name)} from {printable(source)}", _facts(result), result
-    )
+    title = f"Calibration of {printable(result.calibration.sensor.name)} from {printable(source)}"
     html: str = page_template(Path(__file__).parent / "templates").render(
-        report=report,
+        report={"title": title, "facts": _facts(result), "result": result},
         warnings=[printable(text, 2000) for text in result.warnings],
         errors=[_error_row(row) for row in result.errors],
         figures=[_figure(quantity, result, used) for quantity in _QUANTITIES],
@@ -257,18 +229,13 @@ def _figure(quantity: _Quantity, result: CalibrationResult, used: np.ndarray) ->
     )
 
 
-def _settings(result: CalibrationResult) -> List[_Setting]:
-    rows = zip(result.settings, result.angles, result.given, result.lamp, result.deviations, result.frames)
+def _settings(result: CalibrationResult) -> List[Tuple[str, ...]]:
+    """Rows of the table of settings: name, angle, where the angle is from, lamp, residual, frames."""
+    source = "estimated" if None in result.given else "given"
+    rows = zip(result.settings, result.angles, result.lamp, result.deviations, result.frames)
     return [
-        _Setting(
-            printable(name),
-            f"{angle:.2f}",
-            "estimated" if None in result.given else "given",
-            f"{lamp:.4f}",
-            f"{100 * deviation:.4f}",
-            frames,
-        )
-        for name, angle, given, lamp, deviation, frames in rows
+        (printable(name), f"{angle:.2f}", source, f"{lamp:.4f}", f"{100 * deviation:.4f}", str(frames))
+        for name, angle, lamp, deviation, frames in rows
     ]
 
 
