@@ -132,7 +132,7 @@ class BenchRig:
 
         Args:
             name: The node's.
-            say: Takes a line about what is waited for, when that changes and now and then.
+            say: Takes a line about what is waited for, now and then.
 
         Raises:
             RuntimeError: A process ended, or the node does not answer; the message says as far as is known why.

@@ -103,10 +103,11 @@ def _cuda_command() -> str:
     """The command that installs the libraries that CuPy loads."""
     if is_jetson():
         return "sudo apt install nvidia-jetpack"
-    for name, version in _installed_cupy().items():
-        if _numbers(version) >= (14,):
-            return f"python3 -m pip install '{name}[ctk]'"
-    return "sudo apt install cuda-toolkit of CuPy's version, from NVIDIA's package repository"
+    name, version = next(iter(_installed_cupy().items()), ("cupy", ""))
+    if _numbers(version) >= (14,):
+        return f"python3 -m pip install '{name}[ctk]'"
+    number = re.sub(r"cupy(-cuda(\d+)x)?", r"-\2", name).rstrip("-")
+    return f"sudo apt install cuda-toolkit{number}, from NVIDIA's package repository"
 
 
 def cupy_checks() -> Iterator[Check]:

@@ -187,7 +187,7 @@ def test_two_cupys(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_cuda_libraries_come_with_a_command(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = ImportError("libcublas.so.12: cannot open shared object file: No such file or directory")
     installed(monkeypatch, cupy_cuda12x="12.3.0")
-    assert "sudo apt install cuda-toolkit" in deployment.remedy(error)
+    assert "sudo apt install cuda-toolkit-12, from" in deployment.remedy(error)
     installed(monkeypatch, cupy_cuda12x="14.2.0")
     assert deployment.remedy(error).endswith("python3 -m pip install 'cupy-cuda12x[ctk]'")
     plant(root, ORIN)
