@@ -16,8 +16,8 @@ from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Sequence
 import cv2
 import numpy as np
 import pytest
+from domains import DomainClaim, ports
 
-from polar_pipeline.bench.domain import DomainClaim, ports
 from polar_pipeline.ros.parameters import PARAMETERS
 
 ROOT = Path(__file__).resolve().parent.parent
