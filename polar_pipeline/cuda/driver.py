@@ -7,13 +7,17 @@ device.
 from __future__ import annotations
 
 import ctypes
+import errno
 import importlib
 import logging
 import os
 import re
+import sys
+import tempfile
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Iterator, Mapping, Optional, Tuple, Union
 
 import numpy as np
@@ -101,10 +105,24 @@ def import_cupy() -> Any:
     Raises:
         RuntimeError: It cannot be imported.
     """
+    if "cupy" not in sys.modules:
+        try:
+            folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(str(folder), os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, "cannot be written", str(folder))
+        except (OSError, RuntimeError) as err:
+            _keep_no_kernels(err)
     try:
         return importlib.import_module("cupy")
     except (ImportError, AttributeError, RuntimeError, ValueError) as err:  # the others: built for another NumPy
         raise RuntimeError(f"CuPy cannot be imported ({cause(err)}); pip extras cuda11, cuda12, cuda13") from err
+
+
+def _keep_no_kernels(reason: Exception) -> None:
+    """Have CuPy neither read nor write its folder of compiled kernels, which it needs a folder for."""
+    _LOG.warning("compiled GPU kernels are not kept (%s): set CUPY_CACHE_DIR to a folder of your own", reason)
+    os.environ.update(CUPY_CACHE_IN_MEMORY="1", CUPY_CACHE_DIR=tempfile.gettempdir())
 
 
 def device_count() -> int:
@@ -309,9 +327,8 @@ class Driver:
             try:
                 kernel = module.get_function(name)
                 handle = kernel.kernel.ptr
-            except OSError as err:  # CuPy cannot keep it
-                _LOG.warning("compiled GPU kernels are not kept (%s): set CUPY_CACHE_DIR to a folder of your own", err)
-                os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
+            except OSError as err:  # as on a full disk
+                _keep_no_kernels(err)
                 kernel = module.get_function(name)
                 handle = kernel.kernel.ptr
         except self._errors as err:
