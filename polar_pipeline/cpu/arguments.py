@@ -17,7 +17,7 @@ from polar_pipeline.geometry import SamplingMap
 from polar_pipeline.noise import NoiseModel, noise_model, uses_noise
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
-from polar_pipeline.products import LIGHT_PRODUCTS, SSIM_PRODUCTS, invalid_level
+from polar_pipeline.products import COMPONENT_PRODUCTS, LIGHT_PRODUCTS, SSIM_PRODUCTS, invalid_level
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
@@ -31,7 +31,7 @@ OWN, GREEN, ROW, COLUMN, ACROSS = range(5)
 #: Products that the kernels compute, SSIM's aside, in the order of `struct Products`.
 KERNEL_PRODUCTS = (
     *(f"angle_{angle}" for angle in ANGLES),
-    *("unpolarized", "polarized", "polarizer"),
+    *COMPONENT_PRODUCTS,
     *("intensity", "stokes", "dolp", "aolp", "preview", "dolp_sigma", "aolp_sigma", "aolp_color", "dolp_color"),
 )
 #: Products whose floats are exact to some 1e-5 of full scale, which a correction in 16-bit integers is not.
