@@ -1,12 +1,13 @@
 """Writes the pictures of docs/adaptive_demosaic.md into docs/images: `python docs/figures.py`.
 
 Run it by hand when the adaptive method changes. Everything is computed by the float64 reference from the patterns of
-`sensor.edges`, 8 bit, point spread function of 0.6 pixels, so the pictures show what the tables measure. Cutouts are
+`benchmarks/edges.py`, 8 bit, point spread function of 0.6 pixels, so the pictures show what the tables measure. Cutouts are
 enlarged without interpolation: one square is one pixel of the sensor.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Callable, Dict, List, Tuple
 
@@ -14,9 +15,11 @@ import cv2
 import numpy as np
 
 from polar_pipeline import reference
-from polar_pipeline.sensor.edges import edge_pattern
 from polar_pipeline.sensor.forward import behind_polarizers, expose
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+from edges import edge_pattern
 
 IMAGES = Path(__file__).resolve().parent / "images"
 SENSOR = SENSORS["IMX250MZR"]
