@@ -1,8 +1,8 @@
 """Writes the pictures of docs/adaptive_demosaic.md into docs/images: `python docs/figures.py`.
 
 Run it by hand when the adaptive method changes. Everything is computed by the float64 reference from the patterns of
-`benchmarks/edges.py`, 8 bit, point spread function of 0.6 pixels, so the pictures show what the tables measure. Cutouts are
-enlarged without interpolation: one square is one pixel of the sensor.
+`benchmarks/edges.py`, 8 bit, point spread function of 0.6 pixels, so the pictures show what the tables measure.
+Cutouts are enlarged without interpolation: one square is one pixel of the sensor.
 """
 
 from __future__ import annotations
