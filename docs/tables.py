@@ -76,11 +76,12 @@ def parameters() -> str:
 
 
 def encodings() -> str:
-    """One row per family of names that are taken."""
+    """One row per family of names that are taken, with what varies in braces."""
     rows = []
     for row in FAMILIES:
-        names = ", ".join(f"`{name}`" for name in row.members())
-        rows.append((names, str(row.channels), row.sensor, row.origin))
+        bayer, formats = ("{" + ",".join(keys) + "}" for keys in (row.bayer, row.formats))
+        name = row.name.format(bayer=bayer if len(row.bayer) > 1 else row.bayer[0], format=formats)
+        rows.append((f"`{name}`", str(row.channels), row.sensor, row.origin))
     return _table(("encoding", "channels", "sensor", "defined by"), rows)
 
 
@@ -110,7 +111,7 @@ FOXGLOVE_MAPS = {"phase": "rainbow"}
 TABS = {
     "Polarization": ("intensity", "preview", "dolp", "aolp"),
     "Glare": ("unpolarized", "polarized", "polarizer"),
-    "Colours": ("aolp_color", "dolp_color"),
+    "Colors": ("aolp_color", "dolp_color"),
     "Angles": ("angle_0", "angle_45", "angle_90", "angle_135"),
     "Noise": ("dolp_sigma", "aolp_sigma"),
 }
