@@ -210,11 +210,11 @@ def kernel_times() -> str:
         text = f"SSIM map and mean of 1224x1024, on {windows[row['schedule']['window']]}"
         rows.append((text, "`ssim`", f"{row['us_per_frame']:.2f}", f"{row['us_in_graph_of_64']:.1f}", ""))
     others = {
-        "the same by fused-ssim": ssim["fused-ssim"]["us_per_frame"],
-        "four color angles, already split, by NPP's bilinear debayer": report["npp"]["npp_us"],
+        "the same by fused-ssim": ssim.get("fused-ssim", {}).get("us_per_frame"),
+        "four color angles, already split, by NPP's bilinear debayer": (report["npp"] or {}).get("npp_us"),
         "mono half, intensity dolp aolp, on 16 threads of the CPU": report["cpu"]["cpu_us"],
     }
-    rows += [(text, "", f"{time:.1f}", "", "") for text, time in others.items()]
+    rows += [(text, "", f"{time:.4g}", "", "") for text, time in others.items() if time is not None]
     head = ("work", "kernels", "µs, 64 frames a launch", "µs, one frame a launch", "of copy")
     return _table(head, rows).replace("colour", "color")
 
