@@ -138,7 +138,7 @@ class PreparedLaunches:
             sizes = self._sizes()
             self._buffers = FrameBuffers(driver, sizes, maps_host)
         except RuntimeError:
-            self._unload()
+            self._close_launches()
             raise
         self.memory = device_bytes(sizes, maps_host=False)  # on an integrated GPU, mapped memory is the device's, too
         self._argument = np.zeros((), FRAME_ARGUMENT)
@@ -306,9 +306,9 @@ class PreparedLaunches:
     def close(self) -> None:
         """Release everything."""
         self._buffers.close()
-        self._unload()
+        self._close_launches()
 
-    def _unload(self) -> None:
-        for launch in (self._polarization, self._transform, self._ssim):
+    def _close_launches(self) -> None:
+        for launch in (self._transform, self._ssim):
             if launch is not None:
                 launch.close()

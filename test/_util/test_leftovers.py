@@ -29,12 +29,6 @@ snapshot._texts = lambda _: [("parameters.yaml", "text")]
 snapshot._write_frame = lambda *_: pause()
 snapshot.write_snapshot(str(here), 1 << 20, snapshot.Snapshot("robot/node", b"", 0, {}, None, None, ()))
 """,
-    "compiled": """
-from polar_pipeline._util import cache
-replace = Path.replace
-Path.replace = lambda *names: (pause(), replace(*names))
-cache.write_entry("entry", b"data")
-""",
     "inflated": """
 from polar_pipeline.replay import rosbag2
 with rosbag2.inflated(here / "bag.mcap.zstd", 1 << 20) as path:
@@ -58,16 +52,15 @@ def start(folder: Path, kind: str, how: str) -> subprocess.Popen[str]:
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "TMPDIR": str(folder),
-        "XDG_CACHE_HOME": str(folder),
     }
     command = [sys.executable, "-c", START + MAKERS[kind], str(folder), how]
     return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def incomplete(folder: Path) -> List[Path]:
-    """Files and folders with temporary names, in this folder and in the cache's."""
-    found = [*folder.glob("*"), *folder.glob("polar_pipeline/*")]
-    return sorted(path for path in found if path.name.endswith(".part") or path.name.startswith("polar_pipeline_"))
+    """Files and folders with temporary names."""
+    names = (".*.part", "*.part", "polar_pipeline_*")
+    return sorted({path for name in names for path in folder.glob(name)})
 
 
 @pytest.fixture(params=MAKERS)

@@ -8,11 +8,10 @@ import sys
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, Iterable, Iterator
+from typing import Any, Dict, Iterable
 
 import pytest
 
-from polar_pipeline.cuda.compile import libraries
 from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.doctor import deployment
 
@@ -322,14 +321,6 @@ def test_without_ros_buffers_do_not_matter(root: Path, monkeypatch: pytest.Monke
     assert list(deployment.transport_memory_checks()) == []
 
 
-@pytest.fixture
-def _forgotten_libraries() -> Iterator[None]:
-    """What was found on an invented machine is not kept for other tests."""
-    yield
-    libraries.cache_clear()
-
-
-@pytest.mark.usefixtures("_forgotten_libraries")
 def test_the_doctor_has_all_of_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(root, XAVIER)
     installed(monkeypatch, numpy="1.21.5", cupy_cuda12x="14.2.0")
