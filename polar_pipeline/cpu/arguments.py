@@ -166,17 +166,14 @@ class FrameArguments:
         self._kept.append(array)
         return array.ctypes.data
 
-    @property
-    def _is_by_superpixel(self) -> bool:
-        """Whether the samples of a superpixel and beside it suffice, so that nothing is computed at full resolution."""
-        return bool(self.frame.mosaic.half) and DEMOSAICS[self.frame.mosaic.method] in ("own_site", "bilinear")
-
     def _fill_mosaic(self, raw: RawFrame, sensor: Sensor, correction: Optional[Correction]) -> None:
         options, mosaic = self._options, raw.mosaic
         if mosaic.strides[1] != mosaic.itemsize or not mosaic.flags.aligned:
             mosaic = mosaic.copy()
         half = options.resolution == "half"
         method = "own_site" if half and not options.co_sited else options.interpolation
+        # the samples of a superpixel and beside it suffice, so that nothing is computed at full resolution
+        self._is_by_superpixel = half and method in ("own_site", "bilinear")
         to = self.frame.mosaic
         to.raw, to.step, to.is_wide = self._keep(mosaic), mosaic.strides[0], mosaic.itemsize == 2
         (to.height, to.width), to.method, to.half = mosaic.shape, DEMOSAICS.index(method), half
@@ -270,7 +267,8 @@ class FrameArguments:
         to.height, to.width, to.step, to.stride, to.radius = height // stride, width // stride, width, stride, radius
         self.sums, self.pixels = (np.empty(block_pixels(to.height, to.width).shape) for _ in range(2))
         to.sums, to.pixels = self.sums.ctypes.data, self.pixels.ctypes.data
-        to.first, to.second, to.outside = self.compared[0].ctypes.data, self._keep(other), _address(outside)
+        to.first, to.second = self.compared[0].ctypes.data, self._keep(other)
+        to.outside = None if outside is None else self._keep(outside)
         to.is_uint16, to.scale = other.dtype == np.uint16, self._compared_scale
         to.taps[: radius + 1] = gaussian(options.ssim_window, options.ssim_sigma)[radius:]
         if "ssim_map" in self.out:
