@@ -14,11 +14,9 @@ import numpy as np
 
 import polar_pipeline
 from polar_pipeline import __version__
-from polar_pipeline._util.cache import UntrustedError, check_cache
 from polar_pipeline._util.share import share_path
 from polar_pipeline._util.text import printable
 from polar_pipeline.cpu.library import KernelsError, load_kernels
-from polar_pipeline.cuda.compile import libraries as compilers
 from polar_pipeline.cuda.driver import cause, import_cupy
 from polar_pipeline.doctor import deployment
 from polar_pipeline.doctor.deployment import Check
@@ -101,7 +99,6 @@ def _backends() -> Iterator[Check]:
         yield Check(f"backend {name}", "ok", pipeline.device)
         pipeline.close()
     yield _cpu_kernels()
-    yield _cache()
     yield _gpu()
     yield _nvrtc()
     yield _jpeg()
@@ -113,16 +110,6 @@ def _cpu_kernels() -> Check:
         return Check("cpu kernels", "ok", f"compiled for {load_kernels().level}")
     except KernelsError as err:
         return Check("cpu kernels", "missing", f"{err}; without them a frame takes seconds")
-
-
-def _cache() -> Check:
-    """Check whether compiled kernels can be kept on disk."""
-    try:
-        return Check("kernel cache", "ok", printable(str(check_cache())))
-    except UntrustedError as err:
-        return Check("kernel cache", "problem", f"{err}; until then kernels are compiled at each start")
-    except OSError as err:
-        return Check("kernel cache", "missing", f"{err}; kernels are compiled at each start")
 
 
 def _gpu() -> Check:
@@ -140,10 +127,12 @@ def _gpu() -> Check:
 
 
 def _nvrtc() -> Check:
-    """Look for the compiler of the CUDA kernels."""
-    found = [f"{library.version[0]}.{library.version[1]} ({library.path})" for library in compilers()]
-    missing = "not installed; it comes with the CUDA toolkit and the pip extras cuda11, cuda12, cuda13"
-    return Check("nvrtc", "ok" if found else "missing", ", ".join(found) or missing)
+    """Look for the compiler of the CUDA kernels, which CuPy loads."""
+    try:
+        version = import_cupy().cuda.nvrtc.getVersion()
+    except (RuntimeError, ImportError) as err:
+        return Check("nvrtc", "missing", f"{cause(err)}; it comes with the CUDA toolkit, or with CuPy's extra ctk")
+    return Check("nvrtc", "ok", ".".join(map(str, version)))
 
 
 def _jpeg() -> Check:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import gc
 import inspect
 import itertools
-import json
+import os
 import subprocess
 import sys
+import tempfile
 import types
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, Tuple
 
 import numpy as np
@@ -25,16 +27,24 @@ from harness import COMPILER, GPUS, KERNELS, Grid, aligned, build, gpu_driver, l
 from support import pairs_of, representative
 
 from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline, reference
+from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
 from polar_pipeline.backend import Buffers
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.cuda import backend
-from polar_pipeline.cuda import launch as launch_module
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, SSIM_ARGUMENT, TRANSFORM_ARGUMENT
 from polar_pipeline.cuda.backend import CudaBackend
-from polar_pipeline.cuda.compile import CompileError
 from polar_pipeline.cuda.device import Device, get_device
-from polar_pipeline.cuda.driver import DeviceError, DeviceLostError, DeviceMemoryError, Driver, LoadedKernel
+from polar_pipeline.cuda.driver import (
+    CompileError,
+    DeviceError,
+    DeviceLostError,
+    DeviceMemoryError,
+    Driver,
+    LoadedKernel,
+    import_cupy,
+)
 from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, device_bytes
+from polar_pipeline.cuda.source import OPTIONS
 from polar_pipeline.cuda.work import PLANES
 from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.options import make_options
@@ -84,7 +94,6 @@ class HostDriver:
         self._passed: Dict[int, int] = {}
         self._recorded: Dict[int, int] = {}
         self._set: Dict[int, int] = {}
-        self._kernels: List[Any] = []
         self._clock = 0
 
     def _check(self) -> None:
@@ -188,17 +197,13 @@ class HostDriver:
         assert self._passed[second] > self._passed[first]
         return (self._passed[second] - self._passed[first]) / 1000
 
-    def load(self, code: bytes, name: str, shared: int) -> LoadedKernel:
+    def load(self, name: str, defines: Mapping[str, Any], shared: int) -> LoadedKernel:
         self._check()
         assert shared <= self.device.shared_per_block
-        self._kernels.append(build(KERNELS / f"{name}.cu", json.loads(code)))
-        return LoadedKernel(len(self._kernels) - 1, 0)
+        return LoadedKernel(0, build(KERNELS / f"{name}.cu", dict(defines)))
 
     def local_bytes(self, kernel: LoadedKernel) -> int:
-        return 0 if self._kernels[kernel.module] is not None else -1
-
-    def unload(self, kernel: LoadedKernel) -> None:
-        self._kernels[kernel.module] = None
+        return 0 * kernel.function
 
     def launch(
         self,
@@ -225,7 +230,7 @@ class HostDriver:
                 "device" if int(frame["raw"]) in self.on_device else "host"
             ):
                 self._clock += 1000
-            launch_on_host(self._kernels[kernel.module], lambda _: frame, Grid(grid, threads, shared), memory)
+            launch_on_host(kernel.owner, lambda _: frame, Grid(grid, threads, shared), memory)
 
         self._enqueue(stream, start)
 
@@ -252,20 +257,19 @@ def real_driver(name: str) -> Driver:
         pytest.skip(str(err))
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, device: Device) -> HostDriver:
+def stand_in(device: Device) -> HostDriver:
     """A stand-in for a GPU, which compiles kernels for the host when it loads them; skips without a compiler."""
     if COMPILER is None:
         pytest.skip("needs a C++ compiler")
-    monkeypatch.setattr(launch_module, "compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode())
     return HostDriver(device)
 
 
 @pytest.fixture(params=[*STAND_INS, *on_gpus])
-def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def driver(request: pytest.FixtureRequest) -> Any:
     """A stand-in for a GPU that maps host memory and for one that copies it; a real GPU as itself and as Jetsons."""
     if request.param in GPUS:
         return real_driver(request.param)
-    return stand_in(monkeypatch, MAPPED if "mapped" in request.param else COPIED)
+    return stand_in(MAPPED if "mapped" in request.param else COPIED)
 
 
 def by_turns(names: str, rows: Iterable[Any]) -> Any:
@@ -472,8 +476,8 @@ def test_the_formats_used_last_stay_ready(driver: Any, monkeypatch: pytest.Monke
     made.close()
 
 
-def test_former_formats_make_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = stand_in(monkeypatch, COPIED)
+def test_former_formats_make_room_for_a_new_one() -> None:
+    driver = stand_in(COPIED)
     made = make(driver, "intensity")
     made.prepare(FORMATS_APART[0])
     driver.capacity = int(1.5 * sum(driver.on_device.values()))
@@ -639,8 +643,8 @@ def test_a_frame_beyond_the_calibration_is_refused_and_leaves_nothing(driver: An
         assert not driver.on_device
 
 
-def test_a_plan_without_room_beside_its_calibration_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = stand_in(monkeypatch, COPIED)
+def test_a_plan_without_room_beside_its_calibration_leaves_nothing() -> None:
+    driver = stand_in(COPIED)
     driver.capacity = 4 * SHAPE[0] * SHAPE[1] + 100
     made = make(driver, "intensity", **CALIBRATED)
     with pytest.raises(DeviceMemoryError, match="3 frames need"):
@@ -822,9 +826,9 @@ def test_too_little_memory_says_what_is_needed_and_a_smaller_one_works() -> None
 
 
 @pytest.fixture
-def integrated(monkeypatch: pytest.MonkeyPatch) -> HostDriver:
+def integrated() -> HostDriver:
     """A stand-in that shares its memory with the CPU."""
-    return stand_in(monkeypatch, get_device("xavier"))
+    return stand_in(get_device("xavier"))
 
 
 @pytest.mark.parametrize(
@@ -938,6 +942,11 @@ class CudaError(RuntimeError):
         self.status = status
 
 
+class CompilerError(Exception):
+    def get_message(self) -> str:
+        return str(self)
+
+
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     """CuPy as far as the driver goes, on a machine with a Xavier; fails with `status` unless it is 0."""
@@ -961,7 +970,8 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
             memGetInfo=lambda: (100, 1000),
             getDeviceProperties=lambda _: (call(), told)[1],
         ),
-        driver=types.SimpleNamespace(CUDADriverError=CudaError, moduleUnload=call),
+        driver=types.SimpleNamespace(CUDADriverError=CudaError),
+        compiler=types.SimpleNamespace(CompileException=CompilerError),
     )
     monkeypatch.setitem(sys.modules, "cupy", fake)
     return fake
@@ -992,6 +1002,101 @@ def test_errors_of_the_driver_say_what_happened(cupy: types.SimpleNamespace) -> 
         assert error.type is DeviceError
 
 
+class Compiler:
+    """`RawModule`, whose functions are `outcomes` in turn; the last one again and again."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self.outcomes = list(outcomes)
+        self.sources: List[str] = []
+
+    def __call__(self, code: str, options: Tuple[str, ...]) -> Compiler:
+        assert options == OPTIONS
+        self.sources.append(code)
+        return self
+
+    def get_function(self, name: str) -> Any:
+        outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return types.SimpleNamespace(name=name, kernel=types.SimpleNamespace(ptr=outcome))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (CompilerError('tile.cu(3): error: "\x1b]0;"'), CompileError, r"does not compile\ntile.cu\(3\): .*\\x1b\]0;"),
+        (RuntimeError("advice\nCuPy failed to load libnvrtc.so.12"), CompileError, "cannot be compiled: CuPy failed"),
+        (CudaError(700), DeviceLostError, "was lost"),
+    ],
+)
+def test_why_a_kernel_is_not_loaded_is_said(
+    cupy: types.SimpleNamespace, error: Exception, kind: Any, said: str
+) -> None:
+    cupy.RawModule = Compiler(error)
+    with pytest.raises(kind, match=said):
+        Driver().load("tile", {}, 0)
+
+
+def test_a_cache_of_kernels_that_cannot_be_written_only_misses(
+    cupy: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("CUPY_CACHE_IN_MEMORY", "CUPY_CACHE_DIR"):
+        monkeypatch.setenv(name, "0")
+    cupy.RawModule = Compiler(PermissionError(13, "Permission denied", "/home/robot/.cupy"), 7)
+    assert Driver().load("tile", {"RADIUS": 2}, 0).function == 7
+    assert os.environ["CUPY_CACHE_IN_MEMORY"] == "1"
+    assert "set CUPY_CACHE_DIR" in caplog.text
+    assert cupy.RawModule.sources[0].startswith("#define RADIUS 2\n")
+
+
+def test_no_kernel_is_compiled_once_the_process_is_to_end(
+    cupy: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cupy.RawModule = Compiler(7)
+    monkeypatch.setattr(PROCESS_STOP, "_is_set", True)
+    with pytest.raises(StoppedError):
+        Driver().load("tile", {}, 0)
+    assert not cupy.RawModule.sources
+
+
+@pytest.mark.parametrize("how", ["a file", "read only", "no home"])
+def test_a_folder_of_kernels_that_cannot_be_written_is_not_used(
+    how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """CuPy makes its folder while it is imported."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.delitem(sys.modules, "cupy")
+    monkeypatch.setenv("CUPY_CACHE_IN_MEMORY", "0")
+    folder = tmp_path / "kernels"
+    monkeypatch.setenv("CUPY_CACHE_DIR", "" if how == "no home" else str(folder))
+    if how == "a file":
+        folder.touch()
+    elif how == "read only":
+        monkeypatch.setattr(os, "access", lambda *_: False)
+    else:
+        monkeypatch.setattr(Path, "home", lambda: Path(os.devnull))
+    monkeypatch.setattr("importlib.import_module", lambda name: name)
+    assert import_cupy() == "cupy"
+    assert os.environ["CUPY_CACHE_IN_MEMORY"] == "1"
+    assert os.environ["CUPY_CACHE_DIR"] == tempfile.gettempdir()
+    assert "set CUPY_CACHE_DIR" in caplog.text
+
+
+@pytest.mark.gpu
+def test_a_home_that_cannot_be_written_on_a_gpu(tmp_path: Path) -> None:
+    real_driver("gpu")
+    blocked = tmp_path / "file"
+    blocked.touch()
+    code = (
+        "import numpy as np; from polar_pipeline import Pipeline\n"
+        "print(Pipeline('IMX250MZR', 'dolp', 'cuda')(np.zeros((32, 32), np.uint8))['dolp'].shape)"
+    )
+    environment = {**os.environ, "CUPY_CACHE_DIR": str(blocked / "cache")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "(16, 16)\n"
+    assert "compiled GPU kernels are not kept" in done.stderr
+
+
 def test_giving_back_to_a_lost_device_is_quiet(cupy: types.SimpleNamespace) -> None:
     driver = Driver()
     cupy.status = 700
@@ -999,7 +1104,6 @@ def test_giving_back_to_a_lost_device_is_quiet(cupy: types.SimpleNamespace) -> N
     driver.free_host(4096)
     driver.free_stream(1)
     driver.free_event(1)
-    driver.unload(LoadedKernel(1, 1))
 
 
 def test_the_first_gpu_is_current_where_it_is_used_and_another_one_before_and_after(
@@ -1081,11 +1185,11 @@ def test_auto_takes_a_gpu_that_works(driver: Any, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.usefixtures("fresh_problem")
 def test_a_gpu_whose_kernels_fail_is_not_taken(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> bytes:
+    def fail(*_: Any) -> LoadedKernel:
         raise CompileError("tile.cu(3): error: no")
 
     monkeypatch.setattr(backend, "Driver", lambda: driver)
-    monkeypatch.setattr(launch_module, "compile_kernel", fail)
+    monkeypatch.setattr(driver, "load", fail)
     assert pipeline.backend_problem("cuda") == "tile.cu(3): error: no"
     assert Pipeline(backend="auto").device.startswith("cpu")
 
@@ -1225,9 +1329,9 @@ def test_gpu_launches_that_overlap_are_as_single_ones(real: Driver) -> None:
 
 
 ASTRAY = """
+import cupy
 import numpy as np
 from polar_pipeline.cuda.backend import CudaBackend
-from polar_pipeline.cuda.compile import OPTIONS, find_library
 from polar_pipeline.cuda.driver import DeviceLostError, Driver
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.frames import RawFrame
@@ -1235,10 +1339,8 @@ driver, options = Driver(), make_options(products=("intensity",))
 made = CudaBackend(options, driver)
 frame = RawFrame(np.full((32, 32), 100, np.uint8), 255)
 held = made.result(made.submit(frame)).products["intensity"]
-arch = driver.device.arch
 code = 'extern "C" __global__ void astray(long long place) { *(int*)place = 1; }'
-cubin = find_library(arch).compile(code, "astray.cu", arch, OPTIONS)
-driver.launch(driver.load(cubin, "astray", 0), (1, 1, 1), 32, 0, driver.make_stream(), np.array(8))
+cupy.RawKernel(code, "astray")((1,), (32,), (np.int64(8),))
 for attempt in range(2):
     try:
         made.result(made.submit(frame))
@@ -1259,4 +1361,4 @@ def test_gpu_after_a_fault() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("lost: ") == 2, done.stdout + done.stderr
     assert "closed" in done.stdout
-    assert "Exception ignored" not in done.stderr
+    assert "polar_pipeline" not in done.stderr, "CuPy's own modules say that they cannot be unloaded"

@@ -291,8 +291,8 @@ def check(numbers: range, driver: Any) -> None:
 
 @pytest.mark.scaled
 @pytest.mark.parametrize(("device", "first"), [(MAPPED, 0), (COPIED, HOST_COUNT)], ids=STAND_INS)
-def test_random_pipelines_on_stand_ins(device: Device, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(range(first, first + HOST_COUNT), stand_in(monkeypatch, device))
+def test_random_pipelines_on_stand_ins(device: Device, first: int) -> None:
+    check(range(first, first + HOST_COUNT), stand_in(device))
 
 
 @pytest.mark.parametrize("first", range(0, 5 * EACH, EACH))

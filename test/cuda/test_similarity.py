@@ -120,11 +120,11 @@ def on_every_gpu(names: str, rows: List[Any]) -> Any:
 
 
 @pytest.fixture
-def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def driver(request: pytest.FixtureRequest) -> Any:
     """A GPU as itself and as Jetsons, or a stand-in of a device with either implementation of SSIM."""
     if request.param in GPUS:
         return real_driver(request.param)
-    return stand_in(monkeypatch, MAPPED if request.param == STAND_INS[0] else COPIED)
+    return stand_in(MAPPED if request.param == STAND_INS[0] else COPIED)
 
 
 @on_every_gpu("sensor, way, request_name, mode", list(itertools.product(SENSORS, WAYS, REQUESTS, MODES)))

@@ -70,17 +70,17 @@ def calibration_of(sensor: str) -> Calibration:
 on_gpus = [pytest.param(name, marks=pytest.mark.gpu) for name in GPUS]
 
 
-def device_driver(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+def device_driver(name: str) -> Any:
     """A stand-in for a device, with one kind of memory; or a GPU."""
     if name in GPUS:
         return real_driver(name)
-    return stand_in(monkeypatch, replace(get_device(name), integrated=False))
+    return stand_in(replace(get_device(name), integrated=False))
 
 
 @pytest.fixture(params=["xavier", *on_gpus])
-def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def driver(request: pytest.FixtureRequest) -> Any:
     """One stand-in, and GPUs."""
-    return device_driver(request.param, monkeypatch)
+    return device_driver(request.param)
 
 
 def compare(driver: Any, frame: RawFrame, products: Tuple[str, ...], **options: Any) -> None:
@@ -164,10 +164,8 @@ def frame_for(options: Dict[str, Any]) -> RawFrame:
     ("device", "sensor", "products", "options"),
     [pytest.param(*row, marks=() if k < QUICK else pytest.mark.exhaustive) for k, row in enumerate(CASES)],
 )
-def test_matches_reference(
-    device: str, sensor: str, products: Tuple[str, ...], options: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compare(device_driver(device, monkeypatch), frame_for(options), products, sensor=sensor, **options)
+def test_matches_reference(device: str, sensor: str, products: Tuple[str, ...], options: Dict[str, Any]) -> None:
+    compare(device_driver(device), frame_for(options), products, sensor=sensor, **options)
 
 
 @pytest.mark.parametrize("name", on_gpus)
@@ -225,9 +223,9 @@ def test_a_stream_of_a_pipeline_is_single_calls(driver: Any, monkeypatch: pytest
             np.testing.assert_array_equal(found[name], single[name])
 
 
-def test_both_kinds_of_memory_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_kinds_of_memory_are_tried() -> None:
     """On an integrated GPU, which runs a few frames of noise with each."""
-    driver = stand_in(monkeypatch, get_device("xavier"))
+    driver = stand_in(get_device("xavier"))
     made = make(driver, POLAR, dtype="uint8", rectify=lens(zoom=0.6))
     assert run(made, random_frame()).products["dolp"].shape == (24, 36)
     assert "memory" in made.device
@@ -236,7 +234,7 @@ def test_both_kinds_of_memory_are_tried(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_maps_are_uploaded_before_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = device_driver("h200", monkeypatch)
+    driver = device_driver("h200")
     uploads: List[int] = []
     upload = driver.upload
     monkeypatch.setattr(driver, "upload", lambda *given: (uploads.append(given[1].nbytes), upload(*given)))
@@ -258,10 +256,8 @@ def test_maps_are_uploaded_before_frames(monkeypatch: pytest.MonkeyPatch) -> Non
     ("options", "said"),
     [({"roi": (0, 0, 90, 0)}, "reaches beyond"), ({"rectify": lens((24, 32))}, "is of 32x24"), ({"scale": 8}, "")],
 )
-def test_frames_that_do_not_fit_leave_nothing(
-    options: Dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = device_driver("h200", monkeypatch)
+def test_frames_that_do_not_fit_leave_nothing(options: Dict[str, Any], said: str) -> None:
+    driver = device_driver("h200")
     made = make(driver, POLAR, **options)
     if said:
         with pytest.raises(FrameError, match=said):
