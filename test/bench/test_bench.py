@@ -222,9 +222,9 @@ from polar_pipeline.bench.rig import BenchRig, Contender
 if __name__ == "__main__":
     bench_rig.REPORTED_TIMEOUT_S = 5.0
     isolate()
-    with BenchRig([Contender("bench", tuple(sys.argv[1:]))], ("dolp",), raw_frames("IMX250MZR", (64, 48))) as rig:
+    with BenchRig(Contender("bench", tuple(sys.argv[1:])), ("dolp",), raw_frames("IMX250MZR", (64, 48))) as rig:
         try:
-            rig.wait_ready("bench", print)
+            rig.wait_ready(print)
         except RuntimeError as err:
             print(err)
 """
