@@ -7,7 +7,7 @@ from typing import Tuple
 import numpy as np
 
 from polar_pipeline.calibration import Calibration, PixelParameters
-from polar_pipeline.sensor.mosaic import Sensor
+from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
 #: (height, width) of the calibrated region, more than any frame of the tests.
 REGION = (96, 112)
@@ -24,6 +24,13 @@ def some_calibration(
     rng = np.random.default_rng(seed)
     parameters = _random_parameters(rng, shape, (0.01, 0.004), 0.05)
     return Calibration.from_parameters(parameters, sensor, offset, rng.random(shape) < defects)
+
+
+def mild_calibration(shape: Tuple[int, int] = REGION, defects: float = 0.01) -> Calibration:
+    """A mono sensor with twice the deviations of real ones, which the CPU still corrects in 16-bit integers."""
+    rng = np.random.default_rng(0)
+    parameters = _random_parameters(rng, shape, (0.01, 0.002), 0.02)
+    return Calibration.from_parameters(parameters, SENSORS["IMX250MZR"], defects=rng.random(shape) < defects)
 
 
 def realistic_calibration(sensor: Sensor, shape: Tuple[int, int]) -> Calibration:

@@ -217,31 +217,6 @@ def test_outside_is_invalid() -> None:
     assert as_bytes["intensity"][~outside].min() == 100
 
 
-def test_lines_of_a_checkerboard_become_straight() -> None:
-    """A board rendered through the lens, whose edges in the rectified image lie on lines within 0.2 pixel."""
-    shape = (480, 640)
-    of = lens(shape)
-    k, d = of.matrix("k"), np.array(of.d)
-    fine = 4  # samples along each side of a pixel
-    y, x = (np.mgrid[: fine * shape[0], : fine * shape[1]] + 0.5) / fine - 0.5
-    ideal = cv2.undistortPoints(np.stack([x, y], -1).reshape(-1, 1, 2), k, d, P=k).reshape(*x.shape, 2)
-    square = 40.0
-    board = (np.floor(ideal[..., 0] / square) + np.floor(ideal[..., 1] / square)) % 2
-    board = board.reshape(shape[0], fine, shape[1], fine).mean((1, 3))
-    scene = np.stack([0.4 + board, 0.1 + 0 * board, 0 * board], -1)
-    out = Pipeline(products="intensity", backend="cpu", resolution="full", demosaic="bilinear", rectify=of)(
-        expose(scene, get_sensor("IMX250MZR"), 12) * 16
-    )["intensity"]
-    corners = np.array([[[i * square - 0.0, j * square]] for j in range(3, 10) for i in range(4, 13)], np.float32)
-    found = cv2.cornerSubPix(out.astype(np.float32), corners.copy(), (8, 8), (-1, -1), (3, 40, 1e-3)).reshape(7, 9, 2)
-    assert np.abs(found - corners.reshape(found.shape)).max() < 1.0, "corners are found near where they are"
-    for lines in (found, found.transpose(1, 0, 2)):
-        for line in lines:
-            centred = line - line.mean(0)
-            beside = np.linalg.svd(centred)[2][1]  # across the line that fits best
-            assert np.abs(centred @ beside).max() < 0.2
-
-
 def test_lenses_that_do_not_fit() -> None:
     shape = (96, 128)
     pipeline = Pipeline(backend="cpu", rectify=lens(shape))
