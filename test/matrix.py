@@ -41,7 +41,6 @@ _KILTED = (
 #: Files that test kernels through a C++ compiler; neither Python's version nor ROS matters to them.
 _KERNEL_FILES = (
     *("test_kernels.py", "test_ssim_kernel.py", "test_backend.py", "test_harness.py", "test_sanitizers.py"),
-    "test_similarity.py",
 )
 #: And those that only try the same code on more inputs.
 _LONG_FILES = ("test_fuzz.py", "test_corpus.py", "test_compile.py")

@@ -260,12 +260,18 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, device: Device) -> HostDriver:
     return HostDriver(device)
 
 
+def make_driver(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A GPU by its name in `GPUS`, a stand-in of `STAND_INS`, or one for a device, with one kind of memory."""
+    if name in GPUS:
+        return real_driver(name)
+    devices = dict(zip(STAND_INS, (MAPPED, COPIED)))
+    return stand_in(monkeypatch, devices.get(name) or replace(get_device(name), integrated=False))
+
+
 @pytest.fixture(params=[*STAND_INS, *on_gpus])
 def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A stand-in for a GPU that maps host memory and for one that copies it; a real GPU as itself and as Jetsons."""
-    if request.param in GPUS:
-        return real_driver(request.param)
-    return stand_in(monkeypatch, MAPPED if "mapped" in request.param else COPIED)
+    return make_driver(request.param, monkeypatch)
 
 
 def by_turns(names: str, rows: Iterable[Any]) -> Any:
