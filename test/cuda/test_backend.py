@@ -21,12 +21,12 @@ from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping
 
 import numpy as np
 import pytest
+from calibrations import defective_calibration
 from harness import COMPILER, GPUS, KERNELS, Grid, aligned, build, gpu_driver, launch_on_host
 from support import pairs_of, representative
 
 from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline, reference
 from polar_pipeline.backend import Buffers
-from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.cuda import backend
 from polar_pipeline.cuda import launch as launch_module
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, SSIM_ARGUMENT, TRANSFORM_ARGUMENT
@@ -40,7 +40,6 @@ from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor.frames import FORMATS, frame_from_buffer, pack
-from polar_pipeline.sensor.mosaic import get_sensor
 
 SHAPE = (32, 48)
 #: What an argument of the SSIM kernel points to.
@@ -546,17 +545,9 @@ def test_stages_are_timed(driver: Any) -> None:
 # --------------------------------------------------------------------------------------------------------- calibration
 
 
-def calibration_of(sensor: str = "IMX250MZR", seed: int = 0, defects: int = 12) -> Calibration:
-    """A calibration of a region that holds the frames at offset (2, 1), with defects, of which two are neighbours."""
-    rng, shape = np.random.default_rng(seed), (SHAPE[0] + 4, SHAPE[1] + 4)
-    numbers = [rng.normal(mean, sigma, shape) for mean, sigma in ((0.01, 0.002), (1, 0.01), (0, 0.01), (0, 0.01))]
-    bad = np.zeros(shape, bool)
-    bad[tuple(rng.integers(2, size, defects) for size in SHAPE)] = defects > 0
-    bad[10, 12:14] = defects > 0
-    return Calibration.from_parameters(PixelParameters(*numbers), get_sensor(sensor), defects=bad)
-
-
-CALIBRATION = calibration_of()
+#: Of a region that holds the frames at offset (2, 1).
+REGION = (SHAPE[0] + 4, SHAPE[1] + 4)
+CALIBRATION = defective_calibration("IMX250MZR", REGION)
 CALIBRATED: Dict[str, Any] = {"calibration": CALIBRATION, "roi_offset": (2, 1), "precision": "fp32"}
 
 
@@ -608,7 +599,7 @@ def test_codes_are_uploaded_once_for_a_shape(driver: Any, monkeypatch: pytest.Mo
     wanted = corrected(small, "intensity")["intensity"]
     np.testing.assert_allclose(run(made, small).products["intensity"], wanted, atol=2e-5)
     assert sizes.count(4 * 24 * 40) == 1
-    other = {**CALIBRATED, "calibration": calibration_of(seed=1)}
+    other = {**CALIBRATED, "calibration": defective_calibration("IMX250MZR", REGION, seed=1)}
     changed = make(driver, "intensity", **other)
     found = run(changed, FRAMES["u8"]).products["intensity"]
     np.testing.assert_allclose(found, corrected(FRAMES["u8"], "intensity", **other)["intensity"], atol=2e-5)
@@ -1129,9 +1120,12 @@ def on_gpu(driver: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.usefixtures("on_gpu")
-@pytest.mark.parametrize("mode", ["consistency", "temporal"])
-def test_a_stream_is_single_calls(mode: str) -> None:
-    options: Mapping[str, Any] = {"products": "intensity, ssim", "backend": "cuda", "ssim_mode": mode}
+@pytest.mark.parametrize(
+    "more", [{}, {"ssim_mode": "temporal"}, {"ssim_mode": "temporal", "rotate": 90, "scale": 2}], ids=str
+)
+def test_a_stream_is_single_calls(more: Mapping[str, Any]) -> None:
+    """Also with a geometry: frames in flight have planes of their own."""
+    options: Mapping[str, Any] = {"products": "intensity, ssim", "backend": "cuda", **more}
     raws = [mosaic(seed) for seed in range(5)]
     one, other = Pipeline(**options), Pipeline(**options)
     streamed = list(one.stream(iter(raws)))
