@@ -227,6 +227,7 @@ def problems_of(
     for name, image in found.items():
         dtype, is_color = str(image.dtype), PRODUCTS[name].types == ("uint8",)
         is_angle = name in ("aolp", "aolp_sigma")
+        assert dtype == dict(options.dtype)[name]
         got, want, level = image.astype(np.float64), np.asarray(wanted[name], np.float64), 0.0
         if is_color:
             level = float(COLOR_LEVELS.get(name, 1)) + has_geometry

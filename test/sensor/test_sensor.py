@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.encodings import get_format
-from polar_pipeline.sensor.forward import expose, sample_mosaic
+from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, RawFormat, as_frame, pack, unpack
 from polar_pipeline.sensor.mosaic import ANGLES, CHANNELS, SENSORS, Sensor, get_sensor, parse_tile
 
@@ -83,15 +83,14 @@ def test_offsets_and_flips_move_the_tile_as_they_move_pixels(
     assert parse_tile(" / ".join(names), sensor.name) == seen
 
 
-def test_negative_offset_is_refused() -> None:
-    with pytest.raises(ValueError, match="offset must be >= 0"):
-        MONO.as_read_out((0, -1))
-
-
 @pytest.mark.parametrize("text", TILES)
 def test_a_tile_is_a_sensor(text: str) -> None:
     assert get_sensor(text).angles == parse_tile(text).angles
     assert get_sensor(MONO) is MONO
+    with pytest.raises(ValueError, match="offset must be >= 0"):
+        get_sensor(text).as_read_out((0, -1))
+    with pytest.raises(ValueError, match="no colours"):
+        get_sensor(text).color_index(0, 0)
 
 
 @pytest.mark.parametrize(
@@ -116,11 +115,6 @@ def test_wrong_tiles_are_refused_with_the_reason(text: str, reason: str) -> None
         parse_tile(text)
     with pytest.raises(ValueError, match="IMX250MZR, IMX250MYR, IMX264MZR, IMX264MYR, IMX253MZR, IMX253MYR or a tile"):
         get_sensor(text)
-
-
-def test_a_mono_sensor_has_no_colours() -> None:
-    with pytest.raises(ValueError, match="no colours"):
-        MONO.color_index(0, 0)
 
 
 # --------------------------------------------------------------------------------------------------------- pixel names
@@ -223,11 +217,6 @@ def test_a_scene_is_recorded_by_malus_law(sensor: Sensor, height: int, width: in
     assert raw.dtype == (np.uint8 if bit_depth == 8 else np.uint16)
 
 
-def test_fully_polarized_light_is_blocked_by_the_crossed_polarizer() -> None:
-    stokes = np.broadcast_to([0.8, -0.8, 0.0], (16, 16, 3))  # S1 = -S0: vibrates along 90 degrees.
-    assert expose(stokes, MONO)[:2, :2].tolist() == [[204, 102], [102, 0]]
-
-
 def test_noise_has_the_variance_of_photons_and_readout() -> None:
     full_well, read_noise, level = 10_000.0, 20.0, 0.25
     stokes = np.broadcast_to([2 * level, 0.0, 0.0], (200, 200, 3))
@@ -251,11 +240,3 @@ def test_noise_has_the_variance_of_photons_and_readout() -> None:
 def test_impossible_exposures_are_refused(arguments: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         expose(**{"stokes": np.zeros((16, 16, 3)), "sensor": MONO, **arguments})
-
-
-@given(tiles, sides, sides)
-def test_sample_takes_each_pixel_from_its_angle_and_colour(sensor: Sensor, height: int, width: int) -> None:
-    values = np.array(ANGLES)[:, np.newaxis, np.newaxis] * np.ones((1, height, width), int)
-    if sensor.is_color:
-        values = values[..., np.newaxis] + 1000 * np.arange(3)
-    assert np.array_equal(sample_mosaic(values, sensor), labels(sensor, (height, width)))
