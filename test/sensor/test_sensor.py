@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, List, Tuple
 
 import numpy as np
@@ -70,8 +71,10 @@ def test_offsets_and_flips_move_the_tile_as_they_move_pixels(
     x, y = offset
     frame = labels(sensor, (50, 50))[y : y + shape[0], x : x + shape[1]]
     frame = frame[:: -1 if flip[1] else 1, :: -1 if flip[0] else 1]
+    sensor = replace(sensor, full_well=5000.0, read_noise=3.0)
     seen = sensor.as_read_out(offset, flip, shape)
     assert np.array_equal(labels(seen, shape), frame)
+    assert (seen.full_well, seen.read_noise) == (5000.0, 3.0)
     # What is seen is itself a valid tile in the manuals' notation.
     names = [
         " ".join(
@@ -80,7 +83,7 @@ def test_offsets_and_flips_move_the_tile_as_they_move_pixels(
         )
         for r in range(seen.period)
     ]
-    assert parse_tile(" / ".join(names), sensor.name) == seen
+    assert parse_tile(" / ".join(names), sensor.name).tile() == seen.tile()
 
 
 @pytest.mark.parametrize("text", TILES)
