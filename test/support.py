@@ -40,7 +40,8 @@ def real_frame(name: str) -> np.ndarray:
 
 
 #: Whether whole products of parameters are tested, where otherwise a part is.
-IS_EXHAUSTIVE = os.environ.get("POLAR_PIPELINE_MATRIX") == "1"
+MATRIX_VARIABLE = "POLAR_PIPELINE_MATRIX"
+IS_EXHAUSTIVE = os.environ.get(MATRIX_VARIABLE) == "1"
 Row = TypeVar("Row")
 
 
