@@ -11,14 +11,15 @@ from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
 import cv2
 import numpy as np
+from mcap.records import Message
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable
 from polar_pipeline.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW
-from polar_pipeline.messages import FLOAT32, IMAGE
+from polar_pipeline.messages import FLOAT32, IMAGE, Cdr
 from polar_pipeline.products import PRODUCTS, full_level, get_products, level_scale
+from polar_pipeline.replay.bags import McapFile, open_mcap
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, reading
-from polar_pipeline.replay.mcapfile import McapFile, open_mcap
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import PRODUCT_TOPICS
 
@@ -42,19 +43,18 @@ class Golden:
 
     Attributes:
         path: The file.
-        places: Product -> stamp in nanoseconds -> places of its messages; several if frames have equal stamps.
+        places: Product -> stamp in nanoseconds -> times of recording; several if frames have equal stamps.
     """
 
     def __init__(self, path: Path, file: McapFile) -> None:
         self.path = path
-        self.places: Dict[str, Dict[int, List[Tuple[int, int]]]] = {}
+        self.places: Dict[str, Dict[int, List[int]]] = {}
         self._file = file
-        names = {topic: name for name, topic in _product_topics(path, file).items()}
-        for row in file.rows(names):
-            name, stamp = names[row.channel.topic], row.message.log_time
-            if file.kind(row.channel) == IMAGE:
-                stamp = messages.decode_image(row.message.data).stamp_ns
-            self.places.setdefault(name, {}).setdefault(stamp, []).append(row.place)
+        self._topics = _product_topics(path, file)
+        names = {topic: name for name, topic in self._topics.items()}
+        for schema, channel, message in file.rows(names):
+            places = self.places.setdefault(names[channel.topic], {})
+            places.setdefault(_stamp_of(schema.name, message), []).append(message.log_time)
 
     def load(self, name: str, stamp_ns: int, before: int = 0) -> Optional[np.ndarray]:
         """A product of one frame as `Pipeline` returns it, or None if the recording lacks it.
@@ -67,14 +67,15 @@ class Golden:
         Raises:
             SourceError: The recording is damaged there.
         """
-        places = self.places.get(name, {}).get(stamp_ns, [])
-        if before >= len(places):
+        times = self.places.get(name, {}).get(stamp_ns, [])
+        if before >= len(times):
             return None
+        time_ns = times[before]
         with reading(self.path, f"is damaged: {name} of stamp {stamp_ns} cannot be read"):
-            message = self._file.message_at(places[before])
-            if self._file.kind(self._file.summary.channels[message.channel_id]) == FLOAT32:
-                return np.array(messages.decode(message.data, FLOAT32).data, np.float32)
-            return messages.to_array(messages.decode_image(message.data))
+            rows = self._file.rows([self._topics[name]], (time_ns, time_ns + 1))
+            found = [(row.name, message) for row, _, message in rows if _stamp_of(row.name, message) == stamp_ns]
+            kind, message = found[times[:before].count(time_ns)]
+            return product_array(kind, message.data)
 
     def intensity(self, stamp_ns: int) -> Optional[np.ndarray]:
         """(h, w) float32 in [0, 1]: S0/2 of one frame, what SSIM mode `reference` compares with.
@@ -89,43 +90,49 @@ class Golden:
         return None if image is None else _grey(image)
 
 
+def _stamp_of(kind: str, message: Message) -> int:
+    """The stamp of a product's message, or its time of recording if it has none."""
+    return messages.decode_image(message.data).stamp_ns if kind == IMAGE else message.log_time
+
+
+def product_array(kind: str, cdr: Cdr) -> np.ndarray:
+    """A product from a message of a type, as `Pipeline` returns it.
+
+    Raises:
+        FrameError: The bytes are not such a message, or no product is published as such an image.
+    """
+    if kind == FLOAT32:
+        return np.array(messages.decode(cdr, FLOAT32).data, np.float32)
+    return messages.to_array(messages.decode_image(cdr))
+
+
 def _product_topics(path: Path, file: McapFile) -> Dict[str, str]:
     """Product -> the topic of a recording that it is on.
 
     Raises:
-        SourceError: A product is on several.
+        SourceError: There are no products, or one is on several topics.
     """
-    found: Dict[str, str] = {}
+    topics: Dict[str, str] = {}
     second = tuple(f"/{row.paired}" for row in PRODUCT_TOPICS.values() if row.paired)
     for topic in file.topics:
         if f"/{topic}".endswith(second):
             continue
         # recorded in a namespace, a topic ends like the product's
         name = next((name for name, row in PRODUCT_TOPICS.items() if f"/{topic}".endswith(f"/{row.name}")), None)
-        if name is not None and found.setdefault(name, topic) != topic:
-            raise SourceError(f"{path} holds {name} twice: on {printable(found[name])}, {printable(topic)}")
-    return found
+        if name is not None and topics.setdefault(name, topic) != topic:
+            raise SourceError(f"{path} holds {name} twice: on {printable(topics[name])}, {printable(topic)}")
+    if not any(file.topics[topic][1] for topic in topics.values()):
+        raise SourceError(f"{path} holds no products: {', '.join(row.name for row in PRODUCT_TOPICS.values())}")
+    return topics
 
 
 def golden_products(path: Path, max_bytes: int = MAX_BYTES) -> Tuple[str, ...]:
     """The products for which a recording has topics, in the order of `PRODUCTS`; it is not read to its end.
 
-    Args:
-        path: The file.
-        max_bytes: Largest size of the uncompressed chunks in memory at once.
-
-    Raises:
-        SourceError: It cannot be read, holds no products, or holds one twice.
+    The arguments and errors are those of `open_golden`.
     """
     with reading(path), open_mcap(path, max_bytes) as file:
-        found = _product_topics(path, file)
-    if not found:
-        raise _no_products(path)
-    return get_products(found)
-
-
-def _no_products(path: Path) -> SourceError:
-    return SourceError(f"{path} holds no products: {', '.join(row.name for row in PRODUCT_TOPICS.values())}")
+        return get_products(_product_topics(path, file))
 
 
 @contextmanager
@@ -134,16 +141,14 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
 
     Args:
         path: The file.
-        max_bytes: Largest size of the uncompressed chunks in memory at once.
+        max_bytes: Largest size of an uncompressed chunk.
 
     Raises:
-        SourceError: It cannot be read or holds no products.
+        SourceError: It cannot be read, holds no products, or holds one twice.
     """
     with ExitStack() as stack:
         with reading(path):
             golden = Golden(path, stack.enter_context(open_mcap(path, max_bytes)))
-        if not golden.places:
-            raise _no_products(path)
         yield golden
 
 

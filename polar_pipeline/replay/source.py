@@ -5,31 +5,30 @@ from __future__ import annotations
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Generator, Iterator, List, Optional, Tuple, Union
+from typing import Callable, Generator, Iterator, List, Optional, Tuple, TypeVar, Union
 
 import numpy as np
-from rosbags.rosbag1 import Reader
+import zstandard
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMessage
+from polar_pipeline.replay.bags import Rosbag1, Topics, bag_files, is_bag_file, open_recording
 from polar_pipeline.replay.limits import (
     MAX_BYTES,
     SourceError,
     Span,
-    decompress_zstd,
-    is_within,
+    check_size,
+    described,
     reading,
-    require_regular_file,
 )
-from polar_pipeline.replay.mcapfile import Topics
 from polar_pipeline.replay.rawpicture import decode_picture, read_raw
 from polar_pipeline.replay.rawzstd import TRANSPORT, decompress_raw, is_raw_zstd
-from polar_pipeline.replay.rosbag1 import Rosbag1
-from polar_pipeline.replay.rosbag2 import Recording, bag_files, is_bag_file, open_file, open_folder
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
 
+#: An item of a recording.
+Item = TypeVar("Item")
 #: Types of the messages that are raw images.
 IMAGES = (IMAGE, COMPRESSED)
 #: Suffixes of the files in a folder that are raw images.
@@ -106,11 +105,16 @@ class Recorded:
             raise self.data
         if isinstance(self.data, Path):
             raise TypeError(f"{self.data} is a file, not a message")
+        check_size("a message", len(self.data), self.max_bytes)
         if self.encoding == "ros1":
             return messages.from_ros1(self.data, self.kind)
-        if bytes(self.data[:4]) == _ZSTD_MAGIC:
-            return decompress_zstd(self.data, self.max_bytes)
-        return self.data
+        if bytes(self.data[:4]) != _ZSTD_MAGIC:
+            return self.data
+        try:
+            check_size("a message", zstandard.frame_content_size(self.data), self.max_bytes)
+            return zstandard.ZstdDecompressor().decompress(self.data, max_output_size=self.max_bytes)
+        except (zstandard.ZstdError, MemoryError) as err:
+            raise FrameError("cdr", f"{len(self.data)} bytes cannot be decompressed: {described(err)}") from err
 
 
 @dataclass(frozen=True)
@@ -222,34 +226,15 @@ def open_source(
                 encoding = "ros1" if isinstance(recording, Rosbag1) else "cdr"
                 rows = recording.messages(chosen, kind, span)
                 records = (Recorded(time_ns, kind, data, encoding, max_bytes) for time_ns, data in rows)
-                source = Source(chosen, total, records, lambda: recording.spans(chosen))
+                source = Source(chosen, total, records, recording.spans)
             else:
                 source = _open_pictures(path, topic, rate, max_bytes, span)
-        with closing(_checked(path, source.records)) as checked:
-            yield replace(source, records=checked)
+        with closing(checked(path, source.records)) as records:
+            yield replace(source, records=records)
 
 
-@contextmanager
-def open_recording(path: Path, max_bytes: int) -> Iterator[Union[Recording, Rosbag1]]:
-    """Open a recording of messages: a folder, an `.mcap` or `.db3` file, or a ROS 1 bag.
-
-    Raises:
-        SourceError: It cannot be read.
-        Exception: Whatever damaged bytes make the libraries raise; see `limits.reading`.
-    """
-    if path.is_dir():
-        yield open_folder(path, max_bytes)
-    elif path.suffix != ".bag":
-        with open_file(path, max_bytes) as file:
-            yield file
-    else:
-        require_regular_file(path)
-        with Reader(path) as reader:
-            yield Rosbag1(reader, max_bytes)
-
-
-def _checked(path: Path, records: Iterator[Recorded]) -> Generator[Recorded, None, None]:
-    """The records, with damage reported as `SourceError`."""
+def checked(path: Path, records: Iterator[Item]) -> Generator[Item, None, None]:
+    """The records of a file, with damage reported as `SourceError`."""
     with reading(path, "is damaged"):
         yield from records
 
@@ -287,6 +272,7 @@ def _open_pictures(path: Path, wanted: str, rate: float, max_bytes: int, span: O
     if wanted:
         raise SourceError(f"{path} holds pictures, which have no topic; got {printable(wanted)}")
     times = [round((index + 1) * 1e9 / rate) for index in range(len(files))]
-    rows = ((time_ns, file) for time_ns, file in zip(times, files) if is_within(time_ns, span))
+    first, end = span or (0, times[-1] + 1)
+    rows = ((time_ns, file) for time_ns, file in zip(times, files) if first <= time_ns < end)
     records = (Recorded(time_ns, "", file, max_bytes=max_bytes) for time_ns, file in rows)
     return Source(str(path), len(files), records, lambda: [(times[0], times[-1] + 1)])

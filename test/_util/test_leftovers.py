@@ -36,8 +36,8 @@ Path.replace = lambda *names: (pause(), replace(*names))
 cache.write_entry("entry", b"data")
 """,
     "inflated": """
-from polar_pipeline.replay import rosbag2
-with rosbag2.inflated(here / "bag.mcap.zstd", 1 << 20) as path:
+from polar_pipeline.replay import bags
+with bags.inflated(here / "bag.mcap.zstd", 1 << 20) as path:
     assert path.read_bytes() == b"bag"
     pause()
 """,
