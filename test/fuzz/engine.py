@@ -10,8 +10,8 @@ import itertools
 import multiprocessing
 import os
 import random
+import resource
 import signal
-import sys
 import tempfile
 import time
 import traceback
@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Tuple, Type
 
-#: Megabytes that an input may take.
+#: Megabytes that an input may take: `RLIMIT_DATA` of the process, as the commands have one.
 MAX_MB = 256
 #: Distinct findings after which a target is given up.
 MAX_FINDINGS = 10
@@ -59,7 +59,7 @@ class Target:
 
 
 class Finding(NamedTuple):
-    """What should not happen: `crash`, `hang`, `exception`, `wrong` or `memory`, as text, with its input."""
+    """What should not happen: `crash`, `hang`, `exception` or `wrong`, as text, with its input."""
 
     what: str
     text: str
@@ -85,41 +85,31 @@ def refused(err: Exception, cause: str = "") -> str:
     return f"refused: {cause or type(err).__name__}"
 
 
-def _work(kind: Type[Target], seed: int, first: int, max_bytes: int, folder: str, pipe: Any) -> None:
+def _work(kind: Type[Target], seed: int, first: int, folder: str, pipe: Any) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what OpenCV says of damaged pictures
     target = kind(Path(folder))
     for index in range(3):  # what is loaded at the first use is not an input's memory
-        _tried(target, target.make(rng_of(0, target.name, index)), sys.maxsize)
+        _tried(target, target.make(rng_of(0, target.name, index)))
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    taken = int(status[status.index("VmData:") + 7 :].split(None, 1)[0]) << 10
+    resource.setrlimit(resource.RLIMIT_DATA, (taken + (MAX_MB << 20), resource.RLIM_INFINITY))
     pipe.send(("", ""))
     for index in itertools.count(first):
-        pipe.send(_tried(target, target.make(rng_of(seed, target.name, index)), max_bytes))
+        pipe.send(_tried(target, target.make(rng_of(seed, target.name, index))))
 
 
-def _tried(target: Target, case: Case, max_bytes: int) -> Tuple[str, str]:
+def _tried(target: Target, case: Case) -> Tuple[str, str]:
     """What came of an input: "" and the outcome, or the kind of a finding and its text."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak of the resident memory starts again
-    before = _peak()
     try:
-        found = "", target.run(case)
+        return "", target.run(case)
     except BaseException as err:  # noqa: BLE001 - SystemExit is one too
         rows = traceback.extract_tb(err.__traceback__)
         ours = [row for row in rows if "polar_pipeline" in row.filename] or rows
-        where = f"at {ours[-1].filename}:{ours[-1].lineno}"
-        found = (
-            "wrong" if isinstance(err, WrongError) else "exception",
-            f"{type(err).__name__}: {str(err)[:1000]}\n{where}",
-        )
-    taken = _peak() - before
-    return ("memory", f"more memory than allowed\n{taken >> 20} MB") if taken > max_bytes else found
+        text = f"{type(err).__name__}: {str(err)[:1000]}\nat {ours[-1].filename}:{ours[-1].lineno}"
+        return "wrong" if isinstance(err, WrongError) else "exception", text
 
 
-def _peak() -> int:
-    """Most resident memory of this process in bytes."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(status[status.index("VmHWM:") + 6 :].split(None, 1)[0]) << 10
-
-
-def fuzz(kind: Type[Target], seed: int, seconds: float, inputs: int = 1 << 60, max_mb: int = MAX_MB) -> Tally:
+def fuzz(kind: Type[Target], seed: int, seconds: float, inputs: int = 1 << 60) -> Tally:
     """Try at most so many inputs on a target for some seconds, without the time to start."""
     outcomes: Counter[str] = Counter()
     findings: Dict[str, Finding] = {}
@@ -128,7 +118,7 @@ def fuzz(kind: Type[Target], seed: int, seconds: float, inputs: int = 1 << 60, m
     while index < inputs and left > 0 and len(findings) < MAX_FINDINGS:
         with tempfile.TemporaryDirectory() as folder:
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(kind, seed, index, max_mb << 20, folder, theirs), daemon=True)
+            process = context.Process(target=_work, args=(kind, seed, index, folder, theirs), daemon=True)
             process.start()
             theirs.close()
             what, text = _answer(ours, process, _START)
@@ -141,7 +131,7 @@ def fuzz(kind: Type[Target], seed: int, seconds: float, inputs: int = 1 << 60, m
                 if not what:
                     outcomes[text] += 1
                 else:
-                    key = f"{what}: {text[:28]} {text.splitlines()[-1] if what != 'memory' else ''}"
+                    key = f"{what}: {text[:28]} {text.splitlines()[-1]}"
                     with tempfile.TemporaryDirectory() as other:
                         case = kind(Path(other)).make(rng_of(seed, kind.name, index))
                     findings.setdefault(key, Finding(what, text, index, case))

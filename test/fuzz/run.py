@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Type
 
-from fuzz.engine import MAX_MB, Case, Target, fuzz
+from fuzz.engine import Case, Target, fuzz
 
 TEST = Path(__file__).resolve().parent.parent
 CORPUS = TEST / "corpus"
@@ -45,7 +45,6 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--seed", type=int, help="of the inputs (default: another one each time)")
     parser.add_argument("--target", action="append", choices=tuple(TARGETS), help="what to try (default: all)")
     parser.add_argument("--inputs", type=int, default=1 << 60, help="at most so many for a target")
-    parser.add_argument("--max-mb", type=int, default=MAX_MB, help="that an input may take (default: %(default)s)")
     parser.add_argument("--replay", type=Path, nargs="+", metavar="FILE", help="try these inputs on the one --target")
     parser.add_argument("--record", action="store_true", help="write down the corpus's outcomes as they are now")
     values = parser.parse_args(arguments)
@@ -64,7 +63,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     print(f"seed {seed}", flush=True)
     failed = 0
     for name in names:
-        tally = fuzz(load(name), seed, values.seconds / len(names), values.inputs, values.max_mb)
+        tally = fuzz(load(name), seed, values.seconds / len(names), values.inputs)
         print(f"{name}: {tally.inputs} inputs, {len(tally.findings)} findings; {tally.outcomes}", flush=True)
         for finding in tally.findings:
             failed = 1
