@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import BinaryIO, Collection, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union, cast
@@ -20,6 +20,7 @@ from mcap.summary import Summary
 from rosbags.rosbag1 import Reader
 from ruamel.yaml import YAML
 
+from polar_pipeline import messages
 from polar_pipeline._util.files import temporary_folder
 from polar_pipeline._util.text import quoted
 from polar_pipeline.replay.limits import SourceError, Span, check_size, megabytes, require_regular_file
@@ -28,7 +29,7 @@ from polar_pipeline.sensor.frames import FrameError
 #: Topic -> type and number of its messages.
 Topics = Dict[str, Tuple[str, int]]
 #: Time of recording, and the bytes of a message or why it cannot be read.
-TimedMessage = Tuple[int, Union[bytes, FrameError]]
+TimedMessage = Tuple[int, Union[bytes, memoryview, FrameError]]
 #: A message, or None for a topic that has none, with its channel and type.
 Row = Tuple[Schema, Channel, Optional[Message]]
 
@@ -135,6 +136,7 @@ class McapFile:
 
     def records(self) -> Iterator[Union[Row, Attachment, Metadata]]:
         """All that the file holds, messages in its own order."""
+        yield from self.channels()
         for schema, channel, message in self._reader.iter_messages(log_time_order=False):
             yield schema or _NO_TYPE, channel, message
         yield from self._reader.iter_attachments()
@@ -144,6 +146,10 @@ class McapFile:
         """The times of recording between which the messages lie, as the index states; empty without any."""
         row = self.summary.statistics
         return [(row.message_start_time, row.message_end_time + 1)] if row and row.message_count else []
+
+    def compression(self) -> str:
+        """Compression of chunks by its name in the index; "" for none."""
+        return next((row.compression for row in self.summary.chunk_indexes), "")
 
 
 @contextmanager
@@ -231,8 +237,9 @@ class Sqlite:
         return [dict(zip((column[0] for column in rows.description), row)) for row in rows]
 
     def records(self) -> Iterator[Row]:
-        """All messages by time; it raises what `_rows` does."""
+        """All that the file holds, messages by time; it raises what `_rows` does."""
         channels = {channel.id: (schema, channel) for schema, channel, _ in self.channels()}
+        yield from self.channels()
         for time_ns, number, data in self._rows():
             if time_ns < 0:
                 raise SourceError(f"{self._path} has a message of a time before 1970, which mcap cannot hold")
@@ -242,6 +249,10 @@ class Sqlite:
         """The times of recording between which the messages lie; empty without any."""
         ((first, last),) = self._base.execute("SELECT min(timestamp), max(timestamp) FROM messages")
         return [(first, last + 1)] if isinstance(first, int) and isinstance(last, int) else []
+
+    def compression(self) -> str:
+        """Of the same meaning as that of `McapFile`."""
+        return ""
 
 
 # ---------------------------------------------------------------------------------------------------------------- ROS 1
@@ -259,10 +270,13 @@ class Rosbag1:
         self.topics = _counted((row.topic, row.msgtype, row.msgcount) for row in reader.connections)
 
     def messages(self, topic: str, kind: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
-        """Times and serialized messages of a type on a topic, by time."""
+        """Times and messages of a type on a topic in CDR, by time."""
         chosen = [row for row in self._reader.connections if (row.topic, row.msgtype) == (topic, kind)]
         for _, time_ns, data in self._reader.messages(chosen, *(span or ())):
-            yield time_ns, data
+            try:
+                yield time_ns, messages.from_ros1(data, kind)
+            except FrameError as err:  # noqa: PERF203
+                yield time_ns, err
 
     def spans(self) -> List[Span]:
         """The times of recording between which the messages lie; empty without any."""
@@ -370,6 +384,19 @@ class Folder:
                 spans += file.spans()
         return spans
 
+    def records(self) -> Iterator[Union[Row, Attachment, Metadata]]:
+        """All that the files hold; it raises what `open_file` does."""
+        for path in self.files:
+            with open_file(path, self.limit) as file:
+                yield from file.records()
+
+    def compression(self) -> str:
+        """How chunks, or else files or messages are compressed; "" for none."""
+        if self.is_compressed or self.files[0].suffix == _ZSTD:
+            return "zstd"
+        with open_file(self.files[0], self.limit) as file:
+            return file.compression()
+
 
 def open_folder(path: Path, limit: int) -> Folder:
     """A rosbag2 folder, also one without `metadata.yaml`, which a recorder that was killed leaves.
@@ -418,6 +445,16 @@ def _described(folder: Path, limit: int) -> Folder:
 
 
 @contextmanager
+def open_rosbag2(path: Path, limit: int) -> Iterator[Union[Folder, McapFile, Sqlite]]:
+    """Open a folder, or a file, whose errors are those of `open_recording`."""
+    if path.is_dir():
+        yield open_folder(path, limit)
+    else:
+        with open_file(path, limit) as file:
+            yield file
+
+
+@contextmanager
 def open_recording(path: Path, limit: int) -> Iterator[Union[Folder, McapFile, Sqlite, Rosbag1]]:
     """Open a recording of messages: a folder, an `.mcap` or `.db3` file, or a ROS 1 bag.
 
@@ -425,12 +462,9 @@ def open_recording(path: Path, limit: int) -> Iterator[Union[Folder, McapFile, S
         SourceError: It cannot be read.
         Exception: Whatever damaged bytes make the libraries raise; see `limits.reading`.
     """
-    if path.is_dir():
-        yield open_folder(path, limit)
-    elif path.suffix != ".bag":
-        with open_file(path, limit) as file:
-            yield file
-    else:
-        require_regular_file(path)
-        with Reader(path) as reader:
-            yield Rosbag1(reader)
+    with ExitStack() as stack:
+        if path.suffix == ".bag":
+            require_regular_file(path)
+            yield Rosbag1(stack.enter_context(Reader(path)))
+        else:
+            yield stack.enter_context(open_rosbag2(path, limit))

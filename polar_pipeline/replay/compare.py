@@ -29,13 +29,6 @@ MIN_DOLP = 0.05
 MIN_INTENSITY = 0.05
 
 
-def unit_of(name: str, is_byte: bool) -> str:
-    """The unit of a product's errors."""
-    if is_byte:
-        return "levels"
-    return "deg" if PRODUCTS[name].wraps else PRODUCTS[name].unit
-
-
 class Golden:
     """The products of a recording, by stamp; open it with `open_golden`.
 
@@ -252,35 +245,9 @@ class Comparison:
         """Compare the products of one frame; frames of one stamp in their order."""
         before = self._known[stamp_ns]
         self._known[stamp_ns] += 1
-        cache = {name: self._golden.load(name, stamp_ns, before) for name in {*self.tallies, "dolp", "intensity"}}
+        golden = {name: self._golden.load(name, stamp_ns, before) for name in {*self.tallies, "dolp", "intensity"}}
         for name, tally in self.tallies.items():
-            expected, got = cache[name], products[name]
-            if expected is None:
-                tally.unmatched += 1
-                continue
-            tally.frames += 1
-            tally.is_byte = got.dtype == np.uint8
-            if expected.shape != got.shape or expected.dtype != got.dtype:
-                tally.error = np.inf
-                tally.note = f"{got.dtype} {got.shape}, golden {expected.dtype} {expected.shape}"
-                continue
-            pair = (_physical(name, got), _physical(name, expected)) if got.dtype == np.uint16 else (got, expected)
-            with np.errstate(all="ignore"):  # the recording may hold any numbers
-                self._compare(name, tally, *pair, _meaningful(name, expected, cache))
-
-    def _compare(self, name: str, tally: Tally, got: np.ndarray, expected: np.ndarray, mask: np.ndarray) -> None:
-        known = np.isfinite(got) & np.isfinite(expected)
-        differing = int(np.count_nonzero(~known & ~(np.isnan(got) & np.isnan(expected))))
-        if differing:
-            tally.error = np.inf
-            tally.note = f"{differing} pixels are NaN or infinite in one of the two"
-        error = _errors(name, got, expected)[mask & known]
-        if error.size:
-            tally.error = max(tally.error, float(error.max()))
-            tally.squares.append(float(np.square(error).sum()))
-            tally.pixels += error.size
-        if got.ndim:
-            tally.similarity.append(_similarity(name, got, expected))
+            tally.add(_compared(name, products[name], golden))
 
     def rows(self) -> List[ProductComparison]:
         """One row per product."""
@@ -295,10 +262,34 @@ class Comparison:
         mean = sum(tally.squares) / tally.pixels if tally.pixels else 0.0
         psnr = 10 * (2 * math.log10(peak) - math.log10(mean)) if mean else math.inf
         similarity = float(np.mean(tally.similarity)) if tally.similarity else np.nan
-        unit = unit_of(name, tally.is_byte)
+        unit = "levels" if tally.is_byte else "deg" if product.wraps else product.unit
         return ProductComparison(
             name, tally.frames, missing, tally.error, tolerance, unit, psnr, similarity, tally.note
         )
+
+
+def _compared(name: str, got: np.ndarray, golden: Mapping[str, Optional[np.ndarray]]) -> Tally:
+    """Compare a product of one frame with the golden products of the frame."""
+    expected = golden[name]
+    if expected is None:
+        return Tally(unmatched=1)
+    tally = Tally(frames=1, is_byte=got.dtype == np.uint8)
+    if expected.shape != got.shape or expected.dtype != got.dtype:
+        tally.error, tally.note = np.inf, f"{got.dtype} {got.shape}, golden {expected.dtype} {expected.shape}"
+        return tally
+    mask = _meaningful(name, expected, golden)
+    if got.dtype == np.uint16:
+        got, expected = _physical(name, got), _physical(name, expected)
+    with np.errstate(all="ignore"):  # the recording may hold any numbers
+        known = np.isfinite(got) & np.isfinite(expected)
+        differing = int(np.count_nonzero(~known & ~(np.isnan(got) & np.isnan(expected))))
+        error = _errors(name, got, expected)[mask & known]
+        tally.similarity = [_similarity(name, got, expected)] if got.ndim else []
+    if error.size:
+        tally.error, tally.squares, tally.pixels = float(error.max()), [float(np.square(error).sum())], error.size
+    if differing:
+        tally.error, tally.note = np.inf, f"{differing} pixels are NaN or infinite in one of the two"
+    return tally
 
 
 def _physical(name: str, image: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span
 from polar_pipeline.replay.report import Report, render
 from polar_pipeline.replay.run import Summary, replay
 from polar_pipeline.replay.sink import Sink, open_sink
-from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source
+from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source, unwatched
 
 #: Takes the records and their number, and yields the records: shows how far a replay is.
 Watch = Callable[[Iterable[Recorded], int], Iterable[Recorded]]
@@ -49,7 +49,7 @@ class Job:
         source: The recording.
         topic: Topic of the raw images; "" for the only one.
         rate: Frames per second of pictures.
-        max_bytes: Largest size of one frame, and of the uncompressed chunks in memory at once.
+        max_bytes: Largest size of one frame, and of an uncompressed chunk.
         products: The recording to write; None for none.
         report: The report to write; None for none.
         force: Whether files of these names may be replaced.
@@ -92,12 +92,8 @@ class Job:
         return Comparison(self.golden, options.products, self.tolerances) if self.golden else None
 
 
-def _unwatched(records: Iterable[Recorded], _: int) -> Iterable[Recorded]:
-    return records
-
-
 def process_recording(
-    job: Job, pipeline: Pipeline, watch: Watch = _unwatched
+    job: Job, pipeline: Pipeline, watch: Watch = unwatched
 ) -> Tuple[Summary, List[ProductComparison]]:
     """Process a recording; the outputs are there when this returns, or not at all.
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Callable, Dict, Generator, Iterable, NamedTuple, Sequence, Union
+from typing import Callable, Dict, Iterable, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
-from mcap.records import Attachment, Metadata, Schema
+from mcap.records import Attachment, Channel, Message, Metadata, Schema
 from mcap.writer import CompressionType
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable
 from polar_pipeline.messages import COMPRESSED, IMAGE, Cdr
-from polar_pipeline.replay.bags import Folder, McapFile, Row, Topics, open_file, open_recording
+from polar_pipeline.replay.bags import Row, Topics, open_rosbag2
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, reading
 from polar_pipeline.replay.rawzstd import TRANSPORT, compress_raw, format_of
 from polar_pipeline.replay.sink import Sink, open_sink
-from polar_pipeline.replay.source import Recorded, choose_topic, decompress_image, is_recording, recording_of
+from polar_pipeline.replay.source import (
+    Recorded,
+    checked,
+    choose_topic,
+    decompress_image,
+    is_recording,
+    recording_of,
+    unwatched,
+)
 from polar_pipeline.sensor.frames import FrameError
 
 #: Compression of chunks by its name in an index.
@@ -58,17 +66,13 @@ Record = Union[Row, Attachment, Metadata]
 CopyWatch = Callable[[Iterable[Record], int], Iterable[Record]]
 
 
-def _unwatched(records: Iterable[Record], _: int) -> Iterable[Record]:
-    return records
-
-
 def compress_recording(
     source: Path,
     output: Path,
     topics: Sequence[str] = (),
     force: bool = False,
     max_bytes: int = MAX_BYTES,
-    watch: CopyWatch = _unwatched,
+    watch: CopyWatch = unwatched,
 ) -> Dict[str, Conversion]:
     """Copy a recording, with compressed images in place of raw ones, on topics that end in `/polar_zstd`.
 
@@ -100,7 +104,7 @@ def decompress_recording(
     output: Path,
     force: bool = False,
     max_bytes: int = MAX_BYTES,
-    watch: CopyWatch = _unwatched,
+    watch: CopyWatch = unwatched,
 ) -> Dict[str, Conversion]:
     """The inverse of `compress_recording`: every topic that ends in `/polar_zstd` becomes one of raw images again."""
     end = f"/{TRANSPORT}"
@@ -140,97 +144,61 @@ def _converted(
         raise SourceError(f"{path} does not exist")
     if path.suffix == ".bag" or not is_recording(path):
         raise SourceError(f"{path} is not a ROS 2 recording: expected .mcap, .db3 or a rosbag2 folder")
-    with reading(path), open_recording(path, max_bytes) as recording:
-        topics = recording.topics
-        files = recording.files if isinstance(recording, Folder) else [path]
-        compression = _chunk_compression(recording, files, max_bytes)
-    renamed = rename(path, topics)
-    for topic in renamed.values():
-        if topic in topics:
-            raise SourceError(f"{path} has a topic {printable(topic)} already")
-    with closing(_records(path, files, max_bytes)) as records, open_sink(output, {}, force, compression) as sink:
-        copy = _Copy(path, sink, edit, renamed, max_bytes)
-        for record in watch(records, sum(count for _, count in topics.values())):
+    with ExitStack() as stack:
+        with reading(path):
+            recording = stack.enter_context(open_rosbag2(path, max_bytes))
+            renamed = rename(path, recording.topics)
+            compression = _COMPRESSIONS["zstd" if path.suffix == ".zstd" else recording.compression()]
+        for topic in renamed.values():
+            if topic in recording.topics:
+                raise SourceError(f"{path} has a topic {printable(topic)} already")
+        records = stack.enter_context(closing(checked(path, recording.records())))
+        sink = stack.enter_context(open_sink(output, {}, force, compression))
+        done = {topic: Conversion() for topic in renamed.values()}
+        for record in watch(records, sum(count for _, count in recording.topics.values())):
             if isinstance(record, Attachment):
                 values = record.create_time, record.log_time, record.name, record.media_type, bytes(record.data)
                 sink.writer.add_attachment(*values)
-            elif not isinstance(record, Metadata):
-                copy.add(record)
-            elif record.name != _RECORDER_METADATA:
-                sink.writer.add_metadata(record.name, record.metadata)
-    return copy.done
+            elif isinstance(record, Metadata):
+                if record.name != _RECORDER_METADATA:
+                    sink.writer.add_metadata(record.name, record.metadata)
+            else:
+                schema, channel, message = record
+                topic = renamed.get(channel.topic, "") if schema.name == edit.old_kind else ""
+                number = _copied_channel(sink, schema, channel, topic, edit.kind)
+                if message is not None:
+                    data = _content(path, schema, channel, message, max_bytes)
+                    if topic:
+                        data, done[topic] = _edited(edit, data, done[topic], max_bytes)
+                    sink.add_message(number, message.log_time, data, message.publish_time, message.sequence)
+    return done
 
 
-def _chunk_compression(recording: object, files: Sequence[Path], limit: int) -> CompressionType:
-    """How chunks of the copy are compressed: like those of the first file, or by zstd where files or messages are."""
-    if (isinstance(recording, Folder) and recording.is_compressed) or files[0].suffix == ".zstd":
-        return CompressionType.ZSTD
-    with open_file(files[0], limit) as file:
-        chunks = file.summary.chunk_indexes if isinstance(file, McapFile) else []
-        return _COMPRESSIONS.get(chunks[0].compression, CompressionType.NONE) if chunks else CompressionType.NONE
+def _copied_channel(sink: Sink, schema: Schema, channel: Channel, topic: str, kind: str) -> int:
+    """Number of a channel in the copy; with a new topic and type if the topic is not ""."""
+    if not topic:
+        return sink.add_channel(channel.topic, channel.message_encoding, schema, channel.metadata)
+    metadata = {name: value for name, value in channel.metadata.items() if name != _TYPE_HASH}
+    return sink.add_channel(topic, channel.message_encoding, Schema(0, b"", "", kind), metadata)
 
 
-def _records(path: Path, files: Sequence[Path], limit: int) -> Generator[Record, None, None]:
-    """All that a recording holds, in the order of its files."""
-    with reading(path, "is damaged"):
-        for name in files:
-            with open_file(name, limit) as file:
-                yield from file.channels()
-                yield from file.records()
+def _content(path: Path, schema: Schema, channel: Channel, message: Message, limit: int) -> Cdr:
+    """The uncompressed bytes of a message.
 
-
-class _Copy:
-    """Writes the channels and messages of a recording into another one.
-
-    Attributes:
-        done: New topic -> what was converted.
-
-    Args:
-        path: The recording, for errors.
-        sink: Where to write.
-        edit: What becomes of messages of a type.
-        renamed: Topics on which they are edited, and their new names.
-        limit: Largest size of a message.
+    Raises:
+        SourceError: The message cannot be copied.
     """
+    try:
+        return Recorded(message.log_time, schema.name, message.data, limit).message()
+    except FrameError as err:
+        raise SourceError(f"{path}: a message on {printable(channel.topic)} cannot be copied: {err}") from err
 
-    def __init__(self, path: Path, sink: Sink, edit: _Edit, renamed: Dict[str, str], limit: int) -> None:
-        self.done = {topic: Conversion() for topic in renamed.values()}
-        self._path = path
-        self._sink = sink
-        self._edit = edit
-        self._renamed = renamed
-        self._limit = limit
 
-    def add(self, row: Row) -> None:
-        """Write a channel, and a message if there is one.
-
-        Raises:
-            SourceError: The message cannot be copied.
-        """
-        schema, channel, message = row
-        topic, kind, metadata = channel.topic, schema.name, channel.metadata
-        is_edited = kind == self._edit.old_kind and topic in self._renamed
-        if is_edited:
-            topic, schema = self._renamed[topic], Schema(0, b"", "", self._edit.kind)
-            metadata = {name: value for name, value in metadata.items() if name != _TYPE_HASH}
-        number = self._sink.add_channel(topic, channel.message_encoding, schema, metadata)
-        if message is None:
-            return
-        try:
-            data = Recorded(message.log_time, kind, message.data, max_bytes=self._limit).message()
-        except FrameError as err:
-            name = printable(channel.topic)
-            raise SourceError(f"{self._path}: a message on {name} cannot be copied: {err}") from err
-        data = self._converted(topic, data) if is_edited else data
-        self._sink.add_message(number, message.log_time, data, message.publish_time, message.sequence)
-
-    def _converted(self, topic: str, data: Cdr) -> Cdr:
-        """A message for a topic that is edited; one that is not an image stays as it is."""
-        before = self.done[topic]
-        try:
-            new, images = self._edit.convert(data, self._limit), 1
-        except FrameError:
-            new, images = data, 0
-        added = images, 1 - images, len(data), len(new)
-        self.done[topic] = Conversion(*(old + more for old, more in zip(before, added)))
-        return new
+def _edited(edit: _Edit, data: Cdr, before: Conversion, limit: int) -> Tuple[Cdr, Conversion]:
+    """A converted message and the figures with it; a message that is not an image stays as it is."""
+    try:
+        new, images = edit.convert(data, limit), 1
+    except FrameError:
+        new, images = data, 0
+    added = images, 1 - images, len(data), len(new)
+    return new, Conversion(*(old + more for old, more in zip(before, added)))

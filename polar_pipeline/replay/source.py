@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Generator, Iterator, List, Optional, Tuple, TypeVar, Union
+from typing import Callable, Generator, Iterable, Iterator, List, Optional, Tuple, TypeVar, Union
 
 import numpy as np
 import zstandard
@@ -13,15 +13,8 @@ import zstandard
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMessage
-from polar_pipeline.replay.bags import Rosbag1, Topics, bag_files, is_bag_file, open_recording
-from polar_pipeline.replay.limits import (
-    MAX_BYTES,
-    SourceError,
-    Span,
-    check_size,
-    described,
-    reading,
-)
+from polar_pipeline.replay.bags import Topics, bag_files, is_bag_file, open_recording
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, check_size, described, reading
 from polar_pipeline.replay.rawpicture import decode_picture, read_raw
 from polar_pipeline.replay.rawzstd import TRANSPORT, decompress_raw, is_raw_zstd
 from polar_pipeline.sensor.frames import FrameError
@@ -52,15 +45,13 @@ class Recorded:
     Attributes:
         time_ns: Time of recording.
         kind: Message type, or "" for a file.
-        data: The message's bytes, the file, or why it cannot be read.
-        encoding: Encoding of the bytes: `cdr`, which may be compressed by zstd, or `ros1`.
+        data: The message in CDR, which may be compressed by zstd; the file; or why it cannot be read.
         max_bytes: Largest size of the image.
     """
 
     time_ns: int
     kind: str
     data: Union[bytes, memoryview, Path, FrameError]
-    encoding: str = "cdr"
     max_bytes: int = MAX_BYTES
 
     def image(self) -> ImageMessage:
@@ -91,9 +82,9 @@ class Recorded:
             message = self.message()
             messages.decode_image(message)
             return bytes(message)
-        if self.kind == COMPRESSED:
-            return bytes(messages.encode_message(decompress_image(self.message(), self.max_bytes)))
-        return bytes(messages.encode_message(self.image()))
+        is_file = isinstance(self.data, Path)
+        image = self.image() if is_file else decompress_image(self.message(), self.max_bytes)
+        return bytes(messages.encode_message(image))
 
     def message(self) -> Cdr:
         """The message in CDR, uncompressed.
@@ -106,8 +97,6 @@ class Recorded:
         if isinstance(self.data, Path):
             raise TypeError(f"{self.data} is a file, not a message")
         check_size("a message", len(self.data), self.max_bytes)
-        if self.encoding == "ros1":
-            return messages.from_ros1(self.data, self.kind)
         if bytes(self.data[:4]) != _ZSTD_MAGIC:
             return self.data
         try:
@@ -193,9 +182,6 @@ def open_source(
 ) -> Iterator[Source]:
     """Open a recording.
 
-    Reading it takes at most `max_bytes` for the chunks that are held at once, as much for the frame that is decoded,
-    and as much again for OpenCV while it decodes a picture.
-
     Args:
         path: A rosbag2 folder, also one without `metadata.yaml`, as a recorder that was killed leaves it; an `.mcap` or
             `.db3` file, compressed as `.mcap.zstd` or not; a ROS 1 `.bag`, a picture, or a folder of pictures, which
@@ -203,7 +189,7 @@ def open_source(
         topic: Topic of the raw images, or that of what was compressed from them (`rawzstd`); "" for the only one.
             Pictures have none.
         rate: Frames per second of pictures, in `RATES`; the first is stamped one period after 0.
-        max_bytes: Largest size of one frame, and of the uncompressed chunks in memory at once.
+        max_bytes: Largest size of one frame, and of an uncompressed chunk.
         span: If given, only the images of these times of recording; what else there is, is not read.
         kinds: Types of the messages that are read: `IMAGES`, or `CAMERA_INFO` for the calibration beside `topic`, or
             the only one.
@@ -223,9 +209,8 @@ def open_source(
                 recording = stack.enter_context(open_recording(path, max_bytes))
                 chosen = choose_topic(path, recording.topics, topic, kinds)
                 kind, total = recording.topics[chosen]
-                encoding = "ros1" if isinstance(recording, Rosbag1) else "cdr"
                 rows = recording.messages(chosen, kind, span)
-                records = (Recorded(time_ns, kind, data, encoding, max_bytes) for time_ns, data in rows)
+                records = (Recorded(time_ns, kind, data, max_bytes) for time_ns, data in rows)
                 source = Source(chosen, total, records, recording.spans)
             else:
                 source = _open_pictures(path, topic, rate, max_bytes, span)
@@ -237,6 +222,11 @@ def checked(path: Path, records: Iterator[Item]) -> Generator[Item, None, None]:
     """The records of a file, with damage reported as `SourceError`."""
     with reading(path, "is damaged"):
         yield from records
+
+
+def unwatched(records: Iterable[Item], _: int) -> Iterable[Item]:
+    """The records themselves, as a function that shows how far their reading is."""
+    return records
 
 
 def choose_topic(path: Path, topics: Topics, wanted: str, kinds: Tuple[str, ...]) -> str:
