@@ -1,7 +1,6 @@
 """Recordings of messages: rosbag2 folders, `.mcap` and `.db3` files, compressed by zstd or not, and ROS 1 bags.
 
-The mcap library, SQLite and rosbags read them; memory holds messages whose time is near, not a file. Each class has
-`topics`, `messages` and `spans`; the files of rosbag2 have `channels` and `records`, too, for complete copies.
+The mcap library, SQLite and rosbags read them; memory holds messages whose time is near, not a file.
 """
 
 from __future__ import annotations
@@ -9,14 +8,26 @@ from __future__ import annotations
 import io
 import sqlite3
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import BinaryIO, Collection, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union, cast
+from typing import (
+    Any,
+    BinaryIO,
+    Collection,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+    cast,
+)
 
 import zstandard
 from mcap.reader import SeekingReader
 from mcap.records import Attachment, Channel, Message, Metadata, Schema
-from mcap.summary import Summary
 from rosbags.rosbag1 import Reader
 from ruamel.yaml import YAML
 
@@ -30,8 +41,9 @@ from polar_pipeline.sensor.frames import FrameError
 Topics = Dict[str, Tuple[str, int]]
 #: Time of recording, and the bytes of a message or why it cannot be read.
 TimedMessage = Tuple[int, Union[bytes, memoryview, FrameError]]
-#: A message, or None for a topic that has none, with its channel and type.
+#: A channel and its type, with one of its messages or without; or what else an mcap file holds.
 Row = Tuple[Schema, Channel, Optional[Message]]
+Record = Union[Row, Attachment, Metadata]
 
 #: First and last bytes of an mcap file, and compressions of its chunks.
 _MAGIC = b"\x89MCAP0\r\n"
@@ -60,15 +72,37 @@ def _counted(rows: Iterable[Tuple[str, str, int]]) -> Topics:
     return topics
 
 
+class Recording:
+    """An open recording of messages.
+
+    Attributes:
+        topics: Topics and types, which have their names in ROS 2; "" for a type that the file does not name.
+        compression: How chunks, or else files or messages are compressed; "" for none.
+
+    Methods raise what their libraries make of damaged bytes; see `limits.reading`.
+    """
+
+    topics: Topics
+    compression = ""
+
+    def messages(self, topic: str, kind: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
+        """Times and messages of a type on a topic in CDR, by time; of a folder file by file."""
+        raise NotImplementedError
+
+    def records(self) -> Iterator[Record]:
+        """All that the files hold, for a complete copy: every channel before its messages."""
+        raise NotImplementedError
+
+    def spans(self) -> Optional[List[Span]]:
+        """The times of recording between which the messages of each file lie; None where files are compressed."""
+        raise NotImplementedError
+
+
 # ----------------------------------------------------------------------------------------------------------------- mcap
 
 
-class McapFile:
+class McapFile(Recording):
     """An open mcap file that has an index.
-
-    Attributes:
-        summary: The records of the index.
-        topics: Topics and types; "" for a type that the file does not name.
 
     Args:
         path: The file, for errors.
@@ -78,7 +112,6 @@ class McapFile:
     Raises:
         SourceError: The file is not an mcap file, was cut off, or does not count its messages.
         FrameError: A chunk is larger than the limit (cause `size`).
-        Exception: Whatever damaged bytes make the mcap library raise; see `limits.reading`.
     """
 
     def __init__(self, path: Path, stream: BinaryIO, limit: int) -> None:
@@ -97,46 +130,37 @@ class McapFile:
             check_size("a chunk", row.uncompressed_size, limit)
             if row.compression not in _COMPRESSIONS:
                 raise SourceError(f"{path} is compressed by {quoted(row.compression)}; zstd and lz4 can be read")
-        self.summary: Summary = summary
+            self.compression = row.compression
+        self._summary, self._statistics = summary, summary.statistics
         counts = summary.statistics.channel_message_counts
-        self.topics = _counted(
-            (channel.topic, schema.name, counts.get(channel.id, 0)) for schema, channel, _ in self.channels()
-        )
+        self.topics = _counted((row.topic, kind.name, counts.get(row.id, 0)) for kind, row, _ in self._channels())
+
+    def _channels(self) -> Iterator[Row]:
+        for channel in self._summary.channels.values():
+            yield self._summary.schemas.get(channel.schema_id, _NO_TYPE), channel, None
 
     def messages(self, topic: str, kind: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
-        """Times and messages of a type on a topic, by time; it raises what `rows` does."""
+        """Times and messages of a type on a topic, by time."""
         for schema, _, message in self.rows([topic], span):
             if schema.name == kind:
                 yield message.log_time, message.data
 
     def rows(self, topics: Collection[str], span: Optional[Span] = None) -> Iterator[Tuple[Schema, Channel, Message]]:
-        """The messages on these topics by time; messages of equal time in the order of the file.
+        """The messages on these topics by time, all or those of a span; of equal time in the order of the file.
 
         A file without chunks, such as those of the recorder's profile `fastwrite`, is read in its own order: to sort
         its messages, the mcap library would hold all of them.
-
-        Args:
-            topics: The topics.
-            span: If given, only messages of these times of recording.
-
-        Raises:
-            Exception: Whatever damaged bytes make the mcap library raise; see `limits.reading`.
         """
         start, end = span or (None, None)
-        has_chunks = bool(self.summary.chunk_indexes)
+        has_chunks = bool(self._summary.chunk_indexes)
         for schema, channel, message in self._reader.iter_messages(
             topics, log_time_order=has_chunks, starting_at=start, ending_before=end
         ):
             yield schema or _NO_TYPE, channel, message
 
-    def channels(self) -> Iterator[Row]:
-        """The channels and their types."""
-        for channel in self.summary.channels.values():
-            yield self.summary.schemas.get(channel.schema_id, _NO_TYPE), channel, None
-
-    def records(self) -> Iterator[Union[Row, Attachment, Metadata]]:
+    def records(self) -> Iterator[Record]:
         """All that the file holds, messages in its own order."""
-        yield from self.channels()
+        yield from self._channels()
         for schema, channel, message in self._reader.iter_messages(log_time_order=False):
             yield schema or _NO_TYPE, channel, message
         yield from self._reader.iter_attachments()
@@ -144,12 +168,8 @@ class McapFile:
 
     def spans(self) -> List[Span]:
         """The times of recording between which the messages lie, as the index states; empty without any."""
-        row = self.summary.statistics
-        return [(row.message_start_time, row.message_end_time + 1)] if row and row.message_count else []
-
-    def compression(self) -> str:
-        """Compression of chunks by its name in the index; "" for none."""
-        return next((row.compression for row in self.summary.chunk_indexes), "")
+        row = self._statistics
+        return [(row.message_start_time, row.message_end_time + 1)] if row.message_count else []
 
 
 @contextmanager
@@ -160,14 +180,11 @@ def open_mcap(path: Path, limit: int) -> Iterator[McapFile]:
         yield McapFile(path, stream, limit)
 
 
-# --------------------------------------------------------------------------------------------------------------- SQLite
+# ------------------------------------------------------------------------------------------------------- SQLite, ROS 1
 
 
-class Sqlite:
-    """The messages of an open `.db3` file.
-
-    Attributes:
-        topics: Topics and types.
+class _Sqlite(Recording):
+    """An open `.db3` file.
 
     Args:
         path: The file, for errors.
@@ -175,7 +192,6 @@ class Sqlite:
 
     Raises:
         SourceError: It has no tables of messages and topics, but perhaps views, which may compute without end.
-        sqlite3.Error: It is damaged.
     """
 
     def __init__(self, path: Path, base: sqlite3.Connection) -> None:
@@ -194,7 +210,6 @@ class Sqlite:
         return {name for (name,) in self._base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
     def messages(self, topic: str, kind: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
-        """Times and messages of a type on a topic, by time; it raises what `_rows` does."""
         condition = "topic_id IN (SELECT id FROM topics WHERE name = ? AND type = ?)"
         condition += " AND timestamp >= ? AND timestamp < ?" if span else ""
         for time_ns, _, data in self._rows(condition, (topic, kind, *(span or ()))):
@@ -203,12 +218,7 @@ class Sqlite:
     def _rows(
         self, condition: str = "1", values: Sequence[Union[str, int]] = ()
     ) -> Iterator[Tuple[int, int, Union[bytes, FrameError]]]:
-        """Times, numbers of the topics, and messages, by time, for which a condition in SQL holds.
-
-        Raises:
-            SourceError: A message has no time.
-            sqlite3.Error: The file is damaged.
-        """
+        """Times, numbers of the topics, and messages, by time, for which a condition in SQL holds."""
         query = f"SELECT timestamp, topic_id, data FROM messages WHERE {condition} ORDER BY timestamp"
         for time_ns, number, data in self._base.execute(query, values):
             if not isinstance(time_ns, int):
@@ -216,61 +226,43 @@ class Sqlite:
             is_message = isinstance(data, bytes)
             yield time_ns, number, data if is_message else FrameError("cdr", "a message is not stored as bytes")
 
-    def channels(self) -> Iterator[Row]:
-        """The topics as channels; their types have definitions since ROS 2 Iron."""
-        definitions = {row["topic_type"]: row for row in self._table("message_definitions")}
+    def records(self) -> Iterator[Record]:
+        channels = {}
+        definitions = {row["topic_type"]: row for row in self._table("message_definitions")}  # since ROS 2 Iron
         for row in self._table("topics"):
             known = definitions.get(row["type"], {"encoding": "", "encoded_message_definition": ""})
             values = row["name"], row["type"], row["serialization_format"], row.get("offered_qos_profiles", "")
             texts = [*values, known["encoding"], known["encoded_message_definition"]]
             if not all(isinstance(text, str) for text in texts):
                 raise SourceError(f"{self._path} is damaged: a topic is not described by texts")
-            name, kind, encoding, qos, language, definition = cast("List[str]", texts)
-            channel = Channel(cast("int", row["id"]), name, encoding, {"offered_qos_profiles": qos}, 0)
-            yield Schema(0, definition.encode(), language, kind), channel, None
-
-    def _table(self, name: str) -> List[Dict[str, object]]:
-        """The rows of a table by column; empty without such a table."""
-        if name not in self._tables():
-            return []
-        rows = self._base.execute(f"SELECT * FROM {name}")
-        return [dict(zip((column[0] for column in rows.description), row)) for row in rows]
-
-    def records(self) -> Iterator[Row]:
-        """All that the file holds, messages by time; it raises what `_rows` does."""
-        channels = {channel.id: (schema, channel) for schema, channel, _ in self.channels()}
-        yield from self.channels()
+            name, kind, encoding, qos, language, definition = texts
+            schema = Schema(0, definition.encode(), language, kind)
+            channels[row["id"]] = schema, Channel(0, name, encoding, {"offered_qos_profiles": qos}, 0)
+        for schema, channel in channels.values():
+            yield schema, channel, None
         for time_ns, number, data in self._rows():
             if time_ns < 0:
                 raise SourceError(f"{self._path} has a message of a time before 1970, which mcap cannot hold")
-            yield (*channels[number], Message(number, time_ns, cast("bytes", data), time_ns, 0))
+            yield (*channels[number], Message(0, time_ns, cast("bytes", data), time_ns, 0))
+
+    def _table(self, name: str) -> List[Dict[str, Any]]:
+        """The rows of a table by column; empty without such a table."""
+        rows = self._base.execute(f"SELECT * FROM {name}" if name in self._tables() else "SELECT 1 LIMIT 0")
+        return [dict(zip((column[0] for column in rows.description), row)) for row in rows]
 
     def spans(self) -> List[Span]:
-        """The times of recording between which the messages lie; empty without any."""
         ((first, last),) = self._base.execute("SELECT min(timestamp), max(timestamp) FROM messages")
         return [(first, last + 1)] if isinstance(first, int) and isinstance(last, int) else []
 
-    def compression(self) -> str:
-        """Of the same meaning as that of `McapFile`."""
-        return ""
 
-
-# ---------------------------------------------------------------------------------------------------------------- ROS 1
-
-
-class Rosbag1:
-    """The messages of an open ROS 1 bag.
-
-    Attributes:
-        topics: Topics and types, which have their names in ROS 2.
-    """
+class _Rosbag1(Recording):
+    """An open ROS 1 bag; `records` are not read of it."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self.topics = _counted((row.topic, row.msgtype, row.msgcount) for row in reader.connections)
 
     def messages(self, topic: str, kind: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
-        """Times and messages of a type on a topic in CDR, by time."""
         chosen = [row for row in self._reader.connections if (row.topic, row.msgtype) == (topic, kind)]
         for _, time_ns, data in self._reader.messages(chosen, *(span or ())):
             try:
@@ -279,7 +271,6 @@ class Rosbag1:
                 yield time_ns, err
 
     def spans(self) -> List[Span]:
-        """The times of recording between which the messages lie; empty without any."""
         return [(self._reader.start_time, self._reader.end_time)] if self._reader.message_count else []
 
 
@@ -339,88 +330,87 @@ def inflated(path: Path, limit: int) -> Iterator[Path]:
 
 
 @contextmanager
-def open_file(path: Path, limit: int) -> Iterator[Union[McapFile, Sqlite]]:
-    """Open an `.mcap` or `.db3` file, compressed or not.
+def open_recording(path: Path, limit: int) -> Iterator[Recording]:
+    """Open a rosbag2 folder, an `.mcap` or `.db3` file, compressed or not, or a ROS 1 bag.
 
     Raises:
         SourceError: It cannot be read.
         Exception: Whatever damaged bytes make the libraries raise; see `limits.reading`.
     """
+    if path.is_dir():
+        yield _open_folder(path, limit)
+        return
     require_regular_file(path)
-    with inflated(path, limit) as plain:
-        if plain.suffix == ".mcap":
-            with plain.open("rb") as stream:
-                yield McapFile(path, stream, limit)
+    with ExitStack() as stack:
+        plain = stack.enter_context(inflated(path, limit))
+        if plain.suffix == ".bag":
+            yield _Rosbag1(stack.enter_context(Reader(plain)))
+        elif plain.suffix == ".mcap":
+            yield McapFile(path, stack.enter_context(plain.open("rb")), limit)
         else:
-            with closing(sqlite3.connect(f"{plain.resolve().as_uri()}?immutable=1", uri=True)) as base:
-                yield Sqlite(path, base)
+            address = f"{plain.resolve().as_uri()}?immutable=1"
+            yield _Sqlite(path, stack.enter_context(closing(sqlite3.connect(address, uri=True))))
 
 
 # -------------------------------------------------------------------------------------------------------------- folders
 
 
-@dataclass(frozen=True)
-class Folder:
-    """The files of a recording, in the order of recording, and their topics."""
+class _Folder(Recording):
+    """The files of a recording, in the order of recording."""
 
-    files: Sequence[Path]
-    topics: Topics
-    limit: int
-    is_compressed: bool = False
+    def __init__(self, files: Sequence[Path], topics: Topics, limit: int, compression: str) -> None:
+        self._files = files
+        self._limit = limit
+        self.topics = topics
+        self.compression = compression
 
     def messages(self, topic: str, kind: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
-        """Times and messages of a type on a topic, file by file; it raises what `open_file` does."""
-        for path in self.files:
-            with open_file(path, self.limit) as file:
+        for path in self._files:
+            with open_recording(path, self._limit) as file:
                 yield from file.messages(topic, kind, span)
 
-    def spans(self) -> Optional[List[Span]]:
-        """The times of each file that has messages; None where files are compressed."""
-        if any(path.suffix == _ZSTD for path in self.files):
-            return None
-        spans: List[Span] = []
-        for path in self.files:
-            with open_file(path, self.limit) as file:
-                spans += file.spans()
-        return spans
-
-    def records(self) -> Iterator[Union[Row, Attachment, Metadata]]:
-        """All that the files hold; it raises what `open_file` does."""
-        for path in self.files:
-            with open_file(path, self.limit) as file:
+    def records(self) -> Iterator[Record]:
+        for path in self._files:
+            with open_recording(path, self._limit) as file:
                 yield from file.records()
 
-    def compression(self) -> str:
-        """How chunks, or else files or messages are compressed; "" for none."""
-        if self.is_compressed or self.files[0].suffix == _ZSTD:
-            return "zstd"
-        with open_file(self.files[0], self.limit) as file:
-            return file.compression()
+    def spans(self) -> Optional[List[Span]]:
+        if any(path.suffix == _ZSTD for path in self._files):
+            return None
+        spans: List[Span] = []
+        for path in self._files:
+            with open_recording(path, self._limit) as file:
+                spans += file.spans() or []
+        return spans
 
 
-def open_folder(path: Path, limit: int) -> Folder:
+def _open_folder(path: Path, limit: int) -> Recording:
     """A rosbag2 folder, also one without `metadata.yaml`, which a recorder that was killed leaves.
 
     Raises:
         SourceError: A file is missing or of an unknown format, or there are files of several recordings.
-        Exception: Whatever damaged bytes make the libraries raise; see `limits.reading`.
     """
     if (path / "metadata.yaml").exists():
-        return _described(path, limit)
-    files = bag_files(path)
-    names = [PurePath(_plain_name(file)) for file in files]
-    kinds = {(name.suffix, name.stem.rpartition("_")[0]) for name in names}
-    if len(files) > 1 and (len(kinds) > 1 or len({_number(file) for file in files}) < len(files)):
-        raise SourceError(f"{path} has no metadata.yaml, and files of several recordings: name one of them")
-    rows: List[Tuple[str, str, int]] = []
-    for part in files:
-        with open_file(part, limit) as file:
-            rows += [(topic, kind, count) for topic, (kind, count) in file.topics.items()]
-    return Folder(files, _counted(rows), limit)
+        files, topics, is_compressed = _described(path)
+    else:
+        files, is_compressed = bag_files(path), False
+        names = [PurePath(_plain_name(file)) for file in files]
+        kinds = {(name.suffix, name.stem.rpartition("_")[0]) for name in names}
+        if len(files) > 1 and (len(kinds) > 1 or len({_number(file) for file in files}) < len(files)):
+            raise SourceError(f"{path} has no metadata.yaml, and files of several recordings: name one of them")
+        rows: List[Tuple[str, str, int]] = []
+        for part in files:
+            with open_recording(part, limit) as file:
+                rows += [(topic, kind, count) for topic, (kind, count) in file.topics.items()]
+        topics = _counted(rows)
+    if is_compressed or files[0].suffix == _ZSTD:
+        return _Folder(files, topics, limit, "zstd")
+    with open_recording(files[0], limit) as first:
+        return _Folder(files, topics, limit, first.compression)
 
 
-def _described(folder: Path, limit: int) -> Folder:
-    """A rosbag2 folder as its `metadata.yaml` describes it."""
+def _described(folder: Path) -> Tuple[List[Path], Topics, bool]:
+    """The files and topics of a folder, and whether it is compressed, as its `metadata.yaml` says."""
     path = folder / "metadata.yaml"
     check_size("a metadata.yaml", path.stat().st_size, _MAX_METADATA_BYTES)
     text = path.read_text(encoding="utf-8")
@@ -441,30 +431,4 @@ def _described(folder: Path, limit: int) -> Folder:
             raise SourceError(f"{folder} lacks {quoted(file.name)}")
     rows = [(row["topic_metadata"], int(row["message_count"])) for row in info["topics_with_message_count"]]
     topics = _counted((row["name"], row["type"], count) for row, count in rows if row["serialization_format"] == "cdr")
-    return Folder(files, topics, limit, is_compressed)
-
-
-@contextmanager
-def open_rosbag2(path: Path, limit: int) -> Iterator[Union[Folder, McapFile, Sqlite]]:
-    """Open a folder, or a file, whose errors are those of `open_recording`."""
-    if path.is_dir():
-        yield open_folder(path, limit)
-    else:
-        with open_file(path, limit) as file:
-            yield file
-
-
-@contextmanager
-def open_recording(path: Path, limit: int) -> Iterator[Union[Folder, McapFile, Sqlite, Rosbag1]]:
-    """Open a recording of messages: a folder, an `.mcap` or `.db3` file, or a ROS 1 bag.
-
-    Raises:
-        SourceError: It cannot be read.
-        Exception: Whatever damaged bytes make the libraries raise; see `limits.reading`.
-    """
-    with ExitStack() as stack:
-        if path.suffix == ".bag":
-            require_regular_file(path)
-            yield Rosbag1(stack.enter_context(Reader(path)))
-        else:
-            yield stack.enter_context(open_rosbag2(path, limit))
+    return files, topics, is_compressed

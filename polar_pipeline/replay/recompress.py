@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Callable, Dict, Iterable, NamedTuple, Sequence, Tuple, Union
+from typing import Callable, Dict, Iterable, NamedTuple, Sequence, Tuple
 
 import numpy as np
 from mcap.records import Attachment, Channel, Message, Metadata, Schema
@@ -13,7 +13,7 @@ from mcap.writer import CompressionType
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable
 from polar_pipeline.messages import COMPRESSED, IMAGE, Cdr
-from polar_pipeline.replay.bags import Row, Topics, open_rosbag2
+from polar_pipeline.replay.bags import Record, Topics, open_recording
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, reading
 from polar_pipeline.replay.rawzstd import TRANSPORT, compress_raw, format_of
 from polar_pipeline.replay.sink import Sink, open_sink
@@ -60,8 +60,6 @@ class _Edit(NamedTuple):
     convert: Callable[[Cdr, int], Cdr]
 
 
-#: What a recording consists of: records of the mcap library, also of a `.db3` file.
-Record = Union[Row, Attachment, Metadata]
 #: (records, number of messages) -> the records, to show progress.
 CopyWatch = Callable[[Iterable[Record], int], Iterable[Record]]
 
@@ -146,9 +144,9 @@ def _converted(
         raise SourceError(f"{path} is not a ROS 2 recording: expected .mcap, .db3 or a rosbag2 folder")
     with ExitStack() as stack:
         with reading(path):
-            recording = stack.enter_context(open_rosbag2(path, max_bytes))
+            recording = stack.enter_context(open_recording(path, max_bytes))
             renamed = rename(path, recording.topics)
-            compression = _COMPRESSIONS["zstd" if path.suffix == ".zstd" else recording.compression()]
+            compression = _COMPRESSIONS["zstd" if path.suffix == ".zstd" else recording.compression]
         for topic in renamed.values():
             if topic in recording.topics:
                 raise SourceError(f"{path} has a topic {printable(topic)} already")
