@@ -62,12 +62,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     seed = values.seed if values.seed is not None else time.time_ns() % 10**9
     print(f"seed {seed}", flush=True)
     failed = 0
+    FINDINGS.mkdir(parents=True, exist_ok=True)
     for name in names:
-        tally = fuzz(load(name), seed, values.seconds / len(names), values.inputs)
+        tally = fuzz(load(name), seed, values.seconds / len(names), FINDINGS / f"{name}-current", values.inputs)
         print(f"{name}: {tally.inputs} inputs, {len(tally.findings)} findings; {tally.outcomes}", flush=True)
         for finding in tally.findings:
             failed = 1
-            FINDINGS.mkdir(parents=True, exist_ok=True)
             digest = hashlib.sha256(finding.case.data).hexdigest()[:8]
             path = FINDINGS / f"{name}-{finding.what}-{digest}.{finding.case.kind}"
             path.write_bytes(finding.case.data)
