@@ -9,11 +9,11 @@ import random
 import signal
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict
 
 import pytest
 from fuzz import run
-from fuzz.engine import Case, Target, WrongError, fuzz
+from fuzz.engine import Case, HangError, Target, fuzz
 from support import IS_EXHAUSTIVE
 
 #: Inputs tried on each target: some seconds, or a minute.
@@ -24,53 +24,47 @@ INPUTS = INPUTS if IS_EXHAUSTIVE else {name: count // 10 for name, count in INPU
 @pytest.mark.scaled
 @pytest.mark.parametrize("name", run.TARGETS)
 def test_nothing_is_found(name: str, tmp_path: Path) -> None:
-    tally = fuzz(run.load(name), 1, 120, tmp_path / "current", INPUTS[name])
-    assert not tally.findings, [row.text for row in tally.findings]
-    assert tally.inputs == sum(tally.outcomes.values()) == INPUTS[name]
-    share = tally.outcomes["accepted"] / tally.inputs
-    assert 0.05 < share < 0.95
-
-
-def wrong() -> Any:
-    raise WrongError("an image that is none")
-
-
-#: Input -> the kind and the text of what is found, and what causes it.
-DEFECTS: Dict[int, Tuple[str, str, Callable[[], Any]]] = {
-    1: ("exception", "KeyError: 'width'", lambda: {}["width"]),
-    2: ("wrong", "WrongError: an image that is none", wrong),
-    3: ("hang", "no answer within 1 s", lambda: time.sleep(1000)),
-    4: ("exception", "MemoryError", lambda: bytes(300 << 20)),
-}
+    outcomes = fuzz(run.load(name), 1, 120, tmp_path, INPUTS[name])
+    assert sum(outcomes.values()) == INPUTS[name]
+    assert 0.05 < outcomes["accepted"] / INPUTS[name] < 0.95
 
 
 class Broken(Target):
-    """A target that has a defect of each kind."""
+    """A target of which an input shows a defect."""
 
     name = "broken"
     patience = 1
+    defect: Callable[[], Any]
 
     def make(self, rng: random.Random) -> Case:
         return Case("bin", bytes([rng.randrange(60)]))
 
     def run(self, case: Case) -> str:
-        if case.data[0] in DEFECTS:
-            DEFECTS[case.data[0]][2]()
+        if case.data == b"\1":
+            self.defect()
         return "accepted"
 
 
-def test_defects_are_found_with_their_inputs(tmp_path: Path) -> None:
-    tally = fuzz(Broken, 1, 60, tmp_path / "current", 200)
-    found = {row.case.data[0]: (row.what, row.text) for row in tally.findings}
-    assert {number: what for number, (what, _) in found.items()} == {k: what for k, (what, *_) in DEFECTS.items()}
-    assert all(DEFECTS[number][1] in text for number, (_, text) in found.items())
-    assert tally.outcomes["accepted"] > 0.8 * tally.inputs
+#: An exception, or the signal that ends the process, and what causes it.
+DEFECTS: Dict[Any, Callable[[], Any]] = {
+    KeyError: lambda: {}["width"],
+    HangError: lambda: time.sleep(1000),
+    MemoryError: lambda: bytes(300 << 20),
+    signal.SIGABRT: lambda: (faulthandler.disable(), os.abort()),
+}
 
 
-def test_the_input_of_a_crash_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DEFECTS, 1, ("", "", lambda: (faulthandler.disable(), os.abort())))
-    process = multiprocessing.get_context("fork").Process(target=fuzz, args=(Broken, 1, 60, tmp_path / "current"))
-    process.start()
-    process.join(60)
-    assert process.exitcode == -signal.SIGABRT
-    assert (tmp_path / "current").read_bytes() == b"\x01"
+@pytest.mark.parametrize("error", DEFECTS)
+def test_the_input_of_a_defect_stays(error: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Broken, "defect", staticmethod(DEFECTS[error]), raising=False)
+    arguments = (Broken, 1, 60, tmp_path)
+    if isinstance(error, signal.Signals):
+        process = multiprocessing.get_context("fork").Process(target=fuzz, args=arguments)
+        process.start()
+        process.join(60)
+        assert process.exitcode == -error
+    else:
+        with pytest.raises(error):
+            fuzz(*arguments)
+    (path,) = tmp_path.iterdir()
+    assert path.read_bytes() == b"\1"

@@ -13,8 +13,8 @@ from typing import Iterator, Tuple
 from polar_pipeline._util.text import printable
 from polar_pipeline.sensor.frames import FrameError
 
-#: Default limit in bytes of one frame, and of the parts of a recording held in memory at once: 2^28 pixels, the largest
-#: number in a frame, of 16 bit. A sensor of 150 megapixels, larger than any with polarizers, takes 300 MB.
+#: Default limit in bytes of one frame, and of an uncompressed chunk of a recording: 2^28 pixels of 16 bit, the largest
+#: number in a frame. A sensor of 150 megapixels, larger than any with polarizers, takes 300 MB.
 MAX_BYTES = 512 << 20
 
 #: Times of recording in nanoseconds: the first, and the end, which is not in it.

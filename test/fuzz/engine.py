@@ -1,7 +1,7 @@
-"""Tries inputs on a target, and reports what should not happen.
+"""Tries inputs on a target until one shows a defect: an exception, a wrong answer, a hang, or the end of the process.
 
 Input number k of a target depends on the seed, the target's name and k alone. An input is on the disk while it is
-tried, so that the one that ends the process stays there.
+tried, and stays there if it shows a defect.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ import resource
 import signal
 import tempfile
 import time
-import traceback
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, NamedTuple, NoReturn, Tuple, Type
+from typing import Any, Dict, Iterator, NamedTuple, NoReturn, Type
 
 #: Megabytes that an input may take: `RLIMIT_DATA` of the process, as the commands have one.
 MAX_MB = 256
-#: Distinct findings after which a target is given up.
-MAX_FINDINGS = 10
 
 
 class Case(NamedTuple):
@@ -55,25 +52,8 @@ class Target:
         raise NotImplementedError
 
     def run(self, case: Case) -> str:
-        """Try an input; returns `accepted`, or `refused: ` and the documented error. Every exception is a finding."""
+        """Try an input; returns `accepted`, or `refused: ` and the documented error. Every exception is a defect."""
         raise NotImplementedError
-
-
-class Finding(NamedTuple):
-    """What should not happen: `hang`, `exception` or `wrong`, as text, with its input."""
-
-    what: str
-    text: str
-    index: int
-    case: Case
-
-
-class Tally(NamedTuple):
-    """The number of inputs, how often each outcome of `Target.run` came, and one finding of each kind."""
-
-    inputs: int
-    outcomes: Dict[str, int]
-    findings: Tuple[Finding, ...]
 
 
 def refused(err: Exception, cause: str = "") -> str:
@@ -81,26 +61,33 @@ def refused(err: Exception, cause: str = "") -> str:
     return f"refused: {cause or type(err).__name__}"
 
 
-def fuzz(kind: Type[Target], seed: int, seconds: float, current: Path, inputs: int = 1 << 60) -> Tally:
-    """Try at most so many inputs on a target for some seconds; `current` is the file of the one that is tried."""
+def fuzz(kind: Type[Target], seed: int, seconds: float, kept: Path, inputs: int = 1 << 60) -> Dict[str, int]:
+    """Try at most so many inputs on a target for some seconds; the folder `kept` has the one that is tried.
+
+    Returns:
+        How often each outcome of `Target.run` came.
+
+    Raises:
+        BaseException: What an input raised.
+    """
     outcomes: Counter[str] = Counter()
-    findings: Dict[str, Finding] = {}
-    index, end = 0, time.monotonic() + seconds
+    end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
         target = kind(Path(folder))
         target.run(target.make(random.Random(0)))  # what is loaded at the first use is not an input's memory
         with _limits():
-            while index < inputs and time.monotonic() < end and len(findings) < MAX_FINDINGS:
+            for index in range(inputs):
                 case = target.make(random.Random(f"{seed}/{kind.name}/{index}"))
+                current = kept / f"{kind.name}-{seed}-{index}.{case.kind}"
                 current.write_bytes(case.data)
-                what, text = _tried(target, case)
-                if what:
-                    findings.setdefault(f"{text[:28]} {text.splitlines()[-1]}", Finding(what, text, index, case))
-                else:
-                    outcomes[text] += 1
-                index += 1
-    current.unlink()
-    return Tally(index, dict(outcomes), tuple(findings.values()))
+                faulthandler.dump_traceback_later(3 * kind.patience, exit=True)  # where no alarm interrupts a library
+                signal.alarm(kind.patience)
+                outcomes[target.run(case)] += 1
+                signal.alarm(0)
+                current.unlink()
+                if time.monotonic() > end:
+                    break
+    return dict(outcomes)
 
 
 @contextmanager
@@ -113,27 +100,11 @@ def _limits() -> Iterator[None]:
     try:
         yield
     finally:
+        signal.alarm(0)
+        faulthandler.cancel_dump_traceback_later()
         resource.setrlimit(resource.RLIMIT_DATA, limits)
         signal.signal(signal.SIGALRM, handler)
 
 
 def _hangs(*_: Any) -> NoReturn:
     raise HangError
-
-
-def _tried(target: Target, case: Case) -> Tuple[str, str]:
-    """What came of an input: "" and the outcome, or the kind of a finding and its text."""
-    faulthandler.dump_traceback_later(3 * target.patience, exit=True)  # where the alarm does not interrupt a library
-    signal.alarm(target.patience)
-    try:
-        return "", target.run(case)
-    except HangError:
-        return "hang", f"no answer within {target.patience} s"
-    except BaseException as err:  # noqa: BLE001 - SystemExit is one too
-        rows = traceback.extract_tb(err.__traceback__)
-        ours = [row for row in rows if "polar_pipeline" in row.filename] or rows
-        text = f"{type(err).__name__}: {str(err)[:1000]}\nat {ours[-1].filename}:{ours[-1].lineno}"
-        return "wrong" if isinstance(err, WrongError) else "exception", text
-    finally:
-        signal.alarm(0)
-        faulthandler.cancel_dump_traceback_later()
