@@ -331,22 +331,20 @@ def test_what_is_no_picture_is_refused() -> None:
         assert caught.value.cause == "file"
 
 
-def npy(shape: str, kind: str = "|u1", version: Tuple[int, int] = (1, 0), padding: int = 0) -> bytes:
-    text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".encode() + b" " * padding + b"\n"
-    return b"\x93NUMPY" + bytes(version) + struct.pack("<H" if version == (1, 0) else "<I", len(text)) + text
+def npy(shape: str, kind: str = "|u1") -> bytes:
+    text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text
 
 
 @pytest.mark.parametrize(
     ("data", "cause"),
     [
         (npy("(60000, 60000)"), "file"),
-        (npy(f"({'9' * 60}, 1)"), "file"),
         (npy("(-1, 5)"), "file"),
         (npy("(8, 8)", "|O") + bytes(512), "file"),
         (npy("(8, 8)", ">u2") + bytes(128), "type"),
         (npy("(64,)") + bytes(64), "type"),
         (npy("(1000, 1100)") + bytes(1_100_000), "size"),
-        (npy("(64, 64)", version=(2, 0))[:8] + b"\xff\xff\xff\xff", "file"),
         (b"", "file"),
     ],
 )
@@ -359,12 +357,12 @@ def test_npy_files_that_state_something_else(data: bytes, cause: str, tmp_path: 
 
 def test_bad_pictures_in_a_recording_and_in_a_folder(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "folder").mkdir()
-    with open_sink(tmp_path / "in.mcap", {}) as sink:
-        first, last = (encode_picture(frames()[k], ".png") for k in (0, 1))
-        for k, data in enumerate([first, huge(), b"nonsense", last]):
-            (tmp_path / "folder" / f"{k}.png").write_bytes(data)
-            cdr = messages.encode_compressed(stamp(k), "cam", ESCAPE, np.frombuffer(data, np.uint8))
-            sink.write("/image/compressed", COMPRESSED, stamp(k), cdr)
+    first, last = (encode_picture(frames()[k], ".png") for k in (0, 1))
+    rows = []
+    for k, data in enumerate([first, huge(), b"nonsense", last]):
+        (tmp_path / "folder" / f"{k}.png").write_bytes(data)
+        rows.append((stamp(k), messages.encode_compressed(stamp(k), "cam", ESCAPE, np.frombuffer(data, np.uint8))))
+    write(tmp_path / "in.mcap", rows, "/image/compressed", COMPRESSED)
     os.mkfifo(tmp_path / "folder" / "4.png")
     for source, bad in (("in.mcap", 2), ("folder", 3)):
         summary = run(tmp_path / source)
@@ -420,9 +418,9 @@ def test_names_from_files_are_shown_short_and_escaped(tmp_path: Path, capsys: An
 
 
 def test_encodings_reach_terminal_and_report_escaped(tmp_path: Path, capsys: Any) -> None:
-    with open_sink(tmp_path / "in.mcap", {}) as sink:
-        for k, encoding in enumerate(["mono8", f"{ESCAPE}<script>" + "x" * 100_000]):
-            sink.write(TOPIC, IMAGE, stamp(k), messages.encode_image(stamp(k), "cam", encoding, frames()[k]))
+    encodings = ["mono8", f"{ESCAPE}<script>" + "x" * 100_000]
+    rows = [(k, messages.encode_image(stamp(k), "cam", text, frames()[k])) for k, text in enumerate(encodings)]
+    write(tmp_path / "in.mcap", rows)
     assert main(["replay", str(tmp_path / "in.mcap"), "-o", str(tmp_path / "out.mcap"), "--products", "ssim"]) == 0
     said = capsys.readouterr()
     assert (said.out + said.err).replace("\n", "").isprintable()
@@ -451,8 +449,9 @@ def broken_rosbag1(path: Path) -> Path:
     return bag
 
 
-def test_replay_counts_frames_that_cannot_be_read(tmp_path: Path) -> None:
-    summary = run(broken_rosbag1(tmp_path))
+@pytest.mark.parametrize("make", [broken_mcap, broken_rosbag1])
+def test_replay_counts_frames_that_cannot_be_read(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    summary = run(make(tmp_path))
     assert (len(summary.stamps), summary.rejected_count) == (2, 2)
 
 

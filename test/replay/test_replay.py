@@ -30,7 +30,7 @@ from rosbags import rosbag1
 from rosbags.typesys import Stores, get_typestore
 from skimage.metrics import structural_similarity
 
-from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages, reference
+from polar_pipeline import PRODUCTS, Pipeline, messages, reference
 from polar_pipeline._util.files import replacing
 from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.messages import FLOAT32, IMAGE
@@ -93,19 +93,13 @@ def test_folders_of_pictures(suffix: str, dtype: Any, tmp_path: Path) -> None:
 
 
 def test_compressed_images(tmp_path: Path) -> None:
-    raw = frames(1)[0]
-    data = np.frombuffer(encode_picture(raw, ".png"), np.uint8)
-    with open_sink(tmp_path / "in.mcap", {}) as sink:
-        for content in (data, data[:20], data[:0]):
-            cdr = messages.encode_compressed(stamp(0), "cam", "png", content)
-            sink.write("/image/compressed", messages.COMPRESSED, stamp(0), cdr)
-    with open_source(tmp_path / "in.mcap") as source:
-        good, *bad = source.records
-    np.testing.assert_array_equal(messages.to_raw(good.image()).mosaic, raw)
-    assert good.cdr() == serialized(0, raw)
-    for record in bad:
-        with pytest.raises(FrameError, match="are not a picture"):
-            record.image()
+    data = np.frombuffer(encode_picture(frames(1)[0], ".png"), np.uint8)
+    cdr = messages.encode_compressed(stamp(0), "cam", "png", data)
+    path = write(tmp_path / "in.mcap", [(stamp(0), cdr)], "/image/compressed", messages.COMPRESSED)
+    with open_source(path) as source:
+        (record,) = source.records
+    np.testing.assert_array_equal(messages.to_raw(record.image()).mosaic, frames(1)[0])
+    assert record.cdr() == serialized(0, frames(1)[0])
 
 
 def test_the_topic_must_be_clear(tmp_path: Path) -> None:
@@ -667,9 +661,6 @@ def test_colors_may_be_two_steps_of_their_map_away(tmp_path: Path) -> None:
 
 def test_golden_recordings_that_cannot_be_used(tmp_path: Path, mcap: Path) -> None:
     with pytest.raises(SourceError, match="holds no products"), open_golden(mcap):
-        pass
-    (tmp_path / "bad.mcap").write_bytes(b"nonsense" * 9)
-    with pytest.raises(SourceError, match=r"bad\.mcap"), open_golden(tmp_path / "bad.mcap"):
         pass
     with open_sink(tmp_path / "two.mcap", {}) as sink:
         for topic in ("/a/quality/ssim", "/b/quality/ssim"):
