@@ -12,7 +12,6 @@ from pathlib import Path, PurePath
 from typing import (
     Any,
     BinaryIO,
-    Collection,
     Dict,
     Iterable,
     Iterator,
@@ -101,7 +100,7 @@ class Recording:
 # ----------------------------------------------------------------------------------------------------------------- mcap
 
 
-class McapFile(Recording):
+class _Mcap(Recording):
     """An open mcap file that has an index.
 
     Args:
@@ -140,26 +139,15 @@ class McapFile(Recording):
             yield self._summary.schemas.get(channel.schema_id, _NO_TYPE), channel, None
 
     def messages(self, topic: str, kind: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
-        """Times and messages of a type on a topic, by time."""
-        for schema, _, message in self.rows([topic], span):
-            if schema.name == kind:
+        # to sort messages without chunks, as of the recorder's profile `fastwrite`, the library would hold all of them
+        has_chunks = bool(self._summary.chunk_indexes)
+        start, end = span or (None, None)
+        rows = self._reader.iter_messages([topic], log_time_order=has_chunks, starting_at=start, ending_before=end)
+        for schema, _, message in rows:
+            if (schema or _NO_TYPE).name == kind:
                 yield message.log_time, message.data
 
-    def rows(self, topics: Collection[str], span: Optional[Span] = None) -> Iterator[Tuple[Schema, Channel, Message]]:
-        """The messages on these topics by time, all or those of a span; of equal time in the order of the file.
-
-        A file without chunks, such as those of the recorder's profile `fastwrite`, is read in its own order: to sort
-        its messages, the mcap library would hold all of them.
-        """
-        start, end = span or (None, None)
-        has_chunks = bool(self._summary.chunk_indexes)
-        for schema, channel, message in self._reader.iter_messages(
-            topics, log_time_order=has_chunks, starting_at=start, ending_before=end
-        ):
-            yield schema or _NO_TYPE, channel, message
-
     def records(self) -> Iterator[Record]:
-        """All that the file holds, messages in its own order."""
         yield from self._channels()
         for schema, channel, message in self._reader.iter_messages(log_time_order=False):
             yield schema or _NO_TYPE, channel, message
@@ -167,17 +155,8 @@ class McapFile(Recording):
         yield from self._reader.iter_metadata()
 
     def spans(self) -> List[Span]:
-        """The times of recording between which the messages lie, as the index states; empty without any."""
         row = self._statistics
         return [(row.message_start_time, row.message_end_time + 1)] if row.message_count else []
-
-
-@contextmanager
-def open_mcap(path: Path, limit: int) -> Iterator[McapFile]:
-    """Open an mcap file; the arguments and errors are those of `McapFile`."""
-    require_regular_file(path)
-    with path.open("rb") as stream:
-        yield McapFile(path, stream, limit)
 
 
 # ------------------------------------------------------------------------------------------------------- SQLite, ROS 1
@@ -346,7 +325,7 @@ def open_recording(path: Path, limit: int) -> Iterator[Recording]:
         if plain.suffix == ".bag":
             yield _Rosbag1(stack.enter_context(Reader(plain)))
         elif plain.suffix == ".mcap":
-            yield McapFile(path, stack.enter_context(plain.open("rb")), limit)
+            yield _Mcap(path, stack.enter_context(plain.open("rb")), limit)
         else:
             address = f"{plain.resolve().as_uri()}?immutable=1"
             yield _Sqlite(path, stack.enter_context(closing(sqlite3.connect(address, uri=True))))

@@ -11,15 +11,15 @@ from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
 import cv2
 import numpy as np
-from mcap.records import Message
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable
 from polar_pipeline.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.messages import FLOAT32, IMAGE, Cdr
 from polar_pipeline.products import PRODUCTS, full_level, get_products, level_scale
-from polar_pipeline.replay.bags import McapFile, open_mcap
-from polar_pipeline.replay.limits import MAX_BYTES, SourceError, reading
+from polar_pipeline.replay.bags import Recording, Topics, open_recording
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, reading
+from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import PRODUCT_TOPICS
 
@@ -35,19 +35,26 @@ class Golden:
     A message with a header is found by its stamp; a plain number, which has no header, by its time of recording.
 
     Attributes:
-        path: The file.
+        path: The recording.
         places: Product -> stamp in nanoseconds -> times of recording; several if frames have equal stamps.
     """
 
-    def __init__(self, path: Path, file: McapFile) -> None:
+    def __init__(self, path: Path, recording: Recording) -> None:
         self.path = path
         self.places: Dict[str, Dict[int, List[int]]] = {}
-        self._file = file
-        self._topics = _product_topics(path, file)
-        names = {topic: name for name, topic in self._topics.items()}
-        for schema, channel, message in file.rows(names):
-            places = self.places.setdefault(names[channel.topic], {})
-            places.setdefault(_stamp_of(schema.name, message), []).append(message.log_time)
+        self._recording = recording
+        self._topics = _product_topics(path, recording.topics)
+        for name in self._topics:
+            for stamp_ns, time_ns, _ in self._messages(name):
+                self.places.setdefault(name, {}).setdefault(stamp_ns, []).append(time_ns)
+
+    def _messages(self, name: str, span: Optional[Span] = None) -> Iterator[Tuple[int, int, Cdr]]:
+        """Stamps, times of recording and messages of a product."""
+        topic = self._topics[name]
+        kind, _ = self._recording.topics[topic]
+        for time_ns, data in self._recording.messages(topic, kind, span):
+            cdr = Recorded(time_ns, kind, data).message()
+            yield messages.decode_image(cdr).stamp_ns if kind == IMAGE else time_ns, time_ns, cdr
 
     def load(self, name: str, stamp_ns: int, before: int = 0) -> Optional[np.ndarray]:
         """A product of one frame as `Pipeline` returns it, or None if the recording lacks it.
@@ -65,10 +72,9 @@ class Golden:
             return None
         time_ns = times[before]
         with reading(self.path, f"is damaged: {name} of stamp {stamp_ns} cannot be read"):
-            rows = self._file.rows([self._topics[name]], (time_ns, time_ns + 1))
-            found = [(row.name, message) for row, _, message in rows if _stamp_of(row.name, message) == stamp_ns]
-            kind, message = found[times[:before].count(time_ns)]
-            return product_array(kind, message.data)
+            found = [cdr for stamp, _, cdr in self._messages(name, (time_ns, time_ns + 1)) if stamp == stamp_ns]
+            kind, _ = self._recording.topics[self._topics[name]]
+            return product_array(kind, found[times[:before].count(time_ns)])
 
     def intensity(self, stamp_ns: int) -> Optional[np.ndarray]:
         """(h, w) float32 in [0, 1]: S0/2 of one frame, what SSIM mode `reference` compares with.
@@ -83,11 +89,6 @@ class Golden:
         return None if image is None else _grey(image)
 
 
-def _stamp_of(kind: str, message: Message) -> int:
-    """The stamp of a product's message, or its time of recording if it has none."""
-    return messages.decode_image(message.data).stamp_ns if kind == IMAGE else message.log_time
-
-
 def product_array(kind: str, cdr: Cdr) -> np.ndarray:
     """A product from a message of a type, as `Pipeline` returns it.
 
@@ -99,7 +100,7 @@ def product_array(kind: str, cdr: Cdr) -> np.ndarray:
     return messages.to_array(messages.decode_image(cdr))
 
 
-def _product_topics(path: Path, file: McapFile) -> Dict[str, str]:
+def _product_topics(path: Path, known: Topics) -> Dict[str, str]:
     """Product -> the topic of a recording that it is on.
 
     Raises:
@@ -107,14 +108,14 @@ def _product_topics(path: Path, file: McapFile) -> Dict[str, str]:
     """
     topics: Dict[str, str] = {}
     second = tuple(f"/{row.paired}" for row in PRODUCT_TOPICS.values() if row.paired)
-    for topic in file.topics:
+    for topic in known:
         if f"/{topic}".endswith(second):
             continue
         # recorded in a namespace, a topic ends like the product's
         name = next((name for name, row in PRODUCT_TOPICS.items() if f"/{topic}".endswith(f"/{row.name}")), None)
         if name is not None and topics.setdefault(name, topic) != topic:
             raise SourceError(f"{path} holds {name} twice: on {printable(topics[name])}, {printable(topic)}")
-    if not any(file.topics[topic][1] for topic in topics.values()):
+    if not any(known[topic][1] for topic in topics.values()):
         raise SourceError(f"{path} holds no products: {', '.join(row.name for row in PRODUCT_TOPICS.values())}")
     return topics
 
@@ -124,8 +125,8 @@ def golden_products(path: Path, max_bytes: int = MAX_BYTES) -> Tuple[str, ...]:
 
     The arguments and errors are those of `open_golden`.
     """
-    with reading(path), open_mcap(path, max_bytes) as file:
-        return get_products(_product_topics(path, file))
+    with reading(path), open_recording(path, max_bytes) as recording:
+        return get_products(_product_topics(path, recording.topics))
 
 
 @contextmanager
@@ -141,7 +142,7 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
     """
     with ExitStack() as stack:
         with reading(path):
-            golden = Golden(path, stack.enter_context(open_mcap(path, max_bytes)))
+            golden = Golden(path, stack.enter_context(open_recording(path, max_bytes)))
         yield golden
 
 
