@@ -29,18 +29,6 @@ Watch = Callable[[Iterable[Recorded], int], Iterable[Recorded]]
 MAX_REASON = 1000
 
 
-class UnusableError(SourceError):
-    """A recording none of whose frames could be used.
-
-    Attributes:
-        summary: What the replay found.
-    """
-
-    def __init__(self, text: str, summary: Summary) -> None:
-        super().__init__(text)
-        self.summary = summary
-
-
 @dataclass(frozen=True)
 class Job:
     """A recording, and what is made of it.
@@ -101,7 +89,7 @@ def process_recording(
         What was found, and how each product compares with the golden recording: nothing without one.
 
     Raises:
-        SourceError: The recording cannot be read, or none of its frames could be used (`UnusableError`).
+        SourceError: The recording cannot be read, or none of its frames could be used.
         OSError: An output cannot be written.
         ValueError: A tolerance is not allowed.
     """
@@ -113,10 +101,10 @@ def process_recording(
 def process(
     job: Job, pipeline: Pipeline, watch: Watch, span: Optional[Span] = None, previous: Optional[int] = None
 ) -> Tuple[Summary, Optional[Comparison]]:
-    """Process the images of a recording or of a span of it; the outputs are there when this returns, or not at all.
+    """Process the images of a recording, or those of a span without a report; it raises what `process_recording` does.
 
     Args:
-        job: The recording, and what is made of it; no report of a span.
+        job: The recording, and what is made of it.
         pipeline: What to compute.
         watch: Shows how far it is; the number it gets is that of the complete recording.
         span: Times of recording; None for all.
@@ -124,9 +112,6 @@ def process(
 
     Returns:
         What was found, without samples of a span but for its first frame's; and the comparison, None without one.
-
-    Raises:
-        SourceError: As of `process_recording`.
     """
     options, topic = pipeline.options, job.topic
     comparison = job.comparison(options)
@@ -150,10 +135,12 @@ def finish(
     """Write the report of a recording of `total` frames.
 
     Raises:
-        UnusableError: None of the frames could be used.
+        SourceError: None of the frames could be used.
     """
     if not summary.stamps:
-        raise UnusableError(f"none of the {total} frames of {job.source} could be used; nothing written", summary)
+        causes = [f"{row.frames} x {cause}, the first: {row.reason}" for cause, row in summary.rejected.items()]
+        text = "; ".join([f"none of the {total} frames of {job.source} could be used; nothing written", *causes])
+        raise SourceError(printable(text, MAX_REASON))
     if html is not None:
         rows = comparison.rows() if comparison else []
         html.write(render(make_report(job.source.name, options, summary, rows)).encode())
