@@ -6,23 +6,11 @@ The mcap library, SQLite and rosbags read them; memory holds messages whose time
 from __future__ import annotations
 
 import io
+import re
 import sqlite3
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path, PurePath
-from typing import (
-    Any,
-    BinaryIO,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-    Union,
-    cast,
-)
+from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union, cast
 
 import zstandard
 from mcap.reader import SeekingReader
@@ -56,8 +44,8 @@ _PIECE_BYTES = 1 << 20
 #: Suffixes of a recorder's files, and the one that is added to compressed files.
 _SUFFIXES = (".mcap", ".db3")
 _ZSTD = ".zstd"
-#: The number of a recorder's file has fewer digits than this.
-_MAX_DIGITS = 10
+#: What the name of a recorder's file begins with, and its number.
+_NUMBERED = re.compile(r"(.*?)(?:_([0-9]{1,9}))?")
 #: Type of a channel whose messages have none.
 _NO_TYPE = Schema(0, b"", "", "")
 
@@ -269,7 +257,7 @@ def bag_files(folder: Path) -> List[Path]:
     """
     files = {path.name: path for path in folder.iterdir() if is_bag_file(path)}
     chosen = [path for name, path in files.items() if not (path.suffix == _ZSTD and _plain_name(path) in files)]
-    return sorted(chosen, key=lambda path: (_number(path), path.name))
+    return sorted(chosen, key=lambda path: (_numbered(path)[1], path.name))
 
 
 def _plain_name(path: Path) -> str:
@@ -277,10 +265,11 @@ def _plain_name(path: Path) -> str:
     return path.stem if path.suffix == _ZSTD else path.name
 
 
-def _number(path: Path) -> int:
-    """The number behind the last `_` of a recorder's file, -1 if there is none."""
-    number = PurePath(_plain_name(path)).stem.rpartition("_")[2]
-    return int(number) if number.isascii() and number.isdigit() and len(number) < _MAX_DIGITS else -1
+def _numbered(path: Path) -> Tuple[str, int]:
+    """The name of a recorder's file without its number, and that, or -1 without one."""
+    name = PurePath(_plain_name(path))
+    start, number = re.fullmatch(_NUMBERED, name.stem).groups()  # type: ignore[union-attr]
+    return f"{start}{name.suffix}", int(number or -1)
 
 
 @contextmanager
@@ -373,9 +362,8 @@ def _open_folder(path: Path, limit: int) -> Recording:
         files, topics, is_compressed = _described(path)
     else:
         files, is_compressed = bag_files(path), False
-        names = [PurePath(_plain_name(file)) for file in files]
-        kinds = {(name.suffix, name.stem.rpartition("_")[0]) for name in names}
-        if len(files) > 1 and (len(kinds) > 1 or len({_number(file) for file in files}) < len(files)):
+        names, numbers = (set(parts) for parts in zip(*map(_numbered, files)))
+        if len(names) > 1 or len(numbers) < len(files):
             raise SourceError(f"{path} has no metadata.yaml, and files of several recordings: name one of them")
         rows: List[Tuple[str, str, int]] = []
         for part in files:

@@ -16,10 +16,9 @@ from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.replay.compare import ProductComparison, Tally, product_array
 from polar_pipeline.replay.job import Job, Watch, finish, process
 from polar_pipeline.replay.limits import Span, reading
-from polar_pipeline.replay.run import FrameProducts, ReplayedFrame, Summary, prepared, sampled
+from polar_pipeline.replay.run import FrameProducts, ReplayedFrame, Summary, replay, sampled
 from polar_pipeline.replay.sink import Sink
-from polar_pipeline.replay.source import Recorded, Source, open_source
-from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.replay.source import Source, open_source
 from polar_pipeline.topics import NUMBER_TOPICS, PRODUCT_TOPICS
 
 #: Times before a segment in nanoseconds in which the frame before it is looked for, one after the other.
@@ -84,22 +83,10 @@ def _prime(job: Job, start_ns: int, pipeline: Pipeline) -> Optional[int]:
     for before_ns in _BEFORE_NS:
         span = (start_ns - before_ns, start_ns)
         with open_source(job.source, job.topic, job.rate, job.max_bytes, span) as source:
-            stamps = [_try(job, record, pipeline) for record in source.records]
-        used = [stamp_ns for stamp_ns in stamps if stamp_ns is not None]
-        if used:
-            return used[-1]
+            stamps = replay(source.records, 1, pipeline, reference=job.reference).stamps
+        if stamps:
+            return stamps[-1]
     return None
-
-
-def _try(job: Job, record: Recorded, pipeline: Pipeline) -> Optional[int]:
-    """Process a record; returns its stamp, None where it cannot be used."""
-    try:
-        image = record.image()
-        raw, expected = prepared(image, pipeline, job.reference)
-        pipeline(raw, reference=expected)
-    except FrameError:
-        return None
-    return image.stamp_ns
 
 
 # -------------------------------------------------------------------------------------------------------------- merging
