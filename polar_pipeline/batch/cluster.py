@@ -48,8 +48,8 @@ _COUNT_GPUS = (
 )
 
 
-class WorkerError(RuntimeError):
-    """A worker that cannot take part."""
+class ClusterError(RuntimeError):
+    """A worker that cannot take part, or a scheduler that does not answer."""
 
 
 def gpu_names(backend: str) -> List[str]:
@@ -117,25 +117,22 @@ def remote_client(scheduler: Optional[str]) -> Iterator[Client]:
         scheduler: Address of its scheduler; None for the one in Dask's configuration (`scheduler-address`).
 
     Raises:
-        WorkerError: It does not answer, or has no workers.
+        ClusterError: It does not answer, or has no workers.
     """
-    try:
-        with _client(scheduler) as client:
-            if not client.nthreads():
-                raise WorkerError(f"the scheduler {client.scheduler.address} has no workers")
-            yield client
-    except (OSError, TimeoutError) as err:
-        if isinstance(err, OSError) and err.filename is not None:  # of a file of the batch
-            raise
-        address = scheduler or dask.config.get("scheduler-address", None)
-        raise WorkerError(f"the scheduler {address} does not answer: {err}") from err
+    with _client(scheduler or dask.config.get("scheduler-address", None)) as client:
+        if not client.nthreads():
+            raise ClusterError(f"the scheduler {client.scheduler.address} has no workers")
+        yield client
 
 
 @contextmanager
 def _client(address: Any) -> Iterator[Client]:
     for handler in logging.getLogger("distributed").handlers:  # errors are raised, too
         handler.setLevel(_LOG_LEVEL)
-    client = Client(address, set_as_default=False)
+    try:
+        client = Client(address, set_as_default=False)
+    except (OSError, TimeoutError) as err:
+        raise ClusterError(f"the scheduler {address} does not answer: {err}") from err
     try:
         yield client
     finally:
@@ -163,25 +160,24 @@ def check_workers(client: Client, settings: BatchSettings, described: Mapping[st
         folder: Of the batch.
 
     Raises:
-        WorkerError: One does not; the message names it.
+        ClusterError: One does not; the message names it.
     """
     expected = {**described, "Python": _python()}
-    found = client.run(worker_facts, dict(settings.arguments), str(folder), on_error="return")
-    for address, facts in sorted(found.items()):
+    workers = client.run(_worker_facts, dict(settings.arguments), folder, on_error="return")
+    for address, facts in sorted(workers.items()):
         if isinstance(facts, BaseException):
-            raise WorkerError(f"worker {address} cannot take part: {type(facts).__name__}: {facts}")
-        if facts.pop("folder") != "seen":
-            raise WorkerError(f"worker {address} does not see the folder {folder}; it must be on a shared file system")
+            raise ClusterError(f"worker {address} cannot take part: {type(facts).__name__}: {facts}")
+        if facts is None:
+            raise ClusterError(f"worker {address} does not see the folder {folder}; it must be on a shared file system")
         difference = differences(expected, facts)
         if difference:
-            raise WorkerError(f"worker {address} differs: {difference}")
+            raise ClusterError(f"worker {address} differs: {difference}")
 
 
-def worker_facts(arguments: Arguments, folder: str) -> Dict[str, str]:
-    """Return what `check_workers` compares of a worker."""
-    seen = "seen" if Path(folder).is_dir() else "missing"
+def _worker_facts(arguments: Arguments, folder: Path) -> Optional[Dict[str, str]]:
+    """Return what `check_workers` compares of a worker; None if it does not see the folder."""
     with Pipeline(**arguments) as pipeline:  # not kept: this runs in the thread of the worker's messages
-        return {**metadata(pipeline.options), "Python": _python(), "folder": seen}
+        return {**metadata(pipeline.options), "Python": _python()} if folder.is_dir() else None
 
 
 def _python() -> str:
