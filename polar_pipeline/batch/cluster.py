@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 import dask
-from distributed import Client, Nanny, Scheduler, SpecCluster
+from distributed import Client, LocalCluster
 from distributed.system import MEMORY_LIMIT
 
 from polar_pipeline._util.cpus import available_cores
@@ -82,26 +82,18 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
         gpus: Names of the GPUs that they share; empty for none.
         retries: How many workers may be lost with a unit before it counts as failed.
     """
-    workers: Dict[int, Dict[str, Any]] = {}
-    for index in range(jobs):
-        # set before the process starts, so that CUDA sees one GPU from the first moment on
-        environment = {worker_setup.THREADS_VARIABLE: str(threads_of_each(jobs)), **worker_setup.MALLOC}
-        if gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = gpus[index % len(gpus)]
-        options = {
-            "nthreads": 1,
-            "memory_limit": int(MEMORY_LIMIT // jobs),
-            "env": environment,
-            "host": "127.0.0.1",
-            "dashboard": False,
-            "silence_logs": _LOG_LEVEL,
-            "preload": [worker_setup.__name__],
-        }
-        workers[index] = {"cls": Nanny, "options": options}
-    dashboard = {"dashboard": find_spec("bokeh") is not None, "dashboard_address": "127.0.0.1:0"}
-    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, **dashboard}}
+    environment = {worker_setup.THREADS_VARIABLE: str(threads_of_each(jobs)), **worker_setup.MALLOC}
     with dask.config.set({**_SETTINGS, "distributed.scheduler.allowed-failures": retries}):
-        cluster = SpecCluster(workers=workers, scheduler=scheduler, name="polar_pipeline", silence_logs=_LOG_LEVEL)
+        cluster = LocalCluster(
+            n_workers=jobs,
+            threads_per_worker=1,
+            memory_limit=int(MEMORY_LIMIT // jobs),
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0" if find_spec("bokeh") else None,
+            silence_logs=_LOG_LEVEL,
+            env={**environment, worker_setup.GPUS_VARIABLE: ",".join(gpus)},
+            preload=[worker_setup.__name__],
+        )
         try:
             with _client(cluster) as client:
                 yield client

@@ -152,38 +152,23 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "code", "said"),
     [
-        (["--scheduler", "tcp://a:1", "--jobs", "2"], "--jobs is for processes on this machine"),
-        (["--scheduler", "tcp://a:1", "--retries", "2"], "--retries is for processes on this machine"),
-        (["--tolerance", "dolp=1"], "--tolerance is for --compare"),
-        (["--ssim-mode", "reference"], "--ssim-mode reference and --reference DIR go together"),
-        (["--ssim-stride", "99"], "ssim_stride"),
+        (["--scheduler", "tcp://a:1", "--jobs", "2"], 2, "--jobs is for processes on this machine"),
+        (["--scheduler", "tcp://a:1", "--retries", "2"], 2, "--retries is for processes on this machine"),
+        (["--tolerance", "dolp=1"], 2, "--tolerance is for --compare"),
+        (["--ssim-mode", "reference"], 2, "--ssim-mode reference and --reference DIR go together"),
+        (["--ssim-stride", "99"], 2, "ssim_stride"),
+        (["--rectify", "camera_info"], 2, "name its YAML file, not camera_info"),
+        (["-o", "{}/in"], 2, "is an input"),
+        (["--compare", "{}/out"], 2, "would replace those that they are compared with"),
+        (["--compare", "{}/golden"], 1, "has no golden recording of any of the 1 recordings"),
     ],
 )
-def test_wrong_usage(words: List[str], said: str, tmp_path: Path, capsys: Any) -> None:
-    source = record(tmp_path / "in" / "short.mcap", 4)
-    assert cli.main(["batch", str(source), "-o", str(tmp_path / "out"), *words]) == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_results_do_not_lie_among_the_recordings(tmp_path: Path, capsys: Any) -> None:
-    source = record(tmp_path / "in" / "short.mcap", 4)
-    assert cli.main(["batch", str(source.parent), "-o", str(source.parent)]) == 2
-    assert "is an input" in capsys.readouterr().err
-
-
-def test_results_do_not_replace_what_they_are_compared_with(tmp_path: Path, capsys: Any) -> None:
-    source = record(tmp_path / "in" / "short.mcap", 4)
-    words = ["batch", str(source), "-o", str(tmp_path / "out"), "--compare", str(tmp_path / "out")]
-    assert cli.main(words) == 2
-    assert "would replace those that they are compared with" in capsys.readouterr().err
-
-
-def test_no_golden_recording(tmp_path: Path, capsys: Any) -> None:
+def test_wrong_usage(words: List[str], code: int, said: str, tmp_path: Path, capsys: Any) -> None:
     source = record(tmp_path / "in" / "short.mcap", 4)
     (tmp_path / "golden").mkdir()
-    words = ["batch", str(source), "-o", str(tmp_path / "out"), "--compare", str(tmp_path / "golden")]
-    assert cli.main(words) == 1
-    assert "has no golden recording of any of the 1 recordings" in capsys.readouterr().err
+    words = [word.format(tmp_path) for word in words]
+    assert cli.main(["batch", str(source.parent), "-o", str(tmp_path / "out"), *words]) == code
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -54,12 +54,6 @@ def test_params(source: Path, tmp_path: Path, capsys: Any) -> None:
     assert "co_sitted" in capsys.readouterr().err
 
 
-def test_a_batch_needs_the_file_of_a_lens(source: Path, tmp_path: Path, capsys: Any) -> None:
-    words = ["batch", str(source), "-o", str(tmp_path / "none"), "--backend", "cpu", "--rectify", "camera_info"]
-    assert cli.main(words) == 2
-    assert "name its YAML file, not camera_info" in capsys.readouterr().err
-
-
 def test_reference(source: Path, tmp_path: Path) -> None:
     """Every recording has the reference of its name, here in the results of an earlier batch."""
     batch(source, tmp_path / "earlier", "--products", "intensity", "--own-site")

@@ -44,34 +44,28 @@ BAD_STATES = [
     '{"summary": {"frames": []}, "tallies": {}, "thumbnail": ""}',
     '{"summary": {"class": "Summary", "x": 1}, "tallies": {}, "thumbnail": ""}',
     '{"summary": 1}',
+    "[]",
 ]
 
 
 @pytest.mark.parametrize("text", BAD_STATES)
-def test_a_segment_that_is_not_understood(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert read_part(tmp_path) is None
-    assert not caplog.records
-    (tmp_path / "segment.json").write_text(text)
-    assert read_part(tmp_path) is None
-    assert [record.getMessage().partition(": ")[0] for record in caplog.records] == [
-        f"{tmp_path / 'segment.json'} is not understood, and its segment is processed again"
-    ]
-
-
-@pytest.mark.parametrize("text", ["half", "[]", '{"name": "a", "color": 1}'])
-def test_a_result_that_is_not_understood(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_is_not_understood(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It counts as missing, with a line in the log."""
     outcome = Outcome("a", "unit", "ok", "")
-    for path, data in (
-        (result_folder(tmp_path, "a") / "result.json", outcome.encoded()),
-        (table_path(tmp_path, "a"), b""),
-    ):
+    for path in (result_folder(tmp_path, "a") / "result.json", table_path(tmp_path, "a")):
         path.parent.mkdir(parents=True)
-        path.write_bytes(data)
+        path.write_bytes(outcome.encoded())
     assert completed(tmp_path, "a", "unit") == completed(tmp_path, "a", None) == outcome
-    assert completed(tmp_path, "a", "other") is None
-    (result_folder(tmp_path, "a") / "result.json").write_text(text)
-    assert completed(tmp_path, "a", "unit") is None
-    assert len(caplog.records) == 1
+    assert completed(tmp_path, "a", "other") is read_part(tmp_path) is None
+    assert not caplog.records
+    result, segment = result_folder(tmp_path, "a") / "result.json", tmp_path / "segment.json"
+    for path in (result, segment):
+        path.write_text(text)
+    assert completed(tmp_path, "a", "unit") is read_part(tmp_path) is None
+    assert [record.getMessage().partition(": ")[0] for record in caplog.records] == [
+        f"{result} is not understood, and its recording is processed again",
+        f"{segment} is not understood, and its segment is processed again",
+    ]
 
 
 def test_what_identifies_a_unit(tmp_path: Path) -> None:

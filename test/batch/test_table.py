@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Optional, Tuple
 
 import numpy as np
 import pytest
@@ -19,8 +19,6 @@ from polar_pipeline.messages import IMAGE  # noqa: E402
 from polar_pipeline.replay.run import ReplayedFrame, replay  # noqa: E402
 from polar_pipeline.replay.source import Recorded  # noqa: E402
 
-#: Names of recordings: letters, digits, `.`, `_` and `-`.
-NAMES = ["run", "001-2.5", "a_b"]
 AT = dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.timezone.utc)
 
 
@@ -75,14 +73,16 @@ def test_every_value_of_a_row() -> None:
     assert (rows[4]["lowest"], rows[4]["lowest_x"], rows[4]["lowest_place"]) == (-0.5, 1200, "upper right")
 
 
-def test_without_a_period_lost_frames_are_not_known() -> None:
-    rows = frame_table(summary([frame(0), frame(9)], period=float("inf"), fits=None)).to_pylist()
-    assert [(row["lost"], row["layout_fits"]) for row in rows] == [(None, None)] * 2
-
-
-def test_a_pause_is_no_loss() -> None:
-    rows = frame_table(summary([frame(0), frame(25 * 60), frame(25 * 60 + 25 * 60 + 1)])).to_pylist()
-    assert [row["lost"] for row in rows] == [None, 25 * 60 - 1, None]
+@pytest.mark.parametrize(
+    ("places", "period", "lost"),
+    [((0, 9), float("inf"), [None, None]), ((0, 1500, 3001), PERIOD / 1e9, [None, 1499, None])],
+)
+def test_lost_frames_are_not_known_without_a_period_and_after_a_pause(
+    places: Tuple[int, ...], period: float, lost: List[Optional[int]]
+) -> None:
+    rows = frame_table(summary(list(map(frame, places)), period, fits=None)).to_pylist()
+    assert [row["lost"] for row in rows] == lost
+    assert {row["layout_fits"] for row in rows} == {None}
 
 
 def test_rows_of_a_real_replay() -> None:
@@ -113,25 +113,15 @@ def test_rows_of_a_real_replay() -> None:
         assert rows[3]["saturated"] > 0.2
 
 
-def test_files_keep_every_value(tmp_path: Path) -> None:
-    table = frame_table(summary(some_frames()))
-    write_table(table, tmp_path / "some" / "table.parquet")
-    write_table(table, tmp_path / "some" / "table.parquet")  # replaced
-    assert [path.name for path in (tmp_path / "some").iterdir()] == ["table.parquet"]
-    assert pq.ParquetFile(str(tmp_path / "some" / "table.parquet")).read().equals(table)
-    path = table_path(tmp_path, "run")
+def test_files_keep_every_value_and_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot be written leaves the one before."""
+    table, path = frame_table(summary(some_frames())), table_path(tmp_path, "run")
     assert path.relative_to(tmp_path).as_posix() == "frames/recording=run/part-0.parquet"
-    write_table(table, path)
-    file = pq.ParquetFile(str(path))
-    assert file.schema_arrow.names == FRAME_SCHEMA.names
-    column = file.metadata.row_group(0).column(3)
+    for content in (frame_table(summary([])), table):
+        write_table(content, path)
+        assert pq.ParquetFile(str(path)).read().equals(content)
+    column = pq.ParquetFile(str(path)).metadata.row_group(0).column(3)
     assert (column.path_in_schema, column.compression) == ("cause", "ZSTD")
-    assert "RLE_DICTIONARY" in column.encodings
-
-
-def test_a_table_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = table_path(tmp_path, "run")
-    write_table(frame_table(summary(some_frames())), path)
     before = path.read_bytes()
 
     def fail(_table: Any, stream: Any, **_: Any) -> None:
@@ -143,28 +133,3 @@ def test_a_table_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, mo
         write_table(frame_table(summary([])), path)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
     assert path.read_bytes() == before
-
-
-@pytest.fixture(name="batch", scope="module")
-def fixture_batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tables of several recordings."""
-    folder = tmp_path_factory.mktemp("batch")
-    for k, name in enumerate(NAMES):
-        frames = [frame(i, lowest=0.5 + k / 4) for i in range(3)]
-        write_table(frame_table(summary([*frames, ReplayedFrame(None, "cdr", "")])), table_path(folder, name))
-    return folder / "frames"
-
-
-#: Lowest block and rows of each of `NAMES`.
-WANTED = {NAMES[0]: (0.5, 4), NAMES[1]: (0.75, 4), NAMES[2]: (1.0, 4)}
-
-
-def test_pandas_reads_partitions(batch: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    table = pandas.read_parquet(batch)
-    groups = table.groupby("recording", observed=True)
-    assert {name: (rows["lowest"].min(), len(rows)) for name, rows in groups} == WANTED
-    only = pandas.read_parquet(batch, filters=[("recording", "=", NAMES[1])], columns=["recording", "stamp"])
-    assert set(only["recording"]) == {NAMES[1]}
-    assert only["stamp"].min() == pandas.Timestamp(AT)
-    assert set(table["cause"].dropna()) == {"cdr"}
