@@ -98,7 +98,7 @@ def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str
         OSError: The page cannot be written.
     """
     latency = Latency()
-    minutes: Dict[str, List[Tuple[str, Minute]]] = {ranking: [] for ranking in RANKINGS}
+    minutes: Dict[str, List[Minute]] = {ranking: [] for ranking in RANKINGS}
     rows: List[Dict[str, Any]] = []
     for outcome in outcomes:
         row, statistics = _row(folder, outcome)
@@ -107,10 +107,8 @@ def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str
             continue
         latency.merge(statistics.latency)
         for ranking, kept in minutes.items():
-            kept.extend((row["name"], minute) for minute in worst(statistics.minutes, ranking, WORST_OF_RECORDING))
-            names = {id(minute): name for name, minute in kept}
-            chosen = worst((minute for _, minute in kept), ranking, WORST_MINUTES)
-            minutes[ranking] = [(names[id(minute)], minute) for minute in chosen]
+            bad = worst(statistics.minutes, ranking, WORST_OF_RECORDING)
+            minutes[ranking] = worst([*kept, *bad], ranking, WORST_MINUTES)
     frames, dropped, duration = (sum(row.get(name, 0) for row in rows) for name in ("frames", "dropped", "duration"))
     counts = {status: sum(row["status"] == status for row in rows) for status in STATUSES}
     totals = {
@@ -122,7 +120,7 @@ def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str
         facts={**totals, **facts},
         stages=[(stage, [f"{value:.3f}" for value in row.values()]) for stage, row in latency.percentiles().items()],
         rankings=[
-            {"heading": _HEADINGS[ranking], "minutes": [(name, _minute(minute)) for name, minute in kept]}
+            {"heading": _HEADINGS[ranking], "minutes": [_minute(minute) for minute in kept]}
             for ranking, kept in minutes.items()
         ],
         most=WORST_OF_RECORDING,
@@ -141,7 +139,7 @@ def _row(folder: Path, outcome: Outcome) -> Tuple[Dict[str, Any], Optional[Stati
         report = f"{RECORDINGS}/{outcome.name}/report.html" if outcome.has_products else ""
         try:
             path = table_path(folder, outcome.name)
-            statistics = read_statistics(path, WORST_OF_RECORDING)
+            statistics = read_statistics(path, printable(outcome.name), WORST_OF_RECORDING)
             table = path.parent.relative_to(folder).as_posix()
         except OSError as err:
             reason = "; ".join(filter(None, (outcome.reason, str(err))))
@@ -175,6 +173,7 @@ def _row(folder: Path, outcome: Outcome) -> Tuple[Dict[str, Any], Optional[Stati
 def _minute(minute: Minute) -> Dict[str, str]:
     """Return a minute as text."""
     return {
+        "recording": minute.recording,
         "start": _utc(minute.start_s, "%Y-%m-%d %H:%M"),
         "frames": str(minute.frames),
         "lowest": "" if minute.lowest is None else f"{minute.lowest:.4f}",

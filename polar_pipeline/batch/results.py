@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Optional, TypeVar
 
 from polar_pipeline._util.files import PARTIAL, remove_leftovers
 from polar_pipeline.batch.table import table_path
@@ -58,10 +58,6 @@ class Outcome:
     thumbnail: str = ""
     has_products: bool = False
 
-    def encoded(self) -> bytes:
-        """Return the content of the file `RESULT`."""
-        return json.dumps(asdict(self), indent=1).encode()
-
 
 def result_folder(folder: Path, name: str) -> Path:
     """Return the folder of the results of a recording."""
@@ -73,16 +69,16 @@ def segment_folder(folder: Path, name: str, unit: str, span: Span) -> Path:
     return folder / SEGMENTS / name / f"{unit}_{span[0]}_{span[1]}"
 
 
-def completed(folder: Path, name: str, unit: Optional[str]) -> Optional[Outcome]:
+def completed(folder: Path, name: str, unit: str) -> Optional[Outcome]:
     """Return the complete result of a recording; None if there is none, or one of another unit.
 
     Args:
         folder: Of the batch.
         name: Of the recording.
-        unit: Identity of the result; None for any.
+        unit: Identity of the result.
     """
     outcome = _loaded(result_folder(folder, name) / RESULT, "recording", lambda values: Outcome(**values))
-    if outcome is None or unit not in (None, outcome.unit) or outcome.name != name:
+    if outcome is None or (outcome.name, outcome.unit) != (name, unit):
         return None
     return outcome if table_path(folder, name).is_file() else None
 
@@ -116,24 +112,24 @@ def clean(folder: Path) -> None:
             empty.rmdir()
 
 
-def write_part(folder: Path, part: Part, thumbnail: str) -> None:
-    """Write the figures of a segment without its samples, and a picture as text.
+def write_part(folder: Path, part: Part) -> None:
+    """Write the figures of a segment without its samples.
 
     Raises:
         OSError: They cannot be written.
     """
-    values = {"summary": replace(part.summary, samples=[]), "tallies": part.tallies, "thumbnail": thumbnail}
+    values = {"summary": replace(part.summary, samples=[]), "tallies": part.tallies}
     (folder / STATE).write_text(json.dumps(values, default=_plain), encoding="utf-8")
 
 
-def read_part(folder: Path) -> Optional[Tuple[Part, str]]:
-    """Read a segment that `write_part` wrote, and its picture; None if there is none, or it is not understood."""
+def read_part(folder: Path) -> Optional[Part]:
+    """Read a segment that `write_part` wrote; None if there is none, or it is not understood."""
 
-    def part(values: Dict[str, Any]) -> Tuple[Part, str]:
+    def part(values: Dict[str, Any]) -> Part:
         if not isinstance(values["summary"], Summary):
             raise TypeError("it is of another version")
         products = folder / PRODUCTS
-        return Part(values["summary"], values["tallies"], products if products.exists() else None), values["thumbnail"]
+        return Part(values["summary"], values["tallies"], products if products.exists() else None)
 
     return _loaded(folder / STATE, "segment", part)
 

@@ -38,7 +38,7 @@ class Batch:
     Attributes:
         outcomes: Name of a recording -> its outcome.
         skipped: Recordings that were complete already.
-        left: Recordings that are to be processed, and the identity of the result of each (`unit_of`).
+        left: Recordings that are to be processed.
 
     Args:
         settings: How to process them.
@@ -52,7 +52,7 @@ class Batch:
 
     def __init__(self, settings: BatchSettings, recordings: Sequence[Recording], folder: Path) -> None:
         self.outcomes: Dict[str, Outcome] = {}
-        self.left: List[Tuple[Recording, str]] = []
+        self.left: List[Task] = []
         self._settings = settings
         self._described = settings.described()
         self._recordings = recordings
@@ -67,7 +67,7 @@ class Batch:
                 continue
             known = completed(self._folder, recording.name, unit)
             if known is None:
-                self.left.append((recording, unit))
+                self.left.append(Task(settings, self._described, recording, self._folder, unit))
             else:
                 self.outcomes[recording.name] = known
         self.skipped = sum(outcome.status != "failed" for outcome in self.outcomes.values())
@@ -85,7 +85,7 @@ class Batch:
         arguments = self._settings.arguments
         settings = replace(self._settings, arguments={**arguments, "threads": arguments.get("threads") or threads})
         check_workers(client, settings, self._described, self._folder)
-        tasks = [Task(settings, self._described, row, self._folder, unit) for row, unit in self.left]
+        tasks = [replace(task, settings=settings) for task in self.left]
         is_terminal = sys.stderr is not None and sys.stderr.isatty()
         size = sum(task.recording.size for task in tasks)
         with tqdm(total=size, unit="B", unit_scale=True, mininterval=0.1 if is_terminal else LINE_S) as progress:
@@ -181,10 +181,12 @@ def process_tasks(client: Client, tasks: Iterable[Task], end: Callable[[Task, Ou
 
 def _submit(client: Client, tasks: List[Task]) -> Dict[Future, Tuple[Task, int]]:
     """Submit recordings; returns the future of each outcome with its recording and the number of its units."""
-    divisions = [divide(task) for task in tasks]
+    if not tasks:
+        return {}
+    spans, totals = zip(*map(divide, tasks))
     segments = [
-        client.map(segment_unit, [task] * len(division.spans), division.spans, pure=False) if division.spans else []
-        for task, division in zip(tasks, divisions)
+        client.map(segment_unit, [task] * len(parts), parts, pure=False) if parts else []
+        for task, parts in zip(tasks, spans)
     ]
-    futures = client.map(recording_unit, tasks, divisions, segments, pure=False) if tasks else []
-    return {future: (task, 1 + len(parts)) for future, task, parts in zip(futures, tasks, segments)}
+    futures = client.map(recording_unit, tasks, spans, totals, segments, pure=False)
+    return {future: (task, 1 + len(parts)) for future, task, parts in zip(futures, tasks, spans)}

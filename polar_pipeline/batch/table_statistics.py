@@ -13,10 +13,8 @@ import pyarrow.parquet as pq
 
 from polar_pipeline.batch.table import STAGES
 
-#: Relative error of a percentile.
-ACCURACY = 0.005
-#: Upper ends of the bins of latencies, from a tenth of a microsecond to three hours in milliseconds.
-_EDGES = ((1 + ACCURACY) / (1 - ACCURACY)) ** np.arange(-921, 1621)
+#: Relative error of a percentile of latencies up to 65 s.
+ACCURACY = 0.0005
 _RATIOS = ("ssim", "lowest", "saturated", "dark", "dolp")
 _PLACE = ["lowest_x", "lowest_y", "lowest_place"]
 _COLUMNS = ["stamp", "layout_fits", "rejected", "lost", "late", "repeated", *_RATIOS, *_PLACE]
@@ -27,6 +25,7 @@ class Minute(NamedTuple):
     """A minute of a recording, by the clock of its stamps.
 
     Attributes:
+        recording: Name of the recording.
         start_s: Its start in seconds since 1970.
         frames: Frames in the table, processed or not.
         dropped: Frames that were rejected, and frames that the recording lacks.
@@ -36,6 +35,7 @@ class Minute(NamedTuple):
         share: Share of the frames in which it was there: near 1 for dirt, low for motion.
     """
 
+    recording: str
     start_s: int
     frames: int
     dropped: int
@@ -54,36 +54,31 @@ RANKINGS: Dict[str, Callable[[Minute], Optional[float]]] = {
 
 
 class Latency:
-    """Milliseconds per stage as histograms, which can be merged, and the exact maxima.
+    """Milliseconds per stage as histograms, which can be merged.
 
-    The bins of a histogram grow by a constant factor, so that the center of a bin is within `ACCURACY` of its values.
+    A bin is a number of half precision, within `ACCURACY` of its values; its bits have the order of the numbers.
     """
 
     def __init__(self) -> None:
-        self._counts = np.zeros((len(STAGES), _EDGES.size), np.int64)
-        self._largest = np.zeros(len(STAGES))
+        self._counts = np.zeros((len(STAGES), 1 << 15), np.int64)
 
     def add(self, stage: str, values: np.ndarray) -> None:
         """Add the milliseconds of many frames."""
-        row = STAGES.index(stage)
-        bins = np.searchsorted(_EDGES[:-1], values)
-        self._counts[row] += np.bincount(bins, minlength=_EDGES.size)
-        self._largest[row] = values.max(initial=self._largest[row])
+        bins = np.minimum(values, np.finfo(np.float16).max).astype(np.float16).view(np.uint16)
+        self._counts[STAGES.index(stage)] += np.bincount(bins, minlength=1 << 15)
 
     def merge(self, other: Latency) -> None:
         """Add all frames of another one."""
         self._counts += other._counts
-        np.maximum(self._largest, other._largest, out=self._largest)
 
     def percentiles(self) -> Dict[str, Dict[str, float]]:
-        """Return stage -> p50, p95 and p99 within `ACCURACY`, and the exact maximum."""
+        """Return stage -> p50, p95, p99 and maximum, for stages with values."""
         percentiles = {}
-        for stage, counts, largest in zip(STAGES, self._counts, self._largest.tolist()):
+        for stage, counts in zip(STAGES, self._counts):
             if counts.any():
-                ranks = np.array((0.5, 0.95, 0.99)) * (counts.sum() - 1)
-                edges = _EDGES[np.searchsorted(np.cumsum(counts), ranks, side="right")]
-                values = np.minimum((1 - ACCURACY) * edges, largest).tolist()
-                percentiles[stage] = dict(zip(("p50", "p95", "p99", "max"), (*values, largest)))
+                ranks = np.array((0.5, 0.95, 0.99, 1.0)) * (counts.sum() - 1)
+                bins = np.searchsorted(np.cumsum(counts), ranks, side="right").astype(np.uint16)
+                percentiles[stage] = dict(zip(("p50", "p95", "p99", "max"), bins.view(np.float16).tolist()))
         return percentiles
 
 
@@ -111,11 +106,12 @@ def worst(minutes: Iterable[Minute], ranking: str, count: int) -> List[Minute]:
     return [minute for _, minute in heapq.nsmallest(count, ranked, key=lambda row: row[0])]
 
 
-def read_statistics(path: Path, minutes: int = 3) -> Statistics:
+def read_statistics(path: Path, recording: str, minutes: int = 3) -> Statistics:
     """Compute the statistics of a recording.
 
     Args:
         path: Its table.
+        recording: Its name.
         minutes: How many of its worst minutes to keep for each of `RANKINGS`.
 
     Raises:
@@ -136,7 +132,7 @@ def read_statistics(path: Path, minutes: int = 3) -> Statistics:
     stamps = table["stamp"].cast(pa.int64())
     minute = pc.divide(pc.fill_null_backward(pc.fill_null_forward(stamps)), _MINUTE_NS)
     table = table.append_column("minute", minute)
-    return Statistics(_figures(table, stamps), latency, _worst_minutes(table, minutes))
+    return Statistics(_figures(table, stamps), latency, _worst_minutes(table, recording, minutes))
 
 
 def _figures(table: pa.Table, stamps: pa.ChunkedArray) -> Dict[str, Any]:
@@ -159,10 +155,11 @@ def _figures(table: pa.Table, stamps: pa.ChunkedArray) -> Dict[str, Any]:
     }
 
 
-def _worst_minutes(table: pa.Table, count: int) -> List[Minute]:
+def _worst_minutes(table: pa.Table, recording: str, count: int) -> List[Minute]:
     sums = [("rejected", "count"), ("rejected", "sum"), ("lost", "sum"), ("lowest", "mean"), ("saturated", "mean")]
     minutes = [
         Minute(
+            recording,
             60 * row["minute"],
             row["rejected_count"],
             row["rejected_sum"] + (row["lost_sum"] or 0),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence, Tuple
 
 from distributed import get_worker
 
@@ -60,28 +61,20 @@ class Task:
         return Outcome(self.recording.name, self.unit, "failed", reason)
 
 
-class Division(NamedTuple):
-    """The segments of a recording, empty if it is processed as one; and the number of its images."""
+def divide(task: Task) -> Tuple[Sequence[Span], int]:
+    """Return the segments of a recording, none if it is processed as one, and the number of its images.
 
-    spans: Sequence[Span]
-    total: int
-
-
-#: Of a recording that is processed as one.
-WHOLE = Division((), 0)
-
-
-def divide(task: Task) -> Division:
-    """Divide a recording into segments; one that cannot be read is processed as one, which reports the error."""
+    A recording that cannot be read is processed as one, which reports the error.
+    """
     settings, location = task.settings, task.recording.location
     if not settings.split_ns or scheme_of(location):  # a recording from a URL is fetched once, by one worker
-        return WHOLE
+        return (), 0
     try:
         with open_source(Path(location), settings.topic, settings.rate, settings.max_bytes) as source:
             spans = segments(source, settings.split_ns)
-            return Division(spans, source.total) if len(spans) > 1 else WHOLE
+            return (spans if len(spans) > 1 else ()), source.total
     except (SourceError, OSError):
-        return WHOLE
+        return (), 0
 
 
 def segment_unit(task: Task, span: Span) -> Outcome:
@@ -89,40 +82,50 @@ def segment_unit(task: Task, span: Span) -> Outcome:
     folder = results.segment_folder(task.folder, task.recording.name, task.unit, span)
 
     def work(pipeline: Pipeline, path: Path) -> Outcome:
+        picture = ""
         if results.read_part(folder) is None:
             with replacing_folder(folder, force=True) as partial, _job(task, path, partial) as job:
                 part = process_segment(job, span, pipeline, _until_cancelled)
-                results.write_part(partial, part, thumbnail(part.summary))
-        return Outcome(task.recording.name, task.unit, "ok", "")
+                results.write_part(partial, part)
+                picture = thumbnail(part.summary)
+        return Outcome(task.recording.name, task.unit, "ok", "", thumbnail=picture)
 
     return _guarded(task, work)
 
 
-def recording_unit(task: Task, division: Division = WHOLE, segments: Sequence[Outcome] = ()) -> Outcome:
+def recording_unit(task: Task, spans: Sequence[Span] = (), total: int = 0, segments: Sequence[Outcome] = ()) -> Outcome:
     """Process a recording or merge its segments, unless its result is complete.
 
     Args:
         task: The recording.
-        division: Its segments, which are removed afterwards.
+        spans: Its segments, which are removed afterwards.
+        total: Number of its images.
         segments: Outcome of each segment.
     """
     name = task.recording.name
-    places = [results.segment_folder(task.folder, name, task.unit, span) for span in division.spans]
+    folders = [results.segment_folder(task.folder, name, task.unit, span) for span in spans]
 
     def work(pipeline: Pipeline, path: Path) -> Outcome:
-        known = [part for part in map(results.read_part, places) if part]
-        if len(known) < len(places):
+        parts = list(filter(None, map(results.read_part, folders)))
+        if len(parts) < len(folders):
             raise SourceError("its segments were removed; run again")
-        parts = [part for part, _ in known]
-        if not parts or not can_merge(parts):
-            return _published(task, path, lambda job: process_recording(job, pipeline, _until_cancelled))
-        picture = next(filter(None, (picture for _, picture in known)), "")
-        return _published(task, path, lambda job: merge_segments(job, parts, division.total, pipeline.options), picture)
+        started, folder = time.monotonic(), results.result_folder(task.folder, name)
+        with replacing_folder(folder, force=True) as partial, _job(task, path, partial, "report.html") as job:
+            if parts and can_merge(parts):
+                summary, rows = merge_segments(job, parts, total, pipeline.options)
+            else:
+                summary, rows = process_recording(job, pipeline, _until_cancelled)
+            pictures = [thumbnail(summary), *(outcome.thumbnail for outcome in segments)]
+            outcome = _outcome(task, summary, rows, time.monotonic() - started, next(filter(None, pictures), ""))
+            (partial / results.RESULT).write_text(json.dumps(asdict(outcome), indent=1), encoding="utf-8")
+            discard_folder(folder)  # first: its table is about to be replaced
+            write_table(frame_table(summary), table_path(task.folder, name))
+        return outcome
 
     failed = next((outcome for outcome in segments if outcome.status == "failed"), None)
     outcome = failed or _guarded(task, work)
-    if places and outcome.status != "failed":
-        shutil.rmtree(places[0].parent, ignore_errors=True)
+    if folders and outcome.status != "failed":
+        shutil.rmtree(folders[0].parent, ignore_errors=True)
     return outcome
 
 
@@ -153,43 +156,20 @@ def _guarded(task: Task, work: Callable[[Pipeline, Path], Outcome]) -> Outcome:
         return known or task.failed(printable(str(err)) if is_text else described(err))
 
 
-def _published(
-    task: Task,
-    path: Path,
-    process: Callable[[Job], Tuple[Summary, List[ProductComparison]]],
-    picture: str = "",
-) -> Outcome:
-    """Compute the results of a recording, and replace older ones when all are complete.
-
-    Args:
-        task: The recording.
-        path: Its path on this machine.
-        process: Writes products and report.
-        picture: Its picture if `process` returns no samples.
-    """
-    name, started = task.recording.name, time.monotonic()
-    folder = results.result_folder(task.folder, name)
-    with replacing_folder(folder, force=True) as partial, _job(task, path, partial, "report.html") as job:
-        summary, rows = process(job)
-        differing = [row for row in rows if not row.passed]
-        outcome = Outcome(
-            name,
-            task.unit,
-            "differs" if differing else "ok",
-            "; ".join(f"{row.name}: error {row.error:.4g} {row.unit}, {row.missing} missing" for row in differing),
-            len(summary.stamps),
-            summary.rejected_count,
-            summary.device,
-            time.monotonic() - started,
-            thumbnail(summary) or picture,
-            task.settings.writes_products,
-        )
-        (partial / results.RESULT).write_bytes(outcome.encoded())
-        older = results.completed(task.folder, name, None)
-        if older is not None and older.unit != task.unit:
-            discard_folder(folder)  # first: its table is about to be replaced
-        write_table(frame_table(summary), table_path(task.folder, name))
-    return outcome
+def _outcome(task: Task, summary: Summary, rows: Sequence[ProductComparison], seconds: float, picture: str) -> Outcome:
+    differing = [row for row in rows if not row.passed]
+    return Outcome(
+        task.recording.name,
+        task.unit,
+        "differs" if differing else "ok",
+        "; ".join(f"{row.name}: error {row.error:.4g} {row.unit}, {row.missing} missing" for row in differing),
+        len(summary.stamps),
+        summary.rejected_count,
+        summary.device,
+        seconds,
+        picture,
+        task.settings.writes_products,
+    )
 
 
 @contextmanager

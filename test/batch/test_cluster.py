@@ -23,7 +23,7 @@ from polar_pipeline.batch.cluster import dashboard_of, default_jobs, gpu_names, 
 from polar_pipeline.batch.recordings import Recording, list_recordings
 from polar_pipeline.batch.results import Outcome
 from polar_pipeline.batch.settings import BatchSettings
-from polar_pipeline.batch.units import Division, Task
+from polar_pipeline.batch.units import Task
 
 #: A stand-in for CuPy that keeps what it sees when the process imports it, whoever does so first.
 STAND_IN = """
@@ -70,7 +70,7 @@ def fake_segment(task: Task, span: Any) -> Outcome:
     return Outcome(task.recording.name, "", "ok", "", span[0])
 
 
-def fake_recording(task: Task, _: Division, segments: List[Outcome]) -> Outcome:
+def fake_recording(task: Task, _: Any, __: int, segments: List[Outcome]) -> Outcome:
     name = task.recording.name
     if name == "13":
         raise KeyError("thirteen")
@@ -92,7 +92,7 @@ def task(name: str) -> Task:
 
 @pytest.mark.parametrize("spans", [(), ((0, 1), (1, 2), (2, 3))])
 def test_a_bounded_number_is_in_flight(client: Client, spans: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "divide", lambda _: Division(spans, 3))
+    monkeypatch.setattr(run, "divide", lambda _: (spans, 3))
     done: Dict[str, Outcome] = {}
     taken = most = 0
 
