@@ -73,7 +73,9 @@ def frame_table(summary: Summary) -> pa.Table:
             values.append(row.get(name))
         mark = mark if frame.cause else row["fingerprint"]
         stamp, unstamped = (stamp, unstamped + 1) if frame.stamp_ns is None else (frame.stamp_ns, 0)
-    return pa.table(columns, schema=FRAME_SCHEMA)
+    # NaN, as in a first frame without a previous one, is not a figure
+    arrays = [pa.array(columns[row.name], row.type, from_pandas=True) for row in FRAME_SCHEMA]
+    return pa.table(arrays, schema=FRAME_SCHEMA)
 
 
 def write_table(table: pa.Table, path: Path) -> None:

@@ -15,9 +15,9 @@ from polar_pipeline.batch.table import STAGES
 
 #: Relative error of a percentile of latencies up to 65 s.
 ACCURACY = 0.0005
-_RATIOS = ("ssim", "lowest", "saturated", "dark", "dolp")
+_MEANS = ("ssim", "saturated", "dark", "dolp")
 _PLACE = ["lowest_x", "lowest_y", "lowest_place"]
-_COLUMNS = ["stamp", "layout_fits", "rejected", "lost", "late", "repeated", *_RATIOS, *_PLACE]
+_COLUMNS = ["stamp", "layout_fits", "rejected", "lost", "late", "repeated", "lowest", *_MEANS, *_PLACE]
 _MINUTE_NS = 60 * 10**9
 
 
@@ -122,9 +122,6 @@ def read_statistics(path: Path, recording: str, minutes: int = 3) -> Statistics:
         table = pq.read_table(str(path), columns=[*_COLUMNS, *times], partitioning=None)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
         raise OSError(f"{path} is not a table of frames: {err}") from err
-    for name in _RATIOS:  # NaN, as in a first frame without a previous one, is not a figure
-        column = pc.if_else(pc.is_nan(table[name]), pa.scalar(None, pa.float32()), table[name])
-        table = table.set_column(table.column_names.index(name), name, column)
     latency = Latency()
     for stage, name in zip(STAGES, times):
         latency.add(stage, table[name].drop_null().to_numpy())
@@ -141,7 +138,7 @@ def _figures(table: pa.Table, stamps: pa.ChunkedArray) -> Dict[str, Any]:
     duration = (end - start) / 1e9
     least = pc.index(table["lowest"], pc.min(table["lowest"])).as_py()
     return {
-        **{name: pc.mean(table[name]).as_py() for name in ("ssim", "saturated", "dark", "dolp")},
+        **{name: pc.mean(table[name]).as_py() for name in _MEANS},
         "frames": table.num_rows,
         "dropped": total["rejected"] + total["lost"],
         "late": total["late"],
