@@ -8,9 +8,11 @@ import threading
 import time
 from typing import Callable, Counter, Deque, Dict, List, Mapping, Optional, Tuple
 
+import numpy as np
+
 from polar_pipeline._util.text import printable
 from polar_pipeline.messages import Status
-from polar_pipeline.quality.latency import Deadline, Percentiles, SlidingWindow
+from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.statistics import Level
 
 #: Receipts that the rate is taken over, at most.
@@ -30,6 +32,41 @@ SILENCE_LOG_PERIOD = 60.0
 BESIDE_FRAMES = ("parameter", "camera_info", "reference", "product")
 #: Characters of a reason that are logged and reported.
 MAX_REASON = 1000
+#: Seconds of frames that percentiles are taken over, and frames at most: a minute at 136 Hz.
+WINDOW = 60.0
+MAX_FRAMES = 8192
+#: The percentiles, as ratios.
+RANKS = (0.5, 0.95, 0.99, 1.0)
+
+
+class RecentTimes:
+    """Ring of the times of the newest frames, by stage. Nothing here locks."""
+
+    def __init__(self) -> None:
+        self._ends = np.full(MAX_FRAMES, -np.inf)
+        self._stages: Dict[str, np.ndarray] = {}
+        self._count = 0
+
+    def add(self, now: float, timings: Mapping[str, float]) -> None:
+        """Add a frame that ended now, in seconds of a clock: stage -> seconds."""
+        index = self._count % MAX_FRAMES
+        self._count += 1
+        self._ends[index] = now
+        for stage in timings:
+            if stage not in self._stages:
+                self._stages[stage] = np.full(MAX_FRAMES, np.nan, np.float32)
+        for stage, times in self._stages.items():
+            times[index] = timings.get(stage, np.nan)
+
+    def percentiles(self, now: float) -> Dict[str, Tuple[float, ...]]:
+        """Stage -> times of frames at `RANKS`, over `WINDOW`, in the order in which stages were first seen."""
+        is_recent = self._ends >= now - WINDOW
+        percentiles = {}
+        for stage, times in self._stages.items():
+            known = np.sort(times[is_recent & ~np.isnan(times)])
+            if known.size:
+                percentiles[stage] = tuple(float(known[int(rank * (known.size - 1))]) for rank in RANKS)
+        return percentiles
 
 
 class Diagnostics:
@@ -48,8 +85,8 @@ class Diagnostics:
         self._clock = clock
         self._lock = threading.Lock()
         self._receipts: Deque[float] = collections.deque(maxlen=RECEIPTS)
-        self._ages = SlidingWindow(clock=clock)
-        self._stages = SlidingWindow(clock=clock)
+        self._ages = RecentTimes()
+        self._stages = RecentTimes()
         self._deadline = Deadline()
         self._counts: Counter[str] = collections.Counter()
         self._drops: Counter[str] = collections.Counter()
@@ -111,17 +148,14 @@ class Diagnostics:
         """
         is_plausible = PLAUSIBLE_AGE[0] <= age <= PLAUSIBLE_AGE[1]
         with self._lock:
-            if is_plausible:
-                self._ages.add({"age": age})
-            else:
-                self._ages.count("other clock")
+            self._ages.add(self._clock(), {"age": age if is_plausible else math.inf})
         return age if is_plausible else None
 
     def restarted(self) -> None:
         """Stamps jumped backwards: a bag looped or a camera started again."""
         with self._lock:
             self._counts["restarts"] += 1
-            self._ages = SlidingWindow(clock=self._clock)
+            self._ages = RecentTimes()
 
     def published(self, timings: Mapping[str, float]) -> bool:
         """A frame was published; seconds per stage.
@@ -131,7 +165,7 @@ class Diagnostics:
         """
         with self._lock:
             self._counts["published"] += 1
-            self._stages.add(timings)
+            self._stages.add(self._clock(), timings)
             late = self._deadline.missed(timings.get("total", 0.0))
             self._counts["late"] += late
             return late
@@ -193,7 +227,8 @@ class Diagnostics:
                 **{f"refused: {cause}": str(count) for cause, count in sorted(self._refusals.items())},
                 "last error": self._last_error,
             }
-            latency = {f"{stage} [ms]": describe(found) for stage, found in self._stages.percentiles().items()}
+            stages = self._stages.percentiles(self._clock())
+            latency = {f"{stage} [ms]": describe(seconds) for stage, seconds in stages.items()}
         return [
             Status(level, f"{self._name}: frames", message, hardware, frames),
             Status(Level.OK, f"{self._name}: latency", "p50 / p95 / p99 / max of the last minute", hardware, latency),
@@ -201,10 +236,10 @@ class Diagnostics:
 
     def _describe_ages(self) -> str:
         """Percentiles of the ages; a single impossible one means that the stamps are of another clock."""
-        if self._ages.counts():
-            return "n/a (device clock)"
-        known = self._ages.percentiles()
-        return describe(known["age"]) if known else "n/a"
+        ages = self._ages.percentiles(self._clock()).get("age")
+        if ages is None:
+            return "n/a"
+        return "n/a (device clock)" if math.isinf(ages[-1]) else describe(ages)
 
     def _judge(
         self, counts: Mapping[str, int], drops: Mapping[str, int], refusals: Mapping[str, int], silence: str
@@ -233,6 +268,6 @@ def _list(causes: Mapping[str, int]) -> str:
     return ", ".join(f"{cause} {count}" for cause, count in sorted(causes.items()))
 
 
-def describe(seconds: Percentiles) -> str:
+def describe(seconds: Tuple[float, ...]) -> str:
     """`p50 / p95 / p99 / max` in milliseconds."""
     return " / ".join(f"{1000 * value:.2f}" for value in seconds)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import List
 
-from polar_pipeline.quality.latency import ACCURACY, Percentiles
-from polar_pipeline.ros.diagnostics import LOG_PERIOD, Diagnostics, Level, describe
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polar_pipeline.ros.diagnostics import LOG_PERIOD, MAX_FRAMES, WINDOW, Diagnostics, Level, RecentTimes, describe
 
 
 class HandClock:
@@ -144,7 +148,7 @@ def test_log_is_throttled_by_cause(diagnostics: Diagnostics, clock: HandClock) -
 
 
 def test_percentiles() -> None:
-    assert describe(Percentiles(0.0505, 0.09505, 0.09901, 0.1)) == "50.50 / 95.05 / 99.01 / 100.00"
+    assert describe((0.0505, 0.09505, 0.09901, 0.1)) == "50.50 / 95.05 / 99.01 / 100.00"
 
 
 def test_frames_that_end_after_the_next_one_is_due_are_late(diagnostics: Diagnostics) -> None:
@@ -160,7 +164,7 @@ def test_frames_that_end_after_the_next_one_is_due_are_late(diagnostics: Diagnos
 def test_age(diagnostics: Diagnostics) -> None:
     assert diagnostics.aged(0.004) == 0.004
     ages = [float(part) for part in frames(diagnostics).values["age [ms]"].split(" / ")]
-    assert ages == pytest.approx([4.0] * 4, rel=ACCURACY)
+    assert ages == pytest.approx([4.0] * 4)
     assert diagnostics.aged(1e9) is None
     assert frames(diagnostics).values["age [ms]"] == "n/a (device clock)"
     diagnostics.restarted()
@@ -170,13 +174,35 @@ def test_age(diagnostics: Diagnostics) -> None:
     assert frames(diagnostics).values["restarts"] == "1"
 
 
+@given(st.lists(st.floats(-0.1, 1e3), min_size=1, max_size=300))
+def test_percentiles_are_times_of_frames(samples: List[float]) -> None:
+    times = RecentTimes()
+    for sample in samples:
+        times.add(0.0, {"total": sample})
+    ordered = np.sort(np.float32(samples))
+    exact = [ordered[int(rank * (len(samples) - 1))] for rank in (0.5, 0.95, 0.99, 1)]  # no interpolation
+    np.testing.assert_array_equal(times.percentiles(0.0)["total"], exact)
+
+
+def test_old_frames_are_forgotten() -> None:
+    times = RecentTimes()
+    assert times.percentiles(0.0) == {}
+    times.add(0.0, {"total": 5.0, "ssim": 1.0})
+    times.add(WINDOW, {"total": 0.5})
+    assert times.percentiles(WINDOW) == {"total": (0.5, 0.5, 0.5, 5.0), "ssim": (1.0,) * 4}
+    assert times.percentiles(WINDOW + 0.1) == {"total": (0.5,) * 4}, "nothing computed SSIM within the window"
+    for _ in range(MAX_FRAMES):
+        times.add(WINDOW, {"total": 0.25})
+    assert times.percentiles(WINDOW) == {"total": (0.25,) * 4}, "the ring has no more frames"
+
+
 def test_an_old_frame_shows_for_a_minute(diagnostics: Diagnostics) -> None:
-    """However many have come since; a ring of the newest would forget it."""
+    """However many have come since."""
     diagnostics.aged(2.0)
     for _ in range(2000):
         diagnostics.aged(0.001)
     p50, *_, largest = (float(part) for part in frames(diagnostics).values["age [ms]"].split(" / "))
-    assert p50 == pytest.approx(1.0, rel=ACCURACY)
+    assert p50 == 1.0
     assert largest == 2000.0
 
 
